@@ -127,7 +127,6 @@ setuptools.setup(
     "optax>=0.2.6",
     "numpy>=2.0",
     "dm-pix>=0.4.3",
-    "orbax-checkpoint>=0.11.25",
     "safetensors>=0.4.3",
     "absl-py>=2.0",
   ],

@@ -182,8 +182,8 @@ def _limit_heaps() -> None:
   """As many heaps as processors, where glibc would have eight times as many.
 
   Each thread takes one, which stays as large as the thread's largest arrays
-  were. A checkpoint is written by a dozen threads: a run of hours would grow
-  for as long as all of their heaps do. MALLOC_ARENA_MAX goes before this.
+  were: a run of hours would grow for as long as all heaps do. MALLOC_ARENA_MAX
+  goes before this.
   """
   if "MALLOC_ARENA_MAX" in os.environ:
     return

@@ -157,7 +157,6 @@ def test_the_command_of_a_checkout():
 IMPORTED = {
   "absl-py": "absl",
   "dm-pix": "dm_pix",
-  "orbax-checkpoint": "orbax",
   "pillow": "pil",
 }
 # What is not imported: what starts it or names it, and how.

@@ -1,18 +1,23 @@
-"""Checkpoints: a run that was killed can be resumed, bit for bit."""
+"""Checkpoints: a run that was killed can be resumed, bit for bit.
 
-import contextlib
+A checkpoint is one file, `ROUND.npz`: the leaves of the state, what was
+measured until then, and `about`, a text in JSON that says of what it is. It is
+written beside its place and then renamed, so a kill leaves all of it or
+nothing. The format has a CRC-32 of each array, which are checked before any is
+used.
+"""
+
 import errno
-import gc
 import json
-import logging
 import os
 import pathlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt import processes
@@ -20,10 +25,12 @@ from fedjax_opt.base import STREAMS, State
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest as digest_of_data
-from fedjax_opt.results import checkpoint_folder
+from fedjax_opt.files import json_files
 
 # How the digest of a program begins in an identity.
 DIGEST = "sha256:"
+_ABOUT, _STATE, _RECORD = "about", "state/", "record/"  # Names in a file.
+_ROUND = "0|[1-9][0-9]*"
 
 
 class Saved(NamedTuple):
@@ -37,10 +44,9 @@ class Saved(NamedTuple):
 class Checkpoints:
   """The checkpoints of one run.
 
-  The newest two are kept. One that a kill left half-written, or whose content
-  is not what was written, is ignored with a warning, and the one before it is
-  used; a damaged one is renamed. Each has a digest of every file. States are
-  written by orbax. Nothing else in the folder is changed or removed.
+  The newest two are kept. One whose content is not what was written is renamed,
+  with a warning, and the one before it is used. Nothing else in the folder is
+  changed or removed.
 
   >>> checkpoints = Checkpoints("runs/one/checkpoints", every=50)
   >>> simulate(algorithm, params, data, rounds=1000, checkpoints=checkpoints)
@@ -88,12 +94,11 @@ class Checkpoints:
     with checks.told_as("identity"):
       self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
-    checkpoint_folder.check_own(self._folder)
-    steps = checkpoint_folder.steps(self._folder)
+    _check_names(self._folder)
     # Others, of another process, are not removed.
-    self._own = set(steps)
+    self._own = set(_rounds(self._folder))
     self._check_no_other_run()
-    if resume and not steps:
+    if resume and not self._own:
       raise ValueError(
         f"resume=True: {str(self._folder)!r} holds no checkpoint to go on from"
       )
@@ -117,7 +122,7 @@ class Checkpoints:
   @staticmethod
   def are_in(folder: str | os.PathLike) -> bool:
     """Whether a folder holds any that were finished."""
-    return bool(checkpoint_folder.steps(pathlib.Path(folder)))
+    return bool(_rounds(pathlib.Path(folder)))
 
   def is_due(self, round: int) -> bool:
     """Whether a checkpoint is to be saved after so many rounds."""
@@ -133,29 +138,31 @@ class Checkpoints:
     """
     about = {
       "identity": self._identity,
+      "round": round,
       "shapes": _shapes(state),
       "streams": STREAMS,
     }
+    leaves = enumerate(jax.tree.leaves(state))
+    arrays = {
+      _ABOUT: np.frombuffer(json.dumps(about).encode(), np.uint8),
+      **{f"{_STATE}{i}": _on_host(leaf) for i, leaf in leaves},
+      **{f"{_RECORD}{name}": values for name, values in record.items()},
+    }
     try:
-      with checkpoint_folder.writing(self._folder, round, about) as path:
-        # Orbax keeps 35 kB of memory for each save of arrays of JAX, 13 kB for
-        # one of NumPy. Which of them `load` gives follows from its argument.
-        state = jax.tree.map(_on_host, state)
-        checkpointer, arguments = _orbax()
-        with checkpointer:
-          checkpointer.save(
-            path / checkpoint_folder.STATE, args=arguments.StandardSave(state)
-          )
-        np.savez(path / checkpoint_folder.RECORD, **record)
+      self._folder.mkdir(parents=True, exist_ok=True)
+      with (
+        json_files.whole(self._path(round)) as unfinished,
+        open(unfinished, "wb") as file,
+      ):
+        np.savez(file, allow_pickle=False, **arrays)
     except Exception as error:
       raise OSError(
         f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
         f"written ({_reason(error)})"
       ) from error
     self._own.add(round)
-    found = checkpoint_folder.steps(self._folder)
-    for step in [step for step in found if step in self._own][2:]:
-      checkpoint_folder.remove(self._folder, step)
+    for old in [r for r in _rounds(self._folder) if r in self._own][2:]:
+      self._path(old).unlink()
 
   def load(self, state: State) -> Saved | None:
     """The newest undamaged checkpoint, or None if none is asked for.
@@ -172,26 +179,21 @@ class Checkpoints:
     self._check_no_other_run()
     if not self._resume:
       return None
-    for path in checkpoint_folder.left(self._folder):
-      warnings.warn(
-        f"{str(path)!r} is a checkpoint that was not written to its end; "
-        "ignored",
-        stacklevel=2,
-      )
-    steps = checkpoint_folder.steps(self._folder)
-    for number, step in enumerate(steps):
+    damaged = []
+    for round in _rounds(self._folder):
       try:
-        with _quiet():
-          about = checkpoint_folder.checked(self._folder, step)
-          other = difference(about["shapes"], _shapes(state))
-          saved = None if other else self._restore(step, state)
+        arrays = self._read(round)
+        about = _about(arrays, round)
+        other = difference(about["shapes"], _shapes(state))
+        saved = None if other else Saved(round, *_restored(arrays, state))
       except Exception as error:
-        self._check_damaged(step, error)
+        self._check_damaged(round, error)
         warnings.warn(
-          f"checkpoint of round {step} in {str(self._folder)!r} cannot be read "
-          f"({_reason(error)}); ignored",
+          f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
+          f"read ({_reason(error)}); ignored",
           stacklevel=2,
         )
+        damaged.append(self._path(round))
         continue
       if other:
         raise CheckpointError(
@@ -199,33 +201,24 @@ class Checkpoints:
           f"model: {other}"
         )
       if processes.is_first_process():
-        for newer in steps[:number]:
-          checkpoint_folder.set_aside(self._folder, newer)
+        for path in damaged:
+          os.replace(path, f"{path}.damaged")
       return saved
     raise CheckpointError(
       f"resume=True: no checkpoint in {str(self._folder)!r} can be read"
     )
 
-  def _restore(self, step: int, state: State) -> Saved:
-    """Reads one checkpoint; an error may be of any type."""
-    path = self._folder / str(step)
+  def _path(self, round: int) -> pathlib.Path:
+    return self._folder / f"{round}.npz"
 
-    def like(leaf):
-      # NumPy arrays, which are on the host, are restored as NumPy arrays.
-      if isinstance(leaf, np.ndarray):
-        return leaf
-      return jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
+  def _read(self, round: int) -> dict[str, np.ndarray]:
+    """All arrays of a checkpoint by name; an error may be of any type."""
+    with np.load(self._path(round)) as file:
+      if name := file.zip.testzip():
+        raise ValueError(f"{name} is not what was written")
+      return dict(file)
 
-    target = jax.tree.map(like, state)
-    checkpointer, arguments = _orbax()
-    with checkpointer:
-      found = checkpointer.restore(
-        path / checkpoint_folder.STATE, args=arguments.StandardRestore(target)
-      )
-    with np.load(path / checkpoint_folder.RECORD) as record:
-      return Saved(step, found, dict(record))
-
-  def _check_damaged(self, step: int, error: Exception) -> None:
+  def _check_damaged(self, round: int, error: Exception) -> None:
     """Checks that a checkpoint which cannot be read never will be.
 
     Raises:
@@ -233,14 +226,14 @@ class Checkpoints:
     """
     if _may_pass(error):
       raise CheckpointError(
-        f"resume=True: checkpoint of round {step} in {str(self._folder)!r} "
+        f"resume=True: checkpoint of round {round} in {str(self._folder)!r} "
         f"cannot be read now ({_reason(error)}); it is kept, so try again once "
         "that has passed"
       ) from error
 
   def _check_no_other_run(self) -> None:
     """Raises ValueError if there are checkpoints that are not to be resumed."""
-    if not self._resume and checkpoint_folder.steps(self._folder):
+    if not self._resume and _rounds(self._folder):
       raise ValueError(
         f"resume=False: {str(self._folder)!r} holds checkpoints of a run; give "
         "resume=True to go on with it, or another folder"
@@ -248,12 +241,13 @@ class Checkpoints:
 
   def _check_identity(self) -> None:
     """Checks that the newest checkpoint which can be read is of this run."""
-    for step in checkpoint_folder.steps(self._folder):
+    for round in _rounds(self._folder):
       try:
-        about = checkpoint_folder.about(self._folder, step)
+        with np.load(self._path(round)) as file:
+          about = _about(file, round)
         break
       except Exception as error:
-        self._check_damaged(step, error)
+        self._check_damaged(round, error)
     else:
       return
     if about["streams"] != STREAMS:
@@ -305,68 +299,89 @@ def _shapes(state: State) -> dict[str, str]:
   }
 
 
-def _orbax() -> tuple[Any, Any]:
-  """What reads and writes a state, a context manager; and its arguments."""
-  import orbax.checkpoint as ocp
-
-  options = {}
-  if jax.process_count() > 1:
-    # Of several processes the first one writes and all read; none waits for
-    # another.
-    index = jax.process_index()
-    options["multiprocessing_options"] = ocp.options.MultiprocessingOptions(
-      primary_host=index,
-      active_processes={index},
-      barrier_sync_key_prefix=f"process_{index}",
-    )
-  handler = ocp.StandardCheckpointHandler(**options)
-  return ocp.Checkpointer(handler, **options), ocp.args
-
-
-def _on_host(leaf: Any) -> Any:
-  """A NumPy array; random keys stay, as NumPy has none."""
+def _on_host(leaf: Any) -> np.ndarray:
+  """An array of NumPy; of random keys their data."""
   if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-    return leaf
+    leaf = jax.random.key_data(leaf)
   return np.asarray(leaf)
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-  """Keeps what libraries log of a damaged checkpoint off the terminal."""
-  before = logging.root.manager.disable
-  logging.disable(logging.CRITICAL)
-  try:
-    yield
-  except Exception:
-    gc.collect()  # Tasks that failed are logged as they are freed.
-    raise
-  finally:
-    logging.disable(before)
+def _about(arrays: Mapping[str, np.ndarray], round: int) -> dict[str, Any]:
+  """What the checkpoint with these arrays is of."""
+  found = json.loads(arrays[_ABOUT].tobytes())
+  if found["round"] != round:
+    raise ValueError("it is of another round")
+  return found
+
+
+def _restored(
+  arrays: Mapping[str, np.ndarray], state: State
+) -> tuple[State, dict[str, np.ndarray]]:
+  """The state, and what was measured, from the arrays of a checkpoint.
+
+  Args:
+    arrays: by name.
+    state: of the structure and types of what was saved. What is on the host in
+      it, as arrays of NumPy, is so in the result.
+  """
+
+  def restored(array, leaf):
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      impl = jax.random.key_impl(jnp.empty(0, leaf.dtype))
+      return jax.random.wrap_key_data(array, impl=impl)
+    array = array.view(leaf.dtype)  # Types that NumPy lacks are bytes in files.
+    return array if isinstance(leaf, np.ndarray) else jnp.array(array)
+
+  leaves, structure = jax.tree.flatten(state)
+  found = [restored(arrays[f"{_STATE}{i}"], x) for i, x in enumerate(leaves)]
+  record = {
+    name.removeprefix(_RECORD): values
+    for name, values in arrays.items()
+    if name.startswith(_RECORD)
+  }
+  return structure.unflatten(found), record
+
+
+def _rounds(folder: pathlib.Path) -> list[int]:
+  """Rounds of the checkpoints in a folder, if it is there; newest first."""
+  names = os.listdir(folder) if folder.is_dir() else []
+  found = (re.fullmatch(rf"({_ROUND})\.npz", name) for name in names)
+  return sorted((int(each[1]) for each in found if each), reverse=True)
+
+
+def _check_names(folder: pathlib.Path) -> None:
+  """Checks that all that is named as a checkpoint is one.
+
+  Raises:
+    ValueError: naming what is none. It is left as it is.
+  """
+  for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+    is_file = path.suffix == ".npz" and path.is_file()
+    # Earlier versions wrote folders.
+    is_named = re.fullmatch(rf"({_ROUND})(\.npz)?", path.name)
+    if is_named and (path.is_symlink() or not is_file):
+      is_link = path.is_symlink()
+      kind = "a link" if is_link else "no checkpoint of this version"
+      raise ValueError(
+        f"{str(path)!r} is {kind}, and has the name of a checkpoint; move it "
+        "to another folder"
+      )
 
 
 # What a folder that is there lacks, or has of another kind, is damage.
-_DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
-_PASSING = re.compile(
-  r"RESOURCE_EXHAUSTED|UNAVAILABLE|PERMISSION_DENIED|DEADLINE_EXCEEDED|"
-  r"[Oo]ut of memory|Cannot allocate|Input/output error|Permission denied|"
-  r"Too many open files|Stale (NFS )?file handle|No space left"
-)
+_DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 
 
-def _may_pass(error: BaseException | None) -> bool:
+def _may_pass(error: Exception) -> bool:
   """Whether what cannot be read may be read at another time."""
-  while error is not None:
-    if isinstance(error, MemoryError) or _PASSING.search(str(error)):
-      return True
-    if isinstance(error, OSError) and error.errno not in (None, *_DAMAGE):
-      return True
-    error = error.__cause__ or error.__context__
-  return False
+  if isinstance(error, OSError):
+    return error.errno not in (None, *_DAMAGE)
+  # Of JAX, where a device has too little memory.
+  return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _reason(error: Exception) -> str:
   """The error of a library, in one short line."""
   if isinstance(error, OSError) and error.strerror:
     return error.strerror
-  known = re.search("No space left on device|File too large", str(error))
-  return known[0] if known else checks.first_line(error)[:200]
+  return checks.first_line(error)[:200]

@@ -15,7 +15,6 @@ PACKAGES = (
   "optax",
   "numpy",
   "dm-pix",
-  "orbax-checkpoint",
 )
 
 

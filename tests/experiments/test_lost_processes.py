@@ -21,7 +21,9 @@ from tests.experiments.test_resume import LONG, assert_same, rounds_saved
 KILLS = int(os.environ.get("FEDJAX_OPT_KILLS", 1))
 NUMBER = 4 if "FEDJAX_OPT_KILLS" in os.environ else 2
 # What a run has reached, by a file that is there then.
-MOMENTS = ("checkpoints/5", "config.json", "metrics.csv", "checkpoints/20")
+MOMENTS = (
+  "checkpoints/5.npz", "config.json", "metrics.csv", "checkpoints/20.npz",
+)  # fmt: skip
 LOG = "I1122 10:26:18.996162   18739 file.cc:147] of something\n"
 OF_OTHERS = (
   "E1122 10:26:18.996188   18739 coordination_service_agent.cc:289] Polled\n"
@@ -91,7 +93,6 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*not written to its end")
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_a_process_is_killed(whole, tmp_path, seed):
   folder = tmp_path / "run"

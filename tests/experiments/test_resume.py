@@ -80,8 +80,7 @@ def test_a_kill_while_the_pictures_are_drawn(tmp_path, monkeypatch, every):
 
 
 def rounds_saved(folder):
-  names = os.listdir(folder) if folder.is_dir() else []
-  return max(map(int, filter(str.isdecimal, names)), default=0)
+  return max((int(path.stem) for path in folder.glob("*.npz")), default=0)
 
 
 def kill_and_resume(folder, number, seed, arguments=LONG):

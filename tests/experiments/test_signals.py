@@ -90,7 +90,7 @@ def interrupt(folder, seed):
     assert (folder / "summary.json").exists()
   done = re.findall(r"^interrupted: only (\d+) of ", out, re.MULTILINE)
   if done and kind == "checkpoints":
-    assert (folder / "checkpoints" / done[0]).is_dir(), what
+    assert (folder / "checkpoints" / f"{done[0]}.npz").is_file(), what
 
 
 @pytest.mark.slow

@@ -14,8 +14,7 @@ part; and the work done for each second of their CPU time, which other programs
 on the machine change little, and for each second of the clock. At the end it
 compares the last third of the parts with the first, without the first part: by
 more than 3 % of memory, or less speed by CPU time, the exit status is 1. What
-must grow is the history, by 0.5 kB for each evaluation of a run; and orbax
-keeps 13 kB of each checkpoint (0.12.8). Linux only.
+must grow is the history, by 0.5 kB for each evaluation of a run. Linux only.
 """
 
 import argparse
