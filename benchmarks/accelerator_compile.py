@@ -242,11 +242,8 @@ def programs_of(arguments: list[str]) -> dict[str, Any]:
     {'seconds': of all, name: what is known of the program}.
   """
   job = jobs.prepare(resolve(parser.parse(["run", *arguments])))
-  simulator = fo.Simulator(
-    job.make, job.data.get, grid=job.spec.grid, **jobs.sweep_arguments(job)
-  )
   start = time.perf_counter()
-  programs = simulator.compile(job.task.init)
+  programs = job.simulator.compile(job.task.init)
   seconds = time.perf_counter() - start
   known = {name: _known(program) for name, program in programs.items()}
   return {"seconds": seconds, **known}

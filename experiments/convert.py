@@ -53,7 +53,7 @@ def _verify(folder: str | None) -> int:
   if not folder:
     raise ValueError("population_dir: must be given; the folder to verify")
   population = Population.open(folder)
-  on_disk.marked(population)
+  on_disk.marked(population.folder)
   population.verify()
   print(
     f"undamaged: {population.num_clients:,} clients, "

@@ -3,7 +3,8 @@
 import dataclasses
 import datetime
 import pathlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,20 +18,17 @@ from fedjax_opt import (
   Algorithm,
   Population,
   Run,
-  contract,
+  Simulator,
   grid_points,
   plots,
   processes,
 )
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import client_state, inputs
-from fedjax_opt.engine.config import Config
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.results import writers
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.transforms.aggregators import least_cohort
-from fedjax_opt.transforms.setting import applied
 
 
 class Job(NamedTuple):
@@ -42,6 +40,7 @@ class Job(NamedTuple):
   loaded: Loaded
   criterion: Criterion  # by which settings are compared
   settings: dict[str, Any]  # of the simulator
+  simulator: Simulator
   output_dir: pathlib.Path
   checkpoints: Checkpoints | None
   finished: Run | None  # the run, if there is nothing left to do
@@ -61,12 +60,6 @@ class Job(NamedTuple):
   def config(self) -> dict[str, Any]:
     """What config.json says of the run."""
     return self.spec.values() | {digest.NAME: self.loaded.digests}
-
-
-def sweep_arguments(job: Job) -> dict[str, Any]:
-  """What `sweep` is given, but for the algorithm, its grid and the model."""
-  examples = {"test": job.task.test, "validation": job.task.validation}
-  return {"seeds": list(job.data), **examples, **job.settings}
 
 
 def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
@@ -91,26 +84,29 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   size = _cohort_size(spec, num_clients)
   spec = dataclasses.replace(spec, cohort_size=size)
   _check_cohort(spec, num_clients)
+  _check_features(spec, task)
   settings = methods.settings_of(spec, task)
   make = methods.algorithm_of(spec, task)
-  points = grid_points(spec.grid, spec.seed)
-  num_settings = len(points) // len(spec.seed)
-  configs = [
-    Config.create(of_seed[s], settings, num_settings=num_settings)
-    for s in spec.seed
-  ]
-  _check_fit(spec, make, points[0], task, configs, settings)
-  spec = dataclasses.replace(
-    spec, output_dir=str(output_dir), local_epochs=configs[0].plan.epochs
+  simulator = Simulator(
+    make,
+    of_seed.get,
+    grid=spec.grid,
+    seeds=spec.seed,
+    test=task.test,
+    validation=task.validation,
+    **settings,
   )
+  _check_model(spec, make, task, simulator)
+  spec = dataclasses.replace(spec, output_dir=str(output_dir))
   found = resuming.find(spec, output_dir, loaded.digests)
   return Job(
     spec,
     make,
-    points,
+    grid_points(spec.grid, spec.seed),
     loaded,
     criterion,
     settings,
+    simulator,
     output_dir,
     *found,
     stopping,
@@ -154,38 +150,33 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
     )
 
 
-def _check_fit(
-  spec: Spec,
-  make: Callable[..., Algorithm],
-  point: dict[str, Any],
-  task: Task,
-  configs: Sequence[Config],
-  settings: dict[str, Any],
-) -> None:
-  """Checks that algorithm and regularizer can use the task's model."""
-  choice = spec.algorithm.choice
-  if choice.takes_features and task.features_fn is None:
+def _check_features(spec: Spec, task: Task) -> None:
+  """Checks that the model has the features that an algorithm compares."""
+  if spec.algorithm.choice.takes_features and task.features_fn is None:
     raise ValueError(
       f"algorithm={spec.algorithm.name!r}: compares features before the last "
       f"layer, which the model of task {spec.task.name} does not have; must be "
       "another, or a task of images"
     )
-  point = {name: point[name] for name in spec.grid}
-  algorithm = applied(make, settings, point)(**point)
-  client_state.check(configs[0], algorithm)
-  model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-  norm = f"norm={spec.task.static.get('norm')!r}"
-  for config in configs:
-    inputs.check_statistics(model, config.plan, algorithm, norm)
-  # What is trained, kept by a client, or sent in private must be of the model.
-  if choice.is_personal or spec.privacy or spec.trainable:
-    number = configs[0].num_clients
-    start = lambda params: contract.start(algorithm, params, number)
-    jax.eval_shape(start, model)
-  if algorithm.penalty is None:
+
+
+def _check_model(
+  spec: Spec,
+  make: Callable[..., Algorithm],
+  task: Task,
+  simulator: Simulator,
+) -> None:
+  """Checks that algorithm and regularizer can use the task's model."""
+  try:
+    simulator.check(task.init)
+  except ValueError as error:
+    norm = f"norm={spec.task.static.get('norm')!r}"
+    raise ValueError(re.sub("^params(?=: )", norm, str(error))) from None
+  penalty = make(**{n: v[0] for n, v in spec.grid.items()}).penalty
+  if penalty is None:
     return
   try:
-    jax.eval_shape(algorithm.penalty, model)
+    jax.eval_shape(lambda: penalty(task.init(jax.random.key(0))))
   except ValueError as error:
     raise ValueError(
       f"regularizer={spec.regularizer.name!r}: {error}"

@@ -6,9 +6,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from experiments.specification.spec import DP_DELTA, Spec
+from experiments.specification.spec import DP_DELTA, FLAGS, Spec
 from experiments.tasks import Task
 from fedjax_opt import Algorithm, evaluation, privacy, trainable, transforms
+from fedjax_opt.engine.config import GridSettings
 from fedjax_opt.rules import step_decay
 
 
@@ -77,13 +78,6 @@ def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
 
 # Settings of a simulation.
 
-_SAME = (
-  "cohort_size", "batch_size", "local_epochs", "local_steps", "drop_remainder",
-  "weighting", "client_map", "client_chunk", "eval_every", "client_dropout",
-  "max_update_norm", "max_update_action", "client_devices", "client_memory",
-  "precision", "grid_map", "grid_chunk", "grid_devices",
-)  # fmt: skip
-
 
 def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
   """What `GridSettings` has."""
@@ -94,20 +88,24 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
       loss_fn = trainable.differentiated(loss_fn, paths)
     norm = evaluation.grad_norm_sq(loss_fn)
     evaluate = lambda *args, **held: task.evaluate(*args, **held) | norm(*args)
-  found = {name: getattr(spec, name) for name in _SAME} | {
+  same = [name for name in GridSettings.__annotations__ if name in FLAGS]
+  return {name: getattr(spec, name) for name in same} | {
     "replacement": spec.sampling == "replacement",
     "evaluate": evaluate,
     "trace": spec.client.choice.traced if spec.trace else (),
-    "upload": spec.upload and spec.upload.make({}),
+    "sampler": spec.sampler.make({}) or "uniform",
+    "upload": _upload(spec),
     "fault": spec.fault and spec.fault.make({}, fraction=spec.faulty_fraction),
     "aggregator": (
       spec.aggregator.make({}) if spec.aggregator.name != "mean" else None
     ),
   }
-  if spec.error_feedback:
-    found["upload"] = transforms.error_feedback(found["upload"])
-  sampler = spec.sampler.make({})
-  return found if sampler is None else found | {"sampler": sampler}
+
+
+def _upload(spec: Spec) -> Any:
+  """What clients send instead of their differences."""
+  upload = spec.upload and spec.upload.make({})
+  return transforms.error_feedback(upload) if spec.error_feedback else upload
 
 
 # Privacy.

@@ -50,7 +50,7 @@ def remove_unfinished(folder: pathlib.Path) -> None:
   Raises:
     ValueError: naming the mark, if it is damaged.
   """
-  if _marked(folder) and not (folder / population_files.INDEX).exists():
+  if marked(folder) and not (folder / population_files.INDEX).exists():
     for path in folder.glob(population_files.ARRAYS):
       path.unlink()
     json_files.beside(folder / population_files.INDEX).unlink(missing_ok=True)
@@ -65,11 +65,10 @@ def with_validation_of(given: Given) -> dict[str, Any]:
     given: values of all flags; None where not given.
 
   Raises:
-    ValueError: if a validation part is asked for that training may have seen,
-      or for a folder that is none of clients.
+    ValueError: if a validation part is asked for that training may have seen.
   """
-  on_disk = Population.open(given["population_dir"])
-  held = marked(on_disk)
+  folder = pathlib.Path(given["population_dir"]).expanduser()
+  held = marked(folder)
   fraction = held.get("validation_fraction")
   is_of_task = bool(fraction) and held.get("task") == given["task"]
   asked = {name: given[name] for name in _NAMES if given[name] is not None}
@@ -79,23 +78,19 @@ def with_validation_of(given: Given) -> dict[str, Any]:
   if wanted or given["select_on"] == "validation":
     found = f"{fraction:g} of {held.get('task')}" if fraction else "nothing"
     raise ValueError(
-      f"population_dir={str(on_disk.folder)!r}: its clients may have the "
+      f"population_dir={str(folder)!r}: its clients may have the "
       f"validation examples ({found} was held out); give --select_on=train or "
       "test, or write the clients again with these flags"
     )
   return {**given, "select_on": given["select_on"] or "train"}
 
 
-def marked(on_disk: Population) -> dict[str, Any]:
-  """What the folder says of how it was made; {} if nothing.
+def marked(folder: pathlib.Path) -> dict[str, Any]:
+  """What a folder of clients says of how it was made; {} if nothing.
 
   Raises:
     ValueError: naming the file, if it is damaged.
   """
-  return _marked(on_disk.folder)
-
-
-def _marked(folder: pathlib.Path) -> dict[str, Any]:
   path = folder / population_files.NOTES
   if not path.exists():
     return {}
@@ -124,7 +119,7 @@ def check_population(
       naming what differs in types, shapes and labels.
     OSError: naming the file, if labels are what they were not when written.
   """
-  held = marked(on_disk).get(_TEST)
+  held = marked(on_disk.folder).get(_TEST)
   if None not in (held, test_fraction) and held != test_fraction:
     raise ValueError(
       f"test_fraction={test_fraction:g}: the clients of population_dir were "

@@ -35,11 +35,11 @@ from jax.experimental.compilation_cache import compilation_cache
 from experiments import command, hosts, shared_end, start_of_run
 from experiments.command_line import parser
 from experiments.data import Loaded
-from experiments.job import Job, prepare, sweep_arguments
+from experiments.job import Job, prepare
 from experiments.results import Results, all_diverged
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
-from fedjax_opt import Report, Result, processes, sweep
+from fedjax_opt import Report, Result, processes
 from fedjax_opt.files import locks
 from fedjax_opt.results import tables
 from fedjax_opt.results.checkpoint import CheckpointError
@@ -174,17 +174,12 @@ def simulate(
   job: Job, on_evaluation: Callable[[Report], bool] | None = None
 ) -> Result:
   """Simulates all points; what each of several processes does alike."""
-  spec = job.spec
-  with compiled_kept_in(spec.compilation_cache):
-    return sweep(
-      job.make,
-      spec.grid,
+  with compiled_kept_in(job.spec.compilation_cache):
+    return job.simulator.sweep(
       job.task.init,
-      job.data.get,
-      rounds=spec.rounds,
+      job.spec.rounds,
       on_evaluation=on_evaluation,
       checkpoints=job.checkpoints,
-      **sweep_arguments(job),
     )
 
 

@@ -170,8 +170,12 @@ def sweep(
     validation=validation,
     **settings,
   )
-  return simulator._run_whole(
-    params, simulator._seeds, rounds, on_evaluation, checkpoints, progress
+  return simulator.sweep(
+    params,
+    rounds,
+    on_evaluation=on_evaluation,
+    checkpoints=checkpoints,
+    progress=progress,
   )
 
 
@@ -382,6 +386,32 @@ class Simulator:
     self._trace(params)
     return self._executor.compile()
 
+  def check(self, params: Params) -> None:
+    """Checks the arguments with a model; nothing is compiled.
+
+    Args:
+      params: see `init`.
+
+    Raises:
+      ValueError: as `init` does.
+      TypeError: as `init` does.
+    """
+    self._start(params, self._seeds or (0,))
+
+  def sweep(
+    self,
+    params: Params,
+    rounds: int,
+    *,
+    on_evaluation: Callable[[Report], Any] | None = None,
+    checkpoints: Checkpoints | None = None,
+    progress: bool = False,
+  ) -> Result:
+    """All rounds of a grid, with a history; see the function `sweep`."""
+    return self._run_whole(
+      params, self._seeds, rounds, on_evaluation, checkpoints, progress
+    )
+
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; of a grid with the leading axis S."""
     executor = self._executor_for(state)
@@ -490,11 +520,16 @@ class Simulator:
     )
 
   def _prepare(self, params, seeds):
+    """What runs, and how it begins: `_start` with an executor first."""
+    config, *others = self._start(params, seeds)
+    return self._executor_of(config, seeds), *others
+
+  def _start(self, params, seeds):
     """How a run begins.
 
     Returns:
-      What runs it; a function that makes the state of round 0; its shapes; and
-      a function that lowers what makes it.
+      Its settings, resolved; a function that makes the state of round 0; its
+      shapes; and a function that lowers what makes it.
     """
     for seed in seeds:
       inputs.check_seed("seed", seed)
@@ -535,7 +570,7 @@ class Simulator:
     def lower_start():
       return jax.jit(make_state).lower(models, self._hyperparameters())
 
-    return self._executor_of(config, seeds), start, shapes, lower_start
+    return config, start, shapes, lower_start
 
   def _check_clock(self, algorithm, server, layout):
     """That an algorithm can be on a schedule, and its versions in memory."""

@@ -267,8 +267,7 @@ def _check_needs(spec: Spec, given: Given) -> None:
     if not owner or given[name] in (None, flag.default):
       continue
     found, its = getattr(spec, owner), FLAGS[owner]
-    is_there = found is not None if its.counts_zero else bool(found)
-    if found == wanted if wanted else is_there:
+    if found == wanted if wanted else its.is_there(found):
       continue
     example = wanted or (its.choice and next(iter(its.choice.registry)))
     shown = f"--{owner}={example}" if example else f"--{owner}"

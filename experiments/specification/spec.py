@@ -114,6 +114,10 @@ class Flag(NamedTuple):
   is_of_process: bool = False
   is_condition: bool = False
 
+  def is_there(self, value: Any) -> bool:
+    """Whether a value is enough for a flag that needs this one."""
+    return value is not None if self.counts_zero else bool(value)
+
   def check_value(self, name: str, value: Any) -> None:
     """Raises ValueError if the flag of this name cannot have a value."""
     if value is None:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from experiments.command_line import flagfiles
+from experiments.command_line import parser
 
 
 def test_files_in_place_of_their_names(tmp_path):
@@ -13,7 +13,7 @@ def test_files_in_place_of_their_names(tmp_path):
   inner.write_text("--rounds=3\n\n  --seed=1  \n")
   outer.write_text(f"# one\n// two\n--flagfile={inner}\n--seed=2\n")
   given = ["--a=1", f"--flagfile={outer}", "--flagfile", str(inner), "x"]
-  assert flagfiles.expanded(given) == [
+  assert parser.expanded(given) == [
     *("--a=1", "--rounds=3", "--seed=1", "--seed=2"),
     *("--rounds=3", "--seed=1", "x"),
   ]
@@ -24,7 +24,7 @@ def test_files_in_place_of_their_names(tmp_path):
 )
 def test_presets_are_found_in_every_folder(tmp_path, monkeypatch, name):
   monkeypatch.chdir(tmp_path)
-  flags = flagfiles.expanded([f"--flagfile={name}"])
+  flags = parser.expanded([f"--flagfile={name}"])
   # Those of the files that it names are among them.
   assert not any("flagfile" in flag for flag in flags)
   assert {"--task=cifar100_vgg16"} < set(flags)
@@ -32,7 +32,7 @@ def test_presets_are_found_in_every_folder(tmp_path, monkeypatch, name):
   (tmp_path / "experiments" / "domo").mkdir(parents=True)
   own = tmp_path / "experiments" / "domo" / "cifar100.flags"
   own.write_text("--rounds=1")
-  flags = flagfiles.expanded(["--flagfile=experiments/domo/cifar100.flags"])
+  flags = parser.expanded(["--flagfile=experiments/domo/cifar100.flags"])
   assert flags == ["--rounds=1"]
 
 
@@ -56,7 +56,7 @@ def test_bad_files(tmp_path, content, message):
     path.write_bytes(content.replace(b"{path}", str(path).encode()))
   message = message.replace("{path}", str(path))
   with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-    flagfiles.expanded([f"--flagfile={path}"])
+    parser.expanded([f"--flagfile={path}"])
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
@@ -68,4 +68,4 @@ def test_what_never_ends(tmp_path, kind):
     path.symlink_to("/dev/zero")
   message = f"flagfile='{path}': cannot be read (it is no file); must be"
   with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-    flagfiles.expanded([f"--flagfile={path}"])
+    parser.expanded([f"--flagfile={path}"])

@@ -32,7 +32,7 @@ def test_flags_reach_the_sampler(arguments, expected):
 def test_uniform_is_the_engine_s_default():
   assert spec_of().sampler.make({}) is None
   prepared = prepare("--task=digits_logistic")
-  assert "sampler" not in prepared.settings
+  assert prepared.settings["sampler"] == "uniform"
   assert prepared.spec.values()["sampler"] == "uniform"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from experiments import resuming
 from experiments.artefacts import record
-from experiments.command_line import flagfiles
+from experiments.command_line import parser
 from fedjax_opt import load_run
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
@@ -159,10 +159,10 @@ def test_who_resumes_is_told(tmp_path, capsys):
 def test_a_flagfile_of_a_run(tmp_path):
   run(tmp_path, 1)
   flagfile = f"--flagfile={tmp_path / 'flags.txt'}"
-  assert flagfiles.expanded([flagfile]) == ["--rounds=1"]
+  assert parser.expanded([flagfile]) == ["--rounds=1"]
   damaged(tmp_path / "flags.txt")
   with pytest.raises(ValueError, match=r"flagfile='.*': flags.txt is damaged"):
-    flagfiles.expanded([flagfile])
+    parser.expanded([flagfile])
 
 
 @pytest.mark.parametrize(
