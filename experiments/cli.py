@@ -60,6 +60,7 @@ _COMMANDS = {
   ),
 }
 _HELP = ("-h", "-help", "--help", "help")
+_COMPLETION = "--completion="
 _WIDTH = max(map(len, _COMMANDS))
 
 
@@ -81,6 +82,8 @@ def main(argv: Sequence[str]) -> int:
   if name in _HELP:
     print(_help())
     return 0
+  if name.startswith(_COMPLETION):
+    return _complete(name.removeprefix(_COMPLETION))
   name = "version" if name == "--version" else name
   if name not in _COMMANDS:
     print(f"error: {_unknown(name)}", file=sys.stderr)
@@ -90,6 +93,18 @@ def main(argv: Sequence[str]) -> int:
   if found.option is not None:
     arguments = [found.option, *arguments]
   return program.main([f"fedjax-opt {name}", *arguments])
+
+
+def _complete(shell: str) -> int:
+  """Prints what a shell completes; returns the exit status."""
+  from experiments import completion  # Imports JAX, as all commands do.
+
+  if shell not in completion.SHELLS:
+    known = " or ".join(completion.SHELLS)
+    print(f"error: completion={shell!r}: must be {known}", file=sys.stderr)
+    return 1
+  print(completion.script(shell, _COMMANDS))
+  return 0
 
 
 def _help() -> str:
@@ -104,7 +119,8 @@ def _help() -> str:
       "",
       *lines,
       "",
-      "fedjax-opt run --help explains every flag, run --help=NAME one choice.",
+      "fedjax-opt run --help says which flags there are. --completion=bash, or",
+      "=zsh, prints what the shell completes, and how to install it.",
     ]
   )
 

@@ -4,6 +4,23 @@
       --method=scaffold --method='fed_avg client=delta_sgd' \\
       --client_lr=0.03,0.1,0.3,1 --seed=0,1,2 --alpha=1,0.1 \\
       --output_dir=runs/study
+
+Flags to begin with:
+  --method='NAME ...'  A method: an algorithm, then its flags, flag=value; one
+                       --method for each.
+  --client_lr=X,...    Step sizes that are tried, by the methods that have one.
+  --seed=N,...         Seeds for tuning. Default: 0.
+  --report_seeds=N     Fresh seeds for the report. Default: 10.
+  --task=NAME          Data set and model, such as mnist_cnn. Default: digits.
+  --alpha=X,...        How alike the clients are: 100 very, 0.01 hardly; each
+                       value is a condition, under which all methods run.
+  --rounds=N           Rounds. Default: 100.
+  --study=FILE         All of this from a TOML file.
+  --jobs=N             Cells at a time, each on one core. Default: 1.
+  --output_dir=FOLDER  Where the study is; the same command continues it.
+
+Or from a file, from runs that are there, or beside methods that are recorded:
+
   python -m experiments.compare --study=FILE.toml
   python -m experiments.compare --runs=runs/one,runs/two
   python -m experiments.compare --reference=field --method='scaffold ...'

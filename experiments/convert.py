@@ -1,15 +1,25 @@
 """Writes a task's clients into a folder, as `fedjax_opt.Population` reads them.
 
   python -m experiments.convert --task=digits --population_dir=one
+
+Flags to begin with:
+  --population_dir=FOLDER  The folder: new, or with --verify the one to check.
+  --task=NAME              Data set and model. Default: digits.
+  --partition=NAME         How examples come to clients. Default: dirichlet.
+  --num_clients=N          Clients. Default: 100.
+  --seed=N                 Seed of the partition. Default: 0.
+  --verify                 Write nothing: read the folder, and say whether all
+                           of it is what was written.
+
+More examples:
+
   python -m experiments.convert --task=mnist_cnn --data_dir=DIR \\
       --partition=dirichlet --alpha=0.5 --seed=1 --population_dir=two
   python -m experiments.convert --verify --population_dir=two
 
 It takes the command line of a run, checks it as a run does, and writes the
 clients that this run would have. Only the flags of the task, of the clients'
-data, of the validation part and the seed decide which they are. With
---verify it writes nothing: it reads the folder, and says whether all of it is
-what was written.
+data, of the validation part and the seed decide which they are.
 """
 
 import pathlib

@@ -69,7 +69,7 @@ from fedjax_opt.files import json_files
 from fedjax_opt.registry import check_choice, nearest
 
 # Kind of a flag -> {name: default}; the text above explains them.
-_FLAGS = {
+FLAGS = {
   "bool": {"list": False, "only_found": False, "anew": False, "publish": False},
   "list": {"artefact": []},
   "string": {
@@ -122,7 +122,7 @@ def _parse(argv: Sequence[str]) -> flags.FlagValues:
     ValueError: one line, for what is not a flag or cannot be its value.
   """
   values = flags.FlagValues()
-  for kind, defaults in _FLAGS.items():
+  for kind, defaults in FLAGS.items():
     for name, default in defaults.items():
       define = getattr(flags, f"DEFINE_{kind}")
       define(name, default, "", flag_values=values)

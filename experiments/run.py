@@ -1,9 +1,22 @@
 """Runs a federated algorithm on a task, or a whole grid of settings at once.
 
+  python -m experiments.run --client=sgd --client_lr=0.01,0.1,1 --seed=0,1,2
+
+Flags to begin with:
+  --task=NAME          Data set and model, such as mnist_cnn. Default: digits.
+  --algorithm=NAME     What a round does. Default: fed_avg.
+  --client=RULE        How a client takes a local step. Default: delta_sgd.
+  --client_lr=X,...    Step size of the client's rule; several make a grid.
+  --alpha=X            How alike the clients are: 100 very, 0.01 hardly.
+  --cohort_size=N      Clients in a round. Default: 10.
+  --local_epochs=N     Passes of a client over its examples. Default: 1.
+  --rounds=N           Rounds. Default: 100.
+  --seed=N,...         Seeds; each runs every setting. Default: 0.
+  --output_dir=FOLDER  A new folder for the results.
+
 With no flag: Delta-SGD on scikit-learn's digits, 100 clients, no download.
 
   python -m experiments.run
-  python -m experiments.run --client=sgd --client_lr=0.01,0.1,1 --seed=0,1,2
   python -m experiments.run --task=mnist_cnn --data_dir=~/tensorflow_datasets
   python -m experiments.run --task=lasso --algorithm=fed_dual_avg \\
       --client_lr=0.0003,0.001,0.003 --strength=0.1

@@ -178,7 +178,7 @@ def answer(capsys, *arguments):
 @pytest.mark.parametrize("kind", ADDED)
 def test_it_is_in_the_help(kind, capsys):
   _, name, choice, flag = ADDED[kind]
-  whole = answer(capsys, "--help")
+  whole = answer(capsys, "--helpfull")
   assert f" {name} {choice.help} " in whole
   assert f" --{flag} " in whole
   page = answer(capsys, f"--help={name}")

@@ -148,6 +148,8 @@ def test_every_flag_that_is_named_exists(capsys):
   for program in (run, compare, convert, reproduce):
     with contextlib.suppress(SystemExit):
       call("--help", program=program)
+    with contextlib.suppress(SystemExit):
+      call("--helpfull", program=program)
     shown = capsys.readouterr().out
     known |= set(re.findall(r"--(?:\[no\])?(\w+)", shown))
   for page in [ROOT / "README.md", *PAGES]:

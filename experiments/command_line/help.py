@@ -1,7 +1,11 @@
-"""The help: all of it, a group of flags, one flag, or one choice."""
+"""The help: one screen, a group of flags, one flag, one choice, or all.
+
+The docstring of a program begins its help. `--help` shows it up to the flags to
+begin with, `--helpfull` all of it, and every flag.
+"""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from experiments.command_line import layout, pages
 from experiments.specification import spec
@@ -10,6 +14,7 @@ from fedjax_opt.registry import nearest
 from fedjax_opt.results import environment
 
 _MOST = 4  # words that a message suggests
+_BEGIN_WITH = "Flags to begin with:"  # A title in docstrings of programs.
 
 
 def answer(word: str | None, intro: str) -> str:
@@ -18,19 +23,20 @@ def answer(word: str | None, intro: str) -> str:
   Args:
     word: key or title of a group, a choice or a flag; case, dashes and
       underscores do not matter, and a group may be shortened.
-    intro: first lines of the whole help.
+    intro: the program's own text.
 
   Raises:
     ValueError: if there is nothing of that name; it names what is near.
   """
   if word is None:
-    return whole(intro)
+    return first_screen(intro)
   wanted = plain(word)
   begun = wanted.removesuffix("s") or wanted  # "reg", "algorithms"
   found = (
     _groups(lambda each: each == wanted)
     or _choices(wanted)
     or _flag(wanted)
+    or _own_flags(wanted, intro)
     or _groups(lambda each: bool(begun) and each.startswith(begun))
     or _flag(begun)
   )
@@ -44,25 +50,58 @@ def plain(name: str) -> str:
   return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def whole(intro: str) -> str:
-  """What the program does, how to get less, then every flag by group."""
-  first, _, rest = intro.strip().partition("\n\n")
-  parts = [first, _overview(), *([rest] if rest else [])]
+def first_screen(intro: str) -> str:
+  """What the program does, the flags to begin with, and how to see more."""
+  first, rest = _parts_of(intro)
+  return f"{first}\n\n{_overview(_own(rest))}"
+
+
+def whole(word: str | None, intro: str) -> str:
+  """All that the program says of itself, then every flag by group."""
+  if word is not None:
+    return answer(word, intro)
+  _, rest = _parts_of(intro)
+  parts = [first_screen(intro), *([rest] if rest else [])]
   return "\n\n".join([*parts, *map(_group, spec.GROUPS)])
 
 
-def _overview() -> str:
-  keys = ", ".join(group.key for group in spec.GROUPS)
-  kinds = ", ".join(pages.KINDS)
+def _parts_of(intro: str) -> tuple[str, str]:
+  """The first screen of a program's text, and the rest."""
+  parts = intro.strip().split("\n\n")
+  titles = [part.partition("\n")[0] for part in parts]
+  end = titles.index(_BEGIN_WITH) + 1 if _BEGIN_WITH in titles else 1
+  return "\n\n".join(parts[:end]), "\n\n".join(parts[end:])
+
+
+def _own(text: str) -> dict[str, str]:
+  """Key -> the paragraph of a program's own flags, if it has some."""
+  title = r"^Flags of a (\w+),.*"
+  found = {re.match(title, part): part for part in text.split("\n\n")}
+  return {match[1]: part for match, part in found.items() if match}
+
+
+def _overview(own: Iterable[str]) -> str:
   lines = {
-    "--help=GROUP": f"the flags of one group: {keys}",
     "--help=NAME": "one choice: an algorithm, rule, ..., as in --help=scaffold",
     "--help=FLAG": "one flag, as in --help=client_lr",
-    "--list": "all choices by name",
-    "--list=KIND": f"those of one kind: {kinds}",
+    "--list": "all choices by name; --list=algorithms those of one kind",
     "--version": "versions and device",
+    "--helpfull": "everything, with every flag",
   }
-  return f"Help in parts:\n{layout.pairs(lines)}"
+  groups = {key: f"the flags that only a {key} has" for key in own}
+  groups |= {group.key: group.purpose for group in spec.GROUPS}
+  return (
+    "All flags, by what you want to do; --help=rounds shows those of rounds:\n"
+    f"{layout.pairs(groups)}\n\nMore help:\n{layout.pairs(lines)}"
+  )
+
+
+def _own_flags(wanted: str, intro: str) -> str:
+  """A program's own flags, or one of them, by what its text says."""
+  own = _own(_parts_of(intro)[1])
+  entries = re.compile(r"^  --(\w+).*\n?(?:^ {20,}.*\n?)*", re.MULTILINE)
+  flags = {plain(e[1]): e[0] for p in own.values() for e in entries.finditer(p)}
+  return (own.get(wanted) or flags.get(wanted, "")).rstrip()
 
 
 def _groups(matches: Callable[[str], bool]) -> str:
@@ -117,4 +156,9 @@ def version(word: str | None = None, intro: str = "") -> str:
 
 
 # Options that are answered instead of a run: (WORD or None, intro) -> text.
-ANSWERS = {"help": answer, "list": pages.listed, "version": version}
+ANSWERS = {
+  "help": answer,
+  "helpfull": whole,
+  "list": pages.listed,
+  "version": version,
+}

@@ -100,7 +100,7 @@ def show(text: str) -> None:
 
 def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:
   """The first option that asks for an answer, and its word."""
-  options = {"h": "help", "helpfull": "help"} | {n: n for n in help.ANSWERS}
+  options = {"h": "help"} | {n: n for n in help.ANSWERS}
   for i, argument in enumerate(arguments):
     found = re.fullmatch(r"--?(\w+)(?:=(.*))?", argument)
     if not found or found[1] not in options:

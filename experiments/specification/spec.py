@@ -66,10 +66,12 @@ class Group(NamedTuple):
   Attributes:
     key: one word for it, as in `--help=KEY`.
     title: in the help.
+    purpose: what one wants to do that needs them.
   """
 
   key: str
   title: str
+  purpose: str
 
   def flag(self, default: Any, **about: Any) -> Any:
     """A field of `Spec` whose flag is of this group; see `Flag`."""
@@ -140,19 +142,47 @@ _OPTIMUM = {
   "l2": "its gap is to losses that are reported, and those are without l2",
   "trainable": "is that of all leaves of the model",
 }
-_TASK = Group("task", "Task")
-_DATA = Group("data", "Clients' data")
-_ALGORITHM = Group("algorithm", "Algorithm")
-_CLIENT = Group("client", "Clients' rule")
-_SERVER = Group("server", "Server's rule")
-_REGULARIZER = Group("regularizer", "Regularizer")
-_PRIVACY = Group("privacy", "Differential privacy")
-_MESSAGES = Group("messages", "Messages")
-_SELECTION = Group("selection", "Selection")
-_ROUNDS = Group("rounds", "Rounds")
-_RESULTS = Group("results", "Results")
-_COMPUTATION = Group("computation", "Computation")
-_DEVICES = Group("devices", "Devices and processes")
+_TASK = Group("task", "Task", "choose data and model, or use your own data")
+_DATA = Group(
+  "data", "Clients' data", "divide the data among clients, and test on them"
+)
+_ALGORITHM = Group(
+  "algorithm", "Algorithm", "choose the algorithm, and set what it has"
+)
+_CLIENT = Group(
+  "client",
+  "Clients' rule",
+  "choose how a client steps: its rule, step size and schedule",
+)
+_SERVER = Group("server", "Server's rule", "choose how the server steps")
+_REGULARIZER = Group(
+  "regularizer", "Regularizer", "add a penalty or a constraint"
+)
+_PRIVACY = Group(
+  "privacy", "Differential privacy", "make training private, and count epsilon"
+)
+_MESSAGES = Group(
+  "messages",
+  "Messages",
+  "compress uploads, aggregate robustly, simulate faults",
+)
+_SELECTION = Group(
+  "selection", "Selection", "say on what the best setting of a grid is chosen"
+)
+_ROUNDS = Group(
+  "rounds", "Rounds", "set rounds, cohorts, batches and local work"
+)
+_RESULTS = Group(
+  "results", "Results", "say what is measured, and where it is written"
+)
+_COMPUTATION = Group(
+  "computation",
+  "Computation",
+  "fit into memory, go faster, save checkpoints and resume",
+)
+_DEVICES = Group(
+  "devices", "Devices and processes", "use several devices, processes or hosts"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """The help, the lists and the version, as a user asks for them."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 
 import fedjax_opt
+from experiments import compare, convert, run
 from experiments.command_line import help as help_of_flags
 from experiments.command_line import pages
 from experiments.specification import spec
+from experiments.studies import request
 from tests.experiments.commands import REPOSITORY, call, spec_of
 
 
@@ -36,14 +39,43 @@ def flags_in(text):
   return [words[0].removeprefix("--").removeprefix("[no]") for words in lines]
 
 
+BEGIN_WITH = "Flags to begin with:\n"
+
+
+@pytest.mark.parametrize("program", [run, compare, convert])
+def test_the_first_screen(program, capsys):
+  with pytest.raises(SystemExit) as stop:
+    call("--help", program=program)
+  assert not stop.value.code
+  text = capsys.readouterr().out
+  assert len(text.splitlines()) <= 45
+  assert max(map(len, text.splitlines())) <= 80
+  for group in spec.GROUPS:
+    assert f"\n  {group.key} " in text
+  for word in ("--help=NAME", "--help=FLAG", "--helpfull", "--list"):
+    assert f"\n  {word} " in text
+  block = text.split(BEGIN_WITH)[1].split("\n\n")[0]
+  begin_with = flags_in(re.sub(r"[=].*", "", block))
+  assert 6 <= len(begin_with) <= 10
+  own = {*request.OF_STUDY, "verify"}
+  assert set(begin_with) <= {*spec.names(), *own}
+
+
+def test_the_first_screen_has_the_defaults():
+  shown = re.findall(r"^  --(\w+)=.*Default: (\S+)\.$", run.__doc__, re.M)
+  assert len(shown) == 7
+  found = spec_of("--noprogress")
+  for name, default in shown:
+    value = getattr(found, name) or spec.COHORT_SIZE
+    value = getattr(value, "name", value)
+    assert default == f"{spec.single_or_list(value)}".removesuffix(".0")
+
+
 def test_whole(ask):
-  text = ask("--help")
-  assert text.startswith("Runs a federated algorithm on a task")
-  overview = text[: text.index("\n\nWith no flag")]
-  for word in ("--help=GROUP", "devices", "--list=KIND", "--version"):
-    assert word in overview
-  # Every flag once, below the overview.
-  assert flags_in(text.removeprefix(overview)) == list(spec.names())
+  text, first = ask("--helpfull"), ask("--help")
+  assert text.startswith(first.rstrip())
+  # Every flag once, below the first screen.
+  assert flags_in(text.removeprefix(first)) == list(spec.names())
   assert "(sgd 0.1, sgdm 0.1, nesterov 0.1, adam 0.001," in " ".join(
     text.split()
   )
@@ -71,6 +103,15 @@ def test_words_after_a_space_and_beside_other_flags(ask):
   assert ask("--help", "rounds") == text
   assert ask("--client=sgd", "-h", "rounds", "--rounds=3") == text
   assert ask("--client=sgd", "--help", "--rounds=3") == ask("--help")
+
+
+@pytest.mark.parametrize("word", ["study", "nested", "min-effect"])
+def test_a_flag_of_a_study(word, capsys):
+  with pytest.raises(SystemExit):
+    call(f"--help={word}", program=compare)
+  names = flags_in(capsys.readouterr().out.replace("=", " "))
+  assert word.replace("-", "_") in names
+  assert len(names) == (13 if word == "study" else 1)
 
 
 def test_one_flag(ask):

@@ -1,0 +1,147 @@
+"""What bash and zsh complete."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from experiments import cli, compare, completion, convert, reproduce, run
+from experiments.command_line import pages
+from experiments.command_line.flags import defined
+from experiments.specification import spec
+from experiments.specification.kinds import KINDS
+from experiments.studies import request
+
+# Words of a line, the last one as far as it was typed -> what follows.
+LINES = [
+  ("fedjax-opt ru", "run "),
+  ("fedjax-opt run --client_lr", "--client_lr="),
+  ("fedjax-opt run --noprog", "--noprogress "),
+  ("fedjax-opt run --algorithm=scaf", "scaffold "),
+  ("fedjax-opt run --rounds=3 --partition=sim", "similarity "),
+  ("fedjax-opt compare --task=lass", "lasso "),
+  ("fedjax-opt compare --nes", "--nested "),
+  ("fedjax-opt convert --verif", "--verify "),
+  ("fedjax-opt convert --verify --population_dir=clie", "clients/"),
+  ("fedjax-opt run --flagfile=one.fl", "one.flags "),
+  ("fedjax-opt run --help=clien", None),
+  ("fedjax-opt reproduce --artefact=domo/table1", "domo/table1 "),
+  ("fedjax-opt list client", "client_rules "),
+  ("fedjax-opt --completion=z", "zsh "),
+  ("fedjax-opt list none-such", ""),
+]
+# Ends a shell's list of words as bash has them.
+BASH = """
+{script}
+COMP_WORDS=({words})
+COMP_CWORD=$(({number} - 1))
+_fedjax_opt
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+# Types each line of `lines` and a tab, and writes what became of it.
+ZSH = """
+zmodload zsh/zpty
+zpty shell TERM=dumb zsh -f -i
+zpty -w shell 'note() { print -r -- "$BUFFER|" >> completed; BUFFER= }'
+zpty -w shell 'zle -N note; bindkey "^X" note; source ./script; touch ready'
+until [[ -e ready ]]; do sleep 0.1; done
+number=0
+while read -r line; do
+  zpty -n -w shell "$line"$'\\t\\x18'
+  (( number += 1 ))
+  until (( $(wc -l < completed) == number )); do sleep 0.02; done
+done < lines
+zpty -d shell
+"""
+
+
+def bash(line, folder):
+  words = line.replace("=", " = ").split()
+  code = BASH.format(
+    script=completion.script("bash", cli._COMMANDS),
+    words=" ".join(words), number=len(words),
+  )  # fmt: skip
+  done = subprocess.run(
+    ["bash", "-c", code], cwd=folder, capture_output=True, text=True, check=True
+  )
+  assert done.stderr == ""
+  return done.stdout.removesuffix("\n").split("\n")
+
+
+@pytest.fixture
+def folder(tmp_path):
+  (tmp_path / "clients").mkdir()
+  (tmp_path / "one.flags").touch()
+  return tmp_path
+
+
+@pytest.mark.parametrize(("line", "word"), LINES)
+def test_bash(line, word, folder):
+  found = bash(line, folder)
+  if word is None:  # A group, rules and flags have this beginning.
+    assert {"client ", "client_lr ", "client_map "} <= set(found)
+  else:
+    assert found == [word]
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+def test_zsh(folder):
+  lines = [line for line, word in LINES if word]
+  script = completion.script("zsh", cli._COMMANDS)
+  (folder / "script").write_text(script)
+  (folder / "lines").write_text("".join(f"{line}\n" for line in lines))
+  (folder / "completed").touch()
+  subprocess.run(["zsh", "-f", "-c", ZSH], cwd=folder, check=True, timeout=60)
+  found = (folder / "completed").read_text().splitlines()
+  before = [line[: max(line.rfind("="), line.rfind(" ")) + 1] for line in lines]
+  words = [word for _, word in LINES if word]
+  assert found == [f"{b}{w}|" for b, w in zip(before, words, strict=True)]
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_the_script_is_of_the_registries(shell):
+  script = completion.script(shell, cli._COMMANDS)
+  for kind in KINDS.values():
+    for name in kind.registry:
+      assert name in script.replace("'", " ").split()
+
+
+@pytest.mark.parametrize("name", ["run", "compare", "convert"])
+def test_every_flag_of_a_command(name):
+  found = {
+    word.removeprefix("--").removesuffix("=")
+    for word in completion.flags_of_commands()[name]
+  }
+  known = set(spec.names())
+  assert len(known) > 100
+  if name == "compare":
+    known = known - set(request.OF_A_RUN) | set(request.OF_STUDY)
+  of_all = {"flagfile", "help", "helpfull", "list", "version"}
+  switched_off = {f"no{n}" for n in known if n in defined() and
+                  defined()[n].boolean}  # fmt: skip
+  assert found - {"verify"} == known | of_all | switched_off
+
+
+@pytest.mark.parametrize("program", [run, compare, convert, reproduce])
+def test_what_it_completes_is_no_unknown_flag(program, capsys):
+  name = program.__name__.removeprefix("experiments.")
+  for word in completion.flags_of_commands()[name]:
+    arguments = [word + ("0" if word.endswith("=") else ""), "--none_such"]
+    if word.strip("-") in ("help", "helpfull", "list", "version"):
+      continue
+    assert program.main([name, *arguments]) == 1
+    assert "--none_such: no such flag" in capsys.readouterr().err or "=" in word
+
+
+def test_words_of_flags():
+  values = completion.values()
+  assert values["norm"] == ["group", "batch", "batch_untracked", "none"]
+  assert values["x_axis"] == ["rounds", "gradient_evaluations", "bytes"]
+  assert set(pages.names()) <= set(values["help"])
+
+
+def test_no_such_shell(capsys):
+  assert cli.main(["fedjax-opt", "--completion=fish"]) == 1
+  assert capsys.readouterr().err == (
+    "error: completion='fish': must be bash or zsh\n"
+  )
