@@ -34,6 +34,7 @@ PAGES = sorted(
 OUTSIDE = [
   ROOT / "README.md",
   ROOT / "CHANGELOG.md",
+  ROOT / "CONTRIBUTING.md",
   *sorted(ROOT.glob("experiments/*/README.md")),
   *sorted(ROOT.glob("experiments/*/artefacts/*.md")),
 ]

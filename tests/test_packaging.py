@@ -1,4 +1,8 @@
-"""The wheel: what is in it, and that its command finds its own files."""
+"""The wheel and the source archive: what is in them, and that pip takes them.
+
+All of this runs with one version of Python. That the others can is not tried:
+only what the newer ones have removed is looked for.
+"""
 
 import ast
 import email
@@ -9,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 
 import pytest
 import yaml
@@ -59,27 +62,34 @@ def run(*arguments, cwd, path, **variables):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-  """The wheel, built from a copy: a build leaves folders beside setup.py."""
-  folder = tmp_path_factory.mktemp("wheel")
+def built(tmp_path_factory):
+  """Wheel and source archive, of a copy: a build leaves folders beside it."""
+  folder = tmp_path_factory.mktemp("built")
   source = folder / "source"
   for name in SOURCES:
     path = REPOSITORY / name
     copy = shutil.copytree if path.is_dir() else shutil.copy
     (source / name).parent.mkdir(parents=True, exist_ok=True)
     copy(path, source / name)
-  command = (sys.executable, "setup.py", "-q", "bdist_wheel")
-  subprocess.run([*command, f"--dist-dir={folder}"], cwd=source, check=True)
-  (built,) = folder.glob("*.whl")
-  return built
+  command = (sys.executable, "setup.py", "-q", "bdist_wheel", "sdist")
+  to = [f"--dist-dir={folder}"]
+  subprocess.run([*command[:4], *to, *command[4:], *to], cwd=source, check=True)
+  (wheel,), (archive,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+  return wheel, archive
 
 
 @pytest.fixture(scope="module")
-def installed(wheel):
-  """The folder of an installation."""
-  folder = wheel.parent / "site-packages"
-  with zipfile.ZipFile(wheel) as file:
-    file.extractall(folder)
+def installed(built):
+  """The folder of an installation of the wheel."""
+  return by_pip(built[0])
+
+
+def by_pip(file):
+  """A folder into which pip has installed a file, without what it needs."""
+  folder = file.parent / f"installed-{file.suffix[1:]}"
+  options = ("--no-deps", "--no-index", "--no-build-isolation", "--no-compile")
+  command = (sys.executable, "-m", "pip", "install", "-q", *options)
+  subprocess.run([*command, f"--target={folder}", str(file)], check=True)
   return folder
 
 
@@ -92,7 +102,7 @@ def files_of(folder, *patterns):
 def test_all_files_and_nothing_called_experiments_on_top(installed):
   top = {path.name for path in installed.iterdir()}
   (about,) = installed.glob("*.dist-info")
-  assert top == {"fedjax_opt", "fedjax_opt_command.py", about.name}
+  assert top == {"bin", "fedjax_opt", "fedjax_opt_command.py", about.name}
   kinds = ("*.py", "*.flags", "artefacts.toml", "field.toml", "page.html")
   there = files_of(installed / COMMANDS, *kinds)
   assert there == files_of(REPOSITORY / "experiments", *kinds)
@@ -101,6 +111,21 @@ def test_all_files_and_nothing_called_experiments_on_top(installed):
   package -= {name for name in package if name.startswith("_commands/")}
   assert package == files_of(REPOSITORY / "fedjax_opt", *kinds)
   assert {"py.typed", "study/report/templates/report.html"} <= package
+
+
+def test_the_source_archive_installs_the_same_files(built, installed):
+  found = by_pip(built[1])
+  names = files_of(found, "*")
+  # What says whence it was installed is not the same.
+  assert len(names) > 300
+  assert names == files_of(installed, "*")
+
+
+def test_the_command_that_pip_makes(installed, tmp_path):
+  command = installed / "bin" / "fedjax-opt"
+  printed = run(command, "convert", "--help", cwd=tmp_path, path=installed)
+  assert printed[0].startswith("Writes a task's clients into a folder")
+  assert any("fedjax-opt convert --task=digits" in line for line in printed)
 
 
 def test_metadata(installed):
@@ -200,6 +225,34 @@ def imported_by(*folders):
       elif isinstance(node, ast.Constant):  # Such as a function is given.
         found.add(str(node.value).split(".")[0].lower())
   return found
+
+
+# What Python 3.12 and 3.13 no longer have, and 3.11 has.
+REMOVED = {
+  "aifc", "asynchat", "asyncore", "audioop", "cgi", "cgitb", "chunk", "crypt",
+  "distutils", "imghdr", "imp", "lib2to3", "mailcap", "msilib", "nis",
+  "nntplib", "ossaudiodev", "pipes", "smtpd", "sndhdr", "spwd", "sunau",
+  "telnetlib", "uu", "xdrlib",
+}  # fmt: skip
+
+
+def test_nothing_is_imported_that_newer_versions_of_python_lack():
+  folders = ("fedjax_opt", "experiments", "docs", "notebooks")
+  for path in (p for f in folders for p in (REPOSITORY / f).rglob("*.py")):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+      names = []
+      if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+      elif isinstance(node, ast.ImportFrom):
+        names = [node.module or ""]
+      assert not REMOVED & {name.split(".")[0] for name in names}, path
+
+
+def test_workflows_are_started_as_they_say():
+  folder = REPOSITORY / ".github" / "workflows"
+  on = {p.stem: yaml.safe_load(p.read_text())[True] for p in folder.iterdir()}
+  assert set(on) == {"docs", "publish", "tests"}
+  assert list(on["publish"]) == ["workflow_dispatch"]  # By a person alone.
 
 
 def test_each_requirement_is_imported_or_started(requirements):
