@@ -7,13 +7,7 @@ import numpy as np
 
 from experiments import methods
 from experiments.job import Job
-from fedjax_opt import (
-  ClientMetrics,
-  Result,
-  evaluate_clients,
-  plots,
-  trainable,
-)
+from fedjax_opt import ClientMetrics, Result, evaluate_clients, plots, trainable
 from fedjax_opt.metrics import is_fraction
 from fedjax_opt.per_client import SETTINGS
 from fedjax_opt.results.names import sentence

@@ -47,13 +47,7 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 from experiments import command, workers
-from experiments.artefacts import (
-  ARTEFACTS,
-  captions,
-  costs,
-  publishing,
-  report,
-)
+from experiments.artefacts import ARTEFACTS, captions, costs, publishing, report
 from experiments.artefacts.artefact import (
   SIZES,
   Artefact,

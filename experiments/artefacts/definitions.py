@@ -18,12 +18,13 @@ What is shown are `tables` and `pictures`, see views.py, and `claims`, see
 comparisons.py. `expand` has the names of hyperparameters for all or by row:
 the points of such a record become records `(value of the first, row, ...)`.
 
-Where cells are no runs but calls of one `function`, 'module:name' of the
-paper's modules, `calls` has the options of each by the cell's name.
+Where cells are no runs but calls of a function, `calls` has that `function`,
+such as 'fco.convex:gaps', axes of its own, `options` of all calls, and
+`labels`: the options of a part of the key, or of a whole key, 'row, column'.
 
-What is not of this kind is a function of the paper's modules, 'module:name':
-`cells`, `(about, plan) -> cells`, `blocks`, `(about, found) -> blocks`, and
-`keep`, `(about, run) -> Kept`, in place of a list of metrics.
+What is not of this kind is a function, named in the same way: `cells`,
+`(about, plan) -> cells`, `blocks`, `(about, found) -> blocks`, and `keep`,
+`(about, run) -> Kept`, in place of a list of metrics.
 """
 
 import functools
@@ -72,26 +73,17 @@ def _whole(content: About, own: About) -> About:
 
 
 def _artefact(name: str, about: About) -> Artefact:
-  place = f"experiments.{name.split('/')[0]}"
-
   def function(part: str, default: Callable) -> Callable:
     declared = about.get(part)
     if isinstance(declared, str):
-      return functools.partial(_call, f"{place}.{declared}", about)
+      return functools.partial(_call, declared, about)
     return functools.partial(default, about)
-
-  def own_cells(about: About, plan: Plan) -> dict[Key, Cell]:
-    calls = at_size(about, plan.size).get("calls")
-    if calls is None:
-      return cells(about, plan)
-    called = _function(f"{place}.{about['function']}")
-    return {(key,): Computed(called, calls[key]) for key in calls}
 
   return Artefact(
     name,
     about["title"],
     about["setting"],
-    function("cells", own_cells),
+    function("cells", cells),
     function("blocks", blocks),
     function("keep", keep),
     tuple(about.get("sizes", SIZES)),
@@ -108,7 +100,7 @@ def _call(place: str, about: About, argument: Any) -> Any:
 def _function(place: str) -> Callable:
   """A function of a paper's modules, which are imported only now."""
   module, _, name = place.partition(":")
-  return getattr(importlib.import_module(module), name)
+  return getattr(importlib.import_module(f"experiments.{module}"), name)
 
 
 def merged(*tables: About) -> dict[str, Any]:
@@ -127,12 +119,23 @@ def at_size(about: About, size: str) -> dict[str, Any]:
 
 
 def cells(about: About, plan: Plan) -> dict[Key, Cell]:
-  """A run for each row, column and third part that an artefact has."""
+  """A run or a call for each row, column and third part of an artefact."""
   own = at_size(about, plan.size)
-  axes = [own[axis] for axis in ("rows", "columns", "thirds") if axis in own]
+  declared = own.get("calls", own)
+  axes = ("rows", "columns", "thirds")
+  axes = [declared[axis] for axis in axes if axis in declared]
   keys = [key[::-1] for key in itertools.product(*reversed(axes))]
+  if "calls" in own:
+    return {key: _call_of(declared, key) for key in keys}
   skipped = own.get("skip", [])
   return {key: _run(own, key, plan) for key in keys if [*key] not in skipped}
+
+
+def _call_of(declared: About, key: Key) -> Computed:
+  labels = declared.get("labels", {})
+  of_key = [labels.get(part, {}) for part in (*key, ", ".join(key))]
+  options = merged(declared.get("options", {}), *of_key)
+  return Computed(_function(declared["function"]), options)
 
 
 def _run(own: About, key: Key, plan: Plan) -> RunOf:

@@ -25,12 +25,7 @@ import numpy as np
 from experiments.artefacts import comparisons, drawing
 from experiments.artefacts.artefact import Found, Key, Picture, Table
 from experiments.artefacts.comparisons import group
-from experiments.artefacts.values import (
-  ACCURACY,
-  NOT_RUN,
-  value,
-  with_interval,
-)
+from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
 from fedjax_opt import plots, statistics
 
 _INTERVAL = "mean and 95 % interval over seeds"

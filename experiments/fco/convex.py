@@ -11,7 +11,8 @@ h half the squared norm. D.1 measures gradients in the dual norm of
 """
 
 import functools
-from collections.abc import Sequence
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,8 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedjax_opt as fo
-from fedjax_opt import prox
+from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
+from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.record import Record
+from experiments.artefacts.values import with_interval
+from fedjax_opt import plots, prox
 from fedjax_opt.metrics import History
+from fedjax_opt.study.plots import frame, panels
 
 DIM, CLIENTS, STEPS = 20, 8, 10
 _CONDITION = 10.0
@@ -234,3 +240,119 @@ def _mean_model(algorithm: fo.Algorithm) -> fo.Algorithm:
     return jax.tree.map(lambda t: t / jnp.maximum(state[2], 1), state[1])
 
   return fo.Algorithm(init, round, params)
+
+
+# What is shown.
+
+_NAMES = ("FedDualAvg", "FedMiD")
+_FALLS = 1 / 2  # The power of 1 / R in the slowest term of all three bounds.
+_SHOWN = (32, 128, 512)
+_FROM = 64  # Rounds from which a slope is fitted.
+
+
+def _of_rate(record: Record, metric: str, rate: float) -> np.ndarray:
+  """The values of a metric at a rate, [seeds, E]."""
+  return record.where(rate=rate).history.values(metric)
+
+
+def _rates_of(record: Record) -> list[float]:
+  return sorted({point["rate"] for point in record.points})
+
+
+def _best(record: Record, metric: str) -> np.ndarray:
+  """The smallest value over the rates at each round, [seeds, E]."""
+  stacked = [_of_rate(record, metric, rate) for rate in _rates_of(record)]
+  return np.min(stacked, axis=0)
+
+
+def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
+  """Gaps and bounds as a table and a picture, and what the theorem says."""
+  theorem = about["theorem"]
+  own = {key: r for key, r in found.items() if key[0] in _NAMES}
+  rows, heads = [], ["algorithm", "rate"]
+  rounds = next(iter(found.values())).history.rounds
+  at_rounds = [r for r in _SHOWN if r in rounds] or [rounds[-1]]
+  for r in at_rounds:
+    heads += [f"gap at {r}", f"bound at {r}"]
+  for (name,), record in own.items():
+    for rate in _rates_of(record):
+      cells = []
+      for r in at_rounds:
+        at = record.history.rounds.index(r)
+        gap = _of_rate(record, "gap", rate)[:, at]
+        bound = _of_rate(record, "bound", rate)[0, at]
+        cells += [with_interval(gap, "gap"), f"{bound:.3g}"]
+      rows.append([name, f"{rate:g}", *cells])
+  shown: list[Block] = [Table(heads, rows)] if rows else []
+  if own:
+    alt = "Gap to the optimum over rounds, with the bound"
+    shown.append(Picture("gap", functools.partial(_draw, own), alt))
+  if theorem == "4.3":
+    shown.append(_larger_rates(found))
+  return [*shown, *(c for key in own for c in _claims(theorem, found, key))]
+
+
+def _claims(theorem: str, found: Found, key: Key) -> list[Claim]:
+  record = found[key]
+  below = [
+    Quantity(
+      f"rate {rate:g}: smallest share of the bound that is left",
+      tuple(_left(record, rate)),
+    )
+    for rate in _rates_of(record)
+  ]
+  claims = [
+    Claim(f"{key[0]}: the gap is below the bound of theorem {theorem}", below)
+  ]
+  late = np.asarray(record.history.rounds) >= _FROM
+  if late.sum() > 1:
+    rounds = np.log(np.asarray(record.history.rounds, float)[late])
+    gaps = np.log(_best(record, "gap")[:, late])
+    slopes = np.polyfit(rounds, gaps.T, 1)[0]
+    text = (
+      f"{key[0]}: at the best rate the gap falls at least as fast as R^-"
+      f"{_FALLS:g}, from round {_FROM}"
+    )
+    faster = Quantity(f"exponent beyond {_FALLS:g}", tuple(-slopes - _FALLS))
+    claims.append(Claim(text, [faster]))
+  return claims
+
+
+def _left(record: Record, rate: float) -> np.ndarray:
+  """The smallest relative distance to the bound over the rounds, [seeds]."""
+  gap, bound = (_of_rate(record, m, rate) for m in ("gap", "bound"))
+  return (1 - gap / bound).min(axis=1)
+
+
+def _larger_rates(found: Found) -> Claim:
+  """That local steps help: LB/KR against LB/R."""
+  text = (
+    "Larger client rates than those of theorem 4.1 converge in fewer rounds"
+  )
+  pair = [found.get((name,)) for name in ("small rates", "FedDualAvg")]
+  if None in pair:
+    return Claim(text, [])
+  small, large = (_best(record, "gap")[:, -1] for record in pair)
+  name = "log10 of the last gap at the best rate, small rates over larger"
+  return Claim(text, [Quantity(name, tuple(np.log10(small / large)))])
+
+
+def _draw(found: Found, path: pathlib.Path) -> None:
+  entries = {}
+  with plots.figure(len(found), 1, (1.2, 1.1)) as (figure, axes):
+    for panel, ((name,), record) in zip(axes[0], found.items(), strict=True):
+      for rate, color in zip(_rates_of(record), plots.COLORS, strict=False):
+        rounds = record.history.rounds
+        gap = _of_rate(record, "gap", rate).mean(axis=0)
+        bound = _of_rate(record, "bound", rate)[0]
+        (line,) = panel.plot(rounds, gap, color=color)
+        panel.plot(rounds, bound, color=color, linestyle=":")
+        entries[f"rate {rate:g}"] = line
+      plots.log_scale(panel.xaxis, (rounds[0], rounds[-1]))
+      plots.log_scale(panel.yaxis)
+      panel.set(title=name, xlabel="Communication round")
+    axes[0, 0].set_ylabel("Gap to the optimum")
+    width = 2.8 * 1.2 * len(found)
+    title = "Gap (mean over seeds); dotted: the bound"
+    panels.add_below(figure, entries, width, title)
+    frame.finish(figure, path)

@@ -250,7 +250,7 @@ def test_sizes_and_what_is_alike():
 # All that files of artefacts may say, of which what is misspelt would be
 # silently nothing.
 KNOWN = {
-  "artefact": "title setting sizes origin needs like cells function "
+  "artefact": "title setting sizes origin needs like cells "
   "calls blocks keep keep_last rows columns thirds skip preset flags labels "
   "report reported tune expand groups numbers titles corner "
   "tables pictures claims smoke cpu paper "
