@@ -14,7 +14,6 @@ COMMANDS = "fedjax_opt._commands.experiments"
 # The runner: pictures, reports, the progress bar and the embedded digits.
 run = [
   "matplotlib>=3.9",
-  "Jinja2>=3.1",
   "pandas>=2.2.2",
   "tqdm>=4.60",
   "scikit-learn>=1.5",
@@ -128,6 +127,7 @@ setuptools.setup(
     "numpy>=2.0",
     "dm-pix>=0.4.3",
     "safetensors>=0.4.3",
+    "Jinja2>=3.1",
     "absl-py>=2.0",
   ],
   extras_require={

@@ -11,7 +11,7 @@ Axis letters: `n` seeds, `T` tasks.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -20,12 +20,6 @@ from fedjax_opt.checks.fields import checked, choice, whole
 from fedjax_opt.files import memory
 
 NUM_RESAMPLES = 10_000
-# What the arguments of all intervals may be.
-OPTIONS = {
-  "confidence": "(0, 1)",
-  "method": choice("student", "percentile"),
-  "num_resamples": whole(1),
-}
 DIRECTION = choice("max", "min")
 # So many resampled means are held at a time, 80 MB.
 _BLOCK = 10_000_000
@@ -75,14 +69,27 @@ def resamples(
   return np.random.default_rng(seed).integers(size, size=shape)
 
 
+class Resampling(TypedDict, total=False):
+  """What every interval takes; see `statistics.mean_interval`."""
+
+  method: str
+  num_resamples: int
+  seed: int
+  indices: Any
+
+
+@checked(
+  confidence="(0, 1)",
+  method=choice("student", "percentile"),
+  num_resamples=whole(1),
+)
 class Bootstrap(NamedTuple):
   """How intervals are made; see `statistics.mean_interval`."""
 
   confidence: float
-  method: str
-  num_resamples: int
-  seed: int
-
+  method: str = "student"
+  num_resamples: int = NUM_RESAMPLES
+  seed: int = 0
   indices: Any = None
 
   def draws(self, *shapes: tuple[int, ...]) -> list[np.ndarray]:

@@ -53,6 +53,11 @@ class Pair(NamedTuple):
   adjusted: float = np.nan
   detectable: float = np.nan
 
+  @property
+  def has_test(self) -> bool:
+    """Whether there is a p-value."""
+    return bool(np.isfinite(self.p))
+
   def turned(self) -> Pair:
     """The same pair with the second one first."""
     estimate, low, high = self.difference

@@ -18,7 +18,7 @@ Axis letters: `n` seeds, `T` tasks, `N` settings, `S` grid points, `E` evaluated
 rounds.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -27,10 +27,9 @@ from fedjax_opt.checks.fields import checked
 from fedjax_opt.study import bootstrap
 from fedjax_opt.study.bootstrap import (
   DIRECTION,
-  NUM_RESAMPLES,
-  OPTIONS,
   Bootstrap,
   Interval,
+  Resampling,
   resamples,
 )
 from fedjax_opt.study.power import seeds_needed, smallest_difference
@@ -51,15 +50,10 @@ __all__ = [
 ]
 
 
-@checked(**OPTIONS)
 def mean_interval(
   values: Any,
   confidence: float = 0.95,
-  *,
-  method: str = "student",
-  num_resamples: int = NUM_RESAMPLES,
-  seed: int = 0,
-  indices: Any = None,
+  **options: Unpack[Resampling],
 ) -> Interval:
   """The mean over seeds with its bootstrap interval.
 
@@ -92,10 +86,9 @@ def mean_interval(
     values: one number for each seed, or an array for each seed, such as a
       curve. [n, ...].
     confidence: in (0, 1).
-    method: 'student' or 'percentile'.
-    num_resamples: of the bootstrap.
-    seed: of the resamples.
-    indices: resamples to use instead, [num, n], see `resamples`.
+    **options: `method`, 'student' (the default) or 'percentile'; of the
+      bootstrap `num_resamples` and `seed`; or `indices`, resamples to use
+      instead, [num, n], see `resamples`.
 
   Returns:
     (estimate, low, high), each [...]: NaN where a seed diverged, because the
@@ -112,22 +105,17 @@ def mean_interval(
   ok = np.isfinite(found).all(axis=0)
   kept = np.where(ok, found, 0.0)
   mean = kept.mean(axis=0)
-  how = Bootstrap(confidence, method, num_resamples, seed, indices)
+  how = Bootstrap(confidence, **options)
   ends = how.mean_ends((kept - mean).reshape(len(found), -1))
   low, high = (mean + end.reshape(mean.shape) for end in ends)
   return bootstrap.plain(*(np.where(ok, x, np.nan) for x in (mean, low, high)))
 
 
-@checked(**OPTIONS)
 def paired_difference(
   a: Any,
   b: Any,
   confidence: float = 0.95,
-  *,
-  method: str = "student",
-  num_resamples: int = NUM_RESAMPLES,
-  seed: int = 0,
-  indices: Any = None,
+  **options: Unpack[Resampling],
 ) -> Interval:
   """The mean of a - b over the same seeds, with its bootstrap interval.
 
@@ -140,10 +128,7 @@ def paired_difference(
     a: values of the one method by seed. [n, ...].
     b: values of the other for the same seeds, in the same order. [n, ...].
     confidence: in (0, 1).
-    method: 'student' or 'percentile', see `mean_interval`.
-    num_resamples: of the bootstrap.
-    seed: of the resamples.
-    indices: resamples to use instead, [num, n], see `resamples`.
+    **options: as of `mean_interval`.
 
   Returns:
     (estimate, low, high), each [...]: NaN where a seed of `a` or `b` diverged.
@@ -161,27 +146,17 @@ def paired_difference(
     )
   with np.errstate(invalid="ignore"):  # Of two infinite values it is NaN.
     differences = first - second
-  return mean_interval(
-    differences,
-    confidence,
-    method=method,
-    num_resamples=num_resamples,
-    seed=seed,
-    indices=indices,
-  )
+  return mean_interval(differences, confidence, **options)
 
 
-@checked(direction=DIRECTION, **OPTIONS)
+@checked(direction=DIRECTION)
 def probability_of_improvement(
   a: Any,
   b: Any,
   confidence: float = 0.95,
   *,
   direction: str = "max",
-  method: str = "student",
-  num_resamples: int = NUM_RESAMPLES,
-  seed: int = 0,
-  indices: Any = None,
+  **options: Unpack[Resampling],
 ) -> Interval:
   """How likely a run of `a` is better than a run of `b`, averaged over tasks.
 
@@ -205,11 +180,10 @@ def probability_of_improvement(
     b: [n_b] or [n_b, T], of the same tasks in the same order.
     confidence: in (0, 1).
     direction: 'max' if larger values are better, 'min' if smaller ones are.
-    method: 'student', clipped to [0, 1]; or 'percentile', as `rliable` has it.
-    num_resamples: of the bootstrap.
-    seed: of the resamples; those of b are drawn with seed + 1.
-    indices: resamples to use instead, of a and of b: ([num, n_a, T],
-      [num, n_b, T]), see `resamples`.
+    **options: as of `mean_interval`. The interval of 'student' is clipped to
+      [0, 1]; 'percentile' is as `rliable` has it. The resamples of b are drawn
+      with seed + 1. `indices` are those of a and of b: ([num, n_a, T],
+      [num, n_b, T]).
 
   Returns:
     (estimate, low, high), numbers in [0, 1]. With one seed of a or b the ends
@@ -237,19 +211,14 @@ def probability_of_improvement(
     )
     return sum(of_tasks) / wins.size
 
-  how = Bootstrap(confidence, method, num_resamples, seed, indices)
+  how = Bootstrap(confidence, **options)
   return _clipped(how.of_tasks(wins.mean(), resampled, *scores))
 
 
-@checked(**OPTIONS)
 def interquartile_mean(
   scores: Any,
   confidence: float = 0.95,
-  *,
-  method: str = "student",
-  num_resamples: int = NUM_RESAMPLES,
-  seed: int = 0,
-  indices: Any = None,
+  **options: Unpack[Resampling],
 ) -> Interval:
   """The mean of the middle half of all runs of all tasks.
 
@@ -273,10 +242,7 @@ def interquartile_mean(
   Args:
     scores: [n] of one task or [n, T].
     confidence: in (0, 1).
-    method: 'student' or 'percentile'.
-    num_resamples: of the bootstrap.
-    seed: of the resamples.
-    indices: resamples to use instead, [num, n, T], see `resamples`.
+    **options: as of `mean_interval`; `indices` are [num, n, T].
 
   Returns:
     (estimate, low, high), numbers; NaN if any run diverged. With one seed the
@@ -289,6 +255,7 @@ def interquartile_mean(
   Source: Agarwal et al. 2021, section 4.3.
   """
   found = bootstrap.check_scores("scores", scores)
+  how = Bootstrap(confidence, **options)
   if not np.isfinite(found).all():
     return Interval(np.nan, np.nan, np.nan)
 
@@ -296,21 +263,17 @@ def interquartile_mean(
     runs = found[drawn, np.arange(found.shape[1])]
     return _middle_mean(runs.reshape(len(drawn), -1))
 
-  how = Bootstrap(confidence, method, num_resamples, seed, indices)
   return how.of_tasks(_middle_mean(found.reshape(1, -1))[0], resampled, found)
 
 
-@checked(direction=DIRECTION, **OPTIONS)
+@checked(direction=DIRECTION)
 def performance_profile(
   scores: Any,
   thresholds: Any,
   confidence: float = 0.95,
   *,
   direction: str = "max",
-  method: str = "student",
-  num_resamples: int = NUM_RESAMPLES,
-  seed: int = 0,
-  indices: Any = None,
+  **options: Unpack[Resampling],
 ) -> Interval:
   """The part of all runs of all tasks that is better than each threshold.
 
@@ -328,11 +291,8 @@ def performance_profile(
     thresholds: on the scale of the scores, [L].
     confidence: in (0, 1).
     direction: 'max' for runs above a threshold, 'min' for runs below.
-    method: 'student', clipped to [0, 1], or 'percentile', as `rliable` has it;
-      see `interquartile_mean`.
-    num_resamples: of the bootstrap.
-    seed: of the resamples.
-    indices: resamples to use instead, [num, n, T], see `resamples`.
+    **options: as of `mean_interval`; `indices` are [num, n, T]. The interval of
+      'student' is clipped to [0, 1], see `interquartile_mean`.
 
   Returns:
     (estimate, low, high), each [L] in [0, 1]. With one seed the ends are NaN.
@@ -358,7 +318,7 @@ def performance_profile(
     runs = bootstrap.counts(drawn, len(found)).reshape(len(drawn), -1)
     return runs @ better / len(better)
 
-  how = Bootstrap(confidence, method, num_resamples, seed, indices)
+  how = Bootstrap(confidence, **options)
   return _clipped(how.of_tasks(better.mean(axis=0), resampled, found))
 
 

@@ -48,7 +48,7 @@ class Study(JudgedStudy):
 
     Raises:
       ValueError: if the folder holds anything else, or cannot be written.
-      ImportError: if matplotlib, Jinja2 or pandas is missing.
+      ImportError: if matplotlib or pandas is missing.
     """
     return page.write(self, folder)
 
@@ -73,7 +73,7 @@ class Study(JudgedStudy):
     names = ", ".join(picture.name for picture in drawn) or "none"
     raise ValueError(f"name={name!r}: must be a picture of the study: {names}")
 
-  def _repr_html_(self) -> str | None:
+  def _repr_html_(self) -> str:
     """What a notebook shows: the findings and the table."""
     return page.short_html(self)
 

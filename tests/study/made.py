@@ -1,5 +1,6 @@
 """Studies written out by hand, without any run."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -117,3 +118,21 @@ def hostile() -> Study:
     about={"<k>&": '<v>&"'},
     command="python <x> && 'a'",
   )
+
+
+def grid(*settings: tuple[float, float]) -> Cell:
+  """A cell whose settings (rate, mu) have the scores 0.1, 0.2, ..."""
+  points = [{"client_lr": a, "mu": b, "seed": 0} for a, b in settings]
+  scores = 0.1 * np.arange(1, len(points) + 1)
+  tried = Measured(points, history(scores))
+  return dataclasses.replace(cell("a", [0.5, 0.6]), tried=tried)
+
+
+def many() -> Study:
+  """Thirty methods with long names under seven conditions."""
+  cells = [
+    cell(f"method {i} with a name", [0.5, 0.6], {"alpha": a, "k": 20})
+    for a in range(7)
+    for i in range(30)
+  ]
+  return study(*cells)

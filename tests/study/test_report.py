@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 from fedjax_opt.study import seed_statistics as statistics
-from fedjax_opt.study.cells import Measured
 from fedjax_opt.study.plots import method_styles
 from fedjax_opt.study.report import drawing, page, pictures, sentences
 from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.report.sentences import limits_of
-from fedjax_opt.study.setup import Clients
 from tests.study import made
 from tests.study.made import NAN, cell, study
 
@@ -221,18 +219,16 @@ def test_other_folders_are_refused(tmp_path, monkeypatch):
   assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("missing", ["jinja2", "pandas"])
 def test_what_is_missing_is_named_before_anything_is_written(
-  missing, tmp_path, monkeypatch
+  tmp_path, monkeypatch
 ):
   find = importlib.util.find_spec
-  found = lambda name, *more: None if name == missing else find(name, *more)
+  found = lambda name, *more: None if name == "pandas" else find(name, *more)
   monkeypatch.setattr(importlib.util, "find_spec", found)
   with pytest.raises(ImportError, match=r"reports need .*fedjax_opt\[run\]"):
     ONE.write(tmp_path / "new")
   assert not (tmp_path / "new").exists()
-  # A notebook then shows the text.
-  assert (ONE._repr_html_() is None) == (missing == "jinja2")
+  assert "<table" in ONE._repr_html_()
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch, without_pictures):
@@ -242,64 +238,6 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, without_pictures):
   monkeypatch.setattr(page, "write_text", fail)
   with pytest.raises(ValueError, match=r"cannot be written \(No space left"):
     ONE.write(tmp_path)
-
-
-def captions_of(*cells):
-  """name -> caption, of the pictures of a study of these cells."""
-  found = pictures.of_study(study(*cells))
-  return {picture.name: picture.caption for picture in found}
-
-
-def test_pictures_of_two_axes_and_costs():
-  conditions = [{"alpha": a, "kind": k} for a in (1.0, 0.1) for k in ("x", "y")]
-  cells = [
-    cell(m, [0.5, 0.6], c, bytes_per_round=n)
-    for m, n in (("a", 1), ("b", 2))
-    for c in conditions
-  ]
-  captions = captions_of(*cells)
-  assert list(captions) == [
-    "against_alpha",
-    "learning_curves",
-    "learning_curves_bytes",
-    "performance_profile",
-  ]
-  panels = "a panel for each of the other conditions"
-  assert panels in captions["against_alpha"]
-  # Of a method that did not run everywhere there is no line.
-  missing = "Without b, which did not run under all conditions."
-  assert missing in captions_of(*cells[:6])["against_alpha"]
-
-
-def test_pictures_of_clients_and_step_sizes():
-  names = ("step_size", "smoothness_step", "growth_step")
-  trace = dict.fromkeys(names, np.full((3, 2, 4), 0.1))
-  per_client = {"global": np.array([0.1, NAN, 0.9]), "empty": np.array([NAN])}
-  captions = captions_of(
-    cell("a", [0.5, 0.6], per_client=per_client, step_sizes=trace),
-    cell("b", [0.5, 0.6], step_sizes={"step_size": trace["step_size"]}),
-  )
-  assert list(captions) == ["learning_curves", "clients_global", "step_sizes"]
-  assert "2 clients" in captions["clients_global"]
-
-
-def test_the_picture_of_clients_is_the_last_and_said_in_full(tmp_path, fast):
-  counts = np.ones((120, 3), int)
-  clients = {"α = 1": Clients(counts, 9), "α = 0.1": Clients(counts[:, :1], 9)}
-  of = study(cell("a", [0.5, 0.6]), clients=clients)
-  *_, picture = pictures.of_study(of)
-  assert picture.name == "client_labels"
-  assert picture.caption == (
-    "A row for each of the first 100 clients, as long as it has examples, "
-    "coloured by their label, a panel for each condition: of one seed."
-  )
-  _, text = read(of.write(tmp_path))
-  assert text.index("What ran") < text.index("Which examples do the clients")
-  few = {"": Clients(counts[:2, :1], 9)}
-  *_, picture = pictures.of_study(dataclasses.replace(of, clients=few))
-  assert picture.caption == (
-    "A row for each client, as long as it has examples: of one seed."
-  )
 
 
 def test_methods_have_their_order_and_colour_everywhere():
@@ -334,32 +272,13 @@ def test_methods_have_their_order_and_colour_everywhere():
     assert found == [*labels, *labels, *labels, "a", "m"]
 
 
-def square_cell(settings):
-  """A cell whose settings (rate, mu) have the scores 0.1, 0.2, ..."""
-  points = [{"client_lr": a, "mu": b, "seed": 0} for a, b in settings]
-  scores = 0.1 * np.arange(1, len(points) + 1)
-  tried = Measured(points, made.history(scores))
-  return dataclasses.replace(cell("a", [0.5, 0.6]), tried=tried)
-
-
 def test_pictures_of_grids():
-  tried = {0.1: [0.5], 1.0: [0.6]}
-  one = cell("a", [0.5, 0.6], tried=tried)
-  two = cell("b", [0.5, 0.6], tried=tried, name="mu")
-  sensitivities = ["sensitivity_client_lr", "sensitivity_mu"]
-  expected = ["learning_curves", *sensitivities, "tuning_curves"]
-  assert list(captions_of(one, two)) == expected
-  square = square_cell([(1.0, 2.0), (1.0, 1.0), (0.1, 2.0), (0.1, 1.0)])
-  found = pictures.of_study(study(square))
-  names = [picture.name for picture in found]
-  assert names == ["learning_curves", "heat_maps", "tuning_curves"]
-  axes = found[1].draw(None).axes[0]
+  settings = (1.0, 2.0), (1.0, 1.0), (0.1, 2.0), (0.1, 1.0)
+  _, heat_maps, _ = pictures.of_study(study(made.grid(*settings)))
+  axes = heat_maps.draw(None).axes[0]
   assert [t.get_text() for t in axes.get_yticklabels()] == ["0.1", "1"]
   # Rows are increasing rates; the third setting of the grid is at (0.1, 2).
   np.testing.assert_allclose(axes.images[0].get_array(), [[40, 30], [20, 10]])
-  # A grid that is not complete has no heat map.
-  partial = captions_of(square_cell([(1, 2), (1, 1), (0, 2)]))
-  assert "heat_maps" not in partial
 
 
 def test_a_diverged_setting_counts_as_the_model_before_training():
@@ -369,7 +288,6 @@ def test_a_diverged_setting_counts_as_the_model_before_training():
   (line,) = picture.draw(None).axes[0].lines
   # The model before training has 10 %; of two settings, 50, 50 and 30 %.
   np.testing.assert_allclose(line.get_ydata(), [30, 130 / 3, 50])
-  assert "counts as the model before training" in picture.caption
 
 
 @pytest.mark.parametrize(
@@ -398,7 +316,3 @@ def test_curves_are_the_mean_over_seeds():
   line, *_ = picture.draw(None).axes[0].lines
   np.testing.assert_allclose(line.get_xdata(), made.ROUNDS)
   np.testing.assert_allclose(line.get_ydata(), [10, 35, 60])
-  assert "the mean over 2 seeds of the report" in picture.caption
-  assert "error" not in picture.caption
-  (high,) = captions_of(cell("a", [0.97, 0.98])).values()
-  assert "axis shows the error" in high

@@ -26,7 +26,6 @@ def check_installed() -> None:
   Raises:
     ImportError: naming what is missing, and what to install.
   """
-  check_module("jinja2", "reports need Jinja2")
   check_module("pandas", "reports need pandas")
 
 

@@ -12,7 +12,6 @@ pictures/    the pictures, as png, pdf and svg
 from __future__ import annotations
 
 import base64
-import importlib.util
 import os
 import pathlib
 import re
@@ -100,10 +99,8 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 
-def short_html(study: JudgedStudy) -> str | None:
-  """The findings and the table, inside of a notebook; None without Jinja2."""
-  if importlib.util.find_spec("jinja2") is None:
-    return None
+def short_html(study: JudgedStudy) -> str:
+  """The answer and the table, inside of a notebook."""
   return text.render("short.html", **_shown(study))
 
 

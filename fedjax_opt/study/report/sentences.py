@@ -107,7 +107,7 @@ def limits_of(study: JudgedStudy) -> list[str]:
       seeds=seeds,
       are_shared=any(one & other for one, other in seeds),
       found=sorted(found, key=lambda pair: pair.detectable),
-      num_tests=sum(bool(np.isfinite(pair.p)) for pair in study.pairs),
+      num_tests=sum(pair.has_test for pair in study.pairs),
       rounds=rounds,
       has_losses=all(
         set(LOSSES) & set(c.measured.history.metrics) for c in ran

@@ -17,9 +17,9 @@ from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.report import text
 from fedjax_opt.study.variance import spread_of
 from fedjax_opt.study.verdicts import (
-  BEST,
   COLLAPSED,
   DIVERGED,
   TIED,
@@ -136,45 +136,21 @@ def main_table(study: JudgedStudy, is_wide: bool | None = None) -> Table:
     for v in study.verdicts:
       value = {name: _value(study, v, numbers)}
       rows.append(_names(study, v.cell) | value | _tried(v))
-  rows, budget = _shorter(rows)
-  caption = f"{name} after the last round{_over_seeds(study)}.{budget}"
-  notes = _notes(study)
-  if _LOST in rows[0]:
-    where = ", over all conditions" * (is_wide and len(conditions) > 1)
-    notes.append(
-      f"{_LOST}: of the settings that were tried{where}, those of which a "
-      "seed diverged, and those that collapsed: their mean is no better than "
-      "the first model or than chance."
-    )
+  tried, lost = ({row[name] for row in rows} for name in (_TRIED, _LOST))
+  has_lost = any(each[:1] not in ("0", words.NOTHING) for each in lost)
+  left_out = [_TRIED] * (len(tried) == 1) + [_LOST] * (not has_lost)
+  rows = [{n: v for n, v in row.items() if n not in left_out} for row in rows]
+  caption, *notes = text.items(
+    "main_table.txt",
+    study=study,
+    name=name,
+    tried=tried,
+    lost=_LOST if has_lost else "",
+    is_wide=is_wide,
+    marks=_MARKS,
+  )
   num_names = 1 if is_wide else len(_names(study, study.cells[0]))
   return Table(rows, num_names, notes, caption)
-
-
-def _shorter(rows: Sequence[Row]) -> tuple[list[Row], str]:
-  """Rows without the columns on tuning that are the same in all of them.
-
-  Returns:
-    The rows, and what is left out as a sentence for the caption.
-  """
-  tried = {row[_TRIED] for row in rows}
-  lost = any(row[_LOST][:1] not in ("0", words.NOTHING) for row in rows)
-  left_out = [_TRIED] * (len(tried) == 1) + [_LOST] * (not lost)
-  said = ""
-  if len(tried) == 1 and tried != {"1"}:
-    said = f" Of each method {tried.pop()} settings were tried"
-    said += "." if lost else ", and none diverged or collapsed."
-  return [
-    {name: entry for name, entry in row.items() if name not in left_out}
-    for row in rows
-  ], said
-
-
-def _over_seeds(study: JudgedStudy) -> str:
-  """Of which seeds the means are."""
-  numbers = {v.num_seeds for v in study.verdicts if v.num_seeds}
-  if numbers <= {1}:
-    return ", of one seed" if numbers else ""
-  return f": the mean over {words.span(numbers)} seeds, with its 95 % interval"
 
 
 def _tried(*here: Verdict) -> Row:
@@ -202,29 +178,6 @@ def _value(
   return Entry(
     *numbers.parts(verdict.value), "" if is_alone else verdict.verdict
   )
-
-
-def _notes(study: JudgedStudy) -> list[str]:
-  """What the marks of the main table mean."""
-  tied = [v for v in study.verdicts if v.verdict == TIED]
-  has_best = any(v.verdict == BEST for v in study.verdicts)
-  notes = []
-  if has_best and verdicts.compared(study):
-    notes.append("Bold: the best mean under a condition.")
-  if tied:
-    has_test = any(np.isfinite(v.pair.p) for v in tied)
-    why = " by paired t-tests, adjusted for all pairs of the study"
-    if study.smallest_effect:
-      why += f", or behind by less than {verdicts.effect(study)}"
-    notes.append(
-      f"{_MARKS[TIED]} not told apart from the best{why * has_test}."
-    )
-  if any(v.verdict == COLLAPSED for v in study.verdicts):
-    notes.append(
-      f"{_MARKS[COLLAPSED]} collapsed: no better than the first model, or than "
-      "chance."
-    )
-  return notes
 
 
 def differences(study: JudgedStudy) -> Table | None:

@@ -54,14 +54,14 @@ def _template(name: str) -> Any:
   return made.get_template(name)
 
 
-def render(name: str, **shown: Any) -> str:
+def render(template: str, **shown: Any) -> str:
   """What a template makes of what it is given."""
-  return _template(name).render(shown)
+  return _template(template).render(shown)
 
 
-def items(name: str, **shown: Any) -> list[str]:
+def items(template: str, **shown: Any) -> list[str]:
   """The items of the list that a template makes, each as one line."""
-  _, *found = re.split("^- ", render(name, **shown), flags=re.MULTILINE)
+  _, *found = re.split("^- ", render(template, **shown), flags=re.MULTILINE)
   return [" ".join(each.split()) for each in found]
 
 

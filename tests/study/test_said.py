@@ -1,0 +1,121 @@
+"""What is said of studies in words and tables: the cases are in said.txt."""
+
+import dataclasses
+import doctest
+import pathlib
+
+import numpy as np
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study import setup, words
+from fedjax_opt.study.bootstrap import Interval
+from fedjax_opt.study.cells import ExampleSet
+from fedjax_opt.study.report import (
+  formats,
+  pictures,
+  records,
+  sentences,
+  text,
+)
+from fedjax_opt.study.report import study_tables as tables
+from tests.study import made
+from tests.study.made import NAN, cell, study
+
+FILE = pathlib.Path(__file__).parent / "said.txt"
+EXAMPLES = doctest.DocTestParser().get_examples(FILE.read_text())
+
+FOUR = [0.5, 0.6, 0.5, 0.6]
+TRIED = {0.01: [0.2] * 2, 0.1: [0.8] * 2, 1.0: [0.2] * 2}
+EDGE = {0.01: [0.2] * 2, 0.05: [0.5] * 2, 0.1: [0.8] * 2}
+# Clearly apart, and one that is not apart from the highest.
+LOW, MIDDLE, HIGH = (
+  mean + np.roll(np.linspace(-0.01, 0.01, 8), shift)
+  for shift, mean in enumerate((0.5, 0.6, 0.7))
+)
+SPREAD = HIGH[::-1] - 0.001
+PLAIN, HOSTILE = made.plain(), made.hostile()
+LOSS = dataclasses.replace(PLAIN, metric="test_loss", target=0.25)
+X = np.zeros((6, 2), np.float32)
+LABELS = np.array([0, 2, 1, 1, 0, 2], np.int32)
+
+
+def parts(*interval):
+  """A difference of accuracies."""
+  return words.Numbers("test_accuracy").parts(Interval(*interval), True)
+
+
+def whole(metric, *interval):
+  of = Interval(*interval)
+  return words.numbers_of(metric, [of]).whole(of)
+
+
+def under(*conditions):
+  """The methods a, b, ... with these values under each condition."""
+  return study(
+    *[
+      cell(m, values, {"k": k} if len(conditions) > 1 else None)
+      for k, here in enumerate(conditions)
+      for m, values in zip("abcdefghij", here, strict=False)
+    ]
+  )
+
+
+def answer(of):
+  print(sentences.answer(of))
+
+
+def limits(*cells, **more):
+  for line in sentences.limits_of(study(*cells, **more)):
+    print(line)
+
+
+def lines(said):
+  """The lines that are not empty."""
+  print(*(line for line in said.splitlines() if line.strip()), sep="\n")
+
+
+def show(table):
+  lines(formats.markdown(table) if table else "None")
+
+
+def csv(of, *columns):
+  """Columns of a table for programs, its numbers with six digits."""
+  for row in of:
+    shown = [row[name] for name in columns]
+    print(*(f"{x:.6g}" if isinstance(x, float) else x for x in shown), sep=", ")
+
+
+def captions(*cells, **more):
+  for picture in pictures.of_study(study(*cells, **more)):
+    print(f"{picture.name}: {picture.title} {picture.caption}")
+
+
+def clients(y=LABELS, rows=((0, 1, 1), (2, 3))):
+  examples = {"x": X} if y is None else {"x": X, "y": y}
+  data = fo.ClientData.from_partition(examples, rows, keep_pool=True)
+  return setup.clients_of(data)
+
+
+def without_losses():
+  one = cell("a", FOUR)
+  metrics = one.measured.history.metrics
+  for name in [name for name in metrics if name.endswith("loss")]:
+    del metrics[name]
+  return one
+
+
+NAMES = {name: each for name, each in globals().items() if name[0] != "_"}
+NAMES |= {each.__name__: each for each in (Criterion, ExampleSet, made.grid)}
+NAMES |= {"MANY": made.many(), "NAN": NAN, "records": records, "text": text}
+NAMES |= {"tables": tables}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.source)
+def test_what_is_said(example):
+  example.lineno = 0
+  test = doctest.DocTest([example], dict(NAMES), "said", None, 0, None)
+  report = []
+  runner = doctest.DocTestRunner()
+  assert not runner.run(test, out=report.append).failed, "".join(report)
