@@ -40,13 +40,13 @@ if __name__ == "__main__":
   with contextlib.suppress(SystemExit):
     script()
   from experiments import cli, command
-  from experiments.command_line import flagfiles
+  from experiments.command_line import parser
 
   spawn = multiprocessing.get_context("spawn")
   with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
     print(pool.submit(inspect.getfile, cli.main).result())
   print(command.as_called_here("python -m experiments.run --seed=1"))
-  print(*flagfiles.expanded(["--flagfile=experiments/fco/low_rank.flags"]))
+  print(*parser.expanded(["--flagfile=experiments/fco/low_rank.flags"]))
 """
 
 
