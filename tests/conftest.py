@@ -34,7 +34,7 @@ QUICK = (
   "tests/experiments/test_help.py",
   "tests/models/test_models.py::test_shapes_and_parameters[",
   "tests/results/test_checkpoint.py::test_a_killed_run_goes_on_bit_for_bit[one]",
-  "tests/results/test_writers.py",
+  "tests/results/test_run_folder.py",
   "tests/rules/test_registry.py",
   "tests/transforms/test_uploads.py::test_fed_avg_is_the_loop[top_k_with",
 )

@@ -16,9 +16,7 @@ from fedjax_opt.files import memory
 def _opened(path: str | os.PathLike) -> Iterator[np.lib.npyio.NpzFile]:
   wanted = "a NumPy .npz file of plain arrays is needed"
   with checks.reading(path, wanted, Exception):  # They fail in many ways.
-    if not os.path.isfile(path):  # Nor a pipe, which would wait for ever.
-      os.stat(path)
-      raise OSError("it is no file")
+    memory.check_is_file(path)
     with zipfile.ZipFile(path) as archive:
       # Whatever the arrays declare, not more than this is read.
       total = sum(entry.file_size for entry in archive.infolist())

@@ -126,10 +126,10 @@ def lasso(
 
   Source: appendix A.2.1, eq. A.2 to A.4.
   """
-  sizes = (num_clients, examples_per_client, validation_per_client)
-  _check_memory(variant, *sizes, dim, dim)
+  given = (num_clients, examples_per_client, validation_per_client)
+  sizes = _sizes(variant, *given, dim, width=dim)
   ones = _ones(variant, "num_nonzero", num_nonzero, dim)
-  return _draw(ones, variant, *sizes, seed)
+  return _draw(ones, *sizes, seed)
 
 
 @checked(**_CHECKED)
@@ -166,27 +166,32 @@ def low_rank(
 
   Source: appendix A.3.1, eq. A.6 to A.8.
   """
-  sizes = (num_clients, examples_per_client, validation_per_client)
-  _check_memory(variant, *sizes, dim, dim**2)
+  given = (num_clients, examples_per_client, validation_per_client)
+  sizes = _sizes(variant, *given, dim, width=dim**2)
   ones = _ones(variant, "rank", rank, dim)
-  return _draw(np.diag(ones), variant, *sizes, seed)
+  return _draw(np.diag(ones), *sizes, seed)
 
 
-def _check_memory(
+def _sizes(
   variant: str,
   num_clients: int | None,
   examples_per_client: int | None,
   validation_per_client: int | None,
   dim: int,
   width: int,
-) -> None:
-  """That the examples, of so many numbers each, can be in memory."""
+) -> tuple[int, int, int]:
+  """Clients, and training and validation examples of each client.
+
+  Raises:
+    ValueError: if examples of `width` numbers each cannot be in memory.
+  """
   number = num_clients or VARIANTS[variant].num_clients
   of_each = examples_per_client or VARIANTS[variant].examples_per_client
   memory.check_memory(
     f"num_clients={number} of examples_per_client={of_each} and dim={dim} take",
     4 * number * (of_each + 2 * (validation_per_client or of_each)) * width,
   )
+  return number, of_each, validation_per_client or max(1, of_each // 8)
 
 
 def _ones(variant: str, name: str, number: int | None, dim: int) -> np.ndarray:
@@ -199,15 +204,11 @@ def _ones(variant: str, name: str, number: int | None, dim: int) -> np.ndarray:
 
 def _draw(
   w_real: np.ndarray,
-  variant: str,
-  num_clients: int | None,
-  examples_per_client: int | None,
-  validation_per_client: int | None,
+  num_clients: int,
+  num_train: int,
+  num_validation: int,
   seed: int,
 ) -> Problem:
-  num_clients = num_clients or VARIANTS[variant].num_clients
-  num_train = examples_per_client or VARIANTS[variant].examples_per_client
-  num_validation = validation_per_client or max(1, num_train // 8)
   rng = np.random.default_rng(seed)
   normal = lambda *shape: rng.standard_normal(shape, np.float32)
   b_real = normal()

@@ -149,11 +149,9 @@ class _Reader:
 
   def __call__(self, path: pathlib.Path) -> np.ndarray:
     """[H, W] of a gray image, [H, W, 3] of others, uint8."""
-    # Of any trouble, as of an image that declares more pixels than is sound.
     with checks.reading(path, "an image is needed"):
-      if not path.is_file():  # A pipe would wait for ever.
-        path.stat()
-        raise OSError("it is no file")
+      memory.check_is_file(path)
+    # Of any trouble, as of an image that declares more pixels than is sound.
     with (
       checks.reading(path, "an image is needed", Exception),
       warnings.catch_warnings(action="error"),

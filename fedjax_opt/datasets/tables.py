@@ -201,9 +201,7 @@ def read_frame(path: str | os.PathLike) -> Any:
         if isinstance(feature, datasets.ClassLabel):
           frame[name] = feature.int2str(frame[name].tolist())
       return frame
-    if not path.is_file():  # Nor a pipe, which would wait for ever.
-      path.stat()
-      raise ValueError("it is no file")
+    memory.check_is_file(path)
     size = path.stat().st_size
     if ending.endswith(".parquet"):
       parquet = checks.imported("pyarrow.parquet", "Parquet", "pyarrow")

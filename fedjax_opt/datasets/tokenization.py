@@ -76,8 +76,6 @@ def _settings(folder):
   if file.exists():
     with checks.reading(file, "must be a JSON object", ValueError):
       given = json_files.read_json(file)
-      if not isinstance(given, dict):
-        raise ValueError(f"it is {checks.shown(given)}")
   for name, (key, default) in _NORMALIZATION.items():
     value = given.get(key)
     if value is not None and not isinstance(value, bool):

@@ -32,14 +32,17 @@ def encoded(content: Any) -> bytes:
   return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
 
 
-def read_json(path: pathlib.Path) -> Any:
-  """Reads a JSON file.
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+  """Reads the object of a JSON file.
 
   Raises:
     ValueError: if it is none, or nested deeper than any that is written here.
     OSError: if it cannot be read.
   """
-  return parse(memory.read_text(path))
+  content = parse(memory.read_text(path))
+  if not isinstance(content, dict):
+    raise ValueError("it is no JSON object")
+  return content
 
 
 def parse(text: str | bytes) -> Any:

@@ -7,6 +7,7 @@ these functions refuse has taken no memory yet.
 import errno
 import os
 import pathlib
+import stat
 
 
 def memory_bytes() -> int | None:
@@ -46,13 +47,13 @@ def size_text(num_bytes: int) -> str:
   )
 
 
-def check_is_file(path: pathlib.Path) -> None:
+def check_is_file(path: str | os.PathLike) -> None:
   """Checks that reading ends: a pipe would wait for ever.
 
   Raises:
-    OSError: if what is there is no file.
+    OSError: if nothing is there, or no file.
   """
-  if path.exists() and not path.is_file():
+  if not stat.S_ISREG(os.stat(path).st_mode):
     raise OSError(errno.EINVAL, "it is no file")
 
 

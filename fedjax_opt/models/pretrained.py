@@ -98,7 +98,10 @@ def load(
     ValueError: naming the folder or the file, if something is missing, cannot
       be read or does not fit.
   """
-  family, config = _read_config(folder)
+  config = read_config(folder)
+  # DistilBERT has no types of segments.
+  column = 0 if config.type_vocab is None else 1
+  family = _FAMILIES[column]
   file = pathlib.Path(folder).expanduser() / WEIGHTS
   arrays = _read_weights(file, f"{family}.")
   # The model itself says which leaves there are, and of which shapes.
@@ -110,7 +113,6 @@ def load(
   _, output = arrays.get("classifier.weight", (None, np.empty(0)))
   if "pre_classifier.weight" not in arrays or len(output) != num_classes:
     del leaves["head"]
-  column = _FAMILIES.index(family)
   params = {}
   for path, leaf in traverse_util.flatten_dict(leaves, sep="/").items():
     name, is_kernel = _name(path, column), path.endswith("kernel")
@@ -129,19 +131,12 @@ def read_config(folder: str | os.PathLike) -> EncoderConfig:
   Raises:
     ValueError: naming the folder or the file, as `load`.
   """
-  return _read_config(folder)[1]
-
-
-def _read_config(folder):
-  """The family, and the configuration."""
   path = pathlib.Path(folder).expanduser()
   if not path.is_dir():
     raise ValueError(f"{str(folder)!r} must be an existing folder")
   file = path / CONFIG
   with checks.reading(file, "must be a JSON object", ValueError):
     given = json_files.read_json(file)
-    if not isinstance(given, dict):
-      raise ValueError(f"it is {checks.shown(given)}")
   for key, default, accepted in (
     ("model_type", None, _FAMILIES),
     ("position_embedding_type", "absolute", ("absolute",)),
@@ -162,7 +157,7 @@ def _read_config(folder):
   if family == "bert":  # Its head has the rate of the encoder if none is given.
     known.setdefault("head_dropout", known.get("dropout", 0.1))
   try:
-    return family, EncoderConfig(**known)
+    return EncoderConfig(**known)
   except (ValueError, TypeError) as error:
     name, _, rest = str(error).partition("=")
     raise ValueError(f"{file}: {keys.get(name, name)}={rest}") from None

@@ -146,7 +146,7 @@ def load_run(folder: str | os.PathLike) -> Run:
     raise ValueError(f"folder={str(folder)!r}: {what}; give that of a run")
   covered = _verified(folder)
   summary = _read(folder, "summary.json", _read_summary)
-  config = _read(folder, "config.json", _read_json)
+  config = _read(folder, "config.json", read_json)
   if config is None:
     config = (summary or {}).get("config")
   if config is None:
@@ -188,15 +188,8 @@ def _read(folder: pathlib.Path, name: str, read: Any) -> Any:
     return read(folder / name)
 
 
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-  content = read_json(path)
-  if not isinstance(content, dict):
-    raise ValueError("it is no JSON object")
-  return content
-
-
 def _read_summary(path: pathlib.Path) -> dict[str, Any]:
-  summary = _read_json(path)
+  summary = read_json(path)
   points, selected = summary.get("points"), summary.get("selected")
   has_parts = lambda point: (
     isinstance(point, dict)

@@ -37,7 +37,6 @@ class MetricsFile:
     names = [name for name in varying(points) if name != _LAST]
     self._names = [*names, _LAST]
     self._cells = [[p.get(name, "") for name in self._names] for p in points]
-    self._file: Any = None
     self._size = self._digest = 0  # Of what was written.
 
   def append(
@@ -55,7 +54,7 @@ class MetricsFile:
     """
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    if self._file is None:
+    if not self._size:
       twice = set(values) & {*_FIRST, *self._names}
       if twice:
         raise ValueError(
@@ -72,26 +71,17 @@ class MetricsFile:
   def _write(self, rows: bytes) -> None:
     """Writes all of the rows or, where the disk is full, none of them."""
     size, crc = self._size + len(rows), digest(rows, self._digest)
-    if self._file is None:  # One that was there is replaced.
+    if not self._size:  # One that was there is replaced.
       folder_digests.write(self._path, rows, grows=True)
-      # Without a buffer, which would keep what a full disk refused, and write
-      # it later.
-      self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
     else:
       try:
-        left = memoryview(rows)
-        while left:
-          left = left[self._file.write(left) :]
+        with open(self._path, "ab") as file:
+          file.write(rows)
       except OSError:
         os.truncate(self._path, self._size)
         raise
       folder_digests.cover(self._path, size, crc)
     self._size, self._digest = size, crc
-
-  def close(self) -> None:
-    """Closes the file; harmless when repeated."""
-    if self._file is not None:
-      self._file.close()
 
 
 def number_cell(value: float) -> str:

@@ -236,8 +236,7 @@ class RunWriter:
     folder_digests.write(path, model_file.encoded(params(selected), about))
 
   def close(self) -> None:
-    """Closes the files; harmless when repeated."""
-    self._metrics.close()
+    """Closes the files of events; harmless when repeated."""
     self._events.close()
 
   def closing_line(self) -> str:

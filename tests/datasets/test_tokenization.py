@@ -127,7 +127,7 @@ def test_vocabularies_that_cannot_be(folder):
   ("content", "message"),
   [
     ("{", "cannot be read (Expecting"),
-    ("[]", "cannot be read (it is []); must be a JSON object"),
+    ("[]", "cannot be read (it is no JSON object); must be a JSON object"),
     ('{"do_lower_case": "no"}', "do_lower_case is 'no'; must be true or false"),
   ],
 )

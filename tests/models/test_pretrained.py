@@ -104,7 +104,7 @@ def test_folders_that_are_none(tmp_path):
     (None, "cannot be read (No such file or directory); must be a JSON object"),
     (b"{", "cannot be read (Expecting"),
     (b"\xff\xfe{}", "cannot be read ("),
-    (b"[]", "cannot be read (it is []); must be a JSON object"),
+    (b"[]", "cannot be read (it is no JSON object); must be a JSON object"),
     (b'{"model_type": "bert"}', "has no vocab_size"),
   ],
 )
