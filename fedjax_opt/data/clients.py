@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from fedjax_opt.checks.values import (
   as_array,
   as_many,
   form,
-  plain,
+  iterable,
   pool,
   shown,
 )
@@ -385,33 +385,21 @@ def _checked_rows(
   rows: Sequence[np.ndarray], num_examples: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """The rows of all clients, one after the other, and the clients' sizes."""
-  plain("rows", rows)
-  if not isinstance(rows, Iterable) or isinstance(rows, Mapping):
+  iterable("rows", rows)
+  if isinstance(rows, Mapping):
     raise TypeError(f"rows={shown(rows)}: must be a list of arrays of rows")
-  rows = list(rows)
-  for client, of_client in enumerate(rows):
+  each = list(rows)
+  for client, own in enumerate(each):
     # Most are what the schemes give, of up to millions of clients.
-    if type(of_client) is not np.ndarray or of_client.dtype != np.int64:
-      rows[client] = of_client = as_array(f"rows[{client}]", of_client)
-    kinds = "iu" if of_client.size else "iuf"
-    if of_client.ndim != 1 or of_client.dtype.kind not in kinds:
-      raise ValueError(
-        f"rows[{client}] must be a one-dimensional array of integers, got "
-        f"{of_client.dtype} of shape {of_client.shape}"
-      )
-  sizes = np.array([len(of_client) for of_client in rows], np.int32)
+    is_plain = type(own) is np.ndarray and own.dtype == np.int64
+    if not is_plain or own.ndim != 1:
+      each[client] = array(f"rows[{client}]", own, "[n]", of_integers=True)
+  sizes = np.array([len(own) for own in each], np.int32)
   if not sizes.any():
-    raise ValueError(
-      f"rows must give at least one client an example, got {len(rows)} clients "
-      "that own none"
-    )
-  owned = np.concatenate([of_client for of_client in rows if of_client.size])
-  outside = np.flatnonzero((owned < 0) | (owned >= num_examples))
-  if outside.size:
-    client = np.searchsorted(np.cumsum(sizes), outside[0], side="right")
-    raise ValueError(
-      f"rows[{client}] must be in [0, {num_examples}), got {owned[outside[0]]}"
-    )
+    raise ValueError(f"rows: none of {len(each)} clients has an example")
+  owned = np.concatenate([own for own in each if own.size])
+  interval = f"[0, {num_examples - 1}]"
+  array("rows", owned, "[n]", of_integers=True, interval=interval)
   return owned.astype(np.int64), sizes
 
 

@@ -148,8 +148,7 @@ class Population:
     Raises:
       ValueError: if `cohort_size` is not positive.
     """
-    if cohort_size < 1:
-      raise ValueError(f"cohort_size={cohort_size}: must be at least 1")
+    checks.at_least("cohort_size", cohort_size, 1)
     others = max(0, self.num_clients - cohort_size)
     return int(np.partition(self.sizes, others)[others:].sum(dtype=np.int64))
 

@@ -35,7 +35,6 @@ INDEX = "population.npz"
 ARRAYS = "*.bin"
 NOTES = "validation.json"  # Of who wrote it, if there are any.
 LARGEST = np.iinfo(np.int32).max
-_BEFORE = "population.json"  # What earlier versions wrote instead.
 _FIELD = "fields/"
 # Names of fields; a field is in the file of the same name.
 # File systems take 255 bytes, of which a letter has 4 at most.
@@ -264,11 +263,6 @@ def _lacking(folder: pathlib.Path) -> str:
   """Why there is no index in a folder."""
   if not folder.is_dir():
     return "is a file" if folder.exists() else "does not exist"
-  if (folder / _BEFORE).exists():
-    return (
-      f"was written by an earlier version (it has a {_BEFORE}), which is not "
-      "read any more; write the population again"
-    )
   is_begun = any(folder.glob(ARRAYS))
   return f"has no {INDEX}" + ": it was not written to its end" * is_begun
 

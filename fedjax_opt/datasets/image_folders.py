@@ -3,7 +3,7 @@
 import os
 import pathlib
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ __all__ = ["ENDINGS", "ImageFolder", "image_folder"]
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _SPLITS = ("train", "test")
+_EXTRA = "fedjax_opt[tfds]"
 # What may be read: others of Pillow's start programs.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 
@@ -91,28 +92,29 @@ def image_folder(
       raise ValueError(
         f"data_dir={str(part)!r}: {other!r} is no class of train"
       )
-  number = sum(len(paths) for part in of_parts for paths in part.values())
-  read = _Reader(side, number)
+  every = [path for part in of_parts for of in part.values() for path in of]
+  size = None if side is None else (side, side)
+  images = {path: _pixels(path, size, len(every)) for path in every}
+  _check_sizes(images)
+  is_gray = all(image.ndim == 2 for image in images.values())
   pools = [
-    [
-      (read(path), classes.index(name))
-      for name in classes
-      if name in of_class
-      for path in of_class[name]
-    ]
+    {
+      "x": np.stack(
+        [
+          _channels(images[path], is_gray)
+          for paths in of_class.values()
+          for path in paths
+        ]
+      ),
+      "y": np.repeat(
+        np.array([classes.index(name) for name in of_class], np.int32),
+        [len(paths) for paths in of_class.values()],
+      ),
+    }
     for of_class in of_parts
   ]
-  is_gray = all(image.ndim == 2 for pool in pools for image, _ in pool)
-  examples = [
-    {
-      "x": np.stack([_channels(image, is_gray) for image, _ in pool]),
-      "y": np.array([label for _, label in pool], np.int32),
-    }
-    for pool in pools
-  ]
-  return ImageFolder(
-    examples[0], examples[1] if len(examples) > 1 else None, tuple(classes)
-  )
+  test = pools[1] if len(pools) > 1 else None
+  return ImageFolder(pools[0], test, tuple(classes))
 
 
 def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
@@ -136,50 +138,49 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
   return of_class
 
 
-class _Reader:
-  """Reads images of one size, and knows how much memory they take."""
+def _pixels(
+  path: pathlib.Path, size: tuple[int, int] | None, number: int
+) -> np.ndarray:
+  """An image as uint8, [H, W] if it is gray, [H, W, 3] if not.
 
-  def __init__(self, side: int | None, number: int):
-    self._pillow = checks.imported(
-      "PIL.ImageOps", "reading images", "fedjax_opt[tfds]"
-    )
-    self._side = side
-    self._size: tuple[int, int] | None = None if side is None else (side, side)
-    self._number = number
-
-  def __call__(self, path: pathlib.Path) -> np.ndarray:
-    """[H, W] of a gray image, [H, W, 3] of others, uint8."""
-    with checks.reading(path, "an image is needed"):
-      memory.check_is_file(path)
-    # Of any trouble, as of an image that declares more pixels than is sound.
-    with (
-      checks.reading(path, "an image is needed", Exception),
-      warnings.catch_warnings(action="error"),
-      self._pillow.Image.open(path, formats=_FORMATS) as image,
-    ):
-      if image.mode.startswith(("I", "F")):  # It would be cut off at 255.
-        raise ValueError("it has more than 8 bits a pixel")
-      is_gray = image.mode in ("1", "L", "LA")
-      self._check_memory(self._size or image.size, 1 if is_gray else 3)
-      self._pillow.exif_transpose(image, in_place=True)  # As it was taken.
-      image = image.convert("L" if is_gray else "RGB")
-      if self._side is not None:
-        image = image.resize(self._size, self._pillow.Image.Resampling.BILINEAR)
-      pixels: Any = np.asarray(image)
-    self._size = self._size or image.size
-    if image.size != self._size:
-      raise ValueError(
-        f"{path}: is {image.size[0]} x {image.size[1]} pixels, others are "
-        f"{self._size[0]} x {self._size[1]}; give a side to scale all to"
-      )
-    return pixels
-
-  def _check_memory(self, size: tuple[int, int], channels: int) -> None:
-    """That as many images of a size can be in memory, and then as an array."""
+  Args:
+    path: of the image.
+    size: width and height to which it is scaled; None for its own.
+    number: of images that will be in memory, and then in an array.
+  """
+  pillow = checks.imported("PIL.ImageOps", "reading images", _EXTRA)
+  with checks.reading(path, "an image is needed"):
+    memory.check_is_file(path)
+  # Of any trouble, as of an image that declares more pixels than is sound.
+  with (
+    checks.reading(path, "an image is needed", Exception),
+    warnings.catch_warnings(action="error"),
+    pillow.Image.open(path, formats=_FORMATS) as image,
+  ):
+    if image.mode.startswith(("I", "F")):  # It would be cut off at 255.
+      raise ValueError("it has more than 8 bits a pixel")
+    is_gray = image.mode in ("1", "L", "LA")
+    width, height = size or image.size
     memory.check_memory(
-      f"{self._number} images of {size[0]} x {size[1]} pixels take",
-      2 * self._number * size[0] * size[1] * channels,
+      f"{number} images of {width} x {height} pixels take",
+      2 * number * width * height * (1 if is_gray else 3),
     )
+    pillow.exif_transpose(image, in_place=True)  # As it was taken.
+    image = image.convert("L" if is_gray else "RGB")
+    if size is not None:
+      image = image.resize(size, pillow.Image.Resampling.BILINEAR)
+    return np.asarray(image)
+
+
+def _check_sizes(images: dict[pathlib.Path, np.ndarray]) -> None:
+  """That all images have the size of the first."""
+  first = next(iter(images.values())).shape[:2]
+  for path, image in images.items():
+    if image.shape[:2] != first:
+      raise ValueError(
+        f"{path}: is {image.shape[1]} x {image.shape[0]} pixels, others are "
+        f"{first[1]} x {first[0]}; give a side to scale all to"
+      )
 
 
 def _channels(image: np.ndarray, is_gray: bool) -> np.ndarray:

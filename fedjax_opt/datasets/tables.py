@@ -372,13 +372,8 @@ def _check_columns(columns, given):
     for name in names:
       if name is None:
         continue
-      if name not in columns:
-        near = checks.nearest(str(name), columns)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        listed = ", ".join(columns[:20]) + ", ..." * (len(columns) > 20)
-        raise ValueError(
-          f"{role}={name!r}: no such column{hint} (columns: {listed})"
-        )
+      listing = "the columns" if len(columns) > 20 else None
+      checks.check_choice(role, name, columns, listing)
       if name in roles:
         raise ValueError(
           f"{role}={name!r}: that column is already {roles[name]}"

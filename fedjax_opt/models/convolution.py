@@ -16,6 +16,7 @@ from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from fedjax_opt import target
+from fedjax_opt.checks import values as checks
 
 Padding = str | Sequence[tuple[int, int]]
 
@@ -40,10 +41,7 @@ def resolve_implementation(implementation: str | None) -> str:
   """
   if implementation is None:
     return "matmul" if target.platform() == "cpu" else "lax"
-  if implementation not in ("lax", "matmul"):
-    raise ValueError(
-      f"implementation={implementation!r}: expected 'lax', 'matmul' or None."
-    )
+  checks.check_choice("implementation", implementation, ("lax", "matmul"))
   return implementation
 
 

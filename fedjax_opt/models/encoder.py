@@ -41,6 +41,11 @@ SIZES = (
 _RATES = ("dropout", "attention_dropout", "head_dropout", "layer_norm_eps")
 
 
+@fields.checked(
+  **dict.fromkeys(SIZES, fields.whole(1, most=1_000_000)),
+  **dict.fromkeys(_RATES, "[0, 1)"),
+  activation=fields.choice(*ACTIVATIONS),
+)
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
   """What an encoder is made of; the defaults are DistilBERT's.
@@ -82,22 +87,12 @@ class EncoderConfig:
   pad_id: int = 0
 
   def __post_init__(self):
-    for name, field in _FIELDS.items():
-      field.check(name, getattr(self, name))
     if self.hidden % self.heads:
       raise ValueError(f"heads={self.heads}: must divide hidden={self.hidden}")
     if self.pad_id >= self.vocab_size:
       raise ValueError(
         f"pad_id={self.pad_id}: must be a token in [0, {self.vocab_size})"
       )
-
-
-_FIELDS = fields.of(
-  EncoderConfig,
-  **dict.fromkeys(SIZES, fields.whole(1, most=1_000_000)),
-  **dict.fromkeys(_RATES, "[0, 1)"),
-  activation=fields.choice(*ACTIVATIONS),
-)
 
 
 _Dense = functools.partial(layers.Dense, initialization=layers.bert_normal)

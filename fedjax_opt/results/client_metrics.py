@@ -34,14 +34,12 @@ class ClientMetrics(NamedTuple):
 
   def mean(self, kind: str = "global", name: str = "accuracy") -> float:
     """The mean over all held-out examples of all clients."""
-    counted = self.num_test > 0
-    values = self._of(kind, name)[counted]
-    return float(np.average(values, weights=self.num_test[counted]))
+    weights = self.num_test[self.num_test > 0]
+    return float(np.average(self._of(kind, name), weights=weights))
 
   def deciles(self, kind: str = "global", name: str = "accuracy") -> np.ndarray:
     """[9], the deciles over clients that have held-out examples."""
-    values = self._of(kind, name)[self.num_test > 0]
-    return np.quantile(values, np.arange(1, 10) / 10)
+    return np.quantile(self._of(kind, name), np.arange(1, 10) / 10)
 
   def worst_decile(self, kind: str = "global", name: str = "accuracy") -> float:
     """The mean of the worst 10 % of the clients that have held-out examples.
@@ -53,7 +51,7 @@ class ClientMetrics(NamedTuple):
       ValueError: if nothing says in which direction the metric improves.
     """
     check_has_direction(name)
-    values = np.sort(self._of(kind, name)[self.num_test > 0])
+    values = np.sort(self._of(kind, name))
     return worst_mean(values, worst_is_low=direction(name) == "max")
 
   def summary(self) -> dict[str, dict[str, float]]:
@@ -107,7 +105,7 @@ class ClientMetrics(NamedTuple):
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 
   def _of(self, kind, name):
-    """The values of a metric; a name that is not there is named."""
+    """A metric of the clients that have held-out examples."""
     checks.choice("kind", kind, self.values)
     checks.choice("name", name, self.values[kind])
-    return self.values[kind][name]
+    return self.values[kind][name][self.num_test > 0]

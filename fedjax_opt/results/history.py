@@ -107,10 +107,8 @@ class History:
       for name, values in self.metrics.items()
     }
     shapes = {name: values.shape for name, values in self.metrics.items()}
-    if any(
-      len(shape) != 2 or shape[1] != len(self.rounds)
-      for shape in shapes.values()
-    ) or (len(set(shapes.values())) > 1):
+    columns = {shape[1:] for shape in shapes.values()}
+    if len(set(shapes.values())) > 1 or columns - {(len(self.rounds),)}:
       raise ValueError(
         f"metrics: shapes are {shapes}; all must be [points, "
         f"{len(self.rounds)}], one column for each evaluated round"

@@ -9,53 +9,47 @@ from fedjax_opt import ClientData, partition, synthetic
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets import femnist, shakespeare, texts, tokenization
 
-POSITIVE, NATURAL = "[1, inf)", "[0, inf)"
-SCHEME = {"num_clients": POSITIVE, "seed": NATURAL, "labels": "(-inf, inf)"}
-DIVISION = {"fraction": "(0, 1)", "seed": NATURAL}
-SIZES = ("dim", "num_clients", "examples_per_client", "validation_per_client")
-REGRESSION = {
-  **dict.fromkeys(SIZES, POSITIVE),
-  "seed": NATURAL,
-  "variant": "(-inf, inf)",
+FUNCTIONS = [choice.factory for choice in partition.SCHEMES.values()]
+FUNCTIONS += [synthetic.lasso, synthetic.low_rank, synthetic.heterogeneous]
+FUNCTIONS += [hold_out, ClientData.split, ClientData.split_clients]
+FUNCTIONS += [femnist.load, shakespeare.load, texts.load_tokens]
+FUNCTIONS += [tokenization.encode]
+SIZES = (
+  *("dim", "num_clients", "examples_per_client", "validation_per_client"),
+  *("shards_per_client", "length", "min_sequences"),
+)
+STRENGTHS = (
+  "seed",
+  "pad_id",
+  "size_sigma",
+  "num_nonzero",
+  "rank",
+  "zeta",
+  "noise",
+)
+STRENGTHS += ("gradient_spread", "curvature_noise")
+WANTED = {
+  **dict.fromkeys((*SIZES, "condition"), "[1, inf)"),
+  **dict.fromkeys(STRENGTHS, "[0, inf)"),
+  **dict.fromkeys(("tail_cut", "test_fraction"), "[0, 1)"),
+  "alpha": "(0, inf)",
+  "class_fraction": "(0, 1]",
+  "fraction": "(0, 1)",
+  "max_length": "[3, inf)",
+  "similarity": "[0, 1]",
 }
-INTERVALS = [
-  (partition.iid, SCHEME),
-  (
-    partition.dirichlet,
-    SCHEME
-    | {"alpha": "(0, inf)", "examples_per_client": POSITIVE}
-    | {"tail_cut": "[0, 1)"},
-  ),
-  (partition.dirichlet_disjoint, SCHEME | {"alpha": "(0, inf)"}),
-  (partition.similarity, SCHEME | {"similarity": "[0, 1]"}),
-  (partition.class_q, SCHEME | {"class_fraction": "(0, 1]"}),
-  (partition.shards, SCHEME | {"shards_per_client": POSITIVE}),
-  (partition.size_skew, SCHEME | {"size_sigma": NATURAL}),
-  (synthetic.lasso, REGRESSION | {"num_nonzero": NATURAL}),
-  (synthetic.low_rank, REGRESSION | {"rank": NATURAL}),
-  (
-    synthetic.heterogeneous,
-    {
-      **dict.fromkeys(("zeta", "gradient_spread", "noise"), NATURAL),
-      **dict.fromkeys(("curvature_noise", "seed"), NATURAL),
-      **dict.fromkeys(("dim", "examples_per_client", "condition"), POSITIVE),
-      "num_clients": "[2, inf)",
-    },
-  ),
-  (hold_out, DIVISION),
-  (ClientData.split, DIVISION),
-  (ClientData.split_clients, DIVISION),
-  (femnist.load, {"fraction": "(0, 1]"}),
-  (
-    shakespeare.load,
-    {"length": POSITIVE, "min_sequences": POSITIVE, "test_fraction": "[0, 1)"},
-  ),
-  (texts.load_tokens, {"max_length": "[3, inf)"}),
-  (tokenization.encode, {"max_length": "[3, inf)"}),
-]
+OTHERS = {
+  (femnist.load, "fraction"): "(0, 1]",
+  (synthetic.heterogeneous, "num_clients"): "[2, inf)",
+}
 
 
-@pytest.mark.parametrize(("function", "wanted"), INTERVALS)
-def test_what_arguments_may_be(function, wanted):
-  found = {name: field.interval for name, field in function.fields.items()}
-  assert found.items() >= wanted.items()
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_what_arguments_may_be(function):
+  for name, field in function.fields.items():
+    wanted = OTHERS.get((function, name), WANTED.get(name, "(-inf, inf)"))
+    assert field.interval == wanted, name
+
+
+def test_all_are_there():
+  assert set(WANTED) <= {name for each in FUNCTIONS for name in each.fields}

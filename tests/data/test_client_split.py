@@ -1,7 +1,5 @@
 """Held-out examples and clients, for all partitions and any shared lists."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -146,18 +144,6 @@ def test_a_function_of_lists_fraction_and_seed():
   for part, same in zip(first, again, strict=True):
     np.testing.assert_array_equal(part.indices, same.indices)
   assert lists(first[1]) != lists(other[1])
-
-
-def test_many_clients_take_seconds():
-  number, width = 30_000, 20
-  shared = np.random.default_rng(0).integers(0, 60_000, (number, width))
-  sizes = np.full(number, width, np.int32)
-  data = ClientData({"x": np.zeros(60_000)}, shared.astype(np.int32), sizes)
-  start = time.process_time()
-  train, test = data.split(0.25)
-  assert time.process_time() - start < 10
-  assert not np.intersect1d(train.owned_rows(), test.owned_rows()).size
-  np.testing.assert_allclose(test.sizes.mean(), 5, atol=0.5)
 
 
 @pytest.mark.parametrize("scheme", PARAMETERS)

@@ -98,12 +98,12 @@ BAD = {
   "must not be named 'sizes'": ({"sizes": np.ones(6)}, ALL),
   "y must be in [0, 2), but row 2 has 2 (2 such rows)": (pool(), ALL, 2),
   "integers of shape [N], got none": ({"x": np.ones(6)}, ALL, 2),
-  "got 0 clients": (pool(), []),
-  "got 2 clients": (pool(), [[], []]),
-  "rows[2] must be in [0, 6), got 6": (pool(), [[0], [], [6, 7]]),
-  "rows[0] must be in [0, 6), got -1": (pool(), [[-1]]),
-  "array of integers, got float64": (pool(), [[0], [0.5]]),
-  "rows[0] must be a one-dimensional array of integers": (pool(), [[[0]]]),
+  "rows: none of 0 clients has an example": (pool(), []),
+  "rows: none of 2 clients has": (pool(), [[], []]),
+  "rows: has 6; must be in [0, 5]": (pool(), [[0], [], [6, 7]]),
+  "rows: has -1; must be in [0, 5]": (pool(), [[-1]]),
+  "rows[1]=[0.5]: must be whole numbers of shape [n]": (pool(), [[0], [0.5]]),
+  "rows[0]: is int64[1, 1]; must be whole num": (pool(), [[[0]]]),
   "must be a list of arrays of row": (pool(), {0: [0], 1: [1]}),
 }
 

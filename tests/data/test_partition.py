@@ -1,11 +1,15 @@
 """Partition schemes: what each promises, for random pools and clients."""
 
+import functools
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_opt.data import partition, partition_schemes
+from tests.refusals import refusal
 
 SEED = st.integers(0, 2**31)
 POOL = st.integers(60, 300).flatmap(
@@ -255,24 +259,20 @@ BAD = {
 @pytest.mark.parametrize("message", BAD)
 def test_bad_input(message):
   name, *arguments = BAD[message]
-  with pytest.raises(ValueError, match=message) as error:
-    getattr(partition, name)(*arguments)
-  assert "\n" not in str(error.value)
+  assert re.search(message, refusal(getattr(partition, name), *arguments))
 
 
 @pytest.mark.parametrize("labels", [L * 1.0, L.reshape(3, 4)])
 def test_labels_that_cannot_be(labels):
-  with pytest.raises((ValueError, TypeError), match="must be whole numbers"):
-    partition.iid(labels, 2)
+  assert "must be whole numbers" in refusal(partition.iid, labels, 2)
 
 
 @pytest.mark.parametrize(
   "given", ["5", None, [[1, 2]], True, 2.5, [], 0, (5, 3), (1, 2, 3)]
 )
 def test_examples_per_client_that_cannot_be(given):
-  with pytest.raises(ValueError) as error:  # noqa: PT011
-    partition.split("dirichlet", L, 2, examples_per_client=given)
-  assert str(error.value) == (
+  split = functools.partial(partition.split, "dirichlet", L, 2)
+  assert refusal(split, examples_per_client=given) == (
     f"examples_per_client={given!r}: must be a whole number in [1, inf), or "
     "(low, high) with 1 <= low <= high"
   )

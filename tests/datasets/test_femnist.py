@@ -1,8 +1,4 @@
-"""FEMNIST: small files in both published formats give the same clients.
-
-Set FEDJAX_OPT_FEMNIST to a file or folder that `load` takes to try the real
-data as well.
-"""
+"""FEMNIST: small files in both published formats give the same clients."""
 
 import lzma
 import os
@@ -324,15 +320,3 @@ def test_missing_package(path, monkeypatch):
   assert re.search(
     r"pip install '(msgpack|fedjax_opt\[tfds\])'", refusal(femnist.load, path)
   )
-
-
-@pytest.mark.skipif(
-  "FEDJAX_OPT_FEMNIST" not in os.environ,
-  reason="set FEDJAX_OPT_FEMNIST to a file or folder with FEMNIST",
-)
-def test_real_digits():
-  train, test = femnist.load(os.environ["FEDJAX_OPT_FEMNIST"], only_digits=True)
-  assert train.num_clients == test.num_clients == 3383
-  assert train.num_examples == 341873
-  assert test.num_examples == 40832
-  assert train.examples["x"].dtype == np.uint8

@@ -1,10 +1,5 @@
-"""fMRI: a small data set in nilearn's layout goes through masks and labels.
+"""fMRI: a small data set in nilearn's layout goes through masks and labels."""
 
-Set FEDJAX_OPT_HAXBY to a folder that holds haxby2001/ to try the real data as
-well.
-"""
-
-import os
 import shutil
 import sys
 
@@ -163,14 +158,3 @@ def test_missing_package(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, "nilearn", None)
   message = refusal(fmri.load, tmp_path)
   assert "pip install 'fedjax_opt[fmri]'" in message
-
-
-@pytest.mark.skipif(
-  "FEDJAX_OPT_HAXBY" not in os.environ,
-  reason="set FEDJAX_OPT_HAXBY to a folder that holds haxby2001/",
-)
-def test_real_data():
-  train, test = fmri.load(os.environ["FEDJAX_OPT_HAXBY"])
-  assert (train.num_clients, test.num_clients) == (59, 12)
-  assert train.examples["x"].shape == (59 * 18, 39912)
-  assert test.examples["x"].shape == (12 * 18, 39912)

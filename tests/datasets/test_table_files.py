@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import re
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 from sklearn import datasets
 
 from fedjax_opt.datasets import tables
+from tests.refusals import refusal
 
 FRAME = pd.DataFrame(
   {
@@ -46,24 +48,23 @@ def test_words_are_classes_and_columns_of_0_and_1():
 
 
 @pytest.mark.parametrize(
-  ("label", "kind", "shape"),
+  ("label", "kind", "shape", "given"),
   [
-    ("sick", "classes", (6,)),
-    ("fever", "classes", (6,)),
-    ("weight", "numbers", (6, 1)),
-    (["fever", "cough"], "labels", (6, 2)),
-    (["fever", "weight"], "numbers", (6, 2)),
+    ("sick", "classes", (6,), None),
+    ("fever", "classes", (6,), None),
+    ("fever", "numbers", (6, 1), "numbers"),
+    ("weight", "numbers", (6, 1), None),
+    (["fever", "cough"], "labels", (6, 2), None),
+    (["fever", "weight"], "numbers", (6, 2), None),
   ],
 )
-def test_the_kind_of_what_is_predicted(label, kind, shape):
-  table = _of(label)
+def test_the_kind_of_what_is_predicted(label, kind, shape, given):
+  table = _of(label, kind=given)
   assert table.kind == kind
   assert table.examples["y"].shape == shape
-
-
-def test_the_kind_can_be_said():
-  table = _of("fever", kind="numbers")
-  np.testing.assert_array_equal(table.examples["y"][:, 0], FRAME["fever"])
+  if label != "sick":
+    wanted = FRAME[label].to_numpy().reshape(shape)
+    np.testing.assert_array_equal(table.examples["y"], wanted)
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "parquet"])
@@ -115,12 +116,6 @@ def test_types_of_databases():
   assert np.argsort(table.time).tolist() == [1, 2, 0]
 
 
-def test_a_date_that_cannot_be_read_is_named():
-  frame = _FEW.assign(day=["2020-01-01"] * 12 + ["13/01/2020"] * 18)
-  with pytest.raises(ValueError, match="row 13 is '13/01/2020'"):
-    tables.from_frame(frame, "y", time="day")
-
-
 def test_the_latest_rows_of_each_client_are_the_test_part():
   table = tables.from_frame(FRAME, "sick", client="hospital", time="day")
   train, test = table.split(0.34)
@@ -167,9 +162,10 @@ _SLIP = pd.DataFrame({"a": [*map(str, range(100)), "1O"], "y": range(101)})
 _FEW = pd.DataFrame({"a": np.arange(30.0), "y": ["no", "yes"] * 15})
 _COMMAS = [f"{i},5" for i in range(30)]
 _UNKNOWN = [*map(str, range(29)), "?"]
+_DAYS = ["2020-01-01"] * 12 + ["13/01/2020"] * 18
 REFUSED = [
-  (FRAME, {"label": "sik"}, "label='sik': no such column; did you mean 'sick'"),
-  (FRAME, {"label": "sick", "client": "ward"}, "client='ward': no such column"),
+  (FRAME, {"label": "sik"}, "label='sik': must be one of age, .* mean sick"),
+  (FRAME, {"label": "sick", "client": "ward"}, "client='ward': must be one of"),
   (
     FRAME.drop(columns="day"),
     {"label": "sick", "time": "town"},
@@ -194,6 +190,7 @@ REFUSED = [
     {"label": "sick"},
     "column 'age': row 3 is infinite",
   ),
+  (_FEW.assign(a=_DAYS), {"label": "y", "time": "a"}, "row 13 is '13/01/2020'"),
   (_FEW.assign(a=_COMMAS), {"label": "y"}, "has '0,5' among numbers"),
   (_FEW.assign(a=_UNKNOWN), {"label": "y"}, "column 'a': has '\\?' among"),
   (_FEW.assign(a=[[1]] * 30), {"label": "y"}, "of the kind mixed"),
@@ -216,9 +213,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("frame", "given", "message"), REFUSED)
 def test_what_is_no_table_is_one_line(frame, given, message):
-  with pytest.raises(ValueError, match=message) as error:
-    tables.from_frame(frame, **given)
-  assert "\n" not in str(error.value)
+  assert re.search(message, refusal(tables.from_frame, frame, **given))
 
 
 @pytest.mark.parametrize(
@@ -241,10 +236,9 @@ def test_files_that_cannot_be_read(tmp_path, name, content, message):
     path.mkdir()
   elif content is not None:
     path.write_bytes(content)
-  with pytest.raises(ValueError, match=message) as error:
-    tables.read_frame(path)
-  assert "\n" not in str(error.value)
-  assert name in str(error.value)
+  found = refusal(tables.read_frame, path)
+  assert message in found
+  assert name in found
 
 
 def test_folders_of_hugging_face(tmp_path):

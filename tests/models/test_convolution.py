@@ -176,7 +176,7 @@ BAD = {
   "at least one pooling window of 2 x 2": (
     lambda: convolution.max_pool(IMAGE[:, :1])
   ),
-  "implementation='fft': expected 'lax'": (
+  "implementation='fft': must be one of lax, matmul": (
     lambda: convolution.max_pool(IMAGE, implementation="fft")
   ),
 }

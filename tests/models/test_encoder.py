@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.extend
@@ -12,6 +13,7 @@ import pytest
 from fedjax_opt.engine.precision import computed_loss
 from fedjax_opt.models import Encoder, EncoderConfig, pretrained
 from tests import text_models as plain
+from tests.refusals import refusal
 
 SMALL = EncoderConfig(
   vocab_size=300, hidden=8, layers=2, heads=2, intermediate=12, max_positions=6
@@ -226,6 +228,4 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_configurations_that_cannot_be(message):
-  with pytest.raises((ValueError, TypeError), match=message) as error:
-    EncoderConfig(**BAD[message])
-  assert "\n" not in str(error.value)
+  assert re.search(message, refusal(EncoderConfig, **BAD[message]))

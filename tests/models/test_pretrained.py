@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from fedjax_opt.models import Encoder, EncoderConfig, pretrained
 from tests import text_models as plain
+from tests.refusals import refusal
 
 FAMILIES = ("distilbert", "bert")
 
@@ -85,17 +86,14 @@ def test_a_head_that_does_not_fit_is_left_out(tmp_path, lacking):
 # Mistakes.
 
 
-def refusal(folder):
-  with pytest.raises(ValueError, match=r".") as error:
-    pretrained.load(folder, plain.NUM_CLASSES)
-  assert "\n" not in str(error.value)
-  return str(error.value)
+def refused(folder):
+  return refusal(pretrained.load, folder, plain.NUM_CLASSES)
 
 
 def test_folders_that_are_none(tmp_path):
   file = plain.write(tmp_path, "bert") / "config.json"
   for path in (tmp_path / "absent", file):
-    assert refusal(path) == f"{str(path)!r} must be an existing folder"
+    assert refused(path) == f"{str(path)!r} must be an existing folder"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +109,7 @@ def test_folders_that_are_none(tmp_path):
 def test_bad_configuration_files(tmp_path, content, message):
   file = plain.write(tmp_path, "bert") / "config.json"
   file.unlink() if content is None else file.write_bytes(content)
-  assert refusal(tmp_path).startswith(f"{file}: {message}")
+  assert refused(tmp_path).startswith(f"{file}: {message}")
 
 
 BAD = {
@@ -130,7 +128,7 @@ BAD = {
 def test_bad_entries_of_the_configuration(tmp_path, message):
   key = message.removeprefix("has no ").partition(" ")[0].partition("=")[0]
   folder = plain.write(tmp_path, "bert", **{key: BAD[message]})
-  assert refusal(folder) == f"{folder / 'config.json'}: {message}"
+  assert refused(folder) == f"{folder / 'config.json'}: {message}"
 
 
 def test_bad_weights(tmp_path):
@@ -138,17 +136,17 @@ def test_bad_weights(tmp_path):
   file, arrays = folder / "model.safetensors", plain.leaves("bert")
   name = "encoder.layer.1.output.dense.weight"
   save_file({n: a for n, a in arrays.items() if n != name}, file)
-  assert refusal(folder) == f"{file}: has no bert.{name}"
+  assert refused(folder) == f"{file}: has no bert.{name}"
   for array, message in (
     (np.zeros((8, 8), "f"), "has shape [8, 8]; must be [8, 12], as config"),
     (np.zeros((8, 12), np.int8), "is int8; must be one of float32, float16, "),
   ):
     save_file(arrays | {name: array}, file)
-    assert refusal(folder).startswith(f"{file}: {name} {message}")
+    assert refused(folder).startswith(f"{file}: {name} {message}")
   file.write_bytes(b"not a safetensors file")
-  assert refusal(folder).startswith(f"{file}: cannot be read (")
+  assert refused(folder).startswith(f"{file}: cannot be read (")
   file.unlink()
-  assert refusal(folder).startswith(f"{folder}: has no model.safetensors")
+  assert refused(folder).startswith(f"{folder}: has no model.safetensors")
 
 
 def test_folders_may_be_below_the_home(tmp_path, monkeypatch):
