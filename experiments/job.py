@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments import methods, resuming, tracking
+from experiments import clock, methods, resuming, tracking
 from experiments.data import Loaded, criterion_of, load
 from experiments.specification.spec import COHORT_SIZE, Spec
 from experiments.stopping import Stopping
@@ -41,6 +41,7 @@ class Job(NamedTuple):
   criterion: Criterion  # by which settings are compared
   settings: dict[str, Any]  # of the simulator
   simulator: Simulator
+  tables: clock.Tables | None  # the timetable of each seed, on a clock
   output_dir: pathlib.Path
   checkpoints: Checkpoints | None
   finished: Run | None  # the run, if there is nothing left to do
@@ -59,7 +60,13 @@ class Job(NamedTuple):
   @property
   def config(self) -> dict[str, Any]:
     """What config.json says of the run."""
-    return self.spec.values() | {digest.NAME: self.loaded.digests}
+    digests = clock.digests(self.spec, self.loaded.digests)
+    return self.spec.values() | {digest.NAME: digests}
+
+  @property
+  def rounds(self) -> int:
+    """Rounds that run, unless something else ends it."""
+    return clock.rounds_of(self.spec, self.tables)
 
 
 def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
@@ -97,8 +104,10 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     **settings,
   )
   _check_model(spec, make, task, simulator)
+  tables = clock.tables_of(spec, simulator, task.init)
   spec = dataclasses.replace(spec, output_dir=str(output_dir))
-  found = resuming.find(spec, output_dir, loaded.digests)
+  digests = clock.digests(spec, loaded.digests)
+  found = resuming.find(spec, output_dir, digests)
   return Job(
     spec,
     make,
@@ -107,6 +116,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     criterion,
     settings,
     simulator,
+    tables,
     output_dir,
     *found,
     stopping,
@@ -131,6 +141,18 @@ def _cohort_size(spec: Spec, num_clients: int) -> int:
 def _check_cohort(spec: Spec, num_clients: int) -> None:
   """Checks that the cohort is one that its sampler and aggregator can have."""
   places, own = spec.cohort_size, spec.sampler.static
+  away = spec.schedule and spec.schedule.static.get("concurrency")
+  if away and away > num_clients:
+    raise ValueError(
+      f"concurrency={away}: must be at most the number of clients, "
+      f"{num_clients}"
+    )
+  more = spec.schedule and spec.schedule.static.get("over_selection")
+  if more and places + more > num_clients:
+    raise ValueError(
+      f"over_selection={more}: with cohort_size={places} must be at most "
+      f"{num_clients - places}, for {num_clients} clients"
+    )
   expected, groups = own.get("sampler_expected"), own.get("sampler_groups")
   if expected is not None and expected > min(places, num_clients):
     raise ValueError(

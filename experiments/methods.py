@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from experiments import clock
 from experiments.specification.spec import DP_DELTA, FLAGS, Spec
 from experiments.tasks import Task
 from fedjax_opt import Algorithm, evaluation, privacy, trainable, transforms
@@ -92,6 +93,9 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
   return {name: getattr(spec, name) for name in same} | {
     "replacement": spec.sampling == "replacement",
     "evaluate": evaluate,
+    # A schedule says itself who takes part.
+    "schedule": clock.schedule_of(spec),
+    "cohort_size": spec.cohort_size if spec.schedule is None else None,
     "trace": spec.client.choice.traced if spec.trace else (),
     "sampler": spec.sampler.make({}) or "uniform",
     "upload": _upload(spec),

@@ -46,7 +46,7 @@ class Results:
     self._pool = concurrent.futures.ThreadPoolExecutor(1)
     self._clients_drawn: concurrent.futures.Future | None = None
     self._progress = Progress(
-      spec.rounds, job.criterion, spec.progress, job.points
+      job.rounds, job.criterion, spec.progress, job.points
     )
     self._profile = _Profile(job.output_dir) if spec.profile else None
     self._minima: np.ndarray | None = None
@@ -85,7 +85,8 @@ class Results:
     else:
       self._clients_drawn.result()
     job, history = self._job, self._history
-    stopped_by = job.stopping.stopped_by or "rounds"
+    ends = "max_time" if job.rounds < job.spec.rounds else "rounds"
+    stopped_by = job.stopping.stopped_by or ends
     if result.interrupted:
       stopped_by = "signal"
     point = select(history, job.points, job.criterion)
@@ -125,7 +126,7 @@ class Results:
         "that it can be made again and taken away; epsilon is what it would be "
         "without dp_seed"
       )
-    if stopped_by in ("target", "patience"):
+    if stopped_by in ("target", "patience", "max_time"):
       asked = f"{result.rounds} of {job.spec.rounds} rounds"
       lines.append(f"ended by {stopped_by} after {asked}")
     lines += per_client.lines(job, of_clients, point)

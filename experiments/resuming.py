@@ -122,6 +122,12 @@ def _check_rounds(output_dir: pathlib.Path, before: int, spec: Spec) -> None:
       f"(client_schedule={spec.client_schedule!r}), so it is no beginning "
       f"of a longer one; give rounds={before}, or another folder"
     )
+  # Versions are kept where the timetable says, until their last use.
+  if rounds > before and spec.schedule and "buffer" in spec.schedule.static:
+    raise ValueError(
+      f"{holds}, on a timetable that ends with them; give rounds={before}, or "
+      "another folder"
+    )
 
 
 def _complete(output_dir: pathlib.Path) -> Run | None:

@@ -190,7 +190,7 @@ def simulate(
   with compiled_kept_in(job.spec.compilation_cache):
     return job.simulator.sweep(
       job.task.init,
-      job.spec.rounds,
+      job.rounds,
       on_evaluation=on_evaluation,
       checkpoints=job.checkpoints,
     )

@@ -61,14 +61,16 @@ class Stopping:
     """What each point had spent at the target, None if it is not reached.
 
     Returns:
-      [S] of `rounds_to_target`, `bytes_to_target` and
-      `gradient_evaluations_to_target`; [] without a target.
+      [S] of `rounds_to_target`, `bytes_to_target`,
+      `gradient_evaluations_to_target` and, on a schedule, `time_to_target`; []
+      without a target.
     """
     if self._target is None or not history.rounds:
       return []
     metric, least = self._metric(history), self._least
     found: list[dict[str, Any]] = [{} for _ in range(history.num_points)]
-    for cost in COSTS:
+    costs = [cost for cost in COSTS if history.spent(cost) is not None]
+    for cost in costs:
       kind = int if cost == "rounds" else float
       for point, value in enumerate(to_target(history, metric, least, cost)):
         is_reached = np.isfinite(value)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from experiments import command
+from experiments import clock, command
 from experiments import run as runner
 from experiments.command_line import parser
 from experiments.data import Loader
@@ -83,7 +83,7 @@ class Store(NamedTuple):
     if not before:
       return None
     try:
-      now = self.loader.of(spec).digests
+      now = clock.digests(spec, self.loader.of(spec).digests)
     except (OSError, ValueError, ImportError):
       return None
     return difference({digest.NAME: before}, {digest.NAME: now})

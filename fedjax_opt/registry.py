@@ -11,6 +11,7 @@ entry is all they need.
 
 import dataclasses
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -221,7 +222,31 @@ class Paths(NamedTuple):
     return tuple(path.strip().strip("/") for path in value.split(","))
 
 
-Parameter = Hyperparameter | Option | Paths
+class File(NamedTuple):
+  """An argument of a factory that is the path of a file.
+
+  Attributes:
+    name: name of the argument.
+    help: meaning, for the help.
+    flag: its name on the command line; None for the usual one.
+    label: its name for people; plain words if None.
+  """
+
+  name: str
+  help: str
+  flag: str | None = None
+  label: str | None = None
+
+  default = None  # It must be given.
+  is_tuned = False
+
+  def check(self, value: str, flag: str | None = None) -> None:
+    """Raises ValueError if there is no such file."""
+    if not os.path.isfile(os.path.expanduser(value)):
+      raise ValueError(f"{flag or self.name}={value!r}: must be a file")
+
+
+Parameter = Hyperparameter | Option | Paths | File
 
 
 @dataclasses.dataclass(frozen=True)

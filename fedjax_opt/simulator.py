@@ -29,9 +29,9 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import client_state, inputs, versions
+from fedjax_opt.engine import client_state, inputs, versions, work
 from fedjax_opt.engine.active_points import ActivePoints
-from fedjax_opt.engine.clock import Clock, check_is_timetable
+from fedjax_opt.engine.clock import Clock, check_is_schedule, of_seeds
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
   PLAINLY,
@@ -49,6 +49,7 @@ from fedjax_opt.files import json_files
 from fedjax_opt.results.checkpoint import DIGEST, Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
+from fedjax_opt.schedules.timetable import Timetable
 from fedjax_opt.transforms.setting import applied
 
 fields.KINDS[Checkpoints] = fields.made(
@@ -294,11 +295,11 @@ class Simulator:
       for name, given in held_out.items()
     )
     self._settings = dict(settings)
-    self._clock = self._clock_of(settings.get("schedule"))
-    if self._clock is not None and self._clock.is_stale:
-      of_point, slots = self._make, self._clock.num_slots
-      self._make = lambda **point: versions.on_clock(of_point(**point), slots)
-      self._make(**self._first_point())
+    self._clock, self._clock_is_for = None, ()
+    if settings.get("schedule") is not None:
+      check_is_schedule(settings["schedule"])
+      if isinstance(settings["schedule"], Timetable):
+        self._clock = self._clock_of([settings["schedule"]])
     self._own_config = self._config(None)
     if validation is not None:
       functions.check_takes_validation(evaluate)
@@ -347,7 +348,7 @@ class Simulator:
     executor = self._executor_for(state)
     last = state.round + rounds
     checks.at_least("state.round + rounds", last, 0)
-    self._check_rounds(last)
+    _check_rounds(last, state.config.clock)
     executor.compile()
     arrays = executor.put(copies((state.server, state.client_state)))
     with executor.open_feed() as feed:
@@ -398,6 +399,27 @@ class Simulator:
     """
     self._start(params, self._seeds or (0,))
 
+  def timetables(self, params: Params) -> dict[int, Timetable]:
+    """The timetable of each seed, with the setting `schedule`.
+
+    Args:
+      params: see `init`.
+
+    Returns:
+      {seed: timetable}.
+
+    Raises:
+      ValueError: if there is no schedule, or as `init` does.
+      TypeError: as `init` does.
+    """
+    if self._settings.get("schedule") is None:
+      raise ValueError("schedule: must be given; there is no timetable")
+    seeds = self._seeds or (0,)
+    self._start(params, seeds)
+    tables = self._clock.tables
+    tables = tables * (len(seeds) if len(tables) == 1 else 1)
+    return dict(zip(seeds, tables, strict=True))
+
   def sweep(
     self,
     params: Params,
@@ -433,10 +455,10 @@ class Simulator:
     """A run from start to end, with a history, see `simulate`."""
     target.check_at_hand()
     rounds = int(rounds)  # It may be one of NumPy's.
-    self._check_rounds(rounds)
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
     executor, start, shapes, _ = self._prepare(params, seeds)
+    _check_rounds(rounds, self._clock)
     with contextlib.ExitStack() as stack:
       if progress:
         on_evaluation = stack.enter_context(
@@ -446,14 +468,6 @@ class Simulator:
         executor, shapes, start, rounds, on_evaluation, checkpoints
       )
       return runner.run()
-
-  def _check_rounds(self, rounds):
-    """That a schedule has so many steps."""
-    steps = math.inf if self._clock is None else len(self._clock.table.time)
-    if rounds > steps:
-      raise ValueError(
-        f"rounds={rounds}: must be at most {steps}, the steps of schedule"
-      )
 
   def _identity(self, params, seeds):
     """What a run must have to go on with another one, see `Checkpoints`.
@@ -487,7 +501,7 @@ class Simulator:
       {"seed": seeds if self._is_grid else seeds[0]}
       | grid
       | settings
-      | ({} if self._clock is None else {"schedule": self._clock.digest})
+      | _digest_of(plainly._clock)
       | {digest.NAME: data}
       | {_FUNCTIONS[name]: of_text(text) for name, text in texts.items()}
     )
@@ -501,12 +515,34 @@ class Simulator:
       executor.trace(shapes)
     return executor
 
-  def _clock_of(self, schedule):
-    """What rounds are given of a schedule; None without one."""
-    if schedule is None:
-      return None
-    check_is_timetable(schedule)
-    return Clock(schedule, np.shape(self._data.sizes)[-1])
+  def _clock_of(self, tables):
+    """What rounds are given of some timetables."""
+    clock = Clock(tuple(tables), np.shape(self._data.sizes)[-1])
+    if clock.is_stale:  # Algorithms that cannot be on it are refused.
+      versions.on_clock(self._make(**self._first_point()), 1)
+    return clock
+
+  def _set_clock(self, model, seeds):
+    """Makes the timetables of these seeds, if there is a schedule.
+
+    Args:
+      model: its shapes.
+      seeds: of the runs.
+    """
+    schedule, wanted = self._settings.get("schedule"), (seeds, model)
+    if schedule is None or self._clock_is_for == wanted:
+      return
+
+    def works():
+      settings = self._settings | PLAINLY
+      del settings["schedule"]
+      config = Config.create(self._data, settings, model)
+      algorithm = self._make(**self._first_point())
+      _check_is_public(algorithm)
+      return work.works(config, algorithm, model, self._data, seeds)
+
+    self._clock = self._clock_of(of_seeds(schedule, seeds, works))
+    self._clock_is_for = wanted
 
   def _config(self, params):
     """The settings, resolved for a model."""
@@ -534,16 +570,18 @@ class Simulator:
     for seed in seeds:
       inputs.check_seed("seed", seed)
     params = inputs.check_params(params, may_be_function=self._is_grid)
-    make, num_clients = self._make, np.shape(self._data.sizes)[-1]
+    num_clients = np.shape(self._data.sizes)[-1]
     numbers = np.asarray(seeds, np.uint32)
     numbers = numbers if self._has_points else numbers[0]
     make_models = inputs.models(params, self._has_points)
     model = jax.eval_shape(inputs.models(params, False), np.uint32(0))
+    self._set_clock(model, tuple(seeds))
+    config = self._config(model)
+    make = self._make_on(self._clock)
 
     def of_point(params, hyperparameters):
       return contract.start(make(**hyperparameters), params, num_clients)
 
-    config = self._config(model)
     algorithm = make(**self._first_point())
     inputs.check_statistics(model, config.plan, algorithm)
     make_state = start_program(config, of_point, self._num_settings, len(seeds))
@@ -574,15 +612,19 @@ class Simulator:
 
   def _check_clock(self, algorithm, server, layout):
     """That an algorithm can be on a schedule, and its versions in memory."""
-    if algorithm.has_secret_noise:
-      raise ValueError(
-        "schedule: who takes part is not drawn as the accounting of privacy "
-        "assumes; leave schedule out, or with_privacy"
-      )
+    _check_is_public(algorithm)
     if self._clock.is_stale:
       versions.check_memory(
         server.versions, layout.grid_devices, processes.device_bytes()
       )
+
+  def _make_on(self, clock):
+    """Makes the algorithm of a point, on a schedule."""
+    if clock is None or not clock.is_stale:
+      return self._make
+    return lambda **point: versions.on_clock(
+      self._make(**point), clock.num_slots
+    )
 
   def _hyperparameters(self):
     """{name: [settings]}, or {name: scalar} where there is one point."""
@@ -601,7 +643,7 @@ class Simulator:
     self._executor_is_for = wanted
     self._executor = Executor(
       config,
-      self._make,
+      self._make_on(config.clock),
       self._hyperparameters(),
       self._data,
       self._test,
@@ -610,6 +652,28 @@ class Simulator:
       ActivePoints(self._num_settings, len(seeds), config, self._is_grid),
     )
     return self._executor
+
+
+def _check_rounds(rounds, clock):
+  """That a schedule has so many steps."""
+  if clock is not None and rounds > clock.steps:
+    raise ValueError(
+      f"rounds={rounds}: must be at most {clock.steps}, the steps of schedule"
+    )
+
+
+def _check_is_public(algorithm):
+  """That an algorithm on a schedule has no secret noise."""
+  if algorithm.has_secret_noise:
+    raise ValueError(
+      "schedule: who takes part is not drawn as the accounting of privacy "
+      "assumes; leave schedule out, or with_privacy"
+    )
+
+
+def _digest_of(clock):
+  """What the identity of a run says of its schedule."""
+  return {} if clock is None else {"schedule": clock.digest}
 
 
 def _as_array(values):

@@ -356,7 +356,7 @@ def test_a_share_of_the_local_steps():
 
 def test_as_many_slots_as_versions_in_use():
   schedule = stale()
-  clock = Clock(schedule, cases.M)
+  clock = Clock((schedule,), cases.M)
   in_use = [
     {t}
     | set(schedule.versions[t:][schedule.taken[t:]].tolist()) & set(range(t))
@@ -364,7 +364,7 @@ def test_as_many_slots_as_versions_in_use():
   ]
   assert clock.num_slots == max(map(len, in_use))
   for versions in in_use:
-    assert len({clock.slots[v] for v in versions}) == len(versions)
+    assert len({clock._ready[0].slots[v] for v in versions}) == len(versions)
 
 
 REFUSED = {

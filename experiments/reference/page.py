@@ -10,7 +10,6 @@ import numpy as np
 
 from experiments.reference.standing import Standing
 from fedjax_opt.files import json_files
-from fedjax_opt.results.history import COSTS
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import words
 from fedjax_opt.study.plots import frame, lines
@@ -24,6 +23,8 @@ _COLUMNS = (
   "Rounds to target", "Bytes", "Gradients", "Setting", "Settings tried",
   "At an edge", "Command and record",
 )  # fmt: skip
+# Of the columns to a target; reference conditions have no clock.
+_COSTS = ("rounds", "bytes", "gradient_evaluations")
 _PROFILED = 8  # Methods with a curve of their own.
 
 
@@ -76,7 +77,7 @@ def _row(
   text, interval = numbers_of(study).parts(verdict.value)
   rank = standing.rank(study, verdict)
   number = lambda value, shown: [shown, None if np.isnan(value) else value]
-  costs = [verdict.to_target.get(cost, np.nan) for cost in COSTS]
+  costs = [verdict.to_target.get(cost, np.nan) for cost in _COSTS]
   edges = cell.tuning.edges if cell.tuning else ()
   tuned = {n: v for n, v in cell.chosen.items() if n in cell.tuned}
   return [

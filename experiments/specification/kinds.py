@@ -27,6 +27,8 @@ from fedjax_opt.registry import (
   register,
 )
 from fedjax_opt.rules import RULES
+from fedjax_opt.schedules import SCHEDULES
+from fedjax_opt.systems import SYSTEMS
 from fedjax_opt.transforms import UPLOADS
 from fedjax_opt.transforms.aggregators import AGGREGATORS
 from fedjax_opt.transforms.faults import FAULTS
@@ -341,11 +343,15 @@ UPLOAD = Kind("upload", UPLOADS, "upload_")
 AGGREGATOR = Kind("aggregator", AGGREGATORS)
 FAULT = Kind("fault", FAULTS, "fault_")
 SAMPLER = Kind("sampler", SAMPLERS, "sampler_", is_condition=True)
+SYSTEM = Kind(
+  "system", SYSTEMS, "system_", is_condition=True, are_conditions=True
+)
+SCHEDULE = Kind("schedule", SCHEDULES)
 KINDS = {
   kind.flag: kind
   for kind in (
     TASK, PARTITION, ALGORITHM, CLIENT, SERVER, REGULARIZER, PRIVACY, UPLOAD,
-    AGGREGATOR, FAULT, SAMPLER,
+    AGGREGATOR, FAULT, SAMPLER, SYSTEM, SCHEDULE,
   )
 }  # fmt: skip
 # The rule of plain steps: gradient descent and nothing else.

@@ -15,6 +15,8 @@ from experiments.specification.kinds import (
   FAULT,
   PARTITION,
   SAMPLER,
+  SCHEDULE,
+  SYSTEM,
   TASK,
   UPLOAD,
   Chosen,
@@ -39,7 +41,7 @@ from experiments.specification.spec import (
   Spec,
 )
 from experiments.tasks import TaskChoice, table
-from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
+from fedjax_opt.registry import AlgorithmChoice, File, Hyperparameter
 
 _SEED = Hyperparameter("seed", 0, "seed", SEEDS)
 _FRACTION = Hyperparameter(
@@ -48,6 +50,10 @@ _FRACTION = Hyperparameter(
 # What some tasks read, and of it.
 _FILES = ("data_dir", "data_file", *table.FLAGS, "pretrained")
 _HOSTS = ("coordinator", "cluster")
+_NOT_ON_A_SCHEDULE = {
+  "sampler": "the schedule says who takes part",
+  "privacy": "nobody accounts for who takes part on a schedule",
+}
 
 
 def resolve(given: Given) -> Spec:
@@ -81,7 +87,10 @@ def resolve(given: Given) -> Spec:
   values |= _partition(given, has_clients)
   values |= _selection(given, task.choice)
   values |= _schedule(given, algorithm, client)
+  values |= _clock(given, algorithm)
   values |= _defaults(given, has_clients, algorithm.choice)
+  if values["schedule"] is not None:
+    values["cohort_size"] = _places(values, given)
   values |= {"task": task, "seed": seeds(given["seed"])}
   spec = Spec(**values, given=asked)
   _check(spec, given)
@@ -144,6 +153,62 @@ def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
     if given[name] is not None:
       raise ValueError(f"{name}={given[name]}: {why}; leave {name} out")
   return {"partition": None}
+
+
+def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
+  """Of simulated time: the system, and who is sent out when."""
+  system = SYSTEM.choose(given, given["system"])
+  name = given["schedule"]
+  if name is None and system is not None:
+    name = "synchronous"
+  schedule = SCHEDULE.choose(given, name)
+  for chosen in (system, schedule):
+    _check_files(chosen)
+  if schedule is None:
+    return {"system": None, "schedule": None}
+  needs_system = "durations" in schedule.choice.arguments
+  if needs_system and system is None:
+    raise ValueError(
+      f"schedule={name!r}: needs how long clients take; give --system, such as "
+      "--system=lognormal"
+    )
+  if system is not None and not needs_system:
+    raise ValueError(
+      f"system={system.name!r}: schedule {name} says itself when clients "
+      "arrive; leave system out"
+    )
+  for flag, why in _NOT_ON_A_SCHEDULE.items():
+    if given[flag] != FLAGS[flag].default:
+      raise ValueError(f"{flag}={given[flag]!r}: {why}; leave {flag} out")
+  if algorithm.choice.cohort == "first":
+    raise ValueError(
+      f"schedule={name!r}: algorithm {algorithm.name} has the first client in "
+      "each round; leave schedule and system out"
+    )
+  if schedule.static.get("partial_work") and not schedule.static["deadline"]:
+    raise ValueError("partial_work=True: needs deadline; give --deadline")
+  return {"system": system, "schedule": schedule}
+
+
+def _check_files(chosen: Chosen | None) -> None:
+  """That files are given, and there."""
+  for flag, parameter in (chosen.parameters if chosen else {}).items():
+    if isinstance(parameter, File) and chosen.static[flag] is None:
+      owner = f"{chosen.kind} {chosen.name}"
+      raise ValueError(f"{flag}: must be given with {owner}")
+
+
+def _places(values: dict[str, Any], given: Given) -> int | None:
+  """The clients of a server step: on some schedules those of the buffer."""
+  buffer = values["schedule"].static.get("buffer")
+  if buffer is None:
+    return values["cohort_size"]
+  if given["cohort_size"] is not None:
+    raise ValueError(
+      f"cohort_size={given['cohort_size']}: schedule "
+      f"{values['schedule'].name} has buffer instead; leave cohort_size out"
+    )
+  return buffer
 
 
 def _selection(given: Given, task: TaskChoice) -> dict[str, Any]:
@@ -250,6 +315,10 @@ def _check(spec: Spec, given: Given) -> None:
       f"independent_dropout=True: augmentation={augmentation!r} would be drawn "
       "anew as well, so that the two gradients had different images; leave one "
       "of them out"
+    )
+  if spec.x_axis == "time" and spec.schedule is None:
+    raise ValueError(
+      "x_axis='time': needs a clock; give --system, or leave x_axis out"
     )
   if spec.optimum and not spec.task.choice.is_convex:
     raise ValueError(

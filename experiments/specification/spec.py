@@ -22,7 +22,9 @@ from experiments.specification.kinds import (
   PRIVACY,
   REGULARIZER,
   SAMPLER,
+  SCHEDULE,
   SERVER,
+  SYSTEM,
   TASK,
   UPLOAD,
   Chosen,
@@ -171,6 +173,9 @@ _SELECTION = Group(
 )
 _ROUNDS = Group(
   "rounds", "Rounds", "set rounds, cohorts, batches and local work"
+)
+_TIME = Group(
+  "time", "Simulated time", "let clients take time, late or asynchronously"
 )
 _RESULTS = Group(
   "results", "Results", "say what is measured, and where it is written"
@@ -325,7 +330,14 @@ class Spec:
       left out of the round and counted in rejected_clients) or clip (it is
       scaled to the norm, and the client is counted in clipped_clients).
     seed: [list] Seed of the partition, the initial model, cohorts, batches,
-      and dropout.
+      dropout, and of the clock.
+    system: How long clients take, drawn by the seed of the run: seconds by its
+      name, bytes_down and bytes_up per second. The run then has simulated
+      time. Default: no clock.
+    schedule: Who is sent out when, and whom the server waits for. Default:
+      synchronous with system, else no clock.
+    max_time: End the run after so many simulated seconds, if rounds do not end
+      it before. Default: no limit.
     output_dir: New folder for the results, or with resume that of the run.
       Default: runs/TASK-ALGORITHM-CLIENT-TIME.
     eval_every: Rounds between evaluations; round 0 and the last are always
@@ -470,6 +482,12 @@ class Spec:
   max_update_norm: float | None = _ROUNDS.flag(None)
   max_update_action: str = _ROUNDS.flag("reject")
   seed: list[int] = _ROUNDS.flag("0")
+
+  system: Chosen | None = _TIME.flag(None, choice=SYSTEM)
+  schedule: Chosen | None = _TIME.flag(None, choice=SCHEDULE)
+  max_time: float | None = _TIME.flag(
+    None, interval="(0, inf)", needs="schedule", is_condition=True
+  )
 
   output_dir: str | None = _RESULTS.flag(
     None, is_identity=False, is_of_process=True

@@ -177,8 +177,11 @@ def _that_belong(
   of_privacy |= {*KINDS["privacy"].owners()}
   if own.get("privacy", shared.get("privacy")) is not None:
     belongs |= of_privacy
+  schedule = own.get("schedule", shared.get("schedule", "synchronous"))
+  if schedule in KINDS["schedule"].registry:
+    belongs |= {*KINDS["schedule"].parameters(schedule)}
   # Of these a method has some, of all others it has what `_HAVE` allows.
-  hyperparameters = of_privacy - {"privacy"}
+  hyperparameters = of_privacy - {"privacy"} | {*KINDS["schedule"].owners()}
   for kind in _CHOICES:
     hyperparameters |= {kind, *KINDS[kind].owners()}
   has = lambda name: (

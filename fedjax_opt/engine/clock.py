@@ -1,4 +1,4 @@
-"""A timetable, made ready for the rounds: what each server step is given.
+"""Timetables, made ready for the rounds: what each server step is given.
 
 All of it is NumPy on the host. The versions that clients in flight still use
 are kept in slots, which are assigned like registers: a version takes the lowest
@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import heapq
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,78 +20,211 @@ from fedjax_opt.engine.plan import BatchPlan
 from fedjax_opt.schedules.timetable import Timetable, check_clients
 
 
-def check_is_timetable(schedule: Any) -> None:
-  """That a schedule is a whole timetable.
+def check_is_schedule(schedule: Any) -> None:
+  """That a schedule is whole timetables, or a function to one.
 
   Raises:
-    TypeError: if it is none.
-    ValueError: if it does not begin at the first step.
+    TypeError: if it is neither.
+    ValueError: if one does not begin at the first step.
   """
-  if not isinstance(schedule, Timetable):
+  if isinstance(schedule, Mapping):
+    for seed, table in schedule.items():
+      _check_is_timetable(f"schedule[{seed!r}]", table)
+  elif not callable(schedule):
+    _check_is_timetable("schedule", schedule)
+
+
+def of_seeds(
+  schedule: Any, seeds: Sequence[int], works: Callable[[], Sequence[Any]]
+) -> list[Timetable]:
+  """The timetable of each seed, or one for all.
+
+  Args:
+    schedule: of `check_is_schedule`.
+    seeds: of the runs.
+    works: `() -> [work]`, what functions are given for each seed.
+
+  Raises:
+    TypeError: if a function gives no timetable.
+    ValueError: if it fails, or a seed has none.
+  """
+  if isinstance(schedule, Mapping):
+    for seed in seeds:
+      if seed not in schedule:
+        raise ValueError(
+          f"schedule: has no timetable of seed {seed}; must have one for each"
+        )
+    return [schedule[seed] for seed in seeds]
+  if not callable(schedule):
+    return [schedule]
+  tables = []
+  for work in works():
+    name = "(work) -> Timetable"
+    tables.append(checks.call("schedule", name, schedule, work))
+    _check_is_timetable("schedule: returned", tables[-1])
+  return tables
+
+
+def _check_is_timetable(name, given):
+  if not isinstance(given, Timetable):
     raise TypeError(
-      f"schedule={checks.shown(schedule)}: must be a Timetable, such as "
-      "schedules.by_hand(clients, versions)"
+      f"{name}={checks.shown(given)}: must be a Timetable, such as "
+      "schedules.by_hand(clients, versions), or a function to one"
     )
-  if schedule.first or not len(schedule.time):
+  if given.first or not len(given.time):
     raise ValueError(
-      f"schedule: has {len(schedule.time)} steps from step {schedule.first}; "
+      f"{name}: has {len(given.time)} steps from step {given.first}; "
       "must be a whole timetable, from step 0"
     )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clock:
-  """A timetable of T server steps with K places.
+  """The timetables of a run, of server steps with K places.
 
   Attributes:
-    table: the timetable.
+    tables: one for each seed, or one for all. Where one ends earlier, nobody
+      comes at the steps after its last one.
     num_clients: M.
   """
 
-  table: Timetable
+  tables: tuple[Timetable, ...]
   num_clients: int
 
   def __post_init__(self):
-    check_clients(self.table, self.num_clients)
+    for table in self.tables:
+      check_clients(table, self.num_clients)
+    places = sorted({table.clients.shape[1] for table in self.tables})
+    if len(places) > 1:
+      raise ValueError(
+        f"schedule: has {places[0]} places in a step for one seed, {places[-1]}"
+        " for another; must be as many"
+      )
+
+  @functools.cached_property
+  def _ready(self) -> list["_Ready"]:
+    return [_Ready(table) for table in self.tables]
 
   @property
   def places(self) -> int:
     """K."""
-    return self.table.clients.shape[1]
+    return self.tables[0].clients.shape[1]
 
-  @functools.cached_property
-  def is_free(self) -> np.ndarray:
-    """[T, K] bool, whether nobody is in a place."""
-    return self.table.clients < 0
+  @property
+  def steps(self) -> int:
+    """T, the most of a seed."""
+    return max(len(table.time) for table in self.tables)
 
   @functools.cached_property
   def has_empty_places(self) -> bool:
     """Whether a step uses fewer messages than it has places."""
-    return not self.table.taken.all()
+    is_short = any(len(table.time) < self.steps for table in self.tables)
+    return is_short or not all(table.taken.all() for table in self.tables)
 
   @functools.cached_property
   def expected_size(self) -> float:
     """Clients of a step on average, those that are not taken included."""
-    return float((~self.is_free).sum() / len(self.table.time))
+    came = [(table.clients >= 0).sum() for table in self.tables]
+    return float(sum(came) / sum(len(table.time) for table in self.tables))
 
   @functools.cached_property
   def is_everyone(self) -> bool:
     """Whether each step takes each client once, from the newest version."""
     everyone = np.arange(self.num_clients)
-    in_order = np.sort(self.table.clients, axis=1)
-    is_all = in_order.shape[1] == len(everyone) and (in_order == everyone).all()
+    in_order = [np.sort(table.clients, axis=1) for table in self.tables]
+    is_all = self.places == self.num_clients and all(
+      (clients == everyone).all() for clients in in_order
+    )
     return bool(is_all and not self.has_empty_places and not self.is_stale)
 
   @functools.cached_property
   def is_stale(self) -> bool:
     """Whether any client starts from an older version, or comes twice."""
-    staleness = self.table.staleness[self.table.taken]
-    return bool(staleness.any() or not self.is_last.all())
+    return any(ready.is_stale for ready in self._ready)
 
   @functools.cached_property
   def is_partial(self) -> bool:
     """Whether any client does a part of its local steps."""
-    return bool((self.table.share < 1).any())
+    return any((table.share < 1).any() for table in self.tables)
+
+  @property
+  def num_slots(self) -> int:
+    """The most versions that are in use at once."""
+    return max(int(ready.slots.max()) for ready in self._ready) + 1
+
+  @functools.cached_property
+  def digest(self) -> str:
+    """Of all that a run depends on."""
+    found = hashlib.sha256()
+    for table in self.tables:
+      for column in table[:6]:  # Until `time`.
+        found.update(np.ascontiguousarray(column).tobytes())
+    return found.hexdigest()
+
+  def time(self, steps: int) -> np.ndarray:
+    """[tables], simulated seconds after so many steps."""
+    after = [np.append(0.0, table.time) for table in self.tables]
+    return np.array([time[min(steps, len(time) - 1)] for time in after])
+
+  def rows(
+    self, steps: np.ndarray, sizes: np.ndarray, plan: BatchPlan
+  ) -> dict[str, np.ndarray]:
+    """What the rounds are given at some steps, by the fields of `Arrival`.
+
+    Args:
+      steps: [n] int; of those after the last one nobody comes.
+      sizes: [seeds, M], examples of each client.
+      plan: of the local steps.
+
+    Returns:
+      `clients` [seeds, n, K] int32, M for nobody, and those fields that differ
+      between clients; on an asynchronous schedule also `write_slot` [seeds, n]
+      int32.
+    """
+    ready = self._ready * (len(sizes) if len(self._ready) == 1 else 1)
+    found = [
+      self._rows(of_seed, steps, sizes_of_seed, plan)
+      for of_seed, sizes_of_seed in zip(ready, sizes, strict=True)
+    ]
+    return {name: np.stack([row[name] for row in found]) for name in found[0]}
+
+  def _rows(self, ready, steps, sizes, plan):
+    """The rows of one seed."""
+    table, within = ready.table, np.minimum(steps, len(ready.table.time) - 1)
+    is_after = (steps != within)[:, None]
+    is_nobody = (table.clients[within] < 0) | is_after
+    clients = np.where(is_nobody, self.num_clients, table.clients[within])
+    found = {"clients": clients.astype(np.int32)}
+    if self.has_empty_places:
+      found["is_taken"] = table.taken[within] & ~is_after
+    if self.is_partial:
+      known = np.append(sizes, 0)[clients]
+      found["steps"] = _done(table.share[within], plan.num_steps(known))
+    if self.is_stale:
+      taken = table.taken[within]
+      versions = np.where(taken, table.versions[within], within[:, None])
+      staleness = within[:, None] - versions
+      found |= {
+        "staleness": staleness.astype(np.int32),
+        "draw": table.draws[within].astype(np.int32),
+        "slot": ready.slots[versions],
+        "is_last": ready.is_last[within],
+        "write_slot": ready.slots[within],
+      }
+    return found
+
+
+class _Ready:
+  """What one timetable needs on an asynchronous schedule."""
+
+  def __init__(self, table: Timetable):
+    self.table = table
+
+  @functools.cached_property
+  def is_stale(self) -> bool:
+    """See `Clock.is_stale`."""
+    staleness = self.table.staleness[self.table.taken]
+    return bool(staleness.any() or not self.is_last.all())
 
   @functools.cached_property
   def is_last(self) -> np.ndarray:
@@ -114,55 +248,6 @@ class Clock:
     which = np.broadcast_to(steps[:, None], taken.shape)[taken]
     np.maximum.at(last_use, self.table.versions[taken], which)
     return _assigned(last_use)
-
-  @functools.cached_property
-  def num_slots(self) -> int:
-    """The most versions that are in use at once."""
-    return int(self.slots.max()) + 1
-
-  @functools.cached_property
-  def digest(self) -> str:
-    """Of all that a run depends on."""
-    found = hashlib.sha256()
-    for column in self.table[:6]:  # Until `time`.
-      found.update(np.ascontiguousarray(column).tobytes())
-    return found.hexdigest()
-
-  def rows(
-    self, steps: np.ndarray, sizes: np.ndarray, plan: BatchPlan
-  ) -> dict[str, np.ndarray]:
-    """What the rounds are given at some steps, by the fields of `Arrival`.
-
-    Args:
-      steps: [n] int; of those after the last one nobody comes.
-      sizes: [M], examples of each client.
-      plan: of the local steps.
-
-    Returns:
-      `clients` [n, K] int32, M for nobody, and those fields that differ between
-      clients; on an asynchronous schedule also `write_slot` [n] int32.
-    """
-    table, within = self.table, np.minimum(steps, len(self.table.time) - 1)
-    is_nobody = self.is_free[within] | (steps != within)[:, None]
-    clients = np.where(is_nobody, self.num_clients, table.clients[within])
-    found = {"clients": clients.astype(np.int32)}
-    if self.has_empty_places:
-      found["is_taken"] = table.taken[within]
-    if self.is_partial:
-      known = np.append(sizes, 0)[clients]
-      found["steps"] = _done(table.share[within], plan.num_steps(known))
-    if self.is_stale:
-      taken = table.taken[within]
-      versions = np.where(taken, table.versions[within], within[:, None])
-      staleness = within[:, None] - versions
-      found |= {
-        "staleness": staleness.astype(np.int32),
-        "draw": table.draws[within].astype(np.int32),
-        "slot": self.slots[versions],
-        "is_last": self.is_last[within],
-        "write_slot": self.slots[within],
-      }
-    return found
 
 
 def _done(share, num_steps):

@@ -7,7 +7,7 @@ maps it over the clients; replies.py holds what a verb returns.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,14 @@ from fedjax_opt.engine.worker import Client
 
 # The most phases that a round may have. Each has a random key of its number.
 MAX_PHASES = 8
+
+
+class PhaseWork(NamedTuple):
+  """What a client is sent, does and sends in a phase."""
+
+  gradients: list[tuple[int, Any]]  # See `Worker.gradients`.
+  bytes_down: int
+  bytes_up: int | None  # None if it depends on its data.
 
 
 class Cohort:
@@ -46,6 +54,8 @@ class Cohort:
     config: the settings of the run, see `engine.config.Config`, such as
       `config.num_clients`, M, and `config.plan.max_steps`, K.
     phases: numbers of the phases of all verbs that were called.
+    work: number of a phase -> its `PhaseWork`; None where it is not that of all
+      clients in all rounds.
   """
 
   def __init__(
@@ -82,6 +92,7 @@ class Cohort:
     # this.
     self.key = jax.random.fold_in(self._round_key, 1 + MAX_PHASES)
     self.config, self.round, self.phases = config, round, []
+    self.work: dict[int, PhaseWork | None] = {}
     self._data, self._parts, self._secret_key = data, parts, secret_key
 
   @property
@@ -180,11 +191,11 @@ class Cohort:
       add_up = lambda sent: replies.weighted_sum(weight, sent)
       return jax.tree.map(add_up, message), (state, info)
 
-    visit = self._visitor(one_client, broadcast)
+    cost = replies.Cost(phase, label, broadcast, bytes_down)
+    visit = self._visitor(one_client, cost)
     clients, order, total, (state, info) = self._all(visit, phase, summarize)
     is_normalized = not self.is_scaled
     mean = replies.mean_of(sharding.total(total), clients, info, is_normalized)
-    cost = replies.Cost(phase, label, broadcast, bytes_down)
     return self._reply(clients, order, (mean, state, info), cost)
 
   def each(
@@ -209,12 +220,12 @@ class Cohort:
       The reply, its `value` all messages, leaves [C, ...], in the order of
       `clients`, also the messages that do not count, see `Reply.counted`.
     """
-    visit = self._visitor(one_client, broadcast)
+    cost = replies.Cost(phase, label, broadcast, bytes_down)
+    visit = self._visitor(one_client, cost)
     clients, order, _, (messages, state, info) = self._all(
       visit, phase, lambda clients, visited: (None, visited)
     )
     messages = trees.take(messages, slice(self.config.cohort_size))
-    cost = replies.Cost(phase, label, broadcast, bytes_down)
     return self._reply(clients, order, (messages, state, info), cost)
 
   def pick(
@@ -248,11 +259,13 @@ class Cohort:
       The reply, its `value` the message; `counted` is of all clients whose
       message was computed.
     """
-    visit = self._visitor(one_client, broadcast)
+    cost = replies.Cost(phase, label, broadcast, bytes_down)
+    visit = self._visitor(one_client, cost)
     visit_one = functools.partial(
       mapping.visit_one, self.config, self._data, visit
     )
-    cost = replies.Cost(phase, label, broadcast, bytes_down)
+    if not others_work:
+      self.work[phase] = None
     if client is not None:
       self._check_client(client, others_work)
       picked = self._clients(jnp.array([client], jnp.int32), None)
@@ -290,8 +303,10 @@ class Cohort:
     Returns:
       The verb's reply, or a reply with the value `otherwise` and no cost.
     """
+    before = set(self.work)
     verb = jax.jit(verb)  # Traced once for its shapes and the branch.
     shapes = jax.eval_shape(verb)
+    self.work |= dict.fromkeys(self.work.keys() - before)
     skip = lambda: replies.blank_like(
       shapes, otherwise, self.config.num_clients
     )
@@ -449,9 +464,21 @@ class Cohort:
         "those of the cohort are at hand"
       )
 
-  def _visitor(self, one_client, broadcast):
+  def _visitor(self, one_client, cost):
+    def note(gradients, sent):
+      is_known = isinstance(sent, int | np.integer)
+      up = int(sent) if is_known else None
+      work = PhaseWork(gradients, cost.num_bytes, up)
+      self.work.setdefault(cost.phase, work)
+
     return mapping.visitor(
-      self.config, self._data, self.round, one_client, broadcast, self._parts
+      self.config,
+      self._data,
+      self.round,
+      one_client,
+      cost.broadcast,
+      self._parts,
+      note,
     )
 
   def _reply(self, clients, order, sent, cost):

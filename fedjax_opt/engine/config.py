@@ -18,7 +18,7 @@ from fedjax_opt.engine.chunks import (
   fastest_vmapped,
   typical_steps,
 )
-from fedjax_opt.engine.clock import Clock, check_is_timetable
+from fedjax_opt.engine.clock import Clock, check_is_schedule
 from fedjax_opt.engine.plan import BatchPlan
 from fedjax_opt.engine.precision import PRECISIONS
 from fedjax_opt.samplers import Sampler, resolve
@@ -54,7 +54,10 @@ class Settings(TypedDict, total=False):
       Default: 0.
     schedule: who takes part when, instead of `cohort_size` and `sampler`: a
       `Timetable` of `fedjax_opt.schedules`, in which clients may come late, or
-      with what they made from an older model. Default: none.
+      with what they made from an older model; or {seed: timetable}; or a
+      function to one from the `Work` of the clients of a seed, of which a
+      system makes durations. The metric `time` then has simulated seconds.
+      Default: none.
     max_update_norm: the largest Euclidean norm of the differences of models,
       and gradients, that a client sends (`Algorithm.sends`), together; what it
       sends beside them has no limit. Of all its floats, if the algorithm does
@@ -102,7 +105,10 @@ class Settings(TypedDict, total=False):
   drop_remainder: Annotated[bool, False, fields.SWITCH]
   weighting: Annotated[str, "examples", fields.choice("examples", "uniform")]
   client_dropout: Annotated[float, 0.0, fields.number("[0, 1)")]
-  schedule: Annotated[Timetable | None, None]
+  schedule: Annotated[
+    Timetable | Mapping[int, Timetable] | Callable[[Any], Timetable] | None,
+    None,
+  ]
   max_update_norm: Annotated[
     float | None, None, fields.Number(interval="(0, inf)")
   ]
@@ -223,7 +229,7 @@ def check_settings(given: Mapping[str, Any]) -> None:
     TypeError: naming the one that is of a wrong type.
   """
   if given.get("schedule") is not None:
-    check_is_timetable(given["schedule"])
+    check_is_schedule(given["schedule"])
     for name in ("cohort_size", "sampler"):
       if given.get(name, GRID_DEFAULTS[name]) != GRID_DEFAULTS[name]:
         raise ValueError(

@@ -180,9 +180,7 @@ class Feed:
     sizes = np.broadcast_to(
       self._sizes, (len(self._seeds), self._sizes.shape[-1])
     )
-    of_seed = lambda sizes: config.clock.rows(rounds, sizes, config.plan)
-    rows = [of_seed(sizes_of_seed) for sizes_of_seed in sizes]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    return config.clock.rows(rounds, sizes, config.plan)
 
   def _of_device(self, d, drawn, computed):
     """The segment of the d-th device of the client axis."""

@@ -59,10 +59,12 @@ def visitor(
   one_client: Callable[[Worker, Any], Any],
   broadcast: Any,
   parts: list[Any] | None,
+  note: Callable[[list[Any], Any], None],
 ) -> Callable[[Client, Any], tuple[Any, Any, Any]]:
   """The function `(client, state) -> (message, state, info)` of one client.
 
-  The state is None if it returned none: it keeps what it had.
+  The state is None if it returned none: it keeps what it had. `note` is told
+  the gradients that it took and the bytes that it sends, see `Cohort.work`.
   """
 
   def visit(client, state):
@@ -77,6 +79,8 @@ def visitor(
     new_state = check_state(output.state, state)
     output = output._replace(message=message, state=new_state)
     info = client_info(config, output, worker, client, is_long)
+    sent = output.bytes_up
+    note(worker.gradients, trees.num_bytes(message) if sent is None else sent)
     return message, new_state, info
 
   return visit

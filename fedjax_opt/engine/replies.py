@@ -154,6 +154,13 @@ class Cost(NamedTuple):
   broadcast: Any
   bytes_down: int | None
 
+  @property
+  def num_bytes(self) -> int:
+    """What each client receives."""
+    if self.bytes_down is None:
+      return trees.num_bytes(self.broadcast)
+    return self.bytes_down
+
 
 def reply_of(
   config: Config,
@@ -230,9 +237,7 @@ def _costs(config, clients, info, reply, cost, is_of_one):
 
   All that took part count, also those that dropped out.
   """
-  bytes_down = cost.bytes_down
-  if bytes_down is None:
-    bytes_down = trees.num_bytes(cost.broadcast)
+  bytes_down = cost.num_bytes
   if is_of_one or not config.has_empty_places:
     visits = 1 if is_of_one else config.cohort_size
     down, sent = counters.of(visits * bytes_down), info.bytes_up[:visits]

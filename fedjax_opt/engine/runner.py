@@ -47,6 +47,7 @@ class Runner:
       self._config.expected_size,
       self._active.num_points,
       reported=self._config.reported_counts,
+      time=self._config.clock and self._config.clock.time,
     )
     self._feed = self.executor.open_feed()
     self._state: tuple[State, Any] | None = None

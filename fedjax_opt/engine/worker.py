@@ -83,6 +83,8 @@ class Worker:
       see `counters`.
     traces: {name: [K]}, the traced fields of its rule's state, of the last
       `descend`.
+    gradients: (number, of what) of those gradients: None for the local batches,
+      "all" for all its examples, or how many.
   """
 
   def __init__(
@@ -112,6 +114,7 @@ class Worker:
     self._state = state
     self.gradient_evaluations = counters.zero()
     self.traces = {}
+    self.gradients: list[tuple[int, Any]] = []
     self._config = config
     self._client = client
     self._pool = examples
@@ -216,7 +219,7 @@ class Worker:
     begin = lax.optimization_barrier(start), rule_state, traces
     end, rule_state, self.traces = lax.fori_loop(0, num_steps, step, begin)
     examples = jnp.sum(self._client.counts, dtype=jnp.int32)
-    self._count(gradients_per_step, examples)
+    self._count(gradients_per_step, examples, None)
     return master_model(params, start, end), rule_state
 
   def gradient(self, loss_fn: LossFn, params: Params) -> Params:
@@ -233,7 +236,7 @@ class Worker:
     """
     rows, size = self._client.rows, self._client.size
     return self._mean_gradients(
-      loss_fn, (params,), rows, jnp.arange(len(rows)) < size, size
+      loss_fn, (params,), rows, jnp.arange(len(rows)) < size, "all", size
     )[0]
 
   def batch_gradients(self, loss_fn: LossFn, *points: Params) -> list[Params]:
@@ -249,7 +252,7 @@ class Worker:
     rows, counts = self._client.batches, self._client.counts
     in_batch = jnp.arange(rows.shape[1]) < counts[:, None]  # [K, B]
     return self._mean_gradients(
-      loss_fn, points, rows.reshape(-1), in_batch.reshape(-1)
+      loss_fn, points, rows.reshape(-1), in_batch.reshape(-1), None
     )
 
   def sample_gradient(
@@ -271,14 +274,16 @@ class Worker:
     )
     counts = jnp.full(num_examples, size > 0)
     drawn = rows[positions]
-    return self._mean_gradients(loss_fn, (params,), drawn, counts)[0]
+    of = num_examples
+    return self._mean_gradients(loss_fn, (params,), drawn, counts, of)[0]
 
-  def _mean_gradients(self, loss_fn, points, rows, counts, stop=None):
+  def _mean_gradients(self, loss_fn, points, rows, counts, of, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.
 
     Zero at running statistics, which follow local steps and no gradient.
     Rows [n] have the weight 1 where `counts` [n] is true, and 0 elsewhere. From
-    position `stop` on it is false everywhere.
+    position `stop` on it is false everywhere. What they are says `of`, see
+    `gradients`.
     """
     loss_fn = computed_loss(self._config.precision, loss_fn)
     batch_size = self._config.plan.batch_size
@@ -307,15 +312,16 @@ class Worker:
       num_chunks = -(-(len(rows) if stop is None else stop) // chunk)
       totals = lax.fori_loop(0, num_chunks, add, zeros)
     number = jnp.sum(counts)
-    self._count(len(points), number.astype(jnp.int32))
+    self._count(len(points), number.astype(jnp.int32), of)
     mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
     return [
       optax.tree.cast_like(statistics.without(jax.tree.map(mean, total)), point)
       for total, point in zip(totals, points, strict=True)
     ]
 
-  def _count(self, gradients, examples):
-    """Counts gradients, each at this many examples."""
+  def _count(self, gradients, examples, of):
+    """Counts gradients, each at this many examples, see `gradients`."""
+    self.gradients.append((gradients, of))
     spent = counters.times(counters.of(examples), gradients)
     self.gradient_evaluations = counters.add(self.gradient_evaluations, spent)
 

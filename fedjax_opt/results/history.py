@@ -13,14 +13,19 @@ import numpy as np
 from fedjax_opt.base import LOSSES
 from fedjax_opt.checks.fields import checked
 
-# What a run spends -> the columns of a history whose sum it is, of a client of
-# the cohort on average so far. Rounds are those of the history.
+# The column of simulated seconds, which runs on a schedule have.
+TIME = "time"
+# What a run spends -> the columns of a history whose sum it is: bytes and
+# gradients of a client of the cohort on average so far. Rounds are those of the
+# history.
 COSTS: dict[str, tuple[str, ...]] = {
   "rounds": (),
+  TIME: (TIME,),
   "bytes": ("bytes_down", "bytes_up"),
   "gradient_evaluations": ("gradient_evaluations",),
 }
-SPENT = tuple(column for columns in COSTS.values() for column in columns)
+# The columns that are counted.
+SPENT = (*COSTS["bytes"], *COSTS["gradient_evaluations"])
 # The end of a metric's name says in which direction it improves.
 _FROM_0_TO_1 = ("f1", "precision", "recall", "auc")
 _LARGER_IS_BETTER = (*_FROM_0_TO_1, "r2")
@@ -233,8 +238,9 @@ class History:
     """What each point had spent at each evaluated round.
 
     Args:
-      cost: 'rounds', or of a client of the cohort on average: 'bytes' (down and
-        up) or 'gradient_evaluations' (in examples).
+      cost: 'rounds', 'time' (simulated seconds), or of a client of the cohort
+        on average: 'bytes' (down and up) or 'gradient_evaluations' (in
+        examples).
 
     Returns:
       [S, E] float64; None if it was not measured.

@@ -58,6 +58,7 @@ _METRICS = {
   "f1": "F1",
   "grad_norm_sq": "Squared gradient norm",
   "gradient_evaluations": "Gradient evaluations of a client",
+  "time": "Simulated time (s)",
 }
 # Metrics over clients, and whose examples they were measured on.
 _OVER_CLIENTS = re.compile(

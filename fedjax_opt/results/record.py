@@ -1,7 +1,7 @@
 """What a run has measured and spent so far, on the host."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -9,7 +9,7 @@ import numpy as np
 
 from fedjax_opt import counters
 from fedjax_opt.base import LOSSES
-from fedjax_opt.results.history import SPENT, History
+from fedjax_opt.results.history import SPENT, TIME, History
 
 
 @dataclasses.dataclass
@@ -27,6 +27,7 @@ class RunRecord:
     faults: [2, S] int64, rounds lost and clients rejected until then.
     traces: of each segment of rounds, {name: [S, rounds, C, ...]}.
     reported: counts that are reported with the metrics.
+    time: rounds -> [seeds] or [1], simulated seconds; None without a clock.
   """
 
   cohort_size: float
@@ -39,6 +40,7 @@ class RunRecord:
   faults: np.ndarray | int = 0
   traces: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
   reported: tuple[str, ...] = ("rejected_clients",)
+  time: Callable[[int], np.ndarray] | None = None
 
   def add_rounds(
     self, stop: int, counts: Mapping[str, Any], traces: Mapping[str, Any]
@@ -68,12 +70,12 @@ class RunRecord:
       is_scheduled: whether a longer run would have it too, see `forget`.
 
     Returns:
-      The metrics with the bytes and gradient evaluations until now, per client
-      of the cohort, and the counts of `reported`: {name: [S]}.
+      The metrics with the time until now, the bytes and gradient evaluations
+      per client of the cohort, and the counts of `reported`: {name: [S]}.
     """
     if not metrics:
       return {}
-    metrics = dict(metrics)
+    metrics = self._time() | dict(metrics)
     # A point that lost all these rounds to rejected clients has no result.
     rounds, before = self.done - self.evaluated, self.faults
     names = ("lost_rounds", "rejected_clients")
@@ -90,6 +92,13 @@ class RunRecord:
       metrics[name] = self.count(name) / self.cohort_size
     self.history.append(self.done, metrics)
     return metrics
+
+  def _time(self) -> dict[str, np.ndarray]:
+    """{"time": [S]}, of points whose seeds run fastest."""
+    if self.time is None:
+      return {}
+    of_seeds = self.time(self.done)
+    return {TIME: np.tile(of_seeds, self.num_points // len(of_seeds))}
 
   def forget(self, round: int) -> None:
     """Forgets an evaluation that was not scheduled, if it is the last one."""
@@ -118,6 +127,9 @@ class RunRecord:
         cost[f"{part}_per_round"] = per_round(part)
     if labels:
       cost["communication_rounds"] = 1 + per_round("labelled_visits")
+    if self.time is not None:
+      seconds = np.mean(self.time(self.done)) / max(self.done, 1)
+      cost[f"{TIME}_per_round"] = float(seconds)
     return cost
 
   def padding_waste(self) -> float:

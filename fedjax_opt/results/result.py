@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.base import Params, State
-from fedjax_opt.results.history import SPENT, History
+from fedjax_opt.results.history import SPENT, TIME, History
 from fedjax_opt.results.tables import html_table
 
 _MANY_METRICS = 8  # At most so many in a notebook's table, and none of these.
-_COUNTED = ("rejected_clients", "clipped_clients", *SPENT)
+_COUNTED = ("rejected_clients", "clipped_clients", TIME, *SPENT)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,7 +83,8 @@ class Result:
       out: `bytes_down_per_round`, `bytes_up_per_round` and
       `gradient_evaluations_per_round` (in examples). Names with a label, such
       as `stage_start_bytes_up_per_round`, are the part of the phases with that
-      label. If there are such phases, `communication_rounds` is the number of
+      label. `time_per_round` is simulated seconds, on a schedule. If there
+      are such phases, `communication_rounds` is the number of
       communication rounds per round, to which each of these phases adds one.
     padding_waste: fraction of the computed examples that were padding.
     client_memory: where the rows of `client_state` were: 'device' or 'host'.

@@ -96,6 +96,34 @@ class Timetable(NamedTuple):
     return Events(*(column[order] for column in joined))
 
 
+@fields.checked(seconds="(0, inf)")
+def until(table: Timetable, seconds: float) -> Timetable:
+  """The steps of a timetable that are done within a time budget.
+
+  Where seeds have timetables of their own, each then ends at its own step.
+
+  Args:
+    table: of any schedule.
+    seconds: the budget, simulated.
+
+  Returns:
+    The first steps.
+
+  Raises:
+    ValueError: if no step is done by then.
+  """
+  steps = int(np.searchsorted(table.time, seconds, side="right"))
+  if not steps:
+    raise ValueError(
+      f"seconds={seconds:g}: the first server step is done at "
+      f"{table.time[0]:.4g} s; must be at least that"
+    )
+  rows = [column[:steps] for column in table[:8]]
+  is_within = table.lost.steps < table.first + steps
+  lost = Events(*(column[is_within] for column in table.lost))
+  return Timetable(*rows, table.first, lost)
+
+
 NO_EVENTS = Events(
   *(np.zeros(0, np.int32) for _ in range(3)),
   *(np.zeros(0) for _ in range(2)),

@@ -116,8 +116,9 @@ def to_target(
     history: the metrics of every point.
     metric: name of the metric.
     target: at least so large, or at most so small, is good enough.
-    cost: 'rounds', or of a client of the cohort on average so far: 'bytes'
-      (down and up) or 'gradient_evaluations' (in examples).
+    cost: 'rounds', 'time' (simulated seconds), or of a client of the cohort on
+      average so far: 'bytes' (down and up) or 'gradient_evaluations' (in
+      examples).
     direction: 'max' if larger values are better, 'min' if smaller ones are;
       that of the metric's name if None.
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.history import TIME, is_fraction
 from fedjax_opt.results.names import metric_name, name_of, number, value_of
 from fedjax_opt.study.bootstrap import Interval
 
@@ -204,9 +204,11 @@ def seconds(value: float) -> str:
 
 
 def cost(name: str, value: float | None) -> str:
-  """A cost of `COSTS`: 37.5, 1.24 MB, 12,400."""
+  """A cost of `COSTS`: 37.5, 3 min 20 s, 1.24 MB, 12,400."""
   if value is None or not np.isfinite(value):
     return NOTHING
+  if name == TIME:
+    return seconds(value)
   if name == "bytes":
     for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
       if value >= size:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedjax_opt import schedules
+from fedjax_opt import schedules, systems
 from fedjax_opt.schedules import timetable as module
 from tests.checks import given
 from tests.checks.given import refused
@@ -130,3 +130,15 @@ def test_is_refused(call, kind, line):
 
 def test_clients_of_the_population_are_accepted():
   check(3)
+
+
+def test_the_steps_within_a_time_budget():
+  durations = systems.sample(20, systems.lognormal(1.0, 1.0)).durations()
+  table = schedules.buffered(durations, 30, 8, 2, max_staleness=3)
+  found = schedules.until(table, table.time[9])
+  assert found.lost.steps.max() < 10 <= table.lost.steps.max()
+  for name in ("clients", "versions", "taken", "time", "ends"):
+    whole = getattr(table, name)
+    np.testing.assert_array_equal(getattr(found, name), whole[:10])
+  with pytest.raises(ValueError, match=r"^seconds=0.001: the first server"):
+    schedules.until(table, 0.001)

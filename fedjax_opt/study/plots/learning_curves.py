@@ -30,6 +30,7 @@ from fedjax_opt.study.plots.panels import draw_panels
 # What `x_axis` may be -> the label of the axis.
 X_AXES = {
   "rounds": "Communication round",
+  "time": "Simulated time (s)",
   "gradient_evaluations": "Gradient evaluations of a client",
   "bytes": "Exchanged with a client (MB)",
 }
@@ -74,8 +75,9 @@ def curves(
     panels: metrics to draw; by default the training loss and the test
       accuracy, or the test loss where no accuracy was measured.
     title: text above the panels.
-    x_axis: 'rounds', or the cost of a client of the cohort on average:
-      'gradient_evaluations' (in examples) or 'bytes' (down and up).
+    x_axis: 'rounds', 'time' (simulated seconds), or the cost of a client of the
+      cohort on average: 'gradient_evaluations' (in examples) or 'bytes' (down
+      and up).
 
   Returns:
     The matplotlib figure if `path` is None, else None.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedjax_opt.results.history import COSTS
+from fedjax_opt.results.history import COSTS, TIME
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report.study_tables import axes_of
 from fedjax_opt.study.verdicts import JudgedStudy, Verdict, num_near_ties
@@ -30,7 +30,8 @@ def cell_records(study: JudgedStudy) -> list[dict[str, Any]]:
     cell = verdict.cell
     row = {"method": cell.method}
     row |= {f"chosen_{name}": cell.chosen.get(name) for name in names}
-    row |= _tuning_of(cell) | {"metric": study.metric} | _said_of(verdict)
+    row |= _tuning_of(cell) | {"metric": study.metric}
+    row |= _said_of(study, verdict)
     row["min_effect"] = study.smallest_effect
     for part in ("validation", "test"):
       size, share = cell.sets.get(part, (None, None))
@@ -96,8 +97,10 @@ def _tuning_of(cell: Cell) -> dict[str, Any]:
   }
 
 
-def _said_of(verdict: Verdict) -> dict[str, Any]:
-  """The columns on what was measured."""
+def _said_of(study: JudgedStudy, verdict: Verdict) -> dict[str, Any]:
+  """The columns on what was measured; time only in a study with a clock."""
+  has_time = any(cell.spent(TIME) is not None for cell in study.cells)
+  costs = [cost for cost in COSTS if has_time or cost != TIME]
   return {
     **dict(zip(_MEAN, verdict.value, strict=True)),
     "seeds": verdict.num_seeds,
@@ -107,6 +110,6 @@ def _said_of(verdict: Verdict) -> dict[str, Any]:
     **dict(zip(_BEHIND, verdict.behind, strict=True)),
     "p_holm": verdict.pair.adjusted if verdict.pair else None,
     **dict(zip(_WINS, verdict.probability, strict=True)),
-    **{f"{cost}_to_target": verdict.to_target.get(cost) for cost in COSTS},
+    **{f"{cost}_to_target": verdict.to_target.get(cost) for cost in costs},
     "seconds": verdict.cell.seconds,
   }

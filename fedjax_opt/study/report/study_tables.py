@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedjax_opt.results.history import TIME
 from fedjax_opt.results.names import metric_name, name_of, sentence
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import verdicts, words
@@ -35,6 +36,7 @@ _MARKS = {TIED: "†", COLLAPSED: "§"}
 _TRIED, _LOST = "Settings tried", "Failed"
 _COST_NAMES = {
   "rounds": "Rounds",
+  TIME: "Simulated time",
   "bytes": "Exchanged",
   "gradient_evaluations": "Gradient evaluations",
 }
@@ -301,6 +303,8 @@ def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
     for rows, of in ((to_target, v.to_target), (in_all, ends)):
       shown = {_COST_NAMES[c]: words.cost(c, of.get(c)) for c in known}
       rows.append(_names(study, v.cell) | shown)
+    if TIME in known and v.to_target:
+      to_target[-1] |= {_COST_NAMES[TIME]: _time_to_target(study, v)}
     if any(cell.seconds for cell in study.cells):
       in_all[-1] |= {"Time": words.seconds(v.cell.seconds)}
   num_names = len(_names(study, study.cells[0]))
@@ -309,6 +313,21 @@ def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
     Table(to_target, num_names) if known and study.target is not None else None,
     Table(in_all, num_names) if is_known else None,
   )
+
+
+def _time_to_target(study: JudgedStudy, verdict: Verdict) -> Entry:
+  """The mean over seeds, and its interval."""
+  text = words.cost(TIME, verdict.to_target.get(TIME))
+  if text == words.NOTHING:
+    return Entry(text)
+  of_seeds = statistics.to_target(
+    verdict.cell.measured.history, study.metric, study.target, TIME
+  )
+  _, low, high = statistics.mean_interval(of_seeds)
+  if np.isnan(low):
+    return Entry(text)
+  ends = words.cost(TIME, max(low, 0.0)), words.cost(TIME, high)
+  return Entry(text, f"[{', '.join(ends)}]")
 
 
 def shared(study: JudgedStudy) -> Table | None:

@@ -4,140 +4,16 @@ All of it is NumPy on the host, and the same for the same seed.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.systems.distributions import Distribution
 
-__all__ = [
-  "Distribution",
-  "Durations",
-  "System",
-  "constant",
-  "exponential",
-  "from_csv",
-  "half_normal",
-  "lognormal",
-  "sample",
-  "uniform",
-  "zipf",
-]
-
-
-class Distribution(NamedTuple):
-  """A distribution of positive numbers, such as seconds or bytes per second.
-
-  Attributes:
-    quantile: shares in [0, 1) to the numbers that so many are below, arrays of
-      one shape.
-  """
-
-  quantile: Callable[[np.ndarray], np.ndarray]
-
-
-fields.KINDS[Distribution] = fields.made(
-  Distribution, "a distribution of fedjax_opt.systems, such as constant(1.0)"
-)
-
-
-@fields.checked(value="(0, inf)")
-def constant(value: float) -> Distribution:
-  """The same number for all.
-
-  Args:
-    value: positive.
-  """
-  return Distribution(lambda u: np.full(np.shape(u), float(value)))
-
-
-@fields.checked(low="(0, inf)", high="(0, inf)")
-def uniform(low: float, high: float) -> Distribution:
-  """Uniform in [low, high).
-
-  Args:
-    low: positive.
-    high: not below `low`.
-
-  Returns:
-    The distribution.
-
-  Raises:
-    ValueError: if a number is out of range.
-  """
-  if high < low:
-    raise ValueError(f"high={high:g}: must be at least low={low:g}")
-  return Distribution(lambda u: low + (high - low) * np.asarray(u))
-
-
-@fields.checked(median="(0, inf)", sigma="[0, inf)")
-def lognormal(median: float, sigma: float) -> Distribution:
-  r""":math:`m \exp(\sigma z)` with z standard normal.
-
-  Args:
-    median: m, positive.
-    sigma: standard deviation of the logarithm, non-negative.
-
-  Returns:
-    The distribution.
-  """
-  return Distribution(lambda u: median * np.exp(sigma * _normal(u)))
-
-
-@fields.checked(scale="(0, inf)")
-def half_normal(scale: float) -> Distribution:
-  r""":math:`s |z|` with z standard normal.
-
-  Args:
-    scale: s, positive.
-
-  Returns:
-    The distribution.
-  """
-  return Distribution(lambda u: -scale * special.ndtri((1 - _inside(u)) / 2))
-
-
-@fields.checked(mean="(0, inf)")
-def exponential(mean: float) -> Distribution:
-  """Exponential.
-
-  Args:
-    mean: positive.
-
-  Returns:
-    The distribution.
-  """
-  return Distribution(lambda u: -mean * np.log1p(-_inside(u)))
-
-
-@fields.checked(exponent="[0, inf)", most=fields.whole(1, most=10**7))
-def zipf(exponent: float, most: int = 1000) -> Distribution:
-  r"""Whole numbers k from 1 to `most`, in proportion to :math:`k^{-a}`.
-
-  Args:
-    exponent: a, non-negative.
-    most: the largest number.
-
-  Returns:
-    The distribution.
-  """
-  ends = np.cumsum(np.arange(1, most + 1, dtype=np.float64) ** -exponent)
-  inner = ends[:-1] / ends[-1]
-  return Distribution(
-    lambda u: 1.0 + np.searchsorted(inner, u, side="right").astype(float)
-  )
-
-
-def _inside(u):
-  """Shares without 0, at which nothing would take any time."""
-  return np.clip(u, 2.0**-53, 1 - 2.0**-53)
-
-
-def _normal(u):
-  return special.ndtri(_inside(u))
+OF = ("step", "round")  # What seconds are of.
 
 
 class Durations(NamedTuple):
@@ -181,6 +57,8 @@ class System(NamedTuple):
     redrawn: distributions of groups, see `sample`; else empty.
     groups: [M] int32, the group of each client.
     seed: of all that is drawn.
+    of: what seconds are of: a local 'step', or a 'round', however many steps
+      it has.
   """
 
   seconds_per_step: np.ndarray
@@ -189,12 +67,14 @@ class System(NamedTuple):
   redrawn: tuple[Distribution, ...]
   groups: np.ndarray
   seed: int
+  of: str = "step"
 
   def durations(
     self,
     steps: float | Sequence[float] | np.ndarray = 1,
     bytes_down: float = 0.0,
     bytes_up: float = 0.0,
+    seed: int | None = None,
   ) -> Durations:
     """How long the clients are away with such work.
 
@@ -202,6 +82,8 @@ class System(NamedTuple):
       steps: local steps, of all or of each client [M]; at least 1.
       bytes_down: what a client receives.
       bytes_up: what it sends.
+      seed: of who is sent out, and of what is drawn each time. Default: that of
+        the system.
 
     Returns:
       The durations.
@@ -219,14 +101,17 @@ class System(NamedTuple):
     for name, value in (("bytes_down", bytes_down), ("bytes_up", bytes_up)):
       checks.in_interval(name, value, "[0, inf)")
     transfer = bytes_down / self.bytes_down + bytes_up / self.bytes_up
-    steps = np.broadcast_to(np.asarray(steps, np.float64), num_clients)
+    steps = 1 if self.of == "round" else np.asarray(steps, np.float64)
+    steps = np.broadcast_to(np.float64(steps), num_clients)
     return Durations(
       steps, transfer, self.seconds_per_step, self.redrawn, self.groups,
-      self.seed,
+      self.seed if seed is None else seed,
     )  # fmt: skip
 
 
-@fields.checked(num_clients=fields.whole(1), seed=fields.SEED)
+@fields.checked(
+  num_clients=fields.whole(1), seed=fields.SEED, of=fields.choice(*OF)
+)
 def sample(
   num_clients: int,
   seconds_per_step: Distribution | Sequence[Distribution],
@@ -234,12 +119,13 @@ def sample(
   bytes_down: Distribution | None = None,
   bytes_up: Distribution | None = None,
   redraw: bool = False,
+  of: str = "step",
   seed: int = 0,
 ) -> System:
   """Devices drawn from distributions.
 
   FADAS's clients, of whom each round takes other seconds (its groups, U(1, 2)
-  to U(50, 80)): a list of four `uniform`, with `redraw`, and 1 local step.
+  to U(50, 80)): a list of four `uniform`, with `redraw` and `of='round'`.
 
   Args:
     num_clients: M.
@@ -249,6 +135,8 @@ def sample(
     bytes_up: bytes per second to the server. Default: no time is taken.
     redraw: whether a client's seconds per step are drawn anew each time that it
       is sent out; by default they are drawn once.
+    of: what the seconds are of: a local 'step', or a 'round', however many
+      steps it has.
     seed: of all that is drawn.
 
   Returns:
@@ -282,7 +170,7 @@ def sample(
   for name, drawn in zip(_COLUMNS, (seconds, *rates), strict=True):
     if not (drawn > 0).all():
       raise ValueError(f"{name}: drew {drawn.min():g}; must be positive")
-  return System(seconds, *rates, kinds if redraw else (), groups, seed)
+  return System(seconds, *rates, kinds if redraw else (), groups, seed, of)
 
 
 _COLUMNS = ("seconds_per_step", "bytes_down", "bytes_up")

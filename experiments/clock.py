@@ -1,0 +1,97 @@
+"""The timetables of a run: from system, schedule and the work of clients."""
+
+import hashlib
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.specification.spec import Spec
+from fedjax_opt import Simulator, schedules
+from fedjax_opt.data import digest
+from fedjax_opt.engine.work import Work
+from fedjax_opt.registry import File
+from fedjax_opt.schedules import Timetable
+from fedjax_opt.systems import System
+
+Tables = Mapping[int, Timetable]  # Of each seed.
+
+
+def schedule_of(spec: Spec) -> Callable[[Work], Timetable] | None:
+  """The setting `schedule` of a simulator; None for no clock."""
+  return spec.schedule and (lambda work: _table(spec, work))
+
+
+def tables_of(
+  spec: Spec, simulator: Simulator, init: Callable[[Any], Any]
+) -> Tables | None:
+  """The timetable of each seed; None without a clock.
+
+  Args:
+    spec: of the run.
+    simulator: with `schedule_of` it.
+    init: from a random key to the initial model.
+
+  Raises:
+    ValueError: naming the flag that cannot be.
+  """
+  if spec.schedule is None:
+    return None
+  tables = simulator.timetables(init)
+  for seed, table in tables.items():
+    if spec.max_time is not None and spec.max_time < table.time[-1]:
+      raise ValueError(
+        f"max_time={spec.max_time:g}: with seed {seed} the first server step "
+        f"is done after {table.time[-1]:.4g} seconds; must be at least that"
+      )
+  return tables
+
+
+def system_of(spec: Spec, num_clients: int, seed: int) -> System:
+  """The devices of the clients of a seed."""
+  arguments = spec.system.arguments({})
+  if "path" in arguments:
+    arguments["path"] = os.path.expanduser(arguments["path"])
+  given = {n: value for n, value in arguments.items() if value is not None}
+  return spec.system.choice.factory(num_clients=num_clients, seed=seed, **given)
+
+
+def _table(spec: Spec, work: Work) -> Timetable:
+  """The timetable of one seed: of its steps within `max_time`, or the first."""
+  table = _whole(spec, work)
+  if spec.max_time is None:
+    return table
+  return schedules.until(table, max(spec.max_time, table.time[0]))
+
+
+def _whole(spec: Spec, work: Work) -> Timetable:
+  given = spec.schedule.arguments({})
+  if spec.system is None:
+    path = os.path.expanduser(given.pop("path"))
+    return schedules.replay(path, **given)
+  if "cohort_size" in spec.schedule.choice.arguments:
+    given["cohort_size"] = spec.cohort_size
+  durations = system_of(spec, len(work.steps), work.seed).durations(
+    work.steps, work.bytes_down, work.bytes_up
+  )
+  steps = max(spec.rounds, 1)
+  return spec.schedule.choice.factory(durations, steps, **given)
+
+
+def rounds_of(spec: Spec, tables: Tables | None) -> int:
+  """The rounds of a run, which time may end before `rounds`."""
+  if tables is None or spec.max_time is None:
+    return spec.rounds
+  return min(spec.rounds, max(len(table.time) for table in tables.values()))
+
+
+def digests(spec: Spec, of_data: digest.Digests) -> digest.Digests:
+  """The digests of the data, and of the files that the clock reads."""
+  found = dict(of_data)
+  for chosen in (spec.system, spec.schedule):
+    for flag, parameter in (chosen.parameters if chosen else {}).items():
+      if isinstance(parameter, File):
+        path = pathlib.Path(chosen.static[flag]).expanduser()
+        text = hashlib.sha256(path.read_bytes()).hexdigest()
+        found[chosen.kind] = text[:32]
+  return found

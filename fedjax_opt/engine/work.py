@@ -1,0 +1,123 @@
+"""What clients do between download and upload: of it a clock makes durations.
+
+A round is traced, as it is for the program, and its verbs note what each client
+is sent, does and sends. Nothing is compiled.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_opt import contract, trees
+from fedjax_opt.base import Algorithm, Params
+from fedjax_opt.data.population import Population
+from fedjax_opt.engine.cohort import Cohort
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.engine.plan import BatchPlan
+
+
+class Work(NamedTuple):
+  """The work of a round of M clients, of one seed.
+
+  Attributes:
+    seed: of the run.
+    steps: [M] float64, gradients of a batch: as many as local steps, twice as
+      many for a rule that takes two in each; at least 1.
+    bytes_down: what a client receives.
+    bytes_up: what it sends, as it is sent.
+  """
+
+  seed: int
+  steps: np.ndarray
+  bytes_down: float
+  bytes_up: float
+
+
+def works(
+  config: Config,
+  algorithm: Algorithm,
+  params: Params,
+  data: Any,
+  seeds: tuple[int, ...],
+) -> list[Work]:
+  """The work of each seed.
+
+  Args:
+    config: settings without a schedule, on one device.
+    algorithm: of any grid point.
+    params: the model, or its shapes.
+    data: the clients; `sizes` [M], or [seeds, M].
+    seeds: of the runs.
+
+  Raises:
+    ValueError: if clients do not all do the same, or one sends what depends on
+      its data.
+  """
+  phases = _phases(config, algorithm, params, data)
+  if not all(each and each.bytes_up is not None for each in phases.values()):
+    raise ValueError(
+      "schedule: what clients of this algorithm do or send differs between "
+      "rounds or clients, so that nobody knows how long it takes; must be a "
+      "Timetable, or another algorithm, such as fed_avg"
+    )
+  total = lambda name: float(sum(getattr(p, name) for p in phases.values()))
+  down, up = total("bytes_down"), total("bytes_up")
+  gradients = [each for p in phases.values() for each in p.gradients]
+  sizes = np.asarray(data.sizes)
+  sizes = np.broadcast_to(sizes, (len(seeds), sizes.shape[-1]))
+  return [
+    Work(int(seed), _steps(gradients, of_seed, config.plan), down, up)
+    for seed, of_seed in zip(seeds, sizes, strict=True)
+  ]
+
+
+def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
+  """What the phases of a round noted, see `Cohort.work`."""
+  found: dict[int, Any] = {}
+
+  def round(params, key, examples, indices, sizes):
+    server, rows = contract.start(algorithm, params, config.num_clients)
+    of_clients = {"indices": indices, "client_state": rows}
+    if indices is None:  # Of clients on disk.
+      of_clients["starts"] = sizes
+    round_data = RoundData(examples, sizes, **of_clients)
+    parts = None
+    if config.max_update_norm is not None:
+      parts = contract.shapes_of_parts(algorithm, server)
+    cohort = Cohort(config, key, np.int32(0), round_data, parts)
+    new, _ = contract.call("round", algorithm, server, cohort)
+    found.update(cohort.work)
+    return new
+
+  if isinstance(data, Population):
+    example = lambda field: jax.ShapeDtypeStruct((1, *field[1]), field[0])
+    examples, indices = {n: example(f) for n, f in data.fields.items()}, None
+    sizes = data.sizes
+  else:
+    of_seed = data.indices, data.sizes
+    if np.ndim(data.sizes) == 2:
+      of_seed = trees.take(of_seed, 0)
+    examples, (indices, sizes) = data.examples, of_seed
+  key = jax.eval_shape(jax.random.key, 0)
+  jax.eval_shape(round, params, key, examples, indices, sizes)
+  return found
+
+
+def _steps(gradients, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:
+  """[M], gradients of a batch that clients of these sizes compute.
+
+  Args:
+    gradients: (number, of what): None for the local batches, "all" for all
+      examples of the client, or a number of examples.
+    sizes: [M].
+    plan: of the local steps.
+  """
+  full = lambda examples: -(-examples // plan.batch_size)
+  total = np.zeros(len(sizes))
+  for number, of in gradients:
+    steps = plan.num_steps(sizes) if of is None else full(sizes)
+    total += number * (full(of) if isinstance(of, int) else steps)
+  return np.maximum(total, 1.0)

@@ -1,0 +1,124 @@
+"""Distributions of positive numbers, such as seconds or bytes per second.
+
+All of it is NumPy on the host.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from fedjax_opt.checks import fields
+
+
+class Distribution(NamedTuple):
+  """A distribution of positive numbers, such as seconds or bytes per second.
+
+  Attributes:
+    quantile: shares in [0, 1) to the numbers that so many are below, arrays of
+      one shape.
+  """
+
+  quantile: Callable[[np.ndarray], np.ndarray]
+
+
+fields.KINDS[Distribution] = fields.made(
+  Distribution, "a distribution of fedjax_opt.systems, such as constant(1.0)"
+)
+
+
+@fields.checked(value="(0, inf)")
+def constant(value: float) -> Distribution:
+  """The same number for all.
+
+  Args:
+    value: positive.
+  """
+  return Distribution(lambda u: np.full(np.shape(u), float(value)))
+
+
+@fields.checked(low="(0, inf)", high="(0, inf)")
+def uniform(low: float, high: float) -> Distribution:
+  """Uniform in [low, high).
+
+  Args:
+    low: positive.
+    high: not below `low`.
+
+  Returns:
+    The distribution.
+
+  Raises:
+    ValueError: if a number is out of range.
+  """
+  if high < low:
+    raise ValueError(f"high={high:g}: must be at least low={low:g}")
+  return Distribution(lambda u: low + (high - low) * np.asarray(u))
+
+
+@fields.checked(median="(0, inf)", sigma="[0, inf)")
+def lognormal(median: float, sigma: float) -> Distribution:
+  r""":math:`m \exp(\sigma z)` with z standard normal.
+
+  Args:
+    median: m, positive.
+    sigma: standard deviation of the logarithm, non-negative.
+
+  Returns:
+    The distribution.
+  """
+  return Distribution(lambda u: median * np.exp(sigma * _normal(u)))
+
+
+@fields.checked(scale="(0, inf)")
+def half_normal(scale: float) -> Distribution:
+  r""":math:`s |z|` with z standard normal.
+
+  Args:
+    scale: s, positive.
+
+  Returns:
+    The distribution.
+  """
+  return Distribution(lambda u: -scale * special.ndtri((1 - _inside(u)) / 2))
+
+
+@fields.checked(mean="(0, inf)")
+def exponential(mean: float) -> Distribution:
+  """Exponential.
+
+  Args:
+    mean: positive.
+
+  Returns:
+    The distribution.
+  """
+  return Distribution(lambda u: -mean * np.log1p(-_inside(u)))
+
+
+@fields.checked(exponent="[0, inf)", most=fields.whole(1, most=10**7))
+def zipf(exponent: float, most: int = 1000) -> Distribution:
+  r"""Whole numbers k from 1 to `most`, in proportion to :math:`k^{-a}`.
+
+  Args:
+    exponent: a, non-negative.
+    most: the largest number.
+
+  Returns:
+    The distribution.
+  """
+  ends = np.cumsum(np.arange(1, most + 1, dtype=np.float64) ** -exponent)
+  inner = ends[:-1] / ends[-1]
+  return Distribution(
+    lambda u: 1.0 + np.searchsorted(inner, u, side="right").astype(float)
+  )
+
+
+def _inside(u):
+  """Shares without 0, at which nothing would take any time."""
+  return np.clip(u, 2.0**-53, 1 - 2.0**-53)
+
+
+def _normal(u):
+  return special.ndtri(_inside(u))

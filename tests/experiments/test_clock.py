@@ -1,0 +1,154 @@
+"""Runs with simulated time: flags, timetables, files and studies."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments import clock, compare
+from fedjax_opt import load_run, schedules
+from tests.experiments.commands import call, prepare, spec_of
+
+TASK = (
+  "--task=digits_logistic", "--client=sgd", "--num_clients=20",
+  "--weighting=uniform",
+)  # fmt: skip
+DEVICES = "examples/devices.csv"
+SYSTEMS = {
+  "constant": ("--system_value=2",),
+  "lognormal": ("--system_sigma=0.5", "--system_bytes_up=1e4"),
+  "fadas": (),
+  "devices": (f"--system_file={DEVICES}",),
+}
+FED_BUFF = (
+  *TASK, "--algorithm=fed_buff", "--system=lognormal", "--system_bytes_up=1e4",
+  "--schedule=buffered", "--concurrency=6", "--buffer=3",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_each_seed_has_devices_of_its_own(name):
+  spec = spec_of(*TASK, f"--system={name}", *SYSTEMS[name])
+  one, same, other = (clock.system_of(spec, 20, seed) for seed in (0, 0, 1))
+  is_alike = [
+    np.array_equal(one.seconds_per_step, each.seconds_per_step)
+    for each in (same, other)
+  ]
+  assert is_alike == [True, name == "constant"]
+  if name == "constant":
+    assert (one.durations(3).steps * one.seconds_per_step == 6).all()
+  if name == "fadas":
+    assert (one.durations(3).steps == 1).all()
+
+
+def test_the_flags_of_a_schedule():
+  job = prepare(
+    *TASK, "--system=exponential", "--deadline=1.5", "--over_selection=3",
+    "--cohort_size=4", "--partial_work", "--server_seconds=0.5", "--rounds=7",
+    "--seed=0,1",
+  )  # fmt: skip
+  assert list(job.tables) == [0, 1]
+  for seed, table in job.tables.items():
+    assert table.clients.shape == (7, 7)
+    steps = np.diff(table.time, prepend=0)
+    assert (steps <= 2.0 + 1e-9).all()
+    assert table.taken.sum(1).max() <= 4
+    system = clock.system_of(job.spec, 20, seed)
+    sizes = np.asarray(job.data[seed].sizes)
+    expected = schedules.synchronous(
+      system.durations(-(-sizes // 64), 10 * 65 * 4, 10 * 65 * 4),
+      7, 4, over_selection=3, deadline=1.5, partial=True, server_seconds=0.5,
+    )  # fmt: skip
+    np.testing.assert_array_equal(table.time, expected.time)
+
+
+def test_compressed_messages_and_fewer_steps_are_faster():
+  time = lambda *more: prepare(*FED_BUFF, *more).tables[0].time[-1]
+  plain = time()
+  assert time("--upload=top_k", "--upload_fraction=0.1") < plain
+  assert time("--local_steps=1") < plain < time("--local_steps=9")
+
+
+def test_a_run_ends_with_its_time(tmp_path, capsys):
+  arguments = (
+    *FED_BUFF, "--seed=0,1", "--client_lr=0.1,0.3", "--rounds=40",
+    "--max_time=8", "--eval_every=4", f"--output_dir={tmp_path / 'run'}",
+  )  # fmt: skip
+  assert call(*arguments) == 0
+  done = load_run(tmp_path / "run")
+  times = done.history.metrics["time"]
+  assert (np.diff(times) >= 0).all()
+  assert times.max() <= 8
+  tables = prepare(*arguments[:-1]).tables
+  ends = [tables[seed].time[-1] for seed in (0, 1)]
+  np.testing.assert_array_equal(times[:, -1], ends * 2)
+  summary = json.loads((tmp_path / "run/summary.json").read_text())
+  assert summary["stopped_by"] == "max_time"
+  assert summary["rounds_done"] == max(len(t.time) for t in tables.values())
+  per_round = np.mean(ends) / summary["rounds_done"]
+  assert summary["cost"]["time_per_round"] == pytest.approx(per_round)
+  assert "ended by max_time after" in capsys.readouterr().out
+
+
+def test_a_trace_is_replayed(tmp_path):
+  job = prepare(*FED_BUFF, "--rounds=6")
+  schedules.write_events(job.tables[0], tmp_path / "events.csv")
+  flags = (
+    "--schedule=replay", f"--events_file={tmp_path / 'events.csv'}",
+    "--buffer=3", "--rounds=6", "--algorithm=fed_buff",
+  )  # fmt: skip
+  again = prepare(*TASK, *flags)
+  np.testing.assert_array_equal(
+    again.tables[0].versions, job.tables[0].versions
+  )
+  before = again.config["data_digests"]["schedule"]
+  (tmp_path / "events.csv").write_text(
+    (tmp_path / "events.csv").read_text() + "\n"
+  )
+  assert prepare(*TASK, *flags).config["data_digests"]["schedule"] != before
+
+
+@pytest.mark.parametrize("algorithm", ["fed_buff", "fed_avg"])
+def test_a_resumed_run_is_a_whole_one(tmp_path, algorithm, capsys):
+  own = ("--schedule=buffered", "--concurrency=6", "--buffer=3")
+  own = own if algorithm == "fed_buff" else ("--over_selection=2",)
+  arguments = (
+    *TASK, f"--algorithm={algorithm}", "--system=lognormal", *own,
+    "--checkpoint_every=4", "--eval_every=4",
+  )  # fmt: skip
+  flags = lambda name, rounds: (
+    *arguments, f"--rounds={rounds}", f"--output_dir={tmp_path / name}"
+  )  # fmt: skip
+  assert call(*flags("whole", 12)) == 0
+  assert call(*flags("part", 8)) == 0
+  status = call(*flags("part", 12), "--resume")
+  if algorithm == "fed_buff":  # Slots follow from the whole timetable.
+    assert status == 1
+    assert "on a timetable that ends with them" in capsys.readouterr().err
+    return
+  assert status == 0
+  whole, part = (tmp_path / n / "metrics.csv" for n in ("whole", "part"))
+  assert part.read_bytes() == whole.read_bytes()
+
+
+def test_methods_are_compared_by_time(tmp_path):
+  folder = tmp_path / "study"
+  shared = (
+    "--task=digits_logistic", "--num_clients=20", "--weighting=uniform",
+    "--client_lr=0.1", "--system=lognormal", "--buffer=3", "--concurrency=6",
+    "--rounds=30", "--max_time=15", "--eval_every=5", "--seed=0",
+    "--report_seeds=3", "--target=0.3", f"--output_dir={folder}",
+  )  # fmt: skip
+  methods = (
+    "--method=fed_avg client=sgd schedule=synchronous",
+    "--method=fed_buff client=sgd schedule=buffered",
+  )
+  assert call(*shared, *methods, program=compare) == 0
+  page = (folder / "report.html").read_text()
+  assert "Simulated time" in page
+  assert (folder / "pictures/learning_curves_time.png").exists()
+  header, *rows = (folder / "table.csv").read_text().splitlines()
+  at = header.split(",").index("time_to_target")
+  assert all(0 < float(row.split(",")[at]) <= 15 for row in rows)
+  runs = [load_run(each) for each in (folder / "runs").iterdir()]
+  assert all(each.history.metrics["time"].max() <= 15 for each in runs)
