@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import COSTS, bounds, direction, is_fraction
+from fedjax_opt.results.history import (
+  COSTS,
+  TIME,
+  bounds,
+  direction,
+  is_fraction,
+)
 from fedjax_opt.results.names import shown_name
 from fedjax_opt.study import bootstrap, pairs, words
 from fedjax_opt.study import seed_statistics as statistics
@@ -292,7 +298,8 @@ def _to_target(study: JudgedStudy, cell: Cell) -> dict[str, float]:
     of_seeds = statistics.to_target(history, study.metric, target, cost)
     return float(of_seeds.mean())
 
-  return {cost: needed(cost) for cost in COSTS}
+  has = lambda cost: cost != TIME or cell.spent(TIME) is not None
+  return {cost: needed(cost) for cost in filter(has, COSTS)}
 
 
 # How settings were chosen.
