@@ -45,9 +45,10 @@ def medians(contenders: Mapping[str, Turn], turns: int) -> dict[str, float]:
 
 _RATES = ("scaffold", "domo", "fed_nova", "fed_cm", "mime_lite", "prox_skip",
           "mo_fed_sam", "fed_speed", "fed_gamma",
-          "fed_dc", "fed_smoo")  # fmt: skip
+          "fed_dc", "fed_smoo", "fed_adamw", "fed_lada",
+          "p_fed_me", "per_fed_avg")  # fmt: skip
 _RULES = ("fed_avg", "fed_prox", "fed_dyn", "fed_exp", "fed_sam", "fed_acg",
-          "fed_lesam",           "diloco", "ditto")  # fmt: skip
+          "fed_lesam", "diloco", "ditto")  # fmt: skip
 NAMES = (*_RULES, *_RATES)
 
 

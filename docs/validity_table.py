@@ -279,6 +279,15 @@ METHODS: dict[str, Method] = {
     _LOOPS,
     Reduction("lam, rho 0", _of("fed_smoo", RATE, lam=0.0, rho=0.0)),
   ),
+  "fed_adamw": Method(_of("fed_adamw", 0.01), _LOOPS),
+  "fed_lada": Method(
+    _of("fed_lada", 0.01),
+    _LOOPS,
+    Reduction(
+      "alpha 1, b1 0, large eps",
+      _of("fed_lada", 64 * RATE, alpha=1.0, b1=0.0, eps=64.0),
+    ),
+  ),
   "diloco": Method(
     _of("diloco", _SGD),
     _LOOPS,

@@ -89,3 +89,86 @@ def averaging_rule(problem, rounds, rule, names, record):
     xs.append(x)
     records.append(record(rule))
   return xs, records
+
+
+def fed_adamw(
+  problem,
+  rounds,
+  rate,
+  alpha,
+  b1,
+  b2,
+  eps,
+  decay,
+  blocks,
+  by_entry=False,
+  shared_count=False,
+):
+  """xs, the directions of all, the shared second moments, and the counts.
+
+  Liu et al., 2025, Algorithm 2. The shared moment has a number for each of the
+  blocks, which are slices; `by_entry` it has one for each coordinate. With
+  `shared_count` the first moment is corrected for all steps since round 0. K
+  and t go by the weighted mean of the clients' numbers of steps.
+  """
+  x, kept = problem.x0, []
+  pull, done = np.zeros_like(x), 0.0
+  shared = np.zeros(len(x) if by_entry else len(blocks))
+  for r, (_, batches, weights) in enumerate(rounds):
+    moved, moments = [], []
+    for steps in batches:
+      y, m, v = x, np.zeros_like(x), np.empty_like(x)
+      if by_entry:
+        v[:] = shared
+      if not by_entry:
+        for block, value in zip(blocks, shared, strict=True):
+          v[block] = value
+      for k, rows in enumerate(steps, 1):
+        g = problem.gradient(y, rows)[1]
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g * g
+        m_hat = m / (1 - b1 ** (done + k if shared_count else k))
+        v_hat = v / (1 - b2 ** (done + k))
+        adam = m_hat / (np.sqrt(v_hat) + eps)
+        y = y - rate(r) * (adam + alpha * pull + decay * y)
+      moved.append(y - x)
+      moments.append(v if by_entry else [v[block].mean() for block in blocks])
+    k = mean(list(map(len, batches)), weights)
+    pull = -mean(moved, weights) / (k * rate(r))
+    x = x + mean(moved, weights)
+    shared = mean(list(map(np.array, moments)), weights)
+    done = done + k
+    kept.append((x, pull, shared, [done]))
+  return tuple(map(list, zip(*kept, strict=True)))
+
+
+def fed_lada(
+  problem, rounds, rate, server_rate, alpha, b1, b2, eps, amsgrad=True
+):
+  """xs, the amended directions, and the shared second moments.
+
+  Sun et al., 2023; without `amsgrad` as Adam without corrections.
+  """
+  x, kept = problem.x0, []
+  amended = np.zeros_like(x)
+  shared = np.full_like(x, eps * eps if amsgrad else 0.0)
+  for r, (_, batches, weights) in enumerate(rounds):
+    ends, moments = [], []
+    for steps in batches:
+      y, m, v, largest = x, np.zeros_like(x), shared, shared
+      for rows in steps:
+        g = problem.gradient(y, rows)[1]
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g**2
+        largest = np.maximum(largest, v)
+        root = np.sqrt(largest) if amsgrad else np.sqrt(v) + eps
+        y = y - rate(r) * (alpha * m / root + (1 - alpha) * amended)
+      ends.append(y)
+      moments.append(largest if amsgrad else v)
+    k = mean(list(map(len, batches)), weights)
+    away = x - mean(ends, weights)
+    amended = away / (rate(r) * k)
+    x = x - server_rate * away
+    shared = mean(moments, weights)
+    kept.append((x, amended, shared))
+  return tuple(map(list, zip(*kept, strict=True)))

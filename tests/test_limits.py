@@ -42,6 +42,18 @@ LIMITS = {
     fo.fed_gamma(LOSS, rate, 0.7, rho=0.0),
     fo.scaffold(LOSS, rate, 0.7),
   ),
+  # Without a memory of squares nothing of the second moment is left.
+  "fed_adamw, alpha 0, b2 0": (
+    fo.fed_adamw(LOSS, rate, alpha=0.0, b2=0.0, weight_decay=0.1, eps=1e-3),
+    fo.fed_avg(
+      LOSS, lambda r: optax.adamw(rate(r), b2=0.0, weight_decay=0.1, eps=1e-3)
+    ),
+  ),
+  # Each root is eps, as gradients are below it.
+  "fed_lada, b1 0, large eps": (
+    fo.fed_lada(LOSS, lambda r: 8 * rate(r), 0.7, alpha=0.3, b1=0.0, eps=8.0),
+    fo.fed_cm(LOSS, rate, 0.7, alpha=0.3),
+  ),
 }
 
 
@@ -49,6 +61,27 @@ LIMITS = {
 def x64():
   with jax.enable_x64(True):
     yield
+
+
+def test_fed_adamw_is_local_adamw_in_its_first_round():
+  """Nothing is shared yet."""
+  first, other = (
+    cases.flat(cases.run(algorithm, rounds=1, **cases.FAULTY)[1][0].params)
+    for algorithm in (
+      fo.fed_adamw(LOSS, 0.1, weight_decay=0.1),
+      fo.fed_avg(LOSS, optax.adamw(0.1, weight_decay=0.1)),
+    )
+  )
+  np.testing.assert_allclose(first, other, rtol=0, atol=1e-13)
+
+
+def test_fed_lada_alone_stays_where_it_is():
+  """Its steps are along those of the last round, of which there are none."""
+  before, *after = cases.run(fo.fed_lada(LOSS, 0.1, alpha=0.0), **cases.PLAIN)
+  for state, _ in after:
+    np.testing.assert_array_equal(
+      cases.flat(state.params), cases.flat(before[0].params)
+    )
 
 
 @pytest.mark.parametrize("name", LIMITS)

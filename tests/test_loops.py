@@ -142,6 +142,38 @@ def fed_gamma():
   return algorithm, "params kept control", loop
 
 
+def fed_adamw(whole=False, shared=False):
+  constants = {"alpha": 0.6, "b1": 0.7, "b2": 0.9, "eps": 1e-3}
+  algorithm = fo.fed_adamw(
+    LOSS,
+    lambda r: 0.1 * rate(r),
+    **constants,
+    weight_decay=0.2,
+    whole_moments=whole,
+    shared_count=shared,
+  )
+  loop = lambda rounds, masses: adaptive.fed_adamw(
+    PROBLEM,
+    rounds,
+    lambda r: 0.1 * rate(r),
+    **constants,
+    decay=0.2,
+    blocks=(slice(0, KERNEL.start), KERNEL),
+    by_entry=whole,
+    shared_count=shared,
+  )
+  return algorithm, "params delta moment count", loop
+
+
+def fed_lada(**how):
+  constants = {"alpha": 0.3, "b1": 0.7, "b2": 0.9, "eps": 0.05, **how}
+  algorithm = fo.fed_lada(LOSS, rate, SERVER_RATE, **constants)
+  loop = lambda rounds, masses: adaptive.fed_lada(
+    PROBLEM, rounds, rate, SERVER_RATE, **constants
+  )
+  return algorithm, "params delta moment", loop
+
+
 def by_part(found):
   """Of the last [R, M, 2, d] the two parts in a row, as states are flat."""
   *others, kept = found
@@ -334,6 +366,11 @@ LOOPS = {
       loops.fed_smoo(PROBLEM, rounds, rate, 0.3, 0.2, masses)
     ),
   ),
+  "fed_adamw": fed_adamw(),
+  "fed_adamw, whole moments": fed_adamw(whole=True),
+  "fed_adamw, shared count": fed_adamw(shared=True),
+  "fed_lada": fed_lada(),
+  "fed_lada, Adam": fed_lada(amsgrad=False),
   "diloco": (fo.diloco(LOSS, optax.adamw(0.05, **ADAMW)), "params -", diloco),
   "ditto": (
     fo.ditto(LOSS, SGD, lam=0.4),
@@ -370,6 +407,7 @@ IN_SINGLE = (
   "fed_dyn", "fed_speed", "fed_avg, muon averaged",
   "fed_acg", "fed_gamma",
   "fed_lesam", "fed_dc", "fed_smoo",
+  "fed_adamw", "fed_adamw, whole moments", "fed_lada",
   "p_fed_me", "per_fed_avg, Hessian-free",
 )  # fmt: skip
 

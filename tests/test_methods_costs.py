@@ -53,6 +53,25 @@ COSTS = {
   ),
   "fed_dc": (fo.fed_dc(LOSS, 0.05), 2 * MODEL, 2 * MODEL, ONCE),
   "fed_smoo": (fo.fed_smoo(LOSS, 0.05), 2 * MODEL, 2 * MODEL, 2 * ONCE),
+  # Delta_t, one block's moment and the count; steps and that moment.
+  "fed_adamw": (
+    fo.fed_adamw(LOSS, 0.05),
+    2 * MODEL + 2 * NUMBER,
+    MODEL + 2 * NUMBER,
+    ONCE,
+  ),
+  "fed_adamw, whole moments": (
+    fo.fed_adamw(LOSS, 0.05, whole_moments=True),
+    3 * MODEL + NUMBER,
+    2 * MODEL + NUMBER,
+    ONCE,
+  ),
+  "fed_lada": (
+    fo.fed_lada(LOSS, 0.05),
+    3 * MODEL,
+    2 * MODEL + NUMBER,
+    ONCE,
+  ),
   "diloco": (fo.diloco(LOSS, SGD), MODEL, MODEL, ONCE),
   "ditto": (fo.ditto(LOSS, SGD), MODEL, MODEL, 2 * ONCE),
   "p_fed_me": (fo.p_fed_me(LOSS, 0.05, inner_steps=3), MODEL, MODEL, 3 * ONCE),
@@ -157,6 +176,8 @@ KEPT = {
   "fed_lesam, last step": 0,
   "fed_dc": 2,
   "fed_smoo": 2,
+  "fed_adamw": 0,
+  "fed_lada": 0,
 }
 
 

@@ -19,6 +19,7 @@ from fedjax_opt.algorithms.ditto import ditto
 from fedjax_opt.algorithms.domo import domo
 from fedjax_opt.algorithms.fadas import fadas
 from fedjax_opt.algorithms.fed_acg import fed_acg
+from fedjax_opt.algorithms.fed_adamw import fed_adamw
 from fedjax_opt.algorithms.fed_async import STALENESS, fed_async
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.algorithms.fed_buff import fed_buff
@@ -27,6 +28,7 @@ from fedjax_opt.algorithms.fed_dc import fed_dc
 from fedjax_opt.algorithms.fed_dyn import fed_dyn
 from fedjax_opt.algorithms.fed_exp import fed_exp
 from fedjax_opt.algorithms.fed_gamma import fed_gamma
+from fedjax_opt.algorithms.fed_lada import fed_lada
 from fedjax_opt.algorithms.fed_lesam import fed_lesam
 from fedjax_opt.algorithms.fed_nova import fed_nova
 from fedjax_opt.algorithms.fed_prox import fed_prox
@@ -58,6 +60,7 @@ __all__ = [
   "domo",
   "fadas",
   "fed_acg",
+  "fed_adamw",
   "fed_async",
   "fed_avg",
   "fed_avg_subgradient",
@@ -69,6 +72,7 @@ __all__ = [
   "fed_dyn",
   "fed_exp",
   "fed_gamma",
+  "fed_lada",
   "fed_lesam",
   "fed_mid",
   "fed_nova",
@@ -230,6 +234,8 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   ),
   "fed_dc": AlgorithmChoice(fed_dc, label="FedDC"),
   "fed_smoo": AlgorithmChoice(fed_smoo, label="FedSMOO"),
+  "fed_adamw": AlgorithmChoice(fed_adamw, label="FedAdamW"),
+  "fed_lada": AlgorithmChoice(fed_lada, label="FedLADA"),
   "diloco": AlgorithmChoice(
     diloco, default_client="adamw", default_server="nesterov", label="DiLoCo"
   ),

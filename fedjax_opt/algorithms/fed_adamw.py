@@ -1,0 +1,186 @@
+"""FedAdamW: AdamW at the clients, with the second moment of all.
+
+References:
+  Liu et al., "FedAdamW: A Communication-Efficient Optimizer with Convergence
+  and Generalization Guarantees for Federated Large Models", AAAI 2026.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import running_statistics as statistics
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import fields
+
+
+class FedAdamWState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # x_t
+  delta: Params  # Delta_t, the mean local step of the last round; 0 at first
+  moment: Params  # v_t; of each array one number, with `whole_moments` all
+  count: jax.Array  # [] float, the local steps since round 0
+
+
+class _Moments(NamedTuple):
+  """What a client has between its steps."""
+
+  count: jax.Array  # [] int32, k
+  m: Params
+  v: Params
+
+
+@fields.checked(
+  alpha="[0, inf)",
+  b1="[0, 1)",
+  b2="[0, 1)",
+  eps="(0, inf)",
+  weight_decay="[0, inf)",
+)
+def fed_adamw(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  *,
+  alpha: jax.typing.ArrayLike = 0.5,
+  b1: jax.typing.ArrayLike = 0.9,
+  b2: jax.typing.ArrayLike = 0.999,
+  eps: jax.typing.ArrayLike = 1e-8,
+  weight_decay: jax.typing.ArrayLike = 0.01,
+  whole_moments: bool = False,
+  shared_count: bool = False,
+) -> Algorithm:
+  r"""Local AdamW that shares its second moment (Liu et al., 2025).
+
+  Its steps are also pulled along the last mean step of all clients. K times,
+  from :math:`x_t`, with m = 0 and :math:`v = v_t`; the k-th step of a round is
+  the :math:`\tau`-th since round 0:
+
+  .. math::
+
+    m &\leftarrow \beta_1 m + (1 - \beta_1) g_i(x), \qquad
+    v \leftarrow \beta_2 v + (1 - \beta_2) g_i(x)^2 \\
+    x &\leftarrow x - \eta \Big(
+      \frac{m / (1 - \beta_1^k)}{\sqrt{v / (1 - \beta_2^\tau)} + \epsilon}
+      + \alpha \Delta_t + \lambda x \Big)
+
+  and then
+
+  .. math::
+
+    \Delta_{t+1} = \frac{1}{\eta K} \sum_i w_i (x_t - x_i), \qquad
+    v_{t+1} = \sum_i w_i \text{mean}(v_i), \qquad x_{t+1} = \sum_i w_i x_i
+
+  The mean of :math:`v_i` is over each array of the model, a block of the paper
+  as the authors' program has it. Where clients take different numbers of steps,
+  :math:`\tau` and K go by their weighted mean. The paper prints
+  :math:`-\lambda x`, which would let weights grow; its program decays them.
+
+  The authors' program has two forms: in its published state v is sent whole,
+  in others as a mean, and both moments are corrected for all steps since round
+  0, so that the first steps of each round are short. It clips gradients at the
+  norm 10.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative. The
+      paper's is 3e-4, with a cosine over the rounds.
+    alpha: pull along the last mean step of all clients; non-negative. The
+      program's name for it is gamma. With 0, and `b2` 0, this is `fed_avg` with
+      `optax.adamw`.
+    b1: decay of the first moment; in [0, 1).
+    b2: decay of the second moment; in [0, 1).
+    eps: added to the root of the second moment; positive.
+    weight_decay: lambda, of the decoupled weight decay; non-negative.
+    whole_moments: whether to send and average the second moment entry by entry,
+      not by the mean of each array; twice the bytes up, three models down.
+    shared_count: whether to correct the first moment, too, for the steps since
+      round 0 (the authors' program).
+
+  Returns:
+    The algorithm. The server sends the model, :math:`\Delta_t`, the second
+    moment and the count, twice the bytes of `fed_avg`; a client its difference,
+    its number of steps and, for each array, one number of its second moment.
+    Uploads change the difference alone. Clients keep nothing.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, or a number is out of range.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Liu et al., AAAI 2026, Algorithm 2.
+  """
+
+  def shared(v):
+    return v if whole_moments else jax.tree.map(jnp.mean, v)
+
+  def init(params, num_clients):
+    del num_clients
+    zeros = optax.tree.zeros_like(params)
+    return FedAdamWState(params, zeros, shared(zeros), count=jnp.zeros(()))
+
+  def round(state, cohort):
+    rate = at_round(learning_rate, cohort.round)
+
+    def one_client(worker, broadcast):
+      params, delta, moment, count = broadcast
+      zeros = optax.tree.zeros_like(params)
+      start = _Moments(
+        jnp.int32(0), m=zeros, v=jax.tree.map(_filled, zeros, moment)
+      )
+
+      def corrected(k, m, v):
+        total = count + k
+        of_first = total if shared_count else k.astype(total.dtype)
+        m = optax.tree.scale(1 / (1 - b1**of_first), m)
+        v = optax.tree.scale(1 / (1 - b2**total), v)
+        return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), m, v)
+
+      def direction(moments, params):
+        step = corrected(*moments)
+        step = optax.tree.add_scale(step, alpha, delta)
+        return optax.tree.add_scale(step, weight_decay, params)
+
+      rule = _steps(rate, b1, b2, direction)
+      end, last = worker.descend_from(loss_fn, rule, params, start)
+      return optax.tree.sub(end, params), worker.num_steps, shared(last.v)
+
+    sent = cohort.mean(one_client, broadcast=tuple(state))
+    moved, num_steps, moment = sent.value
+    reach = rate * num_steps  # eta K
+    mean_step = optax.tree.scale(
+      -1 / jnp.where(reach > 0, reach, 1), statistics.without(moved)
+    )
+    params = optax.tree.add(state.params, moved)
+    count = state.count + num_steps
+    return FedAdamWState(params, mean_step, moment, count), sent
+
+  return Algorithm(
+    init,
+    round,
+    sends=lambda params: [params, None, None],
+    averages_statistics=True,
+  )
+
+
+def _filled(zeros, moment):
+  return jnp.broadcast_to(moment, zeros.shape).astype(zeros.dtype)
+
+
+def _steps(rate, b1, b2, direction):
+  """Steps against a direction, which depends on both moments and the point."""
+
+  def update(grads, state, params, **extra: Any):
+    del extra
+    mixed = lambda b: lambda old, new: b * old + (1 - b) * new
+    m = jax.tree.map(mixed(b1), state.m, grads)
+    v = jax.tree.map(mixed(b2), state.v, jax.tree.map(jnp.square, grads))
+    new = _Moments(state.count + 1, m, v)
+    updates = optax.tree.scale(-rate, direction(new, params))
+    new = new._replace(m=optax.tree.cast_like(m, state.m))
+    new = new._replace(v=optax.tree.cast_like(v, state.v))
+    return optax.tree.cast_like(updates, grads), new
+
+  return optax.GradientTransformationExtraArgs(lambda params: None, update)

@@ -1,0 +1,169 @@
+"""FedLADA: AMSGrad at the clients, amended by the steps of all.
+
+References:
+  Sun et al., "Efficient Federated Learning via Local Adaptive Amended Optimizer
+  with Linear Speedup", IEEE TPAMI 2023.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import running_statistics as statistics
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import fields
+
+
+class FedLadaState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # x_t
+  delta: Params  # g_a, the mean local step of the last round; 0 at first
+  moment: Params  # v, the mean of the clients' second moments
+
+
+class _Moments(NamedTuple):
+  """What a client has between its steps."""
+
+  m: Params
+  v: Params
+  largest: Params  # the largest v so far
+
+
+@fields.checked(
+  server_learning_rate="[0, inf)",
+  alpha="[0, 1]",
+  b1="[0, 1)",
+  b2="[0, 1)",
+  eps="(0, inf)",
+)
+def fed_lada(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  *,
+  alpha: jax.typing.ArrayLike = 0.1,
+  b1: jax.typing.ArrayLike = 0.9,
+  b2: jax.typing.ArrayLike = 0.99,
+  eps: jax.typing.ArrayLike = 1e-8,
+  amsgrad: bool = True,
+) -> Algorithm:
+  r"""Adaptive local steps, mostly along those of all (Sun et al., 2023).
+
+  K times, from :math:`x_t`, with m = 0 and :math:`v = \hat v = v_t`:
+
+  .. math::
+
+    m &\leftarrow \beta_1 m + (1 - \beta_1) g_i(x), \qquad
+    v \leftarrow \beta_2 v + (1 - \beta_2) g_i(x)^2, \qquad
+    \hat v \leftarrow \max(\hat v, v) \\
+    x &\leftarrow x - \eta \Big( \alpha \frac{m}{\sqrt{\hat v}}
+      + (1 - \alpha) \Delta_t \Big)
+
+  and then
+
+  .. math::
+
+    \Delta_{t+1} = \frac{1}{\eta K} \sum_i w_i (x_t - x_i), \qquad
+    v_{t+1} = \sum_i w_i \hat v_i, \qquad
+    x_{t+1} = x_t - \eta_g \eta K \Delta_{t+1}
+
+  :math:`v_0 = \epsilon^2`, and no bias is corrected. Where clients take
+  different numbers of steps, K is their weighted mean.
+
+  A program in public use, that of `fed_adamw`'s authors, has v for
+  :math:`\hat v`, starts it at 0, and adds :math:`\epsilon` to its root. Its
+  gamma is :math:`1 - \alpha`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+    server_learning_rate: eta_g; non-negative.
+    alpha: weight of the client's own adaptive step; in [0, 1]. With gradients
+      below eps everywhere and `b1` 0 this is `fed_cm` at the rate eta / eps.
+    b1: decay of the first moment; in [0, 1).
+    b2: decay of the second moment; in [0, 1).
+    eps: root of the second moment's first value; positive.
+    amsgrad: whether the second moment never falls (the paper); if not, eps is
+      added to its root.
+
+  Returns:
+    The algorithm. The server sends the model, :math:`\Delta_t` and v, three
+    times the bytes of `fed_avg`; a client its difference, its number of steps
+    and :math:`\hat v_i`, twice the bytes. Uploads change the difference alone.
+    Clients keep nothing.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, or a number is out of range.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Sun et al., IEEE TPAMI 2023, FedLADA.
+  """
+  floor = eps**2 if amsgrad else 0.0
+
+  def init(params, num_clients):
+    del num_clients
+    full = lambda leaf: jnp.full_like(leaf, floor)
+    moment = statistics.without(jax.tree.map(full, params))
+    zeros = optax.tree.zeros_like(params)
+    return FedLadaState(params, zeros, moment)
+
+  def round(state, cohort):
+    rate = at_round(learning_rate, cohort.round)
+
+    def one_client(worker, broadcast):
+      params, delta, moment = broadcast
+
+      def own(m, v):
+        # Only running statistics, which make no step, have a moment of 0.
+        root = (
+          jnp.sqrt(jnp.where(v > 0, v, 1)) if amsgrad else jnp.sqrt(v) + eps
+        )
+        return alpha * m / root
+
+      def direction(moments):
+        v = moments.largest if amsgrad else moments.v
+        step = jax.tree.map(own, moments.m, v)
+        return optax.tree.add_scale(step, 1 - alpha, delta)
+
+      start = _Moments(optax.tree.zeros_like(params), moment, moment)
+      rule = _steps(rate, b1, b2, direction)
+      end, last = worker.descend_from(loss_fn, rule, params, start)
+      v = last.largest if amsgrad else last.v
+      return optax.tree.sub(end, params), worker.num_steps, v
+
+    sent = cohort.mean(one_client, broadcast=tuple(state))
+    moved, num_steps, moment = sent.value
+    reach = rate * num_steps  # eta K
+    mean_step = optax.tree.scale(
+      -1 / jnp.where(reach > 0, reach, 1), statistics.without(moved)
+    )
+    params = optax.tree.add_scale(state.params, server_learning_rate, moved)
+    params = statistics.put(params, optax.tree.add(state.params, moved))
+    return FedLadaState(params, mean_step, moment), sent
+
+  return Algorithm(
+    init,
+    round,
+    sends=lambda params: [params, None, None],
+    averages_statistics=True,
+  )
+
+
+def _steps(rate, b1, b2, direction):
+  """Steps against a direction, which depends on the moments."""
+
+  def update(grads, state, params, **extra: Any):
+    del params, extra
+    mixed = lambda b: lambda old, new: b * old + (1 - b) * new
+    m = jax.tree.map(mixed(b1), state.m, grads)
+    v = jax.tree.map(mixed(b2), state.v, jax.tree.map(jnp.square, grads))
+    new = _Moments(m, v, jax.tree.map(jnp.maximum, state.largest, v))
+    updates = optax.tree.scale(-rate, direction(new))
+    new = optax.tree.cast_like(new, state)
+    return optax.tree.cast_like(updates, grads), new
+
+  return optax.GradientTransformationExtraArgs(lambda params: None, update)
