@@ -15,23 +15,31 @@
 # # Five minutes
 #
 # A grid of learning rates and seeds, each with all its clients and rounds, runs
-# as one compiled program. A loop in Python runs beside it, and the best rate is
-# chosen on validation examples.
+# as one compiled program. The best rate is chosen on validation examples.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/01_five_minutes.ipynb)
 
 # %%
-# Installs the package on Colab, or from $FEDJAX_OPT_SOURCE where that is set.
+# Installs the package on Colab, or where a wheel of it is in this folder.
 import os
+import pathlib
 import subprocess
 import sys
 
-source = os.environ.get("FEDJAX_OPT_SOURCE")
-if "google.colab" in sys.modules and source is None:
-  source = "fedjax_opt[run] @ git+https://github.com/fedjax-opt/fedjax_opt"
+REPOSITORY = "https://github.com/fedjax-opt/fedjax_opt"
+source = os.environ.get("FEDJAX_OPT_SOURCE")  # Goes before both.
+for wheel in sorted(pathlib.Path().glob("fedjax_opt-*.whl")):
+  source = source or f"./{wheel}[run]"
+if "google.colab" in sys.modules:
+  source = source or f"fedjax_opt[run] @ git+{REPOSITORY}"
 if source:
   command = [sys.executable, "-m", "pip", "install", "-q", source]
-  subprocess.run(command, check=True)
+  if subprocess.run(command).returncode:
+    raise SystemExit(
+      f"{source} cannot be installed. As long as {REPOSITORY} is not public, "
+      "run `pip wheel --no-deps .` in a clone of it, and upload the wheel to "
+      "the folder of this notebook, /content on Colab."
+    )
 
 # %%
 import jax
@@ -45,19 +53,15 @@ if on_accelerator:
   num_clients, cohort_size, rounds, eval_every = 1000, 50, 200, 10
   rates = [0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0]
   seeds = list(range(10))
-  loop_rates = rates[4:5]  # The Python loop is slow: it runs a part.
   hidden = (200, 200)
 else:
   num_clients, cohort_size, rounds, eval_every = 100, 10, 100, 10
   rates = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0]
   seeds = [0, 1, 2, 3, 4]
-  loop_rates = rates
   hidden = (64,)
 batch_size, local_steps = 16, 5
 
 # %%
-import time
-
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
@@ -177,114 +181,54 @@ fo.plots.curves(
 )
 
 # %% [markdown]
-# ## The same in a Python loop
+# ## What a grid costs
 #
-# Two loops over rounds and clients, as they are often written: in the first one
-# a local step is a compiled function, in the second one all local steps of a
-# client are. Both keep the examples on the device, and take as many steps on as
-# many examples as the program above, evaluated as often. A first round is timed
-# apart, as it compiles. The loops run one seed; their time is multiplied by
-# what the rest of the grid would take, which is the same work again.
+# One point alone, and the same call with another rate. The second call compiles
+# nothing: the rate is an input of the program, not a part of it. Then the whole
+# grid, as above. All three run as many rounds, and evaluate as often.
 
 
 # %%
-@jax.jit
-def step(params, rate, pool, rows):
-  batch = jax.tree.map(lambda leaf: leaf[rows], pool)
-  mean_loss = lambda params: loss_fn(params, batch, None).mean()
-  grads = jax.grad(mean_loss)(params)
-  return jax.tree.map(lambda x, g: x - rate * g, params, grads)
+def one_point(rate):
+  return fo.sweep(
+    make,
+    {"learning_rate": [rate]},
+    init,
+    clients,
+    rounds=rounds,
+    seeds=seeds[:1],
+    validation=validation,
+    test=test,
+    **settings,
+  )
 
 
-def step_by_step(params, rate, pool, rows):
-  for rows_of_step in rows:
-    params = step(params, rate, pool, rows_of_step)
-  return params
+runs = {
+  "one point": one_point(rates[0]),
+  "another one": one_point(rates[1]),
+  f"all {len(points)} points": result,
+}
+print(f"{'':14}{'compilation':>12}{'run':>10}{'for each point':>16}")
+for name, each in runs.items():
+  count = len(points) if each is result else 1
+  total = each.compile_seconds + each.run_seconds
+  print(
+    f"{name:14}{each.compile_seconds:10.2f} s{each.run_seconds:8.2f} s"
+    f"{total / count:14.2f} s"
+  )
 
-
-@jax.jit
-def client_by_client(params, rate, pool, rows):
-  one = lambda params, rows: (step(params, rate, pool, rows), None)
-  return jax.lax.scan(one, params, rows)[0]
-
-
-@jax.jit
-def average(all_params):
-  return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *all_params)
-
-
-measure = jax.jit(settings["evaluate"])
-seed = seeds[0]
-data, on_validation, on_test = jax.device_put((clients(seed), validation, test))
-indices = np.asarray(data.indices)  # [clients, examples], rows of the pool
-start = jax.jit(init)(jax.random.key(seed))
-
-
-def python_loop(local, rate, rounds):
-  """FedAvg; returns the metrics after the last round."""
-  rng = np.random.default_rng(seed)
-  params, shape = start, (local_steps, batch_size)
-  metrics = [measure(params, data, on_test, on_validation)]
-  for round in range(1, rounds + 1):
-    all_params = []
-    for m in rng.choice(num_clients, cohort_size, replace=False):
-      rows = rng.permutation(indices[m])[: local_steps * batch_size]
-      all_params.append(local(params, rate, data.examples, rows.reshape(shape)))
-    params = average(all_params)
-    if round % eval_every == 0:
-      metrics.append(measure(params, data, on_test, on_validation))
-  return jax.device_get(metrics)[-1]
-
-
-share = len(loop_rates) / len(points)
-seconds = {}  # name -> (compilation, run)
-accuracy = {}  # name -> [rates], of one seed
-for name, local in {
-  "loop, compiled step": step_by_step,
-  "loop, compiled client": client_by_client,
-}.items():
-  times = [time.perf_counter()]
-  python_loop(local, rates[0], rounds=1)
-  times.append(time.perf_counter())
-  ends = [python_loop(local, rate, rounds) for rate in loop_rates]
-  times.append(time.perf_counter())
-  compiled, run = np.diff(times)
-  seconds[name] = (compiled, run / share)
-  accuracy[name] = [end["test_accuracy"] for end in ends]
-
-same = [rate in loop_rates and s == seed for rate in rates for s in seeds]
-accuracy["fo.sweep"] = result.history.metrics["test_accuracy"][same, -1]
-seconds["fo.sweep"] = (result.compile_seconds, result.run_seconds)
-
-# %%
-print(f"{len(points)} points, {rounds} rounds, {cohort_size} clients in each")
-print(f"(the loops ran {share:.0%} of the points; times are of all of them)")
-print(f"{'':22}{'compilation':>12}{'run':>10}{'run, relative':>15}")
-for name, (compiled, run) in seconds.items():
-  relative = run / seconds["fo.sweep"][1]
-  print(f"{name:22}{compiled:10.2f} s{run:8.2f} s{relative:15.1f}")
-for name, (compiled, run) in list(seconds.items())[:-1]:
-  gain = (run - seconds["fo.sweep"][1]) / len(points)  # For each point.
-  least = max(1, np.ceil((seconds["fo.sweep"][0] - compiled) / gain))
-  if gain > 0:
-    print(f"fo.sweep takes less than the {name} from {least:.0f} points on")
-for name, values in accuracy.items():
-  print(f"{name}: mean test accuracy {np.mean(values):.3f}")
-
-figure, axes = plt.subplots(figsize=(6.4, 1.9), layout="constrained")
-compiled, run = np.array(list(seconds.values())).T
-axes.barh(list(seconds), compiled, color="#BBBBBB", label="compilation")
-axes.barh(list(seconds), run, left=compiled, color="#0072B2", label="run")
-axes.set_xlabel("Seconds for the whole grid")
+compiled = [each.compile_seconds for each in runs.values()]
+run = [each.run_seconds for each in runs.values()]
+figure, axes = plt.subplots(figsize=(6.4, 1.5), layout="constrained")
+axes.barh(list(runs), compiled, color="#BBBBBB", label="compilation")
+axes.barh(list(runs), run, left=compiled, color="#0072B2", label="run")
+axes.invert_yaxis()
+axes.set_xlabel("Seconds")
 axes.spines[["top", "right"]].set_visible(False)
 axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()
 
 # %% [markdown]
-# Compilation is paid once; with more rates, seeds or rounds only the run grows.
-# The loops draw other cohorts and batches, and a mean over rates of which some
-# are too large differs by a few points.
-#
 # ## Choose a rate
 #
 # The best rate has the highest mean accuracy on the *validation* examples. Its

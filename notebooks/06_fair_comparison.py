@@ -20,17 +20,26 @@
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/06_fair_comparison.ipynb)
 
 # %%
-# Installs the package on Colab, or from $FEDJAX_OPT_SOURCE where that is set.
+# Installs the package on Colab, or where a wheel of it is in this folder.
 import os
+import pathlib
 import subprocess
 import sys
 
-source = os.environ.get("FEDJAX_OPT_SOURCE")
-if "google.colab" in sys.modules and source is None:
-  source = "fedjax_opt[run] @ git+https://github.com/fedjax-opt/fedjax_opt"
+REPOSITORY = "https://github.com/fedjax-opt/fedjax_opt"
+source = os.environ.get("FEDJAX_OPT_SOURCE")  # Goes before both.
+for wheel in sorted(pathlib.Path().glob("fedjax_opt-*.whl")):
+  source = source or f"./{wheel}[run]"
+if "google.colab" in sys.modules:
+  source = source or f"fedjax_opt[run] @ git+{REPOSITORY}"
 if source:
   command = [sys.executable, "-m", "pip", "install", "-q", source]
-  subprocess.run(command, check=True)
+  if subprocess.run(command).returncode:
+    raise SystemExit(
+      f"{source} cannot be installed. As long as {REPOSITORY} is not public, "
+      "run `pip wheel --no-deps .` in a clone of it, and upload the wheel to "
+      "the folder of this notebook, /content on Colab."
+    )
 
 # %%
 import jax
@@ -59,7 +68,7 @@ else:
     hidden=(),  # Logistic regression.
     num_clients=100,
     examples_per_client=100,
-    rates=[0.1, 0.3, 1.0, 3.0, 10.0, 30.0],
+    rates=[0.3, 1.0, 3.0, 10.0, 30.0, 100.0],
     tuning_seeds=[0, 1, 2, 3, 4],
     report_seeds=list(range(10, 20)),
     rounds=30,

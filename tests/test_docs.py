@@ -20,7 +20,7 @@ import pytest
 from flax import linen
 
 import fedjax_opt as fo
-from experiments import compare, convert, reproduce, run
+from experiments import cli, compare, convert, reproduce, run
 from experiments.studies import plan, request
 from tests.experiments.commands import call
 
@@ -146,7 +146,7 @@ OTHERS = {
 
 def test_every_flag_that_is_named_exists(capsys):
   known = set()
-  for program in (run, compare, convert, reproduce):
+  for program in (cli, run, compare, convert, reproduce):
     with contextlib.suppress(SystemExit):
       call("--help", program=program)
     with contextlib.suppress(SystemExit):
