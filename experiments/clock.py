@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from experiments.specification.spec import Spec
 from fedjax_opt import Simulator, schedules
 from fedjax_opt.data import digest
@@ -17,9 +19,52 @@ from fedjax_opt.systems import System
 Tables = Mapping[int, Timetable]  # Of each seed.
 
 
-def schedule_of(spec: Spec) -> Callable[[Work], Timetable] | None:
-  """The setting `schedule` of a simulator; None for no clock."""
-  return spec.schedule and (lambda work: _table(spec, work))
+class Clock:
+  """The setting `schedule` of a simulator: timetables of the clients' work.
+
+  Attributes:
+    typical: seed -> [M], seconds for which each client is away, once its
+      timetable is made.
+  """
+
+  def __init__(self, spec: Spec):
+    """Of a specification with a schedule."""
+    self._spec = spec
+    self.typical: dict[int, np.ndarray] = {}
+
+  def __call__(self, work: Work) -> Timetable:
+    """The steps of a seed within `max_time`, or the first one."""
+    table, limit = self._whole(work), self._spec.max_time
+    if limit is None:
+      return table
+    return schedules.until(table, max(limit, table.time[0]))
+
+  def _whole(self, work: Work) -> Timetable:
+    spec, num_clients = self._spec, len(work.steps)
+    given = spec.schedule.arguments({})
+    if spec.system is None:
+      path = os.path.expanduser(given.pop("path"))
+      table = schedules.replay(path, **given)
+      self.typical[work.seed] = _seconds_of(table, num_clients)
+      return table
+    if "cohort_size" in spec.schedule.choice.arguments:
+      given["cohort_size"] = spec.cohort_size
+    durations = system_of(spec, num_clients, work.seed).durations(
+      work.steps, work.bytes_down, work.bytes_up
+    )
+    self.typical[work.seed] = durations.typical
+    steps = max(spec.rounds, 1)
+    return spec.schedule.choice.factory(durations, steps, **given)
+
+
+def _seconds_of(table: Timetable, num_clients: int) -> np.ndarray:
+  """[M], mean seconds of each client in a trace; of others those of all."""
+  schedules.check_clients(table, num_clients)
+  events = table.events()
+  away = events.ends - events.starts
+  count = np.bincount(events.clients, minlength=num_clients)
+  total = np.bincount(events.clients, away, num_clients)
+  return np.where(count > 0, total / np.maximum(count, 1), away.mean())
 
 
 def tables_of(
@@ -29,7 +74,7 @@ def tables_of(
 
   Args:
     spec: of the run.
-    simulator: with `schedule_of` it.
+    simulator: with its `Clock`.
     init: from a random key to the initial model.
 
   Raises:
@@ -54,28 +99,6 @@ def system_of(spec: Spec, num_clients: int, seed: int) -> System:
     arguments["path"] = os.path.expanduser(arguments["path"])
   given = {n: value for n, value in arguments.items() if value is not None}
   return spec.system.choice.factory(num_clients=num_clients, seed=seed, **given)
-
-
-def _table(spec: Spec, work: Work) -> Timetable:
-  """The timetable of one seed: of its steps within `max_time`, or the first."""
-  table = _whole(spec, work)
-  if spec.max_time is None:
-    return table
-  return schedules.until(table, max(spec.max_time, table.time[0]))
-
-
-def _whole(spec: Spec, work: Work) -> Timetable:
-  given = spec.schedule.arguments({})
-  if spec.system is None:
-    path = os.path.expanduser(given.pop("path"))
-    return schedules.replay(path, **given)
-  if "cohort_size" in spec.schedule.choice.arguments:
-    given["cohort_size"] = spec.cohort_size
-  durations = system_of(spec, len(work.steps), work.seed).durations(
-    work.steps, work.bytes_down, work.bytes_up
-  )
-  steps = max(spec.rounds, 1)
-  return spec.schedule.choice.factory(durations, steps, **given)
 
 
 def rounds_of(spec: Spec, tables: Tables | None) -> int:

@@ -94,7 +94,7 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
     "replacement": spec.sampling == "replacement",
     "evaluate": evaluate,
     # A schedule says itself who takes part.
-    "schedule": clock.schedule_of(spec),
+    "schedule": clock.Clock(spec) if spec.schedule else None,
     "cohort_size": spec.cohort_size if spec.schedule is None else None,
     "trace": spec.client.choice.traced if spec.trace else (),
     "sampler": spec.sampler.make({}) or "uniform",

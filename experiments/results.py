@@ -8,7 +8,7 @@ import time
 import jax
 import numpy as np
 
-from experiments import methods, per_client, tracking
+from experiments import clock_results, methods, per_client, tracking
 from experiments.command_line import flags
 from experiments.job import Job
 from experiments.progress import Progress
@@ -108,6 +108,8 @@ class Results:
     }
     about |= {name: each.summary() for name, each in of_clients.items()}
     about |= {"privacy": private} if private else {}
+    of_clock = clock_results.write(job, result, point, of_clients)
+    about |= {"clock": of_clock} if of_clock else {}
     if history.rounds:
       _draw_curves(job, history)
     # Last: a run that has a summary has all.
@@ -130,6 +132,7 @@ class Results:
       asked = f"{result.rounds} of {job.spec.rounds} rounds"
       lines.append(f"ended by {stopped_by} after {asked}")
     lines += per_client.lines(job, of_clients, point)
+    lines += [clock_results.line(of_clock)] if of_clock else []
     print("\n".join([*lines, *self._closing_lines(result)]))
     if job.spec.track is not None:
       tracking.log_run(job.spec.track, job.output_dir)

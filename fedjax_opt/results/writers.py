@@ -65,7 +65,9 @@ _BEFORE_CONFIG = (
   "config.json.tmp", folder_digests.NAME, f"{folder_digests.NAME}.tmp",
 )  # fmt: skip
 # Files that are written once, at the end of a run: by others, and here.
-_OF_OTHERS = ("per_client.csv", "heldout_clients.csv", "traces.npz")
+_OF_OTHERS = (
+  "per_client.csv", "heldout_clients.csv", "traces.npz", "timetable.csv",
+)  # fmt: skip
 _OF_THE_END = (
   "summary.json", "params.safetensors", "per_client.png", *_OF_OTHERS,
 )  # fmt: skip

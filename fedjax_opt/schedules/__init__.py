@@ -7,17 +7,23 @@ from fedjax_opt.schedules.timetable import (
   Events,
   Timetable,
   by_hand,
+  check_clients,
   until,
 )
+from fedjax_opt.schedules.usage import Usage, speed_groups, usage
 
 __all__ = [
   "Events",
   "Timetable",
+  "Usage",
   "buffered",
   "by_hand",
+  "check_clients",
   "replay",
+  "speed_groups",
   "synchronous",
   "until",
+  "usage",
   "write_events",
 ]
 

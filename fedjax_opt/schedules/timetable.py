@@ -81,6 +81,13 @@ class Timetable(NamedTuple):
     """[T, K] int32, versions made since each started; 0 at a free place."""
     return self.steps[:, None] - self.versions
 
+  def first_steps(self, number: int) -> "Timetable":
+    """So many of its first steps; all if it has fewer."""
+    rows = [column[:number] for column in self[:8]]
+    is_within = self.lost.steps < self.first + number
+    lost = Events(*(column[is_within] for column in self.lost))
+    return Timetable(*rows, self.first, lost)
+
   def events(self) -> Events:
     """All that were sent out and came to an end, in the order of the ends."""
     who = self.clients >= 0
@@ -118,10 +125,7 @@ def until(table: Timetable, seconds: float) -> Timetable:
       f"seconds={seconds:g}: the first server step is done at "
       f"{table.time[0]:.4g} s; must be at least that"
     )
-  rows = [column[:steps] for column in table[:8]]
-  is_within = table.lost.steps < table.first + steps
-  lost = Events(*(column[is_within] for column in table.lost))
-  return Timetable(*rows, table.first, lost)
+  return table.first_steps(steps)
 
 
 NO_EVENTS = Events(

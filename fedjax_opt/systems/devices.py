@@ -36,6 +36,15 @@ class Durations(NamedTuple):
   groups: np.ndarray
   seed: int
 
+  @property
+  def typical(self) -> np.ndarray:
+    """[M], seconds away; the mean of what is drawn each time."""
+    seconds = self.seconds_per_step
+    if self.redrawn:
+      shares = (np.arange(1000) + 0.5) / 1000
+      seconds = self.seconds(shares).mean(1)[self.groups]
+    return self.steps * seconds + self.transfer
+
   def seconds(self, shares: np.ndarray) -> np.ndarray:
     """[G, n], seconds per step of each group, or [0, n] if drawn once.
 

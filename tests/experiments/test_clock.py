@@ -87,7 +87,20 @@ def test_a_run_ends_with_its_time(tmp_path, capsys):
   assert summary["rounds_done"] == max(len(t.time) for t in tables.values())
   per_round = np.mean(ends) / summary["rounds_done"]
   assert summary["cost"]["time_per_round"] == pytest.approx(per_round)
-  assert "ended by max_time after" in capsys.readouterr().out
+  said = capsys.readouterr().out
+  assert "ended by max_time after" in said
+  assert "% of their time used; staleness" in said
+  about = summary["clock"]
+  seed = about["seed"]
+  used = [schedules.usage(tables[s], 20) for s in (0, 1)]
+  assert about["used"] == [each.used for each in used]
+  assert sum(group["clients"] for group in about["groups"]) == 20
+  updates = sum(group["updates"] * 5 for group in about["groups"])
+  assert updates == pytest.approx(used[seed].used)
+  assert all(0 < group["train_accuracy"] < 1 for group in about["groups"])
+  lines = (tmp_path / "run/timetable.csv").read_text().splitlines()
+  assert len(lines) == 1 + used[seed].sent
+  assert (tmp_path / "run/timetable.png").exists()
 
 
 def test_a_trace_is_replayed(tmp_path):

@@ -1,6 +1,7 @@
 """Figures of a run and of a study that compares methods.
 
-Of a run: `curves`, `heat_map`, `label_histogram`, `step_sizes`. Of a study:
+Of a run: `curves`, `heat_map`, `label_histogram`, `step_sizes`, `timetable`. Of
+a study:
 `study_curves`, `study_values`, `sensitivity`, `heat_maps`, `tuning_curves`,
 `performance_profiles`, `client_distribution`; give all of them the same
 `styles=method_styles(methods)`, so that a method looks the same everywhere.
@@ -35,6 +36,7 @@ from fedjax_opt.study.plots.study_curves import (
   study_values,
   tuning_curves,
 )
+from fedjax_opt.study.plots.timetable import timetable
 
 __all__ = [
   "CLASS_COLORS",
@@ -59,5 +61,6 @@ __all__ = [
   "step_sizes",
   "study_curves",
   "study_values",
+  "timetable",
   "tuning_curves",
 ]

@@ -1,0 +1,116 @@
+"""What a run with a clock writes of it: events, a summary and a picture."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.job import Job
+from fedjax_opt import (
+  ClientData,
+  ClientMetrics,
+  Result,
+  evaluate_clients,
+  plots,
+  schedules,
+)
+
+# Of a longer timetable the events are not written, and of more clients no
+# accuracy of their own is measured.
+_MOST_EVENTS, _MOST_CLIENTS = 100_000, 10_000
+_SCALARS = [n for n in schedules.Usage._fields if n != "updates"]
+
+
+def write(
+  job: Job,
+  result: Result,
+  point: int | None,
+  of_clients: Mapping[str, ClientMetrics],
+) -> dict[str, Any] | None:
+  """Writes `timetable.csv` and `timetable.png` of a seed.
+
+  The seed is that of the selected point, or the first one.
+
+  Args:
+    job: the run.
+    result: of it.
+    point: the selected one; None if all diverged.
+    of_clients: what was measured on clients' own test examples.
+
+  Returns:
+    What summary.json says; None without a clock.
+  """
+  if job.tables is None or not result.rounds:
+    return None
+  seed = job.points[point or 0]["seed"]
+  typical = job.settings["schedule"].typical
+  done = {
+    s: table.first_steps(result.rounds) for s, table in job.tables.items()
+  }
+  found = {s: schedules.usage(t, len(typical[s])) for s, t in done.items()}
+  groups = schedules.speed_groups(typical[seed])
+  if found[seed].sent <= _MOST_EVENTS:
+    schedules.write_events(done[seed], job.output_dir / "timetable.csv")
+  path: pathlib.Path = job.output_dir / "timetable.png"
+  plots.timetable(done[seed], groups, path, title=_title(job, seed))
+  values = _values(job, result, point, seed, of_clients)
+  return {
+    **{n: [getattr(each, n) for each in found.values()] for n in _SCALARS},
+    "seed": seed,
+    "groups": [
+      _of_group(groups == g, typical[seed], found[seed].updates, values)
+      for g in range(int(groups.max()) + 1)
+    ],
+  }
+
+
+def line(about: Mapping[str, Any]) -> str:
+  """What the terminal says, means over the seeds."""
+  mean = {name: float(np.mean(about[name])) for name in _SCALARS}
+  return (
+    f"clock: {mean['seconds']:.4g} s; {mean['at_work']:.3g} clients at work on "
+    f"average, {100 * mean['used_time']:.0f} % of their time used; staleness "
+    f"{mean['mean_staleness']:.2g}, at most {max(about['max_staleness'])}"
+  )
+
+
+def _title(job: Job, seed: int) -> str:
+  names = [each.choice.label or each.name for each in (job.spec.schedule,)]
+  several = f", seed {seed}" if len(job.data) > 1 else ""
+  return f"Schedule: {names[0].replace('_', ' ')}{several}"
+
+
+def _of_group(mine, seconds, updates, values) -> dict[str, Any]:
+  """What is said of one group of clients."""
+  shared = {
+    "clients": int(mine.sum()),
+    "seconds": float(np.median(seconds[mine])),
+    "updates": float(updates[mine].mean()),
+    "never": int((updates[mine] == 0).sum()),
+  }
+  means = {n: float(np.nanmean(v[mine])) for n, v in values.items()}
+  return shared | {n: v for n, v in means.items() if np.isfinite(v)}
+
+
+def _values(job, result, point, seed, of_clients) -> dict[str, np.ndarray]:
+  """{name: [M]}, of the selected model on the examples of each client.
+
+  On the clients' own test examples if they have any, else on those that they
+  train on.
+  """
+  data = job.data[seed]
+  metrics, part = of_clients.get("per_client"), "client_test"
+  if metrics is None:
+    is_small = isinstance(data, ClientData) and len(data.sizes) <= _MOST_CLIENTS
+    if point is None or result.interrupted or not is_small:
+      return {}
+    metrics = evaluate_clients(
+      result, job.task.per_example, data, point=point, seed=seed
+    )
+    part = "train"
+  has = metrics.num_test > 0
+  return {
+    f"{part}_{name}": np.where(has, np.asarray(values, float), np.nan)
+    for name, values in metrics.values["global"].items()
+  }

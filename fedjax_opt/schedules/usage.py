@@ -1,0 +1,96 @@
+"""What became of the clients' time on a timetable: on the host, in NumPy."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
+from fedjax_opt.schedules.timetable import Timetable, check_clients
+
+
+class Usage(NamedTuple):
+  """What became of those that were sent out and came to an end.
+
+  Attributes:
+    seconds: simulated, of all server steps.
+    sent: how many were sent out.
+    used: how many of them a server step used.
+    late: how many arrived and were not used: late, or nobody waited for them.
+    stale: how many were lost because they were too stale.
+    mean_staleness: server steps since the start of those that were used.
+    max_staleness: the largest.
+    waiting: seconds for which an update that is used waits for its server step,
+      on average.
+    at_work: clients that were away at a time, on average.
+    used_time: share of their seconds of which the update was used.
+    updates: [M] int, updates of each client that were used.
+  """
+
+  seconds: float
+  sent: int
+  used: int
+  late: int
+  stale: int
+  mean_staleness: float
+  max_staleness: int
+  waiting: float
+  at_work: float
+  used_time: float
+  updates: np.ndarray
+
+
+@fields.checked(num_clients=fields.whole(1))
+def usage(table: Timetable, num_clients: int) -> Usage:
+  """What became of the clients' time.
+
+  Args:
+    table: of any schedule.
+    num_clients: M.
+
+  Returns:
+    The record.
+
+  Raises:
+    ValueError: if a client of the timetable is not in the population.
+  """
+  check_clients(table, num_clients)
+  events = table.events()
+  taken = events.taken
+  away = events.ends - events.starts
+  staleness = events.staleness[taken]
+  seconds = float(table.time[-1])
+  done = table.time[events.steps[taken] - table.first]
+  mean = lambda values: float(values.mean()) if values.size else 0.0
+  return Usage(
+    seconds,
+    sent=len(taken),
+    used=int(taken.sum()),
+    late=int((~taken).sum()) - len(table.lost.clients),
+    stale=len(table.lost.clients),
+    mean_staleness=mean(staleness),
+    max_staleness=int(staleness.max(initial=0)),
+    waiting=mean(done - events.ends[taken]),
+    at_work=float(away.sum() / seconds),
+    used_time=float(away[taken].sum() / max(away.sum(), 1e-300)),
+    updates=np.bincount(events.clients[taken], minlength=num_clients),
+  )
+
+
+@fields.checked(number=fields.whole(1))
+def speed_groups(seconds: np.ndarray, number: int = 4) -> np.ndarray:
+  """Groups of clients of one size, the fastest first.
+
+  Args:
+    seconds: [M], how long each is away, see `Durations.typical`.
+    number: of groups; as many as clients if these are fewer.
+
+  Returns:
+    [M] int32, from 0.
+  """
+  seconds = checks.array("seconds", seconds, "[M]", interval="(0, inf)")
+  order = np.argsort(seconds, kind="stable")
+  groups = np.empty(len(order), np.int32)
+  number = min(number, len(order))
+  groups[order] = np.arange(len(order)) * number // len(order)
+  return groups
