@@ -16,7 +16,8 @@ from fedjax_opt.rules import step_decay
 
 def algorithm_of(spec: Spec, task: Task) -> Callable[..., Algorithm]:
   """`(**point) -> Algorithm`, where a point is {flag: number}, for `sweep`."""
-  paths, functions = spec.trainable_paths, (task.loss_fn, task.features_fn)
+  functions = task.loss_fn, task.features_fn
+  paths = trained_paths(spec, task)
 
   def make(**point: Any) -> Algorithm:
     of = lambda loss_fn, features_fn=None: _algorithm(
@@ -27,6 +28,11 @@ def algorithm_of(spec: Spec, task: Task) -> Callable[..., Algorithm]:
     return trainable.train_only(of, paths, *functions)
 
   return make
+
+
+def trained_paths(spec: Spec, task: Task) -> tuple[str, ...]:
+  """Of the leaves that are trained; () for all."""
+  return spec.trainable_paths or task.trainable
 
 
 def _algorithm(
@@ -84,8 +90,8 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
   """What `GridSettings` has."""
   evaluate = task.evaluate
   if spec.grad_norm:
-    loss_fn, paths = task.loss_fn, spec.trainable_paths
-    if paths:
+    loss_fn = task.loss_fn
+    if paths := trained_paths(spec, task):
       loss_fn = trainable.differentiated(loss_fn, paths)
     norm = evaluation.grad_norm_sq(loss_fn)
     evaluate = lambda *args, **held: task.evaluate(*args, **held) | norm(*args)

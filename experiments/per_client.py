@@ -56,8 +56,7 @@ def _measure(job, result, point, parts, is_new):
     given["algorithm"] = algorithm
   if steps is not None:
     rule, loss_fn = methods.client_rule(spec, setting), task.loss_fn
-    paths = spec.trainable_paths
-    if paths:
+    if paths := methods.trained_paths(spec, task):
       rule = trainable.only(rule, paths)
       loss_fn = trainable.differentiated(loss_fn, paths)
     given |= {"loss_fn": loss_fn, "client": rule, "local_steps": steps}

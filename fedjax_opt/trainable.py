@@ -96,8 +96,8 @@ def train_only(
     return TrainableState(outer.init(trainable, num_clients), frozen)
 
   def round(state, cohort):
-    dtype = _dtype(outer.params(state.trained))
-    closed = (_closed(function, state.frozen, dtype) for function in given)
+    dtype = dtype_of(outer.params(state.trained))
+    closed = (closed_over(function, state.frozen, dtype) for function in given)
     trained, replies = make(*closed).round(state.trained, cohort)
     return TrainableState(trained, state.frozen), replies
 
@@ -107,7 +107,7 @@ def train_only(
   def personalize(worker, params):
     trainable, frozen = split(params)
     closed = (
-      _closed(function, frozen, _dtype(trainable)) for function in given
+      closed_over(function, frozen, dtype_of(trainable)) for function in given
     )
     own = make(*closed).personalize(worker, trainable)
     return merge(own, frozen)
@@ -238,7 +238,7 @@ def merge(one: Params, other: Params) -> Params:
   return jax.tree.map(either, one, other, is_leaf=is_none)
 
 
-def _closed(function, frozen, dtype):
+def closed_over(function, frozen, dtype):
   """A loss or features as a function of the trainable leaves.
 
   Args:
@@ -248,11 +248,11 @@ def _closed(function, frozen, dtype):
       another one, so do the frozen leaves.
   """
   if isinstance(function, RegularizedLoss):
-    inner = _closed(function.loss_fn, frozen, dtype)
+    inner = closed_over(function.loss_fn, frozen, dtype)
     return function._replace(loss_fn=inner)
 
   def of_trainable(params, batch, rng):
-    others, local = frozen, _dtype(params)
+    others, local = frozen, dtype_of(params)
     if local != dtype:
       others = statistics.map_weights(lambda leaf: leaf.astype(local), frozen)
     return function(merge(params, others), batch, rng)
@@ -260,6 +260,6 @@ def _closed(function, frozen, dtype):
   return of_trainable
 
 
-def _dtype(params):
+def dtype_of(params):
   """In which type a model's weights are."""
   return jnp.result_type(*jax.tree.leaves(statistics.weights(params)), 0.0)

@@ -35,6 +35,8 @@ class Task(NamedTuple):
       `experiments.data` holds them out.
     clients: the population, if it comes with the data; then `train` is unused.
     panels: metrics to draw; None for the usual ones.
+    trainable: paths of the leaves that are trained where the specification says
+      nothing; () for all.
     notes: lines of what was done to the data, for the output of a run.
   """
 
@@ -50,6 +52,7 @@ class Task(NamedTuple):
   validation: dict[str, np.ndarray] | None = None
   clients: ClientData | None = None
   panels: tuple[str, ...] | None = None
+  trainable: tuple[str, ...] = ()
   notes: tuple[str, ...] = ()
 
 

@@ -1,7 +1,7 @@
 """Tasks of classifying texts by a transformer encoder."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,8 @@ import numpy as np
 from experiments.tasks import classification
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
+from fedjax_opt import lora
+from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 from fedjax_opt.datasets import texts, tokenization
 from fedjax_opt.models import Encoder, EncoderConfig
@@ -74,6 +76,8 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
   max_length=fields.whole(3),
   test_every=fields.whole(1),
   vocab_size=fields.whole(1),
+  lora_rank=fields.whole(1),
+  lora_alpha="(0, inf)",
 )
 def load(
   data_dir: str | None,
@@ -84,6 +88,8 @@ def load(
   test_every: int = 1,
   encoder: str | None = "base",
   vocab_size: int | None = 30522,
+  lora_rank: int | None = None,
+  lora_alpha: float | None = None,
 ) -> Task:
   """Loads a data set of `texts.DATASETS`, and makes an encoder for it.
 
@@ -97,11 +103,18 @@ def load(
     encoder: key of `SIZES`, for a random start.
     vocab_size: most tokens of the vocabulary, made of the training texts, not
       with pretrained.
+    lora_rank: columns of LoRA's adapters beside the queries and values of all
+      layers; then they and the head alone are trained, unless trainable says
+      otherwise (lora_b,base/head is FFA-LoRA).
+    lora_alpha: numerator of the adapters' scale, over lora_rank; 16 by default.
 
   Raises:
-    ValueError: if the data or the pretrained encoder cannot be read.
+    ValueError: if the data or the pretrained encoder cannot be read, or
+      lora_alpha has no lora_rank.
   """
   num_classes = texts.DATASETS[dataset].num_classes
+  if lora_alpha is not None and lora_rank is None:
+    raise ValueError(f"lora_alpha={lora_alpha:g}: needs lora_rank")
   if pretrained is None:
     loaded = {}
     tokenizer = texts.train_tokenizer(dataset, vocab_size, data_dir)
@@ -133,15 +146,33 @@ def load(
   test = {name: values[every] for name, values in test.items()}
   train, test = _trimmed(train, test, config.pad_id)
   apply, init = classification.network(Encoder(config, num_classes), train)
+  start = lambda key: init(key) | jax.tree.map(jnp.asarray, loaded)
+  trained = ()
+  if lora_rank is not None:
+    start = _with_adapters(start, lora_rank, lora_alpha or 16.0)
+    apply, trained = lora.on_adapted(apply), (*lora.ADAPTERS, "base/head")
   return classification.task(
     apply,
-    lambda key: init(key) | jax.tree.map(jnp.asarray, loaded),
+    start,
     train,
     test,
     num_classes,
     measures_train=False,
     batch_size=_EVALUATION_BATCH,
+    trainable=trained,
   )
+
+
+def _with_adapters(
+  start: Callable[[jax.Array], Params], rank: int, alpha: float
+) -> Callable[[jax.Array], Params]:
+  """What draws a model, with adapters beside its queries and values."""
+
+  def adapted(key):
+    own, layers = jax.random.fold_in(key, 1), ("query", "value")
+    return lora.adapt(start(key), layers, own, rank=rank, alpha=alpha)
+
+  return adapted
 
 
 def _trimmed(
@@ -168,14 +199,14 @@ _ENCODER = Option(
 def _choice(
   dataset: str, help: str, label: str, test_every: int = 1
 ) -> TaskChoice:
-  length, every, vocabulary = arguments(
-    load, "max_length", "test_every", "vocab_size"
+  length, every, vocabulary, *of_lora = arguments(
+    load, "max_length", "test_every", "vocab_size", "lora_rank", "lora_alpha"
   )
   every = every._replace(default=test_every)
   return TaskChoice(
     functools.partial(load, dataset=dataset),
     f"{help}, DistilBERT or BERT",
-    (length, every, _ENCODER, vocabulary),
+    (length, every, _ENCODER, vocabulary, *of_lora),
     takes=("data_dir", "pretrained"),
     resolve=resolve,
     splits=("validation", "test"),

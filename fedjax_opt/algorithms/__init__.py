@@ -26,6 +26,7 @@ from fedjax_opt.algorithms.fed_buff import fed_buff
 from fedjax_opt.algorithms.fed_cm import fed_cm
 from fedjax_opt.algorithms.fed_dc import fed_dc
 from fedjax_opt.algorithms.fed_dyn import fed_dyn
+from fedjax_opt.algorithms.fed_ex_lora import fed_ex_lora
 from fedjax_opt.algorithms.fed_exp import fed_exp
 from fedjax_opt.algorithms.fed_gamma import fed_gamma
 from fedjax_opt.algorithms.fed_lada import fed_lada
@@ -70,6 +71,7 @@ __all__ = [
   "fed_dc",
   "fed_dual_avg",
   "fed_dyn",
+  "fed_ex_lora",
   "fed_exp",
   "fed_gamma",
   "fed_lada",

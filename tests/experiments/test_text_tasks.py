@@ -152,6 +152,7 @@ def test_a_run(data, checkpoint, tmp_path):
     *(f"--pretrained={checkpoint}", "--max_length=6", "--algorithm=fed_avg"),
     *("--client=delta_sgd", "--num_clients=4", "--cohort_size=2", "--rounds=1"),
     *("--batch_size=4", "--partition=iid", "--precision=mixed"),
+    *("--lora_rank=2", "--lora_alpha=4"),
     *("--noprogress", f"--output_dir={tmp_path / 'out'}"),
   ]
   assert call(*arguments) == 0
@@ -161,6 +162,26 @@ def test_a_run(data, checkpoint, tmp_path):
   flags = json.loads((tmp_path / "out" / "config.json").read_text())
   assert flags["pretrained"] == str(checkpoint)
   assert not {"encoder", "vocab_size"} & set(flags)
+  # Adapters of two layers' queries and values, and the head, are sent.
+  hidden, each = plain.HIDDEN, 2 * plain.HIDDEN * 2
+  head = hidden * hidden + hidden + hidden * 14 + 14
+  summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+  sent = 4 * (2 * plain.LAYERS * each + head)
+  assert summary["cost"]["bytes_up_per_round"] == sent
+
+
+def test_adapters_change_nothing_at_first(load):
+  plain_task, task = load(*TINY), load(*TINY, "--lora_rank=4")
+  key = jax.random.key(0)
+  params, batch = task.init(key), {n: v[:5] for n, v in task.train.items()}
+  np.testing.assert_allclose(
+    task.loss_fn(params, batch, None),
+    plain_task.loss_fn(plain_task.init(key), batch, None),
+    rtol=1e-6,
+  )
+  assert set(params["lora_a"]) == {
+    f"layers_{i}/attention/{name}" for i in (0, 1) for name in ("query", "value")
+  }
 
 
 def test_what_is_refused_is_one_line(data, checkpoint, tmp_path):
@@ -199,6 +220,8 @@ def test_what_is_refused_is_one_line(data, checkpoint, tmp_path):
   refused("max_length=2: must be", "--max_length=2")
   refused("test_every=0: must be", "--test_every=0")
   refused("vocab_size=20: must be at least", "--vocab_size=20")
+  refused("lora_rank=0: must be", "--lora_rank=0")
+  refused("lora_alpha=8: needs lora_rank", "--lora_alpha=8", *TINY)
   refused(
     "encoder='huge': must be one of base, small, mini, tiny", "--encoder=huge"
   )

@@ -1,0 +1,195 @@
+"""LoRA: low-rank adapters beside frozen dense layers of a flax.linen model.
+
+A model with adapters is one tree:
+
+  base        the model as it was
+  lora_a      {layer: [in, r]}
+  lora_b      {layer: [r, out]}
+  lora_scale  [], alpha / r
+
+where a layer is named by its path, such as 'layers_0/attention/query'. What is
+trained, sent and kept is said by `fedjax_opt.train_only`: 'lora_a' and 'lora_b'
+for LoRA, 'lora_b' alone for FFA-LoRA, and perhaps a head, 'base/head'.
+
+References:
+  Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022.
+
+  Sun et al., "Improving LoRA in Privacy-preserving Federated Learning", ICLR
+  2024 (FFA-LoRA).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_opt import trainable
+from fedjax_opt.base import Params
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
+
+__all__ = ["ADAPTERS", "adapt", "merged", "on_adapted"]
+
+# What is trained of the adapters.
+ADAPTERS = ("lora_a", "lora_b")
+
+
+@fields.checked(
+  params=fields.PARAMS,
+  layers=fields.ANYTHING,
+  key=fields.ANYTHING,
+  rank=fields.whole(1),
+  alpha="(0, inf)",
+)
+def adapt(
+  params: Params,
+  layers: Sequence[str],
+  key: jax.Array,
+  *,
+  rank: int = 8,
+  alpha: float = 16.0,
+) -> dict[str, Any]:
+  r"""A model with adapters beside some of its dense layers.
+
+  A layer computes :math:`x W + \frac{\alpha}{r} x A B` instead of :math:`x W`
+  (Hu et al., 2022, equation 3, transposed). A is drawn as the authors' program
+  does, uniformly in :math:`\pm 1 / \sqrt{in}`; B is 0, so that the model
+  computes what it did.
+
+  Args:
+    params: the model, of flax.linen.
+    layers: which layers, by their last names, such as 'query' for all layers
+      of that name, or 'layers_0/attention/query' for one.
+    key: random key of A.
+    rank: r, columns of A; at most the smaller side of each layer.
+    alpha: numerator of the scale; positive.
+
+  Returns:
+    The tree with the parts base, lora_a, lora_b and lora_scale.
+
+  Raises:
+    ValueError: if a name matches no layer with a kernel [in, out], or a number
+      is out of range.
+    TypeError: if an argument is of a wrong type.
+  """
+  layers = trainable.checked("layers", layers)
+  kernels = {path: leaf for path, leaf in _kernels(params)}
+  is_of = lambda path, name: f"/{path}".endswith(f"/{name}")
+  for name in layers:
+    if not any(is_of(path, name) for path in kernels):
+      raise ValueError(
+        f"layers={name!r}: matches no dense layer of the model; must be among "
+        + (", ".join(kernels) or "none: it has no kernel [in, out]")
+      )
+  chosen = {
+    path: kernel
+    for path, kernel in kernels.items()
+    if any(is_of(path, name) for name in layers)
+  }
+  a, b = {}, {}
+  keys = jax.random.split(key, len(chosen))
+  for each, (path, kernel) in zip(keys, chosen.items(), strict=True):
+    size_in, size_out = kernel.shape
+    if rank > min(kernel.shape):
+      raise ValueError(
+        f"rank={rank}: must be at most {min(kernel.shape)}, the smaller side "
+        f"of {path}, {list(kernel.shape)}"
+      )
+    a[path] = jax.random.uniform(
+      each, (size_in, rank), kernel.dtype, -(size_in**-0.5), size_in**-0.5
+    )
+    b[path] = jnp.zeros((rank, size_out), kernel.dtype)
+  scale = jnp.asarray(alpha / rank, jnp.result_type(*chosen.values()))
+  return {"base": params, "lora_a": a, "lora_b": b, "lora_scale": scale}
+
+
+def on_adapted(function: Callable[..., Any]) -> Callable[..., Any]:
+  """A function of a model, such as its loss, as one of the adapted model.
+
+  The adapters are added to what the layers compute, so no kernel is as large
+  for each client as the layer, and none has a gradient of its size.
+
+  Args:
+    function: `(params, ...)`, which applies a module of flax.linen to them.
+
+  Returns:
+    `(adapted, ...)`, which raises ValueError if the module does not call each
+    adapted layer.
+
+  Raises:
+    TypeError: if it is no function.
+  """
+  if not callable(function):
+    raise TypeError(
+      f"function={checks.shown(function)}: must be a function (params, ...)"
+    )
+
+  def of_adapted(adapted, *args, **kwargs):
+    scale = jax.lax.stop_gradient(adapted["lora_scale"])
+    used, inside = set(), set()
+
+    def intercept(call, args, kwargs, context):
+      path = "/".join(context.module.path)
+      # A layer may be made of another one's call; both are at one path.
+      if (
+        context.method_name != "__call__"
+        or path not in adapted["lora_a"]
+        or path in inside
+      ):
+        return call(*args, **kwargs)
+      inside.add(path)
+      out = call(*args, **kwargs)
+      inside.remove(path)
+      used.add(path)
+      a, b = (adapted[part][path] for part in ADAPTERS)
+      low = args[0].astype(a.dtype) @ a
+      return out + (scale.astype(a.dtype) * (low @ b)).astype(out.dtype)
+
+    with nn.intercept_methods(intercept):
+      out = function(adapted["base"], *args, **kwargs)
+    for path in adapted["lora_a"]:
+      if path not in used:
+        raise ValueError(
+          f"lora_a[{path!r}]: {getattr(function, '__name__', 'the function')} "
+          "calls no layer of this path; must be of the model that was adapted"
+        )
+    return out
+
+  return of_adapted
+
+
+def merged(adapted: Params) -> Params:
+  """The model whose kernels have the adapters added; it computes the same."""
+  scale = adapted["lora_scale"]
+  products = {
+    path: scale * (a @ adapted["lora_b"][path])
+    for path, a in adapted["lora_a"].items()
+  }
+  return added(adapted["base"], products)
+
+
+def added(params: Params, changes: dict[str, jax.Array]) -> Params:
+  """A model with something added to some kernels, {layer: [in, out]}."""
+
+  def add(at, leaf):
+    change = changes.get(_layer(at))
+    return leaf if change is None else leaf + change.astype(leaf.dtype)
+
+  return jax.tree_util.tree_map_with_path(add, params)
+
+
+def _kernels(params):
+  """(layer, kernel) of each dense layer."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+  for at, leaf in leaves:
+    if (layer := _layer(at)) is not None and np.ndim(leaf) == 2:
+      yield layer, leaf
+
+
+def _layer(at) -> str | None:
+  """The path of the layer whose kernel is at a place; None of other leaves."""
+  path = jax.tree_util.keystr(at, simple=True, separator="/")
+  return path.removesuffix("/kernel") if path.endswith("/kernel") else None
