@@ -31,7 +31,7 @@ from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 
-__all__ = ["ADAPTERS", "adapt", "merged", "on_adapted"]
+__all__ = ["adapt", "merged", "on_adapted"]
 
 # What is trained of the adapters.
 ADAPTERS = ("lora_a", "lora_b")

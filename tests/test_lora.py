@@ -197,5 +197,7 @@ def test_what_is_not_of_the_adapted_model_is_refused():
     fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=["lora_b"])
   pool, _, adapted = made(np.float32)
   adapted["lora_a"]["second"] = adapted["lora_a"]["first"]
-  with pytest.raises(ValueError, match=r"lora_a\['second'\]: .* calls no layer"):
+  with pytest.raises(
+    ValueError, match=r"lora_a\['second'\]: .* calls no layer"
+  ):
     LOSS(adapted, {name: values[:6] for name, values in pool.items()}, None)

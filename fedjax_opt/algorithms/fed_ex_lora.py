@@ -71,9 +71,7 @@ def fed_ex_lora(
 
   def round(state, cohort):
     trained, frozen = trainable.split_at(state.params, paths, "paths")
-    closed = trainable.closed_over(
-      loss_fn, frozen, trainable.dtype_of(trained)
-    )
+    closed = trainable.closed_over(loss_fn, frozen, trainable.dtype_of(trained))
 
     def one_client(worker, received):
       local = worker.descend(closed, client, received)

@@ -180,7 +180,9 @@ def test_adapters_change_nothing_at_first(load):
     rtol=1e-6,
   )
   assert set(params["lora_a"]) == {
-    f"layers_{i}/attention/{name}" for i in (0, 1) for name in ("query", "value")
+    f"layers_{i}/attention/{name}"
+    for i in (0, 1)
+    for name in ("query", "value")
   }
 
 
