@@ -14,7 +14,7 @@ import numpy as np
 
 import fedjax_opt as fo
 from fedjax_opt.engine.config import Config
-from tests import jax_problems
+from tests import jax_problems, reference
 
 SIZES = (13, 7, 20, 4, 9, 16, 0)
 TASK = jax_problems.softmax(sizes=SIZES)  # bias [3], then kernel [4, 3]
@@ -86,10 +86,10 @@ def check_loop(
 
   Args:
     algorithm: any.
-    fields: names between blanks of what the loop returns: fields of the
+    fields: names between blanks of what the loop yields first: fields of the
       server's state, "kept" for what the clients keep, "model" for the model
-      that is evaluated, "-" for what is not compared.
-    loop: `(rounds, masses) -> [R, ...]`, or a tuple of several ones.
+      that is evaluated.
+    loop: `(rounds, masses) -> one tuple a round`.
     case: of `CASES`.
     x64: whether in double precision.
     task: another one than TASK, of clients of these sizes.
@@ -98,15 +98,19 @@ def check_loop(
   with jax.enable_x64(x64):
     _, *after = run(algorithm, task, **CASES[case], **settings)
     models = [algorithm.params(server) for server, _ in after]
-    expected = loop(drawn(case, x64), masses(case))
-  expected = expected if isinstance(expected, tuple) else (expected,)
+    expected = zip(*loop(drawn(case, x64), masses(case)), strict=True)
   servers, kept = zip(*after, strict=True)
   own = {"kept": kept, "model": models}
-  for field, values in zip(fields.split(), expected, strict=True):
-    if field != "-":
-      found = own.get(field) or map(operator.attrgetter(field), servers)
-      assert_close(list(found), values, 1e-10 if x64 else 1e-5)
+  for field, values in zip(fields.split(), expected, strict=False):
+    found = own.get(field) or map(operator.attrgetter(field), servers)
+    assert_close(list(found), values, 1e-10 if x64 else 1e-5)
   assert np.linalg.norm(flat(models[-1]) - task.problem.x0) > 0.05
+
+
+def fed_avg_loop(rounds, **how):
+  """The models of the loop of FedAvg with SGD; see reference.py."""
+  make_rule = lambda r, client: reference.Sgd(LR)
+  return [x for x, _ in reference.fed_avg(PROBLEM, rounds, make_rule, **how)]
 
 
 def assert_close(actual, expected, rtol):

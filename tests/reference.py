@@ -255,6 +255,58 @@ class DeltaSgd:
     return x - self.eta * grad  # line 8
 
 
+COEFFICIENTS = 3.4445, -4.7750, 2.0315  # Jordan's
+
+
+def orthogonalized(matrix, eps=1e-8):
+  """Five steps of Jordan's quintic Newton-Schulz iteration."""
+  a, b, c = COEFFICIENTS
+  x = matrix / (np.linalg.norm(matrix) + eps)
+  for _ in range(5):
+    x = a * x + b * (x @ x.T) @ x + c * (x @ x.T) @ (x @ x.T) @ x
+  return x
+
+
+class Muon:
+  """Muon on one matrix, AdamW on all other coordinates, both with Nesterov.
+
+  The momenta are M = b M + (1 - b) G, looked ahead by one step: what is
+  orthogonalized is b M' + (1 - b) G', where M' and G' are divided as Adam's
+  moments are, M' as of one step later. The step of a matrix of n rows and m
+  columns is multiplied with sqrt(max(1, m / n)).
+
+  Args:
+    lr: of both.
+    beta: b of the matrix; of the rest it is 0.9.
+    weight_decay: times lr, of both.
+    kernel: a slice, the coordinates of the matrix; None if there is none.
+    shape: of the matrix.
+  """
+
+  def __init__(self, lr, beta, weight_decay, kernel=None, shape=None):
+    self.lr, self.beta, self.weight_decay = lr, beta, weight_decay
+    self.kernel, self.shape = kernel, shape
+    self.m, self.v, self.t = 0.0, 0.0, 0
+
+  def step(self, x, loss, grad, objective):
+    del loss, objective
+    b = np.full(len(x), 0.9)
+    if self.kernel is not None:
+      b[self.kernel] = self.beta
+    self.t += 1
+    self.m = b * self.m + (1 - b) * grad
+    self.v = 0.999 * self.v + 0.001 * grad**2
+    ahead = b * self.m / (1 - b ** (self.t + 1))
+    ahead = ahead + (1 - b) * grad / (1 - b**self.t)
+    direction = ahead / (np.sqrt(self.v / (1 - 0.999**self.t)) + 1e-8)
+    if self.kernel is not None:
+      rows, columns = self.shape
+      whole = orthogonalized(ahead[self.kernel].reshape(self.shape))
+      whole = whole * np.sqrt(max(1, columns / rows))
+      direction[self.kernel] = whole.ravel()
+    return x - self.lr * (direction + self.weight_decay * x)
+
+
 def step_decay(lr, r, num_rounds, delay=0):
   """The paper's (↓): lr/10 after 50 % and again after 75 % of rounds.
 
@@ -303,8 +355,8 @@ def mean(values, weights):
 
 
 # ---------------------------------------------------------------- Algorithms
-# Each returns (xs, traces): xs[r] is the server model after round r,
-# traces[r][i] the LocalTrace of the i-th client of that round.
+# Each yields after every round what there is then: these three the model, and
+# the LocalTrace of each client of the round.
 
 
 def fed_avg(
@@ -327,19 +379,16 @@ def fed_avg(
     combine: `(messages, weights) -> message`.
   """
   server = copy.deepcopy(server or Sgd(1.0))
-  x, xs, traces, last = problem.x0, [], [], {}
+  x, last = problem.x0, {}
   for r, (clients, batches, weights) in enumerate(rounds):
-    traces.append([])
-    sent = []
+    traces, sent = [], []
     for client, steps in zip(clients, batches, strict=True):
       local = objective(x, last.get(client, x)) or problem.gradient
-      trace = descend(x, local, steps, make_rule(r, client))
-      last[client] = trace.xs[-1]
-      sent.append(send(trace.xs[-1] - x, r, client))
-      traces[r].append(trace)
+      traces.append(descend(x, local, steps, make_rule(r, client)))
+      last[client] = traces[-1].xs[-1]
+      sent.append(send(last[client] - x, r, client))
     x = server.step(x, None, -combine(sent, weights), None)
-    xs.append(x)
-  return xs, traces
+    yield x, traces
 
 
 def fed_prox(problem, rounds, make_rule, mu, server=None):

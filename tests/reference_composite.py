@@ -139,9 +139,9 @@ class Entropy:
 
 
 # ----------------------------------------------------------- Federated methods
-# Each returns (xs, points): xs[r] is the evaluated model after round r, and
-# points[r][i] the primal points at which the i-th client of the round asked
-# for gradients, w_{r,0} to w_{r,K-1}.
+# Each yields after every round the evaluated model and, of each client of the
+# round, the primal points at which it asked for gradients, w_{r,0} to
+# w_{r,K-1}.
 
 
 def _rate_fn(lr):
@@ -154,7 +154,7 @@ def fed_avg_subgradient(problem, rounds, strength, part, client_lr, server_lr):
   w' = w - eta_c g, then w'[part] - eta_c lambda sign(w'[part]).
   """
   rate = _rate_fn(client_lr)
-  x, xs, points = problem.x0, [], []
+  x = problem.x0
   for r, (_, batches, weights) in enumerate(rounds):
     returned, asked = [], []
     for steps in batches:
@@ -166,9 +166,7 @@ def fed_avg_subgradient(problem, rounds, strength, part, client_lr, server_lr):
       returned.append(w)
       asked.append(at)
     x = x + server_lr * (mean(returned, weights) - x)
-    xs.append(x)
-    points.append(asked)
-  return xs, points
+    yield x, asked
 
 
 def fed_mid(
@@ -182,7 +180,6 @@ def fed_mid(
   rate = _rate_fn(client_lr)
   client_psi = Zero() if only_server_prox else psi
   x = h.primal(h.grad(problem.x0), 0.0, psi)  # w_0 in dom psi
-  xs, points = [], []
   for r, (_, batches, weights) in enumerate(rounds):
     deltas, elapsed, asked = [], [], []
     for steps in batches:
@@ -198,30 +195,19 @@ def fed_mid(
     delta = mean(deltas, weights)  # line 9
     step = server_lr * mean(elapsed, weights)
     x = h.primal(h.grad(x) + server_lr * delta, step, psi)  # line 10
-    xs.append(x)
-    points.append(asked)
-  return xs, points
+    yield x, asked
 
 
 def fed_dual_avg(
-  problem, rounds, psi, client_lr, server_lr, only_server_prox=False, h=None,
-  duals=None,
-):  # fmt: skip
+  problem, rounds, psi, client_lr, server_lr, only_server_prox=False, h=None
+):
   """FedDualAvg (Algorithm 3), and FedDualAvg-OSP (Algorithm 5).
 
-  Args:
-    problem: see reference.py, also for `rounds`.
-    psi: see above, also for the rates and `h`.
-    client_lr: eta_c.
-    server_lr: eta_s.
-    only_server_prox: whether clients leave psi out.
-    h: the mirror map.
-    duals: a list that gets, for each round, the clients' dual points
-      z_{r,0} to z_{r,K}, a list of lists.
+  Yields besides the clients' dual points z_{r,0} to z_{r,K}.
   """
   h = h or Euclidean()
   rate = _rate_fn(client_lr)
-  z, elapsed, xs, points = h.grad(problem.x0), 0.0, [], []  # line 2
+  z, elapsed = h.grad(problem.x0), 0.0  # line 2
   for r, (_, batches, weights) in enumerate(rounds):
     sums, asked, paths = [], [], []
     for steps in batches:
@@ -240,11 +226,7 @@ def fed_dual_avg(
     delta = mean([path[-1] - z for path in paths], weights)
     z = z + server_lr * delta  # lines 12-13
     elapsed += server_lr * mean(sums, weights)
-    xs.append(h.primal(z, elapsed, psi))  # line 14
-    points.append(asked)
-    if duals is not None:
-      duals.append(paths)
-  return xs, points
+    yield h.primal(z, elapsed, psi), asked, paths  # line 14
 
 
 def averaged_iterate(duals, rounds, psi, client_lr, server_lr):

@@ -1,11 +1,14 @@
-"""Plain NumPy loops of methods that correct drift, look uphill or keep state.
+"""Plain NumPy loops: drift, momenta, uphill gradients, models of one's own.
 
-FedDyn, FedNova, FedCM, FedACG, FedExP, MimeLite, ProxSkip, MoFedSAM,
-FedSpeed, FedDC, FedLESAM and FedSMOO, each written from its paper's box with
-the conventions of reference.py. Nothing here comes from the package or from
-JAX. Each loop returns what the server has after every round. `population` has
-the weights of all M clients.
+Each is written from its paper's box with the conventions of reference.py.
+Nothing here comes from the package or from JAX. Each loop yields after every
+round what its docstring names, of the server and of all clients [M, ...]; a
+client that has not taken part has the initial values. `population` has the
+weights of all M clients. Where it is said, rate(r) is eta.
 """
+
+import copy
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +27,7 @@ def uphill(x, gradient, rows, rho, normalized=True):
 
 
 def fed_nova(problem, rounds, lr, rho=0.0, mu=0.0):
-  """xs. A client without a step has ||a_i||_1 = 0 and moves nobody.
+  """The model. A client without a step has ||a_i||_1 = 0 and moves nobody.
 
   a_i has in place k what the gradient of step k is multiplied with in
   (x_t - x_i) / lr; with momentum rho and with the proximal strength mu.
@@ -38,7 +41,7 @@ def fed_nova(problem, rounds, lr, rho=0.0, mu=0.0):
       moved += buffer
     return moved
 
-  x, xs = problem.x0, []
+  x = problem.x0
   for _, batches, weights in rounds:
     d, reach = [], []
     for steps in batches:
@@ -52,16 +55,15 @@ def fed_nova(problem, rounds, lr, rho=0.0, mu=0.0):
       d.append(moved / (lr * norm) if steps else 0 * x)
       reach.append(norm)
     x = x - lr * mean(reach, weights) * mean(d, weights)
-    xs.append(x)
-  return xs
+    yield (x,)
 
 
 def fed_dyn(problem, rounds, lr, alpha, population):
-  """xs, h after each round, g [M, d] after each round.
+  """The model, h and g [M, d].
 
   Equal weights of all clients and of the cohorts are the box.
   """
-  x, xs, hs, gs = problem.x0, [], [], []
+  x = problem.x0
   g, h = np.zeros((len(population), len(x))), np.zeros_like(x)
   for clients, batches, weights in rounds:
     ends = []
@@ -75,15 +77,12 @@ def fed_dyn(problem, rounds, lr, alpha, population):
       g[client] = g[client] - alpha * (y - x)
       h = h - alpha * population[client] * (y - x) / sum(population)
     x = mean(ends, weights) - h / alpha
-    xs.append(x)
-    hs.append(h)
-    gs.append(g.copy())
-  return xs, hs, gs
+    yield x, h, g.copy()
 
 
 def fed_exp(problem, rounds, lr, eps):
-  """xs, the evaluated models, the server's rates."""
-  x, xs, evaluated, rates = problem.x0, [], [], []
+  """The model, the evaluated one, the server's rate."""
+  x = problem.x0
   for _, batches, weights in rounds:
     deltas = [
       x - descend(x, problem.gradient, steps, Sgd(lr)).xs[-1]
@@ -91,20 +90,17 @@ def fed_exp(problem, rounds, lr, eps):
     ]
     delta = mean(deltas, weights)
     squares = mean([delta @ delta for delta in deltas], weights)
-    rates.append(max(1.0, squares / (2 * (delta @ delta + eps))))
-    before, x = x, x - rates[-1] * delta
-    xs.append(x)
-    evaluated.append((before + x) / 2)
-  return xs, evaluated, rates
+    rate = max(1.0, squares / (2 * (delta @ delta + eps)))
+    before, x = x, x - rate * delta
+    yield x, (before + x) / 2, rate
 
 
 def fed_cm(problem, rounds, rate, server_lr, alpha, rho=None):
-  """xs and Deltas; rate(r) is eta. MoFedSAM if rho is given, alpha its beta.
+  """The model and Delta; rate(r). MoFedSAM if rho is given, alpha its beta.
 
   K is the weighted mean of the clients' numbers of steps.
   """
-  x, xs, shareds = problem.x0, [], []
-  shared = np.zeros_like(x)
+  x, shared = problem.x0, np.zeros_like(problem.x0)
   for r, (_, batches, weights) in enumerate(rounds):
     eta, moved = rate(r), []
     for steps in batches:
@@ -119,15 +115,12 @@ def fed_cm(problem, rounds, rate, server_lr, alpha, rho=None):
     k = mean(list(map(len, batches)), weights)
     shared = mean(moved, weights) / (eta * k)
     x = x - server_lr * eta * k * shared
-    xs.append(x)
-    shareds.append(shared)
-  return xs, shareds
+    yield x, shared
 
 
 def fed_acg(problem, rounds, lr, lam, beta):
-  """ws and the momenta m."""
-  w, ws, momenta = problem.x0, [], []
-  m = np.zeros_like(w)
+  """The model and the momentum m."""
+  w, m = problem.x0, np.zeros_like(problem.x0)
   for _, batches, weights in rounds:
     z, ends = w + lam * m, []
     for steps in batches:
@@ -137,15 +130,12 @@ def fed_acg(problem, rounds, lr, lam, beta):
       ends.append(x)
     m = lam * m + mean([x - z for x in ends], weights)
     w = mean(ends, weights)
-    ws.append(w)
-    momenta.append(m)
-  return ws, momenta
+    yield w, m
 
 
 def mime_lite(problem, rounds, rate, beta):
-  """xs and the momenta s; rate(r) is eta."""
-  x, xs, momenta = problem.x0, [], []
-  s = np.zeros_like(x)
+  """The model and the momentum s; rate(r)."""
+  x, s = problem.x0, np.zeros_like(problem.x0)
   for r, (clients, batches, weights) in enumerate(rounds):
     ends, full = [], []
     for client, steps in zip(clients, batches, strict=True):
@@ -158,13 +148,14 @@ def mime_lite(problem, rounds, rate, beta):
       full.append(problem.gradient(x, rows)[1] if len(rows) else 0 * x)
     s = (1 - beta) * mean(full, weights) + beta * s
     x = mean(ends, weights)
-    xs.append(x)
-    momenta.append(s)
-  return xs, momenta
+    yield x, s
 
 
 def prox_skip(problem, rounds, lr, p, lengths):
-  """xs, x_i [M, d] and h_i [M, d] after each round, of all clients.
+  """The mean at the last meeting, x_i [M, d] and h_i [M, d].
+
+  The law of the box: one iteration after the other, in which the coin falls or
+  does not.
 
   Args:
     problem: see reference.py.
@@ -173,13 +164,8 @@ def prox_skip(problem, rounds, lr, p, lengths):
     p: the probability of a meeting.
     lengths: [R], after how many iterations of round r the coin falls; more
       than the round has if it does not.
-
-  Returns:
-    The mean at the last meeting; each client's point; h. The law of the box:
-    one iteration after the other, in which the coin falls or does not.
   """
-  x, xs, all_points, all_h = problem.x0, [], [], []
-  num_clients = len(rounds[0].clients)
+  x, num_clients = problem.x0, len(rounds[0].clients)
   points, h = np.tile(x, (num_clients, 1)), np.zeros((num_clients, len(x)))
   for (_, batches, weights), length in zip(rounds, lengths, strict=True):
     for k in range(max(map(len, batches))):
@@ -195,18 +181,15 @@ def prox_skip(problem, rounds, lr, p, lengths):
       h = h + p / lr * (points - ahead)
       if coin:
         break
-    xs.append(x)
-    all_points.append(points)
-    all_h.append(h)
-  return xs, all_points, all_h
+    yield x, points, h
 
 
 def fed_dc(problem, rounds, rate, alpha, population):
-  """xs, the means of all h_i and g_i, and these [R, M, 2, d]; rate(r) is eta.
+  """The model, the means of all h_i and g_i, and these [M, 2 d]; rate(r).
 
   A client without a step keeps its g_i.
   """
-  w, found = problem.x0, []
+  w = problem.x0
   h, g = (np.zeros((len(population), len(w))) for _ in range(2))
   for r, (clients, batches, weights) in enumerate(rounds):
     shared, eta, ends = mean(g, population), rate(r), []
@@ -221,9 +204,8 @@ def fed_dc(problem, rounds, rate, alpha, population):
       h[client] = h[client] + x - w
       ends.append(x)
     w = mean(ends, weights) + mean(h, population)
-    kept = np.stack([h, g], axis=1)
-    found.append((w, mean(h, population), mean(g, population), kept))
-  return tuple(map(list, zip(*found, strict=True)))
+    kept = np.concatenate([h, g], axis=1)
+    yield w, mean(h, population), mean(g, population), kept
 
 
 # -------------------------------------------------------------- Uphill
@@ -236,8 +218,8 @@ def along(direction, rho):
 
 
 def fed_lesam(problem, rounds, lr, rho, num_clients, server_lr=1.0):
-  """ws, w_i [M, d] after each round."""
-  w, ws, kept = problem.x0, [], []
+  """The model, w_i [M, d]."""
+  w = problem.x0
   old = np.tile(w, (num_clients, 1))
   for clients, batches, weights in rounds:
     ends = []
@@ -248,15 +230,12 @@ def fed_lesam(problem, rounds, lr, rho, num_clients, server_lr=1.0):
       old[client] = w
       ends.append(x)
     w = w + server_lr * (mean(ends, weights) - w)
-    ws.append(w)
-    kept.append(old.copy())
-  return ws, kept
+    yield w, old.copy()
 
 
 def fed_lesam_last_step(problem, rounds, lr, rho, leaves, server_lr):
-  """ws and the server's last steps; `leaves` are slices of a model."""
-  w, ws, steps_of = problem.x0, [], []
-  last = np.zeros_like(w)
+  """The model and the server's last step; `leaves` are slices of a model."""
+  w, last = problem.x0, np.zeros_like(problem.x0)
   for _, batches, weights in rounds:
     size = sum(np.linalg.norm(last[leaf]) for leaf in leaves)
     e, ends = -rho * last / size if size else 0 * last, []
@@ -267,14 +246,12 @@ def fed_lesam_last_step(problem, rounds, lr, rho, leaves, server_lr):
       ends.append(x)
     last = server_lr * (mean(ends, weights) - w)
     w = w + last
-    ws.append(w)
-    steps_of.append(last)
-  return ws, steps_of
+    yield w, last
 
 
 def fed_smoo(problem, rounds, rate, lam, rho, population):
-  """ws, s, and -lam h_i with mu_i [R, M, 2, d]; rate(r) is eta."""
-  w, ws, shareds, kept = problem.x0, [], [], []
+  """The model, s, and -lam h_i with mu_i [M, 2 d]; rate(r)."""
+  w = problem.x0
   h, mu = (np.zeros((len(population), len(w))) for _ in range(2))
   s = np.zeros_like(w)
   for r, (clients, batches, weights) in enumerate(rounds):
@@ -291,17 +268,14 @@ def fed_smoo(problem, rounds, rate, lam, rho, population):
       ends.append(x)
     s = along(mean(mu[clients], weights), rho)
     w = mean(ends, weights) + mean(h, population)
-    ws.append(w)
-    shareds.append(s)
-    kept.append(np.stack([-lam * h, mu], axis=1))
-  return ws, shareds, kept
+    yield w, s, np.concatenate([-lam * h, mu], axis=1)
 
 
 def fed_speed(
   problem, rounds, lr, lam, alpha, rho, population, normalized=True,
   all_duals=False,
 ):  # fmt: skip
-  """xs, duals [M, d] after each round.
+  """The model, the duals [M, d].
 
   Args:
     problem: see reference.py, also for `rounds`.
@@ -314,7 +288,7 @@ def fed_speed(
     all_duals: whether x_{t+1} is the mean of x_i over the cohort minus lam
       times the mean of the duals over all clients.
   """
-  x_t, xs, all_of = problem.x0, [], []
+  x_t = problem.x0
   duals = np.zeros((len(population), len(x_t)))
   for clients, batches, weights in rounds:
     ends, sent = [], []
@@ -330,6 +304,252 @@ def fed_speed(
     x_t = mean(sent, weights)
     if all_duals:
       x_t = mean(ends, weights) - lam * mean(duals, population)
-    xs.append(x_t)
-    all_of.append(duals.copy())
-  return xs, all_of
+    yield x_t, duals.copy()
+
+
+# --------------------------------------------------------------- Momenta
+
+
+def averaging_rule(problem, rounds, rule, names, record):
+  """FedAvg whose clients share their rule: its fields are averaged too.
+
+  Args:
+    problem: see reference.py.
+    rounds: see there.
+    rule: in its first state; its `t`, the number of steps, becomes the mean,
+      rounded.
+    names: of the other fields that are averaged.
+    record: `rule -> value`, what is yielded of it, beside the model.
+  """
+  x, rule = problem.x0, copy.deepcopy(rule)
+  for _, batches, weights in rounds:
+    ends, rules = [], []
+    for steps in batches:
+      rules.append(copy.deepcopy(rule))
+      ends.append(descend(x, problem.gradient, steps, rules[-1]).xs[-1])
+    x = mean(ends, weights)
+    for name in names:
+      setattr(rule, name, mean([getattr(r, name) for r in rules], weights))
+    rule.t = round(mean([r.t for r in rules], weights))
+    yield x, record(rule)
+
+
+def fed_adamw(
+  problem,
+  rounds,
+  rate,
+  alpha,
+  b1,
+  b2,
+  eps,
+  decay,
+  blocks,
+  by_entry=False,
+  shared_count=False,
+):
+  """The model, the direction of all, the shared second moment, and the count.
+
+  Liu et al., 2025, Algorithm 2. The shared moment has a number for each of the
+  blocks, which are slices; `by_entry` it has one for each coordinate. With
+  `shared_count` the first moment is corrected for all steps since round 0. K
+  and t go by the weighted mean of the clients' numbers of steps.
+  """
+  x, pull, done = problem.x0, np.zeros_like(problem.x0), 0.0
+  shared = np.zeros(len(x) if by_entry else len(blocks))
+  for r, (_, batches, weights) in enumerate(rounds):
+    moved, moments = [], []
+    for steps in batches:
+      y, m, v = x, np.zeros_like(x), np.empty_like(x)
+      if by_entry:
+        v[:] = shared
+      if not by_entry:
+        for block, value in zip(blocks, shared, strict=True):
+          v[block] = value
+      for k, rows in enumerate(steps, 1):
+        g = problem.gradient(y, rows)[1]
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g * g
+        m_hat = m / (1 - b1 ** (done + k if shared_count else k))
+        v_hat = v / (1 - b2 ** (done + k))
+        adam = m_hat / (np.sqrt(v_hat) + eps)
+        y = y - rate(r) * (adam + alpha * pull + decay * y)
+      moved.append(y - x)
+      moments.append(v if by_entry else [v[block].mean() for block in blocks])
+    k = mean(list(map(len, batches)), weights)
+    pull = -mean(moved, weights) / (k * rate(r))
+    x = x + mean(moved, weights)
+    shared = mean(list(map(np.array, moments)), weights)
+    done = done + k
+    yield x, pull, shared, [done]
+
+
+def fed_lada(
+  problem, rounds, rate, server_rate, alpha, b1, b2, eps, amsgrad=True
+):
+  """The model, the amended direction, and the shared second moment.
+
+  Sun et al., 2023; without `amsgrad` as Adam without corrections.
+  """
+  x, amended = problem.x0, np.zeros_like(problem.x0)
+  shared = np.full_like(x, eps * eps if amsgrad else 0.0)
+  for r, (_, batches, weights) in enumerate(rounds):
+    ends, moments = [], []
+    for steps in batches:
+      y, m, v, largest = x, np.zeros_like(x), shared, shared
+      for rows in steps:
+        g = problem.gradient(y, rows)[1]
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g**2
+        largest = np.maximum(largest, v)
+        root = np.sqrt(largest) if amsgrad else np.sqrt(v) + eps
+        y = y - rate(r) * (alpha * m / root + (1 - alpha) * amended)
+      ends.append(y)
+      moments.append(largest if amsgrad else v)
+    k = mean(list(map(len, batches)), weights)
+    away = x - mean(ends, weights)
+    amended = away / (rate(r) * k)
+    x = x - server_rate * away
+    shared = mean(moments, weights)
+    yield x, amended, shared
+
+
+class Momenta(NamedTuple):
+  """All that happens in a round of `double_momentum`."""
+
+  x: np.ndarray  # x_{r+1}
+  momentum: np.ndarray  # P m_{r+1}
+  points: list  # of each client, x_{r,0} (after line 7) to x_{r,P}
+  buffers: list  # of each client, m_{r,0} to m_{r,P}
+
+
+def double_momentum(
+  problem, rounds, rate, alpha=1.0, mu_s=0.0, mu_l=0.0, beta=0.0, option="III",
+  average_local=False,
+):  # fmt: skip
+  """DOMO's Algorithm 1 (Xu and Huang, AAAI 2022); yields `Momenta`; rate(r).
+
+  Option "I" is DOMO, "II" DOMO-S and "III" has no fusion. Clients may differ in
+  P, which the box does not provide for: what it calls P m and P d, sums over
+  the local steps, is then what the server keeps and averages, and P in line 10
+  is the client's own.
+  """
+  x, zeros = problem.x0, np.zeros_like(problem.x0)
+  momentum, local = zeros, zeros
+  for r, (_, batches, weights) in enumerate(rounds):
+    eta, points, buffers, sums = rate(r), [], [], []
+    for steps in batches:
+      y, m = x, local if average_local else zeros
+      if option == "I" and steps:
+        y = y - eta * beta * momentum
+      ys, ms = [y], [m]
+      for rows in steps:
+        m = mu_l * m + problem.gradient(y, rows)[1]
+        y = y - eta * m
+        if option == "II":
+          y = y - eta * beta * momentum / len(steps)
+        ys.append(y)
+        ms.append(m)
+      points.append(ys)
+      buffers.append(ms)
+      sums.append(sum(ms[1:], zeros))
+    momentum = mu_s * momentum + mean(sums, weights)
+    x = x - alpha * eta * momentum
+    local = mean([ms[-1] for ms in buffers], weights)
+    yield Momenta(x, momentum, points, buffers)
+
+
+# ------------------------------------------------ Models of the clients
+
+
+def ditto(problem, rounds, lr, lam):
+  """The model, and v [M, d], those of the clients."""
+  x = problem.x0
+  v = np.tile(x, (len(problem.client_rows), 1))
+  for clients, batches, weights in rounds:
+    ends = []
+    for client, steps in zip(clients, batches, strict=True):
+      ends.append(descend(x, problem.gradient, steps, Sgd(lr)).xs[-1])
+      for rows in steps:
+        own = v[client]
+        grad = problem.gradient(own, rows)[1]
+        v[client] = own - lr * (grad + lam * (own - x))
+    x = mean(ends, weights)
+    yield x, v.copy()
+
+
+def fed_per(problem, rounds, lr, personal, shared_steps=None):
+  """The shared coordinates [d - p], and h [M, p], the personal ones.
+
+  `personal` are the numbers of the p personal coordinates. FedRep, if
+  `shared_steps` is given: a function from the number of local steps to how many
+  of them, the last ones, move what is shared; the steps before move the rest.
+  """
+  everything = np.arange(len(problem.x0))
+  shared = np.setdiff1d(everything, personal)
+  x, h = problem.x0[shared], problem.x0[personal]
+  h = np.tile(h, (len(problem.client_rows), 1))
+  for clients, batches, weights in rounds:
+    ends = []
+    for client, steps in zip(clients, batches, strict=True):
+      y = np.empty_like(problem.x0)
+      y[shared], y[personal] = x, h[client]
+      for k, rows in enumerate(steps):
+        moved = everything
+        if shared_steps is not None:
+          is_first = k < len(steps) - shared_steps(len(steps))
+          moved = personal if is_first else shared
+        step = problem.gradient(y, rows)[1]
+        y[moved] = y[moved] - lr * step[moved]
+      ends.append(y[shared])
+      h[client] = y[personal]
+    x = mean(ends, weights)
+    yield x, h.copy()
+
+
+def p_fed_me(problem, rounds, rate, beta, lam, inner_lr, inner_steps):
+  """The model, and theta [M, d]; rate(r)."""
+  x = problem.x0
+  own = np.tile(x, (len(problem.client_rows), 1))
+  for r, (clients, batches, weights) in enumerate(rounds):
+    ends = []
+    for client, steps in zip(clients, batches, strict=True):
+      y = x
+      for rows in steps:
+        theta = y
+        for _ in range(inner_steps):
+          grad = problem.gradient(theta, rows)[1] + lam * (theta - y)
+          theta = theta - inner_lr * grad
+        y = y - rate(r) * lam * (y - theta)
+        own[client] = theta
+      ends.append(y)
+    x = (1 - beta) * x + beta * mean(ends, weights)
+    yield x, own.copy()
+
+
+def per_fed_avg(problem, rounds, rate, alpha, delta=None, own_batches=True):
+  """The model; rate(r). The Hessian-free form with delta, else the first-order.
+
+  With batches of their own the gradients of a step are of successive batches;
+  what is left over of these is not used.
+  """
+  x = problem.x0
+  gradient = lambda y, rows: problem.gradient(y, rows)[1]
+  needed = 1
+  if own_batches:
+    needed = 2 if delta is None else 3
+  for r, (_, batches, weights) in enumerate(rounds):
+    ends = []
+    for steps in batches:
+      y = x
+      for k in range(0, len(steps) - needed + 1, needed):
+        one, *more = steps[k : k + needed] if own_batches else [steps[k]] * 3
+        d = gradient(y - alpha * gradient(y, one), more[0])
+        step = d
+        if delta is not None:
+          above = gradient(y + delta * d, more[1])
+          below = gradient(y - delta * d, more[1])
+          step = d - alpha * (above - below) / (2 * delta)
+        y = y - rate(r) * step
+      ends.append(y)
+    x = mean(ends, weights)
+    yield (x,)

@@ -35,36 +35,34 @@ def _mean_gradient(problem, x, of_round):
 
 
 def minibatch_sgd(problem, rounds, rate):
-  """x <- x - eta mean_p g_p(x), on all local batches at once; xs."""
-  x, xs = problem.x0, []
+  """x <- x - eta mean_p g_p(x), on all local batches at once."""
+  x = problem.x0
   for r, of_round in enumerate(rounds):
     x = x - rate(r) * _mean_gradient(problem, x, of_round)
-    xs.append(x)
-  return xs
+    yield (x,)
 
 
 def minibatch_sarah(problem, shared, large, rate, stage_length):
   """Algorithm 4 with K = 1: the server itself takes the one step.
 
-  Returns:
-    xs, and vs, the estimate of each round.
+  Yields the model, and v, the estimate of the round.
   """
-  x, xs, vs = problem.x0, [], []
+  x = problem.x0
   for r, of_round in enumerate(shared):
     if r % stage_length == 0:
       v, x_before = _mean_gradient(problem, x, large[r]), x
     v = v + _mean_gradient(problem, x, of_round)
     v = v - _mean_gradient(problem, x_before, of_round)
     x_before, x = x, x - rate(r) * v
-    xs.append(x)
-    vs.append(v)
-  return xs, vs
+    yield x, v
 
 
 def scaffold(
   problem, rounds, rate, server_lr, population, exact=False, rho=None
 ):
   """SCAFFOLD, or FedGamma if rho is given; c is the mean of all c_i, anew.
+
+  Yields the model, all c_i [M, d], and their mean.
 
   Args:
     problem: see reference.py, also for `rounds`.
@@ -73,11 +71,8 @@ def scaffold(
     population: [M] the weight of each client in the mean of all.
     exact: whether c_i is a gradient (option I, not II).
     rho: how far uphill gradients are taken.
-
-  Returns:
-    xs, all c_i after each round [R, M, d], and their mean.
   """
-  x, xs, kept, means = problem.x0, [], [], []
+  x = problem.x0
   controls = np.zeros((len(population), len(x)))
   for r, (clients, batches, weights) in enumerate(rounds):
     c, eta, moves = mean(controls, population), rate(r), []
@@ -96,10 +91,7 @@ def scaffold(
         controls[client] = c_i - c + (x - y) / (len(steps) * eta)
       moves.append(y - x)
     x = x + server_lr * mean(moves, weights)
-    xs.append(x)
-    kept.append(controls)
-    means.append(mean(controls, population))
-  return xs, kept, means
+    yield x, controls, mean(controls, population)
 
 
 # ------------------------------------------------------------------ BVR-L-SGD
@@ -122,6 +114,8 @@ def bvr_l_sgd(
 ):
   """Algorithm 4, the practical version.
 
+  Yields the model, and v, the estimate of the round.
+
   Args:
     problem: see reference.py.
     shared: see above, also for `own`, `large`, `picks` and `rate`.
@@ -133,11 +127,8 @@ def bvr_l_sgd(
     keep_own: whether a worker corrects its own estimate of the iteration
       before, its own large gradient at first, instead of the mean of all. For
       the same cohort and weights in each round.
-
-  Returns:
-    xs, and vs, the estimate of each round.
   """
-  x, xs, vs = problem.x0, [], []
+  x = problem.x0
   for r, (_, batches, weights) in enumerate(shared):
     if r % stage_length == 0:
       estimates = [_gradient(problem, x, steps) for steps in large[r].batches]
@@ -154,9 +145,7 @@ def bvr_l_sgd(
     steps = own[r].batches[picks[r]]
     points = local_routine(problem, x, v, steps, rate(r))
     x_before, x = x, points[-1]
-    xs.append(x)
-    vs.append(v)
-  return xs, vs
+    yield x, v
 
 
 def bvr_l_sgd_theory(

@@ -27,7 +27,6 @@ from fedjax_opt.registry import (
   PartitionChoice,
   RuleChoice,
 )
-from fedjax_opt.results.names import name_of
 from fedjax_opt.rules import RULES
 from fedjax_opt.study.words import condition_label
 from tests.experiments.commands import call
@@ -190,19 +189,6 @@ def test_it_is_in_the_help(kind, capsys):
   assert f" {name} {choice.help}" in answer(capsys, "--list")
 
 
-def test_a_misspelled_name_is_answered(capsys):
-  assert call("--algorithm=half_wax") == 1
-  assert "did you mean half_way?" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", ADDED)
-def test_people_see_its_label(kind):
-  _, name, choice, flag = ADDED[kind]
-  assert name_of(name) == choice.label
-  side = "client " if kind == "client" else ""
-  assert name_of(flag) == side + choice.hyperparameters[-1].label
-
-
 @pytest.mark.parametrize("kind", ADDED)
 def test_the_tables_of_the_site_have_it(kind):
   _, name, choice, flag = ADDED[kind]
@@ -245,22 +231,3 @@ def test_its_hyperparameters_are_conditions_where_the_kind_says_so():
   conditions = spec.conditions()
   assert {"first", "spread"} <= set(conditions)
   assert not {"pull", "client_kappa"} & set(conditions)
-
-
-def test_a_method_cannot_have_another_task(capsys):
-  methods = ["--method=half_way client=sgd spread=2", "--method=fed_avg"]
-  assert call(*methods, "--task=two_blobs", program=compare) == 1
-  assert "spread=2: must be the same for all methods" in capsys.readouterr().err
-
-
-def test_a_plan_has_its_label():
-  given = [
-    {"algorithm": "half_way", "client": "damped_sgd"},
-    {"algorithm": "half_way", "client": "sgd", "pull": "0.1"},
-    {"algorithm": "half_way", "client": "sgd", "pull": "0.2"},
-  ]
-  assert plan.labels_of(given) == [
-    "HalfWay, DampedSGD",
-    "HalfWay, SGD (ψ 0.1)",
-    "HalfWay, SGD (ψ 0.2)",
-  ]

@@ -15,6 +15,7 @@ from fedjax_opt.engine.clock import Clock
 from fedjax_opt.engine.config import Config
 from fedjax_opt.schedules import by_hand
 from tests import cases, jax_problems, reference, reference_asynchronous
+from tests.refusals import refusal
 
 STEPS, SEED = 30, 0
 WORK = {"batch_size": 4, "local_epochs": 1.5}
@@ -160,8 +161,10 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("x64", [True, False], ids=["x64", "float32"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+  ("name", "x64"),
+  [*((name, True) for name in METHODS), ("fed_buff by examples", False)],
+)
 def test_method_is_its_event_loop(name, x64):
   algorithm, loop, how, settings = METHODS[name]
   expected, record = follow(loop(cases.X0), x64, **how)
@@ -182,18 +185,11 @@ ROWS = np.array(
 FED_BUFF = fo.fed_buff(cases.loss_fn, RULE)
 
 
-def final(algorithm, schedule, steps=None, **settings):
-  """The model after all steps of a schedule, or the first ones."""
-  steps = len(schedule.time) if steps is None else steps
-  result = fo.simulate(
-    algorithm,
-    cases.PARAMS,
-    cases.DATA,
-    rounds=steps,
-    schedule=schedule,
-    **(UNIFORM | settings),
-  )
-  return result
+def final(algorithm, schedule, data=cases.DATA, **settings):
+  """A run of all steps of a schedule, if no other number is given."""
+  settings = {"schedule": schedule} | UNIFORM | settings
+  settings = {"rounds": len(schedule.time)} | settings
+  return fo.simulate(algorithm, cases.PARAMS, data, **settings)
 
 
 @functools.cache
@@ -220,75 +216,20 @@ def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
     "scaffold": fo.scaffold(cases.loss_fn, cases.LR),
   }.get(name, FED_BUFF)
   own = fo.fed_avg(cases.loss_fn, RULE) if "buff" in name else algorithm
-  expected = fo.simulate(
-    own,
-    cases.PARAMS,
-    cases.DATA,
-    rounds=len(ROWS),
-    sampler=drawn,
-    cohort_size=4,
-    **UNIFORM,
-    **others,
-  )
+  settings = {"sampler": drawn, "cohort_size": 4} | UNIFORM | others
+  expected = cases.TASK.simulate(own, rounds=len(ROWS), **settings)
   found = final(algorithm, by_hand(ROWS), **others)
   jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
   assert found.cost == expected.cost
 
 
-def test_equal_durations_and_all_in_a_step_is_the_synchronous_method():
-  server = LOOP.FedBuff(cases.X0, 0.5, reference.Sgd(1.0), ONES)
-  work = lambda x, *_: x
-  _, record = LOOP.run(
-    server, work, lambda n, _: n % cases.M, lambda *_: 1.0, lambda _: False,
-    cases.M, cases.M, 6,
-  )  # fmt: skip
-  schedule = table_of(record)
-  assert not schedule.staleness.any()
-  found = final(FED_BUFF, schedule)
-  expected = fo.simulate(
-    fo.fed_avg(cases.loss_fn, RULE), cases.PARAMS, cases.DATA, rounds=6,
-    **UNIFORM,
-  )  # fmt: skip
-  jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
-
-
-def test_one_in_flight_is_sequential_sgd():
-  clients = np.array([[0], [3], [1], [0], [2], [4]])
-  found = final(FED_BUFF, by_hand(clients)).params
-  x = cases.X0
-  for t, (client,) in enumerate(clients.tolist()):
-    rows = batches(False, client, t, 0)
-    rule = reference.Sgd(cases.LR)
-    x = reference.descend(x, cases.GRADIENT, rows, rule).xs[-1]
-  jax_problems.assert_close(found, x, 1e-5)
-
-
-def test_two_hand_made_steps():
-  """Client 0 comes twice, both times from the initial model."""
-  schedule = by_hand([[1], [0], [0]], [[0], [0], [0]])
-  np.testing.assert_array_equal(schedule.draws, [[0], [0], [1]])
-  x_0, deltas = cases.X0, []
-  for client, draw in ((1, 0), (0, 0), (0, 1)):
-    rows = batches(False, client, 0, draw)
-    rule = reference.Sgd(cases.LR)
-    end = reference.descend(x_0, cases.GRADIENT, rows, rule).xs[-1]
-    deltas.append(end - x_0)
-  expected = x_0 + deltas[0] + deltas[1] / 2**0.5 + deltas[2] / 3**0.5
-  found = final(FED_BUFF, schedule).params
-  jax_problems.assert_close(found, expected, 1e-5)
-  assert np.linalg.norm(deltas[1] - deltas[2]) > 1e-3
-
-
-@pytest.mark.parametrize("map", ["vmap", "scan"])
-def test_points_of_a_grid_are_single_runs(map):
+def test_points_of_a_grid_are_single_runs():
   grid = {"rate": [0.1, 0.3], "power": [0.0, 1.0]}
   make = lambda rate, power: fo.fed_buff(
     cases.loss_fn, optax.sgd(rate), staleness_power=power
   )
-  result = fo.sweep(
-    make, grid, cases.PARAMS, cases.DATA, rounds=STEPS, seeds=[0, 3],
-    schedule=stale(), grid_map=map, **UNIFORM,
-  )  # fmt: skip
+  settings = {"schedule": stale(), "grid_map": "vmap"} | UNIFORM
+  result = cases.TASK.sweep(make, grid, rounds=STEPS, seeds=[0, 3], **settings)
   for s in (0, 5):
     point = fo.grid_points(grid, [0, 3])[s]
     seed = point.pop("seed")
@@ -297,44 +238,31 @@ def test_points_of_a_grid_are_single_runs(map):
     jax_problems.assert_close(own, cases.flat(single.params), 1e-5)
 
 
-@pytest.mark.parametrize("chunk", [1, 2])
-def test_chunks_change_nothing(chunk):
-  found = final(FED_BUFF, stale(), client_chunk=chunk).params
-  expected = final(FED_BUFF, stale()).params
-  jax_problems.assert_close(found, cases.flat(expected), 1e-5)
-
-
-@pytest.mark.parametrize("name", ["fed_buff", "ca2fl", "fed_async"])
-def test_a_resumed_run_is_a_whole_one(tmp_path, name):
-  algorithm = METHODS[name][0]
-  saved = functools.partial(fo.Checkpoints, tmp_path / name, every=7)
+def test_a_resumed_run_is_a_whole_one(tmp_path):
+  algorithm = METHODS["ca2fl"][0]
+  saved = functools.partial(fo.Checkpoints, tmp_path / "saved", every=7)
   evaluate = lambda params, data, test: {"one": jnp.float32(1)}
   more = {"evaluate": evaluate, "eval_every": 5}
-  final(algorithm, stale(), 14, checkpoints=saved(), **more)
+  final(algorithm, stale(), rounds=14, checkpoints=saved(), **more)
   found = final(algorithm, stale(), checkpoints=saved(resume=True), **more)
   whole = final(algorithm, stale(), **more)
   jax.tree.map(np.testing.assert_array_equal, found.state, whole.state)
   assert found.history.rounds == whole.history.rounds
 
 
-def test_what_clients_keep_may_be_on_the_host():
-  algorithm = METHODS["ca2fl"][0]
-  found = final(algorithm, stale(), client_memory="host")
-  expected = final(algorithm, stale())
-  pair = lambda result: (result.params, result.client_state)
-  jax_problems.assert_close(
-    cases.flat(pair(found)), cases.flat(pair(expected)), 1e-6
-  )
-
-
-def test_clients_on_disk(tmp_path):
-  population = fo.Population.of_client_data(tmp_path / "all", cases.DATA)
-  found = fo.simulate(
-    FED_BUFF, cases.PARAMS, population, rounds=STEPS, schedule=stale(),
-    **UNIFORM,
-  )  # fmt: skip
-  expected = final(FED_BUFF, stale()).params
-  jax_problems.assert_close(found.params, cases.flat(expected), 1e-6)
+@pytest.mark.parametrize("where", ["in chunks", "kept on the host", "on disk"])
+def test_where_and_how_clients_are_changes_nothing(where, tmp_path):
+  algorithm, others = METHODS["ca2fl"][0], {}
+  if where == "on disk":
+    others["data"] = fo.Population.of_client_data(tmp_path / "all", cases.DATA)
+  elif where == "in chunks":
+    others["client_chunk"] = 2
+  else:
+    others["client_memory"] = "host"
+  pair = lambda result: cases.flat((result.params, result.client_state))
+  expected = pair(final(algorithm, stale()))
+  found = pair(final(algorithm, stale(), **others))
+  jax_problems.assert_close(found, expected, 1e-5)
 
 
 def test_a_share_of_the_local_steps():
@@ -367,46 +295,40 @@ def test_as_many_slots_as_versions_in_use():
     assert len({clock._ready[0].slots[v] for v in versions}) == len(versions)
 
 
-REFUSED = {
-  "scaffold": (lambda: fo.scaffold(cases.loss_fn, cases.LR), {}),
-  "bvr_l_sgd": (lambda: fo.bvr_l_sgd(cases.loss_fn, cases.LR), {}),
-  "error feedback": (
-    lambda: FED_BUFF,
-    {"upload": fo.transforms.error_feedback(fo.transforms.top_k(0.5))},
-  ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_algorithms_that_need_more_are_refused(name):
-  make, settings = REFUSED[name]
-  with pytest.raises(ValueError, match=r"^schedule: clients of this algorith"):
-    final(make(), stale(), **settings)
+NEEDS_MORE = "schedule: clients of this algorith"
 
 
 @pytest.mark.parametrize(
-  ("settings", "says"),
+  ("algorithm", "settings", "says"),
   [
-    ({"schedule": 3}, "schedule=3: must be a Timetable"),
-    ({"cohort_size": 3}, "cohort_size=3 with schedule"),
-    ({"sampler": "weighted"}, "sampler='weighted' with schedule"),
-    ({"rounds": 9}, "rounds=9: must be at most 8, the steps of schedule"),
+    (fo.scaffold(cases.loss_fn, cases.LR), {}, NEEDS_MORE),
+    (fo.bvr_l_sgd(cases.loss_fn, cases.LR), {}, NEEDS_MORE),
+    (
+      FED_BUFF,
+      {"upload": fo.transforms.error_feedback(fo.transforms.top_k(0.5))},
+      NEEDS_MORE,
+    ),
+    (FED_BUFF, {"schedule": 3}, "schedule=3: must be a Timetable"),
+    (FED_BUFF, {"cohort_size": 3}, "cohort_size=3 with schedule"),
+    (FED_BUFF, {"sampler": "weighted"}, "sampler='weighted' with schedule"),
+    (
+      FED_BUFF,
+      {"rounds": STEPS + 1},
+      "rounds=31: must be at most 30, the steps of schedule",
+    ),
+    (
+      FED_BUFF,
+      {"schedule": by_hand([[cases.M]]), "rounds": 1},
+      "schedule: has client 7; must be below",
+    ),
   ],
 )
-def test_settings_that_do_not_fit_a_schedule(settings, says):
-  given = {"schedule": by_hand(ROWS), "rounds": 8} | UNIFORM | settings
-  with pytest.raises((ValueError, TypeError)) as caught:
-    fo.simulate(FED_BUFF, cases.PARAMS, cases.DATA, **given)
-  assert str(caught.value).startswith(says)
-  assert "\n" not in str(caught.value)
-
-
-def test_a_client_that_does_not_exist():
-  with pytest.raises(ValueError, match="schedule: has client 7; must be below"):
-    final(FED_BUFF, by_hand([[cases.M]]))
+def test_what_does_not_fit_is_refused(algorithm, settings, says):
+  found = refusal(lambda: final(algorithm, stale(), **settings))
+  assert found.startswith(says)
 
 
 def test_versions_that_do_not_fit_are_refused(monkeypatch):
   monkeypatch.setattr(processes, "device_bytes", lambda: 100)
-  with pytest.raises(ValueError, match=r"^schedule: the versions of the model"):
-    final(FED_BUFF, stale())
+  found = refusal(lambda: final(FED_BUFF, stale()))
+  assert found.startswith("schedule: the versions of the model")

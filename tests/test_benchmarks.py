@@ -152,30 +152,6 @@ def test_what_does_not_fit_into_the_time_is_left_out(accelerator, tmp_path):
   assert accelerator(60) == ([], False)
 
 
-def test_what_failed_is_named_and_tried_again(accelerator, tmp_path):
-  assert accelerator(100, failing=["b"]) == (["a", "b", "c"], True)
-  assert "- b: why" in (tmp_path / "report.md").read_text()
-  assert accelerator(100) == (["b"], False)
-
-
-def test_jobs_have_names_of_their_own_and_the_device_comes_first(load):
-  module = load("accelerator")
-  options = module.argparse.Namespace(
-    data_dir="D", tiny=False, **dict.fromkeys(PYTHONS, "P")
-  )
-  jobs = module.jobs(options)
-  files = [module._file_name(job.name) for job in jobs]
-  assert len(set(files)) == len(files)
-  assert jobs[0].name == "device"
-  assert {job.case for job in jobs} == {
-    "device", "round", "peer", "paper", "command"
-  }  # fmt: skip
-  options.tiny = True
-  cases = [job.case for job in module.jobs(options)]
-  assert set(cases) == {"device", "round", "peer"}
-  assert len(cases) == 20
-
-
 def test_published_protocols_are_command_lines(load, tmp_path, capsys):
   from experiments import run
 

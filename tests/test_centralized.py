@@ -94,13 +94,6 @@ class TestOptimum:
     np.testing.assert_allclose(found.value, value, rtol=1e-12)
     assert found.residual <= 1e-10
 
-  def test_a_constraint(self):
-    """On the ball, the minimizer of ||w - y||^2 is the projection of y."""
-    y = np.array([1.0, -2.0, 0.3])
-    loss_fn, data = least_squares(np.sqrt(3) * np.eye(3), np.sqrt(3) * y)
-    found = optimum(loss_fn, prox.l1_ball(1.0), np.zeros(3), data)
-    np.testing.assert_allclose(found.params, [0, -1, 0], atol=1e-6)
-
   def test_against_long_proximal_gradient(self):
     """Logistic regression whose bias is free, over clients and batches."""
     found = optimum(

@@ -260,26 +260,6 @@ def test_local_steps_in_half_precision(name):
   assert 0 < np.linalg.norm(rough - exact) < 0.2 * moved
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  "name", ["moon", "scaffold", "bvr_l_sgd", "domo", "fed_speed"]
-)
-def test_compiled_equals_step_by_step(name):
-  data = jax.device_put(TASK.data)
-  algorithm = make(name)
-  settings = {"cohort_size": 2, "batch_size": 4, "local_steps": 2}
-  config = Config.create(data, settings | {"eval_every": 1})
-  run_rounds = functools.partial(rounds.run_rounds, config, algorithm)
-  # A round in which no stage begins.
-  first, count = jnp.int32(4), jnp.int32(1)
-  state = start_of(algorithm)
-  args = (state, jax.random.key(0), data, {}, first, count)
-  expected = jax.jit(run_rounds)(*args)
-  with jax.disable_jit():
-    actual = run_rounds(*args)
-  assert_close(actual, expected)
-
-
 def test_given_parameters_stay_usable():
   params = jax.tree.map(jnp.asarray, TASK.params)
   # Its state holds the parameters themselves, too.

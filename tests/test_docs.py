@@ -1,6 +1,5 @@
 """The site: its code runs, its links lead somewhere, its reference is whole."""
 
-import ast
 import contextlib
 import doctest
 import importlib.util
@@ -8,7 +7,6 @@ import inspect
 import pathlib
 import pkgutil
 import re
-import textwrap
 import types
 from typing import Any
 
@@ -75,11 +73,6 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
     exec(compile(block, name_of(page), "exec"), names)
 
 
-def test_there_is_code_for_each_thing_of_ones_own():
-  for name in ("own_data", "own_model", "own_rule", "own_algorithm"):
-    assert DOCS / "how_to" / f"{name}.md" in WITH_CODE
-
-
 @pytest.mark.parametrize(
   ("page", "word"),
   [
@@ -89,9 +82,8 @@ def test_there_is_code_for_each_thing_of_ones_own():
   ],
 )
 def test_an_own_rule_and_an_own_algorithm_take_at_most_30_lines(page, word):
-  found = [b for b in blocks(ROOT / page, "python") if f"def {word}(" in b]
-  assert found
-  assert len(found[0].splitlines()) <= 30
+  found, *_ = (b for b in blocks(ROOT / page, "python") if f"def {word}(" in b)
+  assert len(found.splitlines()) <= 30
 
 
 def test_the_readme_is_short():
@@ -191,9 +183,9 @@ def broken_links(page: pathlib.Path) -> list[str]:
   return broken
 
 
-@pytest.mark.parametrize("page", PAGES + OUTSIDE, ids=name_of)
-def test_links_lead_to_files_and_headings(page):
-  assert not broken_links(page)
+def test_links_lead_to_files_and_headings():
+  found = {name_of(page): broken_links(page) for page in PAGES + OUTSIDE}
+  assert not {page: links for page, links in found.items() if links}
 
 
 def test_a_broken_link_is_found(tmp_path):
@@ -263,58 +255,23 @@ def is_constant(thing) -> bool:
 DOCUMENTED = {n: t for n, t in PUBLIC.items() if not is_constant(t)}
 
 
-def sections(thing) -> dict[str, str]:
-  """The sections of a docstring in Google's style, by name."""
-  text = inspect.getdoc(thing) or ""
-  parts = re.split(r"^(\w+):\n", text, flags=re.MULTILINE)
-  return {"": parts[0]} | dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-@pytest.mark.parametrize("name", DOCUMENTED)
-def test_a_public_name_has_the_sections_that_it_needs(name):
-  thing = DOCUMENTED[name]
-  found = sections(thing)
-  assert len(found[""].splitlines()[0]) <= 80
-  if inspect.isclass(thing):
-    listed, wanted = found.get("Attributes", ""), fields(thing)
-  else:
-    signature = inspect.signature(thing)
-    listed, wanted = found.get("Args", ""), list(signature.parameters)
-    if gives_something(signature):
-      one_line = re.match(r"(True|Whether|The|A|\w+s\b)", found[""])
-      assert {"Returns", "Yields"} & set(found) or one_line
-    if raises(thing):
-      assert "Raises" in found
-  if len(wanted) > 1:
-    missing = [n for n in wanted if not re.search(rf"\b{n}\b", listed)]
-    assert not missing
+def test_public_names_say_what_they_are_given():
+  """At all; of each argument by itself, ruff's D417 sees to it."""
+  missing = []
+  for name, thing in DOCUMENTED.items():
+    text, is_class = inspect.getdoc(thing) or "", inspect.isclass(thing)
+    assert 0 < len(text.partition("\n")[0]) <= 80, name
+    given = fields(thing) if is_class else inspect.signature(thing).parameters
+    section = "Attributes:" if is_class else "Args:"
+    if len(given) > 1 and f"\n{section}\n" not in text:
+      missing.append(name)
+  assert not missing
 
 
 def fields(thing: type) -> list[str]:
-  names = getattr(thing, "_fields", None)
-  if names is None:
-    names = inspect.get_annotations(thing)
-    if thing is fo.GridSettings:  # The others are described there.
-      names = names.keys() - inspect.get_annotations(fo.Settings)
+  names = getattr(thing, "_fields", None) or inspect.get_annotations(thing)
   of_flax = {"parent", "name"} if issubclass(thing, linen.Module) else set()
   return [n for n in names if not n.startswith("_") and n not in of_flax]
-
-
-def gives_something(signature: inspect.Signature) -> bool:
-  return signature.return_annotation not in (None, "None", inspect._empty)
-
-
-def raises(function) -> bool:
-  """Whether a `raise` stands in the function itself, not in one inside it."""
-  tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-  todo = list(tree.body[0].body)
-  while todo:
-    node = todo.pop()
-    if isinstance(node, ast.Raise):
-      return True
-    if not isinstance(node, ast.FunctionDef | ast.Lambda):
-      todo += ast.iter_child_nodes(node)
-  return False
 
 
 # Examples in docstrings.
@@ -378,10 +335,6 @@ def names_of_examples() -> dict[str, Any]:
 EXAMPLES = all_examples()
 
 
-def test_there_are_examples():
-  assert len(EXAMPLES) >= 10
-
-
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda test: test.name)
 def test_an_example_of_a_docstring_runs(example, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
@@ -391,7 +344,7 @@ def test_an_example_of_a_docstring_runs(example, tmp_path, monkeypatch):
   runner = doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS)
   said = []
   result = runner.run(example, out=said.append)
-  assert result.failed == 0, "".join(said)
+  assert result.failed == 0 < result.attempted, "".join(said)
 
 
 def test_the_tables_of_methods_are_those_that_the_studies_wrote():

@@ -15,7 +15,7 @@ from fedjax_opt import domo, fed_avg, momentum_fusion, simulate, sweep
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import Config
 from tests import cases, jax_problems, reference
-from tests import reference_momentum as loops
+from tests import reference_methods as loops
 from tests.jax_problems import assert_close, flat
 
 # All clients take the same steps, as the box has it.
@@ -93,12 +93,10 @@ def one_client(steps, **constants):
 def test_one_client():
   """M-P4: momentum SGD restarted in each round, or the heavy ball."""
   restarted = reference.Round([0], [[np.arange(12)] * P], [1])
-  xs, _ = reference.fed_avg(
-    ONE.problem,
-    [restarted] * ROUNDS,
-    lambda r, client: reference.Momentum(0.1, MU_L),
-  )
-  close(one_client(P, mu_s=0.0, mu_l=MU_L, beta=0.0), xs[-1])
+  make_rule = lambda r, client: reference.Momentum(0.1, MU_L)
+  rounds = [restarted] * ROUNDS
+  *_, (last, _) = reference.fed_avg(ONE.problem, rounds, make_rule)
+  close(one_client(P, mu_s=0.0, mu_l=MU_L, beta=0.0), last)
   of_one_step = one_client(
     1, server_learning_rate=ALPHA, mu_s=MU_S, mu_l=0.0, beta=0.0
   )
@@ -155,10 +153,11 @@ def lemma_loop(
   option, average_local=False, alpha=ALPHA, problem=TASK.problem, beta=BETA
 ):
   """The loop's rounds; with option III there is no fusion."""
-  return loops.double_momentum(
+  looped = loops.double_momentum(
     problem, even_rounds(), lambda r: ETA, alpha, **MOMENTA, beta=beta,
     option=option, average_local=average_local,
   )  # fmt: skip
+  return list(looped)
 
 
 def moved_by(buffers):
@@ -264,8 +263,8 @@ def test_a_client_without_examples_weighs_as_any_other_if_asked_to():
       config = Config.create(data, settings)
       rounds = jax_problems.drawn_rounds(config, data, 0, 3)
       result = simulate(algorithm, TASK.params, data, rounds=3, **settings)
-    done = loops.double_momentum(
+    *_, last = loops.double_momentum(
       TASK.problem, rounds, lambda r: 0.2, ALPHA, **MOMENTA, beta=BETA,
       option=option,
     )  # fmt: skip
-    assert_close(result.params, done[-1].x, 1e-10)
+    assert_close(result.params, last.x, 1e-10)

@@ -12,193 +12,119 @@ N, D, K, C = 6, 5, 3, 4
 TASK = jax_problems.least_squares(sizes=(N,) * C, dim=D)
 LOSS = TASK.loss_fn
 SETTINGS = {"batch_size": N, "local_steps": K, "cohort_size": C}
-MODEL, NUMBER = 4 * D, 4  # bytes
+MODEL = 4 * D  # bytes
 ONCE = K * N  # gradients of an example by plain local steps
-SGD = optax.sgd(0.05)
+RATE = 0.05
+SGD = optax.sgd(RATE)
+NUMBER, BYTE = 4 / MODEL, 1 / MODEL  # in models
+FULL = N / ONCE  # the gradient of all examples
 
-# name -> (algorithm, bytes down, bytes up, gradients).
+# name -> (algorithm, models down, models up, gradients by plain local steps,
+# models that each client keeps).
 COSTS = {
   "fed_avg, averaged momenta": (
-    fo.fed_avg(LOSS, optax.sgd(0.05, momentum=0.9), average_state=True),
-    2 * MODEL,
-    2 * MODEL,
-    ONCE,
+    fo.fed_avg(LOSS, optax.sgd(RATE, momentum=0.9), average_state=True),
+    *(2, 2, 1, 0),
   ),
-  "fed_dyn": (fo.fed_dyn(LOSS, SGD), MODEL, MODEL, ONCE),
-  "fed_nova": (fo.fed_nova(LOSS, 0.05), MODEL, MODEL + NUMBER, ONCE),
-  "fed_cm": (fo.fed_cm(LOSS, 0.05), 2 * MODEL, MODEL + NUMBER, ONCE),
-  "fed_exp": (fo.fed_exp(LOSS, SGD), MODEL, MODEL + NUMBER, ONCE),
-  "mime_lite": (
-    fo.mime_lite(LOSS, 0.05),
-    2 * MODEL + NUMBER,  # The count of optax.ema.
-    2 * MODEL,
-    ONCE + N,
-  ),
-  "fed_sam": (fo.fed_sam(LOSS, SGD), MODEL, MODEL, 2 * ONCE),
-  "mo_fed_sam": (
-    fo.mo_fed_sam(LOSS, 0.05),
-    2 * MODEL,
-    MODEL + NUMBER,
-    2 * ONCE,
-  ),
-  "fed_speed": (fo.fed_speed(LOSS, 0.05), MODEL, MODEL, 2 * ONCE),
-  "fed_acg": (fo.fed_acg(LOSS, SGD), MODEL, MODEL, ONCE),
-  "fed_gamma": (fo.fed_gamma(LOSS, 0.05), 2 * MODEL, 2 * MODEL, 2 * ONCE),
-  "fed_lesam": (fo.fed_lesam(LOSS, SGD), MODEL, MODEL, ONCE),
-  "fed_lesam, last step": (
-    fo.fed_lesam(LOSS, SGD, last_step=True),
-    2 * MODEL,
-    MODEL,
-    ONCE,
-  ),
-  "fed_dc": (fo.fed_dc(LOSS, 0.05), 2 * MODEL, 2 * MODEL, ONCE),
-  "fed_smoo": (fo.fed_smoo(LOSS, 0.05), 2 * MODEL, 2 * MODEL, 2 * ONCE),
+  "fed_dyn": (fo.fed_dyn(LOSS, SGD), 1, 1, 1, 1),
+  "fed_nova": (fo.fed_nova(LOSS, RATE), 1, 1 + NUMBER, 1, 0),
+  "fed_cm": (fo.fed_cm(LOSS, RATE), 2, 1 + NUMBER, 1, 0),
+  "fed_exp": (fo.fed_exp(LOSS, SGD), 1, 1 + NUMBER, 1, 0),
+  # The count of optax.ema.
+  "mime_lite": (fo.mime_lite(LOSS, RATE), 2 + NUMBER, 2, 1 + FULL, 0),
+  "fed_sam": (fo.fed_sam(LOSS, SGD), 1, 1, 2, 0),
+  "mo_fed_sam": (fo.mo_fed_sam(LOSS, RATE), 2, 1 + NUMBER, 2, 0),
+  "fed_speed": (fo.fed_speed(LOSS, RATE), 1, 1, 2, 1),
+  "fed_acg": (fo.fed_acg(LOSS, SGD), 1, 1, 1, 0),
+  "fed_gamma": (fo.fed_gamma(LOSS, RATE), 2, 2, 2, 1),
+  "fed_lesam": (fo.fed_lesam(LOSS, SGD), 1, 1, 1, 1),
+  "fed_lesam, last": (fo.fed_lesam(LOSS, SGD, last_step=True), 2, 1, 1, 0),
+  "fed_dc": (fo.fed_dc(LOSS, RATE), 2, 2, 1, 2),
+  "fed_smoo": (fo.fed_smoo(LOSS, RATE), 2, 2, 2, 2),
   # Delta_t, one block's moment and the count; steps and that moment.
   "fed_adamw": (
-    fo.fed_adamw(LOSS, 0.05),
-    2 * MODEL + 2 * NUMBER,
-    MODEL + 2 * NUMBER,
-    ONCE,
+    fo.fed_adamw(LOSS, RATE),
+    *(2 + 2 * NUMBER, 1 + 2 * NUMBER, 1, 0),
   ),
   "fed_adamw, whole moments": (
-    fo.fed_adamw(LOSS, 0.05, whole_moments=True),
-    3 * MODEL + NUMBER,
-    2 * MODEL + NUMBER,
-    ONCE,
+    fo.fed_adamw(LOSS, RATE, whole_moments=True),
+    *(3 + NUMBER, 2 + NUMBER, 1, 0),
   ),
-  "fed_lada": (
-    fo.fed_lada(LOSS, 0.05),
-    3 * MODEL,
-    2 * MODEL + NUMBER,
-    ONCE,
-  ),
-  "diloco": (fo.diloco(LOSS, SGD), MODEL, MODEL, ONCE),
-  "ditto": (fo.ditto(LOSS, SGD), MODEL, MODEL, 2 * ONCE),
-  "p_fed_me": (fo.p_fed_me(LOSS, 0.05, inner_steps=3), MODEL, MODEL, 3 * ONCE),
-  "per_fed_avg": (fo.per_fed_avg(LOSS, 0.05), MODEL, MODEL, ONCE),
-  "per_fed_avg, one batch": (
-    fo.per_fed_avg(LOSS, 0.05, own_batches=False),
-    MODEL,
-    MODEL,
-    2 * ONCE,
-  ),
-  "per_fed_avg, Hessian-free": (
-    fo.per_fed_avg(LOSS, 0.05, hessian_difference=0.1),
-    MODEL,
-    MODEL,
-    2 * ONCE,
-  ),
-  "per_fed_avg, Hessian-free, one batch": (
-    fo.per_fed_avg(LOSS, 0.05, hessian_difference=0.1, own_batches=False),
-    MODEL,
-    MODEL,
-    4 * ONCE,
-  ),
+  "fed_lada": (fo.fed_lada(LOSS, RATE), 3, 2 + NUMBER, 1, 0),
+  "diloco": (fo.diloco(LOSS, SGD), 1, 1, 1, 0),
+  "ditto": (fo.ditto(LOSS, SGD), 1, 1, 2, 1),
+  "p_fed_me": (fo.p_fed_me(LOSS, RATE, inner_steps=3), 1, 1, 3, 1),
+  **{
+    f"per_fed_avg, {h}, {own}": (
+      fo.per_fed_avg(LOSS, RATE, hessian_difference=h, own_batches=own),
+      *(1, 1, gradients, 0),
+    )
+    for h, own, gradients in (
+      *((None, True, 1), (None, False, 2)),
+      *((0.1, True, 2), (0.1, False, 4)),
+    )
+  },
   # The server's momentum is inferred, averaged buffers are sent.
-  "domo": (fo.domo(LOSS, 0.05), MODEL, MODEL, ONCE),
+  "domo": (fo.domo(LOSS, RATE), 1, 1, 1, 0),
   "fed_avg_slm": (
-    fo.domo(LOSS, 0.05, beta=None, average_local=True),
-    2 * MODEL,
-    2 * MODEL,
-    ONCE,
+    fo.domo(LOSS, RATE, beta=None, average_local=True),
+    *(2, 2, 1, 0),
   ),
-  "prox_skip, always": (
-    fo.prox_skip(LOSS, 0.05, p=1.0),
-    MODEL + 1,  # Whether they have met.
-    MODEL,
-    ONCE,
-  ),
-  "prox_skip, never": (fo.prox_skip(LOSS, 0.05, p=1e-6), MODEL + 1, 0, ONCE),
-  "scaffold": (fo.scaffold(LOSS, 0.05), 2 * MODEL, 2 * MODEL, ONCE),
+  # Whether they have met.
+  "prox_skip, always": (fo.prox_skip(LOSS, RATE, p=1.0), 1 + BYTE, 1, 1, 2),
+  "prox_skip, never": (fo.prox_skip(LOSS, RATE, p=1e-6), 1 + BYTE, 0, 1, 2),
+  "scaffold": (fo.scaffold(LOSS, RATE), 2, 2, 1, 1),
   "scaffold, exact": (
-    fo.scaffold(LOSS, 0.05, exact_control=True),
-    2 * MODEL,
-    2 * MODEL,
-    ONCE + N,
+    fo.scaffold(LOSS, RATE, exact_control=True),
+    *(2, 2, 1 + FULL, 1),
   ),
-  "local_sgd": (fo.local_sgd(LOSS, 0.05), MODEL, MODEL, ONCE),
-  "minibatch_sgd": (fo.minibatch_sgd(LOSS, 0.05), MODEL, MODEL, ONCE),
+  "local_sgd": (fo.local_sgd(LOSS, RATE), 1, 1, 1, 0),
+  "minibatch_sgd": (fo.minibatch_sgd(LOSS, RATE), 1, 1, 1, 0),
 }
-# The same of those whose rounds begin a stage, here the first of two; then the
-# examples of its large gradient. Gradients are taken at two points, of which a
-# client has the older one already.
+# The same of those whose rounds begin a stage, here the first of two; in the
+# last place the examples of its large gradient. Gradients are taken at two
+# points, of which a client has the older one already; of four clients one has
+# the local routine.
+OF_ONE = (1 + 1 / C, 1 + 1 / C, 2 + 2 / C)
 STAGES = {
-  "minibatch_sarah": (
-    fo.minibatch_sarah(LOSS, 0.05),
-    MODEL,
-    MODEL,
-    2 * ONCE,
-    N,
-  ),
-  # Only one client of four has the local routine.
-  "bvr_l_sgd": (
-    fo.bvr_l_sgd(LOSS, 0.05),
-    MODEL + MODEL / C,
-    MODEL + MODEL / C,
-    2 * ONCE + 2 * ONCE / C,
-    N,
-  ),
-  "bvr_l_sgd, sampled": (
-    fo.bvr_l_sgd(LOSS, 0.05, large_batch=4),
-    MODEL + MODEL / C,
-    MODEL + MODEL / C,
-    2 * ONCE + 2 * ONCE / C,
-    4,
-  ),
+  "minibatch_sarah": (fo.minibatch_sarah(LOSS, RATE), 1, 1, 2, N),
+  "bvr_l_sgd": (fo.bvr_l_sgd(LOSS, RATE), *OF_ONE, N),
+  "bvr_l_sgd, sampled": (fo.bvr_l_sgd(LOSS, RATE, large_batch=4), *OF_ONE, 4),
   "bvr_l_sgd, theory": (
-    fo.bvr_l_sgd(LOSS, 0.05, practical=False),
-    2 * MODEL,
-    3 * MODEL,
-    4 * ONCE,
-    N,
+    fo.bvr_l_sgd(LOSS, RATE, practical=False),
+    *(2, 3, 4, N),
   ),
 }
 NAMES = "bytes_down", "bytes_up", "gradient_evaluations"
-
-
-def simulate(algorithm, rounds=2, **settings):
-  return TASK.simulate(algorithm, rounds=rounds, **SETTINGS | settings)
+UNITS = MODEL, MODEL, ONCE
 
 
 @pytest.mark.parametrize("name", COSTS)
 def test_costs_are_those_counted_by_hand(name):
-  algorithm, *counted = COSTS[name]
-  per_round = [f"{name}_per_round" for name in NAMES]
-  expected = dict(zip(per_round, counted, strict=True))
-  assert simulate(algorithm).cost == expected
-
-
-# name -> how many models each client keeps.
-KEPT = {
-  "fed_acg": 0,
-  "fed_gamma": 1,
-  "fed_lesam": 1,
-  "fed_lesam, last step": 0,
-  "fed_dc": 2,
-  "fed_smoo": 2,
-  "fed_adamw": 0,
-  "fed_lada": 0,
-}
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_clients_keep_so_many_models(name):
-  """Algorithms say it in their docstrings."""
-  result = simulate(COSTS[name][0])
+  algorithm, *counted, kept = COSTS[name]
+  result = TASK.simulate(algorithm, rounds=2, **SETTINGS)
+  assert result.cost == {
+    f"{cost}_per_round": pytest.approx(number * unit)
+    for cost, number, unit in zip(NAMES, counted, UNITS, strict=True)
+  }
   leaves = jax.tree.leaves(result.client_state)
-  assert sum(leaf.nbytes for leaf in leaves) == C * KEPT[name] * MODEL
+  assert sum(leaf.nbytes for leaf in leaves) == C * kept * MODEL
 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_costs_of_stages_are_those_counted_by_hand(name):
   """Also along the run: what a client has spent so far."""
   algorithm, *counted, large = STAGES[name]
-  result = simulate(
-    algorithm, eval_every=1, evaluate=lambda params, data, test: {"x": 0.0}
+  evaluate = lambda params, data, test: {"x": 0.0}
+  result = TASK.simulate(
+    algorithm, rounds=2, eval_every=1, evaluate=evaluate, **SETTINGS
   )
   expected = {"communication_rounds": 1.5}
   start = (MODEL, MODEL, large)
-  for name, usual, more in zip(NAMES, counted, start, strict=True):
+  for name, number, unit, more in zip(
+    NAMES, counted, UNITS, start, strict=True
+  ):
+    usual = number * unit
     expected[f"{name}_per_round"] = usual + more / 2
     expected[f"stage_start_{name}_per_round"] = more / 2
     so_far = result.history.metrics[name][0]

@@ -53,14 +53,14 @@ def test_personal_leaves_are_not_sent():
   assert_close(found.params["bias"], cases.PARAMS["bias"])
 
 
+def per_example(params, batch):
+  return {"loss": cases.loss_fn(params, batch, None)}
+
+
 def test_clients_use_their_own_leaves():
   data = cases.DATA
   algorithm = fo.fed_per(cases.loss_fn, SGD, personal=["bias"])
   found = run(algorithm, rounds=1)
-
-  def per_example(params, batch):
-    return {"loss": cases.loss_fn(params, batch, None)}
-
   measured = fo.evaluate_clients(found, per_example, data, algorithm=algorithm)
   for client, rows in enumerate(cases.PROBLEM.client_rows):
     if not len(rows):
@@ -72,10 +72,6 @@ def test_clients_use_their_own_leaves():
     loss, _ = cases.PROBLEM.gradient(x, rows)
     own = measured.values["personal"]["loss"][client]
     assert own == pytest.approx(loss, rel=1e-5)
-
-
-def per_example(params, batch):
-  return {"loss": cases.loss_fn(params, batch, None)}
 
 
 def test_models_of_per_fed_avg_are_one_step_from_the_server_s():
@@ -146,7 +142,6 @@ def test_some_trained_leaves_can_be_personal():
 # Bad input.
 
 
-@pytest.mark.parametrize("make", [fo.fed_per, fo.fed_rep])
 @pytest.mark.parametrize(
   ("personal", "error", "message"),
   [
@@ -175,6 +170,6 @@ def test_some_trained_leaves_can_be_personal():
     ),
   ],
 )
-def test_bad_paths(make, personal, error, message):
-  call = lambda: run(make(cases.loss_fn, SGD, personal=personal))
+def test_bad_paths(personal, error, message):
+  call = lambda: run(fo.fed_per(cases.loss_fn, SGD, personal=personal))
   assert refusal(call, kind=error) == message

@@ -19,9 +19,8 @@ def test_fed_avg_on_quadratics_equals_matrix_powers():
   rows = problem.client_rows
   batches = [[rows[m]] * steps[m] for m in range(4)]
   rounds = [reference.Round(range(4), batches, weights)] * 2
-  xs, _ = reference.fed_avg(problem, rounds, _sgd(lr))
   x = problem.x0
-  for r in range(2):
+  for found, _ in reference.fed_avg(problem, rounds, _sgd(lr)):
     local = []
     for m in range(4):
       contraction = np.eye(len(x)) - lr * problem.hessian(rows[m])
@@ -29,14 +28,14 @@ def test_fed_avg_on_quadratics_equals_matrix_powers():
       power = np.linalg.matrix_power(contraction, steps[m])
       local.append(centre + power @ (x - centre))
     x = np.average(local, axis=0, weights=weights)
-    np.testing.assert_allclose(xs[r], x, rtol=1e-12)
+    np.testing.assert_allclose(found, x, rtol=1e-12)
 
 
 def test_fed_prox_client_converges_to_its_proximal_point():
   problem = problems.least_squares(5)
   rows, mu = problem.client_rows[0], 0.7
   rounds = [reference.Round([0], [[rows] * 400], [1.0])]
-  (x,), traces = reference.fed_prox(problem, rounds, _sgd(0.2), mu)
+  ((x, (trace,)),) = reference.fed_prox(problem, rounds, _sgd(0.2), mu)
   hessian, centre = problem.hessian(rows), problem.minimiser(rows)
   expected = np.linalg.solve(
     hessian + mu * np.eye(len(x)), hessian @ centre + mu * problem.x0
@@ -44,7 +43,7 @@ def test_fed_prox_client_converges_to_its_proximal_point():
   np.testing.assert_allclose(x, expected, rtol=1e-10)
   loss, _ = problem.gradient(x, rows)
   penalised = loss + mu / 2 * np.sum((x - problem.x0) ** 2)
-  np.testing.assert_allclose(traces[0][0].losses[-1], penalised, rtol=1e-12)
+  np.testing.assert_allclose(trace.losses[-1], penalised, rtol=1e-12)
 
 
 def test_moon_remembers_each_clients_last_model(monkeypatch):
@@ -61,7 +60,8 @@ def test_moon_remembers_each_clients_last_model(monkeypatch):
     reference.Round(clients, [[rows[m]] for m in clients], [1.0, 1.0])
     for clients in ([0, 1], [1, 2], [0, 2])
   ]
-  xs, traces = reference.moon(problem, rounds, _sgd(0.5), 1.0, 0.5)
+  looped = reference.moon(problem, rounds, _sgd(0.5), 1.0, 0.5)
+  xs, traces = zip(*looped, strict=True)
   x_global = [problem.x0, problem.x0, xs[0], xs[0], xs[1], xs[1]]
   last = lambda r, i: traces[r][i].xs[-1]
   x_previous = [*[problem.x0] * 2, last(0, 1), xs[0], last(0, 0), last(1, 1)]

@@ -106,35 +106,6 @@ def test_the_contents_lead_to_a_heading(page, site):
   page.wait_for_url(f"**/concepts.html{target}")
 
 
-def test_the_search_finds_a_page(page, site):
-  page.goto(f"{site[1]}/index.html")
-  page.locator(".search-button__button:visible").first.click()
-  page.locator("input[type=search]:visible").fill("scaffold")
-  page.keyboard.press("Enter")
-  found = page.locator("#search-results li a")
-  found.first.wait_for()
-  assert found.first.inner_text() == "fedjax_opt.scaffold"
-  found.first.click()
-  page.wait_for_url("**/reference/algorithms.html**#fedjax_opt.scaffold")
-
-
-def test_a_picture_opens_at_its_own_size(page, site):
-  page.goto(f"{site[1]}/index.html")
-  picture = page.locator("article img").first
-  assert picture.bounding_box()["width"] <= page.viewport_size["width"]
-  picture.click()
-  page.wait_for_url("**/study.png")
-  assert page.locator("img").evaluate("image => image.naturalWidth") > 1000
-
-
-def test_the_tab_key_leads_to_the_text(page, site):
-  page.goto(f"{site[1]}/concepts.html")
-  page.keyboard.press("Tab")
-  assert "main content" in page.locator(":focus").inner_text()
-  page.keyboard.press("Enter")
-  page.wait_for_url("**/concepts.html#main-content")
-
-
 def test_no_page_is_wider_than_the_window(page, site):
   folder, address = site
   wide = {}

@@ -152,18 +152,21 @@ def whole(problem, rounds):
   ]
 
 
+FIELDS = "params", "direction"
+
+
 def looped(case, given):
   """{field of the state: [R, ...]}, by the referee."""
   problem, large, stage = TASK.problem, given.sampled, SAMPLED_STAGE
   if "sampled" not in case:
     large, stage = whole(problem, given.first), EXACT_STAGE
   if case == "minibatch_sarah":
-    xs, vs = loops.minibatch_sarah(problem, given.shared, large, rate, stage)
-    return {"params": xs, "direction": vs}
+    looped = loops.minibatch_sarah(problem, given.shared, large, rate, stage)
+    return dict(zip(FIELDS, zip(*looped, strict=True), strict=True))
   rounds = (problem, given.shared, given.own, large, given.picks)
   if "theory" not in case:
-    xs, vs = loops.bvr_l_sgd(*rounds, rate, stage)
-    return {"params": xs, "direction": vs}
+    looped = loops.bvr_l_sgd(*rounds, rate, stage)
+    return dict(zip(FIELDS, zip(*looped, strict=True), strict=True))
   t_hats, s_hats = drawn_outputs(given.uniforms, stage)
   xs, outs = loops.bvr_l_sgd_theory(*rounds, given.k_hats, t_hats, rate, stage)
   outs = [problem.x0, *outs]
@@ -381,7 +384,7 @@ def test_p6_descent_along_every_path():
 
 def test_p7_both_versions_take_the_same_points():
   practical, theory = compiled("bvr_l_sgd"), compiled("bvr_l_sgd, theory")
-  for field in ("params", "direction"):
+  for field in FIELDS:
     actual = flat(getattr(practical, field), 1)
     expected = flat(getattr(theory, field), 1)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-13)
@@ -396,10 +399,10 @@ def test_p8_own_and_common_first_estimates_are_the_same():
   ]
   rounds = [reference.Round(range(5), batches(), SIZES) for _ in range(6)]
   common, own = (
-    loops.bvr_l_sgd(
+    list(loops.bvr_l_sgd(
       problem, rounds, rounds, whole(problem, rounds), [0, 3, 1, 0, 2, 3],
       rate, 3, keep_own=keep_own,
-    )
+    ))
     for keep_own in (False, True)
   )  # fmt: skip
   np.testing.assert_allclose(own, common, rtol=0, atol=1e-13)

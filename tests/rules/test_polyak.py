@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from fedjax_opt import sps
@@ -45,13 +44,3 @@ def test_step_is_the_gap_over_c_times_the_squared_norm(
     actual = step_size(sps(c, f_min, max_step), value, scale)
   expected = min(gap / (c * squares + 1e-8), max_step)
   np.testing.assert_allclose(actual, expected, rtol=1e-9)
-
-
-def test_optax_divides_by_what_it_says_it_multiplies_with():
-  # So `scaling` is c there, not 1 / c as its docstring makes one expect.
-  step = lambda scaling: step_size(
-    optax.polyak_sgd(max_learning_rate=1e9, scaling=scaling), 3.0
-  )
-  ours = step_size(sps(c=2.0), 3.0)
-  np.testing.assert_allclose(ours, step(2.0), rtol=1e-6)
-  np.testing.assert_allclose(4 * ours, step(0.5), rtol=1e-6)

@@ -74,18 +74,3 @@ def test_rates_side_by_side():
     several = jax.vmap(lambda rate: train(sarah(rate))[0])(rates)
   expected = [looped(rate) for rate in rates]
   np.testing.assert_allclose(flat(several, 1), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-  ("dtype", "direction"), [("bfloat16", DIRECTION), ("float64", None)]
-)
-def test_types_are_kept(dtype, direction):
-  with jax.enable_x64(dtype == "float64"):
-    cast = lambda leaf: jnp.asarray(leaf, dtype)
-    rule = sarah(jnp.float32(0.1), jax.tree.map(cast, direction))
-    params = jax.tree.map(cast, X0)
-    state = rule.init(params)
-    updates, after = rule.update(params, state, params, grad_fn=lambda x: x)
-    moved = optax.apply_updates(params, updates)
-    types = {leaf.dtype for leaf in jax.tree.leaves((moved, after[:2]))}
-    assert types == {jnp.dtype(dtype)}

@@ -8,7 +8,7 @@ import optax
 
 from fedjax_opt import grad_fn_of
 from fedjax_opt.rules import RULES
-from tests import reference, reference_adaptive
+from tests import reference
 
 _MOMENTUM = {"learning_rate": 0.05, "momentum": 0.8}
 _ADAM = {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-3}
@@ -23,7 +23,7 @@ REFEREES = {
   "adamw": (reference.AdamW, _ADAM | {"weight_decay": 0.2}),
   # Of a vector; test_loops.py has it on a matrix.
   "muon": (
-    reference_adaptive.Muon,
+    reference.Muon,
     {"learning_rate": 0.05, "beta": 0.8, "weight_decay": 0.2},
   ),
   "adagrad": (

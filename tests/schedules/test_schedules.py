@@ -96,33 +96,11 @@ def test_equal_durations_and_as_many_away_as_arrive_are_synchronous_rounds():
   )
 
 
-def test_equal_durations_one_by_one_have_staleness_0_to_n():
-  table = schedules.buffered(SYSTEMS["constant"].durations(), 28, 7)
-  expected = np.tile(np.arange(7), 4)
-  np.testing.assert_array_equal(table.staleness[:, 0], expected)
-
-
-@pytest.mark.parametrize(("concurrency", "buffer"), [(20, 5), (10, 1)])
-def test_the_mean_staleness_of_a_long_run(concurrency, buffer):
-  system = systems.sample(200, systems.lognormal(1.0, 1.0), seed=1)
-  table = schedules.buffered(system.durations(), 4000, concurrency, buffer)
-  expected = (concurrency - 1) / buffer
-  assert abs(table.staleness.mean() - expected) < 0.02 * expected
-
-
 def test_blocks_of_random_numbers_do_not_matter(monkeypatch):
   durations = SYSTEMS["redrawn"].durations()
   whole = schedules.buffered(durations, 50, 6, 2)
   monkeypatch.setattr(sending, "_BLOCK", 7)
   same(schedules.buffered(durations, 50, 6, 2), whole)
-
-
-def test_each_sending_has_its_own_name():
-  table = schedules.buffered(SYSTEMS["lognormal"].durations(), 200, 11, 9)
-  names = np.stack([table.clients, table.versions, table.draws], -1)
-  names = names.reshape(-1, 3)
-  assert len(np.unique(names, axis=0)) == len(names)
-  assert table.draws.any()
 
 
 def of_seconds(*seconds, **work):

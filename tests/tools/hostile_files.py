@@ -58,6 +58,12 @@ except (ValueError, OSError, MemoryError, TypeError) as error:
 """
 
 
+KINDS = (
+  *("npz", "task", "population", "run", "records"),
+  *("flags", "study", "table", "images"),
+)
+
+
 class _Harm:
   def __init__(self, mark):
     self._mark = mark
@@ -172,19 +178,7 @@ def _images(draw, path):
 
 def make(draw, folder):
   """Writes a case; returns the reader, its path and what shows harm."""
-  kind = draw.choice(
-    [
-      "npz",
-      "task",
-      "population",
-      "run",
-      "records",
-      "flags",
-      "study",
-      "table",
-      "images",
-    ]
-  )
+  kind = draw.choice(KINDS)
   mark, path = folder / "harmed", folder / "file"
   if kind in ("npz", "task"):
     path.write_bytes(_arrays(draw, mark))

@@ -8,13 +8,13 @@ folder, and checkpoints. `disk` reads each cohort from a population on disk.
 local work. `study` compares two methods with --jobs=2 under one condition after
 the other. Each kind is a call of its own.
 
-Ten times this prints, of all processes of the kind together, the memory without
-pages of files, which the system takes back as it likes, the median over that
-part; and the work done for each second of their CPU time, which other programs
-on the machine change little, and for each second of the clock. At the end it
-compares the last third of the parts with the first, without the first part: by
-more than 3 % of memory, or less speed by CPU time, the exit status is 1. What
-must grow is the history, by 0.5 kB for each evaluation of a run. Linux only.
+Ten times this prints, of all processes of the kind together, the work done and
+the memory without pages of files, which the system takes back as it likes. At
+the end it compares the last third with the first, without what came first of
+all: memory, and the work for each second of CPU time, which other programs on
+the machine change little, and for each second of the clock. By more than 3 % of
+memory, or less speed by CPU time, the exit status is 1. What must grow is the
+history, by 0.5 kB for each evaluation of a run. Linux only.
 """
 
 import argparse
@@ -24,7 +24,6 @@ import os
 import pathlib
 import random
 import signal
-import statistics
 import sys
 import tempfile
 import time
@@ -50,14 +49,6 @@ class Reading(NamedTuple):
   seconds: float  # of the clock
   cpu_seconds: float
   megabytes: float
-
-
-class Part(NamedTuple):
-  """What one part of the time was like."""
-
-  megabytes: float
-  per_cpu_second: float
-  per_second: float
 
 
 # What goes on for long; each appends to a file, or folder, what is done.
@@ -170,55 +161,38 @@ def read(kind, folder, group):
 
 
 def watch(kind, folder, minutes):
-  """Runs a kind for some minutes, and prints what each part was like."""
-  group = begin(command_of(kind, folder))
+  """Runs a kind for some minutes; readings at the ends of its parts."""
+  group, readings = begin(command_of(kind, folder)), []
   try:
     while not work_done(kind, folder):  # It compiles.
       assert group.poll() is None, f"{kind}: ended with {group.returncode}"
       time.sleep(0.1)
-    found, readings = [], [read(kind, folder, group.pid)]
-    for number in range(1, PARTS + 1):
-      end = time.monotonic() + 60 * minutes / PARTS
-      while time.monotonic() < end:
-        time.sleep(min(1, max(0, end - time.monotonic())))
-        assert group.poll() is None, f"{kind}: ended with {group.returncode}"
-        readings.append(read(kind, folder, group.pid))
-      found.append(part(readings))
-      size, per_cpu_second, per_second = found[-1]
-      print(
-        f"{kind} {number:2}: {readings[-1].work:11,} done, {size:7.1f} MB, "
-        f"{per_cpu_second:8.2f} per CPU second, {per_second:8.2f} per second",
-        flush=True,
-      )
-      readings = readings[-1:]
+    for number in range(PARTS + 1):
+      time.sleep(60 * minutes / PARTS if number else 0)
+      assert group.poll() is None, f"{kind}: ended with {group.returncode}"
+      now = read(kind, folder, group.pid)
+      print(f"{kind} {number:2}: {now.work:11,} done, {now.megabytes:7.1f} MB")
+      sys.stdout.flush()
+      readings.append(now)
   finally:
     group.send_signal(signal.SIGTERM)
     status = group.wait(120)
   is_command = kind in ("run", "study")
   assert status == (143 if is_command else -15), f"SIGTERM gave {status}"
-  return found
+  return readings
 
 
-def part(readings):
-  """What the time between the first and the last reading was like."""
-  first, last = readings[0], readings[-1]
-  work = last.work - first.work
-  return Part(
-    statistics.median(each.megabytes for each in readings[1:]),
-    work / (last.cpu_seconds - first.cpu_seconds),
-    work / (last.seconds - first.seconds),
-  )
+def change(readings):
+  """By how many percent the last third differs from the first.
 
-
-def change(parts):
-  """By how many percent the last third differs from the first."""
-  parts = parts[1:]
-  third = max(1, len(parts) // 3)
-  first, last = (
-    [statistics.median(column) for column in zip(*some, strict=True)]
-    for some in (parts[:third], parts[-third:])
-  )
-  return Part(*(100 * (b / a - 1) for a, b in zip(first, last, strict=True)))
+  Of memory, of work for each second of CPU time, and for each of the clock.
+  """
+  work, seconds, cpu_seconds, megabytes = np.array(readings)[1:].T
+  done = np.diff(work)
+  found = megabytes, done / np.diff(cpu_seconds), done / np.diff(seconds)
+  third = len(done) // 3
+  ratios = [np.median(x[-third:]) / np.median(x[:third]) for x in found]
+  return [100 * (ratio - 1) for ratio in ratios]
 
 
 def main():
@@ -228,13 +202,13 @@ def main():
   parser.add_argument("--minutes", type=float, default=20)
   given = parser.parse_args()
   with tempfile.TemporaryDirectory() as folder:
-    found = watch(given.kind, pathlib.Path(folder), given.minutes)
-  changed = change(found)
+    readings = watch(given.kind, pathlib.Path(folder), given.minutes)
+  memory, per_cpu_second, per_second = change(readings)
   print(
-    f"{given.kind}: memory {changed.megabytes:+.1f} %, work per CPU second "
-    f"{changed.per_cpu_second:+.1f} %, per second {changed.per_second:+.1f} %"
+    f"{given.kind}: memory {memory:+.1f} %, work per CPU second "
+    f"{per_cpu_second:+.1f} %, per second {per_second:+.1f} %"
   )
-  return int(changed.megabytes > MOST or changed.per_cpu_second < -MOST)
+  return int(memory > MOST or per_cpu_second < -MOST)
 
 
 if __name__ == "__main__":

@@ -177,9 +177,7 @@ BY_NAME = {
   "per_example": given.per_example,
   "client": given.SGD,
   "rule": given.SGD,
-  "learning_rate": 0.1,
   "psi": fo.prox.zero(),
-  "strength": 0.1,
   "fraction": 0.4,
   "algorithm": given.ALGORITHM,
   "params": given.PARAMS,
@@ -203,11 +201,6 @@ BY_NAME = {
   "metric": "test_loss",
   "examples": given.TEST,
   "values": [0.5, 0.25, 0.75],
-  "mu": 0.1,
-  "momentum": 0.9,
-  "noise_multiplier": 1.0,
-  "max_norm": 1.0,
-  "threshold": 0.1,
   "w": np.ones((3, 2)),
   "w_real": np.ones((3, 2)),
   "name": "test_loss",
@@ -219,6 +212,48 @@ BY_NAME = {
   "b": [0.25, 0.25, 0.5],
   "rows": ("lr", [0.1, 0.2]),
   "columns": ("mu", [1, 2, 3]),
+  "bunch": {"data": given.X, "target": given.Y},
+  "train": given.TEST,
+  "message": given.PARAMS,
+  "combine": lambda messages, counts: messages,
+  "aggregator": fo.aggregators.median(),
+  "corrupt": lambda message, key: message,
+  "fault": fo.faults.flip(0.2),
+  "grad_h": lambda x: x,
+  "grad_h_plus_psi_conjugate": lambda z, psi, t: z,
+  "term": lambda params: 0.0,
+  "logits": np.ones((12, 2), np.float32),
+  "table": fo.schedules.by_hand([[0, 1]]),
+  "vocab_size": 100,
+  "seconds_per_step": fo.systems.constant(1.0),
+  "low": 1.0,
+  "high": 2.0,
+  "of": lambda outputs, y: 0.0,
+  "direction": "max",
+  "kinds": ("numbers",),
+  "help": "a score",
+  "losses": np.ones(2, np.float32),
+  "running": {"mean": np.zeros(2, np.float32)},
+  "new": {"mean": np.ones(2, np.float32)},
+  "client_ids": given.OWNERS,
+  "color": "red",
+  "linestyle": "-",
+  "marker": "o",
+  "axis": Figure().add_subplot().xaxis,
+  "profiles": CURVES,
+  "x_name": "lr",
+  "grids": {
+    "a": fo.plots.Grid(np.ones((1, 2)), ("lr", [1]), ("mu", [1, 2])),
+  },
+  "where": lambda path, leaf: True,
+  "matrix": np.ones((3, 2)),
+  "draw": lambda key, round, sizes, size: None,
+  "thresholds": [0.5, 1.0],
+  "devices": jax.devices(),
+  "paths": ["w"],
+  "upload": fo.transforms.top_k(0.5),
+  "personal": ["w"],
+  "momentum": given.PARAMS,
 }
 # Of some functions.
 EXAMPLES = {
@@ -229,11 +264,9 @@ EXAMPLES = {
   "image_folders.image_folder": {"data_dir": IMAGES},
   "shakespeare.clients": {"text": PLAY, "length": 3},
   "shakespeare.speeches": {"text": PLAY},
-  "tables.from_bunch": {"bunch": {"data": given.X, "target": given.Y}},
   "tables.from_frame": {"frame": FRAME, "label": "y"},
   "tables.read_frame": {"path": TABLE},
   "tables.read_table": {"path": TABLE, "label": "y"},
-  "tables.standardize": {"train": given.TEST},
   "texts.load": {"name": "ag_news", "split": "train"},
   "texts.load_tokens": {
     "name": "ag_news",
@@ -241,7 +274,7 @@ EXAMPLES = {
     "tokenizer": TOKENIZER,
     "max_length": 8,
   },
-  "texts.train_tokenizer": {"name": "ag_news", "vocab_size": 100},
+  "texts.train_tokenizer": {"name": "ag_news"},
   "tfds.load": {"name": "mnist", "split": "train"},
   "tokenization.encode": {
     "tokenizer": TOKENIZER,
@@ -249,9 +282,7 @@ EXAMPLES = {
     "max_length": 8,
   },
   "tokenization.from_text": {"text": TOKENIZER.to_str()},
-  "tokenization.read": {"vocab_size": 100},
-  "tokenization.train": {"texts": ["a b", "b c"], "vocab_size": 100},
-  "ClientOutput": {"message": given.PARAMS},
+  "tokenization.train": {"texts": ["a b", "b c"]},
   "evaluate_clients": {
     "model": given.PARAMS,
     "held_out": HELD_OUT,
@@ -277,19 +308,6 @@ EXAMPLES = {
     "batch_size": 2,
     "data": OTHER_CLIENTS,
   },
-  "aggregators.Aggregator": {"combine": lambda messages, counts: messages},
-  "aggregators.with_aggregator": {"aggregator": fo.aggregators.median()},
-  "faults.Fault": {"corrupt": lambda message, key: message},
-  "faults.with_fault": {"fault": fo.faults.flip(0.2)},
-  "metrics.direction": {},
-  "metrics.format_value": {"value": 0.5},
-  "mirror.MirrorMap": {
-    "grad_h": lambda x: x,
-    "grad_h_plus_psi_conjugate": lambda z, psi, t: z,
-  },
-  "objectives.RegularizedLoss": {"term": lambda params: 0.0},
-  "objectives.cross_entropy": {"logits": np.ones((12, 2), np.float32)},
-  "objectives.contrastive": {"temperature": 0.5},
   **{
     f"scores.{name}": {
       "outputs": np.ones((12, 2), np.float32),
@@ -305,52 +323,18 @@ EXAMPLES = {
   "schedules.buffered": CLOCK | {"concurrency": 2},
   "schedules.replay": {"path": TRACE},
   "schedules.synchronous": CLOCK,
-  "schedules.write_events": {"table": fo.schedules.by_hand([[0, 1]])},
-  "systems.constant": {"value": 1.0},
-  "systems.exponential": {"mean": 1.0},
   "systems.from_csv": {"path": DEVICES},
-  "systems.half_normal": {"scale": 1.0},
-  "systems.lognormal": {"median": 1.0, "sigma": 0.5},
-  "systems.sample": {"seconds_per_step": fo.systems.constant(1.0)},
-  "systems.uniform": {"low": 1.0, "high": 2.0},
-  "systems.zipf": {"exponent": 1.5},
-  "scores.Score": {
-    "of": lambda outputs, y: 0.0,
-    "direction": "max",
-    "kinds": ("numbers",),
-    "help": "a score",
-  },
-  "objectives.with_statistics": {
-    "losses": np.ones(2, np.float32),
-    "running": {"mean": np.zeros(2, np.float32)},
-    "new": {"mean": np.ones(2, np.float32)},
-  },
   "partition.check_parameters": {"name": "iid", "parameters": {}},
   "partition.split": {"name": "iid", "client_ids": None},
-  "partition.natural": {"client_ids": given.OWNERS},
   "plots.method_styles": {"labels": ["a", "b"]},
-  "plots.Curve": {
-    "x": [0, 1],
-    "mean": [0, 1],
-    "low": [0, 1],
-    "high": [0, 1],
-  },
+  "plots.Curve": {"x": [0, 1], "mean": [0, 1], "low": [0, 1], "high": [0, 1]},
   "plots.Grid": {"values": np.ones((2, 3))},
-  "plots.Style": {"color": "red", "linestyle": "-", "marker": "o"},
-  "plots.log_scale": {"axis": Figure().add_subplot().xaxis},
-  "plots.performance_profiles": {"profiles": CURVES},
-  "plots.sensitivity": {"x_name": "lr"},
   "plots.study_values": {
     "values": {"a": ([0.5, 0.25], [0.4, 0.2], [0.6, 0.3])},
     "x_name": "lr",
     "x_values": [1, 2],
   },
   "plots.heat_map": {"values": np.ones((2, 3)), "label": "loss"},
-  "plots.heat_maps": {
-    "grids": {
-      "a": fo.plots.Grid(np.ones((1, 2)), ("lr", [1]), ("mu", [1, 2])),
-    },
-  },
   "plots.figure": {"columns": 1, "rows": 1},
   "plots.label_histogram": {"counts": np.ones((2, 3), int), "title": "a"},
   "plots.client_distribution": {"values": {"a": [0.5, 0.25]}, "sizes": None},
@@ -366,29 +350,16 @@ EXAMPLES = {
       [0, 1], {"test_loss": np.array([[1.0, 2.0], [0.5, 3.0]])}
     )
   },
-  "privacy.calibrated_noise": {"epsilon": 2.0, "num_clients": 100},
+  "privacy.calibrated_noise": {"num_clients": 100},
   "privacy.epsilon": {"num_clients": 100},
   "prox.box": {"low": 0.0, "high": 1.0},
-  "prox.elastic_net": {"l1_strength": 0.1, "squared_l2_strength": 0.1},
-  "prox.l1_ball": {"radius": 1.0},
-  "prox.l2_ball": {"radius": 1.0},
-  "prox.on_leaves": {"where": lambda path, leaf: True},
-  "prox.soft_threshold_singular_values": {"matrix": np.ones((3, 2))},
   "prox.Regularizer": {
     "kind": "own",
     "value": lambda x: 0.0,
     "prox": lambda x, t: x,
   },
-  "samplers.Sampler": {"draw": lambda key, round, sizes, size: None},
-  "samplers.cyclic": {"groups": 2},
-  "samplers.draw": {
-    "sampler": fo.samplers.uniform(),
-    "seed": 0,
-    "round": 0,
-    "sizes": np.ones(4, int),
-  },
+  "samplers.draw": {"sampler": fo.samplers.uniform(), "sizes": np.ones(4, int)},
   "samplers.fixed": {"cohorts": [[0, 1]]},
-  "samplers.poisson": {"expected": 2.0},
   "samplers.resolve": {"sampler": "uniform"},
   "samplers.weighted": {"weights": [0.5, 0.5]},
   "simulate": {"batch_size": 2, "test": given.TEST, "evaluate": given.evaluate},
@@ -403,37 +374,20 @@ EXAMPLES = {
     "validation": [0.5, 0.25],
     "report": [0.75, 0.5],
   },
-  "statistics.performance_profile": {"thresholds": [0.5, 1.0]},
   "statistics.probability_of_improvement": {"a": SCORES, "b": SCORES[:, ::-1]},
-  "statistics.resamples": {"num": 3, "size": 4},
-  "statistics.seeds_needed": {"difference": 0.01, "sd": 0.01},
-  "statistics.smallest_difference": {"num_seeds": 5, "sd": 0.01},
-  "statistics.to_target": {"target": 1.0},
-  "target.use": {"devices": jax.devices()},
   "train_only": {
     "make": lambda loss_fn: fo.fed_avg(loss_fn, given.SGD),
     "paths": ["w"],
   },
-  "trainable.mask": {"paths": ["w"]},
   "transforms.Upload": {"rule": given.SGD},
-  "transforms.error_feedback": {"upload": fo.transforms.top_k(0.5)},
-  "transforms.with_upload": {"upload": fo.transforms.top_k(0.5)},
-  "transforms.quantize": {"levels": 4},
   "local": {"client": 0},
-  "fed_per": {"personal": ["w"]},
-  "fed_rep": {"personal": ["w"]},
-  "momentum_fusion": {"momentum": given.PARAMS, "rate": 0.1},
   "sarah": {"direction": given.PARAMS},
-  "step_decay": {"round": 1, "num_rounds": 5},
-  "models.LSTM": {"num_tokens": 5},
   "models.Encoder": {
     "config": fo.models.EncoderConfig(
       vocab_size=8, hidden=4, layers=1, heads=1, intermediate=4
-    ),
+    )
   },
-  "models.EncoderConfig": {},
   "models.Decoder": {
-    "num_tokens": 5,
     "max_length": 4,
     "width": 4,
     "num_blocks": 1,
@@ -441,20 +395,15 @@ EXAMPLES = {
   },
   "models.ResNet": {"blocks": (1,), "widths": (8,), "norm": "group"},
   "models.CNN": {"kernel_size": 3},
-  "models.LinearModel": {"num_outputs": 2},
   "Algorithm": {
     "init": lambda params, num_clients: params,
     "round": lambda state, cohort: (state, None),
     "params": lambda state: state,
   },
-  "Checkpoints": {"every": 1},
-  "aggregators.multi_krum": {"faulty": 1},
   "load_run": {"folder": run_folder},
   "partition.class_q": {"class_fraction": 0.5},
   "ClientData.from_partition": {"rows": [[0, 1], [2]]},
-  "ClientData.from_client_ids": {"client_ids": given.OWNERS},
   "ClientData.from_npz": {"path": CLIENTS},
-  "ClientData().label_counts": {"num_classes": 2},
   "ClientData().to_npz": {"path": pathlib.Path(FOLDER) / "a.npz"},
   "Population.open": {"folder": population},
   "Population.write": {
@@ -545,6 +494,25 @@ def public():
   return {n: f for n, f in named.items() if n not in MADE}
 
 
+def fields_of(function):
+  """{argument: its description}, of those that have one."""
+  if not inspect.isclass(function):
+    return getattr(function, "fields", {})
+  if issubclass(function, layers.Network):
+    return layers._fields_of(function)
+  made = getattr(function.__init__, "fields", {})
+  return getattr(function, "checked_fields", made)
+
+
+def number(field, argument):
+  """One that a description accepts; None if it accepts none of these."""
+  for value in (2, 0.5):
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+      field.check(argument, value)
+      return value
+  return None
+
+
 def arguments(name, function):
   """{argument: its example}; the examples are those of which it needs one."""
   own = EXAMPLES.get(name, {})
@@ -564,7 +532,8 @@ def arguments(name, function):
     elif argument in BY_NAME:
       found[argument] = BY_NAME[argument]
     else:
-      raise LookupError(f"EXAMPLES lacks {argument} of {name}")
+      found[argument] = number(fields_of(function).get(argument), argument)
+      assert found[argument], f"EXAMPLES lacks {argument} of {name}"
   if name in ("simulate", "sweep", "Simulator"):
     table = fo.engine.config.GRID_DEFAULTS
     names = fo.GridSettings if name == "sweep" else fo.Settings
@@ -625,14 +594,7 @@ def outcome(name, function, argument, arguments, value):
 
 def reason(name, function, argument, kind, value):
   """Why a value may be accepted; None if that is not known."""
-  if inspect.isclass(function) and issubclass(function, layers.Network):
-    described = layers._fields_of(function)
-  elif inspect.isclass(function):
-    made = getattr(function.__init__, "fields", {})
-    described = getattr(function, "checked_fields", made)
-  else:
-    described = getattr(function, "fields", {})
-  field = described.get(argument)
+  field = fields_of(function).get(argument)
   if field is not None:
     try:
       field.check(argument, value)

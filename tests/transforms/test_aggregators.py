@@ -9,7 +9,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import transforms
 from fedjax_opt.transforms import aggregators, faults
-from tests import cases, reference
+from tests import cases
 from tests import reference_uploads as referee
 from tests.refusals import refusal
 
@@ -96,12 +96,10 @@ def check_rounds(fields, combine, send=None, **settings):
 
   def loop(rounds, masses):
     assert len({len(r.clients) for r in rounds}) > 1
-    make_rule = lambda r, client: reference.Sgd(cases.LR)
-    xs, _ = reference.fed_avg(
-      cases.PROBLEM, rounds, make_rule, send=send,
-      combine=lambda sent, weights: combine(sent),
-    )  # fmt: skip
-    return xs, getattr(send, "errors", None)
+    xs = cases.fed_avg_loop(
+      rounds, send=send, combine=lambda sent, weights: combine(sent)
+    )
+    return zip(xs, getattr(send, "errors", xs), strict=True)
 
   cases.check_loop(fed_avg(), fields, loop, "uniform", **settings)
 
@@ -111,7 +109,7 @@ def test_rounds_with_flipped_messages_are_the_loop():
   chosen = faults.clients_of(fault, cases.M)
   assert len(chosen) == 2
   check_rounds(
-    "params -",
+    "params",
     referee.multi_krum,
     lambda u, r, client: u * (-4 if client in chosen else 1),
     aggregator=AGGREGATORS["multi_krum"],

@@ -12,7 +12,7 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.draws import first_of_shuffle
 from fedjax_opt.transforms import upload as uploads
-from tests import cases, jax_problems, reference, reference_uploads
+from tests import cases, jax_problems, reference_uploads
 from tests.cases import LR
 from tests.refusals import refusal
 
@@ -63,7 +63,7 @@ def random_k():
     indices = np.asarray(first_of_shuffle(key, 0, len(u), K))
     return reference_uploads.random_k(u, indices, is_scaled=True)
 
-  return transforms.random_k(0.25), "params -", send
+  return transforms.random_k(0.25), "params", send
 
 
 @pytest.mark.parametrize("of", [top_k_with_feedback, random_k])
@@ -72,9 +72,8 @@ def test_fed_avg_is_the_loop(of):
   upload, fields, send = of()
 
   def loop(rounds, masses):
-    make_rule = lambda r, client: reference.Sgd(LR)
-    xs, _ = reference.fed_avg(cases.PROBLEM, rounds, make_rule, send=send)
-    return xs, getattr(send, "errors", None)
+    xs = cases.fed_avg_loop(rounds, send=send)
+    return zip(xs, getattr(send, "errors", xs), strict=True)
 
   cases.check_loop(transforms.with_upload(fed_avg(), upload), fields, loop)
 

@@ -1,4 +1,9 @@
-"""What users of the interface came upon while they wrote algorithms."""
+"""An algorithm as users write it, and what they came upon meanwhile.
+
+It uses the public package alone, in a file of at most 40 lines.
+"""
+
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -7,9 +12,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from tests import cases
-
-M = len(cases.SIZES)
+from tests import cases, reference_uploads
+from tests.user_algorithms import top_k
 
 
 def delta(worker, params):
@@ -35,6 +39,22 @@ def run(algorithm, **settings):
   return fo.simulate(algorithm, cases.PARAMS, cases.DATA, **settings)
 
 
+def test_top_k_is_the_loop():
+  k = 4
+  algorithm = top_k.top_k(cases.loss_fn, optax.sgd(cases.LR), k)
+  compress = lambda u, r, client: reference_uploads.top_k(u, k)
+  send = reference_uploads.ErrorFeedback(compress, cases.M)
+
+  def loop(rounds, masses):
+    xs = cases.fed_avg_loop(rounds, send=send)
+    return zip(xs, send.errors, strict=True)
+
+  cases.check_loop(algorithm, "model kept", loop)
+  result = cases.TASK.simulate(algorithm, rounds=1, **cases.FAULTY)
+  assert result.cost["bytes_up_per_round"] == k * (4 + 4)
+  assert len(pathlib.Path(top_k.__file__).read_text().splitlines()) <= 40
+
+
 @pytest.mark.parametrize("weight", [1, 1.0, np.float64(1)])
 def test_a_client_may_give_its_weight_as_a_plain_number(weight):
   one_client = lambda w, params: fo.ClientOutput(
@@ -42,10 +62,8 @@ def test_a_client_may_give_its_weight_as_a_plain_number(weight):
   )
   given = run(algorithm_of(one_client))
   plain = run(algorithm_of(delta), weighting="uniform")
-  for one, other in zip(
-    jax.tree.leaves(given.params), jax.tree.leaves(plain.params), strict=True
-  ):
-    np.testing.assert_allclose(one, other, rtol=1e-6)
+  found, expected = cases.flat(given.params), cases.flat(plain.params)
+  np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_states_are_kept_in_their_types():
