@@ -355,13 +355,10 @@ LOOPS = {
   "fed_rep": fed_per(0.6),
   "fed_rep, one step": fed_per(1 / 11),
 }
-# One of each kind, and those that weigh clients that are not there.
+# One of each kind, and some that weigh clients that are not there.
 IN_SINGLE = (
-  "moon", "fed_mid_osp, nuclear", "fed_dual_avg, l1_ball", "scaffold", "domo",
-  "fed_dyn", "fed_speed", "fed_avg, muon averaged",
-  "fed_acg", "fed_gamma",
-  "fed_lesam", "fed_dc", "fed_smoo",
-  "p_fed_me", "per_fed_avg, Hessian-free",
+  "moon", "fed_dual_avg, l1_ball", "scaffold", "domo", "fed_smoo",
+  "fed_avg, muon averaged", "per_fed_avg, Hessian-free",
 )  # fmt: skip
 
 

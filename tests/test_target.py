@@ -52,16 +52,6 @@ def test_compile_gives_the_programs_of_a_run(monkeypatch):
     assert program.memory_analysis().temp_size_in_bytes > 0
 
 
-def test_programs_for_other_devices_are_not_mistaken_for_those_at_hand():
-  programs.clear()
-  with target.use(jax.devices()[:1]):
-    elsewhere = simulator().compile(TASK.params)["rounds"]
-  again = simulator().compile(TASK.params)["rounds"]
-  (shape,) = {s for s in jax.tree.leaves(elsewhere.input_shardings)}
-  assert shape.device_set == set(jax.devices()[:1])
-  # On one and the same device they may be one program.
-  needed = lambda p: p.memory_analysis().temp_size_in_bytes
-  assert needed(again) == needed(elsewhere)
 
 
 def test_a_simulator_that_compiled_for_devices_elsewhere_still_runs():
