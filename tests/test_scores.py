@@ -16,9 +16,8 @@ N = 300
 @pytest.mark.parametrize("seed", range(20))
 def test_of_few_examples_with_ties_and_absent_classes(seed):
   rng = np.random.default_rng(seed)
-  n, num_classes = rng.integers(2, 12), rng.integers(2, 6)
-  logits = rng.integers(0, 3, (n, num_classes)).astype(np.float32)
-  y = rng.integers(0, num_classes, n)
+  logits = rng.integers(0, 3, (7, 4)).astype(np.float32)
+  y = rng.integers(0, rng.integers(1, 5), 7)
   predicted, there = logits.argmax(1), np.unique(y)
   recalls = metrics.recall_score(
     y, predicted, labels=there, average="macro", zero_division=0
