@@ -324,8 +324,9 @@ NEEDS_MORE = "schedule: clients of this algorith"
   ],
 )
 def test_what_does_not_fit_is_refused(algorithm, settings, says):
-  settings = {"schedule": stale(), "rounds": 8} | settings
-  assert refusal(lambda: final(algorithm, **settings)).startswith(says)
+  settings = {"schedule": stale(), "rounds": 8} | UNIFORM | settings
+  found = refusal(cases.TASK.simulate, algorithm, **settings)
+  assert found.startswith(says)
 
 
 def test_versions_that_do_not_fit_are_refused(monkeypatch):
