@@ -11,12 +11,11 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import domo, fed_avg, momentum_fusion, simulate, sweep
-from fedjax_opt.data.clients import ClientData
+from fedjax_opt import domo, fed_avg, momentum_fusion
 from fedjax_opt.engine.config import Config
 from tests import cases, jax_problems, reference
 from tests import reference_methods as loops
-from tests.jax_problems import assert_close, flat
+from tests.jax_problems import flat
 
 # All clients take the same steps, as the box has it.
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4))
@@ -234,37 +233,6 @@ def test_a_momentum_is_fused_into_any_rule():
     np.testing.assert_allclose(fused["w"], expected, rtol=1e-6)
 
 
-def test_half_precision_is_kept():
-  params = jax.tree.map(lambda leaf: jnp.asarray(leaf, "bfloat16"), TASK.params)
-  make = lambda **momenta: domo(
-    TASK.loss_fn, 0.05, **momenta, beta=None, average_local=True
-  )
-  grid = {name: [value] for name, value in MOMENTA.items()}
-  result = sweep(make, grid, params, TASK.data, rounds=4, batch_size=4)
-  types = {leaf.dtype for leaf in jax.tree.leaves(result.state)}
-  assert types == {jnp.dtype("bfloat16")}
-  # Rounding does not stop the momentum of the server.
-  assert np.linalg.norm(flat(result.state.momentum)) > 1
-
-
 def test_what_cannot_be():
   with pytest.raises(ValueError, match="average_local=True: there is no local"):
     domo(TASK.loss_fn, 0.1, mu_l=None, average_local=True)
-
-
-def test_a_client_without_examples_weighs_as_any_other_if_asked_to():
-  """It has moved by nothing, though others are moved by the fusion."""
-  rows = [np.arange(8), np.zeros(0, int)]
-  data = ClientData.from_partition(TASK.problem.examples, rows)
-  settings = {"batch_size": 4, "weighting": "uniform"}
-  for intra, option in ((False, "I"), (True, "II")):
-    algorithm = family(0.2, **MOMENTA, beta=BETA, intra=intra)
-    with jax.enable_x64(True):
-      config = Config.create(data, settings)
-      rounds = jax_problems.drawn_rounds(config, data, 0, 3)
-      result = simulate(algorithm, TASK.params, data, rounds=3, **settings)
-    *_, last = loops.double_momentum(
-      TASK.problem, rounds, lambda r: 0.2, ALPHA, **MOMENTA, beta=BETA,
-      option=option,
-    )  # fmt: skip
-    assert_close(result.params, last.x, 1e-10)

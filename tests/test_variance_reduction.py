@@ -329,22 +329,11 @@ def test_p5_full_gradients():
   xs, vs = flat(states.params, 1), flat(states.direction, 1)
   grads = [EQUAL.problem.gradient(x, ALL_ROWS)[1] for x in xs[:-1]]
   np.testing.assert_allclose(vs[1:], grads, rtol=0, atol=1e-13)
-  check_descent(identical)
-
-
-def test_p5_scaffold_too_is_gradient_descent_on_identical_workers():
-  with jax.enable_x64(True):
-    algorithm = scaffold(EQUAL.loss_fn, 0.3)
-    check_descent(trajectory(algorithm, IDENTICAL, 4, **EXACT))
-
-
-def check_descent(states):
-  problem = IDENTICAL.problem
-  loop = reference.descend(
-    problem.x0, problem.gradient, [ALL_ROWS] * 12, reference.Sgd(0.3)
-  )
-  actual = flat(states.params, 1)
-  np.testing.assert_allclose(actual, loop.xs[::3], rtol=0, atol=1e-12)
+  problem, rule = IDENTICAL.problem, reference.Sgd(0.3)
+  rows = [ALL_ROWS] * 12
+  descent = reference.descend(problem.x0, problem.gradient, rows, rule)
+  actual = flat(identical.params, 1)
+  np.testing.assert_allclose(actual, descent.xs[::3], rtol=0, atol=1e-12)
 
 
 def test_p6_descent_along_every_path():
