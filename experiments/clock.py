@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from experiments.specification.kinds import Chosen
 from experiments.specification.spec import Spec
 from fedjax_opt import Simulator, schedules
 from fedjax_opt.data import digest
 from fedjax_opt.engine.work import Work
 from fedjax_opt.registry import File
 from fedjax_opt.schedules import Timetable
+from fedjax_opt.schedules.timetable import check_clients
 from fedjax_opt.systems import System
 
 Tables = Mapping[int, Timetable]  # Of each seed.
@@ -41,10 +43,9 @@ class Clock:
 
   def _whole(self, work: Work) -> Timetable:
     spec, num_clients = self._spec, len(work.steps)
-    given = spec.schedule.arguments({})
+    given = _given(spec.schedule)
     if spec.system is None:
-      path = os.path.expanduser(given.pop("path"))
-      table = schedules.replay(path, **given)
+      table = schedules.replay(**given)
       self.typical[work.seed] = _seconds_of(table, num_clients)
       return table
     if "cohort_size" in spec.schedule.choice.arguments:
@@ -59,7 +60,7 @@ class Clock:
 
 def _seconds_of(table: Timetable, num_clients: int) -> np.ndarray:
   """[M], mean seconds of each client in a trace; of others those of all."""
-  schedules.check_clients(table, num_clients)
+  check_clients(table, num_clients)
   events = table.events()
   away = events.ends - events.starts
   count = np.bincount(events.clients, minlength=num_clients)
@@ -94,11 +95,23 @@ def tables_of(
 
 def system_of(spec: Spec, num_clients: int, seed: int) -> System:
   """The devices of the clients of a seed."""
-  arguments = spec.system.arguments({})
-  if "path" in arguments:
-    arguments["path"] = os.path.expanduser(arguments["path"])
-  given = {n: value for n, value in arguments.items() if value is not None}
-  return spec.system.choice.factory(num_clients=num_clients, seed=seed, **given)
+  make = lambda chosen, **known: chosen.choice.factory(
+    num_clients=num_clients, **known, **_given(chosen)
+  )
+  system = make(spec.system, seed=seed)
+  if spec.availability is None:
+    return system
+  is_drawn = "seed" in spec.availability.choice.arguments
+  known = {"seed": seed} if is_drawn else {}
+  return system.when(make(spec.availability, **known))
+
+
+def _given(chosen: Chosen) -> dict[str, Any]:
+  """The arguments that a choice was given, or has by default."""
+  found = {n: v for n, v in chosen.arguments({}).items() if v is not None}
+  if "path" in found:
+    found["path"] = os.path.expanduser(found["path"])
+  return found
 
 
 def rounds_of(spec: Spec, tables: Tables | None) -> int:
@@ -111,7 +124,7 @@ def rounds_of(spec: Spec, tables: Tables | None) -> int:
 def digests(spec: Spec, of_data: digest.Digests) -> digest.Digests:
   """The digests of the data, and of the files that the clock reads."""
   found = dict(of_data)
-  for chosen in (spec.system, spec.schedule):
+  for chosen in (spec.system, spec.availability, spec.schedule):
     for flag, parameter in (chosen.parameters if chosen else {}).items():
       if isinstance(parameter, File):
         path = pathlib.Path(chosen.static[flag]).expanduser()

@@ -28,7 +28,7 @@ from fedjax_opt.registry import (
 )
 from fedjax_opt.rules import RULES
 from fedjax_opt.schedules import SCHEDULES
-from fedjax_opt.systems import SYSTEMS
+from fedjax_opt.systems import AVAILABILITIES, SYSTEMS
 from fedjax_opt.transforms import UPLOADS
 from fedjax_opt.transforms.aggregators import AGGREGATORS
 from fedjax_opt.transforms.faults import FAULTS
@@ -346,12 +346,20 @@ SAMPLER = Kind("sampler", SAMPLERS, "sampler_", is_condition=True)
 SYSTEM = Kind(
   "system", SYSTEMS, "system_", is_condition=True, are_conditions=True
 )
+AVAILABILITY = Kind(
+  "availability",
+  AVAILABILITIES,
+  "availability_",
+  is_condition=True,
+  are_conditions=True,
+)
 SCHEDULE = Kind("schedule", SCHEDULES)
 KINDS = {
   kind.flag: kind
   for kind in (
     TASK, PARTITION, ALGORITHM, CLIENT, SERVER, REGULARIZER, PRIVACY, UPLOAD,
-    AGGREGATOR, FAULT, SAMPLER, SYSTEM, SCHEDULE,
+    AGGREGATOR, FAULT, SAMPLER, SYSTEM, AVAILABILITY,
+    SCHEDULE,
   )
 }  # fmt: skip
 # The rule of plain steps: gradient descent and nothing else.

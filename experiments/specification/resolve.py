@@ -11,6 +11,7 @@ from experiments import on_disk
 from experiments.specification import method
 from experiments.specification.kinds import (
   AGGREGATOR,
+  AVAILABILITY,
   CLIENT,
   FAULT,
   PARTITION,
@@ -162,10 +163,12 @@ def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
   if name is None and system is not None:
     name = "synchronous"
   schedule = SCHEDULE.choose(given, name)
-  for chosen in (system, schedule):
+  available = AVAILABILITY.choose(given, given["availability"])
+  found = {"system": system, "availability": available, "schedule": schedule}
+  for chosen in found.values():
     _check_files(chosen)
   if schedule is None:
-    return {"system": None, "schedule": None}
+    return found
   needs_system = "durations" in schedule.choice.arguments
   if needs_system and system is None:
     raise ValueError(
@@ -187,7 +190,7 @@ def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
     )
   if schedule.static.get("partial_work") and not schedule.static["deadline"]:
     raise ValueError("partial_work=True: needs deadline; give --deadline")
-  return {"system": system, "schedule": schedule}
+  return found
 
 
 def _check_files(chosen: Chosen | None) -> None:

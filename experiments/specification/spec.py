@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from experiments.specification.kinds import (
   AGGREGATOR,
   ALGORITHM,
+  AVAILABILITY,
   CLIENT,
   FAULT,
   PARTITION,
@@ -334,6 +335,8 @@ class Spec:
     system: How long clients take, drawn by the seed of the run: seconds by its
       name, bytes_down and bytes_up per second. The run then has simulated
       time. Default: no clock.
+    availability: When clients can be sent out; what one has begun it finishes.
+      Default: always.
     schedule: Who is sent out when, and whom the server waits for. Default:
       synchronous with system, else no clock.
     max_time: End the run after so many simulated seconds, if rounds do not end
@@ -484,6 +487,9 @@ class Spec:
   seed: list[int] = _ROUNDS.flag("0")
 
   system: Chosen | None = _TIME.flag(None, choice=SYSTEM)
+  availability: Chosen | None = _TIME.flag(
+    None, choice=AVAILABILITY, needs="system"
+  )
   schedule: Chosen | None = _TIME.flag(None, choice=SCHEDULE)
   max_time: float | None = _TIME.flag(
     None, interval="(0, inf)", needs="schedule", is_condition=True

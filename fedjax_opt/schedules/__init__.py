@@ -7,7 +7,6 @@ from fedjax_opt.schedules.timetable import (
   Events,
   Timetable,
   by_hand,
-  check_clients,
   until,
 )
 from fedjax_opt.schedules.usage import Usage, speed_groups, usage
@@ -18,7 +17,6 @@ __all__ = [
   "Usage",
   "buffered",
   "by_hand",
-  "check_clients",
   "replay",
   "speed_groups",
   "synchronous",

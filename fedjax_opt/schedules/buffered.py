@@ -7,7 +7,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
-from fedjax_opt.schedules.sending import Sender
+from fedjax_opt.schedules.sending import Sender, check_comes
 from fedjax_opt.schedules.timetable import Events, Timetable, draws_of
 from fedjax_opt.systems import Durations
 
@@ -30,7 +30,8 @@ def buffered(
   All arrivals of one instant come first, in the order in which they were sent
   out, with the server steps that they complete. Then others are sent out in
   their place, from the newest version, drawn uniformly from those that are
-  idle. Fully asynchronous is `buffer=1`.
+  idle, and available; if there are none, as soon as there are. Fully
+  asynchronous is `buffer=1`.
 
   Args:
     durations: of the clients, see `fedjax_opt.systems.System.durations`.
@@ -44,7 +45,7 @@ def buffered(
     The timetable, [T, K].
 
   Raises:
-    ValueError: if an argument is out of range.
+    ValueError: if an argument is out of range, or nobody is available any more.
     TypeError: if it is no whole number.
 
   References:
@@ -61,14 +62,20 @@ def buffered(
   last = {}  # Client -> version and draw of its last sending.
   arrived, lost, times, now, version = [], [], [], 0.0, 0
   while version < server_steps:
+    wakes = np.inf
     for _ in range(concurrency - len(away)):
-      client, seconds = sender.send()
+      found = sender.send(now)
+      if found is None:
+        wakes = sender.wakes(now)
+        break
+      client, seconds = found
       before, draw = last.get(client, (-1, 0))
       last[client] = version, (draw + 1 if before == version else 0)
       end = now + sender.duration(client, seconds)
       heapq.heappush(away, (end, sent, client, *last[client], now))
       sent += 1
-    now = away[0][0]
+    now = min(away[0][0] if away else np.inf, wakes)
+    check_comes(now)
     while away and away[0][0] == now and version < server_steps:
       item = heapq.heappop(away)
       sender.back(item[2])

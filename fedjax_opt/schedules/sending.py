@@ -1,10 +1,14 @@
 """Who is sent out next, and for how long."""
 
+import math
+
 import numpy as np
 
 from fedjax_opt.systems import Durations
 
 _BLOCK = 1 << 16
+# So often somebody is drawn who may not be available, before all are asked.
+_TRIES = 32
 
 
 class Sender:
@@ -12,7 +16,8 @@ class Sender:
 
   Random numbers are drawn in blocks, of which results do not depend. Those that
   are idle are a list: the last one takes the place of the one that is drawn,
-  and those that come back are appended.
+  and those that come back are appended. Where clients are not always available,
+  one is drawn again and again until it is.
   """
 
   def __init__(self, durations: Durations):
@@ -25,22 +30,62 @@ class Sender:
     self._transfer = durations.transfer.tolist()
     self._once = durations.seconds_per_step.tolist()
     self._groups = durations.groups.tolist()
+    self._available = durations.availability
 
-  def send(self) -> tuple[int, float]:
-    """A client, no longer idle, and its seconds per step this time."""
-    if self._next == _BLOCK:
-      who, how = (each.random(_BLOCK) for each in self._generators)
-      self._who, self._next = who.tolist(), 0
-      self._seconds = self._durations.seconds(how).tolist()
-    i, idle = self._next, self._idle
-    self._next = i + 1
-    place = int(self._who[i] * len(idle))
+  def send(self, now: float) -> tuple[int, float] | None:
+    """A client, no longer idle, and its seconds per step this time.
+
+    Args:
+      now: in seconds.
+
+    Returns:
+      None if nobody is available; then see `wakes`.
+    """
+    place, i = self._place(now)
+    if place is None:
+      return None
+    idle = self._idle
     client, last = idle[place], idle.pop()
     if place < len(idle):
       idle[place] = last
     if self._seconds:
       return client, self._seconds[self._groups[client]][i]
     return client, self._once[client]
+
+  def _place(self, now):
+    """The place of the next one among those that are idle, and its draw."""
+    available, idle = self._available, self._idle
+    if not idle:
+      return None, 0
+    if available is None:
+      i = self._draw()
+      return int(self._who[i] * len(idle)), i
+    for _ in range(_TRIES):
+      i = self._draw()
+      place = int(self._who[i] * len(idle))
+      if available.is_on(idle[place], now):
+        return place, i
+    on = [p for p, client in enumerate(idle) if available.is_on(client, now)]
+    if not on:
+      return None, 0
+    i = self._draw()
+    return on[int(self._who[i] * len(on))], i
+
+  def _draw(self):
+    """The index of the next random numbers."""
+    if self._next == _BLOCK:
+      who, how = (each.random(_BLOCK) for each in self._generators)
+      self._who, self._next = who.tolist(), 0
+      self._seconds = self._durations.seconds(how).tolist()
+    self._next += 1
+    return self._next - 1
+
+  def wakes(self, now: float) -> float:
+    """When the next client that is idle becomes available; perhaps never."""
+    if self._available is None:
+      return math.inf
+    times = (self._available.next_on(client, now) for client in self._idle)
+    return min(times, default=math.inf)
 
   def duration(self, client: int, seconds_per_step: float) -> float:
     """Seconds from sending a client out to its arrival."""
@@ -49,3 +94,12 @@ class Sender:
   def back(self, client: int) -> None:
     """A client is idle again."""
     self._idle.append(client)
+
+
+def check_comes(time: float) -> None:
+  """Raises ValueError if nothing happens any more."""
+  if time == math.inf:
+    raise ValueError(
+      "durations: no client is ever available again; server_steps must be "
+      "fewer, or its availability longer"
+    )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.schedules.sending import Sender
+from fedjax_opt.schedules.sending import Sender, check_comes
 from fedjax_opt.schedules.timetable import NO_EVENTS, Timetable
 from fedjax_opt.systems import Durations
 
@@ -29,7 +29,8 @@ def synchronous(
 
   Clients are drawn uniformly without replacement, `over_selection` more than
   `cohort_size`; the first `cohort_size` that arrive are taken. Those that are
-  late are given up at the end of the round.
+  late are given up at the end of the round. Where clients are not always
+  available, a round begins once so many are found.
 
   Args:
     durations: of the clients, see `fedjax_opt.systems.System.durations`.
@@ -47,8 +48,8 @@ def synchronous(
     The timetable, [T, cohort_size + over_selection].
 
   Raises:
-    ValueError: if an argument is out of range, there are fewer clients, or
-      `partial` has no deadline.
+    ValueError: if an argument is out of range, there are fewer clients,
+      `partial` has no deadline, or nobody is available any more.
     TypeError: if an argument is of a wrong type.
 
   References:
@@ -66,7 +67,7 @@ def synchronous(
   sender, now, rows = Sender(durations), 0.0, []
   deadline = np.inf if deadline is None else deadline
   for _ in range(server_steps):
-    sent = [sender.send() for _ in range(num_sent)]
+    now, sent = _sent(sender, now, num_sent)
     clients = np.array([client for client, _ in sent], np.int32)
     away = np.array([sender.duration(*each) for each in sent])
     share = (away <= deadline).astype(float)
@@ -105,6 +106,19 @@ def synchronous(
     share.astype(np.float32), time, everywhere(begins[:, None]), ends, 0,
     NO_EVENTS,
   )  # fmt: skip
+
+
+def _sent(sender, now, number):
+  """When a round begins, and who is sent out."""
+  sent = []
+  while len(sent) < number:
+    found = sender.send(now)
+    if found is None:
+      now = sender.wakes(now)
+      check_comes(now)
+    else:
+      sent.append(found)
+  return now, sent
 
 
 def _shares(durations, clients, seconds_per_step, deadline):

@@ -1,6 +1,6 @@
 """How long clients take: their speed, their connections, their availability.
 
-`SYSTEMS` names what there is to choose from by name.
+`SYSTEMS` and `AVAILABILITIES` name what there is to choose from by name.
 """
 
 import functools
@@ -11,6 +11,12 @@ from fedjax_opt.registry import (
   Hyperparameter,
   Option,
   register,
+)
+from fedjax_opt.systems.availability import (
+  Availability,
+  cyclic,
+  markov,
+  periods,
 )
 from fedjax_opt.systems.devices import (
   OF,
@@ -30,14 +36,18 @@ from fedjax_opt.systems.distributions import (
 )
 
 __all__ = [
+  "Availability",
   "Distribution",
   "Durations",
   "System",
   "constant",
+  "cyclic",
   "exponential",
   "from_csv",
   "half_normal",
   "lognormal",
+  "markov",
+  "periods",
   "sample",
   "uniform",
   "zipf",
@@ -176,4 +186,35 @@ SYSTEMS: dict[str, Choice] = {
     ),
   ),
 }  # fmt: skip
+AVAILABILITIES: dict[str, Choice] = {
+  "cyclic": Choice(
+    cyclic,
+    "for a part of every period, each from a second of its own",
+    (
+      _number("period", 100.0, "seconds"),
+      _number("share", 0.5, "share of the period", "(0, 1]"),
+    ),
+  ),
+  "markov": Choice(
+    markov,
+    "on and off in turn, by a Markov chain",
+    (
+      _number("mean_on", 50.0, "mean seconds for which a client is on"),
+      _number("mean_off", 50.0, "mean seconds for which it is off"),
+    ),
+  ),
+  "trace": Choice(
+    periods,
+    "periods of a table",
+    (
+      File(
+        "path",
+        "CSV file with the columns client, start and end, in seconds",
+        flag="availability_file",
+      ),
+      _number("repeat", None, "seconds after which the table begins again"),
+    ),
+  ),
+}
 register(SYSTEMS)
+register(AVAILABILITIES)

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.systems.availability import Availability
 from fedjax_opt.systems.distributions import Distribution
 
 OF = ("step", "round")  # What seconds are of.
@@ -27,6 +28,7 @@ class Durations(NamedTuple):
       it is drawn each time; else empty.
     groups: [M] int32, the group of each client.
     seed: of who is sent out, and of what is drawn each time.
+    availability: when clients can be sent out; None for always.
   """
 
   steps: np.ndarray
@@ -35,6 +37,7 @@ class Durations(NamedTuple):
   redrawn: tuple[Distribution, ...]
   groups: np.ndarray
   seed: int
+  availability: Availability | None = None
 
   @property
   def typical(self) -> np.ndarray:
@@ -68,6 +71,7 @@ class System(NamedTuple):
     seed: of all that is drawn.
     of: what seconds are of: a local 'step', or a 'round', however many steps
       it has.
+    availability: when clients can be sent out; None for always.
   """
 
   seconds_per_step: np.ndarray
@@ -77,6 +81,32 @@ class System(NamedTuple):
   groups: np.ndarray
   seed: int
   of: str = "step"
+  availability: Availability | None = None
+
+  def when(self, availability: Availability) -> "System":
+    """The same devices, sent out only when they are available.
+
+    Args:
+      availability: of as many clients, such as `systems.cyclic(num_clients)`.
+
+    Returns:
+      The system.
+
+    Raises:
+      ValueError: if it is of another number of clients.
+      TypeError: if it is none.
+    """
+    if not isinstance(availability, Availability):
+      raise TypeError(
+        f"availability={checks.shown(availability)}: must be one of "
+        "fedjax_opt.systems, such as systems.cyclic(100)"
+      )
+    if availability.num_clients != len(self.groups):
+      raise ValueError(
+        f"availability: is of {availability.num_clients} clients; must be of "
+        f"{len(self.groups)}"
+      )
+    return self._replace(availability=availability)
 
   def durations(
     self,
@@ -114,7 +144,7 @@ class System(NamedTuple):
     steps = np.broadcast_to(np.float64(steps), num_clients)
     return Durations(
       steps, transfer, self.seconds_per_step, self.redrawn, self.groups,
-      self.seed if seed is None else seed,
+      self.seed if seed is None else seed, self.availability,
     )  # fmt: skip
 
 
