@@ -213,10 +213,10 @@ class Checkpoints:
 
   def _read(self, round: int) -> dict[str, np.ndarray]:
     """All arrays of a checkpoint by name; an error may be of any type."""
-    with np.load(self._path(round)) as file:
-      if name := file.zip.testzip():
+    with open(self._path(round), "rb") as file, np.load(file) as arrays:
+      if name := arrays.zip.testzip():
         raise ValueError(f"{name} is not what was written")
-      return dict(file)
+      return dict(arrays)
 
   def _check_damaged(self, round: int, error: Exception) -> None:
     """Checks that a checkpoint which cannot be read never will be.
@@ -243,8 +243,8 @@ class Checkpoints:
     """Checks that the newest checkpoint which can be read is of this run."""
     for round in _rounds(self._folder):
       try:
-        with np.load(self._path(round)) as file:
-          about = _about(file, round)
+        with open(self._path(round), "rb") as file, np.load(file) as arrays:
+          about = _about(arrays, round)
         break
       except Exception as error:
         self._check_damaged(round, error)

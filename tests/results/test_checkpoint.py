@@ -1,7 +1,6 @@
 """A run that was stopped, at whatever moment, goes on bit for bit."""
 
 import dataclasses
-import errno
 import functools
 import operator
 import os
@@ -28,13 +27,10 @@ from fedjax_opt import (
   simulate,
   sweep,
 )
-from fedjax_opt.base import STREAMS
 from fedjax_opt.data.population import Population
-from fedjax_opt.results import checkpoint
-from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
+from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.record import RunRecord
 from tests import jax_problems
-from tests.file_limits import limited
 from tests.refusals import refusal
 
 TASK = jax_problems.softmax()
@@ -295,193 +291,6 @@ def test_a_run_goes_on_past_what_was_half_written_or_damaged(tmp_path):
   assert_same(result, whole("one"))
   found = ["11.npz", "6.npz.damaged", "9.npz"]
   assert sorted(os.listdir(tmp_path)) == found
-
-
-STATE = {
-  "w": jax.random.normal(jax.random.key(0), 2000),
-  "half": jnp.arange(3, dtype=jnp.bfloat16),
-  "count": np.array(7, np.int32),
-  "key": jax.random.split(jax.random.key(3, impl="rbg"), 2),
-}
-
-
-@pytest.fixture(scope="module")
-def saved_twice(tmp_path_factory):
-  """The folder of checkpoints of `STATE` in rounds 3 and 6."""
-  folder = tmp_path_factory.mktemp("twice")
-  for round in (3, 6):
-    kept = Checkpoints(folder, 3, resume=round > 3)
-    kept.save(round, STATE, {"a": np.arange(2.0)})
-  return folder
-
-
-@pytest.fixture
-def twice(saved_twice, tmp_path):
-  """A copy of that folder."""
-  return shutil.copytree(saved_twice, tmp_path, dirs_exist_ok=True)
-
-
-def test_all_types_of_leaves_come_back(twice):
-  saved = Checkpoints(twice, 3, resume=True).load(jax.eval_shape(lambda: STATE))
-  chex.assert_trees_all_equal(saved.state, STATE)
-  assert saved.state["key"].dtype == STATE["key"].dtype
-  rows = Checkpoints(twice, 3, resume=True).load(STATE).state["count"]
-  assert isinstance(rows, np.ndarray)
-
-
-def test_a_flipped_bit_of_an_array(twice):
-  content = bytearray((twice / "6.npz").read_bytes())
-  content[content.index(np.asarray(STATE["w"]).tobytes()) + 300] ^= 1
-  (twice / "6.npz").write_bytes(content)
-  checkpoints = Checkpoints(twice, 3, resume=True)
-  with pytest.warns(UserWarning, match=r"round 6 .* not what was writ") as told:
-    assert checkpoints.load(STATE).round == 3
-  assert len(told) == 1
-  assert "\n" not in str(told[0].message)
-  assert sorted(os.listdir(twice)) == ["3.npz", "6.npz.damaged"]
-  checkpoints.save(6, STATE, {})
-  assert Checkpoints(twice, 3, resume=True).load(STATE).round == 6
-
-
-def test_a_checkpoint_under_the_name_of_another_round(twice):
-  os.rename(twice / "6.npz", twice / "9.npz")
-  with pytest.warns(UserWarning, match=r"round 9 .*\(it is of another round"):
-    assert Checkpoints(twice, 3, resume=True).load(STATE).round == 3
-
-
-@pytest.mark.parametrize(
-  ("error", "said"),
-  [
-    (MemoryError("Unable to allocate 9 GiB"), "Unable to allocate 9 GiB"),
-    (OSError(errno.EIO, "Input/output error"), "Input/output error"),
-    (ValueError("RESOURCE_EXHAUSTED: Out of memory"), "RESOURCE_EXHAUSTED"),
-  ],
-)
-def test_what_may_pass_costs_no_checkpoint(error, said, twice, monkeypatch):
-  def fail(*args, **kwargs):
-    raise error
-
-  with monkeypatch.context() as patch:
-    checkpoints = Checkpoints(twice, 3, resume=True)
-    patch.setattr(np, "load", fail)
-    with pytest.raises(CheckpointError) as refused:
-      checkpoints.load(STATE)
-  message = str(refused.value)
-  assert message.startswith(
-    f"resume=True: checkpoint of round 6 in {str(twice)!r} cannot be read "
-    f"now ({said}"
-  )
-  assert message.endswith("; it is kept, so try again once that has passed")
-  assert saved_in(twice) == [3, 6]
-  assert Checkpoints(twice, 3, resume=True).load(STATE).round == 6
-
-
-def test_what_is_of_others_stays(twice):
-  """Beside checkpoints; and under the name of one it is refused."""
-  (twice / "5.mine").mkdir()
-  (twice / "notes.txt").write_text("mine")
-  (twice / "latest").symlink_to(twice / "6.npz")
-  checkpoints = Checkpoints(twice, 3, resume=True)
-  assert checkpoints.load(STATE).round == 6
-  for round in (9, 12, 15):
-    checkpoints.save(round, STATE, {})
-  kept = ["12.npz", "15.npz", "5.mine", "latest", "notes.txt"]
-  assert sorted(os.listdir(twice)) == kept
-  other, none = twice / "20.npz", "no checkpoint of this version"
-  before = twice / "20"  # As earlier versions named theirs.
-  makes = (
-    (before, before.mkdir, none),
-    (other, other.mkdir, none),
-    (other, lambda: other.symlink_to(twice / "12.npz"), "a link"),
-  )
-  for number, (path, make, kind) in enumerate(makes):
-    make()
-    assert refusal(Checkpoints, twice, 3, resume=True) == (
-      f"{str(path)!r} is {kind}, and has the name of a checkpoint; move it to "
-      "another folder"
-    )
-    assert os.path.lexists(path)
-    os.rename(path, twice / f"moved-{number}")
-
-
-def test_a_folder_of_others_that_comes_later_stays(twice):
-  checkpoints = Checkpoints(twice, 3, resume=True)
-  checkpoints.load(STATE)
-  (twice / "9.npz").mkdir()
-  (twice / "9.npz" / "mine.txt").write_text("mine")
-  with pytest.raises(
-    OSError, match=r"checkpoint of round 9 in .* cannot be wr"
-  ):
-    checkpoints.save(9, STATE, {})
-  assert (twice / "9.npz" / "mine.txt").read_text() == "mine"
-  assert saved_in(twice) == [3, 6, 9]
-
-
-def test_checkpoints_of_another_process_stay(twice):
-  one, other = (Checkpoints(twice, 3, resume=True) for _ in range(2))
-  for round in (9, 12):
-    one.save(round, STATE, {})
-  for round in (15, 18):
-    other.save(round, STATE, {})
-  assert saved_in(twice) == [9, 12, 15, 18]
-
-
-def test_one_object_serves_one_run(tmp_path):
-  checkpoints = Checkpoints(tmp_path, 3)
-  assert checkpoints.load(STATE) is None
-  checkpoints.save(3, STATE, {})
-  with pytest.raises(ValueError, match="holds checkpoints of a run; give resu"):
-    checkpoints.load(STATE)
-  assert saved_in(tmp_path) == [3]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_none_that_can_be_read(twice):
-  for path in twice.iterdir():
-    os.truncate(path, path.stat().st_size // 2)
-  with pytest.raises(ValueError, match=r"no checkpoint in .* can be read"):
-    Checkpoints(twice, 3, resume=True).load(STATE)
-
-
-def test_a_full_disk_leaves_what_was_complete(twice):
-  large = {"w": np.random.default_rng(0).normal(size=100_000)}
-  with (
-    limited(50_000),
-    pytest.raises(OSError, match=r"checkpoint of round 9 in .* cannot "),
-  ):
-    Checkpoints(twice, 3, resume=True).save(9, large, {"a": np.ones(2)})
-  assert saved_in(twice) == [3, 6]
-  assert Checkpoints(twice, 3, resume=True).load(STATE).round == 6
-
-
-def test_what_cannot_be_resumed(tmp_path, monkeypatch):
-  empty, folder = tmp_path / "empty", tmp_path / "full"
-
-  assert refusal(Checkpoints, empty, 0) == ("every=0: must be at least 1")
-  assert refusal(Checkpoints, empty, 3, resume=True) == (
-    f"resume=True: '{empty}' holds no checkpoint to go on from"
-  )
-  identity = {"lr": 0.1, "versions": {"jax": "1"}}
-  Checkpoints(folder, 3, identity=identity).save(3, {"w": jnp.ones(3)}, {})
-  assert refusal(Checkpoints, folder, 3) == (
-    f"resume=False: '{folder}' holds checkpoints of a run; give resume=True to "
-    "go on with it, or another folder"
-  )
-  resumed = functools.partial(Checkpoints, folder, 3, resume=True)
-  assert refusal(resumed, identity=identity | {"lr": 0.2}) == (
-    f"resume=True: '{folder}' is of a run with lr=0.1, not 0.2; give what that "
-    "run had, or another folder"
-  )
-  mine = resumed(identity=identity)
-  assert refusal(mine.load, {"w": jnp.ones(4)}) == (
-    f"resume=True: '{folder}' is of another algorithm or model: "
-    "['w']=float32[3], not float32[4]"
-  )
-  monkeypatch.setattr(checkpoint, "STREAMS", 7)
-  assert refusal(resumed, identity=identity) == (
-    f"resume=True: '{folder}' is of a run with streams={STREAMS} of random "
-    "numbers, not 7, which would go on with other cohorts; give another folder"
-  )
 
 
 MOVED = TASK.data.examples | {"x": TASK.data.examples["x"] + np.float32(1)}
