@@ -94,20 +94,19 @@ def _hook(run: Any, params_path: pathlib.Path, stop_after: int | None) -> None:
     params_path: of the parameters.
     stop_after: see `Part`.
   """
-  original = run.sweep
+  original = run.simulate
 
-  def sweep(*args, on_evaluation=None, **settings):
+  def simulate(job, on_evaluation=None):
     def then_stop(report):
       on_evaluation(report)
       if report.round == stop_after:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    told = on_evaluation if stop_after is None else then_stop
-    result = original(*args, on_evaluation=told, **settings)
+    result = original(job, on_evaluation if stop_after is None else then_stop)
     save_tree(params_path, result.params)
     return result
 
-  run.sweep = sweep
+  run.simulate = simulate
 
 
 def save_tree(path: pathlib.Path, tree: Any) -> None:
