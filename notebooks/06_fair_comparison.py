@@ -445,7 +445,8 @@ try:
   run(fo.Checkpoints(folder / "checkpoints", every=every), disconnect)
 except Disconnected as error:
   print(error)
-print("checkpoints of rounds", *sorted(os.listdir(folder / "checkpoints")))
+saved = sorted(int(p.stem) for p in (folder / "checkpoints").iterdir())
+print("checkpoints of rounds", *saved)
 
 # %% [markdown]
 # In a new kernel run the cells above again, down to the function `run`; then

@@ -9,24 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import ANYTHING, SEED, checked, whole
-from fedjax_opt.checks.values import (
-  array,
-  as_array,
-  as_many,
-  form,
-  iterable,
-  pool,
-  shown,
-)
-from fedjax_opt.data import client_split, lists, npz_files, partition
-from fedjax_opt.data.pools import (
-  OWNERSHIP,
-  Array,
-  check_examples,
-  check_labels,
-  check_pool,
-)
+from fedjax_opt.data import client_split, lists, npz_files, partition, pools
+from fedjax_opt.data.pools import Array
 from fedjax_opt.files import json_files
 
 # Counts of each class at each client have to be in memory.
@@ -64,7 +50,7 @@ class ClientData:
     """Raises ValueError or TypeError, naming the attribute that cannot be."""
     if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(self)):
       return
-    check_pool("examples", self.examples)
+    pools.check_pool("examples", self.examples)
     _check_lists(self.indices, self.sizes, self.num_examples)
 
   @property
@@ -95,7 +81,7 @@ class ClientData:
     Raises:
       ValueError: if 'y' is missing, not integers, or outside the range.
     """
-    check_labels(self.examples, num_classes)
+    pools.check_labels(self.examples, num_classes)
     labels = np.asarray(self.examples["y"])[self.owned_rows()]
     clients = np.repeat(np.arange(self.num_clients), np.asarray(self.sizes))
     cells = clients * num_classes + labels
@@ -225,9 +211,9 @@ class ClientData:
         row is out of range, or no client has an example.
       TypeError: if the examples are no dictionary, or the rows no list.
     """
-    examples = check_examples(examples)
+    examples = pools.check_examples(examples)
     if num_classes is not None:
-      check_labels(examples, num_classes)
+      pools.check_labels(examples, num_classes)
     num_examples = len(next(iter(examples.values())))
     owned, sizes = _checked_rows(rows, num_examples)
     if not keep_pool:
@@ -260,7 +246,8 @@ class ClientData:
       ValueError: as `from_partition`, or if there is not one id per example.
     """
     rows = partition.natural(client_ids)
-    as_many("client_ids", client_ids, pool("examples", examples), "examples")
+    number = checks.pool("examples", examples)
+    checks.as_many("client_ids", client_ids, number, "examples")
     return cls.from_partition(examples, rows, num_classes)
 
   @classmethod
@@ -285,7 +272,7 @@ class ClientData:
         `from_partition`.
     """
     arrays = npz_files.read(path)
-    ownership = {k: arrays.pop(k) for k in OWNERSHIP if k in arrays}
+    ownership = {k: arrays.pop(k) for k in pools.OWNERSHIP if k in arrays}
     is_owned = set(ownership) in ({"client_ids"}, {"indices", "sizes"})
     if not is_owned or not {"x", "y"} <= set(arrays):
       raise ValueError(
@@ -341,29 +328,17 @@ jax.tree_util.register_pytree_with_keys(
 
 def _check_lists(indices: Any, sizes: Any, num_examples: int) -> None:
   """That the lists of the clients' examples are lists of such."""
-  if not isinstance(indices, lists.Lists):
-    indices = as_array("indices", indices)
-  sizes = as_array("sizes", sizes)
-  if indices.ndim != 2 or sizes.ndim != 1 or len(indices) != len(sizes):
-    raise ValueError(
-      f"indices {list(indices.shape)} and sizes {list(sizes.shape)} must be "
-      "[M, n_max] and [M]"
-    )
-  if not all(array.dtype.kind in "iu" for array in (indices, sizes)):
-    raise TypeError(
-      f"indices {form(indices)} and sizes {form(sizes)} must be whole numbers"
-    )
+  rows = {"of_integers": True, "interval": f"[0, {num_examples - 1}]"}
+  if isinstance(indices, lists.Lists):
+    checks.array("indices", indices.rows, "[T]", **rows)
+  else:
+    indices = checks.array("indices", indices, "[M, n_max]", **rows)
+  number, width = indices.shape
+  checks.array(
+    "sizes", sizes, f"[{number}]", of_integers=True, interval=f"[0, {width}]"
+  )
   if not np.any(sizes):
     raise ValueError("sizes: has no client with an example")
-  width = indices.shape[1]
-  if sizes.min() < 0 or sizes.max() > width:
-    raise ValueError(f"sizes: must be in [0, {width}], the n_max of indices")
-  rows = np.asarray(indices.rows if hasattr(indices, "rows") else indices)
-  if rows.min() < 0 or rows.max() >= num_examples:
-    raise ValueError(
-      f"indices: must be rows of the {num_examples} examples, from 0 to "
-      f"{num_examples - 1}"
-    )
 
 
 def joined(
@@ -385,21 +360,25 @@ def _checked_rows(
   rows: Sequence[np.ndarray], num_examples: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """The rows of all clients, one after the other, and the clients' sizes."""
-  iterable("rows", rows)
+  checks.iterable("rows", rows)
   if isinstance(rows, Mapping):
-    raise TypeError(f"rows={shown(rows)}: must be a list of arrays of rows")
+    raise TypeError(
+      f"rows={checks.shown(rows)}: must be a list of arrays of rows"
+    )
   each = list(rows)
   for client, own in enumerate(each):
     # Most are what the schemes give, of up to millions of clients.
     is_plain = type(own) is np.ndarray and own.dtype == np.int64
     if not is_plain or own.ndim != 1:
-      each[client] = array(f"rows[{client}]", own, "[n]", of_integers=True)
+      each[client] = checks.array(
+        f"rows[{client}]", own, "[n]", of_integers=True
+      )
   sizes = np.array([len(own) for own in each], np.int32)
   if not sizes.any():
     raise ValueError(f"rows: none of {len(each)} clients has an example")
   owned = np.concatenate([own for own in each if own.size])
   interval = f"[0, {num_examples - 1}]"
-  array("rows", owned, "[n]", of_integers=True, interval=interval)
+  checks.array("rows", owned, "[n]", of_integers=True, interval=interval)
   return owned.astype(np.int64), sizes
 
 
@@ -427,7 +406,7 @@ def owned_by(
   indices, interval = ownership["indices"], "[0, inf)"
   if indices.ndim == 2:
     interval = f"[0, {indices.shape[1]}]"
-  sizes = array(
+  sizes = checks.array(
     "sizes", ownership["sizes"], "[M]", of_integers=True, interval=interval
   ).astype(np.int64)
   if indices.ndim == 2 and len(indices) == len(sizes):

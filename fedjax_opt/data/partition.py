@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt import registry
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import SEED, Field, array, checked
 from fedjax_opt.data.partition_schemes import (
@@ -36,13 +37,7 @@ from fedjax_opt.data.partition_schemes import (
   size_range,
   size_skew,
 )
-from fedjax_opt.registry import (
-  PartitionChoice,
-  arguments,
-  check_belongs,
-  owners,
-  register,
-)
+from fedjax_opt.registry import PartitionChoice
 
 __all__ = [
   "SCHEMES",
@@ -74,7 +69,9 @@ def _scheme(
 ) -> PartitionChoice:
   """The entry of a scheme, whose other arguments can be set by name."""
   fields = getattr(factory, "fields", {})
-  own = arguments(factory, *(name for name in fields if name not in _COMMON))
+  own = registry.arguments(
+    factory, *(name for name in fields if name not in _COMMON)
+  )
   own = tuple(each._replace(**_FURTHER.get(each.name, {})) for each in own)
   return PartitionChoice(factory, hyperparameters=own, label=label)
 
@@ -89,7 +86,7 @@ SCHEMES: dict[str, PartitionChoice] = {
   "size_skew": _scheme(size_skew),
   "natural": _scheme(natural, "natural clients"),
 }
-register(SCHEMES)
+registry.register(SCHEMES)
 
 
 _LABELS = Field(array("[N]", of_integers=True).accepts, optional=True)
@@ -160,7 +157,8 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
   checks.check_choice("partition", name, SCHEMES)
   known = {p.name: p for p in SCHEMES[name].hyperparameters}
   for given, value in parameters.items():
-    check_belongs(given, value, "partition", name, owners(SCHEMES, given))
+    of = registry.owners(SCHEMES, given)
+    registry.check_belongs(given, value, "partition", name, of)
     if known[given].takes_range:
       size_range(given, value)
     else:

@@ -38,13 +38,9 @@ def check_memory(what: str, num_bytes: int) -> None:
 
 def size_text(num_bytes: int) -> str:
   """A number of bytes for people, such as 1.5 GB."""
-  size, units = float(num_bytes), ["bytes", "kB", "MB", "GB", "TB"]
-  while size >= 1000 and len(units) > 1:
-    size /= 1000
-    units.pop(0)
-  return (
-    f"{size:.0f} bytes" if units[0] == "bytes" else f"{size:.3g} {units[0]}"
-  )
+  thousands = min((len(str(int(num_bytes))) - 1) // 3, 4)
+  unit = ("bytes", "kB", "MB", "GB", "TB")[thousands]
+  return f"{num_bytes / 1000**thousands:.3g} {unit}"
 
 
 def check_is_file(path: str | os.PathLike) -> None:

@@ -6,17 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.results import selection
 from fedjax_opt.results.history import History, is_fraction
-from fedjax_opt.results.selection import (
-  Criterion,
-  Point,
-  Setting,
-  format_value,
-  group_by_seed,
-  rank,
-  select,
-  varying,
-)
+from fedjax_opt.results.selection import Criterion, Point, Setting, format_value
 
 # Of more settings than `_MAX_ROWS`, the table shows the best `_NUM_BEST`.
 _MAX_ROWS = 20
@@ -46,11 +38,11 @@ def table(
   """
   if not history.rounds:
     return "no round was evaluated"
-  settings = group_by_seed(points)
+  settings = selection.group_by_seed(points)
   shown = settings
   if len(settings) > _MAX_ROWS:
-    shown = rank(history, points, criterion)[:_NUM_BEST]
-  selected = select(history, points, criterion)
+    shown = selection.rank(history, points, criterion)[:_NUM_BEST]
+  selected = selection.select(history, points, criterion)
   columns = _columns(history, settings, shown, criterion.metric)
   for title, values in (extra or {}).items():
     columns[title] = [format_value(values[s.points[0]]) for s in shown]
@@ -75,7 +67,7 @@ def _columns(
   """Title -> a cell for each row: hyperparameters, then metrics."""
   columns = {
     name: [format_value(s.hyperparameters.get(name)) for s in shown]
-    for name in varying([s.hyperparameters for s in settings])
+    for name in selection.varying([s.hyperparameters for s in settings])
   }
 
   def add(name: str, title: str) -> None:

@@ -123,16 +123,16 @@ TABLES = {
     "data: has 3 clients for one seed and 4 for another": fewer,
   },
   (raw, ValueError): {
-    "sizes: must be in [0, 3]": (TEST, ROWS, ONES + 8),
-    "indices: must be rows of the 12": (TEST, ROWS + 99, ONES + 2),
-    "indices [4] and sizes [4] must be": (TEST, ONES - 1, ONES),
+    "sizes: has 9; must be in [0, 3]": (TEST, ROWS, ONES + 8),
+    "indices: has 99; must be in [0, 11]": (TEST, ROWS + 99, ONES + 2),
+    "indices: is int64[4]; must be whole": (TEST, ONES - 1, ONES),
     "sizes: has no client with an example": Each(
       (TEST, ROWS, ONES - 1), (TEST, np.zeros((0, 3), int), np.zeros(0, int))
     ),
     "examples: lengths differ (x 12, y 3)": (TEST | {"y": Y[:3]}, ROWS, ONES),
   },
   (raw, TypeError): {
-    "indices float64[4, 3] and sizes int64[4] must": (TEST, ROWS / 1, ONES),
+    "indices=an array float64[4, 3]: must be": (TEST, ROWS / 1, ONES),
     "examples=a list": ([X], ROWS, ONES),
     "examples['x']='a'": ({"x": "a"}, ROWS, ONES),
   },
