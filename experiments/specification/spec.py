@@ -237,8 +237,9 @@ class Spec:
       writes it, instead of the task's: they stay on disk, and those of each
       cohort are read while the rounds before it are computed.
     num_clients: Clients in the population. Default: {NUM_CLIENTS}.
-    partition: How the training examples come to the clients, for tasks whose
-      clients do not come with the data. Default: {PARTITION_DEFAULT}.
+    partition: How the training examples are divided among the clients, for
+      tasks whose clients do not come with the data. Default:
+      {PARTITION_DEFAULT}.
     client_test_fraction: Fraction of each client's examples that is held out
       of training as its own test examples, drawn by the seed. On them the
       selected model is measured after the run, client by client:
@@ -248,10 +249,10 @@ class Spec:
     personalize_steps: Also measure models personalized by so many local steps
       of the clients' rule on the client's training examples, from the global
       model. With client_test_fraction. Default: none.
-    heldout_clients: Clients beside those that train, who share no example
-      with them: drawn by the same partition, or of those that come with the
-      data. They are measured after the run: heldout_clients.csv. Default:
-      none.
+    heldout_clients: Clients that never train, and share no example with those
+      that do. The same partition draws them; where the clients come with the
+      data, they are some of these. They are measured after the run:
+      heldout_clients.csv. Default: none.
     algorithm: What a round does.
     client: How a client takes a local step. Default: {CLIENT_DEFAULT}; sgd
       for the algorithms that take no other: {plain_algorithms}{own_clients}.
@@ -277,10 +278,10 @@ class Spec:
     dp_delta: The delta for which epsilon is computed. Default: {DP_DELTA}.
     dp_seed: Seed of the noise, a whole number from 0 to 4294967295, for runs
       that are to be repeated; such a run is NOT private, as the noise can be
-      made again and taken away. Default: none; the noise is of the operating
-      system's entropy, and another one in each run and at each grid point.
-    upload: What clients send instead of their differences, with its bytes
-      counted as sent. Default: the differences.
+      made again and taken away. Default: none; the operating system's entropy
+      makes new noise in each run and at each grid point.
+    upload: What clients send instead of their differences; its bytes are
+      counted. Default: the differences.
     error_feedback: With upload: what a client did not send is added to its
       next difference.
     aggregator: How the server combines the messages of a cohort; all but mean
@@ -288,15 +289,15 @@ class Spec:
     fault: What faulty clients send, to test aggregators.
     faulty_fraction: Share of the clients that are faulty, in [0, 1]; who they
       are is the same in all rounds and with every seed. With fault.
-    select_on: On what the best setting is chosen, by its mean over the seeds.
-      Default: validation; train for nonconvex, whose objective is known
-      exactly, and for clients on disk without a validation part.
-    select_metric: By what of these examples it is chosen: accuracy, loss, or
-      one of metrics. Default: accuracy of validation and test examples, loss
-      of training examples; the regularized loss for fmri; for tasks without
-      labels their own.
-    select_over: Rounds at the end of a run of whose evaluations the worst
-      counts, such as 100. Default: only the last evaluation; for lasso and
+    select_on: Examples on which the best setting is chosen, by its mean over
+      the seeds. Default: validation; train for nonconvex, whose objective is
+      known exactly, and for clients on disk without a validation part.
+    select_metric: The metric of these examples by which it is chosen: accuracy,
+      loss, or one of metrics. Default: accuracy of validation and test
+      examples, loss of training examples; the regularized loss for fmri; for
+      tasks without labels their own.
+    select_over: Last rounds of a run, such as 100, of which the worst
+      evaluation counts. Default: only the last evaluation; for lasso and
       low_rank the mean over the last 100 rounds, for femnist10 and femnist62
       with --select_on=train that of the last 10 evaluations.
     validation_fraction: Fraction of the training examples that is held out of
@@ -327,7 +328,7 @@ class Spec:
       round: the mean is over the others.
     max_update_norm: Largest Euclidean norm, above 0, of what a client sends;
       in most algorithms it is the change of its model. Default: no limit.
-    max_update_action: What becomes of a longer one: reject (the client is
+    max_update_action: What happens to a longer update: reject (the client is
       left out of the round and counted in rejected_clients) or clip (it is
       scaled to the norm, and the client is counted in clipped_clients).
     seed: [list] Seed of the partition, the initial model, cohorts, batches,
