@@ -119,7 +119,9 @@ def flags_of_commands() -> dict[str, list[str]]:
   }
   return {
     "run": _typed([*of_run, "flagfile", *_ANSWERS]),
-    "compare": _typed([*own, *of_study, "flagfile", *_ANSWERS]),
+    "compare": _typed(
+      [*own, *of_study, "flagfile", *_ANSWERS], spec.conditions()
+    ),
     "convert": [*_typed([*of_run, "flagfile", *_ANSWERS]), "--verify"],
     "reproduce": [
       "--help",
@@ -128,13 +130,18 @@ def flags_of_commands() -> dict[str, list[str]]:
   }
 
 
-def _typed(names: Iterable[str]) -> list[str]:
-  """Flags as they are typed: switches without a value, and off with no."""
+def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
+  """Flags as they are typed: switches without a value, and off with no.
+
+  Args:
+    names: of the flags.
+    with_values: switches that take several values, as conditions do.
+  """
   known, typed = defined(), []
   for name in names:
     if name in _ANSWERS or name == "nested":
       typed.append(f"--{name}")
-    elif name in known and known[name].boolean:
+    elif name in known and known[name].boolean and name not in with_values:
       typed += [f"--{name}", f"--no{name}"]
     else:
       typed.append(f"--{name}=")
