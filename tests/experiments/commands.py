@@ -38,6 +38,14 @@ def task_of(*arguments):
   return tasks.load(spec_of(*arguments))
 
 
+def refusals(section):
+  """(arguments, message) of a section of refusals_with_data.txt."""
+  text = pathlib.Path(__file__).with_name("refusals_with_data.txt").read_text()
+  part = text.partition(f"\n[{section}]\n")[2].partition("\n[")[0]
+  lines = [line for line in part.splitlines() if line and line[0] != "#"]
+  return list(zip(lines[::2], map(str.strip, lines[1::2]), strict=True))
+
+
 def wait_for(process, condition, *, may_end=False):
   """Waits until a condition holds, or the process ends where it may."""
   deadline = time.monotonic() + 600

@@ -8,7 +8,7 @@ import pytest
 
 from experiments import convert, run
 from fedjax_opt import Population
-from tests.experiments.commands import call, prepare
+from tests.experiments.commands import call, prepare, refusals
 
 SMALL = (
   "--task=digits_logistic",
@@ -54,28 +54,19 @@ def test_clients_that_come_with_the_task(tmp_path):
   check_same(Population.open(tmp_path), data)
 
 
+NOT_EMPTY = "population_dir={folder!r}: is not empty (it has 'mine.txt')"
+
+
 @pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    ((), "population_dir={folder!r}: is not empty (it has 'mine.txt')"),
-    (("--population_dir=",), "population_dir: must be given"),
-    (("--alpha=-1",), "alpha=-1: must be"),
-    (("--seed=0,1",), "seed=0,1: a population has one partition"),
-    (
-      ("--client_test_fraction=0.2",),
-      "client_test_fraction=0.2: clients on disk have no test examples of "
-      "their own; leave client_test_fraction out",
-    ),
-    (("--heldout_clients=2",), "heldout_clients=2: clients on disk have no"),
-  ],
+  ("arguments", "message"), [("", NOT_EMPTY), *refusals("convert")]
 )
 def test_what_cannot_be_is_one_line(tmp_path, capsys, arguments, message):
   folder = tmp_path / "clients"
   if not arguments:
     folder.mkdir()
     (folder / "mine.txt").touch()
-  arguments = (f"--population_dir={folder}", *arguments)
-  assert call(*SMALL, *arguments, program=convert) == 1
+  given = (f"--population_dir={folder}", *arguments.split())
+  assert call(*SMALL, *given, program=convert) == 1
   out, err = capsys.readouterr()
   assert out == ""
   assert err.startswith(f"error: {message.format(folder=str(folder))}")

@@ -7,7 +7,8 @@ import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
 from experiments import data
-from tests.experiments.commands import call, spec_of
+from tests.experiments.commands import call, refusals, spec_of
+from tests.refusals import refusal
 
 RNG = np.random.default_rng(0)
 N = 120
@@ -147,24 +148,9 @@ def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
   assert 0 < last["test_mae"] < 3000  # The deviation of the cost is 10,000.
 
 
-REFUSED = [
-  (["--label_column=sik"], "label='sik': must be one of "),
-  ([], "label_column: task table_linear needs it"),
-  (["--label_column=sick", "--metrics=r2"], "metrics='r2': is not of classes"),
-  (["--label_column=sick", "--metrics=f2"], "metrics='f2': must be one of"),
-  (["--label_column=cost", "--class_weights=balanced"], "is for classes"),
-  (["--label_column=visit", "--predict=classes"], "has 120 classes"),
-]
-
-
-@pytest.mark.parametrize(("given", "message"), REFUSED)
-def test_what_cannot_be_is_one_line(file, given, message):
-  flags = ["--task=table_linear", f"--data_file={file}", *given]
-  with pytest.raises(ValueError, match=message) as error:
-    data.load(spec_of(*flags))
-  assert "\n" not in str(error.value)
-
-
-def test_flags_of_tables_belong_to_tables():
-  with pytest.raises(ValueError, match="label_column='y'"):
-    spec_of("--task=digits", "--label_column=y")
+@pytest.mark.parametrize(("arguments", "message"), refusals("tables"))
+def test_is_refused(file, arguments, message):
+  table = ("--task=table_linear", f"--data_file={file}")
+  load = lambda *flags: data.load(spec_of(*table, *flags))
+  said = refusal(load, *arguments.split())
+  assert said.startswith(message.format(file=file))

@@ -35,7 +35,7 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.running import Outcome, Runner
 from fedjax_opt.metrics import History
-from tests.experiments.commands import call
+from tests.experiments.commands import call, refusals
 
 TINY = (
   "--task=digits_logistic",
@@ -344,31 +344,13 @@ def test_the_table_of_artefacts_says_how_much_there_is(page):
   assert second == "| Figure 1 | A table | missing: needs a GPU |  |"
 
 
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    ((), "artefact: give a name of --list, a paper, or all"),
-    (("--artefact=domo/tabel1",), "did you mean domo/table1?"),
-    (("--artefact=domo/table1", "--size=big"), "size='big'"),
-    (("--artefact=domo/table2", "--size=cpu"), "must be smoke or paper"),
-    (
-      ("--artefact=domo/table1,domo/table2", "--size=cpu"),
-      "size='cpu': domo/table2 has no such size",
-    ),
-    (("--artefact=domo", "--jobs=0"), "jobs=0: must be at least 1"),
-    (("--artefact=domo", "--publish"), "size='smoke' says nothing of a paper"),
-    (('--artefact="a"b',), "must be values between commas, with quotation"),
-    (("--artefakt=domo",), "artefakt"),
-    (("domo",), "domo"),
-  ],
-)
+@pytest.mark.parametrize(("arguments", "message"), refusals("reproduce"))
 def test_what_cannot_be_is_one_line(capsys, tmp_path, arguments, message):
-  status = call(*arguments, f"--output_dir={tmp_path}/x", program=reproduce)
-  said = capsys.readouterr()
-  assert status == 1
-  assert said.err.startswith("error: ")
-  assert said.err.count("\n") == 1
-  assert message in said.err
+  given = (*shlex.split(arguments), f"--output_dir={tmp_path}/x")
+  assert call(*given, program=reproduce) == 1
+  said = capsys.readouterr().err
+  assert said.startswith(f"error: {message}")
+  assert said.count("\n") == 1
   assert not (tmp_path / "x").exists()
 
 
