@@ -3,6 +3,9 @@
 import dataclasses
 import functools
 import itertools
+import operator
+import pathlib
+import tomllib
 
 import jax
 import jax.numpy as jnp
@@ -33,71 +36,20 @@ def method_of(*arguments):
   return found
 
 
-AVERAGING = {"server": "sgd", "server_lr": 1.0}
-PLAIN = AVERAGING | {"client": "sgd", "client_lr": 0.1}
-OF_FED_AVG = {"average_state": False}
-# Flags -> what a method is made of: the defaults are the papers'.
-METHODS = {
-  "": AVERAGING | OF_FED_AVG | {
-    "client": "delta_sgd", "gamma": 2.0, "delta": 0.1, "eta_0": 0.2,
-    "theta_0": 1.0, "client_eps": 0.0, "reuse_gradients": False,
-    "independent_dropout": False,
-  },
-  "--client=sgd": PLAIN | OF_FED_AVG,
-  "--client=sgdm": PLAIN | OF_FED_AVG | {
-    "client": "sgdm", "client_momentum": 0.9,
-  },
-  "--client=adam": AVERAGING | OF_FED_AVG | {
-    "client": "adam", "client_lr": 0.001, "client_b1": 0.9,
-    "client_b2": 0.999, "client_eps": 1e-8,
-  },
-  "--client=adagrad": AVERAGING | OF_FED_AVG | {
-    "client": "adagrad", "client_lr": 0.01, "client_initial_accumulator": 0.0,
-    "client_eps": 1e-10,
-  },
-  "--client=sps": AVERAGING | OF_FED_AVG | {
-    "client": "sps", "client_c": 0.5, "client_f_min": 0.0,
-    "client_max_step": 1e400,
-  },
-  "--task=lasso --algorithm=fed_dual_avg": PLAIN | {
-    "client_lr": 3e-4, "regularizer": "l1", "strength": 0.1,
-  },
-  # A task's strength is for its own regularizer.
-  "--task=lasso --algorithm=fed_mid --regularizer=nuclear": PLAIN | {
-    "client_lr": 3e-4, "regularizer": "nuclear", "strength": 0.01,
-  },
-  "--task=lasso --algorithm=fed_mid --strength=0.3 --client_lr=1": PLAIN | {
-    "client_lr": 1.0, "regularizer": "l1", "strength": 0.3,
-  },
-  "--task=low_rank --algorithm=fed_mid": PLAIN | {
-    "client_lr": 3e-4, "regularizer": "nuclear", "strength": 0.5,
-  },
-  "--algorithm=scaffold --exact_control": PLAIN | {"exact_control": True},
-  "--algorithm=bvr_l_sgd --large_batch=7 --client_lr=.1,1": {
-    "client": "sgd", "client_lr": [0.1, 1.0], "large_batch": 7,
-    "practical": True,
-  },
-  "--algorithm=diloco": {
-    "client": "adamw", "server": "nesterov", "client_lr": 4e-4,
-    "client_b1": 0.9, "client_b2": 0.999, "client_eps": 1e-8,
-    "client_weight_decay": 0.1, "server_lr": 0.7, "server_momentum": 0.9,
-  },
-  # --alpha is a flag of the partition.
-  "--algorithm=fed_dyn --algorithm_alpha=0.1,0.01": {
-    "client": "sgd", "client_lr": 0.1, "algorithm_alpha": [0.1, 0.01],
-  },
-  "--algorithm=fed_prox --mu=0,1e-2 --client=sgd --client_lr=.1,1": PLAIN | {
-    "client_lr": [0.1, 1], "mu": [0, 0.01],
-  },
-  # The same flag means what the chosen algorithm says.
-  "--algorithm=fed_prox --client=sgd": PLAIN | {"mu": 0.01},
-  "--algorithm=moon --client=sgd": PLAIN | {"mu": 1.0, "temperature": 0.5},
-}  # fmt: skip
+METHODS = tomllib.loads(
+  pathlib.Path(__file__).with_name("methods.toml").read_text()
+)
 
 
-@pytest.mark.parametrize("arguments", METHODS)
-def test_methods_and_their_defaults(arguments):
-  assert method_of(*arguments.split()) == METHODS[arguments]
+@pytest.mark.parametrize(
+  "expected", METHODS["method"], ids=lambda each: each["arguments"]
+)
+def test_methods_and_their_defaults(expected):
+  expected = dict(expected)
+  arguments = expected.pop("arguments").split()
+  common = [METHODS["like"][name] for name in expected.pop("like", ())]
+  wanted = functools.reduce(operator.or_, [*common, expected], {})
+  assert method_of(*arguments) == wanted
 
 
 @pytest.mark.parametrize(

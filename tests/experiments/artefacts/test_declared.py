@@ -69,84 +69,22 @@ FOUND = {
 ABOUT = {"groups": {"others": ["B", "D"]}, "rows": ["A", "B", "D"]}
 
 
-@pytest.mark.parametrize(
-  ("declared", "expected"),
-  [
-    (
-      {"at": ["x"], "better": {"A": ["B"]}},
-      {"A over B: 20 points"},
-    ),
-    (
-      {"at": ["x"], "better": {"A": "others"}},
-      {"A over B: 20 points", "A over D: not run"},
-    ),
-    (
-      {"at": ["x"], "better": {"A": "others"}, "only_run": True},
-      {"A over B: 20 points"},
-    ),
-    (
-      {"at": ["x"], "better": {"A": ["B"]}, "value": "train_loss"},
-      {"A better than B, train loss: 0.25"},
-    ),
-    (
-      {"at": ["x"], "values": ["train_loss", "test_accuracy"], "by": [0.1, -1],
-       "better": {"A": ["B"]}},
-      {"A better than B, train loss, less 0.1: 0.15",
-       "A over B, plus 1: 21 points"},
-    ),
-    (
-      {"at": ["x"], "more": {"B": ["A"]}, "value": "train_loss"},
-      {"B over A, train loss: 0.25"},
-    ),
-    ({"at": ["x"], "less": {"B": ["A"]}}, {"B below A: 20 points"}),
-    (
-      {"at": ["x"], "near": {"A": ["B"]}, "within": 5},
-      {"5 less what is between: A over B: -15 points"},
-    ),
-    (
-      {"in_rows": ["A", "B"], "better": {"x": ["y"]}},
-      {"A, x over y: 30 points", "B, x over y: 20 points"},
-    ),
-    (
-      {"from": "y", "to": ["x"], "better": {"A": ["B"]}},
-      {"gain of A over that of B: 10 points"},
-    ),
-    (
-      {"in_rows": ["A"], "at": ["x"], "below": 0.95},
-      {"A, test accuracy below 0.95 by: 5 points"},
-    ),
-    (
-      {"in_rows": ["A"], "at": ["x"], "above": 0.95},
-      {"A, test accuracy above 0.95 by: -5 points"},
-    ),
-    (
-      {"in_rows": ["A"], "at": ["x"], "near": 0.25, "within": 1},
-      {"1 less the distance of A to 0.25: -64 points"},
-    ),
-    (
-      {"all_of": ["x", "y"], "better": {"A": ["B"]}},
-      {"A over B, x: 20 points", "A over B, y: 10 points"},
-    ),
-    (
-      {"at": ["x"], "parts": [{"better": {"A": ["B"]}},
-                              {"value": "train_loss", "less": {"A": ["B"]}}]},
-      {"A over B: 20 points", "A below B, train loss: 0.25"},
-    ),
-    ({"at": ["x"], "better": {"A": ["B"]}, "value": "f1"}, None),
-    ({"at": ["z"], "better": {"A": ["B"]}}, None),
-  ],
-)  # fmt: skip
-def test_comparisons(declared, expected):
-  about = ABOUT | {"claims": [{"text": "of {0}"} | declared]}
-  if "at" not in declared and "all_of" not in declared:
-    about["claims"][0]["text"] = "of all"
-  found = comparisons.claims(about, FOUND)
-  if expected is None:
-    assert found == []
-  else:
-    (claim,) = found
-    assert {str(quantity) for quantity in claim.quantities} == expected
-    assert claim.text in ("of x", "of all")
+COMPARISONS = tomllib.loads(
+  pathlib.Path(__file__).with_name("comparisons.toml").read_text()
+)["case"]
+
+
+@pytest.mark.parametrize("declared", COMPARISONS)
+def test_comparisons(declared):
+  expected = set(declared.get("expected", ()))
+  claims = [{"text": "of {0}" if "at" in declared else "of all"} | declared]
+  found = comparisons.claims(ABOUT | {"claims": claims}, FOUND)
+  quantities = {str(each) for claim in found for each in claim.quantities}
+  assert quantities == expected
+  texts = [claim.text for claim in found]
+  assert texts == (
+    [f"of {'x' if 'at' in declared else 'all'}"] if expected else []
+  )
 
 
 def test_a_claim_for_each_place_with_its_title():
