@@ -1,6 +1,7 @@
-"""What tasks of classification share: a model's logits, and their losses."""
+"""What tasks share: a model's outputs, and the losses and metrics of them."""
 
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -15,12 +16,6 @@ from fedjax_opt.data.pools import check_labels
 from fedjax_opt.metrics import Criterion
 
 Examples = dict[str, np.ndarray]  # {"x": [N, ...], "y": [N]}
-
-_CRITERIA = {
-  "validation": Criterion("validation_accuracy", "max", "last"),
-  "test": Criterion("test_accuracy", "max", "last"),
-  "train": Criterion("train_loss", "min", "last"),
-}
 
 
 def network(
@@ -67,28 +62,26 @@ def task(
   num_classes: int | None,
   *,
   loss: Callable[..., jax.Array] = objectives.cross_entropy,
-  is_right: Callable[..., jax.Array] = _is_right,
-  of_params: Callable[[Params], dict[str, jax.Array]] | None = None,
+  is_right: Callable[..., jax.Array] | None = _is_right,
   measures_train: bool = True,
-  batch_size: int = 500,
+  evaluated: Mapping[str, Any] = types.MappingProxyType({}),
   **fields: Any,
 ) -> Task:
   """The task of a model.
 
   Args:
-    apply: `(params, batch, rng, **options) -> logits [B, classes]`; with the
-      option `method='features'`, features [B, d]. The rng is None in
-      evaluations.
+    apply: `(params, batch, rng, **options) -> outputs [B, ...]`, such as the
+      logits of classes; with the option `method='features'`, features [B, d].
+      The rng is None in evaluations.
     init: random key -> initial model.
     train: see `Task`.
     test: see `Task`.
     num_classes: labels are below it; None if they need no check.
-    loss: `(logits, y) -> [B]`.
-    is_right: `(logits, y) -> [B]`, whether, or which part of, an example is
-      classified as it should be.
-    of_params: see `evaluation.federated`.
+    loss: `(outputs, y) -> [B]`.
+    is_right: `(outputs, y) -> [B]`, whether, or which part of, an example is
+      classified as it should be; None if there is no accuracy.
     measures_train: whether metrics are also measured on training examples.
-    batch_size: examples that an evaluation computes at once.
+    evaluated: other arguments of `evaluation.federated`.
     **fields: others of `Task`, also in place of those that are made here.
   """
   for examples in (train, test, fields.get("validation")):
@@ -103,15 +96,23 @@ def task(
     return apply(params, batch, rng, method="features")
 
   def per_example(params, batch):  # {name: [B]}
-    logits, y = apply(params, batch, None), batch["y"]
-    right = is_right(logits, y).astype(jnp.float32)
-    return {"loss": loss(logits, y), "accuracy": right}
+    outputs, y = apply(params, batch, None), batch["y"]
+    found = {"loss": loss(outputs, y)}
+    if is_right is not None:
+      found["accuracy"] = is_right(outputs, y).astype(jnp.float32)
+    return found
 
-  splits = {"validation", "test", *(["train"] if measures_train else [])}
+  name, way = ("loss", "min") if is_right is None else ("accuracy", "max")
+  criteria = {
+    "validation": Criterion(f"validation_{name}", way, "last"),
+    "test": Criterion(f"test_{name}", way, "last"),
+  }
+  if measures_train:
+    criteria["train"] = Criterion("train_loss", "min", "last")
   made = {
     "num_classes": num_classes,
     "features_fn": features_fn,
-    "criteria": {n: each for n, each in _CRITERIA.items() if n in splits},
+    "criteria": criteria,
   }
   return Task(
     train=train,
@@ -120,7 +121,7 @@ def task(
     loss_fn=loss_fn,
     per_example=per_example,
     evaluate=evaluation.federated(
-      per_example, batch_size, of_params, measures_train=measures_train
+      per_example, measures_train=measures_train, **evaluated
     ),
     **made | fields,
   )

@@ -74,14 +74,11 @@ def _regression(
     )
     return {"kernel": kernel, "bias": jnp.zeros([])}
 
-  def loss_fn(params, batch, rng):  # [B]
+  def apply(params, batch, rng):  # [B]
     del rng
     x = batch["x"].reshape(len(batch["x"]), -1)
     prediction = x @ params["kernel"].reshape(-1) + params["bias"]
-    return jnp.square(at_least_float32(prediction) - batch["y"])
-
-  def per_example(params, batch):
-    return {"loss": loss_fn(params, batch, None)}
+    return at_least_float32(prediction)
 
   # As the paper's criterion, the error: over the last 100 rounds.
   last = max(1, 100 // eval_every)
@@ -91,14 +88,17 @@ def _regression(
     "train": "train_loss",
     "truth": "recovery_error",
   }
-  return Task(
-    train=problem.data.examples,
-    test=problem.test,
+  return classification.task(
+    apply,
+    init,
+    problem.data.examples,
+    problem.test,
+    None,
+    loss=lambda prediction, y: jnp.square(prediction - y),
+    is_right=None,
+    evaluated={"of_params": of_params},
+    features_fn=None,
     validation=problem.validation,
-    init=init,
-    loss_fn=loss_fn,
-    per_example=per_example,
-    evaluate=evaluation.federated(per_example, of_params=of_params),
     criteria={
       split: Criterion(metric, "min", "mean_last_n", last)
       for split, metric in metrics.items()
@@ -175,7 +175,7 @@ def haxby(data_dir: str | None, zero_threshold: float = 1e-4) -> Task:
     num_classes=2,
     loss=loss,
     is_right=lambda logits, y: (logits > 0) == (y == 1),
-    of_params=of_params,
+    evaluated={"of_params": of_params},
     features_fn=None,
     criteria={
       split: Criterion(f"regularized_{split}_loss", "min", "last")

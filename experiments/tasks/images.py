@@ -242,8 +242,8 @@ def classification(
     return (x / images.largest - mean) / std, rng
 
   # What depends on the batch is evaluated in those of the paper's program.
-  if getattr(model, "norm", "none") == "batch_untracked":
-    fields["batch_size"] = 128
+  is_of_batch = getattr(model, "norm", "none") == "batch_untracked"
+  fields["evaluated"] = {"batch_size": 128} if is_of_batch else {}
   apply, init = classifier.network(model, train, prepare)
   return classifier.task(apply, init, train, test, images.num_classes, **fields)
 

@@ -15,14 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments.tasks import classification
 from experiments.tasks.base import Task, TaskChoice, held_out, names, reading
-from experiments.tasks.classification import network
 from experiments.tasks.images import Model
-from fedjax_opt import evaluation, models, objectives
+from fedjax_opt import models, objectives
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
 from fedjax_opt.datasets.tables import KINDS, Table
-from fedjax_opt.metrics import Criterion
 from fedjax_opt.registry import Hyperparameter, Option, check_choice
 from fedjax_opt.scores import SCORES
 
@@ -113,47 +112,24 @@ def load(
   training, trained, (validation, test) = _standardized(
     training, validation, tests.examples
   )
-  functions = _functions(
-    MODELS[model].make(len(table.names)),
-    _head(table, trained["y"], class_weights),
-    trained,
-    scores,
+  head = _head(table, trained["y"], class_weights)
+  apply, init = classification.network(
+    MODELS[model].make(len(table.names)), trained
   )
-  return Task(
-    **training,
-    **functions,
-    test=test,
+  predicted = lambda params, batch: head.shown(apply(params, batch, None))
+  return classification.task(
+    apply,
+    init,
+    training["train"],
+    test,
+    len(table.names) if table.kind == "classes" else None,
+    loss=head.loss,
+    is_right=head.is_right,
+    evaluated={"outputs": predicted, "scores": scores},
+    clients=training["clients"],
     validation=validation,
-    num_classes=len(table.names) if table.kind == "classes" else None,
     notes=_notes(table, tests, time_column),
   )
-
-
-def _functions(module, head, trained, scores):
-  """The fields of a task that are of its model and of what is predicted."""
-  apply, init = network(module, trained)
-
-  def loss_fn(params, batch, rng):  # [B]
-    return head.loss(apply(params, batch, rng), batch["y"])
-
-  def per_example(params, batch):  # {name: [B]}
-    outputs = apply(params, batch, None)
-    found = {"loss": head.loss(outputs, batch["y"])}
-    if head.is_right is not None:
-      found["accuracy"] = head.is_right(outputs, batch["y"])
-    return found
-
-  predicted = lambda params, batch: head.shown(apply(params, batch, None))
-  return {
-    "init": init,
-    "loss_fn": loss_fn,
-    "per_example": per_example,
-    "features_fn": functools.partial(apply, method="features"),
-    "evaluate": evaluation.federated(
-      per_example, outputs=predicted, scores=scores
-    ),
-    "criteria": _criteria(head),
-  }
 
 
 def _standardized(training, validation, test):
@@ -220,7 +196,7 @@ def _head(table: Table, y: np.ndarray, class_weights: str) -> _Head:
     weights = jnp.asarray(of_class, jnp.float32)
     return _Head(
       lambda outputs, y: weights[y] * objectives.cross_entropy(outputs, y),
-      lambda outputs, y: (jnp.argmax(outputs, -1) == y).astype(jnp.float32),
+      lambda outputs, y: jnp.argmax(outputs, -1) == y,
     )
   if table.kind == "labels":
     losses = optax.sigmoid_binary_cross_entropy
@@ -237,16 +213,6 @@ def _head(table: Table, y: np.ndarray, class_weights: str) -> _Head:
     None,
     lambda outputs: mean + std * outputs,
   )
-
-
-def _criteria(head: _Head) -> dict[str, Criterion]:
-  """How settings are compared."""
-  name, way = ("loss", "min") if head.is_right is None else ("accuracy", "max")
-  return {
-    "validation": Criterion(f"validation_{name}", way, "last"),
-    "test": Criterion(f"test_{name}", way, "last"),
-    "train": Criterion("train_loss", "min", "last"),
-  }
 
 
 def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:

@@ -158,7 +158,7 @@ def load(
     test,
     num_classes,
     measures_train=False,
-    batch_size=_EVALUATION_BATCH,
+    evaluated={"batch_size": _EVALUATION_BATCH},
     trainable=trained,
   )
 
