@@ -47,7 +47,7 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 from experiments import command, workers
-from experiments.artefacts import ARTEFACTS, captions, costs, publishing, report
+from experiments.artefacts import ARTEFACTS, captions, costs, pages, publishing
 from experiments.artefacts.artefact import (
   SIZES,
   Artefact,
@@ -185,9 +185,9 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
     print(f"  {recorded}", flush=True)
   own = folder / artefact.name.replace("/", "-") / size
   own.mkdir(parents=True, exist_ok=True)
-  text = report.markdown(artefact, size, outcome, ".")
+  text = pages.markdown(artefact, size, outcome, ".")
   json_files.write_text(own / "report.md", text)
-  report.draw(artefact, outcome, own)
+  pages.draw(artefact, outcome, own)
   text = commands(outcome, runner.completed)
   json_files.write_text(own / "commands.txt", text)
   print(f"  {own / 'report.md'}", flush=True)

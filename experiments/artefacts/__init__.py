@@ -9,7 +9,7 @@ record.py       what is kept of a run
 running.py      runs the cells of an artefact, none twice
 claims.py       verdicts on what a paper claims
 captions.py     what ran, said by its flags
-report.py       an artefact as Markdown
+pages.py        an artefact, and the page of a paper, as Markdown
 """
 
 from experiments.artefacts import definitions

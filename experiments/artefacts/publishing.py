@@ -3,9 +3,8 @@
 import pathlib
 from collections.abc import Sequence
 
-from experiments.artefacts import record, report
+from experiments.artefacts import pages, record
 from experiments.artefacts.artefact import Artefact
-from experiments.artefacts.pages import Page, title_of
 from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome
 from fedjax_opt.files import json_files
@@ -54,8 +53,8 @@ def file_of(artefact: Artefact, size: str) -> pathlib.Path:
 def text_of(artefact: Artefact, size: str, outcome: Outcome) -> str:
   """What that file says."""
   return (
-    f"# {title_of(artefact)}\n\n"
-    f"{report.markdown(artefact, size, outcome, '../figures')}\n"
+    f"# {pages.title_of(artefact)}\n\n"
+    f"{pages.markdown(artefact, size, outcome, '../figures')}\n"
     "[The page of the paper](../README.md) has the rule of the verdicts.\n"
   )
 
@@ -73,7 +72,7 @@ def publish(artefact: Artefact, size: str, outcome: Outcome) -> None:
     found=read(outcome.found.items()), tuning=read(outcome.tuning.items())
   )
   own = file_of(artefact, size)
-  report.draw(artefact, outcome, own.parents[1] / "figures")
+  pages.draw(artefact, outcome, own.parents[1] / "figures")
   own.parent.mkdir(exist_ok=True)
   _write(own, text_of(artefact, size, outcome))
 
@@ -96,7 +95,7 @@ def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:
     artefacts: all that it has.
   """
   file = page_of(paper)
-  page = Page(artefacts, records_of(paper), is_published)
+  page = pages.Page(artefacts, records_of(paper), is_published)
   _write(file, page.filled(file.read_text(encoding="utf-8")))
   _write(table_of(paper), page.table())
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.artefacts import captions, comparisons, drawing
+from experiments.artefacts import captions, comparisons, views
 from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.record import Kept, Record, means_of, rows_where
@@ -295,7 +295,7 @@ def _picture(about: About, found: Found, rule: Rule) -> Picture | None:
   if not any(row.methods for row in rows.values()):
     return None
   draw = functools.partial(
-    drawing.draw_metrics, rows, about["metrics"], about["rows"]
+    views.draw_metrics, rows, about["metrics"], about["rows"]
   )
   name = f"by_{rule.name.lower()}" if len(about["rules"]) > 1 else "curves"
   title = about["title"].partition(", data set")[0]
@@ -303,10 +303,10 @@ def _picture(about: About, found: Found, rule: Rule) -> Picture | None:
   return Picture(name, draw, alt)
 
 
-def _row(about: About, found: Found, condition: Condition) -> drawing.Row:
+def _row(about: About, found: Found, condition: Condition) -> views.Row:
   picked = pick(found, condition)
   own = {name: picked[name,] for name in about["rows"] if (name,) in picked}
-  return drawing.Row(own, optima(found).get(condition.strength, {}))
+  return views.Row(own, optima(found).get(condition.strength, {}))
 
 
 def _brief(about: About, found: Found) -> Picture | None:
@@ -319,7 +319,7 @@ def _brief(about: About, found: Found) -> Picture | None:
   if not row.methods:
     return None
   rows = {condition.at_strength: row}
-  draw = functools.partial(drawing.draw_metrics, rows, metrics, about["rows"])
+  draw = functools.partial(views.draw_metrics, rows, metrics, about["rows"])
   title = about["title"].partition(", data set")[0]
   alt = f"{title}, rates by {condition.rule.name}, {condition.at_strength}"
   return Picture("brief", draw, alt)

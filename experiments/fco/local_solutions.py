@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 import fedjax_opt as fo
-from experiments.artefacts import comparisons, drawing
+from experiments.artefacts import comparisons, views
 from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.record import Record
@@ -177,7 +177,7 @@ def blocks(about: Any, found: Found) -> list[Block]:
     for variant in _VARIANTS:
       if of_panel := {k[0]: r for k, r in own.items() if k[1] == variant}:
         title = f"{variant}, λ = {strength:g}"
-        lines[title] = drawing.Row(_by_who(of_panel), {})
+        lines[title] = views.Row(_by_who(of_panel), {})
     claims += _claims(own, f"(λ = {strength:g})", rounds)
   heads = [f"{who} at {r}" for r in rounds for who in _WHO]
   table = Table(
@@ -190,7 +190,7 @@ def blocks(about: Any, found: Found) -> list[Block]:
   brief = {k: row for k, row in lines.items() if k.endswith(strongest)}
   alt = "Density of clients' models, their mean and the server's model"
   draw = lambda rows: functools.partial(
-    drawing.draw_metrics, rows, [*_NAMES], _WHO
+    views.draw_metrics, rows, [*_NAMES], _WHO
   )
   pictures = [
     Picture("densities", draw(lines), alt),

@@ -19,7 +19,6 @@ from experiments.artefacts import (
   pages,
   publishing,
   record,
-  report,
   running,
 )
 from experiments.artefacts.artefact import (
@@ -133,7 +132,7 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
       np.testing.assert_allclose(
         again.found[key].history.metrics[name], values, rtol=1e-5
       )
-  assert report.markdown(ARTEFACT, "smoke", again, ".") == report.markdown(
+  assert pages.markdown(ARTEFACT, "smoke", again, ".") == pages.markdown(
     ARTEFACT, "smoke", outcome, "."
   )
 
@@ -160,7 +159,7 @@ def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
   only = Runner(tmp_path, only_found=True)
   found = only.run(ARTEFACT, "smoke")
   assert (found.found, found.tuning) == ({}, {})
-  text = report.markdown(ARTEFACT, "smoke", found, ".")
+  text = pages.markdown(ARTEFACT, "smoke", found, ".")
   assert "4 of 4 cells have not run" in text
 
 
@@ -181,7 +180,7 @@ def test_a_diverged_record_survives_its_file(tmp_path):
 
 
 def test_the_report(outcome):
-  text = report.markdown(ARTEFACT, "smoke", outcome, "figures")
+  text = pages.markdown(ARTEFACT, "smoke", outcome, "figures")
   assert "`task=digits_logistic`" in text
   assert "`client_lr` among 1e-06,0.1 by highest validation_accuracy" in text
   assert "`rounds` 2 (in the paper's size 9) (best)" in text
@@ -230,7 +229,7 @@ def test_a_grid_without_a_best_is_said(outcome):
 def test_a_claim_that_is_ours_says_so(outcome):
   ours = Claim("it is", [Quantity("a", (1.0,))], is_ours=True)
   artefact = dataclasses.replace(ARTEFACT, blocks=lambda found: [ours])
-  text = report.markdown(artefact, "smoke", outcome, ".")
+  text = pages.markdown(artefact, "smoke", outcome, ".")
   assert "| it is (our own test) | " in text
 
 
