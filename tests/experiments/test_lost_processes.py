@@ -145,37 +145,30 @@ print("of this process", file=sys.stderr)
 """
 
 
-def end_of(program):
-  """The status and stderr of a process that is watched."""
+UNHEALTHY = shared_end.message(
+  "UNAVAILABLE: Tasks are unhealthy (stopped sending heartbeats):"
+)
+ABORT = "os.write(2, {!r}.encode()); ctypes.CDLL(None).abort()"
+AT_EXIT = "import atexit; atexit.register(os.write, 2, b'the common end')"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+@pytest.mark.parametrize(
+  ("program", "status", "last"),
+  [
+    # An abort waits until the log was read; for another reason it stays one.
+    (ABORT.format(END), 1, f"of this process\nerror: {UNHEALTHY}\n"),
+    (ABORT.format("F1 of\n"), -signal.SIGABRT, "of this process\nF1 of\n"),
+    # An error ends a process at once.
+    (f"{AT_EXIT}\n1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+  ],
+)
+def test_how_a_watched_process_ends(program, status, last):
   command = [sys.executable, "-c", WATCHED.format(program)]
   ended = subprocess.run(command, capture_output=True, text=True, check=False)
-  return ended.returncode, ended.stderr
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_an_abort_waits_until_the_log_was_read():
-  program = f"os.write(2, {END!r}.encode()); ctypes.CDLL(None).abort()"
-  status, err = end_of(program)
-  assert status == 1
-  line = shared_end.message("UNAVAILABLE: Tasks are unhealthy (stopped sending"
-                            " heartbeats):")  # fmt: skip
-  assert err == f"of this process\nerror: {line}\n"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_an_abort_for_another_reason_stays_one():
-  status, err = end_of("os.write(2, b'F1 of it\\n'); ctypes.CDLL(None).abort()")
-  assert (status, err) == (-signal.SIGABRT, "of this process\nF1 of it\n")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="not watched")
-def test_an_error_ends_a_process_at_once():
-  program = (
-    "import atexit; atexit.register(os.write, 2, b'the common end')\n1 / 0"
-  )
-  status, err = end_of(program)
-  assert status == 1
-  assert err.endswith("ZeroDivisionError: division by zero\n")
+  assert ended.returncode == status
+  assert ended.stderr.endswith(last)
+  assert "common end" not in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """What trackers are given, by libraries that write down how they are called."""
 
-import contextlib
 import struct
 import sys
-import types
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -17,60 +16,36 @@ SMALL = (
 SEEDS = ("--seed=0,1", "--report_seeds=2")
 
 
-class Library(types.ModuleType):
-  """Stands for wandb and for mlflow: `runs` is what they were given."""
-
-  Settings = dict
-  Image = str
-
-  def __init__(self, name):
-    super().__init__(name)
-    self.runs = []
-
-  @contextlib.contextmanager
-  def init(self, **options):
-    run = types.SimpleNamespace(given=options, steps=[], files=[])
-    run.log = lambda values, step=None: run.steps.append((step, values))
-    run.save = lambda path, base_path: run.files.append(path)
-    self.runs.append(run)
-    yield run
-
-  @contextlib.contextmanager
-  def start_run(self, run_name):
-    with self.init(name=run_name) as run:
-      yield run
-
-  def set_tracking_uri(self, uri):
-    self.uri = uri
-
-  def get_experiment_by_name(self, name):
-    return None
-
-  def create_experiment(self, name, artifact_location):
-    self.artifacts = artifact_location
-
-  def set_experiment(self, name):
-    self.project = name
-
-  def set_tag(self, name, value):
-    self.runs[-1].given[name] = value
-
-  def log_params(self, values):
-    self.runs[-1].given["config"] = values
-
-  def log_metrics(self, values, step):
-    self.runs[-1].steps.append((step, values))
-
-  def log_artifact(self, path):
-    self.runs[-1].files.append(path)
-
-
 @pytest.fixture(params=["wandb", "mlflow"])
 def library(request, monkeypatch):
-  made = Library(request.param)
+  """Stands for a tracker's library, and notes its calls."""
+  made = MagicMock(__name__=request.param)
+  made.get_experiment_by_name.return_value = None
   monkeypatch.setitem(sys.modules, request.param, made)
   monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
   return made
+
+
+def given(library):
+  """What it was given: names, groups and configs of runs, steps, and files."""
+  calls = lambda method: method.call_args_list
+  if library.__name__ == "mlflow":
+    return (
+      [call.kwargs["run_name"] for call in calls(library.start_run)],
+      {call.args[1] for call in calls(library.set_tag)},
+      [call.args[0] for call in calls(library.log_params)],
+      [(c.kwargs["step"], c.args[0]) for c in calls(library.log_metrics)],
+      [call.args[0] for call in calls(library.log_artifact)],
+    )
+  begun = [call.kwargs for call in calls(library.init)]
+  logged = calls(library.init().__enter__().log)
+  return (
+    [run["name"] for run in begun],
+    {run["group"] for run in begun},
+    [run["config"] for run in begun],
+    [(c.kwargs["step"], c.args[0]) for c in logged if c.kwargs],
+    [name for c in logged if not c.kwargs for name in c.args[0]],
+  )
 
 
 def test_a_run(library, tmp_path):
@@ -78,20 +53,18 @@ def test_a_run(library, tmp_path):
   flags = (*SMALL, "--client=sgd", "--client_lr=0.1,0.2")
   track = f"--track={library.__name__}"
   assert call(*flags, track, f"--output_dir={folder}") == 0
-  assert [run.given["name"] for run in library.runs] == ["mine/0", "mine/1"]
-  assert {run.given["group"] for run in library.runs} == {"mine"}
-  rates = [run.given["config"]["client_lr"] for run in library.runs]
-  assert [float(rate) for rate in rates] == [0.1, 0.2]
-  for run in library.runs:
-    measured = [s for s in run.steps if s[0] is not None]
-    assert [number for number, _ in measured] == [0, 2]
-    assert 0 <= measured[-1][1]["test_accuracy"] <= 1
-  pictures = [*library.runs[0].files, *(v for _, v in library.runs[0].steps)]
-  assert any("curves" in str(each) for each in pictures)
+  names, groups, configs, steps, files = given(library)
+  assert (names, groups) == (["mine/0", "mine/1"], {"mine"})
+  assert [float(config["client_lr"]) for config in configs] == [0.1, 0.2]
+  assert [number for number, _ in steps] == [0, 2, 0, 2]
+  assert 0 <= steps[-1][1]["test_accuracy"] <= 1
+  assert any("curves" in str(each) for each in files)
   if library.__name__ == "wandb":
-    assert library.runs[0].given["mode"] == "offline"
+    assert library.init.call_args_list[0].kwargs["mode"] == "offline"
   else:
-    assert library.uri == f"sqlite:///{folder / 'mlflow.db'}"
+    library.set_tracking_uri.assert_called_once_with(
+      f"sqlite:///{folder / 'mlflow.db'}"
+    )
 
 
 def test_a_study(library, tmp_path):
@@ -100,18 +73,16 @@ def test_a_study(library, tmp_path):
   flags = [*SMALL, *methods, *SEEDS, f"--output_dir={folder}"]
   track = f"--track={library.__name__}"
   assert call(*flags, track, program=compare) == 0
-  assert len(library.runs) == 4
-  assert library.runs[0].given["name"] == "FedAvg, SGD, seed=2"
+  names, *_ = given(library)
+  assert len(names) == 4
+  assert names[0] == "FedAvg, SGD, seed=2"
 
 
 def test_what_a_tracker_refuses_is_one_line_after_the_results(
-  library, monkeypatch, tmp_path, capsys
+  library, tmp_path, capsys
 ):
-  def refuse(*_, **__):
-    raise RuntimeError("no key\nlog in")
-
-  for name in ("init", "start_run"):
-    monkeypatch.setattr(library, name, refuse)
+  for begin in (library.init, library.start_run):
+    begin.side_effect = RuntimeError("no key\nlog in")
   name, folder = library.__name__, tmp_path / "r"
   assert call(*SMALL, f"--track={name}", f"--output_dir={folder}") == 1
   said = capsys.readouterr()
