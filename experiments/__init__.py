@@ -8,12 +8,12 @@ The way of a flag, such as `--client_lr=0.1,1` with `--client=sgd`:
 2. `specification.resolve` makes a `Spec` of all values, once: `Spec.client` is
    the choice `sgd`, whose grid is `{"client_lr": [0.1, 1.0]}`, and `Spec.grid`
    joins the grids of all choices.
-3. `job.prepare` loads the data (`data.load`, by the task), makes of the `Spec`
-   what a simulation is given (`methods`), and checks that these go together.
-4. `run.simulate` calls `fedjax_opt.sweep`, which goes over the points of the
-   grid. At each it calls `make(client_lr=0.1)` of `methods.algorithm_of`, where
-   the numbers are traced: the clients' rule is `optax.sgd(learning_rate=0.1)`,
-   and the algorithm gets it as `client`.
+3. `job.prepare` loads the data (`data.load`, by the task), and makes of both a
+   `fedjax_opt.Simulator`, which checks that they go together.
+4. `run.simulate` lets it go over the points of the grid. At each it calls
+   `make(client_lr=0.1)` of `job.algorithm_of`, where the numbers are traced:
+   the clients' rule is `optax.sgd(learning_rate=0.1)`, and the algorithm gets
+   it as `client`.
 5. `results.Results` writes what each evaluation measured, and the end.
 """
 

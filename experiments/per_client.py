@@ -5,8 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments import methods
-from experiments.job import Job
+from experiments.job import Job, client_rule, trained_paths
 from fedjax_opt import ClientMetrics, Result, evaluate_clients, plots, trainable
 from fedjax_opt.metrics import is_fraction
 from fedjax_opt.per_client import SETTINGS
@@ -55,8 +54,8 @@ def _measure(job, result, point, parts, is_new):
   if not is_new or algorithm.client_params is None:
     given["algorithm"] = algorithm
   if steps is not None:
-    rule, loss_fn = methods.client_rule(spec, setting), task.loss_fn
-    if paths := methods.trained_paths(spec, task):
+    rule, loss_fn = client_rule(spec, setting), task.loss_fn
+    if paths := trained_paths(spec, task):
       rule = trainable.only(rule, paths)
       loss_fn = trainable.differentiated(loss_fn, paths)
     given |= {"loss_fn": loss_fn, "client": rule, "local_steps": steps}

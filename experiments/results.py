@@ -8,9 +8,9 @@ import time
 import jax
 import numpy as np
 
-from experiments import clock_results, methods, per_client, tracking
+from experiments import clock_results, per_client, tracking
 from experiments.command_line import flags
-from experiments.job import Job
+from experiments.job import Job, privacy_summary
 from experiments.progress import Progress
 from fedjax_opt import Population, Report, Result, plots, trees
 from fedjax_opt.algorithms import optimum
@@ -95,9 +95,7 @@ class Results:
     if job.spec.trace and result.rounds:
       _write_traces(job, result, point or 0)
     num_clients = next(iter(job.data.values())).num_clients
-    private = methods.privacy_summary(
-      job.spec, job.points, num_clients, result.rounds
-    )
+    private = privacy_summary(job.spec, job.points, num_clients, result.rounds)
     about = {
       "rounds_done": result.rounds,
       "stopped_by": stopped_by,

@@ -9,25 +9,18 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.job import Job
 from experiments.specification import spec as specs
 from experiments.specification.spec import Spec
 from fedjax_opt import Run, load_run, processes
 from fedjax_opt.base import STREAMS
-from fedjax_opt.data import digest
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints, difference
 
 
-def find(
-  spec: Spec, output_dir: pathlib.Path, digests: digest.Digests
-) -> tuple[Checkpoints | None, Run | None]:
+def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
   """Where to save a run and whether to resume it, or the run that is done.
-
-  Args:
-    spec: what runs.
-    digests: of its data.
-    output_dir: its folder.
 
   Returns:
     The checkpoints; None if none are saved. The run; None unless nothing of it
@@ -37,10 +30,11 @@ def find(
     ValueError: if what is there is of other flags or versions, or cannot be
       extended.
   """
+  spec, output_dir = job.spec, job.output_dir
   every, folder = spec.checkpoint_every, output_dir / "checkpoints"
   if every is None and not spec.resume:
     return None, None
-  now = spec.values() | {digest.NAME: digests, "streams": STREAMS}
+  now = job.config | {"streams": STREAMS}
   now |= {"versions": environment.versions(), "device": environment.device()}
   identity = identity_of(json_files.plain(now), "rounds")
   is_resumed = False

@@ -37,7 +37,6 @@ ended the run.
 """
 
 import contextlib
-import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -45,17 +44,17 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from experiments import command, hosts, shared_end, start_of_run
+from experiments import command, hosts, resuming, shared_end, start_of_run
 from experiments.command_line import parser
 from experiments.data import Loaded
 from experiments.job import Job, prepare
 from experiments.results import Results, all_diverged
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
-from fedjax_opt import Report, Result, processes
+from fedjax_opt import Report, Result, Run, processes
 from fedjax_opt.files import locks
 from fedjax_opt.results import tables
-from fedjax_opt.results.checkpoint import CheckpointError
+from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 
 
 def main(argv: Sequence[str]) -> int:
@@ -105,38 +104,25 @@ def perform(
   Raises:
     ValueError: naming the flag that cannot be. Nothing was compiled or written.
   """
+  signals.phase = "while data were loaded"
   with contextlib.ExitStack() as lock:
     with hosts.together():
-      if spec.resume:  # Before what is there is read.
-        _take(lock, spec.output_dir)
-      signals.phase = "while data were loaded"
       job, results = prepare(spec, loaded), None
-      if job.finished is not None:
-        return _show_finished(job)
       if processes.is_first_process():  # The others write nothing.
-        if not spec.resume:
-          _take(lock, job.output_dir)
+        lock.enter_context(locks.held("output_dir", job.output_dir))
+      checkpoints, finished = resuming.find(job)
+      if finished is not None:
+        return _show(job, finished)
+      if processes.is_first_process():
         results = Results(job, started)
     signals.phase = "before the first evaluation"
     signals.where = f"; see {job.output_dir}"
-    return run(job, results, signals)
+    return run(job, checkpoints, results, signals)
 
 
-def _take(lock: contextlib.ExitStack, folder: str | os.PathLike | None) -> None:
-  """Locks the output folder, which the first of several processes writes.
-
-  What cannot be the folder of a run is left to the check of the flags.
-  """
-  if folder and str(folder).strip() and processes.is_first_process():
-    folder = pathlib.Path(folder).expanduser()
-    existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
-    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-      lock.enter_context(locks.held("output_dir", folder))
-
-
-def _show_finished(job: Job) -> int:
+def _show(job: Job, finished: Run) -> int:
   """Prints the table of a run that is done; returns the exit status."""
-  history = job.finished.history
+  history = finished.history
   if processes.is_first_process():
     print(tables.table(history, job.points, job.criterion))
     rounds = history.rounds[-1]
@@ -144,16 +130,22 @@ def _show_finished(job: Job) -> int:
   return int(all_diverged(history))
 
 
-def run(job: Job, results: Results | None, signals: command.Signals) -> int:
+def run(
+  job: Job,
+  checkpoints: Checkpoints | None,
+  results: Results | None,
+  signals: command.Signals,
+) -> int:
   """Simulates, and writes the results; returns the exit status.
 
   Args:
     job: the run.
+    checkpoints: where it is saved.
     results: what it writes; None in all processes but the first.
     signals: what holds them back while files are written.
   """
   if results is None:
-    result = simulate(job)
+    result = simulate(job, checkpoints)
   else:
     results.find_minima()
 
@@ -163,7 +155,7 @@ def run(job: Job, results: Results | None, signals: command.Signals) -> int:
         signals.begun()
       return is_over
 
-    result = simulate(job, on_evaluation)
+    result = simulate(job, checkpoints, on_evaluation)
     signals.begun()
     with contextlib.suppress(KeyboardInterrupt), signals.held():
       results.finish(result)
@@ -184,7 +176,9 @@ def run(job: Job, results: Results | None, signals: command.Signals) -> int:
 
 
 def simulate(
-  job: Job, on_evaluation: Callable[[Report], bool] | None = None
+  job: Job,
+  checkpoints: Checkpoints | None = None,
+  on_evaluation: Callable[[Report], bool] | None = None,
 ) -> Result:
   """Simulates all points; what each of several processes does alike."""
   with compiled_kept_in(job.spec.compilation_cache):
@@ -192,7 +186,7 @@ def simulate(
       job.task.init,
       job.rounds,
       on_evaluation=on_evaluation,
-      checkpoints=job.checkpoints,
+      checkpoints=checkpoints,
     )
 
 

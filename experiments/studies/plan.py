@@ -24,7 +24,6 @@ _CHOICES = ("algorithm", "client", "server", "regularizer")
 _has_rate = lambda method: "client_lr" in method["client"].parameters
 _HAVE = {
   "trace": lambda method: bool(method["client"].choice.traced),
-  "optimum": lambda method: method["regularizer"] is not None,
   "client_schedule": _has_rate,
   "client_milestones": _has_rate,
   "client_decay": _has_rate,
@@ -156,43 +155,37 @@ def _that_belong(
 ) -> dict[str, Any]:
   """Of the shared flags those that a method has: DOMO has no step-size rule."""
   choice = ALGORITHM.entry(own["algorithm"])
-  has = {
+  is_free = {
     "client": choice.client == "rule",
     "server": choice.server == "rule" and choice.server_rule is None,
     "regularizer": choice.takes_regularizer,
+    "privacy": True,
   }
-  chosen = {
-    n: shared[n] for n, is_free in has.items() if is_free and n in shared
-  }
-  chosen |= {name: own[name] for name in _CHOICES if name in own}
+  chosen = {n: shared[n] for n in is_free if is_free[n] and n in shared}
+  chosen |= {n: own[n] for n in ("algorithm", *is_free) if n in own}
   name = others.get("task", FLAGS["task"].default)
   task = tasks.TASKS.get(name)
   if task is None:  # The resolution of the cell says so.
     return dict(shared)
   method = of_method.resolve(typed({"task": name, **chosen}), task)
-  belongs = {
-    flag for each in method.values() for flag in getattr(each, "parameters", ())
-  }
-  of_privacy = {n for n, f in FLAGS.items() if f.group.key == "privacy"}
-  of_privacy |= {*KINDS["privacy"].owners()}
-  if own.get("privacy", shared.get("privacy")) is not None:
-    belongs |= of_privacy
+  has = {f for each in method.values() if each for f in each.parameters}
   schedule = own.get("schedule", shared.get("schedule", "synchronous"))
   if schedule in KINDS["schedule"].registry:
-    belongs |= {*KINDS["schedule"].parameters(schedule)}
+    has |= {*KINDS["schedule"].parameters(schedule)}
   # Of these a method has some, of all others it has what `_HAVE` allows.
-  hyperparameters = of_privacy - {"privacy"} | {*KINDS["schedule"].owners()}
-  for kind in _CHOICES:
-    hyperparameters |= {kind, *KINDS[kind].owners()}
-  has = lambda name: (
-    name in chosen
-    or name in belongs
-    or (
-      name not in hyperparameters
-      and _HAVE.get(name, lambda method: True)(method)
-    )
-  )
-  return {name: value for name, value in shared.items() if has(name)}
+  some = {*method}
+  for kind in (*method, "schedule"):
+    some |= {*KINDS[kind].owners()}
+
+  def belongs(name: str) -> bool:
+    needs = FLAGS[name].needs if name in FLAGS else ""
+    if name in some:
+      return name in chosen or name in has
+    if needs in method:
+      return method[needs] is not None
+    return _HAVE.get(name, lambda method: True)(method)
+
+  return {name: value for name, value in shared.items() if belongs(name)}
 
 
 def _check_used(request: Request, cells: Sequence[Planned]) -> None:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import methods
+from experiments import job
 from fedjax_opt import transforms
 from fedjax_opt.transforms import aggregators, faults
 from tests.experiments.commands import prepare, spec_of, task_of
@@ -17,7 +17,7 @@ TASK_OF_DIGITS = task_of(TASK)
 
 def wrapped(*arguments):
   """What the algorithm is wrapped in: (name, value)."""
-  found = methods.settings_of(spec_of(TASK, *arguments), TASK_OF_DIGITS)
+  found = job.settings_of(spec_of(TASK, *arguments), TASK_OF_DIGITS)
   names = ("upload", "fault", "aggregator")
   return [(n, found[n]) for n in names if found[n] is not None]
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from experiments import methods
+from experiments import job
 from experiments.specification.kinds import KINDS, SERVER, numbers
 from fedjax_opt import algorithms
 from fedjax_opt.algorithms import ALGORITHMS
@@ -125,7 +125,7 @@ RATES = {
 def test_rates_of_plain_steps_may_decay(seen, algorithm, schedule):
   found = seen(algorithm)
   spec = spec_of(f"--algorithm={algorithm}", f"--client_schedule={schedule}")
-  methods.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=3.0)
+  job.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=3.0)
   for round, expected in RATES[schedule].items():
     rate = found["learning_rate"](jnp.int32(round))
     assert rate == pytest.approx(expected)
@@ -135,7 +135,7 @@ def test_rates_of_plain_steps_may_decay(seen, algorithm, schedule):
 def test_the_schedule_scales_the_clients_learning_rate(seen, schedule):
   found = seen("fed_avg")
   spec = spec_of("--client=sgd", f"--client_schedule={schedule}")
-  methods.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=1.0)
+  job.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=1.0)
   for round, rate in RATES[schedule].items():
     transformation = found["client"](jnp.int32(round))
     assert isinstance(transformation, optax.GradientTransformation)
@@ -149,7 +149,7 @@ def test_composite_algorithms_get_rates_and_regularizer(seen):
   spec = spec_of(
     "--algorithm=fed_mid", "--regularizer=l1", "--client_schedule=step_decay"
   )
-  make = methods.algorithm_of(spec, TASK)
+  make = job.algorithm_of(spec, TASK)
   make(client_lr=0.5, server_lr=3.0, strength=2.0)
   assert found["loss_fn"] is TASK.loss_fn
   assert found["server_learning_rate"] == 3.0
@@ -177,7 +177,7 @@ def test_makes_every_algorithm_from_traced_numbers(arguments):
   spec = spec_of(*arguments.split())
   function = lambda params, batch, rng: None
   task = TASK._replace(loss_fn=function, features_fn=function)
-  make = methods.algorithm_of(spec, task)
+  make = job.algorithm_of(spec, task)
   params = {
     "output": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)},
     "norm": {"scale": jnp.ones(2), "running_var": jnp.ones(2)},

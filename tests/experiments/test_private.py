@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from experiments import methods
+from experiments import job
 from fedjax_opt import privacy
 from tests.experiments.commands import call, spec_of
 
@@ -50,7 +50,7 @@ def test_epsilon_is_beside_accuracy_and_noise_is_new_in_each_run(
 
 def test_epsilon_of_cohorts_of_fixed_size():
   spec = spec_of(*SMALL, *GAUSSIAN, "--dp_noise_multiplier=2")
-  said = methods.privacy_summary(spec, [{"dp_noise_multiplier": 2.0}], 12, 3)
+  said = job.privacy_summary(spec, [{"dp_noise_multiplier": 2.0}], 12, 3)
   expected = privacy.epsilon(2.0, 3, 12, 6, 1e-5, sampling="uniform")
   assert said == {"delta": 1e-5, "epsilon": [expected], "is_private": True}
 

@@ -11,6 +11,7 @@ import random
 import resource
 import shutil
 import time
+import types
 from unittest.mock import Mock
 
 import numpy as np
@@ -375,9 +376,13 @@ def test_where_data_and_encoders_are_may_differ(tmp_path):
   here |= {"streams": STREAMS, digest.NAME: {}}
   config = json_files.plain(spec.values() | here)
   (tmp_path / "config.json").write_text(json.dumps(config))
-  find = lambda **own: resuming.find(
-    dataclasses.replace(spec, **own), tmp_path, {}
-  )
+
+  def find(**own):
+    other = dataclasses.replace(spec, **own)
+    about = {"spec": other, "config": other.values() | {digest.NAME: {}}}
+    job = types.SimpleNamespace(output_dir=tmp_path, **about)
+    return resuming.find(job)
+
   moved = find(data_dir="/two", pretrained="/two/small")
   assert moved[1] is None  # It begins again: there is no checkpoint.
   with pytest.raises(ValueError, match="holds a run with pretrained"):
