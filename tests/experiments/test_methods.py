@@ -13,7 +13,16 @@ import optax
 import pytest
 
 from experiments import job
-from experiments.specification.kinds import KINDS, SERVER, numbers
+from experiments.specification.kinds import (
+  AGGREGATOR,
+  FAULT,
+  KINDS,
+  SAMPLER,
+  SERVER,
+  UPLOAD,
+  Chosen,
+  numbers,
+)
 from fedjax_opt import algorithms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
@@ -53,17 +62,25 @@ def test_methods_and_their_defaults(expected):
 
 
 @pytest.mark.parametrize(
-  ("given", "milestones", "decay"),
-  [
-    ("step_decay", "0.5,0.75", None),
-    ("step_decay --client_milestones=0.6,.80", "0.6,0.8", None),
-    ("exponential", None, 0.998),
-    ("exponential --client_decay=0.9", None, 0.9),
-  ],
+  "expected", METHODS["part"], ids=lambda each: each["arguments"]
 )
-def test_schedules(given, milestones, decay):
-  spec = spec_of("--client=sgd", *f"--client_schedule={given}".split())
-  assert (spec.client_milestones, spec.client_decay) == (milestones, decay)
+def test_flags_of_other_parts(expected):
+  expected = dict(expected)
+  values = spec_of(*expected.pop("arguments").split()).values()
+  assert {name: values[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("kind", [UPLOAD, AGGREGATOR, FAULT, SAMPLER])
+def test_factories_are_given_what_their_flags_say(kind):
+  """Each by the name of the argument, also where there is no default."""
+  others = {"fraction": 0.25} if kind is FAULT else {}
+  for name, parameters in ((n, kind.parameters(n)) for n in kind.registry):
+    given = {flag: getattr(p, "default", None) or 3 for flag, p in
+             parameters.items()}  # fmt: skip
+    made = Chosen(kind.flag, name, {}, given).make({}, **others)
+    own = {p.name: given[flag] for flag, p in parameters.items()}
+    expected = kind.registry[name].factory(**own, **others)
+    assert type(made) is type(expected)
 
 
 @pytest.mark.parametrize(
