@@ -10,6 +10,7 @@ from matplotlib import image
 from matplotlib.figure import Figure
 
 from experiments.tasks import images
+from tests.experiments.commands import call
 
 _savefig = Figure.savefig
 
@@ -32,6 +33,21 @@ def empty_pictures():
 def drawn(monkeypatch):
   """For a test that looks at pictures."""
   monkeypatch.setattr(Figure, "savefig", _savefig)
+
+
+@pytest.fixture
+def refused(capsys):
+  """`(*arguments, program) -> str`, the one line of a command's error."""
+
+  def refused(*arguments, **program):
+    capsys.readouterr()
+    assert call(*arguments, **program) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    return error.removeprefix("error: ").removesuffix("\n")
+
+  return refused
 
 
 @pytest.fixture

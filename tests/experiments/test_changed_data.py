@@ -46,20 +46,6 @@ def write(tmp_path):
   return write
 
 
-@pytest.fixture
-def refused(capsys):
-  """`(*arguments, program) -> str`, the one line of a command's error."""
-
-  def refused(*arguments, **program):
-    capsys.readouterr()
-    assert call(*arguments, **program) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error.removeprefix("error: ").removesuffix("\n")
-
-  return refused
-
-
 def test_a_run_is_not_resumed_on_other_data(write, refused, tmp_path):
   folder = tmp_path / "run"
   arguments = (*RUN, write(), f"--output_dir={folder}")

@@ -351,20 +351,21 @@ def test_ctrl_c_while_a_run_writes_its_last_files(
   assert "interrupted: 0 cells are complete" in capsys.readouterr().err
 
 
-def test_a_metric_that_is_not_measured(tmp_path, capsys):
+def test_a_metric_that_is_not_measured(tmp_path, refused):
   """It is known after the first cell, and not after all."""
   arguments = (FED_AVG, SCAFFOLD, "--alpha=1", "--metric=tset_accuracy")
-  assert study(tmp_path, *arguments) == 1
+  line = refused(
+    *SHARED, *arguments, f"--output_dir={tmp_path}", program=compare
+  )
   assert len(list((tmp_path / "runs").iterdir())) == 2  # One cell.
-  (line,) = capsys.readouterr().err.splitlines()
   assert "metric='tset_accuracy': FedAvg, SGD did not measure it" in line
   assert line.endswith("did you mean test_accuracy?")
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
+def test_a_folder_of_something_else_is_left_alone(tmp_path, refused):
   (tmp_path / "mine.txt").write_text("kept")
-  assert study(tmp_path, FED_AVG) == 1
-  assert "is not empty (it has 'mine.txt')" in capsys.readouterr().err
+  line = refused(*SHARED, FED_AVG, f"--output_dir={tmp_path}", program=compare)
+  assert "is not empty (it has 'mine.txt')" in line
   assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -399,9 +400,9 @@ def test_kills_lose_no_finished_cell(tmp_path, kills):
     assert json.loads(row["seeds"]) == 2
 
 
-def test_flags_beside_runs_alone(tmp_path, whole, capsys):
+def test_flags_beside_runs_alone(tmp_path, whole, refused):
   """They would change nothing."""
   (run_of,) = (whole / "runs").glob("*-scaffold-*-alpha=1.0-1x2-*")
   arguments = (f"--runs={run_of}", "--rounds=7", f"--output_dir={tmp_path}")
-  assert call(*arguments, program=compare) == 1
-  assert "rounds=7: the runs have their own flags" in capsys.readouterr().err
+  line = refused(*arguments, program=compare)
+  assert "rounds=7: the runs have their own flags" in line

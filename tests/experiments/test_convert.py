@@ -2,6 +2,7 @@
 
 import os
 import resource
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -60,41 +61,32 @@ NOT_EMPTY = "population_dir={folder!r}: is not empty (it has 'mine.txt')"
 @pytest.mark.parametrize(
   ("arguments", "message"), [("", NOT_EMPTY), *refusals("convert")]
 )
-def test_what_cannot_be_is_one_line(tmp_path, capsys, arguments, message):
+def test_what_cannot_be_is_one_line(tmp_path, refused, arguments, message):
   folder = tmp_path / "clients"
   if not arguments:
     folder.mkdir()
     (folder / "mine.txt").touch()
   given = (f"--population_dir={folder}", *arguments.split())
-  assert call(*SMALL, *given, program=convert) == 1
-  out, err = capsys.readouterr()
-  assert out == ""
-  assert err.startswith(f"error: {message.format(folder=str(folder))}")
-  assert err.count("\n") == 1
+  said = refused(*SMALL, *given, program=convert)
+  assert said.startswith(message.format(folder=str(folder)))
   assert os.listdir(tmp_path) == (["clients"] if folder.exists() else [])
   assert not list(folder.glob("*.bin"))
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys):
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, refused):
   folder, limits = tmp_path / "one", resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
   try:
-    arguments = (*SMALL, f"--population_dir={folder}")
-    assert call(*arguments, program=convert) == 1
+    said = refused(*SMALL, f"--population_dir={folder}", program=convert)
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   path = folder / "x.bin"
-  assert capsys.readouterr().err == (
-    f"error: {str(path)!r} cannot be written (File too large)\n"
-  )
+  assert said == f"{str(path)!r} cannot be written (File too large)"
   assert not folder.exists()
 
 
 def test_ctrl_c_leaves_nothing(tmp_path, capsys, monkeypatch):
-  def press(*_):
-    raise KeyboardInterrupt
-
-  monkeypatch.setattr(os, "replace", press)
+  monkeypatch.setattr(os, "replace", Mock(side_effect=KeyboardInterrupt))
   folder = tmp_path / "clients"
   arguments = (*SMALL, f"--population_dir={folder}")
   assert call(*arguments, program=convert) == 130
@@ -117,7 +109,7 @@ def test_after_a_kill_the_same_command_writes_all(tmp_path):
   assert call(*arguments, program=convert) == 1
 
 
-def test_verify(tmp_path, capsys):
+def test_verify(tmp_path, capsys, refused):
   folder = tmp_path / "clients"
   given = f"--population_dir={folder}"
   assert call(*SMALL, given, program=convert) == 0
@@ -131,29 +123,26 @@ def test_verify(tmp_path, capsys):
   path = folder / "x.bin"
   whole = path.read_bytes()
   path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-  assert call("--verify", given, program=convert) == 1
-  assert capsys.readouterr().err == (
-    f"error: {str(path)!r} is damaged: it does not hold what was written of "
-    "client 6; write the population again\n"
+  assert refused("--verify", given, program=convert) == (
+    f"{str(path)!r} is damaged: it does not hold what was written of client 6; "
+    "write the population again"
   )
   path.write_bytes(whole)
   path = folder / "y.bin"  # A label that is none of the task's.
   whole = path.read_bytes()
   path.write_bytes(whole[:-1] + b"\1")
-  assert call(SMALL[0], given) == 1
-  assert capsys.readouterr().err.startswith(f"error: {str(path)!r} is damaged")
+  assert refused(SMALL[0], given).startswith(f"{str(path)!r} is damaged")
   path.write_bytes(whole)
   mark = folder / "validation.json"
   mark.write_text(mark.read_text().replace("0.1", "0.3"))
   for command in (("--verify", given), (given, "--rounds=0", *SMALL[:1])):
     program = convert if "--verify" in command else run
-    assert call(*command, program=program) == 1
-    assert capsys.readouterr().err == (
-      f"error: {str(mark)!r} is damaged: it does not hold what was written; "
-      "write the population again\n"
+    assert refused(*command, program=program) == (
+      f"{str(mark)!r} is damaged: it does not hold what was written; write the "
+      "population again"
     )
-  assert call("--verify", program=convert) == 1
-  assert "population_dir: must be given" in capsys.readouterr().err
+  said = refused("--verify", program=convert)
+  assert said.startswith("population_dir: must be given")
 
 
 def test_a_folder_may_be_called_verify(tmp_path, capsys, monkeypatch):
@@ -163,10 +152,6 @@ def test_a_folder_may_be_called_verify(tmp_path, capsys, monkeypatch):
   assert capsys.readouterr().out.startswith("wrote 7 clients")
 
 
-def test_too_little_memory_is_one_line(tmp_path, capsys, monkeypatch):
-  def fails(*_):
-    raise MemoryError
-
-  monkeypatch.setattr(convert, "convert", fails)
-  assert call(*SMALL, program=convert) == 1
-  assert capsys.readouterr().err == "error: out of memory\n"
+def test_too_little_memory_is_one_line(refused, monkeypatch):
+  monkeypatch.setattr(convert, "convert", Mock(side_effect=MemoryError))
+  assert refused(*SMALL, program=convert) == "out of memory"

@@ -63,11 +63,10 @@ def test_two_processes_write_one_folder(tmp_path):
   assert saved == ["4.npz", "6.npz"]
 
 
-def test_a_cluster_that_is_none(tmp_path, capsys):
+def test_a_cluster_that_is_none(tmp_path, refused):
   folder = tmp_path / "run"
-  assert call("--cluster", f"--output_dir={folder}") == 1
-  error = capsys.readouterr().err
-  assert error.startswith("error: cluster=True: no processes to join (")
+  error = refused("--cluster", f"--output_dir={folder}")
+  assert error.startswith("cluster=True: no processes to join (")
   assert not folder.exists()
 
 

@@ -127,12 +127,17 @@ def content(folder):
   return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
-def refusal(capsys, *arguments):
-  assert call(*arguments, "--resume") == 1
-  error = capsys.readouterr().err
-  assert error.startswith("error: resume=True: ")
-  assert error.count("\n") == 1
-  return error.removeprefix("error: resume=True: ").removesuffix("\n")
+@pytest.fixture
+def unresumed(refused):
+  """`(*arguments) -> str`, why it cannot go on."""
+  begin = "resume=True: "
+
+  def unresumed(*arguments):
+    said = refused(*arguments, "--resume")
+    assert said.startswith(begin)
+    return said.removeprefix(begin)
+
+  return unresumed
 
 
 @pytest.mark.slow
@@ -179,10 +184,10 @@ def test_killed_after_its_last_checkpoint(whole, tmp_path, rates):
   assert json.loads((folder / "summary.json").read_text())["points"] == points
 
 
-def test_other_flags_are_refused_with_what_differs(whole, capsys):
+def test_other_flags_are_refused_with_what_differs(whole, unresumed):
   before = content(whole)
   others = ("--batch_size=32", f"--output_dir={whole}")
-  assert refusal(capsys, *ARGUMENTS, *others) == (
+  assert unresumed(*ARGUMENTS, *others) == (
     f"'{whole}' holds a run with batch_size=64, not 32; give what that run "
     "had, or another folder"
   )
@@ -190,14 +195,14 @@ def test_other_flags_are_refused_with_what_differs(whole, capsys):
 
 
 def test_a_run_of_another_version_or_random_stream_is_refused(
-  whole, tmp_path, capsys
+  whole, tmp_path, unresumed
 ):
   folder = shutil.copytree(whole, tmp_path / "run")
   path, summary = folder / "config.json", folder / "summary.json"
   config = json.loads(path.read_text())
   other = config | {"versions": config["versions"] | {"jax": "0.0.1"}}
   folder_digests.write(path, json.dumps(other).encode())
-  error = refusal(capsys, *ARGUMENTS, f"--output_dir={folder}")
+  error = unresumed(*ARGUMENTS, f"--output_dir={folder}")
   assert "versions={" in error
   assert "'jax': '0.0.1'" in error
   # One that does not say which streams it had is older than their number.
@@ -206,7 +211,7 @@ def test_a_run_of_another_version_or_random_stream_is_refused(
   about = json.loads(summary.read_text()) | {"config": config}
   summary.write_text(json.dumps(about))
   (folder / "digests.json").unlink()  # As in an older version.
-  assert refusal(capsys, *ARGUMENTS, f"--output_dir={folder}") == (
+  assert unresumed(*ARGUMENTS, f"--output_dir={folder}") == (
     f"'{folder}' holds a run with streams=1, not {STREAMS}; give what that run "
     "had, or another folder"
   )
@@ -217,7 +222,7 @@ def test_a_run_of_another_version_or_random_stream_is_refused(
 
 
 def test_nothing_is_written_where_no_checkpoint_can_be_read(
-  whole, tmp_path, capsys
+  whole, tmp_path, unresumed
 ):
   folder = shutil.copytree(whole, tmp_path / "run")
   for path in (folder / "checkpoints").rglob("*"):
@@ -227,7 +232,7 @@ def test_nothing_is_written_where_no_checkpoint_can_be_read(
   (folder / "digests.json").unlink()
   before = {p: p.read_bytes() for p in folder.rglob("*.csv")}
   with pytest.warns(UserWarning, match="cannot be read"):
-    said = refusal(capsys, *ARGUMENTS, f"--output_dir={folder}")
+    said = unresumed(*ARGUMENTS, f"--output_dir={folder}")
   assert said == f"no checkpoint in '{folder}/checkpoints' can be read"
   assert {p: p.read_bytes() for p in before} == before
   assert (folder / "tensorboard").is_dir()
@@ -283,10 +288,10 @@ def test_a_run_that_ended_has_nothing_left_to_do(whole, capsys):
   assert content(whole) == before
 
 
-def test_fewer_rounds_are_refused(whole, capsys):
+def test_fewer_rounds_are_refused(whole, unresumed):
   before = content(whole)
   arguments = (*ARGUMENTS, "--rounds=19", f"--output_dir={whole}")
-  assert refusal(capsys, *arguments) == (
+  assert unresumed(*arguments) == (
     f"rounds=19: '{whole}' holds a run of 20 rounds; give rounds=20 or more, "
     "or another folder"
   )
@@ -308,13 +313,13 @@ def test_a_schedule_over_all_rounds_cannot_be_extended(whole, tmp_path):
   find("--client_schedule=exponential")  # Of the round alone.
 
 
-def test_a_run_without_checkpoints(tmp_path, capsys):
+def test_a_run_without_checkpoints(tmp_path, unresumed):
   folder = tmp_path / "run"
   arguments = [a for a in ARGUMENTS if "checkpoint" not in a]
   arguments.append(f"--output_dir={folder}")
   assert call(*arguments, "--rounds=2") == 0
   assert call(*arguments, "--rounds=2", "--resume") == 0
-  assert refusal(capsys, *arguments, "--rounds=3") == (
+  assert unresumed(*arguments, "--rounds=3") == (
     f"'{folder}' holds a run of 2 rounds that saved no checkpoint to go on "
     "from; give another folder, and checkpoint_every for a run that can be "
     "extended"
@@ -330,34 +335,29 @@ def test_a_run_without_checkpoints(tmp_path, capsys):
   assert load_run(folder).history.rounds == [0, 3]
 
   (folder / "config.json").write_text("{")
-  capsys.readouterr()
-  assert refusal(capsys, *arguments).startswith(
+  assert unresumed(*arguments).startswith(
     f"'{folder}': config.json is damaged: it does not hold what was written; "
   )
   (folder / "digests.json").unlink()
-  assert refusal(capsys, *arguments) == (
+  assert unresumed(*arguments) == (
     f"'{folder}/config.json' cannot be read; give the folder of a run"
   )
 
 
-def test_which_run_must_be_said(capsys):
-  assert call(*ARGUMENTS, "--resume") == 1
-  assert capsys.readouterr().err == (
-    "error: resume=True: output_dir must say which run to go on with\n"
-  )
+def test_which_run_must_be_said(unresumed):
+  said = unresumed(*ARGUMENTS)
+  assert said == "output_dir must say which run to go on with"
 
 
-def test_a_full_disk_is_one_line_and_keeps_whole_rows(tmp_path, capsys):
+def test_a_full_disk_is_one_line_and_keeps_whole_rows(tmp_path, refused):
   folder, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))
   try:
     arguments = (*ARGUMENTS, "--rounds=200", "--eval_every=1")
     arguments += ("--checkpoint_every=200",)
-    assert call(*arguments, f"--output_dir={folder}") == 1
+    error = refused(*arguments, f"--output_dir={folder}")
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-  error = capsys.readouterr().err
-  assert error.count("\n") == 1
   assert "File too large" in error
   assert str(folder) in error
   text = (folder / "metrics.csv").read_text()

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -415,34 +416,26 @@ BAD_FOLDERS = [
 
 
 @pytest.mark.parametrize(("there", "given", "message"), BAD_FOLDERS)
-def test_bad_output_dir(there, given, message, tmp_path, capsys, compilations):
+def test_bad_output_dir(there, given, message, tmp_path, refused, compilations):
   if there:
     (tmp_path / there).write_text("{}")
     message = message.format(there=tmp_path / there)
   before, folder = sorted(tmp_path.iterdir()), tmp_path / given
-  assert call(f"--output_dir={folder}") == 1
-  captured = capsys.readouterr()
-  assert captured.err.startswith(f"error: output_dir='{folder}': {message}")
-  assert captured.err.count("\n") == 1
-  assert captured.out == ""
+  said = refused(f"--output_dir={folder}")
+  assert said.startswith(f"output_dir='{folder}': {message}")
   assert not compilations
   assert sorted(tmp_path.iterdir()) == before
 
 
-def test_missing_package(tmp_path, capsys, monkeypatch):
+def test_missing_package(tmp_path, refused, monkeypatch):
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-  assert call(f"--output_dir={tmp_path / 'run'}") == 1
-  assert capsys.readouterr().err == (
-    "error: pictures need matplotlib: pip install 'fedjax_opt[run]'\n"
+  assert refused(f"--output_dir={tmp_path / 'run'}") == (
+    "pictures need matplotlib: pip install 'fedjax_opt[run]'"
   )
 
 
 def test_too_little_memory_says_so_where_the_error_does_not(
-  monkeypatch, tmp_path, capsys
+  monkeypatch, tmp_path, refused
 ):
-  def fails(*_):
-    raise MemoryError
-
-  monkeypatch.setattr(run, "prepare", fails)
-  assert call(f"--output_dir={tmp_path / 'run'}") == 1
-  assert capsys.readouterr().err == "error: out of memory\n"
+  monkeypatch.setattr(run, "prepare", Mock(side_effect=MemoryError))
+  assert refused(f"--output_dir={tmp_path / 'run'}") == "out of memory"

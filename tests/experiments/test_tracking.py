@@ -135,9 +135,9 @@ def test_tensorboard_has_the_cells_of_a_study(tmp_path):
 
 
 def test_a_tracker_that_is_missing_is_said_before_the_run(
-  monkeypatch, tmp_path, capsys
+  monkeypatch, tmp_path, refused
 ):
   monkeypatch.setitem(sys.modules, "wandb", None)
-  assert call(*SMALL, "--track=wandb", f"--output_dir={tmp_path / 'r'}") == 1
-  assert "pip install 'wandb'" in capsys.readouterr().err
+  said = refused(*SMALL, "--track=wandb", f"--output_dir={tmp_path / 'r'}")
+  assert "pip install 'wandb'" in said
   assert not (tmp_path / "r").exists()

@@ -246,24 +246,20 @@ def test_commands_can_be_called(folder):
 
 
 def test_what_has_not_run_is_not_published(
-  monkeypatch, tmp_path, capsys, outcome
+  monkeypatch, tmp_path, capsys, refused, outcome
 ):
   monkeypatch.setitem(ARTEFACTS, "some/table9", ARTEFACT)
   monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path / "experiments")
   monkeypatch.setattr(publishing, "check", lambda size: None)
   arguments = ("--artefact=some/table9", "--only_found", "--publish")
-  status = call(*arguments, f"--output_dir={tmp_path / 'x'}", program=reproduce)
-  assert status == 1
-  assert capsys.readouterr().err == (
-    "error: publish=True: some/table9: 4 of 4 cells have not run; run them "
-    "first\n"
+  folder = f"--output_dir={tmp_path / 'x'}"
+  assert refused(*arguments, folder, program=reproduce) == (
+    "publish=True: some/table9: 4 of 4 cells have not run; run them first"
   )
   # Of a paper it is left out, so that others are published.
   monkeypatch.setattr(reproduce, "ARTEFACTS", {"some/table9": ARTEFACT})
   arguments = ("--artefact=some", *arguments[1:])
-  assert (
-    call(*arguments, f"--output_dir={tmp_path / 'x'}", program=reproduce) == 0
-  )
+  assert call(*arguments, folder, program=reproduce) == 0
   out = capsys.readouterr().out
   assert out.endswith("  not published: 4 of 4 cells have not run\n")
   assert not (tmp_path / "experiments").exists()
@@ -344,12 +340,9 @@ def test_the_table_of_artefacts_says_how_much_there_is(page):
 
 
 @pytest.mark.parametrize(("arguments", "message"), refusals("reproduce"))
-def test_what_cannot_be_is_one_line(capsys, tmp_path, arguments, message):
+def test_what_cannot_be_is_one_line(refused, tmp_path, arguments, message):
   given = (*shlex.split(arguments), f"--output_dir={tmp_path}/x")
-  assert call(*given, program=reproduce) == 1
-  said = capsys.readouterr().err
-  assert said.startswith(f"error: {message}")
-  assert said.count("\n") == 1
+  assert refused(*given, program=reproduce).startswith(message)
   assert not (tmp_path / "x").exists()
 
 
