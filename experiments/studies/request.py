@@ -137,11 +137,9 @@ def parse(argv: Sequence[str], intro: str) -> Request:
   if given.get("study"):
     in_file, methods_in_file = _read(given["study"])
     try:
-      read(in_file)
+      given = read(in_file) | given
     except ValueError as error:
       raise ValueError(f"study={given['study']!r}: {error}") from None
-    given = read([*in_file, *argv[1:]])
-    given.pop("method", None)
     methods = methods or methods_in_file
   for name in OF_A_RUN:
     value = given.get(name)

@@ -38,9 +38,9 @@ def task_of(*arguments):
   return tasks.load(spec_of(*arguments))
 
 
-def refusals(section):
-  """(arguments, message) of a section of refusals_with_data.txt."""
-  text = pathlib.Path(__file__).with_name("refusals_with_data.txt").read_text()
+def table(section):
+  """(arguments, what comes of them), of a section of tables.txt."""
+  text = pathlib.Path(__file__).with_name("tables.txt").read_text()
   part = text.partition(f"\n[{section}]\n")[2].partition("\n[")[0]
   lines = [line for line in part.splitlines() if line and line[0] != "#"]
   return list(zip(lines[::2], map(str.strip, lines[1::2]), strict=True))

@@ -9,7 +9,7 @@ import pytest
 
 from experiments import convert, run
 from fedjax_opt import Population
-from tests.experiments.commands import call, prepare, refusals
+from tests.experiments.commands import call, prepare, table
 
 SMALL = (
   "--task=digits_logistic",
@@ -59,7 +59,7 @@ NOT_EMPTY = "population_dir={folder!r}: is not empty (it has 'mine.txt')"
 
 
 @pytest.mark.parametrize(
-  ("arguments", "message"), [("", NOT_EMPTY), *refusals("convert")]
+  ("arguments", "message"), [("", NOT_EMPTY), *table("convert")]
 )
 def test_what_cannot_be_is_one_line(tmp_path, refused, arguments, message):
   folder = tmp_path / "clients"

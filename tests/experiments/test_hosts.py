@@ -12,7 +12,7 @@ import pytest
 
 from experiments import convert, hosts
 from fedjax_opt import Population
-from tests.experiments.commands import call, given, prepare, refusals, start
+from tests.experiments.commands import call, given, prepare, start, table
 from tests.refusals import refusal
 
 ARGUMENTS = (
@@ -110,7 +110,7 @@ def test_clients_on_disk_give_the_same_run(population, tmp_path):
   assert "partition" not in config
 
 
-@pytest.mark.parametrize(("arguments", "message"), refusals("populations"))
+@pytest.mark.parametrize(("arguments", "message"), table("populations"))
 def test_populations_that_do_not_fit(population, arguments, message):
   given = (f"--population_dir={population}", *arguments.split())
   said = refusal(prepare, "--task=digits_logistic", *given)

@@ -12,8 +12,8 @@ from fedjax_opt.data.clients import ClientData
 from tests.experiments.commands import (
   call,
   prepare,
-  refusals,
   spec_of,
+  table,
   task_of,
 )
 from tests.refusals import refusal
@@ -237,7 +237,7 @@ HELD = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "message"), refusals("npz"))
+@pytest.mark.parametrize(("arguments", "message"), table("npz"))
 def test_is_refused(write, arguments, message):
   held, *flags = arguments.split()
   file = write(**HELD[held])

@@ -7,7 +7,7 @@ import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
 from experiments import data
-from tests.experiments.commands import call, refusals, spec_of
+from tests.experiments.commands import call, spec_of, table
 from tests.refusals import refusal
 
 RNG = np.random.default_rng(0)
@@ -148,7 +148,7 @@ def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
   assert 0 < last["test_mae"] < 3000  # The deviation of the cost is 10,000.
 
 
-@pytest.mark.parametrize(("arguments", "message"), refusals("tables"))
+@pytest.mark.parametrize(("arguments", "message"), table("tables"))
 def test_is_refused(file, arguments, message):
   table = ("--task=table_linear", f"--data_file={file}")
   load = lambda *flags: data.load(spec_of(*table, *flags))

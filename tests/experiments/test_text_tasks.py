@@ -11,7 +11,7 @@ import pytest
 from fedjax_opt.datasets import texts, tokenization
 from tests import text_data
 from tests import text_models as plain
-from tests.experiments.commands import call, refusals, spec_of, task_of
+from tests.experiments.commands import call, spec_of, table, task_of
 from tests.refusals import refusal
 
 pytest.importorskip("tokenizers")
@@ -188,7 +188,7 @@ def test_adapters_change_nothing_at_first(load):
   }
 
 
-@pytest.mark.parametrize(("arguments", "message"), refusals("texts"))
+@pytest.mark.parametrize(("arguments", "message"), table("texts"))
 def test_is_refused(load, checkpoint, tmp_path, arguments, message):
   names = {"folder": tmp_path, "encoder": checkpoint}
   said = refusal(load, *shlex.split(arguments.format(**names)))

@@ -4,7 +4,7 @@ import pytest
 
 import fedjax_opt as fo
 from experiments import convert, tasks
-from tests.experiments.commands import call, prepare, spec_of
+from tests.experiments.commands import call, prepare, spec_of, table
 
 TINY = (
   *("--task=digits_logistic", "--num_clients=10", "--cohort_size=3"),
@@ -47,41 +47,7 @@ def test_nothing_is_held_out_for_other_choices():
   assert len(found.task.train["y"]) == 1437
 
 
-@pytest.mark.parametrize(
-  ("arguments", "criterion"),
-  [
-    ("--select_on=test", "highest test_accuracy (last)"),
-    ("--select_on=train", "lowest train_loss (last)"),
-    ("--task=lasso", "lowest validation_loss (mean of last 10)"),
-    (
-      "--task=lasso --select_on=truth",
-      "lowest recovery_error (mean of last 10)",
-    ),
-    ("--task=nonconvex", "lowest grad_norm_sq (last)"),
-    ("--select_metric=loss", "lowest validation_loss (last)"),
-    (
-      "--select_on=train --select_metric=accuracy",
-      "highest train_accuracy (last)",
-    ),
-    # Evaluated at 0, 3, 6, 9 and 10.
-    (
-      "--select_on=test --rounds=10 --eval_every=3 --select_over=5",
-      "highest test_accuracy (worst of last 3)",
-    ),
-    (
-      "--rounds=10 --eval_every=3 --select_over=4",
-      "highest validation_accuracy (worst of last 2)",
-    ),
-    (
-      "--rounds=9 --eval_every=3 --select_over=100",
-      "highest validation_accuracy (worst of last 4)",
-    ),
-    (
-      "--task=nonconvex --rounds=4 --eval_every=1 --select_over=2",
-      "lowest grad_norm_sq (worst of last 2)",
-    ),
-  ],
-)
+@pytest.mark.parametrize(("arguments", "criterion"), table("criteria"))
 def test_by_what_settings_are_chosen(tmp_path, arguments, criterion):
   arguments = arguments.split()
   if not arguments[0].startswith("--task"):

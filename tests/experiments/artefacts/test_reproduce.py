@@ -34,7 +34,7 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.running import Outcome, Runner
 from fedjax_opt.metrics import History
-from tests.experiments.commands import call, refusals
+from tests.experiments.commands import call, table
 
 TINY = (
   "--task=digits_logistic",
@@ -339,7 +339,7 @@ def test_the_table_of_artefacts_says_how_much_there_is(page):
   assert second == "| Figure 1 | A table | missing: needs a GPU |  |"
 
 
-@pytest.mark.parametrize(("arguments", "message"), refusals("reproduce"))
+@pytest.mark.parametrize(("arguments", "message"), table("reproduce"))
 def test_what_cannot_be_is_one_line(refused, tmp_path, arguments, message):
   given = (*shlex.split(arguments), f"--output_dir={tmp_path}/x")
   assert refused(*given, program=reproduce).startswith(message)
