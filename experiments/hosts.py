@@ -1,14 +1,27 @@
-"""Several processes, on one host or on many, that do one run."""
+"""Several processes, on one host or on many, that do one run, and end together.
+
+If one ends before the others, JAX aborts those that are left, from a thread of
+a library, with many lines of that library's log. Its own way to be told first
+(a callback of the client) cannot be called from Python: the conversion of its
+argument ends the process. So what libraries log passes through a pipe here, and
+an abort waits until the end of the log was read.
+"""
 
 import contextlib
+import ctypes
+import os
 import re
-from collections.abc import Iterator, Mapping
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 
-from experiments import shared_end
 from fedjax_opt import processes
+from fedjax_opt.files import json_files
 
 # After so long without a sign of it, a process counts as dead. Machines that
 # are busy are late by seconds.
@@ -19,6 +32,21 @@ _LOSS = re.compile(
   "(UNKNOWN|UNAVAILABLE|INTERNAL|ABORTED|CANCELLED|DEADLINE_EXCEEDED|"
   "FAILED_PRECONDITION|DATA_LOSS): "
 )
+
+# As libraries of JAX begin what they log: E1122 10:26:18.99 18739 file.cc:1]
+# and those that connect processes: [external/gloo/file.cc:1]
+_BEGIN = re.compile(rb"(?:[IWEF]\d{4} [\d:.]+ +\d+ |\[)([\w./-]+):\d+\] ")
+_OF_PROCESSES = re.compile(
+  rb"(.*/)?(coordination_|preemption_sync|client\.|gloo/)"
+)
+_LOST = b"distributed service detected"
+# Of what may be the begin of such an end. An abort waits for a second more, for
+# its number, 6, is what its handler, `sleep`, is called with.
+_SECONDS_HELD = signal.SIGABRT - 1
+
+_stderr = 2
+_speaks = threading.Lock()
+_is_watched = False
 
 
 def join(flags: Mapping[str, Any], is_program: bool = False) -> None:
@@ -97,9 +125,109 @@ def _start(what: str, is_program: bool, **arguments: Any) -> None:
   if hasattr(jax.config, "jax_enable_preemption_service"):
     jax.config.update("jax_enable_preemption_service", False)
   if is_program:
-    shared_end.watch()
+    watch()
   try:
     jax.distributed.initialize(**arguments)
   except (RuntimeError, ValueError) as error:
     reason = str(error).strip().splitlines() or [type(error).__name__]
     raise ValueError(f"{what}: no processes to join ({reason[0]})") from error
+
+
+# How they end.
+
+
+def watch() -> None:
+  """Ends this process in one line if JAX notices that another one has ended.
+
+  To be called once, by a program, before it joins the others. An exception that
+  nobody catches, or `leave`, then ends it at once: the others wait for numbers,
+  and do not come to JAX's common end.
+  """
+  global _is_watched, _stderr
+  if sys.platform == "win32":
+    return
+  sys.stderr.flush()
+  _is_watched, _stderr = True, os.dup(2)
+  encoding = sys.stderr.encoding
+  sys.stderr = open(  # noqa: SIM115
+    _stderr, "w", buffering=1, encoding=encoding, errors="backslashreplace"
+  )
+  log, end = os.pipe()
+  os.dup2(end, 2)
+  os.close(end)
+  threading.Thread(target=pass_on, args=(log, lost), daemon=True).start()
+  libc = ctypes.CDLL(None)
+  libc.signal.argtypes = ctypes.c_int, ctypes.c_void_p
+  libc.signal.restype = ctypes.c_void_p
+  libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
+  hook = sys.excepthook
+
+  def ends(*error):
+    hook(*error)
+    leave(1)
+
+  sys.excepthook = ends
+
+
+def lost(reason: str) -> int:
+  """Says that another process has ended, and ends this one as `leave`."""
+  if not _speaks.acquire(blocking=False):  # Two threads may notice it.
+    threading.Event().wait()
+  os.write(_stderr, f"error: {message(reason)}\n".encode())
+  return leave(1)
+
+
+def message(reason: str) -> str:
+  """In one line, that another process has ended.
+
+  Args:
+    reason: of a library, of which the first sentence is enough.
+  """
+  first = re.split(r"[\n.;]|\[", reason.strip())[0].strip(" :")
+  return f"another process has ended ({first}); start all of them again"
+
+
+def leave(status: int) -> int:
+  """Ends this process at once, if it is watched; else returns the status."""
+  if _is_watched:
+    json_files.remove_unfinished()
+    for stream in (sys.stdout, sys.stderr):
+      with contextlib.suppress(OSError, ValueError):
+        stream.flush()
+    os._exit(status)
+  return status
+
+
+def pass_on(
+  log: int, on_lost: Callable[[str], object], seconds: float = _SECONDS_HELD
+) -> None:
+  """Writes to stderr what libraries log, until its end.
+
+  Args:
+    log: what is read.
+    on_lost: called with the reason if it says that another process has ended.
+      What the log says of that is not written.
+    seconds: for which what may become that is held back.
+  """
+  held, rest, is_held = b"", b"", False
+  while True:
+    waits = seconds if held or rest else None
+    is_late = not select.select([log], [], [], waits)[0]
+    part = b"" if is_late else os.read(log, 1 << 16)
+    *lines, rest = (rest + part).split(b"\n")
+    for line in lines:
+      if begin := _BEGIN.match(line):
+        is_held = bool(_OF_PROCESSES.match(begin[1]))
+      if is_held and _LOST in line:
+        reason = line.partition(b"absl::Status: ")[2] or b"as JAX says"
+        on_lost(reason.decode(errors="replace"))
+        return
+      if is_held:
+        held += line + b"\n"
+      else:
+        os.write(_stderr, line + b"\n")
+    if not part:  # It was no such end.
+      os.write(_stderr, held + rest)
+      held = rest = b""
+      if not is_late:
+        return

@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from experiments import command, hosts, resuming, shared_end, start_of_run
+from experiments import command, hosts, resuming, start_of_run
 from experiments.command_line import parser
 from experiments.data import Loaded
 from experiments.job import Job, prepare
@@ -69,15 +69,15 @@ def main(argv: Sequence[str]) -> int:
         spec = resolve(given)
       return perform(spec, signals, started)
   except CheckpointError as error:
-    return shared_end.leave(parser.refuse(error))
+    return hosts.leave(parser.refuse(error))
   except (OSError, MemoryError) as error:
     where = signals.where
     kept = f"; what was complete before is kept{where}" if where else ""
     print(f"error: {parser.line_of(error)}{kept}", file=sys.stderr)
-    return shared_end.leave(1)
+    return hosts.leave(1)
   except (ValueError, ImportError, jax.errors.JaxRuntimeError) as error:
     if hosts.is_loss(error):
-      return shared_end.lost(str(error))
+      return hosts.lost(str(error))
     # Not of the input: a defect, to be seen whole.
     if signals.where or isinstance(error, jax.errors.JaxRuntimeError):
       raise

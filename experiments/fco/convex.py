@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import optimize
 
 import fedjax_opt as fo
 from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
@@ -102,15 +103,12 @@ def _smooth(q, c, w):
 
 
 def _in_ball(q: np.ndarray, c: np.ndarray) -> np.ndarray:
-  """The minimizer on the ball: -c / (q + mu), with mu by bisection."""
-  low, high = 0.0, np.linalg.norm(c) / _RADIUS
-  if np.linalg.norm(c / q) <= _RADIUS:
+  """The minimizer on the ball: -c / (q + mu), whose norm is the radius."""
+  outside = lambda mu: np.linalg.norm(c / (q + mu)) - _RADIUS
+  if outside(0.0) <= 0:
     return -c / q
-  for _ in range(100):
-    middle = (low + high) / 2
-    is_outside = np.linalg.norm(c / (q + middle)) > _RADIUS
-    low, high = (middle, high) if is_outside else (low, middle)
-  return -c / (q + high)
+  most = np.linalg.norm(c) / _RADIUS
+  return -c / (q + optimize.brentq(outside, 0.0, most, xtol=1e-15))
 
 
 def bound(theorem: str, of: Problem, rate: float, rounds: int) -> float:

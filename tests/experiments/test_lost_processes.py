@@ -14,7 +14,7 @@ import time
 import jax
 import pytest
 
-from experiments import hosts, shared_end
+from experiments import hosts
 from tests.experiments.commands import start
 from tests.experiments.test_resume import LONG, assert_same, rounds_saved
 
@@ -107,11 +107,11 @@ def passed_on(text, monkeypatch):
   """What reaches stderr of a log, and the reasons of an end."""
   log, end = os.pipe()
   shown, stderr = os.pipe()
-  monkeypatch.setattr(shared_end, "_stderr", stderr)
+  monkeypatch.setattr(hosts, "_stderr", stderr)
   os.write(end, text.encode())
   os.close(end)
   reasons = []
-  shared_end.pass_on(log, reasons.append)
+  hosts.pass_on(log, reasons.append)
   os.close(stderr)
   with os.fdopen(shown) as file:
     return file.read(), reasons
@@ -130,7 +130,7 @@ def test_of_an_end_nothing_is_passed_on_but_the_reason(monkeypatch):
   text = LOG + OF_OTHERS + "more\n" + END
   shown, (reason,) = passed_on(text, monkeypatch)
   assert shown == LOG
-  assert shared_end.message(reason) == (
+  assert hosts.message(reason) == (
     "another process has ended (UNAVAILABLE: Tasks are unhealthy (stopped "
     "sending heartbeats)); start all of them again"
   )
@@ -138,14 +138,14 @@ def test_of_an_end_nothing_is_passed_on_but_the_reason(monkeypatch):
 
 WATCHED = """
 import ctypes, os, sys
-from experiments import shared_end
-shared_end.watch()
+from experiments import hosts
+hosts.watch()
 print("of this process", file=sys.stderr)
 {}
 """
 
 
-UNHEALTHY = shared_end.message(
+UNHEALTHY = hosts.message(
   "UNAVAILABLE: Tasks are unhealthy (stopped sending heartbeats):"
 )
 ABORT = "os.write(2, {!r}.encode()); ctypes.CDLL(None).abort()"
