@@ -130,6 +130,17 @@ def test_what_cannot_be():
     of_grid.init(TASK.params, seed=1)
 
 
+def test_a_model_is_checked_before_anything_runs():
+  simulator = Simulator(FED_AVG, TASK.data, **SETTINGS)
+  integers = jax.tree.map(lambda leaf: leaf.astype(int), TASK.params)
+  with pytest.raises(TypeError, match="floating") as checked:
+    simulator.check(integers)
+  with pytest.raises(TypeError, match="floating") as begun:
+    simulator.init(integers)
+  assert str(checked.value) == str(begun.value)
+  assert simulator.check(TASK.params) is None
+
+
 # ---------------------------------------------------- When it is compiled
 
 
