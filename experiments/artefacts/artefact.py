@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.artefacts.claims import Claim
-from experiments.artefacts.record import Kept, Record, keep
+from experiments.artefacts.record import Kept, Record
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
+from experiments.store import identity
 from fedjax_opt import Run
 
 # Where an artefact is from -> in words.
@@ -111,6 +112,12 @@ def spec_of(arguments: tuple[str, ...]) -> Spec:
   return resolve(parser.parse(["run", *arguments]))
 
 
+@functools.cache
+def flags_of(arguments: tuple[str, ...]) -> dict[str, Any]:
+  """All flags on which the results of a run depend; not to be changed."""
+  return identity(spec_of(arguments))
+
+
 def grid_of(arguments: Sequence[str]) -> dict[str, list[float]]:
   """Flag -> values, of the hyperparameters that have several."""
   grid = spec_of(tuple(arguments)).grid
@@ -147,8 +154,6 @@ class Picture(NamedTuple):
 
 Block = Table | Picture | Claim
 
-_KEEP = keep("test_accuracy")
-
 
 @dataclasses.dataclass(frozen=True)
 class Artefact:
@@ -172,7 +177,7 @@ class Artefact:
   setting: str
   cells: Callable[[Plan], dict[Key, Cell]]
   blocks: Callable[[Found], list[Block]]
-  keep: Callable[[Run], Kept] = _KEEP
+  keep: Callable[[Run], Kept] = lambda run: Kept(["test_accuracy"])
   sizes: tuple[str, ...] = tuple(SIZES)
   origin: str = "paper"
   needs: str = ""

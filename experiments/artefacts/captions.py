@@ -11,12 +11,11 @@ from experiments.artefacts.artefact import (
   Key,
   Plan,
   RunOf,
+  flags_of,
   grid_of,
-  spec_of,
 )
 from experiments.artefacts.record import Record, flag_defaults
 from experiments.artefacts.running import Outcome, choice
-from experiments.store import identity
 from fedjax_opt.files import json_files
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import words
@@ -224,7 +223,7 @@ def _differences(theirs: Cell, ours: Cell) -> list[tuple[str, str, str]]:
 
 def _flags(cell: Cell) -> Mapping[str, Any]:
   if isinstance(cell, RunOf):
-    return identity(spec_of(cell.arguments))
+    return flags_of(cell.arguments)
   return json_files.plain(cell.options)
 
 

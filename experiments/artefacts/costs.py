@@ -1,18 +1,13 @@
 """What artefacts cost: their programs with their points, rounds and time."""
 
-import functools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from experiments.artefacts import publishing
-from experiments.artefacts.artefact import Artefact, Plan, RunOf, spec_of
-from experiments.store import identity
+from experiments.artefacts.artefact import Artefact, Plan, RunOf, flags_of
 from fedjax_opt.study import words
-
-# Artefacts share runs, and to resolve flags takes milliseconds.
-_identity = functools.cache(lambda arguments: identity(spec_of(arguments)))
 
 
 def programs(artefact: Artefact, size: str) -> str:
@@ -20,7 +15,7 @@ def programs(artefact: Artefact, size: str) -> str:
   runs, others = _work(artefact, size)
   parts = []
   if runs:
-    resolved = [_identity(run) for run in runs]
+    resolved = [flags_of(run) for run in runs]
     tasks = dict.fromkeys(flags["task"] for flags in resolved)
     rounds = words.span(flags["rounds"] for flags in resolved)
     points = sum(map(_num_points, resolved))
@@ -42,8 +37,8 @@ def time_left(artefact: Artefact, size: str) -> str | None:
   runs, _ = _work(artefact, size)
   records = publishing.records_of(artefact.paper)
   times = _times(records)
-  known = [_identity(each.arguments) for each in records if each.arguments]
-  resolved = [each for each in map(_identity, runs) if each not in known]
+  known = [flags_of(each.arguments) for each in records if each.arguments]
+  resolved = [each for each in map(flags_of, runs) if each not in known]
   if not all(flags["task"] in times for flags in resolved):
     return None
   seconds = sum(times[flags["task"]] * _epochs(flags) for flags in resolved)
@@ -64,7 +59,7 @@ def _times(records: Iterable[Any]) -> dict[str, float]:
   of_tasks: dict[str, dict] = {}
   for record in records:
     if record.arguments:
-      flags = _identity(record.arguments)
+      flags = flags_of(record.arguments)
       seconds = record.about["seconds"] / _epochs(flags)
       of_tasks.setdefault(flags["task"], {})[record.arguments] = seconds
   return {

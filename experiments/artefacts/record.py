@@ -11,7 +11,7 @@ import json
 import math
 import pathlib
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,11 +40,6 @@ class Kept(NamedTuple):
   points: Sequence[int] | None = None
   last: int | None = None
   arrays: Mapping[str, np.ndarray] = {}
-
-
-def keep(*metrics: str, last: int | None = None) -> Callable[[Run], Kept]:
-  """Keeps these metrics of all points."""
-  return lambda run: Kept(metrics, None, last)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

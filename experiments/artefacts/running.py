@@ -16,6 +16,7 @@ from experiments.artefacts.artefact import (
   Key,
   Plan,
   RunOf,
+  flags_of,
   grid_of,
   spec_of,
 )
@@ -174,7 +175,7 @@ def _start_of(cell: Cell) -> str | None:
   """What the folder is called from which a cell's encoder starts."""
   if isinstance(cell, Computed):
     return None
-  return store.identity(spec_of(cell.arguments)).get("pretrained")
+  return flags_of(cell.arguments).get("pretrained")
 
 
 class Known:
@@ -191,7 +192,7 @@ class Known:
     """The record of a cell; of a run that with the same flags."""
     if isinstance(cell, Computed):
       return self._computed.get(_folder_name(cell))
-    wanted = store.identity(spec_of(cell.arguments))
+    wanted = flags_of(cell.arguments)
     same = (r for r in self._runs if store.differing(r.flags, wanted) is None)
     return next(same, None)
 

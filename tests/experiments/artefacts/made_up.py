@@ -2,19 +2,18 @@
 
 import numpy as np
 
-from experiments import store
 from experiments.artefacts import ARTEFACTS
-from experiments.artefacts.artefact import Plan, RunOf, spec_of
+from experiments.artefacts.artefact import Plan, RunOf, flags_of, spec_of
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.record import Record
 from fedjax_opt import grid_points
 from fedjax_opt.metrics import History
 
 
-def flags_of(name, size="paper"):
+def flags_by_key(name, size="paper"):
   """Key -> all flags of each run of an artefact."""
   return {
-    key: store.identity(spec_of(cell.arguments))
+    key: flags_of(cell.arguments)
     for key, cell in ARTEFACTS[name].cells(Plan(size, {})).items()
     if isinstance(cell, RunOf)
   }
@@ -25,7 +24,7 @@ def record(curves, points, rounds=None, cell=None, arrays=None):
   curves = {name: np.asarray(values, float) for name, values in curves.items()}
   rounds = rounds or [*range(next(iter(curves.values())).shape[1])]
   arguments = cell.arguments if cell else ("--task=lasso",)
-  flags = store.identity(spec_of(cell.arguments)) if cell else {}
+  flags = flags_of(cell.arguments) if cell else {}
   about = {"date": "2026-01-01", "seconds": 1.0, "device": None}
   history = History(rounds, curves)
   return Record(arguments, flags, about, points, history, arrays or {})

@@ -5,17 +5,16 @@ import tomllib
 
 import pytest
 
-from experiments import store
 from experiments.artefacts import ARTEFACTS, definitions
 from experiments.artefacts.artefact import (
   SIZES,
   Computed,
   Plan,
   RunOf,
+  flags_of,
   grid_of,
-  spec_of,
 )
-from tests.experiments.artefacts.made_up import flags_of
+from tests.experiments.artefacts.made_up import flags_by_key
 
 # The tables, figures and theorems of the papers, and what is beside them.
 PAPERS = {
@@ -46,7 +45,7 @@ def test_every_artefact(artefact):
     plan = Plan(size, {})
     for cell in artefact.cells(plan).values():
       if isinstance(cell, RunOf):
-        store.identity(spec_of(cell.arguments))
+        flags_of(cell.arguments)
       else:
         names = cell.function.__code__.co_varnames
         assert set(cell.options) <= set(names)
@@ -65,7 +64,7 @@ SETTINGS = tomllib.loads(
 
 @pytest.mark.parametrize("name", SETTINGS["cells"])
 def test_the_papers_settings(name):
-  cells = flags_of(name)
+  cells = flags_by_key(name)
   for part, wanted in SETTINGS["cells"][name].items():
     common = [SETTINGS["common"][each] for each in wanted.get("like", [])]
     expected = definitions.merged(*common, wanted)
@@ -90,11 +89,11 @@ def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
   """And for each network by itself."""
   plan = Plan("paper", {})
   cells = ARTEFACTS[name].cells(plan).values()
-  grids = [store.identity(spec_of(grid)) for grid in plan.grids]
+  grids = [flags_of(grid) for grid in plan.grids]
   for flags in grids:
     has(flags, SETTINGS["grids"][name.split("/")[0]])
   if grids:
-    reported = [store.identity(spec_of(cell.arguments)) for cell in cells]
+    reported = [flags_of(cell.arguments) for cell in cells]
     tasks = [{flags["task"] for flags in each} for each in (grids, reported)]
     assert tasks[0] == tasks[1]
 
@@ -114,9 +113,7 @@ def test_figures_share_runs():
     for number in range(2, 8)
   ]
   assert runs[0] == runs[2] == runs[5]
-  meaning = lambda cells: {
-    repr(store.identity(spec_of(cell.arguments))) for cell in cells
-  }
+  meaning = lambda cells: {repr(flags_of(cell.arguments)) for cell in cells}
   assert meaning(runs[1]) < meaning(runs[0] | runs[3] | runs[4])
 
 

@@ -28,8 +28,8 @@ from experiments.artefacts.artefact import (
   Plan,
   RunOf,
   Table,
+  flags_of,
   grid_of,
-  spec_of,
 )
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.running import Outcome, Runner
@@ -400,7 +400,7 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   older = {n: v for n, v in own.flags.items() if n != "average_state"}
   assert len(older) < len(own.flags)
   assert "algorithm" not in older
-  wanted = store.identity(spec_of(own.arguments))
+  wanted = flags_of(own.arguments)
   assert store.differing(older, wanted) is None
   first, *others, seed = outcome.cells["other",].arguments
   again = RunOf((seed, "--algorithm=fed_avg", *others, first))
@@ -416,9 +416,9 @@ TEXT = (
 
 
 def test_where_an_encoder_is_does_not_say_what_it_is():
-  own = store.identity(spec_of(TEXT))
+  own = flags_of(TEXT)
   elsewhere = (*TEXT[:2], "--pretrained=/some/where/small")
-  config = store.identity(spec_of(elsewhere))
+  config = dict(flags_of(elsewhere))
   assert store.differing(config, own) is None
   for folder, is_same in (("small/", True), ("large", False)):
     config["pretrained"] = f"/some/where/{folder}"
