@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from experiments import clock, tracking
 from experiments.data import Loaded, criterion_of, load
 from experiments.specification.spec import COHORT_SIZE, DP_DELTA, FLAGS, Spec
-from experiments.stopping import Stopping
 from experiments.tasks import Task
 from fedjax_opt import (
   Algorithm,
@@ -49,7 +48,6 @@ class Job(NamedTuple):
   simulator: Simulator
   tables: clock.Tables | None  # the timetable of each seed, on a clock
   output_dir: pathlib.Path
-  stopping: Stopping  # what ends it before its last round
 
   @property
   def task(self) -> Task:
@@ -90,12 +88,11 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   loaded = load(spec) if loaded is None else loaded
   task, of_seed = loaded.task, loaded.clients
   criterion = criterion_of(spec, task)
-  stopping = Stopping(spec, criterion, task.num_classes)
+  _check_task(spec, task)
   num_clients = of_seed[spec.seed[0]].num_clients
   size = _cohort_size(spec, num_clients)
   spec = dataclasses.replace(spec, cohort_size=size)
   _check_cohort(spec, num_clients)
-  _check_features(spec, task)
   settings = settings_of(spec, task)
   make = algorithm_of(spec, task)
   simulator = Simulator(
@@ -119,7 +116,6 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     simulator,
     tables,
     output_dir,
-    stopping,
   )
 
 
@@ -172,13 +168,18 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
     )
 
 
-def _check_features(spec: Spec, task: Task) -> None:
-  """Checks that the model has the features that an algorithm compares."""
+def _check_task(spec: Spec, task: Task) -> None:
+  """Checks that the task has what an algorithm or a target looks at."""
   if spec.algorithm.choice.takes_features and task.features_fn is None:
     raise ValueError(
       f"algorithm={spec.algorithm.name!r}: compares features before the last "
       f"layer, which the model of task {spec.task.name} does not have; must be "
       "another, or a task of images"
+    )
+  if spec.target_accuracy is not None and task.num_classes is None:
+    raise ValueError(
+      f"target_accuracy={spec.target_accuracy:g}: task {spec.task.name} has no "
+      "accuracy; leave target_accuracy out"
     )
 
 

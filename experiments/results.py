@@ -12,6 +12,7 @@ from experiments import clock_results, per_client, tracking
 from experiments.command_line import flags
 from experiments.job import Job, privacy_summary
 from experiments.progress import Progress
+from experiments.stopping import Stopping
 from fedjax_opt import Population, Report, Result, plots, trees
 from fedjax_opt.algorithms import optimum
 from fedjax_opt.engine import feed
@@ -51,6 +52,7 @@ class Results:
     self._profile = _Profile(job.output_dir) if spec.profile else None
     self._minima: np.ndarray | None = None
     self._history = History()
+    self._stopping = Stopping(spec, job.criterion)
     self._seconds_to_first_round: float | None = None
 
   def find_minima(self) -> None:
@@ -73,7 +75,7 @@ class Results:
     self._progress.show(report, self._history)
     if self._profile is not None:
       self._profile.at_evaluation()
-    return self._job.stopping.is_over(self._history)
+    return self._stopping.is_over(self._history)
 
   def finish(self, result: Result) -> None:
     """Writes the files that close a run, and prints its table."""
@@ -86,7 +88,7 @@ class Results:
       self._clients_drawn.result()
     job, history = self._job, self._history
     ends = "max_time" if job.rounds < job.spec.rounds else "rounds"
-    stopped_by = job.stopping.stopped_by or ends
+    stopped_by = self._stopping.stopped_by or ends
     if result.interrupted:
       stopped_by = "signal"
     point = select(history, job.points, job.criterion)
@@ -99,7 +101,7 @@ class Results:
     about = {
       "rounds_done": result.rounds,
       "stopped_by": stopped_by,
-      "target": job.stopping.target(history),
+      "target": self._stopping.target(history),
       "timing": self._timing(result),
       "cost": result.cost,
       "padding_waste": result.padding_waste,
@@ -116,7 +118,7 @@ class Results:
       job.criterion,
       about,
       params=lambda point: trees.take(result.params, point),
-      more=job.stopping.spent(history),
+      more=self._stopping.spent(history),
     )
     extra = {"epsilon": private["epsilon"]} if private else {}
     lines = [tables.table(history, job.points, job.criterion, extra)]

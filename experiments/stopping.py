@@ -17,31 +17,17 @@ class Stopping:
     stopped_by: 'target' or 'patience'; None while the run is to go on.
   """
 
-  def __init__(
-    self,
-    spec: Spec,
-    criterion: Criterion,
-    num_classes: int | None,
-  ):
-    """Checks that there is what is to be reached.
+  def __init__(self, spec: Spec, criterion: Criterion):
+    """Begins with nothing reached.
 
     Args:
       spec: of the run, with `target_accuracy` and `patience`.
       criterion: by which points are selected.
-      num_classes: labels are below it; None if there are none.
-
-    Raises:
-      ValueError: naming the flag that cannot be.
     """
     self._target = spec.target_accuracy
     self._patience = spec.patience
     self._criterion = criterion
     self.stopped_by: str | None = None
-    if self._target is not None and num_classes is None:
-      raise ValueError(
-        f"target_accuracy={self._target:g}: task {spec.task.name} has no "
-        "accuracy; leave target_accuracy out"
-      )
 
   def is_over(self, history: History) -> bool:
     """Whether the run ends after the last evaluation of this history."""

@@ -17,7 +17,7 @@ CRITERION = Criterion("test_accuracy", "max", "last")
 
 def stopping_of(criterion=CRITERION, **flags):
   spec = dataclasses.replace(spec_of(), **flags)
-  return Stopping(spec, criterion, num_classes=10)
+  return Stopping(spec, criterion)
 
 
 def first_end(stopping, history):
