@@ -145,7 +145,7 @@ def run(
     signals: what holds them back while files are written.
   """
   if results is None:
-    result = simulate(job, checkpoints)
+    result = simulate(job, None, checkpoints)
   else:
     results.find_minima()
 
@@ -155,7 +155,7 @@ def run(
         signals.begun()
       return is_over
 
-    result = simulate(job, checkpoints, on_evaluation)
+    result = simulate(job, on_evaluation, checkpoints)
     signals.begun()
     with contextlib.suppress(KeyboardInterrupt), signals.held():
       results.finish(result)
@@ -177,8 +177,8 @@ def run(
 
 def simulate(
   job: Job,
-  checkpoints: Checkpoints | None = None,
   on_evaluation: Callable[[Report], bool] | None = None,
+  checkpoints: Checkpoints | None = None,
 ) -> Result:
   """Simulates all points; what each of several processes does alike."""
   with compiled_kept_in(job.spec.compilation_cache):

@@ -96,13 +96,14 @@ def _hook(run: Any, params_path: pathlib.Path, stop_after: int | None) -> None:
   """
   original = run.simulate
 
-  def simulate(job, on_evaluation=None):
+  def simulate(job, on_evaluation=None, *others):
     def then_stop(report):
       on_evaluation(report)
       if report.round == stop_after:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    result = original(job, on_evaluation if stop_after is None else then_stop)
+    told = on_evaluation if stop_after is None else then_stop
+    result = original(job, told, *others)
     save_tree(params_path, result.params)
     return result
 
