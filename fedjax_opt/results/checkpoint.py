@@ -45,8 +45,8 @@ class Checkpoints:
   """The checkpoints of one run.
 
   The newest two are kept. One whose content is not what was written is renamed,
-  with a warning, and the one before it is used. Nothing else in the folder is
-  changed or removed.
+  with a warning, and the one before it is used; what a kill left half-written
+  is removed. Nothing else in the folder is changed.
 
   >>> checkpoints = Checkpoints("runs/one/checkpoints", every=50)
   >>> simulate(algorithm, params, data, rounds=1000, checkpoints=checkpoints)
@@ -203,6 +203,8 @@ class Checkpoints:
       if processes.is_first_process():
         for path in damaged:
           os.replace(path, f"{path}.damaged")
+        for left in _rounds(self._folder, ".npz.tmp"):  # By a kill.
+          self._path(left).with_suffix(".npz.tmp").unlink()
       return saved
     raise CheckpointError(
       f"resume=True: no checkpoint in {str(self._folder)!r} can be read"
@@ -342,10 +344,10 @@ def _restored(
   return structure.unflatten(found), record
 
 
-def _rounds(folder: pathlib.Path) -> list[int]:
+def _rounds(folder: pathlib.Path, end: str = ".npz") -> list[int]:
   """Rounds of the checkpoints in a folder, if it is there; newest first."""
   names = os.listdir(folder) if folder.is_dir() else []
-  found = (re.fullmatch(rf"({_ROUND})\.npz", name) for name in names)
+  found = (re.fullmatch(f"({_ROUND}){re.escape(end)}", n) for n in names)
   return sorted((int(each[1]) for each in found if each), reverse=True)
 
 

@@ -284,7 +284,7 @@ def test_a_signal_after_the_last_round_is_no_interruption(tmp_path):
 
 def test_a_run_goes_on_past_what_was_half_written_or_damaged(tmp_path):
   killed_after("one", tmp_path, 8)
-  shutil.copy(tmp_path / "6.npz", tmp_path / "9.npz.tmp")
+  shutil.copy(tmp_path / "6.npz", tmp_path / "7.npz.tmp")
   os.truncate(tmp_path / "6.npz", 500)
   with pytest.warns(UserWarning, match="checkpoint of round 6 .*; ignored"):
     result = run("one", Checkpoints(tmp_path, 3, resume=True))
