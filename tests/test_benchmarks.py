@@ -60,18 +60,6 @@ def test_tables_of_rounds_and_of_sizes(load):
   assert lines == ["| a   | bb |", "| --- | -- |", "| ccc | d  |"]
 
 
-def test_methods_are_measured_beside_fed_avg(load, monkeypatch):
-  methods, shared = load("methods"), load("shared")
-  workload = shared.WORKLOADS["least_squares"]
-  small = workload._replace(num_steps=1, rounds_per_turn=2)
-  rows = methods.of_workload(small, 1, ("fed_avg", "fed_sam"))
-  assert [row[:2] for row in rows] == [
-    ["least_squares", "fed_avg"], ["least_squares", "fed_sam"]
-  ]  # fmt: skip
-  assert rows[0][3:] == ["1.00", "1.00", "1.00"]
-  assert rows[1][4] == "2.00"  # Two gradients.
-
-
 HLO = """
 %inner (p: f32[2]) -> f32[2] {
   %a = f32[2]{0} fusion(%p), kind=kLoop
@@ -99,12 +87,10 @@ def test_kernels_and_exchanges_are_read_from_a_program(load):
 @pytest.mark.parametrize(
   ("loops", "expected"),
   [
-    ([(0, 40), (1, 12)], (12, 40)),
     ([(0, 40), (1, 12), (2, 4)], (12, 40)),  # Within a step.
     ([(0, 40), (1, 5), (1, 30), (2, 4)], (30, 40)),
     ([(0, 3), (1, 40), (2, 9)], (40, 3)),  # Settings one after the other.
     ([(0, 7)], (7, 0)),
-    ([], (0, 0)),
   ],
 )
 def test_kernels_of_a_step_and_of_the_rest(load, loops, expected):

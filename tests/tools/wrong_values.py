@@ -168,6 +168,8 @@ TOKENIZER = fo.datasets.tokenization.train(["a b", "b c"], 100)
 HISTORY = History([0, 1], {"test_loss": np.array([[1.0, 2.0], [0.5, 3.0]])})
 POINTS = [{"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0}]
 SCORES = np.arange(6.0).reshape(3, 2)
+DENSE = {"dense": {"kernel": np.ones((9, 8), np.float32)}}
+KEY = jax.random.key(0)
 CURVES = {"a": fo.plots.Curve([1.0, 2.0], [0.5, 0.25])}
 # Of any function.
 BY_NAME = {
@@ -225,6 +227,10 @@ BY_NAME = {
   "logits": np.ones((12, 2), np.float32),
   "table": fo.schedules.by_hand([[0, 1]]),
   "vocab_size": 100,
+  "key": KEY,
+  "layers": ["dense"],
+  "function": given.loss_fn,
+  "adapted": fo.lora.adapt(DENSE, ["dense"], KEY),
   "seconds_per_step": fo.systems.constant(1.0),
   "low": 1.0,
   "high": 2.0,
@@ -257,6 +263,9 @@ BY_NAME = {
 }
 # Of some functions.
 EXAMPLES = {
+  "lora.adapt": {"params": DENSE},
+  "plots.timetable": {"groups": np.array([0, 0])},
+  "schedules.speed_groups": {"seconds": np.ones(3)},
   "ClientData": {
     "indices": np.asarray(given.DATA.indices),
     "sizes": np.asarray(given.DATA.sizes),
@@ -419,39 +428,8 @@ WITHOUT_DATA = (
   *("texts.load_tokens", "texts.train_tokenizer", "tfds.load"),
   "tokenization.read",
 )
-# What functions return to users, who do not make it.
-MADE = {
-  "Cell",
-  "fmri.Session",
-  "image_folders.ImageFolder",
-  "tables.Table",
-  "texts.Texts",
-  "ClientMetrics",
-  "Cohort",
-  "Population",
-  "Reply",
-  "Report",
-  "Result",
-  "Run",
-  "SimulationState",
-  "Worker",
-  "metrics.History",
-  "metrics.Setting",
-  "schedules.Events",
-  "schedules.Timetable",
-  "systems.Distribution",
-  "systems.Durations",
-  "systems.System",
-  "statistics.Interval",
-  "synthetic.Heterogeneous",
-  "synthetic.Problem",
-  "synthetic.Variant",
-  "trainable.TrainableState",
-  "transforms.Kept",
-  "GridSettings",
-  "Settings",
-  "Study",
-}
+# Classes without descriptions are what functions return, but for these.
+MADE_BY_USERS = ("ClientData", "ClientOutput", "Simulator")
 # What a model is called on.
 INPUTS = {
   "CNN": np.zeros((1, 16, 16, 1), np.float32),
@@ -491,7 +469,10 @@ def public():
     f"ClientData().{name}": getattr(given.DATA, name)
     for name in ("split", "split_clients", "label_counts", "to_npz")
   }
-  return {n: f for n, f in named.items() if n not in MADE}
+  is_made = lambda name, value: (
+    not inspect.isclass(value) or name in MADE_BY_USERS or fields_of(value)
+  )
+  return {n: f for n, f in named.items() if is_made(n, f)}
 
 
 def fields_of(function):
