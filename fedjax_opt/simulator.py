@@ -458,6 +458,8 @@ class Simulator:
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
     executor, start, shapes, _ = self._prepare(params, seeds)
+    if callable(self._settings.get("schedule")):
+      rounds = min(rounds, self._clock.steps)
     _check_rounds(rounds, self._clock)
     with contextlib.ExitStack() as stack:
       if progress:

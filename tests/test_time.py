@@ -169,7 +169,7 @@ REFUSED = {
   ),
   "too few steps": (
     make(0.1),
-    lambda work: fo.schedules.synchronous(durations_of(work), 9, 3),
+    fo.schedules.by_hand(np.zeros((9, 1), int)),
     "rounds=12: must be at most 9, the steps of schedule",
   ),
 }  # fmt: skip
@@ -190,9 +190,11 @@ def evaluate(params, data, test):
 
 def test_methods_are_compared_by_time():
   tuned = {"rate": [0.1, 0.3]}
+  waits = lambda work: fo.schedules.synchronous(durations_of(work), 4, 3)
   study = fo.compare(
     {"FedBuff": fo.Method(make, tuned), "FedAvg": fo.Method(
-      lambda rate: fo.fed_avg(cases.loss_fn, optax.sgd(rate)), tuned
+      lambda rate: fo.fed_avg(cases.loss_fn, optax.sgd(rate)), tuned,
+      {"schedule": waits},
     )},
     cases.PARAMS,
     cases.DATA,
@@ -207,6 +209,8 @@ def test_methods_are_compared_by_time():
   )  # fmt: skip
   for cell in study.cells:
     assert cell.spent("time")[-1] > 0
+    ends = {"FedBuff": 6, "FedAvg": 4}
+    assert cell.measured.history.rounds[-1] == ends[cell.method]
   assert all("time" in verdict.to_target for verdict in study.verdicts)
   to_target, in_all = study_tables.costs(study)
   assert "Simulated time" in to_target.header

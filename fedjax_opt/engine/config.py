@@ -56,8 +56,8 @@ class Settings(TypedDict, total=False):
       `Timetable` of `fedjax_opt.schedules`, in which clients may come late, or
       with what they made from an older model; or {seed: timetable}; or a
       function to one from the `Work` of the clients of a seed, of which a
-      system makes durations. The metric `time` then has simulated seconds.
-      Default: none.
+      system makes durations; the run then ends with its last step. The metric
+      `time` has simulated seconds. Default: none.
     max_update_norm: the largest Euclidean norm of the differences of models,
       and gradients, that a client sends (`Algorithm.sends`), together; what it
       sends beside them has no limit. Of all its floats, if the algorithm does

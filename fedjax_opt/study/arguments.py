@@ -9,7 +9,7 @@ from fedjax_opt.base import Batch
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.config import DEFAULTS
+from fedjax_opt.engine.config import DEFAULTS, check_names
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning
@@ -99,14 +99,16 @@ def checked_methods(methods: Any) -> dict[str, Method]:
       raise TypeError(f"methods: the label {label!r} must be a string")
     if not label.strip():
       raise ValueError(f"methods: the label {label!r} must not be empty")
-    if not isinstance(method, tuple) or not 1 <= len(method) <= 2:
+    if not isinstance(method, tuple) or not 1 <= len(method) <= 3:
       raise TypeError(
         f"methods[{label!r}]={checks.shown(method)}: must be fo.Method(make, "
         "grid)"
       )
     try:
-      inputs.check_is_grid(Method(*method).grid)
-      found[label] = Method(*inputs.check_grid(*Method(*method)))
+      make, grid, settings = Method(*method)
+      inputs.check_is_grid(grid)
+      check_names(settings, function="compare")
+      found[label] = Method(*inputs.check_grid(make, grid), settings)
     except (TypeError, ValueError) as error:
       raise type(error)(f"methods[{label!r}]: {error}") from None
   return found

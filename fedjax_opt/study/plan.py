@@ -17,7 +17,9 @@ from fedjax_opt.study.words import condition_label
 
 
 @checked(
-  make=function("(...) -> Algorithm"), grid=by_name(None, "a dict of values")
+  make=function("(...) -> Algorithm"),
+  grid=by_name(None, "a dict of values"),
+  settings=by_name(None, "a dict of settings"),
 )
 class Method(NamedTuple):
   """A method of a study.
@@ -25,10 +27,13 @@ class Method(NamedTuple):
   Attributes:
     make: `(**hyperparameters) -> Algorithm`, as in `sweep`.
     grid: {name: values}, what is tuned; {} for nothing.
+    settings: of its runs alone, such as a `schedule`, which go before those of
+      the study; see `Settings`.
   """
 
   make: Callable[..., Algorithm]
   grid: Mapping[str, Sequence[float]] = {}
+  settings: Mapping[str, Any] = {}
 
 
 class Plan(NamedTuple):
@@ -75,7 +80,7 @@ class Plan(NamedTuple):
           raise type(error)(f"{what}{error}") from None
       label = condition_label(_of_data(condition))
       if label not in clients:
-        data = plan._arguments(condition, is_report=True)["data"]
+        data = plan._data_under(condition)
         if callable(data):
           data = data(self.report_seeds[0])
         clients[label] = setup.clients_of(data)
@@ -89,7 +94,7 @@ class Plan(NamedTuple):
       chosen_by = self.criterion.metric
       runs.append(("criterion", chosen_by, method.grid, self.is_nested))
     for name, measured, grid, is_report in runs:
-      arguments = self._arguments(condition, is_report)
+      arguments = self._arguments(method, condition, is_report)
       simulator = Simulator(method.make, grid=grid, **arguments)
       if metric:
         found = simulator._metric_names(self.params)
@@ -101,7 +106,7 @@ class Plan(NamedTuple):
     """Tunes one method under one condition, and runs its best setting."""
 
     def run(grid, seeds, is_report):
-      arguments = self._arguments(condition, is_report)
+      arguments = self._arguments(method, condition, is_report)
       result = sweep(
         method.make, grid, self.params, rounds=self.rounds, **arguments
       )
@@ -123,19 +128,22 @@ class Plan(NamedTuple):
     }
     return found.cell(label, condition, sets=sets)
 
+  def _data_under(self, condition: Mapping[str, Any]) -> Any:
+    """The clients, or the function from a seed to them."""
+    if not callable(self.data):
+      return self.data
+    return lambda seed: self.data(seed, **_of_data(condition))
+
   def _arguments(
-    self, condition: Mapping[str, Any], is_report: bool
+    self, method: Method, condition: Mapping[str, Any], is_report: bool
   ) -> dict[str, Any]:
     """What `sweep` and `Simulator` are called with, by name."""
-    others = _of_data(condition)
-    data = self.data
-    if callable(data):
-      data = lambda seed: self.data(seed, **others)
     is_on_test = is_report or "test_" in self.criterion.metric
     return {
       **self.settings,
       **{n: v for n, v in condition.items() if n in DEFAULTS},
-      "data": data,
+      **method.settings,
+      "data": self._data_under(condition),
       "seeds": self.report_seeds if is_report else self.seeds,
       "validation": self.validation,
       "test": self.test if is_on_test else None,
