@@ -103,7 +103,7 @@ def adagrad_norm(learning_rate, b0=0.1):
 
 # %% [markdown]
 # It works in any training loop. On a quadratic function it is less sensitive to
-# its rate than gradient descent, of which larger rates diverge:
+# its rate than gradient descent, which diverges at larger rates:
 
 
 # %%

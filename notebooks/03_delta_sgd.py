@@ -194,8 +194,8 @@ last_round = {name: values[-1, 0] for name, values in trace.items()}
 fo.plots.step_sizes(last_round, None, title="One client, last round")
 
 # %% [markdown]
-# All clients of three rounds. Lines of one panel have the same model to start
-# with, and differ in their examples.
+# Next, all clients of three rounds. The lines of a panel start from the same
+# model; their examples differ.
 
 # %%
 shown_rounds = [0, num_rounds // 4, num_rounds - 1]
@@ -396,9 +396,9 @@ for j, alpha in enumerate(alphas):
   )
 
 # %% [markdown]
-# An interval that includes 0 does not show a loss. What borrowing costs here is
-# small beside what a rate costs that is not tuned at all; where the clients
-# differ most, fewer rates are good. Delta-SGD has no rate, but it does have an
+# An interval that includes 0 does not show a loss. Borrowing a rate costs
+# little here, compared with a rate that nobody tuned. Where the clients differ
+# most, fewer rates are good. Delta-SGD has no rate, but it does have an
 # $\eta_0$: it can shrink at once and grows only slowly, so that with few local
 # steps a client stays near it.
 #
@@ -412,6 +412,6 @@ for j, alpha in enumerate(alphas):
 #   asks for as many settings as SGD has, unless `budget="unequal"`
 #   ([A fair comparison](06_fair_comparison.ipynb)).
 #
-# The rules that need more than a gradient are told in the
-# [documentation](https://fedjax-opt.github.io/fedjax_opt); what the clients'
-# differences do to other methods is in [Heterogeneity](05_heterogeneity.ipynb).
+# The [documentation](https://fedjax-opt.github.io/fedjax_opt) explains rules
+# that need more than a gradient. [Heterogeneity](05_heterogeneity.ipynb) shows
+# what differences between clients do to other methods.

@@ -226,7 +226,7 @@ plt.show()
 # FedMiD applies $\psi$ twice, at the clients and at the server, and FedMiD-OSP
 # once. What is applied twice pulls the model to 0 more than the objective asks
 # for. That removes wrong coefficients, and makes the true ones too small, as
-# the distances of the two tell.
+# the two distances show.
 #
 # ## What is averaged
 #

@@ -422,10 +422,10 @@ with fo.plots.figure(columns=3, scale=(1.05, 1.2)) as (figure, axes):
 figure
 
 # %% [markdown]
-# Each place is a mean over starting points that had no part in the choice of
-# its rate; they are few, and have no interval. Crosses above the grey line did
-# not get there. So when do local steps help?
-# The next cell reads it from the same numbers.
+# Each point is a mean over starting points that had no part in the choice of
+# its rate. There are few of them, so no interval is drawn. Crosses above the
+# grey line did not get there. So when do local steps help? The next cell reads
+# it from the same numbers.
 
 # %%
 for name, rounds_of in needed.items():

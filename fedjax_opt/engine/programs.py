@@ -6,6 +6,8 @@ traced, so equal functions that are made anew share a program, and a function of
 which anything changed has another one.
 """
 
+import contextlib
+import ctypes
 import functools
 import hashlib
 import re
@@ -38,12 +40,25 @@ def compiled(
     options: of the compiler.
   """
   key = _key(lowered, inputs, options)
-  program = _known.pop(key, None) or lowered.compile(compiler_options=options)
+  program = _known.pop(key, None)
+  if program is None:
+    program = lowered.compile(compiler_options=options)
+    _return_memory()
   if key is not None:
     _known[key] = program
   for old in list(_known)[:-_KEPT]:  # Another thread may remove them too.
     _known.pop(old, None)
   return program
+
+
+def _return_memory() -> None:
+  """Gives back to the system what a compilation has freed, where glibc is.
+
+  XLA compiles in many threads. Each has a heap of its own, of which glibc keeps
+  what was freed: a process that compiles again and again would grow by it.
+  """
+  with contextlib.suppress(OSError, AttributeError):  # Not glibc.
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 _MAIN = re.compile(r"@main\((.*)\) -> ")

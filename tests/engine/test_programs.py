@@ -4,6 +4,8 @@ Each case is a loss that reads a number in some way, and how that changes. Both
 runs have the same code; the second one must see the new number.
 """
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -126,3 +128,19 @@ def test_few_programs_are_kept(monkeypatch):
     run = programs.run_once(lambda x, number=number: x + number)
     assert run(1) == 1 + number
   assert len(programs._known) == 3
+
+
+def test_what_a_compilation_has_freed_is_given_back(monkeypatch):
+  asked = []
+  libc = types.SimpleNamespace(malloc_trim=asked.append)
+  monkeypatch.setattr(programs.ctypes, "CDLL", lambda _: libc)
+
+  def compile(number):
+    lowered = jax.jit(lambda x: x - number).lower(jnp.ones(7))
+    programs.compiled(lowered, jnp.ones(7))
+
+  compile(1.5)
+  compile(1.5)  # Is known.
+  assert asked == [0]
+  del libc.malloc_trim  # As where there is no glibc.
+  compile(2.5)
