@@ -119,8 +119,8 @@ def _help() -> str:
       "",
       *lines,
       "",
-      "fedjax-opt run --help says which flags there are. --completion=bash, or",
-      "=zsh, prints what the shell completes, and how to install it.",
+      "fedjax-opt run --help shows the flags of a command. To complete them in a",
+      "shell: fedjax-opt --completion=bash (or zsh) prints a script.",
     ]
   )
 
