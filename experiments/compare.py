@@ -57,6 +57,10 @@ Flags of a study, beside those of a run:
                        grid runs with these seeds, and each has the setting that
                        is best by its own score. The luck of choosing is then in
                        the intervals. --seed only says which seeds are not used.
+  --crossed=N          Say what the spread of results is made of: choice,
+                       partition and seed. On each of N partitions the whole
+                       grid also runs with each of N seeds, for this table
+                       alone. Default: no such table.
   --budget=WORD        equal: methods that are tuned must try as many settings.
                        unequal: they need not. Default: equal.
   --metric=NAME        By what methods are compared. Default: test_accuracy, or

@@ -93,6 +93,11 @@ def convert(given: dict[str, Any]) -> Population:
       )
   # Here the folder is what is written, not where the clients come from.
   spec = resolve({**given, "population_dir": None})
+  if spec.partition_seed is not None:
+    raise ValueError(
+      f"partition_seed={spec.partition_seed}: a population has the partition "
+      "of its seed; leave partition_seed out"
+    )
   if len(spec.seed) > 1:
     raise ValueError(
       f"seed={given['seed']}: a population has one partition; give one number"

@@ -140,11 +140,16 @@ def divide(
   Args:
     spec: who the clients are.
     task: data and model.
-    seeds: of the runs. All is drawn by the seed.
+    seeds: of the runs. All is drawn by the seed, or for all of them by
+      `partition_seed`.
 
   Raises:
     ValueError: naming the flag that cannot be.
   """
+  if spec.partition_seed is not None:
+    alone = dataclasses.replace(spec, partition_seed=None)
+    of_one, held = divide(alone, task, [spec.partition_seed])
+    return _for_all(of_one, seeds), HeldOut(*(_for_all(p, seeds) for p in held))
   number, fraction = spec.heldout_clients, spec.client_test_fraction
   if task.clients is not None:
     train, new = _whole_clients(task.clients, number, seeds)
@@ -158,6 +163,11 @@ def divide(
   parts, others = split(train), split(new)
   train = {seed: of_seed.train for seed, of_seed in parts.items()}
   return train, HeldOut(parts, others)
+
+
+def _for_all(of_one: Mapping[int, Any], seeds: Sequence[int]) -> dict[int, Any]:
+  """What there is of one seed, for each of these; nothing of nothing."""
+  return {seed: each for each in of_one.values() for seed in seeds}
 
 
 def _whole_clients(population, number, seeds):

@@ -24,8 +24,8 @@ def run(asked: Request) -> int:
   given = dict(asked.flags)
   data_dir = given.pop("data_dir", None)
   own = (
-    "study", "runs", "report_seeds", "nested", "metric", "target", "min_effect",
-    "title", "track",
+    "study", "runs", "report_seeds", "nested", "crossed", "metric", "target",
+    "min_effect", "title", "track",
   )  # fmt: skip
   given |= {name: v for name in own if (v := getattr(asked, name))}
   for name, value in given.items():

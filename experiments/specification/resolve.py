@@ -150,7 +150,8 @@ def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
     chosen = PARTITION.choose(given, _or(given["partition"], PARTITION_DEFAULT))
     number = _or(given["num_clients"], NUM_CLIENTS)
     return {"partition": chosen, "num_clients": number}
-  for name in ("partition", "num_clients", *PARTITION.owners()):
+  own = ("partition", "partition_seed", "num_clients", *PARTITION.owners())
+  for name in own:
     if given[name] is not None:
       raise ValueError(f"{name}={given[name]}: {why}; leave {name} out")
   return {"partition": None}

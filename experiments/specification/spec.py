@@ -240,6 +240,8 @@ class Spec:
     partition: How the training examples are divided among the clients, for
       tasks whose clients do not come with the data. Default:
       {PARTITION_DEFAULT}.
+    partition_seed: Seed by which the examples are divided, the same for all
+      values of seed, which then decides all else. Default: seed.
     client_test_fraction: Fraction of each client's examples that is held out
       of training as its own test examples, drawn by the seed. On them the
       selected model is measured after the run, client by client:
@@ -331,8 +333,8 @@ class Spec:
     max_update_action: What happens to a longer update: reject (the client is
       left out of the round and counted in rejected_clients) or clip (it is
       scaled to the norm, and the client is counted in clipped_clients).
-    seed: [list] Seed of the partition, the initial model, cohorts, batches,
-      dropout, and of the clock.
+    seed: [list] Seed of the partition (see partition_seed), the initial model,
+      cohorts, batches, dropout, and of the clock.
     system: How long clients take, drawn by the seed of the run: seconds by its
       name, bytes_down and bytes_up per second. The run then has simulated
       time. Default: no clock.
@@ -414,6 +416,7 @@ class Spec:
   population_dir: str | None = _DATA.flag(None)
   num_clients: int | None = _DATA.flag(None, is_condition=True)
   partition: Chosen | None = _DATA.flag(None, choice=PARTITION)
+  partition_seed: int | None = _DATA.flag(None, interval=SEEDS)
   client_test_fraction: float | None = _DATA.flag(
     None, interval="[0, 1)", excludes=_IN_MEMORY | _ALONE
   )
@@ -566,6 +569,11 @@ class Spec:
     tuned = {f: f"{point[f]!r}" for f in self.grid if f in point}
     given = {**self.given, **tuned, "seed": ",".join(map(str, seeds))}
     return dataclasses.replace(self, **chosen, seed=list(seeds), given=given)
+
+  def crossed(self, partition_seed: int, seeds: Sequence[int]) -> "Spec":
+    """The whole grid with these seeds, all of which share one partition."""
+    found, own = self.at({}, seeds), {"partition_seed": partition_seed}
+    return dataclasses.replace(found, **own, given={**found.given, **own})
 
   def values(self) -> dict[str, Any]:
     """Every flag that has a value, in the order of the help."""

@@ -84,8 +84,13 @@ def run_cell(cell: Planned, store: Store) -> tuple[Planned, Tuned]:
     return _ran(*store.run(spec))
 
   if cell.is_nested:
-    return cell, tune_nested(run, cell.grid, cell.report_seeds)
-  return cell, tune(run, cell.grid, cell.spec.seed, cell.report_seeds)
+    found = tune_nested(run, cell.grid, cell.report_seeds)
+  else:
+    found = tune(run, cell.grid, cell.spec.seed, cell.report_seeds)
+  partition_seeds, seeds = cell.crossed
+  crossed = (cell.spec.crossed(seed, seeds) for seed in partition_seeds)
+  runs = tuple(_ran(*store.run(spec)) for spec in crossed)
+  return cell, found._replace(crossed=runs)
 
 
 def _ran(run: Run, was_there: bool = False) -> Measured:

@@ -40,6 +40,7 @@ class Planned(NamedTuple):
     report_seeds: of the report.
     asked: flag -> value, of all that was given for the cell.
     is_nested: whether tuning is repeated with each seed of the report.
+    crossed: seeds of partitions, and of training, that are crossed.
   """
 
   method: str
@@ -48,6 +49,7 @@ class Planned(NamedTuple):
   report_seeds: list[int]
   asked: dict[str, Any]
   is_nested: bool = False
+  crossed: tuple[list[int], list[int]] = ([], [])
 
   @property
   def first(self) -> Spec:
@@ -113,9 +115,16 @@ def _cell(
   given = typed(values)
   spec = resolve(given)
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
-  seeds(",".join(map(str, fresh)))
+  crossed = tuning.crossed_seeds(fresh, request.crossed or 0)
+  seeds(",".join(map(str, [*fresh, *crossed[1]])))
+  if request.crossed and (spec.partition is None or spec.partition_seed):
+    raise ValueError(
+      f"crossed={request.crossed}: needs a partition that seeds draw; the "
+      "clients of this task, or those that are given, have one"
+    )
   asked = {name: given[name] for name in values}
-  return Planned(label, dict(condition), spec, fresh, asked, request.nested)
+  others = request.nested, crossed
+  return Planned(label, dict(condition), spec, fresh, asked, *others)
 
 
 def _check_own(

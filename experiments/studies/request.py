@@ -28,7 +28,7 @@ _OWN = {
   "string": ["study", "reference", "budget", "metric", "title"],
   "boolean": ["nested"],
   "list": ["runs"],
-  "integer": ["jobs", "report_seeds"],
+  "integer": ["jobs", "report_seeds", "crossed"],
   "float": ["target", "min_effect", "seeds_needed"],
 }
 # What the whole study has once.
@@ -57,6 +57,7 @@ class Request:
     jobs: cells at a time.
     report_seeds: how many fresh seeds the report has; None for ten.
     nested: whether tuning is repeated with each seed of the report.
+    crossed: how many partitions and seeds are crossed, or None.
     budget: 'equal' or 'unequal'.
     metric: by which methods are compared; None for the task's own.
     target: value of the metric to which costs are reported, or None.
@@ -77,6 +78,7 @@ class Request:
   jobs: int = 1
   report_seeds: int | None = None
   nested: bool = False
+  crossed: int | None = None
   budget: str = "equal"
   metric: str | None = None
   target: float | None = None
@@ -94,10 +96,10 @@ class Request:
       raise ValueError(f"target={self.target}: must be a finite number")
     if self.seeds_needed is not None:
       self._check_seeds_needed()
-    for name in ("jobs", "report_seeds"):
+    for name, least in {"jobs": 1, "report_seeds": 1, "crossed": 2}.items():
       value = getattr(self, name)
-      if value is not None and value < 1:
-        raise ValueError(f"{name}={value}: must be at least 1")
+      if value is not None and value < least:
+        raise ValueError(f"{name}={value}: must be at least {least}")
 
   def _check_seeds_needed(self) -> None:
     value = self.seeds_needed

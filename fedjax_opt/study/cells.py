@@ -95,6 +95,8 @@ class Cell:
     step_sizes: step sizes of the report's first seed, [R, C, K]; None if they
       were not recorded.
     is_verified: whether what was read of it is what was written; see `Run`.
+    crossed: the whole grid on one partition each, all with the same seeds, see
+      `variance.spread_of`; () if these were not crossed.
     sets: 'validation' and 'test' -> the examples, where they are known.
   """
 
@@ -109,6 +111,7 @@ class Cell:
   step_sizes: Mapping[str, np.ndarray] | None = None
   is_verified: bool = True
   is_nested: bool = False
+  crossed: tuple[Measured, ...] = ()
   sets: Mapping[str, ExampleSet] = dataclasses.field(default_factory=dict)
 
   @functools.cached_property

@@ -43,6 +43,7 @@ _SEEDS = Field(arguments.are_seeds)
   target=Number(words="finite; None for no target"),
   min_effect=Number(words="finite; None for the default"),
   budget=choice(*tuning.BUDGETS),
+  crossed=whole(2),
 )
 def compare(
   methods: Mapping[str, Method],
@@ -60,6 +61,7 @@ def compare(
   target: float | None = None,
   min_effect: float | None = None,
   nested: bool = False,
+  crossed: int | None = None,
   budget: str = "equal",
   title: str = "Study",
   progress: bool = False,
@@ -112,6 +114,11 @@ def compare(
       grid runs with `report_seeds`, and each seed has the setting that is best
       by its own score. So the luck of choosing is in the intervals. `seeds` are
       then not used.
+    crossed: how many partitions and seeds are crossed, for a table of what the
+      spread of results is made of: choice, partition and seed. On each of so
+      many partitions the whole grid also runs with each of so many seeds; all
+      of these are used nowhere else. `data` must then be a function. None for
+      no such table.
     budget: 'equal' refuses methods that try different numbers of settings,
       unless they try one; 'unequal' allows them.
     title: of the report.
@@ -134,13 +141,19 @@ def compare(
   if budget == "equal":
     tuning.check_equal(sizes, "budget='unequal'")
   seeds, report_seeds = arguments.both_seeds(seeds, report_seeds)
+  if crossed and not callable(data):
+    raise ValueError(
+      f"crossed={crossed}: data must be a function of the seed, which draws "
+      "the partition"
+    )
   is_tuned = max(sizes.values()) > 1
   criterion = arguments.criterion_of(
     criterion, metric, validation, settings, is_tuned
   )
   params = inputs.check_params(params, may_be_function=True)
   shared = params, data, rounds, validation, test, criterion, settings
-  plan = Plan(*shared, seeds, report_seeds, nested)
+  both = tuning.crossed_seeds([*seeds, *report_seeds], crossed or 0)
+  plan = Plan(*shared, seeds, report_seeds, nested, both)
   clients = plan.check(methods, conditions, metric)
   cells = []
   pairs = list(itertools.product(methods.items(), conditions))
@@ -159,6 +172,7 @@ def compare(
     "rounds": rounds,
     "seeds of tuning": report_seeds if nested else seeds,
     "seeds of the report": report_seeds,
+    **({"crossed partitions and seeds": both} if crossed else {}),
     **{n: v for n, v in settings.items() if isinstance(v, int | float | str)},
     "streams": STREAMS,
     "versions": environment.versions(),

@@ -49,6 +49,7 @@ class Plan(NamedTuple):
   seeds: list[int]
   report_seeds: list[int]
   is_nested: bool
+  crossed: tuple[list[int], list[int]]
 
   def check(
     self,
@@ -105,8 +106,11 @@ class Plan(NamedTuple):
   ) -> Cell:
     """Tunes one method under one condition, and runs its best setting."""
 
-    def run(grid, seeds, is_report):
+    def run(grid, seeds, is_report, partition_seed=None):
       arguments = self._arguments(method, condition, is_report)
+      arguments["seeds"] = seeds
+      if partition_seed is not None:
+        arguments["data"] = arguments["data"](partition_seed)
       result = sweep(
         method.make, grid, self.params, rounds=self.rounds, **arguments
       )
@@ -118,6 +122,9 @@ class Plan(NamedTuple):
       found = tuning.tune_nested(run, method.grid, self.report_seeds)
     else:
       found = tuning.tune(run, method.grid, self.seeds, self.report_seeds)
+    partition_seeds, seeds = self.crossed
+    crossed = (run(method.grid, seeds, True, p) for p in partition_seeds)
+    found = found._replace(crossed=tuple(crossed))
     pools = {"validation": self.validation, "test": self.test}
     sets = {
       name: ExampleSet.of(

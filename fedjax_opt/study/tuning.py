@@ -55,6 +55,14 @@ def fresh_seeds(seeds: Sequence[int], number: int | None = None) -> list[int]:
   return list(range(first, first + (number or NUM_REPORT_SEEDS)))
 
 
+def crossed_seeds(
+  used: Sequence[int], number: int
+) -> tuple[list[int], list[int]]:
+  """So many seeds of partitions, and of training, that nothing else uses."""
+  both = fresh_seeds(used, 2 * number)
+  return both[:number], both[number:]
+
+
 class Tuned(NamedTuple):
   """A method on a problem.
 
@@ -62,16 +70,19 @@ class Tuned(NamedTuple):
     tried: the whole grid with the seeds of tuning; None for a single setting.
     report: the chosen setting with fresh seeds; None if all diverged.
     is_nested: whether each seed of the report chose its own setting.
+    crossed: as of `Cell`.
   """
 
   tried: Measured | None
   report: Measured | None
   is_nested: bool = False
+  crossed: tuple[Measured, ...] = ()
 
   @property
   def parts(self) -> list[Measured]:
-    """What there is of both."""
-    return [each for each in (self.tried, self.report) if each is not None]
+    """What there is of all."""
+    every = (self.tried, self.report, *self.crossed)
+    return [each for each in every if each is not None]
 
   @property
   def was_there(self) -> bool:
@@ -89,6 +100,7 @@ class Tuned(NamedTuple):
       self.tried,
       self.report,
       is_nested=self.is_nested,
+      crossed=self.crossed,
       seconds=sum(part.seconds for part in self.parts),
       **others,
     )

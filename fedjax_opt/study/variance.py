@@ -1,58 +1,91 @@
-"""Where the spread of a result comes from: the choice of a setting, and seeds.
+"""Where the spread of a result comes from: choice, partition and seed.
 
-Axis letters: `n` seeds, `H` settings.
+Axis letters: `H` settings, `P` partitions, `T` seeds.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt.study.cells import Cell
+from fedjax_opt.results.selection import group_by_seed
+from fedjax_opt.study.cells import Cell, Measured
+
+WHOLE, CHOICE, SEED = "Standard deviation", "Of the choice", "Of the seed"
+PARTITION, BOTH = "Of the partition", "Of both together"
 
 
-class Spread(NamedTuple):
-  """Standard deviations of a nested result over its seeds, in its unit.
+def spread_of(cell: Cell, metric: str) -> dict[str, float] | None:
+  """How much choice, partition and seed add to the spread of a cell.
 
-  Attributes:
-    whole: of the results, of which each seed chose its own setting.
-    choice: of the means of the settings that were chosen: what the luck of
-      choosing moves. It is a little too large, as these means vary by chance.
-    seed: of what is left: partition, first model, cohorts and batches, which
-      the seed decides together.
-  """
+  Each run chose its own setting c, by its own score. With the metric y[h, .] of
+  setting h, the result of a run is
 
-  whole: float
-  choice: float
-  seed: float
+    y[c, .] = mean(y[c]) + (y[c, .] - mean(y[c])):
 
-
-def spread_of(cell: Cell, metric: str) -> Spread | None:
-  """How much choice and seed add to the spread of a cell.
-
-  With the metric y[h, s] of setting h at seed s, and the setting c(s) that seed
-  s chose, a result is
-
-    y[c(s), s] = mean_s y[c(s), .] + (y[c(s), s] - mean_s y[c(s), .]):
-
-  the quality of the setting, by the mean of all seeds, and what the seed adds.
+  the quality of the setting, by the mean of all runs, and what is left. Where
+  partitions and seeds were crossed, `components` divides what is left among
+  them; else one seed decides both.
 
   Returns:
-    None if tuning is not nested, a run of a chosen setting diverged, or there
-    is one seed.
+    Standard deviations by name, in the metric's unit. That of the choice is a
+    little too large, as the means vary by chance. None if runs did not choose,
+    one of a chosen setting diverged, or there is one seed.
   """
-  if not cell.is_nested or cell.measured is None:
+  runs = cell.crossed or ([cell.tried] if cell.is_nested else [])
+  if not runs or cell.measured is None:
     return None
-  tried, results = cell.tried.history.values(metric)[:, -1], cell.final(metric)
-  if len(results) < 2:
+  values = np.stack(
+    [_of_settings(r, r.history.values(metric)) for r in runs], 1
+  )
+  scores = np.stack([_of_settings(r, _ranks(r)) for r in runs], 1)
+  chosen = scores.argmax(axis=0)  # [P, T]
+  results = np.take_along_axis(values, chosen[None], 0)[0]
+  of_choice = values.mean(axis=(1, 2))[chosen]
+  left = results - of_choice
+  if not np.isfinite(left).all() or left.shape[1] < 2:
     return None
-  means = {
-    repr(setting.hyperparameters): tried[setting.points].mean()
-    for setting in cell.tuning.settings
-  }
-  of_seeds = np.empty(len(results))
-  for setting in cell.choices:
-    of_seeds[setting.points] = means[repr(setting.hyperparameters)]
-  if not np.isfinite(of_seeds).all():
-    return None
-  parts = results, of_seeds, results - of_seeds
-  return Spread(*(float(np.std(part, ddof=1)) for part in parts))
+  is_one = np.ptp(of_choice) == 0
+  of_choices = 0.0 if is_one else float(np.std(of_choice, ddof=1))
+  if not cell.crossed:
+    spread = float(np.std(results, ddof=1))
+    return {WHOLE: spread, CHOICE: of_choices, SEED: float(left.std(ddof=1))}
+  parts = {CHOICE: of_choices} | components(left)
+  return {WHOLE: float(np.linalg.norm(list(parts.values())))} | parts
+
+
+def components(values: np.ndarray) -> dict[str, float]:
+  """Standard deviations of two crossed random effects.
+
+  With the model v[p, t] = mean + partition[p] + seed[t] + both[p, t] the mean
+  squares of the analysis of variance have the expectations
+
+    E[MS_partition] = T var_partition + var_both,
+    E[MS_seed] = P var_seed + var_both,   E[MS_both] = var_both,
+
+  which gives unbiased estimates of the variances; those below 0 become 0.
+
+  Args:
+    values: [P, T], at least two of each.
+
+  Source: Searle, Casella and McCulloch 1992, "Variance components", chapter 4.
+  """
+  of_partition, of_seed = values.mean(axis=1), values.mean(axis=0)
+  rest = values - of_partition[:, None] - of_seed + values.mean()
+  num_partitions, num_seeds = values.shape
+  both = np.sum(rest**2) / ((num_partitions - 1) * (num_seeds - 1))
+  # The mean squares, divided by the number of values in each mean.
+  partition = np.var(of_partition, ddof=1) - both / num_seeds
+  seed = np.var(of_seed, ddof=1) - both / num_partitions
+  found = {PARTITION: partition, SEED: seed, BOTH: both}
+  return {name: float(np.sqrt(max(var, 0))) for name, var in found.items()}
+
+
+def _of_settings(run: Measured, of_points: np.ndarray) -> np.ndarray:
+  """The last value of each setting and seed, [H, T]."""
+  points = np.array([each.points for each in group_by_seed(run.points)])
+  return of_points.reshape(len(of_points), -1)[:, -1][points]
+
+
+def _ranks(run: Measured) -> np.ndarray:
+  """The scores of points, of which larger ones are better. [S]."""
+  scores = run.criterion.scores(run.history)
+  sign = 1 if run.criterion.direction == "max" else -1
+  return np.where(np.isfinite(scores), sign * scores, -np.inf)

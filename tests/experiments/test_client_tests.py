@@ -130,6 +130,15 @@ def test_nothing_held_out_is_trained_on(digits, partition):
   assert rows_of(train[5]) != rows_of(train[6])
 
 
+def test_a_partition_of_its_own_seed_is_that_of_all_seeds(digits):
+  held = ("--num_clients=7", "--client_test_fraction=0.25")
+  train, held_out = divided(digits, [5, 6], *held, "--partition_seed=3")
+  (alone,) = divided(digits, [3], *held)[0].values()
+  assert train[5] is train[6]
+  assert rows_of(train[5]) == rows_of(alone)
+  assert held_out.per_client[5].train is train[6]
+
+
 def test_clients_that_come_with_the_data(digits):
   ids = np.arange(len(digits.train["y"])) % 9
   task = digits._replace(clients=ClientData.from_client_ids(digits.train, ids))

@@ -162,12 +162,20 @@ def test_more_seeds_of_the_report_need_no_other_tuning(copied):
 def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
   tmp_path, capsys
 ):
-  """Each seed of the report has its own best setting of one grid."""
+  """Each seed of the report has its own best setting of one grid.
+
+  Partitions and seeds are crossed in runs of their own.
+  """
   arguments = (FED_AVG, DELTA, "--alpha=0.1", "--nested", "--report_seeds=3")
+  arguments = (*arguments, "--crossed=2")
   assert study(tmp_path, *arguments) == 0
-  folders = sorted(path.name for path in (tmp_path / "runs").iterdir())
-  assert sum("-3x3-" in name for name in folders) == 1
-  assert len(folders) == 2  # Delta-SGD has nothing to tune.
+  names = [path.name for path in (tmp_path / "runs").iterdir()]
+  kinds = [re.search(r"-(\dx\d)-", name)[1] for name in names]
+  # Delta-SGD has nothing to tune.
+  assert sorted(kinds) == ["1x2", "1x2", "1x3", "3x2", "3x2", "3x3"]
+  page = (tmp_path / "report.html").read_text()
+  assert "on each of 2 partitions the whole grid ran" in page
+  assert "Of the partition" in page
   (grid,) = (tmp_path / "runs").glob("*-3x3-*")
   run = load_run(grid)
   assert {point["seed"] for point in run.points} == {2, 3, 4}

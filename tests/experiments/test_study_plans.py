@@ -237,6 +237,15 @@ def test_a_nested_cell_runs_its_grid_with_the_seeds_of_the_report():
   assert cell.first.grid["client_lr"] == [0.1, 1.0]
 
 
+def test_crossed_seeds_are_fresh_and_each_partition_is_a_run():
+  (cell,) = planned(FED_AVG, RATES, "--report_seeds=2", "--crossed=3")
+  assert cell.crossed == ([3, 4, 5], [6, 7, 8])
+  spec = cell.spec.crossed(4, cell.crossed[1])
+  assert (spec.partition_seed, spec.seed) == (4, [6, 7, 8])
+  assert spec.grid == cell.spec.grid
+  assert spec.values()["partition_seed"] == 4
+
+
 def test_what_seeds_are_needed_for_is_a_stored_study():
   said = refusal(asked, "--seeds_needed=0.01")
   assert "output_dir must say by which stored" in said

@@ -214,17 +214,37 @@ def test_nested_each_seed_chooses_by_its_own_score():
   assert cell.is_fresh
   assert cell.sets["test"].size == N
   spread = variance.spread_of(cell, "test_accuracy")
-  of_choice = finals.mean(axis=1)[best]
-  assert spread == pytest.approx(
-    [
-      np.std(each, ddof=1)
-      for each in (
-        cell.final("test_accuracy"),
-        of_choice,
-        cell.final("test_accuracy") - of_choice,
-      )
-    ]
-  )
+  of_choice, results = finals.mean(axis=1)[best], cell.final("test_accuracy")
+  parts = results, of_choice, results - of_choice
+  expected = [np.std(each, ddof=1) for each in parts]
+  assert list(spread.values()) == pytest.approx(expected)
+
+
+def test_partitions_and_seeds_that_are_crossed_are_those_of_sweeps():
+  (cell,) = of_one(report_seeds=[1, 8], crossed=2).cells
+  grid = {"learning_rate": RATES}
+  for partition_seed, crossed in zip([9, 10], cell.crossed, strict=True):
+    one = clients(partition_seed, 1.0)
+    result = fo.sweep(
+      sgd,
+      grid,
+      given.PARAMS,
+      one,
+      seeds=[11, 12],
+      validation=VALIDATION,
+      test=TEST,
+      local_steps=1,
+      **SETTINGS,
+    )
+    assert crossed.points == fo.grid_points(grid, [11, 12])
+    chex.assert_trees_all_equal(crossed.history.metrics, result.history.metrics)
+  found = variance.spread_of(cell, "test_accuracy")
+  assert list(found)[1:] == [
+    variance.CHOICE,
+    variance.PARTITION,
+    variance.SEED,
+    variance.BOTH,
+  ]
 
 
 @pytest.mark.parametrize(

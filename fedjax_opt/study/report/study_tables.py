@@ -40,7 +40,6 @@ _COST_NAMES = {
   "bytes": "Exchanged",
   "gradient_evaluations": "Gradient evaluations",
 }
-_SPREAD = ("Standard deviation", "Of the choice", "Of the seed")
 
 
 class Entry(NamedTuple):
@@ -282,15 +281,17 @@ def _tuning(cell: Cell) -> Row:
 
 
 def spread(study: JudgedStudy) -> Table | None:
-  """What the spread over seeds is made of; None if no tuning is nested."""
+  """What the spread of results is made of; None if that is not known."""
   numbers, rows = words.Numbers(study.metric), []
   for cell in (verdict.cell for verdict in study.verdicts):
     found = spread_of(cell, study.metric)
     if found is not None:
-      each = (Interval(value, np.nan, np.nan) for value in found)
-      shown = (numbers.parts(value, is_difference=True)[0] for value in each)
-      rows.append(_names(study, cell) | dict(zip(_SPREAD, shown, strict=True)))
-  return Table(rows, len(rows[0]) - len(_SPREAD)) if rows else None
+      shown = {
+        name: numbers.parts(Interval(value, np.nan, np.nan), True)[0]
+        for name, value in found.items()
+      }
+      rows.append(_names(study, cell) | shown)
+  return Table(rows, len(_names(study, study.cells[0]))) if rows else None
 
 
 def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
