@@ -106,6 +106,7 @@ from fedjax_opt.files import folders, json_files, locks
 from fedjax_opt.registry import nearest
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.names import name_of
+from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import formats, sentences
 from fedjax_opt.study.study import Study
@@ -296,6 +297,8 @@ def _about(
       "seeds of tuning": planned[0].first.seed,
       "seeds of the report": planned[0].report_seeds,
     }
+    both = dict(zip(tuning.CROSSED, planned[0].crossed, strict=True))
+    shared |= {name: seeds for name, seeds in both.items() if seeds}
   named = {n: _named(v) for n, v in shared.items() if n in KINDS}
   return named | sizes | shared | named
 

@@ -172,7 +172,7 @@ def compare(
     "rounds": rounds,
     "seeds of tuning": report_seeds if nested else seeds,
     "seeds of the report": report_seeds,
-    **({"crossed partitions and seeds": both} if crossed else {}),
+    **(dict(zip(tuning.CROSSED, both, strict=True)) if crossed else {}),
     **{n: v for n, v in settings.items() if isinstance(v, int | float | str)},
     "streams": STREAMS,
     "versions": environment.versions(),

@@ -19,6 +19,8 @@ BUDGETS = ("equal", "unequal")
 # Fresh seeds of the report where nobody says how many. Their number does not
 # depend on how long a run takes: a study would differ between machines.
 NUM_REPORT_SEEDS = 10
+# What a report calls seeds that are crossed.
+CROSSED = ("seeds of crossed partitions", "seeds on each of these")
 Grid = Mapping[str, Sequence[float]]  # hyperparameter -> values
 
 

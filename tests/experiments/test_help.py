@@ -111,7 +111,7 @@ def test_a_flag_of_a_study(word, capsys):
     call(f"--help={word}", program=compare)
   names = flags_in(capsys.readouterr().out.replace("=", " "))
   assert word.replace("-", "_") in names
-  assert len(names) == (13 if word == "study" else 1)
+  assert len(names) == (14 if word == "study" else 1)
 
 
 def test_one_flag(ask):

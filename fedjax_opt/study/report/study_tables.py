@@ -333,9 +333,11 @@ def _time_to_target(study: JudgedStudy, verdict: Verdict) -> Entry:
 
 def shared(study: JudgedStudy) -> Table | None:
   """What is the same in all cells, the versions and the device among it."""
+  # A flag may have the name of a size.
+  values = {sentence(name_of(str(n))): v for n, v in study.about.items()}
   rows = [
-    {"Setting": sentence(name_of(str(name))), "Value": words.about(value)}
-    for name, value in study.about.items()
+    {"Setting": name, "Value": words.about(value)}
+    for name, value in values.items()
   ]
   if seconds := sum(cell.seconds for cell in study.cells):
     time = words.seconds(seconds)
