@@ -41,6 +41,8 @@ notebooks = [
 ]
 # The site: the theme and the reader of notebooks that optax's has.
 docs = ["sphinx>=8.1", "sphinx-book-theme>=1.1.4", "myst-nb>=1.2"]
+# Cells of studies on other machines.
+clusters = ["distributed>=2024.5", "submitit>=1.5"]
 # Noise and accounting of differential privacy.
 privacy = ["dp-accounting>=0.6", "jax-privacy>=2.0"]
 # Compilers for accelerators that are not there, of JAX's own version.
@@ -138,12 +140,20 @@ setuptools.setup(
     "tensorboard": tensorboard,
     "fmri": fmri,
     "privacy": privacy,
+    "clusters": clusters,
     # An older pip finds an extra by its normalized name alone: no underscore.
     "tpu-compile": tpu_compile,
     "gpu-compile": gpu_compile,
     "notebooks": notebooks + run,
     "docs": docs + run,
-    "test": test + run + tfds + text + tensorboard + privacy + notebooks,
-    "all": run + tfds + text + tensorboard + fmri + privacy,
+    "test": test
+    + run
+    + tfds
+    + text
+    + tensorboard
+    + privacy
+    + notebooks
+    + clusters,
+    "all": run + tfds + text + tensorboard + fmri + privacy + clusters,
   },
 )

@@ -50,8 +50,13 @@ Flags of a study, beside those of a run:
                        methods run under its conditions, with its budget and
                        seeds, and are placed among those that are recorded.
                        Without --method what has no record yet runs. Beside it
-                       only --output_dir, --data_dir, --jobs and --budget.
+                       only --output_dir, --data_dir, --jobs, --executor and
+                       --budget.
   --jobs=N             Cells at a time, each on one core. Default: 1.
+  --executor=NAME      What runs the cells instead: dask:HOST:PORT, workers of a
+                       Dask scheduler; or submitit:slurm,NAME=VALUE,..., jobs of
+                       Slurm with such parameters of submitit. All machines see
+                       the same folders.
   --report_seeds=N     Fresh seeds of the report. Default: 10.
   --nested             Repeat tuning with each seed of the report: the whole
                        grid runs with these seeds, and each has the setting that
@@ -93,7 +98,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import command, tracking, workers
+from experiments import command, executors, tracking, workers
 from experiments.command_line import parser
 from experiments.data import Loader
 from experiments.job import output_dir_of
@@ -132,6 +137,7 @@ def main(argv: Sequence[str]) -> int:
     plots.check_installed()
     formats.check_installed()
     tracking.check_installed(asked.track)
+    executors.check(asked.executor)
     planned, existing = _planned_and_existing(asked)
     folder = _folder(asked)
     store = Store(folder / "runs", Loader())
@@ -140,7 +146,9 @@ def main(argv: Sequence[str]) -> int:
     _check_metric(asked, existing)
     with locks.held("output_dir", folder):
       _mark(folder, asked)
-      ran = workers.run_all(cells.run_cell, planned, store, asked.jobs)
+      ran = executors.run_all(
+        cells.run_cell, planned, store, asked.jobs, asked.executor, folder
+      )
       for cell, tuned in ran:
         done.append(cells.cell_of(cell.method, cell.condition, tuned))
         _check_metric(asked, done[-1:])

@@ -23,6 +23,7 @@ experiments/PAPER/records/, is not run again.
                        at a time; --jobs is for several runs. Default:
                        runs/reproduce.
   --jobs=N             Runs at a time, each on one core. Default: 1.
+  --executor=NAME      What runs them instead, as for experiments.compare.
   --only_found         Run nothing; show what there is.
   --anew               Run also what is recorded.
   --publish            Write the records, the pictures and the file in
@@ -46,7 +47,7 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from experiments import command, workers
+from experiments import command, executors, workers
 from experiments.artefacts import ARTEFACTS, captions, costs, pages, publishing
 from experiments.artefacts.artefact import (
   SIZES,
@@ -67,6 +68,7 @@ FLAGS = {
   "bool": {"list": False, "only_found": False, "anew": False, "publish": False},
   "list": {"artefact": []},
   "string": {
+    "executor": None,
     "size": "smoke",
     "data_dir": None,
     "pretrained_dir": None,
@@ -122,6 +124,7 @@ def _parse(argv: Sequence[str]) -> flags.FlagValues:
       define(name, default, "", flag_values=values)
   parser.fill(values, argv)
   check_choice("size", values.size, SIZES)
+  executors.check(values.executor)
   if values.jobs < 1:
     raise ValueError(f"jobs={values.jobs}: must be at least 1")
   return values
@@ -176,6 +179,7 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
     folder / "runs",
     values.data_dir,
     values.jobs,
+    values.executor,
     values.only_found,
     pretrained_dir=values.pretrained_dir,
   )

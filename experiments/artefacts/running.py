@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import store, workers
+from experiments import executors, store
 from experiments.artefacts import record
 from experiments.artefacts.artefact import (
   Artefact,
@@ -54,6 +54,7 @@ class Runner:
     folder: of all runs.
     data_dir: of the data, or None.
     jobs: runs at a time; of several, each has one core.
+    executor: what runs them instead, see `executors.check`.
     only_found: whether nothing is run.
     pretrained_dir: of the folders from which encoders start, or None.
   """
@@ -61,6 +62,7 @@ class Runner:
   folder: pathlib.Path
   data_dir: str | None = None
   jobs: int = 1
+  executor: str | None = None
   only_found: bool = False
   pretrained_dir: str | None = None
 
@@ -132,7 +134,9 @@ class Runner:
       for name, cell in missing
       if not self._lacks_start(cell)
     ]
-    done = workers.run_all(_run_cell, ready, self.folder, self.jobs)
+    done = executors.run_all(
+      _run_cell, ready, self.folder, self.jobs, self.executor, self.folder
+    )
     for number, (name, seconds) in enumerate(done, 1):
       there.add(name)
       print(f"{number}/{len(ready)} {name}: {seconds:.0f} s", flush=True)

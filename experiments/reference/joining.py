@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from experiments import command, workers
+from experiments import command, executors
 from experiments.data import Loader
 from experiments.reference import measuring, page, plans, standing
 from experiments.reference.measuring import Folder
@@ -39,6 +39,7 @@ def run(asked: Request) -> int:
     data_dir=data_dir,
     output_dir=folder,
     jobs=asked.jobs,
+    executor=asked.executor,
     budget=asked.budget,
     progress=asked.progress,
   )
@@ -53,6 +54,7 @@ def join(
   data_dir: str | None = None,
   output_dir: str | pathlib.Path,
   jobs: int = 1,
+  executor: str | None = None,
   budget: str = "equal",
   progress: bool = False,
 ) -> Standing:
@@ -68,6 +70,7 @@ def join(
     data_dir: folder of the data.
     output_dir: of the records of what runs now.
     jobs: cells at a time.
+    executor: what runs them instead, see `executors.check`.
     budget: 'equal' or 'unequal' numbers of settings.
     progress: whether each cell that is done is said.
 
@@ -78,6 +81,7 @@ def join(
     ValueError: naming the flag that cannot be, before anything runs.
   """
   plots.check_installed()
+  executors.check(executor)
   asked, folder = plans.read(reference), pathlib.Path(output_dir)
   folders = [folder, asked.records]
   # A method that joins is called like no other.
@@ -88,7 +92,9 @@ def join(
   where = Folder(folder, Loader())
   measuring.check(missing, where.loader)
   with locks.held("output_dir", folder):
-    ran = workers.run_all(measuring.run_place, missing, where, jobs)
+    ran = executors.run_all(
+      measuring.run_place, missing, where, jobs, executor, folder
+    )
     for number, place in enumerate(ran, 1):
       line = f"[{number}/{len(missing)}] {place.condition.name}: "
       line += place.planned.method

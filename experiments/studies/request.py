@@ -25,7 +25,7 @@ from fedjax_opt.study.verdicts import check_min_effect
 # Flags of a study, by the kind of their values, beside those of the runner.
 _OWN = {
   "multi_string": ["method"],
-  "string": ["study", "reference", "budget", "metric", "title"],
+  "string": ["study", "reference", "executor", "budget", "metric", "title"],
   "boolean": ["nested"],
   "list": ["runs"],
   "integer": ["jobs", "report_seeds", "crossed"],
@@ -55,6 +55,7 @@ class Request:
     reference: the reference comparison that the methods join, or None.
     runs: folders of existing runs, or ().
     jobs: cells at a time.
+    executor: what runs them instead, see `executors.check`, or None.
     report_seeds: how many fresh seeds the report has; None for ten.
     nested: whether tuning is repeated with each seed of the report.
     crossed: how many partitions and seeds are crossed, or None.
@@ -76,6 +77,7 @@ class Request:
   reference: str | None = None
   runs: Sequence[str] = ()
   jobs: int = 1
+  executor: str | None = None
   report_seeds: int | None = None
   nested: bool = False
   crossed: int | None = None

@@ -41,6 +41,15 @@ def die(number, folder):
   os._exit(3)
 
 
+def second_time(number, folder):
+  """A cell that must be killed once, if its number is 0."""
+  with open(folder / f"{number}", "a") as file:
+    file.write(f"{os.getpid()}\n")
+  if number == 0 and len((folder / "0").read_text().split()) == 1:
+    time.sleep(60)
+  return number
+
+
 def main(argv):
   list(workers.run_all(sleep, range(6), pathlib.Path(argv[1]), jobs=2))
   return 0

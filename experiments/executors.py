@@ -1,0 +1,190 @@
+"""Cells on other machines, by the executor of a library that has one.
+
+--executor=dask:HOST:PORT takes the workers of a Dask scheduler. A worker that
+dies has its cell done by another one. --executor=submitit:slurm makes each cell
+a job of Slurm, with what follows after commas, as in
+submitit:slurm,timeout_min=600,slurm_partition=gpu; submitit:local has processes
+of this machine. A job that Slurm stops is queued again.
+
+All machines see the same folders, work in the same one, and have this package.
+A cell is found as complete as its worker left it: it resumes from its last
+checkpoint, if it has any.
+"""
+
+import concurrent.futures
+import contextlib
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from experiments import command, workers
+from experiments.workers import RunFailed
+from fedjax_opt.checks import values as checks
+
+_WAIT = 30  # Seconds until a scheduler answers.
+
+
+class Pool(NamedTuple):
+  """What runs cells.
+
+  Attributes:
+    submit: `(function, *arguments) -> future`.
+    as_completed: futures -> the same in the order of their ends.
+    end: gives up what is not done.
+  """
+
+  submit: Callable[..., Any]
+  as_completed: Callable[[Iterable[Any]], Iterable[Any]]
+  end: Callable[[], None]
+
+
+def check(executor: str | None) -> None:
+  """Checks that there can be such an executor; asks no other machine.
+
+  Raises:
+    ValueError: if it is none, or its library is not installed.
+  """
+  if executor is None:
+    return
+  kind, _, rest = executor.partition(":")
+  if kind not in _POOLS or not rest:
+    raise ValueError(
+      f"executor={executor!r}: must be dask:HOST:PORT, or submitit:slurm or "
+      "submitit:local, perhaps with parameters after commas"
+    )
+  module, _ = _POOLS[kind]
+  checks.imported(module, f"executor={executor}", "fedjax_opt[clusters]")
+  if kind == "submitit":
+    _parameters(executor)
+
+
+def run_all(
+  run_cell: Callable[[Any, Any], Any],
+  cells: Sequence[Any],
+  where: Any,
+  jobs: int,
+  executor: str | None,
+  folder: pathlib.Path,
+) -> Iterator[Any]:
+  """Yields what `run_cell(cell, where)` returns, in the order of their ends.
+
+  Args:
+    run_cell: a function of a module.
+    cells: which.
+    where: what all cells are given.
+    jobs: cells at a time on this machine, see `workers.run_all`.
+    executor: what runs them instead, see `check`.
+    folder: where an executor may write what its workers say.
+
+  Raises:
+    RunFailed: if a run failed, or the executor does not answer.
+  """
+  if executor is None:
+    yield from workers.run_all(run_cell, cells, where, jobs)
+    return
+  _, make = _POOLS[executor.partition(":")[0]]
+  try:
+    pool = make(executor, folder)
+  except OSError as error:
+    raise RunFailed(
+      f"executor={executor!r}: does not answer ({error})"
+    ) from None
+  with command.ended_by(pool.end):
+    try:
+      futures = [pool.submit(run_cell, cell, where) for cell in cells]
+      for future in pool.as_completed(futures):
+        yield _result(future)
+    finally:
+      pool.end()
+
+
+def _result(future: Any) -> Any:
+  try:
+    return future.result()
+  except (ValueError, OSError, ImportError):
+    raise
+  except Exception as error:  # Of the library, or of JAX on another machine.
+    # submitit shows the whole trace, at whose end is what was raised.
+    said = re.findall(r"^[\w.]+: .+", str(error), re.MULTILINE)
+    line = said[-1] if said else checks.first_line(error)
+    raise RunFailed(f"a cell failed: {line}") from error
+
+
+def _dask(executor: str, folder: pathlib.Path) -> Pool:
+  import distributed  # Only where it is asked for.
+
+  del folder
+  address = executor.partition(":")[2]
+  client = distributed.Client(address, timeout=_WAIT, set_as_default=False)
+  of_client = client.get_executor(pure=False)
+
+  def end():
+    with contextlib.suppress(Exception):
+      of_client.shutdown(wait=False)
+      client.close(timeout=_WAIT)
+
+  return Pool(of_client.submit, concurrent.futures.as_completed, end)
+
+
+def _submitit(executor: str, folder: pathlib.Path) -> Pool:
+  import submitit  # Only where it is asked for.
+
+  cluster, parameters = _parameters(executor)
+  logs = folder.absolute() / "submitit"
+  of_cluster = submitit.AutoExecutor(folder=logs, cluster=cluster)
+  of_cluster.update_parameters(**parameters)
+  jobs: list[Any] = []
+
+  def submit(function, *arguments):
+    jobs.append(of_cluster.submit(_Again(function), *arguments))
+    return jobs[-1]
+
+  def end():
+    for job in jobs:
+      if not job.done():
+        job.cancel(check=False)
+
+  return Pool(submit, submitit.helpers.as_completed, end)
+
+
+class _Again:
+  """A function that submitit submits again after it was stopped."""
+
+  def __init__(self, function: Callable[..., Any]):
+    self._function = function
+
+  def __call__(self, *arguments: Any) -> Any:
+    return self._function(*arguments)
+
+  def checkpoint(self, *arguments: Any) -> Any:
+    """What is submitted instead of the rest."""
+    import submitit
+
+    return submitit.helpers.DelayedSubmission(self, *arguments)
+
+
+def _parameters(executor: str) -> tuple[str, dict[str, int | str]]:
+  """The cluster, and what its jobs are given."""
+  cluster, *given = executor.partition(":")[2].split(",")
+  if cluster not in ("slurm", "local"):
+    raise ValueError(
+      f"executor={executor!r}: must have slurm or local after submitit:"
+    )
+  parameters: dict[str, int | str] = {"timeout_min": 24 * 60}
+  for text in given:
+    name, is_there, value = text.partition("=")
+    if not is_there:
+      raise ValueError(
+        f"executor={executor!r}: {text!r} must be NAME=VALUE, such as "
+        "timeout_min=600"
+      )
+    parameters[name] = int(value) if value.isdecimal() else value
+  return cluster, parameters
+
+
+# Kind -> the library that must be there, and what makes a pool of a text.
+_POOLS: dict[str, tuple[str, Callable[[str, pathlib.Path], Pool]]] = {
+  "dask": ("distributed", _dask),
+  "submitit": ("submitit", _submitit),
+}
