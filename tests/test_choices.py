@@ -1,6 +1,7 @@
 """Every registry: what a choice says is what its factory takes."""
 
 import functools
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import pytest
 
 from experiments.specification.kinds import KINDS, SAMPLERS
 from experiments.tasks import TASKS
-from fedjax_opt import prox
+from fedjax_opt import prox, sharpness_aware
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.checks import fields
 from fedjax_opt.data.partition import SCHEMES
@@ -175,6 +176,30 @@ def test_what_an_entry_does_not_say_is_read_from_the_factory():
   assert ALGORITHMS["prox_skip"].rate_may_drop is False
   assert ALGORITHMS["domo"].server_interval == "(0, inf)"
   assert ALGORITHMS["fed_dyn"].hyperparameters[0].flag == "algorithm_alpha"
+
+
+# What the papers, or their programs, take where nothing else is said.
+DEFAULTS = {
+  "domo": {"mu_s": 0.9, "mu_l": 0.6, "beta": 0.9},
+  "fed_async": {"alpha": 0.6, "mu": 0.005, "staleness_power": 0.5},
+  "fed_prox": {"mu": 0.01},
+  "fed_sam": {"rho": 0.05},
+  "moon": {"mu": 1.0, "temperature": 0.5},
+  "delta_sgd": {"gamma": 2.0, "delta": 0.1, "eta_0": 0.2, "theta_0": 1.0},
+  "sps": {"c": 0.5, "f_min": 0.0, "max_step": float("inf")},
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_are_those_of_the_paper(name):
+  choice = (ALGORITHMS | RULES)[name]
+  found = {p.name: p.default for p in choice.hyperparameters}
+  assert found == found | DEFAULTS[name]
+
+
+def test_a_rule_with_no_entry_has_the_default_of_its_paper():
+  parameters = inspect.signature(sharpness_aware).parameters
+  assert parameters["rho"].default == 0.05
 
 
 def test_owners():
