@@ -131,7 +131,7 @@ def test_the_tables_of_methods_are_those_of_the_registries():
 # Flags of other programs: benchmarks, tools, pip, Slurm, gcloud, XLA.
 OTHERS = {
   "budget_s", "command", "fedjax_python", "folder", "gpus", "help", "kind",
-  "minutes", "nodes", "ntasks", "number", "tiny", "torch_python", "worker",
+  "minutes", "nodes", "nthreads", "ntasks", "number", "tiny", "torch_python", "worker",
   "xla_force_host_platform_device_count", "zone",
 }  # fmt: skip
 
