@@ -183,9 +183,10 @@ fo.plots.curves(
 # %% [markdown]
 # ## What a grid costs
 #
-# One point alone, and the same call with another rate. The second call compiles
-# nothing: the rate is an input of the program, not a part of it. Then the whole
-# grid, as above. All three run as many rounds, and evaluate as often.
+# First one point alone, then the same call with another rate. The second call
+# is traced, and compiles nothing: the rate is an input of the program, not a
+# part of it. The last line is the whole grid, as above. All three run as many
+# rounds, and evaluate as often.
 
 
 # %%
