@@ -1,6 +1,7 @@
 """Times methods: against FedAvg and FedJAX's rounds.
 
   PYTHONPATH=. python benchmarks/methods.py all [--workloads cnn mlp]
+  PYTHONPATH=. python benchmarks/methods.py clock [--workloads cnn mlp]
   PYTHONPATH=. python benchmarks/methods.py lasso --fedjax_python=P
 
 The contenders of a part take turns, so that the noise of the machine is shared;
@@ -12,6 +13,10 @@ method evaluates for one of FedAvg, and the last column what is left of the time
 when they are divided out: state that is kept, what is sent besides the model,
 and element-wise work in the local steps.
 
+clock: a server step of FedBuff with 10 arrivals of 20 clients in flight, which
+start from older models, over a round of FedAvg with 10 of as many clients; and
+the seconds for a timetable of a million arrivals.
+
 lasso: LASSO I of the composite optimization paper, 9 x 7 rates, 500 rounds.
 FedJAX has no composite algorithm and no grids: its time is that of one plain
 FedAvg round of the same size (10 clients x 13 steps x 10), times rounds, points
@@ -20,6 +25,7 @@ and algorithms.
 
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import fedjax_opt_worker as ours
@@ -96,6 +102,76 @@ def of_workload(
   return rows
 
 
+# A clock.
+
+_ARRIVALS, _FLYING = 10, 20
+
+
+def clock(options) -> tuple[Sequence[str], list[list[str]]]:
+  """A row for each workload, and one for a long timetable."""
+  rows = [
+    asynchronous(shared.WORKLOADS[workload], options.turns)
+    for workload in options.workloads
+  ]
+  speeds = fo.systems.lognormal(1.0, 1.0)
+  durations = fo.systems.sample(100_000, speeds).durations()
+  start = time.perf_counter()
+  steps = 1_000_000 // _ARRIVALS
+  table = fo.schedules.buffered(durations, steps, 1000, _ARRIVALS)
+  taken = time.perf_counter() - start
+  clients = f"{table.clients.size:,} arrivals of 100,000 clients: {taken:.1f} s"
+  return (
+    (
+      "workload",
+      "FedAvg ms",
+      "FedBuff ms",
+      "ratio",
+      "quarter",
+      "three",
+      "slots",
+    ),
+    [*rows, [clients, *[""] * 6]],
+  )
+
+
+def asynchronous(workload: shared.Workload, turns: int) -> list[str]:
+  """A row: medians of both, and the quartiles of the ratio of turns."""
+  loss_fn, params = ours.make_loss(workload)
+  data = ours.client_data(workload._replace(num_clients=2 * _FLYING))
+  rule, rounds = optax.sgd(workload.learning_rate), workload.rounds_per_turn
+  durations = fo.systems.sample(
+    2 * _FLYING, fo.systems.lognormal(1.0, 1.0)
+  ).durations()
+  table = fo.schedules.buffered(
+    durations, (turns + 1) * rounds, _FLYING, _ARRIVALS
+  )
+  settings = dict(
+    batch_size=workload.batch_size, local_steps=workload.num_steps,
+    weighting="uniform", eval_every=rounds,
+  )  # fmt: skip
+  both = [
+    fo.Simulator(fo.fed_avg(loss_fn, rule), data, cohort_size=10, **settings),
+    fo.Simulator(fo.fed_buff(loss_fn, rule), data, schedule=table, **settings),
+  ]
+  states, taken = [each.init(params) for each in both], []
+  for _ in range(turns + 1):
+    taken.append([])
+    for i, simulator in enumerate(both):
+      start = time.perf_counter()
+      states[i], _ = simulator.run(states[i], rounds)
+      jax.block_until_ready(states[i].server)
+      taken[-1].append((time.perf_counter() - start) / rounds)
+  seconds = [statistics.median(some) for some in zip(*taken[1:], strict=True)]
+  ratios = [buffered / plain for plain, buffered in taken[1:]]
+  low, middle, high = statistics.quantiles(ratios, n=4)
+  slots = len(jax.tree.leaves(states[1].server.versions)[0])
+  numbers = (f"{value:.2f}" for value in (middle, low, high))
+  return [
+    workload.name, *(f"{1e3 * each:.3g}" for each in seconds), *numbers,
+    str(slots),
+  ]  # fmt: skip
+
+
 # LASSO.
 
 
@@ -125,7 +201,7 @@ def lasso(options) -> tuple[Sequence[str], list[list[str]]]:
   return ("algorithm", "evaluated", "seconds", "compile s"), rows
 
 
-PARTS = {"all": every, "lasso": lasso}
+PARTS = {"all": every, "clock": clock, "lasso": lasso}
 
 
 def main() -> None:

@@ -165,3 +165,11 @@ def test_methods_are_compared_by_time(tmp_path):
   assert all(0 < float(row.split(",")[at]) <= 15 for row in rows)
   runs = [load_run(each) for each in (folder / "runs").iterdir()]
   assert all(each.history.metrics["time"].max() <= 15 for each in runs)
+
+
+@pytest.mark.parametrize("name", ["fed_buff", "fadas", "ca2fl"])
+def test_the_settings_of_papers(name):
+  spec = spec_of(f"--flagfile=experiments/asynchronous/{name}.flags")
+  assert (spec.algorithm.name, spec.weighting) == (name, "uniform")
+  assert spec.schedule.name == "buffered"
+  assert spec.system.static["system_of"] == "round"
