@@ -189,16 +189,11 @@ def test_clients_without_examples_train():
 def test_a_held_out_client_without_rows_of_its_own():
   rows = [np.array([0, 1]), np.array([1, 0]), np.array([0, 1, 0])]
   data = ClientData.from_partition({"x": np.arange(2.0)}, rows)
-  assert parts_or_refusal(data.split_clients, 0.4).endswith(
-    "held out, are also those of clients that train (1 of 1 such clients); "
-    "divide the pool without repetition, such as by "
-    "partition.dirichlet_disjoint, or use data.split(fraction)"
-  )
+  said = "held out, are also those of clients that train (1 of 1 such clients)"
+  assert said in parts_or_refusal(data.split_clients, 0.4)
 
 
 def test_a_fraction_that_holds_nothing_out():
   data = clients_of("iid", 0, 5)
-  assert parts_or_refusal(data.split, 0.01) == (
-    "fraction=0.01: no client holds an example out, the largest has 18; must "
-    "be larger"
-  )
+  said = "fraction=0.01: no client holds an example out, the largest has 18; "
+  assert said in parts_or_refusal(data.split, 0.01)

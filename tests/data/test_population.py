@@ -136,10 +136,8 @@ def test_gather_into_what_is_there(population):
     read_only,
   ):
     assert refusal(of_x, x) == f"out['x']: {wanted} {x.dtype} {x.shape}"
-  assert refusal(lambda: population.gather([0], 12, out={})) == (
-    "out['x']: must be float32 (12, 2, 3), writable and in C order, got object "
-    "()"
-  )
+  said = refusal(lambda: population.gather([0], 12, out={}))
+  assert said == f"out['x']: {wanted} object ()"
 
 
 def test_gather_from_several_threads(tmp_path):
@@ -168,8 +166,8 @@ def test_capacity(population):
   assert refusal(population.capacity, 0) == "cohort_size=0: must be at least 1"
   rows, _ = population.gather([2, 5], population.capacity(2))
   assert len(rows["x"]) == 9
-  assert refusal(population.gather, [2, 5], 8) == (
-    "capacity=8: must be in [9, 2147483647], as these 2 clients have 9 examples"
+  assert "capacity=8: must be in [9, 2147" in refusal(
+    population.gather, [2, 5], 8
   )
   assert "capacity=2147483648: must" in refusal(population.gather, [2], 2**31)
 

@@ -109,21 +109,17 @@ def test_a_cache_of_several_writers(own_cache):
 
 
 def test_what_is_not_there(tmp_path, dbpedia):
-  says = lambda *given: refusal(texts.load, *given)
-  assert says("dbpedi", "train", dbpedia) == (
-    "name='dbpedi': must be one of ag_news, dbpedia; did you mean dbpedia?"
-  )
-  assert says("dbpedia", "validation", dbpedia) == (
-    "split='validation': must be one of train, test"
-  )
-  assert says("dbpedia", "train", tmp_path) == (
-    f"data_dir={str(tmp_path)!r}: has no dbpedia_csv/train.csv; unpack "
-    "https://s3.amazonaws.com/fast-ai-nlp/dbpedia_csv.tgz there"
-  )
   absent = str(tmp_path / "absent")
-  assert says("dbpedia", "train", absent) == (
-    f"data_dir={absent!r}: must be an existing folder"
-  )
+  for given, said in (
+    (("dbpedi", "train", dbpedia), "name='dbpedi': must be one of ag_news, "),
+    (("dbpedia", "validation", dbpedia), "split='validation': must be one of"),
+    (
+      ("dbpedia", "train", tmp_path),
+      "has no dbpedia_csv/train.csv; unpack http",
+    ),
+    (("dbpedia", "train", absent), f"data_dir={absent!r}: must be an existing"),
+  ):
+    assert said in refusal(texts.load, *given)
 
 
 BAD = {

@@ -44,11 +44,8 @@ def test_an_npz_file_larger_than_the_memory(tmp_path, monkeypatch):
   path = tmp_path / "a.npz"
   np.savez(path, x=np.zeros(_MB, np.uint8))
   monkeypatch.setattr(memory, "memory_bytes", lambda: _MB)
-  assert refusal(npz_files.read, path) == (
-    f"{path}: cannot be read (it decompresses to 1 MB of memory; must be at "
-    "most 500 kB, half of this machine's); a NumPy .npz file of plain arrays "
-    "is needed"
-  )
+  said = "it decompresses to 1 MB of memory; must be at most 500 kB, half of"
+  assert f"{path}: cannot be read ({said}" in refusal(npz_files.read, path)
   monkeypatch.setattr(memory, "memory_bytes", lambda: None)
   assert npz_files.read(path)["x"].shape == (_MB,)
 
@@ -60,16 +57,12 @@ def test_a_population_larger_than_the_memory(tmp_path, monkeypatch):
   whole = Population.of_client_data(tmp_path, data)
   assert whole.example_bytes == 4 * 784
   monkeypatch.setattr(memory, "memory_bytes", lambda: 2 * _MB)
-  assert refusal(whole.load) == (
-    f"'{tmp_path}': 1 clients take 3.15 MB of memory; must be at most 1 MB, "
-    "half of this machine's"
-  )
+  said = "1 clients take 3.15 MB of memory; must be at most 1 MB, half of"
+  assert f"'{tmp_path}': {said}" in refusal(whole.load)
   index = tmp_path / "population.npz"
   np.savez(index, sizes=sizes)
-  message = refusal(Population.open, tmp_path)
-  assert (
-    "population.npz: cannot be read (it decompresses to 4 MB of " in message
-  )
+  said = "population.npz: cannot be read (it decompresses to 4 MB of "
+  assert said in refusal(Population.open, tmp_path)
 
 
 def test_sizes_for_people():
