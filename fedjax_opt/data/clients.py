@@ -13,7 +13,6 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import ANYTHING, SEED, checked, whole
 from fedjax_opt.data import client_split, lists, npz_files, partition, pools
 from fedjax_opt.data.pools import Array
-from fedjax_opt.files import json_files
 
 # Counts of each class at each client have to be in memory.
 _NUM_CLASSES = whole(1, most=1_000_000)
@@ -300,11 +299,7 @@ class ClientData:
       "sizes": np.asarray(self.sizes),
     }
     try:
-      with (
-        json_files.whole(pathlib.Path(path)) as unfinished,
-        open(unfinished, "wb") as file,
-      ):
-        npz_files.write(file, arrays)
+      npz_files.write(pathlib.Path(path), arrays)
     except OSError as error:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 

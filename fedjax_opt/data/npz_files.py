@@ -2,14 +2,14 @@
 
 import contextlib
 import os
+import pathlib
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO
 
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.files import memory
+from fedjax_opt.files import json_files, memory
 
 
 @contextlib.contextmanager
@@ -45,11 +45,11 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
     return {name: np.asarray(values) for name, values in file.items()}
 
 
-def write(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
-  """Writes arrays of any names, as `numpy.savez` does of most.
+def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
+  """Writes arrays of any names, as `numpy.savez` does of most, or nothing.
 
   Args:
-    file: open to write.
+    path: of the file; an existing one is replaced.
     arrays: by name.
 
   Raises:
@@ -62,8 +62,11 @@ def write(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
         f"{name!r} is {array.dtype}, which a .npz file cannot hold; convert it "
         "to a type of NumPy's own, such as float32"
       )
-  with zipfile.ZipFile(file, "w") as archive:
-    for name, array in arrays.items():
-      # The archive does not know beforehand that it is larger than 2 GB.
-      with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-        np.lib.format.write_array(entry, array, allow_pickle=False)
+  with json_files.whole(path) as unfinished, open(unfinished, "wb") as file:
+    with zipfile.ZipFile(file, "w") as archive:
+      for name, array in arrays.items():
+        # The archive does not know beforehand that it is larger than 2 GB.
+        with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+          np.lib.format.write_array(entry, array, allow_pickle=False)
+    file.flush()
+    os.fsync(file.fileno())

@@ -28,7 +28,6 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data import npz_files
 from fedjax_opt.data.pools import check_examples
-from fedjax_opt.files import json_files
 from fedjax_opt.files.digests import digest
 
 INDEX = "population.npz"
@@ -123,24 +122,17 @@ def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
     OSError: naming the file that cannot be written.
   """
   is_new, files = not folder.exists(), {}
-  path = folder / INDEX
   try:
     with _named(folder, "written"):
       folder.mkdir(parents=True, exist_ok=True)
     index = _write_examples(folder, parts, files)
-    with (
-      _named(path, "written"),
-      json_files.whole(path) as unfinished,
-      open(unfinished, "xb") as file,
-    ):
-      npz_files.write(file, index)
-      _sync(file)
+    with _named(folder / INDEX, "written"):
+      npz_files.write(folder / INDEX, index)
   except BaseException:  # KeyboardInterrupt included.
     for name, file in files.items():
       with contextlib.suppress(OSError):  # The disk may be full.
         file.close()
       name.unlink(missing_ok=True)
-    path.unlink(missing_ok=True)
     if is_new:
       with contextlib.suppress(OSError):  # The folder may not be empty.
         folder.rmdir()
@@ -182,15 +174,11 @@ def _write_examples(
     )
   for path, file in files.items():
     with _named(path, "written"):
-      _sync(file)
+      file.flush()
+      os.fsync(file.fileno())
       file.close()
   sizes = np.concatenate(sizes).astype("<i4")
   return index | {"sizes": sizes, "digests": np.concatenate(digests)}
-
-
-def _sync(file: Any) -> None:
-  file.flush()
-  os.fsync(file.fileno())
 
 
 def _check_fields(fields: Fields) -> None:

@@ -53,8 +53,8 @@ def cached_arrays(
     return npz_files.read(path)
   made = make()
   try:
-    with whole(path) as unfinished, open(unfinished, "wb") as file:
-      npz_files.write(file, made)
+    with whole(path) as unfinished:
+      npz_files.write(unfinished, made)
   except OSError as error:
     logging.warning("What was decoded is not cached: %s", error)
   return made
