@@ -307,18 +307,6 @@ class Muon:
     return x - self.lr * (direction + self.weight_decay * x)
 
 
-def step_decay(lr, r, num_rounds, delay=0):
-  """The paper's (↓): lr/10 after 50 % and again after 75 % of rounds.
-
-  r counts from 0, so with T = 8 round 4 is the first at lr/10. The authors'
-  code switches one round later: delay=1.
-  """
-  for fraction in (0.5, 0.75):
-    if r >= fraction * num_rounds + delay:
-      lr = lr / 10
-  return lr
-
-
 # ---------------------------------------------------------------- Local work
 
 

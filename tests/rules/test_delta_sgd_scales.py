@@ -78,22 +78,6 @@ def problem(seed, scale, curvature):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-@pytest.mark.parametrize("curvature", [1e-22, 1e-20, 1e-3, 1e3, 1e19, 3e19])
-@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
-def test_the_same_as_in_float64(name, curvature, scale):
-  """Gradients of 3e19 made step sizes of 0, and then NaN for good."""
-  given = problem(0, scale, curvature)
-  eta_0 = np.float32(0.5 / curvature)
-  expected, seen = looped(
-    *(a.astype(float) for a in given), float(eta_0), name == "reuse"
-  )
-  assert np.all(seen[seen > 0] < LARGEST)
-  assert np.all(seen[seen > 0] > SMALLEST)
-  found, _ = run(name, *given, eta_0)
-  np.testing.assert_allclose(found, expected, rtol=2e-4)
-
-
-@pytest.mark.parametrize("name", PLAIN)
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
   seed=st.integers(0, 10**6),
@@ -101,7 +85,7 @@ def test_the_same_as_in_float64(name, curvature, scale):
   curvature=st.integers(-30, 30),
   factor=st.integers(-3, 30),
 )
-@example(0, 0, 19, 0)
+@example(0, 0, 19, 0)  # Gradients of 3e19 made step sizes of 0, and then NaN.
 @example(0, -15, -15, 0)
 @example(0, 0, 19, 18)
 @example(0, 30, 0, 0)

@@ -50,24 +50,6 @@ def test_a_rule_is_its_loop(name):
   np.testing.assert_allclose(x, loop.xs[-1], rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", [n for n in RULES if n.startswith("fedopt")])
-@pytest.mark.parametrize(
-  ("dtype", "rtol"), [("float32", 1e-5), ("float64", 1e-12)]
-)
-def test_server_steps_are_fedopt_s_algorithm_2(name, dtype, rtol):
-  """Large, small and no gradients: both signs in Yogi's difference."""
-  grads = np.random.default_rng(0).normal(size=(12, 5))
-  grads = grads * np.array([1, 0.1, 0.01, 1e-4, 0])
-  x, loop = np.zeros(5), training.referee(name)
-  with jax.enable_x64(dtype == "float64"):
-    own, rule = jnp.zeros(5, dtype), training.rule(name)
-    state = rule.init(own)
-    for grad in grads:
-      updates, state = rule.update(jnp.asarray(grad, dtype), state, own)
-      own, x = optax.apply_updates(own, updates), loop.step(x, None, grad, None)
-      np.testing.assert_allclose(own, x, rtol=rtol, atol=rtol)
-
-
 # PyTorch's optimizers as its documentation states them, and FedOpt's: b1, b2
 # and tau of its section 5.
 DEFAULTS = {
