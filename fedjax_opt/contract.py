@@ -111,13 +111,9 @@ def check_points(
 
 def _made(make, hyperparameters, kind):
   """The algorithm of one point; what `make` raises becomes one line."""
-  try:
+  names = ", ".join(hyperparameters) or "none"
+  with checks.calling(f"make: failed with {kind} ({names})"):
     return make(**hyperparameters)
-  except Exception as error:
-    if checks.is_own(error):
-      raise
-    names = ", ".join(hyperparameters) or "none"
-    raise checks.failed(f"make: failed with {kind} ({names})", error) from error
 
 
 def call(name: str, algorithm: Algorithm, *args: Any) -> Any:

@@ -59,14 +59,10 @@ def step(
     ValueError: if it fails.
     TypeError: if it fails with one.
   """
-  try:
+  with checks.calling(f"{name}: its update failed"):
     update = statistics.follow(rule).update
     updates, state = update(grads, state, params, **extra)
     return optax.apply_updates(params, updates), state
-  except Exception as error:
-    if checks.is_own(error):
-      raise
-    raise checks.failed(f"{name}: its update failed", error) from error
 
 
 def traced_field(rule_state: optax.OptState, name: str) -> Any:

@@ -17,7 +17,7 @@ from jax import lax
 
 from fedjax_opt import contract, evaluation, trees
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
-from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
@@ -46,6 +46,9 @@ _CLIENTS_AT_ONCE = 64
 _EXAMPLES_AT_ONCE = 128
 
 
+@fields.checked(
+  seed=inputs.SEED, algorithm=contract.ALGORITHM, model=fields.ANYTHING
+)
 def evaluate_clients(
   model: Result | Report | Params,
   per_example: PerExampleFn,
@@ -101,11 +104,9 @@ def evaluate_clients(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
-  checks.function("per_example", per_example, functions.PER_EXAMPLE)
-  _check_clients(held_out, train)
+  _check_parts(held_out, train)
   _check_steps(local_steps, loss_fn, client, train)
   check_names(settings, SETTINGS)
-  inputs.check_seed("seed", seed)
   params, server, rows, round = _taken(model, point)
   rows = own_part(rows)
   has_own = _has_own(algorithm, rows, train)
@@ -202,16 +203,8 @@ def _means(per_example, params, data, client):
 # What was given.
 
 
-def _check_clients(held_out: Any, train: Any) -> None:
-  """That both are clients in memory, as many."""
-  for name, data in (("held_out", held_out), ("train", train)):
-    if data is None and name == "train":
-      continue
-    if not isinstance(data, ClientData):
-      raise TypeError(
-        f"{name}={checks.shown(data)}: must be ClientData, such as a part of "
-        "data.split(0.2)"
-      )
+def _check_parts(held_out: ClientData, train: ClientData | None) -> None:
+  """That both are of as many clients."""
   if train is not None and train.num_clients != held_out.num_clients:
     raise ValueError(
       f"train: has {train.num_clients} clients and held_out "
@@ -230,14 +223,11 @@ def _check_steps(local_steps, loss_fn, client, train):
           f"{name}: belongs to personalized models; give local_steps= as well"
         )
     return
-  checks.at_least("local_steps", local_steps, 0)
   for name, value in needed.items():
     if value is None:
       raise ValueError(
         f"{name}: local_steps={local_steps} of personalized models need it"
       )
-  functions.check_loss("loss_fn", loss_fn)
-  rules.client("client", client)
 
 
 def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
@@ -261,7 +251,6 @@ def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
       "one"
     )
   point = 0 if point is None else point
-  checks.at_least("point", point, 0)
   if point >= number:
     raise ValueError(f"point={point}: must be from 0 to {number - 1}")
   return *trees.take(taken, point), rounds
@@ -271,7 +260,6 @@ def _has_own(algorithm: Algorithm | None, rows: Any, train: Any) -> bool:
   """Whether clients have models of their own."""
   if algorithm is None:
     return False
-  contract.check("algorithm", algorithm)
   if algorithm.client_params is not None and rows is None:
     raise ValueError(
       "algorithm: clients' own models are in the state of a run; give its "

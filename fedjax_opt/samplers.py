@@ -349,10 +349,8 @@ def _check_drawn(sampler, num_clients, cohort_size):
   draw = lambda key, round, sizes: sampler.draw(key, round, sizes, cohort_size)
   key = jax.eval_shape(lambda: jax.random.key(0))
   sizes = jax.ShapeDtypeStruct((num_clients,), jnp.int32)
-  try:
+  with checks.calling("sampler: failed on (key, round)"):
     drawn = jax.eval_shape(draw, key, sizes.update(shape=()), sizes)
-  except Exception as error:
-    raise checks.failed("sampler: failed on (key, round)", error) from error
   is_pair = isinstance(drawn, tuple) and len(drawn) == 2
   clients, scale = drawn if is_pair else (None, None)
   shapes = [getattr(each, "shape", None) for each in (clients, scale)]

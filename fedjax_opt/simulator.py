@@ -66,7 +66,7 @@ _FUNCTIONS = {
 }
 
 
-@fields.checked(seed=fields.Field(inputs.check_seed), on_evaluation=_REPORTED)
+@fields.checked(seed=inputs.SEED, on_evaluation=_REPORTED)
 def simulate(
   algorithm: Algorithm,
   params: Params,
@@ -119,7 +119,12 @@ def simulate(
   )
 
 
-@fields.checked(on_evaluation=_REPORTED)
+@fields.checked(
+  make=fields.Field(inputs.check_makes),
+  grid=fields.Field(inputs.check_is_grid),
+  seeds=inputs.SEEDS,
+  on_evaluation=_REPORTED,
+)
 def sweep(
   make: Callable[..., Algorithm],
   grid: Mapping[str, Sequence[float]],
@@ -160,8 +165,6 @@ def sweep(
     TypeError: naming one of a wrong type, in the same way.
   """
   check_names(settings, GRID_DEFAULTS, "sweep")
-  inputs.check_is_grid(grid)
-  inputs.check_makes("make", make)
   simulator = Simulator(
     make,
     data,
@@ -196,17 +199,12 @@ def grid_points(
     ValueError: naming the argument that cannot be.
     TypeError: naming one of a wrong type.
   """
-  inputs.check_is_grid(grid)
+  inputs.check_is_grid("grid", grid)
   axes = {**grid, "seed": seeds}
   for name, values in axes.items():
-    name = "seeds" if name == "seed" else f"grid[{name!r}]"
     # Texts too: a grid that was read again may have any values.
-    if not isinstance(values, Sequence | np.ndarray | jax.Array):
-      shown = checks.shown(values)
-      raise TypeError(f"{name}={shown}: must be a list of numbers")
-    checks.plain(name, values)
-    if len(values) == 0:
-      raise ValueError(f"{name}: give at least one value")
+    listed = fields.each(fields.ANYTHING, "a list of numbers", least=1)
+    listed.check("seeds" if name == "seed" else f"grid[{name!r}]", values)
   return [
     dict(zip(axes, values, strict=True))
     for values in itertools.product(*axes.values())
@@ -280,7 +278,7 @@ class Simulator:
     check_names(settings, GRID_DEFAULTS, "Simulator")
     self._is_grid = grid is not None
     self._given = algorithm
-    self._seeds = inputs.check_seeds_of(grid, seeds)
+    self._seeds = inputs.check_seeds(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
     self._make = applied(self._make, settings, self._first_point())
     self._num_settings = math.prod(map(len, self._grid.values()))
@@ -570,7 +568,7 @@ class Simulator:
       shapes; and a function that lowers what makes it.
     """
     for seed in seeds:
-      inputs.check_seed("seed", seed)
+      inputs.SEED.check("seed", seed)
     params = inputs.check_params(params, may_be_function=self._is_grid)
     num_clients = np.shape(self._data.sizes)[-1]
     numbers = np.asarray(seeds, np.uint32)

@@ -27,13 +27,13 @@ def client(name: str, rule: Any) -> None:
   if isinstance(rule, optax.GradientTransformation):
     return
   _check_called(name, rule)
-  is_function = callable(rule) and not isinstance(rule, type)
-  if not is_function or _is_optimizer_object(rule):
+  is_object = hasattr(rule, "init") and hasattr(rule, "update")
+  if not callable(rule) or isinstance(rule, type) or is_object:
     raise TypeError(
       f"{name}={shown(rule)}: must be {EXAMPLE}, {_OF_ROUND}{_hint(rule)}"
     )
   checks.function(name, rule, f"(round) -> optimizer, or {EXAMPLE}")
-  first = next(iter(_parameters(rule)), "round")
+  first = next(iter(inspect.signature(rule).parameters), "round")
   if first in _RATES:
     raise TypeError(
       f"{name}={shown(rule)}: takes ({first}), and would be given the round; "
@@ -85,8 +85,8 @@ def rate(
       f"of another rule{hint}"
     )
   if callable(value) and not hasattr(value, "shape"):
-    _check_called(name, value, optimizer=False)
-    if not may_drop or isinstance(value, type):
+    is_factory = _is_of_library(value, "optax.") and not _is_made(value)
+    if is_factory or not may_drop or isinstance(value, type):
       raise TypeError(f"{name}={shown(value)}: must be {wanted}")
     checks.function(name, value, "(round) -> number")
     return
@@ -135,38 +135,29 @@ def rate_of_round(value: Any, round: jax.Array) -> Any:
   return found
 
 
-def _check_called(name, rule, optimizer=True):
-  """That it is not a factory of rules, which was to be called."""
+def _check_called(name, rule):
+  """That it is no factory of rules, which was to be called, and no schedule."""
   inner = rule
   while isinstance(inner, functools.partial):
     inner = inner.func
-  module = getattr(inner, "__module__", None) or ""
-  is_factory = module.startswith(("optax.", "fedjax_opt.rules"))
-  if not (is_factory and hasattr(inner, "__name__")):
+  if not _is_of_library(inner, "optax.", "fedjax_opt.rules"):
     return
-  # What a schedule of optax returns is a function of the step.
-  if "<locals>" in getattr(inner, "__qualname__", ""):
-    if optimizer:
-      raise TypeError(
-        f"{name}={shown(rule)}: is a schedule; must be an optimizer, such as "
-        "optax.sgd(schedule)"
-      )
-    return
-  root = "optax" if module.startswith("optax") else "fedjax_opt"
-  if root == "optax" and not hasattr(optax, inner.__name__):
-    root = "optax.contrib"
-  call = f"{root}.{inner.__name__}(...)"
-  if optimizer:
-    raise TypeError(f"{name}={shown(rule)}: was not called; write {call}")
-  if inner is rule and root != "fedjax_opt":
+  if _is_made(inner):
     raise TypeError(
-      f"{name}={shown(rule)}: must be a number, or a function from the round "
-      "to one"
+      f"{name}={shown(rule)}: is a schedule; must be an optimizer, such as "
+      "optax.sgd(schedule)"
     )
+  raise TypeError(f"{name}={shown(rule)}: was not called; must be {EXAMPLE}")
 
 
-def _is_optimizer_object(rule):
-  return hasattr(rule, "init") and hasattr(rule, "update")
+def _is_of_library(function, *modules):
+  module = getattr(function, "__module__", None) or ""
+  return module.startswith(modules) and hasattr(function, "__name__")
+
+
+def _is_made(function):
+  """Whether a factory returned it, as those of optax return schedules."""
+  return "<locals>" in getattr(function, "__qualname__", "")
 
 
 def _hint(rule):
@@ -177,10 +168,3 @@ def _hint(rule):
   if isinstance(rule, int | float) and not isinstance(rule, bool):
     return f"; write optax.sgd({shown(rule)})"
   return ""
-
-
-def _parameters(function):
-  try:
-    return list(inspect.signature(function).parameters)
-  except (TypeError, ValueError):
-    return []

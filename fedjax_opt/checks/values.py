@@ -536,6 +536,17 @@ def failed(what: str, error: Exception) -> Exception:
   return kind(line if len(line) <= _LINE else f"{line[: _LINE - 3]}...")
 
 
+@contextlib.contextmanager
+def calling(what: str) -> Iterator[None]:
+  """What fails inside, in what the caller gave, as one line; see `failed`."""
+  try:
+    yield
+  except Exception as error:
+    if is_own(error):
+      raise
+    raise failed(what, error) from error
+
+
 def first_line(error: Exception) -> str:
   """The first line of what an error says; its class if it says nothing."""
   lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -609,9 +620,5 @@ def call(
     ValueError: if it raises another error.
   """
   function(name, given, takes)
-  try:
+  with calling(f"{name}: failed{where}"):
     return given(*args)
-  except Exception as error:
-    if is_own(error):
-      raise
-    raise failed(f"{name}: failed{where}", error) from error

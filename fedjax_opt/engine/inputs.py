@@ -5,7 +5,6 @@ what came and what is accepted, before anything is compiled.
 """
 
 import collections
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from jax import lax
 from fedjax_opt import contract
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, Batch, Params
-from fedjax_opt.checks import functions
+from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data import clients, lists
@@ -29,27 +28,16 @@ from fedjax_opt.engine.plan import BatchPlan
 
 # Of a grid: the arguments of each are checked, and each has a row in results.
 _MOST_POINTS = 100_000
+SEED = fields.SEED_OF_RUN
+SEEDS = fields.each(SEED, "a list of seeds, such as [0, 1]", least=1)
+_VALUES = fields.each(
+  fields.Number(interval="[-inf, inf]"),
+  "a list of numbers, such as [0.01, 0.1]",
+  least=1,
+)
 
 
-def check_seed(name: str, seed: Any) -> None:
-  """That a seed is a whole number of 32 bits, as JAX's random keys take it.
-
-  Raises:
-    TypeError: if it is no whole number.
-    ValueError: if it is out of range.
-  """
-  if isinstance(seed, list | tuple | range | np.ndarray):
-    several = "; several seeds are for sweep(..., seeds=[0, 1])"
-    raise TypeError(
-      f"{name}={shown(seed)}: must be a whole number"
-      f"{several if name == 'seed' else ''}"
-    )
-  checks.whole(name, seed)
-  if not 0 <= seed < 1 << 32:
-    raise ValueError(f"{name}={shown(seed)}: must be from 0 to {(1 << 32) - 1}")
-
-
-def check_seeds_of(
+def check_seeds(
   grid: Mapping[str, Any] | None, seeds: Any
 ) -> tuple[int, ...] | None:
   """The seeds of a grid; None for a single run.
@@ -66,24 +54,15 @@ def check_seeds_of(
       )
     return None
   seeds = (0,) if seeds is None else seeds
-  if not _is_list(seeds):
-    raise TypeError(
-      f"seeds={shown(seeds)}: must be a list of whole numbers, such as [0, 1]"
-    )
-  if len(seeds) == 0:
-    raise ValueError("seeds: give at least one value")
-  checks.plain("seeds", seeds)
-  for i, seed in enumerate(seeds):
-    check_seed(f"seeds[{i}]", seed)
-  if len(set(seeds)) < len(seeds):
-    raise ValueError(f"seeds={shown(seeds)}: a seed is repeated; give it once")
+  SEEDS.check("seeds", seeds)
+  _check_differ("seeds", seeds)
   return tuple(int(seed) for seed in seeds)
 
 
-def _is_list(values, arrays=np.ndarray):
-  """Whether values are listed, or stand in an array of one axis."""
-  is_array = isinstance(values, arrays) and values.ndim == 1
-  return is_array or isinstance(values, list | tuple | range)
+def _check_differ(name, values):
+  value, count = collections.Counter(values).most_common(1)[0]
+  if count > 1:
+    raise ValueError(f"{name}: {value} is repeated; give it once")
 
 
 def check_grid(
@@ -100,8 +79,13 @@ def check_grid(
     contract.check("algorithm", algorithm)
     return (lambda: algorithm), {}
   check_makes("algorithm", algorithm)
-  check_is_grid(grid)
-  grid = {name: _check_values(name, values) for name, values in grid.items()}
+  check_is_grid("grid", grid)
+  for name in ("seed", "seeds"):
+    if name in grid:
+      raise ValueError(
+        f"grid[{name!r}]: seeds are not hyperparameters; give seeds=[...]"
+      )
+  grid = {name: _numbers(name, values) for name, values in grid.items()}
   contract.check_points(algorithm, grid)
   return algorithm, grid
 
@@ -116,59 +100,37 @@ def check_makes(name: str, make: Any) -> None:
     )
 
 
-def check_is_grid(grid: Any) -> None:
+def check_is_grid(name: str, grid: Any) -> None:
   """That it is a dictionary, and of no more points than a program can have.
 
   Raises:
     TypeError: if it is no dictionary.
     ValueError: if its lists have too many combinations.
   """
-  if not isinstance(grid, Mapping):
-    raise TypeError(
-      f"grid={shown(grid)}: must be a dict of values, such as "
-      '{"learning_rate": [0.01, 0.1]}; {} for one setting'
-    )
-  lengths = [len(each) for each in grid.values() if _is_list(each)]
-  if math.prod(lengths) > _MOST_POINTS:
+  _GRID.check(name, grid)
+  points = math.prod(len(v) for v in grid.values() if hasattr(v, "__len__"))
+  if points > _MOST_POINTS:
     raise ValueError(
-      f"grid: has {math.prod(lengths)} points; must have at most {_MOST_POINTS}"
+      f"{name}: has {points} points; must have at most {_MOST_POINTS}"
     )
 
 
-def _check_values(name, values):
+_GRID = fields.by_name(
+  None,
+  'a dict of values, such as {"learning_rate": [0.01, 0.1]}; {} for one '
+  "setting",
+)
+
+
+def _numbers(name, values):
   """The values of one hyperparameter of a grid, as a list."""
-  if not isinstance(name, str):
-    raise TypeError(f"grid: the name {shown(name)} must be a string")
-  if name in ("seed", "seeds"):
-    raise ValueError(
-      f"grid[{name!r}]: seeds are not hyperparameters; give seeds=[...]"
-    )
-  if not _is_list(values, np.ndarray | jax.Array):
-    raise TypeError(
-      f"grid[{name!r}]={shown(values)}: must be a list of numbers, such as "
-      "[0.01, 0.1]"
-    )
-  checks.plain(f"grid[{name!r}]", values)
+  name = f"grid[{name!r}]"
+  _VALUES.check(name, values)
   values = [v.item() if hasattr(v, "item") else v for v in values]
-  if not values:
-    raise ValueError(f"{name}: give at least one value")
   for value in values:
-    checks.number(f"grid[{name!r}]: {name}", value)
-    if value != value:
-      raise ValueError(f"grid[{name!r}]: nan is no value; must be numbers")
     if isinstance(value, float):
-      checks.fits_float(f"grid[{name!r}]: {name}", value)
-    if isinstance(value, int) and not abs(value) <= checks.LARGEST:
-      raise ValueError(
-        f"grid[{name!r}]: {shown(value)} does not fit into 32 bits; write "
-        f"{float(value):g}"
-        if abs(value) < 1e38
-        else f"grid[{name!r}]: {shown(value)} is too large"
-      )
-  counted = collections.Counter(values)
-  repeated = [value for value, count in counted.items() if count > 1]
-  if repeated:
-    raise ValueError(f"grid[{name!r}]: {repeated[0]} is repeated; give it once")
+      checks.fits_float(name, value)
+  _check_differ(name, values)
   return values
 
 
@@ -293,7 +255,9 @@ def check_params(
         f"{argument}={shown(params)}: must be a pytree of arrays; a function "
         "from a random key to one is for sweep"
       )
-    return _function_of_key(params)
+    key = jax.eval_shape(jax.random.key, 0)
+    jax.eval_shape(lambda key: _model_of(params, key), key)
+    return params
   checks.tree(argument, params)
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     name = f"{argument}{jax.tree_util.keystr(path)}"
@@ -305,6 +269,15 @@ def check_params(
     if not np.isfinite(np.asarray(leaf)).all():
       raise ValueError(f"{name}: is not finite; the initial model must be")
   return jax.tree.map(jnp.asarray, params)
+
+
+def _model_of(params, key):
+  """What a function from a random key returns, checked as it is traced."""
+  takes = "(key) -> params, or a pytree of arrays"
+  where = " with a random key"
+  model = checks.call("params", takes, params, key, where=where)
+  checks.tree("params(key)", model)
+  return model
 
 
 def check_statistics(
@@ -332,30 +305,6 @@ def check_statistics(
     )
 
 
-def _function_of_key(params):
-  """A function from a random key to a model, its shapes checked."""
-  checks.function("params", params, "(key) -> params, or a pytree of arrays")
-
-  def trace(key):
-    model = params(key)
-    functions.arrays("params(key)", model)
-    return model
-
-  try:
-    shapes = jax.eval_shape(trace, jax.eval_shape(lambda: jax.random.key(0)))
-  except Exception as error:
-    if checks.is_own(error):
-      raise
-    raise checks.failed("params: failed with a random key", error) from error
-  for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
-    if not jnp.issubdtype(leaf.dtype, jnp.floating):
-      name = f"params(key){jax.tree_util.keystr(path)}"
-      raise TypeError(
-        f"{name}: is {leaf.dtype}; must be floating-point numbers"
-      )
-  return params
-
-
 def is_function_of_key(params: Any) -> bool:
   """Whether a model that was checked is a function from a random key to one."""
   # What is called may have leaves, such as a module of equinox.
@@ -376,16 +325,34 @@ def models(params: Any, has_points: bool) -> Callable[[jax.Array], Params]:
   Returns:
     `seeds -> models`, leaves [seeds, ...]; of a single run `seed -> model`.
   """
+  of_seed = lambda seed: params
+  if is_function_of_key(params):
+    of_seed = lambda seed: params(jax.random.key(seed))
+  if not has_points:
+    return of_seed
   if not is_function_of_key(params):
-    repeat = lambda seeds, leaf: jnp.repeat(leaf[None], len(seeds), 0)
-    of_seeds = lambda seeds: jax.tree.map(
-      functools.partial(repeat, seeds), params
-    )
-    return of_seeds if has_points else lambda seed: params
-  of_seed = lambda seed: params(jax.random.key(seed))
+    repeat = lambda leaf, number: jnp.repeat(leaf[None], number, 0)
+    return lambda seeds: jax.tree.map(lambda x: repeat(x, len(seeds)), params)
   # One seed after the other: on CPU, jaxlib 0.10 can wait forever in batches
   # of QR decompositions, by which orthogonal matrices are drawn.
-  return (lambda seeds: lax.map(of_seed, seeds)) if has_points else of_seed
+  return lambda seeds: lax.map(of_seed, seeds)
+
+
+# What a state and its simulator must have in common.
+_SAME = (
+  "has_points",
+  "num_clients",
+  "cohort_size",
+  "max_size",
+  "plan",
+  "by_examples",
+  "client_dropout",
+  "max_update_norm",
+  "max_update_action",
+  "eval_every",
+  "trace",
+  "precision",
+)
 
 
 def check_state(
@@ -408,14 +375,7 @@ def check_state(
     raise TypeError(
       f"state={shown(state)}: must be what Simulator.init or run returned{hint}"
     )
-  theirs = state.config
-  if theirs.has_points != own.has_points:
-    raise ValueError(
-      "state: is of a grid; this simulator has none"
-      if theirs.has_points
-      else "state: is of a single run; this simulator has a grid"
-    )
-  pairs = {n: (getattr(theirs, n), getattr(own, n)) for n in _SAME}
+  pairs = {n: (getattr(state.config, n), getattr(own, n)) for n in _SAME}
   if seeds is not None:
     pairs["seeds"] = (tuple(state.seeds), tuple(seeds))
   for name, (given, wanted) in pairs.items():
@@ -424,19 +384,3 @@ def check_state(
         f"state: was made with {name} {shown(given)}; must be one of this "
         f"simulator, with {shown(wanted)}"
       )
-
-
-# What a state and its simulator must have in common.
-_SAME = (
-  "num_clients",
-  "cohort_size",
-  "max_size",
-  "plan",
-  "by_examples",
-  "client_dropout",
-  "max_update_norm",
-  "max_update_action",
-  "eval_every",
-  "trace",
-  "precision",
-)

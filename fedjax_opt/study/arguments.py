@@ -106,7 +106,7 @@ def checked_methods(methods: Any) -> dict[str, Method]:
       )
     try:
       make, grid, settings = Method(*method)
-      inputs.check_is_grid(grid)
+      inputs.check_is_grid("grid", grid)
       check_names(settings, function="compare")
       found[label] = Method(*inputs.check_grid(make, grid), settings)
     except (TypeError, ValueError) as error:

@@ -191,7 +191,9 @@ def _transformed(rule, parts, like, states, key):
     if shapes is not None:
       is_finite = norms.all_finite(part)
       own_key = jax.random.fold_in(key, i)
-      part, state = _step(rule, part, state, own_key)
+      with checks.calling("upload: its update failed"):
+        # It has no parameters to be given.
+        part, state = rule.update(part, state, None, key=own_key)
       # A transform may hide what is not finite; such a client is left out.
       keep = lambda leaf, is_finite=is_finite: jnp.where(
         is_finite, leaf, jnp.nan
@@ -200,16 +202,6 @@ def _transformed(rule, parts, like, states, key):
     sent.append(part)
     after.append(state)
   return sent, tuple(after)
-
-
-def _step(rule, part, state, key):
-  """A step of the rule; it has no parameters to be given."""
-  try:
-    return rule.update(part, state, None, key=key)
-  except Exception as error:
-    if checks.is_own(error):
-      raise
-    raise checks.failed("upload: its update failed", error) from error
 
 
 def _num_bytes(upload: Upload, parts: list[Any], like: list[Any]) -> int:

@@ -90,15 +90,12 @@ ZERO = prox.zero()
 OF_ROUND = lambda round: 1
 TABLES = {
   (client, TypeError): {
-    "client=the function optax.sgd: was not called; write optax.sgd(...)": Each(
+    "client=the function optax.sgd: was not called; ": Each(
       optax.sgd, optax.inject_hyperparams(optax.sgd)
     ),
-    "client=the function optax.sam: was not called; write optax.contrib.sam(": (
-      optax.contrib.sam
-    ),
-    "client=the function fedjax_opt.sps: was not called; write "
-    "fedjax_opt.sps(...)": fo.sps,
-    "client=a partial of optax.sgd: was not called; write optax.sgd(...)": (
+    "client=the function optax.sam: was not called; ": optax.contrib.sam,
+    "client=the function fedjax_opt.sps: was not called; ": fo.sps,
+    "client=a partial of optax.sgd: was not called; ": (
       functools.partial(optax.sgd, 0.1)
     ),
     "client=the function <lambda>: takes (": Each(
@@ -125,7 +122,7 @@ TABLES = {
     "client: failed: KeyError: 0": lambda r: {}[0]
   },
   (server, TypeError): {
-    "server=the function optax.sgd: was not called; write ": optax.sgd,
+    "server=the function optax.sgd: was not called; ": optax.sgd,
     f"server=1.0: {RULE}; write optax.sgd(1.0)": 1.0,
     f"server=the function <lambda>: {RULE}; for a rate that changes": (
       lambda r: SGD

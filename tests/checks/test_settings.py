@@ -41,15 +41,15 @@ def evaluate(value):
 
 
 def seed(value):
-  inputs.check_seed("seed", value)
+  inputs.SEED.check("seed", value)
 
 
 def seeds(value):
-  inputs.check_seeds_of({}, value)
+  inputs.check_seeds({}, value)
 
 
 def seeds_of_a_run(value):
-  inputs.check_seeds_of(None, value)
+  inputs.check_seeds(None, value)
 
 
 def names(function):
@@ -125,17 +125,17 @@ TABLES = {
   },
   (seed, TypeError): {"seed=": Each(None, "0", 0.5, NAN, True, [0, 1], [0])},
   (seed, ValueError): {
-    "seed=-1: must be from 0": -1,
-    "seed=4294967296: must be from 0": 2**32,
+    "seed=-1: must not be negative": -1,
+    "seed=4294967296: must be at most 4294967295": 2**32,
   },
   (seeds, TypeError): {
-    "seeds=": Each(3, "01", {0, 1}, np.zeros((2, 2), int)),
-    "seeds[0]=": Each([0.5], np.zeros(2)),
+    "seeds=": Each(3, "01", {0, 1}),
+    "seeds[0]=": Each([0.5], np.zeros(2), np.zeros((2, 2), int)),
   },
   (seeds, ValueError): {
-    "seeds: give at least one value": [],
+    "seeds=[]: must be a list of seeds": [],
     "seeds[1]=-1: ": [0, -1],
-    "seeds=[0, 1, 0]: a seed is repeated": [0, 1, 0],
+    "seeds: 0 is repeated; give it once": [0, 1, 0],
   },
   (seeds_of_a_run, ValueError): {"seeds=[0, 1]: belongs to a grid": [0, 1]},
   (names("simulate"), TypeError): {

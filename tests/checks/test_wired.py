@@ -269,8 +269,8 @@ TABLES = {
     "state.round + rounds=2147483648: must be at most": (
       lambda: SIM.run(dataclasses.replace(state(), round=2**31 - 1), 1)
     ),
-    "state: is of a grid; ": lambda: SIM.run(of_grid(), 1),
-    "state: is of a single run; ": lambda: GRID.run(state(), 1),
+    "state: was made with has_points True; ": lambda: SIM.run(of_grid(), 1),
+    "state: was made with has_points False; ": lambda: GRID.run(state(), 1),
     "state: was made with cohort_size 4; ": lambda: OTHER.run(state(), 1),
     "state: was made with num_clients 4; ": lambda: FEWER.run(state(), 1),
     "state: was made with seeds (0, 2); ": (
