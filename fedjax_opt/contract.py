@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 from fedjax_opt import running_statistics as statistics
+from fedjax_opt import trees
 from fedjax_opt.base import FUNCTIONS, Algorithm, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
@@ -191,8 +192,8 @@ def split_message(name: str, message: Any, like: list[Any]) -> list[Any]:
 def join_message(parts: list[Any], message: Any) -> Any:
   """A message of its parts, with the running statistics of the one before."""
   if len(parts) == 1:
-    return statistics.put_back(parts[0], message)
-  return tuple(map(statistics.put_back, parts, message))
+    return trees.merge(parts[0], message)
+  return tuple(map(trees.merge, parts, message))
 
 
 def _without_statistics(part, shapes):

@@ -160,12 +160,6 @@ def put(tree: Params, source: Params) -> Params:
   return jax.tree_util.tree_map_with_path(take, tree)
 
 
-def put_back(sent: Params, tree: Params) -> Params:
-  """A tree that `weights` gave, with the running statistics of that tree."""
-  either = lambda one, other: other if one is None else one
-  return jax.tree.map(either, sent, tree, is_leaf=lambda leaf: leaf is None)
-
-
 def num_bytes(tree: Params) -> int:
   """The bytes of the running statistics in a tree."""
   return sum(

@@ -277,7 +277,6 @@ class Simulator:
     """
     check_names(settings, GRID_DEFAULTS, "Simulator")
     self._is_grid = grid is not None
-    self._given = algorithm
     self._seeds = inputs.check_seeds(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
     self._make = applied(self._make, settings, self._first_point())

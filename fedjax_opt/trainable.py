@@ -19,6 +19,7 @@ from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.objectives import RegularizedLoss
+from fedjax_opt.trees import merge as merge
 
 __all__ = [
   "TrainableState",
@@ -229,13 +230,6 @@ def split_at(
     lambda keep, leaf: leaf if keep is which else None, chosen, params
   )
   return take(True), take(False)
-
-
-def merge(one: Params, other: Params) -> Params:
-  """All leaves, of the two trees that `split_at` gave."""
-  is_none = lambda leaf: leaf is None
-  either = lambda one, other: other if one is None else one
-  return jax.tree.map(either, one, other, is_leaf=is_none)
 
 
 def closed_over(function, frozen, dtype):

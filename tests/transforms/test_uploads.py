@@ -281,33 +281,32 @@ counting = fixed(
   lambda worker: jnp.zeros(3), lambda params: [params], takes={"bytes_up": 3}
 )
 wrong = fixed(lambda worker: jnp.zeros(2), lambda params: [params])
+
+
+def uploaded(upload, algorithm=None):
+  return lambda: simulate(algorithm or fed_avg(), upload=upload)
+
+
 BAD = {
-  "upload=3: must be one of fedjax_opt.transforms, such as "
-  "transforms.top_k(0.01), or an optax transformation": lambda: simulate(
-    fed_avg(), upload=3
+  "upload=3: must be one of fedjax_opt.transforms": uploaded(3),
+  "upload=the function fedjax_opt.sign: must be one of": uploaded(
+    transforms.sign
   ),
-  "upload=the function fedjax_opt.sign: must be one of fedjax_opt.transforms "
-  "(it was not called), such as transforms.top_k(0.01), or an optax "
-  "transformation": lambda: simulate(fed_avg(), upload=transforms.sign),
-  "upload: a round of this algorithm is not one phase of all clients; leave "
-  "upload out, or take another algorithm": lambda: simulate(
-    sending(["mean", "mean"]), upload=transforms.sign()
+  "upload: a round of this algorithm is not one phase of all clients; ": (
+    uploaded(transforms.sign(), sending(["mean", "mean"]))
   ),
-  "upload: a round of this algorithm is not one phase of all clients; leave "
-  "upload out, or take another algorithm ": lambda: simulate(
-    sending(["pick"]), upload=transforms.sign()
+  "upload: a round of this algorithm is not one phase of all clients": (
+    uploaded(transforms.sign(), sending(["pick"]))
   ),
-  "upload: the algorithm counts what it sends itself (ClientOutput.bytes_up), "
-  "which a transform would change; leave upload out": lambda: run_fixed(
+  "upload: the algorithm counts what it sends itself": lambda: run_fixed(
     counting, transforms.sign()
   ),
-  "upload: the message of a client is not what `Algorithm.sends` says; must "
-  "have its parts, each difference in the shapes given there": lambda: (
-    run_fixed(wrong, transforms.sign())
+  "upload: the message of a client is not what `Algorithm.sends` says; ": (
+    lambda: run_fixed(wrong, transforms.sign())
   ),
 }
 
 
 @pytest.mark.parametrize("message", BAD)
 def test_bad_input_is_one_clear_line(message):
-  assert refusal(BAD[message]) == message.rstrip()
+  assert refusal(BAD[message]).startswith(message)
