@@ -15,6 +15,7 @@ import numpy as np
 
 import fedjax_opt
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.base import Algorithm
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.mapping import RoundData
@@ -204,3 +205,23 @@ def assert_close(actual, expected, rtol):
   )
   atol = rtol * np.max(np.abs(expected))
   np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
+
+
+def own(round, init=lambda params, num_clients: params, **others) -> Algorithm:
+  """An algorithm of one's own, whose state is the model that is evaluated."""
+  return Algorithm(init, round, params=lambda state: state, **others)
+
+
+def assert_same(actual, expected):
+  """That two results agree up to rounding."""
+  found = lambda result: jax.tree.leaves(
+    (
+      *(result.params, result.state, result.client_state),
+      *(result.history.metrics, result.traces),
+    )
+  )
+  for one, other in zip(found(actual), found(expected), strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+  assert actual.cost == expected.cost
+  assert actual.padding_waste == expected.padding_waste
+  assert actual.history.rounds == expected.history.rounds

@@ -52,11 +52,7 @@ def picks() -> Algorithm:
     value += 100 * picked.value + 1000 * worked.value
     return 3 * state + value, (sent, picked, worked)
 
-  return Algorithm(
-    init=lambda params, _: jnp.zeros(()),
-    round=round,
-    params=lambda state: state,
-  )
+  return jax_problems.own(round, init=lambda params, _: jnp.zeros(()))
 
 
 def flat(result):

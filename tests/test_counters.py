@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Algorithm, ClientOutput, counters, fed_avg, simulate
+from fedjax_opt import ClientOutput, counters, fed_avg, simulate
 from fedjax_opt.engine import programs, replies
 from tests import jax_problems
 from tests.engine.test_cohort import DATA, B
@@ -77,14 +77,9 @@ def test_what_a_run_exchanges_is_exact():
     sent = cohort.mean(one_client, (), bytes_down=down)
     return state + sent.value, sent
 
-  algorithm = Algorithm(
-    init=lambda params, _: jnp.float32(0),
-    round=round,
-    params=lambda state: state,
-  )
   result = simulate(
-    algorithm,
-    (),
+    jax_problems.own(round),
+    jnp.float32(0),
     DATA,
     rounds=rounds,
     cohort_size=3,

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_opt import evaluation
-from fedjax_opt.base import Algorithm
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.simulator import Simulator, simulate
+from tests import jax_problems
 
 RNG = np.random.default_rng(0)
 N = 23
@@ -199,11 +199,8 @@ def test_metrics_of_the_model_alone():
 
 
 def test_regularized_loss_is_the_loss_and_the_penalty():
-  algorithm = Algorithm(
-    init=lambda params, num_clients: params,
-    round=lambda state, cohort: (state + 1, ()),
-    params=lambda state: state,
-    penalty=lambda params: 10 * params,
+  algorithm = jax_problems.own(
+    lambda state, cohort: (state + 1, ()), penalty=lambda params: 10 * params
   )
 
   history = simulate(
@@ -224,11 +221,7 @@ def test_regularized_loss_is_the_loss_and_the_penalty():
 
 
 def test_validation_examples_come_by_name_and_only_if_given():
-  algorithm = Algorithm(
-    init=lambda params, num_clients: params,
-    round=lambda state, cohort: (state + 1, ()),
-    params=lambda state: state,
-  )
+  algorithm = jax_problems.own(lambda state, cohort: (state + 1, ()))
 
   def evaluate(params, data, test, **others):
     assert set(others) <= {"validation"}

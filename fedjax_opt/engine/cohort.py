@@ -113,11 +113,6 @@ class Cohort:
     return jax.random.fold_in(self._secret_key, self.round)
 
   @property
-  def weighs_alike(self) -> bool:
-    """Whether all clients have the same weight in means."""
-    return not self.config.by_examples and not self.is_scaled
-
-  @property
   def staleness(self) -> jax.Array | np.ndarray:
     """[C] int32, the server's steps since the version of each client.
 
@@ -354,19 +349,15 @@ class Cohort:
     # From the host come the rows of the cohort alone, in its order.
     positions = jnp.arange(len(numbers), dtype=jnp.int32)
     row = positions if config.state_is_on_host else numbers
-    arrival = self._arrival(len(numbers))
-    is_out = self._is_out(numbers)
+    pad = lambda leaf: jnp.pad(leaf, (0, len(numbers) - len(leaf)))
+    arrival = jax.tree.map(pad, self._data.arrival)
+    is_out = self._is_out(numbers, arrival)
     return Client(numbers, size, weight, is_out, row, arrival)
 
-  def _arrival(self, places):
-    """How these clients come, padded to so many places; None if not said."""
-    pad = lambda leaf: jnp.pad(leaf, (0, places - len(leaf)))
-    return jax.tree.map(pad, self._data.arrival)
-
-  def _is_out(self, numbers):
+  def _is_out(self, numbers, arrival):
     """[C'] bool, who dropped out, or is in no place, or is not taken."""
-    is_out = self._dropouts(numbers) | (numbers >= self.config.num_clients)
-    arrival = self._arrival(len(numbers))
+    is_out = numbers >= self.config.num_clients
+    is_out |= self._dropouts(numbers, arrival)
     if arrival is not None and arrival.is_taken is not None:
       is_out |= ~arrival.is_taken
     return is_out
@@ -429,12 +420,11 @@ class Cohort:
       return left * (places / self.config.num_clients)
     return left * cohort / self._population_weight()
 
-  def _dropouts(self, numbers):
+  def _dropouts(self, numbers, arrival):
     """[C] bool, which clients drop out; the same in all phases of a round."""
     rate = self.config.client_dropout
     if rate == 0:
       return jnp.zeros(len(numbers), bool)
-    arrival = self._arrival(len(numbers))
     keys = self._keys(2 + MAX_PHASES, numbers, arrival)
     return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
 
@@ -443,7 +433,7 @@ class Cohort:
     size = self.config.cohort_size
     if self.config.client_dropout == 0 and not self.config.has_empty_places:
       return jax.random.randint(key, (), 0, size), jnp.array(False)
-    is_out = self._is_out(self.clients)
+    is_out = self._is_out(self.clients, self._data.arrival)
     draws = jnp.where(is_out, -1, jax.random.uniform(key, (size,)))
     return jnp.argmax(draws), jnp.all(is_out)
 

@@ -21,6 +21,7 @@ from fedjax_opt import (
 )
 from fedjax_opt.engine.client_state import ClientStore
 from tests import jax_problems
+from tests.jax_problems import assert_same
 
 TASK = jax_problems.mlp(sizes=(13, 7, 20, 4, 9, 1, 11))
 SETTINGS = {
@@ -43,17 +44,6 @@ ALGORITHMS = {
 def run(algorithm="scaffold", data=TASK.data, **others):
   settings = SETTINGS | others
   return simulate(ALGORITHMS[algorithm], TASK.params, data, **settings)
-
-
-def assert_same(actual, expected):
-  states = lambda result: (result.params, result.state, result.client_state)
-  found = lambda result: jax.tree.leaves(
-    (states(result), result.history.metrics, result.traces)
-  )
-  for one, other in zip(found(actual), found(expected), strict=True):
-    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
-  assert actual.cost == expected.cost
-  assert actual.history.rounds == expected.history.rounds
 
 
 @pytest.fixture

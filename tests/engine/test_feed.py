@@ -4,13 +4,11 @@ import functools
 import threading
 
 import chex
-import jax
 import numpy as np
 import optax
 import pytest
 
 from fedjax_opt import (
-  Algorithm,
   Checkpoints,
   ClientData,
   Population,
@@ -23,6 +21,7 @@ from fedjax_opt import (
 )
 from fedjax_opt.engine import feed
 from tests import jax_problems
+from tests.jax_problems import assert_same
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9, 0, 11))
 EVALUATE = evaluation.federated(
@@ -42,18 +41,6 @@ FED_AVG = fed_avg(TASK.loss_fn, optax.sgd(0.1))
 @pytest.fixture
 def population(tmp_path):
   return Population.of_client_data(tmp_path / "population", TASK.data)
-
-
-def found(result):
-  states = (result.params, result.state, result.client_state)
-  return jax.tree.leaves((states, result.history.metrics))
-
-
-def assert_same(actual, expected):
-  for one, other in zip(found(actual), found(expected), strict=True):
-    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
-  assert actual.cost == expected.cost
-  assert actual.padding_waste == expected.padding_waste
 
 
 def assert_no_thread_is_left():
@@ -147,9 +134,7 @@ def test_only_the_cohort_is_at_hand(population):
     sent = cohort.pick(lambda worker, _: worker.client, (), client=0)
     return sent.value, sent
 
-  first = Algorithm(
-    init=lambda params, _: 0, round=round, params=lambda state: state
-  )
+  first = jax_problems.own(round, init=lambda params, _: 0)
   with pytest.raises(ValueError, match="only those of the cohort are at hand"):
     simulate(
       first, TASK.params, population, rounds=1, cohort_size=1, batch_size=4

@@ -8,7 +8,6 @@ import optax
 import pytest
 
 from fedjax_opt import (
-  Algorithm,
   ClientData,
   ClientOutput,
   fed_dual_avg,
@@ -42,12 +41,7 @@ def sums(size):
     reply = cohort.mean(one_client, state)
     return jax.tree.map(jnp.add, state, reply.value), reply
 
-  return Algorithm(
-    init=lambda params, num_clients: params,
-    round=round,
-    params=lambda state: state,
-    init_client=lambda params: jnp.int32(0),
-  )
+  return jax_problems.own(round, init_client=lambda params: jnp.int32(0))
 
 
 def run(size, chunk=C, **settings):

@@ -10,7 +10,6 @@ import optax
 import pytest
 
 from fedjax_opt import (
-  Algorithm,
   Checkpoints,
   ClientData,
   bvr_l_sgd,
@@ -213,11 +212,8 @@ def test_a_picked_client_has_not_dropped_out():
     new = state + jnp.array([1, was_out], jnp.int32)
     return new, (members, picked)
 
-  algorithm = Algorithm(
-    init=lambda params, _: jnp.zeros(2, jnp.int32),
-    round=round,
-    params=lambda state: state,
-  )
+  init = lambda params, _: jnp.zeros(2, jnp.int32)
+  algorithm = jax_problems.own(round, init)
   settings = {"rounds": 200, "client_dropout": 0.5, "client_chunk": None}
   rounds, was_out = run(algorithm, **settings).params
   assert was_out == 0

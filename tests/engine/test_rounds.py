@@ -19,6 +19,7 @@ from fedjax_opt import (
 )
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
+from tests import jax_problems
 
 
 def test_what_a_large_population_keeps_is_held_once():
@@ -67,9 +68,7 @@ class Both(NamedTuple):
 
 
 def simple(round, init=lambda *_: jnp.float32(0), init_client=None):
-  return Algorithm(
-    init, round, params=lambda state: state, init_client=init_client
-  )
+  return jax_problems.own(round, init, init_client=init_client)
 
 
 def averaging(one_client, **others):

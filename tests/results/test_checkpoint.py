@@ -18,7 +18,6 @@ import optax
 import pytest
 
 from fedjax_opt import (
-  Algorithm,
   counters,
   delta_sgd,
   fed_avg,
@@ -186,10 +185,8 @@ def kill(report):
 def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
   """They would have gone on until the next evaluation of the longer one."""
 
-  of_rate = lambda rate: Algorithm(
-    init=lambda params, num_clients: params,
-    round=lambda state, cohort: (state + rate, ()),
-    params=lambda state: state,
+  of_rate = lambda rate: jax_problems.own(
+    lambda state, cohort: (state + rate, ())
   )
 
   def loss(params, data, test):  # Of the first nine after 6 rounds, not 4.

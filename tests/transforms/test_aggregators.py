@@ -9,7 +9,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import transforms
 from fedjax_opt.transforms import aggregators, faults
-from tests import cases
+from tests import cases, jax_problems
 from tests import reference_uploads as referee
 from tests.refusals import refusal
 
@@ -148,14 +148,11 @@ def test_a_rejected_client_does_not_count():
     sent = cohort.mean(one_client, state)
     return sent.value, sent
 
-  algorithm = fo.Algorithm(
-    lambda params, num_clients: params, round, params=lambda state: state
-  )
   data = fo.ClientData.from_client_ids(
     {"x": np.zeros((4, 1), "f")}, np.arange(4)
   )
   result = fo.simulate(
-    algorithm,
+    jax_problems.own(round),
     np.float32(0),
     data,
     rounds=1,
