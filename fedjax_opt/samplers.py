@@ -297,7 +297,6 @@ def _binomial(key, trials, mean, most):
 
 
 _BY_NAME = {"uniform": uniform, "weighted": weighted, "fixed": fixed}
-_MAKERS = (uniform, weighted, fixed, cyclic, poisson)
 _TAKES = (
   "(key, round) -> [C] int32, a sampler such as samplers.cyclic(4), or a name"
 )
@@ -320,11 +319,6 @@ def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
   if isinstance(sampler, str):
     checks.check_choice("sampler", sampler, _BY_NAME)
     sampler = _BY_NAME[sampler]()
-  elif any(sampler is each for each in _MAKERS):
-    raise TypeError(
-      f"sampler={checks.shown(sampler)}: was not called; write "
-      f"samplers.{sampler.__name__}(...)"
-    )
   elif not isinstance(sampler, Sampler):
     sampler = _of_function(sampler)
   sampler.check(num_clients, cohort_size)

@@ -189,17 +189,6 @@ def scalars(name: str, found: Any) -> dict[str, jax.Array]:
   return {key: jnp.asarray(value) for key, value in found.items()}
 
 
-def penalty(given: Callable[..., Any], params: Any) -> jax.Array:
-  """What an algorithm adds to the losses, a scalar.
-
-  Raises:
-    ValueError: if it fails, or is no scalar.
-    TypeError: if it is no number.
-  """
-  found = checks.call("Algorithm.penalty", "(params) -> scalar", given, params)
-  return scalars("Algorithm.penalty", {"penalty": found})["penalty"]
-
-
 def _check_dict(name, found, wanted):
   if not isinstance(found, Mapping):
     hint = "; was it not called?" if callable(found) else ""

@@ -65,7 +65,10 @@ class BatchPlan:
         f"batch_size={batch_size}: larger than every client; the largest has "
         f"{largest} examples"
       )
-    check_one_budget(epochs, steps)
+    if epochs is not None and steps is not None:
+      raise ValueError(
+        f"local_epochs={epochs:g} and local_steps={steps}: give only one"
+      )
     if epochs is None and steps is None:
       epochs = 1.0
     plan = cls(batch_size, epochs, steps, replacement, drop_remainder)
@@ -148,14 +151,6 @@ def _part_of(number, fraction, xnp):
     )
     rest = rest & np.uint32(0xFFFF)
   return (product + (rest >= np.uint32(7))).astype(np.int32)
-
-
-def check_one_budget(epochs: float | None, steps: int | None) -> None:
-  """That local work is given in epochs or in steps, not in both."""
-  if epochs is not None and steps is not None:
-    raise ValueError(
-      f"local_epochs={epochs:g} and local_steps={steps}: give only one"
-    )
 
 
 def _check_budget(name, value, examples):

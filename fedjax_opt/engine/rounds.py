@@ -207,7 +207,9 @@ def evaluate(
     return {}
   metrics = functions.metrics(config.evaluate, params, data, test, validation)
   if algorithm.penalty is not None:
-    penalty = functions.penalty(algorithm.penalty, params)
+    penalty = contract.call("penalty", algorithm, params)
+    name = "Algorithm.penalty"
+    penalty = functions.scalars(name, {"penalty": penalty})["penalty"]
     metrics |= {
       f"regularized_{name}": metrics[name] + penalty
       for name in LOSSES

@@ -20,6 +20,8 @@ from fedjax_opt import (
 from fedjax_opt import evaluation as measures
 from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
+from fedjax_opt.engine import rounds
+from fedjax_opt.engine.config import Config
 from tests.checks import given
 from tests.checks.given import (
   DATA,
@@ -123,7 +125,8 @@ def model(function):
 
 
 def penalty(function):
-  functions.penalty(function, PARAMS)
+  config = Config.create(DATA, {"batch_size": 1, "evaluate": lambda *_: {}})
+  rounds.evaluate(config, own({"penalty": function}), PARAMS, DATA, None, None)
 
 
 def round_of(function):
