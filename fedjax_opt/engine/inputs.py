@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from fedjax_opt import contract
 from fedjax_opt import running_statistics as statistics
@@ -313,29 +312,6 @@ def is_function_of_key(params: Any) -> bool:
   modules = [base.__module__ for base in type(params).__mro__]
   is_module = any(module.startswith("flax.") for module in modules)
   return callable(params) and not is_tree and not is_module
-
-
-def models(params: Any, has_points: bool) -> Callable[[jax.Array], Params]:
-  """The function that makes the initial models of seeds.
-
-  Args:
-    params: as `check_params` gave them.
-    has_points: whether there is a grid.
-
-  Returns:
-    `seeds -> models`, leaves [seeds, ...]; of a single run `seed -> model`.
-  """
-  of_seed = lambda seed: params
-  if is_function_of_key(params):
-    of_seed = lambda seed: params(jax.random.key(seed))
-  if not has_points:
-    return of_seed
-  if not is_function_of_key(params):
-    repeat = lambda leaf, number: jnp.repeat(leaf[None], number, 0)
-    return lambda seeds: jax.tree.map(lambda x: repeat(x, len(seeds)), params)
-  # One seed after the other: on CPU, jaxlib 0.10 can wait forever in batches
-  # of QR decompositions, by which orthogonal matrices are drawn.
-  return lambda seeds: lax.map(of_seed, seeds)
 
 
 # What a state and its simulator must have in common.

@@ -145,30 +145,6 @@ def params_program(
   )
 
 
-def start_program(
-  config: Config,
-  of_point: Callable[..., Any],
-  num_settings: int,
-  num_seeds: int,
-) -> Callable[..., Any]:
-  """The function that makes the state of all points before the first round.
-
-  Args:
-    config: static settings.
-    of_point: `(params, hyperparameters) -> state` of one point.
-    num_settings: of the grid.
-    num_seeds: of each setting.
-
-  Returns:
-    `(models, hyperparameters) -> state`; of a grid the leaves of `models` are
-    [seeds, ...] and those of `hyperparameters` [settings].
-  """
-  if not config.has_points:
-    return of_point
-  over_seeds = jax.vmap(of_point, (0, None), axis_size=num_seeds)
-  return jax.vmap(over_seeds, (None, 0), axis_size=num_settings)
-
-
 def _client_data(data, per_seed):
   """The clients of a seed; `indices` and `sizes` may differ between seeds."""
   examples, of_all = data

@@ -15,6 +15,7 @@ from fedjax_opt import processes, trees
 from fedjax_opt.base import State
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.programs import copies
+from fedjax_opt.engine.start import Start
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord
 from fedjax_opt.results.result import Report, Result
@@ -27,7 +28,7 @@ class Runner:
   Attributes:
     executor: of the run.
     shapes: of its state.
-    start: gives the state of round 0, once all has been traced.
+    start: makes the state of round 0, once all has been traced.
     rounds: R.
     on_evaluation: see `simulate`.
     checkpoints: see `simulate`.
@@ -35,7 +36,7 @@ class Runner:
 
   executor: Executor
   shapes: tuple[State, Any]
-  start: Callable[[], tuple[State, Any]]
+  start: Start
   rounds: int
   on_evaluation: Callable[[Report], Any] | None = None
   checkpoints: Checkpoints | None = None
@@ -70,7 +71,8 @@ class Runner:
       with self._timed_compilation():
         self.executor.trace(self.shapes)
       if not is_resumed:
-        self._state = self.executor.put(self.start())
+        first = self.start.state(self._config.state_is_on_host)
+        self._state = self.executor.put(first)
       feed.start(filter(None, self._stops()), self._record.done)
       self._compile()
       if is_resumed:

@@ -1,0 +1,471 @@
+"""Rounds some at a time: the class `Simulator`."""
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Unpack
+
+import jax
+import numpy as np
+
+from fedjax_opt import processes, target
+from fedjax_opt.base import Algorithm, Batch, Params, State
+from fedjax_opt.checks import functions
+from fedjax_opt.checks import values as checks
+from fedjax_opt.data import digest
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
+from fedjax_opt.engine import client_state, identity, inputs, versions, work
+from fedjax_opt.engine.active_points import ActivePoints
+from fedjax_opt.engine.clock import Clock, check_is_schedule, of_seeds
+from fedjax_opt.engine.config import (
+  GRID_DEFAULTS,
+  PLAINLY,
+  Config,
+  GridSettings,
+  check_names,
+)
+from fedjax_opt.engine.executor import Executor
+from fedjax_opt.engine.feed import lower_draws
+from fedjax_opt.engine.programs import copies
+from fedjax_opt.engine.runner import Runner
+from fedjax_opt.engine.start import Start, model_of
+from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.progress import with_progress
+from fedjax_opt.results.result import Report, Result
+from fedjax_opt.schedules.timetable import Timetable
+from fedjax_opt.transforms.setting import applied
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class SimulationState:
+  """The state of a run between calls of `Simulator.run`.
+
+  In a grid of several points, all leaves have the leading axes [settings,
+  seeds], a setting being one combination of hyperparameters.
+
+  Attributes:
+    round: rounds done.
+    seeds: of the runs; one for a single run.
+    server: the algorithm's state.
+    client_state: what every client keeps, leaves [M, ...]; None if nothing.
+    config: the settings of the run, resolved.
+  """
+
+  round: int
+  seeds: tuple[int, ...]
+  server: State
+  client_state: Any
+  config: Config
+
+  def __repr__(self) -> str:
+    return f"SimulationState(round {self.round}, seeds {self.seeds})"
+
+
+class Simulator:
+  """Runs an algorithm as many rounds at a time as its caller likes.
+
+  >>> simulator = Simulator(algorithm, data, cohort_size=10, evaluate=evaluate)
+  >>> state = simulator.init(params, seed=0)
+  >>> state, metrics = simulator.run(state, rounds=20)
+
+  The program is compiled in the first call of `run`, and again only for a model
+  of other shapes. Rounds give the same numbers in one call or in several, and
+  the same as in `simulate` and `sweep`, but for noise that is secret, see
+  `privacy.with_privacy`.
+  """
+
+  def __init__(
+    self,
+    algorithm: Algorithm | Callable[..., Algorithm],
+    data: ClientData | Population | Callable[[int], ClientData | Population],
+    *,
+    grid: Mapping[str, Sequence[float]] | None = None,
+    seeds: Sequence[int] | None = None,
+    test: Batch | ClientData | None = None,
+    validation: Batch | ClientData | None = None,
+    **settings: Unpack[GridSettings],
+  ):
+    """Checks the arguments as far as that needs no model.
+
+    Args:
+      algorithm: see `simulate`; for a grid see `make` of `sweep`.
+      data: see `sweep`.
+      grid: see `sweep`; None for a single run.
+      seeds: see `sweep`; only with `grid`.
+      test: see `simulate`.
+      validation: see `simulate`.
+      **settings: see `Settings`, and for a grid `GridSettings`.
+
+    Raises:
+      ValueError: naming the argument that cannot be.
+      TypeError: naming one of a wrong type.
+    """
+    check_names(settings, GRID_DEFAULTS, "Simulator")
+    self._is_grid = grid is not None
+    self._seeds = inputs.check_seeds(grid, seeds)
+    self._make, self._grid = inputs.check_grid(algorithm, grid)
+    self._make = applied(self._make, settings, self._first_point())
+    self._num_settings = math.prod(map(len, self._grid.values()))
+    # A grid of one point is computed as a single run, without axes.
+    num_points = self._num_settings * len(self._seeds or (0,))
+    self._has_points = self._is_grid and num_points > 1
+    self._data = inputs.data_of_seeds(data, self._seeds)
+    evaluate = settings.get("evaluate")
+    held_out = {"test": test, "validation": validation}
+    self._test, self._validation = (
+      inputs.check_test(given, evaluate, name, self._data)
+      for name, given in held_out.items()
+    )
+    self._settings = dict(settings)
+    self._clock, self._clock_is_for = None, ()
+    if settings.get("schedule") is not None:
+      check_is_schedule(settings["schedule"])
+      if isinstance(settings["schedule"], Timetable):
+        self._clock = self._clock_of([settings["schedule"]])
+    self._own_config = self._config(None)
+    if validation is not None:
+      functions.check_takes_validation(evaluate)
+    self._executor: Executor | None = None
+    self._executor_is_for: tuple[Any, ...] = ()
+
+  def init(self, params: Params, seed: int | None = None) -> SimulationState:
+    """The state before the first round.
+
+    Args:
+      params: the initial model; for a grid also a function from a random key
+        to one.
+      seed: of a single run, 0 if None; a grid has its `seeds`.
+
+    Returns:
+      The state; it holds copies of `params`.
+
+    Raises:
+      ValueError: if the seed or the algorithm does not fit.
+      TypeError: if `params` are not floating-point arrays.
+    """
+    if self._is_grid and seed is not None:
+      raise ValueError(
+        f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
+      )
+    seeds = self._seeds or (0 if seed is None else seed,)
+    executor, start, shapes = self._prepare(params, seeds)
+    executor.trace(shapes)
+    server, rows = start.state(executor.config.state_is_on_host)
+    return SimulationState(0, tuple(seeds), server, rows, executor.config)
+
+  def run(
+    self, state: SimulationState, rounds: int
+  ) -> tuple[SimulationState, dict[str, Any]]:
+    """Runs some rounds, and evaluates the model after them.
+
+    Args:
+      state: from `init` or `run`; it stays usable.
+      rounds: how many; 0 evaluates only.
+
+    Returns:
+      The state after them, and the metrics: {name: float}, of a grid [S].
+    """
+    checks.at_least("rounds", rounds, 0)
+    target.check_at_hand()
+    executor = self._executor_for(state)
+    last = state.round + rounds
+    checks.at_least("state.round + rounds", last, 0)
+    _check_rounds(last, state.config.clock)
+    executor.compile()
+    arrays = executor.put(copies((state.server, state.client_state)))
+    with executor.open_feed() as feed:
+      firsts = range(state.round, last, feed.max_rounds)
+      stop_of = lambda first: min(first + feed.max_rounds, last)
+      feed.start(map(stop_of, firsts), state.round)
+      for first in firsts:
+        segment, stop = feed.take(), stop_of(first)
+        arrays, _, _ = executor.advance(arrays, segment, first, stop)
+    metrics = executor.active.expand(executor.evaluate(arrays))
+    if not self._is_grid:
+      metrics = {name: values[0].item() for name, values in metrics.items()}
+    server, rows = arrays
+    new = dataclasses.replace(
+      state, round=last, server=server, client_state=rows
+    )
+    return new, metrics
+
+  def compile(self, params: Params) -> dict[str, jax.stages.Compiled]:
+    """Compiles the programs of a run, which need not be run.
+
+    What they need is then known: `memory_analysis()`, `cost_analysis()`. Their
+    devices may be elsewhere, see `fedjax_opt.target`.
+
+    Args:
+      params: see `init`.
+
+    Returns:
+      'rounds', which has the loop over rounds, and 'evaluation', where anything
+      is evaluated.
+
+    Raises:
+      ValueError: as `init` does.
+      TypeError: as `init` does.
+    """
+    self._trace(params)
+    return self._executor.compile()
+
+  def check(self, params: Params) -> None:
+    """Checks the arguments with a model; nothing is compiled.
+
+    Args:
+      params: see `init`.
+
+    Raises:
+      ValueError: as `init` does.
+      TypeError: as `init` does.
+    """
+    self._start(params, self._seeds or (0,))
+
+  def timetables(self, params: Params) -> dict[int, Timetable]:
+    """The timetable of each seed, with the setting `schedule`.
+
+    Args:
+      params: see `init`.
+
+    Returns:
+      {seed: timetable}.
+
+    Raises:
+      ValueError: if there is no schedule, or as `init` does.
+      TypeError: as `init` does.
+    """
+    if self._settings.get("schedule") is None:
+      raise ValueError("schedule: must be given; there is no timetable")
+    seeds = self._seeds or (0,)
+    self._start(params, seeds)
+    tables = self._clock.tables
+    tables = tables * (len(seeds) if len(tables) == 1 else 1)
+    return dict(zip(seeds, tables, strict=True))
+
+  def sweep(
+    self,
+    params: Params,
+    rounds: int,
+    *,
+    on_evaluation: Callable[[Report], Any] | None = None,
+    checkpoints: Checkpoints | None = None,
+    progress: bool = False,
+  ) -> Result:
+    """All rounds of a grid, with a history; see the function `sweep`."""
+    return self._run_whole(
+      params, self._seeds, rounds, on_evaluation, checkpoints, progress
+    )
+
+  def params(self, state: SimulationState) -> Params:
+    """The evaluated model; of a grid with the leading axis S."""
+    executor = self._executor_for(state)
+    return executor.active.flat(executor.params(state.server))
+
+  def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
+    """The programs of a run, traced and not compiled."""
+    executor, _, shapes = self._prepare(params, self._seeds or (0,))
+    return executor.trace(shapes)
+
+  def _metric_names(self, params: Params) -> list[str]:
+    """What would be measured."""
+    evaluation = self._trace(params).get("evaluation")
+    return [] if evaluation is None else list(evaluation.out_info)
+
+  def _run_whole(
+    self, params, seeds, rounds, on_evaluation, checkpoints, progress
+  ) -> Result:
+    """A run from start to end, with a history, see `simulate`."""
+    target.check_at_hand()
+    rounds = int(rounds)  # It may be one of NumPy's.
+    if checkpoints is not None:
+      checkpoints.identify(lambda: self._identity(params, seeds))
+    executor, start, shapes = self._prepare(params, seeds)
+    if callable(self._settings.get("schedule")):
+      rounds = min(rounds, self._clock.steps)
+    _check_rounds(rounds, self._clock)
+    with contextlib.ExitStack() as stack:
+      if progress:
+        on_evaluation = stack.enter_context(
+          with_progress(rounds, on_evaluation)
+        )
+      runner = Runner(
+        executor, shapes, start, rounds, on_evaluation, checkpoints
+      )
+      return runner.run()
+
+  def _identity(self, params, seeds):
+    """What a run must have to go on with another one, see `engine.identity`.
+
+    The programs are lowered for one device and one way to map clients, so that
+    a run may go on with others.
+    """
+    plainly = copy.copy(self)
+    plainly._settings = self._settings | PLAINLY
+    device = processes.host() or jax.local_devices()[0]
+    with target.use([device]):
+      executor, start, shapes = plainly._prepare(params, seeds)
+      programs = {
+        "start": start.lowered(),
+        "cohorts": lower_draws(executor.config, seeds, self._data.sizes),
+        **{n: each.lower() for n, each in executor.trace(shapes).items()},
+      }
+    data = digest.of_data([self._data], self._validation, self._test)
+    others = {"seed": seeds if self._is_grid else seeds[0], digest.NAME: data}
+    if self._is_grid:
+      others["grid"] = self._grid
+    if plainly._clock is not None:
+      others["schedule"] = plainly._clock.digest
+    return identity.of_run(self._settings, programs, others)
+
+  def _executor_for(self, state):
+    """What runs a state, if it is one of this simulator."""
+    inputs.check_state(state, SimulationState, self._own_config, self._seeds)
+    executor = self._executor_of(state.config, state.seeds)
+    shapes = jax.eval_shape(lambda: (state.server, state.client_state))
+    with checks.told_as("state: does not fit this simulator"):
+      executor.trace(shapes)
+    return executor
+
+  def _clock_of(self, tables):
+    """What rounds are given of some timetables."""
+    clock = Clock(tuple(tables), np.shape(self._data.sizes)[-1])
+    if clock.is_stale:  # Algorithms that cannot be on it are refused.
+      versions.on_clock(self._make(**self._first_point()), 1)
+    return clock
+
+  def _set_clock(self, model, seeds):
+    """Makes the timetables of these seeds, if there is a schedule.
+
+    Args:
+      model: its shapes.
+      seeds: of the runs.
+    """
+    schedule, wanted = self._settings.get("schedule"), (seeds, model)
+    if schedule is None or self._clock_is_for == wanted:
+      return
+
+    def works():
+      settings = self._settings | PLAINLY
+      del settings["schedule"]
+      config = Config.create(self._data, settings, model)
+      algorithm = self._make(**self._first_point())
+      _check_is_public(algorithm)
+      return work.works(config, algorithm, model, self._data, seeds)
+
+    self._clock = self._clock_of(of_seeds(schedule, seeds, works))
+    self._clock_is_for = wanted
+
+  def _config(self, params):
+    """The settings, resolved for a model."""
+    num_settings = self._num_settings if self._has_points else None
+    return Config.create(
+      self._data,
+      self._settings,
+      params,
+      num_settings=num_settings,
+      clock=self._clock,
+    )
+
+  def _prepare(self, params, seeds):
+    """What runs, and how it begins: `_start` with an executor first."""
+    config, *others = self._start(params, seeds)
+    return self._executor_of(config, seeds), *others
+
+  def _start(self, params, seeds):
+    """How a run begins: its settings, resolved, its start, and its shapes."""
+    for seed in seeds:
+      inputs.SEED.check("seed", seed)
+    params = inputs.check_params(params, may_be_function=self._is_grid)
+    model = jax.eval_shape(functools.partial(model_of, params), np.uint32(0))
+    self._set_clock(model, tuple(seeds))
+    config, make = self._config(model), self._make_on(self._clock)
+    algorithm = make(**self._first_point())
+    inputs.check_statistics(model, config.plan, algorithm)
+    numbers = np.asarray(seeds, np.uint32)
+    start = Start(
+      make,
+      params,
+      numbers if self._has_points else numbers[0],
+      self._hyperparameters(),
+      self._num_settings,
+      config.num_clients,
+    )
+    shapes = start.shapes()
+    config = client_state.resolve(config, algorithm, shapes[1])
+    if self._clock is not None:
+      self._check_clock(algorithm, shapes[0], config.layout)
+    config = dataclasses.replace(
+      config, has_secret_noise=algorithm.has_secret_noise
+    )
+    return config, start, shapes
+
+  def _check_clock(self, algorithm, server, layout):
+    """That an algorithm can be on a schedule, and its versions in memory."""
+    _check_is_public(algorithm)
+    if self._clock.is_stale:
+      versions.check_memory(
+        server.versions, layout.grid_devices, processes.device_bytes()
+      )
+
+  def _make_on(self, clock):
+    """Makes the algorithm of a point, on a schedule."""
+    if clock is None or not clock.is_stale:
+      return self._make
+    return lambda **point: versions.on_clock(
+      self._make(**point), clock.num_slots
+    )
+
+  def _hyperparameters(self):
+    """{name: [settings]}, or {name: scalar} where there is one point."""
+    points = list(itertools.product(*self._grid.values()))
+    columns = zip(*points, strict=True) if self._has_points else points[0]
+    return dict(zip(self._grid, map(_as_array, columns), strict=True))
+
+  def _first_point(self):
+    return {name: values[0] for name, values in self._grid.items()}
+
+  def _executor_of(self, config, seeds):
+    """What runs these settings on the present devices; made anew for others."""
+    wanted = config, tuple(seeds), target.is_elsewhere(), target.devices()
+    if self._executor_is_for == wanted:
+      return self._executor
+    self._executor_is_for = wanted
+    self._executor = Executor(
+      config,
+      self._make_on(config.clock),
+      self._hyperparameters(),
+      self._data,
+      self._test,
+      self._validation,
+      seeds,
+      ActivePoints(self._num_settings, len(seeds), config, self._is_grid),
+    )
+    return self._executor
+
+
+def _check_rounds(rounds, clock):
+  """That a schedule has so many steps."""
+  if clock is not None and rounds > clock.steps:
+    raise ValueError(
+      f"rounds={rounds}: must be at most {clock.steps}, the steps of schedule"
+    )
+
+
+def _check_is_public(algorithm):
+  """That an algorithm on a schedule has no secret noise."""
+  if algorithm.has_secret_noise:
+    raise ValueError(
+      "schedule: who takes part is not drawn as the accounting of privacy "
+      "assumes; leave schedule out, or with_privacy"
+    )
+
+
+def _as_array(values):
+  """A NumPy array in the type that JAX gives these numbers."""
+  array = np.asarray(values)
+  return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
