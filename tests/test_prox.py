@@ -127,13 +127,6 @@ def test_no_other_point_is_better():
   assert failing(gaps >= -1e-12) == []
 
 
-@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
-def test_firmly_non_expansive(scale):
-  z, y = draw(2, scale), draw(3, scale)
-  moved = evaluated(z)[0] - evaluated(y)[0]
-  assert failing(inner(moved, moved) <= inner(moved, z - y) + 1e-10) == []
-
-
 @pytest.mark.parametrize("scale", [0.02, 1.0])
 def test_step_zero_is_the_identity_or_the_projection(scale):
   z = draw(4, scale)

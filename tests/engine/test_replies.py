@@ -137,33 +137,6 @@ def test_if_all_are_rejected_nothing_changes(make):
   assert result.history.diverged_round(0) == 2
 
 
-def test_who_drops_out_is_left_out_with_its_weight():
-  settings = {"client_dropout": 0.4, "client_map": "scan", "client_chunk": None}
-  healthy = fed_avg(TASK.loss_fn, optax.sgd(0.2))
-  with jax.enable_x64(True):
-    plain = {"evaluate": lambda *_: {"train_loss": 1.0}}
-    result = simulate(
-      healthy, TASK.params, TASK.data, **SETTINGS | settings | plain
-    )
-    config, rounds = drawn(**settings)
-    key, on_device = jax.random.key(0), jax.device_put(data())
-
-    @jax.jit
-    def of_phases(round):
-      cohort = cohort_of(config, on_device, key, round)
-      return dropouts_of(cohort), dropouts_of(cohort, 1)
-
-    for r, of_round in enumerate(rounds):
-      is_out, in_second_phase = jax.device_get(of_phases(jnp.int32(r)))
-      np.testing.assert_array_equal(is_out, in_second_phase)
-      of_round.weights[is_out] = 0
-  out = np.array([of_round.weights == 0 for of_round in rounds])
-  assert 0 < out.sum() < out.size
-  assert not out.all(axis=1).any()
-  assert_close(result.params, looped(rounds))
-  assert not result.history.metrics["rejected_clients"].any()
-
-
 def test_dropouts_have_their_rate_and_may_lose_a_round():
   config = Config.create(data(), {"batch_size": 4, "client_dropout": 0.3})
   on_device = jax.device_put(data())
