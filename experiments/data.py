@@ -2,11 +2,13 @@
 
 All is drawn before anything runs: the validation part of the task's examples,
 by which settings are chosen; the clients of each seed; of their examples those
-on which they are tested after the run (`--client_test_fraction`); and clients
-that never train (`--heldout_clients`).
+on which they are tested (`--client_test_fraction`), and with
+`--select_on=clients` the validation part; and clients that never train
+(`--heldout_clients`).
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -30,17 +32,19 @@ class Parts(NamedTuple):
   Attributes:
     train: training examples; None where there are none.
     test: held-out examples of the same clients; None if nothing is held out.
+    validation: those by which settings are chosen; None likewise.
   """
 
   train: ClientData | None
   test: ClientData | None
+  validation: ClientData | None = None
 
 
 class HeldOut(NamedTuple):
   """What a run measures at its end, by file and seed.
 
   Attributes:
-    per_client: of the clients that train; {} if nothing is held out.
+    per_client: of the clients that train; {} if nothing is held out of them.
     heldout_clients: of clients that never train; {} if there are none.
   """
 
@@ -49,9 +53,9 @@ class HeldOut(NamedTuple):
 
   def clients(self) -> list[ClientData]:
     """What is measured, and what new clients learn from, of all seeds."""
-    tests = [each.test for each in self.per_client.values()]
+    own = [part for each in self.per_client.values() for part in each[1:]]
     new = [half for each in self.heldout_clients.values() for half in each]
-    return [half for half in (*tests, *new) if half is not None]
+    return [part for part in (*own, *new) if part is not None]
 
 
 class Loaded(NamedTuple):
@@ -151,16 +155,18 @@ def divide(
     of_one, held = divide(alone, task, [spec.partition_seed])
     return _for_all(of_one, seeds), HeldOut(*(_for_all(p, seeds) for p in held))
   number, fraction = spec.heldout_clients, spec.client_test_fraction
+  chooses = spec.select_on == "clients"
   if task.clients is not None:
     train, new = _whole_clients(task.clients, number, seeds)
   else:
     train, new = populations(spec, task, seeds, number or 0)
-  if not fraction:
-    return train, HeldOut({}, {s: Parts(None, data) for s, data in new.items()})
-  split = lambda each: {
-    seed: Parts(*_split(data, fraction, seed)) for seed, data in each.items()
+  others = {
+    seed: Parts(*_split("client_test_fraction", data, fraction, seed))
+    for seed, data in new.items()
   }
-  parts, others = split(train), split(new)
+  if not (fraction or chooses):
+    return train, HeldOut({}, others)
+  parts = {seed: _parts_of(spec, data, seed) for seed, data in train.items()}
   train = {seed: of_seed.train for seed, of_seed in parts.items()}
   return train, HeldOut(parts, others)
 
@@ -168,6 +174,17 @@ def divide(
 def _for_all(of_one: Mapping[int, Any], seeds: Sequence[int]) -> dict[int, Any]:
   """What there is of one seed, for each of these; nothing of nothing."""
   return {seed: each for each in of_one.values() for seed in seeds}
+
+
+def _parts_of(spec, data, seed):
+  """What the clients of a seed train on, and what is held out of them."""
+  split, validation = functools.partial(_split, seed=seed), None
+  train, test = split("client_test_fraction", data, spec.client_test_fraction)
+  if spec.select_on == "clients":
+    train, validation = split(
+      "validation_fraction", train, spec.validation_fraction
+    )
+  return Parts(train, test, validation)
 
 
 def _whole_clients(population, number, seeds):
@@ -187,11 +204,15 @@ def _whole_clients(population, number, seeds):
   return tuple({s: each[i] for s, each in parts.items()} for i in (0, 1))
 
 
-def _split(data, fraction, seed):
+def _split(name, data, fraction, seed):
+  """Two parts of each client's examples; all and None without a fraction."""
+  if not fraction:
+    return data, None
   try:
     return data.split(fraction, seed)
   except ValueError as error:
-    raise ValueError(f"client_test_{error}") from None
+    text = str(error).removeprefix("fraction")
+    raise ValueError(f"{name}{text}") from None
 
 
 # The validation part.
@@ -204,7 +225,8 @@ def held_out(spec: Spec, task: Task) -> Task:
   of it. Of clients that come with the data each gives its share.
   """
   fraction, seed = spec.validation_fraction, spec.validation_seed
-  if task.validation is not None or not fraction:
+  is_of_clients = spec.select_on == "clients"
+  if task.validation is not None or not fraction or is_of_clients:
     return task
   training, validation = base.held_out(task.clients, task.train, fraction, seed)
   return task._replace(**training, validation=validation)
@@ -216,24 +238,30 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
   Raises:
     ValueError: if the task has no such metric.
   """
-  chosen = task.criteria[spec.select_on]
+  name, over = spec.select_metric, spec.select_over
+  is_of_clients = spec.select_on == "clients"
+  split = "client_validation" if is_of_clients else spec.select_on
+  chosen = task.criteria["validation" if is_of_clients else split]
   if spec.regularizer is None:
     metric = chosen.metric.removeprefix("regularized_")
     chosen = dataclasses.replace(chosen, metric=metric)
-  name, over = spec.select_metric, spec.select_over
+  if is_of_clients:
+    metric = f"client_{chosen.metric}"
+    chosen = dataclasses.replace(chosen, metric=metric)
   if name == "accuracy" and task.num_classes is None:
     raise ValueError(
       f"select_metric={name!r}: task {spec.task.name} has no accuracy; leave "
       "select_metric out"
     )
-  measured = [] if spec.select_on == "train" else base.names(spec.metrics)
+  has_scores = spec.select_on not in ("train", "clients")
+  measured = base.names(spec.metrics) if has_scores else []
   if name in SCORES and name not in measured:
     raise ValueError(
       f"select_metric={name!r}: must be accuracy, loss or among metrics, which "
       "validation and test examples have"
     )
   if name is not None:
-    metric = f"{spec.select_on}_{name}"
+    metric = f"{split}_{name}"
     way = direction(metric)
     chosen = dataclasses.replace(chosen, metric=metric, direction=way)
   if over is not None:

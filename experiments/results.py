@@ -8,7 +8,7 @@ import time
 import jax
 import numpy as np
 
-from experiments import clock_results, per_client, tracking
+from experiments import clock_results, own_models, per_client, tracking
 from experiments.command_line import flags
 from experiments.job import Job, privacy_summary
 from experiments.progress import Progress
@@ -51,6 +51,7 @@ class Results:
     )
     self._profile = _Profile(job.output_dir) if spec.profile else None
     self._minima: np.ndarray | None = None
+    self._own = own_models.OfRun(job)
     self._history = History()
     self._stopping = Stopping(spec, job.criterion)
     self._seconds_to_first_round: float | None = None
@@ -66,7 +67,7 @@ class Results:
       self._clients_drawn = self._pool.submit(_draw_clients, self._job)
     if self._seconds_to_first_round is None:
       self._seconds_to_first_round = time.monotonic() - self._started
-    metrics = dict(report.metrics)
+    metrics = report.metrics | self._own.measure(report)
     if self._minima is not None:
       objective = np.asarray(metrics["regularized_train_loss"], np.float64)
       metrics["optimality_gap"] = objective - self._minima

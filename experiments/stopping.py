@@ -68,7 +68,10 @@ class Stopping:
 
     Otherwise that on validation examples, or without them on test examples.
     """
-    split = self._criterion.metric.removeprefix("regularized_").split("_")[0]
+    metric = self._criterion.metric.removeprefix("regularized_")
+    split, *_ = metric.removeprefix("client_").split("_")
+    if metric.startswith("client_"):
+      split = f"client_{split}"
     names = (f"{split}_accuracy", "validation_accuracy", "test_accuracy")
     return next(name for name in names if name in history.metrics)
 

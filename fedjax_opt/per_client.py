@@ -7,7 +7,7 @@ the population by the same `Cohort` as in training, a chunk at a time.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_opt import contract, evaluation, trees
-from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
+from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params, State
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import lists
@@ -114,7 +114,7 @@ def evaluate_clients(
   config = None
   if local_steps is not None or has_own:
     trained = held_out if train is None else train
-    config = _config(trained, local_steps, settings, params)
+    config = config_of(trained, local_steps, settings, params)
   own = algorithm if has_own else None
   program = _program(config, per_example, loss_fn, client, local_steps, own)
   models = (params, server, rows) if has_own else (params, None, None)
@@ -160,14 +160,9 @@ def _program(
         if local_steps:
           models["personalized"] = worker.descend(loss_fn, rule, received)
       if algorithm is not None:
-        own = received
-        if algorithm.client_params is not None:
-          own = contract.call("client_params", algorithm, server, worker.state)
-        if algorithm.personalize is not None:
-          own = contract.call("personalize", algorithm, worker, own)
-        models["personal"] = own
+        models["personal"] = own_model(algorithm, server, worker, received)
       return {
-        kind: _means(per_example, model, held_out, worker.client)
+        kind: means(per_example, model, held_out, worker.client)
         for kind, model in models.items()
       }
 
@@ -177,8 +172,21 @@ def _program(
   return clients
 
 
-def _means(per_example, params, data, client):
-  """{name: []}, of one client's model on its examples."""
+def own_model(
+  algorithm: Algorithm, server: State, worker: Any, params: Params
+) -> Params:
+  """The model that one client uses itself; the server's if it has no other."""
+  if algorithm.client_params is not None:
+    params = contract.call("client_params", algorithm, server, worker.state)
+  if algorithm.personalize is not None:
+    params = contract.call("personalize", algorithm, worker, params)
+  return params
+
+
+def means(
+  per_example: PerExampleFn, params: Params, data: ClientData, client: jax.Array
+) -> dict[str, jax.Array]:
+  """{name: []}, of one client's model on its examples; NaN if it has none."""
   rows = lists.rows_of(data.indices, data.sizes, client[None])[0]
   size = data.sizes.at[client].get(mode="clip")
   at_once = min(_EXAMPLES_AT_ONCE, len(rows))
@@ -273,11 +281,16 @@ def _has_own(algorithm: Algorithm | None, rows: Any, train: Any) -> bool:
   return bool(algorithm.client_params or algorithm.personalize)
 
 
-def _config(data, local_steps, settings, params):
+def config_of(
+  data: ClientData,
+  local_steps: int | None,
+  settings: Mapping[str, Any],
+  params: Params | None = None,
+) -> Config:
   """The settings of the clients' work, on one device."""
   if not local_steps:  # No batches are used.
-    settings = settings | {"batch_size": 1}
-  given = settings | {"local_steps": local_steps or 1, "client_devices": 1}
+    settings = {**settings, "batch_size": 1}
+  given = {**settings, "local_steps": local_steps or 1, "client_devices": 1}
   config = Config.create(data, given, params)
   if settings.get("client_chunk") is None:
     chunk = min(config.chunk, _CLIENTS_AT_ONCE)

@@ -125,6 +125,9 @@ class Reference(NamedTuple):
       flags = {**self.flags, **condition.flags}
       if data_dir and "data_dir" in KINDS["task"].entries[flags["task"]].takes:
         flags["data_dir"] = data_dir
+      if plan.personal(here):  # Its metrics are those of the server's model.
+        task = KINDS["task"].entries[flags["task"]]
+        flags.setdefault("select_on", task.splits[0])
       asked = Request(
         methods=tuple(here),
         flags=flags,

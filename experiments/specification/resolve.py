@@ -86,7 +86,7 @@ def resolve(given: Given) -> Spec:
     for kind in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
   }
   values |= _partition(given, has_clients)
-  values |= _selection(given, task.choice)
+  values |= _selection(given, task.choice, algorithm.choice)
   values |= _schedule(given, algorithm, client)
   values |= _clock(given, algorithm)
   values |= _defaults(given, has_clients, algorithm.choice)
@@ -215,19 +215,48 @@ def _places(values: dict[str, Any], given: Given) -> int | None:
   return buffer
 
 
-def _selection(given: Given, task: TaskChoice) -> dict[str, Any]:
+def _is_elsewhere(given: Given) -> bool:
+  """Whether not all clients are in the memory of this process."""
+  return any(given[name] for name in ("population_dir", *_HOSTS))
+
+
+def _selects_on(
+  given: Given, task: TaskChoice, algorithm: AlgorithmChoice
+) -> str:
+  """On what settings are compared.
+
+  Raises:
+    ValueError: if there are no such examples.
+  """
+  has_own = "validation" in task.splits and not task.draws_validation
+  accepted = (*task.splits, "clients") if has_own else task.splits
+  usual = task.splits[0]
+  if algorithm.is_personal and has_own and not _is_elsewhere(given):
+    usual = "clients"
+  select_on = _or(given["select_on"], usual)
+  if select_on not in accepted:
+    raise ValueError(
+      f"select_on={select_on!r}: task {given['task']} has no such examples; "
+      f"must be {' or '.join(accepted)}"
+    )
+  if select_on == "clients" and _is_elsewhere(given):
+    raise ValueError(
+      "select_on='clients': clients' own examples are held out only of data in "
+      "the memory of one process; must be another"
+    )
+  return select_on
+
+
+def _selection(
+  given: Given, task: TaskChoice, algorithm: AlgorithmChoice
+) -> dict[str, Any]:
   """How settings are compared: on which examples, and which these are.
 
   A choice between settings that looks at the test examples makes their accuracy
   too good. So by default a part of the training examples is held out of
   training, for the choice alone.
   """
-  select_on = _or(given["select_on"], task.splits[0])
-  if select_on not in task.splits:
-    raise ValueError(
-      f"select_on={select_on!r}: task {given['task']} has no such examples; "
-      f"must be {' or '.join(task.splits)}"
-    )
+  select_on = _selects_on(given, task, algorithm)
   if given["select_metric"] is not None and select_on == "truth":
     raise ValueError(
       f"select_metric={given['select_metric']!r}: select_on=truth has a metric "
@@ -241,11 +270,12 @@ def _selection(given: Given, task: TaskChoice) -> dict[str, Any]:
           f"{name}={given[name]}: task {given['task']} {why}; leave {name} out"
         )
     return {"select_on": select_on}
-  usual = VALIDATION_FRACTION if select_on == "validation" else 0.0
+  needs_some = select_on in ("validation", "clients")
+  usual = VALIDATION_FRACTION if needs_some else 0.0
   fraction = _or(given["validation_fraction"], usual)
-  if select_on == "validation" and not fraction:
+  if needs_some and not fraction:
     raise ValueError(
-      "validation_fraction=0: select_on=validation needs examples that are "
+      f"validation_fraction=0: select_on={select_on} needs examples that are "
       "held out; give a fraction, or --select_on=test or train"
     )
   seed = _or(given["validation_seed"], VALIDATION_SEED) if fraction else None
@@ -295,8 +325,7 @@ def _defaults(
     found["cohort_size"] = min(COHORT_SIZE, number)
   if given["local_steps"] is None:
     found["local_epochs"] = 1.0
-  elsewhere = any(given[name] for name in ("population_dir", *_HOSTS))
-  if algorithm.is_personal and not elsewhere:
+  if algorithm.is_personal and not _is_elsewhere(given):
     found["client_test_fraction"] = TESTS_OF_PERSONAL
   return {n: value for n, value in found.items() if given[n] is None}
 

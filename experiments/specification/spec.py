@@ -55,6 +55,9 @@ TRAINABLE = Paths("trainable", None, "leaves of the model that are trained")
 # What a setting may be chosen on.
 SPLITS = {
   "validation": "examples held out of training; the default",
+  "clients": "examples of each client held out of training, by the model that "
+  "it uses itself; the default of algorithms whose clients have models of "
+  "their own",
   "test": "the test examples, as many papers do: the best is then too good",
   "train": "the training examples",
   "truth": "the distance to the true coefficients, which lasso and low_rank "
@@ -292,8 +295,10 @@ class Spec:
     faulty_fraction: Share of the clients that are faulty, in [0, 1]; who they
       are is the same in all rounds and with every seed. With fault.
     select_on: Examples on which the best setting is chosen, by its mean over
-      the seeds. Default: validation; train for nonconvex, whose objective is
-      known exactly, and for clients on disk without a validation part.
+      the seeds. Default: validation; clients for algorithms whose clients have
+      models of their own, if the data are in memory; train for nonconvex, whose
+      objective is known exactly, and for clients on disk without a validation
+      part.
     select_metric: The metric of these examples by which it is chosen: accuracy,
       loss, or one of metrics. Default: accuracy of validation and test
       examples, loss of training examples; the regularized loss for fmri; for
@@ -303,8 +308,9 @@ class Spec:
       low_rank the mean over the last 100 rounds, for femnist10 and femnist62
       with --select_on=train that of the last 10 evaluations.
     validation_fraction: Fraction of the training examples that is held out of
-      training, in [0, 1); of each class alike. Default: {VALIDATION_FRACTION}
-      with --select_on=validation, else 0. lasso and low_rank draw theirs.
+      training, in [0, 1); of each class alike, with --select_on=clients of each
+      client. Default: {VALIDATION_FRACTION} with --select_on=validation or
+      clients, else 0. lasso and low_rank draw theirs.
     validation_seed: Seed of the validation part; the same part for all seeds
       of a run. Default: {VALIDATION_SEED}.
     rounds: Communication rounds.

@@ -220,7 +220,11 @@ def metric_of(cells: Sequence[Cell]) -> str:
   found = [cell.measured or cell.tried for cell in cells]
   measured = [each.history.metrics for each in found if each]
   tested = criterion.metric.replace("validation_", "test_")
-  for name in ("test_accuracy", tested, criterion.metric):
+  # Of the models that clients use themselves, where these are what counts.
+  names = ("test_accuracy", tested)
+  if tested.startswith("client_"):
+    names = names[::-1]
+  for name in (*names, criterion.metric):
     if measured and all(name in metrics for metrics in measured):
       return name
   return criterion.metric

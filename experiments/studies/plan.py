@@ -1,5 +1,6 @@
 """The cells of a study: for each a specification, checked."""
 
+import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -85,6 +86,9 @@ def plan(request: Request) -> list[Planned]:
   ]
   for label, method in zip(labels, request.methods, strict=True):
     _check_own(label, method, varied)
+  of_own = _for_own_models(request, labels, fixed, conditions[0])
+  fixed, flags = {**of_own, **fixed}, {**of_own, **request.flags}
+  request = dataclasses.replace(request, flags=flags)
   found = []
   for label, method in zip(labels, request.methods, strict=True):
     for condition in conditions:
@@ -97,6 +101,37 @@ def plan(request: Request) -> list[Planned]:
   if request.budget == "equal":
     tuning.check_equal(sizes, "--budget=unequal")
   return found
+
+
+def personal(methods: Sequence[Mapping[str, Any]]) -> list[int]:
+  """Which methods are for models of the clients' own."""
+  entries = [ALGORITHM.entries.get(each["algorithm"]) for each in methods]
+  return [i for i, each in enumerate(entries) if each and each.is_personal]
+
+
+def _for_own_models(
+  request: Request,
+  labels: Sequence[str],
+  fixed: Mapping[str, Any],
+  condition: Mapping[str, Any],
+) -> dict[str, Any]:
+  """Flags of all methods, if one of them is for models of the clients' own.
+
+  All are then chosen and measured as that one is by default, and train on as
+  many examples. What was given stays.
+  """
+  for i in personal(request.methods):
+    try:
+      spec = _cell(
+        request, labels[i], request.methods[i], fixed, condition
+      ).spec
+    except ValueError:  # It is refused when the cells are made.
+      continue
+    names = ("select_on", "client_test_fraction")
+    found = {name: getattr(spec, name) for name in names}
+    is_missing = lambda name: name not in request.flags
+    return {n: v for n, v in found.items() if v is not None and is_missing(n)}
+  return {}
 
 
 def _cell(

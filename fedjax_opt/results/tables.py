@@ -76,6 +76,8 @@ def _columns(
 
   # What is reported, then what the choice was made by.
   reported = ("test_accuracy", metric.replace("validation_", "test_"))
+  if metric.startswith("client_"):
+    reported = reported[::-1]
   for name in reported:
     if name in history.metrics and name != metric:
       add(name, name)

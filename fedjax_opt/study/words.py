@@ -15,6 +15,7 @@ NOTHING = "–"
 # Beginnings of metrics -> the examples that they are measured on.
 _EXAMPLES = {
   "client_test_": "examples that each client holds out",
+  "client_validation_": "the clients' own validation examples",
   "train_": "the clients' training examples",
   "validation_": "the validation examples",
   "test_": "the test examples",

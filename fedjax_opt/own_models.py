@@ -1,0 +1,127 @@
+"""Metrics of the models that clients use themselves, while a run goes on.
+
+`per_client.evaluate_clients` measures one model, client by client; here it is
+one number for each point of a grid, so that settings can be chosen by it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fedjax_opt import per_client, trees
+from fedjax_opt.base import Algorithm
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import inputs
+from fedjax_opt.engine.cohort import Cohort
+from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.evaluation import PerExampleFn
+from fedjax_opt.results.result import Report
+from fedjax_opt.transforms.upload import own_part
+
+
+class OwnModels:
+  """Measures each client's own model on its own held-out examples.
+
+  Clients whose algorithm gives them none use the server's.
+
+  >>> own = OwnModels(make, points, per_example, train, {"test": test})
+  >>> own.measure(report)  # {"client_test_accuracy": [S], ...}
+  """
+
+  def __init__(
+    self,
+    make: Callable[..., Algorithm],
+    points: Sequence[Mapping[str, Any]],
+    per_example: PerExampleFn,
+    train: Mapping[int, ClientData],
+    held_out: Mapping[str, Mapping[int, ClientData]],
+    **settings: Any,
+  ):
+    """Compiles nothing yet.
+
+    Args:
+      make: `(**hyperparameters) -> Algorithm`.
+      points: S, of the grid; each has a seed.
+      per_example: `(params, batch) -> {name: [B]}`.
+      train: seed -> the clients' training examples.
+      held_out: what they are called, such as 'test' -> seed -> held-out
+        examples of the same clients, of the same pool.
+      **settings: see `per_client.SETTINGS`.
+    """
+    seeds = list(train)
+    together = lambda each: inputs.data_of_seeds(each.__getitem__, seeds)
+    parts = {name: together(each) for name, each in held_out.items()}
+    data = together(train)
+    first = train[seeds[0]]
+    self._config = per_client.config_of(first, None, settings)
+    self._make, self._per_example = make, per_example
+    names = [name for name in points[0] if name != "seed"]
+    column = lambda name: np.array([point[name] for point in points])
+    self._points = (
+      {name: column(name) for name in names},
+      np.array([point["seed"] for point in points], np.uint32),
+      np.array([seeds.index(point["seed"]) for point in points], np.int32),
+    )
+    lists = lambda each: (each.indices, each.sizes)
+    is_same = np.ndim(data.sizes) == 1  # Of all seeds.
+    self._pick = (lambda each, i: each) if is_same else trees.take
+    self._data = jax.device_put(
+      (data.examples, lists(data), {n: lists(p) for n, p in parts.items()})
+    )
+    self._measure = jax.jit(self._of_points)
+
+  def measure(self, report: Report) -> dict[str, np.ndarray]:
+    """`client_<part>_<metric>`, means over all held-out examples. Each [S].
+
+    Args:
+      report: of the evaluation; read within `on_evaluation`.
+    """
+    models = (report.params, report.state, own_part(report.client_state))
+    if not report.is_grid:
+      models = jax.tree.map(lambda leaf: leaf[None], models)
+    return jax.device_get(
+      self._measure(models, np.int32(report.round), self._points, self._data)
+    )
+
+  def _of_points(self, models, round, points, data):
+    one = lambda point: self._of_point(*point, round, data)
+    return lax.map(one, (models, *points))
+
+  def _of_point(self, models, hyperparameters, seed, number, round, data):
+    """The metrics of one point."""
+    (params, server, rows), (examples, train, parts) = models, data
+    algorithm = self._make(**hyperparameters)
+    indices, sizes = self._pick(train, number)
+    clients = jnp.arange(self._config.num_clients, dtype=jnp.int32)
+    given = RoundData(
+      examples, sizes, indices, clients=clients, client_state=rows
+    )
+    held_out = {
+      name: ClientData(examples, *self._pick(lists, number))
+      for name, lists in parts.items()
+    }
+
+    def one_client(worker, received):
+      own = per_client.own_model(algorithm, server, worker, received)
+      return {
+        name: per_client.means(self._per_example, own, of_all, worker.client)
+        for name, of_all in held_out.items()
+      }
+
+    cohort = Cohort(self._config, jax.random.key(seed), round, given)
+    found = cohort.each(one_client, broadcast=params).value
+    return {
+      f"client_{part}_{name}": _over_examples(values, held_out[part].sizes)
+      for part, of_part in found.items()
+      for name, values in of_part.items()
+    }
+
+
+def _over_examples(means, sizes):
+  """The mean over all examples, of the means [M] over those of each client."""
+  sums = jnp.where(sizes > 0, means * sizes, 0)
+  return jnp.sum(sums) / jnp.sum(sizes)
