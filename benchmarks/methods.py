@@ -11,7 +11,8 @@ all: a round of each method over FedAvg's, with the same clients, batches and
 local steps, and plain steps. "gradients" is how many gradients of an example a
 method evaluates for one of FedAvg, and the last column what is left of the time
 when they are divided out: state that is kept, what is sent besides the model,
-and element-wise work in the local steps.
+and element-wise work in the local steps. With --processor times are seconds of
+the processor, for a machine that has other work.
 
 clock: a server step of FedBuff with 10 arrivals of 20 clients in flight, which
 start from older models, over a round of FedAvg with 10 of as many clients; and
@@ -55,7 +56,9 @@ _RATES = ("scaffold", "domo", "fed_nova", "fed_cm", "mime_lite", "prox_skip",
           "p_fed_me", "per_fed_avg")  # fmt: skip
 _RULES = ("fed_avg", "fed_prox", "fed_dyn", "fed_exp", "fed_sam", "fed_acg",
           "fed_lesam", "diloco", "ditto")  # fmt: skip
-NAMES = (*_RULES, *_RATES)
+# FedAvg with AdamW, beside which methods with Adam's moments stand.
+_ADAMW = "local_adamw"
+NAMES = (*_RULES, *_RATES, _ADAMW)
 
 
 def every(options) -> tuple[Sequence[str], list[list[str]]]:
@@ -64,35 +67,46 @@ def every(options) -> tuple[Sequence[str], list[list[str]]]:
   found = [
     row
     for workload in options.workloads
-    for row in of_workload(shared.WORKLOADS[workload], options.turns, names)
+    for row in of_workload(shared.WORKLOADS[workload], options, names)
   ]
   return ("round", "method", "ms", "of FedAvg", "gradients", "left"), found
 
 
 def of_workload(
-  workload: shared.Workload, turns: int, names: Sequence[str]
+  workload: shared.Workload, options, names: Sequence[str]
 ) -> list[list[str]]:
   """A row for each method."""
+  clock = time.process_time if options.processor else time.perf_counter
   loss_fn, params = ours.make_loss(workload)
   data, gradients = jax.device_put(ours.client_data(workload)), {}
 
   def contender(name: str) -> Turn:
     rate = workload.learning_rate
     given = rate if name in _RATES else optax.sgd(rate)
-    algorithm = getattr(fo, name)(loss_fn, given)
+    given = optax.adamw(rate) if name == _ADAMW else given
+    factory = fo.fed_avg if name == _ADAMW else getattr(fo, name)
+    algorithm = factory(loss_fn, given)
+    settings = {
+      "batch_size": workload.batch_size,
+      "local_steps": workload.num_steps,
+      "eval_every": ours.MAX_ROUNDS,
+    }
+    cost = fo.simulate(algorithm, params, data, rounds=1, **settings).cost
+    gradients[name] = cost["gradient_evaluations_per_round"]
+    simulator = fo.Simulator(algorithm, data, **settings)
+    state = simulator.init(params)
 
     def turn() -> float:
-      result = fo.simulate(
-        algorithm, params, data, rounds=workload.rounds_per_turn,
-        batch_size=workload.batch_size, local_steps=workload.num_steps,
-        eval_every=ours.MAX_ROUNDS,
-      )  # fmt: skip
-      gradients[name] = result.cost["gradient_evaluations_per_round"]
-      return result.run_seconds / workload.rounds_per_turn
+      nonlocal state
+      start = clock()
+      state, _ = simulator.run(state, workload.rounds_per_turn)
+      jax.block_until_ready(state.server)
+      return (clock() - start) / workload.rounds_per_turn
 
     return turn
 
-  seconds = medians({name: contender(name) for name in names}, turns)
+  contenders = {name: contender(name) for name in names}
+  seconds = medians(contenders, options.turns)
   rows = []
   for name in names:
     ratio = seconds[name] / seconds["fed_avg"]
@@ -208,6 +222,7 @@ def main() -> None:
   parser = shared.parser(__doc__, fedjax="FedJAX")
   parser.add_argument("part", choices=PARTS)
   parser.add_argument("--turns", type=int, default=9)
+  parser.add_argument("--processor", action="store_true")
   parser.add_argument("--rounds", type=int, default=500, help="of lasso")
   known = list(shared.WORKLOADS)
   parser.add_argument("--workloads", nargs="+", choices=known, default=known)

@@ -5,7 +5,7 @@ References:
   Perturbations for Federated Sharpness-aware Minimization", ICML 2024.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,8 +88,10 @@ def fed_lesam(
         ahead = _by_leaves(optax.tree.scale(-1, step), rho)
       else:
         ahead = perturbation(optax.tree.sub(worker.state, received), rho)
-      params = worker.descend(_at(loss_fn, ahead), client, received)
-      delta = optax.tree.sub(params, received)
+      # At x + e from the start: no step has to go there and back.
+      start = optax.tree.cast_like(optax.tree.add(received, ahead), received)
+      rule = _behind(optimizers.of_round(client, worker.round), ahead)
+      delta = optax.tree.sub(worker.descend(loss_fn, rule, start), start)
       return ClientOutput(delta, state=None if last_step else received)
 
     sent = cohort.mean(one_client, broadcast=(state.params, state.step))
@@ -106,14 +108,26 @@ def fed_lesam(
   )
 
 
-def _at(loss_fn, ahead):
-  """The loss at x + e."""
+def _behind(rule, ahead):
+  """A rule that is told x by steps which are at x + e."""
+  rule = optax.with_extra_args_support(rule)
+  back = lambda point: optax.tree.cast_like(optax.tree.sub(point, ahead), point)
 
-  def loss(params, batch, rng):
-    point = optax.tree.add(params, ahead)
-    return loss_fn(optax.tree.cast_like(point, params), batch, rng)
+  def of_x(function):
+    def at(x, *args, **how):
+      point = optax.tree.cast_like(optax.tree.add(x, ahead), x)
+      return function(point, *args, **how)
 
-  return loss
+    return at
+
+  def update(grads, state, params, **extra: Any):
+    names = {"value_fn", "obj_fn", "grad_fn"} & set(extra)
+    extra |= {name: of_x(extra[name]) for name in names}
+    return rule.update(grads, state, back(params), **extra)
+
+  return optax.GradientTransformationExtraArgs(
+    lambda params: rule.init(back(params)), update
+  )
 
 
 def _by_leaves(direction, rho):
