@@ -1,0 +1,129 @@
+"""Fills the table of where_programs_differ.md: what another form changes.
+
+  PYTHONPATH=.:docs python docs/differences.py
+
+Each pair of forms runs on the quadratics of validity_table.py, some clients in
+a round; the table has where each ends.
+"""
+
+import functools
+import importlib
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest import mock
+
+import jax
+import optax
+import validity_table as table
+from validity_table import RATE
+
+import fedjax_opt as fo
+
+PAGE = pathlib.Path(__file__).parent / "where_programs_differ.md"
+BEGIN, END = "<!-- effects -->\n", "<!-- end of effects -->"
+ROUNDS = 200
+_SGD, _ADAM_RATE = optax.sgd(RATE), 0.01
+Make = Callable[[], fo.Algorithm]
+
+
+def _of(factory: Callable[..., fo.Algorithm], *given: Any, **others: Any):
+  return functools.partial(factory, table.loss_fn, *given, **others)
+
+
+def _dyn_of_cohort() -> fo.Algorithm:
+  """FedDyn whose h divides by the clients of the cohort."""
+  module = importlib.import_module("fedjax_opt.algorithms.fed_dyn")
+  corrected = module.corrected
+  with_all = lambda x, h, delta, share, alpha: corrected(
+    x, h, delta, 1.0, alpha
+  )
+  algorithm = fo.fed_dyn(table.loss_fn, _SGD, alpha=0.5)
+
+  def round(state, cohort):
+    with mock.patch.object(module, "corrected", with_all):
+      return algorithm.round(state, cohort)
+
+  return algorithm._replace(round=round)
+
+
+_server = lambda rule: _of(fo.fed_avg, _SGD, rule)
+# Method and what differs -> the form of the paper, then that of programs.
+FORMS: Mapping[tuple[str, str], tuple[Make, Make]] = {
+  ("fed_dyn", "h divides by the cohort"): (
+    _of(fo.fed_dyn, _SGD, alpha=0.5),
+    _dyn_of_cohort,
+  ),
+  ("fed_speed", "duals of all clients, `rho` 0"): (
+    _of(fo.fed_speed, RATE, lam=2.0, rho=0.0),
+    _of(fo.fed_speed, RATE, lam=2.0, rho=0.0, all_duals=True),
+  ),
+  ("fed_speed", "a perturbation of the length `rho`"): (
+    _of(fo.fed_speed, RATE, lam=2.0, normalized=False),
+    _of(fo.fed_speed, RATE, lam=2.0),
+  ),
+  ("fed_acg", "no proximal term, `beta` 0.1 in the paper's form"): (
+    _of(fo.fed_acg, optax.sgd(RATE / 10), beta=0.1),
+    _of(fo.fed_acg, optax.sgd(RATE / 10), beta=0.0),
+  ),
+  ("fed_lesam", "the server's last step"): (
+    _of(fo.fed_lesam, _SGD),
+    _of(fo.fed_lesam, _SGD, last_step=True),
+  ),
+  ("fed_exp", "`eps` 0.1 times the number of clients"): (
+    _of(fo.fed_exp, _SGD, eps=0.1),
+    _of(fo.fed_exp, _SGD, eps=0.1 * table.CLIENTS),
+  ),
+  ("fed_adam", "moments corrected for their start at 0"): (
+    _server(fo.rules.fedopt_adam(_ADAM_RATE, b2=0.999)),
+    _server(optax.adam(_ADAM_RATE, eps=1e-3)),
+  ),
+  ("fed_adamw", "the second moment whole"): (
+    _of(fo.fed_adamw, _ADAM_RATE),
+    _of(fo.fed_adamw, _ADAM_RATE, whole_moments=True),
+  ),
+  ("fed_adamw", "the first moment corrected for all steps"): (
+    _of(fo.fed_adamw, _ADAM_RATE),
+    _of(fo.fed_adamw, _ADAM_RATE, shared_count=True),
+  ),
+  ("fed_lada", "Adam's second moment"): (
+    _of(fo.fed_lada, _ADAM_RATE),
+    _of(fo.fed_lada, _ADAM_RATE, amsgrad=False),
+  ),
+  ("scaffold", "controls of exact gradients (option I), not of steps (II)"): (
+    _of(fo.scaffold, RATE),
+    _of(fo.scaffold, RATE, exact_control=True),
+  ),
+}
+
+
+def line(name: str, what: str) -> str:
+  """A row of the table; runs both forms."""
+  ends = [
+    table.distances(make(), ROUNDS, cohort_size=table.FEW)[-1]
+    for make in FORMS[name, what]
+  ]
+  shown = " | ".join(f"{end:.1e}".replace("e-0", "e-") for end in ends)
+  return f"| `{name}` | {what} | {shown} |\n"
+
+
+def filled(page: str, rows: list[str]) -> str:
+  """The page with these rows between its marks."""
+  before, _, rest = page.partition(BEGIN)
+  head = "| method | the other form | paper | program |\n|:--|:--|--:|--:|\n"
+  return (
+    f"{before}{BEGIN}\n{head}{''.join(rows)}\n{END}{rest.partition(END)[2]}"
+  )
+
+
+def main() -> None:
+  jax.config.update("jax_enable_x64", True)
+  rows = []
+  for name, what in FORMS:
+    rows.append(line(name, what))
+    print(rows[-1], end="", flush=True)
+  PAGE.write_text(filled(PAGE.read_text(), rows))
+
+
+if __name__ == "__main__":
+  main()
