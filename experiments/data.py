@@ -160,8 +160,12 @@ def divide(
     train, new = _whole_clients(task.clients, number, seeds)
   else:
     train, new = populations(spec, task, seeds, number or 0)
+  # Without a fraction all that those have that never train is measured on.
+  name = "client_test_fraction"
   others = {
-    seed: Parts(*_split("client_test_fraction", data, fraction, seed))
+    seed: Parts(*_split(name, data, fraction, seed))
+    if fraction
+    else Parts(None, data)
     for seed, data in new.items()
   }
   if not (fraction or chooses):

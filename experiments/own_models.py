@@ -10,6 +10,9 @@ from fedjax_opt import Report
 from fedjax_opt.own_models import OwnModels
 from fedjax_opt.per_client import SETTINGS
 
+_PARTS = ("validation", "test")
+_BEGINNINGS = tuple(f"client_{part}_" for part in _PARTS)
+
 
 class OfRun:
   """Their metrics, if settings are chosen by them (`--select_on=clients`).
@@ -29,7 +32,7 @@ class OfRun:
     parts = job.loaded.held_out.per_client
     held_out = {
       name: {seed: getattr(each, name) for seed, each in parts.items()}
-      for name in ("validation", "test")
+      for name in _PARTS
     }
     self._own = OwnModels(
       job.make,
@@ -63,7 +66,7 @@ def _measured(job):
     for row in csv.DictReader(file):
       values = found.setdefault(int(row["round"]), {})
       for name, cell in row.items():
-        if name.startswith("client_"):
+        if name.startswith(_BEGINNINGS):
           column = values.setdefault(name, np.full(len(job.points), np.nan))
           column[int(row["point"])] = float(cell or "nan")
   return found

@@ -26,7 +26,7 @@ RUNS = {
     "--task=digits_logistic", "--num_clients=20", "--algorithm=moon",
     "--client_test_fraction=0.2", "--personalize_steps=1",
     "--heldout_clients=5", "--trace", "--max_update_norm=1",
-    "--max_update_action=clip",
+    "--max_update_action=clip", "--select_on=clients",
   ),
 }  # fmt: skip
 
