@@ -99,8 +99,7 @@ class Runner:
       if len(found) < len(grids):  # Nothing is run: these are not chosen yet.
         return Outcome(cells, {}, tuning)
     found = self._records(cells, artefact.keep, known)
-    in_order = {key: found[key] for key in cells if key in found}
-    return Outcome(cells, in_order, tuning)
+    return Outcome(cells, found, tuning)
 
   def _records(
     self,
@@ -109,19 +108,14 @@ class Runner:
     known: "Known",
   ) -> dict[Any, Record]:
     """The records of cells, of which those that are not known are run now."""
-    found, names, waiting = {}, {}, {}
-    for key, cell in cells.items():
-      record = known.find(cell)
-      if record is not None:
-        found[key] = record
-        continue
-      names[key] = _folder_name(cell)
-      waiting[names[key]] = cell  # Two keys may have the same cell.
-    done = self._run(waiting)
+    found = {key: known.find(cell) for key, cell in cells.items()}
+    names = {k: _folder_name(cells[k]) for k, r in found.items() if r is None}
+    # Two keys may have the same cell.
+    done = self._run({name: cells[key] for key, name in names.items()})
     for key, name in names.items():
       if name in done:
         found[key] = _read(self.folder / name, cells[key], keep)
-    return found
+    return {key: found[key] for key in cells if found[key] is not None}
 
   def _run(self, waiting: Mapping[str, Cell]) -> set[str]:
     """Runs cells by their folders' names; returns those that are there."""
@@ -135,7 +129,7 @@ class Runner:
       if not self._lacks_start(cell)
     ]
     done = executors.run_all(
-      _run_cell, ready, self.folder, self.jobs, self.executor, self.folder
+      _run_cell, ready, self._store, self.jobs, self.executor, self.folder
     )
     for number, (name, seconds) in enumerate(done, 1):
       there.add(name)
@@ -236,17 +230,15 @@ def _folder_name(cell: Cell) -> str:
 # In a worker, if there are several.
 
 
-def _run_cell(
-  cell: tuple[str, Cell], folder: pathlib.Path
-) -> tuple[str, float]:
+def _run_cell(cell: tuple[str, Cell], runs: Store) -> tuple[str, float]:
   """Runs one cell into its folder; returns its name and the seconds."""
   name, what = cell
-  start = time.monotonic()
+  start, folder = time.monotonic(), runs.folder / name
   if isinstance(what, RunOf):
-    Store(folder, Loader()).run(spec_of(what.arguments))
+    runs.run(spec_of(what.arguments))
   else:
-    with locks.held("output_dir", folder / name):
-      _compute(name, what, folder / name)
+    with locks.held("output_dir", folder):
+      _compute(name, what, folder)
   return name, time.monotonic() - start
 
 
@@ -256,12 +248,7 @@ def _compute(name: str, cell: Computed, folder: pathlib.Path) -> None:
   history, points = cell.function(**cell.options)
   seconds = time.monotonic() - start
   flags = {"digest": name, "function": cell.function.__qualname__}
-  found = Record(
-    (),
-    flags | dict(cell.options),
-    record.about_now(seconds),
-    points,
-    history,
-  )
+  about = record.about_now(seconds)
+  found = Record((), flags | dict(cell.options), about, points, history)
   folder.mkdir(parents=True, exist_ok=True)
   record.write(folder / _RECORD, [found])

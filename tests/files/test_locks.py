@@ -12,6 +12,8 @@ import pytest
 
 from experiments import compare, run
 from experiments.artefacts import artefact, running
+from experiments.data import Loader
+from experiments.store import Store
 from fedjax_opt.files import folders, json_files, locks
 from tests.experiments.commands import call
 
@@ -157,7 +159,7 @@ def test_a_computation_of_an_artefact(tmp_path):
     locks.held("output_dir", folder),
     pytest.raises(ValueError) as error,  # noqa: PT011
   ):
-    running._run_cell(("one", cell), tmp_path)
+    running._run_cell(("one", cell), Store(tmp_path, Loader()))
   assert str(error.value) == in_use(folder, os.getpid())
 
 
