@@ -6,12 +6,10 @@ as one of so many rounds that was never stopped.
 
 import pathlib
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from experiments.job import Job
-from experiments.specification import spec as specs
-from experiments.specification.spec import Spec
+from experiments.specification.spec import Spec, identity_of
 from fedjax_opt import Run, load_run, processes
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files
@@ -58,28 +56,6 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
         "and checkpoint_every for a run that can be extended"
       )
   return Checkpoints(folder, every, resume=is_resumed, identity=identity), None
-
-
-def identity_of(config: Mapping[str, Any], *others: str) -> dict[str, Any]:
-  """The flags on which results depend: of two runs that are the same, alike.
-
-  Args:
-    config: flag -> value.
-    *others: flags that may differ, such as rounds: of two runs that differ in
-      these alone, one is the beginning of the other.
-  """
-  return {
-    name: without_place(name, value)
-    for name, value in config.items()
-    if specs.is_identity(name) and name not in others
-  }
-
-
-def without_place(name: str, value: Any) -> Any:
-  """A flag's value; of pretrained only what its folder is called."""
-  if name == "pretrained" and value is not None:
-    return pathlib.Path(value).name
-  return value
 
 
 def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:

@@ -16,9 +16,13 @@ from experiments import clock, command
 from experiments import run as runner
 from experiments.command_line import parser
 from experiments.data import Loader
-from experiments.resuming import identity_of, without_place
 from experiments.specification.kinds import KINDS
-from experiments.specification.spec import FLAGS, Spec
+from experiments.specification.spec import (
+  FLAGS,
+  Spec,
+  identity_of,
+  without_place,
+)
 from experiments.workers import RunFailed
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS

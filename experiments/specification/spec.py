@@ -7,6 +7,7 @@ makes the record, checks all that needs no data, and fills in the defaults.
 
 import dataclasses
 import inspect
+import pathlib
 import re
 import types
 import typing
@@ -626,9 +627,26 @@ TUNED = [
 ]
 
 
-def is_identity(name: str) -> bool:
-  """Whether results depend on a flag."""
-  return name not in FLAGS or FLAGS[name].is_identity
+def identity_of(config: Mapping[str, Any], *others: str) -> dict[str, Any]:
+  """The flags on which results depend: of two runs that are the same, alike.
+
+  Args:
+    config: flag -> value.
+    *others: flags that may differ, such as rounds: of two runs that differ in
+      these alone, one is the beginning of the other.
+  """
+  return {
+    name: without_place(name, value)
+    for name, value in config.items()
+    if (name not in FLAGS or FLAGS[name].is_identity) and name not in others
+  }
+
+
+def without_place(name: str, value: Any) -> Any:
+  """A flag's value; of pretrained only what its folder is called."""
+  if name == "pretrained" and value is not None:
+    return pathlib.Path(value).name
+  return value
 
 
 def names() -> dict[str, Group]:
