@@ -227,20 +227,6 @@ def test_several_at_a_time(whole, tmp_path):
       )
 
 
-@pytest.mark.slow
-def test_cells_killed_after_their_last_checkpoint(tmp_path):
-  """Each is resumed by a worker: nothing is left but its summary."""
-  arguments = (FED_AVG, "--alpha=0.1", "--checkpoint_every=2")
-  assert study(tmp_path, *arguments) == 0
-  before, rows = runs_of(tmp_path), rows_of(tmp_path)
-  for path in before:
-    path.unlink()
-  assert study(tmp_path, *arguments, "--jobs=2") == 0
-  assert set(runs_of(tmp_path)) == set(before)
-  of = lambda row: {n: v for n, v in row.items() if n != "seconds"}
-  assert list(map(of, rows_of(tmp_path))) == list(map(of, rows))
-
-
 def test_no_test_value_enters_any_choice(
   whole, tmp_path, corrupt_test_examples
 ):
@@ -263,16 +249,20 @@ def test_no_test_value_enters_any_choice(
   assert run.points[2 * means.argmax()]["client_lr"] != float(*chosen(tmp_path))
 
 
-def test_runs_that_are_there(whole, tmp_path):
-  runs = whole / "runs"
-  tuned = runs.glob("*-3x2-*")
-  folders = ",".join(map(str, tuned))
-  status = call(
-    f"--runs={folders}", f"--output_dir={tmp_path}", program=compare
-  )
-  assert status == 0
+@pytest.mark.parametrize(
+  ("runs", "methods"),
+  [
+    (["*-3x2-*"], {"FedAvg", "SCAFFOLD"}),
+    # Whether a rate was tuned in a run is no part of the method.
+    (["*-scaffold-*=0.1-3x2-*", "*-scaffold-*=1.0-1x2-*"], {"SCAFFOLD"}),
+  ],
+)
+def test_runs_that_are_there(whole, tmp_path, runs, methods):
+  found = [str(f) for each in runs for f in (whole / "runs").glob(each)]
+  given = (f"--runs={','.join(found)}", f"--output_dir={tmp_path}")
+  assert call(*given, program=compare) == 0
   rows = rows_of(tmp_path)
-  assert {row["method"] for row in rows} == {"FedAvg", "SCAFFOLD"}
+  assert {row["method"] for row in rows} == methods
   assert {float(row["alpha"]) for row in rows} == {1, 0.1}
   text = (tmp_path / "report.html").read_text()
   assert "the setting was chosen with the seeds of the report" in text
@@ -288,15 +278,6 @@ def test_runs_beside_methods_stand_under_their_own_conditions(copied, whole):
   assert alphas == {"SCAFFOLD": 0.1, "FedAvg, SGD": 1}
   text = (copied / "report.html").read_text()
   assert "the best, or not told apart" not in text  # There is nothing beside.
-
-
-def test_runs_of_one_method_have_one_label(tmp_path, whole):
-  """Whether a rate was tuned in a run is no part of the method."""
-  (tuned,) = (whole / "runs").glob("*-scaffold-*-alpha=0.1-3x2-*")
-  (single,) = (whole / "runs").glob("*-scaffold-*-alpha=1.0-1x2-*")
-  runs = f"--runs={tuned},{single}"
-  assert call(runs, f"--output_dir={tmp_path}", program=compare) == 0
-  assert {row["method"] for row in rows_of(tmp_path)} == {"SCAFFOLD"}
 
 
 def test_rounds_that_differ_are_said(copied, capsys):

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import convert, hosts
+from experiments import convert, hosts, job, run
+from experiments.command_line import parser
 from fedjax_opt import Population
 from tests.experiments.commands import call, given, prepare, start, table
 from tests.refusals import refusal
@@ -108,6 +109,26 @@ def test_clients_on_disk_give_the_same_run(population, tmp_path):
   config = json.loads((tmp_path / "disk" / "config.json").read_text())
   assert config["population_dir"] == str(population)
   assert "partition" not in config
+
+
+def test_a_run_parses_resolves_and_loads_once(
+  population, tmp_path, monkeypatch
+):
+  calls = []
+  for where, name in (
+    (parser, "fill"),
+    (run, "resolve"),
+    (job, "load"),
+    (Population, "open"),
+  ):
+    real = getattr(where, name)
+    counted = lambda *given, name=name, real=real: (
+      calls.append(name) or real(*given)
+    )
+    monkeypatch.setattr(where, name, counted)
+  flags = (*ARGUMENTS[:-3], "--rounds=0", f"--population_dir={population}")
+  assert call(*flags, f"--output_dir={tmp_path / 'run'}") == 0
+  assert sorted(calls) == ["fill", "load", "open", "resolve"]
 
 
 @pytest.mark.parametrize(("arguments", "message"), table("populations"))
