@@ -1,8 +1,6 @@
 """The page of a reference comparison: static, sorted and filtered by itself."""
 
 import functools
-import html
-import json
 import pathlib
 from typing import Any
 
@@ -13,7 +11,6 @@ from fedjax_opt.files import json_files
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import words
 from fedjax_opt.study.plots import frame, lines
-from fedjax_opt.study.report.study_tables import Table
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import Verdict, numbers_of
 
@@ -38,20 +35,23 @@ def write(standing: Standing, folder: pathlib.Path) -> pathlib.Path:
   Returns:
     The path of the page.
   """
+  import jinja2  # Which every report needs.
+
   scores = standing.scores()
   overall = standing.overall()
   if scores:
     _draw_profiles(standing, folder / "profiles.png")
-  parts = {
-    "title": html.escape(standing.reference.title),
-    "overall": _table(overall) if overall else "",
-    "picture": '<img src="profiles.png" alt="">' if scores else "",
-    "columns": json.dumps(_COLUMNS),
-    "rows": json.dumps(_rows(standing)).replace("<", "\\u003c"),
-  }
-  text = _TEMPLATE.read_text("utf-8")
-  for name, value in parts.items():
-    text = text.replace(f"{{{{ {name} }}}}", value)
+  environment = jinja2.Environment(
+    autoescape=True, undefined=jinja2.StrictUndefined
+  )
+  template = environment.from_string(_TEMPLATE.read_text("utf-8"))
+  text = template.render(
+    title=standing.reference.title,
+    overall=overall,
+    has_picture=bool(scores),
+    columns=_COLUMNS,
+    rows=_rows(standing),
+  )
   path = folder / "reference.html"
   json_files.write_text(path, text)
   return path
@@ -93,18 +93,6 @@ def _row(
     ", ".join(f"{edge.name} {edge.side}" for edge in edges),
     {"command": "\n".join(cell.commands), "record": file},
   ]
-
-
-def _table(table: Table) -> str:
-  cell = lambda tag, text: f"<{tag}>{html.escape(text)}</{tag}>"
-  head = "".join(cell("th", name) for name in table.header)
-  body = "".join(
-    "<tr>"
-    + "".join(cell("td", f"{e.text} {e.detail}".strip()) for e in row)
-    + "</tr>"
-    for row in table.rows
-  )
-  return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _draw_profiles(standing: Standing, path: pathlib.Path) -> None:

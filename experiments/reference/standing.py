@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import stats
 
 from experiments.reference import measuring
 from experiments.reference.plans import Condition, Place, Reference
@@ -176,9 +177,7 @@ def _check_data(condition: Condition, cells: Sequence) -> None:
 
 def _ranks(means: np.ndarray) -> np.ndarray:
   """Places along the methods' axis, [..., methods, T]; ties share the mean."""
-  better = means[..., None, :, :] > means[..., :, None, :]
-  equal = means[..., None, :, :] == means[..., :, None, :]
-  return better.sum(-2) + (equal.sum(-2) + 1) / 2
+  return stats.rankdata(-means, axis=-2)
 
 
 def _shown(interval: Interval, decimals: int) -> tuple[str, str]:
