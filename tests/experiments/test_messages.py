@@ -1,9 +1,10 @@
-"""The flags of what clients send, and of how the server combines it."""
+"""The flags of who takes part, what they send, and how that is combined."""
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from experiments import job
 from fedjax_opt import transforms
@@ -67,3 +68,16 @@ def test_nothing_is_the_default():
   values = prepare(TASK).spec.values()
   assert values["aggregator"] == "mean"
   assert "upload" not in values
+
+
+def test_uniform_is_the_engine_s_default():
+  assert spec_of().sampler.make({}) is None
+  prepared = prepare("--task=digits_logistic")
+  assert prepared.settings["sampler"] == "uniform"
+  assert prepared.spec.values()["sampler"] == "uniform"
+
+
+@pytest.mark.parametrize("groups", [1, 100])
+def test_as_many_groups_as_clients(groups):
+  given = ("--sampler=cyclic", f"--sampler_groups={groups}", "--cohort_size=1")
+  prepare("--task=digits_logistic", *given)

@@ -1,6 +1,7 @@
 """A reference comparison: its queue, its records, and methods that join."""
 
 import json
+import pathlib
 import re
 import shutil
 
@@ -11,46 +12,7 @@ from experiments.artefacts import record
 from experiments.data import Loader
 from experiments.reference import joining, measuring, plans
 
-TINY = """
-title = "Tiny"
-settings = 2
-report_seeds = 3
-most_extensions = 1
-seed = [0, 1]
-task = "digits_logistic"
-num_clients = 5
-local_steps = 2
-batch_size = 8
-rounds = 4
-eval_every = 2
-
-[[condition]]
-name = "few"
-target = 0.3
-cohort_size = 2
-
-[[condition]]
-name = "all"
-cohort_size = 5
-scale = { client_lr = 2 }
-
-[[method]]
-algorithm = "fed_avg"
-client = "sgd"
-label = "FedAvg"
-client_lr = [0.003, 0.01]
-
-[[method]]
-algorithm = "fed_avg"
-client = "delta_sgd"
-label = "Delta"
-gamma = [1, 2]
-
-[[method]]
-algorithm = "scaffold"
-label = "SCAFFOLD"
-client_lr = [0.003, 0.01]
-"""
+TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
 SCAFFOLD = "scaffold client_lr=0.003,0.01 label=Mine"
 
 

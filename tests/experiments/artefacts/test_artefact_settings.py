@@ -16,24 +16,15 @@ from experiments.artefacts.artefact import (
 )
 from tests.experiments.artefacts.made_up import flags_by_key
 
-# The tables, figures and theorems of the papers, and what is beside them.
-PAPERS = {
-  "delta_sgd": "table1 table2a table2b table3 table4 table5 table6 table7 "
-  "figure1 figure2 figure3 figure4 figure5 figure6 figure7 figure8 "
-  "rate_search variants shakespeare theorem1 theorem5 lyapunov",
-  "fco": "figure1 figure2 figure3 figure4 figure5 figure6 figure7 figure8 "
-  "figure9 figure10 figure11 figure12 figure13 figure14 figure15 rates "
-  "strength theorem4.1 theorem4.2 theorem4.3",
-  "bvr": "table1 figure2 figure3 figure4 figure5 figure6 figure7",
-  "domo": "figure1 figure2 figure3 table1 table2 table3 server_momentum "
-  "more_rounds",
-}
+SETTINGS = tomllib.loads(
+  pathlib.Path(__file__).with_name("settings.toml").read_text(encoding="utf-8")
+)
 
 
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", SETTINGS["artefacts"])
 def test_nothing_of_a_paper_is_missing(paper):
   own = [n.split("/")[1] for n in ARTEFACTS if n.startswith(f"{paper}/")]
-  assert own == PAPERS[paper].split()
+  assert own == SETTINGS["artefacts"][paper]
 
 
 @pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=lambda a: a.name)
@@ -55,11 +46,6 @@ def test_every_artefact(artefact):
 def has(flags, expected):
   """Asserts that flags have these values."""
   assert {name: flags.get(name) for name in expected} == expected
-
-
-SETTINGS = tomllib.loads(
-  pathlib.Path(__file__).with_name("settings.toml").read_text(encoding="utf-8")
-)
 
 
 @pytest.mark.parametrize("name", SETTINGS["cells"])
