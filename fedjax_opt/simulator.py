@@ -82,7 +82,7 @@ def simulate(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
-  check_names(settings, function="simulate")
+  check_names(settings)
   simulator = Simulator(
     algorithm, data, test=test, validation=validation, **settings
   )
@@ -136,7 +136,7 @@ def sweep(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
-  check_names(settings, GRID_DEFAULTS, "sweep")
+  check_names(settings, GRID_DEFAULTS)
   simulator = Simulator(
     make,
     data,

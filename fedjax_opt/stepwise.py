@@ -105,7 +105,7 @@ class Simulator:
       ValueError: naming the argument that cannot be.
       TypeError: naming one of a wrong type.
     """
-    check_names(settings, GRID_DEFAULTS, "Simulator")
+    check_names(settings, GRID_DEFAULTS)
     self._is_grid = grid is not None
     self._seeds = inputs.check_seeds(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)

@@ -163,59 +163,38 @@ PLAINLY = {
   "grid_chunk": None,
   "grid_devices": 1,
 }
-_OF_SWEEP = "belongs to sweep(make, grid, ...)"
-_OF_RUN = "belongs to simulate and sweep"
-_OF_GRIDS = tuple(GridSettings.__annotations__.keys() - DEFAULTS.keys())
-# What is no setting of a function, and what to do instead.
-_INSTEAD = {
-  "simulate": dict.fromkeys(("seeds", "grid", *_OF_GRIDS), _OF_SWEEP),
-  "sweep": {"seed": "give a list, seeds=[0]"},
-  "compare": {
-    "seed": "give a list, seeds=[0]",
-    "grid": "belongs to a method, fo.Method(make, grid)",
-    **dict.fromkeys(_OF_GRIDS, _OF_SWEEP),
-    **dict.fromkeys(("on_evaluation", "checkpoints"), _OF_RUN),
-  },
-  "Simulator": {
-    **dict.fromkeys(("seed", "params"), "belongs to init(params, seed)"),
-    "rounds": "belongs to run(state, rounds)",
-    **dict.fromkeys(("on_evaluation", "checkpoints", "progress"), _OF_RUN),
-  },
+_GRIDS = tuple(GridSettings.__annotations__.keys() - DEFAULTS.keys())
+_WITH_HISTORY = ("on_evaluation", "checkpoints", "progress")
+# Arguments that are no settings, and of what they are.
+_ARGUMENTS = {
+  "rounds": "of simulate, sweep and Simulator.run",
+  "seed": "of simulate and Simulator.init; others take a list, seeds=[0]",
+  "params": "of simulate, sweep and Simulator.init",
+  "grid": "of sweep, a Simulator and fo.Method(make, grid)",
+  **dict.fromkeys(("seeds", *_GRIDS), "of sweep and a Simulator with a grid"),
+  **dict.fromkeys(("test", "validation"), "of a run, and of no method"),
+  **dict.fromkeys(_WITH_HISTORY, "of simulate and sweep"),
 }
-# Other arguments, one of which may be meant.
-_ARGUMENTS = (
-  "rounds",
-  "test",
-  "validation",
-  "on_evaluation",
-  "checkpoints",
-  "progress",
-)
 
 
 def check_names(
-  names: Iterable[str],
-  known: Iterable[str] = tuple(DEFAULTS),
-  function: str = "",
+  names: Iterable[str], known: Iterable[str] = tuple(DEFAULTS)
 ) -> None:
   """Raises TypeError if a setting is unknown, with the nearest name.
 
   Args:
     names: those given.
     known: those that there are.
-    function: to which they were given: "simulate", "sweep", "Simulator" or
-      "compare".
   """
   known = list(known)
-  for name in names:
-    instead = _INSTEAD.get(function, {}).get(name)
-    if instead is not None:
-      raise TypeError(f"{name}: is no setting of {function}; {instead}")
-    if name not in known:
-      others = () if function in ("", "Simulator") else _ARGUMENTS
-      near = difflib.get_close_matches(name, [*known, *others], 1)
-      hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.Settings"
-      raise TypeError(f"{name}: is no setting; {hint}")
+  for name in [name for name in names if name not in known]:
+    if name in _ARGUMENTS:
+      raise TypeError(
+        f"{name}: is no setting, but an argument {_ARGUMENTS[name]}"
+      )
+    near = difflib.get_close_matches(name, [*known, *_ARGUMENTS], 1)
+    hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.Settings"
+    raise TypeError(f"{name}: is no setting; {hint}")
 
 
 def check_settings(given: Mapping[str, Any]) -> None:

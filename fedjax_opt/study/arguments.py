@@ -107,7 +107,7 @@ def checked_methods(methods: Any) -> dict[str, Method]:
     try:
       make, grid, settings = Method(*method)
       inputs.check_is_grid("grid", grid)
-      check_names(settings, function="compare")
+      check_names(settings)
       found[label] = Method(*inputs.check_grid(make, grid), settings)
     except (TypeError, ValueError) as error:
       raise type(error)(f"methods[{label!r}]: {error}") from None

@@ -132,7 +132,7 @@ def compare(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
-  check_names(settings, function="compare")
+  check_names(settings)
   check_has_direction(metric)
   check_min_effect("min_effect", min_effect, metric)
   arguments.check_names_of_conditions(list(conditions[0]), data, settings)

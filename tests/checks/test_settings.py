@@ -52,8 +52,8 @@ def seeds_of_a_run(value):
   inputs.check_seeds(None, value)
 
 
-def names(function):
-  return lambda name: check_names([name], function=function)
+def name(value):
+  check_names([value])
 
 
 def sampler(value):
@@ -138,20 +138,13 @@ TABLES = {
     "seeds: 0 is repeated; give it once": [0, 1, 0],
   },
   (seeds_of_a_run, ValueError): {"seeds=[0, 1]: belongs to a grid": [0, 1]},
-  (names("simulate"), TypeError): {
+  (name, TypeError): {
     "cohort: is no setting; did you mean cohort_size?": "cohort",
     "num_rounds: is no setting; did you mean rounds?": "num_rounds",
     "lr: is no setting; see fedjax_opt.Settings": "lr",
-    "seeds: is no setting of simulate; belongs to sweep(": "seeds",
-    "grid_map: is no setting of simulate; belongs to sweep(": "grid_map",
-  },
-  (names("sweep"), TypeError): {
-    "seed: is no setting of sweep; give a list, seeds=[0]": "seed"
-  },
-  (names("Simulator"), TypeError): {
-    "seed: is no setting of Simulator; belongs to init(": "seed",
-    "rounds: is no setting of Simulator; belongs to run(": "rounds",
-    "progress: is no setting of Simulator; belongs to simulate": "progress",
+    "rounds: is no setting, but an argument of simulate, sweep": "rounds",
+    "seeds: is no setting, but an argument of sweep": "seeds",
+    "grid_map: is no setting, but an argument of sweep": "grid_map",
   },
   (sampler, TypeError): {
     "sampler=": Each(3, None, SGD, samplers.cyclic, lambda key: jnp.arange(4)),

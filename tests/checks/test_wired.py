@@ -137,7 +137,7 @@ TABLES = {
     "rounds=2.0: ": {"rounds": 2.0},
     "params=None: ": {"params": None},
     "batch_size='8': ": {"batch_size": "8"},
-    "grid: is no setting of simulate; ": {"grid": {"lr": [1]}},
+    "grid: is no setting, but an argument of sweep": {"grid": {"lr": [1]}},
     "loss_fn: failed on a batch {x: float32[2, 3], y: float32[2]}": {
       "data": ClientData.from_client_ids({"x": X, "y": Y / 1}, OWNERS)
     },
@@ -220,7 +220,7 @@ TABLES = {
     "grid=None: ": {"grid": None},
     "grid['lr']=0.1: ": {"grid": {"lr": 0.1}},
     "seeds=3: ": {"seeds": 3},
-    "seed: is no setting of sweep; ": {"seed": 3},
+    "seed: is no setting, but an argument of ": {"seed": 3},
     "rounds=None: ": {"rounds": None},
     "params=the class dict: ": {"params": dict},
     "data(0)=None: ": {"data": lambda seed: None},
@@ -241,7 +241,7 @@ TABLES = {
   },
   (simulator, TypeError): {
     "data=a dict: ": {"data": TEST},
-    "seed: is no setting of Simulator; ": {"seed": 0},
+    "seed: is no setting, but an argument of ": {"seed": 0},
     "algorithm=an Algorithm: ": {"grid": []},
   },
   (simulator, ValueError): {"seeds=[0, 1]: ": {"seeds": [0, 1]}},
