@@ -431,6 +431,20 @@ def test_fed_nova_never_divides_by_less_than_1(pull, num_steps):
   assert num_steps == 0 or reach >= 1
 
 
+@pytest.mark.parametrize(
+  "name",
+  ["fed_cm", "mo_fed_sam", "fed_nova", "fed_dc", "fed_adamw", "fed_lada"],
+)
+def test_a_cohort_without_examples_moves_nothing(name):
+  """Some divide by the number of steps of the cohort, here 0."""
+  result = cases.TASK.simulate(
+    ALGORITHMS[name].factory(LOSS, LR), rounds=2, batch_size=4, cohort_size=1,
+    sampler=lambda key, round: jnp.array([M - 1]), weighting="uniform",
+  )  # fmt: skip
+  np.testing.assert_array_equal(cases.flat(result.params), np.float32(cases.X0))
+  assert np.isfinite(cases.flat(result.state)).all()
+
+
 def test_prox_skip():
   """All clients; in some rounds the coin does not fall."""
   p, num_steps, rtol = 0.3, 3, 1e-10
