@@ -126,16 +126,7 @@ def load(
       **size._asdict(),
     )
   else:
-    try:
-      config, loaded = weights.load(pretrained, num_classes)
-      tokenizer = tokenization.read(pretrained, config.vocab_size)
-    except ValueError as error:
-      raise ValueError(f"pretrained={pretrained!r}: {error}") from None
-    if max_length > config.max_positions:
-      raise ValueError(
-        f"max_length={max_length}: must be at most {config.max_positions}, the "
-        f"positions of the encoder in {pretrained}"
-      )
+    config, loaded, tokenizer = _read(pretrained, num_classes, max_length)
   train, test = (
     texts.load_tokens(
       dataset, split, tokenizer, max_length, config.pad_id, data_dir
@@ -161,6 +152,23 @@ def load(
     evaluated={"batch_size": _EVALUATION_BATCH},
     trainable=trained,
   )
+
+
+def _read(
+  folder: str, num_classes: int, max_length: int
+) -> tuple[EncoderConfig, Params, Any]:
+  """A pretrained encoder: its shape, its weights and its tokenizer."""
+  try:
+    config, loaded = weights.load(folder, num_classes)
+    tokenizer = tokenization.read(folder, config.vocab_size)
+  except ValueError as error:
+    raise ValueError(f"pretrained={folder!r}: {error}") from None
+  if max_length > config.max_positions:
+    raise ValueError(
+      f"max_length={max_length}: must be at most {config.max_positions}, the "
+      f"positions of the encoder in {folder}"
+    )
+  return config, loaded, tokenizer
 
 
 def _with_adapters(
