@@ -73,20 +73,22 @@ def compare(
   mean over `seeds` of the criterion, then runs with `report_seeds`, which were
   not used before: what is reported has no part in the choice.
 
-  >>> study = fo.compare(  # doctest: +SKIP
-  ...   {
-  ...     "FedAvg": fo.Method(fed_avg, {"learning_rate": [0.03, 0.1, 0.3]}),
-  ...     "SCAFFOLD": fo.Method(scaffold, {"learning_rate": [0.03, 0.1, 0.3]}),
-  ...   },
-  ...   params,
-  ...   lambda seed, alpha: clients(alpha, seed),
-  ...   conditions=[{"alpha": 1.0}, {"alpha": 0.1}],
-  ...   rounds=50,
-  ...   validation=validation,
-  ...   test=test,
-  ...   evaluate=fo.evaluation.federated(per_example),
-  ... )
-  >>> study.write("report")  # doctest: +SKIP
+  Such as::
+
+    study = fo.compare(
+      {
+        "FedAvg": fo.Method(fed_avg, {"learning_rate": [0.03, 0.1, 0.3]}),
+        "SCAFFOLD": fo.Method(scaffold, {"learning_rate": [0.03, 0.1, 0.3]}),
+      },
+      params,
+      lambda seed, alpha: clients(alpha, seed),
+      conditions=[{"alpha": 1.0}, {"alpha": 0.1}],
+      rounds=50,
+      validation=validation,
+      test=test,
+      evaluate=fo.evaluation.federated(per_example),
+    )
+    study.write("report")
 
   Args:
     methods: label -> `Method`, or the pair (make, grid).
