@@ -27,9 +27,6 @@ class OwnModels:
   """Measures each client's own model on its own held-out examples.
 
   Clients whose algorithm gives them none use the server's.
-
-  >>> own = OwnModels(make, points, per_example, train, {"test": test})
-  >>> own.measure(report)  # {"client_test_accuracy": [S], ...}
   """
 
   def __init__(

@@ -28,6 +28,11 @@ RUNS = {
     "--heldout_clients=5", "--trace", "--max_update_norm=1",
     "--max_update_action=clip", "--select_on=clients",
   ),
+  "clock": (
+    "--task=digits_logistic", "--num_clients=20", "--algorithm=fed_buff",
+    "--client=sgd", "--system=lognormal", "--schedule=buffered",
+    "--concurrency=4", "--buffer=2", "--target_accuracy=0.5",
+  ),
 }  # fmt: skip
 
 
