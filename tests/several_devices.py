@@ -24,9 +24,12 @@ from fedjax_opt import (
   delta_sgd,
   evaluation,
   fed_avg,
+  fed_buff,
   scaffold,
+  schedules,
   simulate,
   sweep,
+  systems,
 )
 from tests import jax_problems
 
@@ -55,6 +58,13 @@ def picks() -> Algorithm:
   return jax_problems.own(round, init=lambda params, _: jnp.zeros(()))
 
 
+def buffered(work):
+  """Five steps of four arrivals, which start from older models."""
+  system = systems.sample(5, systems.lognormal(1.0, 1.0))
+  durations = system.durations(work.steps, seed=work.seed)
+  return schedules.buffered(durations, 5, concurrency=5, buffer=4)
+
+
 def flat(result):
   """What a run has found, {name: array}."""
   leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(result.params)]
@@ -71,7 +81,7 @@ def flat(result):
 
 CASES = (
   "traced", "memory", "on_host", "stages", "picks", "grid", "sequential",
-  "on_disk",
+  "on_disk", "clock",
 )  # fmt: skip
 # As each compiles in every process, and none is of a kind of its own.
 OF_PROCESSES = ("memory", "on_host", "sequential", "on_disk")
@@ -143,6 +153,13 @@ def results(folder, client_devices=1, grid_devices=1, cases=CASES):
     "grid": grid(data=data, grid_map="vmap"),
     "sequential": grid(data=data, grid_map="scan", rounds=5),
     "on_disk": grid(data=Population.open(folder)),
+    "clock": grid(
+      data=data,
+      make=lambda rate: fed_buff(loss, optax.sgd(rate)),
+      cohort_size=None,
+      schedule=buffered,
+      rounds=5,
+    ),
     "large": large(),
     "large_on_disk": large(data=Population.open(folder)),
     "large_resumed": killed_and_resumed,

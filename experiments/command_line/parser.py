@@ -62,6 +62,8 @@ def given(
   """
   values = copy.deepcopy(defined())
   for name in spec.conditions():
+    if values[name].boolean:
+      continue  # A switch has no list.
     help = values[name].help
     delattr(values, name)
     flags.DEFINE_string(name, None, help, flag_values=values)

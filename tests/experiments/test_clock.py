@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import clock, compare
+from experiments.studies import plan, request
 from fedjax_opt import load_run, schedules
 from tests.experiments.commands import call, prepare, spec_of
 
@@ -173,3 +174,16 @@ def test_the_settings_of_papers(name):
   assert (spec.algorithm.name, spec.weighting) == (name, "uniform")
   assert spec.schedule.name == "buffered"
   assert spec.system.static["system_of"] == "round"
+
+
+@pytest.mark.parametrize("name", ["fed_buff", "fadas"])
+def test_studies_whose_methods_have_schedules_of_their_own(name):
+  file = f"--study=experiments/asynchronous/{name}.toml"
+  cells = plan.plan(request.parse(["compare", file], ""))
+  systems = {str(cell.spec.system) for cell in cells}
+  assert len(systems) == 1
+  assert all(cell.spec.system.static["system_redraw"] for cell in cells)
+  found = {cell.spec.schedule.name for cell in cells}
+  assert (
+    found == {"buffered", "synchronous"} if name == "fed_buff" else {"buffered"}
+  )
