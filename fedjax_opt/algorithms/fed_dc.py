@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import objectives
 from fedjax_opt import running_statistics as statistics
-from fedjax_opt.algorithms.scaffold import corrected, mean_gradient
+from fedjax_opt.algorithms.scaffold import mean_gradient
 from fedjax_opt.base import (
   Algorithm,
   ClientOutput,
@@ -96,8 +95,9 @@ def fed_dc(
       (received, control), kept = broadcast, worker.state
       correction = optax.tree.sub(control, kept.control)
       center = optax.tree.sub(received, kept.drift)
-      loss = objectives.proximal(loss_fn, center, alpha)
-      params = worker.descend(loss, corrected(rate, correction), received)
+      # A step reads one tree besides x and its gradient, not two.
+      slope = optax.tree.add_scale(correction, -alpha, center)
+      params = worker.descend(loss_fn, _pulled(rate, alpha, slope), received)
       delta = optax.tree.sub(params, received)
       new = mean_gradient(worker, rate, delta, correction, kept.control)
       new = optax.tree.cast_like(new, kept.control)
@@ -127,3 +127,13 @@ def fed_dc(
     sends=lambda params: [params, params],
     averages_statistics=True,
   )
+
+
+def _pulled(rate, alpha, slope):
+  """Plain steps along the gradient plus alpha x and the slope."""
+
+  def pull(grads, params):
+    pulled = optax.tree.add_scale(optax.tree.add(grads, slope), alpha, params)
+    return optax.tree.cast_like(pulled, grads)
+
+  return optax.chain(optax.stateless(pull), optax.sgd(rate))
