@@ -328,7 +328,7 @@ def _time_to_target(study: JudgedStudy, verdict: Verdict) -> Entry:
   if np.isnan(low):
     return Entry(text)
   ends = words.cost(TIME, max(low, 0.0)), words.cost(TIME, high)
-  return Entry(text, f"[{', '.join(ends)}]")
+  return Entry(text, " to ".join(ends))
 
 
 def shared(study: JudgedStudy) -> Table | None:
