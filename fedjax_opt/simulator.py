@@ -1,9 +1,9 @@
 """Simulating a federated algorithm: one run, or a grid.
 
-In call order: `simulate` and `sweep` make a `Simulator` (stepwise.py), whose
-`engine.runner` goes from evaluation to evaluation; `engine.executor` calls the
-compiled program that `engine.points` makes, in which `engine.rounds` loops over
-rounds. A round is the algorithm's `round`, such as that of
+In call order: `simulate` and `sweep` make a `Simulator`, of engine/stepwise.py,
+whose `engine.runner` goes from evaluation to evaluation; `engine.executor`
+calls the compiled program that `engine.points` makes, in which `engine.rounds`
+loops over rounds. A round is the algorithm's `round`, such as that of
 algorithms/fed_avg.py, with a `Cohort` (engine/cohort.py). Its `mean` goes over
 clients in chunks (engine/mapping.py), each with a `Worker` that takes local
 steps (engine/worker.py), and adds up their messages (engine/replies.py); the
@@ -27,10 +27,10 @@ from fedjax_opt.engine.config import (
   Settings,
   check_names,
 )
+from fedjax_opt.engine.stepwise import SimulationState as SimulationState
+from fedjax_opt.engine.stepwise import Simulator
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.result import Report, Result
-from fedjax_opt.stepwise import SimulationState as SimulationState
-from fedjax_opt.stepwise import Simulator
 
 fields.KINDS[Checkpoints] = fields.made(
   Checkpoints, 'a Checkpoints, such as Checkpoints("folder", every=50)'
