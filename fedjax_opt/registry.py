@@ -359,6 +359,12 @@ class AlgorithmChoice(Choice):
     return "rule" if "server" in self.arguments else "none"
 
   @property
+  def server_rate(self) -> float | None:
+    """The default of the server's rate, where its steps are plain ones."""
+    rate = self.arguments.get("server_learning_rate")
+    return rate and rate.default
+
+  @property
   def server_interval(self) -> str | None:
     """Values allowed for the server's rate, if it is known."""
     fields = getattr(_function(self.factory), "fields", {})

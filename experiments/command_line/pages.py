@@ -32,7 +32,9 @@ def _algorithm_flags(name: str) -> Flags:
   if choice.server == "rate":
     rate = kinds.SERVER.parameters("sgd")["server_lr"]
     interval = choice.server_interval or rate.interval
-    flags["server_lr"] = rate._replace(interval=interval)
+    flags["server_lr"] = rate._replace(
+      interval=interval, default=choice.server_rate
+    )
   elif choice.server_rule is not None:
     flags |= kinds.SERVER.parameters(choice.server_rule)
   return flags

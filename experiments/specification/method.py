@@ -74,8 +74,14 @@ def _server(given: Given, algorithm: Chosen) -> Chosen | None:
   if choice.server == "rate":
     _check_plain(SERVER, name, algorithm)
   is_free = choice.server == "rule" and fixed is None
-  interval = {"server_lr": choice.server_interval}
-  return SERVER.choose(given, name, is_free=is_free, intervals=interval)
+  rate = {} if choice.server_rate is None else {"server_lr": choice.server_rate}
+  return SERVER.choose(
+    given,
+    name,
+    is_free=is_free,
+    intervals={"server_lr": choice.server_interval},
+    defaults=rate,
+  )
 
 
 def _check_plain(kind: Kind, rule: str, algorithm: Chosen) -> None:
