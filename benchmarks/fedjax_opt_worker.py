@@ -134,9 +134,7 @@ def run_lasso_grid(
   With evaluations, points that diverged are dropped, as in any run; without,
   all points take all rounds.
   """
-  task = composite.lasso(
-    {"variant": "I", "zero_threshold": 1e-2, "eval_every": 10}
-  )
+  task = composite.lasso("I")
   factory, only_server_prox = ALGORITHMS[name]
 
   def make(client_lr, server_lr, strength=0.1):
