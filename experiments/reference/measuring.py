@@ -94,9 +94,9 @@ def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
   ready = job.prepare(spec, loader.of(spec))
   result = run.simulate(ready)
   criterion, history = ready.criterion, result.history
-  names, last = (criterion.metric,), criterion.n
+  names, last = (criterion.metric, place.condition.metric), criterion.n
   if spec.seed == place.planned.report_seeds:
-    names, last = (place.condition.metric, *names, *_OF_REPORT), 0
+    names, last = (*names, *_OF_REPORT), 0
   about = record.about_now(result.compile_seconds + result.run_seconds) | {
     "device": environment.device(),
     "versions": environment.versions(),
