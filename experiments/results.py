@@ -4,6 +4,8 @@ import concurrent.futures
 import pathlib
 import sys
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -106,6 +108,7 @@ class Results:
       "timing": self._timing(result),
       "cost": result.cost,
       "padding_waste": result.padding_waste,
+      "computation": result.computation,
     }
     about |= {name: each.summary() for name, each in of_clients.items()}
     about |= {"privacy": private} if private else {}
@@ -156,12 +159,19 @@ class Results:
       f"{result.rounds} rounds{of_grid} in {result.run_seconds:.1f} s "
       f"({_rate(result):.1f} rounds/s), after "
       f"{result.compile_seconds:.1f} s of compilation",
+      f"computed with {_flags(result.computation)}",
       *job.task.notes,
       self._writer.closing_line(),
     ]
     if self._history.rounds:
       lines.append(f"picture: {job.output_dir / 'curves.png'}")
     return lines
+
+
+def _flags(values: Mapping[str, Any]) -> str:
+  """Flags as they are typed; none of those that are None."""
+  given = {name: value for name, value in values.items() if value is not None}
+  return " ".join(f"--{name}={value}" for name, value in given.items())
 
 
 def _rate(result: Result) -> float:

@@ -9,9 +9,10 @@ import sys
 from typing import Any
 
 from experiments.job import Job
-from experiments.specification.spec import Spec, identity_of
+from experiments.specification.spec import FLAGS, Spec, identity_of
 from fedjax_opt import Run, load_run, processes
 from fedjax_opt.base import STREAMS
+from fedjax_opt.engine.config import PLAINLY
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints, difference
@@ -34,11 +35,11 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
     return None, None
   now = job.config | {"streams": STREAMS}
   now |= {"versions": environment.versions(), "device": environment.device()}
-  identity = identity_of(json_files.plain(now), "rounds")
+  identity = _identity_of(json_files.plain(now))
   is_resumed = False
   if spec.resume and (output_dir / "config.json").exists():
     before = _config_of(output_dir)
-    if other := difference(identity_of(before, "rounds"), identity):
+    if other := difference(_identity_of(before), identity):
       raise ValueError(
         f"resume=True: {str(output_dir)!r} holds a run with {other}; give what "
         "that run had, or another folder"
@@ -56,6 +57,15 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
         "and checkpoint_every for a run that can be extended"
       )
   return Checkpoints(folder, every, resume=is_resumed, identity=identity), None
+
+
+def _identity_of(config):
+  """What runs of any length have in common, however they are computed."""
+  by_default = {name: FLAGS[name].default for name in PLAINLY}
+  one = {"device": config.get("device", {}) | {"count": 1}}
+  config = {**config, **by_default, **one}
+  given = {name: value for name, value in config.items() if value is not None}
+  return identity_of(given, "rounds")
 
 
 def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:

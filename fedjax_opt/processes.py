@@ -85,7 +85,7 @@ def host() -> jax.Device | None:
 def device_bytes() -> int | None:
   """The memory that a program may take of a device; None if unknown."""
   if target.is_elsewhere():
-    return None
+    return target.memory_bytes()
   device = jax.local_devices()[0]
   if device.platform != "cpu":
     return (device.memory_stats() or {}).get("bytes_limit")

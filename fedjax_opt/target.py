@@ -22,6 +22,7 @@ __all__ = [
   "check_at_hand",
   "devices",
   "is_elsewhere",
+  "memory_bytes",
   "num_processes",
   "platform",
   "use",
@@ -29,14 +30,20 @@ __all__ = [
 
 _used: contextvars.ContextVar[tuple[jax.Device, ...] | None]
 _used = contextvars.ContextVar("devices", default=None)
+_memory: contextvars.ContextVar[int | None]
+_memory = contextvars.ContextVar("memory_bytes", default=None)
 
 
 @contextlib.contextmanager
-def use(devices: Sequence[jax.Device]) -> Iterator[None]:
+def use(
+  devices: Sequence[jax.Device], memory_bytes: int | None = None
+) -> Iterator[None]:
   """Inside, programs are made for these devices, and cannot be run.
 
   Args:
     devices: all of one kind, as `jax.devices` or a topology gives them.
+    memory_bytes: the memory of each, into which what 'auto' chooses has to fit;
+      None if it is not known.
 
   Raises:
     ValueError: if there are none, or of several platforms.
@@ -55,11 +62,12 @@ def use(devices: Sequence[jax.Device]) -> Iterator[None]:
     raise ValueError(
       f"devices: must be one or more of one platform, and are of {platforms}"
     )
-  token = _used.set(devices)
+  tokens = _used.set(devices), _memory.set(memory_bytes)
   try:
     yield
   finally:
-    _used.reset(token)
+    _used.reset(tokens[0])
+    _memory.reset(tokens[1])
 
 
 def devices() -> list[jax.Device]:
@@ -83,6 +91,11 @@ def platform() -> str:
     return jax.default_backend()
   name = used[0].platform
   return "gpu" if name in ("cuda", "rocm") else name
+
+
+def memory_bytes() -> int | None:
+  """The memory of each of the devices of `use`; None if it is not known."""
+  return _memory.get()
 
 
 def check_at_hand() -> None:

@@ -259,6 +259,7 @@ class Config:
     max_update_norm: the largest norm of a message, or None.
     max_update_action: 'reject' or 'clip', of longer messages.
     chunk: how many clients are vectorized at a time, on each device.
+    chooses_chunk: whether 'auto' chose it.
     trace: fields of the client rule's state to record at each local step.
     evaluate: metrics of a model, or None.
     eval_every: rounds from one evaluation to the next.
@@ -293,6 +294,7 @@ class Config:
   grid_chunk: int | None
   precision: str
   client_memory: str
+  chooses_chunk: bool = False
   has_secret_noise: bool = False
   clock: Clock | None = None
 
@@ -330,6 +332,26 @@ class Config:
   def state_is_on_host(self) -> bool:
     """Whether the rows of what clients keep are on the host."""
     return self.client_memory == "host"
+
+  def computation(self, grid_chunk: int | None) -> dict[str, Any]:
+    """The settings by which another run computes as this one, to the bit.
+
+    Args:
+      grid_chunk: settings vectorized at a time; None for all.
+    """
+    of_clients = {
+      "client_map": "vmap",
+      "client_chunk": self.chunk,
+      "client_memory": self.client_memory,
+      "client_devices": self.layout.client_devices,
+    }
+    if not self.has_points:
+      return of_clients
+    return of_clients | {
+      "grid_map": "vmap" if self.vmaps_points else "scan",
+      "grid_chunk": grid_chunk if self.vmaps_points else None,
+      "grid_devices": self.layout.grid_devices,
+    }
 
   @classmethod
   def create(
@@ -397,6 +419,8 @@ class Config:
       "plan": plan,
       "by_examples": given["weighting"] == "examples",
       "chunk": chunk,
+      "chooses_chunk": (given["client_map"], given["client_chunk"])
+      == ("auto", None),
       "trace": tuple(given["trace"]),
       "mean_size": float(np.mean(sizes)),
       "max_size": data.max_size,

@@ -15,7 +15,7 @@ from fedjax_opt import processes, target, trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import feed, points, programs
+from fedjax_opt.engine import chunks, feed, points, programs
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.client_state import ClientStore
 from fedjax_opt.engine.config import Config
@@ -138,7 +138,9 @@ class Executor:
   def compile(
     self, names: Iterable[str] = ("rounds", "evaluation")
   ) -> dict[str, jax.stages.Compiled]:
-    """Compiles what was traced, in chunks of settings that fit into memory.
+    """Compiles what was traced, in chunks that fit into memory.
+
+    They are of settings, and then of clients; `config` has the latter.
 
     Args:
       names: of the programs that are needed.
@@ -160,12 +162,36 @@ class Executor:
         with self._explained():
           self._programs = {n: made.result() for n, made in waiting.items()}
       needs = [needed_bytes(program) for program in self._programs.values()]
-      if not self.active.take_fewer(needs):
+      if not (self.active.take_fewer(needs) or self._take_fewer_clients()):
         self._warn_of_memory(needs)
         break
       shapes, self._shapes = self._shapes, None
       self.trace(shapes)
     return dict(self._programs)
+
+  def _take_fewer_clients(self) -> bool:
+    """Has fewer clients at a time, where 'auto' chose too many for the memory.
+
+    Returns:
+      Whether the programs are to be compiled anew.
+    """
+    program, have = self._programs.get("rounds"), processes.device_bytes()
+    chunk = fewer = self.config.chunk
+    needs = program and needed_bytes(program)
+    if not self.config.chooses_chunk or have is None or needs is None:
+      return False
+    if needs > have and chunk > 1:
+      of_clients = program.memory_analysis().temp_size_in_bytes
+      left = have - (needs - of_clients)
+      fewer = max(1, min(int(chunk * left / max(of_clients, 1)), chunk - 1))
+    # All processes must run the same program.
+    fewer = -processes.of_any_process(-fewer)
+    if fewer == chunk:
+      return False
+    of_device = -(-self.config.cohort_size // self.config.layout.client_devices)
+    fewer = chunks.even_chunk(of_device, fewer)
+    self.config = dataclasses.replace(self.config, chunk=fewer)
+    return True
 
   def advance(
     self,

@@ -67,14 +67,19 @@ class Runner:
     """
     self._restore()
     is_resumed = self._state is not None
-    with self._feed as feed:
+    with contextlib.ExitStack() as feeds:
+      feeds.enter_context(self._feed)
       with self._timed_compilation():
         self.executor.trace(self.shapes)
       if not is_resumed:
         first = self.start.state(self._config.state_is_on_host)
         self._state = self.executor.put(first)
-      feed.start(filter(None, self._stops()), self._record.done)
+      self._feed.start(filter(None, self._stops()), self._record.done)
       self._compile()
+      if self.executor.config is not self._config:  # Fewer clients at a time.
+        self._config = self.executor.config
+        self._feed = feeds.enter_context(self.executor.open_feed())
+        self._feed.start(filter(None, self._stops()), self._record.done)
       if is_resumed:
         self._report_again()
         # Only one of several processes may have been told to stop.
@@ -285,6 +290,7 @@ class Runner:
       padding_waste=self._record.padding_waste(),
       client_memory=self._config.client_memory,
       needed_bytes=self.executor.needed_bytes,
+      computation=self._config.computation(self._active.chunk),
       is_grid=self._active.is_grid,
     )
 

@@ -4,18 +4,31 @@ A small file can declare, or decompress to, more than any memory holds. What
 these functions refuse has taken no memory yet.
 """
 
+import contextlib
 import errno
 import os
 import pathlib
 import stat
 
+# Where Linux says how much memory a container may take; "max" is no limit.
+_LIMITS = (
+  "/sys/fs/cgroup/memory.max",
+  "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+
 
 def memory_bytes() -> int | None:
-  """The bytes of memory of this machine; None if they are not known."""
-  try:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-  except (AttributeError, ValueError, OSError):  # Not everywhere.
-    return None
+  """The bytes of memory of this machine, or of this container if it has fewer.
+
+  None if they are not known.
+  """
+  known = []
+  with contextlib.suppress(AttributeError, ValueError, OSError):
+    known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+  for path in _LIMITS:
+    with contextlib.suppress(ValueError, OSError):
+      known.append(int(pathlib.Path(path).read_text()))
+  return min(known, default=None)
 
 
 def check_memory(what: str, num_bytes: int) -> None:

@@ -90,6 +90,8 @@ class Result:
     client_memory: where the rows of `client_state` were: 'device' or 'host'.
     needed_bytes: memory that the compiled rounds need on each device, as XLA
       plans it; None if no rounds were compiled or the backend does not say.
+    computation: {setting: value}, how the rounds were computed, such as how
+      many clients at a time; given to another run, it has the same bits.
     is_grid: whether it is of a grid.
   """
 
@@ -106,6 +108,7 @@ class Result:
   padding_waste: float
   client_memory: str = "device"
   needed_bytes: int | None = None
+  computation: dict[str, Any] = dataclasses.field(default_factory=dict)
   is_grid: bool = False
 
   def __repr__(self) -> str:

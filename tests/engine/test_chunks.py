@@ -1,9 +1,12 @@
 """How many clients are vectorized at a time, where that is left to `auto`."""
 
+import functools
+
 import numpy as np
 import pytest
 
-from fedjax_opt import ClientData
+from fedjax_opt import ClientData, processes, target
+from fedjax_opt.engine import chunks
 from fedjax_opt.engine.config import Config
 
 
@@ -41,3 +44,32 @@ def test_auto_keeps_what_is_vectorized_in_the_caches(size, clients, chunk):
   data = ClientData.from_partition({"x": np.ones(10 * clients)}, list(rows))
   params = {"x": np.ones(size, np.float32)}
   assert Config.create(data, {"batch_size": 10}, params).chunk == chunk
+
+
+@pytest.mark.parametrize(
+  ("models", "clients", "devices", "chunk"),
+  [
+    (None, 10, 1, 10),  # Nobody knows the memory.
+    (100, 10, 1, 10),
+    (30, 10, 1, 5),  # 7 would fit: 2 chunks of 5.
+    (30, 10, 4, 10),  # Each device has a quarter of a model.
+    (7, 10, 1, 1),
+    (1, 10, 1, 1),  # One client, whatever it needs.
+  ],
+)
+def test_auto_takes_as_many_as_memory_holds(
+  monkeypatch, models, clients, devices, chunk
+):
+  """On a GPU, which vectorizes all clients that it has memory for."""
+  params = {"x": np.ones(1000, np.float32)}
+  have = models and models * 4000
+  monkeypatch.setattr(processes, "device_bytes", lambda: have)
+  monkeypatch.setattr(target, "platform", lambda: "gpu")
+  steps = np.full(clients, 3)
+  size = functools.partial(
+    chunks.chunk_size, steps=steps, devices=1, params=params,
+    model_devices=devices,
+  )  # fmt: skip
+  assert size("auto", None) == chunk
+  assert size("vmap", None) == clients
+  assert size("auto", 3) == 3

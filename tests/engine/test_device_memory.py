@@ -1,6 +1,10 @@
 """A device whose memory is too small."""
 
+import functools
+
 import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -65,3 +69,37 @@ def test_on_the_command_line(monkeypatch, tmp_path, capsys):
   line = capsys.readouterr().err.splitlines()[-1]
   assert line.startswith("error: a device's memory is too small: a program")
   assert line.endswith(f"is kept; see {folder}")
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_auto_takes_fewer_clients_than_do_not_fit(monkeypatch, tmp_path, where):
+  """By what the compiled program needs, which the model does not tell.
+
+  What was chosen gives the same bits to a run that has more memory.
+  """
+
+  grown = np.random.default_rng(0).normal(size=(3, 1000)).astype(np.float32)
+
+  def loss_fn(params, batch, rng):  # [B], of large activations
+    wide = jnp.tanh(batch["x"][:, None] * params["w"] @ grown)
+    return jnp.mean(jnp.tanh(wide @ grown.T), 1) - batch["y"]
+
+  examples = {"x": np.arange(48.0, dtype=np.float32), "y": np.ones(48)}
+  data = fo.ClientData.from_partition(examples, np.arange(44).reshape(11, 4))
+  if where == "disk":
+    data = fo.Population.of_client_data(tmp_path / "population", data)
+  run = functools.partial(
+    fo.simulate, fo.fed_avg(loss_fn, optax.sgd(0.1)),
+    {"w": jnp.ones(3)}, data, rounds=5, eval_every=2, batch_size=4,
+  )  # fmt: skip
+  whole = run()
+  assert whole.computation["client_chunk"] == 11
+  with monkeypatch.context() as patch:
+    have = whole.needed_bytes // 3
+    patch.setattr(processes, "device_bytes", lambda: have)
+    small = run()
+  assert small.needed_bytes <= have
+  assert small.computation["client_chunk"] in (2, 3, 4)
+  again = run(**small.computation)
+  assert again.needed_bytes == small.needed_bytes
+  np.testing.assert_array_equal(again.params["w"], small.params["w"])
