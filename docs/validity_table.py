@@ -280,6 +280,7 @@ METHODS: dict[str, Method] = {
     Reduction("lam, rho 0", _of("fed_smoo", RATE, lam=0.0, rho=0.0)),
   ),
   "fed_adamw": Method(_of("fed_adamw", 0.01), _LOOPS),
+  "fed_ex_lora": Method(None, "test_lora.py"),
   "fed_lada": Method(
     _of("fed_lada", 0.01),
     _LOOPS,
@@ -425,7 +426,7 @@ each client's minimum. Without them FedGamma is SCAFFOLD and FedSMOO is FedDyn,
 as FedSpeed is with `all_duals`. Methods whose clients keep a part of the model
 have no model of all that could be at the optimum, and that of `per_fed_avg` is
 meant for the step after it; `fed_bn` is `fed_per` with other leaves, to which
-the linked test compares it.
+the linked test compares it, and `fed_ex_lora` is of models with adapters.
 
 | method | its loop | FedAvg at | quadratics, all clients | {FEW} of {CLIENTS} |
 |:--|:--|:--|--:|--:|

@@ -248,9 +248,9 @@ def algorithm_of(spec: Spec, task: Task) -> Callable[..., Algorithm]:
 
   def make(**point: Any) -> Algorithm:
     of = lambda loss_fn, features_fn=None: _algorithm(
-      spec, point, loss_fn, features_fn
+      spec, point, paths, loss_fn, features_fn
     )
-    if not paths:
+    if not paths or spec.algorithm.choice.takes_paths:
       return of(*functions)
     return trainable.train_only(of, paths, *functions)
 
@@ -265,6 +265,7 @@ def trained_paths(spec: Spec, task: Task) -> tuple[str, ...]:
 def _algorithm(
   spec: Spec,
   point: Mapping[str, Any],
+  paths: tuple[str, ...],
   loss_fn: Any,
   features_fn: Any,
 ) -> Algorithm:
@@ -273,6 +274,8 @@ def _algorithm(
   arguments = {"loss_fn": loss_fn}
   if choice.takes_features:
     arguments["features_fn"] = features_fn
+  if choice.takes_paths and paths:
+    arguments["paths"] = paths
   if choice.takes_regularizer:
     arguments["psi"] = spec.regularizer.make(point)
   if choice.client == "rule":

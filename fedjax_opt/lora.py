@@ -35,6 +35,7 @@ __all__ = ["adapt", "merged", "on_adapted"]
 
 # What is trained of the adapters.
 ADAPTERS = ("lora_a", "lora_b")
+ALPHA = 16.0  # Numerator of the scale, where none is given.
 
 
 @fields.checked(
@@ -50,7 +51,7 @@ def adapt(
   key: jax.Array,
   *,
   rank: int = 8,
-  alpha: float = 16.0,
+  alpha: float = ALPHA,
 ) -> dict[str, Any]:
   r"""A model with adapters beside some of its dense layers.
 
@@ -76,7 +77,7 @@ def adapt(
     TypeError: if an argument is of a wrong type.
   """
   layers = trainable.checked("layers", layers)
-  kernels = {path: leaf for path, leaf in _kernels(params)}
+  kernels = dict(_kernels(params))
   is_of = lambda path, name: f"/{path}".endswith(f"/{name}")
   for name in layers:
     if not any(is_of(path, name) for path in kernels):

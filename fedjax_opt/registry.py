@@ -377,6 +377,11 @@ class AlgorithmChoice(Choice):
     return "psi" in self.arguments
 
   @property
+  def takes_paths(self) -> bool:
+    """Whether it takes the paths of what is trained: LoRA's adapters."""
+    return "paths" in self.arguments
+
+  @property
   def takes_features(self) -> bool:
     """Whether it takes the features of a model."""
     return "features_fn" in self.arguments

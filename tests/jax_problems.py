@@ -24,6 +24,9 @@ from tests import problems, reference
 
 # The last client owns nothing.
 SIZES = (13, 7, 20, 4, 0)
+# Algorithms of models that those here are not: with batch normalization, with
+# adapters.
+OF_OTHER_MODELS = {"fed_bn", "fed_ex_lora"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,6 +56,7 @@ GIVEN = {
   "fault": {"fraction"},
   "algorithm": {
     "loss_fn", "client", "learning_rate", "server", "psi", "features_fn",
+    "paths",
   },
 }  # fmt: skip
 

@@ -36,8 +36,7 @@ NAMES = [
   for name, choice in ALGORITHMS.items()
   if choice.server_rule is None
   and name not in PARTS
-  # It is `fed_per` of a model that this one is not: test_running_statistics.py.
-  and name != "fed_bn"
+  and name not in jax_problems.OF_OTHER_MODELS
 ]
 # With a rule at clients, with client state, of several phases, with a
 # regularizer, with running momenta, of all clients.

@@ -365,7 +365,7 @@ IN_SINGLE = (
 def test_every_algorithm_has_a_loop():
   elsewhere = {"centralized", "local", "minibatch_sarah", "bvr_l_sgd",
                "prox_skip", "fed_bn", "fed_buff", "fed_async", "ca2fl",
-               "fadas"}  # fmt: skip
+               "fadas", "fed_ex_lora"}  # fmt: skip
   here = {name.partition(",")[0] for name in LOOPS}
   assert here | elsewhere == set(ALGORITHMS)
 

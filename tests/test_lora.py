@@ -1,5 +1,7 @@
 """LoRA: adapters beside dense layers, and three ways to average them."""
 
+import dataclasses
+import functools
 import re
 
 import chex
@@ -12,6 +14,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import lora
+from tests import cases, jax_problems
 
 SIZES, ROUNDS, STEPS, RATE = (5, 3, 7, 4), 5, 3, 0.02
 # Clients of each round, one of whom never comes.
@@ -146,6 +149,55 @@ def test_equals_the_loop(name):
     }[name]
     assert result.cost["bytes_up_per_round"] == up
     assert result.cost["bytes_down_per_round"] == down
+
+
+@pytest.mark.parametrize("case", cases.CASES)
+def test_fed_ex_lora_with_those_that_drop_out_and_places_for_nobody(case):
+  """Each round, of a partial cohort in chunks that it does not fill."""
+  generator = np.random.default_rng(1)
+  bias, kernel = cases.PARAMS["bias"], cases.PARAMS["kernel"]
+  parts = [bias, kernel, generator.normal(size=(4, RANK)), np.zeros((RANK, 3))]
+  names = ("bias", "kernel")
+  adapted = {
+    "base": {"dense": dict(zip(names, parts[:2], strict=True))},
+    **{n: {"dense": p} for n, p in zip(lora.ADAPTERS, parts[2:], strict=True)},
+    "lora_scale": np.asarray(ALPHA / RANK),
+  }
+  loss_fn = lambda params, batch, rng: cases.loss_fn(
+    lora.merged(params)["dense"], batch, rng
+  )
+  algorithm = fo.fed_ex_lora(
+    loss_fn, optax.sgd(cases.LR), paths=[*lora.ADAPTERS, "base/dense/bias"]
+  )
+  problem = dataclasses.replace(cases.PROBLEM, x0=jax_problems.flat(adapted))
+  task = jax_problems.Task(problem, adapted, loss_fn)
+  loop = functools.partial(exact_loop, parts)
+  cases.check_loop(algorithm, "model", loop, case, task=task)
+
+
+def exact_loop(start, rounds, masses):
+  """[d] after each round: bias, kernel, A, B and the scale."""
+  del masses  # Weights of the rounds are.
+  (bias, kernel, a, b), scale = start, ALPHA / RANK
+  for round in rounds:
+    ends = []
+    for batches in round.batches:
+      own_bias, own_a, own_b = bias, a, b
+      for rows in batches:
+        whole = kernel + scale * own_a @ own_b
+        _, gradient = cases.GRADIENT(np.r_[own_bias, whole.ravel()], rows)
+        of_bias, of_kernel = gradient[:3], gradient[3:].reshape(4, 3)
+        own_bias = own_bias - cases.LR * of_bias
+        own_a, own_b = (
+          own_a - cases.LR * scale * of_kernel @ own_b.T,
+          own_b - cases.LR * scale * own_a.T @ of_kernel,
+        )
+      ends.append((own_bias, own_a, own_b, own_a @ own_b))
+    mean = lambda i: np.average([end[i] for end in ends], 0, round.weights)  # noqa: B023
+    bias, a, b = mean(0), mean(1), mean(2)
+    kernel = kernel + scale * (mean(3) - a @ b)
+    parts = (bias, kernel, a, b, np.asarray(scale))
+    yield (np.concatenate([part.ravel() for part in parts]),)
 
 
 def test_a_new_adapter_changes_nothing_and_merging_keeps_what_it_computes():

@@ -77,7 +77,9 @@ def check(found, num_donated):
   assert len(reused) == num_donated
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"fed_bn"}))
+@pytest.mark.parametrize(
+  "name", sorted(set(ALGORITHMS) - jax_problems.OF_OTHER_MODELS)
+)
 def test_algorithms(name, lower):
   psi, num_clients = prox.kernels(prox.l1(1e-3)), TASK.data.num_clients
   algorithm = TASK.algorithm(name, client=SGD, rate=0.1, psi=psi)

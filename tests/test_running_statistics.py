@@ -234,7 +234,7 @@ SAME = {
 @pytest.mark.parametrize(
   # Clients of fed_bn keep theirs, see below.
   "name",
-  sorted(set(ALGORITHMS) - REFUSING - SAME - {"fed_bn"}),
+  sorted(set(ALGORITHMS) - REFUSING - SAME - jax_problems.OF_OTHER_MODELS),
 )
 def test_an_algorithm_averages_them_whatever_its_steps(name):
   server, model, _ = step_by_step(make(name))

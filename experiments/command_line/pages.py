@@ -67,6 +67,10 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
   if choice.takes_features:
     fits["task"] = "those of images, whose models have features"
   example = f"--algorithm={name}"
+  if choice.takes_paths:
+    owners = kinds.TASK.owners()["lora_rank"]
+    fits["task"] = f"{', '.join(owners)}, with lora_rank"
+    example = f"--task={next(iter(owners))} {example} --lora_rank=8"
   if choice.takes_regularizer:
     example = f"--task=lasso {example} --client_lr=0.0003,0.001"
   elif choice.client == "plain":

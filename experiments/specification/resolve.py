@@ -42,6 +42,7 @@ from experiments.specification.spec import (
   Spec,
 )
 from experiments.tasks import TaskChoice, table
+from fedjax_opt import lora
 from fedjax_opt.registry import AlgorithmChoice, File, Hyperparameter
 
 _SEED = Hyperparameter("seed", 0, "seed", SEEDS)
@@ -358,6 +359,7 @@ def _check(spec: Spec, given: Given) -> None:
       f"optimum=True: the loss of task {spec.task.name} is not convex; must be "
       "a task of linear or logistic regression"
     )
+  _check_adapters(spec)
   _check_sampler(spec)
   _check_cohort(spec, given)
 
@@ -393,6 +395,23 @@ def check_excluded(spec: Spec) -> None:
       if value and other in spec.given:
         shown = getattr(value, "name", value)
         raise ValueError(f"{name}={shown}: {why}; leave {other} out")
+
+
+def _check_adapters(spec: Spec) -> None:
+  """Checks that what averages adapters has some, and trains them."""
+  name = spec.algorithm.name
+  if not spec.algorithm.choice.takes_paths:
+    return
+  if spec.task.static.get("lora_rank") is None:
+    raise ValueError(
+      f"algorithm={name!r}: averages adapters; give --lora_rank, which tasks "
+      "with a transformer have"
+    )
+  if spec.trainable and not {*lora.ADAPTERS} <= {*spec.trainable_paths}:
+    raise ValueError(
+      f"trainable={spec.trainable!r}: algorithm {name} trains both parts of "
+      f"adapters; must have {','.join(lora.ADAPTERS)}"
+    )
 
 
 def _check_sampler(spec: Spec) -> None:

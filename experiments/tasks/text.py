@@ -140,7 +140,7 @@ def load(
   start = lambda key: init(key) | jax.tree.map(jnp.asarray, loaded)
   trained = ()
   if lora_rank is not None:
-    start = _with_adapters(start, lora_rank, lora_alpha or 16.0)
+    start = _with_adapters(start, lora_rank, lora_alpha or lora.ALPHA)
     apply, trained = lora.on_adapted(apply), (*lora.ADAPTERS, "base/head")
   return classification.task(
     apply,

@@ -237,6 +237,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_dc": AlgorithmChoice(fed_dc, label="FedDC"),
   "fed_smoo": AlgorithmChoice(fed_smoo, label="FedSMOO"),
   "fed_adamw": AlgorithmChoice(fed_adamw, label="FedAdamW"),
+  "fed_ex_lora": AlgorithmChoice(fed_ex_lora, label="FedEx-LoRA"),
   "fed_lada": AlgorithmChoice(fed_lada, label="FedLADA"),
   "diloco": AlgorithmChoice(
     diloco, default_client="adamw", default_server="nesterov", label="DiLoCo"

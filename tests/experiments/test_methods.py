@@ -23,7 +23,7 @@ from experiments.specification.kinds import (
   Chosen,
   numbers,
 )
-from fedjax_opt import algorithms
+from fedjax_opt import algorithms, lora
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
 from fedjax_opt.prox import REGULARIZERS
@@ -182,6 +182,7 @@ def test_composite_algorithms_get_rates_and_regularizer(seen):
     *(
       f"--algorithm={name} --client=sgd"
       + " --regularizer=l1" * choice.takes_regularizer
+      + " --task=agnews_distilbert --lora_rank=4" * choice.takes_paths
       for name, choice in ALGORITHMS.items()
     ),
     "--algorithm=fed_per --personal=norm/scale,norm/running_var",
@@ -198,6 +199,7 @@ def test_makes_every_algorithm_from_traced_numbers(arguments):
   params = {
     "output": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)},
     "norm": {"scale": jnp.ones(2), "running_var": jnp.ones(2)},
+    **dict.fromkeys(lora.ADAPTERS, jnp.ones(2)),
   }
 
   def init(values):

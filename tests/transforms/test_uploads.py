@@ -227,8 +227,9 @@ OTHERS = {
 }  # fmt: skip
 
 
-# fed_bn is fed_per of a model that this one is not.
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"fed_bn"}))
+@pytest.mark.parametrize(
+  "name", sorted(set(ALGORITHMS) - jax_problems.OF_OTHER_MODELS)
+)
 def test_the_algorithms_that_send_differences_say_so(name):
   """Traced, and what they say is what they send."""
   features_fn = lambda params, batch, rng: batch["x"]
