@@ -61,7 +61,8 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
 
 def _identity_of(config):
   """What runs of any length have in common, however they are computed."""
-  by_default = {name: FLAGS[name].default for name in PLAINLY}
+  how = PLAINLY.keys() & FLAGS.keys()
+  by_default = {name: FLAGS[name].default for name in how}
   one = {"device": config.get("device", {}) | {"count": 1}}
   config = {**config, **by_default, **one}
   given = {name: value for name, value in config.items() if value is not None}

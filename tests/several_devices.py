@@ -1,7 +1,8 @@
 """The runs of engine/test_sharding.py: on one device, and on several.
 
   python -m tests.several_devices RESULTS.npz FOLDER CASES \
-    CLIENT_DEVICES GRID_DEVICES [COORDINATOR NUM_PROCESSES PROCESS_ID]
+    CLIENT_DEVICES GRID_DEVICES MODEL_DEVICES \
+    [COORDINATOR NUM_PROCESSES PROCESS_ID]
 
 runs them in a process of its own, which may be one of several. CASES are names
 with commas between them. FOLDER has a population; which of its clients were
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import PartitionSpec
 
 from fedjax_opt import (
   Algorithm,
@@ -87,6 +89,8 @@ CASES = (
 OF_PROCESSES = ("memory", "on_host", "sequential", "on_disk")
 # Of eight settings and three seeds.
 OF_24_POINTS = ("large", "large_on_disk", "large_resumed")
+# With each model over several devices.
+OF_MODELS = ("traced", "memory", "adam", "grid", "on_host", "killed")
 
 
 def per_example(params, batch):
@@ -100,13 +104,32 @@ class Killed(Exception):
   """In place of a kill."""
 
 
-def results(folder, client_devices=1, grid_devices=1, cases=CASES):
+def kill(report):
+  if report.round == 4:
+    raise Killed
+
+
+def divided(devices):
+  """The first axis of a leaf that the devices divide, however small it is."""
+
+  def spec(path, shape):
+    for axis, size in enumerate(shape):
+      if size % devices == 0:
+        return PartitionSpec(*[None] * axis, "model")
+
+  return spec
+
+
+def results(
+  folder, client_devices=1, grid_devices=1, model_devices=1, cases=CASES
+):
   """{case/name: array} with the clients, and a grid's settings, so divided.
 
   Args:
-    folder: of a population.
+    folder: of a population; runs that are killed have one beside it.
     client_devices: over which cohorts are divided.
     grid_devices: over which settings are.
+    model_devices: over which each model is.
     cases: names of those to run.
   """
   loss, params, data = TASK.loss_fn, TASK.params, TASK.data
@@ -115,6 +138,10 @@ def results(folder, client_devices=1, grid_devices=1, cases=CASES):
   measured = SETTINGS | {"evaluate": evaluate}
   of_one = {"client_devices": client_devices * grid_devices}
   of_grid = {"client_devices": client_devices, "grid_devices": grid_devices}
+  if model_devices > 1:
+    rule = divided(model_devices)
+    of_model = {"model_devices": model_devices, "model_sharding": rule}
+    of_one, of_grid = of_one | of_model, of_grid | of_model
   by_scaffold = lambda rate: scaffold(loss, rate)
 
   def one(algorithm, **others):
@@ -135,13 +162,21 @@ def results(folder, client_devices=1, grid_devices=1, cases=CASES):
   def killed_and_resumed():
     own = f"{folder}-{client_devices}x{grid_devices}"
 
-    def stop(report):
-      if report.round == 4:
-        raise Killed
-
     with contextlib.suppress(Killed):
-      large(checkpoints=Checkpoints(own, 3), on_evaluation=stop)()
+      large(checkpoints=Checkpoints(own, 3), on_evaluation=kill)()
     return large(checkpoints=Checkpoints(own, 3, resume=True))()
+
+  def of_scaffold(**others):
+    return one(scaffold(loss, 0.1), rounds=5, **others)
+
+  def killed():
+    with contextlib.suppress(Killed):
+      kept = Checkpoints(f"{folder}-killed", 2)
+      of_scaffold(checkpoints=kept, on_evaluation=kill)()
+
+  def resumed():
+    kept = Checkpoints(f"{folder}-killed", 2, resume=True)
+    return of_scaffold(checkpoints=kept)()
 
   by_rule = fed_avg(loss, delta_sgd())
   runs = {
@@ -163,15 +198,24 @@ def results(folder, client_devices=1, grid_devices=1, cases=CASES):
     "large": large(),
     "large_on_disk": large(data=Population.open(folder)),
     "large_resumed": killed_and_resumed,
+    "adam": one(fed_avg(loss, optax.sgd(0.1), optax.adam(0.1))),
+    "whole": of_scaffold(),
+    "killed": killed,
+    "resumed": resumed,
   }
+  found = {case: runs[case]() for case in cases}
+  found = {case: result for case, result in found.items() if result}
+  for result in found.values() if model_devices > 1 else ():
+    state = jax.tree.leaves(result.state)
+    assert not all(leaf.sharding.is_fully_replicated for leaf in state)
   return {
     f"{case}/{name}": value
-    for case in cases
-    for name, value in flat(runs[case]()).items()
+    for case, result in found.items()
+    for name, value in flat(result).items()
   }
 
 
-def main(path, folder, cases, client_devices, grid_devices, *processes):
+def main(path, folder, cases, clients, grid, model, *processes):
   read, gather = [], Population.gather
 
   def noted(self, clients, capacity, out=None):
@@ -183,7 +227,7 @@ def main(path, folder, cases, client_devices, grid_devices, *processes):
   if processes:
     coordinator, num_processes, process_id = processes
     jax.distributed.initialize(coordinator, int(num_processes), int(process_id))
-  devices = (int(client_devices), int(grid_devices))
+  devices = (int(clients), int(grid), int(model))
   np.savez(path, **results(folder, *devices, cases.split(",")))
   np.save(f"{path}.read.npy", read)
 

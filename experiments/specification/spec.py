@@ -400,6 +400,8 @@ class Spec:
       Default: all that are not needed for the grid.
     grid_devices: Devices over which the points of a grid are divided, seeds
       not counted. Default: as many as divide their number.
+    model_devices: Devices over which each model is divided, with all states
+      that have its shape. Default: 1.
     coordinator: HOST:PORT of the first of several processes, which run the
       same command, each with its process_id.
     num_processes: Processes, with coordinator.
@@ -540,6 +542,7 @@ class Spec:
 
   client_devices: int | None = _DEVICES.flag(None)
   grid_devices: int | None = _DEVICES.flag(None)
+  model_devices: int | None = _DEVICES.flag(None)
   coordinator: str | None = _DEVICES.flag(
     None, is_identity=False, is_of_process=True
   )

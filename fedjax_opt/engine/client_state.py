@@ -39,19 +39,19 @@ class ClientStore:
     """The rows of all clients, on the devices or the host."""
     if self._config.state_is_on_host:
       return jax.tree.map(_writable, rows)
-    return self._layout.put_per_point(rows)
+    return self._layout.put_state(rows, axes=1)
 
   def like(self, rows: Any) -> Any:
     """The shapes of what `gather` gives, for those of the rows of all."""
     if not self._config.state_is_on_host:
-      return self._layout.like_per_point(rows)
+      return self._layout.like_state(rows, axes=1)
     axis = 2 if self._config.has_points else 0
 
     def of_cohort(leaf):
       before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
       return leaf.update(shape=(*before, self._config.cohort_size, *after))
 
-    return self._layout.like_per_point(jax.tree.map(of_cohort, rows))
+    return self._layout.like_state(jax.tree.map(of_cohort, rows), axes=1)
 
   def gather(self, rows: Any, cohorts: np.ndarray | None) -> Any:
     """The input of the program: the rows of the cohort, or of all clients.
@@ -67,7 +67,7 @@ class ClientStore:
     clients = clients if self._config.has_points else clients[0]
     seeds = np.arange(len(cohorts))[:, None]
     of_cohort = trees.take(rows, self._index(seeds, clients))
-    return self._layout.put_per_point(of_cohort)
+    return self._layout.put_state(of_cohort, axes=1)
 
   def scatter(self, rows: Any, new: Any, cohorts: np.ndarray | None) -> Any:
     """The rows of all clients after a round.
@@ -145,7 +145,7 @@ def _is_too_much(config, rows):
   is_most = 2 * config.cohort_size > config.num_clients
   if is_most or target.platform() == "cpu" or processes.host() is None:
     return False
-  need = trees.num_bytes(rows) // config.layout.grid_devices
+  need = trees.num_bytes(rows) // config.layout.state_devices
   have = processes.device_bytes()
   too_much = have is not None and need > _SHARE * have
   # All processes must run the same program.

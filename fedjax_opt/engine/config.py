@@ -29,6 +29,7 @@ from fedjax_opt.transforms.upload import Upload
 
 _COUNT = fields.whole(1)
 _MAPS = fields.choice("auto", "vmap", "scan")
+_SHARDING = fields.function("(path, shape) -> PartitionSpec")
 _EVALUATE = fields.function(functions.EVALUATE)
 
 
@@ -80,6 +81,11 @@ class Settings(TypedDict, total=False):
       (the host where they would fill half of a device). Default: 'auto'.
     client_devices: devices over which a cohort is divided. Default: all that
       are not needed for the grid.
+    model_devices: devices over which each model is divided, with the state of
+      the server and what clients keep; XLA divides the computation. Default: 1.
+    model_sharding: `(path, shape) -> jax.sharding.PartitionSpec`, over the axis
+      'model', or None: how a leaf of the state is divided. Default: along its
+      largest axis that model_devices divides, if it has 4096 numbers or more.
     upload: how clients send their differences: an `Upload` of
       `fedjax_opt.transforms`, or any optax transformation. Default: as they
       are.
@@ -120,6 +126,8 @@ class Settings(TypedDict, total=False):
   client_chunk: Annotated[int | None, None, _COUNT]
   client_memory: Annotated[str, "auto", fields.choice("auto", "device", "host")]
   client_devices: Annotated[int | None, None, _COUNT]
+  model_devices: Annotated[int | None, None, _COUNT]
+  model_sharding: Annotated[Callable[..., Any] | None, None, _SHARDING]
   upload: Annotated[Upload | optax.GradientTransformation | None, None]
   fault: Annotated[Fault | None, None]
   aggregator: Annotated[Aggregator | None, None]
@@ -159,6 +167,8 @@ PLAINLY = {
   "client_chunk": None,
   "client_memory": "device",
   "client_devices": 1,
+  "model_devices": 1,
+  "model_sharding": None,
   "grid_map": "scan",
   "grid_chunk": None,
   "grid_devices": 1,
@@ -329,6 +339,11 @@ class Config:
     return ("rejected_clients", *clipped)
 
   @property
+  def starts_on_host(self) -> bool:
+    """Whether the first state is made on the host, as no device may hold it."""
+    return self.state_is_on_host or self.layout.model_devices > 1
+
+  @property
   def state_is_on_host(self) -> bool:
     """Whether the rows of what clients keep are on the host."""
     return self.client_memory == "host"
@@ -344,6 +359,7 @@ class Config:
       "client_chunk": self.chunk,
       "client_memory": self.client_memory,
       "client_devices": self.layout.client_devices,
+      "model_devices": self.layout.model_devices,
     }
     if not self.has_points:
       return of_clients
@@ -399,8 +415,11 @@ class Config:
       given["grid_devices"],
       num_settings or 1,
       cohort_size,
+      given["model_devices"],
     )
-    layout = sharding.Layout(mesh, has_points=num_settings is not None)
+    layout = sharding.Layout(
+      mesh, num_settings is not None, given["model_sharding"]
+    )
     chunk = chunk_size(
       given["client_map"],
       given["client_chunk"],
@@ -408,6 +427,7 @@ class Config:
       layout.client_devices,
       params=params,
       batch_size=plan.batch_size,
+      model_devices=layout.model_devices,
     )
     vmaps_points = given["grid_map"] != "scan"
     if given["grid_map"] == "auto" and given["grid_chunk"] is None:

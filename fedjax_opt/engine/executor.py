@@ -88,7 +88,7 @@ class Executor:
   def put(self, state: tuple[State, Any]) -> tuple[State, Any]:
     """Puts a state on the devices; what clients keep perhaps on the host."""
     server, rows = state
-    put_server = self.config.layout.put_per_point(server)
+    put_server = self.config.layout.put_state(server)
     return put_server, self._store.put(rows)
 
   def trace(self, shapes: tuple[State, Any]) -> dict[str, jax.stages.Traced]:
@@ -104,7 +104,7 @@ class Executor:
     """
     if self._shapes == shapes:
       return self._traced
-    server = self.config.layout.like_per_point(shapes[0])
+    server = self.config.layout.like_state(shapes[0])
     with self.open_feed() as opened:
       state, segment = (server, self._store.like(shapes[1])), opened.like()
     self._inputs = {
@@ -112,7 +112,7 @@ class Executor:
       "evaluation": self._evaluation_inputs(server),
     }
     traced = {
-      name: self._jitted(name).trace(*given)
+      name: self._jitted(name, given[0]).trace(*given)
       for name, given in self._inputs.items()
     }
     self._traced = {
@@ -121,8 +121,13 @@ class Executor:
     self._shapes, self._programs = shapes, {}
     return self._traced
 
-  def _jitted(self, name):
-    """A program by its name, as logs and profiles call it."""
+  def _jitted(self, name, state):
+    """A program by its name, as logs and profiles call it.
+
+    Args:
+      name: 'rounds' or 'evaluation'.
+      state: its first input, or the shapes of it.
+    """
     # The state of rounds is overwritten.
     make, outputs, donated = {
       "rounds": (points.rounds_program, 3, 0),
@@ -133,7 +138,12 @@ class Executor:
     program = make(config, self._make)
     program = self.config.layout.over_devices(program, outputs)
     program.__name__ = name
-    return jax.jit(program, donate_argnums=donated, keep_unused=True)
+    given = {"donate_argnums": donated, "keep_unused": True}
+    if name == "rounds" and config.layout.model_devices > 1:
+      # The next call takes the state as this one has.
+      returned = jax.tree.map(lambda leaf: leaf.sharding, state)
+      given["out_shardings"] = returned, None, None
+    return jax.jit(program, **given)
 
   def compile(
     self, names: Iterable[str] = ("rounds", "evaluation")

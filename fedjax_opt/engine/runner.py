@@ -72,7 +72,7 @@ class Runner:
       with self._timed_compilation():
         self.executor.trace(self.shapes)
       if not is_resumed:
-        first = self.start.state(self._config.state_is_on_host)
+        first = self.start.state(self._config.starts_on_host)
         self._state = self.executor.put(first)
       self._feed.start(filter(None, self._stops()), self._record.done)
       self._compile()
@@ -105,7 +105,9 @@ class Runner:
       server, rows = self.shapes
       if self._config.state_is_on_host:  # To be restored as NumPy arrays.
         rows = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), rows)
-      saved = self.checkpoints.load((server, rows))
+      on_host = self._config.starts_on_host and processes.host()
+      with jax.default_device(on_host or None):
+        saved = self.checkpoints.load((server, rows))
     processes.check_alike(
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )

@@ -2,12 +2,15 @@
 
 A mesh of devices has two axes. Along `CLIENTS` each device computes a part of
 the clients of each cohort, and means are summed over devices. Along `GRID` each
-device computes a part of the settings of a grid. The devices may belong to
-several processes.
+device computes a part of the settings of a grid. A third axis, `MODEL`, is
+there where each model is divided over several devices. The devices may belong
+to several processes.
 
 The program runs on every device, under `jax.shard_map`. There `local` takes the
 clients of this device; `gather`, `from_shard` and `total` bring together what
-all devices have. On one device these functions do nothing.
+all devices have. On one device these functions do nothing. Along `MODEL` the
+program is written for the whole model, and XLA divides it: the state of the run
+comes and goes in parts, see `Layout.put_state`.
 """
 
 import dataclasses
@@ -28,8 +31,11 @@ from jax.sharding import (
 )
 
 from fedjax_opt import target
+from fedjax_opt.checks import values as checks
 
-CLIENTS, GRID = "clients", "grid"
+CLIENTS, GRID, MODEL = "clients", "grid", "model"
+# Leaves with fewer numbers are on all devices of a model.
+_LARGE = 4096
 # Leaves of a client up to this size are moved together.
 _FEW_WORDS = 64
 
@@ -42,10 +48,13 @@ class Layout:
     mesh: of `make_mesh`; None for one device.
     has_points: whether arrays of grid points have a leading axis of settings,
       which is divided over the axis `GRID` of the mesh.
+    model_sharding: `(path, shape) -> PartitionSpec | None` over `MODEL`, of a
+      leaf of the state; None, also if it returns None, for `by_size`.
   """
 
   mesh: Mesh | None = None
   has_points: bool = False
+  model_sharding: Callable[..., PartitionSpec | None] | None = None
 
   @property
   def client_devices(self) -> int:
@@ -56,6 +65,16 @@ class Layout:
   def grid_devices(self) -> int:
     """The devices over which the settings of a grid are divided."""
     return 1 if self.mesh is None else self.mesh.shape[GRID]
+
+  @property
+  def model_devices(self) -> int:
+    """The devices over which each model is divided."""
+    return 1 if self.mesh is None else self.mesh.shape.get(MODEL, 1)
+
+  @property
+  def state_devices(self) -> int:
+    """The devices over which the states of all points are divided."""
+    return self.grid_devices * self.model_devices
 
   @property
   def _point_spec(self):
@@ -73,7 +92,7 @@ class Layout:
         everywhere.
       outputs: how many there are; all are per point.
     """
-    if self.mesh is None:
+    if self.client_devices * self.grid_devices == 1:
       return program
 
     @functools.wraps(program)
@@ -97,6 +116,7 @@ class Layout:
       mesh=self.mesh,
       in_specs=(point, point, PartitionSpec(CLIENTS), PartitionSpec()),
       out_specs=(point,) * outputs if outputs > 1 else point,
+      axis_names={CLIENTS, GRID},
       # Results that are equal on all devices are not marked as such.
       check_vma=False,
     )
@@ -105,9 +125,33 @@ class Layout:
     """Puts arrays of grid points on the devices, divided over `GRID`."""
     return self._put(tree, self._point_spec)
 
-  def like_per_point(self, shapes: Any) -> Any:
-    """The shapes of what `put_per_point` gives."""
-    return self._like(shapes, self._point_spec)
+  def put_state(self, tree: Any, axes: int = 0) -> Any:
+    """As `put_per_point`, each leaf divided over `MODEL` too.
+
+    Args:
+      tree: the server's state, or what clients keep.
+      axes: before those of one model, and after those of points: 1 for rows of
+        clients.
+    """
+    return self._put(tree, functools.partial(self._state_spec, axes))
+
+  def like_state(self, shapes: Any, axes: int = 0) -> Any:
+    """The shapes of what `put_state` gives."""
+    return self._like(shapes, functools.partial(self._state_spec, axes))
+
+  def _state_spec(self, axes, path, leaf):
+    """How a leaf of the state is divided."""
+    if self.model_devices == 1:
+      return self._point_spec
+    before = ((GRID, None) if self.has_points else ()) + (None,) * axes
+    shape, of_model = leaf.shape[len(before) :], None
+    if self.model_sharding is not None:
+      name = jax.tree_util.keystr(path, simple=True, separator="/")
+      of_model = self.model_sharding(name, shape)
+      _check_spec(of_model, name, shape, self.model_devices)
+    if of_model is None:
+      of_model = by_size(shape, self.model_devices)
+    return PartitionSpec(*before, *of_model)
 
   def like_shards(self, shapes: Any) -> Any:
     """The shapes of what `put_shards` gives, for those of one device."""
@@ -134,7 +178,7 @@ class Layout:
       return jax.device_put(jax.tree.map(lambda leaf: leaf[None], make(0)))
     sharding = NamedSharding(self.mesh, PartitionSpec(CLIENTS))
     process = jax.process_index()
-    is_local = lambda devices: any(d.process_index == process for d in devices)
+    is_local = lambda row: any(d.process_index == process for d in row.flat)
     local = [d for d, row in enumerate(self.mesh.devices) if is_local(row)]
 
     def put(*leaves):
@@ -148,24 +192,30 @@ class Layout:
     return jax.tree.map(put, *[make(d) for d in local])
 
   def _like(self, shapes, spec):
-    if self.mesh is not None:
-      sharding = NamedSharding(self.mesh, spec)
-    elif target.is_elsewhere():
-      sharding = SingleDeviceSharding(target.devices()[0])
-    else:
+    if self.mesh is None and not target.is_elsewhere():
       return shapes
-    return jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-      shapes,
-    )
+
+    def like(path, leaf):
+      if self.mesh is None:
+        sharding = SingleDeviceSharding(target.devices()[0])
+      else:
+        sharding = self._sharding(spec, path, leaf)
+      return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    return jax.tree.map_with_path(like, shapes)
+
+  def _sharding(self, spec, path, leaf):
+    """Of a leaf, given its `PartitionSpec` or a function to it."""
+    spec = spec if isinstance(spec, PartitionSpec) else spec(path, leaf)
+    return NamedSharding(self.mesh, spec)
 
   def _put(self, tree, spec):
     if target.is_elsewhere():
       return self._like(jax.tree.map(jax.typeof, tree), spec)
     if self.mesh is None:
       return jax.device_put(tree)
-    sharding = NamedSharding(self.mesh, spec)
-    return jax.tree.map(lambda leaf: _put_leaf(leaf, sharding), tree)
+    put = lambda at, leaf: _put_leaf(leaf, self._sharding(spec, at, leaf))
+    return jax.tree.map_with_path(put, tree)
 
 
 def _put_leaf(leaf, sharding):
@@ -183,11 +233,43 @@ def _put_leaf(leaf, sharding):
   )
 
 
+def by_size(shape: tuple[int, ...], devices: int) -> PartitionSpec:
+  """The last of the largest axes that the devices divide, of a large leaf."""
+  sizes = [size if size % devices == 0 else 0 for size in shape]
+  if math.prod(shape) < _LARGE or not any(sizes):
+    return PartitionSpec()
+  axis = max(range(len(sizes)), key=lambda i: (sizes[i], i))
+  return PartitionSpec(*[None] * axis, MODEL)
+
+
+def _check_spec(spec, name, shape, devices):
+  """Raises the errors of a rule for leaves."""
+  if spec is None:
+    return
+  if not isinstance(spec, PartitionSpec):
+    raise TypeError(
+      f"model_sharding: returned {checks.shown(spec)} for {name!r}; must "
+      "return a jax.sharding.PartitionSpec or None"
+    )
+  axes = [axis for axis in spec if axis is not None]
+  fits = len(spec) <= len(shape) and all(
+    axis is None or size % devices == 0
+    for axis, size in zip(spec, shape, strict=False)
+  )
+  if not fits or axes not in ([], [MODEL]):
+    raise ValueError(
+      f"model_sharding: returned {spec} for {name!r} of shape {list(shape)}; "
+      f"must name {MODEL!r} at most once, at an axis that {devices} devices "
+      "divide"
+    )
+
+
 def make_mesh(
   client_devices: int | None,
   grid_devices: int | None,
   num_settings: int = 1,
   cohort_size: int = 1,
+  model_devices: int | None = None,
 ) -> Mesh | None:
   """The devices of all processes as a mesh [clients, grid].
 
@@ -196,6 +278,8 @@ def make_mesh(
     grid_devices: over how many the settings of a grid are.
     num_settings: of the grid.
     cohort_size: C.
+    model_devices: over how many each model is; one if None. If there are
+      several the mesh is [clients, grid, model].
 
   Returns:
     The mesh, or None if only one device is used. An argument that is None is
@@ -205,34 +289,38 @@ def make_mesh(
     ValueError: if the devices cannot be divided so, or the grid cannot be
       divided over its devices.
   """
-  devices = target.devices()
+  devices, model_devices = target.devices(), model_devices or 1
   available = len(devices)
   if grid_devices is None:
-    rest = available // max(client_devices or 1, 1)
-    grid_devices = math.gcd(num_settings, rest)
+    rest = available // max((client_devices or 1) * model_devices, 1)
+    grid_devices = math.gcd(num_settings, rest) or 1
   if client_devices is None:
-    rest = available // max(grid_devices, 1)
+    rest = available // max(grid_devices * model_devices, 1)
     # More devices than clients would be idle; but all processes must take part.
     at_most = rest if target.num_processes() > 1 else min(rest, cohort_size)
     divides = lambda number: rest % number == 0
     client_devices = max(filter(divides, range(1, at_most + 1)), default=1)
-  _check_devices(client_devices, grid_devices, available, num_settings)
-  used = client_devices * grid_devices
+  given = {"client_devices": client_devices, "grid_devices": grid_devices}
+  names = [CLIENTS, GRID]
+  if model_devices > 1:
+    given["model_devices"] = model_devices
+    names.append(MODEL)
+  _check_devices(given, available, num_settings)
+  used = math.prod(given.values())
   if used == 1:
     return None
-  shape = (client_devices, grid_devices)
-  return Mesh(np.array(devices[:used]).reshape(shape), (CLIENTS, GRID))
+  shape = tuple(given.values())
+  return Mesh(np.array(devices[:used]).reshape(shape), tuple(names))
 
 
-def _check_devices(client_devices, grid_devices, available, num_settings):
+def _check_devices(given, available, num_settings):
   """Raises the errors of `make_mesh`."""
-  given = {"client_devices": client_devices, "grid_devices": grid_devices}
   for name, number in given.items():
     if available % number:
       raise ValueError(
         f"{name}={number}: must divide the number of devices, {available}"
       )
-  used = client_devices * grid_devices
+  used, grid_devices = math.prod(given.values()), given["grid_devices"]
   mesh = " x ".join(f"{name}={number}" for name, number in given.items())
   if available % used:
     raise ValueError(f"{mesh}: must divide the number of devices, {available}")

@@ -155,7 +155,7 @@ class Simulator:
     seeds = self._seeds or (0 if seed is None else seed,)
     executor, start, shapes = self._prepare(params, seeds)
     executor.trace(shapes)
-    server, rows = start.state(executor.config.state_is_on_host)
+    server, rows = start.state(executor.config.starts_on_host)
     return SimulationState(0, tuple(seeds), server, rows, executor.config)
 
   def run(
@@ -409,7 +409,7 @@ class Simulator:
     _check_is_public(algorithm)
     if self._clock.is_stale:
       versions.check_memory(
-        server.versions, layout.grid_devices, processes.device_bytes()
+        server.versions, layout.state_devices, processes.device_bytes()
       )
 
   def _make_on(self, clock):

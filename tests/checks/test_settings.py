@@ -93,6 +93,7 @@ TABLES = {
       "max_update_action": "clip"
     },
     "client_devices=3: must divide the number of": {"client_devices": 3},
+    "model_devices=3: must divide the number of": {"model_devices": 3},
     "local_epochs=1 and local_steps=2: give only one": {
       "local_epochs": 1,
       "local_steps": 2,
@@ -168,10 +169,11 @@ TABLES = {
 ALIKE = (
   (settings, ("cohort_size", "client_devices"), WHOLE, NO_WHOLE, ()),
   (settings, ("local_steps", "client_chunk"), WHOLE, NO_WHOLE, ()),
+  (settings, ("model_devices",), WHOLE, NO_WHOLE, ()),
   (settings, ("batch_size", "eval_every"), WHOLE, (*NO_WHOLE, None), ()),
   (settings, ("batch_size", "eval_every"), "at least 1", (), (0, -2)),
   (settings, ("local_steps", "client_chunk"), "at least 1", (), (0, -2)),
-  (settings, ("client_devices",), "at least 1", (), (0,)),
+  (settings, ("client_devices", "model_devices"), "at least 1", (), (0,)),
   (settings, ("cohort_size",), FROM_1, (), (0, 5, 9)),
   (settings, ("local_epochs", "client_dropout"), NUMBER, ("1", [1], 1j), ()),
   (settings, ("max_update_norm",), NUMBER, ("1", [1], True), ()),

@@ -1,15 +1,18 @@
 """Several devices, and several processes, give what one device gives."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 
 import jax
 import numpy as np
+import optax
 import pytest
+from jax.sharding import PartitionSpec
 
-from fedjax_opt import Population
+from fedjax_opt import Population, Simulator, fed_avg
 from fedjax_opt.engine import sharding
 from tests import several_devices
 from tests.experiments.commands import REPOSITORY
@@ -64,7 +67,7 @@ def start_two(paths, population, cases, devices):
 def test_eight_devices_of_one_process(population, tmp_path):
   """Clients over four, the settings of a grid over two."""
   path, cases = tmp_path / "results.npz", several_devices.CASES
-  process = start(8, path, population, ",".join(cases), 4, 2)
+  process = start(8, path, population, ",".join(cases), 4, 2, 1)
   expected = several_devices.results(population)
   end(process)
   assert_same(path, expected)
@@ -81,7 +84,7 @@ def test_two_processes_each_with_its_clients(population, tmp_path):
   """With two devices each."""
   paths = [tmp_path / f"{i}.npz" for i in range(2)]
   cases = several_devices.OF_PROCESSES
-  processes = start_two(paths, population, cases, (2, 2))
+  processes = start_two(paths, population, cases, (2, 2, 1))
   expected = several_devices.results(population, cases=cases)
   for process in processes:
     end(process)
@@ -99,10 +102,10 @@ def test_a_grid_of_24_points_is_the_same_everywhere(population, tmp_path):
   cases = several_devices.OF_24_POINTS
   names = [tmp_path / f"{name}.npz" for name in ("two", "first", "second")]
   # One after the other: each compiles as many programs as this process.
-  of_one = start(2, names[0], population, ",".join(cases), 1, 2)
+  of_one = start(2, names[0], population, ",".join(cases), 1, 2, 1)
   expected = several_devices.results(population, cases=cases)
   end(of_one)
-  of_two = start_two(names[1:], population, cases, (2, 1))
+  of_two = start_two(names[1:], population, cases, (2, 1, 1))
   for process in of_two:
     end(process)
   for path in names:
@@ -120,6 +123,69 @@ def test_a_grid_of_24_points_is_the_same_everywhere(population, tmp_path):
     np.testing.assert_allclose(
       of_case("large_on_disk")[name], value, rtol=1e-6, atol=1e-7
     )
+
+
+def test_a_model_over_several_devices(population, tmp_path):
+  """With Delta-SGD, SCAFFOLD, Adam and a grid; killed, and resumed on two
+  devices for each of two clients, and on one device."""
+  paths = [tmp_path / f"{i}.npz" for i in range(3)]
+  folders = [tmp_path / str(i) for i in range(2)]
+  names = ",".join(several_devices.OF_MODELS)
+  for folder in folders:
+    shutil.copytree(population, folder)
+  first = start(4, paths[0], folders[0], names, 1, 1, 4)
+  cases = (*several_devices.OF_MODELS[:-1], "whole")
+  expected = several_devices.results(population, cases=cases)
+  of_whole = {n: v for n, v in expected.items() if n.startswith("whole/")}
+  end(first)
+  shutil.copytree(f"{folders[0]}-killed", f"{folders[1]}-killed")
+  second = start(4, paths[1], folders[0], "resumed,grid,adam", 2, 1, 2)
+  found = several_devices.results(folders[1], cases=["resumed"])
+  np.savez(paths[2], **found)
+  end(second)
+  as_resumed = {n.replace("whole", "resumed"): v for n, v in of_whole.items()}
+  assert_same(paths[2], as_resumed)
+  others = ("grid/", "adam/")
+  again = {n: v for n, v in expected.items() if n.startswith(others)}
+  assert_same(paths[1], as_resumed | again)
+  assert_same(paths[0], {n: expected[n] for n in expected if n not in of_whole})
+
+
+@pytest.mark.parametrize(
+  ("shape", "devices", "spec"),
+  [
+    ((64, 128), 4, (None, "model")),
+    ((128, 64), 4, ("model",)),
+    ((64, 64), 4, (None, "model")),  # The last of those of one size.
+    ((65, 127, 64), 4, (None, None, "model")),
+    ((65, 127), 4, ()),  # None can be divided.
+    ((4095,), 3, ()),  # Too small.
+    ((4096,), 4, ("model",)),
+    ((), 4, ()),
+  ],
+)
+def test_how_a_leaf_is_divided(shape, devices, spec):
+  assert sharding.by_size(shape, devices) == PartitionSpec(*spec)
+
+
+@pytest.mark.parametrize(
+  ("spec", "message"),
+  [
+    ("model", "model_sharding: returned 'model' for '.*bias'; must return a"),
+    (PartitionSpec("clients"), r"bias' of shape \[3\]; must name 'model'"),
+    (PartitionSpec("model"), "at an axis that 2 devices divide"),
+    (PartitionSpec(None, None, "model"), "at an axis that 2 devices divide"),
+  ],
+)
+def test_rules_for_leaves_that_cannot_be(monkeypatch, spec, message):
+  monkeypatch.setattr(jax, "devices", lambda: jax.local_devices() * 2)
+  algorithm = fed_avg(several_devices.TASK.loss_fn, optax.sgd(0.1))
+  simulator = Simulator(
+    algorithm, several_devices.TASK.data, batch_size=4, model_devices=2,
+    model_sharding=lambda path, _: spec if path.endswith("bias") else None,
+  )  # fmt: skip
+  with pytest.raises((TypeError, ValueError), match=message):
+    simulator.compile(several_devices.TASK.params)
 
 
 def test_one_device_needs_no_mesh():
@@ -143,6 +209,23 @@ def test_how_devices_are_divided(
 ):
   monkeypatch.setattr(jax, "devices", lambda: jax.local_devices() * 8)
   mesh = sharding.make_mesh(client_devices, grid_devices, settings, cohort)
+  assert tuple(mesh.shape.values()) == shape
+
+
+@pytest.mark.parametrize(
+  ("given", "shape"),
+  [
+    ((None, None), (1, 2, 4)),
+    ((2, None), (2, 1, 4)),
+    ((None, 2), (1, 2, 4)),
+    ((1, 1), (1, 1, 4)),
+  ],
+)
+def test_how_they_are_divided_where_four_have_a_model(
+  monkeypatch, given, shape
+):
+  monkeypatch.setattr(jax, "devices", lambda: jax.local_devices() * 8)
+  mesh = sharding.make_mesh(*given, 6, 10, model_devices=4)
   assert tuple(mesh.shape.values()) == shape
 
 
