@@ -28,7 +28,7 @@ QUICK = (
   "tests/study/test_verdicts.py",
   "tests/data/test_clients.py",
   "tests/data/test_partition.py",
-  "tests/engine/test_batches.py",
+  "tests/engine/test_plan.py",
   "tests/test_counters.py",
   "tests/experiments/test_run.py::test_trace",
   "tests/experiments/test_help.py",

@@ -261,15 +261,6 @@ def proximal_gradient(problem, all_rows, psi, lr):
   return xs
 
 
-def dual_averaging(problem, all_rows, psi, lr):
-  """z <- z - eta g at the primal image of z with weight eta t; t = 0, 1, ..."""
-  z, xs = problem.x0, []
-  for t, rows in enumerate(all_rows):
-    z = z - lr * problem.gradient(psi.prox(z, lr * t), rows)[1]
-    xs.append(psi.prox(z, lr * (t + 1)))
-  return xs
-
-
 def fista(problem, rows, psi, lr, tries=100_000, tolerance=1e-13, halve=False):
   """The minimiser of F + psi on these rows, by accelerated proximal gradient.
 

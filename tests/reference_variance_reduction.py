@@ -109,9 +109,7 @@ def local_routine(problem, x0, v0, local_batches, eta):
   return points
 
 
-def bvr_l_sgd(
-  problem, shared, own, large, picks, rate, stage_length, keep_own=False
-):
+def bvr_l_sgd(problem, shared, own, large, picks, rate, stage_length):
   """Algorithm 4, the practical version.
 
   Yields the model, and v, the estimate of the round.
@@ -124,24 +122,13 @@ def bvr_l_sgd(
     picks: who is picked.
     rate: of the round.
     stage_length: T.
-    keep_own: whether a worker corrects its own estimate of the iteration
-      before, its own large gradient at first, instead of the mean of all. For
-      the same cohort and weights in each round.
   """
   x = problem.x0
-  for r, (_, batches, weights) in enumerate(shared):
+  for r, of_round in enumerate(shared):
     if r % stage_length == 0:
-      estimates = [_gradient(problem, x, steps) for steps in large[r].batches]
-      v, x_before = mean(estimates, weights), x
-    if not keep_own:
-      estimates = [v] * len(batches)
-    estimates = [
-      _gradient(problem, x, steps)
-      - _gradient(problem, x_before, steps)
-      + before
-      for steps, before in zip(batches, estimates, strict=True)
-    ]
-    v = mean(estimates, weights)
+      v, x_before = _mean_gradient(problem, x, large[r]), x
+    v = v + _mean_gradient(problem, x, of_round)
+    v = v - _mean_gradient(problem, x_before, of_round)
     steps = own[r].batches[picks[r]]
     points = local_routine(problem, x, v, steps, rate(r))
     x_before, x = x, points[-1]

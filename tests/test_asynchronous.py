@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import processes, trees
+from fedjax_opt import processes
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.clock import Clock
 from fedjax_opt.engine.config import Config
@@ -221,21 +221,6 @@ def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
   found = final(algorithm, by_hand(ROWS), **others)
   jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
   assert found.cost == expected.cost | {"time_per_round": 1.0}
-
-
-def test_points_of_a_grid_are_single_runs():
-  grid = {"rate": [0.1, 0.3], "power": [0.0, 1.0]}
-  make = lambda rate, power: fo.fed_buff(
-    cases.loss_fn, optax.sgd(rate), staleness_power=power
-  )
-  settings = {"schedule": stale(), "grid_map": "vmap"} | UNIFORM
-  result = cases.TASK.sweep(make, grid, rounds=STEPS, seeds=[0, 3], **settings)
-  for s in (0, 5):
-    point = fo.grid_points(grid, [0, 3])[s]
-    seed = point.pop("seed")
-    single = final(make(**point), stale(), seed=seed)
-    own = trees.take(result.params, s)
-    jax_problems.assert_close(own, cases.flat(single.params), 1e-5)
 
 
 def test_a_resumed_run_is_a_whole_one(tmp_path):

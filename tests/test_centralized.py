@@ -94,19 +94,6 @@ class TestOptimum:
     np.testing.assert_allclose(found.value, value, rtol=1e-12)
     assert found.residual <= 1e-10
 
-  def test_against_long_proximal_gradient(self):
-    """Logistic regression whose bias is free, over clients and batches."""
-    found = optimum(
-      TASK.loss_fn, PSI, TASK.params, TASK.data, 1e-9, batch_size=5
-    )
-    long = points_of_loop(EVERYTHING, 20_000)[-1]
-    assert_close(found.params, long, 1e-7)
-    np.testing.assert_array_equal(
-      jax_problems.flat(found.params) == 0, long == 0
-    )
-    assert np.sum(long == 0) > 0
-    assert found.iterations < 2000
-
   def test_equals_the_loop(self):
     tries = 40
     found = optimum(

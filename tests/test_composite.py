@@ -1,4 +1,4 @@
-"""What the paper of the composite algorithms proves, and their bad input.
+"""Composite algorithms: other mirror maps, constraints, grids and bad input.
 
 test_loops.py has them against their loops.
 """
@@ -14,7 +14,7 @@ from fedjax_opt.algorithms.composite import fed_dual_avg, fed_mid
 from fedjax_opt.engine.config import Config
 from fedjax_opt.prox import mirror
 from fedjax_opt.rules.proximal import subgradient_step
-from tests import jax_problems, reference
+from tests import jax_problems
 from tests import reference_composite as loops
 from tests.jax_problems import assert_close, flat
 
@@ -62,12 +62,6 @@ def iterates(result):
   measured = result.history.metrics
   numbers = sorted(name for name in measured if name.isdigit())
   return np.stack([measured[name][0] for name in numbers], 1)
-
-
-def minimizer(problem, psi, rate):
-  """Of F + psi on the examples of all clients."""
-  everything = np.concatenate(problem.client_rows)
-  return loops.fista(problem, everything, psi, rate)
 
 
 # ----------------------------------------------- Loops with more than a model
@@ -121,8 +115,7 @@ def test_the_averaged_iterate_equals_the_loop(x64, osp):
   assert_close(end, xs[-1], rtol)
 
 
-# ------------------------------------------------------ What the paper proves
-# F-P1, FedAvg without a regularizer, is in test_validity.py.
+# ------------------------------------------------------------- Constraints
 
 
 @pytest.mark.parametrize("osp", [False, True])
@@ -143,176 +136,10 @@ def test_fed_mid_starts_in_the_constraint(osp):
   chex.assert_trees_all_equal(penalty, SOFTMAX.params)
 
 
-def test_constrained_fed_mid_is_projected_sgd_averaged():
-  """F-P2: the server's projection does nothing."""
-  with jax.enable_x64(True):
-    start = BALL.prox(SOFTMAX.params, 0.0)
-    ours = simulated(fed_mid(SOFTMAX.loss_fn, BALL, RATE), params=start)
-    rounds = drawn_rounds(SOFTMAX, SETTINGS)
-
-  class Projected:
-    def step(self, x, loss, grad, objective):
-      return OF_BALL.prox(x - RATE * grad, 1.0)
-
-  problem = jax_problems.from_start(SOFTMAX.problem, flat(start))
-  make_rule = lambda r, client: Projected()
-  *_, (last, traces) = reference.fed_avg(problem, rounds, make_rule)
-  assert_close(ours.params, last, 1e-10)
-  on_boundary = np.linalg.norm(traces[0].xs[-1][KERNEL])
-  np.testing.assert_allclose(on_boundary, OF_BALL.radius)
-
-
-@pytest.fixture(scope="module")
-def full_rounds():
-  """All clients with equal weights and three steps; eta_s is 1.
-
-  For each round: the batches; of FedDualAvg, by its loop, the duals [M, 4, d],
-  the points that gradients were taken at [M, 3, d], and these gradients; and of
-  FedMiD points and gradients.
-  """
-  problem = FOUR_CLIENTS.problem
-  with jax.enable_x64(True):
-    rounds = drawn_rounds(FOUR_CLIENTS, EQUAL_STEPS | {"cohort_size": 4})
-  rounds = [r._replace(weights=np.ones(4)) for r in rounds]
-  given = problem, rounds, OF_L1, RATE, 1.0
-  _, points, duals = zip(*loops.fed_dual_avg(*given), strict=True)
-  _, of_mid = zip(*loops.fed_mid(*given), strict=True)
-
-  def gradients(points):
-    return [
-      [
-        [problem.gradient(*each)[1] for each in zip(*own, strict=True)]
-        for own in zip(of_round, drawn.batches, strict=True)
-      ]
-      for of_round, drawn in zip(points, rounds, strict=True)
-    ]
-
-  found = duals, points, gradients(points), of_mid, gradients(of_mid)
-  return list(zip(*map(np.array, found), strict=True))
-
-
-def test_the_mean_dual_follows_the_mean_gradient(full_rounds):
-  """F-P3, equation 4.10, and F-P5."""
-  mean, elapsed = FOUR_CLIENTS.problem.x0, 0.0
-  for duals, points, gradients, _, _ in full_rounds:
-    # F-P5: all clients begin where the server is evaluated.
-    for point in points[:, 0]:
-      np.testing.assert_allclose(point, OF_L1.prox(mean, elapsed), atol=1e-14)
-    for k in range(3):
-      np.testing.assert_allclose(duals[:, k].mean(0), mean, atol=1e-14)
-      mean = mean - RATE * gradients[:, k].mean(0)
-    np.testing.assert_allclose(duals[:, 3].mean(0), mean, atol=1e-14)
-    elapsed += 3 * RATE
-
-
-def test_the_mean_primal_of_fed_mid_does_not(full_rounds):
-  """F-P3: averaging and the proximal operator do not commute."""
-  off = []
-  for *_, points, gradients in full_rounds:
-    for k in range(2):
-      step = points[:, k].mean(0) - RATE * gradients[:, k].mean(0)
-      step = OF_L1.prox(step, RATE)
-      off.append(np.max(np.abs(points[:, k + 1].mean(0) - step)))
-  assert max(off) > 1e-3
-
-
-def test_clients_do_not_drift_further_than_their_gradients_allow(full_rounds):
-  """F-P8: ||z_k^m - mean z_k|| <= 2 eta_c k G."""
-  for duals, _, gradients, _, _ in full_rounds:
-    largest = np.max(np.linalg.norm(gradients, axis=-1))
-    for k in range(1, 4):
-      drift = np.linalg.norm(duals[:, k] - duals[:, k].mean(0), axis=-1)
-      assert np.all(drift <= 2 * RATE * k * largest + 1e-12)
-    assert np.max(drift) > 0
-
-
-# One step on all of a client's examples.
-ALL_AT_ONCE = {"batch_size": 20, "local_steps": 1}
-
-
-def test_one_local_step_is_dual_averaging_on_the_pooled_gradient():
-  """F-P4."""
-  algorithm = fed_dual_avg(SOFTMAX.loss_fn, L1, RATE)
-  with jax.enable_x64(True):
-    result = SOFTMAX.simulate(algorithm, rounds=6, **ALL_AT_ONCE)
-  everything = [np.concatenate(SOFTMAX.problem.client_rows)] * 6
-  xs = loops.dual_averaging(SOFTMAX.problem, everything, OF_L1, RATE)
-  assert_close(result.params, xs[-1], 1e-10)
-
-
-def test_the_averaged_iterate_converges_as_proved():
-  """F-P6, Theorem C.1 with sigma = 0, at every round."""
-  task, radius = jax_problems.least_squares(sizes=(13, 7, 20, 4)), 0.9
-  num_steps, clients = 4, task.problem.client_rows
-  hessians = [task.problem.hessian(rows) for rows in clients]
-  smoothness = max(np.linalg.norm(hessian, 2) for hessian in hessians)
-  steepest = max(  # G, on the ball
-    np.linalg.norm(hessian, 2) * radius
-    + np.linalg.norm(task.problem.gradient(np.zeros(5), rows)[1])
-    for hessian, rows in zip(hessians, clients, strict=True)
-  )
-
-  def gradient(w, _):  # Of F = (1/M) sum_m F_m.
-    each = [task.problem.gradient(w, rows) for rows in clients]
-    return np.mean([f for f, _ in each]), np.mean([g for _, g in each], 0)
-
-  problem = jax_problems.from_start(task.problem, np.zeros(5), gradient)
-  psi = loops.L2Ball(slice(None), radius)
-  best = minimizer(problem, psi, 1 / smoothness)
-  np.testing.assert_allclose(np.linalg.norm(best), radius)
-  rate = 1 / (4 * smoothness)
-  with jax.enable_x64(True):
-    result = simulate(
-      fed_dual_avg(task.loss_fn, prox.l2_ball(radius), rate, averaged=True),
-      {"kernel": problem.x0}, task.data, rounds=60, eval_every=1,
-      evaluate=each_iterate, batch_size=20, local_steps=num_steps,
-      weighting="uniform",
-    )  # fmt: skip
-  distance = np.sum(best**2) / 2  # B, from w_0 = 0
-  for r, point in enumerate(iterates(result)[1:], 1):
-    assert np.linalg.norm(point) <= radius * (1 + 1e-12)
-    gap = gradient(point, None)[0] - gradient(best, None)[0]
-    drift = 4 * rate**2 * smoothness * (num_steps - 1) ** 2 * steepest**2
-    assert -1e-12 <= gap <= distance / (rate * num_steps * r) + drift
-
-
-ONE_CLIENT = jax_problems.least_squares(sizes=(20,))
-
-
-def points_of_loop(strength, rate, steps):
-  """Proximal gradient on ONE_CLIENT with the l1 norm."""
-  psi = loops.L1(slice(None), strength)
-  everything = [ONE_CLIENT.problem.client_rows[0]] * steps
-  return loops.proximal_gradient(ONE_CLIENT.problem, everything, psi, rate)
-
-
-@pytest.mark.parametrize(("osp", "times"), [(False, 2), (True, 1)])
-def test_fed_mid_applies_the_regularizer_twice(osp, times):
-  """F-P10: with M = K = eta_s = 1, proximal gradient with 2 lambda; OSP, 1.
-
-  And with eta_c to 0 and eta_s eta_c fixed it minimizes F + 2 psi; OSP, psi.
-  """
-  make = lambda task, *rates: fed_mid(
-    task.loss_fn, prox.l1(0.3), *rates, only_server_prox=osp
-  )
-  # Of OSP clients may differ.
-  task = jax_problems.least_squares(sizes=(13, 7, 20, 4)) if osp else ONE_CLIENT
-  with jax.enable_x64(True):
-    few = ONE_CLIENT.simulate(make(ONE_CLIENT, 0.2), rounds=5, **ALL_AT_ONCE)
-    many = task.simulate(
-      make(task, 1e-7, 0.1 / 1e-7), rounds=1000, eval_every=1000,
-      batch_size=20, local_steps=3,
-    )  # fmt: skip
-  xs = points_of_loop(times * 0.3, 0.2, 5)
-  assert_close(few.params, xs[-1], 1e-12)
-  best = minimizer(task.problem, loops.L1(slice(None), times * 0.3), 0.1)
-  assert_close(many.params, best, 1e-4)
-
-
 @pytest.mark.parametrize("osp", [False, True])
 @pytest.mark.parametrize("factory", [fed_mid, fed_dual_avg])
 def test_feasible_points(factory, osp):
-  """F-P11: evaluated models are feasible; gradients, where not OSP."""
+  """Evaluated models are feasible; gradients, where not OSP."""
 
   def loss_fn(params, batch, rng):  # Its gradient is NaN off the ball.
     inside = jnp.where(jnp.isinf(BALL.value(params)), jnp.nan, 1.0)

@@ -232,18 +232,6 @@ def test_a_grid_equals_its_points(name):
   assert whole.cost == pytest.approx(base(name).cost)
 
 
-# Those that correct their steps; the types of all are in
-# engine/test_precision.py.
-@pytest.mark.parametrize("name", ["prox_skip", "scaffold"], scope="module")
-def test_local_steps_in_half_precision(name):
-  rough, exact = run(name, precision="bfloat16").params, base(name).params
-  types = {leaf.dtype for leaf in jax.tree.leaves(rough)}
-  assert types == {np.dtype("float32")}
-  rough, exact = jax_problems.flat(rough), jax_problems.flat(exact)
-  moved = np.linalg.norm(exact - TASK.problem.x0)
-  assert 0 < np.linalg.norm(rough - exact) < 0.2 * moved
-
-
 def test_given_parameters_stay_usable():
   params = jax.tree.map(jnp.asarray, TASK.params)
   # Its state holds the parameters themselves, too.

@@ -92,18 +92,3 @@ class TestEntropy:
     back = mirror.entropy().grad_h_plus_psi_conjugate
     of = jax.jit(lambda z: back(z, 0.1, REFUSED[message]))
     assert message in refusal(of, _simplex_tree())
-
-
-def test_a_third_map_as_in_the_example():
-  """h = 1/2 sum_i d_i w_i^2 with l1, against its optimality condition."""
-  d = jnp.array([1.0, 4.0, 9.0])
-
-  def primal(z, step, psi):
-    return psi.prox(z, step) / d
-
-  h = mirror.MirrorMap(lambda w: d * w, primal)
-  z, step, strength = jnp.array([2.0, -3.0, 0.1]), 0.5, 0.8
-  w = h.grad_h_plus_psi_conjugate(z, step, prox.l1(strength))
-  # z - d w is step * strength times a subgradient of the l1 norm.
-  subgradient = (z - h.grad_h(w)) / (step * strength)
-  np.testing.assert_allclose(subgradient, [1.0, -1.0, 0.25], rtol=1e-6)

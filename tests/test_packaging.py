@@ -1,7 +1,6 @@
 """The wheel and the source archive: what is in them, and that pip takes them.
 
-All of this runs with one version of Python. That the others can is not tried:
-only what the newer ones have removed is looked for.
+All of this runs with one version of Python; that the others can is not tried.
 """
 
 import ast
@@ -225,27 +224,6 @@ def imported_by(*folders):
       elif isinstance(node, ast.Constant):  # Such as a function is given.
         found.add(str(node.value).split(".")[0].lower())
   return found
-
-
-# What Python 3.12 and 3.13 no longer have, and 3.11 has.
-REMOVED = {
-  "aifc", "asynchat", "asyncore", "audioop", "cgi", "cgitb", "chunk", "crypt",
-  "distutils", "imghdr", "imp", "lib2to3", "mailcap", "msilib", "nis",
-  "nntplib", "ossaudiodev", "pipes", "smtpd", "sndhdr", "spwd", "sunau",
-  "telnetlib", "uu", "xdrlib",
-}  # fmt: skip
-
-
-def test_nothing_is_imported_that_newer_versions_of_python_lack():
-  folders = ("fedjax_opt", "experiments", "docs", "notebooks")
-  for path in (p for f in folders for p in (REPOSITORY / f).rglob("*.py")):
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-      names = []
-      if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
-      elif isinstance(node, ast.ImportFrom):
-        names = [node.module or ""]
-      assert not REMOVED & {name.split(".")[0] for name in names}, path
 
 
 def test_workflows_are_started_as_they_say():

@@ -279,30 +279,6 @@ def test_the_slope_of_a_norm_at_zero_is_finite():
   assert np.isfinite(slope).all()
 
 
-def test_scaling_is_as_a_longer_step():
-  z = jnp.asarray(NUMBERS)
-  psi = prox.l1(0.3) + prox.squared_l2(0.2)
-  doubled = np.float32(2) * psi
-  np.testing.assert_allclose(doubled.prox(z, 0.5), psi.prox(z, 1.0), rtol=1e-6)
-  np.testing.assert_allclose(doubled.value(z), 2 * psi.value(z), rtol=1e-6)
-
-
-def test_strengths_and_radii_may_be_traced():
-  z, values = np.float32(tree_of(draw(0)[0])["kernel"]), (0.1, 0.9)
-  factories = [
-    *(prox.l1, prox.squared_l2, prox.group_lasso, prox.nuclear, prox.box),
-    *(prox.total_variation_1d, prox.l1_ball, prox.l2_ball, prox.simplex),
-    lambda s: prox.elastic_net(s, s),
-    lambda s: s * prox.l1(1.0),
-  ]
-  of = lambda strength: [make(strength).prox(z, STEP) for make in factories]
-  mapped = jax.jit(jax.vmap(of))(jnp.array(values))
-  plain = jax.jit(lambda: [of(value) for value in values])()
-  for i, expected in enumerate(plain):
-    for found, one in zip(mapped, expected, strict=True):
-      np.testing.assert_allclose(found[i], one, atol=2e-6)
-
-
 # Total variation.
 
 

@@ -290,16 +290,6 @@ class TestPoisson:
       covariance, rate * (1 - rate) * np.eye(8), atol=error / 2
     )
 
-  def test_of_more_than_there_are_places_some_come(self):
-    many, sizes = 20_000, (1,) * 6
-    clients, _ = drawn(samplers.poisson(2.0), many, 2, sizes)
-    number = (clients < 6).sum(1)
-    none, one = (2 / 3) ** 6, 6 / 3 * (2 / 3) ** 5
-    shares = [np.mean(number == n) for n in range(3)]
-    np.testing.assert_allclose(shares, [none, one, 1 - none - one], atol=0.02)
-    each = [np.mean(np.any(clients == i, axis=1)) for i in range(6)]
-    np.testing.assert_allclose(each, np.mean(each), atol=0.02)
-
   def test_only_those_who_came_count(self):
     """In means, costs and shares; a round of nobody is lost."""
     sampler = samplers.poisson(1.0)

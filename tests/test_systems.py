@@ -1,13 +1,15 @@
-"""Distributions of speed, against those of SciPy, and tables of devices."""
+"""Speeds of clients, tables of devices, and when clients can be sent out."""
 
+import math
 import pathlib
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_opt import systems
+from fedjax_opt import schedules, systems
 from tests.checks import given
+from tests.experiments.commands import prepare
 
 SHARES = np.linspace(0.001, 0.999, 201)
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "devices.csv"
@@ -107,3 +109,148 @@ def test_a_wrong_table_is_refused(text, line, tmp_path):
 )
 def test_is_refused(call, line):
   given.check(call, ValueError, line)
+
+
+# When clients can be sent out.
+
+
+M = 40
+
+
+def share_on(availability, times):
+  return np.mean(
+    [
+      [availability.is_on(c, float(time)) for time in times]
+      for c in range(availability.num_clients)
+    ],
+    axis=1,
+  )
+
+
+def test_a_cycle_is_the_same_part_of_each_period():
+  found = systems.cyclic(M, period=10.0, share=0.3, seed=1)
+  times = np.arange(0, 50, 0.1)
+  np.testing.assert_allclose(share_on(found, times), 0.3, atol=0.005)
+  for client in range(M):
+    on = [found.is_on(client, float(time)) for time in times]
+    assert on[:100] == on[100:200]
+    first = found.next_on(client, 3.0)
+    assert found.is_on(client, first)
+    assert 3.0 <= first <= 10.0
+    assert first == 3.0 or not found.is_on(client, first - 1e-6)
+
+
+def test_a_chain_is_on_for_its_share_whoever_is_asked_first():
+  make = lambda: systems.markov(M, mean_on=3.0, mean_off=1.0, seed=2)
+  found = make()
+  shares = share_on(found, np.arange(0, 2000, 2.0))
+  np.testing.assert_allclose(shares.mean(), 0.75, atol=0.02)
+  again = make()
+  for client in reversed(range(M)):
+    for time in (900.0, 0.0, 77.0):
+      assert again.next_on(client, time) == found.next_on(client, time)
+
+
+def test_periods_of_a_table(tmp_path):
+  path = tmp_path / "on.csv"
+  path.write_text("client,start,end\n0,2,3\n0,5,7\n1,0,4\n")
+  once = systems.periods(path, 3)
+  nexts = [once.next_on(0, time) for time in (0.0, 2.5, 3.0, 6.9, 7.0)]
+  assert nexts == [2.0, 2.5, 5.0, 6.9, math.inf]
+  assert once.next_on(2, 0.0) == math.inf
+  daily = systems.periods(path, 3, repeat=10.0)
+  nexts = [daily.next_on(0, time) for time in (7.0, 22.5, 38.0)]
+  assert nexts == [12.0, 22.5, 42.0]
+
+
+@pytest.mark.parametrize(
+  ("text", "says"),
+  [
+    ("client,start\n0,1\n", "has no column end"),
+    ("client,start,end\n0,2,1\n", "must end after its start"),
+    ("client,start,end\n0,1,3\n0,2,4\n", "not overlap another one"),
+    ("client,start,end\n5,1,3\n", "must be below the number of clients, 3"),
+    ("client,start,end\n0.5,1,3\n", "must have whole numbers of clients"),
+    ("client,start,end\n0,1,30\n", "and at most 10"),
+  ],
+)
+def test_tables_that_cannot_be(tmp_path, text, says):
+  path = tmp_path / "on.csv"
+  path.write_text(text)
+  with pytest.raises(ValueError, match=says) as caught:
+    systems.periods(path, 3, repeat=10.0)
+  assert "\n" not in str(caught.value)
+
+
+KINDS = {
+  "cyclic": systems.cyclic(M, period=30.0, share=0.2, seed=0),
+  "markov": systems.markov(M, mean_on=5.0, mean_off=20.0, seed=0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["buffered", "synchronous"])
+def test_only_those_that_are_there_are_sent_out(kind, name):
+  available = KINDS[kind]
+  system = systems.sample(M, systems.lognormal(2.0, 1.0)).when(available)
+  durations = system.durations()
+  table = {
+    "buffered": lambda: schedules.buffered(durations, 60, 20, 4),
+    "synchronous": lambda: schedules.synchronous(durations, 60, 8),
+  }[name]()
+  events = table.events()
+  on = [
+    available.is_on(client, start)
+    for client, start in zip(
+      events.clients.tolist(), events.starts.tolist(), strict=True
+    )
+  ]
+  if name == "buffered":
+    assert all(on)
+  else:  # Those that were found first wait for the others.
+    assert np.mean(on) > 0.7
+    return
+  # Fewer are there than may be away.
+  assert schedules.usage(table, M).at_work < 15
+
+
+def test_all_are_always_there():
+  system = systems.sample(M, systems.lognormal(2.0, 1.0))
+  always = systems.cyclic(M, share=1.0)
+  tables = [
+    schedules.buffered(each.durations(), 60, 20, 4)
+    for each in (system, system.when(always))
+  ]
+  np.testing.assert_array_equal(tables[0].clients, tables[1].clients)
+
+
+def test_nobody_comes_any_more(tmp_path):
+  path = tmp_path / "on.csv"
+  path.write_text("client,start,end\n0,2,3\n1,0,4\n")
+  system = systems.sample(2, systems.constant(1.0))
+  durations = system.when(systems.periods(path, 2)).durations()
+  for make in (
+    lambda: schedules.buffered(durations, 60, 2),
+    lambda: schedules.synchronous(durations, 60, 1),
+  ):
+    with pytest.raises(ValueError, match="no client is ever available again"):
+      make()
+
+
+def test_availability_is_of_as_many_clients():
+  system = systems.sample(M, systems.constant(1.0))
+  with pytest.raises(ValueError, match="availability: is of 3 clients; must"):
+    system.when(systems.cyclic(3))
+  with pytest.raises(TypeError, match="availability=3: must be one of"):
+    system.when(3)
+
+
+def test_the_flags_of_availability():
+  flags = (
+    "--task=digits_logistic", "--num_clients=20", "--system=constant",
+    "--cohort_size=4", "--rounds=20",
+  )  # fmt: skip
+  time = lambda *more: prepare(*flags, *more).tables[0].time[-1]
+  rare = ("--availability=cyclic", "--availability_share=0.05")
+  assert time() < time(*rare, "--availability_period=20")
+  assert time() < time("--availability=markov", "--availability_mean_off=1e3")

@@ -7,7 +7,6 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import trees
-from fedjax_opt.study.report import study_tables
 from tests import cases, jax_problems
 
 SYSTEM = fo.systems.sample(
@@ -130,18 +129,6 @@ def test_work_is_what_the_engine_counts(name):
   assert result.cost["bytes_up_per_round"] == up
 
 
-def test_fewer_bytes_are_faster():
-  slow, fast = (
-    run_time(work_of(make(0.1), **settings))
-    for settings in ({}, {"upload": TOP_K})
-  )
-  assert fast < slow
-
-
-def run_time(work):
-  return fo.schedules.synchronous(durations_of(work), 5, 3).time[-1]
-
-
 def test_clients_on_disk_have_the_same_work(tmp_path):
   population = fo.Population.of_client_data(tmp_path / "all", cases.DATA)
   result = fo.simulate(
@@ -186,32 +173,3 @@ def test_what_a_clock_refuses(name):
 
 def evaluate(params, data, test):
   return {"test_loss": jnp.sum(params["kernel"] ** 2)}
-
-
-def test_methods_are_compared_by_time():
-  tuned = {"rate": [0.1, 0.3]}
-  waits = lambda work: fo.schedules.synchronous(durations_of(work), 4, 3)
-  study = fo.compare(
-    {"FedBuff": fo.Method(make, tuned), "FedAvg": fo.Method(
-      lambda rate: fo.fed_avg(cases.loss_fn, optax.sgd(rate)), tuned,
-      {"schedule": waits},
-    )},
-    cases.PARAMS,
-    cases.DATA,
-    rounds=6,
-    seeds=[0],
-    report_seeds=[1, 2],
-    metric="test_loss",
-    criterion=fo.Criterion("test_loss", "min"),
-    target=1e9,
-    schedule=buffered,
-    **SETTINGS | {"evaluate": evaluate},
-  )  # fmt: skip
-  for cell in study.cells:
-    assert cell.spent("time")[-1] > 0
-    ends = {"FedBuff": 6, "FedAvg": 4}
-    assert cell.measured.history.rounds[-1] == ends[cell.method]
-  assert all("time" in verdict.to_target for verdict in study.verdicts)
-  to_target, in_all = study_tables.costs(study)
-  assert "Simulated time" in to_target.header
-  assert "Simulated time" in in_all.header

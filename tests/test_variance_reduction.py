@@ -1,4 +1,4 @@
-"""SARAH and BVR-L-SGD against the loops, and what is proved of them.
+"""SARAH and BVR-L-SGD against the loops.
 
 As in cases.py, clients differ in size and one owns nothing, three of five take
 part in a round, last batches are partial, and two clients are computed side by
@@ -17,17 +17,13 @@ import pytest
 
 from fedjax_opt import Algorithm
 from fedjax_opt.algorithms import bvr_l_sgd, minibatch_sarah, scaffold
-from fedjax_opt.algorithms.bvr_l_sgd import Output, _next_output
-from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.cohort import MAX_PHASES
 from fedjax_opt.engine.config import Config
-from fedjax_opt.rules.sarah import sarah
-from tests import cases, jax_problems, reference
+from tests import cases, jax_problems
 from tests import reference_variance_reduction as loops
 from tests.jax_problems import assert_close, flat
 from tests.refusals import refusal
-from tests.rules import training
 
 SIZES = (40, 26, 3, 50, 0)
 TASK = jax_problems.softmax(sizes=SIZES)
@@ -208,209 +204,7 @@ def test_a_stage_has_the_length_of_algorithm_4(large_batch, stage):
   assert sent == pytest.approx(model * math.ceil(12 / stage) / 12)
 
 
-# -------------------------------------------------------------- BVR-L-SGD 3f
-
-
-PROBLEM = synthetic.heterogeneous(
-  0.4, dim=4, num_clients=4, examples_per_client=6, condition=4.0
-)
-POOL = {name: np.float64(leaf) for name, leaf in PROBLEM.data.examples.items()}
-
-
-def mean_loss(rows, x):
-  """Of some rows of the pool."""
-  batch = {name: jnp.asarray(leaf)[rows] for name, leaf in POOL.items()}
-  return jnp.mean(PROBLEM.loss_fn(x, batch))
-
-
-gradient = jax.grad(mean_loss, argnums=1)
-ROWS = PROBLEM.data.indices  # [4, 6]
-full = functools.partial(gradient, ROWS.ravel())
-
-
-def test_p1_bias_of_a_local_difference():
-  """Lemma A.2: at most zeta ||x - y||."""
-  points = np.random.default_rng(0).normal(size=(2, 50, 4))
-  with jax.enable_x64(True):
-
-    @jax.jit
-    @functools.partial(jax.vmap, in_axes=(0, None))
-    @functools.partial(jax.vmap, in_axes=(None, 0))
-    def bias(rows, points):
-      x, y = points
-      own = gradient(rows, x) - gradient(rows, y)
-      return own - (full(x) - full(y))
-
-    found = bias(ROWS, np.swapaxes(points, 0, 1))  # [4, 50, d]
-  # Half of it is reached: a client is that far from the mean of all.
-  reached = PROBLEM.zeta / 2 * np.linalg.norm(points[0] - points[1], axis=1)
-  norms = np.linalg.norm(found, axis=-1)
-  assert np.all(norms <= 2 * reached + 1e-12)
-  np.testing.assert_allclose(norms[-1], reached, atol=1e-12)
-
-
-def local_path(loss, x0, v0, rate, num_steps):
-  """Points x_0 to x_K and v_1 to v_K, by the rule alone."""
-  xs, states = training.path(sarah(rate, direction=v0), loss, x0, num_steps)
-  return xs, states.direction
-
-
-def test_p2_full_local_gradients_telescope():
-  with jax.enable_x64(True):
-    x0, own = jnp.array([0.4, -1.5, 0.2, 2.0]), ROWS[2]
-
-    @jax.jit
-    def path(x0):
-      loss = lambda k, x: mean_loss(own, x)
-      xs, vs = local_path(loss, x0, full(x0), 0.05, 12)
-      telescoped = jax.vmap(lambda x: gradient(own, x) - gradient(own, x0))(xs)
-      return xs, vs, telescoped + full(x0), jax.vmap(full)(xs)
-
-    xs, vs, telescoped, grads = path(x0)
-  np.testing.assert_allclose(vs, telescoped[:-1], atol=1e-13)
-  errors = np.linalg.norm(vs - grads[:-1], axis=1)
-  moved = np.linalg.norm(xs - x0, axis=1)
-  assert np.all(errors <= PROBLEM.zeta * moved[:-1] + 1e-13)
-  assert moved[-1] > 0.2
-
-
-# Three clients of 12; all of a kind, in data of the same shapes.
 EQUAL = jax_problems.softmax(sizes=(12, 12, 12))
-ALL_ROWS = np.concatenate(EQUAL.problem.client_rows)
-_first, *_others = EQUAL.problem.client_rows
-_source = np.arange(36)
-for _rows in _others:
-  _source[_rows] = _first
-IDENTICAL = jax_problems.softmax(sizes=(12, 12, 12))
-IDENTICAL.problem.examples = {
-  name: leaf[_source] for name, leaf in EQUAL.problem.examples.items()
-}
-
-
-def test_p3_p4_one_local_step():
-  """P4: it is minibatch SARAH.
-
-  P3: in the first round of a stage, here of four, first differences vanish:
-  neither batches nor the pick matter.
-  """
-  settings = {"batch_size": 4, "local_steps": 1, "cohort_size": 2}
-  with jax.enable_x64(True):
-    states, other = (
-      trajectory(algorithm(EQUAL.loss_fn, 0.3), EQUAL, 6, **settings)
-      for algorithm in (CASES["bvr_l_sgd, theory"], minibatch_sarah)
-    )
-    config = Config.create(EQUAL.data, settings)
-    rounds = jax_problems.drawn_rounds(config, EQUAL.data, 0, 6)
-  xs, vs = flat(states.params, 1), flat(states.direction, 1)
-  close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-13)
-  close(xs, flat(other.params, 1))
-  close(vs, flat(other.direction, 1))
-  for r in (0, 4):
-    rows = [EQUAL.problem.client_rows[i] for i in rounds[r].clients]
-    close(vs[r + 1], EQUAL.problem.gradient(xs[r], np.concatenate(rows))[1])
-    close(xs[r + 1], xs[r] - 0.3 * vs[r + 1])
-    # The only local step is the random one.
-    close(flat(states.output.stage, 1)[r + 1], xs[r + 1])
-
-
-# Every batch is all that a client has.
-EXACT = {"batch_size": 12, "local_steps": 3}
-
-
-def test_p5_full_gradients():
-  """They make the estimate exact.
-
-  And on identical workers it is gradient descent, K steps a round.
-  """
-  with jax.enable_x64(True):
-    algorithm = bvr_l_sgd(EQUAL.loss_fn, 0.3)
-    states = trajectory(algorithm, EQUAL, 4, **EXACT)
-    identical = trajectory(algorithm, IDENTICAL, 4, **EXACT)
-  xs, vs = flat(states.params, 1), flat(states.direction, 1)
-  grads = [EQUAL.problem.gradient(x, ALL_ROWS)[1] for x in xs[:-1]]
-  np.testing.assert_allclose(vs[1:], grads, rtol=0, atol=1e-13)
-  problem, rule = IDENTICAL.problem, reference.Sgd(0.3)
-  rows = [ALL_ROWS] * 12
-  descent = reference.descend(problem.x0, problem.gradient, rows, rule)
-  actual = flat(identical.params, 1)
-  np.testing.assert_allclose(actual, descent.xs[::3], rtol=0, atol=1e-12)
-
-
-def test_p6_descent_along_every_path():
-  """Lemma 4.1, with eta = 1 / (4 L), whatever the batches and v_0."""
-  rng = np.random.default_rng(1)
-  num_steps = 20
-  rows = rng.integers(0, PROBLEM.data.num_examples, (num_steps, 2))
-  eta = float(1 / (4 * PROBLEM.smoothness))
-  starts = 1.5 * rng.normal(size=(30, 4))
-  offsets = rng.normal(size=(30, 4)) * np.geomspace(0.01, 3, 30)[:, None]
-  with jax.enable_x64(True):
-    on_batch = lambda k, x: mean_loss(jnp.asarray(rows)[k], x)
-    objective = functools.partial(mean_loss, ROWS.ravel())
-
-    @jax.jit
-    @jax.vmap
-    def sides(x0, offset):
-      xs, vs = local_path(on_batch, x0, full(x0) + offset, eta, num_steps)
-      values = jax.vmap(objective)(xs)
-      grads = jax.vmap(full)(xs[:-1])
-      left = jnp.sum(grads**2, axis=1)
-      errors = jnp.sum((vs - grads) ** 2, axis=1)
-      return left, 2 / eta * (values[:-1] - values[1:]) + 2.5 * errors
-
-    left, right = jax.device_get(sides(starts, offsets))
-  assert np.all(left <= right + 1e-10)
-
-
-def test_p7_both_versions_take_the_same_points():
-  practical, theory = compiled("bvr_l_sgd"), compiled("bvr_l_sgd, theory")
-  for field in FIELDS:
-    actual = flat(getattr(practical, field), 1)
-    expected = flat(getattr(theory, field), 1)
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-13)
-
-
-def test_p8_own_and_common_first_estimates_are_the_same():
-  """Whether workers correct their own estimates or the mean of all."""
-  problem, rng = TASK.problem, np.random.default_rng(0)
-  batches = lambda: [
-    [rng.choice(rows, 4) for _ in range(2)] if len(rows) else []
-    for rows in problem.client_rows
-  ]
-  rounds = [reference.Round(range(5), batches(), SIZES) for _ in range(6)]
-  common, own = (
-    list(loops.bvr_l_sgd(
-      problem, rounds, rounds, whole(problem, rounds), [0, 3, 1, 0, 2, 3],
-      rate, 3, keep_own=keep_own,
-    ))
-    for keep_own in (False, True)
-  )  # fmt: skip
-  np.testing.assert_allclose(own, common, rtol=0, atol=1e-13)
-
-
-def test_the_output_of_algorithm_2_is_uniform():
-  """On the iterations of a stage, and on the stages that are over."""
-  num_stages, stage_length, many = 3, 4, 4000
-
-  @jax.jit
-  @jax.vmap
-  def final(key):
-    def step(output, r):
-      t = r % stage_length
-      output = _next_output(
-        output, jnp.float32(r), jax.random.fold_in(key, r), t + 1,
-        t == stage_length - 1, r // stage_length + 1,
-      )  # fmt: skip
-      return output, None
-
-    first = Output(jnp.float32(-1), jnp.float32(-1))
-    rounds = jnp.arange(num_stages * stage_length)
-    return jax.lax.scan(step, first, rounds)[0].run
-
-  last = np.asarray(final(jax.random.split(jax.random.key(0), many)), int)
-  counts = np.bincount(last, minlength=12)
-  expected = many / 12
-  assert np.all(np.abs(counts - expected) < 4 * np.sqrt(expected))
 
 
 def test_without_a_rate_scaffold_does_not_move():

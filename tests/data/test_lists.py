@@ -138,30 +138,6 @@ def test_no_bit_of_a_run_changes():
   chex.assert_trees_all_equal(found.history.metrics, expected.history.metrics)
 
 
-def test_metrics_client_by_client():
-  per_example = lambda params, batch: {
-    "loss": TASK.loss_fn(params, batch, None)
-  }
-  found, expected = (
-    fo.evaluate_clients(
-      TASK.params,
-      per_example,
-      data,
-      train=data,
-      loss_fn=TASK.loss_fn,
-      client=optax.sgd(0.1),
-      local_steps=2,
-      batch_size=4,
-    )
-    for data in (as_lists(TASK.data), TASK.data)
-  )
-  # Sums of many examples are taken in another order.
-  for kind in ("global", "personalized"):
-    np.testing.assert_allclose(
-      found.values[kind]["loss"], expected.values[kind]["loss"], rtol=1e-6
-    )
-
-
 def test_every_seed_may_have_lists_of_its_own(no_arrays):
   """Of other lengths: the shorter ones are filled up."""
 

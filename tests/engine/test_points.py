@@ -1,4 +1,4 @@
-"""A grid is nothing but its points."""
+"""A grid is nothing but its points, of which those that diverge are dropped."""
 
 import functools
 
@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from fedjax_opt import (
   delta_sgd,
@@ -16,7 +17,9 @@ from fedjax_opt import (
   sweep,
 )
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import executor
+from fedjax_opt.engine import active_points, executor, sharding
+from fedjax_opt.engine.config import Config
+from fedjax_opt.results.history import History
 from tests import jax_problems
 
 TASK = jax_problems.softmax()
@@ -126,3 +129,135 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
     (result.params, result.history.metrics),
     (expected.params, expected.history.metrics),
   )
+
+
+# Settings that have diverged are dropped; those that fit are vectorized.
+
+
+@pytest.mark.parametrize(
+  ("settings", "needs", "chunks"),
+  [
+    (7, [[900]], []),  # All fit.
+    (7, [[1000, 250]], [6]),
+    (7, [[2000], [990]], [3]),  # 3, 3 and 1.
+    (7, [[9000]], [1]),  # One, whatever it needs.
+    (7, [[1300], [1100], [990]], [5, 4]),
+    # Rounds or evaluations, whichever need most; if both tell.
+    (8, [[500, 1900], [900, 900]], [4]),
+    (8, [[None, 1900]], []),
+  ],
+)
+def test_as_many_vectorized_as_memory_holds(
+  monkeypatch, settings, needs, chunks
+):
+  """By what each compiled program says that it needs."""
+  monkeypatch.setattr(processes, "device_bytes", lambda: 999)
+
+  def points(**given):
+    given = {"batch_size": 4, "grid_map": "vmap"} | given
+    config = Config.create(TASK.data, given, num_settings=settings)
+    return active_points.ActivePoints(settings, 1, config, is_grid=True)
+
+  vectorized, used = points(), []
+  for of_programs in needs:
+    if vectorized.take_fewer(of_programs):
+      used.append(vectorized.chunk)
+  assert used == chunks
+  assert vectorized.chunk == (chunks[-1] if chunks else None)
+  for given in ({"grid_map": "scan"}, {"grid_chunk": 7}):
+    assert not points(**given).take_fewer([2000])
+
+
+@pytest.mark.parametrize(
+  ("settings", "diverged", "devices", "kept"),
+  [
+    (16, 8, 1, 8),
+    (16, 7, 1, None),  # Compiling anew would not be worth it.
+    (15, 12, 1, None),
+    (16, 16, 1, 1),  # A program needs a point.
+    (16, 8, 2, None),  # Each device would need as many.
+  ],
+)
+def test_when_diverged_settings_are_dropped(
+  monkeypatch, settings, diverged, devices, kept
+):
+  layout = sharding.Layout
+  monkeypatch.setattr(layout, "grid_devices", property(lambda _: devices))
+  config = Config.create(
+    TASK.data, {"batch_size": 4, "grid_map": "vmap"}, num_settings=settings
+  )
+  points = active_points.ActivePoints(settings, 1, config, is_grid=True)
+  losses = np.ones((settings, 1))
+  losses[:diverged] = np.inf
+  history = History([0], {"train_loss": losses})
+  fewer = points.drop(history, np.arange(settings)[:, None])
+  if kept is None:
+    assert fewer is None
+    assert len(points.active) == settings
+  else:
+    numbers = [0] if diverged == settings else [*range(diverged, settings)]
+    np.testing.assert_array_equal(fewer[:, 0], numbers)
+    np.testing.assert_array_equal(points.active, numbers)
+    assert len(numbers) == kept
+
+
+def test_diverged_settings_are_dropped_and_change_nothing():
+  rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]
+
+  def evaluate(params, data, test):
+    largest = jnp.max(jnp.abs(params["kernel"]))
+    # A metric that is whole has no NaN of its own.
+    return {"train_loss": largest**2, "signs": jnp.sum(params["bias"] > 0)}
+
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
+  settings = SETTINGS | {"rounds": 5, "trace": (), "evaluate": evaluate}
+  grid = lambda rates: {"rate": rates}
+  whole = sweep(make, grid(rates), init, data_of, seeds=SEEDS, **settings)
+  # Too few for anything to be dropped.
+  few = sweep(make, grid(rates[:7]), init, data_of, seeds=SEEDS, **settings)
+
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+  for name, values in few.history.metrics.items():
+    close(whole.history.metrics[name][:14], values)
+  jax.tree.map(lambda a, b: close(a[:14], b), whole.params, few.params)
+  jax.tree.map(lambda a, b: close(a[:14], b), whole.state, few.state)
+  assert jax.tree.leaves(whole.params)[0].shape[0] == 32
+  assert whole.history.diverged()[14:, -1].all()
+  assert not whole.history.diverged()[:14].any()
+  assert np.isnan(whole.history.metrics["signs"][14:, -1]).all()
+  assert whole.cost == pytest.approx(few.cost)
+  assert whole.padding_waste == pytest.approx(few.padding_waste)
+
+
+def test_one_after_the_other_a_diverged_setting_stops():
+  rounds = []
+
+  def count(params, data, test):
+    largest = jnp.max(jnp.abs(params["kernel"]))
+    loss = jnp.where(largest < 100, largest, jnp.inf)
+    return {"train_loss": loss, "bias": jnp.sum(params["bias"])}
+
+  server = optax.sgd(lambda round: 1.0)  # Counts the rounds.
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate), server)
+  settings = SETTINGS | {"rounds": 6, "trace": (), "evaluate": count}
+  settings |= {"eval_every": 2, "grid_map": "scan"}
+  run = lambda rates, **others: sweep(
+    make, {"rate": rates}, init, data_of, seeds=SEEDS, **settings | others
+  )
+  rates = [1e4, 0.05, 1e5, 0.1]
+  on_evaluation = lambda report: rounds.append(report.metrics["bias"])
+  whole = run(rates, on_evaluation=on_evaluation)
+  few = run([0.05, 0.1])
+
+  live = np.array([2, 3, 6, 7])
+  for name, values in few.history.metrics.items():
+    np.testing.assert_array_equal(whole.history.metrics[name][live], values)
+  same = lambda a, b: np.testing.assert_array_equal(a[live], b)
+  jax.tree.map(same, whole.state, few.state)
+  assert whole.history.diverged()[[0, 1, 4, 5], -1].all()
+  # Where it was found out; nothing was done or measured after it.
+  (count,) = optax.tree.get_all_with_path(whole.state, "count")
+  np.testing.assert_array_equal(count[1], [2, 2, 6, 6, 2, 2, 6, 6])
+  assert np.isnan(np.array(rounds)[2:, [0, 1, 4, 5]]).all()
+  assert whole.cost == pytest.approx(few.cost)
+  assert whole.padding_waste == pytest.approx(few.padding_waste)

@@ -1,5 +1,7 @@
 """The command line as the tests call it."""
 
+import csv
+import json
 import os
 import pathlib
 import subprocess
@@ -11,6 +13,8 @@ from experiments.command_line import parser
 from experiments.specification.resolve import resolve
 
 REPOSITORY = pathlib.Path(run.__file__).parents[1]
+# What most tests run: of one program, if nothing else is asked for.
+SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
 
 
 def call(*arguments, program=run):
@@ -36,6 +40,22 @@ def prepare(*arguments):
 def task_of(*arguments):
   """The task of a command line, loaded."""
   return tasks.load(spec_of(*arguments))
+
+
+def summary_of(folder):
+  """What a run wrote of its end."""
+  return json.loads((folder / "summary.json").read_text())
+
+
+def config_of(folder):
+  """What a run wrote of its beginning."""
+  return json.loads((folder / "config.json").read_text())
+
+
+def rows_of(file):
+  """The rows of a CSV file, {column: cell}."""
+  with open(file, newline="") as opened:
+    return list(csv.DictReader(opened))
 
 
 def table(section):

@@ -1,15 +1,8 @@
 """Studies that run: what they leave, what they find again, what they choose."""
 
-import csv
-import json
-import os
-import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -19,7 +12,7 @@ from experiments import run as runner
 from experiments.store import Store
 from fedjax_opt import load_run, statistics
 from fedjax_opt.study.report import pictures
-from tests.experiments.commands import REPOSITORY, call
+from tests.experiments.commands import call, rows_of
 
 # Clients of one size: all conditions have one program.
 SHARED = (
@@ -38,9 +31,8 @@ def study(folder, *arguments):
   return call(*SHARED, *arguments, f"--output_dir={folder}", program=compare)
 
 
-def rows_of(folder):
-  with open(folder / "table.csv", newline="") as file:
-    return list(csv.DictReader(file))
+def table_of(folder):
+  return rows_of(folder / "table.csv")
 
 
 def runs_of(folder):
@@ -95,7 +87,7 @@ def test_what_it_leaves(whole):
   assert len([f for f in folders if "-3x2-" in f]) == 4
   # Delta-SGD has nothing to tune.
   assert len([f for f in folders if "-1x2-" in f]) == 6
-  assert len(rows_of(whole)) == 6
+  assert len(table_of(whole)) == 6
 
 
 def test_every_number_comes_from_the_runs(whole):
@@ -119,7 +111,7 @@ def test_every_number_comes_from_the_runs(whole):
     final = report.history.values("test_accuracy")[:, -1]
     row = next(
       row
-      for row in rows_of(whole)
+      for row in table_of(whole)
       if LABELS[f"{report.config['client']} {report.config['algorithm']}"]
       == row["method"]
       and float(row["alpha"]) == report.config["alpha"]
@@ -144,8 +136,8 @@ def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
   named = DELTA.replace("Delta", "Mine"), FED_AVG, SCAFFOLD
   assert study(copied, *named, ALPHAS, "--title=Other") == 0
   assert runs_of(copied) == before
-  labels = list(dict.fromkeys(row["method"] for row in rows_of(copied)))
-  assert labels == ["Mine", *(row["method"] for row in rows_of(copied)[1:3])]
+  labels = list(dict.fromkeys(row["method"] for row in table_of(copied)))
+  assert labels == ["Mine", *(row["method"] for row in table_of(copied)[1:3])]
   assert "<h1>Other</h1>" in (copied / "report.html").read_text()
 
 
@@ -156,7 +148,7 @@ def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   assert {path: after[path] for path in before} == before
   (new,) = set(after) - set(before)
   assert "-1x3-" in str(new)
-  assert {int(row["seeds"]) for row in rows_of(copied)} == {3}
+  assert {int(row["seeds"]) for row in table_of(copied)} == {3}
 
 
 def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
@@ -183,7 +175,7 @@ def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
     run.history.values(f"{part}_accuracy")[:, -1].reshape(3, 3)
     for part in ("validation", "test")
   )
-  row = next(row for row in rows_of(tmp_path) if row["method"] != "Delta")
+  row = next(row for row in table_of(tmp_path) if row["method"] != "Delta")
   own = finals[scores.argmax(axis=0), range(3)]
   assert float(row["mean"]) == pytest.approx(own.mean(), abs=1e-12)
   assert row["nested"] == "True"
@@ -195,8 +187,7 @@ def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
   capsys.readouterr()
   asked = ("--seeds_needed=0.01", f"--output_dir={tmp_path}")
   assert call(*asked, program=compare) == 0
-  with open(tmp_path / "pairs.csv", newline="") as file:
-    (pair,) = csv.DictReader(file)
+  (pair,) = rows_of(tmp_path / "pairs.csv")
   needed = statistics.seeds_needed(0.01, float(pair["sd"]))
   last = capsys.readouterr().out.splitlines()[-1]
   assert last.startswith("FedAvg, SGD, Delta")
@@ -235,7 +226,7 @@ def test_no_test_value_enters_any_choice(
   assert study(tmp_path, FED_AVG, "--alpha=0.1") == 0
   column = lambda folder, name: [
     row[name]
-    for row in rows_of(folder)
+    for row in table_of(folder)
     # A condition that is the same everywhere has no column.
     if row["method"] == "FedAvg, SGD" and row.get("alpha", "0.1") == "0.1"
   ]
@@ -261,7 +252,7 @@ def test_runs_that_are_there(whole, tmp_path, runs, methods):
   found = [str(f) for each in runs for f in (whole / "runs").glob(each)]
   given = (f"--runs={','.join(found)}", f"--output_dir={tmp_path}")
   assert call(*given, program=compare) == 0
-  rows = rows_of(tmp_path)
+  rows = table_of(tmp_path)
   assert {row["method"] for row in rows} == methods
   assert {float(row["alpha"]) for row in rows} == {1, 0.1}
   text = (tmp_path / "report.html").read_text()
@@ -273,7 +264,7 @@ def test_runs_beside_methods_stand_under_their_own_conditions(copied, whole):
   (run_of,) = (whole / "runs").glob("*-scaffold-*-alpha=0.1-1x2-*")
   arguments = (FED_AVG, "--alpha=1", f"--runs={run_of}")
   assert study(copied, *arguments) == 0
-  rows = rows_of(copied)
+  rows = table_of(copied)
   alphas = {row["method"]: float(row["alpha"]) for row in rows}
   assert alphas == {"SCAFFOLD": 0.1, "FedAvg, SGD": 1}
   text = (copied / "report.html").read_text()
@@ -291,7 +282,7 @@ def test_settings_and_methods_that_diverged(copied, capsys):
   absurd = "--method=fed_avg client=sgd client_lr=1e38,2e38,3e38 label=Absurd"
   assert study(copied, absurd, SCAFFOLD, "--alpha=1") == 0
   assert "Absurd: every setting diverged" in capsys.readouterr().err
-  assert {row["verdict"] for row in rows_of(copied)} == {"best", "diverged"}
+  assert {row["verdict"] for row in table_of(copied)} == {"best", "diverged"}
   assert study(copied, absurd, "--alpha=1") == 1
   captured = capsys.readouterr()
   assert captured.err.endswith("error: every method diverged\n")
@@ -356,37 +347,6 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, refused):
   line = refused(*SHARED, FED_AVG, f"--output_dir={tmp_path}", program=compare)
   assert "is not empty (it has 'mine.txt')" in line
   assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [int(os.environ.get("FEDJAX_OPT_KILLS", 2))])
-def test_kills_lose_no_finished_cell(tmp_path, kills):
-  """Killed at random moments, a study keeps what is finished, and ends."""
-  arguments, folder = (FED_AVG, SCAFFOLD, DELTA, ALPHAS), tmp_path / "killed"
-  command = [
-    *(sys.executable, "-m", "experiments.compare", *SHARED, *arguments),
-    f"--output_dir={folder}",
-  ]
-  environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-  rng = random.Random(0)
-  for _ in range(kills):
-    before = runs_of(folder)
-    process = subprocess.Popen(
-      command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL,
-      stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    time.sleep(rng.uniform(2, 9))
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    after = runs_of(folder)
-    assert {path: after[path] for path in before} == before
-  before = runs_of(folder)
-  assert study(folder, *arguments) == 0
-  after = runs_of(folder)
-  assert {path: after[path] for path in before} == before
-  assert len(after) == 10
-  for row in rows_of(folder):
-    assert json.loads(row["seeds"]) == 2
 
 
 def test_flags_beside_runs_alone(tmp_path, whole, refused):

@@ -87,7 +87,8 @@ def test_bash(line, word, folder):
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
 def test_zsh(folder):
-  lines = [line for line, word in LINES if word]
+  some = [(line, word) for line, word in LINES if word][::3]
+  lines = [line for line, _ in some]
   script = completion.script("zsh", cli._COMMANDS)
   (folder / "script").write_text(script)
   (folder / "lines").write_text("".join(f"{line}\n" for line in lines))
@@ -95,7 +96,7 @@ def test_zsh(folder):
   subprocess.run(["zsh", "-f", "-c", ZSH], cwd=folder, check=True, timeout=60)
   found = (folder / "completed").read_text().splitlines()
   before = [line[: max(line.rfind("="), line.rfind(" ")) + 1] for line in lines]
-  words = [word for _, word in LINES if word]
+  words = [word for _, word in some]
   assert found == [f"{b}{w}|" for b, w in zip(before, words, strict=True)]
 
 

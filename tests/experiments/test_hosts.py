@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import inspect
-import json
 import socket
 
 import jax
@@ -13,7 +12,14 @@ import pytest
 from experiments import convert, hosts, job, run
 from experiments.command_line import parser
 from fedjax_opt import Population
-from tests.experiments.commands import call, given, prepare, start, table
+from tests.experiments.commands import (
+  call,
+  config_of,
+  given,
+  prepare,
+  start,
+  table,
+)
 from tests.refusals import refusal
 
 ARGUMENTS = (
@@ -106,7 +112,7 @@ def test_clients_on_disk_give_the_same_run(population, tmp_path):
   disk, one = rows_of(tmp_path / "disk"), rows_of(tmp_path / "one")
   np.testing.assert_allclose(disk, one, rtol=2e-6)
   assert (tmp_path / "disk" / "clients.png").exists()
-  config = json.loads((tmp_path / "disk" / "config.json").read_text())
+  config = config_of(tmp_path / "disk")
   assert config["population_dir"] == str(population)
   assert "partition" not in config
 

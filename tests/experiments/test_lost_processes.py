@@ -16,8 +16,10 @@ import pytest
 
 from experiments import hosts
 from tests.experiments.commands import start
-from tests.experiments.test_resume import LONG, assert_same, rounds_saved
+from tests.experiments.test_resume import ARGUMENTS, assert_same, rounds_saved
 
+# So long that it is killed before its end.
+LONG = (*ARGUMENTS, "--rounds=60")
 KILLS = int(os.environ.get("FEDJAX_OPT_KILLS", 1))
 NUMBER = 4 if "FEDJAX_OPT_KILLS" in os.environ else 2
 # What a run has reached, by a file that is there then.

@@ -1,4 +1,4 @@
-"""From flags to grid and algorithm."""
+"""From flags to grid, algorithm, and what messages go through."""
 
 import dataclasses
 import functools
@@ -7,8 +7,10 @@ import operator
 import pathlib
 import tomllib
 
+import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -23,14 +25,16 @@ from experiments.specification.kinds import (
   Chosen,
   numbers,
 )
-from fedjax_opt import algorithms, lora
+from fedjax_opt import algorithms, lora, transforms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.rules import RULES
-from tests.experiments.commands import spec_of, task_of
+from fedjax_opt.transforms import aggregators, faults
+from tests.experiments.commands import prepare, spec_of, task_of
 
-TASK = task_of("--task=digits_logistic")
+DIGITS = "--task=digits_logistic"
+TASK = task_of(DIGITS)
 
 
 def method_of(*arguments):
@@ -234,3 +238,75 @@ def test_no_flag_is_shared_by_two_kinds_of_part():
   flags = [set(KINDS[part].owners()) for part in parts]
   for one, other in itertools.combinations(flags, 2):
     assert not one & other
+
+
+# Who takes part, what they send, and how that is combined.
+
+
+def wrapped(*arguments):
+  """What the algorithm is wrapped in: (name, value)."""
+  found = job.settings_of(spec_of(DIGITS, *arguments), TASK)
+  names = ("upload", "fault", "aggregator")
+  return [(n, found[n]) for n in names if found[n] is not None]
+
+
+# A message.
+U = {"w": jnp.linspace(-1, 2, 40)}
+KEY = jax.random.key(0)
+
+
+def test_flags_reach_the_upload():
+  arguments = ("--upload=quantize", "--upload_levels=3", "--error_feedback")
+  ((name, upload),) = wrapped(*arguments)
+  assert name == "upload"
+  expected = transforms.error_feedback(transforms.quantize(3))
+  assert upload.num_bytes(U) == expected.num_bytes(U)
+  sent = lambda each: each.rule.update(U, each.rule.init(U), None, key=KEY)
+  chex.assert_trees_all_equal(sent(upload), sent(expected))
+
+
+def test_flags_reach_the_aggregator():
+  rows = jnp.asarray(np.random.default_rng(0).normal(size=(9, 4)) ** 3)
+  arguments = ("--aggregator=multi_krum", "--krum_faulty=3")
+  ((name, found),) = wrapped("--weighting=uniform", *arguments)
+  assert name == "aggregator"
+  counted = np.arange(9) != 2
+  expected = aggregators.multi_krum(3).combine(rows, counted)
+  np.testing.assert_array_equal(found.combine(rows, counted), expected)
+  assert np.any(expected != rows[counted].mean(0))
+
+
+def test_all_wrap_from_the_client_to_the_server():
+  found = wrapped(
+    "--upload=sign",
+    "--aggregator=median",
+    "--weighting=uniform",
+    "--fault=noise",
+    "--fault_strength=2",
+    "--faulty_fraction=0.25",
+  )
+  assert [name for name, _ in found] == ["upload", "fault", "aggregator"]
+  fault = found[1][1]
+  assert fault.fraction == 0.25
+  expected = faults.noise(0.25, 2.0).corrupt(U, KEY)
+  np.testing.assert_allclose(fault.corrupt(U, KEY)["w"], expected["w"])
+
+
+def test_nothing_is_the_default():
+  assert wrapped() == []
+  values = prepare(DIGITS).spec.values()
+  assert values["aggregator"] == "mean"
+  assert "upload" not in values
+
+
+def test_uniform_is_the_engine_s_default():
+  assert spec_of().sampler.make({}) is None
+  prepared = prepare(DIGITS)
+  assert prepared.settings["sampler"] == "uniform"
+  assert prepared.spec.values()["sampler"] == "uniform"
+
+
+@pytest.mark.parametrize("groups", [1, 100])
+def test_as_many_groups_as_clients(groups):
+  given = ("--sampler=cyclic", f"--sampler_groups={groups}", "--cohort_size=1")
+  prepare(DIGITS, *given)

@@ -1,7 +1,5 @@
 """One's own data: what is read, held out, and refused."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
 from tests.experiments.commands import (
   call,
+  config_of,
   prepare,
   spec_of,
   table,
@@ -158,7 +157,7 @@ def test_a_run_says_what_was_held_out(write, tmp_path, capsys):
   out = capsys.readouterr().out
   assert f"test part: 12 examples, 0.2 of {file}, held out at random\n" in out
   assert "note:" not in out
-  config = json.loads((tmp_path / "run" / "config.json").read_text())
+  config = config_of(tmp_path / "run")
   assert config["test_fraction"] == 0.2
   assert config["data_file"] == file
 

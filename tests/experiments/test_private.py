@@ -1,12 +1,10 @@
 """Personal models and privacy on the command line."""
 
-import json
-
 import pytest
 
 from experiments import job
 from fedjax_opt import privacy
-from tests.experiments.commands import call, spec_of
+from tests.experiments.commands import call, config_of, spec_of, summary_of
 
 SMALL = (
   "--task=digits_logistic", "--num_clients=12", "--cohort_size=6",
@@ -14,10 +12,6 @@ SMALL = (
 )  # fmt: skip
 GAUSSIAN = ("--privacy=gaussian", "--weighting=uniform")
 POISSON = ("--sampler=poisson", "--sampler_expected=3")
-
-
-def summary_of(folder):
-  return json.loads((folder / "summary.json").read_text())
 
 
 def metrics_of(folder):
@@ -45,7 +39,7 @@ def test_epsilon_is_beside_accuracy_and_noise_is_new_in_each_run(
   for value in expected:
     assert f" {value:.6g} " in out
   assert metrics_of(one) != metrics_of(other)
-  assert "dp_seed" not in json.loads((one / "config.json").read_text())
+  assert "dp_seed" not in config_of(one)
 
 
 def test_epsilon_of_cohorts_of_fixed_size():

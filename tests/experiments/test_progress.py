@@ -171,16 +171,6 @@ def test_small_terminals(open_terminal, width, height):
   assert lines[1:-1] == cut[: height - 2]
 
 
-def test_a_terminal_that_becomes_narrower(open_terminal):
-  """Lines of the frame that is there wrap: it is higher than it was drawn."""
-  open_terminal()
-  progress = Progress(20, ACCURACY, True, POINTS)
-  rounds(progress)
-  bar = progress._bar
-  bar._drawn = [79, 61, 26, 40, 0]
-  assert bar._to_start(40) == f"\r\x1b[{2 + 2 + 1 + 1 + 1}A"
-
-
 @pytest.mark.parametrize(
   ("points", "terminal_type"),
   [(POINTS[:1], "xterm"), (POINTS[:3], "xterm"), ([], "xterm"),

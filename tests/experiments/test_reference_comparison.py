@@ -66,17 +66,17 @@ def test_a_method_that_is_removed_and_joins_again_has_its_place(
   assert places(after) == wanted
   for condition in ("few", "all"):
     place = wanted[condition, "Mine"][0]
-    assert re.search(rf"{condition} +Mine .* {place} of 3 ", said.out)
+    assert re.search(rf"{condition} +Mine .* {place} of 2 ", said.out)
 
 
 def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
   file, records = tiny
   monkeypatch.setattr(measuring, "run_place", None)
   renamed = file.with_name("renamed.toml")
-  text = TINY.replace('"Delta"', '"Another name"').replace("Tiny", "Title")
+  text = TINY.replace('"FedAvg"', '"Another name"').replace("Tiny", "Title")
   renamed.write_text(text)
   found = joining.join(str(renamed), output_dir=records)
-  assert len(places(found)) == 6
+  assert len(places(found)) == 4
   assert ("few", "Another name") in places(found)
 
 
@@ -91,8 +91,8 @@ def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
     (given,) = place.planned.grid.values()
     assert set(given) < values  # Of two values one is at an edge.
     assert cell.budget == len(values) == 3
-    assert cell.tried.seeds == [0, 1]
-    assert [point["seed"] for point in report.points] == [2, 3, 4]
+    assert cell.tried.seeds == [0]
+    assert [point["seed"] for point in report.points] == [1, 2]
     assert report.points[0].items() >= cell.chosen.items()
   rates = [p.planned.grid["client_lr"] for p in
            reference.places(reference.methods[:1])]  # fmt: skip
@@ -113,7 +113,7 @@ def test_the_page_has_every_cell_with_its_command_and_record(tiny):
   _, records = tiny
   text = (records / "reference.html").read_text()
   rows = json.loads(re.search(r"rows = (.*);\n", text)[1])
-  assert len(rows) == 6
+  assert len(rows) == 4
   for row in rows:
     assert (records / row[-1]["record"]).exists()
     assert "--rounds=4" in row[-1]["command"]
@@ -144,7 +144,7 @@ def test_other_data_and_damage_are_refused(tiny, tmp_path):
     ('"all"', '"few"', "'few' is there twice"),
     ("settings = 2", "", "settings is missing"),
     ("[[condition]]", "[[cond]]", "must be a number, a text or a list|tables"),
-    ('label = "Delta"', 'conditions = ["none"]', "conditions=none: must be"),
+    ('label = "FedAvg"', 'conditions = ["none"]', "conditions=none: must be"),
   ],
 )
 def test_files_that_are_no_reference_are_refused(tmp_path, before, after, said):

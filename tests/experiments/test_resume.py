@@ -1,16 +1,13 @@
-"""Runs that are killed, from the command line.
+"""Runs that were stopped, from the command line.
 
-FEDJAX_OPT_KILLS=40 tries 40 kills, over five kinds of runs; signals are tried
-in test_signals.py.
+tests/tools/kills.py and signals.py stop them at random moments.
 """
 
 import dataclasses
 import json
 import os
-import random
 import resource
 import shutil
-import time
 import types
 from unittest.mock import Mock
 
@@ -25,7 +22,7 @@ from fedjax_opt.base import STREAMS
 from fedjax_opt.data import digest
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
-from tests.experiments.commands import call, spec_of, start, wait_for
+from tests.experiments.commands import call, config_of, spec_of, summary_of
 
 SHARED = (
   "--task=digits_logistic",
@@ -37,16 +34,6 @@ SHARED = (
   "--noprogress",
 )
 ARGUMENTS = (*SHARED, "--client=sgd", "--client_lr=0.1,1")
-# For those that are stopped at random moments: saving takes most of their time.
-LONG = (*ARGUMENTS, "--rounds=60")
-KINDS = {
-  "plain": (),
-  "grid": ("--seed=0,1",),
-  "trace": ("--client=delta_sgd", "--trace"),
-  "own tests": ("--client_test_fraction=0.2",),
-  "state of clients": ("--algorithm=scaffold",),
-}
-KILLS = int(os.environ.get("FEDJAX_OPT_KILLS", 0))
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +41,6 @@ def whole(tmp_path_factory):
   """The folder of a run that nothing happened to."""
   folder = tmp_path_factory.mktemp("whole") / "run"
   assert call(*ARGUMENTS, f"--output_dir={folder}") == 0
-  return folder
-
-
-@pytest.fixture(scope="module")
-def whole_long(tmp_path_factory):
-  """The same of more rounds."""
-  folder = tmp_path_factory.mktemp("whole_long") / "run"
-  assert call(*LONG, f"--output_dir={folder}") == 0
   return folder
 
 
@@ -84,29 +63,11 @@ def rounds_saved(folder):
   return max((int(path.stem) for path in folder.glob("*.npz")), default=0)
 
 
-def kill_and_resume(folder, number, seed, arguments=LONG):
-  """Kills at random moments after a checkpoint, then runs to the end."""
-  draw, done = random.Random(seed), 0
-  for i in range(number):
-    others = ["--resume"] if i else []
-    process = start(*arguments, f"--output_dir={folder}", *others)
-    deadline = time.monotonic() + 600
-    while rounds_saved(folder / "checkpoints") <= done < 60:
-      assert process.poll() is None, process.stderr.read()
-      assert time.monotonic() < deadline
-      time.sleep(0.002)
-    time.sleep(draw.uniform(0, 0.2))
-    process.kill()
-    process.communicate()
-    done = rounds_saved(folder / "checkpoints")
-  assert call(*arguments, f"--output_dir={folder}", "--resume") == 0
-
-
 def assert_same(folder, whole, *own):
   """Two runs with the same bits, whose flags differ in their own ones."""
   for name in ("metrics.csv", "params.safetensors", "flags.txt"):
     assert (folder / name).read_bytes() == (whole / name).read_bytes()
-  one, other = (json.loads((f / "summary.json").read_text())
+  one, other = (summary_of(f)
                 for f in (folder, whole))  # fmt: skip
   names = ("points", "selected", "cost", "padding_waste", "rounds_done")
   for name in (*names, "stopped_by"):
@@ -114,7 +75,7 @@ def assert_same(folder, whole, *own):
   checkpoints = [f / "checkpoints" for f in (folder, whole)]
   done = [rounds_saved(f) for f in checkpoints]
   assert done == [one["rounds_done"]] * 2
-  configs = [json.loads((f / "config.json").read_text())
+  configs = [config_of(f)
              for f in (folder, whole)]  # fmt: skip
   for config in configs:
     for name in ("resume", "output_dir", *own):
@@ -140,20 +101,6 @@ def unresumed(refused):
   return unresumed
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*not written to its end")
-@pytest.mark.parametrize("kind", KINDS if KILLS else ["plain"])
-def test_kills_at_random_moments(tmp_path, kind):
-  """In runs of 4 each."""
-  arguments = (*LONG, *KINDS[kind])
-  whole = tmp_path / "whole"
-  assert call(*arguments, f"--output_dir={whole}") == 0
-  for seed in range(max(1, -(-KILLS // (4 * len(KINDS))))):
-    folder = tmp_path / str(seed)
-    kill_and_resume(folder, 4, seed, arguments)
-    assert_same(folder, whole)
-
-
 @pytest.mark.parametrize("name", ["config.json", "config.json.tmp"])
 def test_stopped_before_the_first_checkpoint_it_begins_anew(
   whole, tmp_path, name
@@ -175,13 +122,13 @@ def test_killed_after_its_last_checkpoint(whole, tmp_path, rates):
   arguments = (*ARGUMENTS, f"--client_lr={rates}", f"--output_dir={folder}")
   status = call(*arguments)
   before = (folder / "metrics.csv").read_bytes()
-  points = json.loads((folder / "summary.json").read_text())["points"]
+  points = summary_of(folder)["points"]
   assert status == int(rates != "0.1,1")
   (folder / "summary.json").unlink()
   assert call(*arguments, "--resume") == status
   assert (folder / "metrics.csv").read_bytes() == before
   assert load_run(folder).is_complete
-  assert json.loads((folder / "summary.json").read_text())["points"] == points
+  assert summary_of(folder)["points"] == points
 
 
 def test_other_flags_are_refused_with_what_differs(whole, unresumed):
@@ -266,7 +213,7 @@ def test_a_run_that_ended_is_extended(whole, tmp_path):
 
 def test_what_auto_chose_may_be_given_to_one_of_both_parts(whole, tmp_path):
   """They compute in the same way, so the run has the same bits."""
-  chosen = json.loads((whole / "summary.json").read_text())["computation"]
+  chosen = summary_of(whole)["computation"]
   assert chosen["client_chunk"] == 4
   given = [f"--{name}={value}" for name, value in chosen.items() if value]
   folder = tmp_path / "run"
@@ -274,21 +221,6 @@ def test_what_auto_chose_may_be_given_to_one_of_both_parts(whole, tmp_path):
   assert call(*first) == 0
   assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
   assert_same(folder, whole)
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_while_it_is_extended(whole_long, tmp_path):
-  folder = tmp_path / "run"
-  shorter = (*LONG, "--rounds=31", f"--output_dir={folder}")
-  assert call(*shorter) == 0
-  process = start(*LONG, f"--output_dir={folder}", "--resume")
-  wait_for(process, lambda: rounds_saved(folder / "checkpoints") != 31)
-  process.kill()
-  process.wait()
-  if rounds_saved(folder / "checkpoints") < 60:
-    assert not load_run(folder).is_complete
-  assert call(*LONG, f"--output_dir={folder}", "--resume") == 0
-  assert_same(folder, whole_long)
 
 
 def test_a_run_that_ended_has_nothing_left_to_do(whole, capsys):

@@ -1,5 +1,6 @@
 """The command line as a user meets it: files, messages, exit statuses."""
 
+import concurrent.futures
 import contextlib
 import csv
 import importlib.util
@@ -236,6 +237,13 @@ def test_ctrl_c_that_was_ignored_ends_the_run_at_the_next_evaluation(
   out = capsys.readouterr().out
   assert out.endswith("interrupted: only 0 of 3 rounds done\n")
   assert [row["round"] for row in read_metrics(tmp_path)] == [0]
+
+
+def test_another_thread_leaves_signals_to_its_caller(tmp_path):
+  """There a run cannot answer them, and runs."""
+  arguments = (*SMALL, "--rounds=1", f"--output_dir={tmp_path / 'run'}")
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    assert pool.submit(call, *arguments).result() == 0
 
 
 def test_trace(tmp_path, capsys, drawn):

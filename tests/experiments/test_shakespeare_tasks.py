@@ -1,7 +1,5 @@
 """The tasks of Shakespeare's next character, and runs of them."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ from scipy import special
 from experiments.tasks import shakespeare as tasks_of_plays
 from fedjax_opt import models
 from fedjax_opt.datasets import shakespeare, tfds
-from tests.experiments.commands import call, task_of
+from tests.experiments.commands import task_of
 
 NAMES = ("shakespeare_lstm", "shakespeare_transformer")
 LENGTH = 6
@@ -82,26 +80,6 @@ def test_what_is_padding_does_not_matter():
   # An example of padding alone, which no data has, is a number.
   batch["y"][:] = shakespeare.PADDING
   np.testing.assert_array_equal(loss_fn(batch), 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["fed_avg", "moon", "scaffold"])
-@pytest.mark.parametrize("name", NAMES)
-def test_runs(tmp_path, name, algorithm):
-  folder = tmp_path / "run"
-  others = [] if algorithm == "scaffold" else ["--precision=mixed"]
-  status = call(
-    *SHORT, f"--task={name}", f"--algorithm={algorithm}", *others,
-    "--validation_fraction=0.3", "--client_test_fraction=0.3",
-    f"--output_dir={folder}",
-  )  # fmt: skip
-  assert status == 0
-  summary = json.loads((folder / "summary.json").read_text())
-  final = summary["points"][0]["final"]
-  for split in ("train", "validation", "test"):
-    assert final[f"{split}_loss"] == pytest.approx(np.log(66), rel=0.3)
-    assert 0 <= final[f"{split}_accuracy"] <= 1
-  assert (folder / "per_client.csv").read_text().count("\n") == 6
 
 
 def test_speakers_with_few_sequences_are_left_out(tmp_path, refused):

@@ -1,7 +1,6 @@
 """Runs that end before their last round: a target, or no improvement."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from experiments.stopping import Stopping
 from fedjax_opt import load_run
 from fedjax_opt.metrics import Criterion, History
-from tests.experiments.commands import call, spec_of
+from tests.experiments.commands import call, spec_of, summary_of
 from tests.results.histories import of_values
 
 CRITERION = Criterion("test_accuracy", "max", "last")
@@ -157,5 +156,5 @@ def test_a_run_ends_at_its_target_also_if_it_is_extended(tmp_path, capsys):
     assert call(*arguments, f"--rounds={rounds}", *where) == 0
   for name in ("metrics.csv", "params.safetensors"):
     assert (folder / name).read_bytes() == (whole / name).read_bytes()
-  summary = json.loads((folder / "summary.json").read_text())
+  summary = summary_of(folder)
   assert summary["points"] == run.summary["points"]

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from experiments import data as data_of_runs
-from experiments.tasks import TASKS
+from experiments.tasks import TASKS, nonconvex
 from experiments.tasks import images as image_tasks
 from fedjax_opt import running_statistics as statistics
+from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.metrics import Criterion
@@ -207,6 +208,21 @@ def test_what_regressions_measure():
   assert set(measured) == {"train_loss", "test_loss", "rank", "recovery_error"}
   assert measured["rank"] == 1
   assert measured["recovery_error"] == pytest.approx(0.4)
+
+
+def test_what_nonconvex_measures():
+  task = nonconvex.nonconvex(2.0)
+  x = task.init(jax.random.key(0))
+  measured = jax.jit(task.evaluate)(x, task.clients, task.test)
+  objective = synthetic.heterogeneous(0.0).objective
+  gradient = jax.grad(objective)(x)
+  assert set(measured) == {"train_loss", "grad_norm_sq"}
+  np.testing.assert_allclose(measured["train_loss"], objective(x), rtol=1e-5)
+  np.testing.assert_allclose(
+    measured["grad_norm_sq"], jnp.sum(gradient**2), rtol=1e-4
+  )
+  other = task.init(jax.random.key(1))
+  assert (x != other).all()
 
 
 @pytest.mark.parametrize(

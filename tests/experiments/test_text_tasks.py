@@ -1,7 +1,6 @@
 """Tasks of texts: what is loaded, from what they start, and what is refused."""
 
 import functools
-import json
 import shlex
 
 import jax
@@ -11,7 +10,14 @@ import pytest
 from fedjax_opt.datasets import texts, tokenization
 from tests import text_data
 from tests import text_models as plain
-from tests.experiments.commands import call, spec_of, table, task_of
+from tests.experiments.commands import (
+  call,
+  config_of,
+  spec_of,
+  summary_of,
+  table,
+  task_of,
+)
 from tests.refusals import refusal
 
 pytest.importorskip("tokenizers")
@@ -163,13 +169,13 @@ def test_a_run(data, checkpoint, tmp_path, algorithm):
   header = (tmp_path / "out" / "metrics.csv").read_text().split("\n")[0]
   assert "test_accuracy" in header
   assert "train_loss" not in header
-  flags = json.loads((tmp_path / "out" / "config.json").read_text())
+  flags = config_of(tmp_path / "out")
   assert flags["pretrained"] == str(checkpoint)
   assert not {"encoder", "vocab_size"} & set(flags)
   # Adapters of two layers' queries and values, and the head, are sent.
   hidden, each = plain.HIDDEN, 2 * plain.HIDDEN * 2
   head = hidden * hidden + hidden + hidden * 14 + 14
-  summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+  summary = summary_of(tmp_path / "out")
   sent = 4 * (2 * plain.LAYERS * each + head)
   assert summary["cost"]["bytes_up_per_round"] == sent
 

@@ -58,21 +58,6 @@ def test_by_what_settings_are_chosen(tmp_path, arguments, criterion):
     assert not rows_of(found.task.validation) & rows_of(found.task.test)
 
 
-def test_the_test_examples_enter_no_choice(tmp_path, corrupt_test_examples):
-  """With absurd test examples the same setting is selected."""
-
-  def chosen(name):
-    grid = ("--client_lr=0.001,0.01,0.1,1", f"--output_dir={tmp_path / name}")
-    assert call(*TINY, *grid) == 0
-    run = fo.load_run(tmp_path / name)
-    return run.selected, run.history.values("test_accuracy")[:, -1].argmax()
-
-  before, _ = chosen("before")
-  corrupt_test_examples()
-  after, best_on_test = chosen("after")
-  assert after == before != best_on_test
-
-
 def test_clients_on_disk(tmp_path, capsys):
   """The validation part is what the conversion left out."""
   clients = tmp_path / "clients"

@@ -1,12 +1,13 @@
-"""Files that ask for more than they hold, and readers of random bytes."""
+"""Files that ask for more than they hold, random bytes, and texts of JSON."""
 
+import os
 import zipfile
 
 import numpy as np
 
 from fedjax_opt import ClientData, Population
 from fedjax_opt.data import npz_files
-from fedjax_opt.files import memory
+from fedjax_opt.files import json_files, memory
 from tests.refusals import refusal
 
 _MB = 1_000_000
@@ -69,3 +70,12 @@ def test_sizes_for_people():
   texts = [memory.size_text(n) for n in (0, 999, 1500, 2**31, 10**13, 10**18)]
   assert texts == ["0 bytes", "999 bytes", "1.5 kB", "2.15 GB", "10 TB",
                    "1e+06 TB"]  # fmt: skip
+
+
+# Texts that are written whole.
+
+
+def test_a_text_with_a_path_of_any_bytes(tmp_path):
+  name = os.fsdecode(b"b\xff\xce\xb1")
+  json_files.write_text(tmp_path / name, f"{name}, a\u03b1")
+  assert (tmp_path / name).read_bytes() == "b\\udcff\u03b1, a\u03b1".encode()

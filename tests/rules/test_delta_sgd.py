@@ -1,4 +1,7 @@
-"""Delta-SGD as an optax transformation, and what its paper proves of it."""
+"""Delta-SGD as an optax transformation.
+
+test_registry.py and test_loops.py have it against its loop.
+"""
 
 import functools
 
@@ -10,195 +13,10 @@ import optax
 import pytest
 
 from fedjax_opt import delta_sgd, fed_avg
-from tests import jax_problems, problems, reference
+from tests import jax_problems, reference
 from tests.rules import training
 
-SEEDS = range(20)
-
-
-def quadratic(x, a, y):
-  """Least squares, with its full gradient."""
-  return jnp.mean((a @ x - y) ** 2) / 2
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 4))
-def descend(make_rule, loss_fn, x0, loss_args, num_steps, settings):
-  """A plain training loop; gives x [K + 1, d] and the rule's states [K]."""
-  loss = lambda k, x: loss_fn(x, *loss_args)
-  return training.path(make_rule(**settings), loss, x0, num_steps)
-
-
 reusing = functools.partial(delta_sgd, reuse_gradients=True)
-
-
-@functools.cache
-def quadratics(shared):
-  """Random problems with few examples: x0, (a, y), x*, L, stacked.
-
-  Each has one client, or three that share a minimizer.
-  """
-  given = {"sizes": (12,) * 3, "noise": 0.0} if shared else {"sizes": (12,)}
-  made = [
-    (problem, rows)
-    for problem in (problems.least_squares(s, dim=4, **given) for s in SEEDS)
-    for rows in problem.client_rows
-  ]
-  stack = lambda of: np.stack([of(p, rows) for p, rows in made])
-  return (
-    stack(lambda p, rows: p.x0),
-    (
-      stack(lambda p, rows: p.examples["x"][rows]),
-      stack(lambda p, rows: p.examples["y"][rows]),
-    ),
-    stack(lambda p, rows: p.minimiser(rows)),
-    stack(lambda p, rows: np.linalg.norm(p.hessian(rows), 2)),
-  )
-
-
-def run_all(make_rule, num_steps=40, shared=False, **settings):
-  """Trajectories on all quadratics: x [S, K + 1, d], eta [S, K], and more."""
-  x0, loss_args, x_star, smoothness = quadratics(shared)
-  with jax.enable_x64(True):
-    settings = {name: jnp.float64(value) for name, value in settings.items()}
-    run = lambda x0, args: descend(
-      make_rule, quadratic, x0, args, num_steps, settings
-    )
-    xs, states = jax.device_get(jax.vmap(run)(x0, loss_args))
-  return xs, states, x_star, smoothness
-
-
-def gaps(xs, x_star, shared=False):
-  """f(x) - f* of every point [S, K + 1]."""
-  _, (a, y), _, _ = quadratics(shared)
-
-  def f(points):
-    residual = np.einsum("snd,skd->skn", a, points) - y[:, None]
-    return np.mean(residual**2, -1) / 2
-
-  return f(xs) - f(x_star[:, None])
-
-
-# ---------------------------------------------------- The paper's properties
-
-
-def test_p1_one_local_step_is_fed_avg_at_eta_0():
-  task = jax_problems.softmax()
-  run = lambda rule: task.simulate(
-    fed_avg(task.loss_fn, rule),
-    rounds=3,
-    cohort_size=3,
-    batch_size=4,
-    local_steps=1,
-  )
-  actual, expected = run(delta_sgd(eta_0=0.3)), run(optax.sgd(0.3))
-  np.testing.assert_allclose(
-    jax_problems.flat(actual.params),
-    jax_problems.flat(expected.params),
-    rtol=1e-5,
-  )
-
-
-@pytest.mark.parametrize("make_rule", [delta_sgd, reusing])
-@pytest.mark.parametrize("eps", [0.0, 1e-3])
-def test_p2_isotropic_quadratic_settles_at_gamma_over_2l(make_rule, eps):
-  curvature, center = 0.4, np.array([1.0, -2.0, 0.5])
-  loss = lambda x: curvature / 2 * jnp.sum((x - center) ** 2)
-  with jax.enable_x64(True):
-    settings = {"gamma": 1.0, "delta": 1.0, "eta_0": 0.2, "eps": eps}
-    _, states = descend(make_rule, loss, np.zeros(3), (), 8, settings)
-    states = jax.device_get(states)
-  np.testing.assert_allclose(states.smoothness_step[1:], 1.25, rtol=1e-6)
-  np.testing.assert_allclose(states.step_size[0], 0.2)
-  np.testing.assert_allclose(states.step_size[-1], 1.25 + eps, rtol=1e-6)
-
-
-@pytest.mark.parametrize("make_rule", [delta_sgd, reusing])
-def test_p2_p3_bounds_of_both_branches(make_rule):
-  delta = 0.5
-  _, states, _, smoothness = run_all(make_rule, delta=delta, eta_0=0.01)
-  lowest = states.smoothness_step[:, 1:].min(1)
-  assert np.all(lowest >= (1 - 1e-6) * 2 / (2 * smoothness))
-  eta, theta = states.step_size, states.theta
-  ratio = eta[:, 1:] / eta[:, :-1]
-  assert np.all(ratio <= np.sqrt(1 + delta * theta[:, :-1]) * (1 + 1e-12))
-  np.testing.assert_allclose(theta[:, 1:], ratio, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-  ("delta", "factor"), [(1.0, 1.618), (0.1, 1.0512), (0.02, 1.01)]
-)
-def test_p3_sustained_growth(delta, factor):
-  with jax.enable_x64(True):  # A linear loss: the gradient never changes.
-    linear = lambda x: jnp.sum(x)
-    settings = {"delta": delta, "eta_0": 1e-8}
-    _, states = descend(delta_sgd, linear, np.zeros(2), (), 40, settings)
-  eta = np.asarray(states.step_size)
-  ratio = eta[1:] / eta[:-1]
-  np.testing.assert_allclose(ratio[-1], factor, atol=5e-5)
-  assert ratio.max() <= (delta + np.sqrt(delta**2 + 4)) / 2 * (1 + 1e-12)
-
-
-def potentials(gamma, shared=False):
-  """Both sides of eq. 5 for t = 1, ..., K - 1, [S, K - 1] each."""
-  xs, states, x_star, _ = run_all(
-    reusing, shared=shared, gamma=gamma, delta=1.0
-  )
-  eta, theta = states.step_size, states.theta
-  gap = gaps(xs, x_star, shared)
-  away = np.sum((xs - x_star[:, None]) ** 2, -1)
-  moved = np.sum(np.diff(xs, axis=1) ** 2, -1)
-  eta, theta = eta[:, 1:], theta[:, 1:]
-  after = away[:, 2:] + moved[:, 1:] / 2 + 2 * eta * (1 + theta) * gap[:, 1:-1]
-  before = away[:, 1:-1] + moved[:, :-1] / 2 + 2 * eta * theta * gap[:, :-2]
-  return after, before
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_p4_p5_potential_decreases_with_gamma_1(shared):
-  """P5: of clients that share a minimizer it is the mean of theirs."""
-  after, before = potentials(1.0, shared)
-  if shared:
-    after, before = (
-      side.reshape(-1, 3, side.shape[1]).mean(1) for side in (after, before)
-    )
-  slack = 1e-12 * before[:, :1]
-  assert np.all(after <= before + slack)  # eq. 5
-  assert np.all(before[:, 1:] <= after[:, :-1] + slack)  # by line 9
-  assert np.all(before[:, -1] < before[:, 0])
-
-
-def test_p4_fails_with_gamma_2():
-  after, before = potentials(2.0)
-  assert np.any(after > before + 1e-9 * before[:, :1])
-
-
-@pytest.mark.parametrize("eta_0", [1e-3, 0.2, 1.0])
-def test_p6_average_meets_the_rate_of_theorem_5(eta_0):
-  xs, states, x_star, smoothness = run_all(
-    reusing, gamma=1.0, delta=1.0, theta_0=np.inf, eta_0=eta_0
-  )
-  eta, theta, gap = states.step_size, states.theta, gaps(xs, x_star)
-  distance = (
-    np.sum((xs[:, 1] - x_star) ** 2, -1)
-    + np.sum((xs[:, 1] - xs[:, 0]) ** 2, -1) / 2
-    + 2 * eta[:, 1] * theta[:, 1] * gap[:, 0]
-  )
-  alpha = eta[:, 1:-1] * (1 + theta[:, 1:-1]) - eta[:, 2:] * theta[:, 2:]
-  assert np.all(alpha >= -1e-12 * eta[:, 1:-1])
-  for t in range(1, eta.shape[1]):
-    total = np.sum(eta[:, 1 : t + 1], 1) + eta[:, 1] * theta[:, 1]
-    average = (eta[:, t] * (1 + theta[:, t]))[:, None] * xs[:, t]
-    average += np.einsum("sk,skd->sd", alpha[:, : t - 1], xs[:, 1:t])
-    bound = distance / (2 * total)
-    rate = 2 * distance * smoothness**2 / (2 * smoothness * t + 1)
-    assert np.all(bound <= rate * (1 + 1e-9))
-    average_gap = gaps((average / total[:, None])[:, None], x_star)[:, 0]
-    assert np.all(average_gap <= bound * (1 + 1e-9))
-
-
-# ------------------------------------------- An ordinary optax transformation
-
-
 PARAMS = {"a": np.array([1.0, -2.0, 3.0]), "b": np.array([[0.5], [4.0]])}
 
 
@@ -228,15 +46,15 @@ def test_chain_with_what_changes_updates():
 
 
 def test_a_plain_step_has_the_length_that_is_measured():
-  measured = functools.partial(reusing, measure_movement=True)
-  xs, states, _, _ = run_all(reusing)
-  expected, expected_states, _, _ = run_all(measured)
-  assert states.params is None
-  assert expected_states.params is not None
-  np.testing.assert_allclose(xs, expected, rtol=1e-10)
-  np.testing.assert_allclose(
-    states.step_size, expected_states.step_size, rtol=1e-10
-  )
+  with jax.enable_x64(True):
+    (x, plain), (measured_x, measured) = (
+      train(reusing(measure_movement=measures), num_steps=40, dtype="float64")
+      for measures in (False, True)
+    )
+  assert plain.params is None
+  assert measured.params is not None
+  chex.assert_trees_all_close(x, measured_x, rtol=1e-10)
+  np.testing.assert_allclose(plain.step_size, measured.step_size, rtol=1e-10)
 
 
 def test_in_half_precision_the_movement_is_measured():
@@ -268,11 +86,10 @@ def test_movement_behind_which_something_clips_is_measured():
 @pytest.mark.parametrize("make_rule", [delta_sgd, reusing])
 @pytest.mark.parametrize("delta", [0.0, 0.1])
 def test_an_infinite_first_ratio_where_nothing_moves(make_rule, delta):
-  still = lambda x: 0.0 * jnp.sum(x)
-  settings = {"delta": delta, "theta_0": np.inf, "eta_0": 0.01}
-  xs, states = descend(make_rule, still, np.ones(2), (), 5, settings)
-  np.testing.assert_array_equal(xs, 1.0)
-  assert np.all(np.isfinite(states.step_size))
+  rule = make_rule(delta=delta, theta_0=np.inf, eta_0=0.01)
+  params, state = train(rule, loss=lambda p: 0.0 * bowl(p), num_steps=5)
+  chex.assert_trees_all_equal(params, jax.tree.map(np.float32, PARAMS))
+  assert np.isfinite(state.step_size)
 
 
 @pytest.mark.parametrize("reuse", [False, True])

@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
-from optax import contrib
 
 from fedjax_opt import delta_sgd, sharpness_aware
 from fedjax_opt import running_statistics as statistics
@@ -29,30 +27,6 @@ def train(rule, params=X0, num_steps=5, loss=loss):
 
 
 assert_close = functools.partial(chex.assert_trees_all_close, rtol=1e-12)
-
-
-@pytest.mark.parametrize("momentum", [None, 0.9])
-def test_equals_optax_s_own(momentum):
-  with jax.enable_x64(True):
-    rule = optax.sgd(0.05, momentum)
-    uphill = optax.chain(contrib.normalize(), optax.sgd(0.3))
-    theirs = contrib.sam(rule, uphill, opaque_mode=True)
-
-    def update(*args, value, grad_fn):  # It takes no other extra argument.
-      return theirs.update(*args, grad_fn=grad_fn)
-
-    expected = optax.GradientTransformationExtraArgs(theirs.init, update)
-    assert_close(train(sharpness_aware(rule, 0.3)), train(expected))
-
-
-def test_mixes_and_does_not_normalize():
-  with jax.enable_x64(True):
-    grads = jax.grad(loss)(X0)
-    ahead = jax.grad(loss)(optax.tree.add_scale(X0, 0.2, grads))
-    mixed = optax.tree.add_scale(optax.tree.scale(0.75, grads), 0.25, ahead)
-    expected = optax.tree.add_scale(X0, -0.1, mixed)
-    rule = sharpness_aware(optax.sgd(0.1), 0.2, 0.25, normalized=False)
-    assert_close(train(rule, num_steps=1), expected)
 
 
 def test_a_rule_inside_has_the_gradient_uphill_at_any_point():

@@ -1,11 +1,13 @@
-"""Schedules, against a loop that looks at one client at a time."""
+"""Schedules against a loop over clients, timetables by hand, and their use."""
 
 import numpy as np
 import pytest
 
-from fedjax_opt import schedules, systems
+from fedjax_opt import plots, schedules, systems
 from fedjax_opt.schedules import sending
+from fedjax_opt.schedules import timetable as module
 from tests.checks import given
+from tests.checks.given import refused
 
 SYSTEMS = {
   "constant": systems.sample(12, systems.constant(1.0)),
@@ -206,3 +208,206 @@ def test_a_wrong_trace_is_refused(text, line, tmp_path):
   path = tmp_path / "trace.csv"
   path.write_text(text)
   given.check(lambda: schedules.replay(path, 2), ValueError, f"{path}: {line}")
+
+
+# What became of the clients' time.
+
+
+# Client 2 arrives after the step that nobody waits for; a place is free.
+TABLE = schedules.by_hand(
+  [[0, 1, 2], [0, 3, -1]],
+  [[0, 0, 0], [0, 1, 1]],
+  taken=[[True, True, False], [True, True, False]],
+  time=[4.0, 10.0],
+  starts=[[0, 0, 0], [1, 4, 4]],
+  ends=[[1, 4, 6], [6, 10, 10]],
+)
+
+
+def test_a_table_by_hand():
+  found = schedules.usage(TABLE, 5)
+  np.testing.assert_array_equal(found.updates, [2, 1, 0, 1, 0])
+  assert found[:7] == (10.0, 5, 4, 1, 0, 0.25, 1)
+  assert found.waiting == (3 + 0 + 4 + 0) / 4
+  assert found.at_work == (1 + 4 + 6 + 5 + 6) / 10
+  assert found.used_time == 16 / 22
+
+
+def test_what_is_too_stale_is_lost():
+  durations = systems.sample(30, systems.lognormal(1.0, 2.0)).durations()
+  table = schedules.buffered(durations, 50, 10, 2, max_staleness=4)
+  found = schedules.usage(table, 30)
+  assert found.stale == len(table.lost.clients) > 0
+  assert (found.used, found.late, found.sent) == (100, 0, 100 + found.stale)
+  assert found.max_staleness <= 4
+  first = schedules.usage(table.first_steps(20), 30)
+  assert first.used == 40
+  assert first.seconds == table.time[19]
+
+
+def test_groups_by_speed():
+  seconds = np.array([5.0, 1.0, 4.0, 2.0, 3.0])
+  np.testing.assert_array_equal(
+    schedules.speed_groups(seconds, 2), [1, 0, 1, 0, 0]
+  )
+  np.testing.assert_array_equal(schedules.speed_groups(seconds[:2]), [1, 0])
+
+
+def test_typical_seconds_are_means_of_what_is_drawn_each_time():
+  kinds = [systems.uniform(1, 2), systems.uniform(50, 80)]
+  system = systems.sample(10, kinds, redraw=True, of="round")
+  durations = system.durations(7)
+  expected = np.where(durations.groups == 0, 1.5, 65)
+  np.testing.assert_allclose(durations.typical, expected, rtol=1e-6)
+  once = systems.sample(10, systems.uniform(1, 2)).durations(3, 0, 0)
+  np.testing.assert_array_equal(once.typical, 3 * once.seconds_per_step)
+
+
+def test_the_picture_has_who_is_away():
+  pytest.importorskip("matplotlib")
+  figure = plots.timetable(TABLE, np.array([0, 0, 1, 1, 1]), None)
+  left, right = figure.axes
+  bars = [path for bar in left.collections for path in bar.get_paths()]
+  widths = sorted(path.get_extents().width for path in bars)
+  np.testing.assert_allclose(widths, [1, 4, 5, 6, 6])
+  updates = [bar.get_height() for bar in right.patches[2:4]]
+  np.testing.assert_allclose(updates, [75, 25])
+
+
+# Timetables that are written by hand.
+
+
+CLIENTS = [[0, 1], [2, 0], [0, -1]]
+VERSIONS = [[0, 0], [0, 0], [1, 0]]
+
+
+def test_defaults_are_those_of_synchronous_rounds():
+  table = schedules.by_hand([[3, 1], [2, 0]])
+  np.testing.assert_array_equal(table.versions, [[0, 0], [1, 1]])
+  np.testing.assert_array_equal(table.starts, [[0, 0], [1, 1]])
+  np.testing.assert_array_equal(table.ends, [[1, 1], [2, 2]])
+  np.testing.assert_array_equal(table.time, [1, 2])
+  assert table.taken.all()
+  assert (table.share == 1).all()
+  assert not table.staleness.any()
+  assert not table.draws.any()
+  assert not len(table.lost.clients)
+
+
+def test_a_free_place_is_nobody():
+  table = schedules.by_hand(CLIENTS, VERSIONS)
+  np.testing.assert_array_equal(table.staleness, [[0, 0], [1, 1], [1, 0]])
+  np.testing.assert_array_equal(
+    table.taken, [[True, True], [True, True], [True, False]]
+  )
+  events = table.events()
+  np.testing.assert_array_equal(events.clients, [0, 1, 2, 0, 0])
+  np.testing.assert_array_equal(events.staleness, [0, 0, 1, 1, 1])
+  assert events.taken.all()
+
+
+def test_a_client_sent_out_twice_from_one_version_has_two_draws():
+  table = schedules.by_hand(CLIENTS, VERSIONS)
+  np.testing.assert_array_equal(table.draws, [[0, 0], [0, 1], [0, 0]])
+
+
+def test_draws_name_each_sending_once():
+  generator = np.random.default_rng(0)
+  clients = generator.integers(-1, 4, (50, 6))
+  versions = generator.integers(0, 3, (50, 6))
+  draws = module.draws_of(clients, versions)
+  who = clients >= 0
+  names = np.stack([clients[who], versions[who], draws[who]], 1)
+  assert len(np.unique(names, axis=0)) == who.sum()
+  for name in np.unique(names[:, :2], axis=0):
+    of_pair = names[(names[:, :2] == name).all(1), 2]
+    np.testing.assert_array_equal(of_pair, np.arange(len(of_pair)))
+
+
+def test_events_are_in_the_order_of_their_ends():
+  ends = [[0.5, 0.25], [2, 0.75]]
+  table = schedules.by_hand(
+    [[0, 1], [2, 3]], [[0, 0], [0, 0]], taken=[[True, True], [True, False]],
+    ends=ends,
+  )  # fmt: skip
+  events = table.events()
+  np.testing.assert_array_equal(events.clients, [1, 0, 3, 2])
+  np.testing.assert_array_equal(events.steps, [0, 0, 1, 1])
+  np.testing.assert_array_equal(events.taken, [True, True, False, True])
+
+
+def test_one_that_nobody_waits_for_may_end_late():
+  table = schedules.by_hand([[0, 1]], taken=[[True, False]], ends=[[1.0, 9.0]])
+  assert table.time[0] == 1
+
+
+def make(bad):
+  schedules.by_hand(**{"clients": CLIENTS} | bad)
+
+
+def check(num_clients):
+  module.check_clients(schedules.by_hand(CLIENTS), num_clients)
+
+
+CASES = refused(
+  {
+    (make, ValueError): {
+      "clients: has -2; must be in [-1, inf)": {"clients": [[-2]]},
+      "clients: is int64[2]; must be whole numbers of shape [T, K]": {
+        "clients": [0, 1]
+      },
+      "versions: is int64[1, 2]; must be of shape [3, 2], as clients": {
+        "versions": [[0, 0]]
+      },
+      "versions[1, 0]=2: must be at most 1, the newest that step has": {
+        "versions": [[0, 0], [2, 0], [0, 0]]
+      },
+      "share: has 0.0; must be in (0, 1]": {"share": np.zeros((3, 2))},
+      "time: is int64[2]; must be of shape [3], one for each row of clients": {
+        "time": [1, 2]
+      },
+      "time: runs back; must not decrease": {"time": [1, 3, 2]},
+      "starts[1, 0]=0.5: must not be before its version is made": {
+        "starts": [[0, 0], [0.5, 1], [2, 2]]
+      },
+      "ends[1, 1]=1: must be after its start": {
+        "ends": [[1, 1], [2, 1], [3, 3]]
+      },
+      "time[0]=1: must not be before an end that the step uses": {
+        "ends": [[1.5, 1], [2, 2], [3, 3]]
+      },
+    },
+    (make, TypeError): {
+      "clients=[['a']]: must be whole numbers of shape [T, K]": {
+        "clients": [["a"]]
+      },
+      "taken=[[1, 1], [1, 1], [1, 1]]: must be an array of bool": {
+        "taken": np.ones((3, 2), int).tolist()
+      },
+    },
+    (check, ValueError): {
+      "schedule: has client 2; must be below the number of clients, 2": 2,
+    },
+  }
+)
+
+
+@pytest.mark.parametrize(("call", "kind", "line"), CASES)
+def test_a_timetable_is_refused(call, kind, line):
+  given.check(call, kind, line)
+
+
+def test_clients_of_the_population_are_accepted():
+  check(3)
+
+
+def test_the_steps_within_a_time_budget():
+  durations = systems.sample(20, systems.lognormal(1.0, 1.0)).durations()
+  table = schedules.buffered(durations, 30, 8, 2, max_staleness=3)
+  found = schedules.until(table, table.time[9])
+  assert found.lost.steps.max() < 10 <= table.lost.steps.max()
+  for name in ("clients", "versions", "taken", "time", "ends"):
+    whole = getattr(table, name)
+    np.testing.assert_array_equal(getattr(found, name), whole[:10])
+  with pytest.raises(ValueError, match=r"^seconds=0.001: the first server"):
+    schedules.until(table, 0.001)

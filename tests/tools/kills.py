@@ -29,11 +29,20 @@ from safetensors.numpy import load_file
 
 from tests.tools.signals import COMMANDS, begin, call, left_of, words
 
-KILLED = ("run", "run, grid", "compare", "compare --jobs=2", "reproduce")
-COMMANDS["run, grid"] = (
-  *COMMANDS["run, checkpoints"], "--client=sgd", "--client_lr=0.1,1",
-  "--seed=0,1",
-)  # fmt: skip
+KINDS = {
+  "grid": ("--client=sgd", "--client_lr=0.1,1", "--seed=0,1"),
+  "trace": ("--client=delta_sgd", "--trace"),
+  "own tests": ("--client=sgd", "--client_test_fraction=0.2"),
+  "state of clients": ("--algorithm=scaffold",),
+}
+COMMANDS |= {
+  f"run, {kind}": (*COMMANDS["run, checkpoints"], *flags)
+  for kind, flags in KINDS.items()
+}
+KILLED = (
+  *("run", *(f"run, {kind}" for kind in KINDS)),
+  *("compare", "compare --jobs=2", "reproduce"),
+)
 _TIMES = re.compile(r"seconds|date|timing|command|about|digest")
 
 

@@ -4,13 +4,16 @@
   python -m pytest -m "" --cov=fedjax_opt --cov-context=test --cov-report= \\
       --junitxml=tests.xml
   python -m tests.tools.mutants --number=200 --seed=1 --output=mutants.tsv
+  python -m tests.tools.mutants --number=20 --files fedjax_opt/prox/*.py \\
+      --tests tests/test_prox.py
 
 A mutant is a copy of the package with one operator, constant, condition or
 statement changed. The tests that run its line, the shortest ones first, are run
 until one fails: then it is killed. A mutant that no test kills is a line that
 could be wrong without being noticed, or one that changes nothing that anybody
 can see; mutants_equivalent.toml has these, each with the reason. What was tried
-already stands in the output, and is not tried again.
+already stands in the output, and is not tried again. With --tests these are
+run, whatever line it is, and no coverage is needed.
 """
 
 import argparse
@@ -31,9 +34,10 @@ from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[2]
 PLACES = (
-  "engine/*.py", "rules/*.py", "algorithms/*.py",
-  "contract.py", "counters.py", "draws.py", "processes.py",
-)  # fmt: skip
+  *(f"fedjax_opt/{name}/*.py" for name in ("engine", "rules", "algorithms")),
+  *(f"fedjax_opt/{n}.py" for n in ("contract", "counters", "draws")),
+  "fedjax_opt/processes.py",
+)
 # A mutant's tests take so many seconds at most, as measured without it; then
 # others are left out.
 MOST = 90
@@ -49,7 +53,7 @@ EQUIVALENT = {
 _OTHERS = (
   "tests/rules/test_registry.py", "tests/test_choices.py",
   "tests/checks/test_settings.py", "tests/engine/test_plan.py",
-  "tests/engine/test_batches.py", "tests/engine/test_sharding.py",
+  "tests/engine/test_sharding.py",
   "tests/engine/test_collectives.py", "tests/experiments/test_run.py",
   "tests/experiments/test_methods.py", "tests/experiments/test_help.py",
   "tests/experiments/test_hosts.py",
@@ -238,9 +242,11 @@ def outcome(mutant: Mutant, tests: list[str]) -> str:
     return "no test"
   with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
     folder = pathlib.Path(folder)
-    shutil.copytree(ROOT / "fedjax_opt", folder / "fedjax_opt")
-    for name in ("tests", "experiments", "pytest.ini"):
-      os.symlink(ROOT / name, folder / name)
+    copied = pathlib.Path(mutant.file).parts[0]
+    shutil.copytree(ROOT / copied, folder / copied)
+    for path in ROOT.iterdir():
+      if path.name not in (copied, ".git"):
+        os.symlink(path, folder / path.name)
     text = (ROOT / mutant.file).read_text()
     (folder / mutant.file).write_text(mutant.of(text))
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-m", ""]
@@ -264,18 +270,19 @@ def main() -> None:
   parser.add_argument("--number", type=int, default=200)
   parser.add_argument("--seed", type=int, default=1)
   parser.add_argument("--jobs", type=int, default=1)
+  parser.add_argument("--files", nargs="+", default=PLACES)
+  parser.add_argument("--tests", nargs="+")
   parser.add_argument("--coverage", default=".coverage")
   parser.add_argument("--durations", default="tests.xml")
   parser.add_argument("--output", default="mutants.tsv", type=pathlib.Path)
   flags = parser.parse_args()
-  files = [
-    file
-    for place in PLACES
-    for file in sorted((ROOT / "fedjax_opt").glob(place))
-  ]
+  files = [file for place in flags.files for file in sorted(ROOT.glob(place))]
   mutants = [mutant for file in files for mutant in mutants_of(file)]
   chosen = random.Random(flags.seed).sample(mutants, flags.number)
-  tests = Tests(flags.coverage, flags.durations)
+  if flags.tests:
+    tests_of = lambda mutant: flags.tests
+  else:
+    tests_of = Tests(flags.coverage, flags.durations).of
   known = {}
   if flags.output.exists():
     for line in flags.output.read_text().splitlines():
@@ -289,7 +296,7 @@ def main() -> None:
       return known[key]
     if (mutant.file, old, new) in EQUIVALENT:
       return "equivalent"
-    result = outcome(mutant, tests.of(mutant))
+    result = outcome(mutant, tests_of(mutant))
     with flags.output.open("a") as file:
       file.write("\t".join((result, *key)) + "\n")
     print(result, *key, sep="\t", flush=True)

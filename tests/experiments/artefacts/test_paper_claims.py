@@ -77,58 +77,6 @@ def test_all_that_is_compared_is_there(name):
 # Delta-SGD.
 
 OURS, WORSE = [0.95, 0.951, 0.949], [0.90, 0.905, 0.901]
-best = lambda key: OURS if "Delta-SGD" in key else WORSE
-worst = lambda key: [0.7, 0.701, 0.699] if "Delta-SGD" in key else WORSE
-
-
-def test_delta_sgd_is_best_or_worst():
-  name = "delta_sgd/table2b"  # The others of this kind are published.
-  for finals, verdict in ((best, HELD), (worst, NOT_HELD)):
-    found = verdicts(name, filled(name, "paper", finals))
-    assert [*found.values()] == [verdict] * 2
-
-
-def test_learning_nothing_is_chance():
-  lost = ("SGDM", "SGDM(↓)", "Adam", "Adagrad")
-
-  def decided(finals):
-    of_key = lambda key: finals if key[0] in lost else OURS
-    cells = filled("delta_sgd/table2a", "paper", of_key).items()
-    found = {key: each for key, each in cells if key[1] == "AG News"}
-    return verdicts("delta_sgd/table2a", found)
-
-  assert set(decided([0.25, 0.251, 0.25]).values()) == {HELD}
-  # Less than chance by more than a point is not near it.
-  below = decided([0.232, 0.233, 0.232])
-  assert [v for t, v in below.items() if "of chance" in t] == [NOT_HELD]
-
-
-def test_who_loses_most_with_alpha():
-  def of_key(key):
-    lost = {"Adam": 0.3, "Adagrad": 0.3}.get(key[0], 0.1)
-    return [0.9 - lost * (key[2] == "0.01") + e for e in (0, 1e-4)]
-
-  name = "delta_sgd/figure2"
-  text = "From α = 0.1 to 0.01 Adam and Adagrad lose more than all others: "
-  assert (
-    verdicts(name, filled(name, "paper", of_key))[f"{text}CIFAR-10"] == HELD
-  )
-
-
-def test_the_rate_search_says_which_rate_is_best():
-  name = "delta_sgd/rate_search"
-  finals = {0.01: 0.3, 0.05: 0.4, 0.1: 0.35, 0.5: 0.2}
-  cell = ARTEFACTS[name].cells(Plan("cpu", {}))["SGD", "CIFAR-10"]
-  found = {
-    ("SGD", "CIFAR-10"): of_points(cell, lambda p: finals[p["client_lr"]])
-  }
-  (table,) = of(ARTEFACTS[name].blocks(found), Table)
-  rows = {row[0]: row[1] for row in table.rows}
-  assert rows["0.1"] == "**35.1**"
-  assert "0.001" not in rows
-  claim = claims(name, found)["η = 0.1 is the best rate of SGD"]
-  values = [quantity.values[0] for quantity in claim.quantities]
-  np.testing.assert_allclose(values, [5, -5, 15])
 
 
 # DOMO.

@@ -25,7 +25,6 @@ from experiments.artefacts.artefact import (
   Artefact,
   Computed,
   Picture,
-  Plan,
   RunOf,
   Table,
   flags_of,
@@ -179,42 +178,6 @@ def test_a_diverged_record_survives_its_file(tmp_path):
   assert record.read(tmp_path / "none.jsonl") == []
 
 
-def test_the_report(outcome):
-  text = pages.markdown(ARTEFACT, "smoke", outcome, "figures")
-  assert "`task=digits_logistic`" in text
-  assert "`client_lr` among 1e-06,0.1 by highest validation_accuracy" in text
-  assert "`rounds` 2 (in the paper's size 9) (best)" in text
-  assert "Of the paper's cells not at this size: more." in text
-  assert "![All](figures/table9_all.png)" in text
-  assert "; 1 of 1 chosen values are at an edge of their grid." in text
-  assert re.search(r"\| claim \| .*\n.*\n\| tuned is better \| \*\*\w+", text)
-  assert "Only at this size" not in text
-  # What was chosen is no reduction.
-  assert "`client_lr` is" not in text
-
-
-def test_what_only_a_size_has_is_named_and_what_stands_in():
-  other = ("--task=digits_mlp", *TINY[1:])
-  only = lambda plan: (
-    {("a",): RunOf(TINY)}
-    if plan.size == "paper"
-    else {("b",): RunOf(other), ("c",): RunOf((*other, "--seed=3"))}
-  )
-  artefact = dataclasses.replace(ARTEFACT, cells=only)
-  outcome = Outcome(only(Plan("cpu", {})), {}, {})
-  how = captions.reduction(artefact, "cpu", outcome)
-  assert captions.reduced_in_short(how) == [
-    "none of the paper's cells", "instead `task` digits_mlp, `rounds` 2"
-  ]  # fmt: skip
-  assert captions.reduced(how) == [
-    "Of the paper's cells not at this size: a.",
-    "Only at this size: b; c (`task` digits_mlp, `rounds` 2).",
-  ]
-  assert captions.stand_ins(artefact, "cpu", outcome) == "digits_mlp"
-  own = Outcome(only(Plan("paper", {})), {}, {})
-  assert captions.stand_ins(artefact, "cpu", own) == ""
-
-
 def test_a_grid_without_a_best_is_said(outcome):
   ((grid, record_),) = outcome.tuning.items()
   lost = {n: v * np.nan for n, v in record_.history.metrics.items()}
@@ -224,13 +187,6 @@ def test_a_grid_without_a_best_is_said(outcome):
   assert said.endswith(
     "; of 1 of 1 grids all points diverged, so that the first value is used."
   )
-
-
-def test_a_claim_that_is_ours_says_so(outcome):
-  ours = Claim("it is", [Quantity("a", (1.0,))], is_ours=True)
-  artefact = dataclasses.replace(ARTEFACT, blocks=lambda found: [ours])
-  text = pages.markdown(artefact, "smoke", outcome, ".")
-  assert "| it is (our own test) | " in text
 
 
 def test_commands_can_be_called(folder):
@@ -300,18 +256,6 @@ def page(outcome):
   return pages.Page([artefact, other], recorded, is_published)
 
 
-def test_parts_of_a_page_are_filled(page):
-  says = "table: Cel\nwhere: cell = gap; best\ncolumns: points\nclaim: tuned"
-  text = page.filled(f"# Head\n\n{PART.format(says)}\n\nText.\n")
-  assert text.startswith(f"# Head\n\n<!-- some/table9, smoke\n{says}\n-->\n")
-  assert "Table 9. Paper: a setting. Here, reduced: `task` digits_log" in text
-  assert "Cells:\n\n| points |\n|---|\n| 2 |\n| 2 |\n\n| claim |" in text
-  assert "[All of it](artefacts/table9-smoke.md)" in text
-  assert "old" not in text
-  assert text.endswith("<!-- end -->\n\nText.\n")
-  assert page.filled(text) == text
-
-
 @pytest.mark.parametrize(
   ("says", "message"),
   [
@@ -324,19 +268,6 @@ def test_parts_of_a_page_are_filled(page):
 def test_a_part_that_cannot_be_is_named(page, says, message):
   with pytest.raises(ValueError, match=re.escape(message)):
     page.filled(PART.format(says))
-
-
-def test_the_table_of_artefacts_says_how_much_there_is(page):
-  assert page.filled("<!-- counts -->\n<!-- end -->").splitlines()[1] == (
-    "Tables and figures of the paper: 2 (1 reduced, 1 missing). "
-    "[All of them](artefacts/README.md)."
-  )
-  first, second = page.table().splitlines()[-2:]
-  assert first == (
-    "| [Table 9](table9-cpu.md) | A table | reduced: `rounds` 2, 1 of 5 cells "
-    "left out | 1 undecided |"
-  )
-  assert second == "| Figure 1 | A table | missing: needs a GPU |  |"
 
 
 @pytest.mark.parametrize(("arguments", "message"), table("reproduce"))
