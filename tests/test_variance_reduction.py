@@ -15,15 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt import Algorithm
 from fedjax_opt.algorithms import bvr_l_sgd, minibatch_sarah, scaffold
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine.cohort import MAX_PHASES
 from fedjax_opt.engine.config import Config
 from tests import cases, jax_problems
 from tests import reference_variance_reduction as loops
 from tests.jax_problems import assert_close, flat
-from tests.refusals import refusal
 
 SIZES = (40, 26, 3, 50, 0)
 TASK = jax_problems.softmax(sizes=SIZES)
@@ -216,15 +213,3 @@ def test_without_a_rate_scaffold_does_not_move():
   assert np.all(controls[:3] == 0)
   assert np.isfinite(points).all()
   assert np.all(np.any(controls[3] != 0, axis=1))
-
-
-@pytest.mark.parametrize("phase", [-1, MAX_PHASES])
-def test_a_phase_that_cannot_be_is_refused(phase):
-  def round(state, cohort):
-    sent = cohort.mean(lambda worker, state: state, state, phase=phase)
-    return sent.value, sent
-
-  same = lambda params: params
-  algorithm = Algorithm(lambda params, _: params, round, params=same)
-  run = lambda: TASK.simulate(algorithm, rounds=1, **SETTINGS)
-  assert refusal(run) == f"phase={phase}: must be in [0, {MAX_PHASES})"

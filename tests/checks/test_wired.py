@@ -181,9 +181,6 @@ TABLES = {
       lambda w, p: ClientOutput(p, state=p)
     ),
     "worker.state: the algorithm has no ": sends(lambda w, p: w.state),
-    "round: must return (state, reply), ": becomes(
-      lambda state, reply: reply.value
-    ),
     "Algorithm.round: state: lacks the leaf ['w'] ": becomes(
       lambda state, reply: ({}, reply)
     ),

@@ -119,9 +119,11 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
 
   needed_bytes = executor.needed_bytes
   monkeypatch.setattr(executor, "needed_bytes", needed)
-  monkeypatch.setattr(processes, "device_bytes", lambda: needs[0] - 1)
+  have = lambda: needs[0] - 1 if needs else None
+  monkeypatch.setattr(processes, "device_bytes", have)
   result = run()
-  assert len(needs) == 5  # Of rounds and evaluations, twice; for the result.
+  # Of rounds and evaluations, twice; of rounds alone, and for the result.
+  assert len(needs) == 6
   assert needs[1] < needs[0]
   assert 0 < needs[2] < needs[0], needs
   jax.tree.map(
