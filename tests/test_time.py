@@ -129,15 +129,6 @@ def test_work_is_what_the_engine_counts(name):
   assert result.cost["bytes_up_per_round"] == up
 
 
-def test_clients_on_disk_have_the_same_work(tmp_path):
-  population = fo.Population.of_client_data(tmp_path / "all", cases.DATA)
-  result = fo.simulate(
-    make(0.1), cases.PARAMS, population, rounds=4, schedule=buffered, **SETTINGS
-  )
-  expected = run(make(0.1), buffered, rounds=4)
-  jax_problems.assert_close(result.params, cases.flat(expected.params), 1e-6)
-
-
 REFUSED = {
   "phases of some rounds": (
     fo.bvr_l_sgd(cases.loss_fn, 0.1),

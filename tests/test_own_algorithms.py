@@ -1,9 +1,4 @@
-"""An algorithm as users write it, and what they came upon meanwhile.
-
-It uses the public package alone, in a file of at most 40 lines.
-"""
-
-import pathlib
+"""Algorithms as users write them, and what they came upon meanwhile."""
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +7,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from tests import cases, reference_uploads
-from tests.user_algorithms import top_k
+from tests import cases, jax_problems
 
 
 def delta(worker, params):
@@ -21,38 +15,17 @@ def delta(worker, params):
   return optax.tree.sub(local, params)
 
 
-def algorithm_of(one_client, **options):
+def algorithm_of(one_client):
   def round(params, cohort):
     sent = cohort.mean(one_client, params)
     return optax.tree.add(params, sent.value), sent
 
-  return algorithm(round, **options)
-
-
-def algorithm(round, **options):
-  same = lambda params: params
-  return fo.Algorithm(lambda params, _: params, round, same, **options)
+  return jax_problems.own(round)
 
 
 def run(algorithm, **settings):
   settings = {"rounds": 3, "batch_size": 4} | settings
   return fo.simulate(algorithm, cases.PARAMS, cases.DATA, **settings)
-
-
-def test_top_k_is_the_loop():
-  k = 4
-  algorithm = top_k.top_k(cases.loss_fn, optax.sgd(cases.LR), k)
-  compress = lambda u, r, client: reference_uploads.top_k(u, k)
-  send = reference_uploads.ErrorFeedback(compress, cases.M)
-
-  def loop(rounds, masses):
-    xs = cases.fed_avg_loop(rounds, send=send)
-    return zip(xs, send.errors, strict=True)
-
-  cases.check_loop(algorithm, "model kept", loop)
-  result = cases.TASK.simulate(algorithm, rounds=1, **cases.FAULTY)
-  assert result.cost["bytes_up_per_round"] == k * (4 + 4)
-  assert len(pathlib.Path(top_k.__file__).read_text().splitlines()) <= 40
 
 
 @pytest.mark.parametrize("weight", [1, np.float64(1)])
@@ -78,7 +51,7 @@ def test_states_are_kept_in_their_types():
     return optax.tree.add_scale(params, jnp.float32(1), sent.value), sent
 
   result = fo.simulate(
-    algorithm(round, init_client=lambda params: jnp.bfloat16(0)),
+    jax_problems.own(round, init_client=lambda params: jnp.bfloat16(0)),
     params,
     cases.DATA,
     rounds=2,
@@ -101,4 +74,4 @@ def test_metrics_of_two_phases_need_names_of_their_own():
   found = run(algorithm_of(one_client)).traces["examples"]
   np.testing.assert_array_equal(found, [cases.SIZES] * 3)
   with pytest.raises(ValueError, match="two phases have 'examples'"):
-    run(algorithm(round))
+    run(jax_problems.own(round))
