@@ -149,11 +149,12 @@ def main(argv: Sequence[str]) -> int:
       ran = executors.run_all(
         cells.run_cell, planned, store, asked.jobs, asked.executor, folder
       )
-      for cell, tuned in ran:
-        done.append(cells.cell_of(cell.method, cell.condition, tuned))
+      for cell, found in ran:
+        done.append(found)
         _check_metric(asked, done[-1:])
         if asked.progress:
-          took = "was there" if tuned.was_there else None
+          is_there = all(part.was_there for part in found.parts)
+          took = "was there" if is_there else None
           _say(f"[{len(done)}/{len(planned)}]", cell, done[-1], took)
       study = _study(asked, planned, [*existing, *done], argv, store.loader)
       study.write(folder)

@@ -188,17 +188,15 @@ def _cell(place: Place, records: Sequence[Record]) -> Cell:
   tried = [each for each in records if not of_report(each)]
   report = [each for each in records if of_report(each)]
   tried, report = (joined(x) if x else None for x in (tried, report))
-  return Cell(
+  return Cell.of(
     planned.method,
     planned.condition,
-    (tried or report).criterion,
     tried,
     report,
     commands=tuple(
       f"python -m experiments.run {' '.join(each.arguments)}"
       for each in records
     ),
-    seconds=sum(each.about["seconds"] for each in records),
     sets={
       name: ExampleSet(size, np.nan if share is None else share)
       for name, (size, share) in records[0].about["examples"].items()

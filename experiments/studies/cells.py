@@ -1,6 +1,7 @@
 """The cells of a study: run, or found in the folders of runs that are there."""
 
 import csv
+import dataclasses
 import pathlib
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -15,12 +16,11 @@ from experiments.store import Store
 from experiments.studies.plan import Planned, labels_of
 from fedjax_opt.data import digest
 from fedjax_opt.results import selection
-from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import setup
 from fedjax_opt.study.cells import Cell, ExampleSet, Measured
-from fedjax_opt.study.tuning import Tuned, tune, tune_nested
+from fedjax_opt.study.tuning import tune
 from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that say nothing of the method.
@@ -73,7 +73,7 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
   return has_classes
 
 
-def run_cell(cell: Planned, store: Store) -> tuple[Planned, Tuned]:
+def run_cell(cell: Planned, store: Store) -> tuple[Planned, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
 
   def run(grid, seeds, is_report):
@@ -83,14 +83,19 @@ def run_cell(cell: Planned, store: Store) -> tuple[Planned, Tuned]:
       spec = spec.at(chosen, seeds)
     return _ran(*store.run(spec))
 
-  if cell.is_nested:
-    found = tune_nested(run, cell.grid, cell.report_seeds)
-  else:
-    found = tune(run, cell.grid, cell.spec.seed, cell.report_seeds)
+  tried, report = tune(
+    run, cell.grid, cell.spec.seed, cell.report_seeds, cell.is_nested
+  )
   partition_seeds, seeds = cell.crossed
   crossed = (cell.spec.crossed(seed, seeds) for seed in partition_seeds)
-  runs = tuple(_ran(*store.run(spec)) for spec in crossed)
-  return cell, found._replace(crossed=runs)
+  return cell, _cell_of(
+    cell.method,
+    cell.condition,
+    tried,
+    report,
+    is_nested=cell.is_nested and tried is not None,
+    crossed=tuple(_ran(*store.run(spec)) for spec in crossed),
+  )
 
 
 def _ran(run: Run, was_there: bool = False) -> Measured:
@@ -106,15 +111,21 @@ def _ran(run: Run, was_there: bool = False) -> Measured:
   )
 
 
-def cell_of(method: str, condition: Mapping[str, Any], tuned: Tuned) -> Cell:
-  """What a method left under a condition."""
-  runs = [part.run for part in tuned.parts]
+def _cell_of(
+  method: str,
+  condition: Mapping[str, Any],
+  tried: Measured | None,
+  measured: Measured | None,
+  **others: Any,
+) -> Cell:
+  """What a method left under a condition; see `Cell`."""
+  cell = Cell.of(method, condition, tried, measured, **others)
+  runs = [part.run for part in cell.parts]
   # What a nested run has of one point is not of what its first seed chose.
-  has_own = tuned.report is not None and not tuned.is_nested
-  report = tuned.report.run if has_own else None
-  return tuned.cell(
-    method,
-    condition,
+  has_own = measured is not None and not cell.is_nested
+  report = measured.run if has_own else None
+  return dataclasses.replace(
+    cell,
     commands=tuple(dict.fromkeys(map(_command, runs))),
     per_client=_per_client(report),
     step_sizes=_step_sizes(report),
@@ -278,28 +289,18 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
   each = [{n: run.config.get(n) for n in varied} for run in runs]
   labels = _labels(runs, each)
   return [
-    cell_of(label, condition, _tuned(run))
+    _cell_of(label, condition, *_tuned(run))
     for run, label, condition in zip(runs, labels, each, strict=True)
   ]
 
 
-def _tuned(run: Run) -> Tuned:
+def _tuned(run: Run) -> tuple[Measured | None, Measured | None]:
   """A run whose best setting is reported with the seeds that chose it."""
   whole = _ran(run)
   tuning = selection.tune(run.history, run.points, whole.criterion)
   if tuning.budget == 1:
-    return Tuned(None, whole)
-  if tuning.best is None:
-    return Tuned(whole, None)
-  chosen, metrics = tuning.best.points, run.history.metrics
-  best = whole._replace(
-    points=[run.points[point] for point in chosen],
-    history=History(
-      run.history.rounds, {name: v[chosen] for name, v in metrics.items()}
-    ),
-    seconds=0.0,
-  )
-  return Tuned(whole, best)
+    return None, whole
+  return whole, whole.take(tuning.best.points) if tuning.best else None
 
 
 def _labels(

@@ -212,7 +212,7 @@ def array(
     name: of the argument.
     value: given for it: an array, or (lists of) numbers.
     axes: its shape, such as "[M, C]", in which a number is a length that must
-      be met: "[M, 3]".
+      be met, "[M, 3]", and "..." any further axes, "[M, ...]".
     of_integers: whether its type must be one of integers; an empty array may
       be of any type.
     interval: of the numbers accepted. NaN is in none; it is looked at only
@@ -228,10 +228,15 @@ def array(
   found = value if is_traced else np.asarray(value)
   if found.dtype.kind not in ("iu" if of_integers and found.size else "iuf"):
     raise TypeError(f"{name}={shown(value)}: must be {wanted}")
-  lengths = [each.strip() for each in axes[1:-1].split(",") if each.strip()]
-  if len(lengths) != found.ndim or any(
-    length.isdigit() and int(length) != size
-    for length, size in zip(lengths, found.shape, strict=True)
+  lengths = re.findall(r"\w+", axes)
+  few = len(lengths) < found.ndim and "..." not in axes
+  if (
+    few
+    or len(lengths) > found.ndim
+    or any(
+      length.isdigit() and int(length) != size
+      for length, size in zip(lengths, found.shape, strict=False)
+    )
   ):
     raise ValueError(f"{name}: is {form(found)}; must be {wanted}")
   if interval != "[-inf, inf]" and not is_traced:

@@ -183,6 +183,11 @@ class History:
     self.metrics = longer
     add(round_number)
 
+  def take(self, points: Any) -> "History":
+    """That of some points: their indices, or a slice."""
+    metrics = {name: values[points] for name, values in self.metrics.items()}
+    return History(self.rounds, metrics)
+
   def __copy__(self) -> "History":
     """A history that grows by itself."""
     return History(self.rounds, self.metrics)

@@ -86,19 +86,13 @@ def check_names_of_conditions(
     ) from None
 
 
-def checked_methods(methods: Any) -> dict[str, Method]:
+def checked_methods(methods: Mapping[str, Any]) -> dict[str, Method]:
   """The methods by label, their grids as lists."""
-  if not isinstance(methods, Mapping) or not methods:
-    raise TypeError(
-      f"methods={checks.shown(methods)}: must be a dict of methods by label, "
-      'such as {"FedAvg": fo.Method(make, grid)}'
-    )
+  if not methods:
+    raise ValueError("methods: is empty; give at least one")
   found = {}
   for label, method in methods.items():
-    if not isinstance(label, str):
-      raise TypeError(f"methods: the label {label!r} must be a string")
-    if not label.strip():
-      raise ValueError(f"methods: the label {label!r} must not be empty")
+    checks.word("methods: a label", label)
     if not isinstance(method, tuple) or not 1 <= len(method) <= 3:
       raise TypeError(
         f"methods[{label!r}]={checks.shown(method)}: must be fo.Method(make, "

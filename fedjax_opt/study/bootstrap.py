@@ -201,8 +201,6 @@ class Bootstrap(NamedTuple):
 def _given(indices: Any, shape: tuple[int, ...]) -> np.ndarray:
   """The caller's resamples of runs of a shape; of one task without its axis."""
   found = checks.as_array("indices", indices)
-  if not found.size:
-    raise ValueError("indices: is empty; must have at least one resample")
   if shape[1:] == (1,) and found.ndim == 2:
     found = found[..., None]
   axes = f"[num, {', '.join(map(str, shape))}]"
@@ -242,51 +240,27 @@ def student_quantile(confidence: float, freedom: float) -> float:
     confidence: such as 0.95.
     freedom: degrees of freedom; infinity for the normal distribution.
   """
-  from scipy import special  # jax requires SciPy; it is slow to import.
+  from scipy import stats  # Slow to import.
 
-  probability = (1 + confidence) / 2
-  if np.isinf(freedom):
-    return float(special.ndtri(probability))
-  return float(special.stdtrit(freedom, probability))
+  return float(stats.t.ppf((1 + confidence) / 2, freedom))
 
 
-def check_numbers(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
-  """The values as a float64 array.
-
-  Args:
-    name: of the argument.
-    values: given for it.
-    axes: at most so many, such as "[seeds, tasks]"; with "..." any number.
-
-  Raises:
-    TypeError: if they are no real numbers.
-    ValueError: if they have no axis or no element, too many axes, or rows of
-      unequal lengths.
-  """
-  checks.plain(name, values)
-  try:
-    found = np.asarray(values)
-  except ValueError:
-    raise ValueError(
-      f"{name}={checks.shown(values)}: its rows have unequal lengths"
-    ) from None
-  if found.dtype.kind in "bcmMOSU":
-    raise TypeError(
-      f"{name}={checks.shown(values)}: must be real numbers, NaN for a run "
-      "that diverged"
-    )
-  if not found.ndim or not found.size:
-    raise ValueError(
-      f"{name}={checks.shown(values)}: must hold at least one number"
-    )
-  if "..." not in axes and found.ndim > axes.count(",") + 1:
-    raise ValueError(
-      f"{name}: the shape is {list(found.shape)}; must be {axes}"
-    )
+def numbers(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
+  """The values as a float64 array, which is not empty; see `checks.array`."""
+  found = checks.array(name, values, axes)
+  if not found.size:
+    raise ValueError(f"{name}: is empty; must hold at least one number")
   return found.astype(np.float64)
 
 
-def check_scores(name: str, scores: Any) -> np.ndarray:
-  """The scores as [n, T] float64, of [n] or [n, T]; see `check_numbers`."""
-  found = check_numbers(name, scores, "[seeds] or [seeds, tasks]")
-  return found.reshape(len(found), -1)
+def scores_of(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
+  """The scores as [n, T] float64, of [n] or [n, T].
+
+  Args:
+    name: of the argument.
+    scores: given for it.
+    tasks: how many there must be; "T" for any number.
+  """
+  found = checks.as_array(name, scores, f"numbers of shape [n, {tasks}]")
+  found = found[:, None] if found.ndim == 1 else found
+  return numbers(name, found, f"[n, {tasks}]")

@@ -49,6 +49,20 @@ class Measured(NamedTuple):
     """The seeds, in order of appearance."""
     return list(dict.fromkeys(point["seed"] for point in self.points))
 
+  def take(self, points: Sequence[int]) -> "Measured":
+    """That of some points, which took no time of their own."""
+    return self._replace(
+      points=[self.points[i] for i in points],
+      history=self.history.take(points),
+      seconds=0.0,
+    )
+
+  def ranks(self) -> np.ndarray:
+    """The scores of the points, of which larger ones are better. [S]."""
+    scores = self.criterion.scores(self.history)
+    sign = 1 if self.criterion.direction == "max" else -1
+    return np.where(np.isfinite(scores), sign * scores, -np.inf)
+
 
 class ExampleSet(NamedTuple):
   """What is known of the examples on which a metric is measured.
@@ -113,6 +127,27 @@ class Cell:
   is_nested: bool = False
   crossed: tuple[Measured, ...] = ()
   sets: Mapping[str, ExampleSet] = dataclasses.field(default_factory=dict)
+
+  @classmethod
+  def of(
+    cls,
+    method: str,
+    condition: Mapping[str, Any],
+    tried: Measured | None,
+    measured: Measured | None,
+    **others: Any,
+  ) -> "Cell":
+    """Of runs, which say by what they chose and how long they took."""
+    criterion = (tried or measured).criterion
+    cell = cls(method, condition, criterion, tried, measured, **others)
+    seconds = sum(part.seconds for part in cell.parts)
+    return dataclasses.replace(cell, seconds=seconds)
+
+  @property
+  def parts(self) -> list[Measured]:
+    """All that ran for it."""
+    every = (self.tried, self.measured, *self.crossed)
+    return [part for part in every if part is not None]
 
   @functools.cached_property
   def tuning(self) -> Tuning | None:

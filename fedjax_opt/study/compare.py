@@ -9,6 +9,7 @@ from fedjax_opt.base import STREAMS, Batch, Params
 from fedjax_opt.checks.fields import (
   Field,
   Number,
+  by_name,
   checked,
   choice,
   made,
@@ -33,6 +34,10 @@ _SEEDS = Field(arguments.are_seeds)
 
 
 @checked(
+  methods=by_name(
+    None,
+    'a dict of methods by label, such as {"FedAvg": fo.Method(make, grid)}',
+  ),
   rounds=whole(),
   seeds=_SEEDS,
   report_seeds=_SEEDS,

@@ -11,13 +11,14 @@ Axis letters: `n` seeds, `P` pairs.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.results.history import bounds, direction
-from fedjax_opt.study.bootstrap import Interval, student_quantile
+from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.power import LEVEL, smallest_difference
 
@@ -89,26 +90,26 @@ def of_conditions(groups: Iterable[Sequence[Cell]], metric: str) -> list[Pair]:
 
 
 def _pair(one: Cell, other: Cell, metric: str) -> Pair:
+  from scipy import stats  # Slow to import.
+
   values, others = one.by_seed(metric), other.by_seed(metric)
   shared = [seed for seed in values if seed in others]
-  num, none = len(shared), Interval(np.nan, np.nan, np.nan)
-  if not num:
+  if not shared:
+    none = Interval(np.nan, np.nan, np.nan)
     return Pair(one, other, none, np.nan, 0, np.nan)
   sign = 1 if direction(metric) == "max" else -1
   a, b = (
     np.array([sign * each[seed] for seed in shared])
     for each in (values, others)
   )
-  p, mean = float(p_values(a, b)), float(np.mean(a - b))
-  if num < 2 or not _has_width(a, b):
-    difference = Interval(mean, np.nan, np.nan)
-    return Pair(one, other, difference, np.nan, num, p)
-  sd = float(np.std(a - b, ddof=1))
-  half = student_quantile(1 - LEVEL, num - 1) * sd / np.sqrt(num)
-  ends = np.array([mean - half, mean + half])
-  low, high = bounds(metric)
-  ends = ends.clip(low - high, high - low)
-  return Pair(one, other, Interval(mean, *map(float, ends)), sd, num, p)
+  sd, ends = np.nan, (np.nan, np.nan)
+  if len(shared) > 1 and _has_width(a, b):
+    sd = float(np.std(a - b, ddof=1))
+    low, high = bounds(metric)
+    ends = stats.ttest_rel(a, b).confidence_interval(1 - LEVEL)
+    ends = np.clip(ends, low - high, high - low)
+  difference = Interval(float(np.mean(a - b)), *map(float, ends))
+  return Pair(one, other, difference, sd, len(shared), float(p_values(a, b)))
 
 
 def _detectable(pair: Pair, num_pairs: int) -> float:
@@ -119,7 +120,12 @@ def _detectable(pair: Pair, num_pairs: int) -> float:
 
 def _has_width(a: np.ndarray, b: np.ndarray) -> np.ndarray:
   """Whether differences vary by more than rounding. [n, ...] -> [...]."""
-  return np.ptp(a - b, axis=0) > SAME * np.abs([a, b]).max(axis=(0, 1))
+  return np.ptp(a - b, axis=0) > SAME * _size(a, b)
+
+
+def _size(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+  """The largest size of a value. [n, ...] -> [...]."""
+  return np.abs([a, b]).max(axis=(0, 1))
 
 
 def p_values(a: Any, b: Any) -> np.ndarray:
@@ -136,19 +142,16 @@ def p_values(a: Any, b: Any) -> np.ndarray:
   Returns:
     [...], NaN with fewer than two seeds.
   """
-  from scipy import special  # jax requires SciPy; it is slow to import.
+  from scipy import stats  # Slow to import.
 
   a, b = np.asarray(a, float), np.asarray(b, float)
-  num, difference = len(a), a - b
-  if num < 2:
-    return np.full(difference.shape[1:], np.nan)
-  mean = difference.mean(axis=0)
-  has_width = _has_width(a, b)
-  error = difference.std(axis=0, ddof=1) / np.sqrt(num)
-  t = np.abs(mean) / np.where(has_width, error, 1)
-  differs = np.abs(mean) > SAME * np.abs([a, b]).max(axis=(0, 1))
-  of_signs = np.where(differs, 2.0 ** (1 - num), 1.0)
-  return np.where(has_width, 2 * special.stdtr(num - 1, -t), of_signs)
+  if len(a) < 2:
+    return np.full(a.shape[1:], np.nan)
+  with warnings.catch_warnings(action="ignore"):  # Where there is no width.
+    p = stats.ttest_rel(a, b).pvalue
+  differs = np.abs((a - b).mean(axis=0)) > SAME * _size(a, b)
+  of_signs = np.where(differs, 2.0 ** (1 - len(a)), 1.0)
+  return np.where(_has_width(a, b), p, of_signs)
 
 
 def holm(p: Any) -> np.ndarray:

@@ -118,13 +118,11 @@ class Plan(NamedTuple):
       points = grid_points(grid, seeds)
       return Measured(points, result.history, self.criterion, seconds)
 
-    if self.is_nested:
-      found = tuning.tune_nested(run, method.grid, self.report_seeds)
-    else:
-      found = tuning.tune(run, method.grid, self.seeds, self.report_seeds)
+    tried, report = tuning.tune(
+      run, method.grid, self.seeds, self.report_seeds, self.is_nested
+    )
     partition_seeds, seeds = self.crossed
     crossed = (run(method.grid, seeds, True, p) for p in partition_seeds)
-    found = found._replace(crossed=tuple(crossed))
     pools = {"validation": self.validation, "test": self.test}
     sets = {
       name: ExampleSet.of(
@@ -133,7 +131,15 @@ class Plan(NamedTuple):
       for name, pool in pools.items()
       if pool is not None
     }
-    return found.cell(label, condition, sets=sets)
+    return Cell.of(
+      label,
+      condition,
+      tried,
+      report,
+      is_nested=self.is_nested and tried is not None,
+      crossed=tuple(crossed),
+      sets=sets,
+    )
 
   def _data_under(self, condition: Mapping[str, Any]) -> Any:
     """The clients, or the function from a seed to them."""

@@ -22,7 +22,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked
 from fedjax_opt.study import bootstrap
 from fedjax_opt.study.bootstrap import (
@@ -101,7 +100,7 @@ def mean_interval(
   Source: Hesterberg 2015, "What teachers should know about the bootstrap:
   resampling in the undergraduate statistics curriculum".
   """
-  found = bootstrap.check_numbers("values", values)
+  found = bootstrap.numbers("values", values)
   ok = np.isfinite(found).all(axis=0)
   kept = np.where(ok, found, 0.0)
   mean = kept.mean(axis=0)
@@ -137,13 +136,8 @@ def paired_difference(
     TypeError: if an argument has another type.
     ValueError: if an argument has another shape or is out of range.
   """
-  first = bootstrap.check_numbers("a", a)
-  second = bootstrap.check_numbers("b", b)
-  if first.shape != second.shape:
-    raise ValueError(
-      f"b: the shape is {list(second.shape)}; must be {list(first.shape)}, as "
-      "of a: the same seeds in the same order"
-    )
+  first = bootstrap.numbers("a", a)
+  second = bootstrap.numbers("b", b, str(list(first.shape)))
   with np.errstate(invalid="ignore"):  # Of two infinite values it is NaN.
     differences = first - second
   return mean_interval(differences, confidence, **options)
@@ -195,12 +189,9 @@ def probability_of_improvement(
 
   Source: Agarwal et al. 2021, section 4.3.
   """
-  scores = bootstrap.check_scores("a", a), bootstrap.check_scores("b", b)
-  tasks = scores[0].shape[1]
-  if scores[1].shape[1] != tasks:
-    raise ValueError(
-      f"b: has {scores[1].shape[1]} tasks; must have {tasks}, as a has"
-    )
+  of_a = bootstrap.scores_of("a", a)
+  tasks = of_a.shape[1]
+  scores = of_a, bootstrap.scores_of("b", b, tasks)
   wins = _wins(*(_worst_if_diverged(x, direction) for x in scores))
 
   def resampled(*drawn):
@@ -254,7 +245,7 @@ def interquartile_mean(
 
   Source: Agarwal et al. 2021, section 4.3.
   """
-  found = bootstrap.check_scores("scores", scores)
+  found = bootstrap.scores_of("scores", scores)
   how = Bootstrap(confidence, **options)
   if not np.isfinite(found).all():
     return Interval(np.nan, np.nan, np.nan)
@@ -303,12 +294,10 @@ def performance_profile(
 
   Source: Agarwal et al. 2021, section 4.2.
   """
-  found = bootstrap.check_scores("scores", scores)
-  levels = bootstrap.check_numbers("thresholds", thresholds)
-  if levels.ndim != 1 or np.isnan(levels).any():
-    raise ValueError(
-      f"thresholds={checks.shown(thresholds)}: must be a list of numbers"
-    )
+  found = bootstrap.scores_of("scores", scores)
+  levels = bootstrap.numbers("thresholds", thresholds, "[L]")
+  if np.isnan(levels).any():
+    raise ValueError("thresholds: has nan; must be numbers")
   sign = 1.0 if direction == "max" else -1.0
   better = (
     _worst_if_diverged(found, direction).reshape(-1, 1) > sign * levels
@@ -334,10 +323,10 @@ def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _middle_mean(scores: np.ndarray) -> np.ndarray:
-  """The mean of the middle half of each row, as `scipy.stats.trim_mean`."""
-  size = scores.shape[1]
-  cut = size // 4
-  return np.sort(scores, axis=1)[:, cut : size - cut].mean(axis=1)
+  """The mean of the middle half of each row."""
+  from scipy import stats  # Slow to import.
+
+  return stats.trim_mean(scores, 0.25, axis=1)
 
 
 def _clipped(interval: Interval) -> Interval:

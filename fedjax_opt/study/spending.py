@@ -66,15 +66,9 @@ def expected_best(
   always work".
   """
   chosen_by = _of_settings("validation", validation, if_diverged)
-  reported = chosen_by
+  num, reported = len(chosen_by), chosen_by
   if report is not None:
-    reported = _of_settings("report", report, if_diverged)
-  num = len(chosen_by)
-  if len(reported) != num:
-    raise ValueError(
-      f"report: has {len(reported)} settings; must have {num}, as validation "
-      "has"
-    )
+    reported = _of_settings("report", report, if_diverged, num)
   if not np.isfinite(chosen_by).all():
     return np.full(num, np.nan)
   sign = 1.0 if direction == "max" else -1.0
@@ -153,9 +147,9 @@ def to_target(
 
 
 def _of_settings(
-  name: str, values: Any, if_diverged: float | None
+  name: str, values: Any, if_diverged: float | None, number: int | str = "N"
 ) -> np.ndarray:
   """The values of the settings as [N] float64, NaN for a diverged one."""
-  found = bootstrap.check_numbers(name, values, "[settings]")
+  found = bootstrap.numbers(name, values, f"[{number}]")
   instead = np.nan if if_diverged is None else if_diverged
   return np.where(np.isfinite(found), found, instead)

@@ -7,13 +7,11 @@ settings than another.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.results import selection
-from fedjax_opt.results.history import History
-from fedjax_opt.study.cells import Cell, Measured
+from fedjax_opt.study.cells import Measured
 
 BUDGETS = ("equal", "unequal")
 # Fresh seeds of the report where nobody says how many. Their number does not
@@ -65,49 +63,6 @@ def crossed_seeds(
   return both[:number], both[number:]
 
 
-class Tuned(NamedTuple):
-  """A method on a problem.
-
-  Attributes:
-    tried: the whole grid with the seeds of tuning; None for a single setting.
-    report: the chosen setting with fresh seeds; None if all diverged.
-    is_nested: whether each seed of the report chose its own setting.
-    crossed: as of `Cell`.
-  """
-
-  tried: Measured | None
-  report: Measured | None
-  is_nested: bool = False
-  crossed: tuple[Measured, ...] = ()
-
-  @property
-  def parts(self) -> list[Measured]:
-    """What there is of all."""
-    every = (self.tried, self.report, *self.crossed)
-    return [each for each in every if each is not None]
-
-  @property
-  def was_there(self) -> bool:
-    """Whether nothing ran now."""
-    return all(part.was_there for part in self.parts)
-
-  def cell(
-    self, method: str, condition: Mapping[str, Any], **others: Any
-  ) -> Cell:
-    """Its cell of a study; see `Cell` for what else it may have."""
-    return Cell(
-      method,
-      condition,
-      self.parts[0].criterion,
-      self.tried,
-      self.report,
-      is_nested=self.is_nested,
-      crossed=self.crossed,
-      seconds=sum(part.seconds for part in self.parts),
-      **others,
-    )
-
-
 def choose(measured: Measured) -> dict[str, float] | None:
   """The best setting by the mean over seeds; None if all diverged."""
   points, history, criterion, *_ = measured
@@ -120,61 +75,44 @@ def tune(
   grid: Grid,
   seeds: Sequence[int],
   report_seeds: Sequence[int],
-) -> Tuned:
+  is_nested: bool = False,
+) -> tuple[Measured | None, Measured | None]:
   """Runs a grid, and its best setting with seeds that had no part in that.
+
+  Nested, the whole grid runs with the seeds of the report, and each seed has
+  the setting that is best by its own score: so the luck of choosing is in the
+  spread over seeds.
 
   Args:
     run: `(grid, seeds, is_report) -> Measured`.
     grid: what is tried; a single setting is not tuned.
-    seeds: of tuning.
+    seeds: of tuning, if it is not nested.
     report_seeds: of what is reported.
+    is_nested: whether each seed of the report chooses.
+
+  Returns:
+    What was tried, None of a single setting; and the report, None if all
+    diverged.
   """
-  tried, chosen = None, grid
-  if num_settings(grid) > 1:
-    tried = run(grid, seeds, False)
-    best = choose(tried)
-    if best is None:
-      return Tuned(tried, None)
-    chosen = {name: [best[name]] for name in grid}
-  return Tuned(tried, run(chosen, report_seeds, True))
-
-
-def tune_nested(
-  run: Callable[[Grid, Sequence[int], bool], Measured],
-  grid: Grid,
-  report_seeds: Sequence[int],
-) -> Tuned:
-  """Runs a whole grid with the seeds of the report; each seed chooses.
-
-  A seed's setting is the best one by its own score, so the luck of choosing is
-  in the spread over seeds.
-
-  Args:
-    run: as of `tune`.
-    grid: what is tried; a single setting is not tuned.
-    report_seeds: of tuning and of what is reported.
-  """
-  tried = run(grid, report_seeds, True)
   if num_settings(grid) == 1:
-    return Tuned(None, tried)
-  return Tuned(tried, _best_of_each_seed(tried), is_nested=True)
+    return None, run(grid, report_seeds, True)
+  if is_nested:
+    tried = run(grid, report_seeds, True)
+    return tried, _best_of_each_seed(tried)
+  tried = run(grid, seeds, False)
+  best = choose(tried)
+  if best is None:
+    return tried, None
+  chosen = {name: [best[name]] for name in grid}
+  return tried, run(chosen, report_seeds, True)
 
 
 def _best_of_each_seed(tried: Measured) -> Measured | None:
   """The point of each seed that has the best score; None if all diverged."""
-  history, criterion = tried.history, tried.criterion
-  scores = criterion.scores(history)
-  if not np.isfinite(scores).any():
+  ranks = tried.ranks()
+  if np.isinf(ranks).all():
     return None
-  sign = 1 if criterion.direction == "max" else -1
-  ranks = np.where(np.isfinite(scores), sign * scores, -np.inf)
-  points = []
-  for seed in tried.seeds:
-    own = [i for i, point in enumerate(tried.points) if point["seed"] == seed]
-    points.append(own[int(np.argmax(ranks[own]))])
-  metrics = {name: values[points] for name, values in history.metrics.items()}
-  return tried._replace(
-    points=[tried.points[i] for i in points],
-    history=History(history.rounds, metrics),
-    seconds=0.0,
-  )
+  own = {seed: [] for seed in tried.seeds}
+  for i, point in enumerate(tried.points):
+    own[point["seed"]].append(i)
+  return tried.take([of[int(np.argmax(ranks[of]))] for of in own.values()])

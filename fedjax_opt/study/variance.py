@@ -35,7 +35,7 @@ def spread_of(cell: Cell, metric: str) -> dict[str, float] | None:
   values = np.stack(
     [_of_settings(r, r.history.values(metric)) for r in runs], 1
   )
-  scores = np.stack([_of_settings(r, _ranks(r)) for r in runs], 1)
+  scores = np.stack([_of_settings(r, r.ranks()) for r in runs], 1)
   chosen = scores.argmax(axis=0)  # [P, T]
   results = np.take_along_axis(values, chosen[None], 0)[0]
   of_choice = values.mean(axis=(1, 2))[chosen]
@@ -82,10 +82,3 @@ def _of_settings(run: Measured, of_points: np.ndarray) -> np.ndarray:
   """The last value of each setting and seed, [H, T]."""
   points = np.array([each.points for each in group_by_seed(run.points)])
   return of_points.reshape(len(of_points), -1)[:, -1][points]
-
-
-def _ranks(run: Measured) -> np.ndarray:
-  """The scores of points, of which larger ones are better. [S]."""
-  scores = run.criterion.scores(run.history)
-  sign = 1 if run.criterion.direction == "max" else -1
-  return np.where(np.isfinite(scores), sign * scores, -np.inf)

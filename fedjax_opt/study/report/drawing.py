@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,37 +42,18 @@ class Picture(NamedTuple):
   """A picture of a study.
 
   Attributes:
-    kind: which plot draws it, and its question and caption in the template.
+    kind: which plot draws it, and which part of the page has it.
     name: of its files, without the ending.
-    panels: condition -> method -> what is drawn.
-    options: of the plot.
-    facts: that its caption is made of, beside these.
+    draw: writes it into files; given None, returns the figure.
+    title: the question that it answers.
+    caption: what exactly is drawn.
   """
 
   kind: str
   name: str
-  panels: Mapping[str, Any]
-  options: Mapping[str, Any]
-  facts: Mapping[str, Any]
-
-  def draw(self, path: Sequence[pathlib.Path] | None) -> Any:
-    """Writes it into files; without any, returns the figure."""
-    return _PLOTS[self.kind](self.panels, path, **self.options)
-
-  @property
-  def _said(self) -> tuple[str, str]:
-    shown = {"panels": self.panels, **self.options, **self.facts}
-    return text.caption(self.kind, shown)
-
-  @property
-  def title(self) -> str:
-    """The question that it answers."""
-    return self._said[0]
-
-  @property
-  def caption(self) -> str:
-    """What exactly is drawn."""
-    return self._said[1]
+  draw: Callable[[Sequence[pathlib.Path] | None], Any]
+  title: str
+  caption: str
 
 
 class Drawn(NamedTuple):
@@ -126,9 +108,9 @@ class Drawn(NamedTuple):
     """A picture of panels, with the looks of the methods and their seeds.
 
     Args:
-      kind: as of `Picture`.
-      panels: as of `Picture`.
-      facts: as of `Picture`.
+      kind: as of `Picture`; its words are in the template of captions.
+      panels: condition -> method -> what is drawn.
+      facts: that its caption is made of, beside panels and options.
       name: as of `Picture`; the kind if "".
       **options: of the plot.
     """
@@ -138,7 +120,9 @@ class Drawn(NamedTuple):
       over = facts["seeds"]
       bands = f"mean and 95 % interval over {over}" if over else "one seed"
       options["interval"] = bands
-    return Picture(kind, name or kind, panels, options, facts)
+    draw = functools.partial(_PLOTS[kind], panels, **options)
+    said = text.caption(kind, {"panels": panels, **options, **facts})
+    return Picture(kind, name or kind, draw, *said)
 
   @property
   def num_seeds(self) -> list[int]:

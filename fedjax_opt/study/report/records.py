@@ -24,47 +24,46 @@ def cell_records(study: JudgedStudy) -> list[dict[str, Any]]:
   Columns are the conditions; `method`; `chosen_<name>` of every hyperparameter;
   then what every study has. What there is no value of is None or NaN.
   """
-  names = list(dict.fromkeys(n for c in study.cells for n in c.chosen))
   rows = []
   for verdict in study.verdicts:
     cell = verdict.cell
-    row = {"method": cell.method}
-    row |= {f"chosen_{name}": cell.chosen.get(name) for name in names}
-    row |= _tuning_of(cell) | {"metric": study.metric}
-    row |= _said_of(study, verdict)
+    row = _chosen(study, cell.chosen) | _tuning_of(cell)
+    row |= {"metric": study.metric} | _said_of(study, verdict)
     row["min_effect"] = study.smallest_effect
     for part in ("validation", "test"):
       size, share = cell.sets.get(part, (None, None))
       row |= {f"{part}_examples": size, f"{part}_largest_class": share}
-    rows.append(_conditions(study, cell, row) | row)
+    rows.append(_row(study, cell, row))
   return rows
 
 
-def _conditions(
+def _row(
   study: JudgedStudy, cell: Cell, others: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """The columns of a condition; none has the name of another column."""
+  """The condition, the method and the others; no column has two values."""
+  row = {"method": cell.method, **others}
   return {
-    f"condition_{name}" if name in others else name: cell.condition.get(name)
+    f"condition_{name}" if name in row else name: cell.condition.get(name)
     for name in axes_of(study)
-  }
+  } | row
+
+
+def _chosen(study: JudgedStudy, point: Mapping[str, Any]) -> dict[str, Any]:
+  """The columns of the hyperparameters."""
+  names = dict.fromkeys(n for cell in study.cells for n in cell.chosen)
+  return {f"chosen_{name}": point.get(name) for name in names}
 
 
 def seed_records(study: JudgedStudy) -> list[dict[str, Any]]:
   """column -> value, of each seed of the report of each cell."""
-  names = list(dict.fromkeys(n for c in study.cells for n in c.chosen))
   rows = []
   for cell in (c for c in study.cells if c.measured is not None):
     history = cell.measured.history
-    first = history.values(study.metric)[:, 0]
-    values = zip(
-      cell.measured.points, first, cell.final(study.metric), strict=True
-    )
-    for point, start, value in values:
-      row = {"method": cell.method, "seed": point["seed"]}
-      row |= {f"chosen_{name}": point.get(name) for name in names}
-      row |= {"first_round": history.rounds[0], "first": start, "value": value}
-      rows.append(_conditions(study, cell, row) | row)
+    values = history.values(study.metric)
+    for point, of_seed in zip(cell.measured.points, values, strict=True):
+      row = {"seed": point["seed"], **_chosen(study, point)}
+      row |= {"first_round": history.rounds[0], "first": of_seed[0]}
+      rows.append(_row(study, cell, row | {"value": of_seed[-1]}))
   return rows
 
 
@@ -72,11 +71,11 @@ def pair_records(study: JudgedStudy) -> list[dict[str, Any]]:
   """column -> value, of every two methods under each condition."""
   rows = []
   for pair in study.pairs:
-    row = {"method": pair.first.method, "other": pair.second.method}
+    row = {"other": pair.second.method}
     row |= dict(zip(_DIFFERENCE, pair.difference, strict=True))
     row |= {"sd": pair.sd, "seeds": pair.num_seeds, "p": pair.p}
     row |= {"p_holm": pair.adjusted, "detectable": pair.detectable}
-    rows.append(_conditions(study, pair.first, row) | row)
+    rows.append(_row(study, pair.first, row))
   return rows
 
 
