@@ -553,6 +553,11 @@ def first_line(error: Exception) -> str:
   return lines[0]
 
 
+def reason(error: Exception) -> str:
+  """Why something cannot be read or written, in one short line."""
+  return getattr(error, "strerror", None) or first_line(error)[:200]
+
+
 @contextlib.contextmanager
 def reading(
   path: str | os.PathLike, remedy: str, *errors: type[Exception]
@@ -567,8 +572,8 @@ def reading(
   try:
     yield
   except (OSError, *errors) as error:
-    reason = getattr(error, "strerror", None) or first_line(error)
-    raise ValueError(f"{path}: cannot be read ({reason}); {remedy}") from error
+    line = f"{path}: cannot be read ({reason(error)}); {remedy}"
+    raise ValueError(line) from error
 
 
 def imported(module: str, what: str, install: str) -> Any:

@@ -158,7 +158,7 @@ class Checkpoints:
     except Exception as error:
       raise OSError(
         f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
-        f"written ({_reason(error)})"
+        f"written ({checks.reason(error)})"
       ) from error
     self._own.add(round)
     for old in [r for r in _rounds(self._folder) if r in self._own][2:]:
@@ -190,7 +190,7 @@ class Checkpoints:
         self._check_damaged(round, error)
         warnings.warn(
           f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
-          f"read ({_reason(error)}); ignored",
+          f"read ({checks.reason(error)}); ignored",
           stacklevel=2,
         )
         damaged.append(self._path(round))
@@ -229,8 +229,8 @@ class Checkpoints:
     if _may_pass(error):
       raise CheckpointError(
         f"resume=True: checkpoint of round {round} in {str(self._folder)!r} "
-        f"cannot be read now ({_reason(error)}); it is kept, so try again once "
-        "that has passed"
+        f"cannot be read now ({checks.reason(error)}); it is kept, so try "
+        "again once that has passed"
       ) from error
 
   def _check_no_other_run(self) -> None:
@@ -380,10 +380,3 @@ def _may_pass(error: Exception) -> bool:
     return error.errno not in (None, *_DAMAGE)
   # Of JAX, where a device has too little memory.
   return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
-
-
-def _reason(error: Exception) -> str:
-  """The error of a library, in one short line."""
-  if isinstance(error, OSError) and error.strerror:
-    return error.strerror
-  return checks.first_line(error)[:200]

@@ -62,15 +62,14 @@ class ClientMetrics(NamedTuple):
     `client_test_accuracy_decile_1` to `client_test_accuracy_decile_9`, over
     clients.
     """
-    return {kind: self._summary_of(kind) for kind in self.values}
-
-  def _summary_of(self, kind):
-    names = self.values[kind]
-    found = {f"client_test_{name}": self.mean(kind, name) for name in names}
-    if "accuracy" in names:
-      found["client_test_worst_decile_accuracy"] = self.worst_decile(kind)
-      for i, decile in enumerate(self.deciles(kind), 1):
-        found[f"client_test_accuracy_decile_{i}"] = float(decile)
+    found = {}
+    for kind, names in self.values.items():
+      of_kind = {f"client_test_{n}": self.mean(kind, n) for n in names}
+      if "accuracy" in names:
+        of_kind["client_test_worst_decile_accuracy"] = self.worst_decile(kind)
+        for i, decile in enumerate(self.deciles(kind), 1):
+          of_kind[f"client_test_accuracy_decile_{i}"] = float(decile)
+      found[kind] = of_kind
     return found
 
   def to_csv(self, path: str | os.PathLike) -> None:

@@ -138,8 +138,6 @@ def load_run(folder: str | os.PathLike) -> Run:
       is not what was written.
     TypeError: if `folder` is not a path.
   """
-  if not isinstance(folder, str | os.PathLike):
-    raise TypeError(f"folder={folder!r}: must be the path of a run's folder")
   folder = pathlib.Path(folder).expanduser()
   if not folder.is_dir():
     what = "is a file" if folder.exists() else "there is no such folder"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks.fields import NAME, checked, choice, made, whole
+from fedjax_opt.checks.values import is_real
 from fedjax_opt.results.history import History
 
 # The hyperparameters of one grid point by flag name, the seed among them.
@@ -263,13 +264,9 @@ def _edges(settings: Sequence[Setting], best: Setting) -> tuple[Edge, ...]:
   found = []
   for name, value in best.hyperparameters.items():
     tried = {setting.hyperparameters[name] for setting in settings}
-    if len(tried) < 2 or not all(map(_is_number, tried)):
+    if len(tried) < 2 or not all(map(is_real, tried)):
       continue
     if value in (min(tried), max(tried)):
       side = "smallest" if value == min(tried) else "largest"
       found.append(Edge(name, float(value), side))
   return tuple(found)
-
-
-def _is_number(value: Any) -> bool:
-  return isinstance(value, numbers.Real) and not isinstance(value, bool)

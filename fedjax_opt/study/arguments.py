@@ -7,6 +7,7 @@ from typing import Any
 
 from fedjax_opt.base import Batch
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import by_name, each, made
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import DEFAULTS, check_names
@@ -29,32 +30,29 @@ def are_seeds(name: str, seeds: Any) -> None:
     )
 
 
-def are_conditions(name: str, conditions: Any) -> None:
+_VALUE = made(
+  Hashable,
+  "a value that can be compared, such as a number, a string or a tuple",
+)
+CONDITIONS = each(
+  by_name(_VALUE, "a dict"),
+  'a list of dicts, such as [{"alpha": 0.1}, {"alpha": 1.0}]',
+  least=1,
+)
+
+
+def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
   """Checks that they have the same names, and none is given twice."""
-  is_list = isinstance(conditions, Sequence) and len(conditions)
-  if not is_list or not all(isinstance(c, Mapping) for c in conditions):
-    raise TypeError(
-      f"{name}={checks.shown(conditions)}: must be a list of dicts, such as "
-      '[{"alpha": 0.1}, {"alpha": 1.0}]'
-    )
   names = list(conditions[0])
   for i, condition in enumerate(conditions):
     if list(condition) != names:
       raise ValueError(
-        f"{name}: one has {names}, another {list(condition)}; all must have "
-        "the same names in the same order"
+        f"conditions: one has {names}, another {list(condition)}; all must "
+        "have the same names in the same order"
       )
-    for key, value in condition.items():
-      if not isinstance(key, str):
-        raise TypeError(f"{name}: the name {key!r} must be a string")
-      if not isinstance(value, Hashable):
-        raise TypeError(
-          f"{name}[{i}][{key!r}]={checks.shown(value)}: must be a number, a "
-          "string or another value that can be compared, such as a tuple"
-        )
     if condition in conditions[:i]:
       raise ValueError(
-        f"{name}: {checks.shown(dict(condition))} is repeated; give it once"
+        f"conditions: {checks.shown(dict(condition))} is repeated; give it once"
       )
 
 

@@ -35,8 +35,8 @@ class Interval(NamedTuple):
   """
 
   estimate: Any
-  low: Any
-  high: Any
+  low: Any = np.nan
+  high: Any = np.nan
 
   @property
   def has_ends(self) -> bool:

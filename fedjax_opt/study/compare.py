@@ -41,7 +41,7 @@ _SEEDS = Field(arguments.are_seeds)
   rounds=whole(),
   seeds=_SEEDS,
   report_seeds=_SEEDS,
-  conditions=Field(arguments.are_conditions),
+  conditions=arguments.CONDITIONS,
   criterion=made(
     Criterion, 'a Criterion, such as fo.Criterion("validation_loss", "min")'
   ),
@@ -142,6 +142,7 @@ def compare(
   check_names(settings)
   check_has_direction(metric)
   check_min_effect("min_effect", min_effect, metric)
+  arguments.check_conditions(conditions)
   arguments.check_names_of_conditions(list(conditions[0]), data, settings)
   methods = arguments.checked_methods(methods)
   sizes = {n: tuning.num_settings(m.grid) for n, m in methods.items()}

@@ -95,8 +95,7 @@ def _pair(one: Cell, other: Cell, metric: str) -> Pair:
   values, others = one.by_seed(metric), other.by_seed(metric)
   shared = [seed for seed in values if seed in others]
   if not shared:
-    none = Interval(np.nan, np.nan, np.nan)
-    return Pair(one, other, none, np.nan, 0, np.nan)
+    return Pair(one, other, Interval(np.nan), np.nan, 0, np.nan)
   sign = 1 if direction(metric) == "max" else -1
   a, b = (
     np.array([sign * each[seed] for seed in shared])

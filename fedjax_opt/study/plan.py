@@ -1,11 +1,11 @@
 """What all cells of a study from Python share, and how each of them runs."""
 
-import difflib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_opt.base import Algorithm
+from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import by_name, checked, function
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import DEFAULTS
@@ -169,14 +169,9 @@ def _of_data(condition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_measured(name: str, metric: str, found: Sequence[str]) -> None:
-  if metric in found:
-    return
-  near = difflib.get_close_matches(metric, found, 3)
-  shown = near or [each for each in found if "decile" not in each]
   has_test = any(each.startswith("test_") for each in found)
   needs_test = metric.startswith("test_") and not has_test
-  hint = "; give test= too" if needs_test else ""
-  raise ValueError(
-    f"{name}={metric!r}: is not measured by evaluate{hint}; must be one such "
-    f"as {', '.join(shown)}"
-  )
+  hint = " (give test= too)" if needs_test else ""
+  known = [each for each in found if "decile" not in each]
+  listing = f"what evaluate measures{hint}, such as {', '.join(known)}"
+  checks.check_choice(name, metric, found, listing)

@@ -248,7 +248,7 @@ def interquartile_mean(
   found = bootstrap.scores_of("scores", scores)
   how = Bootstrap(confidence, **options)
   if not np.isfinite(found).all():
-    return Interval(np.nan, np.nan, np.nan)
+    return Interval(np.nan)
 
   def resampled(drawn):
     runs = found[drawn, np.arange(found.shape[1])]

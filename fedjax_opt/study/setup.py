@@ -1,6 +1,6 @@
 """What a study ran on: the size of its model, its clients and its examples."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.config import DEFAULTS
 from fedjax_opt.results.names import number
+from fedjax_opt.study.words import span
 
 # More labels, or counts in all, are not counted.
 _MAX_LABELS, _MAX_COUNTS = 100, 10_000_000
@@ -81,19 +82,13 @@ def sizes_of_clients(clients: Sequence[Clients]) -> dict[str, str]:
   of_all = [each.counts.sum(axis=1) for each in clients]
   totals, every = [of.sum() for of in of_all], np.concatenate(of_all)
   different = [each.num_different for each in clients]
-  others = f", {_span(different)} different ones" * (different != totals)
+  others = f", {span(different)} different ones" * (different != totals)
   mean = f", {number(every.mean())} on average" * bool(np.ptp(every))
   return {
-    "number of clients": _span(map(len, of_all)),
-    "training examples": f"{_span(totals)}{others}",
-    "training examples of a client": f"{_span(every)}{mean}",
+    "number of clients": span(map(len, of_all)),
+    "training examples": f"{span(totals)}{others}",
+    "training examples of a client": f"{span(every)}{mean}",
   }
-
-
-def _span(numbers: Iterable[int]) -> str:
-  found = sorted(numbers)
-  ends = dict.fromkeys(f"{each:,}" for each in (found[0], found[-1]))
-  return " to ".join(ends)
 
 
 def local_work(

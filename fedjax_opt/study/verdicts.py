@@ -31,7 +31,7 @@ BEST, WORSE, TIED = "best", "worse", "not told apart"
 DIVERGED, COLLAPSED = "diverged", "collapsed"
 # The smallest difference of accuracies that is of interest: half a point.
 _MIN_EFFECT_OF_SHARES = 0.005
-_NONE = Interval(np.nan, np.nan, np.nan)
+_NONE = Interval(np.nan)
 
 
 class Verdict(NamedTuple):
@@ -217,7 +217,7 @@ def is_same(one: float, other: float) -> bool:
 
 def _verdict(study: JudgedStudy, cell: Cell, best: Sequence[Cell]) -> Verdict:
   values = cell.final(study.metric)
-  pair, remark, probability, verdict = None, "", _NONE, BEST
+  pair, remark, wins, verdict = None, "", _NONE, BEST
   if not _is_whole(study, cell):
     verdict = DIVERGED
   elif cell.has_collapsed(study.metric):
@@ -227,7 +227,7 @@ def _verdict(study: JudgedStudy, cell: Cell, best: Sequence[Cell]) -> Verdict:
     is_worse = _is_clear(pair) and _is_of_interest(study, pair)
     verdict = WORSE if is_worse else TIED
     remark = _remark(study, pair)
-    probability = _probability(study, pair.first, cell)
+    wins = probability(study.metric, pair.first.final(study.metric), values)
   has_run = cell.measured is not None
   return Verdict(
     cell,
@@ -237,7 +237,7 @@ def _verdict(study: JudgedStudy, cell: Cell, best: Sequence[Cell]) -> Verdict:
     verdict,
     pair,
     remark,
-    probability,
+    wins,
     _to_target(study, cell),
   )
 
@@ -277,14 +277,20 @@ def _remark(study: JudgedStudy, pair: Pair) -> str:
   return "; ".join(said)
 
 
-def _probability(study: JudgedStudy, best: Cell, cell: Cell) -> Interval:
+def probability(metric: str, one: np.ndarray, other: np.ndarray) -> Interval:
+  """How probable it is that a run of one is better than a run of the other.
+
+  An interval without a width is none: a few runs are no certainty.
+
+  Args:
+    metric: by which.
+    one: of its runs, [n] or [n, conditions].
+    other: of those of the other.
+  """
   found = statistics.probability_of_improvement(
-    best.final(study.metric),
-    cell.final(study.metric),
-    direction="max" if study.is_larger_better else "min",
+    one, other, direction=direction(metric) or "min"
   )
-  has_width = found.high > found.low
-  return found if has_width else Interval(found.estimate, np.nan, np.nan)
+  return found if found.high > found.low else Interval(found.estimate)
 
 
 def _to_target(study: JudgedStudy, cell: Cell) -> dict[str, float]:

@@ -102,7 +102,7 @@ class Numbers(NamedTuple):
 
   def alone(self, value: float) -> str:
     """A value with its unit: 91.2 %."""
-    return self.whole(Interval(value, np.nan, np.nan))
+    return self.whole(Interval(value))
 
 
 def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
@@ -180,9 +180,8 @@ def counted(number: int, word: str) -> str:
 def span(numbers: Iterable[int]) -> str:
   """'3', or '3 to 5' if they differ; '–' of none."""
   found = sorted(set(numbers))
-  if not found:
-    return NOTHING
-  return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+  ends = dict.fromkeys(f"{each:,}" for each in (*found[:1], *found[-1:]))
+  return " to ".join(ends) or NOTHING
 
 
 def p_value(value: float) -> str:

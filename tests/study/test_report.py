@@ -211,7 +211,7 @@ def test_other_folders_are_refused(tmp_path, monkeypatch):
   assert sorted(os.listdir(full)) == ["report.html", "thesis.tex"]
   with pytest.raises(ValueError, match=r"folder=.*is a file"):
     ONE.write(full / "thesis.tex")
-  with pytest.raises(TypeError, match="folder=3: must be the name of a folder"):
+  with pytest.raises(TypeError, match="folder=3: must be a path"):
     ONE.write(3)
   monkeypatch.setattr(os, "access", lambda *_: False)
   with pytest.raises(ValueError, match=r"folder=.*cannot be written"):

@@ -23,7 +23,7 @@ _MAX_CLIENTS = 100
 _MAX_LEGEND = 20
 
 
-@fields.checked()
+@fields.checked(counts=fields.array("[M, classes]", interval="[0, inf)"))
 def label_histogram(
   counts: np.ndarray,
   path: frame.Path,
@@ -53,12 +53,9 @@ def label_histogram(
     ImportError: if matplotlib is missing.
   """
   counts = np.asarray(counts)
-  if counts.ndim != 2 or not counts.size or not (counts >= 0).all():
-    raise ValueError(
-      f"counts: shape {counts.shape} must be [clients, classes] with counts "
-      "of at least 0"
-    )
   total, num_classes = counts.shape
+  if not counts.size:
+    raise ValueError("counts: is empty; must have clients and classes")
   counts = counts[:_MAX_CLIENTS]
   parts = [title] if title else []
   if total > len(counts):
@@ -225,17 +222,9 @@ def client_distribution(
 
 def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
   """The values of the clients that have one, in increasing order."""
-  checks.real_array(name, values)
-  values = np.asarray(values, float)
-  if values.ndim != 1:
-    raise ValueError(f"{name}: shape is {values.shape}; must be [clients]")
+  values = checks.array(name, values, "[clients]")
   if sizes is not None:
-    checks.real_array("sizes", sizes)
-    if np.shape(sizes) != values.shape:
-      raise ValueError(
-        f"sizes: shape is {np.shape(sizes)}; must be {values.shape}, as {name}"
-      )
-    values = values[np.asarray(sizes) > 0]
+    values = values[checks.array("sizes", sizes, f"[{values.size}]") > 0]
   values = np.sort(values[np.isfinite(values)])
   if not values.size:
     raise ValueError(f"{name}: no client has a value")

@@ -40,13 +40,11 @@ def paths_of(path: Path) -> list[pathlib.Path]:
   given = [path] if is_one else list(path)
   if not given:
     raise ValueError("path=[]: must name at least one file, or be None")
-  if not all(isinstance(each, str | os.PathLike) for each in given):
-    raise TypeError(
-      f"path={checks.shown(path)}: must be the name of a file, a list of them, "
-      "or None"
-    )
-  files = [pathlib.Path(each) for each in given]
-  for file in files:
+  files = []
+  for each in given:
+    checks.path("path", each)
+    file = pathlib.Path(each)
+    files.append(file)
     if file.suffix.lower() not in _ENDINGS:
       raise ValueError(f"path={str(file)!r}: must end in .png, .pdf or .svg")
     if not file.parent.is_dir():
@@ -219,7 +217,7 @@ def check_module(module: str, need: str) -> None:
     raise ImportError(f"{need}: pip install 'fedjax_opt[run]'")
 
 
-@fields.checked(limits=fields.ANYTHING)
+@fields.checked()
 def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   """Makes an axis logarithmic, with plain numbers: 0.1 instead of 10⁻¹.
 
@@ -236,7 +234,14 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   from matplotlib.axis import Axis
 
   checks.instance("axis", axis, [Axis])
-  decades = np.inf if limits is None else _decades(limits)
+  decades = np.inf
+  if limits is not None:
+    low, high = limits
+    if not 0 < low < high < np.inf:
+      raise ValueError(
+        f"limits={limits}: must be positive and finite, the lowest first"
+      )
+    decades = np.log10(high / low)
   from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
 
   class Plain(LogFormatter):
@@ -256,18 +261,3 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   else:
     axis.set_major_formatter(Plain())
     axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
-
-
-def _decades(limits: Any) -> float:
-  """How many powers of ten are between limits, after a check."""
-  checks.plain("limits", limits)
-  name = f"limits={checks.shown(limits)}"
-  try:
-    low, high = limits
-    checks.number("limits", low)
-    checks.number("limits", high)
-  except (TypeError, ValueError):
-    raise TypeError(f"{name}: must be a pair of numbers or None") from None
-  if not 0 < low < high < np.inf:
-    raise ValueError(f"{name}: must be positive and finite, the lowest first")
-  return np.log10(high / low)

@@ -47,13 +47,8 @@ class Grid(NamedTuple):
 
 def _is_format(name: str, value: Any) -> None:
   """That numbers can be written in it."""
-  checks.text(name, value)
-  try:
+  with checks.told_as(f"{name}={value!r}: must be a format, such as '.3g'"):
     format(1.0, value)
-  except ValueError:
-    raise ValueError(
-      f"{name}={value!r}: must be a format of numbers, such as '.3g'"
-    ) from None
 
 
 _FORMAT = fields.Field(_is_format)
@@ -134,10 +129,8 @@ def heat_maps(
 def _checked(factor: float, name: str, grid: Grid) -> Grid:
   """A grid whose values are multiplied by a factor, NaN where they diverged."""
   checks.instance(name, grid, [Grid])
-  values = np.asarray(grid.values, float)
-  shape = (len(grid.rows[1]), len(grid.columns[1]))
-  if values.shape != shape or 0 in shape:
-    raise ValueError(f"{name}: shape is {values.shape}; must be {shape}")
+  shape = (max(len(grid.rows[1]), 1), max(len(grid.columns[1]), 1))
+  values = checks.array(name, grid.values, str(list(shape)))
   if grid.chosen is not None and not all(
     0 <= i < size for i, size in zip(grid.chosen, shape, strict=True)
   ):

@@ -65,21 +65,18 @@ def as_curve(name: str, data: Any) -> Curve:
       raise TypeError(
         f"{name}: is {type(data).__name__}; must be a Curve or (x, values)"
       )
-    checks.real_array(name, data[1])
-    values = np.atleast_2d(np.asarray(data[1], float))
+    values = np.atleast_2d(checks.array(name, data[1], "[...]"))
     ends = (values.min(0), values.max(0)) if len(values) > 1 else ()
     data = Curve(data[0], values.mean(axis=0), *ends)
   if (data.low is None) != (data.high is None):
     raise ValueError(f"{name}: has low or high; must have both or neither")
-  arrays = [np.asarray(each, float) for each in data if each is not None]
-  shapes = [array.shape for array in arrays]
-  if arrays[0].ndim != 1 or not arrays[0].size or len(set(shapes)) > 1:
-    raise ValueError(
-      f"{name}: shapes of x and its values are {shapes}; all must be the same "
-      "[E], with at least one value"
-    )
-  no_end = np.full(shapes[0], np.nan)
-  return Curve(*[*arrays, no_end, no_end][:4])
+  x, *values = (each for each in data if each is not None)
+  x = checks.array(f"{name}: x", x, "[E]").astype(float)
+  if not x.size:
+    raise ValueError(f"{name}: x is empty; must have at least one place")
+  values = [checks.array(name, v, f"[{x.size}]").astype(float) for v in values]
+  no_end = np.full(x.size, np.nan)
+  return Curve(x, *[*values, no_end, no_end][:3])
 
 
 class MetricAxis(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.results.names import sentence, shown_name
 from fedjax_opt.study.plots.frame import Path, finish, styled_figure
 from fedjax_opt.study.plots.lines import DIVERGED, Styles, method_styles
@@ -53,19 +54,12 @@ def by_condition(
     TypeError: if it is no mapping.
     ValueError: if it is empty.
   """
-  if not isinstance(values, Mapping):
-    raise TypeError(
-      f"{name}: is {type(values).__name__}; must be a mapping from labels"
-    )
+  checks.instance(name, values, [Mapping])
   nested = any(isinstance(each, Mapping) for each in values.values())
   panels: dict[str, dict[str, Any]] = {}
   for condition, of_method in (values if nested else {"": values}).items():
     where = f"{name}[{condition!r}]" if nested else name
-    if not isinstance(of_method, Mapping):
-      raise TypeError(
-        f"{where}: is {type(of_method).__name__}; must be a mapping from "
-        "methods, as the others are"
-      )
+    checks.instance(where, of_method, [Mapping])
     if not of_method:
       raise ValueError(f"{where}: is empty; must have at least one method")
     panels[str(condition)] = {

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
 from fedjax_opt.study.plots import frame, panels
 
 # Array of a trace -> its label, colour, line width and line style. The step
@@ -96,22 +97,16 @@ def step_sizes(
 
 def _checked_arrays(trace: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
   """The arrays to draw, each [R, C, K], in the order of drawing."""
-  names = tuple(_LOOKS)
-  missing = [name for name in names if name not in trace]
-  if missing:
-    raise ValueError(f"trace: has no {missing[0]!r}; it needs {list(names)}")
-  arrays = {n: np.asarray(trace[n], float) for n in names}
-  shapes = {n: each.shape for n, each in arrays.items()}
-  if len(set(shapes.values())) > 1 or not 1 <= arrays["step_size"].ndim <= 3:
-    raise ValueError(
-      f"trace: shapes are {shapes}; all must be [steps], [rounds, steps] or "
-      "[rounds, clients, steps]"
-    )
-  of_one = arrays["step_size"].ndim < 3
-  return {
-    name: np.atleast_2d(each)[:, None] if of_one else each
-    for name, each in arrays.items()
-  }
+  arrays = {}
+  for name in _LOOKS:
+    if name not in trace:
+      raise ValueError(f"trace: has no {name!r}; it needs {list(_LOOKS)}")
+    found = np.atleast_2d(np.asarray(trace[name], float))
+    arrays[name] = found[:, None] if found.ndim < 3 else found
+    axes = str(list(arrays["step_size"].shape))
+    checks.array(f"trace[{name!r}]", arrays[name], axes)
+  checks.array("trace['step_size']", arrays["step_size"], "[R, C, K]")
+  return arrays
 
 
 def _is_step(values: np.ndarray) -> np.ndarray:

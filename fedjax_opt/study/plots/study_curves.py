@@ -143,11 +143,7 @@ def performance_profiles(
 
   def checked(name: str, data: Any) -> Curve:
     curve = as_curve(name, data)
-    if (curve.mean < 0).any() or (curve.mean > 1).any():
-      raise ValueError(
-        f"{name}: shares are from {curve.mean.min():g} to "
-        f"{curve.mean.max():g}; must be from 0 to 1"
-      )
+    checks.array(name, curve.mean, "[E]", interval="[0, 1]")
     return curve._replace(x=factor * curve.x)
 
   panels = by_condition("profiles", profiles, checked)
@@ -226,17 +222,13 @@ def sensitivity(
 def _chosen_places(panels: Panels, chosen: Any) -> dict[str, dict[str, int]]:
   """condition -> method -> index of the chosen value."""
   given = {} if chosen is None else by_condition("chosen", chosen)
-  if set(given) - set(panels):
-    raise ValueError(
-      f"chosen: conditions are {list(given)}; must be among {list(panels)}"
-    )
   places: dict[str, dict[str, int]] = {}
   for condition, of_method in given.items():
     for method, value in of_method.items():
-      if method not in panels[condition]:
+      if method not in panels.get(condition, {}):
         raise ValueError(
-          f"chosen: has {method!r}, which has no curve; must be among "
-          f"{list(panels[condition])}"
+          f"chosen: has {', '.join(filter(None, [condition, repr(method)]))}, "
+          "which has no curve; must be as curves"
         )
       x = panels[condition][method].x
       found = np.flatnonzero(np.isclose(x, value, rtol=1e-6))
@@ -330,14 +322,8 @@ def study_values(
   order = np.argsort(places)
 
   def checked(name: str, data: Any) -> Curve:
-    checks.real_array(name, data)
-    shapes = [np.shape(each) for each in data]
-    if shapes != [places.shape] * 3 or not places.size:
-      raise ValueError(
-        f"{name}: shapes are {shapes}; must be mean, low and high, each "
-        f"{(max(places.size, 1),)}, one for each of x_values"
-      )
-    return Curve(*(np.asarray(x, float)[order] for x in (places, *data)))
+    intervals = checks.array(name, data, f"[3, {places.size}]")
+    return Curve(places[order], *intervals[:, order])
 
   panels = by_condition("values", values, checked)
   axis = panels_axis(metric, panels, whole=True, by_value=True)

@@ -19,6 +19,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import write_text
 from fedjax_opt.study import plots
@@ -72,8 +73,7 @@ def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
 
 def _check(folder: str | os.PathLike) -> pathlib.Path:
   """The folder, if a report may be written to it."""
-  if not isinstance(folder, str | os.PathLike):
-    raise TypeError(f"folder={folder!r}: must be the name of a folder")
+  checks.path("folder", folder)
   path, inside = folders.contents("folder", folder)
   if not set(_MARKS) & set(inside):
     # A report that was stopped on its way has left no page.

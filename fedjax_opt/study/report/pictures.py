@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results.history import COSTS, is_fraction
+from fedjax_opt.results.history import COSTS, direction, is_fraction
 from fedjax_opt.study import plots, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
@@ -151,8 +151,7 @@ def _profiles(drawn: Drawn) -> Iterator[Picture]:
   margin = 0.02 * np.ptp(runs) or 0.01
   ends = max(runs.min() - margin, 0), min(runs.max() + margin, 1)
   levels = np.linspace(*ends, _NUM_THRESHOLDS)
-  way = "max" if study.is_larger_better else "min"
-  profiles = {}
+  way, profiles = direction(metric), {}
   for method, scores in matrices.items():
     shares = statistics.performance_profile(scores, levels, direction=way)
     profiles[drawn.labels[method]] = plots.Curve(levels, *shares)

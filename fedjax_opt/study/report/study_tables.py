@@ -210,18 +210,13 @@ def over_all(study: JudgedStudy) -> Table | None:
   known = [m for m in means if np.isfinite(means[m].estimate)]
   if len(known) < 2:
     return None
-  way = "max" if study.is_larger_better else "min"
-  best = {"max": max, "min": min}[way](known, key=means.get)
+  best = (max if study.is_larger_better else min)(known, key=means.get)
   numbers, shares = verdicts.numbers_of(study), words.Numbers("accuracy", 0)
   name = f"Better than {study.labels[best]} (%)"
   middle = f"Interquartile mean{' (%)' * bool(numbers.unit)}"
   rows = []
   for method, scores in matrices.items():
-    wins = statistics.probability_of_improvement(
-      scores, matrices[best], direction=way
-    )
-    if wins.low == wins.high:  # A few runs are no certainty.
-      wins = Interval(wins.estimate, np.nan, np.nan)
+    wins = verdicts.probability(study.metric, scores, matrices[best])
     row = {"Method": study.labels[method]}
     row[middle] = Entry(*numbers.parts(means[method]))
     row[name] = words.NOTHING if method == best else Entry(*shares.parts(wins))
@@ -287,7 +282,7 @@ def spread(study: JudgedStudy) -> Table | None:
     found = spread_of(cell, study.metric)
     if found is not None:
       shown = {
-        name: numbers.parts(Interval(value, np.nan, np.nan), True)[0]
+        name: numbers.parts(Interval(value), True)[0]
         for name, value in found.items()
       }
       rows.append(_names(study, cell) | shown)
