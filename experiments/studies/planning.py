@@ -8,7 +8,7 @@ from experiments.studies.request import Request
 from fedjax_opt.files import memory
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.tables import aligned
-from fedjax_opt.study import power
+from fedjax_opt.study import pairs
 from fedjax_opt.study.words import condition_label
 
 _PAIRS = "pairs.csv"
@@ -49,15 +49,15 @@ def _row(
   names = list(pair)
   condition = {name: pair[name] for name in names[: names.index("method")]}
   sd, num = pair["sd"], int(pair["seeds"])
-  found = power.smallest_difference(num, sd, num_pairs=number)
-  needed = power.seeds_needed(difference, sd, num_pairs=number)
+  found = pairs.smallest_difference(num, sd, num_pairs=number)
+  needed = pairs.seeds_needed(difference, sd, num_pairs=number)
   return {
     **({"condition": condition_label(condition)} if condition else {}),
     "pair": f"{name_of(pair['method'])}, {name_of(pair['other'])}",
     "sd": f"{sd:.2g}",
     "found": f"{found:.2g}",
     "seeds": str(needed),
-    "alone": str(power.seeds_needed(difference, sd)),
+    "alone": str(pairs.seeds_needed(difference, sd)),
   }
 
 

@@ -1,13 +1,11 @@
 """Studies, on the host: methods tuned alike, compared and reported.
 
 compare.py          methods compared from Python
-arguments.py        what its arguments may be
-plan.py             what its cells share, and how each runs
+plan.py             its arguments, and how each cell runs
 tuning.py           the one way to tune a method on a problem
 setup.py            how large the model, the clients and the data are
 cells.py            what a method measured under a condition
-pairs.py            every two methods: paired tests, adjusted p-values
-power.py            how many seeds show how large a difference
+pairs.py            every two methods: paired tests, adjusted p-values, power
 variance.py         what the spread of a nested result is made of
 verdicts.py         a study: its cells, and which can be told from chance
 seed_statistics.py  intervals over seeds, and comparisons of methods

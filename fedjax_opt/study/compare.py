@@ -23,14 +23,15 @@ from fedjax_opt.results import environment
 from fedjax_opt.results.history import check_has_direction
 from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import arguments, setup, tuning
+from fedjax_opt.study import plan as plans
+from fedjax_opt.study import setup, tuning
 from fedjax_opt.study.plan import Method, Plan
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import check_min_effect
 from fedjax_opt.study.words import condition_label
 
 Clients = ClientData | Population
-_SEEDS = Field(arguments.are_seeds)
+_SEEDS = Field(plans.are_seeds)
 
 
 @checked(
@@ -41,7 +42,7 @@ _SEEDS = Field(arguments.are_seeds)
   rounds=whole(),
   seeds=_SEEDS,
   report_seeds=_SEEDS,
-  conditions=arguments.CONDITIONS,
+  conditions=plans.CONDITIONS,
   criterion=made(
     Criterion, 'a Criterion, such as fo.Criterion("validation_loss", "min")'
   ),
@@ -142,20 +143,20 @@ def compare(
   check_names(settings)
   check_has_direction(metric)
   check_min_effect("min_effect", min_effect, metric)
-  arguments.check_conditions(conditions)
-  arguments.check_names_of_conditions(list(conditions[0]), data, settings)
-  methods = arguments.checked_methods(methods)
+  plans.check_conditions(conditions)
+  plans.check_names_of_conditions(list(conditions[0]), data, settings)
+  methods = plans.checked_methods(methods)
   sizes = {n: tuning.num_settings(m.grid) for n, m in methods.items()}
   if budget == "equal":
     tuning.check_equal(sizes, "budget='unequal'")
-  seeds, report_seeds = arguments.both_seeds(seeds, report_seeds)
+  seeds, report_seeds = plans.both_seeds(seeds, report_seeds)
   if crossed and not callable(data):
     raise ValueError(
       f"crossed={crossed}: data must be a function of the seed, which draws "
       "the partition"
     )
   is_tuned = max(sizes.values()) > 1
-  criterion = arguments.criterion_of(
+  criterion = plans.criterion_of(
     criterion, metric, validation, settings, is_tuned
   )
   params = inputs.check_params(params, may_be_function=True)

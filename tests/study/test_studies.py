@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt.study import arguments, variance
+from fedjax_opt.study import plan, variance
 from tests.checks import given
 
 N, M = 48, 4
@@ -178,7 +178,7 @@ def test_a_criterion_without_validation_examples_and_fresh_seeds():
   ],
 )
 def test_the_criterion_is_that_of_the_validation_examples(metric, criterion):
-  assert arguments._on_validation(metric) == criterion
+  assert plan._on_validation(metric) == criterion
 
 
 def test_a_choice_on_test_examples_if_asked_for():
@@ -256,7 +256,7 @@ def test_partitions_and_seeds_that_are_crossed_are_those_of_sweeps():
   ],
 )
 def test_ten_fresh_seeds_report_unless_others_are_given(given, expected):
-  assert arguments.both_seeds(*given) == expected
+  assert plan.both_seeds(*given) == expected
 
 
 def broken(learning_rate):

@@ -7,6 +7,5 @@ formats.py          tables as HTML, Markdown, LaTeX, CSV and terminal lines
 text.py             templates, and how each format escapes
 templates/          the words, the page and the tables
 pictures.py         one picture for each question, with drawing.py
-tuning_pictures.py  those of how settings were chosen
 page.py             the folder of a study, and its page
 """
