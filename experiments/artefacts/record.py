@@ -67,9 +67,8 @@ class Record:
 
   def take(self, rows: Sequence[int]) -> "Record":
     """That of some points; arrays stay as they are."""
-    metrics = {n: v[rows] for n, v in self.history.metrics.items()}
     points = [self.points[row] for row in rows]
-    history = History(self.history.rounds, metrics)
+    history = self.history.take(rows)
     return dataclasses.replace(self, points=points, history=history)
 
   def where(self, **wanted: float) -> "Record":

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedjax_opt.base import LOSSES
 from fedjax_opt.checks.fields import checked
+from fedjax_opt.checks.values import check_choice
 
 # The column of simulated seconds, which runs on a schedule have.
 TIME = "time"
@@ -183,14 +184,16 @@ class History:
     self.metrics = longer
     add(round_number)
 
-  def take(self, points: Any) -> "History":
-    """That of some points: their indices, or a slice."""
-    metrics = {name: values[points] for name, values in self.metrics.items()}
-    return History(self.rounds, metrics)
+  def take(
+    self, points: Any = slice(None), rounds: slice = slice(None)
+  ) -> "History":
+    """That of some points, by index or slice, and of evaluated rounds."""
+    metrics = {name: v[points][:, rounds] for name, v in self.metrics.items()}
+    return History(self.rounds[rounds], metrics)
 
   def __copy__(self) -> "History":
     """A history that grows by itself."""
-    return History(self.rounds, self.metrics)
+    return self.take()
 
   def diverged(self, points: Any = slice(None)) -> np.ndarray:
     """Whether each point has diverged, at each evaluated round.
@@ -231,10 +234,7 @@ class History:
     Raises:
       ValueError: if the metric was not measured.
     """
-    if name not in self.metrics:
-      raise ValueError(
-        f"metric: {name!r} was not measured; choose from {sorted(self.metrics)}"
-      )
+    check_choice("metric", name, self.metrics)
     measured = self.metrics[name][points]
     no_result = self.diverged(points) | ~np.isfinite(measured)
     return np.where(no_result, np.nan, measured)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import functions
 from fedjax_opt.files.digests import digest
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
@@ -55,12 +56,7 @@ class MetricsFile:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     if not self._size:
-      twice = set(values) & {*_FIRST, *self._names}
-      if twice:
-        raise ValueError(
-          f"metrics: {min(twice)!r} is the name of another column of "
-          "metrics.csv; give the metric another name"
-        )
+      functions.check_columns("metrics", values, self._names)
       rows.writerow([*_FIRST, *self._names, *values])
     for column, round_number in enumerate(rounds):
       for point, cells in enumerate(self._cells):

@@ -102,10 +102,8 @@ class RunRecord:
 
   def forget(self, round: int) -> None:
     """Forgets an evaluation that was not scheduled, if it is the last one."""
-    history = self.history
-    if history.rounds[-1:] == [round]:
-      before = {name: v[:, :-1] for name, v in history.metrics.items()}
-      self.history = History(history.rounds[:-1], before)
+    if self.history.rounds[-1:] == [round]:
+      self.history = self.history.take(rounds=slice(-1))
 
   def count(self, name: str) -> np.ndarray:
     """[S] int64, a sum so far."""

@@ -157,10 +157,7 @@ class RunWriter:
         f"{len(self._points)}"
       )
     self._replace_former()
-    new = History(
-      history.rounds[first:],
-      {name: values[:, first:] for name, values in history.metrics.items()},
-    )
+    new = history.take(rounds=slice(first, None))
     before = self._diverged[:, None]
     values = {n: np.where(before, np.nan, new.values(n)) for n in new.metrics}
     self._metrics.append(new.rounds, values)

@@ -132,12 +132,7 @@ def to_target(
     )
   spent = history.spent(cost)
   if spent is None:
-    columns = histories.COSTS[cost]
-    missing = next(name for name in columns if name not in history.metrics)
-    raise ValueError(
-      f"cost={cost!r}: {missing} was not measured; choose 'rounds', or "
-      f"measure it as `simulate` does"
-    )
+    raise ValueError(f"cost={cost!r}: was not measured; choose 'rounds'")
   reached = values >= target if direction == "max" else values <= target
   if not history.rounds:
     return np.full(len(values), np.nan)

@@ -4,6 +4,7 @@ import os
 import pathlib
 from typing import Any
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.study.report import formats, page, pictures, study_tables
 from fedjax_opt.study.verdicts import JudgedStudy
 
@@ -66,12 +67,10 @@ class Study(JudgedStudy):
       ValueError: if the report has no such picture.
       ImportError: if matplotlib is missing.
     """
-    drawn = pictures.of_study(self)
-    for picture in drawn:
-      if name in (None, picture.name):
-        return picture.draw(None)
-    names = ", ".join(picture.name for picture in drawn) or "none"
-    raise ValueError(f"name={name!r}: must be a picture of the study: {names}")
+    drawn = {picture.name: picture for picture in pictures.of_study(self)}
+    name = next(iter(drawn), "") if name is None else name
+    checks.check_choice("name", name, drawn)
+    return drawn[name].draw(None)
 
   def _repr_html_(self) -> str:
     """What a notebook shows: the findings and the table."""

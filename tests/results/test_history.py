@@ -77,7 +77,7 @@ def test_append_refuses_what_does_not_continue(round_number, values, message):
 def test_refuses_metrics_that_do_not_fit_the_rounds_or_are_not_there():
   with pytest.raises(ValueError, match=r"must be \[points, 2\]"):
     History([1, 2], {"train_loss": np.zeros((3, 1))})
-  with pytest.raises(ValueError, match=r"'f1' was not measured; .*train_loss"):
+  with pytest.raises(ValueError, match=r"metric='f1': .*train_loss"):
     of_values(train_loss=[[1.0]]).values("f1")
 
 

@@ -9,21 +9,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from fedjax_opt.base import LOSSES
 from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import text
-from fedjax_opt.study.verdicts import (
-  BEST,
-  COLLAPSED,
-  DIVERGED,
-  TIED,
-  WORSE,
-  JudgedStudy,
-  Verdict,
-)
+from fedjax_opt.study.verdicts import BEST, TIED, JudgedStudy, Verdict
 from fedjax_opt.study.words import condition_label
 
 
@@ -34,7 +24,6 @@ def answer(study: JudgedStudy) -> str:
   for condition in compared:
     here = [v for v in study.verdicts if dict(v.cell.condition) == condition]
     groups.setdefault(tuple(_who(study, here).items()), []).append(condition)
-  of_all = _who(study, study.verdicts)
   found = text.items(
     "answer.txt",
     study=study,
@@ -43,13 +32,7 @@ def answer(study: JudgedStudy) -> str:
     compared=compared,
     groups=[(dict(who), conditions) for who, conditions in groups.items()],
     counts=_counts(study),
-    first=next((v for v in study.verdicts if v.verdict == BEST), None),
-    worse=list(dict.fromkeys(dict(who).get(WORSE, ()) for who in groups)),
-    behind=sorted(
-      (v.behind for v in study.verdicts if v.verdict == WORSE),
-      key=lambda each: each.estimate,
-    ),
-    lost={kind: of_all.get(kind, ()) for kind in (DIVERGED, COLLAPSED)},
+    of_all=_who(study, study.verdicts),
   )
   begin = f"By mean {words.metric_words(study.metric)}, " * bool(compared)
   return f"{begin}{'; '.join(found)}."
@@ -96,9 +79,6 @@ def limits_of(study: JudgedStudy) -> list[str]:
   for cell in ran:
     last = cell.measured.history.rounds[-1]
     rounds.setdefault(last, {})[labels[cell.method]] = None
-  found = [v.pair for v in study.verdicts if v.pair]
-  found = [pair for pair in found if np.isfinite(pair.detectable)]
-  unverified = [cell.method for cell in study.cells if not cell.is_verified]
   seeds = _unequal_seeds(study)
   return [f"{_whose(study, of)}: {said}" for said, of in cells.items()] + (
     text.items(
@@ -106,15 +86,13 @@ def limits_of(study: JudgedStudy) -> list[str]:
       study=study,
       seeds=seeds,
       are_shared=any(one & other for one, other in seeds),
-      found=sorted(found, key=lambda pair: pair.detectable),
-      num_tests=sum(pair.has_test for pair in study.pairs),
+      labels=labels,
       rounds=rounds,
       has_losses=all(
         set(LOSSES) & set(c.measured.history.metrics) for c in ran
       ),
       budgets=budgets,
       tuned={name: n for name, n in budgets.items() if max(n) > 1},
-      unverified=[labels[method] for method in dict.fromkeys(unverified)],
     )
   )
 

@@ -71,20 +71,21 @@ class Table:
     caption: what is in it; "" where the template of the page says it.
     header: name of each column.
     rows: each as long as the header.
-    num_names: columns that name the row; the others are numbers.
+    num_names: columns that name the row, by default those until the method;
+      the others are numbers.
     notes: what its marks mean.
   """
 
   def __init__(
     self,
     rows: Sequence[Row],
-    num_names: int,
+    num_names: int | None = None,
     notes: Sequence[str] = (),
     caption: str = "",
   ):
     """A table of rows, all of which have the same columns."""
-    self.caption, self.notes, self.num_names = caption, notes, num_names
-    self.header = list(rows[0])
+    self.caption, self.notes, self.header = caption, notes, list(rows[0])
+    self.num_names = num_names or self.header.index("Method") + 1
     self.rows = [
       [
         each if isinstance(each, Entry) else Entry(each)
@@ -150,8 +151,7 @@ def main_table(study: JudgedStudy, is_wide: bool | None = None) -> Table:
     is_wide=is_wide,
     marks=_MARKS,
   )
-  num_names = 1 if is_wide else len(_names(study, study.cells[0]))
-  return Table(rows, num_names, notes, caption)
+  return Table(rows, notes=notes, caption=caption)
 
 
 def _tried(*here: Verdict) -> Row:
@@ -198,7 +198,7 @@ def differences(study: JudgedStudy) -> Table | None:
     for v in study.verdicts
     if v.pair
   ]
-  return Table(rows, len(rows[0]) - 5) if rows else None
+  return Table(rows) if rows else None
 
 
 def over_all(study: JudgedStudy) -> Table | None:
@@ -221,7 +221,7 @@ def over_all(study: JudgedStudy) -> Table | None:
     row[middle] = Entry(*numbers.parts(means[method]))
     row[name] = words.NOTHING if method == best else Entry(*shares.parts(wins))
     rows.append(row)
-  return Table(rows, 1)
+  return Table(rows)
 
 
 # How settings were chosen, and what all of it cost.
@@ -247,7 +247,7 @@ def settings(study: JudgedStudy) -> Table:
     rows.append(_names(study, cell) | shown | _tuning(cell))
   has_edges = any(cell.tuning and cell.tuning.edges for cell in study.cells)
   notes = ["‡ at the edge of the values that were tried."] * has_edges
-  num_names = len(_names(study, study.cells[0])) + (not is_wide)
+  num_names = None if is_wide else list(rows[0]).index("Chosen setting") + 1
   return Table(rows, num_names, notes)
 
 
@@ -286,7 +286,7 @@ def spread(study: JudgedStudy) -> Table | None:
         for name, value in found.items()
       }
       rows.append(_names(study, cell) | shown)
-  return Table(rows, len(_names(study, study.cells[0]))) if rows else None
+  return Table(rows) if rows else None
 
 
 def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
@@ -303,11 +303,10 @@ def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
       to_target[-1] |= {_COST_NAMES[TIME]: _time_to_target(study, v)}
     if any(cell.seconds for cell in study.cells):
       in_all[-1] |= {"Time": words.seconds(v.cell.seconds)}
-  num_names = len(_names(study, study.cells[0]))
-  is_known = len(in_all[0]) > num_names
+  is_known = [*in_all[0]][-1] != "Method"
   return (
-    Table(to_target, num_names) if known and study.target is not None else None,
-    Table(in_all, num_names) if is_known else None,
+    Table(to_target) if known and study.target is not None else None,
+    Table(in_all) if is_known else None,
   )
 
 
