@@ -18,7 +18,7 @@ from matplotlib import image
 from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import load_run
-from fedjax_opt.results.tensorboard import sub_run_names
+from fedjax_opt.results.writers import sub_run_names
 
 TRACKERS = {
   "wandb": "Weights & Biases, offline unless WANDB_MODE is set",

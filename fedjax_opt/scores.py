@@ -196,10 +196,7 @@ class Score(NamedTuple):
 _WORDS = ("classes", "labels")
 SCORES: Mapping[str, Score] = {
   "balanced_accuracy": Score(
-    balanced_accuracy,
-    _WORDS,
-    "max",
-    "accuracy, all classes alike",
+    balanced_accuracy, _WORDS, "max", "accuracy, all classes alike"
   ),
   "f1": Score(f1, _WORDS, "max", "F1, all classes alike"),
   "auc": Score(auc, _WORDS, "max", "area under the ROC curve"),

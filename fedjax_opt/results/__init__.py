@@ -8,7 +8,6 @@ metrics_file.py its metrics.csv
 model_file.py   its params.safetensors
 load.py         reads the folder of a run
 folder_digests.py  its digests.json, by which damage is noticed
-tensorboard.py  the output folder's TensorBoard events
 names.py        names for people: of choices, hyperparameters and metrics
 tables.py       the table that closes a run in the terminal
 """

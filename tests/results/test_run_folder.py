@@ -17,7 +17,7 @@ import pytest
 import fedjax_opt
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
-from fedjax_opt.results import tensorboard, writers
+from fedjax_opt.results import writers
 from fedjax_opt.results.environment import PACKAGES
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metrics_file import read_metrics
@@ -296,7 +296,7 @@ def scalars(folder):
 @pytest.mark.parametrize("live", [True, False])
 def test_one_sub_run_for_each_point(tmp_path, monkeypatch, live):
   pytest.importorskip("tensorboardX")
-  monkeypatch.setattr(tensorboard, "_MAX_OPEN", 64 if live else 1)
+  monkeypatch.setattr(writers, "_MAX_OPEN", 64 if live else 1)
   writer = writers.RunWriter(tmp_path, {}, POINTS)
   writer.write(two_points())
   folder = tmp_path / "tensorboard"

@@ -15,7 +15,6 @@ from fedjax_opt.study.cells import ExampleSet
 from fedjax_opt.study.report import (
   formats,
   pictures,
-  records,
   sentences,
   text,
 )
@@ -108,7 +107,7 @@ def without_losses():
 
 NAMES = {name: each for name, each in globals().items() if name[0] != "_"}
 NAMES |= {each.__name__: each for each in (Criterion, ExampleSet, made.grid)}
-NAMES |= {"MANY": made.many(), "NAN": NAN, "records": records, "text": text}
+NAMES |= {"MANY": made.many(), "NAN": NAN, "text": text}
 NAMES |= {"tables": tables}
 
 

@@ -10,14 +10,14 @@ import subprocess
 import pytest
 
 from fedjax_opt.study import verdicts
-from fedjax_opt.study.report import formats, records, sentences
+from fedjax_opt.study.report import formats, sentences
 from fedjax_opt.study.report import study_tables as tables
 from tests.study import made
 from tests.study.made import study
 
 
 def rows_of(of):
-  text = formats.csv(records.cell_records(of))
+  text = formats.csv(formats.cell_records(of))
   return list(csv.DictReader(io.StringIO(text)))
 
 

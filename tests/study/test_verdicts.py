@@ -8,7 +8,7 @@ import pytest
 from fedjax_opt import statistics
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import verdicts
-from fedjax_opt.study.report import records, sentences
+from fedjax_opt.study.report import formats, sentences
 from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.report.sentences import limits_of
 from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, WORSE
@@ -204,6 +204,6 @@ def test_choices_that_are_nearly_tied_are_told(metric):
     "tuning; with other seeds another may be chosen."
   )
   assert text in limits_of(study(one))
-  assert records.cell_records(study(one))[0]["near_ties"] == 1
+  assert formats.cell_records(study(one))[0]["near_ties"] == 1
   of_one_seed = cell("a", [0.5] * 4, tried={0.1: [0.8], 1.0: [0.8]})
   assert verdicts.num_near_ties(of_one_seed) is None

@@ -2,7 +2,6 @@
 
 sentences.py        the answer of a study, and what limits it
 study_tables.py     what the tables say to people
-records.py          what they say to programs
 formats.py          tables as HTML, Markdown, LaTeX, CSV and terminal lines
 text.py             templates, and how each format escapes
 templates/          the words, the page and the tables

@@ -26,7 +26,6 @@ from fedjax_opt.study import plots
 from fedjax_opt.study.report import (
   formats,
   pictures,
-  records,
   sentences,
   study_tables,
   text,
@@ -62,9 +61,9 @@ def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
     for name, content in (
       ("table.md", formats.markdown(table, study.title)),
       ("table.tex", formats.latex(study_tables.main_table(study, True))),
-      ("table.csv", formats.csv(records.cell_records(study))),
-      ("pairs.csv", formats.csv(records.pair_records(study))),
-      ("seeds.csv", formats.csv(records.seed_records(study))),
+      ("table.csv", formats.csv(formats.cell_records(study))),
+      ("pairs.csv", formats.csv(formats.pair_records(study))),
+      ("seeds.csv", formats.csv(formats.seed_records(study))),
       (_PAGE, text.render(_PAGE, **shown)),
     ):
       write_text(folder / name, content)
