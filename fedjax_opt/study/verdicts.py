@@ -70,11 +70,6 @@ class Verdict(NamedTuple):
     """By how much it is worse than the best; see `Pair.difference`."""
     return self.pair.difference if self.pair else _NONE
 
-  @property
-  def num_shared(self) -> int:
-    """Seeds that it has in common with the best; 0 if they are not compared."""
-    return self.pair.num_seeds if self.pair else 0
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class JudgedStudy:
