@@ -1,13 +1,22 @@
-"""Selection: settings of several seeds, criteria, the best point."""
+"""Selection of the best point, and how points and names are shown."""
+
+import collections
+import sys
+import types
+import warnings
 
 import numpy as np
 import pytest
 
-from fedjax_opt.results import selection
+from experiments.specification.kinds import KINDS
+from experiments.tasks import TASKS
+from fedjax_opt import Report, Result
+from fedjax_opt.results import names, selection, tables
 from fedjax_opt.results.history import History
+from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.selection import Criterion
 from tests.refusals import refusal
-from tests.results.histories import of_values
+from tests.results.histories import of_values, two_points
 
 NAN = float("nan")
 
@@ -115,3 +124,210 @@ def test_what_is_no_criterion(arguments, message):
 def test_a_criterion_is_readable():
   criterion = Criterion("train_loss", "min", "mean_last_n", 5)
   assert str(criterion) == "lowest train_loss (mean of last 5)"
+
+
+# Names for people: every choice has one, all else becomes plain words.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_choice_has_a_name_of_its_own(kind):
+  entries = KINDS[kind].entries
+  for name, choice in entries.items():
+    assert names.name_of(name) == choice.label or choice.label is None
+    assert "_" not in names.name_of(name)
+    # A label says more than plain words; those of tasks are put together.
+    assert kind == "task" or choice.label != name.replace("_", " ")
+    assert choice.label or kind not in ("algorithm", "client")
+  labels = collections.Counter(map(names.name_of, entries))
+  assert set(labels.values()) == {1}
+
+
+def test_every_word_of_a_task_has_a_name():
+  plain = {"digits", "logistic", "small", "low", "rank", "transformer"}
+  plain |= {"classes)", "non-convex", "images", "table,", "linear", "model"}
+  for task in TASKS:
+    shown = names.name_of(task)
+    assert {word for word in shown.split() if word.islower()} <= plain
+  assert names.name_of("cifar10_resnet56") == "CIFAR-10 ResNet-56"
+  assert names.name_of("agnews_distilbert") == "AG News DistilBERT"
+
+
+@pytest.mark.parametrize(
+  ("identifier", "shown"),
+  [
+    ("fed_avg_slm_z", "FedAvgSLM-Z"),
+    ("delta_sgd", "Δ-SGD"),
+    ("client_lr", "client learning rate"),
+    ("strength", "regularization strength"),
+    ("cohort_size", "clients per round"),
+    ("mnist_cnn", "MNIST CNN"),
+    ("my_own_thing", "my own thing"),
+    ("FedAvg, tuned", "FedAvg, tuned"),
+  ],
+)
+def test_names(identifier, shown):
+  assert names.name_of(identifier) == shown
+
+
+@pytest.mark.parametrize(
+  ("value", "shown"),
+  [
+    (1e-3, "0.001"),
+    (1.25e-7, "1.25e-7"),
+    (0.0, "0"),
+    (2e6, "2e6"),
+    (100000.0, "100000"),
+    (float("inf"), "∞"),
+    (10, "10"),
+    (True, "yes"),
+    (None, "–"),
+    ("sgdm", "SGDM"),
+  ],
+)
+def test_values(value, shown):
+  assert names.value_of(value) == shown
+
+
+@pytest.mark.parametrize(
+  ("metric", "shown"),
+  [
+    ("train_loss", "Training loss"),
+    ("validation_accuracy", "Validation accuracy (%)"),
+    ("client_test_loss", "Client test loss"),
+    (
+      "client_test_worst_decile_accuracy",
+      "Client test accuracy, worst 10 % of clients (%)",
+    ),
+    ("train_accuracy_decile_3", "Training accuracy, decile 3 of clients (%)"),
+    ("worst_decile_accuracy", "Accuracy, worst 10 % of clients (%)"),
+    ("f1", "F1"),
+    ("my_metric", "My metric"),
+  ],
+)
+def test_metrics(metric, shown):
+  assert names.metric_name(metric) == shown
+
+
+# What people see of a run: its bar, its closing table, tables of notebooks.
+
+
+POINTS = ({"client_lr": 0.1, "seed": 0}, {"client_lr": 1.0, "seed": 0})
+
+
+def at_five(**values):
+  """A history of one evaluated round, [S] each."""
+  return History([5], {n: np.array(v)[:, None] for n, v in values.items()})
+
+
+def table(history, points=POINTS, criterion=Criterion()):  # noqa: B008
+  return tables.table(history, points, criterion)
+
+
+# The table that closes a run.
+
+
+def test_one_row_for_each_point():
+  assert table(two_points()) == (
+    "after round 20:\n"
+    "   client_lr  test_accuracy  best (round)  worst decile (train)"
+    "  status\n"
+    "*        0.1        66.67 %  66.67 % (20)               20.00 %"
+    "  ok\n"
+    "           1              -  25.00 % (10)                     -"
+    "  diverged at 20\n"
+    "* selected: highest test_accuracy (last)"
+  )
+
+
+def test_mean_and_deviation_over_seeds():
+  points = [{"gamma": g, "seed": s} for g in (1.0, 2.0) for s in (0, 1)]
+  text = table(
+    at_five(train_loss=[1, 1, 1, NAN], test_accuracy=[0.8, 0.9, 0.95, 0.1]),
+    points,
+  )
+  for part in (
+    "*      1  85.00 ± 7.07 %", "ok (2 seeds)", "95.00 %",
+    "1 of 2 diverged from 5", "sample standard deviation",
+  ):  # fmt: skip
+    assert part in text
+
+
+def test_the_best_ten_of_many():
+  points = [{"client_lr": i / 100} for i in range(21)]
+  accuracy = np.arange(21.0) / 100
+  lines = table(at_five(test_accuracy=accuracy), points).splitlines()
+  assert lines[2].startswith("*        0.2        20.00 %")
+  assert lines[-1].startswith("best 10 of 21 settings;")
+  assert lines[-1].endswith("the other 11")
+  assert len(lines) == 2 + 10 + 2
+
+
+def test_other_criteria():
+  history = at_five(test_loss=[0.5, 0.25], f1=[0.5, 1])
+  text = table(history, criterion=Criterion("test_loss", "min"))
+  assert "*          1       0.25      0.25 (5)  ok" in text
+  # It is shown besides accuracy.
+  criterion = Criterion("train_loss", "min", "best")
+  header = table(two_points(), criterion=criterion).splitlines()[1]
+  assert "train_loss" in header
+  text = table(at_five(train_loss=[NAN, NAN]), criterion=criterion)
+  assert text.endswith("none selected: every point diverged")
+  assert table(History()) == "no round was evaluated"
+
+
+# Results in notebooks.
+
+
+def shown(rounds=(), **metrics):
+  rounds, history = list(rounds), History(list(rounds), metrics)
+  result = Result(
+    None, None, None, history, {}, max(rounds, default=0), 0, 1.2, 3.4, {}, 0.0
+  )
+  return result._repr_html_()
+
+
+def test_a_result_shows_the_last_values():
+  found = shown(
+    (0, 5),
+    train_loss=[[3.0, 1.5]],
+    test_accuracy=[[0.1, 0.75]],
+    train_accuracy_decile_1=[[0.2, 0.3]],
+    bytes_up=[[0, 12345]],
+  )
+  assert "<tr><td>train_loss</td><td>1.5</td></tr>" in found
+  assert "<tr><td>test_accuracy</td><td>0.75</td></tr>" in found
+  assert "5 rounds" in found
+  assert not any(word in found for word in ("decile", "bytes", "diverged"))
+
+
+def test_of_a_grid_it_has_the_spread_over_the_points_that_did_not_diverge():
+  losses = [[2.0, 2, 1], [2, NAN, 5], [2, 3, 4], [2, 4, 3]]
+  found = shown((0, 5, 9), train_loss=losses)
+  assert "<td>train_loss</td><td>1</td><td>3</td><td>4</td>" in found
+  assert "1 of 4 points diverged" in found
+  assert "<td>-</td>" * 3 in shown((0,), train_loss=[[NAN], [NAN]])
+  assert "<table>" not in shown()
+
+
+# The bar of `progress=True`.
+
+
+def test_a_notebook_without_ipywidgets_has_a_bar_of_text_and_no_warning(
+  monkeypatch, capsys
+):
+  import tqdm.notebook
+
+  shell = types.SimpleNamespace(config={"IPKernelApp": {}})
+  ipython = types.SimpleNamespace(get_ipython=lambda: shell)
+  monkeypatch.setitem(sys.modules, "IPython", ipython)
+  monkeypatch.setattr(tqdm.notebook, "IProgress", None)
+  for name in ("tqdm.auto", "tqdm.autonotebook"):  # Imported anew.
+    monkeypatch.delitem(sys.modules, name, raising=False)
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    with with_progress(4, lambda report: report.round == 2) as show:
+      report = Report(2, {"test_accuracy": np.array([0.5, NAN])}, 0.0, 0.0)
+      assert show(report) is True  # As the callback says.
+  bar = capsys.readouterr().err
+  assert "2/4" in bar
+  assert "test_accuracy=0.5" in bar
