@@ -258,6 +258,13 @@ def _enlargeable(app, tree, name) -> None:
     image.setdefault("width", "100%")
 
 
+def _unbroken(app, tree, name) -> None:
+  """Marks short names and flags, which no line break may divide."""
+  for code in tree.findall(nodes.literal):
+    if len(text := code.astext()) <= 28 and not re.search(r"\s", text):
+      code["classes"].append("name")
+
+
 def setup(app) -> None:
   for field in PyObject.doc_field_types:
     if field.name == "variable":
@@ -266,4 +273,5 @@ def setup(app) -> None:
   app.connect("autodoc-process-signature", _signature)
   app.connect("source-read", _read)
   app.connect("doctree-resolved", _enlargeable)
+  app.connect("doctree-resolved", _unbroken)
   app.connect("include-read", _include)
