@@ -72,10 +72,10 @@ import fedjax_opt as fo
 # %% [markdown]
 # ## Clients
 #
-# All examples are stored once. A partition says which of them a client has:
-# here its classes are drawn from a Dirichlet distribution, so that each client
-# has few of them. A tenth of the training examples is held out for validation
-# before they come to clients. Each seed has a partition of its own.
+# All examples are stored once. A partition says which examples each client has.
+# Here the classes of a client are drawn from a Dirichlet distribution, so each
+# client has few of them. A tenth of the training examples is held out for
+# validation before clients get the rest. Each seed has a partition of its own.
 
 
 # %%
@@ -172,8 +172,8 @@ points = fo.grid_points(grid, seeds)
 result
 
 # %% [markdown]
-# A line is the mean over the seeds of a rate; its band reaches from the lowest
-# to the highest seed.
+# Each line is the mean over the seeds of one rate; its band reaches from the
+# lowest to the highest seed.
 
 # %%
 fo.plots.curves(
@@ -183,10 +183,10 @@ fo.plots.curves(
 # %% [markdown]
 # ## What a grid costs
 #
-# First one point alone, then the same call with another rate. The second call
-# is traced, and compiles nothing: the rate is an input of the program, not a
-# part of it. The last line is the whole grid, as above. All three run as many
-# rounds, and evaluate as often.
+# The first line is one point alone, the second the same call with another rate.
+# The second call is traced and compiles nothing, because the rate is an input
+# of the program, not a part of it. The last line is the whole grid, as above.
+# All three run the same number of rounds, and evaluate equally often.
 
 
 # %%
@@ -263,7 +263,7 @@ fo.plots.sensitivity(
 # ## Try next
 #
 # - Put `fo.delta_sgd()` in place of `optax.sgd(learning_rate)`: it finds its
-#   own step sizes, so that the grid needs no rates
+#   own step sizes, so the grid needs no rates
 #   ([Delta-SGD](03_delta_sgd.ipynb)).
 # - Give `fo.fed_avg` a `server=optax.adam(server_rate)` and tune both rates:
 #   `grid = {"learning_rate": rates, "server_rate": [0.001, 0.01, 0.1]}`.

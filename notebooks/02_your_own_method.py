@@ -14,9 +14,9 @@
 # %% [markdown]
 # # Your own method
 #
-# A client rule in plain optax, and an algorithm whose clients keep something
-# between rounds. Both are checked against a plain loop, and compared with two
-# methods of the package.
+# This notebook writes a client rule in plain optax, and an algorithm whose
+# clients keep something between rounds. It checks both against a plain loop,
+# and compares them with two methods of the package.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/02_your_own_method.ipynb)
 
@@ -146,12 +146,13 @@ plt.show()
 # $$f_i(x) - \langle g_i, x \rangle + \frac{\alpha}{2} \|x - x_t\|^2.$$
 #
 # Its result $y_i$ gives $g_i \leftarrow g_i - \alpha (y_i - x_t)$. The server
-# keeps $h$, the mean of all $g_i$, and moves to the mean of the $y_i$ less
+# keeps $h$, the mean of all $g_i$, and moves to the mean of the $y_i$ minus
 # $h / \alpha$.
 #
-# The code is written for *one* client. What it keeps comes as `worker.state`
-# and goes back in a `ClientOutput`; `init_client` says how it starts. `share`
-# is the part of all clients' weight that the cohort has.
+# The code is written for *one* client. The client reads what it keeps as
+# `worker.state`, and returns the new value in a `ClientOutput`; `init_client`
+# says how it starts. `share` is the weight of the cohort as a part of the
+# weight of all clients.
 
 
 # %%
@@ -245,10 +246,10 @@ def per_example(params, batch):  # {name: [B]}
 # %% [markdown]
 # ## Checked against a plain loop
 #
-# The same method, written a second time: loops over rounds, clients and steps,
-# in NumPy, with JAX for the gradient alone. To leave nothing to chance, clients
-# take part in turn, and a step is on all examples of a client. Rule and
-# algorithm are checked together.
+# This is the same method, written a second time: loops over rounds, clients and
+# steps, in NumPy, with JAX only for the gradient. To leave nothing to chance,
+# clients take part in turn, and each step uses all examples of its client. Rule
+# and algorithm are checked together.
 
 # %%
 alpha, rate, b0, local_steps, checked_rounds = 0.1, 0.05, 0.1, 3, 30
@@ -289,9 +290,9 @@ for round in range(checked_rounds):
   expected.append(x)
 
 # %% [markdown]
-# A `Simulator` runs the algorithm round by round. The loop computes in float64
-# except for its gradients, the simulator in float32: differences are those of
-# rounding.
+# A `Simulator` runs the algorithm round by round. The loop computes in float64,
+# except for its gradients, and the simulator in float32. So the differences are
+# rounding errors.
 
 # %%
 simulator = fo.Simulator(
@@ -341,8 +342,8 @@ plt.show()
 #
 # `fo.compare` tunes all methods alike, by their accuracy on validation
 # examples, and runs the best setting of each again with fresh seeds. The
-# conditions are two partitions: clients differ more with 0.1 than with 1. All
-# methods try as many settings.
+# conditions are two partitions: clients differ more at α = 0.1 than at α = 1.
+# All methods try the same number of settings.
 
 # %%
 methods = {
@@ -384,13 +385,13 @@ study
 study.plot("learning_curves")
 
 # %% [markdown]
-# `study.write("report")` writes the whole report, with what each method was
-# tuned over and all pictures.
+# `study.write("report")` writes the whole report, with all pictures and the
+# settings that each method tried.
 #
 # ## Try next
 #
-# - Let clients of `fed_dyn` send only the largest entries of `moved`, and say
-#   so with `bytes_up=`: the study then shows accuracy against bytes.
+# - Let clients of `fed_dyn` send only the largest entries of `moved`, and give
+#   their size as `bytes_up=`: the study then shows accuracy against bytes.
 # - Check the loop with `local_steps=10` or another model; add an error to the
 #   algorithm, and see how far the difference moves.
 # - Give `fed_dyn` the rule `fo.delta_sgd()`, which has no rate to tune

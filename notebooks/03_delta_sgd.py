@@ -14,8 +14,8 @@
 # %% [markdown]
 # # Delta-SGD
 #
-# Clients that find their step sizes by themselves: how these adapt at each
-# step, and how they do beside SGD with a tuned rate.
+# With Delta-SGD clients find their step sizes by themselves. This notebook
+# shows how these adapt at each step, and compares Delta-SGD with tuned SGD.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/03_delta_sgd.ipynb)
 
@@ -73,7 +73,7 @@ import fedjax_opt as fo
 # Each client draws its examples with replacement from a mixture of labels of
 # its own, which is drawn from a Dirichlet distribution: the smaller alpha, the
 # fewer labels a client has. A tenth of the training examples is held out for
-# validation before they come to clients.
+# validation before clients get the rest.
 
 
 # %%
@@ -150,9 +150,9 @@ settings = dict(
 # \Big\}, \qquad \theta_k = \frac{\eta_k}{\eta_{k-1}}.$$
 #
 # The smoothness branch is an estimate of how far the gradient can be trusted;
-# the growth branch lets a step size rise by a few percent only. Each client
-# begins each round again at $\eta_0$. The defaults below are used as they are,
-# here and in all that follows.
+# the growth branch lets a step size rise by a few percent only. In each round
+# each client starts at $\eta_0$ again. The whole notebook uses the defaults
+# below.
 
 # %%
 eta_0 = 0.2
@@ -184,18 +184,19 @@ print(f"{num_rounds} rounds, {num_in_cohort} clients, {num_steps} local steps")
 result
 
 # %% [markdown]
-# The fields of the rule's state that `trace` names are recorded at each local
-# step of each client. First one client in its last round, step by step, with
-# both branches: while the smoothness branch is above it, the step size grows;
-# where it falls below, it is taken at once.
+# `trace` names fields of the rule's state, which are recorded at each local
+# step of each client. The first picture shows one client in its last round,
+# step by step, with both branches. While the smoothness branch is the larger
+# one, the step size grows; when it is the smaller one, it is the step size at
+# once.
 
 # %%
 last_round = {name: values[-1, 0] for name, values in trace.items()}
 fo.plots.step_sizes(last_round, None, title="One client, last round")
 
 # %% [markdown]
-# Next, all clients of three rounds. The lines of a panel start from the same
-# model; their examples differ.
+# The next picture shows all clients of three rounds. The lines of a panel start
+# from the same model; their examples differ.
 
 # %%
 shown_rounds = [0, num_rounds // 4, num_rounds - 1]
@@ -215,8 +216,8 @@ panels[0].set_ylabel("Step size, a line for each client")
 plt.show()
 
 # %% [markdown]
-# And all rounds: the median over clients and local steps, and which branch was
-# the minimum.
+# The last picture shows all rounds: the median over clients and local steps,
+# and which branch was the minimum.
 
 # %%
 figure = fo.plots.step_sizes(trace, None, title=f"α = {watched_alpha:g}")
@@ -238,13 +239,13 @@ figure
 # %% [markdown]
 # ## Against tuned SGD
 #
-# Both methods get the same clients, cohorts, batches, rounds and first model in
-# each seed. SGD is tuned for each alpha by itself: it tries all its rates with
-# three seeds, and the rate with the best mean accuracy on the validation
+# For each seed both methods get the same clients, cohorts, batches, rounds and
+# initial model. SGD is tuned separately for each alpha: it tries all its rates
+# with three seeds, and the rate with the best mean accuracy on the validation
 # examples is kept. Delta-SGD tries nothing. Then both run with five fresh
-# seeds, of which the table has the accuracy on the test examples with 95 %
-# intervals. A step of Delta-SGD costs two gradients, one of SGD costs one; the
-# comparison is at equal steps and rounds, and leaves out what tuning costs.
+# seeds; the table has their accuracy on the test examples, with 95 % intervals.
+# A step of Delta-SGD costs two gradients, a step of SGD one. The comparison is
+# at equal steps and rounds, and leaves out what tuning costs.
 
 
 # %%
@@ -305,8 +306,8 @@ fo.plots.study_values(
 # ## A rate tuned elsewhere
 #
 # In practice nobody tunes for each population of clients: a rate is taken from
-# another one. The picture has what SGD's tuning saw at each alpha, and a ring
-# around the choice.
+# another one. The picture shows what SGD's tuning saw at each alpha; a ring
+# marks the choice.
 
 # %%
 labels = {alpha: f"α = {alpha:g}" for alpha in alphas}
@@ -329,8 +330,8 @@ fo.plots.sensitivity(
 
 # %% [markdown]
 # Now all rates run at all alphas, with the fresh seeds, on the test examples. A
-# box marks the rate that was tuned for the alpha of its column: to the left and
-# to the right of it is what the same rate does elsewhere.
+# box marks the rate that was tuned for the alpha of its column; to its left and
+# right is what the same rate does at other alphas.
 
 # %%
 of_alpha = []
@@ -399,8 +400,8 @@ for j, alpha in enumerate(alphas):
 # An interval that includes 0 does not show a loss. Borrowing a rate costs
 # little here, compared with a rate that nobody tuned. Where the clients differ
 # most, fewer rates are good. Delta-SGD has no rate, but it does have an
-# $\eta_0$: it can shrink at once and grows only slowly, so that with few local
-# steps a client stays near it.
+# $\eta_0$: a step size can shrink at once but grows only slowly, so with few
+# local steps a client does not get far above $\eta_0$.
 #
 # ## Try next
 #
@@ -409,7 +410,7 @@ for j, alpha in enumerate(alphas):
 # - `reuse_gradients=True`: one gradient a step instead of two, taken on
 #   different batches. Compare at equal gradient evaluations.
 # - Add `fo.Method(make_adam, {"learning_rate": [0.001, 0.01, 0.1]})`; `compare`
-#   asks for as many settings as SGD has, unless `budget="unequal"`
+#   asks for the same number of settings as SGD has, unless `budget="unequal"`
 #   ([A fair comparison](06_fair_comparison.ipynb)).
 #
 # The [documentation](https://fedjax-opt.github.io/fedjax_opt) explains rules

@@ -126,11 +126,11 @@ print(
 # FedMiD takes proximal steps at the clients, averages their models, and takes
 # one more proximal step at the server. FedDualAvg averages *dual* states: sums
 # of gradients, to which the proximal operator is applied only to get a model.
-# The versions called OSP have the operator at the server only.
+# The versions called OSP apply the operator only at the server.
 #
-# Each of them tries the same rates of client and server, all with the same
-# seeds. What is shown is the setting whose loss on *validation* examples is
-# lowest; the true coefficients have no part in that choice.
+# Each method tries the same client and server rates, with the same seeds. The
+# picture shows the setting whose loss on *validation* examples is lowest; the
+# true coefficients have no part in this choice.
 
 # %%
 methods = {
@@ -223,10 +223,10 @@ axes.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# FedMiD applies $\psi$ twice, at the clients and at the server, and FedMiD-OSP
-# once. What is applied twice pulls the model to 0 more than the objective asks
-# for. That removes wrong coefficients, and makes the true ones too small, as
-# the two distances show.
+# FedMiD applies $\psi$ twice, at the clients and at the server; FedMiD-OSP
+# applies it once. Applied twice, $\psi$ pulls the model closer to 0 than the
+# objective asks for. This removes wrong coefficients, and makes the true ones
+# too small, as the two distances show.
 #
 # ## What is averaged
 #
@@ -574,6 +574,6 @@ HTML(f'<img alt="Paths of the iterates" src="data:image/gif;base64,{image}">')
 #
 # The [documentation](https://fedjax-opt.github.io/fedjax_opt) has the
 # algorithms of Yuan, Zaheer and Reddi, "Federated Composite Optimization" (ICML
-# 2021), and their settings. An algorithm of your own is written in [Your own
-# method](02_your_own_method.ipynb); what drives clients apart is in
-# [Heterogeneity](05_heterogeneity.ipynb).
+# 2021), and their settings. [Your own method](02_your_own_method.ipynb) writes
+# an algorithm; [Heterogeneity](05_heterogeneity.ipynb) shows what drives
+# clients apart.

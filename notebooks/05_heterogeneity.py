@@ -14,7 +14,7 @@
 # %% [markdown]
 # # Heterogeneity
 #
-# Clients whose data differ pull local steps towards minima of their own: this
+# Clients whose data differ pull local steps towards minima of their own. This
 # notebook shows this drift in the plane, measures what it costs four methods,
 # and finds out when local steps help.
 #
@@ -91,7 +91,7 @@ import fedjax_opt as fo
 # ## Client drift, seen
 #
 # Three clients have the losses $f_i(x) = \frac12 (x - c_i)^\top H_i (x - c_i)$
-# in the plane. Each has one "example", its $H_i$ and $c_i$, so that its
+# in the plane. Each client has one "example", its $H_i$ and $c_i$, so its
 # gradients are exact. The server wants the minimum of the mean,
 # $x^* = (\sum_i H_i)^{-1} \sum_i H_i c_i$.
 
@@ -130,8 +130,8 @@ def distance(params, data, test):
 # %% [markdown]
 # A `Simulator` runs one round at a time. FedAvg (here `local_sgd`) averages
 # what the clients reach after `local_steps`. SCAFFOLD adds $c - c_i$ to each
-# local gradient: $c_i$ is what client i keeps, an estimate of its own gradient,
-# and $c$ is the mean of all.
+# local gradient: client i keeps $c_i$, an estimate of its own gradient, and $c$
+# is the mean of all $c_i$.
 #
 # To draw the steps within a round, a plain loop takes them once more, from the
 # server's point and the control variates that the simulator returns. The mean
@@ -314,16 +314,17 @@ figure
 # ## A dial for heterogeneity
 #
 # `fo.synthetic.heterogeneous` makes a non-convex problem of 10 clients, two
-# wells in each of 10 coordinates, whose mean objective is the same for every
-# ζ. Clients' gradients differ in any case; ζ is how far their *Hessians*
-# differ. Without noise and with one example per client, local gradients are
-# exact, so that only drift is left to see. With K = 1 all methods but DOMO,
-# which has momentum, are gradient descent.
+# wells in each of 10 coordinates, whose mean objective is the same for every ζ.
+# Clients' gradients differ in any case; ζ is how far their *Hessians* differ.
+# Without noise and with one example per client, local gradients are exact, so
+# only drift is left to see. With K = 1 all methods but DOMO, which has
+# momentum, are gradient descent.
 #
 # Every method tries the same rates. Rounds count until $|\nabla f|^2 \leq
 # 0.01$. The rate is chosen on the training objective, for one half of the
-# starting points, and reported for the other half. BVR-L-SGD needs further
-# communication rounds, for the large gradient that begins a stage; they count.
+# starting points, and reported for the other half. BVR-L-SGD needs an extra
+# communication round for the large gradient that begins a stage; these rounds
+# count too.
 
 # %%
 METHODS = {
@@ -423,9 +424,9 @@ figure
 
 # %% [markdown]
 # Each point is a mean over starting points that had no part in the choice of
-# its rate. There are few of them, so no interval is drawn. Crosses above the
-# grey line did not get there. So when do local steps help? The next cell reads
-# it from the same numbers.
+# its rate. There are few starting points, so no interval is drawn. Crosses
+# above the grey line did not reach the target. So when do local steps help? The
+# next cell answers from the same numbers.
 
 # %%
 for name, rounds_of in needed.items():
@@ -521,10 +522,11 @@ def evaluate(params, data, test, validation=None):
 
 # %% [markdown]
 # For each method, one program has all rates, conditions and repetitions. All
-# methods try as many rates. DOMO's are a tenth of the others': its two momenta
-# add up many gradients. The rate of a condition is that of the lowest
-# validation loss in the first repetitions. The others, with other partitions
-# and first models, are reported: no reported run had a part in the choice.
+# methods try the same number of rates. DOMO's rates are a tenth of the others',
+# because its two momenta add up many gradients. Under each condition the rate
+# with the lowest validation loss in the first repetitions is chosen. The other
+# repetitions, with other partitions and initial models, are reported: no
+# reported run had a part in the choice.
 
 # %%
 tuning = seeds_each // 3
@@ -596,8 +598,8 @@ against("class_q")
 against("similarity")
 
 # %% [markdown]
-# What heterogeneity costs each method, from the most alike clients to those
-# that differ most:
+# The table shows what heterogeneity costs each method, from the clients that
+# are most alike to those that differ most:
 
 # %%
 for name, values in accuracies.items():

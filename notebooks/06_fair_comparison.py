@@ -14,8 +14,9 @@
 # %% [markdown]
 # # A fair comparison
 #
-# Methods compared at their best, with equal tuning budgets, intervals and
-# costs; then the same on many devices, and a run that survives a disconnect.
+# This notebook compares methods at their best, with equal tuning budgets,
+# intervals and costs. Then it uses many devices, and resumes a run after a
+# disconnect.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/06_fair_comparison.ipynb)
 
@@ -90,8 +91,9 @@ import fedjax_opt as fo
 # ## The problem
 #
 # Clients have mixtures of labels from a Dirichlet distribution: with a small α
-# each has few labels. The validation examples are held out *before* clients
-# get theirs; settings are chosen on them. The test examples enter no choice.
+# each client has few labels. The validation examples, on which settings are
+# chosen, are held out *before* clients get theirs. No choice uses the test
+# examples.
 
 
 # %%
@@ -153,10 +155,11 @@ def clients(seed, alpha):
 # ## The study
 #
 # `fo.compare` tries every rate of every method with the tuning seeds, as one
-# program, and takes the best mean validation accuracy. The chosen setting then
-# runs with fresh seeds: other partitions, cohorts and first models. Methods
-# that are tuned must try as many settings each, or the call is refused.
-# Delta-SGD finds its own step sizes, and has one setting.
+# program, and chooses the one with the best mean validation accuracy. The
+# chosen setting then runs with fresh seeds: other partitions, cohorts and
+# initial models. All methods that are tuned must try the same number of
+# settings, or the call is refused. Delta-SGD finds its own step sizes, and has
+# one setting.
 
 # %%
 grid = {"rate": sizes["rates"]}
@@ -198,14 +201,15 @@ for cell in study.cells:
     print(f"{cell.method:9} α = {cell.condition['alpha']:<4} has one setting")
 
 # %% [markdown]
-# Where the choice is at the edge of its grid, a better one may be outside; the
-# report below says so, too.
+# Where the chosen rate is at the edge of its grid, a better one may lie
+# outside; the report below says so, too.
 #
 # ## What an untuned baseline would have shown
 #
-# Take SCAFFOLD with its tuned rate, and FedAvg with whatever rate somebody left
-# it. How far ahead is SCAFFOLD? The bars differ only in FedAvg's rate. All
-# values are from tuning: validation accuracy, mean over the tuning seeds.
+# Take SCAFFOLD with its tuned rate, and FedAvg with any rate that somebody has
+# left in its program. How far ahead is SCAFFOLD? The bars differ only in
+# FedAvg's rate. All values are from tuning: validation accuracy, mean over the
+# tuning seeds.
 
 # %%
 with fo.plots.figure(columns=2, scale=(1.2, 1.0)) as (figure, axes):
@@ -235,8 +239,8 @@ figure
 # %% [markdown]
 # ## Intervals, with few seeds and with more
 #
-# The same runs of the report, of which only the first n seeds are looked at.
-# Bands are 95 % intervals of the mean (`fo.statistics.mean_interval`).
+# These are the runs of the report again, of which only the first n seeds are
+# used. Bands are 95 % intervals of the mean (`fo.statistics.mean_interval`).
 
 # %%
 hard = conditions[-1]
@@ -281,9 +285,9 @@ with fo.plots.figure(columns=2, scale=(1.25, 1.2)) as (figure, axes):
 figure
 
 # %% [markdown]
-# Two methods that share a seed share the clients and the first model. What the
-# seed does to both alike is not in their difference, so that the paired
-# interval can be much shorter than the intervals of the two means suggest.
+# Two methods that share a seed share the clients and the first model. What a
+# seed does to both alike cancels in their difference, so the paired interval
+# can be much shorter than the intervals of the two means suggest.
 
 # %%
 for name, values in finals.items():
@@ -305,10 +309,11 @@ for name, values in finals.items():
 # %% [markdown]
 # ## What tuning is worth
 #
-# The best validation accuracy to expect from n settings, if they are drawn from
-# the grid without repetition (`fo.statistics.expected_best`), over the seeds of
-# tuning. A method whose curve is high at n = 1 needs little tuning. Of Δ-SGD,
-# which was not tuned, it is the one setting, over the seeds of the report.
+# The picture shows the best validation accuracy to expect from n settings, if
+# they are drawn from the grid without repetition
+# (`fo.statistics.expected_best`), over the seeds of tuning. A method whose
+# curve is high at n = 1 needs little tuning. Δ-SGD was not tuned: it has its
+# one setting, over the seeds of the report.
 
 # %%
 chance = 1 / len(np.unique(train["y"]))  # For a setting that diverged.
@@ -340,7 +345,7 @@ fo.plots.tuning_curves(
 #
 # A method that needs fewer rounds may send more in each: SCAFFOLD sends a
 # control variate with every model. Costs are means over the seeds of the
-# report; "never" says that some seed did not get there.
+# report; "never" means that some seed did not reach the target.
 
 # %%
 target = sizes["target"]
@@ -381,9 +386,9 @@ for stem in ("learning_curves", "sensitivity_rate"):
 # ## All devices
 #
 # With several devices a run uses all of them: the settings of a grid are
-# divided over as many as divide their number, the clients of each cohort over
-# the others. Nothing has to be said for that. With one device nothing is
-# divided.
+# divided over as many devices as divide their number, and the clients of each
+# cohort over the others. No argument is needed for this. With one device
+# nothing is divided.
 
 # %%
 simulator = fo.Simulator(
@@ -412,10 +417,10 @@ else:
 # %% [markdown]
 # ## A lost connection
 #
-# Checkpoints make a run that dies go on where it was. On Colab put the folder
-# on Google Drive (`google.colab.drive.mount`), because the machine is lost with
-# the connection. Here is a run that nothing disturbs, and one whose callback
-# raises an error in the middle, in place of a lost kernel.
+# With checkpoints a run that died continues from where it was. On Colab put the
+# folder on Google Drive (`google.colab.drive.mount`), because the machine is
+# lost with the connection. The cell below has a run that nothing disturbs, and
+# a run whose callback raises an error in the middle, in place of a lost kernel.
 
 
 # %%
@@ -452,7 +457,7 @@ print("checkpoints of rounds", *saved)
 
 # %% [markdown]
 # In a new kernel run the cells above again, down to the function `run`; then
-# `resume=True` goes on from the newest checkpoint.
+# `resume=True` continues from the newest checkpoint.
 
 # %%
 resumed = run(fo.Checkpoints(folder / "checkpoints", every=every, resume=True))

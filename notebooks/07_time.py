@@ -14,8 +14,9 @@
 # %% [markdown]
 # # A clock
 #
-# Clients of different speed: waiting for all, for the first, until a deadline,
-# and not at all (FedBuff), on the same clients; over rounds and over time.
+# Clients have different speeds. The server can wait for all of them, for the
+# first, until a deadline, or not at all (FedBuff): this notebook compares the
+# four on the same clients, over server steps and over time.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/07_time.ipynb)
 
@@ -83,8 +84,8 @@ import fedjax_opt as fo
 # %% [markdown]
 # ## The problem
 #
-# Small images of digits; clients have mixtures of labels from a Dirichlet
-# distribution.
+# The examples are small images of digits; clients have mixtures of labels from
+# a Dirichlet distribution.
 
 # %%
 train, test = fo.datasets.embedded.digits()
@@ -155,10 +156,10 @@ figure
 # %% [markdown]
 # ## Four schedules
 #
-# A schedule says who is sent out when, and whom the server waits for. Nothing
-# in it depends on weights, so it is known before the first round. It is a
-# function of the *work* of the clients: their local steps, and the bytes that
-# the engine counts. `until` is a budget of time.
+# A schedule says which clients are sent out when, and for whom the server
+# waits. Nothing in it depends on weights, so it is known before the first
+# round. It is a function of the *work* of the clients: their local steps, and
+# the bytes that the engine counts. `until` sets a budget of time.
 
 # %%
 budget, cohort, steps = sizes["seconds"], sizes["cohort"], sizes["steps"]
@@ -205,9 +206,9 @@ for name, schedule in schedules.items():
   )
 
 # %% [markdown]
-# The first steps of over-selection and of FedBuff. A bar is a client that is
-# away: blue if the server uses what it sends, grey if not. Thin lines are the
-# server's steps. Over-selection leaves out the slowest clients.
+# The pictures show the first steps of over-selection and of FedBuff. A bar is a
+# client that is away: blue if the server uses what it sends, grey if not. Thin
+# lines are the server's steps. Over-selection leaves out the slowest clients.
 
 # %%
 groups = fo.schedules.speed_groups(system(0).seconds_per_step)
@@ -219,8 +220,8 @@ fo.plots.timetable(tables["FedBuff"], groups, None)
 # %% [markdown]
 # ## Training
 #
-# Each way has its rate chosen on validation examples, within the same time. A
-# method of `fo.compare` may have settings of its own, here a schedule.
+# The rate of each schedule is chosen on validation examples, within the same
+# time. A method of `fo.compare` may have settings of its own, here a schedule.
 
 # %%
 study = fo.compare(
@@ -245,9 +246,10 @@ study = fo.compare(
 study
 
 # %% [markdown]
-# The same curves over server steps and over time, means over the seeds of the
-# report. Over steps waiting for all looks best: its updates are fresh, and of
-# all clients alike. Over time it is another picture.
+# The picture shows the same curves over server steps and over time, as means
+# over the seeds of the report. Over server steps, waiting for all looks best:
+# its updates are fresh, and all clients contribute alike. Over time the order
+# is another one.
 
 # %%
 with fo.plots.figure(2, scale=(1.2, 1.2)) as (figure, axes):
@@ -263,7 +265,7 @@ with fo.plots.figure(2, scale=(1.2, 1.2)) as (figure, axes):
 figure
 
 # %% [markdown]
-# Time to 80 %, the mean over the seeds of the report:
+# This is the time to 80 %, the mean over the seeds of the report:
 
 # %%
 for verdict in study.verdicts:
@@ -276,8 +278,8 @@ for verdict in study.verdicts:
 # %% [markdown]
 # ## For whom
 #
-# The model of FedBuff on the training examples of fast and slow clients, with
-# the rate that was chosen.
+# Here is how FedBuff's model, with the rate that was chosen, does on the
+# training examples of fast and slow clients.
 
 # %%
 rate = study.cells[-1].chosen["rate"]
