@@ -268,10 +268,11 @@ def head() -> str:
 
 Made by `python docs/optax_rules.py`, which tries every factory that gives a
 transformation. A client's local step offers `value`, `grad`, `value_fn`,
-`grad_fn` and `obj_fn` on its batch, as many as the rule's `update` takes; a
-server has a pseudo-gradient and its parameters. Yes means: from step to step in
-one compiled program, to finite parameters. Those that only scale are for a
-chain: alone they may move away from a minimum.
+`grad_fn` and `obj_fn` on its batch, and passes those that the rule's `update`
+takes. A server has a pseudo-gradient and its parameters. *Yes* means that the
+rule runs from step to step in one compiled program, and that parameters stay
+finite. Rules that only scale are meant for a chain: alone they may move away
+from a minimum.
 
 | factory | client | server | why not |
 |---|---|---|---|

@@ -407,26 +407,28 @@ def head() -> str:
 
 Made by `python docs/validity_table.py`, which runs all of it in float64.
 
-- **Its loop**: it equals a plain loop written from its box, to 1e-10, with
-  unequal clients and, where it takes them, partial cohorts: in the linked test.
-- **FedAvg at**: the setting at which it must be FedAvg and is, to {EQUAL:g}.
-- **Quadratics**: {CLIENTS} clients whose strongly convex quadratics have
-  different minima, {STEPS} local steps along exact gradients, all clients in a
-  round or {FEW} of them. After {ROUNDS} rounds the method is at the optimum of
-  all (its distance is below {REACHED:g} of the first one), or as far from it as
-  the table says.
+- **Its loop**: the linked test compares the method with a plain loop written
+  from its box. Both agree to 1e-10, with unequal clients and, where the method
+  takes them, partial cohorts.
+- **FedAvg at**: at this setting the method must be FedAvg, and is, to
+  {EQUAL:g}.
+- **Quadratics**: {CLIENTS} clients have strongly convex quadratics with
+  different minima, and take {STEPS} local steps along exact gradients. All
+  clients take part in a round, or {FEW} of them. After {ROUNDS} rounds the
+  method is at the common optimum (its distance is below {REACHED:g} of the
+  initial one), or as far from it as the table says.
 
-That a method stops before the optimum is no fault. Several local steps without
-a correction of their drift cannot get there: at the optimum the mean of the
-gradients is 0, but not that of the local steps, as clients differ. So the
-optimum is not a fixed point, at any rate. Methods that get there only if all
-clients take part have no memory of those that are not in the cohort. The
-perturbations of FedSpeed, FedGamma and FedSMOO have a fixed length, which moves
-each client's minimum. Without them FedGamma is SCAFFOLD and FedSMOO is FedDyn,
-as FedSpeed is with `all_duals`. Methods whose clients keep a part of the model
-have no model of all that could be at the optimum, and that of `per_fed_avg` is
-meant for the step after it; `fed_bn` is `fed_per` with other leaves, to which
-the linked test compares it, and `fed_ex_lora` is of models with adapters.
+To stop before the optimum is no fault. Several local steps without a correction
+of their drift cannot get there: at the optimum the mean of the gradients is 0,
+but the mean of the local steps is not, because clients differ. So the optimum is
+not a fixed point, at any rate. Methods that get there only if all clients take
+part have no memory of the clients outside of the cohort. The perturbations of
+FedSpeed, FedGamma and FedSMOO have a fixed length, which moves each client's
+minimum. Without them FedGamma is SCAFFOLD and FedSMOO is FedDyn, and so is
+FedSpeed with `all_duals`. Where clients keep a part of the model, no model has
+all parts, so none could be at the optimum. The model of `per_fed_avg` is meant
+for the step after it. `fed_bn` is `fed_per` with other leaves, with which the
+linked test compares it, and `fed_ex_lora` needs models with adapters.
 
 | method | its loop | FedAvg at | quadratics, all clients | {FEW} of {CLIENTS} |
 |:--|:--|:--|--:|--:|

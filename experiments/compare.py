@@ -277,7 +277,7 @@ def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
       usual = [n for n in measured if direction(n) and "decile" not in n]
       near = nearest(metric, measured)
       raise ValueError(
-        f"metric={metric!r}: {cell.method} did not measure it; must be such as "
+        f"metric={metric!r}: {cell.method} did not measure it; it measured "
         f"{', '.join(usual)}{f'; did you mean {near[0]}?' if near else ''}"
       )
     asked.check_numbers(metric)

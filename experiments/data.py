@@ -261,8 +261,8 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
   measured = base.names(spec.metrics) if has_scores else []
   if name in SCORES and name not in measured:
     raise ValueError(
-      f"select_metric={name!r}: must be accuracy, loss or among metrics, which "
-      "validation and test examples have"
+      f"select_metric={name!r}: must be accuracy, loss, or a score that "
+      "--metrics names and select_on has: validation or test examples"
     )
   if name is not None:
     metric = f"{split}_{name}"

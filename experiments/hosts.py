@@ -114,7 +114,7 @@ def together() -> Iterator[None]:
     processes.of_any_process(1)
     raise
   if processes.of_any_process(0):
-    raise ValueError("another process cannot do this run, and says why")
+    raise ValueError("another process refused this run; its message says why")
 
 
 def _start(what: str, is_program: bool, **arguments: Any) -> None:

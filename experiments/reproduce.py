@@ -4,33 +4,35 @@
   python -m experiments.reproduce --artefact=domo/table1 --size=cpu \\
       --data_dir=D --jobs=2
 
-Each table or figure is made of runs of `experiments.run`. A run is told by its
-flags: it is done once, whichever artefacts need it, and one that was stopped
-goes on with the same command. What is recorded in the repository, in
-experiments/PAPER/records/, is not run again.
+Each table or figure, an artefact, is made of runs of `experiments.run`. A run
+is identified by its flags, and is done once, even if several artefacts need it.
+The same command continues a run that was stopped. Runs that are recorded in the
+repository, in experiments/PAPER/records/, do not run again.
 
-  --list               Every artefact with its paper's setting, the cost of its
-                       sizes, and whether they are done; minutes are those of
-                       what is not, by the recorded runs of the same task.
-  --artefact=NAME,...  Which: a name of the list, a paper, or all.
+  --list               Show every artefact with its paper's setting, the cost
+                       of its sizes, and whether they are done. Minutes are an
+                       estimate for those not done, by recorded runs of the
+                       same task.
+  --artefact=NAME,...  The artefacts: names of the list, a paper, or all.
   --size=SIZE          smoke: seconds, to see that it works; needs no data.
                        cpu: smaller than the paper, as each caption says.
                        paper: the paper's own setting. Default: smoke.
   --data_dir=DIR       Folder of tensorflow_datasets.
   --pretrained_dir=DIR Folder of pretrained encoders, each in a folder with its
                        name; runs that start from one are left out without it.
-  --output_dir=DIR     Folder of the runs and of the reports, for one process
-                       at a time; --jobs is for several runs. Default:
+  --output_dir=DIR     Folder of the runs and reports. One command at a time
+                       may use it; --jobs does several runs. Default:
                        runs/reproduce.
   --jobs=N             Runs at a time, each on one core. Default: 1.
-  --executor=NAME      What runs them instead, as for experiments.compare.
-  --only_found         Run nothing; show what there is.
-  --anew               Run also what is recorded.
-  --publish            Write the records, the pictures and the file in
-                       experiments/PAPER/artefacts/, and fill the parts of
-                       experiments/PAPER/README.md, in a checkout; of cpu and
-                       paper, where all has run. Of a paper, or of all, what
-                       has not is left out, and said.
+  --executor=NAME      Other machines that do the runs, as for
+                       experiments.compare.
+  --only_found         Run nothing; show the results that exist.
+  --anew               Run the recorded runs again too.
+  --publish            In a checkout: write the records, the pictures and the
+                       file in experiments/PAPER/artefacts/, and fill the parts
+                       of experiments/PAPER/README.md. For the sizes cpu and
+                       paper, once all runs of an artefact are done. With a
+                       paper, or all, other artefacts are named and left out.
 
 For each artefact the folder gets report.md with tables, pictures and verdicts,
 and commands.txt with the command of every run.

@@ -100,8 +100,8 @@ def _check_rounds(output_dir: pathlib.Path, before: int, spec: Spec) -> None:
   if rounds > before and spec.client_schedule == "step_decay":
     raise ValueError(
       f"{holds}, whose rate drops after fractions of them "
-      f"(client_schedule={spec.client_schedule!r}), so it is no beginning "
-      f"of a longer one; give rounds={before}, or another folder"
+      f"(client_schedule={spec.client_schedule!r}), so a longer run would not "
+      f"begin like it; give rounds={before}, or another folder"
     )
   # Versions are kept where the timetable says, until their last use.
   if rounds > before and spec.schedule and "buffer" in spec.schedule.static:

@@ -86,7 +86,7 @@ def _dying() -> Iterator[None]:
   except (EOFError, ConnectionError):
     raise RunFailed(
       "a worker process ended by itself (was it out of memory?); the same "
-      "command goes on, with fewer --jobs if need be"
+      "command continues; with fewer --jobs it needs less memory"
     ) from None
 
 

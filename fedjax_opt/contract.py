@@ -52,8 +52,8 @@ def check(name: str, algorithm: Any) -> None:
     )
   if algorithm.client_params is not None and algorithm.init_client is None:
     raise TypeError(
-      "Algorithm.client_params: clients keep nothing that it could be made of; "
-      "declare what one client keeps: Algorithm(..., init_client=...)"
+      "Algorithm.client_params: is made of what a client keeps, but clients "
+      "keep nothing; declare what one keeps: Algorithm(..., init_client=...)"
     )
 
 

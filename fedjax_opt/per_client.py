@@ -234,7 +234,8 @@ def _check_steps(local_steps, loss_fn, client, train):
   for name, value in needed.items():
     if value is None:
       raise ValueError(
-        f"{name}: local_steps={local_steps} of personalized models need it"
+        f"{name}: must be given with local_steps={local_steps}, which "
+        "personalizes models"
       )
 
 

@@ -147,7 +147,8 @@ def _noisy_mean(cohort, stddev, key, one_client, broadcast, **options):
   if cohort.is_scaled:
     raise ValueError(
       "privacy: the sampler draws a client more than once, or by its weight, "
-      "which nobody accounts for; must be samplers.poisson or samplers.uniform"
+      "which the accounting does not cover; must be samplers.poisson or "
+      "samplers.uniform"
     )
 
   def alike(worker, broadcast):
@@ -169,8 +170,8 @@ def _noisy_mean(cohort, stddev, key, one_client, broadcast, **options):
 
 def _refuse(*_: Any, **__: Any) -> None:
   raise ValueError(
-    "privacy: this algorithm reads each message by itself, and the noise is "
-    "of their mean; take another algorithm, such as fed_avg"
+    "privacy: this algorithm reads single messages, and the noise hides them "
+    "only in their mean; take another algorithm, such as fed_avg"
   )
 
 
@@ -273,8 +274,8 @@ def calibrated_noise(
     low, high = high, 2 * high
     if high > _MOST_NOISE:
       raise ValueError(
-        f"epsilon={epsilon:g}: no noise multiplier up to {_MOST_NOISE} has it "
-        f"at delta={delta:g}; must be larger"
+        f"epsilon={epsilon:g}: no noise multiplier up to {_MOST_NOISE} reaches "
+        f"it at delta={delta:g}; must be larger"
       )
   while high - low > 1e-3:
     middle = (low + high) / 2

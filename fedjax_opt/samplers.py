@@ -163,7 +163,7 @@ def fixed(cohorts: Sequence[Sequence[int]] | None = None) -> Sampler:
     if not len(cohorts) or cohorts.shape[1] != cohort_size:
       raise ValueError(
         f"sampler: fixed has {len(cohorts)} cohorts of {cohorts.shape[1]} "
-        f"clients; must be some, of cohort_size={cohort_size}"
+        f"clients; must be one or more, each of cohort_size={cohort_size}"
       )
     if cohorts.min() < 0 or cohorts.max() >= num_clients:
       raise ValueError(

@@ -138,7 +138,7 @@ def test_what_another_seed_trains_on_is_refused(has_lists, monkeypatch):
 
 
 def test_pooled_examples_of_traced_clients_are_refused():
-  line = "pooled: which examples the clients have is traced; call it outside"
+  line = "pooled: needs to know which examples the clients have"
   with pytest.raises(TypeError, match=line):
     jax.jit(lambda data: data.pooled())(disjoint())
 

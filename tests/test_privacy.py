@@ -394,7 +394,7 @@ REFUSED = {
   "privacy: the clients of this algorithm send more than one difference": (
     lambda: run(with_privacy(fo.scaffold(cases.loss_fn, 0.1)), 1, FIXED)
   ),
-  "privacy: this algorithm reads each message by itself": (
+  "privacy: this algorithm reads single messages": (
     lambda: run(with_privacy(reading_each()), 1, FIXED)
   ),
   "privacy: the sampler draws a client more than once, or by its weight": (

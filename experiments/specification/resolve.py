@@ -54,7 +54,7 @@ _FILES = ("data_dir", "data_file", *table.FLAGS, "pretrained")
 _HOSTS = ("coordinator", "cluster")
 _NOT_ON_A_SCHEDULE = {
   "sampler": "the schedule says who takes part",
-  "privacy": "nobody accounts for who takes part on a schedule",
+  "privacy": "its accounting does not cover who takes part on a schedule",
 }
 
 
@@ -347,8 +347,8 @@ def _check(spec: Spec, given: Given) -> None:
   if given["independent_dropout"] and augmentation not in (None, "none"):
     raise ValueError(
       f"independent_dropout=True: augmentation={augmentation!r} would be drawn "
-      "anew as well, so that the two gradients had different images; leave one "
-      "of them out"
+      "anew as well, so the two gradients would see different images; leave "
+      "one of them out"
     )
   if spec.x_axis == "time" and spec.schedule is None:
     raise ValueError(
@@ -419,7 +419,7 @@ def _check_sampler(spec: Spec) -> None:
   sampler, aggregator = spec.sampler.name, spec.aggregator.name
   if spec.privacy and sampler not in ("uniform", "poisson"):
     raise ValueError(
-      f"privacy={spec.privacy.name!r}: nobody accounts for sampler "
+      f"privacy={spec.privacy.name!r}: its accounting does not cover sampler "
       f"{sampler!r}; must be poisson or uniform"
     )
   if aggregator != "mean" and sampler == "weighted":

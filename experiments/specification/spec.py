@@ -146,8 +146,8 @@ _CLIPPED = {
   for name in ("upload", "aggregator", "fault")
 }
 _OPTIMUM = {
-  "l2": "its gap is to losses that are reported, and those are without l2",
-  "trainable": "is that of all leaves of the model",
+  "l2": "its gap is measured on the reported losses, which are without l2",
+  "trainable": "the optimum is that of all leaves of the model",
 }
 _TASK = Group("task", "Task", "choose data and model, or use your own data")
 _DATA = Group(
@@ -236,7 +236,7 @@ class Spec:
       to the losses that are reported.
     trainable: Train only these leaves of the model, such as output or
       layers_1,output/kernel: the starts of their paths, between commas.
-      Messages have these only; l2 counts these only. Default: all.
+      Messages and l2 have only these leaves. Default: all.
     population_dir: Folder of clients as `python -m experiments.convert`
       writes it, instead of the task's: they stay on disk, and those of each
       cohort are read while the rounds before it are computed.
@@ -244,8 +244,8 @@ class Spec:
     partition: How the training examples are divided among the clients, for
       tasks whose clients do not come with the data. Default:
       {PARTITION_DEFAULT}.
-    partition_seed: Seed by which the examples are divided, the same for all
-      values of seed, which then decides all else. Default: seed.
+    partition_seed: Seed that divides the examples, the same way for all values
+      of seed; seed then decides everything else. Default: seed.
     client_test_fraction: Fraction of each client's examples that is held out
       of training as its own test examples, drawn by the seed. On them the
       selected model is measured after the run, client by client:
@@ -255,9 +255,9 @@ class Spec:
     personalize_steps: Also measure models personalized by so many local steps
       of the clients' rule on the client's training examples, from the global
       model. With client_test_fraction. Default: none.
-    heldout_clients: Clients that never train, and share no example with those
-      that do. The same partition draws them; where the clients come with the
-      data, they are some of these. They are measured after the run:
+    heldout_clients: Number of clients that never train, and share no example
+      with those that do. The same partition draws them; where the clients come
+      with the data, they are some of these. They are measured after the run:
       heldout_clients.csv. Default: none.
     algorithm: What a round does.
     client: How a client takes a local step. Default: {CLIENT_DEFAULT}; sgd
@@ -267,20 +267,21 @@ class Spec:
       with client_decay after each round.
     client_milestones: Fractions of the rounds after which step_decay divides
       the rate, between commas. Default: {MILESTONES}.
-    client_decay: What exponential multiplies the rate with after each round.
+    client_decay: Factor by which exponential multiplies the rate after each
+      round.
       Default: {DECAY}.
     server: How the server uses the mean of the clients' differences as a
       gradient: {servers}. Default: {SERVER_DEFAULT} with step size 1, which
-      is plain averaging, or what the algorithm's name says{own_servers};
-      algorithms of plain steps take only sgd, some any, some have none.
+      is plain averaging, or what the algorithm's name says{own_servers}. Some
+      algorithms take any of these rules, some only sgd, some have none.
     regularizer: What {composite} add to the loss: a penalty, or a constraint
       on the radius or sign. w is each kernel by itself, without biases.
       Default: the task's own.
     privacy: Makes the server's model private for clients; the table has the
       epsilon of each setting. Needs --weighting=uniform. With
       --sampler=poisson epsilon is for adding or removing a client; with
-      cohorts of fixed size it is for replacing one, and larger. Default:
-      none.
+      cohorts of fixed size it is for replacing one, which gives a larger
+      number. Default: none.
     dp_delta: The delta for which epsilon is computed. Default: {DP_DELTA}.
     dp_seed: Seed of the noise, a whole number from 0 to 4294967295, for runs
       that are to be repeated; such a run is NOT private, as the noise can be
@@ -311,7 +312,7 @@ class Spec:
     validation_fraction: Fraction of the training examples that is held out of
       training, in [0, 1); of each class alike, with --select_on=clients of each
       client. Default: {VALIDATION_FRACTION} with --select_on=validation or
-      clients, else 0. lasso and low_rank draw theirs.
+      clients, else 0. lasso and low_rank draw their own validation examples.
     validation_seed: Seed of the validation part; the same part for all seeds
       of a run. Default: {VALIDATION_SEED}.
     rounds: Communication rounds.

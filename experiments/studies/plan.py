@@ -154,8 +154,8 @@ def _cell(
   seeds(",".join(map(str, [*fresh, *crossed[1]])))
   if request.crossed and (spec.partition is None or spec.partition_seed):
     raise ValueError(
-      f"crossed={request.crossed}: needs a partition that seeds draw; the "
-      "clients of this task, or those that are given, have one"
+      f"crossed={request.crossed}: needs a partition that the seed draws; here "
+      "partition_seed, or the data themselves, fix it; leave crossed out"
     )
   asked = {name: given[name] for name in values}
   others = request.nested, crossed

@@ -112,7 +112,8 @@ class Request:
       )
     if self.output_dir is None:
       raise ValueError(
-        f"seeds_needed={value:g}: output_dir must say by which stored study"
+        f"seeds_needed={value:g}: needs output_dir, the stored study whose "
+        "spread counts"
       )
 
   def check_numbers(self, metric: str) -> None:

@@ -185,8 +185,8 @@ def _head(table: Table, y: np.ndarray, class_weights: str) -> _Head:
   """
   if class_weights != "none" and table.kind != "classes":
     raise ValueError(
-      f"class_weights={class_weights!r}: is for classes, and {table.kind} are "
-      "predicted"
+      f"class_weights={class_weights!r}: is for classes, and here {table.kind} "
+      "are predicted; leave class_weights out"
     )
   if table.kind == "classes":
     counts = np.bincount(y, minlength=len(table.names))
@@ -227,8 +227,8 @@ def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
     if kind not in SCORES[name].kinds:
       fitting = [n for n, score in SCORES.items() if kind in score.kinds]
       raise ValueError(
-        f"metrics={name!r}: is not of {kind}, which are predicted; must be "
-        f"among {', '.join(fitting)}"
+        f"metrics={name!r}: does not measure {kind}, which this task "
+        f"predicts; must be among {', '.join(fitting)}"
       )
     found[name] = SCORES[name].of
   return found

@@ -99,7 +99,7 @@ def load(
     dataset: key of `texts.DATASETS`.
     max_length: tokens of a text (the paper of Delta-SGD has 512): longer ones
       are cut, shorter ones filled up.
-    test_every: one test example of so many is used, from the first.
+    test_every: every so manyth test example is used, from the first.
     encoder: key of `SIZES`, for a random start.
     vocab_size: most tokens of the vocabulary, made of the training texts, not
       with pretrained.

@@ -221,8 +221,8 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "mime_lite": AlgorithmChoice(mime_lite, label="MimeLite"),
   "prox_skip": AlgorithmChoice(
     prox_skip,
-    "Scaffnew: corrected local steps until a coin makes all clients meet "
-    "(Mishchenko et al., 2022)",
+    "Scaffnew: corrected local steps until a coin tells all clients to "
+    "average (Mishchenko et al., 2022)",
     cohort="all",
     label="ProxSkip",
   ),

@@ -63,7 +63,8 @@ def fadas(
     server_learning_rate: eta; non-negative.
     b1: decay of the first moment; in [0, 1).
     b2: decay of the second moment; in [0, 1).
-    eps: what keeps the step finite; in units of the update, positive.
+    eps: added to the root of the second moment; in units of the update,
+      positive.
     delay_threshold: tau_c, the staleness above which the rate is divided;
       in server steps, non-negative, None for the same rate in all steps.
 

@@ -36,7 +36,7 @@ def fed_lesam(
   rho: jax.typing.ArrayLike = 0.1,
   last_step: bool = False,
 ) -> Algorithm:
-  r"""FedAvg along gradients taken back where the server was (Fan et al., 2024).
+  r"""FedAvg along gradients at an earlier server model (Fan et al., 2024).
 
   One gradient a step, as the way uphill is estimated by how the server's model
   moved since the client's last round:

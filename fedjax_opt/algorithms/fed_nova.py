@@ -27,7 +27,7 @@ def fed_nova(
   momentum: jax.typing.ArrayLike | None = None,
   mu: jax.typing.ArrayLike | None = None,
 ) -> Algorithm:
-  r"""Differences divided by how far their steps reach (Wang et al., 2020).
+  r"""Differences over their effective number of steps (Wang et al., 2020).
 
   Normalized averaging of clients that take unequal numbers of steps:
 

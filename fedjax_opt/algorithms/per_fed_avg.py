@@ -49,14 +49,14 @@ def per_fed_avg(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
     server: the rule of the server; `optax.sgd(1.0)` if None.
-    inner_learning_rate: alpha, the rate of the step that a client takes for
-      itself; non-negative.
+    inner_learning_rate: alpha, the rate of the step by which a client
+      personalizes; non-negative.
     hessian_difference: delta of the Hessian-free form; positive. The
       first-order form if None.
-    own_batches: whether B, B' and B'' are batches of their own, as in the
-      paper; a step is then made of two local steps, or of three in the
-      Hessian-free form, and local steps that are left over do nothing.
-      Otherwise all are the batch of one local step.
+    own_batches: whether B, B' and B'' are separate batches, as in the paper; a
+      step is then made of two local steps, or of three in the Hessian-free
+      form, and local steps that are left over do nothing. Otherwise all are the
+      batch of one local step.
 
   Returns:
     The algorithm. Clients' own models are the server's after one step at the

@@ -113,9 +113,9 @@ def fed_rep(
     client: see `fed_per`.
     server: see `fed_per`.
     personal: see `fed_per`.
-    shared_steps: share of the local steps, the last, that move the shared
-      leaves; in (0, 1]. The paper's 10 epochs of the head and 1 of the body are
-      11 local epochs with the default.
+    shared_steps: share of the local steps that move the shared leaves, after
+      the others; in (0, 1]. The paper's 10 epochs of the head and 1 of the
+      body are 11 local epochs with the default.
 
   Returns:
     The algorithm, see `fed_per`.

@@ -37,7 +37,7 @@ def prox_skip(
   *,
   p: jax.typing.ArrayLike = 0.1,
 ) -> Algorithm:
-  r"""Corrected local steps of all clients, until a coin makes them meet.
+  r"""Corrected local steps of all clients, until a coin tells them to average.
 
   .. math::
 
@@ -55,7 +55,7 @@ def prox_skip(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: gamma, of all rounds; non-negative.
-    p: probability of a meeting after a local step; in (0, 1], best is the
+    p: probability of averaging after a local step; in (0, 1], best is the
       inverse root of the condition number. At 1 this is `fed_avg` with one
       local step.
 
@@ -81,8 +81,8 @@ def prox_skip(
     contract.takes_everyone("prox_skip", cohort)
     if not cohort.has_plain_means:
       raise ValueError(
-        "prox_skip: its corrections add up to zero by plain means; leave "
-        "aggregator and max_update_action='clip' out"
+        "prox_skip: needs plain means, by which its corrections add up to "
+        "zero; leave aggregator and max_update_action='clip' out"
       )
     rate = jnp.asarray(learning_rate, float)
     strength = p / jnp.where(rate > 0, rate, 1)  # p / gamma

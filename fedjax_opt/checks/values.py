@@ -135,7 +135,7 @@ def fits_float(name: str, value: Any) -> None:
   if 0 < size < low or high < size < float("inf"):
     raise ValueError(
       f"{name}={value:g}: must be 0, or from {low:.2g} to {high:.2g} in size, "
-      f"as {ends.dtype} has it"
+      f"which is what {ends.dtype} can hold"
     )
 
 

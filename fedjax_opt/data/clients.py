@@ -108,8 +108,8 @@ class ClientData:
     """
     if isinstance(self.sizes, jax.core.Tracer):
       raise TypeError(
-        "pooled: which examples the clients have is traced; call it outside of "
-        "jax.jit and jax.vmap"
+        "pooled: needs to know which examples the clients have, and that is "
+        "traced here; call it outside of jax.jit and jax.vmap"
       )
     rows = np.unique(self.owned_rows())
     if len(rows) == self.num_examples:

@@ -77,8 +77,8 @@ class Lists:
     """[C, n_max], the rows of some clients."""
     if self.ndim > 2:
       raise TypeError(
-        f"indices: lists of {len(self)} seeds are no array; must be those of "
-        "one seed"
+        f"indices: the lists of {len(self)} seeds cannot be one array; take "
+        "those of one seed"
       )
     rows, starts = np.asarray(self.rows), np.asarray(self.starts)
     ends = np.append(starts[1:], len(rows))

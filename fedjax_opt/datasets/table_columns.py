@@ -54,13 +54,13 @@ def plain(name: str, values: Any) -> Any:
   if empty.any():
     raise ValueError(
       f"column {name!r}: row {1 + int(np.argmax(empty))} is empty or NaN, as "
-      f"NA, None and null are ({int(empty.sum())} such rows); fill them in or "
-      "drop them before"
+      f"NA, None and null are ({int(empty.sum())} such rows); fill these cells "
+      "in, or drop the rows"
     )
   if found not in _TYPES:
     raise ValueError(
       f"column {name!r}: has values of the kind {found}; must be numbers, "
-      "booleans, dates or texts, or ignore it"
+      "booleans, dates or texts, or ignore the column"
     )
   is_object = is_text or values.dtype == object
   return values.astype(_TYPES[found]) if is_object else values
@@ -111,12 +111,13 @@ def _check_words(name, words):
   are_numbers = ~np.isnan(_numbers([w.replace(",", ".") for w in words]))
   if len(others) and are_numbers.mean() > 0.5:
     raise ValueError(
-      f"column {name!r}: has {others[0]!r} among numbers; write such as 0.5"
+      f"column {name!r}: has {others[0]!r} among numbers; write numbers "
+      "like 0.5"
     )
   if len(words) > MOST_WORDS:
     raise ValueError(
       f"column {name!r}: has {len(words):,} different texts; must be at most "
-      f"{MOST_WORDS}, or ignore it"
+      f"{MOST_WORDS}, or ignore the column"
     )
 
 
@@ -141,7 +142,7 @@ def finite(what: str, values: Any) -> np.ndarray:
   if np.abs(found - wide).max() > 1e-3 * wide.std() > 0:
     raise ValueError(
       f"{what}: has numbers such as {values.iloc[0]}, too near to each other "
-      "for float32; subtract the least, or ignore it"
+      "for float32; subtract the smallest one from all, or ignore the column"
     )
   return found
 
@@ -200,7 +201,7 @@ def _classes(frame):
   """The class of each row, and the classes' names."""
   if frame.shape[1] > 1:
     raise ValueError(
-      "kind='classes': is of one column; several columns are numbers or labels"
+      "kind='classes': must be one column; several are numbers or labels"
     )
   name, values = frame.columns[0], frame.iloc[:, 0]
   if values.dtype.kind == "f" and (values % 1 == 0).all():

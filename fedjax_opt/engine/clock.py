@@ -98,7 +98,7 @@ class Clock:
     if len(places) > 1:
       raise ValueError(
         f"schedule: has {places[0]} places in a step for one seed, {places[-1]}"
-        " for another; must be as many"
+        " for another; must have the same number for all seeds"
       )
 
   @functools.cached_property

@@ -441,8 +441,8 @@ class Cohort:
     """That `pick` can take this client."""
     if others_work:
       raise ValueError(
-        f"client={client} with others_work=True: the others are those of a "
-        "cohort, of which one is drawn; give only one of them"
+        f"client={client} with others_work=True: one of the cohort is drawn, "
+        "and the others work; give only one of the two arguments"
       )
     if self._data.arrival is not None:
       raise ValueError(
@@ -450,8 +450,8 @@ class Cohort:
       )
     if self._data.starts is not None or self.config.state_is_on_host:
       raise ValueError(
-        f"client={client}: with clients that are read round by round only "
-        "those of the cohort are at hand"
+        f"client={client}: clients are read round by round here, so only those "
+        "of the cohort are in memory; leave client out"
       )
 
   def _visitor(self, one_client, cost):

@@ -167,7 +167,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
   if len(numbers) > 1:
     raise ValueError(
       f"data: has {numbers[0]} clients for one seed and {numbers[-1]} for "
-      "another; must be as many for all"
+      "another; must have the same number for all seeds"
     )
   return clients.unchecked(
     first.examples,

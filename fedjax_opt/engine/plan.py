@@ -77,8 +77,9 @@ class BatchPlan:
     num_steps = plan.num_steps(sizes)
     if not np.any(num_steps):
       raise ValueError(
-        f"local_epochs={epochs:g}: gives no client a step, of batch_size="
-        f"{batch_size} and at most {largest} examples; must be larger"
+        f"local_epochs={epochs:g}: gives no client a whole step, as batch_size="
+        f"{batch_size} and the largest client has {largest} examples; must be "
+        "larger"
       )
     per_epoch = np.maximum(plan.steps_per_epoch(sizes), 1)
     return dataclasses.replace(

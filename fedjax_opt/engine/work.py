@@ -60,7 +60,7 @@ def works(
   if not all(each and each.bytes_up is not None for each in phases.values()):
     raise ValueError(
       "schedule: what clients of this algorithm do or send differs between "
-      "rounds or clients, so that nobody knows how long it takes; must be a "
+      "rounds or clients, so how long it takes is not known before; must be a "
       "Timetable, or another algorithm, such as fed_avg"
     )
   total = lambda name: float(sum(getattr(p, name) for p in phases.values()))

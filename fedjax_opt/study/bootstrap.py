@@ -120,7 +120,7 @@ class Bootstrap(NamedTuple):
     if len(set(map(len, drawn))) > 1:
       raise ValueError(
         f"indices: {len(drawn[0])} resamples of a and {len(drawn[1])} of b; "
-        "must be as many"
+        "must be equally many"
       )
     return drawn
 

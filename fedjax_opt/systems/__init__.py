@@ -122,7 +122,10 @@ def _choice(seconds, help, *parameters, redraw=False, of="step"):
     "redraw", redraw, "draw a client's seconds anew each time it is sent out"
   )
   what = Option(
-    "of", of, "what a client's seconds are of: a local step, or a round", OF
+    "of",
+    of,
+    "what takes these seconds at a client: a local step, or a round",
+    OF,
   )
   return Choice(
     functools.partial(drawn, seconds),
@@ -189,7 +192,7 @@ SYSTEMS: dict[str, Choice] = {
 AVAILABILITIES: dict[str, Choice] = {
   "cyclic": Choice(
     cyclic,
-    "for a part of every period, each from a second of its own",
+    "for a part of every period, which starts at a random time for each",
     (
       _number("period", 100.0, "seconds"),
       _number("share", 0.5, "share of the period", "(0, 1]"),

@@ -52,7 +52,7 @@ class Availability:
 
 
 class _Cyclic(Availability):
-  """Of each period a share, from a second of its own."""
+  """Of each period a share, which starts at a random time for each client."""
 
   def __init__(self, num_clients, period, share, seed):
     super().__init__(num_clients)

@@ -50,7 +50,7 @@ def flip(
 
   Args:
     fraction: of the clients, in [0, 1].
-    strength: size of what is wrong over the difference; alpha, positive.
+    strength: norm of the fault over that of the difference; alpha, positive.
     seed: by which they are chosen.
 
   Returns:
@@ -76,7 +76,7 @@ def noise(
 
   Args:
     fraction: of the clients, in [0, 1].
-    strength: size of what is wrong over the difference; alpha, positive.
+    strength: norm of the fault over that of the difference; alpha, positive.
     seed: by which they are chosen.
 
   Returns:

@@ -278,7 +278,7 @@ TABLES = {
     "round=": Each({"round": None}, {"round": lambda s: s}),
     "init_client=": Each({"init_client": lambda: 0}, {"init_client": {"w": 0}}),
     "penalty=3: ": {"penalty": 3},
-    "Algorithm.client_params: clients keep nothing": {
+    "Algorithm.client_params: is made of what a client keeps": {
       "client_params": lambda state, kept: kept
     },
   },

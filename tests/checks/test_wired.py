@@ -207,7 +207,7 @@ TABLES = {
     "cohort_size: prox_skip needs all clients in each round; ": Each(
       {"cohort_size": 3}, {"sampler": "weighted"}, {"client_dropout": 0.1}
     ),
-    "prox_skip: its corrections add up to zero by plain means; ": Each(
+    "prox_skip: needs plain means, by which its corrections add up ": Each(
       {"aggregator": fo.aggregators.median(), "weighting": "uniform"},
       {"max_update_norm": 1.0, "max_update_action": "clip"},
     ),
@@ -287,8 +287,8 @@ TABLES = {
     "per_example=the function loss_fn: ": {"per_example": loss_fn},
   },
   (evaluate_clients, ValueError): {
-    "train: local_steps=1 of personalized": STEPS | {"train": None},
-    "client: local_steps=1 of personalized": STEPS | {"client": None},
+    "train: must be given with local_steps=1": STEPS | {"train": None},
+    "client: must be given with local_steps=1": STEPS | {"client": None},
     "client: belongs to personalized models; ": {"client": SGD},
     "train: has 2 clients and held_out 4; ": {"train": OTHERS},
     "local_steps=-1: ": STEPS | {"local_steps": -1},

@@ -62,7 +62,9 @@ def test_lists_of_several_seeds_are_no_array():
   both = lists.stacked([(one, sizes), (one, sizes)])
   assert both.ndim == 3
   for read in (np.asarray, lambda given: given[0], lambda given: given[:1]):
-    with pytest.raises(TypeError, match="lists of 2 seeds are no array; must"):
+    with pytest.raises(
+      TypeError, match="lists of 2 seeds cannot be one array; take"
+    ):
       read(both)
 
 

@@ -135,7 +135,9 @@ def test_only_the_cohort_is_at_hand(population):
     return sent.value, sent
 
   first = jax_problems.own(round, init=lambda params, _: 0)
-  with pytest.raises(ValueError, match="only those of the cohort are at hand"):
+  with pytest.raises(
+    ValueError, match="only those of the cohort are in memory"
+  ):
     simulate(
       first, TASK.params, population, rounds=1, cohort_size=1, batch_size=4
     )

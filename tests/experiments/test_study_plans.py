@@ -232,4 +232,4 @@ def test_crossed_seeds_are_fresh_and_each_partition_is_a_run():
 
 def test_what_seeds_are_needed_for_is_a_stored_study():
   said = refusal(asked, "--seeds_needed=0.01")
-  assert "output_dir must say by which stored" in said
+  assert "needs output_dir, the stored study" in said
