@@ -420,10 +420,10 @@ Made by `python docs/validity_table.py`, which runs all of it in float64.
 
 To stop before the optimum is no fault. Several local steps without a correction
 of their drift cannot get there: at the optimum the mean of the gradients is 0,
-but the mean of the local steps is not, because clients differ. So the optimum is
-not a fixed point, at any rate. Methods that get there only if all clients take
-part have no memory of the clients outside of the cohort. The perturbations of
-FedSpeed, FedGamma and FedSMOO have a fixed length, which moves each client's
+but the mean of the local steps is not, because clients differ. So the optimum
+is not a fixed point, at any rate. Methods that get there only if all clients
+take part have no memory of the clients outside of the cohort. The perturbations
+of FedSpeed, FedGamma and FedSMOO have a fixed length, which moves each client's
 minimum. Without them FedGamma is SCAFFOLD and FedSMOO is FedDyn, and so is
 FedSpeed with `all_duals`. Where clients keep a part of the model, no model has
 all parts, so none could be at the optimum. The model of `per_fed_avg` is meant
