@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.base import LOSSES
+from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked
-from fedjax_opt.checks.values import check_choice
 
 # The column of simulated seconds, which runs on a schedule have.
 TIME = "time"
@@ -112,13 +112,10 @@ class History:
       name: np.asarray(values, np.float64)
       for name, values in self.metrics.items()
     }
-    shapes = {name: values.shape for name, values in self.metrics.items()}
-    columns = {shape[1:] for shape in shapes.values()}
-    if len(set(shapes.values())) > 1 or columns - {(len(self.rounds),)}:
-      raise ValueError(
-        f"metrics: shapes are {shapes}; all must be [points, "
-        f"{len(self.rounds)}], one column for each evaluated round"
-      )
+    points = "points"  # As many of all metrics.
+    for name, values in self.metrics.items():
+      axes = f"[{points}, {len(self.rounds)}]"
+      points = len(checks.array(f"metrics[{name!r}]", values, axes))
 
   def __repr__(self) -> str:
     """The size of the history and the names of its metrics, in one line."""
@@ -160,13 +157,9 @@ class History:
       name: np.atleast_1d(np.asarray(value, np.float64))
       for name, value in values.items()
     }
-    shapes = {name: column.shape for name, column in columns.items()}
     size = self.num_points or next(iter(columns.values())).size
-    if any(shape != (size,) for shape in shapes.values()):
-      raise ValueError(
-        f"values: shapes are {shapes}; all must be ({size},), one number for "
-        "each point"
-      )
+    for name, column in columns.items():
+      checks.array(f"values[{name!r}]", column, f"[{size}]")
     before = self.metrics or {name: np.empty((size, 0)) for name in columns}
     count, longer = len(self.rounds), {}
     for name, values in before.items():
@@ -234,7 +227,7 @@ class History:
     Raises:
       ValueError: if the metric was not measured.
     """
-    check_choice("metric", name, self.metrics)
+    checks.check_choice("metric", name, self.metrics)
     measured = self.metrics[name][points]
     no_result = self.diverged(points) | ~np.isfinite(measured)
     return np.where(no_result, np.nan, measured)

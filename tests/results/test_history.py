@@ -63,8 +63,8 @@ def test_copies_grow_by_themselves(copied):
     (10, {"train_loss": [1.0, 1.0]}, "round_number: 10 does not come after"),
     (20, {"test_loss": [1.0, 1.0]}, r"values: metrics are \['test_loss'\]"),
     (20, {}, r"values: metrics are \[\]"),
-    (20, {"train_loss": [1.0]}, r"values: shapes are .* must be \(2,\)"),
-    (20, {"train_loss": [[1.0, 1.0]]}, "values: shapes are"),
+    (20, {"train_loss": [1.0]}, r"is float64\[1\]; must be .* \[2\]"),
+    (20, {"train_loss": [[1.0, 1.0]]}, r"is float64\[1, 2\]; must be"),
   ],
 )
 def test_append_refuses_what_does_not_continue(round_number, values, message):
@@ -75,7 +75,7 @@ def test_append_refuses_what_does_not_continue(round_number, values, message):
 
 
 def test_refuses_metrics_that_do_not_fit_the_rounds_or_are_not_there():
-  with pytest.raises(ValueError, match=r"must be \[points, 2\]"):
+  with pytest.raises(ValueError, match=r"shape \[points, 2\]"):
     History([1, 2], {"train_loss": np.zeros((3, 1))})
   with pytest.raises(ValueError, match=r"metric='f1': .*train_loss"):
     of_values(train_loss=[[1.0]]).values("f1")
