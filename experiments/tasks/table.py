@@ -243,8 +243,7 @@ def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
   return (
     f"table: {number:,} rows; numbers: {_first(inputs[table.is_number])}; "
     f"texts: {_first(texts)}; {len(inputs)} inputs",
-    f"predicted are {table.kind} ({_first(table.names)}); another kind is "
-    "--predict",
+    f"predicts {table.kind} ({_first(table.names)}); --predict changes this",
     f"test part: {len(test.examples['x']):,} rows, {how}",
   )
 
