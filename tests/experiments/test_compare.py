@@ -275,7 +275,9 @@ def test_rounds_that_differ_are_said(copied, capsys):
   shorter = "--method=scaffold rounds=2 client_lr=1"
   assert study(copied, DELTA, shorter, "--alpha=1") == 0
   out = capsys.readouterr().out
-  assert "Methods ran for different numbers of rounds: Delta 4, SCAFFOLD 2." in out
+  assert (
+    "Methods ran for different numbers of rounds: Delta 4, SCAFFOLD 2." in out
+  )
 
 
 def test_settings_and_methods_that_diverged(copied, capsys):
