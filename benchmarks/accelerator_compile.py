@@ -17,6 +17,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import compiled
@@ -115,6 +116,7 @@ class Target(NamedTuple):
 _V5E, _V4 = 16e9, 16e9  # A v4 chip has 32 GB for its two cores.
 TARGETS = {
   "h100": Target("1 H100", 84.9e9),
+  "h100-8": Target("8 H100", 84.9e9, devices=8),
   "v5e-1": Target("1 chip v5e", _V5E, "v5e:2x2", 1),
   "v5e-4": Target("4 chips v5e", _V5E, "v5e:2x2", 4),
   "v5e-16": Target("16 chips v5e", _V5E, "v5e:4x4", 16),
@@ -195,13 +197,31 @@ def compile_one(
   given = run.flags
   if run.needs_data:
     given += f" --data_dir={data_dir}"
+  arguments = [__file__, "--only", target, given]
+  others = [run.convolution] if run.convolution else []
+  return in_process(folder, target, arguments, others)
+
+
+def in_process(
+  folder: pathlib.Path,
+  target: str,
+  arguments: list[str],
+  others: Sequence[str] = (),
+) -> dict[str, Any]:
+  """What a process writes that compiles for a target; {'error': line}.
+
+  Args:
+    folder: where it writes.
+    target: key of `TARGETS`.
+    arguments: of Python, before the file to write.
+    others: those after it.
+  """
   record = folder / "record.json"
   record.unlink(missing_ok=True)
-  command = [sys.executable, __file__, "--only", target, given, str(record)]
-  command += [run.convolution] if run.convolution else []
   try:
     ended = subprocess.run(
-      command, cwd=shared.HERE.parent, env=environment(target),
+      [sys.executable, *arguments, str(record), *others],
+      cwd=shared.HERE.parent, env=environment(target),
       capture_output=True, text=True, check=False, timeout=_LIMIT_S,
     )  # fmt: skip
   except subprocess.TimeoutExpired:
@@ -229,7 +249,9 @@ def devices_of(name: str) -> list[jax.Device]:
   described = TARGETS[name]
   if not described.topology:
     return topologies.get_topology_desc(
-      platform="cuda", target_config=H100, topology="1x1x1"
+      platform="cuda",
+      target_config=H100,
+      topology=f"1x1x{described.devices}",
     ).devices
   topology = topologies.get_topology_desc(described.topology, platform="tpu")
   return topology.devices[: described.devices]
@@ -245,11 +267,12 @@ def programs_of(arguments: list[str]) -> dict[str, Any]:
   start = time.perf_counter()
   programs = job.simulator.compile(job.task.init)
   seconds = time.perf_counter() - start
-  known = {name: _known(program) for name, program in programs.items()}
-  return {"seconds": seconds, **known}
+  known = {name: known_of(program) for name, program in programs.items()}
+  chosen = {"computation": job.simulator.computation}
+  return {"seconds": seconds, **chosen, **known}
 
 
-def _known(program):
+def known_of(program: jax.stages.Compiled) -> dict[str, Any]:
   """What a compiled program says of itself."""
   memory, cost, text = (
     program.memory_analysis(),
@@ -280,7 +303,7 @@ def compile_here(
   tfds.load = compiled.images
   if form:
     convolution.resolve_implementation = lambda given: given or form
-  with fo.target.use(devices_of(name)):
+  with fo.target.use(devices_of(name), int(TARGETS[name].memory)):
     found = programs_of(arguments.split())
   versions = {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
   pathlib.Path(record).write_text(json.dumps(found | versions))
@@ -329,7 +352,7 @@ def _cells(name, target, record):
     missing = ["–"] * (len(_COLUMNS) - 4)
     return [title, device.name, "–", said, *missing]
   rounds = record["rounds"]
-  needs = _bytes(rounds)
+  needs = bytes_of(rounds)
   of_code = rounds["bytes"]["code"]
   step, rest = kernels(rounds["loops"])
   of = lambda name: f"{rounds[name] / 1e9:.3g}" if rounds[name] else "–"
@@ -352,7 +375,7 @@ def _cells(name, target, record):
   ]
 
 
-def _bytes(program):
+def bytes_of(program: dict[str, Any]) -> int:
   """What a program needs of each device."""
   sizes = program["bytes"]
   return sizes["arguments"] + sizes["temporary"] + sizes["results"]

@@ -92,6 +92,19 @@ def test_a_grid_is_divided_over_chips(compiled):
   assert found["exchanges"] == {}  # Each chip has a setting of its own.
 
 
+def test_a_model_is_divided_over_chips(compiled):
+  flags = f"{EQUAL.format('mnist_mlp', 'sgd')} --client_devices=1"
+  whole, divided = (
+    compiled("v5e-4", f"{flags} --model_devices={number}")["rounds"]
+    for number in (1, 4)
+  )
+  assert (whole["devices"], divided["devices"]) == (1, 4)
+  assert divided["exchanges"]
+  kernel = 4 * 784 * 100  # Bytes of the large one.
+  saved = whole["bytes"]["arguments"] - divided["bytes"]["arguments"]
+  assert saved >= 0.75 * kernel
+
+
 def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
   accelerator_compile = load("accelerator_compile")
   arguments = [

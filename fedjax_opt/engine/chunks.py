@@ -42,17 +42,12 @@ def fastest_vmapped(params: Params | None, batch_size: int) -> int | None:
   return max(_FEW, int(_SMALL_STEP / max(size, batch_size)))
 
 
-def most_in_memory(params: Params | None, model_devices: int) -> int:
-  """How many clients at a time a device has memory for, by the model's size.
-
-  Args:
-    params: one model; of no size if None.
-    model_devices: over which it is divided.
-  """
+def most_in_memory(params: Params | None) -> int:
+  """How many clients at a time a device has memory for, by the model's size."""
   have, size = processes.device_bytes(), trees.num_bytes(params)
   most = np.iinfo(np.int32).max
   if have is not None and size:
-    models = have * model_devices / size
+    models = have / size
     most = min(most, max(1, int((models - _OF_SERVER) / _OF_CLIENT)))
   # All processes must run the same program.
   return -processes.of_any_process(-most)
@@ -115,9 +110,11 @@ def chunk_size(
     return min(client_chunk, at_most)
   if client_map == "vmap":
     return at_most
-  if client_map == "scan" or fastest == 1:
+  # A model that is divided is large: for one client at a time devices exchange
+  # and move less, as compiled for a TPU (docs/accelerators.md).
+  if client_map == "scan" or fastest == 1 or model_devices > 1:
     return 1
-  fit = most_in_memory(params, model_devices)
+  fit = most_in_memory(params)
   at_most = even_chunk(at_most, min(fastest or fit, fit))
   # If the sizes of clients differ much: the largest chunks that waste little,
   # but at most eight chunks.

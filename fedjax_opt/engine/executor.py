@@ -80,6 +80,11 @@ class Executor:
     return feed.Feed(self.config, self._clients, self._seeds)
 
   @property
+  def computation(self) -> dict[str, Any]:
+    """How the programs compute, see `Config.computation`."""
+    return self.config.computation(self.active.chunk)
+
+  @property
   def needed_bytes(self) -> int | None:
     """The memory of a device that the rounds need; None if that is unknown."""
     program = self._programs.get("rounds")
@@ -169,15 +174,24 @@ class Executor:
           for name, traced in self._traced.items()
           if name in wanted
         }
-        with self._explained():
-          self._programs = {n: made.result() for n, made in waiting.items()}
+        try:
+          with self._explained():
+            self._programs = {n: made.result() for n, made in waiting.items()}
+        except MemoryError:  # As a TPU's compiler finds.
+          if not self._fit_clients(self.config.chunk // 2):
+            raise
+          self._retrace()
+          continue
       needs = [needed_bytes(program) for program in self._programs.values()]
       if not (self.active.take_fewer(needs) or self._take_fewer_clients()):
         self._warn_of_memory(needs)
         break
-      shapes, self._shapes = self._shapes, None
-      self.trace(shapes)
+      self._retrace()
     return dict(self._programs)
+
+  def _retrace(self) -> None:
+    shapes, self._shapes = self._shapes, None
+    self.trace(shapes)
 
   def _take_fewer_clients(self) -> bool:
     """Has fewer clients at a time, where 'auto' chose too many for the memory.
@@ -188,7 +202,7 @@ class Executor:
     program, have = self._programs.get("rounds"), processes.device_bytes()
     chunk = fewer = self.config.chunk
     needs = program and needed_bytes(program)
-    if not self.config.chooses_chunk or have is None or needs is None:
+    if have is None or needs is None:
       return False
     if needs > have and chunk > 1:
       of_clients = program.memory_analysis().temp_size_in_bytes
@@ -196,11 +210,16 @@ class Executor:
       fewer = max(1, min(int(chunk * left / max(of_clients, 1)), chunk - 1))
     # All processes must run the same program.
     fewer = -processes.of_any_process(-fewer)
-    if fewer == chunk:
+    return self._fit_clients(fewer)
+
+  def _fit_clients(self, most: int) -> bool:
+    """Has at most so many clients at a time; whether these are fewer."""
+    config = self.config
+    if not config.chooses_chunk or not 1 <= most < config.chunk:
       return False
-    of_device = -(-self.config.cohort_size // self.config.layout.client_devices)
-    fewer = chunks.even_chunk(of_device, fewer)
-    self.config = dataclasses.replace(self.config, chunk=fewer)
+    of_device = -(-config.cohort_size // config.layout.client_devices)
+    fewer = chunks.even_chunk(of_device, most)
+    self.config = dataclasses.replace(config, chunk=fewer)
     return True
 
   def advance(

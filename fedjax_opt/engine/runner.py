@@ -292,7 +292,7 @@ class Runner:
       padding_waste=self._record.padding_waste(),
       client_memory=self._config.client_memory,
       needed_bytes=self.executor.needed_bytes,
-      computation=self._config.computation(self._active.chunk),
+      computation=self.executor.computation,
       is_grid=self._active.is_grid,
     )
 

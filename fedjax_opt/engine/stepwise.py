@@ -214,6 +214,11 @@ class Simulator:
     self._trace(params)
     return self._executor.compile()
 
+  @property
+  def computation(self) -> dict[str, Any] | None:
+    """How the programs compute, see `Result`; None before they are compiled."""
+    return self._executor and self._executor.computation
+
   def check(self, params: Params) -> None:
     """Checks the arguments with a model; nothing is compiled.
 

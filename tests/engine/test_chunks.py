@@ -52,7 +52,7 @@ def test_auto_keeps_what_is_vectorized_in_the_caches(size, clients, chunk):
     (None, 10, 1, 10),  # Nobody knows the memory.
     (100, 10, 1, 10),
     (30, 10, 1, 5),  # 7 would fit: 2 chunks of 5.
-    (30, 10, 4, 10),  # Each device has a quarter of a model.
+    (30, 10, 4, 1),  # Of a model that is divided.
     (7, 10, 1, 1),
     (1, 10, 1, 1),  # One client, whatever it needs.
   ],

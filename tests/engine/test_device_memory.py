@@ -103,3 +103,20 @@ def test_auto_takes_fewer_clients_than_do_not_fit(monkeypatch, tmp_path, where):
   again = run(**small.computation)
   assert again.needed_bytes == small.needed_bytes
   np.testing.assert_array_equal(again.params["w"], small.params["w"])
+
+
+def test_auto_takes_fewer_clients_where_the_compiler_says_so(monkeypatch):
+  """As that of a TPU does."""
+  tried, compiled = [], programs.compiled
+
+  def compile(*given):
+    tried.append(None)
+    if len(tried) < 3:
+      raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: hbm")
+    return compiled(*given)
+
+  monkeypatch.setattr(programs, "compiled", compile)
+  assert run(cohort_size=5).computation["client_chunk"] == 1  # 5, 2, 1.
+  tried.clear()
+  with pytest.raises(MemoryError, match="a device's memory is too small"):
+    run(cohort_size=5, client_map="vmap")
