@@ -8,8 +8,10 @@ References:
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
+from fedjax_opt import norms
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.fed_dyn import corrected
 from fedjax_opt.base import (
@@ -102,13 +104,12 @@ def fed_smoo(
 
     def one_client(worker, broadcast):
       (received, shared), kept = broadcast, worker.state
-
-      def pull(x):
-        away = optax.tree.sub(x, received)
-        return optax.tree.sub(optax.tree.scale(lam, away), kept.g)
-
-      rule = _steps(rate, rho, shared, pull)
-      params, mu = worker.descend_from(loss_fn, rule, received, kept.mu)
+      # A step reads one tree less with g_i + lambda w, and with mu_i + s.
+      slope = optax.tree.add_scale(kept.g, lam, received)
+      rule = _steps(rate, rho, lam, shared, slope)
+      ahead = optax.tree.add(kept.mu, shared)
+      params, ahead = worker.descend_from(loss_fn, rule, received, ahead)
+      mu = optax.tree.sub(ahead, shared)
       delta = optax.tree.sub(params, received)
       g = optax.tree.add_scale(kept.g, -lam, statistics.without(delta))
       return ClientOutput((delta, mu), state=Duals(g, mu))
@@ -131,18 +132,25 @@ def fed_smoo(
   )
 
 
-def _steps(rate, rho, shared, pull):
-  """Plain steps along the gradient at x + e plus a pull; its state is mu_i."""
+def _steps(rate, rho, lam, shared, slope):
+  """Plain steps along the gradient at x + e plus a pull.
 
-  def update(grads, mu, params, *, grad_fn, **extra: Any):
+  Their state is mu_i + s. The pull is lambda x minus the slope.
+  """
+
+  def update(grads, ahead, params, *, grad_fn, **extra: Any):
     del extra
-    direction = optax.tree.sub(grads, optax.tree.add(mu, shared))
-    own = perturbation(direction, rho)
+    pair = [statistics.without(tree) for tree in (grads, ahead)]
+    length = norms.distance(*map(statistics.weights, pair))
+    scale = rho / jnp.where(length > 0, length, 1)
+    # A difference of multiples, as XLA:CPU computes a mere difference slowly.
+    own = optax.tree.sub(*(optax.tree.scale(scale, tree) for tree in pair))
     point = optax.tree.cast_like(optax.tree.add(params, own), params)
-    total = optax.tree.add(grad_fn(point), pull(params))
-    new = optax.tree.add(mu, optax.tree.sub(own, shared))
+    total = optax.tree.sub(grad_fn(point), slope)
+    total = optax.tree.add_scale(total, lam, params)
+    new = optax.tree.sub(optax.tree.add(ahead, own), shared)
     updates = optax.tree.cast_like(optax.tree.scale(-rate, total), grads)
-    return updates, optax.tree.cast_like(new, mu)
+    return updates, optax.tree.cast_like(new, ahead)
 
   return optax.GradientTransformationExtraArgs(
     init=optax.tree.zeros_like, update=update

@@ -31,7 +31,8 @@ class DeltaSgdState(NamedTuple):
   smoothness_step: jax.Array  # [] first branch of the minimum in line 9
   growth_step: jax.Array  # [] second branch of the minimum in line 9
   params: Params | None  # x_{k-1}
-  grads: Params | None  # g(x_{k-1}) on its own batch; leaves raveled, [n]
+  # g(x_{k-1}) on its own batch, scaled, see `_scaled`; leaves raveled, [n]
+  grads: Params | None
 
 
 @fields.checked(
@@ -156,6 +157,7 @@ def delta_sgd(
     old_grads = state.grads
     if not reuse_gradients:
       old_grads = _on_this_batch(grad_fn, state.params, independent_dropout)
+      old_grads = _scaled(old_grads, state.step_size)
 
     # Line 9.
     dx, dg = _lengths(grads, old_grads, params, state)
@@ -185,23 +187,41 @@ def _on_this_batch(grad_fn, old_params, independent_dropout):
 
 
 def _lengths(grads, old_grads, params, state):
-  """How far x and g have moved.
+  """How far x and g have moved, given the scaled previous gradient.
 
   A length that overflows counts as the largest one that does not, so that no
-  ratio is inf / inf; NaN stays NaN. Gradients count in units of 1 / step size:
-  the squares of lengths overflow where steps are absurd, not where the loss is
-  only scaled.
+  ratio is inf / inf; NaN stays NaN.
   """
-  unit = 1 / norms.power_of_two(at_least_float32(state.step_size))
+  unit = _unit(state.step_size)
   if state.params is None:  # Line 8, one step ago.
-    step_size = at_least_float32(state.step_size)
-    dx = step_size * unit * norms.norm(old_grads, unit)
+    dx = at_least_float32(state.step_size) / unit * norms.norm(old_grads)
   else:
     dx = norms.distance(params, state.params)
-  dg = norms.distance(grads, old_grads, unit)
+  dg = norms.distance(_scaled(grads, state.step_size), old_grads)
   longest = lambda length: 2.0 ** (jnp.finfo(length.dtype).maxexp // 2)
   dx, dg = (jnp.minimum(length, longest(length)) for length in (dx, dg))
-  return dx, jnp.minimum(dg * unit, jnp.finfo(dg.dtype).max / 4)
+  return dx, jnp.minimum(dg / unit, jnp.finfo(dg.dtype).max / 4)
+
+
+def _scaled(grads, step_size):
+  """The gradient in units of about 1 / step size, leaves raveled.
+
+  The squares of lengths overflow where steps are absurd, not where the loss is
+  only scaled. A gradient that is kept is scaled when it is stored, as each
+  product with a number reads or writes a tree.
+  """
+  unit = _unit(step_size)
+  scale = lambda leaf: jnp.ravel(leaf) * unit.astype(leaf.dtype)
+  return jax.tree.map(scale, grads)
+
+
+def _unit(step_size):
+  """The power of two below the step size, so that scaling rounds nothing.
+
+  It is 1 in float16, of which float32 has all squares.
+  """
+  unit = norms.power_of_two(at_least_float32(step_size))
+  return jnp.ones_like(unit) if step_size.dtype == jnp.float16 else unit
 
 
 def _smoothness_step(gamma, dx, dg):
@@ -235,7 +255,7 @@ def _next_state(
   # From 0, where a step that the type does not have is rounded to, there is
   # no way back.
   step_size = choose(state.step_size, jnp.maximum(step_size, _smallest(dtype)))
-  kept_grads = None if state.grads is None else norms.flat(grads)
+  kept_grads = None if state.grads is None else _scaled(grads, step_size)
   return DeltaSgdState(
     count=_after(step_size, optax.safe_increment(state.count)),
     step_size=step_size,
@@ -243,7 +263,7 @@ def _next_state(
     smoothness_step=choose(jnp.inf, smoothness_step),
     growth_step=choose(jnp.inf, growth_step),
     params=_kept(step_size, params, state.params),
-    grads=_after(step_size, kept_grads),
+    grads=kept_grads,
   )
 
 
