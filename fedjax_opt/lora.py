@@ -35,7 +35,6 @@ __all__ = ["adapt", "merged", "on_adapted"]
 
 # What is trained of the adapters.
 ADAPTERS = ("lora_a", "lora_b")
-ALPHA = 16.0  # Numerator of the scale, where none is given.
 
 
 @fields.checked(
@@ -51,7 +50,7 @@ def adapt(
   key: jax.Array,
   *,
   rank: int = 8,
-  alpha: float = ALPHA,
+  alpha: float = 16.0,
 ) -> dict[str, Any]:
   r"""A model with adapters beside some of its dense layers.
 

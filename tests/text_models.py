@@ -1,4 +1,4 @@
-"""Small random BERT and DistilBERT: their folders, and plain NumPy in float64.
+"""Small random BERT, DistilBERT, GPT-2: folders, and plain NumPy in float64.
 
 The leaves have the names of the checkpoints, and the computation reads them by
 these names: nothing of it is shared with the package.
@@ -110,10 +110,12 @@ def write(
 ) -> pathlib.Path:
   """A folder in Hugging Face's layout; `config` replaces entries."""
   folder.mkdir(exist_ok=True)
-  arrays = leaves(family) if arrays is None else arrays
+  own = GPT2 if family == "gpt2" else CONFIGS[family]
+  if arrays is None:
+    arrays = gpt2_leaves() if family == "gpt2" else leaves(family)
   named = {n if is_head(n) else prefix + n: v for n, v in arrays.items()}
   save_file(named, folder / "model.safetensors")
-  (folder / "config.json").write_text(json.dumps(CONFIGS[family] | config))
+  (folder / "config.json").write_text(json.dumps(own | config))
   (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
   return folder
 
@@ -166,6 +168,69 @@ def logits(family: str, arrays: dict, tokens: np.ndarray) -> np.ndarray:
   inner = first @ w["pre_classifier.weight"].T + w["pre_classifier.bias"]
   inner = np.maximum(inner, 0)
   return inner @ w["classifier.weight"].T + w["classifier.bias"]
+
+
+# GPT-2. Its kernels are [in, out].
+GPT2 = {
+  "model_type": "gpt2",
+  "vocab_size": len(VOCABULARY),
+  "n_positions": POSITIONS,
+  "n_embd": HIDDEN,
+  "n_layer": LAYERS,
+  "n_head": HEADS,
+  "activation_function": "gelu_new",
+  "layer_norm_epsilon": 1e-5,
+}
+
+
+def gpt2_leaves() -> dict:
+  """{name: array}, float32, without a prefix."""
+  rng = np.random.default_rng(0)
+  draw = lambda *shape: rng.normal(0, 0.5, shape).astype(np.float32)
+  found = {
+    "wte.weight": draw(len(VOCABULARY), HIDDEN),
+    "wpe.weight": draw(POSITIONS, HIDDEN),
+  }
+  norms = ["ln_f"]
+  for i in range(LAYERS):
+    norms += [f"h.{i}.ln_1", f"h.{i}.ln_2"]
+    for name, size_in, size_out in (
+      ("attn.c_attn", HIDDEN, 3 * HIDDEN),
+      ("attn.c_proj", HIDDEN, HIDDEN),
+      ("mlp.c_fc", HIDDEN, 4 * HIDDEN),
+      ("mlp.c_proj", 4 * HIDDEN, HIDDEN),
+    ):
+      found[f"h.{i}.{name}.weight"] = draw(size_in, size_out)
+      found[f"h.{i}.{name}.bias"] = draw(size_out)
+  for name in norms:
+    found |= {f"{name}.weight": 1 + draw(HIDDEN), f"{name}.bias": draw(HIDDEN)}
+  return found
+
+
+def gpt2_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
+  """[T, vocabulary] of one sequence [T]."""
+  w = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+
+  def norm(name, x):
+    x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)
+    return x * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+  dense = lambda name, x: x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+  x = w["wte.weight"][row] + w["wpe.weight"][: len(row)]
+  for i in range(LAYERS):
+    h = f"h.{i}."
+    q, k, v = np.split(dense(h + "attn.c_attn", norm(h + "ln_1", x)), 3, -1)
+    mixed, width = np.zeros_like(x), HIDDEN // HEADS
+    for head in range(HEADS):
+      of = slice(head * width, (head + 1) * width)
+      weights = np.tril(np.exp(q[:, of] @ k[:, of].T / math.sqrt(width)))
+      mixed[:, of] = weights @ v[:, of] / weights.sum(-1, keepdims=True)
+    x = x + dense(h + "attn.c_proj", mixed)
+    u = dense(h + "mlp.c_fc", norm(h + "ln_2", x))
+    u = u * (1 + np.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3))) / 2
+    x = x + dense(h + "mlp.c_proj", u)
+  return norm("ln_f", x) @ w["wte.weight"].T
 
 
 def tokens(*lengths: int, width: int | None = None) -> np.ndarray:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.tasks.base import Task
-from fedjax_opt import evaluation, objectives
+from fedjax_opt import evaluation, lora, objectives
 from fedjax_opt.base import Batch, Params
 from fedjax_opt.data.pools import check_labels
 from fedjax_opt.metrics import Criterion
@@ -48,6 +48,41 @@ def network(
     return model.init(key, x)["params"]
 
   return apply, init
+
+
+def adapted(
+  apply: Callable[..., jax.Array],
+  init: Callable[[jax.Array], Params],
+  head: str,
+  rank: int | None,
+  alpha: float | None,
+) -> tuple[Callable[..., Any], Callable[..., Any], tuple[str, ...]]:
+  """A transformer with LoRA's adapters beside its queries and values.
+
+  Args:
+    apply: see `task`.
+    init: see `task`.
+    head: path of the last layer, which is trained with the adapters.
+    rank: columns of the adapters; None for none of them.
+    alpha: numerator of their scale; None for the usual one.
+
+  Returns:
+    The two functions, and the paths of what is trained; () for all.
+
+  Raises:
+    ValueError: for an alpha without a rank.
+  """
+  if rank is None:
+    if alpha is not None:
+      raise ValueError(f"lora_alpha={alpha:g}: needs lora_rank")
+    return apply, init, ()
+
+  def start(key):
+    own, layers = jax.random.fold_in(key, 1), ("query", "value")
+    scale = {} if alpha is None else {"alpha": alpha}
+    return lora.adapt(init(key), layers, own, rank=rank, **scale)
+
+  return lora.on_adapted(apply), start, (*lora.ADAPTERS, f"base/{head}")
 
 
 def _is_right(logits: jax.Array, y: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -26,6 +27,8 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
   sequence_length=fields.whole(1),
   min_sequences=fields.whole(1),
   test_fraction="[0, 1)",
+  lora_rank=fields.whole(1),
+  lora_alpha="(0, inf)",
 )
 def load(
   data_dir: str | None,
@@ -34,12 +37,14 @@ def load(
   sequence_length: int = 80,
   min_sequences: int = 2,
   test_fraction: float = 0.2,
+  lora_rank: int | None = None,
+  lora_alpha: float | None = None,
 ) -> Task:
   """Reads the plays; the loss is of the token that follows each of a sequence.
 
   An example is a sequence. Its loss and its accuracy are means over its targets
   that are no padding; means over examples weight each sequence alike, also the
-  last of a client, which is shorter.
+  last of a client, which is shorter. The perplexity is e to the mean loss.
 
   Args:
     data_dir: folder of the data.
@@ -50,15 +55,23 @@ def load(
     test_fraction: fraction of the sequences of each speaker, the last ones,
       that is held out of training as the test part, or 0 for TFDS's test
       split, scenes of two plays whose speakers are mostly new.
+    lora_rank: columns of LoRA's adapters beside the queries and values of all
+      blocks; then they and the last layer alone are trained, unless trainable
+      says otherwise. For the transformer.
+    lora_alpha: numerator of the adapters' scale, over lora_rank; 16 by default.
 
   Raises:
-    ValueError: if the data cannot be read, or no speaker says enough.
+    ValueError: if the data cannot be read, no speaker says enough, or
+      lora_alpha has no lora_rank.
   """
   train, test = shakespeare.load(
     data_dir, sequence_length, min_sequences, test_fraction
   )
   apply, init = classification.network(
     MODELS[model](sequence_length), train.examples
+  )
+  apply, init, trained = classification.adapted(
+    apply, init, "output", lora_rank, lora_alpha
   )
 
   def loss(logits, y):  # [B]
@@ -68,7 +81,7 @@ def load(
   def features_fn(params, batch, rng):  # [B, d]
     return _mean(apply(params, batch, rng, method="features"), batch["y"])
 
-  return classification.task(
+  task = classification.task(
     apply,
     init,
     train.examples,
@@ -78,7 +91,24 @@ def load(
     is_right=lambda logits, y: _mean(jnp.argmax(logits, -1) == y, y),
     features_fn=features_fn,
     clients=train,
+    trainable=trained,
   )
+  return task._replace(evaluate=_with_perplexity(task.evaluate))
+
+
+def _with_perplexity(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+  """An evaluation that also has e to each loss."""
+
+  @functools.wraps(evaluate)
+  def measure(*arguments, **others):
+    found = evaluate(*arguments, **others)
+    return found | {
+      name.replace("loss", "perplexity"): jnp.exp(value)
+      for name, value in found.items()
+      if name.endswith("_loss")
+    }
+
+  return measure
 
 
 def _mean(values: jax.Array, y: jax.Array) -> jax.Array:
@@ -90,16 +120,22 @@ def _mean(values: jax.Array, y: jax.Array) -> jax.Array:
 
 # The entries of the registry.
 
+_OF_DATA = ("sequence_length", "min_sequences", "test_fraction")
 TASKS: dict[str, TaskChoice] = {
   f"shakespeare_{model}": TaskChoice(
     functools.partial(load, model=model),
     f"Shakespeare's next character by speaker, {help}",
-    arguments(load, "sequence_length", "min_sequences", "test_fraction"),
+    arguments(load, *_OF_DATA, *own),
     has_clients=True,
     label=f"Shakespeare {label}",
   )
-  for model, label, help in (
-    ("lstm", "LSTM", "two LSTM layers of 256"),
-    ("transformer", "transformer", "transformer of 4 layers, 128 wide"),
+  for model, label, help, own in (
+    ("lstm", "LSTM", "two LSTM layers of 256", ()),
+    (
+      "transformer",
+      "transformer",
+      "transformer of 4 layers, 128 wide",
+      ("lora_rank", "lora_alpha"),
+    ),
   )
 }

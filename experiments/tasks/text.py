@@ -1,7 +1,7 @@
 """Tasks of classifying texts by a transformer encoder."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,6 @@ import numpy as np
 from experiments.tasks import classification
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
-from fedjax_opt import lora
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 from fedjax_opt.datasets import texts, tokenization
@@ -113,8 +112,6 @@ def load(
       lora_alpha has no lora_rank.
   """
   num_classes = texts.DATASETS[dataset].num_classes
-  if lora_alpha is not None and lora_rank is None:
-    raise ValueError(f"lora_alpha={lora_alpha:g}: needs lora_rank")
   if pretrained is None:
     loaded = {}
     tokenizer = texts.train_tokenizer(dataset, vocab_size, data_dir)
@@ -138,10 +135,9 @@ def load(
   train, test = _trimmed(train, test, config.pad_id)
   apply, init = classification.network(Encoder(config, num_classes), train)
   start = lambda key: init(key) | jax.tree.map(jnp.asarray, loaded)
-  trained = ()
-  if lora_rank is not None:
-    start = _with_adapters(start, lora_rank, lora_alpha or lora.ALPHA)
-    apply, trained = lora.on_adapted(apply), (*lora.ADAPTERS, "base/head")
+  apply, start, trained = classification.adapted(
+    apply, start, "head", lora_rank, lora_alpha
+  )
   return classification.task(
     apply,
     start,
@@ -169,18 +165,6 @@ def _read(
       f"positions of the encoder in {folder}"
     )
   return config, loaded, tokenizer
-
-
-def _with_adapters(
-  start: Callable[[jax.Array], Params], rank: int, alpha: float
-) -> Callable[[jax.Array], Params]:
-  """What draws a model, with adapters beside its queries and values."""
-
-  def adapted(key):
-    own, layers = jax.random.fold_in(key, 1), ("query", "value")
-    return lora.adapt(start(key), layers, own, rank=rank, alpha=alpha)
-
-  return adapted
 
 
 def _trimmed(

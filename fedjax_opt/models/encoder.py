@@ -115,14 +115,18 @@ class Encoder(layers.Network):
   Attributes:
     config: sizes, rates, activation.
     num_classes: width of the output.
+    remat: whether gradients compute each layer again, see `Decoder`.
   """
 
   config: EncoderConfig = EncoderConfig()
   num_classes: int = 2
+  remat: bool = False
 
   def setup(self):
     self.embeddings = _Embeddings(self.config)
-    self.layers = [_Layer(self.config) for _ in range(self.config.layers)]
+    # `train` is no array.
+    layer = nn.remat(_Layer, static_argnums=(4,)) if self.remat else _Layer
+    self.layers = [layer(self.config) for _ in range(self.config.layers)]
     self.head = _Head(self.config, self.num_classes)
 
   def __call__(self, tokens: jax.Array, *, train: bool = False) -> jax.Array:
@@ -156,8 +160,8 @@ class Encoder(layers.Network):
     mask = tokens != self.config.pad_id
     x = self.embeddings(tokens, train=train)
     for layer in self.layers[:-1]:
-      x = layer(x, x, mask, train=train)
-    return self.layers[-1](x[:, :last], x, mask, train=train)
+      x = layer(x, x, mask, train)
+    return self.layers[-1](x[:, :last], x, mask, train)
 
 
 class _Embeddings(nn.Module):
@@ -191,7 +195,7 @@ class _Layer(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: jax.Array, whole: jax.Array, mask: jax.Array, *, train: bool
+    self, x: jax.Array, whole: jax.Array, mask: jax.Array, train: bool
   ) -> jax.Array:
     """The new x [B, t, hidden], which attends to whole [B, T, hidden]."""
     config = self.config

@@ -1,8 +1,8 @@
-"""Encoders from a local folder in Hugging Face's layout, without PyTorch.
+"""Transformers from a local folder in Hugging Face's layout, without PyTorch.
 
 The folder holds `config.json` and `model.safetensors`, of model type bert or
-distilbert. Leaves are read with and without the prefix of the family, and with
-the older names of layer norms.
+distilbert for an encoder, gpt2 for a decoder. Leaves are read with and without
+the prefix of the family, and with the older names of layer norms.
 """
 
 import os
@@ -16,8 +16,9 @@ from flax import traverse_util
 from fedjax_opt.checks import values as checks
 from fedjax_opt.files import json_files
 from fedjax_opt.models.encoder import SIZES, Encoder, EncoderConfig
+from fedjax_opt.models.sequences import Decoder
 
-__all__ = ["Pretrained", "load", "read_config"]
+__all__ = ["Pretrained", "load", "load_decoder", "read_config"]
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _TYPES = ("float32", "float16", "bfloat16")  # Of weights.
@@ -72,6 +73,30 @@ _PARTS = {
   "head/dense": 2 * ("pre_classifier",),
   "head/output": 2 * ("classifier",),
 }
+# Field of Decoder -> key of GPT-2's config.json. Path of a part of `Decoder`,
+# or of one of its blocks -> name; three kernels are one leaf there.
+_DECODER_KEYS = {
+  "num_tokens": "vocab_size",
+  "max_length": "n_positions",
+  "width": "n_embd",
+  "num_blocks": "n_layer",
+  "num_heads": "n_head",
+}
+_DECODER_PARTS = {
+  "embedding/embedding": "wte",
+  "positions": "wpe",
+  "blocks": "h",
+  "attention_norm": "ln_1",
+  **dict.fromkeys(
+    ("attention/query", "attention/key", "attention/value"), "attn.c_attn"
+  ),
+  "attention/out": "attn.c_proj",
+  "dense_norm": "ln_2",
+  "hidden": "mlp.c_fc",
+  "dense": "mlp.c_proj",
+  "norm": "ln_f",
+}
+_JOINED = ("query", "key", "value")
 # Leaf of a part -> end of a name; a table is the part itself. And the older
 # ends of layer norms.
 _ENDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
@@ -102,50 +127,89 @@ def load(
   # DistilBERT has no types of segments.
   column = 0 if config.type_vocab is None else 1
   family = _FAMILIES[column]
+  parts = {part: names[column] for part, names in _PARTS.items()}
   file = pathlib.Path(folder).expanduser() / WEIGHTS
   arrays = _read_weights(file, f"{family}.")
-  # The model itself says which leaves there are, and of which shapes.
-  leaves = jax.eval_shape(
-    Encoder(config, num_classes or 1).init,
-    jax.random.key(0),
-    jax.ShapeDtypeStruct((1, 1), "int32"),
-  )["params"]
+  leaves = _leaves(Encoder(config, num_classes or 1))
   _, output = arrays.get("classifier.weight", (None, np.empty(0)))
   if "pre_classifier.weight" not in arrays or len(output) != num_classes:
     del leaves["head"]
   params = {}
   for path, leaf in traverse_util.flatten_dict(leaves, sep="/").items():
-    name, is_kernel = _name(path, column), path.endswith("kernel")
-    if name not in arrays:
-      raise ValueError(f"{file}: has no {family}.{name}")
+    name, is_kernel = _name(path, parts), path.endswith("kernel")
     # PyTorch's kernels are transposed.
     shape = leaf.shape[::-1] if is_kernel else leaf.shape
-    array = _checked(file, *arrays[name], shape)
+    array = _found(file, arrays, f"{family}.", name, shape)
     params[path] = np.ascontiguousarray(array.T) if is_kernel else array
   return Pretrained(config, traverse_util.unflatten_dict(params, sep="/"))
 
 
-def read_config(folder: str | os.PathLike) -> EncoderConfig:
-  """Reads `config.json` of a folder.
+def load_decoder(
+  folder: str | os.PathLike,
+) -> tuple[Decoder, dict[str, Any]]:
+  """Reads a decoder of GPT-2's form.
+
+  Its last layer is the embedding, transposed, as in GPT-2; here it is a leaf of
+  its own. GPT-2's dropout is left out.
+
+  Args:
+    folder: holds `config.json` and `model.safetensors`.
+
+  Returns:
+    The model, and its parameters, float32 NumPy arrays.
 
   Raises:
     ValueError: naming the folder or the file, as `load`.
   """
-  path = pathlib.Path(folder).expanduser()
-  if not path.is_dir():
-    raise ValueError(f"{str(folder)!r} must be an existing folder")
-  file = path / CONFIG
-  with checks.reading(file, "must be a JSON object", ValueError):
-    given = json_files.read_json(file)
-  for key, default, accepted in (
+  file, given = _read_json(
+    folder,
+    ("model_type", None, ("gpt2",)),
+    ("activation_function", "gelu_new", ("gelu_new",)),
+    ("layer_norm_epsilon", 1e-5, (1e-5,)),
+  )
+  for key in _DECODER_KEYS.values():
+    if given.get(key) is None:
+      raise ValueError(f"{file}: has no {key}")
+  try:
+    model = Decoder(**{n: given[key] for n, key in _DECODER_KEYS.items()})
+    leaves = _leaves(model)
+  except (ValueError, TypeError) as error:
+    name, _, rest = checks.first_line(error).partition("=")
+    key = _DECODER_KEYS.get(name, name)
+    raise ValueError(f"{file}: {key}={rest}") from None
+  file, params = file.parent / WEIGHTS, {}
+  arrays = _read_weights(file, "transformer.")
+  output = leaves.pop("output")
+  for path, leaf in traverse_util.flatten_dict(leaves, sep="/").items():
+    part = path.split("/")[-2:][0]
+    *lead, last = leaf.shape
+    number = len(_JOINED) if part in _JOINED else 1
+    array = _found(
+      file,
+      arrays,
+      "transformer.",
+      _name(path, _DECODER_PARTS),
+      (*lead, number * last),
+    )
+    which = _JOINED.index(part) if number > 1 else 0
+    params[path] = np.split(array, number, axis=-1)[which]
+  table = params["embedding/embedding"]
+  params["output/kernel"] = np.ascontiguousarray(table.T)
+  params["output/bias"] = np.zeros(output["bias"].shape, np.float32)
+  return model, traverse_util.unflatten_dict(params, sep="/")
+
+
+def read_config(folder: str | os.PathLike) -> EncoderConfig:
+  """Reads `config.json` of a folder with an encoder.
+
+  Raises:
+    ValueError: naming the folder or the file, as `load`.
+  """
+  file, given = _read_json(
+    folder,
     ("model_type", None, _FAMILIES),
     ("position_embedding_type", "absolute", ("absolute",)),
-  ):
-    value = given.get(key, default)
-    if value not in accepted:  # It may be anything that JSON has.
-      raise ValueError(
-        f"{file}: {key} is {value!r}; must be one of {', '.join(accepted)}"
-      )
+  )
   family = given["model_type"]
   keys = {name: row[_FAMILIES.index(family)] for name, row in _KEYS.items()}
   known = {
@@ -161,6 +225,30 @@ def read_config(folder: str | os.PathLike) -> EncoderConfig:
   except (ValueError, TypeError) as error:
     name, _, rest = str(error).partition("=")
     raise ValueError(f"{file}: {keys.get(name, name)}={rest}") from None
+
+
+def _read_json(folder, *entries):
+  """`config.json`: its path and content, some (key, default, accepted)."""
+  path = pathlib.Path(folder).expanduser()
+  if not path.is_dir():
+    raise ValueError(f"{str(folder)!r} must be an existing folder")
+  file = path / CONFIG
+  with checks.reading(file, "must be a JSON object", ValueError):
+    given = json_files.read_json(file)
+  for key, default, accepted in entries:
+    value = given.get(key, default)
+    if value not in accepted:  # It may be anything that JSON has.
+      raise ValueError(
+        f"{file}: {key} is {value!r}; must be one of "
+        + ", ".join(map(str, accepted))
+      )
+  return file, given
+
+
+def _leaves(model):
+  """The shapes of a model's parameters."""
+  tokens = jax.ShapeDtypeStruct((1, 1), "int32")
+  return jax.eval_shape(model.init, jax.random.key(0), tokens)["params"]
 
 
 def _read_weights(file, prefix):
@@ -184,8 +272,11 @@ def _read_weights(file, prefix):
   return found
 
 
-def _checked(file, name, array, shape):
-  """An array of this shape, in float32."""
+def _found(file, arrays, prefix, known, shape):
+  """The array of a name, of this shape, in float32."""
+  if known not in arrays:
+    raise ValueError(f"{file}: has no {prefix}{known}")
+  name, array = arrays[known]
   if array.shape != shape:
     raise ValueError(
       f"{file}: {name} has shape {list(array.shape)}; must be {list(shape)}, "
@@ -198,13 +289,13 @@ def _checked(file, name, array, shape):
   return array.astype(np.float32)
 
 
-def _name(path, column):
-  """The name of a leaf of `Encoder`, without the prefix."""
+def _name(path, parts):
+  """The name of a leaf, without the prefix, given those of a model's parts."""
   names = []
   part, _, leaf = path.rpartition("/")
   if leaf not in _ENDS:
     part = path
-  if part.startswith("layers_"):
-    number, _, part = part.removeprefix("layers_").partition("/")
-    names = [_PARTS["layers"][column], number]
-  return ".".join([*names, _PARTS[part][column], _ENDS.get(leaf, "weight")])
+  stack, _, number = part.partition("/")[0].rpartition("_")
+  if number.isdigit():
+    names, part = [parts[stack], number], part.partition("/")[2]
+  return ".".join([*names, parts[part], _ENDS.get(leaf, "weight")])

@@ -6,6 +6,8 @@ References:
   "Language Models are Unsupervised Multitask Learners", 2019 (GPT-2).
 """
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ import jax.numpy as jnp
 from fedjax_opt.models import layers
 
 _init = nn.initializers.normal(0.02)  # As GPT-2's.
+_Dense = functools.partial(nn.Dense, kernel_init=_init)
 
 
 class LSTM(layers.Network):
@@ -64,6 +67,8 @@ class Decoder(layers.Network):
     width: d, a multiple of `num_heads`.
     num_blocks: number of blocks.
     num_heads: attention heads of a block.
+    remat: whether gradients compute each block again instead of keeping what is
+      inside of it: less memory, a third more to compute.
   """
 
   num_tokens: int
@@ -71,12 +76,18 @@ class Decoder(layers.Network):
   width: int = 128
   num_blocks: int = 4
   num_heads: int = 4
+  remat: bool = False
 
   def setup(self):
+    if self.width % self.num_heads:
+      raise ValueError(
+        f"num_heads={self.num_heads}: must divide width={self.width}"
+      )
     self.embedding = nn.Embed(self.num_tokens, self.width, embedding_init=_init)
     shape = (self.max_length, self.width)
     self.positions = self.param("positions", _init, shape)
-    self.blocks = [_Block(self.num_heads) for _ in range(self.num_blocks)]
+    block = nn.remat(_Block) if self.remat else _Block
+    self.blocks = [block(self.num_heads) for _ in range(self.num_blocks)]
     self.norm = nn.LayerNorm(epsilon=1e-5)
     self.output = layers.Logits(self.num_tokens)
 
@@ -109,18 +120,26 @@ class _Block(nn.Module):
     """Maps [B, T, d] to the same shape."""
     width = x.shape[-1]
     normed = nn.LayerNorm(epsilon=1e-5, name="attention_norm")(x)
-    x += nn.MultiHeadDotProductAttention(
-      self.num_heads,
-      kernel_init=_init,
-      attention_fn=_causal,
-      name="attention",
-    )(normed)
+    x += _Attention(self.num_heads, name="attention")(normed)
     normed = nn.LayerNorm(epsilon=1e-5, name="dense_norm")(x)
-    hidden = nn.Dense(4 * width, kernel_init=_init, name="hidden")(normed)
-    return x + nn.Dense(width, kernel_init=_init, name="dense")(nn.gelu(hidden))
+    hidden = _Dense(4 * width, name="hidden")(normed)
+    return x + _Dense(width, name="dense")(nn.gelu(hidden))
 
 
-def _causal(query, key, value, **options):
+class _Attention(nn.Module):
   """Attention to the tokens up to each one, its softmax in float32."""
-  del options  # None of what flax offers is used.
-  return jax.nn.dot_product_attention(query, key, value, is_causal=True)
+
+  num_heads: int
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Maps [B, T, d] to the same shape."""
+    width = x.shape[-1]
+
+    def heads_of(name):  # [B, T, heads, d / heads]
+      y = _Dense(width, name=name)(x)
+      return y.reshape(*y.shape[:2], self.num_heads, -1)
+
+    query, key, value = map(heads_of, ("query", "key", "value"))
+    mixed = jax.nn.dot_product_attention(query, key, value, is_causal=True)
+    return _Dense(width, name="out")(mixed.reshape(x.shape))

@@ -1,5 +1,7 @@
 """The tasks of Shakespeare's next character, and runs of them."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from scipy import special
 from experiments.tasks import shakespeare as tasks_of_plays
 from fedjax_opt import models
 from fedjax_opt.datasets import shakespeare, tfds
-from tests.experiments.commands import task_of
+from tests.experiments.commands import call, task_of
 
 NAMES = ("shakespeare_lstm", "shakespeare_transformer")
 LENGTH = 6
@@ -80,6 +82,24 @@ def test_what_is_padding_does_not_matter():
   # An example of padding alone, which no data has, is a number.
   batch["y"][:] = shakespeare.PADDING
   np.testing.assert_array_equal(loss_fn(batch), 0)
+
+
+@pytest.mark.parametrize("algorithm", ["fed_avg", "fed_ex_lora"])
+def test_adapters_of_the_transformer(tmp_path, algorithm):
+  folder = tmp_path / "run"
+  status = call(
+    *SHORT, "--task=shakespeare_transformer", f"--algorithm={algorithm}",
+    "--lora_rank=1", "--client=adam", f"--output_dir={folder}",
+  )  # fmt: skip
+  assert status == 0
+  summary = json.loads((folder / "summary.json").read_text())
+  # A and B of two kernels [4, 4], and the last layer, [4, 66] with a bias.
+  sent = 4 * (2 * 2 * 4 + 4 * 66 + 66)
+  assert summary["cost"]["bytes_up_per_round"] == sent
+  final = summary["points"][0]["final"]
+  for split in ("train", "validation", "test"):
+    perplexity = np.exp(final[f"{split}_loss"])
+    assert final[f"{split}_perplexity"] == pytest.approx(perplexity, rel=1e-5)
 
 
 def test_speakers_with_few_sequences_are_left_out(tmp_path, refused):

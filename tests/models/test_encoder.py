@@ -4,14 +4,17 @@ import dataclasses
 import functools
 import re
 
+import chex
 import jax
 import jax.extend
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import optax
 import pytest
 from safetensors.numpy import save_file
 
+from fedjax_opt import lora
 from fedjax_opt.engine.precision import computed_loss
 from fedjax_opt.models import Encoder, EncoderConfig, pretrained
 from tests import text_models as plain
@@ -75,6 +78,24 @@ def test_gradients_do_not_depend_on_padding(load):
     return [jax.grad(loss)(params, tokens) for tokens in (short, wide)]
 
   jax.tree.map(close, *gradients(params))
+
+
+def test_layers_that_are_computed_again_have_the_same_gradients(params):
+  """With dropout, and with adapters inside of the layers."""
+  adapted = lora.adapt(params, ["query", "value"], jax.random.key(1), rank=2)
+  adapted["lora_b"] = jax.tree.map(lambda b: b + 0.1, adapted["lora_b"])
+
+  def gradient(model):
+    def outputs(params):
+      rngs = {"dropout": jax.random.key(2)}
+      apply = functools.partial(model.apply, train=True, rngs=rngs)
+      return apply({"params": params}, TOKENS).sum()
+
+    return jax.jit(jax.grad(lora.on_adapted(outputs)))(adapted)
+
+  found = gradient(MODEL.clone(remat=True))
+  chex.assert_trees_all_close(found, gradient(MODEL), rtol=1e-6, atol=1e-6)
+  assert optax.tree.norm(found["lora_a"]) > 0
 
 
 def test_the_pad_token_is_that_of_the_configuration(params):
@@ -377,3 +398,54 @@ def test_folders_may_be_below_the_home(tmp_path, monkeypatch):
   monkeypatch.setenv("HOME", str(tmp_path))
   plain.write(tmp_path / "model", "bert")
   assert pretrained.load("~/model").config.hidden == 8
+
+
+# A decoder.
+
+
+@pytest.mark.parametrize("prefix", ["", "transformer."])
+def test_a_decoder_has_the_logits_of_numpy(tmp_path, prefix):
+  arrays = plain.gpt2_leaves()
+  folder = plain.write(tmp_path, "gpt2", arrays, prefix)
+  model, params = pretrained.load_decoder(folder)
+  tokens = plain.tokens(plain.POSITIONS, plain.POSITIONS)
+  logits = jax.jit(model.apply)({"params": params}, tokens)
+  expected = [plain.gpt2_logits(arrays, row) for row in tokens]
+  np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+  # Adapters fit its queries and values.
+  lora.adapt(params, ["query", "value"], jax.random.key(0), rank=2)
+
+
+BAD_DECODERS = {
+  "model_type is 'bert'; must be one of gpt2": {"model_type": "bert"},
+  "activation_function is 'relu'; must be one of gelu_new": {
+    "activation_function": "relu"
+  },
+  "layer_norm_epsilon is 0.1; must be one of 1e-05": {
+    "layer_norm_epsilon": 0.1
+  },
+  "has no n_embd": {"n_embd": None},
+  "n_head=3: must divide width=8": {"n_head": 3},
+  "n_layer='2': must be a whole number": {"n_layer": "2"},
+}
+
+
+@pytest.mark.parametrize("message", BAD_DECODERS)
+def test_bad_entries_of_a_decoder(tmp_path, message):
+  folder = plain.write(tmp_path, "gpt2", **BAD_DECODERS[message])
+  said = refusal(pretrained.load_decoder, folder)
+  assert said.startswith(f"{folder / 'config.json'}: {message}")
+
+
+def test_bad_weights_of_a_decoder(tmp_path):
+  arrays, name = plain.gpt2_leaves(), "h.1.attn.c_attn.weight"
+  for array, message in (
+    (None, f"has no transformer.{name}"),
+    (np.zeros((8, 25), "f"), f"{name} has shape [8, 25]; must be [8, 24], as"),
+  ):
+    kept = {n: a for n, a in arrays.items() if n != name}
+    folder = plain.write(
+      tmp_path, "gpt2", kept if array is None else kept | {name: array}
+    )
+    said = refusal(pretrained.load_decoder, folder)
+    assert said.startswith(f"{folder / 'model.safetensors'}: {message}")

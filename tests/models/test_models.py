@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -345,7 +346,22 @@ def test_lstm_is_that_of_its_equations():
   np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
 
 
+def test_blocks_that_are_computed_again_have_the_same_gradients():
+  module = OF_SEQUENCES["decoder"]
+  params, again = drawn(module), module.clone(remat=True)
+  loss = lambda params, module: jnp.mean(module.apply({"params": params}, X))
+  ours, theirs = (
+    jax.jit(functools.partial(jax.grad(loss), module=each))(params)
+    for each in (again, module)
+  )
+  chex.assert_trees_all_close(ours, theirs, rtol=1e-6, atol=1e-6)
+  traced = jax.make_jaxpr(jax.grad(functools.partial(loss, module=again)))
+  assert str(traced(params)).count("remat") >= module.num_blocks
+
+
 def test_a_sequence_that_is_too_long():
   module = OF_SEQUENCES["decoder"]
   with pytest.raises(ValueError, match=r"10 tokens; must.* max_length=9(\n|$)"):
     module.init(jax.random.key(0), jnp.zeros((1, 10), int))
+  with pytest.raises(ValueError, match="num_heads=3: must divide width=8"):
+    module.clone(num_heads=3).init(jax.random.key(0), X)
