@@ -251,8 +251,8 @@ def test_a_schedule_over_all_rounds_cannot_be_extended(whole, tmp_path):
     find("--client_schedule=step_decay")
   assert str(error.value) == (
     f"resume=True: rounds=30: '{folder}' holds a run of 20 rounds, whose rate "
-    "drops after fractions of them (client_schedule='step_decay'), so it is no "
-    "beginning of a longer one; give rounds=20, or another folder"
+    "drops after fractions of them (client_schedule='step_decay'), so a longer "
+    "run would not begin like it; give rounds=20, or another folder"
   )
   find("--client_schedule=exponential")  # Of the round alone.
 
