@@ -62,7 +62,7 @@ class Value(NamedTuple):
   @property
   def lost(self) -> str:
     """What happened where it is NaN."""
-    late = self.metric in ("rounds", "halvings")
+    late = self.metric in ("rounds", "halvings", "exponent")
     return "did not get there" if late else "diverged"
 
   @property

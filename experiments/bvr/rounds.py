@@ -22,7 +22,7 @@ import fedjax_opt as fo
 from experiments.artefacts import comparisons
 from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
 from experiments.artefacts.record import Record
-from experiments.artefacts.values import NOT_RUN
+from experiments.artefacts.values import NOT_RUN, with_interval
 from experiments.tasks import nonconvex
 from fedjax_opt import algorithms, plots, statistics
 from fedjax_opt.data import synthetic
@@ -127,7 +127,8 @@ LOCAL_STEPS = (1, 4, 16, 64)  # K
 EPS = (1e-2, 1e-3, 1e-4)
 # Where the others vary.
 ZETA, STEPS, LEAST = 0.1, 64, 1e-4
-TUNING, REPORT = (0, 1), (2, 3, 4, 5, 6)  # seeds
+LARGE = 10.0  # A zeta at which it is the largest part of the order.
+TUNING, REPORT = range(3), range(3, 18)  # seeds
 _LOCAL = ("Local SGD", "SCAFFOLD", "BVR-L-SGD")
 
 
@@ -149,6 +150,19 @@ VARIED: dict[str, Mapping[str, At]] = {
   },
   f"ε, at ζ = {ZETA:g} and K = {STEPS}": {
     f"ε = {eps:g}": At(eps=eps) for eps in EPS
+  },
+  f"ε, at ζ = {LARGE:g} and K = {STEPS}": {
+    f"ζ = {LARGE:g}, ε = {eps:g}": At(zeta=LARGE, eps=eps) for eps in EPS
+  },
+}
+# Exponents, of what is fitted -> value of what varies -> what it is there.
+# Where zeta is small it is no part of the order.
+EXPONENTS: dict[str, dict[float, str]] = {
+  "ζ": {zeta: f"ζ = {zeta:g}" for zeta in ZETAS if zeta >= 0.3},
+  "K": {steps: f"K = {steps}" for steps in LOCAL_STEPS},
+  "1/ε": {1 / eps: f"ε = {eps:g}" for eps in EPS},
+  f"1/ε, ζ = {LARGE:g}": {
+    1 / eps: f"ζ = {LARGE:g}, ε = {eps:g}" for eps in EPS
   },
 }
 
@@ -207,11 +221,39 @@ def _needed(
   return Record((), record.flags, {}, points, History([0], metrics))
 
 
+def exponents(parts: Found) -> dict[Key, Record]:
+  """How rounds grow: the slope of their logarithm, for each seed.
+
+  Args:
+    parts: what `needed` returns.
+
+  Returns:
+    (method, 'in ζ', 'in K' or 'in 1/ε') -> a record with a point for each seed
+    and the metric 'exponent', NaN where some value was not reached.
+  """
+  found = {}
+  for method in METHODS:
+    for name, varied in EXPONENTS.items():
+      records = [parts.get((method, at)) for at in varied.values()]
+      if None in records:
+        continue
+      rounds = np.log([each.final("rounds") for each in records])  # [n, seeds]
+      x = np.log([*varied])
+      x -= x.mean()
+      slopes = x @ rounds / (x @ x)
+      points = [{"seed": p["seed"]} for p in records[0].points]
+      history = History([0], {"exponent": slopes[:, None]})
+      record = Record((), records[0].flags, {}, points, history)
+      found[method, f"in {name}"] = record
+  return found
+
+
 def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
   """Tables of rounds and rates, a picture, and what the orders say."""
   record = next(iter(found.values()))
   limit = int(record.history.rounds[-1])
   parts = needed(found)
+  orders = exponents(parts)
   tables = [_table(parts, title, limit) for title in VARIED]
   without = _table(needed(found, False), next(iter(VARIED)), limit)
   title = "The same without the large gradients, as the paper counts"
@@ -220,8 +262,9 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     tables[0]._replace(title=_how(record, tables[0].title)),
     *tables[1:],
     without._replace(title=title),
+    _fits(orders),
     Picture("rounds", draw, "Rounds against ζ, K and ε"),
-    *comparisons.claims(about, parts),
+    *comparisons.claims(about, parts | orders),
   ]
 
 
@@ -231,8 +274,23 @@ def _table(parts: Found, title: str, limit: int) -> Table:
     [method, *(_text(parts.get((method, name)), limit) for name in columns)]
     for method in METHODS
   ]
-  heads = [name.split(" = ")[1] for name in columns]
+  heads = [name.split(" = ")[-1] for name in columns]
   return Table([title.split(",")[0], *heads], rows, title)
+
+
+def _fits(orders: Found) -> Table:
+  def text(method, name):
+    record = orders.get((method, f"in {name}"))
+    if record is None:
+      return NOT_RUN
+    slopes = record.final("exponent")
+    if np.isnan(slopes).any():
+      return f"> {record.flags['rounds']} rounds somewhere"
+    return with_interval(slopes, "exponent")
+
+  rows = [[m, *(text(m, name) for name in EXPONENTS)] for m in METHODS]
+  title = "Exponents of the rounds, fitted for each seed (in ζ from 0.3 on)"
+  return Table(["", *(f"in {name}" for name in EXPONENTS)], rows, title)
 
 
 def _text(record: Record | None, limit: int) -> str:
@@ -279,7 +337,7 @@ def _draw(parts: Found, limit: int, path: pathlib.Path) -> None:
       panel.set_yscale("log")
       panel.set_ylim(1.5, 2.2 * limit)
       panel.yaxis.set_major_formatter("{x:g}")
-      heads = [name.split(" = ")[1] for name in columns]
+      heads = [name.split(" = ")[-1] for name in columns]
       panel.set_xticks(range(len(columns)), heads)
       panel.set_xlabel(title)
     axes[0][0].set_ylabel("Rounds")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.reference import transfer
 from experiments.reference.standing import Standing
 from fedjax_opt.files import json_files
 from fedjax_opt.study import seed_statistics as statistics
@@ -48,6 +49,7 @@ def write(standing: Standing, folder: pathlib.Path) -> pathlib.Path:
   text = template.render(
     title=standing.reference.title,
     overall=overall,
+    carried=transfer.table(standing),
     has_picture=bool(scores),
     columns=_COLUMNS,
     rows=_rows(standing),

@@ -5,12 +5,13 @@ import pathlib
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 from experiments import compare
 from experiments.artefacts import record
 from experiments.data import Loader
-from experiments.reference import joining, measuring, plans
+from experiments.reference import joining, measuring, plans, transfer
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
 SCAFFOLD = "scaffold client_lr=0.003,0.01 label=Mine"
@@ -118,7 +119,25 @@ def test_the_page_has_every_cell_with_its_command_and_record(tiny):
     assert (records / row[-1]["record"]).exists()
     assert "--rounds=4" in row[-1]["command"]
   assert "{{" not in text
+  assert "Tuned under all others" in text
   assert (records / "profiles.png").exists()
+
+
+def test_regret_is_what_a_setting_loses_where_it_was_not_chosen():
+  validation = np.array([[0.9, 0.5], [0.2, 0.8], [0.1, 0.7]])  # [T, H]
+  found = {
+    "carries badly": transfer.Grid([], validation, validation - 0.1),
+    "one setting": transfer.Grid(
+      [], np.full((3, 1), 0.6), np.full((3, 1), 0.5)
+    ),
+  }
+  bad, one = transfer.regrets(found).values()
+  # The best tuned: 0.8, 0.7, 0.6, of the first method.
+  np.testing.assert_allclose(bad["tuned"], 0, atol=1e-9)
+  np.testing.assert_allclose(bad["other"], [[40, 40], [60, 0], [60, 0]])
+  np.testing.assert_allclose(bad["all others"], [40, 0, 0], atol=1e-9)
+  for regret in (one["tuned"], one["other"][:, 0], one["all others"]):
+    np.testing.assert_allclose(regret, [30, 20, 10])
 
 
 def test_other_data_and_damage_are_refused(tiny, tmp_path):

@@ -1,0 +1,140 @@
+"""How far a setting carries: chosen under some conditions, run under another.
+
+Nothing runs for it: every setting of a grid ran under every condition. Choices
+are made on validation examples. The regret of a choice is the test accuracy
+that it loses to the best tuned method under the condition where it runs, with
+the seeds of tuning.
+
+Axis letters: `T` conditions, `H` settings.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.reference.standing import Standing
+from fedjax_opt.results import selection
+from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.selection import Setting
+from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.report.study_tables import Entry, Table
+
+
+class Grid(NamedTuple):
+  """A method's settings under all conditions by an accuracy.
+
+  Attributes:
+    settings: those that ran under each of these conditions.
+    validation: their mean scores, 0 if a seed diverged. [T, H]
+    test: their mean test accuracies, 0 if a seed diverged. [T, H]
+  """
+
+  settings: list[Setting]
+  validation: np.ndarray
+  test: np.ndarray
+
+  @property
+  def tuned(self) -> np.ndarray:
+    """The choice under each condition. [T] int"""
+    return self.validation.argmax(1)
+
+  @property
+  def of_others(self) -> np.ndarray:
+    """The choice by the mean over all other conditions. [T] int"""
+    others = self.validation.sum(0) - self.validation
+    return others.argmax(1)
+
+
+def grids(standing: Standing) -> dict[str, Grid]:
+  """method -> its grid, of those with settings that ran under all conditions.
+
+  Conditions are those that an accuracy compares.
+  """
+  studies = [s for s in standing.studies.values() if is_fraction(s.metric)]
+  of_method: dict[str, list[Cell]] = {}
+  for study in studies:
+    for cell in study.cells:
+      if cell.tried is not None:
+        of_method.setdefault(cell.method, []).append(cell)
+  whole = {
+    method: _grid(cells, studies[0].metric)
+    for method, cells in of_method.items()
+    if len(cells) == len(studies)
+  }
+  return {method: grid for method, grid in whole.items() if grid.settings}
+
+
+def _grid(cells: list[Cell], metric: str) -> Grid:
+  means = [_means(cell, metric) for cell in cells]
+  shared = [key for key in means[0] if all(key in each for each in means)]
+  values = np.array([[each[key][1:] for key in shared] for each in means])
+  values = values.reshape(len(cells), len(shared), 2)  # Also if none is shared.
+  settings = [means[0][key][0] for key in shared]
+  return Grid(settings, values[..., 0], values[..., 1])
+
+
+def _means(cell: Cell, metric: str) -> dict[str, tuple[Setting, float, float]]:
+  """Of each setting: itself, its validation score, its test accuracy."""
+  tried, names = cell.tried, cell.tuned
+  scores = cell.criterion.scores(tried.history)
+  test = tried.history.values(metric)[:, -1]
+  return {
+    repr([setting.hyperparameters[name] for name in names]): (
+      setting,
+      *(np.nan_to_num(v[setting.points].mean()) for v in (scores, test)),
+    )
+    for setting in selection.group_by_seed(tried.points)
+  }
+
+
+def regrets(found: dict[str, Grid]) -> dict[str, dict[str, np.ndarray]]:
+  """Of each method, in points of accuracy; the first axis is where it runs.
+
+  Args:
+    found: what `grids` returns.
+
+  Returns:
+    method -> 'tuned' there, [T]; tuned under one 'other' condition, [T, T - 1];
+    one setting for 'all others', [T].
+  """
+  best = np.max([_at(grid.test, grid.tuned) for grid in found.values()], 0)
+  return {
+    method: {
+      "tuned": 100 * (best - _at(grid.test, grid.tuned)),
+      "other": 100 * (best[:, None] - _elsewhere(grid)),
+      "all others": 100 * (best - _at(grid.test, grid.of_others)),
+    }
+    for method, grid in found.items()
+  }
+
+
+def _at(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+  """The value of each condition's setting, [T], of values [T, H]."""
+  return np.take_along_axis(values, chosen[:, None], 1)[:, 0]
+
+
+def _elsewhere(grid: Grid) -> np.ndarray:
+  """Test accuracies of what other conditions chose. [T, T - 1]"""
+  carried = grid.test[:, grid.tuned]  # [where it runs, where it was chosen]
+  size = len(carried)
+  return carried[~np.eye(size, dtype=bool)].reshape(size, size - 1)
+
+
+def table(standing: Standing) -> Table | None:
+  """Mean regrets over the conditions, with 95 % intervals over these."""
+  found = grids(standing)
+  if not found or len(next(iter(found.values())).test) < 2:
+    return None
+  rows = []
+  for method, of in regrets(found).items():
+    by_condition = of["tuned"], of["other"].mean(1), of["all others"]
+    means = [statistics.mean_interval(values) for values in by_condition]
+    names = ("Tuned there", "Tuned under another", "Tuned under all others")
+    row = {
+      name: Entry(f"{m.estimate:.2f}", f"{m.low:.2f} to {m.high:.2f}")
+      for name, m in zip(names, means, strict=True)
+    }
+    worst = {"Worst": f"{of['other'].max():.2f}"}
+    rows.append((means[1].estimate, {"Method": method} | row | worst))
+  return Table([row for _, row in sorted(rows, key=lambda r: r[0])], 1)
