@@ -132,7 +132,8 @@ def test_the_tables_of_methods_are_those_of_the_registries():
 OTHERS = {
   "budget_s", "command", "fedjax_python", "folder", "gpus", "help", "kind",
   "minutes", "nodes", "nthreads", "ntasks", "number", "processor", "tiny",
-  "torch_python", "worker", "xla_force_host_platform_device_count", "zone",
+  "torch_python", "worker", "xla_cpu_prefer_vector_width",
+  "xla_force_host_platform_device_count", "zone",
 }  # fmt: skip
 
 
