@@ -8,6 +8,7 @@ the seeds of tuning.
 Axis letters: `T` conditions, `H` settings.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,9 @@ from fedjax_opt.results.selection import Setting
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report.study_tables import Entry, Table
+
+# The values of a setting -> what `_means` has of it.
+Means = dict[tuple[str, ...], tuple[Setting, float, float]]
 
 
 class Grid(NamedTuple):
@@ -51,36 +55,44 @@ def grids(standing: Standing) -> dict[str, Grid]:
 
   Conditions are those that an accuracy compares.
   """
-  studies = [s for s in standing.studies.values() if is_fraction(s.metric)]
-  of_method: dict[str, list[Cell]] = {}
-  for study in studies:
+  studies = {n: s for n, s in standing.studies.items() if is_fraction(s.metric)}
+  of_method: dict[str, list[Means]] = {}
+  for name, study in studies.items():
+    scale = standing.condition(name).scale
     for cell in study.cells:
       if cell.tried is not None:
-        of_method.setdefault(cell.method, []).append(cell)
+        means = _means(cell, study.metric, scale)
+        of_method.setdefault(cell.method, []).append(means)
   whole = {
-    method: _grid(cells, studies[0].metric)
-    for method, cells in of_method.items()
-    if len(cells) == len(studies)
+    method: _grid(means)
+    for method, means in of_method.items()
+    if len(means) == len(studies)
   }
   return {method: grid for method, grid in whole.items() if grid.settings}
 
 
-def _grid(cells: list[Cell], metric: str) -> Grid:
-  means = [_means(cell, metric) for cell in cells]
+def _grid(means: list[Means]) -> Grid:
   shared = [key for key in means[0] if all(key in each for each in means)]
   values = np.array([[each[key][1:] for key in shared] for each in means])
-  values = values.reshape(len(cells), len(shared), 2)  # Also if none is shared.
+  values = values.reshape(len(means), len(shared), 2)  # Also if none is shared.
   settings = [means[0][key][0] for key in shared]
   return Grid(settings, values[..., 0], values[..., 1])
 
 
-def _means(cell: Cell, metric: str) -> dict[str, tuple[Setting, float, float]]:
-  """Of each setting: itself, its validation score, its test accuracy."""
+def _means(cell: Cell, metric: str, scale: Mapping[str, float]) -> Means:
+  """Of each setting: itself, its validation score, its test accuracy.
+
+  Conditions may multiply hyperparameters, by `scale`; a setting is named by its
+  values without that.
+  """
   tried, names = cell.tried, cell.tuned
   scores = cell.criterion.scores(tried.history)
   test = tried.history.values(metric)[:, -1]
   return {
-    repr([setting.hyperparameters[name] for name in names]): (
+    tuple(
+      f"{setting.hyperparameters[name] / scale.get(name, 1):g}"
+      for name in names
+    ): (
       setting,
       *(np.nan_to_num(v[setting.points].mean()) for v in (scores, test)),
     )
