@@ -120,7 +120,7 @@ def algorithm_of(size: Size):
 
 
 _COLUMNS = (
-  "model", "for", "clients x model", "at a time", "GB a device", "of it state",
+  "model", "for", "clients x model", "at a time", "GB a device", "GB of state",
   "fits", "GFLOP", "GB moved", "exchanges", "compile s",
 )  # fmt: skip
 
