@@ -266,13 +266,13 @@ def head() -> str:
   return f"""\
 # Rules of optax {version} at clients and at the server
 
-Made by `python docs/optax_rules.py`, which tries every factory that gives a
-transformation. A client's local step offers `value`, `grad`, `value_fn`,
-`grad_fn` and `obj_fn` on its batch, and passes those that the rule's `update`
-takes. A server has a pseudo-gradient and its parameters. *Yes* means that the
-rule runs from step to step in one compiled program, and that parameters stay
-finite. Rules that only scale are meant for a chain: alone they may move away
-from a minimum.
+Made by `python docs/optax_rules.py`, which tries every factory that returns a
+transformation. A client's local step has `value`, `grad`, `value_fn`, `grad_fn`
+and `obj_fn` on its batch, and passes those that the rule's `update` takes. A
+server has a pseudo-gradient and its parameters. *Yes* means that the rule runs
+from step to step in one compiled program, and that parameters stay finite.
+Rules that only scale are meant for a chain: alone they may move away from a
+minimum.
 
 | factory | client | server | why not |
 |---|---|---|---|

@@ -410,7 +410,7 @@ Made by `python docs/validity_table.py`, which runs all of it in float64.
 - **Its loop**: the linked test compares the method with a plain loop written
   from its box. Both agree to 1e-10, with unequal clients and, where the method
   takes them, partial cohorts.
-- **FedAvg at**: at this setting the method must be FedAvg, and is, to
+- **FedAvg at**: at this setting the method must equal FedAvg, and does, to
   {EQUAL:g}.
 - **Quadratics**: {CLIENTS} clients have strongly convex quadratics with
   different minima, and take {STEPS} local steps along exact gradients. All
@@ -418,17 +418,18 @@ Made by `python docs/validity_table.py`, which runs all of it in float64.
   method is at the common optimum (its distance is below {REACHED:g} of the
   initial one), or as far from it as the table says.
 
-To stop before the optimum is no fault. Several local steps without a correction
-of their drift cannot get there: at the optimum the mean of the gradients is 0,
-but the mean of the local steps is not, because clients differ. So the optimum
-is not a fixed point, at any rate. Methods that get there only if all clients
-take part have no memory of the clients outside of the cohort. The perturbations
-of FedSpeed, FedGamma and FedSMOO have a fixed length, which moves each client's
-minimum. Without them FedGamma is SCAFFOLD and FedSMOO is FedDyn, and so is
-FedSpeed with `all_duals`. Where clients keep a part of the model, no model has
-all parts, so none could be at the optimum. The model of `per_fed_avg` is meant
-for the step after it. `fed_bn` is `fed_per` with other leaves, with which the
-linked test compares it, and `fed_ex_lora` needs models with adapters.
+It is no fault to stop before the optimum. At the optimum the mean of the
+gradients is 0, but the mean of several local steps is not, because clients
+differ. So without a correction of this drift, the optimum is not a fixed point,
+for any step size. Some methods reach the optimum only if all clients take part;
+they have no memory of the clients outside of the cohort. The perturbations of
+FedSpeed, FedGamma and FedSMOO have a fixed length, which moves each client's
+minimum. Without perturbations FedGamma is SCAFFOLD, FedSMOO is FedDyn, and
+FedSpeed with `all_duals` is FedDyn too. If clients keep a part of the model, no
+model has all parts, so no model can be at the optimum. The model of
+`per_fed_avg` is meant to take one more step. `fed_bn` is `fed_per` with other
+leaves, and the linked test compares the two. `fed_ex_lora` needs models with
+adapters.
 
 | method | its loop | FedAvg at | quadratics, all clients | {FEW} of {CLIENTS} |
 |:--|:--|:--|--:|--:|

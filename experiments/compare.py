@@ -1,4 +1,4 @@
-"""Compares methods, each tuned alike, and writes a report.
+"""Compares methods, all tuned alike, and writes a report.
 
   python -m experiments.compare --method='fed_avg client=sgd' \\
       --method=scaffold --method='fed_avg client=delta_sgd' \\
@@ -8,7 +8,7 @@
 Flags to begin with:
   --method='NAME ...'  A method: an algorithm, then its flags, flag=value; one
                        --method for each.
-  --client_lr=X,...    Step sizes that are tried, by the methods that have one.
+  --client_lr=X,...    Step sizes to try, for the methods that have one.
   --seed=N,...         Seeds for tuning. Default: 0.
   --report_seeds=N     Fresh seeds for the report. Default: 10.
   --task=NAME          Data set and model, such as mnist_cnn. Default: digits.
@@ -19,23 +19,23 @@ Flags to begin with:
   --jobs=N             Cells at a time, each on one core. Default: 1.
   --output_dir=FOLDER  Where the study is; the same command continues it.
 
-Or from a file, from runs that are there, or beside methods that are recorded:
+Or from a file, from existing runs, or beside recorded methods:
 
   python -m experiments.compare --study=FILE.toml
   python -m experiments.compare --runs=runs/one,runs/two
   python -m experiments.compare --reference=field --method='scaffold ...'
 
-A method is an algorithm, then flags of its own, flag=value. Flags outside of
---method are for all methods; a hyperparameter is given to the methods that have
-it. Flags of the task, of the clients' data and of a round, such as --alpha,
---local_steps and --cohort_size, take lists here: each combination is a
+A method is an algorithm, then its own flags, flag=value. Flags outside of
+--method are for all methods; only methods that have a hyperparameter take it.
+Flags of the task, of the clients' data and of a round, such as --alpha,
+--local_steps and --cohort_size, take lists here. Each combination is a
 condition, under which every method runs.
 
-For each method and condition all settings (the lists of its hyperparameters)
+For each method and condition, all settings (the lists of its hyperparameters)
 run with all seeds as one program. The best setting, by the mean over the seeds
-of what --select_on says, then runs again with fresh seeds; the report shows
-these. What is in the folder already is not run again, so a study that was
-stopped goes on with the same command, and one method more runs alone.
+on the examples of --select_on, then runs again with fresh seeds, which the
+report shows. Nothing in the folder runs again. So the same command continues a
+study that was stopped, and if you add a method, only this method runs.
 
 Flags of a study, beside those of a run:
   --method='ALGORITHM [flag=value ...] [label=NAME]'
@@ -43,48 +43,51 @@ Flags of a study, beside those of a run:
   --study=FILE         All of this from a TOML file: flags by name, lists for
                        several values, and a table [[method]] for each method.
                        Flags of the command line replace those of the file.
-  --runs=FOLDER,...    Folders of runs that are there. Each becomes a method, or
-                       a condition of one, by what differs between their flags.
+  --runs=FOLDER,...    Folders of existing runs. Each becomes a method, or a
+                       method under a condition, as their flags differ.
   --reference=NAME     A reference comparison: NAME.toml of the folder
                        experiments/reference, or the path of such a file. The
                        methods run under its conditions, with its budget and
-                       seeds, and are placed among those that are recorded.
-                       Without --method what has no record yet runs. Beside it
-                       only --output_dir, --data_dir, --jobs, --executor and
-                       --budget.
+                       seeds, and are placed among the recorded methods. Without
+                       --method, all cells without a record run. Other flags
+                       beside it: only --output_dir, --data_dir, --jobs,
+                       --executor and --budget.
   --jobs=N             Cells at a time, each on one core. Default: 1.
-  --executor=NAME      What runs the cells instead: dask:HOST:PORT, workers of a
-                       Dask scheduler; or submitit:slurm,NAME=VALUE,..., jobs of
-                       Slurm with such parameters of submitit. All machines see
-                       the same folders.
+  --executor=NAME      Other machines run the cells: dask:HOST:PORT, workers of
+                       a Dask scheduler; or submitit:slurm,NAME=VALUE,..., jobs
+                       of Slurm with these parameters of submitit. All machines
+                       must see the same folders.
   --report_seeds=N     Fresh seeds of the report. Default: 10.
   --nested             Repeat tuning with each seed of the report: the whole
-                       grid runs with these seeds, and each has the setting that
-                       is best by its own score. The luck of choosing is then in
-                       the intervals. --seed only says which seeds are not used.
+                       grid runs with these seeds, and each seed gets the
+                       setting that is best by its own score. The intervals then
+                       include the luck of the choice. --seed only says which
+                       seeds are not used.
   --crossed=N          Say what the spread of results is made of: choice,
                        partition and seed. On each of N partitions the whole
                        grid also runs with each of N seeds, for this table
                        alone. Default: no such table.
-  --budget=WORD        equal: methods that are tuned must try as many settings.
-                       unequal: they need not. Default: equal.
-  --metric=NAME        By what methods are compared. Default: test_accuracy, or
-                       what the task has.
+  --budget=WORD        equal: all methods that are tuned must try the same
+                       number of settings. unequal: they need not. Default:
+                       equal.
+  --metric=NAME        The metric by which methods are compared. Default:
+                       test_accuracy, or the task's own metric.
   --min_effect=X       Smallest difference of interest, in the metric's unit
                        (0.01 is a point of accuracy): a method that is behind
                        the best by less is not called worse. Default: 0.005 for
                        accuracies, 0 for other metrics.
-  --seeds_needed=X     How many seeds a difference of X, in the metric's unit,
-                       needs, by the spread of the study in --output_dir;
-                       nothing runs. 80 % power, at the level of Holm's first
-                       step.
-  --target=X           Also report what reaching this value of the metric costs.
+  --seeds_needed=X     Say how many seeds are needed to find a difference of X,
+                       in the metric's unit, by the spread of the study in
+                       --output_dir; nothing runs. 80 % power, at the level of
+                       Holm's first step.
+  --target=X           Also report the cost of reaching this value of the
+                       metric.
   --title=TEXT         Title of the report.
 
-The folder holds report.html with all pictures and tables, table.md, table.tex,
-table.csv, pictures/, and in runs/ a folder for each run. Its name has a few
-words, such as digits-fed_avg-sgd-alpha=0.1-6x5 for six settings with five
-seeds, and a digest of all on which the results depend: a new label or title
+The folder has report.html with all pictures and tables, table.md, table.tex,
+table.csv, pictures/, and in runs/ a folder for each run. The name of a run has
+a few words, such as digits-fed_avg-sgd-alpha=0.1-6x5 for six settings with five
+seeds, and a digest of all on which the results depend. So a new label or title
 runs nothing again.
 
 Exit status: 0; 1 for bad input, if a run failed or if every method diverged;

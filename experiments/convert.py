@@ -8,8 +8,8 @@ Flags to begin with:
   --partition=NAME         How examples come to clients. Default: dirichlet.
   --num_clients=N          Clients. Default: 100.
   --seed=N                 Seed of the partition. Default: 0.
-  --verify                 Write nothing: read the folder, and say whether all
-                           of it is what was written.
+  --verify                 Write nothing: read the folder, and say whether it
+                           is undamaged.
 
 More examples:
 
@@ -17,9 +17,10 @@ More examples:
       --partition=dirichlet --alpha=0.5 --seed=1 --population_dir=two
   python -m experiments.convert --verify --population_dir=two
 
-It takes the command line of a run, checks it as a run does, and writes the
-clients that this run would have. Only the flags of the task, of the clients'
-data, of the validation part and the seed decide which they are.
+This program takes the command line of a run, checks it as a run does, and
+writes the clients that this run would have. Only the flags of the task, of the
+clients' data, of the validation part and the seed decide which clients these
+are.
 """
 
 import pathlib

@@ -4,22 +4,22 @@
   python -m experiments.reproduce --artefact=domo/table1 --size=cpu \\
       --data_dir=D --jobs=2
 
-Each table or figure, an artefact, is made of runs of `experiments.run`. A run
-is identified by its flags, and is done once, even if several artefacts need it.
-The same command continues a run that was stopped. Runs that are recorded in the
+Each table or figure is an artefact, made of runs of `experiments.run`. A run is
+identified by its flags, and runs once, even if several artefacts need it. The
+same command continues a run that was stopped. Runs that are recorded in the
 repository, in experiments/PAPER/records/, do not run again.
 
   --list               Show every artefact with its paper's setting, the cost
-                       of its sizes, and whether they are done. Minutes are an
-                       estimate for those not done, by recorded runs of the
-                       same task.
+                       of its sizes, and whether they are done. Minutes of a
+                       size that is not done are estimates, from recorded runs
+                       of the same task.
   --artefact=NAME,...  The artefacts: names of the list, a paper, or all.
   --size=SIZE          smoke: seconds, to see that it works; needs no data.
                        cpu: smaller than the paper, as each caption says.
                        paper: the paper's own setting. Default: smoke.
   --data_dir=DIR       Folder of tensorflow_datasets.
   --pretrained_dir=DIR Folder of pretrained encoders, each in a folder with its
-                       name; runs that start from one are left out without it.
+                       name. Without it, runs that need one are left out.
   --output_dir=DIR     Folder of the runs and reports. One command at a time
                        may use it; --jobs does several runs. Default:
                        runs/reproduce.
@@ -32,7 +32,8 @@ repository, in experiments/PAPER/records/, do not run again.
                        file in experiments/PAPER/artefacts/, and fill the parts
                        of experiments/PAPER/README.md. For the sizes cpu and
                        paper, once all runs of an artefact are done. With a
-                       paper, or all, other artefacts are named and left out.
+                       paper, or all, artefacts that are not done are named and
+                       left out.
 
 For each artefact the folder gets report.md with tables, pictures and verdicts,
 and commands.txt with the command of every run.

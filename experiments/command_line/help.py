@@ -84,14 +84,14 @@ def _overview(own: Iterable[str]) -> str:
   lines = {
     "--help=NAME": "one choice: an algorithm, rule, ..., as in --help=scaffold",
     "--help=FLAG": "one flag, as in --help=client_lr",
-    "--list": "all choices by name; --list=algorithms those of one kind",
+    "--list": "all choices by name; --list=algorithms for one kind",
     "--version": "versions and device",
     "--helpfull": "everything, with every flag",
   }
   groups = {key: f"the flags that only a {key} has" for key in own}
   groups |= {group.key: group.purpose for group in spec.GROUPS}
   return (
-    "All flags, by what you want to do; --help=rounds shows those of rounds:\n"
+    "All flags, by purpose; --help=rounds shows the flags of rounds:\n"
     f"{layout.pairs(groups)}\n\nMore help:\n{layout.pairs(lines)}"
   )
 

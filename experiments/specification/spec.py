@@ -151,10 +151,10 @@ _OPTIMUM = {
 }
 _TASK = Group("task", "Task", "choose data and model, or use your own data")
 _DATA = Group(
-  "data", "Clients' data", "divide the data among clients, and test on them"
+  "data", "Clients' data", "divide the data among clients; test each client"
 )
 _ALGORITHM = Group(
-  "algorithm", "Algorithm", "choose the algorithm, and set what it has"
+  "algorithm", "Algorithm", "choose the algorithm, and set its constants"
 )
 _CLIENT = Group(
   "client",
@@ -174,13 +174,13 @@ _MESSAGES = Group(
   "compress uploads, aggregate robustly, simulate faults",
 )
 _SELECTION = Group(
-  "selection", "Selection", "say on what the best setting of a grid is chosen"
+  "selection", "Selection", "say how the best setting of a grid is chosen"
 )
 _ROUNDS = Group(
   "rounds", "Rounds", "set rounds, cohorts, batches and local work"
 )
 _TIME = Group(
-  "time", "Simulated time", "let clients take time, late or asynchronously"
+  "time", "Simulated time", "simulate time: slow, late, asynchronous clients"
 )
 _RESULTS = Group(
   "results", "Results", "say what is measured, and where it is written"
@@ -197,76 +197,75 @@ _DEVICES = Group(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
-  """What runs, all defaults filled in; None for what there is none of.
+  """What runs, with all defaults filled in; None for what is absent.
 
   Attributes:
     task: Data set and model, joined as in mnist_cnn (digits alone is
       digits_mlp), or a task with a name of its own. The clients of
       {tasks_with_clients} come with their data.
     data_dir: Folder of the data. Default: $TFDS_DATA_DIR or
-      ~/tensorflow_datasets, where TFDS prepares what is lacking, if
-      TensorFlow is installed; for fmri $NILEARN_DATA or ~/nilearn_data; what
-      it lacks is downloaded. For femnist10 and femnist62 it must be given:
-      the folder of the sqlite files of TensorFlow Federated or FedJAX.
-    data_file: File of the npz_... tasks, in NumPy's .npz format, with arrays
-      x and y. x [N, H, W, channels], [N, H, W], or for logistic and mlps [N,
-      d]: uint8 is divided by 255, other types are taken as they are. y [N]:
-      labels, whole numbers from 0. It may also hold client_ids [N], the
-      client of each example (without, partition divides them); x_test and
-      y_test (without, see test_fraction); num_classes (without, the largest
-      label plus 1).
-      Of the table_... tasks a .csv, .tsv or .parquet file with names of
-      columns, or a folder that Hugging Face's `datasets` has saved.
-    label_column: Column that a table_... task predicts; several between
+      ~/tensorflow_datasets, where TFDS prepares missing data if TensorFlow is
+      installed; for fmri $NILEARN_DATA or ~/nilearn_data, into which missing
+      files are downloaded. femnist10 and femnist62 have no default: give the
+      folder of the sqlite files of TensorFlow Federated or FedJAX.
+    data_file: File of the npz_... tasks, in NumPy's .npz format, with arrays x
+      and y. x [N, H, W, channels], [N, H, W], or for logistic and mlps [N, d]:
+      uint8 is divided by 255, other types are taken as they are. y [N]: labels,
+      whole numbers from 0. The file may also have client_ids [N], the client of
+      each example (otherwise partition divides the examples); x_test and y_test
+      (otherwise see test_fraction); num_classes (otherwise the largest label
+      plus 1). For the table_... tasks a .csv, .tsv or .parquet file with names
+      of columns, or a folder that Hugging Face's `datasets` has saved.
+    label_column: Column that a table_... task predicts; separate several by
       commas.
-    client_column: Column of the table that says whose row it is. Default:
-      none; partition divides the rows.
+    client_column: Column of the table that says to which client a row belongs.
+      Default: none; partition divides the rows.
     time_column: Column of numbers or dates of the table; the latest rows, of
       each client if there are clients, are then the test part.
-    ignore_columns: Columns of the table that are left out, between commas.
+    ignore_columns: Columns of the table that are left out, separated by commas.
     metrics: Scores of the table_... tasks to measure beside loss and accuracy,
-      between commas: {scores}.
+      separated by commas: {scores}.
     pretrained: Folder of an encoder in Hugging Face's layout, from which the
       ..._distilbert tasks start: config.json (model_type distilbert or bert),
       model.safetensors, and tokenizer.json or vocab.txt. The head is
-      DistilBERT's; it is taken from there if it is for as many classes, else
-      drawn at random. Default: the whole encoder is drawn at random, see
-      encoder and vocab_size.
-    l2: Adds l2 / 2 ||w||^2, over all parameters, to each client's loss; not
-      to the losses that are reported.
-    trainable: Train only these leaves of the model, such as output or
-      layers_1,output/kernel: the starts of their paths, between commas.
-      Messages and l2 have only these leaves. Default: all.
-    population_dir: Folder of clients as `python -m experiments.convert`
-      writes it, instead of the task's: they stay on disk, and those of each
-      cohort are read while the rounds before it are computed.
+      DistilBERT's. Its weights come from this folder if they are for the task's
+      number of classes, and are otherwise drawn at random. Default: the whole
+      encoder is drawn at random, see encoder and vocab_size.
+    l2: Adds l2 / 2 ||w||^2, over all parameters, to each client's loss, but not
+      to the reported losses.
+    trainable: Train only these leaves of the model: the starts of their paths,
+      separated by commas, such as output or layers_1,output/kernel. Messages
+      and l2 have only these leaves. Default: all.
+    population_dir: Folder of clients from `python -m experiments.convert`,
+      which replace the task's clients. They stay on disk. Those of a cohort are
+      read while the rounds before are computed.
     num_clients: Clients in the population. Default: {NUM_CLIENTS}.
     partition: How the training examples are divided among the clients, for
       tasks whose clients do not come with the data. Default:
       {PARTITION_DEFAULT}.
-    partition_seed: Seed that divides the examples, the same way for all values
-      of seed; seed then decides everything else. Default: seed.
-    client_test_fraction: Fraction of each client's examples that is held out
-      of training as its own test examples, drawn by the seed. On them the
-      selected model is measured after the run, client by client:
-      per_client.csv and per_client in summary.json. Default: none;
-      {TESTS_OF_PERSONAL} for algorithms whose clients have models of their
-      own, if the data are in memory.
-    personalize_steps: Also measure models personalized by so many local steps
-      of the clients' rule on the client's training examples, from the global
-      model. With client_test_fraction. Default: none.
+    partition_seed: Seed of the partition, the same for all values of seed; seed
+      then decides everything else. Default: seed.
+    client_test_fraction: Fraction of each client's examples that is held out of
+      training as its own test examples, drawn by the seed. After the run the
+      selected model is measured on them, client by client: per_client.csv and
+      per_client in summary.json. Default: none; {TESTS_OF_PERSONAL} for
+      algorithms whose clients have models of their own, if the data are in
+      memory.
+    personalize_steps: Also measure personalized models: the global model after
+      so many local steps of the clients' rule on the client's training
+      examples. With client_test_fraction. Default: none.
     heldout_clients: Number of clients that never train, and share no example
-      with those that do. The same partition draws them; where the clients come
-      with the data, they are some of these. They are measured after the run:
-      heldout_clients.csv. Default: none.
+      with clients that train. The same partition makes them; if the clients
+      come with the data, some of them are held out. They are measured after the
+      run: heldout_clients.csv. Default: none.
     algorithm: What a round does.
     client: How a client takes a local step. Default: {CLIENT_DEFAULT}; sgd
       for the algorithms that take no other: {plain_algorithms}{own_clients}.
     client_schedule: Clients' learning rate over rounds: constant; step_decay,
-      divided by 10 at each of client_milestones; or exponential, multiplied
-      with client_decay after each round.
+      divided by 10 at each of client_milestones; or exponential, multiplied by
+      client_decay after each round.
     client_milestones: Fractions of the rounds after which step_decay divides
-      the rate, between commas. Default: {MILESTONES}.
+      the rate, separated by commas. Default: {MILESTONES}.
     client_decay: Factor by which exponential multiplies the rate after each
       round.
       Default: {DECAY}.
@@ -283,32 +282,32 @@ class Spec:
       cohorts of fixed size it is for replacing one, which gives a larger
       number. Default: none.
     dp_delta: The delta for which epsilon is computed. Default: {DP_DELTA}.
-    dp_seed: Seed of the noise, a whole number from 0 to 4294967295, for runs
-      that are to be repeated; such a run is NOT private, as the noise can be
-      made again and taken away. Default: none; the operating system's entropy
-      makes new noise in each run and at each grid point.
-    upload: What clients send instead of their differences; its bytes are
-      counted. Default: the differences.
-    error_feedback: With upload: what a client did not send is added to its
-      next difference.
+    dp_seed: Seed of the noise, a whole number from 0 to 4294967295, to repeat a
+      run; such a run is NOT private, because the noise can be computed again
+      and removed. Default: none; the operating system's entropy makes new noise
+      in each run and at each grid point.
+    upload: What clients send instead of their differences; the bytes of this
+      are counted. Default: the differences.
+    error_feedback: With upload: a client adds the part that it did not send to
+      its next difference.
     aggregator: How the server combines the messages of a cohort; all but mean
       need --weighting=uniform.
     fault: What faulty clients send, to test aggregators.
-    faulty_fraction: Share of the clients that are faulty, in [0, 1]; who they
-      are is the same in all rounds and with every seed. With fault.
+    faulty_fraction: Share of the clients that are faulty, in [0, 1]; the same
+      clients in all rounds and with every seed. With fault.
     select_on: Examples on which the best setting is chosen, by its mean over
       the seeds. Default: validation; clients for algorithms whose clients have
       models of their own, if the data are in memory; train for nonconvex, whose
       objective is known exactly, and for clients on disk without a validation
       part.
-    select_metric: The metric of these examples by which it is chosen: accuracy,
-      loss, or one of metrics. Default: accuracy of validation and test
-      examples, loss of training examples; the regularized loss for fmri; for
-      tasks without labels their own.
-    select_over: Last rounds of a run, such as 100, of which the worst
-      evaluation counts. Default: only the last evaluation; for lasso and
-      low_rank the mean over the last 100 rounds, for femnist10 and femnist62
-      with --select_on=train that of the last 10 evaluations.
+    select_metric: The metric that chooses the best setting: accuracy, loss, or
+      one of metrics. Default: accuracy on validation and test examples, loss on
+      training examples; the regularized loss for fmri; tasks without labels
+      have their own metric.
+    select_over: Number of last rounds, such as 100; the worst evaluation in
+      them counts. Default: only the last evaluation; for lasso and low_rank the
+      mean over the last 100 rounds, for femnist10 and femnist62 with
+      --select_on=train the mean over the last 10 evaluations.
     validation_fraction: Fraction of the training examples that is held out of
       training, in [0, 1); of each class alike, with --select_on=clients of each
       client. Default: {VALIDATION_FRACTION} with --select_on=validation or
@@ -318,58 +317,59 @@ class Spec:
     rounds: Communication rounds.
     target_accuracy: End the run when each point that has not diverged has
       reached this accuracy, in (0, 1], on the examples of select_on.
-      summary.json says what it took.
-    patience: End the run when for so many evaluations no point has improved
+      summary.json has the costs.
+    patience: End the run when, in so many evaluations, no point has improved
       the metric by which points are selected.
     cohort_size: Clients in a round. Default: {COHORT_SIZE}, or all if there are
       fewer; {all_clients} takes all, {first_client} the first one.
     sampler: Who takes part in a round.
     batch_size: Examples in a local batch. Default: {BATCH_SIZE};
-      {BATCH_SIZE_OF_CLIENTS} where the clients come with the data.
+      {BATCH_SIZE_OF_CLIENTS} if the clients come with the data.
     local_epochs: Passes of a client over its examples in a round; may be a
       fraction. Default: 1, unless local_steps is given.
     local_steps: Local steps in a round, instead of local_epochs.
     sampling: Local batches: shuffle (all examples, in a new order each epoch)
       or replacement (each batch drawn afresh).
-    drop_remainder: Drop the last batch of an epoch if not full.
+    drop_remainder: Drop the last batch of an epoch if it is not full.
     weighting: Weights of clients in means: examples (the number of a client's
       examples) or uniform.
     client_dropout: Probability, in [0, 1), that a client drops out of a
       round: the mean is over the others.
-    max_update_norm: Largest Euclidean norm, above 0, of what a client sends;
-      in most algorithms it is the change of its model. Default: no limit.
+    max_update_norm: Largest Euclidean norm, above 0, of a client's update; in
+      most algorithms the update is the change of its model. Default: no limit.
     max_update_action: What happens to a longer update: reject (the client is
       left out of the round and counted in rejected_clients) or clip (it is
       scaled to the norm, and the client is counted in clipped_clients).
     seed: [list] Seed of the partition (see partition_seed), the initial model,
       cohorts, batches, dropout, and of the clock.
-    system: How long clients take, drawn by the seed of the run: seconds by its
-      name, bytes_down and bytes_up per second. The run then has simulated
-      time. Default: no clock.
-    availability: When clients can be sent out; what one has begun it finishes.
-      Default: always.
+    system: How long clients take, drawn by the seed of the run: the
+      distribution of seconds; see system_bytes_down and system_bytes_up for
+      bytes per second. The run then has simulated time. Default: no clock.
+    availability: When clients can be sent out; a client that has begun always
+      finishes. Default: always.
     schedule: Who is sent out when, and whom the server waits for. Default:
       synchronous with system, else no clock.
-    max_time: End the run after so many simulated seconds, if rounds do not end
-      it before. Default: no limit.
-    output_dir: New folder for the results, or with resume that of the run.
+    max_time: End the run after so many simulated seconds, unless rounds ends it
+      earlier. Default: no limit.
+    output_dir: New folder for the results, or with resume the folder of the
+      run.
       Default: runs/TASK-ALGORITHM-CLIENT-TIME.
     eval_every: Rounds between evaluations; round 0 and the last are always
       evaluated.
     grad_norm: Also measure grad_norm_sq, the squared norm of the gradient of
       the mean loss over all clients' examples (l2 included, a regularizer
       not).
-    x_axis: Horizontal axis of curves.png: rounds, or what a client has spent
-      in them, in gradient_evaluations (examples) or bytes (down and up).
-    optimum: Also find the least value of the objective (FISTA in float64 on
-      the data of all clients) and measure optimality_gap, the difference from
-      it. For convex tasks and algorithms with a regularizer.
+    x_axis: Horizontal axis of curves.png: rounds, or the cost of a client so
+      far, as gradient_evaluations (examples) or bytes (down and up).
+    optimum: Also find the least value of the objective (FISTA in float64 on the
+      data of all clients), and measure optimality_gap, the distance from this
+      value. For convex tasks and algorithms with a regularizer.
     trace: Record the step sizes of every client and local step in traces.npz
       and step_sizes.png. For client {traced}.
-    track: Also log config, metrics and pictures with a tracker, at the end; it
-      must be installed.
-    profile: Trace the rounds between the first two evaluations, in the folder
-      profile of output_dir: for Perfetto, and for TensorBoard's profiler.
+    track: Also log config, metrics and pictures at the end, with this tracker,
+      which must be installed.
+    profile: Trace the rounds between the first two evaluations, for Perfetto
+      and for TensorBoard's profiler, in the folder profile of output_dir.
     client_map: How the clients of a cohort are computed: vmap (all at once),
       scan (one after the other) or auto (the faster one on this device).
     grid_map: How the points of a grid are computed: vmap (all at once), scan
@@ -377,38 +377,37 @@ class Spec:
       auto (by the size of a step).
     client_chunk: Clients computed at once, for cohorts that do not fit into
       memory.
-    client_memory: Where the state is stored that each client keeps between
-      rounds (SCAFFOLD, MOON): device, host (the cohort's part goes to the
-      device before each round) or auto (host if it would fill half of the
-      device's memory).
-    grid_chunk: Points of a grid computed at once, not counting seeds.
-      Default: as many as fit into memory, by the size that the compiled
-      program reports.
+    client_memory: Where the states of the clients (SCAFFOLD, MOON) are stored
+      between rounds: device, host (the cohort's part goes to the device before
+      each round) or auto (host if the states would fill half of the device's
+      memory).
+    grid_chunk: Points of a grid computed at once, not counting seeds. Default:
+      as many as fit into memory, as the compiled program reports it.
     precision: Types in which clients compute: float32, mixed (losses and
       gradients in bfloat16, all else in float32) or bfloat16 (also the local
       steps, with the rule's state). The server's model and evaluation stay
       float32.
-    checkpoint_every: Rounds between checkpoints, in output_dir/checkpoints;
-      the newest two are kept. With it, SIGTERM saves one more and ends the
-      run. Default: none.
-    resume: Go on with the run in output_dir, which had the same flags, from
-      its newest checkpoint, or start it if there is none: it ends as if it
-      had never been stopped. With more rounds it is extended.
-    compilation_cache: Folder that keeps compiled programs for other runs, or
+    checkpoint_every: Rounds between checkpoints, in output_dir/checkpoints; the
+      newest two are kept. SIGTERM then saves one more and ends the run.
+      Default: none.
+    resume: Continue the run in output_dir, which had the same flags, from its
+      newest checkpoint, or start the run if there is none. It ends as if it had
+      never been stopped. With more rounds the run is extended.
+    compilation_cache: Folder that keeps compiled programs for later runs, or
       none. The variable JAX_COMPILATION_CACHE_DIR takes precedence.
     progress: Show progress.
     client_devices: Devices over which the clients of a cohort are divided.
       Default: all that are not needed for the grid.
-    grid_devices: Devices over which the points of a grid are divided, seeds
-      not counted. Default: as many as divide their number.
+    grid_devices: Devices over which the points of a grid are divided, not
+      counting seeds. Default: the most that divide the number of points.
     model_devices: Devices over which each model is divided, with all states
       that have its shape. Default: 1.
-    coordinator: HOST:PORT of the first of several processes, which run the
+    coordinator: HOST:PORT of the first process, if several processes run the
       same command, each with its process_id.
     num_processes: Processes, with coordinator.
     process_id: Number of this process, from 0, with coordinator.
-    cluster: This is one of several processes that find each other, as on
-      Slurm, on a TPU pod, under Open MPI or Kubernetes.
+    cluster: This process is one of several that find each other: on Slurm, on a
+      TPU pod, under Open MPI or Kubernetes.
   """
 
   task: Chosen = _TASK.flag("digits", choice=TASK)
