@@ -2,7 +2,6 @@
 
   PYTHONPATH=. python benchmarks/sizes.py chunks [--model=vgg16]
   PYTHONPATH=. python benchmarks/sizes.py disk --folder=NEW_FOLDER
-  PYTHONPATH=. python benchmarks/sizes.py growth --folder=NEW_FOLDER
 
 chunks: memory of a round of VGG-16, by how many clients are vectorized. 16
 clients take one local step of DOMO on 32 images of CIFAR-10's shape each. For
@@ -15,10 +14,6 @@ population of made-up images is made in a new folder (10 GB) and stays: give the
 folder again to measure again. Each process runs FedAvg with a network of one
 hidden layer, 50 clients a round. In memory the pool is copied once; that time
 is reported apart.
-
-growth: what a round costs with more clients: 10 of 1,000 and of 1,000,000 with
-four examples each (130 MB), on a linear model, with each sampler, in memory and
-on disk. Segments of rounds take turns; compilation is apart.
 """
 
 import argparse
@@ -42,33 +37,27 @@ SHAPE, EXAMPLES = (32, 32, 3), 32  # 98 KB a client
 Table = tuple[Sequence[str], list[list[str]]]
 
 
-def loss_of(model) -> Any:
-  """Cross-entropy of a model of images."""
+def mlp() -> tuple[Any, Any]:
+  """The loss of a network with one hidden layer, and its initial parameters."""
+  model = fo.models.MLP(hidden=(100,), num_classes=10)
 
   def loss_fn(params, batch, rng):  # [B]
     logits = model.apply({"params": params}, batch["x"] / 255)
-    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
-    return cross_entropy(logits, batch["y"])
+    return fo.objectives.cross_entropy(logits, batch["y"])
 
-  return loss_fn
-
-
-def mlp(hidden: int) -> tuple[Any, Any]:
-  """The loss of a network with one hidden layer, and its initial parameters."""
-  model = fo.models.MLP(hidden=(hidden,), num_classes=10)
   params = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))["params"]
-  return loss_of(model), params
+  return loss_fn, params
 
 
-def warm_seconds(algorithm, params, data, rounds: int, **settings) -> tuple:
-  """Seconds a round once the first of five segments is done; the result."""
+def warm_seconds(algorithm, params, data, rounds: int, **settings) -> float:
+  """Seconds a round once the first of five segments is done."""
   times, each = [], rounds // 5
-  result = fo.simulate(
+  fo.simulate(
     algorithm, params, data, rounds=rounds, eval_every=each,
     evaluate=lambda *_: {"none": jnp.float32(0)},
     on_evaluation=lambda report: times.append(report.run_seconds), **settings,
   )  # fmt: skip
-  return statistics.median(np.diff(times[1:])) / each, result
+  return statistics.median(np.diff(times[1:])) / each
 
 
 def again(options: argparse.Namespace, only: str) -> dict[str, float]:
@@ -156,8 +145,8 @@ def from_disk_or_memory(options: argparse.Namespace) -> dict[str, float]:
     # A copy: what is put on a CPU device as it is stays a map of the file.
     data = jax.block_until_ready(jax.tree.map(jnp.array, data))
     copied = time.time() - start
-  loss_fn, params = mlp(100)
-  seconds, _ = warm_seconds(
+  loss_fn, params = mlp()
+  seconds = warm_seconds(
     fo.fed_avg(loss_fn, optax.sgd(0.01)), params, data, options.rounds,
     cohort_size=50, batch_size=16,
   )  # fmt: skip
@@ -180,75 +169,7 @@ def disk(options: argparse.Namespace) -> Table:
   return ("clients", "rounds / s", "copied s", "peak MB"), rows
 
 
-# More clients.
-
-FEATURES, FEW, GROWN = 6, 4, (1_000, 1_000_000)
-SAMPLERS = {
-  "uniform": lambda num_clients: fo.samplers.uniform(),
-  "cyclic": lambda num_clients: fo.samplers.cyclic(4),
-  "poisson": lambda num_clients: fo.samplers.poisson(8.0),
-  "fixed": lambda num_clients: fo.samplers.fixed(),
-  "weighted": lambda num_clients: fo.samplers.weighted(),
-  "weights": lambda num_clients: fo.samplers.weighted(np.ones(num_clients)),
-}
-
-
-def small_clients(folder: pathlib.Path, where: str, num_clients: int):
-  """The same clients in memory or on disk."""
-  path, number = folder / str(num_clients), num_clients * FEW
-  if where == "disk" and path.exists():
-    return fo.Population.open(path)
-  rng = np.random.default_rng(0)
-  examples = {
-    "x": rng.standard_normal((number, FEATURES), np.float32),
-    "y": rng.standard_normal(number, np.float32),
-  }
-  rows = np.arange(number, dtype=np.int32).reshape(-1, FEW)
-  data = fo.ClientData(examples, rows, np.full(num_clients, FEW, np.int32))
-  return data if where == "memory" else fo.Population.of_client_data(path, data)
-
-
-def rounds_of(data, sampler, rounds: int):
-  """A function to the seconds of one round, in a run that goes on."""
-
-  def loss_fn(params, batch, rng):  # [B]
-    return (batch["x"] @ params["w"] - batch["y"]) ** 2
-
-  simulator = fo.Simulator(
-    fo.fed_avg(loss_fn, optax.sgd(0.01)), data,
-    cohort_size=10, batch_size=FEW, sampler=sampler, eval_every=rounds,
-  )  # fmt: skip
-  state = simulator.init({"w": jnp.zeros(FEATURES)})
-
-  def turn() -> float:
-    nonlocal state
-    start = time.perf_counter()
-    state, _ = simulator.run(state, rounds)
-    jax.block_until_ready(state.server)
-    return (time.perf_counter() - start) / rounds
-
-  return turn
-
-
-def growth(options: argparse.Namespace) -> Table:
-  """A row for each sampler, in memory and on disk."""
-  folder, rows = pathlib.Path(options.folder), []
-  folder.mkdir(parents=True, exist_ok=True)
-  for where in ("memory", "disk"):
-    clients = {n: small_clients(folder, where, n) for n in GROWN}
-    for name, make in SAMPLERS.items():
-      turns = [rounds_of(clients[n], make(n), options.rounds) for n in GROWN]
-      first = [turn() * options.rounds for turn in turns]  # Compiles.
-      taken = [[t() for t in turns] for _ in range(options.turns)]
-      few, many = np.median(taken, axis=0)
-      numbers = [f"{1e3 * few:.3f}", f"{1e3 * many:.3f}", f"{many / few:.2f}"]
-      rows.append([where, name, *numbers, *(f"{s:.1f}" for s in first)])
-  few, many = (f"{n:,}" for n in GROWN)
-  header = ("clients", "sampler", f"ms, {few}", f"ms, {many}", "ratio")
-  return (*header, f"first s, {few}", f"first s, {many}"), rows
-
-
-PARTS = {"chunks": chunks, "disk": disk, "growth": growth}
+PARTS = {"chunks": chunks, "disk": disk}
 
 
 def main() -> None:
@@ -261,8 +182,8 @@ def main() -> None:
   parser.add_argument("--turns", type=int, default=3)
   parser.add_argument("--only", help=argparse.SUPPRESS)
   options = parser.parse_args()
-  if options.part in ("disk", "growth") and not options.folder:
-    parser.error(f"--folder must be given for {options.part}")
+  if options.part == "disk" and not options.folder:
+    parser.error("--folder must be given for disk")
   if options.only:
     measure = {"chunks": chunk, "disk": from_disk_or_memory}[options.part]
     print(json.dumps(measure(options)))
