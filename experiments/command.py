@@ -15,10 +15,11 @@ import io
 import multiprocessing
 import os
 import pathlib
+import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn, Self
 
 # In a checkout programs are called as modules; from a wheel by the command.
@@ -50,6 +51,12 @@ def as_called_here(text: str) -> str:
   if not _IS_INSTALLED:
     return text
   return text.replace("python -m experiments.", "fedjax-opt ")
+
+
+def line(program: str, arguments: Iterable[str]) -> str:
+  """A command line of a program of `experiments`, as it is called here."""
+  words = shlex.join(arguments)
+  return as_called_here(f"python -m experiments.{program} {words}")
 
 
 def run(main: Callable[[Sequence[str]], int]) -> None:

@@ -96,7 +96,6 @@ Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
 
 import dataclasses
 import pathlib
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -250,7 +249,6 @@ def _study(
   }
   place = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
   found = sorted(found, key=place)
-  called = command.as_called_here("python -m experiments.compare")
   clients, sizes, sets = cells.setup_of(planned, loader)
   known = lambda cell: sets.get(condition_label(cell.condition), {})
   found = [
@@ -262,7 +260,7 @@ def _study(
     title=asked.title or _title(asked),
     target=asked.target,
     about=_about(planned, found, sizes),
-    command=f"{called} {shlex.join(argv[1:])}",
+    command=command.line("compare", argv[1:]),
     notes=(*plan.unlike(planned), *plan.not_private(planned)),
     clients=clients,
     min_effect=asked.min_effect,

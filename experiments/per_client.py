@@ -1,4 +1,8 @@
-"""Clients' own test examples, which data.py holds out, measured after a run."""
+"""What is measured of each client, on its own examples that data.py holds out.
+
+At each evaluation of a run the clients' own models, if settings are chosen by
+them; after it the selected model, on the clients' test examples.
+"""
 
 import pathlib
 from collections.abc import Mapping
@@ -6,12 +10,71 @@ from collections.abc import Mapping
 import numpy as np
 
 from experiments.job import Job, client_rule, trained_paths
-from fedjax_opt import ClientMetrics, Result, evaluate_clients, plots, trainable
+from fedjax_opt import (
+  ClientMetrics,
+  Report,
+  Result,
+  evaluate_clients,
+  plots,
+  trainable,
+)
 from fedjax_opt.metrics import is_fraction
+from fedjax_opt.own_models import OwnModels
 from fedjax_opt.per_client import SETTINGS
+from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.names import sentence
 
-# Who is measured, by the name of the file, and which models.
+_PARTS = ("validation", "test")
+_BEGINNINGS = tuple(f"client_{part}_" for part in _PARTS)
+
+
+class OwnOfRun:
+  """Their own models' metrics, with `--select_on=clients`, by evaluation.
+
+  Metrics from before a run was resumed are those that its folder has.
+  """
+
+  def __init__(self, job: Job):
+    """Reads what a run that is resumed has measured.
+
+    Args:
+      job: the run, whose folder was not written yet.
+    """
+    self._own, self._before = None, {}
+    if job.spec.select_on != "clients":
+      return
+    parts = job.loaded.held_out.per_client
+    held_out = {
+      name: {seed: getattr(each, name) for seed, each in parts.items()}
+      for name in _PARTS
+    }
+    self._own = OwnModels(
+      job.make,
+      job.points,
+      job.task.per_example,
+      {seed: each.train for seed, each in parts.items()},
+      {n: each for n, each in held_out.items() if None not in each.values()},
+      **{name: job.settings[name] for name in SETTINGS},
+    )
+    path = job.output_dir / "metrics.csv"
+    if job.spec.resume and path.exists():
+      _, history = read_metrics(path)
+      for i, round in enumerate(history.rounds):
+        columns = {n: v[:, i] for n, v in history.metrics.items()}
+        self._before[round] = {
+          n: v for n, v in columns.items() if n.startswith(_BEGINNINGS)
+        }
+
+  def measure(self, report: Report) -> Mapping[str, np.ndarray]:
+    """The metrics of an evaluation, {name: [S]}; {} if none are wanted."""
+    if self._own is None:
+      return {}
+    if report.params is None:  # From before the run was resumed.
+      return self._before[report.round]
+    return self._own.measure(report)
+
+
+# After a run: who is measured, by the name of the file, and which models.
 _GROUPS = {
   "per_client": "clients' own test examples",
   "heldout_clients": "clients that never trained",

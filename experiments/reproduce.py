@@ -43,7 +43,6 @@ it, 130 for Ctrl-C.
 """
 
 import pathlib
-import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -223,8 +222,7 @@ def commands(outcome: Outcome, completed: Callable[[Cell], Cell]) -> str:
   """
   cells = [*map(RunOf, outcome.tuning), *outcome.cells.values()]
   runs = [completed(cell) for cell in cells if isinstance(cell, RunOf)]
-  program = command.as_called_here("python -m experiments.run")
-  lines = [f"{program} {shlex.join(run.arguments)}\n" for run in runs]
+  lines = [f"{command.line('run', run.arguments)}\n" for run in runs]
   return "".join(dict.fromkeys(lines))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import clock_results, own_models, per_client, tracking
+from experiments import clock_results, per_client, tracking
 from experiments.command_line import flags
 from experiments.job import Job, privacy_summary
 from experiments.progress import Progress
@@ -53,7 +53,7 @@ class Results:
     )
     self._profile = _Profile(job.output_dir) if spec.profile else None
     self._minima: np.ndarray | None = None
-    self._own = own_models.OfRun(job)
+    self._own = per_client.OwnOfRun(job)
     self._history = History()
     self._stopping = Stopping(spec, job.criterion)
     self._seconds_to_first_round: float | None = None

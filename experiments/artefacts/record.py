@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.specification.kinds import KINDS
-from experiments.specification.spec import FLAGS
+from experiments.specification.spec import FLAGS, identity_of
 from fedjax_opt import Run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import digests, json_files
@@ -96,18 +96,8 @@ def rows_where(
 
 def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   """The record of a run that is complete."""
-  defaults = flag_defaults()
-  flags = {
-    name: value
-    for name, value in run.config.items()
-    if name in defaults and value != defaults[name]
-  }
-  for name in ("output_dir", "data_dir", "progress", "resume"):
-    flags.pop(name, None)
-  if "pretrained" in flags:  # Where it is does not say what it is.
-    flags["pretrained"] = pathlib.Path(flags["pretrained"]).name
-  indices = range(len(run.points)) if kept.points is None else kept.points
-  rows = list(indices)
+  flags = not_default(identity_of(run.config))
+  rows = list(range(len(run.points)) if kept.points is None else kept.points)
   rounds = slice(-kept.last, None) if kept.last else slice(None)
   history = History(
     run.history.rounds[rounds],
@@ -133,6 +123,16 @@ def flag_defaults() -> dict[str, Any]:
   """flag -> its default on the command line."""
   found = {f: None for kind in KINDS.values() for f in kind.owners()}
   return found | {name: flag.default for name, flag in FLAGS.items()}
+
+
+def not_default(flags: Mapping[str, Any]) -> dict[str, Any]:
+  """The flags that have another value than their default."""
+  defaults = flag_defaults()
+  return {
+    name: value
+    for name, value in flags.items()
+    if name in defaults and value != defaults[name]
+  }
 
 
 def means_of(run: Run, metrics: Mapping[str, int]) -> dict[str, np.ndarray]:

@@ -8,8 +8,8 @@ from typing import Any
 from experiments import command, executors
 from experiments.data import Loader
 from experiments.reference import measuring, page, plans, standing
-from experiments.reference.measuring import Folder
 from experiments.reference.standing import Standing
+from experiments.store import Store
 from experiments.studies.request import Request
 from fedjax_opt import plots
 from fedjax_opt.files import locks
@@ -89,7 +89,7 @@ def join(
   stored = asked.places(asked.methods, data_dir)
   joined = asked.places(methods, data_dir, budget) if methods else stored
   missing = [p for p in joined if measuring.read(p, folders) is None]
-  where = Folder(folder, Loader())
+  where = Store(folder, Loader())
   measuring.check(missing, where.loader)
   with locks.held("output_dir", folder):
     ran = executors.run_all(

@@ -8,12 +8,11 @@ that value; and again, until the best is inside, or as often as is allowed.
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from experiments import job, run
+from experiments import command, job, run
 from experiments.artefacts import record
 from experiments.artefacts.record import Record
 from experiments.command_line import flags
@@ -21,6 +20,7 @@ from experiments.data import Loader
 from experiments.reference.plans import Place
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
+from experiments.store import Store
 from fedjax_opt.data import digest
 from fedjax_opt.metrics import History
 from fedjax_opt.results import environment
@@ -30,18 +30,6 @@ from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell, ExampleSet, Measured
 
 _OF_REPORT = ("test_accuracy", "test_loss", "train_loss", "f1", *SPENT)
-
-
-class Folder(NamedTuple):
-  """Where cells are written.
-
-  Attributes:
-    path: of the records.
-    loader: of the data, which are loaded once where they are the same.
-  """
-
-  path: pathlib.Path
-  loader: Loader
 
 
 def check(places: Sequence[Place], loader: Loader) -> None:
@@ -59,34 +47,31 @@ def check(places: Sequence[Place], loader: Loader) -> None:
       raise ValueError(f"{where}: {error}") from None
 
 
-def run_place(place: Place, folder: Folder) -> Place:
+def run_place(place: Place, where: Store) -> Place:
   """Runs a cell and writes its records, as a whole."""
-  file = folder.path / place.file
+  file = where.folder / place.file
   file.parent.mkdir(parents=True, exist_ok=True)
-  record.write(file, measure(place, folder.loader))
+  record.write(file, measure(place, where.loader))
   jax.clear_caches()  # A queue of hundreds of cells would keep all programs.
   return place
 
 
 def measure(place: Place, loader: Loader) -> list[Record]:
   """The records of a cell: of its grid, what extends it, and of the report."""
-  planned, tried = place.planned, []
-  if not planned.grid:
-    spec = planned.spec.at({}, planned.report_seeds)
-    return [_ran(spec, loader, place)]
-  more: Spec | None = planned.spec
-  while more is not None:
-    tried.append(_ran(more, loader, place))
-    is_last = len(tried) > place.most_extensions
-    more = None if is_last else _extension(place, joined(tried))
-  best = tuning.choose(joined(tried))
-  if best is None:
-    return tried
-  best = {name: best[name] for name in planned.grid}
-  return [
-    *tried,
-    _ran(planned.spec.at(best, planned.report_seeds), loader, place),
-  ]
+  planned, records = place.planned, []
+
+  def run(grid, seeds, is_report):
+    found = [_ran(planned.at(grid, seeds, is_report), loader, place)]
+    while not is_report and len(found) <= place.most_extensions:
+      more = _extension(place, joined(found))
+      if more is None:
+        break
+      found.append(_ran(more, loader, place))
+    records.extend(found)
+    return joined(found)
+
+  tuning.tune(run, planned.grid, planned.spec.seed, planned.report_seeds)
+  return records
 
 
 def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
@@ -193,10 +178,7 @@ def _cell(place: Place, records: Sequence[Record]) -> Cell:
     planned.condition,
     tried,
     report,
-    commands=tuple(
-      f"python -m experiments.run {' '.join(each.arguments)}"
-      for each in records
-    ),
+    commands=tuple(command.line("run", each.arguments) for each in records),
     sets={
       name: ExampleSet(size, np.nan if share is None else share)
       for name, (size, share) in records[0].about["examples"].items()

@@ -60,9 +60,7 @@ class Place(NamedTuple):
     Flags that have their default are left out: one that is added later is no
     reason to run again.
     """
-    defaults = record.flag_defaults()
-    flags = store.identity(self.planned.spec).items()
-    return {n: v for n, v in flags if v != defaults.get(n)} | {
+    return record.not_default(store.identity(self.planned.spec)) | {
       "report_seeds": self.planned.report_seeds,
       "most_extensions": self.most_extensions,
       "streams": STREAMS,

@@ -20,6 +20,7 @@ from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import (
   Choice,
+  File,
   Hyperparameter,
   Parameter,
   Paths,
@@ -213,6 +214,8 @@ class Kind:
         for each in grid[flag]:
           parameter.check(each, flag)
         continue
+      if value is None and isinstance(parameter, File):
+        raise ValueError(f"{flag}: must be given with {self.flag} {name}")
       static[flag] = value  # None is left to the factory.
       # Whoever divides the examples checks the range of their numbers.
       is_range = getattr(parameter, "takes_range", False)
@@ -311,12 +314,7 @@ SAMPLERS: dict[str, Choice] = {
 }
 register(SAMPLERS)
 
-TASK = Kind(
-  "task",
-  TASKS,
-  is_condition=True,
-  are_conditions=True,
-)
+TASK = Kind("task", TASKS, is_condition=True, are_conditions=True)
 PARTITION = Kind(
   "partition",
   SCHEMES,
@@ -324,11 +322,7 @@ PARTITION = Kind(
   is_condition=True,
   are_conditions=True,
 )
-ALGORITHM = Kind(
-  "algorithm",
-  ALGORITHMS,
-  has_lists=True,
-)
+ALGORITHM = Kind("algorithm", ALGORITHMS, has_lists=True)
 CLIENT = Kind("client", RULES, "client_", has_lists=True)
 SERVER = Kind(
   "server",

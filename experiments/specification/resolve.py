@@ -43,7 +43,7 @@ from experiments.specification.spec import (
 )
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
-from fedjax_opt.registry import AlgorithmChoice, File, Hyperparameter
+from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
 
 _SEED = Hyperparameter("seed", 0, "seed", SEEDS)
 _FRACTION = Hyperparameter(
@@ -52,10 +52,6 @@ _FRACTION = Hyperparameter(
 # What some tasks read, and of it.
 _FILES = ("data_dir", "data_file", *table.FLAGS, "pretrained")
 _HOSTS = ("coordinator", "cluster")
-_NOT_ON_A_SCHEDULE = {
-  "sampler": "the schedule says who takes part",
-  "privacy": "its accounting does not cover who takes part on a schedule",
-}
 
 
 def resolve(given: Given) -> Spec:
@@ -167,8 +163,6 @@ def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
   schedule = SCHEDULE.choose(given, name)
   available = AVAILABILITY.choose(given, given["availability"])
   found = {"system": system, "availability": available, "schedule": schedule}
-  for chosen in found.values():
-    _check_files(chosen)
   if schedule is None:
     return found
   needs_system = "durations" in schedule.choice.arguments
@@ -182,9 +176,6 @@ def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
       f"system={system.name!r}: schedule {name} says itself when clients "
       "arrive; leave system out"
     )
-  for flag, why in _NOT_ON_A_SCHEDULE.items():
-    if given[flag] != FLAGS[flag].default:
-      raise ValueError(f"{flag}={given[flag]!r}: {why}; leave {flag} out")
   if algorithm.choice.cohort == "first":
     raise ValueError(
       f"schedule={name!r}: algorithm {algorithm.name} has the first client in "
@@ -193,14 +184,6 @@ def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
   if schedule.static.get("partial_work") and not schedule.static["deadline"]:
     raise ValueError("partial_work=True: needs deadline; give --deadline")
   return found
-
-
-def _check_files(chosen: Chosen | None) -> None:
-  """That files are given, and there."""
-  for flag, parameter in (chosen.parameters if chosen else {}).items():
-    if isinstance(parameter, File) and chosen.static[flag] is None:
-      owner = f"{chosen.kind} {chosen.name}"
-      raise ValueError(f"{flag}: must be given with {owner}")
 
 
 def _places(values: dict[str, Any], given: Given) -> int | None:

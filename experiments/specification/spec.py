@@ -145,6 +145,10 @@ _CLIPPED = {
   name: f"{name} would change what clients send after it was clipped"
   for name in ("upload", "aggregator", "fault")
 }
+_SCHEDULED = {
+  "sampler": "says itself who takes part",
+  "privacy": "the accounting does not cover who takes part",
+}
 _OPTIMUM = {
   "l2": "its gap is measured on the reported losses, which are without l2",
   "trainable": "the optimum is that of all leaves of the model",
@@ -503,7 +507,9 @@ class Spec:
   availability: Chosen | None = _TIME.flag(
     None, choice=AVAILABILITY, needs="system"
   )
-  schedule: Chosen | None = _TIME.flag(None, choice=SCHEDULE)
+  schedule: Chosen | None = _TIME.flag(
+    None, choice=SCHEDULE, excludes=_SCHEDULED
+  )
   max_time: float | None = _TIME.flag(
     None, interval="(0, inf)", needs="schedule", is_condition=True
   )

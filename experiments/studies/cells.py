@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import pathlib
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -77,11 +76,7 @@ def run_cell(cell: Planned, store: Store) -> tuple[Planned, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
 
   def run(grid, seeds, is_report):
-    spec = cell.spec
-    if is_report:
-      chosen = {name: v[0] for name, v in grid.items() if len(v) == 1}
-      spec = spec.at(chosen, seeds)
-    return _ran(*store.run(spec))
+    return _ran(*store.run(cell.at(grid, seeds, is_report)))
 
   tried, report = tune(
     run, cell.grid, cell.spec.seed, cell.report_seeds, cell.is_nested
@@ -137,8 +132,7 @@ def _command(run: Run) -> str:
   """The command that ran it."""
   lines = (run.folder / "flags.txt").read_text("utf-8").split("\n")
   flags = [line for line in lines if line.startswith("--")]
-  program = command.as_called_here("python -m experiments.run")
-  return f"{program} {shlex.join([*flags, f'--output_dir={run.folder}'])}"
+  return command.line("run", [*flags, f"--output_dir={run.folder}"])
 
 
 def _per_client(run: Run | None) -> dict[str, np.ndarray]:

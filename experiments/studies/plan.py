@@ -59,6 +59,13 @@ class Planned(NamedTuple):
       return self.spec
     return self.spec.at({}, self.report_seeds)
 
+  def at(
+    self, grid: tuning.Grid, seeds: Sequence[int], is_report: bool
+  ) -> Spec:
+    """What `tuning.tune` asks for: the whole grid, or a part of the report."""
+    chosen = {name: v[0] for name, v in grid.items() if len(v) == 1}
+    return self.spec.at(chosen, seeds) if is_report else self.spec
+
   @property
   def grid(self) -> dict[str, list[float]]:
     """Flag -> values, of what is tuned; {} if there is one setting only."""
