@@ -10,12 +10,9 @@ from collections.abc import Iterable
 from experiments import artefacts, reproduce
 from experiments.artefacts.artefact import SIZES
 from experiments.command_line import pages
-from experiments.command_line.flags import defined
 from experiments.specification import spec
 from experiments.specification.kinds import ALGORITHM
-from experiments.specification.spec import FLAGS
 from experiments.studies import request
-from fedjax_opt.registry import Option
 from fedjax_opt.study.tuning import BUDGETS
 
 SHELLS = ("bash", "zsh")
@@ -111,7 +108,7 @@ def script(shell: str, commands: Iterable[str]) -> str:
 
 def flags_of_commands() -> dict[str, list[str]]:
   """Command -> its flags, with = before a value."""
-  of_run = list(spec.names())
+  of_run = list(spec.every())
   of_study = [name for name in of_run if name not in request.OF_A_RUN]
   own = [name for name in request.OF_STUDY if name not in of_study]
   of_reproduce = {
@@ -137,11 +134,11 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
     names: of the flags.
     with_values: switches that take several values, as conditions do.
   """
-  known, typed = defined(), []
+  known, typed = spec.every(), []
   for name in names:
     if name in _ANSWERS or name == "nested":
       typed.append(f"--{name}")
-    elif name in known and known[name].boolean and name not in with_values:
+    elif name not in with_values and name in known and known[name].type is bool:
       typed += [f"--{name}", f"--no{name}"]
     else:
       typed.append(f"--{name}=")
@@ -150,24 +147,15 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
 
 def values() -> dict[str, list[str]]:
   """Flag -> the words that it takes, of those that take words."""
-  found = {}
-  for name, flag in FLAGS.items():
-    if flag.choice is not None:
-      found[name] = list(flag.choice.registry)
-      for own, owners in flag.choice.owners().items():
-        words = [w for p in owners.values() if isinstance(p, Option)
-                 for w in p.accepted]  # fmt: skip
-        if words:
-          found[own] = list(dict.fromkeys(words))
-    elif flag.accepted:
-      found[name] = list(flag.accepted)
+  every = spec.every()
+  found = {name: flag.words for name, flag in every.items() if flag.words}
   groups = [group.key for group in spec.GROUPS]
   return found | {
     "method": list(ALGORITHM.registry),
     "budget": list(BUDGETS),
     "artefact": [*artefacts.ARTEFACTS, "all"],
     "size": list(SIZES),
-    "help": list(dict.fromkeys([*groups, *pages.names(), *spec.names()])),
+    "help": list(dict.fromkeys([*groups, *pages.names(), *every])),
     "list": _kinds(),
     "completion": list(SHELLS),
   }
@@ -181,7 +169,7 @@ def _files() -> list[str]:
   """Flags whose values are files or folders."""
   return [
     *_FILES,
-    *(name for name in FLAGS if name.endswith(_ENDINGS)),
+    *(name for name in spec.FLAGS if name.endswith(_ENDINGS)),
     "pretrained_dir",
   ]
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import on_disk, tasks
-from experiments.specification.spec import FLAGS, Spec
+from experiments.specification.spec import FLAGS, Spec, every
 from experiments.tasks import Task, base
 from fedjax_opt import ClientData, Population
 from fedjax_opt.data import digest, lists
@@ -120,8 +120,8 @@ class Loader:
 
 
 def is_of_data(name: str) -> bool:
-  """Whether a flag says what the data are, or whose; so do partitions' own."""
-  return name not in FLAGS or FLAGS[name].group.key in ("task", "data")
+  """Whether a flag says what the data are, or whose."""
+  return every()[name].group.key in ("task", "data")
 
 
 def _of_data(spec: Spec) -> list[Any]:

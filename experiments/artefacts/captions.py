@@ -14,14 +14,15 @@ from experiments.artefacts.artefact import (
   flags_of,
   grid_of,
 )
-from experiments.artefacts.record import Record, flag_defaults
+from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome, choice
+from experiments.specification.spec import every
 from fedjax_opt.files import json_files
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import words
 
 # Flags that do not change what is measured.
-_SILENT = ("checkpoint_every", "eval_every", "target_accuracy", "tensorboard")
+_SILENT = ("checkpoint_every", "eval_every", "target_accuracy")
 
 
 def settings(found: Iterable[Record]) -> str:
@@ -42,7 +43,7 @@ def varied(found: Iterable[Record]) -> str:
   """The flags that differ between runs, with their values; '' of none."""
   runs = [record.flags for record in found if record.arguments]
   names = dict.fromkeys(name for flags in runs for name in flags)
-  defaults = flag_defaults()
+  defaults = {name: flag.default for name, flag in every().items()}
   parts = []
   for name in names:
     values = [flags.get(name, defaults.get(name)) for flags in runs]

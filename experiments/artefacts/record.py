@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.specification.kinds import KINDS
-from experiments.specification.spec import FLAGS, identity_of
+from experiments.specification.spec import every, identity_of
 from fedjax_opt import Run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import digests, json_files
@@ -119,19 +118,13 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   return Record(tuple(arguments), flags, about, points, history, arrays)
 
 
-def flag_defaults() -> dict[str, Any]:
-  """flag -> its default on the command line."""
-  found = {f: None for kind in KINDS.values() for f in kind.owners()}
-  return found | {name: flag.default for name, flag in FLAGS.items()}
-
-
 def not_default(flags: Mapping[str, Any]) -> dict[str, Any]:
   """The flags that have another value than their default."""
-  defaults = flag_defaults()
+  known = every()
   return {
     name: value
     for name, value in flags.items()
-    if name in defaults and value != defaults[name]
+    if name in known and value != known[name].default
   }
 
 

@@ -8,12 +8,12 @@ from absl import flags
 
 from experiments.command_line import mistakes, texts
 from experiments.specification import spec
-from experiments.specification.kinds import KINDS, Kind
-from experiments.specification.spec import FLAGS, Spec
-from fedjax_opt.registry import Hyperparameter, Parameter
+from experiments.specification.kinds import KINDS
+from experiments.specification.spec import Spec
 
 _DEFINE = {
   str: flags.DEFINE_string,
+  list: flags.DEFINE_string,
   int: flags.DEFINE_integer,
   float: flags.DEFINE_float,
   bool: flags.DEFINE_bool,
@@ -29,28 +29,10 @@ def defined() -> flags.FlagValues:
 def _defined(entries: tuple[tuple[str, ...], ...]) -> flags.FlagValues:
   del entries
   values, names = flags.FlagValues(), texts.names_in_helps()
-  for name, flag in FLAGS.items():
-    help = texts.of_field(name, names)
+  for name, flag in spec.every().items():
+    help = texts.of_flag(name, flag, names)
     _DEFINE[flag.type](name, flag.default, help, flag_values=values)
-    for own, owners in (flag.choice.owners() if flag.choice else {}).items():
-      type = _type_of(flag.choice, next(iter(owners.values())))
-      help = texts.of_hyperparameter(own, owners)
-      if type is list:
-        type, help = str, f"[list] {help}"
-      _DEFINE[type](own, None, help, flag_values=values)
   return values
-
-
-def _type_of(kind: Kind, parameter: Parameter) -> type:
-  """The type of the flag of a hyperparameter; list if it makes a grid."""
-  if not isinstance(parameter, Hyperparameter) or parameter.takes_range:
-    return str
-  if isinstance(parameter.default, bool):
-    return bool
-  if kind.has_lists and parameter.is_tuned:
-    return list
-  is_whole = parameter.is_static or isinstance(parameter.default, int)
-  return int if is_whole else float
 
 
 def typed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +45,7 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
     ValueError: one line, for what is not a flag or cannot be its value.
   """
   known = defined()
-  found = {name: known[name].default for name in spec.names()}
+  found = {name: flag.default for name, flag in spec.every().items()}
   for name, value in values.items():
     if name not in found:
       raise ValueError(mistakes.no_such_flag(name, known))
@@ -95,9 +77,8 @@ def argument(name: str, value: Any) -> str:
 
 def arguments(found: Spec) -> list[str]:
   """The flags that give a specification again, in the order of the help."""
-  values = []
-  for name in spec.names():
-    of_process = name in FLAGS and FLAGS[name].is_of_process
-    if name in found.given and not of_process:
-      values.append(argument(name, found.given[name]))
-  return values
+  return [
+    argument(name, found.given[name])
+    for name, flag in spec.every().items()
+    if name in found.given and not flag.is_of_process
+  ]

@@ -121,17 +121,16 @@ def _choices(wanted: str) -> str:
 
 def _flag(wanted: str) -> str:
   """One flag, and where it stands."""
-  for name, group in spec.names().items():
+  for name, flag in spec.every().items():
     if plain(name) in (wanted, wanted.removeprefix("no")):
-      return (
-        f"{layout.entry(name)}\n\nIn group {group.title}: --help={group.key}"
-      )
+      where = f"In group {flag.group.title}: --help={flag.group.key}"
+      return f"{layout.entry(name)}\n\n{where}"
   return ""
 
 
 def _unknown(word: str) -> str:
   keys = [group.key for group in spec.GROUPS]
-  known = [*keys, *pages.names(), *spec.names()]
+  known = [*keys, *pages.names(), *spec.every()]
   within = [name for name in known if plain(word) in plain(name)]
   near = (nearest(word, known, _MOST) or within)[:_MOST]
   hint = "--list shows all choices"
@@ -141,7 +140,7 @@ def _unknown(word: str) -> str:
 
 
 def _group(group: Group) -> str:
-  names = [name for name, where in spec.names().items() if where == group]
+  names = [name for name, flag in spec.every().items() if flag.group == group]
   return "\n".join([f"{group.title}:", *map(layout.entry, names)])
 
 

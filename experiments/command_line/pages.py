@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from experiments import tasks
 from experiments.command_line import layout
-from experiments.command_line.flags import defined
 from experiments.command_line.texts import describe, shown_default
-from experiments.specification import kinds
+from experiments.specification import kinds, spec
 from experiments.specification.kinds import Kind
 from experiments.specification.method import default_client
 from experiments.tasks import images
@@ -278,7 +277,7 @@ def example(kind: str, name: str) -> str:
 
 def _of_flag(flag: str, parameter: Parameter) -> str:
   """What a flag is with this choice alone."""
-  is_list = defined()[flag].help.startswith("[list]")
+  is_list = spec.every()[flag].type is list
   first, *lines = describe(parameter).split("\n")
   first = f"{'[list] ' if is_list else ''}{first}."
   default = shown_default(parameter.default)

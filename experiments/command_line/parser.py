@@ -34,7 +34,7 @@ def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
   values = defined()
   try:  # A copy would take ten times as long as all the rest.
     _read(argv, intro, values)
-    return {name: values[name].value for name in spec.names()}
+    return {name: values[name].value for name in spec.every()}
   finally:
     values.unparse_flags()
 

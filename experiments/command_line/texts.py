@@ -6,7 +6,7 @@ from typing import Any
 from experiments import tasks
 from experiments.specification import spec
 from experiments.specification.kinds import ALGORITHM, CLIENT, SERVER, TASK
-from experiments.specification.spec import FLAGS
+from experiments.specification.spec import Flag
 from experiments.tasks import images
 from fedjax_opt.registry import Hyperparameter, Parameter
 from fedjax_opt.scores import SCORES
@@ -15,16 +15,19 @@ from fedjax_opt.scores import SCORES
 _MANY_OWNERS = 12
 
 
-def of_field(name: str, names: Mapping[str, Any]) -> str:
-  """The help of a field of the specification.
+def of_flag(name: str, flag: Flag, names: Mapping[str, Any]) -> str:
+  """The help of a flag.
 
   After the first line come those of what there is to choose, if that is a list.
 
   Args:
-    name: of the field.
+    name: of the flag.
+    flag: which.
     names: see `names_in_helps`.
   """
-  flag = FLAGS[name]
+  if flag.owners:
+    text = _of_hyperparameter(name, flag.owners)
+    return f"[list] {text}" if flag.type is list else text
   text = flag.help.format_map(names)
   entries: Mapping[str, str] = {}
   if name == "task":
@@ -81,7 +84,7 @@ def _tasks() -> dict[str, str]:
 # Hyperparameters.
 
 
-def of_hyperparameter(flag: str, owners: Mapping[str, Parameter]) -> str:
+def _of_hyperparameter(flag: str, owners: Mapping[str, Parameter]) -> str:
   """The help of a flag: its meanings, and whose defaults are which."""
   meanings: dict[str, dict[str, str]] = {}
   lines: list[str] = []

@@ -174,6 +174,17 @@ class Kind:
     """Of each flag, the entries that have it and what it is there."""
     return _owners(self, tuple(self.registry))
 
+  def type_of(self, parameter: Parameter) -> type:
+    """The type of the flag of a hyperparameter; list if it makes a grid."""
+    if not isinstance(parameter, Hyperparameter) or parameter.takes_range:
+      return str
+    if isinstance(parameter.default, bool):
+      return bool
+    if self.has_lists and parameter.is_tuned:
+      return list
+    is_whole = parameter.is_static or isinstance(parameter.default, int)
+    return int if is_whole else float
+
   def choose(
     self,
     given: Given,

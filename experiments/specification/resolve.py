@@ -40,6 +40,7 @@ from experiments.specification.spec import (
   VALIDATION_FRACTION,
   VALIDATION_SEED,
   Spec,
+  every,
 )
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
@@ -63,11 +64,8 @@ def resolve(given: Given) -> Spec:
   Raises:
     ValueError: naming the flag that cannot be.
   """
-  asked = {
-    name: value
-    for name, value in given.items()
-    if value != (FLAGS[name].default if name in FLAGS else None)
-  }
+  known = every()
+  asked = {n: v for n, v in given.items() if v != known[n].default}
   plain = [name for name, flag in FLAGS.items() if flag.choice is None]
   for name in plain:
     FLAGS[name].check_value(name, given[name])

@@ -7,6 +7,7 @@ makes the record, checks all that needs no data, and fills in the defaults.
 
 import dataclasses
 import inspect
+import itertools
 import pathlib
 import re
 import types
@@ -34,7 +35,13 @@ from experiments.specification.kinds import (
 )
 from experiments.tracking import TRACKERS
 from fedjax_opt import plots
-from fedjax_opt.registry import Hyperparameter, Paths, check_choice
+from fedjax_opt.registry import (
+  Hyperparameter,
+  Option,
+  Parameter,
+  Paths,
+  check_choice,
+)
 from fedjax_opt.scores import SCORES
 
 # The rules where none is given; averaging is a server step of size 1.
@@ -88,15 +95,18 @@ class Group(NamedTuple):
 
 
 class Flag(NamedTuple):
-  """The flag of a field.
+  """The flag of a field, or of a hyperparameter.
 
   Attributes:
     group: under whose title it stands.
     default: on the command line.
-    type: of its values: str, int, float, or bool for --name and --noname.
+    type: of its values: str, int, float, bool for --name and --noname, or list
+      for numbers between commas, which make a grid.
     help: what it means, with its unit and what is not obvious of its default;
-      names in braces stand for what depends on the registries.
+      names in braces stand for what depends on the registries. '' of
+      hyperparameters, which say it themselves.
     choice: of what it is an entry; None for a plain value.
+    owners: of a hyperparameter the entries that have it, and what it is there.
     interval: values allowed, such as "[1, inf)"; "" where others check them.
     accepted: words allowed, perhaps with what each means; () for any text.
     needs: flag, or flag=value, without which it must not be given.
@@ -112,8 +122,9 @@ class Flag(NamedTuple):
   group: Group
   default: Any
   type: type
-  help: str
+  help: str = ""
   choice: Kind | None = None
+  owners: Mapping[str, Parameter] = types.MappingProxyType({})
   interval: str = ""
   accepted: Collection[str] = ()
   needs: str = ""
@@ -122,6 +133,14 @@ class Flag(NamedTuple):
   is_identity: bool = True
   is_of_process: bool = False
   is_condition: bool = False
+
+  @property
+  def words(self) -> list[str]:
+    """Those that it takes; [] if it takes others than words."""
+    if self.choice is not None:
+      return list(self.choice.registry)
+    own = (p.accepted for p in self.owners.values() if isinstance(p, Option))
+    return list(dict.fromkeys([*self.accepted, *itertools.chain(*own)]))
 
   def is_there(self, value: Any) -> bool:
     """Whether a value is enough for a flag that needs this one."""
@@ -615,9 +634,10 @@ def _flags() -> dict[str, Flag]:
       is_union = isinstance(field.type, types.UnionType)
       kind = typing.get_args(field.type)[0] if is_union else field.type
       kind = kind if kind in (int, float, bool) else str
-      found[field.name] = Flag(
-        type=kind, help=helps.get(field.name, ""), **field.metadata
-      )
+      flag = Flag(type=kind, help=helps.get(field.name, ""), **field.metadata)
+      if flag.choice is not None and flag.choice.is_condition:
+        flag = flag._replace(is_condition=True)
+      found[field.name] = flag
   return found
 
 
@@ -658,26 +678,26 @@ def without_place(name: str, value: Any) -> Any:
   return value
 
 
-def names() -> dict[str, Group]:
-  """All flags, in the order of the help, and where they stand there."""
+def every() -> dict[str, Flag]:
+  """All flags, in the order of the help: those of hyperparameters too."""
   found = {}
   for name, flag in FLAGS.items():
-    found[name] = flag.group
-    if flag.choice is not None:
-      found |= dict.fromkeys(flag.choice.owners(), flag.group)
+    found[name] = flag
+    kind = flag.choice
+    for own, owners in (kind.owners() if kind else {}).items():
+      found[own] = Flag(
+        flag.group,
+        None,
+        kind.type_of(next(iter(owners.values()))),
+        owners=owners,
+        is_condition=kind.are_conditions,
+      )
   return found
 
 
 def conditions() -> list[str]:
   """The flags of which a comparison takes several values."""
-  found = []
-  for name, flag in FLAGS.items():
-    kind = flag.choice
-    if flag.is_condition or (kind is not None and kind.is_condition):
-      found.append(name)
-    if kind is not None and kind.are_conditions:
-      found += kind.owners()
-  return found
+  return [name for name, flag in every().items() if flag.is_condition]
 
 
 def single_or_list(values: Any) -> Any:

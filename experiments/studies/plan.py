@@ -173,7 +173,8 @@ def _check_own(
   label: str, method: Mapping[str, Any], condition: Collection[str]
 ) -> None:
   """Checks that a method changes nothing that must be the same for all."""
-  same = {n for n, group in specs.names().items() if group.key in _OF_DATA}
+  every = specs.every().items()
+  same = {name for name, flag in every if flag.group.key in _OF_DATA}
   same |= {*_SAME_FOR_ALL}
   same |= {
     flag

@@ -13,7 +13,7 @@ from typing import Any
 from absl import flags as absl_flags
 
 from experiments.command_line import parser
-from experiments.command_line.flags import argument, defined
+from experiments.command_line.flags import argument
 from experiments.specification import spec
 from experiments.tracking import TRACKERS
 from fedjax_opt.files import memory
@@ -189,8 +189,8 @@ def _method(text: str) -> dict[str, Any]:
 def _pair(text: str, item: str) -> tuple[str, Any]:
   name, equals, value = item.removeprefix("--").partition("=")
   if not equals:
-    known = spec.names()
-    if name in known and defined()[name].boolean:
+    known = spec.every()
+    if name in known and known[name].type is bool:
       return name, True
     if name[:2] == "no" and name[2:] in known:
       return name[2:], False
