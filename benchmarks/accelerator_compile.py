@@ -3,7 +3,7 @@
   pip install -e '.[run,tpu-compile,gpu-compile]'
   python benchmarks/accelerator_compile.py --output_dir=D
   python benchmarks/accelerator_compile.py --output_dir=D \\
-      --targets=h100,v5e-4 --programs=mnist_cnn,shakespeare --data_dir=DATA
+      --targets h100 v5e-4 --programs mnist_cnn shakespeare --data_dir=DATA
 
 The compilers of XLA need no device. Of each run and target it writes how long
 compilation took, the memory of each device, FLOPs, what devices exchange and
@@ -17,7 +17,7 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import compiled
@@ -167,19 +167,30 @@ def compile_all(
   folder: pathlib.Path, targets: list[str], names: list[str], data_dir: str
 ) -> dict[str, Any]:
   """The records of all, of which those not yet known are made now."""
+  keys = [
+    f"{name} {target}"
+    for name in names
+    for target in targets
+    if _is_due(name, target, data_dir)
+  ]
+  make = lambda key: compile_one(folder, *key.split(), data_dir)
+  return recorded(folder, keys, make)
+
+
+def recorded(
+  folder: pathlib.Path,
+  keys: Sequence[str],
+  make: Callable[[str], dict[str, Any]],
+) -> dict[str, Any]:
+  """What records.json of a folder has, with those of `keys` that it lacked."""
   file = folder / "records.json"
   records = json.loads(file.read_text()) if file.exists() else {}
-  for name in names:
-    for target in targets:
-      key = f"{name} {target}"
-      if key in records or not _is_due(name, target, data_dir):
-        continue
-      start = time.perf_counter()
-      records[key] = compile_one(folder, name, target, data_dir)
-      seconds = time.perf_counter() - start
-      said = records[key].get("error", f"{seconds:.0f} s")
-      print(f"{key}: {said}", flush=True)
-      json_files.write_whole(file, json.dumps(records, indent=1).encode())
+  for key in [key for key in keys if key not in records]:
+    start = time.perf_counter()
+    records[key] = make(key)
+    seconds = time.perf_counter() - start
+    print(f"{key}: {records[key].get('error', f'{seconds:.0f} s')}", flush=True)
+    json_files.write_whole(file, json.dumps(records, indent=1).encode())
   return records
 
 
@@ -406,21 +417,16 @@ def main(argv: list[str] | None = None) -> None:
     return
   parser = shared.parser(__doc__)
   parser.add_argument("--output_dir", required=True)
-  parser.add_argument("--targets", default=",".join(TARGETS))
-  parser.add_argument("--programs", default=",".join(RUNS | OTHER_FORMS))
+  for name, known in (("targets", TARGETS), ("programs", RUNS | OTHER_FORMS)):
+    known = list(known)
+    parser.add_argument(f"--{name}", nargs="+", choices=known, default=known)
   parser.add_argument("--data_dir", default="")
   options = parser.parse_args(argv)
-  targets, names = options.targets.split(","), options.programs.split(",")
-  for option, given, known in (
-    ("targets", targets, TARGETS),
-    ("programs", names, RUNS | OTHER_FORMS),
-  ):
-    unknown = [name for name in given if name not in known]
-    if unknown:
-      parser.error(f"--{option}: {unknown[0]} is none of {', '.join(known)}")
   folder = pathlib.Path(options.output_dir).expanduser().resolve()
   os.makedirs(folder, exist_ok=True)
-  records = compile_all(folder, targets, names, options.data_dir)
+  records = compile_all(
+    folder, options.targets, options.programs, options.data_dir
+  )
   (folder / "page.md").write_text(page(records))
   print(table(records))
 

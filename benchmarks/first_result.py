@@ -93,9 +93,7 @@ def in_new_process(arguments: Sequence[str]) -> dict[str, float]:
   return shared.in_new_process(__file__, [started, *arguments], kept)
 
 
-def measure_command(
-  turns: int, rounds: int | None
-) -> dict[str, list[dict[str, float]]]:
+def measure_command(turns: int) -> dict[str, list[dict[str, float]]]:
   """{'cold' or 'warm': results of all turns}."""
   found = {"cold": [], "warm": []}
   for _ in range(turns):
@@ -104,7 +102,6 @@ def measure_command(
         arguments = [
           "--command", f"--compilation_cache={folder}/programs",
           f"--output_dir={folder}/{which}",
-          *([] if rounds is None else [f"--rounds={rounds}"]),
         ]  # fmt: skip
         results.append(in_new_process(arguments))
   return found
@@ -114,9 +111,6 @@ def main() -> None:
   parser = shared.parser(__doc__)
   parser.allow_abbrev = False
   parser.add_argument("--turns", type=int, default=3, help="median of so many")
-  parser.add_argument(
-    "--num_rounds", type=int, help="instead of the command's own, for a trial"
-  )
   parser.add_argument("--started", type=float, help=argparse.SUPPRESS)
   parser.add_argument("--command", action="store_true", help=argparse.SUPPRESS)
   parser.add_argument("--twice", type=int, help=argparse.SUPPRESS)
@@ -130,7 +124,7 @@ def main() -> None:
   if flags:
     parser.error(f"unknown arguments: {' '.join(flags)}")
   median = lambda results, name: statistics.median(r[name] for r in results)
-  found = measure_command(options.turns, options.num_rounds)
+  found = measure_command(options.turns)
   stages = ("all", "imports", *EVENTS.values())
   rows = [
     [name, *(f"{median(results, stage):.2f}" for stage in stages)]
@@ -139,8 +133,7 @@ def main() -> None:
   print(f"{shared.machine()}; seconds, median of {options.turns}")
   print(shared.table(("command", *stages), rows))
   # Few, as it is the time around them that is looked at.
-  rounds = options.num_rounds or 5
-  twice = [in_new_process([f"--twice={rounds}"]) for _ in range(options.turns)]
+  twice = [in_new_process(["--twice=5"]) for _ in range(options.turns)]
   first, second = median(twice, "first"), median(twice, "second")
   print(
     f"simulate: {first:.2f} s, the same again {second:.2f} s: "

@@ -27,7 +27,6 @@ import shared
 
 import fedjax_opt as fo
 from fedjax_opt import models
-from fedjax_opt.files import json_files
 
 CLIENTS, BATCH, TOKENS = 8, 8, 512
 
@@ -166,15 +165,10 @@ def main(argv: list[str]) -> None:
   options = parser.parse_args(argv)
   folder = pathlib.Path(options.output_dir).expanduser().resolve()
   folder.mkdir(parents=True, exist_ok=True)
-  file = folder / "records.json"
-  records = json.loads(file.read_text()) if file.exists() else {}
-  for case in options.only or CASES:
-    if case not in records:
-      arguments = [__file__, "--here", case]
-      target = case.rsplit(" ", 2)[1]
-      records[case] = compiling.in_process(folder, target, arguments)
-      print(_cells(case, records[case]), flush=True)
-      json_files.write_whole(file, json.dumps(records, indent=1).encode())
+  make = lambda case: compiling.in_process(
+    folder, case.rsplit(" ", 2)[1], [__file__, "--here", case]
+  )
+  records = compiling.recorded(folder, options.only or CASES, make)
   (folder / "table.md").write_text(f"{table(records)}\n")
 
 

@@ -67,18 +67,13 @@ def gflops() -> float:
 
 def main() -> None:
   parser = shared.parser(__doc__, fedjax="FedJAX", torch="PyTorch")
-  every = list(shared.WORKLOADS)
-  parser.add_argument("--workloads", nargs="+", choices=every, default=every)
   parser.add_argument(
     "--repetitions", type=int, default=9, help="turns; their median counts"
   )
   options = parser.parse_args()
-  if options.repetitions < 1:
-    parser.error(f"--repetitions={options.repetitions} must be at least 1")
   print(shared.machine())
   found = []
-  for name in options.workloads:
-    workload = shared.WORKLOADS[name]
+  for workload in shared.WORKLOADS.values():
     print(workload.description, flush=True)
     measured = shared.measure(
       entries(workload), shared.pythons(options), options.repetitions

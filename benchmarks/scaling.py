@@ -28,7 +28,6 @@ as D devices. More devices than cores cannot be faster.
 
 import pathlib
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import round_time
 import shared
@@ -40,21 +39,9 @@ OURS, AUTO = "fedjax_opt, chunks of ten", "fedjax_opt, auto"
 LEAST_SQUARES = shared.WORKLOADS["least_squares"]
 TASKS = (LEAST_SQUARES, shared.WORKLOADS["mlp"]._replace(num_steps=4))
 DEVICE_COHORT = 80  # One chunk of ten for each of eight devices.
+COHORTS, GRIDS, DEVICES = (10, 100, 1000), (1, 7, 49, 343), (1, 2, 4, 8)
+TURNS = 3  # Of each process; the median counts.
 Key = tuple[str, str, int]
-
-
-class Sizes(NamedTuple):
-  """How much is measured."""
-
-  tasks: tuple[shared.Workload, ...]
-  cohorts: tuple[int, ...]
-  grids: tuple[int, ...]
-  devices: tuple[int, ...]
-  turns: int  # of each process; the median counts
-
-
-FULL = Sizes(TASKS, (10, 100, 1000), (1, 7, 49, 343), (1, 2, 4, 8), 3)
-QUICK = Sizes(TASKS[:1], (10, 100), (1, 7), (1, 2), 1)
 
 
 def of_cohort(task: shared.Workload, clients: int) -> list[shared.Entry]:
@@ -71,47 +58,47 @@ def of_cohort(task: shared.Workload, clients: int) -> list[shared.Entry]:
   ]
 
 
-def measure_cohorts(sizes: Sizes, pythons: Mapping[str, str]) -> dict:
+def measure_cohorts(pythons: Mapping[str, str]) -> dict:
   """Rounds of all frameworks, over the size of the cohort."""
   found = {}
-  for task in sizes.tasks:
+  for task in TASKS:
     print(task.description, flush=True)
-    of = [of_cohort(task, clients) for clients in sizes.cohorts]
+    of = [of_cohort(task, clients) for clients in COHORTS]
     # All sizes together: they are compared, and a machine's speed varies.
     groups = [[e for some in of for e in some[:-1]], *(e[-1:] for e in of)]
     for group in groups:
-      found |= shared.measure(group, pythons, sizes.turns)
+      found |= shared.measure(group, pythons, TURNS)
   return found
 
 
-def measure_grids(sizes: Sizes, pythons: Mapping[str, str]) -> dict:
+def measure_grids(pythons: Mapping[str, str]) -> dict:
   """Rounds of the LASSO, over the points of a grid."""
   entries = [
     shared.Entry(
       "LASSO grid", "fedjax_opt", "lasso_grid", LEAST_SQUARES,
       {"points": points}, points,
     )
-    for points in sizes.grids
+    for points in GRIDS
   ]  # fmt: skip
   entries += of_cohort(LEAST_SQUARES, 1)[:2]
   # Their size is one point; their round is as large.
   entries[-2:] = [e._replace(workload=LEAST_SQUARES) for e in entries[-2:]]
-  return shared.measure(entries, pythons, sizes.turns)
+  return shared.measure(entries, pythons, TURNS)
 
 
-def measure_devices(sizes: Sizes, pythons: Mapping[str, str]) -> dict:
+def measure_devices(pythons: Mapping[str, str]) -> dict:
   """Rounds of one large cohort, over devices."""
   found = {}
-  for task in sizes.tasks:
+  for task in TASKS:
     workload = task._replace(num_clients=DEVICE_COHORT)
     entries = [
       shared.Entry(
         OURS, "fedjax_opt", "fed_avg", workload,
         CHUNKS | {"client_devices": number}, number, number,
       )
-      for number in sizes.devices
+      for number in DEVICES
     ]  # fmt: skip
-    found |= shared.measure(entries, pythons, sizes.turns)
+    found |= shared.measure(entries, pythons, TURNS)
   return found
 
 
@@ -173,11 +160,8 @@ def main() -> None:
     "--output_dir", type=pathlib.Path, default=pathlib.Path("runs/scaling"),
     help="where to write scaling.png (default: %(default)s)",
   )  # fmt: skip
-  parser.add_argument(
-    "--quick", action="store_true", help="fewer sizes and turns, one task"
-  )
   options = parser.parse_args()
-  sizes, pythons = (QUICK if options.quick else FULL), shared.pythons(options)
+  pythons = shared.pythons(options)
   plots.check_installed()
   options.output_dir.mkdir(parents=True, exist_ok=True)
   print(shared.machine())
@@ -188,7 +172,7 @@ def main() -> None:
     ("Grids", "Points of the grid", measure_grids),
     (f"{DEVICE_COHORT} clients", "Devices", measure_devices),
   ):
-    found = measure(sizes, pythons)
+    found = measure(pythons)
     print(f"\n{title}\n{shared.table(HEADER, rows(found))}", flush=True)
     parts[title] = label, found
   draw(parts, options.output_dir / "scaling.png")

@@ -8,10 +8,10 @@ import numpy as np
 
 from experiments.reference import transfer
 from experiments.reference.standing import Standing
+from fedjax_opt import plots
 from fedjax_opt.files import json_files
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import words
-from fedjax_opt.study.plots import frame, lines
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import Verdict, numbers_of
 
@@ -104,14 +104,10 @@ def _draw_profiles(standing: Standing, path: pathlib.Path) -> None:
   best = sorted(scores, key=lambda m: -middle(scores[m]).estimate)[:_PROFILED]
   least = min(float(np.quantile(scores[m], 0.02)) for m in best)
   levels = np.linspace(least, max(float(scores[m].max()) for m in best), 200)
-  styles = lines.method_styles(best)
-  with frame.styled_figure(6.4, 3.6) as figure:
-    axes = figure.subplots()
-    for method in best:
-      part = statistics.performance_profile(scores[method], levels)
-      color = styles[method].color
-      axes.plot(levels, part.estimate, color=color, label=method)
-      axes.fill_between(levels, part.low, part.high, color=color, alpha=0.1)
-    axes.set(xlabel="Score", ylabel="Part of runs above it")
-    axes.legend(loc="lower left")
-    frame.finish(figure, path)
+  shares = {m: statistics.performance_profile(scores[m], levels) for m in best}
+  plots.performance_profiles(
+    {method: plots.Curve(levels, *each) for method, each in shares.items()},
+    path,
+    metric="score",
+    interval="share of runs and 95 % interval",
+  )

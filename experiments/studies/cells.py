@@ -177,17 +177,17 @@ def setup_of(
   for cell in planned:
     own = {n: v for n, v in cell.condition.items() if is_of_data(n)}
     label = condition_label(own)
-    if label in clients:
-      sets[condition_label(cell.condition)] = sets[label]
-      continue
-    try:
-      task, of_seed, *_ = loader.of(cell.spec)
-    except (OSError, ValueError, ImportError):
-      return {}, {}, {}
-    clients[label] = setup.clients_of(of_seed[cell.spec.seed[0]])
-    found.append(setup.sizes(task.init, task.validation, task.test))
-    pools = {"validation": task.validation, "test": task.test}
-    sets[label] = {n: ExampleSet.of(pool) for n, pool in pools.items() if pool}
+    if label not in clients:
+      try:
+        task, of_seed, *_ = loader.of(cell.spec)
+      except (OSError, ValueError, ImportError):
+        return {}, {}, {}
+      clients[label] = setup.clients_of(of_seed[cell.spec.seed[0]])
+      found.append(setup.sizes(task.init, task.validation, task.test))
+      pools = {"validation": task.validation, "test": task.test}
+      sets[label] = {
+        n: ExampleSet.of(each) for n, each in pools.items() if each
+      }
     sets[condition_label(cell.condition)] = sets[label]
   sizes = shared(found) | setup.sizes_of_clients(list(clients.values()))
   return clients, sizes, sets
