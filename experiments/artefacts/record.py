@@ -40,6 +40,17 @@ class Kept(NamedTuple):
   last: int | None = None
   arrays: Mapping[str, np.ndarray] = {}
 
+  def of(self, history: History) -> History:
+    """What of a history is recorded."""
+    rounds = slice(-self.last, None) if self.last else slice(None)
+    points = slice(None) if self.points is None else list(self.points)
+    metrics = {
+      name: history.values(name)[points, rounds]
+      for name in self.metrics
+      if name in history.metrics
+    }
+    return History(history.rounds[rounds], metrics)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Record:
@@ -97,15 +108,6 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   """The record of a run that is complete."""
   flags = not_default(identity_of(run.config))
   rows = list(range(len(run.points)) if kept.points is None else kept.points)
-  rounds = slice(-kept.last, None) if kept.last else slice(None)
-  history = History(
-    run.history.rounds[rounds],
-    {
-      name: run.history.values(name)[rows, rounds]
-      for name in kept.metrics
-      if name in run.history.metrics
-    },
-  )
   timing = run.summary["timing"]
   about = about_now(timing["compile_seconds"] + timing["run_seconds"])
   about |= {name: run.config[name] for name in ("device", "versions")}
@@ -114,7 +116,7 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   about["criterion"] = run.summary["criterion"]
   about["num_points"] = len(run.points)
   points = [run.points[row] for row in rows]
-  arrays = dict(kept.arrays)
+  history, arrays = kept.of(run.history), dict(kept.arrays)
   return Record(tuple(arguments), flags, about, points, history, arrays)
 
 
@@ -126,27 +128,6 @@ def not_default(flags: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in flags.items()
     if name in known and value != known[name].default
   }
-
-
-def means_of(run: Run, metrics: Mapping[str, int]) -> dict[str, np.ndarray]:
-  """A table of all points of a run, whose curves need not be kept.
-
-  Args:
-    run: which.
-    metrics: metric -> a number of last evaluations, whose mean it is; those
-      that the run does not have are left out.
-
-  Returns:
-    Name of a hyperparameter or metric -> values, [points]; {} without metrics.
-  """
-  has = {name: n for name, n in metrics.items() if name in run.history.metrics}
-  if not has:
-    return {}
-  names = run.points[0]
-  table = {n: np.array([p[n] for p in run.points], np.float64) for n in names}
-  for name, n in has.items():
-    table[name] = run.history.values(name)[:, -n:].mean(axis=1)
-  return table
 
 
 def about_now(seconds: float) -> dict[str, Any]:

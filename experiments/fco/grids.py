@@ -20,33 +20,19 @@ import numpy as np
 from experiments.artefacts import captions, comparisons, views
 from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.artefacts.record import Kept, Record, means_of, rows_where
+from experiments.artefacts.record import Kept, Record, rows_where
 from experiments.artefacts.values import NOT_RUN, value, with_interval
 from fedjax_opt import Run
-from fedjax_opt.metrics import Criterion, History, select
+from fedjax_opt.metrics import Criterion, History
+from fedjax_opt.results.selection import Tuning, tune, varying
 
 RATES = ("client_lr", "server_lr")
 OPTIMUM: Key = ("optimum",)
 _FACTOR = 2.0  # Rates of the grids are a factor of about three apart.
 
 About = Mapping[str, Any]
-Means = Mapping[str, np.ndarray]  # Of all points, see `means_of`.
-
-
-class Rule(NamedTuple):
-  """How rates are chosen.
-
-  Attributes:
-    name: in words.
-    metric: whose mean over the last `n` evaluations decides.
-    direction: 'max' or 'min'.
-    n: evaluations.
-  """
-
-  name: str
-  metric: str
-  direction: str
-  n: int
+# Name of a hyperparameter, or of what rules look at -> values at all points, [S].
+Means = Mapping[str, np.ndarray]
 
 
 class Condition(NamedTuple):
@@ -54,11 +40,13 @@ class Condition(NamedTuple):
 
   Attributes:
     strength: of the regularizer; None where there is but one setting of it.
-    rule: by which rates are chosen.
+    rule: by which rates are chosen, in words.
+    criterion: the rule: a mean over the last evaluations.
   """
 
   strength: float | None
-  rule: Rule
+  rule: str
+  criterion: Criterion
 
   @property
   def at_strength(self) -> str:
@@ -66,15 +54,18 @@ class Condition(NamedTuple):
     return "" if self.strength is None else f"λ = {self.strength:g}"
 
   def __str__(self) -> str:
-    return ", ".join(filter(None, [self.at_strength, f"by {self.rule.name}"]))
+    return ", ".join(filter(None, [self.at_strength, f"by {self.rule}"]))
 
 
 # What is chosen.
 
 
-def rules_of(about: About) -> list[Rule]:
-  """The rules that an artefact declares."""
-  return [Rule(**each) for each in about["rules"]]
+def rules_of(about: About) -> dict[str, Criterion]:
+  """The rules that an artefact declares, by name."""
+  return {
+    name: Criterion(rule="mean_last_n", **each)
+    for name, each in about["rules"].items()
+  }
 
 
 def strengths_of(means: Means) -> list[float | None]:
@@ -87,7 +78,7 @@ def seeds_of(means: Means) -> list[int]:
   return sorted(set(means["seed"]))
 
 
-def conditions(found: Found, rules: Sequence[Rule]) -> list[Condition]:
+def conditions(found: Found, rules: Mapping[str, Criterion]) -> list[Condition]:
   """All conditions of what was found, weak regularizers first."""
   strengths = {
     strength
@@ -96,37 +87,29 @@ def conditions(found: Found, rules: Sequence[Rule]) -> list[Condition]:
     for strength in strengths_of(record.arrays)
   }
   ordered = sorted(strengths, key=lambda each: each or 0.0)
-  return [Condition(strength, rule) for strength in ordered for rule in rules]
+  both = itertools.product(ordered, rules.items())
+  return [Condition(strength, *rule) for strength, rule in both]
 
 
-def choose(
+def tuning(
   means: Means, condition: Condition, seed: int | None = None
-) -> dict[str, float] | None:
-  """The rates that a seed chooses; None if all diverged.
-
-  Args:
-    means: of the grid.
-    condition: the strength and the rule.
-    seed: which chooses; by default the first.
-  """
-  rates = [name for name in RATES if name in means]
-  rows, scores = _scores(means, condition, seed)
-  points = [{name: means[name][row] for name in rates} for row in rows]
-  rule = condition.rule
-  history = History([0], {rule.metric: scores[:, None]})
-  best = select(history, points, Criterion(rule.metric, rule.direction))
-  return None if best is None else points[best]
-
-
-def _scores(
-  means: Means, condition: Condition, seed: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-  """The points of a seed, the first by default, and what decides on them."""
-  is_own = means["seed"] == (seeds_of(means)[0] if seed is None else seed)
+) -> Tuning:
+  """What a seed, by default the first, chooses under a condition."""
+  wanted = {"seed": seeds_of(means)[0] if seed is None else seed}
   if condition.strength is not None:
-    is_own = is_own & np.isclose(means["strength"], condition.strength)
-  rows = np.flatnonzero(is_own)
-  return rows, np.asarray(means[condition.rule.metric], float)[rows]
+    wanted["strength"] = condition.strength
+  names = [name for name in (*RATES, *wanted) if name in means]
+  values = zip(*(means[name] for name in names), strict=True)
+  points = [dict(zip(names, each, strict=True)) for each in values]
+  rows, metric = rows_where(points, **wanted), condition.criterion.metric
+  history = History([0], {metric: means[metric][rows, None]})
+  return tune(history, [points[row] for row in rows], condition.criterion)
+
+
+def rates_of(tuned: Tuning) -> dict[str, float]:
+  """The rates that were chosen; {} if all diverged."""
+  best = tuned.best.hyperparameters if tuned.best else {}
+  return {name: best[name] for name in RATES if name in best}
 
 
 def reported(
@@ -139,26 +122,26 @@ def reported(
     points: of the run, or those that were kept of it.
     condition: the strength and the rule.
   """
-  rates = choose(means, condition)
-  if rates is None:
+  best = tuning(means, condition).best
+  if best is None:
     return []
-  if condition.strength is not None:
-    rates["strength"] = condition.strength
   seeds = seeds_of(means)
   seeds = seeds[1:] or seeds
-  rows = rows_where(points, **rates)
+  rows = rows_where(points, **best.hyperparameters)
   return [row for row in rows if points[row]["seed"] in seeds]
 
 
 def keep(about: About, run: Run) -> Kept:
   """Keeps curves of what is reported, and of all points what rules look at."""
   rules = rules_of(about)
-  means = means_of(run, {rule.metric: rule.n for rule in rules})
-  of_conditions = itertools.product(strengths_of(means), rules)
+  means = {
+    n: np.array([p[n] for p in run.points], float) for n in run.points[0]
+  }
+  means |= {each.metric: each.scores(run.history) for each in rules.values()}
   rows = {
     row
-    for each in of_conditions
-    for row in reported(means, run.points, Condition(*each))
+    for strength, rule in itertools.product(strengths_of(means), rules.items())
+    for row in reported(means, run.points, Condition(strength, *rule))
   }
   if "products" in about:
     rows |= {*rows_of_products(about, run.points, means["seed"])}
@@ -206,7 +189,7 @@ def _picked(record: Record, condition: Condition) -> Record:
 def blocks(about: About, found: Found) -> list[Block]:
   """The rates that were chosen, what they reached, and all verdicts."""
   rules = rules_of(about)
-  pictures = [_picture(about, found, rule) for rule in rules]
+  pictures = [_picture(about, found, *rule) for rule in rules.items()]
   pictures.append(_brief(about, found))
   drawn = [each for each in pictures if each is not None]
   return [results(about, found), *drawn, *_verdicts(about, found)]
@@ -230,14 +213,12 @@ def results(about: About, found: Found) -> Table:
     for (name, *beside), record in pick(found, condition).items():
       if beside:
         continue
-      means = found[name,].arrays
-      rates = choose(means, condition)
-      at_edge += _at_edge(means, rates or {})
-      text = ", ".join(f"{v:g}" for v in rates.values()) if rates else "none"
+      tuned = tuning(found[name,].arrays, condition)
+      at_edge += _at_edge(tuned)
+      rates = ", ".join(f"{rate:g}" for rate in rates_of(tuned).values())
       cells = [_cell(record, words) for words in columns.values()]
-      scores = _scores(means, condition)[1]
-      lost = f"{int(np.isnan(scores).sum())} of {len(scores)}"
-      rows.append([shown, name, condition.rule.name, text, *cells, lost])
+      lost = f"{tuned.num_diverged} of {tuned.budget}"
+      rows.append([shown, name, condition.rule, rates or "none", *cells, lost])
   heads = ["λ", "algorithm", "chosen by", "η_c, η_s", *columns, "diverged"]
   title = "Mean over the seeds that are reported"
   title += f"; {captions.edges(at_edge)}" if at_edge else ""
@@ -258,14 +239,13 @@ def _cell(record: Record, words: str) -> str:
   return with_interval(of.of(record), of.metric)
 
 
-def _at_edge(means: Means, rates: Mapping[str, float]) -> list[bool]:
+def _at_edge(tuned: Tuning) -> list[bool]:
   """Of each rate that was chosen among several, whether it is an extreme."""
-  tried = {name: set(means[name]) for name in rates}
-  return [
-    captions.is_at_edge(rate, [*tried[name]])
-    for name, rate in rates.items()
-    if len(tried[name]) > 1
-  ]
+  if tuned.best is None:
+    return []
+  edges = [edge.name for edge in tuned.edges]
+  tried = varying([setting.hyperparameters for setting in tuned.settings])
+  return [name in edges for name in tried]
 
 
 def optima(found: Found) -> dict[float, dict[str, float]]:
@@ -289,17 +269,19 @@ def _of_optimum(numbers: Mapping[str, float], words: str) -> str:
   return "" if is_early or metric not in numbers else f"{numbers[metric]:.4g}"
 
 
-def _picture(about: About, found: Found, rule: Rule) -> Picture | None:
-  at = conditions(found, [rule])
+def _picture(
+  about: About, found: Found, rule: str, criterion: Criterion
+) -> Picture | None:
+  at = conditions(found, {rule: criterion})
   rows = {each.at_strength: _row(about, found, each) for each in at}
   if not any(row.methods for row in rows.values()):
     return None
   draw = functools.partial(
     views.draw_metrics, rows, about["metrics"], about["rows"]
   )
-  name = f"by_{rule.name.lower()}" if len(about["rules"]) > 1 else "curves"
+  name = f"by_{rule.lower()}" if len(about["rules"]) > 1 else "curves"
   title = about["title"].partition(", data set")[0]
-  alt = f"{title}, rates by {rule.name}, one row for each strength"
+  alt = f"{title}, rates by {rule}, one row for each strength"
   return Picture(name, draw, alt)
 
 
@@ -314,14 +296,14 @@ def _brief(about: About, found: Found) -> Picture | None:
   if "brief" not in about:
     return None
   metrics, strength = about["brief"]["metrics"], about["brief"]["strength"]
-  condition = Condition(strength, rules_of(about)[0])
+  condition = Condition(strength, *next(iter(rules_of(about).items())))
   row = _row(about, found, condition)
   if not row.methods:
     return None
   rows = {condition.at_strength: row}
   draw = functools.partial(views.draw_metrics, rows, metrics, about["rows"])
   title = about["title"].partition(", data set")[0]
-  alt = f"{title}, rates by {condition.rule.name}, {condition.at_strength}"
+  alt = f"{title}, rates by {condition.rule}, {condition.at_strength}"
   return Picture("brief", draw, alt)
 
 
@@ -376,11 +358,11 @@ def _ratio(
     return Quantity(name, ())
   both = [found[method,].arrays for method in methods]
   chosen = [
-    [choose(means, condition, seed) for means in both]
+    [rates_of(tuning(means, condition, seed)) for means in both]
     for seed in seeds_of(both[0])
   ]
   ours = [
-    np.nan if None in pair else pair[0][rate] / pair[1][rate] for pair in chosen
+    np.nan if {} in pair else pair[0][rate] / pair[1][rate] for pair in chosen
   ]
   shown = ", ".join(f"{each:.3g}" for each in ours)
   off = [max(each / ratio, ratio / each) for each in ours]

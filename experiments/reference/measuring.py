@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments import command, job, run
 from experiments.artefacts import record
-from experiments.artefacts.record import Record
+from experiments.artefacts.record import Kept, Record
 from experiments.command_line import flags
 from experiments.data import Loader
 from experiments.reference.plans import Place
@@ -78,10 +78,10 @@ def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
   """Runs all points in memory; returns what is kept of them."""
   ready = job.prepare(spec, loader.of(spec))
   result = run.simulate(ready)
-  criterion, history = ready.criterion, result.history
+  criterion = ready.criterion
   names, last = (criterion.metric, place.condition.metric), criterion.n
   if spec.seed == place.planned.report_seeds:
-    names, last = (*names, *_OF_REPORT), 0
+    names, last = (*names, *_OF_REPORT), None
   about = record.about_now(result.compile_seconds + result.run_seconds) | {
     "device": environment.device(),
     "versions": environment.versions(),
@@ -96,17 +96,12 @@ def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
   arguments = [
     each for each in flags.arguments(spec) if not each.startswith("--data_dir=")
   ]
-  kept = {
-    name: history.values(name)[:, -last:]
-    for name in dict.fromkeys(names)
-    if name in history.metrics
-  }
   found = Record(
     tuple(arguments),
     place.identity,
     about,
     ready.points,
-    History(history.rounds[-last:], kept),
+    Kept(list(dict.fromkeys(names)), last=last).of(result.history),
   )
   # What is chosen is chosen from the numbers as recorded.
   return record.of_json(record.to_json(found))

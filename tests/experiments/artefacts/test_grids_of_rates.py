@@ -10,13 +10,14 @@ from experiments.artefacts import record as records
 from experiments.artefacts.artefact import Picture
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from experiments.fco import grids
-from experiments.fco.grids import Condition, Rule
+from experiments.fco.grids import Condition
+from fedjax_opt.metrics import Criterion
 from tests.experiments.artefacts.made_up import of, record, verdicts
 
 ROUNDS = [0, 50, 100, 200, 500]
 F1, ERROR = (
-  Rule("F1", "f1", "max", 10),
-  Rule("error", "recovery_error", "min", 10),
+  ("F1", Criterion("f1", "max", "mean_last_n", 10)),
+  ("error", Criterion("recovery_error", "min", "mean_last_n", 10)),
 )
 
 
@@ -56,24 +57,24 @@ FED_MID = grid({
 
 
 def test_the_first_seed_chooses_and_the_others_are_reported():
-  own, condition = FED_MID, Condition(0.5, F1)
+  own, condition = FED_MID, Condition(0.5, *F1)
   rates = {"client_lr": 0.001, "server_lr": 1.0}
-  assert grids.choose(own.arrays, condition) == rates
+  assert grids.rates_of(grids.tuning(own.arrays, condition)) == rates
   picked = grids.pick({("FedMiD",): own}, condition)["FedMiD",]
   found = [(point["strength"], point["seed"]) for point in picked.points]
   assert found == [(0.5, 1), (0.5, 2), (0.5, 3)]
   assert picked.history.metrics["f1"].shape == (3, len(ROUNDS))
   # It survives the file.
   again = records.of_json(records.to_json(own)).arrays
-  assert grids.choose(again, condition) == rates
+  assert grids.rates_of(grids.tuning(again, condition)) == rates
   np.testing.assert_array_equal(np.isnan(again["f1"]), [False] * 8 + [True] * 8)
 
 
 def test_where_all_rates_diverge():
   nothing = [np.nan] * 5
   lost = grid({n: nothing for n in ("f1", "density", "recovery_error")})
-  condition = Condition(0.1, ERROR)
-  assert grids.choose(lost.arrays, condition) is None
+  condition = Condition(0.1, *ERROR)
+  assert grids.tuning(lost.arrays, condition).best is None
   picked = grids.pick({("FedMiD",): lost}, condition)["FedMiD",]
   assert np.isnan(picked.final("f1")).all()
   assert len(picked.points) == 3
@@ -83,7 +84,8 @@ def test_where_all_rates_diverge():
 
 
 def test_how_many_rates_are_at_an_edge_of_their_grid():
-  about = {"rules": [F1._asdict()], "results": {}}
+  rule = {"metric": "f1", "direction": "max", "n": 10}
+  about = {"rules": {"F1": rule}, "results": {}}
   points = [{"seed": 0, "client_lr": r, "server_lr": 1.0} for r in (1, 2, 3)]
 
   def title(f1):

@@ -15,7 +15,6 @@ from experiments import run as runner
 from experiments.artefacts import (
   ARTEFACTS,
   captions,
-  costs,
   pages,
   publishing,
   record,
@@ -309,7 +308,7 @@ def test_the_time_that_is_left(monkeypatch):
     ([of(0, 600.0), of(1, 4800.0)], "8 min"),  # 50 s in the median.
   ):
     monkeypatch.setattr(publishing, "records_of", lambda _, r=recorded: r)
-    assert costs.time_left(artefact, "cpu") == left
+    assert reproduce.time_left(artefact, "cpu") == left
 
 
 def test_a_computation_is_found_by_its_options_and_version():
