@@ -31,7 +31,7 @@ OPTIMUM: Key = ("optimum",)
 _FACTOR = 2.0  # Rates of the grids are a factor of about three apart.
 
 About = Mapping[str, Any]
-# Name of a hyperparameter, or of what rules look at -> values at all points, [S].
+# Hyperparameter, or what a rule looks at -> its values at all points. [S]
 Means = Mapping[str, np.ndarray]
 
 
