@@ -221,7 +221,7 @@ class Cell:
     )
 
   def has_collapsed(self, metric: str) -> bool:
-    """Whether the report is no better than the first model or than chance."""
+    """Whether the report is no better than the initial model or than chance."""
     if self.measured is None:
       return False
     return self._is_chance(
