@@ -15,13 +15,13 @@ from fedjax_opt import statistics
 HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 RULE = (
   "A claim says that some quantities are positive, such as the difference of "
-  "two methods at the same seed. It is *held* if the 95 % interval of the mean "
-  "over seeds is above zero for each quantity, *not held* if it is below zero "
-  "for one of them, and *undecided* otherwise; one seed never decides. A "
-  "method that diverged at all seeds, or reached its target at none, is worse "
-  "than one that did not; if that happened at some seeds only, nothing is "
-  "decided. Where no chance is involved, each value has to be positive, and "
-  "the least is shown."
+  "two methods at the same seed. The claim is *held* if the 95 % interval of "
+  "the mean over seeds is above zero for each quantity, *not held* if it is "
+  "below zero for one of them, and *undecided* otherwise; one seed never "
+  "decides. A method that diverged at all seeds, or reached its target at "
+  "none, is worse than one that did not; if that happened at some seeds only, "
+  "nothing is decided. If no chance is involved, each value must be positive, "
+  "and the least value is shown."
 )
 _DIVERGED = "diverged"
 _SHOWN = 3  # So many quantities of a claim are written out.
