@@ -343,10 +343,7 @@ MECHANISMS: dict[str, Choice] = {
   "gaussian": Choice(
     with_privacy,
     "clipped differences, their mean with Gaussian noise",
-    tuple(
-      argument._replace(default=1.0)
-      for argument in arguments(with_privacy, "max_norm", "noise_multiplier")
-    ),
+    arguments(with_privacy, max_norm=1.0, noise_multiplier=1.0),
     label="Gaussian",
   ),
 }

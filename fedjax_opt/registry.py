@@ -102,7 +102,7 @@ _NOT_ALONE = ("alpha", "eps", "momentum")
 
 
 def arguments(
-  factory: Callable[..., Any], *names: str
+  factory: Callable[..., Any], *names: str, **own: Any
 ) -> tuple[Hyperparameter, ...]:
   """Hyperparameters of a factory that says what its arguments may be.
 
@@ -112,17 +112,25 @@ def arguments(
   Args:
     factory: one with `fields`, see `checks.fields`.
     *names: of the arguments.
+    **own: of further ones, what is not the factory's: the default, or a dict
+      of attributes of `Hyperparameter`.
   """
+  parameters = inspect.signature(factory).parameters
+  changed = {
+    name: change if isinstance(change, dict) else {"default": change}
+    for name, change in own.items()
+  }
+  made = lambda name: Hyperparameter(
+    name,
+    parameters[name].default,
+    _meaning(factory, name),
+    factory.fields[name].interval,
+    is_static=parameters[name].annotation in (int, int | None),
+  )
   return tuple(
-    Hyperparameter(
-      name,
-      parameter.default,
-      _meaning(factory, name),
-      factory.fields[name].interval,
-      is_static=parameter.annotation in (int, int | None),
-    )
-    for name, parameter in inspect.signature(factory).parameters.items()
-    if name in names
+    made(name)._replace(**changed.get(name, {}))
+    for name in parameters
+    if name in {*names, *own}
   )
 
 
@@ -137,10 +145,10 @@ def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
     and parameters[name].annotation in _NUMBERS
     and name not in fixed
   ]
-  return tuple(
-    p._replace(flag=f"algorithm_{p.name}") if p.name in _NOT_ALONE else p
-    for p in arguments(function, *free)
-  )
+  longer = {
+    name: {"flag": f"algorithm_{name}"} for name in free if name in _NOT_ALONE
+  }
+  return arguments(function, *free, **longer)
 
 
 def _function(factory: Callable[..., Any]) -> Any:

@@ -261,10 +261,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_async": AlgorithmChoice(
     fed_async,
     hyperparameters=(
-      *(
-        p._replace(flag="algorithm_alpha") if p.name == "alpha" else p
-        for p in arguments(fed_async, "alpha", "mu")
-      ),
+      *arguments(fed_async, "mu", alpha={"flag": "algorithm_alpha"}),
       _STALENESS,
       *arguments(fed_async, "staleness_power", "hinge_slope", "hinge_start"),
     ),

@@ -69,11 +69,9 @@ def _scheme(
 ) -> PartitionChoice:
   """The entry of a scheme, whose other arguments can be set by name."""
   fields = getattr(factory, "fields", {})
-  own = registry.arguments(
-    factory, *(name for name in fields if name not in _COMMON)
-  )
-  own = tuple(each._replace(**_FURTHER.get(each.name, {})) for each in own)
-  return PartitionChoice(factory, hyperparameters=own, label=label)
+  own = {n: _FURTHER.get(n, {}) for n in fields if n not in _COMMON}
+  parameters = registry.arguments(factory, **own)
+  return PartitionChoice(factory, hyperparameters=parameters, label=label)
 
 
 SCHEMES: dict[str, PartitionChoice] = {

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.files import csv_files
 from fedjax_opt.schedules.sending import Sender, check_comes
 from fedjax_opt.schedules.timetable import Events, Timetable, draws_of
 from fedjax_opt.systems import Durations
@@ -37,9 +38,9 @@ def buffered(
     durations: of the clients, see `fedjax_opt.systems.System.durations`.
     server_steps: T.
     concurrency: clients that are away at any time; at most M.
-    buffer: K, arrivals of a server step.
-    max_staleness: what started more versions ago is lost: it takes no place,
-      and stands in `Timetable.lost`. Default: nothing is.
+    buffer: arrivals after which the server takes a step; K.
+    max_staleness: server steps after which an update is lost; it takes no
+      place, and stands in `Timetable.lost`. Default: nothing is.
 
   Returns:
     The timetable, [T, K].
@@ -142,7 +143,8 @@ def replay(path: str | os.PathLike, buffer: int = 1) -> Timetable:
       seconds, one line for each time that a client was sent out; lines of one
       end in the order in which they were sent out. Lines whose column taken is
       False, if there is one, are lost, such as those that were too stale.
-    buffer: K, arrivals of a server step; what is left at the end is dropped.
+    buffer: arrivals after which the server takes a step; K. What is left at the
+      end is dropped.
 
   Returns:
     The timetable, [T, K].
@@ -151,17 +153,8 @@ def replay(path: str | os.PathLike, buffer: int = 1) -> Timetable:
     ValueError: if the file cannot be read, lacks a column or has no K lines, or
       a client ends before it starts or is sent out while it is away.
   """
-  import pandas
-
-  with checks.reading(
-    path,
-    "give a CSV file",
-    pandas.errors.ParserError,
-    pandas.errors.EmptyDataError,
-    UnicodeDecodeError,
-  ):
-    # By Python, which reads the very numbers that were written.
-    frame = pandas.read_csv(path, engine="python")
+  # By Python, which reads the very numbers that were written.
+  frame, _ = csv_files.read(path, list(_TRACE), engine="python")
   _check_trace(path, frame)
   frame = frame.sort_values("end", kind="stable")
   taken = np.ones(len(frame), bool)
@@ -189,18 +182,17 @@ def replay(path: str | os.PathLike, buffer: int = 1) -> Timetable:
   )  # fmt: skip
 
 
+# Columns of a trace, and what is in them.
+_TRACE = {
+  "client": ("iu", "whole numbers"),
+  "start": ("iuf", "seconds"),
+  "end": ("iuf", "seconds"),
+}
+
+
 def _check_trace(path, frame):
   """That a trace can have happened."""
-  kinds = {
-    "client": ("iu", "whole numbers"),
-    "start": ("iuf", "seconds"),
-    "end": ("iuf", "seconds"),
-  }
-  for name, (kind, words) in kinds.items():
-    if name not in frame:
-      raise ValueError(
-        f"{path}: has no column {name}; must have {', '.join(kinds)}"
-      )
+  for name, (kind, words) in _TRACE.items():
     column = frame[name].to_numpy()
     if (
       column.dtype.kind not in kind
@@ -214,6 +206,6 @@ def _check_trace(path, frame):
   if (frame["end"] <= frame["start"]).any():
     raise ValueError(f"{path}: an end is not after its start")
   frame = frame.sort_values(["client", "start"])
-  clients, starts, ends = (frame[name].to_numpy() for name in kinds)
+  clients, starts, ends = (frame[name].to_numpy() for name in _TRACE)
   if ((clients[1:] == clients[:-1]) & (starts[1:] < ends[:-1])).any():
     raise ValueError(f"{path}: a client is sent out while it is away")

@@ -36,13 +36,14 @@ def synchronous(
     durations: of the clients, see `fedjax_opt.systems.System.durations`.
     server_steps: T, the rounds.
     cohort_size: clients that the server waits for.
-    over_selection: further clients that are sent out.
-    deadline: seconds after which the server waits for nobody. A round without
-      an arrival takes nobody.
-    partial: whether those that are late at the deadline send what they have
-      done: as many whole steps as fit, and their transfer; without a whole step
-      they are dropped. They come after all that finish.
-    server_seconds: that the server takes in each round.
+    over_selection: clients that are sent out beside cohort_size, whose first
+      arrivals are taken.
+    deadline: seconds after which a round waits for nobody. One without an
+      arrival takes nobody.
+    partial: whether to take what late clients have done by the deadline,
+      instead of nothing; as many whole steps as fit, and their transfer. Those
+      without a whole step are dropped; others come after all that finish.
+    server_seconds: seconds of the server in a round.
 
   Returns:
     The timetable, [T, cohort_size + over_selection].

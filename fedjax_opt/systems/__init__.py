@@ -5,13 +5,8 @@
 
 import functools
 
-from fedjax_opt.registry import (
-  Choice,
-  File,
-  Hyperparameter,
-  Option,
-  register,
-)
+from fedjax_opt.checks import fields
+from fedjax_opt.registry import Choice, File, Option, arguments, register
 from fedjax_opt.systems.availability import (
   Availability,
   cyclic,
@@ -57,6 +52,12 @@ __all__ = [
 FADAS = ((1, 2), (3, 5), (5, 8), (50, 80))
 
 
+@fields.checked(
+  seed=fields.SEED,
+  bytes_down="(0, inf)",
+  bytes_up="(0, inf)",
+  bytes_sigma="[0, inf)",
+)
 def drawn(
   seconds,
   num_clients: int,
@@ -76,9 +77,9 @@ def drawn(
     num_clients: M.
     seed: of all that is drawn.
     bytes_down: median bytes per second from the server; None for no time.
-    bytes_up: likewise to the server.
-    bytes_sigma: standard deviation of the logarithm of both.
-    redraw: see `sample`.
+    bytes_up: median bytes per second to the server; None for no time.
+    bytes_sigma: standard deviation of the logarithm of bytes per second.
+    redraw: whether to draw a client's seconds anew each time it is sent out.
     of: see `sample`.
     **of_seconds: arguments of `seconds`.
   """
@@ -101,73 +102,43 @@ def _groups():
   return [uniform(low, high) for low, high in FADAS]
 
 
-def _number(name, default, help, interval="(0, inf)", **more):
-  return Hyperparameter(name, default, help, interval, **more)
-
-
-_BYTES = (
-  _number("bytes_down", None, "median bytes per second from the server"),
-  _number("bytes_up", None, "median bytes per second to the server"),
-  _number(
-    "bytes_sigma",
-    0.0,
-    "standard deviation of the logarithm of bytes per second",
-    "[0, inf)",
-  ),
-)
-
-
-def _choice(seconds, help, *parameters, redraw=False, of="step"):
-  is_drawn = Hyperparameter(
-    "redraw", redraw, "draw a client's seconds anew each time it is sent out"
-  )
+def _choice(seconds, help, redraw=False, of="step", **own):
+  """Devices by a distribution, whose arguments have these defaults."""
   what = Option(
     "of",
     of,
     "what takes these seconds at a client: a local step, or a round",
     OF,
   )
-  return Choice(
-    functools.partial(drawn, seconds),
-    help,
-    (*parameters, what, *_BYTES, is_drawn),
+  parameters = (
+    *arguments(seconds, **own),
+    what,
+    *arguments(drawn, "bytes_down", "bytes_up", "bytes_sigma"),
+    *arguments(drawn, redraw=redraw),
   )
+  return Choice(functools.partial(drawn, seconds), help, parameters)
 
 
 SYSTEMS: dict[str, Choice] = {
-  "constant": _choice(
-    constant, "all clients alike", _number("value", 0.1, "seconds")
-  ),
+  "constant": _choice(constant, "all clients alike", value=0.1),
   "uniform": _choice(
-    uniform,
-    "seconds uniform between two numbers",
-    _number("low", 0.05, "least seconds"),
-    _number("high", 0.5, "most seconds"),
+    uniform, "seconds uniform between two numbers", low=0.05, high=0.5
   ),
   "lognormal": _choice(
     lognormal,
     "seconds with a normal logarithm: a few clients are very slow",
-    _number("median", 0.1, "median seconds"),
-    _number(
-      "sigma", 1.0, "standard deviation of the logarithm of the seconds",
-      "[0, inf)",
-    ),
+    median=0.1,
+    sigma=1.0,
   ),
   "half_normal": _choice(
-    half_normal,
-    "seconds as the size of a normal number",
-    _number("scale", 0.1, "seconds, 1.25 times their mean"),
+    half_normal, "seconds as the size of a normal number", scale=0.1
   ),
-  "exponential": _choice(
-    exponential,
-    "exponential seconds",
-    _number("mean", 0.1, "mean seconds"),
-  ),
+  "exponential": _choice(exponential, "exponential seconds", mean=0.1),
   "zipf": _choice(
     zipf,
     "whole seconds k with a chance in proportion to k^-exponent",
-    _number("exponent", 1.5, "how rare slow clients are", "[0, inf)"),
-    _number("most", 1000, "most seconds", "[1, 10000000]", is_static=True),
+    exponent=1.5,
+    most={"interval": "[1, 10000000]"},
   ),
   "fadas": _choice(
     _groups,
@@ -188,23 +159,17 @@ SYSTEMS: dict[str, Choice] = {
       ),
     ),
   ),
-}  # fmt: skip
+}
 AVAILABILITIES: dict[str, Choice] = {
   "cyclic": Choice(
     cyclic,
     "for a part of every period, which starts at a random time for each",
-    (
-      _number("period", 100.0, "seconds"),
-      _number("share", 0.5, "share of the period", "(0, 1]"),
-    ),
+    arguments(cyclic, "period", "share"),
   ),
   "markov": Choice(
     markov,
     "on and off in turn, by a Markov chain",
-    (
-      _number("mean_on", 50.0, "mean seconds for which a client is on"),
-      _number("mean_off", 50.0, "mean seconds for which it is off"),
-    ),
+    arguments(markov, "mean_on", "mean_off"),
   ),
   "trace": Choice(
     periods,
@@ -215,7 +180,7 @@ AVAILABILITIES: dict[str, Choice] = {
         "CSV file with the columns client, start and end, in seconds",
         flag="availability_file",
       ),
-      _number("repeat", None, "seconds after which the table begins again"),
+      *arguments(periods, "repeat"),
     ),
   ),
 }

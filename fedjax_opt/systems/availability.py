@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.files import csv_files
 
 _COLUMNS = ("client", "start", "end")
 
@@ -132,8 +132,8 @@ def cyclic(
 
   Args:
     num_clients: M.
-    period: seconds, such as those of a day.
-    share: of the period for which a client is available, in (0, 1].
+    period: seconds; such as those of a day.
+    share: share of the period for which a client is available; in (0, 1].
     seed: of the second of the period from which each is.
 
   Returns:
@@ -162,8 +162,8 @@ def markov(
 
   Args:
     num_clients: M.
-    mean_on: mean seconds for which a client is available.
-    mean_off: mean seconds for which it is not.
+    mean_on: mean seconds for which a client is on.
+    mean_off: mean seconds for which it is off.
     seed: of the periods.
 
   Returns:
@@ -182,8 +182,8 @@ def periods(
     path: of a CSV file with the columns client, start and end, the last two in
       seconds, a line for each period in which a client is available.
     num_clients: M. A client without a line is never available.
-    repeat: seconds after which all begins again, such as those of a day; None
-      if nobody is available after the last end.
+    repeat: seconds after which the table begins again; such as those of a day.
+      None if nobody is available after the last end.
 
   Returns:
     When clients are available.
@@ -193,25 +193,7 @@ def periods(
       overlaps another one, ends before it starts or after `repeat`, or is of a
       client that does not exist.
   """
-  import pandas  # No other availability needs it.
-
-  with checks.reading(
-    path,
-    "give a CSV file",
-    pandas.errors.ParserError,
-    pandas.errors.EmptyDataError,
-    UnicodeDecodeError,
-  ):
-    frame = pandas.read_csv(path)
-  for name in _COLUMNS:
-    if name not in frame:
-      raise ValueError(
-        f"{path}: has no column {name}; must have {', '.join(_COLUMNS)}"
-      )
-  numbers = [
-    pandas.to_numeric(frame[name], errors="coerce").to_numpy(float)
-    for name in _COLUMNS
-  ]
+  _, numbers = csv_files.read(path, _COLUMNS)
   if not np.isfinite(numbers).all() or (numbers[0] % 1).any():
     raise ValueError(f"{path}: must have whole numbers of clients, and seconds")
   found = [([], []) for _ in range(num_clients)]

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.files import csv_files
 from fedjax_opt.systems.availability import Availability
 from fedjax_opt.systems.distributions import Distribution
 
@@ -235,30 +236,14 @@ def from_csv(
     ValueError: if the file cannot be read, lacks a column, or has a number that
       is not positive.
   """
-  import pandas  # No other system needs it.
-
-  with checks.reading(
-    path,
-    "give a CSV file",
-    pandas.errors.ParserError,
-    pandas.errors.EmptyDataError,
-    UnicodeDecodeError,
-  ):
-    frame = pandas.read_csv(path)
-  columns = []
-  for name in _COLUMNS:
-    if name not in frame:
-      raise ValueError(
-        f"{path}: has no column {name}; must have {', '.join(_COLUMNS)}"
-      )
-    column = pandas.to_numeric(frame[name], errors="coerce").to_numpy(float)
+  frame, columns = csv_files.read(path, _COLUMNS)
+  for name, column in zip(_COLUMNS, columns, strict=True):
     if not (column > 0).all():
       line = int(np.argmin(column > 0)) + 2
       raise ValueError(
         f"{path}: line {line}: {name}={frame[name][line - 2]}: must be a "
         "positive number"
       )
-    columns.append(column)
   if not len(frame):
     raise ValueError(f"{path}: has no lines; must have one for each device")
   rows = np.arange(len(frame))

@@ -1,4 +1,4 @@
-"""Distributions of positive numbers, such as seconds or bytes per second.
+"""Distributions of seconds, or of other positive numbers as bytes per second.
 
 All of it is NumPy on the host.
 """
@@ -33,7 +33,7 @@ def constant(value: float) -> Distribution:
   """The same number for all.
 
   Args:
-    value: positive.
+    value: seconds; positive.
   """
   return Distribution(lambda u: np.full(np.shape(u), float(value)))
 
@@ -43,8 +43,8 @@ def uniform(low: float, high: float) -> Distribution:
   """Uniform in [low, high).
 
   Args:
-    low: positive.
-    high: not below `low`.
+    low: least seconds; positive.
+    high: most seconds; not below `low`.
 
   Returns:
     The distribution.
@@ -62,8 +62,8 @@ def lognormal(median: float, sigma: float) -> Distribution:
   r""":math:`m \exp(\sigma z)` with z standard normal.
 
   Args:
-    median: m, positive.
-    sigma: standard deviation of the logarithm, non-negative.
+    median: median seconds; m, positive.
+    sigma: standard deviation of the logarithm of the seconds; non-negative.
 
   Returns:
     The distribution.
@@ -76,7 +76,7 @@ def half_normal(scale: float) -> Distribution:
   r""":math:`s |z|` with z standard normal.
 
   Args:
-    scale: s, positive.
+    scale: seconds, 1.25 times their mean; s, positive.
 
   Returns:
     The distribution.
@@ -89,7 +89,7 @@ def exponential(mean: float) -> Distribution:
   """Exponential.
 
   Args:
-    mean: positive.
+    mean: mean seconds; positive.
 
   Returns:
     The distribution.
@@ -102,8 +102,8 @@ def zipf(exponent: float, most: int = 1000) -> Distribution:
   r"""Whole numbers k from 1 to `most`, in proportion to :math:`k^{-a}`.
 
   Args:
-    exponent: a, non-negative.
-    most: the largest number.
+    exponent: how rare slow clients are; a, non-negative.
+    most: most seconds.
 
   Returns:
     The distribution.

@@ -3,7 +3,7 @@
 `UPLOADS` names them for the command line.
 """
 
-from fedjax_opt.registry import Choice, Hyperparameter, register
+from fedjax_opt.registry import Choice, arguments, register
 from fedjax_opt.transforms.compressors import (
   clip_by_norm,
   error_feedback,
@@ -26,30 +26,24 @@ __all__ = [
   "with_upload",
 ]
 
-_FRACTION = Hyperparameter(
-  "fraction", 0.01, "share of the entries that a client sends", "(0, 1]"
-)
-
 UPLOADS: dict[str, Choice] = {
   "top_k": Choice(
-    top_k, "the entries of largest magnitude", (_FRACTION,), label="top-k"
+    top_k,
+    "the entries of largest magnitude",
+    arguments(top_k, fraction=0.01),
+    label="top-k",
   ),
   "random_k": Choice(
-    random_k, "entries drawn at random", (_FRACTION,), label="random-k"
+    random_k,
+    "entries drawn at random",
+    arguments(random_k, fraction=0.01),
+    label="random-k",
   ),
   "sign": Choice(sign, "signs and the mean magnitude, a bit an entry"),
   "quantize": Choice(
     quantize,
     "magnitudes rounded at random to a few levels (QSGD)",
-    (
-      Hyperparameter(
-        "levels",
-        15,
-        "levels of magnitudes above 0",
-        "[1, inf)",
-        is_static=True,
-      ),
-    ),
+    arguments(quantize, levels=15),
   ),
 }
 register(UPLOADS)

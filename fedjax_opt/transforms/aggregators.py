@@ -262,24 +262,18 @@ def _wide(leaf):
   return trees.at_least_float32(leaf.astype(jnp.result_type(leaf.dtype, float)))
 
 
-def _argument(factory, name, **own):
-  """An argument of a factory, as the command line has it."""
-  (found,) = arguments(factory, name)
-  return (found._replace(**own),)
-
-
 AGGREGATORS: dict[str, Choice] = {
   "mean": Choice(mean, "the weighted mean"),
   "median": Choice(median, "the median of each coordinate"),
   "trimmed_mean": Choice(
     trimmed_mean,
     "the mean of each coordinate without its extremes",
-    _argument(trimmed_mean, "fraction", default=0.1, flag="trim_fraction"),
+    arguments(trimmed_mean, fraction={"default": 0.1, "flag": "trim_fraction"}),
   ),
   "multi_krum": Choice(
     multi_krum,
     "the mean of the messages nearest to the others",
-    _argument(multi_krum, "faulty", default=1, flag="krum_faulty"),
+    arguments(multi_krum, faulty={"default": 1, "flag": "krum_faulty"}),
     label="multi-Krum",
   ),
 }

@@ -32,7 +32,7 @@ def top_k(fraction: float) -> Upload:
   are sent. A contraction: :math:`\|C(u) - u\|^2 \le (1 - k/d) \|u\|^2`.
 
   Args:
-    fraction: of the entries that is sent, in (0, 1].
+    fraction: share of the entries that a client sends; in (0, 1].
 
   Returns:
     The upload; it sends k values and k indices of 4 bytes.
@@ -66,7 +66,7 @@ def random_k(fraction: float) -> Upload:
   expectation: :math:`E \|C(u) - u\|^2 = (1 - k/d) \|u\|^2`.
 
   Args:
-    fraction: of the entries that is sent, in (0, 1].
+    fraction: share of the entries that a client sends; in (0, 1].
 
   Returns:
     The upload; it sends k values and a seed of 4 bytes, from which the server
@@ -141,7 +141,7 @@ def quantize(levels: int) -> Upload:
   errors of the plain transform grow without bound where :math:`\omega > 1`.
 
   Args:
-    levels: s, at least 1.
+    levels: levels of magnitudes above 0; s, at least 1.
 
   Returns:
     The upload; it sends the norm and, for each entry, a sign and a level.
