@@ -238,8 +238,19 @@ def at_round(rate: Any, round: jax.Array) -> Any:
   """The rate in a round, given a rate or a function from the round to one.
 
   Raises:
-    ValueError: for an optimizer, where steps are plain ones, or a number that
-      cannot be.
-    TypeError: for what is no number.
+    ValueError: for an optimizer, where steps are plain ones, and for a negative
+      rate; of a traced one that is not known.
+    TypeError: for a function that gives no number.
   """
-  return rules.rate_of_round(rate, round)
+  rules.rate("learning_rate", rate)
+  if not callable(rate):
+    return rate
+  found = values.call("learning_rate", "(round) -> number", rate, round)
+  is_number = isinstance(found, int | float) or hasattr(found, "dtype")
+  if not is_number or np.shape(found):
+    raise TypeError(
+      "learning_rate: its function of the round returned "
+      f"{values.shown(found)}; must return a number"
+    )
+  values.in_interval("learning_rate", found, "[0, inf)")
+  return found

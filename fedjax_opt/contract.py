@@ -58,24 +58,31 @@ def check(name: str, algorithm: Any) -> None:
 
 
 def check_statistics(
-  algorithm: Algorithm, params: Params, name: str = "params"
+  algorithm: Algorithm, params: Params, has_full_batches: bool = True
 ) -> None:
   """That an algorithm can train a model with running statistics, if it has any.
 
   Args:
     algorithm: any.
     params: the model, or its shapes.
-    name: of the argument that decides on the model.
+    has_full_batches: whether all batches of clients are full.
 
   Raises:
-    ValueError: if it would do anything but average them.
+    ValueError: if it would do anything but average them, or a client has a
+      batch that is not full.
   """
   parts = statistics.parents(params)
   if parts and not algorithm.averages_statistics:
     raise ValueError(
-      f"{name}: {parts[0]!r} has running statistics, which this algorithm does "
+      f"params: {parts[0]!r} has running statistics, which this algorithm does "
       "not average (Algorithm.averages_statistics); must be a model without "
       "them, or another algorithm, such as fed_avg"
+    )
+  if parts and not has_full_batches:
+    raise ValueError(
+      f"params: {parts[0]!r} has running statistics, and a batch that is not "
+      "full would be normalized by its padding too; give drop_remainder, or "
+      "draw with replacement, or a model without them"
     )
 
 

@@ -76,7 +76,12 @@ def adapt(
     TypeError: if an argument is of a wrong type.
   """
   layers = trainable.checked("layers", layers)
-  kernels = dict(_kernels(params))
+  leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+  kernels = {  # Of dense layers, [in, out].
+    layer: leaf
+    for at, leaf in leaves
+    if (layer := _layer(at)) is not None and np.ndim(leaf) == 2
+  }
   is_of = lambda path, name: f"/{path}".endswith(f"/{name}")
   for name in layers:
     if not any(is_of(path, name) for path in kernels):
@@ -179,14 +184,6 @@ def added(params: Params, changes: dict[str, jax.Array]) -> Params:
     return leaf if change is None else leaf + change.astype(leaf.dtype)
 
   return jax.tree_util.tree_map_with_path(add, params)
-
-
-def _kernels(params):
-  """(layer, kernel) of each dense layer."""
-  leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-  for at, leaf in leaves:
-    if (layer := _layer(at)) is not None and np.ndim(leaf) == 2:
-      yield layer, leaf
 
 
 def _layer(at) -> str | None:

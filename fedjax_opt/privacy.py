@@ -10,9 +10,7 @@ References:
 
 import dataclasses
 import functools
-import importlib.util
 import math
-from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -101,7 +99,7 @@ def with_privacy(
     McMahan et al., ICLR 2018, Algorithm 1, with the estimator of section 3.2
     that divides by the expected size; there with weights, here without.
   """
-  check_installed("jax_privacy")
+  _check_installed("jax_privacy")
   messages.check_sends("privacy", algorithm)
   clipped = with_upload(algorithm, clip_by_norm(max_norm))
 
@@ -284,30 +282,17 @@ def calibrated_noise(
   return high
 
 
-def check_installed(name: str = "dp_accounting") -> None:
-  """Raises ImportError if a library of the extra is missing.
-
-  Args:
-    name: of its module.
-  """
-  if importlib.util.find_spec(name) is None:
-    raise ImportError(
-      f"privacy needs {name}: pip install 'fedjax_opt[privacy]'"
-    )
+def _check_installed(name):
+  checks.check_installed(name, f"privacy needs {name}", "privacy")
 
 
-def _accounting(
-  num_clients: int,
-  cohort_size: float,
-  sampling: Sampling,
-  places: int | None,
-) -> Callable[[float], tuple[Any, Any]]:
+def _accounting(num_clients, cohort_size, sampling, places):
   """From a noise multiplier to an accountant, and the event of a round."""
   if cohort_size > num_clients:
     raise ValueError(
       f"cohort_size={cohort_size:g}: must be at most num_clients={num_clients}"
     )
-  check_installed()
+  _check_installed("dp_accounting")
   import dp_accounting
   from dp_accounting import pld, rdp
 

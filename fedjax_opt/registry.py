@@ -13,7 +13,7 @@ import dataclasses
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from jax.typing import ArrayLike
@@ -453,30 +453,3 @@ def owners(registry: Mapping[str, Choice], parameter: str) -> list[str]:
     for name, choice in registry.items()
     if parameter in {p.name for p in choice.hyperparameters}
   ]
-
-
-def check_belongs(
-  name: str,
-  value: Any,
-  kind: str,
-  chosen: str,
-  owners: Iterable[str],
-  hint: str = "",
-) -> None:
-  """Raises ValueError if a hyperparameter is none of what was chosen.
-
-  Args:
-    name: name of the hyperparameter.
-    value: its value.
-    kind: kind of choice: "client", "partition", ...
-    chosen: name that was chosen.
-    owners: all names of that kind that have the hyperparameter.
-    hint: end of the message.
-  """
-  owners = list(owners)
-  if chosen in owners:
-    return
-  belongs = f"belongs to {kind} {', '.join(owners)}" if owners else "unknown"
-  raise ValueError(
-    f"{name}={checks.shown(value)}: {belongs}, not to {kind} {chosen}{hint}"
-  )

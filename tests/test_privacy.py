@@ -1,6 +1,7 @@
 """Differential privacy: what is clipped and added, and what it is worth."""
 
 import functools
+import importlib.util
 import itertools
 import json
 import math
@@ -431,7 +432,7 @@ def test_bad_input(message):
   ],
 )
 def test_what_is_not_installed_is_named(name, make, monkeypatch):
-  monkeypatch.setattr(privacy.importlib.util, "find_spec", lambda name: None)
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
   line = f"privacy needs {name}: pip install 'fedjax_opt[privacy]'"
   with pytest.raises(ImportError, match=re.escape(line)):
     make()

@@ -168,7 +168,7 @@ def _cell(place: Place, records: Sequence[Record]) -> Cell:
   tried = [each for each in records if not of_report(each)]
   report = [each for each in records if of_report(each)]
   tried, report = (joined(x) if x else None for x in (tried, report))
-  return Cell.of(
+  return Cell(
     planned.method,
     planned.condition,
     tried,

@@ -114,7 +114,7 @@ def _cell_of(
   **others: Any,
 ) -> Cell:
   """What a method left under a condition; see `Cell`."""
-  cell = Cell.of(method, condition, tried, measured, **others)
+  cell = Cell(method, condition, tried, measured, **others)
   runs = [part.run for part in cell.parts]
   # What a nested run has of one point is not of what its first seed chose.
   has_own = measured is not None and not cell.is_nested

@@ -5,8 +5,6 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import numpy as np
 import optax
 
 from fedjax_opt.checks import values as checks
@@ -111,28 +109,6 @@ def needs(
     wanted += ", and grad_fn, the gradient of the current batch at any point"
   if params is None or (extra is not None and extra.get("grad_fn") is None):
     raise ValueError(f"{name}: update needs {wanted}")
-
-
-def rate_of_round(value: Any, round: jax.Array) -> Any:
-  """A learning rate in a round.
-
-  Raises:
-    ValueError: for an optimizer, where steps are plain ones, and for a negative
-      rate; of a traced one that is not known.
-    TypeError: for a function that gives no number.
-  """
-  rate("learning_rate", value)
-  if not callable(value):
-    return value
-  found = checks.call("learning_rate", "(round) -> number", value, round)
-  is_number = isinstance(found, int | float) or hasattr(found, "dtype")
-  if not is_number or np.shape(found):
-    raise TypeError(
-      f"learning_rate: its function of the round returned {shown(found)}; must "
-      "return a number"
-    )
-  checks.in_interval("learning_rate", found, "[0, inf)")
-  return found
 
 
 def _check_called(name, rule):

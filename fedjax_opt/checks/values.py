@@ -3,7 +3,7 @@
 import contextlib
 import difflib
 import functools
-import importlib
+import importlib.util
 import inspect
 import numbers
 import os
@@ -315,13 +315,14 @@ def plain(name: str, value: Any, any_order: bool = False) -> None:
       order, or deleted.
   """
   dtype, hint = getattr(value, "dtype", None), ""
+  is_traced = isinstance(value, jax.core.Tracer)
   if isinstance(value, np.ma.MaskedArray):
     hint = "is masked; must have no mask, such as its .filled(0)"
   elif hasattr(value, "todense"):
     hint = "is sparse; must be dense, such as its .todense()"
   elif isinstance(value, jax.ShapeDtypeStruct):
     hint = "is only the shape of an array; must be one"
-  elif isinstance(value, jax.Array) and _is_deleted(value):
+  elif not is_traced and isinstance(value, jax.Array) and value.is_deleted():
     hint = "was deleted, as programs do with arrays that are donated to them"
   elif dtype is not None and not isinstance(dtype, np.dtype):
     hint = f"is {dtype}; must be numbers"
@@ -332,10 +333,6 @@ def plain(name: str, value: Any, any_order: bool = False) -> None:
     hint = f"is {form(value)}; must be numbers"
   if hint:
     raise TypeError(f"{name}: {hint}")
-
-
-def _is_deleted(value):
-  return not isinstance(value, jax.core.Tracer) and value.is_deleted()
 
 
 def pool(name: str, value: Any) -> int:
@@ -593,6 +590,21 @@ def imported(module: str, what: str, install: str) -> Any:
     raise ValueError(
       f"{what} needs the package {error.name}: pip install '{install}'"
     ) from error
+
+
+def check_installed(module: str, what: str, extra: str) -> None:
+  """Checks that a module is there; imports nothing, which can take long.
+
+  Args:
+    module: its name.
+    what: needs it, such as "pictures need matplotlib".
+    extra: of this package, which has it.
+
+  Raises:
+    ImportError: if it is missing; the message says what to install.
+  """
+  if importlib.util.find_spec(module) is None:
+    raise ImportError(f"{what}: pip install 'fedjax_opt[{extra}]'")
 
 
 @contextlib.contextmanager

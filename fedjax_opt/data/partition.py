@@ -17,7 +17,7 @@ least one example. The schemes are in partition_schemes.py.
   natural              of the ids        once
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -64,9 +64,7 @@ _FURTHER = {
 _COMMON = ("labels", "num_clients", "seed", "client_ids")
 
 
-def _scheme(
-  factory: Callable[..., Rows], label: str | None = None
-) -> PartitionChoice:
+def _scheme(factory, label=None):
   """The entry of a scheme, whose other arguments can be set by name."""
   fields = getattr(factory, "fields", {})
   own = {n: _FURTHER.get(n, {}) for n in fields if n not in _COMMON}
@@ -156,7 +154,11 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
   known = {p.name: p for p in SCHEMES[name].hyperparameters}
   for given, value in parameters.items():
     of = registry.owners(SCHEMES, given)
-    registry.check_belongs(given, value, "partition", name, of)
+    if name not in of:
+      belongs = f"belongs to partition {', '.join(of)}" if of else "unknown"
+      raise ValueError(
+        f"{given}={checks.shown(value)}: {belongs}, not to partition {name}"
+      )
     if known[given].takes_range:
       size_range(given, value)
     else:

@@ -20,7 +20,6 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -139,9 +138,7 @@ def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
     raise
 
 
-def _write_examples(
-  folder: pathlib.Path, parts: Iterable[Part], files: dict[pathlib.Path, Any]
-) -> dict[str, np.ndarray]:
+def _write_examples(folder, parts, files):
   """Writes the examples to the files; returns what the index holds.
 
   Args:

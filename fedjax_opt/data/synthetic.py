@@ -173,13 +173,8 @@ def low_rank(
 
 
 def _sizes(
-  variant: str,
-  num_clients: int | None,
-  examples_per_client: int | None,
-  validation_per_client: int | None,
-  dim: int,
-  width: int,
-) -> tuple[int, int, int]:
+  variant, num_clients, examples_per_client, validation_per_client, dim, width
+):
   """Clients, and training and validation examples of each client.
 
   Raises:
@@ -202,13 +197,7 @@ def _ones(variant: str, name: str, number: int | None, dim: int) -> np.ndarray:
   return (np.arange(dim) < number).astype(np.float32)
 
 
-def _draw(
-  w_real: np.ndarray,
-  num_clients: int,
-  num_train: int,
-  num_validation: int,
-  seed: int,
-) -> Problem:
+def _draw(w_real, num_clients, num_train, num_validation, seed):
   rng = np.random.default_rng(seed)
   normal = lambda *shape: rng.standard_normal(shape, np.float32)
   b_real = normal()
@@ -386,13 +375,7 @@ def heterogeneous(
   )
 
 
-def _draw_pool(
-  shape: tuple[int, int, int],
-  gradient_spread: float,
-  noise: float,
-  curvature_noise: float,
-  seed: int,
-) -> dict[str, np.ndarray]:
+def _draw_pool(shape, gradient_spread, noise, curvature_noise, seed):
   """The fields of `Heterogeneous.data`, client after client, for [P, n, d]."""
   num_clients, _, dim = shape
   rng = np.random.default_rng(seed)
@@ -411,9 +394,7 @@ def _draw_pool(
   }
 
 
-def _signs(
-  rng: np.random.Generator, shape: tuple[int, ...], axis: int
-) -> np.ndarray:
+def _signs(rng, shape, axis):
   """+1 and -1 in random order, equally many along the axis."""
   length = shape[axis]
   ordered = np.sign(2 * np.arange(length) - (length - 1))

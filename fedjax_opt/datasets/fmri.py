@@ -129,9 +129,7 @@ def _download(folder: pathlib.Path, missing: str, nilearn: Any) -> None:
     ) from error
 
 
-def _sessions(
-  subject: pathlib.Path, masker: Any, nilearn: Any
-) -> list[Session]:
+def _sessions(subject, masker, nilearn):
   """A subject's sessions that have a scan of either class."""
   labels, sessions = _read_labels(subject / "labels.txt")
   bold = subject / "bold.nii.gz"

@@ -138,9 +138,7 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
   return of_class
 
 
-def _pixels(
-  path: pathlib.Path, size: tuple[int, int] | None, number: int
-) -> np.ndarray:
+def _pixels(path, size, number):
   """An image as uint8, [H, W] if it is gray, [H, W, 3] if not.
 
   Args:

@@ -125,9 +125,7 @@ def train(texts: Sequence[str], vocab_size: int) -> Any:
   return _word_piece(tokenizer.get_vocab())
 
 
-def _word_piece(
-  vocabulary: dict[str, int], lowercase: bool = True, **normalization: Any
-) -> Any:
+def _word_piece(vocabulary, lowercase=True, **normalization):
   """BERT's tokenizer with a vocabulary."""
   tokenizers = _import()
   missing = [each for each in _SPECIAL[:4] if each not in vocabulary]

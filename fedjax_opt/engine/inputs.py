@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt import contract
-from fedjax_opt import running_statistics as statistics
-from fedjax_opt.base import Algorithm, Batch, Params
+from fedjax_opt.base import Algorithm, Batch
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
@@ -23,7 +22,6 @@ from fedjax_opt.data import clients, lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_pool, same_pool
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine.plan import BatchPlan
 
 # Of a grid: the arguments of each are checked, and each has a row in results.
 _MOST_POINTS = 100_000
@@ -277,31 +275,6 @@ def _model_of(params, key):
   model = checks.call("params", takes, params, key, where=where)
   checks.tree("params(key)", model)
   return model
-
-
-def check_statistics(
-  params: Params, plan: BatchPlan, algorithm: Algorithm, name: str = "params"
-) -> None:
-  """That running statistics of a model are what clients compute, if it has any.
-
-  Args:
-    params: the model, or its shapes.
-    plan: of the local steps.
-    algorithm: of a point.
-    name: of the argument that decides on the model.
-
-  Raises:
-    ValueError: if the algorithm does anything but average them, or a client has
-      a batch that is not full.
-  """
-  contract.check_statistics(algorithm, params, name)
-  parts = statistics.parents(params)
-  if parts and not plan.is_full:
-    raise ValueError(
-      f"{name}: {parts[0]!r} has running statistics, and a batch that is not "
-      "full would be normalized by its padding too; give drop_remainder, or "
-      "draw with replacement, or a model without them"
-    )
 
 
 def is_function_of_key(params: Any) -> bool:

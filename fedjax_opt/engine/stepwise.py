@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from fedjax_opt import processes, target
+from fedjax_opt import contract, processes, target
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
@@ -390,7 +390,7 @@ class Simulator:
     self._set_clock(model, tuple(seeds))
     config, make = self._config(model), self._make_on(self._clock)
     algorithm = make(**self._first_point())
-    inputs.check_statistics(model, config.plan, algorithm)
+    contract.check_statistics(algorithm, model, config.plan.is_full)
     numbers = np.asarray(seeds, np.uint32)
     start = Start(
       make,

@@ -316,9 +316,7 @@ def _about(arrays: Mapping[str, np.ndarray], round: int) -> dict[str, Any]:
   return found
 
 
-def _restored(
-  arrays: Mapping[str, np.ndarray], state: State
-) -> tuple[State, dict[str, np.ndarray]]:
+def _restored(arrays, state):
   """The state, and what was measured, from the arrays of a checkpoint.
 
   Args:

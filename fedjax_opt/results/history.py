@@ -75,7 +75,6 @@ def is_fraction(name: str) -> bool:
   return "accuracy" in name and "inaccuracy" not in name
 
 
-@checked()
 def bounds(name: str) -> tuple[float, float]:
   """The lowest and highest value that a metric can have, by its name."""
   last = name.rsplit("_", 1)[-1]
@@ -254,7 +253,8 @@ class History:
     """Every metric at the last evaluated round, None where it has no value."""
     if not self.rounds:
       return {}
-    return {n: _or_none(self.values(n, point)[-1]) for n in self.metrics}
+    last = {name: self.values(name, point)[-1] for name in self.metrics}
+    return {n: float(v) if np.isfinite(v) else None for n, v in last.items()}
 
   def best(self, point: int, name: str) -> tuple[float, int] | None:
     """A metric's best value before any divergence, and its first round.
@@ -273,7 +273,3 @@ class History:
       return None
     at = np.nanargmax(values) if way == "max" else np.nanargmin(values)
     return float(values[at]), self.rounds[int(at)]
-
-
-def _or_none(value: float) -> float | None:
-  return float(value) if np.isfinite(value) else None

@@ -54,11 +54,8 @@ class Run:
   @property
   def is_complete(self) -> bool:
     """Whether it went to its end: its last round, or what was to stop it."""
-    if self.summary is None:
-      return False
-    if "stopped_by" in self.summary:
-      return self.summary["stopped_by"] != "signal"
-    return self.history.rounds[-1:] == [self.config.get("rounds")]
+    has_ended = self.summary is not None
+    return has_ended and self.summary.get("stopped_by") != "signal"
 
   def to_pandas(self) -> Any:
     """A data frame: one row for each evaluated round and point.
@@ -68,12 +65,9 @@ class Run:
     Raises:
       ImportError: if pandas is not installed.
     """
-    try:
-      import pandas
-    except ImportError as error:
-      raise ImportError(
-        "to_pandas: needs pandas; install it with pip install pandas"
-      ) from error
+    checks.check_installed("pandas", "to_pandas needs pandas", "run")
+    import pandas
+
     metrics = self.history.metrics
     return pandas.DataFrame(
       {"point": index, "round": round_number}
@@ -201,9 +195,7 @@ def _read_summary(path: pathlib.Path) -> dict[str, Any]:
   return summary
 
 
-def _check_whole(
-  folder: pathlib.Path, summary: dict[str, Any], history: History
-) -> None:
+def _check_whole(folder, summary, history):
   """Checks that metrics.csv belongs to summary.json."""
   measured = any(point["final"] for point in summary["points"])
   expected = len(summary["points"]) if measured else 0

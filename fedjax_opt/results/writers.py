@@ -26,17 +26,11 @@ import numpy as np
 from fedjax_opt.base import STREAMS, Params
 from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import encoded, encoded_text, plain
-from fedjax_opt.results import folder_digests, model_file
+from fedjax_opt.results import folder_digests, model_file, selection
 from fedjax_opt.results.environment import device, versions
 from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.metrics_file import MetricsFile
-from fedjax_opt.results.selection import (
-  Criterion,
-  Point,
-  format_value,
-  select,
-  varying,
-)
+from fedjax_opt.results.selection import Criterion, Point
 
 # An open sub-run holds a file and a thread. A grid with more points than this
 # writes its events at the end of the run, one sub-run after the other.
@@ -202,7 +196,7 @@ class RunWriter:
     """
     self._replace_former()
     self.write(history)
-    selected = select(history, self._points, criterion)
+    selected = selection.select(history, self._points, criterion)
     points = [
       _point_summary(history, index, point) | dict(more[index] if more else {})
       for index, point in enumerate(self._points)
@@ -228,12 +222,7 @@ class RunWriter:
     folder_digests.settle(self.folder)
     return summary
 
-  def _write_model(
-    self,
-    selected: int | None,
-    params: Callable[[int], Params] | None,
-    rounds_done: int,
-  ) -> None:
+  def _write_model(self, selected, params, rounds_done):
     """Writes the final model of the selected point, if there is one."""
     path = self.folder / "params.safetensors"
     if selected is None or params is None:
@@ -261,9 +250,7 @@ class RunWriter:
     return line
 
 
-def _point_summary(
-  history: History, index: int, point: Point
-) -> dict[str, Any]:
+def _point_summary(history, index, point):
   """The entry of one grid point in `summary.json`."""
   best = {
     name: history.best(index, name) or (None, None)
@@ -338,11 +325,13 @@ class Events:
 
 def sub_run_names(points: Sequence[Point]) -> list[str]:
   """Names such as `07,client_lr=0.1`, at most 120 characters each."""
-  names = varying(points)
+  names = selection.varying(points)
   digits = len(str(max(len(points) - 1, 0)))
   sub_runs = []
   for i, point in enumerate(points):
-    settings = [f"{name}={format_value(point.get(name))}" for name in names]
+    settings = [
+      f"{name}={selection.format_value(point.get(name))}" for name in names
+    ]
     sub_run = ",".join([f"{i:0{digits}d}", *settings])
     sub_runs.append(re.sub(r"[^\w.=,+-]", "_", sub_run)[:120])
   return sub_runs

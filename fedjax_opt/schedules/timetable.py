@@ -259,7 +259,6 @@ def draws_of(clients: np.ndarray, versions: np.ndarray) -> np.ndarray:
   return draws.reshape(clients.shape)
 
 
-@fields.checked(num_clients=fields.whole(1))
 def check_clients(table: Timetable, num_clients: int) -> None:
   """Raises ValueError if a client of a timetable is not in the population.
 

@@ -10,15 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.results import selection
 from fedjax_opt.results.history import History, direction
-from fedjax_opt.results.selection import (
-  Criterion,
-  Setting,
-  Tuning,
-  group_by_seed,
-  tune,
-  varying,
-)
+from fedjax_opt.results.selection import Criterion, Setting, Tuning
 
 # What a mean must be above chance: so many standard errors of its examples.
 _ERRORS = 2
@@ -94,7 +88,6 @@ class Cell:
     method: its label.
     condition: name -> value of what differs between conditions; {} if there is
       one condition only.
-    criterion: by which its setting was chosen.
     tried: the whole grid with the seeds of tuning, or of the report if it is
       nested; None if there was a single setting, so that nothing was chosen.
     measured: the chosen setting with the seeds of the report. [S] points, one
@@ -102,7 +95,6 @@ class Cell:
     is_nested: whether each seed of the report chose its own setting, by its own
       score.
     commands: the commands that ran it, if any did.
-    seconds: time of its rounds and of compilation, tuning included.
     per_client: kind of model ('global', 'personalized', ...) -> the accuracy of
       every client on examples of its own that are held out, of the report's
       first seed, [M], NaN for a client without any; {} if not measured.
@@ -116,11 +108,9 @@ class Cell:
 
   method: str
   condition: Mapping[str, Any]
-  criterion: Criterion
   tried: Measured | None
   measured: Measured | None
   commands: tuple[str, ...] = ()
-  seconds: float = 0.0
   per_client: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   step_sizes: Mapping[str, np.ndarray] | None = None
   is_verified: bool = True
@@ -128,20 +118,15 @@ class Cell:
   crossed: tuple[Measured, ...] = ()
   sets: Mapping[str, ExampleSet] = dataclasses.field(default_factory=dict)
 
-  @classmethod
-  def of(
-    cls,
-    method: str,
-    condition: Mapping[str, Any],
-    tried: Measured | None,
-    measured: Measured | None,
-    **others: Any,
-  ) -> "Cell":
-    """Of runs, which say by what they chose and how long they took."""
-    criterion = (tried or measured).criterion
-    cell = cls(method, condition, criterion, tried, measured, **others)
-    seconds = sum(part.seconds for part in cell.parts)
-    return dataclasses.replace(cell, seconds=seconds)
+  @property
+  def criterion(self) -> Criterion:
+    """By which its setting was chosen."""
+    return self.parts[0].criterion
+
+  @property
+  def seconds(self) -> float:
+    """Time of its rounds and of compilation, tuning included."""
+    return sum(part.seconds for part in self.parts)
 
   @property
   def parts(self) -> list[Measured]:
@@ -154,7 +139,7 @@ class Cell:
     """The choice of the setting; None if there was nothing to choose."""
     if self.tried is None:
       return None
-    return tune(self.tried.history, self.tried.points, self.criterion)
+    return selection.tune(self.tried.history, self.tried.points, self.criterion)
 
   @property
   def chosen(self) -> dict[str, Any]:
@@ -168,7 +153,7 @@ class Cell:
   def choices(self) -> list[Setting]:
     """The settings of the report, most often chosen first."""
     points = [] if self.measured is None else self.measured.points
-    return sorted(group_by_seed(points), key=lambda s: -len(s.points))
+    return sorted(selection.group_by_seed(points), key=lambda s: -len(s.points))
 
   @property
   def budget(self) -> int:
@@ -180,7 +165,9 @@ class Cell:
     """The hyperparameters of which several values were tried."""
     if self.tried is None:
       return []
-    return [name for name in varying(self.tried.points) if name != "seed"]
+    return [
+      name for name in selection.varying(self.tried.points) if name != "seed"
+    ]
 
   @property
   def is_fresh(self) -> bool:

@@ -6,15 +6,7 @@ from contextlib import nullcontext
 from typing import Any, Unpack
 
 from fedjax_opt.base import STREAMS, Batch, Params
-from fedjax_opt.checks.fields import (
-  Field,
-  Number,
-  by_name,
-  checked,
-  choice,
-  made,
-  whole,
-)
+from fedjax_opt.checks import fields
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
@@ -31,25 +23,25 @@ from fedjax_opt.study.verdicts import check_min_effect
 from fedjax_opt.study.words import condition_label
 
 Clients = ClientData | Population
-_SEEDS = Field(plans.are_seeds)
+_SEEDS = fields.Field(plans.are_seeds)
 
 
-@checked(
-  methods=by_name(
+@fields.checked(
+  methods=fields.by_name(
     None,
     'a dict of methods by label, such as {"FedAvg": fo.Method(make, grid)}',
   ),
-  rounds=whole(),
+  rounds=fields.whole(),
   seeds=_SEEDS,
   report_seeds=_SEEDS,
   conditions=plans.CONDITIONS,
-  criterion=made(
+  criterion=fields.made(
     Criterion, 'a Criterion, such as fo.Criterion("validation_loss", "min")'
   ),
-  target=Number(words="finite; None for no target"),
-  min_effect=Number(words="finite; None for the default"),
-  budget=choice(*tuning.BUDGETS),
-  crossed=whole(2),
+  target=fields.Number(words="finite; None for no target"),
+  min_effect=fields.Number(words="finite; None for the default"),
+  budget=fields.choice(*tuning.BUDGETS),
+  crossed=fields.whole(2),
 )
 def compare(
   methods: Mapping[str, Method],

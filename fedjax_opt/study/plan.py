@@ -135,7 +135,7 @@ class Plan(NamedTuple):
       for name, pool in pools.items()
       if pool is not None
     }
-    return Cell.of(
+    return Cell(
       label,
       condition,
       tried,
@@ -151,9 +151,7 @@ class Plan(NamedTuple):
       return self.data
     return lambda seed: self.data(seed, **_of_data(condition))
 
-  def _arguments(
-    self, method: Method, condition: Mapping[str, Any], is_report: bool
-  ) -> dict[str, Any]:
+  def _arguments(self, method, condition, is_report):
     """What `sweep` and `Simulator` are called with, by name."""
     is_on_test = is_report or "test_" in self.criterion.metric
     return {

@@ -12,13 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import (
-  COSTS,
-  TIME,
-  bounds,
-  direction,
-  is_fraction,
-)
+from fedjax_opt.results import history as histories
 from fedjax_opt.results.names import shown_name
 from fedjax_opt.study import bootstrap, pairs, words
 from fedjax_opt.study import seed_statistics as statistics
@@ -112,7 +106,7 @@ class JudgedStudy:
   @property
   def is_larger_better(self) -> bool:
     """Whether larger values of the metric are better."""
-    return direction(self.metric) == "max"
+    return histories.direction(self.metric) == "max"
 
   def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
     """The cell of a method under a condition, if it is there."""
@@ -131,7 +125,7 @@ class JudgedStudy:
     """The smallest difference of interest, in the metric's unit."""
     if self.min_effect is not None:
       return self.min_effect
-    return _MIN_EFFECT_OF_SHARES if is_fraction(self.metric) else 0.0
+    return _MIN_EFFECT_OF_SHARES if histories.is_fraction(self.metric) else 0.0
 
   @functools.cached_property
   def pairs(self) -> list[Pair]:
@@ -157,7 +151,7 @@ def check_min_effect(name: str, value: float | None, metric: str) -> None:
   Raises:
     ValueError: if it cannot be a difference of two values of the metric.
   """
-  is_share = is_fraction(metric)
+  is_share = histories.is_fraction(metric)
   if value is None or 0 <= value < (1 if is_share else np.inf):
     return
   range_of = "in [0, 1), such as 0.005 for half a point"
@@ -202,7 +196,9 @@ def mean_of(metric: str, values: Any) -> Interval:
     values: of each seed. [n, ...].
   """
   mean, *ends = statistics.mean_interval(values)
-  return bootstrap.plain(mean, *(np.clip(x, *bounds(metric)) for x in ends))
+  return bootstrap.plain(
+    mean, *(np.clip(x, *histories.bounds(metric)) for x in ends)
+  )
 
 
 def is_same(one: float, other: float) -> bool:
@@ -218,7 +214,9 @@ def _verdict(study: JudgedStudy, cell: Cell, best: Sequence[Cell]) -> Verdict:
   elif cell.has_collapsed(study.metric):
     verdict = COLLAPSED
   elif not any(cell is one for one in best):
-    pair = max((_against(study, one, cell) for one in best), key=_closeness)
+    # Those that are told apart least: without a test, or by the largest p.
+    closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
+    pair = max((_against(study, one, cell) for one in best), key=closeness)
     is_worse = _is_clear(pair) and _is_of_interest(study, pair)
     verdict = WORSE if is_worse else TIED
     remark = _remark(study, pair)
@@ -245,11 +243,6 @@ def _against(study: JudgedStudy, best: Cell, cell: Cell) -> Pair:
     if pair.first is cell and pair.second is best:
       return pair.turned()
   raise AssertionError("every pair of a condition is compared")
-
-
-def _closeness(pair: Pair) -> float:
-  """How little two are told apart: most without a test."""
-  return np.inf if np.isnan(pair.adjusted) else pair.adjusted
 
 
 def _is_clear(pair: Pair) -> bool:
@@ -283,7 +276,7 @@ def probability(metric: str, one: np.ndarray, other: np.ndarray) -> Interval:
     other: of those of the other.
   """
   found = statistics.probability_of_improvement(
-    one, other, direction=direction(metric) or "min"
+    one, other, direction=histories.direction(metric) or "min"
   )
   return found if found.high > found.low else Interval(found.estimate)
 
@@ -299,8 +292,10 @@ def _to_target(study: JudgedStudy, cell: Cell) -> dict[str, float]:
     of_seeds = statistics.to_target(history, study.metric, target, cost)
     return float(of_seeds.mean())
 
-  has = lambda cost: cost != TIME or cell.spent(TIME) is not None
-  return {cost: needed(cost) for cost in filter(has, COSTS)}
+  has = lambda cost: (
+    cost != histories.TIME or cell.spent(histories.TIME) is not None
+  )
+  return {cost: needed(cost) for cost in filter(has, histories.COSTS)}
 
 
 # How settings were chosen.

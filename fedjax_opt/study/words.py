@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.files import memory
 from fedjax_opt.results.history import TIME, is_fraction
 from fedjax_opt.results.names import metric_name, name_of, number, value_of
 from fedjax_opt.study.bootstrap import Interval
@@ -210,10 +211,7 @@ def cost(name: str, value: float | None) -> str:
   if name == TIME:
     return seconds(value)
   if name == "bytes":
-    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-      if value >= size:
-        return f"{value / size:.3g} {unit}"
-    return f"{value:.0f} bytes"
+    return memory.size_text(value)
   is_whole = value >= 1000 or float(value).is_integer()
   return f"{value:,.0f}" if is_whole else f"{value:.1f}"
 

@@ -5,9 +5,11 @@ All of it is NumPy on the host, and the same for the same seed.
 """
 
 import bisect
+import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,18 +17,21 @@ from fedjax_opt.checks import fields
 from fedjax_opt.files import csv_files
 
 _COLUMNS = ("client", "start", "end")
+_BLOCK = 64  # Periods that are drawn at a time.
 
 
-class Availability:
-  """When M clients are available: alternating times, from `_times`.
+class Availability(NamedTuple):
+  """When M clients are available.
 
   Attributes:
     num_clients: M.
+    next_on: `(client, time) -> time`, the first second from then on at which a
+      client is available: `time` itself if it is available then; infinity if it
+      never is again.
   """
 
-  def __init__(self, num_clients: int):
-    """Of so many clients."""
-    self.num_clients = num_clients
+  num_clients: int
+  next_on: Callable[[int, float], float]
 
   def is_on(self, client: int, time: float) -> bool:
     """Whether a client is available.
@@ -37,86 +42,10 @@ class Availability:
     """
     return self.next_on(client, time) <= time
 
-  def next_on(self, client: int, time: float) -> float:
-    """The first second from `time` on at which a client is available.
 
-    Args:
-      client: its number.
-      time: in seconds.
-
-    Returns:
-      The second, `time` itself if it is available then; infinity if it never
-      is again.
-    """
-    raise NotImplementedError
-
-
-class _Cyclic(Availability):
-  """Of each period a share, which starts at a random time for each client."""
-
-  def __init__(self, num_clients, period, share, seed):
-    super().__init__(num_clients)
-    self._period, self._length = period, share * period
-    begins = np.random.default_rng(seed).random(num_clients) * period
-    self._begins = begins.tolist()
-
-  def next_on(self, client, time):
-    since = (time - self._begins[client]) % self._period
-    left = self._period - since
-    # Rounding may leave a rest before the second from which it is on.
-    is_on = since < self._length or left <= 1e-12 * (time + self._period)
-    return time if is_on else time + left
-
-
-class _Markov(Availability):
-  """Periods of exponential length, on and off in turn, drawn as needed."""
-
-  _BLOCK = 64
-
-  def __init__(self, num_clients, mean_on, mean_off, seed):
-    super().__init__(num_clients)
-    self._means, self._seed = (mean_on, mean_off), seed
-    self._changes: dict[int, tuple[bool, list[float], np.random.Generator]] = {}
-
-  def next_on(self, client, time):
-    starts_on, changes, generator = self._of(client)
-    while changes[-1] <= time:
-      lengths = generator.exponential(size=self._BLOCK)
-      is_odd = np.arange(self._BLOCK) % 2 != (len(changes) - 1) % 2
-      lengths *= np.where(starts_on ^ is_odd, *self._means)
-      changes += (changes[-1] + np.cumsum(lengths)).tolist()
-    place = bisect.bisect_right(changes, time) - 1  # The period of `time`.
-    is_on = starts_on ^ (place % 2 == 1)
-    return time if is_on else changes[place + 1]
-
-  def _of(self, client):
-    """Whether it is on at first, the ends of its periods, and what draws."""
-    if client not in self._changes:
-      generator = np.random.default_rng([self._seed, client])
-      mean_on, mean_off = self._means
-      starts_on = bool(generator.random() < mean_on / (mean_on + mean_off))
-      self._changes[client] = starts_on, [0.0], generator
-    return self._changes[client]
-
-
-class _Periods(Availability):
-  """Given periods, perhaps again and again."""
-
-  def __init__(self, periods, repeat):
-    super().__init__(len(periods))
-    self._periods, self._repeat = periods, repeat
-
-  def next_on(self, client, time):
-    starts, ends = self._periods[client]
-    if not starts:
-      return math.inf
-    base = 0.0
-    if self._repeat is not None:
-      base = time // self._repeat * self._repeat
-    place = bisect.bisect_right(ends, time - base)
-    if place < len(starts):
-      return max(time, base + starts[place])
-    return math.inf if self._repeat is None else base + self._repeat + starts[0]
+fields.KINDS[Availability] = fields.made(
+  Availability, "one of fedjax_opt.systems, such as systems.cyclic(100)"
+)
 
 
 @fields.checked(
@@ -139,7 +68,17 @@ def cyclic(
   Returns:
     When clients are available.
   """
-  return _Cyclic(num_clients, float(period), float(share), seed)
+  begins = (np.random.default_rng(seed).random(num_clients) * period).tolist()
+  period, length = float(period), float(share) * float(period)
+
+  def next_on(client, time):
+    since = (time - begins[client]) % period
+    left = period - since
+    # Rounding may leave a rest before the second from which it is on.
+    is_on = since < length or left <= 1e-12 * (time + period)
+    return time if is_on else time + left
+
+  return Availability(num_clients, next_on)
 
 
 @fields.checked(
@@ -169,7 +108,27 @@ def markov(
   Returns:
     When clients are available.
   """
-  return _Markov(num_clients, float(mean_on), float(mean_off), seed)
+  means = float(mean_on), float(mean_off)
+
+  @functools.cache
+  def of(client):
+    """Whether it is on at first, the ends of its periods, and what draws."""
+    generator = np.random.default_rng([seed, client])
+    starts_on = bool(generator.random() < means[0] / sum(means))
+    return starts_on, [0.0], generator
+
+  def next_on(client, time):
+    starts_on, changes, generator = of(client)
+    while changes[-1] <= time:  # They are drawn as they are needed.
+      lengths = generator.exponential(size=_BLOCK)
+      is_odd = np.arange(_BLOCK) % 2 != (len(changes) - 1) % 2
+      lengths *= np.where(starts_on ^ is_odd, *means)
+      changes += (changes[-1] + np.cumsum(lengths)).tolist()
+    place = bisect.bisect_right(changes, time) - 1  # The period of `time`.
+    is_on = starts_on ^ (place % 2 == 1)
+    return time if is_on else changes[place + 1]
+
+  return Availability(num_clients, next_on)
 
 
 @fields.checked(num_clients=fields.whole(1), repeat="(0, inf)")
@@ -199,17 +158,21 @@ def periods(
   found = [([], []) for _ in range(num_clients)]
   for client, start, end in sorted(zip(*numbers, strict=True)):
     _add(path, found, int(client), start, end, repeat)
-  return _Periods(found, repeat)
+
+  def next_on(client, time):
+    starts, ends = found[client]
+    if not starts:
+      return math.inf
+    base = 0.0 if repeat is None else time // repeat * repeat
+    place = bisect.bisect_right(ends, time - base)
+    if place < len(starts):
+      return max(time, base + starts[place])
+    return math.inf if repeat is None else base + repeat + starts[0]
+
+  return Availability(num_clients, next_on)
 
 
-def _add(
-  path: str | os.PathLike,
-  found: Sequence[tuple[list[float], list[float]]],
-  client: int,
-  start: float,
-  end: float,
-  repeat: float | None,
-) -> None:
+def _add(path, found, client, start, end, repeat):
   """Adds a period of a client."""
   where = f"{path}: client {client} from {start:g} to {end:g}"
   if not 0 <= client < len(found):

@@ -84,6 +84,7 @@ class System(NamedTuple):
   of: str = "step"
   availability: Availability | None = None
 
+  @fields.checked()
   def when(self, availability: Availability) -> "System":
     """The same devices, sent out only when they are available.
 
@@ -97,11 +98,6 @@ class System(NamedTuple):
       ValueError: if it is of another number of clients.
       TypeError: if it is none.
     """
-    if not isinstance(availability, Availability):
-      raise TypeError(
-        f"availability={checks.shown(availability)}: must be one of "
-        "fedjax_opt.systems, such as systems.cyclic(100)"
-      )
     if availability.num_clients != len(self.groups):
       raise ValueError(
         f"availability: is of {availability.num_clients} clients; must be of "

@@ -68,7 +68,9 @@ def lognormal(median: float, sigma: float) -> Distribution:
   Returns:
     The distribution.
   """
-  return Distribution(lambda u: median * np.exp(sigma * _normal(u)))
+  return Distribution(
+    lambda u: median * np.exp(sigma * special.ndtri(_inside(u)))
+  )
 
 
 @fields.checked(scale="(0, inf)")
@@ -118,7 +120,3 @@ def zipf(exponent: float, most: int = 1000) -> Distribution:
 def _inside(u):
   """Shares without 0, at which nothing would take any time."""
   return np.clip(u, 2.0**-53, 1 - 2.0**-53)
-
-
-def _normal(u):
-  return special.ndtri(_inside(u))

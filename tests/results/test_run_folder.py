@@ -255,7 +255,7 @@ def test_a_data_frame_has_the_rows_of_the_file(tmp_path, monkeypatch):
   assert frame["test_accuracy"].tolist()[:3] == [1 / 3, 0.25, 2 / 3]
   assert frame["train_loss"].isna().tolist() == [False, False, False, True]
   monkeypatch.setitem(sys.modules, "pandas", None)
-  with pytest.raises(ImportError, match="needs pandas; install it with pip"):
+  with pytest.raises(ImportError, match="needs pandas: pip install"):
     load_run(tmp_path).to_pandas()
 
 

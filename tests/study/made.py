@@ -13,6 +13,7 @@ from fedjax_opt.study.study import Study
 
 NAN = float("nan")
 ROUNDS = [0, 10, 20]
+CRITERION = Criterion("validation_accuracy", "max")
 
 
 def history(finals: Sequence[float], bytes_per_round: int = 1000) -> History:
@@ -49,10 +50,10 @@ def cell(
     tried: learning rate -> validation accuracy of each seed of tuning, the best
       one for the report; None if nothing was tuned.
     seeds: of the report.
-    **more: `Cell`'s other fields; `name` instead of 'client_lr', and
-      `bytes_per_round`.
+    **more: `Cell`'s other fields; `name` instead of 'client_lr', `seconds` of
+      the report and `bytes_per_round`.
   """
-  name = more.pop("name", "client_lr")
+  name, seconds = more.pop("name", "client_lr"), more.pop("seconds", 0.0)
   grid, chosen = None, 0.1
   if tried is not None:
     points = [
@@ -61,15 +62,15 @@ def cell(
       for seed in range(len(values))
     ]
     values = [value for each in tried.values() for value in each]
-    grid = Measured(points, history(values))
+    grid = Measured(points, history(values), CRITERION)
     chosen = max(tried, key=lambda rate: np.nan_to_num(tried[rate]).mean())
   measured = None
   if len(finals):
     points = [{name: chosen, "seed": s} for s in seeds[: len(finals)]]
     bytes_per_round = more.pop("bytes_per_round", 1000)
-    measured = Measured(points, history(finals, bytes_per_round))
-  criterion = Criterion("validation_accuracy", "max")
-  return Cell(method, condition or {}, criterion, grid, measured, **more)
+    found = history(finals, bytes_per_round)
+    measured = Measured(points, found, CRITERION, seconds)
+  return Cell(method, condition or {}, grid, measured, **more)
 
 
 def study(*cells: Cell, **more: Any) -> Study:
@@ -124,7 +125,7 @@ def grid(*settings: tuple[float, float]) -> Cell:
   """A cell whose settings (rate, mu) have the scores 0.1, 0.2, ..."""
   points = [{"client_lr": a, "mu": b, "seed": 0} for a, b in settings]
   scores = 0.1 * np.arange(1, len(points) + 1)
-  tried = Measured(points, history(scores))
+  tried = Measured(points, history(scores), CRITERION)
   return dataclasses.replace(cell("a", [0.5, 0.6]), tried=tried)
 
 

@@ -197,7 +197,8 @@ def test_choices_that_are_nearly_tied_are_told(metric):
   }
   one = cell("a", [0.5] * 4, tried=tried)
   if metric == "train_loss":  # 1 minus the accuracy.
-    one = dataclasses.replace(one, criterion=Criterion(metric, "min"))
+    tried = one.tried._replace(criterion=Criterion(metric, "min"))
+    one = dataclasses.replace(one, tried=tried)
   assert verdicts.num_near_ties(one) == 1
   text = (
     "a: 1 of the 3 other settings was not told apart from the chosen one in "

@@ -10,7 +10,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import direction, is_fraction, worst_mean
 from fedjax_opt.results.names import metric_name, name_of, number
 from fedjax_opt.study.plots import frame
-from fedjax_opt.study.plots.lines import GREY, Styles
+from fedjax_opt.study.plots.lines import GREY
 from fedjax_opt.study.plots.panels import (
   Look,
   by_condition,
@@ -71,13 +71,7 @@ def label_histogram(
     return frame.finish(new, path)
 
 
-@fields.checked(counts=fields.by_name(fields.ARRAY, "a dict of counts"))
-def client_labels(
-  counts: Mapping[str, np.ndarray],
-  path: frame.Path,
-  *,
-  title: str | None = None,
-) -> Any:
+def client_labels(counts: Mapping[str, np.ndarray], path: frame.Path) -> Any:
   """Draws the examples of clients, a panel for each condition.
 
   One row for each of the first 100 clients, as in `label_histogram`.
@@ -86,7 +80,6 @@ def client_labels(
     counts: condition -> examples by client and label, [M, labels]; [M, 1]
       without labels.
     path: as of `label_histogram`.
-    title: text above the panels.
 
   Returns:
     As `label_histogram`.
@@ -102,7 +95,7 @@ def client_labels(
     axes.set(title=panel, xlabel="Examples", ylabel="Client" * is_first)
     return {}
 
-  return draw_panels(list(counts), path, draw, [], title=title)
+  return draw_panels(list(counts), path, draw, [])
 
 
 @fields.checked()
@@ -143,9 +136,7 @@ def _draw_clients(axes: Any, counts: np.ndarray, colors: Sequence[Any]) -> None:
   axes.yaxis.get_major_locator().set_params(integer=True)
 
 
-def _name_classes(
-  figure: Any, colors: Sequence[Any], names: Sequence[Any]
-) -> None:
+def _name_classes(figure, colors, names):
   """Adds a legend of the classes, or a colour bar of many."""
   from matplotlib.cm import ScalarMappable
   from matplotlib.colors import Normalize
@@ -231,12 +222,7 @@ def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
   return values
 
 
-def _draw_shares(
-  axes: Any,
-  of_method: Mapping[str, np.ndarray],
-  styles: Styles,
-  worst_is_low: bool,
-) -> dict[str, Any]:
+def _draw_shares(axes, of_method, styles, worst_is_low):
   """Draws the share of clients that have at most each value."""
   from matplotlib.lines import Line2D
 
@@ -257,12 +243,7 @@ def _draw_shares(
   return entries | {_WORST: Line2D([], [], color=GREY, **mark)}
 
 
-def _draw_histogram(
-  axes: Any,
-  of_method: Mapping[str, np.ndarray],
-  styles: Styles,
-  worst_is_low: bool,
-) -> dict[str, Any]:
+def _draw_histogram(axes, of_method, styles, worst_is_low):
   """Draws how many clients have which value, of the only method."""
   from matplotlib.patches import Patch
 

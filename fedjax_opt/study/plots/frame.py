@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib.util
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -200,21 +199,7 @@ def check_installed() -> None:
   Raises:
     ImportError: if it is missing; the message says what to install.
   """
-  check_module("matplotlib", "pictures need matplotlib")
-
-
-def check_module(module: str, need: str) -> None:
-  """Checks that a module is there; imports nothing, which can take long.
-
-  Args:
-    module: its name.
-    need: what needs it, for the message.
-
-  Raises:
-    ImportError: if it is missing; the message says what to install.
-  """
-  if importlib.util.find_spec(module) is None:
-    raise ImportError(f"{need}: pip install 'fedjax_opt[run]'")
+  checks.check_installed("matplotlib", "pictures need matplotlib", "run")
 
 
 @fields.checked(limits=fields.array("[2]", interval="(0, inf)"))

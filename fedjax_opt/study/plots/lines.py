@@ -123,9 +123,7 @@ def draw_curves(
   return entries
 
 
-def _mark_ends(
-  axes: Any, curves: Mapping[str, Curve], styles: Styles, axis: MetricAxis
-) -> list[str]:
+def _mark_ends(axes, curves, styles, axis):
   """Marks where a curve diverged, or where and at which value it leaves.
 
   Returns:
@@ -159,9 +157,7 @@ def _mark_ends(
   return found
 
 
-def _mark_values(
-  axes: Any, curves: Mapping[str, Curve], styles: Styles, axis: MetricAxis
-) -> list[str]:
+def _mark_values(axes, curves, styles, axis):
   """Marks values at the worse end of the axis, those at one place stacked."""
   found = []
   num_marks: collections.Counter[float] = collections.Counter()

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import COSTS, TIME
 from fedjax_opt.results.tables import aligned
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.plots.frame import check_module
 from fedjax_opt.study.report import text
 from fedjax_opt.study.report.study_tables import Entry, Table, axes_of
 from fedjax_opt.study.verdicts import BEST, JudgedStudy, Verdict, num_near_ties
@@ -34,7 +34,7 @@ def check_installed() -> None:
   Raises:
     ImportError: naming what is missing, and what to install.
   """
-  check_module("pandas", "reports need pandas")
+  checks.check_installed("pandas", "reports need pandas", "run")
 
 
 def markdown(table: Table, title: str = "") -> str:
@@ -126,9 +126,7 @@ def cell_records(study: JudgedStudy) -> list[dict[str, Any]]:
   return rows
 
 
-def _row(
-  study: JudgedStudy, cell: Cell, others: Mapping[str, Any]
-) -> dict[str, Any]:
+def _row(study, cell, others):
   """The condition, the method and the others; no column has two values."""
   row = {"method": cell.method, **others}
   return {

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from fedjax_opt.results.history import COSTS, direction, is_fraction
 from fedjax_opt.results.names import name_of
-from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plots, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
@@ -82,9 +81,7 @@ def _against_conditions(drawn: Drawn) -> Iterator[Picture]:
     )
 
 
-def _panels_against(
-  drawn: Drawn, name: str, values: list[Any]
-) -> dict[str, dict[str, plots.Curve]]:
+def _panels_against(drawn, name, values):
   """The other conditions -> method -> its values, if it has all of them."""
   found: dict[str, dict[str, dict[Any, Any]]] = {}
   for verdict in drawn.study.verdicts:
@@ -229,9 +226,7 @@ def _of_tuning(drawn: Drawn) -> Iterator[Picture]:
       yield from draw(drawn, criterion, here)
 
 
-def _sensitivities(
-  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
-) -> Iterator[Picture]:
+def _sensitivities(drawn, criterion, cells):
   """For each hyperparameter that is alone in a grid."""
   alone: dict[str, list[Cell]] = {}
   for cell in cells:
@@ -243,9 +238,7 @@ def _sensitivities(
     yield _sensitivity(drawn, criterion, name, of_name)
 
 
-def _sensitivity(
-  drawn: Drawn, criterion: Criterion, name: str, cells: Sequence[Cell]
-) -> Picture:
+def _sensitivity(drawn, criterion, name, cells):
   metric = criterion.metric
 
   def of_cell(cell: Cell) -> plots.Curve:
@@ -268,9 +261,7 @@ def _sensitivity(
   )
 
 
-def _heat_maps(
-  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
-) -> Iterator[Picture]:
+def _heat_maps(drawn, criterion, cells):
   """The grids of two hyperparameters."""
   grids = drawn.panels(_grid, cells)
   pairs = dict.fromkeys(
@@ -306,9 +297,7 @@ def _grid(cell: Cell) -> plots.Grid | None:
   return plots.Grid(values, *zip(names, (rows, columns), strict=True), chosen)
 
 
-def _tuning_curves(
-  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
-) -> Iterator[Picture]:
+def _tuning_curves(drawn, criterion, cells):
   """What the best of n settings has on average."""
 
   def of_cell(cell: Cell) -> plots.Curve | None:

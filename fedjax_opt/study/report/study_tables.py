@@ -166,9 +166,7 @@ def _tried(*here: Verdict) -> Row:
   }
 
 
-def _value(
-  study: JudgedStudy, verdict: Verdict, numbers: words.Numbers
-) -> Entry:
+def _value(study, verdict, numbers):
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
