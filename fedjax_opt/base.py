@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt.checks import fields, functions, rules, values
+from fedjax_opt.checks import fields, functions, values
 from fedjax_opt.checks.fields import Rate as Rate
 
 Params = Any  # A pytree of floating-point arrays: a model.
@@ -232,25 +232,3 @@ def grad_fn_of(
     return jax.tree.map(keep, point, grads, is_leaf=hidden)
 
   return grad_fn
-
-
-def at_round(rate: Any, round: jax.Array) -> Any:
-  """The rate in a round, given a rate or a function from the round to one.
-
-  Raises:
-    ValueError: for an optimizer, where steps are plain ones, and for a negative
-      rate; of a traced one that is not known.
-    TypeError: for a function that gives no number.
-  """
-  rules.rate("learning_rate", rate)
-  if not callable(rate):
-    return rate
-  found = values.call("learning_rate", "(round) -> number", rate, round)
-  is_number = isinstance(found, int | float) or hasattr(found, "dtype")
-  if not is_number or np.shape(found):
-    raise TypeError(
-      "learning_rate: its function of the round returned "
-      f"{values.shown(found)}; must return a number"
-    )
-  values.in_interval("learning_rate", found, "[0, inf)")
-  return found

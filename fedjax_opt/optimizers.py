@@ -35,6 +35,28 @@ def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
   return found
 
 
+def at_round(rate: Any, round: jax.Array) -> Any:
+  """The rate in a round, given a rate or a function from the round to one.
+
+  Raises:
+    ValueError: for an optimizer, where steps are plain ones, and for a negative
+      rate; of a traced one that is not known.
+    TypeError: for a function that gives no number.
+  """
+  rules.rate("learning_rate", rate)
+  if not callable(rate):
+    return rate
+  found = checks.call("learning_rate", "(round) -> number", rate, round)
+  is_number = isinstance(found, int | float) or hasattr(found, "dtype")
+  if not is_number or np.shape(found):
+    raise TypeError(
+      "learning_rate: its function of the round returned "
+      f"{shown(found)}; must return a number"
+    )
+  checks.in_interval("learning_rate", found, "[0, inf)")
+  return found
+
+
 def init(
   name: str, rule: optax.GradientTransformation, params: Any
 ) -> optax.OptState:

@@ -28,10 +28,9 @@ __all__ = [
   "use",
 ]
 
-_used: contextvars.ContextVar[tuple[jax.Device, ...] | None]
-_used = contextvars.ContextVar("devices", default=None)
-_memory: contextvars.ContextVar[int | None]
-_memory = contextvars.ContextVar("memory_bytes", default=None)
+# The devices of `use`, and the memory of each.
+_used: contextvars.ContextVar[tuple[list[jax.Device], int | None] | None]
+_used = contextvars.ContextVar("used", default=None)
 
 
 @contextlib.contextmanager
@@ -50,52 +49,49 @@ def use(
     TypeError: if it is no list of devices.
   """
   is_list = isinstance(devices, Iterable) and not hasattr(devices, "dtype")
-  found = tuple(devices) if is_list else (None,)
+  found = list(devices) if is_list else [None]
   if not all(hasattr(device, "platform") for device in found):
     raise TypeError(
       f"devices={checks.shown(devices)}: must be a list of devices, as "
       "jax.devices() gives it"
     )
-  devices = found
-  platforms = sorted({device.platform for device in devices})
+  platforms = sorted({device.platform for device in found})
   if len(platforms) != 1:
     raise ValueError(
       f"devices: must be one or more of one platform, and are of {platforms}"
     )
-  tokens = _used.set(devices), _memory.set(memory_bytes)
+  token = _used.set((found, memory_bytes))
   try:
     yield
   finally:
-    _used.reset(tokens[0])
-    _memory.reset(tokens[1])
+    _used.reset(token)
 
 
 def devices() -> list[jax.Device]:
   """All of them, those of other processes too."""
   used = _used.get()
-  return jax.devices() if used is None else list(used)
+  return jax.devices() if used is None else used[0]
 
 
 def num_processes() -> int:
   """Among how many processes they are divided."""
-  used = _used.get()
-  if used is None:
+  if not is_elsewhere():
     return jax.process_count()
-  return len({device.process_index for device in used})
+  return len({device.process_index for device in devices()})
 
 
 def platform() -> str:
   """'cpu', 'gpu' or 'tpu'."""
-  used = _used.get()
-  if used is None:
+  if not is_elsewhere():
     return jax.default_backend()
-  name = used[0].platform
+  name = devices()[0].platform
   return "gpu" if name in ("cuda", "rocm") else name
 
 
 def memory_bytes() -> int | None:
   """The memory of each of the devices of `use`; None if it is not known."""
-  return _memory.get()
+  used = _used.get()
+  return used and used[1]
 
 
 def check_at_hand() -> None:

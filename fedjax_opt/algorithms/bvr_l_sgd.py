@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import trees
-from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
+from fedjax_opt.optimizers import at_round
 from fedjax_opt.rules.sarah import sarah
 
 

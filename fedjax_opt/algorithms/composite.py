@@ -15,8 +15,9 @@ import optax
 
 from fedjax_opt import trees
 from fedjax_opt.algorithms.fed_avg import ModelState, fed_avg
-from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
+from fedjax_opt.optimizers import at_round
 from fedjax_opt.prox import Regularizer, zero
 from fedjax_opt.prox.mirror import MirrorMap, euclidean
 from fedjax_opt.rules.proximal import (

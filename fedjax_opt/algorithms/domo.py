@@ -16,7 +16,7 @@ import optax
 
 from fedjax_opt import optimizers, trees
 from fedjax_opt import running_statistics as statistics
-from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
 
@@ -117,7 +117,7 @@ def domo(
     return DomoState(params, zeros, zeros if average_local else None)
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = optimizers.at_round(learning_rate, cohort.round)
 
     def one_client(worker, server):
       rule, start = momentum_sgd(rate, mu_l, server.params), server.params

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import running_statistics as statistics
-from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
+from fedjax_opt.optimizers import at_round
 
 
 class FedCmState(NamedTuple):

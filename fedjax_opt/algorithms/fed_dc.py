@@ -13,15 +13,9 @@ import optax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.scaffold import mean_gradient
-from fedjax_opt.base import (
-  Algorithm,
-  ClientOutput,
-  LossFn,
-  Params,
-  Rate,
-  at_round,
-)
+from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks import fields
+from fedjax_opt.optimizers import at_round
 
 
 class FedDcState(NamedTuple):

@@ -14,8 +14,9 @@ from fedjax_opt import objectives
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.domo import momentum_sgd
 from fedjax_opt.algorithms.fed_avg import averaged
-from fedjax_opt.base import Algorithm, LossFn, Rate, at_round
+from fedjax_opt.base import Algorithm, LossFn, Rate
 from fedjax_opt.checks import fields
+from fedjax_opt.optimizers import at_round
 
 
 @fields.checked(momentum="[0, 1)", mu="[0, inf)")

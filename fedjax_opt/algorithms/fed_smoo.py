@@ -14,15 +14,9 @@ import optax
 from fedjax_opt import norms
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.fed_dyn import corrected
-from fedjax_opt.base import (
-  Algorithm,
-  ClientOutput,
-  LossFn,
-  Params,
-  Rate,
-  at_round,
-)
+from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks import fields
+from fedjax_opt.optimizers import at_round
 from fedjax_opt.rules.sharpness import perturbation
 
 

@@ -13,7 +13,7 @@ import optax
 
 from fedjax_opt import optimizers
 from fedjax_opt import running_statistics as statistics
-from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
 
 
@@ -94,7 +94,7 @@ def mime_lite(
     return MimeLiteState(params, optimizers.init("base", base, params))
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = optimizers.at_round(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
       params, base_state = broadcast

@@ -14,8 +14,9 @@ import optax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.fed_avg import averaged
-from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
+from fedjax_opt.optimizers import at_round
 
 
 @fields.checked(inner_learning_rate="[0, inf)", hessian_difference="(0, inf)")

@@ -8,8 +8,9 @@ K B examples of a client in a round.
 import optax
 
 from fedjax_opt.algorithms.fed_avg import ModelState, fed_avg
-from fedjax_opt.base import Algorithm, LossFn, Rate, at_round
+from fedjax_opt.base import Algorithm, LossFn, Rate
 from fedjax_opt.checks import fields
+from fedjax_opt.optimizers import at_round
 
 
 @fields.checked()

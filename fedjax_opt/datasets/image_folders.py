@@ -96,15 +96,14 @@ def image_folder(
   size = None if side is None else (side, side)
   images = {path: _pixels(path, size, len(every)) for path in every}
   _check_sizes(images)
-  is_gray = all(image.ndim == 2 for image in images.values())
+  number = 3 if any(image.ndim == 3 for image in images.values()) else 1
+  for path, image in images.items():
+    if image.ndim == 2:
+      images[path] = np.repeat(image[..., None], number, axis=-1)
   pools = [
     {
       "x": np.stack(
-        [
-          _channels(images[path], is_gray)
-          for paths in of_class.values()
-          for path in paths
-        ]
+        [images[path] for paths in of_class.values() for path in paths]
       ),
       "y": np.repeat(
         np.array([classes.index(name) for name in of_class], np.int32),
@@ -179,10 +178,3 @@ def _check_sizes(images: dict[pathlib.Path, np.ndarray]) -> None:
         f"{path}: is {image.shape[1]} x {image.shape[0]} pixels, others are "
         f"{first[1]} x {first[0]}; give a side to scale all to"
       )
-
-
-def _channels(image: np.ndarray, is_gray: bool) -> np.ndarray:
-  """[H, W, 1] or [H, W, 3]."""
-  if image.ndim == 3:
-    return image
-  return np.repeat(image[..., None], 1 if is_gray else 3, axis=-1)

@@ -20,80 +20,77 @@ from fedjax_opt.engine.config import Config
 _SHARE = 0.5
 
 
-class ClientStore:
-  """Gathers and scatters what clients keep.
+# Leaves are [M, ...], or for a grid [settings, seeds, M, ...]. On the host they
+# are NumPy arrays, which are changed in place. `config` has `client_memory`
+# resolved.
 
-  Leaves are [M, ...], or for a grid [settings, seeds, M, ...]. On the host they
-  are NumPy arrays, which are changed in place.
+
+def put(config: Config, rows: Any) -> Any:
+  """The rows of all clients, on the devices or the host."""
+  if config.state_is_on_host:
+    return jax.tree.map(_writable, rows)
+  return config.layout.put_state(rows, axes=1)
+
+
+def like(config: Config, rows: Any) -> Any:
+  """The shapes of what `gather` gives, for those of the rows of all."""
+  if not config.state_is_on_host:
+    return config.layout.like_state(rows, axes=1)
+  axis = 2 if config.has_points else 0
+
+  def of_cohort(leaf):
+    before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
+    return leaf.update(shape=(*before, config.cohort_size, *after))
+
+  return config.layout.like_state(jax.tree.map(of_cohort, rows), axes=1)
+
+
+def gather(config: Config, rows: Any, cohorts: np.ndarray | None) -> Any:
+  """The input of the program: the rows of the cohort, or of all clients.
+
+  Args:
+    config: static settings.
+    rows: of all clients.
+    cohorts: [seeds, 1, C], of the next round; None on the devices.
   """
+  if not config.state_is_on_host:
+    return rows
+  # An empty place has the number M; what stands there is not used.
+  clients = np.minimum(cohorts[:, 0], config.num_clients - 1)
+  clients = clients if config.has_points else clients[0]
+  seeds = np.arange(len(cohorts))[:, None]
+  of_cohort = trees.take(rows, _index(config, seeds, clients))
+  return config.layout.put_state(of_cohort, axes=1)
 
-  def __init__(self, config: Config):
-    """Holds no array itself.
 
-    Args:
-      config: static settings, `client_memory` resolved.
-    """
-    self._config, self._layout = config, config.layout
+def scatter(
+  config: Config, rows: Any, new: Any, cohorts: np.ndarray | None
+) -> Any:
+  """The rows of all clients after a round.
 
-  def put(self, rows: Any) -> Any:
-    """The rows of all clients, on the devices or the host."""
-    if self._config.state_is_on_host:
-      return jax.tree.map(_writable, rows)
-    return self._layout.put_state(rows, axes=1)
+  Args:
+    config: static settings.
+    rows: those before the round; on the host they are changed.
+    new: what the program returned for the rows of `gather`.
+    cohorts: see `gather`.
+  """
+  if not config.state_is_on_host:
+    return new
+  of_round = cohorts[:, 0]
+  seeds, places = np.nonzero(of_round < config.num_clients)
+  to = _index(config, seeds, of_round[seeds, places])
+  taken = _index(config, seeds, places)
 
-  def like(self, rows: Any) -> Any:
-    """The shapes of what `gather` gives, for those of the rows of all."""
-    if not self._config.state_is_on_host:
-      return self._layout.like_state(rows, axes=1)
-    axis = 2 if self._config.has_points else 0
+  def write(rows, new):
+    rows[to] = new[taken]
+    return rows
 
-    def of_cohort(leaf):
-      before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
-      return leaf.update(shape=(*before, self._config.cohort_size, *after))
+  return jax.tree.map(write, rows, processes.fetch(new))
 
-    return self._layout.like_state(jax.tree.map(of_cohort, rows), axes=1)
 
-  def gather(self, rows: Any, cohorts: np.ndarray | None) -> Any:
-    """The input of the program: the rows of the cohort, or of all clients.
-
-    Args:
-      rows: of all clients.
-      cohorts: [seeds, 1, C], of the next round; None on the devices.
-    """
-    if not self._config.state_is_on_host:
-      return rows
-    # An empty place has the number M; what stands there is not used.
-    clients = np.minimum(cohorts[:, 0], self._config.num_clients - 1)
-    clients = clients if self._config.has_points else clients[0]
-    seeds = np.arange(len(cohorts))[:, None]
-    of_cohort = trees.take(rows, self._index(seeds, clients))
-    return self._layout.put_state(of_cohort, axes=1)
-
-  def scatter(self, rows: Any, new: Any, cohorts: np.ndarray | None) -> Any:
-    """The rows of all clients after a round.
-
-    Args:
-      rows: those before the round; on the host they are changed.
-      new: what the program returned for the rows of `gather`.
-      cohorts: see `gather`.
-    """
-    if not self._config.state_is_on_host:
-      return new
-    of_round = cohorts[:, 0]
-    seeds, places = np.nonzero(of_round < self._config.num_clients)
-    to = self._index(seeds, of_round[seeds, places])
-    taken = self._index(seeds, places)
-
-    def write(rows, new):
-      rows[to] = new[taken]
-      return rows
-
-    return jax.tree.map(write, rows, processes.fetch(new))
-
-  def _index(self, seeds, clients):
-    """The index of rows of clients in an array of all points."""
-    has_points = self._config.has_points
-    return (slice(None), seeds, clients) if has_points else (clients,)
+def _index(config, seeds, clients):
+  """The index of rows of clients in an array of all points."""
+  return (slice(None), seeds, clients) if config.has_points else (clients,)
 
 
 def _writable(leaf):

@@ -15,9 +15,8 @@ from fedjax_opt import processes, target, trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import chunks, feed, points, programs
+from fedjax_opt.engine import chunks, client_state, feed, points, programs
 from fedjax_opt.engine.active_points import ActivePoints
-from fedjax_opt.engine.client_state import ClientStore
 from fedjax_opt.engine.config import Config
 
 
@@ -51,7 +50,6 @@ class Executor:
     self.config, self.active = config, active
     self._clients, self._seeds = data, seeds
     self._make, self._hyperparameters = make, hyperparameters
-    self._store = ClientStore(config)
     put_shared = config.layout.put_shared
     numbers = np.asarray(seeds, np.uint32)
     numbers = numbers if config.has_points else numbers[0]
@@ -94,7 +92,7 @@ class Executor:
     """Puts a state on the devices; what clients keep perhaps on the host."""
     server, rows = state
     put_server = self.config.layout.put_state(server)
-    return put_server, self._store.put(rows)
+    return put_server, client_state.put(self.config, rows)
 
   def trace(self, shapes: tuple[State, Any]) -> dict[str, jax.stages.Traced]:
     """Traces rounds and evaluation; `compile` compiles them.
@@ -111,7 +109,8 @@ class Executor:
       return self._traced
     server = self.config.layout.like_state(shapes[0])
     with self.open_feed() as opened:
-      state, segment = (server, self._store.like(shapes[1])), opened.like()
+      rows = client_state.like(self.config, shapes[1])
+      state, segment = (server, rows), opened.like()
     self._inputs = {
       "rounds": self._rounds_inputs(state, segment, 0, 0, _no_secret),
       "evaluation": self._evaluation_inputs(server),
@@ -242,7 +241,7 @@ class Executor:
       The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
     (server, rows), (segment, cohorts) = state, taken
-    begin = server, self._store.gather(rows, cohorts)
+    begin = server, client_state.gather(self.config, rows, cohorts)
     inputs = self._rounds_inputs(
       begin, segment, first, stop - first, processes.entropy
     )
@@ -253,7 +252,7 @@ class Executor:
     ):
       (server, new_rows), *recorded = program(*inputs)
       jax.block_until_ready(recorded)
-    rows = self._store.scatter(rows, new_rows, cohorts)
+    rows = client_state.scatter(self.config, rows, new_rows, cohorts)
     counts, traces = processes.fetch(recorded)
     return (server, rows), counts, traces
 

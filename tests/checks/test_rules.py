@@ -11,9 +11,9 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import algorithms, contract, optimizers, prox, rules
-from fedjax_opt.base import at_round
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import rules as checks
+from fedjax_opt.optimizers import at_round
 from tests.checks import given
 from tests.checks.given import ALGORITHM, SGD, Each, loss_fn, refused
 from tests.checks.test_fields import FACTORIES

@@ -19,7 +19,7 @@ from fedjax_opt import (
   sweep,
   trees,
 )
-from fedjax_opt.engine.client_state import ClientStore
+from fedjax_opt.engine import client_state
 from tests import jax_problems
 from tests.jax_problems import assert_same
 
@@ -49,14 +49,14 @@ def run(algorithm="scaffold", data=TASK.data, **others):
 @pytest.fixture
 def lent(monkeypatch):
   """The rows that a device got: for compilation, then in each call."""
-  lent, gather = [], ClientStore.gather
+  lent, gather = [], client_state.gather
 
-  def noted(self, rows, cohorts):
-    of_cohort = gather(self, rows, cohorts)
+  def noted(config, rows, cohorts):
+    of_cohort = gather(config, rows, cohorts)
     lent.append(jax.eval_shape(lambda: of_cohort))  # They will be donated.
     return of_cohort
 
-  monkeypatch.setattr(ClientStore, "gather", noted)
+  monkeypatch.setattr(client_state, "gather", noted)
   return lent
 
 
