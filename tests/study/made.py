@@ -50,10 +50,11 @@ def cell(
     tried: learning rate -> validation accuracy of each seed of tuning, the best
       one for the report; None if nothing was tuned.
     seeds: of the report.
-    **more: `Cell`'s other fields; `name` instead of 'client_lr', `seconds` of
-      the report and `bytes_per_round`.
+    **more: `Cell`'s other fields; `name` instead of 'client_lr', `criterion`,
+      `seconds` of the report and `bytes_per_round`.
   """
   name, seconds = more.pop("name", "client_lr"), more.pop("seconds", 0.0)
+  criterion = more.pop("criterion", CRITERION)
   grid, chosen = None, 0.1
   if tried is not None:
     points = [
@@ -62,14 +63,14 @@ def cell(
       for seed in range(len(values))
     ]
     values = [value for each in tried.values() for value in each]
-    grid = Measured(points, history(values), CRITERION)
+    grid = Measured(points, history(values), criterion)
     chosen = max(tried, key=lambda rate: np.nan_to_num(tried[rate]).mean())
   measured = None
   if len(finals):
     points = [{name: chosen, "seed": s} for s in seeds[: len(finals)]]
     bytes_per_round = more.pop("bytes_per_round", 1000)
     found = history(finals, bytes_per_round)
-    measured = Measured(points, found, CRITERION, seconds)
+    measured = Measured(points, found, criterion, seconds)
   return Cell(method, condition or {}, grid, measured, **more)
 
 

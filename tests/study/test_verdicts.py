@@ -186,8 +186,12 @@ def test_methods_with_the_same_mean_are_all_best():
   assert alone["c"].verdict == WORSE
 
 
-@pytest.mark.parametrize("metric", ["validation_accuracy", "train_loss"])
-def test_choices_that_are_nearly_tied_are_told(metric):
+@pytest.mark.parametrize(
+  "criterion",
+  [made.CRITERION, Criterion("train_loss", "min")],  # 1 minus the accuracy.
+  ids=str,
+)
+def test_choices_that_are_nearly_tied_are_told(criterion):
   """Of which the paired difference over the seeds of tuning is not clear."""
   tried = {
     0.01: [0.60, 0.70, 0.65],
@@ -195,10 +199,7 @@ def test_choices_that_are_nearly_tied_are_told(metric):
     1.0: [0.80, 0.81, 0.78],
     10.0: [NAN, 0.9, 0.9],
   }
-  one = cell("a", [0.5] * 4, tried=tried)
-  if metric == "train_loss":  # 1 minus the accuracy.
-    tried = one.tried._replace(criterion=Criterion(metric, "min"))
-    one = dataclasses.replace(one, tried=tried)
+  one = cell("a", [0.5] * 4, tried=tried, criterion=criterion)
   assert verdicts.num_near_ties(one) == 1
   text = (
     "a: 1 of the 3 other settings was not told apart from the chosen one in "
