@@ -1,6 +1,7 @@
-"""Times methods: against FedAvg and FedJAX's rounds.
+"""Times methods: against FedAvg, FedJAX's rounds and FLSim's server steps.
 
   PYTHONPATH=. python benchmarks/methods.py all [--workloads cnn mlp]
+  PYTHONPATH=. python benchmarks/methods.py flsim --flsim_python=P
   PYTHONPATH=. python benchmarks/methods.py lasso --fedjax_python=P
 
 The contenders of a part take turns, so that the noise of the machine is shared;
@@ -11,7 +12,11 @@ local steps, and plain steps. "gradients" is how many gradients of an example a
 method evaluates for one of FedAvg, and the last column what is left of the time
 when they are divided out: state that is kept, what is sent besides the model,
 and element-wise work in the local steps. With --processor times are seconds of
-the processor, for a machine that has other work.
+the processor, for a machine that has other work; in the next part too.
+
+flsim: a server step of FedBuff with 10 arrivals of 20 clients that are away, of
+40, beside FLSim's (flsim_worker.py). The compilation is what the first turn
+took more.
 
 lasso: LASSO I of the composite optimization paper, 9 x 7 rates, 500 rounds.
 FedJAX has no composite algorithm and no grids: its time is that of one plain
@@ -111,6 +116,66 @@ def of_workload(
   return rows
 
 
+# FLSim.
+
+_ARRIVALS, _AWAY, _CLIENTS = 10, 20, 40
+
+
+def flsim(options) -> tuple[Sequence[str], list[list[str]]]:
+  """A row for each workload."""
+  worker = shared.Worker("flsim", options.flsim_python)
+  rows = [
+    beside_flsim(shared.WORKLOADS[workload], options, worker)
+    for workload in options.workloads
+  ]
+  worker.close()
+  return ("server step", "here ms", "FLSim ms", "compile s"), rows
+
+
+def beside_flsim(
+  workload: shared.Workload, options, worker: shared.Worker
+) -> list[str]:
+  """A row."""
+  clock = time.process_time if options.processor else time.perf_counter
+  loss_fn, params = ours.make_loss(workload)
+  workload = workload._replace(num_clients=_CLIENTS)
+  rounds, epoch = workload.rounds_per_turn, _CLIENTS // _ARRIVALS
+  durations = fo.systems.sample(
+    _CLIENTS, fo.systems.lognormal(1.0, 1.0)
+  ).durations()
+  simulator = fo.Simulator(
+    fo.fed_buff(loss_fn, optax.sgd(workload.learning_rate)),
+    ours.client_data(workload),
+    schedule=fo.schedules.buffered(
+      durations, (options.turns + 2) * rounds, _AWAY, _ARRIVALS
+    ),
+    batch_size=workload.batch_size,
+    local_steps=workload.num_steps,
+    weighting="uniform",
+    eval_every=rounds,
+  )
+  state = simulator.init(params)
+
+  def here() -> float:
+    nonlocal state
+    start = clock()
+    state, _ = simulator.run(state, rounds)
+    jax.block_until_ready(state.server)
+    return (clock() - start) / rounds
+
+  def there() -> float:
+    settings = {"buffer": _ARRIVALS, "concurrency": _AWAY}
+    answer = worker.run("fed_buff", workload, settings, epoch)
+    kind = "processor_seconds" if options.processor else "seconds"
+    return answer[kind] / epoch
+
+  first = here()
+  seconds = medians({"here": here, "FLSim": there}, options.turns)
+  numbers = (f"{1e3 * each:.3g}" for each in seconds.values())
+  compiling = rounds * (first - seconds["here"])
+  return [workload.name, *numbers, f"{compiling:.1f}"]
+
+
 # LASSO.
 
 
@@ -140,11 +205,11 @@ def lasso(options) -> tuple[Sequence[str], list[list[str]]]:
   return ("algorithm", "evaluated", "seconds", "compile s"), rows
 
 
-PARTS = {"all": every, "lasso": lasso}
+PARTS = {"all": every, "flsim": flsim, "lasso": lasso}
 
 
 def main() -> None:
-  parser = shared.parser(__doc__, fedjax="FedJAX")
+  parser = shared.parser(__doc__, fedjax="FedJAX", flsim="FLSim")
   parser.add_argument("part", choices=PARTS)
   parser.add_argument("--turns", type=int, default=9)
   parser.add_argument("--processor", action="store_true")

@@ -10,7 +10,9 @@ import pytest
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
 # Those that need another framework.
-ELSEWHERE = {"fedjax_worker", "flower_worker", "torch_worker"}
+ELSEWHERE = {
+  f"{name}_worker" for name in ("fedjax", "flower", "flsim", "torch")
+}
 PYTHONS = [f"{n}_python" for n in ("fedjax", "torch", "flower")]
 NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - ELSEWHERE)
 
