@@ -196,9 +196,8 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
     print(f"  {recorded}", flush=True)
   own = folder / artefact.name.replace("/", "-") / size
   own.mkdir(parents=True, exist_ok=True)
-  text = pages.markdown(artefact, size, outcome, ".")
-  json_files.write_text(own / "report.md", text)
-  pages.draw(artefact, outcome, own)
+  json_files.write_text(own / "report.md", pages.markdown(outcome, "."))
+  pages.draw(outcome, own)
   text = commands(outcome, runner.completed)
   json_files.write_text(own / "commands.txt", text)
   print(f"  {own / 'report.md'}", flush=True)
@@ -206,7 +205,7 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
     return False
   missing = len(outcome.cells) - len(outcome.found)
   if not missing:
-    publishing.publish(artefact, size, outcome)
+    publishing.publish(outcome)
     return True
   have_not = f"{missing} of {len(outcome.cells)} cells have not run"
   if artefact.name in values.artefact:

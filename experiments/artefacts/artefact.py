@@ -67,27 +67,20 @@ class Computed(NamedTuple):
 Cell = RunOf | Computed
 
 
+@dataclasses.dataclass
 class Plan:
   """What an artefact may ask while it lists its cells.
 
   Attributes:
     size: one of `SIZES`.
+    chosen: flags of a grid -> the setting that it chose, by name; None if all
+      its points diverged.
     grids: the flags of grids that were asked for by `best`.
   """
 
-  def __init__(
-    self, size: str, chosen: Mapping[tuple[str, ...], Mapping | None]
-  ):
-    """Makes a plan.
-
-    Args:
-      size: one of `SIZES`.
-      chosen: flags of a grid -> the setting that it chose, by name; None if all
-        its points diverged.
-    """
-    self.size = size
-    self.grids: list[tuple[str, ...]] = []
-    self._chosen = chosen
+  size: str
+  chosen: Mapping[tuple[str, ...], Mapping | None]
+  grids: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
 
   def best(self, *arguments: str) -> tuple[str, ...]:
     """The flags of the setting that a grid chooses, by its `--select_on`.
@@ -98,7 +91,7 @@ class Plan:
     if arguments not in self.grids:
       self.grids.append(arguments)
     grid = grid_of(arguments)
-    setting = self._chosen.get(arguments) or {n: v[0] for n, v in grid.items()}
+    setting = self.chosen.get(arguments) or {n: v[0] for n, v in grid.items()}
     return tuple(argument(n, f"{setting[n]:g}") for n in grid)
 
 
@@ -186,3 +179,8 @@ class Artefact:
   def paper(self) -> str:
     """The folder of the paper."""
     return self.name.split("/")[0]
+
+  @property
+  def own_name(self) -> str:
+    """What the paper calls it, as in the names of its files."""
+    return self.name.split("/")[1]

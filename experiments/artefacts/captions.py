@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.artefacts.artefact import (
-  Artefact,
   Cell,
   Key,
   Plan,
@@ -15,10 +14,15 @@ from experiments.artefacts.artefact import (
   grid_of,
 )
 from experiments.artefacts.record import Record
-from experiments.artefacts.running import Outcome, choice
+from experiments.artefacts.running import Outcome, tuned
 from experiments.specification.spec import every
 from fedjax_opt.files import json_files
-from fedjax_opt.results.selection import Criterion
+from fedjax_opt.results.selection import (
+  Criterion,
+  Tuning,
+  format_value,
+  varying,
+)
 from fedjax_opt.study import words
 
 # Flags that do not change what is measured.
@@ -62,11 +66,9 @@ def chosen(outcome: Outcome) -> str:
   ways: dict[str, None] = {}
   at_edge, lost = [], 0
   for grid, record in outcome.tuning.items():
-    best = choice(record)
-    if best is None:
-      lost += 1
-    else:
-      at_edge += [is_at_edge(best[n], v) for n, v in grid_of(grid).items()]
+    outcome_of = tuned(record)
+    lost += outcome_of.best is None
+    at_edge += at_edges(outcome_of)
     criterion = Criterion(**record.about["criterion"])
     values = [f"`{n}` among {shown_value(v)}" for n, v in grid_of(grid).items()]
     seeds = shown_value(record.flags.get("seed", 0))
@@ -84,9 +86,13 @@ def chosen(outcome: Outcome) -> str:
   return f"Chosen: {'; '.join(parts)}."
 
 
-def is_at_edge(chosen: float, grid: Sequence[float]) -> bool:
-  """Whether what was chosen is the least or the largest of a grid."""
-  return bool(np.isclose(chosen, [min(grid), max(grid)]).any())
+def at_edges(of: Tuning) -> list[bool]:
+  """Of each value that was chosen among several, whether it is an extreme."""
+  if of.best is None:
+    return []
+  edges = [edge.name for edge in of.edges]
+  tried = varying([setting.hyperparameters for setting in of.settings])
+  return [name in edges for name in tried]
 
 
 def edges(at_edge: Sequence[bool]) -> str:
@@ -115,17 +121,11 @@ class Reduction(NamedTuple):
   added: dict[str, list[Key]]
 
 
-def reduction(artefact: Artefact, size: str, outcome: Outcome) -> Reduction:
-  """How a size differs from the paper's.
-
-  Args:
-    artefact: which.
-    size: one of its sizes.
-    outcome: its cells at this size.
-  """
+def reduction(outcome: Outcome) -> Reduction:
+  """How a size differs from the paper's."""
   plan = Plan("paper", {})
-  paper = artefact.cells(plan)
-  if size == "paper":
+  paper = outcome.artefact.cells(plan)
+  if outcome.size == "paper":
     return Reduction({}, len(paper), [], len(paper), {})
   chosen = {n for g in (*plan.grids, *outcome.tuning) for n in grid_of(g)}
   differences: dict[tuple[str, str, str], list[Key]] = {}
@@ -144,9 +144,9 @@ def reduction(artefact: Artefact, size: str, outcome: Outcome) -> Reduction:
   return Reduction(differences, len(both), missing, len(paper), added)
 
 
-def reduced(how: Reduction) -> list[str]:
-  """A reduction in full: one sentence for each way."""
-  lines = []
+def reduced(outcome: Outcome) -> list[str]:
+  """How a size differs from the paper's: one sentence for each way."""
+  how, lines = reduction(outcome), []
   parts = []
   for (name, theirs, ours), keys in how.differences.items():
     where = "" if len(keys) == how.common else f" ({_keys(keys)})"
@@ -162,8 +162,9 @@ def reduced(how: Reduction) -> list[str]:
   return lines
 
 
-def reduced_in_short(how: Reduction) -> list[str]:
-  """A reduction, a few words for each way; [] if the size is whole."""
+def reduced_in_short(outcome: Outcome) -> list[str]:
+  """The same, a few words for each way; [] if the size is whole."""
+  how = reduction(outcome)
   # Of a grid its name is enough.
   values: dict[str, dict[str, None]] = {}
   for name, _, ours in how.differences:
@@ -200,14 +201,14 @@ def ran(outcome: Outcome) -> list[str]:
   return parts
 
 
-def stand_ins(artefact: Artefact, size: str, outcome: Outcome) -> str:
+def stand_ins(outcome: Outcome) -> str:
   """The tasks of the cells where the paper's size has none of these; or ''."""
   ran, paper = (
     {_flags(cell).get("task") for cell in cells.values()}
-    for cells in (outcome.cells, artefact.cells(Plan("paper", {})))
+    for cells in (outcome.cells, outcome.artefact.cells(Plan("paper", {})))
   )
   ran.discard(None)
-  is_other = size != "paper" and ran.isdisjoint(paper)
+  is_other = outcome.size != "paper" and ran.isdisjoint(paper)
   return words.listed(sorted(ran)) if is_other else ""
 
 
@@ -237,7 +238,7 @@ def _keys(keys: Sequence[Key]) -> str:
 
 def cost(outcome: Outcome) -> str:
   """When and on what it ran, and how long that took."""
-  records = [*outcome.tuning.values(), *outcome.found.values()]
+  records = outcome.records
   if not records:
     return ""
   devices = dict.fromkeys(
@@ -263,7 +264,7 @@ def recorded(outcome: Outcome, known: Sequence[Record]) -> str:
     outcome: what there is.
     known: the records that it was made with.
   """
-  records = [*outcome.tuning.values(), *outcome.found.values()]
+  records = outcome.records
   is_whole = len(outcome.found) == len(outcome.cells)
   if not is_whole or not all(each in known for each in records):
     return ""
@@ -286,8 +287,5 @@ def _time(records: Sequence[Record]) -> str:
 
 def shown_value(value: Any) -> str:
   """A flag's value: a list as on the command line."""
-  if isinstance(value, list | tuple):
-    return ",".join(map(shown_value, value))
-  if isinstance(value, float):
-    return f"{value:g}"
-  return str(value)
+  values = value if isinstance(value, list | tuple) else [value]
+  return ",".join(map(format_value, values))

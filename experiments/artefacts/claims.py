@@ -5,7 +5,7 @@ methods' accuracies, of a bound less what was measured. Each quantity has a
 value for each seed; two methods are compared seed by seed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,6 @@ RULE = (
   "nothing is decided. If no chance is involved, each value must be positive, "
   "and the least value is shown."
 )
-_DIVERGED = "diverged"
 _SHOWN = 3  # So many quantities of a claim are written out.
 
 
@@ -36,8 +35,8 @@ class Quantity(NamedTuple):
       both did.
     unit: such as 'points', or ''.
     is_exact: whether no chance is involved.
-    lost: in words, what has no number at which seeds, see `lost_of`; '' where
-      nothing is compared.
+    lost: in words, what has no number at which seeds; '' where nothing is
+      compared.
   """
 
   name: str
@@ -130,49 +129,3 @@ class Claim(NamedTuple):
 
 def _count(quantities: Iterable[Quantity], verdict: str) -> int:
   return sum(quantity.verdict == verdict for quantity in quantities)
-
-
-def above(
-  name: str,
-  a: Sequence[float] | None,
-  b: Sequence[float] | None,
-  unit: str = "",
-  scale: float = 1.0,
-  sides: tuple[str, str] = ("the one", "the other"),
-  lost: str = _DIVERGED,
-) -> Quantity:
-  """That `a` is above `b`, seed by seed.
-
-  Args:
-    name: of the quantity.
-    a: one value for each seed, NaN where it is lost; None if it was not run.
-    b: those of the other, for the same seeds.
-    unit: of the difference.
-    scale: of the difference; -1 where smaller is better, 100 for percents.
-    sides: what `a` and `b` are of.
-    lost: a verb, what happened where a value is NaN.
-  """
-  if a is None or b is None:
-    return Quantity(name, (), unit)
-  first, second = np.asarray(a, float), np.asarray(b, float)
-  difference = scale * (first - second) + 0.0  # No -0.
-  lost_first, lost_second = np.isnan(first), np.isnan(second)
-  difference = np.where(lost_first & ~lost_second, -np.inf, difference)
-  difference = np.where(lost_second & ~lost_first, np.inf, difference)
-  words = lost_of(dict(zip(sides, (first, second), strict=True)), lost)
-  return Quantity(name, tuple(difference.tolist()), unit, lost=words)
-
-
-def lost_of(sides: Mapping[str, Sequence[float]], verb: str = _DIVERGED) -> str:
-  """In words, at how many seeds each of two is lost; '' where none is.
-
-  Args:
-    sides: name -> its values, of which those that are lost are not finite.
-    verb: what happened to those.
-  """
-  lost = {n: int(np.sum(~np.isfinite(v))) for n, v in sides.items()}
-  return " and ".join(
-    f"{side} {verb} at {lost[side]} of {len(values)} seeds"
-    for side, values in sides.items()
-    if lost[side]
-  )

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from experiments.artefacts.artefact import Found, Key
-from experiments.artefacts.claims import Claim, Quantity, above
+from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import ACCURACY, Value, value
 
 # What is said of two -> the sign of a difference that is as it says; that of
@@ -166,12 +166,41 @@ def lead(
   row = f"{one[0]}, " if differ and one[0] == other[0] else ""
   sides = sides or [", ".join(one), ", ".join(other)]
   name = f"{row}{sides[0]} {word} {sides[1]}{_what(of)}"
-  a, b = _measured(found, one, of), _measured(found, other, of)
-  if a is None or b is None:
+  measured = [_measured(found, key, of) for key in (one, other)]
+  return _above(name, sides, measured, of, sign * of.scale)
+
+
+def _above(
+  name: str,
+  sides: Sequence[str],
+  values: Sequence[Sequence[float] | None],
+  of: Value,
+  scale: float,
+) -> Quantity:
+  """That one side is above another, at the seeds that both have.
+
+  Args:
+    name: of the quantity.
+    sides: what both are called.
+    values: of both, one for each seed, NaN where it is lost; None if it was not
+      run.
+    of: what is compared.
+    scale: of the difference; below 0 where smaller is better.
+  """
+  if any(each is None for each in values):
     return Quantity(name, (), of.unit)
-  shared = min(len(a), len(b))
-  values = a[:shared], b[:shared]
-  return above(name, *values, of.unit, sign * of.scale, tuple(sides), of.lost)
+  shared = min(map(len, values))
+  a, b = (np.asarray(each, float)[:shared] for each in values)
+  difference = scale * (a - b) + 0.0  # No -0.
+  difference = np.where(np.isnan(a) & ~np.isnan(b), -np.inf, difference)
+  difference = np.where(np.isnan(b) & ~np.isnan(a), np.inf, difference)
+  lost = [int(np.sum(~np.isfinite(each))) for each in (a, b)]
+  words = " and ".join(
+    f"{side} {of.lost} at {number} of {shared} seeds"
+    for side, number in zip(sides, lost, strict=True)
+    if number
+  )
+  return Quantity(name, tuple(difference.tolist()), of.unit, lost=words)
 
 
 def _what(of: Value) -> str:
@@ -195,7 +224,7 @@ def _gains_more(
     for row, *_ in (one, other)
   ]
   name = f"gain of {one[0]} over that of {other[0]}{_what(of)}"
-  return above(name, *gains, of.unit, sides=(one[0], other[0]), lost=of.lost)
+  return _above(name, (one[0], other[0]), gains, of, 1.0)
 
 
 def _limited(
@@ -205,15 +234,11 @@ def _limited(
   limit = declared[bound]
   name = f"{key[0]}, {of.shown} {bound} {limit:g} by"
   of_seeds = _measured(found, key, of)
-  if of_seeds is None:
-    return Quantity(name, (), of.unit)
-  if bound == "near":
+  if bound == "near" and of_seeds is not None:
     within = declared["within"]
     left = within - of.scale * np.abs(of_seeds - limit)
     name = f"{within:g} less the distance of {key[0]} to {limit:g}"
     return Quantity(name, tuple(left.tolist()), of.unit)
   scale = of.scale if bound == "above" else -of.scale
-  limits = np.full_like(of_seeds, limit)
-  return above(
-    name, of_seeds, limits, of.unit, scale, (key[0], "the limit"), of.lost
-  )
+  limits = None if of_seeds is None else np.full_like(of_seeds, limit)
+  return _above(name, (key[0], "the limit"), (of_seeds, limits), of, scale)

@@ -39,7 +39,7 @@ _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
 def title_of(artefact: Artefact) -> str:
   """What the paper calls it, such as 'Figure 1'."""
-  name = artefact.name.split("/")[1].replace("_", " ")
+  name = artefact.own_name.replace("_", " ")
   return sentence(re.sub(r"(table|figure|theorem)(?=\d)", r"\1 ", name))
 
 
@@ -85,7 +85,7 @@ class Page:
     name, _, size = first.partition(", ")
     if name not in self.artefacts or size not in self.artefacts[name].sizes:
       raise ValueError(f"part={first!r}: no such artefact or size")
-    return self._excerpt(self.artefacts[name], size, lines)
+    return self._excerpt(self.outcome(self.artefacts[name], size), lines)
 
   @functools.cache  # noqa: B019 - A page lives as long as what it shows.
   def outcome(self, artefact: Artefact, size: str) -> Outcome:
@@ -99,49 +99,15 @@ class Page:
 
   # Parts of an artefact.
 
-  def _excerpt(
-    self, artefact: Artefact, size: str, lines: Sequence[str]
-  ) -> str:
-    outcome = self.outcome(artefact, size)
-    blocks = artefact.blocks(outcome.found)
+  def _excerpt(self, outcome: Outcome, lines: Sequence[str]) -> str:
     chosen: list[Block] = []
     for line in lines:
       what, _, value = line.partition(": ")
       if what in ("columns", "where"):
         chosen.append(_narrowed(chosen.pop(), what, value))
       else:
-        chosen.append(_found(artefact, blocks, what, value))
-    name = artefact.name.split("/")[1]
-    parts = [self._about(artefact, size, f"artefacts/{_file(artefact, size)}")]
-    parts += [
-      shown(block, f"figures/{name}")
-      for block in chosen
-      if not isinstance(block, Claim)
-    ]
-    decided = [block for block in chosen if isinstance(block, Claim)]
-    if decided:
-      stand_ins = captions.stand_ins(artefact, size, outcome)
-      parts.append(verdicts(decided, stand_ins))
-    return "\n\n".join(parts)
-
-  def _about(self, artefact: Artefact, size: str, file: str) -> str:
-    """What the paper ran, what ran here, and where the rest is."""
-    ran = captions.ran(self.outcome(artefact, size))
-    short = self._reduced(artefact, size)
-    is_ours = artefact.origin == "ours"
-    paper = "" if is_ours else "Paper: "
-    setting = sentence(artefact.setting) if is_ours else artefact.setting
-    said = [f"{title_of(artefact)}. {paper}{setting}."]
-    if here := dict.fromkeys([*ran, *short]):
-      said.append(f"Here{', reduced' if short else ''}: {', '.join(here)}.")
-    said.append(f"[All of it]({file}).")
-    return " ".join(said)
-
-  def _reduced(self, artefact: Artefact, size: str) -> list[str]:
-    outcome = self.outcome(artefact, size)
-    return captions.reduced_in_short(
-      captions.reduction(artefact, size, outcome)
-    )
+        chosen.append(_found(outcome, what, value))
+    return "\n\n".join([_about(outcome), *shown(outcome, chosen, "figures")])
 
   # The table of artefacts.
 
@@ -162,11 +128,7 @@ class Page:
         if each.origin == origin
       ]
       if states:
-        counted = ", ".join(
-          f"{states.count(state)} {state}"
-          for state in ("whole", "reduced", "missing")
-          if state in states
-        )
+        counted = _counted(states, ("whole", "reduced", "missing"))
         parts.append(f"{sentence(words)}: {len(states)} ({counted}).")
     return " ".join(parts)
 
@@ -175,7 +137,8 @@ class Page:
     sizes = self.sizes(artefact)
     if not sizes:
       return "missing"
-    return "reduced" if self._reduced(artefact, sizes[0]) else "whole"
+    reduced = captions.reduced_in_short(self.outcome(artefact, sizes[0]))
+    return "reduced" if reduced else "whole"
 
   def _row(self, artefact: Artefact) -> tuple[str, str, str, str]:
     title, sizes = title_of(artefact), self.sizes(artefact)
@@ -183,45 +146,56 @@ class Page:
       needs = artefact.needs
       why = f"needs {needs}" if needs else "`--list` says what it costs"
       return title, artefact.title, f"missing: {why}", ""
-    short = self._reduced(artefact, sizes[0])
+    outcome = self.outcome(artefact, sizes[0])
+    short = captions.reduced_in_short(outcome)
     how = f"reduced: {', '.join(short)}" if short else "whole"
-    found = artefact.blocks(self.outcome(artefact, sizes[0]).found)
-    said = [each.verdict for each in found if isinstance(each, Claim)]
-    counted = ", ".join(
-      f"{said.count(each)} {each}"
-      for each in (HELD, NOT_HELD, UNDECIDED)
-      if each in said
-    )
-    link = f"[{title}]({_file(artefact, sizes[0])})"
-    return link, artefact.title, how, counted
+    said = [each.verdict for each in outcome.blocks if isinstance(each, Claim)]
+    verdicts = _counted(said, (HELD, NOT_HELD, UNDECIDED))
+    return f"[{title}]({_file(outcome)})", artefact.title, how, verdicts
 
 
-def _file(artefact: Artefact, size: str) -> str:
-  return f"{artefact.name.split('/')[1]}-{size}.md"
+def _counted(said: Sequence[str], words: Sequence[str]) -> str:
+  """How often each of these words is said."""
+  return ", ".join(f"{said.count(w)} {w}" for w in words if w in said)
 
 
-def _found(
-  artefact: Artefact, blocks: Sequence[Block], what: str, begin: str
-) -> Block:
-  """The one block that is called so.
+def _about(outcome: Outcome) -> str:
+  """What the paper ran, what ran here, and where the rest is."""
+  artefact = outcome.artefact
+  ran, short = captions.ran(outcome), captions.reduced_in_short(outcome)
+  is_ours = artefact.origin == "ours"
+  setting = sentence(artefact.setting) if is_ours else artefact.setting
+  paper = "" if is_ours else "Paper: "
+  said = [f"{title_of(artefact)}. {paper}{setting}."]
+  if here := dict.fromkeys([*ran, *short]):
+    said.append(f"Here{', reduced' if short else ''}: {', '.join(here)}.")
+  said.append(f"[All of it](artefacts/{_file(outcome)}).")
+  return " ".join(said)
+
+
+def _file(of: Outcome) -> str:
+  return f"{of.artefact.own_name}-{of.size}.md"
+
+
+_NAMES = {Picture: "name", Table: "title", Claim: "text"}
+
+
+def _found(outcome: Outcome, what: str, begin: str) -> Block:
+  """The one picture, table or claim whose name begins so.
 
   Raises:
-    ValueError: if none is, or several are.
+    ValueError: if none does, or several do.
   """
-  names = {
-    "picture": lambda each: isinstance(each, Picture) and each.name == begin,
-    "table": lambda each: (
-      isinstance(each, Table) and each.title.startswith(begin)
-    ),
-    "claim": lambda each: (
-      isinstance(each, Claim) and each.text.startswith(begin)
-    ),
-  }
-  fitting = [each for each in blocks if what in names and names[what](each)]
+  fitting = [
+    block
+    for block in outcome.blocks
+    if type(block).__name__.lower() == what
+    and getattr(block, _NAMES[type(block)]).startswith(begin)
+  ]
   if len(fitting) != 1:
     raise ValueError(
-      f"part={artefact.name}: {what}: {begin!r} is of {len(fitting)} blocks, "
-      "and must be of one picture, table or claim"
+      f"part={outcome.artefact.name}: {what}: {begin!r} is of {len(fitting)} "
+      "blocks, and must be of one picture, table or claim"
     )
   return fitting[0]
 
@@ -248,52 +222,53 @@ def _column(table: Table, name: str) -> int:
 # An artefact as Markdown.
 
 
-def markdown(
-  artefact: Artefact, size: str, outcome: Outcome, pictures: str
-) -> str:
+def markdown(outcome: Outcome, pictures: str) -> str:
   """The section of an artefact.
 
   Args:
-    artefact: which.
-    size: one of its sizes.
     outcome: what ran.
     pictures: folder of its pictures, as links have it.
   """
-  name = artefact.name.split("/")[1]
+  artefact = outcome.artefact
   parts = [f"{artefact.title}. Paper: {artefact.setting}."]
   found = list(outcome.found.values())
   said = [captions.settings(found), captions.varied(found)]
   said.append(captions.chosen(outcome))
-  how = captions.reduction(artefact, size, outcome)
-  said += captions.reduced(how)
+  said += captions.reduced(outcome)
   missing = len(outcome.cells) - len(found)
   if missing:
     said.append(f"{missing} of {len(outcome.cells)} cells have not run.")
   parts.append(" ".join(filter(None, said)))
-  blocks = artefact.blocks(outcome.found) if found else []
-  in_row: list[Claim] = []
-  for block in blocks:
-    if isinstance(block, Claim):
-      in_row.append(block)
-      continue
-    parts.append(shown(block, f"{pictures}/{name}"))
-  if in_row:
-    stand_ins = captions.stand_ins(artefact, size, outcome)
-    parts.append(verdicts(in_row, stand_ins))
+  parts += shown(outcome, outcome.blocks, pictures)
   command = (
     f"`python -m experiments.reproduce --artefact={artefact.name} "
-    f"--size={size}`"
+    f"--size={outcome.size}`"
   )
   parts.append(" ".join(filter(None, [f"{command}.", captions.cost(outcome)])))
   return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def shown(block: Table | Picture, pictures: str) -> str:
-  """A table, or a picture whose file begins with `pictures`."""
-  if isinstance(block, Picture):
-    return f"![{block.alt}]({pictures}_{block.name}.png)"
-  table = formats.markdown_rows(block.columns, block.rows)
-  return f"{block.title}:\n\n{table}" if block.title else table
+def shown(
+  outcome: Outcome, blocks: Sequence[Block], pictures: str
+) -> list[str]:
+  """Tables and pictures in their order, then the verdicts.
+
+  Args:
+    outcome: what ran.
+    blocks: what is shown of it.
+    pictures: folder of its pictures, as links have it.
+  """
+  parts, decided = [], [each for each in blocks if isinstance(each, Claim)]
+  for block in blocks:
+    if isinstance(block, Picture):
+      file = f"{pictures}/{outcome.artefact.own_name}_{block.name}.png"
+      parts.append(f"![{block.alt}]({file})")
+    elif isinstance(block, Table):
+      table = formats.markdown_rows(block.columns, block.rows)
+      parts.append(f"{block.title}:\n\n{table}" if block.title else table)
+  if decided:
+    parts.append(verdicts(decided, captions.stand_ins(outcome)))
+  return parts
 
 
 def verdicts(found: Sequence[Claim], stand_ins: str) -> str:
@@ -306,16 +281,10 @@ def verdicts(found: Sequence[Claim], stand_ins: str) -> str:
   return formats.markdown_rows((head, "verdict", "by"), rows)
 
 
-def draw(
-  artefact: Artefact, outcome: Outcome, folder: pathlib.Path
-) -> list[pathlib.Path]:
-  """Draws the pictures of an artefact; returns their files."""
-  if not outcome.found:
-    return []
-  name, files = artefact.name.split("/")[1], []
+def draw(outcome: Outcome, folder: pathlib.Path) -> None:
+  """Draws the pictures of an artefact."""
   folder.mkdir(parents=True, exist_ok=True)
-  for block in artefact.blocks(outcome.found):
+  for block in outcome.blocks:
     if isinstance(block, Picture):
-      files.append(folder / f"{name}_{block.name}.png")
-      block.draw(files[-1])
-  return files
+      name = f"{outcome.artefact.own_name}_{block.name}.png"
+      block.draw(folder / name)

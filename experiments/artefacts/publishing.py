@@ -40,31 +40,31 @@ def is_published(artefact: Artefact, size: str) -> bool:
 
 
 def _records_file(artefact: Artefact, size: str) -> pathlib.Path:
-  paper, name = artefact.name.split("/")
-  return _EXPERIMENTS / paper / "records" / f"{name}-{size}.jsonl"
+  name = f"{artefact.own_name}-{size}.jsonl"
+  return _EXPERIMENTS / artefact.paper / "records" / name
 
 
 def file_of(artefact: Artefact, size: str) -> pathlib.Path:
   """The file with all of an artefact at a size."""
-  paper, name = artefact.name.split("/")
-  return _EXPERIMENTS / paper / "artefacts" / f"{name}-{size}.md"
+  name = f"{artefact.own_name}-{size}.md"
+  return _EXPERIMENTS / artefact.paper / "artefacts" / name
 
 
-def text_of(artefact: Artefact, size: str, outcome: Outcome) -> str:
+def text_of(outcome: Outcome) -> str:
   """What that file says."""
   return (
-    f"# {pages.title_of(artefact)}\n\n"
-    f"{pages.markdown(artefact, size, outcome, '../figures')}\n"
+    f"# {pages.title_of(outcome.artefact)}\n\n"
+    f"{pages.markdown(outcome, '../figures')}\n"
     "[The page of the paper](../README.md) has the rule of the verdicts.\n"
   )
 
 
-def publish(artefact: Artefact, size: str, outcome: Outcome) -> None:
+def publish(outcome: Outcome) -> None:
   """Writes the records, the pictures and the text of an artefact."""
+  artefact, size = outcome.artefact, outcome.size
   file = _records_file(artefact, size)
   file.parent.mkdir(exist_ok=True)
-  records = [*outcome.tuning.values(), *outcome.found.values()]
-  unique = {record.to_json(each): each for each in records}
+  unique = {record.to_json(each): each for each in outcome.records}
   record.write(file, unique.values())
   # What is said is of the numbers as recorded, which have fewer digits.
   read = lambda one: {k: record.of_json(record.to_json(r)) for k, r in one}
@@ -72,9 +72,9 @@ def publish(artefact: Artefact, size: str, outcome: Outcome) -> None:
     found=read(outcome.found.items()), tuning=read(outcome.tuning.items())
   )
   own = file_of(artefact, size)
-  pages.draw(artefact, outcome, own.parents[1] / "figures")
+  pages.draw(outcome, own.parents[1] / "figures")
   own.parent.mkdir(exist_ok=True)
-  _write(own, text_of(artefact, size, outcome))
+  _write(own, text_of(outcome))
 
 
 def page_of(paper: str) -> pathlib.Path:

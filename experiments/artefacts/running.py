@@ -11,6 +11,7 @@ from experiments import executors, store
 from experiments.artefacts import record
 from experiments.artefacts.artefact import (
   Artefact,
+  Block,
   Cell,
   Computed,
   Key,
@@ -25,25 +26,37 @@ from experiments.data import Loader
 from experiments.store import Store
 from fedjax_opt import Run, load_run
 from fedjax_opt.files import locks
-from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study.cells import Measured
-from fedjax_opt.study.tuning import choose
+from fedjax_opt.results.selection import Criterion, Tuning, tune
 
 _RECORD = "record.json"  # Of a computation, in its folder.
 
 
 class Outcome(NamedTuple):
-  """What an artefact consists of.
+  """What an artefact consists of at a size.
 
   Attributes:
-    cells: all that it has at this size.
+    artefact: which.
+    size: one of its sizes.
+    cells: all that it has.
     found: of those that ran, their records.
     tuning: flags of a grid -> its record, of those that ran.
   """
 
+  artefact: Artefact
+  size: str
   cells: dict[Key, Cell]
   found: dict[Key, Record]
   tuning: dict[tuple[str, ...], Record]
+
+  @property
+  def blocks(self) -> list[Block]:
+    """What is shown of it; [] if nothing ran."""
+    return self.artefact.blocks(self.found) if self.found else []
+
+  @property
+  def records(self) -> list[Record]:
+    """Those of grids, then those of cells."""
+    return [*self.tuning.values(), *self.found.values()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +110,9 @@ class Runner:
       found = self._records(grids, _of_tuning, known)
       tuning |= found
       if len(found) < len(grids):  # Nothing is run: these are not chosen yet.
-        return Outcome(cells, {}, tuning)
+        return Outcome(artefact, size, cells, {}, tuning)
     found = self._records(cells, artefact.keep, known)
-    return Outcome(cells, found, tuning)
+    return Outcome(artefact, size, cells, found, tuning)
 
   def _records(
     self,
@@ -195,13 +208,17 @@ class Known:
     return next(same, None)
 
 
+def tuned(found: Record) -> Tuning:
+  """The outcome of a grid."""
+  criterion = Criterion(**found.about["criterion"])
+  return tune(found.history, found.points, criterion)
+
+
 def choice(found: Record) -> dict[str, Any] | None:
   """The setting that a grid chooses; None if all its points diverged."""
-  criterion = Criterion(**found.about["criterion"])
-  best = choose(Measured(found.points, found.history, criterion))
-  if best is None:
-    return None
-  return {name: best[name] for name in grid_of(found.arguments)}
+  best = tuned(found).best
+  names = grid_of(found.arguments)
+  return best and {name: best.hyperparameters[name] for name in names}
 
 
 def _of_tuning(run: Run) -> Kept:

@@ -24,7 +24,7 @@ from experiments.artefacts.record import Kept, Record, rows_where
 from experiments.artefacts.values import NOT_RUN, value, with_interval
 from fedjax_opt import Run
 from fedjax_opt.metrics import Criterion, History
-from fedjax_opt.results.selection import Tuning, tune, varying
+from fedjax_opt.results.selection import Tuning, tune
 
 RATES = ("client_lr", "server_lr")
 OPTIMUM: Key = ("optimum",)
@@ -214,7 +214,7 @@ def results(about: About, found: Found) -> Table:
       if beside:
         continue
       tuned = tuning(found[name,].arrays, condition)
-      at_edge += _at_edge(tuned)
+      at_edge += captions.at_edges(tuned)
       rates = ", ".join(f"{rate:g}" for rate in rates_of(tuned).values())
       cells = [_cell(record, words) for words in columns.values()]
       lost = f"{tuned.num_diverged} of {tuned.budget}"
@@ -237,15 +237,6 @@ def _cell(record: Record, words: str) -> str:
   ):
     return NOT_RUN
   return with_interval(of.of(record), of.metric)
-
-
-def _at_edge(tuned: Tuning) -> list[bool]:
-  """Of each rate that was chosen among several, whether it is an extreme."""
-  if tuned.best is None:
-    return []
-  edges = [edge.name for edge in tuned.edges]
-  tried = varying([setting.hyperparameters for setting in tuned.settings])
-  return [name in edges for name in tried]
 
 
 def optima(found: Found) -> dict[float, dict[str, float]]:

@@ -14,8 +14,6 @@ from fedjax_opt.base import STREAMS
 from fedjax_opt.study import tuning
 
 FOLDER = pathlib.Path(__file__).parent
-# What a condition has beside flags.
-_OF_CONDITION = ("name", "title", "metric", "target", "scale", "named_only")
 
 
 class Condition(NamedTuple):
@@ -24,20 +22,20 @@ class Condition(NamedTuple):
   Attributes:
     name: of its folder of records.
     title: for people.
+    flags: of all runs, as text.
     metric: by which methods are compared.
     target: value of the metric whose cost is reported, or None.
     scale: hyperparameter -> what its values are multiplied with here.
     named_only: whether only methods run that name it.
-    flags: of all runs, as text.
   """
 
   name: str
   title: str
-  metric: str
-  target: float | None
-  scale: Mapping[str, float]
-  named_only: bool
   flags: Mapping[str, Any]
+  metric: str = "test_accuracy"
+  target: float | None = None
+  scale: Mapping[str, float] = {}
+  named_only: bool = False
 
 
 class Place(NamedTuple):
@@ -201,16 +199,9 @@ def read(name: str) -> Reference:
 
 
 def _condition(texts: Any, table: Mapping[str, Any]) -> Condition:
-  flags = {n: v for n, v in table.items() if n not in _OF_CONDITION}
-  return Condition(
-    table["name"],
-    table.get("title", table["name"]),
-    table.get("metric", "test_accuracy"),
-    table.get("target"),
-    table.get("scale", {}),
-    table.get("named_only", False),
-    texts(flags),
-  )
+  flags = {n: v for n, v in table.items() if n not in Condition._fields}
+  own = {n: v for n, v in table.items() if n in Condition._fields}
+  return Condition(**{"title": table["name"], "flags": texts(flags)} | own)
 
 
 def check_names(reference: Reference) -> None:

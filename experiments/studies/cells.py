@@ -12,7 +12,7 @@ from experiments import command, job
 from experiments.data import Loader, is_of_data
 from experiments.specification.spec import FLAGS, conditions
 from experiments.store import Store
-from experiments.studies.plan import Planned, labels_of
+from experiments.studies.plan import CHOICES, Planned, labels_of
 from fedjax_opt.data import digest
 from fedjax_opt.results import selection
 from fedjax_opt.results.load import Run, load_run
@@ -33,7 +33,6 @@ _TOLD = (
   "rounds", "eval_every", "precision", "streams", "versions", "device",
 )  # fmt: skip
 Sets = dict[str, ExampleSet]
-_CHOICES = ("algorithm", "client", "server", "regularizer")
 
 # Cells that are to run.
 
@@ -323,9 +322,9 @@ def _labels_without(
   texts: Sequence[Mapping[str, str]], tuned: Collection[str]
 ) -> list[str]:
   """Labels by what flags choose and what else differs, but for some flags."""
-  ignored = {*conditions(), *_CHOICES, *tuned, *_OF_A_RUN}
+  ignored = {*conditions(), *CHOICES, *tuned, *_OF_A_RUN}
   given = [
-    {n: text[n] for n in _CHOICES if n in text}
+    {n: text[n] for n in CHOICES if n in text}
     | {n: v for n, v in text.items() if n not in ignored and "[" not in v}
     for text in texts
   ]

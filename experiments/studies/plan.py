@@ -20,7 +20,7 @@ from fedjax_opt.study import tuning, words
 _OF_DATA = ("data", "selection")
 _SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
 # Flags that choose what a method is made of.
-_CHOICES = ("algorithm", "client", "server", "regularizer")
+CHOICES = ("algorithm", "client", "server", "regularizer")
 # Flags that some methods cannot have, although they belong to no choice.
 _has_rate = lambda method: "client_lr" in method["client"].parameters
 _HAVE = {
@@ -329,7 +329,7 @@ def labels_of(given: Sequence[Mapping[str, Any]]) -> list[str]:
       others = {
         name: value
         for name, value in method.items()
-        if name not in _CHOICES
+        if name not in CHOICES
         and any(given[j].get(name) != value for j in alike)
       }
       if others:
@@ -348,6 +348,6 @@ def _label(method: Mapping[str, Any]) -> str:
     return str(method["label"])
   parts = [name_of(method["algorithm"])]
   parts += [
-    name_of(str(method[name])) for name in _CHOICES[1:] if name in method
+    name_of(str(method[name])) for name in CHOICES[1:] if name in method
   ]
   return ", ".join(parts)

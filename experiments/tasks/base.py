@@ -125,6 +125,16 @@ def names(text: str | None) -> list[str]:
   return [name.strip() for name in text.split(",")] if text else []
 
 
+def check_given(task: str, flag: str, value: str | None, what: str) -> None:
+  """Checks that a flag is given that a task cannot do without.
+
+  Raises:
+    ValueError: naming it, and what it must be.
+  """
+  if value is None or not value.strip():
+    raise ValueError(f"{flag}: task {task} needs it; must be {what}")
+
+
 @contextlib.contextmanager
 def reading(file: str) -> Iterator[str]:
   """Where the file is; what is refused within is about it."""

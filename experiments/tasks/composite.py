@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments.tasks import classification, images
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskChoice, check_given
 from fedjax_opt import evaluation, models
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
@@ -108,9 +108,15 @@ def _regression(
   )
 
 
+_FEMNIST = (
+  f"a folder that holds {femnist.TFF_FILE} or FedJAX's "
+  "federated_emnist_*.sqlite"
+)
+
+
 def femnist10(data_dir: str | None) -> Task:
   """Digits by writer, logistic regression, first 10 % of the writers (A.5)."""
-  data_dir = _given("femnist10", data_dir)
+  check_given("femnist10", "data_dir", data_dir, _FEMNIST)
   loaded = femnist.load(data_dir, only_digits=True, fraction=0.1)
   model = models.LinearModel(10, initialization=glorot_uniform)
   return _by_writer(model, 10, *loaded)
@@ -118,20 +124,12 @@ def femnist10(data_dir: str | None) -> Task:
 
 def femnist62(data_dir: str | None) -> Task:
   """Characters by writer, a 784-200-200-62 ReLU network (A.5)."""
-  loaded = femnist.load(_given("femnist62", data_dir))
+  check_given("femnist62", "data_dir", data_dir, _FEMNIST)
+  loaded = femnist.load(data_dir)
   model = models.MLP(
     (200, 200), 62, activation=nn.relu, initialization=glorot_uniform
   )
   return _by_writer(model, 62, *loaded)
-
-
-def _given(task: str, data_dir: str | None) -> str:
-  if data_dir is None:
-    raise ValueError(
-      f"data_dir: task {task} needs it; must be a folder that holds "
-      f"{femnist.TFF_FILE} or FedJAX's federated_emnist_*.sqlite"
-    )
-  return data_dir
 
 
 def _by_writer(

@@ -3,7 +3,7 @@
 import functools
 
 from experiments.tasks import images, npz
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskChoice, check_given
 from fedjax_opt.datasets.image_folders import image_folder
 from fedjax_opt.registry import Hyperparameter
 
@@ -32,11 +32,8 @@ def load(
   Raises:
     ValueError: if the images cannot be read, or do not fit the model.
   """
-  if data_dir is None:
-    raise ValueError(
-      f"data_dir: task images_{model} needs it; must be a folder with a folder "
-      "of images for each class"
-    )
+  what = "a folder with a folder of images for each class"
+  check_given(f"images_{model}", "data_dir", data_dir, what)
   found = image_folder(data_dir, image_side)
   own_test = found.test is not None
   found = found.with_test(test_fraction, _SEED)

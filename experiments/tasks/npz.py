@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from experiments.tasks import images
-from experiments.tasks.base import Task, TaskChoice, reading
+from experiments.tasks.base import Task, TaskChoice, check_given, reading
 from experiments.tasks.classification import Examples
 from fedjax_opt.data import hold_out, npz_files
 from fedjax_opt.data.clients import owned_by
@@ -52,11 +52,8 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
     ValueError: if there is no such file, or the fraction cannot be.
   """
   file, fraction = flags["data_file"], flags["test_fraction"]
-  if file is None or not file.strip():
-    raise ValueError(
-      f"data_file: task {flags['task']} needs it; must be a .npz file with the "
-      "arrays x [N, ...] and y [N]"
-    )
+  what = "a .npz file with the arrays x [N, ...] and y [N]"
+  check_given(flags["task"], "data_file", file, what)
   has_test = _holds(file, _TEST)
   if has_test and fraction:
     raise ValueError(

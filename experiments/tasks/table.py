@@ -16,7 +16,14 @@ import numpy as np
 import optax
 
 from experiments.tasks import classification
-from experiments.tasks.base import Task, TaskChoice, held_out, names, reading
+from experiments.tasks.base import (
+  Task,
+  TaskChoice,
+  check_given,
+  held_out,
+  names,
+  reading,
+)
 from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
 from fedjax_opt.data.clients import ClientData
@@ -266,8 +273,7 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
     ("data_file", "a .csv or .parquet file, or a folder of `datasets`"),
     ("label_column", "the name of the column that is predicted"),
   ):
-    if flags[flag] is None or not flags[flag].strip():
-      raise ValueError(f"{flag}: task {flags['task']} needs it; must be {what}")
+    check_given(flags["task"], flag, flags[flag], what)
   return {}
 
 

@@ -130,9 +130,7 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
       np.testing.assert_allclose(
         again.found[key].history.metrics[name], values, rtol=1e-5
       )
-  assert pages.markdown(ARTEFACT, "smoke", again, ".") == pages.markdown(
-    ARTEFACT, "smoke", outcome, "."
-  )
+  assert pages.markdown(again, ".") == pages.markdown(outcome, ".")
 
 
 def test_that_nothing_ran_is_said(outcome):
@@ -157,7 +155,7 @@ def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
   only = Runner(tmp_path, only_found=True)
   found = only.run(ARTEFACT, "smoke")
   assert (found.found, found.tuning) == ({}, {})
-  text = pages.markdown(ARTEFACT, "smoke", found, ".")
+  text = pages.markdown(found, ".")
   assert "4 of 4 cells have not run" in text
 
 
@@ -192,7 +190,7 @@ def test_commands_can_be_called(folder):
   runner_ = Runner(folder, data_dir="my data", pretrained_dir="my encoders")
   of = {("text",): RunOf(TEXT), ("other",): RunOf(TINY)}
   first, second = reproduce.commands(
-    Outcome(of, {}, {}), runner_.completed
+    Outcome(ARTEFACT, "smoke", of, {}, {}), runner_.completed
   ).splitlines()
   assert shlex.split(first)[3:] == [
     *TEXT[:2], "--pretrained=my encoders/small", "--data_dir=my data"
@@ -226,15 +224,15 @@ def test_publishing(outcome, tmp_path, monkeypatch):
   monkeypatch.setattr(record, "_DIGITS", 1)
   (tmp_path / "some").mkdir()
   for _ in range(2):  # The second time it replaces.
-    publishing.publish(ARTEFACT, "smoke", outcome)
+    publishing.publish(outcome)
   text = publishing.file_of(ARTEFACT, "smoke").read_text()
   assert text.startswith("# Table 9\n\nA table. Paper: a setting.")
   assert "![All](../figures/table9_all.png)" in text
-  assert text != publishing.text_of(ARTEFACT, "smoke", outcome)
+  assert text != publishing.text_of(outcome)
   recorded = Runner(tmp_path / "no", only_found=True).run(
     ARTEFACT, "smoke", publishing.records_of("some")
   )
-  assert text == publishing.text_of(ARTEFACT, "smoke", recorded)
+  assert text == publishing.text_of(recorded)
   assert (tmp_path / "some" / "figures" / "table9_all.png").exists()
   assert len(publishing.records_of("some")) == 5
 
@@ -381,7 +379,7 @@ def test_the_file_of_an_artefact_says_what_the_records_say(artefact, size):
   outcome = nothing.run(artefact, size, recorded)
   assert len(outcome.found) == len(outcome.cells)
   text = publishing.file_of(artefact, size).read_text(encoding="utf-8")
-  assert text == publishing.text_of(artefact, size, outcome)
+  assert text == publishing.text_of(outcome)
 
 
 PAPERS = dict.fromkeys(artefact.paper for artefact in ARTEFACTS.values())
