@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 
+from experiments import command
 from fedjax_opt import processes
 from fedjax_opt.files import json_files
 
@@ -49,15 +50,13 @@ _speaks = threading.Lock()
 _is_watched = False
 
 
-def join(flags: Mapping[str, Any], is_program: bool = False) -> None:
+def join(flags: Mapping[str, Any]) -> None:
   """Waits for the other processes, if there are to be any.
 
   To be called before anything else asks for devices.
 
   Args:
     flags: values of all flags.
-    is_program: whether this process is there for the run alone, so that it may
-      end with the others.
 
   Raises:
     ValueError: naming the flag that cannot be, or if the others do not come.
@@ -66,7 +65,7 @@ def join(flags: Mapping[str, Any], is_program: bool = False) -> None:
   own = {n: flags[n] for n in ("num_processes", "process_id")}
   if coordinator is None:
     if flags["cluster"]:
-      _start("cluster=True", is_program)
+      _start("cluster=True")
     return
   if flags["cluster"]:
     raise ValueError(
@@ -88,7 +87,6 @@ def join(flags: Mapping[str, Any], is_program: bool = False) -> None:
     )
   _start(
     f"coordinator={coordinator!r}",
-    is_program,
     coordinator_address=coordinator,
     # Else JAX listens on all interfaces, and asks nobody who they are.
     coordinator_bind_address=coordinator,
@@ -117,14 +115,14 @@ def together() -> Iterator[None]:
     raise ValueError("another process refused this run; its message says why")
 
 
-def _start(what: str, is_program: bool, **arguments: Any) -> None:
+def _start(what: str, **arguments: Any) -> None:
   # JAX's own is 100. At the end the others may wait for the first for longer,
   # which still writes files.
   arguments["heartbeat_timeout_seconds"] = _SECONDS_TO_NOTICE
   # It would answer SIGTERM itself.
   if hasattr(jax.config, "jax_enable_preemption_service"):
     jax.config.update("jax_enable_preemption_service", False)
-  if is_program:
+  if command.is_command():  # Else it is not for the run to end the process.
     watch()
   try:
     jax.distributed.initialize(**arguments)

@@ -136,30 +136,25 @@ def _cohort_size(spec: Spec, num_clients: int) -> int:
 
 def _check_cohort(spec: Spec, num_clients: int) -> None:
   """Checks that the cohort is one that its sampler and aggregator can have."""
-  places, own = spec.cohort_size, spec.sampler.static
-  away = spec.schedule and spec.schedule.static.get("concurrency")
-  if away and away > num_clients:
-    raise ValueError(
-      f"concurrency={away}: must be at most the number of clients, "
-      f"{num_clients}"
-    )
-  more = spec.schedule and spec.schedule.static.get("over_selection")
-  if more and places + more > num_clients:
-    raise ValueError(
-      f"over_selection={more}: with cohort_size={places} must be at most "
-      f"{num_clients - places}, for {num_clients} clients"
-    )
-  expected, groups = own.get("sampler_expected"), own.get("sampler_groups")
-  if expected is not None and expected > min(places, num_clients):
-    raise ValueError(
-      f"sampler_expected={expected:g}: must be at most cohort_size={places}, "
-      f"and the number of clients, {num_clients}"
-    )
-  if groups is not None and groups > num_clients:
-    raise ValueError(
-      f"sampler_groups={groups}: must be from 1 to the number of clients, "
-      f"{num_clients}"
-    )
+  places = spec.cohort_size
+  clients = f"the number of clients, {num_clients}"
+  most = {
+    "concurrency": (num_clients, clients),
+    "over_selection": (
+      num_clients - places,
+      f"{num_clients - places}, with cohort_size={places} of {num_clients} "
+      "clients",
+    ),
+    "sampler_expected": (
+      min(places, num_clients),
+      f"cohort_size={places}, and {clients}",
+    ),
+    "sampler_groups": (num_clients, clients),
+  }
+  given = {**spec.sampler.static, **(spec.schedule or spec.sampler).static}
+  for flag, (limit, words) in most.items():
+    if (given.get(flag) or 0) > limit:
+      raise ValueError(f"{flag}={given[flag]:g}: must be at most {words}")
   faulty = spec.aggregator.static.get("krum_faulty")
   if faulty is not None and places < least_cohort(faulty):
     raise ValueError(

@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
   try:
     with signals:
       given = parser.parse(argv, __doc__)
-      hosts.join(given, command.is_command())
+      hosts.join(given)
       with hosts.together():
         spec = resolve(given)
       return perform(spec, signals, started)

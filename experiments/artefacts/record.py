@@ -81,6 +81,11 @@ class Record:
     history = self.history.take(rows)
     return dataclasses.replace(self, points=points, history=history)
 
+  def with_metrics(self, metrics: Mapping[str, np.ndarray]) -> "Record":
+    """That with other metrics, at the same rounds."""
+    history = History(self.history.rounds, dict(metrics))
+    return dataclasses.replace(self, history=history)
+
   def where(self, **wanted: float) -> "Record":
     """That of the points with these hyperparameters."""
     return self.take(rows_where(self.points, **wanted))

@@ -179,8 +179,7 @@ def _picked(record: Record, condition: Condition) -> Record:
   points = [{"seed": seed} for seed in seeds[1:] or seeds]
   shape = (len(points), len(record.history.rounds))
   metrics = {name: np.full(shape, np.nan) for name in record.history.metrics}
-  history = History(record.history.rounds, metrics)
-  return dataclasses.replace(record, points=points, history=history)
+  return dataclasses.replace(record.with_metrics(metrics), points=points)
 
 
 # What is shown.

@@ -6,7 +6,6 @@ plain mean, and the server's model, which FedMiD thresholds once more and
 FedDualAvg makes from the mean of dual points.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -205,20 +204,14 @@ def _by_who(of_methods: dict[str, Record]) -> dict[str, Record]:
     who: {m: record.history.metrics[who] for m, record in of_methods.items()}
     for who in _WHO
   }
-  history = lambda who: History(first.history.rounds, metrics[who])
-  return {who: dataclasses.replace(first, history=history(who)) for who in _WHO}
+  return {who: first.with_metrics(metrics[who]) for who in _WHO}
 
 
 def _claims(own: Found, where: str, rounds: Sequence[int]) -> list[Claim]:
   primal = [name for name in _NAMES if name.startswith("FedMiD")]
   # Each of the three as a cell of its own, with one metric.
   parts = {
-    (*key, who): dataclasses.replace(
-      record,
-      history=History(
-        record.history.rounds, {"density": record.history.metrics[who]}
-      ),
-    )
+    (*key, who): record.with_metrics({"density": record.history.metrics[who]})
     for key, record in own.items()
     for who in _WHO
   }
