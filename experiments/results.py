@@ -4,8 +4,6 @@ import concurrent.futures
 import pathlib
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -155,23 +153,19 @@ class Results:
     """What the run took, and where its files are."""
     job, points = self._job, len(self._job.points)
     of_grid = f" x {points} grid points" if points > 1 else ""
+    known = {n: v for n, v in result.computation.items() if v is not None}
+    chosen = [f"--{name}={value}" for name, value in known.items()]
     lines = [
       f"{result.rounds} rounds{of_grid} in {result.run_seconds:.1f} s "
       f"({_rate(result):.1f} rounds/s), after "
       f"{result.compile_seconds:.1f} s of compilation",
-      f"computed with {_flags(result.computation)}",
+      f"computed with {' '.join(chosen)}",
       *job.task.notes,
       self._writer.closing_line(),
     ]
     if self._history.rounds:
       lines.append(f"picture: {job.output_dir / 'curves.png'}")
     return lines
-
-
-def _flags(values: Mapping[str, Any]) -> str:
-  """Flags as they are typed; none of those that are None."""
-  given = {name: value for name, value in values.items() if value is not None}
-  return " ".join(f"--{name}={value}" for name, value in given.items())
 
 
 def _rate(result: Result) -> float:

@@ -16,6 +16,7 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome, tuned
 from experiments.specification.spec import every
+from experiments.studies.cells import shared
 from fedjax_opt.files import json_files
 from fedjax_opt.results.selection import (
   Criterion,
@@ -32,15 +33,9 @@ _SILENT = ("checkpoint_every", "eval_every", "target_accuracy")
 def settings(found: Iterable[Record]) -> str:
   """The flags that all runs share and that are no defaults; '' of none."""
   runs = [record.flags for record in found if record.arguments]
-  if not runs:
-    return ""
-  shared = {
-    name: value
-    for name, value in runs[0].items()
-    if name not in _SILENT and all(each.get(name) == value for each in runs)
-  }
-  shown = [f"`{n}={shown_value(v)}`" for n, v in shared.items()]
-  return f"In all runs: {', '.join(shown)}."
+  same = {n: v for n, v in shared(runs).items() if n not in _SILENT}
+  shown = ", ".join(f"`{n}={shown_value(v)}`" for n, v in same.items())
+  return f"In all runs: {shown}." if runs else ""
 
 
 def varied(found: Iterable[Record]) -> str:

@@ -198,16 +198,9 @@ def _needed(
   if not record.points:
     return None
   reached = metric(at.eps, counts_stages)
-  tuning, report = (
-    record.take(
-      [
-        i
-        for i, p in enumerate(record.points)
-        if (p["seed"] in TUNING) == chooses
-      ]
-    )
-    for chooses in (True, False)
-  )
+  chooses = [point["seed"] in TUNING for point in record.points]
+  tuning = record.take(np.flatnonzero(chooses))
+  report = record.take(np.flatnonzero(~np.array(chooses)))
   best = tune(tuning.history, tuning.points, Criterion(reached, "min")).best
   if best is None:
     points = [

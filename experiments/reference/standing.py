@@ -88,19 +88,16 @@ class Standing:
 
   def overall(self) -> Table | None:
     """Methods by the interquartile mean of their scores; None without any."""
-    ranks, rows = self.mean_ranks(), []
-    for method, scores in self.scores().items():
-      middle = statistics.interquartile_mean(scores)
-      rows.append((middle.estimate, method, middle, ranks[method]))
-    rows.sort(key=lambda row: -row[0])
+    ranks, scores = self.mean_ranks(), self.scores()
+    middle = {m: statistics.interquartile_mean(v) for m, v in scores.items()}
     shown = [
       {
         "Method": method,
-        "Score": Entry(*_shown(middle, 3)),
-        "Mean place": Entry(*_shown(rank, 1)),
-        "Diverged": str(int((self.scores()[method] == 0).sum())),
+        "Score": Entry(*_shown(middle[method], 3)),
+        "Mean place": Entry(*_shown(ranks[method], 1)),
+        "Diverged": str(int((scores[method] == 0).sum())),
       }
-      for _, method, middle, rank in rows
+      for method in sorted(scores, key=lambda m: -middle[m].estimate)
     ]
     return Table(shown, 1) if shown else None
 

@@ -246,14 +246,14 @@ def load_runs(folders: Sequence[str]) -> list[Run]:
   runs = []
   for folder in folders:
     try:
-      runs.append(load_run(folder))
+      run = load_run(folder)
     except ValueError as error:
       raise ValueError(str(error).replace("folder=", "runs=", 1)) from None
-  for folder, run in zip(folders, runs, strict=True):
     if not run.is_complete:
       raise ValueError(
         f"runs={folder!r}: the run did not end; go on with it by --resume"
       )
+    runs.append(run)
   return runs
 
 
