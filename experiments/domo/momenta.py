@@ -3,19 +3,20 @@
 0 is a method without that momentum: FedAvgSM, FedAvgLM or FedAvg.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from experiments.artefacts import comparisons, values
+from experiments.artefacts import comparisons, values, views
 from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim
 from fedjax_opt import plots
 from fedjax_opt.study.plots.heat_maps import Grid
 
-MU_S = ("0.9", "0.6", "0.3", "0")
-MU_L = ("0.9", "0.8", "0.6", "0.4", "0.2", "0")
+MU_S = [f"μ_s = {mu}" for mu in ("0.9", "0.6", "0.3", "0")]
+MU_L = [f"μ_l = {mu}" for mu in ("0.9", "0.8", "0.6", "0.4", "0.2", "0")]
 
 
 def by_momenta(found: Found, s: str) -> Found:
@@ -25,8 +26,8 @@ def by_momenta(found: Found, s: str) -> Found:
     for point in record.points if at == s else ():
       # A method has only the momenta that it takes.
       own = {n: point[n] for n in ("mu_s", "mu_l") if n in point}
-      key = f"{own.get('mu_s', 0):g}", f"{own.get('mu_l', 0):g}"
-      parts[key] = record.where(**own)
+      mu_s, mu_l = own.get("mu_s", 0), own.get("mu_l", 0)
+      parts[f"μ_s = {mu_s:g}", f"μ_l = {mu_l:g}"] = record.where(**own)
   return parts
 
 
@@ -51,17 +52,9 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
 
 
 def _table(title: str, parts: Found) -> Table:
-  last = values.value().of
-  cell = lambda key: (
-    values.with_interval(last(parts[key])) if key in parts else values.NOT_RUN
-  )
-  return Table(
-    ["", *(f"μ_l = {mu_l}" for mu_l in MU_L)],
-    [
-      [f"μ_s = {mu_s}", *(cell((mu_s, mu_l)) for mu_l in MU_L)] for mu_s in MU_S
-    ],
-    f"Last test accuracy in percent, {title}",
-  )
+  about = {"rows": MU_S, "columns": MU_L, "corner": ""}
+  title = f"Last test accuracy in percent, {title}"
+  return views.table(about | {"title": title}, parts)
 
 
 def _grid(parts: Found) -> Grid:
@@ -75,18 +68,16 @@ def _grid(parts: Found) -> Grid:
   of_cells = np.array(
     [[mean((row, column)) for column in columns] for row in rows]
   )
-  return Grid(of_cells, ("mu_s", rows), ("mu_l", columns))
+  numbers = lambda keys: [key.split()[-1] for key in keys]
+  return Grid(of_cells, ("mu_s", numbers(rows)), ("mu_l", numbers(columns)))
 
 
 def _best(title: str, parts: Found) -> Claim:
   """That the paper's momenta are above all others that have run."""
-  best = ("0.9", "0.6")
-  keys = [(mu_s, mu_l) for mu_s in MU_S for mu_l in MU_L]
+  best = ("μ_s = 0.9", "μ_l = 0.6")
   over = [
-    comparisons.lead(parts, best, key)._replace(
-      name=f"over μ_s = {key[0]}, μ_l = {key[1]}"
-    )
-    for key in keys
+    comparisons.lead(parts, best, key)._replace(name=f"over {', '.join(key)}")
+    for key in itertools.product(MU_S, MU_L)
     if key != best and key in parts
   ]
   return Claim(f"μ_s = 0.9 and μ_l = 0.6 are best, {title}", over)
