@@ -7,13 +7,13 @@ from typing import Any
 from experiments.studies.request import Request
 from fedjax_opt.files import memory
 from fedjax_opt.results.names import name_of
-from fedjax_opt.results.tables import aligned
 from fedjax_opt.study import pairs
+from fedjax_opt.study.report import formats
+from fedjax_opt.study.report.study_tables import Table
 from fedjax_opt.study.words import condition_label
 
 _PAIRS = "pairs.csv"
 _MOST = 100_000_000  # Bytes.
-_NAMES = ("condition", "pair")  # Columns that are no numbers.
 _COLUMNS = {"method", "other", "sd", "seeds"}
 
 
@@ -30,17 +30,16 @@ def seeds_needed(asked: Request) -> list[str]:
   number = len(frame)
   rows = [_row(pair, difference, number) for pair in frame.to_dict("records")]
   rows.sort(key=lambda row: -int(row["seeds"]))
-  columns = [[name, *(row[name] for row in rows)] for name in rows[0]]
-  names = [i for i, column in enumerate(columns) if column[0] in _NAMES]
-  return [
+  caption = (
     f"Seeds that find a difference of {difference:g} with a power of 80 %: "
     f"among {number} pairs (at 0.05 / {number}, the first step of Holm's "
     "method), and of one pair alone. sd: the deviation of the paired "
     "differences that was measured. found: the smallest difference that the "
-    "stored seeds find among the pairs.",
-    "",
-    *aligned(columns, names),
-  ]
+    "stored seeds find among the pairs."
+  )
+  num_names = len(rows[0]) - len(("sd", "found", "seeds", "alone"))
+  *lines, _ = formats.lines(Table(rows, num_names, caption=caption))
+  return lines
 
 
 def _row(
