@@ -116,7 +116,7 @@ def _clients(spec: Spec) -> ClientData:
   task = data.held_out(spec, tasks.load(spec))
   if task.clients is not None:
     return task.clients
-  return data.populations(spec, task, spec.seed)[0][spec.seed[0]]
+  return data.populations(spec, task)[0][spec.seed[0]]
 
 
 if __name__ == "__main__":

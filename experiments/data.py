@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,7 +90,7 @@ def load(spec: Spec) -> Loaded:
     )
     of_seed, held = dict.fromkeys(spec.seed, population), HeldOut()
   else:
-    of_seed, held = divide(spec, task, spec.seed)
+    of_seed, held = divide(spec, task)
   every = [*of_seed.values(), *held.clients()]
   digests = digest.of_data(every, task.validation, task.test)
   return Loaded(task, of_seed, held, digests)
@@ -136,30 +136,27 @@ def _of_data(spec: Spec) -> list[Any]:
   return [*(getattr(spec, name) for name in (*names, *others)), made]
 
 
-def divide(
-  spec: Spec, task: Task, seeds: Sequence[int]
-) -> tuple[dict[int, ClientData], HeldOut]:
+def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:
   """The clients that train, of each seed, and what is held out.
 
   Args:
-    spec: who the clients are.
-    task: data and model.
-    seeds: of the runs. All is drawn by the seed, or for all of them by
+    spec: who the clients are. All is drawn by the seed, or for all of them by
       `partition_seed`.
+    task: data and model.
 
   Raises:
     ValueError: naming the flag that cannot be.
   """
   if spec.partition_seed is not None:
-    alone = dataclasses.replace(spec, partition_seed=None)
-    of_one, held = divide(alone, task, [spec.partition_seed])
-    return _for_all(of_one, seeds), HeldOut(*(_for_all(p, seeds) for p in held))
-  number, fraction = spec.heldout_clients, spec.client_test_fraction
-  chooses = spec.select_on == "clients"
-  if task.clients is not None:
-    train, new = _whole_clients(task.clients, number, seeds)
-  else:
-    train, new = populations(spec, task, seeds, number or 0)
+    seeds = [spec.partition_seed]
+    alone = dataclasses.replace(spec, partition_seed=None, seed=seeds)
+    of_one, held = divide(alone, task)
+    # Of no seed there is nothing for any.
+    for_all = lambda of: {s: each for each in of.values() for s in spec.seed}
+    return for_all(of_one), HeldOut(*map(for_all, held))
+  fraction, chooses = spec.client_test_fraction, spec.select_on == "clients"
+  own = populations if task.clients is None else _whole_clients
+  train, new = own(spec, task)
   # Without a fraction all that those have that never train is measured on.
   name = "client_test_fraction"
   others = {
@@ -175,11 +172,6 @@ def divide(
   return train, HeldOut(parts, others)
 
 
-def _for_all(of_one: Mapping[int, Any], seeds: Sequence[int]) -> dict[int, Any]:
-  """What there is of one seed, for each of these; nothing of nothing."""
-  return {seed: each for each in of_one.values() for seed in seeds}
-
-
 def _parts_of(spec, data, seed):
   """What the clients of a seed train on, and what is held out of them."""
   split, validation = functools.partial(_split, seed=seed), None
@@ -191,10 +183,11 @@ def _parts_of(spec, data, seed):
   return Parts(train, test, validation)
 
 
-def _whole_clients(population, number, seeds):
+def _whole_clients(spec, task):
   """The clients that train and those that do not, where they are given."""
+  population, number = task.clients, spec.heldout_clients
   if not number:
-    return dict.fromkeys(seeds, population), {}
+    return dict.fromkeys(spec.seed, population), {}
   have = int((population.sizes > 0).sum())
   if number >= have:
     raise ValueError(
@@ -202,7 +195,7 @@ def _whole_clients(population, number, seeds):
       f"must be at most {have - 1}"
     )
   try:
-    parts = {s: population.split_clients(number / have, s) for s in seeds}
+    parts = {s: population.split_clients(number / have, s) for s in spec.seed}
   except ValueError as error:
     raise ValueError(f"heldout_clients={number}: {error}") from None
   return tuple({s: each[i] for s, each in parts.items()} for i in (0, 1))
@@ -287,7 +280,7 @@ _APART = 0xA9A7
 
 
 def populations(
-  spec: Spec, task: Task, seeds: Sequence[int], number: int = 0
+  spec: Spec, task: Task
 ) -> tuple[dict[int, ClientData], dict[int, ClientData]]:
   """The clients of every seed, and others with no example of theirs.
 
@@ -297,8 +290,6 @@ def populations(
   Args:
     spec: with the partition; each seed has its own.
     task: its training examples are divided.
-    seeds: of the runs.
-    number: of the other clients.
 
   Returns:
     The clients and the others, of every seed; all over one pool.
@@ -306,7 +297,7 @@ def populations(
   Raises:
     ValueError: naming the flag that cannot be, or what is wrong in the data.
   """
-  labels = _labels(task)
+  labels, seeds, number = _labels(task), spec.seed, spec.heldout_clients or 0
   rows = []
   for seed in seeds:
     own, others = _two_parts(len(labels), spec.num_clients, number, seed)

@@ -102,7 +102,8 @@ PARTITIONS = {
 
 
 def divided(task, seeds, *arguments):
-  return data.divide(spec_of(*arguments), task, seeds)
+  spec = dataclasses.replace(spec_of(*arguments), seed=seeds)
+  return data.divide(spec, task)
 
 
 @pytest.fixture(scope="module")

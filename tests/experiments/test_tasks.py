@@ -305,32 +305,31 @@ def test_labels_outside_the_classes():
   pool = examples(num_classes=10)
   pool["y"][3] = 10
   with pytest.raises(ValueError, match=r"^labels y must be in \[0, 10\), but"):
-    _populations(pool, [0])
+    _populations(pool, "0")
 
 
 def test_nan_in_the_data():
   pool = examples(dtype=np.float32)
   pool["x"][5, 0, 0, 0] = np.nan
   with pytest.raises(ValueError, match=r"^NaN in the data: .* row 5 is not"):
-    _populations(pool, [0])
+    _populations(pool, "0")
 
 
 def _populations(pool, seeds, *arguments):
   task = task_of("--task=digits_logistic")._replace(train=pool)
-  of_seed, _ = data_of_runs.populations(
-    spec_of("--num_clients=3", *arguments), task, seeds
-  )
+  spec = spec_of("--num_clients=3", f"--seed={seeds}", *arguments)
+  of_seed, _ = data_of_runs.populations(spec, task)
   return of_seed
 
 
 def test_populations_share_the_pool_and_differ_by_seed():
   pool, sizes = examples(n=200), "--examples_per_client=20-40"
-  of_seed = _populations(pool, [4, 9], sizes)
+  of_seed = _populations(pool, "4,9", sizes)
   assert list(of_seed) == [4, 9]
   assert of_seed[4].examples is of_seed[9].examples
   assert not np.array_equal(of_seed[4].sizes, of_seed[9].sizes)
   for each in of_seed.values():
     assert ((each.sizes >= 20) & (each.sizes <= 40)).all()
-  alone = _populations(pool, [9], sizes)[9]
+  alone = _populations(pool, "9", sizes)[9]
   labels = lambda each: each.examples["y"][each.indices[0, : each.sizes[0]]]
   np.testing.assert_array_equal(labels(alone), labels(of_seed[9]))
