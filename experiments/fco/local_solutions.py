@@ -70,18 +70,12 @@ def densities(
     seeds=list(seeds),
     cohort_size=10,
     batch_size=10,
-    evaluate=_evaluate,
+    evaluate=lambda params, data, test: dict(params),
     eval_every=10,
   )
   # Clients have no solution before the first round.
-  history = History(
-    result.history.rounds[1:],
-    {
-      name: values[:, 1:]
-      for name, values in result.history.metrics.items()
-      if name in ("clients", "average", "server")
-    },
-  )
+  late = result.history.take(rounds=slice(1, None))
+  history = History(late.rounds, {who: late.metrics[who] for who in _WHO})
   return history, fo.grid_points(grid, list(seeds))
 
 
@@ -139,11 +133,6 @@ def _watched(algorithm: fo.Algorithm, local: Callable) -> fo.Algorithm:
 
 def _density(kernel) -> jax.Array:
   return jnp.mean(kernel != 0, dtype=jnp.float32)
-
-
-def _evaluate(params, data, test) -> dict[str, jax.Array]:
-  del data, test
-  return dict(params)
 
 
 # What is shown.
