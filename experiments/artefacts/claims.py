@@ -5,7 +5,7 @@ methods' accuracies, of a bound less what was measured. Each quantity has a
 value for each seed; two methods are compared seed by seed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -121,11 +121,6 @@ class Claim(NamedTuple):
     if more:
       shown.append(f"and {more} more")
     if verdict != HELD and len(deciding) < len(self.quantities):
-      shown.append(
-        f"{_count(self.quantities, HELD)} of {len(self.quantities)} are held"
-      )
+      held = [each.verdict for each in self.quantities].count(HELD)
+      shown.append(f"{held} of {len(self.quantities)} are held")
     return "; ".join(shown) or "not run"
-
-
-def _count(quantities: Iterable[Quantity], verdict: str) -> int:
-  return sum(quantity.verdict == verdict for quantity in quantities)

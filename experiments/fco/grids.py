@@ -187,9 +187,15 @@ def _picked(record: Record, condition: Condition) -> Record:
 
 def blocks(about: About, found: Found) -> list[Block]:
   """The rates that were chosen, what they reached, and all verdicts."""
-  rules = rules_of(about)
-  pictures = [_picture(about, found, *rule) for rule in rules.items()]
-  pictures.append(_brief(about, found))
+  rules, pictures = rules_of(about), []
+  for rule, criterion in rules.items():
+    name = f"by_{rule.lower()}" if len(rules) > 1 else "curves"
+    at, how = conditions(found, {rule: criterion}), "one row for each strength"
+    pictures.append(_picture(about, found, name, at, about["metrics"], how))
+  if brief := about.get("brief"):  # At one strength, by the first rule.
+    at = Condition(brief["strength"], *next(iter(rules.items())))
+    shown = [at], brief["metrics"], at.at_strength
+    pictures.append(_picture(about, found, "brief", *shown))
   drawn = [each for each in pictures if each is not None]
   return [results(about, found), *drawn, *_verdicts(about, found)]
 
@@ -260,41 +266,26 @@ def _of_optimum(numbers: Mapping[str, float], words: str) -> str:
 
 
 def _picture(
-  about: About, found: Found, rule: str, criterion: Criterion
+  about: About,
+  found: Found,
+  name: str,
+  at: Sequence[Condition],
+  metrics: Sequence[str],
+  how: str,
 ) -> Picture | None:
-  at = conditions(found, {rule: criterion})
+  """Some metrics under conditions of one rule; None if nothing ran."""
   rows = {each.at_strength: _row(about, found, each) for each in at}
   if not any(row.methods for row in rows.values()):
     return None
-  draw = functools.partial(
-    views.draw_metrics, rows, about["metrics"], about["rows"]
-  )
-  name = f"by_{rule.lower()}" if len(about["rules"]) > 1 else "curves"
+  draw = functools.partial(views.draw_metrics, rows, metrics, about["rows"])
   title = about["title"].partition(", data set")[0]
-  alt = f"{title}, rates by {rule}, one row for each strength"
-  return Picture(name, draw, alt)
+  return Picture(name, draw, f"{title}, rates by {at[0].rule}, {how}")
 
 
 def _row(about: About, found: Found, condition: Condition) -> views.Row:
   picked = pick(found, condition)
   own = {name: picked[name,] for name in about["rows"] if (name,) in picked}
   return views.Row(own, optima(found).get(condition.strength, {}))
-
-
-def _brief(about: About, found: Found) -> Picture | None:
-  """Some metrics at one strength, rates by the first rule."""
-  if "brief" not in about:
-    return None
-  metrics, strength = about["brief"]["metrics"], about["brief"]["strength"]
-  condition = Condition(strength, *next(iter(rules_of(about).items())))
-  row = _row(about, found, condition)
-  if not row.methods:
-    return None
-  rows = {condition.at_strength: row}
-  draw = functools.partial(views.draw_metrics, rows, metrics, about["rows"])
-  title = about["title"].partition(", data set")[0]
-  alt = f"{title}, rates by {condition.rule}, {condition.at_strength}"
-  return Picture("brief", draw, alt)
 
 
 def _verdicts(about: About, found: Found) -> list[Block]:

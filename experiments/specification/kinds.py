@@ -221,9 +221,7 @@ class Kind:
       default = defaults.get(flag, parameter.default)
       value = default if given[flag] is None else given[flag]
       if value is not None and self.has_lists and parameter.is_tuned:
-        grid[flag] = numbers(flag, value)
-        for each in grid[flag]:
-          parameter.check(each, flag)
+        grid[flag] = numbers(parameter, value, flag)
         continue
       if value is None and isinstance(parameter, File):
         raise ValueError(f"{flag}: must be given with {self.flag} {name}")
@@ -371,12 +369,24 @@ KINDS = {
 PLAIN = CLIENT.names(lambda rule: rule.is_plain)
 
 
-def numbers(flag: str, text: Any, kind: type = float) -> list[Any]:
+def numbers(
+  parameter: Hyperparameter,
+  text: Any,
+  flag: str | None = None,
+  kind: type = float,
+) -> list[Any]:
   """The numbers of a comma list.
 
+  Args:
+    parameter: which numbers are allowed.
+    text: the list.
+    flag: what to call it in messages; the parameter's name if None.
+    kind: float, or int for whole numbers.
+
   Raises:
-    ValueError: naming the item that is not a number, or is repeated.
+    ValueError: naming the item that is not a number, not allowed or repeated.
   """
+  flag = flag or parameter.name
   wanted, example = "numbers", "0.01,0.1"
   if kind is int:
     wanted, example = "whole numbers", "0,1,2"
@@ -400,6 +410,8 @@ def numbers(flag: str, text: Any, kind: type = float) -> list[Any]:
     if value in values:
       raise ValueError(f"{flag}={text}: {item} is repeated; give it once")
     values.append(value)
+  for value in values:
+    parameter.check(value, flag)
   return values
 
 

@@ -113,10 +113,7 @@ def seeds(text: str) -> list[int]:
   Raises:
     ValueError: if they are not whole numbers of 32 bits, or one is repeated.
   """
-  values = numbers("seed", text, int)
-  for value in values:
-    _SEED.check(value)
-  return values
+  return numbers(_SEED, text, kind=int)
 
 
 def _task(given: Given) -> Chosen:
@@ -287,11 +284,7 @@ def _schedule(
     )
   if name == "exponential":
     return {"client_decay": _or(given["client_decay"], DECAY)}
-  fractions = numbers(
-    "client_milestones", _or(given["client_milestones"], MILESTONES)
-  )
-  for fraction in fractions:
-    _FRACTION.check(fraction)
+  fractions = numbers(_FRACTION, _or(given["client_milestones"], MILESTONES))
   return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
 
 
