@@ -125,10 +125,7 @@ def _parse(argv: Sequence[str]) -> flags.FlagValues:
     ValueError: one line, for what is not a flag or cannot be its value.
   """
   values = flags.FlagValues()
-  for kind, defaults in FLAGS.items():
-    for name, default in defaults.items():
-      define = getattr(flags, f"DEFINE_{kind}")
-      define(name, default, "", flag_values=values)
+  parser.define(values, FLAGS)
   parser.fill(values, argv)
   check_choice("size", values.size, SIZES)
   executors.check(values.executor)

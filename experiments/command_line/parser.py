@@ -4,7 +4,7 @@ import copy
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -40,9 +40,7 @@ def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
 
 
 def given(
-  argv: Sequence[str],
-  intro: str,
-  define: Callable[[flags.FlagValues], None],
+  argv: Sequence[str], intro: str, own: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
   """The values of those flags that were given, for a program that has more.
 
@@ -51,7 +49,7 @@ def given(
   Args:
     argv: name of the program, then its arguments.
     intro: first lines of the help.
-    define: defines the program's own flags.
+    own: the program's own flags, see `define`.
 
   Returns:
     name -> value.
@@ -67,9 +65,23 @@ def given(
     help = values[name].help
     delattr(values, name)
     flags.DEFINE_string(name, None, help, flag_values=values)
-  define(values)
+  define(values, own)
   _read(argv, intro, values)
   return {name: values[name].value for name in values if values[name].present}
+
+
+def define(
+  values: flags.FlagValues, own: Mapping[str, Mapping[str, Any]]
+) -> None:
+  """Defines flags that a program's own text explains.
+
+  Args:
+    values: where.
+    own: kind, as absl calls it -> name -> default.
+  """
+  for kind, defaults in own.items():
+    for name, default in defaults.items():
+      getattr(flags, f"DEFINE_{kind}")(name, default, "", flag_values=values)
 
 
 def _read(argv: Sequence[str], intro: str, values: flags.FlagValues) -> None:

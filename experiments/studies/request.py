@@ -10,8 +10,6 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags as absl_flags
-
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification import spec
@@ -24,12 +22,15 @@ from fedjax_opt.study.verdicts import check_min_effect
 
 # Flags of a study, by the kind of their values, beside those of the runner.
 _OWN = {
-  "multi_string": ["method"],
-  "string": ["study", "reference", "executor", "budget", "metric", "title"],
-  "boolean": ["nested"],
-  "list": ["runs"],
-  "integer": ["jobs", "report_seeds", "crossed"],
-  "float": ["target", "min_effect", "seeds_needed"],
+  kind: dict.fromkeys(names.split())
+  for kind, names in {
+    "multi_string": "method",
+    "string": "study reference executor budget metric title",
+    "boolean": "nested",
+    "list": "runs",
+    "integer": "jobs report_seeds crossed",
+    "float": "target min_effect seeds_needed",
+  }.items()
 }
 # What the whole study has once.
 OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress", "track")
@@ -136,7 +137,7 @@ def parse(argv: Sequence[str], intro: str) -> Request:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  read = lambda arguments: parser.given([*argv[:1], *arguments], intro, _define)
+  read = lambda arguments: parser.given([*argv[:1], *arguments], intro, _OWN)
   given = read(argv[1:])
   methods = [_method(text) for text in given.pop("method", None) or []]
   if given.get("study"):
@@ -155,14 +156,6 @@ def parse(argv: Sequence[str], intro: str) -> Request:
       )
   own = {name: given.pop(name) for name in OF_STUDY if name in given}
   return Request(methods=tuple(methods), flags=given, **own)
-
-
-def _define(values: absl_flags.FlagValues) -> None:
-  """Defines the study's own flags; the program's introduction explains them."""
-  for kind, names in _OWN.items():
-    define = getattr(absl_flags, f"DEFINE_{kind}")
-    for name in names:
-      define(name, None, "", flag_values=values)
 
 
 def _method(text: str) -> dict[str, Any]:
