@@ -153,8 +153,9 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
   }
   given = {**spec.sampler.static, **(spec.schedule or spec.sampler).static}
   for flag, (limit, words) in most.items():
-    if (given.get(flag) or 0) > limit:
-      raise ValueError(f"{flag}={given[flag]:g}: must be at most {words}")
+    value = given.get(flag)
+    if value and value > limit:
+      raise ValueError(f"{flag}={value:g}: must be at most {words}")
   faulty = spec.aggregator.static.get("krum_faulty")
   if faulty is not None and places < least_cohort(faulty):
     raise ValueError(
