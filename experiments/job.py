@@ -155,7 +155,7 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
   for flag, (limit, words) in most.items():
     value = given.get(flag)
     if value and value > limit:
-      raise ValueError(f"{flag}={value:g}: must be at most {words}")
+      raise ValueError(f"{flag}={value:.9g}: must be at most {words}")
   faulty = spec.aggregator.static.get("krum_faulty")
   if faulty is not None and places < least_cohort(faulty):
     raise ValueError(
