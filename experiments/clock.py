@@ -79,7 +79,7 @@ def tables_of(
     init: from a random key to the initial model.
 
   Raises:
-    ValueError: naming the flag that cannot be.
+    ValueError: naming the invalid flag.
   """
   if spec.schedule is None:
     return None

@@ -77,7 +77,7 @@ def convert(given: dict[str, Any]) -> Population:
   """Checks the flags, what is quick to check first, and writes the folder.
 
   Raises:
-    ValueError: naming the flag that cannot be. Nothing was written.
+    ValueError: naming the invalid flag. Nothing was written.
     ImportError: naming the package to install.
     OSError: if the folder cannot be written, such as on a full disk.
   """

@@ -145,7 +145,7 @@ def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:
     task: data and model.
 
   Raises:
-    ValueError: naming the flag that cannot be.
+    ValueError: naming the invalid flag.
   """
   if spec.partition_seed is not None:
     seeds = [spec.partition_seed]
@@ -295,7 +295,7 @@ def populations(
     The clients and the others, of every seed; all over one pool.
 
   Raises:
-    ValueError: naming the flag that cannot be, or what is wrong in the data.
+    ValueError: naming the invalid flag, or what is wrong in the data.
   """
   labels, seeds, number = _labels(task), spec.seed, spec.heldout_clients or 0
   rows = []

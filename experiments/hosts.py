@@ -59,7 +59,7 @@ def join(flags: Mapping[str, Any]) -> None:
     flags: values of all flags.
 
   Raises:
-    ValueError: naming the flag that cannot be, or if the others do not come.
+    ValueError: naming the invalid flag, or if the others do not come.
   """
   coordinator, number = flags["coordinator"], flags["num_processes"]
   own = {n: flags[n] for n in ("num_processes", "process_id")}

@@ -79,7 +79,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     loaded: its data, if they are loaded already.
 
   Raises:
-    ValueError: naming the flag that cannot be. Nothing was compiled or written.
+    ValueError: naming the invalid flag. Nothing was compiled or written.
     ImportError: naming the package to install.
   """
   plots.check_installed()

@@ -102,7 +102,7 @@ def perform(
     loaded: its data, if they are loaded already.
 
   Raises:
-    ValueError: naming the flag that cannot be. Nothing was compiled or written.
+    ValueError: naming the invalid flag. Nothing was compiled or written.
   """
   signals.phase = "while data were loaded"
   with contextlib.ExitStack() as lock:

@@ -88,43 +88,44 @@ class Algorithm(NamedTuple):
   Attributes:
     init: `(params, num_clients) -> state`, the server's state before round 0.
     round: `(state, cohort) -> (state, replies)`, one communication round. The
-      state keeps its structure, and is kept in the types that it has.
-      `cohort` is an `engine.cohort.Cohort`; the algorithm sees clients only
-      through its verbs. `replies` is what the verbs returned: one `Reply`, or
-      a tuple of all of them. The engine takes from them what the round cost,
-      what the clients keep, and whether anybody was left.
-    params: `state -> params`, the model that is evaluated; the state's field of
-      this name by default.
-    penalty: `params -> scalar`, a regularizer, which the objective has beside
-      the clients' losses. With it, the loss `train_loss` is also measured as
-      `regularized_train_loss`; so are those of validation and test examples.
-    init_client: `params -> tree`, what ONE client keeps between rounds, before
-      its first round; a pytree of arrays without random keys. None if clients
-      keep nothing. A client reads it as `worker.state`, and returns the new one
-      in `ClientOutput`.
+      state keeps its structure and its types. `cohort` is an
+      `engine.cohort.Cohort`; the algorithm sees clients only through its verbs.
+      `replies` is what the verbs returned: one `Reply`, or a tuple of all of
+      them. From the replies the engine takes the cost of the round, the new
+      states of the clients, and whether the round is lost.
+    params: `state -> params`, the model that is evaluated. Default: the field
+      `params` of the state.
+    penalty: `params -> scalar`, a regularizer that the objective has beside the
+      clients' losses. If given, `regularized_train_loss` is measured too, and
+      the same for validation and test examples.
+    init_client: `params -> tree`, the state that ONE client keeps between
+      rounds, as it is before its first round; a pytree of arrays without random
+      keys. None if clients keep nothing. A client reads its state as
+      `worker.state`, and returns the new one in `ClientOutput`.
     client_params: `(state, kept) -> params`, the model that ONE client uses
-      itself, given the server's state and what this client keeps; for
-      `evaluate_clients`. None if all use the server's.
-    personalize: `(worker, params) -> params`, what ONE client makes of that
-      model on its training examples before it uses it, for `evaluate_clients`.
-      None if nothing.
+      itself, given the server's state and the client's state; for
+      `evaluate_clients`. None if all clients use the server's model.
+    personalize: `(worker, params) -> params`, how ONE client changes this model
+      on its training examples before it uses the model; for `evaluate_clients`.
+      None if it does not.
     sends: `params -> [part, ...]`, what clients send in a round of one phase:
-      of each part of the message a tree of the shapes of a difference of
-      models (or a gradient), or None for a part that is none. A single part is
-      the message itself; several are a tuple. Uploads and faults change these
-      differences, and `max_update_norm` limits them together. None if an upload
-      transform cannot be put there, see `fedjax_opt.transforms`.
+      for each part of the message a tree with the shapes of a difference of
+      models (or a gradient), or None for a part that is not a difference. A
+      single part is the message itself; several parts are a tuple. Uploads and
+      faults change these differences, and `max_update_norm` limits them
+      together. None if the algorithm takes no upload, see
+      `fedjax_opt.transforms`.
     broadcast: `state -> tree`, what the server sends to clients, for rounds of
-      one phase, a `mean` or `each`, in which clients need nothing else of the
-      server. They may then start from any version of it, as asynchronous
-      schedules have it. None if they must have the present one.
-    has_secret_noise: whether a round draws from `cohort.secret_key`, which no
-      seed determines and nothing that a run writes has; see
+      one phase, a `mean` or `each`, in which clients need nothing else from the
+      server. Clients may then start from any version of it, as on asynchronous
+      schedules. None if clients need the present version.
+    has_secret_noise: whether a round draws from `cohort.secret_key`. No seed
+      determines this key, and a run does not write it; see
       `privacy.with_privacy`.
     averages_statistics: whether a model may have running statistics of
-      normalization: the server's become the mean of the clients', and nothing
-      else is done with them (see `running_statistics`). Otherwise such a model
-      is refused.
+      normalization. The server's statistics must become the mean of the
+      clients', and nothing else may change them (see `running_statistics`). If
+      False, such a model is refused.
   """
 
   init: Callable[[Params, int], State]
@@ -141,19 +142,20 @@ class Algorithm(NamedTuple):
 
 
 class ClientOutput(NamedTuple):
-  """What one client returns, if there is more to say than its message.
+  """What one client returns, if it returns more than its message.
 
   Attributes:
-    message: what it sends to the server, any pytree of arrays.
-    state: what it keeps, of the structure of `Algorithm.init_client`; None if
-      that stays as it was. All phases of a round find what was kept before the
-      round; of several that return a state the last one counts.
-    weight: [] float, its weight in the mean; None for that of the setting
-      `weighting`, which a sampler may have scaled. A client that gives a
-      negative one is left out.
-    bytes_up: [] int, what it sends in bytes; None for the size of `message`.
-    metrics: {name: scalar}, recorded for each client and round, also of those
-      that drop out; by names of their own in each phase.
+    message: what the client sends to the server, any pytree of arrays.
+    state: the client's new state, of the structure of `Algorithm.init_client`;
+      None if it does not change. All phases of a round find the state from
+      before the round. If several phases return a state, the last one counts.
+    weight: [] float, the client's weight in the mean; None for the weight of
+      the setting `weighting`, which a sampler may have scaled. A client with a
+      negative weight is left out.
+    bytes_up: [] int, the bytes that the client sends; None for the size of
+      `message`.
+    metrics: {name: scalar}, recorded for each client and round, also for
+      clients that drop out. Each phase must use its own names.
   """
 
   message: Any
@@ -210,9 +212,9 @@ def grad_fn_of(
 ) -> Callable[[Params], Params]:
   """The gradient of one batch's loss as a function of the point.
 
-  Rules such as Delta-SGD and SARAH ask for the gradient of the current batch
-  at another point. Under `optax.masked` a rule sees, and asks with, a tree in
-  which some leaves are hidden; those are filled in from `params`.
+  Rules such as Delta-SGD and SARAH need the gradient of the current batch at
+  another point. Under `optax.masked` a rule sees, and passes, a tree in which
+  some leaves are hidden. These leaves are filled in from `params`.
 
   Args:
     mean_loss: `params -> scalar`, the loss of this batch.

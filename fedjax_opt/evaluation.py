@@ -47,30 +47,29 @@ def federated(
   scores: Mapping[str, Callable[[jax.Array, jax.Array], jax.Array]]
   | None = None,
 ) -> EvaluateFn:
-  """Metrics over all clients' training examples, and those held out from them.
+  """Metrics on training examples of all clients, and on held-out examples.
 
-  For each name: `train_<name>`, the mean over the training examples of all
-  clients (an example of several clients counts once for each), and
-  `validation_<name>` and `test_<name>`, the means over the validation and the
-  test examples, if the run was given such. For the name `accuracy` also its
-  distribution over clients, each on its training examples:
-  `train_worst_decile_accuracy`, `train_accuracy_decile_1` to
-  `train_accuracy_decile_9`.
+  For each name there is `train_<name>`, the mean over the training examples of
+  all clients (an example of several clients counts once for each). If the run
+  has validation and test examples, `validation_<name>` and `test_<name>` are
+  the means over these. For the name `accuracy` there is also its distribution
+  over clients, each on its training examples: `train_worst_decile_accuracy`,
+  `train_accuracy_decile_1` to `train_accuracy_decile_9`.
 
   Args:
-    per_example: `(params, batch) -> {name: [B]}`. One name should be `loss`: by
-      it a run is known to have diverged.
+    per_example: `(params, batch) -> {name: [B]}`. One name should be `loss`,
+      which shows whether a run has diverged.
     batch_size: number of examples computed at once.
     of_params: `params -> {name: scalar}`, further metrics that depend on the
       model alone, such as `recovered_support`.
     gradient_of: a loss; its `grad_norm_sq` is a further metric.
-    measures_train: whether training examples are measured; without, a large
+    measures_train: whether training examples are measured. If not, a large
       model is evaluated in a fraction of the time.
-    outputs: `(params, batch) -> [B, ...]`, the predictions of which the scores
-      are.
+    outputs: `(params, batch) -> [B, ...]`, the predictions for the scores.
     scores: name -> `(outputs [N, ...], y [N, ...]) -> scalar`, such as those of
-      `fedjax_opt.scores`. They are of all validation and all test examples,
-      whose label is `batch["y"]`: `validation_<name>` and `test_<name>`.
+      `fedjax_opt.scores`. They are computed on all validation and on all test
+      examples, with the labels `batch["y"]`, as `validation_<name>` and
+      `test_<name>`.
 
   Returns:
     A function `(params, data, test, validation=None) -> {name: scalar}`, for

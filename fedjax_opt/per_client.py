@@ -1,9 +1,9 @@
-"""Clients' own results: how a model does on the held-out examples of each.
+"""Clients' own results: how good a model is on each client's held-out examples.
 
 `evaluate_clients` measures, for every client, up to three models: the global
-one; the global one after some local steps of the client; and the client's own,
-of an algorithm whose clients keep models. The work of a client is mapped over
-the population by the same `Cohort` as in training, a chunk at a time.
+model; the global model after some local steps of the client; and the client's
+own model, if the algorithm's clients keep models. The same `Cohort` as in
+training maps the work of a client over the population, a chunk at a time.
 """
 
 import dataclasses
@@ -72,11 +72,11 @@ def evaluate_clients(
   ...   loss_fn=loss_fn, client=optax.sgd(0.1), local_steps=5)
   >>> found.deciles("global"), found.worst_decile("personalized")
 
-  The kinds of models: 'global', the one that a run evaluates; 'personalized',
-  if `local_steps` is given, that model after so many steps on the client's
-  training examples; and 'personal', if `algorithm` has `client_params` or
-  `personalize`, the client's own. A client without training examples takes no
-  steps.
+  There are three kinds of models. 'global' is the model that a run evaluates.
+  'personalized', if `local_steps` is given, is this model after so many steps
+  on the client's training examples. 'personal', if `algorithm` has
+  `client_params` or `personalize`, is the client's own model. A client without
+  training examples takes no steps.
 
   Args:
     model: what `simulate` or `sweep` returned, a `Report` of `on_evaluation`,
@@ -84,13 +84,13 @@ def evaluate_clients(
     per_example: `(params, batch) -> {name: [B]}`.
     held_out: the clients' held-out examples.
     train: their training examples, of the same clients.
-    loss_fn: `(params, batch, rng) -> [B]`, which the steps descend; without the
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of the steps; without the
       terms that an algorithm such as FedProx adds.
     client: the rule of the steps, an optax transformation or a function from
       the round to one.
     local_steps: of the personalized models; 0 leaves the global one.
-    algorithm: that of the run, for clients' own models.
-    point: of a grid, the index of the point; None for a single run.
+    algorithm: the algorithm of the run, for clients' own models.
+    point: the index of the grid point; None for a single run.
     seed: of the batches. With the seed of a run the steps are those that the
       client would take in the next round of it.
     **settings: of the steps, see `Settings`: batch_size, replacement,
@@ -101,8 +101,8 @@ def evaluate_clients(
     time.
 
   Raises:
-    ValueError: naming the argument that cannot be, before anything is compiled.
-    TypeError: naming one of a wrong type, in the same way.
+    ValueError: naming the invalid argument, before anything is compiled.
+    TypeError: naming the argument of a wrong type, likewise.
   """
   _check_parts(held_out, train)
   _check_steps(local_steps, loss_fn, client, train)

@@ -1,8 +1,8 @@
 """Simulating a federated algorithm: one run, or a grid.
 
-In call order: `simulate` and `sweep` make a `Simulator`, of engine/stepwise.py,
-whose `engine.runner` goes from evaluation to evaluation; `engine.executor`
-calls the compiled program that `engine.points` makes, in which `engine.rounds`
+In call order: `simulate` and `sweep` make a `Simulator` (engine/stepwise.py).
+Its `engine.runner` goes from evaluation to evaluation. `engine.executor` calls
+the compiled program that `engine.points` makes. In this program `engine.rounds`
 loops over rounds. A round is the algorithm's `round`, such as that of
 algorithms/fed_avg.py, with a `Cohort` (engine/cohort.py). Its `mean` goes over
 clients in chunks (engine/mapping.py), each with a `Worker` that takes local
@@ -64,12 +64,13 @@ def simulate(
     rounds: R, communication rounds.
     seed: of cohorts, batches and dropout.
     test: test examples, {name: [N, ...]}, passed to `evaluate`; or clients,
-      such as a part of `data.split`: each example that one of them has, once.
-    validation: validation examples, as `test`, on which settings are chosen; if
-      given, `evaluate` is called with `validation=` them.
+      such as a part of `data.split`, whose examples count once each.
+    validation: validation examples, as `test`, on which settings are chosen;
+      passed to `evaluate` as `validation=`, if given.
     on_evaluation: called with a `Report` after each evaluation; in a resumed
-      run first with those from before. The run ends if it returns True,
-      or an array, such as a comparison of metrics [S], that is true everywhere.
+      run first with the reports from before. The run ends if the function
+      returns True, or an array that is true everywhere, such as a comparison of
+      metrics [S].
     checkpoints: where to save the run, and whether to resume it.
     progress: whether a bar shows the rounds done.
     **settings: see `Settings`: cohort_size, batch_size, local_steps, evaluate,
@@ -79,8 +80,8 @@ def simulate(
     The final model, and everything that was recorded.
 
   Raises:
-    ValueError: naming the argument that cannot be, before anything is compiled.
-    TypeError: naming one of a wrong type, in the same way.
+    ValueError: naming the invalid argument, before anything is compiled.
+    TypeError: naming the argument of a wrong type, likewise.
   """
   check_names(settings)
   simulator = Simulator(
@@ -124,17 +125,17 @@ def sweep(
     rounds: R, communication rounds.
     seeds: each combination of hyperparameters runs once with each seed.
     test, validation, on_evaluation, checkpoints, progress: see `simulate`.
-    **settings: see `simulate`; and of a grid `grid_map`, `grid_chunk` and
+    **settings: see `simulate`; also `grid_map`, `grid_chunk` and
       `grid_devices`, see `GridSettings`.
 
   Returns:
-    The result, its arrays with a leading axis S, in the order of
+    The result. Its arrays have a leading axis S, in the order of
     `grid_points(grid, seeds)`. Points that diverged may be stopped, see
     `engine.active_points`; their metrics are NaN from then on.
 
   Raises:
-    ValueError: naming the argument that cannot be, before anything is compiled.
-    TypeError: naming one of a wrong type, in the same way.
+    ValueError: naming the invalid argument, before anything is compiled.
+    TypeError: naming the argument of a wrong type, likewise.
   """
   check_names(settings, GRID_DEFAULTS)
   simulator = Simulator(
@@ -168,8 +169,8 @@ def grid_points(
     S points: {name: value, ..., 'seed': seed}.
 
   Raises:
-    ValueError: naming the argument that cannot be.
-    TypeError: naming one of a wrong type.
+    ValueError: naming the invalid argument.
+    TypeError: naming the argument of a wrong type.
   """
   inputs.check_is_grid("grid", grid)
   axes = {**grid, "seed": seeds}

@@ -100,7 +100,7 @@ def spec_of(arguments: tuple[str, ...]) -> Spec:
   """What the flags of a cell specify; read once.
 
   Raises:
-    ValueError: naming the flag that cannot be.
+    ValueError: naming the invalid flag.
   """
   return resolve(parser.parse(["run", *arguments]))
 

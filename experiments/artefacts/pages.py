@@ -71,7 +71,7 @@ class Page:
     """A text whose parts are made anew.
 
     Raises:
-      ValueError: naming the part that cannot be.
+      ValueError: naming the invalid part.
     """
     make = lambda part: f"{part[1]}{self._part(part[2])}\n{part[3]}"
     return _PART.sub(make, text)

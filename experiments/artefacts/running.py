@@ -94,7 +94,7 @@ class Runner:
       recorded: records of cells, which are not run again.
 
     Raises:
-      ValueError: naming the flag that cannot be.
+      ValueError: naming the invalid flag.
       KeyboardInterrupt: by Ctrl-C or SIGTERM; what is done stays.
       RunFailed: if a run failed, with what it said.
     """

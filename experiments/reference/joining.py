@@ -78,7 +78,7 @@ def join(
     Where each method stands among all that are recorded.
 
   Raises:
-    ValueError: naming the flag that cannot be, before anything runs.
+    ValueError: naming the invalid flag, before anything runs.
   """
   plots.check_installed()
   executors.check(executor)

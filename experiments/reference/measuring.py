@@ -36,7 +36,7 @@ def check(places: Sequence[Place], loader: Loader) -> None:
   """Checks with their data what is to run; nothing is compiled or written.
 
   Raises:
-    ValueError: naming the flag that cannot be.
+    ValueError: naming the invalid flag.
     ImportError: naming the package to install.
   """
   for condition, planned, _ in places:

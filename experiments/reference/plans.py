@@ -113,7 +113,7 @@ class Reference(NamedTuple):
       budget: 'equal' or 'unequal' numbers of settings.
 
     Raises:
-      ValueError: naming the flag that cannot be.
+      ValueError: naming the invalid flag.
     """
     found = []
     for condition in self.conditions:

@@ -25,7 +25,7 @@ def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
       of a regularizer are for its own.
 
   Raises:
-    ValueError: naming the flag that cannot be.
+    ValueError: naming the invalid flag.
   """
   algorithm = ALGORITHM.choose(given, given["algorithm"])
   return {

@@ -62,7 +62,7 @@ def resolve(given: Given) -> Spec:
     given: values of all flags; None where not given.
 
   Raises:
-    ValueError: naming the flag that cannot be.
+    ValueError: naming the invalid flag.
   """
   known = every()
   asked = {n: v for n, v in given.items() if v != known[n].default}

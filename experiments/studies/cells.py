@@ -50,7 +50,7 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
     Whether there is any whose task has classes, and so an accuracy.
 
   Raises:
-    ValueError: naming the flag that cannot be, or the folder of a cell that ran
+    ValueError: naming the invalid flag, or the folder of a cell that ran
       on other data.
     ImportError: naming the package to install.
   """

@@ -76,7 +76,7 @@ def plan(request: Request) -> list[Planned]:
   """The cells of a study, method after method.
 
   Raises:
-    ValueError: naming the flag that cannot be, before anything runs.
+    ValueError: naming the invalid flag, before anything runs.
   """
   if not request.methods:
     raise ValueError(

@@ -44,9 +44,10 @@ def bvr_l_sgd(
   large_batch: int | None = None,
   practical: bool = True,
 ) -> Algorithm:
-  r"""One client's steps along an estimate of all (Murata and Suzuki, 2021).
+  r"""One client's steps along a shared estimate (Murata and Suzuki, 2021).
 
-  They are local steps of SARAH, along an estimate that all workers share:
+  The steps are local steps of SARAH, along a gradient estimate that all workers
+  share:
 
   .. math::
 
@@ -69,7 +70,8 @@ def bvr_l_sgd(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
     large_batch: examples that each client draws for the large gradient, all
-      that it has if left out; b~. All, too, from what a client has on average.
+      that it has if left out; b~. If it is at least the mean number of examples
+      of a client, each client also takes all.
     practical: whether only the picked worker takes local steps and the last
       point is returned (Algorithm 4, not 2). Otherwise all do, and a random
       point is returned (Algorithm 2); the points x_t are the same.
@@ -118,10 +120,10 @@ def minibatch_sarah(
 ) -> Algorithm:
   r"""`minibatch_sgd` along a recursive estimate (Nguyen et al., 2017).
 
-  It is `bvr_l_sgd` whose local routine is one step. In the first local step of
-  `sarah` both points are the same, so that the difference of their gradients is
-  zero. With K = 1 a worker would therefore return
-  :math:`x_t = x_{t-1} - \eta v_t`. Here the server takes that step.
+  This is `bvr_l_sgd` with a local routine of one step. In the first local step
+  of `sarah` both points are the same, so the difference of their gradients is
+  zero. So with K = 1 a worker would return :math:`x_t = x_{t-1} - \eta v_t`.
+  Here the server takes that step.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -1,4 +1,4 @@
-"""CA2FL: updates of clients that are not there are taken from a cache.
+"""CA2FL: a cache replaces the updates of absent clients.
 
 References:
   Wang et al., "Tackling the Data Heterogeneity in Asynchronous Federated
@@ -47,9 +47,9 @@ def ca2fl(
     h_k &\leftarrow \Delta_k, \quad k \in S_t, \qquad
     h_{t+1} = \frac1M \sum_i h_i
 
-  An update :math:`\Delta_k` may be one of an older model. The weights 1/K and
-  1/M are those of `weighting='uniform'`; others weigh both means. Of a client
-  that comes twice in a step both differences count, and the last update is
+  An update :math:`\Delta_k` may come from an older model. The weights 1/K and
+  1/M are those of `weighting='uniform'`; other weights enter both means. If a
+  client comes twice in a step, both differences count, and the last update is
   kept.
 
   Args:
@@ -59,8 +59,8 @@ def ca2fl(
       of the paper.
 
   Returns:
-    The algorithm. The cache is M models, kept as what clients keep is, although
-    it is the server's: clients send their updates alone.
+    The algorithm. The cache is M models. It is stored like the states of
+    clients, although it belongs to the server: clients send only their updates.
 
   Raises:
     TypeError: see `fed_avg`.

@@ -40,9 +40,9 @@ def centralized(
 
     w_{r+1} = \text{prox}_{\eta \psi}(w_r - \eta \nabla F(w_r))
 
-  F is the mean loss over all clients' examples; with `weighting='uniform'` the
-  mean over clients of each client's mean loss. All clients must be in the
-  cohort.
+  F is the mean loss over all clients' examples. With `weighting='uniform'` it
+  is the mean over clients of each client's mean loss. All clients must be in
+  the cohort.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -156,9 +156,9 @@ def optimum(
 ) -> Optimum:
   r"""The minimizer of F + psi on the data of all clients, by FISTA.
 
-  F is the mean loss over all clients' examples; it must be convex. Computed in
-  float64, without randomness. The step size is halved until it fits the
-  curvature of F, and the momentum is reset where it points uphill.
+  F is the mean loss over all clients' examples; it must be convex. The
+  computation is in float64, without randomness. The step size is halved until
+  it fits the curvature of F, and the momentum is reset when it points uphill.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example; must not

@@ -48,9 +48,9 @@ def fed_mid(
     w_{r+1} &= \nabla (h + \eta_s \eta_c K \psi)^*
                (\nabla h(w_r) + \eta_s \Delta_r)
 
-  Where clients take different numbers of steps, :math:`\eta_c K` is the mean
-  of :math:`\eta_c K_m` with the weights of :math:`\Delta_r`. A start outside a
-  constraint is projected onto it first.
+  If clients take different numbers of steps, :math:`\eta_c K` is the mean of
+  :math:`\eta_c K_m` with the weights of :math:`\Delta_r`. An initial model
+  outside a constraint is projected onto it first.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -143,10 +143,10 @@ def fed_dual_avg(
     z_{r,k+1}^m &= z_{r,k}^m - \eta_c g(w_{r,k}^m), \qquad
     z_{r+1} = z_r + \eta_s \Delta_r
 
-  The server carries the dual state; the model that is evaluated is its image
-  :math:`w_r = \nabla (h + \eta_s \eta_c r K \psi)^* (z_r)`. Where clients take
-  different numbers of steps, :math:`\eta_c K` is the mean of
-  :math:`\eta_c K_m` with the weights of :math:`\Delta_r`.
+  The server keeps the dual state; the evaluated model is its image :math:`w_r =
+  \nabla (h + \eta_s \eta_c r K \psi)^* (z_r)`. If clients take different
+  numbers of steps, :math:`\eta_c K` is the mean of :math:`\eta_c K_m` with the
+  weights of :math:`\Delta_r`.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -288,7 +288,7 @@ def fed_avg_subgradient(
 ) -> Algorithm:
   """FedAvg with subgradient steps of the regularizer.
 
-  The paper calls it FedAvg(∂).
+  The paper calls this algorithm FedAvg(∂).
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -31,13 +31,14 @@ def diloco(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     client: the rule of the local steps, or a function from the round to it. The
-      paper's is `optax.adamw(4e-4, weight_decay=0.1)`, for 500 local steps. Of
-      a client that takes no part its state stays as it is.
-    server: takes :math:`\Delta_t` for its gradient; if None the paper's,
+      paper's is `optax.adamw(4e-4, weight_decay=0.1)`, for 500 local steps. Its
+      state does not change for a client that takes no part.
+    server: takes :math:`\Delta_t` as its gradient; if None the paper's,
       `optax.sgd(0.7, momentum=0.9, nesterov=True)`.
 
   Returns:
-    The algorithm. Each client keeps the state of its rule, of AdamW two models.
+    The algorithm. Each client keeps the state of its rule; for AdamW this is
+    two models.
 
   Raises:
     TypeError: see `fed_avg`.

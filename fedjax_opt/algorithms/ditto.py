@@ -1,4 +1,4 @@
-"""Ditto: beside FedAvg's model each client keeps one of its own.
+"""Ditto: each client keeps its own model beside FedAvg's model.
 
 References:
   Li et al., "Ditto: Fair and Robust Federated Learning Through
@@ -22,16 +22,16 @@ def ditto(
   *,
   lam: jax.typing.ArrayLike = 1.0,
 ) -> Algorithm:
-  r"""FedAvg, and near it a model of each client's own (Li et al., 2021).
+  r"""FedAvg, and a model for each client near the server's (Li et al., 2021).
 
-  A client of the cohort takes FedAvg's local steps, and as many from its own
-  model :math:`v_i`, on the same batches, on
+  A client of the cohort takes FedAvg's local steps. From its own model
+  :math:`v_i` it takes as many steps, on the same batches, on the loss
 
   .. math::
 
     F_i(v_i) + \frac{\lambda}{2} \|v_i - x_t\|^2
 
-  Nobody is sent a :math:`v_i`: the server's model is that of `fed_avg`.
+  No :math:`v_i` is ever sent: the server's model is that of `fed_avg`.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -41,8 +41,8 @@ def ditto(
       non-negative (with 0 each client trains for itself).
 
   Returns:
-    The algorithm. Each client keeps one model, :math:`v_i`; of a client that
-    never took part it is the initial one, :math:`x_0`.
+    The algorithm. Each client keeps one model, :math:`v_i`; before its first
+    round it is the initial model, :math:`x_0`.
 
   Raises:
     ValueError: if `lam` is negative.

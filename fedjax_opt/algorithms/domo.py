@@ -69,17 +69,17 @@ def domo(
   DOMO-S        > 0   > 0   > 0   True
   ============  ====  ====  ====  =====  =============
 
-  Clients may take different numbers of local steps P. Sums over the steps,
-  P m_r and P d, are therefore kept and averaged instead of means, so that
-  without momentum the algorithm is FedAvg. If all clients have the same P, this
-  is the paper's algorithm.
+  Clients may take different numbers of local steps P. So sums over the steps, P
+  m_r and P d, are kept and averaged instead of means. Then the algorithm
+  without momentum is FedAvg. If all clients have the same P, this is the
+  paper's algorithm.
 
   Only the model counts as sent by the server. A client can infer the server's
-  momentum from two models, with the rate and P of the round before:
-  :math:`m_r = (x_{r-1} - x_r) / (\alpha \eta P)`. As in the paper, this assumes
-  that a client has the model of the round before, which holds if all clients
-  take part. The mean of the local buffers is sent in both directions, and
-  doubles the bytes.
+  momentum from two models, with the rate and P of the round before: :math:`m_r
+  = (x_{r-1} - x_r) / (\alpha \eta P)`. As in the paper, this assumes that a
+  client has the model of the round before, which is true if all clients take
+  part. The mean of the local buffers is sent in both directions, and doubles
+  the bytes.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -88,8 +88,8 @@ def domo(
     mu_s: momentum of the server; in [0, 1).
     mu_l: momentum of local steps; in [0, 1).
     beta: the part of the server's momentum that clients add; non-negative.
-    intra: whether they add a share of it in every local step (DOMO-S), instead
-      of all of it before the first one (DOMO).
+    intra: whether clients add a share of it in every local step (DOMO-S),
+      instead of all of it before the first step (DOMO).
     average_local: whether clients start from the mean of the last local
       buffers instead of from zero.
 

@@ -33,7 +33,7 @@ def fed_acg(
 ) -> Algorithm:
   r"""Local steps from where the server's momentum leads (Kim et al., 2024).
 
-  They are held near that point:
+  The steps are held near that point:
 
   .. math::
 
@@ -51,8 +51,8 @@ def fed_acg(
       `fed_avg`.
 
   Returns:
-    The algorithm. The server sends :math:`z_t` alone, the bytes of `fed_avg`;
-    its model is :math:`w_t`. Clients keep nothing.
+    The algorithm. The server sends only :math:`z_t`, as many bytes as
+    `fed_avg`; its model is :math:`w_t`. Clients keep nothing.
 
   Raises:
     ValueError: if a number is out of range.

@@ -55,9 +55,9 @@ def fed_adamw(
 ) -> Algorithm:
   r"""Local AdamW that shares its second moment (Liu et al., 2025).
 
-  Its steps are also pulled along the last mean step of all clients. K times,
-  from :math:`x_t`, with m = 0 and :math:`v = v_t`; the k-th step of a round is
-  the :math:`\tau`-th since round 0:
+  The steps are also pulled along the last mean step of all clients. A client
+  takes K steps from :math:`x_t`, with m = 0 and :math:`v = v_t`. The k-th step
+  of a round is the :math:`\tau`-th since round 0:
 
   .. math::
 
@@ -74,14 +74,14 @@ def fed_adamw(
     \Delta_{t+1} = \frac{1}{\eta K} \sum_i w_i (x_t - x_i), \qquad
     v_{t+1} = \sum_i w_i \text{mean}(v_i), \qquad x_{t+1} = \sum_i w_i x_i
 
-  The mean of :math:`v_i` is over each array of the model, a block of the paper
-  as the authors' program has it. Where clients take different numbers of steps,
-  :math:`\tau` and K go by their weighted mean. The paper prints
-  :math:`-\lambda x`, which would let weights grow; its program decays them.
+  The mean of :math:`v_i` is over each array of the model, which is a block of
+  the paper in the authors' program. If clients take different numbers of steps,
+  :math:`\tau` and K use their weighted mean. The paper prints :math:`-\lambda
+  x`, which would let weights grow; its program decays them.
 
-  The authors' program has two forms: in its published state v is sent whole,
-  in others as a mean, and both moments are corrected for all steps since round
-  0, so that the first steps of each round are short. It clips gradients at the
+  The authors' program has two forms. In its published form v is sent whole, in
+  others as a mean. Both moments are corrected for all steps since round 0, so
+  the first steps of each round are short. The program clips gradients at the
   norm 10.
 
   Args:
@@ -102,9 +102,9 @@ def fed_adamw(
 
   Returns:
     The algorithm. The server sends the model, :math:`\Delta_t`, the second
-    moment and the count, twice the bytes of `fed_avg`; a client its difference,
-    its number of steps and, for each array, one number of its second moment.
-    Uploads change the difference alone. Clients keep nothing.
+    moment and the count, twice the bytes of `fed_avg`. A client sends its
+    difference, its number of steps and, for each array, one number of its
+    second moment. Uploads change only the difference. Clients keep nothing.
 
   Raises:
     ValueError: if `learning_rate` is an optimizer, or a number is out of range.

@@ -41,8 +41,8 @@ def fed_async(
   r"""The server mixes in each model that arrives (Xie et al., 2019).
 
   A client minimizes :math:`F_i(x) + \frac{\mu}{2} \|x - x_{t-\tau}\|^2` from
-  the model :math:`x_{t-\tau}` that it got, :math:`\tau` server steps ago. With
-  its result :math:`x_{new}`:
+  the model :math:`x_{t-\tau}` that it got :math:`\tau` server steps ago. With
+  the client's result :math:`x_{new}`:
 
   .. math::
 
@@ -50,8 +50,8 @@ def fed_async(
 
   where :math:`s` is 1 ('constant'), :math:`(\tau + 1)^{-a}` ('polynomial'), or
   1 up to :math:`\tau = b` and :math:`1 / (a (\tau - b) + 1)` from there
-  ('hinge'). The paper's server takes one model at a time. If several come in a
-  step it takes the mean of the steps along each.
+  ('hinge'). The paper's server takes one model at a time. If several models
+  come in a step, the server takes the mean of the steps along each.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -51,29 +51,30 @@ def fed_avg(
 ) -> Algorithm:
   r"""Local steps, averaged (McMahan et al., 2017).
 
-  The steps are those of any client rule, and the server takes one of any rule:
+  Clients take steps of any rule, and the server takes one step of any rule:
 
   .. math::
 
     \Delta_t = \sum_i w_i (x_{t,K}^i - x_t), \qquad
     x_{t+1} = \text{server}(x_t, -\Delta_t)
 
-  The server rule takes :math:`-\Delta_t` for its gradient, so `optax.sgd(1.0)`
+  The server rule takes :math:`-\Delta_t` as its gradient. So `optax.sgd(1.0)`
   is plain averaging, and momentum, Adam, Yogi or Adagrad give FedAvgM, FedAdam,
   FedYogi and FedAdagrad.
 
-  What papers call Local AdamW is this with `optax.adamw` as the clients' rule,
-  Local Muon with `optax.contrib.muon`.
+  With `optax.adamw` as the clients' rule this is Local AdamW, and with
+  `optax.contrib.muon` Local Muon.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     client: the rule of the local steps.
     server: the rule of the server; `optax.sgd(1.0)` if None.
-    local_loss: `(loss_fn, x_t) -> loss_fn`, what a client minimizes instead of
-      its loss, given the model it received.
+    local_loss: `(loss_fn, x_t) -> loss_fn`, the loss that a client minimizes
+      instead of its own, given the model that it received.
     average_state: whether the state of the clients' rule, such as a momentum,
-      is averaged like the model and goes on in the next round; otherwise it
-      starts afresh. Counts are rounded means. It is sent in both directions.
+      is averaged like the model and continues in the next round; otherwise the
+      state starts afresh. Counts are rounded means. The state is sent in both
+      directions.
 
   Returns:
     The algorithm.

@@ -1,4 +1,4 @@
-"""FedBuff: a server step after every K updates, whenever they were begun.
+"""FedBuff: a server step after every K updates, however old they are.
 
 References:
   Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation",
@@ -32,8 +32,8 @@ def fed_buff(
     x_{t+1} = \text{server}(x_t, -\Delta)
 
   The staleness :math:`\tau_k` is the number of server steps since client k got
-  its model; it comes from the schedule, and is 0 without one. The paper's
-  weights are :math:`w_k = 1/K`, which `weighting='uniform'` gives.
+  its model. It comes from the schedule, and is 0 without a schedule. The
+  paper's weights are :math:`w_k = 1/K`, which `weighting='uniform'` gives.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -35,7 +35,7 @@ def fed_cm(
 ) -> Algorithm:
   r"""Local steps along the last mean step of all clients (Xu et al., 2021).
 
-  It is mixed with the client's own gradient:
+  The mean step is mixed with the client's own gradient:
 
   .. math::
 
@@ -44,8 +44,8 @@ def fed_cm(
     \Delta_{t+1} &= \frac{1}{\eta K} \sum_i w_i (x_t - x_i), \qquad
     x_{t+1} = x_t - \eta_g \eta K \Delta_{t+1}
 
-  :math:`\Delta_t` is divided by the rate of the round that made it. Where
-  clients take different numbers of steps, K is their weighted mean.
+  :math:`\Delta_t` is divided by the rate of the round that made it. If clients
+  take different numbers of steps, K is their weighted mean.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

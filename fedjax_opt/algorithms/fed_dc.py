@@ -1,4 +1,4 @@
-"""FedDC: local drift is tracked, and taken off where models are averaged.
+"""FedDC: local drift is tracked, and removed when models are averaged.
 
 References:
   Gao et al., "FedDC: Federated Learning with Non-IID Data via Local Drift
@@ -40,7 +40,7 @@ def fed_dc(
   *,
   alpha: jax.typing.ArrayLike = 0.01,
 ) -> Algorithm:
-  r"""`scaffold` held near the model without its drift (Gao et al., 2022).
+  r"""`scaffold` with a penalty on each client's drift (Gao et al., 2022).
 
   .. math::
 
@@ -52,21 +52,21 @@ def fed_dc(
     w &\leftarrow \frac{1}{|S|} \sum_{i \in S} x_i
       + \frac{1}{M} \sum_{i = 1}^M h_i
 
-  All :math:`h_i` and :math:`g_i` start at 0, and g is the mean of the latter
-  over all M clients. The means are plain: `weighting='uniform'`. With
-  'examples' all are weighted. The authors' program divides alpha and g by the
-  client's relative size, and clips gradients at the norm 10.
+  All :math:`h_i` and :math:`g_i` start at 0, and g is the mean of all M
+  :math:`g_i`. The paper's means are plain: `weighting='uniform'`. With
+  'examples' all means are weighted. The authors' program divides alpha and g by
+  the client's relative size, and clips gradients at the norm 10.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative. Local
       steps are plain SGD, the only rule that control variates correct.
-    alpha: strength of the penalty on the drift; non-negative. At 0 drift is
-      not corrected and this is `scaffold`. That is no limit: however small
-      alpha is, the mean drift is added.
+    alpha: strength of the penalty on the drift; non-negative. At 0 drift is not
+      corrected and this is `scaffold`. This is not the limit of small alpha:
+      for any alpha above 0 the mean drift is added.
 
   Returns:
-    The algorithm. What is sent is as with `scaffold`; each client keeps two
+    The algorithm. Messages are those of `scaffold`; each client keeps two
     models, :math:`h_i` and :math:`g_i`.
 
   Raises:

@@ -40,8 +40,8 @@ def fed_dyn(
     h &\leftarrow h - \alpha \frac{1}{M} \sum_{i \in S} (x_i - x_t), \qquad
     x_{t+1} = \frac{1}{|S|} \sum_{i \in S} x_i - \frac{1}{\alpha} h
 
-  All :math:`g_i` start at 0. M are all clients, not those of the cohort, so
-  that h is the mean of all :math:`g_i` at any time.
+  All :math:`g_i` start at 0. M is the number of all clients, not of the cohort,
+  so h is the mean of all :math:`g_i` at any time.
 
   The paper's means are plain: `weighting='uniform'`. With 'examples' both are
   weighted, and h is the weighted mean of all :math:`g_i`. The authors' program
@@ -52,8 +52,8 @@ def fed_dyn(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     client: the rule of the local steps; its state starts afresh each round.
     alpha: strength of the dynamic regularization; non-negative. At 0 there is
-      no correction and this is `fed_avg`. That is no limit: however small alpha
-      is, h / alpha is a mean of past differences.
+      no correction and this is `fed_avg`. This is not the limit of small alpha:
+      for any alpha above 0, h / alpha is a mean of past differences.
 
   Returns:
     The algorithm.

@@ -1,4 +1,4 @@
-"""FedEx-LoRA: the mean of adapters, and what it lacks added to the base.
+"""FedEx-LoRA: the mean of adapters, with its error added to the base.
 
 References:
   Singhal, Ponkshe and Vepakomma, "FedEx-LoRA: Exact Aggregation for Federated
@@ -38,16 +38,16 @@ def fed_ex_lora(
     loss_fn: `(params, batch, rng) -> [B]`, of a model with adapters, see
       `lora.on_adapted`.
     client: the rule of the local steps.
-    server: the rule of the server, on what is trained; `optax.sgd(1.0)` if
-      None, which is the mean. After any other rule the difference is to the
-      product that it gives.
-    paths: of what is trained, see `trainable.mask`: the adapters, and perhaps a
-      head.
+    server: the rule of the server, for the trained leaves; `optax.sgd(1.0)` if
+      None, which is the mean. With another rule, :math:`\bar A \bar B` is the
+      product of the adapters after its step.
+    paths: of the trained leaves, see `trainable.mask`: the adapters, and
+      perhaps a head.
 
   Returns:
-    The algorithm, for a model of `lora.adapt`. A client sends what is trained.
-    It gets that, and the change of each kernel: as factors of rank (C + 1) r,
-    or whole where that is less.
+    The algorithm, for a model of `lora.adapt`. A client sends the trained
+    leaves. It receives these, and the change of each kernel: as factors of rank
+    (C + 1) r, or whole if that is smaller.
 
   Raises:
     ValueError: if a path matches no leaf, or the adapters are not trained.

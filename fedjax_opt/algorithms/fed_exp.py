@@ -40,21 +40,21 @@ def fed_exp(
                                {2 (\|\bar\Delta\|^2 + \epsilon)}\right), \qquad
     x_{t+1} = x_t - \eta_g \bar\Delta
 
-  The model that is evaluated is the mean of the last two iterates, because the
-  iterates themselves oscillate.
+  The evaluated model is the mean of the last two iterates, because the iterates
+  themselves oscillate.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     client: the rule of the local steps; its state starts afresh each round.
-    eps: damps the extrapolation, a squared distance; non-negative. Of about the
-      size of squared differences it makes the step one of plain averaging. (The
-      authors' program multiplies it by the number of clients.)
+    eps: damps the extrapolation, a squared distance; non-negative. If it is
+      about as large as the squared differences, the step is plain averaging.
+      (The authors' program multiplies it by the number of clients.)
 
   Returns:
     The algorithm. A client sends its difference and one number, the squared
-    norm, which is that of the whole difference also where an upload sends less:
-    then the server's step is longer. Running statistics of batch normalization
-    are averaged; no step extrapolates them.
+    norm. If an upload sends less, the number is still the squared norm of the
+    whole difference, so the server's step is longer. Running statistics of
+    batch normalization are averaged; no step extrapolates them.
 
   Raises:
     ValueError: if `eps` is negative.

@@ -25,8 +25,8 @@ def fed_gamma(
 ) -> Algorithm:
   r"""`scaffold` along gradients taken uphill (Dai et al., 2023).
 
-  Both gradients of a step are of the same batch, and neither is corrected where
-  it is taken:
+  Both gradients of a step are of the same batch. The perturbation e uses the
+  uncorrected gradient:
 
   .. math::
 
@@ -44,7 +44,7 @@ def fed_gamma(
       this is `scaffold` with option II, at the cost of two gradients a step.
 
   Returns:
-    The algorithm. What is sent and kept is as with `scaffold`.
+    The algorithm. Messages and states are those of `scaffold`.
 
   Raises:
     ValueError: if `learning_rate` is an optimizer, or a number is out of range.

@@ -1,4 +1,4 @@
-"""FedLADA: AMSGrad at the clients, amended by the steps of all.
+"""FedLADA: AMSGrad at the clients, mixed with the mean step of all clients.
 
 References:
   Sun et al., "Efficient Federated Learning via Local Adaptive Amended Optimizer
@@ -53,9 +53,10 @@ def fed_lada(
   eps: jax.typing.ArrayLike = 1e-8,
   amsgrad: bool = True,
 ) -> Algorithm:
-  r"""Adaptive local steps, mostly along those of all (Sun et al., 2023).
+  r"""Adaptive local steps, mixed with the last mean step (Sun et al., 2023).
 
-  K times, from :math:`x_t`, with m = 0 and :math:`v = \hat v = v_t`:
+  A client takes K steps from :math:`x_t`, with m = 0 and :math:`v = \hat v =
+  v_t`:
 
   .. math::
 
@@ -73,10 +74,10 @@ def fed_lada(
     v_{t+1} = \sum_i w_i \hat v_i, \qquad
     x_{t+1} = x_t - \eta_g \eta K \Delta_{t+1}
 
-  :math:`v_0 = \epsilon^2`, and no bias is corrected. Where clients take
-  different numbers of steps, K is their weighted mean.
+  :math:`v_0 = \epsilon^2`, and no bias is corrected. If clients take different
+  numbers of steps, K is their weighted mean.
 
-  A program in public use, that of `fed_adamw`'s authors, has v for
+  A public program, by the authors of `fed_adamw`, uses v in place of
   :math:`\hat v`, starts it at 0, and adds :math:`\epsilon` to its root. Its
   gamma is :math:`1 - \alpha`.
 
@@ -94,9 +95,9 @@ def fed_lada(
 
   Returns:
     The algorithm. The server sends the model, :math:`\Delta_t` and v, three
-    times the bytes of `fed_avg`; a client its difference, its number of steps
-    and :math:`\hat v_i`, twice the bytes. Uploads change the difference alone.
-    Clients keep nothing.
+    times the bytes of `fed_avg`. A client sends its difference, its number of
+    steps and :math:`\hat v_i`, twice the bytes. Uploads change only the
+    difference. Clients keep nothing.
 
   Raises:
     ValueError: if `learning_rate` is an optimizer, or a number is out of range.

@@ -1,4 +1,4 @@
-"""FedLESAM: gradients taken uphill of the server's last moves.
+"""FedLESAM: gradients taken back along the server's last moves.
 
 References:
   Fan et al., "Locally Estimated Global Perturbations are Better than Local
@@ -38,8 +38,8 @@ def fed_lesam(
 ) -> Algorithm:
   r"""FedAvg along gradients at an earlier server model (Fan et al., 2024).
 
-  One gradient a step, as the way uphill is estimated by how the server's model
-  moved since the client's last round:
+  A step takes one gradient. The direction uphill is estimated by the movement
+  of the server's model since the client's last round:
 
   .. math::
 
@@ -47,9 +47,9 @@ def fed_lesam(
     x \leftarrow x - \eta g_i(x + e), \qquad w_i \leftarrow w_t
 
   Here :math:`w_i` is the model that client i received last; before its first
-  round it is the initial model. Where the norm is 0, so is e. The authors'
-  program has the server's last step for :math:`w_t - w_i` of all clients, and
-  divides by the sum of the norms of its leaves.
+  round it is the initial model. If the norm is 0, e is 0. The authors' program
+  uses the server's last step as :math:`w_t - w_i` for all clients, and divides
+  by the sum of the norms of its leaves.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -62,9 +62,9 @@ def fed_lesam(
       authors' program), not along what each has missed (the paper).
 
   Returns:
-    The algorithm. Each client keeps one model, the one it received. With
-    `last_step` clients keep nothing, and the server sends its step too, twice
-    the bytes.
+    The algorithm. Each client keeps one model, the one that it received. With
+    `last_step` clients keep nothing, and the server also sends its step, so
+    twice the bytes.
 
   Raises:
     ValueError: if `rho` is negative.

@@ -28,9 +28,9 @@ def fed_nova(
   momentum: jax.typing.ArrayLike | None = None,
   mu: jax.typing.ArrayLike | None = None,
 ) -> Algorithm:
-  r"""Differences over their effective number of steps (Wang et al., 2020).
+  r"""Differences divided by effective numbers of steps (Wang et al., 2020).
 
-  Normalized averaging of clients that take unequal numbers of steps:
+  This is normalized averaging of clients that take unequal numbers of steps:
 
   .. math::
 
@@ -38,20 +38,20 @@ def fed_nova(
     \tau = \sum_i w_i \|a_i\|_1, \qquad
     x_{t+1} = x_t - \eta \tau \sum_i w_i d_i
 
-  :math:`a_i` are the weights that the local gradients have in
-  :math:`(x_t - x_i) / \eta`, so that :math:`d_i` is a mean gradient: with K
-  plain steps :math:`\|a_i\|_1 = K`, with momentum more, with a proximal term
-  less. With both, or with eta mu above 1, a step may go back on earlier ones,
-  and some weights are negative: their magnitudes are added up, so that
-  :math:`\|a_i\|_1` is 1 at least, where the sum of the weights may be 0. They
-  are known for these steps alone, and this is what a client takes.
-  With equally many steps for all this is `fed_avg`. A client without a step has
-  :math:`d_i = 0` and :math:`\|a_i\|_1 = 0`, in both means with its weight.
+  :math:`a_i` are the weights of the local gradients in :math:`(x_t - x_i) /
+  \eta`, so :math:`d_i` is a mean gradient. With K plain steps :math:`\|a_i\|_1
+  = K`, with momentum it is more, and with a proximal term less. With both, or
+  with eta mu above 1, a step may undo earlier ones, and some weights are
+  negative. Their magnitudes are added up, so :math:`\|a_i\|_1` is at least 1,
+  while the sum of the weights may be 0. These weights are known only for SGD
+  with momentum and a proximal term, so clients take such steps. If all clients
+  take equally many steps, this is `fed_avg`. A client without a step has
+  :math:`d_i = 0` and :math:`\|a_i\|_1 = 0`, and keeps its weight in both means.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
-    server: takes :math:`\eta \tau \sum_i w_i d_i` for its gradient;
+    server: takes :math:`\eta \tau \sum_i w_i d_i` as its gradient;
       `optax.sgd(1.0)` if None.
     momentum: heavy-ball momentum of the local steps; rho in [0, 1), none if
       None.
@@ -59,8 +59,8 @@ def fed_nova(
       non-negative, none if None.
 
   Returns:
-    The algorithm. A client sends the difference divided by its number
-    :math:`\|a_i\|_1`, and that number.
+    The algorithm. A client sends its difference divided by :math:`\|a_i\|_1`,
+    and this number.
 
   Raises:
     ValueError: if `learning_rate` is an optimizer, or a number is out of range.

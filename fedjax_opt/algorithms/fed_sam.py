@@ -40,7 +40,7 @@ def fed_sam(
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
-    client: the rule of the local steps, which takes :math:`g_i(x + e)` for its
+    client: the rule of the local steps, which takes :math:`g_i(x + e)` as its
       gradient; the paper's is `optax.sgd`.
     server: the rule of the server; `optax.sgd(1.0)` if None.
     rho: how far uphill a gradient is taken; the length of e, non-negative. At 0
@@ -92,7 +92,7 @@ def mo_fed_sam(
       `fed_sam`.
 
   Returns:
-    The algorithm. What is sent is as with `fed_cm`.
+    The algorithm. Messages are those of `fed_cm`.
 
   Raises:
     ValueError: if `learning_rate` is an optimizer, or a number is out of range.

@@ -1,4 +1,4 @@
-"""FedSMOO: FedDyn whose clients also agree on how they look uphill.
+"""FedSMOO: FedDyn whose clients also agree on the direction uphill.
 
 References:
   Sun et al., "Dynamic Regularized Sharpness Aware Minimization in Federated
@@ -45,7 +45,7 @@ def fed_smoo(
 ) -> Algorithm:
   r"""`fed_dyn` with a perturbation that clients agree on (Sun et al., 2023).
 
-  K times, from w, both gradients on the same batch:
+  A client takes K steps from w, each with two gradients on the same batch:
 
   .. math::
 
@@ -62,9 +62,9 @@ def fed_smoo(
     w &\leftarrow \frac{1}{|S|} \sum_{i \in S} x_i
       - \frac{1}{\lambda} \frac{1}{M} \sum_{i=1}^M g_i
 
-  All :math:`g_i`, :math:`\mu_i` and s start at 0. The authors' program, whose
-  s this is, keeps :math:`h_i = -g_i / \lambda`, and clips gradients at the norm
-  10.
+  All :math:`g_i`, :math:`\mu_i` and s start at 0. The formula of s is that of
+  the authors' program. The program keeps :math:`h_i = -g_i / \lambda`, and
+  clips gradients at the norm 10.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -37,7 +37,7 @@ def fed_speed(
 ) -> Algorithm:
   r"""Prox-corrected steps along gradients taken uphill (Sun et al., 2023).
 
-  They are held near the server's model, and corrected by a dual variable:
+  The steps are held near the server's model, and corrected by a dual variable:
 
   .. math::
 
@@ -47,10 +47,11 @@ def fed_speed(
     d_i &\leftarrow d_i - \frac{1}{\lambda} (x - x_t), \qquad
     x_{t+1} = \sum_i w_i (x - \lambda d_i)
 
-  K steps begin at x_t; :math:`d_i` at 0. Both gradients are of one batch. The
-  paper perturbs by :math:`\rho g_i(x)`, the authors' program as above. It also
-  subtracts the mean of all clients' :math:`\lambda d_i`: at rho 0 it is
-  `fed_dyn`, and reaches the optimum of quadratics with partial cohorts too.
+  The K steps begin at x_t, and :math:`d_i` at 0. Both gradients are of one
+  batch. The paper perturbs by :math:`\rho g_i(x)`, the authors' program as
+  above. The program also subtracts the mean of all clients' :math:`\lambda
+  d_i`. With this mean and rho 0 the algorithm is `fed_dyn`, and reaches the
+  optimum of quadratics also with partial cohorts.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

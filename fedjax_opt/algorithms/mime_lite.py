@@ -1,4 +1,4 @@
-"""MimeLite: clients step as the server would, with its statistics.
+"""MimeLite: clients take the server's kind of steps, with its statistics.
 
 References:
   Karimireddy et al., "Breaking the Centralized Barrier for Cross-Device
@@ -35,9 +35,9 @@ def mime_lite(
   beta: jax.typing.ArrayLike = 0.9,
   base: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-  r"""Local steps with the server's momentum held (Karimireddy et al., 2021).
+  r"""Local steps with the server's momentum fixed (Karimireddy et al., 2021).
 
-  They are those of a base optimizer whose statistics the server keeps:
+  The steps are those of a base optimizer whose statistics the server keeps:
 
   .. math::
 
@@ -49,8 +49,8 @@ def mime_lite(
   with momentum :math:`U(g, s) = V(g, s) = (1 - \beta) g + \beta s`, as in the
   paper's table of base optimizers.
 
-  Of an optax transformation U is the update that it would make with g, after
-  its own state has taken g up. For Adam that is not the paper's U:
+  For an optax transformation, U is the update that it makes with g, after g has
+  entered its state. For Adam this is not the paper's U:
 
   .. math::
 
@@ -60,9 +60,9 @@ def mime_lite(
       / (1 - \beta_1^{t+1})}{\epsilon + \sqrt{((1 - \beta_2) g^2 + \beta_2 v)
       / (1 - \beta_2^{t+1})}}
 
-  with `optax.scale_by_adam` and t rounds done: the local gradient is in the
-  second moment too, not in the first alone, and both are corrected for their
-  start at 0. V is the paper's.
+  with `optax.scale_by_adam` and t rounds done. The local gradient enters both
+  moments, not only the first, and both are corrected for their start at 0. V is
+  the paper's.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -71,7 +71,7 @@ def mime_lite(
       of one more exact gradient. Of no use if `base` is given.
     base: the base optimizer without its rate, as an optax transformation: U are
       its updates and V is its state. `optax.ema(beta, debias=False)` if None.
-      `optax.scale_by_adam()` makes a MimeLiteAdam that differs from the paper's
+      `optax.scale_by_adam()` gives MimeLiteAdam, which differs from the paper's
       as said above.
 
   Returns:

@@ -46,11 +46,11 @@ def moon(
 ) -> Algorithm:
   r"""Model-contrastive local steps (Li et al., 2021).
 
-  FedAvg on the loss plus :math:`\mu` times the contrastive loss
-  (`objectives.contrastive`), which draws a client's features towards those of
-  the received model, and away from those of the last local model that this
-  client had. For a client that never took part, the received model stands in
-  for the latter.
+  This is FedAvg on the loss plus :math:`\mu` times the contrastive loss
+  (`objectives.contrastive`). The contrastive loss pulls a client's features
+  towards those of the received model, and away from those of the client's last
+  local model. For a client that never took part, the received model replaces
+  its last local model.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -62,8 +62,8 @@ def moon(
     temperature: divides the cosine similarities; positive.
 
   Returns:
-    The algorithm. Each client keeps one model, its own; for a client that
-    never took part that is the server's.
+    The algorithm. Each client keeps one model, its last local model; for a
+    client that never took part, this is the server's model.
 
   Raises:
     ValueError: if `mu` is negative or `temperature` not positive.

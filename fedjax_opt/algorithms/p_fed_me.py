@@ -1,4 +1,4 @@
-"""pFedMe: clients train near the server's model, which follows their envelopes.
+"""pFedMe: clients train near the server's model, by Moreau envelopes.
 
 References:
   T Dinh, Tran and Nguyen, "Personalized Federated Learning with Moreau
@@ -31,8 +31,8 @@ def p_fed_me(
 ) -> Algorithm:
   r"""Local steps on Moreau envelopes of the losses (T Dinh et al., 2020).
 
-  A local step solves for the client's own model, by some gradient steps on its
-  batch B from :math:`x_i`, and follows it:
+  A local step finds the client's own model :math:`\theta_i`, by some gradient
+  steps on its batch B from :math:`x_i`. Then :math:`x_i` moves towards it:
 
   .. math::
 
@@ -59,8 +59,8 @@ def p_fed_me(
       at least.
 
   Returns:
-    The algorithm. Each client keeps one model, the last :math:`\theta_i`; of a
-    client that never took a step it is the initial one. What is sent is as with
+    The algorithm. Each client keeps one model, the last :math:`\theta_i`;
+    before its first step it is the initial model. Messages are those of
     `fed_avg`; a local step takes `inner_steps` gradients.
 
   Raises:

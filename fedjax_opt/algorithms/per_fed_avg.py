@@ -31,14 +31,14 @@ def per_fed_avg(
 ) -> Algorithm:
   r"""FedAvg of the losses after one gradient step (Fallah et al., 2020).
 
-  A client descends :math:`F_i(x) = f_i(x - \alpha \nabla f_i(x))`, by steps
+  A client minimizes :math:`F_i(x) = f_i(x - \alpha \nabla f_i(x))`, by steps
 
   .. math::
 
     d = g_i(x - \alpha g_i(x; B); B'), \qquad
     x \leftarrow x - \eta (d - \alpha H d)
 
-  The first-order form has H d = 0, the Hessian-free form
+  The first-order form has H d = 0. The Hessian-free form has
 
   .. math::
 
@@ -55,15 +55,15 @@ def per_fed_avg(
     hessian_difference: delta of the Hessian-free form; positive. The
       first-order form if None.
     own_batches: whether B, B' and B'' are separate batches, as in the paper; a
-      step is then made of two local steps, or of three in the Hessian-free
-      form, and local steps that are left over do nothing. Otherwise all are the
+      step then takes two local steps, or three in the Hessian-free form, and
+      local steps that are left over do nothing. Otherwise all three are the
       batch of one local step.
 
   Returns:
-    The algorithm. Clients' own models are the server's after one step at the
-    rate alpha along the exact gradient of their training examples; clients keep
-    nothing. With batches of their own a local step takes one gradient, or two
-    in the Hessian-free form; otherwise two, or four.
+    The algorithm. A client's own model is the server's model after one step at
+    the rate alpha along the exact gradient of the client's training examples.
+    Clients keep nothing. With separate batches a local step takes one gradient,
+    or two in the Hessian-free form; otherwise two, or four.
 
   Raises:
     ValueError: if `learning_rate` is an optimizer, or a number is out of range;

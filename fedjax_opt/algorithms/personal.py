@@ -54,7 +54,7 @@ def fed_per(
 ) -> Algorithm:
   """FedAvg of some leaves; the others stay local (Arivazhagan et al., 2019).
 
-  Each client keeps the personal ones. Local steps move all leaves together.
+  Each client keeps its personal leaves. Local steps move all leaves together.
 
   >>> train, held_out = data.split(0.2)
   >>> params = {"kernel": jnp.zeros(4), "bias": jnp.zeros(())}
@@ -76,12 +76,12 @@ def fed_per(
 
   Returns:
     The algorithm. A client that never took part has the personal leaves of the
-    initial model, and so has the model that a run evaluates; the clients' own
-    models are measured by `evaluate_clients`.
+    initial model. So has the model that a run evaluates. `evaluate_clients`
+    measures the clients' own models.
 
   Raises:
-    ValueError: if a path matches no leaf, or no leaf is left to be shared, once
-      there is a model.
+    ValueError: if a path matches no leaf of the model, or no leaf is left to be
+      shared.
     TypeError: if the paths are no list of strings; see also `fed_avg`.
 
   References:
@@ -102,11 +102,10 @@ def fed_rep(
 ) -> Algorithm:
   r"""`fed_per` that moves the personal leaves first (Collins et al., 2021).
 
-  Of the K local steps of a client the last
-  :math:`\max(1, \text{round}(K \cdot \text{shared\_steps}))` move the shared
-  leaves with the personal ones held, and those before them the personal leaves
-  with the shared ones held. Each of the two starts with a fresh state of the
-  client rule.
+  A client takes K local steps. The last :math:`\max(1, \text{round}(K \cdot
+  \text{shared\_steps}))` of them move the shared leaves and hold the personal
+  ones. The steps before move the personal leaves and hold the shared ones. Both
+  parts start with a fresh state of the client rule.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -144,9 +143,9 @@ def fed_bn(
 ) -> Algorithm:
   """FedAvg of all but batch normalization, which stays local (Li et al., 2021).
 
-  `fed_per` with the leaves of batch normalization as the personal ones: scale,
-  bias, and the running mean and variance, wherever a part of the model has
-  running statistics (see `running_statistics`).
+  This is `fed_per` whose personal leaves are those of batch normalization:
+  scale, bias, and the running mean and variance of every part of the model that
+  has running statistics (see `running_statistics`).
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -46,11 +46,12 @@ def prox_skip(
       \text{else } x'_i \\
     h_i &\leftarrow h_i + \frac{p}{\gamma} (x_i - x'_i)
 
-  The coin is shared, and tossed after each step. A round ends with a meeting,
-  or after K steps, for which gradients are computed in any round: then the next
-  one goes on where it ended, so this is the paper's law for any K. Give
-  `local_steps`: the paper's clients take equally many. Where some have fewer
-  than K steps, they wait for the others' coin.
+  All clients share the coin, which is tossed after each step. A round ends when
+  the clients average, or after K steps. In the second case the next round
+  continues where this one ended, so the result follows the paper's law for any
+  K. The gradients of K steps are computed in every round. Give `local_steps`,
+  because the paper's clients take equally many steps. Clients with fewer than K
+  steps wait for the others' coin.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -60,9 +61,9 @@ def prox_skip(
       local step.
 
   Returns:
-    The algorithm. All clients take part, as the h_i must sum to 0, and each
-    keeps two models. Without a meeting they send nothing; the server's model is
-    counted in every round.
+    The algorithm. All clients take part, because the h_i must sum to 0, and
+    each client keeps two models. In a round without averaging clients send
+    nothing; the server's model is counted in every round.
 
   Raises:
     ValueError: if `learning_rate` is an optimizer, a number is out of range, or

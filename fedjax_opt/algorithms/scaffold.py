@@ -44,8 +44,8 @@ def scaffold(
     c \leftarrow c + \frac{|S|}{M} \sum_{i \in S} w_i (c_i^+ - c_i)
 
   All control variates start at 0. With `weighting='examples'`, :math:`|S|` and
-  M are numbers of examples instead of clients, so that c stays the weighted
-  mean of all :math:`c_i`.
+  M are numbers of examples instead of clients, so c stays the weighted mean of
+  all :math:`c_i`.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -53,7 +53,7 @@ def scaffold(
       Local steps are plain SGD, the only rule that control variates correct.
     server_learning_rate: eta_g; non-negative.
     exact_control: whether control variates are exact gradients (option I); of
-      the client's objective at x. Otherwise they are the means of its corrected
+      the client's objective at x. Otherwise they are the means of the client's
       local gradients (option II).
 
   Returns:

@@ -46,7 +46,7 @@ class ClientData:
   sizes: Array
 
   def __post_init__(self):
-    """Raises ValueError or TypeError, naming the attribute that cannot be."""
+    """Raises ValueError or TypeError, naming the invalid attribute."""
     if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(self)):
       return
     pools.check_pool("examples", self.examples)

@@ -43,8 +43,8 @@ class Cohort:
   ones in another.
 
   A client that drops out, or whose message is not finite, is left out of the
-  mean, with its weight; the state that it keeps is not changed. If no client is
-  left the round is lost: the engine keeps the server's state from before it.
+  mean, with its weight; its state does not change. If no client is left, the
+  round is lost: the engine keeps the server's state from before the round.
 
   Attributes:
     round: [] int32, the round.
@@ -54,8 +54,8 @@ class Cohort:
     config: the settings of the run, see `engine.config.Config`, such as
       `config.num_clients`, M, and `config.plan.max_steps`, K.
     phases: numbers of the phases of all verbs that were called.
-    work: number of a phase -> its `PhaseWork`; None where it is not that of all
-      clients in all rounds.
+    work: number of a phase -> its `PhaseWork`; None if it is not the same for
+      all clients in all rounds.
   """
 
   def __init__(
@@ -99,8 +99,8 @@ class Cohort:
   def secret_key(self) -> jax.Array:
     """[] random key of this round and grid point, which no seed determines.
 
-    It is made of the operating system's entropy while the run goes on, and not
-    kept: noise that is drawn from it cannot be made again.
+    The key is made from the operating system's entropy during the run, and is
+    not kept. So noise that is drawn from it cannot be computed again.
 
     Raises:
       ValueError: if the algorithm does not say `has_secret_noise`.
@@ -114,7 +114,7 @@ class Cohort:
 
   @property
   def staleness(self) -> jax.Array | np.ndarray:
-    """[C] int32, the server's steps since the version of each client.
+    """[C] int32, the server's steps since the version that each client has.
 
     It is 0 but on an asynchronous schedule.
     """
@@ -164,19 +164,19 @@ class Cohort:
     label: str = "",
     bytes_down: int | None = None,
   ) -> Reply:
-    """The weighted mean over the cohort of what each client sends.
+    """The weighted mean of the messages of the cohort's clients.
 
     Args:
       one_client: `(worker, broadcast) -> message`, or a `ClientOutput`.
       broadcast: what the server sends to every client.
       phase: number of the phase, from 0 to 7.
-      label: name under which the cost of this phase is also reported apart,
-        such as "stage_start".
+      label: name under which the cost of this phase is also reported
+        separately, such as "stage_start".
       bytes_down: the bytes that the server sends to each client, if clients
         already have a part of `broadcast`; None for the size of all of it.
 
     Returns:
-      The reply, its `value` the mean message.
+      The reply. Its `value` is the mean message.
     """
 
     def summarize(clients, visited):
@@ -202,7 +202,7 @@ class Cohort:
     label: str = "",
     bytes_down: int | None = None,
   ) -> Reply:
-    """What each client of the cohort sends, not averaged.
+    """The messages of the cohort's clients, not averaged.
 
     Args:
       one_client: see `mean`.
@@ -212,8 +212,8 @@ class Cohort:
       bytes_down: see `mean`.
 
     Returns:
-      The reply, its `value` all messages, leaves [C, ...], in the order of
-      `clients`, also the messages that do not count, see `Reply.counted`.
+      The reply. Its `value` has all messages, leaves [C, ...], in the order of
+      `clients`, also messages that do not count, see `Reply.counted`.
     """
     cost = replies.Cost(phase, label, broadcast, bytes_down)
     visit = self._visitor(one_client, cost)
@@ -234,7 +234,8 @@ class Cohort:
     label: str = "",
     bytes_down: int | None = None,
   ) -> Reply:
-    """What one client sends, drawn uniformly from those that do not drop out.
+    """The message of one client, drawn uniformly from those that do not drop
+    out.
 
     The round is lost if all clients of the cohort drop out, or if the message
     is not finite. Unless the others work too, no traces and no metrics of that
@@ -251,7 +252,7 @@ class Cohort:
       bytes_down: see `mean`.
 
     Returns:
-      The reply, its `value` the message; `counted` is of all clients whose
+      The reply. Its `value` is the message; `counted` is for all clients whose
       message was computed.
     """
     cost = replies.Cost(phase, label, broadcast, bytes_down)

@@ -54,18 +54,19 @@ class Settings(TypedDict, total=False):
     client_dropout: probability in [0, 1) that a client drops out of a round.
       Default: 0.
     schedule: who takes part when, instead of `cohort_size` and `sampler`: a
-      `Timetable` of `fedjax_opt.schedules`, in which clients may come late, or
-      with what they made from an older model; or {seed: timetable}; or a
-      function to one from the `Work` of the clients of a seed, of which a
-      system makes durations; the run then ends with its last step. The metric
-      `time` has simulated seconds. Default: none.
-    max_update_norm: the largest Euclidean norm of the differences of models,
-      and gradients, that a client sends (`Algorithm.sends`), together; what it
-      sends beside them has no limit. Of all its floats, if the algorithm does
-      not say what they are. Default: no limit.
-    max_update_action: what becomes of a longer one: 'reject' (the client is
-      left out, as with numbers that are not finite) or 'clip' (it is scaled to
-      the limit). Both are counted. Default: 'reject'.
+      `Timetable` of `fedjax_opt.schedules`, in which clients may come late or
+      start from an older model; or {seed: timetable}; or a function from the
+      `Work` of the clients of a seed to a timetable (a system makes durations
+      of the work). A run with a function ends with the last step of its
+      timetable. The metric `time` has simulated seconds. Default: none.
+    max_update_norm: the largest Euclidean norm of the update of a client: of
+      all differences of models, and gradients, that it sends
+      (`Algorithm.sends`), together. Other parts of the message have no limit.
+      If the algorithm does not say what clients send, the norm is that of all
+      floats. Default: no limit.
+    max_update_action: what happens to a longer update: 'reject' (the client is
+      left out, as with numbers that are not finite) or 'clip' (the update is
+      scaled to the limit). Both are counted. Default: 'reject'.
     evaluate: `(params, data, test) -> {name: scalar}`, such as
       `fedjax_opt.evaluation.federated` makes. Default: nothing is measured.
     eval_every: rounds between evaluations; round 0 and the last one are always
@@ -73,22 +74,23 @@ class Settings(TypedDict, total=False):
     trace: names of fields of the client rule's state, recorded at each local
       step. Default: none.
     client_map: how a cohort is computed: 'vmap' (all clients vectorized),
-      'scan' (one after the other) or 'auto' (what is faster). Default: 'auto'.
+      'scan' (one after the other) or 'auto' (the faster one). Default: 'auto'.
     client_chunk: how many clients are vectorized at a time. Default: as
       `client_map` says.
-    client_memory: where what clients keep between rounds is: 'device', 'host'
-      (the cohort's rows are copied to the device before each round) or 'auto'
-      (the host where they would fill half of a device). Default: 'auto'.
+    client_memory: where the states of the clients are stored between rounds:
+      'device', 'host' (the cohort's rows are copied to the device before each
+      round) or 'auto' (the host if they would fill half of a device). Default:
+      'auto'.
     client_devices: devices over which a cohort is divided. Default: all that
       are not needed for the grid.
-    model_devices: devices over which each model is divided, with the state of
-      the server and what clients keep; XLA divides the computation. Default: 1.
-    model_sharding: `(path, shape) -> jax.sharding.PartitionSpec`, over the axis
-      'model', or None: how a leaf of the state is divided. Default: along its
-      largest axis that model_devices divides, if it has 4096 numbers or more.
+    model_devices: devices over which each model is divided, with the states of
+      the server and of the clients; XLA divides the computation. Default: 1.
+    model_sharding: how a leaf of the state is divided: `(path, shape) ->
+      jax.sharding.PartitionSpec`, over the axis 'model', or None for the
+      default. Default: along its longest axis that model_devices divides, if
+      the leaf has 4096 numbers or more.
     upload: how clients send their differences: an `Upload` of
-      `fedjax_opt.transforms`, or any optax transformation. Default: as they
-      are.
+      `fedjax_opt.transforms`, or any optax transformation. Default: unchanged.
     fault: what some clients send instead, to test aggregators: a `Fault` of
       `fedjax_opt.faults`. Default: none.
     aggregator: how the server combines messages: an `Aggregator` of
@@ -142,8 +144,8 @@ class GridSettings(Settings, total=False):
       (diverged ones then take no more time), 'auto' chooses. Default: 'auto'.
     grid_chunk: how many combinations of hyperparameters are vectorized at a
       time. Default: as many as fit into the memory of a device.
-    grid_devices: devices over which the combinations are divided. Default: as
-      many as divide their number; the other devices are for the clients.
+    grid_devices: devices over which the combinations are divided. Default: the
+      most that divide their number; the other devices are for the clients.
   """
 
   grid_map: Annotated[str, "auto", _MAPS]
@@ -214,8 +216,8 @@ def check_settings(given: Mapping[str, Any]) -> None:
     given: settings, those of `sweep` too; others have their defaults.
 
   Raises:
-    ValueError: naming the one that cannot be.
-    TypeError: naming the one that is of a wrong type.
+    ValueError: naming the invalid setting.
+    TypeError: naming the setting of a wrong type.
   """
   if given.get("schedule") is not None:
     check_is_schedule(given["schedule"])
@@ -390,7 +392,7 @@ class Config:
       clock: of the setting `schedule`, if it was given.
 
     Raises:
-      ValueError: naming the setting that cannot be.
+      ValueError: naming the invalid setting.
       TypeError: naming one that is unknown or of a wrong type.
     """
     check_names(settings, GRID_DEFAULTS)

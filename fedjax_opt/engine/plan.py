@@ -57,7 +57,7 @@ class BatchPlan:
       drop_remainder: see the class.
 
     Raises:
-      ValueError: naming the setting that cannot be.
+      ValueError: naming the invalid setting.
     """
     largest = int(np.max(sizes))
     if batch_size > largest:

@@ -113,17 +113,19 @@ class Reply:
     counted: [C] bool, which clients count: those that did not drop out and
       returned finite numbers, no longer than `max_update_norm` if such messages
       are rejected.
-    weights: [C] float, the weights of all clients, whether they count or not.
-    share: [] float, the weights of those that count, as a part of the weights
-      of the whole population; by the setting `weighting`, also where clients
-      returned weights.
-    is_lost: [] bool, whether nobody was left, or nobody with a weight: the
+    weights: [C] float, the weights of all clients, also of those that do not
+      count.
+    share: [] float, the weights of the clients that count, as a part of the
+      weights of the whole population; by the setting `weighting`, even if
+      clients returned weights.
+    is_lost: [] bool, whether no client was left, or none with a weight: the
       engine then keeps the state from before the round.
-    counts: {name: [8]}, counters of what the phase cost, see `counters`.
+    counts: {name: [8]}, counters of the costs of the phase, see `counters`.
     traces: {name: [C, ...]}, traced fields and metrics of the clients.
-    client_state: leaves [C', ...], what clients keep from now on; None if this
-      phase changed nothing of it.
-    state_rows: [C'] int32, where; M for those who keep what they had.
+    client_state: leaves [C', ...], the clients' new states; None if this phase
+      changed none.
+    state_rows: [C'] int32, their rows; M for clients whose state does not
+      change.
     phase: number of the phase; static.
   """
 

@@ -75,7 +75,7 @@ class Simulator:
 
   The program is compiled in the first call of `run`, and again only for a model
   of other shapes. Rounds give the same numbers in one call or in several, and
-  the same as in `simulate` and `sweep`, but for noise that is secret, see
+  the same as in `simulate` and `sweep`, except for secret noise, see
   `privacy.with_privacy`.
   """
 
@@ -102,8 +102,8 @@ class Simulator:
       **settings: see `Settings`, and for a grid `GridSettings`.
 
     Raises:
-      ValueError: naming the argument that cannot be.
-      TypeError: naming one of a wrong type.
+      ValueError: naming the invalid argument.
+      TypeError: naming the argument of a wrong type.
     """
     check_names(settings, GRID_DEFAULTS)
     self._is_grid = grid is not None
@@ -195,17 +195,17 @@ class Simulator:
     return new, metrics
 
   def compile(self, params: Params) -> dict[str, jax.stages.Compiled]:
-    """Compiles the programs of a run, which need not be run.
+    """Compiles the programs of a run, and does not run them.
 
-    What they need is then known: `memory_analysis()`, `cost_analysis()`. Their
-    devices may be elsewhere, see `fedjax_opt.target`.
+    The programs say what they need: `memory_analysis()`, `cost_analysis()`.
+    Their devices may be elsewhere, see `fedjax_opt.target`.
 
     Args:
       params: see `init`.
 
     Returns:
-      'rounds', which has the loop over rounds, and 'evaluation', where anything
-      is evaluated.
+      'rounds', the program with the loop over rounds, and 'evaluation', if
+      anything is evaluated.
 
     Raises:
       ValueError: as `init` does.
@@ -267,7 +267,7 @@ class Simulator:
     )
 
   def params(self, state: SimulationState) -> Params:
-    """The evaluated model; of a grid with the leading axis S."""
+    """The evaluated model; for a grid with the leading axis S."""
     executor = self._executor_for(state)
     return executor.active.flat(executor.params(state.server))
 

@@ -73,15 +73,15 @@ class Worker:
 
   Attributes:
     client: [] int32, its number in the population.
-    round: [] int32, the round; on an asynchronous schedule the one from whose
-      model it started.
+    round: [] int32, the round; on an asynchronous schedule the round from whose
+      model the client started.
     key: [] random key of this client in this phase, for the algorithm's own
       draws.
     size: [] int32, its examples.
-    num_steps: [] int32, the local steps that it takes.
-    gradient_evaluations: [8], those traced so far, in examples; a counter,
+    num_steps: [] int32, the local steps of the client.
+    gradient_evaluations: [8], gradients traced so far, in examples; a counter,
       see `counters`.
-    traces: {name: [K]}, the traced fields of its rule's state, of the last
+    traces: {name: [K]}, the traced fields of its rule's state, from the last
       `descend`.
     gradients: (number, of what) of those gradients: None for the local batches,
       "all" for all its examples, or how many.
@@ -121,7 +121,7 @@ class Worker:
 
   @property
   def state(self) -> Any:
-    """What the client keeps, as `Algorithm.init_client` has it.
+    """The client's state, of the structure of `Algorithm.init_client`.
 
     Raises:
       ValueError: if the algorithm has no `init_client`.
@@ -130,7 +130,8 @@ class Worker:
 
   @property
   def staleness(self) -> jax.typing.ArrayLike:
-    """[] int32, the server's steps since the version that it started from.
+    """[] int32, the server's steps since the version that the client started
+    from.
 
     It is 0 but on an asynchronous schedule.
     """
@@ -140,10 +141,10 @@ class Worker:
 
   @property
   def is_last(self) -> jax.typing.ArrayLike:
-    """[] bool, whether what it keeps is kept from here.
+    """[] bool, whether this work decides the client's state.
 
-    It is not if the same client comes once more in this server step, which an
-    asynchronous schedule may have; then the last time counts.
+    On an asynchronous schedule a client may come several times in one server
+    step. Then only the last time counts.
     """
     arrival = self._client.arrival
     is_once = arrival is None or arrival.is_last is None
@@ -225,7 +226,7 @@ class Worker:
   def gradient(self, loss_fn: LossFn, params: Params) -> Params:
     """The exact gradient of the client's mean loss over all its examples.
 
-    Computed in chunks, so that it needs the memory of one chunk.
+    It is computed in chunks, so it needs the memory of one chunk.
 
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.

@@ -1,10 +1,9 @@
 """Checkpoints: a run that was killed can be resumed, bit for bit.
 
-A checkpoint is one file, `ROUND.npz`: the leaves of the state, what was
-measured until then, and `about`, a text in JSON that says of what it is. It is
-written beside its place and then renamed, so a kill leaves all of it or
-nothing. The format has a CRC-32 of each array, which are checked before any is
-used.
+A checkpoint is one file, `ROUND.npz`: the leaves of the state, the metrics so
+far, and `about`, a JSON text that identifies the run. The file is written under
+another name and then renamed, so a kill leaves all of it or nothing. The format
+has a CRC-32 of each array. All are checked before any array is used.
 """
 
 import errno
@@ -44,22 +43,22 @@ class Saved(NamedTuple):
 class Checkpoints:
   """The checkpoints of one run.
 
-  The newest two are kept. One whose content is not what was written is renamed,
-  with a warning, and the one before it is used; what a kill left half-written
-  is removed. Nothing else in the folder is changed.
+  The newest two are kept. A damaged checkpoint is renamed, with a warning, and
+  the checkpoint before it is used. Files that a kill left half-written are
+  removed. Nothing else in the folder is changed.
 
   >>> checkpoints = Checkpoints("runs/one/checkpoints", every=50)
   >>> simulate(algorithm, params, data, rounds=1000, checkpoints=checkpoints)
 
-  and, after the run was killed, the same with `resume=True`. With a larger
-  `rounds` a run that has ended is extended: an evaluation of its last round
-  that the longer run would not have is forgotten, so that it has the bits of a
-  run that was never stopped, unless the algorithm depends on `rounds` or has
-  secret noise (`privacy.with_privacy`).
+  After a kill, the same call with `resume=True` continues the run. A larger
+  `rounds` extends a finished run. If the longer run would not evaluate the
+  former last round, that evaluation is dropped. So the extended run has the
+  bits of a run that was never stopped, unless the algorithm depends on `rounds`
+  or has secret noise (`privacy.with_privacy`).
 
-  Another algorithm, other data, seeds or settings are refused. The model that a
-  resumed run is given does not count, nor how it is computed, such as
-  `client_chunk` and `grid_map`.
+  Another algorithm, other data, seeds or settings are refused. A resumed run
+  ignores its argument `params`. Settings of how it is computed, such as
+  `client_chunk` and `grid_map`, may differ.
   """
 
   @fields.checked(every=fields.whole(1))
@@ -121,7 +120,7 @@ class Checkpoints:
 
   @staticmethod
   def are_in(folder: str | os.PathLike) -> bool:
-    """Whether a folder holds any that were finished."""
+    """Whether a folder has any complete checkpoints."""
     return bool(_rounds(pathlib.Path(folder)))
 
   def is_due(self, round: int) -> bool:
@@ -167,7 +166,7 @@ class Checkpoints:
   def load(self, state: State) -> Saved | None:
     """The newest undamaged checkpoint, or None if none is asked for.
 
-    Newer ones, which are damaged, are renamed.
+    Newer checkpoints, which are damaged, are renamed.
 
     Args:
       state: of the structure and shapes that the run begins with.

@@ -22,7 +22,7 @@ class ClientMetrics(NamedTuple):
 
   Attributes:
     values: {kind: {name: [M] float64}}: means over a client's held-out
-      examples, NaN for a client without any. The kinds are 'global' and, where
+      examples, NaN for a client without any. The kinds are 'global' and, if
       they were asked for, 'personalized' and 'personal'.
     num_test: [M] int, held-out examples of each client.
     num_train: [M] int, its training examples; None if they were not given.
@@ -48,7 +48,7 @@ class ClientMetrics(NamedTuple):
     highest loss.
 
     Raises:
-      ValueError: if nothing says in which direction the metric improves.
+      ValueError: if the direction in which the metric improves is not known.
     """
     check_has_direction(name)
     values = np.sort(self._of(kind, name))

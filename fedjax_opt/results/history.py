@@ -89,13 +89,13 @@ class History:
   """The metrics of every grid point at every evaluated round.
 
   A point has diverged from the first evaluated round at which its training,
-  validation or test loss is not finite. Its values from that round on do not
+  validation or test loss is not finite. From that round on its values do not
   count: every method below gives None or NaN for them.
 
   Attributes:
     rounds: evaluated rounds, increasing. [E] ints.
-    metrics: name -> values as measured, those of diverged points included. Each
-      [S, E] float64.
+    metrics: name -> values as measured, also of diverged points. Each [S, E]
+      float64.
   """
 
   rounds: list[int] = dataclasses.field(default_factory=list)

@@ -25,21 +25,20 @@ _MANY_ROWS = 20  # At most so many points in a notebook's table.
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Run:
-  """A run, as its folder has it.
+  """A run, as read from its folder.
 
   Attributes:
     folder: where it is.
     config: `config.json`: every resolved flag, `versions` and `device`.
-    points: {name: value} of every grid point, the seed among them. [S]
-      mappings. Of a run without a summary only the hyperparameters that vary,
-      and the seed.
+    points: {name: value} of every grid point, with the seed. [S] mappings. For
+      a run without a summary only the hyperparameters that vary, and the seed.
     history: metrics.csv: [S, E] arrays; NaN where a point has diverged.
-    summary: summary.json; None of a run that was killed.
+    summary: summary.json; None for a run that was killed.
     params: the final model of the selected point, nested dictionaries of
       arrays; None if there is none.
     selected: the selected point, an index of `points`; None if there is none.
-    is_verified: whether all that was read is what was written, by its digests.
-      Folders of older versions have none.
+    is_verified: whether digests show that all files that were read are
+      undamaged. Folders of older versions have no digests.
   """
 
   folder: pathlib.Path
@@ -53,7 +52,7 @@ class Run:
 
   @property
   def is_complete(self) -> bool:
-    """Whether it went to its end: its last round, or what was to stop it."""
+    """Whether the run reached its last round, or what was to stop it."""
     has_ended = self.summary is not None
     return has_ended and self.summary.get("stopped_by") != "signal"
 

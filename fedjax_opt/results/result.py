@@ -17,14 +17,14 @@ _COUNTED = ("rejected_clients", "clipped_clients", TIME, *SPENT)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Report:
-  """What `on_evaluation` is given after each evaluation.
+  """The argument of `on_evaluation` after each evaluation.
 
   Attributes:
     round: rounds done.
     metrics: {name: [S]}, as measured after these rounds.
     compile_seconds: time of tracing and compiling so far.
     run_seconds: time of all rounds and evaluations so far.
-    is_grid: whether it is of a grid, whose axis S the model has first.
+    is_grid: whether the run is a grid; then the model has the leading axis S.
   """
 
   round: int
@@ -38,7 +38,7 @@ class Report:
 
   @functools.cached_property
   def params(self) -> Params:
-    """The evaluated model, a copy; of a grid with the leading axis S.
+    """The evaluated model, a copy; for a grid with the leading axis S.
 
     None for an evaluation from before the run was resumed.
 
@@ -63,7 +63,7 @@ class Report:
 class Result:
   """The result of a simulation.
 
-  Of a grid, `params`, `state`, `client_state` and `traces` have the leading
+  For a grid, `params`, `state`, `client_state` and `traces` have the leading
   axis S.
 
   Attributes:
@@ -74,7 +74,8 @@ class Result:
     traces: {name: [R, C, K]}, the traced fields of the client rule's state, NaN
       for a step that a client did not take; and {name: [R, C]}, the metrics
       that clients returned.
-    rounds: rounds done; fewer than asked for if the run ended early.
+    rounds: rounds done; fewer than the argument `rounds` if the run ended
+      early.
     interrupted: the number of the signal that ended the run early, such as
       that of Ctrl-C; 0 if none did.
     compile_seconds: time to trace and compile.
@@ -83,16 +84,16 @@ class Result:
       out: `bytes_down_per_round`, `bytes_up_per_round` and
       `gradient_evaluations_per_round` (in examples). Names with a label, such
       as `stage_start_bytes_up_per_round`, are the part of the phases with that
-      label. `time_per_round` is simulated seconds, on a schedule. If there
-      are such phases, `communication_rounds` is the number of
-      communication rounds per round, to which each of these phases adds one.
+      label. If there are such phases, `communication_rounds` is the number of
+      communication rounds per round; each of these phases adds one.
+      `time_per_round` is simulated seconds, on a schedule.
     padding_waste: fraction of the computed examples that were padding.
     client_memory: where the rows of `client_state` were: 'device' or 'host'.
     needed_bytes: memory that the compiled rounds need on each device, as XLA
       plans it; None if no rounds were compiled or the backend does not say.
-    computation: {setting: value}, how the rounds were computed, such as how
-      many clients at a time; given to another run, it has the same bits.
-    is_grid: whether it is of a grid.
+    computation: {setting: value}, how the rounds were computed, such as the
+      clients at a time; another run with these settings has the same bits.
+    is_grid: whether the run is a grid.
   """
 
   params: Params

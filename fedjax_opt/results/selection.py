@@ -115,9 +115,9 @@ def rank(
   """All settings, best first.
 
   Settings are sorted first by the number of diverged seeds, fewest first,
-  because the mean over the other seeds alone would be too good; then by the
-  mean of the score over the seeds that did not diverge. Ties keep the order of
-  the grid.
+  because the mean over only the other seeds would be too good. Then they are
+  sorted by the mean of the score over the seeds that did not diverge. Ties keep
+  the order of the grid.
 
   Args:
     history: the metrics of every point.

@@ -2,9 +2,9 @@
 
 `RULES` names them for the command line, optax's own among them. Defaults are
 those of the Delta-SGD paper's baselines, mostly PyTorch's own. At the server
-the default learning rate of sgd and sgdm is 1, which is plain averaging. That
-of adagrad is 0.1, because its steps only get shorter, and that of nesterov is
-DiLoCo's. The others have the default of the clients, as the paper ran Adam.
+the default learning rate of sgd and sgdm is 1, which is plain averaging. The
+rate of adagrad is 0.1, because its steps only get shorter. The rate of nesterov
+is DiLoCo's. The others have the default of the clients, as the paper ran Adam.
 """
 
 import functools

@@ -24,7 +24,7 @@ def step_decay(
   milestones: Sequence[float] = (0.5, 0.75),
   factor: float = 0.1,
 ) -> jax.Array:
-  r"""What to multiply a learning rate with in a round.
+  r"""The factor of a learning rate in a round.
 
   The Delta-SGD paper's SGD(↓) and SGDM(↓) divide the rate by 10 after 50 % of
   the rounds and again after 75 %.
@@ -34,7 +34,7 @@ def step_decay(
     num_rounds: R, of the run; at least 1.
     milestones: fractions of R, non-negative; the rate drops in the first
       round at or past each.
-    factor: what each drop multiplies the rate with; non-negative.
+    factor: by which each drop multiplies the rate; non-negative.
 
   Returns:
     A scalar: `factor` to the power of the drops so far.

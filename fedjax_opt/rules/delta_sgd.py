@@ -64,23 +64,22 @@ def delta_sgd(
     \theta_k &= \eta_k / \eta_{k-1} \\
     x_{k+1} &= x_k - \eta_k g(x_k)
 
-  The first step is :math:`\eta_0`. Norms are Euclidean over the whole tree.
-  Where the iterate or the gradient did not change, only the second branch
-  counts. Gradients are measured in units of :math:`1 / \eta_{k-1}`, so however
-  the loss is scaled, the steps are those of the formula while their lengths are
-  below 1e19; a longer one counts as so long. A step size too small for its type
-  becomes the smallest that is not.
+  The first step is :math:`\eta_0`. Norms are Euclidean over the whole tree. If
+  the iterate or the gradient did not change, only the second branch counts.
+  Gradients are measured in units of :math:`1 / \eta_{k-1}`. So for any scale of
+  the loss the steps are those of the formula, if they are shorter than 1e19; a
+  longer step counts as 1e19 long. A step size that is too small for its type
+  becomes the smallest one of the type.
 
   By default both gradients are taken on the current batch, through `grad_fn`:
-  two gradients a step, as the authors' program does. With `reuse_gradients`
-  the previous gradient is kept as it was on its own batch: one gradient a
-  step, as the paper's text says.
+  two gradients a step, as in the authors' program. With `reuse_gradients` the
+  previous gradient is kept from its own batch: one gradient a step, as in the
+  paper's text.
 
-  A step that nothing else changes has the length
-  :math:`\|x_k - x_{k-1}\| = \eta_{k-1} \|g(x_{k-1})\|`, so with
-  `reuse_gradients` no previous point is kept. In half precision, where what
-  reaches the parameters differs from the update by their rounding, and with
-  `measure_movement` it is kept and the length is measured.
+  If nothing else changes a step, its length is :math:`\|x_k - x_{k-1}\| =
+  \eta_{k-1} \|g(x_{k-1})\|`. So with `reuse_gradients` no previous point is
+  kept. The point is kept, and the length measured, with `measure_movement` and
+  in half precision, where rounding changes the step.
 
   Args:
     gamma: scales the smoothness branch; positive.
@@ -94,9 +93,9 @@ def delta_sgd(
     reuse_gradients: whether to keep the previous gradient instead of taking it
       again on the current batch (one gradient a step, not two).
     measure_movement: whether to keep the previous point too and measure how far
-      the parameters moved; needed with `reuse_gradients` where something
-      changes the updates after this rule, such as clipping behind it in a
-      chain. Without `reuse_gradients` it always is so.
+      the parameters moved; needed with `reuse_gradients` if something changes
+      the updates after this rule, such as clipping behind it in a chain.
+      Without `reuse_gradients` the movement is always measured.
     independent_dropout: whether the gradient at the previous point draws its
       own dropout masks (and what else the loss draws), as in the authors'
       program. By default both gradients are of one function, with the same

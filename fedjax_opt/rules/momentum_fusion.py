@@ -1,4 +1,4 @@
-"""Momentum fusion: a step along a momentum that somebody else keeps.
+"""Momentum fusion: a step along a momentum that is kept elsewhere.
 
 References:
   Xu and Huang, "Coordinating Momenta for Cross-silo Federated Learning"
@@ -34,7 +34,7 @@ def momentum_fusion(
 
   Args:
     momentum: m, of the structure of the parameters.
-    rate: what it is multiplied with.
+    rate: the factor of m.
 
   Returns:
     An optax transformation, without a state.

@@ -79,8 +79,9 @@ def dual_averaging(
     z_{k+1} = z_k - \eta g_k, \qquad
     w_{k+1} = \nabla (h + \eta (k+1) \psi)^* (z_{k+1})
 
-  with :math:`z_0 = \nabla h(w_0)`. The parameters are at all times the primal
-  image of the state, whatever they were: only the gradient counts.
+  with :math:`z_0 = \nabla h(w_0)`. After each step the parameters are the
+  primal image of the state, whatever they were before: only the gradient
+  counts.
 
   Args:
     learning_rate: eta; non-negative.

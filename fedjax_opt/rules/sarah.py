@@ -38,7 +38,7 @@ def sarah(
     x_k = x_{k-1} - \eta v_k
 
   Both gradients are those of the current batch, so the noise of the batch
-  cancels as the steps get small. At the first step both points are one.
+  cancels as the steps get small. At the first step both points are the same.
 
   >>> rule = sarah(0.1)
   >>> state = rule.init(params)

@@ -32,18 +32,18 @@ def sharpness_aware(
     e = \rho \frac{g(x)}{\|g(x)\|}, \qquad u = g(x + e), \qquad
     x \leftarrow \text{rule}(x, u)
 
-  Both gradients are those of the same batch. The norm is that of all
-  parameters together, without running statistics; where it is 0, so is e.
+  Both gradients are those of the same batch. The norm is that of all parameters
+  together, without running statistics. If it is 0, e is 0.
 
-  With plain steps this is `optax.contrib.sam` in its opaque mode; here the rule
-  is given the extra arguments of `update` too, its `grad_fn` being u at any
-  point, and the two gradients can be mixed.
+  With plain steps this is `optax.contrib.sam` in its opaque mode. Here the rule
+  also gets the extra arguments of `update`, with u at any point as its
+  `grad_fn`, and the two gradients can be mixed.
 
   >>> rule = fo.sharpness_aware(optax.sgd(0.1, momentum=0.9), rho=0.05)
   >>> algorithm = fo.fed_avg(loss_fn, client=rule)
 
   Args:
-    rule: what takes u for its gradient.
+    rule: it takes u as its gradient.
     rho: the length of e; non-negative.
     mix: if given, u is (1 - mix) g(x) + mix g(x + e); in [0, 1].
     normalized: whether e has the length rho; otherwise it is rho g(x).

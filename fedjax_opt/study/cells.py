@@ -86,24 +86,24 @@ class Cell:
 
   Attributes:
     method: its label.
-    condition: name -> value of what differs between conditions; {} if there is
-      one condition only.
+    condition: name -> value, for all that differs between conditions; {} if
+      there is only one condition.
     tried: the whole grid with the seeds of tuning, or of the report if it is
-      nested; None if there was a single setting, so that nothing was chosen.
+      nested; None if there was a single setting, so nothing was chosen.
     measured: the chosen setting with the seeds of the report. [S] points, one
-      for each seed. Of a setting that always diverged it is None.
+      for each seed. None if the setting always diverged.
     is_nested: whether each seed of the report chose its own setting, by its own
       score.
     commands: the commands that ran it, if any did.
     per_client: kind of model ('global', 'personalized', ...) -> the accuracy of
-      every client on examples of its own that are held out, of the report's
-      first seed, [M], NaN for a client without any; {} if not measured.
+      every client on its own held-out examples, for the report's first seed,
+      [M], NaN for a client without any; {} if not measured.
     step_sizes: step sizes of the report's first seed, [R, C, K]; None if they
       were not recorded.
-    is_verified: whether what was read of it is what was written; see `Run`.
+    is_verified: whether its files are undamaged; see `Run`.
     crossed: the whole grid on one partition each, all with the same seeds, see
-      `variance.spread_of`; () if these were not crossed.
-    sets: 'validation' and 'test' -> the examples, where they are known.
+      `variance.spread_of`; () if partitions and seeds were not crossed.
+    sets: 'validation' and 'test' -> the examples, if they are known.
   """
 
   method: str
@@ -145,7 +145,7 @@ class Cell:
   def chosen(self) -> dict[str, Any]:
     """The hyperparameters of the report; {} if there is none.
 
-    If each seed chose its own, those that were chosen most often.
+    If each seed chose its own setting, this is the most frequent choice.
     """
     return self.choices[0].hyperparameters if self.choices else {}
 
@@ -171,7 +171,7 @@ class Cell:
 
   @property
   def is_fresh(self) -> bool:
-    """Whether no seed of the report had a part in the choice of others."""
+    """Whether no seed of the report had a part in another seed's choice."""
     if self.tried is None or self.measured is None or self.is_nested:
       return True
     return not set(self.tried.seeds) & set(self.measured.seeds)

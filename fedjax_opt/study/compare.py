@@ -1,4 +1,4 @@
-"""Compares methods from Python: each tuned alike, then run with fresh seeds."""
+"""Compares methods from Python: all tuned alike, then run with fresh seeds."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -67,11 +67,11 @@ def compare(
 ) -> Study:
   """Tunes every method under every condition, and measures its best setting.
 
-  The grid of a method with all seeds is one program. Its best setting, by the
-  mean over `seeds` of the criterion, then runs with `report_seeds`, which were
-  not used before: what is reported has no part in the choice.
+  The grid of a method with all seeds is one program. The best setting, by the
+  mean of the criterion over `seeds`, then runs with `report_seeds`. These were
+  not used before, so the reported runs have no part in the choice.
 
-  Such as::
+  For example::
 
     study = fo.compare(
       {
@@ -91,8 +91,8 @@ def compare(
   Args:
     methods: label -> `Method`, or the pair (make, grid).
     params: the initial model, or a function from a random key to one.
-    data: the clients, or a function to them from a seed and from those values
-      of a condition that are no settings, by name.
+    data: the clients, or a function that returns them, given a seed and, by
+      name, the values of a condition that are no settings.
     rounds: R, of every run.
     seeds: of tuning; 0 to 4 if None.
     report_seeds: of the report; ten after the last of `seeds` by default.
@@ -100,25 +100,25 @@ def compare(
       argument of `data` to its value.
     validation: examples {name: [N, ...]} on which settings are chosen, or
       clients that have them, see `simulate`; no client of `data` may have them.
-      `fo.data.hold_out` holds some out, as does `ClientData.split`.
+      `fo.data.hold_out` and `ClientData.split` hold examples out.
     test: examples for the report, as `validation`. While settings are tuned,
       `evaluate` gets None for them, unless the criterion is a `test_` metric.
     criterion: the score by which a setting is chosen. Default: the last
       `validation_` value of the same name as `metric`.
-    metric: by which methods are compared in the report.
-    target: value of `metric` to which costs are reported; None for none.
+    metric: the metric by which methods are compared in the report.
+    target: a value of `metric`; the report has the cost of reaching it. None
+      for no such cost.
     min_effect: the smallest difference of interest, in the unit of `metric`
       (0.01 is a point of accuracy): a method that is behind the best by less is
       not called worse. None for 0.005 of accuracies, and 0 of others.
     nested: whether tuning is repeated with each seed of the report: the whole
-      grid runs with `report_seeds`, and each seed has the setting that is best
-      by its own score. So the luck of choosing is in the intervals. `seeds` are
-      then not used.
-    crossed: how many partitions and seeds are crossed, for a table of what the
-      spread of results is made of: choice, partition and seed. On each of so
-      many partitions the whole grid also runs with each of so many seeds; all
-      of these are used nowhere else. `data` must then be a function. None for
-      no such table.
+      grid runs with `report_seeds`, and each seed gets the setting that is best
+      by its own score. So the intervals include the luck of the choice. `seeds`
+      are then not used.
+    crossed: number of partitions, and of seeds, to cross for a table of what
+      the spread of results is made of: choice, partition and seed. On each of
+      these partitions the whole grid also runs with each of these seeds, which
+      nothing else uses. `data` must then be a function. None for no such table.
     budget: 'equal' refuses methods that try different numbers of settings,
       unless they try one; 'unequal' allows them.
     title: of the report.
@@ -129,8 +129,8 @@ def compare(
     The `Study`, with a cell for each method and condition.
 
   Raises:
-    ValueError: naming the argument that cannot be, before anything is compiled.
-    TypeError: naming one of a wrong type, in the same way.
+    ValueError: naming the invalid argument, before anything is compiled.
+    TypeError: naming the argument of a wrong type, likewise.
   """
   check_names(settings)
   check_has_direction(metric)

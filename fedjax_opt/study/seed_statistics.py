@@ -1,4 +1,4 @@
-"""Statistics with which methods are compared, over seeds and tasks.
+"""Statistics to compare methods, over seeds and tasks.
 
 The first axis of every array is the seeds, the second the tasks, as in
 `rliable`. A run that diverged is NaN (an infinite value counts as one).
@@ -10,9 +10,9 @@ The first axis of every array is the seeds, the second the tasks, as in
 
 `mean_interval`, `paired_difference`: one method on one task, two methods on the
 same seeds. `probability_of_improvement`, `interquartile_mean`,
-`performance_profile`: many tasks. `expected_best`: what tuning is worth.
-`to_target`: what a run spends until it is good enough. `smallest_difference`,
-`seeds_needed`: what so many seeds can show.
+`performance_profile`: many tasks. `expected_best`: the value of tuning.
+`to_target`: the cost of a run until it is good enough. `smallest_difference`,
+`seeds_needed`: how large a difference a number of seeds can show.
 
 Axis letters: `n` seeds, `T` tasks, `N` settings, `S` grid points, `E` evaluated
 rounds.
@@ -56,14 +56,15 @@ def mean_interval(
 ) -> Interval:
   """The mean over seeds with its bootstrap interval.
 
-  `percentile` is the plain bootstrap, what `rliable` computes: the percentiles
-  of the resampled means. It is far too narrow for few seeds. `student` has the
-  width of Student's interval, 2 t s / sqrt(n), with the sample's standard
-  deviation s and the quantile t of n - 1 degrees of freedom; how much of it is
-  below the mean and how much above is as in the percentile interval. So it is
-  longer on the side on which the values are more spread out.
+  `percentile` is the plain bootstrap, as in `rliable`: the percentiles of the
+    resampled means. It is far too narrow for few seeds. `student` has the width
+    of Student's interval, 2 t s / sqrt(n), with the sample's standard deviation
+    s and the quantile t of n - 1 degrees of freedom. It is divided below and
+    above the mean as the percentile interval is. So it is longer on the side
+    with the larger spread.
 
-  Intervals of 95 % that hold the true mean, in percent of 20,000 simulations::
+  How many 95 % intervals contain the true mean, in percent of 20,000
+  simulations::
 
                         n =     2     3     4     5    10    20
     normal    student        95.0  94.7  94.8  94.7  94.7  94.9
@@ -118,14 +119,16 @@ def paired_difference(
 ) -> Interval:
   """The mean of a - b over the same seeds, with its bootstrap interval.
 
-  Two methods that share a seed share the partition and the first model. What
-  the seed does to both of them alike is not in the difference, so that its
-  interval is often much shorter than those of the two means suggest. It is the
-  interval of `mean_interval` of the differences, and covers as that does.
+  Two methods that share a seed share the partition and the initial model. An
+  effect of the seed that is the same for both is not in the difference. So the
+  interval of the difference is often much shorter than the intervals of the two
+  means suggest. It is the interval of `mean_interval` of the differences, with
+  the same coverage.
 
   Args:
-    a: values of the one method by seed. [n, ...].
-    b: values of the other for the same seeds, in the same order. [n, ...].
+    a: values of one method by seed. [n, ...].
+    b: values of the other method for the same seeds, in the same order. [n,
+      ...].
     confidence: in (0, 1).
     **options: as of `mean_interval`.
 
@@ -154,19 +157,19 @@ def probability_of_improvement(
 ) -> Interval:
   """How likely a run of `a` is better than a run of `b`, averaged over tasks.
 
-  Of task t it is the part of all pairs (i, j) of runs in which a is better,
+  For task t this is the part of all pairs (i, j) of runs in which a is better,
 
     P_t = 1 / (n_a n_b) sum_ij [a_it better than b_jt] + 1/2 [a_it = b_jt],
 
   which is the U statistic of Mann and Whitney over n_a n_b. Runs that diverged
   are worse than all others and equal to one another. The runs of each task and
-  each method are resampled on their own; pairs by seed play no part.
+  each method are resampled separately; pairs by seed play no part.
 
   Intervals of 95 % with the method 'student' (see `interquartile_mean`) covered
   94 to 97 % of 2,000 simulations with 4 or 10 tasks and 5 seeds or more, for
   true values of 0.5, 0.64 and 0.86. With one task they covered 95, 95 and 82 %
-  at 5 seeds, 96, 95 and 91 % at 10, and 88, 86 and 58 % at 3: where every run
-  of one method beats every run of the other, all resamples are alike, and the
+  at 5 seeds, 96, 95 and 91 % at 10, and 88, 86 and 58 % at 3: if every run of
+  one method beats every run of the other, all resamples are alike, and the
   interval has no width.
 
   Args:
@@ -213,13 +216,14 @@ def interquartile_mean(
 ) -> Interval:
   """The mean of the middle half of all runs of all tasks.
 
-  Of the n T scores the floor(n T / 4) smallest and as many of the largest are
-  left out. It is steadier than the median over tasks, and single tasks or runs
-  cannot decide it, as they can the mean. Scores of different tasks must be on
-  one scale, such as accuracies or ratios to a baseline.
+  The floor(n T / 4) smallest and as many of the largest of the n T scores are
+  left out. The interquartile mean is steadier than the median over tasks.
+  Single tasks or runs can decide a mean, but not the interquartile mean. Scores
+  of different tasks must be on one scale, such as accuracies or ratios to a
+  baseline.
 
-  `percentile` is what `rliable` computes: seeds are resampled for each task on
-  its own. It is too narrow for few seeds. `student` multiplies the distances
+  `percentile` is what `rliable` computes: seeds are resampled for each task
+  separately. It is too narrow for few seeds. `student` multiplies the distances
   of its ends from the estimate by sqrt(n / (n - 1)) t / z, where t is the
   quantile of Student's distribution with T (n - 1) degrees of freedom and z the
   normal one. Intervals of 95 % that hold the true value, in percent of 2,000
@@ -268,14 +272,14 @@ def performance_profile(
 ) -> Interval:
   """The part of all runs of all tasks that is better than each threshold.
 
-  Where the profile of one method is above another's at all thresholds, it is
-  better in every quantile of the runs. The band holds for each threshold by
-  itself. A run that diverged is better than none.
+  If the profile of one method is above another's at all thresholds, the method
+  is better in every quantile of the runs. The band holds for each threshold by
+  itself. A run that diverged is better than no threshold.
 
   Bands of 95 % with the method 'student' covered 92 to 97 % of 2,000
-  simulations with 4 or 10 tasks and 5 or 10 seeds. With one task, and with 3
-  seeds where the true part is near 0 or 1, they can cover far less: where all
-  runs are on the same side of a threshold, the band has no width.
+  simulations with 4 or 10 tasks and 5 or 10 seeds. With one task, or with 3
+  seeds and a true part near 0 or 1, they can cover far less: if all runs are on
+  the same side of a threshold, the band has no width.
 
   Args:
     scores: [n] of one task or [n, T].

@@ -12,18 +12,18 @@ from fedjax_opt.study.verdicts import JudgedStudy
 class Study(JudgedStudy):
   """Methods compared under conditions, see `compare`.
 
-  Printed it is its table, with what the marks mean.
+  `print` shows its table, with the meaning of the marks.
 
   Attributes:
     cells: one for each method and condition.
-    metric: by which methods are compared, such as 'test_accuracy'.
+    metric: the metric by which methods are compared, such as 'test_accuracy'.
     title: of its report.
     target: value of the metric whose cost is reported, or None.
-    about: name -> value of what all cells share, for the report.
+    about: name -> value, for all that the cells share; for the report.
     command: the command that made it, or "".
     notes: sentences on what else limits the comparison, for the report.
-    clients: what tells apart conditions with other clients -> these, of one
-      seed; {} if they are not known.
+    clients: the part of a condition that changes the clients -> the clients of
+      one seed; {} if they are not known.
     min_effect: the smallest difference of interest, in the metric's unit; None
       for 0.005 of accuracies, half a point, and 0 of others.
     pairs: every two methods under each condition: difference, p, power.
@@ -31,7 +31,7 @@ class Study(JudgedStudy):
   """
 
   def table_lines(self) -> list[str]:
-    """The table for a terminal, and what its marks mean."""
+    """The table for a terminal, with the meaning of its marks."""
     return formats.lines(study_tables.main_table(self))
 
   def write(self, folder: str | os.PathLike) -> pathlib.Path:
