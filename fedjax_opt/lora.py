@@ -7,9 +7,9 @@ A model with adapters is one tree:
   lora_b      {layer: [r, out]}
   lora_scale  [], alpha / r
 
-where a layer is named by its path, such as 'layers_0/attention/query'. What is
-trained, sent and kept is said by `fedjax_opt.train_only`: 'lora_a' and 'lora_b'
-for LoRA, 'lora_b' alone for FFA-LoRA, and perhaps a head, 'base/head'.
+where a layer is named by its path, such as 'layers_0/attention/query'. Use
+`fedjax_opt.train_only` to say what is trained, sent and kept: 'lora_a' and
+'lora_b' for LoRA, only 'lora_b' for FFA-LoRA, and perhaps a head, 'base/head'.
 
 References:
   Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022.
@@ -55,9 +55,9 @@ def adapt(
   r"""A model with adapters beside some of its dense layers.
 
   A layer computes :math:`x W + \frac{\alpha}{r} x A B` instead of :math:`x W`
-  (Hu et al., 2022, equation 3, transposed). A is drawn as the authors' program
-  does, uniformly in :math:`\pm 1 / \sqrt{in}`; B is 0, so that the model
-  computes what it did.
+  (Hu et al., 2022, equation 3, transposed). A is drawn as in the authors'
+  program, uniformly in :math:`\pm 1 / \sqrt{in}`. B is 0, so the model computes
+  the same as before.
 
   Args:
     params: the model, of flax.linen.
@@ -112,10 +112,10 @@ def adapt(
 
 
 def on_adapted(function: Callable[..., Any]) -> Callable[..., Any]:
-  """A function of a model, such as its loss, as one of the adapted model.
+  """Makes a function of a model, such as its loss, one of the adapted model.
 
-  The adapters are added to what the layers compute, so no kernel is as large
-  for each client as the layer, and none has a gradient of its size.
+  The adapters are added to the outputs of the layers. So clients have no own
+  copies of whole kernels, and no gradients of their size.
 
   Args:
     function: `(params, ...)`, which applies a module of flax.linen to them.

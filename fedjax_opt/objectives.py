@@ -1,7 +1,7 @@
 """Terms added to a client's loss.
 
 Each function takes a loss `(params, batch, rng) -> [B]` and returns another
-one. They can therefore be combined, and used with any algorithm and client
+one. So these functions can be combined, and used with any algorithm and client
 rule.
 """
 
@@ -32,9 +32,10 @@ __all__ = [
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
   """The cross-entropy of logits and classes.
 
-  The values are those of `optax.softmax_cross_entropy_with_integer_labels`. It
-  reads the logit of a class by its index, which as a gradient is a scatter:
-  slow on a processor, and a kernel more on a GPU. This selects it.
+  The values are those of `optax.softmax_cross_entropy_with_integer_labels`.
+  Optax reads the logit of a class by its index. The gradient of this is a
+  scatter, which is slow on a CPU, and one more kernel on a GPU. This function
+  selects the logit with a mask.
 
   Args:
     logits: [..., classes].
@@ -84,7 +85,7 @@ def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
     strength: non-negative.
 
   Returns:
-    The loss of each example plus the term; x are all parameters but running
+    The loss of each example plus the term; x are all parameters except running
     statistics.
 
   Raises:

@@ -55,19 +55,19 @@ def with_privacy(
     \Delta = \frac{1}{n} \Big( \sum_i u_i \min(1, C / \|u_i\|_2)
       + \mathcal{N}(0, (z C)^2 I) \Big)
 
-  n is the number of clients that are expected in a cohort, whoever comes: that
-  of `samplers.poisson`, else the size of the cohort. All clients weigh alike.
-  One that drops out, or sends what is not finite, counts as a zero. A round in
-  which nobody comes has its noise, too.
+  n is the expected number of clients in a cohort (that of `samplers.poisson`,
+  else the size of the cohort), not the number that comes. All clients have the
+  same weight. If a client drops out, or its message is not finite, its
+  difference counts as zero. A round without clients has its noise, too.
 
-  What is private is the server's model, for a person who sees all of its
-  versions and adds or removes one client; `epsilon` says how much. What clients
-  keep, and metrics on their data, are not private.
+  The server's model is private against a person who sees all of its versions
+  and adds or removes one client; `epsilon` says how private. The states of
+  clients, and metrics on their data, are not private.
 
-  The noise is of the operating system's entropy, and different at each point of
-  a grid and in each run, also in one that is resumed; results then differ from
-  run to run. With `noise_seed` they do not, as tests need it, and the run is
-  not private: whoever knows the seeds can take the noise away.
+  The noise comes from the operating system's entropy. It is different at each
+  point of a grid and in each run, also in a resumed run, so results differ from
+  run to run. With `noise_seed`, for tests, they do not differ, and the run is
+  not private: whoever knows the seeds can remove the noise.
 
   >>> algorithm = fo.privacy.with_privacy(
   ...   fo.fed_avg(loss_fn, optax.sgd(0.1)), max_norm=1.0, noise_multiplier=0.8)
@@ -82,8 +82,9 @@ def with_privacy(
     max_norm: norm to which a client's whole difference is clipped; C, positive.
     noise_multiplier: standard deviation of the noise of the sum in units of
       the norm; z, non-negative.
-    noise_seed: of noise that can be made again, with the run's seed, from 0 to
-      2^32 - 1; None for noise that nobody can make again.
+    noise_seed: seed of noise that can be computed again, together with the
+      run's seed, from 0 to 2^32 - 1; None for noise that nobody can compute
+      again.
 
   Returns:
     The algorithm. Both numbers may be tuned in a grid.
@@ -195,17 +196,17 @@ def epsilon(
 ) -> float:
   r"""The :math:`\varepsilon` of :math:`(\varepsilon, \delta)` after R rounds.
 
-  Of `dp_accounting`: with Poisson sampling its accountant of privacy loss
-  distributions, for adding or removing a client; with cohorts of one size that
-  are drawn anew in each round, without replacement, its Rényi accountant, for
-  replacing a client by another one, which changes the sum by up to 2 C. Cohorts
-  that are no secret, as those of `samplers.fixed`, have no accounting here.
-  Those of the other samplers are drawn from the run's seed, which must then be
-  a secret.
+  `dp_accounting` computes it. With Poisson sampling this is its accountant of
+  privacy loss distributions, for adding or removing a client. With cohorts of
+  one size that are drawn anew in each round, without replacement, this is its
+  Rényi accountant, for replacing a client by another one, which changes the sum
+  by up to 2 C. Cohorts that are no secret, such as those of `samplers.fixed`,
+  have no accounting here. The other samplers draw cohorts from the run's seed,
+  which must be a secret.
 
   Args:
     noise_multiplier: z, see `with_privacy`.
-    rounds: R, whether or not somebody came.
+    rounds: R, also rounds without clients.
     num_clients: M, of the population.
     cohort_size: expected clients of a round, with "uniform" a whole number.
     delta: :math:`\delta`, in (0, 1); smaller than 1 / M.
@@ -246,7 +247,7 @@ def calibrated_noise(
   sampling: Sampling = "poisson",
   places: int | None = None,
 ) -> float:
-  """The least noise multiplier with which so many rounds have an epsilon.
+  """The least noise multiplier for a number of rounds and an epsilon.
 
   Args:
     epsilon: at most; positive.

@@ -36,9 +36,8 @@ class Sampler(NamedTuple):
   Attributes:
     draw: `(key, round, sizes, cohort_size) -> (clients, scale)`: [C] int32
       clients, and [C] float factors of their weights in means, or None for 1.
-      `sizes` is [M], the examples of each client. The number M is no client: a
-      place of the cohort that stays empty, which only a sampler with `expected`
-      may give.
+      `sizes` is [M], the examples of each client. The number M stands for an
+      empty place of the cohort, which only samplers with `expected` may have.
     check: `(num_clients, cohort_size) -> None`, raises ValueError if it cannot
       draw such cohorts.
     expected: how many clients are drawn on average, if not always C.
@@ -72,14 +71,14 @@ def uniform() -> Sampler:
 
 @fields.checked(weights=fields.array("[M]", interval="[0, inf)"))
 def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
-  r"""With probabilities, with replacement; means stay unbiased.
+  r"""Drawn with given probabilities and with replacement; means stay unbiased.
 
   Client i is drawn with :math:`p_i`, C times. Its weight in means is divided by
-  :math:`C p_i`, so that the expectation of the weighted sum is the mean over
-  the population. If :math:`p_i` are the weights of the clients, all C draws
-  have the same weight, which is scheme I of Li et al. A client that is drawn
-  twice counts twice, with the same batches. SCAFFOLD's server control, FedDyn's
-  h and FedSpeed's dual variable are means over all clients only under a sampler
+  :math:`C p_i`, so the expectation of the weighted sum is the mean over the
+  population. If :math:`p_i` are the weights of the clients, all C draws have
+  the same weight, which is scheme I of Li et al. A client that is drawn twice
+  counts twice, with the same batches. SCAFFOLD's server control, FedDyn's h and
+  FedSpeed's dual variable are means over all clients only under a sampler
   without replacement. The steps of FedNova and FedExP, a product and a ratio of
   means, are not unbiased, and scale with the sum of the drawn weights.
 
@@ -227,11 +226,11 @@ def cyclic(groups: int) -> Sampler:
 
 @fields.checked(expected="(0, inf)")
 def poisson(expected: float) -> Sampler:
-  """Each client by itself with the same probability, expected / M.
+  """Each client independently, with the same probability expected / M.
 
-  So a round has a random number of clients, and may have none; then it is lost.
-  `cohort_size` is the number of places: if more clients are drawn, some of
-  these, chosen uniformly, take part. Accountants of differential privacy assume
+  So a round has a random number of clients. If it has none, it is lost.
+  `cohort_size` is the number of places. If more clients are drawn, so many of
+  them, chosen uniformly, take part. Accountants of differential privacy assume
   this sampler, see `fedjax_opt.privacy`.
 
   Args:

@@ -1,4 +1,4 @@
-"""Scores of all predictions of a split, where a mean over examples is not it.
+"""Scores of all predictions of a split that are no means over examples.
 
 Each is `(outputs, y) -> scalar` in JAX, for `evaluation.federated(scores=...)`.
 The predictions are of `N` examples:
@@ -7,8 +7,8 @@ The predictions are of `N` examples:
 - of `k` labels, each there or not: logits [N, k], y is [N, k] of 0 and 1;
 - of numbers: outputs and y are [N, k] or [N].
 
-They are those of `sklearn.metrics`. Where a score is a mean over classes or
-labels, each counts alike, however many examples it has.
+They are those of `sklearn.metrics`. In a mean over classes or labels, all count
+alike, for any number of examples.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,10 +53,10 @@ def _mean_of(values, counts):
 
 @checked()
 def balanced_accuracy(outputs: jax.Array, y: jax.Array) -> jax.Array:
-  """The mean over classes of the share of their examples that is found.
+  """The mean over classes of the share of examples that are predicted right.
 
-  Of labels: the mean over labels of the mean of both shares, of the examples
-  that have the label and of those that have not.
+  For labels, it is the mean over labels of the mean of two shares: of the
+  examples with the label, and of the examples without it.
 
   Args:
     outputs: logits, [N, C] or [N, k].
@@ -89,8 +89,8 @@ def f1(outputs: jax.Array, y: jax.Array) -> jax.Array:
     y: [N] classes, or [N, k] of 0 and 1.
 
   Returns:
-    A scalar in [0, 1]. A class that is neither there nor predicted does not
-    count; a label of that kind counts as 0.
+    A scalar in [0, 1]. A class that no example has and that is never predicted
+    does not count; such a label counts as 0.
   """
   outputs, y = jnp.asarray(outputs), jnp.asarray(y)
   predicted, true = _indicators(outputs, y)
@@ -104,16 +104,16 @@ def f1(outputs: jax.Array, y: jax.Array) -> jax.Array:
 def auc(outputs: jax.Array, y: jax.Array) -> jax.Array:
   """The area under the ROC curve, of one class or label against the rest.
 
-  It is the chance that an example with the class has the larger output than one
-  without; equal outputs count half.
+  This is the probability that an example of the class has a larger output than
+  an example of another class; equal outputs count half.
 
   Args:
     outputs: logits, [N, C] or [N, k].
     y: [N] classes, or [N, k] of 0 and 1.
 
   Returns:
-    A scalar in [0, 1], the mean over classes or labels. One that all examples
-    have, or none, does not count.
+    A scalar in [0, 1], the mean over classes or labels. A class or label that
+    all examples have, or none, does not count.
   """
   outputs, y = jnp.asarray(outputs), jnp.asarray(y)
   _, true = _indicators(outputs, y)
@@ -141,14 +141,15 @@ def _area(values, is_positive):
 
 @checked()
 def r2(outputs: jax.Array, y: jax.Array) -> jax.Array:
-  """The share of the variance that is explained, the mean over outputs.
+  """The share of the variance that is explained, as the mean over outputs.
 
   Args:
     outputs: [N, k] or [N].
     y: of the same shape.
 
   Returns:
-    A scalar, at most 1; 0 for the mean of y, negative for what is worse.
+    A scalar, at most 1; 0 for the mean of y as prediction, negative for worse
+    ones.
   """
   outputs, y = jnp.asarray(outputs), jnp.asarray(y)
   of_shape("y", y, outputs.shape, "as outputs")

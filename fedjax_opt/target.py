@@ -1,4 +1,4 @@
-"""The devices that programs are compiled for: those at hand, unless told.
+"""The devices that programs are compiled for: by default those at hand.
 
 A compiler needs no device. `jax.experimental.topologies` describes those of a
 machine that is elsewhere, and::
@@ -6,8 +6,9 @@ machine that is elsewhere, and::
   with fedjax_opt.target.use(topology.devices):
     programs = Simulator(algorithm, data, cohort_size=10).compile(params)
 
-compiles the programs of a run for them: how long that takes, how much memory
-they need, and what devices exchange is known before there is such a machine.
+compiles the programs of a run for them. So the time of compilation, the memory
+that they need, and the exchanges between devices are known without such a
+machine.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ def use(
 
   Args:
     devices: all of one kind, as `jax.devices` or a topology gives them.
-    memory_bytes: the memory of each, into which what 'auto' chooses has to fit;
+    memory_bytes: the memory of each, into which the choices of 'auto' must fit;
       None if it is not known.
 
   Raises:
@@ -68,13 +69,13 @@ def use(
 
 
 def devices() -> list[jax.Device]:
-  """All of them, those of other processes too."""
+  """All devices, also those of other processes."""
   used = _used.get()
   return jax.devices() if used is None else used[0]
 
 
 def num_processes() -> int:
-  """Among how many processes they are divided."""
+  """The number of processes among which the devices are divided."""
   if not is_elsewhere():
     return jax.process_count()
   return len({device.process_index for device in devices()})
@@ -108,5 +109,5 @@ def check_at_hand() -> None:
 
 
 def is_elsewhere() -> bool:
-  """Whether arrays cannot be put on them: programs are compiled, not run."""
+  """Whether the devices hold no arrays: programs are compiled, not run."""
   return _used.get() is not None

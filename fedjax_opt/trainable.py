@@ -57,16 +57,16 @@ def train_only(
   ...   lambda loss_fn: fo.fed_avg(loss_fn, optax.sgd(0.1)),
   ...   ["output"], loss_fn)
 
-  It is given, evaluated and saved with all leaves. The algorithm that `make`
-  returns sees the trainable ones alone, so its messages, their bytes and what
-  clients keep are of these; the frozen ones are constants of its loss. They are
-  part of the server's state: in a grid every point has those of its own initial
-  model, and so many copies of them are in memory.
+  The model that is given, evaluated and saved has all leaves. The algorithm
+  that `make` returns sees only the trainable leaves. So messages, their bytes,
+  and the states of clients have only these; the frozen leaves are constants of
+  the loss. Frozen leaves are part of the server's state: in a grid every point
+  has those of its own initial model, so memory has one copy for each point.
 
-  A term that `objectives.l2` has added to the loss is of the trainable leaves;
-  any other `RegularizedLoss.term` gets a tree with None at frozen leaves.
-  Running statistics of batch normalization that are frozen stay as they are,
-  while in training the layers still normalize by the batch.
+  A term from `objectives.l2` has only the trainable leaves; any other
+  `RegularizedLoss.term` gets a tree with None at frozen leaves. Frozen running
+  statistics of batch normalization do not change, but in training the layers
+  still normalize by the batch.
 
   Args:
     make: `(loss_fn) -> Algorithm`, or `(loss_fn, features_fn) -> Algorithm` if
@@ -79,7 +79,7 @@ def train_only(
     The algorithm, whose state is a `TrainableState`.
 
   Raises:
-    ValueError: if a path matches no leaf, once there is a model.
+    ValueError: if a path matches no leaf of the model.
     TypeError: if an argument is of a wrong type.
   """
   paths = checked("trainable", paths)

@@ -74,8 +74,8 @@ import fedjax_opt as fo
 #
 # All examples are stored once. A partition says which examples each client has.
 # Here the classes of a client are drawn from a Dirichlet distribution, so each
-# client has few of them. A tenth of the training examples is held out for
-# validation before clients get the rest. Each seed has a partition of its own.
+# client has few classes. A tenth of the training examples is held out for
+# validation before clients get the rest. Each seed has its own partition.
 
 
 # %%
@@ -183,10 +183,10 @@ fo.plots.curves(
 # %% [markdown]
 # ## What a grid costs
 #
-# The first line is one point alone, the second the same call with another rate.
-# The second call is traced and compiles nothing, because the rate is an input
-# of the program, not a part of it. The last line is the whole grid, as above.
-# All three run the same number of rounds, and evaluate equally often.
+# The first line is one point alone. The second line is the same call with
+# another rate. The second call is traced but compiles nothing, because the rate
+# is an input of the program, not a part of it. The last line is the whole grid,
+# as above. All three run the same number of rounds, and evaluate equally often.
 
 
 # %%
@@ -233,7 +233,7 @@ plt.show()
 # ## Choose a rate
 #
 # The best rate has the highest mean accuracy on the *validation* examples. Its
-# accuracy on the test examples is looked at once, afterwards.
+# accuracy on the test examples is measured once, afterwards.
 
 # %%
 history = result.history
@@ -267,8 +267,8 @@ fo.plots.sensitivity(
 #   ([Delta-SGD](03_delta_sgd.ipynb)).
 # - Give `fo.fed_avg` a `server=optax.adam(server_rate)` and tune both rates:
 #   `grid = {"learning_rate": rates, "server_rate": [0.001, 0.01, 0.1]}`.
-# - Write a method of your own, and check it
-#   ([Your own method](02_your_own_method.ipynb)).
+# - Write your own method, and check it ([Your own
+#   method](02_your_own_method.ipynb)).
 #
 # The [documentation](https://fedjax-opt.github.io/fedjax_opt) lists all
 # settings of a run.

@@ -15,8 +15,8 @@
 # # Your own method
 #
 # This notebook writes a client rule in plain optax, and an algorithm whose
-# clients keep something between rounds. It checks both against a plain loop,
-# and compares them with two methods of the package.
+# clients keep a state between rounds. It checks both against a plain loop, and
+# compares them with two methods of the package.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/02_your_own_method.ipynb)
 
@@ -149,9 +149,9 @@ plt.show()
 # keeps $h$, the mean of all $g_i$, and moves to the mean of the $y_i$ minus
 # $h / \alpha$.
 #
-# The code is written for *one* client. The client reads what it keeps as
-# `worker.state`, and returns the new value in a `ClientOutput`; `init_client`
-# says how it starts. `share` is the weight of the cohort as a part of the
+# The code is written for *one* client. The client reads its state as
+# `worker.state`, and returns the new state in a `ClientOutput`; `init_client`
+# is the initial state. `share` is the weight of the cohort as a part of the
 # weight of all clients.
 
 
@@ -247,9 +247,9 @@ def per_example(params, batch):  # {name: [B]}
 # ## Checked against a plain loop
 #
 # This is the same method, written a second time: loops over rounds, clients and
-# steps, in NumPy, with JAX only for the gradient. To leave nothing to chance,
-# clients take part in turn, and each step uses all examples of its client. Rule
-# and algorithm are checked together.
+# steps, in NumPy, with JAX only for the gradient. Nothing is random: clients
+# take part in turn, and each step uses all examples of its client. The test
+# checks rule and algorithm together.
 
 # %%
 alpha, rate, b0, local_steps, checked_rounds = 0.1, 0.05, 0.1, 3, 30
@@ -385,18 +385,18 @@ study
 study.plot("learning_curves")
 
 # %% [markdown]
-# `study.write("report")` writes the whole report, with all pictures and the
-# settings that each method tried.
+# `study.write("report")` writes the whole report, with all pictures and all
+# settings that were tried.
 #
 # ## Try next
 #
 # - Let clients of `fed_dyn` send only the largest entries of `moved`, and give
-#   their size as `bytes_up=`: the study then shows accuracy against bytes.
+#   their size as `bytes_up=`. Then the study shows accuracy against bytes.
 # - Check the loop with `local_steps=10` or another model; add an error to the
 #   algorithm, and see how far the difference moves.
 # - Give `fed_dyn` the rule `fo.delta_sgd()`, which has no rate to tune
 #   ([Delta-SGD](03_delta_sgd.ipynb)), or compare with intervals and bytes to a
 #   target ([A fair comparison](06_fair_comparison.ipynb)).
 #
-# The [documentation](https://fedjax-opt.github.io/fedjax_opt) says what else a
-# client can return, and which verbs a cohort has.
+# The [documentation](https://fedjax-opt.github.io/fedjax_opt) lists everything
+# that a client can return, and the verbs of a cohort.

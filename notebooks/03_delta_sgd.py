@@ -15,7 +15,8 @@
 # # Delta-SGD
 #
 # With Delta-SGD clients find their step sizes by themselves. This notebook
-# shows how these adapt at each step, and compares Delta-SGD with tuned SGD.
+# shows how step sizes adapt at each step, and compares Delta-SGD with tuned
+# SGD.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/03_delta_sgd.ipynb)
 
@@ -70,9 +71,10 @@ import fedjax_opt as fo
 # %% [markdown]
 # ## Clients whose labels differ
 #
-# Each client draws its examples with replacement from a mixture of labels of
-# its own, which is drawn from a Dirichlet distribution: the smaller alpha, the
-# fewer labels a client has. A tenth of the training examples is held out for
+# Each client draws its examples with replacement from its own mixture of
+# labels. The mixture is drawn from a Dirichlet distribution: the smaller alpha,
+# the fewer labels a client has. A tenth of the training examples is held out
+# for
 # validation before clients get the rest.
 
 
@@ -149,9 +151,9 @@ settings = dict(
 # \underbrace{\sqrt{1 + \delta\,\theta_{k-1}}\;\eta_{k-1}}_{\text{growth}}
 # \Big\}, \qquad \theta_k = \frac{\eta_k}{\eta_{k-1}}.$$
 #
-# The smoothness branch is an estimate of how far the gradient can be trusted;
-# the growth branch lets a step size rise by a few percent only. In each round
-# each client starts at $\eta_0$ again. The whole notebook uses the defaults
+# The smoothness branch estimates how far the gradient can be trusted. The
+# growth branch lets a step size rise by only a few percent. In each round each
+# client starts at $\eta_0$ again. The whole notebook uses the defaults
 # below.
 
 # %%
@@ -187,8 +189,8 @@ result
 # `trace` names fields of the rule's state, which are recorded at each local
 # step of each client. The first picture shows one client in its last round,
 # step by step, with both branches. While the smoothness branch is the larger
-# one, the step size grows; when it is the smaller one, it is the step size at
-# once.
+# one, the step size grows. When it becomes the smaller one, it is the step size
+# at once.
 
 # %%
 last_round = {name: values[-1, 0] for name, values in trace.items()}
@@ -217,7 +219,7 @@ plt.show()
 
 # %% [markdown]
 # The last picture shows all rounds: the median over clients and local steps,
-# and which branch was the minimum.
+# and how often each branch was the minimum.
 
 # %%
 figure = fo.plots.step_sizes(trace, None, title=f"α = {watched_alpha:g}")
@@ -242,10 +244,10 @@ figure
 # For each seed both methods get the same clients, cohorts, batches, rounds and
 # initial model. SGD is tuned separately for each alpha: it tries all its rates
 # with three seeds, and the rate with the best mean accuracy on the validation
-# examples is kept. Delta-SGD tries nothing. Then both run with five fresh
-# seeds; the table has their accuracy on the test examples, with 95 % intervals.
-# A step of Delta-SGD costs two gradients, a step of SGD one. The comparison is
-# at equal steps and rounds, and leaves out what tuning costs.
+# examples is kept. Delta-SGD is not tuned. Then both run with five fresh seeds.
+# The table has their accuracy on the test examples, with 95 % intervals. A step
+# of Delta-SGD costs two gradients, a step of SGD one. The comparison is at
+# equal steps and rounds, and leaves out the cost of tuning.
 
 
 # %%
@@ -305,9 +307,9 @@ fo.plots.study_values(
 # %% [markdown]
 # ## A rate tuned elsewhere
 #
-# In practice nobody tunes for each population of clients: a rate is taken from
-# another one. The picture shows what SGD's tuning saw at each alpha; a ring
-# marks the choice.
+# In practice nobody tunes for each population of clients: the rate of another
+# population is used. The picture shows the scores of SGD's tuning at each
+# alpha; a ring marks the choice.
 
 # %%
 labels = {alpha: f"α = {alpha:g}" for alpha in alphas}
@@ -330,8 +332,8 @@ fo.plots.sensitivity(
 
 # %% [markdown]
 # Now all rates run at all alphas, with the fresh seeds, on the test examples. A
-# box marks the rate that was tuned for the alpha of its column; to its left and
-# right is what the same rate does at other alphas.
+# box marks the rate that was tuned for the alpha of its column. The same rate
+# at other alphas is to its left and right.
 
 # %%
 of_alpha = []
@@ -397,11 +399,11 @@ for j, alpha in enumerate(alphas):
   )
 
 # %% [markdown]
-# An interval that includes 0 does not show a loss. Borrowing a rate costs
-# little here, compared with a rate that nobody tuned. Where the clients differ
-# most, fewer rates are good. Delta-SGD has no rate, but it does have an
-# $\eta_0$: a step size can shrink at once but grows only slowly, so with few
-# local steps a client does not get far above $\eta_0$.
+# An interval that includes 0 does not show a loss. Here a borrowed rate costs
+# little, compared with a rate that nobody tuned. If clients differ most, fewer
+# rates are good. Delta-SGD has no rate, but it has $\eta_0$. A step size can
+# shrink at once but grows only slowly, so with few local steps a client does
+# not get far above $\eta_0$.
 #
 # ## Try next
 #

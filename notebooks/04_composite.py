@@ -14,8 +14,8 @@
 # %% [markdown]
 # # Composite objectives
 #
-# Sparse and low-rank models from clients: what a proximal step at each client
-# does, and why it matters what is averaged.
+# This notebook finds sparse and low-rank models. It shows the effect of a
+# proximal step at each client, and why it matters what the server averages.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/04_composite.ipynb)
 
@@ -82,8 +82,8 @@ from fedjax_opt.metrics import Criterion, rank
 #
 # The objective is $F(w) + \psi(w)$: $F$ is the mean of the clients' losses, and
 # $\psi$ a regularizer that all clients know, here $\lambda\|w\|_1$. In this
-# LASSO problem the first coefficients are 1 and all others 0; the features of
-# each client have a mean of its own.
+# LASSO problem the first coefficients are 1 and all others 0. The features of
+# each client have their own mean.
 
 # %%
 problem = fo.synthetic.lasso(num_clients=num_clients, **lasso)
@@ -129,7 +129,7 @@ print(
 # The versions called OSP apply the operator only at the server.
 #
 # Each method tries the same client and server rates, with the same seeds. The
-# picture shows the setting whose loss on *validation* examples is lowest; the
+# picture shows the setting with the lowest loss on *validation* examples. The
 # true coefficients have no part in this choice.
 
 # %%
@@ -191,9 +191,9 @@ for name in methods:
     of_methods[name] = (np.array(history.rounds[1:]), values)
 
 # %% [markdown]
-# F1 is the harmonic mean of precision and recall of the nonzero coefficients, 1
-# where exactly the true ones are found. Lines are means over the seeds, bands
-# their range.
+# F1 is the harmonic mean of precision and recall of the nonzero coefficients.
+# It is 1 if exactly the true ones are found. Lines are means over the seeds,
+# bands are their range.
 
 # %%
 for name in methods:
@@ -232,9 +232,8 @@ plt.show()
 #
 # An `fo.Algorithm` is a record of functions, so it can be wrapped. The wrapper
 # below remembers where each client's local steps ended. The client returns the
-# density of that model as a metric of its own, and keeps the model as its
-# state; what is sent and averaged stays the same. Here a coefficient counts
-# unless it is exactly 0.
+# density of that model as a metric, and keeps the model as its state. Messages
+# and means do not change. Here a coefficient counts unless it is exactly 0.
 
 
 # %%
@@ -345,15 +344,16 @@ plt.show()
 # %% [markdown]
 # The panels on the right have a row for each client's model in the last round,
 # black where a coefficient is not 0. In FedMiD a local step lowers coefficients
-# by $\eta_c\lambda$ only, which the next gradient makes up for; and the mean is
-# 0 only where all clients have a 0. So the mean is dense, and the server has to
+# only by $\eta_c\lambda$, which the next gradient undoes. The mean is 0 only
+# where all clients have a 0. So the mean is dense, and the server must
 # threshold it once more. In FedDualAvg $\psi$ has the weight of all steps so
-# far: clients keep zeros, most of them at the same places.
+# far: clients keep zeros, mostly at the same places.
 #
 # ## Low rank
 #
-# With the nuclear norm of a matrix for $\psi$ the proximal operator lowers all
-# singular values. The rank counts those above the same threshold. Rates are
+# If $\psi$ is the nuclear norm of a matrix, the proximal operator lowers all
+# singular values. The rank counts the singular values above the same threshold.
+# Rates are
 # chosen as before, with one seed.
 
 # %%
@@ -392,8 +392,8 @@ plt.show()
 #
 # Three clients with a quadratic loss each, in two dimensions, and
 # $\psi = \lambda\|w\|_1$. The minimizer of the whole objective is on the axis:
-# its second coefficient is 0. A second recorder notes the point after each step
-# in the state of the client's rule, from where `trace` takes it.
+# its second coefficient is 0. A second recorder stores the point after each
+# step in the state of the client's rule, from which `trace` reads it.
 
 # %%
 centers = np.array([[3.0, 1.2], [0.4, -2.6], [2.6, 1.0]], np.float32)
@@ -521,9 +521,9 @@ figure.legend(
 plt.show()
 
 # %% [markdown]
-# The same as an animation: in each round the clients walk from the server's
-# model, then their models are averaged (cross), and the server takes its step.
-# FedDualAvg averages dual states, so that its server need not go to the cross.
+# The animation shows the same. In each round the clients walk from the server's
+# model. Then their models are averaged (cross), and the server takes its step.
+# FedDualAvg averages dual states, so its server need not go to the cross.
 
 # %%
 figure, panels = empty_panels((6.6, 3.3))
@@ -569,8 +569,8 @@ HTML(f'<img alt="Paths of the iterates" src="data:image/gif;base64,{image}">')
 #   fo.prox.squared_l2(0.01))`, or a constraint, `fo.prox.l1_ball(16.0)`.
 # - `fo.fed_mid(..., only_server_prox=True)` in the plane: where does it end,
 #   and where with more local steps?
-# - `fo.fed_dual_avg(..., averaged=True)`: the average of all iterates, which is
-#   what the paper's theorem is about; how sparse is it?
+# - `fo.fed_dual_avg(..., averaged=True)`: the average of all iterates, as in
+#   the paper's theorem; how sparse is it?
 #
 # The [documentation](https://fedjax-opt.github.io/fedjax_opt) has the
 # algorithms of Yuan, Zaheer and Reddi, "Federated Composite Optimization" (ICML

@@ -14,9 +14,9 @@
 # %% [markdown]
 # # Heterogeneity
 #
-# Clients whose data differ pull local steps towards minima of their own. This
-# notebook shows this drift in the plane, measures what it costs four methods,
-# and finds out when local steps help.
+# If the data of clients differ, local steps go towards each client's own
+# minimum. This notebook shows this drift in the plane, measures its cost for
+# four methods, and finds out when local steps help.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/05_heterogeneity.ipynb)
 
@@ -128,14 +128,14 @@ def distance(params, data, test):
 
 
 # %% [markdown]
-# A `Simulator` runs one round at a time. FedAvg (here `local_sgd`) averages
-# what the clients reach after `local_steps`. SCAFFOLD adds $c - c_i$ to each
+# A `Simulator` runs one round at a time. FedAvg (here `local_sgd`) averages the
+# clients' points after `local_steps`. SCAFFOLD adds $c - c_i$ to each
 # local gradient: client i keeps $c_i$, an estimate of its own gradient, and $c$
 # is the mean of all $c_i$.
 #
 # To draw the steps within a round, a plain loop takes them once more, from the
 # server's point and the control variates that the simulator returns. The mean
-# of its ends must be the server's next point.
+# of the end points must be the server's next point.
 
 # %%
 start = jnp.array([-2.5, -2.0])
@@ -225,18 +225,20 @@ figure
 
 # %% [markdown]
 # Thin lines are local steps of the first rounds. In both panels clients first
-# run towards their own minima. FedAvg's clients do so in every round, and the
-# server comes to rest where their pulls cancel, beside the optimum. SCAFFOLD's
-# clients soon walk together.
+# run towards their own minima. FedAvg's clients do this in every round, and the
+# server stops where their pulls cancel, beside the optimum. SCAFFOLD's clients
+# soon walk together.
 #
 # ## Where FedAvg ends
 #
 # K steps with the rate $\eta$ bring client i to $c_i + P_i (x - c_i)$, where
-# $P_i = (I - \eta H_i)^K$. The server rests where the mean of these is $x$:
+# $P_i = (I - \eta H_i)^K$. The server stops where the mean of these points is
+# $x$:
 #
 # $$x_K = \Big(\sum_i (I - P_i)\Big)^{-1} \sum_i (I - P_i) c_i.$$
 #
-# With one step this is $x^*$, with very many the plain mean of the $c_i$.
+# With one step this is $x^*$; with very many steps it is the plain mean of the
+# $c_i$.
 #
 # Here a trick makes K an axis of a grid. The clients of a sweep may depend on
 # the seed. A client with K copies of its one example takes K steps in an epoch,
@@ -313,11 +315,12 @@ figure
 # %% [markdown]
 # ## A dial for heterogeneity
 #
-# `fo.synthetic.heterogeneous` makes a non-convex problem of 10 clients, two
-# wells in each of 10 coordinates, whose mean objective is the same for every ζ.
-# Clients' gradients differ in any case; ζ is how far their *Hessians* differ.
-# Without noise and with one example per client, local gradients are exact, so
-# only drift is left to see. With K = 1 all methods but DOMO, which has
+# `fo.synthetic.heterogeneous` makes a non-convex problem of 10 clients, with
+# two wells in each of 10 coordinates. The mean objective is the same for every
+# ζ. Clients' gradients differ in any case; ζ is how far their *Hessians*
+# differ. Without noise and with one example per client, local gradients are
+# exact, so the picture shows only drift. With K = 1 all methods but DOMO, which
+# has
 # momentum, are gradient descent.
 #
 # Every method tries the same rates. Rounds count until $|\nabla f|^2 \leq
@@ -423,8 +426,9 @@ with fo.plots.figure(columns=3, scale=(1.05, 1.2)) as (figure, axes):
 figure
 
 # %% [markdown]
-# Each point is a mean over starting points that had no part in the choice of
-# its rate. There are few starting points, so no interval is drawn. Crosses
+# Each point in the picture is a mean over starting points that had no part in
+# the choice of its rate. There are few starting points, so no interval is
+# drawn. Crosses
 # above the grey line did not reach the target. So when do local steps help? The
 # next cell answers from the same numbers.
 
@@ -446,10 +450,10 @@ for name, rounds_of in needed.items():
 # %% [markdown]
 # ## Real examples: class fraction and similarity
 #
-# Two partitions with 10 clients and a dial each. `class_q`: client p has the
-# fraction q of class p, and the other clients share the rest; q = 0.1 is
-# homogeneous. `similarity`: a fraction s of the examples is dealt at random,
-# the others in blocks, sorted by label; s = 1 is homogeneous.
+# Two partitions with 10 clients each have such a dial. With `class_q`, client p
+# has the fraction q of class p, and the other clients share the rest; q = 0.1
+# is homogeneous. With `similarity`, a fraction s of the examples is dealt at
+# random, and the others in blocks, sorted by label; s = 1 is homogeneous.
 
 # %%
 CONDITIONS = [
@@ -598,8 +602,8 @@ against("class_q")
 against("similarity")
 
 # %% [markdown]
-# The table shows what heterogeneity costs each method, from the clients that
-# are most alike to those that differ most:
+# The table shows the cost of heterogeneity for each method, from the clients
+# that are most alike to those that differ most:
 
 # %%
 for name, values in accuracies.items():
@@ -620,10 +624,10 @@ for name, values in accuracies.items():
 #   one Hessian: which of the two ends FedAvg's drift?
 # - Add `"FedProx": lambda loss_fn, rate: fo.fed_prox(loss_fn,
 #   optax.sgd(rate), mu=0.1)` to `METHODS`, and run from there.
-# - Let 3 of the 10 clients take part in a round (`cohort_size=3`): control
-#   variates then grow old between their rounds.
+# - Let 3 of the 10 clients take part in a round (`cohort_size=3`): then control
+#   variates get old between their rounds.
 #
 # [A fair comparison](06_fair_comparison.ipynb) tunes and compares methods with
 # `fo.compare`; [Your own method](02_your_own_method.ipynb) writes one. The
-# results for BVR-L-SGD and DOMO as their papers set them up are in the
+# results for BVR-L-SGD and DOMO in the settings of their papers are in the
 # [documentation](https://fedjax-opt.github.io/fedjax_opt).

@@ -154,8 +154,8 @@ def clients(seed, alpha):
 # %% [markdown]
 # ## The study
 #
-# `fo.compare` tries every rate of every method with the tuning seeds, as one
-# program, and chooses the one with the best mean validation accuracy. The
+# `fo.compare` tries every rate of a method with the tuning seeds, as one
+# program, and chooses the rate with the best mean validation accuracy. The
 # chosen setting then runs with fresh seeds: other partitions, cohorts and
 # initial models. All methods that are tuned must try the same number of
 # settings, or the call is refused. Delta-SGD finds its own step sizes, and has
@@ -201,14 +201,14 @@ for cell in study.cells:
     print(f"{cell.method:9} α = {cell.condition['alpha']:<4} has one setting")
 
 # %% [markdown]
-# Where the chosen rate is at the edge of its grid, a better one may lie
-# outside; the report below says so, too.
+# If the chosen rate is at the edge of its grid, a better one may lie outside.
+# The report below says so, too.
 #
-# ## What an untuned baseline would have shown
+# ## With an untuned baseline
 #
-# Take SCAFFOLD with its tuned rate, and FedAvg with any rate that somebody has
-# left in its program. How far ahead is SCAFFOLD? The bars differ only in
-# FedAvg's rate. All values are from tuning: validation accuracy, mean over the
+# Take SCAFFOLD with its tuned rate, and FedAvg with a rate that nobody tuned.
+# How far ahead is SCAFFOLD? The bars differ only in FedAvg's rate. All values
+# are from tuning: validation accuracy, mean over the
 # tuning seeds.
 
 # %%
@@ -239,8 +239,8 @@ figure
 # %% [markdown]
 # ## Intervals, with few seeds and with more
 #
-# These are the runs of the report again, of which only the first n seeds are
-# used. Bands are 95 % intervals of the mean (`fo.statistics.mean_interval`).
+# The picture shows the runs of the report, with only the first n seeds. Bands
+# are 95 % intervals of the mean (`fo.statistics.mean_interval`).
 
 # %%
 hard = conditions[-1]
@@ -285,9 +285,10 @@ with fo.plots.figure(columns=2, scale=(1.25, 1.2)) as (figure, axes):
 figure
 
 # %% [markdown]
-# Two methods that share a seed share the clients and the first model. What a
-# seed does to both alike cancels in their difference, so the paired interval
-# can be much shorter than the intervals of the two means suggest.
+# Two methods that share a seed share the clients and the initial model. An
+# effect of the seed that is the same for both cancels in their difference. So
+# the paired interval can be much shorter than the intervals of the two means
+# suggest.
 
 # %%
 for name, values in finals.items():
@@ -307,13 +308,13 @@ for name, values in finals.items():
     )
 
 # %% [markdown]
-# ## What tuning is worth
+# ## The value of tuning
 #
 # The picture shows the best validation accuracy to expect from n settings, if
 # they are drawn from the grid without repetition
 # (`fo.statistics.expected_best`), over the seeds of tuning. A method whose
-# curve is high at n = 1 needs little tuning. Δ-SGD was not tuned: it has its
-# one setting, over the seeds of the report.
+# curve is high at n = 1 needs little tuning. Δ-SGD was not tuned: its line is
+# its one setting, over the seeds of the report.
 
 # %%
 chance = 1 / len(np.unique(train["y"]))  # For a setting that diverged.
@@ -385,10 +386,10 @@ for stem in ("learning_curves", "sensitivity_rate"):
 # %% [markdown]
 # ## All devices
 #
-# With several devices a run uses all of them: the settings of a grid are
-# divided over as many devices as divide their number, and the clients of each
-# cohort over the others. No argument is needed for this. With one device
-# nothing is divided.
+# If there are several devices, a run uses all of them. Some devices divide the
+# settings of a grid; their number is a divisor of the number of settings. The
+# others divide the clients of each cohort. No argument is needed for this. With
+# one device nothing is divided.
 
 # %%
 simulator = fo.Simulator(
@@ -417,10 +418,11 @@ else:
 # %% [markdown]
 # ## A lost connection
 #
-# With checkpoints a run that died continues from where it was. On Colab put the
-# folder on Google Drive (`google.colab.drive.mount`), because the machine is
-# lost with the connection. The cell below has a run that nothing disturbs, and
-# a run whose callback raises an error in the middle, in place of a lost kernel.
+# With checkpoints a run that died continues from its last checkpoint. On Colab
+# put the folder on Google Drive (`google.colab.drive.mount`), because the
+# machine is lost with the connection. The cell below has two runs. Nothing
+# disturbs the first; in the second a callback raises an error in the middle, as
+# if the kernel were lost.
 
 
 # %%
@@ -456,7 +458,7 @@ saved = sorted(int(p.stem) for p in (folder / "checkpoints").iterdir())
 print("checkpoints of rounds", *saved)
 
 # %% [markdown]
-# In a new kernel run the cells above again, down to the function `run`; then
+# In a new kernel, run the cells above again, down to the function `run`. Then
 # `resume=True` continues from the newest checkpoint.
 
 # %%
@@ -489,9 +491,9 @@ print(
 # - Compare local work instead of heterogeneity: `clients` with a fixed `alpha`,
 #   and `conditions=[{"local_steps": 1}, {"local_steps": 8}]`.
 # - Kill the kernel in the middle of the last run but one, and resume in a new
-#   one.
+#   kernel.
 #
 # [Five minutes](01_five_minutes.ipynb) shows how a grid becomes one program,
-# [Heterogeneity](05_heterogeneity.ipynb) why methods differ at small α. The
-# same study from the command line, in cells that are never run twice, is in the
+# and [Heterogeneity](05_heterogeneity.ipynb) shows why methods differ at small
+# α. The same study on the command line, where no cell runs twice, is in the
 # [documentation](https://fedjax-opt.github.io/fedjax_opt).

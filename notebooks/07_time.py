@@ -15,7 +15,7 @@
 # # A clock
 #
 # Clients have different speeds. The server can wait for all of them, for the
-# first, until a deadline, or not at all (FedBuff): this notebook compares the
+# first, until a deadline, or not at all (FedBuff). This notebook compares these
 # four on the same clients, over server steps and over time.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/07_time.ipynb)
@@ -126,8 +126,8 @@ def clients(seed):
 # %% [markdown]
 # ## The devices
 #
-# Seconds per local step are lognormal: most clients are about as fast, a few
-# take ten times as long. Each seed has clients, and devices, of its own.
+# Seconds per local step are lognormal: most clients are about equally fast, and
+# a few take ten times as long. Each seed has its own clients and devices.
 
 
 # %%
@@ -156,10 +156,11 @@ figure
 # %% [markdown]
 # ## Four schedules
 #
-# A schedule says which clients are sent out when, and for whom the server
-# waits. Nothing in it depends on weights, so it is known before the first
-# round. It is a function of the *work* of the clients: their local steps, and
-# the bytes that the engine counts. `until` sets a budget of time.
+# A schedule says which clients are sent out when, and for which clients the
+# server waits. It does not depend on the model's weights, so it is known before
+# the first round. It is a function of the *work* of the clients: their local
+# steps, and
+# the bytes that the engine counts. `until` sets a time limit.
 
 # %%
 budget, cohort, steps = sizes["seconds"], sizes["cohort"], sizes["steps"]
@@ -249,7 +250,7 @@ study
 # The picture shows the same curves over server steps and over time, as means
 # over the seeds of the report. Over server steps, waiting for all looks best:
 # its updates are fresh, and all clients contribute alike. Over time the order
-# is another one.
+# is different.
 
 # %%
 with fo.plots.figure(2, scale=(1.2, 1.2)) as (figure, axes):
@@ -276,10 +277,10 @@ for verdict in study.verdicts:
   )
 
 # %% [markdown]
-# ## For whom
+# ## Fast and slow clients
 #
-# Here is how FedBuff's model, with the rate that was chosen, does on the
-# training examples of fast and slow clients.
+# These lines show FedBuff's model, at the chosen rate, on the training examples
+# of fast and slow clients.
 
 # %%
 rate = study.cells[-1].chosen["rate"]

@@ -22,12 +22,12 @@ _NUM_CLASSES = whole(1, most=1_000_000)
 class ClientData:
   """Pooled examples, stored once, and the rows of the pool of each client.
 
-  Clients may share examples, have one several times (sampling with replacement)
-  and differ in size without copies. It is a pytree, so `jit` and `device_put`
-  take it as it is. Arrays of NumPy stay on the host. That the lists are rows of
-  the pool is checked here; the `from_...` constructors also look for numbers
-  that are not finite. Here they are accepted: a client with such examples sends
-  messages that are not finite, which are left out and counted.
+  Without copies, clients may share examples, have one several times (sampling
+  with replacement) and differ in size. `ClientData` is a pytree, so `jit` and
+  `device_put` take it directly. NumPy arrays stay on the host. This constructor
+  checks that the lists are rows of the pool. The `from_...` constructors also
+  refuse numbers that are not finite. This one accepts them: a client with such
+  examples sends messages that are not finite, which are left out and counted.
 
   A client may have no example (size 0): it takes no steps, and its weight by
   examples is 0. No scheme of `partition` makes such a client.
@@ -35,9 +35,9 @@ class ClientData:
   Attributes:
     examples: name -> [N, ...], usually 'x' and 'y'.
     indices: [M, n_max] int32, rows of the pool. The first `sizes[m]` entries of
-      row m are the examples of client m; the others are 0 and not used. Where
-      sizes are so unequal that the array would be large and mostly empty, an
-      object that is indexed like it, and that NumPy takes for it.
+      row m are the examples of client m; the others are 0 and not used. If
+      sizes are so unequal that the array would be large and mostly empty, this
+      is an object that is indexed like the array and converts to it in NumPy.
     sizes: [M] int32, the number of examples of each client.
   """
 
@@ -59,7 +59,7 @@ class ClientData:
 
   @property
   def num_examples(self) -> int:
-    """N, the examples in the pool; one that clients share counts once."""
+    """N, the examples in the pool; a shared example counts once."""
     return len(next(iter(self.examples.values())))
 
   @property
@@ -98,7 +98,7 @@ class ClientData:
   def pooled(self) -> dict[str, Array]:
     """The examples that some client has, each once, in the order of the pool.
 
-    `examples` may have more: those of a part of `split` are the whole pool.
+    `examples` may have more: in a part of `split` it is the whole pool.
 
     Returns:
       name -> [n, ...], of n rows of the pool.
@@ -120,16 +120,16 @@ class ClientData:
   def split(
     self, fraction: float, seed: int = 0
   ) -> tuple["ClientData", "ClientData"]:
-    """Holds out a part of each client's examples, such as for its own test.
+    """Holds out a part of each client's examples, for example for its own test.
 
-    Each row of the pool is either trained on or held out, at all clients that
-    have it and as often as they have it; so nothing held out is ever trained
-    on. Where no row comes twice, a client with n examples holds out exactly
-    `round(fraction * n)`, but never all of them. Where some do, the clients
-    come in a random order, and each holds out as many of the rows that are
-    still undecided as bring it to that number, or near; those it already has
-    held out with others may be more. So a client may end without examples in
-    one of the parts, where its size is 0.
+    Each row of the pool is either for training or held out, at all clients that
+    have it. So no held-out row is ever trained on. If no row occurs twice, a
+    client with n examples holds out exactly `round(fraction * n)`, but never
+    all of them. If rows occur several times, the clients are visited in a
+    random order. Each client holds out undecided rows until it has about that
+    number. Rows that other clients have held out before count too, and may be
+    more. So a client may have no examples in one of the parts; its size there
+    is 0.
 
     Args:
       fraction: of each client's examples that is held out, in (0, 1).
@@ -150,10 +150,10 @@ class ClientData:
   def split_clients(
     self, fraction: float, seed: int = 0
   ) -> tuple["ClientData", "ClientData"]:
-    """Holds out whole clients, to see how a model does on new ones.
+    """Holds out whole clients, to measure a model on new clients.
 
-    Rows that a training client has are taken from the held-out clients.
-    Clients without examples stay among those that train.
+    Rows that a training client has are removed from the held-out clients.
+    Clients without examples stay among the training clients.
 
     Args:
       fraction: of the clients that have examples, in (0, 1).
@@ -199,8 +199,8 @@ class ClientData:
       examples: name -> [N, ...].
       rows: M arrays of pool rows, such as a scheme of `partition` returns.
       num_classes: if given, labels 'y' must be integers in [0, num_classes).
-      keep_pool: whether examples of no client stay in the pool, as they must
-        where several seeds divide one pool in one `sweep`.
+      keep_pool: whether examples of no client stay in the pool; needed if
+        several seeds divide one pool in one `sweep`.
 
     Returns:
       The clients, in the order of `rows`.

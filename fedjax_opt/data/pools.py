@@ -167,7 +167,8 @@ def hold_out(
 ) -> tuple[Examples, Examples]:
   """Holds a part of a pool out, such as for validation.
 
-  Where `y` are integers [N], each class gives its share, up to rounding.
+  If `y` are integers [N], the same fraction of each class is held out, up to
+  rounding.
 
   Args:
     examples: {name: [N, ...]}.
@@ -176,7 +177,7 @@ def hold_out(
     seed: of the draw.
 
   Returns:
-    (the others, those held out), each {name: [n, ...]}; copies.
+    (other examples, held-out examples), each {name: [n, ...]}; copies.
 
   Raises:
     ValueError: if the fraction is outside (0, 1), there is one example only, or

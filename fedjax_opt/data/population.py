@@ -27,9 +27,9 @@ _AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.
 class Population:
   """The clients of a folder, read as they are needed.
 
-  Only the sizes and digests of the clients are in memory. It is no pytree:
-  `gather` copies the examples that a round needs. Make a folder with `write` or
-  `of_client_data`, or with `python -m experiments.convert`.
+  Only the sizes and digests of the clients are in memory. A `Population` is no
+  pytree: `gather` copies the examples that a round needs. Make a folder with
+  `write` or `of_client_data`, or with `python -m experiments.convert`.
 
   >>> population = Population.open("clients")
   >>> capacity = population.capacity(cohort_size=10)
@@ -81,8 +81,8 @@ class Population:
   def examples(self) -> dict[str, np.ndarray]:
     """name -> [N, ...], read-only views of the files, client after client.
 
-    They are not checked for damage: `verify` does that. If a file is cut while
-    it is open, a look at what is gone ends the process; `client` and `gather`
+    They are not checked for damage; `verify` does that. If a file is cut while
+    it is open, reading the missing part ends the process; `client` and `gather`
     raise an error.
     """
     return {name: file.map() for name, file in self._files.items()}
@@ -97,16 +97,16 @@ class Population:
 
     Raises:
       ValueError: if a file is missing, damaged or not complete; the message
-        names it. Of the examples, only how many bytes they take is looked at.
+        names it. For the examples, only the number of bytes is checked.
     """
     folder = pathlib.Path(folder).expanduser()
     return cls(folder, *population_files.read(folder))
 
   def verify(self) -> None:
-    """Reads all examples, and checks that they are what was written.
+    """Reads all examples, and checks that they are undamaged.
 
-    Takes the time of reading the files. What `gather`, `client` and `load`
-    read they check as well.
+    This takes the time of reading the files. `gather`, `client` and `load` also
+    check what they read.
 
     Raises:
       ValueError: as `gather`.
@@ -178,7 +178,7 @@ class Population:
     Raises:
       ValueError: if there are more examples than `capacity`, the shapes or
         dtypes of `out` do not fit, a client's number is negative, or a value
-        is outside of the type in which JAX will hold it.
+        does not fit into the type that JAX will use.
       OSError: if a file cannot be read, or what was read is damaged.
     """
     clients = checks.array(

@@ -235,11 +235,11 @@ class Heterogeneous(NamedTuple):
 
   The first term is a double well in each coordinate. The other quantities are
   a random sign times a constant: :math:`\pm 1/2` in :math:`s_{pj}`,
-  ``gradient_spread`` :math:`/ \sqrt d` in :math:`b_{pj}`, ``noise``
-  :math:`/ \sqrt d` in :math:`\xi_{pij}`, ``curvature_noise`` in
-  :math:`\tau_{pij}`. As many signs are + as -: of s and b over the clients, of
-  :math:`\xi` and :math:`\tau` over the examples of a client. (Of an odd number,
-  one sign is 0.) In the mean these quantities are therefore exactly 0, and:
+  ``gradient_spread`` :math:`/ \sqrt d` in :math:`b_{pj}`, ``noise`` :math:`/
+  \sqrt d` in :math:`\xi_{pij}`, ``curvature_noise`` in :math:`\tau_{pij}`. As
+  many signs are + as -, for s and b over the clients, and for :math:`\xi` and
+  :math:`\tau` over the examples of a client. (If the number is odd, one sign is
+  0.) So the mean of these quantities is exactly 0, and:
 
   * The objective :math:`f(x) = \sum_j a_j (x_j^2 - 1)^2 / (2 (x_j^2 + 1))` is
     the same for every :math:`\zeta`. Its minima, of value 0, are the
@@ -252,8 +252,8 @@ class Heterogeneous(NamedTuple):
     :math:`\zeta` for some pair of clients.
   * :math:`\nabla f_p(x) - \nabla f(x) = b_p + \zeta s_p x`. The norm of
     :math:`b_p` is ``gradient_spread`` (at most, if P is odd) for every
-    :math:`\zeta`. Where :math:`\zeta > 2 a_j`, some :math:`f_p` are not bounded
-    below; f is.
+    :math:`\zeta`. If :math:`\zeta > 2 a_j`, some :math:`f_p` are not bounded
+    below; f always is.
   * :math:`\ell(\cdot; z)` is L-smooth with L = 3 + 4 ``curvature_noise`` +
     :math:`\zeta / 2`.
   * The gradient of an example has the standard deviation ``noise`` where
@@ -263,7 +263,7 @@ class Heterogeneous(NamedTuple):
     gradients at two points. The part from :math:`\tau` does not.
 
   Attributes:
-    data: the clients. Of each example 'tilt' (b + xi), 'curvature' (s) and
+    data: the clients. Each example has 'tilt' (b + xi), 'curvature' (s) and
       'bump' (tau), all [N, d] float32.
     zeta: second-order heterogeneity. The data do not depend on it, so
       `problem._replace(zeta=...)` is the problem at another value, which may be
@@ -335,7 +335,7 @@ def heterogeneous(
 ) -> Heterogeneous:
   """A non-convex problem with given second-order heterogeneity.
 
-  `Heterogeneous` has its loss, and what is known of it.
+  `Heterogeneous` has its loss and its known properties.
 
   Args:
     zeta: second-order heterogeneity; non-negative.

@@ -48,9 +48,9 @@ def load(
 
   The voxels are those of the whole-brain mask that comes with the data. Each
   voxel is standardized to mean 0 and variance 1 over all scans of a session,
-  including those of rest and of other pictures. A client therefore needs no
-  data of another one. Yuan et al. (2021) say only that nilearn normalizes the
-  scans, and nilearn's examples standardize by session or by subject.
+  including those of rest and of other pictures. So a client needs no data of
+  another one. Yuan et al. (2021) say only that nilearn normalizes the scans,
+  and nilearn's examples standardize by session or by subject.
 
   Loading is slow and takes much memory, because all scans of a subject are
   masked at once. `ClientData.to_npz` saves the result.

@@ -37,19 +37,18 @@ def load(
 ) -> tuple[ClientData, ClientData]:
   """Loads the plays; a client is a speaker of TFDS's training split.
 
-  The text of a client is what it says in that split, without its name: its
-  speeches in the order of the plays, joined by a newline. From the start of
-  that text sequences of `length` characters are cut, one after the other
-  without overlap; the target of each character is the one after it, also where
-  that is the first of the next sequence. The last sequence is filled up with
-  `PADDING`. So a text of n characters gives n - 1 targets in
-  `ceil((n - 1) / length)` sequences.
+  The text of a client is its speeches in that split, without its name, in the
+  order of the plays, joined by a newline. This text is cut into sequences of
+  `length` characters, one after the other without overlap. The target of each
+  character is the next character, even if that is in the next sequence. The
+  last sequence is filled up with `PADDING`. So a text of n characters gives n -
+  1 targets in `ceil((n - 1) / length)` sequences.
 
   The test part of a client is the end of its own text, as LEAF divides its
-  users' examples in time: the last `round(test_fraction * sequences)`, but one
-  sequence at least stays. TFDS's own test split has scenes of two plays, most
-  of whose speakers are in no other split. It is the test part if
-  `test_fraction` is 0, and measures how a model does on new speakers. TFDS's
+  users' examples in time: the last `round(test_fraction * sequences)`, but at
+  least one sequence stays for training. If `test_fraction` is 0, TFDS's own
+  test split is the test part. It has scenes of two plays, most of whose
+  speakers are in no other split, so it measures a model on new speakers. TFDS's
   validation split is not used.
 
   Args:

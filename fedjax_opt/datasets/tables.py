@@ -1,8 +1,8 @@
 """Tables as pools of examples: CSV, Parquet, data frames, scikit-learn's data.
 
-A column is what is predicted, one may be the client of each row, one its time;
-the others are the input. Text becomes one column of 0 and 1 for each word that
-it takes, numbers stay as they are until `standardize`.
+One column is predicted, one may be the client of each row, and one its time.
+The others are the input. Text becomes one column of 0 and 1 for each word.
+Numbers do not change until `standardize`.
 """
 
 import collections
@@ -62,12 +62,13 @@ class Table(NamedTuple):
     examples: "x" [N, d] float32. "y" is [N] int32 of classes, [N, k] float32 of
       numbers and of labels (0 or 1).
     columns: what each entry of x is, [d].
-    is_number: whether it is a number, and no 0 or 1 of a word. [d] bool.
+    is_number: whether the entry is a number, not the 0 or 1 of a word. [d]
+      bool.
     kind: what is predicted: one of `classes`, any `numbers` (regression), or
       several `labels`, each there or not.
     names: of the classes, or of the columns that are predicted.
-    client_ids: the client of each row, [N] of any type; None without.
-    time: by which rows are in order, [N] numbers; None without.
+    client_ids: the client of each row, [N] of any type; None if there are none.
+    time: the time of each row, [N] numbers; None if there is none.
   """
 
   examples: dict[str, np.ndarray]
@@ -91,15 +92,15 @@ class Table(NamedTuple):
   def split(self, fraction: float, seed: int = 0) -> tuple["Table", "Table"]:
     """Holds rows out for testing.
 
-    With a time these are the latest, of each client where there are clients;
-    without they are drawn, of each class alike.
+    If rows have a time, the latest rows are held out, of each client if there
+    are clients. Otherwise rows are drawn, of each class alike.
 
     Args:
       fraction: of the rows that is held out, in (0, 1).
       seed: of the draw.
 
     Returns:
-      (the others, those held out).
+      (other rows, held-out rows).
 
     Raises:
       ValueError: if the fraction cannot be, or there is one row only.
@@ -142,7 +143,7 @@ def read_table(
     path: a file .csv, .csv.gz, .tsv or .parquet; or a folder that
       `save_to_disk` of Hugging Face's `datasets` made.
     label: the column that is predicted, or several.
-    client: the column that says whose row it is.
+    client: the column that says to which client a row belongs.
     time: the column by which rows are in order: numbers or dates.
     ignore: columns that are left out.
     kind: one of `KINDS`; by default words, booleans and few whole numbers are
@@ -264,8 +265,8 @@ def from_frame(
 
   Args:
     frame: rows are examples.
-    label: see `read_table`, as all others.
-    client: column that says whose row it is.
+    label: see `read_table`.
+    client: column that says to which client a row belongs.
     time: column by which rows are in order.
     ignore: columns that are left out.
     kind: what is predicted.

@@ -1,4 +1,4 @@
-"""What clients do between download and upload: of it a clock makes durations.
+"""The work of clients between download and upload, for a clock's durations.
 
 A round is traced, as it is for the program, and its verbs note what each client
 is sent, does and sends. Nothing is compiled.
@@ -26,8 +26,8 @@ class Work(NamedTuple):
     seed: of the run.
     steps: [M] float64, gradients of a batch: as many as local steps, twice as
       many for a rule that takes two in each; at least 1.
-    bytes_down: what a client receives.
-    bytes_up: what it sends, as it is sent.
+    bytes_down: bytes that a client receives. bytes_up: bytes that it sends,
+      compressed or not.
   """
 
   seed: int

@@ -48,7 +48,7 @@ _RATES = ("dropout", "attention_dropout", "head_dropout", "layer_norm_eps")
 )
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
-  """What an encoder is made of; the defaults are DistilBERT's.
+  """The sizes and rates of an encoder; the defaults are DistilBERT's.
 
   BERT (base) is `EncoderConfig(layers=12, type_vocab=2)`.
 
@@ -149,13 +149,13 @@ class Encoder(layers.Network):
   ) -> jax.Array:
     """Hidden states [B, T, hidden] after the last layer.
 
-    At padding they are what the layers make of it.
+    At padding they have no meaning.
 
     Args:
       tokens: [B, T].
       train: whether dropout is active.
-      last: the last layer is computed for so many first tokens only, [B, last,
-        hidden]; for all if None.
+      last: number of first tokens for which the last layer is computed, [B,
+        last, hidden]; all if None.
     """
     mask = tokens != self.config.pad_id
     x = self.embeddings(tokens, train=train)

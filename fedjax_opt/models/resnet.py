@@ -28,8 +28,8 @@ class ResNet(layers.Network):
     num_classes: width of the output.
     bottleneck: whether the convolutions of a block are 1 x 1, 3 x 3, 1 x 1 and
       not 3 x 3, 3 x 3.
-    projection: what the shortcut is where shapes differ: a 1 x 1 convolution if
-      True; else the subsampled input with zeros in the new channels.
+    projection: the shortcut if shapes differ: a 1 x 1 convolution if True; else
+      the subsampled input with zeros in the new channels.
     norm: normalization after each convolution: 'group', 'batch' (see
       `statistics`), 'batch_untracked' (as 'batch', but those on the residual
       path of a block have no running statistics, as in the ResNet-18 of the

@@ -1,4 +1,4 @@
-"""Networks for sequences of tokens: what the next one is.
+"""Networks for sequences of tokens, which predict the next token.
 
 References:
   Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 1997.
@@ -19,7 +19,7 @@ _Dense = functools.partial(nn.Dense, kernel_init=_init)
 
 
 class LSTM(layers.Network):
-  """An embedding, LSTM layers, and a dense layer: the next token.
+  """An embedding, LSTM layers, and a dense layer that predicts the next token.
 
   The defaults are the model of McMahan et al., AISTATS 2017, and of Reddi et
   al., "Adaptive Federated Optimization", ICLR 2021, for the next character of
@@ -53,7 +53,7 @@ class LSTM(layers.Network):
 
 
 class Decoder(layers.Network):
-  """Blocks of causal self-attention and a dense layer: the next token.
+  """Causal self-attention blocks, and a dense layer for the next token.
 
   As in GPT-2: positions are learned, and layers are normalized before each part
   of a block and at the end. The default sizes are those of Karpathy's nanoGPT
@@ -67,8 +67,8 @@ class Decoder(layers.Network):
     width: d, a multiple of `num_heads`.
     num_blocks: number of blocks.
     num_heads: attention heads of a block.
-    remat: whether gradients compute each block again instead of keeping what is
-      inside of it: less memory, a third more to compute.
+    remat: whether gradients compute each block again instead of storing its
+      activations: less memory, a third more to compute.
   """
 
   num_tokens: int

@@ -26,13 +26,13 @@ def buffered(
   buffer: int = 1,
   max_staleness: int | None = None,
 ) -> Timetable:
-  """A step after every K arrivals; who arrives is replaced at once.
+  """A step after every K arrivals; a client that arrives is replaced at once.
 
-  All arrivals of one instant come first, in the order in which they were sent
-  out, with the server steps that they complete. Then others are sent out in
-  their place, from the newest version, drawn uniformly from those that are
-  idle, and available; if there are none, as soon as there are. Fully
-  asynchronous is `buffer=1`.
+  First come all arrivals of one instant, in the order in which they were sent
+  out, with the server steps that they complete. Then other clients are sent out
+  in their place, from the newest version, drawn uniformly from the idle and
+  available clients. If there are none, they are sent out as soon as there are.
+  With `buffer=1` the schedule is fully asynchronous.
 
   Args:
     durations: of the clients, see `fedjax_opt.systems.System.durations`.
@@ -118,7 +118,7 @@ _COLUMNS = {
 
 @fields.checked()
 def write_events(table: Timetable, path: str | os.PathLike) -> None:
-  """Writes what happened when as a CSV file, in the order of the ends.
+  """Writes the events as a CSV file, in the order of their ends.
 
   Args:
     table: of any schedule.
@@ -136,7 +136,8 @@ def write_events(table: Timetable, path: str | os.PathLike) -> None:
 def replay(path: str | os.PathLike, buffer: int = 1) -> Timetable:
   """The timetable of buffered server steps that a trace of clients gives.
 
-  What `write_events` wrote of `buffered` gives the same timetable again.
+  The file that `write_events` makes of `buffered` gives the same timetable
+  again.
 
   Args:
     path: of a CSV file with the columns client, start and end, the last two in

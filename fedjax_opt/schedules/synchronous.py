@@ -28,9 +28,9 @@ def synchronous(
   """Rounds of a clock: all start together, and the server waits.
 
   Clients are drawn uniformly without replacement, `over_selection` more than
-  `cohort_size`; the first `cohort_size` that arrive are taken. Those that are
-  late are given up at the end of the round. Where clients are not always
-  available, a round begins once so many are found.
+  `cohort_size`. The first `cohort_size` that arrive are taken. Late clients are
+  given up at the end of the round. If clients are not always available, a round
+  begins once so many are found.
 
   Args:
     durations: of the clients, see `fedjax_opt.systems.System.durations`.

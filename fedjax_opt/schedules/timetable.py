@@ -1,4 +1,4 @@
-"""The record of what happens when: what a schedule makes, and a run follows."""
+"""The timetable that a schedule makes, and a run follows."""
 
 from typing import NamedTuple
 
@@ -37,27 +37,27 @@ class Timetable(NamedTuple):
   """Who arrives at each server step, and from which model; arrays of NumPy.
 
   T server steps have K places each. Version v is the model before server step
-  v, so that version 0 is the initial one, and an update that started from
-  version v and is used by step t has staleness t - v. Nothing here depends on
-  weights: a whole run has one timetable, and its parts are cut out of it.
+  v, so version 0 is the initial model. An update that started from version v
+  and is used by step t has staleness t - v. Nothing here depends on weights: a
+  whole run has one timetable, and its parts are cut out of it.
 
   Attributes:
     clients: [T, K] int32, who arrives; -1 at a free place.
     versions: [T, K] int32, the version that each started from, from 0 to the
       number of the step; that number at a free place.
     draws: [T, K] int32, how often that client had been sent out from that
-      version before: 0 the first time, so that version, client and draw name
-      one sending and its randomness.
-    taken: [T, K] bool, whether the step uses what arrives: not at a free place,
-      nor of a client that is late or that nobody waits for.
+      version before: 0 the first time. So version, client and draw identify one
+      sending and its randomness.
+    taken: [T, K] bool, whether the step uses the update: not at a free place,
+      and not if the client is late or the server does not wait for it.
     share: [T, K] float32, share of its local steps that a client has done, in
       (0, 1].
     time: [T] float64, simulated seconds at which the step is done.
     starts: [T, K] float64, seconds at which each was sent out.
     ends: [T, K] float64, seconds at which each arrived, or was given up; later
-      than `time` where nobody waited.
+      than `time` if the server did not wait.
     first: the number of the first step; rows are steps first, first + 1, ...
-    lost: those that arrived during these steps and reached none: too stale.
+    lost: updates that arrived during these steps and were too stale for a step.
   """
 
   clients: np.ndarray
@@ -107,7 +107,7 @@ class Timetable(NamedTuple):
 def until(table: Timetable, seconds: float) -> Timetable:
   """The steps of a timetable that are done within a time budget.
 
-  Where seeds have timetables of their own, each then ends at its own step.
+  If each seed has its own timetable, each then ends at its own step.
 
   Args:
     table: of any schedule.

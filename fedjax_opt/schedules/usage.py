@@ -16,14 +16,16 @@ class Usage(NamedTuple):
     seconds: simulated, of all server steps.
     sent: how many were sent out.
     used: how many of them a server step used.
-    late: how many arrived and were not used: late, or nobody waited for them.
+    late: how many arrived and were not used, because they were late or the
+      server did not wait for them.
     stale: how many were lost because they were too stale.
-    mean_staleness: server steps since the start of those that were used.
+    mean_staleness: server steps between start and use of an update, on average.
     max_staleness: the largest.
     waiting: seconds for which an update that is used waits for its server step,
       on average.
-    at_work: clients that were away at a time, on average.
-    used_time: share of their seconds of which the update was used.
+    at_work: clients that were away at any time, on average.
+    used_time: share of the clients' seconds that went into updates that were
+      used.
     updates: [M] int, updates of each client that were used.
   """
 

@@ -57,11 +57,11 @@ def mean_interval(
   """The mean over seeds with its bootstrap interval.
 
   `percentile` is the plain bootstrap, as in `rliable`: the percentiles of the
-    resampled means. It is far too narrow for few seeds. `student` has the width
-    of Student's interval, 2 t s / sqrt(n), with the sample's standard deviation
-    s and the quantile t of n - 1 degrees of freedom. It is divided below and
-    above the mean as the percentile interval is. So it is longer on the side
-    with the larger spread.
+  resampled means. It is far too narrow for few seeds. `student` has the width
+  of Student's interval, 2 t s / sqrt(n), with the sample's standard deviation s
+  and the quantile t of n - 1 degrees of freedom. It is divided below and above
+  the mean as the percentile interval is. So it is longer on the side with the
+  larger spread.
 
   How many 95 % intervals contain the true mean, in percent of 20,000
   simulations::

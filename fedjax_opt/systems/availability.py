@@ -1,7 +1,7 @@
 """When clients are there to be sent out.
 
-A client is sent out only while it is available; what it has begun it finishes.
-All of it is NumPy on the host, and the same for the same seed.
+A client is sent out only while it is available, and finishes its work in any
+case. All of this is NumPy on the host, and the same for the same seed.
 """
 
 import bisect
@@ -96,8 +96,8 @@ def markov(
 ) -> Availability:
   """Each client goes on and off by a Markov chain in continuous time.
 
-  Periods have exponential lengths; at first clients are on with the chance that
-  they have in the long run.
+  Periods have exponential lengths. At the start clients are on with their
+  long-run probability.
 
   Args:
     num_clients: M.
@@ -135,7 +135,7 @@ def markov(
 def periods(
   path: str | os.PathLike, num_clients: int, *, repeat: float | None = None
 ) -> Availability:
-  """Availability of a trace.
+  """Availability from a trace.
 
   Args:
     path: of a CSV file with the columns client, start and end, the last two in

@@ -24,9 +24,9 @@ class Durations(NamedTuple):
   Attributes:
     steps: [M] float64, local steps of each.
     transfer: [M] float64, seconds of download and upload.
-    seconds_per_step: [M] float64, where it is drawn once.
-    redrawn: distributions of the seconds per step of groups of clients, where
-      it is drawn each time; else empty.
+    seconds_per_step: [M] float64, if it is drawn once.
+    redrawn: distributions of the seconds per step of groups of clients, if it
+      is drawn each time; else empty.
     groups: [M] int32, the group of each client.
     seed: of who is sent out, and of what is drawn each time.
     availability: when clients can be sent out; None for always.
@@ -70,8 +70,8 @@ class System(NamedTuple):
     redrawn: distributions of groups, see `sample`; else empty.
     groups: [M] int32, the group of each client.
     seed: of all that is drawn.
-    of: what seconds are of: a local 'step', or a 'round', however many steps
-      it has.
+    of: what the seconds count for: a local 'step', or a 'round' with any number
+      of steps.
     availability: when clients can be sent out; None for always.
   """
 
@@ -160,19 +160,20 @@ def sample(
 ) -> System:
   """Devices drawn from distributions.
 
-  FADAS's clients, of whom each round takes other seconds (its groups, U(1, 2)
-  to U(50, 80)): a list of four `uniform`, with `redraw` and `of='round'`.
+  FADAS's clients take other seconds in each round, in groups from U(1, 2) to
+  U(50, 80): give a list of four `uniform`, with `redraw` and `of='round'`.
 
   Args:
     num_clients: M.
-    seconds_per_step: of one local step; of several distributions each has as
-      many clients, chosen at random.
-    bytes_down: bytes per second from the server. Default: no time is taken.
-    bytes_up: bytes per second to the server. Default: no time is taken.
+    seconds_per_step: the distribution for one local step. Several distributions
+      have equally many clients each, chosen at random.
+    bytes_down: bytes per second from the server. Default: downloads take no
+      time.
+    bytes_up: bytes per second to the server. Default: uploads take no time.
     redraw: whether a client's seconds per step are drawn anew each time that it
       is sent out; by default they are drawn once.
-    of: what the seconds are of: a local 'step', or a 'round', however many
-      steps it has.
+    of: what the seconds count for: a local 'step', or a 'round' with any number
+      of steps.
     seed: of all that is drawn.
 
   Returns:
@@ -216,7 +217,7 @@ _COLUMNS = ("seconds_per_step", "bytes_down", "bytes_up")
 def from_csv(
   path: str | os.PathLike, num_clients: int | None = None, seed: int = 0
 ) -> System:
-  """Devices of a table.
+  """Devices from a table.
 
   Args:
     path: of a CSV file with the columns seconds_per_step, bytes_down and

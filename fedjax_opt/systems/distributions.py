@@ -16,8 +16,8 @@ class Distribution(NamedTuple):
   """A distribution of positive numbers, such as seconds or bytes per second.
 
   Attributes:
-    quantile: shares in [0, 1) to the numbers that so many are below, arrays of
-      one shape.
+    quantile: the inverse of the distribution function: shares in [0, 1) to
+      numbers, arrays of one shape.
   """
 
   quantile: Callable[[np.ndarray], np.ndarray]

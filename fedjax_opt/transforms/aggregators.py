@@ -1,8 +1,8 @@
 """Means that a few wrong messages do not move far.
 
-An `Aggregator` takes the place of the weighted mean in every phase of a round,
-see `with_aggregator`. It combines the messages of those that count: n of them,
-without those that dropped out or were rejected.
+An `Aggregator` replaces the weighted mean in every phase of a round, see
+`with_aggregator`. It combines the n messages that count, without clients that
+dropped out or were rejected.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ def mean() -> Aggregator:
 
 
 def median() -> Aggregator:
-  """The median of each coordinate; of an even number the mean of both.
+  """The median of each coordinate; for an even number the mean of both.
 
   Returns:
     The aggregator.
@@ -80,7 +80,7 @@ def trimmed_mean(fraction: jax.typing.ArrayLike) -> Aggregator:
 
   Args:
     fraction: share of the n messages that is left out at each end; in [0, 1/2).
-      Of parts of messages the whole ones are left out.
+      The number is rounded down.
 
   Returns:
     The aggregator.
@@ -107,9 +107,9 @@ def multi_krum(faulty: int) -> Aggregator:
   """The mean of those messages that are nearest to the others.
 
   The score of a message is the sum of its squared distances to the n - f - 2
-  nearest others, over all its leaves; the n - f with the least scores are
-  averaged. Where clients that drop out leave fewer than f + 3, the nearest
-  other one is the score, and one message at least is taken.
+  nearest others, over all its leaves. The n - f messages with the least scores
+  are averaged. If clients drop out and fewer than f + 3 are left, the score is
+  the distance to the nearest other message, and at least one message is taken.
 
   Args:
     faulty: messages that may be wrong; f. A cohort must have at least
@@ -154,12 +154,12 @@ def least_cohort(faulty: int) -> int:
 def with_aggregator(algorithm: Algorithm, aggregator: Aggregator) -> Algorithm:
   """An algorithm whose server combines messages in another way.
 
-  All clients weigh alike: how many examples it has a client could invent. The
-  messages of a cohort are on the device at once, [C, ...].
+  All clients have the same weight, because a client could lie about its number
+  of examples. The messages of a cohort are on the device at once, [C, ...].
 
   Args:
     algorithm: one whose rounds have means over the cohort.
-    aggregator: what takes their place.
+    aggregator: it replaces these means.
 
   Returns:
     The algorithm. `simulate(..., aggregator=aggregator)` makes the same one.

@@ -28,8 +28,9 @@ _FRACTION = fields.number("(0, 1]")
 def top_k(fraction: float) -> Upload:
   r"""The k entries of largest magnitude; the others are not sent.
 
-  k is `fraction` times d, rounded, at least 1. Of equal entries the first ones
-  are sent. A contraction: :math:`\|C(u) - u\|^2 \le (1 - k/d) \|u\|^2`.
+  k is `fraction` times d, rounded, at least 1. Among equal entries the first
+  ones are sent. This is a contraction: :math:`\|C(u) - u\|^2 \le (1 - k/d)
+  \|u\|^2`.
 
   Args:
     fraction: share of the entries that a client sends; in (0, 1].
@@ -61,9 +62,9 @@ def top_k(fraction: float) -> Upload:
 def random_k(fraction: float) -> Upload:
   r"""k entries drawn uniformly, times d/k; the others are not sent.
 
-  k is `fraction` times d, rounded, at least 1. Unbiased. Under
-  `error_feedback` the entries are sent as they are, which contracts in
-  expectation: :math:`E \|C(u) - u\|^2 = (1 - k/d) \|u\|^2`.
+  k is `fraction` times d, rounded, at least 1. The transform is unbiased. Under
+  `error_feedback` the entries are sent without the factor d/k, which contracts
+  in expectation: :math:`E \|C(u) - u\|^2 = (1 - k/d) \|u\|^2`.
 
   Args:
     fraction: share of the entries that a client sends; in (0, 1].
@@ -102,9 +103,9 @@ def random_k(fraction: float) -> Upload:
 def sign() -> Upload:
   r"""The signs, times the mean magnitude: :math:`(\|u\|_1 / d) \, sign(u)`.
 
-  Biased; meant for `error_feedback`. Zeros stay zeros, as `numpy.sign` has it.
-  The bytes assume that there are none, since one bit cannot tell a third value;
-  an entry without a gradient is one.
+  The transform is biased, and meant for `error_feedback`. Zeros stay zeros, as
+  in `numpy.sign`. The bytes assume that there are no zeros, because one bit has
+  no third value; an entry without a gradient is a zero.
 
   Returns:
     The upload; it sends one bit for each entry, and the mean magnitude.
@@ -133,12 +134,12 @@ def quantize(levels: int) -> Upload:
 
     C(u)_j = \|u\|_2 \, sign(u_j) \, \xi_j / s
 
-  with :math:`\xi_j` one of the two whole numbers around
-  :math:`s |u_j| / \|u\|_2`, drawn so that its mean is this number. Unbiased,
-  with :math:`E \|C(u) - u\|^2 \le \omega \|u\|^2`,
-  :math:`\omega = \min(d / s^2, \sqrt{d} / s)`. Under `error_feedback` the
-  result is divided by :math:`1 + \omega`, which makes it a contraction: the
-  errors of the plain transform grow without bound where :math:`\omega > 1`.
+  with :math:`\xi_j` one of the two whole numbers around :math:`s |u_j| /
+  \|u\|_2`, drawn so that its mean is this number. The transform is unbiased,
+  with :math:`E \|C(u) - u\|^2 \le \omega \|u\|^2`, :math:`\omega = \min(d /
+  s^2, \sqrt{d} / s)`. Under `error_feedback` the result is divided by :math:`1
+  + \omega`, which makes it a contraction: the errors of the plain transform
+  grow without bound where :math:`\omega > 1`.
 
   Args:
     levels: levels of magnitudes above 0; s, at least 1.
@@ -208,17 +209,17 @@ def clip_by_norm(max_norm: jax.typing.ArrayLike) -> Upload:
   upload=fields.made(Upload, "an upload, such as error_feedback(top_k(0.01))")
 )
 def error_feedback(upload: Upload) -> Upload:
-  r"""What was not sent is added to the next difference.
+  r"""The part that was not sent is added to the next difference.
 
   .. math::
 
     v = u + e, \qquad \text{send } C(v), \qquad e \leftarrow v - C(v)
 
-  Each client keeps its e, of the size of a difference, which starts at 0. A
-  client that drops out keeps it as it was.
+  Each client keeps its e, of the size of a difference, which starts at 0. It
+  does not change if the client drops out.
 
   Args:
-    upload: C. Of `random_k` and `quantize` it is the form that contracts.
+    upload: C. For `random_k` and `quantize` this is the form that contracts.
 
   Returns:
     The upload; it sends as many bytes as the given one.

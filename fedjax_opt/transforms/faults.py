@@ -27,7 +27,7 @@ class Fault(NamedTuple):
     fraction: of the population that is faulty, in [0, 1]; rounded to whole
       clients. A number, which may be tuned in a grid.
     corrupt: `(difference, key) -> difference`, what they send instead.
-    seed: by which they are chosen, once for all rounds.
+    seed: of their choice, once for all rounds.
   """
 
   fraction: jax.typing.ArrayLike
@@ -105,9 +105,10 @@ def noise(
 def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
   """An algorithm some of whose clients send something wrong.
 
-  Every difference of their message is corrupted, after an upload transform;
-  what they keep is not, nor are the running statistics of batch normalization:
-  a model whose variances are below zero says nothing about an aggregator.
+  Every difference of their message is corrupted, after an upload transform.
+  Their states are not corrupted. Running statistics of batch normalization are
+  not either, because a model whose variances are below zero says nothing about
+  an aggregator.
 
   Args:
     algorithm: one that says what it `sends`.

@@ -1,4 +1,4 @@
-"""What a client sends, transformed: `Upload`, and `with_upload`.
+"""Transforms of the clients' messages: `Upload`, and `with_upload`.
 
 An upload transform is an optax transformation. `with_upload` puts it between
 what a client returns and what the cohort averages; neither the algorithm nor
@@ -38,10 +38,10 @@ class Upload(NamedTuple):
       a random key of this client and round, as a keyword argument. Its state,
       if it has any, is kept by the client from round to round; its `init` gets
       a tree of the shapes of a difference.
-    num_bytes: `difference -> int`, what is sent, in bytes, given the difference
-      or its shapes.
-    contraction: what `error_feedback` takes instead, if the transform itself
-      may increase the norm of what it is given; None for the same.
+    num_bytes: `difference -> int`, the bytes that are sent, given the
+      difference or its shapes.
+    contraction: the transform that `error_feedback` takes instead, if this one
+      may increase the norm of a difference; None for this one.
   """
 
   rule: optax.GradientTransformation
@@ -57,10 +57,10 @@ fields.KINDS[Upload] = fields.made(
 
 
 class Kept(NamedTuple):
-  """What a client keeps, of an algorithm with an upload that has a state.
+  """A client's state, for an algorithm with an upload that has a state.
 
   Attributes:
-    own: what the algorithm itself keeps; None if nothing.
+    own: the client's state of the algorithm itself; None if there is none.
     upload: the state of the rule for each part of the message; () for a part
       that is no difference.
   """
@@ -80,12 +80,11 @@ def with_upload(
 ) -> Algorithm:
   """An algorithm whose clients send a transform of their differences.
 
-  The server sees what was sent, and takes it for the difference. Several
-  differences of a message, as SCAFFOLD's, are transformed each by itself; what
-  is no difference is sent as it is, and so are the running statistics of batch
-  normalization, which are no weights. A client that drops out, or whose
-  difference is not finite, keeps the state of the transform from before the
-  round.
+  The server takes the transformed difference as the difference. If a message
+  has several differences, as in SCAFFOLD, each is transformed by itself. Other
+  parts are sent unchanged, and so are the running statistics of batch
+  normalization, which are no weights. If a client drops out, or its difference
+  is not finite, its state of the transform does not change.
 
   >>> sent = fo.transforms.error_feedback(fo.transforms.top_k(0.01))
   >>> algorithm = fo.transforms.with_upload(
