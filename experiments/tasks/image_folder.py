@@ -22,8 +22,7 @@ def load(
 
   Args:
     model: key of `images.MODELS`.
-    data_dir: folder with a folder for each class, or with `train` and `test`
-      that have these.
+    data_dir: see `image_folder`.
     image_side: height and width to which images are scaled; None to keep them.
     test_fraction: share of the images held out, where there is no `test`.
     augmentation: see `images.load`.

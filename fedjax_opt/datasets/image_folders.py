@@ -1,8 +1,12 @@
-"""Folders of images, a folder for each class, as pools of examples."""
+"""One's own images as pools of examples: a folder for each class, or saved by
+Hugging Face's `datasets`.
+"""
 
+import io
 import os
 import pathlib
 import warnings
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +21,8 @@ __all__ = ["ENDINGS", "ImageFolder", "image_folder"]
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _SPLITS = ("train", "test")
+# By one of these a folder that `datasets` has saved is known.
+_SAVED = ("dataset_dict.json", "state.json")
 _EXTRA = "fedjax_opt[tfds]"
 # What may be read: others of Pillow's start programs.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
@@ -27,8 +33,8 @@ class ImageFolder(NamedTuple):
 
   Attributes:
     train: {"x": [N, H, W, 1 or 3] uint8, "y": [N] int32}.
-    test: as `train`, of the folder `test`; None if there is none.
-    classes: the names of the folders, in the order of the labels.
+    test: as `train`, of the part `test`; None if there is none.
+    classes: their names, in the order of the labels.
   """
 
   train: dict[str, np.ndarray]
@@ -54,13 +60,33 @@ class ImageFolder(NamedTuple):
     return self._replace(train=train, test=test)
 
 
+class _Image(NamedTuple):
+  """An image that has not been decoded.
+
+  Attributes:
+    name: of its file or row, in messages.
+    source: its file, or what is in it.
+    label: its class.
+  """
+
+  name: str
+  source: pathlib.Path | io.BytesIO
+  label: int
+
+
+# Training examples, perhaps test examples; and the classes' names.
+_Parts = tuple[list[list[_Image]], tuple[str, ...]]
+
+
 @checked(side=whole(1))
 def image_folder(
   data_dir: str | os.PathLike, side: int | None = None
 ) -> ImageFolder:
   """Reads `CLASS/NAME.png`, or `train/CLASS/NAME.png` and `test/CLASS/...`.
 
-  Images are gray if all are, else RGB.
+  Also reads what `save_to_disk` of Hugging Face's `datasets` made, if it has
+  one column of images and one of class labels. Images are gray if all are, else
+  RGB.
 
   Args:
     data_dir: the folder.
@@ -76,44 +102,104 @@ def image_folder(
     ImportError: naming the package to install.
   """
   root = existing_folder(data_dir)
-  parts = [root / name for name in _SPLITS]
-  if not all(part.is_dir() for part in parts):
-    parts = [root]
-  of_parts = [_files(part) for part in parts]
+  is_saved = any((root / name).is_file() for name in _SAVED)
+  parts, classes = _saved(root) if is_saved else _folders(root)
+  every = [image for part in parts for image in part]
+  size = None if side is None else (side, side)
+  pixels = [_pixels(image, size, len(every)) for image in every]
+  _check_sizes(every, pixels)
+  channels = 3 if any(each.ndim == 3 for each in pixels) else 1
+  x = np.stack(
+    [
+      each if each.ndim == 3 else np.repeat(each[..., None], channels, axis=-1)
+      for each in pixels
+    ]
+  )
+  y = np.array([image.label for image in every], np.int32)
+  num_train = len(parts[0])
+  train = {"x": x[:num_train], "y": y[:num_train]}
+  test = {"x": x[num_train:], "y": y[num_train:]}
+  return ImageFolder(train, test if len(parts) > 1 else None, classes)
+
+
+def _saved(root: pathlib.Path) -> _Parts:
+  """A data set of Hugging Face, or its parts `train` and perhaps `test`."""
+  datasets = checks.imported("datasets", "its folders", "fedjax_opt[tables]")
+  with checks.reading(root, "save it again", Exception):
+    found = datasets.load_from_disk(os.fspath(root))
+  by_name = found if isinstance(found, Mapping) else {"train": found}
+  where = f"data_dir={str(root)!r}"
+  if "train" not in by_name:
+    raise ValueError(
+      f"{where}: has the parts {', '.join(by_name)}; needs train"
+    )
+  features = by_name["train"].features
+  image = _column(where, features, datasets.Image)
+  label = _column(where, features, datasets.ClassLabel)
+  classes = tuple(features[label].names)
+  named = [(name, by_name[name]) for name in _SPLITS if name in by_name]
+  for name, rows in named:
+    if rows.features != features:
+      raise ValueError(f"{where}: {name} has other columns than train")
+    labels = np.asarray(rows[label], np.int64)
+    if not len(labels) or not ((labels >= 0) & (labels < len(classes))).all():
+      raise ValueError(f"{where}: {name} has no rows, or some without a label")
+  encoded = datasets.Image(decode=False)
+  parts = [
+    [
+      _Image(f"{root}: row {i} of {name}", _source(row[image]), row[label])
+      for i, row in enumerate(rows.cast_column(image, encoded))
+    ]
+    for name, rows in named
+  ]
+  return parts, classes
+
+
+def _column(where: str, features: Mapping, kind: type) -> str:
+  """The name of the only column of a kind."""
+  found = [name for name, each in features.items() if isinstance(each, kind)]
+  if len(found) != 1:
+    raise ValueError(
+      f"{where}: has {len(found)} columns of the kind {kind.__name__}; must "
+      "have one"
+    )
+  return found[0]
+
+
+def _source(encoded: Mapping) -> pathlib.Path | io.BytesIO:
+  """An image as it was saved, in the data set or as a file beside it."""
+  if encoded["bytes"] is None:
+    return pathlib.Path(encoded["path"])
+  return io.BytesIO(encoded["bytes"])
+
+
+def _folders(root: pathlib.Path) -> _Parts:
+  """A folder for each class."""
+  folders = [root / name for name in _SPLITS]
+  if not all(folder.is_dir() for folder in folders):
+    folders = [root]
+  of_parts = [_files(folder) for folder in folders]
   classes = sorted(of_parts[0])
-  for part, of_class in zip(parts, of_parts, strict=True):
+  for folder, of_class in zip(folders, of_parts, strict=True):
     if len(of_class) < 2:
       raise ValueError(
-        f"data_dir={str(part)!r}: has {len(of_class)} folders with images; "
+        f"data_dir={str(folder)!r}: has {len(of_class)} folders with images; "
         "must have at least two, one for each class"
       )
     if set(of_class) - set(classes):
       other = sorted(set(of_class) - set(classes))[0]
       raise ValueError(
-        f"data_dir={str(part)!r}: {other!r} is no class of train"
+        f"data_dir={str(folder)!r}: {other!r} is no class of train"
       )
-  every = [path for part in of_parts for of in part.values() for path in of]
-  size = None if side is None else (side, side)
-  images = {path: _pixels(path, size, len(every)) for path in every}
-  _check_sizes(images)
-  number = 3 if any(image.ndim == 3 for image in images.values()) else 1
-  for path, image in images.items():
-    if image.ndim == 2:
-      images[path] = np.repeat(image[..., None], number, axis=-1)
-  pools = [
-    {
-      "x": np.stack(
-        [images[path] for paths in of_class.values() for path in paths]
-      ),
-      "y": np.repeat(
-        np.array([classes.index(name) for name in of_class], np.int32),
-        [len(paths) for paths in of_class.values()],
-      ),
-    }
+  parts = [
+    [
+      _Image(str(path), path, classes.index(name))
+      for name, paths in of_class.items()
+      for path in paths
+    ]
     for of_class in of_parts
   ]
-  test = pools[1] if len(pools) > 1 else None
-  return ImageFolder(pools[0], test, tuple(classes))
+  return parts, tuple(classes)
 
 
 def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
@@ -137,22 +223,25 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
   return of_class
 
 
-def _pixels(path, size, number):
+def _pixels(
+  asked: _Image, size: tuple[int, int] | None, number: int
+) -> np.ndarray:
   """An image as uint8, [H, W] if it is gray, [H, W, 3] if not.
 
   Args:
-    path: of the image.
+    asked: the image.
     size: width and height to which it is scaled; None for its own.
     number: of images that will be in memory, and then in an array.
   """
   pillow = checks.imported("PIL.ImageOps", "reading images", _EXTRA)
-  with checks.reading(path, "an image is needed"):
-    memory.check_is_file(path)
+  if isinstance(asked.source, pathlib.Path):
+    with checks.reading(asked.name, "an image is needed"):
+      memory.check_is_file(asked.source)
   # Of any trouble, as of an image that declares more pixels than is sound.
   with (
-    checks.reading(path, "an image is needed", Exception),
+    checks.reading(asked.name, "an image is needed", Exception),
     warnings.catch_warnings(action="error"),
-    pillow.Image.open(path, formats=_FORMATS) as image,
+    pillow.Image.open(asked.source, formats=_FORMATS) as image,
   ):
     if image.mode.startswith(("I", "F")):  # It would be cut off at 255.
       raise ValueError("it has more than 8 bits a pixel")
@@ -169,12 +258,12 @@ def _pixels(path, size, number):
     return np.asarray(image)
 
 
-def _check_sizes(images: dict[pathlib.Path, np.ndarray]) -> None:
+def _check_sizes(every: list[_Image], pixels: list[np.ndarray]) -> None:
   """That all images have the size of the first."""
-  first = next(iter(images.values())).shape[:2]
-  for path, image in images.items():
-    if image.shape[:2] != first:
+  first = pixels[0].shape[:2]
+  for image, each in zip(every, pixels, strict=True):
+    if each.shape[:2] != first:
       raise ValueError(
-        f"{path}: is {image.shape[1]} x {image.shape[0]} pixels, others are "
-        f"{first[1]} x {first[0]}; give a side to scale all to"
+        f"{image.name}: is {each.shape[1]} x {each.shape[0]} pixels, others "
+        f"are {first[1]} x {first[0]}; give a side to scale all to"
       )

@@ -100,3 +100,71 @@ def _other_class(root):
 def test_what_is_no_folder_of_images_is_one_line(tmp_path, make, message):
   make(tmp_path)
   assert message in refusal(image_folder, tmp_path)
+
+
+def _saved(tmp_path, names=("no", "yes"), **parts):
+  datasets = pytest.importorskip("datasets")
+  features = datasets.Features(
+    {
+      "photo": datasets.Image(),
+      "writer": datasets.Value("int64"),
+      "sick": datasets.ClassLabel(names=list(names)),
+    }
+  )
+  saved = {
+    part: datasets.Dataset.from_dict(
+      {
+        "photo": [Image.fromarray(pixels) for pixels in images],
+        "writer": list(range(len(labels))),
+        "sick": labels,
+      },
+      features,
+    )
+    for part, (images, labels) in parts.items()
+  }
+  if set(saved) == {"train"}:
+    saved["train"].save_to_disk(tmp_path / "saved")
+  else:
+    datasets.DatasetDict(saved).save_to_disk(tmp_path / "saved")
+  return tmp_path / "saved"
+
+
+def _photos(number, size=(5, 4)):
+  return RNG.integers(0, 256, (number, *size, 3)).astype(np.uint8)
+
+
+def test_images_of_hugging_face(tmp_path):
+  photos, more = _photos(3), _photos(2)
+  folder = _saved(tmp_path, train=(photos, [1, 0, 1]), test=(more, [0, 1]))
+  found = image_folder(folder)
+  assert found.classes == ("no", "yes")
+  np.testing.assert_array_equal(found.train["x"], photos)
+  assert found.train["y"].tolist() == [1, 0, 1]
+  np.testing.assert_array_equal(found.test["x"], more)
+  assert found.test["y"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+  ("parts", "message"),
+  [
+    ({"train": (_photos(2), [0, -1])}, "some without a label"),
+    ({"valid": (_photos(2), [0, 1])}, "has the parts valid; needs train"),
+    (
+      {"train": ([*_photos(1), *_photos(1, (6, 6))], [0, 1])},
+      "row 1 of train: is 6 x 6 pixels, others are 4 x 5",
+    ),
+  ],
+)
+def test_refused_images_of_hugging_face(tmp_path, parts, message):
+  assert message in refusal(image_folder, _saved(tmp_path, **parts))
+
+
+def test_hugging_face_without_images(tmp_path):
+  datasets = pytest.importorskip("datasets")
+  part = datasets.Dataset.from_dict({"age": [1, 2]})
+  part.save_to_disk(tmp_path / "saved")
+  found = refusal(image_folder, tmp_path / "saved")
+  assert "has 0 columns of the kind Image; must have one" in found
+  (tmp_path / "saved" / "state.json").write_text("{")
+  found = refusal(image_folder, tmp_path / "saved")
+  assert "cannot be read" in found
