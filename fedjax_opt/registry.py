@@ -360,6 +360,13 @@ class AlgorithmChoice(Choice):
     return rate is None or rate.annotation == Rate
 
   @property
+  def client_rate(self) -> float | None:
+    """The factory's default of the clients' rate, if it has one."""
+    rate = self.arguments.get("learning_rate")
+    has_default = rate is not None and rate.default is not rate.empty
+    return rate.default if has_default else None
+
+  @property
   def server(self) -> Literal["rule", "rate", "none"]:
     """Whether it takes any server rule, the rate of plain steps, or neither."""
     if "server_learning_rate" in self.arguments:

@@ -28,6 +28,9 @@ def _algorithm_flags(name: str) -> Flags:
   flags = dict(kinds.ALGORITHM.parameters(name))
   if choice.client == "plain":
     flags |= kinds.CLIENT.parameters("sgd")
+    if choice.client_rate is not None:
+      rate = flags["client_lr"]
+      flags["client_lr"] = rate._replace(default=choice.client_rate)
   if choice.server == "rate":
     rate = kinds.SERVER.parameters("sgd")["server_lr"]
     interval = choice.server_interval or rate.interval
@@ -73,7 +76,8 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
   if choice.takes_regularizer:
     example = f"--task=lasso {example} --client_lr=0.0003,0.001"
   elif choice.client == "plain":
-    example += " --client_lr=0.01,0.1"
+    rate = choice.client_rate or 0.1
+    example += f" --client_lr={rate / 10:g},{rate:g}"
   elif choice.server_rule is not None:
     example += " --server_lr=0.01,0.1"
   return fits, example

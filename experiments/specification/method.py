@@ -50,7 +50,9 @@ def _client(given: Given, algorithm: Chosen, task: TaskChoice) -> Chosen:
   if choice.client == "plain":
     _check_plain(CLIENT, name, algorithm)
   is_free = choice.client == "rule"
-  return CLIENT.choose(given, name, is_free=is_free, defaults=task.defaults)
+  rate = {} if choice.client_rate is None else {"client_lr": choice.client_rate}
+  defaults = task.defaults | rate
+  return CLIENT.choose(given, name, is_free=is_free, defaults=defaults)
 
 
 def _server(given: Given, algorithm: Chosen) -> Chosen | None:

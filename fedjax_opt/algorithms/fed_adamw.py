@@ -43,7 +43,7 @@ class _Moments(NamedTuple):
 )
 def fed_adamw(
   loss_fn: LossFn,
-  learning_rate: Rate,
+  learning_rate: Rate = 1e-3,
   *,
   alpha: jax.typing.ArrayLike = 0.5,
   b1: jax.typing.ArrayLike = 0.9,

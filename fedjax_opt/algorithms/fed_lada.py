@@ -44,7 +44,7 @@ class _Moments(NamedTuple):
 )
 def fed_lada(
   loss_fn: LossFn,
-  learning_rate: Rate,
+  learning_rate: Rate = 1e-3,
   server_learning_rate: jax.typing.ArrayLike = 1.0,
   *,
   alpha: jax.typing.ArrayLike = 0.1,

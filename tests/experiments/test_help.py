@@ -146,6 +146,18 @@ def test_one_algorithm(ask):
   )
 
 
+def test_an_algorithm_may_have_a_rate_of_its_own(ask):
+  shown = ask("--help=fed_adamw")
+  assert (
+    "--client_lr          [list] Step size, in [0, inf). Default: 0.001."
+    in shown
+  )
+  assert "--client_lr=0.0001,0.001" in shown
+  rate = lambda *given: spec_of("--algorithm=fed_adamw", *given).client.grid
+  assert rate()["client_lr"] == [0.001]
+  assert rate("--client_lr=0.01")["client_lr"] == [0.01]
+
+
 def test_a_name_of_two_kinds_has_two_pages(ask):
   text = ask("--help=sgd")
   assert text.startswith("sgd (client rule)\n")
