@@ -1,12 +1,15 @@
 """Times one federated round in several frameworks, on the CPU.
 
-  python benchmarks/round_time.py --fedjax_python=P --torch_python=Q
+  python benchmarks/round_time.py --fedjax_python=P --torch_python=Q \\
+      --flower_python=R
 
-P and Q are Pythons that have FedJAX (`pip install fedjax dm-haiku`) and PyTorch
-(`pip install torch numpy`); both are by default the one that runs this file.
-The processes take turns, A B C A B C, so that the noise of the machine is
-shared; while one works, the others wait. Compilation is reported apart. A
-framework that cannot run is named as skipped, with the reason. The floor takes
+P, Q and R are Pythons that have FedJAX (`pip install fedjax dm-haiku`), PyTorch
+(`pip install torch numpy`), and Flower with PyTorch (`pip install
+"flwr[simulation]" torch`); each is by default the one that runs this file. The
+processes take turns, A B C A B C, so that the noise of the machine is shared;
+while one works, the others wait. Only Flower comes after the others, since Ray
+never rests. Compilation is reported apart. A framework that cannot run is named
+as skipped, with the reason. The floor takes
 the same local steps with one model and no federation; the last line is what the
 machine's matrix product reaches. Close other programs first: the numbers are
 wall-clock times.
@@ -19,7 +22,7 @@ import shared
 
 _ours = functools.partial(shared.Entry, worker="fedjax_opt", program="fed_avg")
 # The table has one column of ratios for each of these.
-BASELINES = ("FedJAX", "PyTorch eager", "floor", "fedjax_opt")
+BASELINES = ("FedJAX", "PyTorch eager", "Flower", "floor", "fedjax_opt")
 
 
 def entries(workload: shared.Workload) -> list[shared.Entry]:
@@ -66,7 +69,9 @@ def gflops() -> float:
 
 
 def main() -> None:
-  parser = shared.parser(__doc__, fedjax="FedJAX", torch="PyTorch")
+  parser = shared.parser(
+    __doc__, fedjax="FedJAX", torch="PyTorch", flower="Flower and PyTorch"
+  )
   parser.add_argument(
     "--repetitions", type=int, default=9, help="turns; their median counts"
   )
@@ -75,9 +80,12 @@ def main() -> None:
   found = []
   for workload in shared.WORKLOADS.values():
     print(workload.description, flush=True)
-    measured = shared.measure(
-      entries(workload), shared.pythons(options), options.repetitions
-    )
+    flower = shared.Entry("Flower", "flower", "fed_avg", workload)
+    measured = {}
+    for together in entries(workload), [flower]:
+      measured |= shared.measure(
+        together, shared.pythons(options), options.repetitions
+      )
     found += rows(measured)
   ratios = (f"time / {baseline}" for baseline in BASELINES)
   header = ("workload", "framework", "ms / round", "range", *ratios)

@@ -6,6 +6,7 @@ import pathlib
 import sys
 import types
 
+import numpy as np
 import pytest
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
@@ -47,13 +48,33 @@ def test_processes_take_turns(load, capsys):
   assert "skipped: other, least_squares: cannot run" in capsys.readouterr().out
 
 
+def test_a_protocol_has_the_same_data_on_both_sides(load, tmp_path):
+  protocols, peers = load("protocols"), load("protocol_peers")
+  protocol = protocols.PROTOCOLS[0]._replace(
+    num_clients=4, examples=8, cohort_size=2, batch_size=4, rounds=3, rate=1.0
+  )
+  draw = np.random.default_rng(0)
+  y = np.repeat(np.arange(2, dtype=np.int32), 16)
+  x = draw.integers(0, 100, (32, 28, 28, 1)) + 100 * y[:, None, None, None]
+  rows = draw.permutation(32).reshape(4, 8)
+  path = tmp_path / "data.npz"
+  x = x.astype(np.uint8)
+  np.savez(path, x=x, y=y, rows=rows, x_test=x[::2], y_test=y[::2])
+  found = protocols.ours(protocol, "fed_avg", str(path), 2, begun=0.0)
+  assert found["accuracy"] == [1.0, 1.0]  # Dark and bright images.
+  data = peers.read(str(path), channels_first=True)
+  assert data.x.shape == (32, 1, 28, 28)
+  assert data.x.min() == -1.0
+  np.testing.assert_array_equal(data.of(3)[1], y[rows[3]])
+
+
 def test_tables_of_rounds_and_of_sizes(load):
   shared, key = load("shared"), ("mlp", "floor", 10)
   of = lambda *turns: shared.Measured(list(turns), 1.25, 100.0, None)
   found = {key: of(1, 2, 3), ("mlp", "fedjax_opt", 10): of(3, 4, 5)}
   ours = ["mlp", "fedjax_opt", "4000", "3000 to 5000"]
   rows = load("round_time").rows(found)
-  assert rows[1] == [*ours, "-", "-", "2.000", "1.000", "1.2"]
+  assert rows[1] == [*ours, "-", "-", "-", "2.000", "1.000", "1.2"]
   found["mlp", "fedjax_opt", 100] = of(40)
   rows = load("scaling").rows(found)
   assert rows[1][4:] == ["3000 to 5000", "2", "1", "100", "1", "-", "1.2"]

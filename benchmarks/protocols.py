@@ -1,0 +1,330 @@
+"""Protocols that other programs publish, in theirs and in this package.
+
+  python benchmarks/protocols.py --data_dir=D --torch_python=P \\
+      --flower_python=Q --fedjax_python=R
+
+P has PyTorch with torchvision and pfl (`pip install torch torchvision pfl`), Q
+has Flower (`pip install "flwr[simulation]" torch`), and R has FedJAX (`pip
+install fedjax dm-haiku`); each is by default the one that runs this file. D has
+the data sets as TFDS writes them. Each row prints as soon as it is there. Both
+sides have the same examples and clients, and draw cohorts and batches of their
+own. Start is all before the rounds that are timed: imports, data, compilation
+and, of peers, one round that does not count. Close other programs first: the
+numbers are wall-clock times.
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+import optax
+import shared
+
+import fedjax_opt as fo
+from fedjax_opt.models import convolution, layers
+
+
+class Protocol(NamedTuple):
+  """What both sides run.
+
+  Attributes:
+    name: of its row.
+    peer: a function of protocol_peers.py.
+    python: the flag of the Python that runs it.
+    data: of TFDS.
+    num_clients: in the population.
+    examples: of a client.
+    partition: of `fo.partition`.
+    cohort_size: clients in a round.
+    batch_size: examples in a step.
+    epochs: of a client in a round.
+    rate: of the clients' SGD.
+    rounds: that are timed.
+    published: rounds of the peer's own protocol.
+    methods: that run.
+  """
+
+  name: str
+  peer: str
+  python: str
+  data: str
+  num_clients: int
+  examples: int
+  partition: str
+  cohort_size: int
+  batch_size: int
+  epochs: int
+  rate: float
+  rounds: int
+  published: int
+  methods: tuple[str, ...] = ("fed_avg",)
+
+  @property
+  def description(self) -> str:
+    return (
+      f"{self.name}: {self.cohort_size} of {self.num_clients} clients with "
+      f"{self.examples} examples of {self.data}, {self.epochs} epochs of "
+      f"batches of {self.batch_size}, {self.rounds} of {self.published} rounds"
+    )
+
+
+PROTOCOLS = (
+  # microsoft/msrflute, experiments/cv_lr_mnist, but for LEAF's partition.
+  Protocol(
+    "FLUTE's logistic regression", "flower", "flower", "mnist", 1000, 60,
+    "shards", 10, 10, 1, 0.03, 100, 100,
+  ),
+  # apple/pfl-research, benchmarks: CIFAR-10, IID, no privacy.
+  Protocol(
+    "pfl-research's CIFAR-10", "pfl", "torch", "cifar10", 1000, 50, "iid", 50,
+    10, 1, 0.1, 50, 1500,
+  ),
+  # google/fedjax, examples/emnist_fed_avg.py, on MNIST.
+  Protocol(
+    "FedJAX's EMNIST example", "fedjax", "fedjax", "mnist", 500, 100, "shards",
+    10, 20, 1, 10**-1.5, 50, 1500, ("fed_adam",),
+  ),
+  # woodenchild95/FL-Simulator: one of the 10 clients of its cohort, one of its
+  # 5 epochs.
+  Protocol(
+    "FL-Simulator's ResNet-18", "fl_simulator", "torch", "cifar10", 100, 500,
+    "iid", 1, 50, 1, 0.1, 1, 1000, ("fed_avg", "scaffold", "fed_speed"),
+  ),
+)  # fmt: skip
+
+
+class ConvDropout(nn.Module):
+  """The CNN of pfl-research's and FedJAX's examples."""
+
+  @nn.compact
+  def __call__(self, x, *, train):
+    drawn = {"initialization": layers.glorot_uniform}
+    for width in (32, 64):
+      x = nn.relu(layers.Conv(width, (3, 3), **drawn)(x))
+    x = convolution.max_pool(x)
+    x = nn.Dropout(0.25, deterministic=not train)(x)
+    x = nn.relu(layers.Dense(128, **drawn)(x.reshape(len(x), -1)))
+    x = nn.Dropout(0.5, deterministic=not train)(x)
+    return layers.Logits(10, **drawn)(x)
+
+
+class Sigmoids(nn.Module):
+  """FLUTE's and FedML's logistic regression, with the sigmoid of its logits."""
+
+  @nn.compact
+  def __call__(self, x, *, train):
+    del train
+    return nn.sigmoid(layers.Logits(10)(x.reshape(len(x), -1)))
+
+
+class ImageNetResNet18(fo.models.ResNet):
+  """torchvision's ResNet-18, which halves the sides of an image twice first."""
+
+  def setup(self):
+    super().setup()
+    self.wide_stem = layers.Conv(
+      self.widths[0],
+      (7, 7),
+      strides=(2, 2),
+      padding=((3, 3), (3, 3)),
+      use_bias=False,
+      initialization=layers.he_uniform,
+    )
+
+  def features(self, x, *, train=False):
+    x = nn.relu(self.stem_norm(self.wide_stem(x), train=train))
+    x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+    for stage in self.stages:
+      for block in stage:
+        x = block(x, train=train)
+    return jnp.mean(x, axis=(1, 2))
+
+
+MODELS = {
+  "flower": Sigmoids(),
+  "pfl": ConvDropout(),
+  "fedjax": ConvDropout(),
+  "fl_simulator": ImageNetResNet18(
+    blocks=(2, 2, 2, 2), widths=(64, 128, 256, 512), num_groups=2
+  ),
+}
+
+
+def write_data(protocol: Protocol, data_dir: str, path: pathlib.Path) -> None:
+  """Writes the pool, its test examples and each client's rows, [M, n]."""
+  train, test = (
+    fo.datasets.tfds.load(protocol.data, split, data_dir)
+    for split in ("train", "test")
+  )
+  size = protocol.num_clients * protocol.examples
+  kept = np.random.default_rng(0).permutation(len(train["y"]))[:size]
+  split = getattr(fo.partition, protocol.partition)
+  rows = np.stack(split(train["y"][kept], protocol.num_clients))
+  np.savez(
+    path, x=train["x"][kept], y=train["y"][kept], rows=rows, x_test=test["x"],
+    y_test=test["y"],
+  )  # fmt: skip
+
+
+def problem(protocol: Protocol, file: np.lib.npyio.NpzFile) -> dict[str, Any]:
+  """The arguments of `simulate` but the algorithm; and the loss."""
+  model = MODELS[protocol.peer]
+
+  def logits(params, batch, rng=None):
+    train = rng is not None
+    rngs = {"dropout": rng} if train else {}
+    x = batch["x"] / 127.5 - 1.0
+    return model.apply({"params": params}, x, train=train, rngs=rngs)
+
+  def loss_fn(params, batch, rng):  # [B]
+    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+    return cross_entropy(logits(params, batch, rng), batch["y"])
+
+  def per_example(params, batch):
+    right = logits(params, batch).argmax(-1) == batch["y"]
+    return {"accuracy": right * 1.0}
+
+  pool = {"x": file["x"], "y": file["y"]}
+  return {
+    "loss_fn": loss_fn,
+    "params": lambda key: (
+      model.init(key, jnp.zeros((1, *pool["x"].shape[1:])), train=False)
+    )["params"],
+    "data": fo.ClientData.from_partition(pool, list(file["rows"])),
+    "test": {"x": file["x_test"], "y": file["y_test"]},
+    "evaluate": fo.evaluation.federated(per_example, measures_train=False),
+  }
+
+
+def algorithm(name: str, loss_fn, rate: float) -> fo.Algorithm:
+  """A peer's method with its own constants."""
+  if name == "fed_adam":
+    server = optax.adam(10**-2.5, eps=1e-4)
+    return fo.fed_avg(loss_fn, optax.sgd(rate), server)
+  if name == "scaffold":
+    return fo.scaffold(loss_fn, rate)
+  if name == "fed_speed":
+    return fo.fed_speed(loss_fn, rate, lam=10.0, rho=0.1)
+  return fo.fed_avg(loss_fn, optax.sgd(rate))
+
+
+def ours(
+  protocol: Protocol, method: str, path: str, seeds: int, begun: float
+) -> dict:
+  """Times the rounds of one seed, and of all as one program; then tests."""
+  found = problem(protocol, np.load(path))
+  loss_fn = found.pop("loss_fn")
+  tests = {name: found.pop(name) for name in ("test", "evaluate")}
+  settings = found | {
+    "rounds": protocol.rounds,
+    "cohort_size": protocol.cohort_size,
+    "batch_size": protocol.batch_size,
+    "local_epochs": protocol.epochs,
+    "eval_every": protocol.rounds,
+  }
+
+  def run(seeds, **more):
+    make = lambda client_lr: algorithm(method, loss_fn, client_lr)
+    grid = {"client_lr": [protocol.rate]}
+    return fo.sweep(make, grid, seeds=range(seeds), **settings, **more)
+
+  one = run(1)
+  start = time.time() - begun - one.run_seconds
+  together = run(seeds) if seeds > 1 else one
+  tested = run(seeds, **tests)
+  return {
+    "start": start,
+    "rounds": [one.run_seconds],
+    "together": together.run_seconds,
+    "accuracy": tested.history.metrics["test_accuracy"][:, -1].tolist(),
+  }
+
+
+def in_process(python: str, file: str, *arguments: str) -> dict:
+  """What a program prints last, and its CPU seconds with those of its own."""
+  before = os.times()
+  command = [python, str(shared.HERE / file), *arguments, str(time.time())]
+  path = os.pathsep.join((str(shared.HERE.parent), str(shared.HERE)))
+  environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+  done = subprocess.run(
+    command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+  )
+  after = os.times()
+  found = json.loads(done.stdout.splitlines()[-1])
+  spent = sum(after[2:4]) - sum(before[2:4])
+  return found | {"cpu": spent}
+
+
+def cells(found: dict) -> list[str]:
+  """Start, rounds of one seed, and accuracies."""
+  accuracies = 100 * np.array(found["accuracy"])
+  low, high = accuracies.min(), accuracies.max()
+  return [
+    f"{found['start']:.1f}",
+    f"{statistics.median(found['rounds']):.3g}",
+    f"{accuracies.mean():.1f} ({low:.1f} to {high:.1f})",
+  ]
+
+
+def main() -> None:
+  if sys.argv[1:2] == ["--ours"]:
+    asked, method, path, seeds, begun = sys.argv[2:]
+    protocol = Protocol(**json.loads(asked))
+    found = ours(protocol, method, path, int(seeds), float(begun))
+    print(json.dumps(found))
+    return
+  parser = shared.parser(
+    __doc__, torch="PyTorch and pfl", flower="Flower", fedjax="FedJAX"
+  )
+  parser.add_argument("--data_dir", required=True)
+  parser.add_argument("--seeds", type=int, default=3)
+  parser.add_argument("--rounds", type=int, help="instead of each row's own")
+  peers = [protocol.peer for protocol in PROTOCOLS]
+  parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
+  options = parser.parse_args()
+  pythons = shared.pythons(options)
+  print(shared.machine())
+  for protocol in PROTOCOLS:
+    if protocol.peer in options.peers:
+      rounds = options.rounds or protocol.rounds
+      protocol = protocol._replace(rounds=rounds)
+      run_protocol(protocol, pythons[protocol.python], options)
+
+
+def run_protocol(protocol: Protocol, python: str, options) -> None:
+  """Runs and prints all methods of a protocol, on both sides."""
+  print(protocol.description, flush=True)
+  rows = []
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder, "data.npz")
+    write_data(protocol, options.data_dir, path)
+    for method in protocol.methods:
+      asked = [
+        json.dumps(protocol._asdict()), method, str(path), str(options.seeds)
+      ]  # fmt: skip
+      for side, command in (
+        (protocol.peer, [python, "protocol_peers.py", *asked]),
+        ("fedjax_opt", [sys.executable, "protocols.py", "--ours", *asked]),
+      ):
+        found = in_process(*command)
+        together = found.get("together", sum(found["rounds"]))
+        rows.append([method, side, *cells(found), f"{together:.3g}"])
+        rows[-1] += [f"{found['cpu']:.0f}"]
+  header = (
+    "method", "program", "start, s", "rounds, s", "accuracy, % (range)",
+    f"rounds of {options.seeds} seeds, s", "CPU of all, s",
+  )  # fmt: skip
+  print(f"\n{shared.table(header, rows)}\n", flush=True)
+
+
+if __name__ == "__main__":
+  main()
