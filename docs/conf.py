@@ -22,6 +22,7 @@ DOCS = pathlib.Path(__file__).resolve().parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT), str(DOCS)]
 
+import comparison_tables  # noqa: E402
 import methods_tables  # noqa: E402
 
 import fedjax_opt  # noqa: E402
@@ -41,7 +42,9 @@ extensions = [
   "sphinx.ext.linkcode",
   "myst_nb",
 ]
-exclude_patterns = ["_build", "jupyter_execute", "**.ipynb_checkpoints"]
+exclude_patterns = [
+  "_build", "_extra", "jupyter_execute", "**.ipynb_checkpoints",
+]  # fmt: skip
 default_role = "literal"
 highlight_language = "none"  # Of blocks that name no language: commands.
 
@@ -67,6 +70,7 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 html_theme = "sphinx_book_theme"
 html_title = "fedjax_opt"
 html_static_path = ["_static"]
+html_extra_path = ["_extra"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_show_copyright = False
@@ -236,11 +240,14 @@ def linkcode_resolve(domain, info) -> str | None:
 
 _NOTEBOOKS = copy_notebooks()
 copy_artefacts()
+comparison_tables.write_browser_page(DOCS / "_extra" / "field")
 
 
 def _read(app, name, content) -> None:
   if name == "methods":
     content[0] = methods_tables.filled(content[0])
+  if name == "comparison":
+    content[0] = comparison_tables.filled(content[0])
   if name == "notebooks/index" and _NOTEBOOKS:
     contents = ["```{toctree}", ":hidden:", "", *_NOTEBOOKS, "```"]
     content[0] += "\n".join(["", *_NOTEBOOKS.values(), *contents, ""])

@@ -116,12 +116,29 @@ def test_the_study_of_which_method_can_be_run_and_has_its_table():
     assert label in page
 
 
-def test_the_tables_of_methods_are_those_of_the_registries():
-  """If it fails: `python docs/methods_tables.py`."""
-  file = DOCS / "methods_tables.py"
-  found = importlib.util.spec_from_file_location("methods_tables", file)
+def tables_of(name):
+  """The program in docs/ that makes a page's tables."""
+  found = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
   tables = importlib.util.module_from_spec(found)
   found.loader.exec_module(tables)
+  return tables
+
+
+def test_the_comparison_is_made_from_its_records(tmp_path):
+  """If it fails: `python docs/comparison_tables.py`."""
+  tables = tables_of("comparison_tables")
+  text = tables.PAGE.read_text()
+  assert tables.filled(text) == text
+  assert "methods have a record" in text
+  tables.write_browser_page(tmp_path / "field")
+  page = (tmp_path / "field" / "reference.html").read_text()
+  for records in re.findall(r'"record": "([^"]+)"', page):
+    assert (tmp_path / "field" / records).is_file()
+
+
+def test_the_tables_of_methods_are_those_of_the_registries():
+  """If it fails: `python docs/methods_tables.py`."""
+  tables = tables_of("methods_tables")
   text = tables.PAGE.read_text()
   assert tables.filled(text) == text
   for title in tables.TABLES:

@@ -1,0 +1,89 @@
+"""Fills the tables of comparison.md from the published records.
+
+  PYTHONPATH=. python docs/comparison_tables.py
+
+The site fills them again when it is built, and shows all cells on a page that
+sorts and filters in the browser.
+"""
+
+import collections
+import functools
+import pathlib
+import shutil
+
+from experiments.reference import page, plans, standing
+from experiments.reference.standing import Standing
+from fedjax_opt.results.names import name_of
+from fedjax_opt.study.report import formats
+from fedjax_opt.study.report.study_tables import Entry, Table
+from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import Verdict, numbers_of
+
+NAME = "field"
+PAGE = pathlib.Path(__file__).parent / "comparison.md"
+_BEGIN, _END = "<!-- conditions -->\n", "<!-- end of conditions -->"
+_SHOWN = 12  # Methods of a condition; the page in the browser has all.
+
+
+@functools.cache
+def published() -> Standing:
+  """What has records, of all methods under the conditions that have some."""
+  asked = plans.read(NAME)
+  here = [c for c in asked.conditions if (asked.records / c.name).exists()]
+  asked = asked._replace(conditions=here)
+  return standing.of(asked, asked.places(asked.methods), [asked.records], [])
+
+
+def filled(text: str) -> str:
+  """The page with what its two marks enclose made anew."""
+  before, _, rest = text.partition(_BEGIN)
+  found = published()
+  sections = [_section(found, name) for name in found.studies]
+  return "\n".join([before + _BEGIN, *sections, _END + rest.partition(_END)[2]])
+
+
+def _section(found: Standing, name: str) -> str:
+  study, condition = found.studies[name], found.condition(name)
+  asked = [p for p in found.places if p.condition.name == name]
+  sign = -1 if study.is_larger_better else 1
+  ranked = sorted(study.verdicts, key=lambda v: sign * v.value.estimate)
+  shown, others = ranked[:_SHOWN], ranked[_SHOWN:]
+  counts = collections.Counter(verdict.verdict for verdict in others)
+  rest = " and ".join(f"{number} {said}" for said, number in counts.items())
+  told = (
+    f"{len(ranked)} of {len(asked)} methods have a record. The table has the "
+    f"{len(shown)} with the best means. The others: {rest or 'none'}."
+  )
+  table = Table([_row(study, verdict) for verdict in shown], 1)
+  rows = formats.markdown(table).strip()
+  return f"### {condition.title}\n\n{told}\n\n{rows}\n"
+
+
+def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
+  number = lambda name, scale: f"{verdict.to_target[name] / scale:.3g}"
+  cell = verdict.cell
+  costs = {
+    f"Rounds to {100 * study.target:g} %": number("rounds", 1),
+    "Megabytes": number("bytes", 1e6),
+    "Gradients, thousands": number("gradient_evaluations", 1e3),
+  }
+  edges = cell.tuning.edges if cell.tuning else ()
+  return {
+    "Method": study.labels[cell.method],
+    "Test accuracy (%)": Entry(*numbers_of(study).parts(verdict.value)),
+    "Verdict": verdict.verdict,
+    **{name: each.replace("nan", "–") for name, each in costs.items()},
+    "Settings tried": str(cell.budget),
+    "Best at an edge": ", ".join(name_of(each.name) for each in edges) or "–",
+  }
+
+
+def write_browser_page(folder: pathlib.Path) -> None:
+  """Writes the sortable page, beside a copy of the records that it links to."""
+  shutil.rmtree(folder, ignore_errors=True)
+  shutil.copytree(plans.read(NAME).records, folder)
+  page.write(published(), folder)
+
+
+if __name__ == "__main__":
+  PAGE.write_text(filled(PAGE.read_text()))
