@@ -102,12 +102,24 @@ PROTOCOLS = (
 )  # fmt: skip
 
 
+def haiku_normal(fan_in, fan_out):
+  """Haiku's default: truncated normal of variance 1 / fan_in, bias zero."""
+  del fan_out
+  return nn.initializers.truncated_normal(fan_in**-0.5), 0.0
+
+
 class ConvDropout(nn.Module):
-  """The CNN of pfl-research's and FedJAX's examples."""
+  """The CNN of pfl-research's and FedJAX's examples.
+
+  Attributes:
+    initialization: distribution of the initial parameters, see `layers`.
+  """
+
+  initialization: layers.Initialization = layers.glorot_uniform
 
   @nn.compact
   def __call__(self, x, *, train):
-    drawn = {"initialization": layers.glorot_uniform}
+    drawn = {"initialization": self.initialization}
     for width in (32, 64):
       x = nn.relu(layers.Conv(width, (3, 3), **drawn)(x))
     x = convolution.max_pool(x)
@@ -152,7 +164,7 @@ class ImageNetResNet18(fo.models.ResNet):
 MODELS = {
   "flower": Sigmoids(),
   "pfl": ConvDropout(),
-  "fedjax": ConvDropout(),
+  "fedjax": ConvDropout(haiku_normal),
   "fl_simulator": ImageNetResNet18(
     blocks=(2, 2, 2, 2), widths=(64, 128, 256, 512), num_groups=2
   ),

@@ -73,7 +73,6 @@ def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
     "Test accuracy (%)": Entry(*numbers_of(study).parts(verdict.value)),
     "Verdict": verdict.verdict,
     **{name: each.replace("nan", "–") for name, each in costs.items()},
-    "Settings tried": str(cell.budget),
     "Best at an edge": ", ".join(name_of(each.name) for each in edges) or "–",
   }
 
