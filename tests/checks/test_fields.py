@@ -15,11 +15,16 @@ import pytest
 import scipy.sparse
 
 import fedjax_opt as fo
-from experiments.specification.kinds import numbers
+from experiments.specification.kinds import CLIENT, numbers
 from fedjax_opt import checks, models, prox
 from fedjax_opt.checks import fields, functions, rules, values
 from fedjax_opt.data import partition
 from tests.checks import given
+
+
+def rates(flag, text):
+  return numbers(CLIENT.parameters("sgd")[flag], text, flag)
+
 
 # Public functions that say what their arguments may be.
 FACTORIES = {
@@ -263,7 +268,10 @@ CASES = given.refused(
     (_measured, ValueError): {
       "evaluate: the name ": given.Each("", " ", "seed", "point", "round")
     },
-    (checked_as(numbers, "client_lr"), ValueError): {
+    (
+      checked_as(rates, "client_lr"),
+      ValueError,
+    ): {
       "client_lr=1e-400: must be 0, or from 1.2e-38 to 3.4e+38 in size": (
         "1e-400"
       ),

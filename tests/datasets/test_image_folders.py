@@ -103,7 +103,9 @@ def test_what_is_no_folder_of_images_is_one_line(tmp_path, make, message):
 
 
 def _saved(tmp_path, names=("no", "yes"), **parts):
-  datasets = pytest.importorskip("datasets")
+  pytest.importorskip("datasets.arrow_dataset")
+  import datasets
+
   features = datasets.Features(
     {
       "photo": datasets.Image(),
@@ -160,7 +162,9 @@ def test_refused_images_of_hugging_face(tmp_path, parts, message):
 
 
 def test_hugging_face_without_images(tmp_path):
-  datasets = pytest.importorskip("datasets")
+  pytest.importorskip("datasets.arrow_dataset")
+  import datasets
+
   part = datasets.Dataset.from_dict({"age": [1, 2]})
   part.save_to_disk(tmp_path / "saved")
   found = refusal(image_folder, tmp_path / "saved")
