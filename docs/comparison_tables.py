@@ -27,11 +27,16 @@ _SHOWN = 12  # Methods of a condition; the page in the browser has all.
 
 @functools.cache
 def published() -> Standing:
-  """What has records, of all methods under the conditions that have some."""
+  """The conditions under which all methods have records."""
   asked = plans.read(NAME)
-  here = [c for c in asked.conditions if (asked.records / c.name).exists()]
-  asked = asked._replace(conditions=here)
-  return standing.of(asked, asked.places(asked.methods), [asked.records], [])
+  begun = [c for c in asked.conditions if (asked.records / c.name).exists()]
+  places = asked._replace(conditions=begun).places(asked.methods)
+  is_there = lambda place: (asked.records / place.file).exists()
+  lacking = {p.condition.name for p in places if not is_there(p)}
+  whole = [c for c in begun if c.name not in lacking]
+  places = [p for p in places if p.condition.name not in lacking]
+  asked = asked._replace(conditions=whole)
+  return standing.of(asked, places, [asked.records], [])
 
 
 def filled(text: str) -> str:
@@ -44,15 +49,14 @@ def filled(text: str) -> str:
 
 def _section(found: Standing, name: str) -> str:
   study, condition = found.studies[name], found.condition(name)
-  asked = [p for p in found.places if p.condition.name == name]
   sign = -1 if study.is_larger_better else 1
   ranked = sorted(study.verdicts, key=lambda v: sign * v.value.estimate)
   shown, others = ranked[:_SHOWN], ranked[_SHOWN:]
   counts = collections.Counter(verdict.verdict for verdict in others)
   rest = " and ".join(f"{number} {said}" for said, number in counts.items())
   told = (
-    f"{len(ranked)} of {len(asked)} methods have a record. The table has the "
-    f"{len(shown)} with the best means. The others: {rest or 'none'}."
+    f"{len(ranked)} methods. The table has the {len(shown)} with the best "
+    f"means. The others: {rest or 'none'}."
   )
   table = Table([_row(study, verdict) for verdict in shown], 1)
   rows = formats.markdown(table).strip()

@@ -129,7 +129,7 @@ def test_the_comparison_is_made_from_its_records(tmp_path):
   tables = tables_of("comparison_tables")
   text = tables.PAGE.read_text()
   assert tables.filled(text) == text
-  assert "methods have a record" in text
+  assert "42 methods. The table has the 12 with the best means." in text
   tables.write_browser_page(tmp_path / "field")
   page = (tmp_path / "field" / "reference.html").read_text()
   for records in re.findall(r'"record": "([^"]+)"', page):
