@@ -7,7 +7,7 @@ training maps the work of a client over the population, a chunk at a time.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -134,7 +134,14 @@ def evaluate_clients(
 # What is measured, traced.
 
 
-def _program(config, per_example, loss_fn, rule, local_steps, algorithm):
+def _program(
+  config: Config | None,
+  per_example: PerExampleFn,
+  loss_fn: LossFn | None,
+  rule: ClientRule | None,
+  local_steps: int | None,
+  algorithm: Algorithm | None,
+) -> Callable[..., dict[str, dict[str, jax.Array]]]:
   """`(models, seed, round, train, held_out) -> {kind: {name: [M]}}`."""
 
   def clients(models, seed, round, train, held_out):
@@ -292,7 +299,9 @@ def config_of(
   return config
 
 
-def _on_device(train, held_out):
+def _on_device(
+  train: ClientData | None, held_out: ClientData
+) -> tuple[ClientData, ClientData]:
   """Both, whose pool is there once if it is the same."""
   there = jax.device_put(held_out)
   if train is None:

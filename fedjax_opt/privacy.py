@@ -11,6 +11,7 @@ References:
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -287,7 +288,12 @@ def _check_installed(name):
   checks.check_installed(name, f"privacy needs {name}", "privacy")
 
 
-def _accounting(num_clients, cohort_size, sampling, places):
+def _accounting(
+  num_clients: int,
+  cohort_size: float,
+  sampling: Sampling,
+  places: int | None,
+) -> Callable[[float], tuple[Any, Any]]:
   """From a noise multiplier to an accountant, and the event of a round."""
   if cohort_size > num_clients:
     raise ValueError(

@@ -351,7 +351,9 @@ def joined(
   return ClientData.from_partition(examples, rows, num_classes)
 
 
-def _checked_rows(rows, num_examples):
+def _checked_rows(
+  rows: Sequence[np.ndarray], num_examples: int
+) -> tuple[np.ndarray, np.ndarray]:
   """The rows of all clients, one after the other, and the clients' sizes."""
   checks.iterable("rows", rows)
   if isinstance(rows, Mapping):

@@ -17,7 +17,7 @@ least one example. The schemes are in partition_schemes.py.
   natural              of the ids        once
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,9 @@ _FURTHER = {
 _COMMON = ("labels", "num_clients", "seed", "client_ids")
 
 
-def _scheme(factory, label=None):
+def _scheme(
+  factory: Callable[..., Rows], label: str | None = None
+) -> PartitionChoice:
   """The entry of a scheme, whose other arguments can be set by name."""
   fields = getattr(factory, "fields", {})
   own = {n: _FURTHER.get(n, {}) for n in fields if n not in _COMMON}

@@ -204,7 +204,9 @@ class Population:
       rows[name][total:] = 0
     return rows, (stops - (ends - begins)).astype(np.int32)
 
-  def _check_digests(self, name, clients, stops, rows):
+  def _check_digests(
+    self, name: str, clients: np.ndarray, stops: np.ndarray, rows: np.ndarray
+  ) -> None:
     """Checks what was read of one field, of clients one after the other."""
     found = population_files.digests_of(rows, stops)
     is_client = clients < self.num_clients
@@ -325,7 +327,9 @@ class Population:
     # Pickled for another process, which opens the files anew.
     return Population.open, (self.folder,)
 
-  def _rows(self, capacity, out):
+  def _rows(
+    self, capacity: int, out: Mapping[str, np.ndarray] | None
+  ) -> dict[str, np.ndarray]:
     """name -> [capacity, ...], new arrays or those of `out`, checked."""
     rows = {}
     for name, (dtype, shape) in self.fields.items():

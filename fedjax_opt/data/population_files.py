@@ -20,6 +20,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -138,7 +139,9 @@ def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
     raise
 
 
-def _write_examples(folder, parts, files):
+def _write_examples(
+  folder: pathlib.Path, parts: Iterable[Part], files: dict[pathlib.Path, Any]
+) -> dict[str, np.ndarray]:
   """Writes the examples to the files; returns what the index holds.
 
   Args:

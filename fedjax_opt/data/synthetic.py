@@ -173,8 +173,13 @@ def low_rank(
 
 
 def _sizes(
-  variant, num_clients, examples_per_client, validation_per_client, dim, width
-):
+  variant: str,
+  num_clients: int | None,
+  examples_per_client: int | None,
+  validation_per_client: int | None,
+  dim: int,
+  width: int,
+) -> tuple[int, int, int]:
   """Clients, and training and validation examples of each client.
 
   Raises:
@@ -197,7 +202,13 @@ def _ones(variant: str, name: str, number: int | None, dim: int) -> np.ndarray:
   return (np.arange(dim) < number).astype(np.float32)
 
 
-def _draw(w_real, num_clients, num_train, num_validation, seed):
+def _draw(
+  w_real: np.ndarray,
+  num_clients: int,
+  num_train: int,
+  num_validation: int,
+  seed: int,
+) -> Problem:
   rng = np.random.default_rng(seed)
   normal = lambda *shape: rng.standard_normal(shape, np.float32)
   b_real = normal()
@@ -375,7 +386,13 @@ def heterogeneous(
   )
 
 
-def _draw_pool(shape, gradient_spread, noise, curvature_noise, seed):
+def _draw_pool(
+  shape: tuple[int, int, int],
+  gradient_spread: float,
+  noise: float,
+  curvature_noise: float,
+  seed: int,
+) -> dict[str, np.ndarray]:
   """The fields of `Heterogeneous.data`, client after client, for [P, n, d]."""
   num_clients, _, dim = shape
   rng = np.random.default_rng(seed)
@@ -394,7 +411,9 @@ def _draw_pool(shape, gradient_spread, noise, curvature_noise, seed):
   }
 
 
-def _signs(rng, shape, axis):
+def _signs(
+  rng: np.random.Generator, shape: tuple[int, ...], axis: int
+) -> np.ndarray:
   """+1 and -1 in random order, equally many along the axis."""
   length = shape[axis]
   ordered = np.sign(2 * np.arange(length) - (length - 1))

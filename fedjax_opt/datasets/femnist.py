@@ -17,7 +17,7 @@ import os
 import pathlib
 import sqlite3
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,7 +100,9 @@ class _Split(NamedTuple):
   read: Callable[[Any], tuple[np.ndarray, np.ndarray]]
 
 
-def _open_splits(path, only_digits, opened):
+def _open_splits(
+  path: pathlib.Path, only_digits: bool, opened: contextlib.ExitStack
+) -> list[_Split]:
   """The training and the test split of the source that is in the folder."""
   prefix = "federated_emnist_" + ("digitsonly_" if only_digits else "")
   folder = path.parent if path.name.startswith("federated_emnist_") else path
@@ -149,7 +151,9 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
   return target
 
 
-def _connect(path, opened):
+def _connect(
+  path: pathlib.Path, opened: contextlib.ExitStack
+) -> sqlite3.Connection:
   """Opens an SQLite file to read; it is closed with what else was opened."""
   with checks.reading(path, "an SQLite file is needed", sqlite3.Error):
     uri = f"{path.resolve().as_uri()}?mode=ro"
@@ -168,7 +172,9 @@ def _connect(path, opened):
   return connection
 
 
-def _names(connection, path, query, *values):
+def _names(
+  connection: sqlite3.Connection, path: pathlib.Path, query: str, *values: str
+) -> list[Any]:
   """The first column of what a query finds, of so many writers at most."""
   with checks.reading(path, _AGAIN, sqlite3.Error, MemoryError):
     rows = connection.execute(query, values).fetchmany(_MOST_WRITERS + 1)
@@ -217,7 +223,9 @@ def _fedjax_split(path: pathlib.Path, opened: contextlib.ExitStack) -> _Split:
   return _Split(path, client_ids, read)
 
 
-def _tff_split(path, connection, split):
+def _tff_split(
+  path: pathlib.Path, connection: sqlite3.Connection, split: str
+) -> _Split:
   """A split of TFF's file: one row per example, a `tf.train.Example`."""
   protos = checks.imported(
     "tensorflow_datasets.proto", "reading TFF's file", "fedjax_opt[tfds]"
@@ -256,7 +264,9 @@ def _tff_split(path, connection, split):
   return _Split(path, client_ids, read)
 
 
-def _client_data(split, writers, num_classes):
+def _client_data(
+  split: _Split, writers: Sequence[str], num_classes: int
+) -> ClientData:
   each, num_bytes = [], 0
   for writer in writers:
     try:

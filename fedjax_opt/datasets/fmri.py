@@ -129,7 +129,9 @@ def _download(folder: pathlib.Path, missing: str, nilearn: Any) -> None:
     ) from error
 
 
-def _sessions(subject, masker, nilearn):
+def _sessions(
+  subject: pathlib.Path, masker: Any, nilearn: Any
+) -> list[Session]:
   """A subject's sessions that have a scan of either class."""
   labels, sessions = _read_labels(subject / "labels.txt")
   bold = subject / "bold.nii.gz"

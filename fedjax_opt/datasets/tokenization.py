@@ -125,7 +125,9 @@ def train(texts: Sequence[str], vocab_size: int) -> Any:
   return _word_piece(tokenizer.get_vocab())
 
 
-def _word_piece(vocabulary, lowercase=True, **normalization):
+def _word_piece(
+  vocabulary: dict[str, int], lowercase: bool = True, **normalization: Any
+) -> Any:
   """BERT's tokenizer with a vocabulary."""
   tokenizers = _import()
   missing = [each for each in _SPECIAL[:4] if each not in vocabulary]

@@ -315,7 +315,9 @@ def _about(arrays: Mapping[str, np.ndarray], round: int) -> dict[str, Any]:
   return found
 
 
-def _restored(arrays, state):
+def _restored(
+  arrays: Mapping[str, np.ndarray], state: State
+) -> tuple[State, dict[str, np.ndarray]]:
   """The state, and what was measured, from the arrays of a checkpoint.
 
   Args:

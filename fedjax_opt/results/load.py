@@ -194,7 +194,9 @@ def _read_summary(path: pathlib.Path) -> dict[str, Any]:
   return summary
 
 
-def _check_whole(folder, summary, history):
+def _check_whole(
+  folder: pathlib.Path, summary: dict[str, Any], history: History
+) -> None:
   """Checks that metrics.csv belongs to summary.json."""
   measured = any(point["final"] for point in summary["points"])
   expected = len(summary["points"]) if measured else 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import History, is_fraction
-from fedjax_opt.results.selection import Criterion, Point, format_value
+from fedjax_opt.results.selection import Criterion, Point, Setting, format_value
 
 # Of more settings than `_MAX_ROWS`, the table shows the best `_NUM_BEST`.
 _MAX_ROWS = 20
@@ -58,7 +58,12 @@ def table(
   return "\n".join(lines)
 
 
-def _columns(history, settings, shown, metric):
+def _columns(
+  history: History,
+  settings: Sequence[Setting],
+  shown: Sequence[Setting],
+  metric: str,
+) -> dict[str, list[str]]:
   """Title -> a cell for each row: hyperparameters, then metrics."""
   columns = {
     name: [format_value(s.hyperparameters.get(name)) for s in shown]
@@ -87,7 +92,12 @@ def _columns(history, settings, shown, metric):
   return columns
 
 
-def _notes(settings, shown, criterion, selected):
+def _notes(
+  settings: Sequence[Setting],
+  shown: Sequence[Setting],
+  criterion: Criterion,
+  selected: int | None,
+) -> list[str]:
   """The lines below the table."""
   lines = []
   if selected is None:

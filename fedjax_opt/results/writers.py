@@ -222,7 +222,12 @@ class RunWriter:
     folder_digests.settle(self.folder)
     return summary
 
-  def _write_model(self, selected, params, rounds_done):
+  def _write_model(
+    self,
+    selected: int | None,
+    params: Callable[[int], Params] | None,
+    rounds_done: int,
+  ) -> None:
     """Writes the final model of the selected point, if there is one."""
     path = self.folder / "params.safetensors"
     if selected is None or params is None:
@@ -250,7 +255,9 @@ class RunWriter:
     return line
 
 
-def _point_summary(history, index, point):
+def _point_summary(
+  history: History, index: int, point: Point
+) -> dict[str, Any]:
   """The entry of one grid point in `summary.json`."""
   best = {
     name: history.best(index, name) or (None, None)

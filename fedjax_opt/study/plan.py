@@ -151,7 +151,9 @@ class Plan(NamedTuple):
       return self.data
     return lambda seed: self.data(seed, **_of_data(condition))
 
-  def _arguments(self, method, condition, is_report):
+  def _arguments(
+    self, method: Method, condition: Mapping[str, Any], is_report: bool
+  ) -> dict[str, Any]:
     """What `sweep` and `Simulator` are called with, by name."""
     is_on_test = is_report or "test_" in self.criterion.metric
     return {

@@ -141,7 +141,9 @@ def to_target(
   return np.where(reached.any(axis=1), at_first, np.nan)
 
 
-def _of_settings(name, values, if_diverged, number="N"):
+def _of_settings(
+  name: str, values: Any, if_diverged: float | None, number: int | str = "N"
+) -> np.ndarray:
   """The values of the settings as [N] float64, NaN for a diverged one."""
   found = bootstrap.numbers(name, values, f"[{number}]")
   instead = np.nan if if_diverged is None else if_diverged

@@ -8,7 +8,7 @@ import bisect
 import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -172,7 +172,14 @@ def periods(
   return Availability(num_clients, next_on)
 
 
-def _add(path, found, client, start, end, repeat):
+def _add(
+  path: str | os.PathLike,
+  found: Sequence[tuple[list[float], list[float]]],
+  client: int,
+  start: float,
+  end: float,
+  repeat: float | None,
+) -> None:
   """Adds a period of a client."""
   where = f"{path}: client {client} from {start:g} to {end:g}"
   if not 0 <= client < len(found):

@@ -10,7 +10,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import direction, is_fraction, worst_mean
 from fedjax_opt.results.names import metric_name, name_of, number
 from fedjax_opt.study.plots import frame
-from fedjax_opt.study.plots.lines import GREY
+from fedjax_opt.study.plots.lines import GREY, Styles
 from fedjax_opt.study.plots.panels import (
   Look,
   by_condition,
@@ -136,7 +136,9 @@ def _draw_clients(axes: Any, counts: np.ndarray, colors: Sequence[Any]) -> None:
   axes.yaxis.get_major_locator().set_params(integer=True)
 
 
-def _name_classes(figure, colors, names):
+def _name_classes(
+  figure: Any, colors: Sequence[Any], names: Sequence[Any]
+) -> None:
   """Adds a legend of the classes, or a colour bar of many."""
   from matplotlib.cm import ScalarMappable
   from matplotlib.colors import Normalize
@@ -222,7 +224,12 @@ def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
   return values
 
 
-def _draw_shares(axes, of_method, styles, worst_is_low):
+def _draw_shares(
+  axes: Any,
+  of_method: Mapping[str, np.ndarray],
+  styles: Styles,
+  worst_is_low: bool,
+) -> dict[str, Any]:
   """Draws the share of clients that have at most each value."""
   from matplotlib.lines import Line2D
 
@@ -243,7 +250,12 @@ def _draw_shares(axes, of_method, styles, worst_is_low):
   return entries | {_WORST: Line2D([], [], color=GREY, **mark)}
 
 
-def _draw_histogram(axes, of_method, styles, worst_is_low):
+def _draw_histogram(
+  axes: Any,
+  of_method: Mapping[str, np.ndarray],
+  styles: Styles,
+  worst_is_low: bool,
+) -> dict[str, Any]:
   """Draws how many clients have which value, of the only method."""
   from matplotlib.patches import Patch
 

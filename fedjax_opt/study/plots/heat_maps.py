@@ -141,7 +141,13 @@ def _checked(factor: float, name: str, grid: Grid) -> Grid:
   return grid._replace(values=values)
 
 
-def _draw(grids, path, label, precision, way):
+def _draw(
+  grids: Mapping[str, Mapping[str, Grid]],
+  path: Path,
+  label: str,
+  precision: str | None,
+  way: str,
+) -> Any:
   """Draws one row of panels for each condition."""
   num_columns = max(map(len, grids.values()))
   all_grids = [grid for row in grids.values() for grid in row.values()]
@@ -232,7 +238,9 @@ def _norm(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
   return Normalize(low, high), "neither"
 
 
-def _draw_panel(axes, grid, norm, way, precision):
+def _draw_panel(
+  axes: Any, grid: Grid, norm: Any, way: str, precision: str | None
+) -> Any:
   """Draws one grid; returns its image."""
   import matplotlib
 

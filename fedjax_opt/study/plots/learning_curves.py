@@ -21,6 +21,7 @@ from fedjax_opt.study.plots.frame import Path
 from fedjax_opt.study.plots.lines import DIVERGED, draw_curves, method_styles
 from fedjax_opt.study.plots.metric_axis import (
   Curve,
+  MetricAxis,
   as_curve,
   metric_axis,
 )
@@ -143,7 +144,9 @@ def _default_panels(history: History) -> list[str]:
   return found or list(history.metrics)[:2]
 
 
-def _lines_of(history, points, criterion):
+def _lines_of(
+  history: History, points: Sequence[Point], criterion: Criterion
+) -> tuple[_Lines, _Lines]:
   """The lines with a name: all, or the best of many; and those behind them.
 
   Labels have the values that vary, and what diverged.
@@ -175,7 +178,9 @@ def _title_of(points: Sequence[Point], num_seeds: int) -> str | None:
   return text or None
 
 
-def _draw_others(axes, curves, axis, label):
+def _draw_others(
+  axes: Any, curves: Sequence[Curve], axis: MetricAxis, label: str
+) -> dict[str, Any]:
   """Draws the lines without a name, or their quantiles."""
   from matplotlib.patches import Patch
 

@@ -123,7 +123,9 @@ def draw_curves(
   return entries
 
 
-def _mark_ends(axes, curves, styles, axis):
+def _mark_ends(
+  axes: Any, curves: Mapping[str, Curve], styles: Styles, axis: MetricAxis
+) -> list[str]:
   """Marks where a curve diverged, or where and at which value it leaves.
 
   Returns:
@@ -157,7 +159,9 @@ def _mark_ends(axes, curves, styles, axis):
   return found
 
 
-def _mark_values(axes, curves, styles, axis):
+def _mark_values(
+  axes: Any, curves: Mapping[str, Curve], styles: Styles, axis: MetricAxis
+) -> list[str]:
   """Marks values at the worse end of the axis, those at one place stacked."""
   found = []
   num_marks: collections.Counter[float] = collections.Counter()

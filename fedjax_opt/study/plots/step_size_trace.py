@@ -128,7 +128,9 @@ def _draw_detail(axes: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
   return entries
 
 
-def _pooled(values, by_round):
+def _pooled(
+  values: np.ndarray, by_round: bool
+) -> tuple[np.ndarray, np.ndarray]:
   """The values that belong to one place of the x axis.
 
   Args:
@@ -151,7 +153,9 @@ def _pooled(values, by_round):
   return edges, pools.reshape(len(starts), -1)
 
 
-def _draw_quantiles(axes, values, by_round):
+def _draw_quantiles(
+  axes: Any, values: np.ndarray, by_round: bool
+) -> dict[str, Any]:
   """Draws the median step size in bands of quantiles."""
   values = np.where(_is_step(values), values, np.nan)
   edges, pools = _pooled(values, by_round)
@@ -168,7 +172,9 @@ def _draw_quantiles(axes, values, by_round):
   return {f"median over {over}": median, "25–75 %": narrow, "10–90 %": wide}
 
 
-def _draw_shares(axes, arrays, by_round):
+def _draw_shares(
+  axes: Any, arrays: Mapping[str, np.ndarray], by_round: bool
+) -> dict[str, Any]:
   """Draws the share of steps in which each branch was the minimum."""
   from matplotlib.patches import Patch
 

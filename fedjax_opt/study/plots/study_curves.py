@@ -239,7 +239,9 @@ def _chosen_places(panels: Panels, chosen: Any) -> dict[str, dict[str, int]]:
   return places
 
 
-def _draw_ring(axes, curve, place, axis, color):
+def _draw_ring(
+  axes: Any, curve: Curve, place: int, axis: MetricAxis, color: str
+) -> Any:
   """Draws a ring around a value, or where it is marked if it has none.
 
   Returns:
@@ -349,7 +351,9 @@ def study_values(
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
-def _places(name, x_values, log_x):
+def _places(
+  name: str, x_values: Sequence[Any], log_x: bool | None
+) -> np.ndarray:
   """[X], where the values are on the x axis, in increasing order."""
   are_numbers = all(isinstance(x, int | float | np.number) for x in x_values)
   if not are_numbers or not np.isfinite(np.array(x_values, float)).all():

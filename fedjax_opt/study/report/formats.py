@@ -126,7 +126,9 @@ def cell_records(study: JudgedStudy) -> list[dict[str, Any]]:
   return rows
 
 
-def _row(study, cell, others):
+def _row(
+  study: JudgedStudy, cell: Cell, others: Mapping[str, Any]
+) -> dict[str, Any]:
   """The condition, the method and the others; no column has two values."""
   row = {"method": cell.method, **others}
   return {

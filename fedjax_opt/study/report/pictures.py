@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedjax_opt.results.history import COSTS, direction, is_fraction
 from fedjax_opt.results.names import name_of
+from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plots, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
@@ -81,7 +82,9 @@ def _against_conditions(drawn: Drawn) -> Iterator[Picture]:
     )
 
 
-def _panels_against(drawn, name, values):
+def _panels_against(
+  drawn: Drawn, name: str, values: list[Any]
+) -> dict[str, dict[str, plots.Curve]]:
   """The other conditions -> method -> its values, if it has all of them."""
   found: dict[str, dict[str, dict[Any, Any]]] = {}
   for verdict in drawn.study.verdicts:
@@ -226,7 +229,9 @@ def _of_tuning(drawn: Drawn) -> Iterator[Picture]:
       yield from draw(drawn, criterion, here)
 
 
-def _sensitivities(drawn, criterion, cells):
+def _sensitivities(
+  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
+) -> Iterator[Picture]:
   """For each hyperparameter that is alone in a grid."""
   alone: dict[str, list[Cell]] = {}
   for cell in cells:
@@ -238,7 +243,9 @@ def _sensitivities(drawn, criterion, cells):
     yield _sensitivity(drawn, criterion, name, of_name)
 
 
-def _sensitivity(drawn, criterion, name, cells):
+def _sensitivity(
+  drawn: Drawn, criterion: Criterion, name: str, cells: Sequence[Cell]
+) -> Picture:
   metric = criterion.metric
 
   def of_cell(cell: Cell) -> plots.Curve:
@@ -261,7 +268,9 @@ def _sensitivity(drawn, criterion, name, cells):
   )
 
 
-def _heat_maps(drawn, criterion, cells):
+def _heat_maps(
+  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
+) -> Iterator[Picture]:
   """The grids of two hyperparameters."""
   grids = drawn.panels(_grid, cells)
   pairs = dict.fromkeys(
@@ -297,7 +306,9 @@ def _grid(cell: Cell) -> plots.Grid | None:
   return plots.Grid(values, *zip(names, (rows, columns), strict=True), chosen)
 
 
-def _tuning_curves(drawn, criterion, cells):
+def _tuning_curves(
+  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
+) -> Iterator[Picture]:
   """What the best of n settings has on average."""
 
   def of_cell(cell: Cell) -> plots.Curve | None:

@@ -13,7 +13,7 @@ from fedjax_opt.base import LOSSES
 from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import text
-from fedjax_opt.study.verdicts import BEST, TIED, JudgedStudy
+from fedjax_opt.study.verdicts import BEST, TIED, JudgedStudy, Verdict
 from fedjax_opt.study.words import condition_label
 
 
@@ -38,7 +38,9 @@ def answer(study: JudgedStudy) -> str:
   return f"{begin}{'; '.join(found)}."
 
 
-def _who(study, of):
+def _who(
+  study: JudgedStudy, of: Sequence[Verdict]
+) -> dict[str, tuple[str, ...]]:
   """verdict -> the names of the methods that have it."""
   labels = verdicts.names_of(study)
   return {

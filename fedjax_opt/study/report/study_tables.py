@@ -166,7 +166,9 @@ def _tried(*here: Verdict) -> Row:
   }
 
 
-def _value(study, verdict, numbers):
+def _value(
+  study: JudgedStudy, verdict: Verdict, numbers: words.Numbers
+) -> Entry:
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
