@@ -1,6 +1,6 @@
 """One protocol in the program that published it; see protocols.py.
 
-  python benchmarks/protocol_peers.py PROTOCOL METHOD DATA SEEDS BEGUN
+  python benchmarks/protocol_peers.py PROTOCOL DATA SEEDS BEGUN
 
 prints JSON: seconds before the rounds, seconds of the rounds and test accuracy
 of each seed. BEGUN is when the process was started, in seconds since 1970. Each
@@ -33,6 +33,7 @@ class Data(NamedTuple):
 
 @functools.cache
 def read(path: str, channels_first: bool) -> Data:
+  """What `protocols.write_data` wrote, read once in a process."""
   with np.load(path) as file:
     found = dict(file)
   for name in ("x", "x_test"):
@@ -73,7 +74,7 @@ def conv_dropout():
   return model
 
 
-def flower(protocol: dict, method: str, path: str, seeds: int) -> dict:
+def flower(protocol: dict, path: str, seeds: int) -> dict:
   """Flower's own simulation of FedAvg, its clients in PyTorch."""
   os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
   os.environ.setdefault("RAY_worker_niceness", "0")
@@ -155,7 +156,7 @@ def timed(run, seeds: int, accuracy) -> dict:
   return {"start": start, "rounds": rounds, "accuracy": reached}
 
 
-def pfl(protocol: dict, method: str, path: str, seeds: int) -> dict:
+def pfl(protocol: dict, path: str, seeds: int) -> dict:
   """FedAvg as pfl-research's image benchmark runs it."""
   import types
 
@@ -224,7 +225,7 @@ def pfl(protocol: dict, method: str, path: str, seeds: int) -> dict:
   return timed(lambda seed: run(seed, protocol["rounds"]), seeds, accuracy)
 
 
-def fedjax(protocol: dict, method: str, path: str, seeds: int) -> dict:
+def fedjax(protocol: dict, path: str, seeds: int) -> dict:
   """FedJAX's own CNN, algorithm and clients, as in its EMNIST example."""
   import jax
 
@@ -237,7 +238,7 @@ def fedjax(protocol: dict, method: str, path: str, seeds: int) -> dict:
   algorithm = fedjax.algorithms.fed_avg.federated_averaging(
     fedjax.model_grad(model),
     fedjax.optimizers.sgd(protocol["rate"]),
-    fedjax.optimizers.adam(10**-2.5, b1=0.9, b2=0.999, eps=1e-4),
+    fedjax.optimizers.adam(protocol["adam_rate"], eps=1e-4),
     fedjax.ShuffleRepeatBatchHParams(
       protocol["batch_size"], num_epochs=protocol["epochs"]
     ),
@@ -266,75 +267,8 @@ def fedjax(protocol: dict, method: str, path: str, seeds: int) -> dict:
   return timed(lambda seed: run(seed, protocol["rounds"]), seeds, accuracy)
 
 
-def fl_simulator(protocol: dict, method: str, path: str, seeds: int) -> dict:
-  """The loops of FL-Simulator's clients in PyTorch, without its augmentation.
-
-  One model for each client of a round, a vector of corrections, gradients
-  clipped at 10 and weight decay, as its client.py, scaffold.py and fedspeed.py
-  have them.
-  """
-  import copy
-
-  import torch
-  import torchvision
-  from torch.nn.utils import parameters_to_vector, vector_to_parameters
-
-  data = read(path, channels_first=True)
-  decay = 1e-3 + (0.1 if method == "fed_speed" else 0.0)
-
-  def gradient(model, x, y):
-    model.zero_grad()
-    torch.nn.functional.cross_entropy(model(x), y).backward()
-
-  def uphill(model, x, y):  # FedSpeed's; rho = 0.1.
-    gradient(model, x, y)
-    leaves = list(model.parameters())
-    length = torch.norm(torch.stack([leaf.grad.norm() for leaf in leaves]))
-    moved = [0.1 * leaf.grad / (length + 1e-7) for leaf in leaves]
-    shift(leaves, moved, 1.0)
-    gradient(model, x, y)
-    shift(leaves, moved, -1.0)
-
-  def shift(leaves, moved, sign):
-    with torch.no_grad():
-      for leaf, step in zip(leaves, moved, strict=True):
-        leaf.add_(step, alpha=sign)
-
-  def client(server, number, correction):
-    model = copy.deepcopy(server)
-    optimizer = torch.optim.SGD(
-      model.parameters(), protocol["rate"], weight_decay=decay
-    )
-    x, y = map(torch.from_numpy, data.of(number))
-    for _ in range(protocol["epochs"]):
-      for rows in torch.randperm(len(x)).split(protocol["batch_size"]):
-        (uphill if method == "fed_speed" else gradient)(model, x[rows], y[rows])
-        if method != "fed_avg":
-          vector = parameters_to_vector(model.parameters())
-          torch.sum(vector * correction).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 10)
-        optimizer.step()
-    return parameters_to_vector(model.parameters()).detach()
-
-  def run(seed):
-    torch.manual_seed(seed)
-    norm = lambda channels: torch.nn.GroupNorm(2, channels)
-    server = torchvision.models.resnet18(num_classes=10, norm_layer=norm)
-    for _ in range(protocol["rounds"]):
-      cohort = torch.randperm(protocol["num_clients"])
-      zero = torch.zeros_like(parameters_to_vector(server.parameters()))
-      ends = [
-        client(server, int(number), zero)
-        for number in cohort[: protocol["cohort_size"]]
-      ]
-      vector_to_parameters(torch.stack(ends).mean(0), server.parameters())
-    return server
-
-  return timed(run, seeds, functools.partial(torch_accuracy, data))
-
-
 if __name__ == "__main__":
-  asked, method, path, seeds, begun = sys.argv[1:]
+  asked, path, seeds, begun = sys.argv[1:]
   protocol, BEGUN = json.loads(asked), float(begun)
   peer = globals()[protocol["peer"]]
-  print(json.dumps(peer(protocol, method, path, int(seeds))))
+  print(json.dumps(peer(protocol, path, int(seeds))))

@@ -3,9 +3,9 @@
   python benchmarks/protocols.py --data_dir=D --torch_python=P \\
       --flower_python=Q --fedjax_python=R
 
-P has PyTorch with torchvision and pfl (`pip install torch torchvision pfl`), Q
-has Flower (`pip install "flwr[simulation]" torch`), and R has FedJAX (`pip
-install fedjax dm-haiku`); each is by default the one that runs this file. D has
+P has PyTorch and pfl (`pip install torch pfl`), Q has Flower (`pip install
+"flwr[simulation]" torch`), and R has FedJAX (`pip install fedjax dm-haiku`);
+each is by default the one that runs this file. D has
 the data sets as TFDS writes them. Each row prints as soon as it is there. Both
 sides have the same examples and clients, and draw cohorts and batches of their
 own. Start is all before the rounds that are timed: imports, data, compilation
@@ -17,7 +17,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -50,7 +49,7 @@ class Protocol(NamedTuple):
     rate: of the clients' SGD.
     rounds: that are timed.
     published: rounds of the peer's own protocol.
-    methods: that run.
+    adam_rate: of the server's Adam; None for plain averaging.
   """
 
   name: str
@@ -66,7 +65,7 @@ class Protocol(NamedTuple):
   rate: float
   rounds: int
   published: int
-  methods: tuple[str, ...] = ("fed_avg",)
+  adam_rate: float | None = None
 
   @property
   def description(self) -> str:
@@ -91,13 +90,7 @@ PROTOCOLS = (
   # google/fedjax, examples/emnist_fed_avg.py, on MNIST.
   Protocol(
     "FedJAX's EMNIST example", "fedjax", "fedjax", "mnist", 500, 100, "shards",
-    10, 20, 1, 10**-1.5, 50, 1500, ("fed_adam",),
-  ),
-  # woodenchild95/FL-Simulator: one of the 10 clients of its cohort, one of its
-  # 5 epochs.
-  Protocol(
-    "FL-Simulator's ResNet-18", "fl_simulator", "torch", "cifar10", 100, 500,
-    "iid", 1, 50, 1, 0.1, 1, 1000, ("fed_avg", "scaffold", "fed_speed"),
+    10, 20, 1, 10**-1.5, 50, 1500, 10**-2.5,
   ),
 )  # fmt: skip
 
@@ -138,36 +131,10 @@ class Sigmoids(nn.Module):
     return nn.sigmoid(layers.Logits(10)(x.reshape(len(x), -1)))
 
 
-class ImageNetResNet18(fo.models.ResNet):
-  """torchvision's ResNet-18, which halves the sides of an image twice first."""
-
-  def setup(self):
-    super().setup()
-    self.wide_stem = layers.Conv(
-      self.widths[0],
-      (7, 7),
-      strides=(2, 2),
-      padding=((3, 3), (3, 3)),
-      use_bias=False,
-      initialization=layers.he_uniform,
-    )
-
-  def features(self, x, *, train=False):
-    x = nn.relu(self.stem_norm(self.wide_stem(x), train=train))
-    x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
-    for stage in self.stages:
-      for block in stage:
-        x = block(x, train=train)
-    return jnp.mean(x, axis=(1, 2))
-
-
 MODELS = {
   "flower": Sigmoids(),
   "pfl": ConvDropout(),
   "fedjax": ConvDropout(haiku_normal),
-  "fl_simulator": ImageNetResNet18(
-    blocks=(2, 2, 2, 2), widths=(64, 128, 256, 512), num_groups=2
-  ),
 }
 
 
@@ -217,21 +184,7 @@ def problem(protocol: Protocol, file: np.lib.npyio.NpzFile) -> dict[str, Any]:
   }
 
 
-def algorithm(name: str, loss_fn, rate: float) -> fo.Algorithm:
-  """A peer's method with its own constants."""
-  if name == "fed_adam":
-    server = optax.adam(10**-2.5, eps=1e-4)
-    return fo.fed_avg(loss_fn, optax.sgd(rate), server)
-  if name == "scaffold":
-    return fo.scaffold(loss_fn, rate)
-  if name == "fed_speed":
-    return fo.fed_speed(loss_fn, rate, lam=10.0, rho=0.1)
-  return fo.fed_avg(loss_fn, optax.sgd(rate))
-
-
-def ours(
-  protocol: Protocol, method: str, path: str, seeds: int, begun: float
-) -> dict:
+def ours(protocol: Protocol, path: str, seeds: int, begun: float) -> dict:
   """Times the rounds of one seed, and of all as one program; then tests."""
   found = problem(protocol, np.load(path))
   loss_fn = found.pop("loss_fn")
@@ -244,10 +197,13 @@ def ours(
     "eval_every": protocol.rounds,
   }
 
+  def make():
+    rate = protocol.adam_rate
+    server = None if rate is None else optax.adam(rate, eps=1e-4)
+    return fo.fed_avg(loss_fn, optax.sgd(protocol.rate), server)
+
   def run(seeds, **more):
-    make = lambda client_lr: algorithm(method, loss_fn, client_lr)
-    grid = {"client_lr": [protocol.rate]}
-    return fo.sweep(make, grid, seeds=range(seeds), **settings, **more)
+    return fo.sweep(make, {}, seeds=range(seeds), **settings, **more)
 
   one = run(1)
   start = time.time() - begun - one.run_seconds
@@ -262,18 +218,16 @@ def ours(
 
 
 def in_process(python: str, file: str, *arguments: str) -> dict:
-  """What a program prints last, and its CPU seconds with those of its own."""
+  """What a side prints, and its CPU seconds with those of its processes."""
   before = os.times()
-  command = [python, str(shared.HERE / file), *arguments, str(time.time())]
-  path = os.pathsep.join((str(shared.HERE.parent), str(shared.HERE)))
-  environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
-  done = subprocess.run(
-    command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+  found = shared.in_new_process(
+    str(shared.HERE / file),
+    [*arguments, str(time.time())],
+    os.environ | {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""},
+    python,
   )
   after = os.times()
-  found = json.loads(done.stdout.splitlines()[-1])
-  spent = sum(after[2:4]) - sum(before[2:4])
-  return found | {"cpu": spent}
+  return found | {"cpu": sum(after[2:4]) - sum(before[2:4])}
 
 
 def cells(found: dict) -> list[str]:
@@ -289,9 +243,9 @@ def cells(found: dict) -> list[str]:
 
 def main() -> None:
   if sys.argv[1:2] == ["--ours"]:
-    asked, method, path, seeds, begun = sys.argv[2:]
+    asked, path, seeds, begun = sys.argv[2:]
     protocol = Protocol(**json.loads(asked))
-    found = ours(protocol, method, path, int(seeds), float(begun))
+    found = ours(protocol, path, int(seeds), float(begun))
     print(json.dumps(found))
     return
   parser = shared.parser(
@@ -313,26 +267,23 @@ def main() -> None:
 
 
 def run_protocol(protocol: Protocol, python: str, options) -> None:
-  """Runs and prints all methods of a protocol, on both sides."""
+  """Runs and prints a protocol, on both sides."""
   print(protocol.description, flush=True)
   rows = []
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, "data.npz")
     write_data(protocol, options.data_dir, path)
-    for method in protocol.methods:
-      asked = [
-        json.dumps(protocol._asdict()), method, str(path), str(options.seeds)
-      ]  # fmt: skip
-      for side, command in (
-        (protocol.peer, [python, "protocol_peers.py", *asked]),
-        ("fedjax_opt", [sys.executable, "protocols.py", "--ours", *asked]),
-      ):
-        found = in_process(*command)
-        together = found.get("together", sum(found["rounds"]))
-        rows.append([method, side, *cells(found), f"{together:.3g}"])
-        rows[-1] += [f"{found['cpu']:.0f}"]
+    asked = [json.dumps(protocol._asdict()), str(path), str(options.seeds)]
+    for side, command in (
+      (protocol.peer, [python, "protocol_peers.py", *asked]),
+      ("fedjax_opt", [sys.executable, "protocols.py", "--ours", *asked]),
+    ):
+      found = in_process(*command)
+      together = found.get("together", sum(found["rounds"]))
+      numbers = [f"{together:.3g}", f"{found['cpu']:.0f}"]
+      rows.append([side, *cells(found), *numbers])
   header = (
-    "method", "program", "start, s", "rounds, s", "accuracy, % (range)",
+    "program", "start, s", "rounds, s", "accuracy, % (range)",
     f"rounds of {options.seeds} seeds, s", "CPU of all, s",
   )  # fmt: skip
   print(f"\n{shared.table(header, rows)}\n", flush=True)

@@ -9,10 +9,9 @@ P, Q and R are Pythons that have FedJAX (`pip install fedjax dm-haiku`), PyTorch
 processes take turns, A B C A B C, so that the noise of the machine is shared;
 while one works, the others wait. Only Flower comes after the others, since Ray
 never rests. Compilation is reported apart. A framework that cannot run is named
-as skipped, with the reason. The floor takes
-the same local steps with one model and no federation; the last line is what the
-machine's matrix product reaches. Close other programs first: the numbers are
-wall-clock times.
+as skipped, with the reason. The floor takes the same local steps with one model
+and no federation; the last line is what the machine's matrix product reaches.
+Close other programs first: the numbers are wall-clock times.
 """
 
 import functools

@@ -385,11 +385,14 @@ def measure(
 
 
 def in_new_process(
-  file: str, arguments: Sequence[str], env: Mapping[str, str] | None = None
+  file: str,
+  arguments: Sequence[str],
+  env: Mapping[str, str] | None = None,
+  python: str = sys.executable,
 ) -> Any:
   """What a program of this folder prints last, as JSON."""
   done = subprocess.run(
-    [sys.executable, file, *arguments], check=True, stdout=subprocess.PIPE,
+    [python, file, *arguments], check=True, stdout=subprocess.PIPE,
     env=env or _environment(None), cwd=HERE.parent, text=True,
   )  # fmt: skip
   return json.loads(done.stdout.splitlines()[-1])

@@ -33,9 +33,7 @@ def published() -> Standing:
   places = asked._replace(conditions=begun).places(asked.methods)
   is_there = lambda place: (asked.records / place.file).exists()
   lacking = {p.condition.name for p in places if not is_there(p)}
-  whole = [c for c in begun if c.name not in lacking]
   places = [p for p in places if p.condition.name not in lacking]
-  asked = asked._replace(conditions=whole)
   return standing.of(asked, places, [asked.records], [])
 
 

@@ -60,7 +60,7 @@ def test_a_protocol_has_the_same_data_on_both_sides(load, tmp_path):
   path = tmp_path / "data.npz"
   x = x.astype(np.uint8)
   np.savez(path, x=x, y=y, rows=rows, x_test=x[::2], y_test=y[::2])
-  found = protocols.ours(protocol, "fed_avg", str(path), 2, begun=0.0)
+  found = protocols.ours(protocol, str(path), 2, begun=0.0)
   assert found["accuracy"] == [1.0, 1.0]  # Dark and bright images.
   data = peers.read(str(path), channels_first=True)
   assert data.x.shape == (32, 1, 28, 28)

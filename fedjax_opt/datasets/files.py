@@ -11,10 +11,12 @@ import os
 import pathlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data import npz_files
 from fedjax_opt.files import json_files
 
@@ -32,6 +34,26 @@ def existing_folder(data_dir: str | os.PathLike) -> pathlib.Path:
   if not root.is_dir():
     raise ValueError(f"data_dir={str(data_dir)!r}: must be an existing folder")
   return root
+
+
+def saved_data_set(folder: pathlib.Path) -> tuple[Any, Any]:
+  """What `save_to_disk` of Hugging Face's `datasets` made.
+
+  Args:
+    folder: of the data set.
+
+  Returns:
+    The package, and its data set or {part: data set}.
+
+  Raises:
+    ValueError: if the package is not installed, or the folder has what is no
+      file and might never end. Errors of the package stay what they are.
+  """
+  datasets = checks.imported("datasets", "its folders", "datasets")
+  for each in folder.rglob("*"):
+    if not (each.is_file() or each.is_dir()):
+      raise ValueError(f"{each.name!r} is no file")
+  return datasets, datasets.load_from_disk(os.fspath(folder))
 
 
 def cached_arrays(

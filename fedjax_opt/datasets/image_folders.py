@@ -14,7 +14,7 @@ import numpy as np
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked, whole
 from fedjax_opt.data import hold_out
-from fedjax_opt.datasets.files import existing_folder
+from fedjax_opt.datasets.files import existing_folder, saved_data_set
 from fedjax_opt.files import memory
 
 __all__ = ["ENDINGS", "ImageFolder", "image_folder"]
@@ -124,9 +124,8 @@ def image_folder(
 
 def _saved(root: pathlib.Path) -> _Parts:
   """A data set of Hugging Face, or its parts `train` and perhaps `test`."""
-  datasets = checks.imported("datasets", "its folders", "fedjax_opt[tables]")
   with checks.reading(root, "save it again", Exception):
-    found = datasets.load_from_disk(os.fspath(root))
+    datasets, found = saved_data_set(root)
   by_name = found if isinstance(found, Mapping) else {"train": found}
   where = f"data_dir={str(root)!r}"
   if "train" not in by_name:

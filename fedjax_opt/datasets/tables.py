@@ -20,6 +20,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Field, by_name, checked, choice
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets import table_columns
+from fedjax_opt.datasets.files import saved_data_set
 from fedjax_opt.files import memory
 
 __all__ = [
@@ -185,11 +186,7 @@ def read_frame(path: str | os.PathLike) -> Any:
   ending = "".join(path.suffixes[-2:]).lower().removesuffix(".gz")[-8:]
   with checks.reading(path, "a table is needed", ImportError, Exception):
     if path.is_dir():
-      datasets = checks.imported("datasets", "its folders", "datasets")
-      for each in path.rglob("*"):
-        if not (each.is_file() or each.is_dir()):
-          raise ValueError(f"{each.name!r} is no file")
-      found = datasets.load_from_disk(os.fspath(path))
+      datasets, found = saved_data_set(path)
       if isinstance(found, Mapping):
         raise ValueError(
           f"it has the parts {', '.join(found)}; give the folder of one of them"

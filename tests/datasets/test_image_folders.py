@@ -1,5 +1,7 @@
 """Folders of images become examples, and what cannot is one line."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -169,6 +171,9 @@ def test_hugging_face_without_images(tmp_path):
   part.save_to_disk(tmp_path / "saved")
   found = refusal(image_folder, tmp_path / "saved")
   assert "has 0 columns of the kind Image; must have one" in found
+  os.mkfifo(tmp_path / "saved" / "pipe")
+  assert "'pipe' is no file" in refusal(image_folder, tmp_path / "saved")
+  (tmp_path / "saved" / "pipe").unlink()
   (tmp_path / "saved" / "state.json").write_text("{")
   found = refusal(image_folder, tmp_path / "saved")
   assert "cannot be read" in found
