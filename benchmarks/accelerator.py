@@ -62,6 +62,8 @@ _MODELS = {
   "cnn": (40, 8, 64, 20), "mlp": (30, 64, 16, 20), "resnet18": (120, 10, 50, 5),
   "vgg16": (120, 10, 32, 5), "encoder": (120, 10, 16, 5),
 }  # fmt: skip
+# Of large_models.py, with the seconds of the job.
+_TRANSFORMERS = {"29M": 60, "134M": 90, "1.04B": 240}
 _VMAP = {"client_map": "vmap"}
 _FORMS = {
   "vmap": {"settings": _VMAP},
@@ -73,7 +75,8 @@ _FORMS = {
 }
 # A rehearsal has all models in one form, the MLP in all.
 _REHEARSED = (
-  "cnn, auto", "resnet18, vmap, bfloat16", "vgg16, vmap", "encoder, vmap"
+  "cnn, auto", "resnet18, vmap, bfloat16", "transformer 29M, auto",
+  "vgg16, vmap", "encoder, vmap",
 )  # fmt: skip
 # Published protocols, as command lines of `experiments.run`.
 _NIID = (
@@ -114,6 +117,10 @@ def jobs(options: argparse.Namespace) -> list[Job]:
   bfloat16 = {"settings": {**_VMAP, "precision": "bfloat16"}}
   found.append(_round("resnet18", "vmap, bfloat16", **bfloat16))
   found += [
+    Job(f"transformer {size}, auto", seconds, "round", _transformer(size))
+    for size, seconds in _TRANSFORMERS.items()
+  ]
+  found += [
     _round(model, form, **how)
     for model in _MODELS
     for form, how in _FORMS.items()
@@ -139,6 +146,12 @@ def _round(model, title, /, **how):
   return Job(f"{model}, {title}", seconds, "round", arguments)
 
 
+def _transformer(size):
+  """Eight clients with two steps on 8 texts."""
+  shape = {"clients": 8, "steps": 2, "batch_size": 8, "rounds": 1}
+  return {"model": f"transformer {size}"} | shape
+
+
 def _is_rehearsed(job):
   is_first = job.case in ("device", "peer") or job.name.startswith("mlp")
   return is_first or job.name in _REHEARSED
@@ -151,6 +164,8 @@ def _tiny(job):
   arguments = {**job.arguments, **of_case[job.case]}
   if arguments.get("model") in ("resnet18", "vgg16", "encoder"):
     arguments["model"] = f"tiny {arguments['model']}"
+  if arguments.get("model") == "transformer 29M":
+    arguments["model"] = "tiny transformer"
   return job._replace(seconds=1.0, arguments=arguments)
 
 

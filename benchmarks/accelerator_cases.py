@@ -17,6 +17,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import large_models
 import numpy as np
 import optax
 import shared
@@ -45,6 +46,9 @@ ENCODERS = {
   "encoder": models.EncoderConfig(hidden=384, intermediate=1536),
   "tiny encoder": models.EncoderConfig(layers=1, hidden=12, intermediate=12),
 }
+TRANSFORMERS = {
+  f"transformer {name}": size for name, size in large_models.SIZES.items()
+} | {"tiny transformer": large_models.Size(1, 64, 32)}
 
 
 class Task:
@@ -62,8 +66,7 @@ class Task:
       x = rng.integers(0, 256, (size, *shape), np.uint8)
       self._scale = lambda x: x / 127.5 - 1.0
     self.examples = {"x": x, "y": rng.integers(0, CLASSES, size, np.int32)}
-    parts = np.split(np.arange(size), clients)
-    self.data = fo.ClientData.from_partition(self.examples, parts)
+    self.data = _divided(self.examples, clients)
 
   def loss_fn(self, params, batch, rng):
     """The loss of each example, [B]."""
@@ -87,11 +90,40 @@ class Task:
     before = convolution.resolve_implementation
     convolution.resolve_implementation = lambda given: "lax"
     try:
-      shapes = jax.eval_shape(self.params)
-      cost = jax.jit(jax.grad(loss)).lower(shapes, batch).cost_analysis()
+      # XLA counts none for a GPU.
+      with jax.default_device(jax.devices("cpu")[0]):
+        shapes = jax.eval_shape(self.params)
+        cost = jax.jit(jax.grad(loss)).lower(shapes, batch).cost_analysis()
     finally:
       convolution.resolve_implementation = before
-    return cost["flops"]
+    return (cost or {}).get("flops", 0.0)
+
+
+class Transformer(Task):
+  """An encoder of large_models.py, and the clients' texts."""
+
+  def __init__(self, name: str, clients: int, examples: int):
+    size = TRANSFORMERS[name]
+    self._loss_fn, self._init = large_models.loss_and_init(size)
+    shape = clients * examples, large_models.TOKENS
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(1, size.vocabulary, shape, np.int32)
+    self.examples = {"tokens": tokens}
+    self.data = _divided(self.examples, clients)
+
+  def loss_fn(self, params, batch, rng):
+    """The loss of each text, [B]."""
+    return self._loss_fn(params, batch, rng)
+
+  def params(self) -> Any:
+    """The initial model."""
+    return jax.jit(self._init)(jax.random.key(0))
+
+
+def _divided(examples, clients):
+  size = len(next(iter(examples.values())))
+  parts = np.split(np.arange(size), clients)
+  return fo.ClientData.from_partition(examples, parts)
 
 
 def device(tiny: bool = False) -> dict[str, Any]:
@@ -147,7 +179,7 @@ def round(
   """A round of FedAvg.
 
   Args:
-    model: key of `MODELS` or `ENCODERS`.
+    model: key of `MODELS`, `ENCODERS` or `TRANSFORMERS`.
     clients: C, all in each round.
     steps: K, one epoch.
     batch_size: B.
@@ -159,7 +191,8 @@ def round(
   """
   if form:
     convolution.resolve_implementation = lambda given: given or form
-  task = Task(model, clients, steps * batch_size)
+  kind = Transformer if model in TRANSFORMERS else Task
+  task = kind(model, clients, steps * batch_size)
   make = lambda rate: fo.fed_avg(task.loss_fn, optax.sgd(rate))
   given = {"batch_size": batch_size, "eval_every": max(rounds, 100_000)}
   given |= settings or {}

@@ -91,8 +91,8 @@ def compile_here(case: str, record: str) -> None:
   pathlib.Path(record).write_text(json.dumps(found))
 
 
-def algorithm_of(size: Size):
-  """A function that makes the algorithm, and one from a key to the model."""
+def loss_and_init(size: Size):
+  """The loss [B] of texts [B, TOKENS], and a function from a key to a model."""
   network = models.Encoder(
     models.EncoderConfig(
       size.vocabulary, size.width, size.layers, size.width // 64,
@@ -107,6 +107,12 @@ def algorithm_of(size: Size):
   def init(key):
     return network.init(key, jnp.ones((1, TOKENS), jnp.int32))["params"]
 
+  return loss_fn, init
+
+
+def algorithm_of(size: Size):
+  """A function that makes the algorithm, and one from a key to the model."""
+  loss_fn, init = loss_and_init(size)
   by_sgd = lambda loss_fn: fo.fed_avg(loss_fn, optax.sgd(0.1))
   if not size.is_adapted:
     return (lambda: by_sgd(loss_fn)), init
