@@ -81,6 +81,10 @@ def test_devices_of_a_table():
       "line 3: bytes_down=0: must be a positive number",
     ),
     (
+      "seconds_per_step,bytes_down,bytes_up\n1,inf,inf\ninf,1,1\n",
+      "line 3: seconds_per_step=inf: must be a positive number",
+    ),
+    (
       "seconds_per_step,bytes_down,bytes_up\n",
       "has no lines; must have one for each device",
     ),

@@ -569,7 +569,8 @@ def reading(
   try:
     yield
   except (OSError, *errors) as error:
-    line = f"{path}: cannot be read ({reason(error)}); {remedy}"
+    name = str(path).replace("\n", "\\n")
+    line = f"{name}: cannot be read ({reason(error)}); {remedy}"
     raise ValueError(line) from error
 
 

@@ -46,14 +46,27 @@ def saved_data_set(folder: pathlib.Path) -> tuple[Any, Any]:
     The package, and its data set or {part: data set}.
 
   Raises:
-    ValueError: if the package is not installed, or the folder has what is no
-      file and might never end. Errors of the package stay what they are.
+    ValueError: if the package is not installed, or the folder has, or names,
+      what is no file and might never end. Errors of the package stay what they
+      are.
   """
   datasets = checks.imported("datasets", "its folders", "datasets")
   for each in folder.rglob("*"):
     if not (each.is_file() or each.is_dir()):
       raise ValueError(f"{each.name!r} is no file")
+    for name in _named_in(each):
+      if name not in os.listdir(each.parent):
+        raise ValueError(f"{each.name} names {name!r}, which is not beside it")
   return datasets, datasets.load_from_disk(os.fspath(folder))
+
+
+def _named_in(path: pathlib.Path) -> list[str]:
+  """What a file of a saved data set names, to be read too."""
+  if path.name == "state.json":
+    return [e["filename"] for e in json_files.read_json(path)["_data_files"]]
+  if path.name == "dataset_dict.json":
+    return list(json_files.read_json(path)["splits"])
+  return []
 
 
 def cached_arrays(

@@ -140,13 +140,14 @@ def _saved(root: pathlib.Path) -> _Parts:
   for name, rows in named:
     if rows.features != features:
       raise ValueError(f"{where}: {name} has other columns than train")
-    labels = np.asarray(rows[label], np.int64)
-    if not len(labels) or not ((labels >= 0) & (labels < len(classes))).all():
+    places = range(len(classes))
+    if not len(rows) or not all(each in places for each in rows[label]):
       raise ValueError(f"{where}: {name} has no rows, or some without a label")
   encoded = datasets.Image(decode=False)
+  where = lambda i, name: f"{root}: row {i} of {name}"
   parts = [
     [
-      _Image(f"{root}: row {i} of {name}", _source(row[image]), row[label])
+      _Image(where(i, name), _source(where(i, name), row[image]), row[label])
       for i, row in enumerate(rows.cast_column(image, encoded))
     ]
     for name, rows in named
@@ -165,11 +166,12 @@ def _column(where: str, features: Mapping, kind: type) -> str:
   return found[0]
 
 
-def _source(encoded: Mapping) -> pathlib.Path | io.BytesIO:
+def _source(name: str, saved: Mapping | None) -> pathlib.Path | io.BytesIO:
   """An image as it was saved, in the data set or as a file beside it."""
-  if encoded["bytes"] is None:
-    return pathlib.Path(encoded["path"])
-  return io.BytesIO(encoded["bytes"])
+  content, path = (saved or {}).get("bytes"), (saved or {}).get("path")
+  if content is None and path is None:
+    raise ValueError(f"{name}: has no image")
+  return pathlib.Path(path) if content is None else io.BytesIO(content)
 
 
 def _folders(root: pathlib.Path) -> _Parts:
@@ -234,7 +236,7 @@ def _pixels(
   """
   pillow = checks.imported("PIL.ImageOps", "reading images", _EXTRA)
   if isinstance(asked.source, pathlib.Path):
-    with checks.reading(asked.name, "an image is needed"):
+    with checks.reading(asked.name, "an image is needed", ValueError):
       memory.check_is_file(asked.source)
   # Of any trouble, as of an image that declares more pixels than is sound.
   with (

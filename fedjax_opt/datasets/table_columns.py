@@ -62,8 +62,14 @@ def plain(name: str, values: Any) -> Any:
       f"column {name!r}: has values of the kind {found}; must be numbers, "
       "booleans, dates or texts, or ignore the column"
     )
-  is_object = is_text or values.dtype == object
-  return values.astype(_TYPES[found]) if is_object else values
+  if not is_text and values.dtype != object:
+    return values
+  try:
+    return values.astype(_TYPES[found])
+  except (OverflowError, ValueError) as error:  # Such as of 400 digits.
+    raise ValueError(
+      f"column {name!r}: {checks.reason(error)}; ignore the column"
+    ) from None
 
 
 def inputs(frame: Any) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:

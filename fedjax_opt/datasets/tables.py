@@ -7,10 +7,8 @@ Numbers do not change until `standardize`.
 
 import collections
 import functools
-import gzip
 import os
 import pathlib
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +19,7 @@ from fedjax_opt.checks.fields import Field, by_name, checked, choice
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets import table_columns
 from fedjax_opt.datasets.files import saved_data_set
-from fedjax_opt.files import memory
+from fedjax_opt.files import csv_files, memory
 
 __all__ = [
   "KINDS",
@@ -34,7 +32,7 @@ __all__ = [
 ]
 
 # A parsed table takes about so many times the bytes of its file.
-_MEMORY_OF_CSV, _MEMORY_OF_PARQUET = 4, 10
+_MEMORY_OF_PARQUET = 10
 # And each cell of one that is packed so many bytes.
 _BYTES_OF_CELL = 16
 KINDS = ("classes", "numbers", "labels")
@@ -199,30 +197,18 @@ def read_frame(path: str | os.PathLike) -> Any:
         if isinstance(feature, datasets.ClassLabel):
           frame[name] = feature.int2str(frame[name].tolist())
       return frame
-    memory.check_is_file(path)
-    size = path.stat().st_size
     if ending.endswith(".parquet"):
+      memory.check_is_file(path)
+      size = path.stat().st_size
       parquet = checks.imported("pyarrow.parquet", "Parquet", "pyarrow")
       about = parquet.read_metadata(path)  # A constant column takes no space.
       num_bytes = _BYTES_OF_CELL * about.num_rows * max(about.num_columns, 1)
       memory.check_memory("it may take", _MEMORY_OF_PARQUET * size + num_bytes)
       return pandas.read_parquet(path)
     if ending.endswith((".csv", ".tsv", ".txt")):
-      if path.suffix.lower() == ".gz":
-        size = _unpacked(path)
-      memory.check_memory("it may take", _MEMORY_OF_CSV * size)
+      csv_files.check_memory(path)
       return _read_csv(path)
     raise ValueError("must be .csv, .tsv, .csv.gz or .parquet, or a folder")
-
-
-def _unpacked(path: pathlib.Path) -> int:
-  """The bytes of a .gz file's content, at most as many as can be in memory."""
-  size = 0
-  with gzip.open(path) as file:
-    while block := file.read(1 << 24):
-      size += len(block)
-      memory.check_memory("it may take more than", _MEMORY_OF_CSV * size)
-  return size
 
 
 def _read_csv(path):
@@ -235,9 +221,8 @@ def _read_csv(path):
   ]
   mark, names = max(first_lines, key=lambda each: len(each[1]))
   _check_different(names.dropna().str.strip())
-  too_long = pandas.errors.ParserWarning  # Of rows with more cells.
-  with warnings.catch_warnings(action="error", category=too_long):
-    return read(sep=mark, index_col=False, low_memory=False)
+  how = {"skipinitialspace": True, "low_memory": False}
+  return csv_files.read_rows(path, sep=mark, **how)
 
 
 def _check_different(names):

@@ -1,12 +1,18 @@
 """CSV files that callers give."""
 
+import gzip
 import os
+import pathlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fedjax_opt.checks import values as checks
+from fedjax_opt.files import memory
+
+_MEMORY = 4  # A parsed table takes about so many times the bytes of its text.
 
 
 def read(
@@ -15,7 +21,7 @@ def read(
   """A CSV file, and the numbers of some of its columns.
 
   Args:
-    path: of the file.
+    path: of the file; one that ends in .gz is unpacked.
     columns: that it must have.
     **how: of `pandas.read_csv`.
 
@@ -24,22 +30,62 @@ def read(
     no number.
 
   Raises:
-    ValueError: if it cannot be read, or lacks a column.
+    ValueError: if it cannot be read, does not fit into memory, or lacks a
+      column.
   """
   import pandas  # Slow to import.
 
-  with checks.reading(
-    path,
-    "give a CSV file",
-    pandas.errors.ParserError,
-    pandas.errors.EmptyDataError,
-    UnicodeDecodeError,
-  ):
-    frame = pandas.read_csv(path, **how)
+  # Pandas would read an address of the net, and packed files of other kinds.
+  path = pathlib.Path(path)
+  how |= {"compression": "gzip" if path.suffix.lower() == ".gz" else None}
+  number = lambda cells: pandas.to_numeric(cells, errors="coerce")
+  with checks.reading(path, "give a CSV file", Exception):
+    check_memory(path)
+    frame = read_rows(path, **how)
+    found = {name: number(frame[name]) for name in columns if name in frame}
   for name in columns:
-    if name not in frame:
+    if name not in found:
       raise ValueError(
         f"{path}: has no column {name}; must have {', '.join(columns)}"
       )
-  number = lambda name: pandas.to_numeric(frame[name], errors="coerce")
-  return frame, [number(name).to_numpy(float) for name in columns]
+    if f"{name}.1" in frame:  # As pandas calls the second of a name.
+      raise ValueError(f"{path}: two columns are named {name!r}")
+  return frame, [found[name].to_numpy(float) for name in columns]
+
+
+def check_memory(path: pathlib.Path) -> None:
+  """Checks that a file's table can be in memory.
+
+  Raises:
+    OSError: if it is no file, or cannot be read.
+    ValueError: if it would take too much memory.
+  """
+  memory.check_is_file(path)
+  if path.suffix.lower() != ".gz":
+    memory.check_memory("it may take", _MEMORY * path.stat().st_size)
+    return
+  size = 0
+  with gzip.open(path) as file:
+    while block := file.read(1 << 24):
+      size += len(block)
+      memory.check_memory("it may take more than", _MEMORY * size)
+
+
+def read_rows(path: pathlib.Path, **how: Any) -> Any:
+  """A file's `pandas.DataFrame`.
+
+  Args:
+    path: of the file.
+    **how: of `pandas.read_csv`.
+
+  Raises:
+    ValueError: if a row has more cells than there are names.
+  """
+  import pandas
+
+  # Else the first column would become the names of the rows, and each other
+  # one that of its left neighbour.
+  how |= {"index_col": False}
+  too_long = pandas.errors.ParserWarning
+  with warnings.catch_warnings(action="error", category=too_long):
+    return pandas.read_csv(path, **how)

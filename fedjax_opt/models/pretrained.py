@@ -14,7 +14,7 @@ import numpy as np
 from flax import traverse_util
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.files import json_files
+from fedjax_opt.files import json_files, memory
 from fedjax_opt.models.encoder import SIZES, Encoder, EncoderConfig
 from fedjax_opt.models.sequences import Decoder
 
@@ -260,14 +260,17 @@ def _read_weights(file, prefix):
       f"{file.parent}: has no {WEIGHTS} (files of PyTorch's own format are not "
       "read)"
     )
-  damaged = safetensors.SafetensorError
-  with checks.reading(file, "must be a safetensors file", damaged):
+  # Also of types that NumPy lacks.
+  with checks.reading(file, "must be a safetensors file", Exception):
+    memory.check_memory("it takes", file.stat().st_size)
     arrays = safetensors.numpy.load_file(file)
   found = {}
   for name, array in arrays.items():
     known = name.removeprefix(prefix)
     for older, newer in _OLDER.items():
       known = known.replace(older, newer)
+    if known in found:
+      raise ValueError(f"{file}: {name} and {found[known][0]} are one leaf")
     found[known] = name, array
   return found
 

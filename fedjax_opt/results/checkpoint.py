@@ -369,8 +369,9 @@ def _check_names(folder: pathlib.Path) -> None:
       )
 
 
-# What a folder that is there lacks, or has of another kind, is damage.
-_DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+# What a folder that is there lacks, or has of another kind, is damage. So is a
+# file that lacks bytes, of which the end says that a part begins before byte 0.
+_DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -235,8 +235,11 @@ def from_csv(
   """
   frame, columns = csv_files.read(path, _COLUMNS)
   for name, column in zip(_COLUMNS, columns, strict=True):
-    if not (column > 0).all():
-      line = int(np.argmin(column > 0)) + 2
+    # Bytes that take no time are infinitely many per second.
+    limit = np.inf if name == _COLUMNS[0] else np.nan
+    is_right = (column > 0) & (column != limit)
+    if not is_right.all():
+      line = int(np.argmin(is_right)) + 2
       raise ValueError(
         f"{path}: line {line}: {name}={frame[name][line - 2]}: must be a "
         "positive number"

@@ -82,6 +82,11 @@ def _damaged(root):
   path.write_bytes(path.read_bytes()[:40])
 
 
+def _broken_name(root):
+  _write(root, ["a/1.png", "b\nc/1.png"])
+  (root / "b\nc" / "1.png").write_bytes(b"no image")
+
+
 def _other_class(root):
   _write(root, ["train/a/1.png", "train/b/1.png"])
   _write(root, ["test/a/1.png", "test/c/1.png"])
@@ -96,6 +101,7 @@ def _other_class(root):
     (lambda root: _write(root, ["a/1.png"]), "has 1 folders with images"),
     (_sizes, "is 7 x 7 pixels, others are 4 x 5; give a side"),
     (_damaged, "1.png: cannot be read"),
+    (_broken_name, "b\\nc/1.png: cannot be read"),
     (_other_class, "'c' is no class of train"),
   ],
 )
@@ -118,7 +124,10 @@ def _saved(tmp_path, names=("no", "yes"), **parts):
   saved = {
     part: datasets.Dataset.from_dict(
       {
-        "photo": [Image.fromarray(pixels) for pixels in images],
+        "photo": [
+          None if pixels is None else Image.fromarray(pixels)
+          for pixels in images
+        ],
         "writer": list(range(len(labels))),
         "sick": labels,
       },
@@ -152,6 +161,8 @@ def test_images_of_hugging_face(tmp_path):
   ("parts", "message"),
   [
     ({"train": (_photos(2), [0, -1])}, "some without a label"),
+    ({"train": (_photos(2), [0, None])}, "some without a label"),
+    ({"train": ([*_photos(1), None], [0, 1])}, "row 1 of train: has no image"),
     ({"valid": (_photos(2), [0, 1])}, "has the parts valid; needs train"),
     (
       {"train": ([*_photos(1), *_photos(1, (6, 6))], [0, 1])},
@@ -177,3 +188,29 @@ def test_hugging_face_without_images(tmp_path):
   (tmp_path / "saved" / "state.json").write_text("{")
   found = refusal(image_folder, tmp_path / "saved")
   assert "cannot be read" in found
+
+
+@pytest.mark.parametrize(
+  ("saved", "message"),
+  [
+    ({"bytes": None, "path": None}, "row 1 of train: has no image"),
+    (
+      {"bytes": None, "path": "a\0b"},
+      "row 1 of train: cannot be read (embedded null byte)",
+    ),
+  ],
+)
+def test_an_image_of_hugging_face_that_is_nowhere(tmp_path, saved, message):
+  pytest.importorskip("datasets.arrow_dataset")
+  import pyarrow
+
+  folder = _saved(tmp_path, train=(_photos(2), [0, 1]))
+  path = next(folder.glob("*.arrow"))
+  table = pyarrow.ipc.open_stream(path.read_bytes()).read_all()
+  column = table.schema.get_field_index("photo")
+  rows = [table["photo"][0].as_py(), saved]
+  images = pyarrow.array(rows, table.schema.field("photo").type)
+  table = table.set_column(column, table.schema.field("photo"), images)
+  with pyarrow.ipc.new_stream(path, table.schema) as file:
+    file.write_table(table)
+  assert message in refusal(image_folder, folder)

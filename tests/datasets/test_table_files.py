@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import os
 import re
 
 import numpy as np
@@ -207,6 +208,7 @@ REFUSED = [
     "column 'Unnamed: 0': has no name",
   ),
   (_FEW.rename(columns={"a": "y "}), {"label": "y"}, "two columns are named"),
+  (_FEW.assign(a=10**400), {"label": "y"}, "column 'a': int too large"),
   (_FEW.assign(y=2.5), {"label": "y"}, "all rows have the same number"),
   (_FEW.assign(y=3), {"label": "y"}, "has one class, '3'"),
   (_MANY, {"label": "y"}, "column 'a': has 101 different texts"),
@@ -265,3 +267,22 @@ def test_folders_of_hugging_face(tmp_path):
   datasets.DatasetDict(train=part).save_to_disk(tmp_path / "both")
   with pytest.raises(ValueError, match="has the parts train; give the folder"):
     tables.read_table(tmp_path / "both", "sick")
+
+
+@pytest.mark.parametrize(
+  ("file", "content"),
+  [
+    ("state.json", '{"_data_files": [{"filename": "../pipe"}]}'),
+    ("dataset_dict.json", '{"splits": [".."]}'),
+  ],
+)
+def test_a_folder_that_names_what_is_outside(file, content, tmp_path):
+  """A pipe there would be waited for."""
+  pytest.importorskip("datasets.arrow_dataset")
+  os.mkfifo(tmp_path / "pipe")
+  os.mkfifo(tmp_path / "state.json")
+  (tmp_path / "saved").mkdir()
+  (tmp_path / "saved" / "dataset_info.json").write_text("{}")
+  (tmp_path / "saved" / file).write_text(content)
+  found = refusal(tables.read_table, tmp_path / "saved", "y")
+  assert f"saved: cannot be read ({file} names '.." in found

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import re
 
 import chex
@@ -16,6 +17,7 @@ from safetensors.numpy import save_file
 
 from fedjax_opt import lora
 from fedjax_opt.engine.precision import computed_loss
+from fedjax_opt.files import memory
 from fedjax_opt.models import Encoder, EncoderConfig, pretrained
 from tests import text_models as plain
 from tests.refusals import refusal
@@ -449,3 +451,24 @@ def test_bad_weights_of_a_decoder(tmp_path):
     )
     said = refusal(pretrained.load_decoder, folder)
     assert said.startswith(f"{folder / 'model.safetensors'}: {message}")
+
+
+def test_weights_that_would_be_misread(tmp_path, monkeypatch):
+  arrays = plain.gpt2_leaves()
+  folder = plain.write(tmp_path, "gpt2", arrays)
+  file = folder / "model.safetensors"
+  twice = arrays | {"transformer.wte.weight": arrays["wte.weight"]}
+  save_file(twice, file)
+  said = refusal(pretrained.load_decoder, folder)
+  assert "wte.weight are one leaf" in said
+  # Of a type that NumPy lacks.
+  header = json.dumps(
+    {"wte.weight": {"dtype": "F8_E4M3", "shape": [4], "data_offsets": [0, 4]}}
+  ).encode()
+  file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+  said = refusal(pretrained.load_decoder, folder)
+  assert said.startswith(f"{file}: cannot be read (")
+  save_file(arrays, file)
+  monkeypatch.setattr(memory, "memory_bytes", lambda: 1000)
+  said = refusal(pretrained.load_decoder, folder)
+  assert f"{file}: cannot be read (it takes" in said

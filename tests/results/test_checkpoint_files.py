@@ -63,9 +63,16 @@ def flip(path):
   path.write_bytes(content)
 
 
+def drop(path):
+  """Takes bytes out of the middle."""
+  content = path.read_bytes()
+  path.write_bytes(content[:1000] + content[1040:])
+
+
 DAMAGE = {
   "state/3.npy is not what was written": flip,
   "File is not a zip file": lambda path: os.truncate(path, 500),
+  "Invalid argument": drop,
   "No data left in file": lambda path: os.truncate(path, 0),
   "it is of another round": lambda path: shutil.copy(
     path.with_name("3.npz"), path

@@ -3,10 +3,10 @@
   python -m tests.tools.bit_flips --seed=0
   python -m tests.tools.bit_flips --kind=study --number=60
 
-Each time one bit of one file becomes the other, or the file is cut; then all is
-read, or the same command goes on. What comes must be what came of the undamaged
-files, to the last bit but for times, or a refusal in one line that names the
-file.
+Each time one bit of one file becomes the other, or the file is cut, or bytes
+within it are lost; then all is read, or the same command goes on. What comes
+must be what came of the undamaged files, to the last bit but for times, or a
+refusal in one line that names the file.
 """
 
 import argparse
@@ -228,16 +228,21 @@ KINDS = {
 
 
 def damage(folder, rng):
-  """Flips a bit of a file, all of which are as likely, or cuts it."""
+  """Flips a bit of a file, all of which are as likely, or takes bytes out.
+
+  These are all from somewhere to the end, or a few within.
+  """
   files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
   files = [path for path in files if path.stat().st_size]
   path = files[rng.integers(len(files))]
   content = bytearray(path.read_bytes())
-  if rng.integers(2):
-    bit = rng.integers(8 * len(content))
-    content[bit // 8] ^= 1 << (bit % 8)
+  kind, place = rng.integers(3), rng.integers(len(content))
+  if kind == 0:
+    content[place] ^= 1 << rng.integers(8)
+  elif kind == 1:
+    del content[place:]
   else:
-    del content[rng.integers(len(content)) :]
+    del content[place : place + 1 + rng.integers(50)]
   path.write_bytes(content)
   return str(path.relative_to(folder))
 
