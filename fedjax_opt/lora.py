@@ -18,7 +18,7 @@ References:
   2024 (FFA-LoRA).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -35,12 +35,33 @@ __all__ = ["adapt", "merged", "on_adapted"]
 
 # What is trained of the adapters.
 ADAPTERS = ("lora_a", "lora_b")
+_PARTS = ("base", *ADAPTERS, "lora_scale")
+
+
+def _is_key(name: str, value: Any) -> None:
+  dtype, shape = (getattr(value, n, None) for n in ("dtype", "shape"))
+  is_key = dtype is not None and jax.dtypes.issubdtype(
+    dtype, jax.dtypes.prng_key
+  )
+  if not (is_key and shape == ()) and not (dtype == "uint32" and shape == (2,)):
+    raise TypeError(
+      f"{name}={checks.shown(value)}: must be a random key, such as "
+      "jax.random.key(0)"
+    )
+
+
+def _is_adapted(name: str, value: Any) -> None:
+  if not isinstance(value, Mapping) or not {*_PARTS} <= {*value}:
+    raise TypeError(
+      f"{name}={checks.shown(value)}: must be what lora.adapt returned, a "
+      f"dict with {', '.join(_PARTS)}"
+    )
 
 
 @fields.checked(
   params=fields.PARAMS,
   layers=fields.ANYTHING,
-  key=fields.ANYTHING,
+  key=fields.Field(_is_key),
   rank=fields.whole(1),
   alpha="(0, inf)",
 )
@@ -166,8 +187,19 @@ def on_adapted(function: Callable[..., Any]) -> Callable[..., Any]:
   return of_adapted
 
 
+@fields.checked(adapted=fields.Field(_is_adapted))
 def merged(adapted: Params) -> Params:
-  """The model whose kernels have the adapters added; it computes the same."""
+  """The model whose kernels have the adapters added; it computes the same.
+
+  Args:
+    adapted: what `adapt` returned, trained or not.
+
+  Returns:
+    The model, of the structure of what was adapted.
+
+  Raises:
+    TypeError: if it is no such model.
+  """
   scale = adapted["lora_scale"]
   products = {
     path: scale * (a @ adapted["lora_b"][path])

@@ -46,9 +46,12 @@ def use(
       None if it is not known.
 
   Raises:
-    ValueError: if there are none, or of several platforms.
-    TypeError: if it is no list of devices.
+    ValueError: if there are none, or of several platforms, or the memory is not
+      positive.
+    TypeError: if it is no list of devices, or the memory no whole number.
   """
+  if memory_bytes is not None:
+    checks.at_least("memory_bytes", memory_bytes, 1, most=None)
   is_list = isinstance(devices, Iterable) and not hasattr(devices, "dtype")
   found = list(devices) if is_list else [None]
   if not all(hasattr(device, "platform") for device in found):

@@ -15,6 +15,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import lora
 from tests import cases, jax_problems
+from tests.refusals import refusal
 
 SIZES, ROUNDS, STEPS, RATE = (5, 3, 7, 4), 5, 3, 0.02
 # Clients of each round, one of whom never comes.
@@ -234,6 +235,8 @@ REFUSED = {
   "rank=5: must be at most 4, the smaller side of first, [6, 4]": dict(rank=5),
   "rank=0: must be": dict(rank=0),
   "alpha=0: must be in (0, inf)": dict(alpha=0),
+  "key=an array float32[4]: must be a random key": dict(key=np.ones(4, "f")),
+  "key=0: must be a random key": dict(key=0),
 }
 
 
@@ -245,6 +248,8 @@ def test_refused(message):
 
 
 def test_what_is_not_of_the_adapted_model_is_refused():
+  for bad in (None, "text", {"base": {}}, np.ones(3)):
+    assert refusal(lora.merged, bad).startswith("adapted=")
   with pytest.raises(ValueError, match=r"must have lora_a; FFA-LoRA"):
     fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=["lora_b"])
   pool, _, adapted = made(np.float32)

@@ -111,6 +111,15 @@ def test_devices_are_a_list_of_devices(devices):
   assert str(error.value).startswith("devices=")
 
 
+@pytest.mark.parametrize("number", [0, 1.5, "8 GB", float("nan")])
+def test_memory_is_a_number_of_bytes(number):
+  with (
+    pytest.raises((ValueError, TypeError), match=r"^memory_bytes="),
+    target.use(jax.devices(), number),
+  ):
+    pass
+
+
 # What is computed otherwise there.
 
 TREE = {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3), "b": np.ones(4)}

@@ -10,7 +10,8 @@ _slow = lambda *case: pytest.param(*case, marks=pytest.mark.slow)
 @pytest.mark.parametrize(
   ("kind", "number", "expected"),
   [
-    ("run", 60, {"refused"}),
+    # Spaces of digests.json may be lost.
+    ("run", 60, {"refused", "same"}),
     # Rows that a kill left behind the digest are not read.
     ("stopped run", 60, {"refused", "same"}),
     ("records", 60, {"refused"}),

@@ -1,8 +1,10 @@
 """The files of a population in a folder: written, found whole, and read.
 
   population.npz   sizes [M] int32, the examples of each client; digests [M, F]
-                   uint32, of each client's bytes in each field; and for each
-                   field an array `fields/NAME`, [0, ...], of its type and shape
+                   uint32, of each client's bytes in each field; notes []
+                   uint32, the digest of validation.json, if there is one; and
+                   for each field an array `fields/NAME`, [0, ...], of its type
+                   and shape
   NAME.bin         [N, ...], the clients' examples one after the other
 
 The .bin files are arrays without a header, in C order, little endian. A writer
@@ -28,13 +30,13 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data import npz_files
 from fedjax_opt.data.pools import check_examples
-from fedjax_opt.files.digests import digest
+from fedjax_opt.files.digests import digest, digest_of_file
 
 INDEX = "population.npz"
 ARRAYS = "*.bin"
 NOTES = "validation.json"  # Of who wrote it, if there are any.
 LARGEST = np.iinfo(np.int32).max
-_FIELD = "fields/"
+_FIELD, _NOTES = "fields/", "notes"  # Names in the index.
 # Names of fields; a field is in the file of the same name.
 # File systems take 255 bytes, of which a letter has 4 at most.
 _NAME = r"\w[\w.-]{0,59}"
@@ -126,6 +128,8 @@ def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
     with _named(folder, "written"):
       folder.mkdir(parents=True, exist_ok=True)
     index = _write_examples(folder, parts, files)
+    if (folder / NOTES).exists():
+      index[_NOTES] = np.array(_digest_of_notes(folder), np.uint32)
     with _named(folder / INDEX, "written"):
       npz_files.write(folder / INDEX, index)
   except BaseException:  # KeyboardInterrupt included.
@@ -137,6 +141,11 @@ def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
       with contextlib.suppress(OSError):  # The folder may not be empty.
         folder.rmdir()
     raise
+
+
+def _digest_of_notes(folder: pathlib.Path) -> int:
+  with _named(folder / NOTES, "read"):
+    return digest_of_file(folder / NOTES)
 
 
 def _write_examples(
@@ -222,7 +231,8 @@ def read(
       "a population"
     )
   arrays = npz_files.read(path)
-  sizes, digests = (arrays.pop(name, None) for name in ("sizes", "digests"))
+  names = ("sizes", "digests", _NOTES)
+  sizes, digests, notes = (arrays.pop(name, None) for name in names)
   examples = {n.removeprefix(_FIELD): array for n, array in arrays.items()}
   try:
     _check_fields(_fields_of(examples))
@@ -238,6 +248,8 @@ def read(
       f"{str(path)!r} is no index of a population ({error}); write the "
       "population again"
     ) from None
+  if notes is not None:
+    _check_notes(folder, int(notes))
   number = int(sizes.sum(dtype=np.int64))
   files = {
     name: File(folder / f"{name}.bin", dtype, (number, *shape))
@@ -245,6 +257,18 @@ def read(
   }
   columns = np.ascontiguousarray(digests.T, np.uint32)
   return sizes.astype(np.int32), dict(zip(files, columns, strict=True)), files
+
+
+def _check_notes(folder: pathlib.Path, expected: int) -> None:
+  """Checks the file without which nobody knows what was held out."""
+  path = folder / NOTES
+  if not path.exists():
+    wrong = "is missing"
+  elif _digest_of_notes(folder) != expected:
+    wrong = "is damaged: it does not hold what was written"
+  else:
+    return
+  raise ValueError(f"{str(path)!r} {wrong}; write the population again")
 
 
 def _lacking(folder: pathlib.Path) -> str:

@@ -74,8 +74,12 @@ def test_clients_on_disk(tmp_path, capsys):
   other = ("--validation_seed=4", f"--output_dir={tmp_path / 'b'}")
   with pytest.raises(ValueError, match="its clients may have the validation"):
     prepare(*on_disk, "--select_on=validation", *other)
-  (clients / "validation.json").unlink()
-  found = prepare(*on_disk, f"--output_dir={tmp_path / 'c'}")
+  (clients / "validation.json").rename(tmp_path / "elsewhere")
+  with pytest.raises(ValueError, match=r"validation.json' is missing; write"):
+    prepare(*on_disk, f"--output_dir={tmp_path / 'c'}")
+  fo.Population.of_client_data(tmp_path / "own", population.load())
+  own = (*on_disk[:-1], f"--population_dir={tmp_path / 'own'}")
+  found = prepare(*own, f"--output_dir={tmp_path / 'c'}")
   assert found.criterion.metric == "train_loss"
   assert found.spec.values()["select_on"] == "train"
 

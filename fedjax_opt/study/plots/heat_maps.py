@@ -47,7 +47,8 @@ class Grid(NamedTuple):
 
 def _is_format(name: str, value: Any) -> None:
   """That numbers can be written in it."""
-  with checks.told_as(f"{name}={value!r}: must be a format, such as '.3g'"):
+  must = f"{name}={checks.shown(value)}: must be a format, such as '.3g'"
+  with checks.told_as(must):
     format(1.0, value)
 
 
