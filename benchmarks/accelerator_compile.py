@@ -90,9 +90,12 @@ OTHER_FORMS = {
   for form, title, flag, convolution in (
     ("scan", "one client at a time", "--client_map=scan", ""),
     ("matmul", "convolutions as products", "", "matmul"),
+    ("lax", "XLA's own convolutions", "", "lax"),
   )
   if not (name == "mnist_mlp" and convolution)
 }
+# Of each device the form of convolutions that is not chosen.
+_OTHER_CONVOLUTION = {"h100": "lax", "v5e-1": "matmul"}
 
 
 class Target(NamedTuple):
@@ -145,10 +148,20 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 """
 
 
-def environment(name: str) -> dict[str, str]:
-  """The variables with which JAX compiles for a target, on the processor."""
+# Where XLA would search the tiling of a product by trial, and has no card.
+WITHOUT_TILINGS = "--xla_gpu_enable_triton_gemm=false"
+
+
+def environment(name: str, *flags: str) -> dict[str, str]:
+  """The variables with which JAX compiles for a target, on the processor.
+
+  Args:
+    name: key of `TARGETS`.
+    *flags: further ones of XLA.
+  """
   # There is no card to try algorithms on.
-  flags = [os.environ.get("XLA_FLAGS", ""), "--xla_gpu_autotune_level=0"]
+  given = os.environ.get("XLA_FLAGS", "")
+  flags = [given, "--xla_gpu_autotune_level=0", *flags]
   return os.environ | {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -196,7 +209,8 @@ def recorded(
 
 def _is_due(name, target, data_dir):
   if name in OTHER_FORMS:
-    return target in ("h100", "v5e-1")
+    other = _OTHER_CONVOLUTION.get(target)
+    return bool(other) and OTHER_FORMS[name].convolution in ("", other)
   return bool(data_dir) or not RUNS[name].needs_data
 
 
@@ -221,6 +235,8 @@ def in_process(
 ) -> dict[str, Any]:
   """What a process writes that compiles for a target; {'error': line}.
 
+  If a GPU's program does not compile, it is tried without tilings.
+
   Args:
     folder: where it writes.
     target: key of `TARGETS`.
@@ -229,14 +245,17 @@ def in_process(
   """
   record = folder / "record.json"
   record.unlink(missing_ok=True)
-  try:
-    ended = subprocess.run(
-      [sys.executable, *arguments, str(record), *others],
-      cwd=shared.HERE.parent, env=environment(target),
-      capture_output=True, text=True, check=False, timeout=_LIMIT_S,
-    )  # fmt: skip
-  except subprocess.TimeoutExpired:
-    return {"error": f"not compiled after {_LIMIT_S} s"}
+  for flags in ([], [WITHOUT_TILINGS]) if "h100" in target else ([],):
+    try:
+      ended = subprocess.run(
+        [sys.executable, *arguments, str(record), *others],
+        cwd=shared.HERE.parent, env=environment(target, *flags),
+        capture_output=True, text=True, check=False, timeout=_LIMIT_S,
+      )  # fmt: skip
+    except subprocess.TimeoutExpired:
+      return {"error": f"not compiled after {_LIMIT_S} s"}
+    if record.exists():
+      break
   if ended.returncode or not record.exists():
     lines = ended.stderr.strip().splitlines() or ["no reason given"]
     # XLA adds where in Python it may come from.

@@ -233,7 +233,8 @@ def exponents(parts: Found) -> dict[Key, Record]:
       rounds = np.log([each.final("rounds") for each in records])  # [n, seeds]
       x = np.log([*varied])
       x -= x.mean()
-      slopes = x @ rounds / (x @ x)
+      # Equal numbers of rounds have a slope of exactly 0.
+      slopes = x @ (rounds - rounds[0]) / (x @ x)
       points = [{"seed": p["seed"]} for p in records[0].points]
       history = History([0], {"exponent": slopes[:, None]})
       record = Record((), records[0].flags, {}, points, history)

@@ -5,7 +5,7 @@ import pathlib
 from typing import Any
 
 from experiments.studies.request import Request
-from fedjax_opt.files import memory
+from fedjax_opt.files import csv_files, memory
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import pairs
 from fedjax_opt.study.report import formats
@@ -62,11 +62,9 @@ def _row(
 
 def _pairs(folder: str) -> Any:
   """The pairs of a stored study whose differences have a spread."""
-  import pandas  # Which every report needs.
-
   path = pathlib.Path(folder).expanduser() / _PAIRS
   try:
-    frame = pandas.read_csv(io.StringIO(memory.read_text(path, _MOST)))
+    frame = csv_files.parse(io.StringIO(memory.read_text(path, _MOST)))
   except (OSError, ValueError) as error:
     why = getattr(error, "strerror", None) or error
     raise ValueError(

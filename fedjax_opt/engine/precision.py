@@ -14,6 +14,7 @@ Running statistics of a model are never rounded, nor the targets, "y".
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Batch, LossFn, Params
@@ -59,7 +60,16 @@ def local_model(precision: str, params: Params) -> Params:
   """The model that local steps start from, given the one received."""
   if precision != "bfloat16":
     return params
-  return statistics.map_weights(_rounded, params)
+
+  def rounded(leaf):
+    # XLA takes away a conversion there and back, as it did on an H100: the
+    # rounding would be in the end of the local steps but not in their start,
+    # and look like a movement. It keeps this operation.
+    if is_float(leaf):
+      leaf = lax.reduce_precision(leaf, exponent_bits=8, mantissa_bits=7)
+    return _rounded(leaf)
+
+  return statistics.map_weights(rounded, params)
 
 
 def master_model(params: Params, start: Params, end: Params) -> Params:

@@ -154,8 +154,7 @@ def replay(path: str | os.PathLike, buffer: int = 1) -> Timetable:
     ValueError: if the file cannot be read, lacks a column or has no K lines, or
       a client ends before it starts or is sent out while it is away.
   """
-  # By Python, which reads the very numbers that were written.
-  frame, _ = csv_files.read(path, list(_TRACE), engine="python")
+  frame, _ = csv_files.read(path, list(_TRACE))
   _check_trace(path, frame)
   frame = frame.sort_values("end", kind="stable")
   taken = np.ones(len(frame), bool)

@@ -39,7 +39,11 @@ def test_auto_computes_few_clients_at_a_time_where_sizes_differ(sizes, chunk):
     (200_000, 40, 1),
   ],
 )
-def test_auto_keeps_what_is_vectorized_in_the_caches(size, clients, chunk):
+def test_auto_keeps_what_is_vectorized_in_the_caches(
+  monkeypatch, size, clients, chunk
+):
+  """Of a processor."""
+  monkeypatch.setattr(target, "platform", lambda: "cpu")
   rows = np.arange(10 * clients).reshape(clients, 10)
   data = ClientData.from_partition({"x": np.ones(10 * clients)}, list(rows))
   params = {"x": np.ones(size, np.float32)}

@@ -126,6 +126,7 @@ def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
     return simulator.init(TASK.params).config.client_memory
 
   # The memory of a processor is the host's.
+  monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
   assert where(1) == "device"
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   size = TASK.data.num_clients * trees.num_bytes(

@@ -25,7 +25,7 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.datasets import embedded
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.precision import computed_loss
+from fedjax_opt.engine.precision import computed_loss, local_model
 from fedjax_opt.models import layers
 from fedjax_opt.rules import RULES, mirror_step
 from tests import jax_problems
@@ -210,6 +210,13 @@ def test_what_does_not_move_is_not_rounded_nor_are_running_statistics():
   jax.tree.map(
     functools.partial(np.testing.assert_allclose, rtol=1e-5), low, high
   )
+
+
+def test_the_start_is_rounded_by_an_operation_that_xla_keeps():
+  """It took a conversion there and back away on a GPU, see `local_model`."""
+  rounded = functools.partial(local_model, "bfloat16")
+  text = jax.jit(rounded).lower({"weight": np.ones(3, np.float32)}).as_text()
+  assert "reduce_precision" in text
 
 
 # Local steps.

@@ -24,7 +24,7 @@ def start(devices, *arguments):
   return subprocess.Popen(
     [sys.executable, "-m", "tests.several_devices", *map(str, arguments)],
     cwd=REPOSITORY,
-    env=os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {own}"},
+    env=os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {own}"},
     stderr=subprocess.PIPE,
     text=True,
   )
