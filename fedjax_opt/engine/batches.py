@@ -16,12 +16,13 @@ def draw_batches(
     plan: how clients go through their examples.
     keys: [C], one random key per client.
     rows: [C, n_max] int32, each client's rows of the pooled examples.
-    sizes: [C] int32, how many of them are its own.
+    sizes: [C] int32, how many entries of a client's row are its examples; the
+      others are padding.
 
   Returns:
     The pooled rows of each step, [C, K, B] int32; how many rows of each batch
     are examples, [C, K] int32; and how many steps each client takes, [C] int32.
-    Rows and steps after these are padding.
+    Rows and steps beyond these counts are padding.
   """
   of_client = lambda key, size, rows: _positions(plan, key, size, len(rows))
   positions, counts = jax.vmap(of_client)(keys, sizes, rows)  # [C, K, B]
@@ -47,14 +48,14 @@ def _positions(plan, key, size, n_max):
   epoch, start = k // per_epoch, k % per_epoch * plan.batch_size  # [K]
   position = start[:, None] + jnp.arange(plan.batch_size)  # [K, B]
   counts = jnp.clip(size - start, 0, plan.batch_size)
-  # Only padding is beyond the end.
+  # Indices past the end belong to padding; any valid index will do.
   epoch = jnp.minimum(epoch, plan.max_epochs - 1)
   position = jnp.minimum(position, n_max - 1)
   return orders[epoch[:, None], position], counts
 
 
 def _cut(plan, order, size):
-  """The batches of `_positions` of one epoch, without looking each up."""
+  """What `_positions` returns for a single epoch, by slices of its order."""
   k = jnp.arange(plan.max_steps)
   length = plan.max_steps * plan.batch_size
   padding = max(length - len(order), 0)

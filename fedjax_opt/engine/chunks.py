@@ -8,25 +8,26 @@ from fedjax_opt.base import Params
 
 # Parameters x batch size below which a local step counts as small.
 _SMALL_STEP = 1e6
-# On CPU, at least so many clients of a small model are vectorized.
+# On CPU, at least this many clients of a small model are vectorized.
 _FEW = 16
-# Copies of the model in memory, of the server and of each vectorized client: a
-# transformer of 134M parameters (0.54 GB) took 3.5 GB for one client and 19.0
-# for ten, compiled for a TPU v5e. What batches need is known once the program
-# is compiled, see `Executor.compile`.
+# Copies of the model in memory: those of the server, and those of each
+# vectorized client. Compiled for a TPU v5e, a transformer of 134M parameters
+# (0.54 GB) took 3.5 GB for one client and 19.0 GB for ten. The memory for
+# batches is known once the program is compiled, see `Executor.compile`.
 _OF_SERVER, _OF_CLIENT = 3.0, 3.5
 
 
 def fastest_vmapped(params: Params | None, batch_size: int) -> int | None:
-  """How many models at a time train fastest; None for all there are.
+  """How many models to train at a time for speed; None for all of them.
 
-  Vectorization fills a GPU or a TPU. On CPU it pays where a step is so small
-  that starting its operations is what costs; larger models leave the caches,
-  and their matrix products become small batched ones, which are slower than
-  plain ones (measured by `benchmarks/round_time.py`). The models and batches of
-  a step should stay in the caches together: 1,000 clients of least squares in
-  1,024 dimensions take twice as long all at once as a hundred at a time
-  (measured by `benchmarks/scaling.py`).
+  Vectorization fills a GPU or a TPU. On CPU it pays only for small steps, most
+  of whose time goes into starting operations. Larger models that are vectorized
+  do not fit into the caches, and their matrix products become small batched
+  ones, which are slower than plain ones (measured by
+  `benchmarks/round_time.py`). The models and batches of a step should stay in
+  the caches together: 1,000 clients of least squares in 1,024 dimensions take
+  twice as long if all are vectorized as they do a hundred at a time (measured
+  by `benchmarks/scaling.py`).
 
   Args:
     params: one model; large if None.
@@ -43,7 +44,7 @@ def fastest_vmapped(params: Params | None, batch_size: int) -> int | None:
 
 
 def most_in_memory(params: Params | None) -> int:
-  """How many clients at a time a device has memory for, by the model's size."""
+  """How many clients at a time fit into a device, by the model's size."""
   have, size = processes.device_bytes(), trees.num_bytes(params)
   most = np.iinfo(np.int32).max
   if have is not None and size:
@@ -69,13 +70,13 @@ _MUCH_WASTE = 0.25
 
 
 def _waste(steps, at_once):
-  """The part that is padding if so many clients are computed at a time."""
+  """The part of all steps that is padding, with `at_once` clients at a time."""
   slowest = steps[::at_once]
   return 1 - np.sum(steps) / max(np.sum(slowest) * at_once, 1)
 
 
 def even_chunk(number: int, most: int) -> int:
-  """The size of as few chunks as there can be, which are about equally large.
+  """The size of the chunks: as few as possible, about equally large.
 
   Args:
     number: of clients.
@@ -99,10 +100,10 @@ def chunk_size(
     client_map: see `Settings`.
     client_chunk: see `Settings`.
     steps: [C] local steps of a typical cohort, the most first.
-    devices: over how many the cohort is divided.
+    devices: number of devices that the cohort is divided over.
     params: the model; large if None.
     batch_size: B.
-    model_devices: over how many devices each model is divided.
+    model_devices: number of devices that each model is divided over.
   """
   at_most = -(-len(steps) // devices)
   fastest = fastest_vmapped(params, batch_size)
@@ -110,14 +111,15 @@ def chunk_size(
     return min(client_chunk, at_most)
   if client_map == "vmap":
     return at_most
-  # A model that is divided is large: for one client at a time devices exchange
-  # and move less, as compiled for a TPU (docs/accelerators.md).
+  # A model that is divided is large. With one client at a time, devices
+  # exchange and move less data, as programs compiled for a TPU show
+  # (docs/accelerators.md).
   if client_map == "scan" or fastest == 1 or model_devices > 1:
     return 1
   fit = most_in_memory(params)
   at_most = even_chunk(at_most, min(fastest or fit, fit))
-  # If the sizes of clients differ much: the largest chunks that waste little,
-  # but at most eight chunks.
+  # If clients differ much in size: the largest chunks with little padding, but
+  # at most eight chunks.
   chunks = [-(-at_most // parts) for parts in (1, 2, 4, 8)]
   fit = [c for c in chunks if _waste(steps, c * devices) <= _MUCH_WASTE]
   return (fit or chunks[-1:])[0]

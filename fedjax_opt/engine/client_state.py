@@ -2,7 +2,7 @@
 
 The states of all clients may be too large for a device. Then they are stored on
 the host: before each round the rows of the cohort are gathered to the device,
-and after it they are scattered back. The program sees no other rows.
+and after it they are scattered back. The program sees only these rows.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def put(config: Config, rows: Any) -> Any:
 
 
 def like(config: Config, rows: Any) -> Any:
-  """The shapes of what `gather` gives, for those of the rows of all."""
+  """The shapes of what `gather` returns, given those of all clients' rows."""
   if not config.state_is_on_host:
     return config.layout.like_state(rows, axes=1)
   axis = 2 if config.has_points else 0
@@ -55,7 +55,7 @@ def gather(config: Config, rows: Any, cohorts: np.ndarray | None) -> Any:
   """
   if not config.state_is_on_host:
     return rows
-  # An empty place has the number M; what stands there is not used.
+  # An empty place has the number M. Any row may be gathered for it.
   clients = np.minimum(cohorts[:, 0], config.num_clients - 1)
   clients = clients if config.has_points else clients[0]
   seeds = np.arange(len(cohorts))[:, None]
@@ -100,7 +100,7 @@ def _writable(leaf):
 
 
 def check(config: Config, algorithm: Algorithm) -> None:
-  """Checks that states can be on the host, if the settings say so.
+  """Checks that states can be on the host, if `client_memory` says so.
 
   Raises:
     ValueError: if clients keep nothing, or JAX has no CPU.
@@ -137,8 +137,8 @@ def resolve(config: Config, algorithm: Algorithm, rows: Any) -> Config:
 
 def _is_too_much(config, rows):
   """Whether the states would fill a device, and the host can store them."""
-  # Most of the population would be copied in each round; and the memory of a
-  # CPU is that of the host.
+  # Not the host if each round would copy most of the population, nor on a CPU,
+  # whose memory is that of the host.
   is_most = 2 * config.cohort_size > config.num_clients
   if is_most or target.platform() == "cpu" or processes.host() is None:
     return False

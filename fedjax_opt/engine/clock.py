@@ -1,4 +1,4 @@
-"""Timetables, made ready for the rounds: what each server step is given.
+"""Timetables in the form that rounds take: the input of each server step.
 
 All of it is NumPy on the host. The versions that clients in flight still use
 are kept in slots, which are assigned like registers: a version takes the lowest
@@ -21,7 +21,7 @@ from fedjax_opt.schedules.timetable import Timetable, check_clients
 
 
 def check_is_schedule(schedule: Any) -> None:
-  """That a schedule is whole timetables, or a function to one.
+  """Checks that a schedule is whole timetables, or a function to one.
 
   Raises:
     TypeError: if it is neither.
@@ -42,11 +42,11 @@ def of_seeds(
   Args:
     schedule: of `check_is_schedule`.
     seeds: of the runs.
-    works: `() -> [work]`, what functions are given for each seed.
+    works: `() -> [work]`, the argument of a function, for each seed.
 
   Raises:
     TypeError: if a function gives no timetable.
-    ValueError: if it fails, or a seed has none.
+    ValueError: if a function fails, or a seed has no timetable.
   """
   if isinstance(schedule, Mapping):
     for seed in seeds:
@@ -83,8 +83,8 @@ class Clock:
   """The timetables of a run, of server steps with K places.
 
   Attributes:
-    tables: one for each seed, or one for all. Where one ends earlier, nobody
-      comes at the steps after its last one.
+    tables: one for each seed, or one for all. Where one ends before others, no
+      client arrives after its last step.
     num_clients: M.
   """
 
@@ -112,7 +112,7 @@ class Clock:
 
   @property
   def steps(self) -> int:
-    """T, the most of a seed."""
+    """T, the server steps of the seed that has most of them."""
     return max(len(table.time) for table in self.tables)
 
   @functools.cached_property
@@ -123,7 +123,7 @@ class Clock:
 
   @functools.cached_property
   def expected_size(self) -> float:
-    """Clients of a step on average, those that are not taken included."""
+    """Clients of a step, on average, with those whose message is not used."""
     came = [(table.clients >= 0).sum() for table in self.tables]
     return float(sum(came) / sum(len(table.time) for table in self.tables))
 
@@ -144,7 +144,7 @@ class Clock:
 
   @functools.cached_property
   def is_partial(self) -> bool:
-    """Whether any client does a part of its local steps."""
+    """Whether any client does only a part of its local steps."""
     return any((table.share < 1).any() for table in self.tables)
 
   @property
@@ -154,32 +154,32 @@ class Clock:
 
   @functools.cached_property
   def digest(self) -> str:
-    """Of all that a run depends on."""
+    """A digest of all columns of the timetables that a run depends on."""
     found = hashlib.sha256()
     for table in self.tables:
-      for column in table[:6]:  # Until `time`.
+      for column in table[:6]:  # Those up to `time`.
         found.update(np.ascontiguousarray(column).tobytes())
     return found.hexdigest()
 
   def time(self, steps: int) -> np.ndarray:
-    """[tables], simulated seconds after so many steps."""
+    """[tables], simulated seconds after this many steps."""
     after = [np.append(0.0, table.time) for table in self.tables]
     return np.array([time[min(steps, len(time) - 1)] for time in after])
 
   def rows(
     self, steps: np.ndarray, sizes: np.ndarray, plan: BatchPlan
   ) -> dict[str, np.ndarray]:
-    """What the rounds are given at some steps, by the fields of `Arrival`.
+    """The input of the rounds at some steps, named as the fields of `Arrival`.
 
     Args:
-      steps: [n] int; of those after the last one nobody comes.
+      steps: [n] int; at steps after the last one no client arrives.
       sizes: [seeds, M], examples of each client.
       plan: of the local steps.
 
     Returns:
-      `clients` [seeds, n, K] int32, M for nobody, and those fields that differ
-      between clients; on an asynchronous schedule also `write_slot` [seeds, n]
-      int32.
+      `clients` [seeds, n, K] int32, M for an empty place; and the other fields
+      that differ between clients. On an asynchronous schedule also `write_slot`
+      [seeds, n] int32.
     """
     ready = self._ready * (len(sizes) if len(self._ready) == 1 else 1)
     found = [
@@ -189,7 +189,7 @@ class Clock:
     return {name: np.stack([row[name] for row in found]) for name in found[0]}
 
   def _rows(self, ready, steps, sizes, plan):
-    """The rows of one seed."""
+    """`rows` of one seed."""
     table, within = ready.table, np.minimum(steps, len(ready.table.time) - 1)
     is_after = (steps != within)[:, None]
     is_nobody = (table.clients[within] < 0) | is_after
@@ -251,13 +251,13 @@ class _Ready:
 
 
 def _done(share, num_steps):
-  """Local steps done, int32, whole ones; a share is a number of float32."""
+  """Whole local steps done, int32. A `share` may be rounded as float32 is."""
   done = np.floor((share.astype(np.float64) + 1e-6) * num_steps)
   return np.minimum(done, num_steps).astype(np.int32)
 
 
 def _assigned(last_use: np.ndarray) -> np.ndarray:
-  """[T] int32, slots of versions, given the last step that uses each."""
+  """[T] int32, a slot for each version, given the last step that uses it."""
   slots, free, number = np.zeros(len(last_use), np.int32), [], 0
   by_end, ended = np.argsort(last_use, kind="stable"), 0
   for version in range(len(last_use)):

@@ -21,7 +21,7 @@ from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Client
 
-# The most phases that a round may have. Each has a random key of its number.
+# The most phases that a round may have. Each has its own random keys.
 MAX_PHASES = 8
 
 
@@ -49,10 +49,10 @@ class Cohort:
   Attributes:
     round: [] int32, the round.
     key: [] random key of this round, for the algorithm's own draws.
-    clients: [C] int32, who takes part; M for a place that stays empty, which
-      few samplers leave.
-    config: the settings of the run, see `engine.config.Config`, such as
-      `config.num_clients`, M, and `config.plan.max_steps`, K.
+    clients: [C] int32, who takes part; M for an empty place, which only some
+      samplers and schedules leave.
+    config: the settings of the run, see `engine.config.Config`: for example
+      `config.num_clients` is M, `config.plan.max_steps` is K.
     phases: numbers of the phases of all verbs that were called.
     work: number of a phase -> its `PhaseWork`; None if it is not the same for
       all clients in all rounds.
@@ -79,8 +79,8 @@ class Cohort:
       secret_key: [] random key of several rounds, see the property.
     """
     # Keys are folded from seed, round and client, so no draw depends on what
-    # ran before. Of a client that started from an older version the round is
-    # the one of that version.
+    # ran before. For a client that started from an older version, the round is
+    # that of this version.
     self._run_key = key
     self._round_key = jax.random.fold_in(key, round)
     self.clients, self._scale = data.clients, data.scale
@@ -116,7 +116,7 @@ class Cohort:
   def staleness(self) -> jax.Array | np.ndarray:
     """[C] int32, the server's steps since the version that each client has.
 
-    It is 0 but on an asynchronous schedule.
+    It is 0 unless the schedule is asynchronous.
     """
     arrival = self._data.arrival
     if arrival is None or arrival.staleness is None:
@@ -127,7 +127,7 @@ class Cohort:
   def is_scaled(self) -> bool:
     """Whether the sampler changes the weights of the clients in means.
 
-    As one does that draws by weights, and may draw a client twice.
+    A sampler that draws clients by weights does, as it may draw one twice.
     """
     return self._scale is not None
 
@@ -139,14 +139,14 @@ class Cohort:
 
   @property
   def has_plain_means(self) -> bool:
-    """Whether a mean is that of what clients return, which nothing clips."""
+    """Whether means are over what clients return, as nothing clips it."""
     return self.clip_norm is None
 
   @property
   def is_everyone(self) -> bool:
     """Whether each client of the population takes part in each round.
 
-    A sampler that is a function is taken to draw each client once.
+    A sampler that is a function is assumed to draw each client once.
     """
     config = self.config
     has_all = config.cohort_size == config.num_clients
@@ -294,7 +294,8 @@ class Cohort:
       predicate: [] bool, a function of `round` alone. In a grid, any other
         predicate would have the verb computed in every round.
       verb: `() -> Reply`, calls a verb of this cohort.
-      otherwise: the value if the predicate is false, of the verb's structure.
+      otherwise: the value if the predicate is false, of the structure of the
+        verb's value.
 
     Returns:
       The verb's reply, or a reply with the value `otherwise` and no cost.
@@ -347,7 +348,7 @@ class Cohort:
     else:
       scale = jnp.pad(scale, (0, len(numbers) - len(scale)))
       weight = weight / self._population_weight() * scale
-    # From the host come the rows of the cohort alone, in its order.
+    # If states are on the host, only the cohort's rows are here, in its order.
     positions = jnp.arange(len(numbers), dtype=jnp.int32)
     row = positions if config.state_is_on_host else numbers
     pad = lambda leaf: jnp.pad(leaf, (0, len(numbers) - len(leaf)))
@@ -356,7 +357,7 @@ class Cohort:
     return Client(numbers, size, weight, is_out, row, arrival)
 
   def _is_out(self, numbers, arrival):
-    """[C'] bool, who dropped out, or is in no place, or is not taken."""
+    """[C'] bool: dropped out, an empty place, or a message that is not used."""
     is_out = numbers >= self.config.num_clients
     is_out |= self._dropouts(numbers, arrival)
     if arrival is not None and arrival.is_taken is not None:
@@ -364,7 +365,7 @@ class Cohort:
     return is_out
 
   def _keys(self, stream, numbers, arrival):
-    """[C'] random keys of clients, of a stream of numbers."""
+    """[C'] random keys of clients, in the stream of this number."""
     if arrival is None or arrival.staleness is None:
       key = jax.random.fold_in(self._round_key, stream)
       return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
@@ -392,7 +393,7 @@ class Cohort:
     return clients._replace(location=location, key=keys)
 
   def _natural_weights(self, numbers, size):
-    """[C'] float, by examples or uniform, not normalized."""
+    """[C'] float, the clients' examples or 1, as `weighting` says."""
     if self.config.by_examples:
       return size.astype(float)
     return (numbers < self.config.num_clients).astype(float)
@@ -404,18 +405,18 @@ class Cohort:
     return jnp.maximum(jnp.sum(self._data.sizes.astype(float)), 1)
 
   def _share(self, clients, counted, places):
-    """The weights of those that count, as a part of the population's.
+    """The weights of the clients that count, as a part of the population's.
 
     Args:
       clients: leaves [C', ...].
       counted: [C'] bool.
-      places: how many of these are no padding.
+      places: number of these clients that are no padding.
     """
     natural = self._natural_weights(clients.number, clients.size)
     cohort = jnp.sum(natural)
     normalized = natural / jnp.maximum(cohort, 1)
     left = jnp.sum(jnp.where(counted, normalized, 0))
-    # Exactly 1 if all that have a weight count.
+    # Exactly 1 if all clients with a weight count.
     left = jnp.where(jnp.any((normalized > 0) & ~counted), left, 1)
     if not self.config.by_examples and not self.config.has_empty_places:
       return left * (places / self.config.num_clients)
@@ -439,7 +440,7 @@ class Cohort:
     return jnp.argmax(draws), jnp.all(is_out)
 
   def _check_client(self, client, others_work):
-    """That `pick` can take this client."""
+    """Checks that `pick` can take this client."""
     if others_work:
       raise ValueError(
         f"client={client} with others_work=True: one of the cohort is drawn, "
