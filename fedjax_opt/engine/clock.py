@@ -242,7 +242,7 @@ class _Ready:
 
   @functools.cached_property
   def slots(self) -> np.ndarray:
-    """[T] int32, the slot of each version; each is in use at its own step."""
+    """[T] int32, each version's slot; it is used at its own step at least."""
     last_use = np.arange(len(self.table.time))
     taken, steps = self.table.taken, self.table.steps
     which = np.broadcast_to(steps[:, None], taken.shape)[taken]

@@ -100,8 +100,9 @@ class Settings(TypedDict, total=False):
       in bfloat16) or 'bfloat16' (local steps too). Default: 'float32'.
   """
 
-  # Of each its type, its default, and what it may be; what is left out here is
-  # checked where it is used. One that is None by default may be None.
+  # The type of each setting, its default, and the values that it may have.
+  # Settings that are left out here are checked where they are used. One whose
+  # default is None may be None.
   cohort_size: Annotated[int | None, None]
   sampler: Annotated[str | Sampler | Callable[..., Any], "uniform"]
   batch_size: Annotated[int, 32, _COUNT]
@@ -153,7 +154,7 @@ class GridSettings(Settings, total=False):
   grid_devices: Annotated[int | None, None, _COUNT]
 
 
-# Setting -> its default, and what it may be.
+# Setting -> its default, and the values that it may have.
 _TABLE = {
   name: hint.__metadata__
   for name, hint in typing.get_type_hints(
@@ -162,8 +163,8 @@ _TABLE = {
 }
 GRID_DEFAULTS = {name: default for name, (default, *_) in _TABLE.items()}
 DEFAULTS = {name: GRID_DEFAULTS[name] for name in Settings.__annotations__}
-# How rounds are computed, here one client after the other on one device.
-# Results do not depend on it, but for rounding.
+# The plainest way to compute rounds: one client after the other, on one device.
+# Results do not depend on these settings, except for rounding.
 PLAINLY = {
   "client_map": "scan",
   "client_chunk": None,
@@ -177,7 +178,7 @@ PLAINLY = {
 }
 _GRIDS = tuple(GridSettings.__annotations__.keys() - DEFAULTS.keys())
 _WITH_HISTORY = ("on_evaluation", "checkpoints", "progress")
-# Arguments that are no settings, and of what they are.
+# Arguments that are no settings, and the functions that take them.
 _ARGUMENTS = {
   "rounds": "of simulate, sweep and Simulator.run",
   "seed": "of simulate and Simulator.init; others take a list, seeds=[0]",
@@ -196,7 +197,7 @@ def check_names(
 
   Args:
     names: those given.
-    known: those that there are.
+    known: all settings that exist.
   """
   known = list(known)
   for name in [name for name in names if name not in known]:
@@ -210,10 +211,11 @@ def check_names(
 
 
 def check_settings(given: Mapping[str, Any]) -> None:
-  """That each setting is what it may be, by itself and with others.
+  """Checks each setting, by itself and with the others.
 
   Args:
-    given: settings, those of `sweep` too; others have their defaults.
+    given: settings, also those of `sweep` alone; all others have their
+      defaults.
 
   Raises:
     ValueError: naming the invalid setting.
@@ -265,8 +267,8 @@ class Config:
     cohort_size: C.
     sampler: who takes part.
     plan: how clients go through their examples.
-    by_examples: whether a client weighs as many as it has examples in means;
-      all weigh the same if not.
+    by_examples: whether a client's weight in means is its number of examples;
+      if not, all weigh the same.
     client_dropout: probability that a client drops out of a round.
     max_update_norm: the largest norm of a message, or None.
     max_update_action: 'reject' or 'clip', of longer messages.
@@ -277,11 +279,11 @@ class Config:
     eval_every: rounds from one evaluation to the next.
     mean_size: examples of a client, on average over the population.
     max_size: n_max, examples of the largest client.
-    layout: over which devices clients and grid are.
-    vmaps_points: whether the points of a grid are vectorized, or computed one
-      after the other.
+    layout: the devices over which clients and grid are divided.
+    vmaps_points: whether the points of a grid are vectorized; if not, they are
+      computed one after the other.
     grid_chunk: settings of a grid that are vectorized at a time; None for all.
-    precision: in which types clients compute, see `engine.precision`.
+    precision: the types in which clients compute, see `engine.precision`.
     client_memory: 'auto', 'device' or 'host', see `engine.client_state`.
     has_secret_noise: see `Algorithm`.
     clock: of a schedule, else None.
@@ -319,7 +321,7 @@ class Config:
 
   @property
   def expected_size(self) -> float:
-    """Clients of a round on average, those that drop out included."""
+    """Clients of a round, on average, with those that drop out."""
     if self.clock is not None:
       return self.clock.expected_size
     return self.sampler.expected if self.has_empty_places else self.cohort_size
@@ -351,7 +353,7 @@ class Config:
     return self.client_memory == "host"
 
   def computation(self, grid_chunk: int | None) -> dict[str, Any]:
-    """The settings by which another run computes as this one, to the bit.
+    """The settings with which another run gives the same bits as this one.
 
     Args:
       grid_chunk: settings vectorized at a time; None for all.
@@ -387,7 +389,8 @@ class Config:
       data: a `ClientData` or a `Population`; of the former `indices` and
         `sizes` may have a leading axis, of seeds.
       settings: those given, see `GridSettings`.
-      params: the model, for what 'auto' chooses; any if None.
+      params: the model, on which some choices of 'auto' depend; None if it is
+        not known.
       num_settings: of a grid; None if there is none.
       clock: of the setting `schedule`, if it was given.
 

@@ -1,10 +1,10 @@
-"""The input that the host gives the program for each segment of rounds.
+"""The input from the host to the program, for each segment of rounds.
 
 There is such an input if the clients are on disk, if what they keep is on the
-host, or if there is a schedule, which then says who takes part. Otherwise the
-host draws the cohorts of the coming rounds, the same ones as the program would
-draw. A thread reads the examples of clients on disk while the rounds before are
-computed.
+host, or if there is a schedule. With a schedule, the schedule says who takes
+part. Without one, the host draws the cohorts of the coming rounds, the same
+ones as the program would draw. A thread reads the examples of clients on disk
+while the program computes the rounds before.
 """
 
 import concurrent.futures
@@ -24,12 +24,12 @@ from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import computing_order, pad_cohort
 from fedjax_opt.files import memory
 
-# The most bytes of examples in a segment: enough for several rounds in a call
-# of the program, few enough for two segments to fit into any memory.
+# The most bytes of examples in a segment: enough for several rounds in one call
+# of the program, and few enough that two segments fit into any memory.
 _SEGMENT_BYTES = 1 << 27
-# The name of the reading thread begins with this.
+# The beginning of the name of the reading thread.
 THREAD = "fedjax_opt_reader"
-# Clients of a population on disk on which metrics of training are measured.
+# Number of clients on disk on which training metrics are measured.
 SAMPLE = 100
 
 
@@ -41,7 +41,7 @@ def sample_of(population: Population) -> ClientData:
   """
   number = min(SAMPLE, population.num_clients)
   clients = np.arange(number) * population.num_clients // number
-  # Clients may be empty, but not all clients of a sample.
+  # Single clients may have no examples, but a sample must have some.
   if not population.sizes[clients].any():
     largest = int(np.argmax(population.sizes))
     clients = np.append(clients[:-1], largest)
@@ -49,7 +49,7 @@ def sample_of(population: Population) -> ClientData:
 
 
 class Feed:
-  """The segments of a run, one ahead of the program; a context manager.
+  """The segments of a run, read one ahead of the program; a context manager.
 
   Attributes:
     max_rounds: T, rounds in a segment, at most.
@@ -87,11 +87,11 @@ class Feed:
     self._coming: concurrent.futures.Future | None = None
 
   def _plan_reading(self):
-    """How many rounds fit into a segment, and how many examples into one."""
+    """How many rounds a segment has, and how many examples fit into a round."""
     config = self._config
     unit = config.chunk * config.layout.client_devices
     of_device = -(-config.cohort_size // unit) * config.chunk
-    # Enough for the largest clients.
+    # A round has room for a cohort of the largest clients.
     at_most = min(of_device, config.cohort_size)
     self._capacity = self._population.capacity(at_most)
     example = self._population.example_bytes
@@ -112,21 +112,21 @@ class Feed:
     """Begins to read.
 
     Args:
-      stops: after which rounds a segment ends.
-      done: rounds, before the first of them.
+      stops: numbers of rounds after which a segment ends.
+      done: number of rounds that were done before.
     """
     self._todo = itertools.pairwise(itertools.chain([done], stops))
     self._next()
 
   def like(self) -> dict[str, Any]:
-    """The shapes of the segments that `take` gives."""
+    """The shapes of the segments that `take` returns."""
     if not self._is_needed:
       return {}
     rounds = np.zeros(self.max_rounds, np.int32)
     draw = functools.partial(_draw, self._config)
     given = self._given(rounds)
     drawn = jax.eval_shape(draw, self._seeds, rounds, self._sizes, given)
-    # Of cohorts of nobody, of whom nothing is read.
+    # The shapes of cohorts without clients, so that nothing is read.
     nobody = lambda x: np.full(x.shape, self._config.num_clients, x.dtype)
     drawn, computed = jax.tree.map(nobody, drawn)
     segment = self._of_device(0, drawn, computed)
@@ -141,7 +141,7 @@ class Feed:
     """The next segment, leaves [D, ...] or [D, seeds, ...]; {} if not needed.
 
     Returns:
-      The segment, and its cohorts on the host, [seeds, T, C].
+      The segment, on the devices; and its cohorts, [seeds, T, C], on the host.
     """
     if not self._is_needed:
       return {}, None
@@ -167,13 +167,13 @@ class Feed:
     computed = computed.copy()
     computed[:, stop - first :] = self._config.num_clients  # Not read.
     make = lambda d: self._of_device(d, drawn, computed)
-    # What clients keep is changed by those that are taken.
+    # Only a message that is used changes what its client keeps.
     nobody = self._config.num_clients
     kept = np.where(drawn.get("is_taken", True), drawn["clients"], nobody)
     return self._config.layout.put_shards(make), kept
 
   def _given(self, rounds):
-    """The rows of the schedule, leaves [seeds, T, ...]; None without one."""
+    """What the schedule says, leaves [seeds, T, ...]; None without one."""
     config = self._config
     if config.clock is None:
       return None
@@ -206,8 +206,8 @@ class Feed:
           name: values[s, first : first + self._capacity]
           for name, values in examples.items()
         }
-        # A sampler may draw a client twice, which is read once: so the largest
-        # clients, each once, are the most that is ever read.
+        # A client that a sampler draws twice is read once. So no round reads
+        # more than the largest clients, each once.
         unique, place = np.unique(clients[s, t], return_inverse=True)
         read = self._population.gather(unique, self._capacity, out=part)
         starts[s, t] = first + read[1][place]
@@ -222,10 +222,11 @@ def lower_draws(config: Config, seeds: Sequence[int], sizes: Any) -> Any:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _draw(config, seeds, rounds, sizes, given=None):
-  """What rounds are given, leaves [seeds, T, ...], and [seeds, T, C'] cohorts.
+  """The input of rounds, leaves [seeds, T, ...]; and cohorts [seeds, T, C'].
 
-  The former are fields of `RoundData` and `Arrival`: those of the schedule, or
-  `clients` and perhaps `scale`. The latter are in the order of computation.
+  The input consists of fields of `RoundData` and `Arrival`: those of the
+  schedule, or `clients` and perhaps `scale`. The cohorts are in the order in
+  which they are computed.
   """
 
   def of_round(seed, sizes, round, given):

@@ -1,7 +1,8 @@
-"""What a run must have to go on with another one, see `Checkpoints`.
+"""What must be the same in a run that resumes another one; see `Checkpoints`.
 
-Settings and seeds as they are; digests of the data, and of the text of the
-programs, which has all that functions of the caller compute.
+Settings and seeds are stored as they are. Of the data, and of the text of the
+programs, digests are stored. The text says all that the caller's functions
+compute.
 """
 
 import hashlib
@@ -15,7 +16,8 @@ from fedjax_opt.engine.config import GRID_DEFAULTS, PLAINLY
 from fedjax_opt.files import json_files
 from fedjax_opt.results.checkpoint import DIGEST
 
-# Of other settings a checkpoint has what programs say of them.
+# A checkpoint has values of these types. For other settings, such as functions,
+# the digests of the programs stand in.
 _WRITTEN = str | bool | int | float | np.generic | None
 _FUNCTIONS = {
   "start": "initial state of the algorithm",
@@ -30,13 +32,13 @@ def of_run(
   programs: Mapping[str, jax.stages.Lowered],
   others: Mapping[str, Any],
 ) -> dict[str, Any]:
-  """What tells a run from others, {name: value} of values that JSON has.
+  """What identifies a run: {name: value}, with values that JSON has.
 
   Args:
-    settings: those given. Those that decide how rounds are computed, which does
-      not change results, are left out.
-    programs: by the keys of `_FUNCTIONS`.
-    others: what else there is, such as seeds and a digest of the data.
+    settings: those given. Settings that only decide how rounds are computed,
+      and so do not change results, are left out.
+    programs: name of `_FUNCTIONS` -> lowered program.
+    others: all else that identifies it, such as seeds and a digest of the data.
   """
   is_written = lambda x: isinstance(x, _WRITTEN) or type(x) in (list, tuple)
   written = {

@@ -1,7 +1,7 @@
 """What callers give, checked and brought into the form that the engine takes.
 
-Each thing that cannot be is answered with one line that names the argument,
-what came and what is accepted, before anything is compiled.
+An invalid argument raises an error before anything is compiled. Its message is
+one line that names the argument, the value and what would be accepted.
 """
 
 import collections
@@ -23,7 +23,8 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_pool, same_pool
 from fedjax_opt.data.population import Population
 
-# Of a grid: the arguments of each are checked, and each has a row in results.
+# The most points of a grid: the arguments of each are checked, and each has a
+# row in the results.
 _MOST_POINTS = 100_000
 SEED = fields.SEED_OF_RUN
 SEEDS = fields.each(SEED, "a list of seeds, such as [0, 1]", least=1)
@@ -88,7 +89,7 @@ def check_grid(
 
 
 def check_makes(name: str, make: Any) -> None:
-  """Raises TypeError if it is no function that may make an algorithm."""
+  """Raises TypeError if `make` is not a function that may make algorithms."""
   if isinstance(make, Algorithm) or not callable(make):
     given = "an Algorithm" if isinstance(make, Algorithm) else shown(make)
     raise TypeError(
@@ -98,11 +99,11 @@ def check_makes(name: str, make: Any) -> None:
 
 
 def check_is_grid(name: str, grid: Any) -> None:
-  """That it is a dictionary, and of no more points than a program can have.
+  """Checks that a grid is a dictionary, with no more points than are allowed.
 
   Raises:
     TypeError: if it is no dictionary.
-    ValueError: if its lists have too many combinations.
+    ValueError: if its values have too many combinations.
   """
   _GRID.check(name, grid)
   points = math.prod(len(v) for v in grid.values() if hasattr(v, "__len__"))
@@ -184,13 +185,13 @@ def check_test(
 
   Args:
     test: as given, a dict of arrays, or clients in memory.
-    evaluate: what is done with them.
+    evaluate: the function that measures metrics on them, or None.
     name: of the argument.
     data: the clients that train, of all seeds, if they are known.
 
   Raises:
-    ValueError: if their lengths differ, nothing is done with them, or clients
-      in memory train on some of them.
+    ValueError: if their lengths differ, `evaluate` is None, or clients in
+      memory train on some of them.
     TypeError: if they are neither a dict of arrays nor clients.
   """
   if test is None:
@@ -217,7 +218,7 @@ def check_test(
 
 
 def _check_not_trained(name, held, data):
-  """That clients train on none of the rows that others have held out."""
+  """Checks that no client trains on rows that are held out for evaluation."""
   if not isinstance(data, ClientData):
     return
   if not same_pool(held.examples, data.examples):
@@ -239,11 +240,11 @@ def check_params(
 
   Args:
     params: as given.
-    may_be_function: whether it may be a function from a random key.
-    argument: its name.
+    may_be_function: whether it may be a function from a random key to a model.
+    argument: the argument's name, for messages.
 
   Raises:
-    TypeError: naming the leaf that is none.
+    TypeError: naming the leaf that is no such array.
     ValueError: naming the leaf that is not finite.
   """
   if is_function_of_key(params) and not isinstance(params, type):
@@ -269,7 +270,7 @@ def check_params(
 
 
 def _model_of(params, key):
-  """What a function from a random key returns, checked as it is traced."""
+  """The model that a function makes from a random key, checked while traced."""
   takes = "(key) -> params, or a pytree of arrays"
   where = " with a random key"
   model = checks.call("params", takes, params, key, where=where)
@@ -279,7 +280,7 @@ def _model_of(params, key):
 
 def is_function_of_key(params: Any) -> bool:
   """Whether a model that was checked is a function from a random key to one."""
-  # What is called may have leaves, such as a module of equinox.
+  # A model may be callable too, such as a module of equinox; it has leaves.
   is_leaf = jax.tree_util.all_leaves([params])
   is_tree = not is_leaf or hasattr(params, "shape")
   modules = [base.__module__ for base in type(params).__mro__]
@@ -307,17 +308,17 @@ _SAME = (
 def check_state(
   state: Any, kind: type, own: Any, seeds: Sequence[int] | None
 ) -> None:
-  """That a state is one of a simulator with such settings.
+  """Checks that a state belongs to a simulator with these settings.
 
   Args:
     state: given to `Simulator.run`.
-    kind: of a state.
+    kind: the class of a state.
     own: the simulator's `Config`, of any model.
-    seeds: of its grid; None without one.
+    seeds: of the simulator's grid; None without one.
 
   Raises:
     TypeError: if it is no state.
-    ValueError: if it is one of other settings.
+    ValueError: if it belongs to a simulator with other settings.
   """
   if not isinstance(state, kind):
     hint = "; run returns (state, metrics)" if type(state) is tuple else ""

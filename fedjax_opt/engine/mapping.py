@@ -63,8 +63,9 @@ def visitor(
 ) -> Callable[[Client, Any], tuple[Any, Any, Any]]:
   """The function `(client, state) -> (message, state, info)` of one client.
 
-  The state is None if it returned none: it keeps what it had. `note` is told
-  the gradients that it took and the bytes that it sends, see `Cohort.work`.
+  The returned state is None if the client keeps what it had. `note` is called
+  with the gradients that the client took and the bytes that it sends, see
+  `Cohort.work`.
   """
 
   def visit(client, state):
@@ -98,7 +99,7 @@ def over_chunks(
   Args:
     config: static settings.
     data: of the round.
-    visit: of `visitor`.
+    visit: the function that `visitor` returns.
     clients: leaves [C', ...], whole chunks.
     summarize: `(clients, visited) -> (sums, stacked)`, of a chunk: `sums` are
       added up over the chunks; `stacked`, leaves [chunk, ...], are joined.
@@ -130,12 +131,13 @@ def over_chunks(
   return total, jax.tree.map(join, stacked)
 
 
-# Plain float32 sums of this many terms have errors below 1e-6 of the terms'.
+# A plain float32 sum of this many terms has an error below 1e-6 times the sum
+# of their absolute values.
 _PLAIN_SUMS = 16
 
 
 def _add(total, lost, sums):
-  """The new total, and what it has lost to rounding; None for a plain sum.
+  """The new total, and the excess that rounding added; None for a plain sum.
 
   References:
     Kahan, "Further remarks on reducing truncation errors", CACM 1965.
@@ -149,7 +151,7 @@ def _add(total, lost, sums):
 
 
 def _vectorized(config, data, visit, clients):
-  """Maps `visit` over a chunk of clients: leaves [chunk, ...]."""
+  """Maps `visit` over a chunk of clients, leaves [chunk, ...]."""
   if config.chunk > 1:
     return jax.vmap(visit)(*_with_batches(config, data, clients))
   # One client needs no batch axis, which would slow its products down.
@@ -163,7 +165,7 @@ def visit_one(
   visit: Callable[..., tuple[Any, Any, Any]],
   clients: Client,
 ) -> tuple[Any, Any, Any]:
-  """What `visit` gives for the first of the clients."""
+  """What `visit` returns for the first of the clients."""
   first = trees.take(clients, slice(1))
   return visit(*trees.take(_with_batches(config, data, first), 0))
 
@@ -189,7 +191,7 @@ def _with_batches(config, data, clients):
 
 
 def pad_cohort(config: Config, clients: jax.Array) -> jax.Array:
-  """[C] -> [C'], filled up to whole chunks on each device with the number M."""
+  """[C] -> [C'], padded with the number M to whole chunks on each device."""
   unit = config.chunk * config.layout.client_devices
   padding = (0, -len(clients) % unit)
   return jnp.pad(clients, padding, constant_values=config.num_clients)
@@ -198,9 +200,9 @@ def pad_cohort(config: Config, clients: jax.Array) -> jax.Array:
 def computing_order(config: Config, sizes: jax.Array) -> jax.Array | None:
   """The order in which the clients of a cohort are computed.
 
-  By their sizes, if these differ. Then the clients of a chunk, and those that
-  devices compute at the same time, take about equally many steps, so that
-  little is padding.
+  The order is by size, if sizes differ. Then the clients of a chunk, and those
+  that devices compute at the same time, take about equally many steps, so there
+  is little padding.
 
   Args:
     config: static settings.

@@ -1,4 +1,4 @@
-"""How many local steps clients take, and in how many passes."""
+"""How many local steps clients take, over how many epochs."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ class BatchPlan:
       not full.
     max_steps: K, the most steps any client takes.
     min_steps: the fewest steps any client takes.
-    max_epochs: the most shuffles any client needs.
+    max_epochs: the most shuffles of its examples that any client needs.
     is_full: whether all batches have B examples.
   """
 
@@ -94,7 +94,7 @@ class BatchPlan:
 
   @property
   def budget(self) -> int:
-    """K B, examples in the local batches of a client, at most."""
+    """K B, the most examples in all local batches of a client in a round."""
     return self.max_steps * self.batch_size
 
   @property
@@ -114,7 +114,7 @@ class BatchPlan:
     return -(-sizes // self.batch_size)
 
   def num_steps(self, sizes):
-    """Local steps of clients of these sizes: epochs are rounded up."""
+    """Local steps of clients of these sizes, rounded up to whole steps."""
     xnp = jnp if isinstance(sizes, jax.Array) else np
     per_epoch = self.steps_per_epoch(sizes)
     if self.steps is not None:
@@ -125,12 +125,12 @@ class BatchPlan:
 
 
 def _part_of(number, fraction, xnp):
-  """ceil(fraction * number), int32, without floats: the same everywhere.
+  """ceil(fraction * number), int32, in integers: the same on all devices.
 
-  Of float32 it would be wrong from 2^24 on. The fraction is written in three
-  digits of base 2^16, and multiplied from the last one on. A product that
-  exceeds a whole number by less than 7 / 2^16 = 1e-4 is that number, as 0.1 *
-  30 in floating point.
+  In float32 it would be wrong from 2^24 on. The fraction is written in three
+  digits of base 2^16, which are multiplied from the last digit on. A product
+  that exceeds a whole number by less than 7 / 2^16 = 1e-4 counts as that
+  number, as 0.1 * 30 does, which is not exactly 3 in floating point.
 
   Args:
     number: array of whole numbers from 0 to 2^31 - 1.
@@ -155,7 +155,7 @@ def _part_of(number, fraction, xnp):
 
 
 def _check_budget(name, value, examples):
-  """That the examples of a client in a round can be counted."""
+  """Checks that int32 can count a client's examples in a round."""
   if value is not None and value * examples > checks.LARGEST:
     raise ValueError(
       f"{name}={value:g}: gives a client more than {checks.LARGEST} examples "

@@ -1,9 +1,9 @@
 """Compiled programs, which are found again by their text.
 
-Most of the time until a program runs is XLA's. A program whose text is that of
-one that was compiled before is not compiled again. The text has all that was
-traced, so equal functions that are made anew share a program, and a function of
-which anything changed has another one.
+Most of the time until a program runs is spent in XLA. A program with the text
+of one that was compiled before is not compiled again. The text contains all
+that was traced. So equal functions that are made anew share a program, and a
+function in which anything changed gets a new one.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ import numpy as np
 
 from fedjax_opt import target
 
-# The number of programs kept; a run has two, of its rounds and evaluations, and
-# some small ones, such as that of its initial model.
+# The number of programs kept. A run has two, one for its rounds and one for
+# evaluations, and some small ones, such as that of its initial model.
 _KEPT = 16
 _known: dict[Hashable, jax.stages.Compiled] = {}
 
@@ -31,11 +31,11 @@ def compiled(
   inputs: Any,
   options: dict[str, Any] | None = None,
 ) -> jax.stages.Compiled:
-  """Compiles a program, or takes the one that is known; in any thread.
+  """Compiles a program, or returns the one compiled before; in any thread.
 
   Args:
-    lowered: of a function that keeps unused inputs: without them two functions
-      of different inputs could have one text.
+    lowered: from a function that keeps unused inputs. Without them, two
+      functions of different inputs could have the same text.
     inputs: of the function, arrays or their shapes.
     options: of the compiler.
   """
@@ -46,16 +46,17 @@ def compiled(
     _return_memory()
   if key is not None:
     _known[key] = program
-  for old in list(_known)[:-_KEPT]:  # Another thread may remove them too.
+  for old in list(_known)[:-_KEPT]:  # Another thread may remove programs too.
     _known.pop(old, None)
   return program
 
 
 def _return_memory() -> None:
-  """Gives back to the system what a compilation has freed, where glibc is.
+  """Gives memory that a compilation has freed back to the system (glibc).
 
-  XLA compiles in many threads. Each has a heap of its own, of which glibc keeps
-  what was freed: a process that compiles again and again would grow by it.
+  XLA compiles in many threads. Each has a heap of its own, and glibc keeps the
+  memory that is freed in it. So a process that compiles again and again would
+  grow.
   """
   with contextlib.suppress(OSError, AttributeError):  # Not glibc.
     ctypes.CDLL(None).malloc_trim(0)
@@ -65,10 +66,10 @@ _MAIN = re.compile(r"@main\((.*)\) -> ")
 
 
 def _key(lowered, inputs, options):
-  """What tells a program from others; None if its text does not.
+  """The key of a program; None if its text does not tell it from others.
 
-  A text names functions of Python that are called back by a number alone; and
-  arrays may be passed to it beside its inputs.
+  It does not if the program calls back Python functions, which its text names
+  only by a number, or if it takes arrays beside its inputs.
   """
   text, given = lowered.as_text(), jax.tree.leaves(lowered.args_info)
   main = _MAIN.search(text)
@@ -99,9 +100,9 @@ def large_options() -> dict[str, int] | None:
   """The options to compile rounds and evaluation with; None for JAX's own.
 
   A TPU's compiler takes a minute for the rounds of ResNet-18. At level 1 it
-  takes less than half of that, for as many FLOPs and fewer bytes read and
-  written (docs/accelerators.md). JAX_OPTIMIZATION_LEVEL=O3 asks for all that it
-  can do.
+  takes less than half of that, and the program has as many FLOPs and reads and
+  writes fewer bytes (docs/accelerators.md). JAX_OPTIMIZATION_LEVEL=O3 asks for
+  full optimization.
   """
   is_chosen = getattr(jax.config, "jax_optimization_level", "O3") != "UNKNOWN"
   if is_chosen or target.platform() != "tpu":
@@ -110,10 +111,10 @@ def large_options() -> dict[str, int] | None:
 
 
 def run_once(function: Callable[..., Any]) -> Callable[..., Any]:
-  """As `jax.jit`, with little effort to make the program fast.
+  """As `jax.jit`, for a program that compiles quickly and runs once.
 
-  On CPU an initial model then compiles in a quarter of the time. Its bits are
-  the same; at level 0 they are not. Other backends know no such option.
+  On CPU an initial model then compiles in a quarter of the time, and has the
+  same bits; at level 0 it has other ones. Other backends have no such option.
   """
   jitted = jax.jit(function, keep_unused=True)
 
@@ -128,8 +129,8 @@ def run_once(function: Callable[..., Any]) -> Callable[..., Any]:
 def map_arrays(fn: Callable[..., Any], tree: Any, *given: int) -> Any:
   """A function of every leaf; NumPy arrays stay on the host.
 
-  All arrays on devices take one program, which is quicker to compile than one
-  for each shape.
+  One program computes it for all arrays on devices: it compiles faster than a
+  program for each shape.
 
   Args:
     fn: `(array, *given) -> array`, the same object in each call.

@@ -18,9 +18,9 @@ from fedjax_opt.engine.worker import Client, Worker
 class ClientInfo(NamedTuple):
   """What the engine records of one client; stacked, leaves [C, ...]."""
 
-  weight: jax.Array | None  # [] float, its own in the mean, if it gave one
+  weight: jax.Array | None  # [] float, if it returned one
   is_valid: jax.Array  # [] bool, whether it is finite and not rejected
-  is_clipped: jax.Array | None  # [] bool; None if nobody ever is
+  is_clipped: jax.Array | None  # [] bool; None if none can be
   bytes_up: jax.Array  # [8] counter
   gradient_evaluations: jax.Array  # [8] counter, in examples
   num_steps: jax.Array  # [] int32, local steps
@@ -37,14 +37,14 @@ def limited(
   Args:
     config: static settings.
     message: any tree.
-    like: for each of its parts the shapes of a difference of models, or None,
-      see `contract.shapes_of_parts`; differences count together, and they
-      alone are clipped. If it is None, that holds for all floats but running
-      statistics.
+    like: for each part of the message the shapes of a difference of models, or
+      None if the part is no difference, see `contract.shapes_of_parts`. The
+      norm is that of all differences together, and only they are clipped. If
+      `like` is None, this holds for all floats except running statistics.
 
   Returns:
-    The message, clipped if this is what the settings say; and [] bool, or None
-    where there is no limit. Numbers that are not finite stay so.
+    The message, clipped if the settings say so; and [] bool, or None if there
+    is no limit. Numbers that are not finite stay as they are.
   """
   limit = config.max_update_norm
   if limit is None:
@@ -72,10 +72,10 @@ def client_info(
 
   Args:
     config: static settings.
-    output: its message already limited.
+    output: what it returned, with its message already limited.
     worker: of the client.
     client: the client.
-    is_long: of `limited`.
+    is_long: from `limited`; None if there is no limit.
   """
   sent = output.bytes_up
   if sent is None:
@@ -83,7 +83,7 @@ def client_info(
   weight = output.weight
   if weight is not None:
     weight = jnp.asarray(weight, float)
-    weight = jnp.where(weight >= 0, weight, jnp.nan)  # So rejected.
+    weight = jnp.where(weight >= 0, weight, jnp.nan)  # NaN is rejected.
   is_valid = norms.all_finite((output.message, output.state, weight))
   is_clipped = None
   if config.clips_updates:
@@ -118,8 +118,8 @@ class Reply:
     share: [] float, the weights of the clients that count, as a part of the
       weights of the whole population; by the setting `weighting`, even if
       clients returned weights.
-    is_lost: [] bool, whether no client was left, or none with a weight: the
-      engine then keeps the state from before the round.
+    is_lost: [] bool, whether no client counts, or none that has a weight. Then
+      the engine keeps the state from before the round.
     counts: {name: [8]}, counters of the costs of the phase, see `counters`.
     traces: {name: [C, ...]}, traced fields and metrics of the clients.
     client_state: leaves [C', ...], the clients' new states; None if this phase
@@ -148,7 +148,7 @@ class Cost(NamedTuple):
     phase: number of the phase.
     label: name under which its cost is also reported apart; "" for none.
     broadcast: what each client receives.
-    bytes_down: how many bytes of it; None for all.
+    bytes_down: bytes of `broadcast` that are sent; None for all.
   """
 
   phase: int
@@ -183,8 +183,8 @@ def reply_of(
     share: of the reply.
     cost: of the phase.
     order: in which the clients were computed, see `mapping.computing_order`.
-    is_of_one: whether one client was picked, the only one of `clients`. Traces,
-      metrics and padding are those of phases of all clients.
+    is_of_one: whether one client was picked, the only one of `clients`. Only
+      phases of all clients have traces, metrics and padding.
   """
   value, client_state, info = sent
   counted = counts(clients, info)
@@ -193,7 +193,7 @@ def reply_of(
     stores = counted & arrival.is_last
   weight = weights_of(clients, info)
   has_none = jnp.sum(jnp.where(counted, weight, 0)) == 0
-  if info.weight is not None:  # Clients may have returned zeros, all of them.
+  if info.weight is not None:  # All clients may have returned the weight 0.
     has_none &= jnp.any((weight > 0) & ~counted)
   faults = {"rejected_clients": ~info.is_valid & ~clients.is_out}
   if info.is_clipped is not None:
@@ -225,7 +225,7 @@ def reply_of(
 
 
 def _computed(config, info, order):
-  """[8], examples computed, with the padding of chunks to their slowest."""
+  """[8], examples computed, with padding to each chunk's slowest client."""
   steps = info.num_steps if order is None else info.num_steps[order]
   # The steps of the first device, chunk by chunk, then those of the next one.
   steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
@@ -237,7 +237,7 @@ def _computed(config, info, order):
 def _costs(config, clients, info, reply, cost, is_of_one):
   """{name: [8]}, what the phase cost, and once more under its label.
 
-  All that took part count, also those that dropped out.
+  All clients that took part count, also those that dropped out.
   """
   bytes_down = cost.num_bytes
   if is_of_one or not config.has_empty_places:
@@ -281,42 +281,42 @@ def counts(clients: Client, info: ClientInfo) -> jax.Array:
 
 
 def weights_of(clients: Client, info: ClientInfo) -> jax.Array:
-  """[C'] float, the weights in means: those that clients returned, if any."""
+  """[C'] float, weights in means: those that clients returned, or their own."""
   if info.weight is None:
     return clients.weight
-  # Clients that dropped out, or only fill up a chunk, have returned one too.
+  # Clients that dropped out, and padding, have returned a weight too.
   return jnp.where(clients.is_out, 0, info.weight)
 
 
 def weighted_sum(weight: jax.Array, leaf: jax.Array) -> jax.Array:
-  """[C], [C, ...] -> [...]; NaN with the weight 0 is left out.
+  """[C], [C, ...] -> [...], the weighted sum without rows of weight 0.
 
   In the type of the leaf, or float if the leaf has whole numbers.
   """
   dtype = jnp.result_type(leaf.dtype, float)
   weight = weight.astype(dtype).reshape(-1, *[1] * (leaf.ndim - 1))
-  # Clients that only fill up a chunk may have computed anything.
+  # Padding of a chunk may have computed anything, such as NaN.
   return jnp.sum(jnp.where(weight > 0, weight * leaf, 0), axis=0)
 
 
 def mean_of(
   total: Any, clients: Client, info: ClientInfo, is_normalized: bool
 ) -> Any:
-  """The mean over those that count, from the weighted sum over them.
+  """The mean over the clients that count, from their weighted sum.
 
   Args:
-    total: the sum.
+    total: the weighted sum.
     clients: leaves [C', ...].
     info: of these clients.
-    is_normalized: whether the weights of all of `clients` sum to 1; a sampler
-      may have scaled them so that they do only in expectation.
+    is_normalized: whether the weights of all of `clients` sum to 1. If a
+      sampler has scaled them, they do so only in expectation.
   """
   weight, counted = weights_of(clients, info), counts(clients, info)
   left = jnp.sum(jnp.where(counted, weight, 0))
   is_short = jnp.any((weight > 0) & ~counted)
   if info.weight is not None:
     divisor = left
-  elif is_normalized:  # Exactly as it is where nobody is left out.
+  elif is_normalized:  # Nothing changes if all count.
     divisor = jnp.where(is_short, left, 1)
   else:
     divisor = jnp.where(is_short, left / jnp.sum(weight), 1)
@@ -332,7 +332,8 @@ def check_state(new: Any, old: Any) -> Any:
     old: what it kept; None if clients keep nothing.
 
   Raises:
-    ValueError: if it is of another structure, or was never declared.
+    ValueError: if the new state has another structure, or the algorithm does
+      not declare a state.
   """
   if new is None:
     return None

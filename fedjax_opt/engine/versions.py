@@ -1,8 +1,9 @@
 """The versions of the server's message that clients in flight still use.
 
-On an asynchronous schedule a client comes with a message that it made from what
-the server sent some steps ago. What was sent is kept in slots, which the host
-assigns, see `engine.clock`; a slot is written anew once nobody uses it.
+On an asynchronous schedule a client arrives with a message that it made from
+what the server sent some steps ago. The server's messages are kept in slots,
+which the host assigns, see `engine.clock`. A slot is reused once no client
+needs its message.
 """
 
 from typing import Any, NamedTuple
@@ -20,8 +21,8 @@ from fedjax_opt.files import memory
 class OnClock(NamedTuple):
   """The state of an algorithm on an asynchronous schedule."""
 
-  server: State  # Of the algorithm.
-  versions: Any  # What it sent, leaves [slots, ...].
+  server: State  # The state of the algorithm.
+  versions: Any  # What the server sent, leaves [slots, ...].
 
 
 def on_clock(algorithm: Algorithm, num_slots: int) -> Algorithm:
@@ -66,7 +67,7 @@ def on_clock(algorithm: Algorithm, num_slots: int) -> Algorithm:
 
 
 def written(algorithm: Algorithm, state: OnClock, slot: jax.Array) -> OnClock:
-  """The state with the present version in a slot.
+  """The state, with what the server sends now written into a slot.
 
   Args:
     algorithm: of `on_clock`.
@@ -79,12 +80,12 @@ def written(algorithm: Algorithm, state: OnClock, slot: jax.Array) -> OnClock:
 
 
 def check_memory(versions: Any, num_devices: int, have: int | None) -> None:
-  """That the versions fit into the memory of a device.
+  """Checks that the versions fit into the memory of a device.
 
   Args:
     versions: their shapes, at all points of a grid.
-    num_devices: over which the grid is divided.
-    have: bytes of a device; None if they are not known.
+    num_devices: number of devices that the grid is divided over.
+    have: memory of a device in bytes; None if it is not known.
 
   Raises:
     ValueError: if they do not.

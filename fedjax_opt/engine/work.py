@@ -1,7 +1,7 @@
 """The work of clients between download and upload, for a clock's durations.
 
-A round is traced, as it is for the program, and its verbs note what each client
-is sent, does and sends. Nothing is compiled.
+A round is traced, as for the program, and its verbs note what each client
+receives, computes and sends. Nothing is compiled.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ class Work(NamedTuple):
 
   Attributes:
     seed: of the run.
-    steps: [M] float64, gradients of a batch: as many as local steps, twice as
-      many for a rule that takes two in each; at least 1.
-    bytes_down: bytes that a client receives. bytes_up: bytes that it sends,
-      compressed or not.
+    steps: [M] float64, the number of batch gradients: one for each local step,
+      or two for a rule that takes two; at least 1.
+    bytes_down: bytes that a client receives.
+    bytes_up: bytes that a client sends, after any compression.
   """
 
   seed: int
@@ -53,8 +53,8 @@ def works(
     seeds: of the runs.
 
   Raises:
-    ValueError: if clients do not all do the same, or one sends what depends on
-      its data.
+    ValueError: if clients do not all do the same work, or the size of a message
+      depends on the data.
   """
   phases = _phases(config, algorithm, params, data)
   if not all(each and each.bytes_up is not None for each in phases.values()):
@@ -81,7 +81,7 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
   def round(params, key, examples, indices, sizes):
     server, rows = contract.start(algorithm, params, config.num_clients)
     of_clients = {"indices": indices, "client_state": rows}
-    if indices is None:  # Of clients on disk.
+    if indices is None:  # A population on disk.
       of_clients["starts"] = sizes
     round_data = RoundData(examples, sizes, **of_clients)
     parts = None
@@ -110,8 +110,8 @@ def _steps(gradients, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:
   """[M], gradients of a batch that clients of these sizes compute.
 
   Args:
-    gradients: (number, of what): None for the local batches, "all" for all
-      examples of the client, or a number of examples.
+    gradients: pairs (number, of what). What is None for the local batches,
+      "all" for all examples of the client, or a number of examples.
     sizes: [M].
     plan: of the local steps.
   """

@@ -22,29 +22,30 @@ from fedjax_opt.engine.precision import (
   master_model,
 )
 
-# A worker's own key is this number of its client's: no epoch has it.
+# A worker's own key is its client's key, folded with this number, which no
+# epoch has.
 _OWN = 0x0FF1
 
 
 class Arrival(NamedTuple):
-  """How a client comes on a schedule; stacked, leaves [C].
+  """How a client takes part on a schedule; stacked, leaves [C].
 
-  What is the same for all clients in all rounds is None.
+  A field is None if it is the same for all clients in all rounds.
   """
 
   draw: jax.Array | None = None  # [C] int32, see `schedules.Timetable.draws`
   is_taken: jax.Array | None = None  # [C] bool, whether its message is taken
   steps: jax.Array | None = None  # [C] int32, local steps that it has done
   staleness: jax.Array | None = None  # [C] int32, versions since it started
-  slot: jax.Array | None = None  # [C] int32, where the version is that it had
+  slot: jax.Array | None = None  # [C] int32, where its version is kept
   is_last: jax.Array | None = None  # [C] bool, no later place has this client
 
 
 class Client(NamedTuple):
   """One client of a cohort; stacked, leaves [C, ...].
 
-  A cohort is filled up to whole chunks on every device with clients that do not
-  exist. They have the number M and the weight 0, and `is_out` is true.
+  A cohort is padded to whole chunks on every device with clients that do not
+  exist. Such a client has the number M, the weight 0 and a true `is_out`.
   """
 
   number: jax.Array  # [C] int32, in the population
@@ -52,7 +53,7 @@ class Client(NamedTuple):
   weight: jax.Array  # [C] float, in means
   is_out: jax.Array  # [C] bool, whether it has dropped out of the round
   state_row: jax.Array  # [C] int32, the row of what it keeps
-  arrival: Arrival | None = None  # Of a schedule.
+  arrival: Arrival | None = None  # From a schedule, else None.
   # The fields below are set only for the clients that this device computes.
   # `rows` and those after it are large, and are set for one chunk at a time.
   location: jax.Array | None = None  # [C] int32, where its examples are
@@ -63,8 +64,8 @@ class Client(NamedTuple):
   num_steps: jax.Array | None = None  # [C] int32, local steps
 
 
-# Examples in a chunk of a mean gradient: enough for large matrix products, few
-# enough for any memory.
+# Examples in a chunk of a mean gradient: enough for large matrix products, and
+# few enough for any memory.
 _CHUNK = 512
 
 
@@ -95,7 +96,7 @@ class Worker:
     examples: dict[str, jax.Array],
     state: Any,
   ):
-    """Made by a cohort, once for each trace of what one client does.
+    """A cohort makes it, once for each trace of `one_client`.
 
     Args:
       config: static settings.
@@ -106,8 +107,8 @@ class Worker:
     """
     self.client = client.number
     self.round = round
-    # Batches are drawn with the key's numbers 0, 1, ... of epochs, losses with
-    # numbers of its numbers 1 and 2.
+    # Batches use the client's key folded with an epoch's number, 0, 1, ...
+    # Losses use it folded with 1 or 2, then with the number of a step or chunk.
     self.key = jax.random.fold_in(client.key, _OWN)
     self.size = client.size
     self.num_steps = client.num_steps
@@ -133,7 +134,7 @@ class Worker:
     """[] int32, the server's steps since the version that the client started
     from.
 
-    It is 0 but on an asynchronous schedule.
+    It is 0 unless the schedule is asynchronous.
     """
     arrival = self._client.arrival
     is_fresh = arrival is None or arrival.staleness is None
@@ -200,7 +201,7 @@ class Worker:
       params, rule_state = optimizers.step(
         "client", rule, grads, rule_state, params, **extras
       )
-      # Of a model and traced hyperparameters in different types.
+      # The model and traced hyperparameters may have different types.
       if config.precision == "bfloat16":
         rule_state = trees.cast_like(rule_state, before)
       functions.like("client: the rule's state", rule_state, before, "init")
@@ -215,8 +216,8 @@ class Worker:
     traces = {name: blank(name) for name in config.trace}
     # A static number of steps needs no masking under vmap.
     num_steps = config.plan.common_steps or self.num_steps
-    # Steps may overwrite what they begin with. XLA would take the caller's copy
-    # of the model for it, and copy that for each client.
+    # Steps may overwrite their input. XLA would let them overwrite the caller's
+    # model, and so copy that for each client.
     begin = lax.optimization_barrier(start), rule_state, traces
     end, rule_state, self.traces = lax.fori_loop(0, num_steps, step, begin)
     examples = jnp.sum(self._client.counts, dtype=jnp.int32)
@@ -281,10 +282,10 @@ class Worker:
   def _mean_gradients(self, loss_fn, points, rows, counts, of, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.
 
-    Zero at running statistics, which follow local steps and no gradient.
-    Rows [n] have the weight 1 where `counts` [n] is true, and 0 elsewhere. From
-    position `stop` on it is false everywhere. What they are says `of`, see
-    `gradients`.
+    Gradients are zero at running statistics, which change by local steps, not
+    by gradients. Rows [n] have the weight 1 where `counts` [n] is true, and 0
+    elsewhere. From position `stop` on, `counts` is false. `of` says which
+    examples the rows are, see the attribute `gradients`.
     """
     loss_fn = computed_loss(self._config.precision, loss_fn)
     batch_size = self._config.plan.batch_size
@@ -304,7 +305,7 @@ class Worker:
       grads = [jax.grad(loss)(point) for point in points]
       return jax.tree.map(jnp.add, totals, grads)
 
-    # Sums of many examples overflow and lose digits in half precision.
+    # In half precision, sums over many examples overflow and lose digits.
     wide = lambda leaf: trees.at_least_float32(jnp.zeros_like(leaf))
     zeros = [jax.tree.map(wide, point) for point in points]
     if len(rows) == chunk:
@@ -321,7 +322,7 @@ class Worker:
     ]
 
   def _count(self, gradients, examples, of):
-    """Counts gradients, each at this many examples, see `gradients`."""
+    """Counts gradients of this many examples each, see `gradients`."""
     self.gradients.append((gradients, of))
     spent = counters.times(counters.of(examples), gradients)
     self.gradient_evaluations = counters.add(self.gradient_evaluations, spent)
@@ -355,7 +356,7 @@ class Worker:
 
 
 def _field(rule_state, name):
-  """A field of the state of a rule, however deep in a chain."""
+  """A field of a rule's state, at any depth of a chain of rules."""
   return jnp.asarray(optimizers.traced_field(rule_state, name))
 
 
@@ -368,21 +369,21 @@ def extras_of(
 ) -> tuple[dict[str, Any], list[None]]:
   """The keyword arguments that `rule.update` is given in a local step.
 
-  They are those of optax's own line searches, SAM and others.
+  Optax's own line searches, SAM and others take these arguments.
 
   Args:
     rule: of the client.
-    mean_loss: `(params, draw=0) -> scalar`, the loss of this step's batch; of
-      another draw the loss draws other dropout masks.
+    mean_loss: `(params, draw=0) -> scalar`, the loss of this step's batch. With
+      another `draw` it draws other dropout masks.
     params: the current point.
     value: `mean_loss(params)`.
     grads: the gradient there.
 
   Returns:
     `value`, `grad`, and as functions of any point `value_fn`, `obj_fn` and
-    `grad_fn`, all on this batch; those that the rule takes. All draw as the
-    gradient did; `grad_fn(point, draw=1)` does not. And a list that grows by
-    one each time that a call of `grad_fn` is traced.
+    `grad_fn`, all on this batch; those that the rule takes. All draw the same
+    masks as the gradient did, except `grad_fn(point, draw=1)`. Also a list,
+    which grows by one each time a call of `grad_fn` is traced.
   """
   calls = []
 
@@ -404,7 +405,7 @@ def extras_of(
     "obj_fn": mean_loss,
     "grad_fn": grad_fn,
   }
-  # An `update` without `**extra_args` is given those that it names.
+  # An `update` without `**extra_args` gets only the arguments that it names.
   parameters = inspect.signature(rule.update).parameters
   if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
     extras = {name: extras[name] for name in extras if name in parameters}
