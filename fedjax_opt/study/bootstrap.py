@@ -1,10 +1,11 @@
 """The bootstrap over seeds: resamples, and intervals made of them.
 
-Runs with the same settings differ by their seed. The bootstrap draws as many of
-them, with replacement, and computes a statistic again; many such resamples show
-how far it may be from its true value. Over several tasks the seeds of each task
-are drawn on their own ("stratified"), as in Agarwal et al. 2021, "Deep
-reinforcement learning at the edge of the statistical precipice".
+Runs with the same settings differ by their seed. The bootstrap draws as many
+runs as there are, with replacement, and computes a statistic of them. Many such
+resamples show how far the statistic may be from its true value. With several
+tasks, the seeds of each task are drawn separately ("stratified"), as in Agarwal
+et al. 2021, "Deep reinforcement learning at the edge of the statistical
+precipice".
 
 Axis letters: `n` seeds, `T` tasks.
 """
@@ -21,12 +22,12 @@ from fedjax_opt.files import memory
 
 NUM_RESAMPLES = 10_000
 DIRECTION = choice("max", "min")
-# So many resampled means are held at a time, 80 MB.
+# The most resampled means in memory at a time, 80 MB.
 _BLOCK = 10_000_000
 
 
 class Interval(NamedTuple):
-  """A statistic with the ends of its interval: floats, or arrays of a shape.
+  """A statistic with the ends of its interval: floats, or arrays of one shape.
 
   Attributes:
     estimate: the statistic of the runs themselves.
@@ -40,7 +41,7 @@ class Interval(NamedTuple):
 
   @property
   def has_ends(self) -> bool:
-    """Whether there is an interval, and not the statistic alone."""
+    """Whether there is an interval, not only the statistic."""
     return bool(np.isfinite([self.low, self.high]).all())
 
 
@@ -64,13 +65,13 @@ def resamples(
     ValueError: if an argument is too small.
   """
   shape = (num, size) if num_tasks is None else (num, size, num_tasks)
-  # Also how often each run is in each of them is held.
+  # `counts`, how often each run is in each resample, takes memory too.
   memory.check_memory(f"{num} resamples take", 32 * math.prod(map(int, shape)))
   return np.random.default_rng(seed).integers(size, size=shape)
 
 
 class Resampling(TypedDict, total=False):
-  """What every interval takes; see `statistics.mean_interval`."""
+  """The options of every interval; see `statistics.mean_interval`."""
 
   method: str
   num_resamples: int
@@ -93,17 +94,17 @@ class Bootstrap(NamedTuple):
   indices: Any = None
 
   def draws(self, *shapes: tuple[int, ...]) -> list[np.ndarray]:
-    """The resamples of sets of runs: the caller's, or new ones.
+    """The resamples of each set of runs: those of the caller, or new ones.
 
     Args:
       *shapes: of each set, [n] for one draw or [n, T].
 
     Returns:
-      Of each set, [num, n] or [num, n, T] integers, see `resamples`.
+      For each set, [num, n] or [num, n, T] integers, see `resamples`.
 
     Raises:
-      TypeError: if those of the caller are no whole numbers.
-      ValueError: if their shape is another, or one is no index of a run.
+      TypeError: if the caller's resamples are no whole numbers.
+      ValueError: if their shape is wrong, or one is no index of a run.
     """
     if self.indices is None:
       draw = lambda i, n, tasks=None: resamples(
@@ -128,10 +129,11 @@ class Bootstrap(NamedTuple):
     """The ends of the intervals of means, as distances from the means.
 
     Args:
-      deviations: [n, P], of P quantities from their means over the seeds.
+      deviations: [n, P], differences of P quantities from their means over
+        seeds.
 
     Returns:
-      Two of [P], NaN with one seed.
+      The distances below and above, [P] each; NaN with one seed.
     """
     num_seeds = len(deviations)
     (drawn,) = self.draws((num_seeds,))
@@ -148,7 +150,7 @@ class Bootstrap(NamedTuple):
       return low, high
     error = deviations.std(axis=0, ddof=1) / np.sqrt(num_seeds)
     width = 2 * student_quantile(self.confidence, num_seeds - 1) * error
-    # The bootstrap says which part of Student's width is below the mean.
+    # Student's width, divided below and above the mean as the bootstrap's is.
     spread = high - low
     known = spread > 0
     below = np.where(known, -low / np.where(known, spread, 1), 0.5).clip(0, 1)
@@ -162,17 +164,18 @@ class Bootstrap(NamedTuple):
   ) -> Interval:
     """The interval of a statistic of runs of several tasks.
 
-    With the method "student" the distances of the resampled percentiles from
-    the estimate are multiplied by sqrt(n / (n - 1)) t / z: the root because
-    resampled runs vary too little by (n - 1) / n, Student's quantile over the
-    normal one because their variance is itself estimated. With one seed there
-    is no interval.
+    The method "student" multiplies the distances of the resampled percentiles
+    from the estimate by sqrt(n / (n - 1)) t / z. The root is there because the
+    variance of resampled runs is too small by the factor (n - 1) / n. The ratio
+    of Student's quantile t to the normal one z is there because that variance
+    is itself an estimate. With one seed there is no interval.
 
     Args:
       estimate: a number, or [L].
-      resampled: given the resamples of each of `scores`, [num_resamples, n, T],
-        the statistic of each resample, [num_resamples] or [num_resamples, L].
-      *scores: [n, T] each; their seeds are drawn on their own.
+      resampled: function from the resamples of each of `scores`,
+        [num_resamples, n, T], to the statistic of each resample,
+        [num_resamples] or [num_resamples, L].
+      *scores: [n, T] each; the seeds of each are drawn separately.
     """
     drawn = self.draws(*(x.shape for x in scores))
     num_seeds = min(map(len, scores))
@@ -199,7 +202,7 @@ class Bootstrap(NamedTuple):
 
 
 def _given(indices: Any, shape: tuple[int, ...]) -> np.ndarray:
-  """The caller's resamples of runs of a shape; of one task without its axis."""
+  """Checks the caller's resamples; those of one task have no axis T."""
   found = checks.as_array("indices", indices)
   if shape[1:] == (1,) and found.ndim == 2:
     found = found[..., None]
@@ -227,7 +230,7 @@ def counts(indices: np.ndarray, size: int) -> np.ndarray:
 
 
 def plain(estimate: Any, low: Any, high: Any) -> Interval:
-  """An interval with Python's floats for scalars."""
+  """An interval whose scalars are Python floats."""
   return Interval(
     *(float(x) if np.ndim(x) == 0 else x for x in (estimate, low, high))
   )
@@ -246,7 +249,7 @@ def student_quantile(confidence: float, freedom: float) -> float:
 
 
 def numbers(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
-  """The values as a float64 array, which is not empty; see `checks.array`."""
+  """The values as a float64 array that is not empty; see `checks.array`."""
   found = checks.array(name, values, axes)
   if not found.size:
     raise ValueError(f"{name}: is empty; must hold at least one number")
@@ -254,12 +257,12 @@ def numbers(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
 
 
 def scores_of(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
-  """The scores as [n, T] float64, of [n] or [n, T].
+  """The scores, given as [n] or [n, T], as [n, T] float64.
 
   Args:
     name: of the argument.
-    scores: given for it.
-    tasks: how many there must be; "T" for any number.
+    scores: value of the argument.
+    tasks: how many tasks there must be; "T" for any number.
   """
   found = checks.as_array(name, scores, f"numbers of shape [n, {tasks}]")
   found = found[:, None] if found.ndim == 1 else found

@@ -14,7 +14,7 @@ from fedjax_opt.results import selection
 from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.selection import Criterion, Setting, Tuning
 
-# What a mean must be above chance: so many standard errors of its examples.
+# A mean must be above chance by this many standard errors of its examples.
 _ERRORS = 2
 _ACCURACIES = ("validation_accuracy", "test_accuracy")
 
@@ -25,10 +25,10 @@ class Measured(NamedTuple):
   Attributes:
     points: hyperparameters of every point, the seed among them. [S] dicts.
     history: their metrics.
-    criterion: by which their settings are compared, if they are.
-    seconds: that their rounds and their compilation took.
-    was_there: whether nothing ran now.
-    run: the folder's content, if it has one; None in memory.
+    criterion: by which their settings are compared; None if they are not.
+    seconds: time of their rounds and their compilation.
+    was_there: whether all results were stored before, so nothing ran now.
+    run: the content of their folder; None if they are only in memory.
   """
 
   points: Sequence[Mapping[str, Any]]
@@ -44,7 +44,7 @@ class Measured(NamedTuple):
     return list(dict.fromkeys(point["seed"] for point in self.points))
 
   def take(self, points: Sequence[int]) -> "Measured":
-    """That of some points, which took no time of their own."""
+    """What some of the points measured, without a time of their own."""
     return self._replace(
       points=[self.points[i] for i in points],
       history=self.history.take(points),
@@ -52,7 +52,7 @@ class Measured(NamedTuple):
     )
 
   def ranks(self) -> np.ndarray:
-    """The scores of the points, of which larger ones are better. [S]."""
+    """The scores of the points; larger ones are better. [S]."""
     scores = self.criterion.scores(self.history)
     sign = 1 if self.criterion.direction == "max" else -1
     return np.where(np.isfinite(scores), sign * scores, -np.inf)
@@ -71,7 +71,7 @@ class ExampleSet(NamedTuple):
 
   @classmethod
   def of(cls, examples: Mapping[str, Any]) -> "ExampleSet":
-    """Of pooled examples, {name: [N, ...]}, whose labels are named "y"."""
+    """The record of pooled examples, {name: [N, ...]}, with labels "y"."""
     size = len(next(iter(examples.values())))
     labels = np.asarray(examples.get("y", 0.0))
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not size:
@@ -88,19 +88,20 @@ class Cell:
     method: its label.
     condition: name -> value, for all that differs between conditions; {} if
       there is only one condition.
-    tried: the whole grid with the seeds of tuning, or of the report if it is
-      nested; None if there was a single setting, so nothing was chosen.
+    tried: the whole grid, with the seeds of tuning, or with those of the report
+      if it is nested. None if there was a single setting, so nothing was
+      chosen.
     measured: the chosen setting with the seeds of the report. [S] points, one
       for each seed. None if the setting always diverged.
     is_nested: whether each seed of the report chose its own setting, by its own
       score.
-    commands: the commands that ran it, if any did.
+    commands: the commands that ran it; () if none did.
     per_client: kind of model ('global', 'personalized', ...) -> the accuracy of
       every client on its own held-out examples, for the report's first seed,
       [M], NaN for a client without any; {} if not measured.
     step_sizes: step sizes of the report's first seed, [R, C, K]; None if they
       were not recorded.
-    is_verified: whether its files are undamaged; see `Run`.
+    is_verified: whether its files are known to be undamaged; see `Run`.
     crossed: the whole grid on one partition each, all with the same seeds, see
       `variance.spread_of`; () if partitions and seeds were not crossed.
     sets: 'validation' and 'test' -> the examples, if they are known.
@@ -120,17 +121,17 @@ class Cell:
 
   @property
   def criterion(self) -> Criterion:
-    """By which its setting was chosen."""
+    """The criterion by which its setting was chosen."""
     return self.parts[0].criterion
 
   @property
   def seconds(self) -> float:
-    """Time of its rounds and of compilation, tuning included."""
+    """Time of its rounds and of compilation, with tuning."""
     return sum(part.seconds for part in self.parts)
 
   @property
   def parts(self) -> list[Measured]:
-    """All that ran for it."""
+    """All runs that were made for it."""
     every = (self.tried, self.measured, *self.crossed)
     return [part for part in every if part is not None]
 
@@ -171,7 +172,7 @@ class Cell:
 
   @property
   def is_fresh(self) -> bool:
-    """Whether no seed of the report had a part in another seed's choice."""
+    """Whether no seed of the report took part in another seed's choice."""
     if self.tried is None or self.measured is None or self.is_nested:
       return True
     return not set(self.tried.seeds) & set(self.measured.seeds)
@@ -183,14 +184,14 @@ class Cell:
     return self.measured.history.values(metric)[:, -1]
 
   def examples_of(self, metric: str) -> ExampleSet | None:
-    """On what a metric is measured; None if that is not known."""
+    """The examples on which a metric is measured; None if not known."""
     for name, found in self.sets.items():
       if metric.removeprefix("regularized_").startswith(f"{name}_"):
         return found
     return None
 
   def grain(self, metric: str) -> float:
-    """How much one example is of an accuracy; 0 of others, and if not known."""
+    """One example's part of an accuracy; 0 where it is not known."""
     known = self.examples_of(metric)
     is_mean = known is not None and metric in _ACCURACIES
     return 1 / known.size if is_mean else 0.0
@@ -222,8 +223,8 @@ class Cell:
   def _is_chance(self, metric, way, history, points, mean) -> bool:
     """Whether a mean over seeds is no better than at round 0, or than chance.
 
-    An accuracy must be above these by two standard errors of its examples, if
-    it is known how many they are.
+    An accuracy must be above both by two standard errors of its examples, if
+    their number is known.
     """
     levels, noise = [], 0.0
     if history.rounds[0] == 0 < history.rounds[-1]:
@@ -246,7 +247,7 @@ class Cell:
     return dict(zip(seeds, self.final(metric), strict=True))
 
   def spent(self, cost: str) -> np.ndarray | None:
-    """What a client of the cohort spent until each evaluated round, on average.
+    """The mean cost of a client in a cohort, up to each evaluated round.
 
     Args:
       cost: one of `COSTS`.

@@ -21,10 +21,10 @@ from fedjax_opt.results.history import bounds, direction
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 
-# Values that differ by less, relative to the larger one, are the same: metrics
-# are sums in float32.
+# Values whose difference, relative to the larger one, is smaller than this
+# count as equal: metrics are sums in float32.
 SAME = 1e-6
-LEVEL = 0.05  # At which two methods are told apart.
+LEVEL = 0.05  # The level at which two methods are told apart.
 POWER = 0.8  # The share of studies in which a true difference is to be found.
 _MAX_SEEDS = 1_000_000
 _POSITIVE, _SHARE = number("(0, inf)"), number("(0, 1)")
@@ -34,10 +34,10 @@ class Pair(NamedTuple):
   """Two methods under one condition.
 
   Attributes:
-    first: the one.
-    second: the other.
-    difference: by how much the first is better, the mean over the seeds that
-      both have, with its 95 % t interval; this is of one pair by itself, not
+    first: label of one method.
+    second: label of the other.
+    difference: how much better the first is: the mean over the seeds that both
+      have, with its 95 % t interval. The interval is for this pair alone, not
       adjusted. The ends are NaN where the differences have no width.
     sd: standard deviation of the differences, NaN where they have no width.
     num_seeds: how many seeds both have.
@@ -63,7 +63,7 @@ class Pair(NamedTuple):
     return bool(np.isfinite(self.p))
 
   def turned(self) -> "Pair":
-    """The same pair with the second one first."""
+    """The same pair in the other order."""
     estimate, low, high = self.difference
     return self._replace(
       first=self.second,
@@ -76,8 +76,8 @@ def of_conditions(groups: Iterable[Sequence[Cell]], metric: str) -> list[Pair]:
   """All pairs of a study.
 
   Args:
-    groups: of each condition the cells that are compared.
-    metric: by which.
+    groups: for each condition, the cells that are compared.
+    metric: the metric by which they are compared.
   """
   found = [
     _pair(one, other, metric)
@@ -121,25 +121,25 @@ def _detectable(pair: Pair, num_pairs: int) -> float:
 
 
 def _has_width(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-  """Whether differences vary by more than rounding. [n, ...] -> [...]."""
+  """Whether values vary by more than rounding. [n, ...] -> [...]."""
   return np.ptp(a - b, axis=0) > SAME * _size(a, b)
 
 
 def _size(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-  """The largest size of a value. [n, ...] -> [...]."""
+  """The largest absolute value. [n, ...] -> [...]."""
   return np.abs([a, b]).max(axis=(0, 1))
 
 
 def p_values(a: Any, b: Any) -> np.ndarray:
   """Two-sided p-values that two methods have the same mean.
 
-  The paired t-test. Where the differences have no width, for which there is no
-  t, it is the sign test: 2^(1 - n) if all n differ in one direction, and 1 if
-  all are 0.
+  They are from the paired t-test. Where the differences have no width, t does
+  not exist, and they are from the sign test: 2^(1 - n) if all n differences
+  have the same sign, and 1 if all are 0.
 
   Args:
-    a: of the one method. [n, ...].
-    b: of the other with the same seeds. [n, ...].
+    a: values of one method. [n, ...].
+    b: values of the other method with the same seeds. [n, ...].
 
   Returns:
     [...], NaN with fewer than two seeds.
@@ -160,11 +160,11 @@ def holm(p: Any) -> np.ndarray:
   """p-values of one family, adjusted by Holm's step-down method.
 
   Args:
-    p: [..., P], NaN where there is no test; these do not count.
+    p: [..., P], NaN where there is no test; NaN does not count.
 
   Returns:
-    [..., P], at most 1. Those below a level are rejected with a probability of
-    any false rejection of at most that level.
+    [..., P], at most 1. If all pairs with a value below a level are called
+    different, the probability of any false call is at most that level.
 
   Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
   """
@@ -179,9 +179,10 @@ def holm(p: Any) -> np.ndarray:
   return found
 
 
-# How large a difference seeds can show, and how many seeds one needs: of the
-# two-sided paired t-test, by the noncentral t distribution. Public as
-# `statistics.smallest_difference` and `statistics.seeds_needed`.
+# The power of the two-sided paired t-test, by the noncentral t distribution:
+# how large a difference some seeds can show, and how many seeds a difference
+# needs. Public as `statistics.smallest_difference` and
+# `statistics.seeds_needed`.
 
 
 @checked(
@@ -199,10 +200,10 @@ def smallest_difference(
   level: float = LEVEL,
   power: float = POWER,
 ) -> float:
-  """The smallest true difference of two methods that is found with this power.
+  """The smallest true difference of two methods found with this power.
 
   Args:
-    num_seeds: n, that both methods ran with.
+    num_seeds: n, the seeds with which both methods ran.
     sd: standard deviation over seeds of their paired differences, in the
       metric's unit.
     num_pairs: how many pairs of methods the study compares; the test is at
@@ -243,7 +244,7 @@ def seeds_needed(
   """How many seeds find a true difference of two methods with this power.
 
   Args:
-    difference: that is to be found, in the metric's unit.
+    difference: the true difference to be found, in the metric's unit.
     sd: as of `smallest_difference`; from a pilot or a stored study.
     num_pairs: as of `smallest_difference`.
     level: of the whole study.

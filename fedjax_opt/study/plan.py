@@ -1,4 +1,4 @@
-"""What a study from Python is asked for, and how each of its cells runs."""
+"""The arguments of a study from Python, and how each of its cells runs."""
 
 import functools
 import inspect
@@ -31,8 +31,8 @@ class Method(NamedTuple):
   Attributes:
     make: `(**hyperparameters) -> Algorithm`, as in `sweep`.
     grid: {name: values}, what is tuned; {} for nothing.
-    settings: of its runs alone, such as a `schedule`, which go before those of
-      the study; see `Settings`.
+    settings: settings of this method's runs alone, such as a `schedule`. They
+      replace those of the study; see `Settings`.
   """
 
   make: Callable[..., Algorithm]
@@ -63,19 +63,19 @@ class Plan(NamedTuple):
   ) -> dict[str, setup.Clients]:
     """Checks all runs; compiles nothing.
 
-    All methods are traced under the first condition. What the other conditions
-    change is data and settings, for which one method is enough.
+    All methods are traced under the first condition. The other conditions
+    change only data and settings, for which tracing one method is enough.
 
     Returns:
-      What tells apart conditions with other clients -> these.
+      The part of a condition that changes the clients -> these clients.
     """
     clients: dict[str, setup.Clients] = {}
     for i, condition in enumerate(conditions):
       plan = self
-      if callable(self.data):  # It is called once for each seed.
+      if callable(self.data):  # The function is called once for each seed.
         plan = self._replace(data=functools.cache(self.data))
       for label, method in list(methods.items())[: 1 if i else None]:
-        # What fails for the first one may be the fault of all.
+        # If the first method fails, the fault may be in what all share.
         is_first = label == next(iter(methods))
         what = "" if is_first else f"methods[{label!r}]: "
         what = f"conditions[{i}]: " if i else what
@@ -92,7 +92,7 @@ class Plan(NamedTuple):
     return clients
 
   def _check_cell(self, method, condition, metric):
-    """Checks a cell; and what it measures, if a metric is given."""
+    """Checks a cell, and that it measures the metric if one is given."""
     first = {name: values[:1] for name, values in method.grid.items()}
     runs = [("metric", metric, first, True)]
     if tuning.num_settings(method.grid) > 1:
@@ -154,7 +154,7 @@ class Plan(NamedTuple):
   def _arguments(
     self, method: Method, condition: Mapping[str, Any], is_report: bool
   ) -> dict[str, Any]:
-    """What `sweep` and `Simulator` are called with, by name."""
+    """The arguments of `sweep` and `Simulator`, by name."""
     is_on_test = is_report or "test_" in self.criterion.metric
     return {
       **self.settings,
@@ -168,7 +168,7 @@ class Plan(NamedTuple):
 
 
 def _of_data(condition: Mapping[str, Any]) -> dict[str, Any]:
-  """What of a condition is for the function of the clients."""
+  """The part of a condition that is for the function that makes the clients."""
   return {n: v for n, v in condition.items() if n not in DEFAULTS}
 
 
@@ -181,11 +181,11 @@ def _check_measured(name: str, metric: str, found: Sequence[str]) -> None:
   checks.check_choice(name, metric, found, listing)
 
 
-# What the arguments of `compare` may be, and what they become.
+# The checks of the arguments of `compare`, and what the arguments become.
 
 
 def are_seeds(name: str, seeds: Any) -> None:
-  """Checks that they are whole numbers, and none is given twice."""
+  """Checks that seeds are whole numbers, and that none is given twice."""
   found = checks.array(
     name, seeds, "[n]", of_integers=True, interval=f"[0, {checks.LARGEST}]"
   )
@@ -209,7 +209,7 @@ CONDITIONS = each(
 
 
 def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
-  """Checks that they have the same names, and none is given twice."""
+  """Checks that conditions have the same names, and none is given twice."""
   names = list(conditions[0])
   for i, condition in enumerate(conditions):
     if list(condition) != names:
@@ -226,7 +226,7 @@ def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
 def check_names_of_conditions(
   names: Sequence[str], data: Any, settings: Mapping[str, Any]
 ) -> None:
-  """Checks that each is a setting or an argument of data, and given once."""
+  """Checks that each name is a setting or an argument of data, given once."""
   for name in names:
     if name in settings:
       raise ValueError(f"{name}: is given, and in conditions too; give it once")
@@ -240,7 +240,7 @@ def check_names_of_conditions(
     return
   try:
     signature = inspect.signature(data)
-  except ValueError:  # It does not tell.
+  except ValueError:  # Its signature is not known.
     return
   try:
     signature.bind(0, **dict.fromkeys(others))

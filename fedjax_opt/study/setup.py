@@ -1,4 +1,4 @@
-"""What a study ran on: the size of its model, its clients and its examples."""
+"""What a study ran on: the sizes of its model, clients and sets of examples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from fedjax_opt.engine.config import DEFAULTS
 from fedjax_opt.results.names import number
 from fedjax_opt.study.words import span
 
-# More labels, or counts in all, are not counted.
+# Labels are not counted if there are more labels, or more counts, than this.
 _MAX_LABELS, _MAX_COUNTS = 100, 10_000_000
 _WORK = ("cohort_size", "batch_size", "local_epochs", "local_steps")
 
@@ -22,9 +22,9 @@ class Clients(NamedTuple):
   """The examples of M clients.
 
   Attributes:
-    counts: how many of each label each client has, [M, labels]; how many it
-      has, [M, 1], where there are no labels or examples are on disk.
-    num_different: how many of all of them are different ones.
+    counts: examples of each client by label, [M, labels]; or the number of its
+      examples, [M, 1], if there are no labels or examples are on disk.
+    num_different: number of different examples of all clients together.
   """
 
   counts: np.ndarray
@@ -61,7 +61,7 @@ def sizes(
     test: examples of the report.
 
   Returns:
-    name -> size, for the report; what there is none of is left out.
+    name -> size, for the report; sets that do not exist are left out.
   """
   if callable(params):
     params = jax.eval_shape(params, jax.random.key(0))
@@ -76,7 +76,7 @@ def sizes(
 
 
 def sizes_of_clients(clients: Sequence[Clients]) -> dict[str, str]:
-  """The same of the clients of all conditions."""
+  """The sizes of the clients of all conditions, name -> size."""
   if not clients:
     return {}
   of_all = [each.counts.sum(axis=1) for each in clients]
@@ -94,7 +94,7 @@ def sizes_of_clients(clients: Sequence[Clients]) -> dict[str, str]:
 def local_work(
   condition: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """What a round computes, where it is the same under all conditions.
+  """What a round computes, as far as it is the same under all conditions.
 
   Args:
     condition: one of them.

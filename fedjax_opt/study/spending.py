@@ -34,11 +34,11 @@ def expected_best(
 
     E[best of n] = sum_k v_k ((k / N)^n - ((k - 1) / N)^n).
 
-  This is exact, no bootstrap. It is the mean of the values for n = 1, and for
-  n = N still below the best, which N draws may miss. Without replacement
-  (`replace=False`), where (k / N)^n becomes C(k, n) / C(N, n), it reaches the
-  best: n different settings of this same grid are tried. Both are compared
-  fairly only between methods whose grids were chosen with equal care.
+  This is exact, not a bootstrap. For n = 1 it is the mean of the values. For n
+  = N it is still below the best, which N draws may miss. Without replacement
+  (`replace=False`), (k / N)^n becomes C(k, n) / C(N, n): n different settings
+  of the grid are tried, and for n = N the best is among them. Either curve
+  compares methods fairly only if their grids were chosen with equal care.
 
   Args:
     validation: the value by which the best one is chosen, for each setting;
@@ -49,9 +49,9 @@ def expected_best(
     direction: 'max' if larger validation values are better, 'min' if smaller
       ones are.
     replace: whether a setting can be drawn twice.
-    if_diverged: what counts for a setting that diverged (NaN), in validation
-      and in report; such as the value of the model before training. There is no
-      expectation without it.
+    if_diverged: the value that counts for a setting that diverged (NaN), in
+      validation and in report, such as the value of the model before training.
+      Without it there is no expectation.
 
   Returns:
     [N] float64, for n = 1, ..., N; NaN if a setting diverged and `if_diverged`
@@ -109,7 +109,8 @@ def to_target(
   Args:
     history: the metrics of every point.
     metric: name of the metric.
-    target: at least so large, or at most so small, is good enough.
+    target: the value to reach: a larger or equal one is good enough, or a
+      smaller or equal one, as `direction` says.
     cost: 'rounds', 'time' (simulated seconds), or of a client of the cohort on
       average so far: 'bytes' (down and up) or 'gradient_evaluations' (in
       examples).
@@ -144,7 +145,7 @@ def to_target(
 def _of_settings(
   name: str, values: Any, if_diverged: float | None, number: int | str = "N"
 ) -> np.ndarray:
-  """The values of the settings as [N] float64, NaN for a diverged one."""
+  """The values of the settings as [N] float64, NaN where one diverged."""
   found = bootstrap.numbers(name, values, f"[{number}]")
   instead = np.nan if if_diverged is None else if_diverged
   return np.where(np.isfinite(found), found, instead)

@@ -22,8 +22,8 @@ class Study(JudgedStudy):
     about: name -> value, for all that the cells share; for the report.
     command: the command that made it, or "".
     notes: sentences on what else limits the comparison, for the report.
-    clients: the part of a condition that changes the clients -> the clients of
-      one seed; {} if they are not known.
+    clients: {part of a condition that changes the clients: clients of one
+      seed}; {} if they are not known.
     min_effect: the smallest difference of interest, in the metric's unit; None
       for 0.005 of accuracies, half a point, and 0 of others.
     pairs: every two methods under each condition: difference, p, power.

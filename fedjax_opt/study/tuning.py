@@ -1,8 +1,8 @@
 """The one way to tune: choose by a criterion, measure with fresh seeds.
 
-What runs is a function's business: `fedjax_opt.compare` calls `sweep`, the
-command line finds a run in its store or does it now. No method may try more
-settings than another.
+The caller's function runs a grid: that of `fedjax_opt.compare` calls `sweep`;
+that of the command line finds a run in its store, or runs it now. No method may
+try more settings than another.
 """
 
 import math
@@ -14,27 +14,27 @@ from fedjax_opt.results import selection
 from fedjax_opt.study.cells import Measured
 
 BUDGETS = ("equal", "unequal")
-# Fresh seeds of the report where nobody says how many. Their number does not
-# depend on how long a run takes: a study would differ between machines.
+# The default number of fresh seeds for the report. It does not depend on how
+# long a run takes, or a study would differ between machines.
 NUM_REPORT_SEEDS = 10
-# What a report calls seeds that are crossed.
+# The names of crossed seeds in a report.
 CROSSED = ("seeds of crossed partitions", "seeds on each of these")
 Grid = Mapping[str, Sequence[float]]  # hyperparameter -> values
 
 
 def num_settings(grid: Grid) -> int:
-  """The settings of a grid {name: values}: all combinations; 1 of none."""
+  """The number of settings of a grid {name: values}; 1 for an empty grid."""
   return math.prod(len(values) for values in grid.values())
 
 
 def check_equal(budgets: Mapping[str, int], hint: str) -> None:
-  """Checks that all methods that are tuned try as many settings.
+  """Checks that all methods that are tuned try equally many settings.
 
   A method with a single setting is not tuned; it may stand beside tuned ones.
 
   Args:
     budgets: method -> number of settings.
-    hint: how to allow unequal ones, for the message.
+    hint: how to allow different budgets, for the message.
 
   Raises:
     ValueError: naming methods whose budgets differ.
@@ -50,7 +50,7 @@ def check_equal(budgets: Mapping[str, int], hint: str) -> None:
 
 
 def fresh_seeds(seeds: Sequence[int], number: int | None = None) -> list[int]:
-  """So many seeds, or ten, after the last of those that tuning uses."""
+  """`number` seeds, by default ten, after the last one of tuning."""
   first = max(seeds) + 1
   return list(range(first, first + (number or NUM_REPORT_SEEDS)))
 
@@ -58,7 +58,7 @@ def fresh_seeds(seeds: Sequence[int], number: int | None = None) -> list[int]:
 def crossed_seeds(
   used: Sequence[int], number: int
 ) -> tuple[list[int], list[int]]:
-  """So many seeds of partitions, and of training, that nothing else uses."""
+  """`number` seeds of partitions and of training, which nothing else uses."""
   both = fresh_seeds(used, 2 * number)
   return both[:number], both[number:]
 
@@ -79,20 +79,20 @@ def tune(
 ) -> tuple[Measured | None, Measured | None]:
   """Runs a grid, and its best setting with seeds that had no part in that.
 
-  Nested, the whole grid runs with the seeds of the report, and each seed has
-  the setting that is best by its own score: so the luck of choosing is in the
-  spread over seeds.
+  If it is nested, the whole grid runs with the seeds of the report, and each
+  seed gets the setting that is best by its own score. So the spread over seeds
+  includes the luck of choosing.
 
   Args:
     run: `(grid, seeds, is_report) -> Measured`.
-    grid: what is tried; a single setting is not tuned.
-    seeds: of tuning, if it is not nested.
-    report_seeds: of what is reported.
-    is_nested: whether each seed of the report chooses.
+    grid: the settings to try; a single setting is not tuned.
+    seeds: of tuning; not used if it is nested.
+    report_seeds: seeds of the reported runs.
+    is_nested: whether each seed of the report chooses its own setting.
 
   Returns:
-    What was tried, None of a single setting; and the report, None if all
-    diverged.
+    What was tried, None for a single setting; and the report, None if all
+    settings diverged.
   """
   if num_settings(grid) == 1:
     return None, run(grid, report_seeds, True)
@@ -108,7 +108,7 @@ def tune(
 
 
 def _best_of_each_seed(tried: Measured) -> Measured | None:
-  """The point of each seed that has the best score; None if all diverged."""
+  """The point with the best score of each seed; None if all diverged."""
   ranks = tried.ranks()
   if np.isinf(ranks).all():
     return None

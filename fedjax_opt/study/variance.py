@@ -20,14 +20,14 @@ def spread_of(cell: Cell, metric: str) -> dict[str, float] | None:
 
     y[c, .] = mean(y[c]) + (y[c, .] - mean(y[c])):
 
-  the quality of the setting, by the mean of all runs, and what is left. Where
-  partitions and seeds were crossed, `components` divides what is left among
-  them; else one seed decides both.
+  the quality of the setting, as the mean over all runs, plus the remainder. If
+  partitions and seeds were crossed, `components` divides the remainder among
+  them. If not, one seed decides both.
 
   Returns:
     Standard deviations by name, in the metric's unit. That of the choice is a
     little too large, as the means vary by chance. None if runs did not choose,
-    one of a chosen setting diverged, or there is one seed.
+    if a run of a chosen setting diverged, or if there is only one seed.
   """
   runs = cell.crossed or ([cell.tried] if cell.is_nested else [])
   if not runs or cell.measured is None:
@@ -60,10 +60,10 @@ def components(values: np.ndarray) -> dict[str, float]:
     E[MS_partition] = T var_partition + var_both,
     E[MS_seed] = P var_seed + var_both,   E[MS_both] = var_both,
 
-  which gives unbiased estimates of the variances; those below 0 become 0.
+  which give unbiased estimates of the variances; negative estimates become 0.
 
   Args:
-    values: [P, T], at least two of each.
+    values: [P, T], with P and T at least 2.
 
   Source: Searle, Casella and McCulloch 1992, "Variance components", chapter 4.
   """

@@ -23,7 +23,7 @@ from fedjax_opt.study.setup import Clients
 
 BEST, WORSE, TIED = "best", "worse", "not told apart"
 DIVERGED, COLLAPSED = "diverged", "collapsed"
-# The smallest difference of accuracies that is of interest: half a point.
+# The default smallest difference of interest for accuracies: half a point.
 _MIN_EFFECT_OF_SHARES = 0.005
 _NONE = Interval(np.nan)
 
@@ -32,19 +32,19 @@ class Verdict(NamedTuple):
   """What is said of one cell.
 
   Attributes:
-    cell: which.
+    cell: the cell.
     value: mean of the metric over the seeds of the report, with its interval,
-      which ends where the metric does.
-    num_seeds: seeds of the report.
-    num_diverged: of these, how many diverged; then `value` is NaN.
+      which is cut at the metric's limits, such as 0 and 1.
+    num_seeds: number of seeds of the report.
+    num_diverged: number of these that diverged; if any did, `value` is NaN.
     verdict: 'best', 'worse', 'not told apart', 'diverged' or 'collapsed'.
     pair: the best and this method, see `Pair`; None for the best itself, and
-      for one that diverged or collapsed. If several are best, it is the one
-      from which this method is told apart least.
-    remark: what else is to be said of the difference to the best, or "".
-    probability: that a run of the best is better than one of this method. The
-      ends are NaN where the interval would have no width, as where every run
-      of the best is better: a few runs are no certainty.
+      for a method that diverged or collapsed. If several are best, the pair has
+      the one from which this method is told apart least.
+    remark: a further remark on the difference to the best, or "".
+    probability: of a run of the best being better than a run of this method.
+      The ends are NaN where the interval would have no width, for example if
+      every run of the best is better: a few such runs prove no certainty.
     to_target: cost -> its mean over seeds until the metric reached the target,
       NaN if a seed never did or the cost was not measured; {} without a target.
   """
@@ -98,7 +98,7 @@ class JudgedStudy:
 
   @property
   def labels(self) -> dict[str, str]:
-    """method -> its name for people, another one for each."""
+    """method -> its name for people, different for each method."""
     names = [shown_name(" ".join(m.split())) for m in self.methods]
     unique = words.unique(name or "(no name)" for name in names)
     return dict(zip(self.methods, unique, strict=True))
@@ -109,7 +109,7 @@ class JudgedStudy:
     return histories.direction(self.metric) == "max"
 
   def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
-    """The cell of a method under a condition, if it is there."""
+    """The cell of a method under a condition; None if there is none."""
     for cell in self.cells:
       if cell.method == method and dict(cell.condition) == dict(condition):
         return cell
@@ -129,7 +129,7 @@ class JudgedStudy:
 
   @functools.cached_property
   def pairs(self) -> list[Pair]:
-    """Every two methods under each condition of which no seed diverged."""
+    """Every two methods under each condition, if no seed of theirs diverged."""
     groups = (self.under(condition).values() for condition in self.conditions)
     whole = ([c for c in cells if _is_whole(self, c)] for cells in groups)
     return pairs.of_conditions(whole, self.metric)
@@ -176,7 +176,7 @@ def _best(study: JudgedStudy, cells: Sequence[Cell]) -> list[Cell]:
   if not usable:
     return []
   values = [cell.by_seed(study.metric) for cell in usable]
-  # Over other seeds a mean may be better by their luck alone.
+  # A mean over other seeds may be better only by the luck of these seeds.
   shared = set.intersection(*map(set, values))
   means = [
     np.mean([v for s, v in each.items() if len(shared) < 2 or s in shared])
@@ -189,11 +189,11 @@ def _best(study: JudgedStudy, cells: Sequence[Cell]) -> list[Cell]:
 
 
 def mean_of(metric: str, values: Any) -> Interval:
-  """The mean over seeds; its interval ends where the metric does.
+  """The mean over seeds; its interval is cut at the metric's limits.
 
   Args:
     metric: its name.
-    values: of each seed. [n, ...].
+    values: its values for each seed. [n, ...].
   """
   mean, *ends = statistics.mean_interval(values)
   return bootstrap.plain(
@@ -214,7 +214,7 @@ def _verdict(study: JudgedStudy, cell: Cell, best: Sequence[Cell]) -> Verdict:
   elif cell.has_collapsed(study.metric):
     verdict = COLLAPSED
   elif not any(cell is one for one in best):
-    # Those that are told apart least: without a test, or by the largest p.
+    # Those that are told apart least: without a test, or with the largest p.
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
     pair = max((_against(study, one, cell) for one in best), key=closeness)
     is_worse = _is_clear(pair) and _is_of_interest(study, pair)
@@ -268,12 +268,12 @@ def _remark(study: JudgedStudy, pair: Pair) -> str:
 def probability(metric: str, one: np.ndarray, other: np.ndarray) -> Interval:
   """How probable it is that a run of one is better than a run of the other.
 
-  An interval without a width is none: a few runs are no certainty.
+  An interval without a width becomes NaN: a few runs prove no certainty.
 
   Args:
-    metric: by which.
-    one: of its runs, [n] or [n, conditions].
-    other: of those of the other.
+    metric: the metric that says which run is better.
+    one: values of one method's runs, [n] or [n, conditions].
+    other: values of the other method's runs.
   """
   found = statistics.probability_of_improvement(
     one, other, direction=histories.direction(metric) or "min"
@@ -312,8 +312,8 @@ def scores_of(cell: Cell) -> np.ndarray:
 def num_near_ties(cell: Cell) -> int | None:
   """How many settings tuning does not tell apart from the chosen one.
 
-  The 95 % interval of their paired difference over the seeds of tuning has 0 in
-  it, or the difference is less than one of the examples of an accuracy. None if
+  Such a setting has 0 in the 95 % interval of its paired difference over the
+  seeds of tuning, or its accuracy differs by less than one example. None if
   nothing was chosen, or with one seed.
   """
   if cell.tuning is None or cell.tuning.best is None:
@@ -326,7 +326,7 @@ def num_near_ties(cell: Cell) -> int | None:
   ahead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
   least = cell.grain(cell.criterion.metric) * (1 - SAME)
   is_near = (ahead.low <= 0) | (ahead.estimate < least)
-  return max(int(is_near.sum()) - 1, 0)  # Without the best itself.
+  return max(int(is_near.sum()) - 1, 0)  # The best itself does not count.
 
 
 # Over all conditions.
@@ -335,7 +335,7 @@ def num_near_ties(cell: Cell) -> int | None:
 def matrices_of(study: JudgedStudy) -> dict[str, np.ndarray]:
   """method -> the metric, [seeds, conditions]; {} if there is one condition.
 
-  Of methods that ran under all conditions with as many seeds.
+  Only methods that ran under all conditions, with the same number of seeds.
   """
   conditions, found = study.conditions, {}
   for method in study.methods if len(conditions) > 1 else ():

@@ -1,4 +1,4 @@
-"""Numbers, metrics and settings in words, as sentences and tables have them."""
+"""Numbers, metrics and settings in words, for sentences and tables."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from fedjax_opt.study.bootstrap import Interval
 
 NOTHING = "–"
 
-# Beginnings of metrics -> the examples that they are measured on.
+# Beginning of a metric's name -> the examples that it is measured on.
 _EXAMPLES = {
   "client_test_": "examples that each client holds out",
   "client_validation_": "the clients' own validation examples",
@@ -21,15 +21,15 @@ _EXAMPLES = {
   "validation_": "the validation examples",
   "test_": "the test examples",
 }
-# Metrics from 0 to 1 that are not written in percent.
+# Metrics from 0 to 1 that are nevertheless not written in percent.
 _SHARES = ("density", "f1", "precision", "recall")
-# Intervals of percents that are shorter have two decimals.
+# Percents whose intervals are shorter than this have two decimals.
 _SHORT = 0.01
-# Smaller shares are 0.
+# Shares below this are 0.
 _ROUNDING = 1e-12
-# Decimals that a number may have beyond those of the others.
+# Decimals that a number may have more than the others.
 _MORE_DECIMALS = 5
-# So many methods are named in a sentence.
+# The most methods that a sentence names.
 _MAX_NAMES = 8
 
 
@@ -69,8 +69,8 @@ class Numbers(NamedTuple):
   ) -> tuple[str, str]:
     """A mean and the ends of its interval: ('91.2', '90.1 to 92.3').
 
-    The ends are '' if there are none. All three have more decimals where one
-    of them would read as zero and is not.
+    The ends are '' if there are none. All three get more decimals if one of
+    them is not zero but would read as zero.
     """
     estimate, low, high = interval
     is_share = (
@@ -85,7 +85,7 @@ class Numbers(NamedTuple):
   def _without_zeros(self, values: Sequence[float]) -> "Numbers":
     """With so many decimals that only zero reads as zero, if a few are enough.
 
-    What is smaller still is rounding.
+    A value that needs more decimals is rounding error.
     """
     decimals = 1 if self.decimals is None else self.decimals
     for more in range(_MORE_DECIMALS + 1):
@@ -96,7 +96,7 @@ class Numbers(NamedTuple):
     return self
 
   def whole(self, interval: Interval, name: str = "") -> str:
-    """A mean with its interval, which may be named: 91.2 % (90.1 to 92.3)."""
+    """A mean with its interval, perhaps named: 91.2 % (90.1 to 92.3)."""
     text, ends = self.parts(interval)
     text += self.unit if text != NOTHING else ""
     return f"{text} ({name}{ends})" if ends else text
@@ -111,8 +111,9 @@ def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
 
   Args:
     metric: its identifier.
-    intervals: all that are to be written. Where most are short, percents have
-      two decimals. Other values have so many that most lengths have two digits.
+    intervals: all intervals to be written. If most are short, percents have two
+      decimals. Other values get as many decimals as give most lengths two
+      digits.
   """
   found = [each for each in intervals if np.isfinite(each).all()]
   lengths = [each.high - each.low for each in found]
@@ -149,7 +150,7 @@ def name(label: str) -> str:
 
 
 def unique(names: Iterable[str], form: str = "{} ({})") -> list[str]:
-  """The names, of which those that were there already have a number."""
+  """The names; one that occurred before gets a number."""
   found: list[str] = []
   for name in names:
     text, copy = name, 1
@@ -168,7 +169,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def named(names: Sequence[str]) -> str:
-  """Methods by name, or how many they are if they are many."""
+  """Methods by name, or their number if there are many."""
   many = len(names) > _MAX_NAMES
   return f"{len(names)} methods" if many else listed(names)
 
@@ -179,14 +180,14 @@ def counted(number: int, word: str) -> str:
 
 
 def span(numbers: Iterable[int]) -> str:
-  """'3', or '3 to 5' if they differ; '–' of none."""
+  """'3', or '3 to 5' if the values differ; '–' for none."""
   found = sorted(set(numbers))
   ends = dict.fromkeys(f"{each:,}" for each in (*found[:1], *found[-1:]))
   return " to ".join(ends) or NOTHING
 
 
 def p_value(value: float) -> str:
-  """A probability of chance: 0.031, < 0.001."""
+  """A p-value: 0.031, < 0.001."""
   if not np.isfinite(value):
     return NOTHING
   return "< 0.001" if value < 0.001 else f"{value:#.2g}".rstrip(".")
@@ -235,7 +236,7 @@ def exact(value: Any) -> str:
 
 
 def about(value: Any) -> str:
-  """A setting of a study for people: also a mapping or a list."""
+  """A setting of a study for people; it may be a mapping or a list."""
   if isinstance(value, Mapping):
     return ", ".join(f"{name} {about(each)}" for name, each in value.items())
   if isinstance(value, list | tuple | set | frozenset):
