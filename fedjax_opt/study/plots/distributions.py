@@ -19,7 +19,7 @@ from fedjax_opt.study.plots.panels import (
 )
 
 _MAX_CLIENTS = 100
-# More classes have a colour bar instead of a legend.
+# With more classes than this, a colour bar replaces the legend.
 _MAX_LEGEND = 20
 
 
@@ -209,12 +209,12 @@ def client_distribution(
     axes.set_xlim(limits)
     return draw_all(axes, panels[condition], looks, worst_is_low)
 
-  label = "Clients" if is_histogram else "Clients with at most this (%)"
+  label = "Clients" if is_histogram else "Clients with at most this value (%)"
   return draw_conditions(panels, path, draw, metric_name(metric), label, **look)
 
 
 def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
-  """The values of the clients that have one, in increasing order."""
+  """The values that are not NaN, in increasing order."""
   values = checks.array(name, values, "[clients]")
   if sizes is not None:
     values = values[checks.array("sizes", sizes, f"[{values.size}]") > 0]
@@ -256,7 +256,7 @@ def _draw_histogram(
   styles: Styles,
   worst_is_low: bool,
 ) -> dict[str, Any]:
-  """Draws how many clients have which value, of the only method."""
+  """Draws a histogram of the clients' values, of the only method."""
   from matplotlib.patches import Patch
 
   ((method, ascending),) = of_method.items()

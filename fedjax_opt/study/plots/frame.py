@@ -15,13 +15,13 @@ from fedjax_opt.files.json_files import whole
 
 _ENDINGS = (".png", ".pdf", ".svg")
 _STYLE = pathlib.Path(__file__).with_name("figures.mplstyle")
-# A notebook shows an inch in so many of its pixels, so that text of 8 points is
-# as large as its own; a picture has twice as many.
+# A notebook shows an inch as this many of its pixels, so that text of 8 points
+# is as large as the notebook's own. A picture has twice as many pixels.
 _PIXELS = 100
-# The same figure has the same bytes: no date.
+# Without a date in the file, equal figures have equal bytes.
 _METADATA = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
-# One file, several, or None for the figure itself.
+# One file, several files, or None for the figure itself.
 Path = str | os.PathLike | Sequence[str | os.PathLike] | None
 
 
@@ -29,8 +29,8 @@ def paths_of(path: Path) -> list[pathlib.Path]:
   """The files to write; none for None.
 
   Raises:
-    ValueError: if a file ends in something else than .png, .pdf or .svg, or
-      its folder does not exist.
+    ValueError: if a file does not end in .png, .pdf or .svg, or its folder does
+      not exist.
     TypeError: if it is no path.
   """
   if path is None:
@@ -59,8 +59,8 @@ fields.KINDS[Path] = fields.Field(lambda name, path: paths_of(path))
 def finish(figure: Any, path: Path) -> Any:
   """Writes a figure into all its files; without a file, returns it.
 
-  Each file is written beside its place and then renamed, so that at no moment
-  there is a part of it.
+  Each file is written under another name and then renamed, so no reader ever
+  finds a part of it.
 
   Args:
     figure: a matplotlib figure.
@@ -104,7 +104,8 @@ def _picture_class() -> type:
       return png.getvalue()
 
     def _ipython_display_(self) -> None:
-      # Comes before the way in which pyplot has a notebook draw any figure.
+      # It takes precedence over the way in which pyplot shows figures in
+      # notebooks.
       from IPython.display import display
 
       pixels = self.get_size_inches() * _PIXELS
@@ -155,7 +156,7 @@ def figure(
   Args:
     columns: number of panels in a row.
     rows: number of rows of panels.
-    scale: factors of a panel's width and height, for other than the usual size.
+    scale: factors of a panel's usual width and height.
 
   Yields:
     The matplotlib figure and its axes, [rows, columns].
@@ -208,9 +209,10 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
 
   Args:
     axis: `axes.xaxis` or `axes.yaxis` of matplotlib.
-    limits: lowest and highest value of the axis, if they are known; then also
-      numbers between the powers of ten are there where these are few. They
-      choose the labels only: set the axis' own limits with matplotlib.
+    limits: lowest and highest value of the axis, if they are known. Then
+      numbers between the powers of ten are labelled too, if there are few
+      powers. The limits only choose the labels: set those of the axis with
+      matplotlib.
 
   Raises:
     ValueError: if the limits are not positive, or not the lowest first.
@@ -228,7 +230,7 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
 
   class Plain(LogFormatter):
-    """A plain number wherever `LogFormatter` gives a label."""
+    """The formatter with plain numbers where `LogFormatter` has labels."""
 
     def __call__(self, x, pos=None):
       return f"{x:g}" if super().__call__(x, pos) else ""

@@ -14,10 +14,10 @@ from fedjax_opt.results.history import direction, is_fraction
 from fedjax_opt.study.plots.frame import COLORS, Path, finish, styled_figure
 from fedjax_opt.study.plots.panels import PAGE_WIDTH, by_condition
 
-# Of a cell, in inches, where the page is wide enough.
+# Width and height of a cell in inches, if the page is wide enough.
 _CELL = (0.46, 0.3)
 _FONT_SIZE = 7
-# Width of a character, and height of a line, of a label or title.
+# Width of a character and height of a line in inches, of labels and titles.
 _CHARACTER, _LINE = 0.07, 0.13
 # The look of a cell that diverged.
 _LOST = {
@@ -46,7 +46,7 @@ class Grid(NamedTuple):
 
 
 def _is_format(name: str, value: Any) -> None:
-  """That numbers can be written in it."""
+  """Checks that `value` is a format for numbers."""
   must = f"{name}={checks.shown(value)}: must be a format, such as '.3g'"
   with checks.told_as(must):
     format(1.0, value)
@@ -185,13 +185,13 @@ def _draw(
 
 
 def _title(labels: Sequence[str], width: float) -> str:
-  """The title of a panel, in lines of so many inches."""
+  """The title of a panel, broken into lines of `width` inches."""
   text = ", ".join(names.shown_name(label) for label in labels if label)
   return textwrap.fill(text, max(int(width / _CHARACTER), 8))
 
 
 def _name_axes(axes: Any, grid: Grid, cell_width: float) -> None:
-  """Names the hyperparameters and their values; long values are turned."""
+  """Labels the axes with hyperparameters and values; rotates long values."""
   shown = [names.value_of(value) for value in grid.columns[1]]
   is_narrow = max(map(len, shown)) * _CHARACTER > 0.8 * cell_width
   axes.set_xticks(range(len(shown)), shown, rotation=90 if is_narrow else 0)
@@ -202,7 +202,7 @@ def _name_axes(axes: Any, grid: Grid, cell_width: float) -> None:
 
 
 def _keep_outer_names(all_axes: np.ndarray, sizes: Sequence[int]) -> None:
-  """Removes the names that another panel has for the same axis.
+  """Removes axis labels that a neighbouring panel has already.
 
   Args:
     all_axes: [rows, columns].
@@ -220,8 +220,8 @@ def _keep_outer_names(all_axes: np.ndarray, sizes: Sequence[int]) -> None:
 def _norm(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
   """One scale of colours for all grids, and the end at which it is cut.
 
-  Values far worse than most do not stretch it; positive values over more than
-  two decades have a log scale.
+  Values far worse than most do not stretch the scale. It is logarithmic if the
+  values are positive and span more than two decades.
   """
   from matplotlib.colors import LogNorm, Normalize
 
@@ -273,7 +273,7 @@ def _outline(axes: Any, row: int, column: int, **look: Any) -> None:
 
 
 def _add_key(figure: Any, grids: Sequence[Grid]) -> None:
-  """Says what outlined and hatched cells are, if there are any."""
+  """Adds a legend for outlined and hatched cells, if there are any."""
   from matplotlib.patches import Patch
 
   entries = {}

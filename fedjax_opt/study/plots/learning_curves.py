@@ -27,15 +27,16 @@ from fedjax_opt.study.plots.metric_axis import (
 )
 from fedjax_opt.study.plots.panels import draw_panels
 
-# What `x_axis` may be -> the label of the axis.
+# Choice of `x_axis` -> the label of the axis.
 X_AXES = {
   "rounds": "Communication round",
   "time": "Simulated time (s)",
   "gradient_evaluations": "Gradient evaluations of a client",
   "bytes": "Exchanged with a client (MB)",
 }
-# Of more settings than `_MAX_LINES`, the best `_NUM_NAMED` are in colour and in
-# the legend; the others are behind them, from `_MIN_FOR_BANDS` on as quantiles.
+# With more settings than `_MAX_LINES`, the best `_NUM_NAMED` are in colour and
+# in the legend. The others are behind them, as bands of quantiles if there are
+# at least `_MIN_FOR_BANDS`.
 _MAX_LINES, _NUM_NAMED, _MIN_FOR_BANDS = 12, 6, 12
 _BANDS = {"10–90 %": (0.1, 0.9, "#E3E3E3"), "25–75 %": (0.25, 0.75, "#C9C9C9")}
 
@@ -112,7 +113,7 @@ def curves(
 
   def draw(axes, metric):
     drawn, behind = curves_of(metric, named), curves_of(metric, others)
-    # That of the named lines, or of all if each of these diverged.
+    # The axis of the named lines, or of all lines if each named one diverged.
     shown = list(drawn.values())
     if not any(np.isfinite(curve.mean[-1]) for curve in shown):
       shown += behind.values()
@@ -123,7 +124,7 @@ def curves(
     if metric == "rank":
       axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel=X_AXES[x_axis], ylabel=axis.label)
-    # Labels say what diverged; a setting alone has none.
+    # Labels say which settings diverged; a single setting has no label.
     return {e: entries[e] for e in entries if e not in ("", DIVERGED)}
 
   return draw_panels(
@@ -149,7 +150,7 @@ def _lines_of(
 ) -> tuple[_Lines, _Lines]:
   """The lines with a name: all, or the best of many; and those behind them.
 
-  Labels have the values that vary, and what diverged.
+  Labels have the values that vary, and say what diverged.
   """
   settings = group_by_seed(points)
   names = varying([s.hyperparameters for s in settings])

@@ -13,11 +13,11 @@ from fedjax_opt.study.plots.frame import COLORS, LINE_STYLES, log_scale
 from fedjax_opt.study.plots.metric_axis import Curve, MetricAxis
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
-# Entries of the legend that are no methods.
+# Entries of the legend that are not methods.
 DIVERGED, OUTSIDE = "diverged", "outside the axis"
-# Of marks at the end of the axis that are stacked, as a share of the axis.
+# Distance of stacked marks at the end of the axis, as a share of the axis.
 _MARK_HEIGHT = 0.06
-# The colour of what the legend says of all methods.
+# The colour of legend entries that concern all methods.
 GREY = "#606060"
 
 
@@ -43,8 +43,8 @@ Styles = Mapping[str, Style]
 def method_styles(labels: Iterable[str]) -> dict[str, Style]:
   """One look for each method, to be used in all pictures of a study.
 
-  Up to seven methods have a colour of their own; more have the colours again,
-  with other lines. No two of 77 look the same.
+  Up to seven methods have a colour of their own. Further methods have the same
+  colours with other lines. All of 77 methods look different.
 
   Args:
     labels: of all methods of the study; the order gives the looks.
@@ -86,8 +86,8 @@ def draw_curves(
     axis: of the metric.
     markers: whether each value has a marker.
     bars: whether intervals are bars, not bands.
-    by_value: whether each value, not the end of a curve, has its mark, at the
-      worse end of the axis.
+    by_value: whether each value that diverged or is outside has a mark at the
+      worse end of the axis; if not, the end of a curve has it.
 
   Returns:
     The entries of the legend.
@@ -126,7 +126,7 @@ def draw_curves(
 def _mark_ends(
   axes: Any, curves: Mapping[str, Curve], styles: Styles, axis: MetricAxis
 ) -> list[str]:
-  """Marks where a curve diverged, or where and at which value it leaves.
+  """Marks where a curve diverged, or ends outside, with the value there.
 
   Returns:
     The kinds of marks that there are, as `_mark_values` does.
@@ -145,7 +145,7 @@ def _mark_ends(
     place = (curve.x[finite[-1]], np.clip(end, *sorted(axes.get_ylim())))
     axes.plot(*place, color=color, **_mark_of(kind, axis))
     if kind == OUTSIDE:
-      # Inside the axis, one above the other where several curves leave it.
+      # The values are inside the axis, stacked where several curves leave it.
       height = 6 + 8 * len(axes.texts)
       axes.annotate(
         number(float(f"{end:.3g}")),
@@ -162,7 +162,7 @@ def _mark_ends(
 def _mark_values(
   axes: Any, curves: Mapping[str, Curve], styles: Styles, axis: MetricAxis
 ) -> list[str]:
-  """Marks values at the worse end of the axis, those at one place stacked."""
+  """Marks values at the worse end of the axis, stacked if at the same place."""
   found = []
   num_marks: collections.Counter[float] = collections.Counter()
   for method, curve in curves.items():
@@ -178,7 +178,7 @@ def _mark_values(
 
 
 def _mark_of(kind: str, axis: MetricAxis) -> dict[str, Any]:
-  """The look of a cross or a triangle, also at the very end of the axis."""
+  """The look of a cross or triangle; it is not cut off at the axis' end."""
   look = {"linestyle": "", "markersize": 5.5, "clip_on": False, "zorder": 5}
   if kind == DIVERGED:
     return look | {"marker": "x", "markeredgewidth": 1.5}

@@ -1,4 +1,4 @@
-"""Curves, and the y axis of their metric: unit, range, where a log axis helps.
+"""Curves, and the y axis of their metric: its unit, range and scale.
 
 Axis letters: `E` places on the x axis of a curve.
 """
@@ -14,17 +14,18 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import direction, is_fraction
 from fedjax_opt.results.names import metric_name
 
-# Where all curves end above so many percent, the error is drawn.
+# If all curves end above this many percent, the error is drawn instead.
 _HIGH = 90.0
-# The axis of errors, and of other metrics, is logarithmic if the highest value
-# is so many times the lowest.
+# The axis of errors, and that of other metrics, is logarithmic if the highest
+# value is this many times the lowest.
 _FACTORS = {True: 1.4, False: 100.0}
 _ROUNDING = 1e-9
-# The beginning of a curve that may leave the axis, as a share of it.
+# The beginning of a curve that may be outside the axis, as a share of it.
 _BEGINNING = 0.2
-# A log axis of errors goes so far below those of the curves, to show intervals.
+# A log axis of errors begins at the lowest error of the curves divided by this,
+# to show intervals.
 _BELOW = 3.0
-# A beginning that fills less than this share of the range stays in it.
+# A beginning that takes less than this share of the range stays inside.
 _WORTH_CUTTING = 0.3
 
 
@@ -113,11 +114,11 @@ class MetricAxis(NamedTuple):
 
   @property
   def is_better_high(self) -> bool:
-    """Whether what is higher on the axis is better."""
+    """Whether higher places on the axis are better."""
     return self.is_larger_better and not self.is_error
 
   def is_outside(self, values: Any) -> np.ndarray:
-    """Whether values of the metric are worse than the axis shows."""
+    """Whether values of the metric are beyond the worse end of the axis."""
     if self.limits is None or self.is_error:
       return np.zeros(np.shape(values), bool)
     shown, end = self.units(values), self.worse_end
@@ -129,19 +130,18 @@ def metric_axis(
 ) -> MetricAxis:
   """The axis on which the good curves of a metric can be told apart.
 
-  It is that of the curves that did not diverge, if there are any. Accuracies
-  that all end above 90 % become errors on a log axis. Other accuracies have a
-  range without the first fifth of the curves, if that leaves more room for the
-  rest, and without curves that end far below the others. Losses begin at the
-  lowest value and end at the highest of the curves that do not end far above
-  the others; where these are more than a factor of 100 apart, the axis is
-  logarithmic.
+  It shows the curves that did not diverge, if there are any. Accuracies that
+  all end above 90 % become errors on a log axis. The range of other accuracies
+  leaves out the first fifth of the curves, if that gives the rest more room,
+  and curves that end far below the others. The axis of a loss goes from its
+  lowest value to the highest value of the curves that do not end far above the
+  others. It is logarithmic if these two are more than a factor of 100 apart.
 
   Args:
     metric: name of the metric.
     curves: of `as_curve`, one for each setting. The intervals of the last fifth
       of the rounds will be visible.
-    whole: whether all of the curves and of their intervals is visible, whatever
+    whole: whether all curves and intervals are wholly visible, however little
       room that leaves for the best.
   """
   label, is_percent = metric_name(metric), is_fraction(metric)
@@ -183,13 +183,13 @@ def metric_axis(
 
 
 def _in_units(curve: Curve, axis: MetricAxis) -> Curve:
-  """A curve in the unit of the axis, where it has a value."""
+  """A curve in the unit of the axis, without its NaN values."""
   x, *values = (part[np.isfinite(curve.mean)] for part in curve)
   return Curve(x, *map(axis.units, values))
 
 
 def _are_high(lines: Sequence[Curve]) -> bool:
-  """Whether all percents end high, and not all of them are 100."""
+  """Whether all percents end high, but not all at 100."""
   has_error = any((line.mean < 100 - _ROUNDING).any() for line in lines)
   return has_error and min(line.mean[-1] for line in lines) > _HIGH
 
@@ -197,22 +197,22 @@ def _are_high(lines: Sequence[Curve]) -> bool:
 def _good(lines: list[Curve], way: str, at_least: float) -> list[Curve]:
   """The lines that do not end far behind the others.
 
-  Far is more than four times as far from the best end as the median is, and
-  more than `at_least`.
+  A line ends far behind if its distance from the best end is more than four
+  times that of the median, and more than `at_least`.
   """
   ends = np.array([line.mean[-1] for line in lines])
   behind = ends.max() - ends if way == "max" else ends - ends.min()
   limit = max(4 * float(np.median(behind)), at_least)
   is_near = behind <= limit
   if way == "min":
-    # Those that are never above the beginning of the others take no room.
+    # Lines that are never above the beginning of the others take no room.
     start = np.max([x.mean[0] for x in lines], where=is_near, initial=-np.inf)
     is_near |= np.array([line.mean.max() <= start for line in lines])
   return [line for line, near in zip(lines, is_near, strict=True) if near]
 
 
 def _last(line: Curve, whole: bool) -> np.ndarray:
-  """What lies around the last fifth of a line, or around all of it."""
+  """The interval around the last fifth of a line, or around all of it."""
   size = line.x.size if whole else max(1, line.x.size // 5)
   around = np.array(line[1:])[:, -size:]
   return around[np.isfinite(around)]
@@ -228,14 +228,15 @@ def panels_axis(
 ) -> MetricAxis:
   """The axis of panels, of which each shows its good curves.
 
-  Under a hard condition all methods can be far behind those of an easy one.
+  The good curves are chosen in each panel: under a hard condition all methods
+  can be far behind those of an easy one.
 
   Args:
     metric: identifier of what is drawn.
     panels: condition -> method -> `Curve`, of `as_curve`.
-    whole: whether all of the curves is visible.
-    by_value: whether each value counts as the end of a curve: a rate is no
-      better for being the last one.
+    whole: whether all curves are wholly visible.
+    by_value: whether each value counts as the end of a curve. So it is for
+      curves over a hyperparameter, whose last value is no better than others.
   """
   parts = _values if by_value else lambda curve: [curve]
   of_panels = [
@@ -252,5 +253,5 @@ def panels_axis(
 
 
 def _values(curve: Curve) -> list[Curve]:
-  """A curve of each value."""
+  """A curve for each value, which is its end."""
   return [Curve(*each) for each in np.transpose(curve)[:, :, None]]

@@ -15,15 +15,15 @@ from fedjax_opt.study.plots.frame import Path, finish, styled_figure
 from fedjax_opt.study.plots.lines import DIVERGED, Styles, method_styles
 from fedjax_opt.study.plots.metric_axis import Panels
 
-# The width of a page's text in inches, at which figures are not shrunk.
+# The width of a page's text in inches: wider figures would be shrunk.
 PAGE_WIDTH = 6.8
 _CHARACTERS_PER_INCH = 16.5
-# A legend of more entries needs the whole width.
+# A legend with more entries than this needs the whole width.
 _MANY = 12
 
 
 class Look(TypedDict, total=False):
-  """What all pictures of a study take.
+  """The options that all pictures of a study take.
 
   Attributes:
     title: text above the panels.
@@ -40,12 +40,13 @@ class Look(TypedDict, total=False):
 def by_condition(
   name: str, values: Any, checked: Callable[[str, Any], Any] | None = None
 ) -> dict[str, dict[str, Any]]:
-  """One entry for each condition, also where there is but one.
+  """One entry for each condition, also if there is only one condition.
 
   Args:
     name: name of the argument, for messages.
     values: condition -> method -> anything, or method -> anything.
-    checked: `(name, anything)`, gives what is drawn of it; itself if None.
+    checked: `(name, anything)`, returns what is drawn of it; None to draw it as
+      it is.
 
   Returns:
     condition -> method -> anything; the only condition is "".
@@ -73,10 +74,11 @@ def num_columns(labels: Sequence[str], width: float) -> int:
   """The number of legend columns that fit into `width` inches."""
   characters = _CHARACTERS_PER_INCH * width
   for columns in range(min(len(labels), 6), 1, -1):
-    # As matplotlib fills a legend: column by column, the longer ones first.
+    # matplotlib fills a legend column by column, the longer columns first.
     filled = np.array_split(np.asarray(labels), columns)
     if sum(max(map(len, column)) + 8 for column in filled) <= characters:
-      # No longer columns than needed: 4 and 3 instead of 2 and five times 1.
+      # Columns are no longer than needed, such as 4 and 3 entries, and as few
+      # as that length allows.
       return -(-len(labels) // -(-len(labels) // columns))
   return 1
 
@@ -120,10 +122,10 @@ def draw_panels(
   """Draws panels, at most three in a row, with one legend below.
 
   Args:
-    panels: what they are; at least one.
+    panels: what each panel shows; at least one.
     path: as the pictures take it.
     draw: `axes, panel -> {label: entry of the legend}`.
-    labels: of the legend, in order; others come behind those that are there.
+    labels: of the legend, in order; entries with other labels come after them.
     width: of a panel in inches, if the page has room.
     title: text above the panels.
     legend_title: text above the legend.

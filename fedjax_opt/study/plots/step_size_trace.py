@@ -24,11 +24,11 @@ _SHARES = {
   "smoothness branch": "#59BF9F",
   "growth branch": "#6AA9D4",
 }
-# Up to so many local steps of one client are drawn one by one.
+# Up to this many local steps of one client are drawn one by one.
 _MAX_DETAIL = 120
-# From so many rounds on, the x axis counts rounds.
+# From this many rounds on, the x axis counts rounds.
 _MIN_ROUNDS = 20
-# Of more rounds no line marks where each begins.
+# With more rounds than this, no line marks where each begins.
 _MAX_MARKED = 60
 _MAX_PLACES = 150
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -135,12 +135,12 @@ def _pooled(
 
   Args:
     values: [R, C, K].
-    by_round: whether a place is a round or a local step of a round; of many
-      rounds or steps, several that follow one another.
+    by_round: whether a place is a round, not a local step of a round. If there
+      are many rounds or steps, a place is several consecutive ones.
 
   Returns:
-    Where on the x axis each place begins and the last one ends, [places + 1];
-    and the values of each place, NaN behind the last ones, [places, n].
+    The beginnings of the places on the x axis, and the end of the last one,
+    [places + 1]; and the values of each place, padded with NaN, [places, n].
   """
   rows = values if by_round else values.transpose(0, 2, 1)
   rows = rows.reshape(-1, rows[0].size if by_round else rows.shape[-1])
@@ -196,7 +196,7 @@ def _draw_shares(
 
 
 def _kinds(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-  """[R, C, K], the entry of `_SHARES` that each step is; NaN without a step."""
+  """[R, C, K], the index in `_SHARES` of each step; NaN without a step."""
   smoothness, growth = arrays["smoothness"], arrays["growth"]
   is_first = ~np.isfinite(smoothness) & ~np.isfinite(growth)
   cases = [~_is_step(arrays["step_size"]), is_first, smoothness <= growth]

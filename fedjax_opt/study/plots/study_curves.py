@@ -21,7 +21,7 @@ from fedjax_opt.study.plots.metric_axis import (
 )
 from fedjax_opt.study.plots.panels import Look, by_condition, draw_conditions
 
-# At which end of a condition's values clients differ more.
+# The end of a condition's values at which clients differ more.
 _HETEROGENEOUS = {
   "alpha": "low",
   "similarity": "low",
@@ -30,7 +30,7 @@ _HETEROGENEOUS = {
   "size_sigma": "high",
   "zeta": "high",
 }
-# Places that are closer, as a share of the axis, are spaced evenly instead.
+# If two places are closer than this share of the axis, all are spaced evenly.
 _LEAST_GAP = 0.06
 
 
@@ -75,7 +75,7 @@ def study_curves(
     entries = draw_curves(axes, panels[condition], looks, axis)
     x = np.concatenate([curve.x for curve in panels[condition].values()])
     if np.ptp(x):
-      # As many numbers as fit beside one another, and no half rounds.
+      # As many numbers as fit beside one another, whole ones for rounds.
       is_whole = bool((x == x.round()).all())
       axes.xaxis.get_major_locator().set_params(nbins=5, integer=is_whole)
       axes.xaxis.set_major_formatter(lambda value, _: names.number(value))
@@ -114,7 +114,7 @@ def tuning_curves(
     axes.xaxis.get_major_locator().set_params(integer=True)
     return entries
 
-  # Three such names do not fit beside one another.
+  # Three axis names of this length do not fit beside one another.
   label = "Settings tried" + " (expected best of them)" * (len(panels) < 3)
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 
@@ -242,7 +242,7 @@ def _chosen_places(panels: Panels, chosen: Any) -> dict[str, dict[str, int]]:
 def _draw_ring(
   axes: Any, curve: Curve, place: int, axis: MetricAxis, color: str
 ) -> Any:
-  """Draws a ring around a value, or where it is marked if it has none.
+  """Draws a ring around a value, or around its mark if it diverged.
 
   Returns:
     The entry of the legend.

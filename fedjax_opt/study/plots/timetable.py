@@ -10,7 +10,7 @@ from fedjax_opt.schedules.usage import usage
 from fedjax_opt.study.plots import frame
 from fedjax_opt.study.plots.lines import GREY
 
-# So many clients have a line, and so many server steps are shown.
+# The most clients that have a line, and the most server steps shown.
 _CLIENTS, _STEPS = 30, 12
 _USED, _UNUSED = frame.COLORS[0], "#BDBDBD"
 

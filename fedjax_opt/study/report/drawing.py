@@ -19,7 +19,7 @@ from fedjax_opt.study.report import text
 from fedjax_opt.study.verdicts import JudgedStudy, mean_of
 from fedjax_opt.study.words import condition_label
 
-# Characters of a method's name in a legend.
+# The most characters of a method's name in a legend.
 _MAX_LABEL = 36
 
 
@@ -34,7 +34,7 @@ _PLOTS = {
   "client_labels": client_labels,
   "step_sizes": plots.step_sizes,
 }
-# Those in which no method has a look of its own.
+# Kinds of pictures in which methods have no looks of their own.
 _PLAIN = ("heat_maps", "step_sizes", "client_labels")
 
 
@@ -42,9 +42,10 @@ class Picture(NamedTuple):
   """A picture of a study.
 
   Attributes:
-    kind: which plot draws it, and which part of the page has it.
+    kind: says which plot draws it, and which part of the page shows it.
     name: of its files, without the ending.
-    draw: writes it into files; given None, returns the figure.
+    draw: function that writes it into files, or returns the figure if given
+      None.
     title: the question that it answers.
     caption: what exactly is drawn.
   """
@@ -60,7 +61,7 @@ class Drawn(NamedTuple):
   """A study as it is drawn.
 
   Attributes:
-    study: which.
+    study: the study.
     labels: method -> its name in a picture.
     looks: name in a picture -> colour, line and marker.
   """
@@ -70,7 +71,7 @@ class Drawn(NamedTuple):
   looks: Mapping[str, Any]
 
   def panel_title(self, condition: Mapping[str, Any]) -> str:
-    """The label of a condition as the title of a panel, as wide as it."""
+    """The label of a condition as a panel's title, broken to its width."""
     width = 50 if len(self.study.conditions) in (1, 2, 4) else 33
     lines = textwrap.wrap(condition_label(condition), width)
     return in_picture("\n".join(lines))
@@ -81,8 +82,8 @@ class Drawn(NamedTuple):
     """condition -> method -> what `of_cell` gives, where it is not None.
 
     Args:
-      of_cell: of one cell.
-      cells: which; all, condition after condition, if None.
+      of_cell: function from a cell to what is drawn of it, or None.
+      cells: the cells; None for all, condition after condition.
     """
     panels: dict[str, dict[str, Any]] = {}
     for cell in self.cells if cells is None else cells:
@@ -110,7 +111,7 @@ class Drawn(NamedTuple):
     Args:
       kind: as of `Picture`; its words are in the template of captions.
       panels: condition -> method -> what is drawn.
-      facts: that its caption is made of, beside panels and options.
+      facts: further values that its caption states, beside panels and options.
       name: as of `Picture`; the kind if "".
       **options: of the plot.
     """
@@ -126,7 +127,7 @@ class Drawn(NamedTuple):
 
   @property
   def num_seeds(self) -> list[int]:
-    """Of how many seeds of the report each mean is."""
+    """The number of seeds of the report in each mean."""
     return [verdict.num_seeds for verdict in self.study.verdicts]
 
 
@@ -136,12 +137,12 @@ def about_curves(
   seeds: Iterable[int] = (),
   by_value: bool = False,
 ) -> dict[str, Any]:
-  """What a caption says of curves that are means over seeds.
+  """The facts that a caption states about curves that are means over seeds.
 
   Args:
     metric: identifier of what is drawn.
     panels: condition -> method -> curve.
-    seeds: of how many each is the mean.
+    seeds: the number of seeds in each mean.
     by_value: as of `panels_axis`.
   """
   found = set(seeds) - {0}
@@ -154,13 +155,13 @@ def about_curves(
 
 
 def in_picture(label: str) -> str:
-  """A label that matplotlib shows as it is."""
+  """A label, escaped so that matplotlib shows it as it is."""
   text = label.replace("$", r"\$")
   return f" {text}" if text.startswith("_") else text
 
 
 def legend_labels(labels: Mapping[str, str]) -> dict[str, str]:
-  """method -> its name in a legend: short, and another one for each."""
+  """method -> its name in a legend: short, and different for each method."""
   half = _MAX_LABEL // 2
   short = [
     x if len(x) <= _MAX_LABEL else f"{x[:half]}…{x[-half:]}"
@@ -170,7 +171,7 @@ def legend_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def are_numbers(values: Iterable[Any]) -> bool:
-  """Whether all values have a place on an axis of numbers."""
+  """Whether all values can be on an axis of numbers."""
   return all(checks.is_real(value) and np.isfinite(value) for value in values)
 
 

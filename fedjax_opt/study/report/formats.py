@@ -1,7 +1,7 @@
 """Tables as text: HTML, Markdown, LaTeX, CSV, and lines of a terminal.
 
-What a format looks like is in its template; labels are escaped by the format's
-own rules wherever a template shows them.
+The look of a format is in its template. Wherever a template shows a label, the
+label is escaped by the format's own rules.
 """
 
 import itertools
@@ -19,7 +19,8 @@ from fedjax_opt.study.report.study_tables import Entry, Table, axes_of
 from fedjax_opt.study.verdicts import BEST, JudgedStudy, Verdict, num_near_ties
 from fedjax_opt.study.words import exact
 
-# Of LaTeX: columns beside names in a column of a paper, and rows on a page.
+# In LaTeX: the most columns beside the names in a column of a paper, and the
+# most rows on a page.
 _MAX_COLUMNS, _MAX_ROWS = 3, 24
 # Columns of intervals.
 _MEAN = ("mean", "low", "high")
@@ -29,7 +30,7 @@ _WINS = ("probability_best_is_better", "probability_low", "probability_high")
 
 
 def check_installed() -> None:
-  """Checks that what reports are made with is there.
+  """Checks that the packages that reports need are installed.
 
   Raises:
     ImportError: naming what is missing, and what to install.
@@ -45,8 +46,8 @@ def markdown(table: Table, title: str = "") -> str:
 def latex(table: Table) -> str:
   """A table of methods and conditions as LaTeX, for booktabs and graphicx.
 
-  Columns for which a column of a paper is too narrow are below the others. What
-  is too long for its page is several tables.
+  Columns that do not fit into a column of a paper are set below the others. A
+  table that is too long for a page becomes several tables.
   """
   columns, rows = np.arange(1, len(table.header)), np.arange(len(table.rows))
   parts = np.array_split(columns, -(-len(columns) // _MAX_COLUMNS))
@@ -58,7 +59,7 @@ def latex(table: Table) -> str:
 
 
 def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  """A table of cells that are Markdown themselves."""
+  """A table in Markdown; its cells are Markdown already."""
   rule = "|---" * len(columns) + "|"
   head, *body = (f"| {' | '.join(row)} |" for row in (columns, *rows))
   return "\n".join([head, rule, *body])
@@ -67,13 +68,13 @@ def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def csv(records: Sequence[Mapping[str, Any]]) -> str:
   """Rows as CSV, numbers with all their digits.
 
-  What a spreadsheet would take for a formula begins with an apostrophe.
+  Text that a spreadsheet would take for a formula gets an apostrophe in front.
   """
   import pandas
 
   frame = pandas.DataFrame(
     [{_no_formula(n): _no_formula(v) for n, v in r.items()} for r in records],
-    dtype=object,  # No whole number becomes a float.
+    dtype=object,  # Whole numbers stay whole, not floats.
   )
   return frame.to_csv(index=False, lineterminator="\n")
 
@@ -81,7 +82,7 @@ def csv(records: Sequence[Mapping[str, Any]]) -> str:
 def _no_formula(value: Any) -> Any:
   if not isinstance(value, str):
     return value
-  found = value.replace("\r", " ")  # Which would end a row.
+  found = value.replace("\r", " ")  # A line break would end the row.
   is_formula = found.startswith(("=", "+", "-", "@", "\t"))
   return f"'{found}" if is_formula else found
 
@@ -104,14 +105,14 @@ def _plain(entry: Entry) -> str:
   return found
 
 
-# What the tables for programs say, with all digits; see `csv`.
+# The tables for programs, with all digits; see `csv`.
 
 
 def cell_records(study: JudgedStudy) -> list[dict[str, Any]]:
   """column -> value, of each cell: numbers with all their digits.
 
   Columns are the conditions; `method`; `chosen_<name>` of every hyperparameter;
-  then what every study has. What there is no value of is None or NaN.
+  then columns that every study has. A missing value is None or NaN.
   """
   rows = []
   for verdict in study.verdicts:
@@ -129,7 +130,7 @@ def cell_records(study: JudgedStudy) -> list[dict[str, Any]]:
 def _row(
   study: JudgedStudy, cell: Cell, others: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """The condition, the method and the others; no column has two values."""
+  """The columns of condition and method, and the others; no name twice."""
   row = {"method": cell.method, **others}
   return {
     f"condition_{name}" if name in row else name: cell.condition.get(name)

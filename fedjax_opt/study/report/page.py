@@ -34,7 +34,7 @@ from fedjax_opt.study.report.pictures import Picture
 from fedjax_opt.study.verdicts import JudgedStudy
 
 _PAGE = "report.html"
-_MARKS = (_PAGE, "study.json")  # Either says that a folder is that of a study.
+_MARKS = (_PAGE, "study.json")  # Either marks the folder of a study.
 _GENERATOR = '<meta name="generator" content="fedjax_opt">'
 _KINDS = ("png", "pdf", "svg")
 
@@ -75,7 +75,7 @@ def _check(folder: str | os.PathLike) -> pathlib.Path:
   checks.path("folder", folder)
   path, inside = folders.contents("folder", folder)
   if not set(_MARKS) & set(inside):
-    # A report that was stopped on its way has left no page.
+    # A report that was stopped before its end has left no page.
     folders.check_empty("folder", path, [n for n in inside if n != "pictures"])
   if _PAGE in inside and _GENERATOR not in _text(path / _PAGE):
     raise ValueError(
@@ -90,7 +90,7 @@ def _text(path: pathlib.Path) -> str:
 
 
 def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
-  """Removes the pictures of the former report that the new one lacks."""
+  """Removes pictures of the earlier report that the new one does not have."""
   former = _text(folder / _PAGE)
   files = set(re.findall(r'href="pictures/([\w-]+\.(?:png|pdf|svg))"', former))
   kept = {f"{picture.name}.{kind}" for picture in drawn for kind in _KINDS}
@@ -99,18 +99,18 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
 
 
 def short_html(study: JudgedStudy) -> str:
-  """The answer and the table, inside of a notebook."""
+  """The answer and the table, for a notebook."""
   return text.render("short.html", **_shown(study))
 
 
 def _shown(study: JudgedStudy) -> dict[str, Any]:
-  """What every page of a study shows."""
+  """The values that every page of a study shows."""
   answer = sentences.answer(study)
   return {"study": study, "answer": answer, "tables": study_tables}
 
 
 def _figure(picture: Picture, folder: pathlib.Path) -> dict[str, Any]:
-  """A picture for the page: inside of it, with its width in pixels."""
+  """A picture embedded in the page, with its width in pixels."""
   content = (folder / f"{picture.name}.png").read_bytes()
   width, _ = struct.unpack(">II", content[16:24])
   png = base64.b64encode(content).decode()

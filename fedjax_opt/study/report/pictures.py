@@ -26,7 +26,7 @@ from fedjax_opt.study.verdicts import DIVERGED, JudgedStudy, scores_of
 from fedjax_opt.study.words import condition_label
 
 _NUM_THRESHOLDS = 101
-# What `plots.step_sizes` takes -> its name in a cell.
+# Array of `plots.step_sizes` -> its name in a cell.
 _TRACES = {
   "step_size": "step_size",
   "smoothness": "smoothness_step",
@@ -55,7 +55,7 @@ def of_study(study: JudgedStudy) -> list[Picture]:
 
 
 def _against_conditions(drawn: Drawn) -> Iterator[Picture]:
-  """The final value, over each condition that is a number and varies."""
+  """The final value against each condition that is a number and varies."""
   metric, numbers = drawn.study.metric, drawn.num_seeds
   for name in axes_of(drawn.study):
     found = dict.fromkeys(c.get(name) for c in drawn.study.conditions)
@@ -85,7 +85,7 @@ def _against_conditions(drawn: Drawn) -> Iterator[Picture]:
 def _panels_against(
   drawn: Drawn, name: str, values: list[Any]
 ) -> dict[str, dict[str, plots.Curve]]:
-  """The other conditions -> method -> its values, if it has all of them."""
+  """Other conditions -> method -> its values; only methods with all of them."""
   found: dict[str, dict[str, dict[Any, Any]]] = {}
   for verdict in drawn.study.verdicts:
     condition = dict(verdict.cell.condition)
@@ -104,7 +104,7 @@ def _panels_against(
 
 
 def _learning_curves(drawn: Drawn) -> Iterator[Picture]:
-  """Over rounds, and over what differs between methods beside them."""
+  """Curves against rounds, and against other costs in which methods differ."""
   study, metric = drawn.study, drawn.study.metric
   lost = {c.method for c in study.cells if c.measured is None}
   for x in COSTS:
@@ -131,7 +131,7 @@ def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
 def _differs(study: JudgedStudy, cost: str) -> bool:
   """Whether methods spend more than 1 % differently, and all counted it.
 
-  What diverged under every setting spent nothing that is drawn.
+  A method that diverged under every setting does not count: it is not drawn.
   """
   by_condition = [
     [c.spent(cost) for c in study.under(condition).values() if c.measured]
@@ -189,7 +189,7 @@ def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
 
 
 def _step_sizes(drawn: Drawn) -> Iterator[Picture]:
-  """The step sizes of each cell that has recorded them."""
+  """The step sizes of each cell in which they were recorded."""
   for cell in drawn.study.cells:
     trace = cell.step_sizes or {}
     if not set(_TRACES.values()) <= set(trace):
@@ -203,7 +203,7 @@ def _step_sizes(drawn: Drawn) -> Iterator[Picture]:
 
 
 def _client_labels(drawn: Drawn) -> Iterator[Picture]:
-  """Which examples clients have, under conditions that change them."""
+  """The examples of the clients, under each condition that changes them."""
   clients = drawn.study.clients
   if not clients:
     return
@@ -215,13 +215,13 @@ def _client_labels(drawn: Drawn) -> Iterator[Picture]:
   yield drawn.picture("client_labels", counts, facts)
 
 
-# How settings were chosen: a grid of one hyperparameter is drawn as lines, one
-# of two as a heat map, and all of them as tuning curves: what trying more
-# settings is worth.
+# How settings were chosen. A grid of one hyperparameter is drawn as lines, a
+# grid of two as a heat map. All grids are also drawn as tuning curves, which
+# show what trying more settings is worth.
 
 
 def _of_tuning(drawn: Drawn) -> Iterator[Picture]:
-  """Those of which the study has the data."""
+  """The pictures of tuning for which the study has the data."""
   tuned = [c for c in drawn.cells if c.tried is not None and c.tuned]
   for criterion in dict.fromkeys(c.criterion for c in tuned):
     here = [c for c in tuned if c.criterion == criterion]
@@ -232,7 +232,7 @@ def _of_tuning(drawn: Drawn) -> Iterator[Picture]:
 def _sensitivities(
   drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
-  """For each hyperparameter that is alone in a grid."""
+  """Lines for each hyperparameter that is the only one of a grid."""
   alone: dict[str, list[Cell]] = {}
   for cell in cells:
     name, *others = cell.tuned
@@ -271,7 +271,7 @@ def _sensitivity(
 def _heat_maps(
   drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
-  """The grids of two hyperparameters."""
+  """Heat maps of the grids of two hyperparameters."""
   grids = drawn.panels(_grid, cells)
   pairs = dict.fromkeys(
     (g.rows[0], g.columns[0]) for p in grids.values() for g in p.values()
@@ -309,7 +309,7 @@ def _grid(cell: Cell) -> plots.Grid | None:
 def _tuning_curves(
   drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
-  """What the best of n settings has on average."""
+  """The expected score of the best of n settings."""
 
   def of_cell(cell: Cell) -> plots.Curve | None:
     expected = statistics.expected_best(
@@ -333,7 +333,7 @@ def _tuning_curves(
 
 
 def _if_diverged(cell: Cell) -> float | None:
-  """What counts for a setting that diverged; None if nothing can."""
+  """The value that counts for a setting that diverged, or None."""
   history, scores = cell.tried.history, cell.tuning.scores
   if history.rounds and history.rounds[0] == 0:
     start = history.values(cell.criterion.metric)[:, 0]

@@ -18,7 +18,7 @@ from fedjax_opt.study.words import condition_label
 
 
 def answer(study: JudgedStudy) -> str:
-  """Which method is the best where, and by how much others are worse."""
+  """The best methods of the conditions, and how much worse the others are."""
   compared = verdicts.compared(study)
   groups: dict[Any, list[dict[str, Any]]] = {}
   for condition in compared:
@@ -52,7 +52,7 @@ def _who(
 
 
 def _counts(study: JudgedStudy) -> list[tuple[str, int, int]]:
-  """Methods, how often they are the best, and how often not told apart."""
+  """Methods, with how often each is best, and how often not told apart."""
   compared = verdicts.compared(study)
   here = [v for v in study.verdicts if dict(v.cell.condition) in compared]
   found = []
@@ -98,7 +98,7 @@ def limits_of(study: JudgedStudy) -> list[str]:
 
 
 def _whose(study: JudgedStudy, cells: Mapping[str, Sequence[Cell]]) -> str:
-  """Which cells a line is about: methods that have the same are together."""
+  """The cells that a line is about, grouped by their conditions."""
   methods: dict[str, list[str]] = {}
   for method, of_method in cells.items():
     where = _where(study, of_method)
@@ -107,7 +107,7 @@ def _whose(study: JudgedStudy, cells: Mapping[str, Sequence[Cell]]) -> str:
 
 
 def _where(study: JudgedStudy, cells: Sequence[Cell]) -> str:
-  """Under which of its conditions a line is about a method."""
+  """The conditions under which a line is about a method."""
   number = len(cells)
   total = sum(cell.method == cells[0].method for cell in study.cells)
   if not cells[0].condition:
@@ -121,7 +121,7 @@ def _where(study: JudgedStudy, cells: Sequence[Cell]) -> str:
 
 
 def _unequal_seeds(study: JudgedStudy) -> list[tuple[set[int], set[int]]]:
-  """The seeds of every two methods under a condition that differ in them."""
+  """The seeds of each two methods under a condition, if they differ."""
   seeds = (
     [set(c.measured.seeds) for c in study.under(each).values() if c.measured]
     for each in study.conditions

@@ -1,8 +1,8 @@
 """What the tables of a study say, before they become text.
 
-`main_table` has a row for each method and a column for each condition or, of
-many conditions, a row for each cell. All tables take their numbers from the
-verdicts of the study; formats.py writes them.
+`main_table` has a row for each method and a column for each condition. If there
+are many conditions, it has a row for each cell. All tables take their numbers
+from the verdicts of the study; formats.py writes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedjax_opt.study.verdicts import (
 )
 from fedjax_opt.study.words import condition_label, exact
 
-# Up to so many conditions, or tuned hyperparameters, have a column each.
+# Up to this many conditions, or tuned hyperparameters, have a column each.
 _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
 _MARKS = {TIED: "†", COLLAPSED: "§"}
 _TRIED, _LOST = "Settings tried", "Failed"
@@ -47,8 +47,8 @@ class Entry(NamedTuple):
 
   Attributes:
     text: such as a mean, or a name.
-    detail: what follows in smaller type, such as its interval.
-    verdict: of `verdicts`; '' for what is no value of the metric.
+    detail: text that follows in smaller type, such as the mean's interval.
+    verdict: of `verdicts`; '' if the text is no value of the metric.
   """
 
   text: str
@@ -57,22 +57,22 @@ class Entry(NamedTuple):
 
   @property
   def mark(self) -> str:
-    """That of its verdict, which a note explains."""
+    """The mark of its verdict, which a note explains."""
     return _MARKS.get(self.verdict, "")
 
 
-Row = Mapping[str, Entry | str]  # Name of a column -> what it says.
+Row = Mapping[str, Entry | str]  # Name of a column -> its entry in this row.
 
 
 class Table:
   """A table for people.
 
   Attributes:
-    caption: what is in it; "" where the template of the page says it.
+    caption: what the table shows; "" if the page's template says it.
     header: name of each column.
     rows: each as long as the header.
-    num_names: columns that name the row, by default those until the method;
-      the others are numbers.
+    num_names: number of first columns that name the row, by default up to the
+      method; the other columns are numbers.
     notes: what its marks mean.
   """
 
@@ -101,7 +101,7 @@ def axes_of(study: JudgedStudy) -> list[str]:
 
 
 def _names(study: JudgedStudy, cell: Cell) -> Row:
-  """The columns that name a cell, by its condition and method."""
+  """The columns that identify a cell: its condition and method."""
   conditions = {
     sentence(name_of(name)): exact(cell.condition.get(name))
     for name in axes_of(study)
@@ -116,9 +116,9 @@ def main_table(study: JudgedStudy, is_wide: bool | None = None) -> Table:
   """The metric of every cell, and what tuning tried where that differs.
 
   Args:
-    study: which.
-    is_wide: whether each condition has a column, else each cell has a row; by
-      default if the conditions are few.
+    study: the study.
+    is_wide: whether each condition has a column; if not, each cell has a row.
+      By default each has a column if conditions are few.
   """
   name, conditions = metric_name(study.metric), study.conditions
   if is_wide is None:
@@ -174,7 +174,7 @@ def _value(
     lost = f"{verdict.num_diverged} of {seeds}"
     every = verdict.cell.measured is None
     return Entry("diverged", "every setting" if every else lost, DIVERGED)
-  # There is no best of one.
+  # A single method is not called best.
   is_alone = len(study.under(verdict.cell.condition)) == 1
   return Entry(
     *numbers.parts(verdict.value), "" if is_alone else verdict.verdict
@@ -182,7 +182,7 @@ def _value(
 
 
 def differences(study: JudgedStudy) -> Table | None:
-  """By how much the others are behind the best; None if there is no other."""
+  """How far the others are behind the best; None if there are no others."""
   numbers = verdicts.numbers_of(study)
   shares = words.Numbers("accuracy", 0)
   behind = "Behind the best" + " (points)" * bool(numbers.unit)
@@ -252,7 +252,7 @@ def settings(study: JudgedStudy) -> Table:
 
 
 def _chosen(cell: Cell, name: str) -> str:
-  """The chosen value of a hyperparameter, or each with how often."""
+  """The chosen value of a hyperparameter; if several, with how often each."""
   times: dict[str, int] = {}
   for setting in cell.choices:
     value = exact(setting.hyperparameters[name])
@@ -276,7 +276,7 @@ def _tuning(cell: Cell) -> Row:
 
 
 def spread(study: JudgedStudy) -> Table | None:
-  """What the spread of results is made of; None if that is not known."""
+  """The parts of the spread of results; None if they are not known."""
   numbers, rows = words.Numbers(study.metric), []
   for cell in (verdict.cell for verdict in study.verdicts):
     found = spread_of(cell, study.metric)
@@ -290,7 +290,7 @@ def spread(study: JudgedStudy) -> Table | None:
 
 
 def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
-  """What runs cost to the target, and to the end; None if nothing is known."""
+  """The cost of runs up to the target, and to the end; None if not known."""
   spent = [{c: v.cell.spent(c) for c in _COST_NAMES} for v in study.verdicts]
   known = [c for c in _COST_NAMES if any(of[c] is not None for of in spent)]
   to_target, in_all = [], []
@@ -326,7 +326,7 @@ def _time_to_target(study: JudgedStudy, verdict: Verdict) -> Entry:
 
 
 def shared(study: JudgedStudy) -> Table | None:
-  """What is the same in all cells, the versions and the device among it."""
+  """All that is the same in all cells, with the versions and the device."""
   # A flag may have the name of a size.
   values = {sentence(name_of(str(n))): v for n, v in study.about.items()}
   rows = [

@@ -1,7 +1,7 @@
 """Templates, and how each format escapes what they show.
 
-The templates are in templates/. Labels are escaped by the format's own rules
-wherever a template shows them.
+The templates are in templates/. Wherever a template shows a label, it is
+escaped by the format's own rules.
 """
 
 import functools
@@ -19,7 +19,7 @@ _MODULES = {"names": names, "verdicts": verdicts, "words": words}
 
 @functools.cache
 def _template(name: str) -> Any:
-  """A template, which escapes whatever it shows as its format needs it."""
+  """A template, which escapes all values that it shows for its format."""
   import jinja2
 
   options: dict[str, Any] = {}
@@ -33,7 +33,7 @@ def _template(name: str) -> Any:
       "block_end_string": "%>",
       "comment_start_string": "<#",
       "comment_end_string": "#>",
-      # What the filter `safe` has marked is in the format already.
+      # Text that the filter `safe` has marked is in the format already.
       "finalize": lambda value: (
         value if hasattr(value, "__html__") else _ESCAPES[kind](str(value))
       ),
@@ -55,7 +55,7 @@ def _template(name: str) -> Any:
 
 
 def render(template: str, **shown: Any) -> str:
-  """What a template makes of what it is given."""
+  """The text that a template makes of the given values."""
   return _template(template).render(shown)
 
 
@@ -92,12 +92,12 @@ _LATEX = {
   **{'"': "''", "[": "{[}", "]": "{]}", "*": "{*}"},
   **{each: f"\\{each}" for each in "&%$#_{}"},
 }  # fmt: skip
-# Those that LaTeX has; the others look like Latin ones.
+# The Greek letters that LaTeX has; the others look like Latin ones.
 _GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
 
 
 def escape_latex(text: str) -> str:
-  """Text for LaTeX: Greek letters become symbols, its own signs are escaped."""
+  """Text for LaTeX: Greek letters become symbols, LaTeX's signs are escaped."""
   text = re.sub(r"[ \t\r\n\f\v]+", " ", text).strip()
   return "".join(map(_character_in_latex, text))
 
