@@ -1,1 +1,1 @@
-"""What callers give, refused in one clear line where it cannot be."""
+"""Checks of what callers give; each refusal is one clear line."""

@@ -1,13 +1,13 @@
-"""What an argument may be: one description, of which checks are made.
+"""Fields: what an argument may be, described once; checks are made of it.
 
-Most of it is said by the annotation of the argument: `loss_fn: LossFn` is a
-function of parameters, batch and key. What an annotation cannot say is given to
-`checked`, such as an interval. A field says what is accepted (`words`), and
-checks a value; a factory carries its own as `fields`, from which its entry in a
+The annotation of an argument says most of it: `loss_fn: LossFn` is a function
+of parameters, batch and key. `checked` is given what an annotation cannot say,
+such as an interval. A field says what is accepted (`words`), and checks a
+value. A factory carries its fields as `fields`, from which its entry in a
 registry and its tests are made.
 
-Only what the caller gives is checked, where it is given. Defaults are not, and
-nothing is checked again further inside.
+Values are checked where the caller gives them, and only these: defaults are not
+checked, and nothing is checked again further inside.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ class Field:
     accepts: `(name, value)`, raises ValueError or TypeError if a value is not
       accepted.
     optional: whether None is accepted too.
-    interval: of the numbers accepted, if numbers are.
+    interval: of the numbers accepted; None if no numbers are.
   """
 
   accepts: Callable[..., None]
@@ -56,7 +56,7 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class Number(Field):
-  """A number, or a scalar array; of a traced one the value is not known.
+  """A number, or a scalar array; the value of a traced one is not checked.
 
   Attributes:
     words: the interval in words.
@@ -73,7 +73,7 @@ class Number(Field):
 
 
 def number(interval: str, words: str = "") -> Number:
-  """A plain number, no array: it shapes the program.
+  """A plain number, not an array, because it shapes the program.
 
   Args:
     interval: of the numbers accepted.
@@ -95,9 +95,9 @@ def whole(
   """A whole number, by default of 32 bits.
 
   Args:
-    least: the smallest.
+    least: the smallest number accepted.
     may_be_array: whether it may be an array [], also a traced one.
-    most: the largest, if there is one.
+    most: the largest number accepted, if there is one.
   """
 
   def accepts(name, value):
@@ -127,7 +127,7 @@ def array(axes: str, **kind: Any) -> Field:
 
 
 def function(takes: str) -> Field:
-  """A function of a form, such as "(params, batch) -> {name: [B]}"."""
+  """A function of a given form, such as "(params, batch) -> {name: [B]}"."""
   return Field(functools.partial(values.function, takes=takes))
 
 
@@ -136,7 +136,7 @@ def rate(may_drop: bool = True, hint: str = "") -> Field:
 
   Args:
     may_drop: whether it may be a function.
-    hint: where an optimizer can be given instead.
+    hint: end of the message, which says where an optimizer can be given.
   """
   accepts = functools.partial(rules.rate, may_drop=may_drop, hint=hint)
   return Field(accepts, interval="[0, inf)")
@@ -149,9 +149,9 @@ def each(field: Field, words: str, least: int = 0) -> Field:
   """A list of values, also as an array [n].
 
   Args:
-    field: of each of them.
-    words: what it must be, such as "a list of whole numbers".
-    least: how many there must be.
+    field: of each value.
+    words: what the list must be, such as "a list of whole numbers".
+    least: the fewest values that it must have.
   """
 
   def accepts(name, listed):
@@ -185,8 +185,8 @@ def by_name(field: Field | None, words: str) -> Field:
   """A dictionary of values by their names.
 
   Args:
-    field: of each of them, if anything is known of it.
-    words: what it must be, such as "a dict of numbers".
+    field: of each value; None for any value.
+    words: what the dictionary must be, such as "a dict of numbers".
   """
 
   def accepts(name, given):
@@ -224,9 +224,9 @@ def made(kind: Any, words: str, error: type[Exception] = TypeError) -> Field:
 
 
 SWITCH = Field(values.switch)
-# Of generators of NumPy, which take more than 32 bits.
+# Seeds of NumPy's generators, which take more than 32 bits.
 SEED = whole(most=None)
-# Of JAX, of which random keys take 32 bits.
+# Seeds of JAX's random keys, which take 32 bits.
 SEED_OF_RUN = whole(most=(1 << 32) - 1)
 NAMES = Field(values.names)
 NAME = Field(values.word)
@@ -237,12 +237,12 @@ PATH = Field(values.path)
 LOSS = Field(functions.check_loss)
 CLIENT_RULE = Field(rules.client)
 
-# A rate, or a function from the round to one.
+# A learning rate, or a function from the round to one.
 Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
 
-# What an argument has that may be anything, as far as its annotation tells.
+# The field of an argument whose annotation allows anything.
 _ANYTHING = (inspect.Parameter.empty, Any, object)
-# Annotation -> field. Modules that name types of their own add these.
+# Annotation -> field. Modules add the types that they define.
 KINDS: dict[Any, Field] = {
   Rate: rate(),
   bool: SWITCH,
@@ -267,9 +267,9 @@ def checked(**own: Field | str) -> Callable[[Callable], Callable]:
   """A decorator of public functions and classes, which checks their arguments.
 
   Args:
-    **own: fields of arguments of which the annotation says nothing, or too
-      little; a string is the interval of a number. Whether None is accepted
-      follows from the annotation.
+    **own: fields of arguments whose annotation says nothing, or too little. A
+      string is the interval of a number. Whether None is accepted follows from
+      the annotation.
 
   Returns:
     The decorator; the function has its fields as `fields`, {name: field}.
@@ -288,13 +288,13 @@ def checked(**own: Field | str) -> Callable[[Callable], Callable]:
 
 
 def _checking(function, fields, signature):
-  """The function, which checks its arguments first."""
+  """The function, which now checks its arguments first."""
 
   @functools.wraps(function)
   def call(*args, **kwargs):
     try:
       given = signature.bind_partial(*args, **kwargs).arguments
-    except TypeError:  # The call below says what is wrong.
+    except TypeError:  # The call itself will say what is wrong.
       given = {}
     for name, value in given.items():
       if name in fields:
@@ -309,7 +309,7 @@ def of(function: Callable[..., Any], **own: Field | str) -> dict[str, Field]:
   """The fields of the arguments of a function or a dataclass.
 
   Args:
-    function: or class.
+    function: the function or class.
     **own: see `checked`.
   """
   parameters = inspect.signature(function).parameters
@@ -341,7 +341,7 @@ def _field_of(annotation, own):
 
 
 def _of_form(annotation):
-  """The field of an annotation that is no key of `KINDS`, if it says enough."""
+  """The field of an annotation that is not in `KINDS`, or None."""
   origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
   of_inner = lambda i: _field_of(inner[i], None) or ANYTHING
   if origin is typing.Literal:

@@ -1,6 +1,6 @@
 """What a caller's functions return, checked where they are traced.
 
-None of it is a part of the program: shapes and types are known while tracing.
+No check becomes part of the program: shapes and types are known in tracing.
 """
 
 import functools
@@ -20,13 +20,13 @@ LOSS = "(params, batch, rng) -> [B]"
 FEATURES = "(params, batch, rng) -> [B, d]"
 EVALUATE = "(params, data, test) -> {name: scalar}"
 ONE_CLIENT = "(worker, broadcast) -> message"
-# Of tables of metrics, beside them.
+# Columns of tables of metrics that are no metrics.
 _COLUMNS = ("point", "round", "seed")
 PER_EXAMPLE = "(params, batch) -> {name: [B]}"
 
 
 def check_loss(name: str, value: Any) -> None:
-  """Raises TypeError if it is no function of parameters, batch and key."""
+  """Raises TypeError if `fn` is no function of parameters, batch and key."""
   if isinstance(value, optax.GradientTransformation):
     raise TypeError(
       f"{name}: is an optimizer; must be a function {LOSS}, given first"
@@ -73,13 +73,13 @@ def features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_batch(name, takes, function, params, batch, *rng):
-  """Calls a function of a batch; what it raises names the batch."""
+  """Calls a function of a batch; its errors then name the batch."""
   where = f" on a batch {form_of(dict(batch))}{_about_labels(batch)}"
   return checks.call(name, takes, function, params, batch, *rng, where=where)
 
 
 def _check_per_example(name, found, batch):
-  """That it is an array with one number for each example."""
+  """Checks that `found` is an array with one number for each example."""
   size = _size(batch)
   want = f"must be one number per example, [B] = [{size}]"
   if found is None:
@@ -117,7 +117,7 @@ def form_of(found):
 
 
 def _about_labels(batch: Any) -> str:
-  """What may be wrong with labels, for the end of a message."""
+  """The end of a message: what may be wrong with the labels."""
   y = batch.get("y") if isinstance(batch, Mapping) else None
   if y is None or not hasattr(y, "ndim"):
     return ""
@@ -134,7 +134,7 @@ def check_takes_validation(evaluate: Callable[..., Any]) -> None:
   """Raises TypeError if an evaluation does not take `validation=`."""
   try:
     signature = inspect.signature(evaluate)
-  except (TypeError, ValueError):  # It does not tell.
+  except (TypeError, ValueError):  # Its signature is not known.
     return
   try:
     signature.bind(None, None, None, validation=None)
@@ -154,7 +154,7 @@ def metrics(
   test: Any | None,
   validation: Any | None = None,
 ) -> dict[str, jax.Array]:
-  """What an evaluation returns, {name: scalar}.
+  """The result of an evaluation, checked: {name: scalar}.
 
   Raises:
     TypeError: if it takes other arguments, or returns no such dictionary.
@@ -203,15 +203,15 @@ def _check_dict(name, found, wanted):
 def check_columns(
   name: str, found: Iterable[str], hyperparameters: Iterable[str] = ()
 ) -> None:
-  """That metrics are not called as other columns of their tables are.
+  """Checks that no metric has the name of another column of its tables.
 
   Args:
     name: of the argument.
     found: names of the metrics.
-    hyperparameters: names of those of the grid.
+    hyperparameters: names of the grid's hyperparameters.
 
   Raises:
-    ValueError: naming the first one that is.
+    ValueError: naming the first metric that has.
   """
   columns = (*_COLUMNS, *hyperparameters)
   for key in found:
@@ -223,14 +223,14 @@ def check_columns(
 
 
 def is_real(value: Any) -> bool:
-  """Whether it is a real number, a truth value, or an array of such."""
+  """Whether a value is a real number, a truth value, or an array of such."""
   if hasattr(value, "shape"):
     return _is_of(value, jnp.floating, jnp.integer, jnp.bool_)
   return isinstance(value, bool | int | float)
 
 
 def _is_of(value, *kinds):
-  """Whether it is an array of numbers of one of these kinds."""
+  """Whether a value is an array of numbers of one of these kinds."""
   dtype = getattr(value, "dtype", None)
   return dtype is not None and any(jnp.issubdtype(dtype, k) for k in kinds)
 
@@ -268,13 +268,13 @@ def arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
 
 
 def like(name: str, new: Any, old: Any, source: str) -> None:
-  """That a tree is of the structure, shapes and types of another.
+  """Checks that a tree has the structure, shapes and types of another.
 
   Args:
     name: of what is checked.
     new: the tree.
-    old: the other one.
-    source: what made that, such as "init".
+    old: the other tree.
+    source: what made the other tree, such as "init".
 
   Raises:
     ValueError: naming the leaf that differs.
@@ -306,7 +306,7 @@ def like(name: str, new: Any, old: Any, source: str) -> None:
 
 
 def _stays(leaf, after):
-  """Whether a leaf keeps its type if it becomes another one."""
+  """Whether a leaf keeps its type if another one replaces it."""
   types = [getattr(x, "dtype", jnp.result_type(x)) for x in (leaf, after)]
   if types[0] == types[1]:
     return True
@@ -319,7 +319,7 @@ def kept(state: Any) -> Any:
   """What a client keeps, as its work reads it.
 
   Raises:
-    ValueError: if it is None, for the algorithm declares nothing.
+    ValueError: if it is None, because the algorithm declares nothing.
   """
   if state is None:
     raise ValueError(

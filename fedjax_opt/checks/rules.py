@@ -12,15 +12,15 @@ from fedjax_opt.checks.values import shown
 
 EXAMPLE = "an optimizer, such as optax.sgd(0.1)"
 _OF_ROUND = "or a function from the round to one"
-# A function of one of these is no function of the round.
+# A function whose argument has one of these names takes no round.
 _RATES = ("learning_rate", "lr")
 
 
 def client(name: str, rule: Any) -> None:
-  """That a client rule is an optimizer, or a function from the round to one.
+  """Checks that a client rule is an optimizer, or a function from the round.
 
   Raises:
-    TypeError: if it is none of these.
+    TypeError: if it is neither an optimizer nor a function to one.
   """
   if isinstance(rule, optax.GradientTransformation):
     return
@@ -40,7 +40,7 @@ def client(name: str, rule: Any) -> None:
 
 
 def optimizer(name: str, rule: Any) -> None:
-  """That a rule is an optimizer.
+  """Checks that a rule is an optimizer.
 
   Raises:
     TypeError: if it is not.
@@ -61,14 +61,14 @@ def rate(
   may_drop: bool = True,
   hint: str = "",
 ) -> None:
-  """That a learning rate is a number, or a function from the round to one.
+  """Checks that a learning rate is a number, or a function from the round.
 
   Args:
     name: of the argument.
     value: given for it.
     interval: of the numbers allowed.
-    may_drop: whether it may be a function.
-    hint: where an optimizer can be given instead.
+    may_drop: whether it may be a function from the round to a number.
+    hint: end of the message, which says where an optimizer can be given.
 
   Raises:
     ValueError: if it is an optimizer, or outside the interval.
@@ -94,7 +94,7 @@ def rate(
 def needs(
   name: str, params: Any, extra: Mapping[str, Any] | None = None
 ) -> None:
-  """That `update` of a rule was given what it needs.
+  """Checks that `update` of a rule was given what it needs.
 
   Args:
     name: of the rule.
@@ -102,7 +102,7 @@ def needs(
     extra: the extra arguments, if it needs `grad_fn`.
 
   Raises:
-    ValueError: if it was not.
+    ValueError: if something is missing.
   """
   wanted = "params, the current point"
   if extra is not None:
@@ -112,7 +112,7 @@ def needs(
 
 
 def _check_called(name, rule):
-  """That it is no factory of rules, which was to be called, and no schedule."""
+  """Checks that a rule is no schedule, and no factory that was not called."""
   inner = rule
   while isinstance(inner, functools.partial):
     inner = inner.func
@@ -132,7 +132,7 @@ def _is_of_library(function, *modules):
 
 
 def _is_made(function):
-  """Whether a factory returned it, as those of optax return schedules."""
+  """Whether a factory returned a function, as optax's do for schedules."""
   return "<locals>" in getattr(function, "__qualname__", "")
 
 

@@ -1,4 +1,4 @@
-"""Checks of what callers give, each answered with one clear line."""
+"""Checks of values that callers give; each refusal is one clear line."""
 
 import contextlib
 import difflib
@@ -43,7 +43,7 @@ def shown(value: Any, limit: int = 60) -> str:
     return f"a {type(value).__name__} of {len(value)}"
   try:
     text = " ".join(repr(value).split())
-  except Exception:  # Such as of a tree of deleted arrays.
+  except Exception:  # Such as a tree of deleted arrays.
     text = "<"
   if len(text) > limit or text.startswith("<"):
     name = type(value).__name__
@@ -97,18 +97,18 @@ def in_interval(
   wanted: str = "a number",
   words: str = "",
 ) -> None:
-  """That a hyperparameter is a scalar in an interval, such as "[0, inf)".
+  """Checks that a hyperparameter is a scalar in an interval like "[0, inf)".
 
   Args:
     name: of the argument.
     value: given for it.
     interval: of the numbers accepted.
-    wanted: what it must be, if it is no number.
+    wanted: what it must be, for the message if it is no number.
     words: the interval in words, for the message.
 
   Raises:
     TypeError: if it is no scalar number.
-    ValueError: if it is outside; of a traced number that is not known.
+    ValueError: if it is outside the interval. Traced numbers are not checked.
   """
   plain(name, value)
   is_array = hasattr(value, "shape") and hasattr(value, "dtype")
@@ -129,7 +129,7 @@ def in_interval(
 
 
 def fits_float(name: str, value: Any) -> None:
-  """Raises ValueError if JAX would make 0 or infinity of a number."""
+  """Raises ValueError if JAX would turn a number into 0 or infinity."""
   ends = jax.numpy.finfo(jax.dtypes.canonicalize_dtype(float))
   low, high, size = float(ends.tiny), float(ends.max), abs(value)
   if 0 < size < low or high < size < float("inf"):
@@ -140,7 +140,7 @@ def fits_float(name: str, value: Any) -> None:
 
 
 def is_in(value: Any, interval: str) -> Any:
-  """Whether a number is in an interval, or each of an array; NaN never is."""
+  """Whether a number, or each of an array, is in an interval; NaN never is."""
   low, high = (float(end) for end in interval[1:-1].split(","))
   above = value >= low if interval[0] == "[" else value > low
   below = value <= high if interval[-1] == "]" else value < high
@@ -162,8 +162,9 @@ def check_choice(
     name: name of the argument or flag.
     value: value to be checked.
     accepted: all values allowed.
-    listing: where they are listed, such as "the tasks that --help lists", if
-      they are too many for one line; the message then names the nearest only.
+    listing: where the values are listed, such as "the tasks that --help lists",
+      if they are too many for one line. The message then names only the
+      nearest.
   """
   accepted = list(accepted)
   if not isinstance(value, str):
@@ -179,7 +180,7 @@ def check_choice(
 
 
 def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
-  """Those names that were probably meant, the nearest first.
+  """The names that were probably meant, the nearest first.
 
   Case, dashes and underscores do not matter: SCAFFOLD is scaffold. Names that
   begin with the name come before those that are only alike.
@@ -215,12 +216,12 @@ def array(
       be met, "[M, 3]", and "..." any further axes, "[M, ...]".
     of_integers: whether its type must be one of integers; an empty array may
       be of any type.
-    interval: of the numbers accepted. NaN is in none; it is looked at only
-      where the interval has an end.
+    interval: of the numbers accepted, which never contains NaN. NaN is refused
+      only if the interval has an end.
 
   Raises:
     TypeError: if it is no array of such numbers.
-    ValueError: if its shape is another, or naming the first number outside.
+    ValueError: if its shape is wrong, or naming the first number outside.
   """
   wanted = f"{'whole ' * of_integers}numbers of shape {axes}"
   are_numbers(name, value, wanted)
@@ -265,7 +266,7 @@ def as_array(
 
 
 def real_array(name: str, value: Any) -> None:
-  """That it is an array, or lists, of real numbers; it may be traced."""
+  """Checks that a value is an array or lists of real numbers, also traced."""
   wanted = "an array of real numbers"
   are_numbers(name, value, wanted)
   is_array = hasattr(value, "dtype") or isinstance(value, list | tuple | range)
@@ -279,8 +280,8 @@ def of_shape(name: str, value: Any, shape: Sequence[int], of: str) -> None:
   Args:
     name: of the argument.
     value: given for it.
-    shape: that it must have.
-    of: where that is from, such as "as labels".
+    shape: the shape that it must have.
+    of: where that shape is from, such as "as labels".
   """
   if np.shape(value) != tuple(shape):
     raise ValueError(
@@ -302,13 +303,13 @@ def are_numbers(
 
 
 def plain(name: str, value: Any, any_order: bool = False) -> None:
-  """That NumPy and JAX read the same numbers of an array, if it is one.
+  """Checks that NumPy and JAX read the same numbers from an array.
 
   Args:
     name: of the argument.
     value: given for it.
-    any_order: whether bytes in another order than the machine's are accepted,
-      which NumPy reads and JAX does not.
+    any_order: whether a byte order other than the machine's is accepted, which
+      NumPy reads and JAX does not.
 
   Raises:
     TypeError: if it is masked, sparse, of keys, of objects, of another byte
@@ -367,8 +368,8 @@ def as_many(name: str, values: Sequence[Any], number: int, of: str) -> None:
   Args:
     name: of the argument.
     values: given for it.
-    number: that there must be.
-    of: what there must be one for, such as "clients".
+    number: how many values there must be.
+    of: what each value is for, such as "clients".
   """
   if len(values) != number:
     raise ValueError(
@@ -415,10 +416,10 @@ def path(name: str, value: Any) -> None:
 
 
 def tree(name: str, value: Any) -> None:
-  """That a model is a pytree of floating-point arrays; some may be traced.
+  """Checks that a model is a pytree of floating-point arrays, also traced.
 
   Raises:
-    TypeError: naming the leaf that is none.
+    TypeError: naming the leaf that is no such array.
   """
   hint = ""
   modules = [base.__module__ for base in type(value).__mro__]
@@ -499,18 +500,18 @@ TRACED = (
   "it needs the value of a traced array; write jnp.where instead of if, and "
   "jax.numpy instead of float(), int() and NumPy"
 )
-# How long a message may be.
+# The longest message, in characters.
 _LINE = 240
-# Names whose likeness is so much less than the nearest one's are not meant.
+# A name is not suggested if its likeness is this much below the nearest one's.
 _FURTHER = 0.25
 _PACKAGE = str(pathlib.Path(__file__).parents[1])
 
 
 def is_own(error: BaseException) -> bool:
-  """Whether it was raised by this package, and so is a clear line already.
+  """Whether this package raised an error, so that it is a clear line already.
 
-  What was raised by a library that the package called is not: the last line of
-  its traceback is elsewhere, or calls something.
+  If a library that the package called raised it, the last line of its traceback
+  is elsewhere, or calls something.
   """
   for frame in traceback.extract_tb(error.__traceback__)[-1:]:
     is_raise = (frame.line or "").startswith("raise ")
@@ -523,7 +524,7 @@ def failed(what: str, error: Exception) -> Exception:
 
   Args:
     what: the argument and what was done with it, such as "loss_fn: failed".
-    error: of any type and length; to be given as the cause.
+    error: of any type and length; the caller gives it as the cause.
   """
   kind = TypeError if isinstance(error, TypeError) else ValueError
   words = " ".join(str(error).split()) or "no message"
@@ -564,7 +565,7 @@ def reading(
   Args:
     path: of the file.
     remedy: what to do, such as "download it again".
-    *errors: types that are meant besides OSError.
+    *errors: types of errors besides OSError.
   """
   try:
     yield
@@ -579,8 +580,8 @@ def imported(module: str, what: str, install: str) -> Any:
 
   Args:
     module: its name.
-    what: needs it, such as "reading fMRI data".
-    install: what pip is given, such as "fedjax_opt[fmri]".
+    what: what needs it, such as "reading fMRI data".
+    install: the argument for pip, such as "fedjax_opt[fmri]".
 
   Raises:
     ValueError: if it, or what it imports, is not installed.
@@ -594,12 +595,12 @@ def imported(module: str, what: str, install: str) -> Any:
 
 
 def check_installed(module: str, what: str, extra: str) -> None:
-  """Checks that a module is there; imports nothing, which can take long.
+  """Checks that a module is installed, without importing it, which is slow.
 
   Args:
     module: its name.
-    what: needs it, such as "pictures need matplotlib".
-    extra: of this package, which has it.
+    what: what needs it, such as "pictures need matplotlib".
+    extra: the extra of this package that has it.
 
   Raises:
     ImportError: if it is missing; the message says what to install.
@@ -610,7 +611,7 @@ def check_installed(module: str, what: str, extra: str) -> None:
 
 @contextlib.contextmanager
 def told_as(what: str) -> Iterator[None]:
-  """Errors of this package, as those of another argument."""
+  """Turns errors of this package inside into those of another argument."""
   try:
     yield
   except (ValueError, TypeError) as error:
@@ -624,14 +625,14 @@ def call(
   *args: Any,
   where: str = "",
 ) -> Any:
-  """Calls a function of the caller; what it raises becomes one line.
+  """Calls a function of the caller; an error that it raises becomes one line.
 
   Args:
     name: of the argument that it was given for.
     takes: its form, see `function`.
     given: the function.
     *args: what it is called with.
-    where: more of what it failed on, such as " on a batch".
+    where: what it was called on, for the message, such as " on a batch".
 
   Raises:
     TypeError: if it takes other arguments, or raises one.

@@ -26,7 +26,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest as digest_of_data
 from fedjax_opt.files import json_files
 
-# How the digest of a program begins in an identity.
+# The beginning of the digest of a program in an identity.
 DIGEST = "sha256:"
 _ABOUT, _STATE, _RECORD = "about", "state/", "record/"  # Names in a file.
 _ROUND = "0|[1-9][0-9]*"
@@ -36,7 +36,7 @@ class Saved(NamedTuple):
   """What a checkpoint holds."""
 
   round: int  # rounds done
-  state: State  # of the server, and what all clients keep
+  state: State  # the server's state, and what all clients keep
   record: dict[str, np.ndarray]  # what was measured until then
 
 
@@ -74,8 +74,8 @@ class Checkpoints:
 
     Args:
       folder: of the checkpoints alone.
-      every: rounds between checkpoints. None for one only after the last
-        round, and where a signal ends the run before it.
+      every: rounds between checkpoints. None for only one, after the last round
+        or where a signal ends the run.
       resume: whether to resume the run from its newest checkpoint.
       identity: {name: value} of all that must be the same in a resumed run,
         such as flags and versions; values that JSON has. None for the
@@ -94,7 +94,7 @@ class Checkpoints:
       self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
     _check_names(self._folder)
-    # Others, of another process, are not removed.
+    # Files of other processes are not removed.
     self._own = set(_rounds(self._folder))
     self._check_no_other_run()
     if resume and not self._own:
@@ -104,7 +104,7 @@ class Checkpoints:
     self._check_identity()
 
   def identify(self, identity: Callable[[], Mapping[str, Any]]) -> None:
-    """Takes what identifies the run that begins, if that was not given.
+    """Sets the identity of the run that begins, unless it was given before.
 
     Args:
       identity: returns {name: value}, of values that JSON has; digests begin
@@ -124,7 +124,7 @@ class Checkpoints:
     return bool(_rounds(pathlib.Path(folder)))
 
   def is_due(self, round: int) -> bool:
-    """Whether a checkpoint is to be saved after so many rounds."""
+    """Whether a checkpoint is to be saved after this many rounds."""
     return self.every is not None and round % self.every == 0
 
   def save(
@@ -133,7 +133,7 @@ class Checkpoints:
     """Writes a checkpoint, and removes all but the newest two of this run.
 
     Raises:
-      OSError: if it cannot be written; those before it stay.
+      OSError: if it cannot be written; earlier checkpoints stay.
     """
     about = {
       "identity": self._identity,
@@ -164,16 +164,16 @@ class Checkpoints:
       self._path(old).unlink()
 
   def load(self, state: State) -> Saved | None:
-    """The newest undamaged checkpoint, or None if none is asked for.
+    """The newest undamaged checkpoint; None if no run is to be resumed.
 
-    Newer checkpoints, which are damaged, are renamed.
+    Damaged checkpoints that are newer are renamed.
 
     Args:
       state: of the structure and shapes that the run begins with.
 
     Raises:
-      CheckpointError: if none can be read, one cannot be read for a reason that
-        may pass, or it is of another algorithm or model.
+      CheckpointError: if none can be read, if one cannot be read for a reason
+        that may pass, or if it is of another algorithm or model.
     """
     self._check_no_other_run()
     if not self._resume:
@@ -202,7 +202,7 @@ class Checkpoints:
       if processes.is_first_process():
         for path in damaged:
           os.replace(path, f"{path}.damaged")
-        for left in _rounds(self._folder, ".npz.tmp"):  # By a kill.
+        for left in _rounds(self._folder, ".npz.tmp"):  # A kill left it.
           self._path(left).with_suffix(".npz.tmp").unlink()
       return saved
     raise CheckpointError(
@@ -213,17 +213,17 @@ class Checkpoints:
     return self._folder / f"{round}.npz"
 
   def _read(self, round: int) -> dict[str, np.ndarray]:
-    """All arrays of a checkpoint by name; an error may be of any type."""
+    """All arrays of a checkpoint, by name; raises errors of any type."""
     with open(self._path(round), "rb") as file, np.load(file) as arrays:
       if name := arrays.zip.testzip():
         raise ValueError(f"{name} is not what was written")
       return dict(arrays)
 
   def _check_damaged(self, round: int, error: Exception) -> None:
-    """Checks that a checkpoint which cannot be read never will be.
+    """Checks that a checkpoint that cannot be read is damaged for good.
 
     Raises:
-      CheckpointError: if another try may read it. It stays as it is.
+      CheckpointError: if a later attempt may read it. The file stays as it is.
     """
     if _may_pass(error):
       raise CheckpointError(
@@ -241,7 +241,7 @@ class Checkpoints:
       )
 
   def _check_identity(self) -> None:
-    """Checks that the newest checkpoint which can be read is of this run."""
+    """Checks that the newest readable checkpoint is of this run."""
     for round in _rounds(self._folder):
       try:
         with open(self._path(round), "rb") as file, np.load(file) as arrays:
@@ -266,13 +266,13 @@ class Checkpoints:
 
 
 class CheckpointError(ValueError):
-  """There are checkpoints, but none that the run can be resumed from."""
+  """There are checkpoints, but the run cannot be resumed from any of them."""
 
 
 def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   """What differs, by name, such as 'batch_size=32, not 64'; five at most.
 
-  Data are compared where there were digests of them already.
+  Data are compared only if both sides have digests of them.
 
   Returns:
     The words; '' if nothing differs.
@@ -301,14 +301,14 @@ def _shapes(state: State) -> dict[str, str]:
 
 
 def _on_host(leaf: Any) -> np.ndarray:
-  """An array of NumPy; of random keys their data."""
+  """A leaf as a NumPy array; of random keys, their data."""
   if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
     leaf = jax.random.key_data(leaf)
   return np.asarray(leaf)
 
 
 def _about(arrays: Mapping[str, np.ndarray], round: int) -> dict[str, Any]:
-  """What the checkpoint with these arrays is of."""
+  """The record `about` of a checkpoint with these arrays."""
   found = json.loads(arrays[_ABOUT].tobytes())
   if found["round"] != round:
     raise ValueError("it is of another round")
@@ -322,15 +322,15 @@ def _restored(
 
   Args:
     arrays: by name.
-    state: of the structure and types of what was saved. What is on the host in
-      it, as arrays of NumPy, is so in the result.
+    state: a state of the structure and types that were saved. Leaves that are
+      NumPy arrays in it, on the host, are so in the result.
   """
 
   def restored(array, leaf):
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
       impl = jax.random.key_impl(jnp.empty(0, leaf.dtype))
       return jax.random.wrap_key_data(array, impl=impl)
-    array = array.view(leaf.dtype)  # Types that NumPy lacks are bytes in files.
+    array = array.view(leaf.dtype)  # Types unknown to NumPy are bytes in files.
     return array if isinstance(leaf, np.ndarray) else jnp.array(array)
 
   leaves, structure = jax.tree.flatten(state)
@@ -351,10 +351,10 @@ def _rounds(folder: pathlib.Path, end: str = ".npz") -> list[int]:
 
 
 def _check_names(folder: pathlib.Path) -> None:
-  """Checks that all that is named as a checkpoint is one.
+  """Checks that everything with the name of a checkpoint is one.
 
   Raises:
-    ValueError: naming what is none. It is left as it is.
+    ValueError: naming what is not a checkpoint. It is left as it is.
   """
   for path in sorted(folder.iterdir()) if folder.is_dir() else ():
     is_file = path.suffix == ".npz" and path.is_file()
@@ -369,14 +369,14 @@ def _check_names(folder: pathlib.Path) -> None:
       )
 
 
-# What a folder that is there lacks, or has of another kind, is damage. So is a
-# file that lacks bytes, of which the end says that a part begins before byte 0.
+# Errors that mean damage: a file is missing, or something else has its name; or
+# a file has lost bytes, so that its end says that a part begins before byte 0.
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL)
 
 
 def _may_pass(error: Exception) -> bool:
-  """Whether what cannot be read may be read at another time."""
+  """Whether a file that cannot be read now may be readable later."""
   if isinstance(error, OSError):
     return error.errno not in (None, *_DAMAGE)
-  # Of JAX, where a device has too little memory.
+  # JAX's word for too little memory on a device.
   return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)

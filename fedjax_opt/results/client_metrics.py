@@ -1,4 +1,4 @@
-"""Metrics of every client, and what is made of them."""
+"""Metrics of every client, and statistics of them."""
 
 import csv
 import os
@@ -44,8 +44,8 @@ class ClientMetrics(NamedTuple):
   def worst_decile(self, kind: str = "global", name: str = "accuracy") -> float:
     """The mean of the worst 10 % of the clients that have held-out examples.
 
-    Of n clients these are the `ceil(n / 10)` with the lowest accuracy, or the
-    highest loss.
+    The worst of n clients are the `ceil(n / 10)` with the lowest accuracy, or
+    the highest loss.
 
     Raises:
       ValueError: if the direction in which the metric improves is not known.

@@ -3,10 +3,10 @@
   {"files": {"metrics.csv": [{"size": 812, "crc32": 77, "grows": true}], ...},
    "digest": 12}
 
-The digest of a new content is written before the file is replaced, and that of
-the content before stays beside it: null stands for no file. So a kill at any
-moment leaves a file that holds one of the two. Of a file that grows the digest
-covers the first `size` bytes; what a kill left behind them is not read.
+The digest of new content is written before the file is replaced, beside the
+digest of the old content (null if there was no file). So after a kill at any
+moment the file matches one of the two. For a file that grows, the digest covers
+the first `size` bytes; bytes that a kill left behind them are not read.
 `digest` is that of `files`.
 """
 
@@ -19,8 +19,8 @@ from fedjax_opt.files.digests import digest, digest_of_file, read_signed, signed
 
 NAME = "digests.json"
 
-# {"size": .., "crc32": ..}, with "grows" of a file that is appended to; None of
-# a file that is not there.
+# {"size": .., "crc32": ..}, with "grows" for a file that is appended to; None
+# for a file that does not exist.
 _Content = dict[str, Any] | None
 
 
@@ -28,7 +28,7 @@ _Content = dict[str, Any] | None
 
 
 def write(path: pathlib.Path, content: bytes, grows: bool = False) -> None:
-  """As `json_files.write_whole`, of a file whose digest is kept.
+  """As `json_files.write_whole`, for a file whose digest is kept.
 
   Args:
     path: of the file; an existing one is replaced.
@@ -49,7 +49,7 @@ def cover(path: pathlib.Path, size: int, crc32: int) -> None:
 
 
 def remove(path: pathlib.Path) -> None:
-  """Removes a file, if it is there, and then its digest."""
+  """Removes a file, if it exists, and then its digest."""
   if path.exists():
     _change(path.parent, {path.name: [_content_of(path), None]})
     path.unlink()
@@ -59,15 +59,16 @@ def remove(path: pathlib.Path) -> None:
 
 
 def add(folder: pathlib.Path, *names: str) -> None:
-  """Keeps the digests of files that are there, as they are."""
+  """Keeps the digests of existing files, as they are now."""
   found = {name: [_content_of(folder / name)] for name in names}
   _change(folder, {n: content for n, content in found.items() if content[0]})
 
 
 def settle(folder: pathlib.Path) -> None:
-  """Says that no file will change: each holds what it holds now.
+  """Keeps only the digest of what each file holds now: none will change.
 
-  A file that holds none of what it may is left as it was, to be noticed.
+  The digests of a file that matches none of them stay, so that the damage is
+  found.
   """
   files = _read(folder) or {}
   for name, contents in list(files.items()):
@@ -91,7 +92,7 @@ def _write(folder: pathlib.Path, files: dict[str, list[_Content]]) -> None:
 
 
 def _content_of(path: pathlib.Path) -> _Content:
-  """What a file holds now."""
+  """The digest of what a file holds now; None if there is no file."""
   if not path.is_file():
     return None
   size = path.stat().st_size
@@ -109,12 +110,12 @@ def check(folder: pathlib.Path, *names: str) -> dict[str, int] | None:
     names: which; all that have a digest by default.
 
   Returns:
-    Of the files that have a digest, name -> how many bytes it covers; what a
-    kill left behind them is no content. None if the folder has no digests, as
-    older versions wrote none.
+    name -> number of bytes that its digest covers, of the files that have one;
+    bytes behind these were left by a kill. None if the folder has no digests,
+    as older versions wrote none.
 
   Raises:
-    ValueError: naming the first file that does not.
+    ValueError: naming the first damaged file.
     OSError: if a file cannot be read.
   """
   files = _read(folder)
@@ -130,7 +131,7 @@ def check(folder: pathlib.Path, *names: str) -> dict[str, int] | None:
 
 
 def _held(path: pathlib.Path, contents: list[_Content]) -> _Content:
-  """Which of its contents a file has.
+  """The one of these contents that a file has.
 
   Raises:
     ValueError: if it has none of them.
@@ -157,7 +158,7 @@ def _damaged(name: str, what: str) -> ValueError:
 
 
 def _read(folder: pathlib.Path) -> dict[str, list[_Content]] | None:
-  """What is known of the files of a folder; None if there is no such file."""
+  """The digests of a folder's files; None if there is no digests.json."""
   try:
     return read_signed(folder / NAME)["files"]
   except FileNotFoundError:

@@ -16,16 +16,15 @@ from fedjax_opt.checks.fields import checked
 
 # The column of simulated seconds, which runs on a schedule have.
 TIME = "time"
-# What a run spends -> the columns of a history whose sum it is: bytes and
-# gradients of a client of the cohort on average so far. Rounds are those of the
-# history.
+# Cost of a run -> the columns of a history whose sum it is: bytes and gradients
+# so far, of a client of the cohort on average. Rounds are those of the history.
 COSTS: dict[str, tuple[str, ...]] = {
   "rounds": (),
   TIME: (TIME,),
   "bytes": ("bytes_down", "bytes_up"),
   "gradient_evaluations": ("gradient_evaluations",),
 }
-# The columns that are counted.
+# The columns that are counts.
 SPENT = (*COSTS["bytes"], *COSTS["gradient_evaluations"])
 # The end of a metric's name says in which direction it improves.
 _FROM_0_TO_1 = ("f1", "precision", "recall", "auc")
@@ -60,7 +59,7 @@ def worst_mean(ascending: np.ndarray, worst_is_low: bool) -> float:
 
 
 def check_has_direction(metric: str) -> None:
-  """Raises ValueError if it is not known what is better of a metric."""
+  """Raises ValueError if a metric's direction of improvement is not known."""
   if direction(metric) is None:
     raise ValueError(
       f"metric={metric!r}: it is not known whether larger or smaller values "
@@ -111,7 +110,7 @@ class History:
       name: np.asarray(values, np.float64)
       for name, values in self.metrics.items()
     }
-    points = "points"  # As many of all metrics.
+    points = "points"  # All metrics have equally many points.
     for name, values in self.metrics.items():
       axes = f"[{points}, {len(self.rounds)}]"
       points = len(checks.array(f"metrics[{name!r}]", values, axes))
@@ -164,27 +163,27 @@ class History:
     for name, values in before.items():
       room = self._room.get(name)
       if values.base is not room or room is None or room.shape[1] == count:
-        # Twice as much: all copies together are as long as the history.
+        # Room doubles, so all copies together are only as long as the history.
         room = np.empty((size, max(16, 2 * count)))
         room[:, :count] = values
         self._room[name] = room
       room[:, count] = columns[name]
       longer[name] = room[:, : count + 1]
     add, round_number = self.rounds.append, int(round_number)
-    # Python answers signals only within or after a call: none comes between
-    # these two, and separates a column from its round.
+    # Python answers signals only within or after a call. So none can come
+    # between these two lines and separate a column from its round.
     self.metrics = longer
     add(round_number)
 
   def take(
     self, points: Any = slice(None), rounds: slice = slice(None)
   ) -> "History":
-    """That of some points, by index or slice, and of evaluated rounds."""
+    """The history of some points, by index or slice, and some rounds."""
     metrics = {name: v[points][:, rounds] for name, v in self.metrics.items()}
     return History(self.rounds[rounds], metrics)
 
   def __copy__(self) -> "History":
-    """A history that grows by itself."""
+    """A copy that grows independently."""
     return self.take()
 
   def diverged(self, points: Any = slice(None)) -> np.ndarray:

@@ -17,10 +17,10 @@ from fedjax_opt.results.model_file import read_model
 from fedjax_opt.results.selection import format_value, varying
 from fedjax_opt.results.tables import html_table
 
-_PARTS = ("hyperparameters", "final")  # Of a point of summary.json.
-# Of a folder, those that are read here.
+_PARTS = ("hyperparameters", "final")  # The parts of a point in summary.json.
+# The files of a folder that are read here.
 _FILES = ("config.json", "summary.json", "metrics.csv", "params.safetensors")
-_MANY_ROWS = 20  # At most so many points in a notebook's table.
+_MANY_ROWS = 20  # The most points in a notebook's table.
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -30,8 +30,9 @@ class Run:
   Attributes:
     folder: where it is.
     config: `config.json`: every resolved flag, `versions` and `device`.
-    points: {name: value} of every grid point, with the seed. [S] mappings. For
-      a run without a summary only the hyperparameters that vary, and the seed.
+    points: {name: value} of every grid point, with the seed. [S] mappings. A
+      run without a summary has only the hyperparameters that vary, and the
+      seed.
     history: metrics.csv: [S, E] arrays; NaN where a point has diverged.
     summary: summary.json; None for a run that was killed.
     params: the final model of the selected point, nested dictionaries of
@@ -52,7 +53,7 @@ class Run:
 
   @property
   def is_complete(self) -> bool:
-    """Whether the run reached its last round, or what was to stop it."""
+    """Whether the run reached its last round, or a reason to stop earlier."""
     has_ended = self.summary is not None
     return has_ended and self.summary.get("stopped_by") != "signal"
 
@@ -162,7 +163,7 @@ def load_run(folder: str | os.PathLike) -> Run:
 
 
 def _verified(folder: pathlib.Path) -> dict[str, int]:
-  """Of the files that have a digest, how many bytes it covers."""
+  """File -> how many bytes its digest covers, if it has a digest."""
   try:
     return folder_digests.check(folder) or {}
   except (OSError, ValueError) as error:
@@ -208,6 +209,6 @@ def _check_whole(
 
 
 def _numbers(point: dict[str, Any]) -> dict[str, Any]:
-  """The hyperparameters; JSON has an infinity as text."""
+  """The hyperparameters; in JSON an infinity is text."""
   infinite = ("inf", "-inf")
   return {n: float(v) if v in infinite else v for n, v in point.items()}

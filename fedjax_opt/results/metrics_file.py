@@ -38,7 +38,7 @@ class MetricsFile:
     names = [name for name in varying(points) if name != _LAST]
     self._names = [*names, _LAST]
     self._cells = [[p.get(name, "") for name in self._names] for p in points]
-    self._size = self._digest = 0  # Of what was written.
+    self._size = self._digest = 0  # Of the rows written.
 
   def append(
     self, rounds: Sequence[int], values: Mapping[str, np.ndarray]
@@ -65,9 +65,9 @@ class MetricsFile:
     self._write(text.getvalue().encode())
 
   def _write(self, rows: bytes) -> None:
-    """Writes all of the rows or, where the disk is full, none of them."""
+    """Writes all of the rows or, if the disk is full, none of them."""
     size, crc = self._size + len(rows), digest(rows, self._digest)
-    if not self._size:  # One that was there is replaced.
+    if not self._size:  # It replaces an older file.
       folder_digests.write(self._path, rows, grows=True)
     else:
       try:
@@ -92,8 +92,8 @@ def read_metrics(
 
   Args:
     path: of the file.
-    size: so many of its first bytes, such as those that a digest covers; None
-      for all.
+    size: number of first bytes to read, such as those that a digest covers;
+      None for all.
 
   Returns:
     The hyperparameters of every point that the file has, [S] mappings; and the
@@ -112,7 +112,7 @@ def read_metrics(
 
 def _parse(text: str) -> tuple[list[dict[str, Any]], History]:
   """The points and the history of a whole file's text."""
-  # A kill can leave a part of a row, or some points of a round.
+  # A kill can leave a part of a row, or only some points of a round.
   lines = text[: text.rfind("\n") + 1].splitlines()
   header, *rows = list(csv.reader(lines)) or [[]]
   if header[:2] != _FIRST:

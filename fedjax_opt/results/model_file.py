@@ -28,13 +28,13 @@ def encoded(params: Params, about: Mapping[str, Any]) -> bytes:
     about: {name: value}, values that JSON has; written as its metadata.
 
   Raises:
-    ValueError: if two leaves have the same name, or one is named as what holds
-      another.
+    ValueError: if two leaves have the same name, or the name of a leaf is the
+      beginning of another's path.
   """
   leaves = jax.tree_util.tree_leaves_with_path(params)
   arrays = {
     jax.tree_util.keystr(at, simple=True, separator="/") or _ONLY: (
-      # In the order in which safetensors writes bytes.
+      # Rows first, the order in which safetensors writes bytes.
       np.array(leaf, order="C")
     )
     for at, leaf in leaves
@@ -50,7 +50,7 @@ def encoded(params: Params, about: Mapping[str, Any]) -> bytes:
 
 
 def _in_order(content: bytes) -> bytes:
-  """The same content, its metadata sorted: the library's order is random."""
+  """The content with sorted metadata: the library's order is random."""
   end = 8 + int.from_bytes(content[:8], "little")
   header = json.loads(content[8:end])
   header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
@@ -78,7 +78,7 @@ def read_model(path: pathlib.Path) -> tuple[Params, dict[str, Any]]:
       arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
       metadata = file.metadata() or {}
   except (safetensors.SafetensorError, TypeError, AttributeError) as error:
-    # Also of a type that NumPy lacks.
+    # Also types unknown to NumPy.
     raise ValueError(" ".join(str(error).split())) from None
   about = {name: parse(text) for name, text in metadata.items()}
   if list(arrays) == [_ONLY] and not about.pop(_IS_DICT, False):
@@ -89,7 +89,7 @@ def read_model(path: pathlib.Path) -> tuple[Params, dict[str, Any]]:
 
 
 def _leaf_with_leaves(names: Iterable[str]) -> str | None:
-  """The first leaf that is named as what holds another one, if any is."""
+  """The first leaf whose name is the beginning of another's path, or None."""
   names = list(names)
   for name in names:
     if any(other.startswith(f"{name}/") for other in names):

@@ -14,8 +14,8 @@ import numpy as np
 from fedjax_opt.registry import label_of_choice, label_of_hyperparameter
 from fedjax_opt.results.history import is_fraction
 
-# What flags and hyperparameters, or parts of their names, are called, where
-# their entry of a registry has no label for them.
+# Names of flags and hyperparameters, or of parts of their names, for which no
+# entry of a registry has a label.
 _WORDS = {
   "alpha": "α",
   "b1": "β₁",
@@ -49,7 +49,7 @@ _WORDS = {
   "theta_0": "θ₀",
   "zeta": "ζ",
 }
-# Metrics with the unit, where it is another than their own name suggests.
+# Metrics with their unit, if plain words of the identifier do not say it.
 _METRICS = {
   "train_loss": "Training loss",
   "train_accuracy": "Training accuracy (%)",
@@ -60,7 +60,7 @@ _METRICS = {
   "gradient_evaluations": "Gradient evaluations of a client",
   "time": "Simulated time (s)",
 }
-# Metrics over clients, and whose examples they were measured on.
+# Metrics over clients, and the examples that they were measured on.
 _OVER_CLIENTS = re.compile(
   "(train_|client_test_|)(?:worst_decile_accuracy|accuracy_decile_(.*))"
 )
@@ -80,7 +80,7 @@ def name_of(identifier: str) -> str:
 
   Returns:
     'FedAvg', 'Δ-SGD', 'Dirichlet', 'client learning rate': the label of the
-    registry's entry. An identifier that has none: its words.
+    registry's entry, or else the words of the identifier.
   """
   label = label_of_choice(identifier) or _of_hyperparameter(identifier)
   if label is not None:

@@ -15,8 +15,8 @@ def bar(total: int, unit: str) -> Any:
   """A bar of tqdm, a context manager; its `update(n)` moves it on.
 
   Args:
-    total: its end.
-    unit: of what is counted, in the plural.
+    total: the number at its end.
+    unit: name of what is counted, in the plural.
 
   Raises:
     ValueError: if tqdm is not installed.
@@ -36,7 +36,7 @@ def with_progress(
 
   Args:
     rounds: R.
-    on_evaluation: the other one, or None.
+    on_evaluation: the other callback, or None.
 
   Raises:
     ValueError: if tqdm is not installed.

@@ -24,8 +24,9 @@ class RunRecord:
     history: what was measured.
     counts: {name: [S] int64}, sums over rounds and clients.
     evaluated: rounds done at the last scheduled evaluation.
-    faults: [2, S] int64, rounds lost and clients rejected until then.
-    traces: of each segment of rounds, {name: [S, rounds, C, ...]}.
+    faults: [2, S] int64, rounds lost and clients rejected up to that
+      evaluation.
+    traces: for each segment of rounds, {name: [S, rounds, C, ...]}.
     reported: counts that are reported with the metrics.
     time: rounds -> [seeds] or [1], simulated seconds; None without a clock.
   """
@@ -67,7 +68,7 @@ class RunRecord:
 
     Args:
       metrics: {name: [S]}.
-      is_scheduled: whether a longer run would have it too, see `forget`.
+      is_scheduled: whether a longer run would evaluate here too, see `forget`.
 
     Returns:
       The metrics with the time until now, the bytes and gradient evaluations
@@ -76,7 +77,7 @@ class RunRecord:
     if not metrics:
       return {}
     metrics = self._time() | dict(metrics)
-    # A point that lost all these rounds to rejected clients has no result.
+    # If rejected clients made a point lose all these rounds, it has no result.
     rounds, before = self.done - self.evaluated, self.faults
     names = ("lost_rounds", "rejected_clients")
     faults = np.stack([self.count(name) for name in names])
@@ -94,7 +95,7 @@ class RunRecord:
     return metrics
 
   def _time(self) -> dict[str, np.ndarray]:
-    """{"time": [S]}, of points whose seeds run fastest."""
+    """{"time": [S]}; seeds vary fastest along the points."""
     if self.time is None:
       return {}
     of_seeds = self.time(self.done)
@@ -143,7 +144,7 @@ class RunRecord:
     return jax.tree.map(join, *self.traces)
 
   def to_arrays(self) -> dict[str, np.ndarray]:
-    """All of it as arrays, for a checkpoint."""
+    """The whole record as arrays, for a checkpoint."""
     return {
       "run_seconds": np.array(self.run_seconds),
       "rounds": np.array(self.history.rounds, int),

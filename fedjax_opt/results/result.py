@@ -11,7 +11,7 @@ from fedjax_opt.base import Params, State
 from fedjax_opt.results.history import SPENT, TIME, History
 from fedjax_opt.results.tables import html_table
 
-_MANY_METRICS = 8  # At most so many in a notebook's table, and none of these.
+_MANY_METRICS = 8  # The most metrics in a table, and metrics left out.
 _COUNTED = ("rejected_clients", "clipped_clients", TIME, *SPENT)
 
 

@@ -1,4 +1,4 @@
-"""Selection of the best grid point of a run, and what a grid says of it.
+"""Selection of the best grid point of a run, and the outcome of a grid.
 
 Axis letters: `S` grid points (hyperparameters x seeds).
 """
@@ -138,10 +138,10 @@ def rank(
 
 
 def over_seeds(scores: np.ndarray) -> tuple[int, float]:
-  """How many seeds of a setting have no score, and the mean of the others.
+  """The number of seeds of a setting without a score, and the others' mean.
 
   Args:
-    scores: of the seeds. [n]
+    scores: the scores of the seeds, NaN for none. [n]
 
   Returns:
     The number, and the mean; NaN if there is no score.
@@ -260,7 +260,7 @@ def tune(
 
 
 def _edges(settings: Sequence[Setting], best: Setting) -> tuple[Edge, ...]:
-  """The numeric hyperparameters whose best value is an extreme one."""
+  """The numeric hyperparameters whose best value is at an edge of the grid."""
   found = []
   for name, value in best.hyperparameters.items():
     tried = {setting.hyperparameters[name] for setting in settings}

@@ -10,7 +10,7 @@ from fedjax_opt.results import selection
 from fedjax_opt.results.history import History, is_fraction
 from fedjax_opt.results.selection import Criterion, Point, Setting, format_value
 
-# Of more settings than `_MAX_ROWS`, the table shows the best `_NUM_BEST`.
+# With more settings than `_MAX_ROWS`, the table shows the best `_NUM_BEST`.
 _MAX_ROWS = 20
 _NUM_BEST = 10
 
@@ -74,7 +74,7 @@ def _columns(
     final = history.values(name)[:, -1]
     columns[title] = [_spread(final[s.points], name) for s in shown]
 
-  # What is reported, then what the choice was made by.
+  # The reported metrics, then the metric of the criterion.
   reported = ("test_accuracy", metric.replace("validation_", "test_"))
   if metric.startswith("client_"):
     reported = reported[::-1]
@@ -83,7 +83,7 @@ def _columns(
       add(name, name)
       break
   add(metric, metric)
-  for name in history.metrics:  # Others that were asked for, such as scores.
+  for name in history.metrics:  # Metrics that were asked for, such as scores.
     if name.startswith("test_") and name not in (*columns, "test_loss"):
       add(name, name)
   columns["best (round)"] = [_best(history, s.points, metric) for s in shown]
@@ -137,7 +137,7 @@ def _spread(values: np.ndarray, metric: str) -> str:
 
 
 def _status(history: History, points: Sequence[int]) -> str:
-  """What became of the points of one setting, such as `diverged at 20`."""
+  """The status of the points of one setting, such as `diverged at 20`."""
   rounds = [r for r in map(history.diverged_round, points) if r is not None]
   if not rounds:
     return "ok" if len(points) == 1 else f"ok ({len(points)} seeds)"
@@ -152,8 +152,8 @@ def aligned(
   """The rows of a table for a terminal.
 
   Args:
-    columns: each with its head and a cell for each row.
-    names: which columns are flush left; numbers are flush right.
+    columns: each is a head and a cell for each row.
+    names: the columns that are flush left; numbers are flush right.
   """
   padded = []
   for i, column in enumerate(columns):

@@ -32,8 +32,8 @@ from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.metrics_file import MetricsFile
 from fedjax_opt.results.selection import Criterion, Point
 
-# An open sub-run holds a file and a thread. A grid with more points than this
-# writes its events at the end of the run, one sub-run after the other.
+# An open sub-run holds a file and a thread. So a grid with more points than
+# this writes its events at the end of the run, one sub-run after the other.
 _MAX_OPEN = 64
 
 
@@ -60,7 +60,7 @@ def check_output_dir(
       f"output_dir={str(folder)!r}: holds another run (it has a config.json); "
       "give a folder that is new or empty, or resume to go on with that run"
     )
-  if resume:  # A kill may have come before the first file was whole.
+  if resume:  # A kill may have come before the first file was complete.
     inside = [name for name in inside if name not in _BEFORE_CONFIG]
   folders.check_empty("output_dir", folder, inside)
   return folder
@@ -70,7 +70,7 @@ def check_output_dir(
 _BEFORE_CONFIG = (
   "config.json.tmp", folder_digests.NAME, f"{folder_digests.NAME}.tmp",
 )  # fmt: skip
-# Files that are written once, at the end of a run: by others, and here.
+# Files that are written once, at the end of a run: by other modules, and here.
 _OF_OTHERS = (
   "per_client.csv", "heldout_clients.csv", "traces.npz", "timetable.csv",
 )  # fmt: skip
@@ -108,9 +108,8 @@ class RunWriter:
       output_dir: a folder that is new or empty, or that of the run to resume.
       config: every resolved flag by name.
       points: hyperparameters of every grid point. [S] mappings.
-      resume: whether to write to the folder of a run, if there is one. The
-        first call of `write` then replaces what it holds by what belongs to the
-        given history.
+      resume: whether to write to the folder of a run, if there is one. Then the
+        first call of `write` replaces its rows by those of the given history.
       flags: text of the flagfile that repeats the run; '' for none.
 
     Raises:
@@ -130,18 +129,18 @@ class RunWriter:
       self.folder.mkdir(parents=True, exist_ok=True)
       if not self._is_resumed:
         self._write_flags()
-    # Evaluated rounds in the files, and who has diverged at the last of them.
+    # Evaluated rounds in the files, and the points that have diverged by then.
     self._num_written, self._diverged = 0, np.zeros(len(points), bool)
 
   def _write_flags(self) -> None:
-    """Writes what the run was asked for."""
+    """Writes the run's configuration and flags."""
     folder_digests.write(self.folder / "config.json", encoded(self._config))
     if self._flags:
       flags = encoded_text(self._flags)
       folder_digests.write(self.folder / "flags.txt", flags)
 
   def _replace_former(self) -> None:
-    """Makes the folder of a resumed run that of a run on its way."""
+    """Turns the folder of a resumed run into that of an unfinished run."""
     if self._is_resumed:
       self._is_resumed = False
       for name in _OF_THE_END:
@@ -152,7 +151,7 @@ class RunWriter:
   def write(self, history: History) -> None:
     """Appends the evaluated rounds that are not in the files yet.
 
-    What that costs does not grow with the history.
+    The cost of a call does not grow with the history.
     """
     first = self._num_written
     if first >= len(history.rounds):
@@ -186,10 +185,10 @@ class RunWriter:
     Args:
       history: the metrics of every point, also of an interrupted run.
       criterion: by which `select` chooses the selected point.
-      about: what else is said of the run, by name. By default it went to its
-        last round.
-      params: gives the final model of a point; None to save none.
-      more: of every point, what else is said of it. [S] mappings, or none.
+      about: further entries on the run, by name. The default says that it went
+        to its last round.
+      params: function from a point to its final model; None to save none.
+      more: further entries on each point. [S] mappings, or none.
 
     Returns:
       The content of `summary.json`.
@@ -245,7 +244,7 @@ class RunWriter:
     self._events.close()
 
   def closing_line(self) -> str:
-    """Says where the files are, and why there are no events if none are."""
+    """A line with the folder, and why it has no events if there are none."""
     line = f"wrote {self.folder}"
     if not self._events.is_installed:
       line += (
