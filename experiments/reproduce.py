@@ -114,7 +114,10 @@ def main(argv: Sequence[str]) -> int:
   except KeyboardInterrupt as error:
     print(_INTERRUPTED, file=sys.stderr)
     return command.status_of(error)
-  except (ValueError, OSError, ImportError, workers.RunFailed) as error:
+  except (
+    *(ValueError, OSError, ImportError, MemoryError),
+    workers.RunFailed,
+  ) as error:
     return parser.refuse(error)
 
 

@@ -1,19 +1,25 @@
 """What a reference comparison consists of, as its TOML file says."""
 
+import contextlib
 import pathlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import store
 from experiments.artefacts import record
 from experiments.specification.kinds import KINDS
+from experiments.specification.spec import FLAGS
 from experiments.studies import plan, request
 from experiments.studies.plan import Planned
 from experiments.studies.request import Request
 from fedjax_opt.base import STREAMS
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
 from fedjax_opt.study import tuning
 
 FOLDER = pathlib.Path(__file__).parent
+_TASK = FLAGS["task"].default
 
 
 class Condition(NamedTuple):
@@ -119,10 +125,10 @@ class Reference(NamedTuple):
     for condition in self.conditions:
       here = [_scaled(m, condition) for m in methods if _runs(m, condition)]
       flags = {**self.flags, **condition.flags}
-      if data_dir and "data_dir" in KINDS["task"].entries[flags["task"]].takes:
+      task = KINDS["task"].entry(flags.setdefault("task", _TASK))
+      if data_dir and "data_dir" in task.takes:
         flags["data_dir"] = data_dir
       if plan.personal(here):  # Its metrics are those of the server's model.
-        task = KINDS["task"].entries[flags["task"]]
         flags.setdefault("select_on", task.splits[0])
       asked = Request(
         methods=tuple(here),
@@ -152,8 +158,10 @@ def _scaled(method: Mapping[str, Any], condition: Condition) -> dict[str, Any]:
   found = {name: v for name, v in method.items() if name != "conditions"}
   for name, factor in condition.scale.items():
     if name in found:
-      values = [float(v) * factor for v in str(found[name]).split(",")]
-      found[name] = ",".join(f"{value:.6g}" for value in values)
+      # What is no number is refused as it is, where cells are planned.
+      with contextlib.suppress(ValueError):
+        values = [float(v) * factor for v in str(found[name]).split(",")]
+        found[name] = ",".join(f"{value:.6g}" for value in values)
   return found
 
 
@@ -175,33 +183,91 @@ def read(name: str) -> Reference:
     )
   content = request.content_of("reference", str(file))
   texts = lambda table: request.texts_of("reference", str(file), table)
-  conditions = [_condition(texts, c) for c in content.pop("condition", [])]
-  methods = [texts(method) for method in content.pop("method", [])]
-  if not conditions or not methods:
-    raise ValueError(
-      f"reference={name!r}: must have tables [[condition]] and [[method]]"
-    )
-  own = ("title", "settings", "report_seeds", "most_extensions")
-  missing = [key for key in own if key not in content]
-  if missing:
-    raise ValueError(f"reference={name!r}: {missing[0]} is missing")
-  numbers = {key: content.pop(key) for key in own}
+  try:
+    conditions = [
+      _condition(texts, table)
+      for table in _tables(content, "condition", _OF_A_CONDITION)
+    ]
+    methods = _tables(content, "method", {"algorithm": fields.NAME})
+    own = _checked(content, _ONCE, _ONCE)
+  except (ValueError, TypeError) as error:
+    raise ValueError(f"reference={name!r}: {error}") from None
   found = Reference(
     file.stem,
     file.with_suffix(""),
-    *numbers.values(),
+    **own,
     conditions=conditions,
-    methods=methods,
-    flags=texts(content),
+    methods=[texts(method) for method in methods],
+    flags=texts({n: v for n, v in content.items() if n not in own}),
   )
   check_names(found)
   return found
 
 
+def _is_folder(name: str, value: Any) -> None:
+  checks.word(name, value)
+  if not re.fullmatch(r"\w[\w.-]*", value):
+    raise ValueError(
+      f"{name}={value!r}: must be letters, digits, '_', '-' and '.', for it "
+      "names a folder"
+    )
+
+
+# What the file has once, and each condition.
+_ONCE = {
+  "title": fields.NAME,
+  "settings": fields.whole(1),
+  "report_seeds": fields.whole(1),
+  "most_extensions": fields.whole(0),
+}
+_OF_A_CONDITION = {
+  "name": fields.Field(_is_folder),
+  "title": fields.NAME,
+  "metric": fields.NAME,
+  "target": fields.number("(-inf, inf)"),
+  "scale": fields.by_name(fields.number("(0, inf)"), "numbers by their flags"),
+  "named_only": fields.SWITCH,
+}
+
+
+def _checked(
+  table: Mapping[str, Any],
+  known: Mapping[str, fields.Field],
+  needed: Iterable[str],
+) -> dict[str, Any]:
+  """What a table has of what is known; raises an error if it cannot be."""
+  for name in needed:
+    if name not in table:
+      raise ValueError(f"{name} is missing")
+  found = {name: table[name] for name in known if name in table}
+  for name, value in found.items():
+    known[name].check(name, value)
+  return found
+
+
+def _tables(
+  content: dict[str, Any], name: str, known: Mapping[str, fields.Field]
+) -> list[dict[str, Any]]:
+  """Takes the tables of a name out of a file, and checks them.
+
+  Args:
+    content: of the file.
+    name: of the tables.
+    known: what they may have; the first of it they must have.
+  """
+  tables = content.pop(name, None)
+  is_list = isinstance(tables, list) and len(tables)
+  if not is_list or not all(isinstance(each, dict) for each in tables):
+    raise ValueError("must have tables [[condition]] and [[method]]")
+  for table in tables:
+    _checked(table, known, list(known)[:1])
+  return tables
+
+
 def _condition(texts: Any, table: Mapping[str, Any]) -> Condition:
-  flags = {n: v for n, v in table.items() if n not in Condition._fields}
-  own = {n: v for n, v in table.items() if n in Condition._fields}
-  return Condition(**{"title": table["name"], "flags": texts(flags)} | own)
+  own = _checked(table, _OF_A_CONDITION, ["name"])
+  flags = texts({n: v for n, v in table.items() if n not in own})
+  return Condition(**{"title": table["name"], "flags": flags} | own)
 
 
 def check_names(reference: Reference) -> None:

@@ -39,7 +39,7 @@ from fedjax_opt.transforms.faults import FAULTS
 _MOST_SHOWN, _MOST_LISTED = 8, 20
 
 # Of a comma list.
-_MOST_ITEMS = 10_000
+MOST_ITEMS = 10_000
 
 _COMPARE = "python -m experiments.compare"
 
@@ -391,9 +391,9 @@ def numbers(
   if kind is int:
     wanted, example = "whole numbers", "0,1,2"
   items, values = str(text).split(","), []
-  if len(items) > _MOST_ITEMS:
+  if len(items) > MOST_ITEMS:
     raise ValueError(
-      f"{flag}: has {len(items)} values; must have at most {_MOST_ITEMS}"
+      f"{flag}: has {len(items)} values; must have at most {MOST_ITEMS}"
     )
   for item in items:
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
-from experiments.specification import spec
+from experiments.specification import kinds, spec
 from experiments.tracking import TRACKERS
 from fedjax_opt.files import memory
 from fedjax_opt.registry import check_choice
@@ -99,10 +99,13 @@ class Request:
       raise ValueError(f"target={self.target}: must be a finite number")
     if self.seeds_needed is not None:
       self._check_seeds_needed()
-    for name, least in {"jobs": 1, "report_seeds": 1, "crossed": 2}.items():
+    least = {"jobs": 1, "report_seeds": 1, "crossed": 2}
+    for name, number in least.items():
       value = getattr(self, name)
-      if value is not None and value < least:
-        raise ValueError(f"{name}={value}: must be at least {least}")
+      if value is not None and value < number:
+        raise ValueError(f"{name}={value}: must be at least {number}")
+      if value is not None and value > kinds.MOST_ITEMS:
+        raise ValueError(f"{name}={value}: must be at most {kinds.MOST_ITEMS}")
 
   def _check_seeds_needed(self) -> None:
     value = self.seeds_needed

@@ -164,6 +164,16 @@ def test_other_data_and_damage_are_refused(tiny, tmp_path):
     ("settings = 2", "", "settings is missing"),
     ("[[condition]]", "[[cond]]", "must be a number, a text or a list|tables"),
     ('label = "FedAvg"', 'conditions = ["none"]', "conditions=none: must be"),
+    ("settings = 2", "settings = -2", "settings=-2: must be at least 1"),
+    ("settings = 2", 'settings = "2"', "settings='2': must be a whole number"),
+    ("most_extensions = 1", "most_extensions = -1", "must not be negative"),
+    ('name = "all"', "name = 3", "name=3: must be a string"),
+    ('name = "all"', "", "name is missing"),
+    ('name = "all"', 'name = "../../all"', "for it names a folder"),
+    ("target = 0.3", 'target = "x"', "target='x': must be a number"),
+    ("client_lr = 2 }", "client_lr = 0 }", r"scale\['client_lr'\]=0: must be"),
+    ("{ client_lr = 2 }", "2", "scale=2: must be numbers by their flags"),
+    ('algorithm = "scaffold"', "", "algorithm is missing"),
   ],
 )
 def test_files_that_are_no_reference_are_refused(tmp_path, before, after, said):
@@ -171,6 +181,30 @@ def test_files_that_are_no_reference_are_refused(tmp_path, before, after, said):
   file.write_text(TINY.replace(before, after))
   with pytest.raises(ValueError, match=said):
     plans.read(str(file))
+
+
+def test_a_condition_is_a_table(tmp_path):
+  file = tmp_path / "wrong.toml"
+  file.write_text('condition = 3\n[[method]]\nalgorithm = "fed_avg"\n')
+  with pytest.raises(ValueError, match=r"must have tables \[\[condition\]\]"):
+    plans.read(str(file))
+
+
+@pytest.mark.parametrize(
+  ("before", "after", "said"),
+  [
+    ("[0.003, 0.01]", '["a", "b"]', "client_lr=a,b: 'a' is not a number"),
+    ("digits_logistic", "zzz", "task='zzz': must be one of those"),
+    ("report_seeds = 2", "report_seeds = 1000000000", "must be at most 10000"),
+  ],
+)
+def test_places_that_cannot_be_are_refused(tmp_path, before, after, said):
+  file = tmp_path / "wrong.toml"
+  file.write_text(TINY.replace(before, after))
+  found = plans.read(str(file))
+  with pytest.raises(ValueError, match=said) as error:
+    found.places(found.methods)
+  assert "\n" not in str(error.value)
 
 
 def test_the_field_is_what_it_says():
