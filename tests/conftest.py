@@ -22,7 +22,6 @@ QUICK = (
   "tests/test_loops.py::test_equals_the_loop[moon]",
   "tests/test_loops.py::test_equals_the_loop[fed_dual_avg]",
   "tests/test_prox.py::test_known_points_and_values",
-  "tests/test_reference.py",
   "tests/test_docs.py::test_the_readme_is_short",
   "tests/checks/test_inputs.py",
   "tests/study/test_verdicts.py",

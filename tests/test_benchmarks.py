@@ -1,10 +1,8 @@
 """The benchmarks: each does its smallest part, and says what it should."""
 
 import importlib
-import json
 import pathlib
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -107,60 +105,6 @@ def test_kernels_and_exchanges_are_read_from_a_program(load):
   assert compiled.exchanges(HLO) == {"all-reduce": 1}
 
 
-@pytest.mark.parametrize(
-  ("loops", "expected"),
-  [
-    ([(0, 40), (1, 12), (2, 4)], (12, 40)),  # Within a step.
-    ([(0, 40), (1, 5), (1, 30), (2, 4)], (30, 40)),
-    ([(0, 3), (1, 40), (2, 9)], (40, 3)),  # Settings one after the other.
-    ([(0, 7)], (7, 0)),
-  ],
-)
-def test_kernels_of_a_step_and_of_the_rest(load, loops, expected):
-  kernels = load("accelerator_compile").kernels
-  named = [{"depth": d, "kernels": k} for d, k in loops]
-  assert kernels(named) == expected
-
-
-@pytest.fixture
-def accelerator(load, monkeypatch, tmp_path):
-  """`(budget, failing) -> (names that ran, failed)`, without a process."""
-  module = load("accelerator")
-
-  def run(budget, failing=()):
-    now, ran = [0.0], []  # Time passes as a job says.
-    clock = types.SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr(module, "time", clock)
-
-    def one(job, folder, options, left):
-      ran.append(job.name)
-      now[0] += job.seconds
-      return {"error": "why"} if job.name in failing else {"ms_per_round": 2.0,
-              "range_ms": [1.0, 3.0], "compile_seconds": 4.0}  # fmt: skip
-
-    monkeypatch.setattr(module, "run_one", one)
-    jobs = [
-      module.Job(name, seconds, "round", {"name": "of the case"})
-      for name, seconds in (("a", 10), ("b", 50), ("c", 20))
-    ]
-    options = module.argparse.Namespace(budget_s=budget, tiny=False)
-    return ran, module.run_all(jobs, tmp_path, options)
-
-  return run
-
-
-def test_what_does_not_fit_into_the_time_is_left_out(accelerator, tmp_path):
-  assert accelerator(35) == (["a", "c"], False)
-  report = (tmp_path / "report.md").read_text()
-  cells = [cell.strip() for cell in report.splitlines()[6].split("|")]
-  assert cells == ["", "a", "2", "1 to 3", "–", "–", "–", "4", ""]
-  assert "- b: needs about 50 s, and 25 s left" in report
-  # The next time it goes on with that.
-  assert accelerator(60) == (["b"], False)
-  assert "Left out" not in (tmp_path / "report.md").read_text()
-  assert accelerator(60) == ([], False)
-
-
 def test_published_protocols_are_command_lines(load, tmp_path, capsys):
   from experiments import run
 
@@ -186,15 +130,3 @@ def test_runs_to_compile_are_command_lines(load):
   row = found.splitlines()[2]
   cells = [cell.strip() for cell in row.split("|")][1:5]
   assert cells == [module.RUNS["digits"].title, "1 H100", "–", "no compiler"]
-
-
-def test_a_first_result_counts_the_steps_of_a_compilation(load, tmp_path):
-  first_result = load("first_result")
-  arguments = [
-    "--command", "--rounds=1", "--compilation_cache=none",
-    f"--output_dir={tmp_path / 'run'}",
-  ]  # fmt: skip
-  found = first_result.in_new_process(arguments)
-  assert set(found) == {"all", "imports", "tracing", "lowering", "compiling"}
-  assert 0 < found["tracing"] < found["all"]
-  assert json.loads((tmp_path / "run" / "summary.json").read_text())["points"]

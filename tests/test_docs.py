@@ -73,19 +73,6 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
     exec(compile(block, name_of(page), "exec"), names)
 
 
-@pytest.mark.parametrize(
-  ("page", "word"),
-  [
-    ("README.md", "adagrad_norm"),
-    ("docs/how_to/own_rule.md", "adagrad_norm"),
-    ("docs/how_to/own_algorithm.md", "fed_exp"),
-  ],
-)
-def test_an_own_rule_and_an_own_algorithm_take_at_most_30_lines(page, word):
-  found, *_ = (b for b in blocks(ROOT / page, "python") if f"def {word}(" in b)
-  assert len(found.splitlines()) <= 30
-
-
 def test_the_readme_is_short():
   assert len((ROOT / "README.md").read_text().splitlines()) < 200
 
@@ -205,12 +192,6 @@ def broken_links(page: pathlib.Path) -> list[str]:
 def test_links_lead_to_files_and_headings():
   found = {name_of(page): broken_links(page) for page in PAGES + OUTSIDE}
   assert not {page: links for page, links in found.items() if links}
-
-
-def test_a_broken_link_is_found(tmp_path):
-  page = tmp_path / "page.md"
-  page.write_text("# One\n[a](page.md#one) [b](page.md#two) [c](none.md)\n")
-  assert broken_links(page) == ["page.md#two", "none.md"]
 
 
 # The reference.

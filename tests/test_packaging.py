@@ -5,7 +5,6 @@ All of this runs with one version of Python; that the others can is not tried.
 
 import ast
 import email
-import json
 import os
 import pathlib
 import re
@@ -16,7 +15,6 @@ import sys
 import pytest
 import yaml
 
-from tests import prepared_data
 from tests.experiments.commands import REPOSITORY
 
 # Of the repository nothing else is needed to build it.
@@ -164,19 +162,6 @@ def test_the_command_finds_its_own_experiments(installed, tmp_path):
   assert "--task=low_rank" in preset.split()
 
 
-def test_the_command_of_a_checkout():
-  code = (
-    "import contextlib, sys\nimport fedjax_opt_command\n"
-    "sys.argv = ['fedjax-opt', 'trian']\n"
-    "with contextlib.suppress(SystemExit):\n"
-    "  fedjax_opt_command.script()\n"
-    "print(sys.modules['experiments'].__file__, 'jax' in sys.modules)\n"
-  )
-  (printed,) = run("-c", code, cwd=REPOSITORY, path=REPOSITORY)
-  folder = REPOSITORY / "experiments"
-  assert printed.split() == [str(folder / "__init__.py"), "False"]
-
-
 # Distribution -> the package that is imported, where the names differ.
 IMPORTED = {
   "absl-py": "absl",
@@ -247,15 +232,18 @@ def test_each_requirement_is_imported_or_started(requirements):
       assert word in text, f"{name} of {extra!r} is not used"
 
 
-def test_each_extra_is_enough_alone(requirements, tmp_path):
-  """In processes that see what it installs, and no other package."""
-  prepared_data.mnist(tmp_path / "data")
-  script = REPOSITORY / "tests" / "extras_alone.py"
-  given = {extra: sorted(names) for extra, names in requirements.items()}
-  arguments = (script, json.dumps(given), tmp_path / "data")
-  cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-  *_, last = run(*arguments, cwd=tmp_path, path=REPOSITORY, **cache)
-  found = json.loads(last)
-  assert set(found.values()) <= {"works", "is not installed"}, found
-  for extra in ("", "run", "tfds", "text", "tensorboard", "privacy"):
-    assert found[extra] == "works"
+def test_an_import_on_top_needs_no_extra(requirements):
+  """Other packages are imported by what needs them, when it is called."""
+  of_all = {IMPORTED.get(name, name) for name in requirements[""]}
+  of_all |= {"scipy"}  # Of jax.
+  for folder, extra in (("fedjax_opt", ()), ("experiments", ("run",))):
+    allowed = of_all.union({folder, "fedjax_opt"}, sys.stdlib_module_names)
+    allowed = allowed.union(*(requirements[name] for name in extra))
+    for path in (REPOSITORY / folder).rglob("*.py"):
+      found = set()
+      for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.Import):
+          found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+          found.add(node.module.split(".")[0])
+      assert found <= allowed, path
