@@ -93,26 +93,13 @@ def test_devices_of_a_table():
 def test_a_wrong_table_is_refused(text, line, tmp_path):
   path = tmp_path / "devices.csv"
   path.write_text(text)
-  given.check(lambda: systems.from_csv(path), ValueError, f"{path}: {line}")
+  line = f"ValueError: {path}: {line}"
+  given.check(lambda: systems.from_csv(path), line)
 
 
-@pytest.mark.parametrize(
-  ("call", "line"),
-  [
-    (lambda: systems.uniform(2, 1), "high=1: must be at least low=2"),
-    (lambda: systems.constant(0.0), "value=0: must be in (0, inf)"),
-    (
-      lambda: systems.sample(2, []),
-      "seconds_per_step=[]: must be distributions",
-    ),
-    (
-      lambda: systems.sample(2, systems.constant(1.0)).durations(0),
-      "steps=0: must be in [1, inf)",
-    ),
-  ],
-)
+@pytest.mark.parametrize(("call", "line"), given.refusals("systems.txt"))
 def test_is_refused(call, line):
-  given.check(call, ValueError, line)
+  given.check_row(call, line, globals())
 
 
 # When clients can be sent out.

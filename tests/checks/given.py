@@ -1,12 +1,16 @@
 """A small problem, and what the tables of bad input are checked with."""
 
+import dataclasses
 import functools
+import pathlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+import fedjax_opt as fo
 from fedjax_opt import ClientData, evaluation, fed_avg
 
 N = 12
@@ -58,72 +62,38 @@ def _on_event(event, duration, fun_name="", **_):
 jax.monitoring.register_event_duration_secs_listener(_on_event)
 
 
-def check(call, kind, message):
+def refusals(name):
+  """Cases for `parametrize`, each `(call, line)`, of a file in refusals/.
+
+  It has calls, and below each, indented, the error: its type, and how its line
+  begins, with the argument and what came.
+  """
+  text = (pathlib.Path(__file__).parent / "refusals" / name).read_text()
+  rows = [row for row in text.splitlines() if row and row[0] != "#"]
+  assert len(set(rows[::2])) == len(rows[::2])
+  pairs = zip(rows[::2], rows[1::2], strict=True)
+  return [pytest.param(call, row.strip(), id=call) for call, row in pairs]
+
+
+def check_row(call, line, names):
+  """`check` for a row of `refusals`, with the names of a test file."""
+  of_all = {"dataclasses": dataclasses, "functools": functools, "fo": fo}
+  of_all |= {"jax": jax, "jnp": jnp, "np": np, "optax": optax}
+  check(lambda: eval(call, of_all | globals() | names), line)
+
+
+def check(call, line):
   """That a call is refused in one line, before anything is compiled.
 
   Args:
     call: without arguments.
-    kind: type of the error.
-    message: how the line begins: the argument, and what came.
+    line: type of the error, and how its line begins.
   """
   compiled.clear()
   with pytest.raises((ValueError, TypeError)) as error:
     call()
   text = str(error.value)
-  assert text.startswith(message)
-  assert error.type is kind
+  assert f"{error.type.__name__}: {text}".startswith(line)
   assert "\n" not in text
   assert len(text) <= 250
   assert not compiled
-
-
-class Each:
-  """Several arguments that are refused with the same line."""
-
-  def __init__(self, *arguments):
-    self.arguments = arguments
-
-
-def refused(tables):
-  """Cases for `parametrize`, each `(call, kind, line)`.
-
-  Args:
-    tables: {(checker, type of the error): {how the line begins, see `check`:
-      the argument that the checker is called with, or `Each` of several}}.
-  """
-  return [
-    pytest.param(functools.partial(checker, argument), kind, line, id=line[:60])
-    for (checker, kind), table in tables.items()
-    for line, bad in table.items()
-    for argument in (bad.arguments if isinstance(bad, Each) else (bad,))
-  ]
-
-
-def call(function):
-  """The checker of what is a whole call."""
-  function()
-
-
-def fails_on(checker, names, words, types=(), values=()):
-  """Cases of fields that all want the same.
-
-  Args:
-    checker: called with {name: argument}.
-    names: of the fields.
-    words: what they must be, the end of the line.
-    types: arguments that are a TypeError.
-    values: arguments that are a ValueError.
-  """
-
-  def table(bad):
-    return {
-      f"{name}={value!r}".removesuffix(".0") + f": must be {words}": {
-        name: value
-      }
-      for name in names
-      for value in bad
-    }
-
-  return refused(
-    {(checker, TypeError): table(types), (checker, ValueError): table(values)}
-  )

@@ -7,7 +7,6 @@ from fedjax_opt import plots, schedules, systems
 from fedjax_opt.schedules import sending
 from fedjax_opt.schedules import timetable as module
 from tests.checks import given
-from tests.checks.given import refused
 
 SYSTEMS = {
   "constant": systems.sample(12, systems.constant(1.0)),
@@ -151,34 +150,9 @@ def test_who_is_late_sends_its_whole_steps():
 DURATIONS = SYSTEMS["constant"].durations()
 
 
-@pytest.mark.parametrize(
-  ("call", "line"),
-  [
-    (
-      lambda: schedules.buffered(DURATIONS, 2, 13),
-      "concurrency=13: must be at most the number of clients, 12",
-    ),
-    (
-      lambda: schedules.buffered(DURATIONS, 2, 3, 0),
-      "buffer=0: must be at least 1",
-    ),
-    (
-      lambda: schedules.synchronous(DURATIONS, 2, 10, over_selection=3),
-      "cohort_size + over_selection=13: must be at most the number of clients, "
-      "12",
-    ),
-    (
-      lambda: schedules.synchronous(DURATIONS, 2, 10, partial=True),
-      "partial=True: needs a deadline",
-    ),
-    (
-      lambda: schedules.synchronous(DURATIONS, 2, 10, deadline=0.0),
-      "deadline=0: must be in (0, inf)",
-    ),
-  ],
-)
+@pytest.mark.parametrize(("call", "line"), given.refusals("schedules.txt"))
 def test_is_refused(call, line):
-  given.check(call, ValueError, line)
+  given.check_row(call, line, globals())
 
 
 @pytest.mark.parametrize(
@@ -207,7 +181,8 @@ def test_is_refused(call, line):
 def test_a_wrong_trace_is_refused(text, line, tmp_path):
   path = tmp_path / "trace.csv"
   path.write_text(text)
-  given.check(lambda: schedules.replay(path, 2), ValueError, f"{path}: {line}")
+  line = f"ValueError: {path}: {line}"
+  given.check(lambda: schedules.replay(path, 2), line)
 
 
 # What became of the clients' time.
@@ -347,54 +322,6 @@ def make(bad):
 
 def check(num_clients):
   module.check_clients(schedules.by_hand(CLIENTS), num_clients)
-
-
-CASES = refused(
-  {
-    (make, ValueError): {
-      "clients: has -2; must be in [-1, inf)": {"clients": [[-2]]},
-      "clients: is int64[2]; must be whole numbers of shape [T, K]": {
-        "clients": [0, 1]
-      },
-      "versions: is int64[1, 2]; must be of shape [3, 2], as clients": {
-        "versions": [[0, 0]]
-      },
-      "versions[1, 0]=2: must be at most 1, the newest that step has": {
-        "versions": [[0, 0], [2, 0], [0, 0]]
-      },
-      "share: has 0.0; must be in (0, 1]": {"share": np.zeros((3, 2))},
-      "time: is int64[2]; must be of shape [3], one for each row of clients": {
-        "time": [1, 2]
-      },
-      "time: runs back; must not decrease": {"time": [1, 3, 2]},
-      "starts[1, 0]=0.5: must not be before its version is made": {
-        "starts": [[0, 0], [0.5, 1], [2, 2]]
-      },
-      "ends[1, 1]=1: must be after its start": {
-        "ends": [[1, 1], [2, 1], [3, 3]]
-      },
-      "time[0]=1: must not be before an end that the step uses": {
-        "ends": [[1.5, 1], [2, 2], [3, 3]]
-      },
-    },
-    (make, TypeError): {
-      "clients=[['a']]: must be whole numbers of shape [T, K]": {
-        "clients": [["a"]]
-      },
-      "taken=[[1, 1], [1, 1], [1, 1]]: must be an array of bool": {
-        "taken": np.ones((3, 2), int).tolist()
-      },
-    },
-    (check, ValueError): {
-      "schedule: has client 2; must be below the number of clients, 2": 2,
-    },
-  }
-)
-
-
-@pytest.mark.parametrize(("call", "kind", "line"), CASES)
-def test_a_timetable_is_refused(call, kind, line):
-  given.check(call, kind, line)
 
 
 def test_clients_of_the_population_are_accepted():
