@@ -87,24 +87,6 @@ def test_commands_get_the_flags_and_give_the_status(monkeypatch, name, program):
   assert seen == [[f"fedjax-opt {name}", "--client=sgd", "--rounds=2"]]
 
 
-@pytest.mark.parametrize(
-  ("arguments", "start"),
-  [
-    (("list",), "Algorithms:\n"),
-    (("list", "partitions"), "Partitions:\n"),
-    (("version",), "fedjax_opt "),
-    (("--version",), "fedjax_opt "),
-    (("run", "--help", "scaffold"), "scaffold (algorithm)\n"),
-    (("convert", "--help"), "Writes a task's clients into a folder"),
-  ],
-)
-def test_answers(capsys, arguments, start):
-  with pytest.raises(SystemExit) as stop:
-    command(*arguments)
-  assert not stop.value.code
-  assert capsys.readouterr().out.startswith(start)
-
-
 def test_no_such_command_is_told_before_jax_is_imported():
   code = (
     "import sys\nfrom experiments import cli\n"

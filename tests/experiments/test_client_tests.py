@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import compare, data
+from experiments import data
 from experiments.data import criterion_of
 from experiments.reference import plans
 from experiments.specification import resolve
@@ -68,23 +68,6 @@ def test_what_a_run_leaves(tmp_path, capsys, drawn):
     assert losses["personalized"] < losses["global"]
   assert "clients that never trained, personalized models" in out
   assert (folder / "per_client.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_clients_own_models(tmp_path):
-  folder = tmp_path / "run"
-  status = call(
-    *SHORT, "--task=digits", "--num_clients=12", "--cohort_size=3",
-    "--algorithm=moon", "--client_test_fraction=0.2", "--heldout_clients=2",
-    "--upload=sign", "--error_feedback", f"--output_dir={folder}",
-  )  # fmt: skip
-  assert status == 0
-  summary = summary_of(folder)
-  assert list(summary["per_client"]) == ["global", "personal"]
-  cost = summary["cost"]
-  assert cost["bytes_up_per_round"] < cost["bytes_down_per_round"] / 30
-  assert list(summary["heldout_clients"]) == ["global"]
-  columns = list(rows_of(folder / "heldout_clients.csv")[0])
-  assert columns[3:] == ["global_accuracy", "global_loss"]
 
 
 def test_algorithms_with_personal_models_hold_out_a_share_by_default():
@@ -215,11 +198,6 @@ def test_methods_for_own_models_are_chosen_by_these(name):
   assert given.select_on == "validation"
 
 
-def test_others_are_not():
-  assert spec_of("--algorithm=moon").select_on == "validation"
-  assert spec_of("--select_on=clients").select_on == "clients"
-
-
 @pytest.mark.parametrize(
   "arguments", [["--task=nonconvex"], ["--cluster"], ["--task=lasso"]]
 )
@@ -266,7 +244,6 @@ def test_a_score_of_own_models_is_refused():
   "arguments",
   [
     ["--algorithm=ditto", "--client=sgd"],
-    ["--algorithm=per_fed_avg", "--inner_learning_rate=0.001"],
     # The server's model is that of each client.
     ["--select_on=clients", "--client_test_fraction=0.2", "--client=sgd"],
   ],
@@ -284,27 +261,6 @@ def test_a_grid_is_chosen_by_own_models(tmp_path, arguments):
   after = summary["per_client"][kind]["client_test_accuracy"]
   found = last_of(folder, "client_test_accuracy")[selected]
   assert found == pytest.approx(after, rel=1e-6)
-
-
-def test_a_resumed_run_has_what_was_measured_before(tmp_path):
-  own = ("--algorithm=ditto", "--client=sgd", "--client_lr=0.01,0.1")
-  for folder, rounds in (("whole", [8]), ("parts", [4, 8])):
-    for number in rounds:
-      place = tmp_path / folder
-      arguments = (f"--rounds={number}", f"--output_dir={place}", "--resume")
-      assert call(*FEW, *own, "--checkpoint_every=4", *arguments) == 0
-  whole, parts = (
-    (tmp_path / name / "metrics.csv").read_text() for name in ("whole", "parts")
-  )
-  assert whole == parts
-  assert CHOSEN_BY in whole
-
-
-def test_a_target_is_one_of_own_models(tmp_path):
-  folder = tmp_path / "run"
-  target = ("--target_accuracy=0.05", f"--output_dir={folder}")
-  assert call(*FEW, "--algorithm=ditto", "--client=sgd", *target) == 0
-  assert summary_of(folder)["target"]["metric"] == CHOSEN_BY
 
 
 # Studies.
@@ -332,19 +288,3 @@ def test_in_a_reference_comparison_the_servers_model_counts():
   method |= {"conditions": "digits-0.05-few"}
   (cell,) = field.places([method], budget="unequal")
   assert cell.planned.spec.select_on == "validation"
-
-
-def test_a_study_compares_own_models(tmp_path, capsys):
-  arguments = [each for each in FEW if each != "--noprogress"]
-  status = call(
-    "--method=fed_avg client=sgd",
-    "--method=ditto client=sgd",
-    *arguments,
-    *("--client_lr=0.001,0.01", "--seed=0", "--report_seeds=2"),
-    f"--output_dir={tmp_path}",
-    program=compare,
-  )
-  assert status == 0
-  assert "Client test accuracy (%)" in capsys.readouterr().out
-  report = (tmp_path / "report.html").read_text()
-  assert "Each client is measured on its own validation examples" in report

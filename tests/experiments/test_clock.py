@@ -122,27 +122,15 @@ def test_a_trace_is_replayed(tmp_path):
   assert prepare(*TASK, *flags).config["data_digests"]["schedule"] != before
 
 
-@pytest.mark.parametrize("algorithm", ["fed_buff", "fed_avg"])
-def test_a_resumed_run_is_a_whole_one(tmp_path, algorithm, capsys):
-  own = ("--schedule=buffered", "--concurrency=6", "--buffer=3")
-  own = own if algorithm == "fed_buff" else ("--over_selection=2",)
+def test_a_run_ends_with_its_timetable(tmp_path, refused):
+  """Slots follow from the whole of it, so no rounds can be added."""
   arguments = (
-    *TASK, f"--algorithm={algorithm}", "--system=lognormal", *own,
-    "--checkpoint_every=4", "--eval_every=4",
+    *FED_BUFF, "--checkpoint_every=4", "--eval_every=4",
+    f"--output_dir={tmp_path}",
   )  # fmt: skip
-  flags = lambda name, rounds: (
-    *arguments, f"--rounds={rounds}", f"--output_dir={tmp_path / name}"
-  )  # fmt: skip
-  assert call(*flags("part", 8)) == 0
-  status = call(*flags("part", 12), "--resume")
-  if algorithm == "fed_buff":  # Slots follow from the whole timetable.
-    assert status == 1
-    assert "on a timetable that ends with them" in capsys.readouterr().err
-    return
-  assert status == 0
-  assert call(*flags("whole", 12)) == 0
-  whole, part = (tmp_path / n / "metrics.csv" for n in ("whole", "part"))
-  assert part.read_bytes() == whole.read_bytes()
+  assert call(*arguments, "--rounds=4") == 0
+  line = refused(*arguments, "--rounds=8", "--resume")
+  assert "on a timetable that ends with them" in line
 
 
 def test_methods_are_compared_by_time(tmp_path):

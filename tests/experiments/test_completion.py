@@ -6,12 +6,9 @@ import subprocess
 import pytest
 
 from experiments import cli, compare, completion, convert, reproduce, run
-from experiments.command_line import pages
 from experiments.command_line.flags import defined
 from experiments.specification import spec
-from experiments.specification.kinds import KINDS
 from experiments.studies import request
-from fedjax_opt import plots
 
 # Words of a line, the last one as far as it was typed -> what follows.
 LINES = [
@@ -100,14 +97,6 @@ def test_zsh(folder):
   assert found == [f"{b}{w}|" for b, w in zip(before, words, strict=True)]
 
 
-@pytest.mark.parametrize("shell", completion.SHELLS)
-def test_the_script_is_of_the_registries(shell):
-  script = completion.script(shell, cli._COMMANDS)
-  for kind in KINDS.values():
-    for name in kind.registry:
-      assert name in script.replace("'", " ").split()
-
-
 @pytest.mark.parametrize("name", ["run", "compare", "convert"])
 def test_every_flag_of_a_command(name):
   found = {
@@ -138,17 +127,3 @@ def test_switches_take_no_value(program, capsys):
   assert words
   assert program.main([name, *words, "--none_such"]) == 1
   assert "--none_such: no such flag" in capsys.readouterr().err
-
-
-def test_words_of_flags():
-  values = completion.values()
-  assert values["norm"] == ["group", "batch", "batch_untracked", "none"]
-  assert values["x_axis"] == list(plots.X_AXES)
-  assert set(pages.names()) <= set(values["help"])
-
-
-def test_no_such_shell(capsys):
-  assert cli.main(["fedjax-opt", "--completion=fish"]) == 1
-  assert capsys.readouterr().err == (
-    "error: completion='fish': must be bash or zsh\n"
-  )

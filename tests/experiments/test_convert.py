@@ -143,15 +143,3 @@ def test_verify(tmp_path, capsys, refused):
     )
   said = refused("--verify", program=convert)
   assert said.startswith("population_dir: must be given")
-
-
-def test_a_folder_may_be_called_verify(tmp_path, capsys, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  arguments = (*SMALL, "--population_dir", "verify")
-  assert call(*arguments, program=convert) == 0
-  assert capsys.readouterr().out.startswith("wrote 7 clients")
-
-
-def test_too_little_memory_is_one_line(refused, monkeypatch):
-  monkeypatch.setattr(convert, "convert", Mock(side_effect=MemoryError))
-  assert refused(*SMALL, program=convert) == "out of memory"

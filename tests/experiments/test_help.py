@@ -98,13 +98,6 @@ def test_one_group(ask, word):
   assert flags_in(text) == names
 
 
-def test_words_after_a_space_and_beside_other_flags(ask):
-  text = ask("--help=rounds")
-  assert ask("--help", "rounds") == text
-  assert ask("--client=sgd", "-h", "rounds", "--rounds=3") == text
-  assert ask("--client=sgd", "--help", "--rounds=3") == ask("--help")
-
-
 @pytest.mark.parametrize("word", ["study", "nested", "min-effect"])
 def test_a_flag_of_a_study(word, capsys):
   with pytest.raises(SystemExit):
@@ -146,18 +139,6 @@ def test_one_algorithm(ask):
   )
 
 
-def test_an_algorithm_may_have_a_rate_of_its_own(ask):
-  shown = ask("--help=fed_adamw")
-  assert (
-    "--client_lr          [list] Step size, in [0, inf). Default: 0.001."
-    in shown
-  )
-  assert "--client_lr=0.0001,0.001" in shown
-  rate = lambda *given: spec_of("--algorithm=fed_adamw", *given).client.grid
-  assert rate()["client_lr"] == [0.001]
-  assert rate("--client_lr=0.01")["client_lr"] == [0.01]
-
-
 def test_a_name_of_two_kinds_has_two_pages(ask):
   text = ask("--help=sgd")
   assert text.startswith("sgd (client rule)\n")
@@ -166,35 +147,6 @@ def test_a_name_of_two_kinds_has_two_pages(ask):
   # The server's default is not the clients'.
   assert "Default: 0.1." in text
   assert "Default: 1." in text
-
-
-@pytest.mark.parametrize(
-  ("word", "flags", "parts"),
-  [
-    ("FedProx", ["mu"], ["Li et al.", "Default: 0.01.", "any rule"]),
-    ("fed_adam", ["average_state", "server_lr", "server_b1", "server_b2",
-                  "server_eps"], ["adam, always", "Default: 0.001."]),
-    ("domo", ["mu_s", "mu_l", "beta", "client_lr", "server_lr"],
-     ["Step size, in (0, inf)", "AAAI 2022"]),
-    ("centralized", ["client_lr"], ["all clients, in each round", "one step"]),
-    ("delta_sgd", [
-      "gamma", "delta", "eta_0", "theta_0", "client_eps",
-      "reuse_gradients", "independent_dropout",
-    ], ["(0, inf)", "fed_avg, fed_prox"]),
-    ("adam", ["client_lr", "client_b1", "client_b2", "client_eps",
-              "server_lr", "server_b1", "server_b2", "server_eps"], []),
-    ("l1_ball", ["radius"], ["of femnist62 it is the own"]),
-    ("class_q", ["class_fraction"], ["(0, 1]", "Murata and Suzuki"]),
-    ("cyclic", ["sampler_groups"], ["--sampler_groups=5"]),
-    ("lasso", ["variant", "zero_threshold"], ["its own is l1", "0.0003"]),
-    ("resnet20", ["augmentation", "norm", "pixels"], ["cifar10_resnet20"]),
-  ],
-)  # fmt: skip
-def test_one_choice(ask, word, flags, parts):
-  text = ask(f"--help={word}")
-  assert flags_in(text) == flags
-  for part in parts:
-    assert part in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -246,18 +198,6 @@ def test_version(ask):
     f"fedjax_opt {fedjax_opt.__version__}, jax {jax.__version__}, device "
   )
   assert jax.devices()[0].platform in text
-
-
-def test_a_reader_that_stops_reading():
-  command = f"{shlex.quote(sys.executable)} -m experiments.run --list | head -1"
-  done = subprocess.run(
-    ["bash", "-c", f"set -o pipefail; {command}"],
-    cwd=REPOSITORY,
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert (done.stdout, done.stderr) == ("Algorithms:\n", "")
 
 
 def test_help_and_lists_start_no_device():

@@ -155,12 +155,3 @@ def test_labels_of_another_task(population, tmp_path):
     prepare, "--task=digits_logistic", f"--population_dir={folder}"
   )
   assert said.endswith("y must be in [0, 10), but one is 14")
-
-
-def test_a_population_that_was_cut(population, tmp_path):
-  folder = tmp_path / "cut"
-  Population.of_client_data(folder, Population.open(population).load())
-  path = folder / "x.bin"
-  path.write_bytes(path.read_bytes()[:-1])
-  with pytest.raises(ValueError, match=r"x\.bin"):
-    prepare("--task=digits_logistic", f"--population_dir={folder}")

@@ -299,16 +299,3 @@ def test_nothing_is_the_default():
   values = prepare(DIGITS).spec.values()
   assert values["aggregator"] == "mean"
   assert "upload" not in values
-
-
-def test_uniform_is_the_engine_s_default():
-  assert spec_of().sampler.make({}) is None
-  prepared = prepare(DIGITS)
-  assert prepared.settings["sampler"] == "uniform"
-  assert prepared.spec.values()["sampler"] == "uniform"
-
-
-@pytest.mark.parametrize("groups", [1, 100])
-def test_as_many_groups_as_clients(groups):
-  given = ("--sampler=cyclic", f"--sampler_groups={groups}", "--cohort_size=1")
-  prepare(DIGITS, *given)

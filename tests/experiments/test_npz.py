@@ -9,7 +9,6 @@ from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
 from tests.experiments.commands import (
   call,
-  config_of,
   prepare,
   spec_of,
   table,
@@ -122,44 +121,6 @@ def test_only_bytes_are_scaled(write, kind):
   expected = floats.loss_fn(params, batch | scaled, None)
   np.testing.assert_allclose(task.loss_fn(params, batch, None), expected)
   assert batch["x"].dtype == (np.uint8 if kind is np.uint8 else np.float32)
-
-
-@pytest.mark.parametrize(
-  ("shape", "models"),
-  [
-    ((7,), ["logistic", "mlp", "relu_mlp"]),
-    ((8, 6), ["logistic", "mlp", "cnn", "small_cnn"]),
-    ((28, 30, 3), ["mlp", "cnn"]),
-    ((8, 8, 1), ["resnet20"]),
-  ],
-)
-def test_shapes_and_the_models_that_take_them(write, shape, models):
-  x = np.random.default_rng(0).normal(size=(N, *shape))
-  file = write(x=x, y=np.arange(N) % 3)
-  for model in models:
-    task = load(file, f"--task=npz_{model}")
-    batch = {name: values[:5] for name, values in task.train.items()}
-    loss = jax.eval_shape(
-      lambda key, task=task, batch=batch: task.loss_fn(
-        task.init(key), batch, key
-      ),
-      jax.random.key(0),
-    )
-    assert loss.shape == (5,)
-
-
-def test_a_run_says_what_was_held_out(write, tmp_path, capsys):
-  file = write(**arrays("x", "y"))
-  flags = ("--task=npz_logistic", f"--data_file={file}", "--num_clients=3",
-           "--cohort_size=2", "--batch_size=5", "--rounds=2", "--noprogress",
-           "--examples_per_client=10")  # fmt: skip
-  assert call(*flags, f"--output_dir={tmp_path / 'run'}") == 0
-  out = capsys.readouterr().out
-  assert f"test part: 12 examples, 0.2 of {file}, held out at random\n" in out
-  assert "note:" not in out
-  config = config_of(tmp_path / "run")
-  assert config["test_fraction"] == 0.2
-  assert config["data_file"] == file
 
 
 def test_dark_bytes_are_noted(write):

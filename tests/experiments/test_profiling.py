@@ -1,4 +1,4 @@
-"""--profile: a trace of some rounds, and what it shows of streaming."""
+"""--profile traces some rounds; clients are read while others compute."""
 
 import gzip
 import json
@@ -40,19 +40,10 @@ def test_the_rounds_between_two_evaluations_are_traced(
   assert list((folder / "profile").rglob("*.xplane.pb"))
 
 
-def spans(folder, name):
-  """[(start, end)] of what has this name in a trace, in its order."""
-  (path,) = folder.rglob("perfetto_trace.json.gz")
-  with gzip.open(path, "rt") as file:
-    events = json.load(file)["traceEvents"]
-  of_name = [e for e in events if e.get("name") == name and "dur" in e]
-  return sorted((e["ts"], e["ts"] + e["dur"]) for e in of_name)
-
-
-def test_segments_are_read_and_copied_while_others_are_computed(
+def test_a_segment_is_read_while_the_one_before_is_computed(
   tmp_path, monkeypatch
 ):
-  """Each segment waits here until the next one is read, as the trace shows."""
+  """Here its program waits until the next one is read."""
   task, rounds = jax_problems.softmax(), 5
   population = fo.Population.of_client_data(tmp_path / "clients", task.data)
   begun, computed = [threading.Event() for _ in range(rounds)], []
@@ -72,18 +63,8 @@ def test_segments_are_read_and_copied_while_others_are_computed(
   monkeypatch.setattr(feed.Feed, "_read", read_and_tell)
   monkeypatch.setattr(jax.stages.Compiled, "__call__", call_and_wait)
   monkeypatch.setattr(feed, "_SEGMENT_BYTES", 1)  # A round in each segment.
-
-  options = jax.profiler.ProfileOptions()
-  options.python_tracer_level = 0  # Calls of Python are most of a trace.
-  with jax.profiler.trace(
-    tmp_path / "trace", create_perfetto_trace=True, profiler_options=options
-  ):
-    fo.simulate(
-      fo.fed_avg(task.loss_fn, optax.sgd(0.1)), task.params, population,
-      rounds=rounds, cohort_size=3, batch_size=4, local_steps=2,
-    )  # fmt: skip
-  reads = spans(tmp_path / "trace", "read a segment")
-  done = spans(tmp_path / "trace", "compute a segment")
-  assert len(reads) == len(done) == rounds
-  for (begins, _), (_, ends) in zip(reads[1:], done[:-1], strict=True):
-    assert begins < ends
+  fo.simulate(
+    fo.fed_avg(task.loss_fn, optax.sgd(0.1)), task.params, population,
+    rounds=rounds, cohort_size=3, batch_size=4, local_steps=2,
+  )  # fmt: skip
+  assert all(event.is_set() for event in begun)

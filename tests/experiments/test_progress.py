@@ -203,16 +203,3 @@ def test_nothing_if_it_is_switched_off(open_terminal):
   rounds(progress)
   progress.close()
   assert terminal.screen() == ([""], 0, 0)
-
-
-def test_at_most_five_and_a_metric_that_is_not_there():
-  points = [{"mu": float(mu)} for mu in range(8)]
-  history = History([0], {"train_loss": np.arange(8.0)[:, None]})
-  lines = of_runs.table(history, points, Criterion("train_loss", "min"))
-  assert lines == [
-    "best 5 of 8 settings; 0 of 8 points diverged",
-    "  mu  train_loss",
-    *(f"   {mu}{mu:>12}" for mu in range(5)),
-  ]
-  assert of_runs.table(history, points, ACCURACY) == []
-  assert of_runs.table(History(), points, ACCURACY) == []

@@ -10,7 +10,6 @@ import pytest
 
 from experiments import compare
 from experiments.artefacts import record
-from experiments.data import Loader
 from experiments.reference import joining, measuring, plans, transfer
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
@@ -98,16 +97,6 @@ def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
   rates = [p.planned.grid["client_lr"] for p in
            reference.places(reference.methods[:1])]  # fmt: skip
   assert rates == [[0.003, 0.01], [0.006, 0.02]]
-
-
-def test_momentum_is_not_extended_beyond_what_its_flag_takes(tiny):
-  reference = plans.read(str(tiny[0]))._replace(most_extensions=3)
-  method = {"algorithm": "fed_avg_sm", "mu_s": "0.5,0.9", "client_lr": "0.01"}
-  place = reference.places([method])[0]
-  records = measuring.measure(place, Loader())
-  tried = {point["mu_s"] for each in records for point in each.points}
-  assert max(tried) < 1
-  assert {0.5, 0.9} <= tried
 
 
 def test_the_page_has_every_cell_with_its_command_and_record(tiny):

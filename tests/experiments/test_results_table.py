@@ -1,17 +1,14 @@
 """docs/results.md names all that runs leave, and nothing else."""
 
 import importlib.util
-import json
 import re
 
 import jax
-import numpy as np
 import pytest
 
 from experiments import results
 from fedjax_opt import load_run
 from fedjax_opt.algorithms.centralized import Optimum
-from fedjax_opt.results.model_file import read_model
 from tests.experiments.commands import REPOSITORY, call, task_of
 
 RUNS = {
@@ -105,29 +102,3 @@ def test_every_file(runs, documented):
   if importlib.util.find_spec("tensorboardX") is None:
     found.add("tensorboard")
   assert found == documented["Files"]
-
-
-def test_costs_per_round_are_those_of_metrics_csv(runs):
-  """Another name where it is another thing: per round, not until now."""
-  for run in runs:
-    rounds = run.history.rounds[-1]
-    for name in ("bytes_down", "bytes_up", "gradient_evaluations"):
-      so_far = run.history.metrics[name][0, -1]
-      per_round = run.summary["cost"][f"{name}_per_round"]
-      np.testing.assert_allclose(so_far, rounds * per_round)
-
-
-def test_the_model_that_was_selected(runs):
-  run = runs[0]
-  params, about = read_model(run.folder / "params.safetensors")
-  assert about == {
-    "point": run.selected,
-    "round": 1,
-    "hyperparameters": run.points[run.selected],
-  }
-  task = task_of(*RUNS["images"])
-  loss = task.loss_fn(params, task.test, jax.random.key(0)).mean()
-  final = run.summary["points"][run.selected]["final"]
-  assert loss == pytest.approx(final["test_loss"], rel=1e-5)
-  config = json.loads((run.folder / "config.json").read_text())
-  assert run.config == config

@@ -211,18 +211,6 @@ def test_a_run_that_ended_is_extended(whole, tmp_path):
   assert load_run(folder).history.rounds[-2:] == [14, 20]
 
 
-def test_what_auto_chose_may_be_given_to_one_of_both_parts(whole, tmp_path):
-  """They compute in the same way, so the run has the same bits."""
-  chosen = summary_of(whole)["computation"]
-  assert chosen["client_chunk"] == 4
-  given = [f"--{name}={value}" for name, value in chosen.items() if value]
-  folder = tmp_path / "run"
-  first = (*ARGUMENTS, "--rounds=10", *given, f"--output_dir={folder}")
-  assert call(*first) == 0
-  assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
-  assert_same(folder, whole)
-
-
 def test_a_run_that_ended_has_nothing_left_to_do(whole, capsys):
   before = content(whole)
   assert call(*ARGUMENTS, f"--output_dir={whole}", "--resume") == 0

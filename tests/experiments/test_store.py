@@ -7,11 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments import compare, convert, data, run, store
+from experiments import convert, data, run, store
 from experiments.data import Loader
 from experiments.store import Store
 from fedjax_opt import load_run
-from fedjax_opt.study.report import pictures
 from tests.experiments.commands import call, config_of, prepare, spec_of
 
 ARGUMENTS = (
@@ -227,23 +226,3 @@ def test_a_population_that_was_written_again(tmp_path, refused):
     f"resume=True: {str(folder)!r} holds a run with other data (train "
     "examples); give what that run had, or another folder"
   )
-
-
-def test_a_study_has_no_cells_of_other_data(
-  write, refused, tmp_path, monkeypatch
-):
-  monkeypatch.setattr(pictures, "of_study", lambda *_: [])
-  study = tmp_path / "study"
-  tuned = "--method=fed_avg client=sgd client_lr=0.1,1"
-  new = "--method=fed_avg client=sgdm client_lr=0.1,1"
-  shared = (RUN[0], *RUN[2:], f"--output_dir={study}")
-  assert call(*shared, write(), tuned, program=compare) == 0
-  folders = set((study / "runs").iterdir())
-  flag = write("x", -1)
-  error = refused(*shared, flag, new, tuned, program=compare)
-  assert re.fullmatch(
-    r"'.*-2x1-\w+' holds a run with other data \(train examples, validation\); "
-    "give another folder, or remove that one",
-    error,
-  )
-  assert set((study / "runs").iterdir()) == folders  # Nothing ran.

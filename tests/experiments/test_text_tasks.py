@@ -154,12 +154,10 @@ def test_ag_news_by_tfds(tmp_path):
   assert len(task.test["y"]) == 28
 
 
-@pytest.mark.parametrize("algorithm", ["fed_avg", "fed_ex_lora"])
-def test_a_run(data, checkpoint, tmp_path, algorithm):
+def test_a_run(data, checkpoint, tmp_path):
   arguments = [
     *("--task=dbpedia_distilbert", f"--data_dir={data}"),
     *(f"--pretrained={checkpoint}", "--max_length=6"),
-    f"--algorithm={algorithm}",
     *("--client=delta_sgd", "--num_clients=4", "--cohort_size=2", "--rounds=1"),
     *("--batch_size=4", "--partition=iid", "--precision=mixed"),
     *("--lora_rank=2", "--lora_alpha=4"),

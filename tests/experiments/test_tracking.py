@@ -6,14 +6,12 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from experiments import compare
 from tests.experiments.commands import call
 
 SMALL = (
   "--task=digits_logistic", "--rounds=2", "--num_clients=4",
   "--local_steps=1", "--noprogress",
 )  # fmt: skip
-SEEDS = ("--seed=0,1", "--report_seeds=2")
 
 
 @pytest.fixture(params=["wandb", "mlflow"])
@@ -67,17 +65,6 @@ def test_a_run(library, tmp_path):
     )
 
 
-def test_a_study(library, tmp_path):
-  folder = tmp_path / "study"
-  methods = ["--method=fed_avg client=sgd client_lr=0.1", "--method=fed_avg"]
-  flags = [*SMALL, *methods, *SEEDS, f"--output_dir={folder}"]
-  track = f"--track={library.__name__}"
-  assert call(*flags, track, program=compare) == 0
-  names, *_ = given(library)
-  assert len(names) == 4
-  assert names[0] == "FedAvg, SGD, seed=2"
-
-
 def test_what_a_tracker_refuses_is_one_line_after_the_results(
   library, tmp_path, capsys
 ):
@@ -119,19 +106,6 @@ def test_tensorboard_has_what_a_run_is_and_its_pictures(tmp_path):
     assert tags.count("config/text_summary") == 1
     assert tags.count("test_accuracy") == 2  # Of two evaluations, each once.
   assert {"curves", "clients"} <= set(found["0,client_lr=0.1"])
-
-
-def test_tensorboard_has_the_cells_of_a_study(tmp_path):
-  pytest.importorskip("tensorboardX")
-  given = ("--method=fed_avg client=sgd client_lr=0.1", *SEEDS)
-  given += ("--track=tensorboard", f"--output_dir={tmp_path}")
-  assert call(*SMALL, *given, program=compare) == 0
-  found = _tags(tmp_path / "tensorboard")
-  assert sorted(found) == ["FedAvg,_SGD,_seed=2", "FedAvg,_SGD,_seed=3"]
-  first = found["FedAvg,_SGD,_seed=2"]
-  assert {"config/text_summary", "learning_curves"} <= set(first)
-  assert first.count("test_accuracy") == 2
-  assert "curves" not in first  # Of a run.
 
 
 def test_a_tracker_that_is_missing_is_said_before_the_run(

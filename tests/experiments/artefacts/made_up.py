@@ -64,8 +64,3 @@ def of(blocks, kind):
 def claims(name, found):
   """Text -> claim, of what was found of an artefact."""
   return {each.text: each for each in of(ARTEFACTS[name].blocks(found), Claim)}
-
-
-def verdicts(name, found):
-  """Text -> verdict, of what was found of an artefact."""
-  return {text: each.verdict for text, each in claims(name, found).items()}

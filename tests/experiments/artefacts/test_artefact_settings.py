@@ -8,7 +8,6 @@ import pytest
 from experiments.artefacts import ARTEFACTS, definitions
 from experiments.artefacts.artefact import (
   SIZES,
-  Computed,
   Plan,
   RunOf,
   flags_of,
@@ -82,34 +81,6 @@ def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
     reported = [flags_of(cell.arguments) for cell in cells]
     tasks = [{flags["task"] for flags in each} for each in (grids, reported)]
     assert tasks[0] == tasks[1]
-
-
-def test_figure_2_of_domo_has_runs_of_figure_1_on_a_cpu():
-  cells = ARTEFACTS["domo/figure2"].cells(Plan("cpu", {}))
-  others = ARTEFACTS["domo/figure1"].cells(Plan("cpu", {}))
-  four = ("DOMO", "FedAvgSM", "FedAvgLM", "FedAvg")
-  assert set(cells) == {(method, "0.1") for method in four}
-  for key, cell in cells.items():
-    assert (cell == others[key]) == (key[0] != "DOMO")
-
-
-def test_figures_share_runs():
-  runs = [
-    set(ARTEFACTS[f"bvr/figure{number}"].cells(Plan("paper", {})).values())
-    for number in range(2, 8)
-  ]
-  assert runs[0] == runs[2] == runs[5]
-  meaning = lambda cells: {repr(flags_of(cell.arguments)) for cell in cells}
-  assert meaning(runs[1]) < meaning(runs[0] | runs[3] | runs[4])
-
-
-def test_fco_optima():
-  for artefact in ("figure4", "strength"):
-    cells = ARTEFACTS[f"fco/{artefact}"].cells(Plan("cpu", {}))
-    found = [c.options for c in cells.values() if isinstance(c, Computed)]
-    expected = {"task": "low_rank", "variant": "I",
-                "strengths": [0.1, 0.2, 0.5, 1.0, 2.0]}  # fmt: skip
-    assert expected in found
 
 
 def test_numbers_of_the_papers():

@@ -7,12 +7,10 @@ import numpy as np
 
 from experiments.artefacts import ARTEFACTS
 from experiments.artefacts import record as records
-from experiments.artefacts.artefact import Picture
-from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from experiments.fco import grids
 from experiments.fco.grids import Condition
 from fedjax_opt.metrics import Criterion
-from tests.experiments.artefacts.made_up import of, record, verdicts
+from tests.experiments.artefacts.made_up import record
 
 ROUNDS = [0, 50, 100, 200, 500]
 F1, ERROR = (
@@ -98,75 +96,3 @@ def test_how_many_rates_are_at_an_edge_of_their_grid():
   text = "; {} of 1 chosen values are at an edge of their grid"
   assert title([0.1, 0.2, 0.3]).endswith(text.format(1))
   assert title([0.1, 0.3, 0.2]).endswith(text.format(0))
-
-
-def scans(loss, accuracy, density):
-  curve = lambda last: [*np.linspace(0.9, last, 4), last]
-  ends = {
-    "regularized_test_loss": loss, "test_accuracy": accuracy,
-    "density": density,
-  }  # fmt: skip
-  curves = {name: curve(end) for name, end in ends.items()}
-  return grid(curves, (0.003, 0.01))  # Their products are in Figure 12.
-
-
-def test_claims_of_scans(tmp_path):
-  found = {
-    ("FedDualAvg",): scans(0.3, 0.9, 0.1),
-    ("FedMiD",): scans(0.4, 0.85, 0.9),
-    ("FedMiD-OSP",): scans(0.4, 0.85, 0.9),
-    ("FedDualAvg-OSP",): scans(0.5, 0.7, 0.1),
-    ("FedAvg(∂)",): scans(0.5, 0.7, 1.0),
-    ("centralized",): scans(0.3, 0.91, 0.1),
-    ("local",): scans(0.6, 0.6, 0.1),
-  }
-  for name in ("fco/figure1", "fco/figure5"):
-    assert set(verdicts(name, found).values()) == {HELD}
-  dense = found | {("FedMiD",): scans(0.4, 0.95, 0.9)}
-  lost = [v for t, v in verdicts("fco/figure5", dense).items() if "denser" in t]
-  assert lost == [NOT_HELD, NOT_HELD]
-  four = {
-    key: found[key] for key in found if key[0].startswith(("FedD", "FedM"))
-  }
-  blocks = ARTEFACTS["fco/figure12"].blocks(four)
-  assert blocks[0].rows[0] == ["FedDualAvg", "50", "50"]  # The others diverged.
-  for picture in of(blocks, Picture):
-    picture.draw(tmp_path / f"{picture.name}.png")
-  assert len(list(tmp_path.iterdir())) == 2
-  for claim in of(blocks, Claim):
-    assert claim.verdict == UNDECIDED  # It shows one seed.
-    assert all(q.margin > 0 for q in claim.quantities)
-
-
-def test_figures_of_scans_keep_the_same_of_a_run():
-  """They share runs, and a record is taken for each of them."""
-  run = scans(0.3, 0.9, 0.1)
-  kept = [ARTEFACTS[f"fco/figure{i}"].keep(run) for i in (1, 5, 12)]
-  assert [each.points for each in kept] == [kept[0].points] * 3
-  assert [each.metrics for each in kept] == [kept[0].metrics] * 3
-  assert {0, 1, 2, 3} < {*kept[0].points}  # Chosen, and all of the first seed.
-
-
-def test_claims_of_images():
-  def of_end(loss, accuracy):
-    curves = {
-      "train_loss": [9.0, 5.0, 4.0, 3.0, loss],
-      "train_accuracy": [0.1, 0.2, 0.3, 0.4, accuracy],
-      "test_accuracy": [0.1, 0.2, 0.3, 0.4, accuracy],
-    }
-    own = grid(curves, strengths=(None,))
-    del own.arrays["strength"]
-    return own
-
-  found = {
-    ("FedDualAvg",): of_end(1.0, 0.8),
-    ("FedDualAvg-OSP",): of_end(3.0, 0.9),
-    ("FedMiD",): of_end(2.0, 0.7),
-    ("FedMiD-OSP",): of_end(2.0, 0.7),
-  }
-  assert [*verdicts("fco/figure14", found).values()] == [HELD] * 3
-  assert [*verdicts("fco/figure13", found).values()] == [NOT_HELD] * 2
-  far = found | {("FedDualAvg-OSP",): of_end(3.0, 0.6)}
-  assert [*verdicts("fco/figure15", far).values()] == [HELD] * 3
-  near = found | {("FedDualAvg-OSP",): of_end(3.0, 0.75)}
-  assert [*verdicts("fco/figure15", near).values()] == [HELD, HELD, NOT_HELD]

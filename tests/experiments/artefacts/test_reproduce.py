@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 import shlex
-import types
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from experiments import reproduce, store
 from experiments import run as runner
 from experiments.artefacts import (
   ARTEFACTS,
-  captions,
   pages,
   publishing,
   record,
@@ -133,24 +131,6 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   assert pages.markdown(again, ".") == pages.markdown(outcome, ".")
 
 
-def test_that_nothing_ran_is_said(outcome):
-  days = iter(range(1, 10))
-  dated = lambda each: dataclasses.replace(
-    each, about={"date": f"2026-01-0{next(days)}", "seconds": 60.0}
-  )
-  outcome = outcome._replace(
-    found={key: dated(each) for key, each in outcome.found.items()}, tuning={}
-  )
-  records = list(outcome.found.values())
-  assert captions.recorded(outcome, records) == (
-    "recorded on 2026-01-01 to 2026-01-04, nothing ran; --anew runs it "
-    "(4 min 0 s when it was recorded)"
-  )
-  # Not if anything was run, or is missing.
-  assert captions.recorded(outcome, records[1:]) == ""
-  assert captions.recorded(outcome._replace(found={}), records) == ""
-
-
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
   only = Runner(tmp_path, only_found=True)
   found = only.run(ARTEFACT, "smoke")
@@ -173,17 +153,6 @@ def test_a_diverged_record_survives_its_file(tmp_path):
   assert "arrays" not in json.loads(record.to_json(read))
   np.testing.assert_array_equal(other.arrays["step_size"], trace)
   assert record.read(tmp_path / "none.jsonl") == []
-
-
-def test_a_grid_without_a_best_is_said(outcome):
-  ((grid, record_),) = outcome.tuning.items()
-  lost = {n: v * np.nan for n, v in record_.history.metrics.items()}
-  history = History(record_.history.rounds, lost)
-  diverged = {grid: dataclasses.replace(record_, history=history)}
-  said = captions.chosen(outcome._replace(tuning=diverged))
-  assert said.endswith(
-    "; of 1 of 1 grids all points diverged, so that the first value is used."
-  )
 
 
 def test_commands_can_be_called(folder):
@@ -284,29 +253,6 @@ def test_the_list_and_the_help(capsys):
   assert re.search(r"domo/figure2: .* 20 rounds; about \d+ min more", words)
   assert call("--help", program=reproduce) == 0
   assert all(f"{size}: " in capsys.readouterr().out for size in ("paper",))
-
-
-def test_the_time_that_is_left(monkeypatch):
-  """By points, rounds and local epochs of what is recorded."""
-  run = lambda *given: ("--task=digits_logistic", "--local_epochs=1", *given)
-  cells = [
-    run("--rounds=10", "--seed=0"),
-    ("--task=digits_logistic", "--local_epochs=3", "--rounds=20", "--seed=0,1"),
-    run("--rounds=5", "--seed=0,1"),
-  ]
-  of = lambda i, seconds: types.SimpleNamespace(
-    arguments=cells[i][::-1], about={"seconds": seconds}
-  )
-  artefact = types.SimpleNamespace(
-    paper="domo", cells=lambda plan: dict(enumerate(map(RunOf, cells)))
-  )
-  for recorded, left in (
-    ([], None),
-    ([of(0, 600.0)], "130 min"),  # A minute an epoch.
-    ([of(0, 600.0), of(1, 4800.0)], "8 min"),  # 50 s in the median.
-  ):
-    monkeypatch.setattr(publishing, "records_of", lambda _, r=recorded: r)
-    assert reproduce.time_left(artefact, "cpu") == left
 
 
 def test_a_computation_is_found_by_its_options_and_version():
