@@ -87,10 +87,8 @@ CASES = (
 )  # fmt: skip
 # As each compiles in every process, and none is of a kind of its own.
 OF_PROCESSES = ("memory", "on_host", "sequential", "on_disk")
-# Of eight settings and three seeds.
-OF_24_POINTS = ("large", "large_on_disk", "large_resumed")
 # With each model over several devices.
-OF_MODELS = ("traced", "memory", "adam", "grid", "on_host", "killed")
+OF_MODELS = ("traced", "adam", "grid", "killed")
 
 
 def per_example(params, batch):
@@ -153,19 +151,6 @@ def results(
     others = measured | of_grid | {"seeds": (0, 1)} | others
     return lambda: sweep(make, rates, params, **others)
 
-  def large(**others):
-    rates = {"rate": np.geomspace(0.02, 0.3, 8).tolist()}
-    own = {"data": data, "rounds": 5, "seeds": (0, 1, 7), "grid_map": "vmap"}
-    others = measured | of_grid | own | others
-    return lambda: sweep(by_scaffold, rates, params, **others)
-
-  def killed_and_resumed():
-    own = f"{folder}-{client_devices}x{grid_devices}"
-
-    with contextlib.suppress(Killed):
-      large(checkpoints=Checkpoints(own, 3), on_evaluation=kill)()
-    return large(checkpoints=Checkpoints(own, 3, resume=True))()
-
   def of_scaffold(**others):
     return one(scaffold(loss, 0.1), rounds=5, **others)
 
@@ -195,9 +180,6 @@ def results(
       schedule=buffered,
       rounds=5,
     ),
-    "large": large(),
-    "large_on_disk": large(data=Population.open(folder)),
-    "large_resumed": killed_and_resumed,
     "adam": one(fed_avg(loss, optax.sgd(0.1), optax.adam(0.1))),
     "whole": of_scaffold(),
     "killed": killed,

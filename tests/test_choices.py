@@ -1,7 +1,6 @@
 """Every registry: what a choice says is what its factory takes."""
 
 import functools
-import inspect
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,7 @@ import pytest
 
 from experiments.specification.kinds import KINDS, SAMPLERS
 from experiments.tasks import TASKS
-from fedjax_opt import prox, sharpness_aware
+from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.checks import fields
 from fedjax_opt.data.partition import SCHEMES
@@ -21,14 +20,11 @@ from fedjax_opt.registry import (
   Hyperparameter,
   Option,
   Paths,
-  check_choice,
-  owners,
 )
 from fedjax_opt.rules import RULES
 from fedjax_opt.transforms import UPLOADS
 from fedjax_opt.transforms.aggregators import AGGREGATORS
 from fedjax_opt.transforms.faults import FAULTS
-from tests.refusals import refusal
 
 CHOICES = {
   f"{registry} {name}": choice
@@ -196,35 +192,3 @@ def test_defaults_are_those_of_the_paper(name):
   choice = (ALGORITHMS | RULES)[name]
   found = {p.name: p.default for p in choice.hyperparameters}
   assert found == found | DEFAULTS[name]
-
-
-def test_a_rule_with_no_entry_has_the_default_of_its_paper():
-  parameters = inspect.signature(sharpness_aware).parameters
-  assert parameters["rho"].default == 0.05
-
-
-def test_owners():
-  assert owners(ALGORITHMS, "temperature") == ["moon"]
-  assert owners(RULES, "none of them") == []
-
-
-@pytest.mark.parametrize(
-  ("value", "listing", "message"),
-  [
-    (
-      "sgdd",
-      None,
-      "client='sgdd': must be one of sgd, adam; did you mean sgd?",
-    ),
-    ("x", None, "client='x': must be one of sgd, adam"),
-    (
-      "sgdd",
-      "the rules of the help",
-      "client='sgdd': must be one of the rules of the help; did you mean sgd?",
-    ),
-  ],
-)
-def test_check_choice(value, listing, message):
-  check_choice("client", "adam", ["sgd", "adam"], listing)
-  found = refusal(check_choice, "client", value, ["sgd", "adam"], listing)
-  assert found == message

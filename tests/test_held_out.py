@@ -67,17 +67,6 @@ def test_what_split_held_out_is_tested_on_each_row_once(make):
     )
 
 
-def test_clients_are_the_same_as_their_examples_pooled():
-  train, held = disjoint().split(0.2)
-  pooled = {name: values[rows_of(held)] for name, values in POOL.items()}
-  for name, values in held.pooled().items():
-    np.testing.assert_array_equal(values, pooled[name])
-  tested = lambda test: fo.simulate(
-    ALGORITHM, PARAMS, train, test=test, **SETTINGS
-  ).history.values("test_loss")
-  np.testing.assert_array_equal(tested(held), tested(pooled))
-
-
 def test_a_comparison_takes_clients():
   train, rest = disjoint().split(0.5)
   validation, test = rest.split(0.5)

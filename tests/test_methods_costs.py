@@ -184,18 +184,6 @@ def test_a_rule_may_be_a_function_of_the_round(factory):
   assert np.linalg.norm(dropping[2] - constant[2]) > 1e-3
 
 
-def test_a_momentum_is_fused_into_any_rule():
-  params = {"w": jax.numpy.array([1.0, -2.0])}
-  momentum = {"w": jax.numpy.array([3.0, 1.0])}
-  grads = {"w": jax.numpy.array([0.5, 0.5])}
-  for rule in (optax.sgd(0.1, momentum=0.9), optax.adam(0.1)):
-    both = optax.chain(rule, fo.momentum_fusion(momentum, 0.2))
-    alone, _ = rule.update(grads, rule.init(params), params)
-    fused, _ = both.update(grads, both.init(params), params)
-    expected = alone["w"] - 0.2 * momentum["w"]
-    np.testing.assert_allclose(fused["w"], expected, rtol=1e-6)
-
-
 def test_without_a_local_momentum_none_is_averaged():
   with pytest.raises(ValueError, match="average_local=True: there is no local"):
     fo.domo(LOSS, 0.1, mu_l=None, average_local=True)

@@ -158,31 +158,16 @@ def test_personal_models_of_moon():
   assert of_report[0].mean("global", "loss") != found.mean("global", "loss")
 
 
-def test_one_point_of_a_grid():
-  make = lambda mu: fo.moon(
-    TASK.loss_fn, TASK.features_fn, optax.sgd(LR), mu=mu
-  )
-  given = {"rounds": 2, "cohort_size": 2, "batch_size": 4}
-  whole = fo.sweep(
-    make, {"mu": [0.0, 5.0]}, TASK.params, TRAIN, seeds=[0, 1],
-    evaluate=evaluation.federated(per_example), **given,
-  )  # fmt: skip
-  of_point = fo.evaluate_clients(
-    whole, per_example, HELD_OUT, algorithm=make(5.0), point=3
-  )
-  alone = fo.simulate(make(5.0), TASK.params, TRAIN, seed=1, **given)
-  expected = fo.evaluate_clients(
-    alone, per_example, HELD_OUT, algorithm=make(5.0)
-  )
-  jax.tree.map(
-    lambda got, want: np.testing.assert_allclose(got, want, atol=1e-5),
-    of_point,
-    expected,
-  )
+def test_one_point_of_a_grid_is_named():
+  settings = {"rounds": 1, "cohort_size": 2, "batch_size": 4}
+  make = lambda lr: fo.fed_avg(TASK.loss_fn, optax.sgd(lr))
+  grid, seeds = {"lr": [0.1, 0.3]}, [0, 1]
+  whole = fo.sweep(make, grid, TASK.params, TRAIN, seeds=seeds, **settings)
   with pytest.raises(ValueError, match="is of a grid of 4 points; give the"):
     fo.evaluate_clients(whole, per_example, HELD_OUT)
   with pytest.raises(ValueError, match="point=4: must be from 0 to 3"):
     fo.evaluate_clients(whole, per_example, HELD_OUT, point=4)
+  alone = fo.simulate(make(0.1), TASK.params, TRAIN, **settings)
   with pytest.raises(ValueError, match="point=0: belongs to a result of sweep"):
     fo.evaluate_clients(alone, per_example, HELD_OUT, point=0)
 
@@ -331,26 +316,3 @@ def test_are_those_of_each_client(make):
       of_points = [summary[name] for summary in other]
       np.testing.assert_allclose(values, of_points, rtol=1e-5)
   assert len(set(found[-1]["client_test_loss"].tolist())) == len(points)
-
-
-def test_a_single_run_is_a_grid_of_one_point():
-  train, test = cases.DATA.split(0.4)
-  algorithm, found = ditto(0.1), []
-  own = OwnModels(
-    lambda: algorithm,
-    [{"seed": 0}],
-    per_example_of_cases,
-    {0: train},
-    {"x": {0: test}},
-  )
-  fo.simulate(
-    algorithm,
-    cases.PARAMS,
-    train,
-    rounds=1,
-    evaluate=fo.evaluation.federated(per_example_of_cases),
-    on_evaluation=lambda report: found.append(own.measure(report)),
-    **SETTINGS,
-  )
-  assert found[0]["client_x_loss"].shape == (1,)
-  assert found[0]["client_x_loss"] != found[1]["client_x_loss"]

@@ -165,15 +165,6 @@ def test_seeded_noise_is_of_its_seed_and_the_run_s():
   assert np.all(noisy() != noisy(noise_seed=(1 << 32) - 1))
 
 
-def on_disk(folder):
-  fo.Population.of_client_data(folder / "clients", cases.DATA)
-  population = fo.Population.open(folder / "clients")
-  algorithm = seeded(0.5, 1.0)
-  return fo.simulate(
-    algorithm, cases.PARAMS, population, rounds=3, **FIXED
-  ).params
-
-
 def in_a_grid(folder):
   grid = {"max_norm": [0.1, 0.5], "noise_multiplier": [0.0, 1.0]}
   whole = fo.sweep(seeded, grid, cases.PARAMS, cases.DATA, rounds=3, **FIXED)
@@ -196,11 +187,10 @@ def resumed(folder):
   [
     lambda _: run(seeded(0.5, 1.0), 3, FIXED).params,
     lambda _: run(seeded(0.5, 1.0), 3, FIXED | {"client_chunk": 5}).params,
-    on_disk,
     in_a_grid,
     resumed,
   ],
-  ids=["again", "in one chunk", "on disk", "in a grid", "resumed"],
+  ids=["again", "in one chunk", "in a grid", "resumed"],
 )
 def test_seeded_noise_is_the_same(how, tmp_path):
   np.testing.assert_allclose(

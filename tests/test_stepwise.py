@@ -117,17 +117,6 @@ def test_no_rounds_measure_the_model_as_it_is():
   assert simulator.run(simulator.init(TASK.params), 0)[1] == {}
 
 
-def test_a_model_is_checked_before_anything_runs():
-  simulator = Simulator(FED_AVG, TASK.data, **SETTINGS)
-  integers = jax.tree.map(lambda leaf: leaf.astype(int), TASK.params)
-  with pytest.raises(TypeError, match="floating") as checked:
-    simulator.check(integers)
-  with pytest.raises(TypeError, match="floating") as begun:
-    simulator.init(integers)
-  assert str(checked.value) == str(begun.value)
-  assert simulator.check(TASK.params) is None
-
-
 # ---------------------------------------------------- When it is compiled
 
 
@@ -190,16 +179,3 @@ def test_the_same_line_again_compiles_nothing():
   assert number == 0
   assert np.any(third.params["bias"] != first.params["bias"])
   assert compiled_by(lambda: run_anew(weighting="uniform"))[1] > 0
-
-
-def test_a_grid_again_compiles_nothing():
-  def run(rates):
-    make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
-    return TASK.sweep(make, {"rate": rates}, rounds=2, **SETTINGS)
-
-  first = run([0.1, 0.2])
-  second, number = compiled_by(lambda: run([0.2, 0.1]))
-  assert number == 0
-  swapped = jax.tree.map(lambda leaf: leaf[::-1], second.params)
-  chex.assert_trees_all_equal(swapped, first.params)
-  assert np.any(second.params["bias"] != first.params["bias"])

@@ -139,23 +139,6 @@ def test_l2_is_of_the_trained_leaves():
   assert terms == [["float32"] * 2] * len(terms) != []
 
 
-def test_a_run_that_goes_on_from_a_checkpoint(tmp_path):
-  algorithm = some("moon", HEAD)
-  whole_run = simulate(algorithm, rounds=6)
-  checkpoints = fo.Checkpoints(tmp_path / "saved", every=2)
-  simulate(algorithm, rounds=4, checkpoints=checkpoints)
-  # The model given is not what it goes on with.
-  zeros = jax.tree.map(jnp.zeros_like, model())
-  resumed = simulate(
-    algorithm,
-    zeros,
-    rounds=6,
-    checkpoints=fo.Checkpoints(tmp_path / "saved", every=2, resume=True),
-  )
-  chex.assert_trees_all_equal(resumed.params, whole_run.params)
-  chex.assert_trees_all_equal(resumed.params["hidden"], model()["hidden"])
-
-
 def test_a_penalty_is_of_the_trained_leaves():
   evaluate = lambda params, data, test: {"train_loss": jnp.float32(0)}
   result = simulate(some("fed_dual_avg", HEAD), evaluate=evaluate)

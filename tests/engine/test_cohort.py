@@ -245,7 +245,7 @@ def test_a_sample_is_of_all_examples_of_the_client():
     np.testing.assert_allclose(of_client[own], mean, atol=5 * error)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 1250, 20_000])
+@pytest.mark.parametrize("chunk", [1, 7])
 def test_the_mean_of_many_clients_is_exact(chunk):
   """One by one the mean of 1.0 over 100,000 clients was 1e-3 off."""
   many = 20_000

@@ -12,7 +12,6 @@ import fedjax_opt as fo
 from fedjax_opt import processes
 from fedjax_opt.engine import programs
 from tests import jax_problems
-from tests.experiments.commands import call
 
 TASK = jax_problems.softmax()
 FULL = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2000 bytes."
@@ -59,16 +58,6 @@ def test_what_will_not_fit_is_told_before_it_runs(monkeypatch, recwarn):
   monkeypatch.setattr(processes, "device_bytes", lambda: 100)
   with pytest.warns(UserWarning, match="memory is too small: a program needs"):
     run()
-
-
-def test_on_the_command_line(monkeypatch, tmp_path, capsys):
-  fails(monkeypatch, FULL)
-  folder = tmp_path / "run"
-  given = ("--task=digits_logistic", "--rounds=2", f"--output_dir={folder}")
-  assert call(*given) == 1
-  line = capsys.readouterr().err.splitlines()[-1]
-  assert line.startswith("error: a device's memory is too small: a program")
-  assert line.endswith(f"is kept; see {folder}")
 
 
 @pytest.mark.parametrize("where", ["memory", "disk"])

@@ -3,13 +3,11 @@
 import functools
 import threading
 
-import chex
 import numpy as np
 import optax
 import pytest
 
 from fedjax_opt import (
-  Checkpoints,
   ClientData,
   Population,
   bvr_l_sgd,
@@ -89,26 +87,6 @@ def test_seeds_have_cohorts_of_their_own(population):
   )
   expected = run(TASK.data)
   assert_same(run(lambda seed: population, grid_map="scan"), expected)
-
-
-def test_a_run_that_goes_on_reads_what_is_left(population, tmp_path):
-  class Stopped(Exception):
-    pass
-
-  def stop(report):
-    if report.round == 3:
-      raise Stopped
-
-  run = functools.partial(
-    simulate, FED_AVG, TASK.params, population, **SETTINGS
-  )
-  folder = tmp_path / "checkpoints"
-  with pytest.raises(Stopped):
-    run(checkpoints=Checkpoints(folder, 2), on_evaluation=stop)
-  resumed = run(checkpoints=Checkpoints(folder, 2, resume=True))
-  whole = run(checkpoints=Checkpoints(tmp_path / "whole", 2))
-  chex.assert_trees_all_equal(resumed.params, whole.params)
-  assert resumed.history.metrics.keys() == whole.history.metrics.keys()
 
 
 def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):

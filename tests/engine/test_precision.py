@@ -30,10 +30,8 @@ from fedjax_opt.models import layers
 from fedjax_opt.rules import RULES, mirror_step
 from tests import jax_problems
 from tests.test_contract import (
-  KINDS,
   NAMES,
   TASK,
-  compilations,
   make,
   types_of,
 )
@@ -104,7 +102,7 @@ def test_products_are_lower_and_the_server_is_not(name):
 
 
 # In "mixed", which only keeps local steps in float32.
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["fed_avg", "scaffold", "domo"])
 def test_messages_are_as_large_as_they_were(name, monkeypatch):
   sizes, num_bytes = [], trees.num_bytes
 
@@ -294,21 +292,6 @@ def run(precision):
     fed_avg(TASK.loss_fn, optax.sgd(0.3, momentum=0.5)), TASK.params, TASK.data,
     rounds=8, **SETTINGS, precision=precision,
   )  # fmt: skip
-
-
-def test_results_are_near_those_of_float32():
-  expected = jax_problems.flat(run("float32").params)
-  compilations.clear()
-  params = jax_problems.flat(run("bfloat16").params)
-  assert len(compilations) == 1
-  distance = np.linalg.norm(params - expected) / np.linalg.norm(expected)
-  assert 0 < distance < 0.03
-  rows = np.concatenate(TASK.problem.client_rows)
-  before, after, least = (
-    TASK.problem.gradient(x, rows)[0]
-    for x in (TASK.problem.x0, params, expected)
-  )
-  assert before - after > 0.9 * (before - least)
 
 
 # Terms added to a loss.

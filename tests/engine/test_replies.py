@@ -10,7 +10,6 @@ import optax
 import pytest
 
 from fedjax_opt import (
-  Checkpoints,
   ClientData,
   bvr_l_sgd,
   delta_sgd,
@@ -156,21 +155,6 @@ def test_dropouts_have_their_rate_and_may_lose_a_round():
   chex.assert_trees_all_equal(result.params, params)
   # Nothing was wrong with it.
   assert result.history.status(0) == "ok"
-
-
-def test_checkpoints_between_do_not_change_who_diverges(tmp_path):
-  """One lost round of several since the evaluation is not all of them."""
-  pair = ClientData(data().examples, data().indices[:2], data().sizes[:2])
-  settings = SETTINGS | {"cohort_size": 1, "rounds": 9, "eval_every": 9}
-  settings["evaluate"] = lambda *_: {"train_loss": 1.0}
-  algorithm = fed_avg(poisoned, optax.sgd(0.2))
-  run = lambda **others: simulate(
-    algorithm, TASK.params, pair, **settings | others
-  )
-  histories = [run().history, run(checkpoints=Checkpoints(tmp_path, 1)).history]
-  for history in histories:
-    assert 0 < history.metrics["rejected_clients"][0, -1] < 9
-    assert history.status(0) == "ok"
 
 
 def test_a_picked_client_has_not_dropped_out():

@@ -56,7 +56,6 @@ def test_what_a_large_population_keeps_is_held_once():
 SIZES = (8, 4, 12, 4)
 OWNER = np.repeat(np.arange(4), SIZES)
 FOUR = ClientData.from_client_ids({"x": np.ones((28, 1), np.float32)}, OWNER)
-MEAN = np.average(np.arange(4), weights=SIZES)  # Of the clients' numbers.
 SETTINGS = {"batch_size": 4, "local_steps": 1}
 
 
@@ -122,17 +121,6 @@ def test_a_round_returns_its_state_and_replies(init, returned):
   assert message.startswith("round: must return (state, reply), or (state, (r")
 
 
-def test_a_state_that_is_a_named_tuple():
-  def round(state, cohort):
-    sent = cohort.mean(number, ())
-    return Both(state.total + sent.value, state.rounds + 1), sent
-
-  state = run(simple(round, both), rounds=3).state
-  assert isinstance(state, Both)
-  assert float(state.total) == pytest.approx(3 * MEAN)
-  assert int(state.rounds) == 3
-
-
 def all_but(forgotten):
   """The replies of a round of three verbs, the last under a condition."""
 
@@ -173,14 +161,6 @@ REPLIES = {
 def test_each_verb_has_a_phase_and_its_reply_is_returned(message):
   round = lambda state, cohort: (state, REPLIES[message](cohort))
   assert message_of(simple(round)) == message
-
-
-def test_replies_may_be_a_list_in_any_order():
-  def round(state, cohort):
-    one, other = cohort.mean(number, (), phase=3), cohort.mean(number, ())
-    return one.value + other.value, [one, other]
-
-  assert float(run(simple(round)).params) == pytest.approx(2 * MEAN)
 
 
 def test_a_round_without_a_verb():
@@ -282,24 +262,6 @@ def test_a_verb_of_some_rounds_records_and_keeps_in_them_only():
   np.testing.assert_array_equal(result.traces["round"], expected)
   np.testing.assert_array_equal(result.client_state, [2] * 4)
   assert float(result.params) == pytest.approx(2)
-
-
-def test_metrics_of_a_grid_and_of_those_left_out():
-  """Who drops out or is rejected has computed them, too."""
-
-  def make(scale):
-    def one_client(worker, _):
-      message = jnp.where(worker.client == 1, jnp.nan, 1.0)
-      return ClientOutput(message, metrics={"scaled": scale * worker.client})
-
-    return averaging(one_client)
-
-  result = sweep(
-    make, {"scale": [1.0, 3.0]}, (), FOUR, rounds=3, client_dropout=0.3,
-    **SETTINGS,
-  )  # fmt: skip
-  expected = np.outer([1, 3], np.arange(4))[:, None].repeat(3, 1)  # [S, R, C]
-  np.testing.assert_allclose(result.traces["scaled"], expected)
 
 
 # ----------------------------------------------------------- What clients keep

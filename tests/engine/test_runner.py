@@ -1,6 +1,5 @@
 """A run from its start to its end, also an early one."""
 
-import itertools
 import os
 import signal
 import threading
@@ -150,28 +149,6 @@ def test_a_run_that_was_stopped_is_resumed(tmp_path):
   assert rounds_of(resume=True, stop=None) == [0, 2, 4, 6]
 
 
-def test_a_grid_is_resumed_with_another_map(tmp_path):
-  """Settings that were done where they follow one another are dropped.
-
-  After it, others diverge of those that were left.
-  """
-
-  def part(grid_map, resume):
-    return grid(
-      [*np.geomspace(1e-3, 1e-2, 4), *np.geomspace(1, 16, 24)],
-      rounds=40,
-      eval_every=1,
-      on_evaluation=lambda report: grid_map == "scan" and report.round == 3,
-      checkpoints=Checkpoints(tmp_path, every=1, resume=resume),
-      grid_map=grid_map,
-    ).history
-
-  assert 16 <= np.sum(~part("scan", resume=False).diverged()[:, -1]) < 28
-  whole = part("vmap", resume=True)
-  status = [whole.status(point) for point in range(28)]
-  assert status == ["ok"] * 4 + ["diverged"] * 24
-
-
 @pytest.mark.parametrize(
   ("done", "last", "every"),
   [(-1, 20, (7,)), (-1, 0, (5,)), (0, 9, (3, 4)), (6, 14, (7, 2, 5))],
@@ -180,9 +157,3 @@ def test_stops(done, last, every):
   multiples = {stop for step in every for stop in range(0, last, step)}
   expected = sorted(stop for stop in multiples | {last} if stop > done)
   assert list(runner.stops(done, last, every)) == expected
-
-
-def test_stops_of_billions_of_rounds():
-  """They are made one by one."""
-  stops = runner.stops(-1, 2**31 - 1, (1,))
-  assert list(itertools.islice(stops, 3)) == [0, 1, 2]

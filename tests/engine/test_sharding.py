@@ -95,36 +95,6 @@ def test_two_processes_each_with_its_clients(population, tmp_path):
     assert len(np.load(f"{path}.read.npy")) == 3 * 2 * 4 / 2
 
 
-@pytest.mark.slow
-def test_a_grid_of_24_points_is_the_same_everywhere(population, tmp_path):
-  """In memory, on disk, killed and resumed; on one device, on two of one
-  process, and on one each of two processes."""
-  cases = several_devices.OF_24_POINTS
-  names = [tmp_path / f"{name}.npz" for name in ("two", "first", "second")]
-  # One after the other: each compiles as many programs as this process.
-  of_one = start(2, names[0], population, ",".join(cases), 1, 2, 1)
-  expected = several_devices.results(population, cases=cases)
-  end(of_one)
-  of_two = start_two(names[1:], population, cases, (2, 1, 1))
-  for process in of_two:
-    end(process)
-  for path in names:
-    assert_same(path, expected)
-  of_case = lambda case: {
-    name.removeprefix(f"{case}/"): value
-    for name, value in expected.items()
-    if name.startswith(f"{case}/")
-  }
-  whole = of_case("large")
-  assert whole["train_loss"].shape == (24, 4)
-  assert len(np.unique(whole["train_loss"][:, -1])) == 24
-  for name, value in whole.items():
-    np.testing.assert_array_equal(of_case("large_resumed")[name], value)
-    np.testing.assert_allclose(
-      of_case("large_on_disk")[name], value, rtol=1e-6, atol=1e-7
-    )
-
-
 def test_a_model_over_several_devices(population, tmp_path):
   """With Delta-SGD, SCAFFOLD, Adam and a grid; killed, and resumed on two
   devices for each of two clients, and on one device."""
@@ -139,15 +109,13 @@ def test_a_model_over_several_devices(population, tmp_path):
   of_whole = {n: v for n, v in expected.items() if n.startswith("whole/")}
   end(first)
   shutil.copytree(f"{folders[0]}-killed", f"{folders[1]}-killed")
-  second = start(4, paths[1], folders[0], "resumed,grid,adam", 2, 1, 2)
+  second = start(4, paths[1], folders[0], "resumed", 2, 1, 2)
   found = several_devices.results(folders[1], cases=["resumed"])
   np.savez(paths[2], **found)
   end(second)
   as_resumed = {n.replace("whole", "resumed"): v for n, v in of_whole.items()}
   assert_same(paths[2], as_resumed)
-  others = ("grid/", "adam/")
-  again = {n: v for n, v in expected.items() if n.startswith(others)}
-  assert_same(paths[1], as_resumed | again)
+  assert_same(paths[1], as_resumed)
   assert_same(paths[0], {n: expected[n] for n in expected if n not in of_whole})
 
 
@@ -193,39 +161,25 @@ def test_one_device_needs_no_mesh():
 
 
 @pytest.mark.parametrize(
-  ("client_devices", "grid_devices", "settings", "cohort", "shape"),
+  ("given", "settings", "cohort", "of_model", "shape"),
   [
-    (None, None, 1, 10, (8, 1)),
-    (None, None, 6, 10, (4, 2)),
-    (None, None, 16, 10, (1, 8)),
-    (None, None, 7, 3, (2, 1)),  # More devices than clients.
-    (2, None, 6, 10, (2, 2)),
-    (None, 1, 6, 10, (8, 1)),
-    (2, 2, 6, 10, (2, 2)),
+    ((None, None), 1, 10, 1, (8, 1)),
+    ((None, None), 6, 10, 1, (4, 2)),
+    ((None, None), 16, 10, 1, (1, 8)),
+    ((None, None), 7, 3, 1, (2, 1)),  # More devices than clients.
+    ((2, None), 6, 10, 1, (2, 2)),
+    ((None, 1), 6, 10, 1, (8, 1)),
+    ((2, 2), 6, 10, 1, (2, 2)),
+    ((None, None), 6, 10, 4, (1, 2, 4)),
+    ((2, None), 6, 10, 4, (2, 1, 4)),
+    ((1, 1), 6, 10, 4, (1, 1, 4)),
   ],
 )
 def test_how_devices_are_divided(
-  monkeypatch, client_devices, grid_devices, settings, cohort, shape
+  monkeypatch, given, settings, cohort, of_model, shape
 ):
   monkeypatch.setattr(jax, "devices", lambda: jax.local_devices() * 8)
-  mesh = sharding.make_mesh(client_devices, grid_devices, settings, cohort)
-  assert tuple(mesh.shape.values()) == shape
-
-
-@pytest.mark.parametrize(
-  ("given", "shape"),
-  [
-    ((None, None), (1, 2, 4)),
-    ((2, None), (2, 1, 4)),
-    ((None, 2), (1, 2, 4)),
-    ((1, 1), (1, 1, 4)),
-  ],
-)
-def test_how_they_are_divided_where_four_have_a_model(
-  monkeypatch, given, shape
-):
-  monkeypatch.setattr(jax, "devices", lambda: jax.local_devices() * 8)
-  mesh = sharding.make_mesh(*given, 6, 10, model_devices=4)
+  mesh = sharding.make_mesh(*given, settings, cohort, model_devices=of_model)
   assert tuple(mesh.shape.values()) == shape
 
 

@@ -16,7 +16,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from fedjax_opt import lora
-from fedjax_opt.engine.precision import computed_loss
 from fedjax_opt.files import memory
 from fedjax_opt.models import Encoder, EncoderConfig, pretrained
 from tests import text_models as plain
@@ -201,29 +200,6 @@ def test_products_are_in_the_dtype_of_the_parameters(params, dtype):
   encode = functools.partial(MODEL.apply, method="encode")
   states = jax.eval_shape(encode, {"params": params}, TOKENS)
   assert states.dtype == dtype
-
-
-def test_mixed_precision_is_close_and_tokens_are_not_rounded(params):
-  params = jax.tree.map(lambda leaf: 5 * leaf, params)
-  # 259 is no number of bfloat16.
-  batch = {"x": jnp.array([[259, 2, 3]]), "y": jnp.array([1])}
-
-  def loss_fn(params, batch, rng):
-    del rng
-    return MODEL.apply({"params": params}, batch["x"])[:, 1] ** 2
-
-  @jax.jit
-  def both(params):
-    of = lambda fn: jax.value_and_grad(
-      lambda params: fn(params, batch, jax.random.key(0)).sum()
-    )(params)
-    return of(loss_fn), of(computed_loss("mixed", loss_fn))
-
-  (loss, exact), (rounded_loss, rounded) = both(params)
-  assert all(leaf.dtype == "float32" for leaf in jax.tree.leaves(rounded))
-  np.testing.assert_allclose(rounded_loss, loss, rtol=0.1, atol=1e-4)
-  used = lambda tree: set(np.flatnonzero(tree["embeddings"]["word"].any(1)))
-  assert used(exact) == used(rounded) == {259, 2, 3}
 
 
 # Mistakes.

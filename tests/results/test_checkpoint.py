@@ -91,11 +91,6 @@ def saved_in(folder):
   return sorted(int(name.removesuffix(".npz")) for name in os.listdir(folder))
 
 
-def states(result):
-  """What a checkpoint has."""
-  return result.state, result.client_state
-
-
 def assert_same(actual, expected):
   parts = operator.attrgetter(
     *("params", "state", "client_state", "traces", "cost", "padding_waste"),
@@ -125,57 +120,6 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     # points were dropped.
     again = run(case, Checkpoints(tmp_path, 3, resume=True))
     assert_same(again, result)
-
-
-@pytest.mark.parametrize("points", [2, 16])
-def test_a_grid_with_nothing_left_to_do_that_diverged(points, tmp_path):
-  """Of two points none is dropped, of sixteen all but one."""
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
-
-  def diverged(resume):
-    return sweep(
-      make, {"rate": np.geomspace(1e20, 1e30, points)}, TASK.params, TASK.data,
-      checkpoints=Checkpoints(tmp_path, 3, resume=resume), grid_map="vmap",
-      evaluate=evaluate, **SETTINGS,
-    )  # fmt: skip
-
-  first = diverged(resume=False)
-  assert first.history.diverged()[:, -1].all()
-  assert_same(diverged(resume=True), first)
-
-
-# What is lost of a grid and of what is on the host is tested above.
-@pytest.mark.parametrize("case", ["one", "traced", "vmap"])
-def test_a_run_that_ended_is_extended_bit_for_bit(case, tmp_path):
-  run(case, Checkpoints(tmp_path, 3), rounds=6)
-  if case == "one":
-    fewer = r"rounds=5: the checkpoint .* round 6; "
-    with pytest.raises(ValueError, match=fewer):
-      run(case, Checkpoints(tmp_path, 3, resume=True), rounds=5)
-  reported = []
-  note = lambda report: reported.append(report.round)
-  result = run(case, Checkpoints(tmp_path, 3, resume=True), note)
-  assert_same(result, whole(case))
-  assert reported == [0, 4, 8, 11]  # Without round 6.
-
-
-@pytest.mark.parametrize(("eval_every", "first"), [(2, 6), (20, 6)])
-def test_whenever_it_is_evaluated(tmp_path, eval_every, first):
-  how = {"eval_every": eval_every}
-  expected = run("one", Checkpoints(tmp_path / "b", 5), **how, rounds=12)
-  run("one", Checkpoints(tmp_path / "a", 5), **how, rounds=first)
-  # What was killed before it saved anything new is extended again.
-  with pytest.raises(Killed):
-    run("one", Checkpoints(tmp_path / "a", 5, resume=True), kill, **how)
-  checkpoints = Checkpoints(tmp_path / "a", 5, resume=True)
-  result = run("one", checkpoints, **how, rounds=12)
-  assert_same(result, expected)
-  one, two = [
-    Checkpoints(tmp_path / name, None, resume=True).load(states(expected))
-    for name in "ab"
-  ]
-  del one.record["run_seconds"], two.record["run_seconds"]
-  chex.assert_trees_all_equal(one, two)
 
 
 def kill(report):

@@ -90,19 +90,6 @@ def test_what_is_sent_is_counted(upload):
   assert kept is None or kept.own is None
 
 
-def test_a_run_goes_on_with_what_was_not_sent_yet(tmp_path):
-  upload = transforms.error_feedback(TOP_K)
-  whole = simulate(fed_avg(), upload=upload)
-  for rounds, resume in ((2, False), (5, True)):
-    checkpoints = fo.Checkpoints(tmp_path / "saved", every=1, resume=resume)
-    resumed = simulate(
-      fed_avg(), rounds=rounds, upload=upload, checkpoints=checkpoints
-    )
-  np.testing.assert_array_equal(
-    cases.flat(resumed.params), cases.flat(whole.params)
-  )
-
-
 def fixed(parts, sends, kept=None, takes=()):
   """An algorithm whose clients send given parts; the server keeps the mean."""
 

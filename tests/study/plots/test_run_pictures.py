@@ -108,13 +108,6 @@ def test_of_many_settings_the_best_are_named(title, texts_of):
     np.testing.assert_allclose(ends, np.unique([low, high]))
 
 
-def test_a_few_other_settings_are_thin_lines(texts_of):
-  figure = plots.curves(random(13), MANY[:13], None)
-  assert texts_of(figure)[-1] == "7 other settings"
-  assert len(figure.axes[0].lines) == 13
-  assert not figure.axes[0].collections
-
-
 def test_a_curve_that_leaves_the_axis_is_marked(rises, texts_of):
   values = rises(0.85, 0.86, 0.87, 0.2)
   h = History(range(10), {"test_accuracy": values})
@@ -124,15 +117,6 @@ def test_a_curve_that_leaves_the_axis_is_marked(rises, texts_of):
   (mark,) = (line for line in axes.lines if line.get_marker() == "v")
   np.testing.assert_allclose(mark.get_xydata(), [[9, axes.get_ylim()[0]]])
   assert [text.get_text() for text in axes.texts] == ["20"]
-
-
-def test_five_panels_of_one_round():
-  names = ["train_loss", "test_loss", "test_accuracy"]
-  h = random(1, num_rounds=1)
-  figure = plots.curves(h, [{}], None, panels=[*names, *names[:2]])
-  assert len(figure.axes) == 5
-  assert figure.get_size_inches()[0] <= 6.8
-  assert figure.axes[0].lines[0].get_marker() == "o"
 
 
 # Step sizes: the minimum and its two branches.
@@ -188,15 +172,6 @@ def test_many_steps_become_quantiles(num_rounds):
     np.testing.assert_allclose(shares[0], 100 * 6 / 47)
   else:
     np.testing.assert_allclose(shares[0], 100 * (np.arange(32) % 8 == 0))
-
-
-def test_very_many_steps_are_pooled():
-  trace = trace_of((800,))
-  median = plots.step_sizes(trace, None).axes[0].lines[-1]
-  # 6 by 6: the last one has two.
-  places = trace["step_size"][:798].reshape(133, 6)
-  expected = [*np.median(places, axis=1), np.median(trace["step_size"][798:])]
-  np.testing.assert_allclose(median.get_ydata(), expected)
 
 
 def test_one_step_and_none(tmp_path):

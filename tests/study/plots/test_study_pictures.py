@@ -81,17 +81,6 @@ def test_all_diverged_one_round_and_constant_values(tmp_path, metric):
     plots.study_curves(curves[name], None, metric=metric)
 
 
-def test_looks_are_those_of_the_study(rises, texts_of):
-  curves = {f"m{i}": (X, rises(0.8 + 0.005 * i)) for i in range(12)}
-  figure = plots.study_curves(curves, None, **ACCURACY)
-  lines = figure.axes[0].lines
-  assert len({(x.get_color(), x.get_linestyle()) for x in lines}) == 12
-  assert texts_of(figure) == list(curves)
-  part, styles = {"m2": curves["m2"]}, plots.method_styles(curves)
-  figure = plots.study_curves(part, None, styles=styles, **ACCURACY)
-  assert figure.axes[0].lines[0].get_color() == styles["m2"].color
-
-
 def test_tuning_curves_show_all_values():
   n = np.arange(1, 7)
   value = 0.9 - 0.6 * 0.5**n
@@ -129,20 +118,6 @@ def test_chosen_and_diverged_values():
   # Two crosses at the same value, one above the other.
   crosses = [mark.get_xydata()[0].tolist() for mark in marks(axes, "x")]
   assert crosses == [[10.0, 0.0], [10.0, 0.06]]
-
-
-def test_a_linear_axis_and_conditions():
-  curves = {"a": ([0.0, 0.5, 0.9], VALUES[:, :3])}
-  figure = plots.sensitivity(
-    {"α = 1": curves, "α = 0.1": curves},
-    None,
-    metric="validation_loss",
-    x_name="mu_s",
-    chosen={"α = 0.1": {"a": 0.0}},
-  )
-  assert [axes.get_xscale() for axes in figure.axes] == ["linear"] * 2
-  rings = [sum(x.get_markersize() == 9 for x in a.lines) for a in figure.axes]
-  assert rings == [0, 1]
 
 
 # Final values against a condition: places, intervals, and which end.
@@ -288,21 +263,6 @@ def test_grids_have_one_scale_and_mark_what_was_chosen(texts_of):
   assert named == [False, True, True]  # None below the second one.
   assert [bool(axes.get_ylabel()) for axes in panels] == [True, False, True]
   assert texts_of(figure) == ["chosen", "diverged"]
-
-
-@pytest.mark.parametrize(
-  ("metric", "cells", "norm", "ends"),
-  [
-    # One bad cell does not take all colours.
-    ("validation_accuracy", [[0.10, 0.80, 0.81, 0.82, 0.83]], "", (75, 83)),
-    ("test_loss", [[0.1, 0.2, 0.1, 5.0]], "", (0.1, 0.3)),
-    ("test_loss", [[1e-4, 1.0], [0.1, 10.0]], "Log", (1e-4, 10)),
-  ],
-)
-def test_colours(metric, cells, norm, ends):
-  axes, _ = plots.heat_maps({"a": grid(cells)}, None, metric=metric).axes
-  assert type(axes.images[0].norm).__name__ == f"{norm}Norm" or not norm
-  assert axes.images[0].get_clim() == pytest.approx(ends)
 
 
 def test_grids_without_a_value(tmp_path):
