@@ -161,6 +161,7 @@ def test_periods_of_a_table(tmp_path):
     ("client,start,end\n0,2,1\n", "must end after its start"),
     ("client,start,end\n0,1,3\n0,2,4\n", "not overlap another one"),
     ("client,start,end\n5,1,3\n", "must be below the number of clients, 3"),
+    ("client,start,end\n1e300,1,3\n", r"client 1e\+300 from 1 to 3: must be"),
     ("client,start,end\n0.5,1,3\n", "must have whole numbers of clients"),
     ("client,start,end\n0,1,30\n", "and at most 10"),
   ],

@@ -44,19 +44,28 @@ def held(flag: str, folder: pathlib.Path) -> Iterator[None]:
   path = folder / folders.LOCK
   with folders.writing(flag, folder):
     descriptor = _take(flag, folder, path)
-  ended = threading.Event()
-  beats = threading.Thread(target=_beat, args=(descriptor, ended), daemon=True)
-  beats.start()
   try:
-    with json_files.removed_at_end(path):
+    # At once: a signal may end the process while the thread starts.
+    with json_files.removed_at_end(path), _beating(descriptor):
       yield
   finally:
-    ended.set()
-    beats.join()
     os.close(descriptor)
     if is_new:  # Nothing may have been written.
       with contextlib.suppress(OSError):
         folder.rmdir()
+
+
+@contextlib.contextmanager
+def _beating(descriptor: int) -> Iterator[None]:
+  """Touches a file again and again, as long as what is inside takes."""
+  ended = threading.Event()
+  beats = threading.Thread(target=_beat, args=(descriptor, ended), daemon=True)
+  beats.start()
+  try:
+    yield
+  finally:
+    ended.set()
+    beats.join()
 
 
 def _beat(descriptor: int, ended: threading.Event) -> None:

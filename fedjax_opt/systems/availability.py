@@ -181,7 +181,7 @@ def _add(
   repeat: float | None,
 ) -> None:
   """Adds a period of a client."""
-  where = f"{path}: client {client} from {start:g} to {end:g}"
+  where = f"{path}: client {client:.9g} from {start:g} to {end:g}"
   if not 0 <= client < len(found):
     raise ValueError(
       f"{where}: must be below the number of clients, {len(found)}"

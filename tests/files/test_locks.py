@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from unittest.mock import Mock
 
 import pytest
@@ -189,3 +190,17 @@ print(taken)
   for process in begun:
     assert process.communicate()[0] == "5\n"
     assert process.returncode == 0
+
+
+def test_a_signal_while_the_thread_starts_leaves_no_lock(tmp_path, monkeypatch):
+  folder, left = tmp_path / "run", []
+  start = threading.Thread.start
+
+  def ended_here(thread):
+    json_files.remove_unfinished()  # As a command that a signal ends.
+    left.extend(os.listdir(folder))
+    start(thread)
+
+  monkeypatch.setattr(threading.Thread, "start", ended_here)
+  with locks.held("output_dir", folder):
+    assert left == []
