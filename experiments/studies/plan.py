@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from experiments import tasks
 from experiments.command_line.flags import typed
 from experiments.specification import method as of_method
 from experiments.specification import spec as specs
-from experiments.specification.kinds import ALGORITHM, KINDS
+from experiments.specification.kinds import ALGORITHM, KINDS, MOST_ITEMS
 from experiments.specification.resolve import resolve, seeds
 from experiments.specification.spec import FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
@@ -87,6 +88,12 @@ def plan(request: Request) -> list[Planned]:
   values = _values(request.flags)
   fixed = {n: v[0] for n, v in values.items() if len(v) == 1}
   varied = {n: v for n, v in values.items() if len(v) > 1}
+  number = len(labels) * math.prod(map(len, varied.values()))
+  if number > MOST_ITEMS:
+    raise ValueError(
+      f"{next(iter(varied), 'method')}: the study would have {number:,} cells; "
+      f"must have at most {MOST_ITEMS:,}"
+    )
   conditions = [
     dict(zip(varied, each, strict=True))
     for each in itertools.product(*varied.values())

@@ -58,6 +58,14 @@ def test_methods_times_conditions():
   assert len({name_of(cell) for cell in cells}) == len(cells)
 
 
+def test_a_study_of_too_many_cells_is_refused_before_they_are_made():
+  numbers = ",".join(map(str, range(1, 72)))
+  said = refusal(
+    planned, FED_AVG, SCAFFOLD, f"--alpha={numbers}", f"--local_steps={numbers}"
+  )
+  assert said.endswith("would have 10,082 cells; must have at most 10,000")
+
+
 def test_shared_flags_go_to_the_methods_that_have_them():
   cells = by_method(planned(FED_AVG, SCAFFOLD, DELTA, RATES, "--gamma=1"))
   assert "client_lr" not in cells["FedAvg, Δ-SGD"][0].spec.given
