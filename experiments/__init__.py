@@ -1,6 +1,6 @@
 """Experiments of the papers, from the command line: see run.py.
 
-The way of a flag, such as `--client_lr=0.1,1` with `--client=sgd`:
+How a flag such as `--client_lr=0.1,1` takes effect, with `--client=sgd`:
 
 1. `RULES["sgd"]` has a hyperparameter `learning_rate`; `specification.kinds`
    names its flag `client_lr`, `command_line.flags` defines it, and
@@ -8,19 +8,19 @@ The way of a flag, such as `--client_lr=0.1,1` with `--client=sgd`:
 2. `specification.resolve` makes a `Spec` of all values, once: `Spec.client` is
    the choice `sgd`, whose grid is `{"client_lr": [0.1, 1.0]}`, and `Spec.grid`
    joins the grids of all choices.
-3. `job.prepare` loads the data (`data.load`, by the task), and makes of both a
-   `fedjax_opt.Simulator`, which checks that they go together.
-4. `run.simulate` lets it go over the points of the grid. At each it calls
-   `make(client_lr=0.1)` of `job.algorithm_of`, where the numbers are traced:
-   the clients' rule is `optax.sgd(learning_rate=0.1)`, and the algorithm gets
-   it as `client`.
-5. `results.Results` writes what each evaluation measured, and the end.
+3. `job.prepare` loads the data (`data.load`, by the task). From `Spec` and data
+  it makes a `fedjax_opt.Simulator`, which checks that they fit together.
+4. `run.simulate` lets the simulator compute all points of the grid. At each it
+  calls `make(client_lr=0.1)` of `job.algorithm_of`, where the numbers are
+  traced: the clients' rule is `optax.sgd(learning_rate=0.1)`, and the algorithm
+  gets it as `client`.
+5. `results.Results` writes the metrics of each evaluation, and the final files.
 """
 
 import sys
 import time
 
-# Before anything that takes long to import.
+# It is set before any import that takes long.
 _process_started: float | None = time.monotonic()
 
 if sys.argv[:1] == ["-m"]:  # While Python looks for the program to run.
@@ -32,8 +32,8 @@ if sys.argv[:1] == ["-m"]:  # While Python looks for the program to run.
 def start_of_run() -> float:
   """When a run began, in seconds of `time.monotonic`.
 
-  The first run of a process began with the process, imports included; any other
-  begins now.
+  The first run of a process began when the process did, so it includes the
+  imports. Any other run begins now.
   """
   global _process_started
   started, _process_started = _process_started, None

@@ -19,10 +19,10 @@ class _Command(NamedTuple):
 
   Attributes:
     help: one line.
-    module: has `main(argv) -> int`; imported only if it is asked for.
-    example: arguments with which it works as it is.
-    option: its first argument, where the command is an option of that program;
-      a word after the command is the option's.
+    module: has `main(argv) -> int`; imported only if the command is called.
+    example: arguments with which the command works as it is.
+    option: its first argument, if the command is an option of that program. A
+      word after the command is then the option's value.
   """
 
   help: str
@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _complete(shell: str) -> int:
   """Prints what a shell completes; returns the exit status."""
-  from experiments import completion  # Imports JAX, as all commands do.
+  from experiments import completion  # It imports JAX, as all commands do.
 
   if shell not in completion.SHELLS:
     known = " or ".join(completion.SHELLS)
@@ -126,7 +126,7 @@ def _help() -> str:
 
 
 def _unknown(name: str) -> str:
-  """Of what is no command; a flag was probably meant for `run`."""
+  """The message for an unknown command; a flag was probably meant for `run`."""
   if name.startswith("-"):
     return f"{name!r}: must come after a command: fedjax-opt run {name}"
   near = difflib.get_close_matches(name, _COMMANDS, 1)

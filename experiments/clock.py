@@ -1,4 +1,4 @@
-"""The timetables of a run: from system, schedule and the work of clients."""
+"""The timetables of a run, made from system, schedule and clients' work."""
 
 import hashlib
 import os
@@ -18,15 +18,15 @@ from fedjax_opt.schedules import Timetable
 from fedjax_opt.schedules.timetable import check_clients
 from fedjax_opt.systems import System
 
-Tables = Mapping[int, Timetable]  # Of each seed.
+Tables = Mapping[int, Timetable]  # For each seed.
 
 
 class Clock:
-  """The setting `schedule` of a simulator: timetables of the clients' work.
+  """The setting `schedule` of a simulator, which makes timetables of work.
 
   Attributes:
-    typical: seed -> [M], seconds for which each client is away, once its
-      timetable is made.
+    typical: seed -> [M], seconds for which each client is away; known once the
+      seed's timetable is made.
   """
 
   def __init__(self, spec: Spec):
@@ -59,7 +59,7 @@ class Clock:
 
 
 def _seconds_of(table: Timetable, num_clients: int) -> np.ndarray:
-  """[M], mean seconds of each client in a trace; of others those of all."""
+  """[M], mean seconds of each client in a trace, or of all if it has none."""
   check_clients(table, num_clients)
   events = table.events()
   away = events.ends - events.starts
@@ -75,8 +75,8 @@ def tables_of(
 
   Args:
     spec: of the run.
-    simulator: with its `Clock`.
-    init: from a random key to the initial model.
+    simulator: the simulator, with its `Clock`.
+    init: function from a random key to the initial model.
 
   Raises:
     ValueError: naming the invalid flag.
@@ -107,7 +107,7 @@ def system_of(spec: Spec, num_clients: int, seed: int) -> System:
 
 
 def _given(chosen: Chosen) -> dict[str, Any]:
-  """The arguments that a choice was given, or has by default."""
+  """The arguments of a choice: those given, and defaults for the others."""
   found = {n: v for n, v in chosen.arguments({}).items() if v is not None}
   if "path" in found:
     found["path"] = os.path.expanduser(found["path"])
@@ -115,7 +115,7 @@ def _given(chosen: Chosen) -> dict[str, Any]:
 
 
 def rounds_of(spec: Spec, tables: Tables | None) -> int:
-  """The rounds of a run, which time may end before `rounds`."""
+  """The rounds of a run; `max_time` may end it before `rounds`."""
   if tables is None or spec.max_time is None:
     return spec.rounds
   return min(spec.rounds, max(len(table.time) for table in tables.values()))

@@ -1,4 +1,4 @@
-"""What a run with a clock writes of it: events, a summary and a picture."""
+"""What a run writes about its clock: events, a summary and a picture."""
 
 import pathlib
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from fedjax_opt import (
   schedules,
 )
 
-# Of a longer timetable the events are not written, and of more clients no
-# accuracy of their own is measured.
+# The events of a longer timetable are not written. With more clients than this,
+# the accuracy of each client is not measured.
 _MOST_EVENTS, _MOST_CLIENTS = 100_000, 10_000
 _SCALARS = [n for n in schedules.Usage._fields if n != "updates"]
 
@@ -34,12 +34,12 @@ def write(
 
   Args:
     job: the run.
-    result: of it.
-    point: the selected one; None if all diverged.
-    of_clients: what was measured on clients' own test examples.
+    result: the run's result.
+    point: the selected point; None if all diverged.
+    of_clients: metrics on clients' own test examples.
 
   Returns:
-    What summary.json says; None without a clock.
+    The entries for summary.json; None without a clock.
   """
   if job.tables is None or not result.rounds:
     return None
@@ -66,7 +66,7 @@ def write(
 
 
 def line(about: Mapping[str, Any]) -> str:
-  """What the terminal says, means over the seeds."""
+  """The lines for the terminal, with means over the seeds."""
   mean = {name: float(np.mean(about[name])) for name in _SCALARS}
   return (
     f"clock: {mean['seconds']:.4g} s; {mean['at_work']:.3g} clients at work on "
@@ -82,7 +82,7 @@ def _title(job: Job, seed: int) -> str:
 
 
 def _of_group(mine, seconds, updates, values) -> dict[str, Any]:
-  """What is said of one group of clients."""
+  """The entries on one group of clients."""
   shared = {
     "clients": int(mine.sum()),
     "seconds": float(np.median(seconds[mine])),
@@ -96,8 +96,8 @@ def _of_group(mine, seconds, updates, values) -> dict[str, Any]:
 def _values(job, result, point, seed, of_clients) -> dict[str, np.ndarray]:
   """{name: [M]}, of the selected model on the examples of each client.
 
-  On the clients' own test examples if they have any, else on those that they
-  train on.
+  It is measured on the clients' own test examples if they have any, else on
+  their training examples.
   """
   data = job.data[seed]
   metrics, part = of_clients.get("per_client"), "client_test"

@@ -1,11 +1,11 @@
 """How a command starts and ends, also by Ctrl-C, SIGTERM and SIGHUP.
 
-Within the handler of a signal a command removes what is half written, ends its
-workers, says where it was and leaves. Nothing is raised: an exception may be
+When a signal comes, its handler removes half-written files, ends the workers,
+prints where the command was, and exits. It raises nothing: an exception may be
 lost in a callback of the compiler, or become another one in an import. Only a
 run that has results completes them first, see `Signals`.
 
-What cannot be printed ends no command, for its files are what counts.
+A command does not end because it cannot print: its files are what counts.
 """
 
 import contextlib
@@ -22,7 +22,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn, Self
 
-# In a checkout programs are called as modules; from a wheel by the command.
+# In a checkout, programs are called as modules; installed from a wheel, by the
+# command `fedjax-opt`.
 _IS_INSTALLED = pathlib.Path(__file__).parents[1].name == "_commands"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,7 +35,7 @@ _ends: list[Callable[[], None]] = []  # See `ended_by`.
 
 
 class Signalled(KeyboardInterrupt):
-  """A signal is to end the program.
+  """A signal asks the program to end.
 
   Attributes:
     number: of the signal.
@@ -47,14 +48,14 @@ class Signalled(KeyboardInterrupt):
 
 
 def as_called_here(text: str) -> str:
-  """A text whose commands can be called where this program is installed."""
+  """A text with its commands as they are called in this installation."""
   if not _IS_INSTALLED:
     return text
   return text.replace("python -m experiments.", "fedjax-opt ")
 
 
 def line(program: str, arguments: Iterable[str]) -> str:
-  """A command line of a program of `experiments`, as it is called here."""
+  """A command line of a program of `experiments`, as called here."""
   words = shlex.join(arguments)
   return as_called_here(f"python -m experiments.{program} {words}")
 
@@ -62,9 +63,9 @@ def line(program: str, arguments: Iterable[str]) -> str:
 def run(main: Callable[[Sequence[str]], int]) -> None:
   """Runs a command and exits with its status.
 
-  A command lives for seconds and keeps nearly all that it makes: jaxprs, graphs
-  of modules. So cyclic garbage is looked for less often, and not once more in
-  all objects at the end, which together takes most of a second.
+  A command lives for seconds and keeps nearly all objects that it makes, such
+  as jaxprs and graphs of modules. So Python collects cyclic garbage less often,
+  and not at the end. Together this saves most of a second.
 
   Args:
     main: argv -> status.
@@ -83,7 +84,7 @@ def run(main: Callable[[Sequence[str]], int]) -> None:
 
 
 def begin() -> None:
-  """From now on this process is a command: a signal ends it as said above."""
+  """Makes this process a command, which a signal ends as said above."""
   global _is_command
   if _is_command or threading.current_thread() is not threading.main_thread():
     return
@@ -104,7 +105,7 @@ def says(line: str | Callable[[], str], stream: int = 1) -> None:
   """Sets the last line of a command that a signal ends.
 
   Args:
-    line: the line, or what gives it then.
+    line: the line, or a function that returns it then.
     stream: 1 for stdout, 2 for stderr.
   """
   global _last_words
@@ -119,7 +120,7 @@ def says_nothing() -> None:
 
 @contextlib.contextmanager
 def ended_by(end: Callable[[], None]) -> Iterator[None]:
-  """What else is to be done if a signal ends the command inside."""
+  """What a signal does, beside all else, if it ends the command inside."""
   _ends.append(end)
   try:
     yield
@@ -129,7 +130,7 @@ def ended_by(end: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def answered_after() -> Iterator[None]:
-  """What is inside ends first; then a signal that came is answered."""
+  """Delays signals: the code inside ends first, then a signal is handled."""
   if threading.current_thread() is not threading.main_thread():
     yield
     return
@@ -171,12 +172,12 @@ def exit_now(number: int) -> NoReturn:
 
 def _remove_unfinished() -> None:
   files = sys.modules.get("fedjax_opt.files.json_files")
-  if files is not None:  # Else nothing was begun.
+  if files is not None:  # If not, nothing was begun.
     files.remove_unfinished()
 
 
 def _heeded(numbers: Sequence[int]) -> list[int]:
-  """But for those that the caller ignores, as with nohup."""
+  """Handles the signals, except those that the caller ignores (nohup)."""
   return [n for n in numbers if signal.getsignal(n) is not signal.SIG_IGN]
 
 
@@ -186,11 +187,11 @@ def _ignore_signals() -> None:
 
 
 def _limit_heaps() -> None:
-  """As many heaps as processors, where glibc would have eight times as many.
+  """Limits glibc to one heap for each processor, instead of eight.
 
-  Each thread takes one, which stays as large as the thread's largest arrays
-  were: a run of hours would grow for as long as all heaps do. MALLOC_ARENA_MAX
-  goes before this.
+  Each thread takes a heap, which stays as large as the thread's largest arrays
+  were. So with many heaps, the memory of a run of hours would keep growing.
+  MALLOC_ARENA_MAX takes precedence over this.
   """
   if "MALLOC_ARENA_MAX" in os.environ:
     return
@@ -211,10 +212,10 @@ def _speak_utf8() -> None:
 
 
 class _Stream(io.FileIO):
-  """A terminal, file or pipe that may be full or end."""
+  """A terminal, file or pipe that may become full or be closed."""
 
   def write(self, content: bytes) -> int | None:
-    """Writes, or leaves out what cannot be written."""
+    """Writes the text, or leaves it out if it cannot be written."""
     try:
       return super().write(content)
     except OSError:
@@ -226,7 +227,7 @@ def _keep_streams() -> None:
   for number, name in enumerate(("stdin", "stdout", "stderr")):
     try:
       os.fstat(number)
-    except OSError:  # Else a file of the run would get this number.
+    except OSError:  # Otherwise a file of the run would get this number.
       os.open(os.devnull, os.O_RDWR)
       os.set_inheritable(number, True)
     if number:
@@ -245,18 +246,18 @@ class Signals:
 
   An exception that a signal raises within a callback of the garbage collector
   or of the compiler is ignored there, or crashes it. So Ctrl-C is also
-  remembered, and raised after the next block of `held`. Of two, one in the
-  other, the outer one remembers it too: what was only to be finished may be
-  part of something else.
+  remembered, and raised after the next block of `held`. If blocks are nested,
+  the outer one remembers it too: the work that the inner one had to finish may
+  be part of other work.
 
-  In a command SIGTERM and SIGHUP are as Ctrl-C, and nothing is raised. Until
-  `begun` a signal ends the process; from then on it is only remembered, for the
-  run itself ends with the rounds that it computes.
+  In a command SIGTERM and SIGHUP are handled as Ctrl-C, and nothing is raised.
+  Until `begun` a signal ends the process. From then on it is only remembered,
+  because the run itself ends after the rounds that it computes.
 
   Attributes:
     pressed: number of the signal that came; 0 if none did.
-    phase: what the run does, for the last line of a process that ends.
-    where: its folder, for the same, such as "; see FOLDER".
+    phase: what the run does now, for the last line of a process that ends.
+    where: its folder, for the same line, such as "; see FOLDER".
   """
 
   pressed, phase, where = 0, "while flags were read", ""
@@ -267,12 +268,12 @@ class Signals:
 
   @property
   def line(self) -> str:
-    """That the run was interrupted, and where."""
+    """The line that the run was interrupted, and where."""
     return f"interrupted {self.phase}{self.where}"
 
   def __enter__(self) -> Self:
     numbers = _heeded(_SIGNALS if _is_command else _SIGNALS[:1])
-    # Another thread cannot answer signals: they are the caller's.
+    # In another thread Python cannot handle signals: they are the caller's.
     if threading.current_thread() is not threading.main_thread():
       numbers = ()
     self._before = {n: signal.signal(n, self._press) for n in numbers}
@@ -286,12 +287,12 @@ class Signals:
       outer.pressed = self.pressed
 
   def begun(self) -> None:
-    """There are results, which the run is to complete before it ends."""
+    """Says that there are results, which the run completes before it ends."""
     self._exits = False
 
   @contextlib.contextmanager
   def held(self) -> Iterator[None]:
-    """Does what is inside first; then answers any signal until here."""
+    """Runs the code inside first, then handles a signal that came meanwhile."""
     self._held = True
     try:
       yield

@@ -119,7 +119,7 @@ from fedjax_opt.study.report import formats, sentences
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label, setting_label
 
-_MARK = "study.json"  # Says that a folder is that of a study.
+_MARK = "study.json"  # The file that marks the folder of a study.
 
 
 def main(argv: Sequence[str]) -> int:
@@ -180,7 +180,7 @@ def main(argv: Sequence[str]) -> int:
 def _planned_and_existing(
   asked: request.Request,
 ) -> tuple[list[plan.Planned], list[Cell]]:
-  """The cells that are to run, and those of runs that are there."""
+  """The cells that are to run, and cells made of existing runs."""
   if not asked.runs:
     return plan.plan(asked), []
   runs = cells.load_runs(asked.runs)
@@ -193,7 +193,7 @@ def _planned_and_existing(
     varied = cells.varied_among([run.config for run in runs])
     return [], cells.cells_of_runs(runs, varied)
   planned, configs = plan.plan(asked), [run.config for run in runs]
-  # What differs between planned cells only may be a method's own.
+  # A flag that differs only between planned cells may be a method's own.
   varied = list(planned[0].condition)
   for each in planned:
     both = cells.varied_among([*configs, configs[0] | each.spec.values()])
@@ -215,7 +215,7 @@ def _folder(asked: request.Request) -> pathlib.Path:
 
 
 def _mark(folder: pathlib.Path, asked: request.Request) -> None:
-  """Writes what was asked for, which marks the folder as a study's."""
+  """Writes the request, which marks the folder as a study's."""
   with folders.writing("output_dir", folder):
     folder.mkdir(parents=True, exist_ok=True)
   known = dataclasses.asdict(asked)
@@ -271,7 +271,7 @@ def _study(
 
 
 def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
-  """Checks that these cells measured that by which methods are compared."""
+  """Checks that these cells measured the metric of the comparison."""
   for cell in found:
     if cell.measured is None:
       continue
@@ -293,7 +293,7 @@ def _title(asked: request.Request) -> str:
 
 
 def _named(value: Any) -> str:
-  """Choices between commas, for people."""
+  """The names of choices for people, separated by commas."""
   return ", ".join(name_of(each.strip()) for each in str(value).split(","))
 
 
@@ -302,7 +302,7 @@ def _about(
   found: Sequence[Cell],
   sizes: Mapping[str, str],
 ) -> dict[str, Any]:
-  """What the cells share."""
+  """What all cells share, for the report."""
   shared = cells.shared_config(found)
   if planned:
     shared |= cells.shared_flags(planned)
@@ -317,7 +317,7 @@ def _about(
 
 
 def _closing(study: Study, folder: pathlib.Path) -> str:
-  """What the terminal shows at the end."""
+  """The lines that the terminal shows at the end."""
   lines = [*study.table_lines(), "", sentences.answer(study)]
   lines += [f"note: {line}" for line in sentences.limits_of(study)]
   return "\n".join([*lines, f"report: {folder / 'report.html'}"])

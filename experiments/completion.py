@@ -1,7 +1,7 @@
 """What a shell completes of `fedjax-opt`: commands, flags and their words.
 
-The script has all of it, so that a shell waits for no Python. It is made from
-the specification and the registries, as the help is.
+The script contains all of these, so that a shell need not wait for Python. It
+is made from the specification and the registries, as the help is.
 """
 
 import shlex
@@ -18,7 +18,7 @@ from fedjax_opt.study.tuning import BUDGETS
 SHELLS = ("bash", "zsh")
 
 _ANSWERS = ("help", "helpfull", "list", "version")
-# Flags whose values are names of files, beside those that end like these.
+# Flags whose values are files, and endings of further such flags.
 _ENDINGS = ("_dir", "_file")
 _FILES = ("compilation_cache", "flagfile", "pretrained", "runs", "study")
 
@@ -132,7 +132,7 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
 
   Args:
     names: of the flags.
-    with_values: switches that take several values, as conditions do.
+    with_values: switches that take several values, because they are conditions.
   """
   known, typed = spec.every(), []
   for name in names:
@@ -146,7 +146,7 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
 
 
 def values() -> dict[str, list[str]]:
-  """Flag -> the words that it takes, of those that take words."""
+  """Flag -> the words that it accepts, for flags that accept words."""
   every = spec.every()
   found = {name: flag.words for name, flag in every.items() if flag.words}
   groups = [group.key for group in spec.GROUPS]

@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _verify(folder: str | None) -> int:
-  """Checks all of a folder that is there; returns the exit status."""
+  """Checks all files of an existing folder; returns the exit status."""
   if not folder:
     raise ValueError("population_dir: must be given; the folder to verify")
   population = Population.open(folder)
@@ -74,7 +74,7 @@ def _verify(folder: str | None) -> int:
 
 
 def convert(given: dict[str, Any]) -> Population:
-  """Checks the flags, what is quick to check first, and writes the folder.
+  """Checks the flags, the quick checks first, and writes the folder.
 
   Raises:
     ValueError: naming the invalid flag. Nothing was written.
@@ -92,7 +92,7 @@ def convert(given: dict[str, Any]) -> Population:
         f"{name}={given[name]:g}: clients on disk have no test examples of "
         f"their own; leave {name} out"
       )
-  # Here the folder is what is written, not where the clients come from.
+  # Here the folder is written, while in a run the clients come from it.
   spec = resolve({**given, "population_dir": None})
   if spec.partition_seed is not None:
     raise ValueError(

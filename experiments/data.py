@@ -1,10 +1,12 @@
 """From a specification to its data: who trains on what, and what is held out.
 
-All is drawn before anything runs: the validation part of the task's examples,
-by which settings are chosen; the clients of each seed; of their examples those
-on which they are tested (`--client_test_fraction`), and with
-`--select_on=clients` the validation part; and clients that never train
-(`--heldout_clients`).
+All is drawn before anything runs:
+
+- the validation part of the task's examples, on which settings are chosen;
+- the clients of each seed;
+- the test examples of each client (`--client_test_fraction`) and, with
+  `--select_on=clients`, its validation examples;
+- the clients that never train (`--heldout_clients`).
 """
 
 import dataclasses
@@ -32,7 +34,7 @@ class Parts(NamedTuple):
   Attributes:
     train: training examples; None where there are none.
     test: held-out examples of the same clients; None if nothing is held out.
-    validation: those by which settings are chosen; None likewise.
+    validation: held-out examples on which settings are chosen; None likewise.
   """
 
   train: ClientData | None
@@ -44,15 +46,15 @@ class HeldOut(NamedTuple):
   """What a run measures at its end, by file and seed.
 
   Attributes:
-    per_client: of the clients that train; {} if nothing is held out of them.
-    heldout_clients: of clients that never train; {} if there are none.
+    per_client: examples of the clients that train; {} if none are held out.
+    heldout_clients: examples of clients that never train; {} if there are none.
   """
 
   per_client: Mapping[int, Parts] = {}
   heldout_clients: Mapping[int, Parts] = {}
 
   def clients(self) -> list[ClientData]:
-    """What is measured, and what new clients learn from, of all seeds."""
+    """The examples to measure, and those to personalize on, of all seeds."""
     own = [part for each in self.per_client.values() for part in each[1:]]
     new = [half for each in self.heldout_clients.values() for half in each]
     return [part for part in (*own, *new) if part is not None]
@@ -63,9 +65,9 @@ class Loaded(NamedTuple):
 
   Attributes:
     task: data and model, without the validation examples in the pool.
-    clients: of each seed.
-    held_out: on what clients are tested after the run.
-    digests: of all of them; see `fedjax_opt.data.digest`.
+    clients: the clients of each seed.
+    held_out: the examples on which clients are tested after the run.
+    digests: of all these data; see `fedjax_opt.data.digest`.
   """
 
   task: Task
@@ -75,10 +77,11 @@ class Loaded(NamedTuple):
 
 
 def load(spec: Spec) -> Loaded:
-  """Reads the data that a specification names, and divides them.
+  """Reads the data that a specification names, and divides them among clients.
 
   Raises:
-    ValueError: for data that cannot be read, or divided as it says.
+    ValueError: if data cannot be read, or not divided as the specification
+      says.
     ImportError: naming the package to install.
   """
   folder = spec.population_dir
@@ -97,9 +100,9 @@ def load(spec: Spec) -> Loaded:
 
 
 class Loader:
-  """Loads data once for runs one after the other that have the same.
+  """Loads data once for consecutive runs with the same data.
 
-  The last ones are kept. A process that gets a loader begins with none.
+  Only the latest data are kept. In another process a loader begins empty.
   """
 
   _KEPT = 2
@@ -120,12 +123,12 @@ class Loader:
 
 
 def is_of_data(name: str) -> bool:
-  """Whether a flag says what the data are, or whose."""
+  """Whether a flag says what the data are, or which client has them."""
   return every()[name].group.key in ("task", "data")
 
 
 def _of_data(spec: Spec) -> list[Any]:
-  """All on which the data depend; of one's own files also their state."""
+  """All that the data depend on; for the user's own files, also their state."""
   others = ("validation_fraction", "validation_seed", "eval_every", "seed")
   names = [name for name in FLAGS if is_of_data(name)]
   folder = spec.population_dir
@@ -140,8 +143,8 @@ def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:
   """The clients that train, of each seed, and what is held out.
 
   Args:
-    spec: who the clients are. All is drawn by the seed, or for all of them by
-      `partition_seed`.
+    spec: says who the clients are. They are drawn by each seed, or for all
+      seeds by `partition_seed`.
     task: data and model.
 
   Raises:
@@ -151,13 +154,13 @@ def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:
     seeds = [spec.partition_seed]
     alone = dataclasses.replace(spec, partition_seed=None, seed=seeds)
     of_one, held = divide(alone, task)
-    # Of no seed there is nothing for any.
+    # If no seed has such examples, the whole is None.
     for_all = lambda of: {s: each for each in of.values() for s in spec.seed}
     return for_all(of_one), HeldOut(*map(for_all, held))
   fraction, chooses = spec.client_test_fraction, spec.select_on == "clients"
   own = populations if task.clients is None else _whole_clients
   train, new = own(spec, task)
-  # Without a fraction all that those have that never train is measured on.
+  # Without a fraction, all examples of clients that never train are measured.
   name = "client_test_fraction"
   others = {
     seed: Parts(*_split(name, data, fraction, seed))
@@ -173,7 +176,7 @@ def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:
 
 
 def _parts_of(spec, data, seed):
-  """What the clients of a seed train on, and what is held out of them."""
+  """The training examples of a seed's clients, and those held out of them."""
   split, validation = functools.partial(_split, seed=seed), None
   train, test = split("client_test_fraction", data, spec.client_test_fraction)
   if spec.select_on == "clients":
@@ -184,7 +187,7 @@ def _parts_of(spec, data, seed):
 
 
 def _whole_clients(spec, task):
-  """The clients that train and those that do not, where they are given."""
+  """The clients that train and those that do not, if the data has clients."""
   population, number = task.clients, spec.heldout_clients
   if not number:
     return dict.fromkeys(spec.seed, population), {}
@@ -202,7 +205,7 @@ def _whole_clients(spec, task):
 
 
 def _split(name, data, fraction, seed):
-  """Two parts of each client's examples; all and None without a fraction."""
+  """Two parts of each client's examples; without a fraction, all and None."""
   if not fraction:
     return data, None
   try:
@@ -218,8 +221,8 @@ def _split(name, data, fraction, seed):
 def held_out(spec: Spec, task: Task) -> Task:
   """The task without its validation examples, and these.
 
-  The part is drawn before examples come to clients, so that no client has any
-  of it. Of clients that come with the data each gives its share.
+  The validation part is drawn before the examples are divided, so that no
+  client has any of it. If clients come with the data, each gives its share.
   """
   fraction, seed = spec.validation_fraction, spec.validation_seed
   is_of_clients = spec.select_on == "clients"
@@ -268,14 +271,14 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
 
 
 def _evaluations(rounds: int, every: int, last: int) -> int:
-  """The evaluations in the last rounds, that at the very end among them."""
+  """The number of evaluations in the last rounds, with that at the end."""
   before = range(0, rounds, every)
   return 1 + sum(rounds - each < last for each in before)
 
 
 # The partition.
 
-# Beside the seed, so that this draw is not one of the partition.
+# Folded into the seed, so that this draw differs from the partition's.
 _APART = 0xA9A7
 
 
@@ -284,15 +287,15 @@ def populations(
 ) -> tuple[dict[int, ClientData], dict[int, ClientData]]:
   """The clients of every seed, and others with no example of theirs.
 
-  With others the pool is first divided at random, by the numbers of clients;
-  each part is then divided by the partition.
+  If there are others, the pool is first divided at random in proportion to the
+  numbers of clients. Then the partition divides each part.
 
   Args:
-    spec: with the partition; each seed has its own.
+    spec: names the partition; each seed has its own.
     task: its training examples are divided.
 
   Returns:
-    The clients and the others, of every seed; all over one pool.
+    The clients and the others, of every seed; all share one pool.
 
   Raises:
     ValueError: naming the invalid flag, or what is wrong in the data.
@@ -315,9 +318,9 @@ def populations(
 
 
 def _labels(task):
-  """By what a partition tells examples apart: labels, or tenths of numbers.
+  """The classes by which a partition divides: labels, or tenths of numbers.
 
-  Of several numbers the first one counts.
+  If an example has several numbers, the first one counts.
   """
   y = np.asarray(task.train["y"])
   if y.dtype.kind != "f":
@@ -328,7 +331,7 @@ def _labels(task):
 
 
 def _two_parts(num_examples, num_clients, number, seed):
-  """The rows for the clients that train, and those for so many others."""
+  """The rows for the clients that train, and those for `number` others."""
   if not number:
     return np.arange(num_examples), None
   order = np.random.default_rng((_APART, seed)).permutation(num_examples)
@@ -338,7 +341,7 @@ def _two_parts(num_examples, num_clients, number, seed):
 
 
 def _rows(spec, labels, part, num_clients, seed):
-  """The rows of each client, of a part of the examples."""
+  """The rows of each client, from a part of the examples."""
   drawn = spec.partition.make(
     {}, labels=labels[part], num_clients=num_clients, seed=seed
   )
@@ -353,7 +356,7 @@ def _over_one_pool(examples, num_classes, rows):
   ends = np.cumsum([len(population) for population in rows])[:-1]
   each = np.split(together.owned_rows(), np.cumsum(together.sizes)[ends - 1])
   sizes = np.split(together.sizes, ends)
-  width = together.max_size  # As wide for all seeds.
+  width = together.max_size  # Equally wide for all seeds.
   indices = [
     lists.of_clients(*part, width) for part in zip(each, sizes, strict=True)
   ]

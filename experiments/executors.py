@@ -1,14 +1,14 @@
 """Cells on other machines, by the executor of a library that has one.
 
---executor=dask:HOST:PORT takes the workers of a Dask scheduler. A worker that
-dies has its cell done by another one. --executor=submitit:slurm makes each cell
-a job of Slurm, with what follows after commas, as in
-submitit:slurm,timeout_min=600,slurm_partition=gpu; submitit:local has processes
-of this machine. A job that Slurm stops is queued again.
+--executor=dask:HOST:PORT uses the workers of a Dask scheduler. If a worker
+dies, another one runs its cell. --executor=submitit:slurm makes each cell a job
+of Slurm. Parameters of the jobs follow after commas, as in
+submitit:slurm,timeout_min=600,slurm_partition=gpu. submitit:local uses
+processes of this machine. A job that Slurm stops is queued again.
 
-All machines see the same folders, work in the same one, and have this package.
-A cell is found as complete as its worker left it: it resumes from its last
-checkpoint, if it has any.
+All machines must see the same folders, work in the same one, and have this
+package. A cell whose worker stopped resumes from its last checkpoint, if it has
+any.
 """
 
 import concurrent.futures
@@ -30,8 +30,8 @@ class Pool(NamedTuple):
 
   Attributes:
     submit: `(function, *arguments) -> future`.
-    as_completed: futures -> the same in the order of their ends.
-    end: gives up what is not done.
+    as_completed: futures -> the same futures in the order in which they end.
+    end: cancels what is not done.
   """
 
   submit: Callable[..., Any]
@@ -40,10 +40,10 @@ class Pool(NamedTuple):
 
 
 def check(executor: str | None) -> None:
-  """Checks that there can be such an executor; asks no other machine.
+  """Checks the name of an executor, and its library; asks no other machine.
 
   Raises:
-    ValueError: if it is none, or its library is not installed.
+    ValueError: if the name is invalid, or the library is not installed.
   """
   if executor is None:
     return
@@ -75,7 +75,7 @@ def run_all(
     where: what all cells are given.
     jobs: cells at a time on this machine, see `workers.run_all`.
     executor: what runs them instead, see `check`.
-    folder: where an executor may write what its workers say.
+    folder: where an executor may write the output of its workers.
 
   Raises:
     RunFailed: if a run failed, or the executor does not answer.
@@ -104,8 +104,8 @@ def _result(future: Any) -> Any:
     return future.result()
   except (ValueError, OSError, ImportError):
     raise
-  except Exception as error:  # Of the library, or of JAX on another machine.
-    # submitit shows the whole trace, at whose end is what was raised.
+  except Exception as error:  # From the library, or from JAX elsewhere.
+    # submitit shows the whole traceback, which ends with the error.
     said = re.findall(r"^[\w.]+: .+", str(error), re.MULTILINE)
     line = said[-1] if said else checks.first_line(error)
     raise RunFailed(f"a cell failed: {line}") from error
@@ -149,7 +149,7 @@ def _submitit(executor: str, folder: pathlib.Path) -> Pool:
 
 
 class _Again:
-  """A function that submitit submits again after it was stopped."""
+  """A function that submitit submits again after its job was stopped."""
 
   def __init__(self, function: Callable[..., Any]):
     self._function = function
@@ -158,14 +158,14 @@ class _Again:
     return self._function(*arguments)
 
   def checkpoint(self, *arguments: Any) -> Any:
-    """What is submitted instead of the rest."""
+    """The call that is submitted again."""
     import submitit
 
     return submitit.helpers.DelayedSubmission(self, *arguments)
 
 
 def _parameters(executor: str) -> tuple[str, dict[str, int | str]]:
-  """The cluster, and what its jobs are given."""
+  """The cluster, and the parameters of its jobs."""
   cluster, *given = executor.partition(":")[2].split(",")
   if cluster not in ("slurm", "local"):
     raise ValueError(
@@ -183,7 +183,7 @@ def _parameters(executor: str) -> tuple[str, dict[str, int | str]]:
   return cluster, parameters
 
 
-# Kind -> the library that must be there, and what makes a pool of a text.
+# Kind -> the library that it needs, and the function from a text to a pool.
 _POOLS: dict[str, tuple[str, Callable[[str, pathlib.Path], Pool]]] = {
   "dask": ("distributed", _dask),
   "submitit": ("submitit", _submitit),

@@ -1,10 +1,10 @@
 """Several processes, on one host or on many, that do one run, and end together.
 
 If one ends before the others, JAX aborts those that are left, from a thread of
-a library, with many lines of that library's log. Its own way to be told first
-(a callback of the client) cannot be called from Python: the conversion of its
-argument ends the process. So what libraries log passes through a pipe here, and
-an abort waits until the end of the log was read.
+a library, with many lines of that library's log. JAX has a callback that would
+tell us first, but Python cannot be called by it: the conversion of its argument
+ends the process. So the logs of libraries pass through a pipe here, and an
+abort waits until the end of the log was read.
 """
 
 import contextlib
@@ -24,25 +24,26 @@ from experiments import command
 from fedjax_opt import processes
 from fedjax_opt.files import json_files
 
-# After so long without a sign of it, a process counts as dead. Machines that
-# are busy are late by seconds.
+# Seconds without a sign of a process after which it counts as dead. Busy
+# machines are late by seconds.
 _SECONDS_TO_NOTICE = 20
 
-# Of a collective, which JAX raises as this error or that one.
+# Errors of collectives; JAX raises one or the other.
 _LOSS = re.compile(
   "(UNKNOWN|UNAVAILABLE|INTERNAL|ABORTED|CANCELLED|DEADLINE_EXCEEDED|"
   "FAILED_PRECONDITION|DATA_LOSS): "
 )
 
-# As libraries of JAX begin what they log: E1122 10:26:18.99 18739 file.cc:1]
-# and those that connect processes: [external/gloo/file.cc:1]
+# How lines of the log begin: E1122 10:26:18.99 18739 file.cc:1] in JAX's
+# libraries, [external/gloo/file.cc:1] in those that connect processes.
 _BEGIN = re.compile(rb"(?:[IWEF]\d{4} [\d:.]+ +\d+ |\[)([\w./-]+):\d+\] ")
 _OF_PROCESSES = re.compile(
   rb"(.*/)?(coordination_|preemption_sync|client\.|gloo/)"
 )
 _LOST = b"distributed service detected"
-# Of what may be the begin of such an end. An abort waits for a second more, for
-# its number, 6, is what its handler, `sleep`, is called with.
+# Seconds for which lines that may begin such an end are held back. An abort
+# waits a second longer than this: its handler, `sleep`, is called with its
+# number, 6.
 _SECONDS_HELD = signal.SIGABRT - 1
 
 _stderr = 2
@@ -53,7 +54,7 @@ _is_watched = False
 def join(flags: Mapping[str, Any]) -> None:
   """Waits for the other processes, if there are to be any.
 
-  To be called before anything else asks for devices.
+  Call it before anything else asks for devices.
 
   Args:
     flags: values of all flags.
@@ -88,20 +89,20 @@ def join(flags: Mapping[str, Any]) -> None:
   _start(
     f"coordinator={coordinator!r}",
     coordinator_address=coordinator,
-    # Else JAX listens on all interfaces, and asks nobody who they are.
+    # Otherwise JAX would listen on all interfaces, without authentication.
     coordinator_bind_address=coordinator,
     **own,
   )
 
 
 def is_loss(error: Exception) -> bool:
-  """Whether an error of JAX may come from the end of another process."""
+  """Whether an error of JAX may be due to the end of another process."""
   return jax.process_count() > 1 and bool(_LOSS.match(str(error)))
 
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-  """Goes on only if all processes could do what is inside.
+  """Continues only if the code inside succeeded in all processes.
 
   Raises:
     ValueError: if another process could not.
@@ -116,13 +117,13 @@ def together() -> Iterator[None]:
 
 
 def _start(what: str, **arguments: Any) -> None:
-  # JAX's own is 100. At the end the others may wait for the first for longer,
-  # which still writes files.
+  # JAX's own limit is 100. At the end the others may wait longer for the first
+  # process, which still writes files.
   arguments["heartbeat_timeout_seconds"] = _SECONDS_TO_NOTICE
-  # It would answer SIGTERM itself.
+  # JAX would handle SIGTERM itself.
   if hasattr(jax.config, "jax_enable_preemption_service"):
     jax.config.update("jax_enable_preemption_service", False)
-  if command.is_command():  # Else it is not for the run to end the process.
+  if command.is_command():  # Otherwise the process is not the run's to end.
     watch()
   try:
     jax.distributed.initialize(**arguments)
@@ -137,9 +138,9 @@ def _start(what: str, **arguments: Any) -> None:
 def watch() -> None:
   """Ends this process in one line if JAX notices that another one has ended.
 
-  To be called once, by a program, before it joins the others. An exception that
-  nobody catches, or `leave`, then ends it at once: the others wait for numbers,
-  and do not come to JAX's common end.
+  A program calls it once, before it joins the others. Then an uncaught
+  exception, or `leave`, ends the process at once: the others wait for numbers
+  from it, and would never reach the common end that JAX waits for.
   """
   global _is_watched, _stderr
   if sys.platform == "win32":
@@ -168,7 +169,7 @@ def watch() -> None:
 
 
 def lost(reason: str) -> int:
-  """Says that another process has ended, and ends this one as `leave`."""
+  """Prints that another process has ended, and ends this one, as `leave`."""
   if not _speaks.acquire(blocking=False):  # Two threads may notice it.
     threading.Event().wait()
   os.write(_stderr, f"error: {message(reason)}\n".encode())
@@ -179,14 +180,14 @@ def message(reason: str) -> str:
   """In one line, that another process has ended.
 
   Args:
-    reason: of a library, of which the first sentence is enough.
+    reason: a library's message; its first sentence is enough.
   """
   first = re.split(r"[\n.;]|\[", reason.strip())[0].strip(" :")
   return f"another process has ended ({first}); start all of them again"
 
 
 def leave(status: int) -> int:
-  """Ends this process at once, if it is watched; else returns the status."""
+  """Ends this process at once if it is watched; if not, returns the status."""
   if _is_watched:
     json_files.remove_unfinished()
     for stream in (sys.stdout, sys.stderr):
@@ -203,9 +204,9 @@ def pass_on(
 
   Args:
     log: what is read.
-    on_lost: called with the reason if it says that another process has ended.
-      What the log says of that is not written.
-    seconds: for which what may become that is held back.
+    on_lost: called with the reason if the log says that another process has
+      ended. Those lines are not written.
+    seconds: how long lines that may become such a message are held back.
   """
   held, rest, is_held = b"", b"", False
   while True:
@@ -224,7 +225,7 @@ def pass_on(
         held += line + b"\n"
       else:
         os.write(_stderr, line + b"\n")
-    if not part:  # It was no such end.
+    if not part:  # Another process has not ended.
       os.write(_stderr, held + rest)
       held = rest = b""
       if not is_late:

@@ -39,11 +39,11 @@ from fedjax_opt.transforms.aggregators import least_cohort
 class Job(NamedTuple):
   """All that a run needs, checked."""
 
-  spec: Spec  # with what the data decide
+  spec: Spec  # completed by what the data decide
   make: Callable[..., Algorithm]  # of the hyperparameters of a point
   points: list[dict[str, Any]]  # of the grid
   loaded: Loaded
-  criterion: Criterion  # by which settings are compared
+  criterion: Criterion  # which compares settings
   settings: dict[str, Any]  # of the simulator
   simulator: Simulator
   tables: clock.Tables | None  # the timetable of each seed, on a clock
@@ -61,13 +61,13 @@ class Job(NamedTuple):
 
   @property
   def config(self) -> dict[str, Any]:
-    """What config.json says of the run."""
+    """The content of config.json."""
     digests = clock.digests(self.spec, self.loaded.digests)
     return self.spec.values() | {digest.NAME: digests}
 
   @property
   def rounds(self) -> int:
-    """Rounds that run, unless something else ends it."""
+    """The rounds of the run, unless something ends it earlier."""
     return clock.rounds_of(self.spec, self.tables)
 
 
@@ -120,7 +120,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
 
 
 def _cohort_size(spec: Spec, num_clients: int) -> int:
-  """The clients of a round: some algorithms, or few clients, determine them."""
+  """C, which some algorithms determine, or the number of clients limits."""
   given, name = spec.cohort_size, spec.algorithm.name
   cohort = spec.algorithm.choice.cohort
   if cohort == "sampled":
@@ -128,14 +128,14 @@ def _cohort_size(spec: Spec, num_clients: int) -> int:
   needed = num_clients if cohort == "all" else 1
   if given not in (None, needed):
     raise ValueError(
-      f"cohort_size={given}: algorithm {name} has {needed} of the "
+      f"cohort_size={given}: algorithm {name} takes {needed} of the "
       f"{num_clients} clients in each round; leave cohort_size out"
     )
   return needed
 
 
 def _check_cohort(spec: Spec, num_clients: int) -> None:
-  """Checks that the cohort is one that its sampler and aggregator can have."""
+  """Checks that the cohort's size suits its sampler and aggregator."""
   places = spec.cohort_size
   clients = f"the number of clients, {num_clients}"
   most = {
@@ -165,12 +165,12 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
 
 
 def _check_task(spec: Spec, task: Task) -> None:
-  """Checks that the task has what an algorithm or a target looks at."""
+  """Checks that the task has the features or accuracy that are needed."""
   if spec.algorithm.choice.takes_features and task.features_fn is None:
     raise ValueError(
       f"algorithm={spec.algorithm.name!r}: compares features before the last "
-      f"layer, which the model of task {spec.task.name} does not have; must be "
-      "another, or a task of images"
+      f"layer, which the model of task {spec.task.name} does not have; give "
+      "another algorithm, or a task of images"
     )
   if spec.target_accuracy is not None and task.num_classes is None:
     raise ValueError(
@@ -203,12 +203,12 @@ def _check_model(
 
 
 def _output_dir(spec: Spec) -> pathlib.Path:
-  """The folder for the results, which is not made yet."""
+  """The folder for the results; it is not created yet."""
   if spec.resume and spec.output_dir is None:
     raise ValueError("resume=True: output_dir must say which run to go on with")
   words = (spec.task.name, spec.algorithm.name, spec.client.name)
   folder = pathlib.Path(output_dir_of(spec.output_dir, *words))
-  if processes.is_first_process():  # The others write nothing.
+  if processes.is_first_process():  # The other processes write nothing.
     folder = writers.check_output_dir(folder, spec.resume)
   return folder
 
@@ -218,10 +218,10 @@ def output_dir_of(given: str | None, *words: str) -> str:
 
   Args:
     given: value of the flag.
-    words: in the name of a new one.
+    words: words for the name of a new folder.
 
   Raises:
-    ValueError: if what is given is no name.
+    ValueError: if the given value is no name.
   """
   if given is None:
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -289,7 +289,7 @@ def _algorithm(
 
 
 def client_rule(spec: Spec, point: Mapping[str, Any]) -> Any:
-  """The clients' rule at a point, or the function from a round to it."""
+  """The clients' rule at a point, or a function from the round to it."""
   rate = _rate(spec, point)
   if not callable(rate):
     return spec.client.make(point)
@@ -297,10 +297,10 @@ def client_rule(spec: Spec, point: Mapping[str, Any]) -> Any:
 
 
 def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
-  """The clients' learning rate, or the function from a round to it."""
+  """The clients' learning rate, or a function from the round to it."""
   rate = point.get("client_lr")  # Some rules have none.
   if spec.client_schedule == "exponential":
-    # A power of the factor in float32 would be 5e-5 off after 2,000 rounds.
+    # A power of the factor in float32 has an error of 5e-5 after 2,000 rounds.
     exponent = math.log(spec.client_decay)
     return lambda round: rate * jnp.exp(round * exponent)
   if spec.client_schedule == "step_decay":
@@ -313,7 +313,7 @@ def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
 
 
 def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
-  """What `GridSettings` has."""
+  """The settings of the simulator, as `GridSettings` has them."""
   evaluate = task.evaluate
   if spec.grad_norm:
     loss_fn = task.loss_fn
@@ -325,7 +325,7 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
   return {name: getattr(spec, name) for name in same} | {
     "replacement": spec.sampling == "replacement",
     "evaluate": evaluate,
-    # A schedule says itself who takes part.
+    # A schedule decides who takes part.
     "schedule": clock.Clock(spec) if spec.schedule else None,
     "cohort_size": spec.cohort_size if spec.schedule is None else None,
     "trace": spec.client.choice.traced if spec.trace else (),
@@ -350,17 +350,17 @@ def _upload(spec: Spec) -> Any:
 def privacy_summary(
   spec: Spec, points: list[dict[str, Any]], num_clients: int, rounds: int
 ) -> dict[str, Any] | None:
-  """What summary.json says of privacy; None if there is none.
+  """The entry on privacy for summary.json; None without privacy.
 
   Args:
-    spec: with `cohort_size`.
+    spec: completed by `cohort_size`.
     points: of the grid.
     num_clients: M.
     rounds: R.
 
   Returns:
-    `delta`; `epsilon` [S], of each point after so many rounds; `is_private`,
-    whether nobody can make the noise again.
+    `delta`; `epsilon` [S], of each point after R rounds; `is_private`, whether
+    nobody can compute the noise again.
   """
   if spec.privacy is None:
     return None

@@ -1,4 +1,4 @@
-"""Clients on disk: what was held out of them, and whether they fit a task."""
+"""Clients on disk: the examples held out of them, and how they fit a task."""
 
 import contextlib
 import pathlib
@@ -22,13 +22,14 @@ _TEST = "test_fraction"
 def mark(folder: pathlib.Path, known: Mapping[str, Any]) -> Iterator[None]:
   """Writes which examples of the task the clients of a folder do not have.
 
-  That is before the clients, so that a kill leaves none without it. If what is
-  inside fails, which writes them, it is removed again.
+  This mark is written before the clients, so that a kill leaves no clients
+  without it. The code inside writes the clients; if it fails, the mark is
+  removed.
 
   Args:
     folder: of the clients.
-    known: values of flags; those that matter are `task`, the validation part
-      and `test_fraction`.
+    known: values of flags, of which `task`, those of the validation part and
+      `test_fraction` are used.
   """
   is_new, path = not folder.exists(), folder / population_files.NOTES
   known = {name: known.get(name) for name in ("task", *_NAMES, _TEST)}
@@ -45,7 +46,7 @@ def mark(folder: pathlib.Path, known: Mapping[str, Any]) -> Iterator[None]:
 
 
 def remove_unfinished(folder: pathlib.Path) -> None:
-  """Removes the files of a population that was marked and never completed.
+  """Removes the files of a population that was begun but not completed.
 
   Raises:
     ValueError: naming the mark, if it is damaged.
@@ -65,7 +66,7 @@ def with_validation_of(given: Given) -> dict[str, Any]:
     given: values of all flags; None where not given.
 
   Raises:
-    ValueError: if a validation part is asked for that training may have seen.
+    ValueError: if clients may train on the requested validation part.
   """
   folder = pathlib.Path(given["population_dir"]).expanduser()
   held = marked(folder)
@@ -86,7 +87,7 @@ def with_validation_of(given: Given) -> dict[str, Any]:
 
 
 def marked(folder: pathlib.Path) -> dict[str, Any]:
-  """What a folder of clients says of how it was made; {} if nothing.
+  """What a folder of clients records about how it was made; {} if nothing.
 
   Raises:
     ValueError: naming the file, if it is damaged.
@@ -111,13 +112,13 @@ def check_population(
   Args:
     on_disk: the clients of `--population_dir`.
     task: data and model.
-    test_fraction: what is held out of the task's data for tests, if that is
-      chosen.
+    test_fraction: fraction of the task's data that is held out for tests; None
+      if the task has no such choice.
 
   Raises:
-    ValueError: if another fraction was held out when they were written, or
-      naming what differs in types, shapes and labels.
-    OSError: naming the file, if labels are what they were not when written.
+    ValueError: if another fraction was held out when they were written; or
+      naming a difference in types, shapes or labels.
+    OSError: naming the file, if its labels have changed since it was written.
   """
   held = marked(on_disk.folder).get(_TEST)
   if None not in (held, test_fraction) and held != test_fraction:
@@ -144,7 +145,7 @@ def check_population(
     labels = on_disk.examples["y"]
     for label in (labels.min(), labels.max()):
       if not 0 <= label < task.num_classes:
-        on_disk.verify()  # It may be damaged, which says which file.
+        on_disk.verify()  # If a file is damaged, this names it.
         raise ValueError(
           f"{where}: labels y must be in [0, {task.num_classes}), but one is "
           f"{label}"

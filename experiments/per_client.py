@@ -1,7 +1,8 @@
-"""What is measured of each client, on its own examples that data.py holds out.
+"""Metrics of each client, on its own examples that data.py holds out.
 
-At each evaluation of a run the clients' own models, if settings are chosen by
-them; after it the selected model, on the clients' test examples.
+If settings are chosen by the clients' own models, these are measured at each
+evaluation of a run. After the run, the selected model is measured on the
+clients' test examples.
 """
 
 import pathlib
@@ -29,16 +30,16 @@ _BEGINNINGS = tuple(f"client_{part}_" for part in _PARTS)
 
 
 class OwnOfRun:
-  """Their own models' metrics, with `--select_on=clients`, by evaluation.
+  """Metrics of clients' own models at each evaluation (`--select_on=clients`).
 
-  Metrics from before a run was resumed are those that its folder has.
+  In a resumed run, earlier metrics are read from its folder.
   """
 
   def __init__(self, job: Job):
-    """Reads what a run that is resumed has measured.
+    """Reads what a resumed run has measured before.
 
     Args:
-      job: the run, whose folder was not written yet.
+      job: the run; its folder has not been written to yet.
     """
     self._own, self._before = None, {}
     if job.spec.select_on != "clients":
@@ -69,12 +70,12 @@ class OwnOfRun:
     """The metrics of an evaluation, {name: [S]}; {} if none are wanted."""
     if self._own is None:
       return {}
-    if report.params is None:  # From before the run was resumed.
+    if report.params is None:  # An evaluation from before the run was resumed.
       return self._before[report.round]
     return self._own.measure(report)
 
 
-# After a run: who is measured, by the name of the file, and which models.
+# After a run: file -> the clients that are measured; and the kinds of models.
 _GROUPS = {
   "per_client": "clients' own test examples",
   "heldout_clients": "clients that never trained",
@@ -93,8 +94,8 @@ def measure(
 
   Args:
     job: the run.
-    result: of it.
-    point: the selected one; None if all diverged.
+    result: the run's result.
+    point: the selected point; None if all diverged.
   """
   if point is None or result.interrupted:
     return {}
@@ -147,7 +148,7 @@ def write(folder: pathlib.Path, found: Mapping[str, ClientMetrics]) -> None:
 
 
 def _metric(metrics):
-  """The accuracy, or what else there is."""
+  """The accuracy, or else the first metric."""
   names = metrics.values["global"]
   return "accuracy" if "accuracy" in names else next(iter(names))
 
@@ -155,7 +156,7 @@ def _metric(metrics):
 def lines(
   job: Job, found: Mapping[str, ClientMetrics], point: int | None
 ) -> list[str]:
-  """What the terminal says, a line for each group and kind of model."""
+  """The lines for the terminal, one for each group and kind of model."""
   several = len(job.data) > 1 and point is not None
   seed = f", seed {job.points[point]['seed']}" if several else ""
   return [

@@ -22,10 +22,10 @@ _UP, _ERASE_LINE, _ERASE_BELOW = "\x1b[{}A", "\x1b[K", "\x1b[J"
 class Progress:
   """Rounds done, rounds per second, and the latest loss and accuracy.
 
-  In a terminal it is a bar; below that of a grid are its best settings so far.
-  Elsewhere, such as in a log file, it is a line every ten seconds. Of a grid it
-  shows the best value of all points that are finite. Rounds per second do not
-  count compilation, which has a line of its own.
+  In a terminal it is a bar; for a grid, the best settings so far are below it.
+  Elsewhere, such as in a log file, it is a line every ten seconds. For a grid
+  it shows the best finite value of all points. Rounds per second do not count
+  compilation, which has a line of its own.
   """
 
   def __init__(
@@ -35,7 +35,7 @@ class Progress:
     enabled: bool,
     points: Sequence[metrics.Point] = (),
   ):
-    """Begins, which a terminal shows.
+    """Begins the display; a terminal shows it at once.
 
     Args:
       rounds: R.
@@ -58,7 +58,7 @@ class Progress:
 
     Args:
       report: of that round.
-      history: the metrics until then.
+      history: the metrics up to that round.
     """
     if not self._enabled:
       return
@@ -76,7 +76,7 @@ class Progress:
       self._write_line(report)
 
   def close(self) -> None:
-    """Ends the bar, which stays on the screen; the settings below it do not."""
+    """Ends the bar. It stays on the screen, without the settings below it."""
     if self._bar is not None:
       self._bar.close()
 
@@ -109,9 +109,9 @@ class Progress:
 class Bar(tqdm.tqdm):
   """A bar in a terminal, and below it the table of the last `rank`.
 
-  Both are drawn as one frame, in place of the one before. The cursor then
-  stands at the start of the line below, so that whatever ends the program, its
-  last words come after the frame.
+  Both are drawn as one frame, in place of the previous one. Then the cursor
+  stands at the start of the line below. So whatever ends the program, its last
+  output comes after the frame.
   """
 
   def __init__(
@@ -130,8 +130,8 @@ class Bar(tqdm.tqdm):
     self._points, self._criterion = points, criterion
     self._table: list[str] = []
     self._drawn: list[int] = []  # characters of each line of the frame
-    # When the table was made, in seconds; never if there is nothing to compare,
-    # or the terminal cannot show it.
+    # The time of the last table, in seconds. There is never a table if there is
+    # nothing to compare, or if the terminal cannot show it.
     has_table = len(metrics.group_by_seed(points)) > 1
     is_able = os.environ.get("TERM", "") not in ("", "dumb")
     self._ranked = -np.inf if has_table and is_able else np.inf
@@ -140,11 +140,11 @@ class Bar(tqdm.tqdm):
     )
 
   def __del__(self):
-    # tqdm would close it here, below what may have been printed since.
+    # tqdm would close the bar here, below text that was printed since.
     pass
 
   def rank(self, history: metrics.History) -> None:
-    """Makes the table anew, but for one that is not yet old."""
+    """Makes a new table, unless the present one is recent."""
     now = time.monotonic()
     if now >= self._ranked + _SECONDS_BETWEEN_TABLES:
       self._ranked = now
@@ -155,7 +155,7 @@ class Bar(tqdm.tqdm):
     if msg is not None or not self._table:
       return super().display(msg, pos)
     width, height = _size(self.fp)
-    # Below the frame there is the line of the cursor.
+    # The line of the cursor is below the frame.
     lines = [str(self), *self._table][: max(1, height - 1)]
     lines = [line[: width - 1] for line in lines]
     body = "".join(f"{line}{_ERASE_LINE}\n" for line in lines)
@@ -172,7 +172,7 @@ class Bar(tqdm.tqdm):
     super().close()
 
   def _to_start(self, width: int) -> str:
-    """Moves to the start of the frame, whose lines wrap in a narrower one."""
+    """Moves to the start of the frame; a narrower terminal wraps its lines."""
     above = sum(max(1, -(-length // width)) for length in self._drawn)
     return "\r" + (_UP.format(above) if above else "")
 

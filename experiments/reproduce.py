@@ -125,7 +125,7 @@ def _parse(argv: Sequence[str]) -> flags.FlagValues:
   """Reads the command line.
 
   Raises:
-    ValueError: one line, for what is not a flag or cannot be its value.
+    ValueError: one line, for an unknown flag or an invalid value.
   """
   values = flags.FlagValues()
   parser.define(values, FLAGS)
@@ -158,9 +158,9 @@ def _named(name: str) -> list[Artefact]:
 def _checked(
   artefacts: Sequence[Artefact], values: flags.FlagValues
 ) -> list[Artefact]:
-  """Those that have the size, of which all can run; checked before any does."""
+  """The artefacts that have the size, checked before any of them runs."""
   size = values.size
-  # Of a paper, or of all, those are left out that have no such size.
+  # With a paper, or all, artefacts without this size are left out.
   for artefact in artefacts:
     if artefact.name in values.artefact and size not in artefact.sizes:
       raise ValueError(
@@ -178,7 +178,7 @@ def _checked(
 
 
 def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
-  """Runs an artefact and writes its report; returns if it was published."""
+  """Runs an artefact, writes its report; returns whether it was published."""
   folder = pathlib.Path(values.output_dir).expanduser()
   size = values.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
@@ -212,7 +212,7 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
     raise ValueError(
       f"publish=True: {artefact.name}: {have_not}; run them first"
     )
-  # Of a paper, or of all, those are published that are whole.
+  # With a paper, or all, only complete artefacts are published.
   print(f"  not published: {have_not}", flush=True)
   return False
 
@@ -221,8 +221,8 @@ def commands(outcome: Outcome, completed: Callable[[Cell], Cell]) -> str:
   """The command of every run, one a line, those of tuning first.
 
   Args:
-    outcome: what there is.
-    completed: a cell -> the same with the folders that it reads.
+    outcome: the artefact's runs.
+    completed: function from a cell to the same with the folders that it reads.
   """
   cells = [*map(RunOf, outcome.tuning), *outcome.cells.values()]
   runs = [completed(cell) for cell in cells if isinstance(cell, RunOf)]
@@ -231,7 +231,7 @@ def commands(outcome: Outcome, completed: Callable[[Cell], Cell]) -> str:
 
 
 def listing(artefacts: Sequence[Artefact]) -> str:
-  """Every artefact: its setting, what each size costs, and if it is done."""
+  """Every artefact: setting, the cost of each size, and whether it is done."""
   lines = []
   for artefact in artefacts:
     lines += ["", *_wrapped("", f"{artefact.name}: {artefact.title}")]
@@ -273,8 +273,8 @@ def _programs(artefact: Artefact, size: str) -> str:
 def time_left(artefact: Artefact, size: str) -> str | None:
   """What is not recorded of an artefact takes so long, in words.
 
-  By the median time of a point, round and local epoch in the recorded runs of
-  the paper that have the same task; None if there are none.
+  The estimate uses the median time of a point, round and local epoch in the
+  paper's recorded runs of the same task; None if there are none.
   """
   runs, _ = _work(artefact, size)
   records = publishing.records_of(artefact.paper)
@@ -311,7 +311,7 @@ def _times(records: Iterable[Any]) -> dict[str, float]:
 
 
 def _epochs(flags: dict[str, Any]) -> float:
-  """Of all points and rounds; a number of local steps counts as one."""
+  """Local epochs of all points and rounds; local steps count as one epoch."""
   local = flags.get("local_epochs") or 1
   return _num_points(flags) * flags["rounds"] * local
 

@@ -1,4 +1,4 @@
-"""What a run writes: while it goes on, at its end, and in the terminal."""
+"""What a run writes: during the run, at its end, and in the terminal."""
 
 import concurrent.futures
 import pathlib
@@ -57,13 +57,13 @@ class Results:
     self._seconds_to_first_round: float | None = None
 
   def find_minima(self) -> None:
-    """Finds the least values of the objectives, if they are asked for."""
+    """Finds the least values of the objectives, with `--optimum`."""
     if self._job.spec.optimum:
       self._minima = _minima(self._job)
 
   def add(self, report: Report) -> bool:
     """Writes and shows an evaluated round; returns whether the run ends."""
-    if self._clients_drawn is None:  # While rounds are computed.
+    if self._clients_drawn is None:  # The device computes rounds meanwhile.
       self._clients_drawn = self._pool.submit(_draw_clients, self._job)
     if self._seconds_to_first_round is None:
       self._seconds_to_first_round = time.monotonic() - self._started
@@ -114,7 +114,7 @@ class Results:
     about |= {"clock": of_clock} if of_clock else {}
     if history.rounds:
       _draw_curves(job, history)
-    # Last: a run that has a summary has all.
+    # The summary is last: a run that has one has all files.
     self._writer.finish(
       history,
       job.criterion,
@@ -126,8 +126,8 @@ class Results:
     lines = [tables.table(history, job.points, job.criterion, extra)]
     if job.spec.dp_seed is not None:
       lines.append(
-        f"NOT private: the noise is that of dp_seed={job.spec.dp_seed}, so "
-        "that it can be made again and taken away; epsilon is what it would be "
+        f"NOT private: the noise comes from dp_seed={job.spec.dp_seed}, so it "
+        "can be computed again and removed; epsilon is what it would be "
         "without dp_seed"
       )
     if stopped_by in ("target", "patience", "max_time"):
@@ -140,17 +140,17 @@ class Results:
       tracking.log_run(job.spec.track, job.output_dir)
 
   def _timing(self, result: Result) -> dict[str, float | None]:
-    """What summary.json says of seconds."""
+    """The entry on times, in seconds, for summary.json."""
     return {
       "compile_seconds": result.compile_seconds,
       "run_seconds": result.run_seconds,
       "rounds_per_second": _rate(result),
-      # From the start of the process, imports, data and compilation included.
+      # From the start of the process, with imports, data and compilation.
       "seconds_to_first_round": self._seconds_to_first_round,
     }
 
   def _closing_lines(self, result: Result) -> list[str]:
-    """What the run took, and where its files are."""
+    """The lines on the run's time, and on where its files are."""
     job, points = self._job, len(self._job.points)
     of_grid = f" x {points} grid points" if points > 1 else ""
     known = {n: v for n, v in result.computation.items() if v is not None}
@@ -182,29 +182,29 @@ class _Profile:
   """Traces the rounds between the first two evaluations: all is compiled."""
 
   def __init__(self, output_dir: pathlib.Path):
-    """Begins nothing yet; the trace will be in the folder 'profile' of this."""
+    """Begins nothing yet; the trace will be in `folder`/profile."""
     self._folder = output_dir / "profile"
     self._is_running: bool | None = None
 
   def at_evaluation(self) -> None:
-    """Begins at the first evaluation, and ends at the second."""
+    """Begins the trace at the first evaluation, and ends it at the second."""
     if self._is_running is not None:
       self.close()
       return
     options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0  # It would be most of the file.
+    options.python_tracer_level = 0  # Python's calls would be most of the file.
     jax.profiler.start_trace(
       self._folder, create_perfetto_trace=True, profiler_options=options
     )
     self._is_running = True
 
   def close(self) -> None:
-    """Ends, if it goes on, and writes what was traced."""
+    """Ends the trace, if it is still going on, and writes it."""
     if not self._is_running:
       return
     self._is_running = False
     jax.profiler.stop_trace()
-    # Of a run that was resumed the folder has several, named by the time.
+    # A resumed run has several traces in the folder, named by their time.
     trace = max(self._folder.rglob("perfetto_trace.json.gz"))
     print(
       f"profile: {trace}, for https://ui.perfetto.dev; the folder profile is "
@@ -257,13 +257,13 @@ def _draw_clients(job: Job) -> None:
 
 
 def _draw_curves(job: Job, history: History) -> None:
-  """The task's panels that were measured: not all algorithms regularize."""
+  """The task's panels that were measured; some need a regularizer."""
   spec, panels = job.spec, job.task.panels
   if "optimality_gap" in history.metrics:
     panels = ("optimality_gap", *(panels or ("test_accuracy",)))
   if panels is not None:
     panels = [name for name in panels if name in history.metrics]
-  # Steps are plain ones wherever there is a regularizer.
+  # With a regularizer, steps are always plain ones.
   chosen = (spec.task, spec.algorithm, spec.regularizer or spec.client)
   title = "".join(f"{name_of(each.name)}, " for each in chosen)
   plots.curves(
@@ -286,7 +286,7 @@ def _partition_title(job: Job) -> str:
 
 
 def _write_traces(job: Job, result: Result, point: int) -> None:
-  """All step sizes as numbers; those of one point as a picture."""
+  """Writes all step sizes as numbers, and those of one point as a picture."""
   folder: pathlib.Path = job.output_dir
   traces = {n: result.traces[n] for n in job.spec.client.choice.traced}
   with (

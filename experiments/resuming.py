@@ -1,7 +1,7 @@
-"""What `--resume` finds in a folder: nothing yet, a run to go on with, its end.
+"""What `--resume` finds in a folder: nothing, a part of a run, or all of it.
 
 A run that ended is extended if only `--rounds` grew. It then has the same bits
-as one of so many rounds that was never stopped.
+as a run of that many rounds that never stopped.
 """
 
 import pathlib
@@ -22,12 +22,12 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
   """Where to save a run and whether to resume it, or the run that is done.
 
   Returns:
-    The checkpoints; None if none are saved. The run; None unless nothing of it
-    is left to do.
+    The checkpoints, None if none are saved; and the run, None unless it is
+    already done.
 
   Raises:
-    ValueError: if what is there is of other flags or versions, or cannot be
-      extended.
+    ValueError: if the run in the folder has other flags or versions, or cannot
+      be extended.
   """
   spec, output_dir = job.spec, job.output_dir
   every, folder = spec.checkpoint_every, output_dir / "checkpoints"
@@ -60,7 +60,7 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
 
 
 def _identity_of(config):
-  """What runs of any length have in common, however they are computed."""
+  """The flags that must agree, whatever the length and way of computing."""
   how = PLAINLY.keys() & FLAGS.keys()
   by_default = {name: FLAGS[name].default for name in how}
   one = {"device": config.get("device", {}) | {"count": 1}}
@@ -87,7 +87,7 @@ def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
 
 
 def _check_rounds(output_dir: pathlib.Path, before: int, spec: Spec) -> None:
-  """Checks that a run of so many rounds is the beginning of this one."""
+  """Checks that a run of `before` rounds is the beginning of this one."""
   rounds = spec.rounds
   holds = (
     f"resume=True: rounds={rounds}: {str(output_dir)!r} holds a run of "
@@ -103,7 +103,7 @@ def _check_rounds(output_dir: pathlib.Path, before: int, spec: Spec) -> None:
       f"(client_schedule={spec.client_schedule!r}), so a longer run would not "
       f"begin like it; give rounds={before}, or another folder"
     )
-  # Versions are kept where the timetable says, until their last use.
+  # The whole timetable decides where versions of the model are kept.
   if rounds > before and spec.schedule and "buffer" in spec.schedule.static:
     raise ValueError(
       f"{holds}, on a timetable that ends with them; give rounds={before}, or "
@@ -114,8 +114,8 @@ def _check_rounds(output_dir: pathlib.Path, before: int, spec: Spec) -> None:
 def _complete(output_dir: pathlib.Path) -> Run | None:
   """The run of a folder, if it went to its end and can be read.
 
-  Of one that cannot, the checkpoints say how it goes on; they have digests of
-  their own. All other files are then written again.
+  A run that cannot be read continues from its checkpoints, which have digests
+  of their own. All other files are then written again.
   """
   try:
     run = load_run(output_dir)

@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
   except (ValueError, ImportError, jax.errors.JaxRuntimeError) as error:
     if hosts.is_loss(error):
       return hosts.lost(str(error))
-    # Not of the input: a defect, to be seen whole.
+    # Not an invalid input but a defect: its whole traceback is shown.
     if signals.where or isinstance(error, jax.errors.JaxRuntimeError):
       raise
     return parser.refuse(error)
@@ -97,7 +97,7 @@ def perform(
 
   Args:
     spec: what runs.
-    signals: what holds them back while files are written.
+    signals: holds signals back while files are written.
     started: when the run began, in seconds of `time.monotonic`.
     loaded: its data, if they are loaded already.
 
@@ -142,7 +142,7 @@ def run(
     job: the run.
     checkpoints: where it is saved.
     results: what it writes; None in all processes but the first.
-    signals: what holds them back while files are written.
+    signals: holds signals back while files are written.
   """
   if results is None:
     result = simulate(job, None, checkpoints)
@@ -180,7 +180,7 @@ def simulate(
   on_evaluation: Callable[[Report], bool] | None = None,
   checkpoints: Checkpoints | None = None,
 ) -> Result:
-  """Simulates all points; what each of several processes does alike."""
+  """Simulates all points; each of several processes does the same."""
   with compiled_kept_in(job.spec.compilation_cache):
     return job.simulator.sweep(
       job.task.init,
@@ -192,7 +192,7 @@ def simulate(
 
 @contextlib.contextmanager
 def compiled_kept_in(folder: str) -> Iterator[None]:
-  """Lets JAX keep what is compiled inside, unless it was told where already.
+  """Lets JAX keep compiled programs, unless it has a folder for them already.
 
   Args:
     folder: folder of compiled programs, or "none".
@@ -204,10 +204,10 @@ def compiled_kept_in(folder: str) -> Iterator[None]:
   def use(folder: str | None, min_seconds: float) -> None:
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", min_seconds)
-    compilation_cache.reset_cache()  # Else the folder of before is used.
+    compilation_cache.reset_cache()  # Or JAX uses its former folder.
 
   before = jax.config.jax_persistent_cache_min_compile_time_secs
-  # Only what takes long: a run has hundreds of small programs.
+  # Only programs that take long: a run has hundreds of small ones.
   use(str(pathlib.Path(folder).expanduser()), 0.5)
   try:
     yield

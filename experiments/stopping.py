@@ -11,7 +11,7 @@ from fedjax_opt.study.spending import to_target
 
 
 class Stopping:
-  """Tells when a run is to end.
+  """Decides when a run ends early.
 
   Attributes:
     stopped_by: 'target' or 'patience'; None while the run is to go on.
@@ -38,13 +38,13 @@ class Stopping:
     return self.stopped_by is not None
 
   def target(self, history: History) -> dict[str, Any] | None:
-    """What was to be reached: `metric` and `value`; None without a target."""
+    """The target, `metric` and `value`; None without a target."""
     if self._target is None or not history.rounds:
       return None
     return {"metric": self._metric(history), "value": self._target}
 
   def spent(self, history: History) -> list[dict[str, Any]]:
-    """What each point had spent at the target, None if it is not reached.
+    """The cost of each point up to the target; None if it is not reached.
 
     Returns:
       [S] of `rounds_to_target`, `bytes_to_target`,
@@ -64,9 +64,10 @@ class Stopping:
     return found
 
   def _metric(self, history: History) -> str:
-    """The accuracy that has a target: on what selects points, if it can be.
+    """The accuracy with the target: on the examples that select points.
 
-    Otherwise that on validation examples, or without them on test examples.
+    If these have no accuracy, it is that on validation examples, or without
+    them on test examples.
     """
     metric = self._criterion.metric.removeprefix("regularized_")
     split, *_ = metric.removeprefix("client_").split("_")
@@ -77,7 +78,7 @@ class Stopping:
 
   @property
   def _least(self) -> float:
-    """The target, as far as float32 has it, in which 0.9 is a little less."""
+    """The target, rounded down to float32, where 0.9 is a little less."""
     return min(self._target, float(np.float32(self._target)))
 
   def _has_reached(self, history: History) -> bool:
@@ -87,7 +88,7 @@ class Stopping:
     return bool(goes_on.any() and has[goes_on].all())
 
   def _is_stuck(self, history: History) -> bool:
-    """Whether the last evaluations improved no point's best value."""
+    """Whether the last evaluations did not improve any point's best value."""
     if len(history.rounds) <= self._patience:
       return False
     sign = 1.0 if self._criterion.direction == "max" else -1.0

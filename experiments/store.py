@@ -1,4 +1,4 @@
-"""Runs by what they are: each is done once, and found again by its digest."""
+"""A store of runs: each runs once, and is found again by its digest."""
 
 import contextlib
 import dataclasses
@@ -36,19 +36,19 @@ class Store(NamedTuple):
 
   The name of a run's folder has a few words for people, such as
   'digits-fed_avg-sgd-alpha=0.1-6x5' for six settings with five seeds, and ends
-  with a digest of all on which its results depend. What a method is called, and
-  how it is computed, is no part of that.
+  with a digest of all on which its results depend. The label of a method, and
+  the way of computing it, are no part of that.
 
   Attributes:
-    folder: of all runs.
-    loader: of their data, which are loaded once where they are the same.
+    folder: folder of all runs.
+    loader: loads their data, once for runs with the same data.
   """
 
   folder: pathlib.Path
   loader: Loader
 
   def place(self, spec: Spec) -> pathlib.Path:
-    """The folder of a run, which need not be there."""
+    """The folder of a run, which may not exist yet."""
     words = [spec.task.name, spec.algorithm.name, spec.client.name]
     own = spec.partition.static if spec.partition else {}
     words += [f"{name}={value}" for name, value in list(own.items())[:1]]
@@ -57,12 +57,12 @@ class Store(NamedTuple):
     return self.folder / folder_name("-".join(words), identity(spec))
 
   def find(self, spec: Spec) -> Run | None:
-    """A run that is there and complete; None if there is none.
+    """A stored run that is complete; None if there is none.
 
     Raises:
-      ValueError: if its folder holds a complete run of something else, or one
-        on other data than there are now. If data can no longer be read nothing
-        can run on others.
+      ValueError: if its folder holds a complete run of something else, or a run
+        on other data than the present ones. If data can no longer be read, this
+        is not checked: nothing can run on others.
     """
     folder = self.place(spec)
     if not (folder / "summary.json").exists():
@@ -82,7 +82,7 @@ class Store(NamedTuple):
     return found
 
   def _other_data(self, found: Run, spec: Spec) -> str | None:
-    """In words, how the data of a run differ from those that there are now."""
+    """In words, how the data of a run differ from the present data."""
     before = found.config.get(digest.NAME)
     if not before:
       return None
@@ -93,9 +93,9 @@ class Store(NamedTuple):
     return difference({digest.NAME: before}, {digest.NAME: now})
 
   def run(self, spec: Spec) -> tuple[Run, bool]:
-    """The run, done now unless it is there.
+    """The stored run; if there is none, it runs now.
 
-    One that was stopped goes on from its last checkpoint, or starts again.
+    A run that was stopped resumes from its last checkpoint, or starts again.
 
     Returns:
       The run, and whether it was there already.
@@ -103,7 +103,7 @@ class Store(NamedTuple):
     Raises:
       ValueError: if its folder holds a complete run of something else.
       KeyboardInterrupt: by Ctrl-C or SIGTERM.
-      RunFailed: if it left no result. A grid whose points all diverged is one.
+      RunFailed: if it left no result. A grid whose points all diverged has one.
     """
     found = self.find(spec)
     if found is not None:
@@ -150,9 +150,9 @@ def differing(
   """In words, what differs between a run and what is wanted; None if nothing.
 
   Args:
-    config: that of the run. Of a flag that was added later it had what is now
-      the default.
-    wanted: an `identity`.
+    config: that of the run. A flag that was added later counts as having its
+      present default.
+    wanted: the `identity` that is wanted.
   """
   found = {}
   for name in wanted:
@@ -163,9 +163,9 @@ def differing(
 
 
 def _default(name: str, config: Mapping[str, Any]) -> Any:
-  """The default of a hyperparameter of what ran."""
+  """The default of a hyperparameter of the choices that ran."""
   for flag, kind in KINDS.items():
-    # A record has no flag that is at its default, such as --algorithm=fed_avg.
+    # Records leave out flags with their defaults, such as --algorithm=fed_avg.
     name_of_choice = config.get(flag, FLAGS[flag].default)
     is_known = name_of_choice in kind.entries
     parameters = kind.parameters(name_of_choice) if is_known else {}
@@ -178,8 +178,8 @@ def folder_name(words: str, identity: Mapping[str, Any]) -> str:
   """A folder's name: words for people, and a digest of what is in it.
 
   Args:
-    words: become letters, digits and `_.=-`, and begin with a letter.
-    identity: by name; what is None does not count.
+    words: converted to letters, digits and `_.=-`, beginning with a letter.
+    identity: name -> value; entries that are None do not count.
   """
   words = re.sub(r"[^\w.=-]+", "_", words, flags=re.ASCII)
   words = re.sub(r"^[^A-Za-z]+", "", words).rstrip("_") or "run"

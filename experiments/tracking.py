@@ -1,9 +1,9 @@
-"""Logs runs and studies with a tracker: its own library writes, we only call.
+"""Logs runs and studies with a tracker, whose own library writes them.
 
 Nothing is sent anywhere unless the tracker's own variables say so: Weights &
 Biases is offline unless WANDB_MODE is set, MLflow writes into the output folder
-unless MLFLOW_TRACKING_URI is. TensorBoard's events of a run's metrics are there
-anyway; what is added to them is the rest.
+unless MLFLOW_TRACKING_URI is. A run writes TensorBoard's events of its metrics
+in any case; config and pictures are added to them.
 """
 
 import math
@@ -26,13 +26,13 @@ TRACKERS = {
   "tensorboard": "TensorBoard, in output_dir: beside the metrics, which a run "
   "always logs there, also config and pictures",
 }
-_MODULES = {"tensorboard": "tensorboardX"}  # Where it is not the same name.
+_MODULES = {"tensorboard": "tensorboardX"}  # Where names differ.
 PROJECT = "fedjax_opt"
 Values = Mapping[str, float]
 
 
 class Entry(NamedTuple):
-  """What a tracker calls a run: one grid point, or one cell of a study.
+  """An entry, which trackers call a run: a grid point, or a cell of a study.
 
   Attributes:
     name: of the entry.
@@ -98,7 +98,7 @@ def log_study(tracker: str, folder: pathlib.Path, study: Any) -> None:
 
 
 def _steps(history: History, point: int) -> list[tuple[int, Values]]:
-  """What one grid point measured, without what is not finite."""
+  """The metrics of one grid point, without values that are not finite."""
   metrics = {name: history.values(name)[point] for name in history.metrics}
   return [
     (
@@ -153,7 +153,8 @@ def _mlflow(folder, entries):
   library = checks.imported("mlflow", "track=mlflow", "mlflow")
   if "MLFLOW_TRACKING_URI" not in os.environ:
     library.set_tracking_uri(f"sqlite:///{folder.resolve() / 'mlflow.db'}")
-    # Where pictures go is not said by the database, and would be ./mlruns.
+    # The database does not say where pictures go; the default would be
+    # ./mlruns.
     if library.get_experiment_by_name(PROJECT) is None:
       library.create_experiment(
         PROJECT, artifact_location=(folder / "mlflow").resolve().as_uri()
@@ -174,7 +175,7 @@ def _tensorboard(folder, entries):
   for entry in entries:
     place = folder / "tensorboard" / re.sub(r"[^\w.=,+-]", "_", entry.name)
     steps = [] if place.exists() else entry.steps
-    # Else a file of the same second would be replaced.
+    # Otherwise a file of the same second would be replaced.
     with library.SummaryWriter(str(place), filename_suffix=".about") as events:
       table = [f"| {name} | {value} |" for name, value in entry.config.items()]
       events.add_text("config", "\n".join(["| | |", "|-|-|", *table]))

@@ -1,7 +1,7 @@
 """Several cells at a time: each in a process of its own, on one core.
 
-Where one ends, by Ctrl-C, SIGTERM or a failure, all end: no process stays
-behind, and none takes another cell.
+If one ends by Ctrl-C, SIGTERM or a failure, all end: no process stays behind,
+and none takes another cell.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from typing import Any
 
 from experiments import command
 
-_GRACE = 20  # Seconds that a run has to save a checkpoint.
+_GRACE = 20  # Seconds in which a run may save a checkpoint.
 
 
 class RunFailed(Exception):
-  """A run failed, with what it said."""
+  """A run failed; the message is its own."""
 
 
 def run_all(
@@ -36,8 +36,8 @@ def run_all(
     run_cell: a function of a module.
     cells: which.
     where: what all cells are given.
-    jobs: cells at a time. One runs in this process, so that cells share what
-      was compiled.
+    jobs: cells at a time. With 1, all run in this process, so that they share
+      compiled programs.
 
   Raises:
     KeyboardInterrupt: by Ctrl-C or SIGTERM, of this process.
@@ -49,11 +49,11 @@ def run_all(
     return
   context = multiprocessing.get_context("spawn")
   waiting = list(reversed(cells))
-  # Pipes alone: what else processes share would be left behind by a kill.
+  # Only pipes: a kill would leave behind other things that processes share.
   workers: dict[Connection, multiprocessing.Process] = {}
   with command.ended_by(lambda: _end(workers)):
     try:
-      # Python's helper would let signals in as it begins.
+      # Python's helper process would receive signals while it starts.
       resource_tracker.ensure_running()
       with _dying(), command.answered_after(), _terminal_blocked():
         for _ in range(min(jobs, len(cells))):
@@ -80,7 +80,7 @@ def run_all(
 
 @contextlib.contextmanager
 def _dying() -> Iterator[None]:
-  """Says of a pipe that ends inside that its worker has ended."""
+  """If a pipe ends inside, raises that its worker has ended."""
   try:
     yield
   except (EOFError, ConnectionError):
@@ -91,7 +91,7 @@ def _dying() -> Iterator[None]:
 
 
 def _end(workers: Mapping[Connection, multiprocessing.Process]) -> None:
-  """Ends the workers, of which some may be in the middle of a run."""
+  """Ends the workers; some may be in the middle of a run."""
   begun = [worker for worker in workers.values() if worker.pid is not None]
   for worker in begun:
     worker.terminate()  # A run with checkpoints saves one.
@@ -103,9 +103,9 @@ def _end(workers: Mapping[Connection, multiprocessing.Process]) -> None:
 
 @contextlib.contextmanager
 def _terminal_blocked() -> Iterator[None]:
-  """Processes that are begun inside never get what a terminal sends to all.
+  """Processes that start inside get no signals that a terminal sends to all.
 
-  That is for the first process, which then ends the others.
+  Such signals are for the first process, which then ends the others.
   """
   of_terminal = {signal.SIGINT, signal.SIGHUP}
   before = signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
@@ -125,7 +125,7 @@ def _work(connection: Connection, run_cell: Callable, where: Any) -> None:
     cell = connection.recv()
     try:
       answer = run_cell(cell, where), None
-    except KeyboardInterrupt as error:  # It saved what it had.
+    except KeyboardInterrupt as error:  # The run saved what it had.
       command.exit_now(command.status_of(error) - 128)
     except Exception as error:
       error.add_note(traceback.format_exc())
@@ -137,7 +137,7 @@ def _begin() -> None:
   """Begins a worker, which ends with its parent even if that is killed."""
   command.begin()
   command.says_nothing()
-  # Read where JAX first asks for a device.
+  # JAX reads it when it first asks for a device.
   flags = os.environ.get("XLA_FLAGS", "")
   os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
   threading.Thread(target=_follow_parent, daemon=True).start()

@@ -142,8 +142,8 @@ def test_some_trained_leaves_can_be_personal():
     (
       ["bias", "kernel"],
       ValueError,
-      "personal=['bias', 'kernel']: are all leaves of the model; one at least "
-      "must be shared",
+      "personal=['bias', 'kernel']: names all leaves of the model; at least "
+      "one must be shared",
     ),
   ],
 )

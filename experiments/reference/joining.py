@@ -29,9 +29,7 @@ def run(asked: Request) -> int:
   )  # fmt: skip
   given |= {name: v for name in own if (v := getattr(asked, name))}
   for name, value in given.items():
-    raise ValueError(
-      f"{name}={value}: is what the reference says; leave {name} out"
-    )
+    raise ValueError(f"{name}={value}: the reference sets it; leave {name} out")
   folder = pathlib.Path(asked.output_dir or f"runs/reference/{asked.reference}")
   found = join(
     asked.reference,

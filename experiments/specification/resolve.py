@@ -163,18 +163,18 @@ def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
   needs_system = "durations" in schedule.choice.arguments
   if needs_system and system is None:
     raise ValueError(
-      f"schedule={name!r}: needs how long clients take; give --system, such as "
-      "--system=lognormal"
+      f"schedule={name!r}: needs to know how long clients take; give --system, "
+      "such as --system=lognormal"
     )
   if system is not None and not needs_system:
     raise ValueError(
-      f"system={system.name!r}: schedule {name} says itself when clients "
-      "arrive; leave system out"
+      f"system={system.name!r}: schedule {name} says when clients arrive; "
+      "leave system out"
     )
   if algorithm.choice.cohort == "first":
     raise ValueError(
-      f"schedule={name!r}: algorithm {algorithm.name} has the first client in "
-      "each round; leave schedule and system out"
+      f"schedule={name!r}: algorithm {algorithm.name} takes the first client "
+      "in each round; leave schedule and system out"
     )
   if schedule.static.get("partial_work") and not schedule.static["deadline"]:
     raise ValueError("partial_work=True: needs deadline; give --deadline")
@@ -220,8 +220,8 @@ def _selects_on(
     )
   if select_on == "clients" and _is_elsewhere(given):
     raise ValueError(
-      "select_on='clients': clients' own examples are held out only of data in "
-      "the memory of one process; must be another"
+      "select_on='clients': clients' own examples are held out only if all "
+      "data are in the memory of one process; give another select_on"
     )
   return select_on
 
@@ -242,11 +242,12 @@ def _selection(
       "of its own; leave select_metric out"
     )
   if task.draws_validation or "validation" not in task.splits:
-    why = "draws its own" if task.draws_validation else "has no examples for it"
+    verb = "draws its own" if task.draws_validation else "has no"
     for name in ("validation_fraction", "validation_seed"):
       if given[name] is not None:
         raise ValueError(
-          f"{name}={given[name]}: task {given['task']} {why}; leave {name} out"
+          f"{name}={given[name]}: task {given['task']} {verb} validation "
+          f"examples; leave {name} out"
         )
     return {"select_on": select_on}
   needs_some = select_on in ("validation", "clients")
@@ -398,7 +399,7 @@ def _check_sampler(spec: Spec) -> None:
     )
   if aggregator != "mean" and sampler == "weighted":
     raise ValueError(
-      f"aggregator={aggregator!r}: counts all clients alike, and sampler "
+      f"aggregator={aggregator!r}: counts all clients alike, but sampler "
       "'weighted' gives them weights; leave sampler out"
     )
 
@@ -409,19 +410,19 @@ def _check_cohort(spec: Spec, given: Given) -> None:
   if spec.population_dir and choice.cohort == "first":
     raise ValueError(
       f"population_dir={spec.population_dir!r}: algorithm {name} takes the "
-      "first client in every round, and only the clients of cohorts are read; "
-      "must be another"
+      "first client in every round, and clients on disk are read only for the "
+      "cohorts that are drawn; give another algorithm"
     )
   if choice.cohort == "first" and spec.aggregator.name != "mean":
     raise ValueError(
-      f"aggregator={spec.aggregator.name!r}: algorithm {name} has one client "
-      "in each round; leave aggregator out"
+      f"aggregator={spec.aggregator.name!r}: algorithm {name} takes one "
+      "client in each round; leave aggregator out"
     )
   if choice.cohort != "sampled" and spec.sampler.name != "uniform":
     whom = "all clients" if choice.cohort == "all" else "the first client"
     raise ValueError(
-      f"sampler={spec.sampler.name!r}: algorithm {name} has {whom} in each "
-      "round; leave sampler out"
+      f"sampler={spec.sampler.name!r}: algorithm {name} takes {whom} in "
+      "each round; leave sampler out"
     )
   if not choice.is_exact:
     return

@@ -165,11 +165,11 @@ _CLIPPED = {
   for name in ("upload", "aggregator", "fault")
 }
 _SCHEDULED = {
-  "sampler": "says itself who takes part",
-  "privacy": "the accounting does not cover who takes part",
+  "sampler": "decides who takes part",
+  "privacy": "the accounting of privacy does not cover its cohorts",
 }
 _OPTIMUM = {
-  "l2": "its gap is measured on the reported losses, which are without l2",
+  "l2": "its gap is measured on the reported losses, which do not include l2",
   "trainable": "the optimum is that of all leaves of the model",
 }
 _TASK = Group("task", "Task", "choose data and model, or use your own data")

@@ -289,8 +289,8 @@ def not_private(planned: Sequence[Planned]) -> list[str]:
   if not labels:
     return []
   return [
-    f"NOT private: {words.listed(list(labels))}, whose noise is that of "
-    "dp_seed, so that it can be made again and taken away."
+    f"NOT private: {words.listed(list(labels))}, whose noise comes from "
+    "dp_seed, so it can be computed again and removed."
   ]
 
 
@@ -345,7 +345,8 @@ def labels_of(given: Sequence[Mapping[str, Any]]) -> list[str]:
   for label in labels:
     if labels.count(label) > 1:
       raise ValueError(
-        f"method: two methods are {label!r}; give each a label=NAME of its own"
+        f"method: two methods have the label {label!r}; give each a label=NAME "
+        "of its own"
       )
   return labels
 

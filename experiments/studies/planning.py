@@ -69,7 +69,7 @@ def _pairs(folder: str) -> Any:
     why = getattr(error, "strerror", None) or error
     raise ValueError(
       f"output_dir={folder!r}: its {_PAIRS} cannot be read ({why}); give the "
-      "folder of a study, whose own command writes it again"
+      "folder of a study; that study's command writes the file again"
     ) from None
   if set(frame) >= _COLUMNS:
     frame = frame[frame["sd"] > 0]

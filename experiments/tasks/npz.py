@@ -226,7 +226,7 @@ def classification(
     )
   if x.ndim == 2 and augmentation != "none":
     raise ValueError(
-      f"x has shape [N, {shape[0]}], no images that could be cropped; leave "
+      f"x has shape [N, {shape[0]}], so no images to crop; leave "
       "augmentation out"
     )
   data = images.Images(

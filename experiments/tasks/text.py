@@ -65,7 +65,7 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
   for name in ("encoder", "vocab_size"):
     if flags[name] is not None:
       raise ValueError(
-        f"{name}={flags[name]}: is what the folder of pretrained says; leave "
+        f"{name}={flags[name]}: the folder of pretrained decides it; leave "
         f"{name} out"
       )
   return dict.fromkeys(("encoder", "vocab_size"))

@@ -181,8 +181,8 @@ def _personal(
     personal, shared = trainable.split_at(params, find(params), "personal")
     if not jax.tree.leaves(shared):
       raise ValueError(
-        f"personal={list(find(params))}: are all leaves of the model; one at "
-        "least must be shared"
+        f"personal={list(find(params))}: names all leaves of the model; at "
+        "least one must be shared"
       )
     return shared, personal
 

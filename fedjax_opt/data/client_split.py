@@ -30,7 +30,7 @@ def divide(
     Two pairs of rows [sum of sizes] and sizes [M].
 
   Raises:
-    ValueError: if nobody holds an example out.
+    ValueError: if no example of any client is held out.
   """
   rng = np.random.default_rng((_STREAM, seed))
   # How often each client has each of its rows, by client.
@@ -50,7 +50,7 @@ def divide(
   is_held_out = part[rows] == _HELD_OUT
   if not is_held_out.any():
     raise ValueError(
-      f"fraction={fraction:g}: no client holds an example out, the largest "
+      f"fraction={fraction:g}: holds out no example of any client, the largest "
       f"has {sizes.max(initial=0)}; must be larger"
     )
   number = np.bincount(clients[is_held_out], minlength=len(sizes))

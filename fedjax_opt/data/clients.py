@@ -141,7 +141,7 @@ class ClientData:
 
     Raises:
       ValueError: if the fraction or the seed is out of range, or so small that
-        no client holds an example out.
+        no example of any client is held out.
       TypeError: if one is no number.
     """
     return self._parts(client_split.divide, fraction, seed)

@@ -56,6 +56,6 @@ def test_epsilon_of_cohorts_of_fixed_size():
 def test_with_a_seed_of_noise_it_says_that_it_is_not_private(tmp_path, capsys):
   given = (*SMALL, *GAUSSIAN, "--dp_seed=7", f"--output_dir={tmp_path}")
   assert call(*given) == 0
-  line = "NOT private: the noise is that of dp_seed=7, so that it can be made "
+  line = "NOT private: the noise comes from dp_seed=7, so it can be computed "
   assert line in capsys.readouterr().out
   assert summary_of(tmp_path)["privacy"]["is_private"] is False

@@ -121,7 +121,7 @@ def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
   seeded = planned(private, FED_AVG, *shared, *others, "--dp_seed=0")
   assert [cell.spec.dp_seed for cell in seeded] == [0, None]
   (line,) = plan.not_private(seeded)
-  assert line.startswith("NOT private: private, whose noise is that of dp_seed")
+  assert line.startswith("NOT private: private, whose noise comes from dp_seed")
 
 
 def test_cells_are_told_by_all_their_flags():
