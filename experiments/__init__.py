@@ -9,11 +9,11 @@ How a flag such as `--client_lr=0.1,1` takes effect, with `--client=sgd`:
    the choice `sgd`, whose grid is `{"client_lr": [0.1, 1.0]}`, and `Spec.grid`
    joins the grids of all choices.
 3. `job.prepare` loads the data (`data.load`, by the task). From `Spec` and data
-  it makes a `fedjax_opt.Simulator`, which checks that they fit together.
+   it makes a `fedjax_opt.Simulator`, which checks that they fit together.
 4. `run.simulate` lets the simulator compute all points of the grid. At each it
-  calls `make(client_lr=0.1)` of `job.algorithm_of`, where the numbers are
-  traced: the clients' rule is `optax.sgd(learning_rate=0.1)`, and the algorithm
-  gets it as `client`.
+   calls `make(client_lr=0.1)` of `job.algorithm_of`, where the numbers are
+   traced: the clients' rule is `optax.sgd(learning_rate=0.1)`, and the
+   algorithm gets it as `client`.
 5. `results.Results` writes the metrics of each evaluation, and the final files.
 """
 

@@ -1,8 +1,8 @@
 """An artefact: a table, a figure or a theorem of a paper, made again.
 
 It says which runs it is made of (`cells`) and what is shown of them (`blocks`).
-All else is the same for all: artefacts share what they have in common, because
-runs are told apart by their flags alone.
+All else is the same for all artefacts. Artefacts share runs, because runs are
+identified by their flags alone.
 """
 
 import dataclasses
@@ -20,29 +20,29 @@ from experiments.specification.spec import Spec
 from experiments.store import identity
 from fedjax_opt import Run
 
-# Where an artefact is from -> in words.
+# Origin of an artefact -> the same in words.
 ORIGINS = {
   "paper": "tables and figures of the paper",
   "theorem": "theorems",
   "ours": "not in the paper",
 }
 
-# Name -> what it is for.
+# Name of a size -> what it is for.
 SIZES = {
   "smoke": "seconds, to see that it works; no data are needed",
   "cpu": "hours on a few cores: smaller, as the caption says",
   "paper": "the setting of the paper; most want an accelerator",
 }
 
-Key = tuple[str, ...]  # What a cell is called: its row, its column, ...
-Found = Mapping[Key, Record]  # What there is; cells may be missing.
+Key = tuple[str, ...]  # The key of a cell: its row, its column, ...
+Found = Mapping[Key, Record]  # The records of cells; some may be missing.
 
 
 class RunOf(NamedTuple):
   """A cell that is one run of `experiments.run`, with all its points.
 
   Attributes:
-    arguments: its flags, but for the folder and `--data_dir`.
+    arguments: its flags, except the folder and `--data_dir`.
   """
 
   arguments: tuple[str, ...]
@@ -52,11 +52,11 @@ class Computed(NamedTuple):
   """A cell that is one call of a function.
 
   Attributes:
-    function: `(**options) -> History, points`; of a module, so that it can be
-      found by its name.
+    function: `(**options) -> History, points`; at the top level of a module, so
+      that it can be found by its name.
     options: values that JSON has.
-    version: another one where the function would return other numbers, so that
-      what is recorded counts no more.
+    version: a number, changed when the function returns other numbers, so that
+      older records no longer count.
   """
 
   function: Callable[..., Any]
@@ -69,13 +69,13 @@ Cell = RunOf | Computed
 
 @dataclasses.dataclass
 class Plan:
-  """What an artefact may ask while it lists its cells.
+  """What an artefact may look up while it lists its cells.
 
   Attributes:
     size: one of `SIZES`.
     chosen: flags of a grid -> the setting that it chose, by name; None if all
       its points diverged.
-    grids: the flags of grids that were asked for by `best`.
+    grids: flags of the grids that `best` was called with.
   """
 
   size: str
@@ -85,8 +85,8 @@ class Plan:
   def best(self, *arguments: str) -> tuple[str, ...]:
     """The flags of the setting that a grid chooses, by its `--select_on`.
 
-    While the grid has not run, and if all its points diverged, those of its
-    first setting.
+    If the grid has not run yet, or all its points diverged, these are the flags
+    of its first setting.
     """
     if arguments not in self.grids:
       self.grids.append(arguments)
@@ -97,7 +97,7 @@ class Plan:
 
 @functools.cache
 def spec_of(arguments: tuple[str, ...]) -> Spec:
-  """What the flags of a cell specify; read once.
+  """The specification of a cell's flags; read only once.
 
   Raises:
     ValueError: naming the invalid flag.
@@ -107,12 +107,12 @@ def spec_of(arguments: tuple[str, ...]) -> Spec:
 
 @functools.cache
 def flags_of(arguments: tuple[str, ...]) -> dict[str, Any]:
-  """All flags on which the results of a run depend; not to be changed."""
+  """All flags on which the results of a run depend; do not change it."""
   return identity(spec_of(arguments))
 
 
 def grid_of(arguments: Sequence[str]) -> dict[str, list[float]]:
-  """Flag -> values, of the hyperparameters that have several."""
+  """Flag -> values, for hyperparameters with several values."""
   grid = spec_of(tuple(arguments)).grid
   return {name: values for name, values in grid.items() if len(values) > 1}
 
@@ -121,7 +121,7 @@ class Table(NamedTuple):
   """A table of an artefact.
 
   Attributes:
-    columns: heads.
+    columns: their heads.
     rows: cells, as text.
     title: a line above it, or ''.
   """
@@ -137,7 +137,7 @@ class Picture(NamedTuple):
   Attributes:
     name: of the file, without its ending.
     draw: `path -> None`; writes the file.
-    alt: what it shows, for those who do not see it.
+    alt: what it shows, for readers who cannot see it.
   """
 
   name: str
@@ -155,14 +155,14 @@ class Artefact:
   Attributes:
     name: 'domo/table1': the folder of the paper, and what the paper calls it.
     title: what it shows, in one line.
-    setting: the paper's, in one line.
+    setting: the paper's setting, in one line.
     cells: `plan -> {key: cell}`.
-    blocks: `found -> [block]`, of what there is: one cell at least.
-    keep: `run -> what of it is recorded`.
-    sizes: those that it has; an artefact whose data or network no CPU can take
-      has no `cpu`.
+    blocks: `found -> [block]`; `found` has at least one cell.
+    keep: function from a run to what of it is recorded.
+    sizes: the sizes that it has. An artefact whose data or network is too large
+      for CPUs has no `cpu`.
     origin: one of `ORIGINS`.
-    needs: what it takes, where few cores are not enough; ''.
+    needs: the hardware that it needs, if a few cores are not enough; else ''.
   """
 
   name: str
@@ -182,5 +182,5 @@ class Artefact:
 
   @property
   def own_name(self) -> str:
-    """What the paper calls it, as in the names of its files."""
+    """The paper's name for it, as in the names of its files."""
     return self.name.split("/")[1]

@@ -1,4 +1,4 @@
-"""What ran, said by the flags that ran: never by hand."""
+"""Captions of what ran, made from the flags that ran, never by hand."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ _SILENT = ("checkpoint_every", "eval_every", "target_accuracy")
 
 
 def settings(found: Iterable[Record]) -> str:
-  """The flags that all runs share and that are no defaults; '' of none."""
+  """The flags that all runs share and that are no defaults; '' if none."""
   runs = [record.flags for record in found if record.arguments]
   same = {n: v for n, v in shared(runs).items() if n not in _SILENT}
   shown = ", ".join(f"`{n}={shown_value(v)}`" for n, v in same.items())
@@ -39,7 +39,7 @@ def settings(found: Iterable[Record]) -> str:
 
 
 def varied(found: Iterable[Record]) -> str:
-  """The flags that differ between runs, with their values; '' of none."""
+  """The flags that differ between runs, with their values; '' if none."""
   runs = [record.flags for record in found if record.arguments]
   names = dict.fromkeys(name for flags in runs for name in flags)
   defaults = {name: flag.default for name, flag in every().items()}
@@ -53,10 +53,10 @@ def varied(found: Iterable[Record]) -> str:
 
 
 def chosen(outcome: Outcome) -> str:
-  """Among what, and by what, hyperparameters were chosen; '' of nothing.
+  """The values tried of tuned hyperparameters, and the criterion; '' if none.
 
-  Also how often the best was at the edge of a grid, beyond which it may be, and
-  how often there was no best.
+  Also how often the best value was at the edge of a grid, so that a better one
+  may be beyond it, and how often there was no best.
   """
   ways: dict[str, None] = {}
   at_edge, lost = [], 0
@@ -82,7 +82,7 @@ def chosen(outcome: Outcome) -> str:
 
 
 def at_edges(of: Tuning) -> list[bool]:
-  """Of each value that was chosen among several, whether it is an extreme."""
+  """For each value chosen among several, whether it is at an edge."""
   if of.best is None:
     return []
   edges = [edge.name for edge in of.edges]
@@ -91,7 +91,7 @@ def at_edges(of: Tuning) -> list[bool]:
 
 
 def edges(at_edge: Sequence[bool]) -> str:
-  """How many of the values that were chosen are at an edge of their grid."""
+  """The number of chosen values at an edge of their grid, in words."""
   return (
     f"{sum(at_edge)} of {len(at_edge)} chosen values are at an edge of their "
     "grid"
@@ -103,10 +103,10 @@ class Reduction(NamedTuple):
 
   Attributes:
     differences: (flag, the paper's value, ours) -> the cells in which.
-    common: how many cells both sizes have.
-    missing: the paper's cells that this size has not.
-    paper: how many cells the paper's size has.
-    added: what it is -> cells that only this size has.
+    common: number of cells that both sizes have.
+    missing: the paper's cells that this size does not have.
+    paper: number of cells of the paper's size.
+    added: description -> cells that only this size has.
   """
 
   differences: dict[tuple[str, str, str], list[Key]]
@@ -158,9 +158,9 @@ def reduced(outcome: Outcome) -> list[str]:
 
 
 def reduced_in_short(outcome: Outcome) -> list[str]:
-  """The same, a few words for each way; [] if the size is whole."""
+  """How a size differs, in a few words for each way; [] if it does not."""
   how = reduction(outcome)
-  # Of a grid its name is enough.
+  # The name of a grid's flag is enough.
   values: dict[str, dict[str, None]] = {}
   for name, _, ours in how.differences:
     values.setdefault(name, {})[ours] = None
@@ -197,7 +197,7 @@ def ran(outcome: Outcome) -> list[str]:
 
 
 def stand_ins(outcome: Outcome) -> str:
-  """The tasks of the cells where the paper's size has none of these; or ''."""
+  """The tasks of the cells, if the paper's size has none of these; or ''."""
   ran, paper = (
     {_flags(cell).get("task") for cell in cells.values()}
     for cells in (outcome.cells, outcome.artefact.cells(Plan("paper", {})))
@@ -208,7 +208,7 @@ def stand_ins(outcome: Outcome) -> str:
 
 
 def _differences(theirs: Cell, ours: Cell) -> list[tuple[str, str, str]]:
-  """(flag, the paper's value, ours) of what is not the same."""
+  """(flag, the paper's value, ours) for each flag that differs."""
   a, b = _flags(theirs), _flags(ours)
   seeds = [str(len(np.atleast_1d(each.get("seed", 0)))) for each in (a, b)]
   return [
@@ -232,7 +232,7 @@ def _keys(keys: Sequence[Key]) -> str:
 
 
 def cost(outcome: Outcome) -> str:
-  """When and on what it ran, and how long that took."""
+  """The dates and devices of the runs, and the time that they took."""
   records = outcome.records
   if not records:
     return ""
@@ -253,11 +253,11 @@ def cost(outcome: Outcome) -> str:
 
 
 def recorded(outcome: Outcome, known: Sequence[Record]) -> str:
-  """That nothing ran, if all that an outcome consists of was recorded; or ''.
+  """Says that nothing ran, if all parts of an outcome were recorded; or ''.
 
   Args:
-    outcome: what there is.
-    known: the records that it was made with.
+    outcome: the outcome.
+    known: the records that existed before.
   """
   records = outcome.records
   is_whole = len(outcome.found) == len(outcome.cells)
@@ -276,7 +276,7 @@ def _dates(records: Sequence[Record]) -> str:
 
 
 def _time(records: Sequence[Record]) -> str:
-  """Compilation and rounds of all, as if one ran after the other."""
+  """The time of all compilation and rounds, as if one ran after the other."""
   return words.seconds(sum(record.about["seconds"] for record in records))
 
 

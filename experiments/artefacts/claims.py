@@ -1,7 +1,7 @@
 """Verdicts on what a paper claims, all by one rule.
 
-A claim says of some quantities that they are positive: of the difference of two
-methods' accuracies, of a bound less what was measured. Each quantity has a
+A claim says that some quantities are positive, such as the difference of two
+methods' accuracies, or a bound less the measured value. Each quantity has a
 value for each seed; two methods are compared seed by seed.
 """
 
@@ -23,7 +23,7 @@ RULE = (
   "nothing is decided. If no chance is involved, each value must be positive, "
   "and the least value is shown."
 )
-_SHOWN = 3  # So many quantities of a claim are written out.
+_SHOWN = 3  # The most quantities of a claim that are written out.
 
 
 class Quantity(NamedTuple):
@@ -35,8 +35,8 @@ class Quantity(NamedTuple):
       both did.
     unit: such as 'points', or ''.
     is_exact: whether no chance is involved.
-    lost: in words, what has no number at which seeds; '' where nothing is
-      compared.
+    lost: in words, which sides have no number at how many seeds; '' if nothing
+      is compared.
   """
 
   name: str
@@ -49,7 +49,7 @@ class Quantity(NamedTuple):
   def margin(self) -> float:
     """The mean over the seeds that have a value, infinity if none has.
 
-    Where no chance is involved every value counts, so it is the least one.
+    If no chance is involved, every value counts, so it is the least one.
     """
     values = [value for value in self.values if not np.isnan(value)]
     if not values:
@@ -88,12 +88,12 @@ class Quantity(NamedTuple):
 
 
 class Claim(NamedTuple):
-  """What a paper claims, or what is asked beside it.
+  """A claim of the paper, or one that we test beside these.
 
   Attributes:
     text: the claim.
-    quantities: what it says is positive.
-    is_ours: whether the paper does not claim it, or not with this number.
+    quantities: those that it says are positive.
+    is_ours: whether the claim, or its number, is ours and not the paper's.
   """
 
   text: str

@@ -27,14 +27,14 @@ from experiments.artefacts.artefact import Found, Key
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import ACCURACY, Value, value
 
-# What is said of two -> the sign of a difference that is as it says; that of
-# what is better depends on the metric.
+# Verb of a claim -> the sign of a difference that agrees with it. For `better`
+# the sign depends on the metric.
 _VERBS = {"better": 0, "more": 1, "less": -1, "near": 1}
 _LIMITS = ("above", "below", "near")
 
 
 def claims(about: Mapping[str, Any], found: Found) -> list[Claim]:
-  """The claims of an artefact of which anything has run.
+  """The claims of an artefact, if anything that they compare has run.
 
   Args:
     about: the artefact, as its TOML file has it.
@@ -55,7 +55,7 @@ def _claim(
   rests: Sequence[Key],
   found: Found,
 ) -> Claim | None:
-  """A claim at all of these rests of keys; None if nothing has run."""
+  """A claim over all of these rests of keys; None if nothing has run."""
   quantities = []
   for rest in rests:
     for part in declared.get("parts", [{}]):
@@ -76,7 +76,7 @@ def _rest(place: str | Sequence[str]) -> Key:
 
 
 def group(about: Mapping[str, Any], rows: str | Sequence[str]) -> Sequence[str]:
-  """Rows, where a name stands for several."""
+  """The rows, with each name of a group replaced by the group's rows."""
   return about["groups"][rows] if isinstance(rows, str) else rows
 
 
@@ -98,7 +98,7 @@ def _quantities(
 
 
 def _pairs(declared: Mapping[str, Any], verb: str) -> Iterator[tuple[Key, Key]]:
-  """What a verb compares: rows, or columns in some rows."""
+  """The pairs that a verb compares: rows, or columns in some rows."""
   compared = declared.get(verb, {})
   for one, others in compared.items() if isinstance(compared, dict) else ():
     for other in group(declared, others):
@@ -110,7 +110,7 @@ def _pairs(declared: Mapping[str, Any], verb: str) -> Iterator[tuple[Key, Key]]:
 
 
 def _key(row: str, column: str) -> Key:
-  """The key of a cell; '' stands for a column without a name."""
+  """The key of a cell; '' is a column without a name."""
   return (row, column) if column else (row,)
 
 
@@ -152,15 +152,16 @@ def lead(
     found: what there is.
     one: key of the cell that should be above.
     other: key of the other.
-    of: what is compared; the last test accuracy by default.
-    sign: -1 if it should be below, 1 above, 0 better by its metric.
+    of: the value that is compared; by default the last test accuracy.
+    sign: 1 if the first should be above, -1 if below, 0 if better by its
+      metric.
   """
   of = of or value()
   word = "below" if sign < 0 else "over"
   if sign == 0 and of.is_better_less:
     sign, word = -1, "better than"
   sign = sign or 1
-  # What the keys share says nothing of who is who.
+  # Parts that both keys share do not tell the sides apart.
   differ = [(x, y) for x, y in zip(one, other, strict=False) if x != y]
   sides = [", ".join(side) for side in zip(*differ, strict=True)]
   row = f"{one[0]}, " if differ and one[0] == other[0] else ""
@@ -177,21 +178,21 @@ def _above(
   of: Value,
   scale: float,
 ) -> Quantity:
-  """That one side is above another, at the seeds that both have.
+  """The quantity that one side is above another, at seeds that both have.
 
   Args:
     name: of the quantity.
-    sides: what both are called.
-    values: of both, one for each seed, NaN where it is lost; None if it was not
-      run.
-    of: what is compared.
-    scale: of the difference; below 0 where smaller is better.
+    sides: names of both sides.
+    values: of both sides, one for each seed, NaN where it is lost; None if a
+      side has not run.
+    of: the value that is compared.
+    scale: factor of the difference; negative if smaller is better.
   """
   if any(each is None for each in values):
     return Quantity(name, (), of.unit)
   shared = min(map(len, values))
   a, b = (np.asarray(each, float)[:shared] for each in values)
-  difference = scale * (a - b) + 0.0  # No -0.
+  difference = scale * (a - b) + 0.0  # It turns -0 into 0.
   difference = np.where(np.isnan(a) & ~np.isnan(b), -np.inf, difference)
   difference = np.where(np.isnan(b) & ~np.isnan(a), np.inf, difference)
   lost = [int(np.sum(~np.isfinite(each))) for each in (a, b)]
@@ -204,12 +205,12 @@ def _above(
 
 
 def _what(of: Value) -> str:
-  """What is compared, unless that goes without saying."""
+  """The name of the compared value; '' for the usual one."""
   return "" if of.words in (ACCURACY, of.unit) else f", {of.shown}"
 
 
 def _measured(found: Found, key: Key, of: Value) -> np.ndarray | None:
-  """The values by seed; None if the cell has not run or does not measure it."""
+  """Seed -> value; None if the cell has not run or did not measure it."""
   has = key in found and of.metric in found[key].history.metrics
   return of.of(found[key]) if has else None
 
@@ -217,7 +218,7 @@ def _measured(found: Found, key: Key, of: Value) -> np.ndarray | None:
 def _gains_more(
   declared: Mapping[str, Any], found: Found, one: Key, other: Key, of: Value
 ) -> Quantity:
-  """That one row gains more from one column to another than the other row."""
+  """The quantity that one row gains more between two columns than another."""
   start, end = _rest(declared["from"]), _rest(declared["to"])
   gains = [
     lead(found, (row, *end), (row, *start), of).values or None
@@ -230,7 +231,7 @@ def _gains_more(
 def _limited(
   declared: Mapping[str, Any], found: Found, key: Key, of: Value, bound: str
 ) -> Quantity:
-  """That a value is above or below a limit, or near it."""
+  """The quantity that a value is above or below a limit, or near it."""
   limit = declared[bound]
   name = f"{key[0]}, {of.shown} {bound} {limit:g} by"
   of_seeds = _measured(found, key, of)

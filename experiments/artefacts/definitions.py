@@ -67,7 +67,7 @@ def of_paper(paper: str) -> list[Artefact]:
 
 
 def _whole(content: About, own: About) -> About:
-  """An artefact with what it does not say itself but is like in another."""
+  """An artefact, completed by the entries of another that it is `like`."""
   like = own.get("like")
   return merged(_whole(content, content[like]), own) if like else own
 
@@ -98,7 +98,7 @@ def _call(place: str, about: About, argument: Any) -> Any:
 
 
 def _function(place: str) -> Callable:
-  """A function of a paper's modules, which are imported only now."""
+  """A function of a paper's module, which is imported only now."""
   module, _, name = place.partition(":")
   return getattr(importlib.import_module(f"experiments.{module}"), name)
 
@@ -114,7 +114,7 @@ def merged(*tables: About) -> dict[str, Any]:
 
 
 def at_size(about: About, size: str) -> dict[str, Any]:
-  """An artefact with what is different at a size."""
+  """An artefact with the entries that differ at a size."""
   return merged(about, about.get(size, {}))
 
 
@@ -150,7 +150,7 @@ def _run(own: About, key: Key, plan: Plan) -> RunOf:
 
 
 def for_row(declared: Mapping[str, list] | list, row: str) -> list[str]:
-  """What is declared for all rows, or by row."""
+  """The value for a row, declared for all rows or by row."""
   return declared.get(row, []) if isinstance(declared, Mapping) else declared
 
 
@@ -176,7 +176,7 @@ def blocks(about: About, found: Found) -> list[Block]:
 
 
 def _with_numbers(about: About) -> About:
-  """What is declared of a table, its paper's numbers by row and column."""
+  """The declaration of a table, with the paper's numbers by row and column."""
   if "paper_numbers" not in about:
     return about
   return about | {"given": numbers(about, about["paper_numbers"])}
@@ -194,7 +194,7 @@ def numbers(about: About, name: str) -> dict[Key, str]:
 
 
 def expanded(about: About, found: Found) -> Found:
-  """Records of which points are told apart by hyperparameters."""
+  """Records of single points, with their hyperparameters in the keys."""
   if "expand" not in about:
     return found
   parts = {}

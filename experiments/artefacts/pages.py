@@ -38,7 +38,7 @@ _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def title_of(artefact: Artefact) -> str:
-  """What the paper calls it, such as 'Figure 1'."""
+  """The paper's name for it, such as 'Figure 1'."""
   name = artefact.own_name.replace("_", " ")
   return sentence(re.sub(r"(table|figure|theorem)(?=\d)", r"\1 ", name))
 
@@ -60,15 +60,16 @@ class Page:
 
     Args:
       artefacts: of one paper.
-      records: all that it has.
-      is_published: whether an artefact is, at a size.
+      records: all records of the paper.
+      is_published: function that says whether an artefact is published at a
+        size.
     """
     self.artefacts = {artefact.name: artefact for artefact in artefacts}
     self._records = records
     self._is_published = is_published
 
   def filled(self, text: str) -> str:
-    """A text whose parts are made anew.
+    """The text, with its parts made anew.
 
     Raises:
       ValueError: naming the invalid part.
@@ -89,7 +90,7 @@ class Page:
 
   @functools.cache  # noqa: B019 - A page lives as long as what it shows.
   def outcome(self, artefact: Artefact, size: str) -> Outcome:
-    """What is recorded of an artefact."""
+    """The recorded outcome of an artefact."""
     nothing = Runner(pathlib.Path("no runs"), only_found=True)
     return nothing.run(artefact, size, self._records)
 
@@ -112,7 +113,7 @@ class Page:
   # The table of artefacts.
 
   def table(self) -> str:
-    """Every artefact: whole, reduced and how, or missing and why."""
+    """Every artefact: whole; reduced, and how; or missing, and why."""
     rows = [self._row(artefact) for artefact in self.artefacts.values()]
     table = formats.markdown_rows(
       ("artefact", "shows", "how much of it", "verdicts"), rows
@@ -155,7 +156,7 @@ class Page:
 
 
 def _counted(said: Sequence[str], words: Sequence[str]) -> str:
-  """How often each of these words is said."""
+  """How often each of these words occurs."""
   return ", ".join(f"{said.count(w)} {w}" for w in words if w in said)
 
 
@@ -181,7 +182,7 @@ _NAMES = {Picture: "name", Table: "title", Claim: "text"}
 
 
 def _found(outcome: Outcome, what: str, begin: str) -> Block:
-  """The one picture, table or claim whose name begins so.
+  """The one picture, table or claim whose name begins with a text.
 
   Raises:
     ValueError: if none does, or several do.
@@ -201,7 +202,7 @@ def _found(outcome: Outcome, what: str, begin: str) -> Block:
 
 
 def _narrowed(table: Table, what: str, value: str) -> Table:
-  """A table with some of its columns, or of its rows."""
+  """A table with only some of its columns or rows."""
   if what == "columns":
     kept = [_column(table, name) for name in value.split("; ")]
     rows = [[row[i] for i in kept] for row in table.rows]
@@ -255,7 +256,7 @@ def shown(
 
   Args:
     outcome: what ran.
-    blocks: what is shown of it.
+    blocks: tables, pictures and claims.
     pictures: folder of its pictures, as links have it.
   """
   parts, decided = [], [each for each in blocks if isinstance(each, Claim)]
@@ -272,7 +273,7 @@ def shown(
 
 
 def verdicts(found: Sequence[Claim], stand_ins: str) -> str:
-  """The verdicts; the head says on what, if that is not the paper's."""
+  """The verdicts; the head names the task, if it is not the paper's."""
   rows = []
   for claim in found:
     whose = " (our own test)" if claim.is_ours else ""

@@ -16,8 +16,8 @@ def check(size: str) -> None:
   """Checks that a size may be published, and that this is a checkout.
 
   Raises:
-    ValueError: of smoke, which says nothing of a paper and would replace what
-      does; or if this is an installed package.
+    ValueError: for the size smoke, which says nothing about a paper and would
+      replace results that do; or if this is an installed package.
   """
   if size == "smoke":
     raise ValueError(
@@ -35,7 +35,7 @@ def records_of(paper: str) -> list[Record]:
 
 
 def is_published(artefact: Artefact, size: str) -> bool:
-  """Whether its paper has the results of this size."""
+  """Whether the artefact's results at this size are published."""
   return _records_file(artefact, size).exists()
 
 
@@ -45,13 +45,13 @@ def _records_file(artefact: Artefact, size: str) -> pathlib.Path:
 
 
 def file_of(artefact: Artefact, size: str) -> pathlib.Path:
-  """The file with all of an artefact at a size."""
+  """The file with the section of an artefact at a size."""
   name = f"{artefact.own_name}-{size}.md"
   return _EXPERIMENTS / artefact.paper / "artefacts" / name
 
 
 def text_of(outcome: Outcome) -> str:
-  """What that file says."""
+  """The text of that file."""
   return (
     f"# {pages.title_of(outcome.artefact)}\n\n"
     f"{pages.markdown(outcome, '../figures')}\n"
@@ -66,7 +66,7 @@ def publish(outcome: Outcome) -> None:
   file.parent.mkdir(exist_ok=True)
   unique = {record.to_json(each): each for each in outcome.records}
   record.write(file, unique.values())
-  # What is said is of the numbers as recorded, which have fewer digits.
+  # The text uses the numbers as recorded, which have fewer digits.
   read = lambda one: {k: record.of_json(record.to_json(r)) for k, r in one}
   outcome = outcome._replace(
     found=read(outcome.found.items()), tuning=read(outcome.tuning.items())
@@ -92,7 +92,7 @@ def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:
 
   Args:
     paper: its folder.
-    artefacts: all that it has.
+    artefacts: all artefacts of the paper.
   """
   file = page_of(paper)
   page = pages.Page(artefacts, records_of(paper), is_published)

@@ -1,7 +1,7 @@
 """What is kept of a run: enough for tables, pictures and claims.
 
-Records are small, so that they lie in the repository: what a README says can be
-computed again from them, and what is recorded need not run again.
+Records are small enough for the repository. The results in a README can be
+computed again from them, and recorded runs need not run again.
 """
 
 import dataclasses
@@ -22,17 +22,17 @@ from fedjax_opt.base import STREAMS
 from fedjax_opt.files import digests, json_files
 from fedjax_opt.metrics import History
 
-_DIGITS = 6  # Significant ones that are kept.
+_DIGITS = 6  # Significant digits that are kept.
 
 
 class Kept(NamedTuple):
-  """What of a run is recorded.
+  """The parts of a run that are recorded.
 
   Attributes:
-    metrics: names; those that a run does not have are left out.
+    metrics: their names; metrics that a run does not have are left out.
     points: indices of grid points; None for all.
-    last: so many of the last evaluated rounds; None for the whole curve.
-    arrays: others that are kept, by name, such as step sizes.
+    last: how many of the last evaluated rounds; None for the whole curve.
+    arrays: other arrays, by name, such as step sizes.
   """
 
   metrics: Sequence[str]
@@ -41,7 +41,7 @@ class Kept(NamedTuple):
   arrays: Mapping[str, np.ndarray] = {}
 
   def of(self, history: History) -> History:
-    """What of a history is recorded."""
+    """The part of a history that is recorded."""
     rounds = slice(-self.last, None) if self.last else slice(None)
     points = slice(None) if self.points is None else list(self.points)
     metrics = {
@@ -58,11 +58,11 @@ class Record:
 
   Attributes:
     arguments: flags of the run; () of a computation.
-    flags: those of its flags that are no defaults; of a computation its
-      function and options.
-    about: date, seconds and streams, see `fedjax_opt.base.STREAMS`, 1 where
-      that is missing; of a run also device, versions, criterion and the
-      number of all its points.
+    flags: its flags that are no defaults; for a computation its function and
+      options.
+    about: date, seconds and streams (see `fedjax_opt.base.STREAMS`; 1 if
+      missing); for a run also device, versions, criterion and the number of all
+      its points.
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
     arrays: other arrays that were kept.
@@ -76,18 +76,18 @@ class Record:
   arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
   def take(self, rows: Sequence[int]) -> "Record":
-    """That of some points; arrays stay as they are."""
+    """The record of some points; arrays stay as they are."""
     points = [self.points[row] for row in rows]
     history = self.history.take(rows)
     return dataclasses.replace(self, points=points, history=history)
 
   def with_metrics(self, metrics: Mapping[str, np.ndarray]) -> "Record":
-    """That with other metrics, at the same rounds."""
+    """The record with other metrics, at the same rounds."""
     history = History(self.history.rounds, dict(metrics))
     return dataclasses.replace(self, history=history)
 
   def where(self, **wanted: float) -> "Record":
-    """That of the points with these hyperparameters."""
+    """The record of the points with these hyperparameters."""
     return self.take(rows_where(self.points, **wanted))
 
   def final(self, metric: str) -> np.ndarray:
@@ -136,7 +136,7 @@ def not_default(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def about_now(seconds: float) -> dict[str, Any]:
-  """What is said of something that just ran."""
+  """The entry `about` of something that just ran."""
   now = datetime.date.today().isoformat()
   seconds = round(float(seconds), 1)
   return {"date": now, "seconds": seconds, "streams": STREAMS}
@@ -181,7 +181,7 @@ def of_json(line: str) -> Record:
   """The record that `to_json` wrote.
 
   Raises:
-    ValueError: if it is another line.
+    ValueError: if it is not such a line.
   """
   content = json_files.parse(line)
   is_record = isinstance(content, dict) and "metrics" in content
@@ -221,7 +221,7 @@ def read(path: pathlib.Path) -> list[Record]:
   content = path.read_bytes()
   if path.suffix == ".gz":
     content = _decompressed(path, content)
-  # Of the last newline nothing is behind, unless it is one no more.
+  # Nothing follows the last newline, unless the file is damaged.
   lines = content.removesuffix(b"\n").split(b"\n")
   for number, line in enumerate(lines, 1):
     try:

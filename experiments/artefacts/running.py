@@ -37,9 +37,9 @@ class Outcome(NamedTuple):
   Attributes:
     artefact: which.
     size: one of its sizes.
-    cells: all that it has.
-    found: of those that ran, their records.
-    tuning: flags of a grid -> its record, of those that ran.
+    cells: all its cells.
+    found: key -> record, of the cells that have run.
+    tuning: flags of a grid -> its record, of the grids that have run.
   """
 
   artefact: Artefact
@@ -50,12 +50,12 @@ class Outcome(NamedTuple):
 
   @property
   def blocks(self) -> list[Block]:
-    """What is shown of it; [] if nothing ran."""
+    """The tables, pictures and claims; [] if nothing ran."""
     return self.artefact.blocks(self.found) if self.found else []
 
   @property
   def records(self) -> list[Record]:
-    """Those of grids, then those of cells."""
+    """The records of grids, then those of cells."""
     return [*self.tuning.values(), *self.found.values()]
 
 
@@ -64,12 +64,12 @@ class Runner:
   """Runs cells, unless they are recorded or their folder has them.
 
   Attributes:
-    folder: of all runs.
-    data_dir: of the data, or None.
-    jobs: runs at a time; of several, each has one core.
+    folder: folder of all runs.
+    data_dir: folder of the data, or None.
+    jobs: runs at a time; if several, each has one core.
     executor: what runs them instead, see `executors.check`.
-    only_found: whether nothing is run.
-    pretrained_dir: of the folders from which encoders start, or None.
+    only_found: whether to run nothing.
+    pretrained_dir: folder with the folders of pretrained encoders, or None.
   """
 
   folder: pathlib.Path
@@ -86,7 +86,7 @@ class Runner:
   def run(
     self, artefact: Artefact, size: str, recorded: Sequence[Record] = ()
   ) -> Outcome:
-    """Runs an artefact: first the grids from which its settings are chosen.
+    """Runs an artefact, beginning with the grids that choose its settings.
 
     Args:
       artefact: which.
@@ -109,7 +109,7 @@ class Runner:
         break
       found = self._records(grids, _of_tuning, known)
       tuning |= found
-      if len(found) < len(grids):  # Nothing is run: these are not chosen yet.
+      if len(found) < len(grids):  # Nothing runs, so these are not chosen.
         return Outcome(artefact, size, cells, {}, tuning)
     found = self._records(cells, artefact.keep, known)
     return Outcome(artefact, size, cells, found, tuning)
@@ -120,7 +120,7 @@ class Runner:
     keep: Callable[[Run], Kept],
     known: "Known",
   ) -> dict[Any, Record]:
-    """The records of cells, of which those that are not known are run now."""
+    """The records of cells; cells without a record run now."""
     found = {key: known.find(cell) for key, cell in cells.items()}
     names = {k: _folder_name(cells[k]) for k, r in found.items() if r is None}
     # Two keys may have the same cell.
@@ -131,7 +131,7 @@ class Runner:
     return {key: found[key] for key in cells if found[key] is not None}
 
   def _run(self, waiting: Mapping[str, Cell]) -> set[str]:
-    """Runs cells by their folders' names; returns those that are there."""
+    """Runs cells, by folder name; returns those that have results."""
     there = {name for name in waiting if self._is_there(name, waiting[name])}
     missing = [(n, c) for n, c in waiting.items() if n not in there]
     if self.only_found or not missing:
@@ -150,7 +150,7 @@ class Runner:
     return there
 
   def _lacks_start(self, cell: Cell) -> bool:
-    """Whether an encoder would start from a folder that is not given."""
+    """Whether a cell's encoder starts from a folder that is not given."""
     start = _start_of(cell)
     if start is None or self.pretrained_dir is not None:
       return False
@@ -165,11 +165,11 @@ class Runner:
     folder = self.folder / name
     if isinstance(cell, Computed):
       return (folder / _RECORD).exists()
-    # On the data that it would read now.
+    # With the data that it would read now.
     return self._store.find(spec_of(self.completed(cell).arguments)) is not None
 
   def completed(self, cell: Cell) -> Cell:
-    """The cell with the folders that it reads, as far as they are given."""
+    """The cell, with the given folders that it reads."""
     start = _start_of(cell)
     if start is not None and self.pretrained_dir is not None:
       folder = pathlib.Path(self.pretrained_dir) / start
@@ -183,14 +183,14 @@ class Runner:
 
 
 def _start_of(cell: Cell) -> str | None:
-  """What the folder is called from which a cell's encoder starts."""
+  """The name of the folder from which a cell's encoder starts."""
   if isinstance(cell, Computed):
     return None
   return flags_of(cell.arguments).get("pretrained")
 
 
 class Known:
-  """Records, found by what they are of."""
+  """Records, found by the cell or grid that they belong to."""
 
   def __init__(self, records: Sequence[Record]):
     """Records of runs and of computations, in the order of preference."""
@@ -200,7 +200,7 @@ class Known:
     }
 
   def find(self, cell: Cell) -> Record | None:
-    """The record of a cell; of a run that with the same flags."""
+    """The record of a cell; for a run, one with the same flags."""
     if isinstance(cell, Computed):
       return self._computed.get(_folder_name(cell))
     wanted = flags_of(cell.arguments)
@@ -222,7 +222,7 @@ def choice(found: Record) -> dict[str, Any] | None:
 
 
 def _of_tuning(run: Run) -> Kept:
-  """What its criterion looks at."""
+  """The metric that its criterion looks at."""
   criterion = Criterion(**run.summary["criterion"])
   last = None if criterion.rule == "best" else criterion.n
   return Kept((criterion.metric,), last=last)

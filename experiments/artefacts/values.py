@@ -1,4 +1,4 @@
-"""Values of records, by the few words with which TOML files name them.
+"""Values of records, by the words with which TOML files name them.
 
 | words | value of each point |
 |---|---|
@@ -34,7 +34,7 @@ class Value(NamedTuple):
 
   Attributes:
     words: the name, such as 'best train_loss'.
-    metric: which is measured.
+    metric: the metric that it is made of.
     of: `record -> numbers`, [S].
   """
 
@@ -44,24 +44,24 @@ class Value(NamedTuple):
 
   @property
   def unit(self) -> str:
-    """Of differences; accuracies differ by points, a hundredth each."""
+    """The unit of differences; for accuracies points, a hundredth each."""
     if self.words.startswith(("rounds", "halvings")):
       return self.words.split()[0]
     return "points" if history.is_fraction(self.metric) else ""
 
   @property
   def scale(self) -> float:
-    """What makes a difference one in `unit`."""
+    """The factor that turns a difference into one in `unit`."""
     return 100.0 if self.unit == "points" else 1.0
 
   @property
   def shown(self) -> str:
-    """The words without identifiers."""
+    """The words, with identifiers replaced by names for people."""
     return self.words.replace("_", " ")
 
   @property
   def lost(self) -> str:
-    """What happened where it is NaN."""
+    """What happened where the value is NaN, in words."""
     late = self.metric in ("rounds", "halvings", "exponent")
     return "did not get there" if late else "diverged"
 
@@ -101,7 +101,7 @@ def _rounds_to(
   return np.append(rounds, later)[first]
 
 
-# What the words match -> `(values [S, E], rounds [E], metric, *others) -> [S]`.
+# Pattern of the words -> `(values [S, E], rounds [E], metric, *others) -> [S]`.
 _KINDS: dict[str, Callable[..., np.ndarray]] = {
   r"(\w+)": lambda values, *_: values[:, -1],
   r"best (\w+)": _best,
@@ -143,7 +143,7 @@ def with_interval(of_seeds: Sequence[float], metric: str = ACCURACY) -> str:
 
   Args:
     of_seeds: one value for each seed.
-    metric: whose values they are.
+    metric: the metric of these values.
   """
   of_seeds = np.asarray(of_seeds, float)
   lost = int(np.sum(~np.isfinite(of_seeds)))

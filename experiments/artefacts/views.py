@@ -38,9 +38,10 @@ _INTERVAL = "mean and 95 % interval over seeds"
 
 
 def columns_of(about: Mapping[str, Any], found: Found) -> list[str]:
-  """The columns of which there is something, in their declared order.
+  """The columns that have records, in their declared order.
 
-  Where some are not declared, as those of another size, in the order of keys.
+  If some are not declared, such as those of another size, the order is that of
+  the keys.
   """
   rows = group(about, about["rows"])
   there = dict.fromkeys(k[1] for k in found if k[0] in rows and len(k) > 1)
@@ -51,11 +52,11 @@ def columns_of(about: Mapping[str, Any], found: Found) -> list[str]:
 def table(about: Mapping[str, Any], found: Found) -> Table | None:
   """Each cell `(row, column)`: the paper's number, if any, and ours.
 
-  Rows are left out of which there is neither.
+  Rows without either are left out.
 
   Args:
-    about: the artefact with what is declared of the table.
-    found: what there is.
+    about: the artefact, with the declaration of the table.
+    found: the records.
   """
   at, titles = about.get("at", []), about.get("titles", {})
   numbers = about.get("given", {})
@@ -101,7 +102,7 @@ def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
 
 
 def picture(about: Mapping[str, Any], found: Found) -> Picture | None:
-  """The picture that is declared; None if there is nothing to draw."""
+  """The declared picture; None if there is nothing to draw."""
   if about.get("transposed"):
     found = {key[::-1]: record for key, record in found.items()}
   panels = _panels_of(about, found)
@@ -121,7 +122,7 @@ def _panels_of(about: Mapping[str, Any], found: Found) -> dict[str, dict]:
   there = [x for x in about["x"] if any(key[-1] == x for key in found)]
   for row, *rest in dict.fromkeys(key[:-1] for key in found):
     of_row = {x: found.get((row, *rest, x)) for x in there}
-    # A row is drawn if it has all that any row has.
+    # A row is drawn if it has all places that any row has.
     if row in rows and there and None not in of_row.values():
       panels.setdefault(", ".join(rest), {})[row] = of_row
   return panels
@@ -190,7 +191,7 @@ _DRAW = {"curves": _draw_curves, "values": _draw_values, "panels": _draw_panels}
 
 # Pictures that `fedjax_opt.plots` does not have.
 
-LINE = "optimum"  # What a horizontal line is called in the legend.
+LINE = "optimum"  # The name of a horizontal line in the legend.
 
 
 class Row(NamedTuple):
@@ -220,9 +221,9 @@ def draw_metrics(
   """Draws learning curves: a panel for each metric, a row for each condition.
 
   Args:
-    rows: condition -> what is drawn; conditions without methods are left out.
-    metrics: of the panels of a row; those that no record has are left out.
-    methods: all that may be there; they decide the looks.
+    rows: condition -> row of panels; conditions without methods are left out.
+    metrics: of the panels of a row; metrics that no record has are left out.
+    methods: all methods that may occur; they decide the looks.
     path: of the file.
   """
   rows = {title: row for title, row in rows.items() if row.methods}
@@ -271,7 +272,7 @@ def _draw_panel(axes, row: Row, metric: str, styles) -> dict:
     look = {"color": "black", "linestyle": ":", "linewidth": 1.0, "zorder": 2}
     entries[LINE] = axes.axhline(height, **look)
     low, high = axes.get_ylim()
-    if axes.get_yscale() == "linear":  # With some room beside the line.
+    if axes.get_yscale() == "linear":  # Leave some room beside the line.
       room = 0.04 * (max(high, height) - min(low, height))
       low, high = min(low, height - room), max(high, height + room)
     axes.set_ylim(min(low, height), max(high, height))

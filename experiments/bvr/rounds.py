@@ -3,9 +3,9 @@
 How many rounds local steps save depends on how much the clients' Hessians
 differ (zeta). `fedjax_opt.data.synthetic.heterogeneous` has zeta as a dial; its
 clients' gradients differ in any case. All methods have the same K B examples of
-each client in a round. The paper has orders in the accuracy eps, the budget K B
-and zeta; here each varies while the others stay. Rates are chosen by other
-seeds than those that are reported.
+each client in a round. The paper gives orders in the accuracy eps, the budget K
+B and zeta; here each of these varies while the others stay fixed. Learning
+rates are chosen with other seeds than the reported ones.
 """
 
 import functools
@@ -70,11 +70,12 @@ def rounds_to_small_gradient(
     rates: learning rates.
     seeds: of the runs.
     batch_size: B, examples of a local step.
-    rounds: at most, both as the paper counts them and with large gradients.
-    eps: squared gradient norms to be reached.
+    rounds: the most rounds, both as the paper counts them and with large
+      gradients.
+    eps: squared gradient norms to reach.
 
   Returns:
-    The metrics of `metric`, NaN where that was not reached; and the points.
+    The metrics of `metric`, NaN where `eps` was not reached; and the points.
   """
   problem = synthetic.heterogeneous(zetas[0])
 
@@ -120,12 +121,12 @@ def _first(values: np.ndarray, eps: float) -> np.ndarray:
   return np.where(reached.any(axis=1), reached.argmax(axis=1), np.nan)
 
 
-# Table 1: what the paper has as orders of rounds.
+# Table 1: the rounds for which the paper has orders.
 
 ZETAS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 LOCAL_STEPS = (1, 4, 16, 64)  # K
 EPS = (1e-2, 1e-3, 1e-4)
-# Where the others vary.
+# The values that stay fixed while others vary.
 ZETA, STEPS, LEAST = 0.1, 64, 1e-4
 LARGE = 10.0  # A zeta at which it is the largest part of the order.
 TUNING, REPORT = range(3), range(3, 18)  # seeds
@@ -140,7 +141,7 @@ class At(NamedTuple):
   eps: float = LEAST
 
 
-# Title of a table -> what varies, by the second part of keys.
+# Title of a table -> the cells of its columns, by the second part of keys.
 VARIED: dict[str, Mapping[str, At]] = {
   f"ζ, at K = {STEPS} and ε = {LEAST:g}": {
     f"ζ = {zeta:g}": At(zeta=zeta) for zeta in ZETAS
@@ -155,8 +156,8 @@ VARIED: dict[str, Mapping[str, At]] = {
     f"ζ = {LARGE:g}, ε = {eps:g}": At(zeta=LARGE, eps=eps) for eps in EPS
   },
 }
-# Exponents, of what is fitted -> value of what varies -> what it is there.
-# Where zeta is small it is no part of the order.
+# Name of a fit -> value of the varying quantity -> the cell there. Small values
+# of zeta do not affect the order.
 EXPONENTS: dict[str, dict[float, str]] = {
   "ζ": {zeta: f"ζ = {zeta:g}" for zeta in ZETAS if zeta >= 0.3},
   "K": {steps: f"K = {steps}" for steps in LOCAL_STEPS},
@@ -175,9 +176,9 @@ def needed(found: Found, counts_stages: bool = True) -> dict[Key, Record]:
     counts_stages: whether the large gradient of a stage counts as a round.
 
   Returns:
-    (method, what varies) -> a record with a point for each seed of the report,
-    and the metrics 'rounds' and 'halvings', minus their logarithm; NaN where it
-    does not get there, without 'client_lr' if no rate got there.
+    (method, column) -> a record with a point for each seed of the report. Its
+    metrics are 'rounds' and 'halvings', minus their logarithm, NaN where eps
+    was not reached. It has no 'client_lr' if no rate reached eps.
   """
   return {
     (method, name): record
@@ -233,7 +234,7 @@ def exponents(parts: Found) -> dict[Key, Record]:
       rounds = np.log([each.final("rounds") for each in records])  # [n, seeds]
       x = np.log([*varied])
       x -= x.mean()
-      # Equal numbers of rounds have a slope of exactly 0.
+      # Equal numbers of rounds get a slope of exactly 0.
       slopes = x @ (rounds - rounds[0]) / (x @ x)
       points = [{"seed": p["seed"]} for p in records[0].points]
       history = History([0], {"exponent": slopes[:, None]})
@@ -243,7 +244,7 @@ def exponents(parts: Found) -> dict[Key, Record]:
 
 
 def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
-  """Tables of rounds and rates, a picture, and what the orders say."""
+  """Tables of rounds and rates, a picture, and the claims of the orders."""
   record = next(iter(found.values()))
   limit = int(record.history.rounds[-1])
   parts = needed(found)
@@ -303,7 +304,7 @@ def _text(record: Record | None, limit: int) -> str:
 
 
 def _how(record: Record, title: str) -> str:
-  """What the numbers are, above the first table."""
+  """The line above the first table, which explains its numbers."""
   options = record.flags
   limit, seeds = options["rounds"], options["seeds"]
   return (
@@ -320,7 +321,7 @@ def _count(seeds: Sequence[int], among: Sequence[int]) -> int:
 
 
 def _draw(parts: Found, limit: int, path: pathlib.Path) -> None:
-  """Three panels; a cross above the line: some seed did not get there."""
+  """Draws three panels; a cross above the line marks that a seed failed."""
   styles = plots.method_styles(METHODS)
   with plots.figure(columns=len(VARIED)) as (figure, axes):
     for panel, (title, columns) in zip(axes[0], VARIED.items(), strict=True):
@@ -347,6 +348,6 @@ def _draw_method(panel, method, style, known, limit, shift) -> None:
   look = {"color": style.color, "markersize": 4}
   panel.plot(means, label=method, marker="o", linestyle=style.linestyle, **look)
   is_lost = np.isnan(means) & [each is not None for each in known]
-  # Beside one another where several fail.
+  # Several crosses stand beside one another.
   lost = np.flatnonzero(is_lost) + shift
   panel.plot(lost, [1.5 * limit] * len(lost), "x", **look)

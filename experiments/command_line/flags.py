@@ -21,7 +21,7 @@ _DEFINE = {
 
 
 def defined() -> flags.FlagValues:
-  """All flags, without values; anew if a registry has got another entry."""
+  """All flags, without values; made again if a registry got a new entry."""
   return _defined(tuple((f, *kind.entries) for f, kind in KINDS.items()))
 
 
@@ -36,13 +36,13 @@ def _defined(entries: tuple[tuple[str, ...], ...]) -> flags.FlagValues:
 
 
 def typed(values: Mapping[str, Any]) -> dict[str, Any]:
-  """The values of all flags, of which some are given as text or by type.
+  """The values of all flags; some are given, as text or in their own type.
 
   Args:
     values: flag -> value; all others have their defaults.
 
   Raises:
-    ValueError: one line, for what is not a flag or cannot be its value.
+    ValueError: one line, for an unknown flag or an invalid value.
   """
   known = defined()
   found = {name: flag.default for name, flag in spec.every().items()}
@@ -76,7 +76,7 @@ def argument(name: str, value: Any) -> str:
 
 
 def arguments(found: Spec) -> list[str]:
-  """The flags that give a specification again, in the order of the help."""
+  """The flags that reproduce a specification, in the order of the help."""
   return [
     argument(name, found.given[name])
     for name, flag in spec.every().items()

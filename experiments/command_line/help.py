@@ -13,7 +13,7 @@ from experiments.specification.spec import Group
 from fedjax_opt.registry import nearest
 from fedjax_opt.results import environment
 
-_MOST = 4  # words that a message suggests
+_MOST = 4  # the most words that a message suggests
 _BEGIN_WITH = "Flags to begin with:"  # A title in docstrings of programs.
 
 
@@ -26,7 +26,7 @@ def answer(word: str | None, intro: str) -> str:
     intro: the program's own text.
 
   Raises:
-    ValueError: if there is nothing of that name; it names what is near.
+    ValueError: if nothing has that name; the message suggests similar names.
   """
   if word is None:
     return first_screen(intro)
@@ -57,7 +57,7 @@ def first_screen(intro: str) -> str:
 
 
 def whole(word: str | None, intro: str) -> str:
-  """All that the program says of itself, then every flag by group."""
+  """The program's whole text, then every flag by group."""
   if word is not None:
     return answer(word, intro)
   _, rest = _parts_of(intro)
@@ -74,7 +74,7 @@ def _parts_of(intro: str) -> tuple[str, str]:
 
 
 def _own(text: str) -> dict[str, str]:
-  """Key -> the paragraph of a program's own flags, if it has some."""
+  """{key: paragraph of the program's own flags}; {} if it has none."""
   title = r"^Flags of a (\w+),.*"
   found = {re.match(title, part): part for part in text.split("\n\n")}
   return {match[1]: part for match, part in found.items() if match}
@@ -97,7 +97,7 @@ def _overview(own: Iterable[str]) -> str:
 
 
 def _own_flags(wanted: str, intro: str) -> str:
-  """A program's own flags, or one of them, by what its text says."""
+  """A program's own flags, or one of them, as its text explains them."""
   own = _own(_parts_of(intro)[1])
   entries = re.compile(r"^  --(\w+).*\n?(?:^ {20,}.*\n?)*", re.MULTILINE)
   flags = {plain(e[1]): e[0] for p in own.values() for e in entries.finditer(p)}
@@ -105,7 +105,7 @@ def _own_flags(wanted: str, intro: str) -> str:
 
 
 def _groups(matches: Callable[[str], bool]) -> str:
-  """The groups of which the key, the title or a word of it matches."""
+  """The groups whose key, title or a word of the title matches."""
   words = lambda group: (group.key, group.title, *group.title.split())
   return "\n\n".join(
     _group(group)
@@ -120,7 +120,7 @@ def _choices(wanted: str) -> str:
 
 
 def _flag(wanted: str) -> str:
-  """One flag, and where it stands."""
+  """One flag, and the group that it belongs to."""
   for name, flag in spec.every().items():
     if plain(name) in (wanted, wanted.removeprefix("no")):
       where = f"In group {flag.group.title}: --help={flag.group.key}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from experiments.command_line.flags import defined
 
 _WIDTH = 80
-_INDENT = 23  # Where the text of a flag begins.
+_INDENT = 23  # The column in which the text of a flag begins.
 
 
 def entry(name: str, text: str | None = None) -> str:
@@ -15,8 +15,8 @@ def entry(name: str, text: str | None = None) -> str:
 
   Args:
     name: of the flag.
-    text: what it is; its help and default if None. After the first line come
-      those of a list, see `kinds.listed`.
+    text: what the flag means; None for its help and default. After the first
+      line, it may have lines of a list, see `kinds.listed`.
   """
   flag = defined()[name]
   first, *lines = (flag.help if text is None else text).split("\n")
@@ -30,7 +30,7 @@ def entry(name: str, text: str | None = None) -> str:
 
 
 def pairs(of: Mapping[str, str], indent: int = 2) -> str:
-  """Lines of words and what they mean, in two columns."""
+  """Lines of words and their meanings, in two columns."""
   width = indent + max(map(len, of)) + 2
   return "\n".join(
     _fill(text, f"{' ' * indent}{word}".ljust(width), width)
@@ -44,7 +44,7 @@ def paragraph(text: str, indent: int = 2) -> str:
 
 
 def command(text: str) -> str:
-  """A command line, whose lines can be copied together."""
+  """A command line, in lines that can be copied together."""
   indent = " " * 6
   lines = textwrap.wrap(
     text,
@@ -65,7 +65,7 @@ def one_line(word: str, text: str, width: int) -> str:
 
 
 def _beside(left: str, text: str) -> str:
-  """Text in its column; below what stands on the left if that is long."""
+  """Text in its column; if the left part is long, the text is below it."""
   if len(left) < _INDENT - 1:
     return _fill(text, left.ljust(_INDENT), _INDENT)
   return f"{left}\n{_fill(text, ' ' * _INDENT, _INDENT)}"

@@ -1,4 +1,4 @@
-"""One line for what cannot be a flag, or a flag's value."""
+"""One-line messages for unknown flags and invalid values of flags."""
 
 import re
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def of_flags(error: flags.Error, known: Mapping[str, flags.Flag]) -> str:
 
 
 def wrong_value(name: str, value: str, flag: flags.Flag) -> str:
-  """Of a value that a flag cannot have."""
+  """The message for a value that a flag cannot have."""
   wanted = _WANTED.get(flag.parser.syntactic_help, _LIST)
   if wanted != "true or false" and is_list(value, flag.parser.parse):
     return one_only(name, value, name in spec.conditions())
@@ -66,14 +66,14 @@ def wrong_value(name: str, value: str, flag: flags.Flag) -> str:
 
 
 def no_such_flag(name: str, known: Mapping[str, flags.Flag]) -> str:
-  """Of a name that no flag has."""
+  """The message for a name that no flag has."""
   near = _nearest(name, known)
   hint = f"did you mean {near}?" if near else "--help lists all"
   return f"--{name}: no such flag; {hint}"
 
 
 def not_a_flag(argument: str, known: Mapping[str, flags.Flag]) -> str:
-  """Of an argument that does not begin with dashes."""
+  """The message for an argument that does not begin with dashes."""
   name = argument.partition("=")[0]
   if "=" in argument and name in known:
     return f"{argument!r}: not a flag; did you mean --{argument}?"

@@ -1,4 +1,4 @@
-"""What can be chosen by name: the list, and a page of help for each choice."""
+"""Choices by name: their list, and a page of help for each."""
 
 import inspect
 import re
@@ -18,12 +18,12 @@ _RUN = "python -m experiments.run"
 _GROUPS = 5  # of sampler cyclic, in its example
 
 Flags = dict[str, Parameter]  # Of a choice, with their ranges and defaults.
-# What a choice goes with, and the flags of a run as an example.
+# What a choice can be combined with, and the flags of an example run.
 About = tuple[dict[str, str], str]
 
 
 def _algorithm_flags(name: str) -> Flags:
-  """Also the flags of the rules that an algorithm implies."""
+  """The flags of an algorithm, with those of the rules that it implies."""
   choice = kinds.ALGORITHM.registry[name]
   flags = dict(kinds.ALGORITHM.parameters(name))
   if choice.client == "plain":
@@ -117,7 +117,7 @@ def _regularizer(name: str, choice: Any, flags: Flags) -> About:
 
 
 def _tried(flags: Flags) -> str:
-  """The first flag with values: two of a rate, else its default."""
+  """The first flag with values: two for a rate, else its default."""
   for flag, parameter in flags.items():
     value = parameter.default
     if flag.endswith("_lr"):
@@ -208,9 +208,10 @@ class _Of(NamedTuple):
   """A kind of choice.
 
   Attributes:
-    title: what one is called.
-    kind: what chooses it; None for models, which are a part of a task's name.
-    about: what the page of one says.
+    title: name of one choice of this kind.
+    kind: the `Kind` that chooses it; None for models, which are a part of a
+      task's name.
+    about: function to the content of a choice's page.
   """
 
   title: str
@@ -248,12 +249,12 @@ KINDS: dict[str, _Of] = {
 
 
 def names() -> list[str]:
-  """Every name that there is, once."""
+  """All names of choices, each once."""
   return list(dict.fromkeys(n for of in KINDS.values() for n in of.registry))
 
 
 def page(name: str) -> str:
-  """The help of a choice; of each, if several kinds have that name."""
+  """The help of a choice; if several kinds have that name, of each."""
   pages = [_page(of, name) for of in KINDS.values() if name in of.registry]
   return "\n\n".join(pages)
 
@@ -280,7 +281,7 @@ def example(kind: str, name: str) -> str:
 
 
 def _of_flag(flag: str, parameter: Parameter) -> str:
-  """What a flag is with this choice alone."""
+  """The meaning of a flag with this choice."""
   is_list = spec.every()[flag].type is list
   first, *lines = describe(parameter).split("\n")
   first = f"{'[list] ' if is_list else ''}{first}."
@@ -291,7 +292,7 @@ def _of_flag(flag: str, parameter: Parameter) -> str:
 
 
 def source_of(choice: Choice) -> str:
-  """The paper in the docstring of what a choice makes, if it names one."""
+  """The paper that the docstring of a choice's factory names, or ""."""
   factory = getattr(choice, "factory", None)
   factory = getattr(factory, "func", factory)  # Of a `functools.partial`.
   if not getattr(factory, "__module__", "").startswith("fedjax_opt."):

@@ -16,12 +16,12 @@ from experiments.specification import spec
 from fedjax_opt.files import memory
 from fedjax_opt.results import folder_digests
 
-_MOST = 1_000_000  # Bytes of a file of flags.
+_MOST = 1_000_000  # The most bytes of a file of flags.
 _INSTALLED = pathlib.Path(__file__).parents[2]  # The folder of `experiments`.
 
 
 def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
-  """The values of all flags; prints help instead if asked for it.
+  """The values of all flags; if help is asked for, prints it instead.
 
   Args:
     argv: name of the program, then its arguments.
@@ -32,7 +32,7 @@ def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
     SystemExit: after `--help`, `--list` or `--version`.
   """
   values = defined()
-  try:  # A copy would take ten times as long as all the rest.
+  try:  # Copying the flags would take ten times as long as all the rest.
     _read(argv, intro, values)
     return {name: values[name].value for name in spec.every()}
   finally:
@@ -42,9 +42,9 @@ def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
 def given(
   argv: Sequence[str], intro: str, own: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-  """The values of those flags that were given, for a program that has more.
+  """The values of the given flags, for a program with flags of its own.
 
-  Conditions take several values between commas here, and are text.
+  Flags that may be conditions take several values here, as text with commas.
 
   Args:
     argv: name of the program, then its arguments.
@@ -76,7 +76,7 @@ def define(
   """Defines flags that a program's own text explains.
 
   Args:
-    values: where.
+    values: the flags to add them to.
     own: kind, as absl calls it -> name -> default.
   """
   for kind, defaults in own.items():
@@ -108,7 +108,7 @@ def fill(values: flags.FlagValues, argv: Sequence[str]) -> None:
 
 
 def show(text: str) -> None:
-  """Prints an answer, with commands as they are called here."""
+  """Prints an answer, with commands as they are called in this installation."""
   print(command.as_called_here(text))
 
 
@@ -128,13 +128,13 @@ def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:
 
 
 def refuse(error: Exception) -> int:
-  """Prints in one line what cannot be; returns the exit status."""
+  """Prints an error in one line; returns the exit status."""
   print(f"error: {command.as_called_here(line_of(error))}", file=sys.stderr)
   return 1
 
 
 def line_of(error: Exception) -> str:
-  """What an error says, in one line; most of MemoryError say nothing."""
+  """The message of an error, in one line; most MemoryErrors have none."""
   return " ".join(str(error).split()) or "out of memory"
 
 
@@ -153,7 +153,7 @@ def expanded(
 
   Args:
     arguments: of a command line, or the lines of a file.
-    within: the files that these are in.
+    within: the files that contain these arguments.
 
   Raises:
     ValueError: for a file that cannot be read, or that names itself.

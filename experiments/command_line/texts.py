@@ -11,18 +11,18 @@ from experiments.tasks import images
 from fedjax_opt.registry import Hyperparameter, Parameter
 from fedjax_opt.scores import SCORES
 
-# With more owners than this, that share a default, the help does not name them.
+# If more owners than this share a default, the help does not name them.
 _MANY_OWNERS = 12
 
 
 def of_flag(name: str, flag: Flag, names: Mapping[str, Any]) -> str:
   """The help of a flag.
 
-  After the first line come those of what there is to choose, if that is a list.
+  If the flag is a choice from a list, further lines have the list.
 
   Args:
     name: of the flag.
-    flag: which.
+    flag: the flag.
     names: see `names_in_helps`.
   """
   if flag.owners:
@@ -41,7 +41,7 @@ def of_flag(name: str, flag: Flag, names: Mapping[str, Any]) -> str:
 
 
 def names_in_helps() -> dict[str, Any]:
-  """What the names in braces stand for in the docstring of `Spec`."""
+  """The values of the names in braces in the docstring of `Spec`."""
   own = tasks.by_own_name()
   return {
     **{name: value for name, value in vars(spec).items() if name.isupper()},
@@ -61,7 +61,7 @@ def names_in_helps() -> dict[str, Any]:
 
 
 def _own_defaults(field: str) -> str:
-  """Which algorithms have a default rule of their own."""
+  """The algorithms that have a default rule of their own, in words."""
   of_rule: dict[str, list[str]] = {}
   for name, choice in ALGORITHM.registry.items():
     rule = getattr(choice, field)
@@ -85,7 +85,7 @@ def _tasks() -> dict[str, str]:
 
 
 def _of_hyperparameter(flag: str, owners: Mapping[str, Parameter]) -> str:
-  """The help of a flag: its meanings, and whose defaults are which."""
+  """The help of a flag: its meanings, and the default of each owner."""
   meanings: dict[str, dict[str, str]] = {}
   lines: list[str] = []
   for name, parameter in owners.items():
@@ -108,7 +108,7 @@ def _of_hyperparameter(flag: str, owners: Mapping[str, Parameter]) -> str:
 
 
 def describe(parameter: Parameter) -> str:
-  """What a parameter is, with its range; then lines of its list, if any."""
+  """The meaning of a parameter, with its range; then its list, if any."""
   first, *lines = parameter.help.split("\n")
   text = first[0].upper() + first[1:]
   if isinstance(parameter, Hyperparameter):
@@ -120,7 +120,7 @@ def describe(parameter: Parameter) -> str:
 
 
 def shown_default(default: Any) -> str:
-  """A default as the help has it; nothing for what is off or left out."""
+  """A default as the help has it; "" if it is off or left out."""
   if default is None or default is False:
     return ""
   if isinstance(default, str):

@@ -29,7 +29,7 @@ def trace_of(about: Any, run: Run) -> Kept:
 
 
 def step_sizes(about: Any, found: Found) -> list[Block]:
-  """Pictures of the steps, and which term decides how often."""
+  """Pictures of the steps, and how often each term decides."""
   del about
   (record,) = found.values()
   trace = {name: record.arrays[kept] for kept, name in _TRACE.items()}
@@ -63,7 +63,7 @@ def step_sizes(about: Any, found: Found) -> list[Block]:
 
 
 def labels(about: Any, found: Found) -> list[Block]:
-  """A picture of the labels at each α, and how many classes clients have."""
+  """A picture of the labels at each α, and the clients' numbers of classes."""
   del about
   blocks: list[Block] = []
   for (alpha,), record in found.items():

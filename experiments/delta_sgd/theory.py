@@ -1,7 +1,7 @@
 """Small problems on which the theorems of the Delta-SGD paper can be measured.
 
-Theorem 5 and the potential behind it are of one client with exact gradients of
-a convex loss, Theorem 1 is of several clients and any smooth loss.
+Theorem 5 and the potential behind it concern one client with exact gradients of
+a convex loss. Theorem 1 concerns several clients and any smooth loss.
 """
 
 import functools
@@ -78,7 +78,7 @@ def theorem5(
 ) -> tuple[History, list[dict[str, Any]]]:
   """The averaged point's f - f* at each step, its bound and its rate.
 
-  The growth branch is off in the first step, gamma and delta are 1.
+  The growth branch is off in the first step; gamma and delta are 1.
 
   Args:
     eta_0: first step sizes.
@@ -127,7 +127,7 @@ def _averaged(problem: dict[str, Any], steps: int, eta_0: float):
 def lyapunov(
   gamma: Sequence[float], steps: int, seeds: Sequence[int]
 ) -> tuple[History, list[dict[str, Any]]]:
-  """The potential of Lemma 4 at each step, as a part of what it was at first.
+  """The potential of Lemma 4 at each step, as a share of its first value.
 
   delta is 1 and the first step size 0.2.
 
@@ -149,7 +149,7 @@ def lyapunov(
       xs, eta, theta, gap = jax.device_get(found)
       away = np.sum((xs - problem["best"]) ** 2, -1)
       moved = np.sum(np.diff(xs, axis=0) ** 2, -1)
-      # Of t = 1, ..., T - 1: after the step with eta_t.
+      # For t = 1, ..., T - 1: after the step with eta_t.
       potential = (
         away[2:] + moved[1:] / 2 + 2 * eta[1:] * (1 + theta[1:]) * gap[1:-1]
       )
@@ -163,12 +163,12 @@ def theorem1(
 ) -> tuple[History, list[dict[str, Any]]]:
   """The mean over T rounds of the squared gradient norm, for several T.
 
-  As the theorem wants, gamma is scale / (K sqrt(T)) and eta_0 is gamma / 10. A
-  small network with tanh units, 20 clients of different labels, 5 a round, in
-  batches of 8.
+  As the theorem requires, gamma is scale / (K sqrt(T)) and eta_0 is gamma / 10.
+  The model is a small network with tanh units. There are 20 clients with
+  different labels, 5 in a round, and batches of 8.
 
   Args:
-    rounds: the T.
+    rounds: the values of T.
     scale: of gamma.
     local_steps: K.
     seeds: of the runs.
@@ -220,7 +220,8 @@ def label_counts(
 ) -> tuple[History, list[dict[str, Any]]]:
   """How many examples of each label of CIFAR-10 every client draws.
 
-  Only how many there are of a label matters, 5,000, so the data are not read.
+  The draw depends only on the number of examples of a label, 5,000, so the data
+  are not read.
 
   Args:
     alpha: concentration of the Dirichlet distribution.
@@ -260,7 +261,7 @@ def _draw_lines(
     path: of the file.
     x_label: of the axis.
     y_label: of the axis.
-    log_x: whether that of x too is logarithmic.
+    log_x: whether the x axis is logarithmic too.
   """
   with plots.figure(len(panels)) as (figure, axes):
     for place, (title, lines) in zip(axes[0], panels.items(), strict=True):
@@ -374,7 +375,7 @@ def lyapunov_shown(about: Any, found: Found) -> list[Block]:
   lines = {
     f"γ = {gamma:g}": potential[gammas == gamma] for gamma in np.unique(gammas)
   }
-  # Of what is left, so that late steps count as early ones.
+  # Relative to the step before, so that late steps count as early ones.
   growth = (potential[:, 1:] / potential[:, :-1]).max(axis=1)
   of_lemma = tuple((1 + 1e-6 - growth[gammas == 1]).tolist())
 

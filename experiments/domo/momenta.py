@@ -20,7 +20,7 @@ MU_L = [f"μ_l = {mu}" for mu in ("0.9", "0.8", "0.6", "0.4", "0.2", "0")]
 
 
 def by_momenta(found: Found, s: str) -> Found:
-  """(μ_s, μ_l) -> the record of what has these, at a similarity."""
+  """(μ_s, μ_l) -> the record of the method with these, at a similarity."""
   parts = {}
   for (_, at), record in found.items():
     for point in record.points if at == s else ():
@@ -58,7 +58,7 @@ def _table(title: str, parts: Found) -> Table:
 
 
 def _grid(parts: Found) -> Grid:
-  """The panel of a similarity: 0 is there if all of its cells are."""
+  """The panel of a similarity; it has 0 if all cells with 0 have run."""
   is_whole = all((mu_s, mu_l) in parts for mu_s in MU_S for mu_l in MU_L)
   rows, columns = (MU_S, MU_L) if is_whole else (MU_S[:-1], MU_L[:-1])
   last = values.value().of
@@ -73,7 +73,7 @@ def _grid(parts: Found) -> Grid:
 
 
 def _best(title: str, parts: Found) -> Claim:
-  """That the paper's momenta are above all others that have run."""
+  """The claim that the paper's momenta are above all others that have run."""
   best = ("μ_s = 0.9", "μ_l = 0.6")
   over = [
     comparisons.lead(parts, best, key)._replace(name=f"over {', '.join(key)}")

@@ -35,7 +35,7 @@ _LAMBDA, _RADIUS = 0.1, 1.5
 
 
 class Problem(NamedTuple):
-  """The problem, and what the bounds need of it.
+  """The problem, and the constants of it that the bounds need.
 
   Attributes:
     q: eigenvalues of Q, which is diagonal. [d]
@@ -148,10 +148,12 @@ def gaps(
   """How far the output of an algorithm is from the optimum, by round.
 
   Args:
-    theorem: '4.1': small client rates, the mean of the models after each round;
-      '4.2' or '4.3': server rate 1, the mean over all local steps (eq. 4.4).
-    algorithm: 'fed_dual_avg' or 'fed_mid', which 4.1 has too.
-    rates: eta_c; for '4.1' eta_s eta_c, where eta_c is a thousandth of it.
+    theorem: '4.1': small client rates, and the mean of the models after each
+      round; '4.2' or '4.3': server rate 1, and the mean over all local steps
+      (eq. 4.4).
+    algorithm: 'fed_dual_avg'; for 4.1 also 'fed_mid'.
+    rates: eta_c; for '4.1' the product eta_s eta_c, where eta_c is a thousandth
+      of the product.
     rounds: R.
     seeds: of the runs.
     sigma: of the gradient noise.
@@ -159,8 +161,8 @@ def gaps(
     kind: 'l1' or 'ball'.
 
   Returns:
-    'gap', Phi(output) less its minimum, and 'bound', that of the theorem. And
-    the points.
+    The metrics 'gap', Phi(output) less its minimum, and 'bound', that of the
+    theorem; and the points.
   """
   of = problem(kind, sigma, zeta)
   with jax.enable_x64(True):
@@ -196,7 +198,7 @@ def _data(of: Problem) -> fo.ClientData:
 
 
 def _loss_fn(of: Problem, params, batch, rng):
-  """The loss of each example, with noise of the gradient if there is a key."""
+  """The loss of each example; with a key, its gradient has noise."""
   signs = jax.random.rademacher(rng, (DIM,), params.dtype)
   noise = signs * (of.sigma / np.sqrt(DIM))
   linear = (of.c + batch["u"] + noise) @ params
@@ -213,7 +215,7 @@ _ALGORITHMS = {"fed_dual_avg": fo.fed_dual_avg, "fed_mid": fo.fed_mid}
 
 
 def _algorithm(of: Problem, theorem: str, algorithm: str, rate) -> fo.Algorithm:
-  """What a theorem is about; only 4.1 has small rates, and both algorithms."""
+  """The setting of a theorem; only 4.1 has small rates, and both algorithms."""
   make = functools.partial(
     _ALGORITHMS[algorithm], functools.partial(_loss_fn, of), of.psi
   )
@@ -245,7 +247,7 @@ def _mean_model(algorithm: fo.Algorithm) -> fo.Algorithm:
 _NAMES = ("FedDualAvg", "FedMiD")
 _FALLS = 1 / 2  # The power of 1 / R in the slowest term of all three bounds.
 _SHOWN = (32, 128, 512)
-_FROM = 64  # Rounds from which a slope is fitted.
+_FROM = 64  # The round from which on a slope is fitted.
 
 
 def _of_rate(record: Record, metric: str, rate: float) -> np.ndarray:
@@ -264,7 +266,7 @@ def _best(record: Record, metric: str) -> np.ndarray:
 
 
 def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
-  """Gaps and bounds as a table and a picture, and what the theorem says."""
+  """Gaps and bounds as a table and a picture, and the claims of the theorem."""
   theorem = about["theorem"]
   own = {key: r for key, r in found.items() if key[0] in _NAMES}
   rows, heads = [], ["algorithm", "rate"]
@@ -323,7 +325,7 @@ def _left(record: Record, rate: float) -> np.ndarray:
 
 
 def _larger_rates(found: Found) -> Claim:
-  """That local steps help: LB/KR against LB/R."""
+  """The claim that local steps help: LB/KR against LB/R."""
   text = (
     "Larger client rates than those of theorem 4.1 converge in fewer rounds"
   )

@@ -1,4 +1,4 @@
-"""What is chosen, kept and shown of grids of rates.
+"""Grids of rates: what is chosen, kept and shown of them.
 
 A grid is one run: all rates, strengths and seeds. For each strength the first
 seed chooses the rates, by each of `rules`; the others are reported. `metrics`
@@ -31,16 +31,16 @@ OPTIMUM: Key = ("optimum",)
 _FACTOR = 2.0  # Rates of the grids are a factor of about three apart.
 
 About = Mapping[str, Any]
-# Hyperparameter, or what a rule looks at -> its values at all points. [S]
+# Hyperparameter, or metric of a rule -> its values at all points. [S]
 Means = Mapping[str, np.ndarray]
 
 
 class Condition(NamedTuple):
-  """At what strength, and by what rule, something is shown.
+  """The strength, and the rule of choosing rates, for which results are shown.
 
   Attributes:
-    strength: of the regularizer; None where there is but one setting of it.
-    rule: by which rates are chosen, in words.
+    strength: of the regularizer; None if it has only one setting.
+    rule: the rule by which rates are chosen, in words.
     criterion: the rule: a mean over the last evaluations.
   """
 
@@ -79,7 +79,7 @@ def seeds_of(means: Means) -> list[int]:
 
 
 def conditions(found: Found, rules: Mapping[str, Criterion]) -> list[Condition]:
-  """All conditions of what was found, weak regularizers first."""
+  """All conditions of the records, weak regularizers first."""
   strengths = {
     strength
     for record in found.values()
@@ -94,7 +94,7 @@ def conditions(found: Found, rules: Mapping[str, Criterion]) -> list[Condition]:
 def tuning(
   means: Means, condition: Condition, seed: int | None = None
 ) -> Tuning:
-  """What a seed, by default the first, chooses under a condition."""
+  """The choice of a seed, by default the first, under a condition."""
   wanted = {"seed": seeds_of(means)[0] if seed is None else seed}
   if condition.strength is not None:
     wanted["strength"] = condition.strength
@@ -119,7 +119,7 @@ def reported(
 
   Args:
     means: of the grid.
-    points: of the run, or those that were kept of it.
+    points: of the run, or the kept ones.
     condition: the strength and the rule.
   """
   best = tuning(means, condition).best
@@ -132,7 +132,7 @@ def reported(
 
 
 def keep(about: About, run: Run) -> Kept:
-  """Keeps curves of what is reported, and of all points what rules look at."""
+  """Keeps curves of reported points, and the rules' metrics of all points."""
   rules = rules_of(about)
   means = {
     n: np.array([p[n] for p in run.points], float) for n in run.points[0]
@@ -151,7 +151,7 @@ def keep(about: About, run: Run) -> Kept:
 def rows_of_products(
   about: About, points: Sequence[Mapping[str, Any]], seeds: Sequence[int]
 ) -> list[int]:
-  """Indices of the points of the first seed, their product in the range."""
+  """Indices of the first seed's points whose product of rates is in a range."""
   low, high = about["products"]
   return [
     row
@@ -163,7 +163,7 @@ def rows_of_products(
 
 
 def pick(found: Found, condition: Condition) -> dict[Key, Record]:
-  """What is reported under a condition: each record has one point a seed."""
+  """The reported records under a condition, with one point for each seed."""
   return {
     key: _picked(record, condition)
     for key, record in found.items()
@@ -186,13 +186,13 @@ def _picked(record: Record, condition: Condition) -> Record:
 
 
 def blocks(about: About, found: Found) -> list[Block]:
-  """The rates that were chosen, what they reached, and all verdicts."""
+  """The chosen rates, what they reached, and all verdicts."""
   rules, pictures = rules_of(about), []
   for rule, criterion in rules.items():
     name = f"by_{rule.lower()}" if len(rules) > 1 else "curves"
     at, how = conditions(found, {rule: criterion}), "one row for each strength"
     pictures.append(_picture(about, found, name, at, about["metrics"], how))
-  if brief := about.get("brief"):  # At one strength, by the first rule.
+  if brief := about.get("brief"):  # Records at one strength, by the first rule.
     at = Condition(brief["strength"], *next(iter(rules.items())))
     shown = [at], brief["metrics"], at.at_strength
     pictures.append(_picture(about, found, "brief", *shown))
@@ -201,7 +201,7 @@ def blocks(about: About, found: Found) -> list[Block]:
 
 
 def results(about: About, found: Found) -> Table:
-  """A table: the rates that were chosen, and what they reached.
+  """A table of the chosen rates, and of what they reached.
 
   Its title says how many of the rates are at an edge of their grid.
   """
@@ -259,7 +259,7 @@ def optima(found: Found) -> dict[float, dict[str, float]]:
 
 
 def _of_optimum(numbers: Mapping[str, float], words: str) -> str:
-  """What the optimum has in a column: of the last round, if of any."""
+  """The optimum's value in a column, for metrics of the last round."""
   is_early = words.partition(" at ")[2] not in ("", "500")
   metric = value(words).metric
   return "" if is_early or metric not in numbers else f"{numbers[metric]:.4g}"
@@ -309,7 +309,7 @@ def _verdicts(about: About, found: Found) -> list[Block]:
 
 
 def _ratios(about: About, found: Found, condition: Condition) -> Claim:
-  """That the best rates are as far apart as the paper's."""
+  """The claim that the best rates are as far apart as the paper's."""
   best = about["best_rates"]
   ours, others = "FedDualAvg", about["groups"]["others"]
   quantities = [

@@ -43,12 +43,12 @@ def densities(
     server_lr: rate of the server.
     strengths: of the l1 norm.
     seeds: of the runs.
-    rounds: as many as are run.
+    rounds: R.
 
   Returns:
-    'clients', the mean density of what the clients of a round arrive at;
-    'average', the density of the plain mean of these models; 'server', that of
-    the server's model after the round. And the points.
+    The metrics 'clients', the mean density of the models that the clients of a
+    round arrive at; 'average', the density of the plain mean of these models;
+    'server', the density of the server's model after the round; and the points.
   """
   task = composite.lasso(variant, eval_every=10)
 
@@ -105,18 +105,18 @@ _METHODS = {
 
 
 def _watched(algorithm: fo.Algorithm, local: Callable) -> fo.Algorithm:
-  """The algorithm, also keeping how dense its clients' solutions are.
+  """The algorithm, which also keeps the density of its clients' solutions.
 
   Args:
-    algorithm: to be watched.
-    local: `(worker, state) -> params`, what a client arrives at.
+    algorithm: the algorithm to measure.
+    local: `(worker, state) -> params`, the model that a client arrives at.
   """
 
   def init(params, num_clients):
     return algorithm.init(params, num_clients), (jnp.zeros([]), jnp.zeros([]))
 
   def round(state, cohort):
-    # In batches of its own: a phase belongs to one verb.
+    # With batches of its own: a phase belongs to one verb.
     sent = cohort.each(local, broadcast=state[0], phase=1)
     found = sent.value["kernel"]  # [C, d, 1]
     seen = jnp.mean(jax.vmap(_density)(found)), _density(found.mean(axis=0))
@@ -144,7 +144,7 @@ _ROUNDS = (10, 50, 100)
 
 
 def blocks(about: Any, found: Found) -> list[Block]:
-  """Densities as a table and a picture, and what they say."""
+  """Densities as a table and a picture, and claims about them."""
   del about
   in_order = sorted(found, key=lambda key: _NAMES.index(key[0]))
   found = {key: found[key] for key in in_order}
@@ -206,7 +206,7 @@ def _claims(own: Found, where: str, rounds: Sequence[int]) -> list[Claim]:
   }
 
   def claim(text: str, pairs: Sequence[tuple[str, str, str, str]]):
-    """That the first of two is denser, for (name, who, name, who)."""
+    """The claim that the first of two is denser, for (name, who, name, who)."""
     quantities = []
     for name, one, other_name, other in pairs:
       for variant in _VARIANTS:

@@ -1,4 +1,4 @@
-"""All pairs of rates: those of LASSO that diverge, and Figure 12's of scans."""
+"""All pairs of rates: which diverge on LASSO, and Figure 12 on brain scans."""
 
 import functools
 import pathlib
@@ -21,7 +21,7 @@ _ROUNDS = (10, 30, 100, 300)
 
 
 def all_rates(about: Mapping[str, Any], found: Found) -> list[Block]:
-  """How many pairs diverge, and whether those that the paper found best do."""
+  """How many pairs diverge, and whether the paper's best pairs do."""
   rates = sorted({p["client_lr"] for r in found.values() for p in r.points})
   rows = [
     [key[0], *(_finished(record.where(client_lr=rate)) for rate in rates)]
@@ -61,7 +61,7 @@ def _finished_at(
 
 
 def products(about: Mapping[str, Any], found: Found) -> list[Block]:
-  """Which pairs end sparse and accurate, and what all of them reach."""
+  """The pairs that end sparse and accurate, and what all pairs reach."""
   needed = {"test_accuracy", "density"}
   shown = {
     key[0]: record.take(
@@ -101,7 +101,7 @@ def products(about: Mapping[str, Any], found: Found) -> list[Block]:
 
 
 def _is_upper_left(record: Record) -> np.ndarray:
-  """Of each pair of rates, whether it ends sparse and accurate."""
+  """For each pair of rates, whether it ends sparse and accurate."""
   is_accurate = record.final("test_accuracy") > 0.75
   return is_accurate & (record.final("density") < 0.5)
 

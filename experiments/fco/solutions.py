@@ -1,8 +1,8 @@
 """Minimizers of regularized least squares, by FISTA on the data of all clients.
 
-What they recover says which strengths of the regularizer make sense: the paper
-chooses its strength so that a centralized solver recovers the truth, and does
-not give it.
+The coefficients that they recover show which strengths of the regularizer make
+sense. The paper chooses its strength so that a centralized solver recovers the
+truth, but does not say which strength that is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _TASKS = {
   "lasso": (composite.lasso, prox.l1),
   "low_rank": (composite.low_rank, prox.nuclear),
 }
-_THRESHOLD = 1e-2  # Coefficients below it count as zero.
+_THRESHOLD = 1e-2  # Coefficients below this count as zero.
 
 
 def optima(
@@ -41,7 +41,7 @@ def optima(
   strengths: Sequence[float],
   max_iterations: int = 10_000,
 ) -> tuple[History, list[dict[str, Any]]]:
-  """The minimizers of loss and regularizer, one for each strength.
+  """The minimizers of loss plus regularizer, one for each strength.
 
   Args:
     task: 'lasso' or 'low_rank'.
@@ -74,7 +74,7 @@ def optima(
 
 
 def _metrics(problem, solution) -> dict[str, float]:
-  """The metrics of a run of the task, of a minimizer."""
+  """The metrics of the task's runs, for a minimizer."""
   params = jax.tree.map(
     lambda leaf: jnp.asarray(leaf, jnp.float32), solution.params
   )
@@ -89,7 +89,7 @@ def _metrics(problem, solution) -> dict[str, float]:
 
 # Cells of artefacts, and what is shown.
 
-# Task -> its name in titles, and what else of it is recovered.
+# Task -> its name in titles, and a further metric of recovery.
 _TITLES = {
   "lasso": ("Sparse least squares", "f1"),
   "low_rank": ("Low-rank least squares", "rank"),
@@ -97,7 +97,7 @@ _TITLES = {
 
 
 def cells(about: Mapping[str, Any], plan: Plan) -> dict[Key, Cell]:
-  """All algorithms, what data set I is compared with, and the optimum."""
+  """The cells of all algorithms, of comparisons with data set I, and optima."""
   found = definitions.cells(about, plan)
   on_one = definitions.merged(about, {"flags": ["--variant=I"]})
   for key, cell in definitions.cells(on_one, plan).items():
@@ -112,7 +112,7 @@ def cells(about: Mapping[str, Any], plan: Plan) -> dict[Key, Cell]:
 def _optimum(
   plan: Plan, task: str, variant: str, strengths: Sequence[float]
 ) -> Computed:
-  """The minimizers, at all strengths that are looked at."""
+  """The minimizers, at all strengths that are examined."""
   options: dict[str, Any] = {"task": task, "variant": variant}
   if plan.size == "smoke":
     options |= {"variant": "I", "strengths": [0.1], "max_iterations": 5}
@@ -122,7 +122,7 @@ def _optimum(
 
 
 def strength(about: Mapping[str, Any], found: Found) -> list[Block]:
-  """What the optima recover, and their error, over the strength."""
+  """What the optima recover, and their error, against the strength."""
   del about
   blocks: list[Block] = []
   for task, (name, recovered) in _TITLES.items():

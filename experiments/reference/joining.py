@@ -16,10 +16,10 @@ from fedjax_opt.files import locks
 
 
 def run(asked: Request) -> int:
-  """What `compare --reference=NAME` does; returns the exit status.
+  """Runs `compare --reference=NAME`; returns the exit status.
 
   Raises:
-    ValueError: for what a reference cannot have, before anything runs.
+    ValueError: for a flag that a reference cannot have, before anything runs.
   """
   given = dict(asked.flags)
   data_dir = given.pop("data_dir", None)
@@ -70,7 +70,7 @@ def join(
     jobs: cells at a time.
     executor: what runs them instead, see `executors.check`.
     budget: 'equal' or 'unequal' numbers of settings.
-    progress: whether each cell that is done is said.
+    progress: whether a line is printed for each cell that is done.
 
   Returns:
     Where each method stands among all that are recorded.
@@ -82,7 +82,7 @@ def join(
   executors.check(executor)
   asked, folder = plans.read(reference), pathlib.Path(output_dir)
   folders = [folder, asked.records]
-  # A method that joins is called like no other.
+  # No method that joins may have the name of another.
   plans.check_names(asked._replace(methods=[*asked.methods, *methods]))
   stored = asked.places(asked.methods, data_dir)
   joined = asked.places(methods, data_dir, budget) if methods else stored

@@ -1,8 +1,9 @@
 """Runs a cell of a reference: its grid, then its best setting, fresh seeds.
 
-Where the best value of a hyperparameter is at an edge of the grid, the grid is
-extended there by one step, its ratio to the value beside it, if the flag takes
-that value; and again, until the best is inside, or as often as is allowed.
+If the best value of a hyperparameter is at an edge of the grid, the grid is
+extended there by one value, in the ratio of the last two, if the flag takes
+that value. This is repeated until the best value is inside, or as often as is
+allowed.
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ _OF_REPORT = ("test_accuracy", "test_loss", "train_loss", "f1", *SPENT)
 
 
 def check(places: Sequence[Place], loader: Loader) -> None:
-  """Checks with their data what is to run; nothing is compiled or written.
+  """Checks the cells that will run, with their data; compiles nothing.
 
   Raises:
     ValueError: naming the invalid flag.
@@ -57,7 +58,7 @@ def run_place(place: Place, where: Store) -> Place:
 
 
 def measure(place: Place, loader: Loader) -> list[Record]:
-  """The records of a cell: of its grid, what extends it, and of the report."""
+  """The records of a cell: its grid, the grid's extensions, and the report."""
   planned, records = place.planned, []
 
   def run(grid, seeds, is_report):
@@ -75,7 +76,7 @@ def measure(place: Place, loader: Loader) -> list[Record]:
 
 
 def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
-  """Runs all points in memory; returns what is kept of them."""
+  """Runs all points in memory; returns their record."""
   ready = job.prepare(spec, loader.of(spec))
   result = run.simulate(ready)
   criterion = ready.criterion
@@ -103,12 +104,12 @@ def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
     ready.points,
     Kept(list(dict.fromkeys(names)), last=last).of(result.history),
   )
-  # What is chosen is chosen from the numbers as recorded.
+  # Choices are made from the numbers as recorded.
   return record.of_json(record.to_json(found))
 
 
 def joined(records: Sequence[Record]) -> Measured:
-  """What several runs measured alike, as if they had been one."""
+  """The metrics that several runs share, as if they had been one run."""
   metrics = {
     name: np.concatenate([each.history.metrics[name] for each in records])
     for name in records[0].history.metrics
@@ -124,7 +125,7 @@ def joined(records: Sequence[Record]) -> Measured:
 
 
 def _extension(place: Place, tried: Measured) -> Spec | None:
-  """What extends a grid where its best is at an edge; None if nothing does."""
+  """The extension of a grid whose best value is at an edge; None for none."""
   planned = place.planned
   tuned = tuning.selection.tune(tried.history, tried.points, tried.criterion)
   values = {

@@ -21,22 +21,22 @@ _COLUMNS = (
   "Rounds to target", "Bytes", "Gradients", "Setting", "Settings tried",
   "At an edge", "Command and record",
 )  # fmt: skip
-# Of the columns to a target; reference conditions have no clock.
+# The columns of costs to a target; reference conditions have no clock.
 _COSTS = ("rounds", "bytes", "gradient_evaluations")
-_PROFILED = 8  # Methods with a curve of their own.
+_PROFILED = 8  # The number of methods that have a curve.
 
 
 def write(standing: Standing, folder: pathlib.Path) -> pathlib.Path:
   """Writes `reference.html` and, with several conditions, `profiles.png`.
 
   Args:
-    standing: what is shown.
+    standing: the cells to show.
     folder: of the records, to which the page links.
 
   Returns:
     The path of the page.
   """
-  import jinja2  # Which every report needs.
+  import jinja2  # Every report needs them.
 
   scores = standing.scores()
   overall = standing.overall()
@@ -98,7 +98,7 @@ def _row(
 
 
 def _draw_profiles(standing: Standing, path: pathlib.Path) -> None:
-  """Draws which part of all runs has at least a score, of the best methods."""
+  """Draws, for the best methods, the share of runs that reach each score."""
   scores = standing.scores()
   middle = functools.partial(statistics.interquartile_mean, num_resamples=1)
   best = sorted(scores, key=lambda m: -middle(scores[m]).estimate)[:_PROFILED]

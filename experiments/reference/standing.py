@@ -1,4 +1,4 @@
-"""Who stands where in a reference comparison: places, verdicts, aggregates.
+"""The standing of methods in a reference: places, verdicts, aggregates.
 
 Axis letters: `n` seeds of the report, `T` conditions.
 """
@@ -30,10 +30,10 @@ class Standing:
   """All cells of a reference that have run, condition after condition.
 
   Attributes:
-    reference: what was asked for.
-    places: cells that have run and those that have not.
+    reference: the reference comparison.
+    places: all its cells, those that have run and those that have not.
     studies: name of a condition -> its cells as a study, with its verdicts.
-    joined: methods that are no part of the reference; [] of the reference.
+    joined: methods that joined the reference; [] for the reference alone.
   """
 
   reference: Reference
@@ -51,7 +51,8 @@ class Standing:
   def scores(self) -> dict[str, np.ndarray]:
     """method -> accuracy over the best mean accuracy, [n, T], 0 if it diverged.
 
-    Of the methods that ran under all conditions by an accuracy that have run.
+    It has the methods that ran under every condition that has run and is
+    compared by an accuracy.
     """
     of_method: dict[str, list[np.ndarray]] = {}
     studies = [s for s in self.studies.values() if is_fraction(s.metric)]
@@ -102,7 +103,7 @@ class Standing:
     return Table(shown, 1) if shown else None
 
   def of_joined(self) -> Table | None:
-    """Where the methods that joined stand, condition after condition."""
+    """The lines on where the methods that joined stand, by condition."""
     rows = []
     for name, study in self.studies.items():
       for verdict in study.verdicts:
@@ -173,7 +174,7 @@ def _check_data(condition: Condition, cells: Sequence) -> None:
 
 
 def _ranks(means: np.ndarray) -> np.ndarray:
-  """Places along the methods' axis, [..., methods, T]; ties share the mean."""
+  """Ranks along the methods' axis, [..., methods, T]; ties share the mean."""
   return stats.rankdata(-means, axis=-2)
 
 

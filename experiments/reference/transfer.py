@@ -21,7 +21,7 @@ from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report.study_tables import Entry, Table
 
-# The values of a setting -> what `_means` has of it.
+# The values of a setting -> its entry of `_means`.
 Means = dict[tuple[str, ...], tuple[Setting, float, float]]
 
 
@@ -29,7 +29,7 @@ class Grid(NamedTuple):
   """A method's settings under all conditions by an accuracy.
 
   Attributes:
-    settings: those that ran under each of these conditions.
+    settings: the settings that ran under each of these conditions.
     validation: their mean scores, 0 if a seed diverged. [T, H]
     test: their mean test accuracies, 0 if a seed diverged. [T, H]
   """
@@ -53,7 +53,7 @@ class Grid(NamedTuple):
 def grids(standing: Standing) -> dict[str, Grid]:
   """method -> its grid, of those with settings that ran under all conditions.
 
-  Conditions are those that an accuracy compares.
+  Only conditions that are compared by an accuracy count.
   """
   studies = {n: s for n, s in standing.studies.items() if is_fraction(s.metric)}
   of_method: dict[str, list[Means]] = {}
@@ -80,10 +80,10 @@ def _grid(means: list[Means]) -> Grid:
 
 
 def _means(cell: Cell, metric: str, scale: Mapping[str, float]) -> Means:
-  """Of each setting: itself, its validation score, its test accuracy.
+  """For each setting: the setting, its validation score, its test accuracy.
 
-  Conditions may multiply hyperparameters, by `scale`; a setting is named by its
-  values without that.
+  A condition may multiply hyperparameters, see `scale`. Settings are identified
+  by their values before that.
   """
   tried, names = cell.tried, cell.tuned
   scores = cell.criterion.scores(tried.history)
@@ -101,7 +101,7 @@ def _means(cell: Cell, metric: str, scale: Mapping[str, float]) -> Means:
 
 
 def regrets(found: dict[str, Grid]) -> dict[str, dict[str, np.ndarray]]:
-  """Of each method, in points of accuracy; the first axis is where it runs.
+  """The regrets of each method, in points; the first axis is where it runs.
 
   Args:
     found: what `grids` returns.
@@ -127,7 +127,7 @@ def _at(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 
 def _elsewhere(grid: Grid) -> np.ndarray:
-  """Test accuracies of what other conditions chose. [T, T - 1]"""
+  """Test accuracies of the settings that other conditions chose. [T, T - 1]"""
   carried = grid.test[:, grid.tuned]  # [where it runs, where it was chosen]
   size = len(carried)
   return carried[~np.eye(size, dtype=bool)].reshape(size, size - 1)

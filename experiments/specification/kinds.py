@@ -1,4 +1,4 @@
-"""What can be chosen by name: each kind of choice, and one that was chosen.
+"""Choices by name: each kind of choice, and an entry that was chosen.
 
 A `Kind` ties a flag such as --client to its registry. Its flag and those of all
 hyperparameters are made from the registry's entries; nothing here names one.
@@ -34,11 +34,11 @@ from fedjax_opt.transforms import UPLOADS
 from fedjax_opt.transforms.aggregators import AGGREGATORS
 from fedjax_opt.transforms.faults import FAULTS
 
-# Of more owners than this, a message names the first only; of more entries,
-# it says where they are listed.
+# With more owners than this, a message names only the first ones. With more
+# entries, it says where they are listed.
 _MOST_SHOWN, _MOST_LISTED = 8, 20
 
-# Of a comma list.
+# The most items of a comma list.
 MOST_ITEMS = 10_000
 
 _COMPARE = "python -m experiments.compare"
@@ -53,8 +53,8 @@ class Chosen:
   Attributes:
     kind: the flag that chose it, such as "client".
     name: of the entry.
-    grid: flag -> values, of what may be tuned.
-    static: flag -> value, of what may not.
+    grid: flag -> values, of hyperparameters that may be tuned.
+    static: flag -> value, of those that may not.
   """
 
   kind: str
@@ -73,18 +73,18 @@ class Chosen:
     return KINDS[self.kind].parameters(self.name)
 
   def with_point(self, point: Mapping[str, float]) -> "Chosen":
-    """The same with one value of each flag that a point has."""
+    """The choice with one value for each flag that a point has."""
     grid = {f: [point[f]] if f in point else v for f, v in self.grid.items()}
     return dataclasses.replace(self, grid=grid)
 
   def arguments(self, point: Mapping[str, Any]) -> dict[str, Any]:
-    """What the factory is given by name at a point of the grid.
+    """The factory's arguments, by name, at a point of the grid.
 
     Args:
       point: flag -> value, for each flag of `grid`; other flags are ignored.
 
     Raises:
-      ValueError: for a text that is no range of sizes.
+      ValueError: if a text is no range of sizes.
     """
     values, found = {**point, **self.static}, {}
     for flag, parameter in self.parameters.items():
@@ -123,12 +123,12 @@ class Kind:
 
   Attributes:
     flag: name of the flag, such as "client".
-    entries: what there is to choose from.
-    prefix: what the flags of hyperparameters begin with, such as "client_".
+    entries: the choices.
+    prefix: beginning of the flags of hyperparameters, such as "client_".
     has_lists: whether its numbers may be lists, which make a grid.
-    fits: which of the entries can be chosen.
-    is_condition: whether methods can be compared under several of them.
-    are_conditions: whether they can be under several values of its
+    fits: says whether an entry can be chosen.
+    is_condition: whether methods can be compared under several entries.
+    are_conditions: whether methods can be compared under several values of its
       hyperparameters.
   """
 
@@ -146,7 +146,7 @@ class Kind:
     return {n: each for n, each in self.entries.items() if self.fits(each)}
 
   def names(self, has: Callable[[Any], bool]) -> str:
-    """The names of the entries that have something, between commas."""
+    """The names of the entries with a property, separated by commas."""
     return ", ".join(n for n, each in self.registry.items() if has(each))
 
   def flag_of(self, choice: Choice, parameter: Parameter) -> str:
@@ -171,7 +171,7 @@ class Kind:
     return found
 
   def owners(self) -> dict[str, dict[str, Parameter]]:
-    """Of each flag, the entries that have it and what it is there."""
+    """Flag -> entries that have it -> the hyperparameter that it is there."""
     return _owners(self, tuple(self.registry))
 
   def type_of(self, parameter: Parameter) -> type:
@@ -204,8 +204,8 @@ class Kind:
       intervals: flag -> values allowed, likewise; None for the registry's.
 
     Raises:
-      ValueError: for a name that is not there, a flag of another entry or a
-        value that is not allowed.
+      ValueError: for an unknown name, a flag of another entry, or a value that
+        is not allowed.
     """
     if name is not None:
       self.entry(name)
@@ -225,8 +225,8 @@ class Kind:
         continue
       if value is None and isinstance(parameter, File):
         raise ValueError(f"{flag}: must be given with {self.flag} {name}")
-      static[flag] = value  # None is left to the factory.
-      # Whoever divides the examples checks the range of their numbers.
+      static[flag] = value  # The factory decides what None means.
+      # The code that divides the examples checks ranges of sizes.
       is_range = getattr(parameter, "takes_range", False)
       if value is not None and not isinstance(value, bool) and not is_range:
         parameter.check(value, flag)
@@ -279,7 +279,7 @@ class Kind:
 
 @functools.lru_cache(maxsize=64)
 def _owners(kind: Kind, names: tuple[str, ...]) -> dict[str, dict]:
-  """See `Kind.owners`; made anew when a registry has other entries."""
+  """See `Kind.owners`; computed again when a registry has other entries."""
   found: dict[str, dict[str, Parameter]] = {}
   for name in names:
     for flag, parameter in kind.parameters(name).items():
@@ -287,7 +287,7 @@ def _owners(kind: Kind, names: tuple[str, ...]) -> dict[str, dict]:
   return found
 
 
-# Samplers have no registry in the package, where they are given as values.
+# The package has no registry of samplers: there they are given as values.
 _GROUPS = Hyperparameter(
   "groups",
   None,
@@ -365,7 +365,7 @@ KINDS = {
     SCHEDULE,
   )
 }  # fmt: skip
-# The rule of plain steps: gradient descent and nothing else.
+# The rule of plain steps: only gradient descent.
 PLAIN = CLIENT.names(lambda rule: rule.is_plain)
 
 
@@ -378,9 +378,9 @@ def numbers(
   """The numbers of a comma list.
 
   Args:
-    parameter: which numbers are allowed.
+    parameter: says which numbers are allowed.
     text: the list.
-    flag: what to call it in messages; the parameter's name if None.
+    flag: its name in messages; None for the parameter's name.
     kind: float, or int for whole numbers.
 
   Raises:
@@ -404,7 +404,7 @@ def numbers(
         f"commas, such as {example}"
       ) from None
     if kind is float:
-      # Of 1e-400 Python makes 0.
+      # Python reads 1e-400 as 0.
       exact = value or decimal.Decimal(item.strip())
       checks.fits_float(flag, exact)
     if value in values:
@@ -415,15 +415,16 @@ def numbers(
   return values
 
 
-# Lists where there is one value.
+# Lists for flags with one value.
 
 
 def is_list(value: str, check: Callable[[str], Any]) -> bool:
-  """Whether a value is several ones between commas.
+  """Whether a text is a list of several values with commas.
 
   Args:
     value: of a flag.
-    check: false, or raises ValueError, for what is no single value.
+    check: function that is false, or raises ValueError, for all but a single
+      value.
   """
   try:
     return "," in value and all(
@@ -434,7 +435,7 @@ def is_list(value: str, check: Callable[[str], Any]) -> bool:
 
 
 def one_only(name: str, value: str, is_condition: bool) -> str:
-  """Of a list for a flag that has one value in a run; how several compare.
+  """The message for a list where a run has one value, and what to do instead.
 
   Args:
     name: of the flag.

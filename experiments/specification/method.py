@@ -21,8 +21,8 @@ def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
 
   Args:
     given: values of all flags; a hyperparameter that was not given is None.
-    task: the task, which may have a regularizer and defaults of its own; those
-      of a regularizer are for its own.
+    task: the task, which may have a regularizer and defaults of its own. Its
+      defaults for a regularizer's flags apply only to its own regularizer.
 
   Raises:
     ValueError: naming the invalid flag.
@@ -38,7 +38,7 @@ def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
 
 
 def default_client(choice: AlgorithmChoice) -> str:
-  """The clients' rule of an algorithm where none is chosen."""
+  """The clients' rule of an algorithm if none is chosen."""
   free = CLIENT_DEFAULT if choice.client == "rule" else PLAIN
   return choice.default_client or free
 
@@ -87,7 +87,7 @@ def _server(given: Given, algorithm: Chosen) -> Chosen | None:
 
 
 def _check_plain(kind: Kind, rule: str, algorithm: Chosen) -> None:
-  """Checks that the steps are plain ones where an algorithm relies on it."""
+  """Checks that steps are plain if the algorithm relies on it."""
   if not kind.entry(rule).is_plain:
     raise ValueError(
       f"{kind.flag}={rule!r}: algorithm {algorithm.name} takes plain steps, "
@@ -100,7 +100,7 @@ def _regularizer(
 ) -> Chosen | None:
   """The regularizer, which some algorithms need."""
   choice, name = algorithm.choice, given["regularizer"]
-  if not choice.takes_regularizer:  # Few have one.
+  if not choice.takes_regularizer:  # Few algorithms have one.
     have = ALGORITHM.names(lambda each: each.takes_regularizer)
     hint = f"those that have one are {have}"
     return _check_absent(given, REGULARIZER, algorithm, hint)
@@ -124,7 +124,7 @@ def _regularizer(
 def _check_absent(
   given: Given, kind: Kind, algorithm: Chosen, hint: str
 ) -> None:
-  """Checks that no flag was given for what an algorithm does not have."""
+  """Checks that no flag is given for a part that an algorithm does not have."""
   for flag in (kind.flag, *kind.owners()):
     if given[flag] is not None:
       shown = repr(given[flag]) if flag == kind.flag else given[flag]

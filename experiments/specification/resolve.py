@@ -1,7 +1,7 @@
 """From the values that were given to a specification: checks and defaults.
 
-First what each value may be, then what is chosen by name, then what of it goes
-together.
+Checks are made in this order: each value, each choice by name, and which of
+them fit together.
 """
 
 import dataclasses
@@ -50,13 +50,13 @@ _SEED = Hyperparameter("seed", 0, "seed", SEEDS)
 _FRACTION = Hyperparameter(
   "client_milestones", 0.5, "fraction of the rounds", "(0, 1)"
 )
-# What some tasks read, and of it.
+# What some tasks read, and the parts of it.
 _FILES = ("data_dir", "data_file", *table.FLAGS, "pretrained")
 _HOSTS = ("coordinator", "cluster")
 
 
 def resolve(given: Given) -> Spec:
-  """Checks what was given as far as that needs no data, and fills in defaults.
+  """Makes all checks that need no data, and fills in defaults.
 
   Args:
     given: values of all flags; None where not given.
@@ -99,7 +99,7 @@ def _or(value: Any, default: Any) -> Any:
 
 
 def _named(kind: Kind, given: Given) -> Chosen | None:
-  """What a flag names, if it was given, with all that it needs."""
+  """The choice that a flag names, with all that it needs; None if not given."""
   chosen = kind.choose(given, given[kind.flag])
   for flag, value in (chosen.static if chosen else {}).items():
     if value is None:
@@ -108,7 +108,7 @@ def _named(kind: Kind, given: Given) -> Chosen | None:
 
 
 def seeds(text: str) -> list[int]:
-  """The seeds of the runs, which stand between commas.
+  """The seeds of the runs, from a list with commas.
 
   Raises:
     ValueError: if they are not whole numbers of 32 bits, or one is repeated.
@@ -133,7 +133,7 @@ def _task(given: Given) -> Chosen:
 
 
 def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
-  """The partition and the number of clients, if the task's are divided."""
+  """The partition and the number of clients, if the task's data are divided."""
   if given["population_dir"]:
     why = "the clients come from population_dir"
   elif has_clients:
@@ -150,7 +150,7 @@ def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
 
 
 def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
-  """Of simulated time: the system, and who is sent out when."""
+  """The fields of simulated time: system, availability and schedule."""
   system = SYSTEM.choose(given, given["system"])
   name = given["schedule"]
   if name is None and system is not None:
@@ -182,7 +182,7 @@ def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
 
 
 def _places(values: dict[str, Any], given: Given) -> int | None:
-  """The clients of a server step: on some schedules those of the buffer."""
+  """The clients of a server step; on some schedules, of the buffer."""
   buffer = values["schedule"].static.get("buffer")
   if buffer is None:
     return values["cohort_size"]
@@ -195,14 +195,14 @@ def _places(values: dict[str, Any], given: Given) -> int | None:
 
 
 def _is_elsewhere(given: Given) -> bool:
-  """Whether not all clients are in the memory of this process."""
+  """Whether some clients are not in the memory of this process."""
   return any(given[name] for name in ("population_dir", *_HOSTS))
 
 
 def _selects_on(
   given: Given, task: TaskChoice, algorithm: AlgorithmChoice
 ) -> str:
-  """On what settings are compared.
+  """The examples on which settings are compared.
 
   Raises:
     ValueError: if there are no such examples.
@@ -269,7 +269,7 @@ def _selection(
 def _schedule(
   given: Given, algorithm: Chosen, client: Chosen
 ) -> dict[str, Any]:
-  """The fields of the clients' learning rate over rounds."""
+  """The fields of the schedule of the clients' learning rate."""
   name = given["client_schedule"]
   if name == "constant":
     return {}
@@ -292,9 +292,9 @@ def _schedule(
 def _defaults(
   given: Given, has_clients: bool, algorithm: AlgorithmChoice
 ) -> dict[str, Any]:
-  """The fields that were not given and whose default depends on others."""
+  """The fields whose defaults depend on others, if they were not given."""
   found = {"batch_size": BATCH_SIZE_OF_CLIENTS if has_clients else BATCH_SIZE}
-  # How many clients a file of one's own has is known when it is read.
+  # The number of clients in a user's own file is known when it is read.
   if algorithm.cohort == "sampled" and not (has_clients and given["data_file"]):
     divided = not (has_clients or given["population_dir"])
     number = _or(given["num_clients"], NUM_CLIENTS) if divided else COHORT_SIZE
@@ -306,11 +306,11 @@ def _defaults(
   return {n: value for n, value in found.items() if given[n] is None}
 
 
-# What goes together.
+# What fits together.
 
 
 def _check(spec: Spec, given: Given) -> None:
-  """Checks the fields that belong to no choice, and what they go with."""
+  """Checks the fields that belong to no choice, and their combinations."""
   _check_needs(spec, given)
   check_excluded(spec)
   if spec.trace and not spec.client.choice.traced:
@@ -359,7 +359,7 @@ def _check_needs(spec: Spec, given: Given) -> None:
 
 
 def check_excluded(spec: Spec) -> None:
-  """Checks that no two flags were given of which one excludes the other.
+  """Checks that no two flags are given of which one excludes the other.
 
   Raises:
     ValueError: naming both.
@@ -373,7 +373,7 @@ def check_excluded(spec: Spec) -> None:
 
 
 def _check_adapters(spec: Spec) -> None:
-  """Checks that what averages adapters has some, and trains them."""
+  """Checks that an algorithm that averages adapters has and trains some."""
   name = spec.algorithm.name
   if not spec.algorithm.choice.takes_paths:
     return
@@ -390,7 +390,7 @@ def _check_adapters(spec: Spec) -> None:
 
 
 def _check_sampler(spec: Spec) -> None:
-  """Checks that what counts all clients alike has such a sampler."""
+  """Checks that the sampler suits privacy, and aggregators without weights."""
   sampler, aggregator = spec.sampler.name, spec.aggregator.name
   if spec.privacy and sampler not in ("uniform", "poisson"):
     raise ValueError(
