@@ -104,7 +104,7 @@ def _function(place: str) -> Callable:
 
 
 def merged(*tables: About) -> dict[str, Any]:
-  """One table of several: later ones replace, tables within are merged."""
+  """Joins tables: later values replace earlier ones; inner tables are merged"""
   found: dict[str, Any] = {}
   for table in tables:
     for name, value in table.items():

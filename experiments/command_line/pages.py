@@ -17,7 +17,7 @@ from fedjax_opt.registry import Choice, Parameter
 _RUN = "python -m experiments.run"
 _GROUPS = 5  # of sampler cyclic, in its example
 
-Flags = dict[str, Parameter]  # Of a choice, with their ranges and defaults.
+Flags = dict[str, Parameter]  # Flags of a choice: ranges and defaults.
 # What a choice can be combined with, and the flags of an example run.
 About = tuple[dict[str, str], str]
 

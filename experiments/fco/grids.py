@@ -28,7 +28,7 @@ from fedjax_opt.results.selection import Tuning, tune
 
 RATES = ("client_lr", "server_lr")
 OPTIMUM: Key = ("optimum",)
-_FACTOR = 2.0  # Rates of the grids are a factor of about three apart.
+_FACTOR = 2.0  # Neighbours in the grids of rates differ about threefold.
 
 About = Mapping[str, Any]
 # Hyperparameter, or metric of a rule -> its values at all points. [S]

@@ -1,4 +1,4 @@
-"""Runs what a reference lacks, or what joins it, and says who stands where."""
+"""Runs cells that a reference lacks, or methods that join it; ranks them."""
 
 import pathlib
 import sys

@@ -142,7 +142,7 @@ def _extension(place: Place, tried: Measured) -> Spec | None:
     texts = {name: ",".join(map(repr, each)) for name, each in grid.items()}
     try:
       return resolve(flags.typed(planned.asked | texts))
-    except ValueError:  # No value of this flag, such as a momentum above 1.
+    except ValueError:  # Not allowed, such as a momentum above 1.
       continue
   return None
 

@@ -1,4 +1,4 @@
-"""The page of a reference comparison: static, sorted and filtered by itself."""
+"""The static page of a reference comparison, which sorts and filters itself."""
 
 import functools
 import pathlib
@@ -60,7 +60,7 @@ def write(standing: Standing, folder: pathlib.Path) -> pathlib.Path:
 
 
 def _rows(standing: Standing) -> list[list[Any]]:
-  """What the table has: of each cell text, or [text, what it is sorted by]."""
+  """The rows of the table; an entry is text, or [text, value to sort by]."""
   files = {
     (place.condition.name, place.planned.method): place.file.as_posix()
     for place in standing.places

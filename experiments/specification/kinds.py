@@ -201,7 +201,7 @@ class Kind:
       name: what is chosen.
       is_free: whether something else could be chosen.
       defaults: flag -> default, where it is not that of the registry.
-      intervals: flag -> values allowed, likewise; None for the registry's.
+      intervals: flag -> interval allowed, where it is not that of the registry.
 
     Raises:
       ValueError: for an unknown name, a flag of another entry, or a value that

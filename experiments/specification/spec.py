@@ -1,8 +1,9 @@
 """What runs: one frozen record, made once from flags.
 
-Each field of `Spec` is a flag: its docstring has the help, the field the rest.
-The flags of hyperparameters are made from the registries. `resolve.resolve`
-makes the record, checks all that needs no data, and fills in the defaults.
+Each field of `Spec` is a flag: the docstring of `Spec` has its help, the field
+has all else. The flags of hyperparameters are made from the registries.
+`resolve.resolve` makes the record, checks all that needs no data, and fills in
+the defaults.
 """
 
 import dataclasses
@@ -44,14 +45,14 @@ from fedjax_opt.registry import (
 )
 from fedjax_opt.scores import SCORES
 
-# The rules where none is given; averaging is a server step of size 1.
+# The rules if none is given; averaging is a server step of size 1.
 CLIENT_DEFAULT, SERVER_DEFAULT = "delta_sgd", "sgd"
-# Clients in a round, examples in a batch, and the latter where the clients come
-# with the data.
+# Clients in a round; examples in a batch; and the same if the clients come with
+# the data.
 COHORT_SIZE, BATCH_SIZE, BATCH_SIZE_OF_CLIENTS = 10, 64, 10
-# The clients' data where they do not come with the task.
+# The clients' data, if clients do not come with the task.
 PARTITION_DEFAULT, NUM_CLIENTS = "dirichlet", 100
-# The share of own test examples of algorithms with personal models.
+# The share of each client's test examples, for algorithms with personal models.
 TESTS_OF_PERSONAL = 0.2
 VALIDATION_FRACTION, VALIDATION_SEED = 0.1, 0
 DP_DELTA = 1e-5
@@ -60,7 +61,7 @@ DECAY, MILESTONES = 0.998, "0.5,0.75"
 SEEDS = "[0, 4294967295]"  # Allowed values of a seed.
 TRAINABLE = Paths("trainable", None, "leaves of the model that are trained")
 
-# What a setting may be chosen on.
+# The examples on which a setting may be chosen.
 SPLITS = {
   "validation": "examples held out of training; the default",
   "clients": "examples of each client held out of training, by the model that "
@@ -80,7 +81,7 @@ class Group(NamedTuple):
   Attributes:
     key: one word for it, as in `--help=KEY`.
     title: in the help.
-    purpose: what one wants to do that needs them.
+    purpose: what a user can do with them.
   """
 
   key: str
@@ -98,22 +99,23 @@ class Flag(NamedTuple):
   """The flag of a field, or of a hyperparameter.
 
   Attributes:
-    group: under whose title it stands.
-    default: on the command line.
+    group: the group under whose title it stands.
+    default: its default on the command line.
     type: of its values: str, int, float, bool for --name and --noname, or list
-      for numbers between commas, which make a grid.
-    help: what it means, with its unit and what is not obvious of its default;
-      names in braces stand for what depends on the registries. '' of
-      hyperparameters, which say it themselves.
-    choice: of what it is an entry; None for a plain value.
-    owners: of a hyperparameter the entries that have it, and what it is there.
+      for numbers with commas, which make a grid.
+    help: its meaning, with its unit and whatever is not obvious about its
+      default. Names in braces stand for text that depends on the registries. ''
+      for hyperparameters, whose registry entries have the help.
+    choice: the kind of choice that it makes; None for a plain value.
+    owners: for a hyperparameter, the entries that have it, and the
+      hyperparameter that it is there.
     interval: values allowed, such as "[1, inf)"; "" where others check them.
     accepted: words allowed, perhaps with what each means; () for any text.
     needs: flag, or flag=value, without which it must not be given.
-    counts_zero: whether 0 is there for those that need it.
+    counts_zero: whether 0 counts as given, for flags that need this one.
     excludes: flags that must not be given with it -> why.
-    is_identity: whether results depend on it. What does not may differ when a
-      run is resumed.
+    is_identity: whether results depend on it. If not, it may differ when a run
+      is resumed.
     is_of_process: whether it says how one process runs, so that a file of
       flags that repeats the run lacks it.
     is_condition: whether methods can be compared under several values.
@@ -136,7 +138,7 @@ class Flag(NamedTuple):
 
   @property
   def words(self) -> list[str]:
-    """Those that it takes; [] if it takes others than words."""
+    """The words that it accepts; [] if it also accepts other values."""
     if self.choice is not None:
       return list(self.choice.registry)
     own = (p.accepted for p in self.owners.values() if isinstance(p, Option))
@@ -579,7 +581,7 @@ class Spec:
   )
   cluster: bool = _DEVICES.flag(False, is_of_process=True)
 
-  # What was given and is no default: what to type for the same again.
+  # Flags given that are no defaults: what to type for the same run again.
   given: Mapping[str, Any] = dataclasses.field(compare=False)
 
   @property
@@ -599,7 +601,7 @@ class Spec:
     return {f: v for chosen in self.tuned for f, v in chosen.grid.items()}
 
   def at(self, point: Mapping[str, float], seeds: Sequence[int]) -> "Spec":
-    """The same with one setting of the grid, and with other seeds."""
+    """The specification with one setting of the grid, and with other seeds."""
     chosen = {each.kind: each.with_point(point) for each in self.tuned}
     tuned = {f: f"{point[f]!r}" for f in self.grid if f in point}
     given = {**self.given, **tuned, "seed": ",".join(map(str, seeds))}
@@ -642,7 +644,7 @@ def _flags() -> dict[str, Flag]:
 
 
 def _helps(docstring: str) -> dict[str, str]:
-  """Name -> what it is, of the attributes that a docstring lists."""
+  """Name -> description, for the attributes that a docstring lists."""
   _, *parts = re.split(r"^  (\w+): ", docstring, flags=re.MULTILINE)
   texts = (" ".join(text.split()) for text in parts[1::2])
   return dict(zip(parts[::2], texts, strict=True))
@@ -657,12 +659,12 @@ TUNED = [
 
 
 def identity_of(config: Mapping[str, Any], *others: str) -> dict[str, Any]:
-  """The flags on which results depend: of two runs that are the same, alike.
+  """The flags on which results depend; equal for two equal runs.
 
   Args:
     config: flag -> value.
-    *others: flags that may differ, such as rounds: of two runs that differ in
-      these alone, one is the beginning of the other.
+    *others: flags that may differ, such as rounds. If two runs differ only in
+      these, one is the beginning of the other.
   """
   return {
     name: without_place(name, value)
@@ -672,7 +674,7 @@ def identity_of(config: Mapping[str, Any], *others: str) -> dict[str, Any]:
 
 
 def without_place(name: str, value: Any) -> Any:
-  """A flag's value; of pretrained only what its folder is called."""
+  """A flag's value; for pretrained, only the name of its folder."""
   if name == "pretrained" and value is not None:
     return pathlib.Path(value).name
   return value

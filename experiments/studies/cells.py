@@ -1,4 +1,4 @@
-"""The cells of a study: run, or found in the folders of runs that are there."""
+"""The cells of a study: run now, or read from the folders of existing runs."""
 
 import csv
 import dataclasses
@@ -22,7 +22,7 @@ from fedjax_opt.study.cells import Cell, ExampleSet, Measured
 from fedjax_opt.study.tuning import tune
 from fedjax_opt.study.words import condition_label
 
-# Parts of a config.json that say nothing of the method.
+# Parts of a config.json that do not depend on the method.
 _OF_A_RUN = {"device", "streams", "versions", "seed", digest.NAME} | {
   name for name, flag in FLAGS.items() if not flag.is_identity
 }
@@ -38,16 +38,16 @@ Sets = dict[str, ExampleSet]
 
 
 def check(cells: Sequence[Planned], store: Store) -> bool:
-  """Checks with their data what is to run; nothing is compiled or written.
+  """Checks the cells that will run, with their data; compiles nothing.
 
   Each method is checked under one condition, each condition with one method.
 
   Args:
     cells: which.
-    store: of all runs; cells that are there are not checked again.
+    store: store of all runs; cells that it has are not checked again.
 
   Returns:
-    Whether there is any whose task has classes, and so an accuracy.
+    Whether the task of any cell has classes, and so an accuracy.
 
   Raises:
     ValueError: naming the invalid flag, or the folder of a cell that ran
@@ -112,10 +112,10 @@ def _cell_of(
   measured: Measured | None,
   **others: Any,
 ) -> Cell:
-  """What a method left under a condition; see `Cell`."""
+  """The fields of a cell that come from a stored run; see `Cell`."""
   cell = Cell(method, condition, tried, measured, **others)
   runs = [part.run for part in cell.parts]
-  # What a nested run has of one point is not of what its first seed chose.
+  # A nested run stores this for one point, not for its first seed's choice.
   has_own = measured is not None and not cell.is_nested
   report = measured.run if has_own else None
   return dataclasses.replace(
@@ -139,7 +139,8 @@ def _per_client(run: Run | None) -> dict[str, np.ndarray]:
   path = None if run is None else run.folder / "per_client.csv"
   if path is None or not path.exists():
     return {}
-  # No reader of pandas gives every number back in all its versions.
+  # Not with pandas: no reader of it returns every number exactly in all
+  # versions.
   with open(path, encoding="utf-8", newline="") as file:
     header, *rows = csv.reader(file)
   end, number = "_accuracy", lambda cell: float(cell or "nan")
@@ -164,7 +165,7 @@ def setup_of(
 ) -> tuple[dict[str, setup.Clients], dict[str, str], dict[str, Sets]]:
   """The clients of all conditions, and the sizes of the model and the data.
 
-  Nothing if data can no longer be read.
+  All are empty if data can no longer be read.
 
   Returns:
     `Study.clients`; name -> size of what is the same under all conditions; and
@@ -193,7 +194,7 @@ def setup_of(
 
 
 def shared(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-  """What is the same in all mappings; {} of none."""
+  """The entries that are the same in all mappings; {} if there are none."""
   return {
     name: value
     for name, value in (each[0] if each else {}).items()
@@ -209,22 +210,22 @@ def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
 
 
 def shared_config(cells: Sequence[Cell]) -> dict[str, Any]:
-  """What every report needs to be judged, of what the runs have in common."""
+  """The facts that a reader needs to judge a report, if the runs share them."""
   parts = [part for cell in cells for part in (cell.tried, cell.measured)]
   found = shared([part.run.config for part in parts if part is not None])
   return {n: found[n] for n in _TOLD if found.get(n) is not None}
 
 
 def metric_of(cells: Sequence[Cell]) -> str:
-  """What methods are compared by, if nothing else is asked for.
+  """The default metric by which methods are compared.
 
-  The test examples' part of what settings are chosen by, or that itself.
+  It is the metric of the criterion on test examples, if it exists there.
   """
   criterion = cells[0].criterion
   found = [cell.measured or cell.tried for cell in cells]
   measured = [each.history.metrics for each in found if each]
   tested = criterion.metric.replace("validation_", "test_")
-  # Of the models that clients use themselves, where these are what counts.
+  # It measures the clients' own models, if these are what counts.
   names = ("test_accuracy", tested)
   if tested.startswith("client_"):
     names = names[::-1]
@@ -258,7 +259,7 @@ def load_runs(folders: Sequence[str]) -> list[Run]:
 
 
 def varied_among(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-  """Of all conditions, the flags that are not the same in all runs."""
+  """The flags that may be conditions and differ between runs."""
   return [
     name
     for name in conditions()
@@ -267,17 +268,17 @@ def varied_among(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
-  """Runs that are there, each with its own choice among its settings.
+  """Cells of existing runs, each with its own choice among its settings.
 
-  Methods are told by what their flags choose and, where that is the same, by
-  what else differs.
+  Methods are named by the choices of their flags and, if these are the same, by
+  other flags that differ.
 
   Args:
     runs: which.
     varied: flags whose values are the conditions, see `varied_among`.
 
   Raises:
-    ValueError: if two hold the same.
+    ValueError: if two runs have the same method and condition.
   """
   each = [{n: run.config.get(n) for n in varied} for run in runs]
   labels = _labels(runs, each)
@@ -301,7 +302,7 @@ def _labels(
 ) -> list[str]:
   """A label for each run; the same for one method under several conditions.
 
-  What is tuned in one run says nothing of another, unless it tells them apart.
+  A tuned hyperparameter is not in the labels, unless only it tells runs apart.
   """
   texts = [{n: str(v) for n, v in run.config.items()} for run in runs]
   tuned = {name for text in texts for name, v in text.items() if "[" in v}
@@ -321,14 +322,14 @@ def _labels(
 def _labels_without(
   texts: Sequence[Mapping[str, str]], tuned: Collection[str]
 ) -> list[str]:
-  """Labels by what flags choose and what else differs, but for some flags."""
+  """Labels made of choices and other flags that differ, without some flags."""
   ignored = {*conditions(), *CHOICES, *tuned, *_OF_A_RUN}
   given = [
     {n: text[n] for n in CHOICES if n in text}
     | {n: v for n, v in text.items() if n not in ignored and "[" not in v}
     for text in texts
   ]
-  # What is the same in all runs says nothing.
+  # Flags that are the same in all runs do not tell them apart.
   own = [
     {
       name: value

@@ -17,10 +17,10 @@ from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
 from fedjax_opt.results.names import name_of, value_of
 from fedjax_opt.study import tuning, words
 
-# Groups of flags that say on what, and on which clients, methods are compared.
+# Groups of flags that say on which data and clients methods are compared.
 _OF_DATA = ("data", "selection")
 _SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
-# Flags that choose what a method is made of.
+# Flags that choose the parts of a method.
 CHOICES = ("algorithm", "client", "server", "regularizer")
 # Flags that some methods cannot have, although they belong to no choice.
 _has_rate = lambda method: "client_lr" in method["client"].parameters
@@ -55,7 +55,7 @@ class Planned(NamedTuple):
 
   @property
   def first(self) -> Spec:
-    """What runs first: the grid, or the only setting."""
+    """The first run of a cell: the grid, or the only setting."""
     if self.grid and not self.is_nested:
       return self.spec
     return self.spec.at({}, self.report_seeds)
@@ -63,13 +63,13 @@ class Planned(NamedTuple):
   def at(
     self, grid: tuning.Grid, seeds: Sequence[int], is_report: bool
   ) -> Spec:
-    """What `tuning.tune` asks for: the whole grid, or a part of the report."""
+    """The specification of a run of `tuning.tune`: whole grid, or report."""
     chosen = {name: v[0] for name, v in grid.items() if len(v) == 1}
     return self.spec.at(chosen, seeds) if is_report else self.spec
 
   @property
   def grid(self) -> dict[str, list[float]]:
-    """Flag -> values, of what is tuned; {} if there is one setting only."""
+    """Flag -> values, of what is tuned; {} if there is only one setting."""
     return {n: v for n, v in self.spec.grid.items() if len(v) > 1}
 
 
@@ -118,7 +118,7 @@ def plan(request: Request) -> list[Planned]:
 
 
 def personal(methods: Sequence[Mapping[str, Any]]) -> list[int]:
-  """Which methods are for models of the clients' own."""
+  """The methods that make models of the clients' own."""
   entries = [ALGORITHM.entries.get(each["algorithm"]) for each in methods]
   return [i for i, each in enumerate(entries) if each and each.is_personal]
 
@@ -129,17 +129,17 @@ def _for_own_models(
   fixed: Mapping[str, Any],
   condition: Mapping[str, Any],
 ) -> dict[str, Any]:
-  """Flags of all methods, if one of them is for models of the clients' own.
+  """Flags for all methods, if one makes models of the clients' own.
 
-  All are then chosen and measured as that one is by default, and train on as
-  many examples. What was given stays.
+  With these, all methods are chosen and measured as that one is by default, and
+  train on equally many examples. Flags that were given stay.
   """
   for i in personal(request.methods):
     try:
       spec = _cell(
         request, labels[i], request.methods[i], fixed, condition
       ).spec
-    except ValueError:  # It is refused when the cells are made.
+    except ValueError:  # The making of cells refuses it.
       continue
     names = ("select_on", "client_test_fraction")
     found = {name: getattr(spec, name) for name in names}
@@ -155,7 +155,7 @@ def _cell(
   fixed: Mapping[str, Any],
   condition: Mapping[str, Any],
 ) -> Planned:
-  """One cell, resolved as the runner resolves it."""
+  """One cell, resolved as `experiments.run` would resolve it."""
   own = {name: value for name, value in method.items() if name != "label"}
   conditions = specs.conditions()
   shared = {n: v for n, v in request.flags.items() if n not in conditions}
@@ -248,7 +248,7 @@ def _that_belong(
 
 
 def _check_used(request: Request, cells: Sequence[Planned]) -> None:
-  """Checks that each shared flag is one of some method."""
+  """Checks that each shared flag belongs to at least one method."""
   for name, value in request.flags.items():
     if name == "algorithm":
       raise ValueError(
@@ -283,7 +283,7 @@ def unlike(planned: Sequence[Planned]) -> list[str]:
 
 
 def not_private(planned: Sequence[Planned]) -> list[str]:
-  """The sentence on methods whose noise can be made again, if there are any."""
+  """The sentence on methods whose noise can be computed again, if any."""
   seeded = [c for c in planned if c.spec.dp_seed is not None]
   labels = dict.fromkeys(words.name(cell.method) for cell in seeded)
   if not labels:
@@ -298,7 +298,7 @@ def not_private(planned: Sequence[Planned]) -> list[str]:
 
 
 def _values(flags: Mapping[str, Any]) -> dict[str, list[Any]]:
-  """Of each flag that may differ between conditions, its values."""
+  """Flag -> its values, for flags that may differ between conditions."""
   found = {}
   for name in specs.conditions():
     if name in flags:
@@ -310,7 +310,7 @@ def _values(flags: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _number(text: str) -> Any:
-  """The number that a text is, or the text."""
+  """A text as a number if it is one, else the text."""
   for kind in (int, float):
     try:
       return kind(text)
@@ -323,7 +323,7 @@ def _number(text: str) -> Any:
 
 
 def labels_of(given: Sequence[Mapping[str, Any]]) -> list[str]:
-  """A label for each method: its own, or its names and what else differs.
+  """A label for each method: its own, or its choices and flags that differ.
 
   Raises:
     ValueError: if two methods are the same.

@@ -1,4 +1,4 @@
-"""How many seeds a study needs, by the spread of one that is stored."""
+"""How many seeds a study needs, by the spread of a stored study."""
 
 import io
 import pathlib
@@ -18,7 +18,7 @@ _COLUMNS = {"method", "other", "sd", "seeds"}
 
 
 def seeds_needed(asked: Request) -> list[str]:
-  """The lines of a table of the seeds that each pair of methods needs.
+  """A table of the seeds that each pair of methods needs, as lines.
 
   Args:
     asked: `seeds_needed` is the difference, `output_dir` the stored study.

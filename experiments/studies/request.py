@@ -1,4 +1,4 @@
-"""What a study is asked to be: on the command line, in a file, or in both."""
+"""The request for a study: from the command line, a file, or both."""
 
 import dataclasses
 import itertools
@@ -32,9 +32,9 @@ _OWN = {
     "float": "target min_effect seeds_needed",
   }.items()
 }
-# What the whole study has once.
+# Flags of the whole study, not of one method.
 OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress", "track")
-# Flags of the runner that a study sets by itself, or cannot have.
+# Flags of a run that a study sets itself, or cannot have.
 OF_A_RUN = (
   "resume", "target_accuracy", "patience",
   "cluster", "coordinator", "num_processes", "process_id",
@@ -46,11 +46,11 @@ class Request:
   """A study that was asked for.
 
   Attributes:
-    methods: of each its flags by name, `algorithm` among them, and `label` if
+    methods: the flags of each method by name, with `algorithm`, and `label` if
       it has one; values are text or switches.
     flags: flags that all methods share, by name; conditions are comma lists.
     output_dir: folder of the study, or None.
-    progress: whether it says what it does.
+    progress: whether it shows its progress.
     track: the tracker that logs its cells, or None.
     study: file that was read, or None.
     reference: the reference comparison that the methods join, or None.
@@ -64,8 +64,8 @@ class Request:
     metric: by which methods are compared; None for the task's own.
     target: value of the metric to which costs are reported, or None.
     min_effect: the smallest difference of interest, or None for the default.
-    seeds_needed: the difference of which is asked how many seeds it needs, or
-      None for a study that runs.
+    seeds_needed: the difference for which the number of seeds is asked, or None
+      for a study that runs.
     title: of the report, or None.
   """
 
@@ -121,7 +121,7 @@ class Request:
       )
 
   def check_numbers(self, metric: str) -> None:
-    """Checks that target and effect are such as the metric can have."""
+    """Checks that the metric can have such a target and effect."""
     check_min_effect("min_effect", self.min_effect, metric)
     is_known = self.target is not None and is_fraction(metric)
     if is_known and not 0 < self.target <= 1:
@@ -134,7 +134,7 @@ class Request:
 def parse(argv: Sequence[str], intro: str) -> Request:
   """Reads a command line, and the file that `--study` names.
 
-  What the command line gives replaces what the file says of the same flag.
+  A flag of the command line replaces the same flag of the file.
 
   Raises:
     ValueError: one line, for what is not a flag or cannot be its value.
@@ -199,12 +199,12 @@ def _pair(text: str, item: str) -> tuple[str, Any]:
 # A study file.
 
 _MOST = 100_000  # Bytes.
-# Keys in keys, of which the reader would take memory by the square.
+# The deepest nesting of keys: the reader's memory grows with its square.
 _DEEP = re.compile(r"""(?:["'\w-]+\s*\.\s*){20}""")
 
 
 def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
-  """The arguments that a study file stands for, and its methods."""
+  """The arguments and the methods that a study file contains."""
   content = content_of("study", file)
   methods = content.pop("method", [])
   if not isinstance(methods, list) or not all(
@@ -219,14 +219,14 @@ def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 def content_of(flag: str, file: str) -> dict[str, Any]:
-  """What a TOML file has.
+  """The content of a TOML file.
 
   Args:
     flag: that names the file.
     file: its path.
 
   Raises:
-    ValueError: if it cannot be read, or is none.
+    ValueError: if it cannot be read, or is no TOML file.
   """
   try:
     path = pathlib.Path(file).expanduser()
@@ -248,7 +248,7 @@ def texts_of(flag: str, file: str, table: Mapping[str, Any]) -> dict[str, Any]:
   Args:
     flag: that names the file.
     file: its path.
-    table: of it, name -> value.
+    table: name -> value, a table of the file.
 
   Raises:
     ValueError: if a value is a table.

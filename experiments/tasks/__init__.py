@@ -1,8 +1,8 @@
-"""The tasks by name, one family a file.
+"""The tasks by name, with one file for each family.
 
 `TASKS` names them for the command line. A family's file ends with its entries;
-those of images are made of `images.DATASETS` and `images.MODELS`, where a new
-data set or model is an entry.
+those of images combine `images.DATASETS` and `images.MODELS`, so a new data set
+or model is one entry.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from fedjax_opt.registry import register
 
 __all__ = ["TASKS", "Task", "TaskChoice", "load"]
 
-# Those whose name is a data set's and a model's.
+# Tasks whose name joins those of a data set and a model.
 _JOINED = {**images.TASKS, **npz.TASKS, **image_folder.TASKS}
 TASKS: dict[str, TaskChoice] = {
   "digits": images.DIGITS,

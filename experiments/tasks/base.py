@@ -1,4 +1,4 @@
-"""What a task is: its entry in the registry, and what that loads."""
+"""Tasks: the entry of one in the registry, and the record that it loads."""
 
 import contextlib
 import dataclasses
@@ -27,17 +27,17 @@ class Task(NamedTuple):
     loss_fn: `(params, batch, rng) -> [B]`.
     per_example: `(params, batch) -> {name: [B]}`, metrics of each example.
     evaluate: metrics of a model.
-    criteria: how settings are compared, by what they are chosen on:
-      'validation', 'test', 'train', and 'truth' where it is known.
+    criteria: examples on which settings are chosen -> how they are compared:
+      'validation', 'test', 'train', and 'truth' if it is known.
     num_classes: labels are below it; None if "y" is no label.
     features_fn: `(params, batch, rng) -> [B, d]`, or None if there are none.
     validation: pooled validation examples, if the task draws them; else
       `experiments.data` holds them out.
     clients: the population, if it comes with the data; then `train` is unused.
     panels: metrics to draw; None for the usual ones.
-    trainable: paths of the leaves that are trained where the specification says
-      nothing; () for all.
-    notes: lines of what was done to the data, for the output of a run.
+    trainable: paths of the leaves that are trained, if the specification does
+      not say; () for all.
+    notes: lines on what was done to the data, for the output of a run.
   """
 
   train: dict[str, np.ndarray]
@@ -64,15 +64,15 @@ class TaskChoice(Choice):
     takes: fields of the specification that the factory takes by name, beside
       its hyperparameters: 'data_dir', 'data_file', 'pretrained', 'eval_every'.
     has_clients: whether its clients come with the data, so that there is
-      nothing to divide; a function of the flags' values where a file says it.
-    resolve: from the values of all flags, None where not given, to those
+      nothing to divide; a function of the flags' values if a file decides it.
+    resolve: function from the values of all flags, None where not given, to the
       hyperparameters that a file decides. Raises ValueError.
     is_convex: whether the loss is convex in the model.
-    splits: on what settings can be chosen, the default first.
+    splits: sets of examples on which settings can be chosen, the default first.
     draws_validation: whether it draws its own validation examples.
-    regularizer: that of composite algorithms, if none is chosen.
-    defaults: flag -> default, where the task has its own; `strength` is that
-      of its own regularizer.
+    regularizer: the regularizer of composite algorithms, if none is chosen.
+    defaults: flag -> default, for flags with a default of this task; `strength`
+      belongs to its own regularizer.
   """
 
   takes: tuple[str, ...] = ("data_dir",)
@@ -88,7 +88,7 @@ class TaskChoice(Choice):
     """Whether its clients come with the data, given the flags' values.
 
     Raises:
-      ValueError: if a file says that, and cannot be read.
+      ValueError: if a file decides it, and cannot be read.
     """
     has = self.has_clients
     return has(flags) if callable(has) else has
@@ -100,7 +100,7 @@ def held_out(
   fraction: float,
   seed: int,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Holds examples out for validation, of each client where clients are given.
+  """Holds out examples for validation; of each client, if clients are given.
 
   Args:
     clients: those that come with the data; None if the pool is divided later.
@@ -109,7 +109,8 @@ def held_out(
     seed: of the draw.
 
   Returns:
-    What is left, as the fields `train` or `clients` of a task; those held out.
+    The others, as the fields `train` or `clients` of a task; and those held
+    out.
   """
   if clients is None:
     train, validation = hold_out(pool, fraction, seed)
@@ -126,7 +127,7 @@ def names(text: str | None) -> list[str]:
 
 
 def check_given(task: str, flag: str, value: str | None, what: str) -> None:
-  """Checks that a flag is given that a task cannot do without.
+  """Checks that a flag that a task needs is given.
 
   Raises:
     ValueError: naming it, and what it must be.
@@ -137,7 +138,7 @@ def check_given(task: str, flag: str, value: str | None, what: str) -> None:
 
 @contextlib.contextmanager
 def reading(file: str) -> Iterator[str]:
-  """Where the file is; what is refused within is about it."""
+  """The path of the data file; errors inside name it."""
   path = os.path.expanduser(file)
   try:
     yield path

@@ -1,4 +1,4 @@
-"""What tasks share: a model's outputs, and the losses and metrics of them."""
+"""Code that tasks share: outputs of a model, and their losses and metrics."""
 
 import types
 from collections.abc import Callable, Mapping
@@ -26,10 +26,11 @@ def network(
   """The functions `apply` and `init` of `task`, of a flax module.
 
   Args:
-    model: its arguments are x, `train` and, if it has dropout, a key for it.
+    model: the module; its arguments are x, `train` and, if it has dropout, a
+      key for it.
     examples: the first one has the shape of the model's input.
-    prepare: `(x, rng) -> x, rng`, what the model is given; the rng is None in
-      evaluations.
+    prepare: `(x, rng) -> x, rng`, which makes the model's input; the rng is
+      None in evaluations.
   """
 
   def apply(params: Params, batch: Batch, rng, **options: Any) -> jax.Array:
@@ -42,7 +43,7 @@ def network(
       **options,
     )
 
-  @jax.jit  # One compilation instead of one for each layer's operations.
+  @jax.jit  # It compiles once, instead of once for each layer's operations.
   def init(key):
     x, _ = prepare(jnp.asarray(examples["x"][:1]), None)
     return model.init(key, x)["params"]
@@ -67,7 +68,7 @@ def adapted(
     alpha: numerator of their scale; None for the usual one.
 
   Returns:
-    The two functions, and the paths of what is trained; () for all.
+    The two functions, and the paths of the trained leaves; () for all.
 
   Raises:
     ValueError: for an alpha without a rank.
@@ -113,14 +114,14 @@ def task(
     test: see `Task`.
     num_classes: labels are below it; None if they need no check.
     loss: `(outputs, y) -> [B]`.
-    is_right: `(outputs, y) -> [B]`, whether, or which part of, an example is
-      classified as it should be; None if there is no accuracy.
+    is_right: `(outputs, y) -> [B]`, whether an example is classified correctly,
+      or which part of it is; None if there is no accuracy.
     measures_train: whether metrics are also measured on training examples.
     evaluated: other arguments of `evaluation.federated`.
-    **fields: others of `Task`, also in place of those that are made here.
+    **fields: other fields of `Task`; they replace those that are made here.
   """
   for examples in (train, test, fields.get("validation")):
-    # A negative label would count as one of the last classes, unnoticed.
+    # A negative label would silently count as one of the last classes.
     if examples is not None and num_classes is not None:
       check_labels(examples, num_classes)
 

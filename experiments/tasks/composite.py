@@ -1,7 +1,7 @@
 """Tasks of the composite optimization paper: sparse, low rank, constrained.
 
-Their clients come with the data. Models start as Keras starts them, as in the
-authors' program.
+Their clients come with the data. Models are initialized as Keras does, as in
+the authors' program.
 """
 
 import functools
@@ -80,7 +80,7 @@ def _regression(
     prediction = x @ params["kernel"].reshape(-1) + params["bias"]
     return at_least_float32(prediction)
 
-  # As the paper's criterion, the error: over the last 100 rounds.
+  # As the paper's criterion, the error is over the last 100 rounds.
   last = max(1, 100 // eval_every)
   metrics = {
     "validation": "validation_loss",
@@ -139,7 +139,7 @@ def _by_writer(
   task = images.classification(
     model, dataset, train.examples, test.examples, clients=train
   )
-  # That of the paper is on the training examples.
+  # The paper's criterion is on the training examples.
   of_train = {"train": Criterion("train_loss", "min", "mean_last_n", 10)}
   return task._replace(criteria=task.criteria | of_train)
 

@@ -1,4 +1,4 @@
-"""Tasks of classifying one's own images, a folder for each class."""
+"""Tasks of classifying a user's own images, with a folder for each class."""
 
 import functools
 

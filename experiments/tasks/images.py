@@ -50,7 +50,7 @@ class Images(NamedTuple):
     return load("train"), load("test")
 
 
-# The constants are those of the Delta-SGD paper's code, where it has the data.
+# The constants are those of the Delta-SGD paper's code, if it has the data set.
 DATASETS: dict[str, Images] = {
   "digits": Images(
     "8x8 digits of scikit-learn",
@@ -87,7 +87,7 @@ DATASETS: dict[str, Images] = {
 }
 
 
-# What can be subtracted from pixels, and what they are then divided by.
+# Choice of `pixels` -> what is subtracted from pixels, and their divisor.
 PIXELS = ("channels", "half")
 
 
@@ -98,9 +98,9 @@ class Model(NamedTuple):
     help: one line.
     make: `images -> module`; also takes `norm` if `has_norm`.
     label: its name for people.
-    has_norm: whether it has a place for normalization layers.
+    has_norm: whether it can have normalization layers.
     is_convex: whether the loss is convex in it.
-    least_side: smallest images that it can be applied to, in pixels.
+    least_side: smallest height and width of its images, in pixels.
   """
 
   help: str
@@ -241,7 +241,8 @@ def classification(
     mean, std = jnp.asarray(images.mean), jnp.asarray(images.std)
     return (x / images.largest - mean) / std, rng
 
-  # What depends on the batch is evaluated in those of the paper's program.
+  # Models that depend on the batch are evaluated in batches of the paper's
+  # size.
   is_of_batch = getattr(model, "norm", "none") == "batch_untracked"
   fields["evaluated"] = {"batch_size": 128} if is_of_batch else {}
   apply, init = classifier.network(model, train, prepare)
@@ -282,7 +283,7 @@ _PIXELS = Option(
 
 
 def options(model: str) -> tuple[Option, ...]:
-  """The options of tasks of images, also of one's own."""
+  """The options of tasks of images, also of a user's own images."""
   return (_AUGMENTATION, _NORM) if MODELS[model].has_norm else (_AUGMENTATION,)
 
 

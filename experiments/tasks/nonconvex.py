@@ -40,7 +40,7 @@ def nonconvex(zeta: float = 0.1) -> Task:
 def start(
   problem: synthetic.Heterogeneous,
 ) -> Callable[[jax.Array], jax.Array]:
-  """The function from a random key to where to start: around all the wells."""
+  """The function from a random key to a start, anywhere around the wells."""
   return lambda key: 2 * jax.random.normal(key, problem.scales.shape)
 
 

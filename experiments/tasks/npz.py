@@ -29,7 +29,7 @@ from fedjax_opt.data.pools import OWNERSHIP, check_examples, check_labels
 from fedjax_opt.registry import Hyperparameter
 
 _USUAL_TEST_FRACTION = 0.2
-# If all pixels are below it they are hardly bytes of images.
+# If all pixels are below this, they are hardly bytes of images.
 _DARK = 64
 _SEED = 0  # of the test part, which is the same for all seeds of runs
 _OTHER_NAMES = {"x_train": "x", "y_train": "y"}
@@ -39,7 +39,7 @@ _KNOWN = ("x", "y", "client_ids", "x_test", "y_test", "num_classes")
 _TAKE_VECTORS = ("logistic", "mlp", "relu_mlp")
 
 
-# What the file says before it is read.
+# What the names of the arrays say, before the file is read.
 
 
 def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
     flags: values of all flags; None where not given.
 
   Raises:
-    ValueError: if there is no such file, or the fraction cannot be.
+    ValueError: if there is no such file, or the fraction does not suit it.
   """
   file, fraction = flags["data_file"], flags["test_fraction"]
   what = "a .npz file with the arrays x [N, ...] and y [N]"
@@ -69,7 +69,7 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_clients(flags: Mapping[str, Any]) -> bool:
-  """Whether the file says which client has which example."""
+  """Whether the file says which examples each client has."""
   return _holds(flags["data_file"], OWNERSHIP)
 
 
@@ -125,7 +125,7 @@ def load(
 
 
 def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
-  """Checks that there are x and y, and nothing that would not be read."""
+  """Checks that the file has x and y, and no array that would not be read."""
   for name in ("x", "y"):
     if name not in arrays:
       held = ", ".join(arrays) or "nothing"
@@ -148,7 +148,7 @@ def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _examples(x: np.ndarray, y: np.ndarray) -> Examples:
-  """x as the models take it, and labels of which only the range is open."""
+  """x as the models take it, and labels whose range is not yet checked."""
   x = check_examples({"x": x, "y": y})["x"]
   check_labels({"y": y}, np.iinfo(np.int32).max)
   if x.dtype.kind == "c" or not 2 <= x.ndim <= 4:
@@ -216,7 +216,7 @@ def classification(
   augmentation: str,
   norm: str,
 ) -> Task:
-  """The task of one's own examples, if the model takes such."""
+  """The task of the user's examples, if the model can take them."""
   x = train["x"]
   shape = list(x.shape[1:])
   if x.ndim == 2 and name not in _TAKE_VECTORS:
@@ -261,7 +261,7 @@ def classification(
 
 
 def _notes(x: np.ndarray, file: str, test_fraction: float) -> tuple[str, ...]:
-  """Lines of what was done to the data.
+  """Lines on what was done to the data.
 
   Args:
     x: of the test examples.

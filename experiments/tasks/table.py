@@ -1,4 +1,4 @@
-"""Tasks of predicting columns of one's own table.
+"""Tasks of predicting columns of a user's own table.
 
 The table is a CSV or Parquet file, or a folder that Hugging Face's `datasets`
 has saved. `--label_column` is predicted from all other columns;
@@ -33,8 +33,8 @@ from fedjax_opt.registry import Hyperparameter, Option, check_choice
 from fedjax_opt.scores import SCORES
 
 _USUAL_TEST_FRACTION = 0.2
-_SEED = 0  # Of the test part, which is the same for all seeds of runs.
-# Flags that say which columns there are, and what is measured of them.
+_SEED = 0  # Seed of the test part, which is the same for all seeds of runs.
+# Flags that name columns, and what is measured.
 FLAGS = (
   "label_column",
   "client_column",
@@ -44,7 +44,7 @@ FLAGS = (
 )
 
 
-# They are made of the number of outputs.
+# Each is made from the number of outputs.
 MODELS: dict[str, Model] = {
   "linear": Model(
     "logistic regression of classes, linear regression of numbers",
@@ -76,17 +76,17 @@ def load(
 ) -> Task:
   """Reads the table, and makes a model of `MODELS` for it.
 
-  Inputs are standardized by the rows that train: by none of those that are held
+  Inputs are standardized by the training rows alone, not by rows that are held
   out for validation or tests.
 
   Args:
     data_file: path of the table; see `tables.read_table`.
     model: key of `MODELS`.
-    label_column: what is predicted; several between commas.
-    client_column: whose row it is; None without.
-    time_column: by which the latest rows are the test part; None to draw it.
-    ignore_columns: columns that are left out, between commas.
-    metrics: keys of `SCORES`, between commas, to measure beside the usual ones.
+    label_column: the column that is predicted; several with commas.
+    client_column: column of each row's client; None for no such column.
+    time_column: column whose latest rows are the test part; None to draw it.
+    ignore_columns: columns that are left out, with commas.
+    metrics: keys of `SCORES`, with commas, to measure beside the usual ones.
     validation_fraction: share of the training rows held out for validation.
     validation_seed: of that draw.
     test_fraction: share of the rows held out for tests.
@@ -140,7 +140,7 @@ def load(
 
 
 def _standardized(training, validation, test):
-  """Examples whose inputs have mean 0 and deviation 1 over what trains.
+  """Examples whose inputs have mean 0 and deviation 1 over the training rows.
 
   Args:
     training: the fields `train` and `clients` of a task.
@@ -148,7 +148,7 @@ def _standardized(training, validation, test):
     test: examples.
 
   Returns:
-    The fields, the training rows themselves, and the two others.
+    The fields; the training rows; and the validation and test examples.
   """
   clients: ClientData | None = training["clients"]
   pool = training["train"] if clients is None else clients.examples
@@ -160,17 +160,17 @@ def _standardized(training, validation, test):
   return {"train": pool, "clients": clients}, trained, others
 
 
-# What is predicted.
+# The heads, by what is predicted.
 
 CLASS_WEIGHTS = ("none", "balanced")
 
 
 class _Head(NamedTuple):
-  """What is made of the model's outputs [B, k].
+  """A head: what is made of the model's outputs [B, k].
 
   Attributes:
     loss: `(outputs, y) -> [B]`.
-    is_right: `(outputs, y) -> [B]`, the accuracy; None of numbers.
+    is_right: `(outputs, y) -> [B]`, the accuracy; None for numbers.
     shown: `outputs -> predictions`, in the unit of y.
   """
 
@@ -183,12 +183,12 @@ def _head(table: Table, y: np.ndarray, class_weights: str) -> _Head:
   """The head for a kind of label.
 
   Args:
-    table: what is predicted.
-    y: of the rows that train.
+    table: says what is predicted.
+    y: labels of the training rows.
     class_weights: one of `CLASS_WEIGHTS`.
 
   Raises:
-    ValueError: for weights of classes where there are none.
+    ValueError: for weights of classes if there are no classes.
   """
   if class_weights != "none" and table.kind != "classes":
     raise ValueError(
@@ -211,7 +211,7 @@ def _head(table: Table, y: np.ndarray, class_weights: str) -> _Head:
       lambda outputs, y: jnp.mean(losses(outputs, y), -1),
       lambda outputs, y: jnp.mean((outputs > 0) == (y > 0.5), -1),
     )
-  # The model predicts numbers of deviation 1, so that one rate fits any unit.
+  # The model predicts numbers of deviation 1, so one rate suits all units.
   y = y.astype(np.float64)
   mean, std = (jnp.asarray(each, jnp.float32) for each in (y.mean(0), y.std(0)))
   std = jnp.where(std > 0, std, 1)
@@ -226,7 +226,7 @@ def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
   """The scores that are measured, by name.
 
   Raises:
-    ValueError: for one that is unknown, or not of what is predicted.
+    ValueError: for a score that is unknown, or not for what is predicted.
   """
   found = {}
   for name in names(metrics):
@@ -242,7 +242,7 @@ def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
 
 
 def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
-  """What was made of the table, for the output of a run."""
+  """Lines on what was made of the table, for the output of a run."""
   how = "drawn at random" if time is None else f"the latest by {time}"
   inputs, number = np.array(table.columns), len(table.examples["x"])
   texts = dict.fromkeys(each.partition("=")[0] for each in inputs)
@@ -256,7 +256,7 @@ def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
 
 
 def _first(columns: Sequence[str]) -> str:
-  """At most six of them, between commas."""
+  """At most six names, with commas."""
   return ", ".join(columns[:6]) + ", ..." * (len(columns) > 6) or "none"
 
 
@@ -264,10 +264,10 @@ def _first(columns: Sequence[str]) -> str:
 
 
 def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
-  """Checks that what every table needs is given.
+  """Checks that the flags that every table needs are given.
 
   Raises:
-    ValueError: naming the flag that is not.
+    ValueError: naming the missing flag.
   """
   for flag, what in (
     ("data_file", "a .csv or .parquet file, or a folder of `datasets`"),

@@ -23,7 +23,7 @@ _EVALUATION_BATCH = 32
 
 
 class Size(NamedTuple):
-  """How large an encoder with a random start is."""
+  """The size of an encoder with a random start."""
 
   layers: int
   hidden: int
@@ -35,7 +35,7 @@ class Size(NamedTuple):
     return f"{self.layers} layers, {self.hidden} wide, {self.heads} heads"
 
 
-# Those below the base are of Turc et al., "Well-Read Students Learn Better",
+# Sizes below the base are from Turc et al., "Well-Read Students Learn Better",
 # 2019.
 SIZES = {
   "base": Size(6, 768, 12),
@@ -46,7 +46,7 @@ SIZES = {
 
 
 def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
-  """The flags that a folder of pretrained weights decides: none are left.
+  """The flags that a folder of pretrained weights decides, all None.
 
   Args:
     flags: values of all flags; None where not given.
@@ -98,10 +98,10 @@ def load(
     dataset: key of `texts.DATASETS`.
     max_length: tokens of a text (the paper of Delta-SGD has 512): longer ones
       are cut, shorter ones filled up.
-    test_every: every so manyth test example is used, from the first.
+    test_every: 1 in this many test examples is used, from the first on.
     encoder: key of `SIZES`, for a random start.
-    vocab_size: most tokens of the vocabulary, made of the training texts, not
-      with pretrained.
+    vocab_size: most tokens of the vocabulary, which is made of the training
+      texts; not with pretrained.
     lora_rank: columns of LoRA's adapters beside the queries and values of all
       layers; then they and the head alone are trained, unless trainable says
       otherwise (lora_b,base/head is FFA-LoRA).
@@ -170,7 +170,7 @@ def _read(
 def _trimmed(
   train: Examples, test: Examples, pad_id: int
 ) -> tuple[Examples, Examples]:
-  """The examples without columns of nothing but padding."""
+  """The examples, without columns of only padding."""
   used = [(part["x"] != pad_id).any(axis=0) for part in (train, test)]
   length = 1 + max(np.flatnonzero(of_part)[-1] for of_part in used)
   return tuple(part | {"x": part["x"][:, :length]} for part in (train, test))
