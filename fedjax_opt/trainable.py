@@ -18,6 +18,7 @@ from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
+from fedjax_opt.frozen import Frozen
 from fedjax_opt.objectives import RegularizedLoss
 from fedjax_opt.trees import merge as merge
 
@@ -37,7 +38,7 @@ class TrainableState(NamedTuple):
   """
 
   trained: Any
-  frozen: Params
+  frozen: Frozen
 
 
 @fields.checked(
@@ -60,8 +61,8 @@ def train_only(
   The model that is given, evaluated and saved has all leaves. The algorithm
   that `make` returns sees only the trainable leaves. So messages, their bytes,
   and the states of clients have only these; the frozen leaves are constants of
-  the loss. Frozen leaves are part of the server's state: in a grid every point
-  has those of its own initial model, so memory has one copy for each point.
+  the loss. The points of a grid and the clients of a round share one copy of
+  them; of leaves that a seed draws each seed has its own.
 
   A term from `objectives.l2` has only the trainable leaves; any other
   `RegularizedLoss.term` gets a tree with None at frozen leaves. Frozen running
@@ -94,16 +95,17 @@ def train_only(
   def init(params, num_clients):
     trainable, frozen = split(params)
     contract.check_statistics(outer, trainable)
-    return TrainableState(outer.init(trainable, num_clients), frozen)
+    return TrainableState(outer.init(trainable, num_clients), Frozen(frozen))
 
   def round(state, cohort):
-    dtype = dtype_of(outer.params(state.trained))
-    closed = (closed_over(function, state.frozen, dtype) for function in given)
+    dtype, frozen = dtype_of(outer.params(state.trained)), state.frozen.params
+    closed = (closed_over(function, frozen, dtype) for function in given)
     trained, replies = make(*closed).round(state.trained, cohort)
     return TrainableState(trained, state.frozen), replies
 
   def client_params(state, kept):
-    return merge(outer.client_params(state.trained, kept), state.frozen)
+    own = outer.client_params(state.trained, kept)
+    return merge(own, state.frozen.params)
 
   def personalize(worker, params):
     trainable, frozen = split(params)
@@ -119,7 +121,9 @@ def train_only(
   return Algorithm(
     init,
     round,
-    params=lambda state: merge(outer.params(state.trained), state.frozen),
+    params=lambda state: merge(
+      outer.params(state.trained), state.frozen.params
+    ),
     penalty=of_trainable(outer.penalty),
     init_client=of_trainable(outer.init_client),
     client_params=outer.client_params and client_params,

@@ -53,6 +53,12 @@ def merge(one: Any, other: Any) -> Any:
   return jax.tree.map(either, one, other, is_leaf=lambda leaf: leaf is None)
 
 
+def without(tree: Any, other: Any) -> Any:
+  """A tree with None where another one, that may have None, has a leaf."""
+  keep = lambda there, leaf: leaf if there is None else None
+  return jax.tree.map(keep, other, tree, is_leaf=lambda leaf: leaf is None)
+
+
 def zeros_of(shapes: Any) -> Any:
   """Zeros of the shapes and types of a tree."""
   return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -13,6 +13,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import objectives, trainable, trees
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.engine import executor
 from tests import jax_problems
 
 TASK = jax_problems.mlp()
@@ -112,6 +113,74 @@ def test_each_seed_of_a_grid_has_its_own_frozen_leaves():
     )
   one = simulate(make(0.3), params, seed=7)
   assert_close(trees.take(grid.params, 3), one.params)
+
+
+# A body that is larger than all else, and a head.
+WIDTH = 256
+BODY = jnp.asarray(np.random.default_rng(0).normal(size=(WIDTH, WIDTH)) / 16)
+
+
+def drawn_head(key):
+  return {"body": BODY, "head": jax.random.normal(key, (WIDTH,)) / 16}
+
+
+def squares(params, batch, rng=None):
+  return (batch["x"] @ params["body"] @ params["head"] - 1) ** 2
+
+
+def of_head(rates, seeds=1, **settings):
+  """A simulator of a grid that trains the head."""
+  make = lambda loss_fn, rate: fo.fed_avg(loss_fn, optax.sgd(rate))
+  x = np.random.default_rng(1).normal(size=(16, WIDTH)).astype(np.float32)
+  defaults = {"cohort_size": 4, "batch_size": 2, "local_steps": 2}
+  return fo.Simulator(
+    lambda rate: fo.train_only(
+      functools.partial(make, rate=rate), ["head"], squares
+    ),
+    fo.ClientData.from_partition({"x": x}, np.split(np.arange(16), 8)),
+    grid={"rate": rates},
+    seeds=range(seeds),
+    **defaults | settings,
+  )
+
+
+@pytest.mark.parametrize("grid_map", ["vmap", "scan"])
+def test_points_and_clients_share_the_frozen_leaves(grid_map):
+  def need(points, seeds, chunk):
+    rates = np.linspace(0.01, 0.1, points)
+    settings = {"grid_map": grid_map, "client_chunk": chunk}
+    simulator = of_head(rates, seeds, **settings)
+    return executor.needed_bytes(simulator.compile(drawn_head)["rounds"])
+
+  assert need(4, 2, 4) - need(1, 1, 1) < BODY.nbytes
+
+
+def test_a_result_shows_the_frozen_leaves_at_each_point():
+  grid = of_head([0.01, 0.02, 0.03], 2)
+  result = grid.sweep(drawn_head, 2)
+  for body in (result.params["body"], result.state.frozen.params["body"]):
+    assert len(body) == 6
+    assert body.strides[0] == 0  # All are one array.
+    np.testing.assert_array_equal(body[4], BODY)
+  state, _ = grid.run(grid.init(drawn_head), 2)
+  chex.assert_trees_all_equal(grid.params(state), result.params)
+
+
+def test_a_grid_that_drops_points_and_goes_on_from_a_checkpoint(tmp_path):
+  per_example = lambda params, batch: {"loss": squares(params, batch)}
+  rates = [*np.linspace(0.001, 0.01, 7), *np.geomspace(1e20, 1e30, 9)]
+  evaluate = fo.evaluation.federated(per_example)
+  grid = lambda: of_head(
+    rates, eval_every=1, grid_map="vmap", evaluate=evaluate
+  )
+  whole = grid().sweep(drawn_head, 4)
+  assert whole.history.diverged()[7:, -1].all()
+  saved = functools.partial(fo.Checkpoints, tmp_path / "saved", every=2)
+  grid().sweep(drawn_head, 2, checkpoints=saved())
+  other = lambda key: jax.tree.map(lambda leaf: leaf + 1, drawn_head(key))
+  resumed = grid().sweep(other, 4, checkpoints=saved(resume=True))
+  chex.assert_trees_all_equal(resumed.params, whole.params)
+  np.testing.assert_array_equal(resumed.params["body"][3], BODY)
 
 
 def test_frozen_leaves_are_computed_in_the_type_of_the_others():

@@ -95,7 +95,7 @@ class ActivePoints:
 
     Args:
       history: what was measured so far.
-      state: leaves [present, seeds, ...].
+      state: as `Start.state` gives it, leaves [present, seeds, ...].
     """
     if not (history.rounds and self._config.has_points):
       return None
@@ -113,7 +113,7 @@ class ActivePoints:
       return None
     self._before = _on_host(self.whole(state))
     self.active = self.present = self.active[is_kept]
-    return trees.take(state, is_kept)
+    return _rows(state, is_kept)
 
   def expand(self, recorded: Any, are_alike: bool = False) -> Any:
     """What a program recorded, [present, seeds, ...] -> [S, ...].
@@ -150,6 +150,24 @@ class ActivePoints:
     num_axes = 2 if self._config.has_points else 0
     return map_arrays(_with_one_axis, tree, self.num_points, num_axes)
 
+  def flat_held(self, held: Any) -> Any:
+    """The frozen leaves as those of a result, as views if they are repeated.
+
+    Args:
+      held: see `Start.state`.
+    """
+    if not self.is_grid:
+      return held[1]
+    of_seed, of_all = processes.fetch(held)
+    axes = self._num_settings, self._num_seeds
+
+    def repeated(leaf):
+      shape = leaf.shape[1:]
+      return np.broadcast_to(leaf, (*axes, *shape)).reshape(-1, *shape)
+
+    of_all = jax.tree.map(lambda leaf: leaf[None], of_all)
+    return jax.tree.map(repeated, trees.merge(of_seed, of_all))
+
   def numbers(self) -> dict[str, np.ndarray]:
     """Which settings run and are present, for a checkpoint."""
     return {"grid/active": self.active, "grid/present": self.present}
@@ -172,7 +190,7 @@ class ActivePoints:
       self.present = self.active
     if len(self.present) < self._num_settings:
       self._before = _on_host(state)
-    return trees.take(state, self.present)
+    return _rows(state, self.present)
 
   def whole(self, state: Any) -> Any:
     """The state of all settings; of a dropped one that when it was dropped."""
@@ -188,14 +206,22 @@ class ActivePoints:
       whole = before.at[self.present].set(rows)
       return jax.device_put(whole, leaf.sharding)
 
-    return jax.tree.map(put_back, state, self._before)
+    *own, held = state
+    return *jax.tree.map(put_back, own, self._before), held
+
+
+def _rows(state, settings):
+  """The state of some settings. The frozen leaves are those of all."""
+  *own, held = state
+  return *trees.take(own, settings), held
 
 
 def _on_host(state):
-  """The same arrays, those of devices as arrays of the CPU, if JAX has it."""
+  """The state but for frozen leaves, on the CPU if JAX has it."""
+  *own, _ = state
   cpu = processes.host()
   put = lambda x: x if isinstance(x, np.ndarray) else jax.device_put(x, cpu)
-  return jax.tree.map(put, state)
+  return jax.tree.map(put, own)
 
 
 def _with_one_axis(leaf, num_points, num_axes):

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import processes, target, trees
+from fedjax_opt import frozen, processes, target, trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
@@ -88,13 +88,20 @@ class Executor:
     program = self._programs.get("rounds")
     return None if program is None else needed_bytes(program)
 
-  def put(self, state: tuple[State, Any]) -> tuple[State, Any]:
-    """Puts a state on the devices; what clients keep perhaps on the host."""
-    server, rows = state
-    put_server = self.config.layout.put_state(server)
-    return put_server, client_state.put(self.config, rows)
+  def put(self, state: tuple[State, Any, Any]) -> tuple[State, Any, Any]:
+    """Puts a state on the devices; what clients keep perhaps on the host.
 
-  def trace(self, shapes: tuple[State, Any]) -> dict[str, jax.stages.Traced]:
+    Args:
+      state: as `Start.state` gives it.
+    """
+    server, rows, held = state
+    layout = self.config.layout
+    rows = client_state.put(self.config, rows)
+    return layout.put_state(server), rows, layout.put_held(held)
+
+  def trace(
+    self, shapes: tuple[State, Any, Any]
+  ) -> dict[str, jax.stages.Traced]:
     """Traces rounds and evaluation; `compile` compiles them.
 
     What callers wrote fails here, before anything is compiled.
@@ -108,12 +115,13 @@ class Executor:
     if self._shapes == shapes:
       return self._traced
     server = self.config.layout.like_state(shapes[0])
+    held = self.config.layout.like_held(shapes[2])
     with self.open_feed() as opened:
       rows = client_state.like(self.config, shapes[1])
       state, segment = (server, rows), opened.like()
     self._inputs = {
-      "rounds": self._rounds_inputs(state, segment, 0, 0, _no_secret),
-      "evaluation": self._evaluation_inputs(server),
+      "rounds": self._rounds_inputs(state, held, segment, 0, 0, _no_secret),
+      "evaluation": self._evaluation_inputs(server, held),
     }
     traced = {
       name: self._jitted(name, given[0]).trace(*given)
@@ -223,15 +231,15 @@ class Executor:
 
   def advance(
     self,
-    state: tuple[State, Any],
+    state: tuple[State, Any, Any],
     taken: tuple[dict[str, Any], Any],
     first: int,
     stop: int,
-  ) -> tuple[tuple[State, Any], dict[str, Any], dict[str, Any]]:
+  ) -> tuple[tuple[State, Any, Any], dict[str, Any], dict[str, Any]]:
     """Runs rounds `first` to `stop - 1`.
 
     Args:
-      state: as `put` gave it; overwritten.
+      state: as `put` gave it; overwritten, but for the frozen leaves.
       taken: the segment of these rounds and its cohorts, as `Feed.take` gave
         them.
       first: the first round.
@@ -240,10 +248,10 @@ class Executor:
     Returns:
       The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
-    (server, rows), (segment, cohorts) = state, taken
+    (server, rows, held), (segment, cohorts) = state, taken
     begin = server, client_state.gather(self.config, rows, cohorts)
     inputs = self._rounds_inputs(
-      begin, segment, first, stop - first, processes.entropy
+      begin, held, segment, first, stop - first, processes.entropy
     )
     program = self._programs["rounds"]
     with (
@@ -254,33 +262,46 @@ class Executor:
       jax.block_until_ready(recorded)
     rows = client_state.scatter(self.config, rows, new_rows, cohorts)
     counts, traces = processes.fetch(recorded)
-    return (server, rows), counts, traces
+    return (server, rows, held), counts, traces
 
-  def evaluate(self, state: tuple[State, Any]) -> dict[str, Any]:
+  def evaluate(self, state: tuple[State, Any, Any]) -> dict[str, Any]:
     """The metrics of all points that are present, on the host."""
     if "evaluation" not in self._programs:
       return {}
-    inputs = self._evaluation_inputs(state[0])
+    server, _, held = state
+    inputs = self._evaluation_inputs(server, held)
     with self._explained("evaluation"):
       return processes.fetch(self._programs["evaluation"](*inputs))
 
-  def params(self, server: State) -> Params:
-    """The evaluated models of all points, given the states of all settings."""
-    return self._read_params(server, self._hyperparameters, self._data[1])
+  def params(self, server: State, held: Any) -> Params:
+    """The evaluated models, leaves [S, ...].
+
+    Args:
+      server: of all settings.
+      held: the frozen leaves.
+    """
+    per_seed, _, of_all = _with_held(self._data, held)
+    trained = self._read_params(server, self._hyperparameters, per_seed, of_all)
+    others = frozen.of_model(self.whole_state(server, held))
+    return trees.merge(others, self.active.flat(trained))
+
+  def whole_state(self, server: State, held: Any) -> State:
+    """The server's states, leaves [S, ...], as an algorithm has them."""
+    return frozen.join(self.active.flat(server), self.active.flat_held(held))
 
   @functools.cached_property
   def _read_params(self):
     return programs.run_once(points.params_program(self.config, self._make))
 
-  def _rounds_inputs(self, state, segment, first, count, draw):
-    data, per_seed = self._data
+  def _rounds_inputs(self, state, held, segment, first, count, draw):
     per_point = (self._secret(draw), self._hyper, self._is_active)
-    shared = (per_seed, data, np.int32(first), np.int32(count))
+    numbers = np.int32(first), np.int32(count)
+    shared = (*_with_held(self._data, held), *numbers)
     return state, per_point, segment, shared
 
-  def _evaluation_inputs(self, server):
-    data, per_seed = self._evaluated
-    shared = (per_seed, data, self._test, self._validation)
+  def _evaluation_inputs(self, server, held):
+    held_out = self._test, self._validation
+    shared = (*_with_held(self._evaluated, held), *held_out)
     return server, (self._hyper,), {}, shared
 
   def _secret(self, draw):
@@ -337,6 +358,12 @@ def needed_bytes(program: jax.stages.Compiled) -> int | None:
 
 # What stands for the words of random keys while a program is traced.
 _no_secret = functools.partial(np.zeros, dtype=np.uint32)
+
+
+def _with_held(grouped, held):
+  """`(per_seed, data, held)`, of the clients and the frozen leaves."""
+  (data, per_seed), (of_seed, of_all) = grouped, held
+  return per_seed | {"held": of_seed}, data, of_all
 
 
 def _grouped(data, seeds):

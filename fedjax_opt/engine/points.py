@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import contract, trees
+from fedjax_opt import contract, frozen, trees
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import unchecked
@@ -65,13 +65,13 @@ def rounds_program(
     `rounds.run_rounds`, for `Layout.over_devices`. `per_point` is `(secret,
     hyperparameters, is_active)`; `secret` has the words of a random key, see
     `Cohort.secret_key`, or is None. `segment` has leaves [D, ...], of a grid
-    [D, seeds, ...]; `shared` is `(per_seed, data, first, count)`.
+    [D, seeds, ...]; `shared` is `(per_seed, data, held, first, count)`.
   """
 
   def one_point(per_point, per_setting, per_seed, shared):
     state, secret = per_point
     hyperparameters, is_active = per_setting
-    data, first, count = shared
+    data, held, first, count = shared
     if not config.vmaps_points:  # A setting that has diverged runs no rounds.
       count = jnp.where(is_active, count, 0)
     return rounds.run_rounds(
@@ -84,6 +84,7 @@ def rounds_program(
       first,
       count,
       None if secret is None else jax.random.wrap_key_data(secret),
+      trees.merge(per_seed["held"], held),
     )
 
   def program(state, per_point, segment, shared):
@@ -108,13 +109,14 @@ def evaluation_program(
 
   Returns:
     `(server, per_point, segment, shared) -> {name: scalars}`: `per_point` is
-    `(hyperparameters,)`, `segment` is {}, `shared` is `(per_seed, data, test,
-    validation)`.
+    `(hyperparameters,)`, `segment` is {}, `shared` is `(per_seed, data, held,
+    test, validation)`.
   """
 
   def one_point(server, hyperparameters, per_seed, shared):
-    data, test, validation = shared
+    data, held, test, validation = shared
     clients = _client_data(data, per_seed)
+    server = frozen.join(server, trees.merge(per_seed["held"], held))
     found = rounds.evaluate(
       config, make(**hyperparameters), server, clients, test, validation
     )
@@ -132,17 +134,18 @@ def evaluation_program(
 def params_program(
   config: Config, make: Callable[..., Algorithm]
 ) -> Callable[..., Any]:
-  """`(server, hyperparameters, per_seed) -> params` of all points."""
+  """`(server, hyperparameters, per_seed, held) -> params` of all points.
 
-  def one_point(server, hyperparameters, per_seed, shared):
-    del per_seed, shared
-    return contract.params(make(**hyperparameters), server)
+  The models have None at their frozen leaves.
+  """
+
+  def one_point(server, hyperparameters, per_seed, held):
+    server = frozen.join(server, trees.merge(per_seed["held"], held))
+    params = contract.params(make(**hyperparameters), server)
+    return trees.without(params, frozen.of_model(server))
 
   # Of a single run it does not depend on the settings.
-  of_points = over_points(config, one_point)
-  return lambda server, hyperparameters, per_seed: of_points(
-    server, hyperparameters, per_seed, ()
-  )
+  return over_points(config, one_point)
 
 
 def _client_data(data, per_seed):

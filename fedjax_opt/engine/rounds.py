@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import contract, counters, trees
+from fedjax_opt import contract, counters, frozen, trees
 from fedjax_opt.base import LOSSES, Algorithm, Batch, State
 from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import ClientData
@@ -33,14 +33,16 @@ def run_rounds(
   first: jax.Array,
   count: jax.Array,
   secret_key: jax.Array | None = None,
+  held: Any = None,
 ) -> tuple[tuple[State, Any], dict[str, jax.Array], dict[str, jax.Array]]:
   """Runs rounds `first` to `first + count - 1`.
 
   Args:
     config: static settings.
     algorithm: of this grid point.
-    state: the server's state, and what clients keep, leaves [M, ...], or
-      [C, ...], those of the cohort, if the others are on the host.
+    state: the server's state, without what is frozen in it, and what clients
+      keep, leaves [M, ...], or [C, ...], those of the cohort, if the others are
+      on the host.
     key: [] random key of the run.
     data: the clients in memory; of clients on disk only `sizes`.
     segment: the input that the host gives for these rounds, see `engine.feed`;
@@ -49,6 +51,7 @@ def run_rounds(
     count: [] int32, traced, at most `config.eval_every`, so that one compiled
       program serves every segment of a run.
     secret_key: [] random key of these rounds, see `Cohort.secret_key`.
+    held: the frozen leaves, see `frozen.taken`; None if there are none.
 
   Returns:
     The state, counters {name: [8]}, and traces {name: [eval_every, C, ...]}.
@@ -58,7 +61,11 @@ def run_rounds(
   def one_round(state, round):
     round_data = _round_data(data, segment, round - first, state[1])
     keys = {"key": key, "secret_key": secret_key}
-    return _one_round(config, algorithm, state[0], keys, round, round_data)
+    server = frozen.join(state[0], held)
+    (server, rows), *counted = _one_round(
+      config, algorithm, server, keys, round, round_data
+    )
+    return (frozen.without(server), rows), *counted
 
   _, counts, traces = jax.eval_shape(one_round, state, first)
   names = list(counts)

@@ -27,7 +27,7 @@ class Runner:
 
   Attributes:
     executor: of the run.
-    shapes: of its state.
+    shapes: of its state, see `Start.state`.
     start: makes the state of round 0, once all has been traced.
     rounds: R.
     on_evaluation: see `simulate`.
@@ -35,7 +35,7 @@ class Runner:
   """
 
   executor: Executor
-  shapes: tuple[State, Any]
+  shapes: tuple[State, Any, Any]
   start: Start
   rounds: int
   on_evaluation: Callable[[Report], Any] | None = None
@@ -51,7 +51,7 @@ class Runner:
       time=self._config.clock and self._config.clock.time,
     )
     self._feed = self.executor.open_feed()
-    self._state: tuple[State, Any] | None = None
+    self._state: tuple[State, Any, Any] | None = None
     self._compile_seconds = 0.0
     self._reported: int | None = None  # The round whose report is read now.
     self._interrupted = 0
@@ -102,12 +102,12 @@ class Runner:
     """Takes the state of a checkpoint, if the run is resumed."""
     saved = None
     if self.checkpoints is not None:
-      server, rows = self.shapes
+      server, rows, held = self.shapes
       if self._config.state_is_on_host:  # To be restored as NumPy arrays.
         rows = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), rows)
       on_host = self._config.starts_on_host and processes.host()
       with jax.default_device(on_host or None):
-        saved = self.checkpoints.load((server, rows))
+        saved = self.checkpoints.load((server, rows, held))
     processes.check_alike(
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
@@ -123,7 +123,7 @@ class Runner:
       self._record.forget(saved.round)  # It was the last round of a run.
     self._take(self._active.restore(saved.record, saved.state))
 
-  def _take(self, state: tuple[State, Any]) -> None:
+  def _take(self, state: tuple[State, Any, Any]) -> None:
     """Goes on from a state of the settings that are present."""
     self.executor.place_points()
     self.shapes = jax.eval_shape(lambda: state)
@@ -204,11 +204,10 @@ class Runner:
   def _reader(self) -> Callable[[str], Any]:
     """Copies what is there now, if it is called while it is reported."""
     round = self._record.done
-    of_state = lambda part: self._active.flat(self._whole_state()[part])
     values = {
       "params": self._params,
-      "state": lambda: of_state(0),
-      "client_state": lambda: of_state(1),
+      "state": self._server,
+      "client_state": lambda: self._active.flat(self._whole_state()[1]),
     }
 
     def read(name):
@@ -265,22 +264,26 @@ class Runner:
     if processes.is_first_process():
       self.checkpoints.save(stop, state, record)
 
-  def _whole_state(self) -> tuple[State, Any]:
+  def _whole_state(self) -> tuple[State, Any, Any]:
     """The state of all settings."""
     return self._active.whole(self._state)
 
   def _params(self) -> Any:
-    server = processes.fetch_global(self._whole_state()[0])
-    return self._active.flat(self.executor.params(server))
+    server, _, held = self._whole_state()
+    return self.executor.params(processes.fetch_global(server), held)
+
+  def _server(self) -> State:
+    server, _, held = self._whole_state()
+    return self.executor.whole_state(processes.fetch_global(server), held)
 
   def _result(self) -> Result:
-    server, rows = processes.fetch_global(self._whole_state())
+    rows = processes.fetch_global(self._whole_state()[1])
     traces = self._record.joined_traces()
     if not self._active.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
-      state=self._active.flat(server),
+      state=self._server(),
       client_state=self._active.flat(rows),
       history=self._record.history,
       traces=traces,

@@ -139,11 +139,37 @@ class Layout:
     """The shapes of what `put_state` gives."""
     return self._like(shapes, functools.partial(self._state_spec, axes))
 
+  def put_held(self, held: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Puts frozen leaves on the devices, each divided over `MODEL` alone.
+
+    Args:
+      held: those with a leading axis of seeds, and the others.
+    """
+    of_seed, of_all = held
+    put = self._put
+    return put(of_seed, self._seed_spec), put(of_all, self._model_spec)
+
+  def like_held(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The shapes of what `put_held` gives."""
+    of_seed, of_all = shapes
+    like = self._like
+    return like(of_seed, self._seed_spec), like(of_all, self._model_spec)
+
   def _state_spec(self, axes, path, leaf):
     """How a leaf of the state is divided."""
     if self.model_devices == 1:
       return self._point_spec
     before = ((GRID, None) if self.has_points else ()) + (None,) * axes
+    return self._model_spec(path, leaf, before)
+
+  def _seed_spec(self, path, leaf):
+    """How a leaf of each seed is divided."""
+    return self._model_spec(path, leaf, (None,))
+
+  def _model_spec(self, path, leaf, before=()):
+    """How a leaf of a model is divided, given how the axes before are."""
+    if self.model_devices == 1:
+      return PartitionSpec()
     shape, of_model = leaf.shape[len(before) :], None
     if self.model_sharding is not None:
       name = jax.tree_util.keystr(path, simple=True, separator="/")

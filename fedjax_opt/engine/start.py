@@ -1,26 +1,30 @@
 """The state before the first round: how it is made."""
 
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import Literal
 
-from fedjax_opt import contract, processes
+from fedjax_opt import contract, frozen, processes, trees
 from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.engine.inputs import is_function_of_key
 from fedjax_opt.engine.programs import copies, run_once
 
 
-class Start(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Start:
   """What a run begins with.
 
   Attributes:
     make: `(**hyperparameters) -> Algorithm`.
     params: the initial model, or a function from a random key to one; checked.
+    model: the shapes of the initial model.
     seeds: [seeds] uint32; [] of a single run.
     hyperparameters: {name: [settings]}; {name: []} of a single run.
     num_settings: of the grid.
@@ -29,28 +33,38 @@ class Start(NamedTuple):
 
   make: Callable[..., Algorithm]
   params: Any
+  model: Params
   seeds: np.ndarray
   hyperparameters: Mapping[str, np.ndarray]
   num_settings: int
   num_clients: int
 
-  def shapes(self) -> tuple[Any, Any]:
-    """Those of the state of all points: the server's, and what clients keep."""
-    return jax.eval_shape(self._states, *self._inputs())
+  def shapes(self) -> tuple[Any, Any, Any]:
+    """Those of what `state` gives."""
+    models, hyperparameters = self._inputs()
+    own = jax.eval_shape(self._states, models, hyperparameters)
+    return *own, self._held(models)
 
   def lowered(self) -> jax.stages.Lowered:
     """The program that makes the state, given the initial models."""
     return jax.jit(self._states).lower(*self._inputs())
 
-  def state(self, on_host: bool) -> tuple[Any, Any]:
+  def state(self, on_host: bool) -> tuple[Any, Any, Any]:
     """The state of all points, in buffers of its own.
 
     Args:
       on_host: whether it is made on the processor.
+
+    Returns:
+      The server's state without its frozen leaves, and what clients keep, of
+      all points; and the frozen leaves as `frozen.taken` gives them: those that
+      are drawn, leaves [seeds, ...], and the others, of which there is one. All
+      are others in a single run.
     """
-    models, states = self._models, self._states
-    if is_function_of_key(self.params):
-      models = run_once(models)
+    init, states = self._models, self._states
+    is_function = is_function_of_key(self.params)
+    if is_function:
+      init = run_once(init)
     if self.seeds.ndim:
       # A single run is not compiled: an algorithm may look at its model.
       states = run_once(states)
@@ -58,34 +72,79 @@ class Start(NamedTuple):
     if on_host:
       device = jax.default_device(processes.host())
     with device:
-      return copies(states(models(self.seeds), self.hyperparameters))
+      models = init(self.seeds)
+      own, held = states(models, self.hyperparameters), self._held(models)
+      return *copies(own), held if is_function else copies(held)
 
   def _inputs(self):
     return jax.eval_shape(self._models, self.seeds), self.hyperparameters
 
   def _models(self, seeds):
-    """The initial models, leaves [seeds, ...]; of a single run without axis."""
-    if not seeds.ndim:
+    """The initial models; of a grid, drawn leaves are [seeds, ...]."""
+    if not seeds.ndim or not is_function_of_key(self.params):
       return model_of(self.params, seeds)
-    if is_function_of_key(self.params):
-      # One seed after the other: on CPU, jaxlib 0.10 can wait forever in
-      # batches of QR decompositions, by which orthogonal matrices are drawn.
-      return lax.map(lambda seed: model_of(self.params, seed), seeds)
-    repeat = lambda leaf: jnp.repeat(leaf[None], len(seeds), 0)
-    return jax.tree.map(repeat, self.params)
+    draw = lambda seed: self._part(model_of(self.params, seed), True)
+    # One seed after the other: on CPU, jaxlib 0.10 can wait forever in batches
+    # of QR decompositions, by which orthogonal matrices are drawn.
+    drawn = lax.map(draw, seeds)
+    if all(jax.tree.leaves(self._is_drawn)):
+      return drawn
+    return trees.merge(
+      drawn, self._part(model_of(self.params, seeds[0]), False)
+    )
+
+  def _held(self, models):
+    """The frozen leaves of the initial models: drawn ones, and the others."""
+    part = lambda is_drawn: frozen.taken(
+      self._like, self._part(models, is_drawn)
+    )
+    return part(True), part(False)
 
   def _states(self, models, hyperparameters):
     """The states of all points, leaves [settings, seeds, ...]."""
-
-    def of_point(params, hyperparameters):
-      algorithm = self.make(**hyperparameters)
-      return contract.start(algorithm, params, self.num_clients)
-
     if not self.seeds.ndim:
-      return of_point(models, hyperparameters)
-    over_seeds = jax.vmap(of_point, (0, None), axis_size=len(self.seeds))
+      return self._of_point(models, hyperparameters)
+    axes = jax.tree.map(lambda drawn: 0 if drawn else None, self._is_drawn)
+    over_seeds = jax.vmap(
+      self._of_point, (axes, None), axis_size=len(self.seeds)
+    )
     over_all = jax.vmap(over_seeds, (None, 0), axis_size=self.num_settings)
     return over_all(models, hyperparameters)
+
+  def _of_point(self, params, hyperparameters):
+    """The state of one point without its frozen leaves."""
+    algorithm = self.make(**hyperparameters)
+    server, rows = contract.start(algorithm, params, self.num_clients)
+    return frozen.without(server), rows
+
+  @functools.cached_property
+  def _like(self):
+    """The shapes of the server's state at the first point."""
+    first = self.hyperparameters
+    if self.seeds.ndim:
+      first = trees.take(first, 0)
+    start = lambda params, point: contract.start(
+      self.make(**point), params, self.num_clients
+    )
+    return jax.eval_shape(start, self.model, first)[0]
+
+  @functools.cached_property
+  def _is_drawn(self):
+    """For each leaf of the model whether it depends on the seed of a grid.
+
+    All do, as far as that is known, if none is frozen.
+    """
+    is_grid_of_keys = self.seeds.ndim and is_function_of_key(self.params)
+    if not is_grid_of_keys or frozen.of_model(self._like) is None:
+      return jax.tree.map(lambda leaf: bool(is_grid_of_keys), self.model)
+    draw = lambda seed: model_of(self.params, seed)
+    found = jax.tree.structure(self.model)
+    return found.unflatten(_depends(draw, np.uint32(0)))
+
+  def _part(self, models, is_drawn):
+    """The leaves of a model that are drawn, or the others; else None."""
+    take = lambda drawn, leaf: leaf if drawn is is_drawn else None
+    return jax.tree.map(take, self._is_drawn, models)
 
 
 def model_of(params: Any, seed: jax.typing.ArrayLike) -> Params:
@@ -93,3 +152,20 @@ def model_of(params: Any, seed: jax.typing.ArrayLike) -> Params:
   if is_function_of_key(params):
     return params(jax.random.key(seed))
   return params
+
+
+def _depends(function, argument):
+  """[leaves] bool, which leaves that a function returns depend on its argument.
+
+  As far as it shows from outside of compiled functions: all that one of them
+  returns depends on all that it is given.
+  """
+  program = jax.make_jaxpr(function)(argument).jaxpr
+  found = set(program.invars)
+  for step in program.eqns:
+    given = [x for x in step.invars if not isinstance(x, Literal)]
+    if not found.isdisjoint(given):
+      found.update(step.outvars)
+  return [
+    not isinstance(leaf, Literal) and leaf in found for leaf in program.outvars
+  ]

@@ -53,6 +53,8 @@ class SimulationState:
     seeds: of the runs; one for a single run.
     server: the algorithm's state.
     client_state: what every client keeps, leaves [M, ...]; None if nothing.
+    frozen: the leaves of `server` that no round changes, which are not there,
+      once for all points, see `engine.start`.
     config: the settings of the run, resolved.
   """
 
@@ -60,6 +62,7 @@ class SimulationState:
   seeds: tuple[int, ...]
   server: State
   client_state: Any
+  frozen: Any
   config: Config
 
   def __repr__(self) -> str:
@@ -155,8 +158,8 @@ class Simulator:
     seeds = self._seeds or (0 if seed is None else seed,)
     executor, start, shapes = self._prepare(params, seeds)
     executor.trace(shapes)
-    server, rows = start.state(executor.config.starts_on_host)
-    return SimulationState(0, tuple(seeds), server, rows, executor.config)
+    arrays = start.state(executor.config.starts_on_host)
+    return SimulationState(0, tuple(seeds), *arrays, executor.config)
 
   def run(
     self, state: SimulationState, rounds: int
@@ -177,7 +180,9 @@ class Simulator:
     checks.at_least("state.round + rounds", last, 0)
     _check_rounds(last, state.config.clock)
     executor.compile()
-    arrays = executor.put(copies((state.server, state.client_state)))
+    # What rounds overwrite.
+    own = copies((state.server, state.client_state))
+    arrays = executor.put((*own, state.frozen))
     with executor.open_feed() as feed:
       firsts = range(state.round, last, feed.max_rounds)
       stop_of = lambda first: min(first + feed.max_rounds, last)
@@ -188,9 +193,9 @@ class Simulator:
     metrics = executor.active.expand(executor.evaluate(arrays))
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
-    server, rows = arrays
+    server, rows, held = arrays
     new = dataclasses.replace(
-      state, round=last, server=server, client_state=rows
+      state, round=last, server=server, client_state=rows, frozen=held
     )
     return new, metrics
 
@@ -269,7 +274,7 @@ class Simulator:
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; for a grid with the leading axis S."""
     executor = self._executor_for(state)
-    return executor.active.flat(executor.params(state.server))
+    return executor.params(state.server, state.frozen)
 
   def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
     """The programs of a run, traced and not compiled."""
@@ -331,7 +336,9 @@ class Simulator:
     """What runs a state, if it is one of this simulator."""
     inputs.check_state(state, SimulationState, self._own_config, self._seeds)
     executor = self._executor_of(state.config, state.seeds)
-    shapes = jax.eval_shape(lambda: (state.server, state.client_state))
+    shapes = jax.eval_shape(
+      lambda: (state.server, state.client_state, state.frozen)
+    )
     with checks.told_as("state: does not fit this simulator"):
       executor.trace(shapes)
     return executor
@@ -395,6 +402,7 @@ class Simulator:
     start = Start(
       make,
       params,
+      model,
       numbers if self._has_points else numbers[0],
       self._hyperparameters(),
       self._num_settings,

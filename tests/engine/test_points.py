@@ -192,13 +192,14 @@ def test_when_diverged_settings_are_dropped(
   losses = np.ones((settings, 1))
   losses[:diverged] = np.inf
   history = History([0], {"train_loss": losses})
-  fewer = points.drop(history, np.arange(settings)[:, None])
+  state = np.arange(settings)[:, None], None, None
+  fewer = points.drop(history, state)
   if kept is None:
     assert fewer is None
     assert len(points.active) == settings
   else:
     numbers = [0] if diverged == settings else [*range(diverged, settings)]
-    np.testing.assert_array_equal(fewer[:, 0], numbers)
+    np.testing.assert_array_equal(fewer[0][:, 0], numbers)
     np.testing.assert_array_equal(points.active, numbers)
     assert len(numbers) == kept
 
