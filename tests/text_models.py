@@ -1,4 +1,4 @@
-"""Small random BERT, DistilBERT, GPT-2: folders, and plain NumPy in float64.
+"""Small random BERT, DistilBERT, GPT-2, Llama, and plain NumPy in float64.
 
 The leaves have the names of the checkpoints, and the computation reads them by
 these names: nothing of it is shared with the package.
@@ -98,7 +98,7 @@ def leaves(family: str, seed: int = 0, num_classes: int = NUM_CLASSES) -> dict:
 
 
 def is_head(name: str) -> bool:
-  return name.startswith(("pre_classifier", "classifier"))
+  return name.startswith(("pre_classifier", "classifier", "lm_head"))
 
 
 def write(
@@ -110,9 +110,10 @@ def write(
 ) -> pathlib.Path:
   """A folder in Hugging Face's layout; `config` replaces entries."""
   folder.mkdir(exist_ok=True)
-  own = GPT2 if family == "gpt2" else CONFIGS[family]
-  if arrays is None:
-    arrays = gpt2_leaves() if family == "gpt2" else leaves(family)
+  decoders = {"gpt2": (GPT2, gpt2_leaves), "llama": (LLAMA, llama_leaves)}
+  encoder = CONFIGS.get(family), lambda: leaves(family)
+  own, draw = decoders.get(family, encoder)
+  arrays = draw() if arrays is None else arrays
   named = {n if is_head(n) else prefix + n: v for n, v in arrays.items()}
   save_file(named, folder / "model.safetensors")
   (folder / "config.json").write_text(json.dumps(own | config))
@@ -231,6 +232,87 @@ def gpt2_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
     u = u * (1 + np.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3))) / 2
     x = x + dense(h + "mlp.c_proj", u)
   return norm("ln_f", x) @ w["wte.weight"].T
+
+
+# Llama. Two heads of queries share one of keys and values.
+LLAMA = {
+  "model_type": "llama",
+  "vocab_size": len(VOCABULARY),
+  "hidden_size": HIDDEN,
+  "intermediate_size": INTERMEDIATE,
+  "num_hidden_layers": LAYERS,
+  "num_attention_heads": 4,
+  "num_key_value_heads": 2,
+  "rms_norm_eps": 1e-6,
+  "rope_theta": 100.0,
+  "hidden_act": "silu",
+  "tie_word_embeddings": False,
+}
+
+
+def llama_leaves() -> dict:
+  """{name: array}, float32, without the prefix."""
+  rng = np.random.default_rng(0)
+  draw = lambda *shape: rng.normal(0, 0.5, shape).astype(np.float32)
+  found = {
+    "embed_tokens.weight": draw(len(VOCABULARY), HIDDEN),
+    "norm.weight": 1 + draw(HIDDEN),
+    "lm_head.weight": draw(len(VOCABULARY), HIDDEN),
+  }
+  for i in range(LAYERS):
+    for name, size_out, size_in in (
+      ("self_attn.q_proj", HIDDEN, HIDDEN),
+      ("self_attn.k_proj", HIDDEN // 2, HIDDEN),
+      ("self_attn.v_proj", HIDDEN // 2, HIDDEN),
+      ("self_attn.o_proj", HIDDEN, HIDDEN),
+      ("mlp.gate_proj", INTERMEDIATE, HIDDEN),
+      ("mlp.up_proj", INTERMEDIATE, HIDDEN),
+      ("mlp.down_proj", HIDDEN, INTERMEDIATE),
+    ):
+      found[f"layers.{i}.{name}.weight"] = draw(size_out, size_in)
+    for name in ("input_layernorm", "post_attention_layernorm"):
+      found[f"layers.{i}.{name}.weight"] = 1 + draw(HIDDEN)
+  return found
+
+
+def llama_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
+  """[T, vocabulary] of one sequence [T]."""
+  w = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+  dense = lambda name, x: x @ w[f"{name}.weight"].T
+
+  def norm(name, x):
+    mean_square = (x**2).mean(-1, keepdims=True)
+    return (
+      x / np.sqrt(mean_square + LLAMA["rms_norm_eps"]) * w[f"{name}.weight"]
+    )
+
+  def turned(x):  # [T, size], pairs as complex numbers.
+    half = x.shape[1] // 2
+    rates = LLAMA["rope_theta"] ** (-np.arange(half) / half)
+    angles = np.outer(np.arange(len(x)), rates)
+    pairs = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * angles)
+    return np.hstack([pairs.real, pairs.imag])
+
+  x, heads = w["embed_tokens.weight"][row], LLAMA["num_attention_heads"]
+  size = HIDDEN // heads
+  for i in range(LAYERS):
+    h = f"layers.{i}."
+    y = norm(h + "input_layernorm", x)
+    q, k, v = (dense(f"{h}self_attn.{name}_proj", y) for name in "qkv")
+    mixed = np.zeros_like(x)
+    for head in range(heads):
+      of = slice(head * size, (head + 1) * size)
+      shared = slice(head // 2 * size, (head // 2 + 1) * size)
+      scores = turned(q[:, of]) @ turned(k[:, shared]).T / math.sqrt(size)
+      weights = np.tril(np.exp(scores))
+      weights /= weights.sum(-1, keepdims=True)
+      mixed[:, of] = weights @ v[:, shared]
+    x = x + dense(h + "self_attn.o_proj", mixed)
+    y = norm(h + "post_attention_layernorm", x)
+    gate = dense(h + "mlp.gate_proj", y)
+    gate = gate / (1 + np.exp(-gate)) * dense(h + "mlp.up_proj", y)
+    x = x + dense(h + "mlp.down_proj", gate)
+  return norm("norm", x) @ w["lm_head.weight"].T
 
 
 def tokens(*lengths: int, width: int | None = None) -> np.ndarray:

@@ -8,6 +8,7 @@ their parameters; logits are float32 or wider.
 
 from fedjax_opt.models import pretrained
 from fedjax_opt.models.encoder import Encoder, EncoderConfig
+from fedjax_opt.models.llama import Llama
 from fedjax_opt.models.networks import CNN, MLP, VGG, LinearModel
 from fedjax_opt.models.resnet import (
   ResNet,
@@ -27,6 +28,7 @@ __all__ = [
   "Encoder",
   "EncoderConfig",
   "LinearModel",
+  "Llama",
   "ResNet",
   "pretrained",
   "resnet18",

@@ -164,8 +164,11 @@ def _fields_of(model: type) -> dict[str, fields.Field]:
     for name, annotation in annotations.items()
     if annotation in _ATTRIBUTES
   }
-  if "num_blocks" in annotations:
-    own["num_blocks"] = fields.whole(1, most=1000)
+  named = {
+    "num_blocks": fields.whole(1, most=1000),
+    "rope_theta": fields.number("(0, inf)"),
+  }
+  own |= {name: field for name, field in named.items() if name in annotations}
   return {
     name: field
     for name, field in fields.of(model, **own).items()

@@ -1,8 +1,8 @@
 """Transformers from a local folder in Hugging Face's layout, without PyTorch.
 
 The folder holds `config.json` and `model.safetensors`, of model type bert or
-distilbert for an encoder, gpt2 for a decoder. Leaves are read with and without
-the prefix of the family, and with the older names of layer norms.
+distilbert for an encoder, gpt2 or llama for a decoder. Leaves are read with and
+without the prefix of the family, and with the older names of layer norms.
 """
 
 import os
@@ -16,6 +16,7 @@ from flax import traverse_util
 from fedjax_opt.checks import values as checks
 from fedjax_opt.files import json_files, memory
 from fedjax_opt.models.encoder import SIZES, Encoder, EncoderConfig
+from fedjax_opt.models.llama import Llama
 from fedjax_opt.models.sequences import Decoder
 
 __all__ = ["Pretrained", "load", "load_decoder", "read_config"]
@@ -97,6 +98,31 @@ _DECODER_PARTS = {
   "norm": "ln_f",
 }
 _JOINED = ("query", "key", "value")
+# The same of Llama; of the second table, without the prefix.
+_LLAMA_KEYS = {
+  "num_tokens": "vocab_size",
+  "width": "hidden_size",
+  "intermediate": "intermediate_size",
+  "num_blocks": "num_hidden_layers",
+  "num_heads": "num_attention_heads",
+  "num_kv_heads": "num_key_value_heads",
+  "norm_eps": "rms_norm_eps",
+}
+_LLAMA_PARTS = {
+  "embedding/embedding": "embed_tokens",
+  "blocks": "layers",
+  "attention_norm": "input_layernorm",
+  "attention/query": "self_attn.q_proj",
+  "attention/key": "self_attn.k_proj",
+  "attention/value": "self_attn.v_proj",
+  "attention/out": "self_attn.o_proj",
+  "dense_norm": "post_attention_layernorm",
+  "gate": "mlp.gate_proj",
+  "up": "mlp.up_proj",
+  "down": "mlp.down_proj",
+  "norm": "norm",
+  "output": "lm_head",
+}
 # Leaf of a part -> end of a name; a table is the part itself. And the older
 # ends of layer norms.
 _ENDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
@@ -134,23 +160,18 @@ def load(
   _, output = arrays.get("classifier.weight", (None, np.empty(0)))
   if "pre_classifier.weight" not in arrays or len(output) != num_classes:
     del leaves["head"]
-  params = {}
-  for path, leaf in traverse_util.flatten_dict(leaves, sep="/").items():
-    name, is_kernel = _name(path, parts), path.endswith("kernel")
-    # PyTorch's kernels are transposed.
-    shape = leaf.shape[::-1] if is_kernel else leaf.shape
-    array = _found(file, arrays, f"{family}.", name, shape)
-    params[path] = np.ascontiguousarray(array.T) if is_kernel else array
-  return Pretrained(config, traverse_util.unflatten_dict(params, sep="/"))
+  params = _transposed(file, arrays, f"{family}.", parts, leaves)
+  return Pretrained(config, params)
 
 
 def load_decoder(
   folder: str | os.PathLike,
-) -> tuple[Decoder, dict[str, Any]]:
-  """Reads a decoder of GPT-2's form.
+) -> tuple[Decoder | Llama, dict[str, Any]]:
+  """Reads a decoder of GPT-2's or of Llama's form.
 
-  Its last layer is the embedding, transposed, as in GPT-2; here it is a leaf of
-  its own. GPT-2's dropout is left out.
+  GPT-2's last layer is the embedding, transposed; here it is a leaf of its own.
+  GPT-2's dropout is left out. Of Llama the rotations are the plain ones: scaled
+  ones, of longer texts, are refused.
 
   Args:
     folder: holds `config.json` and `model.safetensors`.
@@ -161,22 +182,20 @@ def load_decoder(
   Raises:
     ValueError: naming the folder or the file, as `load`.
   """
-  file, given = _read_json(
-    folder,
-    ("model_type", None, ("gpt2",)),
+  read = {"gpt2": _gpt2, "llama": _llama}
+  file, given = _read_json(folder, ("model_type", None, tuple(read)))
+  return read[given["model_type"]](file, given)
+
+
+def _gpt2(file, given):
+  """A decoder of GPT-2's form, see `load_decoder`."""
+  _check_entries(
+    file,
+    given,
     ("activation_function", "gelu_new", ("gelu_new",)),
     ("layer_norm_epsilon", 1e-5, (1e-5,)),
   )
-  for key in _DECODER_KEYS.values():
-    if given.get(key) is None:
-      raise ValueError(f"{file}: has no {key}")
-  try:
-    model = Decoder(**{n: given[key] for n, key in _DECODER_KEYS.items()})
-    leaves = _leaves(model)
-  except (ValueError, TypeError) as error:
-    name, _, rest = checks.first_line(error).partition("=")
-    key = _DECODER_KEYS.get(name, name)
-    raise ValueError(f"{file}: {key}={rest}") from None
+  model, leaves = _made(Decoder, file, given, _DECODER_KEYS)
   file, params = file.parent / WEIGHTS, {}
   arrays = _read_weights(file, "transformer.")
   output = leaves.pop("output")
@@ -197,6 +216,51 @@ def load_decoder(
   params["output/kernel"] = np.ascontiguousarray(table.T)
   params["output/bias"] = np.zeros(output["bias"].shape, np.float32)
   return model, traverse_util.unflatten_dict(params, sep="/")
+
+
+def _llama(file, given):
+  """A decoder of Llama's form, see `load_decoder`."""
+  # Older folders have `rope_theta` and `rope_scaling`.
+  rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
+  rope = rope if isinstance(rope, dict) else {"rope_type": rope}
+  known = {key: value for key, value in given.items() if value is not None}
+  heads = given.get("num_attention_heads")
+  given = {"num_key_value_heads": heads} | rope | known
+  _check_entries(
+    file,
+    given,
+    ("hidden_act", "silu", ("silu",)),
+    ("attention_bias", False, (False,)),
+    ("mlp_bias", False, (False,)),
+    ("tie_word_embeddings", False, (False, True)),
+    ("rope_type", given.get("type", "default"), ("default",)),
+  )
+  model, leaves = _made(
+    Llama,
+    file,
+    given,
+    _LLAMA_KEYS,
+    rope_theta=given.get("rope_theta", 10_000.0),
+    is_tied=given.get("tie_word_embeddings", False),
+  )
+  size = model.width // model.num_heads
+  _check_entries(file, given, ("head_dim", size, (size,)))
+  file = file.parent / WEIGHTS
+  arrays = _read_weights(file, "model.")
+  return model, _transposed(file, arrays, "model.", _LLAMA_PARTS, leaves)
+
+
+def _made(kind, file, given, keys, **others):
+  """A decoder, of the entries of `config.json`, and its leaves' shapes."""
+  for key in keys.values():
+    if given.get(key) is None:
+      raise ValueError(f"{file}: has no {key}")
+  try:
+    model = kind(**{name: given[key] for name, key in keys.items()}, **others)
+    return model, _leaves(model)
+  except (ValueError, TypeError) as error:
+    name, _, rest = checks.first_line(error).partition("=")
+    raise ValueError(f"{file}: {keys.get(name, name)}={rest}") from None
 
 
 def read_config(folder: str | os.PathLike) -> EncoderConfig:
@@ -235,6 +299,12 @@ def _read_json(folder, *entries):
   file = path / CONFIG
   with checks.reading(file, "must be a JSON object", ValueError):
     given = json_files.read_json(file)
+  _check_entries(file, given, *entries)
+  return file, given
+
+
+def _check_entries(file, given, *entries):
+  """That some entries of `config.json`, (key, default, accepted), can be."""
   for key, default, accepted in entries:
     value = given.get(key, default)
     if value not in accepted:  # It may be anything that JSON has.
@@ -242,7 +312,6 @@ def _read_json(folder, *entries):
         f"{file}: {key} is {value!r}; must be one of "
         + ", ".join(map(str, accepted))
       )
-  return file, given
 
 
 def _leaves(model):
@@ -273,6 +342,17 @@ def _read_weights(file, prefix):
       raise ValueError(f"{file}: {name} and {found[known][0]} are one leaf")
     found[known] = name, array
   return found
+
+
+def _transposed(file, arrays, prefix, parts, leaves):
+  """The parameters of a model whose kernels are [out, in], as PyTorch's."""
+  params = {}
+  for path, leaf in traverse_util.flatten_dict(leaves, sep="/").items():
+    name, is_kernel = _name(path, parts), path.endswith("kernel")
+    shape = leaf.shape[::-1] if is_kernel else leaf.shape
+    array = _found(file, arrays, prefix, name, shape)
+    params[path] = np.ascontiguousarray(array.T) if is_kernel else array
+  return traverse_util.unflatten_dict(params, sep="/")
 
 
 def _found(file, arrays, prefix, known, shape):

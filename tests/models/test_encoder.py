@@ -394,8 +394,67 @@ def test_a_decoder_has_the_logits_of_numpy(tmp_path, prefix):
   lora.adapt(params, ["query", "value"], jax.random.key(0), rank=2)
 
 
+@pytest.mark.parametrize("prefix", ["", "model."])
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_llama_has_the_logits_of_numpy(tmp_path, prefix, is_tied):
+  arrays = plain.llama_leaves()
+  if is_tied:  # The last layer is no leaf of its own.
+    arrays["lm_head.weight"] = arrays["embed_tokens.weight"]
+  kept = {
+    n: a for n, a in arrays.items() if not is_tied or n != "lm_head.weight"
+  }
+  folder = plain.write(
+    tmp_path, "llama", kept, prefix, tie_word_embeddings=is_tied
+  )
+  model, params = pretrained.load_decoder(folder)
+  tokens = plain.tokens(plain.POSITIONS, plain.POSITIONS)
+  logits = jax.jit(model.apply)({"params": params}, tokens)
+  expected = [plain.llama_logits(arrays, row) for row in tokens]
+  np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+  assert ("output" in params) != is_tied
+  lora.adapt(params, ["query", "value"], jax.random.key(0), rank=2)
+
+
+@pytest.mark.parametrize(
+  ("rope", "theta"),
+  [
+    ({"rope_theta": None, "rope_parameters": {"rope_theta": 50.0}}, 50.0),
+    ({"rope_theta": 60, "rope_scaling": None}, 60),
+  ],
+)
+def test_two_layouts_of_rotations(tmp_path, rope, theta):
+  folder = plain.write(tmp_path, "llama", **rope)
+  assert pretrained.load_decoder(folder)[0].rope_theta == theta
+
+
+BAD_LLAMAS = {
+  "hidden_act is 'gelu'; must be one of silu": {"hidden_act": "gelu"},
+  "attention_bias is True; must be one of False": {"attention_bias": True},
+  "rope_type is 'llama3'; must be one of default": {
+    "rope_scaling": {"rope_type": "llama3", "factor": 8.0}
+  },
+  "rope_type is 'linear'; must be one of default": {
+    "rope_scaling": {"type": "linear", "factor": 2.0}
+  },
+  "head_dim is 16; must be one of 2": {"head_dim": 16},
+  "num_key_value_heads=3: must divide num_heads=4": {"num_key_value_heads": 3},
+  "num_attention_heads=8: must divide half of width=8": {
+    "num_attention_heads": 8
+  },
+  "has no intermediate_size": {"intermediate_size": None},
+  "rope_theta=-1: must be": {"rope_theta": -1},
+}
+
+
+@pytest.mark.parametrize("message", BAD_LLAMAS)
+def test_bad_entries_of_a_llama(tmp_path, message):
+  folder = plain.write(tmp_path, "llama", **BAD_LLAMAS[message])
+  said = refusal(pretrained.load_decoder, folder)
+  assert said.startswith(f"{folder / 'config.json'}: {message}")
+
+
 BAD_DECODERS = {
-  "model_type is 'bert'; must be one of gpt2": {"model_type": "bert"},
+  "model_type is 'bert'; must be one of gpt2, llama": {"model_type": "bert"},
   "activation_function is 'relu'; must be one of gelu_new": {
     "activation_function": "relu"
   },
