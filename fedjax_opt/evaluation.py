@@ -24,6 +24,7 @@ __all__ = [
   "per_client",
   "recovered_rank",
   "recovered_support",
+  "with_perplexity",
   "worst_decile",
 ]
 
@@ -120,6 +121,29 @@ def federated(
     return results
 
   return evaluate
+
+
+@fields.checked()
+def with_perplexity(evaluate: EvaluateFn) -> EvaluateFn:
+  """An evaluation that also has e to each loss.
+
+  Args:
+    evaluate: such as `federated` makes, of `objectives.next_token`.
+
+  Returns:
+    An evaluation that has `test_perplexity` beside `test_loss`, and so on.
+  """
+
+  @functools.wraps(evaluate)
+  def measure(*arguments, **others):
+    found = evaluate(*arguments, **others)
+    return found | {
+      name.replace("loss", "perplexity"): jnp.exp(value)
+      for name, value in found.items()
+      if name.endswith("_loss")
+    }
+
+  return measure
 
 
 @fields.checked(batch_size=fields.whole(1))

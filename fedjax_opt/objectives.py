@@ -1,8 +1,8 @@
-"""Terms added to a client's loss.
+"""Losses of predictions, and terms added to a client's loss.
 
-Each function takes a loss `(params, batch, rng) -> [B]` and returns another
-one. So these functions can be combined, and used with any algorithm and client
-rule.
+A function that adds a term takes a loss `(params, batch, rng) -> [B]` and
+returns another one. So these functions can be combined, and used with any
+algorithm and client rule.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from fedjax_opt import running_statistics as statistics
@@ -23,7 +24,9 @@ __all__ = [
   "contrastive",
   "cross_entropy",
   "l2",
+  "next_token",
   "proximal",
+  "token_mean",
   "with_statistics",
 ]
 
@@ -54,6 +57,62 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
   losses = jax.nn.logsumexp(logits, axis=-1) - own
   is_class = (labels >= 0) & (labels < len(classes))
   return jnp.where(is_class, losses, jnp.nan)
+
+
+@fields.checked()
+def next_token(
+  logits: jax.Array, targets: jax.Array, padding: int = -1
+) -> jax.Array:
+  """The mean cross-entropy of the tokens that follow those of a sequence.
+
+  >>> def loss_fn(params, batch, rng):
+  ...   logits = model.apply({"params": params}, batch["x"])
+  ...   return fo.objectives.next_token(logits, batch["y"])
+
+  The mean of this loss over examples weights each sequence alike; e to it is
+  the perplexity, see `evaluation.with_perplexity`.
+
+  Args:
+    logits: [B, T, tokens].
+    targets: [B, T] whole numbers, the token after each one.
+    padding: the target where nothing follows; it does not count.
+
+  Returns:
+    [B]; 0 for a sequence of nothing but padding.
+
+  Raises:
+    ValueError: if the shapes do not fit.
+  """
+  known = jnp.where(targets == padding, 0, targets)
+  return token_mean(cross_entropy(logits, known), targets, padding)
+
+
+@fields.checked()
+def token_mean(
+  of_tokens: jax.Array, targets: jax.Array, padding: int = -1
+) -> jax.Array:
+  """The mean over each sequence's targets, see `next_token`.
+
+  Args:
+    of_tokens: [B, T, ...], values of each token.
+    targets: [B, T] whole numbers.
+    padding: the target whose values do not count.
+
+  Returns:
+    [B, ...], float32.
+
+  Raises:
+    ValueError: if the shapes do not fit.
+  """
+  if np.ndim(targets) != 2:
+    raise ValueError(
+      f"targets: has shape {list(np.shape(targets))}; must be [B, T]"
+    )
+  shape = np.shape(of_tokens)[:2]
+  values.of_shape("targets", targets, shape, "as the values of tokens")
+  counts = (targets != padding).astype(jnp.float32)
+  counts /= jnp.maximum(counts.sum(axis=1, keepdims=True), 1)
+  return jnp.einsum("bt...,bt->b...", of_tokens.astype(jnp.float32), counts)
 
 
 @fields.checked()

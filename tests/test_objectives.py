@@ -53,6 +53,26 @@ def test_cross_entropy_is_that_of_optax(dtype):
     )
 
 
+def test_the_next_token_is_averaged_over_what_is_no_padding():
+  logits = RNG.normal(size=(3, 4, 5)).astype(np.float32)
+  targets = np.array([[1, 4, 0, 2], [3, 9, 9, 9], [9, 9, 9, 9]])
+  log_sums = np.log(np.exp(logits.astype(float)).sum(-1))
+  first = np.mean(
+    [log_sums[0, t] - logits[0, t, targets[0, t]] for t in range(4)]
+  )
+  expected = [first, log_sums[1, 0] - logits[1, 0, 3], 0]
+  found = objectives.next_token(logits, targets, padding=9)
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  rights = objectives.token_mean(np.ones((3, 4)), targets, padding=9)
+  np.testing.assert_array_equal(rights, [1, 1, 0])
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2), (4, 3)])
+def test_targets_of_other_shapes_are_refused(shape):
+  with pytest.raises(ValueError, match="targets: "):
+    objectives.token_mean(np.ones((3, 4)), np.zeros(shape, int))
+
+
 def test_cross_entropy_of_no_class_is_nan():
   losses = objectives.cross_entropy(jnp.zeros((3, 4)), jnp.array([-1, 4, 3]))
   np.testing.assert_array_equal(np.isnan(losses), [True, True, False])

@@ -2,15 +2,13 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from experiments.tasks import classification
 from experiments.tasks.base import Task, TaskChoice
-from fedjax_opt import models, objectives
+from fedjax_opt import evaluation, models, objectives
 from fedjax_opt.checks import fields
 from fedjax_opt.datasets import shakespeare
 from fedjax_opt.registry import arguments
@@ -74,12 +72,12 @@ def load(
     apply, init, "output", lora_rank, lora_alpha
   )
 
-  def loss(logits, y):  # [B]
-    targets = jnp.maximum(y, 0)
-    return _mean(objectives.cross_entropy(logits, targets), y)
+  def is_right(logits, y):  # [B]
+    return objectives.token_mean(jnp.argmax(logits, -1) == y, y)
 
   def features_fn(params, batch, rng):  # [B, d]
-    return _mean(apply(params, batch, rng, method="features"), batch["y"])
+    features = apply(params, batch, rng, method="features")
+    return objectives.token_mean(features, batch["y"])
 
   task = classification.task(
     apply,
@@ -87,35 +85,13 @@ def load(
     train.examples,
     test.examples,
     num_classes=None,
-    loss=loss,
-    is_right=lambda logits, y: _mean(jnp.argmax(logits, -1) == y, y),
+    loss=objectives.next_token,
+    is_right=is_right,
     features_fn=features_fn,
     clients=train,
     trainable=trained,
   )
-  return task._replace(evaluate=_with_perplexity(task.evaluate))
-
-
-def _with_perplexity(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-  """An evaluation that also has e to each loss."""
-
-  @functools.wraps(evaluate)
-  def measure(*arguments, **others):
-    found = evaluate(*arguments, **others)
-    return found | {
-      name.replace("loss", "perplexity"): jnp.exp(value)
-      for name, value in found.items()
-      if name.endswith("_loss")
-    }
-
-  return measure
-
-
-def _mean(values: jax.Array, y: jax.Array) -> jax.Array:
-  """The mean of [B, T, ...] over each example's targets, [B, ...]."""
-  counts = (y != shakespeare.PADDING).astype(jnp.float32)
-  counts /= jnp.maximum(counts.sum(axis=1, keepdims=True), 1)
-  return jnp.einsum("bt...,bt->b...", values.astype(jnp.float32), counts)
+  return task._replace(evaluate=evaluation.with_perplexity(task.evaluate))
 
 
 # The entries of the registry.
