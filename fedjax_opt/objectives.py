@@ -31,6 +31,9 @@ __all__ = [
 ]
 
 
+_TOKEN = fields.whole(-(2**31))
+
+
 @fields.checked()
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
   """The cross-entropy of logits and classes.
@@ -59,7 +62,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
   return jnp.where(is_class, losses, jnp.nan)
 
 
-@fields.checked()
+@fields.checked(padding=_TOKEN)
 def next_token(
   logits: jax.Array, targets: jax.Array, padding: int = -1
 ) -> jax.Array:
@@ -87,7 +90,7 @@ def next_token(
   return token_mean(cross_entropy(logits, known), targets, padding)
 
 
-@fields.checked()
+@fields.checked(padding=_TOKEN)
 def token_mean(
   of_tokens: jax.Array, targets: jax.Array, padding: int = -1
 ) -> jax.Array:

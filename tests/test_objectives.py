@@ -63,6 +63,8 @@ def test_the_next_token_is_averaged_over_what_is_no_padding():
   expected = [first, log_sums[1, 0] - logits[1, 0, 3], 0]
   found = objectives.next_token(logits, targets, padding=9)
   np.testing.assert_allclose(found, expected, rtol=1e-5)
+  other = np.where(targets == 9, -1, targets)
+  np.testing.assert_array_equal(objectives.next_token(logits, other), found)
   rights = objectives.token_mean(np.ones((3, 4)), targets, padding=9)
   np.testing.assert_array_equal(rights, [1, 1, 0])
 
