@@ -5,6 +5,7 @@ All of this runs with one version of Python; that the others can is not tried.
 
 import ast
 import email
+import json
 import os
 import pathlib
 import re
@@ -15,6 +16,7 @@ import sys
 import pytest
 import yaml
 
+from tests import prepared_data
 from tests.experiments.commands import REPOSITORY
 
 # Of the repository nothing else is needed to build it.
@@ -247,3 +249,17 @@ def test_an_import_on_top_needs_no_extra(requirements):
         elif isinstance(node, ast.ImportFrom) and not node.level:
           found.add(node.module.split(".")[0])
       assert found <= allowed, path
+
+
+def test_each_extra_is_enough_alone(requirements, tmp_path):
+  """In processes that see what it installs, and no other package."""
+  prepared_data.mnist(tmp_path / "data")
+  script = REPOSITORY / "tests" / "extras_alone.py"
+  given = {extra: sorted(names) for extra, names in requirements.items()}
+  arguments = (script, json.dumps(given), tmp_path / "data")
+  cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+  *_, last = run(*arguments, cwd=tmp_path, path=REPOSITORY, **cache)
+  found = json.loads(last)
+  assert set(found.values()) <= {"works", "is not installed"}, found
+  for extra in ("", "run", "tfds", "text", "tensorboard", "privacy"):
+    assert found[extra] == "works"

@@ -1,8 +1,8 @@
-"""No damage goes unnoticed."""
+"""No damage goes unnoticed, and wrong values end in one line."""
 
 import pytest
 
-from tests.tools import bit_flips
+from tests.tools import bit_flips, wrong_values
 
 _slow = lambda *case: pytest.param(*case, marks=pytest.mark.slow)
 
@@ -29,3 +29,20 @@ def test_no_damage_goes_unnoticed(kind, number, expected, tmp_path):
   found = bit_flips.outcomes(write, number, tmp_path)
   assert found
   assert set(found) <= expected
+
+
+# Wrong values of some public functions; all are in `wrong_values`.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["fed_*", "prox.l*"])
+def test_ends_in_one_clear_line(names, monkeypatch, tmp_path):
+  monkeypatch.chdir(tmp_path)  # And back, from the folder of the table.
+  table = wrong_values.run(tmp_path / "table", [names])
+  assert table
+  assert not wrong_values.unclear(table)
+
+
+def test_what_is_public_has_examples():
+  for name, function in wrong_values.public().items():
+    assert wrong_values.arguments(name, function) is not None
