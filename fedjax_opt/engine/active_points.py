@@ -59,6 +59,11 @@ class ActivePoints:
     """[present] bool, which of the settings that are present run."""
     return np.isin(self.present, self.active)
 
+  @property
+  def are_all(self) -> bool:
+    """Whether no setting has been dropped."""
+    return len(self.active) == self._num_settings
+
   def take_fewer(self, needs: list[int | None]) -> bool:
     """Has fewer settings at a time, if the programs need too much memory.
 

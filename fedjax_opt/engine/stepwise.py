@@ -443,9 +443,12 @@ class Simulator:
     return {name: values[0] for name, values in self._grid.items()}
 
   def _executor_of(self, config, seeds):
-    """What runs these settings on the present devices; made anew for others."""
+    """What runs these settings on the present devices; made anew for others.
+
+    It is made anew too if a run before has dropped settings of the grid.
+    """
     wanted = config, tuple(seeds), target.is_elsewhere(), target.devices()
-    if self._executor_is_for == wanted:
+    if self._executor_is_for == wanted and self._executor.active.are_all:
       return self._executor
     self._executor_is_for = wanted
     self._executor = Executor(

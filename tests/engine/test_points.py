@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from fedjax_opt import (
+  Simulator,
   delta_sgd,
   fed_avg,
   grid_points,
@@ -230,6 +231,26 @@ def test_diverged_settings_are_dropped_and_change_nothing():
   assert np.isnan(whole.history.metrics["signs"][14:, -1]).all()
   assert whole.cost == pytest.approx(few.cost)
   assert whole.padding_waste == pytest.approx(few.padding_waste)
+
+
+@pytest.mark.parametrize("grid_map", ["vmap", "scan"])
+def test_a_second_sweep_has_all_settings_again(grid_map):
+  """Also those that the first one dropped."""
+  rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]
+  largest = lambda params, *_: {"train_loss": jnp.max(jnp.abs(params["bias"]))}
+  settings = SETTINGS | {"trace": (), "evaluate": largest, "eval_every": 1}
+  rounds = settings.pop("rounds")
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
+  simulator = Simulator(
+    make, TASK.data, grid={"rate": rates}, grid_map=grid_map, **settings
+  )
+  first, second = (simulator.sweep(TASK.params, rounds) for _ in range(2))
+  assert first.history.diverged()[:, -1].any()
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    (first.params, first.history.metrics),
+    (second.params, second.history.metrics),
+  )
 
 
 def test_one_after_the_other_a_diverged_setting_stops():
