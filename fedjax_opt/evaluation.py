@@ -124,6 +124,7 @@ def federated(
 
 
 @fields.checked()
+@fields.checked(evaluate=fields.function(functions.EVALUATE))
 def with_perplexity(evaluate: EvaluateFn) -> EvaluateFn:
   """An evaluation that also has e to each loss.
 
@@ -132,6 +133,9 @@ def with_perplexity(evaluate: EvaluateFn) -> EvaluateFn:
 
   Returns:
     An evaluation that has `test_perplexity` beside `test_loss`, and so on.
+
+  Raises:
+    TypeError: if it is no function, or has other arguments.
   """
 
   @functools.wraps(evaluate)

@@ -86,6 +86,7 @@ def next_token(
   Raises:
     ValueError: if the shapes do not fit.
   """
+  targets = jnp.asarray(targets)
   known = jnp.where(targets == padding, 0, targets)
   return token_mean(cross_entropy(logits, known), targets, padding)
 

@@ -263,7 +263,16 @@ BY_NAME = {
 }
 # Of some functions.
 EXAMPLES = {
+  "evaluation.with_perplexity": {"evaluate": given.evaluate},
   "lora.adapt": {"params": DENSE},
+  "objectives.token_mean": {
+    "of_tokens": np.zeros((2, 3), np.float32),
+    "targets": np.zeros((2, 3), np.int32),
+  },
+  "objectives.next_token": {
+    "logits": np.zeros((2, 3, 4), np.float32),
+    "targets": np.zeros((2, 3), np.int32),
+  },
   "plots.timetable": {"groups": np.array([0, 0])},
   "schedules.speed_groups": {"seconds": np.ones(3)},
   "ClientData": {
