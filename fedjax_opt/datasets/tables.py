@@ -213,7 +213,6 @@ def read_frame(path: str | os.PathLike) -> Any:
 
 def _read_csv(path):
   """A table whose columns are divided by a comma, a semicolon or a tab."""
-  checks.imported("pandas", "reading tables", "fedjax_opt[run]")
   read = functools.partial(csv_files.parse, path, skipinitialspace=True)
   first_lines = [
     (mark, read(sep=mark, header=None, nrows=1, dtype=str).iloc[0])
