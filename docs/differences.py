@@ -2,8 +2,9 @@
 
   PYTHONPATH=.:docs python docs/differences.py
 
-Each pair of forms runs on the quadratics of validity_table.py, some clients in
-a round; the table has where each ends.
+Each pair of forms runs on the quadratics of validity_table.py, with some of the
+clients in a round, or with clients of three speeds. The table has where each
+ends.
 """
 
 import functools
@@ -48,6 +49,16 @@ def _dyn_of_cohort() -> fo.Algorithm:
 
 
 _server = lambda rule: _of(fo.fed_avg, _SGD, rule)
+# Clients of three speeds. In a round they take 4, 2 or 1 steps until the
+# deadline; or the server takes a step after each arrival.
+_SYSTEM = fo.systems.sample(
+  table.CLIENTS, [fo.systems.constant(seconds) for seconds in (1.0, 2.0, 4.0)]
+)
+_DURATIONS = _SYSTEM.durations(table.STEPS)
+_UNEQUAL = fo.schedules.synchronous(
+  _DURATIONS, ROUNDS, table.CLIENTS, deadline=table.STEPS, partial=True
+)
+_ONE_BY_ONE = fo.schedules.buffered(_DURATIONS, ROUNDS, table.CLIENTS)
 # Method and what differs -> the form of the paper, then that of programs.
 FORMS: Mapping[tuple[str, str], tuple[Make, Make]] = {
   ("fed_dyn", "h divides by the cohort"): (
@@ -94,13 +105,29 @@ FORMS: Mapping[tuple[str, str], tuple[Make, Make]] = {
     _of(fo.scaffold, RATE),
     _of(fo.scaffold, RATE, exact_control=True),
   ),
+  ("fed_nova", "differences times numbers of steps, here 1, 2 or 4"): (
+    _of(fo.fed_nova, RATE / 10),
+    # The number by which each was divided cancels.
+    _of(fo.fed_avg, optax.sgd(RATE / 10)),
+  ),
+  ("fed_async", "s(τ) divided by s(1), clients of three speeds"): (
+    _of(fo.fed_async, _SGD, mu=0.0),
+    _of(fo.fed_async, _SGD, mu=0.0, alpha=0.6 * 2**0.5),
+  ),
+}
+_FEW = {"cohort_size": table.FEW}
+# Who takes part, and when.
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+  "fed_nova": {"schedule": _UNEQUAL, "cohort_size": None},
+  "fed_async": {"schedule": _ONE_BY_ONE, "cohort_size": None},
 }
 
 
 def line(name: str, what: str) -> str:
   """A row of the table; runs both forms."""
+  settings = SETTINGS.get(name, _FEW)
   ends = [
-    table.distances(make(), ROUNDS, cohort_size=table.FEW)[-1]
+    table.distances(make(), ROUNDS, **settings)[-1]
     for make in FORMS[name, what]
   ]
   shown = " | ".join(f"{end:.1e}".replace("e-0", "e-") for end in ends)
