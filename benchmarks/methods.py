@@ -1,6 +1,7 @@
 """Times methods: against FedAvg, FedJAX's rounds and FLSim's server steps.
 
   PYTHONPATH=. python benchmarks/methods.py all [--workloads cnn mlp]
+  PYTHONPATH=. python benchmarks/methods.py grid --workloads mlp
   PYTHONPATH=. python benchmarks/methods.py flsim --flsim_python=P
   PYTHONPATH=. python benchmarks/methods.py lasso --fedjax_python=P
 
@@ -12,11 +13,14 @@ local steps, and plain steps. "gradients" is how many gradients of an example a
 method evaluates for one of FedAvg, and the last column what is left of the time
 when they are divided out: state that is kept, what is sent besides the model,
 and element-wise work in the local steps. With --processor times are seconds of
-the processor, for a machine that has other work; in the next part too.
+the processor, for a machine that has other work; in the next two parts too.
 
-flsim: a server step of FedBuff with 10 arrivals of 20 clients that are away, of
-40, beside FLSim's (flsim_worker.py). The compilation is what the first turn
-took more.
+grid: a server step of FedBuff with 10 arrivals of 20 clients that are away, of
+40, at 24 points beside the same at one: 8 rates with 3 seeds, each seed with a
+timetable of its own. "of as many runs" is the time of a point over that of one
+run. The compilations are what the first turns took more.
+
+flsim: such a step at one point beside FLSim's (flsim_worker.py).
 
 lasso: LASSO I of the composite optimization paper, 9 x 7 rates, 500 rounds.
 FedJAX has no composite algorithm and no grids: its time is that of one plain
@@ -116,9 +120,73 @@ def of_workload(
   return rows
 
 
-# FLSim.
+# Server steps of FedBuff.
 
 _ARRIVALS, _AWAY, _CLIENTS = 10, 20, 40
+_GRID = {"rates": 8, "seeds": 3}
+
+
+def server_steps(
+  workload: shared.Workload, options, rates: int = 1, seeds: int = 1
+) -> Turn:
+  """A turn returns the seconds of one server step of all points together."""
+  clock = time.process_time if options.processor else time.perf_counter
+  loss_fn, params = ours.make_loss(workload)
+  workload = workload._replace(num_clients=_CLIENTS)
+  rounds = workload.rounds_per_turn
+  system = fo.systems.sample(_CLIENTS, fo.systems.lognormal(1.0, 1.0))
+  simulator = fo.Simulator(
+    lambda rate: fo.fed_buff(loss_fn, optax.sgd(rate)),
+    ours.client_data(workload),
+    grid={"rate": [workload.learning_rate / (1 + i) for i in range(rates)]},
+    seeds=range(seeds),
+    schedule={
+      seed: fo.schedules.buffered(
+        system.durations(seed=seed),
+        (options.turns + 2) * rounds,
+        _AWAY,
+        _ARRIVALS,
+      )
+      for seed in range(seeds)
+    },
+    batch_size=workload.batch_size,
+    local_steps=workload.num_steps,
+    weighting="uniform",
+    eval_every=rounds,
+  )
+  state = simulator.init(params)
+
+  def turn() -> float:
+    nonlocal state
+    start = clock()
+    state, _ = simulator.run(state, rounds)
+    jax.block_until_ready(state.server)
+    return (clock() - start) / rounds
+
+  return turn
+
+
+def grid(options) -> tuple[Sequence[str], list[list[str]]]:
+  """A row for each workload."""
+  points = _GRID["rates"] * _GRID["seeds"]
+  rows = []
+  for name in options.workloads:
+    workload = shared.WORKLOADS[name]
+    turns = {
+      "one": server_steps(workload, options),
+      "all": server_steps(workload, options, **_GRID),
+    }
+    first = {of: turn() for of, turn in turns.items()}
+    seconds = medians(turns, options.turns)
+    ratio = seconds["all"] / seconds["one"]
+    numbers = [f"{1e3 * each:.3g}" for each in seconds.values()]
+    compiling = [
+      f"{workload.rounds_per_turn * (first[of] - each):.1f}"
+      for of, each in seconds.items()
+    ]
+    rows.append([name, *numbers, f"{ratio / points:.2f}", *compiling])
+  titles = ("one point, ms", f"{points} points, ms", "of as many runs")
+  return ("server step", *titles, "compile s", f"of {points}"), rows
 
 
 def flsim(options) -> tuple[Sequence[str], list[list[str]]]:
@@ -136,32 +204,8 @@ def beside_flsim(
   workload: shared.Workload, options, worker: shared.Worker
 ) -> list[str]:
   """A row."""
-  clock = time.process_time if options.processor else time.perf_counter
-  loss_fn, params = ours.make_loss(workload)
+  here, epoch = server_steps(workload, options), _CLIENTS // _ARRIVALS
   workload = workload._replace(num_clients=_CLIENTS)
-  rounds, epoch = workload.rounds_per_turn, _CLIENTS // _ARRIVALS
-  durations = fo.systems.sample(
-    _CLIENTS, fo.systems.lognormal(1.0, 1.0)
-  ).durations()
-  simulator = fo.Simulator(
-    fo.fed_buff(loss_fn, optax.sgd(workload.learning_rate)),
-    ours.client_data(workload),
-    schedule=fo.schedules.buffered(
-      durations, (options.turns + 2) * rounds, _AWAY, _ARRIVALS
-    ),
-    batch_size=workload.batch_size,
-    local_steps=workload.num_steps,
-    weighting="uniform",
-    eval_every=rounds,
-  )
-  state = simulator.init(params)
-
-  def here() -> float:
-    nonlocal state
-    start = clock()
-    state, _ = simulator.run(state, rounds)
-    jax.block_until_ready(state.server)
-    return (clock() - start) / rounds
 
   def there() -> float:
     settings = {"buffer": _ARRIVALS, "concurrency": _AWAY}
@@ -172,7 +216,7 @@ def beside_flsim(
   first = here()
   seconds = medians({"here": here, "FLSim": there}, options.turns)
   numbers = (f"{1e3 * each:.3g}" for each in seconds.values())
-  compiling = rounds * (first - seconds["here"])
+  compiling = workload.rounds_per_turn * (first - seconds["here"])
   return [workload.name, *numbers, f"{compiling:.1f}"]
 
 
@@ -205,7 +249,7 @@ def lasso(options) -> tuple[Sequence[str], list[list[str]]]:
   return ("algorithm", "evaluated", "seconds", "compile s"), rows
 
 
-PARTS = {"all": every, "flsim": flsim, "lasso": lasso}
+PARTS = {"all": every, "grid": grid, "flsim": flsim, "lasso": lasso}
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Asynchronous methods against plain event loops, and what holds exactly."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -40,10 +41,20 @@ def batches(x64, client, version, draw):
   return [drawn[0, k, : counts[0, k]] for k in range(steps[0])]
 
 
-def follow(server, x64, *, concurrency, buffer, lost=0.0, mu=0.0, seed=0):
-  """The models and sendings of an event loop of STEPS steps."""
-  rng = np.random.default_rng(seed)
+def durations_of(system, rng):
+  """`client -> seconds`, drawn anew each time that it is sent out."""
+  if system == "four speeds":
+    return lambda client: rng.uniform(*fo.systems.FADAS[client % 4])
+  if system == "whole seconds":  # Several arrive at one instant.
+    return lambda client: float(rng.integers(1, 6))
   speeds = rng.uniform(0.5, 4, cases.M)
+  return lambda client: speeds[client] * rng.lognormal(0, 0.5)
+
+
+def follow(server, x64, *, concurrency, buffer, lost=0.0, mu=0.0, system=""):
+  """The models and sendings of an event loop of STEPS steps."""
+  rng = np.random.default_rng(0)
+  seconds = durations_of(system, rng)
 
   def work(x, client, version, draw):
     def objective(y, rows):
@@ -61,7 +72,7 @@ def follow(server, x64, *, concurrency, buffer, lost=0.0, mu=0.0, seed=0):
     server,
     work,
     choose,
-    lambda number, client: speeds[client] * rng.lognormal(0, 0.5),
+    lambda number, client: seconds(client),
     lambda number: rng.random() < lost,
     concurrency,
     buffer,
@@ -162,12 +173,20 @@ METHODS = {
 
 
 @pytest.mark.parametrize(
-  ("name", "x64"),
-  [*((name, True) for name in METHODS), ("fed_buff by examples", False)],
+  ("name", "x64", "system"),
+  [
+    *((name, True, "lognormal") for name in METHODS),
+    ("fed_buff by examples", False, "lognormal"),
+    *itertools.product(
+      ("fed_buff", "fed_async", "ca2fl", "fadas"),
+      (True,),
+      ("four speeds", "whole seconds"),
+    ),
+  ],
 )
-def test_method_is_its_event_loop(name, x64):
+def test_method_is_its_event_loop(name, x64, system):
   algorithm, loop, how, settings = METHODS[name]
-  expected, record = follow(loop(cases.X0), x64, **how)
+  expected, record = follow(loop(cases.X0), x64, **how, system=system)
   schedule = table_of(record)
   assert schedule.staleness.max() >= 3
   assert (~schedule.taken).any() == ("lost" in how)
@@ -223,6 +242,23 @@ def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
   assert found.cost == expected.cost | {"time_per_round": 1.0}
 
 
+@pytest.mark.parametrize("name", ["fed_buff", "fed_async"])
+def test_one_client_at_a_time_is_sequential_sgd(name):
+  """One model goes from client to client; the loop has no server."""
+  system = fo.systems.sample(cases.M, fo.systems.lognormal(1.0, 1.0))
+  schedule = fo.schedules.buffered(system.durations(), STEPS, 1, 1)
+  algorithm = FED_BUFF if name == "fed_buff" else ASYNC(alpha=1.0, mu=0.0)
+  x, expected = cases.X0, []
+  with jax.enable_x64(True):
+    for step, client in enumerate(schedule.clients[:, 0].tolist()):
+      for rows in batches(True, client, step, 0):
+        x = x - cases.LR * cases.GRADIENT(x, rows)[1]
+      expected.append(x)
+    found = models(algorithm, schedule, **UNIFORM)
+  cases.assert_close(list(found), expected, 1e-10)
+  assert np.linalg.norm(found[-1] - cases.X0) > 0.05
+
+
 def test_a_resumed_run_is_a_whole_one(tmp_path):
   algorithm = METHODS["ca2fl"][0]
   saved = functools.partial(fo.Checkpoints, tmp_path / "saved", every=7)
@@ -248,6 +284,21 @@ def test_where_and_how_clients_are_changes_nothing(where, tmp_path):
   expected = pair(final(algorithm, stale()))
   found = pair(final(algorithm, stale(), **others))
   jax_problems.assert_close(found, expected, 1e-5)
+
+
+def test_only_those_that_arrive_keep_anything_of_100_000():
+  many = 100_000
+  rows = np.arange(4 * many, dtype=np.int32).reshape(many, 4)
+  data = fo.ClientData(
+    cases.DATA.examples, rows % cases.DATA.num_examples, np.full(many, 4)
+  )
+  system = fo.systems.sample(many, fo.systems.lognormal(1.0, 1.0))
+  schedule = fo.schedules.buffered(system.durations(), 20, 50, 5)
+  result = final(METHODS["ca2fl"][0], schedule, data)
+  kept = cases.flat(result.client_state, lead=1)
+  assert len(kept) == many
+  moved = np.flatnonzero(np.abs(kept).sum(1))
+  np.testing.assert_array_equal(moved, np.unique(schedule.clients))
 
 
 def test_a_share_of_the_local_steps():

@@ -8,6 +8,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import trees
 from tests import cases, jax_problems
+from tests.checks import given
 
 SYSTEM = fo.systems.sample(
   cases.M,
@@ -63,23 +64,44 @@ def work_of(algorithm, **settings):
   return found[0]
 
 
-def test_a_grid_has_the_timetable_of_each_seed():
-  grid, seeds = {"rate": [0.1, 0.3]}, [0, 3]
+def test_a_grid_of_24_points_has_the_timetable_of_each_seed():
+  """And one program."""
+  grid, seeds = {"rate": np.geomspace(0.03, 0.4, 8).tolist()}, [0, 3, 5]
+  given.compiled.clear()
   result = fo.sweep(
     make, grid, cases.PARAMS, cases.DATA, rounds=12, seeds=seeds,
     schedule=buffered, **SETTINGS,
   )  # fmt: skip
-  times = result.history.metrics["time"]
-  np.testing.assert_array_equal(times[:2], times[2:])
-  assert (times[0] != times[1])[1:].all()
-  for s, point in enumerate(fo.grid_points(grid, seeds)):
-    single = run(make(point["rate"]), buffered, point["seed"])
+  assert given.compiled.count("jit(rounds)") == 1
+  times = result.history.metrics["time"].reshape(8, 3, -1)
+  np.testing.assert_array_equal(times, np.broadcast_to(times[0], times.shape))
+  assert (np.diff(times[0], axis=0) != 0)[:, 1:].all()
+  points = fo.grid_points(grid, seeds)
+  for s in (0, 10, 23):  # Of each seed one.
+    single = run(make(points[s]["rate"]), buffered, points[s]["seed"])
     own = trees.take(result.params, s)
     jax_problems.assert_close(own, cases.flat(single.params), 1e-5)
-    np.testing.assert_array_equal(single.history.metrics["time"][0], times[s])
+    (found,) = single.history.metrics["time"]
+    np.testing.assert_array_equal(found, times.reshape(24, -1)[s])
   table = buffered(work_of(make(0.1)))
-  np.testing.assert_array_equal(times[0], [0, *table.time[[4, 9, 11]]])
-  np.testing.assert_array_equal(result.history.spent("time"), times)
+  np.testing.assert_array_equal(times[0, 0], [0, *table.time[[4, 9, 11]]])
+  np.testing.assert_array_equal(
+    result.history.spent("time"), result.history.metrics["time"]
+  )
+
+
+@pytest.mark.parametrize("form", ["function", "mapping"])
+def test_rounds_some_at_a_time(form):
+  schedule = buffered
+  if form == "mapping":
+    schedule = {3: buffered(work_of(make(0.1))._replace(seed=3))}
+  simulator = fo.Simulator(make(0.1), cases.DATA, schedule=schedule, **SETTINGS)
+  state = simulator.init(cases.PARAMS, 3)
+  for rounds in (5, 7):
+    state, _ = simulator.run(state, rounds)
+  whole = run(make(0.1), buffered, 3)
+  own = cases.flat(simulator.params(state))
+  np.testing.assert_array_equal(own, cases.flat(whole.params))
 
 
 def test_seeds_stop_at_their_own_time():

@@ -371,6 +371,7 @@ class Simulator:
 
     self._clock = self._clock_of(of_seeds(schedule, seeds, works))
     self._clock_is_for = wanted
+    self._own_config = self._config(None)  # It has the places of a step.
 
   def _config(self, params):
     """The settings, resolved for a model."""

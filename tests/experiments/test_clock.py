@@ -164,7 +164,7 @@ def test_the_settings_of_papers(name):
   assert spec.system.static["system_of"] == "round"
 
 
-@pytest.mark.parametrize("name", ["fed_buff", "fadas"])
+@pytest.mark.parametrize("name", ["fed_buff", "fadas", "fadas_mnist"])
 def test_studies_whose_methods_have_schedules_of_their_own(name):
   file = f"--study=experiments/asynchronous/{name}.toml"
   cells = plan.plan(request.parse(["compare", file], ""))

@@ -1,5 +1,7 @@
 """Schedules against a loop over clients, timetables by hand, and their use."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,19 @@ def test_blocks_of_random_numbers_do_not_matter(monkeypatch):
   whole = schedules.buffered(durations, 50, 6, 2)
   monkeypatch.setattr(sending, "_BLOCK", 7)
   same(schedules.buffered(durations, 50, 6, 2), whole)
+
+
+@pytest.mark.slow
+def test_a_million_arrivals_of_many_clients():
+  """Of 100,000: some seconds of an idle core, and not minutes of a busy one."""
+  system = systems.sample(100_000, systems.lognormal(1.0, 1.0))
+  durations, start = system.durations(), time.process_time()
+  table = schedules.buffered(durations, 100_000, 1_000, 10)
+  assert time.process_time() - start < 30
+  assert table.clients.shape == (100_000, 10)
+  assert len(np.unique(table.clients)) > 99_000
+  # Known: (concurrency - 1) / K; those still away at the end are the oldest.
+  assert 95 < table.staleness.mean() < 99.9
 
 
 def of_seconds(*seconds, **work):
