@@ -257,8 +257,8 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
   measured = base.names(spec.metrics) if has_scores else []
   if name in SCORES and name not in measured:
     raise ValueError(
-      f"select_metric={name!r}: must be accuracy, loss, or a score that "
-      "--metrics names and select_on has: validation or test examples"
+      f"select_metric={name!r}: must be accuracy or loss, or with select_on "
+      "validation or test a score that --metrics names"
     )
   if name is not None:
     metric = f"{split}_{name}"

@@ -24,7 +24,8 @@ With no flag: Delta-SGD on scikit-learn's digits, 100 clients, no download.
 
 A flag marked [list] takes several numbers between commas; all combinations
 then run as one compiled program. A flag of a rule, algorithm or partition is
-accepted only with that choice; (sgd 0.1, adam 0.001) are its defaults there.
+accepted only with that choice. Its help ends in these choices, with the default
+that it has there, such as (sgd 0.1, adam 0.001).
 
 The output folder holds config.json (every flag), metrics.csv (every evaluated
 round), summary.json (final and best values, timing, cost), curves.png,

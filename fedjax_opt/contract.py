@@ -28,8 +28,8 @@ def takes_everyone(name: str, cohort: Any) -> None:
   """
   if not cohort.is_everyone:
     raise ValueError(
-      f"cohort_size: {name} needs all clients in each round; leave "
-      "cohort_size, client_dropout and a sampler that draws some out"
+      f"cohort_size: {name} needs all clients in each round; leave out "
+      "cohort_size, client_dropout and samplers that draw only some clients"
     )
 
 

@@ -102,10 +102,21 @@ def traced_field(rule_state: optax.OptState, name: str) -> Any:
     ) from None
   if value is None:
     raise ValueError(
-      f"trace={name!r}: the client rule's state has no such field"
+      f"trace={name!r}: the client rule's state has no such field; "
+      f"{_numbers_in(rule_state)}"
     )
   if len(jax.tree.leaves(value)) != 1 or np.shape(jax.tree.leaves(value)[0]):
     raise ValueError(
-      f"trace={name!r}: is a tree of arrays; must be a field with one number"
+      f"trace={name!r}: is a tree of arrays; {_numbers_in(rule_state)}"
     )
   return jax.tree.leaves(value)[0]
+
+
+def _numbers_in(rule_state: optax.OptState) -> str:
+  """The fields of a rule's state that have one number, for messages."""
+  leaves = jax.tree_util.tree_leaves_with_path(rule_state)
+  ends = [path[-1] for path, leaf in leaves if path and not np.shape(leaf)]
+  names = {end.name for end in ends if hasattr(end, "name")}
+  if not names:
+    return "no field of it has one number"
+  return f"must be one of {', '.join(sorted(names))}"

@@ -40,8 +40,8 @@ SETTINGS = (
   "client_map",
   "client_chunk",
 )
-# So many clients have a model at the same time, at most, and so many examples
-# of a client are computed at once.
+# The most clients that have a model at the same time, and the most examples of
+# a client that are computed at once.
 _CLIENTS_AT_ONCE = 64
 _EXAMPLES_AT_ONCE = 128
 
@@ -91,8 +91,8 @@ def evaluate_clients(
     local_steps: of the personalized models; 0 leaves the global one.
     algorithm: the algorithm of the run, for clients' own models.
     point: the index of the grid point; None for a single run.
-    seed: of the batches. With the seed of a run the steps are those that the
-      client would take in the next round of it.
+    seed: of the batches. With the seed of a run, a client takes the steps that
+      it would take in the next round of this run.
     **settings: of the steps, see `Settings`: batch_size, replacement,
       drop_remainder, precision, client_map, client_chunk.
 

@@ -118,8 +118,8 @@ def with_privacy(
       raise ValueError(
         f"privacy: {parts[0]!r} of the model has running statistics of the "
         "clients' examples, and noise would make variances of them negative; "
-        "must be a model without batch normalization, or one that leaves them "
-        "as they are (trainable)"
+        "take a model without batch normalization, or train only other leaves "
+        "(trainable)"
       )
     return state
 

@@ -251,7 +251,7 @@ class File(NamedTuple):
   def check(self, value: str, flag: str | None = None) -> None:
     """Raises ValueError if there is no such file."""
     if not os.path.isfile(os.path.expanduser(value)):
-      raise ValueError(f"{flag or self.name}={value!r}: must be a file")
+      raise ValueError(f"{flag or self.name}={value!r}: there is no such file")
 
 
 Parameter = Hyperparameter | Option | Paths | File

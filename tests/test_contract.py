@@ -38,8 +38,8 @@ NAMES = [
   and name not in PARTS
   and name not in jax_problems.OF_OTHER_MODELS
 ]
-# With a rule at clients, with client state, of several phases, with a
-# regularizer, with running momenta, of all clients.
+# A rule at clients; what clients keep (moon, scaffold); several phases; a
+# regularizer; momenta; and all clients in each round.
 KINDS = ("fed_avg", "moon", "scaffold", "bvr_l_sgd", "fed_dual_avg", "domo",
          "prox_skip")  # fmt: skip
 MOMENTA = owners(ALGORITHMS, "mu_s") + owners(ALGORITHMS, "mu_l")
@@ -71,7 +71,7 @@ def constants_of(name):
 
 
 def make(name, learning_rate=0.3, **constants):
-  has_momenta = name in MOMENTA  # They make ten steps of one.
+  has_momenta = name in MOMENTA  # A gradient moves the model ten times.
   server = {"server": optax.adam(0.1)} if name == "fed_avg" else {}
   return TASK.algorithm(
     name,
@@ -102,7 +102,7 @@ def padded(order, padding):
 
   Args:
     order: of the pool.
-    padding: what indices are beyond a client's size, nine of each at least.
+    padding: the indices beyond a client's size; each client has nine or more.
   """
   data = TASK.data
   places = np.arange(data.indices.shape[1]) < data.sizes[:, None]
@@ -137,7 +137,7 @@ def types_of(tree):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_traced_round_keeps_shapes_and_types(name):
-  """Of a model in half precision, though the numbers of a grid are wider."""
+  """The model has half precision, and the numbers of a grid are float64."""
   with jax.enable_x64(True):
     half = lambda leaf: jnp.asarray(leaf, "bfloat16")
     params, data = jax.tree.map(half, TASK.params), jax.device_put(TASK.data)
@@ -167,10 +167,7 @@ def test_loss_falls(name):
 
 @each_kind
 def test_inert_bit_for_bit(name):
-  """What indices are padded with, and the order of the pool.
-
-  And the program is the same.
-  """
+  """Padding indices and the order of the pool change no bit, and no program."""
   expected = base(name)
   order = np.random.default_rng(0).permutation(TASK.data.num_examples)
   compilations.clear()
@@ -184,10 +181,10 @@ def test_inert_bit_for_bit(name):
 
 @each_kind
 def test_inert_up_to_rounding(name):
-  """Padding itself, rounds between evaluations, the order of the cohort.
+  """What changes nothing but rounding.
 
-  And how clients are mapped. One compilation serves all stretches of a run, of
-  whatever length.
+  This is padding, rounds between evaluations, the order of the cohort, and how
+  clients are mapped. One compilation serves segments of any length.
   """
 
   def reversed_cohort(*args):

@@ -1,21 +1,40 @@
 """Claims as TOML files declare them.
 
-A claim compares rows of a table, `better = {A = ["B", "C"]}`: A is better than
-B and than C. `more` and `less` say that a value is greater or smaller,
-`near` with `within` that two are no further apart. Others are:
+A claim `[[NAME.claims]]` has a `text`, and compares rows or columns:
 
-  in_rows, and better   in these rows column A is better than B and C
-  from, to, and better  A gains more than B from one column to the other
-  in_rows, and below    a value in these rows is below a number; so `above`,
-                        and `near` a number, `within` another
+  better = {A = ["B", "C"]}  row A is better than row B, and than row C. The
+                             metric decides whether larger values are better
+  more, less                 likewise: A has a greater, or a smaller value
+  near, with within          likewise: two values differ by at most `within`
 
-With it go `value` or `values`, see values.py; `by`, how much the difference is
-at least, one number or one for each of `values`; and `at`, the rest of the
-keys, for each of which that has run there is one claim, whose `text` may have
-it as `{0}`, `{1}`. For `all_of` such rests there is one claim together. A claim
-may have `parts`, of which each compares something. `only_run` leaves out what
-has not run, which otherwise leaves a claim undecided. `ours` says that the
-paper does not claim it. A name of `groups` stands for a list of rows.
+A name of `groups` may stand for a list of rows. With one of these entries the
+comparison is another:
+
+  in_rows                    in each of these rows, column A is better than
+                             columns B and C
+  from, to                   from one column to the other, row A gains more than
+                             rows B and C
+
+A claim may also compare with a number, in each of the rows `in_rows`:
+
+  above, below               the value is above, or below, this number
+  near, with within          the value differs from this number by at most
+                             `within`
+
+Further entries:
+
+  value, values              what is compared, see values.py. Default: the last
+                             test accuracy
+  by                         the least difference that agrees with the claim,
+                             one number or one for each of `values`. Default: 0
+  at                         a list of the other parts of the keys. There is a
+                             claim for each entry, if anything of it has run;
+                             in `text`, {0} and {1} stand for its parts
+  all_of                     likewise, but one claim about all entries together
+  parts                      a list of comparisons, all in one claim
+  only_run                   whether cells that have not run are left out;
+                             otherwise they leave a claim undecided
+  ours                       whether the claim is ours and not the paper's
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,30 +1,57 @@
 """Artefacts as the file `experiments/PAPER/artefacts.toml` declares them.
 
-A table of the file is an artefact, with `title`, `setting`, `sizes`, `origin`
-if it is no table or figure of the paper, and `needs` if few cores are too few.
-All have what `[common]` has, and one that is `like` another has what that has;
-in both `smoke`, `cpu` and `paper` are what is different at that size. Two
-tables are for the others to refer to: `groups`, lists of rows by name, and
-`numbers`, those of the paper's tables, each with its `columns`, and for every
-row one text with commas between numbers.
+Each table of the file is an artefact. The table `common` is none: every
+artefact has its entries, and may replace them.
 
-A cell is a run for each of `rows`, `columns` and `thirds`, which are its key,
-but for those in `skip`. Its flags are `preset`, `flags`, and for each part of
-the key those that `labels` has; then `report`, and by part of the key
-`reported`. With `tune`, flags for all or by row, the setting is chosen by a
-grid, which has `tune` in place of these two.
+  title, setting  what the artefact shows, and the paper's setting; a line each
+  sizes           the sizes that it has. Default: smoke, cpu and paper
+  origin          "theorem", or "ours" if the paper does not have it. Default:
+                  "paper", for its tables and figures
+  needs           what it needs, if a few cores are not enough
+  like            an artefact that has all entries that are not given here
+  smoke, cpu, paper
+                  tables of entries that replace others at this size
+  groups          lists of rows, by name, for other entries to refer to
+  numbers         tables of the paper, by name, likewise. Each has `columns`,
+                  and for each row one text: its numbers, with commas between
 
-What is shown are `tables` and `pictures`, see views.py, and `claims`, see
-comparisons.py. `expand` has the names of hyperparameters for all or by row:
-the points of such a record become records `(value of the first, row, ...)`.
+Cells. There is a cell for each combination of `rows`, `columns` and `thirds`
+(any of which may be absent), except for those in the list `skip`. The
+combination is the key of the cell, such as (row, column). The cell is a run
+with these flags:
 
-Where cells are no runs but calls of a function, `calls` has that `function`,
-such as 'fco.convex:gaps', axes of its own, `options` of all calls, and
-`labels`: the options of a part of the key, or of a whole key, 'row, column'.
+  preset, flags   flags of all cells
+  labels          part of a key -> flags
+  tune            flags of a grid, for all cells or by row. The grid has the
+                  flags above and these. The cell has the setting that the grid
+                  chooses, and the flags below
+  report          flags of all cells
+  reported        part of a key -> flags
 
-What is not of this kind is a function, named in the same way: `cells`,
-`(about, plan) -> cells`, `blocks`, `(about, found) -> blocks`, and `keep`,
-`(about, run) -> Kept`, in place of a list of metrics.
+If cells are calls of a function, and no runs, `calls` is a table:
+
+  function        such as "fco.convex:gaps", in a module of the paper
+  rows, columns, thirds
+                  as above
+  options         options of all calls
+  labels          part of a key, or a whole key as in "row, column" -> options
+
+What is shown:
+
+  keep            metrics that are recorded. Default: test_accuracy
+  keep_last       number of last evaluations that are recorded. Default: all
+  expand          hyperparameters, for all cells or by row. Each point of a
+                  record becomes a record of its own. Its key begins with the
+                  value of the first hyperparameter; the values of the others
+                  are joined to the row
+  titles          part of a key -> its title in tables, pictures and claims
+  tables, pictures
+                  see views.py
+  claims          see comparisons.py
+
+`cells`, `blocks` and `keep` may also name a function, as `calls` does, for what
+these entries cannot declare: `cells(about, plan) -> cells`, `blocks(about,
+found) -> blocks` and `keep(about, run) -> Kept`.
 """
 
 import functools

@@ -2,14 +2,14 @@
 
 | words | value of each point |
 |---|---|
-| `M` | the last one of metric `M` |
-| `best M` | the best one within the run |
-| `mean M` | the mean over all evaluated rounds: how fast, in one number |
-| `M at 100` | at the last evaluation up to round 100 |
-| `M after 25 %` | at the evaluation nearest to a quarter of the run |
-| `progress M` | the part of the way from the first value to 1 that is done |
-| `rounds to M >= 0.9` | the first evaluated round with it (or `==`); where it \
-never is, one evaluation after the last: so late at least |
+| `M` | the last value of metric `M` |
+| `best M` | its best value within the run |
+| `mean M` | its mean over all evaluated rounds: one number for how fast it is |
+| `M at 100` | its value at the last evaluation up to round 100 |
+| `M after 25 %` | its value at the evaluation nearest to a quarter of the run |
+| `progress M` | how much of the way from its first value to 1 is done |
+| `rounds to M >= 0.9` | the first evaluated round with such a value (`==` is \
+also possible). If there is none, one evaluation after the last one |
 """
 
 import functools
@@ -125,7 +125,10 @@ def value(words: str = ACCURACY) -> Value:
       metric, *others = match.groups()
       measure = functools.partial(_measured, function, metric, others)
       return Value(words, metric, measure)
-  raise ValueError(f"value={words!r}: must be words of {__name__}")
+  raise ValueError(
+    f"value={words!r}: must be in a form that {__name__} lists, such as "
+    "'best test_accuracy'"
+  )
 
 
 def _measured(

@@ -1,18 +1,27 @@
 """Tables and pictures as TOML files declare them.
 
-Both show what there is of `rows` and `columns`, each key being
-`(row, column, *at)`. A table has `title`, `corner`, `value`, `at`, and
-`paper_numbers`, the name of a table of the paper. With `deviation` it shows
-standard deviations too, with `less` the differences to that row, and with
-`point` that hyperparameter; keys in `bold` are. A picture has `name`, `alt` and
-a `kind`:
+Both show the records that exist of `rows` and `columns`. The key of a record is
+(row, column, *at). A table has:
 
-  curves  learning curves, a panel for each column
-  values  `value` against `x`, which are last parts of the keys, a panel for
-          each rest of them; `x_name` says what they are. `transposed` turns
-          the keys around
-  panels  learning curves, a row for each column, a panel for each metric of
-          `metrics`
+  title, corner   a line above it; the head of its first column
+  value           what is shown, see values.py. Default: the last test accuracy
+  at              the other parts of the keys
+  paper_numbers   name of a table of `numbers`, shown beside ours
+  deviation       whether standard deviations are shown too
+  less            a row; what is shown are the differences to it
+  point           a hyperparameter that is shown instead of a value
+  bold            keys that are printed in bold
+
+A picture has `name`, `alt` (the text for readers who cannot see it) and a
+`kind`:
+
+  curves          learning curves, a panel for each column
+  panels          learning curves: a row of panels for each column, in it a
+                  panel for each of `metrics`
+  values          `value` against the last part of the keys, at the places `x`,
+                  a panel for each combination of the other parts. `x_name` says
+                  what the last parts are. With `transposed` the keys are
+                  reversed first
 """
 
 import functools

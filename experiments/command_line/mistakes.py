@@ -68,7 +68,7 @@ def wrong_value(name: str, value: str, flag: flags.Flag) -> str:
 def no_such_flag(name: str, known: Mapping[str, flags.Flag]) -> str:
   """The message for a name that no flag has."""
   near = _nearest(name, known)
-  hint = f"did you mean {near}?" if near else "--help lists all"
+  hint = f"did you mean {near}?" if near else "see --help"
   return f"--{name}: no such flag; {hint}"
 
 

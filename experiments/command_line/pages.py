@@ -172,6 +172,8 @@ def _task(name: str, choice: Any, flags: Flags) -> About:
   fits = {"partition": "any"}
   if choice.has_clients is True:
     fits["partition"] = "none: its clients come with the data"
+  elif "client_column" in choice.takes:
+    fits["partition"] = "any, without client_column"
   elif choice.has_clients:
     fits["partition"] = "any, if the file has no client_ids"
   if choice.regularizer is not None:

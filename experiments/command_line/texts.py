@@ -67,7 +67,7 @@ def _own_defaults(field: str) -> str:
     rule = getattr(choice, field)
     if rule is not None:
       of_rule.setdefault(rule, []).append(name)
-  parts = [f"; {rule} of {', '.join(of)}" for rule, of in of_rule.items()]
+  parts = [f"; {rule} for {', '.join(of)}" for rule, of in of_rule.items()]
   return "".join(parts)
 
 

@@ -298,7 +298,7 @@ _GROUPS = Hyperparameter(
 _EXPECTED = Hyperparameter(
   "expected",
   None,
-  "expected clients of a round; must be given, at most cohort_size",
+  "clients expected in a round; must be given, at most cohort_size",
   "(0, inf)",
 )
 SAMPLERS: dict[str, Choice] = {
@@ -309,8 +309,8 @@ SAMPLERS: dict[str, Choice] = {
   ),
   "poisson": Choice(
     samplers.poisson,
-    "each client by itself, in cohort_size places; as many as expected come on "
-    "average",
+    "each client independently of the others; sampler_expected come on "
+    "average, at most cohort_size",
     (_EXPECTED,),
     label="Poisson",
   ),
@@ -318,7 +318,9 @@ SAMPLERS: dict[str, Choice] = {
     samplers.fixed, "consecutive clients, one cohort after the other"
   ),
   "cyclic": Choice(
-    samplers.cyclic, "at random from one group after the other", (_GROUPS,)
+    samplers.cyclic,
+    "at random from one group of clients, then from the next",
+    (_GROUPS,),
   ),
 }
 register(SAMPLERS)

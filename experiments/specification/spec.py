@@ -64,10 +64,11 @@ TRAINABLE = Paths("trainable", None, "leaves of the model that are trained")
 # The examples on which a setting may be chosen.
 SPLITS = {
   "validation": "examples held out of training; the default",
-  "clients": "examples of each client held out of training, by the model that "
-  "it uses itself; the default of algorithms whose clients have models of "
-  "their own",
-  "test": "the test examples, as many papers do: the best is then too good",
+  "clients": "examples of each client held out of training, with the model "
+  "that the client uses itself; the default of algorithms whose clients have "
+  "models of their own",
+  "test": "the test examples, as many papers do; the values of the best "
+  "setting are then too good",
   "train": "the training examples",
   "truth": "the distance to the true coefficients, which lasso and low_rank "
   "know",
@@ -234,13 +235,14 @@ class Spec:
       files are downloaded. femnist10 and femnist62 have no default: give the
       folder of the sqlite files of TensorFlow Federated or FedJAX.
     data_file: File of the npz_... tasks, in NumPy's .npz format, with arrays x
-      and y. x [N, H, W, channels], [N, H, W], or for logistic and mlps [N, d]:
-      uint8 is divided by 255, other types are taken as they are. y [N]: labels,
-      whole numbers from 0. The file may also have client_ids [N], the client of
-      each example (otherwise partition divides the examples); x_test and y_test
-      (otherwise see test_fraction); num_classes (otherwise the largest label
-      plus 1). For the table_... tasks a .csv, .tsv or .parquet file with names
-      of columns, or a folder that Hugging Face's `datasets` has saved.
+      and y. x is [N, H, W, channels] or [N, H, W], and for logistic and mlps
+      also [N, d]. uint8 is divided by 255; other types are taken as they are. y
+      is [N], labels, which are whole numbers from 0. The file may also have
+      client_ids [N], the client of each example (otherwise partition divides
+      the examples); x_test and y_test (otherwise see test_fraction); and
+      num_classes (otherwise the largest label plus 1). For the table_... tasks:
+      a .csv, .tsv or .parquet file with names of columns, or a folder that
+      Hugging Face's `datasets` has saved.
     label_column: Column that a table_... task predicts; separate several by
       commas.
     client_column: Column of the table that says to which client a row belongs.
@@ -259,17 +261,17 @@ class Spec:
     l2: Adds l2 / 2 ||w||^2, over all parameters, to each client's loss, but not
       to the reported losses.
     trainable: Train only these leaves of the model: the starts of their paths,
-      separated by commas, such as output or layers_1,output/kernel. Messages
-      and l2 have only these leaves. Default: all.
+      separated by commas, such as output or layers_1,output/kernel. Only these
+      leaves are sent, and only they count in l2. Default: all.
     population_dir: Folder of clients from `python -m experiments.convert`,
-      which replace the task's clients. They stay on disk. Those of a cohort are
-      read while the rounds before are computed.
+      which replace the task's clients. They stay on disk. The clients of a
+      cohort are read while earlier rounds are computed.
     num_clients: Clients in the population. Default: {NUM_CLIENTS}.
     partition: How the training examples are divided among the clients, for
       tasks whose clients do not come with the data. Default:
       {PARTITION_DEFAULT}.
-    partition_seed: Seed of the partition, the same for all values of seed; seed
-      then decides everything else. Default: seed.
+    partition_seed: Seed of the partition alone, so that all values of seed have
+      the same partition. Default: seed decides the partition too.
     client_test_fraction: Fraction of each client's examples that is held out of
       training as its own test examples, drawn by the seed. After the run the
       selected model is measured on them, client by client: per_client.csv and
@@ -278,11 +280,11 @@ class Spec:
       memory.
     personalize_steps: Also measure personalized models: the global model after
       so many local steps of the clients' rule on the client's training
-      examples. With client_test_fraction. Default: none.
+      examples. Needs client_test_fraction. Default: none.
     heldout_clients: Number of clients that never train, and share no example
-      with clients that train. The same partition makes them; if the clients
-      come with the data, some of them are held out. They are measured after the
-      run: heldout_clients.csv. Default: none.
+      with clients that train. They are additional clients of the same
+      partition, or some of the clients that come with the data. They are
+      measured after the run: heldout_clients.csv. Default: none.
     algorithm: What a round does.
     client: How a client takes a local step. Default: {CLIENT_DEFAULT}; sgd
       for the algorithms that take no other: {plain_algorithms}{own_clients}.
@@ -297,7 +299,8 @@ class Spec:
     server: How the server uses the mean of the clients' differences as a
       gradient: {servers}. Default: {SERVER_DEFAULT} with step size 1, which
       is plain averaging, or what the algorithm's name says{own_servers}. Some
-      algorithms take any of these rules, some only sgd, some have none.
+      algorithms take any of these rules, some take only sgd, and some have
+      none.
     regularizer: What {composite} add to the loss: a penalty, or a constraint
       on the radius or sign. w is each kernel by itself, without biases.
       Default: the task's own.
@@ -311,15 +314,15 @@ class Spec:
       run; such a run is NOT private, because the noise can be computed again
       and removed. Default: none; the operating system's entropy makes new noise
       in each run and at each grid point.
-    upload: What clients send instead of their differences; the bytes of this
-      are counted. Default: the differences.
-    error_feedback: With upload: a client adds the part that it did not send to
-      its next difference.
+    upload: What clients send instead of their differences; its bytes are
+      counted. Default: the differences.
+    error_feedback: A client adds the part that it did not send to its next
+      difference. Needs upload.
     aggregator: How the server combines the messages of a cohort; all but mean
       need --weighting=uniform.
     fault: What faulty clients send, to test aggregators.
     faulty_fraction: Share of the clients that are faulty, in [0, 1]; the same
-      clients in all rounds and with every seed. With fault.
+      clients in all rounds and with every seed. Needs fault.
     select_on: Examples on which the best setting is chosen, by its mean over
       the seeds. Default: validation; clients for algorithms whose clients have
       models of their own, if the data are in memory; train for nonconvex, whose
@@ -334,9 +337,10 @@ class Spec:
       mean over the last 100 rounds, for femnist10 and femnist62 with
       --select_on=train the mean over the last 10 evaluations.
     validation_fraction: Fraction of the training examples that is held out of
-      training, in [0, 1); of each class alike, with --select_on=clients of each
-      client. Default: {VALIDATION_FRACTION} with --select_on=validation or
-      clients, else 0. lasso and low_rank draw their own validation examples.
+      training, in [0, 1): the same fraction of each class, or with
+      --select_on=clients of each client. Default: {VALIDATION_FRACTION} with
+      --select_on=validation or clients, else 0. lasso and low_rank draw their
+      own validation examples.
     validation_seed: Seed of the validation part; the same part for all seeds
       of a run. Default: {VALIDATION_SEED}.
     rounds: Communication rounds.
@@ -346,7 +350,8 @@ class Spec:
     patience: End the run when, in so many evaluations, no point has improved
       the metric by which points are selected.
     cohort_size: Clients in a round. Default: {COHORT_SIZE}, or all if there are
-      fewer; {all_clients} takes all, {first_client} the first one.
+      fewer; always all for {all_clients}; always the first client for
+      {first_client}.
     sampler: Who takes part in a round.
     batch_size: Examples in a local batch. Default: {BATCH_SIZE};
       {BATCH_SIZE_OF_CLIENTS} if the clients come with the data.
@@ -362,18 +367,20 @@ class Spec:
       round: the mean is over the others.
     max_update_norm: Largest Euclidean norm, above 0, of a client's update; in
       most algorithms the update is the change of its model. Default: no limit.
-    max_update_action: What happens to a longer update: reject (the client is
-      left out of the round and counted in rejected_clients) or clip (it is
-      scaled to the norm, and the client is counted in clipped_clients).
-    seed: [list] Seed of the partition (see partition_seed), the initial model,
-      cohorts, batches, dropout, and of the clock.
-    system: How long clients take, drawn by the seed of the run: the
-      distribution of seconds; see system_bytes_down and system_bytes_up for
-      bytes per second. The run then has simulated time. Default: no clock.
+    max_update_action: What happens to an update longer than max_update_norm:
+      reject (the client is left out of the round and counted in
+      rejected_clients) or clip (the update is scaled to the norm, and the
+      client is counted in clipped_clients).
+    seed: [list] Seed of everything that is drawn: the partition (see
+      partition_seed), the initial model, cohorts, batches, dropout and the
+      clock.
+    system: How many seconds clients take: the distribution from which the seed
+      of the run draws. For bytes per second see system_bytes_down and
+      system_bytes_up. The run then has simulated time. Default: no clock.
     availability: When clients can be sent out; a client that has begun always
       finishes. Default: always.
     schedule: Who is sent out when, and whom the server waits for. Default:
-      synchronous with system, else no clock.
+      synchronous if system is given, else no clock.
     max_time: End the run after so many simulated seconds, unless rounds ends it
       earlier. Default: no limit.
     output_dir: New folder for the results, or with resume the folder of the
@@ -382,15 +389,15 @@ class Spec:
     eval_every: Rounds between evaluations; round 0 and the last are always
       evaluated.
     grad_norm: Also measure grad_norm_sq, the squared norm of the gradient of
-      the mean loss over all clients' examples (l2 included, a regularizer
-      not).
-    x_axis: Horizontal axis of curves.png: rounds, or the cost of a client so
-      far, as gradient_evaluations (examples) or bytes (down and up).
+      the mean loss over all clients' examples (with l2, without a regularizer).
+    x_axis: Horizontal axis of curves.png: rounds; the cost of a client so far,
+      as gradient_evaluations (examples) or bytes (down and up); or time, in
+      simulated seconds.
     optimum: Also find the least value of the objective (FISTA in float64 on the
       data of all clients), and measure optimality_gap, the distance from this
       value. For convex tasks and algorithms with a regularizer.
     trace: Record the step sizes of every client and local step in traces.npz
-      and step_sizes.png. For client {traced}.
+      and step_sizes.png. Only with client {traced}.
     track: Also log config, metrics and pictures at the end, with this tracker,
       which must be installed.
     profile: Trace the rounds between the first two evaluations, for Perfetto
@@ -400,8 +407,8 @@ class Spec:
     grid_map: How the points of a grid are computed: vmap (all at once), scan
       (one after the other; a point that has diverged then takes no time) or
       auto (by the size of a step).
-    client_chunk: Clients computed at once, for cohorts that do not fit into
-      memory.
+    client_chunk: Clients computed at once. Default: as client_map says, and at
+      most as many as fit into memory.
     client_memory: Where the states of the clients (SCAFFOLD, MOON) are stored
       between rounds: device, host (the cohort's part goes to the device before
       each round) or auto (host if the states would fill half of the device's
@@ -429,8 +436,8 @@ class Spec:
       that have its shape. Default: 1.
     coordinator: HOST:PORT of the first process, if several processes run the
       same command, each with its process_id.
-    num_processes: Processes, with coordinator.
-    process_id: Number of this process, from 0, with coordinator.
+    num_processes: Number of processes. Needs coordinator.
+    process_id: Number of this process, from 0. Needs coordinator.
     cluster: This process is one of several that find each other: on Slurm, on a
       TPU pod, under Open MPI or Kubernetes.
   """

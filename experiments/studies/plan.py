@@ -195,9 +195,7 @@ def _check_own(
     elif name in OF_A_RUN:
       why = f"belongs to a single run; leave {name} out"
     elif name in condition:
-      why = (
-        f"the conditions of the study say it; leave {name} out of the method"
-      )
+      why = f"is one of the study's conditions; leave {name} out of the method"
     elif name in same:
       why = "must be the same for all methods; give it outside of method"
     elif name in specs.conditions() and "," in str(value):

@@ -235,7 +235,9 @@ def content_of(flag: str, file: str) -> dict[str, Any]:
       raise RecursionError
     return tomllib.loads(text)
   except OSError as error:
-    raise ValueError(f"{flag}={file!r}: {error.strerror}") from None
+    raise ValueError(
+      f"{flag}={file!r}: cannot be read ({error.strerror}); must be a TOML file"
+    ) from None
   except RecursionError:
     raise ValueError(f"{flag}={file!r}: is nested too deeply") from None
   except ValueError as error:

@@ -254,29 +254,32 @@ def classification(
 _AUGMENTATION = Option(
   "augmentation",
   "none",
-  "what is done to images at random in each local step, anew for each: none, "
-  "or crop_flip (crops after padding by 4 pixels, half of them mirrored). For "
-  "tasks of images",
+  "what tasks of images do to images at random, anew in each local step\n"
+  "none       nothing\n"
+  "crop_flip  crops after padding by 4 pixels, half of them mirrored",
   ("none", *AUGMENTATIONS),
   may_differ=True,
 )
 _NORM = Option(
   "norm",
   "group",
-  "normalization layers of the ..._resnet tasks: group (8 groups of channels), "
-  "none, batch, whose running statistics are averaged as the weights are (for "
-  "algorithms with a client rule, and full batches), or batch_untracked, as "
-  "batch, but those inside blocks have no running statistics: an evaluation "
-  "takes those of its own batch, of 128 examples",
+  "normalization layers of the ..._resnet tasks\n"
+  "group            8 groups of channels\n"
+  "batch            batch normalization; running statistics are averaged as "
+  "the weights are; for algorithms with a client rule, and full batches\n"
+  "batch_untracked  as batch, but layers inside blocks have no running "
+  "statistics; an evaluation takes the statistics of its own batches, of 128 "
+  "examples\n"
+  "none             no normalization",
   NORMS,
   may_differ=True,
 )
 _PIXELS = Option(
   "pixels",
   "channels",
-  "how pixels, from 0 to 1, are normalized: channels (by the mean and the "
-  "deviation of each channel of the data set) or half ((x - 0.5) / 0.5). For "
-  "tasks of images",
+  "how tasks of images normalize pixels, which are from 0 to 1\n"
+  "channels  by the mean and the deviation of each channel of the data set\n"
+  "half      (x - 0.5) / 0.5",
   PIXELS,
   may_differ=True,
 )

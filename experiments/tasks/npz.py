@@ -289,7 +289,7 @@ _TEST_FRACTION = Hyperparameter(
   None,
   "fraction of the examples of data_file that is held out of training as the "
   "test part, at random and of each class or client alike, the same for all "
-  "seeds; 0.2, or 0 if the file has a test part",
+  "seeds (by default 0.2, or 0 if the file has a test part)",
   "[0, 1)",
 )
 TASKS: dict[str, TaskChoice] = {

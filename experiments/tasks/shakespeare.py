@@ -54,9 +54,9 @@ def load(
       that is held out of training as the test part, or 0 for TFDS's test
       split, scenes of two plays whose speakers are mostly new.
     lora_rank: columns of LoRA's adapters beside the queries and values of all
-      blocks; then they and the last layer alone are trained, unless trainable
+      layers; then they and the last layer alone are trained, unless trainable
       says otherwise. For the transformer.
-    lora_alpha: numerator of the adapters' scale, over lora_rank; 16 by default.
+    lora_alpha: numerator of the adapters' scale, over lora_rank, 16 by default.
 
   Raises:
     ValueError: if the data cannot be read, no speaker says enough, or

@@ -282,14 +282,20 @@ OPTIONS = (
     "test_fraction",
     _USUAL_TEST_FRACTION,
     "fraction of the rows that is held out of training as the test part: the "
-    "latest with time_column, else drawn, the same for all seeds",
+    "latest rows if there is a time_column, else rows drawn at random, the "
+    "same for all seeds",
     "(0, 1)",
   ),
   Option(
     "predict",
     "auto",
-    "what label_column is: classes, numbers (regression) or labels (several "
-    "columns of 0 and 1); auto: words and at most 20 whole numbers are classes",
+    "what label_column holds\n"
+    "auto     classes, if it is one column of words, of true and false, or of "
+    "at most 20 whole numbers; labels, if it is several columns of 0 and 1; "
+    "else numbers\n"
+    "classes  the class of each row\n"
+    "numbers  numbers, for regression\n"
+    "labels   several columns of 0 and 1",
     ("auto", *KINDS),
   ),
   Option(

@@ -105,7 +105,7 @@ def load(
     lora_rank: columns of LoRA's adapters beside the queries and values of all
       layers; then they and the head alone are trained, unless trainable says
       otherwise (lora_b,base/head is FFA-LoRA).
-    lora_alpha: numerator of the adapters' scale, over lora_rank; 16 by default.
+    lora_alpha: numerator of the adapters' scale, over lora_rank, 16 by default.
 
   Raises:
     ValueError: if the data or the pretrained encoder cannot be read, or

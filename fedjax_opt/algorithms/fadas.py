@@ -65,8 +65,8 @@ def fadas(
     b2: decay of the second moment; in [0, 1).
     eps: added to the root of the second moment; in units of the update,
       positive.
-    delay_threshold: tau_c, the staleness above which the rate is divided;
-      in server steps, non-negative, None for the same rate in all steps.
+    delay_threshold: staleness above which the rate is divided; tau_c, in server
+      steps, non-negative, None for the same rate in all steps.
 
   Returns:
     The algorithm.

@@ -94,7 +94,7 @@ def fed_adamw(
     b1: decay of the first moment; in [0, 1).
     b2: decay of the second moment; in [0, 1).
     eps: added to the root of the second moment; positive.
-    weight_decay: lambda, of the decoupled weight decay; non-negative.
+    weight_decay: strength of the decoupled weight decay; lambda, non-negative.
     whole_moments: whether to send and average the second moment entry by entry,
       not by the mean of each array; twice the bytes up, three models down.
     shared_count: whether to correct the first moment, too, for the steps since

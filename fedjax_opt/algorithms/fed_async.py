@@ -57,11 +57,11 @@ def fed_async(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     client: the rule of the local steps; its state starts afresh each time.
     alpha: how far the server moves towards a fresh model; in [0, 1].
-    mu: rho of the paper, strength of the proximal term; non-negative.
+    mu: strength of the proximal term; rho of the paper, non-negative.
     staleness: 'constant', 'polynomial' or 'hinge'; how old models count.
-    staleness_power: a of 'polynomial'; non-negative.
-    hinge_slope: a of 'hinge'; non-negative.
-    hinge_start: b of 'hinge', the staleness from which models count less; in
+    staleness_power: exponent of 'polynomial'; a, non-negative.
+    hinge_slope: slope of 'hinge'; a, non-negative.
+    hinge_start: staleness from which models count less, with 'hinge'; b, in
       server steps, non-negative.
 
   Returns:

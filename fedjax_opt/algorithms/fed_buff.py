@@ -39,7 +39,7 @@ def fed_buff(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     client: the rule of the local steps; its state starts afresh each time.
     server: the rule of the server; `optax.sgd(1.0)` if None.
-    staleness_power: a, how much less an old update counts; non-negative, 0 for
+    staleness_power: how much less an old update counts; a, non-negative, 0 for
       all alike.
 
   Returns:

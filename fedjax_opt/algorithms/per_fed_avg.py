@@ -50,14 +50,14 @@ def per_fed_avg(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
     server: the rule of the server; `optax.sgd(1.0)` if None.
-    inner_learning_rate: alpha, the rate of the step by which a client
-      personalizes; non-negative.
-    hessian_difference: delta of the Hessian-free form; positive. The
-      first-order form if None.
-    own_batches: whether B, B' and B'' are separate batches, as in the paper; a
-      step then takes two local steps, or three in the Hessian-free form, and
-      local steps that are left over do nothing. Otherwise all three are the
-      batch of one local step.
+    inner_learning_rate: rate of the step by which a client personalizes; alpha,
+      non-negative.
+    hessian_difference: step of the difference of gradients in the Hessian-free
+      form, which is the first-order form without it; delta, positive.
+    own_batches: whether the batches of a step are separate, as in the paper; B,
+      B' and B''. A step then takes two local steps, or three in the
+      Hessian-free form, and local steps that are left over do nothing.
+      Otherwise all are the batch of one local step.
 
   Returns:
     The algorithm. A client's own model is the server's model after one step at

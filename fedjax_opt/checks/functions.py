@@ -217,8 +217,8 @@ def check_columns(
   for key in found:
     if not key.strip() or key in columns:
       raise ValueError(
-        f"{name}: the name {key!r} must not be empty, or one of "
-        f"{', '.join(columns)}, as other columns of tables are called"
+        f"{name}: a metric is named {key!r}; must have a name that is not "
+        f"empty, and that no column of the tables has: {', '.join(columns)}"
       )
 
 

@@ -318,18 +318,18 @@ def plain(name: str, value: Any, any_order: bool = False) -> None:
   dtype, hint = getattr(value, "dtype", None), ""
   is_traced = isinstance(value, jax.core.Tracer)
   if isinstance(value, np.ma.MaskedArray):
-    hint = "is masked; must have no mask, such as its .filled(0)"
+    hint = "is masked; must be without a mask, such as its .filled(0)"
   elif hasattr(value, "todense"):
     hint = "is sparse; must be dense, such as its .todense()"
   elif isinstance(value, jax.ShapeDtypeStruct):
-    hint = "is only the shape of an array; must be one"
+    hint = "is only the shape of an array; must be an array"
   elif not is_traced and isinstance(value, jax.Array) and value.is_deleted():
-    hint = "was deleted, as programs do with arrays that are donated to them"
+    hint = "was deleted, because a program took its memory; must still exist"
   elif dtype is not None and not isinstance(dtype, np.dtype):
     hint = f"is {dtype}; must be numbers"
   elif dtype is not None and not (dtype.isnative or any_order):
     own = dtype.newbyteorder("=")
-    hint = f"is in another byte order; must be as .astype('{own}') gives it"
+    hint = f"is in another byte order; convert it by .astype('{own}')"
   elif dtype is not None and dtype.kind in "OSUMm":
     hint = f"is {form(value)}; must be numbers"
   if hint:

@@ -333,7 +333,7 @@ def _check_lists(indices: Any, sizes: Any, num_examples: int) -> None:
     "sizes", sizes, f"[{number}]", of_integers=True, interval=f"[0, {width}]"
   )
   if not np.any(sizes):
-    raise ValueError("sizes: has no client with an example")
+    raise ValueError("sizes: no client has an example; at least one must")
 
 
 def joined(

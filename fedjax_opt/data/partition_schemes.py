@@ -157,13 +157,13 @@ def dirichlet(
   Args:
     labels: [N] non-negative integers.
     num_clients: M; may exceed N.
-    alpha: Dirichlet concentration, small is skewed; > 0. Large: the same
-      mixture at all clients.
+    alpha: Dirichlet concentration, the smaller the more skewed; > 0. Large: the
+      same mixture at all clients.
     examples_per_client: examples of each client, or the range from which each
       client's number is drawn; n_m, or (low, high), both included.
     seed: of all draws.
-    tail_cut: fraction dropped, highest labels first; in [0, 1), of each
-      client's examples. `tail_cut=0.1` reproduces the authors' code, which
+    tail_cut: fraction of each client's examples that is dropped, highest labels
+      first; in [0, 1). `tail_cut=0.1` reproduces the authors' code, which
       trains on the first 90 % of a list in class order.
 
   Returns:
@@ -214,8 +214,8 @@ def dirichlet_disjoint(
   Args:
     labels: [N] non-negative integers.
     num_clients: M, at most N.
-    alpha: Dirichlet concentration, small is skewed; > 0. Small: few clients
-      share a class.
+    alpha: Dirichlet concentration, the smaller the more skewed; > 0. Small: few
+      clients share a class.
     seed: of all draws.
 
   Returns:

@@ -72,7 +72,10 @@ def check_examples(
       examples[name] = values.astype(values.dtype.newbyteorder("="))
     kind = values.dtype.kind
     if name in OWNERSHIP:
-      raise ValueError(f"examples must not be named {name!r}: it has a meaning")
+      raise ValueError(
+        f"examples must not be named {name!r}: an array of this name says "
+        "which client has which example"
+      )
     if kind not in "biufc":
       # Numbers that NumPy lacks, such as bfloat16, are void to it.
       own = " of NumPy's own types, such as float32" * (kind == "V")

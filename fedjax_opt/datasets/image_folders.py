@@ -1,5 +1,6 @@
-"""One's own images as pools of examples: a folder for each class, or saved by
-Hugging Face's `datasets`.
+"""One's own images as pools of examples.
+
+There is a folder for each class, or Hugging Face's `datasets` has saved them.
 """
 
 import io
@@ -21,10 +22,10 @@ __all__ = ["ENDINGS", "ImageFolder", "image_folder"]
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _SPLITS = ("train", "test")
-# By one of these a folder that `datasets` has saved is known.
+# A folder with one of these files was saved by `datasets`.
 _SAVED = ("dataset_dict.json", "state.json")
 _EXTRA = "fedjax_opt[tfds]"
-# What may be read: others of Pillow's start programs.
+# The formats that are read: to read some others, Pillow starts programs.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 
 

@@ -1,7 +1,7 @@
 """What a table's columns become: inputs, what is predicted, time, clients.
 
 `plain` reads any column as one of a few types; the others make arrays of these.
-What would be read as something else than it is meant is refused.
+A column that would be read as something else than it means is refused.
 """
 
 import warnings
@@ -12,7 +12,7 @@ import numpy as np
 from fedjax_opt.checks import values as checks
 from fedjax_opt.files import memory
 
-# Of a text column, how many words it may take; more are names, not kinds.
+# The most different words of a text column; more are names, not kinds.
 MOST_WORDS = 100
 # Whole numbers that take at most so many values are classes. A text column of
 # so many words may be of numbers, as "3" and "4 or more" are.
@@ -53,9 +53,9 @@ def plain(name: str, values: Any) -> Any:
   empty = values.isna().to_numpy()
   if empty.any():
     raise ValueError(
-      f"column {name!r}: row {1 + int(np.argmax(empty))} is empty or NaN, as "
-      f"NA, None and null are ({int(empty.sum())} such rows); fill these cells "
-      "in, or drop the rows"
+      f"column {name!r}: row {1 + int(np.argmax(empty))} is empty, or NaN, NA, "
+      f"None or null ({int(empty.sum())} such rows); fill these cells in, or "
+      "drop the rows"
     )
   if found not in _TYPES:
     raise ValueError(
@@ -78,8 +78,8 @@ def inputs(frame: Any) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
   for name in frame.columns:
     if name.startswith("Unnamed: "):  # As pandas calls them.
       raise ValueError(
-        f"column {name!r}: has no name, as row numbers have none; ignore it, "
-        "or give it one"
+        f"column {name!r}: has no name of its own, such as a column of row "
+        "numbers; ignore it, or give it a name"
       )
     values = frame[name]
     if values.dtype.kind in "biuf":
@@ -90,8 +90,8 @@ def inputs(frame: Any) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
     words, codes = np.unique(values.to_numpy(), return_inverse=True)
     if values.dtype.kind == "M":
       raise ValueError(
-        f"column {name!r}: has dates; name it as time, ignore it, or make "
-        "numbers of it"
+        f"column {name!r}: has dates; name it as the time, ignore it, or turn "
+        "it into numbers"
       )
     _check_words(name, words)
     # In 32 bits, in parts and joined.
@@ -199,7 +199,9 @@ def target(frame: Any, kind: str | None) -> tuple[np.ndarray, str, tuple]:
     raise ValueError("kind='labels': all columns must be 0 or 1")
   same = frame.columns[(y == y[0]).all(axis=0)]
   if kind == "numbers" and len(same):
-    raise ValueError(f"label={same[0]!r}: all rows have the same number")
+    raise ValueError(
+      f"label={same[0]!r}: all rows have the same number; must differ"
+    )
   return y, tuple(frame.columns), kind
 
 

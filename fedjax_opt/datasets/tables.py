@@ -31,9 +31,9 @@ __all__ = [
   "standardize",
 ]
 
-# A parsed table takes about so many times the bytes of its file.
+# The memory of a parsed table: about so many times the bytes of its file, and
+# if it was packed, so many bytes for each cell.
 _MEMORY_OF_PARQUET = 10
-# And each cell of one that is packed so many bytes.
 _BYTES_OF_CELL = 16
 KINDS = ("classes", "numbers", "labels")
 
@@ -121,7 +121,8 @@ class Table(NamedTuple):
     if late.all() or not late.any():
       raise ValueError(
         f"fraction={fraction:g}: holds {'all' if late.all() else 'none'} of "
-        f"the {len(number)} rows out"
+        f"the {len(number)} rows out; must be "
+        f"{'smaller' if late.all() else 'larger'}"
       )
     return self.rows(number[~late]), self.rows(number[late])
 
@@ -143,7 +144,7 @@ def read_table(
       `save_to_disk` of Hugging Face's `datasets` made.
     label: the column that is predicted, or several.
     client: the column that says to which client a row belongs.
-    time: the column by which rows are in order: numbers or dates.
+    time: the column by which rows are ordered: numbers or dates.
     ignore: columns that are left out.
     kind: one of `KINDS`; by default words, booleans and few whole numbers are
       classes, several columns of 0 and 1 are labels, others are numbers.
@@ -229,7 +230,7 @@ def _check_different(names):
   times = collections.Counter(names)
   repeated = [name for name, number in times.items() if number > 1]
   if repeated:
-    raise ValueError(f"two columns are named {repeated[0]!r}")
+    raise ValueError(f"two columns are named {repeated[0]!r}; rename one")
 
 
 @checked(frame=Field(_is_frame), **_CHECKED)
@@ -248,7 +249,7 @@ def from_frame(
     frame: rows are examples.
     label: see `read_table`.
     client: column that says to which client a row belongs.
-    time: column by which rows are in order.
+    time: column by which rows are ordered.
     ignore: columns that are left out.
     kind: what is predicted.
 
@@ -266,7 +267,7 @@ def from_frame(
   given["ignore"] = list(ignore)
   _check_columns(list(frame.columns), given)
   if not len(frame):
-    raise ValueError("has no rows")
+    raise ValueError("the table has no rows; must have at least one")
   used = [*labels, client, time]
   frame = frame.drop(columns=list(ignore))
   plain = table_columns.plain
@@ -364,4 +365,4 @@ def _check_columns(columns, given):
   if not given["label"]:
     raise ValueError("label: give the column that is predicted")
   if len(roles) == len(columns):
-    raise ValueError("no column is left as input")
+    raise ValueError("no column is left as input; ignore fewer columns")

@@ -112,8 +112,8 @@ def check(config: Config, algorithm: Algorithm) -> None:
     )
   if config.state_is_on_host and processes.host() is None:
     raise ValueError(
-      "client_memory='host': JAX was started without the processor; give "
-      "JAX_PLATFORMS=cuda,cpu"
+      "client_memory='host': JAX was started without the CPU; set "
+      "JAX_PLATFORMS=cuda,cpu before the start"
     )
 
 

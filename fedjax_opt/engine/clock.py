@@ -52,7 +52,8 @@ def of_seeds(
     for seed in seeds:
       if seed not in schedule:
         raise ValueError(
-          f"schedule: has no timetable of seed {seed}; must have one for each"
+          f"schedule: has no timetable of seed {seed}; must have one for each "
+          "seed"
         )
     return [schedule[seed] for seed in seeds]
   if not callable(schedule):

@@ -156,7 +156,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
   if all(other is first for other in each):
     return first
   if any(isinstance(one, Population) for one in each):
-    raise ValueError("data: a population on disk must be that of all seeds")
+    raise ValueError("data: all seeds must have the same population on disk")
   if not all(same_pool(first.examples, other.examples) for other in each):
     raise ValueError(
       "data: the clients of all seeds must share the examples; give them as "
@@ -228,8 +228,8 @@ def _check_not_trained(name, held, data):
   if number:
     raise ValueError(
       f"{name}: {number} of its {len(rows)} examples are among those that "
-      "clients train on; must have none of them, as the second part of "
-      "data.split(0.2), of which the first one trains"
+      "clients train on; must have none of them; give clients the first part "
+      f"of data.split(0.2), and {name} the second"
     )
 
 
@@ -265,7 +265,10 @@ def check_params(
         "of jax.jit, jax.grad and jax.vmap"
       )
     if not np.isfinite(np.asarray(leaf)).all():
-      raise ValueError(f"{name}: is not finite; the initial model must be")
+      raise ValueError(
+        f"{name}: has values that are not finite; the initial model must be "
+        "finite"
+      )
   return jax.tree.map(jnp.asarray, params)
 
 
@@ -290,7 +293,6 @@ def is_function_of_key(params: Any) -> bool:
 
 # What a state and its simulator must have in common.
 _SAME = (
-  "has_points",
   "num_clients",
   "cohort_size",
   "max_size",
@@ -324,6 +326,13 @@ def check_state(
     hint = "; run returns (state, metrics)" if type(state) is tuple else ""
     raise TypeError(
       f"state={shown(state)}: must be what Simulator.init or run returned{hint}"
+    )
+  kinds = {False: "a single run", True: "a grid of several points"}
+  given, wanted = state.config.has_points, own.has_points
+  if given != wanted:
+    raise ValueError(
+      f"state: is of {kinds[given]}; must be one of this simulator, of "
+      f"{kinds[wanted]}"
     )
   pairs = {n: (getattr(state.config, n), getattr(own, n)) for n in _SAME}
   if seeds is not None:

@@ -159,5 +159,5 @@ def _check_budget(name, value, examples):
   if value is not None and value * examples > checks.LARGEST:
     raise ValueError(
       f"{name}={value:g}: gives a client more than {checks.LARGEST} examples "
-      "in a round"
+      "in a round; must be smaller"
     )

@@ -95,6 +95,6 @@ def check_memory(versions: Any, num_devices: int, have: int | None) -> None:
     raise ValueError(
       "schedule: the versions of the model that clients in flight use take "
       f"{memory.size_text(need)} on a device; must be at most "
-      f"{memory.size_text(have)}, its memory: fewer clients in flight, points "
-      "of a grid or stale updates need less"
+      f"{memory.size_text(have)}, its memory; take fewer clients in flight, "
+      "fewer points of a grid, or a smaller max_staleness"
     )

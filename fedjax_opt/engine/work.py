@@ -60,8 +60,8 @@ def works(
   if not all(each and each.bytes_up is not None for each in phases.values()):
     raise ValueError(
       "schedule: what clients of this algorithm do or send differs between "
-      "rounds or clients, so how long it takes is not known before; must be a "
-      "Timetable, or another algorithm, such as fed_avg"
+      "rounds or clients, so durations are not known before the rounds; take "
+      "another algorithm, such as fed_avg, or in Python give a Timetable"
     )
   total = lambda name: float(sum(getattr(p, name) for p in phases.values()))
   down, up = total("bytes_down"), total("bytes_up")

@@ -74,8 +74,8 @@ def conv(
   """
   if x.shape[-1] != kernel.shape[2]:
     raise ValueError(
-      f"kernel takes {kernel.shape[2]} channels but x has {x.shape[-1]}: "
-      "expected equal numbers, one feature group."
+      f"x: has {x.shape[-1]} channels; must have {kernel.shape[2]}, those of "
+      "the kernel (one feature group)"
     )
   if isinstance(padding, str):
     padding = lax.padtype_to_pads(
@@ -84,8 +84,8 @@ def conv(
   padded = [n + sum(pad) for n, pad in zip(x.shape[1:3], padding, strict=True)]
   if any(n < k for n, k in zip(padded, kernel.shape[:2], strict=True)):
     raise ValueError(
-      f"x of {padded[0]} x {padded[1]} pixels after padding: expected at "
-      f"least the kernel's {kernel.shape[0]} x {kernel.shape[1]}."
+      f"x: has {padded[0]} x {padded[1]} pixels after padding; must have at "
+      f"least the kernel's {kernel.shape[0]} x {kernel.shape[1]}"
     )
   x, kernel = nn.dtypes.promote_dtype(x, kernel)
   # Of an empty batch there are no patches.
@@ -179,8 +179,8 @@ def max_pool(
   h, w = x.shape[1] // size, x.shape[2] // size
   if h == 0 or w == 0:
     raise ValueError(
-      f"x of {x.shape[1]} x {x.shape[2]} pixels: expected at least one "
-      f"pooling window of {size} x {size}."
+      f"x: has {x.shape[1]} x {x.shape[2]} pixels; must have at least one "
+      f"pooling window of {size} x {size}"
     )
   is_lax = resolve_implementation(implementation) == "lax"
   if is_lax and target.platform() != "gpu":

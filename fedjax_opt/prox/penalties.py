@@ -226,8 +226,8 @@ def nuclear(strength: jax.typing.ArrayLike) -> Regularizer:
   def matrix(leaf):
     if leaf.ndim != 2:
       raise ValueError(
-        f"nuclear: a leaf has shape {leaf.shape}: must be a matrix; "
-        "on_leaves leaves others out"
+        f"nuclear: a leaf has shape {leaf.shape}; must be a matrix; in Python "
+        "prox.on_leaves selects the leaves that are"
       )
     return leaf
 

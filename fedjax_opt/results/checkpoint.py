@@ -253,9 +253,9 @@ class Checkpoints:
       return
     if about["streams"] != STREAMS:
       raise ValueError(
-        f"resume=True: {str(self._folder)!r} is of a run with streams="
-        f"{about['streams']} of random numbers, not {STREAMS}, which would go "
-        "on with other cohorts; give another folder"
+        f"resume=True: {str(self._folder)!r} is of a run with version "
+        f"{about['streams']} of the random streams, and this is version "
+        f"{STREAMS}, which draws other cohorts; give another folder"
       )
     saved, given = about["identity"], self._identity
     if saved and given and (other := difference(saved, given)):

@@ -52,8 +52,8 @@ def fedopt_adam(
     learning_rate: step size; eta, non-negative.
     b1: decay of the first moment; in [0, 1).
     b2: decay of the second moment; in [0, 1).
-    eps: tau of FedOpt; the degree of adaptivity, in units of the gradient,
-      positive.
+    eps: added to a denominator; tau of FedOpt, the degree of adaptivity, in
+      units of the gradient, positive.
 
   Returns:
     An optax transformation.
@@ -93,8 +93,8 @@ def fedopt_yogi(
     learning_rate: step size; eta, non-negative.
     b1: decay of the first moment; in [0, 1).
     b2: decay of the second moment; in [0, 1), 1 - b2 is how fast it moves.
-    eps: tau of FedOpt; the degree of adaptivity, in units of the gradient,
-      positive.
+    eps: added to a denominator; tau of FedOpt, the degree of adaptivity, in
+      units of the gradient, positive.
 
   Returns:
     An optax transformation.
@@ -128,8 +128,8 @@ def fedopt_adagrad(
   Args:
     learning_rate: step size; eta, non-negative.
     b1: decay of the first moment; in [0, 1), 0 is usual for Adagrad.
-    eps: tau of FedOpt; the degree of adaptivity, in units of the gradient,
-      positive.
+    eps: added to a denominator; tau of FedOpt, the degree of adaptivity, in
+      units of the gradient, positive.
 
   Returns:
     An optax transformation.

@@ -40,7 +40,8 @@ SCHEDULES: dict[str, Choice] = {
   ),
   "buffered": Choice(
     buffered,
-    "a server step after every few arrivals; who arrives is replaced at once",
+    "a server step after every few arrivals; a client that arrives is replaced "
+    "at once",
     arguments(buffered, "max_staleness", concurrency=20, buffer=10),
   ),
   "replay": Choice(

@@ -28,19 +28,20 @@ def buffered(
 ) -> Timetable:
   """A step after every K arrivals; a client that arrives is replaced at once.
 
-  First come all arrivals of one instant, in the order in which they were sent
-  out, with the server steps that they complete. Then other clients are sent out
-  in their place, from the newest version, drawn uniformly from the idle and
-  available clients. If there are none, they are sent out as soon as there are.
-  With `buffer=1` the schedule is fully asynchronous.
+  At each instant, arrivals come first, in the order in which the clients were
+  sent out, with the server steps that they complete. Then other clients take
+  their places. These are drawn uniformly from the idle and available clients,
+  and start from the newest version. If there are none, a place stays empty
+  until there is one. With `buffer=1` the schedule is fully asynchronous.
 
   Args:
     durations: of the clients, see `fedjax_opt.systems.System.durations`.
     server_steps: T.
     concurrency: clients that are away at any time; at most M.
     buffer: arrivals after which the server takes a step; K.
-    max_staleness: server steps after which an update is lost; it takes no
-      place, and stands in `Timetable.lost`. Default: nothing is.
+    max_staleness: largest staleness of an update that is used, in server steps;
+      older ones are lost: they take no place, and are in `Timetable.lost`.
+      Default: no limit.
 
   Returns:
     The timetable, [T, K].
@@ -141,18 +142,19 @@ def replay(path: str | os.PathLike, buffer: int = 1) -> Timetable:
 
   Args:
     path: of a CSV file with the columns client, start and end, the last two in
-      seconds, one line for each time that a client was sent out; lines of one
-      end in the order in which they were sent out. Lines whose column taken is
-      False, if there is one, are lost, such as those that were too stale.
-    buffer: arrivals after which the server takes a step; K. What is left at the
-      end is dropped.
+      seconds, and a line for each time that a client was sent out. Lines with
+      the same end are in the order in which the clients were sent out. There
+      may be a column taken: where it is False, the update was lost, such as one
+      that was too stale.
+    buffer: arrivals after which the server takes a step; K. Arrivals that are
+      left over at the end are dropped.
 
   Returns:
     The timetable, [T, K].
 
   Raises:
-    ValueError: if the file cannot be read, lacks a column or has no K lines, or
-      a client ends before it starts or is sent out while it is away.
+    ValueError: if the file cannot be read, lacks a column or has fewer than K
+      lines, or a client ends before it starts or is sent out while it is away.
   """
   frame, _ = csv_files.read(path, list(_TRACE))
   _check_trace(path, frame)

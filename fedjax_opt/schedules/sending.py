@@ -7,17 +7,17 @@ import numpy as np
 from fedjax_opt.systems import Durations
 
 _BLOCK = 1 << 16
-# So often somebody is drawn who may not be available, before all are asked.
+# Draws that may find a client that is not available, before all are asked.
 _TRIES = 32
 
 
 class Sender:
   """Draws clients that are idle, uniformly, and how long they are away.
 
-  Random numbers are drawn in blocks, of which results do not depend. Those that
-  are idle are a list: the last one takes the place of the one that is drawn,
-  and those that come back are appended. Where clients are not always available,
-  one is drawn again and again until it is.
+  Random numbers are drawn in blocks, on whose size results do not depend. The
+  idle clients are a list. The last one takes the place of the one that is
+  drawn, and clients that come back are appended. If clients are not always
+  available, clients are drawn until one is.
   """
 
   def __init__(self, durations: Durations):

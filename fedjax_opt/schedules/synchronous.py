@@ -30,20 +30,21 @@ def synchronous(
   Clients are drawn uniformly without replacement, `over_selection` more than
   `cohort_size`. The first `cohort_size` that arrive are taken. Late clients are
   given up at the end of the round. If clients are not always available, a round
-  begins once so many are found.
+  begins once enough clients are.
 
   Args:
     durations: of the clients, see `fedjax_opt.systems.System.durations`.
     server_steps: T, the rounds.
     cohort_size: clients that the server waits for.
-    over_selection: clients that are sent out beside cohort_size, whose first
-      arrivals are taken.
-    deadline: seconds after which a round waits for nobody. One without an
-      arrival takes nobody.
-    partial: whether to take what late clients have done by the deadline,
-      instead of nothing; as many whole steps as fit, and their transfer. Those
-      without a whole step are dropped; others come after all that finish.
-    server_seconds: seconds of the server in a round.
+    over_selection: clients that are sent out in addition to cohort_size; only
+      the first cohort_size arrivals are taken.
+    deadline: seconds after which a round ends. A round in which nobody has
+      arrived by then takes no update.
+    partial: whether to take the work that late clients have done by the
+      deadline; this is as many whole steps as fit, with their transfer. A
+      client without a whole step is dropped. Clients that finish are taken
+      before those that do not.
+    server_seconds: seconds that the server needs in a round.
 
   Returns:
     The timetable, [T, cohort_size + over_selection].

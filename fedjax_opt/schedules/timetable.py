@@ -9,7 +9,7 @@ from fedjax_opt.checks import values as checks
 
 
 class Events(NamedTuple):
-  """Clients that were sent out, one an entry; arrays of NumPy.
+  """Clients that were sent out, an entry for each time; arrays of NumPy.
 
   Attributes:
     clients: [E] int32, who was sent out.
@@ -34,12 +34,13 @@ class Events(NamedTuple):
 
 
 class Timetable(NamedTuple):
-  """Who arrives at each server step, and from which model; arrays of NumPy.
+  """Which clients arrive at each server step, and the models they started from.
 
-  T server steps have K places each. Version v is the model before server step
-  v, so version 0 is the initial model. An update that started from version v
-  and is used by step t has staleness t - v. Nothing here depends on weights: a
-  whole run has one timetable, and its parts are cut out of it.
+  All columns are arrays of NumPy. T server steps have K places each. Version v
+  is the model before server step v, so version 0 is the initial model. An
+  update that started from version v and is used by step t has staleness t - v.
+  Nothing here depends on weights: a whole run has one timetable, and its parts
+  are cut out of it.
 
   Attributes:
     clients: [T, K] int32, who arrives; -1 at a free place.
@@ -57,7 +58,7 @@ class Timetable(NamedTuple):
     ends: [T, K] float64, seconds at which each arrived, or was given up; later
       than `time` if the server did not wait.
     first: the number of the first step; rows are steps first, first + 1, ...
-    lost: updates that arrived during these steps and were too stale for a step.
+    lost: updates that arrived during these steps and were too stale to be used.
   """
 
   clients: np.ndarray
@@ -89,7 +90,7 @@ class Timetable(NamedTuple):
     return Timetable(*rows, self.first, lost)
 
   def events(self) -> Events:
-    """All that were sent out and came to an end, in the order of the ends."""
+    """All clients that were sent out and finished, in the order of the ends."""
     who = self.clients >= 0
     steps = np.broadcast_to(self.steps[:, None], who.shape)
     placed = Events(

@@ -10,7 +10,7 @@ from fedjax_opt.schedules.timetable import Timetable, check_clients
 
 
 class Usage(NamedTuple):
-  """What became of those that were sent out and came to an end.
+  """What became of the clients that were sent out and have finished.
 
   Attributes:
     seconds: simulated, of all server steps.
@@ -20,7 +20,7 @@ class Usage(NamedTuple):
       server did not wait for them.
     stale: how many were lost because they were too stale.
     mean_staleness: server steps between start and use of an update, on average.
-    max_staleness: the largest.
+    max_staleness: the largest number of such server steps.
     waiting: seconds for which an update that is used waits for its server step,
       on average.
     at_work: clients that were away at any time, on average.
@@ -81,11 +81,11 @@ def usage(table: Timetable, num_clients: int) -> Usage:
 
 @fields.checked(number=fields.whole(1))
 def speed_groups(seconds: np.ndarray, number: int = 4) -> np.ndarray:
-  """Groups of clients of one size, the fastest first.
+  """Divides clients by their speed into groups of one size, the fastest first.
 
   Args:
     seconds: [M], how long each is away, see `Durations.typical`.
-    number: of groups; as many as clients if these are fewer.
+    number: groups; at most the number of clients.
 
   Returns:
     [M] int32, from 0.

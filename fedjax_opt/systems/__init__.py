@@ -126,17 +126,17 @@ SYSTEMS: dict[str, Choice] = {
   ),
   "lognormal": _choice(
     lognormal,
-    "seconds with a normal logarithm: a few clients are very slow",
+    "seconds whose logarithm is normal: a few clients are very slow",
     median=0.1,
     sigma=1.0,
   ),
   "half_normal": _choice(
-    half_normal, "seconds as the size of a normal number", scale=0.1
+    half_normal, "seconds that are the size of a normal number", scale=0.1
   ),
   "exponential": _choice(exponential, "exponential seconds", mean=0.1),
   "zipf": _choice(
     zipf,
-    "whole seconds k with a chance in proportion to k^-exponent",
+    "whole seconds k, each with a probability in proportion to k^-exponent",
     exponent=1.5,
     most={"interval": "[1, 10000000]"},
   ),
@@ -163,17 +163,18 @@ SYSTEMS: dict[str, Choice] = {
 AVAILABILITIES: dict[str, Choice] = {
   "cyclic": Choice(
     cyclic,
-    "for a part of every period, which starts at a random time for each",
+    "available in a part of every period; each client's periods start at a "
+    "random time",
     arguments(cyclic, "period", "share"),
   ),
   "markov": Choice(
     markov,
-    "on and off in turn, by a Markov chain",
+    "available and absent in turn, by a Markov chain",
     arguments(markov, "mean_on", "mean_off"),
   ),
   "trace": Choice(
     periods,
-    "periods of a table",
+    "available in the periods of a table",
     (
       File(
         "path",

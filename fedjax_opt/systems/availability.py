@@ -61,7 +61,7 @@ def cyclic(
 
   Args:
     num_clients: M.
-    period: seconds; such as those of a day.
+    period: seconds of a period; such as those of a day.
     share: share of the period for which a client is available; in (0, 1].
     seed: of the second of the period from which each is.
 
@@ -102,7 +102,7 @@ def markov(
   Args:
     num_clients: M.
     mean_on: mean seconds for which a client is on.
-    mean_off: mean seconds for which it is off.
+    mean_off: mean seconds for which a client is off.
     seed: of the periods.
 
   Returns:

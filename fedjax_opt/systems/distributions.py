@@ -33,7 +33,7 @@ def constant(value: float) -> Distribution:
   """The same number for all.
 
   Args:
-    value: seconds; positive.
+    value: seconds, the same for all; positive.
   """
   return Distribution(lambda u: np.full(np.shape(u), float(value)))
 
@@ -78,7 +78,7 @@ def half_normal(scale: float) -> Distribution:
   r""":math:`s |z|` with z standard normal.
 
   Args:
-    scale: seconds, 1.25 times their mean; s, positive.
+    scale: scale of the seconds, 1.25 times their mean; s, positive.
 
   Returns:
     The distribution.

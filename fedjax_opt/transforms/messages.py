@@ -24,7 +24,7 @@ def check_sends(name: str, algorithm: Algorithm) -> None:
   if algorithm.sends is None:
     raise ValueError(
       f"{name}: the clients of this algorithm send no difference of models, or "
-      "in several phases, or none that may be changed (it has no "
+      "one that must not be changed, or send it in several phases (it has no "
       f"`Algorithm.sends`); leave {name} out, or take another algorithm"
     )
 

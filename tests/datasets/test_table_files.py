@@ -184,7 +184,7 @@ REFUSED = [
   (
     FRAME[["age", "sick"]].assign(age=[1, 2, np.nan, 4, 5, 6]),
     {"label": "sick"},
-    "column 'age': row 3 is empty or NaN, as NA, None and null are .1 such",
+    "column 'age': row 3 is empty, or NaN, NA, None or null .1 such",
   ),
   (
     FRAME[["age", "sick"]].assign(age=[1, 2, np.inf, 4, 5, 6]),
@@ -199,7 +199,7 @@ REFUSED = [
   (_FEW.assign(a=_COMMAS), {"label": "y"}, "has '0,5' among numbers"),
   (_FEW.assign(a=_UNKNOWN), {"label": "y"}, "column 'a': has '\\?' among"),
   (_FEW.assign(a=[[1]] * 30), {"label": "y"}, "of the kind mixed"),
-  (_FEW.assign(a=["", *"u" * 29]), {"label": "y"}, "row 1 is empty or NaN"),
+  (_FEW.assign(a=["", *"u" * 29]), {"label": "y"}, "row 1 is empty, or NaN"),
   (_FEW.assign(a=1e12 + np.arange(30)), {"label": "y"}, "too near to each"),
   (_FEW.assign(a=1e300), {"label": "y"}, "has numbers above 3.4e"),
   (

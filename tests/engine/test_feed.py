@@ -123,7 +123,9 @@ def test_only_the_cohort_is_at_hand(population):
 
 def test_a_population_is_that_of_all_seeds(population, tmp_path):
   other = Population.of_client_data(tmp_path / "other", TASK.data)
-  with pytest.raises(ValueError, match="on disk must be that of all seeds"):
+  with pytest.raises(
+    ValueError, match="all seeds must have the same population"
+  ):
     sweep(
       lambda: FED_AVG, {}, TASK.params,
       lambda seed: other if seed else population, seeds=(0, 1), **SETTINGS,

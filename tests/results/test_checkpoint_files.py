@@ -211,6 +211,7 @@ def test_what_cannot_be_resumed(tmp_path, monkeypatch):
   )
   monkeypatch.setattr(checkpoint, "STREAMS", 7)
   assert refusal(resumed, identity=identity) == (
-    f"resume=True: '{folder}' is of a run with streams={STREAMS} of random "
-    "numbers, not 7, which would go on with other cohorts; give another folder"
+    f"resume=True: '{folder}' is of a run with version {STREAMS} of the random "
+    "streams, and this is version 7, which draws other cohorts; give another "
+    "folder"
   )

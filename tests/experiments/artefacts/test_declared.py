@@ -45,7 +45,7 @@ def test_values(words, expected, unit):
 
 def test_a_value_that_nobody_knows():
   with pytest.raises(
-    ValueError, match="value='worst of all': must be words of"
+    ValueError, match="value='worst of all': must be in a form"
   ):
     value("worst of all")
 
