@@ -124,7 +124,8 @@ def check_population(
   if None not in (held, test_fraction) and held != test_fraction:
     raise ValueError(
       f"test_fraction={test_fraction:g}: the clients of population_dir were "
-      f"written with {held:g}, so they may have test examples; give that"
+      f"written with {held:g}, so they may have test examples; give "
+      f"--test_fraction={held:g}"
     )
   pool = task.train if task.clients is None else task.clients.examples
   wanted = {n: (str(v.dtype), tuple(v.shape[1:])) for n, v in pool.items()}

@@ -75,7 +75,10 @@ def adapted(
   """
   if rank is None:
     if alpha is not None:
-      raise ValueError(f"lora_alpha={alpha:g}: needs lora_rank")
+      raise ValueError(
+        f"lora_alpha={alpha:g}: needs lora_rank; give --lora_rank=8, or leave "
+        "lora_alpha out"
+      )
     return apply, init, ()
 
   def start(key):

@@ -159,7 +159,7 @@ def test_convert(write, tmp_path, refused):
   folder = f"--output_dir={tmp_path / 'b'}"
   assert refused(*on_disk, "--cohort_size=2", folder) == (
     "test_fraction=0.2: the clients of population_dir were written with 0.3, "
-    "so they may have test examples; give that"
+    "so they may have test examples; give --test_fraction=0.3"
   )
 
 

@@ -167,7 +167,7 @@ def test_conv_of_an_empty_batch(implementation):
 
 IMAGE = jnp.ones((1, 4, 4, 1))
 BAD = {
-  "kernel takes 2 channels but x has 1": (
+  "x: has 1 channels; must have 2": (
     lambda: convolution.conv(IMAGE, jnp.ones((3, 3, 2, 4)))
   ),
   "at least the kernel's 5 x 5": (
