@@ -28,6 +28,7 @@ _WORDS = {
   "dp_noise_multiplier": "noise multiplier",
   "eps": "ε",
   "eta_0": "η₀",
+  "eval_every": "rounds between evaluations",
   "exact_control": "exact control variates",
   "f_min": "lower bound of the loss",
   "gamma": "γ",
@@ -46,6 +47,7 @@ _WORDS = {
   "reuse_gradients": "reused gradients",
   "rho": "ρ",
   "shared_steps": "share of steps of shared leaves",
+  "streams": "version of the random streams",
   "theta_0": "θ₀",
   "zeta": "ζ",
 }

@@ -59,6 +59,8 @@ def crossed_seeds(
   used: Sequence[int], number: int
 ) -> tuple[list[int], list[int]]:
   """`number` seeds of partitions and of training, which nothing else uses."""
+  if not number:
+    return [], []
   both = fresh_seeds(used, 2 * number)
   return both[:number], both[number:]
 

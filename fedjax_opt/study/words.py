@@ -21,6 +21,8 @@ _EXAMPLES = {
   "validation_": "the validation examples",
   "test_": "the test examples",
 }
+# Several numbers, as flags have them: 0.1,1e-3.
+_NUMBERS = re.compile(r"[\d.e+-]+(,[\d.e+-]+)+")
 # Metrics from 0 to 1 that are nevertheless not written in percent.
 _SHARES = ("density", "f1", "precision", "recall")
 # Percents whose intervals are shorter than this have two decimals.
@@ -241,4 +243,6 @@ def about(value: Any) -> str:
     return ", ".join(f"{name} {about(each)}" for name, each in value.items())
   if isinstance(value, list | tuple | set | frozenset):
     return ", ".join(map(about, value))
-  return value if isinstance(value, str) else exact(value)
+  if isinstance(value, str):
+    return value.replace(",", ", ") if _NUMBERS.fullmatch(value) else value
+  return exact(value)

@@ -230,6 +230,8 @@ def test_a_nested_cell_runs_its_grid_with_the_seeds_of_the_report():
 
 
 def test_crossed_seeds_are_fresh_and_each_partition_is_a_run():
+  (plain,) = planned(FED_AVG, RATES, "--report_seeds=2")
+  assert plain.crossed == ([], [])
   (cell,) = planned(FED_AVG, RATES, "--report_seeds=2", "--crossed=3")
   assert cell.crossed == ([3, 4, 5], [6, 7, 8])
   spec = cell.spec.crossed(4, cell.crossed[1])

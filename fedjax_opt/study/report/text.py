@@ -6,6 +6,7 @@ escaped by the format's own rules.
 
 import functools
 import re
+import shlex
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from fedjax_opt.results import names
 from fedjax_opt.study import verdicts, words
 
+_WIDTH = 72  # The most characters in a line of a command.
 # Modules whose functions templates call.
 _MODULES = {"names": names, "verdicts": verdicts, "words": words}
 
@@ -50,8 +52,25 @@ def _template(name: str) -> Any:
   # A line does not break at these signs.
   made.filters["prose"] = lambda text: text.replace(" %", "\u00a0%")
   made.filters["head"] = lambda text: text.replace(" = ", "\u00a0=\u00a0")
+  made.filters["command"] = command
   made.globals.update(_MODULES)
   return made.get_template(name)
+
+
+def command(text: str) -> str:
+  """A command in short lines, which can be copied together."""
+  try:
+    words = shlex.split(text)
+  except ValueError:
+    return text
+  if shlex.join(words) != text:  # More than one program with its arguments.
+    return text
+  lines = [""]
+  for word in map(shlex.quote, words):
+    if lines[-1] and len(f"{lines[-1]} {word}") > _WIDTH:
+      lines.append("")
+    lines[-1] = f"{lines[-1]} {word}".strip()
+  return " \\\n    ".join(lines)
 
 
 def render(template: str, **shown: Any) -> str:
