@@ -282,9 +282,9 @@ class Spec:
       so many local steps of the clients' rule on the client's training
       examples. Needs client_test_fraction. Default: none.
     heldout_clients: Number of clients that never train, and share no example
-      with clients that train. They are additional clients of the same
-      partition, or some of the clients that come with the data. They are
-      measured after the run: heldout_clients.csv. Default: none.
+      with clients that train. They come in addition to num_clients, by the same
+      partition; if the clients come with the data, some of them are held out.
+      They are measured after the run: heldout_clients.csv. Default: none.
     algorithm: What a round does.
     client: How a client takes a local step. Default: {CLIENT_DEFAULT}; sgd
       for the algorithms that take no other: {plain_algorithms}{own_clients}.
