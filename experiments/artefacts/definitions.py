@@ -15,8 +15,8 @@ artefact has its entries, and may replace them.
   numbers         tables of the paper, by name, likewise. Each has `columns`,
                   and for each row one text: its numbers, with commas between
 
-Cells. There is a cell for each combination of `rows`, `columns` and `thirds`
-(any of which may be absent), except for those in the list `skip`. The
+Cells. There is a cell for each combination of `rows`, `columns` and `thirds`,
+except for those in the list `skip`; `columns` and `thirds` may be absent. The
 combination is the key of the cell, such as (row, column). The cell is a run
 with these flags:
 
@@ -40,10 +40,10 @@ What is shown:
 
   keep            metrics that are recorded. Default: test_accuracy
   keep_last       number of last evaluations that are recorded. Default: all
-  expand          hyperparameters, for all cells or by row. Each point of a
-                  record becomes a record of its own. Its key begins with the
-                  value of the first hyperparameter; the values of the others
-                  are joined to the row
+  expand          hyperparameters, for all cells or by row. The points of a
+                  record that share their values become a record. Its key
+                  begins with the value of the first hyperparameter; the values
+                  of the others are joined to the row
   titles          part of a key -> its title in tables, pictures and claims
   tables, pictures
                   see views.py
