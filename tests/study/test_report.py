@@ -240,6 +240,32 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, without_pictures):
     ONE.write(tmp_path)
 
 
+def timed(method, rounds, times):
+  """A cell on a clock, with these evaluated rounds at these seconds."""
+  found = cell(method, [0.6, 0.7])
+  history = found.measured.history
+  metrics = history.metrics | {"time": np.tile(np.array(times, float), (2, 1))}
+  measured = found.measured._replace(history=made.History(rounds, metrics))
+  return dataclasses.replace(found, measured=measured)
+
+
+def test_a_time_limit_ends_methods_after_rounds_of_their_own():
+  """Curves over time are first, and only time counts as a length."""
+  slow, fast = timed("slow", [0, 2, 4], [0, 28, 57]), [0, 30, 60]
+  of = study(slow, timed("fast", [0, 100, 200], fast))
+  kinds = [picture.name for picture in pictures.of_study(of)]
+  assert kinds[:2] == ["learning_curves_time", "learning_curves"]
+  said = "Methods ran for different "
+  assert not [line for line in limits_of(of) if said in line]
+  of = study(slow, timed("short", [0, 100, 200], [0, 9, 20]))
+  (line,) = (line for line in limits_of(of) if said in line)
+  assert line == f"{said}simulated times: slow 57.0 s, short 20.0 s."
+  # The same rounds at the same times: a picture over time would say nothing.
+  of = study(slow, timed("same", [0, 2, 4], [0, 28, 57]))
+  kinds = [picture.name for picture in pictures.of_study(of)]
+  assert "learning_curves_time" not in kinds
+
+
 def test_methods_have_their_order_and_colour_everywhere():
   """Also where the first method did not run under the first condition."""
   labels = ["z", "a", "m"]

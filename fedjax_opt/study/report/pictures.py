@@ -104,10 +104,13 @@ def _panels_against(
 
 
 def _learning_curves(drawn: Drawn) -> Iterator[Picture]:
-  """Curves against rounds, and against other costs in which methods differ."""
+  """Curves against rounds, and against other costs in which methods differ.
+
+  Time is first: methods with schedules of their own have rounds of their own.
+  """
   study, metric = drawn.study, drawn.study.metric
   lost = {c.method for c in study.cells if c.measured is None}
-  for x in COSTS:
+  for x in sorted(COSTS, key=lambda cost: cost != "time"):
     if x != "rounds" and not _differs(study, x):
       continue
     panels = drawn.panels(functools.partial(_curve, metric=metric, x=x))
@@ -129,18 +132,20 @@ def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
 
 
 def _differs(study: JudgedStudy, cost: str) -> bool:
-  """Whether methods spend more than 1 % differently, and all counted it.
+  """Whether a round costs more than 1 % more in some methods, and all know it.
 
-  A method that diverged under every setting does not count: it is not drawn.
+  The sum of all rounds would not tell: a time limit ends all runs alike. A
+  method that diverged under every setting does not count: it is not drawn.
   """
   by_condition = [
-    [c.spent(cost) for c in study.under(condition).values() if c.measured]
+    [c for c in study.under(condition).values() if c.measured]
     for condition in study.conditions
   ]
-  if any(each is None for spent in by_condition for each in spent):
+  if any(c.spent(cost) is None for cells in by_condition for c in cells):
     return False
-  ends = [[each[-1] for each in spent] for spent in by_condition if spent]
-  return any(max(each) > 1.01 * min(each) for each in ends)
+  a_round = lambda c: c.spent(cost)[-1] / max(c.spent("rounds")[-1], 1)
+  of_rounds = [list(map(a_round, cells)) for cells in by_condition if cells]
+  return any(max(each) > 1.01 * min(each) for each in of_rounds)
 
 
 def _profiles(drawn: Drawn) -> Iterator[Picture]:

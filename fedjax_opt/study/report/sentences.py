@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedjax_opt.base import LOSSES
+from fedjax_opt.results.history import TIME
 from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import text
@@ -71,14 +72,10 @@ def limits_of(study: JudgedStudy) -> list[str]:
     for said in text.items("limits_of_a_cell.txt", verdict=verdict):
       of_method = cells.setdefault(said, {})
       of_method.setdefault(verdict.cell.method, []).append(verdict.cell)
-  rounds: dict[int, dict[str, None]] = {}
   budgets: dict[str, list[int]] = {}
   ran = [cell for cell in study.cells if cell.measured is not None]
   for cell in study.cells:
     budgets.setdefault(labels[cell.method], []).append(cell.budget)
-  for cell in ran:
-    last = cell.measured.history.rounds[-1]
-    rounds.setdefault(last, {})[labels[cell.method]] = None
   seeds = _unequal_seeds(study)
   return [f"{_whose(study, of)}: {said}" for said, of in cells.items()] + (
     text.items(
@@ -87,7 +84,7 @@ def limits_of(study: JudgedStudy) -> list[str]:
       seeds=seeds,
       are_shared=any(one & other for one, other in seeds),
       labels=labels,
-      rounds=rounds,
+      lengths=_lengths(ran, labels),
       has_losses=all(
         set(LOSSES) & set(c.measured.history.metrics) for c in ran
       ),
@@ -95,6 +92,28 @@ def limits_of(study: JudgedStudy) -> list[str]:
       tuned={name: n for name, n in budgets.items() if max(n) > 1},
     )
   )
+
+
+def _lengths(
+  ran: Sequence[Cell], labels: Mapping[str, str]
+) -> dict[str, dict[str, list[str]]]:
+  """Of what runs do not have the same -> how much -> the methods.
+
+  Of simulated time, if all have it: within the same time methods take as many
+  rounds as they can. A last round that does not fit may be a tenth of it.
+  """
+  times = [cell.spent(TIME) for cell in ran]
+  if ran and all(time is not None for time in times):
+    ends = [time[-1] for time in times]
+    is_same = max(ends) <= 1.1 * min(ends)
+    kind, shown = "simulated times", [words.cost(TIME, end) for end in ends]
+  else:
+    shown = [str(cell.measured.history.rounds[-1]) for cell in ran]
+    kind, is_same = "numbers of rounds", len(set(shown)) < 2
+  found: dict[str, dict[str, None]] = {}
+  for cell, length in zip(ran, shown, strict=True):
+    found.setdefault(length, {})[labels[cell.method]] = None
+  return {} if is_same else {kind: {n: list(of) for n, of in found.items()}}
 
 
 def _whose(study: JudgedStudy, cells: Mapping[str, Sequence[Cell]]) -> str:
