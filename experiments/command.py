@@ -19,6 +19,7 @@ import shlex
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn, Self
 
@@ -91,6 +92,8 @@ def begin() -> None:
   _is_command = True
   _speak_utf8()
   _keep_streams()
+  # One line, without the place in the code and the code there.
+  warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
   says("interrupted while it started")
   for number in _heeded(_SIGNALS):
     signal.signal(number, lambda number, _: exit_now(number))

@@ -3,18 +3,23 @@
 import contextlib
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from fedjax_opt import processes
 from fedjax_opt.base import EvaluateFn, FeaturesFn, LossFn, Params
 from fedjax_opt.data import hold_out
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.evaluation import PerExampleFn
+from fedjax_opt.files.memory import size_text
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.registry import Choice
+
+_LARGE = 100_000_000  # Bytes of a file that takes seconds to be read.
 
 
 class Task(NamedTuple):
@@ -138,8 +143,15 @@ def check_given(task: str, flag: str, value: str | None, what: str) -> None:
 
 @contextlib.contextmanager
 def reading(file: str) -> Iterator[str]:
-  """The path of the data file; errors inside name it."""
+  """The path of the data file; errors inside name it.
+
+  If the file is large, a line on stderr says so, because nothing else is shown
+  until it is read.
+  """
   path = os.path.expanduser(file)
+  size = os.path.getsize(path) if os.path.isfile(path) else 0
+  if size >= _LARGE and processes.is_first_process():
+    print(f"reading {file}, {size_text(size)} ...", file=sys.stderr)
   try:
     yield path
   except (TypeError, ValueError) as error:

@@ -7,6 +7,7 @@ has saved. `--label_column` is predicted from all other columns;
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -244,11 +245,13 @@ def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
 def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
   """Lines on what was made of the table, for the output of a run."""
   how = "drawn at random" if time is None else f"the latest by {time}"
-  inputs, number = np.array(table.columns), len(table.examples["x"])
+  inputs, number = table.columns, len(table.examples["x"])
   texts = dict.fromkeys(each.partition("=")[0] for each in inputs)
-  texts = [name for name in texts if name not in inputs]
+  known = frozenset(inputs)
+  texts = [name for name in texts if name not in known]
+  numbers = list(itertools.compress(inputs, table.is_number))
   return (
-    f"table: {number:,} rows; numbers: {_first(inputs[table.is_number])}; "
+    f"table: {number:,} rows; numbers: {_first(numbers)}; "
     f"texts: {_first(texts)}; {len(inputs)} inputs",
     f"predicts {table.kind} ({_first(table.names)}); --predict changes this",
     f"test part: {len(test.examples['x']):,} rows, {how}",

@@ -216,11 +216,11 @@ def _read_csv(path):
   """A table whose columns are divided by a comma, a semicolon or a tab."""
   read = functools.partial(csv_files.parse, path, skipinitialspace=True)
   first_lines = [
-    (mark, read(sep=mark, header=None, nrows=1, dtype=str).iloc[0])
+    (mark, read(sep=mark, header=None, nrows=1, dtype=object).to_numpy()[0])
     for mark in ",;\t"
   ]
   mark, names = max(first_lines, key=lambda each: len(each[1]))
-  _check_different(names.dropna().str.strip())
+  _check_different([n.strip() for n in names if isinstance(n, str)])
   how = {"skipinitialspace": True, "low_memory": False}
   return csv_files.read_rows(path, sep=mark, **how)
 
@@ -260,7 +260,9 @@ def from_frame(
     ValueError: if a column is missing, or a cell is empty or no number where
       the others of its column are.
   """
-  frame = frame.rename(columns=lambda name: str(name).strip())
+  # The copy has its columns in a few arrays; one that was read has one for each
+  # of them, and then all that follows takes long.
+  frame = frame.copy().rename(columns=lambda name: str(name).strip())
   _check_different(frame.columns)
   labels = [label] if isinstance(label, str) else list(label)
   given = {"label": labels, "client": [client], "time": [time]}
@@ -270,8 +272,7 @@ def from_frame(
     raise ValueError("the table has no rows; must have at least one")
   used = [*labels, client, time]
   frame = frame.drop(columns=list(ignore))
-  plain = table_columns.plain
-  frame = frame.assign(**{name: plain(name, frame[name]) for name in frame})
+  frame = table_columns.all_plain(frame)
   x, columns, is_number = table_columns.inputs(
     frame.drop(columns=[c for c in used if c])
   )

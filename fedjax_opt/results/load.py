@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import pathlib
+import warnings
+from collections.abc import Collection
 from typing import Any
 
 from fedjax_opt.base import Params
@@ -39,7 +41,8 @@ class Run:
       arrays; None if there is none.
     selected: the selected point, an index of `points`; None if there is none.
     is_verified: whether digests show that all files that were read are
-      undamaged. Folders of older versions have no digests.
+      undamaged. A folder may lack them: older versions wrote none, and whoever
+      changes a file by hand removes them.
   """
 
   folder: pathlib.Path
@@ -121,6 +124,9 @@ class Run:
 def load_run(folder: str | os.PathLike) -> Run:
   """Reads the folder of a run, which may be one that was killed.
 
+  If files of the folder have no digests, so that damage to them would not be
+  noticed, a warning says so.
+
   Args:
     folder: the `output_dir` of the run.
 
@@ -156,10 +162,23 @@ def load_run(folder: str | os.PathLike) -> Run:
     _check_whole(folder, summary, history)
   model = _read(folder, "params.safetensors", read_model)
   params = None if model is None else model[0]
-  is_verified = all(n in covered or not (folder / n).exists() for n in _FILES)
+  is_verified = _all_have_digests(folder, covered)
   return Run(
     folder, config, points, history, summary, params, selected, is_verified
   )
+
+
+def _all_have_digests(folder: pathlib.Path, covered: Collection[str]) -> bool:
+  """Whether all files that were read have digests; warns if not."""
+  read = [name for name in _FILES if (folder / name).exists()]
+  without = [name for name in read if name not in covered]
+  if without:
+    warnings.warn(
+      f"folder={str(folder)!r}: not verified: {folder_digests.NAME} is missing "
+      f"or lacks {', '.join(without)}, so damage would not be noticed",
+      stacklevel=4,  # Who called `load_run`, which is wrapped once.
+    )
+  return not without
 
 
 def _verified(folder: pathlib.Path) -> dict[str, int]:

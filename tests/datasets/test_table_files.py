@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from sklearn import datasets
 
-from fedjax_opt.datasets import tables
+from fedjax_opt.datasets import table_columns, tables
 from tests.refusals import refusal
 
 FRAME = pd.DataFrame(
@@ -136,6 +136,28 @@ def test_without_a_time_each_class_gives_its_share():
   np.testing.assert_array_equal(
     rows[np.lexsort(rows.T)], whole[np.lexsort(whole.T)]
   )
+
+
+def test_columns_of_numbers_are_converted_in_parts(monkeypatch):
+  """The entries are in the columns' order, whatever the parts."""
+  rng = np.random.default_rng(3)
+  frame = pd.DataFrame(rng.normal(size=(30, 7)), columns=list("abcdefg"))
+  frame["y"], frame["b"] = np.arange(30) % 2, list("uv") * 15
+  frame["d"] = frame["d"] > 0
+  whole = tables.from_frame(frame, "y")
+  assert whole.columns == ("a", "b=u", "b=v", *"cdefg")
+  np.testing.assert_array_equal(whole.is_number, [1, 0, 0, 1, 0, 1, 1, 1])
+  for i, name in enumerate(whole.columns):
+    if name in frame:
+      column = frame[name].to_numpy(np.float32)
+      np.testing.assert_array_equal(whole.examples["x"][:, i], column)
+  monkeypatch.setattr(table_columns, "_AT_ONCE", 2 * 8 * 30)
+  parts = tables.from_frame(frame, "y")
+  np.testing.assert_array_equal(parts.examples["x"], whole.examples["x"])
+  assert parts.columns == whole.columns
+  frame.loc[4, "f"] = np.inf
+  said = refusal(lambda: tables.from_frame(frame, "y"))
+  assert said == "column 'f': row 5 is infinite"
 
 
 def test_scikit_learns_data():

@@ -7,6 +7,8 @@ import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
 from experiments import data
+from experiments.tasks import base
+from fedjax_opt.files import memory
 from tests.experiments.commands import call, spec_of, table
 from tests.refusals import refusal
 
@@ -113,6 +115,16 @@ def test_the_latest_visits_are_the_test_part(file):
   frame = pd.read_csv(file).sort_values("visit")
   late = frame.tail(N // 5)["sick"].eq("yes").sum()
   assert data.load(spec).task.test["y"].sum() == late
+
+
+def test_a_large_file_is_announced(file, monkeypatch, capsys):
+  given = flags(file, "sick", "--num_clients=3")
+  data.load(spec_of(*given))
+  assert not capsys.readouterr().err
+  monkeypatch.setattr(base, "_LARGE", 1_000)
+  data.load(spec_of(*given))
+  said = memory.size_text(file.stat().st_size)
+  assert capsys.readouterr().err == f"reading {file}, {said} ...\n"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ import contextlib
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -104,12 +106,32 @@ def test_a_kill_at_any_moment_is_no_damage(begun, tmp_path, monkeypatch):
 
 def test_a_folder_without_digests_is_not_verified(tmp_path):
   run(tmp_path, 1)
-  assert load_run(tmp_path).is_verified
+  with warnings.catch_warnings(action="error"):
+    assert load_run(tmp_path).is_verified
   assert "not verified" not in repr(load_run(tmp_path))
   (tmp_path / "digests.json").unlink()
   assert folder_digests.check(tmp_path) is None
-  assert not load_run(tmp_path).is_verified
-  assert repr(load_run(tmp_path)).endswith("not verified)")
+  with pytest.warns(UserWarning, match="not verified") as warned:
+    found = load_run(tmp_path)
+  assert [str(each.message) for each in warned] == [
+    f"folder='{tmp_path}': not verified: digests.json is missing or lacks "
+    "config.json, summary.json, metrics.csv, params.safetensors, so damage "
+    "would not be noticed"
+  ]
+  assert warned[0].filename == __file__
+  assert not found.is_verified
+  assert repr(found).endswith("not verified)")
+
+
+def test_a_file_without_its_digest_is_not_verified(tmp_path):
+  """Here a model that somebody copied."""
+  run(tmp_path / "other", 1)
+  run(tmp_path / "run", 1)
+  folder_digests.remove(tmp_path / "run" / "params.safetensors")
+  assert load_run(tmp_path / "run").is_verified
+  shutil.copy(tmp_path / "other" / "params.safetensors", tmp_path / "run")
+  with pytest.warns(UserWarning, match=r"or lacks params.safetensors, so dam"):
+    assert not load_run(tmp_path / "run").is_verified
 
 
 @pytest.mark.parametrize(
@@ -154,6 +176,30 @@ def test_who_resumes_is_told(tmp_path, capsys):
   damaged(tmp_path / "config.json")
   with pytest.raises(ValueError, match=r"resume=True: .*config.json is dam"):
     resuming._config_of(tmp_path)
+
+
+def test_a_command_warns_in_one_line(tmp_path):
+  """Without the place in the code, where Python shows it."""
+  run(tmp_path, 1)
+  (tmp_path / "digests.json").unlink()
+  code = (
+    "from experiments import command\n"
+    "command.begin()\n"
+    "from experiments import resuming\n"
+    "import pathlib, sys\n"
+    "resuming._complete(pathlib.Path(sys.argv[1]))\n"
+  )
+  done = subprocess.run(
+    [sys.executable, "-c", code, str(tmp_path)],
+    cwd=EXPERIMENTS.parent,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  warned = f"warning: folder='{tmp_path}': not verified: digests.json is missin"
+  assert done.stderr.startswith(warned)
+  assert done.stderr.count("\n") == 1
 
 
 def test_a_flagfile_of_a_run(tmp_path):

@@ -191,16 +191,20 @@ def converted(folder):
 
 
 def compilation_cache(folder):
-  """What JAX compiled; a run uses it, in a process of its own."""
+  """What a run keeps by --compilation_cache; it is called again with it.
+
+  Each time in a process of its own, because a process keeps programs itself.
+  """
+  others = {n: v for n, v in os.environ.items() if "COMPILATION_CACHE" not in n}
 
   def read(folder):
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PLATFORMS": "cpu"}
     with tempfile.TemporaryDirectory() as out:
       program = sys.executable, "-m", "experiments.run"
+      where = f"--output_dir={out}/run", f"--compilation_cache={folder}"
       done = subprocess.run(
-        [*program, *SMALL, f"--output_dir={out}/run"],
+        [*program, *SMALL, *where],
         cwd=REPOSITORY,
-        env=os.environ | cache,
+        env=others | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
       )

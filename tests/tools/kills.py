@@ -27,6 +27,7 @@ import time
 import numpy as np
 from safetensors.numpy import load_file
 
+from tests import text_data
 from tests.tools.signals import COMMANDS, begin, call, left_of, words
 
 KINDS = {
@@ -34,11 +35,26 @@ KINDS = {
   "trace": ("--client=delta_sgd", "--trace"),
   "own tests": ("--client=sgd", "--client_test_fraction=0.2"),
   "state of clients": ("--algorithm=scaffold",),
-}
+  "personal": ("--task=digits_mlp", "--algorithm=fed_per"),
+  "asynchronous": (
+    "--algorithm=fed_buff", "--client=sgd", "--weighting=uniform",
+    "--system=lognormal", "--schedule=buffered", "--concurrency=6",
+    "--buffer=3",
+  ),
+  "LoRA": (
+    "--task=agnews_distilbert", "--encoder=tiny", "--vocab_size=90",
+    "--max_length=8", "--lora_rank=2", "--client=sgd", "--num_clients=6",
+    "--partition=iid", "--batch_size=4",
+  ),
+}  # fmt: skip
 COMMANDS |= {
   f"run, {kind}": (*COMMANDS["run, checkpoints"], *flags)
   for kind, flags in KINDS.items()
 }
+# Its buffer says how many clients a step has.
+COMMANDS["run, asynchronous"] = tuple(
+  flag for flag in COMMANDS["run, asynchronous"] if "cohort_size" not in flag
+)
 KILLED = (
   *("run", *(f"run, {kind}" for kind in KINDS)),
   *("compare", "compare --jobs=2", "reproduce"),
@@ -50,7 +66,7 @@ def without_times(content):
   """A value of JSON without what is another one in each run, or in a copy."""
   if isinstance(content, dict):
     kept = {n: v for n, v in content.items() if not _TIMES.search(n)}
-    for name in ("output_dir", "population_dir", "resume"):
+    for name in ("output_dir", "population_dir", "compilation_cache", "resume"):
       kept.pop(name, None)
     return {n: without_times(v) for n, v in kept.items()}
   if isinstance(content, list):
@@ -132,6 +148,10 @@ def main():
   given = parser.parse_args()
   keep = pathlib.Path(given.keep or tempfile.mkdtemp())
   counts, folder = collections.Counter(), pathlib.Path(tempfile.mkdtemp())
+  texts = keep / "texts"  # Of the run with LoRA.
+  if not texts.exists():
+    text_data.prepare_ag_news(texts)
+  COMMANDS["run, LoRA"] += (f"--data_dir={texts}",)
   for i in range(given.number):
     draw = random.Random(f"{given.seed} {i}")
     command = given.command or draw.choice(KILLED)

@@ -1,11 +1,13 @@
 """Ends each command by each signal in each of its phases; prints a table.
 
   python -m tests.tools.signals --number=100 --seed=0
+  python -m tests.tools.signals --command=reproduce --phases=load --times=2
 
 Each time one command, phase and kind of signal is drawn, and whether the signal
-comes once or ten times. The command must end with its status and one line that
-says so, without a traceback; it must leave no process, no lock and no half of a
-file; and the same command must then go on to its end. --number=all tries all.
+comes once, twice or ten times. The command must end with its status and one
+line that says so, without a traceback; it must leave no process, no lock and no
+half of a file; and the same command must then go on to its end. --number=all
+tries all.
 """
 
 import argparse
@@ -24,6 +26,7 @@ import time
 REPOSITORY = pathlib.Path(__file__).parents[2]
 HOOK = pathlib.Path(__file__).parent / "at_moments"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+TIMES = (1, 2, 10)
 SMALL = (
   "--task=digits_logistic", "--num_clients=20", "--cohort_size=4",
   "--local_steps=2", "--rounds=20", "--eval_every=5",
@@ -154,17 +157,23 @@ def main():
   parser.add_argument("--number", default="20")
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--command", choices=COMMANDS)
+  parser.add_argument("--phases", default=",".join(PHASES))
+  parser.add_argument("--times", type=int, choices=TIMES)
   given = parser.parse_args()
+  for number in SIGNALS:  # Commands ignore what their caller ignores (nohup).
+    signal.signal(number, signal.SIG_DFL)
   names = [given.command] if given.command else list(COMMANDS)
-  cases = list(itertools.product(names, PHASES, SIGNALS, (1, 10)))
+  phases = given.phases.split(",")
+  times = [given.times] if given.times else TIMES
+  cases = list(itertools.product(names, phases, SIGNALS, times))
   random.Random(given.seed).shuffle(cases)
   number = len(cases) if given.number == "all" else int(given.number)
   counts = collections.Counter()
-  for command, phase, which, times in cases[:number]:
+  for command, phase, which, count in cases[:number]:
     with tempfile.TemporaryDirectory() as folder:
-      found = mistake(command, phase, which, times, pathlib.Path(folder) / "f")
+      found = mistake(command, phase, which, count, pathlib.Path(folder) / "f")
     counts[found.partition(":")[0] or "right"] += 1
-    print(f"{command}, {phase}, {which.name} x {times}: {found or 'right'}")
+    print(f"{command}, {phase}, {which.name} x {count}: {found or 'right'}")
     sys.stdout.flush()
   print(dict(counts))
   return int(bool(set(counts) - {"right", "no such phase"}))
