@@ -27,6 +27,7 @@ FRAME = pd.DataFrame(
   }
 )
 INPUTS = ["age", "town", "smokes"]
+_NAMES = [f"x{i}" for i in range(30_000)]
 
 
 def _of(label, **others):
@@ -91,6 +92,23 @@ def test_columns_are_divided_by_what_the_first_line_has(tmp_path, mark):
   assert table.columns == ("a", "b=u\nv", "b=w")
   assert table.names == ("no", "yes")
   np.testing.assert_array_equal(table.examples["x"], [[1, 1, 0], [2, 0, 1]])
+
+
+@pytest.mark.parametrize(
+  ("text", "columns"),
+  [
+    ("\n \na;y\n1;2\n", ["a", "y"]),
+    ('"a;b",y\n1,2\n', ["a;b", "y"]),
+    ("\ufeffa\ty\n1\t2\n", ["a", "y"]),
+    ("a\n1\n", ["a"]),
+    # Longer than a cell may be for Python's reader.
+    (f"{','.join(_NAMES)}\n{'1,' * 29_999}1\n", _NAMES),
+  ],
+  ids=["blank", "quoted", "mark", "one", "many"],
+)
+def test_the_line_of_names(text, columns, tmp_path):
+  (tmp_path / "t.csv").write_text(text, "utf-8")
+  assert tables.read_frame(tmp_path / "t.csv").columns.tolist() == columns
 
 
 def test_types_of_databases():

@@ -208,7 +208,7 @@ def compilation_cache(folder):
         capture_output=True,
         text=True,
       )
-      if done.returncode:
+      if done.returncode or "Traceback" in done.stderr:
         raise ValueError(done.stderr.strip())
       return contents(pathlib.Path(out))
 

@@ -150,7 +150,8 @@ def _table(draw, path):
     path.write_bytes(b"PAR1" + draw.randbytes(10_000) + b"PAR1")
   else:
     path = path.with_suffix(".csv")
-    wide = "," * 100_000 + "\n" + "1," * 100_000
+    names = "".join(f"x{i}," for i in range(200_000))
+    wide = f"{names}y\n{'1,' * 200_000}0\n{'2,' * 200_000}1\n"
     words = "x,y\n" + "".join(f"w{i},{i % 2}\n" for i in range(200_000))
     path.write_text(wide if kind == "wide" else words)
   return path
