@@ -214,7 +214,7 @@ def test_what_cannot_be_written(tmp_path):
   points = [{**point, "train_loss": i} for i, point in enumerate(POINTS)]
   writer = writers.RunWriter(tmp_path / "a", {}, points)
   message = refusal(writer.write, two_points())
-  assert message.startswith("metrics: the name 'train_loss' must not be")
+  assert message.startswith("metrics: a metric is named 'train_loss'; must ha")
   assert not (tmp_path / "a" / "metrics.csv").exists()
   writer = writers.RunWriter(tmp_path / "b", {}, POINTS[:1])
   assert refusal(writer.write, two_points()) == (
