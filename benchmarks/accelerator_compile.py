@@ -244,26 +244,32 @@ def in_process(
     others: those after it.
   """
   record = folder / "record.json"
-  record.unlink(missing_ok=True)
-  for flags in ([], [WITHOUT_TILINGS]) if "h100" in target else ([],):
-    try:
-      ended = subprocess.run(
-        [sys.executable, *arguments, str(record), *others],
-        cwd=shared.HERE.parent, env=environment(target, *flags),
-        capture_output=True, text=True, check=False, timeout=_LIMIT_S,
-      )  # fmt: skip
-    except subprocess.TimeoutExpired:
-      return {"error": f"not compiled after {_LIMIT_S} s"}
-    if record.exists():
-      break
-  if ended.returncode or not record.exists():
-    lines = ended.stderr.strip().splitlines() or ["no reason given"]
-    # XLA adds where in Python it may come from.
-    named = [line for line in lines if "Error: " in line]
-    return {"error": (named or lines)[-1][:120]}
-  found = json.loads(record.read_text())
-  record.unlink()
+  command = [sys.executable, *arguments, str(record), *others]
+  found = _compiled(command, record, environment(target))
+  if "h100" in target and found.get("error", _LATE) != _LATE:
+    found = _compiled(command, record, environment(target, WITHOUT_TILINGS))
   return found
+
+
+_LATE = f"not compiled after {_LIMIT_S} s"
+
+
+def _compiled(command, record, environ):
+  """What one process writes; {'error': line} if it writes nothing."""
+  record.unlink(missing_ok=True)
+  try:
+    ended = subprocess.run(
+      command, cwd=shared.HERE.parent, env=environ,
+      capture_output=True, text=True, check=False, timeout=_LIMIT_S,
+    )  # fmt: skip
+  except subprocess.TimeoutExpired:
+    return {"error": _LATE}
+  if ended.returncode == 0 and record.exists():
+    return json.loads(record.read_text())
+  lines = ended.stderr.strip().splitlines() or ["no reason given"]
+  # XLA adds where in Python it may come from.
+  named = [line for line in lines if "Error: " in line]
+  return {"error": (named or lines)[-1][:120]}
 
 
 # In the process of one target: images of the right shapes stand for those of a

@@ -62,12 +62,13 @@ def local_model(precision: str, params: Params) -> Params:
     return params
 
   def rounded(leaf):
+    if not is_float(leaf):
+      return leaf
     # XLA takes away a conversion there and back, as it did on an H100: the
     # rounding would be in the end of the local steps but not in their start,
     # and look like a movement. It keeps this operation.
-    if is_float(leaf):
-      leaf = lax.reduce_precision(leaf, exponent_bits=8, mantissa_bits=7)
-    return _rounded(leaf)
+    leaf = lax.reduce_precision(leaf, exponent_bits=8, mantissa_bits=7)
+    return leaf.astype(jnp.bfloat16)
 
   return statistics.map_weights(rounded, params)
 
