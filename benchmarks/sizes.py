@@ -2,6 +2,7 @@
 
   PYTHONPATH=. python benchmarks/sizes.py chunks [--model=vgg16]
   PYTHONPATH=. python benchmarks/sizes.py disk --folder=NEW_FOLDER
+  PYTHONPATH=. python benchmarks/sizes.py populations --folder=NEW_FOLDER
 
 chunks: memory of a round of VGG-16, by how many clients are vectorized. 16
 clients take one local step of DOMO on 32 images of CIFAR-10's shape each. For
@@ -14,6 +15,11 @@ population of made-up images is made in a new folder (10 GB) and stays: give the
 folder again to measure again. Each process runs FedAvg with a network of one
 hidden layer, 50 clients a round. In memory the pool is copied once; that time
 is reported apart.
+
+populations: a round of 10 or 100 clients of least squares, by how many clients
+there are to draw from, in memory and on disk; and how long such data take to
+make. The round is the fastest of many segments, as other work on a machine only
+adds to it. Each client has two examples of 8 numbers.
 """
 
 import argparse
@@ -169,7 +175,56 @@ def disk(options: argparse.Namespace) -> Table:
   return ("clients", "rounds / s", "copied s", "peak MB"), rows
 
 
-PARTS = {"chunks": chunks, "disk": disk}
+# Clients to draw from.
+
+
+def made(folder: pathlib.Path, clients: int) -> dict[str, Any]:
+  """{name: clients in memory, on disk}; those on disk are made once."""
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(clients, 2, 8)).astype(np.float32)
+  if not folder.exists():
+    fo.Population.write(folder, ({"x": each} for each in x))
+  rows = np.arange(2 * clients).reshape(clients, 2)
+  start = time.time()
+  data = fo.ClientData.from_partition({"x": x.reshape(-1, 8)}, list(rows))
+  seconds = time.time() - start
+  return {
+    "seconds": seconds,
+    "memory": data,
+    "disk": fo.Population.open(folder),
+  }
+
+
+def fastest_round(data: Any, cohort_size: int, rounds: int) -> float:
+  """Milliseconds."""
+  times, each = [], rounds // 20
+  square = lambda params, batch, rng: (batch["x"] @ params - 1) ** 2  # [B]
+  fo.simulate(
+    fo.fed_avg(square, optax.sgd(0.01)), jnp.zeros(8), data, rounds=rounds,
+    cohort_size=cohort_size, batch_size=1, eval_every=each,
+    evaluate=lambda *_: {"none": jnp.float32(0)},
+    on_evaluation=lambda report: times.append(report.run_seconds),
+  )  # fmt: skip
+  return 1e3 * min(np.diff(times[1:])) / each
+
+
+def populations(options: argparse.Namespace) -> Table:
+  """A row for each number of clients."""
+  rows = []
+  for clients in (1_000, 10_000, 100_000, 1_000_000):
+    data = made(pathlib.Path(options.folder, str(clients)), clients)
+    found = [
+      fastest_round(data[where], cohort_size, 20 * options.rounds)
+      for where in ("memory", "disk")
+      for cohort_size in (10, 100)
+    ]
+    numbers = (data["seconds"], *found)
+    rows.append([f"{clients:,}", *(f"{number:.3g}" for number in numbers)])
+  head = ("clients", "made s", "memory 10", "100", "disk 10", "100")
+  return head, rows
+
+
+PARTS = {"chunks": chunks, "disk": disk, "populations": populations}
 
 
 def main() -> None:
@@ -182,8 +237,8 @@ def main() -> None:
   parser.add_argument("--turns", type=int, default=3)
   parser.add_argument("--only", help=argparse.SUPPRESS)
   options = parser.parse_args()
-  if options.part == "disk" and not options.folder:
-    parser.error("--folder must be given for disk")
+  if options.part != "chunks" and not options.folder:
+    parser.error(f"--folder must be given for {options.part}")
   if options.only:
     measure = {"chunks": chunk, "disk": from_disk_or_memory}[options.part]
     print(json.dumps(measure(options)))
