@@ -2,8 +2,8 @@
 
 Runs are simulated: each method's accuracy at a seed is a normal number, and
 verdicts are those of the package's rule (`study.pairs`). Paired differences
-have the deviation `SD`, the median over the 28 comparisons of the eight methods
-in docs/which_method.csv (from their intervals, of five seeds).
+have the deviation `SD`, the median over the 28 comparisons with the best method
+in a first run of docs/which_method.toml, with five seeds.
 
 1. Equal methods: the share of studies that call any of them worse.
 2. One of the methods is better than all others: the share of the others that
