@@ -96,8 +96,8 @@ def test_rows_that_are_trained_on_are_refused(name, as_copy):
   number = len(rows_of(held))
   line = (
     f"{name}: {number} of its {number} examples are among those that clients "
-    "train on; must have none of them, as the second part of data.split(0.2), "
-    "of which the first one trains"
+    "train on; must have none of them; give clients the first part of "
+    f"data.split(0.2), and {name}= the second"
   )
   with pytest.raises(ValueError, match=re.escape(line)):
     fo.simulate(ALGORITHM, PARAMS, data, **{name: held}, **SETTINGS)

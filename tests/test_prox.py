@@ -432,7 +432,7 @@ BAD = {
   "no leaf is selected; the leaves are w/bias": lambda: KERNELS.prox(BIAS, 1.0),
   "low=2 and high=1: needs low <= high": lambda: prox.box(2, 1),
   "scale=-2: must be in [0, inf)": lambda: -2 * prox.l1(1),
-  "nuclear: a leaf has shape (3,): must be a matrix": (
+  "nuclear: a leaf has shape (3,); must be a matrix; in Python": (
     lambda: prox.nuclear(1.0).prox(jnp.ones(3), 1.0)
   ),
   f"nuclear + l1: {UNKNOWN}": lambda: prox.nuclear(1.0) + prox.l1(1.0),

@@ -229,7 +229,7 @@ def _check_not_trained(name, held, data):
     raise ValueError(
       f"{name}: {number} of its {len(rows)} examples are among those that "
       "clients train on; must have none of them; give clients the first part "
-      f"of data.split(0.2), and {name} the second"
+      f"of data.split(0.2), and {name}= the second"
     )
 
 
