@@ -55,15 +55,17 @@ def mlp() -> tuple[Any, Any]:
   return loss_fn, params
 
 
-def warm_seconds(algorithm, params, data, rounds: int, **settings) -> float:
-  """Seconds a round once the first of five segments is done."""
-  times, each = [], rounds // 5
+def round_seconds(
+  algorithm, params, data, rounds: int, segments: int, **settings
+) -> np.ndarray:
+  """Seconds a round in each segment but the first, which is not warm."""
+  times, each = [], rounds // segments
   fo.simulate(
     algorithm, params, data, rounds=rounds, eval_every=each,
     evaluate=lambda *_: {"none": jnp.float32(0)},
     on_evaluation=lambda report: times.append(report.run_seconds), **settings,
   )  # fmt: skip
-  return statistics.median(np.diff(times[1:])) / each
+  return np.diff(times[1:]) / each
 
 
 def again(options: argparse.Namespace, only: str) -> dict[str, float]:
@@ -152,9 +154,11 @@ def from_disk_or_memory(options: argparse.Namespace) -> dict[str, float]:
     data = jax.block_until_ready(jax.tree.map(jnp.array, data))
     copied = time.time() - start
   loss_fn, params = mlp()
-  seconds = warm_seconds(
-    fo.fed_avg(loss_fn, optax.sgd(0.01)), params, data, options.rounds,
-    cohort_size=50, batch_size=16,
+  seconds = statistics.median(
+    round_seconds(
+      fo.fed_avg(loss_fn, optax.sgd(0.01)), params, data, options.rounds, 5,
+      cohort_size=50, batch_size=16,
+    )
   )  # fmt: skip
   return {"rate": 1 / seconds, "copied": copied, "peak": shared.peak()}
 
@@ -197,15 +201,12 @@ def made(folder: pathlib.Path, clients: int) -> dict[str, Any]:
 
 def fastest_round(data: Any, cohort_size: int, rounds: int) -> float:
   """Milliseconds."""
-  times, each = [], rounds // 20
   square = lambda params, batch, rng: (batch["x"] @ params - 1) ** 2  # [B]
-  fo.simulate(
-    fo.fed_avg(square, optax.sgd(0.01)), jnp.zeros(8), data, rounds=rounds,
-    cohort_size=cohort_size, batch_size=1, eval_every=each,
-    evaluate=lambda *_: {"none": jnp.float32(0)},
-    on_evaluation=lambda report: times.append(report.run_seconds),
+  seconds = round_seconds(
+    fo.fed_avg(square, optax.sgd(0.01)), jnp.zeros(8), data, rounds, 20,
+    cohort_size=cohort_size, batch_size=1,
   )  # fmt: skip
-  return 1e3 * min(np.diff(times[1:])) / each
+  return 1e3 * min(seconds)
 
 
 def populations(options: argparse.Namespace) -> Table:

@@ -60,16 +60,16 @@ def _template(name: str) -> Any:
 def command(text: str) -> str:
   """A command in short lines, which can be copied together."""
   try:
-    words = shlex.split(text)
+    arguments = shlex.split(text)
   except ValueError:
     return text
-  if shlex.join(words) != text:  # More than one program with its arguments.
+  if shlex.join(arguments) != text:  # More than one program with its arguments.
     return text
   lines = [""]
-  for word in map(shlex.quote, words):
-    if lines[-1] and len(f"{lines[-1]} {word}") > _WIDTH:
+  for argument in map(shlex.quote, arguments):
+    if lines[-1] and len(f"{lines[-1]} {argument}") > _WIDTH:
       lines.append("")
-    lines[-1] = f"{lines[-1]} {word}".strip()
+    lines[-1] = f"{lines[-1]} {argument}".strip()
   return " \\\n    ".join(lines)
 
 
