@@ -93,18 +93,41 @@ def pytest_ignore_collect(collection_path, config):
   return True if path not in files else None
 
 
+def _is_slow_case(item):
+  """Whether a marker of its test leaves a case to `-m slow`."""
+  for marker in item.iter_markers("default_cases"):
+    return item.callspec.id not in marker.args
+  for marker in item.iter_markers("slow_cases"):
+    return item.callspec.id in marker.args
+  return False
+
+
+def _unknown_cases(items):
+  """Cases that a marker names and its test does not have."""
+  named, known = set(), set()
+  for item in items:
+    for name in ("default_cases", "slow_cases"):
+      for marker in item.iter_markers(name):
+        test = item.nodeid.partition("[")[0]
+        named |= {f"{test}[{case}]" for case in marker.args}
+        known.add(item.nodeid)
+  return named - known
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-  """Marks the quick ones."""
+  """Marks the quick ones, and the slow cases."""
   unknown = set(QUICK)
   for item in items:
+    if _is_slow_case(item):
+      item.add_marker(pytest.mark.slow)
     if item.nodeid.startswith(QUICK):
       item.add_marker(pytest.mark.quick)
       unknown -= {name for name in QUICK if item.nodeid.startswith(name)}
-  if unknown and _only_quick(config) and config.args == ["tests"]:
-    raise pytest.UsageError(
-      f"tests/conftest.py: no tests are {sorted(unknown)}"
-    )
+  if config.args == ["tests"]:
+    unknown = unknown if _only_quick(config) else _unknown_cases(items)
+    if unknown:
+      raise pytest.UsageError(f"tests: there are no {sorted(unknown)}")
 
 
 def pytest_collection_finish():

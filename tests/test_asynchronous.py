@@ -184,6 +184,12 @@ METHODS = {
     ),
   ],
 )
+@pytest.mark.default_cases(
+  "fed_buff by examples-True-lognormal",
+  "fed_async-True-four speeds",
+  "ca2fl-True-whole seconds",
+  "fadas-True-four speeds",
+)
 def test_method_is_its_event_loop(name, x64, system):
   algorithm, loop, how, settings = METHODS[name]
   expected, record = follow(loop(cases.X0), x64, **how, system=system)
@@ -228,6 +234,7 @@ def drawn(key, round):
 @pytest.mark.parametrize(
   "name", ["fed_avg", "fed_buff", "scaffold", "fed_buff in chunks"]
 )
+@pytest.mark.default_cases("scaffold", "fed_buff")
 def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
   others = {"client_chunk": 2} if "chunks" in name else {}
   algorithm = {
@@ -243,6 +250,7 @@ def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
 
 
 @pytest.mark.parametrize("name", ["fed_buff", "fed_async"])
+@pytest.mark.default_cases("fed_async")
 def test_one_client_at_a_time_is_sequential_sgd(name):
   """One model goes from client to client; the loop has no server."""
   system = fo.systems.sample(cases.M, fo.systems.lognormal(1.0, 1.0))
@@ -259,6 +267,7 @@ def test_one_client_at_a_time_is_sequential_sgd(name):
   assert np.linalg.norm(found[-1] - cases.X0) > 0.05
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_a_whole_one(tmp_path):
   algorithm = METHODS["ca2fl"][0]
   saved = functools.partial(fo.Checkpoints, tmp_path / "saved", every=7)
@@ -272,6 +281,7 @@ def test_a_resumed_run_is_a_whole_one(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["in chunks", "kept on the host", "on disk"])
+@pytest.mark.default_cases("on disk")
 def test_where_and_how_clients_are_changes_nothing(where, tmp_path):
   algorithm, others = METHODS["ca2fl"][0], {}
   if where == "on disk":

@@ -27,6 +27,7 @@ def test_benchmark_can_be_imported(load, name):
   assert load(name).__doc__
 
 
+@pytest.mark.slow
 def test_processes_take_turns(load, capsys):
   """With a program that is there, and a framework that is not."""
   shared = load("shared")
@@ -46,6 +47,7 @@ def test_processes_take_turns(load, capsys):
   assert "skipped: other, least_squares: cannot run" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_protocol_has_the_same_data_on_both_sides(load, tmp_path):
   protocols, peers = load("protocols"), load("protocol_peers")
   protocol = protocols.PROTOCOLS[0]._replace(

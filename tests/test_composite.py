@@ -68,6 +68,7 @@ def iterates(result):
 
 
 @pytest.mark.parametrize("name", ["fed_mid", "fed_dual_avg"])
+@pytest.mark.default_cases("fed_dual_avg")
 def test_entropy_equals_the_loop(name):
   factory = {"fed_mid": fed_mid, "fed_dual_avg": fed_dual_avg}[name]
   algorithm = factory(
@@ -89,6 +90,7 @@ def test_entropy_equals_the_loop(name):
 
 
 @pytest.mark.parametrize(("x64", "osp"), [(True, False), (False, True)])
+@pytest.mark.default_cases("False-True")
 def test_the_averaged_iterate_equals_the_loop(x64, osp):
   """Equation 4.4, after each round."""
   task, rates = FOUR_CLIENTS, (RATE, SERVER_RATE)
@@ -138,6 +140,7 @@ def test_fed_mid_starts_in_the_constraint(osp):
 
 @pytest.mark.parametrize("osp", [False, True])
 @pytest.mark.parametrize("factory", [fed_mid, fed_dual_avg])
+@pytest.mark.default_cases("fed_dual_avg-False")
 def test_feasible_points(factory, osp):
   """Evaluated models are feasible; gradients, where not OSP."""
 

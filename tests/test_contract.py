@@ -155,6 +155,7 @@ def test_a_traced_round_keeps_shapes_and_types(name):
 
 
 @each_kind
+@pytest.mark.default_cases("scaffold", "prox_skip")
 def test_loss_falls(name):
   problem, result = TASK.problem, base(name)
   rows = np.concatenate(problem.client_rows)
@@ -180,6 +181,7 @@ def test_inert_bit_for_bit(name):
 
 
 @each_kind
+@pytest.mark.default_cases("scaffold", "bvr_l_sgd")
 def test_inert_up_to_rounding(name):
   """What changes nothing but rounding.
 
@@ -212,6 +214,7 @@ def grid_of(name):
 # All take traced numbers, see above. The grids of those with a regularizer are
 # in test_composite.py.
 @pytest.mark.parametrize("name", ["scaffold", "domo"], scope="module")
+@pytest.mark.default_cases("scaffold")
 def test_a_grid_equals_its_points(name):
   whole = sweep(
     functools.partial(make, name),

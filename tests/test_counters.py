@@ -143,6 +143,7 @@ def test_plain_sums_are_exact_as_long_as_they_fit():
   assert read(plain) == (rounds + 1) * number
 
 
+@pytest.mark.slow
 def test_a_run_counts_the_same_either_way(monkeypatch):
   def run():
     algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1))

@@ -111,6 +111,7 @@ def tables_of(name):
   return tables
 
 
+@pytest.mark.slow
 def test_the_comparison_is_made_from_its_records(tmp_path):
   """If it fails: `python docs/comparison_tables.py`."""
   tables = tables_of("comparison_tables")
@@ -336,6 +337,7 @@ EXAMPLES = all_examples()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda test: test.name)
+@pytest.mark.slow_cases("fedjax_opt.privacy.with_privacy")
 def test_an_example_of_a_docstring_runs(example, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   names = names_of_examples()

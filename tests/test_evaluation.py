@@ -46,6 +46,7 @@ def test_training_examples_may_be_left_out():
   assert set(of_test) == {"test_loss", "test_accuracy"}
 
 
+@pytest.mark.slow
 def test_half_precision_is_summed_in_more():
   """A thousand losses of 100 are beyond the largest float16."""
   data = ClientData.from_partition({"x": np.zeros(1001)}, [np.arange(1001)])

@@ -67,6 +67,7 @@ def test_what_split_held_out_is_tested_on_each_row_once(make):
     )
 
 
+@pytest.mark.slow
 def test_a_comparison_takes_clients():
   train, rest = disjoint().split(0.5)
   validation, test = rest.split(0.5)

@@ -360,6 +360,17 @@ IN_SINGLE = (
   "moon", "fed_dual_avg, l1_ball", "scaffold", "domo", "fed_smoo",
   "fed_avg, muon averaged", "per_fed_avg, Hessian-free",
 )  # fmt: skip
+# What differs by an option from a method that is there too.
+OPTIONS = (
+  "fed_avg, delta_sgd_reused", "fed_avg, step decay", "fed_avg, muon",
+  "fed_avg, muon averaged", "fed_prox, sps", "fed_mid_osp, nuclear",
+  "fed_dual_avg, l2_ball", "scaffold, exact", "fed_avg_sm", "fed_avg_lm",
+  "fed_avg_lm_z", "fed_avg_slm_z", "fed_nova, momentum", "fed_nova, proximal",
+  "fed_speed", "fed_speed, all duals", "fed_lesam, last step",
+  "fed_adamw, whole moments", "fed_adamw, shared count", "fed_lada, Adam",
+  "per_fed_avg", "per_fed_avg, one batch",
+  "per_fed_avg, Hessian-free, one batch", "fed_rep, one step",
+)  # fmt: skip
 
 
 def test_every_algorithm_has_a_loop():
@@ -376,11 +387,13 @@ def check(name, **how):
 
 
 @pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.slow_cases(*OPTIONS)
 def test_equals_the_loop(name):
   check(name)
 
 
 @pytest.mark.parametrize("name", IN_SINGLE)
+@pytest.mark.default_cases("scaffold")
 def test_single_precision_and_equal_weights_are_near_the_loop(name):
   check(name, case="uniform", x64=False)
 
@@ -394,6 +407,7 @@ TRACES = {
 
 
 @pytest.mark.parametrize("name", ["delta_sgd", "delta_sgd_reused"])
+@pytest.mark.default_cases("delta_sgd")
 def test_traces_of_delta_sgd_are_those_of_the_loop(name):
   """Step sizes and both branches, client by client."""
   with jax.enable_x64(True):
@@ -435,6 +449,7 @@ def test_fed_nova_never_divides_by_less_than_1(pull, num_steps):
   "name",
   ["fed_cm", "mo_fed_sam", "fed_nova", "fed_dc", "fed_adamw", "fed_lada"],
 )
+@pytest.mark.default_cases("fed_nova", "fed_adamw")
 def test_a_cohort_without_examples_moves_nothing(name):
   """Some divide by the number of steps of the cohort, here 0."""
   result = cases.TASK.simulate(

@@ -126,6 +126,7 @@ def simulate(name, dtype):
 
 
 @pytest.mark.parametrize("name", METHODS)
+@pytest.mark.default_cases("FedEx-LoRA")
 def test_equals_the_loop(name):
   for is_double, tolerance in ((True, 1e-10), (False, 1e-5)):
     with jax.enable_x64(is_double):
@@ -153,6 +154,7 @@ def test_equals_the_loop(name):
 
 
 @pytest.mark.parametrize("case", cases.CASES)
+@pytest.mark.default_cases("dropouts")
 def test_fed_ex_lora_with_those_that_drop_out_and_places_for_nobody(case):
   """Each round, of a partial cohort in chunks that it does not fill."""
   generator = np.random.default_rng(1)

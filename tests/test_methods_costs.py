@@ -100,6 +100,15 @@ UNITS = MODEL, MODEL, ONCE
 
 
 @pytest.mark.parametrize("name", COSTS)
+@pytest.mark.default_cases(
+  "fed_avg, averaged momenta",
+  "scaffold",
+  "fed_lesam, last",
+  "p_fed_me",
+  "prox_skip, never",
+  "fed_adamw",
+  "mime_lite",
+)
 def test_costs_are_those_counted_by_hand(name):
   algorithm, *counted, kept = COSTS[name]
   result = TASK.simulate(algorithm, rounds=2, **SETTINGS)
@@ -112,6 +121,7 @@ def test_costs_are_those_counted_by_hand(name):
 
 
 @pytest.mark.parametrize("name", STAGES)
+@pytest.mark.default_cases("bvr_l_sgd, sampled")
 def test_costs_of_stages_are_those_counted_by_hand(name):
   """Also along the run: what a client has spent so far."""
   algorithm, *counted, large = STAGES[name]
@@ -147,6 +157,7 @@ def test_all_clients_of_prox_skip_meet_or_none():
   assert meetings == pytest.approx(round(meetings))
 
 
+@pytest.mark.slow
 def test_mime_lite_takes_any_base_optimizer():
   """One client, one step on all of its examples: that optimizer itself."""
   base = optax.scale_by_adam()
@@ -170,6 +181,7 @@ def test_mime_lite_takes_any_base_optimizer():
 
 
 @pytest.mark.parametrize("factory", [fo.fed_dyn, fo.ditto])
+@pytest.mark.default_cases("fed_dyn")
 def test_a_rule_may_be_a_function_of_the_round(factory):
   rates = np.float32([0.1, 0.02])
   of_round = lambda round: optax.sgd(jax.numpy.asarray(rates)[round])

@@ -251,6 +251,7 @@ def test_an_import_on_top_needs_no_extra(requirements):
       assert found <= allowed, path
 
 
+@pytest.mark.slow
 def test_each_extra_is_enough_alone(requirements, tmp_path):
   """In processes that see what it installs, and no other package."""
   prepared_data.mnist(tmp_path / "data")

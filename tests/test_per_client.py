@@ -63,6 +63,7 @@ def check(values, models, data=HELD_OUT, atol=1e-6):
 
 
 @pytest.mark.parametrize(("steps", "chunk"), [(0, None), (3, 4)])
+@pytest.mark.default_cases("3-4")
 def test_equals_a_loop(steps, chunk):
   settings = FULL | ({"client_chunk": chunk} if chunk else {})
   with jax.enable_x64(True):
@@ -130,6 +131,7 @@ def test_a_step_is_that_of_the_next_round():
 MOON = fo.moon(TASK.loss_fn, TASK.features_fn, optax.sgd(LR))
 
 
+@pytest.mark.slow
 def test_personal_models_of_moon():
   of_report = []
   measure = lambda result: fo.evaluate_clients(
@@ -158,6 +160,7 @@ def test_personal_models_of_moon():
   assert of_report[0].mean("global", "loss") != found.mean("global", "loss")
 
 
+@pytest.mark.slow
 def test_one_point_of_a_grid_is_named():
   settings = {"rounds": 1, "cohort_size": 2, "batch_size": 4}
   make = lambda lr: fo.fed_avg(TASK.loss_fn, optax.sgd(lr))
@@ -275,6 +278,7 @@ def fed_avg(lr):
 
 
 @pytest.mark.parametrize("make", [ditto, per_fed_avg, fed_avg])
+@pytest.mark.default_cases("fed_avg")
 def test_are_those_of_each_client(make):
   """Of two rates and two seeds, whose clients differ, before and after."""
   both = {seed: cases.DATA.split(0.4, seed) for seed in (5, 2)}

@@ -30,6 +30,7 @@ assert_close = functools.partial(
 )
 
 
+@pytest.mark.slow
 def test_ditto_traces_the_steps_whose_difference_is_sent():
   results = [
     run(make(cases.loss_fn, fo.delta_sgd()), trace=["step_size"])
@@ -73,6 +74,7 @@ def test_clients_use_their_own_leaves():
     assert own == pytest.approx(loss, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_models_of_per_fed_avg_are_one_step_from_the_server_s():
   """Of clients that were not in a round too."""
   algorithm = fo.per_fed_avg(cases.loss_fn, 0.1, inner_learning_rate=0.5)
@@ -103,6 +105,7 @@ def test_per_fed_avg_needs_the_local_steps_of_one_step():
   )
 
 
+@pytest.mark.slow
 def test_some_trained_leaves_can_be_personal():
   def make(loss_fn):
     return fo.fed_per(loss_fn, SGD, personal=["hidden/bias"])

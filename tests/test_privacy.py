@@ -57,6 +57,7 @@ def run(algorithm, rounds, settings, **others):
 
 
 @pytest.mark.parametrize("settings", [POISSON, FIXED], ids=["poisson", "fixed"])
+@pytest.mark.default_cases("poisson")
 def test_without_noise_it_is_the_loop(settings):
   """Sums of clipped differences, over the expected number, whoever came."""
   with jax.enable_x64(True):
@@ -131,6 +132,7 @@ def test_the_noise_is_new_in_each_run_of_the_same_program():
   assert np.all(a - x0 != c - a)
 
 
+@pytest.mark.slow
 def test_each_point_of_a_grid_has_noise_of_its_own():
   scales = [1.0, 2.0, 4.0]
   result = fo.sweep(
@@ -160,6 +162,7 @@ def noisy(seed=0, noise_seed=0):
   return cases.flat(run(algorithm, 3, FIXED, seed=seed).params)
 
 
+@pytest.mark.slow
 def test_seeded_noise_is_of_its_seed_and_the_run_s():
   assert np.all(noisy() != noisy(seed=1))
   assert np.all(noisy() != noisy(noise_seed=(1 << 32) - 1))
@@ -192,12 +195,14 @@ def resumed(folder):
   ],
   ids=["again", "in one chunk", "in a grid", "resumed"],
 )
+@pytest.mark.default_cases("in a grid")
 def test_seeded_noise_is_the_same(how, tmp_path):
   np.testing.assert_allclose(
     cases.flat(how(tmp_path)), noisy(), rtol=1e-5, atol=1e-6
   )
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_new_noise(tmp_path):
   def part(folder, rounds, resume):
     checkpoints = fo.Checkpoints(tmp_path / folder, every=1, resume=resume)
@@ -337,6 +342,7 @@ def test_epsilon_without_noise_and_without_rounds(sampling):
   assert privacy.epsilon(1.0, 0, *about, sampling=sampling) == 0
 
 
+@pytest.mark.slow
 def test_epsilon_of_little_noise_is_that_of_small_steps():
   event = dp_accounting.PoissonSampledDpEvent(
     0.1, dp_accounting.GaussianDpEvent(0.5)
@@ -349,6 +355,7 @@ def test_epsilon_of_little_noise_is_that_of_small_steps():
   assert privacy.epsilon(0.01, 30, 300, 30, 1e-5) > 1e4
 
 
+@pytest.mark.slow
 def test_calibrated_noise_has_that_epsilon():
   about = (10, 20, 2, 1e-3)
   z = privacy.calibrated_noise(0.2, *about)

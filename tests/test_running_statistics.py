@@ -234,6 +234,7 @@ AVERAGING = (
 
 
 @pytest.mark.parametrize("name", AVERAGING)
+@pytest.mark.default_cases("scaffold", "fed_nova", "domo", "fed_adamw")
 def test_an_algorithm_averages_them_whatever_its_steps(name):
   server, model, _ = step_by_step(make(name))
   assert_averaged(model)
@@ -255,6 +256,7 @@ def check_wrapped(wrap, of="fed_avg"):
   "upload",
   [transforms.quantize(3), transforms.error_feedback(transforms.sign())],
 )
+@pytest.mark.default_cases("upload1")
 def test_uploads_send_them_as_they_are(upload):
   with_upload = transforms.with_upload
   counts = check_wrapped(lambda algorithm: with_upload(algorithm, upload))
@@ -265,10 +267,12 @@ def test_uploads_send_them_as_they_are(upload):
 
 
 @pytest.mark.parametrize("fault", [faults.flip(0.4), faults.noise(0.4)])
+@pytest.mark.default_cases("fault0")
 def test_faults_do_not_change_them(fault):
   check_wrapped(lambda algorithm: faults.with_fault(algorithm, fault))
 
 
+@pytest.mark.slow
 def test_limits_are_of_the_weights():
   """Statistics of these examples are further away than any limit."""
   _, model, counts = step_by_step(
@@ -283,6 +287,7 @@ def test_limits_are_of_the_weights():
 @pytest.mark.parametrize(
   "aggregator", [aggregators.median(), aggregators.multi_krum(1)]
 )
+@pytest.mark.default_cases("aggregator0")
 def test_aggregators_keep_variances_non_negative(aggregator):
   """They combine the clients' own values, also of statistics."""
   algorithm = aggregators.with_aggregator(make("fed_avg"), aggregator)

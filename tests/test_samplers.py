@@ -325,6 +325,7 @@ ON_THE_HOST = {
 
 # Populations with the default sampler are in engine/test_feed.py.
 @pytest.mark.parametrize("name", ON_THE_HOST)
+@pytest.mark.default_cases("poisson")
 def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
   """In the program, and on the host for what is on disk or kept there."""
   sampler, others = ON_THE_HOST[name]
@@ -349,6 +350,7 @@ def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
   jax.tree.map(close, run(population, **others), run(TASK.data))
 
 
+@pytest.mark.slow
 def test_who_is_drawn_twice_is_read_once(tmp_path):
   """From disk: two copies of the largest client are more than is read."""
   largest = samplers.weighted([0, 0, 1, 0, 0])

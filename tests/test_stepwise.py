@@ -55,6 +55,7 @@ def arrays(state):
   [(FED_AVG, {"sampler": "weighted"}), (SCAFFOLD, {"client_memory": "host"})],
   ids=["weighted", "on disk and host"],
 )
+@pytest.mark.default_cases("on disk and host")
 def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
   data, settings = TASK.data, SETTINGS | others
   if algorithm is SCAFFOLD:
@@ -82,6 +83,7 @@ def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
   chex.assert_trees_all_equal(arrays(at_once), arrays(last))
 
 
+@pytest.mark.slow
 def test_a_grid_in_pieces_is_as_at_once():
   make = lambda rate: scaffold(TASK.loss_fn, rate)
   settings = SETTINGS | {"grid_map": "vmap", "client_memory": "host"}
@@ -101,6 +103,7 @@ def test_a_grid_in_pieces_is_as_at_once():
   chex.assert_trees_all_equal(arrays(before), start)
 
 
+@pytest.mark.slow
 def test_no_rounds_measure_the_model_as_it_is():
   simulator = Simulator(FED_AVG, TASK.data, **SETTINGS)
   before = simulator.init(TASK.params)
@@ -133,6 +136,7 @@ def compiled_by(call):
   return returned, len(compilations)
 
 
+@pytest.mark.slow
 def test_rounds_of_any_number_compile_once():
   simulator = Simulator(SCAFFOLD, TASK.data, **SETTINGS)
   state, _ = simulator.run(simulator.init(TASK.params), 3)

@@ -52,6 +52,7 @@ def test_compile_gives_the_programs_of_a_run(monkeypatch):
     assert program.memory_analysis().temp_size_in_bytes > 0
 
 
+@pytest.mark.slow
 def test_a_simulator_that_compiled_for_devices_elsewhere_still_runs():
   one = simulator(evaluate=EVALUATE)
   with target.use(jax.devices()[:1]):

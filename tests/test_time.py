@@ -64,6 +64,7 @@ def work_of(algorithm, **settings):
   return found[0]
 
 
+@pytest.mark.slow
 def test_a_grid_of_24_points_has_the_timetable_of_each_seed():
   """And one program."""
   grid, seeds = {"rate": np.geomspace(0.03, 0.4, 8).tolist()}, [0, 3, 5]
@@ -91,6 +92,7 @@ def test_a_grid_of_24_points_has_the_timetable_of_each_seed():
 
 
 @pytest.mark.parametrize("form", ["function", "mapping"])
+@pytest.mark.default_cases("mapping")
 def test_rounds_some_at_a_time(form):
   schedule = buffered
   if form == "mapping":
@@ -104,6 +106,7 @@ def test_rounds_some_at_a_time(form):
   np.testing.assert_array_equal(own, cases.flat(whole.params))
 
 
+@pytest.mark.slow
 def test_seeds_stop_at_their_own_time():
   """After its last step within the budget the model of a seed stays."""
   limit = 10.0
@@ -138,6 +141,7 @@ WORKS = {  # Gradients of a step, bytes down and up.
 
 
 @pytest.mark.parametrize("name", WORKS)
+@pytest.mark.default_cases("fed_avg", "top_k")
 def test_work_is_what_the_engine_counts(name):
   algorithm, settings, gradients, down, up = WORKS[name]
   work = work_of(algorithm, **settings)

@@ -72,6 +72,7 @@ def head_alone(loss_fn, hidden):
 
 
 @pytest.mark.parametrize("name", ["scaffold", "fed_dual_avg", "moon"])
+@pytest.mark.default_cases("scaffold")
 def test_as_if_the_model_had_the_trained_leaves_alone(name):
   params = model()
   result = simulate(some(name, HEAD), **cohort(name))
@@ -90,6 +91,7 @@ def test_as_if_the_model_had_the_trained_leaves_alone(name):
   assert_close(jax.tree.leaves(result.client_state), kept)
 
 
+@pytest.mark.slow
 def test_each_seed_of_a_grid_has_its_own_frozen_leaves():
   make = lambda rate: fo.train_only(
     lambda loss_fn: fo.fed_avg(loss_fn, optax.sgd(rate)), HEAD, TASK.loss_fn
@@ -145,6 +147,7 @@ def of_head(rates, seeds=1, **settings):
 
 
 @pytest.mark.parametrize("grid_map", ["vmap", "scan"])
+@pytest.mark.default_cases("scan")
 def test_points_and_clients_share_the_frozen_leaves(grid_map):
   def need(points, seeds, chunk):
     rates = np.linspace(0.01, 0.1, points)
@@ -155,6 +158,7 @@ def test_points_and_clients_share_the_frozen_leaves(grid_map):
   assert need(4, 2, 4) - need(1, 1, 1) < BODY.nbytes
 
 
+@pytest.mark.slow
 def test_a_result_shows_the_frozen_leaves_at_each_point():
   grid = of_head([0.01, 0.02, 0.03], 2)
   result = grid.sweep(drawn_head, 2)
@@ -166,6 +170,7 @@ def test_a_result_shows_the_frozen_leaves_at_each_point():
   chex.assert_trees_all_equal(grid.params(state), result.params)
 
 
+@pytest.mark.slow
 def test_a_grid_that_drops_points_and_goes_on_from_a_checkpoint(tmp_path):
   per_example = lambda params, batch: {"loss": squares(params, batch)}
   rates = [*np.linspace(0.001, 0.01, 7), *np.geomspace(1e20, 1e30, 9)]
@@ -195,6 +200,7 @@ def test_frozen_leaves_are_computed_in_the_type_of_the_others():
   chex.assert_trees_all_equal(result.params["hidden"], model()["hidden"])
 
 
+@pytest.mark.slow
 def test_l2_is_of_the_trained_leaves():
   terms = []
   loss_fn = objectives.l2(TASK.loss_fn, 0.5)
@@ -216,6 +222,7 @@ def test_a_penalty_is_of_the_trained_leaves():
   assert measured == pytest.approx(1e-2 * np.abs(kernel).sum(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_clients_own_models_have_all_leaves():
   algorithm = some("moon", HEAD)
   result = simulate(algorithm)

@@ -179,6 +179,7 @@ def drawn_outputs(uniforms, stage_length):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.default_cases("bvr_l_sgd, sampled", "minibatch_sarah")
 def test_equals_the_loop_in_every_round(case):
   weighting = "uniform" if "sampled" in case else "examples"
   states = compiled(case, weighting)
@@ -192,6 +193,7 @@ def test_equals_the_loop_in_every_round(case):
 
 
 @pytest.mark.parametrize(("large_batch", "stage"), [(9, 3), (40, 6)])
+@pytest.mark.default_cases("40-6")
 def test_a_stage_has_the_length_of_algorithm_4(large_batch, stage):
   """T = ceil(1 + b~ / (K B)), also with b~ above a client's mean size, 23.8."""
   algorithm = minibatch_sarah(TASK.loss_fn, 0.1, large_batch=large_batch)

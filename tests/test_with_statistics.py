@@ -38,6 +38,7 @@ def loss_fn(variables, batch, rng):
 
 
 @pytest.mark.parametrize("client", [optax.sgd(0.1), fo.delta_sgd()])
+@pytest.mark.default_cases("client0")
 def test_they_are_the_mean_of_the_clients_moving_averages(client):
   data = fo.ClientData.from_client_ids({"x": X, "y": Y}, CLIENTS)
   result = fo.simulate(

@@ -140,6 +140,7 @@ def test_no_bit_of_a_run_changes():
   chex.assert_trees_all_equal(found.history.metrics, expected.history.metrics)
 
 
+@pytest.mark.slow
 def test_every_seed_may_have_lists_of_its_own(no_arrays):
   """Of other lengths: the shorter ones are filled up."""
 

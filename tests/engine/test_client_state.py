@@ -72,6 +72,7 @@ def lent(monkeypatch):
     ),
   ],
 )
+@pytest.mark.default_cases("scaffold-others1")
 def test_it_is_as_on_the_device(algorithm, others, lent):
   expected = run(algorithm, client_memory="device", **others)
   lent.clear()
@@ -108,6 +109,7 @@ def test_of_a_grid():
   assert_same(grid(client_memory="host"), grid(client_memory="device"))
 
 
+@pytest.mark.slow
 def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
   def where(have, rates=None, **others):
     monkeypatch.setattr(processes, "device_bytes", lambda: have)

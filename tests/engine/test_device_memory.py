@@ -61,6 +61,7 @@ def test_what_will_not_fit_is_told_before_it_runs(monkeypatch, recwarn):
 
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
+@pytest.mark.default_cases("disk")
 def test_auto_takes_fewer_clients_than_do_not_fit(monkeypatch, tmp_path, where):
   """By what the compiled program needs, which the model does not tell.
 

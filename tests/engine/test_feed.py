@@ -53,11 +53,13 @@ def assert_no_thread_is_left():
     (scaffold(TASK.loss_fn, 0.1), {"cohort_size": None, "client_dropout": 0.3}),
   ],
 )
+@pytest.mark.default_cases("algorithm1-others1")
 def test_it_is_as_in_memory(population, algorithm, others):
   run = functools.partial(simulate, algorithm, TASK.params, **SETTINGS | others)
   assert_same(run(population), run(TASK.data))
 
 
+@pytest.mark.slow
 def test_segments_are_as_long_as_memory_allows(population, monkeypatch):
   """And how long they are changes nothing."""
   run = functools.partial(simulate, FED_AVG, TASK.params, population)

@@ -112,6 +112,7 @@ def test_of_tiny_updates_no_squares_are_lost():
     fed_dual_avg(TASK.loss_fn, prox.l1(0.01), 0.2),
   ],
 )
+@pytest.mark.default_cases("algorithm0")
 def test_only_differences_count(algorithm):
   """Numbers of steps beside a difference are no part of its norm.
 

@@ -102,6 +102,7 @@ def test_vectorized_equals_one_after_the_other():
   assert len(np.unique(final.round(4), axis=0)) == 4  # Points differ.
 
 
+@pytest.mark.slow
 def test_chunks_of_a_grid_change_nothing(monkeypatch):
   # Of fewer settings the loop over chunks takes as much as it saves.
   rates = {"rate": np.linspace(0.05, 0.3, 64)}
@@ -234,6 +235,7 @@ def test_diverged_settings_are_dropped_and_change_nothing():
 
 
 @pytest.mark.parametrize("grid_map", ["vmap", "scan"])
+@pytest.mark.default_cases("scan")
 def test_a_second_sweep_has_all_settings_again(grid_map):
   """Also those that the first one dropped."""
   rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]
@@ -253,6 +255,7 @@ def test_a_second_sweep_has_all_settings_again(grid_map):
   )
 
 
+@pytest.mark.slow
 def test_one_after_the_other_a_diverged_setting_stops():
   rounds = []
 

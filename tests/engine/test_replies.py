@@ -72,6 +72,7 @@ def assert_close(params, expected):
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
+@pytest.mark.default_cases("uniform")
 def test_who_sends_no_numbers_is_left_out_with_its_weight(weighting):
   with jax.enable_x64(True):
     result = run(fed_avg(poisoned, optax.sgd(0.2)), weighting=weighting)
@@ -121,6 +122,7 @@ def test_scaffold_s_control_stays_the_mean_of_all():
     lambda loss: bvr_l_sgd(loss, 0.1),
   ],
 )
+@pytest.mark.default_cases("<lambda>0")
 def test_if_all_are_rejected_nothing_changes(make):
   infinite = lambda params, batch, rng: jnp.inf * poisoned(params, batch, rng)
   algorithm = make(infinite)

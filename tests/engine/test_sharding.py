@@ -95,6 +95,7 @@ def test_two_processes_each_with_its_clients(population, tmp_path):
     assert len(np.load(f"{path}.read.npy")) == 3 * 2 * 4 / 2
 
 
+@pytest.mark.slow
 def test_a_model_over_several_devices(population, tmp_path):
   """With Delta-SGD, SCAFFOLD, Adam and a grid; killed, and resumed on two
   devices for each of two clients, and on one device."""

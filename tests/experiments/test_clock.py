@@ -122,6 +122,7 @@ def test_a_trace_is_replayed(tmp_path):
   assert prepare(*TASK, *flags).config["data_digests"]["schedule"] != before
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_its_timetable(tmp_path, refused):
   """Slots follow from the whole of it, so no rounds can be added."""
   arguments = (
@@ -133,6 +134,7 @@ def test_a_run_ends_with_its_timetable(tmp_path, refused):
   assert "on a timetable that ends with them" in line
 
 
+@pytest.mark.slow
 def test_methods_are_compared_by_time(tmp_path):
   folder = tmp_path / "study"
   shared = (

@@ -141,6 +141,7 @@ def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
   assert "<h1>Other</h1>" in (copied / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   before = runs_of(copied)
   assert study(copied, SCAFFOLD, "--alpha=1", "--report_seeds=3") == 0
@@ -151,6 +152,7 @@ def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   assert {int(row["seeds"]) for row in table_of(copied)} == {3}
 
 
+@pytest.mark.slow
 def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
   tmp_path, capsys
 ):
@@ -179,6 +181,7 @@ def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
   assert last.split()[-2:] == [str(needed)] * 2  # There is one pair.
 
 
+@pytest.mark.slow
 def test_several_at_a_time(whole, tmp_path):
   assert study(tmp_path, FED_AVG, DELTA, "--alpha=1", "--jobs=2") == 0
   assert len(runs_of(tmp_path)) == 3
@@ -243,6 +246,7 @@ def test_settings_and_methods_that_diverged(copied, capsys):
   assert captured.out.startswith("Test accuracy (%)")
 
 
+@pytest.mark.slow
 def test_one_method_more_runs_alone_also_after_ctrl_c(
   copied, monkeypatch, capsys
 ):
@@ -267,6 +271,7 @@ def test_one_method_more_runs_alone_also_after_ctrl_c(
   assert capsys.readouterr().err.count("(was there)") == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_run_writes_its_last_files(
   tmp_path, monkeypatch, capsys
 ):

@@ -41,6 +41,7 @@ def rows_of(folder):
   return np.array([[float(cell or "nan") for cell in row] for row in rows[1:]])
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_folder(tmp_path):
   with socket.socket() as free:
     free.bind(("localhost", 0))
@@ -105,6 +106,7 @@ def population(tmp_path_factory):
   return folder
 
 
+@pytest.mark.slow
 def test_clients_on_disk_give_the_same_run(population, tmp_path):
   flag = f"--population_dir={population}"
   assert call(*ARGUMENTS, flag, f"--output_dir={tmp_path / 'disk'}") == 0

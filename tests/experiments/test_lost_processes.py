@@ -160,7 +160,10 @@ AT_EXIT = "import atexit; atexit.register(os.write, 2, b'the common end')"
   [
     # An abort waits until the log was read; for another reason it stays one.
     (ABORT.format(END), 1, f"of this process\nerror: {UNHEALTHY}\n"),
-    (ABORT.format("F1 of\n"), -signal.SIGABRT, "of this process\nF1 of\n"),
+    pytest.param(
+      *(ABORT.format("F1 of\n"), -signal.SIGABRT, "of this process\nF1 of\n"),
+      marks=pytest.mark.slow,
+    ),
     # An error ends a process at once.
     (f"{AT_EXIT}\n1 / 0", 1, "ZeroDivisionError: division by zero\n"),
   ],

@@ -140,6 +140,7 @@ def test_a_large_file_is_announced(file, monkeypatch, capsys):
     ("fever,cough", ("--metrics=f1",), {"test_accuracy", "test_f1"}, set()),
   ],
 )
+@pytest.mark.default_cases("cost-others1-measured1-absent1")
 def test_what_is_measured(file, label, others, measured, absent):
   spec = spec_of(*flags(file, label, "--num_clients=3", *others))
   task, clients, *_ = data.load(spec)

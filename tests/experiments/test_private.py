@@ -20,6 +20,7 @@ def metrics_of(folder):
   return (folder / "metrics.csv").read_text()
 
 
+@pytest.mark.slow
 def test_epsilon_is_beside_accuracy_and_noise_is_new_in_each_run(
   tmp_path, capsys, monkeypatch
 ):

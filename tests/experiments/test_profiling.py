@@ -20,6 +20,7 @@ SMALL = (
 
 
 @pytest.mark.parametrize("rounds", [0, 6])
+@pytest.mark.default_cases("0")
 def test_the_rounds_between_two_evaluations_are_traced(
   rounds, tmp_path, capsys
 ):
@@ -40,6 +41,7 @@ def test_the_rounds_between_two_evaluations_are_traced(
   assert list((folder / "profile").rglob("*.xplane.pb"))
 
 
+@pytest.mark.slow
 def test_a_segment_is_read_while_the_one_before_is_computed(
   tmp_path, monkeypatch
 ):

@@ -39,6 +39,7 @@ def places(standing):
   }
 
 
+@pytest.mark.slow
 def test_a_method_that_is_removed_and_joins_again_has_its_place(
   tiny, tmp_path, capsys
 ):
@@ -196,6 +197,7 @@ def test_places_that_cannot_be_are_refused(tmp_path, before, after, said):
   assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_field_is_what_it_says():
   field = plans.read("field")
   cells = field.places(field.methods)

@@ -62,6 +62,7 @@ def documented():
   return tables
 
 
+@pytest.mark.slow
 def test_every_column(runs, documented):
   found = set()
   for run in runs:

@@ -45,6 +45,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize("every", ["", "--checkpoint_every=5"])
+@pytest.mark.default_cases("--checkpoint_every=5")
 def test_a_kill_while_the_pictures_are_drawn(tmp_path, monkeypatch, every):
   arguments = (*SHARED, f"--output_dir={tmp_path}", "--resume")
   arguments = [a for a in arguments if not a.startswith("--check")] + [every]
@@ -102,6 +103,7 @@ def unresumed(refused):
 
 
 @pytest.mark.parametrize("name", ["config.json", "config.json.tmp"])
+@pytest.mark.default_cases("config.json.tmp")
 def test_stopped_before_the_first_checkpoint_it_begins_anew(
   whole, tmp_path, name
 ):
@@ -116,6 +118,7 @@ def test_stopped_before_the_first_checkpoint_it_begins_anew(
 
 
 @pytest.mark.parametrize("rates", ["0.1,1", "1e38,2e38"])
+@pytest.mark.default_cases("0.1,1")
 def test_killed_after_its_last_checkpoint(whole, tmp_path, rates):
   """Nothing is left to compute but the summary; perhaps all diverged."""
   folder = tmp_path / "run"
@@ -245,6 +248,7 @@ def test_a_schedule_over_all_rounds_cannot_be_extended(whole, tmp_path):
   find("--client_schedule=exponential")  # Of the round alone.
 
 
+@pytest.mark.slow
 def test_a_run_without_checkpoints(tmp_path, unresumed):
   folder = tmp_path / "run"
   arguments = [a for a in ARGUMENTS if "checkpoint" not in a]
@@ -281,6 +285,7 @@ def test_which_run_must_be_said(unresumed):
   assert said == "output_dir must say which run to go on with"
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_keeps_whole_rows(tmp_path, refused):
   folder, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))

@@ -195,6 +195,7 @@ def test_pictures_events_and_closing_lines(grid):
 
 
 @pytest.mark.parametrize("moment", ["config.json", "metrics.csv"])
+@pytest.mark.default_cases("config.json")
 def test_ctrl_c_leaves_complete_files(tmp_path, moment):
   """Before the compilation, and between evaluations."""
   process = start(*SMALL, "--rounds=1000000", f"--output_dir={tmp_path}")
@@ -217,6 +218,7 @@ def test_ctrl_c_leaves_complete_files(tmp_path, moment):
   check_pictures(tmp_path, "curves.png", "clients.png")
 
 
+@pytest.mark.slow
 def test_ctrl_c_that_was_ignored_ends_the_run_at_the_next_evaluation(
   tmp_path, monkeypatch, capsys
 ):
@@ -295,6 +297,7 @@ def test_baselines_decide_their_cohort_and_have_no_server(algorithm, cohort):
   assert not {"server", "server_lr"} & set(values)
 
 
+@pytest.mark.slow
 def test_gap_to_the_optimum(tmp_path, capsys, monkeypatch):
   monkeypatch.setattr(results, "optimum", lambda *_: Optimum(None, 0.1, 0.0, 1))
   arguments = (

@@ -43,6 +43,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.default_cases("shakespeare_transformer")
 def test_loss_and_accuracy_are_of_the_targets_that_are_no_padding(name):
   task = task_of(f"--task={name}", f"--sequence_length={LENGTH}")
   params = task.init(jax.random.key(0))
@@ -85,6 +86,7 @@ def test_what_is_padding_does_not_matter():
 
 
 @pytest.mark.parametrize("algorithm", ["fed_avg", "fed_ex_lora"])
+@pytest.mark.default_cases("fed_ex_lora")
 def test_adapters_of_the_transformer(tmp_path, algorithm):
   folder = tmp_path / "run"
   status = call(

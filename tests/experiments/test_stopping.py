@@ -124,6 +124,7 @@ SMALL = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_ends_at_its_target_also_if_it_is_extended(tmp_path, capsys):
   arguments = (*SMALL, "--target_accuracy=0.85")
   whole, folder = tmp_path / "whole", tmp_path / "run"

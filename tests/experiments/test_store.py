@@ -213,6 +213,7 @@ def test_each_seed_has_a_partition():
   assert isinstance(found["train_examples"], str)
 
 
+@pytest.mark.slow
 def test_a_population_that_was_written_again(tmp_path, refused):
   clients, folder = tmp_path / "clients", tmp_path / "run"
   disk = ("--task=digits_logistic", f"--population_dir={clients}")

@@ -51,6 +51,7 @@ def load(data):
 TINY = ("--encoder=tiny", "--vocab_size=90")
 
 
+@pytest.mark.slow
 def test_random_start(load):
   task = load(*TINY, "--max_length=12")
   assert task.num_classes == 14
@@ -122,6 +123,7 @@ def test_a_pretrained_start(load, checkpoint):
   assert features.shape == (6, plain.HIDDEN)
 
 
+@pytest.mark.slow
 def test_a_head_for_other_classes_is_drawn_by_the_seed(load, tmp_path):
   folder = plain.write(tmp_path / "four", "bert")
   task = load(f"--pretrained={folder}", "--max_length=8")
@@ -154,6 +156,7 @@ def test_ag_news_by_tfds(tmp_path):
   assert len(task.test["y"]) == 28
 
 
+@pytest.mark.slow
 def test_a_run(data, checkpoint, tmp_path):
   arguments = [
     *("--task=dbpedia_distilbert", f"--data_dir={data}"),
@@ -178,6 +181,7 @@ def test_a_run(data, checkpoint, tmp_path):
   assert summary["cost"]["bytes_up_per_round"] == sent
 
 
+@pytest.mark.slow
 def test_adapters_change_nothing_at_first(load):
   plain_task, task = load(*TINY), load(*TINY, "--lora_rank=4")
   key = jax.random.key(0)

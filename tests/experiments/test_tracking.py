@@ -46,6 +46,7 @@ def given(library):
   )
 
 
+@pytest.mark.default_cases("mlflow")
 def test_a_run(library, tmp_path):
   folder = tmp_path / "mine"
   flags = (*SMALL, "--client=sgd", "--client_lr=0.1,0.2")
@@ -65,6 +66,7 @@ def test_a_run(library, tmp_path):
     )
 
 
+@pytest.mark.default_cases("mlflow")
 def test_what_a_tracker_refuses_is_one_line_after_the_results(
   library, tmp_path, capsys
 ):

@@ -87,6 +87,7 @@ with locks.held("output_dir", pathlib.Path(sys.argv[1])):
 
 
 @pytest.mark.parametrize("kind", ["not shared", "without"])
+@pytest.mark.default_cases("not shared")
 def test_an_owner_elsewhere_is_seen_to_live_and_to_end(
   tmp_path, monkeypatch, kind
 ):
@@ -164,6 +165,7 @@ def test_a_computation_of_an_artefact(tmp_path):
   assert str(error.value) == in_use(folder, os.getpid())
 
 
+@pytest.mark.slow
 def test_of_many_at_the_same_time_one_has_it(tmp_path):
   """Also while locks come and go."""
   log = tmp_path / "log"

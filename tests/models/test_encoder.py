@@ -68,6 +68,7 @@ def test_logits_and_hidden_states_are_those_of_numpy(load, family, tokens):
   close(first, expected[:, :2])
 
 
+@pytest.mark.slow
 def test_gradients_do_not_depend_on_padding(load):
   model, params = load("bert")
   short = plain.tokens(4, 4)
@@ -81,6 +82,7 @@ def test_gradients_do_not_depend_on_padding(load):
   jax.tree.map(close, *gradients(params))
 
 
+@pytest.mark.slow
 def test_layers_that_are_computed_again_have_the_same_gradients(params):
   """With dropout, and with adapters inside of the layers."""
   adapted = lora.adapt(params, ["query", "value"], jax.random.key(1), rank=2)

@@ -351,6 +351,7 @@ def test_lstm_is_that_of_its_equations():
   np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_blocks_that_are_computed_again_have_the_same_gradients():
   module = OF_SEQUENCES["decoder"]
   params, again = drawn(module), module.clone(remat=True)

@@ -100,6 +100,7 @@ def assert_same(actual, expected):
 
 
 @pytest.mark.parametrize("case", ["one", "on_host", "traced", "vmap", "scan"])
+@pytest.mark.default_cases("one", "scan")
 def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
   killed_after(case, tmp_path, 8)
   assert sorted(os.listdir(tmp_path)) == ["3.npz", "6.npz"]
@@ -173,6 +174,7 @@ def test_rounds_lost_before_an_evaluation_that_is_forgotten():
     (signal.SIGINT, "both", 10),
   ],
 )
+@pytest.mark.default_cases("2-both-10")
 def test_no_number_of_signals_costs_the_last_checkpoint(
   number, moment, presses, tmp_path, monkeypatch
 ):
@@ -319,6 +321,7 @@ def test_what_may_differ_in_a_resumed_run(saved, tmp_path):
     assert result.rounds == 4 + again
 
 
+@pytest.mark.slow
 def test_what_the_rounds_do_not_show_is_compared(tmp_path):
   """The initial state of the server; cohorts that are drawn on the host."""
   server = lambda start: {"server": optax.adagrad(0.1, start)}
@@ -335,6 +338,7 @@ def test_what_the_rounds_do_not_show_is_compared(tmp_path):
     started(tmp_path / "disk", resume=True, rounds=4, **of([1]))
 
 
+@pytest.mark.slow
 def test_another_process_goes_on(saved, tmp_path):
   """The text of programs is the same in each process."""
   folder = shutil.copytree(saved, tmp_path / "copy")
@@ -350,6 +354,7 @@ def test_another_process_goes_on(saved, tmp_path):
   )
 
 
+@pytest.mark.slow
 def test_another_grid_or_partition_of_a_seed_is_not_resumed(tmp_path):
   def some(folder, rates=(0.1, 0.2), seeds=(0, 1), order=(1, -1), resume=True):
     of = lambda seed: TASK.data if order[seed] > 0 else turned(TASK.data)
@@ -370,6 +375,7 @@ def test_another_grid_or_partition_of_a_seed_is_not_resumed(tmp_path):
       some(tmp_path, **other)
 
 
+@pytest.mark.slow
 def test_an_identity_that_is_given_is_all_that_counts(tmp_path):
   identity = {"name": "one"}
   given = lambda resume, **own: Checkpoints(

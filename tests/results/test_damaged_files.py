@@ -135,6 +135,7 @@ _JSON = st.recursive(
 
 @settings
 @hypothesis.given(_JSON, st.sampled_from(["config", "summary", "point"]))
+@pytest.mark.slow
 def test_other_json(value, place):
   summary = _SUMMARY | {"points": value} if place == "point" else value
   name = "config" if place == "config" else "summary"

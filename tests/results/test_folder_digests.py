@@ -68,6 +68,7 @@ def content(folder):
 
 
 @pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.default_cases("False")
 def test_a_kill_at_any_moment_is_no_damage(begun, tmp_path, monkeypatch):
   """Of a new run, and of one that is extended."""
   monkeypatch.setitem(sys.modules, "tensorboardX", None)
@@ -178,6 +179,7 @@ def test_who_resumes_is_told(tmp_path, capsys):
     resuming._config_of(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_command_warns_in_one_line(tmp_path):
   """Without the place in the code, where Python shows it."""
   run(tmp_path, 1)

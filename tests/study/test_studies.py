@@ -157,6 +157,7 @@ def test_nothing_on_test_enters_the_choice_and_a_bar_changes_nothing(
   assert not np.array_equal(one.final("test_loss"), other.final("test_loss"))
 
 
+@pytest.mark.slow
 def test_a_criterion_without_validation_examples_and_fresh_seeds():
   criterion = fo.Criterion("train_loss", "max")
   study = of_one(validation=None, criterion=criterion, metric="test_loss")
@@ -220,6 +221,7 @@ def test_nested_each_seed_chooses_by_its_own_score():
   assert list(spread.values()) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_partitions_and_seeds_that_are_crossed_are_those_of_sweeps():
   (cell,) = of_one(report_seeds=[1, 8], crossed=2).cells
   grid = {"learning_rate": RATES}

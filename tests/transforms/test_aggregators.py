@@ -117,6 +117,7 @@ def test_rounds_with_flipped_messages_are_the_loop():
   )
 
 
+@pytest.mark.slow
 def test_all_three_go_together():
   """The server has the median of what was sent, of the faulty flipped."""
   upload = transforms.error_feedback(transforms.sign())
@@ -192,6 +193,7 @@ def test_who_is_faulty_depends_on_the_seed_alone():
   assert len(faults.clients_of(faults.flip(0.7), 45)) == 32
 
 
+@pytest.mark.slow
 def test_the_share_of_faulty_clients_may_be_tuned():
   make = lambda fraction: faults.with_fault(fed_avg(), faults.flip(fraction))
   fractions = [0.0, 0.3, 1.0]

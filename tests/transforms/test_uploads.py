@@ -67,6 +67,7 @@ def random_k():
 
 
 @pytest.mark.parametrize("of", [top_k_with_feedback, random_k])
+@pytest.mark.default_cases("top_k_with_feedback")
 def test_fed_avg_is_the_loop(of):
   """With what clients keep and draw; test_compressors.py has the others."""
   upload, fields, send = of()
@@ -81,6 +82,7 @@ def test_fed_avg_is_the_loop(of):
 @pytest.mark.parametrize(
   "upload", [TOP_K, transforms.error_feedback(transforms.sign())]
 )
+@pytest.mark.default_cases("upload0")
 def test_what_is_sent_is_counted(upload):
   result = simulate(fed_avg(), rounds=1, upload=upload)
   sent = upload.num_bytes(jax.eval_shape(lambda: result.params))
@@ -195,6 +197,7 @@ def test_any_rule_of_optax_is_an_upload():
   np.testing.assert_allclose(result.state["sent"], [4.5, -1.5, 3])
 
 
+@pytest.mark.slow
 def test_leaves_that_are_not_trained_are_not_sent():
   make = lambda loss_fn: fo.fed_avg(loss_fn, optax.sgd(LR))
   algorithm = fo.train_only(make, ["bias"], cases.loss_fn)
@@ -217,6 +220,18 @@ OTHERS = {
 @pytest.mark.parametrize(
   "name", sorted(set(ALGORITHMS) - jax_problems.OF_OTHER_MODELS)
 )
+@pytest.mark.default_cases(
+  "fed_avg",
+  "fed_prox",
+  "scaffold",
+  "fed_dyn",
+  "fed_buff",
+  "p_fed_me",
+  "domo",
+  "bvr_l_sgd",
+  "fed_dual_avg",
+  "fed_adamw",
+)
 def test_the_algorithms_that_send_differences_say_so(name):
   """Traced, and what they say is what they send."""
   features_fn = lambda params, batch, rng: batch["x"]
@@ -236,6 +251,7 @@ def test_the_algorithms_that_send_differences_say_so(name):
   simulator.init(cases.PARAMS)
 
 
+@pytest.mark.slow
 def test_clients_own_models_are_measured_with_and_without_the_upload():
   algorithm = fo.moon(
     cases.loss_fn, lambda params, batch, rng: batch["x"], optax.sgd(LR)

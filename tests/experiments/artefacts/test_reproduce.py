@@ -92,6 +92,7 @@ def no_run(monkeypatch):
   monkeypatch.setattr(running, "_compute", lambda *_: 1 / 0)
 
 
+@pytest.mark.slow
 def test_settings_are_chosen_before_cells_run(outcome):
   (grid,) = outcome.tuning
   assert grid_of(grid) == {"client_lr": [1e-6, 0.1]}
@@ -318,6 +319,14 @@ def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
   ],
   ids=lambda each: getattr(each, "name", each),
 )
+@pytest.mark.default_cases(
+  "delta_sgd/table1-cpu",
+  "delta_sgd/theorem1-cpu",
+  "fco/figure4-cpu",
+  "fco/theorem4.1-cpu",
+  "bvr/figure2-cpu",
+  "domo/table1-cpu",
+)
 def test_the_file_of_an_artefact_says_what_the_records_say(artefact, size):
   """No number of it was typed, and all that is published is there."""
   nothing = Runner(publishing._EXPERIMENTS / "no", only_found=True)
@@ -332,6 +341,7 @@ PAPERS = dict.fromkeys(artefact.paper for artefact in ARTEFACTS.values())
 
 
 @pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.default_cases("delta_sgd", "domo")
 def test_the_page_of_a_paper_says_what_the_records_say(paper):
   """If it fails: `--artefact=PAPER --size=cpu --only_found --publish`."""
   own = [each for each in ARTEFACTS.values() if each.paper == paper]

@@ -22,6 +22,7 @@ def test_theorem_5_and_its_potential():
   assert np.all(np.diff(potential) < 0)
 
 
+@pytest.mark.slow
 def test_theorem_1_is_a_mean_over_the_first_rounds():
   history, points = theory.theorem1([1, 4], 8.0, 2, [0, 1])
   assert [point["seed"] for point in points] == [0, 1]
@@ -56,6 +57,7 @@ def test_the_problem_is_what_the_bounds_assume(theorem, kind):
   assert bounds[0] > bounds[1] > 0
 
 
+@pytest.mark.slow
 def test_gaps_are_below_the_bound_and_fall():
   history, points = convex.gaps("4.3", "fed_dual_avg", [0.03, 0.1], 32, [0])
   assert [point["rate"] for point in points] == [0.03, 0.1]
@@ -65,6 +67,7 @@ def test_gaps_are_below_the_bound_and_fall():
   assert (gap[:, -1] < gap[:, 0] / 4).all()
 
 
+@pytest.mark.slow
 def test_rounds_are_counted_with_and_without_large_gradients():
   options = {
     "zetas": [0.1], "rates": [0.25], "seeds": [0, 1], "batch_size": 2,
