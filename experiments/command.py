@@ -72,7 +72,6 @@ def run(main: Callable[[Sequence[str]], int]) -> None:
     main: argv -> status.
   """
   begin()
-  _limit_heaps()
   gc.set_threshold(50_000, 20, 20)
   try:
     status = main(sys.argv)
@@ -90,6 +89,7 @@ def begin() -> None:
   if _is_command or threading.current_thread() is not threading.main_thread():
     return
   _is_command = True
+  _limit_heaps()
   _speak_utf8()
   _keep_streams()
   # One line, without the place in the code and the code there.

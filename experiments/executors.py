@@ -13,16 +13,22 @@ any.
 
 import concurrent.futures
 import contextlib
+import functools
+import gc
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from experiments import command, workers
 from experiments.workers import RunFailed
 from fedjax_opt.checks import values as checks
+from fedjax_opt.engine import programs
 
 _WAIT = 30  # Seconds until a scheduler answers.
+_PROGRAMS = 8  # If cells have left so many in memory, all are freed.
 
 
 class Pool(NamedTuple):
@@ -80,6 +86,7 @@ def run_all(
   Raises:
     RunFailed: if a run failed, or the executor does not answer.
   """
+  run_cell = functools.partial(_run, run_cell)
   if executor is None:
     yield from workers.run_all(run_cell, cells, where, jobs)
     return
@@ -97,6 +104,20 @@ def run_all(
         yield _result(future)
     finally:
       pool.end()
+
+
+def _run(run_cell: Callable[[Any, Any], Any], cell: Any, where: Any) -> Any:
+  """Runs a cell; after some cells of a process, frees what they left.
+
+  Programs are kept for cells that share them, and JAX keeps what it has traced
+  for each shape. A queue of hundreds of cells would grow by both.
+  """
+  found = run_cell(cell, where)
+  if programs.number() >= _PROGRAMS:
+    programs.clear()
+    jax.clear_caches()
+    gc.collect()
+  return found
 
 
 def _result(future: Any) -> Any:

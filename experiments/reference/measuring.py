@@ -10,7 +10,6 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from experiments import command, job, run
@@ -53,7 +52,6 @@ def run_place(place: Place, where: Store) -> Place:
   file = where.folder / place.file
   file.parent.mkdir(parents=True, exist_ok=True)
   record.write(file, measure(place, where.loader))
-  jax.clear_caches()  # A queue of hundreds of cells would keep all programs.
   return place
 
 

@@ -101,7 +101,8 @@ def _ran(run: Run, was_there: bool = False) -> Measured:
     Criterion(**run.summary["criterion"]),
     timing["compile_seconds"] + timing["run_seconds"],
     was_there,
-    run,
+    # The models of all cells would fill the memory.
+    dataclasses.replace(run, params=None),
   )
 
 

@@ -87,6 +87,11 @@ def _key(lowered, inputs, options):
   )
 
 
+def number() -> int:
+  """The number of programs that are kept."""
+  return len(_known)
+
+
 def clear() -> None:
   """Forgets all programs."""
   _known.clear()

@@ -11,9 +11,12 @@ import sys
 import threading
 import time
 
+import jax
+import numpy as np
 import pytest
 
 from experiments import command, executors, workers
+from fedjax_opt.engine import programs
 from tests.experiments import some_cells
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -97,6 +100,24 @@ def test_a_signal_while_workers_begin_is_answered_after():
   finally:
     signal.signal(signal.SIGTERM, before)
   assert answered == ["inside", "after"]
+
+
+@jax.jit
+def double(x):
+  return 2 * x
+
+
+def compiles(number, folder):
+  """A cell: has programs of its own; says how many are there now."""
+  double(np.ones(number))
+  programs.run_once(lambda x: x + number)(1.0)
+  return double._cache_size(), programs.number()
+
+
+def test_what_cells_have_compiled_is_freed(tmp_path):
+  programs.clear()
+  found = run(compiles, range(1, 20), tmp_path, None)
+  assert tuple(map(max, zip(*found, strict=True))) == (8, 8)
 
 
 def test_other_children_of_the_caller_stay(tmp_path):
