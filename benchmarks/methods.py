@@ -126,15 +126,22 @@ _ARRIVALS, _AWAY, _CLIENTS = 10, 20, 40
 _GRID = {"rates": 8, "seeds": 3}
 
 
+def asynchronous(options) -> list[shared.Workload]:
+  """The chosen workloads, with more clients than are away."""
+  chosen = [shared.WORKLOADS[name] for name in options.workloads]
+  return [each._replace(num_clients=_CLIENTS) for each in chosen]
+
+
 def server_steps(
   workload: shared.Workload, options, rates: int = 1, seeds: int = 1
 ) -> Turn:
   """A turn returns the seconds of one server step of all points together."""
   clock = time.process_time if options.processor else time.perf_counter
   loss_fn, params = ours.make_loss(workload)
-  workload = workload._replace(num_clients=_CLIENTS)
   rounds = workload.rounds_per_turn
-  system = fo.systems.sample(_CLIENTS, fo.systems.lognormal(1.0, 1.0))
+  system = fo.systems.sample(
+    workload.num_clients, fo.systems.lognormal(1.0, 1.0)
+  )
   simulator = fo.Simulator(
     lambda rate: fo.fed_buff(loss_fn, optax.sgd(rate)),
     ours.client_data(workload),
@@ -170,8 +177,7 @@ def grid(options) -> tuple[Sequence[str], list[list[str]]]:
   """A row for each workload."""
   points = _GRID["rates"] * _GRID["seeds"]
   rows = []
-  for name in options.workloads:
-    workload = shared.WORKLOADS[name]
+  for workload in asynchronous(options):
     turns = {
       "one": server_steps(workload, options),
       "all": server_steps(workload, options, **_GRID),
@@ -184,7 +190,7 @@ def grid(options) -> tuple[Sequence[str], list[list[str]]]:
       f"{workload.rounds_per_turn * (first[of] - each):.1f}"
       for of, each in seconds.items()
     ]
-    rows.append([name, *numbers, f"{ratio / points:.2f}", *compiling])
+    rows.append([workload.name, *numbers, f"{ratio / points:.2f}", *compiling])
   titles = ("one point, ms", f"{points} points, ms", "of as many runs")
   return ("server step", *titles, "compile s", f"of {points}"), rows
 
@@ -193,8 +199,8 @@ def flsim(options) -> tuple[Sequence[str], list[list[str]]]:
   """A row for each workload."""
   worker = shared.Worker("flsim", options.flsim_python)
   rows = [
-    beside_flsim(shared.WORKLOADS[workload], options, worker)
-    for workload in options.workloads
+    beside_flsim(workload, options, worker)
+    for workload in asynchronous(options)
   ]
   worker.close()
   return ("server step", "here ms", "FLSim ms", "compile s"), rows
@@ -204,8 +210,8 @@ def beside_flsim(
   workload: shared.Workload, options, worker: shared.Worker
 ) -> list[str]:
   """A row."""
-  here, epoch = server_steps(workload, options), _CLIENTS // _ARRIVALS
-  workload = workload._replace(num_clients=_CLIENTS)
+  here = server_steps(workload, options)
+  epoch = workload.num_clients // _ARRIVALS
 
   def there() -> float:
     settings = {"buffer": _ARRIVALS, "concurrency": _AWAY}

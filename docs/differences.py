@@ -11,7 +11,7 @@ import functools
 import importlib
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
@@ -26,6 +26,24 @@ BEGIN, END = "<!-- effects -->\n", "<!-- end of effects -->"
 ROUNDS = 200
 _SGD, _ADAM_RATE = optax.sgd(RATE), 0.01
 Make = Callable[[], fo.Algorithm]
+
+
+class Pair(NamedTuple):
+  """A method in two forms.
+
+  Attributes:
+    method: its name.
+    what: what differs.
+    paper: the form of the paper.
+    program: that of programs.
+    settings: of both runs: who takes part, and when.
+  """
+
+  method: str
+  what: str
+  paper: Make
+  program: Make
+  settings: Mapping[str, Any] = {"cohort_size": table.FEW}
 
 
 def _of(factory: Callable[..., fo.Algorithm], *given: Any, **others: Any):
@@ -55,83 +73,108 @@ _SYSTEM = fo.systems.sample(
   table.CLIENTS, [fo.systems.constant(seconds) for seconds in (1.0, 2.0, 4.0)]
 )
 _DURATIONS = _SYSTEM.durations(table.STEPS)
-_UNEQUAL = fo.schedules.synchronous(
-  _DURATIONS, ROUNDS, table.CLIENTS, deadline=table.STEPS, partial=True
+_scheduled = lambda schedule: {"schedule": schedule, "cohort_size": None}
+_UNEQUAL = _scheduled(
+  fo.schedules.synchronous(
+    _DURATIONS, ROUNDS, table.CLIENTS, deadline=table.STEPS, partial=True
+  )
 )
-_ONE_BY_ONE = fo.schedules.buffered(_DURATIONS, ROUNDS, table.CLIENTS)
-# Method and what differs -> the form of the paper, then that of programs.
-FORMS: Mapping[tuple[str, str], tuple[Make, Make]] = {
-  ("fed_dyn", "h divides by the cohort"): (
+_ONE_BY_ONE = _scheduled(
+  fo.schedules.buffered(_DURATIONS, ROUNDS, table.CLIENTS)
+)
+PAIRS = (
+  Pair(
+    "fed_dyn",
+    "h divides by the cohort",
     _of(fo.fed_dyn, _SGD, alpha=0.5),
     _dyn_of_cohort,
   ),
-  ("fed_speed", "duals of all clients, `rho` 0"): (
+  Pair(
+    "fed_speed",
+    "duals of all clients, `rho` 0",
     _of(fo.fed_speed, RATE, lam=2.0, rho=0.0),
     _of(fo.fed_speed, RATE, lam=2.0, rho=0.0, all_duals=True),
   ),
-  ("fed_speed", "a perturbation of the length `rho`"): (
+  Pair(
+    "fed_speed",
+    "a perturbation of the length `rho`",
     _of(fo.fed_speed, RATE, lam=2.0, normalized=False),
     _of(fo.fed_speed, RATE, lam=2.0),
   ),
-  ("fed_acg", "no proximal term, `beta` 0.1 in the paper's form"): (
+  Pair(
+    "fed_acg",
+    "no proximal term, `beta` 0.1 in the paper's form",
     _of(fo.fed_acg, optax.sgd(RATE / 10), beta=0.1),
     _of(fo.fed_acg, optax.sgd(RATE / 10), beta=0.0),
   ),
-  ("fed_lesam", "the server's last step"): (
+  Pair(
+    "fed_lesam",
+    "the server's last step",
     _of(fo.fed_lesam, _SGD),
     _of(fo.fed_lesam, _SGD, last_step=True),
   ),
-  ("fed_exp", "`eps` 0.1 times the number of clients"): (
+  Pair(
+    "fed_exp",
+    "`eps` 0.1 times the number of clients",
     _of(fo.fed_exp, _SGD, eps=0.1),
     _of(fo.fed_exp, _SGD, eps=0.1 * table.CLIENTS),
   ),
-  ("fed_adam", "moments corrected for their start at 0"): (
+  Pair(
+    "fed_adam",
+    "moments corrected for their start at 0",
     _server(fo.rules.fedopt_adam(_ADAM_RATE, b2=0.999)),
     _server(optax.adam(_ADAM_RATE, eps=1e-3)),
   ),
-  ("fed_adamw", "the second moment whole"): (
+  Pair(
+    "fed_adamw",
+    "the second moment whole",
     _of(fo.fed_adamw, _ADAM_RATE),
     _of(fo.fed_adamw, _ADAM_RATE, whole_moments=True),
   ),
-  ("fed_adamw", "the first moment corrected for all steps"): (
+  Pair(
+    "fed_adamw",
+    "the first moment corrected for all steps",
     _of(fo.fed_adamw, _ADAM_RATE),
     _of(fo.fed_adamw, _ADAM_RATE, shared_count=True),
   ),
-  ("fed_lada", "Adam's second moment"): (
+  Pair(
+    "fed_lada",
+    "Adam's second moment",
     _of(fo.fed_lada, _ADAM_RATE),
     _of(fo.fed_lada, _ADAM_RATE, amsgrad=False),
   ),
-  ("scaffold", "controls of exact gradients (option I), not of steps (II)"): (
+  Pair(
+    "scaffold",
+    "controls of exact gradients (option I), not of steps (II)",
     _of(fo.scaffold, RATE),
     _of(fo.scaffold, RATE, exact_control=True),
   ),
-  ("fed_nova", "differences times numbers of steps, here 1, 2 or 4"): (
+  Pair(
+    "fed_nova",
+    "differences times numbers of steps, here 1, 2 or 4",
     _of(fo.fed_nova, RATE / 10),
     # The number by which each was divided cancels.
     _of(fo.fed_avg, optax.sgd(RATE / 10)),
+    _UNEQUAL,
   ),
-  ("fed_async", "s(τ) divided by s(1), clients of three speeds"): (
+  Pair(
+    "fed_async",
+    "s(τ) divided by s(1), clients of three speeds",
     _of(fo.fed_async, _SGD, mu=0.0),
     _of(fo.fed_async, _SGD, mu=0.0, alpha=0.6 * 2**0.5),
+    _ONE_BY_ONE,
   ),
-}
-_FEW = {"cohort_size": table.FEW}
-# Who takes part, and when.
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
-  "fed_nova": {"schedule": _UNEQUAL, "cohort_size": None},
-  "fed_async": {"schedule": _ONE_BY_ONE, "cohort_size": None},
-}
+)
 
 
-def line(name: str, what: str) -> str:
+def line(pair: Pair) -> str:
   """A row of the table; runs both forms."""
-  settings = SETTINGS.get(name, _FEW)
   ends = [
-    table.distances(make(), ROUNDS, **settings)[-1]
-    for make in FORMS[name, what]
+    table.distances(make(), ROUNDS, **pair.settings)[-1]
+    for make in (pair.paper, pair.program)
   ]
   shown = " | ".join(f"{end:.1e}".replace("e-0", "e-") for end in ends)
-  return f"| `{name}` | {what} | {shown} |\n"
+  return f"| `{pair.method}` | {pair.what} | {shown} |\n"
 
 
 def filled(page: str, rows: list[str]) -> str:
@@ -146,8 +189,8 @@ def filled(page: str, rows: list[str]) -> str:
 def main() -> None:
   jax.config.update("jax_enable_x64", True)
   rows = []
-  for name, what in FORMS:
-    rows.append(line(name, what))
+  for pair in PAIRS:
+    rows.append(line(pair))
     print(rows[-1], end="", flush=True)
   PAGE.write_text(filled(PAGE.read_text(), rows))
 
