@@ -197,20 +197,17 @@ def leave(status: int) -> int:
   return status
 
 
-def pass_on(
-  log: int, on_lost: Callable[[str], object], seconds: float = _SECONDS_HELD
-) -> None:
+def pass_on(log: int, on_lost: Callable[[str], object]) -> None:
   """Writes to stderr what libraries log, until its end.
 
   Args:
     log: what is read.
     on_lost: called with the reason if the log says that another process has
       ended. Those lines are not written.
-    seconds: how long lines that may become such a message are held back.
   """
   held, rest, is_held = b"", b"", False
   while True:
-    waits = seconds if held or rest else None
+    waits = _SECONDS_HELD if held or rest else None
     is_late = not select.select([log], [], [], waits)[0]
     part = b"" if is_late else os.read(log, 1 << 16)
     *lines, rest = (rest + part).split(b"\n")

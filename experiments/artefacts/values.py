@@ -141,7 +141,7 @@ def _measured(
   return function(record.history.values(metric), rounds, metric, *others)
 
 
-def with_interval(of_seeds: Sequence[float], metric: str = ACCURACY) -> str:
+def with_interval(of_seeds: Sequence[float], metric: str) -> str:
   """The mean over seeds with its 95 % interval: 91.2 (90.1 to 92.3).
 
   Args:

@@ -23,24 +23,20 @@ def entry(name: str, text: str | None = None) -> str:
   if text is None and flag.default is not None:
     first += f" Default: {str(flag.default).lower()}."
   left = f"  --{'[no]' if flag.boolean else ''}{name}"
-  indent = " " * _INDENT
-  return "\n".join(
-    [_beside(left, first), *(_listed_line(indent, line) for line in lines)]
-  )
+  return "\n".join([_beside(left, first), *map(_listed_line, lines)])
 
 
-def pairs(of: Mapping[str, str], indent: int = 2) -> str:
+def pairs(of: Mapping[str, str]) -> str:
   """Lines of words and their meanings, in two columns."""
-  width = indent + max(map(len, of)) + 2
+  width = max(map(len, of)) + 4
   return "\n".join(
-    _fill(text, f"{' ' * indent}{word}".ljust(width), width)
-    for word, text in of.items()
+    _fill(text, f"  {word}".ljust(width), width) for word, text in of.items()
   )
 
 
-def paragraph(text: str, indent: int = 2) -> str:
+def paragraph(text: str) -> str:
   """Text with an indent."""
-  return _fill(text, " " * indent, indent)
+  return _fill(text, "  ", 2)
 
 
 def command(text: str) -> str:
@@ -71,10 +67,10 @@ def _beside(left: str, text: str) -> str:
   return f"{left}\n{_fill(text, ' ' * _INDENT, _INDENT)}"
 
 
-def _listed_line(indent: str, line: str) -> str:
+def _listed_line(line: str) -> str:
   """A line of `listed`, its text wrapped beside its name."""
   name = re.match(r"\S+\s+", line)
-  return _fill(line, f"{indent}  ", _INDENT + 2 + name.end())
+  return _fill(line, " " * (_INDENT + 2), _INDENT + 2 + name.end())
 
 
 def _fill(text: str, first: str, others: int) -> str:
