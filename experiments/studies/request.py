@@ -191,7 +191,8 @@ def _pair(text: str, item: str) -> tuple[str, Any]:
     if name[:2] == "no" and name[2:] in known:
       return name[2:], False
     raise ValueError(
-      f"method={text!r}: {item!r} must be flag=value, such as client_lr=0.1"
+      f"method={text!r}: {item!r} must be flag=value, such as client_lr=0.1; "
+      'quote a value with spaces, such as label="My method"'
     )
   return name, value
 

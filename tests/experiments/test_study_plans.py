@@ -137,6 +137,12 @@ def test_cells_are_told_by_all_their_flags():
     assert name(other) == same
 
 
+@pytest.mark.parametrize("label", ['"My method"', "'My method'"])
+def test_a_label_with_spaces_is_quoted(label):
+  (cell,) = planned(f"{FED_AVG} label={label}", RATES)
+  assert cell.method == "My method"
+
+
 def test_a_label_is_no_part_of_a_cell():
   one, other = planned(f"{FED_AVG} label=One", f"{FED_AVG} label=Other", RATES)
   assert one.method != other.method
