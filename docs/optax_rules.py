@@ -14,7 +14,7 @@ import inspect
 import pathlib
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -130,7 +130,7 @@ _MEANINGS = (
 
 
 class Row(NamedTuple):
-  """What became of one factory; None for "works", else why not."""
+  """What became of one factory; None where it works, else why not."""
 
   name: str
   client: str | None
@@ -248,7 +248,7 @@ def _server_steps(rule, params):
 
 
 def line(row: Row) -> str:
-  """Its line of the table."""
+  """The line of a rule that does not work in both places."""
   name, client, server = row
   reasons = []
   if client is not None:
@@ -260,8 +260,13 @@ def line(row: Row) -> str:
   return f"| `{name}` | {word(client)} | {word(server)} | {why} |"
 
 
+def works(row: Row) -> bool:
+  """At a client and at the server."""
+  return row.client is None and row.server is None
+
+
 def head() -> str:
-  """What is above the rows."""
+  """What is above the rules."""
   version = importlib.metadata.version("optax")
   return f"""\
 # Rules of optax {version} at clients and at the server
@@ -269,19 +274,34 @@ def head() -> str:
 Made by `python docs/optax_rules.py`, which tries every factory that returns a
 transformation. A client's local step has `value`, `grad`, `value_fn`, `grad_fn`
 and `obj_fn` on its batch, and passes those that the rule's `update` takes. A
-server has a pseudo-gradient and its parameters. *Yes* means that the rule runs
-from step to step in one compiled program, and that parameters stay finite.
-Rules that only scale are meant for a chain: alone they may move away from a
-minimum.
+server has a pseudo-gradient and its parameters. A rule *works* if it runs from
+step to step in one compiled program, and the parameters stay finite. Rules that
+only scale are meant for a chain: alone they may move away from a minimum.
 
-| factory | client | server | why not |
-|---|---|---|---|
 """
 
 
+def page(rows: Sequence[Row]) -> str:
+  """The page in Markdown."""
+  parts = [f"{head()}## Rules that work in both places\n"]
+  for module, _ in _MODULES:
+    of_module = [
+      f"`{row.name.removeprefix(module)[1:]}`"
+      for row in rows
+      if works(row) and row.name.rpartition(".")[0] == module
+    ]
+    told = f"From `{module}`: {', '.join(of_module)}."
+    parts.append(textwrap.fill(told, 80, break_long_words=False) + "\n")
+  parts.append("## Rules that work at clients only, or not at all\n")
+  lines = [line(row) for row in rows if not works(row)]
+  header = "| factory | client | server | why not |\n|---|---|---|---|"
+  return "\n".join(parts) + "\n".join(["", header, *lines, ""])
+
+
 def main() -> None:
-  rows = [try_rule(name, make) for name, make in factories().items()]
-  TABLE.write_text(head() + "".join(f"{line(row)}\n" for row in rows))
+  TABLE.write_text(
+    page([try_rule(name, make) for name, make in factories().items()])
+  )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""docs/optax_rules.md says what is: every row is made anew."""
+"""docs/optax_rules.md says what is: every rule is tried anew."""
 
 import importlib.util
 import pathlib
+import re
 
 import pytest
 
@@ -24,22 +25,36 @@ pytestmark = [
 
 
 def written_lines():
-  return WRITTEN.removeprefix(optax_rules.head()).splitlines()
+  """Name -> the line of a rule that does not work in both places."""
+  lines = WRITTEN.splitlines()
+  return {x.split("`")[1]: x for x in lines if x.startswith("| `")}
+
+
+def written_to_work():
+  """The names of the rules that work in both places."""
+  found = set()
+  for listed in re.findall(r"^From (.*?)\.$", WRITTEN, re.DOTALL | re.M):
+    module, *names = re.findall(r"`([^`]+)`", listed)
+    found |= {f"{module}.{name}" for name in names}
+  return found
 
 
 def test_all_factories_are_there():
-  names = [line.split("`")[1] for line in written_lines()]
-  assert names == list(FACTORIES)
+  assert not written_to_work() & written_lines().keys()
+  assert written_to_work() | written_lines().keys() == FACTORIES.keys()
+  assert len(written_to_work()) > 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_rows(part):
   """If it fails: `python docs/optax_rules.py`, and look at what changed."""
-  lines = dict(zip(FACTORIES, written_lines(), strict=True))
+  lines = written_lines()
   for name in list(FACTORIES)[part::PARTS]:
     row = optax_rules.try_rule(name, FACTORIES[name])
-    assert optax_rules.line(row) == lines[name]
+    assert optax_rules.works(row) == (name in written_to_work()), name
+    if not optax_rules.works(row):
+      assert optax_rules.line(row) == lines[name]
 
 
 def test_what_the_extra_arguments_are_for():
@@ -50,6 +65,6 @@ def test_what_the_extra_arguments_are_for():
     "grad_fn": "optax.contrib.sam, opaque_mode=True",
     "obj_fn": "optax.contrib.sophia",
   }
-  lines = dict(zip(FACTORIES, written_lines(), strict=True))
+  lines = written_lines()
   for name in because.values():
     assert lines[name].startswith(f"| `{name}` | yes | no |")
