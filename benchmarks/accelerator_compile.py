@@ -348,9 +348,10 @@ def compile_here(
 # The table.
 
 _COLUMNS = (
-  "run", "for", "devices", "compile s", "GB a device", "fits", "code MB",
-  "GFLOP", "GB moved", "exchanges", "kernels of a round", "of a step",
+  "run", "devices", "compile s", "GB a device", "fits", "code MB", "GFLOP",
+  "GB moved", "exchanges", "kernels of a round", "of a step",
 )  # fmt: skip
+_NOTHING = "–"
 
 
 def page(records: dict[str, Any]) -> str:
@@ -359,22 +360,30 @@ def page(records: dict[str, Any]) -> str:
   versions = sorted({record["jax"] for record in made})
   dates = sorted({record["date"] for record in made})
   return (
-    "# Compiled for accelerators\n\n"
+    "# Tables of compiled programs\n\n"
     "Written by `benchmarks/accelerator_compile.py`, with JAX "
-    f"{', '.join(versions)}; {', '.join(dates)}. How to read it: "
-    f"[accelerators](accelerators.md).\n\n{table(records)}"
+    f"{', '.join(versions)}; {', '.join(dates)}. How to read it: [compiled "
+    f"without a device](compiled.md).\n\n{tables(records)}"
   )
 
 
-def table(records: dict[str, Any]) -> str:
-  """The records as a table in Markdown, by target and run."""
-  rows = [
-    _cells(name, target, records[f"{name} {target}"])
-    for target in TARGETS
-    for name in RUNS | OTHER_FORMS
-    if f"{name} {target}" in records
-  ]
-  return shared.table(_COLUMNS, rows) + "\n"
+def tables(records: dict[str, Any]) -> str:
+  """The records as tables in Markdown, one for each target."""
+  found = []
+  for target, device in TARGETS.items():
+    names = [n for n in RUNS | OTHER_FORMS if f"{n} {target}" in records]
+    rows = [_cells(name, target, records[f"{name} {target}"]) for name in names]
+    if rows:
+      found.append(f"## {device.name}\n\n{_table(rows)}\n")
+  return "\n".join(found)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+  """A table without the columns that say nothing of this target."""
+  columns = zip(_COLUMNS, *rows, strict=True)
+  told = [column for column in columns if {*column[1:]} != {_NOTHING}]
+  header, *rows = zip(*told, strict=True)
+  return shared.table(header, rows)
 
 
 def _cells(name, target, record):
@@ -385,29 +394,28 @@ def _cells(name, target, record):
     # The records have the compiler's own words.
     said = record["error"]
     said = "not compiled" if "Error: " in said else said
-    missing = ["–"] * (len(_COLUMNS) - 4)
-    return [title, device.name, "–", said, *missing]
+    missing = [_NOTHING] * (len(_COLUMNS) - 3)
+    return [title, _NOTHING, said, *missing]
   rounds = record["rounds"]
   needs = bytes_of(rounds)
   of_code = rounds["bytes"]["code"]
   step, rest = kernels(rounds["loops"])
-  of = lambda name: f"{rounds[name] / 1e9:.3g}" if rounds[name] else "–"
+  of = lambda name: f"{rounds[name] / 1e9:.3g}" if rounds[name] else _NOTHING
   # Of several exchanges of one kind.
   exchanged = ", ".join(f"{n} {k}" for k, n in rounds["exchanges"].items())
   is_gpu = not device.topology
   return [
     title,
-    device.name,
     str(rounds["devices"]),
     f"{record['seconds']:.0f}",
     f"{needs / 1e9:.2f}",
     "yes" if needs < device.memory else "no",
-    f"{of_code / 1e6:.1f}" if of_code else "–",
+    f"{of_code / 1e6:.1f}" if of_code else _NOTHING,
     of("flops"),
     of("bytes_accessed"),
-    exchanged or "–",
-    str(rest) if is_gpu else "–",
-    str(step) if is_gpu else "–",
+    exchanged or _NOTHING,
+    str(rest) if is_gpu else _NOTHING,
+    str(step) if is_gpu else _NOTHING,
   ]
 
 
@@ -453,7 +461,7 @@ def main(argv: list[str] | None = None) -> None:
     folder, options.targets, options.programs, options.data_dir
   )
   (folder / "page.md").write_text(page(records))
-  print(table(records))
+  print(tables(records))
 
 
 if __name__ == "__main__":
