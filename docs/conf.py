@@ -14,8 +14,10 @@ import pathlib
 import re
 import sys
 
+import imagesize
 import nbformat
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.domains.python import PyObject
 
 DOCS = pathlib.Path(__file__).resolve().parent
@@ -38,7 +40,6 @@ extensions = [
   "sphinx.ext.autodoc",
   "sphinx.ext.napoleon",
   "sphinx.ext.doctest",
-  "sphinx.ext.mathjax",
   "sphinx.ext.linkcode",
   "myst_nb",
 ]
@@ -66,6 +67,7 @@ nb_merge_streams = True
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
 myst_heading_anchors = 4
 suppress_warnings = ["mystnb.unknown_mime_type"]
+html_math_renderer = "mathml"  # Browsers draw it; no script is loaded.
 
 html_theme = "sphinx_book_theme"
 html_title = "fedjax_opt"
@@ -244,7 +246,7 @@ comparison_tables.write_browser_page(DOCS / "_extra" / "field")
 
 
 def _read(app, name, content) -> None:
-  if name == "methods":
+  if name in ("methods", "tasks"):
     content[0] = methods_tables.filled(content[0])
   if name == "comparison":
     content[0] = comparison_tables.filled(content[0])
@@ -260,9 +262,14 @@ def _include(app, path, parent, content) -> None:
 
 
 def _enlargeable(app, tree, name) -> None:
-  """Links each picture to its file: Sphinx does so for those of a width."""
+  """Links each picture to its file: Sphinx does so for those of a width.
+
+  A picture of several panels is marked: a phone shows it larger, and scrolls.
+  """
   for image in tree.findall(nodes.image):
     image.setdefault("width", "100%")
+    if imagesize.get(DOCS / image["uri"])[0] > 1000:  # Pixels; -1 if unknown.
+      image["classes"].append("broad")
 
 
 def _unbroken(app, tree, name) -> None:
@@ -272,13 +279,74 @@ def _unbroken(app, tree, name) -> None:
       code["classes"].append("name")
 
 
+def _for_phones(app, tree, name) -> None:
+  """Marks tables by what a phone does with them.
+
+  `stacked`: of sentences; its rows become blocks, whose cells have the names of
+  their columns, which only a phone shows. `scrolled`: of numbers; its rows stay
+  lines, and scroll beside their names.
+  """
+  for table in tree.findall(nodes.table):
+    head = table.next_node(nodes.thead)
+    rows = list(table.next_node(nodes.tbody))
+    if not head or not has_sentences(rows):
+      table["classes"] += ["scrolled"] * (len(rows[0]) > 2)
+      for text in list(table.findall(nodes.Text)):  # Intervals stay whole.
+        whole = text.replace(" to ", "\u00a0to\u00a0")
+        text.parent.replace(text, nodes.Text(whole))
+      continue
+    table["classes"].append("stacked")
+    for row in rows:
+      for title, cell in zip(head[0][1:], row[1:], strict=True):
+        if not cell.astext():
+          cell["classes"].append("empty")
+        elif len(row) > 2 and title.astext():
+          label = nodes.inline("", f"{title.astext()}: ", classes=["column"])
+          cell[0].insert(0, label)
+
+
+def has_sentences(rows: list[nodes.row]) -> bool:
+  """Whether cells are too long for a table on a phone, in characters."""
+  length = lambda cells: max(len(cell.astext()) for cell in cells)
+  first = length(row[0] for row in rows)
+  others = length(cell for row in rows for cell in row[1:])
+  if len(rows[0]) == 2:
+    return others > 100
+  # Many columns are of numbers.
+  return len(rows[0]) < 7 and (others > 40 or first > 60)
+
+
+# An accent before an index, which docutils would set below the accented letter.
+_ACCENTED = re.compile(
+  r"(\\(?:bar|hat|tilde) ?(?:\\[a-zA-Z]+|[a-zA-Z]|{[^{}]*}))(?=[_^])"
+)
+
+
+def _mathml(node: nodes.Element, is_block: bool) -> str:
+  return tex2mathml(_ACCENTED.sub(r"\1{}", node.astext()), as_block=is_block)
+
+
+def _formula(page, node) -> None:
+  page.body.append(_mathml(node, is_block=False))
+  raise nodes.SkipNode
+
+
+def _displayed_formula(page, node) -> None:
+  page.body.append(f'<div class="formula">{_mathml(node, True)}</div>\n')
+  raise nodes.SkipNode
+
+
 def setup(app) -> None:
   for field in PyObject.doc_field_types:
     if field.name == "variable":
       field.label = "Attributes"
+  app.add_html_math_renderer(
+    "mathml", (_formula, None), (_displayed_formula, None)
+  )
   app.connect("autodoc-process-docstring", _docstring, priority=100)
   app.connect("autodoc-process-signature", _signature)
   app.connect("source-read", _read)
   app.connect("doctree-resolved", _enlargeable)
   app.connect("doctree-resolved", _unbroken)
+  app.connect("doctree-resolved", _for_phones)
   app.connect("include-read", _include)

@@ -53,8 +53,8 @@ def with_privacy(
 
   .. math::
 
-    \Delta = \frac{1}{n} \Big( \sum_i u_i \min(1, C / \|u_i\|_2)
-      + \mathcal{N}(0, (z C)^2 I) \Big)
+    \Delta = \frac{1}{n} \Bigl( \sum_i u_i \min(1, C / \|u_i\|_2)
+      + \mathcal{N}(0, (z C)^2 I) \Bigr)
 
   n is the expected number of clients in a cohort (that of `samplers.poisson`,
   else the size of the cohort), not the number that comes. All clients have the

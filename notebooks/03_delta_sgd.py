@@ -146,15 +146,15 @@ settings = dict(
 # numbers. With the model $x_k$ of a client after $k$ local steps and the
 # gradient $g$ on its present batch,
 #
-# $$\eta_k = \min\Big\{\underbrace{\frac{\gamma\,\|x_k - x_{k-1}\|}
-# {2\,\|g(x_k) - g(x_{k-1})\|}}_{\text{smoothness}},\;
-# \underbrace{\sqrt{1 + \delta\,\theta_{k-1}}\;\eta_{k-1}}_{\text{growth}}
-# \Big\}, \qquad \theta_k = \frac{\eta_k}{\eta_{k-1}}.$$
+# $$\eta_k = \min\left\{\frac{\gamma\,\|x_k - x_{k-1}\|}
+# {2\,\|g(x_k) - g(x_{k-1})\|},\;
+# \sqrt{1 + \delta\,\theta_{k-1}}\;\eta_{k-1}
+# \right\}, \qquad \theta_k = \frac{\eta_k}{\eta_{k-1}}.$$
 #
-# The smoothness branch estimates how far the gradient can be trusted. The
-# growth branch lets a step size rise by only a few percent. In each round each
-# client starts at $\eta_0$ again. The whole notebook uses the defaults
-# below.
+# The first number, the smoothness branch, estimates how far the gradient can be
+# trusted. The second, the growth branch, lets a step size rise by only a few
+# percent. In each round each client starts at $\eta_0$ again. The whole
+# notebook uses the defaults below.
 
 # %%
 eta_0 = 0.2

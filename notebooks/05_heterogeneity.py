@@ -235,7 +235,7 @@ figure
 # $P_i = (I - \eta H_i)^K$. The server stops where the mean of these points is
 # $x$:
 #
-# $$x_K = \Big(\sum_i (I - P_i)\Big)^{-1} \sum_i (I - P_i) c_i.$$
+# $$x_K = \Bigl(\sum_i (I - P_i)\Bigr)^{-1} \sum_i (I - P_i) c_i.$$
 #
 # With one step this is $x^*$; with very many steps it is the plain mean of the
 # $c_i$.

@@ -312,4 +312,4 @@ for group in range(4):
 #
 # [A fair comparison](06_fair_comparison.ipynb) says how methods are tuned and
 # compared. On the command line `--system`, `--schedule` and `--max_time` do the
-# same: see [A clock](https://fedjax-opt.github.io/fedjax_opt/how_to/time.html).
+# same: see [Simulated time](https://fedjax-opt.github.io/fedjax_opt/how_to/time.html).

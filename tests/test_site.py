@@ -4,6 +4,7 @@ import functools
 import http.server
 import importlib.util
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,32 @@ def test_the_contents_lead_to_a_heading(page, site):
   target = link.get_attribute("href")
   link.click()
   page.wait_for_url(f"**/concepts.html{target}")
+
+
+def test_pages_need_no_network(site):
+  """Scripts, styles and pictures are files of the site, but for one badge."""
+  loads = r'<(?:script|link|img)\b[^>]*\b(?:src|href)="(https?://[^"]+)"'
+  found = set()
+  for file in site[0].rglob("*.html"):
+    found |= set(re.findall(loads, file.read_text()))
+  assert all(url.endswith("/colab-badge.svg") for url in found), found
+
+
+def test_a_phone_reads_tables(browser, site):
+  """Rows of sentences are blocks; numbers scroll beside their names."""
+  with browser.new_page(
+    viewport={"width": WIDTHS["phone"], "height": 844}
+  ) as page:
+    page.goto(f"{site[1]}/results.html")
+    cell = page.locator("table.stacked td:has(.column)").first
+    assert cell.locator(".column").inner_text().strip() == "what it is:"
+    assert cell.evaluate("e => getComputedStyle(e).display") == "block"
+    page.goto(f"{site[1]}/comparison.html")
+    name = page.locator("table.scrolled tbody td:first-child").first
+    box = page.locator(".pst-scrollable-table-container").first
+    before = name.bounding_box()["x"]
+    assert box.evaluate("e => (e.scrollLeft = 200, e.scrollLeft)") > 0
+    assert abs(name.bounding_box()["x"] - before) < 1
 
 
 def test_no_page_is_wider_than_the_window(page, site):

@@ -63,9 +63,9 @@ def fed_adamw(
 
     m &\leftarrow \beta_1 m + (1 - \beta_1) g_i(x), \qquad
     v \leftarrow \beta_2 v + (1 - \beta_2) g_i(x)^2 \\
-    x &\leftarrow x - \eta \Big(
+    x &\leftarrow x - \eta \Bigl(
       \frac{m / (1 - \beta_1^k)}{\sqrt{v / (1 - \beta_2^\tau)} + \epsilon}
-      + \alpha \Delta_t + \lambda x \Big)
+      + \alpha \Delta_t + \lambda x \Bigr)
 
   and then
 

@@ -32,7 +32,7 @@ def fed_ex_lora(
 
     \bar A = \sum_i w_i A_i, \quad \bar B = \sum_i w_i B_i, \qquad
     W \leftarrow W + \frac{\alpha}{r}
-      \Big(\sum_i w_i A_i B_i - \bar A \bar B\Big)
+      \Bigl(\sum_i w_i A_i B_i - \bar A \bar B\Bigr)
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, of a model with adapters, see

@@ -63,8 +63,8 @@ def fed_lada(
     m &\leftarrow \beta_1 m + (1 - \beta_1) g_i(x), \qquad
     v \leftarrow \beta_2 v + (1 - \beta_2) g_i(x)^2, \qquad
     \hat v \leftarrow \max(\hat v, v) \\
-    x &\leftarrow x - \eta \Big( \alpha \frac{m}{\sqrt{\hat v}}
-      + (1 - \alpha) \Delta_t \Big)
+    x &\leftarrow x - \eta \Bigl( \alpha \frac{m}{\sqrt{\hat v}}
+      + (1 - \alpha) \Delta_t \Bigr)
 
   and then
 

@@ -43,7 +43,7 @@ def mime_lite(
 
     y_i &\leftarrow y_i - \eta U(g_i(y_i), s) \quad \text{K times, from } x_t \\
     x_{t+1} &= \sum_i w_i y_i, \qquad
-    s \leftarrow V\Big(\sum_i w_i \nabla f_i(x_t), s\Big)
+    s \leftarrow V\Bigl(\sum_i w_i \nabla f_i(x_t), s\Bigr)
 
   Clients do not change s; :math:`\nabla f_i` is the exact gradient. For SGD
   with momentum :math:`U(g, s) = V(g, s) = (1 - \beta) g + \beta s`, as in the

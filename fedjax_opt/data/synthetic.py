@@ -146,7 +146,7 @@ def low_rank(
   r"""Regression on matrices, with coefficients of low rank.
 
   As `lasso`, but :math:`\mu_m`, :math:`\delta` and :math:`w` are matrices, and
-  :math:`w = \mathrm{diag}(1, \dots, 1, 0, \dots, 0)`.
+  :math:`w = \mathrm{diag}(1, \ldots, 1, 0, \ldots, 0)`.
 
   Args:
     variant: a key of `VARIANTS`, for the sizes that are not given below.
@@ -240,8 +240,8 @@ class Heterogeneous(NamedTuple):
 
   .. math::
 
-    \ell(x; z_{pi}) = \sum_j a_j \Big( \frac{(x_j^2 - 1)^2}{2 (x_j^2 + 1)}
-      - \tau_{pij} \frac{2 x_j^2}{x_j^2 + 1} \Big)
+    \ell(x; z_{pi}) = \sum_j a_j \Bigl( \frac{(x_j^2 - 1)^2}{2 (x_j^2 + 1)}
+      - \tau_{pij} \frac{2 x_j^2}{x_j^2 + 1} \Bigr)
       + \frac{\zeta}{2} \sum_j s_{pj} x_j^2 + \langle b_p + \xi_{pi}, x \rangle.
 
   The first term is a double well in each coordinate. The other quantities are

@@ -58,9 +58,9 @@ def delta_sgd(
 
   .. math::
 
-    \eta_k &= \min\Big\{ \frac{\gamma \|x_k - x_{k-1}\|}
+    \eta_k &= \min\Bigl\{ \frac{\gamma \|x_k - x_{k-1}\|}
                      {2 \|g(x_k) - g(x_{k-1})\|}, \;
-               \sqrt{1 + \delta \theta_{k-1}} \, \eta_{k-1} \Big\} \\
+               \sqrt{1 + \delta \theta_{k-1}} \, \eta_{k-1} \Bigr\} \\
     \theta_k &= \eta_k / \eta_{k-1} \\
     x_{k+1} &= x_k - \eta_k g(x_k)
 

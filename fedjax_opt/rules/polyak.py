@@ -22,9 +22,9 @@ def sps(
 
   .. math::
 
-    \eta_k = \min\Big\{
+    \eta_k = \min\Bigl\{
       \frac{f(x_k) - f_{\min}}{c \, \|g(x_k)\|^2 + 10^{-8}}, \;
-      \eta_{\max} \Big\}
+      \eta_{\max} \Bigr\}
 
   The loss and the gradient are those of the current batch. With no cap this
   is the `constant` mode of the authors' program, which the Delta-SGD paper
