@@ -51,10 +51,11 @@ def _section(found: Standing, name: str) -> str:
   ranked = sorted(study.verdicts, key=lambda v: sign * v.value.estimate)
   shown, others = ranked[:_SHOWN], ranked[_SHOWN:]
   counts = collections.Counter(verdict.verdict for verdict in others)
-  rest = " and ".join(f"{number} {said}" for said, number in counts.items())
+  is_or_are = lambda number: "is" if number == 1 else "are"
+  rest = [f"{n} {is_or_are(n)} {said}" for said, n in counts.items()]
   told = (
     f"{len(ranked)} methods. The table has the {len(shown)} with the best "
-    f"means. The others: {rest or 'none'}."
+    "means." + f" Of the others, {' and '.join(rest)}." * bool(rest)
   )
   table = Table([_row(study, verdict) for verdict in shown], 1)
   rows = formats.markdown(table).strip()
@@ -75,7 +76,7 @@ def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
     "Test accuracy (%)": Entry(*numbers_of(study).parts(verdict.value)),
     "Verdict": verdict.verdict,
     **{name: each.replace("nan", "–") for name, each in costs.items()},
-    "Best at an edge": ", ".join(name_of(each.name) for each in edges) or "–",
+    "At grid edge": ", ".join(name_of(each.name) for each in edges) or "–",
   }
 
 

@@ -1,4 +1,4 @@
-"""Fills the tables of methods.md from the registries.
+"""Fills the tables of methods.md and tasks.md from the registries.
 
   PYTHONPATH=. python docs/methods_tables.py
 
@@ -18,7 +18,8 @@ from experiments.tasks import images
 from fedjax_opt.registry import Choice
 from fedjax_opt.results.names import name_of
 
-PAGE = pathlib.Path(__file__).parent / "methods.md"
+_HERE = pathlib.Path(__file__).parent
+PAGES = (_HERE / "methods.md", _HERE / "tasks.md")
 _WORDS = "| name | called | what |\n|---|---|---|\n"
 _HEAD = """\
 | name | called | what | flags, with defaults | source |
@@ -82,13 +83,15 @@ def _row(kind: Kind, name: str, choice: Choice) -> str:
 
 
 def filled(text: str) -> str:
-  """The page with each table between its two marks made anew."""
+  """A page with each table between its two marks made anew."""
   for title, table in TABLES.items():
     begin, end = f"<!-- {title} -->\n", f"<!-- end of {title} -->"
-    before, _, rest = text.partition(begin)
-    text = f"{before}{begin}\n{table()}\n{end}{rest.partition(end)[2]}"
+    before, is_here, rest = text.partition(begin)
+    if is_here:
+      text = f"{before}{begin}\n{table()}\n{end}{rest.partition(end)[2]}"
   return text
 
 
 if __name__ == "__main__":
-  PAGE.write_text(filled(PAGE.read_text()))
+  for page in PAGES:
+    page.write_text(filled(page.read_text()))

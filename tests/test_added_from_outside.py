@@ -193,8 +193,8 @@ def test_it_is_in_the_help(kind, capsys):
 def test_the_tables_of_the_site_have_it(kind):
   _, name, choice, flag = ADDED[kind]
   title = KINDS[kind].removeprefix("client ")
-  page = tables.filled(tables.PAGE.read_text())
-  table = page.split(f"<!-- {title} -->")[1].split("<!--")[0]
+  text = "".join(tables.filled(page.read_text()) for page in tables.PAGES)
+  table = text.split(f"<!-- {title} -->")[1].split("<!--")[0]
   (line,) = [x for x in table.splitlines() if x.startswith(f"| `{name}` |")]
   for part in (choice.label, f"`--{flag}`", choice.help.partition(" (")[0]):
     assert part in line

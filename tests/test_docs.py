@@ -47,6 +47,13 @@ def blocks(page: pathlib.Path, language: str) -> list[str]:
   return re.findall(fence, page.read_text(), re.DOTALL | re.MULTILINE)
 
 
+def test_no_line_is_read_as_a_comment():
+  """MyST leaves out a line that begins with a percent sign."""
+  for page in PAGES + OUTSIDE:
+    lines = page.read_text().splitlines()
+    assert not [line for line in lines if line.startswith("%")], name_of(page)
+
+
 # The code of the pages.
 
 # Shows how a run is read that is not there.
@@ -127,10 +134,10 @@ def test_the_comparison_is_made_from_its_records(tmp_path):
 def test_the_tables_of_methods_are_those_of_the_registries():
   """If it fails: `python docs/methods_tables.py`."""
   tables = tables_of("methods_tables")
-  text = tables.PAGE.read_text()
-  assert tables.filled(text) == text
+  texts = [page.read_text() for page in tables.PAGES]
+  assert list(map(tables.filled, texts)) == texts
   for title in tables.TABLES:
-    assert f"<!-- {title} -->\n\n| name | called | what |" in text
+    assert "".join(texts).count(f"<!-- {title} -->\n\n| name | called |") == 1
 
 
 # Flags of other programs: benchmarks, tools, pip, Slurm, gcloud, XLA.

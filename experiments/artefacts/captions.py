@@ -166,7 +166,7 @@ def reduced_in_short(outcome: Outcome) -> list[str]:
     values.setdefault(name, {})[ours] = None
   parts = [_in_short(name, [*of_name]) for name, of_name in values.items()]
   if len(how.missing) == how.paper:
-    parts.append("none of the paper's cells")
+    parts.append("none of the paper's cells ran")
   elif how.missing:
     parts.append(f"{len(how.missing)} of {how.paper} cells left out")
   if how.added:

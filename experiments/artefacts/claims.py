@@ -20,8 +20,8 @@ RULE = (
   "below zero for one of them, and *undecided* otherwise; one seed never "
   "decides. A method that diverged at all seeds, or reached its target at "
   "none, is worse than one that did not; if that happened at some seeds only, "
-  "nothing is decided. If no chance is involved, each value must be positive, "
-  "and the least value is shown."
+  "nothing is decided. A quantity without chance must be positive itself; the "
+  "least of such values is shown."
 )
 _SHOWN = 3  # The most quantities of a claim that are written out.
 

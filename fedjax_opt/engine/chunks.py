@@ -113,7 +113,7 @@ def chunk_size(
     return at_most
   # A model that is divided is large. With one client at a time, devices
   # exchange and move less data, as programs compiled for a TPU show
-  # (docs/accelerators.md).
+  # (docs/compiled.md).
   if client_map == "scan" or fastest == 1 or model_devices > 1:
     return 1
   fit = most_in_memory(params)

@@ -106,7 +106,7 @@ def large_options() -> dict[str, int] | None:
 
   A TPU's compiler takes a minute for the rounds of ResNet-18. At level 1 it
   takes less than half of that, and the program has as many FLOPs and reads and
-  writes fewer bytes (docs/accelerators.md). JAX_OPTIMIZATION_LEVEL=O3 asks for
+  writes fewer bytes (docs/compiled.md). JAX_OPTIMIZATION_LEVEL=O3 asks for
   full optimization.
   """
   is_chosen = getattr(jax.config, "jax_optimization_level", "O3") != "UNKNOWN"

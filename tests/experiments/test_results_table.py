@@ -46,6 +46,15 @@ def runs(tmp_path_factory):
   return [load_run(folder / name) for name in RUNS]
 
 
+def names_of(row):
+  """Those of `| `decile_1` to `decile_9` | ...`, or the only one."""
+  first, last = re.match(r"\| `(.+?)`(?: to `(.+?)`)? \|", row).groups()
+  if last is None:
+    return [first]
+  assert first[:-1] == last[:-1]
+  return [f"{first[:-1]}{i}" for i in range(int(first[-1]), int(last[-1]) + 1)]
+
+
 @pytest.fixture(scope="module")
 def documented():
   """Title -> the names in the table below it."""
@@ -54,7 +63,7 @@ def documented():
   tables = {}
   for title, part in zip(parts[::2], parts[1::2], strict=True):
     rows = [line for line in part.splitlines() if line.startswith("|")][2:]
-    names = [re.match(r"\| `(.+?)` \|", row)[1] for row in rows]
+    names = [name for row in rows for name in names_of(row)]
     assert len(set(names)) == len(names)
     # A name, perhaps a unit, and a meaning.
     assert all(row.split("|")[-2].strip() for row in rows)
