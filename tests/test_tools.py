@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tools import bit_flips, wrong_values
+from tools import bit_flips, wrong_values
 
 _slow = lambda *case: pytest.param(*case, marks=pytest.mark.slow)
 

@@ -1,7 +1,7 @@
 """Values of any kind: accepted, or refused in one line that says which it is.
 
 The kinds, and the valid arguments beside a wrong one, are those of
-tests/tools/wrong_values.py, which calls all public functions. Here nothing is
+tools/wrong_values.py, which calls all public functions. Here nothing is
 compiled. What else is refused of each argument, and how, is in the other files.
 """
 
@@ -12,7 +12,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt.engine.executor import Executor
 from tests.checks.test_fields import FACTORIES
-from tests.tools import wrong_values
+from tools import wrong_values
 
 
 def test_given_to_what_makes_a_part():

@@ -1,6 +1,6 @@
 """Runs that were stopped, from the command line.
 
-tests/tools/kills.py and signals.py stop them at random moments.
+tools/kills.py and signals.py stop them at random moments.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Kills commands at random moments, goes on, and compares what they leave.
 
-  python -m tests.tools.kills --number=20 --seed=0
+  python -m tools.kills --number=20 --seed=0
 
 Each time one command is killed by SIGKILL, one to three times, alone or with
 its workers, which must end with it, and then ends by the same command. All
@@ -28,7 +28,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from tests import text_data
-from tests.tools.signals import COMMANDS, begin, call, left_of, words
+from tools.signals import COMMANDS, begin, call, left_of, words
 
 KINDS = {
   "grid": ("--client=sgd", "--client_lr=0.1,1", "--seed=0,1"),

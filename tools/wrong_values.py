@@ -1,6 +1,6 @@
 """Gives every public function wrong values, one argument at a time.
 
-  python -m tests.tools.wrong_values --folder=NEW_FOLDER [PATTERN ...]
+  python -m tools.wrong_values --folder=NEW_FOLDER [PATTERN ...]
 
 The functions and classes are all that users reach from `fedjax_opt`; a pattern
 such as `prox.*` takes some of them. The other arguments are valid, from the
@@ -43,7 +43,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.metrics import History
 from fedjax_opt.models import layers
 from tests.checks import given
-from tests.tools import bit_flips
+from tools import bit_flips
 
 # A call that takes more seconds hangs.
 LIMIT = 30

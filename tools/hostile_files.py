@@ -1,6 +1,6 @@
 """Gives readers files that were made to harm; prints a table.
 
-  python -m tests.tools.hostile_files --number=100 --seed=0
+  python -m tools.hostile_files --number=100 --seed=0
 
 Each case runs in a process of its own, with at most 2 GB of memory beside what
 the imports take, 60 seconds of CPU, and 200 in all. It must be read or be

@@ -1,9 +1,9 @@
 """Records short runs of fedjax_opt, and compares two records bit for bit.
 
   cd CHECKOUT
-  python tests/tools/golden.py record DIR [--only NAME,...]
-  python tests/tools/golden.py compare DIR_A DIR_B [--only NAME,...]
-  python tests/tools/golden.py list
+  python tools/golden.py record DIR [--only NAME,...]
+  python tools/golden.py compare DIR_A DIR_B [--only NAME,...]
+  python tools/golden.py list
 
 `record` runs the checkout in the current folder. Each run has parts, each part
 is a process of its own, and DIR/NAME/PART holds what it left: metrics.csv,

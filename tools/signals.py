@@ -1,7 +1,7 @@
 """Ends each command by each signal in each of its phases; prints a table.
 
-  python -m tests.tools.signals --number=100 --seed=0
-  python -m tests.tools.signals --command=reproduce --phases=load --times=2
+  python -m tools.signals --number=100 --seed=0
+  python -m tools.signals --command=reproduce --phases=load --times=2
 
 Each time one command, phase and kind of signal is drawn, and whether the signal
 comes once, twice or ten times. The command must end with its status and one
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
+REPOSITORY = pathlib.Path(__file__).parents[1]
 HOOK = pathlib.Path(__file__).parent / "at_moments"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TIMES = (1, 2, 10)

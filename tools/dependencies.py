@@ -1,6 +1,6 @@
 """Runs the quick tests with the lowest and the newest versions of packages.
 
-  python -m tests.tools.dependencies --folder=/tmp/venvs [lowest] [newest]
+  python -m tools.dependencies --folder=/tmp/venvs [lowest] [newest]
 
 Makes a virtual environment for each, with the versions that setup.py allows:
 in `lowest` every package that it names has its lower bound. What these packages
@@ -16,7 +16,7 @@ from unittest import mock
 
 import setuptools
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
+REPOSITORY = pathlib.Path(__file__).parents[1]
 # Not privacy: jax-privacy itself asks for later versions of jax and optax.
 EXTRAS = ("run", "tensorboard", "text")
 

@@ -1,6 +1,6 @@
 """Whether what goes on for long stays as fast, and takes no more memory.
 
-  python -m tests.tools.soak --kind=run --minutes=20
+  python -m tools.soak --kind=run --minutes=20
 
 `run` is the command line: rounds with evaluations, all files of the output
 folder, and checkpoints. `disk` reads each cohort from a population on disk.
@@ -35,7 +35,7 @@ import numpy as np
 import optax
 
 import fedjax_opt as fo
-from tests.tools.signals import begin, processes_of
+from tools.signals import begin, processes_of
 
 PARTS = 10
 MOST = 3.0  # Percent.
@@ -117,7 +117,7 @@ def command_of(kind, folder):
       "--method=fed_avg client=sgd", "--method=scaffold", "--report_seeds=1",
       f"--alpha={','.join(alphas)}", f"--output_dir={folder}/study",
     ]  # fmt: skip
-  program = f"from tests.tools import soak; soak.{kind}(soak.pathlib.Path(%r))"
+  program = f"from tools import soak; soak.{kind}(soak.pathlib.Path(%r))"
   return [sys.executable, "-c", program % str(folder)]
 
 

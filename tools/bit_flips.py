@@ -1,7 +1,7 @@
 """Damages all that is written and read again; counts what is unnoticed.
 
-  python -m tests.tools.bit_flips --seed=0
-  python -m tests.tools.bit_flips --kind=study --number=60
+  python -m tools.bit_flips --seed=0
+  python -m tools.bit_flips --kind=study --number=60
 
 Each time one bit of one file becomes the other, or the file is cut, or bytes
 within it are lost; then all is read, or the same command goes on. What comes
@@ -35,8 +35,8 @@ from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.results.writers import RunWriter
-from tests.tools.kills import contents
-from tests.tools.signals import COMMANDS, REPOSITORY, SMALL, STUDY
+from tools.kills import contents
+from tools.signals import COMMANDS, REPOSITORY, SMALL, STUDY
 
 SIZES = (3, 0, 5, 1, 0, 4, 2)
 

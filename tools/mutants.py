@@ -3,8 +3,8 @@
   pip install pytest-cov
   python -m pytest -m "" --cov=fedjax_opt --cov-context=test --cov-report= \\
       --junitxml=tests.xml
-  python -m tests.tools.mutants --number=200 --seed=1 --output=mutants.tsv
-  python -m tests.tools.mutants --number=20 --files fedjax_opt/prox/*.py \\
+  python -m tools.mutants --number=200 --seed=1 --output=mutants.tsv
+  python -m tools.mutants --number=20 --files fedjax_opt/prox/*.py \\
       --tests tests/test_prox.py
 
 A mutant is a copy of the package with one operator, constant, condition or
@@ -32,7 +32,7 @@ import tomllib
 import xml.etree.ElementTree
 from collections.abc import Iterator
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[1]
 PLACES = (
   *(f"fedjax_opt/{name}/*.py" for name in ("engine", "rules", "algorithms")),
   *(f"fedjax_opt/{n}.py" for n in ("contract", "counters", "draws")),
