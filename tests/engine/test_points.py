@@ -170,6 +170,11 @@ def test_as_many_vectorized_as_memory_holds(
   assert vectorized.chunk == (chunks[-1] if chunks else None)
   for given in ({"grid_map": "scan"}, {"grid_chunk": 7}):
     assert not points(**given).take_fewer([2000])
+  # Each of two devices has 3 or 4 of the settings.
+  monkeypatch.setattr(sharding.Layout, "grid_devices", property(lambda _: 2))
+  halves = points()
+  assert halves.take_fewer([2000])
+  assert halves.chunk == 1
 
 
 @pytest.mark.parametrize(

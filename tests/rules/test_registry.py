@@ -119,6 +119,7 @@ def test_step_decay_drops_after_half_and_three_quarters():
   np.testing.assert_allclose(factors, [1] * 4 + [0.1] * 2 + [0.01] * 2)
   other = step_decay(3, num_rounds=10, milestones=[0.3], factor=0.5)
   assert float(other) == 0.5
+  assert float(step_decay(0, num_rounds=1)) == 1
 
 
 POINT = "update needs params, the current point"
