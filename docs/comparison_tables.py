@@ -51,33 +51,43 @@ def _section(found: Standing, name: str) -> str:
   ranked = sorted(study.verdicts, key=lambda v: sign * v.value.estimate)
   shown, others = ranked[:_SHOWN], ranked[_SHOWN:]
   counts = collections.Counter(verdict.verdict for verdict in others)
-  is_or_are = lambda number: "is" if number == 1 else "are"
-  rest = [f"{n} {is_or_are(n)} {said}" for said, n in counts.items()]
-  told = (
-    f"{len(ranked)} methods. The table has the {len(shown)} with the best "
-    "means." + f" Of the others, {' and '.join(rest)}." * bool(rest)
-  )
+  rest = " and ".join(f"{n} {_verb(said, n)}" for said, n in counts.items())
+  told = f"{len(ranked)} methods."
+  if others:
+    told += f" The table has the {len(shown)} with the best means."
+    told += f" Of the others, {rest}."
   table = Table([_row(study, verdict) for verdict in shown], 1)
   rows = formats.markdown(table).strip()
   return f"### {condition.title}\n\n{told}\n\n{rows}\n"
 
 
+def _verb(verdict: str, number: int) -> str:
+  if verdict == "diverged":
+    return verdict
+  return f"{'is' if number == 1 else 'are'} {verdict}"
+
+
 def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
+  cell, numbers = verdict.cell, numbers_of(study)
+  edges = cell.tuning.edges if cell.tuning else ()
+  metric = name_of(study.metric).capitalize() + " (%)" * bool(numbers.unit)
+  return {
+    "Method": study.labels[cell.method],
+    metric: Entry(*numbers.parts(verdict.value)),
+    "Verdict": verdict.verdict,
+    **(_costs(study, verdict) if study.target is not None else {}),
+    "At grid edge": ", ".join(name_of(each.name) for each in edges) or "–",
+  }
+
+
+def _costs(study: Study, verdict: Verdict) -> dict[str, str]:
   number = lambda name, scale: f"{verdict.to_target[name] / scale:.3g}"
-  cell = verdict.cell
   costs = {
     f"Rounds to {100 * study.target:g} %": number("rounds", 1),
     "Megabytes": number("bytes", 1e6),
     "Gradients, thousands": number("gradient_evaluations", 1e3),
   }
-  edges = cell.tuning.edges if cell.tuning else ()
-  return {
-    "Method": study.labels[cell.method],
-    "Test accuracy (%)": Entry(*numbers_of(study).parts(verdict.value)),
-    "Verdict": verdict.verdict,
-    **{name: each.replace("nan", "–") for name, each in costs.items()},
-    "At grid edge": ", ".join(name_of(each.name) for each in edges) or "–",
-  }
+  return {name: each.replace("nan", "–") for name, each in costs.items()}
 
 
 def write_browser_page(folder: pathlib.Path) -> None:
