@@ -40,7 +40,12 @@ notebooks = [
   "ipykernel>=6.29",
 ]
 # The site: the theme and the reader of notebooks that optax's has.
-docs = ["sphinx>=8.1", "sphinx-book-theme>=1.1.4", "myst-nb>=1.2"]
+docs = [
+  "sphinx>=8.1",
+  "sphinx-book-theme>=1.1.4",
+  "myst-nb>=1.2",
+  "docutils>=0.22",  # Formulas as MathML.
+]
 # Cells of studies on other machines.
 clusters = ["distributed>=2024.5", "submitit>=1.5"]
 # Noise and accounting of differential privacy.
