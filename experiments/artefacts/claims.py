@@ -20,8 +20,7 @@ RULE = (
   "below zero for one of them, and *undecided* otherwise; one seed never "
   "decides. A method that diverged at all seeds, or reached its target at "
   "none, is worse than one that did not; if that happened at some seeds only, "
-  "nothing is decided. A quantity without chance must be positive itself; the "
-  "least of such values is shown."
+  "nothing is decided."
 )
 _SHOWN = 3  # The most quantities of a claim that are written out.
 
@@ -34,7 +33,6 @@ class Quantity(NamedTuple):
     values: one for each seed; infinite where one of two diverged, NaN where
       both did.
     unit: such as 'points', or ''.
-    is_exact: whether no chance is involved.
     lost: in words, which sides have no number at how many seeds; '' if nothing
       is compared.
   """
@@ -42,29 +40,21 @@ class Quantity(NamedTuple):
   name: str
   values: Sequence[float]
   unit: str = ""
-  is_exact: bool = False
   lost: str = ""
 
   @property
   def margin(self) -> float:
-    """The mean over the seeds that have a value, infinity if none has.
-
-    If no chance is involved, every value counts, so it is the least one.
-    """
+    """The mean over the seeds that have a value, infinity if none has."""
     values = [value for value in self.values if not np.isnan(value)]
-    if not values:
-      return np.inf
-    return float(np.min(values) if self.is_exact else np.mean(values))
+    return float(np.mean(values)) if values else np.inf
 
   @property
   def verdict(self) -> str:
     """'held', 'not held' or 'undecided'; see `RULE`."""
     values = np.asarray(self.values, float)
-    if not values.size or np.isnan(values).any():
+    if values.size < 2 or np.isnan(values).any():
       return UNDECIDED
-    if values.size == 1 and not self.is_exact:
-      return UNDECIDED
-    if self.is_exact or np.isinf(values).all():
+    if np.isinf(values).all():
       return HELD if (values > 0).all() else NOT_HELD
     _, low, high = statistics.mean_interval(values)
     return HELD if low > 0 else NOT_HELD if high < 0 else UNDECIDED
@@ -81,8 +71,6 @@ class Quantity(NamedTuple):
     text = f"{self.name}: {self.margin:.3g}{unit}"
     if len(values) == 1:
       return text
-    if self.is_exact:
-      return f"{text} (the least of {len(values)})"
     _, low, high = statistics.mean_interval(values)
     return f"{text} ({low:.3g} to {high:.3g})"
 

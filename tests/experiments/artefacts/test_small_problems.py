@@ -8,20 +8,6 @@ from experiments.delta_sgd import theory
 from experiments.fco import convex
 
 
-def test_theorem_5_and_its_potential():
-  history, points = theory.theorem5([0.01, 1.0], 20, [0, 1])
-  assert len(points) == 4
-  assert history.rounds == list(range(1, 20))
-  gap, bound, rate = (history.metrics[n] for n in ("gap", "bound", "rate"))
-  assert np.all(gap >= 0)
-  assert np.all(gap <= bound)
-  assert np.all(bound <= rate)
-  history, points = theory.lyapunov([1.0], 20, [0, 1])
-  potential = history.metrics["potential"]
-  np.testing.assert_allclose(potential[:, 0], 1)
-  assert np.all(np.diff(potential) < 0)
-
-
 @pytest.mark.slow
 def test_theorem_1_is_a_mean_over_the_first_rounds():
   history, points = theory.theorem1([1, 4], 8.0, 2, [0, 1])
