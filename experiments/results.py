@@ -1,9 +1,11 @@
 """What a run writes: during the run, at its end, and in the terminal."""
 
 import concurrent.futures
+import contextlib
 import pathlib
 import sys
 import time
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -11,13 +13,12 @@ import numpy as np
 from experiments import clock_results, per_client, tracking
 from experiments.command_line import flags
 from experiments.job import Job, privacy_summary
-from experiments.progress import Progress
 from experiments.stopping import Stopping
 from fedjax_opt import Population, Report, Result, plots, trees
 from fedjax_opt.algorithms import optimum
 from fedjax_opt.engine import feed
 from fedjax_opt.files import json_files
-from fedjax_opt.results import tables, writers
+from fedjax_opt.results import progress, tables, writers
 from fedjax_opt.results.history import History
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import select
@@ -46,15 +47,27 @@ class Results:
     )
     self._pool = concurrent.futures.ThreadPoolExecutor(1)
     self._clients_drawn: concurrent.futures.Future | None = None
-    self._progress = Progress(
-      job.rounds, job.criterion, spec.progress, job.points
-    )
+    self._show = lambda round, metrics: None
     self._profile = _Profile(job.output_dir) if spec.profile else None
     self._minima: np.ndarray | None = None
     self._own = per_client.OwnOfRun(job)
     self._history = History()
     self._stopping = Stopping(spec, job.criterion)
     self._seconds_to_first_round: float | None = None
+
+  @contextlib.contextmanager
+  def progress(self) -> Iterator[None]:
+    """Shows the rounds done, with `--progress`, while they are computed."""
+    if not self._job.spec.progress:
+      yield
+      return
+    metrics = dict.fromkeys(["train_loss", self._job.criterion.metric])
+    # A file has no bar that moves, but a line each time.
+    seconds = 0.1 if sys.stderr.isatty() else 10.0
+    with progress.bar_of_rounds(
+      self._job.rounds, list(metrics), mininterval=seconds
+    ) as self._show:
+      yield
 
   def find_minima(self) -> None:
     """Finds the least values of the objectives, with `--optimum`."""
@@ -73,14 +86,13 @@ class Results:
       metrics["optimality_gap"] = objective - self._minima
     self._history.append(report.round, metrics)
     self._writer.write(self._history)
-    self._progress.show(report, self._history)
+    self._show(report.round, metrics)
     if self._profile is not None:
       self._profile.at_evaluation()
     return self._stopping.is_over(self._history)
 
   def finish(self, result: Result) -> None:
     """Writes the files that close a run, and prints its table."""
-    self._progress.close()
     if self._profile is not None:
       self._profile.close()
     if self._clients_drawn is None:

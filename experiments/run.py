@@ -156,7 +156,8 @@ def run(
         signals.begun()
       return is_over
 
-    result = simulate(job, on_evaluation, checkpoints)
+    with results.progress():
+      result = simulate(job, on_evaluation, checkpoints)
     signals.begun()
     with contextlib.suppress(KeyboardInterrupt), signals.held():
       results.finish(result)

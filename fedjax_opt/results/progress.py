@@ -2,21 +2,25 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedjax_opt.checks import values as checks
+from fedjax_opt.results.history import direction
 from fedjax_opt.results.result import Report
 
+_METRICS = ("train_loss", "test_loss", "test_accuracy")
 
-def bar(total: int, unit: str) -> Any:
+
+def bar(total: int, unit: str, **look: Any) -> Any:
   """A bar of tqdm, a context manager; its `update(n)` moves it on.
 
   Args:
     total: the number at its end.
     unit: name of what is counted, in the plural.
+    **look: further options of tqdm.
 
   Raises:
     ValueError: if tqdm is not installed.
@@ -25,7 +29,47 @@ def bar(total: int, unit: str) -> Any:
     # In a notebook without ipywidgets the bar is text: no reason to warn.
     warnings.simplefilter("ignore")
     module = checks.imported("tqdm.auto", "progress=True", "tqdm")
-  return module.tqdm(total=total, unit=f" {unit}", dynamic_ncols=True)
+  return module.tqdm(total=total, unit=f" {unit}", dynamic_ncols=True, **look)
+
+
+@contextlib.contextmanager
+def bar_of_rounds(
+  rounds: int, metrics: Sequence[str] = _METRICS, **look: Any
+) -> Iterator[Callable[[int, Mapping[str, np.ndarray]], None]]:
+  """A bar of the rounds of a run, with its latest metrics.
+
+  Until the first evaluation it says that the run is compiled. Rounds per second
+  do not count that time.
+
+  Args:
+    rounds: R.
+    metrics: names of those to show, of a grid the best finite value.
+    **look: further options of tqdm.
+
+  Yields:
+    A function of the rounds done and the metrics after them, {name: [S]}, which
+    moves the bar.
+
+  Raises:
+    ValueError: if tqdm is not installed.
+  """
+  with bar(rounds, "rounds", desc="compiling", **look) as shown:
+
+    def show(round: int, measured: Mapping[str, np.ndarray]) -> None:
+      if shown.desc:
+        shown.set_description(refresh=False)
+        shown.reset()
+      best = {}
+      for name in metrics:
+        values = np.asarray(measured.get(name, []))
+        values = values[np.isfinite(values)]
+        if values.size:
+          best_of = np.max if direction(name) == "max" else np.min
+          best[name] = f"{best_of(values):.4g}"
+      shown.set_postfix(best, refresh=False)
+      shown.update(round - shown.n)
+
+    yield show
 
 
 @contextlib.contextmanager
@@ -41,17 +85,10 @@ def with_progress(
   Raises:
     ValueError: if tqdm is not installed.
   """
-  with bar(rounds, "rounds") as shown:
+  with bar_of_rounds(rounds) as show_rounds:
 
     def show(report: Report) -> Any:
-      shown.update(report.round - shown.n)
-      means = {}
-      for name in ("train_loss", "test_loss", "test_accuracy"):
-        values = np.asarray(report.metrics.get(name, []))
-        values = values[np.isfinite(values)]
-        if values.size:
-          means[name] = f"{values.mean():.4g}"
-      shown.set_postfix(means)
+      show_rounds(report.round, report.metrics)
       return None if on_evaluation is None else on_evaluation(report)
 
     yield show

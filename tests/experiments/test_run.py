@@ -189,8 +189,11 @@ def test_pictures_events_and_closing_lines(grid):
   assert len(set(events)) == len(events) == 4
   assert "2 of 2 diverged from 2" in out
   assert out.endswith(f"wrote {folder}\npicture: {folder / 'curves.png'}\n")
-  # No bar where nobody watches: a line for the compilation, none for rounds.
-  assert err.startswith("compiled in ")
+  # Where nobody watches the bar moves every ten seconds, and at the end.
+  first, *_, last = err.removeprefix("\r").split("\r")
+  assert first.startswith("compiling: ")
+  assert "train_loss=" in last
+  assert "validation_accuracy=" in last
   assert err.count("\n") == 1
 
 
