@@ -609,15 +609,6 @@ def check_installed(module: str, what: str, extra: str) -> None:
     raise ImportError(f"{what}: pip install 'fedjax_opt[{extra}]'")
 
 
-@contextlib.contextmanager
-def told_as(what: str) -> Iterator[None]:
-  """Turns errors of this package inside into those of another argument."""
-  try:
-    yield
-  except (ValueError, TypeError) as error:
-    raise failed(what, error) from error
-
-
 def call(
   name: str,
   takes: str,

@@ -1,7 +1,6 @@
 """The settings of a run: what each may be, its default, and all resolved."""
 
 import dataclasses
-import difflib
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypedDict
@@ -205,7 +204,7 @@ def check_names(
       raise TypeError(
         f"{name}: is no setting, but an argument {_ARGUMENTS[name]}"
       )
-    near = difflib.get_close_matches(name, [*known, *_ARGUMENTS], 1)
+    near = checks.nearest(name, [*known, *_ARGUMENTS])
     hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.Settings"
     raise TypeError(f"{name}: is no setting; {hint}")
 

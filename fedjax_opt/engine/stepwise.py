@@ -339,8 +339,11 @@ class Simulator:
     shapes = jax.eval_shape(
       lambda: (state.server, state.client_state, state.frozen)
     )
-    with checks.told_as("state: does not fit this simulator"):
+    try:
       executor.trace(shapes)
+    except (ValueError, TypeError) as error:
+      what = "state: does not fit this simulator"
+      raise checks.failed(what, error) from error
     return executor
 
   def _clock_of(self, tables):

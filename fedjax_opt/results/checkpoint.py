@@ -90,7 +90,7 @@ class Checkpoints:
     self.every = every
     self._folder = pathlib.Path(folder).absolute()
     self._is_given = identity is not None
-    with checks.told_as("identity"):
+    with checks.calling("identity"):
       self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
     _check_names(self._folder)

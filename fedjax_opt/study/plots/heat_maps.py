@@ -48,7 +48,7 @@ class Grid(NamedTuple):
 def _is_format(name: str, value: Any) -> None:
   """Checks that `value` is a format for numbers."""
   must = f"{name}={checks.shown(value)}: must be a format, such as '.3g'"
-  with checks.told_as(must):
+  with checks.calling(must):
     format(1.0, value)
 
 
