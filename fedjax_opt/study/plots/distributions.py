@@ -154,7 +154,6 @@ def _name_classes(
 
 
 _WORST = "mean of the worst 10 %"
-_MEAN = "mean"
 
 
 @fields.checked()
@@ -168,9 +167,9 @@ def client_distribution(
 ) -> Any:
   """Draws how a metric is spread over the clients, and the worst 10 % of them.
 
-  Of one method a histogram, of several the share of clients that have at most
-  each value. The mean of the worst 10 % of the clients is that of
-  `metrics.worst_decile`: of the `ceil(n / 10)` worst of n.
+  A line is the share of clients that have at most each value. A mark is the
+  mean of the worst 10 % of the clients, that of `metrics.worst_decile`: of the
+  `ceil(n / 10)` worst of n.
 
   Args:
     values: method -> the metric of each client, [M], NaN for a client without
@@ -198,18 +197,16 @@ def client_distribution(
     return factor * _ascending(name, data, sizes)
 
   panels = by_condition("values", values, checked)
-  is_histogram = max(map(len, panels.values())) == 1
   joined = np.concatenate([v for of in panels.values() for v in of.values()])
   margin = 0.03 * np.ptp(joined) or 0.5
   limits = joined.min() - margin, joined.max() + margin
   worst_is_low = direction(metric) != "min"
-  draw_all = _draw_histogram if is_histogram else _draw_shares
 
   def draw(axes, condition, looks):
     axes.set_xlim(limits)
-    return draw_all(axes, panels[condition], looks, worst_is_low)
+    return _draw_shares(axes, panels[condition], looks, worst_is_low)
 
-  label = "Clients" if is_histogram else "Clients with at most this value (%)"
+  label = "Clients with at most this value (%)"
   return draw_conditions(panels, path, draw, metric_name(metric), label, **look)
 
 
@@ -248,26 +245,3 @@ def _draw_shares(
     axes.plot(worst, level, color=color, clip_on=False, zorder=5, **mark)
   axes.set_ylim(0, 100)
   return entries | {_WORST: Line2D([], [], color=GREY, **mark)}
-
-
-def _draw_histogram(
-  axes: Any,
-  of_method: Mapping[str, np.ndarray],
-  styles: Styles,
-  worst_is_low: bool,
-) -> dict[str, Any]:
-  """Draws a histogram of the clients' values, of the only method."""
-  from matplotlib.patches import Patch
-
-  ((method, ascending),) = of_method.items()
-  bar = {"color": styles[method].color, "alpha": 0.55}
-  bins = int(np.clip(np.sqrt(len(ascending)) * 2, 5, 25))
-  axes.hist(ascending, np.linspace(*axes.get_xlim(), bins + 1), **bar)
-  line = {"color": "black", "linewidth": 1.2}
-  worst = worst_mean(ascending, worst_is_low)
-  axes.yaxis.get_major_locator().set_params(integer=True)
-  return {
-    method: Patch(linewidth=0, **bar),
-    _MEAN: axes.axvline(ascending.mean(), **line),
-    _WORST: axes.axvline(worst, linestyle="--", **line),
-  }

@@ -181,7 +181,6 @@ def _clients(drawn: Drawn) -> Iterator[Picture]:
     facts = {
       "model": kind,
       "num_clients": next(iter(next(iter(panels.values())).values())).size,
-      "is_alone": max(map(len, panels.values())) == 1,
     }
     name, metric = f"clients_{kind}", "client_test_accuracy"
     yield drawn.picture("clients", panels, facts, name, metric=metric)

@@ -259,16 +259,14 @@ def test_of_a_loss_the_largest_are_the_worst():
   assert (*mark.get_xdata(), mark.get_marker()) == (18.5, "v")
 
 
-def test_one_method_has_a_histogram(values):
+def test_clients_without_examples_are_left_out(values):
   one = {"a": values["a"]}
   (axes,) = plots.client_distribution(
     one, None, sizes=np.arange(35), **ACCURACY
   ).axes
   # One client has no value, another one no examples.
-  assert sum(bar.get_height() for bar in axes.patches) == 33
-  mean = 100 * np.nanmean(values["a"][1:])
-  np.testing.assert_allclose(axes.lines[0].get_xdata(), mean)
-  assert axes.get_ylabel() == "Clients"
+  kept = np.sort(100 * values["a"][1:])[:33]
+  np.testing.assert_allclose(axes.lines[0].get_xdata()[1:-1], kept)
 
 
 @pytest.mark.parametrize("methods", ["a", "ab"])
