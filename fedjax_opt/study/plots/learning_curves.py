@@ -1,6 +1,6 @@
 """Learning curves: metrics against rounds or cost, a line for each setting."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,8 @@ X_AXES = {
   "bytes": "Exchanged with a client (MB)",
 }
 # With more settings than `_MAX_LINES`, the best `_NUM_NAMED` are in colour and
-# in the legend. The others are behind them, as bands of quantiles if there are
-# at least `_MIN_FOR_BANDS`.
-_MAX_LINES, _NUM_NAMED, _MIN_FOR_BANDS = 12, 6, 12
-_BANDS = {"10–90 %": (0.1, 0.9, "#E3E3E3"), "25–75 %": (0.25, 0.75, "#C9C9C9")}
+# in the legend. The others are thin lines behind them.
+_MAX_LINES, _NUM_NAMED = 12, 6
 
 _Lines = Mapping[str, Sequence[int]]  # Label -> its points, one for each seed.
 
@@ -59,8 +57,7 @@ def curves(
   Points that differ only by seed become one line, their mean, in a band from
   the lowest to the highest seed. A line ends, with a cross, where a seed
   diverges. Of more than 12 settings the best 6 are coloured and named; the
-  others are thin lines, or, from 12 on, bands of their 10 to 90 % and 25 to
-  75 % quantiles in each round.
+  others are thin lines behind them.
 
   Accuracies that all end above 90 % are drawn as errors on a log axis. The
   range of an axis is that of the good curves; where a curve ends outside, it
@@ -120,7 +117,7 @@ def curves(
     axis = metric_axis(metric, shown)
     entries = draw_curves(axes, drawn, method_styles(drawn), axis)
     if behind:
-      entries |= _draw_others(axes, list(behind.values()), axis, rest)
+      entries[rest] = _draw_others(axes, behind.values(), axis)
     if metric == "rank":
       axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel=X_AXES[x_axis], ylabel=axis.label)
@@ -179,26 +176,11 @@ def _title_of(points: Sequence[Point], num_seeds: int) -> str | None:
   return text or None
 
 
-def _draw_others(
-  axes: Any, curves: Sequence[Curve], axis: MetricAxis, label: str
-) -> dict[str, Any]:
-  """Draws the lines without a name, or their quantiles."""
-  from matplotlib.patches import Patch
-
-  means = np.stack([axis.units(curve.mean) for curve in curves])  # [lines, E]
-  x, is_single = curves[0].x, means.shape[1] == 1
-  is_same_x = all(np.array_equal(curve.x, x) for curve in curves)
-  if len(curves) < _MIN_FOR_BANDS or not is_same_x or is_single:
-    look = {"color": "#BDBDBD", "linewidth": 0.6, "zorder": 2}
-    look |= {"marker": "o" if is_single else None, "markersize": 3}
-    for curve, mean in zip(curves, means, strict=True):
-      (drawn,) = axes.plot(curve.x, mean, **look)
-    return {label: drawn}
-  has_value = np.isfinite(means).any(axis=0)
-  entries = {}
-  for share, (low, high, color) in _BANDS.items():
-    ends = np.nanquantile(means[:, has_value], [low, high], axis=0)
-    axes.fill_between(x[has_value], *ends, color=color, lw=0, zorder=1.5)
-    key = share if entries else f"{label}: {share}"
-    entries[key] = Patch(color=color, linewidth=0)
-  return entries
+def _draw_others(axes: Any, curves: Iterable[Curve], axis: MetricAxis) -> Any:
+  """Draws the lines without a name; the legend has the last of them."""
+  look = {"color": "#BDBDBD", "linewidth": 0.6, "markersize": 3, "zorder": 2}
+  for curve in curves:
+    marker = "o" if curve.x.size == 1 else None
+    mean = axis.units(curve.mean)
+    (drawn,) = axes.plot(curve.x, mean, marker=marker, **look)
+  return drawn
