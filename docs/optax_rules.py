@@ -113,6 +113,7 @@ _FORMS = {
 # What JAX and optax say -> what it means here.
 _MEANINGS = (
   (r"missing \d+ required keyword-only arguments?: (.*)", r"needs \1"),
+  (r"(\w+) must be provided (?:to|when) .*", r"needs `\1`"),
   (r".*has no attribute 'fast'", "needs `LookaheadParams`, two models in one"),
   (
     r"scan body function carry input and carry output must have the same.*",
@@ -271,12 +272,16 @@ def head() -> str:
   return f"""\
 # Rules of optax {version} at clients and at the server
 
-Made by `python docs/optax_rules.py`, which tries every factory that returns a
-transformation. A client's local step has `value`, `grad`, `value_fn`, `grad_fn`
-and `obj_fn` on its batch, and passes those that the rule's `update` takes. A
-server has a pseudo-gradient and its parameters. A rule *works* if it runs from
-step to step in one compiled program, and the parameters stay finite. Rules that
-only scale are meant for a chain: alone they may move away from a minimum.
+`python docs/optax_rules.py` makes this page. It tries every function of optax
+that returns a transformation, as the [rule](how_to/own_rule.md) of clients and
+of the server. A rule *works* if several steps run in one compiled program, and
+the parameters stay finite. This does not say that it finds a minimum alone:
+rules that only scale, such as `scale_by_rms`, are meant for a chain.
+
+A client offers its rule [more than the
+gradient](how_to/own_rule.md#more-than-the-gradient): `value`, `grad`,
+`value_fn`, `grad_fn` and `obj_fn`. The server offers only a pseudo-gradient and
+its parameters.
 
 """
 
@@ -292,7 +297,7 @@ def page(rows: Sequence[Row]) -> str:
     ]
     told = f"From `{module}`: {', '.join(of_module)}."
     parts.append(textwrap.fill(told, 80, break_long_words=False) + "\n")
-  parts.append("## Rules that work at clients only, or not at all\n")
+  parts.append("## Rules that work at clients only, or nowhere\n")
   lines = [line(row) for row in rows if not works(row)]
   header = "| factory | client | server | why not |\n|---|---|---|---|"
   return "\n".join(parts) + "\n".join(["", header, *lines, ""])

@@ -119,8 +119,8 @@ def _help() -> str:
       "",
       *lines,
       "",
-      "fedjax-opt run --help shows the flags of a command. For a shell that",
-      "completes them, fedjax-opt --completion=bash (or zsh) prints a script.",
+      "fedjax-opt run --help shows the flags of run. The script that",
+      "fedjax-opt --completion=bash (or zsh) prints lets a shell complete them.",
     ]
   )
 

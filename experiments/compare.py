@@ -49,8 +49,8 @@ Flags of a study, beside those of a run:
                        experiments/reference, or the path of such a file. The
                        methods run under its conditions, with its budget and
                        seeds, and are placed among the recorded methods. Without
-                       --method, all cells without a record run. Other flags
-                       beside it: only --output_dir, --data_dir, --jobs,
+                       --method, all cells without a record run. It takes only
+                       these other flags: --output_dir, --data_dir, --jobs,
                        --executor and --budget.
   --jobs=N             Cells at a time, each on one core. Default: 1.
   --executor=NAME      Other machines run the cells: dask:HOST:PORT, workers of
@@ -63,10 +63,10 @@ Flags of a study, beside those of a run:
                        setting that is best by its own score. The intervals then
                        include the luck of the choice. --seed only says which
                        seeds are not used.
-  --crossed=N          Say what the spread of results is made of: choice,
-                       partition and seed. On each of N partitions the whole
-                       grid also runs with each of N seeds, for this table
-                       alone. Default: no such table.
+  --crossed=N          Show how much of the spread of results comes from the
+                       choice of the setting, the partition and the seed. For
+                       this table alone, the whole grid also runs on each of N
+                       partitions with each of N seeds. Default: no such table.
   --budget=WORD        equal: all methods that are tuned must try the same
                        number of settings. unequal: they need not. Default:
                        equal.
@@ -76,10 +76,10 @@ Flags of a study, beside those of a run:
                        (0.01 is a point of accuracy): a method that is behind
                        the best by less is not called worse. Default: 0.005 for
                        accuracies, 0 for other metrics.
-  --seeds_needed=X     Say how many seeds are needed to find a difference of X,
-                       in the metric's unit, by the spread of the study in
-                       --output_dir; nothing runs. 80 % power, at the level of
-                       Holm's first step.
+  --seeds_needed=X     Run nothing. Say how many seeds find a difference of X,
+                       in the metric's unit, with 80 % power at the level of
+                       Holm's first step. The spread is that of the study in
+                       --output_dir.
   --target=X           Also report the cost of reaching this value of the
                        metric.
   --title=TEXT         Title of the report.

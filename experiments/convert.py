@@ -18,9 +18,8 @@ More examples:
   python -m experiments.convert --verify --population_dir=two
 
 This program takes the command line of a run, checks it as a run does, and
-writes the clients that this run would have. Only the flags of the task, of the
-clients' data, of the validation part and the seed decide which clients these
-are.
+writes the clients that this run would have. They depend on the seed, and on the
+flags of task, clients' data and validation part. No other flag changes them.
 """
 
 import pathlib

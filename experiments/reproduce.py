@@ -10,8 +10,8 @@ same command continues a run that was stopped. Runs that are recorded in the
 repository, in experiments/PAPER/records/, do not run again.
 
   --list               Show every artefact with its paper's setting, the cost
-                       of its sizes, and whether they are done. Minutes of a
-                       size that is not done are estimates, from recorded runs
+                       of its sizes, and whether they are done. If the size cpu
+                       is not done, its minutes are estimated from recorded runs
                        of the same task.
   --artefact=NAME,...  The artefacts: names of the list, a paper, or all.
   --size=SIZE          smoke: seconds, to see that it works; needs no data.
@@ -30,10 +30,10 @@ repository, in experiments/PAPER/records/, do not run again.
   --anew               Run the recorded runs again too.
   --publish            In a checkout: write the records, the pictures and the
                        file in experiments/PAPER/artefacts/, and fill the parts
-                       of experiments/PAPER/README.md. For the sizes cpu and
-                       paper, once all runs of an artefact are done. With a
-                       paper, or all, artefacts that are not done are named and
-                       left out.
+                       of experiments/PAPER/README.md. Only for the sizes cpu
+                       and paper, and if all runs of an artefact are done. With
+                       a paper, or all, artefacts that are not done are named
+                       and left out.
 
 For each artefact the folder gets report.md with tables, pictures and verdicts,
 and commands.txt with the command of every run.

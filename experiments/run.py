@@ -23,15 +23,15 @@ With no flag: Delta-SGD on scikit-learn's digits, 100 clients, no download.
   python -m experiments.run --flagfile=experiments/delta_sgd/mnist.flags
 
 A flag marked [list] takes several numbers between commas; all combinations
-then run as one compiled program. A flag of a rule, algorithm or partition is
-accepted only with that choice. Its help ends in these choices, with the default
-that it has there, such as (sgd 0.1, adam 0.001).
+then run as one compiled program. Some flags are accepted only with certain
+rules, algorithms or partitions. Their help ends in the names of these, each
+with the default there, such as (sgd 0.1, adam 0.001).
 
 The output folder holds config.json (every flag), metrics.csv (every evaluated
 round), summary.json (final and best values, timing, cost), curves.png,
 clients.png (labels of each client, if there are any) and TensorBoard events;
 with client_test_fraction also per_client.csv, of clients' own test examples.
-Ctrl-C leaves these files complete as far as the run went.
+After Ctrl-C these files have all that was measured before.
 
 Exit status: 0; 1 for bad input, or if every point diverged; 128 + n if signal n
 ended the run.

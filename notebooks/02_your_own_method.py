@@ -75,7 +75,7 @@ import fedjax_opt as fo
 # %% [markdown]
 # ## A client rule
 #
-# A rule knows nothing of federation: it is an optax transformation.
+# A rule is an optax transformation, and knows nothing of federation.
 # AdaGrad-Norm ([Ward et al., 2019](https://arxiv.org/abs/1806.01811)) divides
 # the rate by the root of the sum of all squared gradient norms:
 #
@@ -102,8 +102,8 @@ def adagrad_norm(learning_rate, b0=0.1):
 
 
 # %% [markdown]
-# It works in any training loop. On a quadratic function it is less sensitive to
-# its rate than gradient descent, which diverges at larger rates:
+# The rule works in any training loop. On a quadratic function it is less
+# sensitive to its rate than gradient descent, which diverges at larger rates:
 
 
 # %%
@@ -139,20 +139,21 @@ plt.show()
 # %% [markdown]
 # ## An algorithm
 #
-# FedDyn ([Acar et al., 2021](https://arxiv.org/abs/2111.04263)) corrects each
-# client's loss, so that all clients would agree at the solution. Client $i$
-# keeps a vector $g_i$, and takes its local steps on
+# FedDyn ([Acar et al., 2021](https://arxiv.org/abs/2111.04263)) corrects the
+# losses of the clients, so that in the end all of them have the same minimum.
+# Client $i$ keeps a vector $g_i$, and takes its local steps on
 #
 # $$f_i(x) - \langle g_i, x \rangle + \frac{\alpha}{2} \|x - x_t\|^2.$$
 #
-# Its result $y_i$ gives $g_i \leftarrow g_i - \alpha (y_i - x_t)$. The server
-# keeps $h$, the mean of all $g_i$, and moves to the mean of the $y_i$ minus
+# where $x_t$ is the server's model. These steps end at $y_i$. Then
+# $g_i \leftarrow g_i - \alpha (y_i - x_t)$. The server keeps $h$, the mean of
+# the $g_i$ of all clients. It moves to the mean of the $y_i$, minus
 # $h / \alpha$.
 #
 # The code is written for *one* client. The client reads its state as
-# `worker.state`, and returns the new state in a `ClientOutput`; `init_client`
-# is the initial state. `share` is the weight of the cohort as a part of the
-# weight of all clients.
+# `worker.state`, and returns the new state in a `ClientOutput`. `init_client`
+# makes the initial state. `reply.share` is the weight of the cohort, as a part
+# of the weight of all clients.
 
 
 # %%
@@ -246,9 +247,9 @@ def per_example(params, batch):  # {name: [B]}
 # %% [markdown]
 # ## Checked against a plain loop
 #
-# This is the same method, written a second time: loops over rounds, clients and
+# The same method is written once more, as plain loops over rounds, clients and
 # steps, in NumPy, with JAX only for the gradient. Nothing is random: clients
-# take part in turn, and each step uses all examples of its client. The test
+# take part in turn, and each step uses all examples of its client. So one test
 # checks rule and algorithm together.
 
 # %%
@@ -290,9 +291,9 @@ for round in range(checked_rounds):
   expected.append(x)
 
 # %% [markdown]
-# A `Simulator` runs the algorithm round by round. The loop computes in float64,
-# except for its gradients, and the simulator in float32. So the differences are
-# rounding errors.
+# A `Simulator` runs the algorithm round by round. The loops compute in float64,
+# except for the gradients, and the simulator in float32. So small differences
+# are rounding errors.
 
 # %%
 simulator = fo.Simulator(
@@ -391,9 +392,9 @@ study.plot("learning_curves")
 # ## Try next
 #
 # - Let clients of `fed_dyn` send only the largest entries of `moved`, and give
-#   their size as `bytes_up=`. Then the study shows accuracy against bytes.
-# - Check the loop with `local_steps=10` or another model; add an error to the
-#   algorithm, and see how far the difference moves.
+#   their bytes as `bytes_up=`. Then the study shows accuracy against bytes.
+# - Check with `local_steps=10` or another model. Then put an error into the
+#   algorithm, and see how large the difference becomes.
 # - Give `fed_dyn` the rule `fo.delta_sgd()`, which has no rate to tune
 #   ([Delta-SGD](03_delta_sgd.ipynb)), or compare with intervals and bytes to a
 #   target ([A fair comparison](06_fair_comparison.ipynb)).

@@ -14,9 +14,10 @@
 # %% [markdown]
 # # A clock
 #
-# Clients have different speeds. The server can wait for all of them, for the
-# first, until a deadline, or not at all (FedBuff). This notebook compares these
-# four on the same clients, over server steps and over time.
+# Clients have different speeds. The server can wait for all clients of a round,
+# for the first of them, until a deadline, or for no whole round (FedBuff). This
+# notebook compares these four schedules on the same clients, over server steps
+# and over time.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/07_time.ipynb)
 
@@ -127,7 +128,8 @@ def clients(seed):
 # ## The devices
 #
 # Seconds per local step are lognormal: most clients are about equally fast, and
-# a few take ten times as long. Each seed has its own clients and devices.
+# a few take ten times as long. Bytes per second are lognormal too. Each seed
+# has its own clients and devices.
 
 
 # %%
@@ -156,11 +158,17 @@ figure
 # %% [markdown]
 # ## Four schedules
 #
-# A schedule says which clients are sent out when, and for which clients the
-# server waits. It does not depend on the model's weights, so it is known before
-# the first round. It is a function of the *work* of the clients: their local
-# steps, and
-# the bytes that the engine counts. `until` sets a time limit.
+# A schedule says when clients are sent out, and for which clients the server
+# waits. Here it is a function of the *work* of the clients: their local steps,
+# and the bytes that they receive and send. The function returns a timetable,
+# which does not depend on the model's weights. So the engine knows it before
+# the first round. `until` sets a time limit.
+#
+# - *over-selection* sends out half as many clients again as it waits for.
+# - *deadline* ends each round after 1.5 seconds. Late clients send what they
+#   have done by then.
+# - *FedBuff* takes a step after every `cohort` arrivals. A client that arrives
+#   is replaced at once.
 
 # %%
 budget, cohort, steps = sizes["seconds"], sizes["cohort"], sizes["steps"]
@@ -207,6 +215,9 @@ for name, schedule in schedules.items():
   )
 
 # %% [markdown]
+# The *staleness* of an update is the number of server steps since its client
+# was sent out.
+#
 # The pictures show the first steps of over-selection and of FedBuff. A bar is a
 # client that is away: blue if the server uses what it sends, grey if not. Thin
 # lines are the server's steps. Over-selection leaves out the slowest clients.
@@ -221,8 +232,8 @@ fo.plots.timetable(tables["FedBuff"], groups, None)
 # %% [markdown]
 # ## Training
 #
-# The rate of each schedule is chosen on validation examples, within the same
-# time. A method of `fo.compare` may have settings of its own, here a schedule.
+# Each schedule gets the same time. Its rate is chosen on validation examples. A
+# method of `fo.compare` may have settings of its own, here a schedule.
 
 # %%
 study = fo.compare(
@@ -247,10 +258,10 @@ study = fo.compare(
 study
 
 # %% [markdown]
-# The picture shows the same curves over server steps and over time, as means
-# over the seeds of the report. Over server steps, waiting for all looks best:
-# its updates are fresh, and all clients contribute alike. Over time the order
-# is different.
+# The picture shows the same curves over server steps and over time. Lines are
+# means over the seeds of the report. Over server steps, waiting for all looks
+# best: its updates are fresh, and all clients contribute alike. Over time the
+# order is different.
 
 # %%
 with fo.plots.figure(2, scale=(1.2, 1.2)) as (figure, axes):
@@ -266,7 +277,8 @@ with fo.plots.figure(2, scale=(1.2, 1.2)) as (figure, axes):
 figure
 
 # %% [markdown]
-# This is the time to 80 %, the mean over the seeds of the report:
+# The table shows what each schedule needs to reach an accuracy of 80 %, as
+# means over the seeds of the report:
 
 # %%
 for verdict in study.verdicts:
@@ -279,8 +291,8 @@ for verdict in study.verdicts:
 # %% [markdown]
 # ## Fast and slow clients
 #
-# These lines show FedBuff's model, at the chosen rate, on the training examples
-# of fast and slow clients.
+# FedBuff runs once more, at the chosen rate. The table shows the accuracy of
+# its last model on the training examples of fast and of slow clients.
 
 # %%
 rate = study.cells[-1].chosen["rate"]
@@ -307,7 +319,8 @@ for group in range(4):
 #
 # - Make messages smaller: `settings["upload"] = fo.transforms.top_k(0.1)`.
 #   Uploads are then faster, and all timetables change.
-# - Give FedBuff more clients in flight: steps come faster, updates are older.
+# - Give FedBuff a larger `concurrency`: steps come faster, and updates are
+#   staler.
 # - Let devices sleep: `system(seed).when(fo.systems.cyclic(100, period=20))`.
 #
 # [A fair comparison](06_fair_comparison.ipynb) says how methods are tuned and

@@ -282,9 +282,10 @@ class Spec:
       so many local steps of the clients' rule on the client's training
       examples. Needs client_test_fraction. Default: none.
     heldout_clients: Number of clients that never train, and share no example
-      with clients that train. They come in addition to num_clients, by the same
-      partition; if the clients come with the data, some of them are held out.
-      They are measured after the run: heldout_clients.csv. Default: none.
+      with clients that train. The same partition makes them, beside the
+      num_clients that train; if the clients come with the data, some of them
+      are held out. They are measured after the run: heldout_clients.csv.
+      Default: none.
     algorithm: What a round does.
     client: How a client takes a local step. Default: {CLIENT_DEFAULT}; sgd
       for the algorithms that take no other: {plain_algorithms}{own_clients}.
@@ -296,8 +297,8 @@ class Spec:
     client_decay: Factor by which exponential multiplies the rate after each
       round.
       Default: {DECAY}.
-    server: How the server uses the mean of the clients' differences as a
-      gradient: {servers}. Default: {SERVER_DEFAULT} with step size 1, which
+    server: The server's rule, whose gradient is the mean of the clients'
+      differences: {servers}. Default: {SERVER_DEFAULT} with step size 1, which
       is plain averaging, or what the algorithm's name says{own_servers}. Some
       algorithms take any of these rules, some take only sgd, and some have
       none.
@@ -314,8 +315,8 @@ class Spec:
       run; such a run is NOT private, because the noise can be computed again
       and removed. Default: none; the operating system's entropy makes new noise
       in each run and at each grid point.
-    upload: What clients send instead of their differences; its bytes are
-      counted. Default: the differences.
+    upload: How clients compress the differences that they send; the compressed
+      bytes are counted. Default: not at all.
     error_feedback: A client adds the part that it did not send to its next
       difference. Needs upload.
     aggregator: How the server combines the messages of a cohort; all but mean
@@ -337,7 +338,7 @@ class Spec:
       mean over the last 100 rounds, for femnist10 and femnist62 with
       --select_on=train the mean over the last 10 evaluations.
     validation_fraction: Fraction of the training examples that is held out of
-      training, in [0, 1): the same fraction of each class, or with
+      training, in [0, 1). It is taken of each class, or with
       --select_on=clients of each client. Default: {VALIDATION_FRACTION} with
       --select_on=validation or clients, else 0. lasso and low_rank draw their
       own validation examples.
@@ -374,9 +375,9 @@ class Spec:
     seed: [list] Seed of everything that is drawn: the partition (see
       partition_seed), the initial model, cohorts, batches, dropout and the
       clock.
-    system: How many seconds clients take: the distribution from which the seed
-      of the run draws. For bytes per second see system_bytes_down and
-      system_bytes_up. The run then has simulated time. Default: no clock.
+    system: Gives the run simulated time: how many seconds clients take, drawn
+      by the seed of the run. For bytes per second see system_bytes_down and
+      system_bytes_up. Default: no clock.
     availability: When clients can be sent out; a client that has begun always
       finishes. Default: always.
     schedule: Who is sent out when, and whom the server waits for. Default:

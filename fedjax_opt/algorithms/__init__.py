@@ -108,8 +108,8 @@ _PERSONAL = Paths(
 _STALENESS = Option(
   "staleness",
   "polynomial",
-  "how a model counts that was begun tau server steps ago\n"
-  "constant    as a fresh one\n"
+  "how much an update counts whose client started tau server steps ago\n"
+  "constant    as much as a fresh one\n"
   "polynomial  (tau + 1) ** -staleness_power of it\n"
   "hinge       less only from hinge_start on",
   STALENESS,

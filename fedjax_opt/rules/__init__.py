@@ -124,7 +124,7 @@ RULES: dict[str, RuleChoice] = {
   ),
   "muon": RuleChoice(
     _muon,
-    "Muon: orthogonalized momentum of matrices, AdamW of all else (Jordan, "
+    "Muon: orthogonalized momentum for matrices, AdamW for all else (Jordan, "
     "2024; optax's form)",
     _defaults(learning_rate=0.02, beta=0.95, weight_decay=0.0),
     label="Muon",

@@ -131,7 +131,7 @@ SYSTEMS: dict[str, Choice] = {
     sigma=1.0,
   ),
   "half_normal": _choice(
-    half_normal, "seconds that are the size of a normal number", scale=0.1
+    half_normal, "the absolute value of a normal number", scale=0.1
   ),
   "exponential": _choice(exponential, "exponential seconds", mean=0.1),
   "zipf": _choice(
