@@ -119,8 +119,8 @@ def _help() -> str:
       "",
       *lines,
       "",
-      "fedjax-opt run --help shows the flags of run. The script that",
-      "fedjax-opt --completion=bash (or zsh) prints lets a shell complete them.",
+      "fedjax-opt run --help shows the flags of run. To let the shell complete",
+      "them, source what fedjax-opt --completion=bash (or zsh) prints.",
     ]
   )
 

@@ -414,7 +414,7 @@ class Spec:
       between rounds: device, host (the cohort's part goes to the device before
       each round) or auto (host if the states would fill half of the device's
       memory).
-    grid_chunk: Points of a grid computed at once, not counting seeds. Default:
+    grid_chunk: Settings of a grid (all their seeds) computed at once. Default:
       as many as fit into memory, as the compiled program reports it.
     precision: Types in which clients compute: float32, mixed (losses and
       gradients in bfloat16, all else in float32) or bfloat16 (also the local
@@ -431,8 +431,8 @@ class Spec:
     progress: Show progress.
     client_devices: Devices over which the clients of a cohort are divided.
       Default: all that are not needed for the grid.
-    grid_devices: Devices over which the points of a grid are divided, not
-      counting seeds. Default: the most that divide the number of points.
+    grid_devices: Devices over which the settings of a grid are divided, each
+      with all its seeds. Default: the most that divide the number of settings.
     model_devices: Devices over which each model is divided, with all states
       that have its shape. Default: 1.
     coordinator: HOST:PORT of the first process, if several processes run the

@@ -101,8 +101,8 @@ def markov(
 
   Args:
     num_clients: M.
-    mean_on: mean seconds for which a client is on.
-    mean_off: mean seconds for which a client is off.
+    mean_on: mean seconds for which a client is available.
+    mean_off: mean seconds for which a client is absent.
     seed: of the periods.
 
   Returns:
