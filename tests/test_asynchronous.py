@@ -234,7 +234,7 @@ def drawn(key, round):
 @pytest.mark.parametrize(
   "name", ["fed_avg", "fed_buff", "scaffold", "fed_buff in chunks"]
 )
-@pytest.mark.default_cases("scaffold", "fed_buff")
+@pytest.mark.default_cases("fed_buff")
 def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
   others = {"client_chunk": 2} if "chunks" in name else {}
   algorithm = {
@@ -280,8 +280,8 @@ def test_a_resumed_run_is_a_whole_one(tmp_path):
   assert found.history.rounds == whole.history.rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["in chunks", "kept on the host", "on disk"])
-@pytest.mark.default_cases("on disk")
 def test_where_and_how_clients_are_changes_nothing(where, tmp_path):
   algorithm, others = METHODS["ca2fl"][0], {}
   if where == "on disk":

@@ -168,6 +168,7 @@ def test_feasible_points(factory, osp):
 # ------------------------------------------------------ Grids and bad numbers
 
 
+@pytest.mark.slow
 def test_a_grid_equals_the_loop():
   """Strength and both rates are traced."""
   grid = {

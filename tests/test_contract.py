@@ -155,7 +155,7 @@ def test_a_traced_round_keeps_shapes_and_types(name):
 
 
 @each_kind
-@pytest.mark.default_cases("scaffold", "prox_skip")
+@pytest.mark.default_cases("scaffold")
 def test_loss_falls(name):
   problem, result = TASK.problem, base(name)
   rows = np.concatenate(problem.client_rows)
@@ -167,6 +167,7 @@ def test_loss_falls(name):
 
 
 @each_kind
+@pytest.mark.default_cases("scaffold", "fed_avg", "bvr_l_sgd", "prox_skip")
 def test_inert_bit_for_bit(name):
   """Padding indices and the order of the pool change no bit, and no program."""
   expected = base(name)
@@ -181,7 +182,7 @@ def test_inert_bit_for_bit(name):
 
 
 @each_kind
-@pytest.mark.default_cases("scaffold", "bvr_l_sgd")
+@pytest.mark.default_cases("scaffold")
 def test_inert_up_to_rounding(name):
   """What changes nothing but rounding.
 

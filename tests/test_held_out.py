@@ -53,6 +53,7 @@ def mean_loss(params, rows):
 
 
 @pytest.mark.parametrize("make", [disjoint, shared])
+@pytest.mark.default_cases("shared")
 def test_what_split_held_out_is_tested_on_each_row_once(make):
   train, rest = make().split(0.5)
   validation, test = rest.split(0.5)

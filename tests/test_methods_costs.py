@@ -101,13 +101,10 @@ UNITS = MODEL, MODEL, ONCE
 
 @pytest.mark.parametrize("name", COSTS)
 @pytest.mark.default_cases(
-  "fed_avg, averaged momenta",
   "scaffold",
   "fed_lesam, last",
   "p_fed_me",
-  "prox_skip, never",
   "fed_adamw",
-  "mime_lite",
 )
 def test_costs_are_those_counted_by_hand(name):
   algorithm, *counted, kept = COSTS[name]
@@ -180,8 +177,8 @@ def test_mime_lite_takes_any_base_optimizer():
   jax.tree.map(close, result.state.base, state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", [fo.fed_dyn, fo.ditto])
-@pytest.mark.default_cases("fed_dyn")
 def test_a_rule_may_be_a_function_of_the_round(factory):
   rates = np.float32([0.1, 0.02])
   of_round = lambda round: optax.sgd(jax.numpy.asarray(rates)[round])

@@ -28,8 +28,8 @@ def run(algorithm, **settings):
   return fo.simulate(algorithm, cases.PARAMS, cases.DATA, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [1, np.float64(1)])
-@pytest.mark.default_cases("1.0")
 def test_a_client_may_give_its_weight_as_a_plain_number(weight):
   one_client = lambda w, params: fo.ClientOutput(
     delta(w, params), weight=weight

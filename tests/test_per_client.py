@@ -99,6 +99,7 @@ def test_a_client_without_training_examples_takes_no_step():
   assert same.tolist() == [False, False, False, False, True, False]
 
 
+@pytest.mark.slow
 def test_a_step_is_that_of_the_next_round():
   # The third round has one client alone, in turn.
   def run(client, rounds):
@@ -277,8 +278,8 @@ def fed_avg(lr):
   return fo.fed_avg(cases.loss_fn, optax.sgd(lr))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [ditto, per_fed_avg, fed_avg])
-@pytest.mark.default_cases("fed_avg")
 def test_are_those_of_each_client(make):
   """Of two rates and two seeds, whose clients differ, before and after."""
   both = {seed: cases.DATA.split(0.4, seed) for seed in (5, 2)}

@@ -195,7 +195,7 @@ def resumed(folder):
   ],
   ids=["again", "in one chunk", "in a grid", "resumed"],
 )
-@pytest.mark.default_cases("in a grid")
+@pytest.mark.default_cases("again")
 def test_seeded_noise_is_the_same(how, tmp_path):
   np.testing.assert_allclose(
     cases.flat(how(tmp_path)), noisy(), rtol=1e-5, atol=1e-6

@@ -206,10 +206,10 @@ def _computed(tree):
   return {name: of(ALL[name]) for name in COMPUTED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("dtype", "atol"), [("bfloat16", 0.02), ("float32", 2e-6)]
 )
-@pytest.mark.default_cases("float32-2e-06")
 def test_narrow_leaves_under_x64(dtype, atol):
   with jax.enable_x64(True):
     narrow = tree_of(jnp.asarray(draw(10)[0], dtype))

@@ -135,8 +135,8 @@ def test_a_batch_with_padding_is_refused():
 
 
 # Every algorithm either averages the statistics as FedAvg does, or refuses.
-# Rounds are computed without compilation; statistics are those of the examples,
-# whatever the weights are, so that all algorithms have the same.
+# Statistics are those of the examples, whatever the weights are, so that all
+# algorithms have the same.
 
 FIVE = ClientData.from_partition(
   {
@@ -177,26 +177,30 @@ def make(name):
   return task.algorithm(name, client=client, rate=0.1, psi=psi, **given)
 
 
-def step_by_step(algorithm, **settings):
+def after_two_rounds(algorithm, **settings):
   """The server's state, model and counters after two rounds of all clients."""
   settings = SETTINGS | {"weighting": "uniform", "eval_every": 2} | settings
   config = Config.create(FIVE, settings)
   start = contract.start(
     algorithm, jax.tree.map(jnp.asarray, PARAMS), num_clients=5
   )
-  with jax.disable_jit():
+
+  @jax.jit
+  def two_rounds(start):
     (server, _), counts, _ = rounds.run_rounds(
       config, algorithm, start, jax.random.key(0), jax.device_put(FIVE), {},
       jnp.int32(0), jnp.int32(2),
     )  # fmt: skip
     # The one that FedExP evaluates is the mean of two models.
     model = getattr(server, "params", None) or algorithm.params(server)
-  return server, jax.device_get(model), counts
+    return server, model, counts
+
+  return jax.device_get(two_rounds(start))
 
 
 @functools.cache
 def averaged():
-  return step_by_step(local_sgd(loss_fn, 0.1))
+  return after_two_rounds(local_sgd(loss_fn, 0.1))
 
 
 def assert_averaged(model):
@@ -236,7 +240,7 @@ AVERAGING = (
 @pytest.mark.parametrize("name", AVERAGING)
 @pytest.mark.default_cases("scaffold", "fed_nova", "domo", "fed_adamw")
 def test_an_algorithm_averages_them_whatever_its_steps(name):
-  server, model, _ = step_by_step(make(name))
+  server, model, _ = after_two_rounds(make(name))
   assert_averaged(model)
   models = ("params", "shared", "previous")
   for field, tree in server._asdict().items():
@@ -247,7 +251,7 @@ def test_an_algorithm_averages_them_whatever_its_steps(name):
 
 def check_wrapped(wrap, of="fed_avg"):
   """What changes messages leaves them as they are."""
-  _, model, counts = step_by_step(wrap(make(of)))
+  _, model, counts = after_two_rounds(wrap(make(of)))
   assert_averaged(model)
   return counts
 
@@ -275,7 +279,7 @@ def test_faults_do_not_change_them(fault):
 @pytest.mark.slow
 def test_limits_are_of_the_weights():
   """Statistics of these examples are further away than any limit."""
-  _, model, counts = step_by_step(
+  _, model, counts = after_two_rounds(
     fed_avg(loss_fn, optax.sgd(1e-9)),
     max_update_norm=1e-3,
     max_update_action="clip",
@@ -291,7 +295,7 @@ def test_limits_are_of_the_weights():
 def test_aggregators_keep_variances_non_negative(aggregator):
   """They combine the clients' own values, also of statistics."""
   algorithm = aggregators.with_aggregator(make("fed_avg"), aggregator)
-  model = step_by_step(algorithm)[1]
+  model = after_two_rounds(algorithm)[1]
   assert (model["norm"]["running_var"] > 1).all()  # Those of x are 9.
 
 

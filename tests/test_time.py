@@ -141,7 +141,7 @@ WORKS = {  # Gradients of a step, bytes down and up.
 
 
 @pytest.mark.parametrize("name", WORKS)
-@pytest.mark.default_cases("fed_avg", "top_k")
+@pytest.mark.default_cases("top_k")
 def test_work_is_what_the_engine_counts(name):
   algorithm, settings, gradients, down, up = WORKS[name]
   work = work_of(algorithm, **settings)

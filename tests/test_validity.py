@@ -51,7 +51,7 @@ def test_is_fed_avg_where_the_table_says_so(name):
 
 
 @pytest.mark.parametrize("name", [*CORRECTED, *STALLED])
-@pytest.mark.default_cases("scaffold", "fed_dyn")
+@pytest.mark.default_cases("scaffold")
 def test_ends_where_the_table_says(name):
   """If it fails: `python docs/validity_table.py`, and look at what changed."""
   row = table.try_method(name)

@@ -96,6 +96,7 @@ def drawn(weighting="examples"):
   return Drawn(*phases, sampled, picks, k_hats, np.array(uniforms))
 
 
+@pytest.mark.slow
 def test_what_was_drawn_reaches_every_case():
   rounds = drawn()
   assert len({client for r in rounds.first for client in r.clients}) == 5

@@ -124,6 +124,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 def test_no_bit_of_a_run_changes():
   found, expected = (
     fo.simulate(

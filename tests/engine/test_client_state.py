@@ -88,6 +88,7 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
   assert {len(leaf) for leaf in jax.tree.leaves(lent)} == {cohort}
 
 
+@pytest.mark.slow
 def test_of_a_grid():
   """Most settings diverge, and seeds divide the examples otherwise."""
   examples = jax.tree.map(jnp.asarray, TASK.data.examples)

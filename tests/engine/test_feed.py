@@ -82,6 +82,7 @@ def test_segments_are_as_long_as_memory_allows(population, monkeypatch):
   assert_no_thread_is_left()
 
 
+@pytest.mark.slow
 def test_seeds_have_cohorts_of_their_own(population):
   make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
   run = functools.partial(
@@ -91,6 +92,7 @@ def test_seeds_have_cohorts_of_their_own(population):
   assert_same(run(lambda seed: population, grid_map="scan"), expected)
 
 
+@pytest.mark.slow
 def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
   monkeypatch.setattr(feed, "SAMPLE", 3)
   population = Population.of_client_data(tmp_path / "p", TASK.data)

@@ -73,6 +73,7 @@ def test_points_run_the_last_name_fastest():
   ]
 
 
+@pytest.mark.slow
 def test_a_point_equals_its_own_simulation():
   point = 3
   own = grid_points(GRID, SEEDS)[point]
@@ -211,6 +212,7 @@ def test_when_diverged_settings_are_dropped(
     assert len(numbers) == kept
 
 
+@pytest.mark.slow
 def test_diverged_settings_are_dropped_and_change_nothing():
   rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]
 

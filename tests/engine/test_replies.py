@@ -84,6 +84,7 @@ def test_who_sends_no_numbers_is_left_out_with_its_weight(weighting):
   assert_close(result.params, looped(rounds))
 
 
+@pytest.mark.slow
 def test_rejections_are_counted_and_change_no_other_number():
   evaluate = evaluation.federated(
     lambda params, batch: {"loss": TASK.loss_fn(
@@ -138,6 +139,7 @@ def test_if_all_are_rejected_nothing_changes(make):
   assert result.history.diverged_round(0) == 2
 
 
+@pytest.mark.slow
 def test_dropouts_have_their_rate_and_may_lose_a_round():
   config = Config.create(data(), {"batch_size": 4, "client_dropout": 0.3})
   on_device = jax.device_put(data())

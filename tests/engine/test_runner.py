@@ -134,6 +134,7 @@ def test_interrupted_within_a_segment_keeps_a_whole_model():
   assert np.sum(result.params["kernel"] ** 2) == pytest.approx(last, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_is_resumed(tmp_path):
   """At round 0, and where a stop that is replayed ends it at once."""
 

@@ -44,8 +44,8 @@ def whole(tmp_path_factory):
   return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", ["", "--checkpoint_every=5"])
-@pytest.mark.default_cases("--checkpoint_every=5")
 def test_a_kill_while_the_pictures_are_drawn(tmp_path, monkeypatch, every):
   arguments = (*SHARED, f"--output_dir={tmp_path}", "--resume")
   arguments = [a for a in arguments if not a.startswith("--check")] + [every]
@@ -102,8 +102,8 @@ def unresumed(refused):
   return unresumed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["config.json", "config.json.tmp"])
-@pytest.mark.default_cases("config.json.tmp")
 def test_stopped_before_the_first_checkpoint_it_begins_anew(
   whole, tmp_path, name
 ):

@@ -86,7 +86,7 @@ def test_what_is_padding_does_not_matter():
 
 
 @pytest.mark.parametrize("algorithm", ["fed_avg", "fed_ex_lora"])
-@pytest.mark.default_cases("fed_ex_lora")
+@pytest.mark.default_cases("fed_avg")
 def test_adapters_of_the_transformer(tmp_path, algorithm):
   folder = tmp_path / "run"
   status = call(

@@ -42,6 +42,7 @@ def no_run(monkeypatch):
   monkeypatch.setattr(run, "perform", lambda *arguments: 1 / 0)
 
 
+@pytest.mark.slow
 def test_a_complete_run_is_found_and_not_run_again(runs, no_run):
   found, was_there = runs.run(SPEC)
   assert was_there

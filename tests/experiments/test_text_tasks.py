@@ -98,6 +98,7 @@ def test_every_tenth_test_text_of_dbpedia_and_all_of_ag_news():
     assert task.static["test_every"] == every
 
 
+@pytest.mark.slow
 def test_a_pretrained_start(load, checkpoint):
   arguments = (f"--pretrained={checkpoint}", "--max_length=8")
   task = load(*arguments)

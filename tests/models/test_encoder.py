@@ -101,6 +101,7 @@ def test_layers_that_are_computed_again_have_the_same_gradients(params):
   assert optax.tree.norm(found["lora_a"]) > 0
 
 
+@pytest.mark.slow
 def test_the_pad_token_is_that_of_the_configuration(params):
   other = Encoder(dataclasses.replace(SMALL, pad_id=7), 3)
   params = jax.tree.map(lambda leaf: 20 * leaf, params)

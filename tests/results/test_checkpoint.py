@@ -100,7 +100,7 @@ def assert_same(actual, expected):
 
 
 @pytest.mark.parametrize("case", ["one", "on_host", "traced", "vmap", "scan"])
-@pytest.mark.default_cases("one", "scan")
+@pytest.mark.default_cases("one")
 def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
   killed_after(case, tmp_path, 8)
   assert sorted(os.listdir(tmp_path)) == ["3.npz", "6.npz"]
@@ -307,6 +307,7 @@ def test_another_run_is_not_resumed(saved, other, difference):
   )
 
 
+@pytest.mark.slow
 def test_what_may_differ_in_a_resumed_run(saved, tmp_path):
   """Objects that say the same, the model given, and how it is computed."""
   folder = shutil.copytree(saved, tmp_path / "copy")

@@ -182,6 +182,7 @@ def test_the_criterion_is_that_of_the_validation_examples(metric, criterion):
   assert plan._on_validation(metric) == criterion
 
 
+@pytest.mark.slow
 def test_a_choice_on_test_examples_if_asked_for():
   criterion = fo.Criterion("test_loss", "min")
   (cell,) = of_one(validation=None, criterion=criterion).cells
@@ -266,6 +267,7 @@ def broken(learning_rate):
   return fo.fed_avg(loss, optax.sgd(learning_rate))
 
 
+@pytest.mark.slow
 def test_one_that_always_diverges_and_one_that_is_not_tuned():
   methods = {
     "bad": fo.Method(broken, {"learning_rate": [0.1, 0.2]}),

@@ -104,6 +104,7 @@ def check_rounds(fields, combine, send=None, **settings):
   cases.check_loop(fed_avg(), fields, loop, "uniform", **settings)
 
 
+@pytest.mark.slow
 def test_rounds_with_flipped_messages_are_the_loop():
   fault = faults.flip(0.3, strength=4.0, seed=2)
   chosen = faults.clients_of(fault, cases.M)

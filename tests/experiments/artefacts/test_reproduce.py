@@ -104,6 +104,7 @@ def test_settings_are_chosen_before_cells_run(outcome):
   assert ARTEFACT.blocks(outcome.found)[-1].quantities[0].margin > 0.1
 
 
+@pytest.mark.slow
 def test_the_same_run_is_done_once(outcome, folder):
   """Two keys whose flags are the same, in other words."""
   assert len(list(folder.glob("digits_logistic-*"))) == 3
