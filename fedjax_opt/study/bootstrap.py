@@ -76,7 +76,6 @@ class Resampling(TypedDict, total=False):
   method: str
   num_resamples: int
   seed: int
-  indices: Any
 
 
 @checked(
@@ -91,39 +90,6 @@ class Bootstrap(NamedTuple):
   method: str = "student"
   num_resamples: int = NUM_RESAMPLES
   seed: int = 0
-  indices: Any = None
-
-  def draws(self, *shapes: tuple[int, ...]) -> list[np.ndarray]:
-    """The resamples of each set of runs: those of the caller, or new ones.
-
-    Args:
-      *shapes: of each set, [n] for one draw or [n, T].
-
-    Returns:
-      For each set, [num, n] or [num, n, T] integers, see `resamples`.
-
-    Raises:
-      TypeError: if the caller's resamples are no whole numbers.
-      ValueError: if their shape is wrong, or one is no index of a run.
-    """
-    if self.indices is None:
-      draw = lambda i, n, tasks=None: resamples(
-        self.num_resamples, n, self.seed + i, num_tasks=tasks
-      )
-      return [draw(i, *shape) for i, shape in enumerate(shapes)]
-    given = self.indices if len(shapes) > 1 else [self.indices]
-    if not isinstance(given, list | tuple) or len(given) != len(shapes):
-      raise TypeError(
-        f"indices={checks.shown(given)}: must be a pair, the resamples of a "
-        "and those of b"
-      )
-    drawn = list(map(_given, given, shapes))
-    if len(set(map(len, drawn))) > 1:
-      raise ValueError(
-        f"indices: {len(drawn[0])} resamples of a and {len(drawn[1])} of b; "
-        "must be equally many"
-      )
-    return drawn
 
   def mean_ends(self, deviations: np.ndarray) -> Sequence[np.ndarray]:
     """The ends of the intervals of means, as distances from the means.
@@ -136,9 +102,9 @@ class Bootstrap(NamedTuple):
       The distances below and above, [P] each; NaN with one seed.
     """
     num_seeds = len(deviations)
-    (drawn,) = self.draws((num_seeds,))
     if num_seeds == 1:
       return np.full((2, deviations.shape[1]), np.nan)
+    drawn = resamples(self.num_resamples, num_seeds, self.seed)
     weights = counts(drawn, num_seeds) / num_seeds  # [num, n]
     step = max(_BLOCK // len(weights), 1)
     ends = [
@@ -177,10 +143,13 @@ class Bootstrap(NamedTuple):
         [num_resamples] or [num_resamples, L].
       *scores: [n, T] each; the seeds of each are drawn separately.
     """
-    drawn = self.draws(*(x.shape for x in scores))
     num_seeds = min(map(len, scores))
     if num_seeds == 1:
       return plain(estimate, estimate * np.nan, estimate * np.nan)
+    drawn = (
+      resamples(self.num_resamples, len(x), self.seed + i, num_tasks=x.shape[1])
+      for i, x in enumerate(scores)
+    )
     low, high = self._tails(resampled(*drawn))
     if self.method == "percentile":
       return plain(estimate, low, high)
@@ -199,17 +168,6 @@ class Bootstrap(NamedTuple):
     """[2, ...], the percentiles of [num, ...] that cut off equal tails."""
     tail = (1 - self.confidence) / 2
     return np.quantile(resampled, [tail, 1 - tail], axis=0)
-
-
-def _given(indices: Any, shape: tuple[int, ...]) -> np.ndarray:
-  """Checks the caller's resamples; those of one task have no axis T."""
-  found = checks.as_array("indices", indices)
-  if shape[1:] == (1,) and found.ndim == 2:
-    found = found[..., None]
-  axes = f"[num, {', '.join(map(str, shape))}]"
-  return checks.array(
-    "indices", found, axes, of_integers=True, interval=f"[0, {shape[0] - 1}]"
-  )
 
 
 def counts(indices: np.ndarray, size: int) -> np.ndarray:

@@ -87,8 +87,7 @@ def mean_interval(
       curve. [n, ...].
     confidence: in (0, 1).
     **options: `method`, 'student' (the default) or 'percentile'; of the
-      bootstrap `num_resamples` and `seed`; or `indices`, resamples to use
-      instead, [num, n], see `resamples`.
+      bootstrap `num_resamples` and `seed`, see `resamples`.
 
   Returns:
     (estimate, low, high), each [...]: NaN where a seed diverged, because the
@@ -179,8 +178,7 @@ def probability_of_improvement(
     direction: 'max' if larger values are better, 'min' if smaller ones are.
     **options: as of `mean_interval`. The interval of 'student' is clipped to
       [0, 1]; 'percentile' is as `rliable` has it. The resamples of b are drawn
-      with seed + 1. `indices` are those of a and of b: ([num, n_a, T],
-      [num, n_b, T]).
+      with seed + 1.
 
   Returns:
     (estimate, low, high), numbers in [0, 1]. With one seed of a or b the ends
@@ -237,7 +235,7 @@ def interquartile_mean(
   Args:
     scores: [n] of one task or [n, T].
     confidence: in (0, 1).
-    **options: as of `mean_interval`; `indices` are [num, n, T].
+    **options: as of `mean_interval`.
 
   Returns:
     (estimate, low, high), numbers; NaN if any run diverged. With one seed the
@@ -286,8 +284,8 @@ def performance_profile(
     thresholds: on the scale of the scores, [L].
     confidence: in (0, 1).
     direction: 'max' for runs above a threshold, 'min' for runs below.
-    **options: as of `mean_interval`; `indices` are [num, n, T]. The interval of
-      'student' is clipped to [0, 1], see `interquartile_mean`.
+    **options: as of `mean_interval`. The interval of 'student' is clipped to
+      [0, 1], see `interquartile_mean`.
 
   Returns:
     (estimate, low, high), each [L] in [0, 1]. With one seed the ends are NaN.

@@ -35,41 +35,42 @@ def test_resamples_follow_the_seed_and_those_of_tasks_are_drawn_apart():
   assert (drawn[..., 0] != drawn[..., 1]).any()
 
 
-def test_drawn_resamples_are_those_of_the_seed():
+def test_the_seed_decides_an_interval():
   values = np.random.default_rng(0).normal(size=(5, 2))
-  for function, shape in (
-    (statistics.mean_interval, {}),
-    (statistics.interquartile_mean, {"num_tasks": 2}),
-  ):
-    drawn = function(values, num_resamples=50, seed=7)
-    given = function(values, indices=statistics.resamples(50, 5, 7, **shape))
-    other = function(values, num_resamples=50, seed=8)
-    np.testing.assert_array_equal(drawn, given)
-    assert (np.array(drawn.low) != other.low).any()
-  a, b = values, values[:4]
-  apart = [
-    statistics.resamples(50, n, s, num_tasks=2) for n, s in ((5, 7), (4, 8))
-  ]
-  assert statistics.probability_of_improvement(
-    a, b, num_resamples=50, seed=7
-  ) == statistics.probability_of_improvement(a, b, indices=apart)
+  for function in (statistics.mean_interval, statistics.interquartile_mean):
+    first, again, other = (
+      function(values, num_resamples=50, seed=seed) for seed in (7, 7, 8)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert (np.array(first.low) != other.low).any()
+
+
+@pytest.fixture
+def draw_these(monkeypatch):
+  """Lets intervals be made of given resamples, one for each set of runs."""
+
+  def draw_these(*given):
+    drawn = map(np.array, given)
+    monkeypatch.setattr(bootstrap, "resamples", lambda *_, **__: next(drawn))
+
+  return draw_these
 
 
 # Against rliable.
 
 
 @pytest.mark.parametrize("case", RLIABLE, ids=lambda case: case["name"])
-def test_percentile_intervals_are_those_of_rliable(case):
-  indices, scores = case["indices"], [case["scores"]]
+def test_percentile_intervals_are_those_of_rliable(case, draw_these):
+  drawn, scores = [case["indices"]], [case["scores"]]
   if case["name"] == "probability_of_improvement":
-    of_a, of_b = zip(*indices, strict=True)
-    indices, scores = (np.array(of_a), np.array(of_b)), case["scores"]
+    drawn, scores = zip(*case["indices"], strict=True), case["scores"]
   elif case["name"] == "mean_interval":
-    indices, scores = np.array(indices)[..., 0], [np.array(scores[0])[:, 0]]
+    drawn, scores = [np.array(drawn[0])[..., 0]], [np.array(scores[0])[:, 0]]
+  draw_these(*drawn)
   if "thresholds" in case:
     scores.append(case["thresholds"])
   found = getattr(statistics, case["name"])(
-    *scores, confidence=0.9, method="percentile", indices=indices
+    *scores, confidence=0.9, method="percentile"
   )
   for name in ("estimate", "low", "high"):
     np.testing.assert_allclose(
@@ -134,12 +135,9 @@ def test_small_confidence_of_two_seeds_keeps_the_mean_inside():
   assert high > low
 
 
-def test_the_mean_is_inside_where_both_percentiles_are_on_one_side():
-  # Resamples that all miss the large value.
-  indices = [[0, 1, 2, 0], [0, 1, 2, 2]]
-  mean, low, high = statistics.mean_interval(
-    [0.0, 0.01, 0.02, 10.0], indices=indices
-  )
+def test_the_mean_is_inside_where_both_percentiles_are_on_one_side(draw_these):
+  draw_these([[0, 1, 2, 0], [0, 1, 2, 2]])  # All miss the large value.
+  mean, low, high = statistics.mean_interval([0.0, 0.01, 0.02, 10.0])
   assert low < mean == high
 
 
