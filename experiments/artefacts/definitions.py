@@ -27,6 +27,8 @@ with these flags:
                   chooses, and the flags below
   report          flags of all cells
   reported        part of a key -> flags
+  also            further cells, by any name: tables of entries that replace
+                  those above for these cells
 
 If cells are calls of a function, and no runs, `calls` is a table:
 
@@ -49,9 +51,9 @@ What is shown:
                   see views.py
   claims          see comparisons.py
 
-`cells`, `blocks` and `keep` may also name a function, as `calls` does, for what
-these entries cannot declare: `cells(about, plan) -> cells`, `blocks(about,
-found) -> blocks` and `keep(about, run) -> Kept`.
+`blocks` and `keep` may also name a function, as `calls` does, for what these
+entries cannot declare: `blocks(about, found) -> blocks` and `keep(about, run)
+-> Kept`.
 """
 
 import functools
@@ -110,7 +112,7 @@ def _artefact(name: str, about: About) -> Artefact:
     name,
     about["title"],
     about["setting"],
-    function("cells", cells),
+    functools.partial(cells, about),
     function("blocks", blocks),
     function("keep", keep),
     tuple(about.get("sizes", SIZES)),
@@ -148,6 +150,13 @@ def at_size(about: About, size: str) -> dict[str, Any]:
 def cells(about: About, plan: Plan) -> dict[Key, Cell]:
   """A run or a call for each row, column and third part of an artefact."""
   own = at_size(about, plan.size)
+  found = _cells(own, plan)
+  for others in own.get("also", {}).values():
+    found |= _cells(merged(own, others), plan)
+  return found
+
+
+def _cells(own: About, plan: Plan) -> dict[Key, Cell]:
   declared = own.get("calls", own)
   axes = ("rows", "columns", "thirds")
   axes = [declared[axis] for axis in axes if axis in declared]

@@ -13,17 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedjax_opt as fo
-from experiments.artefacts import definitions
-from experiments.artefacts.artefact import (
-  Block,
-  Cell,
-  Computed,
-  Found,
-  Key,
-  Plan,
-  Table,
-)
-from experiments.fco import grids
+from experiments.artefacts.artefact import Block, Found, Table
 from experiments.tasks import composite
 from fedjax_opt import prox
 from fedjax_opt.metrics import History
@@ -87,38 +77,13 @@ def _metrics(problem, solution) -> dict[str, float]:
   }
 
 
-# Cells of artefacts, and what is shown.
+# What is shown.
 
 # Task -> its name in titles, and a further metric of recovery.
 _TITLES = {
   "lasso": ("Sparse least squares", "f1"),
   "low_rank": ("Low-rank least squares", "rank"),
 }
-
-
-def cells(about: Mapping[str, Any], plan: Plan) -> dict[Key, Cell]:
-  """The cells of all algorithms, of comparisons with data set I, and optima."""
-  found = definitions.cells(about, plan)
-  on_one = definitions.merged(about, {"flags": ["--variant=I"]})
-  for key, cell in definitions.cells(on_one, plan).items():
-    if key[0] in about.get("beside_one", ()):
-      found[key[0], "I"] = cell
-  if plan.size != "smoke" or about["task"] == "lasso":
-    parts = about["task"], about["variant"], about["strengths"]
-    found[grids.OPTIMUM] = _optimum(plan, *parts)
-  return found
-
-
-def _optimum(
-  plan: Plan, task: str, variant: str, strengths: Sequence[float]
-) -> Computed:
-  """The minimizers, at all strengths that are examined."""
-  options: dict[str, Any] = {"task": task, "variant": variant}
-  if plan.size == "smoke":
-    options |= {"variant": "I", "strengths": [0.1], "max_iterations": 5}
-  else:
-    options["strengths"] = strengths
-  return Computed(optima, options)
 
 
 def strength(about: Mapping[str, Any], found: Found) -> list[Block]:
