@@ -15,8 +15,7 @@
 # # Delta-SGD
 #
 # With Delta-SGD clients find their step sizes by themselves. This notebook
-# shows how step sizes adapt at each step, and compares Delta-SGD with tuned
-# SGD.
+# shows how the step sizes adapt, and compares Delta-SGD with tuned SGD.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/03_delta_sgd.ipynb)
 
@@ -74,8 +73,7 @@ import fedjax_opt as fo
 # Each client draws its examples with replacement from its own mixture of
 # labels. The mixture is drawn from a Dirichlet distribution: the smaller alpha,
 # the fewer labels a client has. A tenth of the training examples is held out
-# for
-# validation before clients get the rest.
+# for validation, before clients get the rest.
 
 
 # %%
@@ -143,18 +141,18 @@ settings = dict(
 # ## How a step size is found
 #
 # Delta-SGD (Kim et al., ICLR 2024) is SGD whose step size is the smaller of two
-# numbers. With the model $x_k$ of a client after $k$ local steps and the
-# gradient $g$ on its present batch,
+# numbers. If $x_k$ is the model of a client after $k$ local steps, and $g$ the
+# gradient on the current batch,
 #
 # $$\eta_k = \min\left\{\frac{\gamma\,\|x_k - x_{k-1}\|}
 # {2\,\|g(x_k) - g(x_{k-1})\|},\;
 # \sqrt{1 + \delta\,\theta_{k-1}}\;\eta_{k-1}
 # \right\}, \qquad \theta_k = \frac{\eta_k}{\eta_{k-1}}.$$
 #
-# The first number, the smoothness branch, estimates how far the gradient can be
-# trusted. The second, the growth branch, lets a step size rise by only a few
-# percent. In each round each client starts at $\eta_0$ again. The whole
-# notebook uses the defaults below.
+# The first number, the smoothness branch, is small if the gradient changes
+# fast. The second, the growth branch, lets the step size rise by only a few
+# percent in a step. In each round each client starts at $\eta_0$ again. The
+# whole notebook uses the defaults below.
 
 # %%
 eta_0 = 0.2
@@ -187,18 +185,17 @@ result
 
 # %% [markdown]
 # `trace` names fields of the rule's state, which are recorded at each local
-# step of each client. The first picture shows one client in its last round,
-# step by step, with both branches. While the smoothness branch is the larger
-# one, the step size grows. When it becomes the smaller one, it is the step size
-# at once.
+# step of each client. The first picture shows one client in the last round,
+# with both branches. While the smoothness branch is the larger one, the step
+# size grows slowly. As soon as it is the smaller one, it is the step size.
 
 # %%
 last_round = {name: values[-1, 0] for name, values in trace.items()}
 fo.plots.step_sizes(last_round, None, title="One client, last round")
 
 # %% [markdown]
-# The next picture shows all clients of three rounds. The lines of a panel start
-# from the same model; their examples differ.
+# The next picture shows all clients of three rounds. In a panel all clients
+# start from the same model; their examples differ.
 
 # %%
 shown_rounds = [0, num_rounds // 4, num_rounds - 1]
@@ -242,12 +239,12 @@ figure
 # ## Against tuned SGD
 #
 # For each seed both methods get the same clients, cohorts, batches, rounds and
-# initial model. SGD is tuned separately for each alpha: it tries all its rates
-# with three seeds, and the rate with the best mean accuracy on the validation
-# examples is kept. Delta-SGD is not tuned. Then both run with five fresh seeds.
-# The table has their accuracy on the test examples, with 95 % intervals. A step
-# of Delta-SGD costs two gradients, a step of SGD one. The comparison is at
-# equal steps and rounds, and leaves out the cost of tuning.
+# initial model. SGD is tuned for each alpha: it tries all its rates with three
+# seeds, and the rate with the best mean accuracy on the validation examples is
+# kept. Delta-SGD is not tuned. Then both run with five fresh seeds. The table
+# has their accuracy on the test examples, with 95 % intervals. Both take the
+# same number of steps; a step of Delta-SGD costs two gradients, a step of SGD
+# one. The cost of tuning is not counted.
 
 
 # %%
@@ -307,9 +304,9 @@ fo.plots.study_values(
 # %% [markdown]
 # ## A rate tuned elsewhere
 #
-# In practice nobody tunes for each population of clients: the rate of another
-# population is used. The picture shows the scores of SGD's tuning at each
-# alpha; a ring marks the choice.
+# In practice nobody tunes for each population of clients: one uses the rate of
+# another population. The picture shows how SGD's rates scored in tuning, at
+# each alpha; a ring marks the choice.
 
 # %%
 labels = {alpha: f"α = {alpha:g}" for alpha in alphas}
@@ -332,8 +329,8 @@ fo.plots.sensitivity(
 
 # %% [markdown]
 # Now all rates run at all alphas, with the fresh seeds, on the test examples. A
-# box marks the rate that was tuned for the alpha of its column. The same rate
-# at other alphas is to its left and right.
+# box marks the rate that was tuned for the alpha of its column. The row of a
+# box shows the same rate at the other alphas.
 
 # %%
 of_alpha = []
@@ -399,22 +396,23 @@ for j, alpha in enumerate(alphas):
   )
 
 # %% [markdown]
-# An interval that includes 0 does not show a loss. Here a borrowed rate costs
-# little, compared with a rate that nobody tuned. If clients differ most, fewer
-# rates are good. Delta-SGD has no rate, but it has $\eta_0$. A step size can
-# shrink at once but grows only slowly, so with few local steps a client does
-# not get far above $\eta_0$.
+# An interval that includes 0 does not show a loss. On a CPU a borrowed rate
+# costs a point or less, and the worst rate more than 80. Delta-SGD has no rate,
+# but it has $\eta_0$. A step size can shrink at once but grows only slowly, so
+# with few local steps a client does not get far above $\eta_0$.
 #
 # ## Try next
 #
 # - `fo.delta_sgd(eta_0=0.01)`, or `delta=1.0`: how many local steps does a
 #   client need to come back to the same step sizes?
-# - `reuse_gradients=True`: one gradient a step instead of two, taken on
-#   different batches. Compare at equal gradient evaluations.
-# - Add `fo.Method(make_adam, {"learning_rate": [0.001, 0.01, 0.1]})`; `compare`
-#   asks for the same number of settings as SGD has, unless `budget="unequal"`
-#   ([A fair comparison](06_fair_comparison.ipynb)).
+# - `reuse_gradients=True`: one gradient a step instead of two. The two
+#   gradients of the formula are then from different batches. Compare at equal
+#   gradient evaluations.
+# - Add `fo.Method(make_adam, {"learning_rate": [0.001, 0.01, 0.1]})`. `compare`
+#   asks for as many settings as SGD has, unless `budget="unequal"` ([A fair
+#   comparison](06_fair_comparison.ipynb)).
 #
-# The [documentation](https://fedjax-opt.github.io/fedjax_opt) explains rules
-# that need more than a gradient. [Heterogeneity](05_heterogeneity.ipynb) shows
-# what differences between clients do to other methods.
+# [Heterogeneity](05_heterogeneity.ipynb) shows what differences between clients
+# do to other methods. The
+# [documentation](https://fedjax-opt.github.io/fedjax_opt) explains rules that
+# need more than a gradient.

@@ -14,8 +14,8 @@
 # %% [markdown]
 # # Composite objectives
 #
-# This notebook finds sparse and low-rank models. It shows the effect of a
-# proximal step at each client, and why it matters what the server averages.
+# This notebook finds sparse and low-rank models. It shows what a proximal step
+# at each client does, and why it matters what the server averages.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/04_composite.ipynb)
 
@@ -124,12 +124,12 @@ print(
 
 # %% [markdown]
 # FedMiD takes proximal steps at the clients, averages their models, and takes
-# one more proximal step at the server. FedDualAvg averages *dual* states: sums
-# of gradients, to which the proximal operator is applied only to get a model.
-# The versions called OSP apply the operator only at the server.
+# one more proximal step at the server. FedDualAvg averages *dual* states. A
+# dual state is a sum of gradient steps; the proximal operator makes a model of
+# it. The versions called OSP apply the operator only at the server.
 #
 # Each method tries the same client and server rates, with the same seeds. The
-# picture shows the setting with the lowest loss on *validation* examples. The
+# picture shows the rates with the lowest loss on *validation* examples. The
 # true coefficients have no part in this choice.
 
 # %%
@@ -225,15 +225,15 @@ plt.show()
 # %% [markdown]
 # FedMiD applies $\psi$ twice, at the clients and at the server; FedMiD-OSP
 # applies it once. Applied twice, $\psi$ pulls the model closer to 0 than the
-# objective asks for. This removes wrong coefficients, and makes the true ones
-# too small, as the two distances show.
+# objective asks for. So the true coefficients are too small: FedMiD is further
+# from them than FedMiD-OSP.
 #
 # ## What is averaged
 #
-# An `fo.Algorithm` is a record of functions, so it can be wrapped. The wrapper
-# below remembers where each client's local steps ended. The client returns the
-# density of that model as a metric, and keeps the model as its state. Messages
-# and means do not change. Here a coefficient counts unless it is exactly 0.
+# An `fo.Algorithm` is a record of functions, so it can be wrapped. With the
+# wrapper below each client keeps the model at which its local steps ended, and
+# returns the density of this model as a metric. Messages and means do not
+# change. Here a coefficient is nonzero unless it is exactly 0.
 
 
 # %%
@@ -342,19 +342,19 @@ for axes, (name, record) in zip(panels[1:], records.items(), strict=True):
 plt.show()
 
 # %% [markdown]
-# The panels on the right have a row for each client's model in the last round,
-# black where a coefficient is not 0. In FedMiD a local step lowers coefficients
-# only by $\eta_c\lambda$, which the next gradient undoes. The mean is 0 only
-# where all clients have a 0. So the mean is dense, and the server must
-# threshold it once more. In FedDualAvg $\psi$ has the weight of all steps so
-# far: clients keep zeros, mostly at the same places.
+# In the two panels on the right each row is a client's model in the last round.
+# It is black where a coefficient is not 0. In FedMiD a local step lowers
+# coefficients only by $\eta_c\lambda$, and the next gradient moves them by
+# more. So few coefficients are 0, and their mean is 0 only where all clients
+# have a 0. The mean is dense, and the server must apply the operator again. In
+# FedDualAvg $\psi$ has the weight of all steps so far. So clients keep zeros,
+# mostly at the same places.
 #
 # ## Low rank
 #
 # If $\psi$ is the nuclear norm of a matrix, the proximal operator lowers all
 # singular values. The rank counts the singular values above the same threshold.
-# Rates are
-# chosen as before, with one seed.
+# Rates are chosen as before, with one seed.
 
 # %%
 problem_of_rank = fo.synthetic.low_rank(num_clients=num_clients, **low_rank)
@@ -390,10 +390,10 @@ plt.show()
 # %% [markdown]
 # ## The path of the iterates
 #
-# Three clients with a quadratic loss each, in two dimensions, and
+# Now three clients have a quadratic loss each, in two dimensions, and
 # $\psi = \lambda\|w\|_1$. The minimizer of the whole objective is on the axis:
 # its second coefficient is 0. A second recorder stores the point after each
-# step in the state of the client's rule, from which `trace` reads it.
+# step in the state of the client's rule. `trace` reads it there.
 
 # %%
 centers = np.array([[3.0, 1.2], [0.4, -2.6], [2.6, 1.0]], np.float32)
@@ -521,9 +521,10 @@ figure.legend(
 plt.show()
 
 # %% [markdown]
-# The animation shows the same. In each round the clients walk from the server's
-# model. Then their models are averaged (cross), and the server takes its step.
-# FedDualAvg averages dual states, so its server need not go to the cross.
+# The animation shows the same round by round. The clients start from the
+# server's model. Then their models are averaged (cross), and the server takes
+# its step. FedMiD's server steps from the cross. FedDualAvg's server averages
+# dual states, so it need not pass through the cross.
 
 # %%
 figure, panels = empty_panels((6.6, 3.3))
@@ -570,10 +571,10 @@ HTML(f'<img alt="Paths of the iterates" src="data:image/gif;base64,{image}">')
 # - `fo.fed_mid(..., only_server_prox=True)` in the plane: where does it end,
 #   and where with more local steps?
 # - `fo.fed_dual_avg(..., averaged=True)`: the average of all iterates, as in
-#   the paper's theorem; how sparse is it?
+#   the paper's theorem. How sparse is it?
 #
 # The [documentation](https://fedjax-opt.github.io/fedjax_opt) has the
 # algorithms of Yuan, Zaheer and Reddi, "Federated Composite Optimization" (ICML
 # 2021), and their settings. [Your own method](02_your_own_method.ipynb) writes
-# an algorithm; [Heterogeneity](05_heterogeneity.ipynb) shows what drives
+# an algorithm. [Heterogeneity](05_heterogeneity.ipynb) shows what drives
 # clients apart.

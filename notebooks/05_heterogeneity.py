@@ -15,7 +15,7 @@
 # # Heterogeneity
 #
 # If the data of clients differ, local steps go towards each client's own
-# minimum. This notebook shows this drift in the plane, measures its cost for
+# minimum. This notebook shows this *drift* in the plane, measures what it costs
 # four methods, and finds out when local steps help.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/05_heterogeneity.ipynb)
@@ -128,14 +128,15 @@ def distance(params, data, test):
 
 
 # %% [markdown]
-# A `Simulator` runs one round at a time. FedAvg (here `local_sgd`) averages the
-# clients' points after `local_steps`. SCAFFOLD adds $c - c_i$ to each
-# local gradient: client i keeps $c_i$, an estimate of its own gradient, and $c$
-# is the mean of all $c_i$.
+# A `Simulator` can run round by round. FedAvg (here `local_sgd`) averages the
+# clients' points after `local_steps`. SCAFFOLD adds $c - c_i$ to each local
+# gradient. Client i keeps the *control variate* $c_i$, an estimate of its own
+# gradient, and $c$ is the mean of all $c_i$.
 #
-# To draw the steps within a round, a plain loop takes them once more, from the
-# server's point and the control variates that the simulator returns. The mean
-# of the end points must be the server's next point.
+# The simulator returns only the end of each round. To draw the steps within a
+# round, a plain loop takes the same steps again, from the server's point and
+# the control variates. The mean of the end points must be the server's next
+# point.
 
 # %%
 start = jnp.array([-2.5, -2.0])
@@ -225,9 +226,9 @@ figure
 
 # %% [markdown]
 # Thin lines are local steps of the first rounds. In both panels clients first
-# run towards their own minima. FedAvg's clients do this in every round, and the
-# server stops where their pulls cancel, beside the optimum. SCAFFOLD's clients
-# soon walk together.
+# go towards their own minima. FedAvg's clients do so in every round, and the
+# server stops where their movements cancel, beside the optimum. SCAFFOLD's
+# clients soon move together.
 #
 # ## Where FedAvg ends
 #
@@ -240,9 +241,9 @@ figure
 # With one step this is $x^*$; with very many steps it is the plain mean of the
 # $c_i$.
 #
-# Here a trick makes K an axis of a grid. The clients of a sweep may depend on
-# the seed. A client with K copies of its one example takes K steps in an epoch,
-# so "seed" K gives K local steps, and all K and rates are one program.
+# In the next cell all K and all rates are one program. The clients of a sweep
+# may depend on the seed, so the "seed" here is K: a client with K copies of its
+# one example takes K steps in an epoch.
 
 # %%
 rates, many_steps = [0.1, 0.3, 1.0], [1, 2, 4, 8, 16, 32, 64]
@@ -318,16 +319,14 @@ figure
 # `fo.synthetic.heterogeneous` makes a non-convex problem of 10 clients, with
 # two wells in each of 10 coordinates. The mean objective is the same for every
 # ζ. Clients' gradients differ in any case; ζ is how far their *Hessians*
-# differ. Without noise and with one example per client, local gradients are
-# exact, so the picture shows only drift. With K = 1 all methods but DOMO, which
-# has
-# momentum, are gradient descent.
+# differ. There is no noise, and each client has one example. So local gradients
+# are exact, and the picture shows only drift. With K = 1 all methods are
+# gradient descent, except DOMO, which has momentum.
 #
-# Every method tries the same rates. Rounds count until $|\nabla f|^2 \leq
-# 0.01$. The rate is chosen on the training objective, for one half of the
-# starting points, and reported for the other half. BVR-L-SGD needs an extra
-# communication round for the large gradient that begins a stage; these rounds
-# count too.
+# Every method tries the same rates. We count the rounds until
+# $|\nabla f|^2 \leq 0.01$. The rate is chosen for one half of the starting
+# points, and reported for the other half. In BVR-L-SGD the large gradient that
+# begins a stage needs an extra communication round, which counts too.
 
 # %%
 METHODS = {
@@ -428,9 +427,8 @@ figure
 # %% [markdown]
 # Each point in the picture is a mean over starting points that had no part in
 # the choice of its rate. There are few starting points, so no interval is
-# drawn. Crosses
-# above the grey line did not reach the target. So when do local steps help? The
-# next cell answers from the same numbers.
+# drawn. Crosses above the grey line mean that the target was not reached. So
+# when do local steps help? The next cell answers from the same numbers.
 
 # %%
 for name, rounds_of in needed.items():
@@ -450,8 +448,8 @@ for name, rounds_of in needed.items():
 # %% [markdown]
 # ## Real examples: class fraction and similarity
 #
-# Two partitions with 10 clients each have such a dial. With `class_q`, client p
-# has the fraction q of class p, and the other clients share the rest; q = 0.1
+# Two partitions have such a dial. There are 10 clients. With `class_q`, client
+# p has the fraction q of class p, and the other clients share the rest; q = 0.1
 # is homogeneous. With `similarity`, a fraction s of the examples is dealt at
 # random, and the others in blocks, sorted by label; s = 1 is homogeneous.
 
@@ -525,12 +523,11 @@ def evaluate(params, data, test, validation=None):
 
 
 # %% [markdown]
-# For each method, one program has all rates, conditions and repetitions. All
+# For each method, one program runs all rates, conditions and repetitions. All
 # methods try the same number of rates. DOMO's rates are a tenth of the others',
-# because its two momenta add up many gradients. Under each condition the rate
-# with the lowest validation loss in the first repetitions is chosen. The other
-# repetitions, with other partitions and initial models, are reported: no
-# reported run had a part in the choice.
+# because its two momenta add up many gradients. Under each condition the first
+# repetitions choose the rate with the lowest validation loss. The other
+# repetitions, with other partitions and initial models, are reported.
 
 # %%
 tuning = seeds_each // 3
@@ -602,8 +599,8 @@ against("class_q")
 against("similarity")
 
 # %% [markdown]
-# The table shows the cost of heterogeneity for each method, from the clients
-# that are most alike to those that differ most:
+# The next cell prints what heterogeneity costs each method: the accuracy that
+# it loses from the clients that are most alike to those that differ most.
 
 # %%
 for name, values in accuracies.items():
@@ -620,14 +617,14 @@ for name, values in accuracies.items():
 # %% [markdown]
 # ## Try next
 #
-# - Put the clients of the plane closer together (`centers * 0.1`), or give them
-#   one Hessian: which of the two ends FedAvg's drift?
+# - Put the clients of the plane closer together (`centers * 0.1`), or give all
+#   the same Hessian. Which of the two ends FedAvg's drift?
 # - Add `"FedProx": lambda loss_fn, rate: fo.fed_prox(loss_fn,
 #   optax.sgd(rate), mu=0.1)` to `METHODS`, and run from there.
-# - Let 3 of the 10 clients take part in a round (`cohort_size=3`): then control
-#   variates get old between their rounds.
+# - Let 3 of the 10 clients take part in a round (`cohort_size=3`). Then control
+#   variates are old when a client takes part again.
 #
 # [A fair comparison](06_fair_comparison.ipynb) tunes and compares methods with
-# `fo.compare`; [Your own method](02_your_own_method.ipynb) writes one. The
-# results for BVR-L-SGD and DOMO in the settings of their papers are in the
-# [documentation](https://fedjax-opt.github.io/fedjax_opt).
+# `fo.compare`. [Your own method](02_your_own_method.ipynb) writes one. The
+# [documentation](https://fedjax-opt.github.io/fedjax_opt) has the results of
+# the papers of BVR-L-SGD and DOMO.

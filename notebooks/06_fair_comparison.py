@@ -14,9 +14,9 @@
 # %% [markdown]
 # # A fair comparison
 #
-# This notebook compares methods at their best, with equal tuning budgets,
-# intervals and costs. Then it uses many devices, and resumes a run after a
-# disconnect.
+# This notebook compares methods at their best settings, with equal budgets for
+# tuning, and with intervals and costs. Then it uses many devices, and resumes a
+# run after a lost connection.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/06_fair_comparison.ipynb)
 
@@ -155,11 +155,10 @@ def clients(seed, alpha):
 # ## The study
 #
 # `fo.compare` tries every rate of a method with the tuning seeds, as one
-# program, and chooses the rate with the best mean validation accuracy. The
-# chosen setting then runs with fresh seeds: other partitions, cohorts and
-# initial models. All methods that are tuned must try the same number of
-# settings, or the call is refused. Delta-SGD finds its own step sizes, and has
-# one setting.
+# program. It chooses the rate with the best mean validation accuracy. This rate
+# then runs with fresh seeds: other partitions, cohorts and initial models. All
+# methods that are tuned must try the same number of settings, or the call is
+# refused. Delta-SGD finds its step sizes by itself, and has one setting.
 
 # %%
 grid = {"rate": sizes["rates"]}
@@ -208,8 +207,7 @@ for cell in study.cells:
 #
 # Take SCAFFOLD with its tuned rate, and FedAvg with a rate that nobody tuned.
 # How far ahead is SCAFFOLD? The bars differ only in FedAvg's rate. All values
-# are from tuning: validation accuracy, mean over the
-# tuning seeds.
+# are from tuning: validation accuracies, as means over the tuning seeds.
 
 # %%
 with fo.plots.figure(columns=2, scale=(1.2, 1.0)) as (figure, axes):
@@ -285,10 +283,10 @@ with fo.plots.figure(columns=2, scale=(1.25, 1.2)) as (figure, axes):
 figure
 
 # %% [markdown]
-# Two methods that share a seed share the clients and the initial model. An
-# effect of the seed that is the same for both cancels in their difference. So
-# the paired interval can be much shorter than the intervals of the two means
-# suggest.
+# Two methods with the same seed have the same clients and the same initial
+# model. An effect of the seed that is the same for both cancels in their
+# difference. So the paired interval can be much shorter than the intervals of
+# the two means suggest.
 
 # %%
 for name, values in finals.items():
@@ -310,11 +308,10 @@ for name, values in finals.items():
 # %% [markdown]
 # ## The value of tuning
 #
-# The picture shows the best validation accuracy to expect from n settings, if
-# they are drawn from the grid without repetition
-# (`fo.statistics.expected_best`), over the seeds of tuning. A method whose
-# curve is high at n = 1 needs little tuning. Δ-SGD was not tuned: its line is
-# its one setting, over the seeds of the report.
+# The picture shows the best validation accuracy to expect if n settings are
+# drawn from the grid without repetition (`fo.statistics.expected_best`), over
+# the tuning seeds. A method whose curve is high at n = 1 needs little tuning.
+# Delta-SGD was not tuned: its line is its one setting, over the fresh seeds.
 
 # %%
 chance = 1 / len(np.unique(train["y"]))  # For a setting that diverged.
@@ -345,8 +342,8 @@ fo.plots.tuning_curves(
 # ## Rounds and bytes to a target
 #
 # A method that needs fewer rounds may send more in each: SCAFFOLD sends a
-# control variate with every model. Costs are means over the seeds of the
-# report; "never" means that some seed did not reach the target.
+# control variate with every model. Costs are means over the fresh seeds.
+# "Never" means that some seed did not reach the target.
 
 # %%
 target = sizes["target"]
@@ -386,10 +383,10 @@ for stem in ("learning_curves", "sensitivity_rate"):
 # %% [markdown]
 # ## All devices
 #
-# If there are several devices, a run uses all of them. Some devices divide the
-# settings of a grid; their number is a divisor of the number of settings. The
-# others divide the clients of each cohort. No argument is needed for this. With
-# one device nothing is divided.
+# If there are several devices, a run uses all of them; no argument is needed.
+# The devices form groups of the same size. The groups divide the settings of
+# the grid, so their number is a divisor of the number of settings. The devices
+# of a group divide the clients of each cohort.
 
 # %%
 simulator = fo.Simulator(
@@ -420,9 +417,9 @@ else:
 #
 # With checkpoints a run that died continues from its last checkpoint. On Colab
 # put the folder on Google Drive (`google.colab.drive.mount`), because the
-# machine is lost with the connection. The cell below has two runs. Nothing
-# disturbs the first; in the second a callback raises an error in the middle, as
-# if the kernel were lost.
+# machine is lost with the connection. The cell below has two runs. The first
+# runs to its end. In the second a callback raises an error in the middle, as if
+# the kernel were lost.
 
 
 # %%
@@ -490,10 +487,10 @@ print(
 #   are rates.
 # - Compare local work instead of heterogeneity: `clients` with a fixed `alpha`,
 #   and `conditions=[{"local_steps": 1}, {"local_steps": 8}]`.
-# - Kill the kernel in the middle of the last run but one, and resume in a new
-#   kernel.
+# - Kill the kernel in the middle of the run with checkpoints, and resume in a
+#   new kernel.
 #
-# [Five minutes](01_five_minutes.ipynb) shows how a grid becomes one program,
-# and [Heterogeneity](05_heterogeneity.ipynb) shows why methods differ at small
-# α. The same study on the command line, where no cell runs twice, is in the
-# [documentation](https://fedjax-opt.github.io/fedjax_opt).
+# [Five minutes](01_five_minutes.ipynb) shows how a grid becomes one program.
+# [Heterogeneity](05_heterogeneity.ipynb) shows why methods differ at small α.
+# On the command line a study is one command, and nothing runs twice
+# ([documentation](https://fedjax-opt.github.io/fedjax_opt)).

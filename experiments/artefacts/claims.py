@@ -15,12 +15,12 @@ from fedjax_opt import statistics
 HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 RULE = (
   "A claim says that some quantities are positive, such as the difference of "
-  "two methods at the same seed. The claim is *held* if the 95 % interval of "
-  "the mean over seeds is above zero for each quantity, *not held* if it is "
-  "below zero for one of them, and *undecided* otherwise; one seed never "
-  "decides. A method that diverged at all seeds, or reached its target at "
-  "none, is worse than one that did not; if that happened at some seeds only, "
-  "nothing is decided."
+  "two methods at the same seed. It is *held* if the 95 % interval of the mean "
+  "over seeds is above zero for each quantity. It is *not held* if the "
+  "interval is below zero for one of them. Otherwise, and with one seed, it is "
+  "*undecided*. A method that failed (diverged, or missed its target) at all "
+  "seeds is worse than one that did not; if it failed at some seeds only, "
+  "their difference is undecided."
 )
 _SHOWN = 3  # The most quantities of a claim that are written out.
 
