@@ -122,15 +122,19 @@ class Loader:
     return self._loaded[key]
 
 
+# Of flags on which the data depend.
+_GROUPS = ("task", "data")
+
+
 def is_of_data(name: str) -> bool:
   """Whether a flag says what the data are, or which client has them."""
-  return every()[name].group.key in ("task", "data")
+  return every()[name].group.key in _GROUPS
 
 
 def _of_data(spec: Spec) -> list[Any]:
   """All that the data depend on; for the user's own files, also their state."""
   others = ("validation_fraction", "validation_seed", "eval_every", "seed")
-  names = [name for name in FLAGS if is_of_data(name)]
+  names = [name for name, flag in FLAGS.items() if flag.group.key in _GROUPS]
   folder = spec.population_dir
   files = [spec.data_file, folder and f"{folder}/{INDEX}"]
   found = [os.path.expanduser(file) for file in files if file]
