@@ -324,8 +324,8 @@ ON_THE_HOST = {
 
 
 # Populations with the default sampler are in engine/test_feed.py.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ON_THE_HOST)
-@pytest.mark.default_cases("poisson")
 def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
   """In the program, and on the host for what is on disk or kept there."""
   sampler, others = ON_THE_HOST[name]

@@ -146,6 +146,7 @@ def test_large_trees_stay_in_leaves():
 
 
 @pytest.mark.parametrize("reuse_gradients", [False, True])
+@pytest.mark.default_cases("True")
 def test_delta_sgd_takes_the_same_steps_on_accelerators(reuse_gradients):
   """There it stores its point in a form that need not be copied."""
 

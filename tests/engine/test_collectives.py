@@ -63,6 +63,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 ONE = {"all-reduce": 1, "all-gather": 1}
 
 
+# `.ci/run` also counts exchanges, in programs for TPUs.
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def found():
   given = os.environ | {

@@ -55,6 +55,7 @@ def test_a_run_ends_where_on_evaluation_says_so(answer, rounds):
 @pytest.mark.parametrize(
   ("answer", "rounds"), [([True, False], 6), ([True, True], 2), (True, 2)]
 )
+@pytest.mark.default_cases("answer0-6")
 def test_a_grid_stops_when_all_its_points_may(answer, rounds):
   stop = lambda report: np.array(answer) & (report.round == 2)
   assert grid([0.01, 0.02], on_evaluation=stop).rounds == rounds
