@@ -283,8 +283,9 @@ def _for_phones(app, tree, name) -> None:
   """Marks tables by what a phone does with them.
 
   `stacked`: of sentences; its rows become blocks, whose cells have the names of
-  their columns, which only a phone shows. `scrolled`: of numbers; its rows stay
-  lines, and scroll beside their names.
+  their columns, which only a phone shows. `dense`: of many columns; the cells of
+  a block are one paragraph. `scrolled`: of numbers; its rows stay lines, and
+  scroll beside their names.
   """
   for table in tree.findall(nodes.table):
     head = table.next_node(nodes.thead)
@@ -296,6 +297,8 @@ def _for_phones(app, tree, name) -> None:
         text.parent.replace(text, nodes.Text(whole))
       continue
     table["classes"].append("stacked")
+    if len(rows[0]) > 4:
+      table["classes"].append("dense")
     for row in rows:
       for title, cell in zip(head[0][1:], row[1:], strict=True):
         if not cell.astext():

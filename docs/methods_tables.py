@@ -22,7 +22,7 @@ _HERE = pathlib.Path(__file__).parent
 PAGES = (_HERE / "methods.md", _HERE / "tasks.md")
 _WORDS = "| name | called | what |\n|---|---|---|\n"
 _HEAD = """\
-| name | called | what | flags, with defaults | source |
+| name | called | what | flags | source |
 |---|---|---|---|---|
 """
 # The end of a help that the source says again: authors and year.
@@ -47,7 +47,7 @@ TABLES: dict[str, Callable[[], str]] = {
   "data sets": lambda: (
     _WORDS
     + "".join(
-      f"| `{name}` | {each.label or each.help} | {each.help} |\n"
+      f"| `{name}` | {each.label or each.help} | {_images(each)} |\n"
       for name, each in images.DATASETS.items()
     )
   ),
@@ -63,23 +63,33 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def _table(kind: Kind, entries: Mapping[str, Choice]) -> str:
-  return _HEAD + "".join(
-    _row(kind, name, each) for name, each in entries.items()
-  )
+  rows, owners = [], {}
+  for name, each in entries.items():
+    source = source_of(each).removesuffix(".")
+    # A source that a row before has is not said again.
+    owner = owners.setdefault(source, name)
+    shown = source if not source or owner == name else f"as `{owner}`"
+    rows.append(_row(kind, name, each, shown))
+  return _HEAD + "".join(rows)
 
 
-def _row(kind: Kind, name: str, choice: Choice) -> str:
-  source = source_of(choice)
+def _row(kind: Kind, name: str, choice: Choice, source: str) -> str:
   what, cited = choice.help, _CITATION.search(choice.help)
-  if cited and cited[1] in source:
+  if cited and cited[1] in source_of(choice):
     what = what[: cited.start()]
   flags = [
     f"`--{flag}` {shown_default(parameter.default)}".strip()
     for flag, parameter in kind.parameters(name).items()
   ]
-  cells = (name_of(name), what, ", ".join(flags), source.removesuffix("."))
+  cells = (name_of(name), what, ", ".join(flags), source)
   shown = " | ".join(cell.replace("|", r"\|") for cell in cells)
   return f"| `{name}` | {shown} |\n"
+
+
+def _images(data: images.Images) -> str:
+  """What the images of a data set are."""
+  colors = "gray" if len(data.mean) == 1 else "color"
+  return f"{data.side} x {data.side}, {colors}, {data.num_classes} classes"
 
 
 def filled(text: str) -> str:

@@ -98,8 +98,8 @@ def with_privacy(
     ImportError: if `jax_privacy` is missing.
 
   References:
-    McMahan et al., ICLR 2018, Algorithm 1, with the estimator of section 3.2
-    that divides by the expected size; there with weights, here without.
+    McMahan et al., ICLR 2018, Algorithm 1, with equal weights and the estimator
+    of section 3.2 that divides by the expected number of clients.
   """
   _check_installed("jax_privacy")
   messages.check_sends("privacy", algorithm)

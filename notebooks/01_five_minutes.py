@@ -116,9 +116,9 @@ fo.plots.label_histogram(
 # %% [markdown]
 # ## A grid is one program
 #
-# A loss function returns the loss of each example. The learning rate is a
-# traced value: all rates and seeds share one compilation, and their rounds are
-# computed together.
+# A loss function returns the loss of each example, not their mean. The learning
+# rate is an input of the compiled program. So all rates and seeds share one
+# compilation, and their rounds are computed together.
 
 # %%
 model = fo.models.MLP(hidden=hidden, num_classes=10)
@@ -183,10 +183,10 @@ fo.plots.curves(
 # %% [markdown]
 # ## What a grid costs
 #
-# The first line is one point alone. The second line is the same call with
-# another rate. The second call is traced but compiles nothing, because the rate
-# is an input of the program, not a part of it. The last line is the whole grid,
-# as above. All three run the same number of rounds, and evaluate equally often.
+# The table that the next cell prints has three lines: one point alone, one point
+# with another rate, and the whole grid from above. The second point is traced
+# but compiles nothing, because the rate is an input of the program. All three
+# run the same number of rounds, and evaluate equally often.
 
 
 # %%
@@ -232,8 +232,8 @@ plt.show()
 # %% [markdown]
 # ## Choose a rate
 #
-# The best rate has the highest mean accuracy on the *validation* examples. Its
-# accuracy on the test examples is measured once, afterwards.
+# The best rate has the highest mean accuracy on the *validation* examples. The
+# accuracy on the *test* examples is looked at for this rate alone.
 
 # %%
 history = result.history

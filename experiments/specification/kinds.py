@@ -305,12 +305,13 @@ SAMPLERS: dict[str, Choice] = {
   "uniform": Choice(lambda: None, "at random, without replacement"),
   "weighted": Choice(
     samplers.weighted,
-    "with replacement, the more likely the more examples; means stay unbiased",
+    "with replacement, clients with more examples more often; means stay "
+    "unbiased",
   ),
   "poisson": Choice(
     samplers.poisson,
-    "each client independently of the others; sampler_expected come on "
-    "average, at most cohort_size",
+    "each client independently of the others; on average sampler_expected "
+    "clients, at most cohort_size",
     (_EXPECTED,),
     label="Poisson",
   ),

@@ -177,7 +177,11 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "local_sgd": AlgorithmChoice(local_sgd, label="Local SGD"),
   "minibatch_sgd": AlgorithmChoice(minibatch_sgd, label="Minibatch SGD"),
   "minibatch_sarah": AlgorithmChoice(minibatch_sarah, label="Minibatch SARAH"),
-  "bvr_l_sgd": AlgorithmChoice(bvr_l_sgd, label="BVR-L-SGD"),
+  "bvr_l_sgd": AlgorithmChoice(
+    bvr_l_sgd,
+    "one client's local steps along a gradient estimate that all clients share",
+    label="BVR-L-SGD",
+  ),
   "fed_avg_sm": AlgorithmChoice(
     functools.partial(_momenta, mu_l=None, beta=None),
     "momentum at the server",
@@ -206,12 +210,12 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "domo": AlgorithmChoice(
     _momenta,
     "fed_avg_slm_z whose clients start with a step of the server's momentum "
-    "(Xu et al., 2022)",
+    "(Xu and Huang, 2022)",
     label="DOMO",
   ),
   "domo_s": AlgorithmChoice(
     functools.partial(_momenta, intra=True),
-    "domo with a share of that step in each local step",
+    "domo with that step divided among the local steps",
     label="DOMO-S",
   ),
   "fed_dyn": AlgorithmChoice(fed_dyn, default_client="sgd", label="FedDyn"),

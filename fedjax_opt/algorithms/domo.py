@@ -102,8 +102,8 @@ def domo(
     TypeError: if an argument is of a wrong type.
 
   References:
-    Xu et al., AAAI 2022, Algorithm 1; appendix C for cohorts that are a part of
-    the population.
+    Xu and Huang, AAAI 2022, Algorithm 1; appendix C for cohorts that are a part
+    of the population.
   """
   if average_local and mu_l is None:
     raise ValueError(

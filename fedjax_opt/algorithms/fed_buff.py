@@ -33,7 +33,8 @@ def fed_buff(
 
   The staleness :math:`\tau_k` is the number of server steps since client k got
   its model. It comes from the schedule, and is 0 without a schedule. The
-  paper's weights are :math:`w_k = 1/K`, which `weighting='uniform'` gives.
+  paper's weights are :math:`w_k = 1/K`, which `weighting='uniform'` gives. The
+  authors' program, FLSim, adds up the K updates and does not divide by K.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -52,8 +53,6 @@ def fed_buff(
 
   References:
     Nguyen et al., AISTATS 2022, Algorithm 1; the weights in its section 5.
-    (The authors' program, FLSim, adds up the K updates and does not divide by
-    K.)
   """
 
   def one_client(worker, params):

@@ -33,7 +33,7 @@ def fed_cm(
   *,
   alpha: jax.typing.ArrayLike = 0.1,
 ) -> Algorithm:
-  r"""Local steps along the last mean step of all clients (Xu et al., 2021).
+  r"""Local steps mixed with all clients' last mean step (Xu et al., 2021).
 
   The mean step is mixed with the client's own gradient:
 

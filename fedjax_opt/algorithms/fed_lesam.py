@@ -36,7 +36,7 @@ def fed_lesam(
   rho: jax.typing.ArrayLike = 0.1,
   last_step: bool = False,
 ) -> Algorithm:
-  r"""FedAvg along gradients at an earlier server model (Fan et al., 2024).
+  r"""FedAvg along gradients taken towards an earlier model (Fan et al., 2024).
 
   A step takes one gradient. The direction uphill is estimated by the movement
   of the server's model since the client's last round:

@@ -144,7 +144,7 @@ def dirichlet(
   seed: int = 0,
   tail_cut: float = 0.0,
 ) -> Rows:
-  """Label skew by LDA: each client draws its own mixture of the classes.
+  """Label skew: each client draws its own Dirichlet mixture of the classes.
 
   Client m draws `q ~ Dirichlet(alpha * 1)` over the classes that occur in
   `labels`. It takes `round(n_m q_c)` examples of each class c but the last, and
@@ -174,7 +174,7 @@ def dirichlet(
     TypeError: if one is no number, or no whole one where it must be.
 
   Source: Kim et al., "Adaptive Federated Learning with Auto-Tuned Clients",
-  2023, and its code; the scheme is Hsu et al., arXiv:1909.06335.
+  ICLR 2024, and its code; the scheme is Hsu et al., arXiv:1909.06335.
   """
   labels = _pool_of(labels, num_clients, 1)
   low, high = size_range("examples_per_client", examples_per_client)
@@ -274,8 +274,9 @@ def similarity(
     ValueError: if an argument is outside the range given above.
     TypeError: if one is no number, or no whole one where it must be.
 
-  Source: Xu et al., "Coordinating Momenta for Cross-silo Federated Learning"
-  (DOMO), AAAI 2022, experiments; Karimireddy et al. (SCAFFOLD), ICML 2020.
+  Source: Xu and Huang, "Coordinating Momenta for Cross-silo Federated
+  Learning" (DOMO), AAAI 2022, experiments; Karimireddy et al. (SCAFFOLD), ICML
+  2020.
   """
   labels = _pool_of(labels, num_clients, num_clients)
   order = np.random.default_rng(seed).permutation(len(labels))

@@ -44,7 +44,7 @@ def momentum_fusion(
     TypeError: if it is no number.
 
   References:
-    Xu et al., AAAI 2022, Algorithm 1, line 10.
+    Xu and Huang, AAAI 2022, Algorithm 1, line 10.
   """
 
   def fuse(updates: Params, params: Params | None) -> Params:

@@ -153,9 +153,9 @@ def quantize(levels: int) -> Upload:
 
   References:
     Alistarh et al., "QSGD: Communication-Efficient SGD via Gradient
-    Quantization and Encoding", NeurIPS 2017, section 3.1. Beznosikov et al.,
-    "On Biased Compression for Distributed Learning", JMLR 2023, for the
-    division.
+    Quantization and Encoding", NeurIPS 2017, section 3.1. The division under
+    error feedback: Beznosikov et al., "On Biased Compression for Distributed
+    Learning", JMLR 2023.
   """
 
   def compressor(is_contraction):
