@@ -275,7 +275,9 @@ def _enlargeable(app, tree, name) -> None:
 def _unbroken(app, tree, name) -> None:
   """Marks short names and flags, which no line break may divide."""
   for code in tree.findall(nodes.literal):
-    if len(text := code.astext()) <= 28 and not re.search(r"\s", text):
+    text = code.astext()
+    longest = 32 if text.startswith("--") else 28
+    if len(text) <= longest and not re.search(r"\s", text):
       code["classes"].append("name")
 
 
@@ -283,9 +285,9 @@ def _for_phones(app, tree, name) -> None:
   """Marks tables by what a phone does with them.
 
   `stacked`: of sentences; its rows become blocks, whose cells have the names of
-  their columns, which only a phone shows. `dense`: of many columns; the cells of
-  a block are one paragraph. `scrolled`: of numbers; its rows stay lines, and
-  scroll beside their names.
+  their columns, which only a phone shows. `dense`: such
+  tables of four columns or more; the cells of a block are one paragraph.
+  `scrolled`: of numbers; its rows stay lines, and scroll beside their names.
   """
   for table in tree.findall(nodes.table):
     head = table.next_node(nodes.thead)
@@ -297,26 +299,36 @@ def _for_phones(app, tree, name) -> None:
         text.parent.replace(text, nodes.Text(whole))
       continue
     table["classes"].append("stacked")
-    if len(rows[0]) > 4:
+    if len(rows[0]) > 3:
       table["classes"].append("dense")
     for row in rows:
       for title, cell in zip(head[0][1:], row[1:], strict=True):
         if not cell.astext():
           cell["classes"].append("empty")
-        elif len(row) > 2 and title.astext():
+        elif len(row) > 2 and title.astext() not in _PLAIN:
           label = nodes.inline("", f"{title.astext()}: ", classes=["column"])
           cell[0].insert(0, label)
 
 
+# Titles of columns that a reader of a block does not need.
+_PLAIN = ("", "what")
+
+
 def has_sentences(rows: list[nodes.row]) -> bool:
   """Whether cells are too long for a table on a phone, in characters."""
-  length = lambda cells: max(len(cell.astext()) for cell in cells)
+  length = lambda cells: max((len(cell.astext()) for cell in cells), default=0)
   first = length(row[0] for row in rows)
   others = length(cell for row in rows for cell in row[1:])
   if len(rows[0]) == 2:
     return others > 100
+  words = length(
+    cell
+    for row in rows
+    for cell in row[1:]
+    if not re.search(r"\d", cell.astext())
+  )
   # Many columns are of numbers.
-  return len(rows[0]) < 7 and (others > 40 or first > 60)
+  return len(rows[0]) < 7 and (others > 40 or first > 60 or words > 26)
 
 
 # An accent before an index, which docutils would set below the accented letter.

@@ -20,10 +20,10 @@ from fedjax_opt.results.names import name_of
 
 _HERE = pathlib.Path(__file__).parent
 PAGES = (_HERE / "methods.md", _HERE / "tasks.md")
-_WORDS = "| name | called | what |\n|---|---|---|\n"
+_WORDS = "| name | what |\n|---|---|\n"
 _HEAD = """\
-| name | called | what | flags | source |
-|---|---|---|---|---|
+| name | what | flags | source |
+|---|---|---|---|
 """
 # The end of a help that the source says again: authors and year.
 _CITATION = re.compile(r" \((\w+)[^()]*\d{4}\)$")
@@ -47,14 +47,14 @@ TABLES: dict[str, Callable[[], str]] = {
   "data sets": lambda: (
     _WORDS
     + "".join(
-      f"| `{name}` | {each.label or each.help} | {_images(each)} |\n"
+      f"| {_both(name, each.label or each.help)} | {_images(each)} |\n"
       for name, each in images.DATASETS.items()
     )
   ),
   "models": lambda: (
     _WORDS
     + "".join(
-      f"| `{name}` | {each.label} | {each.help} |\n"
+      f"| {_both(name, each.label)} | {each.help} |\n"
       for name, each in images.MODELS.items()
     )
   ),
@@ -81,9 +81,15 @@ def _row(kind: Kind, name: str, choice: Choice, source: str) -> str:
     f"`--{flag}` {shown_default(parameter.default)}".strip()
     for flag, parameter in kind.parameters(name).items()
   ]
-  cells = (name_of(name), what, ", ".join(flags), source)
+  cells = (_both(name, name_of(name)), what, ", ".join(flags), source)
   shown = " | ".join(cell.replace("|", r"\|") for cell in cells)
-  return f"| `{name}` | {shown} |\n"
+  return f"| {shown} |\n"
+
+
+def _both(name: str, label: str) -> str:
+  """A name, and what people call it if this is something else."""
+  is_same = re.sub("[ -]", "_", label) == name
+  return f"`{name}`" if is_same else f"`{name}` {label}"
 
 
 def _images(data: images.Images) -> str:

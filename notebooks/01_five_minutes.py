@@ -183,10 +183,10 @@ fo.plots.curves(
 # %% [markdown]
 # ## What a grid costs
 #
-# The table that the next cell prints has three lines: one point alone, one point
-# with another rate, and the whole grid from above. The second point is traced
-# but compiles nothing, because the rate is an input of the program. All three
-# run the same number of rounds, and evaluate equally often.
+# The table that the next cell prints has three lines: one point alone, one
+# point with another rate, and the whole grid from above. The second point is
+# traced but compiles nothing, because the rate is an input of the program. All
+# three run the same number of rounds, and evaluate equally often.
 
 
 # %%

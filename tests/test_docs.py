@@ -137,7 +137,7 @@ def test_the_tables_of_methods_are_those_of_the_registries():
   texts = [page.read_text() for page in tables.PAGES]
   assert list(map(tables.filled, texts)) == texts
   for title in tables.TABLES:
-    assert "".join(texts).count(f"<!-- {title} -->\n\n| name | called |") == 1
+    assert "".join(texts).count(f"<!-- {title} -->\n\n| name | what |") == 1
 
 
 # Flags of other programs: benchmarks, tools, pip, Slurm, gcloud, XLA.
