@@ -3,7 +3,7 @@
 import contextlib
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import store
@@ -22,6 +22,22 @@ FOLDER = pathlib.Path(__file__).parent
 _TASK = FLAGS["task"].default
 
 
+def _is_folder(name: str, value: Any) -> None:
+  checks.word(name, value)
+  if not re.fullmatch(r"\w[\w.-]*", value):
+    raise ValueError(
+      f"{name}={value!r}: must be letters, digits, '_', '-' and '.', for it "
+      "names a folder"
+    )
+
+
+@fields.checked(
+  name=fields.Field(_is_folder),
+  title=fields.NAME,
+  metric=fields.NAME,
+  target=fields.number("(-inf, inf)"),
+  scale=fields.by_name(fields.number("(0, inf)"), "numbers by their flags"),
+)
 class Condition(NamedTuple):
   """On what methods are compared.
 
@@ -79,6 +95,12 @@ class Place(NamedTuple):
     return pathlib.Path(self.condition.name, f"{name}.jsonl.gz")
 
 
+@fields.checked(
+  title=fields.NAME,
+  settings=fields.whole(1),
+  report_seeds=fields.whole(1),
+  most_extensions=fields.whole(0),
+)
 class Reference(NamedTuple):
   """A reference comparison.
 
@@ -185,89 +207,46 @@ def read(name: str) -> Reference:
   texts = lambda table: request.texts_of("reference", str(file), table)
   try:
     conditions = [
-      _condition(texts, table)
-      for table in _tables(content, "condition", _OF_A_CONDITION)
+      _made(Condition, {"title": table["name"]} | table, texts)
+      for table in _tables(content, "condition", "name")
     ]
-    methods = _tables(content, "method", {"algorithm": fields.NAME})
-    own = _checked(content, _ONCE, _ONCE)
+    methods = [texts(each) for each in _tables(content, "method", "algorithm")]
+    others = {"name": file.stem, "records": file.with_suffix("")}
+    others |= {"conditions": conditions, "methods": methods}
+    found = _made(Reference, content, texts, **others)
   except (ValueError, TypeError) as error:
     raise ValueError(f"reference={name!r}: {error}") from None
-  found = Reference(
-    file.stem,
-    file.with_suffix(""),
-    **own,
-    conditions=conditions,
-    methods=[texts(method) for method in methods],
-    flags=texts({n: v for n, v in content.items() if n not in own}),
-  )
   check_names(found)
   return found
 
 
-def _is_folder(name: str, value: Any) -> None:
-  checks.word(name, value)
-  if not re.fullmatch(r"\w[\w.-]*", value):
-    raise ValueError(
-      f"{name}={value!r}: must be letters, digits, '_', '-' and '.', for it "
-      "names a folder"
-    )
-
-
-# What the file has once, and each condition.
-_ONCE = {
-  "title": fields.NAME,
-  "settings": fields.whole(1),
-  "report_seeds": fields.whole(1),
-  "most_extensions": fields.whole(0),
-}
-_OF_A_CONDITION = {
-  "name": fields.Field(_is_folder),
-  "title": fields.NAME,
-  "metric": fields.NAME,
-  "target": fields.number("(-inf, inf)"),
-  "scale": fields.by_name(fields.number("(0, inf)"), "numbers by their flags"),
-  "named_only": fields.SWITCH,
-}
-
-
-def _checked(
-  table: Mapping[str, Any],
-  known: Mapping[str, fields.Field],
-  needed: Iterable[str],
-) -> dict[str, Any]:
-  """What a table has of what is known; raises an error if it cannot be."""
-  for name in needed:
-    if name not in table:
-      raise ValueError(f"{name} is missing")
-  found = {name: table[name] for name in known if name in table}
-  for name, value in found.items():
-    known[name].check(name, value)
-  return found
-
-
 def _tables(
-  content: dict[str, Any], name: str, known: Mapping[str, fields.Field]
+  content: dict[str, Any], name: str, needed: str
 ) -> list[dict[str, Any]]:
-  """Takes the tables of a name out of a file, and checks them.
-
-  Args:
-    content: of the file.
-    name: of the tables.
-    known: what they may have; the first of it they must have.
-  """
+  """Takes the tables of a name, which must have an entry, out of a file."""
   tables = content.pop(name, None)
   is_list = isinstance(tables, list) and len(tables)
   if not is_list or not all(isinstance(each, dict) for each in tables):
     raise ValueError("must have tables [[condition]] and [[method]]")
   for table in tables:
-    _checked(table, known, list(known)[:1])
+    if needed not in table:
+      raise ValueError(f"{needed} is missing")
   return tables
 
 
-def _condition(texts: Any, table: Mapping[str, Any]) -> Condition:
-  own = _checked(table, _OF_A_CONDITION, ["name"])
-  flags = texts({n: v for n, v in table.items() if n not in own})
-  return Condition(**{"title": table["name"], "flags": flags} | own)
+def _made(
+  kind: type[Any],
+  table: Mapping[str, Any],
+  texts: Callable[[Mapping[str, Any]], dict[str, Any]],
+  **others: Any,
+) -> Any:
+  """A record of what a table has by name; what else it has are flags."""
+  names = {*kind._fields} - {"flags", *others}
+  own = {name: value for name, value in table.items() if name in names}
+  for name in sorted(names - {*own, *kind._field_defaults}):
+    raise ValueError(f"{name} is missing")
+  flags = texts({name: v for name, v in table.items() if name not in own})
+  return kind(**own, **others, flags=flags)
 
 
 def check_names(reference: Reference) -> None:

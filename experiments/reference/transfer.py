@@ -16,25 +16,22 @@ import numpy as np
 from experiments.reference.standing import Standing
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import is_fraction
-from fedjax_opt.results.selection import Setting
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report.study_tables import Entry, Table
 
-# The values of a setting -> its entry of `_means`.
-Means = dict[tuple[str, ...], tuple[Setting, float, float]]
+# The values of a setting -> its validation score and its test accuracy.
+Means = dict[tuple[str, ...], tuple[float, float]]
 
 
 class Grid(NamedTuple):
-  """A method's settings under all conditions by an accuracy.
+  """A method's settings that ran under all conditions by an accuracy.
 
   Attributes:
-    settings: the settings that ran under each of these conditions.
     validation: their mean scores, 0 if a seed diverged. [T, H]
     test: their mean test accuracies, 0 if a seed diverged. [T, H]
   """
 
-  settings: list[Setting]
   validation: np.ndarray
   test: np.ndarray
 
@@ -68,19 +65,18 @@ def grids(standing: Standing) -> dict[str, Grid]:
     for method, means in of_method.items()
     if len(means) == len(studies)
   }
-  return {method: grid for method, grid in whole.items() if grid.settings}
+  return {method: grid for method, grid in whole.items() if grid.test.size}
 
 
 def _grid(means: list[Means]) -> Grid:
   shared = [key for key in means[0] if all(key in each for each in means)]
-  values = np.array([[each[key][1:] for key in shared] for each in means])
+  values = np.array([[each[key] for key in shared] for each in means])
   values = values.reshape(len(means), len(shared), 2)  # Also if none is shared.
-  settings = [means[0][key][0] for key in shared]
-  return Grid(settings, values[..., 0], values[..., 1])
+  return Grid(values[..., 0], values[..., 1])
 
 
 def _means(cell: Cell, metric: str, scale: Mapping[str, float]) -> Means:
-  """For each setting: the setting, its validation score, its test accuracy.
+  """The means of each setting over the seeds of tuning.
 
   A condition may multiply hyperparameters, see `scale`. Settings are identified
   by their values before that.
@@ -92,10 +88,7 @@ def _means(cell: Cell, metric: str, scale: Mapping[str, float]) -> Means:
     tuple(
       f"{setting.hyperparameters[name] / scale.get(name, 1):g}"
       for name in names
-    ): (
-      setting,
-      *(np.nan_to_num(v[setting.points].mean()) for v in (scores, test)),
-    )
+    ): tuple(np.nan_to_num(v[setting.points].mean()) for v in (scores, test))
     for setting in selection.group_by_seed(tried.points)
   }
 
