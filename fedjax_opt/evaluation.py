@@ -123,7 +123,6 @@ def federated(
   return evaluate
 
 
-@fields.checked()
 @fields.checked(evaluate=fields.function(functions.EVALUATE))
 def with_perplexity(evaluate: EvaluateFn) -> EvaluateFn:
   """An evaluation that also has e to each loss.
