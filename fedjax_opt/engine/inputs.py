@@ -27,12 +27,20 @@ from fedjax_opt.data.population import Population
 # row in the results.
 _MOST_POINTS = 100_000
 SEED = fields.SEED_OF_RUN
-SEEDS = fields.each(SEED, "a list of seeds, such as [0, 1]", least=1)
+_SEEDS = fields.each(SEED, "a list of seeds, such as [0, 1]", least=1)
 _VALUES = fields.each(
   fields.Number(interval="[-inf, inf]"),
   "a list of numbers, such as [0.01, 0.1]",
   least=1,
 )
+
+
+def _are_seeds(name, values):
+  _SEEDS.check(name, values)
+  _check_differ(name, values)
+
+
+SEEDS = fields.Field(_are_seeds)
 
 
 def check_seeds(
@@ -53,7 +61,6 @@ def check_seeds(
     return None
   seeds = (0,) if seeds is None else seeds
   SEEDS.check("seeds", seeds)
-  _check_differ("seeds", seeds)
   return tuple(int(seed) for seed in seeds)
 
 

@@ -23,7 +23,6 @@ from fedjax_opt.study.verdicts import check_min_effect
 from fedjax_opt.study.words import condition_label
 
 Clients = ClientData | Population
-_SEEDS = fields.Field(plans.are_seeds)
 
 
 @fields.checked(
@@ -32,8 +31,8 @@ _SEEDS = fields.Field(plans.are_seeds)
     'a dict of methods by label, such as {"FedAvg": fo.Method(make, grid)}',
   ),
   rounds=fields.whole(),
-  seeds=_SEEDS,
-  report_seeds=_SEEDS,
+  seeds=inputs.SEEDS,
+  report_seeds=inputs.SEEDS,
   conditions=plans.CONDITIONS,
   criterion=fields.made(
     Criterion, 'a Criterion, such as fo.Criterion("validation_loss", "min")'

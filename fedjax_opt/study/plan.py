@@ -184,19 +184,6 @@ def _check_measured(name: str, metric: str, found: Sequence[str]) -> None:
 # The checks of the arguments of `compare`, and what the arguments become.
 
 
-def are_seeds(name: str, seeds: Any) -> None:
-  """Checks that seeds are whole numbers, and that none is given twice."""
-  found = checks.array(
-    name, seeds, "[n]", of_integers=True, interval=f"[0, {checks.LARGEST}]"
-  )
-  if not found.size:
-    raise ValueError(f"{name}=[]: give at least one")
-  if len(set(found.tolist())) < found.size:
-    raise ValueError(
-      f"{name}={checks.shown(list(seeds))}: a seed is repeated; give it once"
-    )
-
-
 _VALUE = made(
   Hashable,
   "a value that can be compared, such as a number, a string or a tuple",
