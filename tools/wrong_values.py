@@ -345,7 +345,6 @@ EXAMPLES = {
   "schedules.replay": {"path": TRACE},
   "schedules.synchronous": CLOCK,
   "systems.from_csv": {"path": DEVICES},
-  "partition.check_parameters": {"name": "iid", "parameters": {}},
   "partition.split": {"name": "iid", "client_ids": None},
   "plots.method_styles": {"labels": ["a", "b"]},
   "plots.Curve": {"x": [0, 1], "mean": [0, 1], "low": [0, 1], "high": [0, 1]},

@@ -17,7 +17,7 @@ least one example. The schemes are in partition_schemes.py.
   natural              of the ids        once
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,12 @@ from fedjax_opt.data.partition_schemes import (
   natural,
   shards,
   similarity,
-  size_range,
   size_skew,
 )
 from fedjax_opt.registry import PartitionChoice
 
 __all__ = [
   "SCHEMES",
-  "check_parameters",
   "class_q",
   "dirichlet",
   "dirichlet_disjoint",
@@ -117,13 +115,17 @@ def split(
     ValueError: if the name is unknown, a parameter belongs to another scheme,
       or a value is out of range.
   """
-  check_parameters(name, parameters)
+  checks.check_choice("partition", name, SCHEMES)
+  for given, value in parameters.items():
+    of = registry.owners(SCHEMES, given)
+    if name not in of:
+      belongs = f"belongs to partition {', '.join(of)}" if of else "unknown"
+      raise ValueError(
+        f"{given}={checks.shown(value)}: {belongs}, not to partition {name}"
+      )
   scheme = SCHEMES[name]
   if not scheme.takes_ids:
-    defaults = {p.name: p.default for p in scheme.hyperparameters}
-    return scheme.factory(
-      labels, num_clients, seed=seed, **(defaults | parameters)
-    )
+    return scheme.factory(labels, num_clients, seed=seed, **parameters)
   if client_ids is None:
     raise ValueError(
       f"partition={name!r}: the data comes without client ids; must be one of "
@@ -138,30 +140,3 @@ def split(
       "leave num_clients out"
     )
   return rows
-
-
-@checked()
-def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
-  """Checks the name and the parameters of a scheme; needs no data.
-
-  Args:
-    name: should be a key of `SCHEMES`.
-    parameters: the parameters that the user has given, by name.
-
-  Raises:
-    ValueError: if the name is unknown, a parameter belongs to another scheme,
-      or a value is out of range.
-  """
-  checks.check_choice("partition", name, SCHEMES)
-  known = {p.name: p for p in SCHEMES[name].hyperparameters}
-  for given, value in parameters.items():
-    of = registry.owners(SCHEMES, given)
-    if name not in of:
-      belongs = f"belongs to partition {', '.join(of)}" if of else "unknown"
-      raise ValueError(
-        f"{given}={checks.shown(value)}: {belongs}, not to partition {name}"
-      )
-    if known[given].takes_range:
-      size_range(given, value)
-    else:
-      known[given].check(value)

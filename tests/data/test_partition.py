@@ -243,9 +243,6 @@ BAD = {
   r"client_ids must be .*, got float64 of shape \(0,\)": ("natural", []),
   "client_ids must be integers or strings, .*float64": ("natural", [0.5]),
   "partition='iidd': must be one of .* mean iid": ("split", "iidd", L, 2),
-  "alpha=1.0: belongs to partition dirichlet, .*, not to partition ii": (
-    "check_parameters", "iid", {"alpha": 1.0},
-  ),
   "partition='natural': the data comes with": ("split", "natural", L, 2),
   "num_clients=2: the data has 3 natural clients": (
     "split", "natural", L, 2, 0, L,
@@ -276,3 +273,9 @@ def test_examples_per_client_that_cannot_be(given):
     f"examples_per_client={given!r}: must be a whole number in [1, inf), or "
     "(low, high) with 1 <= low <= high"
   )
+
+
+def test_a_parameter_of_another_scheme():
+  split = functools.partial(partition.split, "iid", L, 2)
+  said = "alpha=1.0: belongs to partition dirichlet, .*, not to partition iid"
+  assert re.fullmatch(said, refusal(split, alpha=1.0))
