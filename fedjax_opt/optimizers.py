@@ -8,6 +8,7 @@ normalization are no weights: no optimizer sees or moves them, see
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -55,6 +56,23 @@ def at_round(rate: Any, round: jax.Array) -> Any:
     )
   checks.in_interval("learning_rate", found, "[0, inf)")
   return found
+
+
+def mean_step(moved: Any, rate: Any, num_steps: Any) -> Any:
+  """Minus the mean difference of local models, for a step at the rate 1.
+
+  Args:
+    moved: mean of the clients' differences from the server's model.
+    rate: eta.
+    num_steps: K, or the clients' mean number of steps.
+
+  Returns:
+    The differences over -eta K, or 0 if no client moved. Running statistics
+    have no step.
+  """
+  reach = rate * num_steps
+  scale = -1 / jnp.where(reach > 0, reach, 1)
+  return optax.tree.scale(scale, statistics.without(moved))
 
 
 def init(

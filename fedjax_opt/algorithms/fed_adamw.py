@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import at_round, mean_step
 
 
 class FedAdamWState(NamedTuple):
@@ -150,13 +149,10 @@ def fed_adamw(
 
     sent = cohort.mean(one_client, broadcast=tuple(state))
     moved, num_steps, moment = sent.value
-    reach = rate * num_steps  # eta K
-    mean_step = optax.tree.scale(
-      -1 / jnp.where(reach > 0, reach, 1), statistics.without(moved)
-    )
     params = optax.tree.add(state.params, moved)
+    delta = mean_step(moved, rate, num_steps)
     count = state.count + num_steps
-    return FedAdamWState(params, mean_step, moment, count), sent
+    return FedAdamWState(params, delta, moment, count), sent
 
   return Algorithm(
     init,

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import at_round, mean_step
 
 
 class FedCmState(NamedTuple):
@@ -96,13 +95,9 @@ def with_client_momentum(
 
     sent = cohort.mean(one_client, broadcast=(state.params, state.delta))
     moved, num_steps = sent.value
-    reach = rate * num_steps  # eta K
-    mean_step = optax.tree.scale(
-      -1 / jnp.where(reach > 0, reach, 1), statistics.without(moved)
-    )
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
     params = statistics.put(params, optax.tree.add(state.params, moved))
-    return FedCmState(params, delta=mean_step), sent
+    return FedCmState(params, mean_step(moved, rate, num_steps)), sent
 
   return Algorithm(
     init,

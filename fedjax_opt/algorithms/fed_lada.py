@@ -14,7 +14,7 @@ import optax
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import at_round, mean_step
 
 
 class FedLadaState(NamedTuple):
@@ -126,14 +126,8 @@ def fed_lada(
           return moments.largest
         return optax.tree.scale(1 - b2, moments.total)
 
-      def own(m, v):
-        # Only running statistics, which make no step, have a moment of 0.
-        root = (
-          jnp.sqrt(jnp.where(v > 0, v, 1)) if amsgrad else jnp.sqrt(v) + eps
-        )
-        return alpha * m / root
-
       def direction(moments):
+        own = lambda m, v: alpha * m / _root(v, amsgrad, eps)
         step = jax.tree.map(own, moments.m, second(moments))
         return optax.tree.add_scale(step, 1 - alpha, delta)
 
@@ -146,13 +140,10 @@ def fed_lada(
 
     sent = cohort.mean(one_client, broadcast=tuple(state))
     moved, num_steps, moment = sent.value
-    reach = rate * num_steps  # eta K
-    mean_step = optax.tree.scale(
-      -1 / jnp.where(reach > 0, reach, 1), statistics.without(moved)
-    )
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
     params = statistics.put(params, optax.tree.add(state.params, moved))
-    return FedLadaState(params, mean_step, moment), sent
+    delta = mean_step(moved, rate, num_steps)
+    return FedLadaState(params, delta, moment), sent
 
   return Algorithm(
     init,
@@ -160,6 +151,13 @@ def fed_lada(
     sends=lambda params: [params, None, None],
     averages_statistics=True,
   )
+
+
+def _root(v, amsgrad, eps):
+  if not amsgrad:
+    return jnp.sqrt(v) + eps
+  # Only running statistics, which make no step, have a moment of 0.
+  return jnp.sqrt(jnp.where(v > 0, v, 1))
 
 
 def _steps(rate, b1, b2, direction):

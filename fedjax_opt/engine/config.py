@@ -404,13 +404,9 @@ class Config:
     places = given["cohort_size"] if clock is None else clock.places
     cohort_size = _cohort_size(places, num_clients, clock is not None)
     check_settings(given)
+    of_plan = ("batch_size", "local_epochs", "local_steps", "replacement")
     plan = BatchPlan.create(
-      sizes,
-      given["batch_size"],
-      given["local_epochs"],
-      given["local_steps"],
-      given["replacement"],
-      given["drop_remainder"],
+      sizes, *(given[name] for name in (*of_plan, "drop_remainder"))
     )
     if clock is not None and clock.is_partial:
       plan = dataclasses.replace(plan, min_steps=0)
@@ -433,9 +429,6 @@ class Config:
       batch_size=plan.batch_size,
       model_devices=layout.model_devices,
     )
-    vmaps_points = given["grid_map"] != "scan"
-    if given["grid_map"] == "auto" and given["grid_chunk"] is None:
-      vmaps_points = fastest_vmapped(params, plan.batch_size) != 1
     resolved = {
       "num_clients": num_clients,
       "cohort_size": cohort_size,
@@ -449,12 +442,20 @@ class Config:
       "mean_size": float(np.mean(sizes)),
       "max_size": data.max_size,
       "layout": layout,
-      "vmaps_points": vmaps_points,
+      "vmaps_points": _vmaps_points(given, params, plan.batch_size),
       "clock": clock,
     }
     names = [field.name for field in dataclasses.fields(cls)]
     others = {name: given[name] for name in names if name in given}
     return cls(**others | resolved)
+
+
+def _vmaps_points(
+  given: Mapping[str, Any], params: Params, batch_size: int
+) -> bool:
+  if given["grid_map"] == "auto" and given["grid_chunk"] is None:
+    return fastest_vmapped(params, batch_size) != 1
+  return given["grid_map"] != "scan"
 
 
 def _cohort_size(

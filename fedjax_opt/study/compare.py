@@ -17,6 +17,7 @@ from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plan as plans
 from fedjax_opt.study import setup, tuning
+from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plan import Method, Plan
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import check_min_effect
@@ -141,11 +142,7 @@ def compare(
   if budget == "equal":
     tuning.check_equal(sizes, "budget='unequal'")
   seeds, report_seeds = plans.both_seeds(seeds, report_seeds)
-  if crossed and not callable(data):
-    raise ValueError(
-      f"crossed={crossed}: data must be a function of the seed, which draws "
-      "the partition"
-    )
+  _check_crossed(crossed, data)
   is_tuned = max(sizes.values()) > 1
   criterion = plans.criterion_of(
     criterion, metric, validation, settings, is_tuned
@@ -155,6 +152,36 @@ def compare(
   both = tuning.crossed_seeds([*seeds, *report_seeds], crossed or 0)
   plan = Plan(*shared, seeds, report_seeds, nested, both)
   clients = plan.check(methods, conditions, metric)
+  cells = tuple(_run_all(plan, methods, conditions, progress))
+  about = {
+    **setup.sizes(params, validation, test),
+    **setup.sizes_of_clients(list(clients.values())),
+    **setup.local_work(conditions[0], settings),
+    "rounds": rounds,
+    "seeds of tuning": report_seeds if nested else seeds,
+    "seeds of the report": report_seeds,
+    **(dict(zip(tuning.CROSSED, both, strict=True)) if crossed else {}),
+    **_how_it_ran(settings),
+  }
+  return Study(
+    cells, metric, title, target, about, clients=clients, min_effect=min_effect
+  )
+
+
+def _check_crossed(crossed: int | None, data: Any) -> None:
+  if crossed and not callable(data):
+    raise ValueError(
+      f"crossed={crossed}: data must be a function of the seed, which draws "
+      "the partition"
+    )
+
+
+def _run_all(
+  plan: Plan,
+  methods: Mapping[str, Method],
+  conditions: Sequence[Mapping[str, Any]],
+  progress: bool,
+) -> list[Cell]:
   cells = []
   pairs = list(itertools.product(methods.items(), conditions))
   with bar(len(pairs), "cells") if progress else nullcontext() as shown:
@@ -165,25 +192,13 @@ def compare(
       cells.append(plan.cell(label, method, condition))
       if progress:
         shown.update()
-  about = {
-    **setup.sizes(params, validation, test),
-    **setup.sizes_of_clients(list(clients.values())),
-    **setup.local_work(conditions[0], settings),
-    "rounds": rounds,
-    "seeds of tuning": report_seeds if nested else seeds,
-    "seeds of the report": report_seeds,
-    **(dict(zip(tuning.CROSSED, both, strict=True)) if crossed else {}),
+  return cells
+
+
+def _how_it_ran(settings: Mapping[str, Any]) -> dict[str, Any]:
+  return {
     **{n: v for n, v in settings.items() if isinstance(v, int | float | str)},
     "streams": STREAMS,
     "versions": environment.versions(),
     "device": environment.device(),
   }
-  return Study(
-    tuple(cells),
-    metric,
-    title,
-    target,
-    about,
-    clients=clients,
-    min_effect=min_effect,
-  )
