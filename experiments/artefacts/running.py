@@ -24,7 +24,7 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.record import Kept, Record
 from experiments.data import Loader
 from experiments.store import Store
-from fedjax_opt import Run, load_run
+from fedjax_opt import Run
 from fedjax_opt.files import locks
 from fedjax_opt.results.selection import Criterion, Tuning, tune
 
@@ -121,33 +121,39 @@ class Runner:
     known: "Known",
   ) -> dict[Any, Record]:
     """The records of cells; cells without a record run now."""
-    found = {key: known.find(cell) for key, cell in cells.items()}
-    names = {k: _folder_name(cells[k]) for k, r in found.items() if r is None}
+    find = lambda cell: known.find(cell) or self._stored(cell, keep)
+    found = {key: find(cell) for key, cell in cells.items()}
     # Two keys may have the same cell.
-    done = self._run({name: cells[key] for key, name in names.items()})
-    for key, name in names.items():
-      if name in done:
-        found[key] = _read(self.folder / name, cells[key], keep)
-    return {key: found[key] for key in cells if found[key] is not None}
+    missing = {
+      _folder_name(cells[key]): cells[key] for key, r in found.items() if not r
+    }
+    if missing and not self.only_found:
+      self._run(missing)
+      for key, cell in cells.items():
+        found[key] = found[key] or self._stored(cell, keep)
+    return {key: each for key, each in found.items() if each}
 
-  def _run(self, waiting: Mapping[str, Cell]) -> set[str]:
-    """Runs cells, by folder name; returns those that have results."""
-    there = {name for name in waiting if self._is_there(name, waiting[name])}
-    missing = [(n, c) for n, c in waiting.items() if n not in there]
-    if self.only_found or not missing:
-      return there
+  def _stored(self, cell: Cell, keep: Callable[[Run], Kept]) -> Record | None:
+    """The record of a cell that its folder has; None if it has none."""
+    if isinstance(cell, Computed):
+      path = self.folder / _folder_name(cell) / _RECORD
+      return next(iter(record.read(path)), None)
+    # With the data that it would read now.
+    run = self._store.find(spec_of(self.completed(cell).arguments))
+    return run and record.of_run(run, cell.arguments, keep(run))
+
+  def _run(self, missing: Mapping[str, Cell]) -> None:
+    """Runs cells, by folder name."""
     ready = [
       (name, self.completed(cell))
-      for name, cell in missing
+      for name, cell in missing.items()
       if not self._lacks_start(cell)
     ]
     done = executors.run_all(
       _run_cell, ready, self._store, self.jobs, self.executor, self.folder
     )
     for number, (name, seconds) in enumerate(done, 1):
-      there.add(name)
       print(f"{number}/{len(ready)} {name}: {seconds:.0f} s", flush=True)
-    return there
 
   def _lacks_start(self, cell: Cell) -> bool:
     """Whether a cell's encoder starts from a folder that is not given."""
@@ -160,13 +166,6 @@ class Runner:
       flush=True,
     )
     return True
-
-  def _is_there(self, name: str, cell: Cell) -> bool:
-    folder = self.folder / name
-    if isinstance(cell, Computed):
-      return (folder / _RECORD).exists()
-    # With the data that it would read now.
-    return self._store.find(spec_of(self.completed(cell).arguments)) is not None
 
   def completed(self, cell: Cell) -> Cell:
     """The cell, with the given folders that it reads."""
@@ -226,14 +225,6 @@ def _of_tuning(run: Run) -> Kept:
   criterion = Criterion(**run.summary["criterion"])
   last = None if criterion.rule == "best" else criterion.n
   return Kept((criterion.metric,), last=last)
-
-
-def _read(folder: pathlib.Path, cell: Cell, keep: Callable) -> Record:
-  if isinstance(cell, Computed):
-    (found,) = record.read(folder / _RECORD)
-    return found
-  run = load_run(folder)
-  return record.of_run(run, cell.arguments, keep(run))
 
 
 def _folder_name(cell: Cell) -> str:

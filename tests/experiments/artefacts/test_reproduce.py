@@ -302,8 +302,8 @@ def test_where_an_encoder_is_does_not_say_what_it_is():
 
 
 def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
-  runner_ = Runner(tmp_path)
-  assert runner_._run({"one": RunOf(TEXT)}) == set()
+  known = running.Known([])
+  assert Runner(tmp_path)._records({"one": RunOf(TEXT)}, None, known) == {}
   assert "starts from small: give --pretrained_dir" in capsys.readouterr().out
   given = Runner(tmp_path, pretrained_dir="folder")
   ready = given.completed(RunOf(TEXT)).arguments
