@@ -120,7 +120,7 @@ def tables_of(name):
 
 @pytest.mark.slow
 def test_the_comparison_is_made_from_its_records(tmp_path):
-  """If it fails: `python docs/comparison_tables.py`."""
+  """If it fails: `PYTHONPATH=. python docs/comparison_tables.py`."""
   tables = tables_of("comparison_tables")
   text = tables.PAGE.read_text()
   assert tables.filled(text) == text
@@ -132,7 +132,7 @@ def test_the_comparison_is_made_from_its_records(tmp_path):
 
 
 def test_the_tables_of_methods_are_those_of_the_registries():
-  """If it fails: `python docs/methods_tables.py`."""
+  """If it fails: `PYTHONPATH=. python docs/methods_tables.py`."""
   tables = tables_of("methods_tables")
   texts = [page.read_text() for page in tables.PAGES]
   assert list(map(tables.filled, texts)) == texts
