@@ -53,7 +53,7 @@ def test_is_fed_avg_where_the_table_says_so(name):
 @pytest.mark.parametrize("name", [*CORRECTED, *STALLED])
 @pytest.mark.default_cases("scaffold")
 def test_ends_where_the_table_says(name):
-  """If it fails: `PYTHONPATH=. python docs/validity_table.py`, and look at it."""
+  """If it fails: `PYTHONPATH=. python docs/validity_table.py`; look at it."""
   row = table.try_method(name)
   assert table.line(row) == LINES[name]
   ends = [row.all_clients]
