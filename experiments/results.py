@@ -63,9 +63,10 @@ class Results:
       return
     metrics = dict.fromkeys(["train_loss", self._job.criterion.metric])
     # A file has no bar that moves, but a line each time.
-    seconds = 0.1 if sys.stderr.isatty() else 10.0
+    seldom = {"mininterval": 10.0, "delay": 10.0}
+    look = {} if sys.stderr.isatty() else seldom
     with progress.bar_of_rounds(
-      self._job.rounds, list(metrics), mininterval=seconds
+      self._job.rounds, list(metrics), **look
     ) as self._show:
       yield
 
@@ -201,7 +202,7 @@ class _Profile:
   def at_evaluation(self) -> None:
     """Begins the trace at the first evaluation, and ends it at the second."""
     if self._is_running is not None:
-      self.close()
+      self._stop()
       return
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # Python's calls would be most of the file.
@@ -210,12 +211,16 @@ class _Profile:
     )
     self._is_running = True
 
+  def _stop(self) -> None:
+    if self._is_running:
+      jax.profiler.stop_trace()
+      self._is_running = False
+
   def close(self) -> None:
-    """Ends the trace, if it is still going on, and writes it."""
-    if not self._is_running:
+    """Ends the trace, if it is still going on, and says where it is."""
+    if self._is_running is None:
       return
-    self._is_running = False
-    jax.profiler.stop_trace()
+    self._stop()
     # A resumed run has several traces in the folder, named by their time.
     trace = max(self._folder.rglob("perfetto_trace.json.gz"))
     print(

@@ -58,7 +58,7 @@ def bar_of_rounds(
     def show(round: int, measured: Mapping[str, np.ndarray]) -> None:
       if shown.desc:
         shown.set_description(refresh=False)
-        shown.reset()
+        shown.unpause()  # The clock of the rate begins here.
       best = {}
       for name in metrics:
         values = np.asarray(measured.get(name, []))
