@@ -59,16 +59,17 @@ def at_round(rate: Any, round: jax.Array) -> Any:
 
 
 def mean_step(moved: Any, rate: Any, num_steps: Any) -> Any:
-  """Minus the mean difference of local models, for a step at the rate 1.
+  """The mean direction of local steps at a rate.
 
   Args:
-    moved: mean of the clients' differences from the server's model.
+    moved: a client's difference from the model that it began with, or the mean
+      of clients' differences.
     rate: eta.
-    num_steps: K, or the clients' mean number of steps.
+    num_steps: K of the client, or the mean of clients.
 
   Returns:
-    The differences over -eta K, or 0 if no client moved. Running statistics
-    have no step.
+    The difference over -eta K, or 0 without a step. Running statistics have no
+    step.
   """
   reach = rate * num_steps
   scale = -1 / jnp.where(reach > 0, reach, 1)

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks import fields
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import at_round, mean_step
 
 
 class ScaffoldState(NamedTuple):
@@ -149,9 +148,6 @@ def mean_gradient(
     correction: added to each gradient.
     control: what a client without a step has instead, c_i.
   """
-  steps = rate * worker.num_steps
-  moved = optax.tree.scale(
-    -1 / jnp.where(steps > 0, steps, 1), statistics.without(delta)
-  )
+  moved = mean_step(delta, rate, worker.num_steps)
   mean = optax.tree.sub(moved, correction)
-  return optax.tree.where(steps > 0, mean, control)
+  return optax.tree.where(rate * worker.num_steps > 0, mean, control)
