@@ -67,7 +67,7 @@ def _params_of(state: State) -> Params:
 
 # Of an algorithm.
 FUNCTIONS = {
-  "init": "(params, num_clients) -> state",
+  "init": "(params) -> state",
   "round": "(state, cohort) -> (state, reply)",
   "params": "(state) -> params",
   "penalty": "(params) -> scalar",
@@ -86,7 +86,7 @@ class Algorithm(NamedTuple):
   """A federated algorithm: a few pure functions.
 
   Attributes:
-    init: `(params, num_clients) -> state`, the server's state before round 0.
+    init: `params -> state`, the server's state before round 0.
     round: `(state, cohort) -> (state, replies)`, one communication round. The
       state keeps its structure and its types. `cohort` is an
       `engine.cohort.Cohort`; the algorithm sees clients only through its verbs.
@@ -128,7 +128,7 @@ class Algorithm(NamedTuple):
       False, such a model is refused.
   """
 
-  init: Callable[[Params, int], State]
+  init: Callable[[Params], State]
   round: Callable[[State, Any], tuple[State, Any]]
   params: Callable[[State], Params] = _params_of
   penalty: Callable[[Params], jax.Array] | None = None

@@ -233,7 +233,7 @@ def start(
     ValueError: if one of its functions fails.
     TypeError: if one returns what is no array.
   """
-  server = call("init", algorithm, params, num_clients)
+  server = call("init", algorithm, params)
   functions.arrays("Algorithm.init: state", server)
   if algorithm.init_client is None:
     return server, None

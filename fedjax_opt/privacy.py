@@ -105,8 +105,8 @@ def with_privacy(
   messages.check_sends("privacy", algorithm)
   clipped = with_upload(algorithm, clip_by_norm(max_norm))
 
-  def init(params, num_clients):
-    state = clipped.init(params, num_clients)
+  def init(params):
+    state = clipped.init(params)
     parts = contract.shapes_of_parts(algorithm, state)
     if len(parts) != 1 or parts[0] is None:
       raise ValueError(

@@ -92,10 +92,10 @@ def train_only(
   contract.check("make(...)", outer)
   split = functools.partial(split_at, paths=paths)
 
-  def init(params, num_clients):
+  def init(params):
     trainable, frozen = split(params)
     contract.check_statistics(outer, trainable)
-    return TrainableState(outer.init(trainable, num_clients), Frozen(frozen))
+    return TrainableState(outer.init(trainable), Frozen(frozen))
 
   def round(state, cohort):
     dtype, frozen = dtype_of(outer.params(state.trained)), state.frozen.params

@@ -181,7 +181,7 @@ def fed_dyn(loss_fn, client, alpha):
     return (tree.add_scale(params, -1 / alpha, h), h), reply
 
   return fo.Algorithm(
-    init=lambda params, num_clients: (params, tree.zeros_like(params)),
+    init=lambda params: (params, tree.zeros_like(params)),
     round=round,
     params=lambda state: state[0],
     init_client=tree.zeros_like,

@@ -57,7 +57,7 @@ def picks() -> Algorithm:
     value += 100 * picked.value + 1000 * worked.value
     return 3 * state + value, (sent, picked, worked)
 
-  return jax_problems.own(round, init=lambda params, _: jnp.zeros(()))
+  return jax_problems.own(round, init=lambda params: jnp.zeros(()))
 
 
 def buffered(work):

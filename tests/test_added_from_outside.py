@@ -60,7 +60,7 @@ def half_way(loss_fn, client, pull):
     return optax.tree.add_scale(params, pull, reply.value), reply
 
   return fo.Algorithm(
-    init=lambda params, num_clients: params,
+    init=lambda params: params,
     round=round,
     params=lambda params: params,
   )

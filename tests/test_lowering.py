@@ -69,7 +69,7 @@ def test_algorithms(name):
   cohort = num_clients if ALGORITHMS[name].cohort == "all" else 3
   found = lowered(algorithm, cohort_size=cohort)
   params = jax.tree.map(np.float32, TASK.params)
-  state = jax.eval_shape(lambda: algorithm.init(params, num_clients))
+  state = jax.eval_shape(lambda: algorithm.init(params))
   if algorithm.init_client is not None:
     state = state, jax.eval_shape(lambda: algorithm.init_client(params))
   check(found, len(jax.tree.leaves(state)))

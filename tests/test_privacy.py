@@ -269,7 +269,7 @@ def reading_key(says_so):
     return jax.tree.map(lambda leaf: leaf + number, state), reply
 
   return fo.Algorithm(
-    lambda params, _: params, round, lambda s: s, has_secret_noise=says_so
+    lambda params: params, round, lambda s: s, has_secret_noise=says_so
   )
 
 
@@ -376,7 +376,7 @@ def reading_each():
     return state, cohort.each(one_client, state)
 
   return fo.Algorithm(
-    lambda params, _: params, round, lambda s: s, sends=lambda params: [params]
+    lambda params: params, round, lambda s: s, sends=lambda params: [params]
   )
 
 

@@ -416,7 +416,7 @@ EXAMPLES = {
   "models.ResNet": {"blocks": (1,), "widths": (8,), "norm": "group"},
   "models.CNN": {"kernel_size": 3},
   "Algorithm": {
-    "init": lambda params, num_clients: params,
+    "init": lambda params: params,
     "round": lambda state, cohort: (state, None),
     "params": lambda state: state,
   },

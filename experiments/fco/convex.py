@@ -227,8 +227,8 @@ def _algorithm(of: Problem, theorem: str, algorithm: str, rate) -> fo.Algorithm:
 def _mean_model(algorithm: fo.Algorithm) -> fo.Algorithm:
   """The algorithm, whose output is the mean of its models after each round."""
 
-  def init(params, num_clients):
-    inner = algorithm.init(params, num_clients)
+  def init(params):
+    inner = algorithm.init(params)
     return inner, jax.tree.map(jnp.zeros_like, params), jnp.zeros([])
 
   def round(state, cohort):

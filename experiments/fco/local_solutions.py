@@ -112,8 +112,8 @@ def _watched(algorithm: fo.Algorithm, local: Callable) -> fo.Algorithm:
     local: `(worker, state) -> params`, the model that a client arrives at.
   """
 
-  def init(params, num_clients):
-    return algorithm.init(params, num_clients), (jnp.zeros([]), jnp.zeros([]))
+  def init(params):
+    return algorithm.init(params), (jnp.zeros([]), jnp.zeros([]))
 
   def round(state, cohort):
     # With batches of its own: a phase belongs to one verb.

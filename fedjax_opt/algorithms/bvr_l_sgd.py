@@ -168,8 +168,7 @@ def _recursive(
     practical: whether the last point is returned.
   """
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     zeros = optax.tree.zeros_like(params)
     output = None if practical else Output(params, params)
     return BvrState(params, params, zeros, output)

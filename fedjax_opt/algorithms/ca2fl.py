@@ -70,8 +70,7 @@ def ca2fl(
   """
   server = optax.sgd(1.0) if server is None else server
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     return Ca2flState(
       params,
       mean=optax.tree.zeros_like(params),

@@ -105,10 +105,6 @@ def _proximal_gradient(
   """One step of `mirror_step` a round along `(params, cohort) -> Reply`."""
   rule = mirror_step(learning_rate, psi)
 
-  def init(params, num_clients):
-    del num_clients
-    return ModelState(params)
-
   def round(state, cohort):
     sent = gradient(state.params, cohort)
     start = rule.init(state.params)
@@ -116,7 +112,7 @@ def _proximal_gradient(
     new = optax.apply_updates(state.params, updates)
     return ModelState(new), sent
 
-  return Algorithm(init, round, penalty=psi.value)
+  return Algorithm(ModelState, round, penalty=psi.value)
 
 
 class Optimum(NamedTuple):

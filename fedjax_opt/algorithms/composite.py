@@ -75,8 +75,7 @@ def fed_mid(
   h = euclidean() if mirror_map is None else mirror_map
   client_psi = zero() if only_server_prox else psi
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     dual = h.grad_h(params)  # Refuses a start where h has no gradient.
     if psi.is_finite:
       return ModelState(params)
@@ -175,8 +174,7 @@ def fed_dual_avg(
   h = euclidean() if mirror_map is None else mirror_map
   client_psi = zero() if only_server_prox else psi
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     zeros = optax.tree.zeros_like(params)
     average = Average(zeros, count=jnp.zeros([])) if averaged else None
     return FedDualAvgState(h.grad_h(params), jnp.zeros([]), average)

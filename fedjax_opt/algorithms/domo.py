@@ -111,8 +111,7 @@ def domo(
       "False, or mu_l a number in [0, 1)"
     )
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     zeros = optax.tree.zeros_like(params)
     return DomoState(params, zeros, zeros if average_local else None)
 

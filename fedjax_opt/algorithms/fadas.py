@@ -79,8 +79,7 @@ def fadas(
     Wang et al., ICML 2024, Algorithms 1 and 2.
   """
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     zeros = optax.tree.zeros_like(params)
     return FadasState(params, zeros, zeros, zeros)
 

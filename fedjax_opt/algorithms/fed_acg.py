@@ -62,8 +62,7 @@ def fed_acg(
     Kim et al., CVPR 2024, FedACG.
   """
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     return FedAcgState(params, momentum=optax.tree.zeros_like(params))
 
   def one_client(worker, received):

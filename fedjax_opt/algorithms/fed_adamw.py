@@ -116,8 +116,7 @@ def fed_adamw(
   def shared(v):
     return v if whole_moments else jax.tree.map(jnp.mean, v)
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     zeros = optax.tree.zeros_like(params)
     return FedAdamWState(params, zeros, shared(zeros), count=jnp.zeros(()))
 

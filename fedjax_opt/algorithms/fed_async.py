@@ -84,10 +84,6 @@ def fed_async(
     late = jnp.maximum(jnp.asarray(tau, float) - hinge_start, 0)
     return 1 / (hinge_slope * late + 1)
 
-  def init(params, num_clients):
-    del num_clients
-    return ModelState(params)
-
   def round(state, cohort):
     def one_client(worker, received):
       loss = objectives.proximal(loss_fn, received, mu)
@@ -107,7 +103,7 @@ def fed_async(
     return ModelState(params), sent
 
   return Algorithm(
-    init,
+    ModelState,
     round,
     broadcast=lambda state: state.params,
     averages_statistics=True,

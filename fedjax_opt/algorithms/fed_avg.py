@@ -109,8 +109,7 @@ def _averaging_state(
   """FedAvg whose clients share the state of their rule."""
   server = optax.sgd(1.0) if server is None else server
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     first = optimizers.of_round(client, jnp.int32(0))
     return SharedRuleState(
       params,
@@ -165,8 +164,7 @@ def averaged(
   """
   server = optax.sgd(1.0) if server is None else server
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     return FedAvgState(params, optimizers.init("server", server, params))
 
   def round(state, cohort):

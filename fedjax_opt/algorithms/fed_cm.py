@@ -80,8 +80,7 @@ def with_client_momentum(
 ) -> Algorithm:
   """FedCM, with `wrap` around the clients' rule."""
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     return FedCmState(params, delta=optax.tree.zeros_like(params))
 
   def round(state, cohort):

@@ -77,8 +77,7 @@ def fed_dc(
     Gao et al., CVPR 2022, Algorithm 1.
   """
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     zeros = optax.tree.zeros_like(params)
     return FedDcState(params, drift=zeros, control=zeros)
 

@@ -66,8 +66,7 @@ def fed_dyn(
     Acar et al., ICLR 2021, Algorithm 1.
   """
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     return FedDynState(params, h=optax.tree.zeros_like(params))
 
   def round(state, cohort):

@@ -64,8 +64,7 @@ def fed_ex_lora(
       "which trains lora_b alone, is exact already: train_only(fed_avg)"
     )
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     trained, _ = trainable.split_at(params, paths, "paths")
     return FedAvgState(params, optimizers.init("server", server, trained))
 

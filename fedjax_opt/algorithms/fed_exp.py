@@ -64,8 +64,7 @@ def fed_exp(
     Jhunjhunwala et al., ICLR 2023, Algorithm 1.
   """
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     return FedExpState(params, previous=params)
 
   def round(state, cohort):

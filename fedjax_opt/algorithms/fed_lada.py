@@ -108,8 +108,7 @@ def fed_lada(
   """
   floor = eps**2 if amsgrad else 0.0
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     full = lambda leaf: jnp.full_like(leaf, floor)
     moment = statistics.without(jax.tree.map(full, params))
     zeros = optax.tree.zeros_like(params)

@@ -75,8 +75,7 @@ def fed_lesam(
   """
   server = optax.sgd(1.0) if server is None else server
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     step = optax.tree.zeros_like(params) if last_step else None
     server_state = optimizers.init("server", server, params)
     return FedLesamState(params, server_state, step)

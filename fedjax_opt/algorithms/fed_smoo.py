@@ -88,8 +88,7 @@ def fed_smoo(
     Sun et al., ICML 2023, FedSMOO.
   """
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     zeros = optax.tree.zeros_like(params)
     return FedSmooState(params, h=zeros, ahead=zeros)
 

@@ -75,8 +75,7 @@ def fed_speed(
     Sun et al., ICLR 2023, Algorithm 1.
   """
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     zeros = optax.tree.zeros_like(params) if all_duals else None
     return FedSpeedState(params, dual=zeros)
 

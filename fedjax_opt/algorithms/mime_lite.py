@@ -89,8 +89,7 @@ def mime_lite(
     _check_has_no_rate(base)
   base = optax.ema(beta, debias=False) if base is None else base
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     return MimeLiteState(params, optimizers.init("base", base, params))
 
   def round(state, cohort):

@@ -186,8 +186,7 @@ def _personal(
       )
     return shared, personal
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     shared, personal = split(params)
     server_state = optimizers.init("server", server, shared)
     return PersonalState(shared, server_state, personal)

@@ -74,8 +74,7 @@ def prox_skip(
     Mishchenko et al., ICML 2022, Algorithm 2.
   """
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     return ProxSkipState(params, have_met=jnp.array(False))
 
   def round(state, cohort):

@@ -81,8 +81,7 @@ def with_control_variates(
 ) -> Algorithm:
   """SCAFFOLD, with `wrap` around the clients' rule."""
 
-  def init(params, num_clients):
-    del num_clients
+  def init(params):
     return ScaffoldState(params, control=optax.tree.zeros_like(params))
 
   def round(state, cohort):

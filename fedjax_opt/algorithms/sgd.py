@@ -37,10 +37,6 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
     Murata and Suzuki, ICML 2021, section 6.
   """
 
-  def init(params, num_clients):
-    del num_clients
-    return ModelState(params)
-
   def round(state, cohort):
     def one_client(worker, params):
       return worker.batch_gradients(loss_fn, params)[0]
@@ -51,7 +47,7 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
     return ModelState(optax.apply_updates(state.params, updates)), sent
 
   return Algorithm(
-    init,
+    ModelState,
     round,
     sends=lambda params: [params],
   )

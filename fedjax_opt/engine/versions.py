@@ -43,8 +43,8 @@ def on_clock(algorithm: Algorithm, num_slots: int) -> Algorithm:
       "another algorithm, such as fed_buff"
     )
 
-  def init(params, num_clients):
-    server = contract.call("init", algorithm, params, num_clients)
+  def init(params):
+    server = contract.call("init", algorithm, params)
     sent = contract.call("broadcast", algorithm, server)
     functions.arrays("Algorithm.broadcast", sent)
     expand = lambda leaf: jnp.zeros((num_slots, *leaf.shape), leaf.dtype)

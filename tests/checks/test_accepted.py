@@ -41,7 +41,7 @@ GOOD = {
   },
   "a number as state": {
     "algorithm": Algorithm(
-      init=lambda params, num_clients: 0,
+      init=lambda params: 0,
       round=lambda state, cohort: (
         state + 1,
         cohort.each(lambda worker, _: worker.client, ()),

@@ -85,7 +85,7 @@ def federated(arguments):
 def own(fields):
   """An algorithm of one's own, of which these functions are bad."""
   good = {
-    "init": lambda params, num_clients: params,
+    "init": lambda params: params,
     "round": lambda state, cohort: None,
     "params": lambda state: state,
   }

@@ -52,7 +52,7 @@ def simulator(bad):
 
 def own(round):
   """Settings of a run of an algorithm of one's own."""
-  init = lambda params, num_clients: params
+  init = lambda params: params
   return {"algorithm": fo.Algorithm(init, round, lambda state: state)}
 
 

@@ -36,10 +36,10 @@ def toy():
   The second phase averages, and has a momentum that comes back.
   """
 
-  def init(params, num_clients):
+  def init(params):
     return {
-      "drawn": jnp.zeros(num_clients, jnp.int32),  # counted by the server
-      "picked": jnp.zeros(num_clients, jnp.int32),
+      "drawn": jnp.zeros(M, jnp.int32),  # counted by the server
+      "picked": jnp.zeros(M, jnp.int32),
       "momentum": jnp.zeros(2),
       "last": {
         "cohort": jnp.zeros(3, jnp.int32),
@@ -232,7 +232,7 @@ def test_a_sample_is_of_all_examples_of_the_client():
     return sent.value, sent
 
   algorithm = Algorithm(
-    lambda params, num_clients: jnp.zeros((num_clients, 16)),
+    lambda params: jnp.zeros((data.num_clients, 16)),
     round,
     params=lambda shares: shares[0],
   )

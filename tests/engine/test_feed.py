@@ -116,7 +116,7 @@ def test_only_the_cohort_is_at_hand(population):
     sent = cohort.pick(lambda worker, _: worker.client, (), client=0)
     return sent.value, sent
 
-  first = jax_problems.own(round, init=lambda params, _: 0)
+  first = jax_problems.own(round, init=lambda params: 0)
   with pytest.raises(
     ValueError, match="only those of the cohort are in memory"
   ):

@@ -128,7 +128,7 @@ def test_if_all_are_rejected_nothing_changes(make):
   infinite = lambda params, batch, rng: jnp.inf * poisoned(params, batch, rng)
   algorithm = make(infinite)
   params = jax.tree.map(jnp.asarray, TASK.params)
-  expected = algorithm.init(params, data().num_clients)
+  expected = algorithm.init(params)
   evaluate = lambda *_: {"train_loss": jnp.float32(1)}
   result = run(algorithm, evaluate=evaluate, eval_every=2)
   chex.assert_trees_all_equal(result.state, expected)
@@ -173,7 +173,7 @@ def test_a_picked_client_has_not_dropped_out():
     new = state + jnp.array([1, was_out], jnp.int32)
     return new, (members, picked)
 
-  init = lambda params, _: jnp.zeros(2, jnp.int32)
+  init = lambda params: jnp.zeros(2, jnp.int32)
   algorithm = jax_problems.own(round, init)
   settings = {"rounds": 200, "client_dropout": 0.5, "client_chunk": None}
   rounds, was_out = run(algorithm, **settings).params

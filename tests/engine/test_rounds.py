@@ -280,7 +280,7 @@ def counting(is_bad=lambda worker: False, state_of=lambda own: own + 1):
 
   return simple(
     round,
-    init=lambda params, num_clients: jnp.zeros(num_clients, jnp.int32),
+    init=lambda params: jnp.zeros(4, jnp.int32),
     init_client=lambda params: jnp.int32(0),
   )
 
@@ -328,7 +328,7 @@ def test_the_picked_client_keeps_its_own(others_work):
 
   algorithm = simple(
     round,
-    init=lambda params, num_clients: jnp.zeros(num_clients, jnp.int32),
+    init=lambda params: jnp.zeros(4, jnp.int32),
     init_client=lambda params: jnp.int32(0),
   )
   result = run(algorithm, rounds=6)

@@ -212,7 +212,7 @@ def test_makes_every_algorithm_from_traced_numbers(arguments):
     assert isinstance(algorithm, Algorithm)
     penalty = algorithm.penalty(params) if algorithm.penalty else None
     assert (penalty is None) == (spec.regularizer is None)
-    return algorithm.params(algorithm.init(params, 7))
+    return algorithm.params(algorithm.init(params))
 
   values = {name: jnp.float32(of[0]) for name, of in spec.grid.items()}
   shapes = jax.eval_shape(init, values)

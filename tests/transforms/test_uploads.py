@@ -104,7 +104,7 @@ def fixed(parts, sends, kept=None, takes=()):
     sent = cohort.mean(one_client, state["x"])
     return state | {"sent": sent.value}, sent
 
-  def init(params, num_clients):
+  def init(params):
     shapes = jax.eval_shape(lambda: parts(Fake()))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
     return {"x": params, "sent": zeros}
