@@ -306,10 +306,10 @@ def _about(
   shared = cells.shared_config(found)
   if planned:
     shared |= cells.shared_flags(planned)
-    shared |= {
-      "seeds of tuning": planned[0].first.seed,
-      "seeds of the report": planned[0].report_seeds,
-    }
+    tuned = [cell.first.seed for cell in planned if cell.grid]
+    if tuned:
+      shared["seeds of tuning"] = tuned[0]
+    shared["seeds of the report"] = planned[0].report_seeds
     both = dict(zip(tuning.CROSSED, planned[0].crossed, strict=True))
     shared |= {name: seeds for name, seeds in both.items() if seeds}
   named = {n: _named(v) for n, v in shared.items() if n in KINDS}
