@@ -21,8 +21,8 @@ _EXAMPLES = {
   "validation_": "the validation examples",
   "test_": "the test examples",
 }
-# Several numbers, as flags have them: 0.1,1e-3.
-_NUMBERS = re.compile(r"[\d.e+-]+(,[\d.e+-]+)+")
+# Several numbers, as flags have them: 0.1,1e-3; and not one number: 12,345.
+_NUMBERS = re.compile(r"(?!\d{1,3}(,\d{3})+$)[\d.e+-]+(,[\d.e+-]+)+")
 # Metrics from 0 to 1 that are nevertheless not written in percent.
 _SHARES = ("density", "f1", "precision", "recall")
 # Percents whose intervals are shorter than this have two decimals.
