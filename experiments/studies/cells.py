@@ -340,5 +340,5 @@ def _labels_without(
     for each in given
   ]
   different = [g for i, g in enumerate(own) if g not in own[:i]]
-  labels = labels_of(different)
+  labels = labels_of(different, dict.fromkeys(CHOICES))
   return [labels[different.index(each)] for each in own]

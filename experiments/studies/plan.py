@@ -10,9 +10,15 @@ from experiments import tasks
 from experiments.command_line.flags import typed
 from experiments.specification import method as of_method
 from experiments.specification import spec as specs
-from experiments.specification.kinds import ALGORITHM, KINDS, MOST_ITEMS
+from experiments.specification.kinds import (
+  ALGORITHM,
+  CLIENT,
+  KINDS,
+  MOST_ITEMS,
+)
+from experiments.specification.method import default_client
 from experiments.specification.resolve import resolve, seeds
-from experiments.specification.spec import FLAGS, Spec
+from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
 from fedjax_opt.results.names import name_of, value_of
 from fedjax_opt.study import tuning, words
@@ -84,7 +90,7 @@ def plan(request: Request) -> list[Planned]:
       "method: give at least one, such as --method='scaffold client_lr=0.1,1' "
       "--method='fed_avg client=delta_sgd'; or --study=FILE, or --runs=FOLDERS"
     )
-  labels = labels_of(request.methods)
+  labels = labels_of(request.methods, request.flags)
   values = _values(request.flags)
   fixed = {n: v[0] for n, v in values.items() if len(v) == 1}
   varied = {n: v for n, v in values.items() if len(v) > 1}
@@ -255,9 +261,17 @@ def _check_used(request: Request, cells: Sequence[Planned]) -> None:
     is_used = any(name in cell.asked for cell in cells)
     if name not in specs.conditions() and not is_used:
       raise ValueError(
-        f"{name}={value}: belongs to none of the methods; leave {name} out, "
-        "or give a method that has it"
+        f"{name}={value}: belongs to none of the methods{_rules(name, cells)}; "
+        f"leave {name} out, or give a method that has it"
       )
+
+
+def _rules(flag: str, cells: Sequence[Planned]) -> str:
+  """The clients' rules, for a flag that only other rules have."""
+  if flag not in CLIENT.owners():
+    return ""
+  rules = dict.fromkeys(cell.spec.client.name for cell in cells)
+  return f", whose clients step by {', '.join(rules)}"
 
 
 def unlike(planned: Sequence[Planned]) -> list[str]:
@@ -320,13 +334,19 @@ def _number(text: str) -> Any:
 # Names.
 
 
-def labels_of(given: Sequence[Mapping[str, Any]]) -> list[str]:
+def labels_of(
+  given: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = {}
+) -> list[str]:
   """A label for each method: its own, or its choices and flags that differ.
+
+  Args:
+    given: the flags of each method.
+    shared: those of all methods.
 
   Raises:
     ValueError: if two methods are the same.
   """
-  short = [_label(method) for method in given]
+  short = [_label(method, shared) for method in given]
   labels = list(short)
   for i, method in enumerate(given):
     alike = [j for j, label in enumerate(short) if label == short[i]]
@@ -349,11 +369,16 @@ def labels_of(given: Sequence[Mapping[str, Any]]) -> list[str]:
   return labels
 
 
-def _label(method: Mapping[str, Any]) -> str:
+def _label(method: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
   if method.get("label"):
     return str(method["label"])
-  parts = [name_of(method["algorithm"])]
-  parts += [
-    name_of(str(method[name])) for name in CHOICES[1:] if name in method
-  ]
-  return ", ".join(parts)
+  chosen = {name: method[name] for name in CHOICES if name in method}
+  entry = ALGORITHM.entries.get(method["algorithm"])
+  # FedAvg's clients take other steps than those of SGD, unless they are told.
+  if entry and "client" not in {**shared, **chosen}:
+    rule = default_client(entry)
+    if rule == CLIENT_DEFAULT:
+      chosen["client"] = rule
+  return ", ".join(
+    name_of(str(chosen[name])) for name in CHOICES if name in chosen
+  )

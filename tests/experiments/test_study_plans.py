@@ -105,6 +105,11 @@ def test_labels_say_what_differs():
   assert list(by_method(cells)) == [
     "FedProx, SGD (μ 0.1)", "FedProx, SGD (μ 1)", "FedProx, SGDM",
   ]  # fmt: skip
+  # A rule that nobody chose, unless it is what one expects.
+  usual = ("--method=fed_avg", "--method=scaffold", "--method=fed_exp")
+  assert list(by_method(planned(*usual))) == [
+    "FedAvg, Δ-SGD", "SCAFFOLD", "FedExP",
+  ]  # fmt: skip
 
 
 def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
