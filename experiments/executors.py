@@ -59,10 +59,10 @@ def check(executor: str | None) -> None:
       f"executor={executor!r}: must be dask:HOST:PORT, or submitit:slurm or "
       "submitit:local, perhaps with parameters after commas"
     )
-  module, _ = _POOLS[kind]
-  checks.imported(module, f"executor={executor}", "fedjax_opt[clusters]")
   if kind == "submitit":
     _parameters(executor)
+  module, _ = _POOLS[kind]
+  checks.imported(module, f"executor={executor}", "fedjax_opt[clusters]")
 
 
 def run_all(

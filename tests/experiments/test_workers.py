@@ -206,6 +206,5 @@ def test_a_scheduler_that_is_not_there(tmp_path, monkeypatch):
   ],
 )
 def test_what_is_no_executor(executor, message):
-  pytest.importorskip("submitit")
   with pytest.raises(ValueError, match=re.escape(message)):
     executors.check(executor)
