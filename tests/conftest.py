@@ -39,6 +39,11 @@ QUICK = (
 )
 
 
+# Tracing, and rewriting assertions, make many short-lived objects, few of them
+# in cycles.
+gc.set_threshold(50_000, 20, 100)
+
+
 def _are_known_to_xla(flags: str) -> bool:
   """Whether this version has the flags; it ends a process that gives others."""
   command = [sys.executable, "-c", "import jax; jax.devices()"]
@@ -134,5 +139,3 @@ def pytest_collection_finish():
   """What is loaded by now stays, and is not searched for garbage again."""
   gc.collect()
   gc.freeze()
-  # Tracing makes many short-lived objects, few of them in cycles.
-  gc.set_threshold(50_000, 20, 100)

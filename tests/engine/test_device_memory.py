@@ -54,7 +54,6 @@ def test_other_failures_are_not_taken_for_it(monkeypatch):
 def test_what_will_not_fit_is_told_before_it_runs(monkeypatch, recwarn):
   run()
   assert not recwarn
-  programs.clear()
   monkeypatch.setattr(processes, "device_bytes", lambda: 100)
   with pytest.warns(UserWarning, match="memory is too small: a program needs"):
     run()

@@ -12,18 +12,15 @@ from fedjax_opt.algorithms.centralized import Optimum
 from tests.experiments.commands import REPOSITORY, call, task_of
 
 RUNS = {
-  "images": (
-    "--task=digits_logistic", "--num_clients=20", "--cohort_size=4",
-    "--client=sgd", "--client_lr=0.1,1e38", "--seed=0,1", "--grad_norm",
-    "--target_accuracy=0.5", "--checkpoint_every=1",
-  ),
   "lasso": ("--task=lasso", "--algorithm=fed_dual_avg", "--optimum"),
   "stages": ("--task=nonconvex", "--algorithm=bvr_l_sgd"),
   "clients": (
-    "--task=digits_logistic", "--num_clients=20", "--algorithm=moon",
+    "--task=digits_logistic", "--num_clients=20", "--cohort_size=4",
+    "--algorithm=moon", "--eta_0=0.1,1e38", "--seed=0,1",
     "--client_test_fraction=0.2", "--personalize_steps=1",
     "--heldout_clients=5", "--trace", "--max_update_norm=1",
-    "--max_update_action=clip", "--select_on=clients",
+    "--max_update_action=clip", "--select_on=clients", "--grad_norm",
+    "--target_accuracy=0.5", "--checkpoint_every=1",
   ),
   "clock": (
     "--task=digits_logistic", "--num_clients=20", "--algorithm=fed_buff",
@@ -84,7 +81,7 @@ def test_every_column(runs, documented):
   found |= set(
     jax.eval_shape(lambda p: low_rank.evaluate(p, *examples), params)
   )
-  assert found - {"client_lr"} == documented["Columns of metrics.csv"]
+  assert found - {"eta_0"} == documented["Columns of metrics.csv"]
 
 
 def test_every_key(runs, documented):
