@@ -23,20 +23,25 @@ WORK = {"batch_size": 4, "local_epochs": 1.5}
 UNIFORM = WORK | {"weighting": "uniform"}
 
 
+@jax.jit
+def batches_of(client, version, draw, rows, size):
+  """As `draw_batches` gives them, of one client."""
+  plan = Config.create(cases.DATA, WORK, cases.PARAMS).plan
+  key = jax.random.fold_in(jax.random.key(SEED), version)
+  key = jax.random.fold_in(jax.random.fold_in(key, 1), client)
+  key = jnp.where(draw, jax.random.fold_in(key, draw), key)
+  return draw_batches(plan, key[None], rows[None], size[None])
+
+
 @functools.cache
 def batches(x64, client, version, draw):
   """The rows of each local step of a client that was sent out."""
+  rows = np.zeros(max(cases.SIZES), np.int32)
+  own = cases.PROBLEM.client_rows[client]
+  rows[: len(own)] = own
   with jax.enable_x64(x64):  # Wider numbers are drawn otherwise.
-    plan = Config.create(cases.DATA, WORK, cases.PARAMS).plan
-    key = jax.random.fold_in(jax.random.key(SEED), version)
-    key = jax.random.fold_in(jax.random.fold_in(key, 1), client)
-    key = jax.random.fold_in(key, draw) if draw else key
-    rows = np.zeros((1, max(cases.SIZES)), np.int32)
-    own = cases.PROBLEM.client_rows[client]
-    rows[0, : len(own)] = own
-    sizes = jnp.array([len(own)])
     drawn, counts, steps = jax.device_get(
-      draw_batches(plan, key[None], jnp.asarray(rows), sizes)
+      batches_of(client, version, draw, rows, np.int32(len(own)))
     )
   return [drawn[0, k, : counts[0, k]] for k in range(steps[0])]
 
@@ -231,10 +236,10 @@ def drawn(key, round):
   return jnp.asarray(ROWS, jnp.int32)[round]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name", ["fed_avg", "fed_buff", "scaffold", "fed_buff in chunks"]
 )
-@pytest.mark.default_cases("fed_buff")
 def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
   others = {"client_chunk": 2} if "chunks" in name else {}
   algorithm = {
@@ -249,8 +254,8 @@ def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
   assert found.cost == expected.cost | {"time_per_round": 1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_buff", "fed_async"])
-@pytest.mark.default_cases("fed_async")
 def test_one_client_at_a_time_is_sequential_sgd(name):
   """One model goes from client to client; the loop has no server."""
   system = fo.systems.sample(cases.M, fo.systems.lognormal(1.0, 1.0))

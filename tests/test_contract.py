@@ -167,7 +167,7 @@ def test_loss_falls(name):
 
 
 @each_kind
-@pytest.mark.default_cases("scaffold", "fed_avg", "prox_skip")
+@pytest.mark.default_cases("scaffold")
 def test_inert_bit_for_bit(name):
   """Padding indices and the order of the pool change no bit, and no program."""
   expected = base(name)

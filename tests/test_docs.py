@@ -344,7 +344,13 @@ EXAMPLES = all_examples()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda test: test.name)
-@pytest.mark.slow_cases("fedjax_opt.privacy.with_privacy")
+@pytest.mark.slow_cases(
+  "fedjax_opt.privacy.with_privacy",
+  "fedjax_opt.algorithms.personal.fed_per",
+  "fedjax_opt.per_client.evaluate_clients",
+  "fedjax_opt.results.checkpoint.Checkpoints",
+  "fedjax_opt.rules.delta_sgd.delta_sgd",
+)
 def test_an_example_of_a_docstring_runs(example, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   names = names_of_examples()

@@ -106,6 +106,7 @@ def test_rows_that_are_trained_on_are_refused(name, as_copy):
 
 
 @pytest.mark.parametrize("has_lists", [False, True])
+@pytest.mark.default_cases("True")
 def test_what_another_seed_trains_on_is_refused(has_lists, monkeypatch):
   """Each seed has a split of its own, and the test examples of one."""
   monkeypatch.setattr(lists, "_is_wasteful", lambda *_: has_lists)

@@ -91,8 +91,8 @@ def test_a_grid_of_24_points_has_the_timetable_of_each_seed():
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["function", "mapping"])
-@pytest.mark.default_cases("mapping")
 def test_rounds_some_at_a_time(form):
   schedule = buffered
   if form == "mapping":

@@ -41,9 +41,7 @@ def test_every_method_has_a_line_and_a_loop():
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-@pytest.mark.default_cases(
-  "fed_prox", "fed_dual_avg", "fed_nova", "fed_avg_slm"
-)
+@pytest.mark.default_cases("fed_nova")
 def test_is_fed_avg_where_the_table_says_so(name):
   reduction = table.METHODS[name].fed_avg
   assert table.off_fed_avg(reduction) <= table.EQUAL
@@ -67,7 +65,7 @@ def test_ends_where_the_table_says(name):
 
 
 @pytest.mark.parametrize("name", ["minibatch_sgd", *STALLED])
-@pytest.mark.default_cases("fed_avg", "mime_lite")
+@pytest.mark.default_cases("mime_lite")
 def test_what_stops_before_the_optimum_leaves_it(name):
   """In the first round already; one step on all examples stays."""
   result = table.run(table.METHODS[name].make(), 1, from_optimum=True)

@@ -193,8 +193,8 @@ def test_equals_the_loop_in_every_round(case):
   assert np.linalg.norm(flat(states.params, 1)[-1] - TASK.problem.x0) > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("large_batch", "stage"), [(9, 3), (40, 6)])
-@pytest.mark.default_cases("40-6")
 def test_a_stage_has_the_length_of_algorithm_4(large_batch, stage):
   """T = ceil(1 + b~ / (K B)), also with b~ above a client's mean size, 23.8."""
   algorithm = minibatch_sarah(TASK.loss_fn, 0.1, large_batch=large_batch)

@@ -38,6 +38,7 @@ class Accepted(Exception):
 
 
 @pytest.mark.parametrize("name", ["simulate", "sweep", "evaluate_clients"])
+@pytest.mark.slow_cases("sweep")
 def test_given_to_what_runs(name, monkeypatch):
   def accept(*_):
     raise Accepted

@@ -180,6 +180,7 @@ def test_cost_counts_all_phases(result):
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "examples"])
+@pytest.mark.default_cases("examples")
 def test_a_picked_client_is_one_part_of_the_population(weighting):
   def round(state, cohort):
     sent = cohort.pick(lambda worker, _: jnp.float32(1), ())
@@ -246,6 +247,7 @@ def test_a_sample_is_of_all_examples_of_the_client():
 
 
 @pytest.mark.parametrize("chunk", [1, 7])
+@pytest.mark.default_cases("1")
 def test_the_mean_of_many_clients_is_exact(chunk):
   """One by one the mean of 1.0 over 100,000 clients was 1e-3 off."""
   many = 20_000

@@ -29,12 +29,7 @@ from fedjax_opt.engine.precision import computed_loss, local_model
 from fedjax_opt.models import layers
 from fedjax_opt.rules import RULES, mirror_step
 from tests import jax_problems
-from tests.test_contract import (
-  NAMES,
-  TASK,
-  make,
-  types_of,
-)
+from tests.test_contract import KINDS, NAMES, TASK, make, types_of
 
 # A step of per_fed_avg takes three local ones.
 SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3}
@@ -97,6 +92,7 @@ def low_trace(name, precision):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.default_cases(*KINDS, "per_fed_avg", "fed_speed", "ditto")
 def test_products_are_lower_and_the_server_is_not(name):
   low_trace(name, "bfloat16")
 

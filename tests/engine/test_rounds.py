@@ -286,6 +286,7 @@ def counting(is_bad=lambda worker: False, state_of=lambda own: own + 1):
 
 
 @pytest.mark.parametrize("client_memory", ["device", "host"])
+@pytest.mark.default_cases("device")
 def test_who_is_left_out_keeps_what_it_had(client_memory):
   """Whether it drops out or is rejected."""
   result = run(
@@ -303,6 +304,7 @@ def test_who_is_left_out_keeps_what_it_had(client_memory):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+@pytest.mark.default_cases("order1")
 def test_a_verb_that_returns_no_state_changes_none(order):
   """Before or after one that does, and in whatever order they are returned."""
 

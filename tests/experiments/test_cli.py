@@ -39,7 +39,7 @@ EXAMPLES = [
 @pytest.mark.parametrize(
   ("name", "example"), EXAMPLES, ids=[name for name, _ in EXAMPLES]
 )
-@pytest.mark.slow_cases("compare")
+@pytest.mark.slow_cases("compare", "run")
 def test_the_help_has_an_example_that_works(
   monkeypatch, tmp_path, capsys, name, example
 ):

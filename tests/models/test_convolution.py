@@ -74,6 +74,7 @@ def _both(implementation, strides, padding):
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+@pytest.mark.slow_cases(*map(str, CONVOLUTIONS[1:5:2] + CONVOLUTIONS[6:12:4]))
 def test_conv_and_gradients_equal_lax(case):
   """Of two clients, each with a kernel of its own."""
   *_, strides, padding = case

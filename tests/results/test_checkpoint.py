@@ -299,7 +299,9 @@ FUNCTION = "another algorithm, or setting that is a function"
     ),
     ({"test": MOVED}, "other data (test)"),
   ],
+  ids=range(9),
 )
+@pytest.mark.slow_cases("1", "3", "5", "7")
 def test_another_run_is_not_resumed(saved, other, difference):
   assert refusal(started, saved, resume=True, rounds=4, **other) == (
     f"resume=True: '{saved}' is of a run with {difference}; give what that run "
