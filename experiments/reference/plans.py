@@ -150,7 +150,7 @@ class Reference(NamedTuple):
       task = KINDS["task"].entry(flags.setdefault("task", _TASK))
       if data_dir and "data_dir" in task.takes:
         flags["data_dir"] = data_dir
-      if plan.personal(here):  # Its metrics are those of the server's model.
+      if plan.any_personal(here):  # Metrics are those of the server's model.
         flags.setdefault("select_on", task.splits[0])
       asked = Request(
         methods=tuple(here),

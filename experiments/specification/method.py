@@ -1,17 +1,25 @@
 """The part of a specification that says what a method is made of."""
 
+from collections.abc import Collection
+
 from experiments.specification.kinds import (
   ALGORITHM,
   CLIENT,
   PLAIN,
   PRIVACY,
   REGULARIZER,
+  SCHEDULE,
   SERVER,
+  TASK,
   Chosen,
   Given,
   Kind,
 )
-from experiments.specification.spec import CLIENT_DEFAULT, SERVER_DEFAULT
+from experiments.specification.spec import (
+  CLIENT_DEFAULT,
+  FLAGS,
+  SERVER_DEFAULT,
+)
 from experiments.tasks import TaskChoice
 from fedjax_opt.registry import AlgorithmChoice
 
@@ -35,6 +43,53 @@ def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
     "regularizer": _regularizer(given, algorithm, task),
     "privacy": PRIVACY.choose(given, given["privacy"]),
   }
+
+
+def not_of_it(given: Given, flags: Collection[str]) -> set[str]:
+  """Of some flags, those that the given method does not have.
+
+  DOMO has no rule of the clients, for instance, and a rule without a learning
+  rate has no schedule of it. A method has all flags that are of no part of it.
+
+  Args:
+    given: values of all flags.
+    flags: which; those that are not among them are the method's own.
+
+  Raises:
+    ValueError: naming the invalid flag, if the method's own do not fit.
+  """
+  choice = ALGORITHM.entry(given["algorithm"])
+  takes = {
+    "client": choice.client == "rule",
+    "server": choice.server == "rule" and choice.server_rule is None,
+    "regularizer": choice.takes_regularizer,
+    "privacy": True,
+  }
+  left_out = dict.fromkeys(name for name in flags if not takes.get(name))
+  method = resolve({**given, **left_out}, TASK.entry(given["task"]))
+  of_parts = {
+    flag for each in method.values() if each for flag in each.parameters
+  }
+  schedule = given["schedule"] or "synchronous"
+  if schedule in SCHEDULE.registry:
+    of_parts |= {*SCHEDULE.parameters(schedule)}
+  kinds = [ALGORITHM, CLIENT, SERVER, REGULARIZER, PRIVACY, SCHEDULE]
+  of_any = {flag for kind in kinds for flag in kind.owners()}
+  has_rate = "client_lr" in method["client"].parameters
+  of_rule = {
+    f"client_{n}": has_rate for n in ("schedule", "milestones", "decay")
+  }
+  of_rule["trace"] = bool(method["client"].choice.traced)
+
+  def belongs(name: str) -> bool:
+    needs = FLAGS[name].needs if name in FLAGS else ""
+    if name in of_any:
+      return name in of_parts
+    if needs in method:
+      return method[needs] is not None
+    return (takes | of_rule).get(name, True)
+
+  return {name for name in flags if not belongs(name)}
 
 
 def default_client(choice: AlgorithmChoice) -> str:

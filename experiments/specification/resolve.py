@@ -196,7 +196,24 @@ def _places(values: dict[str, Any], given: Given) -> int | None:
 
 def _is_elsewhere(given: Given) -> bool:
   """Whether some clients are not in the memory of this process."""
-  return any(given[name] for name in ("population_dir", *_HOSTS))
+  return any(given.get(name) for name in ("population_dir", *_HOSTS))
+
+
+def of_personal(given: Given, task: TaskChoice) -> dict[str, Any]:
+  """The defaults of algorithms whose clients have models of their own.
+
+  In a study with such a method, all methods are chosen and measured so, and
+  train on equally many examples.
+  """
+  if _is_elsewhere(given):
+    return {}
+  found = {"client_test_fraction": TESTS_OF_PERSONAL}
+  return found | ({"select_on": "clients"} if _has_own(task) else {})
+
+
+def _has_own(task: TaskChoice) -> bool:
+  """Whether each client's examples can have a validation part."""
+  return "validation" in task.splits and not task.draws_validation
 
 
 def _selects_on(
@@ -207,11 +224,9 @@ def _selects_on(
   Raises:
     ValueError: if there are no such examples.
   """
-  has_own = "validation" in task.splits and not task.draws_validation
-  accepted = (*task.splits, "clients") if has_own else task.splits
-  usual = task.splits[0]
-  if algorithm.is_personal and has_own and not _is_elsewhere(given):
-    usual = "clients"
+  accepted = (*task.splits, "clients") if _has_own(task) else task.splits
+  own = of_personal(given, task) if algorithm.is_personal else {}
+  usual = own.get("select_on", task.splits[0])
   select_on = _or(given["select_on"], usual)
   if select_on not in accepted:
     raise ValueError(

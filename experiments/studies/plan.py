@@ -6,18 +6,17 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import tasks
 from experiments.command_line.flags import typed
-from experiments.specification import method as of_method
 from experiments.specification import spec as specs
 from experiments.specification.kinds import (
   ALGORITHM,
   CLIENT,
   KINDS,
   MOST_ITEMS,
+  TASK,
 )
-from experiments.specification.method import default_client
-from experiments.specification.resolve import resolve, seeds
+from experiments.specification.method import default_client, not_of_it
+from experiments.specification.resolve import of_personal, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
 from fedjax_opt.results.names import name_of, value_of
@@ -28,14 +27,6 @@ _OF_DATA = ("data", "selection")
 _SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
 # Flags that choose the parts of a method.
 CHOICES = ("algorithm", "client", "server", "regularizer")
-# Flags that some methods cannot have, although they belong to no choice.
-_has_rate = lambda method: "client_lr" in method["client"].parameters
-_HAVE = {
-  "trace": lambda method: bool(method["client"].choice.traced),
-  "client_schedule": _has_rate,
-  "client_milestones": _has_rate,
-  "client_decay": _has_rate,
-}
 
 
 class Planned(NamedTuple):
@@ -106,7 +97,7 @@ def plan(request: Request) -> list[Planned]:
   ]
   for label, method in zip(labels, request.methods, strict=True):
     _check_own(label, method, varied)
-  of_own = _for_own_models(request, labels, fixed, conditions[0])
+  of_own = _for_own_models(request, fixed | conditions[0])
   fixed, flags = {**of_own, **fixed}, {**of_own, **request.flags}
   request = dataclasses.replace(request, flags=flags)
   found = []
@@ -123,35 +114,25 @@ def plan(request: Request) -> list[Planned]:
   return found
 
 
-def personal(methods: Sequence[Mapping[str, Any]]) -> list[int]:
-  """The methods that make models of the clients' own."""
+def any_personal(methods: Sequence[Mapping[str, Any]]) -> bool:
+  """Whether any method makes models of the clients' own."""
   entries = [ALGORITHM.entries.get(each["algorithm"]) for each in methods]
-  return [i for i, each in enumerate(entries) if each and each.is_personal]
+  return any(each is not None and each.is_personal for each in entries)
 
 
 def _for_own_models(
-  request: Request,
-  labels: Sequence[str],
-  fixed: Mapping[str, Any],
-  condition: Mapping[str, Any],
+  request: Request, condition: Mapping[str, Any]
 ) -> dict[str, Any]:
   """Flags for all methods, if one makes models of the clients' own.
 
   With these, all methods are chosen and measured as that one is by default, and
   train on equally many examples. Flags that were given stay.
   """
-  for i in personal(request.methods):
-    try:
-      spec = _cell(
-        request, labels[i], request.methods[i], fixed, condition
-      ).spec
-    except ValueError:  # The making of cells refuses it.
-      continue
-    names = ("select_on", "client_test_fraction")
-    found = {name: getattr(spec, name) for name in names}
-    is_missing = lambda name: name not in request.flags
-    return {n: v for n, v in found.items() if v is not None and is_missing(n)}
-  return {}
+  task = TASK.registry.get(condition.get("task", FLAGS["task"].default))
+  if task is None or not any_personal(request.methods):
+    return {}
+  found = {"select_on": task.splits[0]} | of_personal(request.flags, task)
+  return {n: value for n, value in found.items() if n not in request.flags}
 
 
 def _cell(
@@ -163,11 +144,12 @@ def _cell(
 ) -> Planned:
   """One cell, resolved as `experiments.run` would resolve it."""
   own = {name: value for name, value in method.items() if name != "label"}
-  conditions = specs.conditions()
+  known, conditions = specs.every(), specs.conditions()
   shared = {n: v for n, v in request.flags.items() if n not in conditions}
-  values = {**fixed, **condition}
-  values |= _that_belong(shared, own, values) | own
+  values = {**fixed, **condition, **shared, **own}
   given = typed(values)
+  left_out = not_of_it(given, shared.keys() - own.keys())
+  given |= {name: known[name].default for name in left_out}
   spec = resolve(given)
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   crossed = tuning.crossed_seeds(fresh, request.crossed or 0)
@@ -177,7 +159,7 @@ def _cell(
       f"crossed={request.crossed}: needs a partition that the seed draws; here "
       "partition_seed, or the data themselves, fix it; leave crossed out"
     )
-  asked = {name: given[name] for name in values}
+  asked = {name: given[name] for name in values if name not in left_out}
   others = request.nested, crossed
   return Planned(label, dict(condition), spec, fresh, asked, *others)
 
@@ -211,44 +193,6 @@ def _check_own(
       )
     if why is not None:
       raise ValueError(f"method {label}: {name}={value}: {why}")
-
-
-def _that_belong(
-  shared: Mapping[str, Any], own: Mapping[str, Any], others: Mapping[str, Any]
-) -> dict[str, Any]:
-  """Of the shared flags those that a method has: DOMO has no step-size rule."""
-  choice = ALGORITHM.entry(own["algorithm"])
-  is_free = {
-    "client": choice.client == "rule",
-    "server": choice.server == "rule" and choice.server_rule is None,
-    "regularizer": choice.takes_regularizer,
-    "privacy": True,
-  }
-  chosen = {n: shared[n] for n in is_free if is_free[n] and n in shared}
-  chosen |= {n: own[n] for n in ("algorithm", *is_free) if n in own}
-  name = others.get("task", FLAGS["task"].default)
-  task = tasks.TASKS.get(name)
-  if task is None:  # The resolution of the cell says so.
-    return dict(shared)
-  method = of_method.resolve(typed({"task": name, **chosen}), task)
-  has = {f for each in method.values() if each for f in each.parameters}
-  schedule = own.get("schedule", shared.get("schedule", "synchronous"))
-  if schedule in KINDS["schedule"].registry:
-    has |= {*KINDS["schedule"].parameters(schedule)}
-  # Of these a method has some, of all others it has what `_HAVE` allows.
-  some = {*method}
-  for kind in (*method, "schedule"):
-    some |= {*KINDS[kind].owners()}
-
-  def belongs(name: str) -> bool:
-    needs = FLAGS[name].needs if name in FLAGS else ""
-    if name in some:
-      return name in chosen or name in has
-    if needs in method:
-      return method[needs] is not None
-    return _HAVE.get(name, lambda method: True)(method)
-
-  return {name: value for name, value in shared.items() if belongs(name)}
 
 
 def _check_used(request: Request, cells: Sequence[Planned]) -> None:
