@@ -20,6 +20,8 @@ from fedjax_opt.metrics import Criterion
 from fedjax_opt.registry import Choice
 
 _LARGE = 100_000_000  # Bytes of a file that takes seconds to be read.
+# The test part of a user's own data, if they have none; the same for all seeds.
+TEST_FRACTION, SEED_OF_TEST = 0.2, 0
 
 
 class Task(NamedTuple):
@@ -104,14 +106,17 @@ def held_out(
   pool: dict[str, np.ndarray],
   fraction: float,
   seed: int,
+  in_order: bool = False,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Holds out examples for validation; of each client, if clients are given.
+  """Holds out examples; of each client, if clients are given.
 
   Args:
     clients: those that come with the data; None if the pool is divided later.
     pool: the training examples, {name: [N, ...]}.
     fraction: of them that is held out.
     seed: of the draw.
+    in_order: whether examples held out of clients are in the pool's order, each
+      once, instead of one client after the other.
 
   Returns:
     The others, as the fields `train` or `clients` of a task; and those held
@@ -122,6 +127,7 @@ def held_out(
     return {"train": train}, validation
   training, others = clients.split(fraction, seed)
   rows = others.owned_rows()
+  rows = np.unique(rows) if in_order else rows
   validation = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
   return {"clients": training}, validation
 

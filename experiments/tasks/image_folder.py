@@ -2,19 +2,17 @@
 
 import functools
 
-from experiments.tasks import images, npz
-from experiments.tasks.base import Task, TaskChoice, check_given
+from experiments.tasks import base, images
+from experiments.tasks.base import TEST_FRACTION, Task, TaskChoice
 from fedjax_opt.datasets.image_folders import image_folder
 from fedjax_opt.registry import Hyperparameter
-
-_TEST_FRACTION, _SEED = 0.2, 0
 
 
 def load(
   model: str,
   data_dir: str | None = None,
   image_side: int | None = None,
-  test_fraction: float = _TEST_FRACTION,
+  test_fraction: float = TEST_FRACTION,
   augmentation: str = "none",
   norm: str = "group",
 ) -> Task:
@@ -32,19 +30,16 @@ def load(
     ValueError: if the images cannot be read, or do not fit the model.
   """
   what = "a folder with a folder of images for each class"
-  check_given(f"images_{model}", "data_dir", data_dir, what)
+  base.check_given(f"images_{model}", "data_dir", data_dir, what)
   found = image_folder(data_dir, image_side)
-  own_test = found.test is not None
-  found = found.with_test(test_fraction, _SEED)
-  task = npz.classification(
-    found.train, found.test, len(found.classes), model, augmentation, norm
-  )
-  how = "of the folder test" if own_test else "drawn at random"
+  how = "drawn at random" if found.test is None else "of the folder test"
+  pool = images.Pool(found.train, found.test, len(found.classes))
+  task = pool.with_test(test_fraction).task(model, augmentation, norm)
   classes = ", ".join(found.classes[:6]) + ", ..." * (len(found.classes) > 6)
-  number, shape = len(found.train["y"]), list(found.train["x"].shape[1:])
+  number, shape = len(task.train["y"]), list(task.train["x"].shape[1:])
   note = f"images: {number:,} to train, {shape}, of the classes {classes}"
   return task._replace(
-    notes=(note, f"test part: {len(found.test['y']):,} images, {how}")
+    notes=(note, f"test part: {len(task.test['y']):,} images, {how}")
   )
 
 
@@ -59,7 +54,7 @@ _OPTIONS = (
   ),
   Hyperparameter(
     "test_fraction",
-    _TEST_FRACTION,
+    TEST_FRACTION,
     "fraction of the images that is held out of training as the test part, if "
     "data_dir has no folder test",
     "(0, 1)",

@@ -17,26 +17,21 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
-from experiments.tasks import images
-from experiments.tasks.base import Task, TaskChoice, check_given, reading
+from experiments.tasks import base, images
+from experiments.tasks.base import TEST_FRACTION, Task, TaskChoice
 from experiments.tasks.classification import Examples
-from fedjax_opt.data import hold_out, npz_files
+from fedjax_opt.data import npz_files
 from fedjax_opt.data.clients import owned_by
 from fedjax_opt.data.pools import OWNERSHIP, check_examples, check_labels
 from fedjax_opt.registry import Hyperparameter
 
-_USUAL_TEST_FRACTION = 0.2
 # If all pixels are below this, they are hardly bytes of images.
 _DARK = 64
-_SEED = 0  # of the test part, which is the same for all seeds of runs
 _OTHER_NAMES = {"x_train": "x", "y_train": "y"}
 _TEST = {"x_test": "x", "y_test": "y"}
 _KNOWN = ("x", "y", "client_ids", "x_test", "y_test", "num_classes")
-# Models that flatten their input, and so take vectors too.
-_TAKE_VECTORS = ("logistic", "mlp", "relu_mlp")
 
 
 # What the names of the arrays say, before the file is read.
@@ -53,7 +48,7 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
   """
   file, fraction = flags["data_file"], flags["test_fraction"]
   what = "a .npz file with the arrays x [N, ...] and y [N]"
-  check_given(flags["task"], "data_file", file, what)
+  base.check_given(flags["task"], "data_file", file, what)
   has_test = _holds(file, _TEST)
   if has_test and fraction:
     raise ValueError(
@@ -64,7 +59,7 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
     raise ValueError(
       f"test_fraction=0: {file} has no x_test and y_test; must be above 0"
     )
-  default = 0.0 if has_test else _USUAL_TEST_FRACTION
+  default = 0.0 if has_test else TEST_FRACTION
   return {"test_fraction": default if fraction is None else fraction}
 
 
@@ -75,7 +70,7 @@ def has_clients(flags: Mapping[str, Any]) -> bool:
 
 def _holds(file: str, names: Any) -> bool:
   """Whether a file holds an array of one of these names."""
-  with reading(file) as path:
+  with base.reading(file) as path:
     return bool(set(names) & set(npz_files.names(path)))
 
 
@@ -102,26 +97,25 @@ def load(
   Raises:
     ValueError: if the file does not hold what it must.
   """
-  with reading(data_file) as path:
-    arrays = {
-      _OTHER_NAMES.get(name, name): values
-      for name, values in npz_files.read(path).items()
-    }
-    _check_names(arrays)
-    train = _examples(arrays["x"], arrays["y"])
-    test = _test_part(arrays)
-    num_classes = _num_classes(arrays, train, test)
-    owners = {name: arrays[name] for name in OWNERSHIP if name in arrays}
-    clients = owned_by(train, owners, num_classes) if owners else None
-    if test is None and clients is None:
-      train, test = hold_out(train, test_fraction, _SEED)
-    elif test is None:
-      clients, others = clients.split(test_fraction, _SEED)
-      rows = np.unique(others.owned_rows())
-      test = {name: values[rows] for name, values in others.examples.items()}
-    task = classification(train, test, num_classes, model, augmentation, norm)
-  notes = _notes(test["x"], data_file, test_fraction)
-  return task._replace(clients=clients, notes=notes)
+  with base.reading(data_file) as path:
+    pool = _read(path).with_test(test_fraction)
+    task = pool.task(model, augmentation, norm)
+  notes = _notes(task.test["x"], data_file, test_fraction)
+  return task._replace(notes=notes)
+
+
+def _read(path: str) -> images.Pool:
+  """What the arrays of a file say."""
+  arrays = {
+    _OTHER_NAMES.get(name, name): values
+    for name, values in npz_files.read(path).items()
+  }
+  _check_names(arrays)
+  train, test = _examples(arrays["x"], arrays["y"]), _test_part(arrays)
+  num_classes = _num_classes(arrays, train, test)
+  owners = {name: arrays[name] for name in OWNERSHIP if name in arrays}
+  clients = owned_by(train, owners, num_classes) if owners else None
+  return images.Pool(train, test, num_classes, clients)
 
 
 def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
@@ -206,58 +200,6 @@ def _num_classes(
       f"labels are, got {np.array2string(given, threshold=5)}"
     )
   return max(given.item(), 2)
-
-
-def classification(
-  train: Examples,
-  test: Examples,
-  num_classes: int,
-  name: str,
-  augmentation: str,
-  norm: str,
-) -> Task:
-  """The task of the user's examples, if the model can take them."""
-  x = train["x"]
-  shape = list(x.shape[1:])
-  if x.ndim == 2 and name not in _TAKE_VECTORS:
-    raise ValueError(
-      f"x has shape [N, {shape[0]}], but model {name} needs images [N, H, W] "
-      "or [N, H, W, channels]; give --task=npz_mlp or npz_logistic"
-    )
-  if x.ndim == 2 and augmentation != "none":
-    raise ValueError(
-      f"x has shape [N, {shape[0]}], so no images to crop; leave "
-      "augmentation out"
-    )
-  data = images.Images(
-    help="",
-    num_classes=num_classes,
-    mean=(0.0,),
-    std=(1.0,),
-    largest=255.0 if x.dtype == np.uint8 else 1.0,
-    side=min(shape[:2]) if x.ndim == 4 else 1,
-  )
-  model = images.model_of(name, data, norm)
-  task = images.classification(model, data, train, test, augmentation)
-  least = images.MODELS[name].least_side if x.ndim == 4 else 1
-  batch = {
-    n: jax.ShapeDtypeStruct((1, *v.shape[1:]), v.dtype)
-    for n, v in train.items()
-  }
-  try:
-    if data.side < least:
-      raise ValueError
-    jax.eval_shape(
-      lambda key, batch: task.loss_fn(task.init(key), batch, None),
-      jax.eval_shape(lambda: jax.random.key(0)),
-      batch,
-    )
-  except Exception:  # Whatever a layer makes of too small an image.
-    raise ValueError(
-      f"x has images of shape {shape}, too small for model {name}; give "
-      "--task=npz_mlp or another, or larger images"
-    ) from None
-  return task
 
 
 def _notes(x: np.ndarray, file: str, test_fraction: float) -> tuple[str, ...]:

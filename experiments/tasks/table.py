@@ -18,6 +18,8 @@ import optax
 
 from experiments.tasks import classification
 from experiments.tasks.base import (
+  SEED_OF_TEST,
+  TEST_FRACTION,
   Task,
   TaskChoice,
   check_given,
@@ -33,8 +35,6 @@ from fedjax_opt.datasets.tables import KINDS, Table
 from fedjax_opt.registry import Hyperparameter, Option, check_choice
 from fedjax_opt.scores import SCORES
 
-_USUAL_TEST_FRACTION = 0.2
-_SEED = 0  # Seed of the test part, which is the same for all seeds of runs.
 # Flags that name columns, and what is measured.
 FLAGS = (
   "label_column",
@@ -71,7 +71,7 @@ def load(
   metrics: str | None,
   validation_fraction: float | None,
   validation_seed: int,
-  test_fraction: float = _USUAL_TEST_FRACTION,
+  test_fraction: float = TEST_FRACTION,
   predict: str = "auto",
   class_weights: str = "none",
 ) -> Task:
@@ -107,7 +107,7 @@ def load(
       kind=None if predict == "auto" else predict,
     )
     scores = _scores(metrics, table.kind)
-    rest, tests = table.split(test_fraction, _SEED)
+    rest, tests = table.split(test_fraction, SEED_OF_TEST)
     pool, clients, validation = rest.examples, None, None
     if rest.client_ids is not None:
       clients = ClientData.from_client_ids(pool, rest.client_ids)
@@ -283,7 +283,7 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
 OPTIONS = (
   Hyperparameter(
     "test_fraction",
-    _USUAL_TEST_FRACTION,
+    TEST_FRACTION,
     "fraction of the rows that is held out of training as the test part: the "
     "latest rows if there is a time_column, else rows drawn at random, the "
     "same for all seeds",
