@@ -1,9 +1,9 @@
 """What runs: one frozen record, made once from flags.
 
 Each field of `Spec` is a flag: the docstring of `Spec` has its help, the field
-has all else. The flags of hyperparameters are made from the registries.
-`resolve.resolve` makes the record, checks all that needs no data, and fills in
-the defaults.
+has all else. A setting of the engine has the engine's default and help. The
+flags of hyperparameters are made from the registries. `resolve.resolve` makes
+the record, checks all that needs no data, and fills in the defaults.
 """
 
 import dataclasses
@@ -36,6 +36,7 @@ from experiments.specification.kinds import (
 )
 from experiments.tracking import TRACKERS
 from fedjax_opt import plots
+from fedjax_opt.engine.config import GRID_DEFAULTS, GridSettings, Settings
 from fedjax_opt.registry import (
   Hyperparameter,
   Option,
@@ -91,9 +92,11 @@ class Group(NamedTuple):
 
   def flag(self, default: Any, **about: Any) -> Any:
     """A field of `Spec` whose flag is of this group; see `Flag`."""
-    return dataclasses.field(
-      metadata={"group": self, "default": default, **about}
-    )
+    return self.setting(default=default, **about)
+
+  def setting(self, **about: Any) -> Any:
+    """The field of a setting of the engine, which has its default and help."""
+    return dataclasses.field(metadata={"group": self, **about})
 
 
 class Flag(NamedTuple):
@@ -224,6 +227,8 @@ _DEVICES = Group(
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
   """What runs, with all defaults filled in; None for what is absent.
+
+  What is not described here is a setting of the engine, see `GridSettings`.
 
   Attributes:
     task: Data set and model, joined as in mnist_cnn (digits alone is
@@ -356,22 +361,10 @@ class Spec:
     sampler: Who takes part in a round.
     batch_size: Examples in a local batch. Default: {BATCH_SIZE};
       {BATCH_SIZE_OF_CLIENTS} if the clients come with the data.
-    local_epochs: Passes of a client over its examples in a round; may be a
-      fraction. Default: 1, unless local_steps is given.
-    local_steps: Local steps in a round, instead of local_epochs.
     sampling: Local batches: shuffle (all examples, in a new order each epoch)
       or replacement (each batch drawn afresh).
-    drop_remainder: Drop the last batch of an epoch if it is not full.
-    weighting: Weights of clients in means: examples (the number of a client's
-      examples) or uniform.
-    client_dropout: Probability, in [0, 1), that a client drops out of a
-      round: the mean is over the others.
     max_update_norm: Largest Euclidean norm, above 0, of a client's update; in
       most algorithms the update is the change of its model. Default: no limit.
-    max_update_action: What happens to an update longer than max_update_norm:
-      reject (the client is left out of the round and counted in
-      rejected_clients) or clip (the update is scaled to the norm, and the
-      client is counted in clipped_clients).
     seed: [list] Seed of everything that is drawn: the partition (see
       partition_seed), the initial model, cohorts, batches, dropout and the
       clock.
@@ -387,8 +380,6 @@ class Spec:
     output_dir: New folder for the results, or with resume the folder of the
       run.
       Default: runs/TASK-ALGORITHM-CLIENT-TIME.
-    eval_every: Rounds between evaluations; round 0 and the last are always
-      evaluated.
     grad_norm: Also measure grad_norm_sq, the squared norm of the gradient of
       the mean loss over all clients' examples (with l2, without a regularizer).
     x_axis: Horizontal axis of curves.png: rounds; the cost of a client so far,
@@ -403,23 +394,6 @@ class Spec:
       which must be installed.
     profile: Trace the rounds between the first two evaluations, for Perfetto
       and for TensorBoard's profiler, in the folder profile of output_dir.
-    client_map: How the clients of a cohort are computed: vmap (all at once),
-      scan (one after the other) or auto (the faster one on this device).
-    grid_map: How the points of a grid are computed: vmap (all at once), scan
-      (one after the other; a point that has diverged then takes no time) or
-      auto (by the size of a step).
-    client_chunk: Clients computed at once. Default: as client_map says, and at
-      most as many as fit into memory.
-    client_memory: Where the states of the clients (SCAFFOLD, MOON) are stored
-      between rounds: device, host (the cohort's part goes to the device before
-      each round) or auto (host if the states would fill half of the device's
-      memory).
-    grid_chunk: Settings of a grid (all their seeds) computed at once. Default:
-      as many as fit into memory, as the compiled program reports it.
-    precision: Types in which clients compute: float32, mixed (losses and
-      gradients in bfloat16, all else in float32) or bfloat16 (also the local
-      steps, with the rule's state). The server's model and evaluation stay
-      float32.
     checkpoint_every: Rounds between checkpoints, in output_dir/checkpoints; the
       newest two are kept. SIGTERM then saves one more and ends the run.
       Default: none.
@@ -429,12 +403,6 @@ class Spec:
     compilation_cache: Folder that keeps compiled programs for later runs, or
       none. The variable JAX_COMPILATION_CACHE_DIR takes precedence.
     progress: Show progress.
-    client_devices: Devices over which the clients of a cohort are divided.
-      Default: all that are not needed for the grid.
-    grid_devices: Devices over which the settings of a grid are divided, each
-      with all its seeds. Default: the most that divide the number of settings.
-    model_devices: Devices over which each model is divided, with all states
-      that have its shape. Default: 1.
     coordinator: HOST:PORT of the first process, if several processes run the
       same command, each with its process_id.
     num_processes: Number of processes. Needs coordinator.
@@ -520,16 +488,16 @@ class Spec:
   cohort_size: int | None = _ROUNDS.flag(None, is_condition=True)
   sampler: Chosen = _ROUNDS.flag("uniform", choice=SAMPLER)
   batch_size: int = _ROUNDS.flag(None, is_condition=True)
-  local_epochs: float | None = _ROUNDS.flag(None, is_condition=True)
-  local_steps: int | None = _ROUNDS.flag(None, is_condition=True)
+  local_epochs: float | None = _ROUNDS.setting(is_condition=True)
+  local_steps: int | None = _ROUNDS.setting(is_condition=True)
   sampling: str = _ROUNDS.flag(
     "shuffle", accepted=("shuffle", "replacement"), is_condition=True
   )
-  drop_remainder: bool = _ROUNDS.flag(False)
-  weighting: str = _ROUNDS.flag("examples", is_condition=True)
-  client_dropout: float = _ROUNDS.flag(0.0, is_condition=True)
-  max_update_norm: float | None = _ROUNDS.flag(None)
-  max_update_action: str = _ROUNDS.flag("reject")
+  drop_remainder: bool = _ROUNDS.setting()
+  weighting: str = _ROUNDS.setting(is_condition=True)
+  client_dropout: float = _ROUNDS.setting(is_condition=True)
+  max_update_norm: float | None = _ROUNDS.setting()
+  max_update_action: str = _ROUNDS.setting()
   seed: list[int] = _ROUNDS.flag("0")
 
   system: Chosen | None = _TIME.flag(None, choice=SYSTEM)
@@ -546,7 +514,7 @@ class Spec:
   output_dir: str | None = _RESULTS.flag(
     None, is_identity=False, is_of_process=True
   )
-  eval_every: int = _RESULTS.flag(10, interval="[1, inf)")
+  eval_every: int = _RESULTS.setting(interval="[1, inf)")
   grad_norm: bool = _RESULTS.flag(False)
   x_axis: str = _RESULTS.flag(
     "rounds", accepted=tuple(plots.X_AXES), is_identity=False
@@ -558,12 +526,12 @@ class Spec:
   track: str | None = _RESULTS.flag(None, accepted=TRACKERS, is_identity=False)
 
   profile: bool = _COMPUTATION.flag(False, is_identity=False)
-  client_map: str = _COMPUTATION.flag("auto")
-  grid_map: str = _COMPUTATION.flag("auto")
-  client_chunk: int | None = _COMPUTATION.flag(None)
-  client_memory: str = _COMPUTATION.flag("auto")
-  grid_chunk: int | None = _COMPUTATION.flag(None)
-  precision: str = _COMPUTATION.flag("float32", is_condition=True)
+  client_map: str = _COMPUTATION.setting()
+  grid_map: str = _COMPUTATION.setting()
+  client_chunk: int | None = _COMPUTATION.setting()
+  client_memory: str = _COMPUTATION.setting()
+  grid_chunk: int | None = _COMPUTATION.setting()
+  precision: str = _COMPUTATION.setting(is_condition=True)
   checkpoint_every: int | None = _COMPUTATION.flag(
     None, interval="[1, inf)", is_identity=False
   )
@@ -575,9 +543,9 @@ class Spec:
     True, is_identity=False, is_of_process=True
   )
 
-  client_devices: int | None = _DEVICES.flag(None)
-  grid_devices: int | None = _DEVICES.flag(None)
-  model_devices: int | None = _DEVICES.flag(None)
+  client_devices: int | None = _DEVICES.setting()
+  grid_devices: int | None = _DEVICES.setting()
+  model_devices: int | None = _DEVICES.setting()
   coordinator: str | None = _DEVICES.flag(
     None, is_identity=False, is_of_process=True
   )
@@ -637,22 +605,34 @@ class Spec:
 
 def _flags() -> dict[str, Flag]:
   """Name of a field -> its flag."""
-  helps = _helps(inspect.getdoc(Spec) or "")
+  helps = _helps(GridSettings) | _helps(Settings)
+  helps = {name: _shown(text, name) for name, text in helps.items()}
+  helps |= _helps(Spec)
   found = {}
   for field in dataclasses.fields(Spec):
     if field.metadata:
       is_union = isinstance(field.type, types.UnionType)
       kind = typing.get_args(field.type)[0] if is_union else field.type
       kind = kind if kind in (int, float, bool) else str
-      flag = Flag(type=kind, help=helps.get(field.name, ""), **field.metadata)
+      own = GRID_DEFAULTS.get(field.name)
+      about = {"default": own, "help": helps[field.name], **field.metadata}
+      flag = Flag(type=kind, **about)
       if flag.choice is not None and flag.choice.is_condition:
         flag = flag._replace(is_condition=True)
       found[field.name] = flag
   return found
 
 
-def _helps(docstring: str) -> dict[str, str]:
+def _shown(text: str, name: str) -> str:
+  """The help of a setting on the command line, which adds its default."""
+  text = re.sub(r"['`](\w+)['`]", r"\1", text[0].upper() + text[1:])
+  has_default = GRID_DEFAULTS[name] is not None
+  return re.sub(r" Default: \S+\.$", "", text) if has_default else text
+
+
+def _helps(of: type) -> dict[str, str]:
   """Name -> description, for the attributes that a docstring lists."""
+  docstring = inspect.getdoc(of) or ""
   _, *parts = re.split(r"^  (\w+): ", docstring, flags=re.MULTILINE)
   texts = (" ".join(text.split()) for text in parts[1::2])
   return dict(zip(parts[::2], texts, strict=True))

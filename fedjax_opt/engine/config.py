@@ -48,10 +48,10 @@ class Settings(TypedDict, total=False):
       going through a new shuffle in each epoch. Default: False.
     drop_remainder: whether the last batch of an epoch is dropped when it is
       not full. Default: False.
-    weighting: 'examples' or 'uniform', clients' weights in means. Default:
-      'examples'.
-    client_dropout: probability in [0, 1) that a client drops out of a round.
-      Default: 0.
+    weighting: weights of clients in means: 'examples' (the number of a client's
+      examples) or 'uniform'. Default: 'examples'.
+    client_dropout: probability, in [0, 1), that a client drops out of a round:
+      the mean is over the others. Default: 0.
     schedule: who takes part when, instead of `cohort_size` and `sampler`: a
       `Timetable` of `fedjax_opt.schedules`, in which clients may come late or
       start from an older model; or {seed: timetable}; or a function from the
@@ -63,27 +63,30 @@ class Settings(TypedDict, total=False):
       (`Algorithm.sends`), together. Other parts of the message have no limit.
       If the algorithm does not say what clients send, the norm is that of all
       floats. Default: no limit.
-    max_update_action: what happens to a longer update: 'reject' (the client is
-      left out, as with numbers that are not finite) or 'clip' (the update is
-      scaled to the limit). Both are counted. Default: 'reject'.
+    max_update_action: what happens to an update longer than `max_update_norm`:
+      'reject' (the client is left out of the round, as with numbers that are
+      not finite, and counted in `rejected_clients`) or 'clip' (the update is
+      scaled to the norm, and the client is counted in `clipped_clients`).
+      Default: 'reject'.
     evaluate: `(params, data, test) -> {name: scalar}`, such as
       `fedjax_opt.evaluation.federated` makes. Default: nothing is measured.
     eval_every: rounds between evaluations; round 0 and the last one are always
       evaluated. Default: 10.
     trace: names of fields of the client rule's state, recorded at each local
       step. Default: none.
-    client_map: how a cohort is computed: 'vmap' (all clients vectorized),
-      'scan' (one after the other) or 'auto' (the faster one). Default: 'auto'.
-    client_chunk: how many clients are vectorized at a time. Default: as
-      `client_map` says.
-    client_memory: where the states of the clients are stored between rounds:
-      'device', 'host' (the cohort's rows are copied to the device before each
-      round) or 'auto' (the host if they would fill half of a device). Default:
-      'auto'.
-    client_devices: devices over which a cohort is divided. Default: all that
-      are not needed for the grid.
-    model_devices: devices over which each model is divided, with the states of
-      the server and of the clients; XLA divides the computation. Default: 1.
+    client_map: how the clients of a cohort are computed: 'vmap' (all at once),
+      'scan' (one after the other) or 'auto' (the faster one on this device).
+      Default: 'auto'.
+    client_chunk: clients computed at once. Default: as `client_map` says, and
+      at most as many as fit into memory.
+    client_memory: where the states of the clients (SCAFFOLD, MOON) are stored
+      between rounds: 'device', 'host' (the cohort's part goes to the device
+      before each round) or 'auto' (the host if the states would fill half of
+      the device's memory). Default: 'auto'.
+    client_devices: devices over which the clients of a cohort are divided.
+      Default: all that are not needed for the grid.
+    model_devices: devices over which each model is divided, with all states
+      that have its shape; XLA divides the computation. Default: 1.
     model_sharding: how a leaf of the state is divided: `(path, shape) ->
       jax.sharding.PartitionSpec`, over the axis 'model', or None for the
       default. Default: along its longest axis that model_devices divides, if
@@ -95,8 +98,10 @@ class Settings(TypedDict, total=False):
     aggregator: how the server combines messages: an `Aggregator` of
       `fedjax_opt.aggregators`; all but `mean` need weighting='uniform'.
       Default: the weighted mean.
-    precision: 'float32' (the types of `params`), 'mixed' (losses and gradients
-      in bfloat16) or 'bfloat16' (local steps too). Default: 'float32'.
+    precision: types in which clients compute: 'float32' (those of the model),
+      'mixed' (losses and gradients in bfloat16, all else as the model) or
+      'bfloat16' (also the local steps, with the rule's state). The server's
+      model and evaluation stay as they are. Default: 'float32'.
   """
 
   # The type of each setting, its default, and the values that it may have.
@@ -140,12 +145,14 @@ class GridSettings(Settings, total=False):
   """The settings of `sweep`, and of a `Simulator` with a grid.
 
   Attributes:
-    grid_map: 'vmap' vectorizes the points, 'scan' computes one after the other
-      (diverged ones then take no more time), 'auto' chooses. Default: 'auto'.
-    grid_chunk: how many combinations of hyperparameters are vectorized at a
-      time. Default: as many as fit into the memory of a device.
-    grid_devices: devices over which the combinations are divided. Default: the
-      most that divide their number; the other devices are for the clients.
+    grid_map: how the points of a grid are computed: 'vmap' (all at once),
+      'scan' (one after the other; a point that has diverged then takes no time)
+      or 'auto' (by the size of a step). Default: 'auto'.
+    grid_chunk: settings of a grid (all their seeds) computed at once. Default:
+      as many as fit into memory, as the compiled program reports it.
+    grid_devices: devices over which the settings of a grid are divided, each
+      with all its seeds. Default: the most that divide the number of settings;
+      the other devices are for the clients.
   """
 
   grid_map: Annotated[str, "auto", _MAPS]
