@@ -6,27 +6,20 @@ from typing import Any
 
 import numpy as np
 
+import fedjax_opt as fo
 from experiments.job import Job
-from fedjax_opt import (
-  ClientData,
-  ClientMetrics,
-  Result,
-  evaluate_clients,
-  plots,
-  schedules,
-)
 
 # The events of a longer timetable are not written. With more clients than this,
 # the accuracy of each client is not measured.
 _MOST_EVENTS, _MOST_CLIENTS = 100_000, 10_000
-_SCALARS = [n for n in schedules.Usage._fields if n != "updates"]
+_SCALARS = [n for n in fo.schedules.Usage._fields if n != "updates"]
 
 
 def write(
   job: Job,
-  result: Result,
+  result: fo.Result,
   point: int | None,
-  of_clients: Mapping[str, ClientMetrics],
+  of_clients: Mapping[str, fo.ClientMetrics],
 ) -> dict[str, Any] | None:
   """Writes `timetable.csv` and `timetable.png` of a seed.
 
@@ -48,12 +41,12 @@ def write(
   done = {
     s: table.first_steps(result.rounds) for s, table in job.tables.items()
   }
-  found = {s: schedules.usage(t, len(typical[s])) for s, t in done.items()}
-  groups = schedules.speed_groups(typical[seed])
+  found = {s: fo.schedules.usage(t, len(typical[s])) for s, t in done.items()}
+  groups = fo.schedules.speed_groups(typical[seed])
   if found[seed].sent <= _MOST_EVENTS:
-    schedules.write_events(done[seed], job.output_dir / "timetable.csv")
+    fo.schedules.write_events(done[seed], job.output_dir / "timetable.csv")
   path: pathlib.Path = job.output_dir / "timetable.png"
-  plots.timetable(done[seed], groups, path, title=_title(job, seed))
+  fo.plots.timetable(done[seed], groups, path, title=_title(job, seed))
   values = _values(job, result, point, seed, of_clients)
   return {
     **{n: [getattr(each, n) for each in found.values()] for n in _SCALARS},
@@ -102,10 +95,12 @@ def _values(job, result, point, seed, of_clients) -> dict[str, np.ndarray]:
   data = job.data[seed]
   metrics, part = of_clients.get("per_client"), "client_test"
   if metrics is None:
-    is_small = isinstance(data, ClientData) and len(data.sizes) <= _MOST_CLIENTS
+    is_small = (
+      isinstance(data, fo.ClientData) and len(data.sizes) <= _MOST_CLIENTS
+    )
     if point is None or result.interrupted or not is_small:
       return {}
-    metrics = evaluate_clients(
+    metrics = fo.evaluate_clients(
       result, job.task.per_example, data, point=point, seed=seed
     )
     part = "train"

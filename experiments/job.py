@@ -11,22 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+import fedjax_opt as fo
 from experiments import clock, tracking
 from experiments.data import Loaded, criterion_of, load
 from experiments.specification.spec import COHORT_SIZE, DP_DELTA, FLAGS, Spec
 from experiments.tasks import Task
-from fedjax_opt import (
-  Algorithm,
-  Population,
-  Simulator,
-  evaluation,
-  grid_points,
-  plots,
-  privacy,
-  processes,
-  trainable,
-  transforms,
-)
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import GridSettings
@@ -40,12 +29,12 @@ class Job(NamedTuple):
   """All that a run needs, checked."""
 
   spec: Spec  # completed by what the data decide
-  make: Callable[..., Algorithm]  # of the hyperparameters of a point
+  make: Callable[..., fo.Algorithm]  # of the hyperparameters of a point
   points: list[dict[str, Any]]  # of the grid
   loaded: Loaded
   criterion: Criterion  # which compares settings
   settings: dict[str, Any]  # of the simulator
-  simulator: Simulator
+  simulator: fo.Simulator
   tables: clock.Tables | None  # the timetable of each seed, on a clock
   output_dir: pathlib.Path
 
@@ -55,7 +44,7 @@ class Job(NamedTuple):
     return self.loaded.task
 
   @property
-  def data(self) -> dict[int, ClientData] | dict[int, Population]:
+  def data(self) -> dict[int, ClientData] | dict[int, fo.Population]:
     """The clients of each seed."""
     return self.loaded.clients
 
@@ -82,7 +71,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     ValueError: naming the invalid flag. Nothing was compiled or written.
     ImportError: naming the package to install.
   """
-  plots.check_installed()
+  fo.plots.check_installed()
   tracking.check_installed(spec.track)
   output_dir = _output_dir(spec)
   loaded = load(spec) if loaded is None else loaded
@@ -95,7 +84,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   _check_cohort(spec, num_clients)
   settings = settings_of(spec, task)
   make = algorithm_of(spec, task)
-  simulator = Simulator(
+  simulator = fo.Simulator(
     make,
     of_seed.get,
     grid=spec.grid,
@@ -109,7 +98,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   return Job(
     dataclasses.replace(spec, output_dir=str(output_dir)),
     make,
-    grid_points(spec.grid, spec.seed),
+    fo.grid_points(spec.grid, spec.seed),
     loaded,
     criterion,
     settings,
@@ -181,9 +170,9 @@ def _check_task(spec: Spec, task: Task) -> None:
 
 def _check_model(
   spec: Spec,
-  make: Callable[..., Algorithm],
+  make: Callable[..., fo.Algorithm],
   task: Task,
-  simulator: Simulator,
+  simulator: fo.Simulator,
 ) -> None:
   """Checks that algorithm and regularizer can use the task's model."""
   try:
@@ -208,7 +197,7 @@ def _output_dir(spec: Spec) -> pathlib.Path:
     raise ValueError("resume=True: output_dir must say which run to go on with")
   words = (spec.task.name, spec.algorithm.name, spec.client.name)
   folder = pathlib.Path(output_dir_of(spec.output_dir, *words))
-  if processes.is_first_process():  # The other processes write nothing.
+  if fo.processes.is_first_process():  # The other processes write nothing.
     folder = writers.check_output_dir(folder, spec.resume)
   return folder
 
@@ -237,18 +226,18 @@ def output_dir_of(given: str | None, *words: str) -> str:
 # The method, and the settings of a simulation.
 
 
-def algorithm_of(spec: Spec, task: Task) -> Callable[..., Algorithm]:
+def algorithm_of(spec: Spec, task: Task) -> Callable[..., fo.Algorithm]:
   """`(**point) -> Algorithm`, where a point is {flag: number}, for `sweep`."""
   functions = task.loss_fn, task.features_fn
   paths = trained_paths(spec, task)
 
-  def make(**point: Any) -> Algorithm:
+  def make(**point: Any) -> fo.Algorithm:
     of = lambda loss_fn, features_fn=None: _algorithm(
       spec, point, paths, loss_fn, features_fn
     )
     if not paths or spec.algorithm.choice.takes_paths:
       return of(*functions)
-    return trainable.train_only(of, paths, *functions)
+    return fo.trainable.train_only(of, paths, *functions)
 
   return make
 
@@ -264,7 +253,7 @@ def _algorithm(
   paths: tuple[str, ...],
   loss_fn: Any,
   features_fn: Any,
-) -> Algorithm:
+) -> fo.Algorithm:
   """The algorithm at a point."""
   choice = spec.algorithm.choice
   arguments = {"loss_fn": loss_fn}
@@ -318,8 +307,8 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
   if spec.grad_norm:
     loss_fn = task.loss_fn
     if paths := trained_paths(spec, task):
-      loss_fn = trainable.differentiated(loss_fn, paths)
-    norm = evaluation.grad_norm_sq(loss_fn)
+      loss_fn = fo.trainable.differentiated(loss_fn, paths)
+    norm = fo.evaluation.grad_norm_sq(loss_fn)
     evaluate = lambda *args, **held: task.evaluate(*args, **held) | norm(*args)
   same = [name for name in GridSettings.__annotations__ if name in FLAGS]
   return {name: getattr(spec, name) for name in same} | {
@@ -341,7 +330,7 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
 def _upload(spec: Spec) -> Any:
   """What clients send instead of their differences."""
   upload = spec.upload and spec.upload.make({})
-  return transforms.error_feedback(upload) if spec.error_feedback else upload
+  return fo.transforms.error_feedback(upload) if spec.error_feedback else upload
 
 
 # Privacy.
@@ -371,7 +360,7 @@ def privacy_summary(
     size = spec.sampler.static["sampler_expected"]
   noises = [point["dp_noise_multiplier"] for point in points]
   epsilons = {
-    noise: privacy.epsilon(noise, rounds, num_clients, size, delta, **given)
+    noise: fo.privacy.epsilon(noise, rounds, num_clients, size, delta, **given)
     for noise in set(noises)
   }
   return {

@@ -10,15 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+import fedjax_opt as fo
 from experiments.job import Job, client_rule, trained_paths
-from fedjax_opt import (
-  ClientMetrics,
-  Report,
-  Result,
-  evaluate_clients,
-  plots,
-  trainable,
-)
 from fedjax_opt.metrics import is_fraction
 from fedjax_opt.own_models import OwnModels
 from fedjax_opt.per_client import SETTINGS
@@ -66,7 +59,7 @@ class OwnOfRun:
           n: v for n, v in columns.items() if n.startswith(_BEGINNINGS)
         }
 
-  def measure(self, report: Report) -> Mapping[str, np.ndarray]:
+  def measure(self, report: fo.Report) -> Mapping[str, np.ndarray]:
     """The metrics of an evaluation, {name: [S]}; {} if none are wanted."""
     if self._own is None:
       return {}
@@ -88,8 +81,8 @@ _KINDS = {
 
 
 def measure(
-  job: Job, result: Result, point: int | None
-) -> dict[str, ClientMetrics]:
+  job: Job, result: fo.Result, point: int | None
+) -> dict[str, fo.ClientMetrics]:
   """The metrics of the clients' own test examples, by file.
 
   Args:
@@ -120,17 +113,17 @@ def _measure(job, result, point, parts, is_new):
   if steps is not None:
     rule, loss_fn = client_rule(spec, setting), task.loss_fn
     if paths := trained_paths(spec, task):
-      rule = trainable.only(rule, paths)
-      loss_fn = trainable.differentiated(loss_fn, paths)
+      rule = fo.trainable.only(rule, paths)
+      loss_fn = fo.trainable.differentiated(loss_fn, paths)
     given |= {"loss_fn": loss_fn, "client": rule, "local_steps": steps}
     given |= {name: job.settings[name] for name in SETTINGS}
     # Clients that never train may be smaller.
     largest = int(parts.train.sizes.max())
     given["batch_size"] = min(given["batch_size"], largest)
-  return evaluate_clients(result, task.per_example, parts.test, **given)
+  return fo.evaluate_clients(result, task.per_example, parts.test, **given)
 
 
-def write(folder: pathlib.Path, found: Mapping[str, ClientMetrics]) -> None:
+def write(folder: pathlib.Path, found: Mapping[str, fo.ClientMetrics]) -> None:
   """Writes a table for each group of clients, and one picture of all."""
   for group, metrics in found.items():
     metrics.to_csv(folder / f"{group}.csv")
@@ -144,7 +137,7 @@ def write(folder: pathlib.Path, found: Mapping[str, ClientMetrics]) -> None:
   values = [v for of_kind in shown.values() for v in of_kind.values()]
   if values and all(v.size and np.isfinite(v).all() for v in values):
     name = f"client_test_{_metric(next(iter(found.values())))}"
-    plots.client_distribution(shown, folder / "per_client.png", metric=name)
+    fo.plots.client_distribution(shown, folder / "per_client.png", metric=name)
 
 
 def _metric(metrics):
@@ -154,7 +147,7 @@ def _metric(metrics):
 
 
 def lines(
-  job: Job, found: Mapping[str, ClientMetrics], point: int | None
+  job: Job, found: Mapping[str, fo.ClientMetrics], point: int | None
 ) -> list[str]:
   """The lines for the terminal, one for each group and kind of model."""
   several = len(job.data) > 1 and point is not None

@@ -16,13 +16,9 @@ from experiments import clock, command
 from experiments import run as runner
 from experiments.command_line import parser
 from experiments.data import Loader
+from experiments.specification import spec as specs
 from experiments.specification.kinds import KINDS
-from experiments.specification.spec import (
-  FLAGS,
-  Spec,
-  identity_of,
-  without_place,
-)
+from experiments.specification.spec import FLAGS, Spec
 from experiments.workers import RunFailed
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
@@ -141,7 +137,7 @@ class Store(NamedTuple):
 
 def identity(spec: Spec) -> dict[str, Any]:
   """All flags on which a run's results depend, as JSON has them."""
-  return json_files.plain(identity_of(spec.values()))
+  return json_files.plain(specs.identity_of(spec.values()))
 
 
 def differing(
@@ -157,7 +153,7 @@ def differing(
   found = {}
   for name in wanted:
     default = FLAGS[name].default if name in FLAGS else _default(name, config)
-    found[name] = without_place(name, config.get(name, default))
+    found[name] = specs.without_place(name, config.get(name, default))
   found = json_files.plain(found)
   return None if found == wanted else difference(found, dict(wanted))
 

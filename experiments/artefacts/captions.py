@@ -18,12 +18,7 @@ from experiments.artefacts.running import Outcome, tuned
 from experiments.specification.spec import every
 from experiments.studies.cells import shared
 from fedjax_opt.files import json_files
-from fedjax_opt.results.selection import (
-  Criterion,
-  Tuning,
-  format_value,
-  varying,
-)
+from fedjax_opt.results import selection
 from fedjax_opt.study import words
 
 # Flags that do not change what is measured.
@@ -64,7 +59,7 @@ def chosen(outcome: Outcome) -> str:
     outcome_of = tuned(record)
     lost += outcome_of.best is None
     at_edge += at_edges(outcome_of)
-    criterion = Criterion(**record.about["criterion"])
+    criterion = selection.Criterion(**record.about["criterion"])
     values = [f"`{n}` among {shown_value(v)}" for n, v in grid_of(grid).items()]
     seeds = shown_value(record.flags.get("seed", 0))
     ways[f"{words.listed(values)} by {criterion}, seed {seeds}"] = None
@@ -81,12 +76,14 @@ def chosen(outcome: Outcome) -> str:
   return f"Chosen: {'; '.join(parts)}."
 
 
-def at_edges(of: Tuning) -> list[bool]:
+def at_edges(of: selection.Tuning) -> list[bool]:
   """For each value chosen among several, whether it is at an edge."""
   if of.best is None:
     return []
   edges = [edge.name for edge in of.edges]
-  tried = varying([setting.hyperparameters for setting in of.settings])
+  tried = selection.varying(
+    [setting.hyperparameters for setting in of.settings]
+  )
   return [name in edges for name in tried]
 
 
@@ -283,4 +280,4 @@ def _time(records: Sequence[Record]) -> str:
 def shown_value(value: Any) -> str:
   """A flag's value: a list as on the command line."""
   values = value if isinstance(value, list | tuple) else [value]
-  return ",".join(map(format_value, values))
+  return ",".join(map(selection.format_value, values))

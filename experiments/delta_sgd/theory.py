@@ -13,19 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+import fedjax_opt as fo
 from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import with_interval
-from fedjax_opt import (
-  ClientData,
-  delta_sgd,
-  evaluation,
-  fed_avg,
-  grid_points,
-  partition,
-  plots,
-  sweep,
-)
 from fedjax_opt.metrics import History
 
 
@@ -51,8 +42,10 @@ def theorem1(
   x = rng.normal(size=(800, 8)).astype(np.float32)
   y = np.argmax(np.tanh(x @ rng.normal(size=(8, 8))) @ rng.normal(size=(8, 4)),
                 axis=1).astype(np.int32)  # fmt: skip
-  rows = partition.dirichlet(y, 20, alpha=0.3, examples_per_client=40, seed=0)
-  data = ClientData.from_partition({"x": x, "y": y}, rows)
+  rows = fo.partition.dirichlet(
+    y, 20, alpha=0.3, examples_per_client=40, seed=0
+  )
+  data = fo.ClientData.from_partition({"x": x, "y": y}, rows)
   draw = lambda *shape: jnp.asarray(0.5 * rng.normal(size=shape), jnp.float32)
   params = {"hidden": draw(8, 16), "output": draw(16, 4)}
 
@@ -62,8 +55,10 @@ def theorem1(
     return optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"])
 
   gammas = [scale / (local_steps * num**0.5) for num in rounds]
-  result = sweep(
-    lambda gamma: fed_avg(loss_fn, delta_sgd(gamma=gamma, eta_0=gamma / 10)),
+  result = fo.sweep(
+    lambda gamma: fo.fed_avg(
+      loss_fn, fo.delta_sgd(gamma=gamma, eta_0=gamma / 10)
+    ),
     {"gamma": gammas},
     params,
     data,
@@ -72,10 +67,10 @@ def theorem1(
     cohort_size=5,
     batch_size=8,
     local_steps=local_steps,
-    evaluate=evaluation.grad_norm_sq(loss_fn),
+    evaluate=fo.evaluation.grad_norm_sq(loss_fn),
     eval_every=1,
   )
-  points = grid_points({"gamma": gammas}, list(seeds))
+  points = fo.grid_points({"gamma": gammas}, list(seeds))
   norms = result.history.values("grad_norm_sq")
   by_seed = np.full((len(seeds), len(rounds)), np.nan)
   for point, values in zip(points, norms, strict=True):
@@ -104,7 +99,7 @@ def label_counts(
     `class_0` to `class_9` of each client, and the points: the clients.
   """
   labels = np.repeat(np.arange(10), 5000)
-  rows = partition.dirichlet(
+  rows = fo.partition.dirichlet(
     labels, num_clients, alpha, examples_per_client=examples, seed=seed
   )
   counts = np.array([np.bincount(labels[r], minlength=10) for r in rows])
@@ -126,16 +121,16 @@ def _draw_rate(
     rounds: [T].
     path: of the file.
   """
-  with plots.figure(1) as (figure, axes):
+  with fo.plots.figure(1) as (figure, axes):
     place = axes[0, 0]
     for i, (name, values) in enumerate(lines.items()):
-      color = plots.COLORS[i]
+      color = fo.plots.COLORS[i]
       mean = values.mean(axis=0)
       place.plot(rounds, mean, color=color, label=name, linestyle=_STYLES[i])
       ends = values.min(axis=0), values.max(axis=0)
       place.fill_between(rounds, *ends, color=color, alpha=0.2, linewidth=0)
-    plots.log_scale(place.yaxis)
-    plots.log_scale(place.xaxis)
+    fo.plots.log_scale(place.yaxis)
+    fo.plots.log_scale(place.xaxis)
     place.set_xlabel("Rounds T")
     place.set_ylabel("Mean squared gradient norm")
     place.legend()

@@ -2,26 +2,14 @@
 
 from collections.abc import Collection
 
-from experiments.specification.kinds import (
-  ALGORITHM,
-  CLIENT,
-  PLAIN,
-  PRIVACY,
-  REGULARIZER,
-  SCHEDULE,
-  SERVER,
-  TASK,
-  Chosen,
-  Given,
-  Kind,
-)
-from experiments.specification.spec import (
-  CLIENT_DEFAULT,
-  FLAGS,
-  SERVER_DEFAULT,
-)
+from experiments.specification import kinds
+from experiments.specification import spec as specs
+from experiments.specification.kinds import Chosen, Given, Kind
 from experiments.tasks import TaskChoice
 from fedjax_opt.registry import AlgorithmChoice
+
+# Flags of the schedule of the clients' learning rate.
+_OF_RATE = ("client_schedule", "client_milestones", "client_decay")
 
 
 def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
@@ -35,13 +23,13 @@ def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
   Raises:
     ValueError: naming the invalid flag.
   """
-  algorithm = ALGORITHM.choose(given, given["algorithm"])
+  algorithm = kinds.ALGORITHM.choose(given, given["algorithm"])
   return {
     "algorithm": algorithm,
     "client": _client(given, algorithm, task),
     "server": _server(given, algorithm),
     "regularizer": _regularizer(given, algorithm, task),
-    "privacy": PRIVACY.choose(given, given["privacy"]),
+    "privacy": kinds.PRIVACY.choose(given, given["privacy"]),
   }
 
 
@@ -58,7 +46,7 @@ def not_of_it(given: Given, flags: Collection[str]) -> set[str]:
   Raises:
     ValueError: naming the invalid flag, if the method's own do not fit.
   """
-  choice = ALGORITHM.entry(given["algorithm"])
+  choice = kinds.ALGORITHM.entry(given["algorithm"])
   takes = {
     "client": choice.client == "rule",
     "server": choice.server == "rule" and choice.server_rule is None,
@@ -66,35 +54,32 @@ def not_of_it(given: Given, flags: Collection[str]) -> set[str]:
     "privacy": True,
   }
   left_out = dict.fromkeys(name for name in flags if not takes.get(name))
-  method = resolve({**given, **left_out}, TASK.entry(given["task"]))
-  of_parts = {
-    flag for each in method.values() if each for flag in each.parameters
-  }
+  method = resolve({**given, **left_out}, kinds.TASK.entry(given["task"]))
+  parts = [each for each in method.values() if each is not None]
+  has = {flag for each in parts for flag in each.parameters}
   schedule = given["schedule"] or "synchronous"
-  if schedule in SCHEDULE.registry:
-    of_parts |= {*SCHEDULE.parameters(schedule)}
-  kinds = [ALGORITHM, CLIENT, SERVER, REGULARIZER, PRIVACY, SCHEDULE]
-  of_any = {flag for kind in kinds for flag in kind.owners()}
-  has_rate = "client_lr" in method["client"].parameters
-  of_rule = {
-    f"client_{n}": has_rate for n in ("schedule", "milestones", "decay")
-  }
-  of_rule["trace"] = bool(method["client"].choice.traced)
+  if schedule in kinds.SCHEDULE.registry:
+    has |= {*kinds.SCHEDULE.parameters(schedule)}
+  every = [kinds.KINDS[flag] for flag in (*method, "schedule")]
+  of_any = {flag for kind in every for flag in kind.owners()}
+  client = method["client"]
+  takes |= dict.fromkeys(_OF_RATE, "client_lr" in client.parameters)
+  takes["trace"] = bool(client.choice.traced)
 
   def belongs(name: str) -> bool:
-    needs = FLAGS[name].needs if name in FLAGS else ""
+    needs = specs.FLAGS[name].needs if name in specs.FLAGS else ""
     if name in of_any:
-      return name in of_parts
+      return name in has
     if needs in method:
       return method[needs] is not None
-    return (takes | of_rule).get(name, True)
+    return takes.get(name, True)
 
   return {name for name in flags if not belongs(name)}
 
 
 def default_client(choice: AlgorithmChoice) -> str:
   """The clients' rule of an algorithm if none is chosen."""
-  free = CLIENT_DEFAULT if choice.client == "rule" else PLAIN
+  free = specs.CLIENT_DEFAULT if choice.client == "rule" else kinds.PLAIN
   return choice.default_client or free
 
 
@@ -103,11 +88,11 @@ def _client(given: Given, algorithm: Chosen, task: TaskChoice) -> Chosen:
   name, choice = given["client"], algorithm.choice
   name = default_client(choice) if name is None else name
   if choice.client == "plain":
-    _check_plain(CLIENT, name, algorithm)
+    _check_plain(kinds.CLIENT, name, algorithm)
   is_free = choice.client == "rule"
   rate = {} if choice.client_rate is None else {"client_lr": choice.client_rate}
   defaults = task.defaults | rate
-  return CLIENT.choose(given, name, is_free=is_free, defaults=defaults)
+  return kinds.CLIENT.choose(given, name, is_free=is_free, defaults=defaults)
 
 
 def _server(given: Given, algorithm: Chosen) -> Chosen | None:
@@ -115,11 +100,11 @@ def _server(given: Given, algorithm: Chosen) -> Chosen | None:
   name, choice = given["server"], algorithm.choice
   fixed = choice.server_rule
   if choice.server == "none":
-    return _check_absent(given, SERVER, algorithm, "leave {flag} out")
+    return _check_absent(given, kinds.SERVER, algorithm, "leave {flag} out")
   if name is not None and fixed is not None:
     free = next(
       other
-      for other, each in ALGORITHM.registry.items()
+      for other, each in kinds.ALGORITHM.registry.items()
       if each.factory is choice.factory and each.server_rule is None
     )
     raise ValueError(
@@ -127,12 +112,12 @@ def _server(given: Given, algorithm: Chosen) -> Chosen | None:
       f"{fixed}; give --algorithm={free} to choose another"
     )
   if name is None:
-    name = fixed or choice.default_server or SERVER_DEFAULT
+    name = fixed or choice.default_server or specs.SERVER_DEFAULT
   if choice.server == "rate":
-    _check_plain(SERVER, name, algorithm)
+    _check_plain(kinds.SERVER, name, algorithm)
   is_free = choice.server == "rule" and fixed is None
   rate = {} if choice.server_rate is None else {"server_lr": choice.server_rate}
-  return SERVER.choose(
+  return kinds.SERVER.choose(
     given,
     name,
     is_free=is_free,
@@ -146,7 +131,7 @@ def _check_plain(kind: Kind, rule: str, algorithm: Chosen) -> None:
   if not kind.entry(rule).is_plain:
     raise ValueError(
       f"{kind.flag}={rule!r}: algorithm {algorithm.name} takes plain steps, "
-      f"not those of another rule; must be {PLAIN}"
+      f"not those of another rule; must be {kinds.PLAIN}"
     )
 
 
@@ -156,24 +141,24 @@ def _regularizer(
   """The regularizer, which some algorithms need."""
   choice, name = algorithm.choice, given["regularizer"]
   if not choice.takes_regularizer:  # Few algorithms have one.
-    have = ALGORITHM.names(lambda each: each.takes_regularizer)
+    have = kinds.ALGORITHM.names(lambda each: each.takes_regularizer)
     hint = f"those that have one are {have}"
-    return _check_absent(given, REGULARIZER, algorithm, hint)
+    return _check_absent(given, kinds.REGULARIZER, algorithm, hint)
   name = task.regularizer if name is None else name
   if name is None:
     raise ValueError(
       f"regularizer: algorithm {algorithm.name} needs one and task "
       f"{given['task']} has none of its own; must be one of "
-      f"{', '.join(REGULARIZER.registry)}"
+      f"{', '.join(kinds.REGULARIZER.registry)}"
     )
-  if choice.needs_penalty and not REGULARIZER.entry(name).is_finite:
+  if choice.needs_penalty and not kinds.REGULARIZER.entry(name).is_finite:
     raise ValueError(
       f"regularizer={name!r}: algorithm {algorithm.name} cannot keep to a "
       "constraint; must be one of "
-      f"{REGULARIZER.names(lambda each: each.is_finite)}"
+      f"{kinds.REGULARIZER.names(lambda each: each.is_finite)}"
     )
   defaults = task.defaults if name == task.regularizer else {}
-  return REGULARIZER.choose(given, name, defaults=defaults)
+  return kinds.REGULARIZER.choose(given, name, defaults=defaults)
 
 
 def _check_absent(

@@ -8,45 +8,15 @@ import dataclasses
 from typing import Any
 
 from experiments import on_disk
-from experiments.specification import method
-from experiments.specification.kinds import (
-  AGGREGATOR,
-  AVAILABILITY,
-  CLIENT,
-  FAULT,
-  PARTITION,
-  SAMPLER,
-  SCHEDULE,
-  SYSTEM,
-  TASK,
-  UPLOAD,
-  Chosen,
-  Given,
-  Kind,
-  numbers,
-)
-from experiments.specification.spec import (
-  BATCH_SIZE,
-  BATCH_SIZE_OF_CLIENTS,
-  COHORT_SIZE,
-  DECAY,
-  FLAGS,
-  MILESTONES,
-  NUM_CLIENTS,
-  PARTITION_DEFAULT,
-  SEEDS,
-  TESTS_OF_PERSONAL,
-  TRAINABLE,
-  VALIDATION_FRACTION,
-  VALIDATION_SEED,
-  Spec,
-  every,
-)
+from experiments.specification import kinds, method
+from experiments.specification import spec as specs
+from experiments.specification.kinds import Chosen, Given, Kind
+from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
 from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
 
-_SEED = Hyperparameter("seed", 0, "seed", SEEDS)
+_SEED = Hyperparameter("seed", 0, "seed", specs.SEEDS)
 _FRACTION = Hyperparameter(
   "client_milestones", 0.5, "fraction of the rounds", "(0, 1)"
 )
@@ -64,7 +34,7 @@ def resolve(given: Given) -> Spec:
   Raises:
     ValueError: naming the invalid flag.
   """
-  known = every()
+  known = specs.every()
   asked = {n: v for n, v in given.items() if v != known[n].default}
   plain = [name for name, flag in FLAGS.items() if flag.choice is None]
   for name in plain:
@@ -78,7 +48,7 @@ def resolve(given: Given) -> Spec:
   values = {name: given[name] for name in plain} | parts
   values |= {
     kind.flag: _named(kind, given)
-    for kind in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
+    for kind in (kinds.UPLOAD, kinds.AGGREGATOR, kinds.FAULT, kinds.SAMPLER)
   }
   values |= _partition(given, has_clients)
   values |= _selection(given, task.choice, algorithm.choice)
@@ -113,18 +83,20 @@ def seeds(text: str) -> list[int]:
   Raises:
     ValueError: if they are not whole numbers of 32 bits, or one is repeated.
   """
-  return numbers(_SEED, text, kind=int)
+  return kinds.numbers(_SEED, text, kind=int)
 
 
 def _task(given: Given) -> Chosen:
   """The task, with its defaults filled in."""
-  chosen = TASK.choose(given, given["task"])
+  chosen = kinds.TASK.choose(given, given["task"])
   if given["trainable"] is not None:
-    TRAINABLE.check(given["trainable"])
+    specs.TRAINABLE.check(given["trainable"])
   for flag in _FILES:
     if given[flag] is not None and flag not in chosen.choice.takes:
-      owners = [n for n, each in TASK.registry.items() if flag in each.takes]
-      TASK.refuse(flag, repr(given[flag]), owners, chosen.name)
+      owners = [
+        n for n, each in kinds.TASK.registry.items() if flag in each.takes
+      ]
+      kinds.TASK.refuse(flag, repr(given[flag]), owners, chosen.name)
   own = chosen.choice.resolve(given)
   return dataclasses.replace(chosen, static={**chosen.static, **own})
 
@@ -139,10 +111,17 @@ def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
   elif has_clients:
     why = f"the clients of task {given['task']} come with its data"
   else:
-    chosen = PARTITION.choose(given, _or(given["partition"], PARTITION_DEFAULT))
-    number = _or(given["num_clients"], NUM_CLIENTS)
+    chosen = kinds.PARTITION.choose(
+      given, _or(given["partition"], specs.PARTITION_DEFAULT)
+    )
+    number = _or(given["num_clients"], specs.NUM_CLIENTS)
     return {"partition": chosen, "num_clients": number}
-  own = ("partition", "partition_seed", "num_clients", *PARTITION.owners())
+  own = (
+    "partition",
+    "partition_seed",
+    "num_clients",
+    *kinds.PARTITION.owners(),
+  )
   for name in own:
     if given[name] is not None:
       raise ValueError(f"{name}={given[name]}: {why}; leave {name} out")
@@ -151,12 +130,12 @@ def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
 
 def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
   """The fields of simulated time: system, availability and schedule."""
-  system = SYSTEM.choose(given, given["system"])
+  system = kinds.SYSTEM.choose(given, given["system"])
   name = given["schedule"]
   if name is None and system is not None:
     name = "synchronous"
-  schedule = SCHEDULE.choose(given, name)
-  available = AVAILABILITY.choose(given, given["availability"])
+  schedule = kinds.SCHEDULE.choose(given, name)
+  available = kinds.AVAILABILITY.choose(given, given["availability"])
   found = {"system": system, "availability": available, "schedule": schedule}
   if schedule is None:
     return found
@@ -207,7 +186,7 @@ def of_personal(given: Given, task: TaskChoice) -> dict[str, Any]:
   """
   if _is_elsewhere(given):
     return {}
-  found = {"client_test_fraction": TESTS_OF_PERSONAL}
+  found = {"client_test_fraction": specs.TESTS_OF_PERSONAL}
   return found | ({"select_on": "clients"} if _has_own(task) else {})
 
 
@@ -266,14 +245,16 @@ def _selection(
         )
     return {"select_on": select_on}
   needs_some = select_on in ("validation", "clients")
-  usual = VALIDATION_FRACTION if needs_some else 0.0
+  usual = specs.VALIDATION_FRACTION if needs_some else 0.0
   fraction = _or(given["validation_fraction"], usual)
   if needs_some and not fraction:
     raise ValueError(
       f"validation_fraction=0: select_on={select_on} needs examples that are "
       "held out; give a fraction, or --select_on=test or train"
     )
-  seed = _or(given["validation_seed"], VALIDATION_SEED) if fraction else None
+  seed = (
+    _or(given["validation_seed"], specs.VALIDATION_SEED) if fraction else None
+  )
   return {
     "select_on": select_on,
     "validation_fraction": fraction,
@@ -299,8 +280,10 @@ def _schedule(
       "all rounds; must be constant"
     )
   if name == "exponential":
-    return {"client_decay": _or(given["client_decay"], DECAY)}
-  fractions = numbers(_FRACTION, _or(given["client_milestones"], MILESTONES))
+    return {"client_decay": _or(given["client_decay"], specs.DECAY)}
+  fractions = kinds.numbers(
+    _FRACTION, _or(given["client_milestones"], specs.MILESTONES)
+  )
   return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
 
 
@@ -308,16 +291,24 @@ def _defaults(
   given: Given, has_clients: bool, algorithm: AlgorithmChoice
 ) -> dict[str, Any]:
   """The fields whose defaults depend on others, if they were not given."""
-  found = {"batch_size": BATCH_SIZE_OF_CLIENTS if has_clients else BATCH_SIZE}
+  found = {
+    "batch_size": specs.BATCH_SIZE_OF_CLIENTS
+    if has_clients
+    else specs.BATCH_SIZE
+  }
   # The number of clients in a user's own file is known when it is read.
   if algorithm.cohort == "sampled" and not (has_clients and given["data_file"]):
     divided = not (has_clients or given["population_dir"])
-    number = _or(given["num_clients"], NUM_CLIENTS) if divided else COHORT_SIZE
-    found["cohort_size"] = min(COHORT_SIZE, number)
+    number = (
+      _or(given["num_clients"], specs.NUM_CLIENTS)
+      if divided
+      else specs.COHORT_SIZE
+    )
+    found["cohort_size"] = min(specs.COHORT_SIZE, number)
   if given["local_steps"] is None:
     found["local_epochs"] = 1.0
   if algorithm.is_personal and not _is_elsewhere(given):
-    found["client_test_fraction"] = TESTS_OF_PERSONAL
+    found["client_test_fraction"] = specs.TESTS_OF_PERSONAL
   return {n: value for n, value in found.items() if given[n] is None}
 
 
@@ -331,7 +322,7 @@ def _check(spec: Spec, given: Given) -> None:
   if spec.trace and not spec.client.choice.traced:
     raise ValueError(
       f"trace=True: client {spec.client.name} has no step sizes to record; "
-      f"must be {CLIENT.names(lambda rule: rule.traced)}"
+      f"must be {kinds.CLIENT.names(lambda rule: rule.traced)}"
     )
   augmentation = spec.task.static.get("augmentation")
   if given["independent_dropout"] and augmentation not in (None, "none"):

@@ -16,24 +16,8 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.specification.kinds import (
-  AGGREGATOR,
-  ALGORITHM,
-  AVAILABILITY,
-  CLIENT,
-  FAULT,
-  PARTITION,
-  PRIVACY,
-  REGULARIZER,
-  SAMPLER,
-  SCHEDULE,
-  SERVER,
-  SYSTEM,
-  TASK,
-  UPLOAD,
-  Chosen,
-  Kind,
-)
+from experiments.specification import kinds
+from experiments.specification.kinds import Chosen, Kind
 from experiments.tracking import TRACKERS
 from fedjax_opt import plots
 from fedjax_opt.engine.config import GRID_DEFAULTS, GridSettings, Settings
@@ -411,7 +395,7 @@ class Spec:
       TPU pod, under Open MPI or Kubernetes.
   """
 
-  task: Chosen = _TASK.flag("digits", choice=TASK)
+  task: Chosen = _TASK.flag("digits", choice=kinds.TASK)
   data_dir: str | None = _TASK.flag(None, is_identity=False)
   data_file: str | None = _TASK.flag(None)
   label_column: str | None = _TASK.flag(None)
@@ -425,7 +409,7 @@ class Spec:
 
   population_dir: str | None = _DATA.flag(None)
   num_clients: int | None = _DATA.flag(None, is_condition=True)
-  partition: Chosen | None = _DATA.flag(None, choice=PARTITION)
+  partition: Chosen | None = _DATA.flag(None, choice=kinds.PARTITION)
   partition_seed: int | None = _DATA.flag(None, interval=SEEDS)
   client_test_fraction: float | None = _DATA.flag(
     None, interval="[0, 1)", excludes=_IN_MEMORY | _ALONE
@@ -437,9 +421,9 @@ class Spec:
     None, interval="[0, inf)", excludes=_IN_MEMORY | _ALONE
   )
 
-  algorithm: Chosen = _ALGORITHM.flag("fed_avg", choice=ALGORITHM)
+  algorithm: Chosen = _ALGORITHM.flag("fed_avg", choice=kinds.ALGORITHM)
 
-  client: Chosen = _CLIENT.flag(None, choice=CLIENT)
+  client: Chosen = _CLIENT.flag(None, choice=kinds.CLIENT)
   client_schedule: str = _CLIENT.flag(
     "constant", accepted=("constant", "step_decay", "exponential")
   )
@@ -450,25 +434,25 @@ class Spec:
     None, interval="(0, 1)", needs="client_schedule=exponential"
   )
 
-  server: Chosen | None = _SERVER.flag(None, choice=SERVER)
+  server: Chosen | None = _SERVER.flag(None, choice=kinds.SERVER)
 
-  regularizer: Chosen | None = _REGULARIZER.flag(None, choice=REGULARIZER)
+  regularizer: Chosen | None = _REGULARIZER.flag(None, choice=kinds.REGULARIZER)
 
   privacy: Chosen | None = _PRIVACY.flag(
-    None, choice=PRIVACY, needs="weighting=uniform", excludes=_CLIPPED
+    None, choice=kinds.PRIVACY, needs="weighting=uniform", excludes=_CLIPPED
   )
   dp_delta: float | None = _PRIVACY.flag(
     None, interval="(0, 1)", needs="privacy"
   )
   dp_seed: int | None = _PRIVACY.flag(None, interval=SEEDS, needs="privacy")
 
-  upload: Chosen | None = _MESSAGES.flag(None, choice=UPLOAD)
+  upload: Chosen | None = _MESSAGES.flag(None, choice=kinds.UPLOAD)
   error_feedback: bool = _MESSAGES.flag(False, needs="upload")
   aggregator: Chosen = _MESSAGES.flag(
-    "mean", choice=AGGREGATOR, needs="weighting=uniform"
+    "mean", choice=kinds.AGGREGATOR, needs="weighting=uniform"
   )
   fault: Chosen | None = _MESSAGES.flag(
-    None, choice=FAULT, needs="faulty_fraction"
+    None, choice=kinds.FAULT, needs="faulty_fraction"
   )
   faulty_fraction: float | None = _MESSAGES.flag(
     None, interval="[0, 1]", needs="fault", counts_zero=True
@@ -486,7 +470,7 @@ class Spec:
   target_accuracy: float | None = _ROUNDS.flag(None, interval="(0, 1]")
   patience: int | None = _ROUNDS.flag(None, interval="[1, inf)")
   cohort_size: int | None = _ROUNDS.flag(None, is_condition=True)
-  sampler: Chosen = _ROUNDS.flag("uniform", choice=SAMPLER)
+  sampler: Chosen = _ROUNDS.flag("uniform", choice=kinds.SAMPLER)
   batch_size: int = _ROUNDS.flag(None, is_condition=True)
   local_epochs: float | None = _ROUNDS.setting(is_condition=True)
   local_steps: int | None = _ROUNDS.setting(is_condition=True)
@@ -500,12 +484,12 @@ class Spec:
   max_update_action: str = _ROUNDS.setting()
   seed: list[int] = _ROUNDS.flag("0")
 
-  system: Chosen | None = _TIME.flag(None, choice=SYSTEM)
+  system: Chosen | None = _TIME.flag(None, choice=kinds.SYSTEM)
   availability: Chosen | None = _TIME.flag(
-    None, choice=AVAILABILITY, needs="system"
+    None, choice=kinds.AVAILABILITY, needs="system"
   )
   schedule: Chosen | None = _TIME.flag(
-    None, choice=SCHEDULE, excludes=_SCHEDULED
+    None, choice=kinds.SCHEDULE, excludes=_SCHEDULED
   )
   max_time: float | None = _TIME.flag(
     None, interval="(0, inf)", needs="schedule", is_condition=True
