@@ -95,12 +95,13 @@ Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
 """
 
 import dataclasses
+import functools
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import command, executors, tracking, workers
+from experiments import command, executors, tracking
 from experiments.command_line import parser
 from experiments.data import Loader
 from experiments.job import output_dir_of
@@ -128,53 +129,49 @@ def main(argv: Sequence[str]) -> int:
   line = lambda: (
     f"interrupted: {len(done)} cells are complete; the same command goes on"
   )
-  command.says(line, stream=2)
-  try:
-    asked = request.parse(argv, __doc__)
-    if asked.seeds_needed is not None:
-      print("\n".join(planning.seeds_needed(asked)))
-      return 0
-    if asked.reference is not None:
-      return joining.run(asked)
-    plots.check_installed()
-    formats.check_installed()
-    tracking.check_installed(asked.track)
-    executors.check(asked.executor)
-    planned, existing = _planned_and_existing(asked)
-    folder = _folder(asked)
-    store = Store(folder / "runs", Loader())
-    if cells.check(planned, store):
-      asked.check_numbers(asked.metric or "test_accuracy")
-    _check_metric(asked, existing)
-    with locks.held("output_dir", folder):
-      _mark(folder, asked)
-      ran = executors.run_all(
-        cells.run_cell, planned, store, asked.jobs, asked.executor, folder
-      )
-      for cell, found in ran:
-        done.append(found)
-        _check_metric(asked, done[-1:])
-        if asked.progress:
-          is_there = all(part.was_there for part in found.parts)
-          took = "was there" if is_there else None
-          _say(f"[{len(done)}/{len(planned)}]", cell, done[-1], took)
-      study = _study(asked, planned, [*existing, *done], argv, store.loader)
-      study.write(folder)
-      if asked.track is not None:
-        tracking.log_study(asked.track, folder, study)
-    print(_closing(study, folder))
-    if any(cell.measured for cell in study.cells):
-      return 0
-    print("error: every method diverged", file=sys.stderr)
-    return 1
-  except KeyboardInterrupt as error:
-    print(line(), file=sys.stderr)
-    return command.status_of(error)
-  except (
-    *(ValueError, OSError, ImportError, MemoryError),
-    workers.RunFailed,
-  ) as error:
-    return parser.refuse(error)
+  work = functools.partial(_main, argv, done)
+  return parser.run_program(work, line, stream=2)
+
+
+def _main(argv: Sequence[str], done: list[Cell]) -> int:
+  """Runs a study, and notes the cells that are done."""
+  asked = request.parse(argv, __doc__)
+  if asked.seeds_needed is not None:
+    print("\n".join(planning.seeds_needed(asked)))
+    return 0
+  if asked.reference is not None:
+    return joining.run(asked)
+  plots.check_installed()
+  formats.check_installed()
+  tracking.check_installed(asked.track)
+  executors.check(asked.executor)
+  planned, existing = _planned_and_existing(asked)
+  folder = _folder(asked)
+  store = Store(folder / "runs", Loader())
+  if cells.check(planned, store):
+    asked.check_numbers(asked.metric or "test_accuracy")
+  _check_metric(asked, existing)
+  with locks.held("output_dir", folder):
+    _mark(folder, asked)
+    ran = executors.run_all(
+      cells.run_cell, planned, store, asked.jobs, asked.executor, folder
+    )
+    for cell, found in ran:
+      done.append(found)
+      _check_metric(asked, done[-1:])
+      if asked.progress:
+        is_there = all(part.was_there for part in found.parts)
+        took = "was there" if is_there else None
+        _say(f"[{len(done)}/{len(planned)}]", cell, done[-1], took)
+    study = _study(asked, planned, [*existing, *done], argv, store.loader)
+    study.write(folder)
+    if asked.track is not None:
+      tracking.log_study(asked.track, folder, study)
+  print(_closing(study, folder))
+  if any(cell.measured for cell in study.cells):
+    return 0
+  print("error: every method diverged", file=sys.stderr)
+  return 1
 
 
 def _planned_and_existing(

@@ -22,6 +22,7 @@ writes the clients that this run would have. They depend on the seed, and on the
 flags of task, clients' data and validation part. No other flag changes them.
 """
 
+import functools
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -33,23 +34,19 @@ from experiments.specification.spec import Spec
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
 
-_INTERRUPTED = "interrupted: the same command writes the clients again"
-
 
 def main(argv: Sequence[str]) -> int:
   """Returns the exit status: 0, 1 for bad input, 128 + n for signal n."""
+  line = lambda: "interrupted: the same command writes the clients again"
+  return parser.run_program(functools.partial(_main, argv), line)
+
+
+def _main(argv: Sequence[str]) -> int:
   others = [word for word in argv if word not in ("--verify", "-verify")]
-  command.says(_INTERRUPTED)
-  try:
-    given = parser.parse(others, __doc__)
-    if len(others) < len(argv):
-      return _verify(given["population_dir"])
-    written = convert(given)
-  except (OSError, ValueError, ImportError, MemoryError) as error:
-    return parser.refuse(error)
-  except KeyboardInterrupt as error:
-    print(_INTERRUPTED)
-    return command.status_of(error)
+  given = parser.parse(others, __doc__)
+  if len(others) < len(argv):
+    return _verify(given["population_dir"])
+  written = convert(given)
   num_bytes = sum(file.stat().st_size for file in written.folder.iterdir())
   print(
     f"wrote {written.num_clients:,} clients, {written.num_examples:,} "

@@ -42,17 +42,17 @@ Exit status: 0; 1 for bad input or if a run failed; 128 + n if signal n ended
 it, 130 for Ctrl-C.
 """
 
+import functools
 import math
 import pathlib
 import statistics
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from absl import flags
 
-from experiments import command, executors, workers
+from experiments import command, executors
 from experiments.artefacts import ARTEFACTS, captions, pages, publishing
 from experiments.artefacts.artefact import (
   SIZES,
@@ -84,41 +84,34 @@ FLAGS = {
   "integer": {"jobs": 1},
 }
 
-_INTERRUPTED = "interrupted: the same command goes on"
-
 
 def main(argv: Sequence[str]) -> int:
   """Makes artefacts; may be called again. Returns the exit status."""
   if any(each in ("-h", "--help", "-help") for each in argv[1:]):
     parser.show(__doc__)
     return 0
-  command.says(_INTERRUPTED, stream=2)
-  try:
-    values = _parse(argv)
-    artefacts = [each for name in values.artefact for each in _named(name)]
-    artefacts = list(dict.fromkeys(artefacts))
-    if values.list:
-      parser.show(listing(artefacts or list(ARTEFACTS.values())))
-      return 0
-    if not artefacts:
-      raise ValueError("artefact: give a name of --list, a paper, or all")
-    plots.check_installed()
-    published = [
-      artefact.paper
-      for artefact in _checked(artefacts, values)
-      if _make(artefact, values)
-    ]
-    for paper in dict.fromkeys(published):
-      publishing.publish_page(paper, _named(paper))
+  line = lambda: "interrupted: the same command goes on"
+  return parser.run_program(functools.partial(_main, argv), line, stream=2)
+
+
+def _main(argv: Sequence[str]) -> int:
+  values = _parse(argv)
+  artefacts = [each for name in values.artefact for each in _named(name)]
+  artefacts = list(dict.fromkeys(artefacts))
+  if values.list:
+    parser.show(listing(artefacts or list(ARTEFACTS.values())))
     return 0
-  except KeyboardInterrupt as error:
-    print(_INTERRUPTED, file=sys.stderr)
-    return command.status_of(error)
-  except (
-    *(ValueError, OSError, ImportError, MemoryError),
-    workers.RunFailed,
-  ) as error:
-    return parser.refuse(error)
+  if not artefacts:
+    raise ValueError("artefact: give a name of --list, a paper, or all")
+  plots.check_installed()
+  published = [
+    artefact.paper
+    for artefact in _checked(artefacts, values)
+    if _make(artefact, values)
+  ]
+  for paper in dict.fromkeys(published):
+    publishing.publish_page(paper, _named(paper))
+  return 0
 
 
 def _parse(argv: Sequence[str]) -> flags.FlagValues:

@@ -4,7 +4,7 @@ import copy
 import pathlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -13,6 +13,7 @@ from experiments import command
 from experiments.command_line import help, mistakes
 from experiments.command_line.flags import defined
 from experiments.specification import spec
+from experiments.workers import RunFailed
 from fedjax_opt.files import memory
 from fedjax_opt.results import folder_digests
 
@@ -125,6 +126,29 @@ def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:
       word = following[0]
     return options[found[1]], word or None
   return None
+
+
+def run_program(
+  work: Callable[[], int], line: Callable[[], str], stream: int = 1
+) -> int:
+  """Does a program's work; bad input or a signal ends it in one line.
+
+  Args:
+    work: function that returns the exit status.
+    line: function that returns the line for an interrupted program.
+    stream: where that line goes: 1 for stdout, 2 for stderr.
+
+  Returns:
+    The exit status.
+  """
+  command.says(line, stream)
+  try:
+    return work()
+  except KeyboardInterrupt as error:
+    print(line(), file=sys.stdout if stream == 1 else sys.stderr)
+    return command.status_of(error)
+  except (ValueError, OSError, ImportError, MemoryError, RunFailed) as error:
+    return refuse(error)
 
 
 def refuse(error: Exception) -> int:
