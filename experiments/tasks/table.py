@@ -16,17 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.tasks import classification
-from experiments.tasks.base import (
-  SEED_OF_TEST,
-  TEST_FRACTION,
-  Task,
-  TaskChoice,
-  check_given,
-  held_out,
-  names,
-  reading,
-)
+from experiments.tasks import base, classification
+from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
 from fedjax_opt.data.clients import ClientData
@@ -71,7 +62,7 @@ def load(
   metrics: str | None,
   validation_fraction: float | None,
   validation_seed: int,
-  test_fraction: float = TEST_FRACTION,
+  test_fraction: float = base.TEST_FRACTION,
   predict: str = "auto",
   class_weights: str = "none",
 ) -> Task:
@@ -97,23 +88,23 @@ def load(
   Raises:
     ValueError: if the table does not hold what it must.
   """
-  with reading(data_file) as path:
+  with base.reading(data_file) as path:
     table = tables.read_table(
       path,
-      names(label_column),
+      base.names(label_column),
       client=client_column,
       time=time_column,
-      ignore=names(ignore_columns),
+      ignore=base.names(ignore_columns),
       kind=None if predict == "auto" else predict,
     )
     scores = _scores(metrics, table.kind)
-    rest, tests = table.split(test_fraction, SEED_OF_TEST)
+    rest, tests = table.split(test_fraction, base.SEED_OF_TEST)
     pool, clients, validation = rest.examples, None, None
     if rest.client_ids is not None:
       clients = ClientData.from_client_ids(pool, rest.client_ids)
     training = {"train": pool, "clients": clients}
     if validation_fraction:
-      part, validation = held_out(
+      part, validation = base.held_out(
         clients, pool, validation_fraction, validation_seed
       )
       training |= part
@@ -230,7 +221,7 @@ def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
     ValueError: for a score that is unknown, or not for what is predicted.
   """
   found = {}
-  for name in names(metrics):
+  for name in base.names(metrics):
     check_choice("metrics", name, SCORES)
     if kind not in SCORES[name].kinds:
       fitting = [n for n, score in SCORES.items() if kind in score.kinds]
@@ -276,14 +267,14 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
     ("data_file", "a .csv or .parquet file, or a folder of `datasets`"),
     ("label_column", "the name of the column that is predicted"),
   ):
-    check_given(flags["task"], flag, flags[flag], what)
+    base.check_given(flags["task"], flag, flags[flag], what)
   return {}
 
 
 OPTIONS = (
   Hyperparameter(
     "test_fraction",
-    TEST_FRACTION,
+    base.TEST_FRACTION,
     "fraction of the rows that is held out of training as the test part: the "
     "latest rows if there is a time_column, else rows drawn at random, the "
     "same for all seeds",
