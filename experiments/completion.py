@@ -4,6 +4,8 @@ The script contains all of these, so that a shell need not wait for Python. It
 is made from the specification and the registries, as the help is.
 """
 
+import pathlib
+import re
 import shlex
 from collections.abc import Iterable
 
@@ -22,53 +24,8 @@ _ANSWERS = ("help", "helpfull", "list", "version")
 _ENDINGS = ("_dir", "_file")
 _FILES = ("compilation_cache", "flagfile", "pretrained", "runs", "study")
 
-_SCRIPT = """\
-# What {shell} completes of fedjax-opt. To have it in each shell:
-#   fedjax-opt --completion={shell} > {file}
-# and add to {start}:
-#   source {file}
-{before}
-_fedjax_opt() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}" flag="" start="" words="" files=""
-  # Bash has --flag, = and its value as three words, zsh as one.
-  if [[ "$word" == --*=* ]]; then
-    flag="${{word%%=*}}" start="${{word%%=*}}=" word="${{word#*=}}"
-  elif [[ "$word" == "=" ]]; then
-    flag="${{COMP_WORDS[COMP_CWORD - 1]}}" word=""
-  elif (( COMP_CWORD > 1 )) && [[ "${{COMP_WORDS[COMP_CWORD - 1]}}" == "=" ]]
-  then
-    flag="${{COMP_WORDS[COMP_CWORD - 2]}}"
-  fi
-  if [[ -n "$flag" ]]; then
-    case "$flag" in
-{values}
-    esac
-  elif (( COMP_CWORD == 1 )); then
-    words={commands}
-  else
-    case "${{COMP_WORDS[1]}}" in
-{flags}
-    esac
-  fi
-  local found each
-  if [[ -n "$files" ]]; then
-    found="$(printf '%s\\n' "$word"*)"
-  else
-    found="$(compgen -W "$words" -- "$word")"
-  fi
-  COMPREPLY=()
-  while IFS= read -r each; do
-    if [[ -z "$each" || ( -n "$files" && ! -e "$each" ) ]]; then
-      continue
-    elif [[ -n "$files" && -d "$each" ]]; then
-      each="$each/"
-    elif [[ "$each" != *= ]]; then
-      each="$each "
-    fi
-    COMPREPLY+=("$start$each")
-  done <<< "$found"
-}}
-complete -o nospace -F _fedjax_opt fedjax-opt"""
+# The script, with @NAME@ in place of what is made.
+_SCRIPT = pathlib.Path(__file__).with_name("completion.sh")
 
 _OF_SHELL = {
   "bash": {"file": "~/.fedjax-opt.bash", "start": "~/.bashrc", "before": ""},
@@ -90,20 +47,22 @@ def script(shell: str, commands: Iterable[str]) -> str:
   """
   flags = flags_of_commands() | {"list": _kinds()}
   files = "|".join(f"--{name}" for name in _files())
-  return _SCRIPT.format(
-    shell=shell,
-    commands=_words([*commands, "help", "--completion="]),
-    values="\n".join(
+  parts = {
+    "shell": shell,
+    "commands": _words([*commands, "help", "--completion="]),
+    "values": "\n".join(
       [
         *(f"      --{n}) words={_words(w)} ;;" for n, w in values().items()),
         f"      {files}) files=1 ;;",
       ]
     ),
-    flags="\n".join(
+    "flags": "\n".join(
       f"      {name}) words={_words(words)} ;;" for name, words in flags.items()
     ),
     **_OF_SHELL[shell],
-  )
+  }
+  text = _SCRIPT.read_text("utf-8").rstrip("\n")
+  return re.sub("@([a-z]+)@", lambda name: parts[name[1]], text)
 
 
 def flags_of_commands() -> dict[str, list[str]]:

@@ -99,7 +99,9 @@ def test_all_files_and_nothing_called_experiments_on_top(installed):
   top = {path.name for path in installed.iterdir()}
   (about,) = installed.glob("*.dist-info")
   assert top == {"bin", "fedjax_opt", "fedjax_opt_command.py", about.name}
-  kinds = ("*.py", "*.flags", "artefacts.toml", "field.toml", "page.html")
+  kinds = (
+    "*.py", "*.flags", "*.sh", "artefacts.toml", "field.toml", "page.html",
+  )  # fmt: skip
   there = files_of(installed / COMMANDS, *kinds)
   assert there == files_of(REPOSITORY / "experiments", *kinds)
   kinds = ("*.py", "py.typed", "templates/*", "*.mplstyle")
