@@ -74,7 +74,7 @@ class Group(NamedTuple):
   title: str
   purpose: str
 
-  def flag(self, default: Any, **about: Any) -> Any:
+  def flag(self, default: Any = None, **about: Any) -> Any:
     """A field of `Spec` whose flag is of this group; see `Flag`."""
     return self.setting(default=default, **about)
 
@@ -395,83 +395,77 @@ class Spec:
       TPU pod, under Open MPI or Kubernetes.
   """
 
-  task: Chosen = _TASK.flag("digits", choice=kinds.TASK)
-  data_dir: str | None = _TASK.flag(None, is_identity=False)
-  data_file: str | None = _TASK.flag(None)
-  label_column: str | None = _TASK.flag(None)
-  client_column: str | None = _TASK.flag(None)
-  time_column: str | None = _TASK.flag(None)
-  ignore_columns: str | None = _TASK.flag(None)
-  metrics: str | None = _TASK.flag(None)
-  pretrained: str | None = _TASK.flag(None)
+  task: Chosen = _TASK.flag("digits")
+  data_dir: str | None = _TASK.flag(is_identity=False)
+  data_file: str | None = _TASK.flag()
+  label_column: str | None = _TASK.flag()
+  client_column: str | None = _TASK.flag()
+  time_column: str | None = _TASK.flag()
+  ignore_columns: str | None = _TASK.flag()
+  metrics: str | None = _TASK.flag()
+  pretrained: str | None = _TASK.flag()
   l2: float = _TASK.flag(0.0, interval="[0, inf)", is_condition=True)
-  trainable: str | None = _TASK.flag(None)
+  trainable: str | None = _TASK.flag()
 
-  population_dir: str | None = _DATA.flag(None)
-  num_clients: int | None = _DATA.flag(None, is_condition=True)
-  partition: Chosen | None = _DATA.flag(None, choice=kinds.PARTITION)
-  partition_seed: int | None = _DATA.flag(None, interval=SEEDS)
+  population_dir: str | None = _DATA.flag()
+  num_clients: int | None = _DATA.flag(is_condition=True)
+  partition: Chosen | None = _DATA.flag()
+  partition_seed: int | None = _DATA.flag(interval=SEEDS)
   client_test_fraction: float | None = _DATA.flag(
-    None, interval="[0, 1)", excludes=_IN_MEMORY | _ALONE
+    interval="[0, 1)", excludes=_IN_MEMORY | _ALONE
   )
   personalize_steps: int | None = _DATA.flag(
-    None, interval="[1, inf)", needs="client_test_fraction"
+    interval="[1, inf)", needs="client_test_fraction"
   )
   heldout_clients: int | None = _DATA.flag(
-    None, interval="[0, inf)", excludes=_IN_MEMORY | _ALONE
+    interval="[0, inf)", excludes=_IN_MEMORY | _ALONE
   )
 
-  algorithm: Chosen = _ALGORITHM.flag("fed_avg", choice=kinds.ALGORITHM)
+  algorithm: Chosen = _ALGORITHM.flag("fed_avg")
 
-  client: Chosen = _CLIENT.flag(None, choice=kinds.CLIENT)
+  client: Chosen = _CLIENT.flag()
   client_schedule: str = _CLIENT.flag(
     "constant", accepted=("constant", "step_decay", "exponential")
   )
   client_milestones: str | None = _CLIENT.flag(
-    None, needs="client_schedule=step_decay"
+    needs="client_schedule=step_decay"
   )
   client_decay: float | None = _CLIENT.flag(
-    None, interval="(0, 1)", needs="client_schedule=exponential"
+    interval="(0, 1)", needs="client_schedule=exponential"
   )
 
-  server: Chosen | None = _SERVER.flag(None, choice=kinds.SERVER)
+  server: Chosen | None = _SERVER.flag()
 
-  regularizer: Chosen | None = _REGULARIZER.flag(None, choice=kinds.REGULARIZER)
+  regularizer: Chosen | None = _REGULARIZER.flag()
 
   privacy: Chosen | None = _PRIVACY.flag(
-    None, choice=kinds.PRIVACY, needs="weighting=uniform", excludes=_CLIPPED
+    needs="weighting=uniform", excludes=_CLIPPED
   )
-  dp_delta: float | None = _PRIVACY.flag(
-    None, interval="(0, 1)", needs="privacy"
-  )
-  dp_seed: int | None = _PRIVACY.flag(None, interval=SEEDS, needs="privacy")
+  dp_delta: float | None = _PRIVACY.flag(interval="(0, 1)", needs="privacy")
+  dp_seed: int | None = _PRIVACY.flag(interval=SEEDS, needs="privacy")
 
-  upload: Chosen | None = _MESSAGES.flag(None, choice=kinds.UPLOAD)
+  upload: Chosen | None = _MESSAGES.flag()
   error_feedback: bool = _MESSAGES.flag(False, needs="upload")
-  aggregator: Chosen = _MESSAGES.flag(
-    "mean", choice=kinds.AGGREGATOR, needs="weighting=uniform"
-  )
-  fault: Chosen | None = _MESSAGES.flag(
-    None, choice=kinds.FAULT, needs="faulty_fraction"
-  )
+  aggregator: Chosen = _MESSAGES.flag("mean", needs="weighting=uniform")
+  fault: Chosen | None = _MESSAGES.flag(needs="faulty_fraction")
   faulty_fraction: float | None = _MESSAGES.flag(
-    None, interval="[0, 1]", needs="fault", counts_zero=True
+    interval="[0, 1]", needs="fault", counts_zero=True
   )
 
-  select_on: str = _SELECTION.flag(None, accepted=SPLITS)
-  select_metric: str | None = _SELECTION.flag(None, accepted=SELECTED_BY)
-  select_over: int | None = _SELECTION.flag(None, interval="[1, inf)")
-  validation_fraction: float | None = _SELECTION.flag(None, interval="[0, 1)")
+  select_on: str = _SELECTION.flag(accepted=SPLITS)
+  select_metric: str | None = _SELECTION.flag(accepted=SELECTED_BY)
+  select_over: int | None = _SELECTION.flag(interval="[1, inf)")
+  validation_fraction: float | None = _SELECTION.flag(interval="[0, 1)")
   validation_seed: int | None = _SELECTION.flag(
-    None, interval=SEEDS, needs="validation_fraction"
+    interval=SEEDS, needs="validation_fraction"
   )
 
   rounds: int = _ROUNDS.flag(100, interval="[0, inf)")
-  target_accuracy: float | None = _ROUNDS.flag(None, interval="(0, 1]")
-  patience: int | None = _ROUNDS.flag(None, interval="[1, inf)")
-  cohort_size: int | None = _ROUNDS.flag(None, is_condition=True)
-  sampler: Chosen = _ROUNDS.flag("uniform", choice=kinds.SAMPLER)
-  batch_size: int = _ROUNDS.flag(None, is_condition=True)
+  target_accuracy: float | None = _ROUNDS.flag(interval="(0, 1]")
+  patience: int | None = _ROUNDS.flag(interval="[1, inf)")
+  cohort_size: int | None = _ROUNDS.flag(is_condition=True)
+  sampler: Chosen = _ROUNDS.flag("uniform")
+  batch_size: int = _ROUNDS.flag(is_condition=True)
   local_epochs: float | None = _ROUNDS.setting(is_condition=True)
   local_steps: int | None = _ROUNDS.setting(is_condition=True)
   sampling: str = _ROUNDS.flag(
@@ -484,20 +478,14 @@ class Spec:
   max_update_action: str = _ROUNDS.setting()
   seed: list[int] = _ROUNDS.flag("0")
 
-  system: Chosen | None = _TIME.flag(None, choice=kinds.SYSTEM)
-  availability: Chosen | None = _TIME.flag(
-    None, choice=kinds.AVAILABILITY, needs="system"
-  )
-  schedule: Chosen | None = _TIME.flag(
-    None, choice=kinds.SCHEDULE, excludes=_SCHEDULED
-  )
+  system: Chosen | None = _TIME.flag()
+  availability: Chosen | None = _TIME.flag(needs="system")
+  schedule: Chosen | None = _TIME.flag(excludes=_SCHEDULED)
   max_time: float | None = _TIME.flag(
-    None, interval="(0, inf)", needs="schedule", is_condition=True
+    interval="(0, inf)", needs="schedule", is_condition=True
   )
 
-  output_dir: str | None = _RESULTS.flag(
-    None, is_identity=False, is_of_process=True
-  )
+  output_dir: str | None = _RESULTS.flag(is_identity=False, is_of_process=True)
   eval_every: int = _RESULTS.setting(interval="[1, inf)")
   grad_norm: bool = _RESULTS.flag(False)
   x_axis: str = _RESULTS.flag(
@@ -507,7 +495,7 @@ class Spec:
     False, needs="regularizer", excludes=_IN_MEMORY | _OPTIMUM
   )
   trace: bool = _RESULTS.flag(False)
-  track: str | None = _RESULTS.flag(None, accepted=TRACKERS, is_identity=False)
+  track: str | None = _RESULTS.flag(accepted=TRACKERS, is_identity=False)
 
   profile: bool = _COMPUTATION.flag(False, is_identity=False)
   client_map: str = _COMPUTATION.setting()
@@ -517,7 +505,7 @@ class Spec:
   grid_chunk: int | None = _COMPUTATION.setting()
   precision: str = _COMPUTATION.setting(is_condition=True)
   checkpoint_every: int | None = _COMPUTATION.flag(
-    None, interval="[1, inf)", is_identity=False
+    interval="[1, inf)", is_identity=False
   )
   resume: bool = _COMPUTATION.flag(False, is_identity=False, is_of_process=True)
   compilation_cache: str = _COMPUTATION.flag(
@@ -530,14 +518,12 @@ class Spec:
   client_devices: int | None = _DEVICES.setting()
   grid_devices: int | None = _DEVICES.setting()
   model_devices: int | None = _DEVICES.setting()
-  coordinator: str | None = _DEVICES.flag(
-    None, is_identity=False, is_of_process=True
-  )
+  coordinator: str | None = _DEVICES.flag(is_identity=False, is_of_process=True)
   num_processes: int | None = _DEVICES.flag(
-    None, needs="coordinator", is_of_process=True
+    needs="coordinator", is_of_process=True
   )
   process_id: int | None = _DEVICES.flag(
-    None, needs="coordinator", is_identity=False, is_of_process=True
+    needs="coordinator", is_identity=False, is_of_process=True
   )
   cluster: bool = _DEVICES.flag(False, is_of_process=True)
 
@@ -599,9 +585,14 @@ def _flags() -> dict[str, Flag]:
       kind = typing.get_args(field.type)[0] if is_union else field.type
       kind = kind if kind in (int, float, bool) else str
       own = GRID_DEFAULTS.get(field.name)
-      about = {"default": own, "help": helps[field.name], **field.metadata}
-      flag = Flag(type=kind, **about)
-      if flag.choice is not None and flag.choice.is_condition:
+      choice = kinds.KINDS.get(field.name)
+      flag = Flag(
+        **{"default": own, **field.metadata},
+        type=kind,
+        help=helps[field.name],
+        choice=choice,
+      )
+      if choice is not None and choice.is_condition:
         flag = flag._replace(is_condition=True)
       found[field.name] = flag
   return found
