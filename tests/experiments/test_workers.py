@@ -137,13 +137,15 @@ def test_other_children_of_the_caller_stay(tmp_path):
 # Cells of studies by the executors of Dask and submitit.
 
 
-@pytest.fixture(scope="module")
-def scheduler():
-  """The address of two workers of Dask, each a process."""
+@contextlib.contextmanager
+def scheduler(*, processes):
+  """The address of two workers of Dask, in processes or in threads here."""
   distributed = pytest.importorskip("distributed")
   with distributed.LocalCluster(
     n_workers=2,
     threads_per_worker=1,
+    processes=processes,
+    protocol="tcp",
     dashboard_address=None,
     # Nothing but the loopback device.
     host="127.0.0.1",
@@ -155,7 +157,8 @@ def run(cell, cells, folder, executor):
   return list(executors.run_all(cell, cells, folder, 1, executor, folder))
 
 
-def test_a_killed_worker_has_its_cell_done_by_another(scheduler, tmp_path):
+@pytest.mark.slow
+def test_a_killed_worker_has_its_cell_done_by_another(tmp_path):
   def kill():
     end = time.monotonic() + 30
     while time.monotonic() < end:
@@ -166,7 +169,8 @@ def test_a_killed_worker_has_its_cell_done_by_another(scheduler, tmp_path):
 
   killer = threading.Thread(target=kill)
   killer.start()
-  found = run(some_cells.second_time, range(6), tmp_path, scheduler)
+  with scheduler(processes=True) as address:
+    found = run(some_cells.second_time, range(6), tmp_path, address)
   killer.join()
   assert sorted(found) == list(range(6))
   times = [len((tmp_path / f"{i}").read_text().split()) for i in range(6)]
@@ -175,9 +179,12 @@ def test_a_killed_worker_has_its_cell_done_by_another(scheduler, tmp_path):
   assert sum(times) <= 8
 
 
-def test_what_fails_on_a_worker_is_one_line(scheduler, tmp_path):
-  with pytest.raises(workers.RunFailed, match="of no use"):
-    run(some_cells.fail, [0], tmp_path, scheduler)
+def test_what_workers_give_and_what_fails_is_one_line(tmp_path):
+  with scheduler(processes=False) as address:
+    found = run(some_cells.square, range(3), tmp_path, address)
+    assert sorted(found) == [0, 1, 4]
+    with pytest.raises(workers.RunFailed, match="of no use"):
+      run(some_cells.fail, [0], tmp_path, address)
 
 
 @pytest.mark.slow

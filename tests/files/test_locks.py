@@ -18,11 +18,16 @@ from experiments.store import Store
 from fedjax_opt.files import folders, json_files, locks
 from tests.experiments.commands import call
 
-# The module alone: nothing else is imported.
-_ENV = os.environ | {"PYTHONPATH": os.path.dirname(locks.__file__)}
+# The module alone: the rest of the package takes seconds to import.
+_ALONE = f"""
+import sys, types
+package = types.ModuleType("fedjax_opt")
+package.__path__ = [{os.path.dirname(os.path.dirname(locks.__file__))!r}]
+sys.modules["fedjax_opt"] = package
+from fedjax_opt.files import locks
+"""
 _HOLD = """
-import pathlib, sys, time
-import locks
+import pathlib, time
 with locks.held("output_dir", pathlib.Path(sys.argv[1])):
   print("held", flush=True)
   time.sleep(600)
@@ -47,8 +52,8 @@ def in_use(folder, process, host=None):
 
 def test_the_second_is_refused_until_the_first_ends(tmp_path):
   folder = tmp_path / "run"
-  command = [sys.executable, "-c", _HOLD, str(folder)]
-  with subprocess.Popen(command, env=_ENV, stdout=-1, text=True) as first:
+  command = [sys.executable, "-c", _ALONE + _HOLD, str(folder)]
+  with subprocess.Popen(command, stdout=-1, text=True) as first:
     try:
       assert first.stdout.readline() == "held\n"
       assert refusal(folder) == in_use(folder, first.pid)
@@ -71,8 +76,7 @@ def test_a_lock_that_a_kill_left_half_written(tmp_path):
 
 # Of another host as its lock shows it, or of a file system without locks.
 _ELSEWHERE = """
-import errno, fcntl, pathlib, socket, sys, time
-import locks
+import errno, fcntl, pathlib, socket, time
 socket.gethostname = lambda: sys.argv[2]
 if sys.argv[3] == "without":
   def flock(*_): raise OSError(errno.ENOLCK, "No locks available")
@@ -98,8 +102,15 @@ def test_an_owner_elsewhere_is_seen_to_live_and_to_end(
   monkeypatch.setattr(locks, "_BEAT", 0.1)
   monkeypatch.setattr(locks, "_PATIENCE", 60.0)
   host = socket.gethostname() if kind == "without" else "elsewhere"
-  command = [sys.executable, "-c", _ELSEWHERE, str(tmp_path), host, kind]
-  with subprocess.Popen(command, env=_ENV, stdout=-1, text=True) as first:
+  command = [
+    sys.executable,
+    "-c",
+    _ALONE + _ELSEWHERE,
+    str(tmp_path),
+    host,
+    kind,
+  ]
+  with subprocess.Popen(command, stdout=-1, text=True) as first:
     try:
       assert first.stdout.readline() == "held\n"
       assert refusal(tmp_path) == in_use(tmp_path, first.pid, host)
@@ -169,9 +180,8 @@ def test_a_computation_of_an_artefact(tmp_path):
 def test_of_many_at_the_same_time_one_has_it(tmp_path):
   """Also while locks come and go."""
   log = tmp_path / "log"
-  program = f"""
-import pathlib, time, sys, os
-import locks
+  program = f"""{_ALONE}
+import pathlib, time, os
 folder, log = pathlib.Path({str(tmp_path / "run")!r}), {str(log)!r}
 taken = 0
 end = time.monotonic() + 300
@@ -187,7 +197,7 @@ while taken < 5 and time.monotonic() < end:
 print(taken)
 """
   command = [sys.executable, "-c", program]
-  begin = lambda: subprocess.Popen(command, stdout=-1, text=True, env=_ENV)
+  begin = lambda: subprocess.Popen(command, stdout=-1, text=True)
   begun = [begin() for _ in range(3)]
   for process in begun:
     assert process.communicate()[0] == "5\n"
