@@ -301,7 +301,7 @@ def test_terms_are_computed_at_the_parameters_themselves():
   def gradient(loss_fn, params):
     loss_fn = computed_loss("mixed", loss_fn)
     mean_loss = lambda params: jnp.mean(loss_fn(params, batch, None))
-    return jax_problems.flat(jax.grad(mean_loss)(params))
+    return jax_problems.flat(jax.jit(jax.grad(mean_loss))(params))
 
   proximal = objectives.proximal(nothing, center, 3.0)
   assert np.all(gradient(proximal, center) == 0)

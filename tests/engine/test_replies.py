@@ -183,6 +183,7 @@ def test_a_picked_client_has_not_dropped_out():
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
+@pytest.mark.default_cases("examples")
 def test_a_cohort_without_examples_changes_nothing(weighting):
   """By examples its weights sum to 0; a momentum would go on."""
   data = ClientData.from_partition(
