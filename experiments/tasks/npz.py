@@ -192,7 +192,12 @@ def _num_classes(
         f"labels y go to {least - 1}, more than there are examples; must be "
         "from 0, or give the array num_classes"
       )
-    return max(least, 2)
+    if len(np.unique(np.concatenate(labels))) == 1:
+      raise ValueError(
+        f"labels y are all {least - 1}; must be of at least two classes, or "
+        "give the array num_classes"
+      )
+    return least
   given = arrays["num_classes"]
   if given.size != 1 or given.dtype.kind not in "iu" or given.item() < least:
     raise ValueError(

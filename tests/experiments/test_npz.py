@@ -187,6 +187,7 @@ HELD = {
   "objects": changed(x=np.array([1, None], dtype=object)),
   "negative": changed(y=Y - 1),
   "far_labels": changed(y=Y * 1000),
+  "one_class": changed(y=Y * 0),
   "few_classes": changed(num_classes=2),
   "scalars": changed(x=X[:, 0, 0]),
   "test_shape": changed(x_test=X_TEST[:, :4], y_test=Y_TEST),
