@@ -92,8 +92,7 @@ def plan(request: Request) -> list[Planned]:
   for label, method in zip(labels, request.methods, strict=True):
     _check_own(label, method, varied)
   of_own = _for_own_models(request, fixed | conditions[0])
-  fixed, flags = {**of_own, **fixed}, {**of_own, **request.flags}
-  request = dataclasses.replace(request, flags=flags)
+  request = dataclasses.replace(request, flags=of_own | request.flags)
   found = []
   for label, method in zip(labels, request.methods, strict=True):
     for condition in conditions:
