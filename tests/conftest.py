@@ -76,13 +76,15 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 # tests begin, some of which they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
   signal.signal(signal.SIGINT, signal.default_int_handler)
-# Many tests run the same program, in several processes.
+# Commands that tests begin run the same programs. In a process of tests hardly
+# a program is found again, and to keep one takes longer than it saves.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   _folder = tempfile.mkdtemp(prefix="fedjax_opt-programs-")
   atexit.register(shutil.rmtree, _folder, ignore_errors=True)
   os.environ["JAX_COMPILATION_CACHE_DIR"] = _folder
   os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
   os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+  os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # As JAX is imported.
 
 
 def _only_quick(config):
@@ -139,3 +141,4 @@ def pytest_collection_finish():
   """What is loaded by now stays, and is not searched for garbage again."""
   gc.collect()
   gc.freeze()
+  os.environ.pop("JAX_ENABLE_COMPILATION_CACHE", None)  # For commands.
