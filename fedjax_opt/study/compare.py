@@ -153,12 +153,13 @@ def compare(
   plan = Plan(*shared, seeds, report_seeds, nested, both)
   clients = plan.check(methods, conditions, metric)
   cells = tuple(_run_all(plan, methods, conditions, progress))
+  of_tuning = report_seeds if nested else seeds
   about = {
     **setup.sizes(params, validation, test),
     **setup.sizes_of_clients(list(clients.values())),
     **setup.local_work(conditions[0], settings),
     "rounds": rounds,
-    "seeds of tuning": report_seeds if nested else seeds,
+    **({"seeds of tuning": of_tuning} if is_tuned else {}),
     "seeds of the report": report_seeds,
     **(dict(zip(tuning.CROSSED, both, strict=True)) if crossed else {}),
     **_how_it_ran(settings),

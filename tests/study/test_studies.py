@@ -291,5 +291,6 @@ def test_one_that_always_diverges_and_one_that_is_not_tuned():
 
 def test_a_single_setting_needs_no_validation_examples():
   one = {"one": fo.Method(sgd, {"learning_rate": [0.1]})}
-  (cell,) = of_one(methods=one, validation=None).cells
-  assert np.isfinite(cell.final("test_loss")).all()
+  study = of_one(methods=one, validation=None)
+  assert np.isfinite(study.cells[0].final("test_loss")).all()
+  assert "seeds of tuning" not in study.about
