@@ -375,10 +375,10 @@ OPTIONS = (
 
 # Of these others hold what differs: rules/test_registry.py the rules by
 # themselves; below single precision and traces; fed_dual_avg in the ball;
-# fed_rep and mo_fed_sam, of which these are a part.
+# fed_mid_osp, fed_rep and mo_fed_sam, of which these are a part.
 PARTS = (
   "fed_avg_m", "fed_yogi", "fed_adagrad", "scaffold", "fed_avg, delta_sgd",
-  "fed_dual_avg", "fed_per", "fed_cm",
+  "fed_dual_avg", "fed_per", "fed_cm", "fed_avg, sps", "fed_mid",
 )  # fmt: skip
 
 

@@ -48,8 +48,8 @@ def test_is_fed_avg_where_the_table_says_so(name):
   assert f"| {reduction.text} |" in LINES[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CORRECTED, *STALLED])
-@pytest.mark.default_cases("scaffold")
 def test_ends_where_the_table_says(name):
   """If it fails: `PYTHONPATH=. python docs/validity_table.py`; look at it."""
   row = table.try_method(name)

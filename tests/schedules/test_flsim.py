@@ -71,8 +71,8 @@ def algorithm_of(name, schedule):
   return fo.fed_buff(loss_fn, RULE, optax.sgd(rate))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUFFERS)
-@pytest.mark.default_cases("buffer")
 def test_weights_after_each_server_step(name):
   schedule, sizes = table_of(name), SAVED["sizes"]
   rows = np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])
