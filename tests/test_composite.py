@@ -125,7 +125,7 @@ def test_the_averaged_iterate_equals_the_loop(x64, osp):
 def test_fed_mid_starts_in_the_constraint(osp):
   init = lambda psi: (
     fed_mid(SOFTMAX.loss_fn, psi, RATE, only_server_prox=osp)
-    .init(SOFTMAX.params, 1)
+    .init(SOFTMAX.params)
     .params
   )
   ball = prox.kernels(prox.l2_ball(0.01))

@@ -329,7 +329,7 @@ def test_fed_bn_keeps_scale_bias_and_statistics():
   )
   weights = {"output": PARAMS["output"]}
   message = "fed_bn: the model has no running statistics"
-  start = lambda: fed_bn(loss_fn, sgd).init(weights, 2)
+  start = lambda: fed_bn(loss_fn, sgd).init(weights)
   assert refusal(start).startswith(message)
 
 
