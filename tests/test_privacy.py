@@ -82,7 +82,7 @@ def test_without_noise_it_is_the_loop(settings):
 
 def test_the_noise_has_the_deviation_that_it_says():
   """Of clients that do not move, the model is a sum of the noise."""
-  C, z, rounds = 0.5, 0.8, 150
+  C, z, rounds = 0.5, 0.8, 400
 
   def evaluate(params, data, test):
     return {f"x{i}": x for i, x in enumerate(jnp.ravel(params["kernel"]))}

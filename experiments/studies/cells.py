@@ -340,5 +340,6 @@ def _labels_without(
     for each in given
   ]
   different = [g for i, g in enumerate(own) if g not in own[:i]]
+  # What all runs chose alike is not said, and no default takes its place.
   labels = labels_of(different, dict.fromkeys(CHOICES))
   return [labels[different.index(each)] for each in own]

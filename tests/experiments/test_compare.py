@@ -195,7 +195,6 @@ def test_several_at_a_time(whole, tmp_path):
       )
 
 
-@pytest.mark.slow
 def test_no_test_value_enters_any_choice(
   whole, tmp_path, corrupt_test_examples
 ):

@@ -106,12 +106,16 @@ def assert_by_hand(measured, method, condition, grid, seeds, **pools):
 
 
 def test_same_as_sweeps_by_hand(study):
-  """Of the other method and condition: test_nested_each_seed_chooses."""
-  method, condition = METHODS["Prox"], CONDITIONS[1]
-  cell, grid = study.cell("Prox", condition), method[1]
-  assert_by_hand(cell.tried, method, condition, grid, [3, 5])
-  chosen = grid | {"learning_rate": [cell.chosen["learning_rate"]]}
-  assert_by_hand(cell.measured, method, condition, chosen, [1, 8, 2], test=TEST)
+  for (label, method), condition in zip(
+    METHODS.items(), CONDITIONS, strict=True
+  ):
+    cell = study.cell(label, condition)
+    grid = dict(fo.Method(*method).grid)
+    assert_by_hand(cell.tried, method, condition, grid, [3, 5])
+    chosen = grid | {"learning_rate": [cell.chosen["learning_rate"]]}
+    assert_by_hand(
+      cell.measured, method, condition, chosen, [1, 8, 2], test=TEST
+    )
 
 
 def test_the_chosen_setting_is_the_best_of_those_tried(study):
