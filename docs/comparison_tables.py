@@ -11,8 +11,11 @@ import functools
 import pathlib
 import shutil
 
+from experiments.artefacts import record
 from experiments.reference import page, plans, standing
+from experiments.reference.plans import Condition
 from experiments.reference.standing import Standing
+from experiments.specification import kinds
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.report.study_tables import Entry, Table
@@ -41,8 +44,20 @@ def filled(text: str) -> str:
   """The page with what its two marks enclose made anew."""
   before, _, rest = text.partition(_BEGIN)
   found = published()
+  conditions = found.reference.conditions
+  left = [c.title for c in conditions if c.name not in found.studies]
+  whole = f"{len(found.studies)} of {len(conditions)} conditions are complete."
+  if left:
+    whole += f" The others are {'; '.join(left)}."
+  seconds = sum(
+    each.about["seconds"]
+    for place in found.places
+    for each in record.read(found.reference.records / place.file)
+  )
+  whole += f" All cells took {seconds / 3600:.0f} hours of one core."
   sections = [_section(found, name) for name in found.studies]
-  return "\n".join([before + _BEGIN, *sections, _END + rest.partition(_END)[2]])
+  parts = [before + _BEGIN, whole + "\n", *sections]
+  return "\n".join([*parts, _END + rest.partition(_END)[2]])
 
 
 def _section(found: Standing, name: str) -> str:
@@ -58,7 +73,25 @@ def _section(found: Standing, name: str) -> str:
     told += f" Of the others, {rest}."
   table = Table([_row(study, verdict) for verdict in shown], 1)
   rows = formats.markdown(table).strip()
-  return f"### {condition.title}\n\n{told}\n\n{rows}\n"
+  return f"### {condition.title}\n\n{_trained(condition)}\n\n{told}\n\n{rows}\n"
+
+
+def _trained(condition: Condition) -> str:
+  """What all methods train under a condition, and how."""
+  flags = condition.flags
+  task = kinds.TASK.entries[flags["task"]].help.split("\n")[0]
+  parts = [task[0].upper() + task[1:]]
+  if "strength" in flags:
+    parts.append(f"l1 of strength {flags['strength']}")
+  if "partition" in flags:
+    parts.append(f"partition `{flags['partition']}`")
+  if "examples_per_client" in flags:
+    parts.append(f"{flags['examples_per_client']} examples of each client")
+  steps, batch = flags["local_steps"], flags["batch_size"]
+  parts.append(
+    f"{flags['rounds']} rounds of {steps} local steps on {batch} examples"
+  )
+  return f"{'; '.join(parts)}."
 
 
 def _verb(verdict: str, number: int) -> str:
@@ -94,7 +127,9 @@ def write_browser_page(folder: pathlib.Path) -> None:
   """Writes the sortable page, beside a copy of the records that it links to."""
   shutil.rmtree(folder, ignore_errors=True)
   shutil.copytree(plans.read(NAME).records, folder)
-  page.write(published(), folder)
+  path = page.write(published(), folder)
+  home = '<p><a href="../comparison.html">The reference comparison</a></p>\n'
+  path.write_text(path.read_text().replace("<h1>", home + "<h1>"))
 
 
 if __name__ == "__main__":

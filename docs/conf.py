@@ -146,8 +146,12 @@ def copy_notebooks() -> dict[str, str]:
     text = _links_of(path.read_text(), path.parent)
     # There are links from notebooks to pages: here they stand beside them.
     text = text.replace("](../docs/", "](../")
-    (folder / path.name).write_text(text)
-    cells = nbformat.reads(text, as_version=4).cells
+    book = nbformat.reads(text, as_version=4)
+    cells = book.cells
+    # What installs the package, and the sizes, are folded.
+    for cell in [each for each in cells if each.cell_type == "code"][:2]:
+      cell.metadata["tags"] = ["hide-input"]
+    nbformat.write(book, folder / path.name)
     found = [o for cell in cells for o in cell.get("outputs", ())]
     picture = next(o.data for o in found if "image/png" in o.get("data", {}))
     image = base64.b64decode(picture["image/png"])
@@ -264,11 +268,13 @@ def _include(app, path, parent, content) -> None:
 def _enlargeable(app, tree, name) -> None:
   """Links each picture to its file: Sphinx does so for those of a width.
 
-  A picture of several panels is marked: a phone shows it larger, and scrolls.
+  A picture of several panels, or a drawing, is marked: a phone shows it larger,
+  and scrolls.
   """
   for image in tree.findall(nodes.image):
     image.setdefault("width", "100%")
-    if imagesize.get(DOCS / image["uri"])[0] > 1000:  # Pixels; -1 if unknown.
+    width, _ = imagesize.get(DOCS / image["uri"])  # Pixels; -1 if unknown.
+    if width > 1000 or image["uri"].endswith(".svg"):
       image["classes"].append("broad")
 
 

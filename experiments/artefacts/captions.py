@@ -19,6 +19,7 @@ from experiments.specification.spec import every
 from experiments.studies.cells import shared
 from fedjax_opt.files import json_files
 from fedjax_opt.results import selection
+from fedjax_opt.results.names import name_of
 from fedjax_opt.study import words
 
 # Flags that do not change what is measured.
@@ -131,7 +132,9 @@ def reduction(outcome: Outcome) -> Reduction:
   for key, cell in outcome.cells.items():
     if key not in paper:
       flags = _flags(cell)
-      has = [f"`{n}` {flags[n]}" for n in ("task", "rounds") if n in flags]
+      has = [
+        _in_short(n, [str(flags[n])]) for n in ("task", "rounds") if n in flags
+      ]
       added.setdefault(", ".join(has), []).append(key)
   return Reduction(differences, len(both), missing, len(paper), added)
 
@@ -162,35 +165,57 @@ def reduced_in_short(outcome: Outcome) -> list[str]:
   for name, _, ours in how.differences:
     values.setdefault(name, {})[ours] = None
   parts = [_in_short(name, [*of_name]) for name, of_name in values.items()]
-  if len(how.missing) == how.paper:
-    parts.append("none of the paper's cells ran")
-  elif how.missing:
-    parts.append(f"{len(how.missing)} of {how.paper} cells left out")
+  if how.missing:
+    ran = how.paper - len(how.missing)
+    whose = "" if outcome.artefact.origin == "ours" else "the paper's "
+    of_all = f"{ran} of {whose}{how.paper} cells"
+    parts.append(of_all if ran else "no cell of the paper")
   if how.added:
     instead = " and ".join(filter(None, how.added))
     parts.append(f"instead {instead}" if instead else "others instead")
   return parts
 
 
+# Flags whose values are said as a number of something.
+_COUNTED = {"rounds": "round", "local_steps": "local step", "seeds": "seed"}
+
+
 def _in_short(name: str, values: Sequence[str]) -> str:
+  if name == "task":
+    return " or ".join(map(name_of, values))
   if any("," in value for value in values):
-    return f"grid of `{name}`"
+    return f"another grid of `{name}`"
   if values == ["None"]:
     return f"no `{name}`"
-  return f"`{name}` {' or '.join(values)}"
+  shown = " or ".join(values)
+  if name in _COUNTED:
+    return f"{shown} {_COUNTED[name]}{'s' * (values != ['1'])}"
+  return f"`{name}` {shown}"
 
 
 def ran(outcome: Outcome) -> list[str]:
   """Task, rounds, clients and seeds of the runs; [] if there are none."""
   runs = [each.flags for each in outcome.found.values() if each.arguments]
   parts = []
-  for name in ("task", "rounds", "num_clients", "cohort_size", "seed"):
-    values = dict.fromkeys(
-      shown_value(flags[name]) for flags in runs if name in flags
-    )
-    if values:
-      parts.append(f"`{name}` {' or '.join(values)}")
+  for name in ("task", "rounds", "clients", "seeds"):
+    values = dict.fromkeys(filter(None, (_of_run(name, f) for f in runs)))
+    if values and name == "clients":
+      parts.append(f"{' or '.join(values)} clients")
+    elif values:
+      parts.append(_in_short(name, [*values]))
   return parts
+
+
+def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
+  """What a run has of a kind; None if its flags do not say it."""
+  if name == "seeds":
+    return str(len(np.atleast_1d(flags.get("seed", 0))))
+  if name != "clients":
+    return shown_value(flags[name]) if name in flags else None
+  number, cohort = flags.get("num_clients"), flags.get("cohort_size")
+  if cohort is None or number is None:
+    return None
+  return str(number) if cohort == number else f"{cohort} of {number}"
 
 
 def stand_ins(outcome: Outcome) -> str:

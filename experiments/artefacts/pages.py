@@ -168,8 +168,10 @@ def _about(outcome: Outcome) -> str:
   setting = sentence(artefact.setting) if is_ours else artefact.setting
   paper = "" if is_ours else "Paper: "
   said = [f"{title_of(artefact)}. {paper}{setting}."]
+  # What ran is said already, also of cells that the paper does not have.
+  short = [each for each in short if not each.startswith("instead ")]
   if here := dict.fromkeys([*ran, *short]):
-    said.append(f"Here{', reduced' if short else ''}: {', '.join(here)}.")
+    said.append(f"Here: {', '.join(here)}.")
   said.append(f"[All of it](artefacts/{_file(outcome)}).")
   return " ".join(said)
 

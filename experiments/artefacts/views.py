@@ -37,13 +37,11 @@ from experiments.artefacts.comparisons import group
 from experiments.artefacts.record import Record
 from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
 from fedjax_opt import plots, statistics
-from fedjax_opt.results.names import metric_name
+from fedjax_opt.results.names import metric_name, sentence
 from fedjax_opt.study.plots import frame, panels
 from fedjax_opt.study.plots.lines import draw_curves
 from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.report.drawing import curve
-
-_INTERVAL = "mean and 95 % interval over seeds"
 
 
 def columns_of(about: Mapping[str, Any], found: Found) -> list[str]:
@@ -149,7 +147,7 @@ def _draw_curves(
     path,
     metric=ACCURACY,
     x_label="Communication round",
-    interval=_INTERVAL,
+    interval=_interval([r for own in panels.values() for r in own.values()]),
     styles=plots.method_styles(group(about, about["rows"])),
   )
 
@@ -174,9 +172,23 @@ def _draw_values(
     metric=shown.metric,
     x_name=about["x_name"],
     x_values=[*map(_number, places)],
-    interval=_INTERVAL,
+    interval=_interval(
+      [
+        record
+        for own in panels.values()
+        for of_row in own.values()
+        for record in of_row.values()
+      ]
+    ),
     styles=plots.method_styles(group(about, about["rows"])),
   )
+
+
+def _interval(records: Sequence[Record]) -> str:
+  """What lines are, and the bands or bars around them."""
+  if all(len(record.points) == 1 for record in records):
+    return "one seed"
+  return "mean and 95 % interval over seeds"
 
 
 def _number(place: str) -> float | str:
@@ -254,7 +266,8 @@ def draw_metrics(
     order = sorted(entries, key=lambda entry: entry not in methods)
     shown = {entry: entries[entry] for entry in order}
     width = 2.8 * scale[0] * len(metrics)
-    panels.add_below(figure, shown, width, "Mean and 95 % interval over seeds")
+    said = sentence(_interval(records))
+    panels.add_below(figure, shown, width, said)
     frame.finish(figure, path)
 
 

@@ -10,6 +10,7 @@ from experiments.reference import transfer
 from experiments.reference.standing import Standing
 from fedjax_opt import plots
 from fedjax_opt.files import json_files
+from fedjax_opt.results.names import name_of
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import words
 from fedjax_opt.study.study import Study
@@ -18,11 +19,12 @@ from fedjax_opt.study.verdicts import Verdict, numbers_of
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 _COLUMNS = (
   "Condition", "Method", "Value", "95 % interval", "Place", "Verdict",
-  "Rounds to target", "Bytes", "Gradients", "Setting", "Settings tried",
+  "Rounds to target", "Megabytes", "Gradients", "Setting", "Settings tried",
   "At an edge", "Command and record",
 )  # fmt: skip
-# The columns of costs to a target; reference conditions have no clock.
-_COSTS = ("rounds", "bytes", "gradient_evaluations")
+# The columns of costs to a target, and the unit in which they are shown;
+# reference conditions have no clock.
+_COSTS = {"rounds": 1, "bytes": 1e6, "gradient_evaluations": 1}
 _PROFILED = 8  # The number of methods that have a curve.
 
 
@@ -79,7 +81,9 @@ def _row(
   text, interval = numbers_of(study).parts(verdict.value)
   rank = standing.rank(study, verdict)
   number = lambda value, shown: [shown, None if np.isnan(value) else value]
-  costs = [verdict.to_target.get(cost, np.nan) for cost in _COSTS]
+  costs = [
+    verdict.to_target.get(cost, np.nan) / unit for cost, unit in _COSTS.items()
+  ]
   edges = cell.tuning.edges if cell.tuning else ()
   tuned = {n: v for n, v in cell.chosen.items() if n in cell.tuned}
   return [
@@ -89,12 +93,19 @@ def _row(
     interval,
     [str(rank or words.NOTHING), rank],
     verdict.verdict,
-    *(number(cost, f"{cost:.4g}".replace("nan", "–")) for cost in costs),
+    *(number(cost, _shown(cost)) for cost in costs),
     words.setting_label(tuned) if tuned else "",
     [str(cell.budget), cell.budget],
-    ", ".join(f"{edge.name} {edge.side}" for edge in edges),
+    ", ".join(f"{name_of(edge.name)} {edge.side}" for edge in edges),
     {"command": "\n".join(cell.commands), "record": file},
   ]
+
+
+def _shown(cost: float) -> str:
+  """A cost with three digits, or all of them before the point."""
+  if np.isnan(cost):
+    return words.NOTHING
+  return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
 
 
 def _draw_profiles(standing: Standing, path: pathlib.Path) -> None:

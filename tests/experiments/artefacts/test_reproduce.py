@@ -252,9 +252,21 @@ def test_the_list_and_the_help(capsys):
   done = [a for a in ARTEFACTS.values() if publishing.is_published(a, "cpu")]
   words = " ".join(listed.split())
   assert words.count("; done, see experiments/") == len(done) > 0
-  assert re.search(r"domo/figure2: .* 20 rounds; about \d+ min more", words)
   assert call("--help", program=reproduce) == 0
   assert all(f"{size}: " in capsys.readouterr().out for size in ("paper",))
+
+
+def test_what_is_left_takes_as_long_as_what_ran(monkeypatch):
+  """The runs of one algorithm, by the times of the others: points and rounds."""
+  table = ARTEFACTS["domo/table1"]
+  known = publishing.records_of("domo")
+  others = [r for r in known if r.flags.get("algorithm") != "domo"]
+  monkeypatch.setattr(publishing, "records_of", lambda paper: others)
+  (whole,) = re.findall(r"^(\d+) min$", reproduce.time_left(table, "cpu"))
+  runs, _ = reproduce._work(table, "cpu")
+  points = sum(map(reproduce._num_points, map(flags_of, runs)))
+  (seconds,) = reproduce._times(others).values()
+  assert int(whole) == pytest.approx(20 * points * seconds / 60, abs=1)
 
 
 def test_a_computation_is_found_by_its_options_and_version():

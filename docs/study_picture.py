@@ -1,0 +1,72 @@
+"""Draws study_phone.png: the README's study, its panels below one another.
+
+  PYTHONPATH=. python docs/study_picture.py runs/study
+
+The folder is that of the README's first command, whose own picture of the same
+runs is study.png.
+"""
+
+import pathlib
+import sys
+
+import fedjax_opt as fo
+
+FILE = pathlib.Path(__file__).parent / "study_phone.png"
+# Algorithm and rule of each method, in the order of the command.
+_LABELS = {
+  ("fed_avg", "sgd"): "FedAvg",
+  ("scaffold", "sgd"): "SCAFFOLD",
+  ("domo", "sgd"): "DOMO",
+  ("fed_avg", "delta_sgd"): "Δ-SGD",
+  ("fed_prox", "sgd"): "FedProx",
+}
+
+
+def curves_of(folder: pathlib.Path) -> dict[str, dict[str, fo.plots.Curve]]:
+  """Condition -> method -> mean and interval over the fresh seeds."""
+  found = {}
+  for run in map(fo.load_run, folder.glob("runs/*-1x20-*")):
+    config = run.config
+    values = run.history.values("test_accuracy")  # [seeds, evaluations]
+    curve = fo.plots.Curve(
+      run.history.rounds, *fo.statistics.mean_interval(values)
+    )
+    label = _LABELS[config["algorithm"], config["client"]]
+    found.setdefault(config["alpha"], {})[label] = curve
+  return {
+    f"α = {alpha:g}": {each: found[alpha][each] for each in _LABELS.values()}
+    for alpha in sorted(found, reverse=True)
+  }
+
+
+def main(folder: str) -> None:
+  """Draws the picture, 3.6 inches wide."""
+  figure = fo.plots.study_curves(
+    curves_of(pathlib.Path(folder)),
+    None,
+    metric="test_accuracy",
+    interval="mean and 95 % interval over 20 seeds",
+  )
+  places = figure.add_gridspec(len(figure.axes), 1)
+  for axes, place in zip(figure.axes, places, strict=True):
+    axes.set_subplotspec(place)
+    axes.set_ylabel("Test error (%)")
+    axes.tick_params(labelleft=True)
+  wide = figure.legends[0]
+  wide.remove()
+  figure.legend(
+    wide.legend_handles,
+    [text.get_text() for text in wide.get_texts()],
+    loc="outside lower center",
+    ncols=3,
+    fontsize=8,
+    frameon=False,
+    title_fontsize=8,
+    title=wide.get_title().get_text(),
+  )
+  figure.set_size_inches(3.6, 6.2)
+  figure.savefig(FILE, dpi=200)
+
+
+if __name__ == "__main__":
+  main(*sys.argv[1:])
