@@ -257,7 +257,7 @@ def test_the_list_and_the_help(capsys):
 
 
 def test_what_is_left_takes_as_long_as_what_ran(monkeypatch):
-  """The runs of one algorithm, by the times of the others: points and rounds."""
+  """Of one algorithm: by points, rounds, and the times of the others."""
   table = ARTEFACTS["domo/table1"]
   known = publishing.records_of("domo")
   others = [r for r in known if r.flags.get("algorithm") != "domo"]
