@@ -115,8 +115,8 @@ def _given(chosen: Chosen) -> dict[str, Any]:
 
 
 def rounds_of(spec: Spec, tables: Tables | None) -> int:
-  """The rounds of a run; `max_time` may end it before `rounds`."""
-  if tables is None or spec.max_time is None:
+  """The rounds of a run; time, or events from a file, may end before them."""
+  if tables is None:
     return spec.rounds
   return min(spec.rounds, max(len(table.time) for table in tables.values()))
 

@@ -101,7 +101,9 @@ class Results:
     else:
       self._clients_drawn.result()
     job, history = self._job, self._history
-    ends = "max_time" if job.rounds < job.spec.rounds else "rounds"
+    ends = "rounds"
+    if job.rounds < job.spec.rounds:
+      ends = "schedule" if job.spec.max_time is None else "max_time"
     stopped_by = self._stopping.stopped_by or ends
     if result.interrupted:
       stopped_by = "signal"
@@ -143,7 +145,7 @@ class Results:
         "can be computed again and removed; epsilon is what it would be "
         "without dp_seed"
       )
-    if stopped_by in ("target", "patience", "max_time"):
+    if stopped_by in ("target", "patience", "max_time", "schedule"):
       asked = f"{result.rounds} of {job.spec.rounds} rounds"
       lines.append(f"ended by {stopped_by} after {asked}")
     lines += per_client.lines(job, of_clients, point)

@@ -441,6 +441,22 @@ def test_traces_of_delta_sgd_are_those_of_the_loop(name):
   assert (traced["smoothness_step"] > traced["growth_step"]).any()
 
 
+def test_an_empty_place_of_a_cohort_has_no_trace():
+  """Padding takes steps where all clients take equally many."""
+  traced = cases.TASK.simulate(
+    fo.fed_avg(LOSS, fo.delta_sgd()),
+    rounds=4,
+    trace=("step_size",),
+    sampler=fo.samplers.poisson(2.0),
+    cohort_size=5,
+    batch_size=4,
+    local_steps=3,
+  ).traces["step_size"]  # [R, C, K]
+  is_empty = np.isnan(traced).all(axis=-1)
+  assert 0 < is_empty.sum() < is_empty.size
+  assert np.isfinite(traced[~is_empty]).all()
+
+
 @pytest.mark.parametrize("num_steps", [0, 1, 2, 3, 7])
 @pytest.mark.parametrize("pull", [0.0, 0.5, 2.5 - 1e-6, 2.5])
 def test_fed_nova_never_divides_by_less_than_1(pull, num_steps):

@@ -297,12 +297,12 @@ def _defaults(
     else specs.BATCH_SIZE
   }
   # The number of clients in a user's own file is known when it is read.
-  if algorithm.cohort == "sampled" and not (has_clients and given["data_file"]):
-    divided = not (has_clients or given["population_dir"])
+  is_own = (has_clients and given["data_file"]) or given["population_dir"]
+  if algorithm.cohort == "sampled" and not is_own:
     number = (
-      _or(given["num_clients"], specs.NUM_CLIENTS)
-      if divided
-      else specs.COHORT_SIZE
+      specs.COHORT_SIZE
+      if has_clients
+      else _or(given["num_clients"], specs.NUM_CLIENTS)
     )
     found["cohort_size"] = min(specs.COHORT_SIZE, number)
   if given["local_steps"] is None:

@@ -147,7 +147,9 @@ def _cell(
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   crossed = tuning.crossed_seeds(fresh, request.crossed or 0)
   seeds(",".join(map(str, [*fresh, *crossed[1]])))
-  if request.crossed and (spec.partition is None or spec.partition_seed):
+  if request.crossed and (
+    spec.partition is None or spec.partition_seed is not None
+  ):
     raise ValueError(
       f"crossed={request.crossed}: needs a partition that the seed draws; here "
       "partition_seed, or the data themselves, fix it; leave crossed out"

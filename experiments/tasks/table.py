@@ -5,10 +5,12 @@ has saved. `--label_column` is predicted from all other columns;
 `--client_column` says whose row it is, `--time_column` which are the latest.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -88,7 +90,7 @@ def load(
   Raises:
     ValueError: if the table does not hold what it must.
   """
-  with base.reading(data_file) as path:
+  with base.reading(data_file) as path, _in_words_of_flags():
     table = tables.read_table(
       path,
       base.names(label_column),
@@ -129,6 +131,28 @@ def load(
     validation=validation,
     notes=_notes(table, tests, time_column),
   )
+
+
+# The arguments of the functions that read a table -> the flags that give them.
+_FLAGS = {
+  "label": "label_column",
+  "kind": "predict",
+  "client": "client_column",
+  "time": "time_column",
+  "ignore": "ignore_columns",
+  "fraction": "test_fraction",
+}
+_ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})(?==|: )")
+
+
+@contextlib.contextmanager
+def _in_words_of_flags() -> Iterator[None]:
+  """Messages name the flags, not the arguments of `tables`."""
+  try:
+    yield
+  except ValueError as error:
+    said = _ARGUMENT.sub(lambda argument: _FLAGS[argument[1]], str(error))
+    raise ValueError(said) from None
 
 
 def _standardized(training, validation, test):

@@ -162,6 +162,10 @@ class Clock:
         found.update(np.ascontiguousarray(column).tobytes())
     return found.hexdigest()
 
+  def done(self, steps: int) -> np.ndarray:
+    """[tables], the steps that each table has of this many."""
+    return np.array([min(steps, len(table.time)) for table in self.tables])
+
   def time(self, steps: int) -> np.ndarray:
     """[tables], simulated seconds after this many steps."""
     after = [np.append(0.0, table.time) for table in self.tables]

@@ -199,6 +199,7 @@ def reply_of(
   if info.is_clipped is not None:
     faults["clipped_clients"] = info.is_clipped & ~clients.is_out
   in_cohort = lambda tree: trees.take(tree, slice(config.cohort_size))
+  is_absent = clients.number >= config.num_clients  # Empty places of a cohort.
   reply = Reply(
     value=value,
     counted=in_cohort(counted),
@@ -210,7 +211,7 @@ def reply_of(
       examples=info.examples,
     )
     | {"gradient_evaluations": counters.total(info.gradient_evaluations)},
-    traces=in_cohort(info.traces | info.metrics),
+    traces=in_cohort(_of_present(info.traces | info.metrics, is_absent)),
     client_state=client_state,
     state_rows=jnp.where(stores, clients.state_row, config.num_clients),
     phase=cost.phase,
@@ -222,6 +223,16 @@ def reply_of(
     reply.counts["computed_examples"] = _computed(config, info, order)
   reply.counts.update(_costs(config, clients, info, reply, cost, is_of_one))
   return reply
+
+
+def _of_present(recorded, is_absent):
+  """{name: [C, ...]}, NaN in empty places: their padding has numbers, too."""
+
+  def blank(x):
+    where = is_absent.reshape(-1, *[1] * (x.ndim - 1))
+    return jnp.where(where, jnp.nan, x) if trees.is_float(x) else x
+
+  return jax.tree.map(blank, recorded)
 
 
 def _computed(config, info, order):

@@ -48,7 +48,7 @@ class Runner:
       self._config.expected_size,
       self._active.num_points,
       reported=self._config.reported_counts,
-      time=self._config.clock and self._config.clock.time,
+      clock=self._config.clock,
     )
     self._feed = self.executor.open_feed()
     self._state: tuple[State, Any, Any] | None = None

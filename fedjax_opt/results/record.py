@@ -1,7 +1,7 @@
 """What a run has measured and spent so far, on the host."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -28,7 +28,7 @@ class RunRecord:
       evaluation.
     traces: for each segment of rounds, {name: [S, rounds, C, ...]}.
     reported: counts that are reported with the metrics.
-    time: rounds -> [seeds] or [1], simulated seconds; None without a clock.
+    clock: of the run; None if time is not simulated.
   """
 
   cohort_size: float
@@ -41,7 +41,7 @@ class RunRecord:
   faults: np.ndarray | int = 0
   traces: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
   reported: tuple[str, ...] = ("rejected_clients",)
-  time: Callable[[int], np.ndarray] | None = None
+  clock: Any | None = None  # An engine.clock.Clock, which imports results.
 
   def add_rounds(
     self, stop: int, counts: Mapping[str, Any], traces: Mapping[str, Any]
@@ -95,11 +95,14 @@ class RunRecord:
     return metrics
 
   def _time(self) -> dict[str, np.ndarray]:
-    """{"time": [S]}; seeds vary fastest along the points."""
-    if self.time is None:
+    """{"time": [S]}."""
+    if self.clock is None:
       return {}
-    of_seeds = self.time(self.done)
-    return {TIME: np.tile(of_seeds, self.num_points // len(of_seeds))}
+    return {TIME: self._of_points(self.clock.time(self.done))}
+
+  def _of_points(self, of_seeds: np.ndarray) -> np.ndarray:
+    """[S], of the clock's values; seeds vary fastest along the points."""
+    return np.tile(of_seeds, self.num_points // len(of_seeds))
 
   def forget(self, round: int) -> None:
     """Forgets an evaluation that was not scheduled, if it is the last one."""
@@ -111,9 +114,16 @@ class RunRecord:
     return self.counts.get(name, np.zeros(self.num_points, np.int64))
 
   def cost(self) -> dict[str, float]:
-    """{name_per_round: cost per client}, of all phases and by label."""
+    """{name_per_round: cost per client}, of all phases and by label.
+
+    Of the rounds that a seed has: its timetable may end before those of others.
+    """
+    done = np.array([self.done])
+    if self.clock is not None:
+      done = self._of_points(self.clock.done(self.done))
+    done = np.maximum(done, 1)
     per_round = lambda name: float(
-      np.mean(self.count(name) / self.cohort_size / max(self.done, 1))
+      np.mean(self.count(name) / self.cohort_size / done)
     )
     labels = sorted(
       name.removesuffix("_bytes_down")
@@ -126,9 +136,8 @@ class RunRecord:
         cost[f"{part}_per_round"] = per_round(part)
     if labels:
       cost["communication_rounds"] = 1 + per_round("labelled_visits")
-    if self.time is not None:
-      seconds = np.mean(self.time(self.done)) / max(self.done, 1)
-      cost[f"{TIME}_per_round"] = float(seconds)
+    if self.clock is not None:
+      cost[f"{TIME}_per_round"] = float(np.mean(self._time()[TIME] / done))
     return cost
 
   def padding_waste(self) -> float:

@@ -64,7 +64,8 @@ class Plan(NamedTuple):
     """Checks all runs; compiles nothing.
 
     All methods are traced under the first condition. The other conditions
-    change only data and settings, for which tracing one method is enough.
+    change only data and settings, for which tracing one method is enough, and
+    those that have settings of their own.
 
     Returns:
       The part of a condition that changes the clients -> these clients.
@@ -74,11 +75,18 @@ class Plan(NamedTuple):
       plan = self
       if callable(self.data):  # The function is called once for each seed.
         plan = self._replace(data=functools.cache(self.data))
-      for label, method in list(methods.items())[: 1 if i else None]:
+      for label, method in methods.items():
         # If the first method fails, the fault may be in what all share.
         is_first = label == next(iter(methods))
+        if i and not is_first and not method.settings:
+          continue
+        for name in sorted(method.settings.keys() & condition.keys()):
+          raise ValueError(
+            f"methods[{label!r}]: has {name} in its settings, and so has "
+            f"conditions[{i}]; leave it out of one of them"
+          )
         what = "" if is_first else f"methods[{label!r}]: "
-        what = f"conditions[{i}]: " if i else what
+        what = f"conditions[{i}]: {what}" if i else what
         try:
           plan._check_cell(method, condition, "" if i else metric)
         except (TypeError, ValueError) as error:
@@ -101,9 +109,11 @@ class Plan(NamedTuple):
     for name, measured, grid, is_report in runs:
       arguments = self._arguments(method, condition, is_report)
       simulator = Simulator(method.make, grid=grid, **arguments)
-      if metric:
+      # What depends on settings may be found only when rounds are traced.
+      if metric or method.settings or condition.keys() & DEFAULTS.keys():
         found = simulator._metric_names(self.params)
-        _check_measured(name, measured, found)
+        if metric:
+          _check_measured(name, measured, found)
 
   def cell(
     self, label: str, method: Method, condition: Mapping[str, Any]

@@ -73,21 +73,25 @@ def test_compressed_messages_and_fewer_steps_are_faster():
 def test_a_run_ends_with_its_time(tmp_path, capsys):
   arguments = (
     *FED_BUFF, "--seed=0,1", "--client_lr=0.1,0.3", "--rounds=40",
-    "--max_time=8", "--eval_every=4", f"--output_dir={tmp_path / 'run'}",
+    "--max_time=9", "--eval_every=4", f"--output_dir={tmp_path / 'run'}",
   )  # fmt: skip
   assert call(*arguments) == 0
   done = load_run(tmp_path / "run")
   times = done.history.metrics["time"]
   assert (np.diff(times) >= 0).all()
-  assert times.max() <= 8
+  assert times.max() <= 9
   tables = prepare(*arguments[:-1]).tables
   ends = [tables[seed].time[-1] for seed in (0, 1)]
   np.testing.assert_array_equal(times[:, -1], ends * 2)
   summary = json.loads((tmp_path / "run/summary.json").read_text())
   assert summary["stopped_by"] == "max_time"
   assert summary["rounds_done"] == max(len(t.time) for t in tables.values())
-  per_round = np.mean(ends) / summary["rounds_done"]
-  assert summary["cost"]["time_per_round"] == pytest.approx(per_round)
+  steps = np.array([len(tables[seed].time) for seed in (0, 1)])
+  assert steps[0] != steps[1]  # Of each seed, its own rounds count.
+  cost = summary["cost"]
+  assert cost["time_per_round"] == pytest.approx(np.mean(ends / steps))
+  spent = done.history.metrics["bytes_up"][:2, -1] / steps
+  assert cost["bytes_up_per_round"] == pytest.approx(spent.mean())
   said = capsys.readouterr().out
   assert "ended by max_time after" in said
   assert "% of their time used; staleness" in said
@@ -112,6 +116,9 @@ def test_a_trace_is_replayed(tmp_path):
     "--buffer=3", "--rounds=6", "--algorithm=fed_buff",
   )  # fmt: skip
   again = prepare(*TASK, *flags)
+  # Events that are fewer than the rounds end the run, which says so.
+  longer = [flag.replace("rounds=6", "rounds=9") for flag in flags]
+  assert prepare(*TASK, *longer).rounds == 6
   np.testing.assert_array_equal(
     again.tables[0].versions, job.tables[0].versions
   )

@@ -45,6 +45,10 @@ def test_the_clients_are_those_of_the_run(tmp_path, capsys):
   )
   prepared = prepare(*SMALL, "--batch_size=5", "--cohort_size=2")
   check_same(population, prepared.data[3])
+  # All of its clients take part, if they are fewer than usual.
+  flags = (f"--population_dir={folder}", "--client=sgd", "--client_lr=0.1")
+  of_all = prepare("--task=digits_logistic", *flags, "--batch_size=5")
+  assert of_all.settings["cohort_size"] == 7
   assert population.fields["x"] == (np.uint8, (8, 8, 1))
 
 

@@ -249,6 +249,10 @@ def test_crossed_seeds_are_fresh_and_each_partition_is_a_run():
   assert (spec.partition_seed, spec.seed) == (4, [6, 7, 8])
   assert spec.grid == cell.spec.grid
   assert spec.values()["partition_seed"] == 4
+  for fixed in (0, 3):
+    said = refusal(planned, FED_AVG, RATES, "--crossed=3",
+                   f"--partition_seed={fixed}")  # fmt: skip
+    assert "crossed=3: needs a partition that the seed draws" in said
 
 
 def test_what_seeds_are_needed_for_is_a_stored_study():

@@ -31,6 +31,8 @@ def sgd(learning_rate):
 
 
 A = {"A": fo.Method(sgd, GRID)}
+MANY = fo.ClientData.from_partition(given.DATA.examples, [[0, 1]] * 6)
+KRUM = {"aggregator": fo.aggregators.multi_krum(1), "weighting": "uniform"}
 
 
 def no_validation(params, data, test):
