@@ -41,7 +41,7 @@ class RunRecord:
   faults: np.ndarray | int = 0
   traces: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
   reported: tuple[str, ...] = ("rejected_clients",)
-  clock: Any | None = None  # An engine.clock.Clock: the engine imports this file.
+  clock: Any | None = None  # A Clock of the engine, which imports this file.
 
   def add_rounds(
     self, stop: int, counts: Mapping[str, Any], traces: Mapping[str, Any]
