@@ -44,20 +44,23 @@ def filled(text: str) -> str:
   """The page with what its two marks enclose made anew."""
   before, _, rest = text.partition(_BEGIN)
   found = published()
+  sections = [_extent(found), *(_section(found, n) for n in found.studies)]
+  return "\n".join([before + _BEGIN, *sections, _END + rest.partition(_END)[2]])
+
+
+def _extent(found: Standing) -> str:
+  """Which conditions are complete, and the time that their cells took."""
   conditions = found.reference.conditions
   left = [c.title for c in conditions if c.name not in found.studies]
-  whole = f"{len(found.studies)} of {len(conditions)} conditions are complete."
+  said = f"{len(found.studies)} of {len(conditions)} conditions are complete."
   if left:
-    whole += f" The others are {'; '.join(left)}."
+    said += f" The others are {'; '.join(left)}."
   seconds = sum(
     each.about["seconds"]
     for place in found.places
     for each in record.read(found.reference.records / place.file)
   )
-  whole += f" All cells took {seconds / 3600:.0f} hours of one core."
-  sections = [_section(found, name) for name in found.studies]
-  parts = [before + _BEGIN, whole + "\n", *sections]
-  return "\n".join([*parts, _END + rest.partition(_END)[2]])
+  return f"{said} All cells took {seconds / 3600:.0f} hours of one core.\n"
 
 
 def _section(found: Standing, name: str) -> str:

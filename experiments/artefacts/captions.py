@@ -157,8 +157,13 @@ def reduced(outcome: Outcome) -> list[str]:
   return lines
 
 
-def reduced_in_short(outcome: Outcome) -> list[str]:
-  """How a size differs, in a few words for each way; [] if it does not."""
+def reduced_in_short(outcome: Outcome, *, instead: bool = True) -> list[str]:
+  """How a size differs, in a few words for each way; [] if it does not.
+
+  Args:
+    outcome: the outcome at this size.
+    instead: whether to say what ran that the paper does not have.
+  """
   how = reduction(outcome)
   # The name of a grid's flag is enough.
   values: dict[str, dict[str, None]] = {}
@@ -170,9 +175,9 @@ def reduced_in_short(outcome: Outcome) -> list[str]:
     whose = "" if outcome.artefact.origin == "ours" else "the paper's "
     of_all = f"{ran} of {whose}{how.paper} cells"
     parts.append(of_all if ran else "no cell of the paper")
-  if how.added:
-    instead = " and ".join(filter(None, how.added))
-    parts.append(f"instead {instead}" if instead else "others instead")
+  if how.added and instead:
+    others = " and ".join(filter(None, how.added))
+    parts.append(f"instead {others}" if others else "others instead")
   return parts
 
 

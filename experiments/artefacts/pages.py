@@ -163,13 +163,12 @@ def _counted(said: Sequence[str], words: Sequence[str]) -> str:
 def _about(outcome: Outcome) -> str:
   """What the paper ran, what ran here, and where the rest is."""
   artefact = outcome.artefact
-  ran, short = captions.ran(outcome), captions.reduced_in_short(outcome)
+  ran = captions.ran(outcome)
+  short = captions.reduced_in_short(outcome, instead=not ran)
   is_ours = artefact.origin == "ours"
   setting = sentence(artefact.setting) if is_ours else artefact.setting
   paper = "" if is_ours else "Paper: "
   said = [f"{title_of(artefact)}. {paper}{setting}."]
-  # What ran is said already, also of cells that the paper does not have.
-  short = [each for each in short if not each.startswith("instead ")]
   if here := dict.fromkeys([*ran, *short]):
     said.append(f"Here: {', '.join(here)}.")
   said.append(f"[All of it](artefacts/{_file(outcome)}).")
