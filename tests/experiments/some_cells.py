@@ -17,7 +17,7 @@ from experiments import command, workers
 
 def sleep(number, folder):
   """A cell: says in which process it is, then takes its time."""
-  (folder / f"{number}").write_text(str(os.getpid()))
+  (folder / f"{number}-{os.getpid()}").touch()  # Whole as soon as it is there.
   for _ in range(600):  # A signal just before a sleep does not shorten it.
     time.sleep(0.1)
 

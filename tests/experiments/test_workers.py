@@ -76,7 +76,7 @@ def test_signals_leave_no_process(tmp_path, number, whom, as_what, status):
     start_new_session=True,
   )
   assert until(lambda: len(list(tmp_path.iterdir())) == 2, seconds=60)
-  pids = [int(path.read_text()) for path in tmp_path.iterdir()]
+  pids = [int(path.name.split("-")[1]) for path in tmp_path.iterdir()]
   assert all(map(lives, pids))
   if whom == "group":
     os.killpg(process.pid, number)
