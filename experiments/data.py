@@ -275,8 +275,11 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
 
 
 def _evaluations(rounds: int, every: int, last: int) -> int:
-  """The number of evaluations in the last rounds, with that at the end."""
-  before = range(0, rounds, every)
+  """The number of evaluations in the last rounds, with that at the end.
+
+  The one before the first round does not count: all settings have that model.
+  """
+  before = range(every, rounds, every)
   return 1 + sum(rounds - each < last for each in before)
 
 
