@@ -323,9 +323,10 @@ class Spec:
       training examples; the regularized loss for fmri; tasks without labels
       have their own metric.
     select_over: Number of last rounds, such as 100; the worst evaluation in
-      them counts. Default: only the last evaluation; for lasso and low_rank the
-      mean over the last 100 rounds, for femnist10 and femnist62 with
-      --select_on=train the mean over the last 10 evaluations.
+      them counts, but not the one before the first round. Default: only the
+      last evaluation; for lasso and low_rank the mean over the last 100 rounds,
+      for femnist10 and femnist62 with --select_on=train the mean over the last
+      10 evaluations.
     validation_fraction: Fraction of the training examples that is held out of
       training, in [0, 1). It is taken of each class, or with
       --select_on=clients of each client. Default: {VALIDATION_FRACTION} with
