@@ -280,16 +280,6 @@ def test_regularizers_take_a_local_model_of_lower_precision():
   np.testing.assert_allclose(run("bfloat16"), run("float32"), atol=0.05)
 
 
-# Results.
-
-
-def run(precision):
-  return simulate(
-    fed_avg(TASK.loss_fn, optax.sgd(0.3, momentum=0.5)), TASK.params, TASK.data,
-    rounds=8, **SETTINGS, precision=precision,
-  )  # fmt: skip
-
-
 # Terms added to a loss.
 
 
