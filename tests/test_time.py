@@ -27,14 +27,10 @@ SETTINGS = {
 STEPS = {c: -(-3 * -(-size // 4) // 2) for c, size in enumerate(cases.SIZES)}
 
 
-def durations_of(work):
-  return SYSTEM.durations(
-    work.steps, work.bytes_down, work.bytes_up, seed=work.seed
-  )
-
-
 def buffered(work, max_time=np.inf):
-  table = fo.schedules.buffered(durations_of(work), 12, 4, buffer=2)
+  sent = work.bytes_down, work.bytes_up
+  durations = SYSTEM.durations(work.steps, *sent, seed=work.seed)
+  table = fo.schedules.buffered(durations, 12, 4, buffer=2)
   return fo.schedules.until(table, min(max_time, table.time[-1]))
 
 
