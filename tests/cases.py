@@ -11,6 +11,7 @@ import operator
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import fedjax_opt as fo
 from fedjax_opt.engine.config import Config
@@ -22,6 +23,7 @@ PROBLEM, PARAMS, loss_fn = TASK.problem, TASK.params, TASK.loss_fn
 DATA, X0, GRADIENT = TASK.data, PROBLEM.x0, PROBLEM.gradient
 KERNEL = slice(PROBLEM.num_classes, len(X0))
 M, ROUNDS, LR = len(SIZES), 7, 0.3
+FED_AVG = fo.fed_avg(loss_fn, optax.sgd(LR))
 PLAIN = {"cohort_size": 5, "batch_size": 4, "local_epochs": 1.5}
 # Five clients in chunks of two: the sixth does not exist.
 FAULTY = PLAIN | {"client_dropout": 0.3, "client_chunk": 2}

@@ -188,10 +188,8 @@ def drawn_phases(config, data, seed, num_rounds, num_phases, counted=False):
 
 def clients_of(cohort, phase=0) -> Client:
   """The clients of a cohort with their batches in a phase, leaves [C, ...]."""
-
-  def one_client(worker, _):
-    return worker._client._replace(key=None, location=None)
-
+  own = {"key": None, "location": None}
+  one_client = lambda worker, _: worker._client._replace(**own)
   return cohort.each(one_client, (), phase=phase).value
 
 

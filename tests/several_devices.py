@@ -18,21 +18,8 @@ import numpy as np
 import optax
 from jax.sharding import PartitionSpec
 
-from fedjax_opt import (
-  Algorithm,
-  Checkpoints,
-  Population,
-  bvr_l_sgd,
-  delta_sgd,
-  evaluation,
-  fed_avg,
-  fed_buff,
-  scaffold,
-  schedules,
-  simulate,
-  sweep,
-  systems,
-)
+import fedjax_opt as fo
+from fedjax_opt import evaluation, schedules, systems
 from tests import jax_problems
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
@@ -45,7 +32,7 @@ SETTINGS = {
 }
 
 
-def picks() -> Algorithm:
+def picks() -> fo.Algorithm:
   """Notes what clients send one by one."""
 
   def round(state, cohort):
@@ -69,12 +56,9 @@ def buffered(work):
 
 def flat(result):
   """What a run has found, {name: array}."""
-  leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(result.params)]
-  kept = (result.state, result.client_state)
-  kept = [np.ravel(leaf) for leaf in jax.tree.leaves(kept)]
   return {
-    "params": np.concatenate(leaves),
-    "state": np.concatenate(kept),
+    "params": jax_problems.flat(result.params),
+    "state": jax_problems.flat((result.state, result.client_state)),
     "cost": np.array([result.cost["gradient_evaluations_per_round"]]),
     **result.history.metrics,
     **result.traces,
@@ -140,47 +124,47 @@ def results(
     rule = divided(model_devices)
     of_model = {"model_devices": model_devices, "model_sharding": rule}
     of_one, of_grid = of_one | of_model, of_grid | of_model
-  by_scaffold = lambda rate: scaffold(loss, rate)
+  by_scaffold = lambda rate: fo.scaffold(loss, rate)
 
   def one(algorithm, **others):
     others = measured | of_one | others
-    return lambda: simulate(algorithm, params, data, **others)
+    return lambda: fo.simulate(algorithm, params, data, **others)
 
-  def grid(make=lambda rate: fed_avg(loss, optax.sgd(rate)), **others):
+  def grid(make=lambda rate: fo.fed_avg(loss, optax.sgd(rate)), **others):
     rates = {"rate": [0.05, 0.1, 0.2, 1e30]}
     others = measured | of_grid | {"seeds": (0, 1)} | others
-    return lambda: sweep(make, rates, params, **others)
+    return lambda: fo.sweep(make, rates, params, **others)
 
   def of_scaffold(**others):
-    return one(scaffold(loss, 0.1), rounds=5, **others)
+    return one(fo.scaffold(loss, 0.1), rounds=5, **others)
 
   def killed():
     with contextlib.suppress(Killed):
-      kept = Checkpoints(f"{folder}-killed", 2)
+      kept = fo.Checkpoints(f"{folder}-killed", 2)
       of_scaffold(checkpoints=kept, on_evaluation=kill)()
 
   def resumed():
-    kept = Checkpoints(f"{folder}-killed", 2, resume=True)
+    kept = fo.Checkpoints(f"{folder}-killed", 2, resume=True)
     return of_scaffold(checkpoints=kept)()
 
-  by_rule = fed_avg(loss, delta_sgd())
+  by_rule = fo.fed_avg(loss, fo.delta_sgd())
   runs = {
     "traced": one(by_rule, trace=["step_size"], client_dropout=0.3),
-    "memory": one(scaffold(loss, 0.1), client_chunk=1),
+    "memory": one(fo.scaffold(loss, 0.1), client_chunk=1),
     "on_host": grid(data=data, make=by_scaffold, client_memory="host"),
-    "stages": one(bvr_l_sgd(loss, 0.1)),
+    "stages": one(fo.bvr_l_sgd(loss, 0.1)),
     "picks": one(picks(), evaluate=None),
     "grid": grid(data=data, grid_map="vmap"),
     "sequential": grid(data=data, grid_map="scan", rounds=5),
-    "on_disk": grid(data=Population.open(folder)),
+    "on_disk": grid(data=fo.Population.open(folder)),
     "clock": grid(
       data=data,
-      make=lambda rate: fed_buff(loss, optax.sgd(rate)),
+      make=lambda rate: fo.fed_buff(loss, optax.sgd(rate)),
       cohort_size=None,
       schedule=buffered,
       rounds=5,
     ),
-    "adam": one(fed_avg(loss, optax.sgd(0.1), optax.adam(0.1))),
+    "adam": one(fo.fed_avg(loss, optax.sgd(0.1), optax.adam(0.1))),
     "whole": of_scaffold(),
     "killed": killed,
     "resumed": resumed,
@@ -198,14 +182,14 @@ def results(
 
 
 def main(path, folder, cases, clients, grid, model, *processes):
-  read, gather = [], Population.gather
+  read, gather = [], fo.Population.gather
 
   def noted(self, clients, capacity, out=None):
     if out is not None:  # Not of the sample that metrics are measured on.
       read.extend(client for client in clients if client < self.num_clients)
     return gather(self, clients, capacity, out)
 
-  Population.gather = noted
+  fo.Population.gather = noted
   if processes:
     coordinator, num_processes, process_id = processes
     jax.distributed.initialize(coordinator, int(num_processes), int(process_id))

@@ -29,7 +29,7 @@ from fedjax_opt.registry import (
 )
 from fedjax_opt.rules import RULES
 from fedjax_opt.study.words import condition_label
-from tests.experiments.commands import call
+from tests.experiments.commands import call, printed
 
 _FILE = pathlib.Path(__file__).parents[1] / "docs" / "methods_tables.py"
 _SPEC = importlib.util.spec_from_file_location("methods_tables", _FILE)
@@ -168,10 +168,7 @@ def add(monkeypatch):
 
 
 def answer(capsys, *arguments):
-  with pytest.raises(SystemExit) as stop:
-    call(*arguments)
-  assert not stop.value.code
-  return " ".join(capsys.readouterr().out.split())
+  return " ".join(printed(capsys, *arguments).out.split())
 
 
 @pytest.mark.parametrize("kind", ADDED)

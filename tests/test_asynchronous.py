@@ -3,6 +3,7 @@
 import functools
 import itertools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -231,11 +232,6 @@ def stale():
   return table_of(record)
 
 
-def drawn(key, round):
-  del key
-  return jnp.asarray(ROWS, jnp.int32)[round]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
   "name", ["fed_avg", "fed_buff", "scaffold", "fed_buff in chunks"]
@@ -247,10 +243,11 @@ def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
     "scaffold": fo.scaffold(cases.loss_fn, cases.LR),
   }.get(name, FED_BUFF)
   own = fo.fed_avg(cases.loss_fn, RULE) if "buff" in name else algorithm
+  drawn = lambda key, round: jnp.asarray(ROWS, jnp.int32)[round]
   settings = {"sampler": drawn, "cohort_size": 4} | UNIFORM | others
   expected = cases.TASK.simulate(own, rounds=len(ROWS), **settings)
   found = final(algorithm, by_hand(ROWS), **others)
-  jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
+  chex.assert_trees_all_equal(found.params, expected.params)
   assert found.cost == expected.cost | {"time_per_round": 1.0}
 
 
@@ -281,7 +278,7 @@ def test_a_resumed_run_is_a_whole_one(tmp_path):
   final(algorithm, stale(), rounds=14, checkpoints=saved(), **more)
   found = final(algorithm, stale(), checkpoints=saved(resume=True), **more)
   whole = final(algorithm, stale(), **more)
-  jax.tree.map(np.testing.assert_array_equal, found.state, whole.state)
+  chex.assert_trees_all_equal(found.state, whole.state)
   assert found.history.rounds == whole.history.rounds
 
 

@@ -27,51 +27,57 @@ def run(algorithm, **settings):
   return TASK.simulate(algorithm, **settings)
 
 
-class TestRounds:
-  def test_centralized_is_proximal_gradient_on_all_examples(self):
-    """Batches of 4 do not divide the clients; a chunk of 2 is filled up."""
-    with jax.enable_x64(True):
-      result = run(centralized(TASK.loss_fn, PSI, RATE), client_chunk=2)
-    assert_close(result.params, points_of_loop(EVERYTHING, 5)[-1], 1e-10)
-    assert result.cost["gradient_evaluations_per_round"] == len(EVERYTHING) / 5
+# Rounds.
 
-  def test_uniform_weights_make_it_the_mean_over_clients(self):
-    task = jax_problems.least_squares(sizes=(13, 7, 4))
-    problem = task.problem
 
-    def gradient(w, _):
-      each = [problem.gradient(w, rows) for rows in problem.client_rows]
-      return None, np.mean([grad for _, grad in each], axis=0)
+def test_centralized_is_proximal_gradient_on_all_examples():
+  """Batches of 4 do not divide the clients; a chunk of 2 is filled up."""
+  with jax.enable_x64(True):
+    result = run(centralized(TASK.loss_fn, PSI, RATE), client_chunk=2)
+  assert_close(result.params, points_of_loop(EVERYTHING, 5)[-1], 1e-10)
+  assert result.cost["gradient_evaluations_per_round"] == len(EVERYTHING) / 5
 
-    psi = loops.L1(slice(None), 0.1)
-    mean = jax_problems.from_start(problem, problem.x0, gradient)
-    xs = loops.proximal_gradient(mean, [None] * 5, psi, 0.2)
-    with jax.enable_x64(True):
-      result = task.simulate(
-        centralized(task.loss_fn, prox.l1(0.1), 0.2),
-        rounds=5,
-        batch_size=4,
-        weighting="uniform",
-      )
-    assert_close(result.params, xs[-1], 1e-10)
 
-  def test_local_is_proximal_gradient_on_one_client(self):
-    with jax.enable_x64(True):
-      algorithm = local(TASK.loss_fn, PSI, RATE, client=1)
-      result = run(algorithm, cohort_size=2)
-    rows = TASK.problem.client_rows[1]
-    assert_close(result.params, points_of_loop(rows, 5)[-1], 1e-10)
+def test_uniform_weights_make_it_the_mean_over_clients():
+  task = jax_problems.least_squares(sizes=(13, 7, 4))
+  problem = task.problem
 
-  def test_a_client_that_owns_nothing_has_no_gradient(self):
-    with jax.enable_x64(True):
-      result = run(local(TASK.loss_fn, prox.zero(), RATE, client=4))
-    assert_close(result.params, TASK.problem.x0, 1e-15)
+  def gradient(w, _):
+    each = [problem.gradient(w, rows) for rows in problem.client_rows]
+    return None, np.mean([grad for _, grad in each], axis=0)
 
-  def test_bad_input(self):
-    with pytest.raises(ValueError, match="cohort_size: centralized needs all"):
-      run(centralized(TASK.loss_fn, PSI, RATE), cohort_size=3)
-    with pytest.raises(ValueError, match=r"client=5: must be in \[0, 5\)"):
-      run(local(TASK.loss_fn, PSI, RATE, client=5))
+  psi = loops.L1(slice(None), 0.1)
+  mean = jax_problems.from_start(problem, problem.x0, gradient)
+  xs = loops.proximal_gradient(mean, [None] * 5, psi, 0.2)
+  with jax.enable_x64(True):
+    result = task.simulate(
+      centralized(task.loss_fn, prox.l1(0.1), 0.2),
+      rounds=5,
+      batch_size=4,
+      weighting="uniform",
+    )
+  assert_close(result.params, xs[-1], 1e-10)
+
+
+def test_local_is_proximal_gradient_on_one_client():
+  with jax.enable_x64(True):
+    algorithm = local(TASK.loss_fn, PSI, RATE, client=1)
+    result = run(algorithm, cohort_size=2)
+  rows = TASK.problem.client_rows[1]
+  assert_close(result.params, points_of_loop(rows, 5)[-1], 1e-10)
+
+
+def test_a_client_that_owns_nothing_has_no_gradient():
+  with jax.enable_x64(True):
+    result = run(local(TASK.loss_fn, prox.zero(), RATE, client=4))
+  assert_close(result.params, TASK.problem.x0, 1e-15)
+
+
+def test_bad_input():
+  with pytest.raises(ValueError, match="cohort_size: centralized needs all"):
+    run(centralized(TASK.loss_fn, PSI, RATE), cohort_size=3)
+  with pytest.raises(ValueError, match=r"client=5: must be in \[0, 5\)"):
+    run(local(TASK.loss_fn, PSI, RATE, client=5))
 
 
 def least_squares(x, y):
@@ -80,56 +86,60 @@ def least_squares(x, y):
   return lambda w, batch, rng: (batch["x"] @ w - batch["y"]) ** 2, data
 
 
-class TestOptimum:
-  def test_ridge_regression(self):
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(30, 6)), rng.normal(size=30)
-    loss_fn, data = least_squares(x, y)
-    found = optimum(
-      loss_fn, prox.squared_l2(0.3), np.zeros(6), data, 1e-10, batch_size=7
-    )
-    expected = np.linalg.solve(x.T @ x / 30 + 0.3 * np.eye(6), x.T @ y / 30)
-    assert_close(found.params, expected, 1e-9)
-    value = np.mean((x @ expected - y) ** 2) + 0.3 * np.sum(expected**2)
-    np.testing.assert_allclose(found.value, value, rtol=1e-12)
-    assert found.residual <= 1e-10
+# The optimum.
 
-  def test_equals_the_loop(self):
-    tries = 40
-    found = optimum(
-      TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=tries
-    )
-    x = loops.fista(
-      TASK.problem, EVERYTHING, OF_LOOP, 1024.0, tries, 0.0, halve=True
-    )
-    assert np.linalg.norm(x - TASK.problem.x0) > 0.1  # Some were accepted.
-    assert_close(found.params, x, 1e-10)
 
-  def test_the_residual_is_of_the_point_returned(self):
-    """It bounds the fixed-point residual, for any step."""
-    found = optimum(
-      TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=30
-    )
-    assert found.iterations == 30
-    assert found.residual > 1e-6
-    w = jax_problems.flat(found.params)
-    grad = TASK.problem.gradient(w, EVERYTHING)[1]
-    for eta in (1e-3, 0.1, 1.0):
-      moved = np.linalg.norm(w - OF_LOOP.prox(w - eta * grad, eta)) / eta
-      assert moved <= found.residual * (1 + 1e-9)
+def test_the_optimum_of_ridge_regression():
+  rng = np.random.default_rng(0)
+  x, y = rng.normal(size=(30, 6)), rng.normal(size=30)
+  loss_fn, data = least_squares(x, y)
+  found = optimum(
+    loss_fn, prox.squared_l2(0.3), np.zeros(6), data, 1e-10, batch_size=7
+  )
+  expected = np.linalg.solve(x.T @ x / 30 + 0.3 * np.eye(6), x.T @ y / 30)
+  assert_close(found.params, expected, 1e-9)
+  value = np.mean((x @ expected - y) ** 2) + 0.3 * np.sum(expected**2)
+  np.testing.assert_allclose(found.value, value, rtol=1e-12)
+  assert found.residual <= 1e-10
 
-  def test_an_example_counts_as_often_as_it_is_owned(self):
-    x, y = np.ones((3, 1)), np.array([0.0, 1.0, 5.0])
-    data = ClientData.from_partition({"x": x, "y": y}, [[0, 1, 1], [1]])
-    loss_fn = lambda w, batch, rng: (batch["x"] @ w - batch["y"]) ** 2
-    found = optimum(loss_fn, prox.zero(), np.array([4.0]), data)
-    np.testing.assert_allclose(found.params, [0.75], atol=1e-6)
 
-  def test_single_precision_data_do_not_limit_it(self):
-    rng = np.random.default_rng(2)
-    x = rng.normal(size=(40, 5)).astype(np.float32)
-    y = rng.normal(size=40).astype(np.float32)
-    loss_fn, data = least_squares(x, y)
-    found = optimum(loss_fn, prox.l1(0.1), jnp.zeros(5), data, 1e-11)
-    assert found.residual <= 1e-11
-    assert found.params.dtype == np.float64
+def test_the_optimum_equals_the_loop():
+  tries = 40
+  found = optimum(
+    TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=tries
+  )
+  x = loops.fista(
+    TASK.problem, EVERYTHING, OF_LOOP, 1024.0, tries, 0.0, halve=True
+  )
+  assert np.linalg.norm(x - TASK.problem.x0) > 0.1  # Some were accepted.
+  assert_close(found.params, x, 1e-10)
+
+
+def test_the_residual_is_of_the_point_returned():
+  """It bounds the fixed-point residual, for any step."""
+  found = optimum(TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=30)
+  assert found.iterations == 30
+  assert found.residual > 1e-6
+  w = jax_problems.flat(found.params)
+  grad = TASK.problem.gradient(w, EVERYTHING)[1]
+  for eta in (1e-3, 0.1, 1.0):
+    moved = np.linalg.norm(w - OF_LOOP.prox(w - eta * grad, eta)) / eta
+    assert moved <= found.residual * (1 + 1e-9)
+
+
+def test_an_example_counts_as_often_as_it_is_owned():
+  x, y = np.ones((3, 1)), np.array([0.0, 1.0, 5.0])
+  data = ClientData.from_partition({"x": x, "y": y}, [[0, 1, 1], [1]])
+  loss_fn = lambda w, batch, rng: (batch["x"] @ w - batch["y"]) ** 2
+  found = optimum(loss_fn, prox.zero(), np.array([4.0]), data)
+  np.testing.assert_allclose(found.params, [0.75], atol=1e-6)
+
+
+def test_single_precision_data_do_not_limit_the_optimum():
+  rng = np.random.default_rng(2)
+  x = rng.normal(size=(40, 5)).astype(np.float32)
+  y = rng.normal(size=40).astype(np.float32)
+  loss_fn, data = least_squares(x, y)
+  found = optimum(loss_fn, prox.l1(0.1), jnp.zeros(5), data, 1e-11)
+  assert found.residual <= 1e-11
+  assert found.params.dtype == np.float64

@@ -19,12 +19,9 @@ from tests import reference_composite as loops
 from tests.jax_problems import assert_close, flat
 
 ROUNDS, RATE, SERVER_RATE = 4, 0.15, 0.8
-SETTINGS = {
-  "cohort_size": 3,
-  "client_chunk": 2,
-  "batch_size": 4,
-  "local_epochs": 1.5,
-}
+COHORT = {"cohort_size": 3, "client_chunk": 2, "batch_size": 4}
+SETTINGS = COHORT | {"local_epochs": 1.5}
+EQUAL_STEPS = COHORT | {"local_steps": 3}
 SOFTMAX = jax_problems.softmax()  # bias [3], then kernel [4, 3]
 KERNEL = slice(3, 15)
 L1, OF_L1 = prox.kernels(prox.l1(0.12)), loops.L1(KERNEL, 0.12)
@@ -32,12 +29,6 @@ BALL, OF_BALL = prox.kernels(prox.l2_ball(0.6)), loops.L2Ball(KERNEL, 0.6)
 LINEAR = jax_problems.least_squares()  # kernel [5]
 ON_SIMPLEX = {"kernel": np.array([0.1, 0.3, 0.2, 0.15, 0.25])}
 FOUR_CLIENTS = jax_problems.softmax(sizes=(13, 7, 20, 4))
-EQUAL_STEPS = {
-  "cohort_size": 3,
-  "client_chunk": 2,
-  "batch_size": 4,
-  "local_steps": 3,
-}
 
 
 def drawn_rounds(task, settings):

@@ -12,15 +12,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import (
-  contract,
-  delta_sgd,
-  fed_avg,
-  prox,
-  samplers,
-  simulate,
-  sweep,
-)
+import fedjax_opt as fo
+from fedjax_opt import contract, prox, samplers
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import rounds
@@ -75,7 +68,7 @@ def make(name, learning_rate=0.3, **constants):
   server = {"server": optax.adam(0.1)} if name == "fed_avg" else {}
   return TASK.algorithm(
     name,
-    client=delta_sgd(eta_0=0.1),
+    client=fo.delta_sgd(eta_0=0.1),
     rate=learning_rate / 10 if has_momenta else learning_rate,
     psi=prox.kernels(prox.l1(1e-3)),
     **server | constants_of(name) | constants,
@@ -83,7 +76,7 @@ def make(name, learning_rate=0.3, **constants):
 
 
 def run(name, data=None, **settings):
-  return simulate(
+  return fo.simulate(
     make(name),
     TASK.params,
     TASK.data if data is None else data,
@@ -217,14 +210,9 @@ def grid_of(name):
 @pytest.mark.parametrize("name", ["scaffold", "domo"], scope="module")
 @pytest.mark.default_cases("scaffold")
 def test_a_grid_equals_its_points(name):
-  whole = sweep(
-    functools.partial(make, name),
-    grid_of(name),
-    TASK.params,
-    TASK.data,
-    rounds=ROUNDS,
-    **settings_of(name),
-  )
+  of_name = functools.partial(make, name)
+  settings = settings_of(name)
+  whole = TASK.sweep(of_name, grid_of(name), rounds=ROUNDS, **settings)
   other, same = (
     jax.tree.map(lambda leaf, i=i: leaf[i], whole.params) for i in (0, 1)
   )
@@ -236,7 +224,7 @@ def test_a_grid_equals_its_points(name):
 def test_given_parameters_stay_usable():
   params = jax.tree.map(jnp.asarray, TASK.params)
   # Its state holds the parameters themselves, too.
-  server = delta_sgd(eta_0=1.0, reuse_gradients=True)
-  algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1), server)
-  simulate(algorithm, params, TASK.data, rounds=1, batch_size=4)
+  server = fo.delta_sgd(eta_0=1.0, reuse_gradients=True)
+  algorithm = fo.fed_avg(TASK.loss_fn, optax.sgd(0.1), server)
+  fo.simulate(algorithm, params, TASK.data, rounds=1, batch_size=4)
   assert np.isfinite(jax_problems.flat(params)).all()

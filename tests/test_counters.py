@@ -148,9 +148,7 @@ def test_a_run_counts_the_same_either_way(monkeypatch):
   def run():
     algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1))
     settings = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
-    return dict(
-      simulate(algorithm, TASK.params, TASK.data, rounds=5, **settings).cost
-    )
+    return dict(TASK.simulate(algorithm, rounds=5, **settings).cost)
 
   plain = run()
   monkeypatch.setattr(counters, "fit", lambda rounds, clients: False)

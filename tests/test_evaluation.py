@@ -38,9 +38,7 @@ def test_training_examples_may_be_left_out():
   )
   left = {n: v for n, v in whole.items() if not n.startswith("train_")}
   assert left != whole
-  assert set(found) == set(left)
-  for name, value in found.items():
-    assert value == pytest.approx(left[name])
+  check(found, left)
   # Nothing but the model is needed of what is not measured.
   of_test = jax.eval_shape(lambda params: evaluate(params, None, TEST), 0.1)
   assert set(of_test) == {"test_loss", "test_accuracy"}
@@ -89,9 +87,7 @@ def test_equals_a_plain_computation(batch_size):
   }
   for i in range(1, 10):
     expected[f"train_accuracy_decile_{i}"] = np.quantile(accuracy, i / 10)
-  assert actual.keys() == expected.keys()
-  for name, value in expected.items():
-    np.testing.assert_allclose(actual[name], value, rtol=1e-5, err_msg=name)
+  check(actual, expected)
 
 
 def test_the_last_batch_is_filled_with_the_first_examples():
@@ -241,32 +237,28 @@ def test_validation_examples_come_by_name_and_only_if_given():
   assert found["test"] == pytest.approx(TEST["x"].mean())
 
 
-class TestOverClients:
-  @settings(max_examples=20, deadline=None)
-  @given(
-    seed=st.integers(0, 10**6),
-    clients=st.integers(1, 40),
-    empty=st.floats(0, 0.9),
-  )
-  def test_equal_to_a_plain_loop(self, seed, clients, empty):
-    rng = np.random.default_rng(seed)
-    sizes = np.where(rng.random(clients) < empty, 0, 5)
-    accuracy = np.where(sizes > 0, rng.random(clients), np.nan)
-    kept = np.sort(accuracy[sizes > 0])
-    # Padding keeps one shape, so that all examples share one compilation.
-    pad = 40 - clients
-    args = np.pad(accuracy, (0, pad)), np.pad(sizes, (0, pad))
-    worst = jax.jit(evaluation.worst_decile)(*args)
-    deciles = jax.jit(evaluation.deciles)(*args)
-    assert list(deciles) == [f"accuracy_decile_{i}" for i in range(1, 10)]
-    if not kept.size:
-      assert np.isnan(worst)
-      return
-    count = int(np.ceil(kept.size / 10))
-    np.testing.assert_allclose(worst, kept[:count].mean(), rtol=1e-5)
-    np.testing.assert_allclose(
-      list(deciles.values()),
-      np.quantile(kept, np.arange(1, 10) / 10),
-      rtol=1e-5,
-      atol=1e-7,
-    )
+@settings(max_examples=20, deadline=None)
+@given(
+  seed=st.integers(0, 10**6),
+  clients=st.integers(1, 40),
+  empty=st.floats(0, 0.9),
+)
+def test_over_clients_it_is_a_plain_loop(seed, clients, empty):
+  rng = np.random.default_rng(seed)
+  sizes = np.where(rng.random(clients) < empty, 0, 5)
+  accuracy = np.where(sizes > 0, rng.random(clients), np.nan)
+  kept = np.sort(accuracy[sizes > 0])
+  # Padding keeps one shape, so that all examples share one compilation.
+  pad = 40 - clients
+  args = np.pad(accuracy, (0, pad)), np.pad(sizes, (0, pad))
+  worst = jax.jit(evaluation.worst_decile)(*args)
+  deciles = jax.jit(evaluation.deciles)(*args)
+  assert list(deciles) == [f"accuracy_decile_{i}" for i in range(1, 10)]
+  if not kept.size:
+    assert np.isnan(worst)
+    return
+  count = int(np.ceil(kept.size / 10))
+  np.testing.assert_allclose(worst, kept[:count].mean(), rtol=1e-5)
+  expected = np.quantile(kept, np.arange(1, 10) / 10)
+  found = list(deciles.values())
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)

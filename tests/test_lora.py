@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import re
 
 import chex
 import flax.linen as nn
@@ -245,8 +244,8 @@ REFUSED = {
 @pytest.mark.parametrize("message", REFUSED)
 def test_refused(message):
   given = dict(layers=["first"], key=jax.random.key(0), rank=2)
-  with pytest.raises((TypeError, ValueError), match=re.escape(message)):
-    lora.adapt(made(np.float32)[2]["base"], **given | REFUSED[message])
+  base = made(np.float32)[2]["base"]
+  assert message in refusal(lora.adapt, base, **given | REFUSED[message])
 
 
 def test_what_is_not_of_the_adapted_model_is_refused():
@@ -256,7 +255,6 @@ def test_what_is_not_of_the_adapted_model_is_refused():
     fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=["lora_b"])
   pool, _, adapted = made(np.float32)
   adapted["lora_a"]["second"] = adapted["lora_a"]["first"]
-  with pytest.raises(
-    ValueError, match=r"lora_a\['second'\]: .* calls no layer"
-  ):
-    LOSS(adapted, {name: values[:6] for name, values in pool.items()}, None)
+  batch = {name: values[:6] for name, values in pool.items()}
+  with pytest.raises(ValueError, match=r"lora_a\['second'\]: .*calls no layer"):
+    LOSS(adapted, batch, None)

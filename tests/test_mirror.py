@@ -1,3 +1,4 @@
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,53 +43,57 @@ REFUSED = {
 }
 
 
-class TestEntropy:
-  @pytest.mark.parametrize("psi", ACCEPTED.values(), ids=ACCEPTED)
-  def test_there_and_back(self, psi):
-    h, w = mirror.entropy(), _simplex_tree()
-    back = h.grad_h_plus_psi_conjugate(h.grad_h(w), 0.5, psi)
-    jax.tree.map(
-      lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), w, back
-    )
+# The entropy.
 
-  def test_a_step_is_the_exponentiated_gradient(self):
-    h, w = mirror.entropy(), _simplex_tree()
-    grads = jax.tree.map(lambda leaf: jnp.arange(len(leaf)) / 7, w)
-    z = optax.tree.add_scale(h.grad_h(w), -0.5, grads)
-    for name, new in h.grad_h_conjugate(z).items():
-      expected = w[name] * np.exp(-0.5 * grads[name])
-      np.testing.assert_allclose(new, expected / expected.sum(), rtol=1e-5)
 
-  def test_maps_and_differentiates(self):
-    h, psi = mirror.entropy(), prox.simplex()
-    z = jnp.arange(6.0).reshape(2, 3)
-    back = lambda z: h.grad_h_plus_psi_conjugate(z, 0.1, psi)
-    np.testing.assert_allclose(
-      jax.jit(jax.vmap(back))(z), jax.nn.softmax(z), rtol=1e-6
-    )
-    assert np.isfinite(jax.jit(jax.jacobian(back))(z[0])).all()
-    # A traced scale cannot be checked.
-    of_scale = lambda s: h.grad_h_plus_psi_conjugate(z[0], 0.1, prox.simplex(s))
-    jax.eval_shape(jax.vmap(of_scale), jnp.array([1.0]))
+@pytest.mark.parametrize("psi", ACCEPTED.values(), ids=ACCEPTED)
+def test_entropy_there_and_back(psi):
+  h, w = mirror.entropy(), _simplex_tree()
+  back = h.grad_h_plus_psi_conjugate(h.grad_h(w), 0.5, psi)
+  chex.assert_trees_all_close(back, w, rtol=1e-5)
 
-  @pytest.mark.parametrize(
-    ("w", "found"),
-    [
-      ([0.5, 0.6], "smallest entry 0.5 and sum 1.1: must be on the simplex"),
-      ([1.0, 0.0], "smallest entry 0 and sum 1"),
-      ([1.5, -0.5], "smallest entry -0.5"),
-      ([np.nan, 1.0], "smallest entry nan"),
-    ],
+
+def test_a_step_is_the_exponentiated_gradient():
+  h, w = mirror.entropy(), _simplex_tree()
+  grads = jax.tree.map(lambda leaf: jnp.arange(len(leaf)) / 7, w)
+  z = optax.tree.add_scale(h.grad_h(w), -0.5, grads)
+  for name, new in h.grad_h_conjugate(z).items():
+    expected = w[name] * np.exp(-0.5 * grads[name])
+    np.testing.assert_allclose(new, expected / expected.sum(), rtol=1e-5)
+
+
+def test_entropy_maps_and_differentiates():
+  h, psi = mirror.entropy(), prox.simplex()
+  z = jnp.arange(6.0).reshape(2, 3)
+  back = lambda z: h.grad_h_plus_psi_conjugate(z, 0.1, psi)
+  np.testing.assert_allclose(
+    jax.jit(jax.vmap(back))(z), jax.nn.softmax(z), rtol=1e-6
   )
-  def test_a_start_off_the_simplex_is_refused(self, w, found):
-    grad_h, w = mirror.entropy().grad_h, jnp.array(w)
-    message = refusal(grad_h, w)
-    assert message.startswith(f"entropy: the point has {found}")
-    message = refusal(grad_h, {"layer": {"kernel": w}})
-    assert message.startswith(f"entropy: layer/kernel has {found}")
+  assert np.isfinite(jax.jit(jax.jacobian(back))(z[0])).all()
+  # A traced scale cannot be checked.
+  of_scale = lambda s: h.grad_h_plus_psi_conjugate(z[0], 0.1, prox.simplex(s))
+  jax.eval_shape(jax.vmap(of_scale), jnp.array([1.0]))
 
-  @pytest.mark.parametrize("message", REFUSED)
-  def test_a_regularizer_without_closed_form_is_refused(self, message):
-    back = mirror.entropy().grad_h_plus_psi_conjugate
-    of = jax.jit(lambda z: back(z, 0.1, REFUSED[message]))
-    assert message in refusal(of, _simplex_tree())
+
+@pytest.mark.parametrize(
+  ("w", "found"),
+  [
+    ([0.5, 0.6], "smallest entry 0.5 and sum 1.1: must be on the simplex"),
+    ([1.0, 0.0], "smallest entry 0 and sum 1"),
+    ([1.5, -0.5], "smallest entry -0.5"),
+    ([np.nan, 1.0], "smallest entry nan"),
+  ],
+)
+def test_a_start_off_the_simplex_is_refused(w, found):
+  grad_h, w = mirror.entropy().grad_h, jnp.array(w)
+  message = refusal(grad_h, w)
+  assert message.startswith(f"entropy: the point has {found}")
+  message = refusal(grad_h, {"layer": {"kernel": w}})
+  assert message.startswith(f"entropy: layer/kernel has {found}")
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_a_regularizer_without_closed_form_is_refused(message):
+  back = mirror.entropy().grad_h_plus_psi_conjugate
+  of = jax.jit(lambda z: back(z, 0.1, REFUSED[message]))
+  assert message in refusal(of, _simplex_tree())

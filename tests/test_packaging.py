@@ -201,18 +201,24 @@ def requirements(installed):
   return found
 
 
+def imported(nodes):
+  """The packages that the import statements among some nodes name."""
+  for node in nodes:
+    if isinstance(node, ast.Import):
+      yield from (alias.name.split(".")[0] for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+      yield node.module.split(".")[0]
+
+
 def imported_by(*folders):
   """Names, in small letters, of the packages that these folders import."""
   found = set()
   for path in (p for f in folders for p in (REPOSITORY / f).rglob("*.py")):
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-      if isinstance(node, ast.Import):
-        found |= {alias.name.split(".")[0].lower() for alias in node.names}
-      elif isinstance(node, ast.ImportFrom) and not node.level:
-        found.add(node.module.split(".")[0].lower())
-      elif isinstance(node, ast.Constant):  # Such as a function is given.
-        found.add(str(node.value).split(".")[0].lower())
-  return found
+    nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
+    # Also by a function that is given the name.
+    given = (str(n.value) for n in nodes if isinstance(n, ast.Constant))
+    found.update(imported(nodes), (name.split(".")[0] for name in given))
+  return set(map(str.lower, found))
 
 
 def test_workflows_are_started_as_they_say():
@@ -244,13 +250,8 @@ def test_an_import_on_top_needs_no_extra(requirements):
     allowed = of_all.union({folder, "fedjax_opt"}, sys.stdlib_module_names)
     allowed = allowed.union(*(requirements[name] for name in extra))
     for path in (REPOSITORY / folder).rglob("*.py"):
-      found = set()
-      for node in ast.parse(path.read_text("utf-8")).body:
-        if isinstance(node, ast.Import):
-          found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-          found.add(node.module.split(".")[0])
-      assert found <= allowed, path
+      found = imported(ast.parse(path.read_text("utf-8")).body)
+      assert set(found) <= allowed, path
 
 
 @pytest.mark.slow

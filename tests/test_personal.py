@@ -16,13 +16,7 @@ SETTINGS = {"batch_size": 4, "local_steps": 3, "cohort_size": 4}
 
 
 def run(algorithm, rounds=4, **settings):
-  return fo.simulate(
-    algorithm,
-    cases.PARAMS,
-    cases.DATA,
-    rounds=rounds,
-    **SETTINGS | settings,
-  )
+  return cases.TASK.simulate(algorithm, rounds=rounds, **SETTINGS | settings)
 
 
 assert_close = functools.partial(

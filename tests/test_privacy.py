@@ -47,13 +47,7 @@ def still(noise_multiplier=1.0, max_norm=0.5):
 
 
 def run(algorithm, rounds, settings, **others):
-  return fo.simulate(
-    algorithm,
-    cases.PARAMS,
-    cases.DATA,
-    rounds=rounds,
-    **settings | others,
-  )
+  return cases.TASK.simulate(algorithm, rounds=rounds, **settings | others)
 
 
 @pytest.mark.parametrize("settings", [POISSON, FIXED], ids=["poisson", "fixed"])
@@ -135,11 +129,9 @@ def test_the_noise_is_new_in_each_run_of_the_same_program():
 @pytest.mark.slow
 def test_each_point_of_a_grid_has_noise_of_its_own():
   scales = [1.0, 2.0, 4.0]
-  result = fo.sweep(
+  result = cases.TASK.sweep(
     still,
     {"noise_multiplier": scales},
-    cases.PARAMS,
-    cases.DATA,
     rounds=1,
     seeds=[0, 1],
     grid_map="vmap",
@@ -170,7 +162,7 @@ def test_seeded_noise_is_of_its_seed_and_the_run_s():
 
 def in_a_grid(folder):
   grid = {"max_norm": [0.1, 0.5], "noise_multiplier": [0.0, 1.0]}
-  whole = fo.sweep(seeded, grid, cases.PARAMS, cases.DATA, rounds=3, **FIXED)
+  whole = cases.TASK.sweep(seeded, grid, rounds=3, **FIXED)
   return trees.take(whole.params, 3)
 
 
@@ -316,8 +308,7 @@ def test_epsilon_is_the_accountant_s():
   poisson = dp_accounting.PoissonSampledDpEvent(
     0.05, dp_accounting.GaussianDpEvent(4.0)
   )
-  accountant = dp_accounting.pld.PLDAccountant()
-  accountant.compose(poisson, 10)
+  accountant = dp_accounting.pld.PLDAccountant().compose(poisson, 10)
   expected = accountant.get_epsilon(1e-5)
   assert privacy.epsilon(4.0, 10, **about) == pytest.approx(expected)
   # Places that are never full change little; few cost privacy.
@@ -330,9 +321,9 @@ def test_epsilon_is_the_accountant_s():
   event = dp_accounting.SampledWithoutReplacementDpEvent(
     100, 5, dp_accounting.GaussianDpEvent(4.0 / 2)
   )
-  accountant.compose(event, 10)
+  expected = accountant.compose(event, 10).get_epsilon(1e-5)
   found = privacy.epsilon(4.0, 10, **about, sampling="uniform")
-  assert found == pytest.approx(accountant.get_epsilon(1e-5))
+  assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "uniform"])
@@ -347,8 +338,7 @@ def test_epsilon_of_little_noise_is_that_of_small_steps():
   event = dp_accounting.PoissonSampledDpEvent(
     0.1, dp_accounting.GaussianDpEvent(0.5)
   )
-  accountant = dp_accounting.pld.PLDAccountant()
-  accountant.compose(event, 30)
+  accountant = dp_accounting.pld.PLDAccountant().compose(event, 30)
   found = privacy.epsilon(0.5, 30, 300, 30, 1e-5)
   assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-5)
   # And of next to none, without filling the memory.
@@ -366,8 +356,8 @@ def test_calibrated_noise_has_that_epsilon():
 # Bad input.
 
 
-def with_privacy(algorithm):
-  return privacy.with_privacy(algorithm, 1.0, 1.0)
+def run_private(algorithm):
+  run(privacy.with_privacy(algorithm, 1.0, 1.0), 1, FIXED)
 
 
 def reading_each():
@@ -387,13 +377,13 @@ def epsilon_of(**given):
 
 REFUSED = {
   "privacy: the clients of this algorithm send no difference of models": (
-    lambda: with_privacy(fo.bvr_l_sgd(cases.loss_fn, 0.1))
+    lambda: privacy.with_privacy(fo.bvr_l_sgd(cases.loss_fn, 0.1), 1.0, 1.0)
   ),
   "privacy: the clients of this algorithm send more than one difference": (
-    lambda: run(with_privacy(fo.scaffold(cases.loss_fn, 0.1)), 1, FIXED)
+    lambda: run_private(fo.scaffold(cases.loss_fn, 0.1))
   ),
   "privacy: this algorithm reads single messages": (
-    lambda: run(with_privacy(reading_each()), 1, FIXED)
+    lambda: run_private(reading_each())
   ),
   "privacy: the sampler draws a client more than once, or by its weight": (
     lambda: run(private(), 1, FIXED, sampler=fo.samplers.weighted())

@@ -9,25 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import (
-  ClientData,
-  Simulator,
-  contract,
-  counters,
-  delta_sgd,
-  fed_avg,
-  fed_bn,
-  fed_exp,
-  fed_per,
-  local_sgd,
-  minibatch_sgd,
-  objectives,
-  privacy,
-  prox,
-  simulate,
-  train_only,
-  transforms,
-)
+import fedjax_opt as fo
+from fedjax_opt import contract, counters, objectives, privacy, prox, transforms
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.engine import rounds
@@ -41,7 +24,7 @@ from tests.refusals import refusal
 RNG = np.random.default_rng(0)
 X = RNG.normal(1, 2, size=(24, 3)).astype(np.float32)
 Y = RNG.normal(size=24).astype(np.float32)
-DATA = ClientData.from_partition(
+DATA = fo.ClientData.from_partition(
   {"x": X, "y": Y}, [np.arange(8), np.arange(8, 24)]
 )
 LAYER = layers.BatchNorm()
@@ -72,10 +55,10 @@ def test_delta_sgd_measures_the_weights_alone():
     "norm": {k: v for k, v in PARAMS["norm"].items() if k not in STATISTICS},
     "output": PARAMS["output"],
   }
-  data = ClientData(without, DATA.indices, DATA.sizes)
+  data = fo.ClientData(without, DATA.indices, DATA.sizes)
   expected, actual = (
-    simulate(
-      fed_avg(loss, delta_sgd()), params, data, rounds=2,
+    fo.simulate(
+      fo.fed_avg(loss, fo.delta_sgd()), params, data, rounds=2,
       trace=["step_size"], **SETTINGS,
     )
     for loss, params in ((fixed_loss, weights), (loss_fn, PARAMS))
@@ -103,16 +86,16 @@ def test_fed_exp_does_not_extrapolate_them():
   """They are the clients' means, whatever the step of the weights is."""
   client = optax.sgd(0.01)
   opposite = np.where(np.arange(24) < 8, 10, -10).astype(np.float32)
-  data = ClientData.from_partition(
+  data = fo.ClientData.from_partition(
     {"x": X - X.mean(0), "y": opposite}, [np.arange(8), np.arange(8, 24)]
   )
   step = lambda algorithm: (
-    simulate(
+    fo.simulate(
       algorithm, PARAMS, data, rounds=1, **SETTINGS, weighting="uniform"
     ).params
   )
-  plain = step(fed_avg(loss_fn, client))
-  found = step(fed_exp(loss_fn, client, eps=0.0))
+  plain = step(fo.fed_avg(loss_fn, client))
+  found = step(fo.fed_exp(loss_fn, client, eps=0.0))
   for name in STATISTICS:
     # It evaluates the mean of the first two iterates.
     middle = (PARAMS["norm"][name] + plain["norm"][name]) / 2
@@ -123,11 +106,11 @@ def test_fed_exp_does_not_extrapolate_them():
 
 def test_a_batch_with_padding_is_refused():
   rows = [np.arange(8), np.arange(8, 21)]
-  data = ClientData.from_partition({"x": X, "y": Y}, rows)
-  algorithm = fed_avg(loss_fn, optax.sgd(0.1))
+  data = fo.ClientData.from_partition({"x": X, "y": Y}, rows)
+  algorithm = fo.fed_avg(loss_fn, optax.sgd(0.1))
   whole = {"batch_size": 4, "drop_remainder": True}
-  Simulator(algorithm, data, **whole).init(PARAMS)
-  found = refusal(Simulator(algorithm, data, batch_size=4).init, PARAMS)
+  fo.Simulator(algorithm, data, **whole).init(PARAMS)
+  found = refusal(fo.Simulator(algorithm, data, batch_size=4).init, PARAMS)
   assert found.startswith("params: 'norm' has running statistics")
   assert "a batch that is not full" in found
 
@@ -136,7 +119,7 @@ def test_a_batch_with_padding_is_refused():
 # Statistics are those of the examples, whatever the weights are, so that all
 # algorithms have the same.
 
-FIVE = ClientData.from_partition(
+FIVE = fo.ClientData.from_partition(
   {
     "x": RNG.normal(1, 3, size=(40, 3)).astype(np.float32),
     "y": RNG.normal(size=40).astype(np.float32),
@@ -198,7 +181,7 @@ def after_two_rounds(algorithm, **settings):
 
 @functools.cache
 def averaged():
-  return after_two_rounds(local_sgd(loss_fn, 0.1))
+  return after_two_rounds(fo.local_sgd(loss_fn, 0.1))
 
 
 def assert_averaged(model):
@@ -219,7 +202,7 @@ def statistics_of(tree):
 
 @pytest.mark.parametrize("name", sorted(REFUSING))
 def test_an_algorithm_that_does_not_average_them_refuses(name):
-  sim = Simulator(make(name), FIVE, batch_size=4)
+  sim = fo.Simulator(make(name), FIVE, batch_size=4)
   assert refusal(sim.init, PARAMS).startswith(
     "params: 'norm' has running statistics, which this algorithm does not "
     "average (Algorithm.averages_statistics); must be"
@@ -278,7 +261,7 @@ def test_faults_do_not_change_them(fault):
 def test_limits_are_of_the_weights():
   """Statistics of these examples are further away than any limit."""
   _, model, counts = after_two_rounds(
-    fed_avg(loss_fn, optax.sgd(1e-9)),
+    fo.fed_avg(loss_fn, optax.sgd(1e-9)),
     max_update_norm=1e-3,
     max_update_action="clip",
   )
@@ -300,21 +283,21 @@ def test_aggregators_keep_variances_non_negative(aggregator):
 def test_privacy_refuses_them_unless_they_are_frozen():
   pytest.importorskip("jax_privacy")
   of = lambda loss: privacy.with_privacy(
-    fed_avg(loss, optax.sgd(0.1)), max_norm=1.0, noise_multiplier=1.0
+    fo.fed_avg(loss, optax.sgd(0.1)), max_norm=1.0, noise_multiplier=1.0
   )
-  sim = Simulator(of(loss_fn), FIVE, batch_size=4)
+  sim = fo.Simulator(of(loss_fn), FIVE, batch_size=4)
   found = refusal(sim.init, PARAMS)
   assert found.startswith("privacy: 'norm' of the model has running statistics")
-  frozen = train_only(of, ["output"], loss_fn)
-  assert Simulator(frozen, FIVE, batch_size=4).init(PARAMS).round == 0
+  frozen = fo.train_only(of, ["output"], loss_fn)
+  assert fo.Simulator(frozen, FIVE, batch_size=4).init(PARAMS).round == 0
 
 
 def test_fed_bn_keeps_scale_bias_and_statistics():
-  run = lambda algorithm: simulate(
+  run = lambda algorithm: fo.simulate(
     algorithm, PARAMS, DATA, rounds=3, **SETTINGS
   )
   sgd = optax.sgd(0.1)
-  found = run(fed_bn(loss_fn, sgd))
+  found = run(fo.fed_bn(loss_fn, sgd))
   kept = found.client_state
   assert kept["output"] is None
   assert set(kept["norm"]) == set(PARAMS["norm"])
@@ -323,13 +306,13 @@ def test_fed_bn_keeps_scale_bias_and_statistics():
     np.testing.assert_array_equal(
       found.params["norm"][name], PARAMS["norm"][name]
     )
-  same = run(fed_per(loss_fn, sgd, personal=["norm"]))
+  same = run(fo.fed_per(loss_fn, sgd, personal=["norm"]))
   chex.assert_trees_all_close(
     (same.client_state, same.params), (kept, found.params), rtol=1e-5
   )
   weights = {"output": PARAMS["output"]}
   message = "fed_bn: the model has no running statistics"
-  start = lambda: fed_bn(loss_fn, sgd).init(weights)
+  start = lambda: fo.fed_bn(loss_fn, sgd).init(weights)
   assert refusal(start).startswith(message)
 
 
@@ -340,9 +323,9 @@ def test_parts_with_running_statistics_are_found():
 
 
 def test_an_algorithm_that_refuses_them_may_freeze_them():
-  of = lambda loss: minibatch_sgd(loss, 0.1)
-  frozen = train_only(of, ["output"], loss_fn)
-  Simulator(frozen, FIVE, batch_size=4).init(PARAMS)
-  both = train_only(of, ["output", "norm/running_mean"], loss_fn)
+  of = lambda loss: fo.minibatch_sgd(loss, 0.1)
+  frozen = fo.train_only(of, ["output"], loss_fn)
+  fo.Simulator(frozen, FIVE, batch_size=4).init(PARAMS)
+  both = fo.train_only(of, ["output", "norm/running_mean"], loss_fn)
   with pytest.raises(ValueError, match="params: 'norm' has running statistics"):
-    Simulator(both, FIVE, batch_size=4).init(PARAMS)
+    fo.Simulator(both, FIVE, batch_size=4).init(PARAMS)

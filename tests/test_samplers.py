@@ -1,31 +1,23 @@
 """Who takes part in a round."""
 
-import functools
 import itertools
 import math
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from scipy import stats
 
-from fedjax_opt import (
-  Algorithm,
-  ClientData,
-  Population,
-  fed_avg,
-  samplers,
-  scaffold,
-  simulate,
-)
+import fedjax_opt as fo
+from fedjax_opt import samplers
 from fedjax_opt.engine.config import Config
 from tests import jax_problems
 from tests.refusals import refusal
 
 SIZES = (6, 9, 12, 7, 5)
-DATA = ClientData.from_client_ids(
+DATA = fo.ClientData.from_client_ids(
   {"x": np.ones((sum(SIZES), 1), np.float32)}, np.repeat(range(5), SIZES)
 )
 SETTINGS = {"batch_size": 4, "local_steps": 1}
@@ -49,7 +41,7 @@ def recorded(sampler, one_client, rounds, cohort_size=3, data=DATA, **settings):
     new = cohort.clients, sent.value, sent.share
     return jax.tree.map(record, state, new), sent
 
-  algorithm = Algorithm(
+  algorithm = fo.Algorithm(
     init=lambda *_: (
       jnp.full((rounds, cohort_size), -1, jnp.int32),
       jnp.full(rounds, -1.0),
@@ -59,7 +51,7 @@ def recorded(sampler, one_client, rounds, cohort_size=3, data=DATA, **settings):
     params=lambda state: state[1],
   )
   settings = {"cohort_size": cohort_size, "eval_every": rounds} | settings
-  result = simulate(
+  result = fo.simulate(
     algorithm, (), data, rounds=rounds, sampler=sampler, **SETTINGS | settings
   )
   return jax.device_get(result.state), result
@@ -75,176 +67,190 @@ def drawn(sampler, many, cohort_size, sizes=SIZES):
   )
 
 
-class TestUniform:
-  def test_every_cohort_is_as_likely(self):
-    """And every order: 5 x 4 x 3 of them."""
-    many = 6000
-    clients, scale = drawn(samplers.uniform(), many, 3)
-    assert scale is None
-    orders = list(itertools.permutations(range(5), 3))
-    cohorts = [tuple(cohort) for cohort in clients.tolist()]
-    counts = np.array([cohorts.count(order) for order in orders])
-    assert counts.sum() == many  # None has a client twice.
-    assert stats.chisquare(counts).pvalue > 1e-4
-
-  def test_it_is_the_default_and_has_a_name(self):
-    cohorts = cohorts_of("uniform")
-    config = Config.create(DATA, {"cohort_size": 3} | SETTINGS)
-    drawn = jax_problems.drawn_rounds(config, DATA, 0, 12)
-    default = [clients for clients, _, _ in drawn]
-    np.testing.assert_array_equal(default, cohorts)
-    assert config.sampler is samplers.uniform()
-    assert len({tuple(sorted(cohort)) for cohort in cohorts.tolist()}) > 3
-
-  def test_all_clients_are_in_their_own_order(self):
-    cohorts = cohorts_of("uniform", rounds=2, cohort_size=5)
-    np.testing.assert_array_equal(cohorts, [range(5)] * 2)
+# Uniform cohorts.
 
 
-class TestManyClients:
-  """Populations of which cohorts are drawn without a number for each client."""
+def test_every_cohort_is_as_likely():
+  """And every order: 5 x 4 x 3 of them."""
+  many = 6000
+  clients, scale = drawn(samplers.uniform(), many, 3)
+  assert scale is None
+  orders = list(itertools.permutations(range(5), 3))
+  cohorts = [tuple(cohort) for cohort in clients.tolist()]
+  counts = np.array([cohorts.count(order) for order in orders])
+  assert counts.sum() == many  # None has a client twice.
+  assert stats.chisquare(counts).pvalue > 1e-4
 
-  SIZES = np.ones(6000, np.int32)
 
-  @pytest.mark.parametrize(("num_clients", "turn"), [(6000, 0), (60_000, 6)])
-  def test_cyclic(self, num_clients, turn):
-    """Groups of 858 clients or ten times as many; the last has one less."""
-    draw = lambda key: samplers.cyclic(7).draw(
-      key, jnp.int32(turn), np.ones(num_clients), 20
-    )
-    keys = jax.random.split(jax.random.key(1), 300)
-    clients = np.asarray(jax.jit(jax.vmap(draw))(keys)[0])
-    assert set((clients % 7).ravel()) == {turn}
-    assert clients.max() < num_clients
-    assert all(len(set(row)) == 20 for row in clients.tolist())
-    group = -(-(num_clients - turn) // 7)
-    counts = np.bincount(clients.ravel() // 7 * 10 // group, minlength=10)
-    expected = clients.size / 10
-    assert np.sum((counts - expected) ** 2) / expected < 35
+def test_uniform_is_the_default_and_has_a_name():
+  cohorts = cohorts_of("uniform")
+  config = Config.create(DATA, {"cohort_size": 3} | SETTINGS)
+  drawn = jax_problems.drawn_rounds(config, DATA, 0, 12)
+  default = [clients for clients, _, _ in drawn]
+  np.testing.assert_array_equal(default, cohorts)
+  assert config.sampler is samplers.uniform()
+  assert len({tuple(sorted(cohort)) for cohort in cohorts.tolist()}) > 3
 
-  def test_poisson(self):
-    """The number is binomial, up to the places; who comes is uniform."""
-    many, places, expected, sizes = 20_000, 12, 7.5, self.SIZES
-    clients, _ = drawn(samplers.poisson(expected), many, places, sizes)
-    came = clients < len(sizes)
-    # Those that stay empty are the last ones.
-    assert np.all(came[:, :-1] >= came[:, 1:])
-    number = np.bincount(came.sum(1), minlength=places + 1)
-    law = stats.binom(len(sizes), expected / len(sizes))
-    shares = [*law.pmf(np.arange(places)), law.sf(places - 1)]
-    assert stats.chisquare(number, many * np.array(shares)).pvalue > 1e-4
-    cells = np.bincount(clients[came] // 100, minlength=60)
-    assert stats.chisquare(cells).pvalue > 1e-4
+
+def test_all_clients_are_in_their_own_order():
+  cohorts = cohorts_of("uniform", rounds=2, cohort_size=5)
+  np.testing.assert_array_equal(cohorts, [range(5)] * 2)
+
+
+# Populations of which cohorts are drawn without a number for each client.
+
+
+MANY = np.ones(6000, np.int32)
+
+
+@pytest.mark.parametrize(("num_clients", "turn"), [(6000, 0), (60_000, 6)])
+def test_groups_of_many_clients(num_clients, turn):
+  """Groups of 858 clients or ten times as many; the last has one less."""
+  draw = lambda key: samplers.cyclic(7).draw(
+    key, jnp.int32(turn), np.ones(num_clients), 20
+  )
+  keys = jax.random.split(jax.random.key(1), 300)
+  clients = np.asarray(jax.jit(jax.vmap(draw))(keys)[0])
+  assert set((clients % 7).ravel()) == {turn}
+  assert clients.max() < num_clients
+  assert all(len(set(row)) == 20 for row in clients.tolist())
+  group = -(-(num_clients - turn) // 7)
+  counts = np.bincount(clients.ravel() // 7 * 10 // group, minlength=10)
+  assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_some_of_many_clients():
+  """The number is binomial, up to the places; who comes is uniform."""
+  many, places, expected, sizes = 20_000, 12, 7.5, MANY
+  clients, _ = drawn(samplers.poisson(expected), many, places, sizes)
+  came = clients < len(sizes)
+  # Those that stay empty are the last ones.
+  assert np.all(came[:, :-1] >= came[:, 1:])
+  number = np.bincount(came.sum(1), minlength=places + 1)
+  law = stats.binom(len(sizes), expected / len(sizes))
+  shares = [*law.pmf(np.arange(places)), law.sf(places - 1)]
+  assert stats.chisquare(number, many * np.array(shares)).pvalue > 1e-4
+  cells = np.bincount(clients[came] // 100, minlength=60)
+  assert stats.chisquare(cells).pvalue > 1e-4
 
 
 WEIGHTS = {"sizes": None, "given": [4.0, 0.0, 1.0, 2.5, 0.5]}
 
 
-class TestWeighted:
-  @pytest.mark.parametrize("kind", WEIGHTS)
-  def test_clients_are_drawn_with_replacement_as_likely_as_asked(self, kind):
-    many = 4000
-    clients, scale = drawn(samplers.weighted(WEIGHTS[kind]), many, 3)
-    weights = np.array(WEIGHTS[kind] or SIZES)
-    shares = weights / weights.sum()
-    counts = np.bincount(clients.ravel(), minlength=5)
-    expected = 3 * many * shares
-    deviation = np.sqrt(3 * many * shares * (1 - shares))
-    assert np.all(np.abs(counts - expected) <= 4 * deviation)
-    np.testing.assert_allclose(scale, 1 / (3 * shares[clients]), rtol=1e-6)
-    # Draws do not depend on one another: twice the same as often as that.
-    twice = np.mean(clients[:, 0] == clients[:, 1])
-    same = np.sum(shares**2)
-    assert abs(twice - same) < 4 * np.sqrt(same * (1 - same) / many)
+# By weights.
 
-  def test_wherever_rounding_is_none_of_no_weight_is_drawn(self, monkeypatch):
-    """The cumulative shares of XLA also differ where a share is 0."""
-    rng = np.random.default_rng(0)
-    sizes = jnp.asarray(
-      rng.integers(1, 50, 20_000) * rng.integers(0, 2, 20_000)
-    )
-    given = sizes.astype(float)
-    ends = np.asarray(jnp.cumsum(given / jnp.sum(given)))
-    numbers = jnp.asarray(np.unique(np.nextafter(ends, 0)))
-    monkeypatch.setattr(jax.random, "uniform", lambda *_: numbers)
-    for sampler in (samplers.weighted(), samplers.weighted(np.asarray(sizes))):
-      clients, scale = sampler.draw(None, 0, sizes, 1)
-      assert np.all(np.asarray(sizes)[clients] > 0)
-      assert np.isfinite(scale).all()
 
-  @pytest.mark.parametrize(
-    ("weights", "shares"),
-    [([1e308, 1e308], [0.5, 0.5]), ([5e-324, 0.0], [1, 0])],
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_clients_are_drawn_with_replacement_as_likely_as_asked(kind):
+  many = 4000
+  clients, scale = drawn(samplers.weighted(WEIGHTS[kind]), many, 3)
+  weights = np.array(WEIGHTS[kind] or SIZES)
+  shares = weights / weights.sum()
+  counts = np.bincount(clients.ravel(), minlength=5)
+  expected = 3 * many * shares
+  deviation = np.sqrt(3 * many * shares * (1 - shares))
+  assert np.all(np.abs(counts - expected) <= 4 * deviation)
+  np.testing.assert_allclose(scale, 1 / (3 * shares[clients]), rtol=1e-6)
+  # Draws do not depend on one another: twice the same as often as that.
+  twice = np.mean(clients[:, 0] == clients[:, 1])
+  same = np.sum(shares**2)
+  assert abs(twice - same) < 4 * np.sqrt(same * (1 - same) / many)
+
+
+def test_wherever_rounding_is_none_of_no_weight_is_drawn(monkeypatch):
+  """The cumulative shares of XLA also differ where a share is 0."""
+  rng = np.random.default_rng(0)
+  sizes = jnp.asarray(rng.integers(1, 50, 20_000) * rng.integers(0, 2, 20_000))
+  given = sizes.astype(float)
+  ends = np.asarray(jnp.cumsum(given / jnp.sum(given)))
+  numbers = jnp.asarray(np.unique(np.nextafter(ends, 0)))
+  monkeypatch.setattr(jax.random, "uniform", lambda *_: numbers)
+  for sampler in (samplers.weighted(), samplers.weighted(np.asarray(sizes))):
+    clients, scale = sampler.draw(None, 0, sizes, 1)
+    assert np.all(np.asarray(sizes)[clients] > 0)
+    assert np.isfinite(scale).all()
+
+
+@pytest.mark.parametrize(
+  ("weights", "shares"),
+  [([1e308, 1e308], [0.5, 0.5]), ([5e-324, 0.0], [1, 0])],
+)
+def test_weights_outside_of_float32(weights, shares):
+  clients, scale = drawn(samplers.weighted(weights), 200, 3, SIZES[:2])
+  assert set(clients.ravel()) == set(np.flatnonzero(shares))
+  expected = 1 / (3 * np.array(shares)[clients])
+  np.testing.assert_allclose(scale, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("weights", "cohort_size", "weighting"),
+  [(None, 2, "uniform"), ([4.0, 1.0, 2.5], 2, "examples")],
+)
+def test_means_are_unbiased(weighting, cohort_size, weights):
+  """Exactly, over all cohorts that there can be, and on average over rounds.
+
+  Means that are divided by the sum of the weights would not be.
+  """
+  sizes, rounds = np.array([2, 9, 4]), 600
+  data = fo.ClientData.from_client_ids(
+    {"x": np.ones((15, 1), np.float32)}, np.repeat(range(3), sizes)
   )
-  def test_weights_outside_of_float32(self, weights, shares):
-    clients, scale = drawn(samplers.weighted(weights), 200, 3, SIZES[:2])
-    assert set(clients.ravel()) == set(np.flatnonzero(shares))
-    expected = 1 / (3 * np.array(shares)[clients])
-    np.testing.assert_allclose(scale, expected, rtol=1e-6)
+  values = np.array([3.0, -1.0, 7.0])
 
-  @pytest.mark.parametrize(
-    ("weights", "cohort_size", "weighting"),
-    [(None, 2, "uniform"), ([4.0, 1.0, 2.5], 2, "examples")],
+  one_client = lambda worker, _: jnp.asarray(values)[worker.client]
+  (cohorts, means, _), _ = recorded(
+    samplers.weighted(weights),
+    one_client,
+    rounds,
+    cohort_size,
+    data,
+    weighting=weighting,
   )
-  def test_means_are_unbiased(self, weighting, cohort_size, weights):
-    """Exactly, over all cohorts that there can be, and on average over rounds.
-
-    Means that are divided by the sum of the weights would not be.
-    """
-    sizes, rounds = np.array([2, 9, 4]), 600
-    data = ClientData.from_client_ids(
-      {"x": np.ones((15, 1), np.float32)}, np.repeat(range(3), sizes)
-    )
-    values = np.array([3.0, -1.0, 7.0])
-
-    one_client = lambda worker, _: jnp.asarray(values)[worker.client]
-    (cohorts, means, _), _ = recorded(
-      samplers.weighted(weights),
-      one_client,
-      rounds,
-      cohort_size,
-      data,
-      weighting=weighting,
-    )
-    of_cohort = dict(zip(map(tuple, cohorts.tolist()), means, strict=True))
-    all_cohorts = list(itertools.product(range(3), repeat=cohort_size))
-    assert set(of_cohort) == set(all_cohorts)
-    shares = np.array(weights or sizes) / np.sum(weights or sizes)
-    likely = [np.prod(shares[list(cohort)]) for cohort in all_cohorts]
-    of_all = [of_cohort[cohort] for cohort in all_cohorts]
-    natural = sizes if weighting == "examples" else np.ones(3)
-    expected = np.average(values, weights=natural)
-    assert np.dot(likely, of_all) == pytest.approx(expected, rel=1e-5)
-    deviation = np.sqrt(np.dot(likely, (of_all - expected) ** 2) / rounds)
-    assert abs(np.mean(means) - expected) < 4 * deviation + 1e-6
+  of_cohort = dict(zip(map(tuple, cohorts.tolist()), means, strict=True))
+  all_cohorts = list(itertools.product(range(3), repeat=cohort_size))
+  assert set(of_cohort) == set(all_cohorts)
+  shares = np.array(weights or sizes) / np.sum(weights or sizes)
+  likely = [np.prod(shares[list(cohort)]) for cohort in all_cohorts]
+  of_all = [of_cohort[cohort] for cohort in all_cohorts]
+  natural = sizes if weighting == "examples" else np.ones(3)
+  expected = np.average(values, weights=natural)
+  assert np.dot(likely, of_all) == pytest.approx(expected, rel=1e-5)
+  deviation = np.sqrt(np.dot(likely, (of_all - expected) ** 2) / rounds)
+  assert abs(np.mean(means) - expected) < 4 * deviation + 1e-6
 
 
-class TestFixed:
-  def test_cohorts_follow_one_another(self):
-    cohorts = [[0, 3, 1], [4, 2, 0]]
-    actual = cohorts_of(samplers.fixed(cohorts), rounds=5)
-    np.testing.assert_array_equal(actual, [cohorts[r % 2] for r in range(5)])
-
-  def test_without_any_the_population_is_cut(self):
-    expected = [[0, 1, 2], [3, 4, 0], [0, 1, 2], [3, 4, 0]]
-    for sampler in ("fixed", samplers.fixed()):
-      np.testing.assert_array_equal(cohorts_of(sampler, rounds=4), expected)
+# Fixed cohorts.
 
 
-class TestCyclic:
-  def test_groups_take_turns(self):
-    cohorts = cohorts_of(samplers.cyclic(2), rounds=60, cohort_size=2)
-    for r, cohort in enumerate(cohorts):
-      assert set(cohort % 2) == {r % 2}
-      assert len(set(cohort)) == 2
-    # All of the three clients of the first group take part.
-    assert set(cohorts[::2].ravel()) == {0, 2, 4}
+def test_cohorts_follow_one_another():
+  cohorts = [[0, 3, 1], [4, 2, 0]]
+  actual = cohorts_of(samplers.fixed(cohorts), rounds=5)
+  np.testing.assert_array_equal(actual, [cohorts[r % 2] for r in range(5)])
 
-  def test_within_a_group_all_are_as_likely(self):
-    clients, scale = drawn(samplers.cyclic(2), 3000, 1)
-    assert scale is None
-    counts = np.bincount(clients.ravel(), minlength=5)[::2]
-    assert stats.chisquare(counts).pvalue > 1e-4
+
+def test_without_fixed_ones_the_population_is_cut():
+  expected = [[0, 1, 2], [3, 4, 0], [0, 1, 2], [3, 4, 0]]
+  for sampler in ("fixed", samplers.fixed()):
+    np.testing.assert_array_equal(cohorts_of(sampler, rounds=4), expected)
+
+
+# Groups in turn.
+
+
+def test_groups_take_turns():
+  cohorts = cohorts_of(samplers.cyclic(2), rounds=60, cohort_size=2)
+  for r, cohort in enumerate(cohorts):
+    assert set(cohort % 2) == {r % 2}
+    assert len(set(cohort)) == 2
+  # All of the three clients of the first group take part.
+  assert set(cohorts[::2].ravel()) == {0, 2, 4}
+
+
+def test_within_a_group_all_are_as_likely():
+  clients, scale = drawn(samplers.cyclic(2), 3000, 1)
+  assert scale is None
+  counts = np.bincount(clients.ravel(), minlength=5)[::2]
+  assert stats.chisquare(counts).pvalue > 1e-4
 
 
 def in_turn(key, round):
@@ -254,72 +260,78 @@ def in_turn(key, round):
   return (first + round) % 5
 
 
-class TestFunctions:
-  def test_it_gets_the_key_and_the_round(self):
-    cohorts = cohorts_of(in_turn, rounds=20)
-    np.testing.assert_array_equal(cohorts[:, 0], np.arange(20) % 5)
-    moved = (cohorts[:, 1] - cohorts[:, 0]) % 5
-    assert set(moved) == {1, 2}
-    again = cohorts_of(in_turn, rounds=20, seed=1)
-    assert np.any(again != cohorts)
-
-  def test_it_may_give_a_scale(self):
-    """Of the weights in the population."""
-
-    sampler = lambda key, round: (jnp.array([0, 2]), jnp.array([2.0, 0.5]))
-    one_client = lambda worker, _: 1.0 + worker.client
-    (_, means, _), _ = recorded(sampler, one_client, 1, cohort_size=2)
-    expected = (2.0 * 6 * 1 + 0.5 * 12 * 3) / sum(SIZES)
-    assert means[0] == pytest.approx(expected)
+# Functions of the key and the round.
 
 
-class TestPoisson:
-  """Each client by itself, in a cohort of a random size."""
+def test_a_function_gets_the_key_and_the_round():
+  cohorts = cohorts_of(in_turn, rounds=20)
+  np.testing.assert_array_equal(cohorts[:, 0], np.arange(20) % 5)
+  moved = (cohorts[:, 1] - cohorts[:, 0]) % 5
+  assert set(moved) == {1, 2}
+  again = cohorts_of(in_turn, rounds=20, seed=1)
+  assert np.any(again != cohorts)
 
-  def test_clients_come_by_themselves(self):
-    many, sizes, expected = 20_000, (1,) * 8, 2.4
-    clients, scale = drawn(samplers.poisson(expected), many, 8, sizes)
-    assert scale is None
-    came = np.stack([(clients == i).sum(1) for i in range(8)], 1)
-    assert came.max() == 1
-    assert np.all((clients < 8).sum(1) + (clients == 8).sum(1) == 8)
-    rate, error = expected / 8, 5 / math.sqrt(many)
-    np.testing.assert_allclose(came.mean(0), rate, atol=error / 2)
-    covariance = np.cov(came.T)
-    np.testing.assert_allclose(
-      covariance, rate * (1 - rate) * np.eye(8), atol=error / 2
-    )
 
-  def test_only_those_who_came_count(self):
-    """In means, costs and shares; a round of nobody is lost."""
-    sampler = samplers.poisson(1.0)
-    cohorts = cohorts_of(sampler, rounds=30)
-    came = cohorts < 5
-    assert {0, 1, 2} <= set(came.sum(1))
+def test_a_function_may_give_a_scale():
+  """Of the weights in the population."""
 
-    one_client = lambda worker, _: worker.client.astype(float)
-    (_, means, shares), result = recorded(
-      sampler, one_client, 30, weighting="uniform"
-    )
-    for r, cohort in enumerate(cohorts):
-      here = cohort[came[r]]
-      expected = here.mean() if len(here) else -1
-      assert means[r] == pytest.approx(expected)
-      assert shares[r] == pytest.approx(len(here) / 5 if len(here) else -1)
-    # For each client that is expected, which is one.
-    sent = {"bytes_up_per_round": 4, "bytes_down_per_round": 8}
-    for name, each in sent.items():
-      assert result.cost[name] == pytest.approx(each * came.sum() / 30)
+  sampler = lambda key, round: (jnp.array([0, 2]), jnp.array([2.0, 0.5]))
+  one_client = lambda worker, _: 1.0 + worker.client
+  (_, means, _), _ = recorded(sampler, one_client, 1, cohort_size=2)
+  expected = (2.0 * 6 * 1 + 0.5 * 12 * 3) / sum(SIZES)
+  assert means[0] == pytest.approx(expected)
+
+
+# Each client by itself, in a cohort of a random size.
+
+
+def test_clients_come_by_themselves():
+  many, sizes, expected = 20_000, (1,) * 8, 2.4
+  clients, scale = drawn(samplers.poisson(expected), many, 8, sizes)
+  assert scale is None
+  came = np.stack([(clients == i).sum(1) for i in range(8)], 1)
+  assert came.max() == 1
+  assert np.all((clients < 8).sum(1) + (clients == 8).sum(1) == 8)
+  rate, error = expected / 8, 5 / math.sqrt(many)
+  np.testing.assert_allclose(came.mean(0), rate, atol=error / 2)
+  covariance = np.cov(came.T)
+  np.testing.assert_allclose(
+    covariance, rate * (1 - rate) * np.eye(8), atol=error / 2
+  )
+
+
+def test_only_those_who_came_count():
+  """In means, costs and shares; a round of nobody is lost."""
+  sampler = samplers.poisson(1.0)
+  cohorts = cohorts_of(sampler, rounds=30)
+  came = cohorts < 5
+  assert {0, 1, 2} <= set(came.sum(1))
+
+  one_client = lambda worker, _: worker.client.astype(float)
+  (_, means, shares), result = recorded(
+    sampler, one_client, 30, weighting="uniform"
+  )
+  for r, cohort in enumerate(cohorts):
+    here = cohort[came[r]]
+    expected = here.mean() if len(here) else -1
+    assert means[r] == pytest.approx(expected)
+    assert shares[r] == pytest.approx(len(here) / 5 if len(here) else -1)
+  # For each client that is expected, which is one.
+  sent = {"bytes_up_per_round": 4, "bytes_down_per_round": 8}
+  for name, each in sent.items():
+    assert result.cost[name] == pytest.approx(each * came.sum() / 30)
 
 
 # ----------------------------------------------- Wherever cohorts are drawn
 
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
-# The settings with which a sampler draws on the host.
+# The settings with which a sampler draws on the host. Two copies of the largest
+# client are more than is read of a cohort: who is drawn twice is read once.
 ON_THE_HOST = {
   "weighted": ("weighted", {"client_memory": "host"}),
   "poisson": (samplers.poisson(1.2), {}),
+  "twice": (samplers.weighted([0, 0, 1, 0, 0]), {"client_chunk": None}),
 }
 
 
@@ -331,44 +343,23 @@ def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
   sampler, others = ON_THE_HOST[name]
 
   def run(data, **settings):
-    result = simulate(
-      scaffold(TASK.loss_fn, 0.1),
+    result = fo.simulate(
+      fo.scaffold(TASK.loss_fn, 0.1),
       TASK.params,
       data,
       rounds=5,
       cohort_size=2,
-      client_chunk=1,
       batch_size=4,
       eval_every=3,
       sampler=sampler,
-      **settings,
+      **{"client_chunk": 1} | settings,
     )
     return result.params, result.state, result.client_state
 
-  population = Population.of_client_data(tmp_path / "clients", TASK.data)
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
-  jax.tree.map(close, run(population, **others), run(TASK.data))
-
-
-@pytest.mark.slow
-def test_who_is_drawn_twice_is_read_once(tmp_path):
-  """From disk: two copies of the largest client are more than is read."""
-  largest = samplers.weighted([0, 0, 1, 0, 0])
-
-  def run(data):
-    return simulate(
-      fed_avg(TASK.loss_fn, optax.sgd(0.1)),
-      TASK.params,
-      data,
-      rounds=3,
-      cohort_size=2,
-      batch_size=4,
-      sampler=largest,
-    ).params
-
-  found = run(Population.of_client_data(tmp_path / "clients", TASK.data))
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-5)
-  jax.tree.map(close, found, run(TASK.data))
+  population = fo.Population.of_client_data(tmp_path / "clients", TASK.data)
+  chex.assert_trees_all_close(
+    run(population, **others), run(TASK.data), rtol=1e-5, atol=1e-6
+  )
 
 
 # ------------------------------------------------------------------ Bad input

@@ -9,16 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import (
-  Population,
-  Simulator,
-  delta_sgd,
-  evaluation,
-  fed_avg,
-  grid_points,
-  scaffold,
-  simulate,
-)
+import fedjax_opt as fo
+from fedjax_opt import evaluation
 from fedjax_opt.engine import programs
 from tests import jax_problems
 from tests.test_contract import compilations
@@ -38,8 +30,8 @@ SETTINGS = {
   "eval_every": 3,
   "evaluate": measured,
 }
-FED_AVG = fed_avg(TASK.loss_fn, delta_sgd(), optax.adam(0.1))
-SCAFFOLD = scaffold(TASK.loss_fn, 0.1)
+FED_AVG = fo.fed_avg(TASK.loss_fn, fo.delta_sgd(), optax.adam(0.1))
+SCAFFOLD = fo.scaffold(TASK.loss_fn, 0.1)
 
 
 def copied(tree):
@@ -59,9 +51,11 @@ def arrays(state):
 def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
   data, settings = TASK.data, SETTINGS | others
   if algorithm is SCAFFOLD:
-    data = Population.of_client_data(tmp_path / "clients", data)
-  whole = simulate(algorithm, TASK.params, data, rounds=7, seed=5, **settings)
-  simulator = Simulator(algorithm, data, **settings)
+    data = fo.Population.of_client_data(tmp_path / "clients", data)
+  whole = fo.simulate(
+    algorithm, TASK.params, data, rounds=7, seed=5, **settings
+  )
+  simulator = fo.Simulator(algorithm, data, **settings)
   before = simulator.init(TASK.params, seed=5)
   start = copied(arrays(before))
   middle, _ = simulator.run(before, 3)
@@ -85,10 +79,10 @@ def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
 
 @pytest.mark.slow
 def test_a_grid_in_pieces_is_as_at_once():
-  make = lambda rate: scaffold(TASK.loss_fn, rate)
+  make = lambda rate: fo.scaffold(TASK.loss_fn, rate)
   settings = SETTINGS | {"grid_map": "vmap", "client_memory": "host"}
   whole = TASK.sweep(make, RATES, rounds=7, seeds=SEEDS, **settings)
-  simulator = Simulator(make, TASK.data, grid=RATES, seeds=SEEDS, **settings)
+  simulator = fo.Simulator(make, TASK.data, grid=RATES, seeds=SEEDS, **settings)
   before = simulator.init(TASK.params)
   start = copied(arrays(before))
   middle, _ = simulator.run(before, 3)
@@ -98,14 +92,14 @@ def test_a_grid_in_pieces_is_as_at_once():
   chex.assert_trees_all_equal(actual, (whole.state, whole.client_state))
   chex.assert_trees_all_equal(simulator.params(last), whole.params)
   for name, values in metrics.items():
-    assert values.shape == (len(grid_points(RATES, SEEDS)),)
+    assert values.shape == (len(fo.grid_points(RATES, SEEDS)),)
     np.testing.assert_array_equal(values, whole.history.metrics[name][:, -1])
   chex.assert_trees_all_equal(arrays(before), start)
 
 
 @pytest.mark.slow
 def test_no_rounds_measure_the_model_as_it_is():
-  simulator = Simulator(FED_AVG, TASK.data, **SETTINGS)
+  simulator = fo.Simulator(FED_AVG, TASK.data, **SETTINGS)
   before = simulator.init(TASK.params)
   after, metrics = simulator.run(before, 0)
   assert after.round == 0
@@ -116,7 +110,7 @@ def test_no_rounds_measure_the_model_as_it_is():
   _, same = simulator.run(moved, 0)
   assert same == of_moved != metrics
   # Nothing is measured without a measure.
-  simulator = Simulator(FED_AVG, TASK.data, **SETTINGS | {"evaluate": None})
+  simulator = fo.Simulator(FED_AVG, TASK.data, **SETTINGS | {"evaluate": None})
   assert simulator.run(simulator.init(TASK.params), 0)[1] == {}
 
 
@@ -138,7 +132,7 @@ def compiled_by(call):
 
 @pytest.mark.slow
 def test_rounds_of_any_number_compile_once():
-  simulator = Simulator(SCAFFOLD, TASK.data, **SETTINGS)
+  simulator = fo.Simulator(SCAFFOLD, TASK.data, **SETTINGS)
   state, _ = simulator.run(simulator.init(TASK.params), 3)
   for rounds in (3, 1, 0, 8):
     (state, _), number = compiled_by(functools.partial(
@@ -160,7 +154,7 @@ def made_anew(strength=0.1):
   evaluate = evaluation.federated(
     lambda params, batch: {"loss": loss_fn(params, batch, None)}
   )
-  return fed_avg(loss_fn, optax.sgd(0.1), optax.adam(0.05)), evaluate
+  return fo.fed_avg(loss_fn, optax.sgd(0.1), optax.adam(0.05)), evaluate
 
 
 def run_anew(**others):

@@ -10,6 +10,7 @@ from scipy import stats
 from fedjax_opt import schedules, systems
 from tests.checks import given
 from tests.experiments.commands import prepare
+from tests.refusals import refusal
 
 SHARES = np.linspace(0.001, 0.999, 201)
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "devices.csv"
@@ -161,7 +162,7 @@ def test_periods_of_a_table(tmp_path):
     ("client,start,end\n0,2,1\n", "must end after its start"),
     ("client,start,end\n0,1,3\n0,2,4\n", "not overlap another one"),
     ("client,start,end\n5,1,3\n", "must be below the number of clients, 3"),
-    ("client,start,end\n1e300,1,3\n", r"client 1e\+300 from 1 to 3: must be"),
+    ("client,start,end\n1e300,1,3\n", "client 1e+300 from 1 to 3: must be"),
     ("client,start,end\n0.5,1,3\n", "must have whole numbers of clients"),
     ("client,start,end\n0,1,30\n", "and at most 10"),
   ],
@@ -169,9 +170,7 @@ def test_periods_of_a_table(tmp_path):
 def test_tables_that_cannot_be(tmp_path, text, says):
   path = tmp_path / "on.csv"
   path.write_text(text)
-  with pytest.raises(ValueError, match=says) as caught:
-    systems.periods(path, 3, repeat=10.0)
-  assert "\n" not in str(caught.value)
+  assert says in refusal(systems.periods, path, 3, repeat=10.0)
 
 
 KINDS = {

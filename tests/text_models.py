@@ -4,6 +4,7 @@ The leaves have the names of the checkpoints, and the computation reads them by
 these names: nothing of it is shared with the package.
 """
 
+import functools
 import json
 import math
 import pathlib
@@ -121,17 +122,28 @@ def write(
   return folder
 
 
+def _norm(w, name, x, eps):
+  x = x - x.mean(-1, keepdims=True)
+  x = x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
+  return x * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def _attention(q, k, v, heads, mask):
+  """[T, hidden]; the mask, [T] or [T, T], says what is looked at."""
+  mixed, size = np.zeros_like(q), q.shape[1] // heads
+  for start in range(0, q.shape[1], size):
+    of = slice(start, start + size)
+    weights = np.exp(q[:, of] @ k[:, of].T / math.sqrt(size)) * mask
+    mixed[:, of] = weights @ v[:, of] / weights.sum(-1, keepdims=True)
+  return mixed
+
+
 def hidden_states(family: str, arrays: dict, tokens: np.ndarray) -> np.ndarray:
   """[B, T, hidden] after the last layer; token 0 is padding."""
   w = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
   eps = CONFIGS[family].get("layer_norm_eps", 1e-12)
   start, *parts = _LAYERS[family]
-
-  def norm(name, x):
-    x = x - x.mean(-1, keepdims=True)
-    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
-    return x * w[f"{name}.weight"] + w[f"{name}.bias"]
-
+  norm = functools.partial(_norm, w, eps=eps)
   dense = lambda name, x: x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
   states = []
   for row in tokens:  # One sequence after the other.
@@ -145,14 +157,7 @@ def hidden_states(family: str, arrays: dict, tokens: np.ndarray) -> np.ndarray:
         start.format(i) + part for part in parts
       )
       q, k, v = dense(q, x), dense(k, x), dense(v, x)
-      mixed = np.zeros_like(x)
-      width = HIDDEN // HEADS
-      for head in range(HEADS):
-        of = slice(head * width, (head + 1) * width)
-        scores = q[:, of] @ k[:, of].T / math.sqrt(width)
-        weights = np.exp(scores) * (row != 0)
-        weights /= weights.sum(-1, keepdims=True)
-        mixed[:, of] = weights @ v[:, of]
+      mixed = _attention(q, k, v, HEADS, row != 0)
       x = norm(norm_1, x + dense(o, mixed))
       inner = dense(up, x)
       erf = np.vectorize(math.erf)
@@ -211,22 +216,13 @@ def gpt2_leaves() -> dict:
 def gpt2_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
   """[T, vocabulary] of one sequence [T]."""
   w = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
-
-  def norm(name, x):
-    x = x - x.mean(-1, keepdims=True)
-    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)
-    return x * w[f"{name}.weight"] + w[f"{name}.bias"]
-
+  norm = functools.partial(_norm, w, eps=1e-5)
   dense = lambda name, x: x @ w[f"{name}.weight"] + w[f"{name}.bias"]
   x = w["wte.weight"][row] + w["wpe.weight"][: len(row)]
   for i in range(LAYERS):
     h = f"h.{i}."
     q, k, v = np.split(dense(h + "attn.c_attn", norm(h + "ln_1", x)), 3, -1)
-    mixed, width = np.zeros_like(x), HIDDEN // HEADS
-    for head in range(HEADS):
-      of = slice(head * width, (head + 1) * width)
-      weights = np.tril(np.exp(q[:, of] @ k[:, of].T / math.sqrt(width)))
-      mixed[:, of] = weights @ v[:, of] / weights.sum(-1, keepdims=True)
+    mixed = _attention(q, k, v, HEADS, np.tri(len(row)))
     x = x + dense(h + "attn.c_proj", mixed)
     u = dense(h + "mlp.c_fc", norm(h + "ln_2", x))
     u = u * (1 + np.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3))) / 2
@@ -294,19 +290,14 @@ def llama_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
     return np.hstack([pairs.real, pairs.imag])
 
   x, heads = w["embed_tokens.weight"][row], LLAMA["num_attention_heads"]
-  size = HIDDEN // heads
   for i in range(LAYERS):
     h = f"layers.{i}."
     y = norm(h + "input_layernorm", x)
     q, k, v = (dense(f"{h}self_attn.{name}_proj", y) for name in "qkv")
-    mixed = np.zeros_like(x)
-    for head in range(heads):
-      of = slice(head * size, (head + 1) * size)
-      shared = slice(head // 2 * size, (head // 2 + 1) * size)
-      scores = turned(q[:, of]) @ turned(k[:, shared]).T / math.sqrt(size)
-      weights = np.tril(np.exp(scores))
-      weights /= weights.sum(-1, keepdims=True)
-      mixed[:, of] = weights @ v[:, shared]
+    q = np.hstack([turned(part) for part in np.hsplit(q, heads)])
+    k = [turned(part) for part in np.hsplit(k, heads // 2)]
+    k, v = (np.repeat(each, 2, 0) for each in (k, np.hsplit(v, heads // 2)))
+    mixed = _attention(q, np.hstack(k), np.hstack(v), heads, np.tri(len(row)))
     x = x + dense(h + "self_attn.o_proj", mixed)
     y = norm(h + "post_attention_layernorm", x)
     gate = dense(h + "mlp.gate_proj", y)

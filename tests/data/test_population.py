@@ -6,6 +6,7 @@ import shutil
 import weakref
 from concurrent import futures
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -46,12 +47,6 @@ def population(folder):
   return Population.open(folder)
 
 
-def check_equal(found, expected):
-  assert set(found) == set(expected)
-  for name, values in expected.items():
-    np.testing.assert_array_equal(found[name], values)
-
-
 # What is read.
 
 
@@ -75,7 +70,7 @@ def test_attributes_and_files(population, folder):
 
 def test_each_client(population):
   for m, client in enumerate(clients_of()):
-    check_equal(population.client(m), client)
+    chex.assert_trees_all_equal(population.client(m), client)
   for m in (-1, len(SIZES)):
     assert refusal(population.client, m) == f"client={m}: must be in [0, 7)"
 
@@ -110,7 +105,7 @@ def test_gather(population, cohort):
   capacity = 16
   rows, starts = population.gather(np.array(cohort), capacity)
   expected, expected_starts = loop(clients_of(), cohort, capacity)
-  check_equal(rows, expected)
+  chex.assert_trees_all_equal(rows, expected)
   for name, (dtype, _) in population.fields.items():
     assert rows[name].dtype == dtype
   assert starts.dtype == np.int32
@@ -122,7 +117,7 @@ def test_gather_into_what_is_there(population):
   arrays = dict(out)
   rows, starts = population.gather(np.array([3, 6], np.uint8), 12, out=out)
   assert all(rows[name] is arrays[name] for name in arrays)
-  check_equal(rows, loop(clients_of(), [3, 6], 12)[0])
+  chex.assert_trees_all_equal(rows, loop(clients_of(), [3, 6], 12)[0])
   assert starts.tolist() == [0, 1]
 
   of_x = lambda x: population.gather([0], 12, out=out | {"x": x})
@@ -156,7 +151,7 @@ def test_gather_from_several_threads(tmp_path):
     found = list(threads.map(work, cohorts))
   clients = clients_of(sizes)
   for rows, cohort in zip(found, cohorts, strict=True):
-    check_equal(rows, loop(clients, cohort, capacity)[0])
+    chex.assert_trees_all_equal(rows, loop(clients, cohort, capacity)[0])
 
 
 def test_capacity(population):
@@ -198,8 +193,9 @@ def test_round_trip_of_client_data(tmp_path):
     assert found.indices.dtype == found.sizes.dtype == np.int32
     for i, m in enumerate(clients):
       own = found.indices[i, : found.sizes[i]]
-      of_client = {name: values[rows[m]] for name, values in examples.items()}
-      check_equal({n: v[own] for n, v in found.examples.items()}, of_client)
+      of = lambda pool, rows: {n: values[rows] for n, values in pool.items()}
+      expected = of(examples, rows[m])
+      chex.assert_trees_all_equal(of(found.examples, own), expected)
     is_padding = np.arange(found.max_size) >= found.sizes[:, None]
     assert not found.indices[is_padding].any()
   for clients, message in (
@@ -212,7 +208,7 @@ def test_round_trip_of_client_data(tmp_path):
 
 def test_another_process_opens_the_folder(population):
   again = pickle.loads(pickle.dumps(population))
-  check_equal(again.client(2), population.client(2))
+  chex.assert_trees_all_equal(again.client(2), population.client(2))
   assert len(pickle.dumps(population)) < 500
 
 
@@ -352,7 +348,7 @@ def test_a_damaged_client_is_refused_and_no_other(folder, name, row):
       "3; write the population again"
     )
   others = [0, 1, 2, 4, 5, 6, 7]
-  check_equal(
+  chex.assert_trees_all_equal(
     population.gather(others, 16)[0], loop(clients_of(), others, 16)[0]
   )
 

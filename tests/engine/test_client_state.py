@@ -8,16 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import (
-  ClientData,
-  Simulator,
-  moon,
-  processes,
-  scaffold,
-  simulate,
-  sweep,
-  trees,
-)
+import fedjax_opt as fo
+from fedjax_opt import processes, trees
 from fedjax_opt.engine import client_state
 from tests import jax_problems
 from tests.jax_problems import assert_same
@@ -35,14 +27,14 @@ SETTINGS = {
   },
 }
 ALGORITHMS = {
-  "scaffold": scaffold(TASK.loss_fn, 0.1),
-  "moon": moon(TASK.loss_fn, TASK.features_fn, optax.sgd(0.1)),
+  "scaffold": fo.scaffold(TASK.loss_fn, 0.1),
+  "moon": fo.moon(TASK.loss_fn, TASK.features_fn, optax.sgd(0.1)),
 }
 
 
 def run(algorithm="scaffold", data=TASK.data, **others):
   settings = SETTINGS | others
-  return simulate(ALGORITHMS[algorithm], TASK.params, data, **settings)
+  return fo.simulate(ALGORITHMS[algorithm], TASK.params, data, **settings)
 
 
 @pytest.fixture
@@ -95,11 +87,13 @@ def test_of_a_grid():
 
   def data_of(seed):
     roll = lambda rows: np.roll(rows, seed, axis=0)
-    return ClientData(examples, roll(TASK.data.indices), roll(TASK.data.sizes))
+    return fo.ClientData(
+      examples, roll(TASK.data.indices), roll(TASK.data.sizes)
+    )
 
   grid = functools.partial(
-    sweep,
-    lambda rate: scaffold(TASK.loss_fn, rate),
+    fo.sweep,
+    lambda rate: fo.scaffold(TASK.loss_fn, rate),
     {"rate": [1e20, 1e30, 0.05]},
     TASK.params,
     data_of,
@@ -114,11 +108,11 @@ def test_of_a_grid():
 def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
   def where(have, rates=None, **others):
     monkeypatch.setattr(processes, "device_bytes", lambda: have)
-    make = lambda rate=0.1: scaffold(TASK.loss_fn, rate)
+    make = lambda rate=0.1: fo.scaffold(TASK.loss_fn, rate)
     settings = {n: v for n, v in SETTINGS.items() if n != "rounds"} | others
     grid = {} if rates is None else {"grid": {"rate": rates}}
     algorithm = make() if rates is None else make
-    simulator = Simulator(algorithm, TASK.data, **grid, **settings)
+    simulator = fo.Simulator(algorithm, TASK.data, **grid, **settings)
     return simulator.init(TASK.params).config.client_memory
 
   # The memory of a processor is the host's.

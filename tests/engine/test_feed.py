@@ -7,19 +7,12 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import (
-  ClientData,
-  Population,
-  bvr_l_sgd,
-  evaluation,
-  fed_avg,
-  scaffold,
-  simulate,
-  sweep,
-)
+import fedjax_opt as fo
+from fedjax_opt import evaluation
 from fedjax_opt.engine import feed
 from tests import jax_problems
 from tests.jax_problems import assert_same
+from tests.refusals import refusal
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9, 0, 11))
 EVALUATE = evaluation.federated(
@@ -33,12 +26,12 @@ SETTINGS = {
   "eval_every": 3,
   "evaluate": EVALUATE,
 }
-FED_AVG = fed_avg(TASK.loss_fn, optax.sgd(0.1))
+FED_AVG = fo.fed_avg(TASK.loss_fn, optax.sgd(0.1))
 
 
 @pytest.fixture
 def population(tmp_path):
-  return Population.of_client_data(tmp_path / "population", TASK.data)
+  return fo.Population.of_client_data(tmp_path / "population", TASK.data)
 
 
 def assert_no_thread_is_left():
@@ -49,20 +42,25 @@ def assert_no_thread_is_left():
 @pytest.mark.parametrize(
   ("algorithm", "others"),
   [
-    (bvr_l_sgd(TASK.loss_fn, 0.1), {"client_chunk": 3, "replacement": True}),
-    (scaffold(TASK.loss_fn, 0.1), {"cohort_size": None, "client_dropout": 0.3}),
+    (fo.bvr_l_sgd(TASK.loss_fn, 0.1), {"client_chunk": 3, "replacement": True}),
+    (
+      fo.scaffold(TASK.loss_fn, 0.1),
+      {"cohort_size": None, "client_dropout": 0.3},
+    ),
   ],
 )
 @pytest.mark.default_cases("algorithm1-others1")
 def test_it_is_as_in_memory(population, algorithm, others):
-  run = functools.partial(simulate, algorithm, TASK.params, **SETTINGS | others)
+  run = functools.partial(
+    fo.simulate, algorithm, TASK.params, **SETTINGS | others
+  )
   assert_same(run(population), run(TASK.data))
 
 
 @pytest.mark.slow
 def test_segments_are_as_long_as_memory_allows(population, monkeypatch):
   """And how long they are changes nothing."""
-  run = functools.partial(simulate, FED_AVG, TASK.params, population)
+  run = functools.partial(fo.simulate, FED_AVG, TASK.params, population)
   expected = run(**SETTINGS)
   row = sum(a.nbytes // len(a) for a in TASK.data.examples.values())
   of_round = population.capacity(4) * row
@@ -84,9 +82,9 @@ def test_segments_are_as_long_as_memory_allows(population, monkeypatch):
 
 @pytest.mark.slow
 def test_seeds_have_cohorts_of_their_own(population):
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
+  make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate))
   run = functools.partial(
-    sweep, make, {"rate": [0.1, 0.2]}, TASK.params, seeds=(3, 4), **SETTINGS
+    fo.sweep, make, {"rate": [0.1, 0.2]}, TASK.params, seeds=(3, 4), **SETTINGS
   )
   expected = run(TASK.data)
   assert_same(run(lambda seed: population, grid_map="scan"), expected)
@@ -95,10 +93,10 @@ def test_seeds_have_cohorts_of_their_own(population):
 @pytest.mark.slow
 def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
   monkeypatch.setattr(feed, "SAMPLE", 3)
-  population = Population.of_client_data(tmp_path / "p", TASK.data)
+  population = fo.Population.of_client_data(tmp_path / "p", TASK.data)
   sample = feed.sample_of(population)
   assert sample.sizes.tolist() == [13, 20, 9]
-  result = simulate(FED_AVG, TASK.params, population, **SETTINGS)
+  result = fo.simulate(FED_AVG, TASK.params, population, **SETTINGS)
   initial = EVALUATE(TASK.params, sample, None)["train_loss"]
   assert result.history.metrics["train_loss"][0, 0] == pytest.approx(initial)
 
@@ -106,8 +104,8 @@ def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
 def test_a_sample_has_examples(tmp_path, monkeypatch):
   monkeypatch.setattr(feed, "SAMPLE", 2)
   rows = [[], [0, 1], [], [2]]
-  data = ClientData.from_partition({"x": np.arange(3.0)}, rows)
-  population = Population.of_client_data(tmp_path / "p", data)
+  data = fo.ClientData.from_partition({"x": np.arange(3.0)}, rows)
+  population = fo.Population.of_client_data(tmp_path / "p", data)
   assert feed.sample_of(population).sizes.tolist() == [0, 2]
 
 
@@ -117,23 +115,17 @@ def test_only_the_cohort_is_at_hand(population):
     return sent.value, sent
 
   first = jax_problems.own(round, init=lambda params: 0)
-  with pytest.raises(
-    ValueError, match="only those of the cohort are in memory"
-  ):
-    simulate(
-      first, TASK.params, population, rounds=1, cohort_size=1, batch_size=4
-    )
+  settings = {"rounds": 1, "cohort_size": 1, "batch_size": 4}
+  said = refusal(fo.simulate, first, TASK.params, population, **settings)
+  assert "only those of the cohort are in memory" in said
 
 
 def test_a_population_is_that_of_all_seeds(population, tmp_path):
-  other = Population.of_client_data(tmp_path / "other", TASK.data)
-  with pytest.raises(
-    ValueError, match="all seeds must have the same population"
-  ):
-    sweep(
-      lambda: FED_AVG, {}, TASK.params,
-      lambda seed: other if seed else population, seeds=(0, 1), **SETTINGS,
-    )  # fmt: skip
+  other = fo.Population.of_client_data(tmp_path / "other", TASK.data)
+  of_seed = lambda seed: other if seed else population
+  given = (lambda: FED_AVG, {}, TASK.params, of_seed)
+  said = refusal(fo.sweep, *given, seeds=(0, 1), **SETTINGS)
+  assert "all seeds must have the same population" in said
 
 
 def failing(*args, **kwargs):
@@ -149,7 +141,7 @@ def test_what_fails_ends_the_run_and_leaves_no_thread(
     loss_fn = lambda params, batch, rng: failing()
   else:
     monkeypatch.setattr(feed.Feed, "_read", failing)
-  algorithm = fed_avg(loss_fn, optax.sgd(0.1))
+  algorithm = fo.fed_avg(loss_fn, optax.sgd(0.1))
   with pytest.raises((OSError, ValueError), match="no such device"):
-    simulate(algorithm, TASK.params, population, **SETTINGS)
+    fo.simulate(algorithm, TASK.params, population, **SETTINGS)
   assert_no_thread_is_left()

@@ -1,22 +1,17 @@
 """A grid is nothing but its points, of which those that diverge are dropped."""
 
 import functools
+import operator
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import (
-  Simulator,
-  delta_sgd,
-  fed_avg,
-  grid_points,
-  processes,
-  simulate,
-  sweep,
-)
+import fedjax_opt as fo
+from fedjax_opt import processes, trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import active_points, executor, sharding
 from fedjax_opt.engine.config import Config
@@ -27,6 +22,7 @@ TASK = jax_problems.softmax()
 EXAMPLES = jax.tree.map(jnp.asarray, TASK.data.examples)
 GRID = {"eta_0": [0.05, 0.2], "delta": [0.1]}
 SEEDS = [3, 8]
+close = functools.partial(chex.assert_trees_all_close, rtol=1e-4, atol=1e-5)
 SETTINGS = {
   "rounds": 3,
   "cohort_size": 2,
@@ -39,8 +35,10 @@ SETTINGS = {
 
 def make(eta_0, delta):
   # A server whose state holds the parameters themselves, too.
-  server = delta_sgd(eta_0=1.0, reuse_gradients=True)
-  return fed_avg(TASK.loss_fn, delta_sgd(delta=delta, eta_0=eta_0), server)
+  server = fo.delta_sgd(eta_0=1.0, reuse_gradients=True)
+  return fo.fed_avg(
+    TASK.loss_fn, fo.delta_sgd(delta=delta, eta_0=eta_0), server
+  )
 
 
 def init(key):
@@ -59,13 +57,13 @@ def data_of(seed):
 
 @functools.cache
 def run(grid_map):
-  return sweep(
+  return fo.sweep(
     make, GRID, init, data_of, seeds=SEEDS, grid_map=grid_map, **SETTINGS
   )
 
 
 def test_points_run_the_last_name_fastest():
-  assert grid_points({"a": [1, 2], "b": [3]}, [0, 1]) == [
+  assert fo.grid_points({"a": [1, 2], "b": [3]}, [0, 1]) == [
     {"a": 1, "b": 3, "seed": 0},
     {"a": 1, "b": 3, "seed": 1},
     {"a": 2, "b": 3, "seed": 0},
@@ -76,16 +74,15 @@ def test_points_run_the_last_name_fastest():
 @pytest.mark.slow
 def test_a_point_equals_its_own_simulation():
   point = 3
-  own = grid_points(GRID, SEEDS)[point]
+  own = fo.grid_points(GRID, SEEDS)[point]
   seed = own.pop("seed")
-  alone = simulate(
+  alone = fo.simulate(
     make(**own), init(jax.random.key(seed)), data_of(seed), seed=seed,
     **SETTINGS,
   )  # fmt: skip
   whole = run("vmap")
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
-  jax.tree.map(lambda a, b: close(a[point], b), whole.state, alone.state)
-  jax.tree.map(lambda a, b: close(a[point], b), whole.params, alone.params)
+  close(trees.take(whole.state, point), alone.state)
+  close(trees.take(whole.params, point), alone.params)
   k = alone.traces["step_size"].shape[-1]  # K of this seed's data.
   close(whole.traces["step_size"][point, ..., :k], alone.traces["step_size"])
   values = lambda result: result.history.values("train_loss")
@@ -95,9 +92,7 @@ def test_a_point_equals_its_own_simulation():
 
 def test_vectorized_equals_one_after_the_other():
   vmap, scan = run("vmap"), run("scan")
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
-  jax.tree.map(close, vmap.state, scan.state)
-  jax.tree.map(close, vmap.traces, scan.traces)
+  close((vmap.state, vmap.traces), (scan.state, scan.traces))
   assert vmap.cost == scan.cost
   final = np.asarray(vmap.params["kernel"]).reshape(4, -1)
   assert len(np.unique(final.round(4), axis=0)) == 4  # Points differ.
@@ -107,10 +102,10 @@ def test_vectorized_equals_one_after_the_other():
 def test_chunks_of_a_grid_change_nothing(monkeypatch):
   # Of fewer settings the loop over chunks takes as much as it saves.
   rates = {"rate": np.linspace(0.05, 0.3, 64)}
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
+  make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate))
   settings = SETTINGS | {"trace": (), "grid_map": "vmap"}
   run = functools.partial(
-    sweep, make, rates, TASK.params, TASK.data, seeds=SEEDS, **settings
+    fo.sweep, make, rates, TASK.params, TASK.data, seeds=SEEDS, **settings
   )
   expected = run()
   # Not all of them fit.
@@ -129,14 +124,19 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
   assert len(needs) == 6
   assert needs[1] < needs[0]
   assert 0 < needs[2] < needs[0], needs
-  jax.tree.map(
-    functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7),
-    (result.params, result.history.metrics),
-    (expected.params, expected.history.metrics),
-  )
+  of = operator.attrgetter("params", "history.metrics")
+  tight = {"rtol": 1e-5, "atol": 1e-7}
+  chex.assert_trees_all_close(of(result), of(expected), **tight)
 
 
 # Settings that have diverged are dropped; those that fit are vectorized.
+
+
+def points_of(settings, **given):
+  """So many of one seed, vectorized if nothing else is given."""
+  given = {"batch_size": 4, "grid_map": "vmap"} | given
+  config = Config.create(TASK.data, given, num_settings=settings)
+  return active_points.ActivePoints(settings, 1, config, is_grid=True)
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,7 @@ def test_as_many_vectorized_as_memory_holds(
   """By what each compiled program says that it needs."""
   monkeypatch.setattr(processes, "device_bytes", lambda: 999)
 
-  def points(**given):
-    given = {"batch_size": 4, "grid_map": "vmap"} | given
-    config = Config.create(TASK.data, given, num_settings=settings)
-    return active_points.ActivePoints(settings, 1, config, is_grid=True)
-
+  points = functools.partial(points_of, settings)
   vectorized, used = points(), []
   for of_programs in needs:
     if vectorized.take_fewer(of_programs):
@@ -193,10 +189,7 @@ def test_when_diverged_settings_are_dropped(
 ):
   layout = sharding.Layout
   monkeypatch.setattr(layout, "grid_devices", property(lambda _: devices))
-  config = Config.create(
-    TASK.data, {"batch_size": 4, "grid_map": "vmap"}, num_settings=settings
-  )
-  points = active_points.ActivePoints(settings, 1, config, is_grid=True)
+  points = points_of(settings)
   losses = np.ones((settings, 1))
   losses[:diverged] = np.inf
   history = History([0], {"train_loss": losses})
@@ -221,18 +214,16 @@ def test_diverged_settings_are_dropped_and_change_nothing():
     # A metric that is whole has no NaN of its own.
     return {"train_loss": largest**2, "signs": jnp.sum(params["bias"] > 0)}
 
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
+  make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
   settings = SETTINGS | {"rounds": 5, "trace": (), "evaluate": evaluate}
   grid = lambda rates: {"rate": rates}
-  whole = sweep(make, grid(rates), init, data_of, seeds=SEEDS, **settings)
+  whole = fo.sweep(make, grid(rates), init, data_of, seeds=SEEDS, **settings)
   # Too few for anything to be dropped.
-  few = sweep(make, grid(rates[:7]), init, data_of, seeds=SEEDS, **settings)
+  few = fo.sweep(make, grid(rates[:7]), init, data_of, seeds=SEEDS, **settings)
 
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
-  for name, values in few.history.metrics.items():
-    close(whole.history.metrics[name][:14], values)
-  jax.tree.map(lambda a, b: close(a[:14], b), whole.params, few.params)
-  jax.tree.map(lambda a, b: close(a[:14], b), whole.state, few.state)
+  parts = operator.attrgetter("history.metrics", "params", "state")
+  found = jax.tree.map(lambda leaf: leaf[:14], parts(whole))
+  chex.assert_trees_all_close(found, parts(few), rtol=1e-5, atol=1e-6)
   assert jax.tree.leaves(whole.params)[0].shape[0] == 32
   assert whole.history.diverged()[14:, -1].all()
   assert not whole.history.diverged()[:14].any()
@@ -249,17 +240,14 @@ def test_a_second_sweep_has_all_settings_again(grid_map):
   largest = lambda params, *_: {"train_loss": jnp.max(jnp.abs(params["bias"]))}
   settings = SETTINGS | {"trace": (), "evaluate": largest, "eval_every": 1}
   rounds = settings.pop("rounds")
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
-  simulator = Simulator(
+  make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate))
+  simulator = fo.Simulator(
     make, TASK.data, grid={"rate": rates}, grid_map=grid_map, **settings
   )
   first, second = (simulator.sweep(TASK.params, rounds) for _ in range(2))
   assert first.history.diverged()[:, -1].any()
-  jax.tree.map(
-    np.testing.assert_array_equal,
-    (first.params, first.history.metrics),
-    (second.params, second.history.metrics),
-  )
+  of = operator.attrgetter("params", "history.metrics")
+  chex.assert_trees_all_equal(of(first), of(second))
 
 
 @pytest.mark.slow
@@ -272,10 +260,10 @@ def test_one_after_the_other_a_diverged_setting_stops():
     return {"train_loss": loss, "bias": jnp.sum(params["bias"])}
 
   server = optax.sgd(lambda round: 1.0)  # Counts the rounds.
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate), server)
+  make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate), server)
   settings = SETTINGS | {"rounds": 6, "trace": (), "evaluate": count}
   settings |= {"eval_every": 2, "grid_map": "scan"}
-  run = lambda rates, **others: sweep(
+  run = lambda rates, **others: fo.sweep(
     make, {"rate": rates}, init, data_of, seeds=SEEDS, **settings | others
   )
   rates = [1e4, 0.05, 1e5, 0.1]
@@ -284,10 +272,9 @@ def test_one_after_the_other_a_diverged_setting_stops():
   few = run([0.05, 0.1])
 
   live = np.array([2, 3, 6, 7])
-  for name, values in few.history.metrics.items():
-    np.testing.assert_array_equal(whole.history.metrics[name][live], values)
-  same = lambda a, b: np.testing.assert_array_equal(a[live], b)
-  jax.tree.map(same, whole.state, few.state)
+  parts = operator.attrgetter("history.metrics", "state")
+  found = jax.tree.map(lambda leaf: leaf[live], parts(whole))
+  chex.assert_trees_all_equal(found, parts(few))
   assert whole.history.diverged()[[0, 1, 4, 5], -1].all()
   # Where it was found out; nothing was done or measured after it.
   (count,) = optax.tree.get_all_with_path(whole.state, "count")

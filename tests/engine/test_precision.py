@@ -9,18 +9,9 @@ import numpy as np
 import optax
 import pytest
 
+import fedjax_opt as fo
 from experiments.tasks import images as image_tasks
-from fedjax_opt import (
-  ClientData,
-  centralized,
-  contract,
-  fed_avg,
-  models,
-  objectives,
-  prox,
-  simulate,
-  trees,
-)
+from fedjax_opt import contract, models, objectives, prox, trees
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.datasets import embedded
 from fedjax_opt.engine import rounds
@@ -184,7 +175,9 @@ def test_what_does_not_move_is_not_rounded_nor_are_running_statistics():
   layer = layers.BatchNorm()
   x = np.random.default_rng(0).integers(0, 9, (24, 3)).astype(np.float32)
   examples = {"x": x, "y": np.zeros(24, np.float32)}
-  data = ClientData.from_partition(examples, [np.arange(8), np.arange(8, 24)])
+  data = fo.ClientData.from_partition(
+    examples, [np.arange(8), np.arange(8, 24)]
+  )
   params = {
     "norm": layer.init(jax.random.key(0), x, train=True)["params"],
     "output": jnp.full(3, 1.1),
@@ -194,10 +187,10 @@ def test_what_does_not_move_is_not_rounded_nor_are_running_statistics():
     normalized = layer.apply({"params": params["norm"]}, batch["x"], train=True)
     return (normalized @ params["output"] - batch["y"]) ** 2
 
-  algorithm = fed_avg(loss_fn, optax.sgd(0.0), optax.sgd(1.0))
+  algorithm = fo.fed_avg(loss_fn, optax.sgd(0.0), optax.sgd(1.0))
   settings = {"rounds": 3, "batch_size": 4, "local_steps": 2}
   low, high = (
-    simulate(algorithm, params, data, precision=precision, **settings).params
+    fo.simulate(algorithm, params, data, precision=precision, **settings).params
     for precision in ("bfloat16", "float32")
   )
   np.testing.assert_array_equal(low["output"], params["output"])
@@ -245,7 +238,7 @@ def test_rules_step_in_the_precision_also_of_a_grid(name, precision, kind):
 
   @jax.make_jaxpr
   def trace(numbers):
-    algorithm = fed_avg(TASK.loss_fn, spy(RULES[name].factory(**numbers)))
+    algorithm = fo.fed_avg(TASK.loss_fn, spy(RULES[name].factory(**numbers)))
     _, before, after = traced_rounds(
       algorithm, TASK.params, TASK.data, precision=precision
     )
@@ -262,32 +255,22 @@ MATRIX = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 def test_regularizers_take_a_local_model_of_lower_precision():
   """The nuclear norm, whose operator is an iteration that has to converge."""
   examples = {"x": np.zeros((8, 1), np.float32), "y": np.zeros(8, np.int32)}
-  data = ClientData.from_partition(examples, [np.arange(8)])
+  data = fo.ClientData.from_partition(examples, [np.arange(8)])
   loss_fn = lambda params, batch, rng: (
     jnp.sum((params["kernel"] - MATRIX) ** 2) + 0 * batch["x"][:, 0]
   )
-  algorithm = fed_avg(
+  algorithm = fo.fed_avg(
     loss_fn, mirror_step(0.1, prox.kernels(prox.nuclear(0.1)))
   )
 
   def run(precision):
-    result = simulate(
+    result = fo.simulate(
       algorithm, {"kernel": 2 * MATRIX}, data, rounds=2, batch_size=4,
       precision=precision,
     )  # fmt: skip
     return result.params["kernel"]
 
   np.testing.assert_allclose(run("bfloat16"), run("float32"), atol=0.05)
-
-
-# Results.
-
-
-def run(precision):
-  return simulate(
-    fed_avg(TASK.loss_fn, optax.sgd(0.3, momentum=0.5)), TASK.params, TASK.data,
-    rounds=8, **SETTINGS, precision=precision,
-  )  # fmt: skip
 
 
 # Terms added to a loss.
@@ -333,15 +316,15 @@ def test_targets_are_not_rounded():
 def test_exact_gradients_of_many_examples_are_summed_in_float32():
   """2,000 gradients of 100 overflow float16."""
   dtype = jnp.float16
-  data = ClientData.from_partition(
+  data = fo.ClientData.from_partition(
     {"x": np.full((2000, 1), 100, np.float32)}, [np.arange(2000)]
   )
 
   def loss_fn(params, batch, rng):
     return (batch["x"] @ params["w"].astype(jnp.float32)).astype(dtype)
 
-  result = simulate(
-    centralized(loss_fn, prox.l1(0.0), 1e-3),
+  result = fo.simulate(
+    fo.centralized(loss_fn, prox.l1(0.0), 1e-3),
     {"w": jnp.zeros(1, dtype)},
     data,
     rounds=1,

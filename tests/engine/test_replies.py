@@ -9,16 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import (
-  ClientData,
-  bvr_l_sgd,
-  delta_sgd,
-  evaluation,
-  fed_avg,
-  samplers,
-  scaffold,
-  simulate,
-)
+import fedjax_opt as fo
+from fedjax_opt import evaluation, samplers
 from fedjax_opt.engine.config import Config
 from tests import jax_problems, reference
 from tests.jax_problems import cohort_of, dropouts_of
@@ -51,7 +43,7 @@ def data():
 
 
 def run(algorithm, **settings):
-  return simulate(algorithm, TASK.params, data(), **SETTINGS | settings)
+  return fo.simulate(algorithm, TASK.params, data(), **SETTINGS | settings)
 
 
 def drawn(**settings):
@@ -67,21 +59,18 @@ def looped(rounds):
   return end
 
 
-def assert_close(params, expected):
-  np.testing.assert_allclose(jax_problems.flat(params), expected, rtol=1e-9)
-
-
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
 @pytest.mark.default_cases("uniform")
 def test_who_sends_no_numbers_is_left_out_with_its_weight(weighting):
   with jax.enable_x64(True):
-    result = run(fed_avg(poisoned, optax.sgd(0.2)), weighting=weighting)
+    result = run(fo.fed_avg(poisoned, optax.sgd(0.2)), weighting=weighting)
     _, rounds = drawn(weighting=weighting)
   met = np.array([clients.count(BAD) for clients, _, _ in rounds])
   assert 0 < met.sum() < SETTINGS["rounds"]
   for clients, _, weights in rounds:
     weights[np.array(clients) == BAD] = 0
-  assert_close(result.params, looped(rounds))
+  found = jax_problems.flat(result.params)
+  np.testing.assert_allclose(found, looped(rounds), rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -92,13 +81,13 @@ def test_rejections_are_counted_and_change_no_other_number():
     )}
   )  # fmt: skip
   settings = {"evaluate": evaluate, "eval_every": 1}
-  result = run(fed_avg(poisoned, optax.sgd(0.2)), **settings)
+  result = run(fo.fed_avg(poisoned, optax.sgd(0.2)), **settings)
   _, rounds = drawn()
   met = np.cumsum([0, *[clients.count(BAD) for clients, _, _ in rounds]])
   metrics = result.history.metrics
   np.testing.assert_array_equal(metrics["rejected_clients"][0], met)
   assert result.history.status(0) == "ok"
-  clean = fed_avg(lambda p, b, r: poisoned(p, {
+  clean = fo.fed_avg(lambda p, b, r: poisoned(p, {
     "x": b["x"] * jnp.array([1.0] * 4 + [0.0]), "y": b["y"]
   }, r), optax.sgd(0.2))  # fmt: skip
   healthy = run(clean, **settings)
@@ -109,7 +98,7 @@ def test_rejections_are_counted_and_change_no_other_number():
 def test_scaffold_s_control_stays_the_mean_of_all():
   """Whoever is left out."""
   settings = {"client_dropout": 0.4, "rounds": 6}
-  result = run(scaffold(poisoned, 0.2), **settings)
+  result = run(fo.scaffold(poisoned, 0.2), **settings)
   mean = lambda leaf: np.average(leaf, axis=0, weights=data().sizes)
   close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
   controls = result.client_state
@@ -119,8 +108,8 @@ def test_scaffold_s_control_stays_the_mean_of_all():
 @pytest.mark.parametrize(
   "make",
   [
-    lambda loss: fed_avg(loss, optax.sgd(0.2), optax.adam(0.1)),
-    lambda loss: bvr_l_sgd(loss, 0.1),
+    lambda loss: fo.fed_avg(loss, optax.sgd(0.2), optax.adam(0.1)),
+    lambda loss: fo.bvr_l_sgd(loss, 0.1),
   ],
 )
 @pytest.mark.default_cases("<lambda>0")
@@ -151,8 +140,8 @@ def test_dropouts_have_their_rate_and_may_lose_a_round():
   assert abs(share - 0.3) < 5 * np.sqrt(0.3 * 0.7 / 2000)
 
   params = jax.tree.map(jnp.asarray, TASK.params)
-  result = simulate(
-    fed_avg(TASK.loss_fn, optax.sgd(0.2)), params, TASK.data,
+  result = fo.simulate(
+    fo.fed_avg(TASK.loss_fn, optax.sgd(0.2)), params, TASK.data,
     **SETTINGS | {"cohort_size": 1, "client_chunk": None, "rounds": 1},
     client_dropout=1 - 1e-9, evaluate=lambda *_: {"train_loss": 1.0},
   )  # fmt: skip
@@ -186,13 +175,13 @@ def test_a_picked_client_has_not_dropped_out():
 @pytest.mark.default_cases("examples")
 def test_a_cohort_without_examples_changes_nothing(weighting):
   """By examples its weights sum to 0; a momentum would go on."""
-  data = ClientData.from_partition(
+  data = fo.ClientData.from_partition(
     {"x": np.ones((8, 1), np.float32)}, [np.arange(8), np.arange(0)]
   )
   loss_fn = lambda params, batch, rng: batch["x"][:, 0] * params
   models = [
-    simulate(
-      fed_avg(loss_fn, optax.sgd(0.1), optax.sgd(1.0, momentum=0.9)),
+    fo.simulate(
+      fo.fed_avg(loss_fn, optax.sgd(0.1), optax.sgd(1.0, momentum=0.9)),
       jnp.float32(0),
       data,
       rounds=rounds,
@@ -214,7 +203,7 @@ def test_cost_and_waste_are_exact():
     "batch_size": 4,
     "local_epochs": 1.5,
   }
-  algorithm = fed_avg(task.loss_fn, delta_sgd())  # Two gradients a step.
+  algorithm = fo.fed_avg(task.loss_fn, fo.delta_sgd())  # Two gradients a step.
   result = task.simulate(algorithm, rounds=rounds, eval_every=3, **settings)
   config = Config.create(task.data, settings)
   drawn = jax_problems.drawn_rounds(config, task.data, 0, rounds)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 
@@ -15,7 +14,7 @@ from jax.sharding import PartitionSpec
 from fedjax_opt import Population, Simulator, fed_avg
 from fedjax_opt.engine import sharding
 from tests import several_devices
-from tests.experiments.commands import REPOSITORY
+from tests.experiments.commands import REPOSITORY, free_address
 
 
 def start(devices, *arguments):
@@ -53,12 +52,9 @@ def population(tmp_path_factory):
 
 def start_two(paths, population, cases, devices):
   """Two processes over loopback, with two of the devices each, or one."""
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    coordinator = f"localhost:{free.getsockname()[1]}"
-  own = np.prod(devices) // 2
+  own, address = np.prod(devices) // 2, free_address()
   return [
-    start(own, path, population, ",".join(cases), *devices, coordinator, 2, i)
+    start(own, path, population, ",".join(cases), *devices, address, 2, i)
     for i, path in enumerate(paths)
   ]
 

@@ -4,9 +4,12 @@ import csv
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import time
+
+import pytest
 
 from experiments import job, run, tasks
 from experiments.command_line import parser
@@ -20,6 +23,14 @@ SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
 def call(*arguments, program=run):
   """What the command does, in this process: its exit status."""
   return program.main([program.__name__, *arguments])
+
+
+def printed(capsys, *arguments, program=run):
+  """What is printed, and nothing else done."""
+  with pytest.raises(SystemExit) as stop:
+    call(*arguments, program=program)
+  assert not stop.value.code
+  return capsys.readouterr()
 
 
 def given(*arguments):
@@ -73,6 +84,13 @@ def wait_for(process, condition, *, may_end=False):
     assert time.monotonic() < deadline
     time.sleep(0.002)
   assert may_end or condition(), process.communicate()
+
+
+def free_address():
+  """HOST:PORT of this machine, for processes that are told of each other."""
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    return f"localhost:{free.getsockname()[1]}"
 
 
 def start(*arguments):

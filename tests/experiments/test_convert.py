@@ -1,7 +1,6 @@
 """The converter: it writes the clients that a run has."""
 
 import os
-import resource
 from unittest.mock import Mock
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from experiments import convert, run
 from fedjax_opt import Population
 from tests.experiments.commands import call, prepare, table
+from tests.file_limits import limited
 
 SMALL = (
   "--task=digits_logistic",
@@ -78,12 +78,9 @@ def test_what_cannot_be_is_one_line(tmp_path, refused, arguments, message):
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, refused):
-  folder, limits = tmp_path / "one", resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
-  try:
+  folder = tmp_path / "one"
+  with limited(2_000):
     said = refused(*SMALL, f"--population_dir={folder}", program=convert)
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   path = folder / "x.bin"
   assert said == f"{str(path)!r} cannot be written (File too large)"
   assert not folder.exists()

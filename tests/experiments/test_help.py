@@ -14,7 +14,7 @@ from experiments.command_line import help as help_of_flags
 from experiments.command_line import pages
 from experiments.specification import spec
 from experiments.studies import request
-from tests.experiments.commands import REPOSITORY, call, spec_of
+from tests.experiments.commands import REPOSITORY, printed, spec_of
 
 
 @pytest.fixture
@@ -22,13 +22,10 @@ def ask(capsys):
   """`(*arguments) -> str`, what is printed; the exit status is 0."""
 
   def ask(*arguments):
-    with pytest.raises(SystemExit) as stop:
-      call(*arguments)
-    assert not stop.value.code
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    assert max(map(len, captured.out.splitlines())) <= 80
-    return captured.out
+    out, err = printed(capsys, *arguments)
+    assert err == ""
+    assert max(map(len, out.splitlines())) <= 80
+    return out
 
   return ask
 
@@ -44,10 +41,7 @@ BEGIN_WITH = "Flags to begin with:\n"
 
 @pytest.mark.parametrize("program", [run, compare, convert])
 def test_the_first_screen(program, capsys):
-  with pytest.raises(SystemExit) as stop:
-    call("--help", program=program)
-  assert not stop.value.code
-  text = capsys.readouterr().out
+  text, _ = printed(capsys, "--help", program=program)
   assert len(text.splitlines()) <= 45
   assert max(map(len, text.splitlines())) <= 80
   for group in spec.GROUPS:
@@ -100,9 +94,8 @@ def test_one_group(ask, word):
 
 @pytest.mark.parametrize("word", ["study", "nested", "min-effect"])
 def test_a_flag_of_a_study(word, capsys):
-  with pytest.raises(SystemExit):
-    call(f"--help={word}", program=compare)
-  names = flags_in(capsys.readouterr().out.replace("=", " "))
+  text, _ = printed(capsys, f"--help={word}", program=compare)
+  names = flags_in(text.replace("=", " "))
   shared = ("output_dir", "progress", "track")  # With a run.
   own = [name for name in request.OF_STUDY if name not in shared]
   wanted = own if word == "study" else [word.replace("-", "_")]

@@ -1,9 +1,7 @@
 """Several processes, and clients on disk, from the command line."""
 
-import csv
 import dataclasses
 import inspect
-import socket
 
 import jax
 import numpy as np
@@ -15,6 +13,7 @@ from fedjax_opt import Population
 from tests.experiments.commands import (
   call,
   config_of,
+  free_address,
   given,
   prepare,
   start,
@@ -36,22 +35,17 @@ CLIENTS = ("--num_clients=20", "--alpha=0.5")
 
 def rows_of(folder):
   """[rows, columns] of metrics.csv; an empty cell is NaN."""
-  with open(folder / "metrics.csv") as file:
-    rows = list(csv.reader(file))
-  return np.array([[float(cell or "nan") for cell in row] for row in rows[1:]])
+  return np.genfromtxt(folder / "metrics.csv", delimiter=",", skip_header=1)
 
 
 @pytest.mark.slow
 def test_two_processes_write_one_folder(tmp_path):
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    port = free.getsockname()[1]
-  folder = tmp_path / "two"
+  folder, address = tmp_path / "two", free_address()
   processes = [
     start(
       *ARGUMENTS,
       *CLIENTS,
-      f"--coordinator=localhost:{port}",
+      f"--coordinator={address}",
       "--num_processes=2",
       f"--process_id={i}",
       "--checkpoint_every=4",

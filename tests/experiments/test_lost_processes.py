@@ -6,7 +6,6 @@ FEDJAX_OPT_KILLS=10 kills one of four processes at ten moments.
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import jax
 import pytest
 
 from experiments import hosts
-from tests.experiments.commands import start
+from tests.experiments.commands import free_address, start
 from tests.experiments.test_resume import ARGUMENTS, assert_same, rounds_saved
 
 # So long that it is killed before its end.
@@ -40,10 +39,7 @@ END = (
 
 
 def processes(folder, number, *others):
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    port = free.getsockname()[1]
-  shared = (f"--coordinator=localhost:{port}", f"--num_processes={number}")
+  shared = (f"--coordinator={free_address()}", f"--num_processes={number}")
   return [
     start(*LONG, *shared, f"--process_id={i}", f"--output_dir={folder}",
           *others)

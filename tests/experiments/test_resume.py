@@ -6,7 +6,6 @@ tools/kills.py and signals.py stop them at random moments.
 import dataclasses
 import json
 import os
-import resource
 import shutil
 import types
 from unittest.mock import Mock
@@ -23,6 +22,7 @@ from fedjax_opt.data import digest
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
 from tests.experiments.commands import call, config_of, spec_of, summary_of
+from tests.file_limits import limited
 
 SHARED = (
   "--task=digits_logistic",
@@ -68,16 +68,14 @@ def assert_same(folder, whole, *own):
   """Two runs with the same bits, whose flags differ in their own ones."""
   for name in ("metrics.csv", "params.safetensors", "flags.txt"):
     assert (folder / name).read_bytes() == (whole / name).read_bytes()
-  one, other = (summary_of(f)
-                for f in (folder, whole))  # fmt: skip
+  one, other = summary_of(folder), summary_of(whole)
   names = ("points", "selected", "cost", "padding_waste", "rounds_done")
   for name in (*names, "stopped_by"):
     assert one[name] == other[name]
   checkpoints = [f / "checkpoints" for f in (folder, whole)]
   done = [rounds_saved(f) for f in checkpoints]
   assert done == [one["rounds_done"]] * 2
-  configs = [config_of(f)
-             for f in (folder, whole)]  # fmt: skip
+  configs = config_of(folder), config_of(whole)
   for config in configs:
     for name in ("resume", "output_dir", *own):
       del config[name]
@@ -287,14 +285,11 @@ def test_which_run_must_be_said(unresumed):
 
 @pytest.mark.slow
 def test_a_full_disk_is_one_line_and_keeps_whole_rows(tmp_path, refused):
-  folder, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))
-  try:
-    arguments = (*ARGUMENTS, "--rounds=200", "--eval_every=1")
-    arguments += ("--checkpoint_every=200",)
+  folder = tmp_path / "run"
+  arguments = (*ARGUMENTS, "--rounds=200", "--eval_every=1")
+  arguments += ("--checkpoint_every=200",)
+  with limited(60_000):
     error = refused(*arguments, f"--output_dir={folder}")
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   assert "File too large" in error
   assert str(folder) in error
   text = (folder / "metrics.csv").read_text()

@@ -1,5 +1,6 @@
 """One process at a time writes to a folder."""
 
+import contextlib
 import errno
 import json
 import os
@@ -17,6 +18,7 @@ from experiments.data import Loader
 from experiments.store import Store
 from fedjax_opt.files import folders, json_files, locks
 from tests.experiments.commands import call
+from tests.refusals import refusal
 
 # The module alone: the rest of the package takes seconds to import.
 _ALONE = f"""
@@ -34,13 +36,21 @@ with locks.held("output_dir", pathlib.Path(sys.argv[1])):
 """
 
 
-def refusal(folder):
-  with (
-    pytest.raises(ValueError) as error,  # noqa: PT011
-    locks.held("output_dir", folder),
-  ):
+@contextlib.contextmanager
+def held_by(program, *arguments):
+  """Another process that holds a lock, and is killed at the end."""
+  command = [sys.executable, "-c", _ALONE + program, *map(str, arguments)]
+  with subprocess.Popen(command, stdout=-1, text=True) as process:
+    try:
+      assert process.stdout.readline() == "held\n"
+      yield process
+    finally:
+      process.kill()
+
+
+def hold(folder):
+  with locks.held("output_dir", folder):
     pass
-  return str(error.value)
 
 
 def in_use(folder, process, host=None):
@@ -52,25 +62,19 @@ def in_use(folder, process, host=None):
 
 def test_the_second_is_refused_until_the_first_ends(tmp_path):
   folder = tmp_path / "run"
-  command = [sys.executable, "-c", _ALONE + _HOLD, str(folder)]
-  with subprocess.Popen(command, stdout=-1, text=True) as first:
-    try:
-      assert first.stdout.readline() == "held\n"
-      assert refusal(folder) == in_use(folder, first.pid)
-    finally:
-      first.kill()
+  with held_by(_HOLD, folder) as first:
+    assert refusal(hold, folder) == in_use(folder, first.pid)
   assert (folder / folders.LOCK).exists()  # What the kill left is no obstacle.
   with locks.held("output_dir", folder):
     found = json.loads((folder / folders.LOCK).read_text())
     assert found == {"host": socket.gethostname(), "process": os.getpid()}
-    assert refusal(folder) == in_use(folder, os.getpid())
+    assert refusal(hold, folder) == in_use(folder, os.getpid())
   assert os.listdir(folder) == []
 
 
 def test_a_lock_that_a_kill_left_half_written(tmp_path):
   (tmp_path / folders.LOCK).write_text('{"host": "el')
-  with locks.held("output_dir", tmp_path):
-    pass
+  hold(tmp_path)
   assert os.listdir(tmp_path) == []
 
 
@@ -102,20 +106,8 @@ def test_an_owner_elsewhere_is_seen_to_live_and_to_end(
   monkeypatch.setattr(locks, "_BEAT", 0.1)
   monkeypatch.setattr(locks, "_PATIENCE", 60.0)
   host = socket.gethostname() if kind == "without" else "elsewhere"
-  command = [
-    sys.executable,
-    "-c",
-    _ALONE + _ELSEWHERE,
-    str(tmp_path),
-    host,
-    kind,
-  ]
-  with subprocess.Popen(command, stdout=-1, text=True) as first:
-    try:
-      assert first.stdout.readline() == "held\n"
-      assert refusal(tmp_path) == in_use(tmp_path, first.pid, host)
-    finally:
-      first.kill()
+  with held_by(_ELSEWHERE, tmp_path, host, kind) as first:
+    assert refusal(hold, tmp_path) == in_use(tmp_path, first.pid, host)
   assert (tmp_path / folders.LOCK).exists()
   monkeypatch.setattr(locks, "_PATIENCE", 0.5)
   with locks.held("output_dir", tmp_path):
@@ -142,8 +134,7 @@ def test_a_process_that_ends_at_once_leaves_no_lock(tmp_path):
 
 
 def test_a_new_folder_goes_if_nothing_was_written(tmp_path):
-  with locks.held("output_dir", tmp_path / "a"):
-    pass
+  hold(tmp_path / "a")
   with locks.held("output_dir", tmp_path / "b"):
     (tmp_path / "b" / "mine").touch()
   assert os.listdir(tmp_path) == ["b"]
@@ -168,12 +159,10 @@ def test_commands(program, others, tmp_path, capsys):
 def test_a_computation_of_an_artefact(tmp_path):
   folder = tmp_path / "one"
   cell = artefact.Computed(lambda: pytest.fail("must not be computed"), {})
-  with (
-    locks.held("output_dir", folder),
-    pytest.raises(ValueError) as error,  # noqa: PT011
-  ):
-    running._run_cell(("one", cell), Store(tmp_path, Loader()))
-  assert str(error.value) == in_use(folder, os.getpid())
+  store = Store(tmp_path, Loader())
+  with locks.held("output_dir", folder):
+    said = refusal(running._run_cell, ("one", cell), store)
+  assert said == in_use(folder, os.getpid())
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import functools
 import types
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,9 +61,9 @@ def _with_gradients(function):
   return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
 
 
-def _assert_trees_close(actual, expected):
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
-  jax.tree.map(close, actual, expected)
+_assert_trees_close = functools.partial(
+  chex.assert_trees_all_close, rtol=1e-5, atol=1e-5
+)
 
 
 def _both(implementation, strides, padding):

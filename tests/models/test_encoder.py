@@ -384,38 +384,37 @@ def test_folders_may_be_below_the_home(tmp_path, monkeypatch):
 # A decoder.
 
 
+def check_decoder(folder, logits_of, arrays):
+  """That it has the logits of NumPy; its parameters."""
+  model, params = pretrained.load_decoder(folder)
+  tokens = plain.tokens(plain.POSITIONS, plain.POSITIONS)
+  logits = jax.jit(model.apply)({"params": params}, tokens)
+  expected = [logits_of(arrays, row) for row in tokens]
+  np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+  # Adapters fit its queries and values.
+  lora.adapt(params, ["query", "value"], jax.random.key(0), rank=2)
+  return params
+
+
 @pytest.mark.parametrize("prefix", ["", "transformer."])
 def test_a_decoder_has_the_logits_of_numpy(tmp_path, prefix):
   arrays = plain.gpt2_leaves()
   folder = plain.write(tmp_path, "gpt2", arrays, prefix)
-  model, params = pretrained.load_decoder(folder)
-  tokens = plain.tokens(plain.POSITIONS, plain.POSITIONS)
-  logits = jax.jit(model.apply)({"params": params}, tokens)
-  expected = [plain.gpt2_logits(arrays, row) for row in tokens]
-  np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
-  # Adapters fit its queries and values.
-  lora.adapt(params, ["query", "value"], jax.random.key(0), rank=2)
+  check_decoder(folder, plain.gpt2_logits, arrays)
 
 
 @pytest.mark.parametrize("prefix", ["", "model."])
 @pytest.mark.parametrize("is_tied", [False, True])
 def test_llama_has_the_logits_of_numpy(tmp_path, prefix, is_tied):
   arrays = plain.llama_leaves()
+  kept = dict(arrays)
   if is_tied:  # The last layer is no leaf of its own.
     arrays["lm_head.weight"] = arrays["embed_tokens.weight"]
-  kept = {
-    n: a for n, a in arrays.items() if not is_tied or n != "lm_head.weight"
-  }
-  folder = plain.write(
-    tmp_path, "llama", kept, prefix, tie_word_embeddings=is_tied
-  )
-  model, params = pretrained.load_decoder(folder)
-  tokens = plain.tokens(plain.POSITIONS, plain.POSITIONS)
-  logits = jax.jit(model.apply)({"params": params}, tokens)
-  expected = [plain.llama_logits(arrays, row) for row in tokens]
-  np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+    del kept["lm_head.weight"]
+  of = {"tie_word_embeddings": is_tied}
+  folder = plain.write(tmp_path, "llama", kept, prefix, **of)
+  params = check_decoder(folder, plain.llama_logits, arrays)
   assert ("output" in params) != is_tied
-  lora.adapt(params, ["query", "value"], jax.random.key(0), rank=2)
 
 
 @pytest.mark.parametrize(

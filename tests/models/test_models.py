@@ -221,11 +221,7 @@ def test_cnn_equals_its_definition():
   for name in ("matmul", "lax"):
     model = models.CNN(implementation=name)
     found = evaluated(lambda p, x, m=model: m.apply({"params": p}, x))
-    jax.tree.map(
-      functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=3e-5),
-      found,
-      expected,
-    )
+    chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=3e-5)
 
 
 def test_cnn_drops_whole_channels_and_only_in_training():

@@ -17,15 +17,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import (
-  counters,
-  delta_sgd,
-  fed_avg,
-  samplers,
-  scaffold,
-  simulate,
-  sweep,
-)
+import fedjax_opt as fo
+from fedjax_opt import counters, samplers
 from fedjax_opt.data.population import Population
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.record import RunRecord
@@ -57,19 +50,17 @@ def run(case, checkpoints=None, on_evaluation=None, **others):
   settings = SETTINGS | {"evaluate": evaluate} | others
   if case in ("one", "on_host"):  # With memory of every client.
     settings |= {"client_memory": "host"} if case == "on_host" else {}
-    algorithm = scaffold(TASK.loss_fn, 0.3)
-    return simulate(algorithm, TASK.params, TASK.data, **settings)
+    algorithm = fo.scaffold(TASK.loss_fn, 0.3)
+    return TASK.simulate(algorithm, **settings)
   if case == "traced":
-    algorithm = fed_avg(TASK.loss_fn, delta_sgd(eta_0=0.1))
+    algorithm = fo.fed_avg(TASK.loss_fn, fo.delta_sgd(eta_0=0.1))
     settings["trace"] = ["step_size"]
-    return simulate(algorithm, TASK.params, TASK.data, **settings)
+    return TASK.simulate(algorithm, **settings)
   # Most rates diverge, and are dropped before the first checkpoint.
   rates = [*np.geomspace(1e20, 1e30, 12), 0.05, 0.1, 0.2, 0.3]
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
-  return sweep(
-    make, {"rate": rates}, TASK.params, TASK.data, seeds=[3, 8],
-    grid_map=case, **settings,
-  )  # fmt: skip
+  make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
+  grid = {"rate": rates}
+  return TASK.sweep(make, grid, seeds=[3, 8], grid_map=case, **settings)
 
 
 whole = functools.cache(run)
@@ -84,11 +75,6 @@ def killed_after(case, folder, rounds, every=3):
 
   with pytest.raises(Killed):
     run(case, Checkpoints(folder, every), on_evaluation)
-
-
-def saved_in(folder):
-  """Rounds of the checkpoints, which are all that is there."""
-  return sorted(int(name.removesuffix(".npz")) for name in os.listdir(folder))
 
 
 def assert_same(actual, expected):
@@ -123,10 +109,6 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     assert_same(again, result)
 
 
-def kill(report):
-  raise Killed
-
-
 def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
   """They would have gone on until the next evaluation of the longer one."""
 
@@ -138,7 +120,7 @@ def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
     return {"train_loss": jnp.where(params < 100, params, jnp.nan)}
 
   def run(rounds, folder, resume=False):
-    return sweep(
+    return fo.sweep(
       of_rate, {"rate": [*np.linspace(20, 23, 9), *np.linspace(1, 2, 7)]},
       jnp.float32(0), TASK.data, grid_map="vmap", evaluate=loss,
       cohort_size=3, batch_size=4, eval_every=4, rounds=rounds,
@@ -209,7 +191,8 @@ def test_no_number_of_signals_costs_the_last_checkpoint(
     signal.signal(signal.SIGINT, before)
   assert result.interrupted == number
   assert result.rounds == done
-  assert saved_in(tmp_path) == [0 if is_early else 4, done]
+  names = {f"{round}.npz" for round in (0 if is_early else 4, done)}
+  assert set(os.listdir(tmp_path)) == names
   resumed = run("one", Checkpoints(tmp_path, None, resume=True))
   assert_same(resumed, whole("one"))
   assert resumed.interrupted == 0
@@ -246,21 +229,13 @@ def turned(data):
   )
 
 
-def doubled(params, batch, rng):
-  return 2 * TASK.loss_fn(params, batch, rng)
-
-
-def scored(params, data, test):
-  return {"train_loss": jnp.max(jnp.abs(params["kernel"]))}
-
-
 def started(
   folder, *, resume=False, rate=0.1, loss=TASK.loss_fn, server=None, **others
 ):
   settings = SETTINGS | {"rounds": 2, "evaluate": evaluate, "data": TASK.data}
   settings |= {"test": TASK.data.examples, "params": TASK.params} | others
-  return simulate(
-    fed_avg(loss, optax.sgd(rate), server),
+  return fo.simulate(
+    fo.fed_avg(loss, optax.sgd(rate), server),
     checkpoints=Checkpoints(folder, None, resume=resume),
     **settings,
   )
@@ -281,10 +256,10 @@ FUNCTION = "another algorithm, or setting that is a function"
   ("other", "difference"),
   [
     ({"rate": 0.2}, FUNCTION),
-    ({"loss": doubled}, FUNCTION),
+    ({"loss": lambda *of: 2 * TASK.loss_fn(*of)}, FUNCTION),
     ({"batch_size": 5}, f"batch_size=4, not 5, {FUNCTION}"),
     ({"seed": 3}, "seed=0, not 3"),
-    ({"evaluate": scored}, "another evaluate"),
+    ({"evaluate": lambda *_: {"train_loss": 1.0}}, "another evaluate"),
     (
       {"sampler": samplers.fixed([[0, 1, 2]])},
       f"another sampler, {FUNCTION}",
@@ -361,8 +336,8 @@ def test_another_process_goes_on(saved, tmp_path):
 def test_another_grid_or_partition_of_a_seed_is_not_resumed(tmp_path):
   def some(folder, rates=(0.1, 0.2), seeds=(0, 1), order=(1, -1), resume=True):
     of = lambda seed: TASK.data if order[seed] > 0 else turned(TASK.data)
-    return sweep(
-      lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate)),
+    return fo.sweep(
+      lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate)),
       {"rate": list(rates)}, TASK.params, of, seeds=list(seeds),
       checkpoints=Checkpoints(folder, None, resume=resume),
       **SETTINGS | {"rounds": 1},

@@ -36,14 +36,6 @@ def test_varying_ignores_what_is_the_same():
   assert selection.varying(points) == ["b"]
 
 
-@pytest.mark.parametrize(
-  ("value", "text"),
-  [(2.0, "2"), (0.1, "0.1"), (1e-5, "1e-05"), (10**7, "10000000"), ("a", "a")],
-)
-def test_format_value(value, text):
-  assert selection.format_value(value) == text
-
-
 THREE = tuple({"client_lr": lr} for lr in (0.1, 0.2, 0.3))
 FOUR = tuple({"lr": lr, "seed": seed} for lr in (0.1, 0.5) for seed in (0, 1))
 ACCURACY = {
@@ -152,60 +144,54 @@ def test_every_word_of_a_task_has_a_name():
   assert names.name_of("agnews_distilbert") == "AG News DistilBERT"
 
 
-@pytest.mark.parametrize(
-  ("identifier", "shown"),
-  [
-    ("fed_avg_slm_z", "FedAvgSLM-Z"),
-    ("delta_sgd", "Δ-SGD"),
-    ("client_lr", "client learning rate"),
-    ("strength", "regularization strength"),
-    ("cohort_size", "clients per round"),
-    ("mnist_cnn", "MNIST CNN"),
-    ("my_own_thing", "my own thing"),
-    ("FedAvg, tuned", "FedAvg, tuned"),
-  ],
-)
-def test_names(identifier, shown):
-  assert names.name_of(identifier) == shown
+WORDS = {
+  selection.format_value: {
+    2.0: "2",
+    0.1: "0.1",
+    1e-5: "1e-05",
+    10**7: "10000000",
+    "a": "a",
+  },
+  names.name_of: {
+    "fed_avg_slm_z": "FedAvgSLM-Z",
+    "delta_sgd": "Δ-SGD",
+    "client_lr": "client learning rate",
+    "strength": "regularization strength",
+    "cohort_size": "clients per round",
+    "mnist_cnn": "MNIST CNN",
+    "my_own_thing": "my own thing",
+    "FedAvg, tuned": "FedAvg, tuned",
+  },
+  names.value_of: {
+    1e-3: "0.001",
+    1.25e-7: "1.25e-7",
+    0.0: "0",
+    2e6: "2e6",
+    100000.0: "100000",
+    float("inf"): "∞",
+    10: "10",
+    True: "yes",
+    None: "–",
+    "sgdm": "SGDM",
+  },
+  names.metric_name: {
+    "train_loss": "Training loss",
+    "validation_accuracy": "Validation accuracy (%)",
+    "client_test_loss": "Client test loss",
+    "client_test_worst_decile_accuracy": "Client test accuracy, worst 10 % of "
+    "clients (%)",
+    "train_accuracy_decile_3": "Training accuracy, decile 3 of clients (%)",
+    "worst_decile_accuracy": "Accuracy, worst 10 % of clients (%)",
+    "f1": "F1",
+    "my_metric": "My metric",
+  },
+}
 
 
-@pytest.mark.parametrize(
-  ("value", "shown"),
-  [
-    (1e-3, "0.001"),
-    (1.25e-7, "1.25e-7"),
-    (0.0, "0"),
-    (2e6, "2e6"),
-    (100000.0, "100000"),
-    (float("inf"), "∞"),
-    (10, "10"),
-    (True, "yes"),
-    (None, "–"),
-    ("sgdm", "SGDM"),
-  ],
-)
-def test_values(value, shown):
-  assert names.value_of(value) == shown
-
-
-@pytest.mark.parametrize(
-  ("metric", "shown"),
-  [
-    ("train_loss", "Training loss"),
-    ("validation_accuracy", "Validation accuracy (%)"),
-    ("client_test_loss", "Client test loss"),
-    (
-      "client_test_worst_decile_accuracy",
-      "Client test accuracy, worst 10 % of clients (%)",
-    ),
-    ("train_accuracy_decile_3", "Training accuracy, decile 3 of clients (%)"),
-    ("worst_decile_accuracy", "Accuracy, worst 10 % of clients (%)"),
-    ("f1", "F1"),
-    ("my_metric", "My metric"),
-  ],
-)
-def test_metrics(metric, shown):
-  assert names.metric_name(metric) == shown
+@pytest.mark.parametrize("words", WORDS)
+def test_words_for_people(words):
+  for given, shown in WORDS[words].items():
+    assert words(given) == shown
 
 
 # What people see of a run: its bar, its closing table, tables of notebooks.

@@ -1,8 +1,6 @@
 """What is said of studies in words and tables: the cases are in said.txt."""
 
 import dataclasses
-import doctest
-import pathlib
 
 import numpy as np
 import pytest
@@ -21,9 +19,6 @@ from fedjax_opt.study.report import (
 from fedjax_opt.study.report import study_tables as tables
 from tests.study import made
 from tests.study.made import NAN, cell, study
-
-FILE = pathlib.Path(__file__).parent / "said.txt"
-EXAMPLES = doctest.DocTestParser().get_examples(FILE.read_text())
 
 FOUR = [0.5, 0.6, 0.5, 0.6]
 TRIED = {0.01: [0.2] * 2, 0.1: [0.8] * 2, 1.0: [0.2] * 2}
@@ -111,10 +106,8 @@ NAMES |= {"MANY": made.many(), "NAN": NAN, "text": text}
 NAMES |= {"tables": tables}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.source)
+@pytest.mark.parametrize(
+  "example", made.examples_of("said.txt"), ids=lambda each: each.source
+)
 def test_what_is_said(example):
-  example.lineno = 0
-  test = doctest.DocTest([example], dict(NAMES), "said", None, 0, None)
-  report = []
-  runner = doctest.DocTestRunner()
-  assert not runner.run(test, out=report.append).failed, "".join(report)
+  made.check_example(example, NAMES)

@@ -203,12 +203,9 @@ def test_student_widens_the_percentile_interval():
   # t of 4 * (5 - 1) degrees of freedom.
   factor = np.sqrt(5 / 4) * 2.1199053 / 1.9599640
   assert wide.estimate == plain.estimate
-  assert wide.low - wide.estimate == pytest.approx(
-    factor * (plain.low - plain.estimate), rel=1e-6
-  )
-  assert wide.high - wide.estimate == pytest.approx(
-    factor * (plain.high - plain.estimate), rel=1e-6
-  )
+  for end, narrow in ((wide.low, plain.low), (wide.high, plain.high)):
+    expected = factor * (narrow - plain.estimate)
+    assert end - wide.estimate == pytest.approx(expected, rel=1e-6)
 
 
 def test_improvement_counts_pairs_and_half_of_ties():
@@ -305,27 +302,21 @@ def costs() -> History:
   )
 
 
-def test_to_target_is_the_first_round_that_is_good_enough():
-  h = costs()
-  to = statistics.to_target
-  np.testing.assert_array_equal(to(h, "test_accuracy", 0.4), [20, 30, 20])
-  np.testing.assert_array_equal(to(h, "test_accuracy", 0.5), [20, NAN, NAN])
-  np.testing.assert_array_equal(to(h, "train_loss", 0.5), [20, NAN, 20])
-  np.testing.assert_array_equal(to(h, "train_loss", 1.0), [10, 10, 10])
-  np.testing.assert_array_equal(
-    to(h, "rank", 2.0, direction="min"), [20, 20, 20]
-  )
-
-
-def test_to_target_in_bytes_and_gradient_evaluations():
-  h = costs()
-  np.testing.assert_array_equal(
-    statistics.to_target(h, "test_accuracy", 0.5, "bytes"), [2020, NAN, NAN]
-  )
-  np.testing.assert_array_equal(
-    statistics.to_target(h, "train_loss", 0.5, cost="gradient_evaluations"),
-    [100, NAN, 300],
-  )
+@pytest.mark.parametrize(
+  ("metric", "target", "how", "expected"),
+  [
+    ("test_accuracy", 0.4, {}, [20, 30, 20]),
+    ("test_accuracy", 0.5, {}, [20, NAN, NAN]),
+    ("train_loss", 0.5, {}, [20, NAN, 20]),
+    ("train_loss", 1.0, {}, [10, 10, 10]),
+    ("rank", 2.0, {"direction": "min"}, [20, 20, 20]),
+    ("test_accuracy", 0.5, {"cost": "bytes"}, [2020, NAN, NAN]),
+    ("train_loss", 0.5, {"cost": "gradient_evaluations"}, [100, NAN, 300]),
+  ],
+)
+def test_the_cost_of_what_is_good_enough_first(metric, target, how, expected):
+  found = statistics.to_target(costs(), metric, target, **how)
+  np.testing.assert_array_equal(found, expected)
 
 
 def test_to_target_before_the_first_evaluation():

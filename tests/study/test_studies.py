@@ -89,14 +89,16 @@ def of_one(**changed):
   return fo.compare(**WHOLE | alone | changed)
 
 
-def assert_by_hand(measured, method, condition, grid, seeds, **pools):
+def assert_by_hand(
+  measured, method, condition, grid, seeds, data=None, **pools
+):
   """That these are the points of a grid by `sweep`, and their history."""
   own = {"local_steps": condition["local_steps"]}
   result = fo.sweep(
     fo.Method(*method).make,
     grid,
     given.PARAMS,
-    lambda seed: clients(seed, condition["alpha"]),
+    data or (lambda seed: clients(seed, condition["alpha"])),
     seeds=seeds,
     validation=VALIDATION,
     **SETTINGS | own | pools,
@@ -239,20 +241,9 @@ def test_partitions_and_seeds_that_are_crossed_are_those_of_sweeps():
   (cell,) = of_one(report_seeds=[1, 8], crossed=2).cells
   grid = {"learning_rate": RATES}
   for partition_seed, crossed in zip([9, 10], cell.crossed, strict=True):
-    one = clients(partition_seed, 1.0)
-    result = fo.sweep(
-      sgd,
-      grid,
-      given.PARAMS,
-      one,
-      seeds=[11, 12],
-      validation=VALIDATION,
-      test=TEST,
-      local_steps=1,
-      **SETTINGS,
-    )
-    assert crossed.points == fo.grid_points(grid, [11, 12])
-    chex.assert_trees_all_equal(crossed.history.metrics, result.history.metrics)
+    own = {"data": clients(partition_seed, 1.0), "test": TEST}
+    how = METHODS["SGD"], CONDITIONS[0], grid, [11, 12]
+    assert_by_hand(crossed, *how, **own)
   found = variance.spread_of(cell, "test_accuracy")
   assert list(found)[1:] == [
     variance.CHOICE,

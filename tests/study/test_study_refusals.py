@@ -3,9 +3,6 @@
 The calls and their messages are in study_refusals.txt.
 """
 
-import doctest
-import pathlib
-
 import matplotlib.figure
 import numpy as np
 import optax
@@ -16,9 +13,7 @@ from fedjax_opt.engine.executor import Executor
 from fedjax_opt.results.history import History
 from tests.checks import given
 from tests.results.histories import of_values, random
-
-FILE = pathlib.Path(__file__).parent / "study_refusals.txt"
-EXAMPLES = doctest.DocTestParser().get_examples(FILE.read_text())
+from tests.study import made
 
 NAN, INF = float("nan"), float("inf")
 # [seeds, tasks].
@@ -123,7 +118,9 @@ NAMES |= {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.source)
+@pytest.mark.parametrize(
+  "example", made.examples_of("study_refusals.txt"), ids=lambda e: e.source
+)
 def test_bad_input_is_one_clear_line(example, monkeypatch, tmp_path):
   """Before anything is compiled or written."""
 
@@ -132,9 +129,5 @@ def test_bad_input_is_one_clear_line(example, monkeypatch, tmp_path):
 
   monkeypatch.setattr(Executor, "compile", compile)
   monkeypatch.chdir(tmp_path)
-  example.lineno = 0
-  test = doctest.DocTest([example], dict(NAMES), "refusals", None, 0, None)
-  report = []
-  runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-  assert not runner.run(test, out=report.append).failed, "".join(report)
+  made.check_example(example, NAMES)
   assert not list(tmp_path.iterdir())

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import fedjax_opt as fo
@@ -11,6 +10,7 @@ from fedjax_opt import transforms
 from fedjax_opt.transforms import aggregators, faults
 from tests import cases, jax_problems
 from tests import reference_uploads as referee
+from tests.cases import FED_AVG
 from tests.refusals import refusal
 
 SETTINGS = cases.CASES["uniform"]
@@ -87,10 +87,6 @@ def simulate(algorithm, **settings):
   return cases.TASK.simulate(algorithm, **settings)
 
 
-def fed_avg():
-  return fo.fed_avg(cases.loss_fn, optax.sgd(cases.LR))
-
-
 def check_rounds(fields, combine, send=None, **settings):
   """FedAvg of clients that send something else, combined otherwise."""
 
@@ -101,7 +97,7 @@ def check_rounds(fields, combine, send=None, **settings):
     )
     return zip(xs, getattr(send, "errors", xs), strict=True)
 
-  cases.check_loop(fed_avg(), fields, loop, "uniform", **settings)
+  cases.check_loop(FED_AVG, fields, loop, "uniform", **settings)
 
 
 @pytest.mark.slow
@@ -135,7 +131,7 @@ def test_all_three_go_together():
   send.errors = feedback.errors
   given = {"upload": upload, "fault": fault, "aggregator": aggregators.median()}
   check_rounds("params kept", referee.median, send, **given)
-  result = simulate(fed_avg(), rounds=1, **given)
+  result = simulate(FED_AVG, rounds=1, **given)
   assert result.cost["bytes_up_per_round"] == 2 + 4
 
 
@@ -196,11 +192,11 @@ def test_who_is_faulty_depends_on_the_seed_alone():
 
 @pytest.mark.slow
 def test_the_share_of_faulty_clients_may_be_tuned():
-  make = lambda fraction: faults.with_fault(fed_avg(), faults.flip(fraction))
+  make = lambda fraction: faults.with_fault(FED_AVG, faults.flip(fraction))
   fractions = [0.0, 0.3, 1.0]
   grid = {"fraction": fractions}
   result = cases.TASK.sweep(make, grid, rounds=2, **SETTINGS)
-  alone = simulate(fed_avg(), fault=faults.flip(0.3), rounds=2)
+  alone = simulate(FED_AVG, fault=faults.flip(0.3), rounds=2)
   ends = cases.flat(result.params, lead=1)
   np.testing.assert_allclose(
     ends[1], cases.flat(alone.params), rtol=1e-5, atol=1e-6
@@ -211,17 +207,17 @@ def test_the_share_of_faulty_clients_may_be_tuned():
 def weighing():
   one_client = lambda worker, params: fo.ClientOutput(params, weight=1.0)
   round = lambda state, cohort: (state, cohort.mean(one_client, state.params))
-  return fed_avg()._replace(round=round)
+  return FED_AVG._replace(round=round)
 
 
 def without_mean():
   same = lambda worker, params: params
   round = lambda state, cohort: (state, cohort.each(same, state.params))
-  return fed_avg()._replace(round=round)
+  return FED_AVG._replace(round=round)
 
 
 def combined(aggregator, algorithm=None, **settings):
-  algorithm = algorithm or fed_avg()
+  algorithm = algorithm or FED_AVG
   return lambda: simulate(algorithm, aggregator=aggregator, **settings)
 
 

@@ -10,6 +10,7 @@ import pytest
 from fedjax_opt import transforms
 from fedjax_opt.draws import first_of_shuffle
 from tests import reference_uploads as reference
+from tests.jax_problems import flat
 from tests.refusals import refusal
 
 SHAPES = {"a": (3, 4), "b": {"bias": (5,), "scale": ()}}
@@ -30,13 +31,6 @@ def tree(seed=0, dtype=float):
   is_shape = lambda node: isinstance(node, tuple)
   draw = lambda shape: jnp.asarray(rng.normal(size=shape), dtype)
   return jax.tree.map(draw, SHAPES, is_leaf=is_shape)
-
-
-def flat(u):
-  leaves = [
-    np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(u)
-  ]
-  return np.concatenate(leaves)
 
 
 def send(upload, u, key=KEY, state=None):

@@ -1,5 +1,7 @@
 """Rounds of algorithms whose clients send a transform of their differences."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,16 +15,12 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.draws import first_of_shuffle
 from fedjax_opt.transforms import upload as uploads
 from tests import cases, jax_problems, reference_uploads
-from tests.cases import LR
+from tests.cases import FED_AVG, LR
 from tests.refusals import refusal
 
 K = 4  # 0.25 of 15.
 SETTINGS = cases.FAULTY
 TOP_K = transforms.top_k(0.25)
-
-
-def fed_avg(learning_rate=LR):
-  return fo.fed_avg(cases.loss_fn, optax.sgd(learning_rate))
 
 
 def simulate(algorithm, **settings):
@@ -76,7 +74,7 @@ def test_fed_avg_is_the_loop(of):
     xs = cases.fed_avg_loop(rounds, send=send)
     return zip(xs, getattr(send, "errors", xs), strict=True)
 
-  cases.check_loop(transforms.with_upload(fed_avg(), upload), fields, loop)
+  cases.check_loop(transforms.with_upload(FED_AVG, upload), fields, loop)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def test_fed_avg_is_the_loop(of):
 )
 @pytest.mark.default_cases("upload0")
 def test_what_is_sent_is_counted(upload):
-  result = simulate(fed_avg(), rounds=1, upload=upload)
+  result = simulate(FED_AVG, rounds=1, upload=upload)
   sent = upload.num_bytes(jax.eval_shape(lambda: result.params))
   assert result.cost["bytes_up_per_round"] == sent
   kept = result.client_state
@@ -105,7 +103,8 @@ def fixed(parts, sends, kept=None, takes=()):
     return state | {"sent": sent.value}, sent
 
   def init(params):
-    shapes = jax.eval_shape(lambda: parts(Fake()))
+    worker = types.SimpleNamespace(client=np.int32(0))
+    shapes = jax.eval_shape(lambda: parts(worker))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
     return {"x": params, "sent": zeros}
 
@@ -118,15 +117,7 @@ def fixed(parts, sends, kept=None, takes=()):
   )
 
 
-class Fake:
-  client = np.int32(0)
-
-
 ONE = ClientData.from_client_ids({"x": np.zeros((2, 1), "f")}, np.arange(2))
-
-
-def measures_little(params, data, test):
-  return {"one": jnp.ones(())}
 
 
 def run_fixed(algorithm, upload, rounds=1):
@@ -137,7 +128,7 @@ def run_fixed(algorithm, upload, rounds=1):
     rounds=rounds,
     batch_size=1,
     upload=upload,
-    evaluate=measures_little,
+    evaluate=lambda params, data, test: {"one": jnp.ones(())},
   )
 
 
@@ -273,7 +264,7 @@ def test_clients_own_models_are_measured_with_and_without_the_upload():
 def sending(verbs):
   """An algorithm whose rounds call these verbs of the cohort."""
   same = lambda worker, x: x
-  return fed_avg()._replace(
+  return FED_AVG._replace(
     round=lambda state, cohort: (
       state,
       [getattr(cohort, verb)(same, state.params) for verb in verbs],
@@ -288,7 +279,7 @@ wrong = fixed(lambda worker: jnp.zeros(2), lambda params: [params])
 
 
 def uploaded(upload, algorithm=None):
-  return lambda: simulate(algorithm or fed_avg(), upload=upload)
+  return lambda: simulate(algorithm or FED_AVG, upload=upload)
 
 
 BAD = {

@@ -12,6 +12,7 @@ from experiments.artefacts.artefact import Picture, Plan
 from experiments.artefacts.claims import Quantity
 from experiments.artefacts.values import value, with_interval
 from tests.experiments.artefacts.made_up import record
+from tests.refusals import refusal
 
 POINTS = [{"seed": 0}, {"seed": 1}]
 CURVES = {
@@ -44,10 +45,8 @@ def test_values(words, expected, unit):
 
 
 def test_a_value_that_nobody_knows():
-  with pytest.raises(
-    ValueError, match="value='worst of all': must be in a form"
-  ):
-    value("worst of all")
+  said = refusal(value, "worst of all")
+  assert said.startswith("value='worst of all': must be in a form")
 
 
 @pytest.mark.parametrize("metric", ["f1", "precision", "recall", "density"])
