@@ -102,14 +102,14 @@ def convert(given: dict[str, Any]) -> Population:
   folder = pathlib.Path(folder).expanduser()
   on_disk.remove_unfinished(folder)
   Population.check_new(folder)
-  clients = _clients(spec)
-  with on_disk.mark(folder, spec.values()):
+  task = data.held_out(spec, tasks.load(spec))
+  clients = _clients(spec, task)
+  with on_disk.mark(folder, spec.values(), task):
     return Population.of_client_data(folder, clients)
 
 
-def _clients(spec: Spec) -> ClientData:
+def _clients(spec: Spec, task: tasks.Task) -> ClientData:
   """The training clients of a run with this specification."""
-  task = data.held_out(spec, tasks.load(spec))
   if task.clients is not None:
     return task.clients
   return data.populations(spec, task)[0][spec.seed[0]]

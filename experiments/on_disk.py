@@ -10,16 +10,19 @@ import numpy as np
 from experiments.specification.kinds import Given
 from experiments.tasks import Task
 from fedjax_opt import Population
-from fedjax_opt.data import population_files
+from fedjax_opt.data import digest, population_files
 from fedjax_opt.files import json_files
 from fedjax_opt.files.digests import read_signed, signed
 
 _NAMES = ("validation_fraction", "validation_seed")
 _TEST = "test_fraction"
+_SETS = ("test", "validation")
 
 
 @contextlib.contextmanager
-def mark(folder: pathlib.Path, known: Mapping[str, Any]) -> Iterator[None]:
+def mark(
+  folder: pathlib.Path, known: Mapping[str, Any], task: Task
+) -> Iterator[None]:
   """Writes which examples of the task the clients of a folder do not have.
 
   This mark is written before the clients, so that a kill leaves no clients
@@ -30,9 +33,11 @@ def mark(folder: pathlib.Path, known: Mapping[str, Any]) -> Iterator[None]:
     folder: of the clients.
     known: values of flags, of which `task`, those of the validation part and
       `test_fraction` are used.
+    task: what was held out has digests.
   """
   is_new, path = not folder.exists(), folder / population_files.NOTES
   known = {name: known.get(name) for name in ("task", *_NAMES, _TEST)}
+  known |= digests_of(task)
   folder.mkdir(parents=True, exist_ok=True)
   try:
     json_files.write_json(path, signed(json_files.plain(known)))
@@ -43,6 +48,12 @@ def mark(folder: pathlib.Path, known: Mapping[str, Any]) -> Iterator[None]:
       if is_new:
         folder.rmdir()
     raise
+
+
+def digests_of(task: Task) -> dict[str, str]:
+  """Digests of the pooled examples that clients do not have, by their set."""
+  of_sets = {name: getattr(task, name) for name in _SETS}
+  return {n: digest.of_arrays(s) for n, s in of_sets.items() if s is not None}
 
 
 def remove_unfinished(folder: pathlib.Path) -> None:
@@ -116,11 +127,12 @@ def check_population(
       if the task has no such choice.
 
   Raises:
-    ValueError: if another fraction was held out when they were written; or
+    ValueError: if other examples were held out when they were written; or
       naming a difference in types, shapes or labels.
     OSError: naming the file, if its labels have changed since it was written.
   """
-  held = marked(on_disk.folder).get(_TEST)
+  known = marked(on_disk.folder)
+  held = known.get(_TEST)
   if None not in (held, test_fraction) and held != test_fraction:
     raise ValueError(
       f"test_fraction={test_fraction:g}: the clients of population_dir were "
@@ -142,6 +154,13 @@ def check_population(
       f"{where}: its examples are {describe(found)}; must be those of the "
       f"task, {describe(wanted)}"
     )
+  for name, now in digests_of(task).items():
+    if known.get(name, now) != now:
+      raise ValueError(
+        f"{where}: other {name} examples were held out when its clients were "
+        "written, so they may have some of these; write them again with these "
+        "flags"
+      )
   if task.num_classes is not None:
     labels = on_disk.examples["y"]
     for label in (labels.min(), labels.max()):
