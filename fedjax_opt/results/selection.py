@@ -75,7 +75,8 @@ class Criterion:
     rule: how the score follows from the values at the evaluated rounds: the
       'last' value, the 'best' one, the mean of the last `n`, 'mean_last_n', or
       the worst of the last `n`, 'worst_last_n'. With fewer than `n` evaluated
-      rounds, all of them count.
+      rounds, all of them count, but not the model before the first round, which
+      is that of all settings.
     n: evaluated rounds in 'mean_last_n' and 'worst_last_n'.
   """
 
@@ -90,10 +91,12 @@ class Criterion:
     best_of, worst_of = np.max, np.min
     if self.direction == "min":
       best_of, worst_of = worst_of, best_of
+    trained = values[:, 1:] if history.rounds[:1] == [0] else values
+    last_n = (trained if trained.size else values)[:, -self.n :]
     if self.rule == "mean_last_n":
-      return values[:, -self.n :].mean(axis=1)
+      return last_n.mean(axis=1)
     if self.rule == "worst_last_n":
-      return worst_of(values[:, -self.n :], axis=1)
+      return worst_of(last_n, axis=1)
     if self.rule == "last":
       return values[:, -1]
     # A round without a value never wins; a diverged point has no score.

@@ -63,11 +63,24 @@ RULES = ("last", "best", "mean_last_n")
     ("best", 1, [0.9, 0.6, 0.7]),
     ("mean_last_n", 2, [0.7, 0.6, 0.6]),
     ("mean_last_n", 9, [0.5, 0.6, 1.4 / 3]),
+    ("worst_last_n", 2, [0.5, 0.6, 0.5]),
+    ("worst_last_n", 9, [0.1, 0.6, 0.2]),
   ],
 )
 def test_scores(rule, n, scores):
   found = Criterion(rule=rule, n=n).scores(of_values(**ACCURACY))
   np.testing.assert_allclose(found, scores)
+
+
+@pytest.mark.parametrize("rule", ["mean_last_n", "worst_last_n"])
+def test_the_model_before_the_first_round_is_no_choice(rule):
+  scores = Criterion(rule=rule, n=9).scores
+  trained = of_values(test_accuracy=[[0.5, 0.7], [0.6, 0.9]])
+  whole = of_values(test_accuracy=[[0.1, 0.5, 0.7], [0.1, 0.6, 0.9]])
+  whole.rounds[0] = 0
+  np.testing.assert_array_equal(scores(whole), scores(trained))
+  untrained = History([0], {"test_accuracy": np.array([[0.1], [0.2]])})
+  np.testing.assert_array_equal(scores(untrained), [0.1, 0.2])
 
 
 @pytest.mark.parametrize(
