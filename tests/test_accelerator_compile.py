@@ -7,8 +7,6 @@ import importlib
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -33,21 +31,17 @@ def load(monkeypatch):
 
 
 @pytest.fixture
-def compiled(tmp_path, load):
+def compiled(load):
   """`(target, flags) -> record` of a process of accelerator_compile.py."""
+  compiling = load("accelerator_compile")
 
   def of(target, flags, *of_xla):
-    record = tmp_path / "record.json"
-    command = [
-      sys.executable, str(FOLDER / "accelerator_compile.py"), "--only", target,
-      flags, str(record),
-    ]  # fmt: skip
-    ended = subprocess.run(
-      command, capture_output=True, text=True, check=False,
-      env=load("accelerator_compile").environment(target, *of_xla),
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(record.read_text())
+    return load("shared").in_process(
+      "accelerator_compile",
+      "compile_here",
+      {"target": target, "flags": flags.split()},
+      variables=compiling.environment(target, *of_xla),
+    )
 
   return of
 
@@ -121,5 +115,5 @@ def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
   assert json.loads((tmp_path / "records.json").read_text()) == record
   assert (tmp_path / "page.md").read_text() == page
   assert "## 1 chip v5e\n" in page
-  assert "| Digits, MLP, SGD | 1       |" in page
+  assert "| Digits, MLP, SGD | 1 |" in page
   assert "kernels" not in page  # XLA does not tell those of a TPU.
