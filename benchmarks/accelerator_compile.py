@@ -1,15 +1,15 @@
 """Compiles runs at the papers' sizes for GPUs and TPUs that are not there.
 
   pip install -e '.[run,tpu-compile,gpu-compile]'
-  python benchmarks/accelerator_compile.py --output_dir=D
-  python benchmarks/accelerator_compile.py --output_dir=D \\
-      --targets h100 v5e-4 --programs mnist_cnn shakespeare --data_dir=DATA
+  python benchmarks/accelerator_compile.py --output_dir=D --data_dir=DATA
+  python benchmarks/accelerator_compile.py --output_dir=D --data_dir=DATA \\
+      --targets h100 v5e-4 --programs mnist_cnn shakespeare
 
 The compilers of XLA need no device. Of each run and target it writes how long
 compilation took, the memory of each device, FLOPs, what devices exchange and
 the kernels of each loop: D/records.json, and D/page.md for the site. What
-D/records.json has is not compiled again, but what failed is tried again. Texts
-need --data_dir; images do not.
+D/records.json has is not compiled again, but what failed is tried again. DATA
+has the texts; images need not be there.
 """
 
 import os
@@ -42,11 +42,6 @@ class Run(NamedTuple):
   title: str
   flags: str
   convolution: str = ""
-
-  @property
-  def needs_data(self) -> bool:
-    """Whether its data set must be there."""
-    return any(name in self.flags for name in ("shakespeare", "text"))
 
 
 # Name | title | preset | flags.
@@ -90,8 +85,8 @@ OTHER_FORMS = {
   )
   if not (name == "mnist_mlp" and convolution)
 }
-# Of each device the form of convolutions that is not chosen.
-_OTHER_CONVOLUTION = {"h100": "lax", "v5e-1": "matmul"}
+# Of each device the form that is chosen, and the one that is not.
+_OTHER = {"h100": ("", "lax"), "v5e-1": ("", "matmul")}
 
 
 class Target(NamedTuple):
@@ -174,9 +169,7 @@ _LIMIT_S = 1800
 def compile_one(name: str, target: str, data_dir: str) -> dict[str, Any]:
   """What is known of a run on a target."""
   run = (RUNS | OTHER_FORMS)[name]
-  flags = run.flags.split()
-  if run.needs_data:
-    flags.append(f"--data_dir={data_dir}")
+  flags = [*run.flags.split(), f"--data_dir={data_dir}"]
   given = {"target": target, "flags": flags, "form": run.convolution}
   return in_process("accelerator_compile", target, given)
 
@@ -206,14 +199,6 @@ def in_process(
       raise
     return in_process(module, target, arguments, WITHOUT_TILINGS)
   return found | {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
-
-
-def is_due(name: str, target: str, data_dir: str) -> bool:
-  """Whether a run has a row for a target."""
-  if name in OTHER_FORMS:
-    other = _OTHER_CONVOLUTION.get(target)
-    return bool(other) and OTHER_FORMS[name].convolution in ("", other)
-  return bool(data_dir) or not RUNS[name].needs_data
 
 
 # In the process of one target: images of the right shapes stand for those of a
@@ -405,14 +390,14 @@ def main(argv: list[str] | None = None) -> None:
   for name, known in (("targets", TARGETS), ("programs", RUNS | OTHER_FORMS)):
     known = list(known)
     parser.add_argument(f"--{name}", nargs="+", choices=known, default=known)
-  parser.add_argument("--data_dir", default="")
+  parser.add_argument("--data_dir", required=True)
   options = parser.parse_args(argv)
   folder, data_dir = shared.folder_of(options), options.data_dir
   keys = [
     f"{name} {target}"
     for name in options.programs
     for target in options.targets
-    if is_due(name, target, data_dir)
+    if name in RUNS or OTHER_FORMS[name].convolution in _OTHER.get(target, ())
   ]
   make = lambda key: compile_one(*key.split(), data_dir)
   show = lambda records: (folder / "page.md").write_text(page(records))

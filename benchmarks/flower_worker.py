@@ -59,13 +59,12 @@ def simulate(
 
   @clients.train()
   def train(message, context):
+    ours = problem()  # First, as Flower asks whether PyTorch is imported.
     client = context.node_config["partition-id"]
     weights = message.content["arrays"].to_torch_state_dict()
-    trained = problem().train_one_client(client, weights)
-    size = len(problem().clients[client][0])
     reply = {
-      "arrays": ArrayRecord(trained),
-      "metrics": MetricRecord({"num-examples": size}),
+      "arrays": ArrayRecord(ours.train_one_client(client, weights)),
+      "metrics": MetricRecord({"num-examples": len(ours.clients[client][0])}),
     }
     return Message(content=RecordDict(reply), reply_to=message)
 

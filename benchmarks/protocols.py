@@ -18,15 +18,15 @@ import statistics
 import sys
 import tempfile
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
-import jax.numpy as jnp
 import numpy as np
 import optax
 import shared
 
 import fedjax_opt as fo
+from experiments.tasks import images
 from fedjax_opt.models import convolution, layers
 
 
@@ -120,6 +120,8 @@ class Sigmoids(nn.Module):
     return nn.sigmoid(layers.Logits(10)(x.reshape(len(x), -1)))
 
 
+# Pixels are in [-1, 1].
+IMAGES = images.Images("random", 10, (0.5,), (0.5,))
 MODELS = {
   "flower": Sigmoids(),
   "pfl": ConvDropout(),
@@ -143,43 +145,15 @@ def write_data(protocol: Protocol, data_dir: str, path: pathlib.Path) -> None:
   )  # fmt: skip
 
 
-def problem(protocol: Protocol, file: np.lib.npyio.NpzFile) -> dict[str, Any]:
-  """The arguments of `simulate` but the algorithm; and the loss."""
-  model = MODELS[protocol.peer]
-
-  def logits(params, batch, rng=None):
-    train = rng is not None
-    rngs = {"dropout": rng} if train else {}
-    x = batch["x"] / 127.5 - 1.0
-    return model.apply({"params": params}, x, train=train, rngs=rngs)
-
-  def loss_fn(params, batch, rng):  # [B]
-    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
-    return cross_entropy(logits(params, batch, rng), batch["y"])
-
-  def per_example(params, batch):
-    right = logits(params, batch).argmax(-1) == batch["y"]
-    return {"accuracy": right * 1.0}
-
-  pool = {"x": file["x"], "y": file["y"]}
-  return {
-    "loss_fn": loss_fn,
-    "params": lambda key: (
-      model.init(key, jnp.zeros((1, *pool["x"].shape[1:])), train=False)
-    )["params"],
-    "data": fo.ClientData.from_partition(pool, list(file["rows"])),
-    "test": {"x": file["x_test"], "y": file["y_test"]},
-    "evaluate": fo.evaluation.federated(per_example, measures_train=False),
-  }
-
-
 def ours(protocol: dict, path: str, seeds: int, begun: float) -> dict:
   """Times the rounds of one seed, and of all as one program; then tests."""
-  protocol = Protocol(**protocol)
-  found = problem(protocol, np.load(path))
-  loss_fn = found.pop("loss_fn")
-  tests = {name: found.pop(name) for name in ("test", "evaluate")}
-  settings = found | {
+  protocol, file = Protocol(**protocol), np.load(path)
+  pool = {"x": file["x"], "y": file["y"]}
+  test = {"x": file["x_test"], "y": file["y_test"]}
+  task = images.classification(MODELS[protocol.peer], IMAGES, pool, test)
+  settings = {
+    "params": task.init,
+    "data": fo.ClientData.from_partition(pool, list(file["rows"])),
     "rounds": protocol.rounds,
     "cohort_size": protocol.cohort_size,
     "batch_size": protocol.batch_size,
@@ -190,7 +164,7 @@ def ours(protocol: dict, path: str, seeds: int, begun: float) -> dict:
   def make():
     rate = protocol.adam_rate
     server = None if rate is None else optax.adam(rate, eps=1e-4)
-    return fo.fed_avg(loss_fn, optax.sgd(protocol.rate), server)
+    return fo.fed_avg(task.loss_fn, optax.sgd(protocol.rate), server)
 
   def run(seeds, **more):
     return fo.sweep(make, {}, seeds=range(seeds), **settings, **more)
@@ -198,7 +172,7 @@ def ours(protocol: dict, path: str, seeds: int, begun: float) -> dict:
   one = run(1)
   start = time.time() - begun - one.run_seconds
   together = run(seeds) if seeds > 1 else one
-  tested = run(seeds, **tests)
+  tested = run(seeds, test=task.test, evaluate=task.evaluate)
   return {
     "start": start,
     "rounds": [one.run_seconds],

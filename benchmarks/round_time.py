@@ -14,26 +14,36 @@ and no federation; the first and the last line say what the machine's matrix
 product reaches. Close other programs first: the numbers are wall-clock times.
 """
 
+from collections.abc import Mapping
+
 import shared
 
 TURNS = 5  # Of each process; the median counts.
 # The table has one column of ratios for each of these.
-BASELINES = ("FedJAX", "PyTorch eager", "floor", "fedjax_opt")
-RULES = {"": "sgd", ", Delta-SGD reused": "delta_sgd_reused"}
-RULES[", Delta-SGD"] = "delta_sgd"
+BASELINES = ("FedJAX", "PyTorch, eager", "floor", "fedjax_opt")
+OURS = {
+  "fedjax_opt": {},
+  "fedjax_opt, Delta-SGD, reused": {"rule": "delta_sgd_reused"},
+  "fedjax_opt, Delta-SGD": {"rule": "delta_sgd"},
+}
 
 
-def entries(workload: shared.Workload) -> list[shared.Entry]:
-  """The programs of one round, in the order of their turns."""
-  of = lambda *given: shared.Entry(*given[:3], workload, *given[3:])
+def entries(
+  workload: shared.Workload, ours: Mapping[str, Mapping], size: int = 0
+) -> list[shared.Entry]:
+  """The programs of one round, in the order of their turns; Flower is last.
+
+  Args:
+    workload: the round.
+    ours: name -> settings of a row of this package.
+    size: see `shared.Entry`.
+  """
+  of = lambda *given: shared.Entry(*given[:3], workload, *given[3:], size=size)
   return [
     of("FedJAX", "fedjax", "fed_avg"),
-    of("PyTorch eager", "torch", "fed_avg"),
+    of("PyTorch, eager", "torch", "fed_avg"),
     of("floor", "fedjax_opt", "floor"),
-    *(
-      of(f"fedjax_opt{name}", "fedjax_opt", "fed_avg", {"rule": rule})
-      for name, rule in RULES.items()
-    ),
+    *(of(name, "fedjax_opt", "fed_avg", how) for name, how in ours.items()),
     of("Flower", "flower", "fed_avg"),
   ]
 
@@ -67,7 +77,7 @@ def main() -> None:
   pythons, found = shared.pythons(parser.parse_args()), []
   print(f"{shared.machine()}\n{product()}")
   for workload in shared.WORKLOADS.values():
-    *others, flower = entries(workload)
+    *others, flower = entries(workload, OURS)
     measured = {}
     for together in others, [flower]:
       measured |= shared.measure(together, pythons, TURNS)

@@ -36,7 +36,7 @@ import shared
 from fedjax_opt import plots
 
 CHUNKS = {"client_map": "vmap", "client_chunk": 10}
-OURS = "fedjax_opt, chunks of ten"
+OURS, AUTO = "fedjax_opt, chunks of ten", "fedjax_opt, auto"
 LEAST_SQUARES = shared.WORKLOADS["least_squares"]
 TASKS = (LEAST_SQUARES, shared.WORKLOADS["mlp"]._replace(num_steps=4))
 DEVICE_COHORT = 80  # One chunk of ten for each of eight devices.
@@ -45,26 +45,16 @@ TURNS = 3  # Of each process; the median counts.
 Key = tuple[str, str, int]
 
 
-def of_cohort(task: shared.Workload, clients: int) -> list[shared.Entry]:
-  """All frameworks on rounds of so many clients; Flower is the last."""
-  of = lambda *given: shared.Entry(
-    *given[:3], task._replace(num_clients=clients), *given[3:], size=clients
-  )
-  return [
-    of("FedJAX", "fedjax", "fed_avg"),
-    of("PyTorch, eager", "torch", "fed_avg"),
-    of("floor", "fedjax_opt", "floor"),
-    of(OURS, "fedjax_opt", "fed_avg", CHUNKS),
-    of("fedjax_opt, auto", "fedjax_opt", "fed_avg"),
-    of("Flower", "flower", "fed_avg"),
-  ]
-
-
 def cohorts() -> list[list[shared.Entry]]:
   """Rounds of all frameworks, over the size of the cohort."""
   groups = []
   for task in TASKS:
-    of = [of_cohort(task, clients) for clients in COHORTS]
+    of = [
+      round_time.entries(
+        task._replace(num_clients=clients), {OURS: CHUNKS, AUTO: {}}, clients
+      )
+      for clients in COHORTS
+    ]
     # All sizes together: they are compared, and a machine's speed varies.
     groups += [[e for some in of for e in some[:-1]], *(e[-1:] for e in of)]
   return groups
@@ -72,18 +62,15 @@ def cohorts() -> list[list[shared.Entry]]:
 
 def grids() -> list[list[shared.Entry]]:
   """Rounds of the LASSO, over the points of a grid."""
-  of = lambda *given, size: shared.Entry(
-    *given[:3], LEAST_SQUARES, *given[3:], size=size
-  )
-  ours = ("LASSO grid", "fedjax_opt", "lasso_grid")
-  return [
-    [
-      *(of(*ours, {"points": points}, size=points) for points in GRIDS),
-      # Their size is one point; their round is as large.
-      of("FedJAX", "fedjax", "fed_avg", size=1),
-      of("PyTorch, eager", "torch", "fed_avg", size=1),
-    ]
-  ]
+  grid = [
+    shared.Entry(
+      "LASSO grid", "fedjax_opt", "lasso_grid", LEAST_SQUARES,
+      {"points": points}, points,
+    )
+    for points in GRIDS
+  ]  # fmt: skip
+  # The round of the others is as large as that of one point.
+  return [[*grid, *round_time.entries(LEAST_SQUARES, {}, 1)[:2]]]
 
 
 def devices() -> list[list[shared.Entry]]:

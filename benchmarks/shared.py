@@ -6,6 +6,7 @@ every framework has.
 """
 
 import argparse
+import atexit
 import contextlib
 import importlib
 import json
@@ -166,6 +167,9 @@ def answer() -> None:
       say(error=f"{type(error).__name__}: {error}")
     else:
       say(found=found)
+  # Without waiting for what a framework that failed has left behind.
+  atexit._run_exitfuncs()
+  os._exit(0)
 
 
 # In the process that asks.

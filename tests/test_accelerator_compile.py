@@ -106,7 +106,8 @@ def test_a_model_is_divided_over_chips(compiled):
 def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
   accelerator_compile = load("accelerator_compile")
   arguments = [
-    f"--output_dir={tmp_path}", "--targets=v5e-1", "--programs=digits_sgd"
+    f"--output_dir={tmp_path}", "--targets=v5e-1", "--programs=digits_sgd",
+    f"--data_dir={tmp_path}",
   ]  # fmt: skip
   accelerator_compile.main(arguments)
   record = json.loads((tmp_path / "records.json").read_text())
