@@ -31,9 +31,6 @@ import shared
 from experiments import run as experiments_run
 from fedjax_opt.results.checkpoint import Checkpoints
 
-FRAMEWORKS = {
-  "fedjax": "FedJAX", "torch": "PyTorch, eager", "flower": "Flower"
-}  # fmt: skip
 # A process that has used up its estimate this many times hangs.
 _PATIENCE = 4
 
@@ -81,7 +78,7 @@ _FORMS = {
 _REHEARSED = (
   "device", "cnn, auto", "mlp, grid of 8", "mlp, chunks of 2",
   "mlp, vmap, float32", "resnet18, vmap, bfloat16", "transformer 29M, auto",
-  "vgg16, vmap", *(f"cnn, {title}" for title in FRAMEWORKS.values()),
+  "vgg16, vmap", *(f"cnn, {title}" for title in shared.FRAMEWORKS.values()),
 )  # fmt: skip
 # Published protocols, as command lines of `experiments.run`.
 _NIID = (
@@ -107,7 +104,7 @@ def jobs(options: argparse.Namespace, folder: pathlib.Path) -> dict[str, Job]:
   found = {"device": Job(60)}
   for model in ("cnn", "mlp"):
     found |= _rounds(model, "auto")
-    for name, title in FRAMEWORKS.items():
+    for name, title in shared.FRAMEWORKS.items():
       if vars(options)[f"{name}_python"]:
         entry = shared.Entry(
           title, name, "fed_avg", WORKLOADS[model], variables={}
@@ -269,13 +266,11 @@ def _cells(name, record, device):
 
 def main(argv: list[str] | None = None) -> int:
   """The command line; the exit status is 1 if a measurement failed."""
-  parser = shared.parser(__doc__)
+  parser = shared.parser(__doc__, shared.FRAMEWORKS, default="")
   parser.add_argument("--budget_s", type=float, required=True)
   parser.add_argument("--output_dir", required=True)
   parser.add_argument("--data_dir", default="")
   parser.add_argument("--tiny", action="store_true")
-  for name, title in FRAMEWORKS.items():
-    parser.add_argument(f"--{name}_python", default="", help=f"has {title}")
   options = parser.parse_args(argv)
   if options.budget_s <= 0:
     parser.error(f"--budget_s={options.budget_s:g}: must be above 0")

@@ -237,7 +237,7 @@ PARTS = {"all": every, "grid": grid, "flsim": flsim, "lasso": lasso}
 
 
 def main() -> None:
-  parser = shared.parser(__doc__, fedjax="FedJAX", flsim="FLSim")
+  parser = shared.parser(__doc__, ("fedjax", "flsim"))
   parser.add_argument("part", choices=PARTS)
   parser.add_argument("--processor", action="store_true")
   options = parser.parse_args()

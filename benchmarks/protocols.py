@@ -100,7 +100,7 @@ class ConvDropout(nn.Module):
   initialization: layers.Initialization = layers.glorot_uniform
 
   @nn.compact
-  def __call__(self, x, *, train):
+  def __call__(self, x, *, train=False):
     drawn = {"initialization": self.initialization}
     for width in (32, 64):
       x = nn.relu(layers.Conv(width, (3, 3), **drawn)(x))
@@ -115,7 +115,7 @@ class Sigmoids(nn.Module):
   """FLUTE's and FedML's logistic regression, with the sigmoid of its logits."""
 
   @nn.compact
-  def __call__(self, x, *, train):
+  def __call__(self, x, *, train=False):
     del train
     return nn.sigmoid(layers.Logits(10)(x.reshape(len(x), -1)))
 
@@ -218,9 +218,7 @@ def run_protocol(protocol: Protocol, python: str, data_dir: str) -> None:
 
 
 def main() -> None:
-  parser = shared.parser(
-    __doc__, torch="PyTorch and pfl", flower="Flower", fedjax="FedJAX"
-  )
+  parser = shared.parser(__doc__, shared.FRAMEWORKS)
   parser.add_argument("--data_dir", required=True)
   options = parser.parse_args()
   pythons = shared.pythons(options)

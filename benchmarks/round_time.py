@@ -71,9 +71,7 @@ def product() -> str:
 
 
 def main() -> None:
-  parser = shared.parser(
-    __doc__, fedjax="FedJAX", torch="PyTorch", flower="Flower and PyTorch"
-  )
+  parser = shared.parser(__doc__, shared.FRAMEWORKS)
   pythons, found = shared.pythons(parser.parse_args()), []
   print(f"{shared.machine()}\n{product()}")
   for workload in shared.WORKLOADS.values():

@@ -146,9 +146,7 @@ def draw(parts: Mapping[str, tuple[str, dict]], path: pathlib.Path) -> None:
 
 
 def main() -> None:
-  parser = shared.parser(
-    __doc__, fedjax="FedJAX", torch="PyTorch", flower="Flower and PyTorch"
-  )
+  parser = shared.parser(__doc__, shared.FRAMEWORKS)
   pythons, parts = shared.pythons(parser.parse_args()), {}
   plots.check_installed()
   print(f"{shared.machine()}\n{round_time.product()}", flush=True)

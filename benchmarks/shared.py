@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import resource
 import statistics
 import subprocess
@@ -433,7 +434,7 @@ def measure(
         step(entry)
       except WorkerError as error:
         task, name, _ = entry.key
-        print(f"skipped: {name.strip()}, {task}: {error}", flush=True)
+        print(f"skipped: {name}, {task}: {error}", flush=True)
         left.remove(entry)
         if entry.key in runs:
           runs.pop(entry.key).process.close()
@@ -445,15 +446,20 @@ def measure(
 # The command line, and what is printed.
 
 
-def parser(doc: str, **frameworks: str) -> argparse.ArgumentParser:
-  """With a flag for the Python of each framework, {name: what it must have}."""
+FRAMEWORKS = {
+  "fedjax": "FedJAX", "torch": "PyTorch, eager", "flower": "Flower"
+}  # fmt: skip
+
+
+def parser(
+  doc: str, frameworks: Sequence[str] = (), default: str = sys.executable
+) -> argparse.ArgumentParser:
+  """With a flag for the Python of each framework."""
   made = argparse.ArgumentParser(
     description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  for name, needed in frameworks.items():
-    made.add_argument(
-      f"--{name}_python", default=sys.executable, help=f"has {needed}"
-    )
+  for name in frameworks:
+    made.add_argument(f"--{name}_python", default=default)
   return made
 
 
@@ -479,10 +485,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def machine() -> str:
   """The processor, and how busy it is."""
   cpuinfo = pathlib.Path("/proc/cpuinfo")
-  lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-  names = [line.partition(":")[2] for line in lines if "model name" in line]
-  return (
-    f"CPU: {(names or [platform.machine()])[0].strip()}, {num_cores()} cores; "
-    f"load before the start {os.getloadavg()[0]:.2f} "
-    "(close to 0 on a quiet machine)"
-  )
+  text = cpuinfo.read_text() if cpuinfo.exists() else ""
+  name, *_ = re.findall(r"model name\s*: (.*)", text) or [platform.machine()]
+  load = os.getloadavg()[0]
+  return f"CPU: {name}, {num_cores()} cores; load before the start {load:.2f}"
