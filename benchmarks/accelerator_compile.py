@@ -169,7 +169,9 @@ _LIMIT_S = 1800
 def compile_one(name: str, target: str, data_dir: str) -> dict[str, Any]:
   """What is known of a run on a target."""
   run = (RUNS | OTHER_FORMS)[name]
-  flags = [*run.flags.split(), f"--data_dir={data_dir}"]
+  flags = run.flags.split()
+  if "shakespeare" in run.flags or "text" in run.flags:
+    flags.append(f"--data_dir={data_dir}")
   given = {"target": target, "flags": flags, "form": run.convolution}
   return in_process("accelerator_compile", target, given)
 
