@@ -1,36 +1,32 @@
 """Compiles runs at the papers' sizes for GPUs and TPUs that are not there.
 
   pip install -e '.[run,tpu-compile,gpu-compile]'
-  python benchmarks/accelerator_compile.py --output_dir=D
-  python benchmarks/accelerator_compile.py --output_dir=D \\
-      --targets h100 v5e-4 --programs mnist_cnn shakespeare --data_dir=DATA
+  python benchmarks/accelerator_compile.py --output_dir=D --data_dir=DATA
+  python benchmarks/accelerator_compile.py --output_dir=D --data_dir=DATA \\
+      --targets h100 v5e-4 --programs mnist_cnn shakespeare
 
 The compilers of XLA need no device. Of each run and target it writes how long
 compilation took, the memory of each device, FLOPs, what devices exchange and
-the kernels of each loop: D/records.json, and D/page.md for the site. What is
-in D/records.json is not compiled again. Texts need --data_dir; images do not.
+the kernels of each loop: D/records.json, and D/page.md for the site. What
+D/records.json has is not compiled again, but what failed is tried again. DATA
+has the texts; images need not be there.
 """
 
-import json
 import os
-import pathlib
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import compiled
+import fedjax_opt_worker as ours
 import jax
+import numpy as np
 import shared
 from jax.experimental import topologies
 
 import fedjax_opt as fo
-from experiments import job as jobs
-from experiments.command_line import parser
-from experiments.specification.resolve import resolve
+from experiments.tasks.images import DATASETS
 from fedjax_opt.datasets import tfds
-from fedjax_opt.files import json_files
 from fedjax_opt.models import convolution
 
 
@@ -46,11 +42,6 @@ class Run(NamedTuple):
   title: str
   flags: str
   convolution: str = ""
-
-  @property
-  def needs_data(self) -> bool:
-    """Whether its data set must be there."""
-    return any(name in self.flags for name in ("shakespeare", "text"))
 
 
 # Name | title | preset | flags.
@@ -94,8 +85,8 @@ OTHER_FORMS = {
   )
   if not (name == "mnist_mlp" and convolution)
 }
-# Of each device the form of convolutions that is not chosen.
-_OTHER_CONVOLUTION = {"h100": "lax", "v5e-1": "matmul"}
+# Of each device the form that is chosen, and the one that is not.
+_OTHER = {"h100": ("", "lax"), "v5e-1": ("", "matmul")}
 
 
 class Target(NamedTuple):
@@ -162,114 +153,54 @@ def environment(name: str, *flags: str) -> dict[str, str]:
   # There is no card to try algorithms on.
   given = os.environ.get("XLA_FLAGS", "")
   flags = [given, "--xla_gpu_autotune_level=0", *flags]
-  return os.environ | {
+  return {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": TARGETS[name].accelerator,
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "XLA_FLAGS": " ".join(filter(None, flags)),
-    "PYTHONPATH": str(shared.HERE.parent),
   }
 
 
 _LIMIT_S = 1800
 
 
-def compile_all(
-  folder: pathlib.Path, targets: list[str], names: list[str], data_dir: str
-) -> dict[str, Any]:
-  """The records of all, of which those not yet known are made now."""
-  keys = [
-    f"{name} {target}"
-    for name in names
-    for target in targets
-    if _is_due(name, target, data_dir)
-  ]
-  make = lambda key: compile_one(folder, *key.split(), data_dir)
-  return recorded(folder, keys, make)
-
-
-def recorded(
-  folder: pathlib.Path,
-  keys: Sequence[str],
-  make: Callable[[str], dict[str, Any]],
-) -> dict[str, Any]:
-  """What records.json of a folder has, with those of `keys` that it lacked."""
-  file = folder / "records.json"
-  records = json.loads(file.read_text()) if file.exists() else {}
-  for key in [key for key in keys if key not in records]:
-    start = time.perf_counter()
-    records[key] = make(key)
-    seconds = time.perf_counter() - start
-    print(f"{key}: {records[key].get('error', f'{seconds:.0f} s')}", flush=True)
-    json_files.write_whole(file, json.dumps(records, indent=1).encode())
-  return records
-
-
-def _is_due(name, target, data_dir):
-  if name in OTHER_FORMS:
-    other = _OTHER_CONVOLUTION.get(target)
-    return bool(other) and OTHER_FORMS[name].convolution in ("", other)
-  return bool(data_dir) or not RUNS[name].needs_data
-
-
-def compile_one(
-  folder: pathlib.Path, name: str, target: str, data_dir: str
-) -> dict[str, Any]:
-  """What is known of a run on a target; {'error': line} if it fails."""
+def compile_one(name: str, target: str, data_dir: str) -> dict[str, Any]:
+  """What is known of a run on a target."""
   run = (RUNS | OTHER_FORMS)[name]
-  given = run.flags
-  if run.needs_data:
-    given += f" --data_dir={data_dir}"
-  arguments = [__file__, "--only", target, given]
-  others = [run.convolution] if run.convolution else []
-  return in_process(folder, target, arguments, others)
+  flags = run.flags.split()
+  if "shakespeare" in run.flags or "text" in run.flags:
+    flags.append(f"--data_dir={data_dir}")
+  given = {"target": target, "flags": flags, "form": run.convolution}
+  return in_process("accelerator_compile", target, given)
 
 
 def in_process(
-  folder: pathlib.Path,
-  target: str,
-  arguments: list[str],
-  others: Sequence[str] = (),
+  module: str, target: str, arguments: dict[str, Any], *flags: str
 ) -> dict[str, Any]:
-  """What a process writes that compiles for a target; {'error': line}.
+  """What `compile_here` of a module returns in a process for a target.
 
   If a GPU's program does not compile, it is tried without tilings.
 
   Args:
-    folder: where it writes.
+    module: of this folder.
     target: key of `TARGETS`.
-    arguments: of Python, before the file to write.
-    others: those after it.
+    arguments: of the function.
+    *flags: of XLA, see `environment`.
   """
-  record = folder / "record.json"
-  command = [sys.executable, *arguments, str(record), *others]
-  found = _compiled(command, record, environment(target))
-  if "h100" in target and found.get("error", _LATE) != _LATE:
-    found = _compiled(command, record, environment(target, WITHOUT_TILINGS))
-  return found
-
-
-_LATE = f"not compiled after {_LIMIT_S} s"
-
-
-def _compiled(command, record, environ):
-  """What one process writes; {'error': line} if it writes nothing."""
-  record.unlink(missing_ok=True)
+  variables = environment(target, *flags)
   try:
-    ended = subprocess.run(
-      command, cwd=shared.HERE.parent, env=environ,
-      capture_output=True, text=True, check=False, timeout=_LIMIT_S,
-    )  # fmt: skip
-  except subprocess.TimeoutExpired:
-    return {"error": _LATE}
-  if ended.returncode == 0 and record.exists():
-    return json.loads(record.read_text())
-  lines = ended.stderr.strip().splitlines() or ["no reason given"]
-  # XLA adds where in Python it may come from.
-  named = [line for line in lines if "Error: " in line]
-  return {"error": (named or lines)[-1][:120]}
+    found = shared.in_process(
+      module, "compile_here", arguments, variables=variables, limit=_LIMIT_S
+    )
+  except shared.LateError:
+    raise
+  except shared.WorkerError:
+    if "h100" not in target or flags:
+      raise
+    return in_process(module, target, arguments, WITHOUT_TILINGS)
+  return found | {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
 
 
 # In the process of one target: images of the right shapes stand for those of a
@@ -293,19 +224,22 @@ def devices_of(name: str) -> list[jax.Device]:
   return topology.devices[: described.devices]
 
 
-def programs_of(arguments: list[str]) -> dict[str, Any]:
-  """Compiles the programs of a command line of `experiments.run`.
+# Examples of the two splits.
+_SIZES = {"mnist": (60_000, 10_000), "svhn_cropped": (73_257, 26_032)}
+_CIFAR = 50_000, 10_000
 
-  Returns:
-    {'seconds': of all, name: what is known of the program}.
+
+def images(name: str, split: str, data_dir: Any = None) -> dict[str, Any]:
+  """What `datasets.tfds.load` would give: images that stand for a data set's.
+
+  Programs are compiled with all their real sizes, and nothing is downloaded.
   """
-  job = jobs.prepare(resolve(parser.parse(["run", *arguments])))
-  start = time.perf_counter()
-  programs = job.simulator.compile(job.task.init)
-  seconds = time.perf_counter() - start
-  known = {name: known_of(program) for name, program in programs.items()}
-  chosen = {"computation": job.simulator.computation}
-  return {"seconds": seconds, **chosen, **known}
+  del data_dir
+  (of,) = [i for i in DATASETS.values() if i.tfds_name == name]
+  size = _SIZES.get(name, _CIFAR)[split == "test"]
+  x = np.zeros((size, of.side, of.side, len(of.mean)), np.uint8)
+  y = np.random.default_rng(0).integers(of.num_classes, size=size)
+  return {"x": x, "y": y.astype(np.int32)}
 
 
 def known_of(program: jax.stages.Compiled) -> dict[str, Any]:
@@ -333,16 +267,23 @@ def known_of(program: jax.stages.Compiled) -> dict[str, Any]:
 
 
 def compile_here(
-  name: str, arguments: str, record: str, form: str = ""
-) -> None:
-  """Compiles, and writes what is known of the programs."""
-  tfds.load = compiled.images
+  target: str, flags: list[str], form: str = ""
+) -> dict[str, Any]:
+  """Compiles the programs of a command line of `experiments.run`.
+
+  Returns:
+    {'seconds': of all, name: what is known of the program}.
+  """
+  tfds.load = images
   if form:
     convolution.resolve_implementation = lambda given: given or form
-  with fo.target.use(devices_of(name), int(TARGETS[name].memory)):
-    found = programs_of(arguments.split())
-  versions = {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
-  pathlib.Path(record).write_text(json.dumps(found | versions))
+  with fo.target.use(devices_of(target), int(TARGETS[target].memory)):
+    job = ours.job_of(flags)
+    start = time.perf_counter()
+    programs = job.simulator.compile(job.task.init)
+    seconds = time.perf_counter() - start
+  known = {name: known_of(program) for name, program in programs.items()}
+  return {"seconds": seconds, **known}
 
 
 # The table.
@@ -371,8 +312,14 @@ def tables(records: dict[str, Any]) -> str:
   """The records as tables in Markdown, one for each target."""
   found = []
   for target, device in TARGETS.items():
-    names = [n for n in RUNS | OTHER_FORMS if f"{n} {target}" in records]
-    rows = [_cells(name, target, records[f"{name} {target}"]) for name in names]
+    of_target = {
+      name: records.get(f"{name} {target}", {}) for name in RUNS | OTHER_FORMS
+    }
+    rows = [
+      _cells(name, target, record)
+      for name, record in of_target.items()
+      if "rounds" in record
+    ]
     if rows:
       found.append(f"## {device.name}\n\n{_table(rows)}\n")
   return "\n".join(found)
@@ -388,41 +335,37 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _cells(name, target, record):
   """The texts of a line."""
-  title = (RUNS | OTHER_FORMS)[name].title
-  device = TARGETS[target]
-  if "error" in record:
-    # The records have the compiler's own words.
-    said = record["error"]
-    said = "not compiled" if "Error: " in said else said
-    missing = [_NOTHING] * (len(_COLUMNS) - 3)
-    return [title, _NOTHING, said, *missing]
   rounds = record["rounds"]
-  needs = bytes_of(rounds)
-  of_code = rounds["bytes"]["code"]
   step, rest = kernels(rounds["loops"])
-  of = lambda name: f"{rounds[name] / 1e9:.3g}" if rounds[name] else _NOTHING
-  # Of several exchanges of one kind.
-  exchanged = ", ".join(f"{n} {k}" for k, n in rounds["exchanges"].items())
-  is_gpu = not device.topology
+  needs, fits, *work, exchanged = cells_of(rounds, target)
+  of_code, is_gpu = rounds["bytes"]["code"], not TARGETS[target].topology
   return [
-    title,
+    (RUNS | OTHER_FORMS)[name].title,
     str(rounds["devices"]),
     f"{record['seconds']:.0f}",
-    f"{needs / 1e9:.2f}",
-    "yes" if needs < device.memory else "no",
+    needs,
+    fits,
     f"{of_code / 1e6:.1f}" if of_code else _NOTHING,
-    of("flops"),
-    of("bytes_accessed"),
-    exchanged or _NOTHING,
+    *work,
+    exchanged,
     str(rest) if is_gpu else _NOTHING,
     str(step) if is_gpu else _NOTHING,
   ]
 
 
-def bytes_of(program: dict[str, Any]) -> int:
-  """What a program needs of each device."""
+def cells_of(program: dict[str, Any], target: str) -> list[str]:
+  """GB of each device, whether they fit, GFLOP, GB moved, and exchanges."""
   sizes = program["bytes"]
-  return sizes["arguments"] + sizes["temporary"] + sizes["results"]
+  needs = sizes["arguments"] + sizes["temporary"] + sizes["results"]
+  of = lambda name: f"{program[name] / 1e9:.3g}" if program[name] else _NOTHING
+  exchanged = ", ".join(f"{n} {k}" for k, n in program["exchanges"].items())
+  return [
+    f"{needs / 1e9:.2f}",
+    "yes" if needs < TARGETS[target].memory else "no",
+    of("flops"),
+    of("bytes_accessed"),
+    exchanged or _NOTHING,
+  ]
 
 
 def kernels(loops: list[dict[str, int]]) -> tuple[int, int]:
@@ -444,24 +387,23 @@ def kernels(loops: list[dict[str, int]]) -> tuple[int, int]:
 
 def main(argv: list[str] | None = None) -> None:
   """The command line."""
-  argv = sys.argv[1:] if argv is None else argv
-  if argv[:1] == ["--only"]:
-    compile_here(*argv[1:])
-    return
   parser = shared.parser(__doc__)
   parser.add_argument("--output_dir", required=True)
   for name, known in (("targets", TARGETS), ("programs", RUNS | OTHER_FORMS)):
     known = list(known)
     parser.add_argument(f"--{name}", nargs="+", choices=known, default=known)
-  parser.add_argument("--data_dir", default="")
+  parser.add_argument("--data_dir", required=True)
   options = parser.parse_args(argv)
-  folder = pathlib.Path(options.output_dir).expanduser().resolve()
-  os.makedirs(folder, exist_ok=True)
-  records = compile_all(
-    folder, options.targets, options.programs, options.data_dir
-  )
-  (folder / "page.md").write_text(page(records))
-  print(tables(records))
+  folder, data_dir = shared.folder_of(options), options.data_dir
+  keys = [
+    f"{name} {target}"
+    for name in options.programs
+    for target in options.targets
+    if name in RUNS or OTHER_FORMS[name].convolution in _OTHER.get(target, ())
+  ]
+  make = lambda key: compile_one(*key.split(), data_dir)
+  show = lambda records: (folder / "page.md").write_text(page(records))
+  shared.recorded(folder, keys, make, show)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
-"""What a compiled program does, by its text; images to compile programs for."""
+"""What a compiled program does, by its text."""
 
 import re
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 # Operations of optimized HLO that a GPU starts as a kernel of their own.
 _KERNEL = re.compile(
@@ -63,28 +61,3 @@ def exchanges(text: str) -> dict[str, int]:
   """How many operations of a program exchange arrays between devices."""
   found = _EXCHANGE.findall(text)
   return {name: found.count(name) for name in sorted(set(found))}
-
-
-# Images of each split, their shape, classes.
-_MNIST = {"train": 60_000, "test": 10_000}, (28, 28, 1), 10
-_CIFAR = {"train": 50_000, "test": 10_000}, (32, 32, 3)
-_DATA = {
-  "mnist": _MNIST,
-  "fashion_mnist": _MNIST,
-  "cifar10": (*_CIFAR, 10),
-  "cifar100": (*_CIFAR, 100),
-  "svhn_cropped": ({"train": 73_257, "test": 26_032}, (32, 32, 3), 10),
-}
-
-
-def images(name: str, split: str, data_dir: Any = None) -> dict[str, Any]:
-  """What `datasets.tfds.load` would give: images that stand for a data set's.
-
-  Programs are compiled with all their real sizes, and nothing is downloaded.
-  """
-  del data_dir
-  sizes, shape, classes = _DATA[name]
-  labels = np.random.default_rng(0).integers(classes, size=sizes[split])
-  # Not zeros: notebooks divide by the largest.
-  x = np.full((sizes[split], *shape), 255, np.uint8)
-  return {"x": x, "y": labels.astype(np.int32)}

@@ -4,7 +4,10 @@ The floor takes the same local steps with one model and no federation: one
 `lax.scan` over the batches of all clients' examples, shuffled in each round.
 """
 
-from collections.abc import Mapping, Sequence
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,22 +16,54 @@ import optax
 import shared
 from jax import lax
 
-import fedjax_opt
-from experiments.tasks import composite
+import fedjax_opt as fo
+from experiments import job as jobs
+from experiments.command_line import parser
+from experiments.specification.resolve import resolve
+from fedjax_opt import models, objectives
 from fedjax_opt.draws import shuffle
+from fedjax_opt.models import convolution
+from fedjax_opt.results import environment
 
 # Rounds of a turn, at most, without another compilation.
 MAX_ROUNDS = 100_000
-
 MODELS = {
-  "cnn": fedjax_opt.models.CNN(10),
-  "mlp": fedjax_opt.models.MLP((100,), 10, activation=jax.nn.softplus),
-  "least_squares": fedjax_opt.models.LinearModel(1, use_bias=False),
+  "cnn": models.CNN(10),
+  "mlp": models.MLP((100,), 10, activation=jax.nn.softplus),
+  "least_squares": models.LinearModel(1, use_bias=False),
+  "resnet18": models.resnet18(),
+  "vgg16": models.VGG(),
+  # Of a rehearsal.
+  "tiny resnet18": models.ResNet((1, 1), (8, 16)),
+  "tiny vgg16": models.VGG(stages=((8,), (8,))),
+}
+TOKENS = 512
+
+
+class Size(NamedTuple):
+  """A transformer: layers, width, tokens that it knows."""
+
+  layers: int
+  width: int
+  vocabulary: int
+  is_adapted: bool = False  # Only adapters of rank 8 are trained.
+
+
+TRANSFORMERS = {
+  "29M": Size(8, 512, 8192),
+  "134M": Size(12, 896, 20480),
+  "1.04B": Size(20, 2048, 16384),
+  "7B, LoRA": Size(32, 4096, 32000, is_adapted=True),
+  "tiny 29M": Size(1, 64, 256),  # Of a rehearsal.
 }
 
 
-def make_loss(workload: shared.Workload):
-  """The loss of each example, and the initial parameters."""
+def make_loss(
+  workload: shared.Workload,
+) -> tuple[Callable[..., jax.Array], Callable[[jax.Array], Any]]:
+  """The loss of each example, and a function from a key to a model."""
+  if workload.name in TRANSFORMERS:
+    return loss_of_texts(TRANSFORMERS[workload.name])
   model = MODELS[workload.name]
   regression = workload.num_classes is None
 
@@ -39,40 +74,56 @@ def make_loss(workload: shared.Workload):
     )
     if regression:
       return 0.5 * jnp.square(output[:, 0] - batch["y"])
-    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
-    return cross_entropy(output, batch["y"])
+    return objectives.cross_entropy(output, batch["y"])
 
   example = jnp.zeros((1, *workload.example_shape))
-  return loss_fn, model.init(jax.random.key(0), example)["params"]
+  return loss_fn, lambda key: model.init(key, example)["params"]
 
 
-def pool(workload: shared.Workload) -> dict[str, np.ndarray]:
-  """The examples of all different clients, one after the other."""
-  shards = shared.make_shards(workload)
-  return {k: np.concatenate([s[k] for s in shards]) for k in shards[0]}
+def loss_of_texts(size: Size):
+  """`make_loss` of a transformer, whose texts have `TOKENS` tokens each."""
+  network = models.Encoder(
+    models.EncoderConfig(
+      size.vocabulary, size.width, size.layers, size.width // 64,
+      4 * size.width, TOKENS,
+    )
+  )  # fmt: skip
+
+  def loss_fn(params, batch, rng):  # [B]
+    logits = network.apply({"params": params}, batch["x"].astype(jnp.int32))
+    return -jax.nn.log_softmax(logits)[:, 0]
+
+  def init(key):
+    return network.init(key, jnp.ones((1, TOKENS), jnp.int32))["params"]
+
+  return loss_fn, init
 
 
-def client_data(workload: shared.Workload) -> fedjax_opt.ClientData:
+def client_data(workload: shared.Workload) -> fo.ClientData:
   """Each client has rows of the pool, which holds no example twice."""
-  examples = pool(workload)
-  shards = np.arange(len(examples["y"])).reshape(
-    -1, workload.examples_per_client
-  )
-  rows = shared.deal(shards, workload)
-  return fedjax_opt.ClientData.from_partition(examples, rows)
+  pool = shared.make_pool(workload)
+  rows = np.arange(len(pool["y"])).reshape(-1, workload.examples_per_client)
+  clients = np.arange(workload.num_clients) % len(rows)
+  return fo.ClientData.from_partition(pool, list(rows[clients]))
 
 
 RULES = {
-  "sgd": lambda w: optax.sgd(w.learning_rate),
-  "delta_sgd": lambda w: fedjax_opt.delta_sgd(eta_0=w.learning_rate),
-  "delta_sgd_reused": lambda w: fedjax_opt.delta_sgd(
-    eta_0=w.learning_rate, reuse_gradients=True
+  "sgd": optax.sgd,
+  "delta_sgd": lambda rate: fo.delta_sgd(eta_0=rate),
+  "delta_sgd_reused": lambda rate: fo.delta_sgd(
+    eta_0=rate, reuse_gradients=True
   ),
 }
 
 
-def build_fed_avg(
-  workload: shared.Workload, rule: str = "sgd", **settings
+@shared.program
+def fed_avg(
+  workload: shared.Workload,
+  rule: str = "sgd",
+  matmul: str | None = None,
+  form: str = "",
+  points: int = 1,
+  **settings,
 ) -> shared.RunRounds:
   """FedAvg rounds with a client rule and settings of `simulate`.
 
@@ -80,105 +131,116 @@ def build_fed_avg(
   first one compiles, since all turns have one program: a turn has fewer rounds
   than lie between two evaluations. The answer has the time of the rounds
   alone, and how much memory XLA plans for the program.
+
+  Args:
+    workload: the round.
+    rule: key of `RULES`.
+    matmul: precision of float32 matrix products.
+    form: of convolutions; "" for what is chosen.
+    points: rates that run in one program.
+    **settings: of `simulate`.
   """
-  loss_fn, params = make_loss(workload)
-  algorithm = fedjax_opt.fed_avg(loss_fn, RULES[rule](workload))
+  if form:
+    convolution.resolve_implementation = lambda given: given or form
+  jax.config.update("jax_default_matmul_precision", matmul)
+  loss_fn, init = make_loss(workload)
+  make = lambda rate: fo.fed_avg(loss_fn, RULES[rule](rate))
+  rates = workload.learning_rate * np.geomspace(1, 0.1, points)
   data = jax.device_put(client_data(workload))
+  params = jax.jit(init)(jax.random.key(0))
+  settings |= {"batch_size": workload.batch_size, "eval_every": MAX_ROUNDS}
 
   def run_rounds(rounds: int) -> dict[str, float]:
-    result = fedjax_opt.simulate(
-      algorithm,
-      params,
-      data,
-      rounds=rounds,
-      batch_size=workload.batch_size,
-      eval_every=max(rounds, MAX_ROUNDS),
-      **settings,
-    )
+    if points == 1:
+      algorithm = make(workload.learning_rate)
+      result = fo.simulate(algorithm, params, data, rounds=rounds, **settings)
+    else:
+      grid = {"rate": rates}
+      result = fo.sweep(make, grid, params, data, rounds=rounds, **settings)
     shared.check_finite(jax.tree.leaves(result.params))
+    of_device = jax.devices()[0].memory_stats() or {}
     planned = result.needed_bytes and result.needed_bytes / 1e6
-    return {"seconds": result.run_seconds, "planned": planned}
+    found = {"seconds": result.run_seconds, "planned": planned}
+    found["compile_seconds"] = result.compile_seconds
+    if "peak_bytes_in_use" in of_device:
+      found["device_peak"] = of_device["peak_bytes_in_use"] / 1e6
+    return found
 
   return run_rounds
 
 
-# LASSO I of the composite optimization paper.
-ALGORITHMS = {
-  "fed_mid": (fedjax_opt.fed_mid, False),
-  "fed_mid_osp": (fedjax_opt.fed_mid, True),
-  "fed_dual_avg": (fedjax_opt.fed_dual_avg, False),
-  "fed_dual_avg_osp": (fedjax_opt.fed_dual_avg, True),
-}
-CLIENT_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
-SERVER_RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-# Grids of 7 rates, then 7 of the server's, then 7 strengths: points -> grid.
-_THREE = {
-  "client_lr": CLIENT_RATES[:7],
-  "server_lr": SERVER_RATES,
-  "strength": np.geomspace(0.01, 1.0, 7).tolist(),
-}
-GRIDS = {
-  7**k: {n: v if i < k else v[:1] for i, (n, v) in enumerate(_THREE.items())}
-  for k in range(4)
-}
+def flops(workload: list) -> float:
+  """Of a round, with XLA's own form of convolution, after all rounds."""
+  of = shared.Workload(*workload)
+  loss_fn, init = make_loss(of)
+  pool = shared.make_pool(of)
+  batch = {name: leaf[: of.batch_size] for name, leaf in pool.items()}
+  loss = lambda p, b: loss_fn(p, b, jax.random.key(0)).mean()
+  convolution.resolve_implementation = lambda given: "lax"
+  # XLA counts none for a GPU.
+  with jax.default_device(jax.devices("cpu")[0]):
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    cost = jax.jit(jax.grad(loss)).lower(shapes, batch).cost_analysis()
+  return cost["flops"] * of.num_steps * of.num_clients
+
+
+def job_of(flags: Sequence[str]) -> jobs.Job:
+  """What a command line of `experiments.run` would run."""
+  return jobs.prepare(resolve(parser.parse(["run", *flags])))
 
 
 def run_lasso_grid(
-  name: str,
-  grid: Mapping[str, Sequence[float]],
+  algorithm: str,
   rounds: int,
   eval_every: int | None = None,
-) -> fedjax_opt.Result:
-  """Runs one algorithm's whole grid.
+  flags: Sequence[str] = (),
+) -> fo.Result:
+  """LASSO I of the composite optimization paper, a whole grid.
 
   With evaluations, points that diverged are dropped, as in any run; without,
   all points take all rounds.
   """
-  task = composite.lasso("I")
-  factory, only_server_prox = ALGORITHMS[name]
-
-  def make(client_lr, server_lr, strength=0.1):
-    return factory(
-      task.loss_fn,
-      fedjax_opt.prox.kernels(fedjax_opt.prox.l1(strength)),
-      client_lr,
-      server_lr,
-      only_server_prox=only_server_prox,
-    )
-
-  return fedjax_opt.sweep(
-    make,
-    grid,
-    task.init,
-    task.clients,
-    rounds=rounds,
-    cohort_size=10,
-    batch_size=10,
-    evaluate=task.evaluate if eval_every else None,
-    eval_every=eval_every or rounds,
-  )
+  of_paper = f"--flagfile={shared.HERE.parent}/experiments/fco/lasso.flags"
+  job = job_of([of_paper, f"--algorithm={algorithm}", *flags])
+  settings = job.settings | {"eval_every": eval_every or rounds}
+  if not eval_every:
+    settings["evaluate"] = None
+  return fo.sweep(
+    job.make, job.spec.grid, job.task.init, job.task.clients, rounds=rounds,
+    **settings,
+  )  # fmt: skip
 
 
-def build_lasso_grid(workload: shared.Workload, points: int):
-  """FedDualAvg on the first so many points of the LASSO's grid.
+@shared.program
+def lasso_grid(workload: shared.Workload, points: int) -> shared.RunRounds:
+  """FedDualAvg on a grid of rates, then the server's, then strengths.
 
   One round of one point is as large as one of the workload "least_squares".
   """
   del workload
+  grid = {
+    "client_lr": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1),
+    "server_lr": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    "strength": np.geomspace(0.01, 1.0, 7).tolist(),
+  }
+  flags = [
+    f"--{name}={','.join(map(str, values if points > 7**i else values[:1]))}"
+    for i, (name, values) in enumerate(grid.items())
+  ]
 
   def run_rounds(rounds: int) -> dict[str, float]:
-    result = run_lasso_grid("fed_dual_avg", GRIDS[points], rounds)
-    return {
-      "seconds": result.run_seconds,
-      "compile_seconds": result.compile_seconds,
-    }
+    result = run_lasso_grid("fed_dual_avg", rounds, flags=flags)
+    return {"seconds": result.run_seconds}
 
   return run_rounds
 
 
-def build_floor(workload: shared.Workload) -> shared.RunRounds:
-  loss_fn, params = make_loss(workload)
-  examples = jax.device_put(pool(workload))
+@shared.program
+def floor(workload: shared.Workload) -> shared.RunRounds:
+  """The local steps alone."""
+  loss_fn, init = make_loss(workload)
+  params = init(jax.random.key(0))
+  examples = jax.device_put(shared.make_pool(workload))
   pool_size = len(examples["y"])
   size = workload.num_clients * workload.examples_per_client
   key = jax.random.key(0)
@@ -215,26 +277,44 @@ def build_floor(workload: shared.Workload) -> shared.RunRounds:
   return run_rounds
 
 
-def build_matrix_product(workload: shared.Workload) -> shared.RunRounds:
-  """Products of two float32 matrices of 2048 x 2048, one per "round"."""
-  del workload
-  a, b = np.random.default_rng(0).standard_normal((2, 2048, 2048), np.float32)
-  product = jax.jit(jnp.matmul)
+def device(is_tiny: bool) -> dict[str, Any]:
+  """What the device can: matrix products, memory, and starting kernels."""
+  n, copied, steps = (8192, 1 << 28, 10_000)
+  if is_tiny:
+    n, copied, steps = (256, 1 << 20, 100)
+  found = environment.device() | environment.versions()
+  for name, dtype, precision in (
+    ("float32", "float32", "highest"),
+    ("tf32", "float32", "tensorfloat32"),
+    ("bfloat16", "bfloat16", "default"),
+  ):
+    found[f"{name}_tflops"] = tflops(n, dtype, precision)
+  x = jnp.ones(copied, jnp.float32)
+  seconds = median_seconds(jax.jit(lambda x: x + 1), x)
+  found["gb_per_s"] = 2 * x.nbytes / seconds / 1e9
 
-  def run_rounds(rounds: int) -> None:
-    for _ in range(rounds):
-      jax.block_until_ready(product(a, b))
+  def one_after_the_other(x):
+    # Each kernel depends on the one before, and cannot be fused with it.
+    return lax.fori_loop(0, steps, lambda i, x: jnp.sort(x + i), x)
 
-  a, b = jax.device_put((a, b))
-  return run_rounds
+  seconds = median_seconds(jax.jit(one_after_the_other), jnp.arange(16.0))
+  found["microseconds_a_step_of_two_kernels"] = seconds / steps * 1e6
+  return found
 
 
-PROGRAMS = {
-  "fed_avg": build_fed_avg,
-  "lasso_grid": build_lasso_grid,
-  "floor": build_floor,
-  "matrix_product": build_matrix_product,
-}
+def tflops(n: int, dtype: str = "float32", precision: str = "highest") -> float:
+  """What products of matrices of n x n reach."""
+  a = jax.random.normal(jax.random.key(0), (n, n), dtype)
+  with jax.default_matmul_precision(precision):
+    return 2 * n**3 / median_seconds(jax.jit(lambda a: a @ a), a) / 1e12
 
-if __name__ == "__main__":
-  shared.serve(PROGRAMS, ["fedjax_opt", "jax", "flax", "optax"])
+
+def median_seconds(program: Callable[..., Any], *args) -> float:
+  """The median time of a call, after one that compiles."""
+  jax.block_until_ready(program(*args))
+  taken = []
+  for _ in range(5):
+    start = time.perf_counter()
+    jax.block_until_ready(program(*args))
+    taken.append(time.perf_counter() - start)
+  return statistics.median(taken)

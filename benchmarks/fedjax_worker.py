@@ -53,40 +53,66 @@ MODELS = {
 }
 
 
-def build_fed_avg(workload: shared.Workload) -> shared.RunRounds:
-  shards = shared.make_float_shards(workload)
-  clients = shared.deal(shards, workload)
+class FedAvg:
+  """FedAvg on clients in memory.
+
+  Args:
+    model: FedJAX's.
+    clients: {'x', 'y'} of each.
+    cohort_size: C.
+    rate: of the clients' SGD.
+    server_optimizer: FedJAX's.
+    **batches: settings of `ShuffleRepeatBatchHParams`.
+  """
+
+  def __init__(
+    self, model, clients, cohort_size, rate, server_optimizer, **batches
+  ):
+    self._algorithm = fedjax.algorithms.fed_avg.federated_averaging(
+      fedjax.model_grad(model),
+      fedjax.optimizers.sgd(rate),
+      server_optimizer,
+      fedjax.ShuffleRepeatBatchHParams(**batches),
+    )
+    self._population = fedjax.InMemoryFederatedData(
+      {b"%d" % i: client for i, client in enumerate(clients)}
+    )
+    self._model, self._cohort_size = model, cohort_size
+
+  def start(self, seed):
+    """Begins again, with a model and cohorts of this seed."""
+    self._sampler = fedjax.client_samplers.UniformGetClientSampler(
+      self._population, self._cohort_size, seed=seed
+    )
+    params = self._model.init(jax.random.PRNGKey(seed))
+    self._state = self._algorithm.init(params)
+
+  def run(self, rounds):
+    """Returns the model after so many more rounds."""
+    for _ in range(rounds):
+      self._state, _ = self._algorithm.apply(
+        self._state, self._sampler.sample()
+      )
+    return jax.block_until_ready(self._state.params)
+
+
+@shared.program
+def fed_avg(workload: shared.Workload) -> shared.RunRounds:
+  """All clients in each round."""
+  clients = shared.make_clients(workload)
   forward, train_loss = MODELS[workload.name]
   model = fedjax.create_model_from_haiku(
     transformed_forward_pass=hk.transform(forward),
     sample_batch={name: rows[:1] for name, rows in clients[0].items()},
     train_loss=train_loss,
   )
-  algorithm = fedjax.algorithms.fed_avg.federated_averaging(
-    fedjax.model_grad(model),
-    client_optimizer=fedjax.optimizers.sgd(workload.learning_rate),
-    server_optimizer=fedjax.optimizers.sgd(1.0),
-    client_batch_hparams=fedjax.ShuffleRepeatBatchHParams(
-      workload.batch_size, num_epochs=1
-    ),
-  )
-  federated_data = fedjax.InMemoryFederatedData(
-    {b"%d" % i: client for i, client in enumerate(clients)}
-  )
-  sampler = fedjax.client_samplers.UniformGetClientSampler(
-    federated_data, workload.num_clients, seed=0
-  )
-  state = algorithm.init(model.init(jax.random.PRNGKey(0)))
+  simulation = FedAvg(
+    model, clients, len(clients), workload.learning_rate,
+    fedjax.optimizers.sgd(1.0), batch_size=workload.batch_size, num_epochs=1,
+  )  # fmt: skip
+  simulation.start(0)
 
   def run_rounds(rounds):
-    nonlocal state
-    for _ in range(rounds):
-      state, _ = algorithm.apply(state, sampler.sample())
-    jax.block_until_ready(state.params)
-    shared.check_finite(jax.tree.leaves(state.params))
+    shared.check_finite(jax.tree.leaves(simulation.run(rounds)))
 
   return run_rounds
-
-
-if __name__ == "__main__":
-  shared.serve({"fed_avg": build_fed_avg}, ["fedjax", "jax", "dm-haiku"])

@@ -136,7 +136,8 @@ FED_ASYNC = aggregators.FedAvgWithLRAsyncAggregatorConfig
 MIXING = aggregators.AsyncAggregationType.fed_async_aggregation
 
 
-def build_fed_buff(
+@shared.program
+def fed_buff(
   workload: shared.Workload, buffer: int, concurrency: int
 ) -> shared.RunRounds:
   """What is timed; batches are not shuffled again."""
@@ -154,11 +155,9 @@ def build_fed_buff(
   )
 
   def run_rounds(rounds):
-    """Only whole epochs."""
-    start, epochs = time.process_time(), rounds * buffer / len(users)
-    if epochs != int(epochs):
-      raise ValueError(f"{rounds} steps are {epochs} epochs")
-    train(trainer, users, int(epochs))
+    """An epoch at least."""
+    start = time.process_time()
+    train(trainer, users, rounds * buffer // len(users))
     torch_worker.check_finite(problem.model.state_dict())
     return {"processor_seconds": time.process_time() - start}
 
@@ -203,7 +202,4 @@ def record(path: str, clients: int = 24, labels: int = 3) -> None:
 
 
 if __name__ == "__main__":
-  if len(sys.argv) > 1:
-    record(sys.argv[1])
-  else:
-    shared.serve({"fed_buff": build_fed_buff}, ["flsim", "torch"])
+  record(sys.argv[1])

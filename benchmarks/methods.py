@@ -1,7 +1,7 @@
 """Times methods: against FedAvg, FedJAX's rounds and FLSim's server steps.
 
-  PYTHONPATH=. python benchmarks/methods.py all [--workloads cnn mlp]
-  PYTHONPATH=. python benchmarks/methods.py grid --workloads mlp
+  PYTHONPATH=. python benchmarks/methods.py all
+  PYTHONPATH=. python benchmarks/methods.py grid
   PYTHONPATH=. python benchmarks/methods.py flsim --flsim_python=P
   PYTHONPATH=. python benchmarks/methods.py lasso --fedjax_python=P
 
@@ -28,8 +28,8 @@ FedAvg round of the same size (10 clients x 13 steps x 10), times rounds, points
 and algorithms.
 """
 
+import contextlib
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -40,16 +40,38 @@ import shared
 
 import fedjax_opt as fo
 
+TURNS = 7
 Turn = Callable[[], float]  # Returns seconds.
+Clock = Callable[[], float]
 
 
-def medians(contenders: Mapping[str, Turn], turns: int) -> dict[str, float]:
-  """Seconds of each; a first turn of all compiles."""
+def in_turns(
+  contenders: Mapping[str, Turn],
+) -> tuple[dict[str, float], dict[str, float]]:
+  """Seconds of each: of the first turn, which compiles; medians of others."""
   taken = {name: [] for name in contenders}
-  for _ in range(1 + turns):
+  for _ in range(1 + TURNS):
     for name, turn in contenders.items():
       taken[name].append(turn())
-  return {name: statistics.median(some[1:]) for name, some in taken.items()}
+  first = {name: some[0] for name, some in taken.items()}
+  return first, {n: statistics.median(some[1:]) for n, some in taken.items()}
+
+
+def turn_of(
+  simulator: fo.Simulator, workload: shared.Workload, clock: Clock
+) -> Turn:
+  """A turn returns the seconds of one round, of all points together."""
+  _, init = ours.make_loss(workload)
+  state = simulator.init(init(jax.random.key(0)))
+
+  def turn() -> float:
+    nonlocal state
+    start = clock()
+    state, _ = simulator.run(state, workload.rounds_per_turn)
+    jax.block_until_ready(state.server)
+    return (clock() - start) / workload.rounds_per_turn
+
+  return turn
 
 
 # All methods.
@@ -65,23 +87,17 @@ _ADAMW = "local_adamw"
 NAMES = (*_RULES, *_RATES, _ADAMW)
 
 
-def every(options) -> tuple[Sequence[str], list[list[str]]]:
+def every(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
   """A row for each method and workload."""
-  names = tuple(dict.fromkeys(["fed_avg", *options.methods]))
-  found = [
-    row
-    for workload in options.workloads
-    for row in of_workload(shared.WORKLOADS[workload], options, names)
-  ]
+  found = []
+  for workload in shared.WORKLOADS.values():
+    found += of_workload(workload, clock)
   return ("round", "method", "ms", "of FedAvg", "gradients", "left"), found
 
 
-def of_workload(
-  workload: shared.Workload, options, names: Sequence[str]
-) -> list[list[str]]:
+def of_workload(workload: shared.Workload, clock: Clock) -> list[list[str]]:
   """A row for each method."""
-  clock = time.process_time if options.processor else time.perf_counter
-  loss_fn, params = ours.make_loss(workload)
+  loss_fn, init = ours.make_loss(workload)
   data, gradients = jax.device_put(ours.client_data(workload)), {}
 
   def contender(name: str) -> Turn:
@@ -89,30 +105,19 @@ def of_workload(
     given = rate if name in _RATES else optax.sgd(rate)
     given = optax.adamw(rate) if name == _ADAMW else given
     factory = fo.fed_avg if name == _ADAMW else getattr(fo, name)
-    algorithm = factory(loss_fn, given)
     settings = {
       "batch_size": workload.batch_size,
       "local_steps": workload.num_steps,
       "eval_every": ours.MAX_ROUNDS,
     }
-    cost = fo.simulate(algorithm, params, data, rounds=1, **settings).cost
-    gradients[name] = cost["gradient_evaluations_per_round"]
-    simulator = fo.Simulator(algorithm, data, **settings)
-    state = simulator.init(params)
+    algorithm = factory(loss_fn, given)
+    once = fo.simulate(algorithm, init, data, rounds=1, **settings)
+    gradients[name] = once.cost["gradient_evaluations_per_round"]
+    return turn_of(fo.Simulator(algorithm, data, **settings), workload, clock)
 
-    def turn() -> float:
-      nonlocal state
-      start = clock()
-      state, _ = simulator.run(state, workload.rounds_per_turn)
-      jax.block_until_ready(state.server)
-      return (clock() - start) / workload.rounds_per_turn
-
-    return turn
-
-  contenders = {name: contender(name) for name in names}
-  seconds = medians(contenders, options.turns)
+  _, seconds = in_turns({name: contender(name) for name in NAMES})
   rows = []
-  for name in names:
+  for name in NAMES:
     ratio = seconds[name] / seconds["fed_avg"]
     work = gradients[name] / gradients["fed_avg"]
     numbers = f"{1e3 * seconds[name]:.3g} {ratio:.2f} {work:.2f}"
@@ -123,67 +128,53 @@ def of_workload(
 # Server steps of FedBuff.
 
 _ARRIVALS, _AWAY, _CLIENTS = 10, 20, 40
-_GRID = {"rates": 8, "seeds": 3}
+_RATES_OF_GRID, _SEEDS_OF_GRID = 8, 3
 
 
-def asynchronous(options) -> list[shared.Workload]:
-  """The chosen workloads, with more clients than are away."""
-  chosen = [shared.WORKLOADS[name] for name in options.workloads]
-  return [each._replace(num_clients=_CLIENTS) for each in chosen]
+def asynchronous(name: str) -> shared.Workload:
+  """A workload with more clients than are away."""
+  return shared.WORKLOADS[name]._replace(num_clients=_CLIENTS)
 
 
 def server_steps(
-  workload: shared.Workload, options, rates: int = 1, seeds: int = 1
+  workload: shared.Workload, clock: Clock, rates: int = 1, seeds: int = 1
 ) -> Turn:
   """A turn returns the seconds of one server step of all points together."""
-  clock = time.process_time if options.processor else time.perf_counter
-  loss_fn, params = ours.make_loss(workload)
+  loss_fn, _ = ours.make_loss(workload)
   rounds = workload.rounds_per_turn
   system = fo.systems.sample(
     workload.num_clients, fo.systems.lognormal(1.0, 1.0)
   )
+  schedule = {
+    seed: fo.schedules.buffered(
+      system.durations(seed=seed), (TURNS + 1) * rounds, _AWAY, _ARRIVALS
+    )
+    for seed in range(seeds)
+  }
   simulator = fo.Simulator(
     lambda rate: fo.fed_buff(loss_fn, optax.sgd(rate)),
     ours.client_data(workload),
     grid={"rate": [workload.learning_rate / (1 + i) for i in range(rates)]},
     seeds=range(seeds),
-    schedule={
-      seed: fo.schedules.buffered(
-        system.durations(seed=seed),
-        (options.turns + 2) * rounds,
-        _AWAY,
-        _ARRIVALS,
-      )
-      for seed in range(seeds)
-    },
+    schedule=schedule,
     batch_size=workload.batch_size,
     local_steps=workload.num_steps,
     weighting="uniform",
     eval_every=rounds,
   )
-  state = simulator.init(params)
-
-  def turn() -> float:
-    nonlocal state
-    start = clock()
-    state, _ = simulator.run(state, rounds)
-    jax.block_until_ready(state.server)
-    return (clock() - start) / rounds
-
-  return turn
+  return turn_of(simulator, workload, clock)
 
 
-def grid(options) -> tuple[Sequence[str], list[list[str]]]:
+def grid(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
   """A row for each workload."""
-  points = _GRID["rates"] * _GRID["seeds"]
-  rows = []
-  for workload in asynchronous(options):
-    turns = {
-      "one": server_steps(workload, options),
-      "all": server_steps(workload, options, **_GRID),
-    }
-    first = {of: turn() for of, turn in turns.items()}
-    seconds = medians(turns, options.turns)
+  points, rows = _RATES_OF_GRID * _SEEDS_OF_GRID, []
+  for workload in map(asynchronous, ("least_squares", "mlp")):
+    first, seconds = in_turns(
+      {
+        "one": server_steps(workload, clock),
+        "all": server_steps(workload, clock, _RATES_OF_GRID, _SEEDS_OF_GRID),
+      }
+    )
     ratio = seconds["all"] / seconds["one"]
     numbers = [f"{1e3 * each:.3g}" for each in seconds.values()]
     compiling = [
@@ -195,82 +186,65 @@ def grid(options) -> tuple[Sequence[str], list[list[str]]]:
   return ("server step", *titles, "compile s", f"of {points}"), rows
 
 
-def flsim(options) -> tuple[Sequence[str], list[list[str]]]:
-  """A row for each workload."""
-  worker = shared.Worker("flsim", options.flsim_python)
-  rows = [
-    beside_flsim(workload, options, worker)
-    for workload in asynchronous(options)
-  ]
-  worker.close()
-  return ("server step", "here ms", "FLSim ms", "compile s"), rows
-
-
-def beside_flsim(
-  workload: shared.Workload, options, worker: shared.Worker
-) -> list[str]:
+def flsim(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
   """A row."""
-  here = server_steps(workload, options)
+  workload = asynchronous("least_squares")
   epoch = workload.num_clients // _ARRIVALS
-
-  def there() -> float:
-    settings = {"buffer": _ARRIVALS, "concurrency": _AWAY}
-    answer = worker.run("fed_buff", workload, settings, epoch)
-    kind = "processor_seconds" if options.processor else "seconds"
-    return answer[kind] / epoch
-
-  first = here()
-  seconds = medians({"here": here, "FLSim": there}, options.turns)
+  kind = "processor_seconds" if options.processor else "seconds"
+  asked = {"buffer": _ARRIVALS, "concurrency": _AWAY, "rounds": epoch}
+  process = shared.Process("flsim_worker", options.flsim_python)
+  with contextlib.closing(process):
+    there = lambda: process.call("fed_buff", workload=workload, **asked)[kind]
+    here = server_steps(workload, clock)
+    first, seconds = in_turns({"here": here, "FLSim": lambda: there() / epoch})
   numbers = (f"{1e3 * each:.3g}" for each in seconds.values())
-  compiling = workload.rounds_per_turn * (first - seconds["here"])
-  return [workload.name, *numbers, f"{compiling:.1f}"]
+  compiling = workload.rounds_per_turn * (first["here"] - seconds["here"])
+  row = [workload.name, *numbers, f"{compiling:.1f}"]
+  return ("server step", "here ms", "FLSim ms", "compile s"), [row]
 
 
 # LASSO.
 
+_ALGORITHMS = ("fed_mid", "fed_mid_osp", "fed_dual_avg", "fed_dual_avg_osp")
+_ROUNDS, _POINTS = 500, 63
 
-def lasso(options) -> tuple[Sequence[str], list[list[str]]]:
+
+def lasso(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
   """Whole grids of four algorithms, once with evaluations."""
-  grid = {"client_lr": ours.CLIENT_RATES, "server_lr": ours.SERVER_RATES}
-  points, workload = 63, shared.WORKLOADS["least_squares"]
-  fedjax = shared.Worker("fedjax", options.fedjax_python)
-  theirs, rows, totals = [], [], {None: 0.0, 10: 0.0}
-  for name in ours.ALGORITHMS:
-    for eval_every in totals:  # After an evaluation diverged points stop.
-      result = ours.run_lasso_grid(name, grid, options.rounds, eval_every)
-      totals[eval_every] += result.run_seconds
-      answer = fedjax.run("fed_avg", workload)
-      theirs.append(answer["seconds"] / workload.rounds_per_turn)
-      how = "every 10 rounds" if eval_every else "at the end"
-      seconds = f"{result.run_seconds:.1f} {result.compile_seconds:.1f}"
-      rows.append([name, how, *seconds.split()])
-  fedjax.close()
-  one = statistics.median(theirs[1:])  # The first one compiles.
-  total = one * options.rounds * points * len(ours.ALGORITHMS)
-  ratios = (f"{total / seconds:.0f}" for seconds in totals.values())
-  rows.append(
-    [f"FedJAX, {1e3 * one:.2f} ms a round and point", "", f"{total:.0f}", ""]
+  workload, theirs, rows = shared.WORKLOADS["least_squares"], [], []
+  asked = {"workload": workload, "rounds": workload.rounds_per_turn}
+  process = shared.Process(
+    "fedjax_worker", options.fedjax_python, shared.ON_CPU
   )
-  rows.append([f"of all four: {', '.join(ratios)} times", "", "", ""])
-  return ("algorithm", "evaluated", "seconds", "compile s"), rows
+  with contextlib.closing(process):
+    # After an evaluation diverged points stop.
+    for how, every in {"at the end": None, "every 10 rounds": 10}.items():
+      results = []
+      for name in _ALGORITHMS:
+        results.append(ours.run_lasso_grid(name, _ROUNDS, every))
+        answer = process.call("fed_avg", **asked)
+        theirs.append(answer["seconds"] / workload.rounds_per_turn)
+      run = sum(result.run_seconds for result in results)
+      compiling = sum(result.compile_seconds for result in results)
+      rows.append([f"evaluated {how}", f"{run:.1f}", f"{compiling:.1f}"])
+  one = statistics.median(theirs[1:])  # The first one compiles.
+  total = f"{one * _ROUNDS * _POINTS * len(_ALGORITHMS):.0f}"
+  of_one = f"FedJAX, {1e3 * one:.2f} ms a round and point"
+  return ("four grids", "rounds s", "compile s"), [*rows, [of_one, total, ""]]
 
 
 PARTS = {"all": every, "grid": grid, "flsim": flsim, "lasso": lasso}
 
 
 def main() -> None:
-  parser = shared.parser(__doc__, fedjax="FedJAX", flsim="FLSim")
+  parser = shared.parser(__doc__, ("fedjax", "flsim"))
   parser.add_argument("part", choices=PARTS)
-  parser.add_argument("--turns", type=int, default=9)
   parser.add_argument("--processor", action="store_true")
-  parser.add_argument("--rounds", type=int, default=500, help="of lasso")
-  known = list(shared.WORKLOADS)
-  parser.add_argument("--workloads", nargs="+", choices=known, default=known)
-  parser.add_argument("--methods", nargs="+", choices=NAMES, default=NAMES)
   options = parser.parse_args()
+  clock = time.process_time if options.processor else time.perf_counter
   print(f"{shared.machine()}; jax {jax.__version__}", flush=True)
-  print(shared.table(*PARTS[options.part](options)))
+  print(shared.table(*PARTS[options.part](options, clock)))
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

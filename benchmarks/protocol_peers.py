@@ -1,61 +1,70 @@
 """One protocol in the program that published it; see protocols.py.
 
-  python benchmarks/protocol_peers.py PROTOCOL DATA SEEDS BEGUN
-
-prints JSON: seconds before the rounds, seconds of the rounds and test accuracy
-of each seed. BEGUN is when the process was started, in seconds since 1970. Each
-peer is a function that imports what it needs.
+Each peer is a function that imports what it needs.
 """
 
 import functools
-import json
-import os
-import sys
 import time
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 
-
-class Data(NamedTuple):
-  """Pixels in [-1, 1], with channels where the peer wants them."""
-
-  x: np.ndarray
-  y: np.ndarray
-  rows: np.ndarray
-  x_test: np.ndarray
-  y_test: np.ndarray
-
-  def of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-    rows = self.rows[client]
-    return self.x[rows], self.y[rows]
+Measure = Callable[[Callable, Callable], None]
 
 
-@functools.cache
-def read(path: str, channels_first: bool) -> Data:
-  """What `protocols.write_data` wrote, read once in a process."""
+def peer(
+  protocol: dict, path: str, seeds: int, begun: float
+) -> dict[str, float | list[float]]:
+  """Seconds before the rounds, and of each seed's rounds, and test accuracies.
+
+  Args:
+    protocol: fields of `protocols.Protocol`.
+    path: of what `protocols.write_data` wrote.
+    seeds: how many.
+    begun: when the process was started, in seconds since 1970.
+  """
+  found = {}
+
+  def measure(run, accuracy):
+    """Given `(seed, rounds) -> model`, and what a model has right."""
+    run(0, 1)
+    found.update(start=time.time() - begun, rounds=[], accuracy=[])
+    for seed in range(seeds):
+      start = time.perf_counter()
+      model = run(seed, protocol["rounds"])
+      found["rounds"].append(time.perf_counter() - start)
+      found["accuracy"].append(accuracy(model))
+
+  globals()[protocol["peer"]](protocol, path, measure)
+  return found
+
+
+def read(
+  path: str, channels_first: bool = True
+) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
+  """{'x', 'y'} of each client and of the test, with pixels in [-1, 1]."""
   with np.load(path) as file:
     found = dict(file)
-  for name in ("x", "x_test"):
-    pixels = found[name].astype(np.float32) / 127.5 - 1.0
-    found[name] = pixels.transpose(0, 3, 1, 2) if channels_first else pixels
-  for name in ("y", "y_test"):
-    found[name] = found[name].astype(np.int64)
-  return Data(**found)
+  sets = []
+  for end in ("", "_test"):
+    x = found[f"x{end}"].astype(np.float32) / 127.5 - 1.0
+    x = x.transpose(0, 3, 1, 2) if channels_first else x
+    sets.append({"x": x, "y": found[f"y{end}"].astype(np.int64)})
+  pool, test = sets
+  clients = [{n: leaf[r] for n, leaf in pool.items()} for r in found["rows"]]
+  return clients, test
 
 
-def torch_accuracy(data: Data, model) -> float:
+def torch_accuracy(test: dict[str, np.ndarray], model) -> float:
   """Of the test examples, the part that a model of PyTorch has right."""
   import torch
 
   model.eval()
-  right = []
   with torch.no_grad():
-    for i in range(0, len(data.y_test), 500):
-      logits = model(torch.from_numpy(data.x_test[i : i + 500]))
-      right.append(logits.argmax(1).numpy() == data.y_test[i : i + 500])
+    parts = torch.from_numpy(test["x"]).split(500)
+    chosen = torch.cat([model(part).argmax(1) for part in parts])
   model.train()
-  return float(np.concatenate(right).mean())
+  return float(np.mean(chosen.numpy() == test["y"]))
 
 
 def conv_dropout():
@@ -74,89 +83,43 @@ def conv_dropout():
   return model
 
 
-def flower(protocol: dict, path: str, seeds: int) -> dict:
-  """Flower's own simulation of FedAvg, its clients in PyTorch."""
-  os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-  os.environ.setdefault("RAY_worker_niceness", "0")
-  # By its name, so that each of Ray's processes reads the data once.
-  import protocol_peers
-  import shared
+@functools.cache
+def flute(path: str, rate: float, batch_size: int):
+  """FLUTE's logistic regression, with the sigmoid of its logits."""
   import torch
-  from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-  from flwr.clientapp import ClientApp
-  from flwr.serverapp import ServerApp
-  from flwr.serverapp.strategy import FedAvg
-  from flwr.simulation import run_simulation
+  import torch_worker
   from torch import nn
 
-  make_model = lambda: nn.Sequential(
-    nn.Flatten(), nn.Linear(784, 10), nn.Sigmoid()
-  )
-  clients, server, found = ClientApp(), ServerApp(), {}
+  model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Sigmoid())
+  clients, _ = read(path)
+  examples = [tuple(map(torch.from_numpy, c.values())) for c in clients]
+  loss = nn.functional.cross_entropy
+  return torch_worker.Problem(model, loss, examples, rate, batch_size)
 
-  @clients.train()
-  def train(message, context):
-    data = protocol_peers.read(path, channels_first=True)
-    examples = data.of(context.node_config["partition-id"])
-    x, y = map(torch.from_numpy, examples)
-    model = make_model()
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimizer = torch.optim.SGD(model.parameters(), protocol["rate"])
-    for rows in torch.randperm(len(x)).split(protocol["batch_size"]):
-      optimizer.zero_grad()
-      nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
-      optimizer.step()
-    reply = {
-      "arrays": ArrayRecord(model.state_dict()),
-      "metrics": MetricRecord({"num-examples": len(x)}),
-    }
-    return Message(content=RecordDict(reply), reply_to=message)
 
-  @server.main()
-  def serve(grid, context):
-    strategy = FedAvg(
-      fraction_train=protocol["cohort_size"] / protocol["num_clients"],
-      fraction_evaluate=0.0,
-      min_available_nodes=protocol["num_clients"],
-    )
+def flower(protocol: dict, path: str, measure: Measure) -> None:
+  """Flower's own simulation of FedAvg, its clients in PyTorch."""
+  import flower_worker
+  import torch
 
+  made = path, protocol["rate"], protocol["batch_size"]
+  problem, (_, test) = functools.partial(flute, *made), read(path)
+
+  def serve(train):
     def run(seed, rounds):
       torch.manual_seed(seed)
-      model = make_model()
-      arrays = ArrayRecord(model.state_dict())
-      ended = strategy.start(grid, arrays, rounds)
-      model.load_state_dict(ended.arrays.to_torch_state_dict())
+      model = flute.__wrapped__(*made).model
+      model.load_state_dict(train(model.state_dict(), rounds))
       return model
 
-    run(0, 1)
-    data = protocol_peers.read(path, channels_first=True)
-    accuracy = functools.partial(torch_accuracy, data)
-    found.update(timed(lambda s: run(s, protocol["rounds"]), seeds, accuracy))
+    measure(run, functools.partial(torch_accuracy, test))
 
-  run_simulation(
-    server,
-    clients,
-    num_supernodes=protocol["num_clients"],
-    backend_config={
-      "init_args": {"num_cpus": shared.num_cores()},
-      "client_resources": {"num_cpus": 1, "num_gpus": 0},
-    },
-  )
-  return found
+  clients = protocol["num_clients"]
+  share = protocol["cohort_size"] / clients
+  flower_worker.simulate(problem, clients, share, serve)
 
 
-def timed(run, seeds: int, accuracy) -> dict:
-  """What `run` takes with each seed, and the accuracy of what it returns."""
-  start, rounds, reached = time.time() - BEGUN, [], []
-  for seed in range(seeds):
-    begun = time.perf_counter()
-    model = run(seed)
-    rounds.append(time.perf_counter() - begun)
-    reached.append(accuracy(model))
-  return {"start": start, "rounds": rounds, "accuracy": reached}
-
-
-def pfl(protocol: dict, path: str, seeds: int) -> dict:
+def pfl(protocol: dict, path: str, measure: Measure) -> None:
   """FedAvg as pfl-research's image benchmark runs it."""
   import types
 
@@ -172,13 +135,13 @@ def pfl(protocol: dict, path: str, seeds: int) -> dict:
   from pfl.metrics import Weighted
   from pfl.model.pytorch import PyTorchModel
 
-  data = read(path, channels_first=True)
+  clients, test = read(path)
   shuffled = np.random.default_rng(0)
 
   def user(client):  # pfl does not shuffle a client's examples itself.
-    x, y = data.of(client)
+    x, y = map(torch.from_numpy, clients[client].values())
     order = shuffled.permutation(len(y))
-    return Dataset([torch.from_numpy(x[order]), torch.from_numpy(y[order])])
+    return Dataset([x[order], y[order]])
 
   def loss(self, inputs, targets, eval=False):
     return torch.nn.functional.cross_entropy(self(inputs), targets)
@@ -192,7 +155,7 @@ def pfl(protocol: dict, path: str, seeds: int) -> dict:
     model = conv_dropout()
     model.loss = types.MethodType(loss, model)
     model.metrics = types.MethodType(metrics, model)
-    sampler = get_user_sampler("random", list(range(protocol["num_clients"])))
+    sampler = get_user_sampler("random", list(range(len(clients))))
     FederatedAveraging().run(
       algorithm_params=NNAlgorithmParams(
         central_num_iterations=rounds,
@@ -220,55 +183,32 @@ def pfl(protocol: dict, path: str, seeds: int) -> dict:
     )
     return model
 
-  run(0, 1)
-  accuracy = functools.partial(torch_accuracy, data)
-  return timed(lambda seed: run(seed, protocol["rounds"]), seeds, accuracy)
+  measure(run, functools.partial(torch_accuracy, test))
 
 
-def fedjax(protocol: dict, path: str, seeds: int) -> dict:
+def fedjax(protocol: dict, path: str, measure: Measure) -> None:
   """FedJAX's own CNN, algorithm and clients, as in its EMNIST example."""
-  import jax
+  import fedjax_worker
+  from fedjax_worker import fedjax
 
-  if not hasattr(jax, "tree_map"):  # Which newer versions of JAX removed.
-    jax.tree_map = jax.tree.map
-  import fedjax
-
-  data = read(path, channels_first=False)
+  clients, test = read(path, channels_first=False)
   model = fedjax.models.emnist.create_conv_model(only_digits=True)
-  algorithm = fedjax.algorithms.fed_avg.federated_averaging(
-    fedjax.model_grad(model),
-    fedjax.optimizers.sgd(protocol["rate"]),
+  simulation = fedjax_worker.FedAvg(
+    model,
+    clients,
+    protocol["cohort_size"],
+    protocol["rate"],
     fedjax.optimizers.adam(protocol["adam_rate"], eps=1e-4),
-    fedjax.ShuffleRepeatBatchHParams(
-      protocol["batch_size"], num_epochs=protocol["epochs"]
-    ),
+    batch_size=protocol["batch_size"],
+    num_epochs=protocol["epochs"],
   )
-  clients = {
-    b"%d" % i: dict(zip("xy", data.of(i), strict=True))
-    for i in range(protocol["num_clients"])
-  }
-  population = fedjax.InMemoryFederatedData(clients)
 
   def run(seed, rounds):
-    sampler = fedjax.client_samplers.UniformGetClientSampler(
-      population, protocol["cohort_size"], seed=seed
-    )
-    state = algorithm.init(model.init(jax.random.PRNGKey(seed)))
-    for _ in range(rounds):
-      state, _ = algorithm.apply(state, sampler.sample())
-    return jax.block_until_ready(state.params)
+    simulation.start(seed)
+    return simulation.run(rounds)
 
   def accuracy(params):
-    test = fedjax.ClientDataset({"x": data.x_test, "y": data.y_test})
-    batches = test.padded_batch(batch_size=500)
+    batches = fedjax.ClientDataset(test).padded_batch(batch_size=500)
     return float(fedjax.evaluate_model(model, params, batches)["accuracy"])
 
-  run(0, 1)
-  return timed(lambda seed: run(seed, protocol["rounds"]), seeds, accuracy)
-
-
-if __name__ == "__main__":
-  asked, path, seeds, begun = sys.argv[1:]
-  protocol, BEGUN = json.loads(asked), float(begun)
-  peer = globals()[protocol["peer"]]
-  print(json.dumps(peer(protocol, path, int(seeds))))
+  measure(run, accuracy)

@@ -13,22 +13,20 @@ and, of peers, one round that does not count. Close other programs first: the
 numbers are wall-clock times.
 """
 
-import json
-import os
 import pathlib
 import statistics
 import sys
 import tempfile
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
-import jax.numpy as jnp
 import numpy as np
 import optax
 import shared
 
 import fedjax_opt as fo
+from experiments.tasks import images
 from fedjax_opt.models import convolution, layers
 
 
@@ -48,7 +46,6 @@ class Protocol(NamedTuple):
     epochs: of a client in a round.
     rate: of the clients' SGD.
     rounds: that are timed.
-    published: rounds of the peer's own protocol.
     adam_rate: of the server's Adam; None for plain averaging.
   """
 
@@ -64,33 +61,25 @@ class Protocol(NamedTuple):
   epochs: int
   rate: float
   rounds: int
-  published: int
   adam_rate: float | None = None
 
-  @property
-  def description(self) -> str:
-    return (
-      f"{self.name}: {self.cohort_size} of {self.num_clients} clients with "
-      f"{self.examples} examples of {self.data}, {self.epochs} epochs of "
-      f"batches of {self.batch_size}, {self.rounds} of {self.published} rounds"
-    )
 
-
+SEEDS = 3
 PROTOCOLS = (
   # microsoft/msrflute, experiments/cv_lr_mnist, but for LEAF's partition.
   Protocol(
     "FLUTE's logistic regression", "flower", "flower", "mnist", 1000, 60,
-    "shards", 10, 10, 1, 0.03, 100, 100,
+    "shards", 10, 10, 1, 0.03, 100,
   ),
-  # apple/pfl-research, benchmarks: CIFAR-10, IID, no privacy.
-  Protocol(
-    "pfl-research's CIFAR-10", "pfl", "torch", "cifar10", 1000, 50, "iid", 50,
-    10, 1, 0.1, 50, 1500,
-  ),
-  # google/fedjax, examples/emnist_fed_avg.py, on MNIST.
+  # google/fedjax, examples/emnist_fed_avg.py, on MNIST; 10 of 1,500 rounds.
   Protocol(
     "FedJAX's EMNIST example", "fedjax", "fedjax", "mnist", 500, 100, "shards",
-    10, 20, 1, 10**-1.5, 50, 1500, 10**-2.5,
+    10, 20, 1, 10**-1.5, 10, 10**-2.5,
+  ),
+  # apple/pfl-research, benchmarks: CIFAR-10, IID, no privacy; 5 of 1,500.
+  Protocol(
+    "pfl-research's CIFAR-10", "pfl", "torch", "cifar10", 1000, 50, "iid", 50,
+    10, 1, 0.1, 5,
   ),
 )  # fmt: skip
 
@@ -111,7 +100,7 @@ class ConvDropout(nn.Module):
   initialization: layers.Initialization = layers.glorot_uniform
 
   @nn.compact
-  def __call__(self, x, *, train):
+  def __call__(self, x, *, train=False):
     drawn = {"initialization": self.initialization}
     for width in (32, 64):
       x = nn.relu(layers.Conv(width, (3, 3), **drawn)(x))
@@ -126,11 +115,13 @@ class Sigmoids(nn.Module):
   """FLUTE's and FedML's logistic regression, with the sigmoid of its logits."""
 
   @nn.compact
-  def __call__(self, x, *, train):
+  def __call__(self, x, *, train=False):
     del train
     return nn.sigmoid(layers.Logits(10)(x.reshape(len(x), -1)))
 
 
+# Pixels are in [-1, 1].
+IMAGES = images.Images("random", 10, (0.5,), (0.5,))
 MODELS = {
   "flower": Sigmoids(),
   "pfl": ConvDropout(),
@@ -154,42 +145,15 @@ def write_data(protocol: Protocol, data_dir: str, path: pathlib.Path) -> None:
   )  # fmt: skip
 
 
-def problem(protocol: Protocol, file: np.lib.npyio.NpzFile) -> dict[str, Any]:
-  """The arguments of `simulate` but the algorithm; and the loss."""
-  model = MODELS[protocol.peer]
-
-  def logits(params, batch, rng=None):
-    train = rng is not None
-    rngs = {"dropout": rng} if train else {}
-    x = batch["x"] / 127.5 - 1.0
-    return model.apply({"params": params}, x, train=train, rngs=rngs)
-
-  def loss_fn(params, batch, rng):  # [B]
-    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
-    return cross_entropy(logits(params, batch, rng), batch["y"])
-
-  def per_example(params, batch):
-    right = logits(params, batch).argmax(-1) == batch["y"]
-    return {"accuracy": right * 1.0}
-
-  pool = {"x": file["x"], "y": file["y"]}
-  return {
-    "loss_fn": loss_fn,
-    "params": lambda key: (
-      model.init(key, jnp.zeros((1, *pool["x"].shape[1:])), train=False)
-    )["params"],
-    "data": fo.ClientData.from_partition(pool, list(file["rows"])),
-    "test": {"x": file["x_test"], "y": file["y_test"]},
-    "evaluate": fo.evaluation.federated(per_example, measures_train=False),
-  }
-
-
-def ours(protocol: Protocol, path: str, seeds: int, begun: float) -> dict:
+def ours(protocol: dict, path: str, seeds: int, begun: float) -> dict:
   """Times the rounds of one seed, and of all as one program; then tests."""
-  found = problem(protocol, np.load(path))
-  loss_fn = found.pop("loss_fn")
-  tests = {name: found.pop(name) for name in ("test", "evaluate")}
-  settings = found | {
+  protocol, file = Protocol(**protocol), np.load(path)
+  pool = {"x": file["x"], "y": file["y"]}
+  test = {"x": file["x_test"], "y": file["y_test"]}
+  task = images.classification(MODELS[protocol.peer], IMAGES, pool, test)
+  settings = {
+    "params": task.init,
+    "data": fo.ClientData.from_partition(pool, list(file["rows"])),
     "rounds": protocol.rounds,
     "cohort_size": protocol.cohort_size,
     "batch_size": protocol.batch_size,
@@ -200,7 +164,7 @@ def ours(protocol: Protocol, path: str, seeds: int, begun: float) -> dict:
   def make():
     rate = protocol.adam_rate
     server = None if rate is None else optax.adam(rate, eps=1e-4)
-    return fo.fed_avg(loss_fn, optax.sgd(protocol.rate), server)
+    return fo.fed_avg(task.loss_fn, optax.sgd(protocol.rate), server)
 
   def run(seeds, **more):
     return fo.sweep(make, {}, seeds=range(seeds), **settings, **more)
@@ -208,7 +172,7 @@ def ours(protocol: Protocol, path: str, seeds: int, begun: float) -> dict:
   one = run(1)
   start = time.time() - begun - one.run_seconds
   together = run(seeds) if seeds > 1 else one
-  tested = run(seeds, **tests)
+  tested = run(seeds, test=task.test, evaluate=task.evaluate)
   return {
     "start": start,
     "rounds": [one.run_seconds],
@@ -217,76 +181,50 @@ def ours(protocol: Protocol, path: str, seeds: int, begun: float) -> dict:
   }
 
 
-def in_process(python: str, file: str, *arguments: str) -> dict:
-  """What a side prints, and its CPU seconds with those of its processes."""
-  before = os.times()
-  found = shared.in_new_process(
-    str(shared.HERE / file),
-    [*arguments, str(time.time())],
-    os.environ | {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""},
-    python,
-  )
-  after = os.times()
-  return found | {"cpu": sum(after[2:4]) - sum(before[2:4])}
-
-
 def cells(found: dict) -> list[str]:
-  """Start, rounds of one seed, and accuracies."""
+  """Start, rounds of one seed, accuracies, and rounds of all seeds."""
   accuracies = 100 * np.array(found["accuracy"])
   low, high = accuracies.min(), accuracies.max()
   return [
     f"{found['start']:.1f}",
     f"{statistics.median(found['rounds']):.3g}",
     f"{accuracies.mean():.1f} ({low:.1f} to {high:.1f})",
+    f"{found.get('together', sum(found['rounds'])):.3g}",
   ]
 
 
+def run_protocol(protocol: Protocol, python: str, data_dir: str) -> None:
+  """Runs and prints a protocol, on both sides."""
+  print(protocol.name, flush=True)
+  rows = []
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder, "data.npz")
+    write_data(protocol, data_dir, path)
+    for name, module, function, interpreter in (
+      (protocol.peer, "protocol_peers", "peer", python),
+      ("fedjax_opt", "protocols", "ours", sys.executable),
+    ):
+      given = {"protocol": protocol._asdict(), "path": str(path)}
+      given |= {"seeds": SEEDS, "begun": time.time()}
+      found = shared.in_process(
+        module, function, given, python=interpreter, variables=shared.ON_CPU
+      )
+      rows.append([name, *cells(found)])
+  header = (
+    "program", "start, s", "rounds, s", "test accuracy, % (range)",
+    f"rounds of {SEEDS} seeds, s",
+  )  # fmt: skip
+  print(f"\n{shared.table(header, rows)}\n", flush=True)
+
+
 def main() -> None:
-  if sys.argv[1:2] == ["--ours"]:
-    asked, path, seeds, begun = sys.argv[2:]
-    protocol = Protocol(**json.loads(asked))
-    found = ours(protocol, path, int(seeds), float(begun))
-    print(json.dumps(found))
-    return
-  parser = shared.parser(
-    __doc__, torch="PyTorch and pfl", flower="Flower", fedjax="FedJAX"
-  )
+  parser = shared.parser(__doc__, shared.FRAMEWORKS)
   parser.add_argument("--data_dir", required=True)
-  parser.add_argument("--seeds", type=int, default=3)
-  parser.add_argument("--rounds", type=int, help="instead of each row's own")
-  peers = [protocol.peer for protocol in PROTOCOLS]
-  parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
   options = parser.parse_args()
   pythons = shared.pythons(options)
   print(shared.machine())
   for protocol in PROTOCOLS:
-    if protocol.peer in options.peers:
-      rounds = options.rounds or protocol.rounds
-      protocol = protocol._replace(rounds=rounds)
-      run_protocol(protocol, pythons[protocol.python], options)
-
-
-def run_protocol(protocol: Protocol, python: str, options) -> None:
-  """Runs and prints a protocol, on both sides."""
-  print(protocol.description, flush=True)
-  rows = []
-  with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder, "data.npz")
-    write_data(protocol, options.data_dir, path)
-    asked = [json.dumps(protocol._asdict()), str(path), str(options.seeds)]
-    for side, command in (
-      (protocol.peer, [python, "protocol_peers.py", *asked]),
-      ("fedjax_opt", [sys.executable, "protocols.py", "--ours", *asked]),
-    ):
-      found = in_process(*command)
-      together = found.get("together", sum(found["rounds"]))
-      numbers = [f"{together:.3g}", f"{found['cpu']:.0f}"]
-      rows.append([side, *cells(found), *numbers])
-  header = (
-    "program", "start, s", "rounds, s", "accuracy, % (range)",
-    f"rounds of {options.seeds} seeds, s", "CPU of all, s",
-  )  # fmt: skip
-  print(f"\n{shared.table(header, rows)}\n", flush=True)
+    run_protocol(protocol, pythons[protocol.python], options.data_dir)
 
 
 if __name__ == "__main__":

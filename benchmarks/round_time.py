@@ -10,86 +10,81 @@ processes take turns, A B C A B C, so that the noise of the machine is shared;
 while one works, the others wait. Only Flower comes after the others, since Ray
 never rests. Compilation is reported apart. A framework that cannot run is named
 as skipped, with the reason. The floor takes the same local steps with one model
-and no federation; the last line is what the machine's matrix product reaches.
-Close other programs first: the numbers are wall-clock times.
+and no federation; the first and the last line say what the machine's matrix
+product reaches. Close other programs first: the numbers are wall-clock times.
 """
 
-import functools
-import sys
+from collections.abc import Mapping
 
 import shared
 
-_ours = functools.partial(shared.Entry, worker="fedjax_opt", program="fed_avg")
+TURNS = 5  # Of each process; the median counts.
 # The table has one column of ratios for each of these.
-BASELINES = ("FedJAX", "PyTorch eager", "Flower", "floor", "fedjax_opt")
+BASELINES = ("FedJAX", "PyTorch, eager", "floor", "fedjax_opt")
+OURS = {
+  "fedjax_opt": {},
+  "fedjax_opt, Delta-SGD, reused": {"rule": "delta_sgd_reused"},
+  "fedjax_opt, Delta-SGD": {"rule": "delta_sgd"},
+}
 
 
-def entries(workload: shared.Workload) -> list[shared.Entry]:
-  """The programs of one round, in the order of their turns."""
-  ours = functools.partial(_ours, workload=workload)
+def entries(
+  workload: shared.Workload, ours: Mapping[str, Mapping], size: int = 0
+) -> list[shared.Entry]:
+  """The programs of one round, in the order of their turns; Flower is last.
+
+  Args:
+    workload: the round.
+    ours: name -> settings of a row of this package.
+    size: see `shared.Entry`.
+  """
+  of = lambda *given: shared.Entry(*given[:3], workload, *given[3:], size=size)
   return [
-    shared.Entry("FedJAX", "fedjax", "fed_avg", workload),
-    shared.Entry("PyTorch eager", "torch", "fed_avg", workload),
-    shared.Entry("floor", "fedjax_opt", "floor", workload),
-    ours("fedjax_opt"),
-    ours("  clients by scan", settings={"client_map": "scan"}),
-    ours("  clients by vmap", settings={"client_map": "vmap"}),
-    ours("  Delta-SGD, reused", settings={"rule": "delta_sgd_reused"}),
-    ours("  Delta-SGD", settings={"rule": "delta_sgd"}),
+    of("FedJAX", "fedjax", "fed_avg"),
+    of("PyTorch, eager", "torch", "fed_avg"),
+    of("floor", "fedjax_opt", "floor"),
+    *(of(name, "fedjax_opt", "fed_avg", how) for name, how in ours.items()),
+    of("Flower", "flower", "fed_avg"),
   ]
 
 
 def rows(found: dict) -> list[list[str]]:
   """The cells of one workload, one row per program that ran."""
-  seconds = {name: measured.seconds for (_, name, _), measured in found.items()}
+  seconds = {name: run.seconds for (_, name, _), run in found.items()}
+  ratio = lambda run, of: f"{run.seconds / seconds[of]:.3f}"
   return [
     [
-      *(task, name, *measured.cells),
-      *(
-        f"{measured.seconds / seconds[baseline]:.3f}"
-        if baseline in seconds
-        else "-"
-        for baseline in BASELINES
-      ),
-      f"{measured.compile_seconds:.1f}",
+      *(task, name, *run.cells),
+      *(ratio(run, of) if of in seconds else "-" for of in BASELINES),
+      f"{run.start:.1f}",
     ]
-    for (task, name, _), measured in found.items()
+    for (task, name, _), run in found.items()
   ]
 
 
-def gflops() -> float:
-  """GFLOP/s of a large float32 matrix product, best of five."""
-  worker = shared.Worker("fedjax_opt", sys.executable)
-  workload = shared.WORKLOADS["cnn"]  # It says how many products a turn has.
-  turn = lambda: worker.run("matrix_product", workload)["seconds"]
-  times = [turn() for _ in range(6)][1:]
-  worker.close()
-  return workload.rounds_per_turn * 2 * 2048**3 / min(times) / 1e9
+def product() -> str:
+  """What a large float32 matrix product reaches on the processor."""
+  found = shared.in_process(
+    "fedjax_opt_worker", "tflops", {"n": 2048}, variables=shared.ON_CPU
+  )
+  return f"matrix product: {1e3 * found:.0f} GFLOP/s"
 
 
 def main() -> None:
-  parser = shared.parser(
-    __doc__, fedjax="FedJAX", torch="PyTorch", flower="Flower and PyTorch"
-  )
-  parser.add_argument(
-    "--repetitions", type=int, default=9, help="turns; their median counts"
-  )
-  options = parser.parse_args()
-  print(shared.machine())
-  found = []
+  parser = shared.parser(__doc__, shared.FRAMEWORKS)
+  pythons, found = shared.pythons(parser.parse_args()), []
+  print(f"{shared.machine()}\n{product()}")
   for workload in shared.WORKLOADS.values():
-    print(workload.description, flush=True)
-    flower = shared.Entry("Flower", "flower", "fed_avg", workload)
+    *others, flower = entries(workload, OURS)
     measured = {}
-    for together in entries(workload), [flower]:
-      measured |= shared.measure(
-        together, shared.pythons(options), options.repetitions
-      )
+    for together in others, [flower]:
+      measured |= shared.measure(together, pythons, TURNS)
     found += rows(measured)
   ratios = (f"time / {baseline}" for baseline in BASELINES)
   header = ("workload", "framework", "ms / round", "range", *ratios)
-  print(f"\n{shared.table((*header, 'start + compile, s'), found)}")
-  print(f"matrix product: {gflops():.0f} GFLOP/s")
+  print(
+    f"\n{shared.table((*header, 'start + compile, s'), found)}\n{product()}"
+  )
 
 
 if __name__ == "__main__":

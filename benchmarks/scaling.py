@@ -3,20 +3,20 @@
   python benchmarks/scaling.py --fedjax_python=P --torch_python=Q \\
       --flower_python=R
 
-prints a table and draws scaling.png. P, Q and R are Pythons that have FedJAX,
-PyTorch, and Flower with PyTorch (`pip install "flwr[simulation]" torch`). Each
-row is a process of its own, and the processes of a part take turns (see
-round_time.py); only Flower comes after the others, since Ray never rests. Close
-other programs first: the numbers are wall-clock times.
+prints tables and draws scaling.png, in the folder where it is started. P, Q and
+R are Pythons that have FedJAX, PyTorch, and Flower with PyTorch (`pip install
+"flwr[simulation]" torch`). Each row is a process of its own, and the processes
+of a part take turns (see round_time.py); only Flower comes after the others,
+since Ray never rests. Close other programs first: the numbers are wall-clock
+times.
 
 Cohort: every client takes part in every round. All clients draw their examples
 from one small pool, that of ten clients, so the data are the same for every
 cohort. fedjax_opt vectorizes ten clients at a time, chunk after chunk; "auto"
 is what it chooses by itself. The floor takes the same local steps with one
 model and no federation. The peak is the largest resident memory of the process
-with all its libraries, and for Flower of Ray's processes too, pages that they
-share counted for each; "planned" is what XLA says the compiled program needs,
-data included.
+with all its libraries, for Flower without Ray's processes; "planned" is what
+XLA says the compiled program needs, data included.
 
 Grid: FedDualAvg on LASSO I of the composite optimization paper, all points in
 one program; what other frameworks take for so many is the time of one FedAvg
@@ -26,6 +26,7 @@ Devices: `simulate(..., client_devices=D)` in a process where JAX sees the CPU
 as D devices. More devices than cores cannot be faster.
 """
 
+import os
 import pathlib
 from collections.abc import Mapping
 
@@ -44,86 +45,78 @@ TURNS = 3  # Of each process; the median counts.
 Key = tuple[str, str, int]
 
 
-def of_cohort(task: shared.Workload, clients: int) -> list[shared.Entry]:
-  """All frameworks on rounds of so many clients; Flower is the last."""
-  task = task._replace(num_clients=clients)
-  entry = lambda *of, **more: shared.Entry(*of, task, size=clients, **more)
-  return [
-    entry("FedJAX", "fedjax", "fed_avg"),
-    entry("PyTorch, eager", "torch", "fed_avg"),
-    entry("floor", "fedjax_opt", "floor"),
-    entry(OURS, "fedjax_opt", "fed_avg", settings=CHUNKS),
-    entry(AUTO, "fedjax_opt", "fed_avg"),
-    entry("Flower", "flower", "fed_avg"),
-  ]
-
-
-def measure_cohorts(pythons: Mapping[str, str]) -> dict:
+def cohorts() -> list[list[shared.Entry]]:
   """Rounds of all frameworks, over the size of the cohort."""
-  found = {}
+  groups = []
   for task in TASKS:
-    print(task.description, flush=True)
-    of = [of_cohort(task, clients) for clients in COHORTS]
+    of = [
+      round_time.entries(
+        task._replace(num_clients=clients), {OURS: CHUNKS, AUTO: {}}, clients
+      )
+      for clients in COHORTS
+    ]
     # All sizes together: they are compared, and a machine's speed varies.
-    groups = [[e for some in of for e in some[:-1]], *(e[-1:] for e in of)]
-    for group in groups:
-      found |= shared.measure(group, pythons, TURNS)
-  return found
+    groups += [[e for some in of for e in some[:-1]], *(e[-1:] for e in of)]
+  return groups
 
 
-def measure_grids(pythons: Mapping[str, str]) -> dict:
+def grids() -> list[list[shared.Entry]]:
   """Rounds of the LASSO, over the points of a grid."""
-  entries = [
+  grid = [
     shared.Entry(
       "LASSO grid", "fedjax_opt", "lasso_grid", LEAST_SQUARES,
       {"points": points}, points,
     )
     for points in GRIDS
   ]  # fmt: skip
-  entries += of_cohort(LEAST_SQUARES, 1)[:2]
-  # Their size is one point; their round is as large.
-  entries[-2:] = [e._replace(workload=LEAST_SQUARES) for e in entries[-2:]]
-  return shared.measure(entries, pythons, TURNS)
+  # The round of the others is as large as that of one point.
+  return [[*grid, *round_time.entries(LEAST_SQUARES, {}, 1)[:2]]]
 
 
-def measure_devices(pythons: Mapping[str, str]) -> dict:
+def devices() -> list[list[shared.Entry]]:
   """Rounds of one large cohort, over devices."""
-  found = {}
-  for task in TASKS:
-    workload = task._replace(num_clients=DEVICE_COHORT)
-    entries = [
+  flag = "--xla_force_host_platform_device_count"
+  given = os.environ.get("XLA_FLAGS", "")
+  return [
+    [
       shared.Entry(
-        OURS, "fedjax_opt", "fed_avg", workload,
-        CHUNKS | {"client_devices": number}, number, number,
+        OURS, "fedjax_opt", "fed_avg",
+        task._replace(num_clients=DEVICE_COHORT),
+        CHUNKS | {"client_devices": number}, number,
+        shared.ON_CPU | {"XLA_FLAGS": f"{given} {flag}={number}"},
       )
       for number in DEVICES
-    ]  # fmt: skip
-    found |= shared.measure(entries, pythons, TURNS)
-  return found
+    ]
+    for task in TASKS
+  ]  # fmt: skip
 
 
+# Title -> label of the sizes, and groups of entries that take turns.
+PARTS = {
+  "Cohorts": ("Clients in a round", cohorts),
+  "Grids": ("Points of the grid", grids),
+  f"{DEVICE_COHORT} clients": ("Devices", devices),
+}
 HEADER = (
-  "task", "framework", "size", "ms / round", "range", "of the floor",
-  "of the smallest", "peak, MB", "of the smallest", "planned, MB",
-  "start + compile, s",
+  "task", "framework", "size", "ms / round", "range", "of the smallest",
+  "peak, MB", "of the smallest", "planned, MB", "start + compile, s",
 )  # fmt: skip
 
 
-def rows(found: Mapping[Key, shared.Measured]) -> list[list[str]]:
-  """The cells of a part, beside the floor of that size and the least size."""
-  ratio = lambda a, b: f"{a / b:.3g}" if a and b else "-"
-  number = lambda a: f"{a:.4g}" if a else "-"
+def rows(found: Mapping[Key, shared.Run]) -> list[list[str]]:
+  """The cells of a part, beside those of the least size."""
   cells = []
-  for (task, name, size), measured in found.items():
-    floor = found.get((task, "floor", size))
+  for (task, name, size), run in found.items():
     least = found[min(k for k in found if k[:2] == (task, name))]
+    planned = run.last.get("planned")
     cells.append(
       [
-        *(task, name, f"{size:,}", *measured.cells),
-        ratio(measured.seconds, floor and floor.seconds),
-        ratio(measured.seconds, least.seconds),
-        *(number(measured.peak), ratio(measured.peak, least.peak)),
-        *(number(measured.planned), f"{measured.compile_seconds:.1f}"),
+        *(task, name, f"{size:,}", *run.cells),
+        f"{run.seconds / least.seconds:.3g}",
+        f"{run.last['peak']:.4g}",
+        f"{run.last['peak'] / least.last['peak']:.3g}",
+        f"{planned:.4g}" if planned else "-",
+        f"{run.start:.1f}",
       ]
     )
   return cells
@@ -153,30 +146,17 @@ def draw(parts: Mapping[str, tuple[str, dict]], path: pathlib.Path) -> None:
 
 
 def main() -> None:
-  parser = shared.parser(
-    __doc__, fedjax="FedJAX", torch="PyTorch", flower="Flower and PyTorch"
-  )
-  parser.add_argument(
-    "--output_dir", type=pathlib.Path, default=pathlib.Path("runs/scaling"),
-    help="where to write scaling.png (default: %(default)s)",
-  )  # fmt: skip
-  options = parser.parse_args()
-  pythons = shared.pythons(options)
+  parser = shared.parser(__doc__, shared.FRAMEWORKS)
+  pythons, parts = shared.pythons(parser.parse_args()), {}
   plots.check_installed()
-  options.output_dir.mkdir(parents=True, exist_ok=True)
-  print(shared.machine())
-  print(f"matrix product: {round_time.gflops():.0f} GFLOP/s", flush=True)
-  parts = {}
-  for title, label, measure in (
-    ("Cohorts", "Clients in a round", measure_cohorts),
-    ("Grids", "Points of the grid", measure_grids),
-    (f"{DEVICE_COHORT} clients", "Devices", measure_devices),
-  ):
-    found = measure(pythons)
+  print(f"{shared.machine()}\n{round_time.product()}", flush=True)
+  for title, (label, groups) in PARTS.items():
+    found = {}
+    for group in groups():
+      found |= shared.measure(group, pythons, TURNS)
     print(f"\n{title}\n{shared.table(HEADER, rows(found))}", flush=True)
     parts[title] = label, found
-  draw(parts, options.output_dir / "scaling.png")
-  print(f"\n{options.output_dir / 'scaling.png'}")
+  draw(parts, pathlib.Path("scaling.png"))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,28 @@
-"""What the benchmarks share: rounds to time, workers, memory, tables.
+"""What the benchmarks share: rounds to time, processes, tables.
 
-A framework is a process of its own, perhaps of another Python, which runs
-`serve`; the benchmark holds a `Worker`, and lets the processes take turns, so
-that the noise of the machine is shared. Imports NumPy alone, which every
-framework has.
+A framework is a process of its own, perhaps of another Python. Processes take
+turns, so that the noise of the machine is shared. Imports NumPy alone, which
+every framework has.
 """
 
 import argparse
-import functools
-import importlib.metadata
+import atexit
+import contextlib
+import importlib
 import json
 import os
 import pathlib
 import platform
+import re
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +30,6 @@ HERE = pathlib.Path(__file__).parent
 # Different clients; of more, each has the examples of one of these, so that a
 # larger cohort needs no more data.
 SHARDS = 10
-T = TypeVar("T")
 
 # The rounds that every framework is timed on.
 
@@ -52,19 +53,6 @@ class Workload(NamedTuple):
   def examples_per_client(self) -> int:
     return self.num_steps * self.batch_size
 
-  @property
-  def description(self) -> str:
-    shape = " x ".join(map(str, self.example_shape))
-    return (
-      f"{self.name}: {self.num_clients} clients x {self.num_steps} steps x "
-      f"batch {self.batch_size} of {shape}"
-    )
-
-  @classmethod
-  def from_json(cls, fields: dict[str, Any]) -> "Workload":
-    """From what `json` made of `_asdict`."""
-    return cls(**fields | {"example_shape": tuple(fields["example_shape"])})
-
 
 WORKLOADS = {
   workload.name: workload
@@ -76,47 +64,76 @@ WORKLOADS = {
 }
 
 
-def make_shards(workload: Workload) -> list[dict[str, np.ndarray]]:
-  """Returns {'x', 'y'} of each different client, the same in every framework.
+def make_pool(workload: Workload) -> dict[str, np.ndarray]:
+  """Returns {'x', 'y'} of all different clients, one after the other.
 
   Images are uint8 [n, H, W, 3 or 1] with int32 labels; the examples of a
   regression are float32 [n, d] with float32 targets.
   """
   rng = np.random.default_rng(0)
-  n = workload.examples_per_client
+  n = min(workload.num_clients, SHARDS) * workload.examples_per_client
   shape = (n, *workload.example_shape)
-  shards = []
-  for _ in range(min(workload.num_clients, SHARDS)):
-    if workload.num_classes is None:
-      x = rng.standard_normal(shape, np.float32)
-      y = rng.standard_normal(n, np.float32)
-    else:
-      x = rng.integers(0, 256, shape, np.uint8)
-      y = rng.integers(0, workload.num_classes, n, np.int32)
-    shards.append({"x": x, "y": y})
-  return shards
+  if workload.num_classes is None:
+    x = rng.standard_normal(shape, np.float32)
+    return {"x": x, "y": rng.standard_normal(n, np.float32)}
+  x = rng.integers(0, 256, shape, np.uint8)
+  return {"x": x, "y": rng.integers(0, workload.num_classes, n, np.int32)}
 
 
-def make_float_shards(workload: Workload) -> list[dict[str, np.ndarray]]:
-  """`make_shards` with pixels in [-1, 1], as users of other frameworks have."""
-  scale = lambda x: x.astype(np.float32) / 127.5 - 1.0
-  is_image = workload.num_classes is not None
-  return [
-    {"x": scale(shard["x"]) if is_image else shard["x"], "y": shard["y"]}
-    for shard in make_shards(workload)
-  ]
+def make_clients(
+  workload: Workload, channels_first: bool = False
+) -> list[dict[str, np.ndarray]]:
+  """Returns {'x', 'y'} of each client, as users of other frameworks have.
+
+  Pixels are in [-1, 1].
+  """
+  pool = make_pool(workload)
+  if workload.num_classes is not None:
+    pool["x"] = pool["x"].astype(np.float32) / 127.5 - 1.0
+    if channels_first:
+      pool["x"] = pool["x"].transpose(0, 3, 1, 2).copy()
+  shape = (-1, workload.examples_per_client)
+  x, y = (leaf.reshape(*shape, *leaf.shape[1:]) for leaf in pool.values())
+  rows = np.arange(workload.num_clients) % len(x)
+  return [{"x": x[i], "y": y[i]} for i in rows]
 
 
-def deal(shards: Sequence[T], workload: Workload) -> list[T]:
-  """Returns the shard of each client, without a copy."""
-  return [shards[i % len(shards)] for i in range(workload.num_clients)]
-
-
-# A framework's process.
+# In a process that is asked.
 
 # Runs the given number of rounds and returns when they are done, with None or
 # with what else the answer says: {name: number}, "seconds" if it knows better.
 RunRounds = Callable[[int], dict[str, float] | None]
+
+
+def program(
+  build: Callable[..., RunRounds],
+) -> Callable[..., dict[str, float]]:
+  """Makes of `(workload, **settings) -> RunRounds` what a process is asked for.
+
+  The first call with these arguments also builds, so its wall_seconds contain
+  the compilation, and so do its seconds unless the program measures its rounds
+  apart.
+  """
+  built = {}
+
+  def run(workload, rounds, **settings):
+    wanted = json.dumps([workload, settings])
+    start = time.perf_counter()
+    if wanted not in built:
+      of = Workload(*workload)
+      of = of._replace(example_shape=tuple(of.example_shape))
+      built[wanted] = build(of, **settings)
+    more = built[wanted](rounds) or {}
+    seconds = time.perf_counter() - start
+    of_all = {"seconds": seconds, "wall_seconds": seconds, "peak": peak()}
+    return of_all | more
+
+  return run
+
+
+def peak() -> float:
+  """Megabytes that this process had at most."""
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 def num_cores() -> int:
@@ -132,131 +149,179 @@ def check_finite(leaves: Sequence[Any]) -> None:
     raise FloatingPointError("the parameters are not finite")
 
 
-def serve(
-  programs: Mapping[str, Callable[..., RunRounds]], packages: Sequence[str]
-) -> None:
+def answer() -> None:
   """Answers requests, a line of JSON each, until standard input ends.
 
-  The first line of the answers has the versions of the packages. A request
-  {"program": P, "workload": W, "settings": S, "rounds": n} runs n rounds; the
-  first one with these also builds, so its wall_seconds contain the compilation,
-  and so do its seconds unless the program measures its rounds apart.
-
-  Args:
-    programs: name -> `(workload, **settings) -> RunRounds`.
-    packages: whose versions are told.
+  A request [function, arguments] calls a function of the module that the
+  command line names. The first line only says that the module is imported.
   """
   # A framework that prints must not disturb the answers.
   answers, sys.stdout = sys.stdout, sys.stderr
-  answer = lambda message: print(json.dumps(message), file=answers, flush=True)
-  answer({"versions": {p: importlib.metadata.version(p) for p in packages}})
-  built = {}
+  say = lambda **said: print(json.dumps(said), file=answers, flush=True)
+  module = importlib.import_module(sys.argv[1])
+  say(found=None)
   for line in sys.stdin:
-    request = json.loads(line)
-    rounds = request.pop("rounds")
-    wanted = json.dumps(request, sort_keys=True)
-    start = time.perf_counter()
+    function, arguments = json.loads(line)
     try:
-      if wanted not in built:
-        workload = Workload.from_json(request["workload"])
-        build = programs[request["program"]]
-        built[wanted] = build(workload, **request["settings"])
-      more = built[wanted](rounds)
+      found = getattr(module, function)(**arguments)
     except Exception as error:
-      answer({"error": f"{type(error).__name__}: {error}"})
+      say(error=f"{type(error).__name__}: {error}")
     else:
-      seconds = time.perf_counter() - start
-      answer({"seconds": seconds, "wall_seconds": seconds, **(more or {})})
+      say(found=found)
+  # Without waiting for what a framework that failed has left behind.
+  atexit._run_exitfuncs()
+  os._exit(0)
+
+
+# In the process that asks.
 
 
 class WorkerError(Exception):
-  """A worker could not do what it was asked; the message says why."""
+  """A process could not do what it was asked; the message says why."""
 
 
-class Worker:
-  """A framework's process, as the benchmark holds it.
+class LateError(WorkerError):
+  """What was asked does not fit into the time."""
 
-  On the CPU, which JAX sees as so many devices; or on what there is, with no
-  number of devices.
+
+class Process:
+  """A module of this folder in a process of its own.
+
+  Args:
+    module: whose functions are called.
+    python: that has what the module imports.
+    variables: of its environment, beside those of this process.
+    limit: seconds after which it is killed.
   """
 
-  def __init__(self, name: str, python: str, devices: int | None = 1):
+  def __init__(
+    self,
+    module: str,
+    python: str = sys.executable,
+    variables: Mapping[str, str] = {},
+    limit: float = threading.TIMEOUT_MAX,
+  ):
     # Kept open while the process lives, and read if it ends too early.
     self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115
+    # Both this folder, and the repository's with its `experiments`.
+    given = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+    paths = os.pathsep.join([str(HERE), str(HERE.parent), *given])
     try:
       self._process = subprocess.Popen(
-        [python, str(HERE / f"{name}_worker.py")],
+        [python, "-c", "import shared; shared.answer()", module],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
-        text=True, env=_environment(devices),
+        text=True, cwd=HERE.parent,
+        env=os.environ | {"PYTHONPATH": paths} | variables,
       )  # fmt: skip
     except OSError as error:
       raise WorkerError(f"cannot run {python}: {error.strerror}") from error
-    self.versions: dict[str, str] = {}
+    self._is_ready, self._limit, self._is_late = False, limit, False
+    self._timer = threading.Timer(limit, self._kill)
+    self._timer.start()
 
   def wait(self) -> None:
-    """Waits until it has started and told its versions."""
-    self.versions = self.versions or self._answer()["versions"]
+    """Waits until its module is imported."""
+    if not self._is_ready:
+      self._answer()
+      self._is_ready = True
 
-  def run(
-    self,
-    program: str,
-    workload: Workload,
-    settings: Mapping[str, Any] | None = None,
-    rounds: int | None = None,
-  ) -> dict[str, float]:
-    """Runs one turn of rounds; returns its "seconds" and what else is told."""
+  def call(self, function: str, **arguments: Any) -> Any:
+    """What a function of its module returns, given arguments that JSON has.
+
+    Raises:
+      WorkerError: if it fails.
+      LateError: if it is not done in time.
+    """
     self.wait()
-    request = {
-      "program": program,
-      "workload": workload._asdict(),
-      "settings": dict(settings or {}),
-      "rounds": rounds or workload.rounds_per_turn,
-    }
-    try:
-      self._process.stdin.write(json.dumps(request) + "\n")
+    with contextlib.suppress(BrokenPipeError):  # `_answer` finds out why.
+      print(json.dumps([function, arguments]), file=self._process.stdin)
       self._process.stdin.flush()
-    except BrokenPipeError:
-      pass  # `_answer` finds out why the process ended.
     return self._answer()
 
-  def peak(self) -> float | None:
-    """Megabytes that it, with its own processes, had at most so far."""
-    return peak_of_family(self._process.pid)
-
   def close(self) -> None:
-    self._process.communicate()
+    with contextlib.suppress(BrokenPipeError):
+      self._process.communicate()
+    self._timer.cancel()
 
-  def _answer(self) -> dict:
+  def _kill(self) -> None:
+    self._is_late = True
+    self._process.kill()
+
+  def _answer(self) -> Any:
     line = self._process.stdout.readline()
+    if not line and self._is_late:
+      raise LateError(f"was not done after {self._limit:.0f} s")
     answer = json.loads(line) if line else {"error": self._last_words()}
     if "error" in answer:
       raise WorkerError(answer["error"])
-    return answer
+    return answer["found"]
 
   def _last_words(self) -> str:
     code = self._process.wait()
     self._stderr.seek(0)
     lines = self._stderr.read().strip().splitlines()
-    return lines[-1] if lines else f"the process ended with code {code}"
+    # XLA adds where in Python an error may come from.
+    named = [line for line in lines if "Error: " in line]
+    return (named or lines or [f"the process ended with code {code}"])[-1]
 
 
-def _environment(devices: int | None) -> dict[str, str]:
-  """With the repository's folder, for its `experiments`."""
-  paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
-  found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-  if devices is None:
-    return found
-  flags = [os.environ.get("XLA_FLAGS", "")]
-  if devices > 1:
-    flags.append(f"--xla_force_host_platform_device_count={devices}")
-  return found | {
-    "JAX_PLATFORMS": "cpu",
-    "CUDA_VISIBLE_DEVICES": "",
-    "XLA_FLAGS": " ".join(filter(None, flags)),
-  }
+def in_process(
+  module: str,
+  function: str,
+  arguments: Mapping[str, Any] = {},
+  **of_process: Any,
+) -> Any:
+  """What one call in a new process returns; see `Process`."""
+  with contextlib.closing(Process(module, **of_process)) as process:
+    return process.call(function, **arguments)
+
+
+def recorded(
+  folder: pathlib.Path,
+  keys: Sequence[str],
+  make: Callable[[str], dict[str, Any]],
+  show: Callable[[dict[str, Any]], None],
+) -> bool:
+  """Makes the records that records.json of a folder lacks.
+
+  What failed, or did not fit into the time, is made again.
+
+  Args:
+    folder: is made if it is not there.
+    keys: of the records.
+    make: a record, given its key.
+    show: is given all records, before the first and after each.
+
+  Returns:
+    Whether one failed.
+  """
+  from fedjax_opt.files import json_files
+
+  folder.mkdir(parents=True, exist_ok=True)
+  file = folder / "records.json"
+  records = json_files.read_json(file) if file.exists() else {}
+  show(records)
+  for key in keys:
+    if not {"error", "left_out"} & set(records.get(key, {"error": ""})):
+      continue
+    start = time.perf_counter()
+    try:
+      records[key], said = make(key), "done"
+    except LateError as error:
+      records[key], said = {"left_out": str(error)}, str(error)
+    except WorkerError as error:
+      records[key], said = {"error": str(error)[:300]}, str(error)
+    seconds = time.perf_counter() - start
+    print(f"{key}: {said} ({seconds:.0f} s)", flush=True)
+    json_files.write_json(file, records)
+    show(records)
+  return any("error" in records[key] for key in keys)
 
 
 # Processes that take turns.
+
+# Of a process that has the processor alone, whatever else there is.
+ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 
 
 class Entry(NamedTuple):
@@ -264,12 +329,12 @@ class Entry(NamedTuple):
 
   Attributes:
     name: as the tables call it.
-    worker: the file is `<worker>_worker.py`.
+    worker: the module is `<worker>_worker`.
     program: of the worker.
     workload: the round.
     settings: of the program.
     size: clients, points or devices: what a table scales.
-    devices: that JAX sees.
+    variables: of its environment.
   """
 
   name: str
@@ -278,24 +343,59 @@ class Entry(NamedTuple):
   workload: Workload
   settings: Mapping[str, Any] = {}
   size: int = 0
-  devices: int = 1
+  variables: Mapping[str, str] = ON_CPU
 
   @property
   def key(self) -> tuple[str, str, int]:
     return self.workload.name, self.name, self.size
 
 
-class Measured(NamedTuple):
-  """What an entry took."""
+class Run:
+  """An entry in its process, while it is measured.
 
-  turns: list[float]  # seconds a round
-  compile_seconds: float
-  peak: float | None  # MB
-  planned: float | None  # MB
+  Args:
+    entry: what it does.
+    pythons: worker -> a Python that has the framework.
+    turn_seconds: a turn has as many rounds as fit, at least one.
+    limit: seconds after which the process is killed.
+  """
+
+  def __init__(
+    self,
+    entry: Entry,
+    pythons: Mapping[str, str],
+    turn_seconds: float = 0.5,
+    limit: float = threading.TIMEOUT_MAX,
+  ):
+    python = pythons[entry.worker]
+    module = f"{entry.worker}_worker"
+    self.process = Process(module, python, entry.variables, limit)
+    self._entry, self._turn_seconds = entry, turn_seconds
+    self.turns = []  # Seconds a round.
+
+  def build(self) -> None:
+    self.first = self.ask(1)
+
+  def set_length(self) -> None:
+    self._rounds = max(1, int(self._turn_seconds / self.ask(1)["seconds"]))
+
+  def take_turn(self) -> None:
+    self.last = self.ask(self._rounds)
+    self.turns.append(self.last["seconds"] / self._rounds)
+
+  def ask(self, rounds: int) -> dict[str, float]:
+    """What a turn of so many rounds takes."""
+    _, _, name, workload, settings, *_ = self._entry
+    return self.process.call(name, workload=workload, rounds=rounds, **settings)
 
   @property
   def seconds(self) -> float:
     return statistics.median(self.turns)
+
+  @property
+  def start(self) -> float:
+    """Seconds that the first round took more."""
+    return max(self.first["wall_seconds"] - self.seconds, 0.0)
 
   @property
   def cells(self) -> list[str]:
@@ -304,145 +404,68 @@ class Measured(NamedTuple):
     return [f"{1e3 * self.seconds:.4g}", f"{low:.4g} to {high:.4g}"]
 
 
-class _Run:
-  """An entry's process, while it is measured."""
-
-  def __init__(self, entry: Entry, python: str, turn_seconds: float):
-    self._worker = Worker(entry.worker, python, entry.devices)
-    self._entry, self._turn_seconds = entry, turn_seconds
-    self._turns, self._rounds = [], 0
-
-  def wait(self) -> None:
-    self._worker.wait()
-
-  def build(self) -> None:
-    self._first = self._ask(1)
-
-  def take_turn(self) -> None:
-    """The first one finds how many rounds are long enough for the clock."""
-    rounds = self._rounds or 1
-    seconds = self._ask(rounds)["seconds"]
-    if self._rounds or seconds >= self._turn_seconds:
-      self._turns.append(seconds / rounds)
-    self._rounds = max(1, int(self._turn_seconds / seconds), rounds)
-
-  def measured(self) -> Measured:
-    first, peak = self._first, self._worker.peak()
-    apart = max(first["wall_seconds"] - statistics.median(self._turns), 0.0)
-    compiled = first.get("compile_seconds", apart)
-    return Measured(self._turns, compiled, peak, first.get("planned"))
-
-  def close(self) -> None:
-    self._worker.close()
-
-  def _ask(self, rounds: int) -> dict[str, float]:
-    _, _, program, workload, settings, *_ = self._entry
-    return self._worker.run(program, workload, settings, rounds)
-
-
 def measure(
-  entries: Sequence[Entry],
-  pythons: Mapping[str, str],
-  turns: int,
-  turn_seconds: float = 0.5,
-) -> dict[tuple[str, str, int], Measured]:
+  entries: Sequence[Entry], pythons: Mapping[str, str], turns: int, **of_run
+) -> dict[tuple[str, str, int], Run]:
   """Measures entries in turns; prints why one cannot be measured.
 
   Args:
     entries: in the order of their turns.
-    pythons: worker -> a Python that has the framework.
+    pythons: see `Run`.
     turns: of each process.
-    turn_seconds: a turn has as many rounds as fit, at least one.
+    **of_run: see `Run`.
 
   Returns:
-    {key of the entry: what it took}, of those that could run.
+    {key of the entry: its run}, of those that could run.
   """
   runs = {}
-
-  def attempt(entry, action):
-    try:
-      return action()
-    except WorkerError as error:
-      task, name, _ = entry.key
-      print(f"skipped: {name.strip()}, {task}: {error}", flush=True)
-      if entry.key in runs:
-        runs.pop(entry.key).close()
-      return None
-
-  for entry in entries:
-    start = functools.partial(_Run, entry, pythons[entry.worker], turn_seconds)
-    if run := attempt(entry, start):
-      runs[entry.key] = run
   # All start at once, then one works while the others wait.
-  for step in (_Run.wait, _Run.build, *[_Run.take_turn] * (1 + turns)):
-    for entry in entries:
-      if entry.key in runs:
-        attempt(entry, functools.partial(step, runs[entry.key]))
-  found = {key: run.measured() for key, run in runs.items()}
+  steps = [
+    lambda entry: runs.update({entry.key: Run(entry, pythons, **of_run)}),
+    lambda entry: runs[entry.key].process.wait(),
+    lambda entry: runs[entry.key].build(),
+    lambda entry: runs[entry.key].set_length(),
+    *[lambda entry: runs[entry.key].take_turn()] * turns,
+  ]
+  left = list(entries)
+  for step in steps:
+    for entry in tuple(left):
+      try:
+        step(entry)
+      except WorkerError as error:
+        task, name, _ = entry.key
+        print(f"skipped: {name}, {task}: {error}", flush=True)
+        left.remove(entry)
+        if entry.key in runs:
+          runs.pop(entry.key).process.close()
   for run in runs.values():
-    run.close()
-  return found
-
-
-def in_new_process(
-  file: str,
-  arguments: Sequence[str],
-  env: Mapping[str, str] | None = None,
-  python: str = sys.executable,
-) -> Any:
-  """What a program of this folder prints last, as JSON."""
-  done = subprocess.run(
-    [python, file, *arguments], check=True, stdout=subprocess.PIPE,
-    env=env or _environment(None), cwd=HERE.parent, text=True,
-  )  # fmt: skip
-  return json.loads(done.stdout.splitlines()[-1])
-
-
-# Memory.
-
-
-def resident() -> float:
-  """Megabytes that this process has now (Linux)."""
-  pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-  return pages * resource.getpagesize() / 1e6
-
-
-def peak() -> float:
-  """Megabytes that this process had at most."""
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-
-
-def peak_of_family(pid: int) -> float | None:
-  """Megabytes that a process and its descendants had at most (Linux).
-
-  The sum of each living process's own peak. Pages that several of them share
-  count for each. None where the system does not tell.
-  """
-  process = pathlib.Path(f"/proc/{pid}")
-  try:
-    status = (process / "status").read_text()
-    tasks = list((process / "task").iterdir())
-    children = [c for t in tasks for c in (t / "children").read_text().split()]
-  except OSError:
-    return None
-  peaks = [line for line in status.splitlines() if line.startswith("VmHWM")]
-  megabytes = int(peaks[0].split()[1]) * 1024 / 1e6 if peaks else 0.0
-  return megabytes + sum(peak_of_family(int(c)) or 0.0 for c in children)
+    run.process.close()
+  return runs
 
 
 # The command line, and what is printed.
 
 
-def parser(doc: str, **frameworks: str) -> argparse.ArgumentParser:
-  """With a flag for the Python of each framework, {name: what it must have}."""
+FRAMEWORKS = {
+  "fedjax": "FedJAX", "torch": "PyTorch, eager", "flower": "Flower"
+}  # fmt: skip
+
+
+def parser(
+  doc: str, frameworks: Sequence[str] = (), default: str = sys.executable
+) -> argparse.ArgumentParser:
+  """With a flag for the Python of each framework."""
   made = argparse.ArgumentParser(
     description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  for name, needed in frameworks.items():
-    made.add_argument(
-      f"--{name}_python", default=sys.executable, help=f"has {needed}"
-    )
+  for name in frameworks:
+    made.add_argument(f"--{name}_python", default=default)
   return made
+
+
+def folder_of(options: argparse.Namespace) -> pathlib.Path:
+  """The folder of `--output_dir`, which processes find from their own."""
+  return pathlib.Path(options.output_dir).expanduser().resolve()
 
 
 def pythons(options: argparse.Namespace) -> dict[str, str]:
@@ -454,22 +477,15 @@ def pythons(options: argparse.Namespace) -> dict[str, str]:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """A table in Markdown."""
-  widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-  lines = [
-    "| " + " | ".join(map(str.ljust, row, widths)) + " |"
-    for row in [header, ["-" * width for width in widths], *rows]
-  ]
-  return "\n".join(lines)
+  from fedjax_opt.study.report import formats
+
+  return formats.markdown_rows(header, rows)
 
 
 def machine() -> str:
   """The processor, and how busy it is."""
-  found = platform.processor() or platform.machine()
   cpuinfo = pathlib.Path("/proc/cpuinfo")
-  lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-  names = [line.partition(":")[2] for line in lines if "model name" in line]
-  load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-  return (
-    f"CPU: {(names or [found])[0].strip()}, {num_cores()} cores; "
-    f"load before the start {load:.2f} (close to 0 on a quiet machine)"
-  )
+  text = cpuinfo.read_text() if cpuinfo.exists() else ""
+  name, *_ = re.findall(r"model name\s*: (.*)", text) or [platform.machine()]
+  load = os.getloadavg()[0]
+  return f"CPU: {name}, {num_cores()} cores; load before the start {load:.2f}"

@@ -39,66 +39,65 @@ MODELS = {
 class Problem(NamedTuple):
   """One model, which every client uses in turn, and the clients' examples."""
 
-  workload: shared.Workload
   model: nn.Module
   loss_fn: Callable
   clients: list[tuple[torch.Tensor, torch.Tensor]]
+  rate: float
+  batch_size: int
 
-  def train_one_client(self, client: int, server: dict) -> None:
-    """Leaves in the model what the client makes of the server's weights."""
+  def train_one_client(self, client: int, server: dict) -> dict:
+    """What the client makes of the server's weights."""
     x, y = self.clients[client]
     self.model.load_state_dict(server)
-    optimizer = torch.optim.SGD(
-      self.model.parameters(), self.workload.learning_rate
-    )
-    for rows in torch.randperm(len(x)).split(self.workload.batch_size):
+    optimizer = torch.optim.SGD(self.model.parameters(), self.rate)
+    for rows in torch.randperm(len(x)).split(self.batch_size):
       optimizer.zero_grad()
       self.loss_fn(self.model(x[rows]), y[rows]).backward()
       optimizer.step()
+    return self.model.state_dict()
 
 
 @functools.cache
 def make_problem(workload: shared.Workload) -> Problem:
   """Made once in a process, also where something calls this for each client."""
   torch.manual_seed(0)
-  shards = shared.make_float_shards(workload)
+  clients = shared.make_clients(workload, len(workload.example_shape) == 3)
   make_model, loss_fn = MODELS[workload.name]
-  clients = shared.deal([make_tensors(s) for s in shards], workload)
-  model = make_model().to(DEVICE).train()
-  return Problem(workload, model, loss_fn, clients)
+  return Problem(
+    make_model().to(DEVICE).train(),
+    loss_fn,
+    [tuple(tensors(client).values()) for client in clients],
+    workload.learning_rate,
+    workload.batch_size,
+  )
 
 
-def make_tensors(shard):
-  """Returns one client's x and y, images with channels first."""
-  x, y = torch.from_numpy(shard["x"]), torch.from_numpy(shard["y"])
-  if x.ndim == 4:
-    x, y = x.permute(0, 3, 1, 2).contiguous(), y.long()
-  return x.to(DEVICE), y.to(DEVICE)
+def tensors(client: dict) -> dict:
+  """Labels are whole numbers of 64 bits, as PyTorch wants them."""
+  x, y = (torch.from_numpy(client[name]) for name in "xy")
+  y = y if y.is_floating_point() else y.long()
+  return {"x": x.to(DEVICE), "y": y.to(DEVICE)}
 
 
 def check_finite(weights: dict) -> None:
   shared.check_finite([leaf.cpu() for leaf in weights.values()])
 
 
-def build_fed_avg(workload: shared.Workload) -> shared.RunRounds:
+@shared.program
+def fed_avg(workload: shared.Workload) -> shared.RunRounds:
+  """Clients one after the other."""
   torch.set_num_threads(shared.num_cores())
   problem = make_problem(workload)
-  model = problem.model
-  server = {k: v.clone() for k, v in model.state_dict().items()}
+  server = {k: v.clone() for k, v in problem.model.state_dict().items()}
 
   def run_rounds(rounds):
     nonlocal server
     for _ in range(rounds):
       total = {k: torch.zeros_like(v) for k, v in server.items()}
       for client in range(workload.num_clients):
-        problem.train_one_client(client, server)
-        for k, v in model.state_dict().items():
+        for k, v in problem.train_one_client(client, server).items():
           total[k] += v
       server = {k: v / workload.num_clients for k, v in total.items()}
     check_finite(server)
 
   return run_rounds
-
-
-if __name__ == "__main__":
-  shared.serve({"fed_avg": build_fed_avg}, ["torch"])

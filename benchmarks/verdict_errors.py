@@ -12,15 +12,17 @@ in docs/which_method.toml, with twenty seeds.
    apart and whose true accuracies differ: chosen once for all seeds of the
    report, or by each seed (nested).
 
-  PYTHONPATH=. python benchmarks/verdict_errors.py [--studies=20000]
+  PYTHONPATH=. python benchmarks/verdict_errors.py
 """
 
-import argparse
+from collections.abc import Callable
 
 import numpy as np
+import shared
 
 from fedjax_opt.study import pairs
 
+STUDIES = 20_000
 METHODS, SEEDS = (2, 5, 8, 16), (2, 5, 10, 20)
 SD, MIN_EFFECT = 0.0104, 0.005
 DIFFERENCES = (0.005, 0.01, 0.02)
@@ -79,45 +81,35 @@ def chosen_by_luck(rng, num_methods, num_seeds, is_nested, studies):
   return are_worse(values).any(axis=0).mean()
 
 
-def table(title, name, rows) -> None:
-  """Prints one, with a column for each number of seeds."""
-  print(f"\n{title}\n\n| {name} | {' | '.join(f'{n} seeds' for n in SEEDS)} |")
-  print("|---" + "|---:" * len(SEEDS) + "|")
-  for label, row in rows:
-    print(f"| {label} | {' | '.join(f'{share:.1%}' for share in row)} |")
-
-
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-  parser.add_argument("--studies", type=int, default=20_000)
-  studies, rng = parser.parse_args().studies, np.random.default_rng(0)
+  shared.parser(__doc__).parse_args()
+  rng = np.random.default_rng(0)
   for kind in ("normal", "exponential"):
     table(
       f"Equal methods, {kind}: studies that call any worse",
-      "methods",
-      (
-        (k, (equal_methods(rng, k, n, studies, kind[0] == "e") for n in SEEDS))
-        for k in METHODS
+      lambda k, n, is_skewed=kind == "exponential": equal_methods(
+        rng, k, n, STUDIES, is_skewed
       ),
     )
-  table(
-    "One method is better: those called worse",
-    "methods, points",
-    (
-      (f"{k}, {100 * d:g}", (power(rng, k, n, d, studies // 4) for n in SEEDS))
-      for k in METHODS
-      for d in DIFFERENCES
-    ),
-  )
-  table(
-    "Equal methods, choices are luck: studies that call any worse",
-    "methods",
-    (
-      (f"{k}, {kind}", (chosen_by_luck(rng, k, n, x, studies) for n in SEEDS))
-      for k in METHODS
-      for x, kind in enumerate(("chosen once", "nested"))
-    ),
-  )
+  for difference in DIFFERENCES:
+    table(
+      f"One method is {100 * difference:g} points better: those called worse",
+      lambda k, n, d=difference: power(rng, k, n, d, STUDIES // 4),
+    )
+  for kind in ("chosen once", "nested"):
+    table(
+      f"Equal methods, choices are luck, {kind}: studies that call any worse",
+      lambda k, n, x=kind == "nested": chosen_by_luck(rng, k, n, x, STUDIES),
+    )
+
+
+def table(title: str, share: Callable[[int, int], float]) -> None:
+  """Prints one, with a row for each number of methods."""
+  header = ("methods", *(f"{seeds} seeds" for seeds in SEEDS))
+  rows = [
+    [str(k), *(f"{share(k, seeds):.1%}" for seeds in SEEDS)] for k in METHODS
+  ]
+  print(f"\n{title}\n\n{shared.table(header, rows)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ import importlib
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -29,25 +27,23 @@ EQUAL = (
 @pytest.fixture
 def load(monkeypatch):
   monkeypatch.syspath_prepend(str(FOLDER))
+  # Those of other tests are for the processor; libtpu ends at one of them.
+  monkeypatch.delenv("XLA_FLAGS", raising=False)
   return importlib.import_module
 
 
 @pytest.fixture
-def compiled(tmp_path, load):
+def compiled(load):
   """`(target, flags) -> record` of a process of accelerator_compile.py."""
+  compiling = load("accelerator_compile")
 
   def of(target, flags, *of_xla):
-    record = tmp_path / "record.json"
-    command = [
-      sys.executable, str(FOLDER / "accelerator_compile.py"), "--only", target,
-      flags, str(record),
-    ]  # fmt: skip
-    ended = subprocess.run(
-      command, capture_output=True, text=True, check=False,
-      env=load("accelerator_compile").environment(target, *of_xla),
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(record.read_text())
+    return load("shared").in_process(
+      "accelerator_compile",
+      "compile_here",
+      {"target": target, "flags": flags.split()},
+      variables=compiling.environment(target, *of_xla),
+    )
 
   return of
 
@@ -110,7 +106,8 @@ def test_a_model_is_divided_over_chips(compiled):
 def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
   accelerator_compile = load("accelerator_compile")
   arguments = [
-    f"--output_dir={tmp_path}", "--targets=v5e-1", "--programs=digits_sgd"
+    f"--output_dir={tmp_path}", "--targets=v5e-1", "--programs=digits_sgd",
+    f"--data_dir={tmp_path}",
   ]  # fmt: skip
   accelerator_compile.main(arguments)
   record = json.loads((tmp_path / "records.json").read_text())
@@ -121,5 +118,5 @@ def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
   assert json.loads((tmp_path / "records.json").read_text()) == record
   assert (tmp_path / "page.md").read_text() == page
   assert "## 1 chip v5e\n" in page
-  assert "| Digits, MLP, SGD | 1       |" in page
+  assert "| Digits, MLP, SGD | 1 |" in page
   assert "kernels" not in page  # XLA does not tell those of a TPU.
