@@ -43,6 +43,7 @@ notebooks = [
 docs = [
   "sphinx>=8.1",
   "sphinx-book-theme>=1.1.4",
+  "sphinx-copybutton>=0.5.2",
   "myst-nb>=1.2",
   "docutils>=0.22",  # Formulas as MathML.
 ]

@@ -41,6 +41,7 @@ extensions = [
   "sphinx.ext.napoleon",
   "sphinx.ext.doctest",
   "sphinx.ext.linkcode",
+  "sphinx_copybutton",
   "myst_nb",
 ]
 exclude_patterns = [
@@ -291,22 +292,24 @@ def _for_phones(app, tree, name) -> None:
   """Marks tables by what a phone does with them.
 
   `stacked`: of sentences; its rows become blocks, whose cells have the names of
-  their columns, which only a phone shows. `dense`: such
-  tables of four columns or more; the cells of a block are one paragraph.
-  `scrolled`: of numbers; its rows stay lines, and scroll beside their names.
+  their columns, which only a phone shows. `scrolled`: of numbers; its rows stay
+  lines, and scroll beside their names. `broad`: such tables that do not fit.
   """
   for table in tree.findall(nodes.table):
     head = table.next_node(nodes.thead)
     rows = list(table.next_node(nodes.tbody))
     if not head or not has_sentences(rows):
       table["classes"] += ["scrolled"] * (len(rows[0]) > 2)
+      columns = zip(*[*head, *rows], strict=True)
+      first, *others = (max(len(c.astext()) for c in each) for each in columns)
+      width = min(first, _OF_NAME) + sum(2 + each for each in others)
+      is_broad = len(rows[0]) > 2 and width > _OF_PHONE
+      table["classes"] += ["broad"] * is_broad
       for text in list(table.findall(nodes.Text)):  # Intervals stay whole.
         whole = text.replace(" to ", "\u00a0to\u00a0")
         text.parent.replace(text, nodes.Text(whole))
       continue
     table["classes"].append("stacked")
-    if len(rows[0]) > 3:
-      table["classes"].append("dense")
     for row in rows:
       for title, cell in zip(head[0][1:], row[1:], strict=True):
         if not cell.astext():
@@ -316,6 +319,8 @@ def _for_phones(app, tree, name) -> None:
           cell[0].insert(0, label)
 
 
+# Characters of a line on a phone, and of the first column at most.
+_OF_PHONE, _OF_NAME = 52, 16
 # Titles of columns that a reader of a block does not need.
 _PLAIN = ("", "what")
 

@@ -91,7 +91,7 @@ PAIRS = (
   ),
   Pair(
     "fed_speed",
-    "duals of all clients, `rho` 0",
+    "duals of all clients; in both columns `rho` is 0",
     _of(fo.fed_speed, RATE, lam=2.0, rho=0.0),
     _of(fo.fed_speed, RATE, lam=2.0, rho=0.0, all_duals=True),
   ),

@@ -185,6 +185,7 @@ STARTED = {
   "setuptools": ("setup.py", "setuptools"),
   "sphinx": (".ci/run", "sphinx"),
   "sphinx-book-theme": ("docs/conf.py", "sphinx_book_theme"),
+  "sphinx-copybutton": ("docs/conf.py", "sphinx_copybutton"),
 }
 
 

@@ -20,7 +20,9 @@ BROWSER = next(
   None,
 )
 WIDTHS = {"phone": 390, "tablet": 800, "laptop": 1280}
-NEEDED = ("playwright", "sphinx", "sphinx_book_theme", "myst_nb")
+NEEDED = (
+  "playwright", "sphinx", "sphinx_book_theme", "sphinx_copybutton", "myst_nb",
+)  # fmt: skip
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 pytestmark = [
   pytest.mark.slow,
