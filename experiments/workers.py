@@ -18,6 +18,9 @@ from typing import Any
 from experiments import command
 
 _GRACE = 20  # Seconds in which a run may save a checkpoint.
+# Cells after which a new process takes the place of a worker: what libraries
+# keep of each cell would grow.
+_CELLS = 50
 
 
 class RunFailed(Exception):
@@ -51,25 +54,39 @@ def run_all(
   waiting = list(reversed(cells))
   # Only pipes: a kill would leave behind other things that processes share.
   workers: dict[Connection, multiprocessing.Process] = {}
+  number_of: dict[Connection, int] = {}
+
+  def begin():
+    mine, its = context.Pipe()
+    worker = context.Process(target=_work, args=(its, run_cell, where))
+    workers[mine] = worker
+    worker.start()
+    its.close()
+    give(mine)
+
+  def give(connection):
+    connection.send(waiting.pop())
+    number_of[connection] = 1 + number_of.get(connection, 0)
+
   with command.ended_by(lambda: _end(workers)):
     try:
       # Python's helper process would receive signals while it starts.
       resource_tracker.ensure_running()
       with _dying(), command.answered_after(), _terminal_blocked():
         for _ in range(min(jobs, len(cells))):
-          mine, its = context.Pipe()
-          worker = context.Process(target=_work, args=(its, run_cell, where))
-          workers[mine] = worker
-          worker.start()
-          its.close()
-          mine.send(waiting.pop())
+          begin()
       left = len(cells)
       while left:
         for connection in wait(workers):
           with _dying():
             value, error = connection.recv()
-            if waiting and error is None:
-              connection.send(waiting.pop())
+            if waiting and error is None and number_of[connection] < _CELLS:
+              give(connection)
+            elif waiting and error is None:
+              _end({connection: workers[connection]})
+              del workers[connection]
+              with command.answered_after(), _terminal_blocked():
+                begin()
           if error is not None:
             raise error
           yield value

@@ -177,7 +177,8 @@ def read_after(seconds, kind, folder, group):
       for process, megabytes in now.megabytes.items()
     }
     left = end - now.seconds
-    if left <= 0:
+    if left <= 0:  # Others have taken the place of processes that ended.
+      least = {process: least[process] for process in now.megabytes}
       return now._replace(megabytes=least)
     time.sleep(min(left, 1))
 

@@ -26,6 +26,10 @@ def square(number, folder):
   return number**2
 
 
+def process(number, folder):
+  return os.getpid()
+
+
 def flags(number, folder):
   """A cell: of the compiler, which then has one core."""
   return os.environ["XLA_FLAGS"]

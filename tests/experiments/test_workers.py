@@ -1,5 +1,6 @@
 """Several cells at a time, in processes here or of Dask and submitit."""
 
+import collections
 import contextlib
 import multiprocessing
 import os
@@ -40,6 +41,14 @@ def until(is_true, seconds=20):
 def test_what_cells_give(tmp_path):
   found = workers.run_all(some_cells.square, range(5), tmp_path, jobs=2)
   assert sorted(found) == [0, 1, 4, 9, 16]
+
+
+def test_after_some_cells_another_process_takes_over(tmp_path, monkeypatch):
+  monkeypatch.setattr(workers, "_CELLS", 2)
+  found = workers.run_all(some_cells.process, range(6), tmp_path, jobs=2)
+  of_process = collections.Counter(found)
+  assert sorted(of_process.values()) in ([2, 2, 2], [1, 1, 2, 2])
+  assert not any(map(lives, of_process))
 
 
 def test_a_failure_ends_the_others(tmp_path):
