@@ -84,7 +84,8 @@ def run_all(
               give(connection)
             elif waiting and error is None:
               _end({connection: workers[connection]})
-              del workers[connection]
+              del workers[connection], number_of[connection]
+              connection.close()
               with command.answered_after(), _terminal_blocked():
                 begin()
           if error is not None:
