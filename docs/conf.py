@@ -75,6 +75,7 @@ html_title = "fedjax_opt"
 html_static_path = ["_static"]
 html_extra_path = ["_extra"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_show_sphinx = False
 html_show_copyright = False
 html_theme_options = {
@@ -293,18 +294,13 @@ def _for_phones(app, tree, name) -> None:
 
   `stacked`: of sentences; its rows become blocks, whose cells have the names of
   their columns, which only a phone shows. `scrolled`: of numbers; its rows stay
-  lines, and scroll beside their names. `broad`: such tables that do not fit.
+  lines, and scroll beside their names.
   """
   for table in tree.findall(nodes.table):
     head = table.next_node(nodes.thead)
     rows = list(table.next_node(nodes.tbody))
     if not head or not has_sentences(rows):
       table["classes"] += ["scrolled"] * (len(rows[0]) > 2)
-      columns = zip(*[*head, *rows], strict=True)
-      first, *others = (max(len(c.astext()) for c in each) for each in columns)
-      width = min(first, _OF_NAME) + sum(2 + each for each in others)
-      is_broad = len(rows[0]) > 2 and width > _OF_PHONE
-      table["classes"] += ["broad"] * is_broad
       for text in list(table.findall(nodes.Text)):  # Intervals stay whole.
         whole = text.replace(" to ", "\u00a0to\u00a0")
         text.parent.replace(text, nodes.Text(whole))
@@ -319,8 +315,6 @@ def _for_phones(app, tree, name) -> None:
           cell[0].insert(0, label)
 
 
-# Characters of a line on a phone, and of the first column at most.
-_OF_PHONE, _OF_NAME = 52, 16
 # Titles of columns that a reader of a block does not need.
 _PLAIN = ("", "what")
 
@@ -339,7 +333,7 @@ def has_sentences(rows: list[nodes.row]) -> bool:
     if not re.search(r"\d", cell.astext())
   )
   # Many columns are of numbers.
-  return len(rows[0]) < 7 and (others > 40 or first > 60 or words > 26)
+  return first > 60 or (len(rows[0]) < 7 and (others > 40 or words > 26))
 
 
 # An accent before an index, which docutils would set below the accented letter.

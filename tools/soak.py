@@ -10,14 +10,14 @@ the other. Each kind is a call of its own.
 
 Ten times this prints, of all processes of the kind together, the work done and
 the memory without pages of files, which the system takes back as it likes. It
-is the least memory of each process in a tenth of the time, because a
-compilation takes more for a while. The time begins when the caches are full in
-which JAX keeps what it has traced: after 150 calls, or 60 cells. At the end
-this compares the last third with the first: memory, and the work for each
-second of CPU time, which other programs on the machine change little, and for
-each second of the clock. By more than 3 % of memory, or less speed by CPU time,
-the exit status is 1. What must grow is the history, by 0.5 kB for each
-evaluation of a run. Linux only.
+is the median over the seconds of a tenth of the time, because a compilation
+takes more for a while. The time begins when the caches are full in which JAX
+keeps what it has traced: after 150 calls, or 60 cells. At the end this compares
+the last third with the first: memory, and the work for each second of CPU time,
+which other programs on the machine change little, and for each second of the
+clock. By more than 3 % of memory, or less speed by CPU time, the exit status is
+1. What must grow is the history, by 0.5 kB for each evaluation of a run. Linux
+only.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Reading(NamedTuple):
   work: int  # done
   seconds: float  # of the clock
   cpu_seconds: float
-  megabytes: dict[str, float]  # of each process
+  megabytes: float
 
 
 # What goes on for long; each appends to a file, or folder, what is done.
@@ -151,35 +151,30 @@ def last_round(path):
 
 def read(kind, folder, group):
   """How far the processes of a group are."""
-  ticks, megabytes = 0, {}
+  ticks = kilobytes = 0
   for process, about in processes_of(group):
     ticks += sum(map(int, about[11:15]))  # Of those that ended, too.
     with contextlib.suppress(OSError):  # It ended just now.
       lines = (process / "status").read_text().splitlines()
-      kilobytes = sum(int(n.split()[1]) for n in lines if "RssAnon" in n)
-      megabytes[process.name] = kilobytes * 1024 / 1e6
+      kilobytes += sum(int(n.split()[1]) for n in lines if "RssAnon" in n)
   return Reading(
     work_done(kind, folder),
     time.monotonic(),
     ticks / os.sysconf("SC_CLK_TCK"),
-    megabytes,
+    kilobytes * 1024 / 1e6,
   )
 
 
 def read_after(seconds, kind, folder, group):
-  """How far a group is after so many seconds; memory is the least since."""
-  end, least = time.monotonic() + seconds, {}
+  """How far a group is after so many seconds; memory is the median since."""
+  end, megabytes = time.monotonic() + seconds, []
   while True:
     now = read(kind, folder, group.pid)
     assert group.poll() is None, f"{kind}: ended with {group.returncode}"
-    least = {
-      process: min(megabytes, least.get(process, megabytes))
-      for process, megabytes in now.megabytes.items()
-    }
+    megabytes.append(now.megabytes)
     left = end - now.seconds
-    if left <= 0:  # Others have taken the place of processes that ended.
-      least = {process: least[process] for process in now.megabytes}
-      return now._replace(megabytes=least)
+    if left <= 0:
+      return now._replace(megabytes=float(np.median(megabytes)))
     time.sleep(min(left, 1))
 
 
@@ -193,8 +188,7 @@ def watch(kind, folder, minutes):
     for number in range(PARTS + 1):
       seconds = 60 * minutes / PARTS if number else 0
       now = read_after(seconds, kind, folder, group)
-      memory = sum(now.megabytes.values())
-      print(f"{kind} {number:2}: {now.work:11,} done, {memory:7.1f} MB")
+      print(f"{kind} {number:2}: {now.work:11,} done, {now.megabytes:7.1f} MB")
       sys.stdout.flush()
       readings.append(now)
   finally:
@@ -210,10 +204,9 @@ def change(readings):
 
   Of memory, of work for each second of CPU time, and for each of the clock.
   """
-  work, seconds, cpu_seconds, of_processes = zip(*readings, strict=True)
-  megabytes = [sum(least.values()) for least in of_processes[1:]]
+  work, seconds, cpu_seconds, megabytes = np.array(readings).T
   done = np.diff(work)
-  found = megabytes, done / np.diff(cpu_seconds), done / np.diff(seconds)
+  found = megabytes[1:], done / np.diff(cpu_seconds), done / np.diff(seconds)
   third = len(done) // 3
   ratios = [np.median(x[-third:]) / np.median(x[:third]) for x in found]
   return [100 * (ratio - 1) for ratio in ratios]
