@@ -20,7 +20,7 @@ from experiments import command
 _GRACE = 20  # Seconds in which a run may save a checkpoint.
 # Cells after which a new process takes the place of a worker: what libraries
 # keep of each cell would grow.
-_CELLS = 50
+_CELLS = 100
 
 
 class RunFailed(Exception):
