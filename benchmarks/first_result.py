@@ -1,6 +1,6 @@
 """Times what a user waits for: from the command to its first result.
 
-  PYTHONPATH=. python benchmarks/first_result.py
+  python benchmarks/first_result.py
 
 The default command, `python -m experiments.run`, in a new process with an empty
 folder of compiled programs (cold) and once more with what the first one left

@@ -1,9 +1,9 @@
 """Times methods: against FedAvg, FedJAX's rounds and FLSim's server steps.
 
-  PYTHONPATH=. python benchmarks/methods.py all
-  PYTHONPATH=. python benchmarks/methods.py grid
-  PYTHONPATH=. python benchmarks/methods.py flsim --flsim_python=P
-  PYTHONPATH=. python benchmarks/methods.py lasso --fedjax_python=P
+  python benchmarks/methods.py all
+  python benchmarks/methods.py grid
+  python benchmarks/methods.py flsim --flsim_python=P
+  python benchmarks/methods.py lasso --fedjax_python=P
 
 The contenders of a part take turns, so that the noise of the machine is shared;
 medians count.

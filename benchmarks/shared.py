@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))  # Its `experiments` is not installed.
 # Different clients; of more, each has the examples of one of these, so that a
 # larger cohort needs no more data.
 SHARDS = 10

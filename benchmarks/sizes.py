@@ -1,8 +1,8 @@
 """Measures what large models and populations cost.
 
-  PYTHONPATH=. python benchmarks/sizes.py chunks
-  PYTHONPATH=. python benchmarks/sizes.py disk --folder=NEW_FOLDER
-  PYTHONPATH=. python benchmarks/sizes.py populations --folder=NEW_FOLDER
+  python benchmarks/sizes.py chunks
+  python benchmarks/sizes.py disk --folder=NEW_FOLDER
+  python benchmarks/sizes.py populations --folder=NEW_FOLDER
 
 chunks: memory of a round of VGG-16, by how many clients are vectorized. 16
 clients take one local step of DOMO on 32 images of CIFAR-10's shape each. For

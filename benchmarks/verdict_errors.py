@@ -12,7 +12,7 @@ in docs/which_method.toml, with twenty seeds.
    apart and whose true accuracies differ: chosen once for all seeds of the
    report, or by each seed (nested).
 
-  PYTHONPATH=. python benchmarks/verdict_errors.py
+  python benchmarks/verdict_errors.py
 """
 
 from collections.abc import Callable

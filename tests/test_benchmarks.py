@@ -2,6 +2,7 @@
 
 import importlib
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
@@ -25,6 +26,14 @@ def load(monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_benchmark_can_be_imported(load, name):
   assert load(name).__doc__
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_benchmark_starts_from_any_folder(name, tmp_path, monkeypatch):
+  monkeypatch.delenv("PYTHONPATH", raising=False)
+  command = [sys.executable, str(FOLDER / f"{name}.py"), "--help"]
+  subprocess.run(command, cwd=tmp_path, check=True)
 
 
 @pytest.mark.slow
