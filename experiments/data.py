@@ -88,14 +88,14 @@ def load(spec: Spec) -> Loaded:
   population = Population.open(folder) if folder else None
   task = held_out(spec, tasks.load(spec))
   if population:
-    on_disk.check_population(
-      population, task, spec.task.static.get("test_fraction")
-    )
     of_seed, held = dict.fromkeys(spec.seed, population), HeldOut()
   else:
     of_seed, held = divide(spec, task)
   every = [*of_seed.values(), *held.clients()]
   digests = digest.of_data(every, task.validation, task.test)
+  if population:
+    fraction = spec.task.static.get("test_fraction")
+    on_disk.check_population(population, task, fraction, digests)
   return Loaded(task, of_seed, held, digests)
 
 

@@ -37,7 +37,8 @@ def mark(
   """
   is_new, path = not folder.exists(), folder / population_files.NOTES
   known = {name: known.get(name) for name in ("task", *_NAMES, _TEST)}
-  known |= digests_of(task)
+  of_sets = {name: getattr(task, name) for name in _SETS}
+  known |= {n: digest.of_arrays(s) for n, s in of_sets.items() if s is not None}
   folder.mkdir(parents=True, exist_ok=True)
   try:
     json_files.write_json(path, signed(json_files.plain(known)))
@@ -48,12 +49,6 @@ def mark(
       if is_new:
         folder.rmdir()
     raise
-
-
-def digests_of(task: Task) -> dict[str, str]:
-  """Digests of the pooled examples that clients do not have, by their set."""
-  of_sets = {name: getattr(task, name) for name in _SETS}
-  return {n: digest.of_arrays(s) for n, s in of_sets.items() if s is not None}
 
 
 def remove_unfinished(folder: pathlib.Path) -> None:
@@ -116,7 +111,10 @@ def marked(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def check_population(
-  on_disk: Population, task: Task, test_fraction: float | None
+  on_disk: Population,
+  task: Task,
+  test_fraction: float | None,
+  digests: digest.Digests,
 ) -> None:
   """Checks that clients on disk are of a task, and have no test examples of it.
 
@@ -125,6 +123,7 @@ def check_population(
     task: data and model.
     test_fraction: fraction of the task's data that is held out for tests; None
       if the task has no such choice.
+    digests: of all data of the run.
 
   Raises:
     ValueError: if other examples were held out when they were written; or
@@ -154,8 +153,8 @@ def check_population(
       f"{where}: its examples are {describe(found)}; must be those of the "
       f"task, {describe(wanted)}"
     )
-  for name, now in digests_of(task).items():
-    if known.get(name, now) != now:
+  for name in filter(digests.get, _SETS):
+    if known.get(name, digests[name]) != digests[name]:
       raise ValueError(
         f"{where}: other {name} examples were held out when its clients were "
         "written, so they may have some of these; write them again with these "

@@ -57,22 +57,28 @@ def run_all(
   number_of: dict[Connection, int] = {}
 
   def begin():
-    mine, its = context.Pipe()
-    worker = context.Process(target=_work, args=(its, run_cell, where))
-    workers[mine] = worker
-    worker.start()
-    its.close()
-    give(mine)
+    with command.answered_after(), _terminal_blocked():
+      mine, its = context.Pipe()
+      worker = context.Process(target=_work, args=(its, run_cell, where))
+      workers[mine] = worker
+      worker.start()
+      its.close()
+      give(mine)
 
   def give(connection):
     connection.send(waiting.pop())
     number_of[connection] = 1 + number_of.get(connection, 0)
 
+  def end(connection):
+    _end({connection: workers[connection]})
+    del workers[connection], number_of[connection]
+    connection.close()
+
   with command.ended_by(lambda: _end(workers)):
     try:
       # Python's helper process would receive signals while it starts.
       resource_tracker.ensure_running()
-      with _dying(), command.answered_after(), _terminal_blocked():
+      with _dying():
         for _ in range(min(jobs, len(cells))):
           begin()
       left = len(cells)
@@ -80,14 +86,12 @@ def run_all(
         for connection in wait(workers):
           with _dying():
             value, error = connection.recv()
-            if waiting and error is None and number_of[connection] < _CELLS:
-              give(connection)
-            elif waiting and error is None:
-              _end({connection: workers[connection]})
-              del workers[connection], number_of[connection]
-              connection.close()
-              with command.answered_after(), _terminal_blocked():
+            if waiting and error is None:
+              if number_of[connection] == _CELLS:
+                end(connection)
                 begin()
+              else:
+                give(connection)
           if error is not None:
             raise error
           yield value
