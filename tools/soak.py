@@ -10,14 +10,15 @@ the other. Each kind is a call of its own.
 
 Ten times this prints, of all processes of the kind together, the work done and
 the memory without pages of files, which the system takes back as it likes. It
-is the median over the seconds of a tenth of the time, because a compilation
-takes more for a while. The time begins when the caches are full in which JAX
-keeps what it has traced: after 150 calls, or 60 cells. At the end this compares
-the last third with the first: memory, and the work for each second of CPU time,
-which other programs on the machine change little, and for each second of the
-clock. By more than 3 % of memory, or less speed by CPU time, the exit status is
-1. What must grow is the history, by 0.5 kB for each evaluation of a run. Linux
-only.
+is the mean over the seconds of a tenth of the time, because a compilation takes
+more for a while, and a worker of a study more from cell to cell until another
+takes its place. The time begins when the caches are full in which JAX keeps
+what it has traced: after 150 calls, or 60 cells. At the end this compares the
+last three tenths with the first: memory, and the work for each second of CPU
+time, which other programs on the machine change little, and for each second of
+the clock. By more than 3 % of memory, or less speed by CPU time, the exit
+status is 1. What must grow are results: by 0.5 kB for each evaluation of a run,
+and by 30 kB for each run of a study. Linux only.
 """
 
 import argparse
@@ -117,7 +118,8 @@ def command_of(kind, folder):
     random.Random(0).shuffle(alphas)
     return [
       *module, "experiments.compare", "--task=digits_logistic", "--jobs=2",
-      "--num_clients=10", "--rounds=20", "--cohort_size=4",
+      "--num_clients=10", "--rounds=4000", "--eval_every=400",
+      "--cohort_size=4",
       "--method=fed_avg client=sgd", "--method=scaffold", "--report_seeds=1",
       f"--alpha={','.join(alphas)}", f"--output_dir={folder}/study",
     ]  # fmt: skip
@@ -166,7 +168,7 @@ def read(kind, folder, group):
 
 
 def read_after(seconds, kind, folder, group):
-  """How far a group is after so many seconds; memory is the median since."""
+  """How far a group is after so many seconds; memory is the mean since."""
   end, megabytes = time.monotonic() + seconds, []
   while True:
     now = read(kind, folder, group.pid)
@@ -174,7 +176,7 @@ def read_after(seconds, kind, folder, group):
     megabytes.append(now.megabytes)
     left = end - now.seconds
     if left <= 0:
-      return now._replace(megabytes=float(np.median(megabytes)))
+      return now._replace(megabytes=float(np.mean(megabytes)))
     time.sleep(min(left, 1))
 
 
@@ -200,15 +202,14 @@ def watch(kind, folder, minutes):
 
 
 def change(readings):
-  """By how many percent the last third differs from the first.
+  """By how many percent the last three tenths differ from the first three.
 
-  Of memory, of work for each second of CPU time, and for each of the clock.
+  In memory, in work for each second of CPU time, and for each of the clock.
   """
   work, seconds, cpu_seconds, megabytes = np.array(readings).T
   done = np.diff(work)
   found = megabytes[1:], done / np.diff(cpu_seconds), done / np.diff(seconds)
-  third = len(done) // 3
-  ratios = [np.median(x[-third:]) / np.median(x[:third]) for x in found]
+  ratios = [np.mean(x[-3:]) / np.mean(x[:3]) for x in found]
   return [100 * (ratio - 1) for ratio in ratios]
 
 

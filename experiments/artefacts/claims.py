@@ -16,13 +16,16 @@ HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 RULE = (
   "A claim says that some quantities are positive, such as the difference of "
   "two methods at the same seed. It is *held* if the 95 % interval of the mean "
-  "over seeds is above zero for each quantity. It is *not held* if the "
-  "interval is below zero for one of them. Otherwise, and with one seed, it is "
+  "over seeds is above zero for each quantity, and *not held* if the interval "
+  "is below zero for one of them. Otherwise, and with one seed, it is "
   "*undecided*. A method that failed (diverged, or missed its target) at all "
   "seeds is worse than one that did not; if it failed at some seeds only, "
-  "their difference is undecided."
+  "their difference is undecided. After the interval of an undecided quantity "
+  "stands how many seeds would decide, with a probability of 80 % if its mean "
+  "and spread were the true ones."
 )
 _SHOWN = 3  # The most quantities of a claim that are written out.
+_MOST_SEEDS = 1_000
 
 
 class Quantity(NamedTuple):
@@ -72,7 +75,18 @@ class Quantity(NamedTuple):
     if len(values) == 1:
       return text
     _, low, high = statistics.mean_interval(values)
-    return f"{text} ({low:.3g} to {high:.3g})"
+    return f"{text} ({low:.3g} to {high:.3g}{self._seeds_needed})"
+
+  @property
+  def _seeds_needed(self) -> str:
+    """If undecided, how many seeds would decide, as `RULE` says."""
+    if self.verdict != UNDECIDED:
+      return ""
+    sd = float(np.std(self.values, ddof=1))
+    shown = statistics.smallest_difference(_MOST_SEEDS, sd)
+    if shown >= abs(self.margin):
+      return f"; more than {_MOST_SEEDS:,} seeds"
+    return f"; {statistics.seeds_needed(abs(self.margin), sd)} seeds"
 
 
 class Claim(NamedTuple):

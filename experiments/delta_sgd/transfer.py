@@ -1,0 +1,86 @@
+"""How far one setting carries: regrets and ranks over tasks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from experiments.artefacts import definitions
+from experiments.artefacts.artefact import Block, Found, Table
+from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.values import ACCURACY, with_interval
+from fedjax_opt import statistics
+
+_NEAR = 0.005  # What the paper counts as good as the best.
+
+
+def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
+  """What the file declares, and the mean over all tasks that ran whole.
+
+  A regret is what a method loses to the method with the best mean on the task.
+  Regrets and ranks are means over the tasks; their intervals are over seeds.
+  """
+  shown = definitions.blocks(about, found)
+  rows = [row for row in about["rows"] if any(key[0] == row for key in found)]
+  tasks = [
+    task
+    for task in dict.fromkeys(key[1] for key in found)
+    if all((row, task) in found for row in rows)
+  ]
+  if len(rows) < 2 or not tasks:
+    return shown
+  # [rows, tasks, seeds]
+  accuracy = np.array(
+    [[found[row, task].final(ACCURACY) for task in tasks] for row in rows]
+  )
+  accuracy = np.nan_to_num(accuracy)  # What diverged has learned nothing.
+  means = accuracy.mean(2)
+  regret = (means.max(0)[:, None] - accuracy).mean(1)
+  rank = stats.rankdata(-accuracy, axis=0).mean(1)
+  is_near = means >= means.max(0) - _NEAR
+  is_first_or_second = stats.rankdata(-means, axis=0, method="min") <= 2
+  lines = [
+    [
+      row,
+      with_interval(regret[i], ACCURACY),
+      f"{100 * (means.max(0) - means[i]).max():.1f}",
+      str(is_near[i].sum()),
+      str(is_first_or_second[i].sum()),
+      _plain(rank[i]),
+    ]
+    for i, row in enumerate(rows)
+  ]
+  heads = [
+    about["corner"], "mean regret, points", "largest regret",
+    "within 0.5 points of the best", "best or second", "mean rank",
+  ]  # fmt: skip
+  title = f"All {len(tasks)} tasks together"
+  return [
+    *shown[:1],
+    Table(heads, lines, title),
+    *shown[1:],
+    _least(dict(zip(rows, regret, strict=True))),
+  ]
+
+
+def _plain(of_seeds: np.ndarray) -> str:
+  """A mean over seeds with its interval."""
+  mean, low, high = statistics.mean_interval(of_seeds)
+  return f"{mean:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _least(regrets: Mapping[str, np.ndarray]) -> Claim:
+  """That Delta-SGD's mean regret is below that of each other method."""
+  own = regrets["Delta-SGD"]
+  quantities = [
+    Quantity(
+      f"regret of {row} less that of Delta-SGD",
+      tuple((100 * (regret - own)).tolist()),
+      "points",
+    )
+    for row, regret in regrets.items()
+    if row != "Delta-SGD"
+  ]
+  text = "Over all tasks, Delta-SGD, not tuned, has the least mean regret"
+  return Claim(text, quantities, is_ours=True)
