@@ -271,7 +271,7 @@ class Spec:
       so many local steps of the clients' rule on the client's training
       examples. Needs client_test_fraction. Default: none.
     heldout_clients: Number of clients that never train, and share no example
-      with clients that train. The same partition makes them, beside the
+      with clients that train. The same partition makes them, in addition to the
       num_clients that train; if the clients come with the data, some of them
       are held out. They are measured after the run: heldout_clients.csv.
       Default: none.
@@ -327,8 +327,8 @@ class Spec:
       for femnist10 and femnist62 with --select_on=train the mean over the last
       10 evaluations.
     validation_fraction: Fraction of the training examples that is held out of
-      training, in [0, 1). It is taken of each class, or with
-      --select_on=clients of each client. Default: {VALIDATION_FRACTION} with
+      training, in [0, 1). It is taken from each class, or with
+      --select_on=clients from each client. Default: {VALIDATION_FRACTION} with
       --select_on=validation or clients, else 0. lasso and low_rank draw their
       own validation examples.
     validation_seed: Seed of the validation part; the same part for all seeds
