@@ -25,11 +25,10 @@ Or from a file, from existing runs, or beside recorded methods:
   python -m experiments.compare --runs=runs/one,runs/two
   python -m experiments.compare --reference=field --method='scaffold ...'
 
-A method is an algorithm, then its own flags, flag=value. Flags outside of
---method are for all methods; only methods that have a hyperparameter take it.
-Flags of the task, of the clients' data and of a round, such as --alpha,
---local_steps and --cohort_size, take lists here. Each combination is a
-condition, under which every method runs.
+A method is an algorithm, then its own flags, flag=value. A flag outside of
+--method holds for all methods that know it. Flags of the task, of the clients'
+data and of a round, such as --alpha, --local_steps and --cohort_size, take
+lists here. Each combination is a condition, under which every method runs.
 
 For each method and condition, all settings (the lists of its hyperparameters)
 run with all seeds as one program. The best setting, by the mean over the seeds
@@ -43,8 +42,8 @@ Flags of a study, beside those of a run:
   --study=FILE         All of this from a TOML file: flags by name, lists for
                        several values, and a table [[method]] for each method.
                        Flags of the command line replace those of the file.
-  --runs=FOLDER,...    Folders of existing runs. Each becomes a method, or a
-                       method under a condition, as their flags differ.
+  --runs=FOLDER,...    Folders of existing runs. The flags in which they differ
+                       make the methods and the conditions.
   --reference=NAME     A reference comparison: NAME.toml of the folder
                        experiments/reference, or the path of such a file. The
                        methods run under its conditions, with its budget and
@@ -73,7 +72,7 @@ Flags of a study, beside those of a run:
   --metric=NAME        The metric by which methods are compared. Default:
                        test_accuracy, or the task's own metric.
   --min_effect=X       Smallest difference of interest, in the metric's unit
-                       (0.01 is a point of accuracy): a method that is behind
+                       (0.01 is a point of accuracy). A method that is behind
                        the best by less is not called worse. Default: 0.005 for
                        accuracies, 0 for other metrics.
   --seeds_needed=X     Run nothing. Say how many seeds find a difference of X,
@@ -87,8 +86,8 @@ Flags of a study, beside those of a run:
 The folder has report.html with all pictures and tables, table.md, table.tex,
 table.csv, pictures/, and in runs/ a folder for each run. The name of a run has
 a few words, such as digits-fed_avg-sgd-alpha=0.1-6x5 for six settings with five
-seeds, and a digest of all on which the results depend. So a new label or title
-runs nothing again.
+seeds, and a digest of all that its results depend on. Labels and titles are no
+part of it, so a new one runs nothing again.
 
 Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
 128 + n if signal n ended it, 130 for Ctrl-C.

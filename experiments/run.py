@@ -22,10 +22,10 @@ With no flag: Delta-SGD on scikit-learn's digits, 100 clients, no download.
       --client_lr=0.0003,0.001,0.003 --strength=0.1
   python -m experiments.run --flagfile=experiments/delta_sgd/mnist.flags
 
-A flag marked [list] takes several numbers between commas; all combinations
-then run as one compiled program. Some flags are accepted only with certain
-rules, algorithms or partitions. Their help ends in the names of these, each
-with the default there, such as (sgd 0.1, adam 0.001).
+A flag marked [list] takes several numbers, separated by commas; all
+combinations then run as one compiled program. Some flags are accepted only with
+certain rules, algorithms or partitions. Their help ends in the names of these,
+each with its default, such as (sgd 0.1, adam 0.001).
 
 The output folder holds config.json (every flag), metrics.csv (every evaluated
 round), summary.json (final and best values, timing, cost), curves.png,

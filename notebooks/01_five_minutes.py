@@ -185,8 +185,9 @@ fo.plots.curves(
 #
 # The table that the next cell prints has three lines: one point alone, one
 # point with another rate, and the whole grid from above. The second point is
-# traced but compiles nothing, because the rate is an input of the program. All
-# three run the same number of rounds, and evaluate equally often.
+# traced again, which takes a moment, but compiles nothing, because the rate is
+# an input of the program. All three run the same number of rounds, and evaluate
+# equally often.
 
 
 # %%
@@ -232,8 +233,8 @@ plt.show()
 # %% [markdown]
 # ## Choose a rate
 #
-# The best rate has the highest mean accuracy on the *validation* examples. The
-# accuracy on the *test* examples is looked at for this rate alone.
+# The best rate has the highest mean accuracy on the *validation* examples. We
+# look at the accuracy on the *test* examples only for this rate.
 
 # %%
 history = result.history

@@ -152,8 +152,8 @@ plt.show()
 #
 # The code is written for *one* client. The client reads its state as
 # `worker.state`, and returns the new state in a `ClientOutput`. `init_client`
-# makes the initial state. `reply.share` is the weight of the cohort, as a part
-# of the weight of all clients.
+# makes the initial state. `reply.share` is the weight of the cohort, as a
+# fraction of the weight of all clients.
 
 
 # %%
@@ -386,7 +386,7 @@ study
 study.plot("learning_curves")
 
 # %% [markdown]
-# `study.write("report")` writes the whole report, with all pictures and all
+# `study.write("report")` writes the whole report, with more pictures and all
 # settings that were tried.
 #
 # ## Try next
@@ -400,4 +400,5 @@ study.plot("learning_curves")
 #   target ([A fair comparison](06_fair_comparison.ipynb)).
 #
 # The [documentation](https://fedjax-opt.github.io/fedjax_opt) lists everything
-# that a client can return, and the verbs of a cohort.
+# that a client can return, and other ways to call the clients than
+# `cohort.mean`.

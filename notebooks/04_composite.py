@@ -78,7 +78,7 @@ import fedjax_opt as fo
 from fedjax_opt.metrics import Criterion, rank
 
 # %% [markdown]
-# ## Which coefficients are there?
+# ## Which coefficients are not zero?
 #
 # The objective is $F(w) + \psi(w)$: $F$ is the mean of the clients' losses, and
 # $\psi$ a regularizer that all clients know, here $\lambda\|w\|_1$. In this
@@ -129,8 +129,8 @@ print(
 # it. The versions called OSP apply the operator only at the server.
 #
 # Each method tries the same client and server rates, with the same seeds. The
-# picture shows the rates with the lowest loss on *validation* examples. The
-# true coefficients have no part in this choice.
+# picture shows each method at the rates with the lowest loss on *validation*
+# examples. The true coefficients have no part in this choice.
 
 # %%
 methods = {
@@ -225,8 +225,8 @@ plt.show()
 # %% [markdown]
 # FedMiD applies $\psi$ twice, at the clients and at the server; FedMiD-OSP
 # applies it once. Applied twice, $\psi$ pulls the model closer to 0 than the
-# objective asks for. So the true coefficients are too small: FedMiD is further
-# from them than FedMiD-OSP.
+# objective asks for. So the coefficients that FedMiD finds are too small: they
+# are further from the true ones than those of FedMiD-OSP.
 #
 # ## What is averaged
 #
@@ -347,8 +347,8 @@ plt.show()
 # coefficients only by $\eta_c\lambda$, and the next gradient moves them by
 # more. So few coefficients are 0, and their mean is 0 only where all clients
 # have a 0. The mean is dense, and the server must apply the operator again. In
-# FedDualAvg $\psi$ has the weight of all steps so far. So clients keep zeros,
-# mostly at the same places.
+# FedDualAvg the weight of $\psi$ is the sum of all step sizes so far. So
+# clients keep zeros, mostly at the same places.
 #
 # ## Low rank
 #

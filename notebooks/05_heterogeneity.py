@@ -90,10 +90,10 @@ import fedjax_opt as fo
 # %% [markdown]
 # ## Client drift, seen
 #
-# Three clients have the losses $f_i(x) = \frac12 (x - c_i)^\top H_i (x - c_i)$
-# in the plane. Each client has one "example", its $H_i$ and $c_i$, so its
+# Three clients have the losses $f_i(x) = \frac12 (x - a_i)^\top H_i (x - a_i)$
+# in the plane. Each client has one "example", its $H_i$ and $a_i$, so its
 # gradients are exact. The server wants the minimum of the mean,
-# $x^* = (\sum_i H_i)^{-1} \sum_i H_i c_i$.
+# $x^* = (\sum_i H_i)^{-1} \sum_i H_i a_i$.
 
 
 # %%
@@ -232,14 +232,14 @@ figure
 #
 # ## Where FedAvg ends
 #
-# K steps with the rate $\eta$ bring client i to $c_i + P_i (x - c_i)$, where
+# K steps with the rate $\eta$ bring client i to $a_i + P_i (x - a_i)$, where
 # $P_i = (I - \eta H_i)^K$. The server stops where the mean of these points is
 # $x$:
 #
-# $$x_K = \Bigl(\sum_i (I - P_i)\Bigr)^{-1} \sum_i (I - P_i) c_i.$$
+# $$x_K = \Bigl(\sum_i (I - P_i)\Bigr)^{-1} \sum_i (I - P_i) a_i.$$
 #
 # With one step this is $x^*$; with very many steps it is the plain mean of the
-# $c_i$.
+# $a_i$.
 #
 # In the next cell all K and all rates are one program. The clients of a sweep
 # may depend on the seed, so the "seed" here is K: a client with K copies of its
@@ -320,8 +320,8 @@ figure
 # two wells in each of 10 coordinates. The mean objective is the same for every
 # ζ. Clients' gradients differ in any case; ζ is how far their *Hessians*
 # differ. There is no noise, and each client has one example. So local gradients
-# are exact, and the picture shows only drift. With K = 1 all methods are
-# gradient descent, except DOMO, which has momentum.
+# are exact, and the picture shows only drift. With one local step (K = 1) all
+# methods are gradient descent, except DOMO, which has momentum.
 #
 # Every method tries the same rates. We count the rounds until
 # $|\nabla f|^2 \leq 0.01$. The rate is chosen for one half of the starting

@@ -383,10 +383,10 @@ for stem in ("learning_curves", "sensitivity_rate"):
 # %% [markdown]
 # ## All devices
 #
-# If there are several devices, a run uses all of them; no argument is needed.
-# The devices form groups of the same size. The groups divide the settings of
-# the grid, so their number is a divisor of the number of settings. The devices
-# of a group divide the clients of each cohort.
+# If there are several devices, a run uses as many as it can; no argument is
+# needed. The devices form groups of the same size. The groups divide the
+# settings of the grid, so their number is a divisor of the number of settings.
+# The devices of a group divide the clients of each cohort.
 
 # %%
 simulator = fo.Simulator(
@@ -417,9 +417,9 @@ else:
 #
 # With checkpoints a run that died continues from its last checkpoint. On Colab
 # put the folder on Google Drive (`google.colab.drive.mount`), because the
-# machine is lost with the connection. The cell below has two runs. The first
-# runs to its end. In the second a callback raises an error in the middle, as if
-# the kernel were lost.
+# machine is lost with the connection. The next cell runs twice. The first run
+# reaches its end. In the second one a callback raises an error in the middle,
+# as if the kernel were lost.
 
 
 # %%

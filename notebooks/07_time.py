@@ -15,9 +15,9 @@
 # # A clock
 #
 # Clients have different speeds. The server can wait for all clients of a round,
-# for the first of them, until a deadline, or for no whole round (FedBuff). This
-# notebook compares these four schedules on the same clients, over server steps
-# and over time.
+# for the first ones to arrive, until a deadline, or only for enough updates to
+# fill a buffer (FedBuff). This notebook compares these four schedules on the
+# same clients, over server steps and over time.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/07_time.ipynb)
 
@@ -85,8 +85,8 @@ import fedjax_opt as fo
 # %% [markdown]
 # ## The problem
 #
-# The examples are small images of digits; clients have mixtures of labels from
-# a Dirichlet distribution.
+# The examples are small images of digits. The clients' mixtures of labels come
+# from a Dirichlet distribution.
 
 # %%
 train, test = fo.datasets.embedded.digits()
@@ -164,7 +164,7 @@ figure
 # which does not depend on the model's weights. So the engine knows it before
 # the first round. `until` sets a time limit.
 #
-# - *over-selection* sends out half as many clients again as it waits for.
+# - *over-selection* sends out 1.5 times as many clients as it waits for.
 # - *deadline* ends each round after 1.5 seconds. Late clients send what they
 #   have done by then.
 # - *FedBuff* takes a step after every `cohort` arrivals. A client that arrives
@@ -291,8 +291,8 @@ for verdict in study.verdicts:
 # %% [markdown]
 # ## Fast and slow clients
 #
-# FedBuff runs once more, at the chosen rate. The table shows the accuracy of
-# its last model on the training examples of fast and of slow clients.
+# FedBuff runs once more, at the chosen rate. The table shows how accurate its
+# last model is on the training examples of fast and of slow clients.
 
 # %%
 rate = study.cells[-1].chosen["rate"]

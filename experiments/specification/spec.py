@@ -271,7 +271,7 @@ class Spec:
       so many local steps of the clients' rule on the client's training
       examples. Needs client_test_fraction. Default: none.
     heldout_clients: Number of clients that never train, and share no example
-      with clients that train. The same partition makes them, beside the
+      with clients that train. The same partition makes them, in addition to the
       num_clients that train; if the clients come with the data, some of them
       are held out. They are measured after the run: heldout_clients.csv.
       Default: none.
@@ -284,16 +284,15 @@ class Spec:
     client_milestones: Fractions of the rounds after which step_decay divides
       the rate, separated by commas. Default: {MILESTONES}.
     client_decay: Factor by which exponential multiplies the rate after each
-      round.
-      Default: {DECAY}.
+      round. Default: {DECAY}.
     server: The server's rule, whose gradient is the mean of the clients'
       differences: {servers}. Default: {SERVER_DEFAULT} with step size 1, which
       is plain averaging, or what the algorithm's name says{own_servers}. Some
       algorithms take any of these rules, some take only sgd, and some have
       none.
     regularizer: What {composite} add to the loss: a penalty, or a constraint
-      on the radius or sign. w is each kernel by itself, without biases.
-      Default: the task's own.
+      on a norm or on signs. It acts on each kernel w by itself, and not on
+      biases. Default: the task's own.
     privacy: Makes the server's model private for clients; the table has the
       epsilon of each setting. Needs --weighting=uniform. With
       --sampler=poisson epsilon is for adding or removing a client; with
@@ -328,8 +327,8 @@ class Spec:
       for femnist10 and femnist62 with --select_on=train the mean over the last
       10 evaluations.
     validation_fraction: Fraction of the training examples that is held out of
-      training, in [0, 1). It is taken of each class, or with
-      --select_on=clients of each client. Default: {VALIDATION_FRACTION} with
+      training, in [0, 1). It is taken from each class, or with
+      --select_on=clients from each client. Default: {VALIDATION_FRACTION} with
       --select_on=validation or clients, else 0. lasso and low_rank draw their
       own validation examples.
     validation_seed: Seed of the validation part; the same part for all seeds
@@ -363,8 +362,7 @@ class Spec:
     max_time: End the run after so many simulated seconds, unless rounds ends it
       earlier. Default: no limit.
     output_dir: New folder for the results, or with resume the folder of the
-      run.
-      Default: runs/TASK-ALGORITHM-CLIENT-TIME.
+      run. Default: runs/TASK-ALGORITHM-CLIENT-TIME.
     grad_norm: Also measure grad_norm_sq, the squared norm of the gradient of
       the mean loss over all clients' examples (with l2, without a regularizer).
     x_axis: Horizontal axis of curves.png: rounds; the cost of a client so far,

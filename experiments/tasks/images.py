@@ -352,8 +352,8 @@ _NORM = Option(
   "group",
   "normalization layers of the ..._resnet tasks\n"
   "group            8 groups of channels\n"
-  "batch            batch normalization; running statistics are averaged as "
-  "the weights are; for algorithms with a client rule, and full batches\n"
+  "batch            batch normalization; running statistics are averaged over "
+  "the clients; for algorithms with a client rule, and full batches\n"
   "batch_untracked  as batch, but layers inside blocks have no running "
   "statistics; an evaluation takes the statistics of its own batches, of 128 "
   "examples\n"

@@ -144,7 +144,7 @@ def dirichlet(
   seed: int = 0,
   tail_cut: float = 0.0,
 ) -> Rows:
-  """Label skew: each client draws its own Dirichlet mixture of the classes.
+  """Label skew: each client draws from a Dirichlet mixture, with replacement.
 
   Client m draws `q ~ Dirichlet(alpha * 1)` over the classes that occur in
   `labels`. It takes `round(n_m q_c)` examples of each class c but the last, and
