@@ -275,13 +275,13 @@ def head() -> str:
 `python docs/optax_rules.py` makes this page. It tries every function of optax
 that returns a transformation, as the [rule](how_to/own_rule.md) of clients and
 of the server. A rule *works* if several steps run in one compiled program, and
-the parameters stay finite. This does not say that it finds a minimum alone:
-rules that only scale, such as `scale_by_rms`, are meant for a chain.
+the parameters stay finite. A rule that works need not find a minimum by itself:
+those that only scale, such as `scale_by_rms`, are meant for a chain.
 
 A client offers its rule [more than the
 gradient](how_to/own_rule.md#more-than-the-gradient): `value`, `grad`,
-`value_fn`, `grad_fn` and `obj_fn`. The server offers only a pseudo-gradient and
-its parameters.
+`value_fn`, `grad_fn` and `obj_fn`. The server offers only its parameters and a
+pseudo-gradient, the mean difference of the clients with its sign changed.
 
 """
 

@@ -39,7 +39,7 @@ def fed_mid(
   mirror_map: MirrorMap | None = None,
   only_server_prox: bool = False,
 ) -> Algorithm:
-  r"""Mirror descent, primal average (Yuan et al., 2021).
+  r"""Mirror descent whose server averages models (Yuan et al., 2021).
 
   .. math::
 
@@ -133,7 +133,7 @@ def fed_dual_avg(
   only_server_prox: bool = False,
   averaged: bool = False,
 ) -> Algorithm:
-  r"""Dual averaging, dual average (Yuan et al., 2021).
+  r"""Dual averaging whose server averages dual states (Yuan et al., 2021).
 
   .. math::
 

@@ -52,7 +52,7 @@ def fed_adamw(
   whole_moments: bool = False,
   shared_count: bool = False,
 ) -> Algorithm:
-  r"""Local AdamW that shares its second moment (Liu et al., 2025).
+  r"""Local AdamW that shares its second moment (Liu et al., 2026).
 
   The steps are also pulled along the last mean step of all clients. A client
   takes K steps from :math:`x_t`, with m = 0 and :math:`v = v_t`. The k-th step

@@ -35,7 +35,7 @@ def mime_lite(
   beta: jax.typing.ArrayLike = 0.9,
   base: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-  r"""Local steps with the server's momentum fixed (Karimireddy et al., 2021).
+  r"""Local steps with server momentum held fixed (Karimireddy et al., 2021).
 
   The steps are those of a base optimizer whose statistics the server keeps:
 

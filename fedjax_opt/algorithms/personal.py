@@ -100,7 +100,7 @@ def fed_rep(
   personal: Sequence[str],
   shared_steps: jax.typing.ArrayLike = 1 / 11,
 ) -> Algorithm:
-  r"""`fed_per` that moves the personal leaves first (Collins et al., 2021).
+  r"""`fed_per` that trains the personal leaves first (Collins et al., 2021).
 
   A client takes K local steps. The last :math:`\max(1, \text{round}(K \cdot
   \text{shared\_steps}))` of them move the shared leaves and hold the personal

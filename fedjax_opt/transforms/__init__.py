@@ -39,7 +39,7 @@ UPLOADS: dict[str, Choice] = {
     arguments(random_k, fraction=0.01),
     label="random-k",
   ),
-  "sign": Choice(sign, "signs and the mean magnitude, a bit an entry"),
+  "sign": Choice(sign, "signs, one bit an entry, and the mean magnitude"),
   "quantize": Choice(
     quantize,
     "magnitudes rounded at random to a few levels (QSGD)",
