@@ -138,7 +138,7 @@ def pfl(protocol: dict, path: str, measure: Measure) -> None:
   from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
   from pfl.metrics import Weighted
   from pfl.model.pytorch import PyTorchModel
-  from torch import nn
+  from torch.nn.functional import cross_entropy
 
   clients, test = read(path)
   shuffled = np.random.default_rng(0)
@@ -152,9 +152,7 @@ def pfl(protocol: dict, path: str, measure: Measure) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - pfl draws cohorts from it.
     model = conv_dropout()
-    model.loss = lambda x, y, eval=False: nn.functional.cross_entropy(
-      model(x), y
-    )
+    model.loss = lambda x, y, eval=False: cross_entropy(model(x), y)
     # Only the last model is evaluated.
     model.metrics = lambda *_, **__: {"loss": Weighted(0.0, 1)}
     sampler = get_user_sampler("random", list(range(len(clients))))
