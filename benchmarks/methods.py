@@ -106,7 +106,8 @@ def every(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
 def of_workload(workload: shared.Workload, clock: Clock) -> list[list[str]]:
   """A row for each method."""
   loss_fn, init = ours.make_loss(workload)
-  data, gradients = jax.device_put(ours.client_data(workload)), {}
+  params, gradients = init(jax.random.key(0)), {}
+  data = jax.device_put(ours.client_data(workload))
   settings = {
     "batch_size": workload.batch_size,
     "local_steps": workload.num_steps,
@@ -119,7 +120,7 @@ def of_workload(workload: shared.Workload, clock: Clock) -> list[list[str]]:
     rule = optax.adamw if name == _ADAMW else optax.sgd
     given = rule(rate) if choice.client == "rule" else rate
     algorithm = choice.factory(loss_fn, given)
-    once = fo.simulate(algorithm, init, data, rounds=1, **settings)
+    once = fo.simulate(algorithm, params, data, rounds=1, **settings)
     gradients[name] = once.cost["gradient_evaluations_per_round"]
     return turn_of(fo.Simulator(algorithm, data, **settings), workload, clock)
 
