@@ -14,7 +14,7 @@ has the texts; images need not be there.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import compiled
@@ -30,18 +30,53 @@ from fedjax_opt.datasets import tfds
 from fedjax_opt.models import convolution
 
 
+class Target(NamedTuple):
+  """Devices to compile for.
+
+  Attributes:
+    name: as a reader calls them.
+    topology: as libtpu calls it; "" for the GPU.
+    devices: how many of it are used.
+    accelerator: what libtpu is told, which else looks for its chips.
+    memory: bytes of each device.
+  """
+
+  name: str
+  topology: str = ""
+  devices: int = 1
+  accelerator: str = "v5litepod-4"
+  memory: float = 16e9
+
+
+TARGETS = {
+  "h100": Target("1 H100", memory=84.9e9),
+  "h100-8": Target("8 H100", devices=8, memory=84.9e9),
+  "v5e-1": Target("1 chip v5e", "v5e:2x2", 1),
+  "v5e-4": Target("4 chips v5e", "v5e:2x2", 4),
+  "v5e-16": Target("16 chips v5e", "v5e:4x4", 16),
+  "v5e-64": Target("64 chips v5e", "v5e:8x8", 64),
+  # Each of the two cores of such a chip is a device.
+  "v4-1": Target("1 chip v4", "v4:2x2x1", 2, "v4-8"),
+  "v4-4": Target("4 chips v4", "v4:2x2x1", 8, "v4-8"),
+  "v4-16": Target("16 chips v4", "v4:2x2x4", 32, "v4-8"),
+  "v4-64": Target("64 chips v4", "v4:4x4x4", 128, "v4-8"),
+}
+
+
 class Run(NamedTuple):
   """A run to compile.
 
   Attributes:
     title: in the table.
-    flags: of `experiments.run`.
+    flags: of `experiments.run`; TEXTS stands for the folder of the texts.
     convolution: 'matmul' or 'lax' instead of what is chosen for the device.
+    targets: keys of `TARGETS`.
   """
 
   title: str
   flags: str
   convolution: str = ""
+  targets: Sequence[str] = tuple(TARGETS)
 
 
 # Name | title | preset | flags.
@@ -58,68 +93,33 @@ resnet20 | SVHN, ResNet-20, DOMO | domo/svhn_resnet20 | --algorithm=domo
 bvr_mlp | CIFAR-10, MLP, BVR-L-SGD | bvr/cifar10 | --algorithm=bvr_l_sgd
 lasso | LASSO, FedDualAvg, 63 points | fco/lasso | --algorithm=fed_dual_avg
 low_rank | Low rank, FedDualAvg, grid | fco/low_rank | --algorithm=fed_dual_avg
-shakespeare | Shakespeare, LSTM, Delta-SGD | delta_sgd/shakespeare | DELTA
-distilbert | AG News, DistilBERT, Delta-SGD | delta_sgd/text | DELTA
+shakespeare | Shakespeare, LSTM, Delta-SGD | delta_sgd/shakespeare | DELTA TEXTS
+distilbert | AG News, DistilBERT, Delta-SGD | delta_sgd/text | DELTA TEXTS
 """
 
 
 def _read(line: str) -> tuple[str, Run]:
   name, title, preset, flags = (part.strip() for part in line.split("|"))
   file = f"--flagfile=experiments/{preset}.flags " if preset else ""
-  return name, Run(title, file + flags.replace("DELTA", "--client=delta_sgd"))
+  flags = flags.replace("DELTA", "--client=delta_sgd")
+  return name, Run(title, file + flags.replace("TEXTS", "--data_dir=TEXTS"))
 
 
 RUNS = dict(map(_read, _RUNS.strip().splitlines()))
-# What is chosen by default is with these compared on one device.
-OTHER_FORMS = {
-  f"{name}_{form}": Run(
-    f"{RUNS[name].title}, {title}",
-    f"{RUNS[name].flags} {flag}",
-    convolution,
-  )
-  for name in ("mnist_mlp", "mnist_cnn", "resnet18", "vgg16")
-  for form, title, flag, convolution in (
-    ("scan", "one client at a time", "--client_map=scan", ""),
-    ("matmul", "convolutions as products", "", "matmul"),
-    ("lax", "XLA's own convolutions", "", "lax"),
-  )
-  if not (name == "mnist_mlp" and convolution)
-}
-# Of each device the form that is chosen, and the one that is not.
-_OTHER = {"h100": ("", "lax"), "v5e-1": ("", "matmul")}
+# What is chosen by default is with these compared on one device of each kind.
+for _name in ("mnist_mlp", "mnist_cnn", "resnet18", "vgg16"):
+  for _title, _flag, _form, _targets in (
+    ("one client at a time", " --client_map=scan", "", ("h100", "v5e-1")),
+    ("convolutions as products", "", "matmul", ("v5e-1",)),
+    ("XLA's own convolutions", "", "lax", ("h100",)),
+  ):
+    if _name != "mnist_mlp" or not _form:
+      _run = RUNS[_name]
+      RUNS[f"{_name}_{_form or 'scan'}"] = Run(
+        f"{_run.title}, {_title}", _run.flags + _flag, _form, _targets
+      )
 
 
-class Target(NamedTuple):
-  """Devices to compile for.
-
-  Attributes:
-    name: as a reader calls them.
-    memory: bytes of each device.
-    topology: as libtpu calls it; "" for the GPU.
-    devices: how many of it are used.
-    accelerator: what libtpu is told, which else looks for its chips.
-  """
-
-  name: str
-  memory: float
-  topology: str = ""
-  devices: int = 1
-  accelerator: str = "v5litepod-4"
-
-
-_V5E, _V4 = 16e9, 16e9  # A v4 chip has 32 GB for its two cores.
-TARGETS = {
-  "h100": Target("1 H100", 84.9e9),
-  "h100-8": Target("8 H100", 84.9e9, devices=8),
-  "v5e-1": Target("1 chip v5e", _V5E, "v5e:2x2", 1),
-  "v5e-4": Target("4 chips v5e", _V5E, "v5e:2x2", 4),
-  "v5e-16": Target("16 chips v5e", _V5E, "v5e:4x4", 16),
-  "v5e-64": Target("64 chips v5e", _V5E, "v5e:8x8", 64),
-  "v4-1": Target("1 chip v4", _V4, "v4:2x2x1", 2, "v4-8"),
-  "v4-4": Target("4 chips v4", _V4, "v4:2x2x1", 8, "v4-8"),
-  "v4-16": Target("16 chips v4", _V4, "v4:2x2x4", 32, "v4-8"),
-  "v4-64": Target("64 chips v4", _V4, "v4:4x4x4", 128, "v4-8"),
-}
 # An H100 as XLA describes one that it finds; the facts are the data sheet's.
 H100 = """
 gpu_device_info {
@@ -168,10 +168,8 @@ _LIMIT_S = 1800
 
 def compile_one(name: str, target: str, data_dir: str) -> dict[str, Any]:
   """What is known of a run on a target."""
-  run = (RUNS | OTHER_FORMS)[name]
-  flags = run.flags.split()
-  if "shakespeare" in run.flags or "text" in run.flags:
-    flags.append(f"--data_dir={data_dir}")
+  run = RUNS[name]
+  flags = [flag.replace("TEXTS", data_dir) for flag in run.flags.split()]
   given = {"target": target, "flags": flags, "form": run.convolution}
   return in_process("accelerator_compile", target, given)
 
@@ -194,10 +192,9 @@ def in_process(
     found = shared.in_process(
       module, "compile_here", arguments, variables=variables, limit=_LIMIT_S
     )
-  except shared.LateError:
-    raise
-  except shared.WorkerError:
-    if "h100" not in target or flags:
+  except shared.WorkerError as error:
+    is_late = isinstance(error, shared.LateError)
+    if is_late or flags or "h100" not in target:
       raise
     return in_process(module, target, arguments, WITHOUT_TILINGS)
   return found | {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
@@ -242,15 +239,29 @@ def images(name: str, split: str, data_dir: Any = None) -> dict[str, Any]:
   return {"x": x, "y": y.astype(np.int32)}
 
 
-def known_of(program: jax.stages.Compiled) -> dict[str, Any]:
-  """What a compiled program says of itself."""
-  memory, cost, text = (
-    program.memory_analysis(),
-    program.cost_analysis() or {},
-    program.as_text(),
-  )
-  shardings = jax.tree.leaves(program.input_shardings)
+def compile_for(
+  target: str, prepare: Callable[[], tuple[fo.Simulator, Any]]
+) -> dict[str, Any]:
+  """Compiles the programs of a simulator for a target.
+
+  Args:
+    target: key of `TARGETS`.
+    prepare: makes it, and its initial model.
+
+  Returns:
+    The seconds of all programs; what that of the rounds says of itself; and how
+    many clients it takes at a time.
+  """
+  with fo.target.use(devices_of(target), int(TARGETS[target].memory)):
+    simulator, params = prepare()
+    start = time.perf_counter()
+    program = simulator.compile(params)["rounds"]
+    seconds = time.perf_counter() - start
+  memory, cost = program.memory_analysis(), program.cost_analysis() or {}
+  text, shardings = program.as_text(), jax.tree.leaves(program.input_shardings)
   return {
+    "seconds": seconds,
+    "at_a_time": simulator.computation["client_chunk"],
     "devices": max(len(s.device_set) for s in shardings),
     "bytes": {
       "arguments": memory.argument_size_in_bytes,
@@ -262,28 +273,23 @@ def known_of(program: jax.stages.Compiled) -> dict[str, Any]:
     "flops": cost.get("flops"),
     "bytes_accessed": cost.get("bytes accessed"),
     "exchanges": compiled.exchanges(text),
-    "loops": [loop._asdict() for loop in compiled.loops(text)],
+    "loops": compiled.loops(text),
   }
 
 
 def compile_here(
   target: str, flags: list[str], form: str = ""
 ) -> dict[str, Any]:
-  """Compiles the programs of a command line of `experiments.run`.
-
-  Returns:
-    {'seconds': of all, name: what is known of the program}.
-  """
+  """Compiles what a command line of `experiments.run` would run."""
   tfds.load = images
   if form:
     convolution.resolve_implementation = lambda given: given or form
-  with fo.target.use(devices_of(target), int(TARGETS[target].memory)):
+
+  def prepare():
     job = ours.job_of(flags)
-    start = time.perf_counter()
-    programs = job.simulator.compile(job.task.init)
-    seconds = time.perf_counter() - start
-  known = {name: known_of(program) for name, program in programs.items()}
-  return {"seconds": seconds, **known}
+    return job.simulator, job.task.init
+
+  return compile_for(target, prepare)
 
 
 # The table.
@@ -296,33 +302,25 @@ _NOTHING = "–"
 
 
 def page(records: dict[str, Any]) -> str:
-  """The records as a page of the site."""
+  """The records as a page of the site, with a table for each target."""
   made = [record for record in records.values() if "jax" in record]
   versions = sorted({record["jax"] for record in made})
   dates = sorted({record["date"] for record in made})
-  return (
+  parts = [
     "# Tables of compiled programs\n\n"
     "Written by `benchmarks/accelerator_compile.py`, with JAX "
     f"{', '.join(versions)}; {', '.join(dates)}. How to read it: [compiled "
-    f"without a device](compiled.md).\n\n{tables(records)}"
-  )
-
-
-def tables(records: dict[str, Any]) -> str:
-  """The records as tables in Markdown, one for each target."""
-  found = []
+    "without a device](compiled.md).\n"
+  ]
   for target, device in TARGETS.items():
-    of_target = {
-      name: records.get(f"{name} {target}", {}) for name in RUNS | OTHER_FORMS
-    }
     rows = [
-      _cells(name, target, record)
-      for name, record in of_target.items()
-      if "rounds" in record
+      _cells(name, target, records[f"{name} {target}"])
+      for name in RUNS
+      if "bytes" in records.get(f"{name} {target}", {})
     ]
     if rows:
-      found.append(f"## {device.name}\n\n{_table(rows)}\n")
-  return "\n".join(found)
+      parts.append(f"## {device.name}\n\n{_table(rows)}\n")
+  return "\n".join(parts)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
@@ -335,21 +333,20 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _cells(name, target, record):
   """The texts of a line."""
-  rounds = record["rounds"]
-  step, rest = kernels(rounds["loops"])
-  needs, fits, *work, exchanged = cells_of(rounds, target)
-  of_code, is_gpu = rounds["bytes"]["code"], not TARGETS[target].topology
+  of_code, counts = record["bytes"]["code"], [_NOTHING, _NOTHING]
+  if not TARGETS[target].topology:  # XLA does not tell those of a TPU.
+    step, rest = kernels(record["loops"])
+    counts = [str(rest), str(step)]
+  needs, fits, *work = cells_of(record, target)
   return [
-    (RUNS | OTHER_FORMS)[name].title,
-    str(rounds["devices"]),
+    RUNS[name].title,
+    str(record["devices"]),
     f"{record['seconds']:.0f}",
     needs,
     fits,
     f"{of_code / 1e6:.1f}" if of_code else _NOTHING,
     *work,
-    exchanged,
-    str(rest) if is_gpu else _NOTHING,
-    str(step) if is_gpu else _NOTHING,
+    *counts,
   ]
 
 
@@ -368,42 +365,37 @@ def cells_of(program: dict[str, Any], target: str) -> list[str]:
   ]
 
 
-def kernels(loops: list[dict[str, int]]) -> tuple[int, int]:
+def kernels(loops: Sequence[int]) -> tuple[int, int]:
   """The kernels of a local step, and those of the rest of a round.
 
-  The loop over rounds is the outermost one that has a loop inside; the local
-  steps are the innermost one with the most kernels.
+  The loop over rounds is the outermost one; the local steps are the inner one
+  with the most kernels. Deeper ones are small, such as that of a random draw.
+
+  Args:
+    loops: see `compiled.loops`.
   """
-  depths = [loop["depth"] for loop in loops]
-  inner = max(depths, default=0)
-  of_depth = lambda depth: max(
-    (loop["kernels"] for loop in loops if loop["depth"] == depth), default=0
-  )
-  # Deeper loops are small ones within a step, such as that of a random draw.
-  step_depth = max(range(min(1, inner), inner + 1), key=of_depth, default=inner)
-  rest = sum(of_depth(depth) for depth in range(step_depth))
-  return of_depth(step_depth), rest
+  loops = loops or [0]
+  depths = range(min(1, len(loops) - 1), len(loops))
+  of_steps = max(depths, key=loops.__getitem__)
+  return loops[of_steps], sum(loops[:of_steps])
 
 
 def main(argv: list[str] | None = None) -> None:
   """The command line."""
   parser = shared.parser(__doc__)
-  parser.add_argument("--output_dir", required=True)
-  for name, known in (("targets", TARGETS), ("programs", RUNS | OTHER_FORMS)):
-    known = list(known)
-    parser.add_argument(f"--{name}", nargs="+", choices=known, default=known)
+  parser.add_argument("--output_dir", type=shared.folder, required=True)
+  for flag, known in (("--targets", TARGETS), ("--programs", RUNS)):
+    parser.add_argument(flag, nargs="+", choices=known, default=list(known))
   parser.add_argument("--data_dir", required=True)
   options = parser.parse_args(argv)
-  folder, data_dir = shared.folder_of(options), options.data_dir
   keys = [
     f"{name} {target}"
     for name in options.programs
     for target in options.targets
-    if name in RUNS or OTHER_FORMS[name].convolution in _OTHER.get(target, ())
+    if target in RUNS[name].targets
   ]
-  make = lambda key: compile_one(*key.split(), data_dir)
-  show = lambda records: (folder / "page.md").write_text(page(records))
-  shared.recorded(folder, keys, make, show)
+  make = lambda key: compile_one(*key.split(), options.data_dir)
+  shared.recorded(options.output_dir / "page.md", keys, make, page)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """What a compiled program does, by its text."""
 
 import re
-from typing import NamedTuple
 
 # Operations of optimized HLO that a GPU starts as a kernel of their own.
 _KERNEL = re.compile(
@@ -15,33 +14,26 @@ _BODY = re.compile(r"body=%?([\w.\-]+)")
 _HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 
 
-class Loop(NamedTuple):
-  """A loop of a program.
+def loops(text: str) -> list[int]:
+  """The kernels of the loops of a compiled program.
 
-  Attributes:
-    depth: loops around it.
-    kernels: that its body starts, without those of loops inside.
+  Returns:
+    The most that the body of a loop starts, without those of loops inside: of
+    the outer loops, then of those inside them, and so on.
   """
-
-  depth: int
-  kernels: int
-
-
-def loops(text: str) -> list[Loop]:
-  """The loops of a compiled program, the outer ones first."""
   lines = _lines_of_bodies(text)
   inside = {
     name: [b for line in body for b in _BODY.findall(line)]
     for name, body in lines.items()
   }
   inner = {body for bodies in inside.values() for body in bodies}
-  found, level, depth = [], [name for name in lines if name not in inner], 0
+  found, level = [], [name for name in lines if name not in inner]
   while level:
-    for name in level:
-      kernels = sum(bool(_KERNEL.search(line)) for line in lines[name])
-      found.append(Loop(depth, kernels))
+    starts = lambda name: sum(
+      bool(_KERNEL.search(line)) for line in lines[name]
+    )
+    found.append(max(map(starts, level)))
     level = [body for name in level for body in inside[name]]
-    depth += 1
   return found
 
 

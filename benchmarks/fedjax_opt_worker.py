@@ -7,7 +7,7 @@ The floor takes the same local steps with one model and no federation: one
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,8 @@ import fedjax_opt as fo
 from experiments import job as jobs
 from experiments.command_line import parser
 from experiments.specification.resolve import resolve
-from fedjax_opt import models, objectives
+from experiments.tasks import classification, images
+from fedjax_opt import models
 from fedjax_opt.draws import shuffle
 from fedjax_opt.models import convolution
 from fedjax_opt.results import environment
@@ -37,24 +38,23 @@ MODELS = {
   "tiny resnet18": models.ResNet((1, 1), (8, 16)),
   "tiny vgg16": models.VGG(stages=((8,), (8,))),
 }
+# Pixels x are in [-1, 1]: x / 127.5 - 1.
+IMAGES = images.Images("random", 10, mean=(1.0,), std=(1.0,), largest=127.5)
 TOKENS = 512
 
 
-class Size(NamedTuple):
-  """A transformer: layers, width, tokens that it knows."""
-
-  layers: int
-  width: int
-  vocabulary: int
-  is_adapted: bool = False  # Only adapters of rank 8 are trained.
+def _encoder(layers: int, width: int, vocabulary: int) -> models.EncoderConfig:
+  return models.EncoderConfig(
+    vocabulary, width, layers, width // 64, 4 * width, TOKENS
+  )
 
 
 TRANSFORMERS = {
-  "29M": Size(8, 512, 8192),
-  "134M": Size(12, 896, 20480),
-  "1.04B": Size(20, 2048, 16384),
-  "7B, LoRA": Size(32, 4096, 32000, is_adapted=True),
-  "tiny 29M": Size(1, 64, 256),  # Of a rehearsal.
+  "29M": _encoder(8, 512, 8192),
+  "134M": _encoder(12, 896, 20480),
+  "1.04B": _encoder(20, 2048, 16384),
+  "7B, LoRA": _encoder(32, 4096, 32000),
+  "tiny 29M": _encoder(1, 64, 256),  # Of a rehearsal.
 }
 
 
@@ -65,29 +65,19 @@ def make_loss(
   if workload.name in TRANSFORMERS:
     return loss_of_texts(TRANSFORMERS[workload.name])
   model = MODELS[workload.name]
-  regression = workload.num_classes is None
-
-  def loss_fn(params, batch, rng):  # [B]
-    x = batch["x"] if regression else batch["x"] / 127.5 - 1.0
-    output = model.apply(
-      {"params": params}, x, train=True, rngs={"dropout": rng}
-    )
-    if regression:
-      return 0.5 * jnp.square(output[:, 0] - batch["y"])
-    return objectives.cross_entropy(output, batch["y"])
-
-  example = jnp.zeros((1, *workload.example_shape))
-  return loss_fn, lambda key: model.init(key, example)["params"]
+  pool = shared.make_pool(workload._replace(num_clients=1))
+  if workload.num_classes is None:
+    apply, init = classification.network(model, pool)
+    loss = lambda outputs, y: optax.l2_loss(outputs[:, 0], y)  # [B]
+    task = classification.task(apply, init, pool, pool, None, loss=loss)
+  else:
+    task = images.classification(model, IMAGES, pool, pool)
+  return task.loss_fn, task.init
 
 
-def loss_of_texts(size: Size):
+def loss_of_texts(config: models.EncoderConfig):
   """`make_loss` of a transformer, whose texts have `TOKENS` tokens each."""
-  network = models.Encoder(
-    models.EncoderConfig(
-      size.vocabulary, size.width, size.layers, size.width // 64,
-      4 * size.width, TOKENS,
-    )
-  )  # fmt: skip
+  network = models.Encoder(config)
 
   def loss_fn(params, batch, rng):  # [B]
     logits = network.apply({"params": params}, batch["x"].astype(jnp.int32))
@@ -125,7 +115,7 @@ def fed_avg(
   points: int = 1,
   **settings,
 ) -> shared.RunRounds:
-  """FedAvg rounds with a client rule and settings of `simulate`.
+  """FedAvg rounds with a client rule and settings of `sweep`.
 
   Every turn is a run of its own, which begins with the same model. Only the
   first one compiles, since all turns have one program: a turn has fewer rounds
@@ -138,33 +128,29 @@ def fed_avg(
     matmul: precision of float32 matrix products.
     form: of convolutions; "" for what is chosen.
     points: rates that run in one program.
-    **settings: of `simulate`.
+    **settings: of `sweep`.
   """
   if form:
     convolution.resolve_implementation = lambda given: given or form
   jax.config.update("jax_default_matmul_precision", matmul)
   loss_fn, init = make_loss(workload)
   make = lambda rate: fo.fed_avg(loss_fn, RULES[rule](rate))
-  rates = workload.learning_rate * np.geomspace(1, 0.1, points)
+  grid = {"rate": workload.learning_rate * np.geomspace(1, 0.1, points)}
   data = jax.device_put(client_data(workload))
   params = jax.jit(init)(jax.random.key(0))
   settings |= {"batch_size": workload.batch_size, "eval_every": MAX_ROUNDS}
 
   def run_rounds(rounds: int) -> dict[str, float]:
-    if points == 1:
-      algorithm = make(workload.learning_rate)
-      result = fo.simulate(algorithm, params, data, rounds=rounds, **settings)
-    else:
-      grid = {"rate": rates}
-      result = fo.sweep(make, grid, params, data, rounds=rounds, **settings)
+    result = fo.sweep(make, grid, params, data, rounds=rounds, **settings)
     shared.check_finite(jax.tree.leaves(result.params))
     of_device = jax.devices()[0].memory_stats() or {}
     planned = result.needed_bytes and result.needed_bytes / 1e6
-    found = {"seconds": result.run_seconds, "planned": planned}
-    found["compile_seconds"] = result.compile_seconds
-    if "peak_bytes_in_use" in of_device:
-      found["device_peak"] = of_device["peak_bytes_in_use"] / 1e6
-    return found
+    return {
+      "seconds": result.run_seconds,
+      "compile_seconds": result.compile_seconds,
+      "planned": planned,
+      "device_peak": of_device.get("peak_bytes_in_use", 0) / 1e6,
+    }
 
   return run_rounds
 
@@ -189,25 +175,22 @@ def job_of(flags: Sequence[str]) -> jobs.Job:
   return jobs.prepare(resolve(parser.parse(["run", *flags])))
 
 
+# A run without evaluations, in which all points take all rounds.
+UNEVALUATED = {"eval_every": MAX_ROUNDS, "evaluate": None}
+
+
 def run_lasso_grid(
-  algorithm: str,
-  rounds: int,
-  eval_every: int | None = None,
-  flags: Sequence[str] = (),
+  algorithm: str, rounds: int, flags: Sequence[str] = (), **settings
 ) -> fo.Result:
   """LASSO I of the composite optimization paper, a whole grid.
 
-  With evaluations, points that diverged are dropped, as in any run; without,
-  all points take all rounds.
+  With evaluations, points that diverged are dropped, as in any run.
   """
   of_paper = f"--flagfile={shared.HERE.parent}/experiments/fco/lasso.flags"
   job = job_of([of_paper, f"--algorithm={algorithm}", *flags])
-  settings = job.settings | {"eval_every": eval_every or rounds}
-  if not eval_every:
-    settings["evaluate"] = None
   return fo.sweep(
     job.make, job.spec.grid, job.task.init, job.task.clients, rounds=rounds,
-    **settings,
+    **job.settings | settings,
   )  # fmt: skip
 
 
@@ -229,7 +212,7 @@ def lasso_grid(workload: shared.Workload, points: int) -> shared.RunRounds:
   ]
 
   def run_rounds(rounds: int) -> dict[str, float]:
-    result = run_lasso_grid("fed_dual_avg", rounds, flags=flags)
+    result = run_lasso_grid("fed_dual_avg", rounds, flags, **UNEVALUATED)
     return {"seconds": result.run_seconds}
 
   return run_rounds
@@ -253,10 +236,8 @@ def floor(workload: shared.Workload) -> shared.RunRounds:
       batch = jax.tree.map(take, examples)
       rng = jax.random.fold_in(key, rows[0])
       mean_loss = lambda params: jnp.mean(loss_fn(params, batch, rng))
-      updates = optax.tree.scale(
-        -workload.learning_rate, jax.grad(mean_loss)(params)
-      )
-      return optax.apply_updates(params, updates), None
+      grads, rate = jax.grad(mean_loss)(params), workload.learning_rate
+      return optax.tree.add_scale(params, -rate, grads), None
 
     return lax.scan(step, params, order.reshape(-1, workload.batch_size))[0]
 
@@ -277,29 +258,19 @@ def floor(workload: shared.Workload) -> shared.RunRounds:
   return run_rounds
 
 
-def device(is_tiny: bool) -> dict[str, Any]:
-  """What the device can: matrix products, memory, and starting kernels."""
-  n, copied, steps = (8192, 1 << 28, 10_000)
-  if is_tiny:
-    n, copied, steps = (256, 1 << 20, 100)
-  found = environment.device() | environment.versions()
-  for name, dtype, precision in (
-    ("float32", "float32", "highest"),
-    ("tf32", "float32", "tensorfloat32"),
-    ("bfloat16", "bfloat16", "default"),
-  ):
-    found[f"{name}_tflops"] = tflops(n, dtype, precision)
+def device() -> dict[str, Any]:
+  """What the device can: matrix products and memory; of a processor, small."""
+  is_small = jax.default_backend() == "cpu"
+  n, copied = (256, 1 << 20) if is_small else (8192, 1 << 28)
   x = jnp.ones(copied, jnp.float32)
   seconds = median_seconds(jax.jit(lambda x: x + 1), x)
-  found["gb_per_s"] = 2 * x.nbytes / seconds / 1e9
-
-  def one_after_the_other(x):
-    # Each kernel depends on the one before, and cannot be fused with it.
-    return lax.fori_loop(0, steps, lambda i, x: jnp.sort(x + i), x)
-
-  seconds = median_seconds(jax.jit(one_after_the_other), jnp.arange(16.0))
-  found["microseconds_a_step_of_two_kernels"] = seconds / steps * 1e6
-  return found
+  found = {
+    "float32_tflops": tflops(n),
+    "tf32_tflops": tflops(n, precision="tensorfloat32"),
+    "bfloat16_tflops": tflops(n, "bfloat16", "default"),
+    "gb_per_s": 2 * x.nbytes / seconds / 1e9,
+  }
+  return found | environment.device() | environment.versions()
 
 
 def tflops(n: int, dtype: str = "float32", precision: str = "highest") -> float:

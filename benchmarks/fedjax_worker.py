@@ -53,7 +53,7 @@ MODELS = {
 }
 
 
-class FedAvg:
+def simulation(model, clients, cohort_size, rate, server_optimizer, **batches):
   """FedAvg on clients in memory.
 
   Args:
@@ -63,37 +63,36 @@ class FedAvg:
     rate: of the clients' SGD.
     server_optimizer: FedJAX's.
     **batches: settings of `ShuffleRepeatBatchHParams`.
+
+  Returns:
+    `seed -> (rounds -> model)`: what begins with a model and cohorts of a seed,
+    and then takes so many more rounds.
   """
+  algorithm = fedjax.algorithms.fed_avg.federated_averaging(
+    fedjax.model_grad(model),
+    fedjax.optimizers.sgd(rate),
+    server_optimizer,
+    fedjax.ShuffleRepeatBatchHParams(**batches),
+  )
+  population = fedjax.InMemoryFederatedData(
+    {b"%d" % i: client for i, client in enumerate(clients)}
+  )
 
-  def __init__(
-    self, model, clients, cohort_size, rate, server_optimizer, **batches
-  ):
-    self._algorithm = fedjax.algorithms.fed_avg.federated_averaging(
-      fedjax.model_grad(model),
-      fedjax.optimizers.sgd(rate),
-      server_optimizer,
-      fedjax.ShuffleRepeatBatchHParams(**batches),
+  def start(seed):
+    sampler = fedjax.client_samplers.UniformGetClientSampler(
+      population, cohort_size, seed=seed
     )
-    self._population = fedjax.InMemoryFederatedData(
-      {b"%d" % i: client for i, client in enumerate(clients)}
-    )
-    self._model, self._cohort_size = model, cohort_size
+    state = algorithm.init(model.init(jax.random.PRNGKey(seed)))
 
-  def start(self, seed):
-    """Begins again, with a model and cohorts of this seed."""
-    self._sampler = fedjax.client_samplers.UniformGetClientSampler(
-      self._population, self._cohort_size, seed=seed
-    )
-    params = self._model.init(jax.random.PRNGKey(seed))
-    self._state = self._algorithm.init(params)
+    def run(rounds):
+      nonlocal state
+      for _ in range(rounds):
+        state, _ = algorithm.apply(state, sampler.sample())
+      return jax.block_until_ready(state.params)
 
-  def run(self, rounds):
-    """Returns the model after so many more rounds."""
-    for _ in range(rounds):
-      self._state, _ = self._algorithm.apply(
-        self._state, self._sampler.sample()
-      )
-    return jax.block_until_ready(self._state.params)
+    return run
+
+  return start
 
 
 @shared.program
@@ -106,13 +105,8 @@ def fed_avg(workload: shared.Workload) -> shared.RunRounds:
     sample_batch={name: rows[:1] for name, rows in clients[0].items()},
     train_loss=train_loss,
   )
-  simulation = FedAvg(
+  run = simulation(
     model, clients, len(clients), workload.learning_rate,
     fedjax.optimizers.sgd(1.0), batch_size=workload.batch_size, num_epochs=1,
-  )  # fmt: skip
-  simulation.start(0)
-
-  def run_rounds(rounds):
-    shared.check_finite(jax.tree.leaves(simulation.run(rounds)))
-
-  return run_rounds
+  )(0)  # fmt: skip
+  return lambda rounds: shared.check_finite(jax.tree.leaves(run(rounds)))

@@ -11,7 +11,6 @@ compiled again, but what failed is tried again. Eight clients take two local
 steps of SGD in a round, with batches of 8 texts of 512 tokens.
 """
 
-import time
 from typing import Any
 
 import accelerator_compile as compiling
@@ -44,30 +43,27 @@ CASES = [
 def compile_here(name: str, target: str, mesh: str) -> dict[str, Any]:
   """Compiles; returns what is known of the program."""
   clients, model = map(int, mesh.split("x"))
-  make, init = algorithm_of(ours.TRANSFORMERS[name])
+  make, init = algorithm_of(name)
   number = 2 * BATCH * 2 * CLIENTS
   texts = {"x": np.ones((number, ours.TOKENS), np.int32)}
   rows = np.arange(number).reshape(2 * CLIENTS, -1)
-  start = time.perf_counter()
-  memory = int(compiling.TARGETS[target].memory)
-  with fo.target.use(compiling.devices_of(target), memory):
+
+  def prepare():
     simulator = fo.Simulator(
       make, fo.ClientData.from_partition(texts, list(rows)), grid={}, seeds=[0],
       cohort_size=CLIENTS, batch_size=BATCH, local_steps=2,
       client_devices=clients, model_devices=model,
     )  # fmt: skip
-    program = simulator.compile(init)["rounds"]
-  return compiling.known_of(program) | {
-    "seconds": time.perf_counter() - start,
-    "at_a_time": simulator.computation["client_chunk"],
-  }
+    return simulator, init
+
+  return compiling.compile_for(target, prepare)
 
 
-def algorithm_of(size: ours.Size):
+def algorithm_of(name: str):
   """A function that makes the algorithm, and one from a key to the model."""
-  loss_fn, init = ours.loss_of_texts(size)
+  loss_fn, init = ours.loss_of_texts(ours.TRANSFORMERS[name])
   by_sgd = lambda loss_fn: fo.fed_avg(loss_fn, optax.sgd(0.1))
-  if not size.is_adapted:
+  if "LoRA" not in name:
     return (lambda: by_sgd(loss_fn)), init
   adapted = fo.lora.on_adapted(loss_fn)
   layers = ["query", "value"]
@@ -86,7 +82,8 @@ _COLUMNS = (
 def table(records: dict[str, Any]) -> str:
   """The records as a table in Markdown."""
   made = [case for case in CASES if "bytes" in records.get(case, {})]
-  return shared.table(_COLUMNS, [_cells(case, records[case]) for case in made])
+  rows = [_cells(case, records[case]) for case in made]
+  return f"{shared.table(_COLUMNS, rows)}\n"
 
 
 def _cells(case, record):
@@ -114,10 +111,9 @@ def compile_one(case: str) -> dict[str, Any]:
 def main() -> None:
   """The command line."""
   parser = shared.parser(__doc__)
-  parser.add_argument("--output_dir", required=True)
-  folder = shared.folder_of(parser.parse_args())
-  show = lambda records: (folder / "table.md").write_text(f"{table(records)}\n")
-  shared.recorded(folder, CASES, compile_one, show)
+  parser.add_argument("--output_dir", type=shared.folder, required=True)
+  page = parser.parse_args().output_dir / "table.md"
+  shared.recorded(page, CASES, compile_one, table)
 
 
 if __name__ == "__main__":

@@ -39,52 +39,60 @@ import optax
 import shared
 
 import fedjax_opt as fo
+from fedjax_opt.algorithms import ALGORITHMS
 
 TURNS = 7
+# Of a turn: long enough for the clock, short enough to take turns.
+ROUNDS = {"cnn": 5, "mlp": 5, "least_squares": 100}
 Turn = Callable[[], float]  # Returns seconds.
 Clock = Callable[[], float]
 
 
 def in_turns(
-  contenders: Mapping[str, Turn],
+  contenders: Mapping[str, Turn], rounds: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-  """Seconds of each: of the first turn, which compiles; medians of others."""
+  """Milliseconds of a round, medians; and seconds that first turns took more.
+
+  Args:
+    contenders: by name.
+    rounds: of a turn.
+  """
   taken = {name: [] for name in contenders}
   for _ in range(1 + TURNS):
     for name, turn in contenders.items():
       taken[name].append(turn())
-  first = {name: some[0] for name, some in taken.items()}
-  return first, {n: statistics.median(some[1:]) for n, some in taken.items()}
+  medians = {n: statistics.median(some[1:]) for n, some in taken.items()}
+  more = {name: taken[name][0] - median for name, median in medians.items()}
+  return {n: 1e3 * median / rounds for n, median in medians.items()}, more
 
 
 def turn_of(
   simulator: fo.Simulator, workload: shared.Workload, clock: Clock
 ) -> Turn:
-  """A turn returns the seconds of one round, of all points together."""
+  """Rounds of all points together."""
   _, init = ours.make_loss(workload)
   state = simulator.init(init(jax.random.key(0)))
 
   def turn() -> float:
     nonlocal state
     start = clock()
-    state, _ = simulator.run(state, workload.rounds_per_turn)
+    state, _ = simulator.run(state, ROUNDS[workload.name])
     jax.block_until_ready(state.server)
-    return (clock() - start) / workload.rounds_per_turn
+    return clock() - start
 
   return turn
 
 
 # All methods.
 
-_RATES = ("scaffold", "domo", "fed_nova", "fed_cm", "mime_lite", "prox_skip",
-          "mo_fed_sam", "fed_speed", "fed_gamma",
-          "fed_dc", "fed_smoo", "fed_adamw", "fed_lada",
-          "p_fed_me", "per_fed_avg")  # fmt: skip
-_RULES = ("fed_avg", "fed_prox", "fed_dyn", "fed_exp", "fed_sam", "fed_acg",
-          "fed_lesam", "diloco", "ditto")  # fmt: skip
 # FedAvg with AdamW, beside which methods with Adam's moments stand.
 _ADAMW = "local_adamw"
-NAMES = (*_RULES, *_RATES, _ADAMW)
+NAMES = (
+  "fed_avg", "fed_prox", "fed_dyn", "fed_exp", "fed_sam", "fed_acg",
+  "fed_lesam", "diloco", "ditto", "scaffold", "domo", "fed_nova", "fed_cm",
+  "mime_lite", "prox_skip", "mo_fed_sam", "fed_speed", "fed_gamma", "fed_dc",
+  "fed_smoo", "fed_adamw", "fed_lada", "p_fed_me", "per_fed_avg", _ADAMW,
+)  # fmt: skip
 
 
 def every(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
@@ -98,30 +106,32 @@ def every(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
 def of_workload(workload: shared.Workload, clock: Clock) -> list[list[str]]:
   """A row for each method."""
   loss_fn, init = ours.make_loss(workload)
-  data, gradients = jax.device_put(ours.client_data(workload)), {}
+  params, gradients = init(jax.random.key(0)), {}
+  data = jax.device_put(ours.client_data(workload))
+  settings = {
+    "batch_size": workload.batch_size,
+    "local_steps": workload.num_steps,
+    "eval_every": ours.MAX_ROUNDS,
+  }
 
   def contender(name: str) -> Turn:
     rate = workload.learning_rate
-    given = rate if name in _RATES else optax.sgd(rate)
-    given = optax.adamw(rate) if name == _ADAMW else given
-    factory = fo.fed_avg if name == _ADAMW else getattr(fo, name)
-    settings = {
-      "batch_size": workload.batch_size,
-      "local_steps": workload.num_steps,
-      "eval_every": ours.MAX_ROUNDS,
-    }
-    algorithm = factory(loss_fn, given)
-    once = fo.simulate(algorithm, init, data, rounds=1, **settings)
+    choice = ALGORITHMS["fed_avg" if name == _ADAMW else name]
+    rule = optax.adamw if name == _ADAMW else optax.sgd
+    given = rule(rate) if choice.client == "rule" else rate
+    algorithm = choice.factory(loss_fn, given)
+    once = fo.simulate(algorithm, params, data, rounds=1, **settings)
     gradients[name] = once.cost["gradient_evaluations_per_round"]
     return turn_of(fo.Simulator(algorithm, data, **settings), workload, clock)
 
-  _, seconds = in_turns({name: contender(name) for name in NAMES})
+  contenders = {name: contender(name) for name in NAMES}
+  ms, _ = in_turns(contenders, ROUNDS[workload.name])
   rows = []
   for name in NAMES:
-    ratio = seconds[name] / seconds["fed_avg"]
+    ratio = ms[name] / ms["fed_avg"]
     work = gradients[name] / gradients["fed_avg"]
-    numbers = f"{1e3 * seconds[name]:.3g} {ratio:.2f} {work:.2f}"
-    rows.append([workload.name, name, *numbers.split(), f"{ratio / work:.2f}"])
+    numbers = f"{ms[name]:.3g} {ratio:.2f} {work:.2f} {ratio / work:.2f}"
+    rows.append([workload.name, name, *numbers.split()])
   return rows
 
 
@@ -139,12 +149,11 @@ def asynchronous(name: str) -> shared.Workload:
 def server_steps(
   workload: shared.Workload, clock: Clock, rates: int = 1, seeds: int = 1
 ) -> Turn:
-  """A turn returns the seconds of one server step of all points together."""
+  """Server steps of all points together."""
   loss_fn, _ = ours.make_loss(workload)
-  rounds = workload.rounds_per_turn
-  system = fo.systems.sample(
-    workload.num_clients, fo.systems.lognormal(1.0, 1.0)
-  )
+  rounds = ROUNDS[workload.name]
+  speeds = fo.systems.lognormal(1.0, 1.0)
+  system = fo.systems.sample(workload.num_clients, speeds)
   schedule = {
     seed: fo.schedules.buffered(
       system.durations(seed=seed), (TURNS + 1) * rounds, _AWAY, _ARRIVALS
@@ -169,19 +178,16 @@ def grid(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
   """A row for each workload."""
   points, rows = _RATES_OF_GRID * _SEEDS_OF_GRID, []
   for workload in map(asynchronous, ("least_squares", "mlp")):
-    first, seconds = in_turns(
+    ms, compiling = in_turns(
       {
         "one": server_steps(workload, clock),
         "all": server_steps(workload, clock, _RATES_OF_GRID, _SEEDS_OF_GRID),
-      }
+      },
+      ROUNDS[workload.name],
     )
-    ratio = seconds["all"] / seconds["one"]
-    numbers = [f"{1e3 * each:.3g}" for each in seconds.values()]
-    compiling = [
-      f"{workload.rounds_per_turn * (first[of] - each):.1f}"
-      for of, each in seconds.items()
-    ]
-    rows.append([workload.name, *numbers, f"{ratio / points:.2f}", *compiling])
+    of_one = ms["all"] / ms["one"] / points
+    numbers = (*ms.values(), of_one, *compiling.values())
+    rows.append([workload.name, *(f"{number:.3g}" for number in numbers)])
   titles = ("one point, ms", f"{points} points, ms", "of as many runs")
   return ("server step", *titles, "compile s", f"of {points}"), rows
 
@@ -189,17 +195,17 @@ def grid(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
 def flsim(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
   """A row."""
   workload = asynchronous("least_squares")
-  epoch = workload.num_clients // _ARRIVALS
+  rounds, epoch = ROUNDS[workload.name], workload.num_clients // _ARRIVALS
   kind = "processor_seconds" if options.processor else "seconds"
   asked = {"buffer": _ARRIVALS, "concurrency": _AWAY, "rounds": epoch}
   process = shared.Process("flsim_worker", options.flsim_python)
   with contextlib.closing(process):
-    there = lambda: process.call("fed_buff", workload=workload, **asked)[kind]
+    took = lambda: process.call("fed_buff", workload=workload, **asked)[kind]
+    there = lambda: took() * rounds / epoch  # An epoch is a turn of FLSim.
     here = server_steps(workload, clock)
-    first, seconds = in_turns({"here": here, "FLSim": lambda: there() / epoch})
-  numbers = (f"{1e3 * each:.3g}" for each in seconds.values())
-  compiling = workload.rounds_per_turn * (first["here"] - seconds["here"])
-  row = [workload.name, *numbers, f"{compiling:.1f}"]
+    ms, compiling = in_turns({"here": here, "FLSim": there}, rounds)
+  numbers = (*ms.values(), compiling["here"])
+  row = [workload.name, *(f"{number:.3g}" for number in numbers)]
   return ("server step", "here ms", "FLSim ms", "compile s"), [row]
 
 
@@ -211,19 +217,20 @@ _ROUNDS, _POINTS = 500, 63
 
 def lasso(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
   """Whole grids of four algorithms, once with evaluations."""
-  workload, theirs, rows = shared.WORKLOADS["least_squares"], [], []
-  asked = {"workload": workload, "rounds": workload.rounds_per_turn}
+  workload, theirs, rows = shared.LEAST_SQUARES, [], []
+  rounds = ROUNDS[workload.name]
+  ways = {"at the end": ours.UNEVALUATED, "every 10 rounds": {"eval_every": 10}}
   process = shared.Process(
     "fedjax_worker", options.fedjax_python, shared.ON_CPU
   )
   with contextlib.closing(process):
     # After an evaluation diverged points stop.
-    for how, every in {"at the end": None, "every 10 rounds": 10}.items():
+    for how, settings in ways.items():
       results = []
       for name in _ALGORITHMS:
-        results.append(ours.run_lasso_grid(name, _ROUNDS, every))
-        answer = process.call("fed_avg", **asked)
-        theirs.append(answer["seconds"] / workload.rounds_per_turn)
+        results.append(ours.run_lasso_grid(name, _ROUNDS, **settings))
+        answer = process.call("fed_avg", workload=workload, rounds=rounds)
+        theirs.append(answer["seconds"] / rounds)
       run = sum(result.run_seconds for result in results)
       compiling = sum(result.compile_seconds for result in results)
       rows.append([f"evaluated {how}", f"{run:.1f}", f"{compiling:.1f}"])

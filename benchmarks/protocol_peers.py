@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import shared
 
 Measure = Callable[[Callable, Callable], None]
 
@@ -39,20 +40,25 @@ def peer(
   return found
 
 
+Examples = dict[str, np.ndarray]  # {"x": [N, ...], "y": [N]}
+
+
+def load(path: str) -> tuple[Examples, Examples, np.ndarray]:
+  """What `protocols.write_data` wrote: the pool, the test, and rows [M, n]."""
+  with np.load(path) as file:
+    pool, test = ({n: file[n + end] for n in "xy"} for end in ("", "_test"))
+    return pool, test, file["rows"]
+
+
 def read(
   path: str, channels_first: bool = True
-) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
-  """{'x', 'y'} of each client and of the test, with pixels in [-1, 1]."""
-  with np.load(path) as file:
-    found = dict(file)
-  sets = []
-  for end in ("", "_test"):
-    x = found[f"x{end}"].astype(np.float32) / 127.5 - 1.0
-    x = x.transpose(0, 3, 1, 2) if channels_first else x
-    sets.append({"x": x, "y": found[f"y{end}"].astype(np.int64)})
-  pool, test = sets
-  clients = [{n: leaf[r] for n, leaf in pool.items()} for r in found["rows"]]
-  return clients, test
+) -> tuple[list[Examples], Examples]:
+  """Each client's examples and the test's, with pixels in [-1, 1]."""
+  pool, test, rows = load(path)
+  for part in (pool, test):
+    part["x"] = shared.pixels(part["x"], channels_first)
+    part["y"] = part["y"].astype(np.int64)
+  return [{n: leaf[r] for n, leaf in pool.items()} for r in rows], test
 
 
 def torch_accuracy(test: dict[str, np.ndarray], model) -> float:
@@ -121,8 +127,6 @@ def flower(protocol: dict, path: str, measure: Measure) -> None:
 
 def pfl(protocol: dict, path: str, measure: Measure) -> None:
   """FedAvg as pfl-research's image benchmark runs it."""
-  import types
-
   import torch
   from pfl.aggregate.simulate import SimulatedBackend
   from pfl.aggregate.weighting import WeightByDatapoints
@@ -134,6 +138,7 @@ def pfl(protocol: dict, path: str, measure: Measure) -> None:
   from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
   from pfl.metrics import Weighted
   from pfl.model.pytorch import PyTorchModel
+  from torch.nn.functional import cross_entropy
 
   clients, test = read(path)
   shuffled = np.random.default_rng(0)
@@ -143,18 +148,13 @@ def pfl(protocol: dict, path: str, measure: Measure) -> None:
     order = shuffled.permutation(len(y))
     return Dataset([x[order], y[order]])
 
-  def loss(self, inputs, targets, eval=False):
-    return torch.nn.functional.cross_entropy(self(inputs), targets)
-
-  def metrics(self, inputs, targets, eval=True):
-    return {"loss": Weighted(0.0, 1)}  # Only the last model is evaluated.
-
   def run(seed, rounds):
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - pfl draws cohorts from it.
     model = conv_dropout()
-    model.loss = types.MethodType(loss, model)
-    model.metrics = types.MethodType(metrics, model)
+    model.loss = lambda x, y, eval=False: cross_entropy(model(x), y)
+    # Only the last model is evaluated.
+    model.metrics = lambda *_, **__: {"loss": Weighted(0.0, 1)}
     sampler = get_user_sampler("random", list(range(len(clients))))
     FederatedAveraging().run(
       algorithm_params=NNAlgorithmParams(
@@ -175,7 +175,7 @@ def pfl(protocol: dict, path: str, measure: Measure) -> None:
       ),
       model_train_params=NNTrainHyperParams(
         local_learning_rate=protocol["rate"],
-        local_num_epochs=protocol["epochs"],
+        local_num_epochs=1,
         local_batch_size=protocol["batch_size"],
       ),
       model_eval_params=NNEvalHyperParams(local_batch_size=500),
@@ -188,27 +188,22 @@ def pfl(protocol: dict, path: str, measure: Measure) -> None:
 
 def fedjax(protocol: dict, path: str, measure: Measure) -> None:
   """FedJAX's own CNN, algorithm and clients, as in its EMNIST example."""
-  import fedjax_worker
-  from fedjax_worker import fedjax
+  from fedjax_worker import fedjax, simulation
 
   clients, test = read(path, channels_first=False)
   model = fedjax.models.emnist.create_conv_model(only_digits=True)
-  simulation = fedjax_worker.FedAvg(
+  start = simulation(
     model,
     clients,
     protocol["cohort_size"],
     protocol["rate"],
     fedjax.optimizers.adam(protocol["adam_rate"], eps=1e-4),
     batch_size=protocol["batch_size"],
-    num_epochs=protocol["epochs"],
+    num_epochs=1,
   )
-
-  def run(seed, rounds):
-    simulation.start(seed)
-    return simulation.run(rounds)
 
   def accuracy(params):
     batches = fedjax.ClientDataset(test).padded_batch(batch_size=500)
     return float(fedjax.evaluate_model(model, params, batches)["accuracy"])
 
-  measure(run, accuracy)
+  measure(lambda seed, rounds: start(seed)(rounds), accuracy)

@@ -24,6 +24,8 @@ import flax.linen as nn
 import numpy as np
 import optax
 import shared
+from fedjax_opt_worker import IMAGES
+from protocol_peers import load
 
 import fedjax_opt as fo
 from experiments.tasks import images
@@ -42,8 +44,7 @@ class Protocol(NamedTuple):
     examples: of a client.
     partition: of `fo.partition`.
     cohort_size: clients in a round.
-    batch_size: examples in a step.
-    epochs: of a client in a round.
+    batch_size: examples in a step; a client takes one epoch in a round.
     rate: of the clients' SGD.
     rounds: that are timed.
     adam_rate: of the server's Adam; None for plain averaging.
@@ -58,7 +59,6 @@ class Protocol(NamedTuple):
   partition: str
   cohort_size: int
   batch_size: int
-  epochs: int
   rate: float
   rounds: int
   adam_rate: float | None = None
@@ -69,17 +69,17 @@ PROTOCOLS = (
   # microsoft/msrflute, experiments/cv_lr_mnist, but for LEAF's partition.
   Protocol(
     "FLUTE's logistic regression", "flower", "flower", "mnist", 1000, 60,
-    "shards", 10, 10, 1, 0.03, 100,
+    "shards", 10, 10, 0.03, 100,
   ),
   # google/fedjax, examples/emnist_fed_avg.py, on MNIST; 10 of 1,500 rounds.
   Protocol(
     "FedJAX's EMNIST example", "fedjax", "fedjax", "mnist", 500, 100, "shards",
-    10, 20, 1, 10**-1.5, 10, 10**-2.5,
+    10, 20, 10**-1.5, 10, 10**-2.5,
   ),
   # apple/pfl-research, benchmarks: CIFAR-10, IID, no privacy; 5 of 1,500.
   Protocol(
     "pfl-research's CIFAR-10", "pfl", "torch", "cifar10", 1000, 50, "iid", 50,
-    10, 1, 0.1, 5,
+    10, 0.1, 5,
   ),
 )  # fmt: skip
 
@@ -120,8 +120,6 @@ class Sigmoids(nn.Module):
     return nn.sigmoid(layers.Logits(10)(x.reshape(len(x), -1)))
 
 
-# Pixels are in [-1, 1].
-IMAGES = images.Images("random", 10, (0.5,), (0.5,))
 MODELS = {
   "flower": Sigmoids(),
   "pfl": ConvDropout(),
@@ -147,17 +145,15 @@ def write_data(protocol: Protocol, data_dir: str, path: pathlib.Path) -> None:
 
 def ours(protocol: dict, path: str, seeds: int, begun: float) -> dict:
   """Times the rounds of one seed, and of all as one program; then tests."""
-  protocol, file = Protocol(**protocol), np.load(path)
-  pool = {"x": file["x"], "y": file["y"]}
-  test = {"x": file["x_test"], "y": file["y_test"]}
+  protocol, (pool, test, rows) = Protocol(**protocol), load(path)
   task = images.classification(MODELS[protocol.peer], IMAGES, pool, test)
   settings = {
     "params": task.init,
-    "data": fo.ClientData.from_partition(pool, list(file["rows"])),
+    "data": fo.ClientData.from_partition(pool, list(rows)),
     "rounds": protocol.rounds,
     "cohort_size": protocol.cohort_size,
     "batch_size": protocol.batch_size,
-    "local_epochs": protocol.epochs,
+    "local_epochs": 1,
     "eval_every": protocol.rounds,
   }
 

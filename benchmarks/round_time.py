@@ -39,13 +39,11 @@ def entries(
     size: see `shared.Entry`.
   """
   of = lambda *given: shared.Entry(*given[:3], workload, *given[3:], size=size)
-  return [
-    of("FedJAX", "fedjax", "fed_avg"),
-    of("PyTorch, eager", "torch", "fed_avg"),
-    of("floor", "fedjax_opt", "floor"),
-    *(of(name, "fedjax_opt", "fed_avg", how) for name, how in ours.items()),
-    of("Flower", "flower", "fed_avg"),
-  ]
+  *theirs, flower = (
+    of(name, worker, "fed_avg") for worker, name in shared.FRAMEWORKS.items()
+  )
+  own = (of(name, "fedjax_opt", "fed_avg", how) for name, how in ours.items())
+  return [*theirs, of("floor", "fedjax_opt", "floor"), *own, flower]
 
 
 def rows(found: dict) -> list[list[str]]:

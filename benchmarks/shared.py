@@ -8,6 +8,7 @@ every framework has.
 import argparse
 import atexit
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -48,20 +49,17 @@ class Workload(NamedTuple):
   example_shape: tuple[int, ...]
   num_classes: int | None  # None for a real-valued target
   learning_rate: float
-  rounds_per_turn: int  # long enough for the clock, short enough to take turns
 
   @property
   def examples_per_client(self) -> int:
     return self.num_steps * self.batch_size
 
 
+LEAST_SQUARES = Workload("least_squares", 10, 13, 10, (1024,), None, 0.001)
 WORKLOADS = {
-  workload.name: workload
-  for workload in (
-    Workload("cnn", 10, 8, 64, (28, 28, 1), 10, 0.01, 5),
-    Workload("mlp", 10, 64, 16, (32, 32, 3), 10, 0.01, 5),
-    Workload("least_squares", 10, 13, 10, (1024,), None, 0.001, 100),
-  )
+  "cnn": Workload("cnn", 10, 8, 64, (28, 28, 1), 10, 0.01),
+  "mlp": Workload("mlp", 10, 64, 16, (32, 32, 3), 10, 0.01),
+  "least_squares": LEAST_SQUARES,
 }
 
 
@@ -90,13 +88,17 @@ def make_clients(
   """
   pool = make_pool(workload)
   if workload.num_classes is not None:
-    pool["x"] = pool["x"].astype(np.float32) / 127.5 - 1.0
-    if channels_first:
-      pool["x"] = pool["x"].transpose(0, 3, 1, 2).copy()
+    pool["x"] = pixels(pool["x"], channels_first)
   shape = (-1, workload.examples_per_client)
   x, y = (leaf.reshape(*shape, *leaf.shape[1:]) for leaf in pool.values())
   rows = np.arange(workload.num_clients) % len(x)
   return [{"x": x[i], "y": y[i]} for i in rows]
+
+
+def pixels(images: np.ndarray, channels_first: bool) -> np.ndarray:
+  """Images in bytes [n, H, W, C], as numbers in [-1, 1]."""
+  x = images.astype(np.float32) / 127.5 - 1.0
+  return x.transpose(0, 3, 1, 2).copy() if channels_first else x
 
 
 # In a process that is asked.
@@ -119,7 +121,7 @@ def program(
 
   def run(workload, rounds, **settings):
     wanted = json.dumps([workload, settings])
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     if wanted not in built:
       of = Workload(*workload)
       of = of._replace(example_shape=tuple(of.example_shape))
@@ -127,7 +129,7 @@ def program(
     more = built[wanted](rounds) or {}
     seconds = time.perf_counter() - start
     of_all = {"seconds": seconds, "wall_seconds": seconds, "peak": peak()}
-    return of_all | more
+    return of_all | {"processor_seconds": time.process_time() - used} | more
 
   return run
 
@@ -204,9 +206,7 @@ class Process:
   ):
     # Kept open while the process lives, and read if it ends too early.
     self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115
-    # Both this folder, and the repository's with its `experiments`.
-    given = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
-    paths = os.pathsep.join([str(HERE), str(HERE.parent), *given])
+    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     try:
       self._process = subprocess.Popen(
         [python, "-c", "import shared; shared.answer()", module],
@@ -216,15 +216,14 @@ class Process:
       )  # fmt: skip
     except OSError as error:
       raise WorkerError(f"cannot run {python}: {error.strerror}") from error
-    self._is_ready, self._limit, self._is_late = False, limit, False
+    self._limit, self._is_late = limit, False
+    self._first_answer = functools.cache(self._answer)
     self._timer = threading.Timer(limit, self._kill)
     self._timer.start()
 
   def wait(self) -> None:
     """Waits until its module is imported."""
-    if not self._is_ready:
-      self._answer()
-      self._is_ready = True
+    self._first_answer()
 
   def call(self, function: str, **arguments: Any) -> Any:
     """What a function of its module returns, given arguments that JSON has.
@@ -278,45 +277,45 @@ def in_process(
 
 
 def recorded(
-  folder: pathlib.Path,
+  page: pathlib.Path,
   keys: Sequence[str],
   make: Callable[[str], dict[str, Any]],
-  show: Callable[[dict[str, Any]], None],
+  text_of: Callable[[dict[str, Any]], str],
 ) -> bool:
-  """Makes the records that records.json of a folder lacks.
+  """Makes the records that records.json beside a page lacks.
 
   What failed, or did not fit into the time, is made again.
 
   Args:
-    folder: is made if it is not there.
+    page: is written before the first record and after each.
     keys: of the records.
     make: a record, given its key.
-    show: is given all records, before the first and after each.
+    text_of: the page, given all records.
 
   Returns:
     Whether one failed.
   """
   from fedjax_opt.files import json_files
 
-  folder.mkdir(parents=True, exist_ok=True)
-  file = folder / "records.json"
+  page.parent.mkdir(parents=True, exist_ok=True)
+  file = page.with_name("records.json")
   records = json_files.read_json(file) if file.exists() else {}
-  show(records)
+  page.write_text(text_of(records))
   for key in keys:
-    if not {"error", "left_out"} & set(records.get(key, {"error": ""})):
+    if "error" not in records.get(key, {"error": ""}):
       continue
     start = time.perf_counter()
     try:
       records[key], said = make(key), "done"
     except LateError as error:
-      records[key], said = {"left_out": str(error)}, str(error)
+      said = str(error)
     except WorkerError as error:
       records[key], said = {"error": str(error)[:300]}, str(error)
     seconds = time.perf_counter() - start
     print(f"{key}: {said} ({seconds:.0f} s)", flush=True)
     json_files.write_json(file, records)
-    show(records)
-  return any("error" in records[key] for key in keys)
+    page.write_text(text_of(records))
+  return any("error" in records.get(key, {}) for key in keys)
 
 
 # Processes that take turns.
@@ -357,7 +356,6 @@ class Run:
   Args:
     entry: what it does.
     pythons: worker -> a Python that has the framework.
-    turn_seconds: a turn has as many rounds as fit, at least one.
     limit: seconds after which the process is killed.
   """
 
@@ -365,20 +363,17 @@ class Run:
     self,
     entry: Entry,
     pythons: Mapping[str, str],
-    turn_seconds: float = 0.5,
     limit: float = threading.TIMEOUT_MAX,
   ):
-    python = pythons[entry.worker]
-    module = f"{entry.worker}_worker"
-    self.process = Process(module, python, entry.variables, limit)
-    self._entry, self._turn_seconds = entry, turn_seconds
+    of = f"{entry.worker}_worker", pythons[entry.worker], entry.variables
+    self.process = Process(*of, limit)
+    self._entry = entry
     self.turns = []  # Seconds a round.
 
   def build(self) -> None:
+    """A turn will have as many rounds as fit into half a second, or one."""
     self.first = self.ask(1)
-
-  def set_length(self) -> None:
-    self._rounds = max(1, int(self._turn_seconds / self.ask(1)["seconds"]))
+    self._rounds = max(1, int(0.5 / self.ask(1)["seconds"]))
 
   def take_turn(self) -> None:
     self.last = self.ask(self._rounds)
@@ -406,7 +401,7 @@ class Run:
 
 
 def measure(
-  entries: Sequence[Entry], pythons: Mapping[str, str], turns: int, **of_run
+  entries: Sequence[Entry], pythons: Mapping[str, str], turns: int
 ) -> dict[tuple[str, str, int], Run]:
   """Measures entries in turns; prints why one cannot be measured.
 
@@ -414,7 +409,6 @@ def measure(
     entries: in the order of their turns.
     pythons: see `Run`.
     turns: of each process.
-    **of_run: see `Run`.
 
   Returns:
     {key of the entry: its run}, of those that could run.
@@ -422,10 +416,9 @@ def measure(
   runs = {}
   # All start at once, then one works while the others wait.
   steps = [
-    lambda entry: runs.update({entry.key: Run(entry, pythons, **of_run)}),
+    lambda entry: runs.update({entry.key: Run(entry, pythons)}),
     lambda entry: runs[entry.key].process.wait(),
     lambda entry: runs[entry.key].build(),
-    lambda entry: runs[entry.key].set_length(),
     *[lambda entry: runs[entry.key].take_turn()] * turns,
   ]
   left = list(entries)
@@ -447,9 +440,7 @@ def measure(
 # The command line, and what is printed.
 
 
-FRAMEWORKS = {
-  "fedjax": "FedJAX", "torch": "PyTorch, eager", "flower": "Flower"
-}  # fmt: skip
+FRAMEWORKS = {"fedjax": "FedJAX", "torch": "PyTorch, eager", "flower": "Flower"}
 
 
 def parser(
@@ -464,9 +455,9 @@ def parser(
   return made
 
 
-def folder_of(options: argparse.Namespace) -> pathlib.Path:
-  """The folder of `--output_dir`, which processes find from their own."""
-  return pathlib.Path(options.output_dir).expanduser().resolve()
+def folder(given: str) -> pathlib.Path:
+  """A folder that a flag names, which processes find from their own."""
+  return pathlib.Path(given).expanduser().resolve()
 
 
 def pythons(options: argparse.Namespace) -> dict[str, str]:

@@ -76,7 +76,7 @@ def chunk(size: int) -> list[float]:
   return [result.needed_bytes / 1e6, shared.peak() - before[0]]
 
 
-def chunks(folder: str) -> Table:
+def chunks(folder: pathlib.Path) -> Table:
   """A row for each number of clients at a time."""
   rows = []
   for size in (16, 4, 1):
@@ -106,12 +106,8 @@ def make_population(folder: pathlib.Path) -> None:
 def from_disk_or_memory(folder: str, where: str) -> list[float]:
   """Rounds a second and megabytes of one process."""
   data = fo.Population.open(folder)
-  if where == "memory":
-    rows = np.arange(data.num_examples, dtype=np.int32)
-    rows = rows.reshape(data.num_clients, -1)
-    data = fo.ClientData(data.examples, rows, data.sizes)
-    # A copy: what is put on a CPU device as it is stays a map of the file.
-    data = jax.block_until_ready(jax.tree.map(jnp.array, data))
+  if where == "memory":  # Copied, as to any other device.
+    data = jax.block_until_ready(jax.tree.map(jnp.array, data.load()))
   loss_fn, init = ours.make_loss(shared.WORKLOADS["mlp"])
   seconds = statistics.median(
     round_seconds(
@@ -122,14 +118,14 @@ def from_disk_or_memory(folder: str, where: str) -> list[float]:
   return [1 / seconds, shared.peak()]
 
 
-def disk(folder: str) -> Table:
+def disk(folder: pathlib.Path) -> Table:
   """Medians of three processes of both kinds, in turns."""
-  if not pathlib.Path(folder).exists():
-    make_population(pathlib.Path(folder))
+  if not folder.exists():
+    make_population(folder)
   found = {"memory": [], "disk": []}
   for _ in range(3):
     for where, runs in found.items():
-      given = {"folder": folder, "where": where}
+      given = {"folder": str(folder), "where": where}
       runs.append(shared.in_process("sizes", "from_disk_or_memory", given))
   rows = [
     [where, *(f"{number:.4g}" for number in np.median(runs, axis=0))]
@@ -163,11 +159,11 @@ def fastest_round(data: Any, cohort_size: int) -> float:
   return 1e3 * min(seconds)
 
 
-def populations(folder: str) -> Table:
+def populations(folder: pathlib.Path) -> Table:
   """A row for each number of clients."""
   rows = []
   for clients in (1_000, 10_000, 100_000, 1_000_000):
-    seconds, places = made(pathlib.Path(folder, str(clients)), clients)
+    seconds, places = made(folder / str(clients), clients)
     found = [
       fastest_round(data, cohort_size)
       for data in places
@@ -185,13 +181,14 @@ PARTS = {"chunks": chunks, "disk": disk, "populations": populations}
 def main() -> None:
   parser = shared.parser(__doc__)
   parser.add_argument("part", choices=PARTS)
-  parser.add_argument("--folder", help="of the clients on disk")
+  parser.add_argument(
+    "--folder", type=shared.folder, help="of the clients on disk"
+  )
   options = parser.parse_args()
   if options.part != "chunks" and not options.folder:
     parser.error(f"--folder must be given for {options.part}")
-  folder = options.folder and str(pathlib.Path(options.folder).resolve())
   print(f"{shared.machine()}; jax {jax.__version__}", flush=True)
-  print(shared.table(*PARTS[options.part](folder)))
+  print(shared.table(*PARTS[options.part](options.folder)))
 
 
 if __name__ == "__main__":

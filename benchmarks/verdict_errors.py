@@ -15,6 +15,8 @@ in docs/which_method.toml, with twenty seeds.
   python benchmarks/verdict_errors.py
 """
 
+import functools
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -36,22 +38,16 @@ def are_worse(values: np.ndarray, min_effect: float = MIN_EFFECT) -> np.ndarray:
     values: of k methods at n seeds in T studies; larger is better.
     min_effect: the smallest difference of interest.
   """
-  one, other = np.triu_indices(len(values), 1)
-  p = np.stack(
-    [pairs.p_values(*values[[i, j]]) for i, j in zip(one, other, strict=True)],
-    -1,
-  )
-  adjusted = pairs.holm(p)  # [T, P]
+  some = list(itertools.combinations(range(len(values)), 2))
+  p = np.stack([pairs.p_values(values[i], values[j]) for i, j in some], -1)
+  is_clear = pairs.holm(p) < pairs.LEVEL  # [T, P]
   means = values.mean(axis=1)
-  best, studies = means.argmax(axis=0), np.arange(values.shape[2])
-  of_pair = np.zeros((len(values),) * 2, int)
-  of_pair[one, other] = of_pair[other, one] = np.arange(len(one))
+  best, behind = means.argmax(axis=0), means.max(axis=0) - means
   found = np.zeros(means.shape, bool)
-  for method, mean in enumerate(means):
-    behind = means[best, studies] - mean
-    is_clear = adjusted[studies, of_pair[method, best]] < pairs.LEVEL
-    found[method] = is_clear & (behind >= min_effect) & (best != method)
-  return found
+  for (i, j), clear in zip(some, is_clear.T, strict=True):
+    found[i] |= clear & (best == j)
+    found[j] |= clear & (best == i)
+  return found & (behind >= min_effect)
 
 
 def equal_methods(rng, num_methods, num_seeds, studies, is_skewed=False):
@@ -85,22 +81,19 @@ def main() -> None:
   shared.parser(__doc__).parse_args()
   rng = np.random.default_rng(0)
   for kind in ("normal", "exponential"):
-    table(
-      f"Equal methods, {kind}: studies that call any worse",
-      lambda k, n, is_skewed=kind == "exponential": equal_methods(
-        rng, k, n, STUDIES, is_skewed
-      ),
+    share = functools.partial(
+      equal_methods, rng, studies=STUDIES, is_skewed=kind == "exponential"
     )
-  for difference in DIFFERENCES:
-    table(
-      f"One method is {100 * difference:g} points better: those called worse",
-      lambda k, n, d=difference: power(rng, k, n, d, STUDIES // 4),
-    )
+    table(f"Equal methods, {kind}: studies that call any worse", share)
+  for d in DIFFERENCES:
+    share = functools.partial(power, rng, difference=d, studies=STUDIES // 4)
+    table(f"One method is {100 * d:g} points better: those called worse", share)
   for kind in ("chosen once", "nested"):
-    table(
-      f"Equal methods, choices are luck, {kind}: studies that call any worse",
-      lambda k, n, x=kind == "nested": chosen_by_luck(rng, k, n, x, STUDIES),
+    share = functools.partial(
+      chosen_by_luck, rng, is_nested=kind == "nested", studies=STUDIES
     )
+    choice = f"choices are luck, {kind}"
+    table(f"Equal methods, {choice}: studies that call any worse", share)
 
 
 def table(title: str, share: Callable[[int, int], float]) -> None:

@@ -11,6 +11,8 @@ import functools
 import pathlib
 import shutil
 
+import marks
+
 from experiments.artefacts import record
 from experiments.reference import page, plans, standing
 from experiments.reference.plans import Condition
@@ -24,7 +26,6 @@ from fedjax_opt.study.verdicts import Verdict, numbers_of
 
 NAME = "field"
 PAGE = pathlib.Path(__file__).parent / "comparison.md"
-_BEGIN, _END = "<!-- conditions -->\n", "<!-- end of conditions -->"
 _SHOWN = 12  # Methods of a condition; the page in the browser has all.
 
 
@@ -42,10 +43,9 @@ def published() -> Standing:
 
 def filled(text: str) -> str:
   """The page with what its two marks enclose made anew."""
-  before, _, rest = text.partition(_BEGIN)
   found = published()
   sections = [_extent(found), *(_section(found, n) for n in found.studies)]
-  return "\n".join([before + _BEGIN, *sections, _END + rest.partition(_END)[2]])
+  return marks.filled(text, "conditions", "\n".join(sections))
 
 
 def _extent(found: Standing) -> str:

@@ -1,13 +1,12 @@
 """Fills the table of where_programs_differ.md: what another form changes.
 
-  PYTHONPATH=.:docs python docs/differences.py
+  PYTHONPATH=. python docs/differences.py
 
 Each pair of forms runs on the quadratics of validity_table.py, with some of the
 clients in a round, or with clients of three speeds. The table has where each
 ends.
 """
 
-import functools
 import importlib
 import pathlib
 from collections.abc import Callable, Mapping
@@ -15,14 +14,14 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
+import marks
 import optax
 import validity_table as table
-from validity_table import RATE
+from validity_table import RATE, of
 
 import fedjax_opt as fo
 
 PAGE = pathlib.Path(__file__).parent / "where_programs_differ.md"
-BEGIN, END = "<!-- effects -->\n", "<!-- end of effects -->"
 ROUNDS = 200
 _SGD, _ADAM_RATE = optax.sgd(RATE), 0.01
 Make = Callable[[], fo.Algorithm]
@@ -46,10 +45,6 @@ class Pair(NamedTuple):
   settings: Mapping[str, Any] = {"cohort_size": table.FEW}
 
 
-def _of(factory: Callable[..., fo.Algorithm], *given: Any, **others: Any):
-  return functools.partial(factory, table.loss_fn, *given, **others)
-
-
 def _dyn_of_cohort() -> fo.Algorithm:
   """FedDyn whose h divides by the clients of the cohort."""
   module = importlib.import_module("fedjax_opt.algorithms.fed_dyn")
@@ -66,7 +61,7 @@ def _dyn_of_cohort() -> fo.Algorithm:
   return algorithm._replace(round=round)
 
 
-_server = lambda rule: _of(fo.fed_avg, _SGD, rule)
+_server = lambda rule: of("fed_avg", _SGD, rule)
 # Clients of three speeds. In a round they take 4, 2 or 1 steps until the
 # deadline; or the server takes a step after each arrival.
 _SYSTEM = fo.systems.sample(
@@ -86,38 +81,38 @@ PAIRS = (
   Pair(
     "fed_dyn",
     "h divides by the cohort",
-    _of(fo.fed_dyn, _SGD, alpha=0.5),
+    of("fed_dyn", _SGD, alpha=0.5),
     _dyn_of_cohort,
   ),
   Pair(
     "fed_speed",
     "duals of all clients; in both columns `rho` is 0",
-    _of(fo.fed_speed, RATE, lam=2.0, rho=0.0),
-    _of(fo.fed_speed, RATE, lam=2.0, rho=0.0, all_duals=True),
+    of("fed_speed", RATE, lam=2.0, rho=0.0),
+    of("fed_speed", RATE, lam=2.0, rho=0.0, all_duals=True),
   ),
   Pair(
     "fed_speed",
     "a perturbation of the length `rho`",
-    _of(fo.fed_speed, RATE, lam=2.0, normalized=False),
-    _of(fo.fed_speed, RATE, lam=2.0),
+    of("fed_speed", RATE, lam=2.0, normalized=False),
+    of("fed_speed", RATE, lam=2.0),
   ),
   Pair(
     "fed_acg",
     "no proximal term, `beta` 0.1 in the paper's form",
-    _of(fo.fed_acg, optax.sgd(RATE / 10), beta=0.1),
-    _of(fo.fed_acg, optax.sgd(RATE / 10), beta=0.0),
+    of("fed_acg", optax.sgd(RATE / 10), beta=0.1),
+    of("fed_acg", optax.sgd(RATE / 10), beta=0.0),
   ),
   Pair(
     "fed_lesam",
     "the server's last step",
-    _of(fo.fed_lesam, _SGD),
-    _of(fo.fed_lesam, _SGD, last_step=True),
+    of("fed_lesam", _SGD),
+    of("fed_lesam", _SGD, last_step=True),
   ),
   Pair(
     "fed_exp",
     "`eps` 0.1 times the number of clients",
-    _of(fo.fed_exp, _SGD, eps=0.1),
-    _of(fo.fed_exp, _SGD, eps=0.1 * table.CLIENTS),
+    of("fed_exp", _SGD, eps=0.1),
+    of("fed_exp", _SGD, eps=0.1 * table.CLIENTS),
   ),
   Pair(
     "fed_adam",
@@ -128,40 +123,40 @@ PAIRS = (
   Pair(
     "fed_adamw",
     "the second moment whole",
-    _of(fo.fed_adamw, _ADAM_RATE),
-    _of(fo.fed_adamw, _ADAM_RATE, whole_moments=True),
+    of("fed_adamw", _ADAM_RATE),
+    of("fed_adamw", _ADAM_RATE, whole_moments=True),
   ),
   Pair(
     "fed_adamw",
     "the first moment corrected for all steps",
-    _of(fo.fed_adamw, _ADAM_RATE),
-    _of(fo.fed_adamw, _ADAM_RATE, shared_count=True),
+    of("fed_adamw", _ADAM_RATE),
+    of("fed_adamw", _ADAM_RATE, shared_count=True),
   ),
   Pair(
     "fed_lada",
     "Adam's second moment",
-    _of(fo.fed_lada, _ADAM_RATE),
-    _of(fo.fed_lada, _ADAM_RATE, amsgrad=False),
+    of("fed_lada", _ADAM_RATE),
+    of("fed_lada", _ADAM_RATE, amsgrad=False),
   ),
   Pair(
     "scaffold",
     "controls of exact gradients (option I), not of steps (II)",
-    _of(fo.scaffold, RATE),
-    _of(fo.scaffold, RATE, exact_control=True),
+    of("scaffold", RATE),
+    of("scaffold", RATE, exact_control=True),
   ),
   Pair(
     "fed_nova",
     "differences times numbers of steps, here 1, 2 or 4",
-    _of(fo.fed_nova, RATE / 10),
+    of("fed_nova", RATE / 10),
     # The number by which each was divided cancels.
-    _of(fo.fed_avg, optax.sgd(RATE / 10)),
+    of("fed_avg", optax.sgd(RATE / 10)),
     _UNEQUAL,
   ),
   Pair(
     "fed_async",
     "s(τ) divided by s(1), clients of three speeds",
-    _of(fo.fed_async, _SGD, mu=0.0),
-    _of(fo.fed_async, _SGD, mu=0.0, alpha=0.6 * 2**0.5),
+    of("fed_async", _SGD, mu=0.0),
+    of("fed_async", _SGD, mu=0.0, alpha=0.6 * 2**0.5),
     _ONE_BY_ONE,
   ),
 )
@@ -177,22 +172,15 @@ def line(pair: Pair) -> str:
   return f"| `{pair.method}` | {pair.what} | {shown} |\n"
 
 
-def filled(page: str, rows: list[str]) -> str:
-  """The page with these rows between its marks."""
-  before, _, rest = page.partition(BEGIN)
-  head = "| method | the other form | paper | program |\n|:--|:--|--:|--:|\n"
-  return (
-    f"{before}{BEGIN}\n{head}{''.join(rows)}\n{END}{rest.partition(END)[2]}"
-  )
-
-
 def main() -> None:
   jax.config.update("jax_enable_x64", True)
   rows = []
   for pair in PAIRS:
     rows.append(line(pair))
     print(rows[-1], end="", flush=True)
-  PAGE.write_text(filled(PAGE.read_text(), rows))
+  head = "| method | the other form | paper | program |\n|:--|:--|--:|--:|\n"
+  made = marks.filled(PAGE.read_text(), "effects", head + "".join(rows))
+  PAGE.write_text(made)
 
 
 if __name__ == "__main__":

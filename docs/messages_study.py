@@ -7,7 +7,6 @@ validation examples; accuracies are those on the test examples. With --plot the
 pictures are drawn from the tables that are there.
 """
 
-import csv
 import pathlib
 import sys
 
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import optax
+import pandas
 from matplotlib import figure
 
 import fedjax_opt as fo
@@ -92,7 +92,7 @@ def _best(make, grid, by, **settings):
   """
   grid = {**grid, **RATES}
   defaults = {"clients": _clients, "cohort_size": COHORT, "batch_size": 16}
-  defaults |= {"eval_every": 5}
+  defaults["eval_every"] = 5
   if "local_steps" not in settings:
     defaults["local_epochs"] = 1
   settings = defaults | settings
@@ -222,95 +222,62 @@ def _statistics(values):
   }
 
 
-def _write(name, rows):
-  names = list(dict.fromkeys(n for row in rows for n in row))
-  with (FOLDER / f"{name}.csv").open("w", newline="") as file:
-    writer = csv.DictWriter(file, names, lineterminator="\n")
-    writer.writeheader()
-    rounded = lambda v: f"{v:.5g}" if isinstance(v, float) else v
-    writer.writerows({n: rounded(v) for n, v in row.items()} for row in rows)
+def _panels(number, width):
+  """A figure with panels side by side, which share their accuracies."""
+  fig = figure.Figure((width, 3.8))
+  panels = fig.subplots(1, number, sharey=True, squeeze=False)[0]
+  for ax in panels:
+    ax.grid(alpha=0.3)
+  panels[0].set_ylabel("test accuracy")
+  return fig, panels
 
 
-def _read(name):
-  with (FOLDER / f"{name}.csv").open() as file:
-    return list(csv.DictReader(file))
+def _plot(ax, rows, x, **look):
+  """Accuracies with their deviations over the seeds."""
+  ax.errorbar(
+    rows[x], rows["accuracy"], rows["deviation"], marker="o", capsize=2, **look
+  )
 
 
-def _of(rows, **wanted):
-  return [r for r in rows if all(r[n] == v for n, v in wanted.items())]
-
-
-def _column(rows, name):
-  return np.array([float(row[name]) for row in rows])
-
-
-def draw_bytes() -> figure.Figure:
+def draw_bytes(rows: pandas.DataFrame) -> figure.Figure:
   """Accuracy against bytes, without feedback and with it."""
-  rows, fig = _read("messages_bytes"), figure.Figure((9, 3.8))
-  axes = fig.subplots(1, 2, sharey=True)
+  fig, axes = _panels(2, 9)
   titles = ("without error feedback", "with error feedback")
   for ax, title, suffix in zip(axes, titles, ("", ", feedback"), strict=True):
     labels = {label: label + suffix for label in COMPRESSORS}
     for label, name in {WHOLE: WHOLE, **labels}.items():
-      own = _of(rows, method=name)
+      own = rows[rows["method"] == name][1:]  # Nothing was sent before round 0.
       color = "black" if name == WHOLE else None
-      own = own[1:]  # Nothing was sent before round 0.
-      ax.plot(
-        _column(own, "kilobytes"),
-        _column(own, "accuracy"),
-        label=label,
-        color=color,
-      )
+      ax.plot(own["kilobytes"], own["accuracy"], label=label, color=color)
     ax.set(xscale="log", xlabel="kB sent by a client", title=title)
-    ax.grid(alpha=0.3)
-  axes[0].set_ylabel("test accuracy")
   axes[1].legend(fontsize=8)
   return fig
 
 
-def draw_faults() -> figure.Figure:
+def draw_faults(rows: pandas.DataFrame) -> figure.Figure:
   """Accuracy against the share of faulty clients, one panel a fault."""
-  rows, fig = _read("messages_faults"), figure.Figure((9, 3.8))
-  axes = fig.subplots(1, 2, sharey=True)
+  fig, axes = _panels(2, 9)
   for ax, kind in zip(axes, FAULTS, strict=True):
     for label in AGGREGATORS:
-      own = _of(rows, fault=kind, aggregator=label)
-      ax.errorbar(
-        _column(own, "fraction"),
-        _column(own, "accuracy"),
-        _column(own, "deviation"),
-        label=label,
-        marker="o",
-        capsize=2,
-      )
+      is_own = (rows["fault"] == kind) & (rows["aggregator"] == label)
+      _plot(ax, rows[is_own], "fraction", label=label)
     ax.set(xlabel="share of faulty clients", title=f"{kind} differences")
-    ax.grid(alpha=0.3)
-  axes[0].set(ylabel="test accuracy", ylim=(0, 1))
+  axes[0].set(ylim=(0, 1))
   axes[0].legend(fontsize=8)
   return fig
 
 
-def draw_privacy() -> figure.Figure:
+def draw_privacy(rows: pandas.DataFrame) -> figure.Figure:
   """Accuracy against epsilon, with a line for each expected number."""
-  rows, fig = _read("privacy"), figure.Figure((6, 3.8))
-  ax = fig.subplots()
+  fig, (ax,) = _panels(1, 6)
   for i, expected in enumerate(EXPECTED):
-    own = _of(rows, expected=str(expected))
-    none, *own = own  # Without noise epsilon is infinite.
-    ax.errorbar(
-      _column(own, "epsilon"),
-      _column(own, "accuracy"),
-      _column(own, "deviation"),
-      label=f"{expected} of {MANY} clients expected",
-      color=f"C{i}",
-      marker="o",
-      capsize=2,
-    )
-    ax.axhline(float(none["accuracy"]), color=f"C{i}", ls=":", lw=1)
-  ax.set(xscale="log", xlabel=f"epsilon (delta {DELTA:g})")
-  ax.set(ylabel="test accuracy", ylim=(0.7, 1))
+    own = rows[rows["expected"] == expected]
+    label = f"{expected} of {MANY} clients expected"
+    # Without noise epsilon is infinite.
+    _plot(ax, own[1:], "epsilon", label=label, color=f"C{i}")
+    ax.axhline(own["accuracy"].iloc[0], color=f"C{i}", ls=":", lw=1)
+  ax.set(xscale="log", xlabel=f"epsilon (delta {DELTA:g})", ylim=(0.7, 1))
   ax.plot([], [], "k:", label="clipped, without noise")
-  ax.grid(alpha=0.3)
   ax.legend(fontsize=8, loc="lower right")
   return fig
 
@@ -328,9 +295,11 @@ def main() -> None:
   matplotlib.use("agg")
   for name in given or STUDIES:
     measure, draw = STUDIES[name]
+    table = FOLDER / f"{name}.csv"
     if "--plot" not in sys.argv:
-      _write(name, measure())
-    fig = draw()
+      frame = pandas.DataFrame(measure())
+      frame.to_csv(table, index=False, float_format="%.5g", lineterminator="\n")
+    fig = draw(pandas.read_csv(table))
     fig.tight_layout()
     fig.savefig(FOLDER / f"{name}.png", dpi=120)
 

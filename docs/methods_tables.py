@@ -9,6 +9,8 @@ import pathlib
 import re
 from collections.abc import Callable, Mapping
 
+import marks
+
 from experiments import tasks
 from experiments.command_line.pages import source_of
 from experiments.command_line.texts import shown_default
@@ -101,10 +103,7 @@ def _images(data: images.Images) -> str:
 def filled(text: str) -> str:
   """A page with each table between its two marks made anew."""
   for title, table in TABLES.items():
-    begin, end = f"<!-- {title} -->\n", f"<!-- end of {title} -->"
-    before, is_here, rest = text.partition(begin)
-    if is_here:
-      text = f"{before}{begin}\n{table()}\n{end}{rest.partition(end)[2]}"
+    text = marks.filled(text, title, table())
   return text
 
 

@@ -179,13 +179,14 @@ def _call(factory):
 
 def try_rule(name: str, make: Callable[[], Any]) -> Row:
   """Tries one factory, at a client and at the server."""
-  return Row(name, _why_not(make, _client_steps), _why_not(make, _server_steps))
+  places = (_client_update, _server_update)
+  return Row(name, *(_why_not(make, update) for update in places))
 
 
-def _why_not(make, run):
+def _why_not(make, update):
   """None if it works, else why not, in one line."""
   try:
-    program = jax.jit(lambda params: run(make(), params)).lower(_PARAMS)
+    program = jax.jit(lambda x: _steps(make(), x, update)).lower(_PARAMS)
     # It runs once.
     options = {"xla_backend_optimization_level": 0}
     moved = program.compile(compiler_options=options)(_PARAMS)
@@ -222,30 +223,29 @@ def _loss(params, batch):
   return jnp.mean(jnp.square(error))
 
 
-def _client_steps(rule, params):
-  def step(carry, batch):
-    params, state = carry
-    mean_loss = lambda params: _loss(params, batch)
-    value, grads = jax.value_and_grad(mean_loss)(params)
-    # What the engine's own local steps offer.
-    offered, _ = extras_of(rule, mean_loss, params, value, grads)
-    updates, state = rule.update(grads, state, params, **offered)
-    return (optax.apply_updates(params, updates), state), None
-
+def _client_update(rule, state, params, batch):
+  """What a client's local step does with a batch."""
   rule = optax.with_extra_args_support(rule)
-  carry = (params, rule.init(params))
-  return jax.lax.scan(step, carry, _BATCHES)[0][0]
+  mean_loss = lambda params: _loss(params, batch)
+  value, grads = jax.value_and_grad(mean_loss)(params)
+  # What the engine's own local steps offer.
+  offered, _ = extras_of(rule, mean_loss, params, value, grads)
+  return rule.update(grads, state, params, **offered)
 
 
-def _server_steps(rule, params):
+def _server_update(rule, state, params, batch):
+  """What the server does with a pseudo-gradient."""
+  delta = optax.tree.scale(0.1, jax.grad(_loss)(params, batch))
+  return rule.update(delta, state, params)
+
+
+def _steps(rule, params, update):
   def step(carry, batch):
     params, state = carry
-    delta = optax.tree.scale(0.1, jax.grad(_loss)(params, batch))
-    updates, state = rule.update(delta, state, params)
+    updates, state = update(rule, state, params, batch)
     return (optax.apply_updates(params, updates), state), None
 
-  carry = (params, rule.init(params))
-  return jax.lax.scan(step, carry, _BATCHES)[0][0]
+  return jax.lax.scan(step, (params, rule.init(params)), _BATCHES)[0][0]
 
 
 def line(row: Row) -> str:

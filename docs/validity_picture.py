@@ -5,46 +5,26 @@
 The problem is that of validity_table.py, in float64.
 """
 
-import functools
-import importlib.util
 import pathlib
 
 import jax
-import optax
+import validity_table as table
 from matplotlib import figure
 
-import fedjax_opt as fo
-
-_HERE = pathlib.Path(__file__).parent
-FILE = _HERE / "validity.png"
-_SPEC = importlib.util.spec_from_file_location(
-  "validity_table", _HERE / "validity_table.py"
-)
-table = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(table)
-
+FILE = pathlib.Path(__file__).parent / "validity.png"
 ROUNDS = 300
-_SGD = optax.sgd(table.RATE)
-_of = lambda factory, *given, **others: functools.partial(
-  factory, table.loss_fn, *given, **others
-)
-# label -> (method, color, style, whether a cohort can be a part).
+# Label -> row of the table, color, style.
 METHODS = {
-  "FedAvg": (_of(fo.fed_avg, _SGD), "C7", "-", True),
-  "FedNova": (_of(fo.fed_nova, table.RATE), "black", ":", True),
-  "FedCM": (_of(fo.fed_cm, table.RATE), "C5", "-", True),
-  "MimeLite": (_of(fo.mime_lite, table.RATE), "C6", "-", True),
-  "SCAFFOLD": (_of(fo.scaffold, table.RATE), "C0", "-", True),
-  "FedDyn": (_of(fo.fed_dyn, _SGD, alpha=0.5), "C1", "-", True),
-  "ProxSkip": (_of(fo.prox_skip, table.RATE, p=0.4), "C2", "-", False),
-  "FedSpeed, ρ = 0": (
-    _of(fo.fed_speed, table.RATE, lam=2.0, rho=0.0), "C3", "-", True,
-  ),
-  "FedSpeed, ρ = 0, all duals": (
-    _of(fo.fed_speed, table.RATE, lam=2.0, rho=0.0, all_duals=True),
-    "C4", "--", True,
-  ),
-}  # fmt: skip
+  "FedAvg": ("fed_avg", "C7", "-"),
+  "FedNova": ("fed_nova", "black", ":"),
+  "FedCM": ("fed_cm", "C5", "-"),
+  "MimeLite": ("mime_lite", "C6", "-"),
+  "SCAFFOLD": ("scaffold", "C0", "-"),
+  "FedDyn": ("fed_dyn", "C1", "-"),
+  "ProxSkip": ("prox_skip", "C2", "-"),
+  "FedSpeed, ρ = 0": ("fed_speed, rho 0", "C3", "-"),
+  "FedSpeed, ρ = 0, all duals": ("fed_speed, rho 0, all_duals", "C4", "--"),
+}
 
 
 def draw() -> figure.Figure:
@@ -52,10 +32,11 @@ def draw() -> figure.Figure:
   fig = figure.Figure(figsize=(10, 4), layout="constrained")
   both = fig.subplots(1, 2, sharey=True)
   for ax, cohort_size in zip(both, (table.CLIENTS, table.FEW), strict=True):
-    for label, (make, color, style, may_be_few) in METHODS.items():
-      if cohort_size == table.CLIENTS or may_be_few:
+    for label, (name, color, style) in METHODS.items():
+      if cohort_size == table.CLIENTS or table.may_be_few(name):
         settings = {"cohort_size": cohort_size, "eval_every": 1}
-        distances = table.distances(make(), ROUNDS, **settings)
+        made = table.ROWS[name].make()
+        distances = table.distances(made, ROUNDS, **settings)
         ax.semilogy(distances, style, color=color, label=label, linewidth=1.4)
     ax.set(
       title=f"{cohort_size} of {table.CLIENTS} clients in a round",

@@ -137,212 +137,181 @@ def distances(algorithm: fo.Algorithm, rounds: int, **settings) -> np.ndarray:
 
 _SGD = optax.sgd(RATE)
 _LOOPS, _VARIANCE = "test_loops.py", "test_variance_reduction.py"
-_CLOCK = "test_asynchronous.py"
-_ONE_STEP = {"local_steps": 1}
+_CLOCK, _CENTRAL = "test_asynchronous.py", "test_centralized.py"
+_ZERO = fo.prox.l1(0.0)  # A regularizer that leaves the loss.
 
 
-def _with_server(rule: optax.GradientTransformation) -> Callable:
-  return functools.partial(fo.fed_avg, loss_fn, _SGD, rule)
+def of(name: str, *given: Any, **others: Any) -> Callable[[], fo.Algorithm]:
+  """A method of the registry on the quadratics; see its factory."""
+  return functools.partial(ALGORITHMS[name].factory, loss_fn, *given, **others)
 
 
-def _of(name: str, *arguments: Any, **others: Any) -> Callable:
-  factory = ALGORITHMS[name].factory
-  return functools.partial(factory, loss_fn, *arguments, **others)
+def _method(
+  name: str,
+  *given: Any,
+  at: str | None = None,
+  off: Mapping[str, Any] = {},
+  loop: str = _LOOPS,
+  rounds: int = 3,
+  local_steps: int = STEPS,
+  **others: Any,
+) -> Method:
+  """A method, which is FedAvg if some of its arguments are others.
 
-
-def _composite(name: str) -> Method:
-  """With a regularizer that is 0, which leaves the loss."""
-  make = _of(name, fo.prox.l1(0.0), RATE)
-  return Method(make, _LOOPS, Reduction("regularizer 0", make))
+  Args:
+    name: of the registry.
+    *given: of the factory, behind the loss.
+    at: where it is FedAvg; None if nowhere.
+    off: its arguments there.
+    loop: see `Method`.
+    rounds: see `Reduction`.
+    local_steps: of the two runs that must be equal.
+    **others: of the factory.
+  """
+  make, there = of(name, *given, **others), None
+  if at is not None:
+    settings = {"local_steps": local_steps}
+    there = Reduction(at, of(name, *given, **others | off), settings, rounds)
+  return Method(make, loop, there)
 
 
 def _momenta(name: str) -> Method:
   """Ten times smaller steps, of which momenta make ten times longer ones."""
   has = {p.name: 0.0 for p in ALGORITHMS[name].hyperparameters}
-  text = ", ".join(has) + " 0"
-  off = Reduction(text, _of(name, RATE, **has))
-  return Method(_of(name, RATE / 10), _LOOPS, off)
-
-
-def _moon(mu: float) -> Callable:
-  return functools.partial(fo.moon, loss_fn, features_fn, _SGD, mu=mu)
+  there = Reduction(f"{', '.join(has)} 0", of(name, RATE, **has))
+  return Method(of(name, RATE / 10), _LOOPS, there)
 
 
 METHODS: dict[str, Method] = {
-  "fed_avg": Method(_of("fed_avg", _SGD), _LOOPS, "it is"),
-  "fed_prox": Method(
-    _of("fed_prox", _SGD, mu=0.5),
-    _LOOPS,
-    Reduction("mu 0", _of("fed_prox", _SGD, mu=0.0)),
+  "fed_avg": Method(of("fed_avg", _SGD), _LOOPS, "it is"),
+  "fed_prox": _method("fed_prox", _SGD, mu=0.5, at="mu 0", off={"mu": 0.0}),
+  "moon": _method(
+    "moon", features_fn, _SGD, mu=0.5, at="mu 0", off={"mu": 0.0}
   ),
-  "moon": Method(_moon(0.5), _LOOPS, Reduction("mu 0", _moon(0.0))),
-  "fed_avg_m": Method(
-    _with_server(optax.sgd(1.0, 0.9)),
-    _LOOPS,
-    Reduction("server momentum 0", _with_server(optax.sgd(1.0, 0.0))),
+  "fed_avg_m": _method(
+    "fed_avg_m",
+    _SGD,
+    server=optax.sgd(1.0, 0.9),
+    at="server momentum 0",
+    off={"server": optax.sgd(1.0, 0.0)},
   ),
-  "fed_adam": Method(_with_server(optax.adam(0.01)), _LOOPS),
-  "fed_yogi": Method(_with_server(optax.yogi(0.01)), _LOOPS),
-  "fed_adagrad": Method(_with_server(optax.adagrad(0.1)), _LOOPS),
+  "fed_adam": _method("fed_adam", _SGD, optax.adam(0.01)),
+  "fed_yogi": _method("fed_yogi", _SGD, optax.yogi(0.01)),
+  "fed_adagrad": _method("fed_adagrad", _SGD, optax.adagrad(0.1)),
   **{
-    name: _composite(name)
+    name: _method(name, _ZERO, RATE, at="regularizer 0")
     for name, choice in ALGORITHMS.items()
     if choice.takes_regularizer and not choice.is_exact
   },
-  "centralized": Method(
-    _of("centralized", fo.prox.l1(0.0), RATE),
-    "test_centralized.py",
-    Reduction(
-      "regularizer 0, one local step",
-      _of("centralized", fo.prox.l1(0.0), RATE),
-      _ONE_STEP,
-    ),
+  "centralized": _method(
+    "centralized",
+    _ZERO,
+    RATE,
+    at="regularizer 0, one local step",
+    local_steps=1,
+    loop=_CENTRAL,
   ),
-  "local": Method(_of("local", fo.prox.l1(0.0), RATE), "test_centralized.py"),
-  "scaffold": Method(
-    _of("scaffold", RATE),
-    _LOOPS,
-    Reduction("its first round", _of("scaffold", RATE), rounds=1),
+  "local": _method("local", _ZERO, RATE, loop=_CENTRAL),
+  "scaffold": _method("scaffold", RATE, at="its first round", rounds=1),
+  "local_sgd": _method("local_sgd", RATE, at="always"),
+  "minibatch_sgd": _method(
+    "minibatch_sgd", RATE, at="one local step", local_steps=1
   ),
-  "local_sgd": Method(
-    _of("local_sgd", RATE),
-    _LOOPS,
-    Reduction("always", _of("local_sgd", RATE)),
-  ),
-  "minibatch_sgd": Method(
-    _of("minibatch_sgd", RATE),
-    _LOOPS,
-    Reduction("one local step", _of("minibatch_sgd", RATE), _ONE_STEP),
-  ),
-  "minibatch_sarah": Method(_of("minibatch_sarah", RATE), _VARIANCE),
-  "bvr_l_sgd": Method(_of("bvr_l_sgd", RATE), _VARIANCE),
+  "minibatch_sarah": _method("minibatch_sarah", RATE, loop=_VARIANCE),
+  "bvr_l_sgd": _method("bvr_l_sgd", RATE, loop=_VARIANCE),
   **{
     name: _momenta(name)
     for name, choice in ALGORITHMS.items()
     if {"mu_s", "mu_l"} & {p.name for p in choice.hyperparameters}
   },
-  "fed_dyn": Method(
-    _of("fed_dyn", _SGD, alpha=0.5),
-    _LOOPS,
-    Reduction("alpha 0", _of("fed_dyn", _SGD, alpha=0.0)),
+  "fed_dyn": _method(
+    "fed_dyn", _SGD, alpha=0.5, at="alpha 0", off={"alpha": 0.0}
   ),
-  "fed_nova": Method(
-    _of("fed_nova", RATE),
-    _LOOPS,
-    Reduction("equally many steps", _of("fed_nova", RATE)),
+  "fed_nova": _method("fed_nova", RATE, at="equally many steps"),
+  "fed_cm": _method("fed_cm", RATE, at="alpha 1", off={"alpha": 1.0}),
+  "fed_exp": _method("fed_exp", _SGD),
+  "mime_lite": _method("mime_lite", RATE, at="beta 0", off={"beta": 0.0}),
+  "prox_skip": _method(
+    "prox_skip",
+    RATE,
+    p=0.4,
+    at="p 1, one local step",
+    off={"p": 1.0},
+    local_steps=1,
   ),
-  "fed_cm": Method(
-    _of("fed_cm", RATE),
-    _LOOPS,
-    Reduction("alpha 1", _of("fed_cm", RATE, alpha=1.0)),
+  "fed_sam": _method("fed_sam", _SGD, at="rho 0", off={"rho": 0.0}),
+  "mo_fed_sam": _method(
+    "mo_fed_sam", RATE, at="rho 0, beta 1", off={"rho": 0.0, "beta": 1.0}
   ),
-  "fed_exp": Method(_of("fed_exp", _SGD), _LOOPS),
-  "mime_lite": Method(
-    _of("mime_lite", RATE),
-    _LOOPS,
-    Reduction("beta 0", _of("mime_lite", RATE, beta=0.0)),
-  ),
-  "prox_skip": Method(
-    _of("prox_skip", RATE, p=0.4),
-    _LOOPS,
-    Reduction("p 1, one local step", _of("prox_skip", RATE, p=1.0), _ONE_STEP),
-  ),
-  "fed_sam": Method(
-    _of("fed_sam", _SGD),
-    _LOOPS,
-    Reduction("rho 0", _of("fed_sam", _SGD, rho=0.0)),
-  ),
-  "mo_fed_sam": Method(
-    _of("mo_fed_sam", RATE),
-    _LOOPS,
-    Reduction("rho 0, beta 1", _of("mo_fed_sam", RATE, rho=0.0, beta=1.0)),
-  ),
-  "fed_speed": Method(_of("fed_speed", RATE, lam=2.0), _LOOPS),
+  "fed_speed": _method("fed_speed", RATE, lam=2.0),
   "fed_acg": Method(
-    _of("fed_acg", optax.sgd(RATE / 10)),
+    of("fed_acg", optax.sgd(RATE / 10)),
     _LOOPS,
-    Reduction("lam, beta 0", _of("fed_acg", _SGD, lam=0.0, beta=0.0)),
+    Reduction("lam, beta 0", of("fed_acg", _SGD, lam=0.0, beta=0.0)),
   ),
-  "fed_gamma": Method(
-    _of("fed_gamma", RATE),
-    _LOOPS,
-    Reduction("rho 0, first round", _of("fed_gamma", RATE, rho=0.0), rounds=1),
+  "fed_gamma": _method(
+    "fed_gamma", RATE, at="rho 0, first round", off={"rho": 0.0}, rounds=1
   ),
-  "fed_lesam": Method(
-    _of("fed_lesam", _SGD),
-    _LOOPS,
-    Reduction("rho 0", _of("fed_lesam", _SGD, rho=0.0)),
+  "fed_lesam": _method("fed_lesam", _SGD, at="rho 0", off={"rho": 0.0}),
+  "fed_dc": _method("fed_dc", RATE, alpha=0.1),
+  "fed_smoo": _method(
+    "fed_smoo", RATE, lam=0.5, at="lam, rho 0", off={"lam": 0.0, "rho": 0.0}
   ),
-  "fed_dc": Method(_of("fed_dc", RATE, alpha=0.1), _LOOPS),
-  "fed_smoo": Method(
-    _of("fed_smoo", RATE, lam=0.5),
-    _LOOPS,
-    Reduction("lam, rho 0", _of("fed_smoo", RATE, lam=0.0, rho=0.0)),
-  ),
-  "fed_adamw": Method(_of("fed_adamw", 0.01), _LOOPS),
+  "fed_adamw": _method("fed_adamw", 0.01),
   "fed_ex_lora": Method(None, "test_lora.py"),
   "fed_lada": Method(
-    _of("fed_lada", 0.01),
+    of("fed_lada", 0.01),
     _LOOPS,
     Reduction(
       "alpha 1, b1 0, large eps",
-      _of("fed_lada", 64 * RATE, alpha=1.0, b1=0.0, eps=64.0),
+      of("fed_lada", 64 * RATE, alpha=1.0, b1=0.0, eps=64.0),
     ),
   ),
-  "diloco": Method(
-    _of("diloco", _SGD),
-    _LOOPS,
-    Reduction(
-      "sgd inside, sgd of rate 1 outside", _of("diloco", _SGD, optax.sgd(1.0))
-    ),
+  "diloco": _method(
+    "diloco",
+    _SGD,
+    at="sgd inside, sgd of rate 1 outside",
+    off={"server": optax.sgd(1.0)},
   ),
-  "ditto": Method(
-    _of("ditto", _SGD),
-    _LOOPS,
-    Reduction("always, its server's model", _of("ditto", _SGD)),
-  ),
-  "p_fed_me": Method(
-    _of("p_fed_me", 1.0, lam=1.0, inner_learning_rate=RATE),
-    _LOOPS,
-    Reduction(
-      "one inner step, eta lam 1",
-      _of("p_fed_me", 1.0, lam=1.0, inner_learning_rate=RATE, inner_steps=1),
-    ),
+  "ditto": _method("ditto", _SGD, at="always, its server's model"),
+  "p_fed_me": _method(
+    "p_fed_me",
+    1.0,
+    lam=1.0,
+    inner_learning_rate=RATE,
+    at="one inner step, eta lam 1",
+    off={"inner_steps": 1},
   ),
   "per_fed_avg": Method(
     None,
     _LOOPS,
     Reduction(
       "alpha 0, one batch",
-      _of("per_fed_avg", RATE, inner_learning_rate=0.0, own_batches=False),
+      of("per_fed_avg", RATE, inner_learning_rate=0.0, own_batches=False),
     ),
   ),
   "fed_per": Method(None, _LOOPS),
   "fed_rep": Method(None, _LOOPS),
   "fed_bn": Method(None, "test_running_statistics.py"),
   # Without a schedule nothing is stale.
-  "fed_buff": Method(
-    _of("fed_buff", _SGD), _CLOCK, Reduction("always", _of("fed_buff", _SGD))
+  "fed_buff": _method("fed_buff", _SGD, at="always", loop=_CLOCK),
+  "fed_async": _method(
+    "fed_async",
+    _SGD,
+    at="alpha 1, mu 0",
+    off={"alpha": 1.0, "mu": 0.0},
+    loop=_CLOCK,
   ),
-  "fed_async": Method(
-    _of("fed_async", _SGD),
-    _CLOCK,
-    Reduction("alpha 1, mu 0", _of("fed_async", _SGD, alpha=1.0, mu=0.0)),
-  ),
-  "ca2fl": Method(
-    _of("ca2fl", _SGD),
-    _CLOCK,
-    Reduction("its first round", _of("ca2fl", _SGD), rounds=1),
-  ),
-  "fadas": Method(_of("fadas", _SGD), _CLOCK),
+  "ca2fl": _method("ca2fl", _SGD, at="its first round", rounds=1, loop=_CLOCK),
+  "fadas": _method("fadas", _SGD, loop=_CLOCK),
 }
 # Settings of these that are rows of their own.
 FORMS: dict[str, Method] = {
-  "fed_gamma, rho 0": Method(_of("fed_gamma", RATE, rho=0.0), _LOOPS),
-  "fed_smoo, rho 0": Method(_of("fed_smoo", RATE, lam=0.5, rho=0.0), _LOOPS),
-  "fed_speed, rho 0": Method(_of("fed_speed", RATE, lam=2.0, rho=0.0), _LOOPS),
-  "fed_speed, rho 0, all_duals": Method(
-    _of("fed_speed", RATE, lam=2.0, rho=0.0, all_duals=True), _LOOPS
+  "fed_gamma, rho 0": _method("fed_gamma", RATE, rho=0.0),
+  "fed_smoo, rho 0": _method("fed_smoo", RATE, lam=0.5, rho=0.0),
+  "fed_speed, rho 0": _method("fed_speed", RATE, lam=2.0, rho=0.0),
+  "fed_speed, rho 0, all_duals": _method(
+    "fed_speed", RATE, lam=2.0, rho=0.0, all_duals=True
   ),
 }
 ROWS = METHODS | FORMS
@@ -366,15 +335,18 @@ def off_fed_avg(reduction: Reduction) -> float:
   return float(np.linalg.norm(actual - expected) / moved)
 
 
+def may_be_few(name: str) -> bool:
+  """Whether a cohort of this row may be a part of the clients."""
+  return ALGORITHMS[name.split(",")[0]].cohort == "sampled"
+
+
 def try_method(name: str) -> Row:
   """Where a method ends on the quadratics."""
   if ROWS[name].make is None:
     return Row(name, None, None)
   algorithm = ROWS[name].make()
-  choice = ALGORITHMS.get(name)
-  whole = distances(algorithm, ROUNDS)[-1]
-  few = None
-  if choice is None or choice.cohort == "sampled":
+  whole, few = distances(algorithm, ROUNDS)[-1], None
+  if may_be_few(name):
     few = float(distances(algorithm, ROUNDS, cohort_size=FEW)[-1])
   return Row(name, float(whole), few)
 

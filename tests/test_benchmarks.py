@@ -46,7 +46,7 @@ def test_processes_take_turns(load, capsys):
     shared.Entry("other", "fedjax", "fed_avg", workload),
   ]
   pythons = {"fedjax_opt": sys.executable, "fedjax": "/no/python"}
-  found = shared.measure(entries, pythons, turns=2, turn_seconds=0.01)
+  found = shared.measure(entries, pythons, turns=2)
   assert list(found) == [("least_squares", "ours", 10)]
   (measured,) = found.values()
   assert len(measured.turns) == 2
@@ -118,24 +118,20 @@ ENTRY %main (r: f32[2]) -> f32[2] {
 
 def test_kernels_and_exchanges_are_read_from_a_program(load):
   compiled = load("compiled")
-  assert compiled.loops(HLO) == [(0, 1), (1, 2)]
+  assert compiled.loops(HLO) == [1, 2]
   assert compiled.exchanges(HLO) == {"all-reduce": 1}
 
 
-def test_published_protocols_are_command_lines(load, tmp_path, capsys):
-  from experiments import run
-
+def test_a_rehearsal_has_each_kind_of_measurement(load):
   module = load("accelerator")
-  options = module.argparse.Namespace(
-    data_dir="/nowhere", tiny=False, **dict.fromkeys(PYTHONS, "")
-  )
-  commands = [job.command for job in module.jobs(options, tmp_path).values()]
-  assert len(list(filter(None, commands))) == 5
-  for command in filter(None, commands):
-    assert run.main(["run", *command]) == 1
-    assert capsys.readouterr().err == (
-      "error: data_dir='/nowhere': must be an existing folder\n"
-    )
+  options = module.argparse.Namespace(tiny=True, **dict.fromkeys(PYTHONS, "p"))
+  jobs = module.jobs(options)
+  assert tuple(jobs) == module.REHEARSED
+  models = load("fedjax_opt_worker")
+  for job in filter(lambda job: job.entry, jobs.values()):
+    name = job.entry.workload.name
+    assert name in models.MODELS or name in models.TRANSFORMERS
+    assert job.entry.workload.num_clients == 2
 
 
 def test_what_failed_or_was_late_is_made_again(load, tmp_path, capsys):
@@ -148,12 +144,14 @@ def test_what_failed_or_was_late_is_made_again(load, tmp_path, capsys):
       raise answers[key]
     return answers.pop(key)
 
-  again = lambda: shared.recorded(tmp_path, "abc", make, shown.append)
+  page = tmp_path / "new" / "page.md"
+  text_of = lambda records: shown.append(dict(records)) or str(len(records))
+  again = lambda: shared.recorded(page, "abc", make, text_of)
   assert again()
+  assert page.read_text() == "2"
   assert shown[-1] == {
     "a": {"found": 1},
     "b": {"error": "no compiler"},
-    "c": {"left_out": "no time"},
   }
   answers |= {"b": {"found": 2}, "c": {"found": 3}}
   assert not again()
@@ -162,14 +160,15 @@ def test_what_failed_or_was_late_is_made_again(load, tmp_path, capsys):
 
 def test_runs_to_compile_are_command_lines(load):
   module = load("accelerator_compile")
-  for run in (module.RUNS | module.OTHER_FORMS).values():
+  for run in module.RUNS.values():
     module.ours.parser.parse(["run", *run.flags.split()])
   sizes = dict.fromkeys(("arguments", "temporary", "results", "code"), 1e9)
   made = {"devices": 1, "bytes": sizes, "flops": None, "bytes_accessed": None}
-  made |= {"exchanges": {}, "loops": [{"depth": 0, "kernels": 3}]}
-  record = {"seconds": 7.0, "rounds": made}
-  found = module.tables({"digits h100": record, "digits v5e-1": {"error": ""}})
-  title, _, header, _, row = found.splitlines()
+  made |= {"exchanges": {}, "loops": [3], "seconds": 7.0}
+  made |= {"jax": "0.1", "date": "2026-01-01"}
+  page = module.page({"digits h100": made, "digits v5e-1": {"error": ""}})
+  title, _, header, _, row = page.splitlines()[-5:]
+  assert "with JAX 0.1; 2026-01-01." in page
   assert title == "## 1 H100"
   cells = lambda line: [cell.strip() for cell in line.split("|")][1:-1]
   assert cells(header) == [

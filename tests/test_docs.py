@@ -2,13 +2,15 @@
 
 import contextlib
 import doctest
-import importlib.util
+import importlib
 import inspect
 import pathlib
 import pkgutil
 import re
+import sys
 import types
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -112,10 +114,8 @@ def test_the_study_of_which_method_can_be_run_and_has_its_table():
 
 def tables_of(name):
   """The program in docs/ that makes a page's tables."""
-  found = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-  tables = importlib.util.module_from_spec(found)
-  found.loader.exec_module(tables)
-  return tables
+  with mock.patch.object(sys, "path", [str(DOCS), *sys.path]):
+    return importlib.import_module(name)
 
 
 @pytest.mark.slow
