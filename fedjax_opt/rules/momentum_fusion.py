@@ -30,7 +30,8 @@ def momentum_fusion(
   ... )
 
   (Pre-momentum, DOMO, needs no rule: local steps start from
-  :math:`x - \eta \beta P m` instead of x.)
+  :math:`x - \eta \beta K m` instead of x, for K local
+  steps.)
 
   Args:
     momentum: m, of the structure of the parameters.
