@@ -34,6 +34,7 @@ import round_time
 import shared
 
 from fedjax_opt import plots
+from fedjax_opt.study.plots import panels
 
 CHUNKS = {"client_map": "vmap", "client_chunk": 10}
 OURS, AUTO = "fedjax_opt, chunks of ten", "fedjax_opt, auto"
@@ -124,25 +125,34 @@ def rows(found: Mapping[Key, shared.Run]) -> list[list[str]]:
 
 def draw(parts: Mapping[str, tuple[str, dict]], path: pathlib.Path) -> None:
   """A panel for each task of a part: rounds a second over the size."""
-  panels = [
-    (title, label, task, found)
+  of_tasks = [
+    (f"{title}, {task}", label, task, found)
     for title, (label, found) in parts.items()
     for task in dict.fromkeys(task for task, _, _ in found)
   ]
-  with plots.figure(columns=len(panels)) as (figure, axes):
-    for panel, (title, label, task, found) in zip(axes[0], panels, strict=True):
+  names = dict.fromkeys(n for *_, found in of_tasks for _, n, _ in found)
+  looks, entries = plots.method_styles([*names]), {}
+  with plots.figure(2, -(-len(of_tasks) // 2), (1.2, 1)) as (figure, axes):
+    for unused in axes.flat[len(of_tasks) :]:
+      unused.remove()
+    for panel, (title, label, task, found) in zip(
+      axes.flat, of_tasks, strict=False
+    ):
       for name in dict.fromkeys(n for t, n, _ in found if t == task):
         sizes = sorted(s for t, n, s in found if (t, n) == (task, name))
         # A grid does as many rounds at once as it has points.
         points = lambda s, name=name: s if name == "LASSO grid" else 1
         rates = [points(s) / found[task, name, s].seconds for s in sizes]
-        panel.plot(sizes, rates, marker="o", markersize=4, label=name)
+        color, style, marker = looks[name]
+        look = {"color": color, "linestyle": style, "marker": marker}
+        (entries[name],) = panel.plot(sizes, rates, markersize=4, **look)
       plots.log_scale(panel.xaxis)
       plots.log_scale(panel.yaxis)
-      panel.set(title=f"{title}, {task}", xlabel=label)
-      panel.legend()
-    axes[0, 0].set_ylabel("Rounds per second")
-    figure.savefig(path)
+      panel.set(title=title, xlabel=label)
+    for of_row in axes:
+      of_row[0].set_ylabel("Rounds per second")
+    panels.add_below(figure, entries, 2 * 2.8 * 1.2)
+  panels.save(figure, path)
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ def fadas(
   Moments start at 0, without a correction of their bias. The delay-adaptive
   rate is :math:`\eta_t = \eta / \tau_t` if the largest staleness of the step,
   :math:`\tau_t`, is above a threshold :math:`\tau_c`, and :math:`\eta` if not.
-  The weights of the A updates of a step, 1/A, are those of `weighting='uniform'`.
+  The A updates of a step have the weights 1/A if `weighting='uniform'`.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
