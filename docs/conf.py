@@ -19,6 +19,7 @@ import nbformat
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.domains.python import PyObject
+from sphinx.writers.html5 import HTML5Translator
 
 DOCS = pathlib.Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -301,8 +302,16 @@ def _enlargeable(app, tree, name) -> None:
     else:
       inches = width / (dots if dots > 0 else 100)
       least, most = round(_LEAST * inches), round(_MOST * inches)
-    image["width"] = f"clamp({least}px, 100%, {most}px)"
+    image["width"] = "100%"  # Sphinx links only pictures of a width.
+    image["limits"] = f"width: clamp({least}px, 100%, {most}px);"
     image.attributes.pop("height", None)
+
+
+def _image(page, node) -> None:
+  """A picture; docutils knows no width with limits."""
+  HTML5Translator.visit_image(page, node)
+  if "limits" in node:
+    page.body[-1] = page.body[-1].replace("width: 100%;", node["limits"])
 
 
 def _unbroken(app, tree, name) -> None:
@@ -391,6 +400,8 @@ def setup(app) -> None:
   app.connect("autodoc-process-docstring", _docstring, priority=100)
   app.connect("autodoc-process-signature", _signature)
   app.connect("source-read", _read)
+  image = (_image, HTML5Translator.depart_image)
+  app.add_node(nodes.image, override=True, html=image)
   # Before Sphinx looks for the files of pictures, and after it.
   app.connect("doctree-read", _for_both, priority=400)
   app.connect("doctree-resolved", _enlargeable)
