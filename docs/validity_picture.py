@@ -69,7 +69,7 @@ def draw() -> Any:
         xlim=(0, ROUNDS),
         ylim=(1e-16, 2),
       )
-    axes[0, 0].set_ylabel("Distance to the optimum, of the first")
+    axes[0, 0].set_ylabel("Share of the first distance")
     panels.add_below(figure, entries, 2 * 2.8 * 1.2)
   return figure
 

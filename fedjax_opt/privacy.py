@@ -202,8 +202,8 @@ def epsilon(
   one size that are drawn anew in each round, without replacement, this is its
   Rényi accountant, for replacing a client by another one, which changes the sum
   by up to twice the norm. Cohorts that are no secret, such as those of
-  `samplers.fixed`, have no accounting here. The other samplers draw cohorts from
-  the run's seed, which must be a secret.
+  `samplers.fixed`, have no accounting here. The other samplers draw cohorts
+  from the run's seed, which must be a secret.
 
   Args:
     noise_multiplier: z, see `with_privacy`.
