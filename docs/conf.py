@@ -98,6 +98,8 @@ html_theme_options = {
 _PAGES = {"bvr": "bvr_l_sgd"}
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+# What a picture shows, which MyST would join without a space at a line's end.
+_ALT = re.compile(r"!\[[^]]*\]")
 
 
 def _links_of(text: str, folder: pathlib.Path) -> str:
@@ -130,6 +132,7 @@ def _links_of(text: str, folder: pathlib.Path) -> str:
     name = path.relative_to(ROOT).as_posix()
     return f"{before}{REPOSITORY}/{where}/main/{name}{after}"
 
+  text = _ALT.sub(lambda alt: " ".join(alt[0].split()), text)
   return _LINK.sub(link, text)
 
 
