@@ -34,10 +34,12 @@ import round_time
 import shared
 
 from fedjax_opt import plots
+from fedjax_opt.study.plots import panels
 
 CHUNKS = {"client_map": "vmap", "client_chunk": 10}
 OURS, AUTO = "fedjax_opt, chunks of ten", "fedjax_opt, auto"
-TASKS = (shared.LEAST_SQUARES, shared.WORKLOADS["mlp"]._replace(num_steps=4))
+LEAST_SQUARES = shared.WORKLOADS["least_squares"]
+TASKS = (LEAST_SQUARES, shared.WORKLOADS["mlp"]._replace(num_steps=4))
 DEVICE_COHORT = 80  # One chunk of ten for each of eight devices.
 COHORTS, GRIDS, DEVICES = (10, 100, 1000), (1, 7, 49, 343), (1, 2, 4, 8)
 TURNS = 3  # Of each process; the median counts.
@@ -63,13 +65,13 @@ def grids() -> list[list[shared.Entry]]:
   """Rounds of the LASSO, over the points of a grid."""
   grid = [
     shared.Entry(
-      "LASSO grid", "fedjax_opt", "lasso_grid", shared.LEAST_SQUARES,
+      "LASSO grid", "fedjax_opt", "lasso_grid", LEAST_SQUARES,
       {"points": points}, points,
     )
     for points in GRIDS
   ]  # fmt: skip
   # The round of the others is as large as that of one point.
-  return [[*grid, *round_time.entries(shared.LEAST_SQUARES, {}, 1)[:2]]]
+  return [[*grid, *round_time.entries(LEAST_SQUARES, {}, 1)[:2]]]
 
 
 def devices() -> list[list[shared.Entry]]:
@@ -123,24 +125,34 @@ def rows(found: Mapping[Key, shared.Run]) -> list[list[str]]:
 
 def draw(parts: Mapping[str, tuple[str, dict]], path: pathlib.Path) -> None:
   """A panel for each task of a part: rounds a second over the size."""
-  panels = {}
-  for title, (label, found) in parts.items():
-    for (task, name, size), run in found.items():
-      lines = panels.setdefault((f"{title}, {task}", label), {})
-      # A grid does as many rounds at once as it has points.
-      rate = (size if name == "LASSO grid" else 1) / run.seconds
-      lines.setdefault(name, []).append((size, rate))
-  with plots.figure(columns=len(panels)) as (figure, axes):
-    for panel, (title, label) in zip(axes[0], panels, strict=True):
-      for name, points in panels[title, label].items():
-        sizes, rates = zip(*sorted(points), strict=True)
-        panel.plot(sizes, rates, marker="o", markersize=4, label=name)
+  of_tasks = [
+    (f"{title}, {task}", label, task, found)
+    for title, (label, found) in parts.items()
+    for task in dict.fromkeys(task for task, _, _ in found)
+  ]
+  names = dict.fromkeys(n for *_, found in of_tasks for _, n, _ in found)
+  looks, entries = plots.method_styles([*names]), {}
+  with plots.figure(2, -(-len(of_tasks) // 2), (1.2, 1)) as (figure, axes):
+    for unused in axes.flat[len(of_tasks) :]:
+      unused.remove()
+    for panel, (title, label, task, found) in zip(
+      axes.flat, of_tasks, strict=False
+    ):
+      for name in dict.fromkeys(n for t, n, _ in found if t == task):
+        sizes = sorted(s for t, n, s in found if (t, n) == (task, name))
+        # A grid does as many rounds at once as it has points.
+        points = lambda s, name=name: s if name == "LASSO grid" else 1
+        rates = [points(s) / found[task, name, s].seconds for s in sizes]
+        color, style, marker = looks[name]
+        look = {"color": color, "linestyle": style, "marker": marker}
+        (entries[name],) = panel.plot(sizes, rates, markersize=4, **look)
       plots.log_scale(panel.xaxis)
       plots.log_scale(panel.yaxis)
       panel.set(title=title, xlabel=label)
-      panel.legend()
-    axes[0, 0].set_ylabel("Rounds per second")
-    figure.savefig(path)
+    for of_row in axes:
+      of_row[0].set_ylabel("Rounds per second")
+    panels.add_below(figure, entries, 2 * 2.8 * 1.2)
+  panels.save(figure, path)
 
 
 def main() -> None:

@@ -74,6 +74,11 @@ def _section(found: Standing, name: str) -> str:
   if others:
     told += f" The table has the {len(shown)} with the best means."
     told += f" Of the others, {rest}."
+  if study.target is not None:
+    told += (
+      " *Rounds*, *MB* and *gradients* (in thousands) are what a client needs "
+      f"to reach a test accuracy of {100 * study.target:g} %."
+    )
   table = Table([_row(study, verdict) for verdict in shown], 1)
   rows = formats.markdown(table).strip()
   return f"### {condition.title}\n\n{_trained(condition)}\n\n{told}\n\n{rows}\n"
@@ -106,22 +111,23 @@ def _verb(verdict: str, number: int) -> str:
 def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
   cell, numbers = verdict.cell, numbers_of(study)
   edges = cell.tuning.edges if cell.tuning else ()
-  metric = name_of(study.metric).capitalize() + " (%)" * bool(numbers.unit)
+  metric = name_of(study.metric).removeprefix("test ").capitalize()
+  metric += " (%)" * bool(numbers.unit)
   return {
     "Method": study.labels[cell.method],
     metric: Entry(*numbers.parts(verdict.value)),
     "Verdict": verdict.verdict,
     **(_costs(study, verdict) if study.target is not None else {}),
-    "At grid edge": ", ".join(name_of(each.name) for each in edges) or "–",
+    "At edge": ", ".join(name_of(each.name) for each in edges) or "–",
   }
 
 
 def _costs(study: Study, verdict: Verdict) -> dict[str, str]:
   number = lambda name, scale: f"{verdict.to_target[name] / scale:.3g}"
   costs = {
-    f"Rounds to {100 * study.target:g} %": number("rounds", 1),
-    "Megabytes": number("bytes", 1e6),
-    "Gradients, thousands": number("gradient_evaluations", 1e3),
+    "Rounds": number("rounds", 1),
+    "MB": number("bytes", 1e6),
+    "Gradients": number("gradient_evaluations", 1e3),
   }
   return {name: each.replace("nan", "–") for name, each in costs.items()}
 

@@ -19,6 +19,7 @@ import nbformat
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.domains.python import PyObject
+from sphinx.writers.html5 import HTML5Translator
 
 DOCS = pathlib.Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -97,6 +98,8 @@ html_theme_options = {
 _PAGES = {"bvr": "bvr_l_sgd"}
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+# What a picture shows, which MyST would join without a space at a line's end.
+_ALT = re.compile(r"!\[[^]]*\]")
 
 
 def _links_of(text: str, folder: pathlib.Path) -> str:
@@ -129,6 +132,7 @@ def _links_of(text: str, folder: pathlib.Path) -> str:
     name = path.relative_to(ROOT).as_posix()
     return f"{before}{REPOSITORY}/{where}/main/{name}{after}"
 
+  text = _ALT.sub(lambda alt: " ".join(alt[0].split()), text)
   return _LINK.sub(link, text)
 
 
@@ -267,17 +271,50 @@ def _include(app, path, parent, content) -> None:
   content[0] = _links_of(content[0], (ROOT / "docs" / path).resolve().parent)
 
 
-def _enlargeable(app, tree, name) -> None:
-  """Links each picture to its file: Sphinx does so for those of a width.
+def _for_both(app, tree) -> None:
+  """Puts NAME_phone.png beside NAME.png, if it is there, for phones."""
+  for image in list(tree.findall(nodes.image)):
+    name = re.sub(r"(\.\w+)$", r"_phone\1", image["uri"])
+    _, file = app.env.relfn2path(name, app.env.docname)
+    if pathlib.Path(file).is_file():
+      narrow = image.copy()
+      narrow["uri"] = name
+      narrow["classes"].append("for-phones")
+      image["classes"].append("for-screens")
+      image.parent.insert(image.parent.index(image) + 1, narrow)
 
-  A picture of several panels, or a drawing, is marked: a phone shows it larger,
-  and scrolls.
+
+# Least and largest pixels of an inch of a picture. Its text, of 7.5 points,
+# then has 10 to 14 pixels.
+_LEAST, _MOST = 98, 130
+
+
+def _enlargeable(app, tree, name) -> None:
+  """Links each picture to its file, and gives it a width.
+
+  That is the width of the page. If its text would be too large then, it is
+  less; if too small, it is more, and the picture scrolls.
   """
   for image in tree.findall(nodes.image):
-    image.setdefault("width", "100%")
-    width, _ = imagesize.get(DOCS / image["uri"])  # Pixels; -1 if unknown.
-    if width > 1000 or image["uri"].endswith(".svg"):
-      image["classes"].append("broad")
+    if "://" in image["uri"]:
+      continue
+    file = DOCS / image["uri"]
+    (width, _), (dots, _) = imagesize.get(file), imagesize.getDPI(file)
+    if file.suffix == ".svg":
+      least, most = 640, 960
+    else:
+      inches = width / (dots if dots > 0 else 100)
+      least, most = round(_LEAST * inches), round(_MOST * inches)
+    image["width"] = "100%"  # Sphinx links only pictures of a width.
+    image["limits"] = f"width: clamp({least}px, 100%, {most}px);"
+    image.attributes.pop("height", None)
+
+
+def _image(page, node) -> None:
+  """A picture; docutils knows no width with limits."""
+  HTML5Translator.visit_image(page, node)
+  if "limits" in node:
+    page.body[-1] = page.body[-1].replace("width: 100%;", node["limits"])
 
 
 def _unbroken(app, tree, name) -> None:
@@ -366,6 +403,10 @@ def setup(app) -> None:
   app.connect("autodoc-process-docstring", _docstring, priority=100)
   app.connect("autodoc-process-signature", _signature)
   app.connect("source-read", _read)
+  image = (_image, HTML5Translator.depart_image)
+  app.add_node(nodes.image, override=True, html=image)
+  # Before Sphinx looks for the files of pictures, and after it.
+  app.connect("doctree-read", _for_both, priority=400)
   app.connect("doctree-resolved", _enlargeable)
   app.connect("doctree-resolved", _unbroken)
   app.connect("doctree-resolved", _for_phones)

@@ -7,18 +7,18 @@ validation examples; accuracies are those on the test examples. With --plot the
 pictures are drawn from the tables that are there.
 """
 
+import csv
 import pathlib
 import sys
+from typing import Any
 
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 import optax
-import pandas
-from matplotlib import figure
 
 import fedjax_opt as fo
-from fedjax_opt import transforms
+from fedjax_opt import plots, transforms
+from fedjax_opt.study.plots import panels
 from fedjax_opt.transforms import aggregators, faults
 
 FOLDER = pathlib.Path(__file__).parent
@@ -49,6 +49,13 @@ PRIVATE = {
   "noise_multiplier": [0.0, 0.5, 1.0, 2.0, 4.0],
   "max_norm": [0.3, 1.0],
 }
+
+# Of pictures: the factors of a panel's usual size, its width in inches, and
+# what is above the legends.
+SCALE = (1.2, 1.0)
+WIDTH = 2.8 * SCALE[0]
+_SAID = f"Mean over {len(SEEDS)} seeds"
+_BARS = f"Mean and standard deviation over {len(SEEDS)} seeds"
 
 _POOL, _TEST = fo.datasets.embedded.digits()
 _TRAIN, _VALIDATION = fo.data.hold_out(_POOL, fraction=0.1)
@@ -92,7 +99,7 @@ def _best(make, grid, by, **settings):
   """
   grid = {**grid, **RATES}
   defaults = {"clients": _clients, "cohort_size": COHORT, "batch_size": 16}
-  defaults["eval_every"] = 5
+  defaults |= {"eval_every": 5}
   if "local_steps" not in settings:
     defaults["local_epochs"] = 1
   settings = defaults | settings
@@ -222,64 +229,104 @@ def _statistics(values):
   }
 
 
-def _panels(number, width):
-  """A figure with panels side by side, which share their accuracies."""
-  fig = figure.Figure((width, 3.8))
-  panels = fig.subplots(1, number, sharey=True, squeeze=False)[0]
-  for ax in panels:
-    ax.grid(alpha=0.3)
-  panels[0].set_ylabel("test accuracy")
-  return fig, panels
+def _write(name, rows):
+  names = list(dict.fromkeys(n for row in rows for n in row))
+  with (FOLDER / f"{name}.csv").open("w", newline="") as file:
+    writer = csv.DictWriter(file, names, lineterminator="\n")
+    writer.writeheader()
+    rounded = lambda v: f"{v:.5g}" if isinstance(v, float) else v
+    writer.writerows({n: rounded(v) for n, v in row.items()} for row in rows)
 
 
-def _plot(ax, rows, x, **look):
-  """Accuracies with their deviations over the seeds."""
-  ax.errorbar(
-    rows[x], rows["accuracy"], rows["deviation"], marker="o", capsize=2, **look
-  )
+def _read(name):
+  with (FOLDER / f"{name}.csv").open() as file:
+    return list(csv.DictReader(file))
 
 
-def draw_bytes(rows: pandas.DataFrame) -> figure.Figure:
+def _of(rows, **wanted):
+  return [r for r in rows if all(r[n] == v for n, v in wanted.items())]
+
+
+def _column(rows, name):
+  return np.array([float(row[name]) for row in rows])
+
+
+def draw_bytes() -> Any:
   """Accuracy against bytes, without feedback and with it."""
-  fig, axes = _panels(2, 9)
-  titles = ("without error feedback", "with error feedback")
-  for ax, title, suffix in zip(axes, titles, ("", ", feedback"), strict=True):
-    labels = {label: label + suffix for label in COMPRESSORS}
-    for label, name in {WHOLE: WHOLE, **labels}.items():
-      own = rows[rows["method"] == name][1:]  # Nothing was sent before round 0.
-      color = "black" if name == WHOLE else None
-      ax.plot(own["kilobytes"], own["accuracy"], label=label, color=color)
-    ax.set(xscale="log", xlabel="kB sent by a client", title=title)
-  axes[1].legend(fontsize=8)
-  return fig
+  rows, entries = _read("messages_bytes"), {}
+  titles = ("Without error feedback", "With error feedback")
+  looks = plots.method_styles([*COMPRESSORS])
+  with plots.figure(2, 1, SCALE) as (figure, axes):
+    suffixes = ("", ", feedback")
+    for ax, title, suffix in zip(axes[0], titles, suffixes, strict=True):
+      labels = {label: label + suffix for label in COMPRESSORS}
+      for label, name in {WHOLE: WHOLE, **labels}.items():
+        own = _of(rows, method=name)[1:]  # Nothing was sent before round 0.
+        color = looks[label].color if label in looks else "black"
+        (entries[label],) = ax.plot(
+          _column(own, "kilobytes"),
+          100 * _column(own, "accuracy"),
+          color=color,
+          linewidth=1.3,
+        )
+      plots.log_scale(ax.xaxis)
+      ax.set(xlabel="kB sent by a client", title=title, ylim=(40, 100))
+    axes[0, 0].set_ylabel("Test accuracy (%)")
+    panels.add_below(figure, entries, 2 * WIDTH, _SAID)
+  return figure
 
 
-def draw_faults(rows: pandas.DataFrame) -> figure.Figure:
+def draw_faults() -> Any:
   """Accuracy against the share of faulty clients, one panel a fault."""
-  fig, axes = _panels(2, 9)
-  for ax, kind in zip(axes, FAULTS, strict=True):
-    for label in AGGREGATORS:
-      is_own = (rows["fault"] == kind) & (rows["aggregator"] == label)
-      _plot(ax, rows[is_own], "fraction", label=label)
-    ax.set(xlabel="share of faulty clients", title=f"{kind} differences")
-  axes[0].set(ylim=(0, 1))
-  axes[0].legend(fontsize=8)
-  return fig
+  rows, entries = _read("messages_faults"), {}
+  looks = plots.method_styles([*AGGREGATORS])
+  with plots.figure(2, 1, SCALE) as (figure, axes):
+    for ax, kind in zip(axes[0], FAULTS, strict=True):
+      for label in AGGREGATORS:
+        own = _of(rows, fault=kind, aggregator=label)
+        share = 100 * _column(own, "fraction")
+        entries[label] = _bars(ax, share, own, looks[label].color)
+      ax.set(xlabel="Faulty clients (%)", title=f"{kind.title()} differences")
+      ax.set_ylim(0, 102)
+    axes[0, 0].set_ylabel("Test accuracy (%)")
+    panels.add_below(figure, entries, 2 * WIDTH, _BARS)
+  return figure
 
 
-def draw_privacy(rows: pandas.DataFrame) -> figure.Figure:
+def draw_privacy() -> Any:
   """Accuracy against epsilon, with a line for each expected number."""
-  fig, (ax,) = _panels(1, 6)
-  for i, expected in enumerate(EXPECTED):
-    own = rows[rows["expected"] == expected]
-    label = f"{expected} of {MANY} clients expected"
-    # Without noise epsilon is infinite.
-    _plot(ax, own[1:], "epsilon", label=label, color=f"C{i}")
-    ax.axhline(own["accuracy"].iloc[0], color=f"C{i}", ls=":", lw=1)
-  ax.set(xscale="log", xlabel=f"epsilon (delta {DELTA:g})", ylim=(0.7, 1))
-  ax.plot([], [], "k:", label="clipped, without noise")
-  ax.legend(fontsize=8, loc="lower right")
-  return fig
+  rows, entries = _read("privacy"), {}
+  with plots.figure(1, 1, SCALE) as (figure, axes):
+    ax = axes[0, 0]
+    for expected, color in zip(EXPECTED, plots.COLORS, strict=False):
+      none, *own = _of(rows, expected=str(expected))
+      label = f"{expected} of {MANY} clients expected"
+      # Without noise epsilon is infinite.
+      entries[label] = _bars(ax, _column(own, "epsilon"), own, color)
+      look = {"color": color, "linestyle": ":", "linewidth": 1}
+      ax.axhline(100 * float(none["accuracy"]), **look)
+    (entries["clipped, without noise"],) = ax.plot([], [], "k:", linewidth=1)
+    plots.log_scale(ax.xaxis)
+    ax.set(xlabel=f"Epsilon, for δ = {DELTA:g}", ylim=(70, 100))
+    ax.set_ylabel("Test accuracy (%)")
+    panels.add_below(figure, entries, WIDTH, _BARS)
+  return figure
+
+
+def _bars(ax, x, rows, color) -> Any:
+  """Means with bars of a standard deviation; returns the line."""
+  line, *_ = ax.errorbar(
+    x,
+    100 * _column(rows, "accuracy"),
+    100 * _column(rows, "deviation"),
+    color=color,
+    linewidth=1.3,
+    marker="o",
+    markersize=3.5,
+    elinewidth=0.9,
+    capsize=2,
+  )
+  return line
 
 
 STUDIES = {
@@ -292,16 +339,11 @@ STUDIES = {
 def main() -> None:
   """Measures, unless --plot is given, and draws."""
   given = [name for name in sys.argv[1:] if name != "--plot"]
-  matplotlib.use("agg")
   for name in given or STUDIES:
     measure, draw = STUDIES[name]
-    table = FOLDER / f"{name}.csv"
     if "--plot" not in sys.argv:
-      frame = pandas.DataFrame(measure())
-      frame.to_csv(table, index=False, float_format="%.5g", lineterminator="\n")
-    fig = draw(pandas.read_csv(table))
-    fig.tight_layout()
-    fig.savefig(FOLDER / f"{name}.png", dpi=120)
+      _write(name, measure())
+    panels.save(draw(), FOLDER / f"{name}.png")
 
 
 if __name__ == "__main__":

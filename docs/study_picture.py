@@ -10,6 +10,7 @@ import pathlib
 import sys
 
 import fedjax_opt as fo
+from fedjax_opt.study.plots import panels
 
 FILE = pathlib.Path(__file__).parent / "study_phone.png"
 # Algorithm and rule of each method, in the order of the command.
@@ -47,25 +48,8 @@ def main(folder: str) -> None:
     metric="test_accuracy",
     interval="mean and 95 % interval over 20 seeds",
   )
-  places = figure.add_gridspec(len(figure.axes), 1)
-  for axes, place in zip(figure.axes, places, strict=True):
-    axes.set_subplotspec(place)
-    axes.set_ylabel("Test error (%)")
-    axes.tick_params(labelleft=True)
-  wide = figure.legends[0]
-  wide.remove()
-  figure.legend(
-    wide.legend_handles,
-    [text.get_text() for text in wide.get_texts()],
-    loc="outside lower center",
-    ncols=3,
-    fontsize=8,
-    frameon=False,
-    title_fontsize=8,
-    title=wide.get_title().get_text(),
-  )
-  figure.set_size_inches(3.6, 6.2)
-  figure.savefig(FILE, dpi=200)
+  panels.stack(figure)
+  figure.savefig(FILE)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Every shape comment uses these letters:
 
   M clients in the population · C clients in a round's cohort · K local steps ·
   B examples in a batch · R rounds · S grid points (hyperparameters x seeds) ·
-  N pooled examples
+  N pooled examples · A arrivals of a server step on a schedule
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -89,15 +89,15 @@ def largest(tree: Params) -> jax.Array:
 def clipped(
   tree: Params, limit: jax.typing.ArrayLike
 ) -> tuple[Params, jax.Array]:
-  r"""The tree, scaled down to a norm of at most C.
+  r"""The tree, scaled down to a norm of at most c.
 
   .. math::
 
-    x \min(1, C / \|x\|)
+    x \min(1, c / \|x\|)
 
   Args:
     tree: x; its floats count, and they alone are scaled.
-    limit: C, positive.
+    limit: c, positive.
 
   Returns:
     The tree, and [] bool, whether it was longer. Numbers that are not finite

@@ -53,8 +53,8 @@ def with_privacy(
 
   .. math::
 
-    \Delta = \frac{1}{n} \Bigl( \sum_i u_i \min(1, C / \|u_i\|_2)
-      + \mathcal{N}(0, (z C)^2 I) \Bigr)
+    \Delta = \frac{1}{n} \Bigl( \sum_i u_i \min(1, c / \|u_i\|_2)
+      + \mathcal{N}(0, (z c)^2 I) \Bigr)
 
   n is the expected number of clients in a cohort (that of `samplers.poisson`,
   else the size of the cohort), not the number that comes. All clients have the
@@ -80,7 +80,7 @@ def with_privacy(
 
   Args:
     algorithm: one whose clients send a difference and nothing else.
-    max_norm: norm to which a client's whole difference is clipped; C, positive.
+    max_norm: norm to which a client's whole difference is clipped; c, positive.
     noise_multiplier: standard deviation of the noise of the sum in units of
       the norm; z, non-negative.
     noise_seed: seed of noise that can be computed again, together with the
@@ -201,9 +201,9 @@ def epsilon(
   privacy loss distributions, for adding or removing a client. With cohorts of
   one size that are drawn anew in each round, without replacement, this is its
   Rényi accountant, for replacing a client by another one, which changes the sum
-  by up to 2 C. Cohorts that are no secret, such as those of `samplers.fixed`,
-  have no accounting here. The other samplers draw cohorts from the run's seed,
-  which must be a secret.
+  by up to twice the norm. Cohorts that are no secret, such as those of
+  `samplers.fixed`, have no accounting here. The other samplers draw cohorts
+  from the run's seed, which must be a secret.
 
   Args:
     noise_multiplier: z, see `with_privacy`.

@@ -3,7 +3,7 @@
 Each is `(outputs, y) -> scalar` in JAX, for `evaluation.federated(scores=...)`.
 The predictions are of `N` examples:
 
-- of `C` classes: outputs are logits [N, C], y is [N] whole numbers;
+- of classes: outputs are logits [N, classes], y is [N] whole numbers;
 - of `k` labels, each there or not: logits [N, k], y is [N, k] of 0 and 1;
 - of numbers: outputs and y are [N, k] or [N].
 
@@ -33,9 +33,11 @@ __all__ = [
 
 
 def _indicators(outputs, y):
-  """Which classes or labels are predicted, and which are there. [N, C]."""
+  """Which classes or labels are predicted, and which are there."""
   if outputs.ndim != 2:
-    raise ValueError(f"outputs: is {form(outputs)}; must be logits [N, C]")
+    raise ValueError(
+      f"outputs: is {form(outputs)}; must be logits [N, classes]"
+    )
   of_shape("y", y, outputs.shape[: max(y.ndim, 1)], "as outputs")
   if y.ndim == 2:
     return outputs > 0, y > 0.5
@@ -59,7 +61,7 @@ def balanced_accuracy(outputs: jax.Array, y: jax.Array) -> jax.Array:
   examples with the label, and of the examples without it.
 
   Args:
-    outputs: logits, [N, C] or [N, k].
+    outputs: logits, [N, classes] or [N, k].
     y: [N] classes, or [N, k] of 0 and 1.
 
   Returns:
@@ -85,7 +87,7 @@ def f1(outputs: jax.Array, y: jax.Array) -> jax.Array:
   F1 is 2 hits / (2 hits + false alarms + misses).
 
   Args:
-    outputs: logits, [N, C] or [N, k].
+    outputs: logits, [N, classes] or [N, k].
     y: [N] classes, or [N, k] of 0 and 1.
 
   Returns:
@@ -108,7 +110,7 @@ def auc(outputs: jax.Array, y: jax.Array) -> jax.Array:
   an example of another class; equal outputs count half.
 
   Args:
-    outputs: logits, [N, C] or [N, k].
+    outputs: logits, [N, classes] or [N, k].
     y: [N] classes, or [N, k] of 0 and 1.
 
   Returns:

@@ -1,8 +1,11 @@
-// Marks tables that are wider than the page, which then say that they scroll.
+// Marks tables and pictures that are wider than the page: they say that they
+// scroll.
 function mark() {
-  for (const table of document.querySelectorAll("table.scrolled")) {
-    const place = table.parentElement;
-    place.classList.toggle("broad", place.scrollWidth > place.clientWidth);
+  for (const wide of document.querySelectorAll(
+    "table.scrolled, .bd-article a.internal > img"
+  )) {
+    const box = wide.parentElement;
+    box.classList.toggle("broad", box.scrollWidth > box.clientWidth + 1);
   }
 }
 addEventListener("load", mark);

@@ -136,12 +136,12 @@ class Picture(NamedTuple):
 
   Attributes:
     name: of the file, without its ending.
-    draw: `path -> None`; writes the file.
+    draw: `path -> None`; writes the file. For None it returns the figure.
     alt: what it shows, for readers who cannot see it.
   """
 
   name: str
-  draw: Callable[[pathlib.Path], Any]
+  draw: Callable[[pathlib.Path | None], Any]
   alt: str
 
 

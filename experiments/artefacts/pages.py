@@ -32,6 +32,7 @@ from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome, Runner
 from fedjax_opt.results.names import sentence
+from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats
 
 _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
@@ -284,9 +285,9 @@ def verdicts(found: Sequence[Claim], stand_ins: str) -> str:
 
 
 def draw(outcome: Outcome, folder: pathlib.Path) -> None:
-  """Draws the pictures of an artefact."""
+  """Draws the pictures of an artefact; wide ones for phones too."""
   folder.mkdir(parents=True, exist_ok=True)
   for block in outcome.blocks:
     if isinstance(block, Picture):
       name = f"{outcome.artefact.own_name}_{block.name}.png"
-      block.draw(folder / name)
+      panels.save(block.draw(None), folder / name)

@@ -136,13 +136,13 @@ def _panels_of(about: Mapping[str, Any], found: Found) -> dict[str, dict]:
 
 
 def _draw_curves(
-  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path
-) -> None:
+  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path | None
+) -> Any:
   curves = {
     title: {row: curve_of(each, ACCURACY) for row, each in own.items()}
     for title, own in panels.items()
   }
-  plots.study_curves(
+  return plots.study_curves(
     curves,
     path,
     metric=ACCURACY,
@@ -153,8 +153,8 @@ def _draw_curves(
 
 
 def _draw_values(
-  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path
-) -> None:
+  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path | None
+) -> Any:
   shown = value(about.get("value", ACCURACY))
 
   def line(records):  # mean, low and high, [X] each
@@ -166,7 +166,7 @@ def _draw_values(
     for title, own in panels.items()
   }
   places = next(iter(next(iter(panels.values())).values()))
-  plots.study_values(
+  return plots.study_values(
     lines[""] if [*lines] == [""] else lines,
     path,
     metric=shown.metric,
@@ -200,11 +200,11 @@ def _number(place: str) -> float | str:
 
 
 def _draw_panels(
-  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path
-) -> None:
+  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path | None
+) -> Any:
   rows = {title: Row(own, {}) for title, own in panels.items()}
   names = group(about, about["rows"])
-  draw_metrics(rows, about["metrics"], names, path)
+  return draw_metrics(rows, about["metrics"], names, path)
 
 
 _DRAW = {"curves": _draw_curves, "values": _draw_values, "panels": _draw_panels}
@@ -237,15 +237,18 @@ def draw_metrics(
   rows: Mapping[str, Row],
   metrics: Sequence[str],
   methods: Sequence[str],
-  path: pathlib.Path,
-) -> None:
+  path: pathlib.Path | None,
+) -> Any:
   """Draws learning curves: a panel for each metric, a row for each condition.
 
   Args:
     rows: condition -> row of panels; conditions without methods are left out.
     metrics: of the panels of a row; metrics that no record has are left out.
     methods: all methods that may occur; they decide the looks.
-    path: of the file.
+    path: of the file; None for the figure.
+
+  Returns:
+    The figure if `path` is None, else None.
   """
   rows = {title: row for title, row in rows.items() if row.methods}
   records = [each for row in rows.values() for each in row.methods.values()]
@@ -268,7 +271,7 @@ def draw_metrics(
     width = 2.8 * scale[0] * len(metrics)
     said = sentence(_interval(records))
     panels.add_below(figure, shown, width, said)
-    frame.finish(figure, path)
+    return frame.finish(figure, path)
 
 
 def _draw_panel(axes, row: Row, metric: str, styles) -> dict:

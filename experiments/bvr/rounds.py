@@ -28,6 +28,7 @@ from fedjax_opt import algorithms, plots, statistics
 from fedjax_opt.data import synthetic
 from fedjax_opt.metrics import Criterion, History
 from fedjax_opt.results.selection import tune
+from fedjax_opt.study.plots import frame, panels
 from fedjax_opt.study.words import Numbers
 
 METHODS = {
@@ -285,7 +286,7 @@ def _fits(orders: Found) -> Table:
 
   rows = [[m, *(text(m, name) for name in EXPONENTS)] for m in METHODS]
   title = "Exponents of the rounds, fitted for each seed (in ζ from 0.3 on)"
-  return Table(["", *(f"in {name}" for name in EXPONENTS)], rows, title)
+  return Table(["method", *(f"in {name}" for name in EXPONENTS)], rows, title)
 
 
 def _text(record: Record | None, limit: int) -> str:
@@ -320,11 +321,11 @@ def _count(seeds: Sequence[int], among: Sequence[int]) -> int:
   return len(set(seeds) & set(among))
 
 
-def _draw(parts: Found, limit: int, path: pathlib.Path) -> None:
-  """Draws three panels; a cross above the line marks that a seed failed."""
+def _draw(parts: Found, limit: int, path: pathlib.Path | None) -> Any:
+  """Draws four panels; a cross above the line marks that a seed failed."""
   styles = plots.method_styles(METHODS)
-  with plots.figure(columns=len(VARIED)) as (figure, axes):
-    for panel, (title, columns) in zip(axes[0], VARIED.items(), strict=True):
+  with plots.figure(columns=2, rows=2) as (figure, axes):
+    for panel, (title, columns) in zip(axes.flat, VARIED.items(), strict=True):
       for i, (method, style) in enumerate(styles.items()):
         known = [parts.get((method, name)) for name in columns]
         _draw_method(panel, method, style, known, limit, 0.1 * (i - 2))
@@ -335,10 +336,12 @@ def _draw(parts: Found, limit: int, path: pathlib.Path) -> None:
       heads = [name.split(" = ")[-1] for name in columns]
       panel.set_xticks(range(len(columns)), heads)
       panel.set_xlabel(title)
-    axes[0][0].set_ylabel("Rounds")
+    for of_row in axes:
+      of_row[0].set_ylabel("Rounds")
     handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=5)
-    figure.savefig(path)
+    entries = dict(zip(names, handles, strict=True))
+    panels.add_below(figure, entries, 5.6)
+    return frame.finish(figure, path)
 
 
 def _draw_method(panel, method, style, known, limit, shift) -> None:

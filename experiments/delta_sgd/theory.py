@@ -18,6 +18,7 @@ from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import with_interval
 from fedjax_opt.metrics import History
+from fedjax_opt.study.plots import frame
 
 
 def theorem1(
@@ -112,14 +113,17 @@ def label_counts(
 
 
 def _draw_rate(
-  lines: Mapping[str, np.ndarray], rounds: np.ndarray, path: pathlib.Path
-) -> None:
+  lines: Mapping[str, np.ndarray], rounds: np.ndarray, path: pathlib.Path | None
+) -> Any:
   """Draws means with ranges on log axes.
 
   Args:
     lines: label -> its values, [points, T].
     rounds: [T].
-    path: of the file.
+    path: of the file; None for the figure.
+
+  Returns:
+    The figure if `path` is None, else None.
   """
   with fo.plots.figure(1) as (figure, axes):
     place = axes[0, 0]
@@ -134,7 +138,7 @@ def _draw_rate(
     place.set_xlabel("Rounds T")
     place.set_ylabel("Mean squared gradient norm")
     place.legend()
-    figure.savefig(path)
+    return frame.finish(figure, path)
 
 
 _STYLES = ("-", "--")

@@ -52,7 +52,7 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
 
 
 def _table(title: str, parts: Found) -> Table:
-  about = {"rows": MU_S, "columns": MU_L, "corner": ""}
+  about = {"rows": MU_S, "columns": MU_L, "corner": "momentum"}
   title = f"Last test accuracy in percent, {title}"
   return views.table(about | {"title": title}, parts)
 

@@ -337,7 +337,7 @@ def _larger_rates(found: Found) -> Claim:
   return Claim(text, [Quantity(name, tuple(np.log10(small / large)))])
 
 
-def _draw(found: Found, path: pathlib.Path) -> None:
+def _draw(found: Found, path: pathlib.Path | None) -> Any:
   entries = {}
   with plots.figure(len(found), 1, (1.2, 1.1)) as (figure, axes):
     for panel, ((name,), record) in zip(axes[0], found.items(), strict=True):
@@ -355,4 +355,4 @@ def _draw(found: Found, path: pathlib.Path) -> None:
     width = 2.8 * 1.2 * len(found)
     title = "Gap (mean over seeds); dotted: the bound"
     panels.add_below(figure, entries, width, title)
-    frame.finish(figure, path)
+    return frame.finish(figure, path)

@@ -123,8 +123,10 @@ def _most_robust(about: Mapping[str, Any], share, strength: float) -> Claim:
 
 
 def _draw(
-  about: Mapping[str, Any], records: Mapping[str, Record], path: pathlib.Path
-) -> None:
+  about: Mapping[str, Any],
+  records: Mapping[str, Record],
+  path: pathlib.Path | None,
+) -> Any:
   styles = plots.method_styles(about["rows"])
   entries = {}
   with plots.figure(len(_ROUNDS)) as (figure, all_axes):
@@ -140,4 +142,4 @@ def _draw(
       axes.set(xlim=(-0.03, 1.03), ylim=(30, 102))
     all_axes[0, 0].set_ylabel("Accuracy (%)")
     panels.add_below(figure, entries, 2.8 * len(_ROUNDS))
-    frame.finish(figure, path)
+    return frame.finish(figure, path)

@@ -25,7 +25,7 @@ class DomoState(NamedTuple):
   """The server between rounds."""
 
   params: Params  # x_r
-  momentum: Params  # P m_r, a sum of gradients; 0 before the first round
+  momentum: Params  # K m_r, a sum of gradients; 0 before the first round
   local: Params | None  # mean of the clients' buffers, with `average_local`
 
 
@@ -47,12 +47,12 @@ def domo(
 
   .. math::
 
-    x_{r,0} &= x_r - \eta \beta P m_r \quad \text{(DOMO)} \\
-    m_{r,p+1} &= \mu_l m_{r,p} + g(x_{r,p}), \qquad
-    x_{r,p+1} = x_{r,p} - \eta m_{r,p+1} \; [- \eta \beta m_r
+    x_{r,0} &= x_r - \eta \beta K m_r \quad \text{(DOMO)} \\
+    m_{r,k+1} &= \mu_l m_{r,k} + g(x_{r,k}), \qquad
+    x_{r,k+1} = x_{r,k} - \eta m_{r,k+1} \; [- \eta \beta m_r
       \text{ (DOMO-S)}] \\
-    m_{r+1} &= \mu_s m_r + \sum_k w_k \frac{1}{P} \sum_p m_{r,p+1}^{(k)}, \qquad
-    x_{r+1} = x_r - \alpha \eta P m_{r+1}
+    m_{r+1} &= \mu_s m_r + \sum_i w_i \frac{1}{K} \sum_k m_{r,k+1}^{(i)}, \qquad
+    x_{r+1} = x_r - \alpha \eta K m_{r+1}
 
   The methods of the paper; None switches a momentum off:
 
@@ -69,14 +69,14 @@ def domo(
   DOMO-S        > 0   > 0   > 0   True
   ============  ====  ====  ====  =====  =============
 
-  Clients may take different numbers of local steps P. So sums over the steps, P
-  m_r and P d, are kept and averaged instead of means. Then the algorithm
-  without momentum is FedAvg. If all clients have the same P, this is the
-  paper's algorithm.
+  Clients may take different numbers of local steps K. So sums over the steps, K
+  m_r and K d, are kept and averaged instead of means. Then the algorithm
+  without momentum is FedAvg. If all clients have the same K, this is the
+  paper's algorithm, in which K is called P.
 
   Only the model counts as sent by the server. A client can infer the server's
-  momentum from two models, with the rate and P of the round before: :math:`m_r
-  = (x_{r-1} - x_r) / (\alpha \eta P)`. As in the paper, this assumes that a
+  momentum from two models, with the rate and K of the round before: :math:`m_r
+  = (x_{r-1} - x_r) / (\alpha \eta K)`. As in the paper, this assumes that a
   client has the model of the round before, which is true if all clients take
   part. The mean of the local buffers is sent in both directions, and doubles
   the bytes.
@@ -121,7 +121,7 @@ def domo(
     def one_client(worker, server):
       rule, start = momentum_sgd(rate, mu_l, server.params), server.params
       if beta is not None:
-        # eta beta P m_r: how far the fusion moves a client that takes a step.
+        # eta beta K m_r: how far the fusion moves a client that takes a step.
         strength = rate * beta * (worker.num_steps > 0)
         fused = optax.tree.scale(strength, server.momentum)
         if intra:  # Line 10.
@@ -129,7 +129,7 @@ def domo(
           rule = optax.chain(rule, momentum_fusion(server.momentum, share))
         else:  # Line 7.
           start = _minus(server.params, fused)
-      # eta P d (line 12): the local momenta, without the server's.
+      # eta K d (line 12): the local momenta, without the server's.
       moved, local = _descend(worker, loss_fn, rule, start, server.local)
       if intra and beta is not None:
         moved = _minus(moved, fused)
@@ -176,7 +176,7 @@ def _descend(worker, loss_fn, rule, start, local):
 
 
 def _next_momentum(mu_s, momentum, moved, rate):
-  """P m_{r+1} (line 14), from the mean of what local steps have moved."""
+  """K m_{r+1} (line 14), from the mean of what local steps have moved."""
   # With a rate of 0 nothing has moved.
   gradients = optax.tree.scale(
     1 / jnp.where(rate > 0, rate, 1), statistics.without(moved)

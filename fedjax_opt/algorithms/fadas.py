@@ -42,11 +42,11 @@ def fadas(
   eps: jax.typing.ArrayLike = 1e-8,
   delay_threshold: jax.typing.ArrayLike | None = 1.0,
 ) -> Algorithm:
-  r"""AMSGrad along the mean of K buffered updates (Wang et al., 2024).
+  r"""AMSGrad along the mean of the buffered updates (Wang et al., 2024).
 
   .. math::
 
-    \Delta_t &= \frac1K \sum_{k \in S_t} \Delta_k, \qquad
+    \Delta_t &= \frac1A \sum_{k \in S_t} \Delta_k, \qquad
     m_t = \beta_1 m_{t-1} + (1 - \beta_1) \Delta_t, \qquad
     v_t = \beta_2 v_{t-1} + (1 - \beta_2) \Delta_t^2 \\
     \hat v_t &= \max(\hat v_{t-1}, v_t), \qquad
@@ -55,7 +55,7 @@ def fadas(
   Moments start at 0, without a correction of their bias. The delay-adaptive
   rate is :math:`\eta_t = \eta / \tau_t` if the largest staleness of the step,
   :math:`\tau_t`, is above a threshold :math:`\tau_c`, and :math:`\eta` if not.
-  The weights 1/K are those of `weighting='uniform'`.
+  The A updates of a step have the weights 1/A if `weighting='uniform'`.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

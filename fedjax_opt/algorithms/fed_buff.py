@@ -1,4 +1,4 @@
-"""FedBuff: a server step after every K updates, however old they are.
+"""FedBuff: a server step after every few updates, however old they are.
 
 References:
   Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation",
@@ -23,18 +23,19 @@ def fed_buff(
   *,
   staleness_power: jax.typing.ArrayLike = 0.5,
 ) -> Algorithm:
-  r"""A server step after every K updates (Nguyen et al., 2022).
+  r"""A server step after every few updates (Nguyen et al., 2022).
 
   .. math::
 
-    \Delta_k = x_{t-\tau_k,Q}^k - x_{t-\tau_k}, \qquad
-    \Delta = \sum_{k=1}^K w_k \frac{\Delta_k}{(1 + \tau_k)^a}, \qquad
+    \Delta_k = x_{t-\tau_k,K}^k - x_{t-\tau_k}, \qquad
+    \Delta = \sum_{k=1}^A w_k \frac{\Delta_k}{(1 + \tau_k)^a}, \qquad
     x_{t+1} = \text{server}(x_t, -\Delta)
 
   The staleness :math:`\tau_k` is the number of server steps since client k got
-  its model. It comes from the schedule, and is 0 without a schedule. The
-  paper's weights are :math:`w_k = 1/K`, which `weighting='uniform'` gives. The
-  authors' program, FLSim, adds up the K updates and does not divide by K.
+  its model. It comes from the schedule, and is 0 without a schedule. A is the
+  number of updates of a step (K in the paper). The paper's weights are
+  :math:`w_k = 1/A`, which `weighting='uniform'` gives. The authors' program,
+  FLSim, adds up the A updates and does not divide by A.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -16,12 +16,12 @@ def crop_and_flip(
 
   Args:
     key: random key; it is split into one for each image.
-    images: [B, H, W, C], of any dtype; not normalized yet, because the padding
-      is 0.
+    images: [B, H, W, channels], of any dtype; not normalized yet,
+      because the padding is 0.
     padding: pixels that are added on each side before the crop.
 
   Returns:
-    [B, H, W, C], of the same dtype.
+    [B, H, W, channels], of the same dtype.
 
   References:
     He et al., "Deep Residual Learning for Image Recognition", CVPR 2016,

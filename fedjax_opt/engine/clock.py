@@ -81,7 +81,7 @@ def _check_is_timetable(name, given):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clock:
-  """The timetables of a run, of server steps with K places.
+  """The timetables of a run, of server steps with A places.
 
   Attributes:
     tables: one for each seed, or one for all. Where one ends before others, no
@@ -108,7 +108,7 @@ class Clock:
 
   @property
   def places(self) -> int:
-    """K."""
+    """A."""
     return self.tables[0].clients.shape[1]
 
   @property
@@ -182,7 +182,7 @@ class Clock:
       plan: of the local steps.
 
     Returns:
-      `clients` [seeds, n, K] int32, M for an empty place; and the other fields
+      `clients` [seeds, n, A] int32, M for an empty place; and the other fields
       that differ between clients. On an asynchronous schedule also `write_slot`
       [seeds, n] int32.
     """
@@ -233,7 +233,7 @@ class _Ready:
 
   @functools.cached_property
   def is_last(self) -> np.ndarray:
-    """[T, K] bool, whether no later place of the step takes this client."""
+    """[T, A] bool, whether no later place of the step takes this client."""
     clients = np.where(self.table.taken, self.table.clients, -1)
     order = np.argsort(clients, axis=1, kind="stable")
     in_order = np.take_along_axis(clients, order, 1)

@@ -2,7 +2,7 @@
 
 The values are those of `lax.conv_general_dilated` and `lax.reduce_window`; how
 they are computed depends on the backend, see `resolve_implementation`. Images
-are [B, H, W, C].
+are [B, H, W, channels].
 """
 
 import functools
@@ -166,12 +166,12 @@ def max_pool(
   are largest, the gradient goes to the first (as in PyTorch).
 
   Args:
-    x: images [B, H, W, C].
+    x: images [B, H, W, channels].
     size: side of a window and step between windows, in pixels.
     implementation: see `resolve_implementation`.
 
   Returns:
-    Images [B, H // size, W // size, C].
+    Images [B, H // size, W // size, channels].
 
   Raises:
     ValueError: if an image is smaller than one window.

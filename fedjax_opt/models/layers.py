@@ -1,7 +1,8 @@
 """Layers that the models share: dense, convolution, normalization.
 
 Parameters have flax.linen's names and shapes on every backend: `kernel`,
-[in, out] or [kh, kw, in, out], and `bias`, [out]. Images are [B, H, W, C].
+[in, out] or [kh, kw, in, out], and `bias`, [out]. Images are
+[B, H, W, channels].
 
 Dense and convolution layers compute in the dtype of their kernel, whatever that
 of their input. Normalizations compute in float32 or wider, and return the wider
@@ -199,7 +200,7 @@ class Conv(nn.Module):
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps [B, H, W, C] to [B, H', W', features]."""
+    """Maps [B, H, W, channels] to [B, H', W', features]."""
     shape = (*self.kernel_size, x.shape[-1], self.features)
     kernel, bias = _parameters(self, shape)
     x = x.astype(kernel.dtype)
@@ -224,7 +225,7 @@ class Norm(nn.Module):
 
   @nn.compact
   def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
-    """Maps [B, H, W, C] to the same shape.
+    """Maps [B, H, W, channels] to the same shape.
 
     Raises:
       ValueError: for another kind, or groups that do not divide the channels.

@@ -125,7 +125,7 @@ class CNN(layers.Network):
     self.output = layers.Logits(self.num_classes, **drawn)
 
   def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
-    """Logits [B, num_classes] of x [B, H, W, C]."""
+    """Logits [B, num_classes] of x [B, H, W, channels]."""
     x = self.features(x, train=train)
     return self.output(self.hidden_dropout(x, deterministic=not train))
 

@@ -117,7 +117,7 @@ class _Block(nn.Module):
 
   @nn.compact
   def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
-    """Maps [B, H, W, C] to [B, H / stride, W / stride, C']."""
+    """Maps [B, H, W, channels] to [B, H / stride, W / stride, features]."""
     inner, wide = self.width, 4 * self.width
     parts = [(inner, 3, self.stride), (inner, 3, 1)]
     if self.bottleneck:

@@ -29,8 +29,8 @@ def momentum_fusion(
   ...   optax.sgd(eta, momentum=mu_l), momentum_fusion(m, eta * beta)
   ... )
 
-  (Pre-momentum, DOMO, needs no rule: local steps start from
-  :math:`x - \eta \beta P m` instead of x.)
+  (Pre-momentum, DOMO, needs no rule: K local steps start from
+  :math:`x - \eta \beta K m` instead of x.)
 
   Args:
     momentum: m, of the structure of the parameters.

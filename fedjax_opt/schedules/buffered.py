@@ -1,4 +1,4 @@
-"""Server steps after every K arrivals, without waiting for the others."""
+"""Server steps after every few arrivals, without waiting for the others."""
 
 import heapq
 import os
@@ -26,7 +26,7 @@ def buffered(
   buffer: int = 1,
   max_staleness: int | None = None,
 ) -> Timetable:
-  """A step after every K arrivals; a client that arrives is replaced at once.
+  """A step after every few arrivals; a client that arrives is replaced at once.
 
   At each instant, arrivals come first, in the order in which the clients were
   sent out, with the server steps that they complete. Then other clients take
@@ -38,13 +38,13 @@ def buffered(
     durations: of the clients, see `fedjax_opt.systems.System.durations`.
     server_steps: T.
     concurrency: clients that are away at any time; at most M.
-    buffer: arrivals after which the server takes a step; K.
+    buffer: arrivals after which the server takes a step; A.
     max_staleness: largest staleness of an update that is used, in server steps;
       older ones are lost: they take no place, and are in `Timetable.lost`.
       Default: no limit.
 
   Returns:
-    The timetable, [T, K].
+    The timetable, [T, A].
 
   Raises:
     ValueError: if an argument is out of range, or nobody is available any more.
@@ -146,14 +146,14 @@ def replay(path: str | os.PathLike, buffer: int = 1) -> Timetable:
       the same end are in the order in which the clients were sent out. There
       may be a column taken: where it is False, the update was lost, such as one
       that was too stale.
-    buffer: arrivals after which the server takes a step; K. Arrivals that are
+    buffer: arrivals after which the server takes a step; A. Arrivals that are
       left over at the end are dropped.
 
   Returns:
-    The timetable, [T, K].
+    The timetable, [T, A].
 
   Raises:
-    ValueError: if the file cannot be read, lacks a column or has fewer than K
+    ValueError: if the file cannot be read, lacks a column or has fewer than A
       lines, or a client ends before it starts or is sent out while it is away.
   """
   frame, _ = csv_files.read(path, list(_TRACE))

@@ -36,26 +36,26 @@ class Events(NamedTuple):
 class Timetable(NamedTuple):
   """Which clients arrive at each server step, and the models they started from.
 
-  All columns are arrays of NumPy. T server steps have K places each. Version v
+  All columns are arrays of NumPy. T server steps have A places each. Version v
   is the model before server step v, so version 0 is the initial model. An
   update that started from version v and is used by step t has staleness t - v.
   Nothing here depends on weights: a whole run has one timetable, and its parts
   are cut out of it.
 
   Attributes:
-    clients: [T, K] int32, who arrives; -1 at a free place.
-    versions: [T, K] int32, the version that each started from, from 0 to the
+    clients: [T, A] int32, who arrives; -1 at a free place.
+    versions: [T, A] int32, the version that each started from, from 0 to the
       number of the step; that number at a free place.
-    draws: [T, K] int32, how often that client had been sent out from that
+    draws: [T, A] int32, how often that client had been sent out from that
       version before: 0 the first time. So version, client and draw identify one
       sending and its randomness.
-    taken: [T, K] bool, whether the step uses the update: not at a free place,
+    taken: [T, A] bool, whether the step uses the update: not at a free place,
       and not if the client is late or the server does not wait for it.
-    share: [T, K] float32, share of its local steps that a client has done, in
+    share: [T, A] float32, share of its local steps that a client has done, in
       (0, 1].
     time: [T] float64, simulated seconds at which the step is done.
-    starts: [T, K] float64, seconds at which each was sent out.
-    ends: [T, K] float64, seconds at which each arrived, or was given up; later
+    starts: [T, A] float64, seconds at which each was sent out.
+    ends: [T, A] float64, seconds at which each arrived, or was given up; later
       than `time` if the server did not wait.
     first: the number of the first step; rows are steps first, first + 1, ...
     lost: updates that arrived during these steps and were too stale to be used.
@@ -79,7 +79,7 @@ class Timetable(NamedTuple):
 
   @property
   def staleness(self) -> np.ndarray:
-    """[T, K] int32, versions made since each started; 0 at a free place."""
+    """[T, A] int32, versions made since each started; 0 at a free place."""
     return self.steps[:, None] - self.versions
 
   def first_steps(self, number: int) -> "Timetable":
@@ -137,12 +137,12 @@ NO_EVENTS = Events(
 
 
 @fields.checked(
-  clients=fields.array("[T, K]", of_integers=True, interval="[-1, inf)"),
-  versions=fields.array("[T, K]", of_integers=True, interval="[0, inf)"),
+  clients=fields.array("[T, A]", of_integers=True, interval="[-1, inf)"),
+  versions=fields.array("[T, A]", of_integers=True, interval="[0, inf)"),
   time=fields.array("[T]", interval="[0, inf)"),
-  starts=fields.array("[T, K]", interval="[0, inf)"),
-  ends=fields.array("[T, K]", interval="(0, inf)"),
-  share=fields.array("[T, K]", interval="(0, 1]"),
+  starts=fields.array("[T, A]", interval="[0, inf)"),
+  ends=fields.array("[T, A]", interval="(0, inf)"),
+  share=fields.array("[T, A]", interval="(0, 1]"),
 )
 def by_hand(
   clients: np.ndarray,
@@ -157,15 +157,15 @@ def by_hand(
   """A timetable that is written by hand, checked.
 
   Args:
-    clients: [T, K] int, who arrives at each step; -1 at a free place.
-    versions: [T, K] int, the version that each started from, see `Timetable`.
+    clients: [T, A] int, who arrives at each step; -1 at a free place.
+    versions: [T, A] int, the version that each started from, see `Timetable`.
       Default: the newest, as in synchronous rounds.
-    taken: [T, K] bool, whether the step uses it. Default: all that arrive.
-    share: [T, K], of the local steps done, in (0, 1]. Default: 1.
+    taken: [T, A] bool, whether the step uses it. Default: all that arrive.
+    share: [T, A], of the local steps done, in (0, 1]. Default: 1.
     time: [T], seconds at which each step is done. Default: 1, 2, ...
-    starts: [T, K], seconds at which each was sent out. Default: when its
+    starts: [T, A], seconds at which each was sent out. Default: when its
       version was made.
-    ends: [T, K], seconds at which each arrived. Default: when the step is done.
+    ends: [T, A], seconds at which each arrived. Default: when the step is done.
 
   Returns:
     The timetable, from step 0.
@@ -195,7 +195,7 @@ def by_hand(
     )
   taken = ~is_free if taken is None else _of_switches(taken) & ~is_free
   share = np.broadcast_to(1.0 if share is None else share, shape)
-  made = np.concatenate([[0.0], time])[versions]  # [T, K], of each version.
+  made = np.concatenate([[0.0], time])[versions]  # [T, A], of each version.
   starts = made if starts is None else np.asarray(starts, np.float64)
   ends = time[:, None] if ends is None else np.asarray(ends, np.float64)
   table = Timetable(
@@ -208,7 +208,7 @@ def by_hand(
 
 
 def _of_switches(taken):
-  """[T, K] bool, as it was given."""
+  """[T, A] bool, as it was given."""
   if np.asarray(taken).dtype != bool:
     raise TypeError(f"taken={checks.shown(taken)}: must be an array of bool")
   return np.asarray(taken)
@@ -242,11 +242,11 @@ def draws_of(clients: np.ndarray, versions: np.ndarray) -> np.ndarray:
   """How often each client had been sent out from the same version before.
 
   Args:
-    clients: [T, K] int; -1 at a free place.
-    versions: [T, K] int.
+    clients: [T, A] int; -1 at a free place.
+    versions: [T, A] int.
 
   Returns:
-    [T, K] int32; of those that arrive earlier in the same sending, by rows.
+    [T, A] int32; of those that arrive earlier in the same sending, by rows.
   """
   flat = np.stack([versions.ravel(), clients.ravel()])
   order = np.lexsort(flat[::-1])

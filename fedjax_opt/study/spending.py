@@ -36,9 +36,10 @@ def expected_best(
 
   This is exact, not a bootstrap. For n = 1 it is the mean of the values. For n
   = N it is still below the best, which N draws may miss. Without replacement
-  (`replace=False`), (k / N)^n becomes C(k, n) / C(N, n): n different settings
-  of the grid are tried, and for n = N the best is among them. Either curve
-  compares methods fairly only if their grids were chosen with equal care.
+  (`replace=False`), (k / N)^n becomes (k choose n) / (N choose n): n
+  different settings of the grid are tried, and for n = N the best is among
+  them. Either curve compares methods fairly only if their grids were chosen
+  with equal care.
 
   Args:
     validation: the value by which the best one is chosen, for each setting;

@@ -29,7 +29,7 @@ def top_k(fraction: float) -> Upload:
   r"""The k entries of largest magnitude; the others are not sent.
 
   k is `fraction` times d, rounded, at least 1. Among equal entries the first
-  ones are sent. This is a contraction: :math:`\|C(u) - u\|^2 \le (1 - k/d)
+  ones are sent. This is a contraction: :math:`\|Q(u) - u\|^2 \le (1 - k/d)
   \|u\|^2`.
 
   Args:
@@ -64,7 +64,7 @@ def random_k(fraction: float) -> Upload:
 
   k is `fraction` times d, rounded, at least 1. The transform is unbiased. Under
   `error_feedback` the entries are sent without the factor d/k, which contracts
-  in expectation: :math:`E \|C(u) - u\|^2 = (1 - k/d) \|u\|^2`.
+  in expectation: :math:`E \|Q(u) - u\|^2 = (1 - k/d) \|u\|^2`.
 
   Args:
     fraction: share of the entries that a client sends; in (0, 1].
@@ -132,11 +132,11 @@ def quantize(levels: int) -> Upload:
 
   .. math::
 
-    C(u)_j = \|u\|_2 \, sign(u_j) \, \xi_j / s
+    Q(u)_j = \|u\|_2 \, sign(u_j) \, \xi_j / s
 
   with :math:`\xi_j` one of the two whole numbers around :math:`s |u_j| /
   \|u\|_2`, drawn so that its mean is this number. The transform is unbiased,
-  with :math:`E \|C(u) - u\|^2 \le \omega \|u\|^2`, :math:`\omega = \min(d /
+  with :math:`E \|Q(u) - u\|^2 \le \omega \|u\|^2`, :math:`\omega = \min(d /
   s^2, \sqrt{d} / s)`. Under `error_feedback` the result is divided by :math:`1
   + \omega`, which makes it a contraction: the errors of the plain transform
   grow without bound where :math:`\omega > 1`.
@@ -181,14 +181,14 @@ def quantize(levels: int) -> Upload:
 
 @fields.checked(max_norm="(0, inf)")
 def clip_by_norm(max_norm: jax.typing.ArrayLike) -> Upload:
-  r"""The difference, scaled down to a norm of at most C.
+  r"""The difference, scaled down to a norm of at most c.
 
   .. math::
 
-    u \min(1, C / \|u\|_2)
+    u \min(1, c / \|u\|_2)
 
   Args:
-    max_norm: C, positive; may be tuned in a grid.
+    max_norm: c, positive; may be tuned in a grid.
 
   Returns:
     The upload; it sends all entries.
@@ -213,13 +213,13 @@ def error_feedback(upload: Upload) -> Upload:
 
   .. math::
 
-    v = u + e, \qquad \text{send } C(v), \qquad e \leftarrow v - C(v)
+    v = u + e, \qquad \text{send } Q(v), \qquad e \leftarrow v - Q(v)
 
   Each client keeps its e, of the size of a difference, which starts at 0. It
   does not change if the client drops out.
 
   Args:
-    upload: C. For `random_k` and `quantize` this is the form that contracts.
+    upload: Q. For `random_k` and `quantize` this is the form that contracts.
 
   Returns:
     The upload; it sends as many bytes as the given one.

@@ -170,6 +170,13 @@ def figure(
     yield new, new.subplots(rows, columns, squeeze=False)
 
 
+def in_style() -> Any:
+  """The context in which matplotlib has the style of all figures."""
+  from matplotlib import style
+
+  return style.context(_STYLE)
+
+
 @contextlib.contextmanager
 def styled_figure(width: float, height: float, **other: Any) -> Iterator[Any]:
   """A figure without axes, in the style of all figures.

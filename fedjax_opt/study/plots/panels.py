@@ -4,6 +4,7 @@ Every picture of a study takes `method -> data`, for one panel, or
 `condition -> method -> data`, for one panel each.
 """
 
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -11,12 +12,16 @@ import numpy as np
 
 from fedjax_opt.checks import values as checks
 from fedjax_opt.results.names import sentence, shown_name
-from fedjax_opt.study.plots.frame import Path, finish, styled_figure
+from fedjax_opt.study.plots.frame import Path, finish, in_style, styled_figure
 from fedjax_opt.study.plots.lines import DIVERGED, Styles, method_styles
 from fedjax_opt.study.plots.metric_axis import Panels
 
 # The width of a page's text in inches: wider figures would be shrunk.
 PAGE_WIDTH = 6.8
+# The same of a phone, and the most panels that stand below one another there.
+PHONE_WIDTH = 3.6
+_MOST_STACKED = 6
+_PANEL_HEIGHT = 1.95  # Of one of them, with its titles.
 _CHARACTERS_PER_INCH = 16.5
 # A legend with more entries than this needs the whole width.
 _MANY = 12
@@ -105,7 +110,78 @@ def add_below(
     ncols=num_columns(list(entries), width),
     columnspacing=1.4,
     handlelength=1.8,
-  )
+  ).set_label(_BELOW)
+
+
+_BELOW = "below the panels"  # The label of that legend.
+
+
+def stack(figure: Any) -> bool:
+  """Puts the panels of a figure below one another, for phones.
+
+  A panel without a title, or a name of an axis, gets that of its column or row.
+  Figures that are narrow already stay as they are; so do those of many panels,
+  and those with colour bars.
+
+  Args:
+    figure: in the style of all figures; it is changed.
+
+  Returns:
+    Whether it was changed.
+  """
+  width, height = figure.get_size_inches()
+  places = {axes: axes.get_subplotspec() for axes in figure.axes}
+  if width <= PHONE_WIDTH or None in places.values():
+    return False
+  if not 0 < len(places) <= _MOST_STACKED:
+    return False
+  with in_style():
+    if any(not place.is_first_col() for place in places.values()):
+      _name_axes(places)
+      for axes, row in zip(
+        places, figure.add_gridspec(len(places), 1), strict=True
+      ):
+        axes.set_subplotspec(row)
+      height = _PANEL_HEIGHT * len(places)
+    for legend in figure.legends:
+      if legend.get_label() == _BELOW:
+        legend.remove()
+        names = [text.get_text() for text in legend.get_texts()]
+        entries = dict(zip(names, legend.legend_handles, strict=True))
+        title = legend.get_title().get_text()
+        add_below(figure, entries, PHONE_WIDTH, title or None)
+        lines = -(-len(names) // num_columns(names, PHONE_WIDTH))
+        height += 0.15 + 0.16 * (lines + bool(title))
+  figure.set_size_inches(PHONE_WIDTH, height)
+  figure.set_layout_engine("constrained", hspace=0.05)
+  return True
+
+
+def save(figure: Any, file: pathlib.Path) -> None:
+  """Writes a figure; one that `stack` changes also as NAME_phone.png.
+
+  Args:
+    figure: in the style of all figures.
+    file: NAME.png.
+  """
+  finish(figure, file)
+  if stack(figure):
+    finish(figure, file.with_stem(f"{file.stem}_phone"))
+
+
+def _name_axes(places: Mapping[Any, Any]) -> None:
+  """Gives panels the title of their column, and the names of both axes."""
+  rows = {axes: place.rowspan.start for axes, place in places.items()}
+  columns = {axes: place.colspan.start for axes, place in places.items()}
+  for axes in places:
+    column = [each for each in places if columns[each] == columns[axes]]
+    row = [each for each in places if rows[each] == rows[axes]]
+    top, low = min(column, key=rows.get), max(column, key=rows.get)
+    first = min(row, key=columns.get)
+    axes.set_title(axes.get_title() or top.get_title())
+    axes.set_xlabel(axes.get_xlabel() or low.get_xlabel())
+    axes.set_ylabel(axes.get_ylabel() or first.get_ylabel())
+    axes.tick_params(labelleft=True, labelbottom=True)
 
 
 def draw_panels(

@@ -29,7 +29,9 @@ from experiments.artefacts.artefact import (
 )
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.running import Outcome, Runner
+from fedjax_opt import plots
 from fedjax_opt.metrics import History
+from fedjax_opt.study.plots import frame
 from tests.experiments.commands import call, table
 
 TINY = (
@@ -69,7 +71,12 @@ def blocks(found):
   rows = [
     [", ".join(key), str(len(each.points))] for key, each in found.items()
   ]
-  draw = lambda path: path.write_bytes(b"picture")
+
+  def draw(path):
+    with plots.figure(columns=2) as (figure, axes):
+      axes[0, 0].set_ylabel("accuracy")
+      return frame.finish(figure, path)
+
   return [Table(["cell", "points"], rows), Picture("all", draw, "All"), *claims]
 
 
@@ -205,6 +212,7 @@ def test_publishing(outcome, tmp_path, monkeypatch):
   )
   assert text == publishing.text_of(recorded)
   assert (tmp_path / "some" / "figures" / "table9_all.png").exists()
+  assert (tmp_path / "some" / "figures" / "table9_all_phone.png").exists()
   assert len(publishing.records_of("some")) == 5
 
 

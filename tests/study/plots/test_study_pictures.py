@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.study import plots
+from fedjax_opt.study.plots import panels
 
 X = np.arange(10)
 ACCURACY = {"metric": "test_accuracy"}
@@ -35,6 +36,51 @@ def test_a_panel_for_each_condition(conditions, shape, rises, texts_of):
   mean = 100 * rises(0.7, 0.68).mean(0)
   np.testing.assert_allclose(last.lines[1].get_ydata(), mean)
   assert len(first.collections) == 2
+
+
+def test_panels_below_one_another(rises, texts_of):
+  of_method = {f"method {i}": (X, rises(0.8, 0.7)) for i in range(5)}
+  curves = {f"alpha {c}": of_method for c in range(3)}
+  look = {"interval": "mean", **ACCURACY}
+  figure = plots.study_curves(curves, None, **look)
+  before = texts_of(figure)
+  assert panels.stack(figure)
+  assert not panels.stack(figure)  # It is narrow now.
+  for i, axes in enumerate(figure.axes):
+    place = axes.get_subplotspec()
+    assert place.get_gridspec().get_geometry() == (3, 1)
+    assert place.rowspan.start == i
+    assert axes.get_title() == f"alpha {i}"
+    assert axes.get_ylabel() == "Test accuracy (%)"
+    assert axes.get_xlabel() == "Round"
+    assert axes.yaxis.get_tick_params()["labelleft"]
+  assert figure.get_size_inches()[0] == panels.PHONE_WIDTH
+  assert texts_of(figure) == before
+  assert figure.legends[0].get_title().get_text() == "Mean"
+
+
+def test_what_stays_beside_one_another(rises):
+  of_method = {"a": (X, rises(0.8, 0.7))}
+  curves = {f"alpha {c}": of_method for c in range(7)}
+  many = plots.study_curves(curves, None, **ACCURACY)
+  one = plots.study_curves(of_method, None, **ACCURACY)
+  for figure in (many, one):
+    size = [*figure.get_size_inches()]
+    assert not panels.stack(figure)
+    assert [*figure.get_size_inches()] == size
+
+
+def test_panels_get_the_names_of_their_row_and_column():
+  with plots.figure(columns=2, rows=2) as (figure, axes):
+    for place, title in zip(axes[0], "ab", strict=True):
+      place.set_title(title)
+    for place, label in zip(axes[:, 0], "xy", strict=True):
+      place.set_ylabel(label)
+    axes[1, 1].set_xlabel("round")
+    assert panels.stack(figure)
+  assert [each.get_title() for each in figure.axes] == ["a", "b", "a", "b"]
+  assert [each.get_ylabel() for each in figure.axes] == ["x", "x", "y", "y"]
+  assert [each.get_xlabel() for each in axes[:, 1]] == ["round", "round"]
 
 
 def test_intervals_that_are_given():
