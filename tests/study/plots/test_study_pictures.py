@@ -59,15 +59,14 @@ def test_panels_below_one_another(rises, texts_of):
   assert figure.legends[0].get_title().get_text() == "Mean"
 
 
-def test_what_stays_beside_one_another(rises):
+@pytest.mark.parametrize("number", [1, 7])
+def test_what_stays_beside_one_another(number, rises):
   of_method = {"a": (X, rises(0.8, 0.7))}
-  curves = {f"alpha {c}": of_method for c in range(7)}
-  many = plots.study_curves(curves, None, **ACCURACY)
-  one = plots.study_curves(of_method, None, **ACCURACY)
-  for figure in (many, one):
-    size = [*figure.get_size_inches()]
-    assert not panels.stack(figure)
-    assert [*figure.get_size_inches()] == size
+  curves = {f"alpha {c}": of_method for c in range(number)}
+  figure = plots.study_curves(curves, None, **ACCURACY)
+  size = figure.get_size_inches().tolist()
+  assert not panels.stack(figure)
+  assert figure.get_size_inches().tolist() == size
 
 
 def test_panels_get_the_names_of_their_row_and_column():
