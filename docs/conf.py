@@ -284,9 +284,10 @@ def _for_both(app, tree) -> None:
       image.parent.insert(image.parent.index(image) + 1, narrow)
 
 
-# Least and largest pixels of an inch of a picture. Its text, of 7.5 points,
-# then has 10 to 14 pixels.
-_LEAST, _MOST = 98, 130
+# Pixels of the text of pictures: at least, if a phone then shows the picture
+# whole; else at least; and at most.
+_WHOLE, _LEAST, _MOST = 7.8, 10, 13.5
+_PHONE = 360
 
 
 def _enlargeable(app, tree, name) -> None:
@@ -303,8 +304,12 @@ def _enlargeable(app, tree, name) -> None:
     if file.suffix == ".svg":
       least, most = 640, 960
     else:
-      inches = width / (dots if dots > 0 else 100)
-      least, most = round(_LEAST * inches), round(_MOST * inches)
+      # Pictures of 200 dots an inch have our style, others that of matplotlib.
+      points = 7.5 if dots == 200 else 10
+      inch = width / (dots if dots > 0 else 100) * 72 / points
+      least, most = round(_LEAST * inch), round(_MOST * inch)
+      if _WHOLE * inch <= _PHONE:
+        least = round(_WHOLE * inch)
     image["width"] = "100%"  # Sphinx links only pictures of a width.
     image["limits"] = f"width: clamp({least}px, 100%, {most}px);"
     image.attributes.pop("height", None)
@@ -315,6 +320,15 @@ def _image(page, node) -> None:
   HTML5Translator.visit_image(page, node)
   if "limits" in node:
     page.body[-1] = page.body[-1].replace("width: 100%;", node["limits"])
+
+
+def _without_end(app, tree) -> None:
+  """Code that is included ends with its last line, not with empty ones."""
+  for block in tree.findall(nodes.literal_block):
+    text = block.astext().rstrip()
+    if block.rawsource == block.astext() != text:
+      block.rawsource = text
+      block[:] = [nodes.Text(text)]
 
 
 def _unbroken(app, tree, name) -> None:
@@ -338,6 +352,8 @@ def _for_phones(app, tree, name) -> None:
     rows = list(table.next_node(nodes.tbody))
     if not head or not has_sentences(rows):
       table["classes"] += ["scrolled"] * (len(rows[0]) > 2)
+      if max(len(row[0].astext()) for row in rows) > 20:
+        table["classes"].append("long-names")
       for text in list(table.findall(nodes.Text)):  # Intervals stay whole.
         whole = text.replace(" to ", "\u00a0to\u00a0")
         text.parent.replace(text, nodes.Text(whole))
@@ -407,6 +423,7 @@ def setup(app) -> None:
   app.add_node(nodes.image, override=True, html=image)
   # Before Sphinx looks for the files of pictures, and after it.
   app.connect("doctree-read", _for_both, priority=400)
+  app.connect("doctree-read", _without_end)
   app.connect("doctree-resolved", _enlargeable)
   app.connect("doctree-resolved", _unbroken)
   app.connect("doctree-resolved", _for_phones)
