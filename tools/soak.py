@@ -13,7 +13,7 @@ the memory without pages of files, which the system takes back as it likes. It
 is the mean over the seconds of a tenth of the time, because a compilation takes
 more for a while, and a worker of a study more from cell to cell until another
 takes its place. The time begins when the caches are full in which JAX keeps
-what it has traced: after 150 calls, or 60 cells. At the end this compares the
+what it has traced: after 450 calls, or 60 cells. At the end this compares the
 last three tenths with the first: memory, and the work for each second of CPU
 time, which other programs on the machine change little, and for each second of
 the clock. By more than 3 % of memory, or less speed by CPU time, the exit
@@ -45,7 +45,7 @@ MOST = 3.0  # Percent.
 ROUNDS = 2_000_000_000  # More than it comes to.
 CONDITIONS = 500  # Each is checked before the first one runs.
 # Work before the first reading; of other kinds until they have compiled.
-FIRST = {"settings": 150, "study": 60}
+FIRST = {"settings": 450, "study": 60}
 
 
 class Reading(NamedTuple):
