@@ -73,8 +73,7 @@ def blocks(found):
   ]
 
   def draw(path):
-    with plots.figure(columns=2) as (figure, axes):
-      axes[0, 0].set_ylabel("accuracy")
+    with plots.figure(columns=2) as (figure, _):
       return frame.finish(figure, path)
 
   return [Table(["cell", "points"], rows), Picture("all", draw, "All"), *claims]

@@ -41,15 +41,12 @@ def test_a_panel_for_each_condition(conditions, shape, rises, texts_of):
 def test_panels_below_one_another(rises, texts_of):
   of_method = {f"method {i}": (X, rises(0.8, 0.7)) for i in range(5)}
   curves = {f"alpha {c}": of_method for c in range(3)}
-  look = {"interval": "mean", **ACCURACY}
-  figure = plots.study_curves(curves, None, **look)
+  figure = plots.study_curves(curves, None, interval="mean", **ACCURACY)
   before = texts_of(figure)
   assert panels.stack(figure)
   assert not panels.stack(figure)  # It is narrow now.
   for i, axes in enumerate(figure.axes):
-    place = axes.get_subplotspec()
-    assert place.get_gridspec().get_geometry() == (3, 1)
-    assert place.rowspan.start == i
+    assert axes.get_subplotspec().get_geometry() == (3, 1, i, i)
     assert axes.get_title() == f"alpha {i}"
     assert axes.get_ylabel() == "Test accuracy (%)"
     assert axes.get_xlabel() == figure.axes[-1].get_xlabel() != ""
@@ -61,12 +58,11 @@ def test_panels_below_one_another(rises, texts_of):
 
 @pytest.mark.parametrize("number", [1, 7])
 def test_what_stays_beside_one_another(number, rises):
-  of_method = {"a": (X, rises(0.8, 0.7))}
-  curves = {f"alpha {c}": of_method for c in range(number)}
+  curves = {f"α {c}": {"a": (X, rises(0.8, 0.7))} for c in range(number)}
   figure = plots.study_curves(curves, None, **ACCURACY)
-  size = figure.get_size_inches().tolist()
+  size = tuple(figure.get_size_inches())
   assert not panels.stack(figure)
-  assert figure.get_size_inches().tolist() == size
+  assert tuple(figure.get_size_inches()) == size
 
 
 def test_panels_get_the_names_of_their_row_and_column():
