@@ -20,9 +20,9 @@ RULE = (
   "is below zero for one of them. Otherwise, and with one seed, it is "
   "*undecided*. A method that failed (diverged, or missed its target) at all "
   "seeds is worse than one that did not; if it failed at some seeds only, "
-  "their difference is undecided. After the interval of an undecided quantity "
-  "stands how many seeds would decide, with a probability of 80 % if its mean "
-  "and spread were the true ones."
+  "their difference is undecided. *Needs N seeds* says how many would decide, "
+  "with a probability of 80 % if the measured mean and spread were the true "
+  "ones."
 )
 _SHOWN = 3  # The most quantities of a claim that are written out.
 _MOST_SEEDS = 1_000
@@ -85,8 +85,8 @@ class Quantity(NamedTuple):
     sd = float(np.std(self.values, ddof=1))
     shown = statistics.smallest_difference(_MOST_SEEDS, sd)
     if shown >= abs(self.margin):
-      return f"; more than {_MOST_SEEDS:,} seeds"
-    return f"; {statistics.seeds_needed(abs(self.margin), sd)} seeds"
+      return f"; needs more than {_MOST_SEEDS:,} seeds"
+    return f"; needs {statistics.seeds_needed(abs(self.margin), sd)} seeds"
 
 
 class Claim(NamedTuple):

@@ -245,7 +245,7 @@ def test_one_quantity(values, verdict):
 def test_seeds_that_would_decide():
   said = lambda *values: str(Quantity("it", values))
   # ((1.960 + 0.842) * sd / mean)^2 = 306 for many seeds; t needs three more.
-  assert said(1.0, -1.0, 0.5) == "it: 0.167 (-2.85 to 2.32; 309 seeds)"
-  assert said(1.0, -1.0, 0.01).endswith("; more than 1,000 seeds)")
-  assert said(0.0, 0.0).endswith("; more than 1,000 seeds)")
+  assert said(1.0, -1.0, 0.5) == "it: 0.167 (-2.85 to 2.32; needs 309 seeds)"
+  assert said(1.0, -1.0, 0.01).endswith("; needs more than 1,000 seeds)")
+  assert said(0.0, 0.0).endswith("; needs more than 1,000 seeds)")
   assert said(1.0, 1.1, 0.9) == "it: 1 (0.752 to 1.25)"  # It is decided.
