@@ -331,8 +331,18 @@ def _without_end(app, tree) -> None:
       block[:] = [nodes.Text(text)]
 
 
+# Spaces before a percent sign, and around the sign of equality of a number.
+_SPACES = re.compile(r"(?<=\d) (?=%)|(?<=\b\w) (?== \d)|(?<=\b\w =) (?=\d)")
+
+
 def _unbroken(app, tree, name) -> None:
-  """Marks short names and flags, which no line break may divide."""
+  """Numbers stay with their signs; short names and flags are marked so."""
+  as_it_is = nodes.literal | nodes.math | nodes.FixedTextElement
+  for text in list(tree.findall(nodes.Text)):
+    if not isinstance(text.parent, as_it_is):
+      whole = _SPACES.sub("\u00a0", text)
+      if whole != text:
+        text.parent.replace(text, nodes.Text(whole))
   for code in tree.findall(nodes.literal):
     text = code.astext()
     longest = 32 if text.startswith("--") else 28
@@ -345,11 +355,18 @@ def _for_phones(app, tree, name) -> None:
 
   `stacked`: of sentences; its rows become blocks, whose cells have the names of
   their columns, which only a phone shows. `scrolled`: of numbers; its rows stay
-  lines, and scroll beside their names.
+  lines, and scroll beside their names. Short cells and columns of numbers are
+  marked, too.
   """
   for table in tree.findall(nodes.table):
     head = table.next_node(nodes.thead)
     rows = list(table.next_node(nodes.tbody))
+    for cell in table.findall(nodes.entry):
+      cell["classes"] += ["short"] * (len(cell.astext()) <= _SHORT)
+    for title, *cells in zip(*(head or ()), *rows, strict=True):
+      if all(_NUMBER.fullmatch(cell.astext()) for cell in cells):
+        for cell in (title, *cells):
+          cell["classes"].append("number")
     if not head or not has_sentences(rows):
       table["classes"] += ["scrolled"] * (len(rows[0]) > 2)
       if max(len(row[0].astext()) for row in rows) > 20:
@@ -368,6 +385,9 @@ def _for_phones(app, tree, name) -> None:
           cell[0].insert(0, label)
 
 
+_SHORT = 12  # Characters that stay on one line.
+# A number, perhaps with an interval; or that there is none.
+_NUMBER = re.compile(r"[-+\d(][-+\d.,()±%e\s]*(to\s[-+\d.,()%e\s]*)?|[–-]|")
 # Titles of columns that a reader of a block does not need.
 _PLAIN = ("", "what")
 
