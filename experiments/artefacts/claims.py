@@ -24,7 +24,7 @@ RULE = (
   "with a probability of 80 % if the measured mean and spread were the true "
   "ones."
 )
-_SHOWN = 3  # The most quantities of a claim that are written out.
+_SHOWN = 2  # The most quantities of a claim that are written out.
 _MOST_SEEDS = 1_000
 
 

@@ -34,7 +34,7 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
   accuracy = np.array(
     [[found[row, task].final(ACCURACY) for task in tasks] for row in rows]
   )
-  accuracy = np.nan_to_num(accuracy)  # What diverged has learned nothing.
+  accuracy = np.nan_to_num(accuracy)
   means = accuracy.mean(2)
   regret = (means.max(0)[:, None] - accuracy).mean(1)
   rank = stats.rankdata(-accuracy, axis=0).mean(1)
@@ -55,7 +55,7 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     about["corner"], "mean regret, points", "largest regret",
     "within 0.5 points of the best", "best or second", "mean rank",
   ]  # fmt: skip
-  title = f"All {len(tasks)} tasks together"
+  title = f"All {len(tasks)} tasks together; a run that diverged counts as 0 %"
   return [
     *shown[:1],
     Table(heads, lines, title),
