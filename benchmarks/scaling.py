@@ -125,32 +125,24 @@ def rows(found: Mapping[Key, shared.Run]) -> list[list[str]]:
 
 def draw(parts: Mapping[str, tuple[str, dict]], path: pathlib.Path) -> None:
   """A panel for each task of a part: rounds a second over the size."""
-  of_tasks = [
-    (f"{title}, {task}", label, task, found)
-    for title, (label, found) in parts.items()
-    for task in dict.fromkeys(task for task, _, _ in found)
-  ]
-  names = dict.fromkeys(n for *_, found in of_tasks for _, n, _ in found)
-  looks, entries = plots.method_styles([*names]), {}
-  with plots.figure(2, -(-len(of_tasks) // 2), (1.2, 1)) as (figure, axes):
-    for unused in axes.flat[len(of_tasks) :]:
+  lines, entries = {}, {}
+  for title, (label, found) in parts.items():
+    for (task, name, size), run in found.items():
+      own = lines.setdefault((f"{title}, {task}", label), {})
+      # A grid does as many rounds at once as it has points.
+      rate = (size if name == "LASSO grid" else 1) / run.seconds
+      own.setdefault(name, []).append((size, rate))
+  looks = plots.method_styles(sorted({n for v in lines.values() for n in v}))
+  with plots.figure(2, -(-len(lines) // 2), (1.2, 1)) as (figure, axes):
+    for unused in axes.flat[len(lines) :]:
       unused.remove()
-    for panel, (title, label, task, found) in zip(
-      axes.flat, of_tasks, strict=False
-    ):
-      for name in dict.fromkeys(n for t, n, _ in found if t == task):
-        sizes = sorted(s for t, n, s in found if (t, n) == (task, name))
-        # A grid does as many rounds at once as it has points.
-        points = lambda s, name=name: s if name == "LASSO grid" else 1
-        rates = [points(s) / found[task, name, s].seconds for s in sizes]
-        color, style, marker = looks[name]
-        look = {"color": color, "linestyle": style, "marker": marker}
-        (entries[name],) = panel.plot(sizes, rates, markersize=4, **look)
+    for panel, (title, label) in zip(axes.flat, lines, strict=False):
+      for name, points in lines[title, label].items():
+        sizes, rates = zip(*sorted(points), strict=True)
+        (entries[name],) = panel.plot(sizes, rates, **looks[name]._asdict())
       plots.log_scale(panel.xaxis)
       plots.log_scale(panel.yaxis)
-      panel.set(title=title, xlabel=label)
-    for of_row in axes:
-      of_row[0].set_ylabel("Rounds per second")
+      panel.set(title=title, xlabel=label, ylabel="Rounds per second")
     panels.add_below(figure, entries, 2 * 2.8 * 1.2)
   panels.save(figure, path)
 
