@@ -213,6 +213,7 @@ def ran(outcome: Outcome) -> list[str]:
 
 def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
   """What a run has of a kind; None if its flags do not say it."""
+  flags = {"task": every()["task"].default, **flags}
   if name == "seeds":
     return str(len(np.atleast_1d(flags.get("seed", 0))))
   if name != "clients":
