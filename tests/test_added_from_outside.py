@@ -3,12 +3,11 @@
 Each is defined here, in one function, and added to its registry in one line.
 """
 
-import importlib.util
 import json
-import pathlib
 
 import jax
 import jax.numpy as jnp
+import methods_tables as tables
 import numpy as np
 import optax
 import pytest
@@ -30,11 +29,6 @@ from fedjax_opt.registry import (
 from fedjax_opt.rules import RULES
 from fedjax_opt.study.words import condition_label
 from tests.experiments.commands import call, printed
-
-_FILE = pathlib.Path(__file__).parents[1] / "docs" / "methods_tables.py"
-_SPEC = importlib.util.spec_from_file_location("methods_tables", _FILE)
-tables = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(tables)
 
 
 def damped(learning_rate, kappa):

@@ -2,18 +2,18 @@
 
 import contextlib
 import doctest
-import importlib
+import importlib.util
 import inspect
 import pathlib
 import pkgutil
 import re
-import sys
 import types
 from typing import Any
-from unittest import mock
 
+import comparison_tables
 import jax
 import jax.numpy as jnp
+import methods_tables
 import numpy as np
 import optax
 import pytest
@@ -112,31 +112,23 @@ def test_the_study_of_which_method_can_be_run_and_has_its_table():
     assert label in page
 
 
-def tables_of(name):
-  """The program in docs/ that makes a page's tables."""
-  with mock.patch.object(sys, "path", [str(DOCS), *sys.path]):
-    return importlib.import_module(name)
-
-
 @pytest.mark.slow
 def test_the_comparison_is_made_from_its_records(tmp_path):
-  """If it fails: `PYTHONPATH=. python docs/comparison_tables.py`."""
-  tables = tables_of("comparison_tables")
-  text = tables.PAGE.read_text()
-  assert tables.filled(text) == text
+  """If it fails: `PYTHONPATH=. python docs/comparison_comparison_tables.py`."""
+  text = comparison_tables.PAGE.read_text()
+  assert comparison_tables.filled(text) == text
   assert "42 methods. The table has the 12 with the best means." in text
-  tables.write_browser_page(tmp_path / "field")
+  comparison_tables.write_browser_page(tmp_path / "field")
   page = (tmp_path / "field" / "reference.html").read_text()
   for records in re.findall(r'"record": "([^"]+)"', page):
     assert (tmp_path / "field" / records).is_file()
 
 
 def test_the_tables_of_methods_are_those_of_the_registries():
-  """If it fails: `PYTHONPATH=. python docs/methods_tables.py`."""
-  tables = tables_of("methods_tables")
-  texts = [page.read_text() for page in tables.PAGES]
-  assert list(map(tables.filled, texts)) == texts
-  for title in tables.TABLES:
+  """If it fails: `PYTHONPATH=. python docs/methods_methods_tables.py`."""
+  texts = [page.read_text() for page in methods_tables.PAGES]
+  assert list(map(methods_tables.filled, texts)) == texts
+  for title in methods_tables.TABLES:
     assert "".join(texts).count(f"<!-- {title} -->\n\n| name | what |") == 1
 
 

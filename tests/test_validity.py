@@ -1,17 +1,12 @@
 """docs/validity_table.md says what is: each method is run again."""
 
-import importlib.util
 import pathlib
 
 import jax
 import pytest
+import validity_table as table
 
 from fedjax_opt.algorithms import ALGORITHMS
-
-FILE = pathlib.Path(__file__).parents[1] / "docs" / "validity_table.py"
-_SPEC = importlib.util.spec_from_file_location("validity_table", FILE)
-table = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(table)
 
 WRITTEN = table.TABLE.read_text().removeprefix(table.head()).splitlines()
 LINES = dict(zip([*ALGORITHMS, *table.FORMS], WRITTEN, strict=True))
@@ -36,7 +31,7 @@ def test_every_method_has_a_line_and_a_loop():
   assert set(table.METHODS) == set(ALGORITHMS)
   assert table.TABLE.read_text().startswith(table.head())
   for name, method in table.ROWS.items():
-    loop = (FILE.parents[1] / "tests" / method.loop).read_text()
+    loop = (pathlib.Path(__file__).parent / method.loop).read_text()
     assert name.split(",")[0] in loop or ALGORITHMS[name].server_rule
 
 

@@ -1,15 +1,9 @@
 """docs/optax_rules.md says what is: every rule is tried anew."""
 
-import importlib.util
-import pathlib
 import re
 
+import optax_rules
 import pytest
-
-FILE = pathlib.Path(__file__).parents[2] / "docs" / "optax_rules.py"
-_SPEC = importlib.util.spec_from_file_location("optax_rules", FILE)
-optax_rules = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(optax_rules)
 
 WRITTEN = optax_rules.TABLE.read_text()
 FACTORIES = optax_rules.factories()
