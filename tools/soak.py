@@ -118,7 +118,7 @@ def command_of(kind, folder):
     random.Random(0).shuffle(alphas)
     return [
       *module, "experiments.compare", "--task=digits_logistic", "--jobs=2",
-      "--num_clients=10", "--rounds=4000", "--eval_every=400",
+      "--num_clients=10", "--rounds=6000", "--eval_every=600",
       "--cohort_size=4",
       "--method=fed_avg client=sgd", "--method=scaffold", "--report_seeds=1",
       f"--alpha={','.join(alphas)}", f"--output_dir={folder}/study",

@@ -1,5 +1,5 @@
-// Marks tables, pictures and formulas that are wider than the page: they say that
-// they scroll.
+// Marks tables, pictures and formulas that are wider than the page: they say
+// that they scroll.
 function mark() {
   for (const wide of document.querySelectorAll(
     "table.scrolled, .bd-article a.internal > img, .formula > *"

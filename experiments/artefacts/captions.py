@@ -15,7 +15,7 @@ from experiments.artefacts.artefact import (
 )
 from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome, tuned
-from experiments.specification.spec import every
+from experiments.specification.spec import FLAGS, every
 from experiments.studies.cells import shared
 from fedjax_opt.files import json_files
 from fedjax_opt.results import selection
@@ -213,7 +213,7 @@ def ran(outcome: Outcome) -> list[str]:
 
 def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
   """What a run has of a kind; None if its flags do not say it."""
-  flags = {"task": every()["task"].default, **flags}
+  flags = {"task": FLAGS["task"].default, **flags}
   if name == "seeds":
     return str(len(np.atleast_1d(flags.get("seed", 0))))
   if name != "clients":

@@ -10,7 +10,6 @@ from experiments.artefacts import definitions
 from experiments.artefacts.artefact import Block, Found, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import ACCURACY, with_interval
-from fedjax_opt import statistics
 
 _NEAR = 0.005  # What the paper counts as good as the best.
 
@@ -47,7 +46,7 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
       f"{100 * (means.max(0) - means[i]).max():.1f}",
       str(is_near[i].sum()),
       str(is_first_or_second[i].sum()),
-      _plain(rank[i]),
+      with_interval(rank[i], "rank"),
     ]
     for i, row in enumerate(rows)
   ]
@@ -62,12 +61,6 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     *shown[1:],
     _least(dict(zip(rows, regret, strict=True))),
   ]
-
-
-def _plain(of_seeds: np.ndarray) -> str:
-  """A mean over seeds with its interval."""
-  mean, low, high = statistics.mean_interval(of_seeds)
-  return f"{mean:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _least(regrets: Mapping[str, np.ndarray]) -> Claim:
