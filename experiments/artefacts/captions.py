@@ -232,7 +232,7 @@ def stand_ins(outcome: Outcome) -> str:
   )
   ran.discard(None)
   is_other = outcome.size != "paper" and ran.isdisjoint(paper)
-  return words.listed(sorted(ran)) if is_other else ""
+  return words.listed(sorted(map(name_of, ran))) if is_other else ""
 
 
 def _differences(theirs: Cell, ours: Cell) -> list[tuple[str, str, str]]:

@@ -1,8 +1,8 @@
 """Verdicts on what a paper claims, all by one rule.
 
-A claim says that some quantities are positive, such as the difference of two
-methods' accuracies, or a bound less the measured value. Each quantity has a
-value for each seed; two methods are compared seed by seed.
+A claim says that some quantities are above a limit, mostly 0, such as the
+difference of two methods' accuracies, or a bound less the measured value. Each
+quantity has a value for each seed; two methods are compared seed by seed.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,11 @@ from fedjax_opt import statistics
 
 HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 RULE = (
-  "A claim says that some quantities are positive, such as the difference of "
-  "two methods at the same seed. It is *held* if the 95 % interval of the mean "
-  "over seeds is above zero for each quantity, and *not held* if the interval "
-  "is below zero for one of them. Otherwise, and with one seed, it is "
+  "A claim says that some quantities are above zero, or above another limit, "
+  "such as the difference of two methods at the same seed. It is *held* if the "
+  "95 % interval of the mean over seeds is above the limit for each quantity, "
+  "and *not held* if it is below the limit for one of them. Otherwise, and "
+  "with one seed, it is "
   "*undecided*. A method that failed (diverged, or missed its target) at all "
   "seeds is worse than one that did not; if it failed at some seeds only, "
   "their difference is undecided. *Needs N seeds* says how many would decide, "
@@ -29,7 +30,7 @@ _MOST_SEEDS = 1_000
 
 
 class Quantity(NamedTuple):
-  """What a claim says is positive.
+  """What a claim says is above a limit.
 
   Attributes:
     name: in words, such as 'DOMO over FedAvg, s = 5 %'.
@@ -38,18 +39,23 @@ class Quantity(NamedTuple):
     unit: such as 'points', or ''.
     lost: in words, which sides have no number at how many seeds; '' if nothing
       is compared.
+    limit: what the values must be above.
   """
 
   name: str
   values: Sequence[float]
   unit: str = ""
   lost: str = ""
+  limit: float = 0.0
 
   @property
   def margin(self) -> float:
-    """The mean over the seeds that have a value, infinity if none has."""
+    """By how much the mean over seeds that have a value is above the limit.
+
+    Infinity if none has.
+    """
     values = [value for value in self.values if not np.isnan(value)]
-    return float(np.mean(values)) if values else np.inf
+    return float(np.mean(values)) - self.limit if values else np.inf
 
   @property
   def verdict(self) -> str:
@@ -60,7 +66,9 @@ class Quantity(NamedTuple):
     if np.isinf(values).all():
       return HELD if (values > 0).all() else NOT_HELD
     _, low, high = statistics.mean_interval(values)
-    return HELD if low > 0 else NOT_HELD if high < 0 else UNDECIDED
+    if low > self.limit:
+      return HELD
+    return NOT_HELD if high < self.limit else UNDECIDED
 
   def __str__(self) -> str:
     values = np.asarray(self.values, float)
@@ -71,11 +79,12 @@ class Quantity(NamedTuple):
       lost = int(np.sum(~np.isfinite(values)))
       nothing = f"no number at {lost} of {len(values)} seeds"
       return f"{self.name}: {self.lost or nothing}"
-    text = f"{self.name}: {self.margin:.3g}{unit}"
+    text = f"{self.name}: {np.mean(values):.3g}{unit}"
+    must = f"; must be above {self.limit:g}" if self.limit else ""
     if len(values) == 1:
-      return text
+      return text + must
     _, low, high = statistics.mean_interval(values)
-    return f"{text} ({low:.3g} to {high:.3g}{self._seeds_needed})"
+    return f"{text} ({low:.3g} to {high:.3g}{must}{self._seeds_needed})"
 
   @property
   def _seeds_needed(self) -> str:
@@ -94,7 +103,7 @@ class Claim(NamedTuple):
 
   Attributes:
     text: the claim.
-    quantities: those that it says are positive.
+    quantities: those that it says are above their limits.
     is_ours: whether the claim, or its number, is ours and not the paper's.
   """
 

@@ -151,11 +151,7 @@ def _compared(
     nearer = tuple(within - abs(each) for each in quantity.values)
     name = f"{within:g} less what is between: {quantity.name}"
     return quantity._replace(name=name, values=nearer)
-  if by:
-    less = f"less {by:g}" if by > 0 else f"plus {-by:g}"
-    values = tuple(each - by for each in quantity.values)
-    return quantity._replace(name=f"{quantity.name}, {less}", values=values)
-  return quantity
+  return quantity._replace(limit=by)
 
 
 def lead(

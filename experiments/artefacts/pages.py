@@ -3,7 +3,7 @@
 A part is between a comment that says what it shows and `<!-- end -->`:
 
   <!-- verdicts -->               the rule of all verdicts
-  <!-- counts -->                 how many artefacts are whole
+  <!-- counts -->                 how many artefacts are whole, and claims held
   <!-- domo/figure1, cpu          parts of an artefact, at a size
   picture: curves                 a picture, by its name
   table: Last test accuracy       a table, by the beginning of its title
@@ -35,6 +35,7 @@ from fedjax_opt.results.names import sentence
 from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats
 
+_VERDICTS = (HELD, NOT_HELD, UNDECIDED)
 _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -132,6 +133,16 @@ class Page:
       if states:
         counted = _counted(states, ("whole", "reduced", "missing"))
         parts.append(f"{sentence(words)}: {len(states)} ({counted}).")
+    decided = [
+      claim
+      for artefact in self.artefacts.values()
+      for size in self.sizes(artefact)[:1]
+      for claim in _claims(self.outcome(artefact, size))
+    ]
+    for words, is_ours in (("Claims of the paper", False), ("Ours", True)):
+      said = [each.verdict for each in decided if each.is_ours == is_ours]
+      if said:
+        parts.append(f"{words}: {_counted(said, _VERDICTS)}.")
     return " ".join(parts)
 
   def state(self, artefact: Artefact) -> str:
@@ -151,9 +162,13 @@ class Page:
     outcome = self.outcome(artefact, sizes[0])
     short = captions.reduced_in_short(outcome)
     how = f"reduced: {', '.join(short)}" if short else "whole"
-    said = [each.verdict for each in outcome.blocks if isinstance(each, Claim)]
-    verdicts = _counted(said, (HELD, NOT_HELD, UNDECIDED))
+    said = [each.verdict for each in _claims(outcome)]
+    verdicts = _counted(said, _VERDICTS)
     return f"[{title}]({_file(outcome)})", artefact.title, how, verdicts
+
+
+def _claims(outcome: Outcome) -> list[Claim]:
+  return [each for each in outcome.blocks if isinstance(each, Claim)]
 
 
 def _counted(said: Sequence[str], words: Sequence[str]) -> str:
