@@ -1,4 +1,4 @@
-"""Fills the tables of comparison.md from the published records.
+"""Fills tables of comparison.md and which_method.md from published records.
 
   PYTHONPATH=. python docs/comparison_tables.py
 
@@ -7,26 +7,54 @@ sorts and filters in the browser.
 """
 
 import collections
+import dataclasses
 import functools
 import pathlib
 import shutil
+from typing import Any
 
 import marks
+import numpy as np
 
 from experiments.artefacts import record
 from experiments.reference import page, plans, standing
 from experiments.reference.plans import Condition
 from experiments.reference.standing import Standing
 from experiments.specification import kinds
+from fedjax_opt import plots
+from fedjax_opt.results.history import is_fraction
 from fedjax_opt.results.names import name_of
+from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats
-from fedjax_opt.study.report.study_tables import Entry, Table
+from fedjax_opt.study.report.study_tables import Entry, Row, Table
 from fedjax_opt.study.study import Study
-from fedjax_opt.study.verdicts import Verdict, numbers_of
+from fedjax_opt.study.verdicts import BEST, TIED, Verdict, numbers_of
 
 NAME = "field"
-PAGE = pathlib.Path(__file__).parent / "comparison.md"
-_SHOWN = 12  # Methods of a condition; the page in the browser has all.
+DOCS = pathlib.Path(__file__).parent
+PAGES = [DOCS / "comparison.md", DOCS / "which_method.md"]
+PICTURE = DOCS / "comparison.png"
+_SHOWN = 12  # Methods of a condition, and FedAvg; the other page has all.
+_BASELINE = "FedAvg"
+_NAMED = 4  # Methods of a setting.
+
+# On the page and in the picture; others follow.
+_ORDER = (
+  "digits-10-few", "digits-0.3-few", "digits-0.05-few", "digits-0.05-all",
+  "mnist-logistic-0.1", "mnist-mlp-0.1", "quadratic", "lasso",
+)  # fmt: skip
+# What a reader has -> the conditions that are like it.
+_SETTINGS = {
+  "clients are alike": ["digits-10-few"],
+  "clients differ a little, few take part": ["digits-0.3-few"],
+  "clients differ, few take part": [
+    "digits-0.05-few",
+    "mnist-logistic-0.1",
+    "mnist-mlp-0.1",
+  ],
+  "clients differ, all take part": ["digits-0.05-all"],
+  "a sparse model (LASSO)": ["lasso"],
+}
 
 
 @functools.cache
@@ -38,14 +66,61 @@ def published() -> Standing:
   is_there = lambda place: (asked.records / place.file).exists()
   lacking = {p.condition.name for p in places if not is_there(p)}
   places = [p for p in places if p.condition.name not in lacking]
-  return standing.of(asked, places, [asked.records], [])
+  found = standing.of(asked, places, [asked.records], [])
+  order = sorted(found.studies, key=(*_ORDER, *found.studies).index)
+  return dataclasses.replace(
+    found, studies={name: found.studies[name] for name in order}
+  )
 
 
 def filled(text: str) -> str:
-  """The page with what its two marks enclose made anew."""
+  """A page with what its marks enclose made anew."""
   found = published()
   sections = [_extent(found), *(_section(found, n) for n in found.studies)]
-  return marks.filled(text, "conditions", "\n".join(sections))
+  text = marks.filled(text, "conditions", "\n".join(sections))
+  return marks.filled(text, "advice", _advice(found))
+
+
+def _advice(found: Standing) -> str:
+  """The methods that are among the best under all conditions of a setting."""
+  rows = [_advice_on(found, *each) for each in _SETTINGS.items()]
+  return formats.markdown(Table(rows, 5)).strip() + "\n"
+
+
+def _advice_on(found: Standing, setting: str, names: list[str]) -> Row:
+  studies = [found.studies[name] for name in names]
+  each = [{v.cell.method: v for v in s.verdicts} for s in studies]
+  good = [
+    method
+    for method in each[0]
+    if all(method in v and v[method].verdict in (BEST, TIED) for v in each)
+  ]
+  good.sort(
+    key=lambda method: np.mean([v[method].value.estimate for v in each]),
+    reverse=studies[0].is_larger_better,
+  )
+  told = [
+    f"{studies[0].labels[method]} ({_means(studies, each, method)})"
+    for method in good[:_NAMED]
+  ]
+  said = [v[_BASELINE].verdict if _BASELINE in v else "–" for v in each]
+  return {
+    "Your setting": setting,
+    "Conditions": "; ".join(found.condition(name).title for name in names),
+    "Among the best": "; ".join(told),
+    "FedAvg": _means(studies, each, _BASELINE),
+    "Its verdict": "; ".join(said),
+  }
+
+
+def _means(
+  studies: list[Study], verdicts: list[dict[str, Verdict]], method: str
+) -> str:
+  """The mean of a method under each condition."""
+  return ", ".join(
+    numbers_of(study).parts(of[method].value)[0] if method in of else "–"
+    for study, of in zip(studies, verdicts, strict=True)
+  )
 
 
 def _extent(found: Standing) -> str:
@@ -74,6 +149,10 @@ def _section(found: Standing, name: str) -> str:
   if others:
     told += f" The table has the {len(shown)} with the best means."
     told += f" Of the others, {rest}."
+  for place, verdict in enumerate(others, _SHOWN + 1):
+    if study.labels[verdict.cell.method] == _BASELINE:
+      told += f" {_BASELINE}, in the last row, is number {place}."
+      shown.append(verdict)
   if study.target is not None:
     told += (
       " *Rounds*, *MB* and *gradients* (in thousands) are what a client needs "
@@ -132,6 +211,46 @@ def _costs(study: Study, verdict: Verdict) -> dict[str, str]:
   return {name: each.replace("nan", "–") for name, each in costs.items()}
 
 
+def draw() -> Any:
+  """The figure: how far each method is below the best mean of a condition.
+
+  It has the conditions by accuracy, and the methods that ran under all of them,
+  ordered by their mean over these conditions.
+  """
+  found = published()
+  studies = [s for s in found.studies.values() if is_fraction(s.metric)]
+  each = [{s.labels[v.cell.method]: v for v in s.verdicts} for s in studies]
+  points = {
+    method: [100 * v[method].value.estimate for v in each]
+    for method in each[0]
+    if all(method in v for v in each)
+  }
+  below = np.nanmax([*points.values()], axis=0) - np.array([*points.values()])
+  order = np.argsort(np.nan_to_num(below, nan=100).mean(1))
+  methods = [[*points][i] for i in order]
+  with plots.figure(1, 1, (1.9, 3.1)) as (figure, axes):
+    ax = axes[0, 0]
+    ax.imshow(below[order], cmap="Blues", vmax=10, aspect="auto")
+    for row, method in enumerate(methods):
+      for column, of in enumerate(each):
+        value, verdict = below[order[row], column], of[method].verdict
+        is_near = verdict in (BEST, TIED)
+        ax.text(
+          column, row, "–" if np.isnan(value) else f"{value:.1f}",
+          ha="center", va="center", fontsize=7,
+          fontweight="bold" if is_near else "normal",
+          color="white" if value > 6 else "black",
+        )  # fmt: skip
+    lines = lambda title: title.replace(", ", "\n").replace(" of ", "\nof ")
+    titles = [lines(study.title) for study in studies]
+    ax.set_xticks(range(len(titles)), titles, fontsize=6)
+    ax.set_yticks(range(len(methods)), methods, fontsize=7)
+    ax.tick_params(length=0)
+    ax.xaxis.tick_top()
+    ax.grid(visible=False)
+  return figure
+
+
 def write_browser_page(folder: pathlib.Path) -> None:
   """Writes the sortable page, beside a copy of the records that it links to."""
   shutil.rmtree(folder, ignore_errors=True)
@@ -142,4 +261,6 @@ def write_browser_page(folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-  PAGE.write_text(filled(PAGE.read_text()))
+  for each in PAGES:
+    each.write_text(filled(each.read_text()))
+  panels.save(draw(), PICTURE)

@@ -22,6 +22,9 @@ from fedjax_opt.results.names import name_of
 
 _HERE = pathlib.Path(__file__).parent
 PAGES = (_HERE / "methods.md", _HERE / "tasks.md")
+# Its table of algorithms has a row for each group.
+_README = _HERE.parent / "README.md"
+_LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 _WORDS = "| name | what |\n|---|---|\n"
 _HEAD = """\
 | name | what | flags | source |
@@ -37,7 +40,7 @@ def _of(kind: Kind) -> Callable[[], str]:
 
 # title -> its rows; made when asked, as registries get other entries.
 TABLES: dict[str, Callable[[], str]] = {
-  "algorithms": _of(kinds.ALGORITHM),
+  "algorithms": lambda: _algorithms(),
   "rules": _of(kinds.CLIENT),
   "uploads": _of(kinds.UPLOAD),
   "aggregators": _of(kinds.AGGREGATOR),
@@ -62,6 +65,23 @@ TABLES: dict[str, Callable[[], str]] = {
   ),
   "tasks": lambda: _table(kinds.TASK, tasks.by_own_name()),
 }
+
+
+def _algorithms() -> str:
+  """A table for each group of algorithms that the README has."""
+  left, parts = dict(kinds.ALGORITHM.entries), []
+  for line in _README.read_text("utf-8").splitlines():
+    title, _, names = line.removeprefix("| ").partition(" | ")
+    found = re.findall(r"`(\w+)`", names) if line.startswith("| ") else []
+    own = {name: left.pop(name) for name in found if name in left}
+    if own:
+      title = _LINK.sub(r"\1", title)
+      parts.append((title[0].upper() + title[1:], own))
+  if left:
+    parts.append(("Others", left))
+  return "\n".join(
+    f"### {title}\n\n{_table(kinds.ALGORITHM, own)}" for title, own in parts
+  )
 
 
 def _table(kind: Kind, entries: Mapping[str, Choice]) -> str:
