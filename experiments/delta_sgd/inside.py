@@ -77,6 +77,6 @@ def labels(about: Any, found: Found) -> list[Block]:
     if alpha == "0.01":
       share = 100 * np.mean((counts > 0).sum(axis=1) <= 2)
       text = "Many clients have one or two classes, α = 0.01: more than half"
-      above_half = Quantity("share less 50 %", (float(share - 50),), "%")
+      above_half = Quantity("share", (float(share),), "%", limit=50)
       blocks.append(Claim(text, [above_half]))
   return blocks

@@ -176,8 +176,7 @@ def theorem1_shown(about: Any, found: Found) -> list[Block]:
       "theorem wants: the exponent is above 0.45",
       [
         Quantity(
-          f"exponent from T = {last}, less 0.45",
-          tuple((exponent - 0.45).tolist()),
+          f"exponent from T = {last}", tuple(exponent.tolist()), limit=0.45
         )
       ],
       is_ours=True,

@@ -313,7 +313,7 @@ def _claims(theorem: str, found: Found, key: Key) -> list[Claim]:
       f"{key[0]}: at the best rate the gap falls at least as fast as R^-"
       f"{_FALLS:g}, from round {_FROM}"
     )
-    faster = Quantity(f"exponent beyond {_FALLS:g}", tuple(-slopes - _FALLS))
+    faster = Quantity("exponent", tuple(-slopes), limit=_FALLS)
     claims.append(Claim(text, [faster]))
   return claims
 
