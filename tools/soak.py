@@ -33,6 +33,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -86,7 +87,11 @@ def disk(folder):
 
 
 def settings(folder):
-  """Calls of `simulate`, none with the sizes of another."""
+  """Calls of `simulate`, none with the sizes of another.
+
+  Most of their time is compilation: less of it makes room for more calls.
+  """
+  jax.config.update("jax_disable_most_optimizations", True)
   x = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32)
   pool = {"x": x, "y": x.sum(axis=1)}
   data = fo.ClientData.from_partition(pool, np.arange(600).reshape(20, 30))

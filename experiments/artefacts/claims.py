@@ -21,9 +21,8 @@ RULE = (
   "with one seed, it is "
   "*undecided*. A method that failed (diverged, or missed its target) at all "
   "seeds is worse than one that did not; if it failed at some seeds only, "
-  "their difference is undecided. *Needs N seeds* says how many would decide, "
-  "with a probability of 80 % if the measured mean and spread were the true "
-  "ones."
+  "their difference is undecided. *Needs N seeds*: so many would decide with a "
+  "probability of 80 %, if the measured mean and spread were the true ones."
 )
 _SHOWN = 2  # The most quantities of a claim that are written out.
 _MOST_SEEDS = 1_000

@@ -67,10 +67,8 @@ def publish(outcome: Outcome) -> None:
   unique = {record.to_json(each): each for each in outcome.records}
   record.write(file, unique.values())
   # The text uses the numbers as recorded, which have fewer digits.
-  read = lambda one: {k: record.of_json(record.to_json(r)) for k, r in one}
-  outcome = outcome._replace(
-    found=read(outcome.found.items()), tuning=read(outcome.tuning.items())
-  )
+  found = {key: record.as_read(each) for key, each in outcome.found.items()}
+  outcome = outcome._replace(found=found)
   own = file_of(artefact, size)
   pages.draw(outcome, own.parents[1] / "figures")
   own.parent.mkdir(exist_ok=True)

@@ -177,6 +177,11 @@ def _rounded(value: Any) -> Any:
   return float(f"{value:.{_DIGITS}g}")
 
 
+def as_read(record: Record) -> Record:
+  """The record with the digits that its file has."""
+  return of_json(to_json(record))
+
+
 def of_json(line: str) -> Record:
   """The record that `to_json` wrote.
 

@@ -108,7 +108,8 @@ class Runner:
       if not grids:
         break
       found = self._records(grids, _of_tuning, known)
-      tuning |= found
+      # From the digits that are recorded, or a tie would end otherwise there.
+      tuning |= {grid: record.as_read(each) for grid, each in found.items()}
       if len(found) < len(grids):  # Nothing runs, so these are not chosen.
         return Outcome(artefact, size, cells, {}, tuning)
     found = self._records(cells, artefact.keep, known)

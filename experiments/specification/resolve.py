@@ -39,6 +39,10 @@ def resolve(given: Given) -> Spec:
   plain = [name for name, flag in FLAGS.items() if flag.choice is None]
   for name in plain:
     FLAGS[name].check_value(name, given[name])
+  if not given["compilation_cache"].strip():
+    raise ValueError(
+      "compilation_cache='': must be the name of a folder, or none"
+    )
   if given["population_dir"]:  # It says what was held out of its clients.
     given = on_disk.with_validation_of(given)
   task = _task(given)

@@ -139,6 +139,15 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   assert pages.markdown(again, ".") == pages.markdown(outcome, ".")
 
 
+def test_a_tie_in_the_recorded_digits_is_a_tie(outcome, tmp_path, no_run):
+  (grid,) = outcome.tuning
+  scores = np.array([[0.5], [0.5 + 1e-9]])
+  history = History([2], {"validation_accuracy": scores})
+  tied = dataclasses.replace(outcome.tuning[grid], history=history)
+  again = Runner(tmp_path, only_found=True).run(ARTEFACT, "smoke", [tied])
+  assert flags_of(again.cells[("best",)].arguments)["client_lr"] == 1e-6
+
+
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
   only = Runner(tmp_path, only_found=True)
   found = only.run(ARTEFACT, "smoke")
