@@ -12,7 +12,7 @@ Ten times this prints, of all processes of the kind together, the work done and
 the memory without pages of files, which the system takes back as it likes. It
 is the mean over the seconds of a tenth of the time, because a compilation takes
 more for a while, and a worker of a study more from cell to cell until another
-takes its place. The time begins when the caches are full in which JAX keeps
+takes its place. The time begins when most caches are full in which JAX keeps
 what it has traced: after 600 calls, or 60 cells. At the end this compares the
 last three tenths with the first: memory, and the work for each second of CPU
 time, which other programs on the machine change little, and for each second of
