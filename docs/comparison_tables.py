@@ -89,7 +89,7 @@ def _advice(found: Standing) -> str:
 
 def _advice_on(found: Standing, setting: str, names: list[str]) -> Row:
   studies = [found.studies[name] for name in names]
-  each = [{v.cell.method: v for v in s.verdicts} for s in studies]
+  each = [*map(_by_label, studies)]
   good = [
     method
     for method in each[0]
@@ -100,8 +100,7 @@ def _advice_on(found: Standing, setting: str, names: list[str]) -> Row:
     reverse=studies[0].is_larger_better,
   )
   told = [
-    f"{studies[0].labels[method]} ({_means(studies, each, method)})"
-    for method in good[:_NAMED]
+    f"{method} ({_means(studies, each, method)})" for method in good[:_NAMED]
   ]
   said = [v[_BASELINE].verdict if _BASELINE in v else "–" for v in each]
   return {
@@ -111,6 +110,10 @@ def _advice_on(found: Standing, setting: str, names: list[str]) -> Row:
     "FedAvg": _means(studies, each, _BASELINE),
     "Its verdict": "; ".join(said),
   }
+
+
+def _by_label(study: Study) -> dict[str, Verdict]:
+  return {study.labels[v.cell.method]: v for v in study.verdicts}
 
 
 def _means(
@@ -219,7 +222,7 @@ def draw() -> Any:
   """
   found = published()
   studies = [s for s in found.studies.values() if is_fraction(s.metric)]
-  each = [{s.labels[v.cell.method]: v for v in s.verdicts} for s in studies]
+  each = [*map(_by_label, studies)]
   points = {
     method: [100 * v[method].value.estimate for v in each]
     for method in each[0]

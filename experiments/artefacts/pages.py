@@ -137,7 +137,7 @@ class Page:
       claim
       for artefact in self.artefacts.values()
       for size in self.sizes(artefact)[:1]
-      for claim in _claims(self.outcome(artefact, size))
+      for claim in _claims(self.outcome(artefact, size).blocks)
     ]
     for words, is_ours in (("Claims of the paper", False), ("Ours", True)):
       said = [each.verdict for each in decided if each.is_ours == is_ours]
@@ -162,13 +162,13 @@ class Page:
     outcome = self.outcome(artefact, sizes[0])
     short = captions.reduced_in_short(outcome)
     how = f"reduced: {', '.join(short)}" if short else "whole"
-    said = [each.verdict for each in _claims(outcome)]
+    said = [each.verdict for each in _claims(outcome.blocks)]
     verdicts = _counted(said, _VERDICTS)
     return f"[{title}]({_file(outcome)})", artefact.title, how, verdicts
 
 
-def _claims(outcome: Outcome) -> list[Claim]:
-  return [each for each in outcome.blocks if isinstance(each, Claim)]
+def _claims(blocks: Sequence[Block]) -> list[Claim]:
+  return [each for each in blocks if isinstance(each, Claim)]
 
 
 def _counted(said: Sequence[str], words: Sequence[str]) -> str:
@@ -276,7 +276,7 @@ def shown(
     blocks: tables, pictures and claims.
     pictures: folder of its pictures, as links have it.
   """
-  parts, decided = [], [each for each in blocks if isinstance(each, Claim)]
+  parts, decided = [], _claims(blocks)
   for block in blocks:
     if isinstance(block, Picture):
       file = f"{pictures}/{outcome.artefact.own_name}_{block.name}.png"
