@@ -24,12 +24,17 @@ def draw_batches(
     are examples, [C, K] int32; and how many steps each client takes, [C] int32.
     Rows and steps beyond these counts are padding.
   """
-  of_client = lambda key, size, rows: _positions(plan, key, size, len(rows))
-  positions, counts = jax.vmap(of_client)(keys, sizes, rows)  # [C, K, B]
-  drawn = jax.vmap(lambda rows, positions: rows[positions])(rows, positions)
-  num_steps = plan.num_steps(sizes)
-  is_taken = jnp.arange(plan.max_steps) < num_steps[:, None]
-  return drawn, jnp.where(is_taken, counts, 0), num_steps
+
+  def of_client(key, size, rows):
+    positions, counts = _positions(plan, key, size, len(rows))
+    num_steps = plan.num_steps(size)
+    is_taken = jnp.arange(plan.max_steps) < num_steps
+    return rows[positions], jnp.where(is_taken, counts, 0), num_steps
+
+  # For as long as the process lives, JAX keeps what it traced of each jitted
+  # function of jax.numpy, for each shape. Here shapes differ from run to run.
+  with jax.disable_jit():
+    return jax.vmap(of_client)(keys, sizes, rows)
 
 
 def _positions(plan, key, size, n_max):
