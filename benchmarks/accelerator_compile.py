@@ -295,8 +295,8 @@ def compile_here(
 # The table.
 
 _COLUMNS = (
-  "run", "devices", "compile s", "GB a device", "fits", "code MB", "GFLOP",
-  "GB moved", "exchanges", "kernels of a round", "of a step",
+  "run", "devices", "at a time", "compile s", "GB a device", "fits", "code MB",
+  "GFLOP", "GB moved", "exchanges", "kernels of a round", "of a step",
 )  # fmt: skip
 _NOTHING = "–"
 
@@ -340,7 +340,7 @@ def _cells(name, target, record):
   needs, fits, *work = cells_of(record, target)
   return [
     RUNS[name].title,
-    str(record["devices"]),
+    *map(str, (record["devices"], record["at_a_time"])),
     f"{record['seconds']:.0f}",
     needs,
     fits,

@@ -7,6 +7,7 @@ side, 7 times for a leaf [3072, 100]. So flatten a tree that is kept for a norm
 when it is stored, not when it is used. Elsewhere a flat view costs nothing.
 """
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -145,7 +146,7 @@ def _sum(x):
   from computing them again for each entry of the next sum.
   """
   if target.platform() != "cpu":
-    return jnp.sum(x)
+    return _in_parts(jnp.sum, jnp.add, x)
   total, parts = jnp.zeros([], x.dtype), 8
   while x.size > _SHORT:
     length = x.size // parts
@@ -155,11 +156,32 @@ def _sum(x):
   return total + jnp.sum(x)
 
 
+# Parts of an array that a GPU reduces in one kernel; and the most numbers of a
+# part, of which XLA would make parts again.
+_PARTS, _LONGEST = 16, 1 << 14
+
+
+def _in_parts(reduce, combine, x):
+  """The reduction of an array [n] to one number.
+
+  Of a longer array XLA makes two kernels for a GPU, one for parts and one for
+  the whole. These parts are combined in the kernel that needs the number.
+  """
+  is_fit = _PARTS < x.size <= _PARTS * _LONGEST
+  if target.platform() != "gpu" or not is_fit:
+    return reduce(x)
+  neutral = reduce(jnp.zeros(0, x.dtype)).astype(x.dtype)
+  x = lax.pad(x, neutral, [(0, -x.size % _PARTS, 0)])
+  parts = reduce(x.reshape(_PARTS, -1), axis=1)
+  return functools.reduce(combine, [parts[i] for i in range(_PARTS)])
+
+
 def all_finite(tree: Any) -> jax.Array:
   """[] bool; whole numbers and random keys always are."""
   is_inexact = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
   leaves = [leaf for leaf in jax.tree.leaves(tree) if is_inexact(leaf)]
-  finite = [jnp.all(leaf) for leaf in joined(map(jnp.isfinite, leaves))]
+  all_of = lambda leaf: _in_parts(jnp.all, jnp.logical_and, leaf)
+  finite = [all_of(leaf) for leaf in joined(map(jnp.isfinite, leaves))]
   return jnp.all(jnp.array(finite)) if finite else jnp.array(True)
 
 

@@ -51,9 +51,9 @@ def compiled(load):
 @pytest.mark.parametrize(
   ("task", "client", "in_step", "in_rest"),
   [
-    ("mnist_mlp", "sgd", 12, 29),
-    ("mnist_mlp", "delta_sgd", 24, 38),
-    ("mnist_cnn", "sgd", 35, 44),
+    ("mnist_mlp", "sgd", 12, 17),
+    ("mnist_mlp", "delta_sgd", 22, 25),
+    ("mnist_cnn", "sgd", 35, 33),
   ],
 )
 def test_kernels_that_wait_for_each_other(

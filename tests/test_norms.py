@@ -1,14 +1,18 @@
-"""Norms of large leaves, which a processor sums in parts."""
+"""Norms and checks of large leaves, which are reduced in parts."""
 
 import jax
 import numpy as np
 import pytest
 
-from fedjax_opt import norms
+from fedjax_opt import norms, target
+
+SIZES = [1, 4096, 4097, 8 * 4096 + 7, 140_003]
 
 
-@pytest.mark.parametrize("size", [1, 4096, 4097, 8 * 4096 + 7, 140_003])
-def test_no_entry_is_lost(size):
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("size", SIZES)
+def test_no_entry_is_lost(size, platform, monkeypatch):
+  monkeypatch.setattr(target, "platform", lambda: platform)
   x, y = np.random.default_rng(size).normal(size=(2, 3, size))
   of_each = np.linalg.norm(x - y, axis=1)
   float32 = [np.float32(each) for each in (x, y)]
@@ -21,3 +25,13 @@ def test_no_entry_is_lost(size):
   last = np.zeros(size, np.float32)
   last[-1] = 3
   assert norms.norm([last]) == 3
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_one_entry_that_is_not_finite_is_found(size, monkeypatch):
+  monkeypatch.setattr(target, "platform", lambda: "gpu")
+  for at in (0, size - 1):
+    x = np.ones(size, np.float32)
+    assert norms.all_finite([x, x])
+    x[at] = np.nan
+    assert not norms.all_finite([x])

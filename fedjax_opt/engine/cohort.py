@@ -155,6 +155,12 @@ class Cohort:
       draws_all &= config.clock.is_everyone
     return has_all and draws_all and config.client_dropout == 0
 
+  def drawn(self) -> dict[str, Any]:
+    """The fields of `RoundData` that say what this cohort has drawn."""
+    first = mapping.with_batches(self.config, self._data, self._phase(0)[2])
+    drawn = {"clients": self.clients, "first_phase": first}
+    return drawn | ({"scale": self._scale} if self.is_scaled else {})
+
   def mean(
     self,
     one_client: Callable[..., Any],
@@ -331,6 +337,9 @@ class Cohort:
       they are computed, None for the order of the cohort; and the clients that
       this device computes, in that order.
     """
+    if phase == 0 and self._data.first_phase is not None:
+      self.phases.append(phase)
+      return self._data.first_phase, None, self._data.first_phase
     numbers = mapping.pad_cohort(self.config, self.clients)
     clients = self._clients(numbers, self._scale)
     order = mapping.computing_order(self.config, clients.size)

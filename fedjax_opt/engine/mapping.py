@@ -28,6 +28,8 @@ class RoundData(NamedTuple):
       consecutive rows.
     clients: [C] int32, the cohort, if the host has drawn it; else None.
     scale: [C] float, factors of their weights, from the sampler; or None.
+    first_phase: the clients of phase 0 with their batches, leaves [C, ...], if
+      they were drawn ahead; else None.
     starts: first rows of clients on disk, [C'] int32, for the clients that this
       device computes, in the order of computation; or None.
     client_state: what clients keep; leaves [M, ...], or [C, ...] for the rows
@@ -45,6 +47,7 @@ class RoundData(NamedTuple):
   indices: jax.Array | lists.Lists | None = None
   clients: jax.Array | None = None
   scale: jax.Array | None = None
+  first_phase: Client | None = None
   starts: jax.Array | None = None
   client_state: Any = None
   arrival: Arrival | None = None
@@ -153,7 +156,7 @@ def _add(total, lost, sums):
 def _vectorized(config, data, visit, clients):
   """Maps `visit` over a chunk of clients, leaves [chunk, ...]."""
   if config.chunk > 1:
-    return jax.vmap(visit)(*_with_batches(config, data, clients))
+    return jax.vmap(visit)(*_prepared(config, data, clients))
   # One client needs no batch axis, which would slow its products down.
   visited = visit_one(config, data, visit, clients)
   return jax.tree.map(lambda leaf: leaf[None], visited)
@@ -167,11 +170,19 @@ def visit_one(
 ) -> tuple[Any, Any, Any]:
   """What `visit` returns for the first of the clients."""
   first = trees.take(clients, slice(1))
-  return visit(*trees.take(_with_batches(config, data, first), 0))
+  return visit(*trees.take(_prepared(config, data, first), 0))
 
 
-def _with_batches(config, data, clients):
+def _prepared(config, data, clients):
   """The clients with their batches, and what they keep."""
+  if clients.batches is None:
+    clients = with_batches(config, data, clients)
+  gather = lambda leaf: leaf.at[clients.state_row].get(mode="clip")
+  return clients, jax.tree.map(gather, data.client_state)
+
+
+def with_batches(config: Config, data: RoundData, clients: Client) -> Client:
+  """The clients with the batches of their local steps."""
   if data.indices is None:
     rows = clients.location[:, None] + jnp.arange(config.max_size)
   else:
@@ -183,11 +194,9 @@ def _with_batches(config, data, clients):
     num_steps = jnp.minimum(num_steps, clients.arrival.steps)
     is_taken = jnp.arange(config.plan.max_steps) < num_steps[:, None]
     counts = jnp.where(is_taken, counts, 0)
-  clients = clients._replace(
+  return clients._replace(
     rows=rows, batches=batches, counts=counts, num_steps=num_steps
   )
-  gather = lambda leaf: leaf.at[clients.state_row].get(mode="clip")
-  return clients, jax.tree.map(gather, data.client_state)
 
 
 def pad_cohort(config: Config, clients: jax.Array) -> jax.Array:

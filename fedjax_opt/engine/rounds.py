@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import contract, counters, frozen, trees
+from fedjax_opt import contract, counters, frozen, target, trees
 from fedjax_opt.base import LOSSES, Algorithm, Batch, State
 from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import ClientData
@@ -57,6 +57,8 @@ def run_rounds(
     The state, counters {name: [8]}, and traces {name: [eval_every, C, ...]}.
   """
 
+  segment = segment or _drawn_ahead(config, key, data, first)
+
   @jax.jit  # Traced once for its shapes and the loop.
   def one_round(state, round):
     round_data = _round_data(data, segment, round - first, state[1])
@@ -85,6 +87,31 @@ def run_rounds(
   carry = (state, pack(trees.zeros_of(counts)), jax.tree.map(blank, traces))
   state, total, traces = lax.fori_loop(first, first + count, body, carry)
   return state, {name: total[i] for i, name in enumerate(names)}, traces
+
+
+# The most numbers of cohorts and batches that are drawn ahead.
+_MOST_AHEAD = 1 << 22
+
+
+def _drawn_ahead(config, key, data, first):
+  """What the cohorts of a segment draw, see `Cohort.drawn`; leaves [T, ...].
+
+  A round in the loop then has about ten kernels fewer, each of which a GPU
+  takes some microseconds to start. It is {} on a processor, where this only
+  compiles for longer; if the draws are many; and if clients are not computed
+  all at once.
+  """
+  layout, plan = config.layout, config.plan
+  per_client = config.max_size + plan.max_steps * plan.batch_size
+  num_drawn = config.eval_every * config.cohort_size * per_client
+  is_at_once = layout.client_devices == 1 and config.chunk == config.cohort_size
+  if target.platform() == "cpu" or num_drawn > _MOST_AHEAD or not is_at_once:
+    return {}
+
+  def of_round(round):
+    return Cohort(config, key, round, _round_data(data, {}, 0, None)).drawn()
+
+  return jax.vmap(of_round)(first + jnp.arange(config.eval_every))
 
 
 def _round_data(data, segment, i, client_state):

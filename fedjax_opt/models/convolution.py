@@ -239,7 +239,12 @@ def _conv_matmul(x, kernel, bias, strides, padding):
   x = lax.pad(
     _turned(x), jnp.zeros((), x.dtype), [(0, 0, 0), *edges, (0, 0, 0)]
   )
-  patches = _patches(x, block, window, grid, bias is not None)
+  # For a GPU XLA copies patches whose number of rows 8 does not divide, to pad
+  # them.
+  unit = 8 if target.platform() == "gpu" else 1
+  length = window[0] * window[1] * len(x)
+  num_ones = 0 if bias is None else 1 + -(length + 1) % unit
+  patches = _patches(x, block, window, grid, num_ones)
   rows = [
     kernel[:, i, j].reshape(len(kernel), -1, features)
     for i, j in _window_parts(block, window)
@@ -247,7 +252,8 @@ def _conv_matmul(x, kernel, bias, strides, padding):
   if bias is not None:
     # The bias is the weight of a patch row of ones.
     bias = jnp.asarray(bias, x.dtype)
-    rows.append(jnp.broadcast_to(bias, (len(kernel), 1, features)))
+    own = jnp.broadcast_to(bias, (len(kernel), 1, features))
+    rows.append(jnp.pad(own, [(0, 0), (0, num_ones - 1), (0, 0)]))
   weights = jnp.concatenate(rows, 1).transpose(0, 2, 1)
   y = weights.reshape(-1, len(patches)) @ patches.reshape(len(patches), -1)
   y = y.reshape(*tile, features, *patches.shape[1:])
@@ -309,8 +315,8 @@ def _compile_apart(*static_argnums):
 
 
 @_compile_apart(1, 2, 3, 4)
-def _patches(x, block, window, grid, ones):
-  """Windows of x [I, H, W, B] as [window * I (+ 1), *grid, B]."""
+def _patches(x, block, window, grid, num_ones):
+  """Windows of x [I, H, W, B] and rows of ones, [window * I + n, *grid, B]."""
   blocks = _to_blocks(x, block)  # [*block, I, H', W', B]
   # Four axes, because the copies are not vectorized if H' and W' are one axis.
   shape = (-1, *grid, x.shape[-1])
@@ -326,8 +332,8 @@ def _patches(x, block, window, grid, ones):
       left : left + grid[1],
     ]
     rows.append(part.reshape(shape))
-  if ones:
-    rows.append(jnp.ones((1, *shape[1:]), x.dtype))
+  if num_ones:
+    rows.append(jnp.ones((num_ones, *shape[1:]), x.dtype))
   return jnp.concatenate(rows)
 
 

@@ -6,11 +6,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import contract
 from fedjax_opt.engine import rounds
+from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
 from tests import jax_problems
 from tests.refusals import refusal
@@ -42,6 +44,58 @@ def test_what_a_large_population_keeps_is_held_once():
   memory = 4 * size * population
   assert plan.alias_size_in_bytes >= memory  # The same buffer, in and out.
   assert plan.temp_size_in_bytes < memory / 2
+
+
+# ----------------------------------------------------------- Draws of a segment
+
+
+def squares(params, batch, rng):
+  return (batch["x"] @ params["w"] - batch["y"]) ** 2
+
+
+def ahead_of_rounds(algorithm, **settings):
+  """The model after seven rounds of ten clients of 3 to 12 examples."""
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(75, 3)).astype(np.float32)
+  owner = np.repeat(np.arange(10), np.arange(3, 13))
+  data = fo.ClientData.from_client_ids({"x": x, "y": x[:, 0]}, owner)
+  settings = {"batch_size": 4, "eval_every": 3, "client_chunk": 4} | settings
+  params = {"w": jnp.zeros(3)}
+  return fo.simulate(algorithm, params, data, rounds=7, **settings).params["w"]
+
+
+@pytest.mark.parametrize(
+  ("make", "settings"),
+  [
+    (lambda: fo.fed_avg(squares, optax.sgd(0.1)), {}),
+    (lambda: fo.fed_avg(squares, fo.delta_sgd()), {"local_epochs": 2.5}),
+    (lambda: fo.scaffold(squares, 0.1), {"client_dropout": 0.4}),
+    (
+      lambda: fo.bvr_l_sgd(squares, 0.1),
+      {"sampler": fo.samplers.weighted(range(1, 11))},
+    ),
+    (
+      lambda: fo.fed_avg(squares, optax.sgd(0.1)),
+      {"sampler": fo.samplers.poisson(2.0), "local_steps": 3},
+    ),
+  ],
+  ids=["FedAvg", "Delta-SGD", "SCAFFOLD", "BVR-L-SGD", "Poisson"],
+)
+def test_draws_ahead_are_those_of_the_rounds(make, settings, monkeypatch):
+  """As on a GPU: all cohorts and batches of a segment before its rounds."""
+  settings = {"cohort_size": 4} | settings
+  expected = ahead_of_rounds(make(), **settings)
+  drawn, traced = Cohort.drawn, []
+
+  def count(cohort):
+    traced.append(cohort)
+    return drawn(cohort)
+
+  monkeypatch.setattr(rounds.target, "platform", lambda: "gpu")
+  monkeypatch.setattr(Cohort, "drawn", count)
+  found = ahead_of_rounds(make(), **settings)
+  assert traced
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 # ------------------------------------------------------- What a round returns
