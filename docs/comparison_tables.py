@@ -36,7 +36,7 @@ PAGES = [DOCS / "comparison.md", DOCS / "which_method.md"]
 PICTURE = DOCS / "comparison.png"
 _SHOWN = 12  # Methods of a condition, and FedAvg; the other page has all.
 _BASELINE = "FedAvg"
-_NAMED = 4  # Methods of a setting.
+_NAMED = 4  # Methods of a case.
 
 # On the page and in the picture; others follow.
 _ORDER = (
@@ -44,7 +44,7 @@ _ORDER = (
   "mnist-logistic-0.1", "mnist-mlp-0.1", "quadratic", "lasso",
 )  # fmt: skip
 # What a reader has -> the conditions that are like it.
-_SETTINGS = {
+_CASES = {
   "clients are alike": ["digits-10-few"],
   "clients differ a little, few take part": ["digits-0.3-few"],
   "clients differ, few take part": [
@@ -82,19 +82,16 @@ def filled(text: str) -> str:
 
 
 def _advice(found: Standing) -> str:
-  """The methods that are among the best under all conditions of a setting."""
-  rows = [_advice_on(found, *each) for each in _SETTINGS.items()]
+  """The methods that are among the best under all conditions of a case."""
+  rows = [_advice_on(found, *each) for each in _CASES.items()]
   return formats.markdown(Table(rows, 5)).strip() + "\n"
 
 
-def _advice_on(found: Standing, setting: str, names: list[str]) -> Row:
+def _advice_on(found: Standing, case: str, names: list[str]) -> Row:
   studies = [found.studies[name] for name in names]
   each = [*map(_by_label, studies)]
-  good = [
-    method
-    for method in each[0]
-    if all(method in v and v[method].verdict in (BEST, TIED) for v in each)
-  ]
+  ran = [method for method in each[0] if all(method in v for v in each)]
+  good = [m for m in ran if all(v[m].verdict in (BEST, TIED) for v in each)]
   good.sort(
     key=lambda method: np.mean([v[method].value.estimate for v in each]),
     reverse=studies[0].is_larger_better,
@@ -102,13 +99,15 @@ def _advice_on(found: Standing, setting: str, names: list[str]) -> Row:
   told = [
     f"{method} ({_means(studies, each, method)})" for method in good[:_NAMED]
   ]
+  count = f"{len(good)} of {len(ran)}"
+  count += ", such as " if len(good) > _NAMED else ": "
   said = [v[_BASELINE].verdict if _BASELINE in v else "–" for v in each]
   return {
-    "Your setting": setting,
+    "Your case": case,
     "Conditions": "; ".join(found.condition(name).title for name in names),
-    "Among the best": "; ".join(told),
+    "Among the best": count + "; ".join(told),
     "FedAvg": _means(studies, each, _BASELINE),
-    "Its verdict": "; ".join(said),
+    "FedAvg's verdict": "; ".join(said),
   }
 
 

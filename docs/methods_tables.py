@@ -99,6 +99,7 @@ def _row(kind: Kind, name: str, choice: Choice, source: str) -> str:
   what, cited = choice.help, _CITATION.search(choice.help)
   if cited and cited[1] in source_of(choice):
     what = what[: cited.start()]
+  what = _with_labels(what)
   flags = [
     f"`--{flag}` {shown_default(parameter.default)}".strip()
     for flag, parameter in kind.parameters(name).items()
@@ -106,6 +107,15 @@ def _row(kind: Kind, name: str, choice: Choice, source: str) -> str:
   cells = (_both(name, name_of(name)), what, ", ".join(flags), source)
   shown = " | ".join(cell.replace("|", r"\|") for cell in cells)
   return f"| {shown} |\n"
+
+
+def _with_labels(text: str) -> str:
+  """Prose in which algorithms have the names that people call them by."""
+  for name in kinds.ALGORITHM.entries:
+    label = name_of(name)
+    if "_" in name or label.isupper():  # The others are also plain words.
+      text = re.sub(rf"\b{name}\b", label, text)
+  return re.sub(r"\b(fedopt_\w+)", r"`\1`", text)
 
 
 def _both(name: str, label: str) -> str:

@@ -87,6 +87,15 @@ def test_the_readme_is_short():
   assert len((ROOT / "README.md").read_text().splitlines()) < 200
 
 
+def test_the_readme_counts_the_claims_of_the_papers():
+  readme = (ROOT / "README.md").read_text()
+  for paper in ("delta_sgd", "fco", "bvr", "domo"):
+    page = (ROOT / "experiments" / paper / "README.md").read_text()
+    verdicts = r"the paper: (\d+) held, (\d+) not held, (\d+) undecided"
+    counts = " | ".join(re.search(verdicts, page).groups())
+    assert f"](experiments/{paper}) | {counts} | " in readme
+
+
 @pytest.mark.slow
 def test_the_study_file_runs(tmp_path):
   (content,) = blocks(DOCS / "how_to" / "compare.md", "toml")
@@ -119,7 +128,7 @@ def test_the_comparison_is_made_from_its_records(tmp_path):
   texts = [page.read_text() for page in comparison_tables.PAGES]
   assert list(map(comparison_tables.filled, texts)) == texts
   assert "42 methods. The table has the 12 with the best means." in texts[0]
-  assert "<!-- advice -->\n\n| Your setting | Conditions |" in texts[1]
+  assert "<!-- advice -->\n\n| Your case | Conditions |" in texts[1]
   comparison_tables.write_browser_page(tmp_path / "field")
   page = (tmp_path / "field" / "reference.html").read_text()
   for records in re.findall(r'"record": "([^"]+)"', page):

@@ -128,21 +128,21 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_adam": AlgorithmChoice(
     fed_avg,
     "FedAvg with optax's Adam at the server, bias-corrected; FedOpt's own form "
-    "is fed_avg with server fedopt_adam",
+    "is fed_avg with the server rule fedopt_adam",
     server_rule="adam",
     label="FedAdam",
   ),
   "fed_yogi": AlgorithmChoice(
     fed_avg,
     "FedAvg with optax's Yogi at the server, bias-corrected; FedOpt's own form "
-    "is fed_avg with server fedopt_yogi",
+    "is fed_avg with the server rule fedopt_yogi",
     server_rule="yogi",
     label="FedYogi",
   ),
   "fed_adagrad": AlgorithmChoice(
     fed_avg,
     "FedAvg with optax's Adagrad at the server; FedOpt's own form is "
-    "fed_avg with server fedopt_adagrad",
+    "fed_avg with the server rule fedopt_adagrad",
     server_rule="adagrad",
     label="FedAdagrad",
   ),
@@ -225,8 +225,8 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "mime_lite": AlgorithmChoice(mime_lite, label="MimeLite"),
   "prox_skip": AlgorithmChoice(
     prox_skip,
-    "Scaffnew: corrected local steps until a coin tells all clients to "
-    "average (Mishchenko et al., 2022)",
+    "Scaffnew: corrected local steps; clients average when a random draw "
+    "says so (Mishchenko et al., 2022)",
     cohort="all",
     label="ProxSkip",
   ),

@@ -34,7 +34,7 @@ def centralized(
   psi: Regularizer,
   learning_rate: jax.typing.ArrayLike,
 ) -> Algorithm:
-  r"""Proximal gradient on all data, one step a round.
+  r"""Proximal gradient on all data, one step in each round.
 
   .. math::
 
@@ -70,7 +70,7 @@ def local(
   learning_rate: jax.typing.ArrayLike,
   client: int = 0,
 ) -> Algorithm:
-  """Proximal gradient on one client's data, one step a round.
+  """Proximal gradient on one client's data, one step in each round.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

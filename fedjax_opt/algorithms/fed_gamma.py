@@ -23,7 +23,7 @@ def fed_gamma(
   *,
   rho: jax.typing.ArrayLike = 0.01,
 ) -> Algorithm:
-  r"""`scaffold` along gradients taken uphill (Dai et al., 2023).
+  r"""`scaffold` along gradients at a point moved uphill (Dai et al., 2023).
 
   Both gradients of a step are of the same batch. The perturbation e uses the
   uncorrected gradient:

@@ -29,7 +29,7 @@ def fed_sam(
   *,
   rho: jax.typing.ArrayLike = 0.05,
 ) -> Algorithm:
-  r"""FedAvg along gradients taken uphill, sharpness-aware (Qu et al., 2022).
+  r"""FedAvg along gradients at a point moved uphill (Qu et al., 2022).
 
   Both gradients of a step are of the same batch:
 
@@ -72,7 +72,7 @@ def mo_fed_sam(
   rho: jax.typing.ArrayLike = 0.05,
   beta: jax.typing.ArrayLike = 0.1,
 ) -> Algorithm:
-  r"""`fed_cm` along gradients taken uphill (Qu et al., 2022).
+  r"""`fed_cm` along gradients at a point moved uphill (Qu et al., 2022).
 
   Both gradients of a step are of the same batch:
 

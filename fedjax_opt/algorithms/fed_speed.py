@@ -35,7 +35,7 @@ def fed_speed(
   normalized: bool = True,
   all_duals: bool = False,
 ) -> Algorithm:
-  r"""Prox-corrected steps along gradients taken uphill (Sun et al., 2023).
+  r"""Prox-corrected steps, gradients at a point uphill (Sun et al., 2023).
 
   The steps are held near the server's model, and corrected by a dual variable:
 

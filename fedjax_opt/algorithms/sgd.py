@@ -15,7 +15,7 @@ from fedjax_opt.optimizers import at_round
 
 @fields.checked()
 def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
-  r"""One step a round on all local batches at once.
+  r"""One step in each round on all local batches at once.
 
   .. math::
 
