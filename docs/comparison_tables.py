@@ -28,7 +28,15 @@ from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.report.study_tables import Entry, Row, Table
 from fedjax_opt.study.study import Study
-from fedjax_opt.study.verdicts import BEST, TIED, Verdict, numbers_of
+from fedjax_opt.study.verdicts import (
+  BEST,
+  COLLAPSED,
+  DIVERGED,
+  TIED,
+  WORSE,
+  Verdict,
+  numbers_of,
+)
 
 NAME = "field"
 DOCS = pathlib.Path(__file__).parent
@@ -37,6 +45,7 @@ PICTURE = DOCS / "comparison.png"
 _SHOWN = 12  # Methods of a condition, and FedAvg; the other page has all.
 _BASELINE = "FedAvg"
 _NAMED = 4  # Methods of a case.
+_VERDICTS = (TIED, WORSE, COLLAPSED, DIVERGED)  # In the order of sentences.
 
 # On the page and in the picture; others follow.
 _ORDER = (
@@ -146,7 +155,8 @@ def _section(found: Standing, name: str) -> str:
   ranked = sorted(study.verdicts, key=lambda v: sign * v.value.estimate)
   shown, others = ranked[:_SHOWN], ranked[_SHOWN:]
   counts = collections.Counter(verdict.verdict for verdict in others)
-  rest = " and ".join(f"{n} {_verb(said, n)}" for said, n in counts.items())
+  said = sorted(counts, key=_VERDICTS.index)
+  rest = " and ".join(f"{counts[v]} {_verb(v, counts[v])}" for v in said)
   told = f"{len(ranked)} methods."
   if others:
     told += f" The table has the {len(shown)} with the best means."
@@ -157,8 +167,8 @@ def _section(found: Standing, name: str) -> str:
       shown.append(verdict)
   if study.target is not None:
     told += (
-      " *Rounds*, *MB* and *gradients* (in thousands) are what a client needs "
-      f"to reach a test accuracy of {100 * study.target:g} %."
+      f" The target is {100 * study.target:g} %, checked every "
+      f"{condition.flags['eval_every']} rounds."
     )
   table = Table([_row(study, verdict) for verdict in shown], 1)
   rows = formats.markdown(table).strip()
@@ -184,7 +194,7 @@ def _trained(condition: Condition) -> str:
 
 
 def _verb(verdict: str, number: int) -> str:
-  if verdict == "diverged":
+  if verdict in (DIVERGED, COLLAPSED):
     return verdict
   return f"{'is' if number == 1 else 'are'} {verdict}"
 
