@@ -14,7 +14,7 @@ from fedjax_opt import statistics
 
 HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 RULE = (
-  "A claim says that some quantities are above zero, or above another limit, "
+  "A claim says that all of some quantities exceed a limit, usually zero, "
   "such as the difference of two methods at the same seed. It is *held* if the "
   "95 % interval of the mean over seeds is above the limit for each quantity, "
   "and *not held* if it is below the limit for one of them. Otherwise, and "
