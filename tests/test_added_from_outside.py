@@ -3,8 +3,6 @@
 Each is defined here, in one function, and added to its registry in one line.
 """
 
-import json
-
 import jax
 import jax.numpy as jnp
 import methods_tables as tables
@@ -28,7 +26,7 @@ from fedjax_opt.registry import (
 )
 from fedjax_opt.rules import RULES
 from fedjax_opt.study.words import condition_label
-from tests.experiments.commands import call, printed
+from tests.experiments.commands import call, printed, summary_of
 
 
 def damped(learning_rate, kappa):
@@ -194,7 +192,7 @@ def test_the_tables_of_the_site_have_it(kind):
 def test_it_runs(tmp_path):
   others = ["--pull=0.5,1", "--spread=0.5", "--first=1", "--client_kappa=1"]
   assert call(*FLAGS, *TINY, *others, f"--output_dir={tmp_path}") == 0
-  summary = json.loads((tmp_path / "summary.json").read_text())
+  summary = summary_of(tmp_path)
   given = [point["hyperparameters"] for point in summary["points"]]
   assert [point["pull"] for point in given] == [0.5, 1.0]
   assert {point["status"] for point in summary["points"]} == {"ok"}

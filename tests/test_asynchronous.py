@@ -350,7 +350,6 @@ NEEDS_MORE = "schedule: clients of this algorith"
   ("algorithm", "settings", "says"),
   [
     (fo.scaffold(cases.loss_fn, cases.LR), {}, NEEDS_MORE),
-    (fo.bvr_l_sgd(cases.loss_fn, cases.LR), {}, NEEDS_MORE),
     (
       FED_BUFF,
       {"upload": fo.transforms.error_feedback(fo.transforms.top_k(0.5))},

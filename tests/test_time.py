@@ -159,15 +159,6 @@ REFUSED = {
   "a failing function": (
     make(0.1), lambda work: work.nothing, "schedule: failed",
   ),
-  "what clients keep": (
-    fo.scaffold(cases.loss_fn, 0.1), buffered,
-    "schedule: clients of this algorithm need more than",
-  ),
-  "too few steps": (
-    make(0.1),
-    fo.schedules.by_hand(np.zeros((9, 1), int)),
-    "rounds=12: must be at most 9, the steps of schedule",
-  ),
 }  # fmt: skip
 
 

@@ -41,13 +41,6 @@ def test_every_crop_comes_and_comes_equally_often():
   assert abs(counts - 4000 / 18).max() < 5 * np.sqrt(4000 / 18)
 
 
-def test_it_depends_on_the_key_alone():
-  x, augmented = images(8), jax.jit(crop_and_flip)
-  one, again, other = (augmented(jax.random.key(k), x) for k in (0, 0, 1))
-  np.testing.assert_array_equal(one, again)
-  assert (one != other).any()
-
-
 def test_each_example_is_changed_anew_in_each_local_step():
   """Rates of 1 on a linear loss add up the images that were seen."""
   x = images(4)

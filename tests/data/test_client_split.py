@@ -191,11 +191,3 @@ def test_a_held_out_client_without_rows_of_its_own():
   data = ClientData.from_partition({"x": np.arange(2.0)}, rows)
   said = "held out, are also those of clients that train (1 of 1 such clients)"
   assert said in parts_or_refusal(data.split_clients, 0.4)
-
-
-def test_a_fraction_that_holds_nothing_out():
-  data = clients_of("iid", 0, 5)
-  said = (
-    "fraction=0.01: holds out no example of any client, the largest has 18; "
-  )
-  assert said in parts_or_refusal(data.split, 0.01)

@@ -140,11 +140,6 @@ def test_bad_arguments(splits, message):
     shakespeare.load(**{"length": 10, "min_sequences": 1} | BAD[message])
 
 
-def test_a_folder_that_does_not_exist(tmp_path):
-  with pytest.raises(ValueError, match=r"must be an existing folder$"):
-    shakespeare.load(tmp_path / "no")
-
-
 @pytest.mark.skipif(
   "FEDJAX_OPT_DATA_DIR" not in os.environ,
   reason="set FEDJAX_OPT_DATA_DIR to a TFDS folder with tiny_shakespeare",

@@ -199,7 +199,6 @@ def test_standardize_measures_the_training_rows_alone():
 
 
 _MANY = pd.DataFrame({"a": [f"name {i}" for i in range(101)], "y": range(101)})
-_SLIP = pd.DataFrame({"a": [*map(str, range(100)), "1O"], "y": range(101)})
 _FEW = pd.DataFrame({"a": np.arange(30.0), "y": ["no", "yes"] * 15})
 _COMMAS = [f"{i},5" for i in range(30)]
 _UNKNOWN = [*map(str, range(29)), "?"]
@@ -221,16 +220,7 @@ REFUSED = [
   (FRAME[["age", "sick"]], {"label": "sick", "kind": "numbers"}, "has text"),
   (FRAME[["age", "weight"]], {"label": "weight", "kind": "labels"}, "0 or 1"),
   (FRAME[["age", "sick"]], {"label": "sick", "kind": "word"}, "kind='word'"),
-  (
-    FRAME[["age", "sick"]].assign(age=[1, 2, np.nan, 4, 5, 6]),
-    {"label": "sick"},
-    "column 'age': row 3 is empty, or NaN, NA, None or null .1 such",
-  ),
-  (
-    FRAME[["age", "sick"]].assign(age=[1, 2, np.inf, 4, 5, 6]),
-    {"label": "sick"},
-    "column 'age': row 3 is infinite",
-  ),
+  (_FEW.assign(a=[None, *range(29)]), {"label": "y"}, "row 1 is empty.* .1 su"),
   (
     _FEW.assign(day=_DAYS),
     {"label": "y", "time": "day"},
@@ -250,9 +240,7 @@ REFUSED = [
   (_FEW.rename(columns={"a": "y "}), {"label": "y"}, "two columns are named"),
   (_FEW.assign(a=10**400), {"label": "y"}, "column 'a': int too large"),
   (_FEW.assign(y=2.5), {"label": "y"}, "all rows have the same number"),
-  (_FEW.assign(y=3), {"label": "y"}, "has one class, '3'"),
   (_MANY, {"label": "y"}, "column 'a': has 101 different texts"),
-  (_SLIP, {"label": "y"}, "column 'a': has '1O' among numbers"),
   (_MANY[["y", "a"]], {"label": "a"}, "label='a': has 101 classes in 101 rows"),
 ]
 

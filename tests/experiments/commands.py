@@ -53,14 +53,28 @@ def task_of(*arguments):
   return tasks.load(spec_of(*arguments))
 
 
+def read_json(path):
+  """Strict JSON: no NaN, no Infinity, no name twice."""
+
+  def refuse(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+  def unique(pairs):
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
+
+  text = path.read_text()
+  return json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
+
+
 def summary_of(folder):
   """What a run wrote of its end."""
-  return json.loads((folder / "summary.json").read_text())
+  return read_json(folder / "summary.json")
 
 
 def config_of(folder):
   """What a run wrote of its beginning."""
-  return json.loads((folder / "config.json").read_text())
+  return read_json(folder / "config.json")
 
 
 def rows_of(file):

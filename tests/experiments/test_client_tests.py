@@ -70,12 +70,6 @@ def test_what_a_run_leaves(tmp_path, capsys, drawn):
   assert (folder / "per_client.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_algorithms_with_personal_models_hold_out_a_share_by_default():
-  assert spec_of().client_test_fraction is None
-  personal = spec_of("--algorithm=fed_per", "--personal=output/bias")
-  assert personal.client_test_fraction == 0.2
-
-
 # What is held out.
 
 PARTITIONS = {

@@ -1,14 +1,12 @@
 """Runs with simulated time: flags, timetables, files and studies."""
 
-import json
-
 import numpy as np
 import pytest
 
 from experiments import clock, compare
 from experiments.studies import plan, request
 from fedjax_opt import load_run, schedules
-from tests.experiments.commands import call, prepare, spec_of
+from tests.experiments.commands import call, prepare, spec_of, summary_of
 
 TASK = (
   "--task=digits_logistic", "--client=sgd", "--num_clients=20",
@@ -83,7 +81,7 @@ def test_a_run_ends_with_its_time(tmp_path, capsys):
   tables = prepare(*arguments[:-1]).tables
   ends = [tables[seed].time[-1] for seed in (0, 1)]
   np.testing.assert_array_equal(times[:, -1], ends * 2)
-  summary = json.loads((tmp_path / "run/summary.json").read_text())
+  summary = summary_of(tmp_path / "run")
   assert summary["stopped_by"] == "max_time"
   assert summary["rounds_done"] == max(len(t.time) for t in tables.values())
   steps = np.array([len(tables[seed].time) for seed in (0, 1)])

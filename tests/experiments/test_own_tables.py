@@ -110,13 +110,6 @@ def test_settings_are_chosen_by_a_score(file):
       data.criterion_of(spec, data.load(spec).task)
 
 
-def test_the_latest_visits_are_the_test_part(file):
-  spec = spec_of(*flags(file, "sick", "--time_column=visit", "--num_clients=3"))
-  frame = pd.read_csv(file).sort_values("visit")
-  late = frame.tail(N // 5)["sick"].eq("yes").sum()
-  assert data.load(spec).task.test["y"].sum() == late
-
-
 def test_a_large_file_is_announced(file, monkeypatch, capsys):
   given = flags(file, "sick", "--num_clients=3")
   data.load(spec_of(*given))

@@ -3,14 +3,11 @@
 tools/kills.py and signals.py stop them at random moments.
 """
 
-import dataclasses
 import json
 import os
 import shutil
-import types
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 
 from experiments import results, resuming
@@ -18,16 +15,17 @@ from experiments.data import Loader
 from experiments.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
-from fedjax_opt.data import digest
-from fedjax_opt.files import json_files
-from fedjax_opt.results import environment, folder_digests
-from tests.experiments.commands import call, config_of, spec_of, summary_of
-from tests.file_limits import limited
+from fedjax_opt.results import folder_digests
+from tests.experiments.commands import (
+  SMALL,
+  call,
+  config_of,
+  spec_of,
+  summary_of,
+)
 
 SHARED = (
-  "--task=digits_logistic",
-  "--num_clients=20",
-  "--cohort_size=4",
+  *SMALL,
   "--rounds=20",
   "--eval_every=7",
   "--checkpoint_every=5",
@@ -281,41 +279,3 @@ def test_a_run_without_checkpoints(tmp_path, unresumed):
 def test_which_run_must_be_said(unresumed):
   said = unresumed(*ARGUMENTS)
   assert said == "output_dir must say which run to go on with"
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_one_line_and_keeps_whole_rows(tmp_path, refused):
-  folder = tmp_path / "run"
-  arguments = (*ARGUMENTS, "--rounds=200", "--eval_every=1")
-  arguments += ("--checkpoint_every=200",)
-  with limited(60_000):
-    error = refused(*arguments, f"--output_dir={folder}")
-  assert "File too large" in error
-  assert str(folder) in error
-  text = (folder / "metrics.csv").read_text()
-  assert text.endswith("\n")
-  head, *rows = text.splitlines()
-  assert len(rows) % 2 == 0
-  assert {row.count(",") for row in rows} == {head.count(",")}
-  np.loadtxt(rows[:1], delimiter=",")
-
-
-def test_where_data_and_encoders_are_may_differ(tmp_path):
-  spec = dataclasses.replace(
-    spec_of("--resume", "--rounds=3"), data_dir="/one", pretrained="/one/small"
-  )
-  here = {"versions": environment.versions(), "device": environment.device()}
-  here |= {"streams": STREAMS, digest.NAME: {}}
-  config = json_files.plain(spec.values() | here)
-  (tmp_path / "config.json").write_text(json.dumps(config))
-
-  def find(**own):
-    other = dataclasses.replace(spec, **own)
-    about = {"spec": other, "config": other.values() | {digest.NAME: {}}}
-    job = types.SimpleNamespace(output_dir=tmp_path, **about)
-    return resuming.find(job)
-
-  moved = find(data_dir="/two", pretrained="/two/small")
-  assert moved[1] is None  # It begins again: there is no checkpoint.
-  with pytest.raises(ValueError, match="holds a run with pretrained"):
-    find(pretrained="/one/large")

@@ -5,7 +5,6 @@ import contextlib
 import csv
 import importlib.util
 import io
-import json
 import os
 import signal
 import time
@@ -20,15 +19,16 @@ from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files
 from tests.experiments.commands import (
+  SMALL,
   call,
   given,
   prepare,
+  read_json,
   spec_of,
   start,
   wait_for,
 )
 
-SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
 SHORT = ("--rounds=3", "--eval_every=2", "--client=sgd")
 GRID = (*SMALL, *SHORT, "--client_lr=0.1,1e38", "--seed=0,1")
 METRICS = {
@@ -48,20 +48,6 @@ SPENT = {
   "bytes_up",
   "rejected_clients",
 }
-
-
-def read_json(path):
-  """Strict JSON: no NaN, no Infinity, no name twice."""
-
-  def refuse(constant):
-    raise AssertionError(f"{constant} is not JSON")
-
-  def unique(pairs):
-    assert len(dict(pairs)) == len(pairs)
-    return dict(pairs)
-
-  text = path.read_text()
-  return json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
 
 
 def read_metrics(folder, metrics=METRICS):

@@ -1,7 +1,5 @@
 """The tasks of Shakespeare's next character, and runs of them."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ from scipy import special
 from experiments.tasks import shakespeare as tasks_of_plays
 from fedjax_opt import models
 from fedjax_opt.datasets import shakespeare, tfds
-from tests.experiments.commands import call, task_of
+from tests.experiments.commands import call, summary_of, task_of
 
 NAMES = ("shakespeare_lstm", "shakespeare_transformer")
 LENGTH = 6
@@ -94,7 +92,7 @@ def test_adapters_of_the_transformer(tmp_path, algorithm):
     "--lora_rank=1", "--client=adam", f"--output_dir={folder}",
   )  # fmt: skip
   assert status == 0
-  summary = json.loads((folder / "summary.json").read_text())
+  summary = summary_of(folder)
   # A and B of two kernels [4, 4], and the last layer, [4, 66] with a bias.
   sent = 4 * (2 * 2 * 4 + 4 * 66 + 66)
   assert summary["cost"]["bytes_up_per_round"] == sent

@@ -8,7 +8,7 @@ import pytest
 from experiments.stopping import Stopping
 from fedjax_opt import load_run
 from fedjax_opt.metrics import Criterion, History
-from tests.experiments.commands import call, spec_of, summary_of
+from tests.experiments.commands import SMALL, call, spec_of, summary_of
 from tests.results.histories import of_values
 
 CRITERION = Criterion("test_accuracy", "max", "last")
@@ -117,16 +117,15 @@ def test_patience(direction, values, expected):
   assert stopping.stopped_by == (expected and "patience")
 
 
-SMALL = (
-  "--task=digits_logistic", "--num_clients=20", "--cohort_size=4",
-  "--client=sgd", "--client_lr=0.1,1", "--eval_every=3", "--checkpoint_every=4",
-  "--noprogress",
+GRID = (
+  *SMALL, "--client=sgd", "--client_lr=0.1,1", "--eval_every=3",
+  "--checkpoint_every=4", "--noprogress",
 )  # fmt: skip
 
 
 @pytest.mark.slow
 def test_a_run_ends_at_its_target_also_if_it_is_extended(tmp_path, capsys):
-  arguments = (*SMALL, "--target_accuracy=0.85")
+  arguments = (*GRID, "--target_accuracy=0.85")
   whole, folder = tmp_path / "whole", tmp_path / "run"
   assert call(*arguments, f"--output_dir={whole}") == 0
   out = capsys.readouterr().out

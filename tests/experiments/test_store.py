@@ -12,12 +12,11 @@ from experiments.data import Loader
 from experiments.store import Store
 from experiments.studies import cells
 from fedjax_opt import load_run
-from tests.experiments.commands import call, config_of, prepare, spec_of
+from tests.experiments.commands import SMALL, call, config_of, prepare, spec_of
+from tests.experiments.test_npz import arrays
 
 ARGUMENTS = (
-  "--task=digits_logistic",
-  "--num_clients=20",
-  "--cohort_size=4",
+  *SMALL,
   "--client=sgd",
   "--client_lr=0.1,1",
   "--alpha=1",
@@ -70,7 +69,6 @@ def test_a_study_keeps_no_models(runs):
     ("--client_lr=0.1", "client_lr=[0.1, 1.0], not 0.1"),
     ("--alpha=0.1", "alpha=1.0, not 0.1"),
     ("--seed=0,1", "seed=0, not [0, 1]"),
-    ("--l2=0.5", "l2=0.0, not 0.5"),
     ("--local_steps=3", "local_steps=None, not 3"),
     ("--client=sgdm", "client=sgd, not sgdm, client_momentum=None, not 0.9"),
   ],
@@ -168,21 +166,13 @@ RUN = (
 )
 
 
-def arrays():
-  rng = np.random.default_rng(0)
-  x = rng.integers(256, size=(72, 8, 8), dtype=np.uint8)
-  of = lambda n: np.arange(n) % 3
-  found = {"x": x[:60], "y": of(60), "x_test": x[60:], "y_test": of(12)}
-  return found | {"client_ids": np.arange(60) // 10}
-
-
 @pytest.fixture
 def write(tmp_path):
   """`(name, at) -> flag`; writes the file with one number of it changed."""
   file = tmp_path / "own.npz"
 
   def write(name=None, at=0):
-    found = arrays()
+    found = arrays("x", "y", "x_test", "y_test", "client_ids")
     if name is not None:
       found[name].reshape(-1)[at] += 1
     np.savez(file, **found)

@@ -148,12 +148,6 @@ def test_a_label_with_spaces_is_quoted(label):
   assert cell.method == "My method"
 
 
-def test_a_label_is_no_part_of_a_cell():
-  one, other = planned(f"{FED_AVG} label=One", f"{FED_AVG} label=Other", RATES)
-  assert one.method != other.method
-  assert name_of(one) == name_of(other)
-
-
 def test_a_study_file_says_the_same():
   file = pathlib.Path(__file__).with_name("study.toml")
   of_file = plan.plan(asked(f"--study={file}"))

@@ -136,18 +136,6 @@ def test_a_head_for_other_classes_is_drawn_by_the_seed(load, tmp_path):
   assert not same["head"]["output"]["kernel"]
 
 
-def test_no_metric_of_training_examples(load):
-  task = load(*TINY)
-  names = jax.eval_shape(
-    lambda key: task.evaluate(task.init(key), None, task.test, task.train),
-    jax.random.key(0),
-  )
-  assert set(names) == {
-    *("test_loss", "test_accuracy"),
-    *("validation_loss", "validation_accuracy"),
-  }
-
-
 def test_ag_news_by_tfds(tmp_path):
   folder = tmp_path / "tfds"
   text_data.prepare_ag_news(folder)
@@ -182,36 +170,8 @@ def test_a_run(data, checkpoint, tmp_path):
   assert summary["cost"]["bytes_up_per_round"] == sent
 
 
-@pytest.mark.slow
-def test_adapters_change_nothing_at_first(load):
-  plain_task, task = load(*TINY), load(*TINY, "--lora_rank=4")
-  key = jax.random.key(0)
-  params, batch = task.init(key), {n: v[:5] for n, v in task.train.items()}
-  np.testing.assert_allclose(
-    task.loss_fn(params, batch, None),
-    plain_task.loss_fn(plain_task.init(key), batch, None),
-    rtol=1e-6,
-  )
-  assert set(params["lora_a"]) == {
-    f"layers_{i}/attention/{name}"
-    for i in (0, 1)
-    for name in ("query", "value")
-  }
-
-
 @pytest.mark.parametrize(("arguments", "message"), table("texts"))
 def test_is_refused(load, checkpoint, tmp_path, arguments, message):
   names = {"folder": tmp_path, "encoder": checkpoint}
   said = refusal(load, *shlex.split(arguments.format(**names)))
   assert said.startswith(message.format(**names))
-
-
-def test_a_damaged_encoder_is_one_line(load, checkpoint):
-  encoder, vocabulary = f"--pretrained={checkpoint}", checkpoint / "vocab.txt"
-  refused = lambda: refusal(load, encoder, "--max_length=8")
-  vocabulary.write_text(vocabulary.read_text() + "more\n")
-  assert "vocab.txt: has tokens up to 14; must be below vocab_" in refused()
-  vocabulary.unlink()
-  assert "has neither tokenizer.json nor vocab.txt" in refused()
-  (checkpoint / "model.safetensors").write_bytes(b"")
-  assert "must be a safetensors file" in refused()

@@ -1,12 +1,12 @@
 """What trackers are given, by libraries that write down how they are called."""
 
-import struct
 import sys
 from unittest.mock import MagicMock
 
 import pytest
 
 from tests.experiments.commands import call
+from tests.results.histories import events_of
 
 SMALL = (
   "--task=digits_logistic", "--rounds=2", "--num_clients=4",
@@ -81,33 +81,18 @@ def test_what_a_tracker_refuses_is_one_line_after_the_results(
   assert (folder / "summary.json").exists()
 
 
-def _tags(folder):
-  """What a folder of events has, by sub-run."""
-  event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
-  found = {}
-  for file in sorted(folder.glob("*/events*")):
-    content, place = file.read_bytes(), 0
-    while place < len(content):
-      (size,) = struct.unpack("<Q", content[place : place + 8])
-      event = event_pb2.Event.FromString(
-        content[place + 12 : place + 12 + size]
-      )
-      place += size + 16
-      tags = found.setdefault(file.parent.name, [])
-      tags += [value.tag for value in event.summary.value]
-  return found
-
-
 def test_tensorboard_has_what_a_run_is_and_its_pictures(tmp_path):
   pytest.importorskip("tensorboardX")
   flags = (*SMALL, "--client=sgd", "--client_lr=0.1,0.2", "--track=tensorboard")
   assert call(*flags, f"--output_dir={tmp_path / 'mine'}") == 0
-  found = _tags(tmp_path / "mine" / "tensorboard")
-  assert sorted(found) == ["0,client_lr=0.1", "1,client_lr=0.2"]
-  for tags in found.values():
-    assert tags.count("config/text_summary") == 1
-    assert tags.count("test_accuracy") == 2  # Of two evaluations, each once.
-  assert {"curves", "clients"} <= set(found["0,client_lr=0.1"])
+  folders = sorted((tmp_path / "mine" / "tensorboard").iterdir())
+  names = [folder.name for folder in folders]
+  assert names == ["0,client_lr=0.1", "1,client_lr=0.2"]
+  found = [events_of(folder) for folder in folders]
+  for of_tags in found:
+    assert len(of_tags["config/text_summary"]) == 1
+    assert len(of_tags["test_accuracy"]) == 2  # Of two evaluations, each once.
+  assert {"curves", "clients"} <= set(found[0])
 
 
 def test_a_tracker_that_is_missing_is_said_before_the_run(

@@ -38,11 +38,6 @@ def until(is_true, seconds=20):
   return found
 
 
-def test_what_cells_give(tmp_path):
-  found = workers.run_all(some_cells.square, range(5), tmp_path, jobs=2)
-  assert sorted(found) == [0, 1, 4, 9, 16]
-
-
 def test_after_some_cells_another_process_takes_over(tmp_path, monkeypatch):
   monkeypatch.setattr(workers, "_CELLS", 2)
   found = workers.run_all(some_cells.process, range(6), tmp_path, jobs=2)

@@ -127,12 +127,6 @@ def test_an_owner_elsewhere_ends_while_it_is_watched(tmp_path, monkeypatch):
     assert path.exists()
 
 
-def test_a_process_that_ends_at_once_leaves_no_lock(tmp_path):
-  with locks.held("output_dir", tmp_path):
-    json_files.remove_unfinished()
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_new_folder_goes_if_nothing_was_written(tmp_path):
   hold(tmp_path / "a")
   with locks.held("output_dir", tmp_path / "b"):

@@ -1,5 +1,7 @@
 """Small histories, written out or random, for the tests."""
 
+import struct
+
 import numpy as np
 
 from fedjax_opt.results.history import History
@@ -34,3 +36,23 @@ def random(num_points: int, num_rounds: int = 8, diverged=()) -> History:
     list(range(5, 5 * num_rounds + 1, 5)),
     {"train_loss": loss, "test_loss": loss, "test_accuracy": accuracy},
   )
+
+
+def events_of(folder):
+  """{tag: (step, value)s} of the files of TensorBoard in a folder.
+
+  They have records of length, checksum, event, checksum.
+  """
+  from tensorboardX.proto import event_pb2
+
+  found = {}
+  for path in sorted(folder.iterdir()):
+    content, at = path.read_bytes(), 0
+    while at < len(content):
+      (length,) = struct.unpack_from("<Q", content, at)
+      event = event_pb2.Event.FromString(content[at + 12 : at + 12 + length])
+      at += 12 + length + 4
+      for value in event.summary.value:
+        step = event.step, value.simple_value
+        found.setdefault(value.tag, []).append(step)
+  return found

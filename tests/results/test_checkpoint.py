@@ -268,13 +268,9 @@ FUNCTION = "another algorithm, or setting that is a function"
       {"data": dataclasses.replace(TASK.data, examples=MOVED)},
       "other data (train examples)",
     ),
-    (
-      {"data": turned(TASK.data)},
-      "other data (partition)",
-    ),
     ({"test": MOVED}, "other data (test)"),
   ],
-  ids=range(9),
+  ids=range(8),
 )
 @pytest.mark.slow_cases("1", "3", "5", "7")
 def test_another_run_is_not_resumed(saved, other, difference):

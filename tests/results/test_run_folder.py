@@ -3,10 +3,8 @@
 Folders that are refused: tests/experiments/test_run.py.
 """
 
-import json
 import os
 import pathlib
-import struct
 import sys
 
 import chex
@@ -23,9 +21,10 @@ from fedjax_opt.results.history import History
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.model_file import encoded, read_model
 from fedjax_opt.results.selection import Criterion
+from tests.experiments.commands import read_json
 from tests.file_limits import limited
 from tests.refusals import refusal
-from tests.results.histories import random, two_points
+from tests.results.histories import events_of, random, two_points
 
 CONFIG = {"task": "digits", "algorithm": "fed_avg", "client": "sgd"}
 CONFIG |= {"rounds": 20, "max_step": float("inf"), "data_dir": None}
@@ -56,13 +55,6 @@ def write(folder, points=POINTS, history=None, about=ABOUT):
   return writer, writer.finish(history, Criterion(), about, params=of_point)
 
 
-def strict(path):
-  def refuse(constant):
-    raise AssertionError(f"{constant} is not JSON")
-
-  return json.loads(path.read_text(), parse_constant=refuse)
-
-
 def check_metrics(history, expected):
   assert set(history.metrics) == set(expected.metrics)
   assert history.rounds == expected.rounds
@@ -83,8 +75,8 @@ def test_new_and_empty_folders_are_fine(tmp_path, monkeypatch):
 
 def test_config_and_summary(tmp_path):
   _, returned = write(tmp_path)
-  config = strict(tmp_path / "config.json")
-  summary = strict(tmp_path / "summary.json")
+  config = read_json(tmp_path / "config.json")
+  summary = read_json(tmp_path / "summary.json")
   assert returned == summary
   assert summary["config"] == config
   versions = config.pop("versions")
@@ -278,21 +270,6 @@ def test_what_is_shown_is_short(tmp_path):
 # TensorBoard events.
 
 
-def scalars(folder):
-  """Reads an event file: records of length, checksum, event, checksum."""
-  from tensorboardX.proto import event_pb2
-
-  (path,) = folder.iterdir()
-  content, at, found = path.read_bytes(), 0, {}
-  while at < len(content):
-    (length,) = struct.unpack_from("<Q", content, at)
-    event = event_pb2.Event.FromString(content[at + 12 : at + 12 + length])
-    at += 12 + length + 4
-    for value in event.summary.value:
-      found.setdefault(value.tag, []).append((event.step, value.simple_value))
-  return found
-
-
 @pytest.mark.parametrize("live", [True, False])
 def test_one_sub_run_for_each_point(tmp_path, monkeypatch, live):
   pytest.importorskip("tensorboardX")
@@ -305,7 +282,7 @@ def test_one_sub_run_for_each_point(tmp_path, monkeypatch, live):
   assert "TensorBoard" not in writer.closing_line()
   runs = sorted(p.name for p in folder.iterdir())
   assert runs == ["0,client_lr=0.1", "1,client_lr=1"]
-  first, second = (scalars(folder / name)["test_accuracy"] for name in runs)
+  first, second = (events_of(folder / name)["test_accuracy"] for name in runs)
   assert first == [(10, pytest.approx(1 / 3)), (20, pytest.approx(2 / 3))]
   assert second == [(10, 0.25)]  # Nothing after the divergence.
 

@@ -21,21 +21,6 @@ from tests.results.histories import of_values, two_points
 NAN = float("nan")
 
 
-def test_groups_what_differs_in_seed_only():
-  points = [
-    {"client_lr": lr, "seed": seed} for seed in (0, 1) for lr in (0.1, 0.5)
-  ]
-  assert selection.group_by_seed(points) == [
-    ({"client_lr": 0.1}, [0, 2]),
-    ({"client_lr": 0.5}, [1, 3]),
-  ]
-
-
-def test_varying_ignores_what_is_the_same():
-  points = [{"a": 1, "b": 2.0, "seed": 0}, {"a": 1, "b": 3.0, "seed": 0}]
-  assert selection.varying(points) == ["b"]
-
-
 THREE = tuple({"client_lr": lr} for lr in (0.1, 0.2, 0.3))
 FOUR = tuple({"lr": lr, "seed": seed} for lr in (0.1, 0.5) for seed in (0, 1))
 ACCURACY = {
@@ -110,10 +95,6 @@ def test_the_selected_point(points, values, criterion, selected):
   assert selection.select(of_values(**values), points, criterion) == selected
 
 
-def test_none_before_the_first_evaluation():
-  assert selection.select(History(), THREE, Criterion()) is None
-
-
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
@@ -124,11 +105,6 @@ def test_none_before_the_first_evaluation():
 )
 def test_what_is_no_criterion(arguments, message):
   assert refusal(Criterion, **arguments).startswith(message)
-
-
-def test_a_criterion_is_readable():
-  criterion = Criterion("train_loss", "min", "mean_last_n", 5)
-  assert str(criterion) == "lowest train_loss (mean of last 5)"
 
 
 # Names for people: every choice has one, all else becomes plain words.

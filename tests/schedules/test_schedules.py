@@ -296,11 +296,6 @@ def test_a_free_place_is_nobody():
   assert events.taken.all()
 
 
-def test_a_client_sent_out_twice_from_one_version_has_two_draws():
-  table = schedules.by_hand(CLIENTS, VERSIONS)
-  np.testing.assert_array_equal(table.draws, [[0, 0], [0, 1], [0, 0]])
-
-
 def test_draws_name_each_sending_once():
   generator = np.random.default_rng(0)
   clients = generator.integers(-1, 4, (50, 6))

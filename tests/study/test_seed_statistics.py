@@ -186,13 +186,6 @@ def test_a_diverged_seed_has_no_mean(broken):
   assert np.isnan(statistics.interquartile_mean(values)).all()
 
 
-def test_paired_difference_is_of_the_same_seeds():
-  a, b = np.array([0.5, 0.7, 0.9]), np.array([0.4, 0.65, 0.75])
-  np.testing.assert_array_equal(
-    statistics.paired_difference(a, b), statistics.mean_interval(a - b)
-  )
-
-
 # Many tasks.
 
 

@@ -135,13 +135,6 @@ def test_missing_cells():
   )
 
 
-def test_a_study_that_measured_nothing_can_be_shown():
-  of = study(cell("a", []))
-  assert by_method(of)["a"].num_seeds == 0
-  assert sentences.answer(of) == "a diverged."
-  assert "every setting" in of._repr_html_()
-
-
 def test_a_difference_without_a_width_needs_six_seeds():
   """Of two equal methods all of five seeds favour one with 6 %."""
   for num_seeds, verdict in ((2, TIED), (5, TIED), (6, WORSE)):

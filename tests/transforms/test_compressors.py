@@ -87,12 +87,10 @@ def test_what_is_sent_and_the_error_are_all_that_was_given(name):
     ("top_k", "float32", 5 * 4 + 5 * 4),
     ("top_k", "float16", 5 * 2 + 5 * 4),
     ("random_k", "float32", 5 * 4 + 4),
-    ("random_k", "float16", 5 * 2 + 4),
     ("sign", "float32", 3 + 4),  # 18 bits.
     ("sign", "float16", 3 + 4),
     ("quantize", "float32", 7 + 4),  # 18 times a sign and 2 bits: 54 bits.
     ("clip_by_norm", "float32", 72),
-    ("clip_by_norm", "float16", 36),
   ],
 )
 def test_the_bytes_are_those_counted_by_hand(name, dtype, num_bytes):

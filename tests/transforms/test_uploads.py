@@ -77,19 +77,6 @@ def test_fed_avg_is_the_loop(of):
   cases.check_loop(transforms.with_upload(FED_AVG, upload), fields, loop)
 
 
-@pytest.mark.parametrize(
-  "upload", [TOP_K, transforms.error_feedback(transforms.sign())]
-)
-@pytest.mark.default_cases("upload0")
-def test_what_is_sent_is_counted(upload):
-  result = simulate(FED_AVG, rounds=1, upload=upload)
-  sent = upload.num_bytes(jax.eval_shape(lambda: result.params))
-  assert result.cost["bytes_up_per_round"] == sent
-  kept = result.client_state
-  assert (kept is None) == (upload is TOP_K)
-  assert kept is None or kept.own is None
-
-
 def fixed(parts, sends, kept=None, takes=()):
   """An algorithm whose clients send given parts; the server keeps the mean."""
 

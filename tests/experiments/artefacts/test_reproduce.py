@@ -319,10 +319,10 @@ TEXT = (
 )
 
 
-def test_where_an_encoder_is_does_not_say_what_it_is():
-  own = flags_of(TEXT)
+def test_where_an_encoder_and_data_are_does_not_say_what_they_are():
+  own = flags_of((*TEXT, "--data_dir=/two"))
   elsewhere = (*TEXT[:2], "--pretrained=/some/where/small")
-  config = dict(flags_of(elsewhere))
+  config = dict(flags_of(elsewhere)) | {"data_dir": "/one"}
   assert store.differing(config, own) is None
   for folder, is_same in (("small/", True), ("large", False)):
     config["pretrained"] = f"/some/where/{folder}"

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fedjax_opt import metrics
-from fedjax_opt.results.history import History
 from fedjax_opt.study import plots
 from fedjax_opt.study.plots import distributions
 from tests.results.histories import random
@@ -102,17 +101,6 @@ def test_of_many_settings_the_best_are_named(title, texts_of):
   expected = np.delete(h.values("train_loss"), best, axis=0)
   order = lambda lines: sorted(map(tuple, np.nan_to_num(lines)))
   np.testing.assert_allclose(order(others), order(expected))
-
-
-def test_a_curve_that_leaves_the_axis_is_marked(rises, texts_of):
-  values = rises(0.85, 0.86, 0.87, 0.2)
-  h = History(range(10), {"test_accuracy": values})
-  figure = plots.curves(h, [{"a": i} for i in range(4)], None)
-  (axes,) = figure.axes
-  assert texts_of(figure) == ["0", "1", "2", "3", "outside the axis"]
-  (mark,) = (line for line in axes.lines if line.get_marker() == "v")
-  np.testing.assert_allclose(mark.get_xydata(), [[9, axes.get_ylim()[0]]])
-  assert [text.get_text() for text in axes.texts] == ["20"]
 
 
 # Step sizes: the minimum and its two branches.
