@@ -47,11 +47,11 @@ def use(
 
   Raises:
     ValueError: if there are none, or of several platforms, or the memory is not
-      positive.
+      positive or above 2^60.
     TypeError: if it is no list of devices, or the memory no whole number.
   """
   if memory_bytes is not None:
-    checks.at_least("memory_bytes", memory_bytes, 1, most=None)
+    checks.at_least("memory_bytes", memory_bytes, 1, most=2**60)
   is_list = isinstance(devices, Iterable) and not hasattr(devices, "dtype")
   found = list(devices) if is_list else [None]
   if not all(hasattr(device, "platform") for device in found):

@@ -262,6 +262,9 @@ def test_the_picture_has_who_is_away():
   np.testing.assert_allclose(widths, [1, 4, 5, 6, 6])
   updates = [bar.get_height() for bar in right.patches[2:4]]
   np.testing.assert_allclose(updates, [75, 25])
+  for group in (-1, 5):
+    with pytest.raises(ValueError, match=rf"groups: has {group}; must be in"):
+      plots.timetable(TABLE, np.array([0, 0, 1, 1, group]), None)
 
 
 # Timetables that are written by hand.

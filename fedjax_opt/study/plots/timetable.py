@@ -33,7 +33,8 @@ def timetable(
 
   Args:
     table: of any schedule.
-    groups: [M], the group of each client, from 0; such as `speed_groups`.
+    groups: [M], the group of each client, from 0 and below M; such as
+      `speed_groups`.
     path: file to write, or a list of files; the ending chooses the format (png,
       pdf, svg). None to get the figure.
     title: text above the panels.
@@ -42,11 +43,14 @@ def timetable(
     The matplotlib figure if `path` is None, else None.
 
   Raises:
-    ValueError: if a client of the timetable has no group, or the ending of a
-      file is another.
+    ValueError: if a client of the timetable has no group, there are more groups
+      than clients, or the ending of a file is another.
     ImportError: if matplotlib is missing.
   """
   groups = np.asarray(groups)
+  wrong = groups[(groups < 0) | (groups >= len(groups))]
+  if wrong.size:
+    raise ValueError(f"groups: has {wrong[0]}; must be in [0, {len(groups)})")
   with frame.styled_figure(6.8, 3.4) as figure:
     left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
     _draw_clients(left, table)
