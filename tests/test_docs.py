@@ -87,13 +87,15 @@ def test_the_readme_is_short():
   assert len((ROOT / "README.md").read_text().splitlines()) < 200
 
 
-def test_the_readme_counts_the_claims_of_the_papers():
+def test_the_start_pages_count_the_claims_of_the_papers():
   readme = (ROOT / "README.md").read_text()
+  start = (ROOT / "experiments" / "README.md").read_text()
   for paper in ("delta_sgd", "fco", "bvr", "domo"):
     page = (ROOT / "experiments" / paper / "README.md").read_text()
     verdicts = r"the paper: (\d+) held, (\d+) not held, (\d+) undecided"
     counts = " | ".join(re.search(verdicts, page).groups())
     assert f"](experiments/{paper}) | {counts} | " in readme
+    assert f"]({paper}/README.md) | {counts} | " in start
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Captions of what ran, made from the flags that ran, never by hand."""
 
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from fedjax_opt.results import selection
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import words
 
+NO_CELL = "no cell of the paper"  # Instead of which other cells ran.
 # Flags that do not change what is measured.
 _SILENT = ("checkpoint_every", "eval_every", "target_accuracy")
 
@@ -174,7 +176,7 @@ def reduced_in_short(outcome: Outcome, *, instead: bool = True) -> list[str]:
     ran = how.paper - len(how.missing)
     whose = "" if outcome.artefact.origin == "ours" else "the paper's "
     of_all = f"{ran} of {whose}{how.paper} cells"
-    parts.append(of_all if ran else "no cell of the paper")
+    parts.append(of_all if ran else NO_CELL)
   if how.added and instead:
     others = " and ".join(filter(None, how.added))
     parts.append(f"instead {others}" if others else "others instead")
@@ -216,6 +218,10 @@ def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
   flags = {"task": FLAGS["task"].default, **flags}
   if name == "seeds":
     return str(len(np.atleast_1d(flags.get("seed", 0))))
+  if name == "task" and "pretrained" in flags:
+    # The network is not the task's own.
+    network = pathlib.Path(flags["pretrained"]).name
+    return f"{name_of(flags['task']).rpartition(' ')[0]} {network}"
   if name != "clients":
     return shown_value(flags[name]) if name in flags else None
   number, cohort = flags.get("num_clients"), flags.get("cohort_size")

@@ -14,17 +14,19 @@ from fedjax_opt import statistics
 
 HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 RULE = (
-  "A claim says that all of some quantities exceed a limit, usually zero, "
-  "such as the difference of two methods at the same seed. It is *held* if the "
-  "95 % interval of the mean over seeds is above the limit for each quantity, "
-  "and *not held* if it is below the limit for one of them. Otherwise, and "
-  "with one seed, it is "
-  "*undecided*. A method that failed (diverged, or missed its target) at all "
-  "seeds is worse than one that did not; if it failed at some seeds only, "
-  "their difference is undecided. *Needs N seeds*: so many would decide with a "
-  "probability of 80 %, if the measured mean and spread were the true ones."
+  "A claim names quantities, such as the difference of two methods at the same "
+  "seed. It says that all of them exceed a limit, usually zero. It is *held* "
+  "if the 95 % interval of the mean over seeds is above the limit for each "
+  "quantity, and *not held* if it is below the limit for one of them. "
+  "Otherwise, and with one seed, it is *undecided*. Intervals are not adjusted "
+  "for the number of claims; the [reference "
+  "comparison](../../docs/comparison.md) adjusts (Holm). A method that failed "
+  "(diverged, or missed its target) at all seeds is worse than one that did "
+  "not; if it failed at some, the difference is undecided. *Needs N seeds*: so "
+  "many would decide with a probability of 80 %, if mean and spread are as "
+  "measured."
 )
-_SHOWN = 2  # The most quantities of a claim that are written out.
+SHOWN = 2  # The most quantities of a claim that are written out.
 _MOST_SEEDS = 1_000
 
 
@@ -123,10 +125,14 @@ class Claim(NamedTuple):
   @property
   def reason(self) -> str:
     """The quantities that decide, with their intervals."""
+    return self.because(SHOWN)
+
+  def because(self, most: int) -> str:
+    """The quantities that decide; at most so many are written out."""
     verdict = self.verdict
     deciding = [q for q in self.quantities if q.verdict == verdict]
     deciding.sort(key=lambda quantity: quantity.margin)
-    shown = [str(quantity) for quantity in deciding[:_SHOWN]]
+    shown = [str(quantity) for quantity in deciding[:most]]
     more = len(deciding) - len(shown)
     if more:
       shown.append(f"and {more} more")

@@ -3,7 +3,8 @@
 A part is between a comment that says what it shows and `<!-- end -->`:
 
   <!-- verdicts -->               the rule of all verdicts
-  <!-- counts -->                 how many artefacts are whole, and claims held
+  <!-- counts -->                 how many artefacts are whole, and claims held,
+                                  also of those that the page does not show
   <!-- domo/figure1, cpu          parts of an artefact, at a size
   picture: curves                 a picture, by its name
   table: Last test accuracy       a table, by the beginning of its title
@@ -15,6 +16,7 @@ A part is between a comment that says what it shows and `<!-- end -->`:
 It begins with what the paper ran and what ran here; claims come last.
 """
 
+import collections
 import functools
 import pathlib
 import re
@@ -36,6 +38,10 @@ from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats
 
 _VERDICTS = (HELD, NOT_HELD, UNDECIDED)
+# A cell of a table that is a verdict.
+_VERDICT = re.compile(rf"(?<=\| )\**({'|'.join(_VERDICTS)})\**(?= \|)")
+_STATES = ("whole", "reduced", "replaced", "missing")
+_WRITTEN_OUT = 1  # The most quantities of a claim, on the page of a paper.
 _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -76,15 +82,17 @@ class Page:
     Raises:
       ValueError: naming the invalid part.
     """
-    make = lambda part: f"{part[1]}{self._part(part[2])}\n{part[3]}"
+    parts = [part[2] for part in _PART.finditer(text)]
+    made = {each: self._part(each) for each in parts if each != "counts "}
+    said = _VERDICT.findall("\n".join(made.values()))
+    made["counts "] = self._counts_beside(said)
+    make = lambda part: f"{part[1]}{made[part[2]]}\n{part[3]}"
     return _PART.sub(make, text)
 
   def _part(self, says: str) -> str:
     first, *lines = says.strip().splitlines()
     if first == "verdicts":
       return claims.RULE
-    if first == "counts":
-      return f"{self._counts()} [All of them](artefacts/README.md)."
     name, _, size = first.partition(", ")
     if name not in self.artefacts or size not in self.artefacts[name].sizes:
       raise ValueError(f"part={first!r}: no such artefact or size")
@@ -110,7 +118,8 @@ class Page:
         chosen.append(_narrowed(chosen.pop(), what, value))
       else:
         chosen.append(_found(outcome, what, value))
-    return "\n\n".join([_about(outcome), *shown(outcome, chosen, "figures")])
+    parts = shown(outcome, chosen, "figures", _WRITTEN_OUT)
+    return "\n\n".join([_about(outcome), *parts])
 
   # The table of artefacts.
 
@@ -122,6 +131,24 @@ class Page:
     )
     return f"# All artefacts of the paper\n\n{self._counts()}\n\n{table}\n"
 
+  def _counts_beside(self, shown: Sequence[str]) -> str:
+    """The counts, also of the verdicts that a page does not show."""
+    said = [claim.verdict for claim in self._decided()]
+    left = collections.Counter(said) - collections.Counter(shown)
+    rest = _counted([*left.elements()], _VERDICTS) or "none"
+    return (
+      f"{self._counts()} Not on this page: {rest} ([all of "
+      "them](artefacts/README.md), [the words](../README.md#artefacts))."
+    )
+
+  def _decided(self) -> list[Claim]:
+    return [
+      claim
+      for artefact in self.artefacts.values()
+      for size in self.sizes(artefact)[:1]
+      for claim in _claims(self.outcome(artefact, size).blocks)
+    ]
+
   def _counts(self) -> str:
     parts = []
     for origin, words in ORIGINS.items():
@@ -131,14 +158,9 @@ class Page:
         if each.origin == origin
       ]
       if states:
-        counted = _counted(states, ("whole", "reduced", "missing"))
+        counted = _counted(states, _STATES)
         parts.append(f"{sentence(words)}: {len(states)} ({counted}).")
-    decided = [
-      claim
-      for artefact in self.artefacts.values()
-      for size in self.sizes(artefact)[:1]
-      for claim in _claims(self.outcome(artefact, size).blocks)
-    ]
+    decided = self._decided()
     for words, is_ours in (("Claims of the paper", False), ("Ours", True)):
       said = [each.verdict for each in decided if each.is_ours == is_ours]
       if said:
@@ -146,11 +168,13 @@ class Page:
     return " ".join(parts)
 
   def state(self, artefact: Artefact) -> str:
-    """'whole', 'reduced' or 'missing'."""
+    """'whole', 'reduced', 'replaced' (by other cells) or 'missing'."""
     sizes = self.sizes(artefact)
     if not sizes:
       return "missing"
     reduced = captions.reduced_in_short(self.outcome(artefact, sizes[0]))
+    if captions.NO_CELL in reduced:
+      return "replaced"
     return "reduced" if reduced else "whole"
 
   def _row(self, artefact: Artefact) -> tuple[str, str, str, str]:
@@ -160,8 +184,8 @@ class Page:
       why = f"needs {needs}" if needs else "`--list` says what it costs"
       return title, artefact.title, f"missing: {why}", ""
     outcome = self.outcome(artefact, sizes[0])
-    short = captions.reduced_in_short(outcome)
-    how = f"reduced: {', '.join(short)}" if short else "whole"
+    state, short = self.state(artefact), captions.reduced_in_short(outcome)
+    how = f"{state}: {', '.join(short)}" if short else state
     said = [each.verdict for each in _claims(outcome.blocks)]
     verdicts = _counted(said, _VERDICTS)
     return f"[{title}]({_file(outcome)})", artefact.title, how, verdicts
@@ -267,7 +291,10 @@ def markdown(outcome: Outcome, pictures: str) -> str:
 
 
 def shown(
-  outcome: Outcome, blocks: Sequence[Block], pictures: str
+  outcome: Outcome,
+  blocks: Sequence[Block],
+  pictures: str,
+  most: int = claims.SHOWN,
 ) -> list[str]:
   """Tables and pictures in their order, then the verdicts.
 
@@ -275,6 +302,7 @@ def shown(
     outcome: what ran.
     blocks: tables, pictures and claims.
     pictures: folder of its pictures, as links have it.
+    most: the most quantities of a claim that are written out.
   """
   parts, decided = [], _claims(blocks)
   for block in blocks:
@@ -285,16 +313,17 @@ def shown(
       table = formats.markdown_rows(block.columns, block.rows)
       parts.append(f"{block.title}:\n\n{table}" if block.title else table)
   if decided:
-    parts.append(verdicts(decided, captions.stand_ins(outcome)))
+    parts.append(verdicts(decided, captions.stand_ins(outcome), most))
   return parts
 
 
-def verdicts(found: Sequence[Claim], stand_ins: str) -> str:
+def verdicts(found: Sequence[Claim], stand_ins: str, most: int) -> str:
   """The verdicts; the head names the task, if it is not the paper's."""
   rows = []
   for claim in found:
     whose = " (our own test)" if claim.is_ours else ""
-    rows.append((claim.text + whose, f"**{claim.verdict}**", claim.reason))
+    by = claim.because(most)
+    rows.append((claim.text + whose, f"**{claim.verdict}**", by))
   head = f"claim, here on {stand_ins}" if stand_ins else "claim"
   return formats.markdown_rows((head, "verdict", "by"), rows)
 

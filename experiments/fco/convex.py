@@ -296,7 +296,7 @@ def _claims(theorem: str, found: Found, key: Key) -> list[Claim]:
   record = found[key]
   below = [
     Quantity(
-      f"rate {rate:g}: smallest share of the bound that is left",
+      f"rate {rate:g}: least (bound - gap) / bound",
       tuple(_left(record, rate)),
     )
     for rate in _rates_of(record)
