@@ -164,7 +164,7 @@ def test_runs_to_compile_are_command_lines(load):
     module.ours.parser.parse(["run", *run.flags.split()])
   sizes = dict.fromkeys(("arguments", "temporary", "results", "code"), 1e9)
   made = {"devices": 1, "bytes": sizes, "flops": None, "bytes_accessed": None}
-  made |= {"exchanges": {}, "loops": [3], "seconds": 7.0}
+  made |= {"exchanges": {}, "loops": [3], "seconds": 7.0, "at_a_time": 4}
   made |= {"jax": "0.1", "date": "2026-01-01"}
   page = module.page({"digits h100": made, "digits v5e-1": {"error": ""}})
   title, _, header, _, row = page.splitlines()[-5:]
@@ -172,8 +172,8 @@ def test_runs_to_compile_are_command_lines(load):
   assert title == "## 1 H100"
   cells = lambda line: [cell.strip() for cell in line.split("|")][1:-1]
   assert cells(header) == [
-    "run", "devices", "compile s", "GB a device", "fits", "code MB",
-    "kernels of a round", "of a step",
+    "run", "devices", "at a time", "compile s", "GB a device", "fits",
+    "code MB", "kernels of a round", "of a step",
   ]  # fmt: skip
-  of_run = [module.RUNS["digits"].title, "1", "7", "3.00", "yes", "1000.0"]
-  assert cells(row) == [*of_run, "0", "3"]
+  of_run = [module.RUNS["digits"].title, "1", "4", "7", "3.00", "yes"]
+  assert cells(row) == [*of_run, "1000.0", "0", "3"]
