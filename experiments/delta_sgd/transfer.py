@@ -1,6 +1,6 @@
 """How far one setting carries: regrets and ranks over tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,9 @@ _NEAR = 0.005  # What the paper counts as good as the best.
 
 
 def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
-  """What the file declares, and the mean over all tasks that ran whole.
+  """What the file declares, and means over the tasks that ran whole.
 
-  A regret is what a method loses to the method with the best mean on the task.
-  Regrets and ranks are means over the tasks; their intervals are over seeds.
+  The means are over the tasks of the first design, then over all.
   """
   shown = definitions.blocks(about, found)
   rows = [row for row in about["rows"] if any(key[0] == row for key in found)]
@@ -34,8 +33,29 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     [[found[row, task].final(ACCURACY) for task in tasks] for row in rows]
   )
   accuracy = np.nan_to_num(accuracy)
+  parts = dict.fromkeys([min(about["first_tasks"], len(tasks)), len(tasks)])
+  names = {n: f"all {n} tasks" for n in parts} | {
+    n: f"the first {n} tasks" for n in parts if n < len(tasks)
+  }
+  return [
+    *shown[:1],
+    *(_table(about, rows, accuracy[:, :n], names[n]) for n in parts),
+    *shown[1:],
+    *(_least(rows, accuracy[:, :n], names[n]) for n in parts),
+  ]
+
+
+def _regret(accuracy: np.ndarray) -> np.ndarray:
+  """What methods lose to the one with the best mean on each task. [R, S]."""
   means = accuracy.mean(2)
-  regret = (means.max(0)[:, None] - accuracy).mean(1)
+  return (means.max(0)[:, None] - accuracy).mean(1)
+
+
+def _table(
+  about: Mapping[str, Any], rows: Sequence[str], accuracy: np.ndarray, name: str
+) -> Table:
+  """Regrets and ranks, as means over tasks; the intervals are over seeds."""
+  means, regret = accuracy.mean(2), _regret(accuracy)
   rank = stats.rankdata(-accuracy, axis=0).mean(1)
   is_near = means >= means.max(0) - _NEAR
   is_first_or_second = stats.rankdata(-means, axis=0, method="min") <= 2
@@ -54,17 +74,13 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     about["corner"], "mean regret, points", "largest regret",
     "within 0.5 points of the best", "best or second", "mean rank",
   ]  # fmt: skip
-  title = f"All {len(tasks)} tasks together; a run that diverged counts as 0 %"
-  return [
-    *shown[:1],
-    Table(heads, lines, title),
-    *shown[1:],
-    _least(dict(zip(rows, regret, strict=True))),
-  ]
+  title = f"{name} together; a run that diverged counts as 0 %"
+  return Table(heads, lines, title[0].upper() + title[1:])
 
 
-def _least(regrets: Mapping[str, np.ndarray]) -> Claim:
+def _least(rows: Sequence[str], accuracy: np.ndarray, name: str) -> Claim:
   """That Delta-SGD's mean regret is below that of each other method."""
+  regrets = dict(zip(rows, _regret(accuracy), strict=True))
   own = regrets["Delta-SGD"]
   quantities = [
     Quantity(
@@ -75,5 +91,5 @@ def _least(regrets: Mapping[str, np.ndarray]) -> Claim:
     for row, regret in regrets.items()
     if row != "Delta-SGD"
   ]
-  text = "Over all tasks, Delta-SGD, not tuned, has the least mean regret"
+  text = f"Over {name}, Delta-SGD, not tuned, has the least mean regret"
   return Claim(text, quantities, is_ours=True)
