@@ -21,7 +21,14 @@ import numpy as np
 from scipy import stats
 
 from experiments.artefacts import ARTEFACTS, publishing
-from experiments.artefacts.artefact import Cell, Computed, Plan, RunOf, spec_of
+from experiments.artefacts.artefact import (
+  Cell,
+  Computed,
+  Key,
+  Plan,
+  RunOf,
+  spec_of,
+)
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.running import Runner
 
@@ -40,18 +47,22 @@ def with_other_seeds(cell: Cell) -> Cell:
   return RunOf((*cell.arguments, f"--seed={','.join(map(str, seeds))}"))
 
 
-def claims(name: str, runner: Runner, others: bool) -> list[Claim]:
-  """The claims of a design, from its published or from other seeds."""
+def both(name: str, runner: Runner) -> tuple[list[Claim], list[Claim]]:
+  """The claims of a design, from its published and from other seeds."""
   artefact = ARTEFACTS[name]
-  if others:
+  known = publishing.records_of(artefact.paper)
+  first = dataclasses.replace(runner, only_found=True).run(
+    artefact, "cpu", known
+  )
 
-    def cells(plan: Plan, first=artefact.cells):
-      return {key: with_other_seeds(cell) for key, cell in first(plan).items()}
+  def other_cells(plan: Plan) -> dict[Key, Cell]:
+    cells = artefact.cells(plan)
+    return {key: with_other_seeds(cells[key]) for key in first.found}
 
-    runner = dataclasses.replace(runner, only_found=False)
-    artefact = dataclasses.replace(artefact, cells=cells)
-  found = runner.run(artefact, "cpu", publishing.records_of(artefact.paper))
-  return [each for each in found.blocks if isinstance(each, Claim)]
+  others = dataclasses.replace(artefact, cells=other_cells)
+  second = runner.run(others, "cpu", known)
+  of = lambda found: [each for each in found.blocks if isinstance(each, Claim)]
+  return of(first), of(second)
 
 
 def agrees(one: Quantity, other: Quantity) -> bool | None:
@@ -96,13 +107,10 @@ def main() -> None:
   parser.add_argument("--output_dir", required=True, type=pathlib.Path)
   parser.add_argument("--jobs", type=int, default=1)
   options = parser.parse_args()
-  runner = Runner(
-    options.output_dir, options.data_dir, options.jobs, only_found=True
-  )
+  runner = Runner(options.output_dir, options.data_dir, options.jobs)
   heads = None
   for name in options.designs:
-    both = [claims(name, runner, others) for others in (False, True)]
-    row = compared(*both)
+    row = compared(*both(name, runner))
     if heads is None:
       heads = ["design", *row]
       print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
