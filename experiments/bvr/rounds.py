@@ -130,7 +130,7 @@ EPS = (1e-2, 1e-3, 1e-4)
 # The values that stay fixed while others vary.
 ZETA, STEPS, LEAST = 0.1, 64, 1e-4
 LARGE = 10.0  # A zeta at which it is the largest part of the order.
-TUNING, REPORT = range(3), range(3, 18)  # seeds
+NUM_TUNING = 3  # The first seeds, which choose rates.
 _LOCAL = ("Local SGD", "SCAFFOLD", "BVR-L-SGD")
 
 
@@ -200,9 +200,10 @@ def _needed(
   if not record.points:
     return None
   reached = metric(at.eps, counts_stages)
-  chooses = [point["seed"] in TUNING for point in record.points]
+  seeds = [point["seed"] for point in record.points]
+  chooses = np.isin(seeds, sorted(set(seeds))[:NUM_TUNING])
   tuning = record.take(np.flatnonzero(chooses))
-  report = record.take(np.flatnonzero(~np.array(chooses)))
+  report = record.take(np.flatnonzero(~chooses))
   best = tune(tuning.history, tuning.points, Criterion(reached, "min")).best
   if best is None:
     points = [
@@ -310,15 +311,11 @@ def _how(record: Record, title: str) -> str:
   limit, seeds = options["rounds"], options["seeds"]
   return (
     f"Rounds, of at most {limit}, until the squared gradient norm is at most "
-    f"ε, mean and 95 % interval of {_count(seeds, REPORT)} seeds; after the "
+    f"ε, mean and 95 % interval of {len(seeds) - NUM_TUNING} seeds; after the "
     f"semicolon the rate, the best of {len(options['rates'])} for "
-    f"{_count(seeds, TUNING)} other seeds. The large gradient of a stage "
+    f"{NUM_TUNING} other seeds. The large gradient of a stage "
     f"counts as a round. B = {options['batch_size']}. Against {title}"
   )
-
-
-def _count(seeds: Sequence[int], among: Sequence[int]) -> int:
-  return len(set(seeds) & set(among))
 
 
 def _draw(parts: Found, limit: int, path: pathlib.Path | None) -> Any:
