@@ -1,8 +1,11 @@
-"""No damage goes unnoticed, and wrong values end in one line."""
+"""No damage goes unnoticed, wrong values end in one line; other seeds."""
 
+import numpy as np
 import pytest
 
-from tools import bit_flips, wrong_values
+from experiments.artefacts.artefact import Computed, RunOf, spec_of
+from experiments.artefacts.claims import Claim, Quantity
+from tools import bit_flips, second_seeds, wrong_values
 
 _slow = lambda *case: pytest.param(*case, marks=pytest.mark.slow)
 
@@ -46,3 +49,32 @@ def test_ends_in_one_clear_line(names, monkeypatch, tmp_path):
 def test_what_is_public_has_examples():
   for name, function in wrong_values.public().items():
     assert wrong_values.arguments(name, function) is not None
+
+
+# Designs again, with other seeds.
+
+
+def test_as_many_other_seeds():
+  run = second_seeds.with_other_seeds(RunOf(("--seed=1,2", "--rounds=3")))
+  assert spec_of(run.arguments).seed == [1001, 1002]
+  assert spec_of(run.arguments).rounds == 3
+  call = second_seeds.with_other_seeds(Computed(len, {"seeds": [0], "b": 1}))
+  assert call.options == {"seeds": [1000], "b": 1}
+
+
+@pytest.mark.parametrize(
+  ("one", "other", "expected"),
+  [
+    ([1.0, 2.0, 3.0], [1.1, 2.2, 2.9], True),
+    ([1.0, 1.1, 0.9], [3.0, 3.1, 2.9], False),
+    ([2.0, 2.0], [2.0, 2.0], True),
+    ([2.0, 2.0], [1.0, 1.0], False),
+    ([1.0, np.inf], [1.0, 2.0], None),
+  ],
+)
+def test_what_agrees(one, other, expected):
+  a, b = Quantity("a", one), Quantity("b", other)
+  assert second_seeds.agrees(a, b) is expected
+  found = second_seeds.compared([Claim("c", [a])], [Claim("c", [b])])
+  assert found["quantities"] == (expected is not None)
+  assert found["agree"] == (expected is True)
