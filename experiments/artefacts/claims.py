@@ -17,17 +17,17 @@ RULE = (
   "A claim names quantities, such as the difference of two methods at the same "
   "seed. It says that all of them exceed a limit, usually zero. It is *held* "
   "if the 95 % interval of the mean over seeds is above the limit for each "
-  "quantity, and *not held* if it is below the limit for one of them. "
-  "Otherwise, and with one seed, it is *undecided*. Intervals are not adjusted "
-  "for the number of claims; the [reference "
-  "comparison](../../docs/comparison.md) adjusts (Holm). A method that failed "
-  "(diverged, or missed its target) at all seeds is worse than one that did "
-  "not; if it failed at some, the difference is undecided. *Needs N seeds*: so "
-  "many would decide with a probability of 80 %, if mean and spread are as "
-  "measured."
+  "quantity. It is *not held* if the interval is below the limit for one of "
+  "them; this interval is wider the more quantities there are (Holm). "
+  "Otherwise, and with one seed, the claim is *undecided*. Verdicts are not "
+  "adjusted for the number of claims. A method that failed (diverged, or "
+  "missed its target) at all seeds is worse than one that did not; if it "
+  "failed at some, the difference is undecided. *Needs N seeds*: so many would "
+  "decide with a probability of 80 %, if mean and spread are as measured."
 )
 SHOWN = 2  # The most quantities of a claim that are written out.
 _MOST_SEEDS = 1_000
+_LEVEL = 0.05
 
 
 class Quantity(NamedTuple):
@@ -41,6 +41,7 @@ class Quantity(NamedTuple):
     lost: in words, which sides have no number at how many seeds; '' if nothing
       is compared.
     limit: what the values must be above.
+    among: how many quantities its claim has.
   """
 
   name: str
@@ -48,6 +49,7 @@ class Quantity(NamedTuple):
   unit: str = ""
   lost: str = ""
   limit: float = 0.0
+  among: int = 1
 
   @property
   def margin(self) -> float:
@@ -66,10 +68,12 @@ class Quantity(NamedTuple):
       return UNDECIDED
     if np.isinf(values).all():
       return HELD if (values > 0).all() else NOT_HELD
-    _, low, high = statistics.mean_interval(values)
-    if low > self.limit:
+    if statistics.mean_interval(values).low > self.limit:
       return HELD
-    return NOT_HELD if high < self.limit else UNDECIDED
+    # All must be above, so only what one of them refutes needs Holm's method,
+    # whose first step this is.
+    wide = statistics.mean_interval(values, 1 - _LEVEL / self.among)
+    return NOT_HELD if wide.high < self.limit else UNDECIDED
 
   def __str__(self) -> str:
     values = np.asarray(self.values, float)
@@ -93,10 +97,12 @@ class Quantity(NamedTuple):
     if self.verdict != UNDECIDED:
       return ""
     sd = float(np.std(self.values, ddof=1))
-    shown = statistics.smallest_difference(_MOST_SEEDS, sd)
+    num = self.among if self.margin < 0 else 1
+    shown = statistics.smallest_difference(_MOST_SEEDS, sd, num_pairs=num)
     if shown >= abs(self.margin):
       return f"; needs more than {_MOST_SEEDS:,} seeds"
-    return f"; needs {statistics.seeds_needed(abs(self.margin), sd)} seeds"
+    needed = statistics.seeds_needed(abs(self.margin), sd, num_pairs=num)
+    return f"; needs {needed} seeds"
 
 
 class Claim(NamedTuple):
@@ -115,12 +121,17 @@ class Claim(NamedTuple):
   @property
   def verdict(self) -> str:
     """'held', 'not held' or 'undecided'; see `RULE`."""
-    found = [quantity.verdict for quantity in self.quantities]
+    found = [quantity.verdict for quantity in self._together]
     if not found:
       return UNDECIDED
     if NOT_HELD in found:
       return NOT_HELD
     return HELD if set(found) == {HELD} else UNDECIDED
+
+  @property
+  def _together(self) -> list[Quantity]:
+    """The quantities, each of which knows how many there are."""
+    return [q._replace(among=len(self.quantities)) for q in self.quantities]
 
   @property
   def reason(self) -> str:
@@ -130,7 +141,7 @@ class Claim(NamedTuple):
   def because(self, most: int) -> str:
     """The quantities that decide; at most so many are written out."""
     verdict = self.verdict
-    deciding = [q for q in self.quantities if q.verdict == verdict]
+    deciding = [q for q in self._together if q.verdict == verdict]
     deciding.sort(key=lambda quantity: quantity.margin)
     shown = [str(quantity) for quantity in deciding[:most]]
     more = len(deciding) - len(shown)

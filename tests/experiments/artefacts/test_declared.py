@@ -9,7 +9,7 @@ import pytest
 
 from experiments.artefacts import ARTEFACTS, comparisons, definitions, views
 from experiments.artefacts.artefact import Picture, Plan
-from experiments.artefacts.claims import Quantity
+from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value, with_interval
 from tests.experiments.artefacts.made_up import record
 from tests.refusals import refusal
@@ -190,7 +190,7 @@ def test_sizes_and_what_is_alike():
 KNOWN = {
   "artefact": "title setting sizes origin needs like also calls blocks keep "
   "keep_last rows columns thirds skip preset flags labels report reported tune "
-  "expand groups numbers titles corner "
+  "expand groups numbers titles corner elsewhere first_tasks "
   "tables pictures claims smoke cpu paper "
   # Those of fco's own functions.
   "metrics rules results best_rates products theorem brief",
@@ -240,6 +240,17 @@ INF, NAN = np.inf, np.nan
 )
 def test_one_quantity(values, verdict):
   assert Quantity("it", values).verdict == verdict
+
+
+def test_one_of_many_quantities_is_not_held_by_chance():
+  below = Quantity("it", (-1.0, -0.9, -0.6))
+  above = Quantity("other", (1.0, 1.1, 0.9))
+  assert below.verdict == "not held"
+  assert Claim("one", [below]).verdict == "not held"
+  assert Claim("two", [below, above]).verdict == "undecided"
+  assert Claim("held", [above] * 20).verdict == "held"  # All must be above.
+  clear = Quantity("it", (-1.0, -1.01, -0.99))
+  assert Claim("two", [clear, above]).verdict == "not held"
 
 
 def test_seeds_that_would_decide():
