@@ -137,8 +137,8 @@ class Page:
     left = collections.Counter(said) - collections.Counter(shown)
     rest = _counted([*left.elements()], _VERDICTS) or "none"
     return (
-      f"{self._counts()} Not on this page: {rest} ([all of "
-      "them](artefacts/README.md), [the words](../README.md#artefacts))."
+      f"{self._counts()}\n- Claims that are not on this page: {rest} ([all "
+      "claims](artefacts/README.md), [the words](../README.md#artefacts))."
     )
 
   def _decided(self) -> list[Claim]:
@@ -161,11 +161,14 @@ class Page:
         counted = _counted(states, _STATES)
         parts.append(f"{sentence(words)}: {len(states)} ({counted}).")
     decided = self._decided()
-    for words, is_ours in (("Claims of the paper", False), ("Ours", True)):
+    for words, is_ours in (
+      ("Claims of the paper", False),
+      ("Our claims", True),
+    ):
       said = [each.verdict for each in decided if each.is_ours == is_ours]
       if said:
         parts.append(f"{words}: {_counted(said, _VERDICTS)}.")
-    return " ".join(parts)
+    return "\n".join(f"- {part}" for part in parts)
 
   def state(self, artefact: Artefact) -> str:
     """'whole', 'reduced', 'replaced' (by other cells) or 'missing'."""
