@@ -238,13 +238,14 @@ def main() -> None:
   parser = shared.parser(__doc__, shared.FRAMEWORKS)
   parser.add_argument("--data_dir", required=True)
   parser.add_argument("--accelerator", action="store_true")
+  parser.add_argument("--only", default="", help="a part of a row's name")
   options = parser.parse_args()
   pythons = shared.pythons(options)
   print(shared.machine())
   protocols, variables = PROTOCOLS, shared.ON_CPU
   if options.accelerator:
     protocols, variables = ON_ACCELERATOR, {}
-  for protocol in protocols:
+  for protocol in filter(lambda each: options.only in each.name, protocols):
     python = pythons[protocol.python]
     run_protocol(protocol, python, options.data_dir, variables)
 
