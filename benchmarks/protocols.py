@@ -2,7 +2,6 @@
 
   python benchmarks/protocols.py --data_dir=D --torch_python=P \\
       --flower_python=Q --fedjax_python=R
-  python benchmarks/protocols.py --data_dir=D --torch_python=P --accelerator
 
 P has PyTorch and pfl (`pip install torch pfl`), Q has Flower (`pip install
 "flwr[simulation]" torch`), and R has FedJAX (`pip install fedjax dm-haiku`);
@@ -12,9 +11,6 @@ sides have the same examples and clients, and draw cohorts and batches of their
 own. Start is all before the rounds that are timed: imports, data, compilation
 and, of peers, one round that does not count. Close other programs first: the
 numbers are wall-clock times.
-
-Without `--accelerator` all compute on the CPU. With it FL-Simulator's methods
-run instead, on the device that both sides find.
 """
 
 import pathlib
@@ -56,7 +52,7 @@ class Protocol(NamedTuple):
     adam_rate: of the server's Adam; None for plain averaging.
     method: of FL-Simulator.
     epochs: of a client in a round.
-    seeds: of the peer.
+    seeds: how many.
     scheme: arguments of the partition.
   """
 
@@ -78,7 +74,6 @@ class Protocol(NamedTuple):
   scheme: dict | None = None
 
 
-SEEDS = 3
 PROTOCOLS = (
   # microsoft/msrflute, experiments/cv_lr_mnist, but for LEAF's partition.
   Protocol(
@@ -95,14 +90,14 @@ PROTOCOLS = (
     "pfl-research's CIFAR-10", "pfl", "torch", "cifar10", 1000, 50, "iid", 50,
     10, 0.1, 5,
   ),
-)  # fmt: skip
-# woodenchild95/FL-Simulator, README.md; 2 of 1,000 rounds.
-ON_ACCELERATOR = tuple(
-  Protocol(
-    f"FL-Simulator's {method} on CIFAR-10", "fl_simulator", "torch", "cifar10",
-    100, 500, "dirichlet", 10, 50, 0.1, 2, None, method, 5, 2, {"alpha": 0.6},
-  )
-  for method in ("FedAvg", "SCAFFOLD", "FedSpeed")
+  # woodenchild95/FL-Simulator, README.md; 1 of 1,000 rounds.
+  *(
+    Protocol(
+      f"FL-Simulator's {method}", "fl_simulator", "torch", "cifar10", 100, 500,
+      "dirichlet", 10, 50, 0.1, 1, None, method, 5, 2, {"alpha": 0.6},
+    )
+    for method in ("FedAvg", "SCAFFOLD", "FedSpeed")
+  ),
 )  # fmt: skip
 
 
@@ -211,23 +206,21 @@ def cells(found: dict) -> list[str]:
   ]
 
 
-def run_protocol(
-  protocol: Protocol, python: str, data_dir: str, variables: dict[str, str]
-) -> None:
+def run_protocol(protocol: Protocol, python: str, data_dir: str) -> None:
   """Runs and prints a protocol, on both sides."""
   print(protocol.name, flush=True)
   rows = []
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, "data.npz")
     write_data(protocol, data_dir, path)
-    for name, module, function, interpreter, seeds in (
-      (protocol.peer, "protocol_peers", "peer", python, protocol.seeds),
-      ("fedjax_opt", "protocols", "ours", sys.executable, SEEDS),
+    for name, module, function, interpreter in (
+      (protocol.peer, "protocol_peers", "peer", python),
+      ("fedjax_opt", "protocols", "ours", sys.executable),
     ):
       given = {"protocol": protocol._asdict(), "path": str(path)}
-      given |= {"seeds": seeds, "begun": time.time()}
+      given |= {"seeds": protocol.seeds, "begun": time.time()}
       found = shared.in_process(
-        module, function, given, python=interpreter, variables=variables
+        module, function, given, python=interpreter, variables=shared.ON_CPU
       )
       rows.append([name, *cells(found)])
   header = "program", "start, s", "rounds, s", "test accuracy, % (range)"
@@ -237,17 +230,12 @@ def run_protocol(
 def main() -> None:
   parser = shared.parser(__doc__, shared.FRAMEWORKS)
   parser.add_argument("--data_dir", required=True)
-  parser.add_argument("--accelerator", action="store_true")
   parser.add_argument("--only", default="", help="a part of a row's name")
   options = parser.parse_args()
   pythons = shared.pythons(options)
   print(shared.machine())
-  protocols, variables = PROTOCOLS, shared.ON_CPU
-  if options.accelerator:
-    protocols, variables = ON_ACCELERATOR, {}
-  for protocol in filter(lambda each: options.only in each.name, protocols):
-    python = pythons[protocol.python]
-    run_protocol(protocol, python, options.data_dir, variables)
+  for protocol in filter(lambda each: options.only in each.name, PROTOCOLS):
+    run_protocol(protocol, pythons[protocol.python], options.data_dir)
 
 
 if __name__ == "__main__":
