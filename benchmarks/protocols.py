@@ -20,7 +20,9 @@ import tempfile
 import time
 from typing import NamedTuple
 
+import fl_simulator
 import flax.linen as nn
+import jax
 import numpy as np
 import optax
 import shared
@@ -44,10 +46,14 @@ class Protocol(NamedTuple):
     examples: of a client.
     partition: of `fo.partition`.
     cohort_size: clients in a round.
-    batch_size: examples in a step; a client takes one epoch in a round.
+    batch_size: examples in a step.
     rate: of the clients' SGD.
     rounds: that are timed.
     adam_rate: of the server's Adam; None for plain averaging.
+    method: of FL-Simulator.
+    epochs: of a client in a round.
+    seeds: how many.
+    scheme: arguments of the partition.
   """
 
   name: str
@@ -62,9 +68,12 @@ class Protocol(NamedTuple):
   rate: float
   rounds: int
   adam_rate: float | None = None
+  method: str = "FedAvg"
+  epochs: int = 1
+  seeds: int = 3
+  scheme: dict | None = None
 
 
-SEEDS = 3
 PROTOCOLS = (
   # microsoft/msrflute, experiments/cv_lr_mnist, but for LEAF's partition.
   Protocol(
@@ -80,6 +89,14 @@ PROTOCOLS = (
   Protocol(
     "pfl-research's CIFAR-10", "pfl", "torch", "cifar10", 1000, 50, "iid", 50,
     10, 0.1, 5,
+  ),
+  # woodenchild95/FL-Simulator, README.md; 1 of 1,000 rounds.
+  *(
+    Protocol(
+      f"FL-Simulator's {method}", "fl_simulator", "torch", "cifar10", 100, 500,
+      "dirichlet", 10, 50, 0.1, 1, None, method, 5, 2, {"alpha": 0.6},
+    )
+    for method in ("FedAvg", "SCAFFOLD", "FedSpeed")
   ),
 )  # fmt: skip
 
@@ -136,56 +153,56 @@ def write_data(protocol: Protocol, data_dir: str, path: pathlib.Path) -> None:
   size = protocol.num_clients * protocol.examples
   kept = np.random.default_rng(0).permutation(len(train["y"]))[:size]
   split = getattr(fo.partition, protocol.partition)
-  rows = np.stack(split(train["y"][kept], protocol.num_clients))
+  made = split(train["y"][kept], protocol.num_clients, **protocol.scheme or {})
   np.savez(
-    path, x=train["x"][kept], y=train["y"][kept], rows=rows, x_test=test["x"],
-    y_test=test["y"],
+    path, x=train["x"][kept], y=train["y"][kept], rows=np.stack(made),
+    x_test=test["x"], y_test=test["y"],
   )  # fmt: skip
 
 
+def made(protocol: Protocol, pool, test):
+  """The task, and the algorithm."""
+  if protocol.peer == "fl_simulator":
+    return fl_simulator.make(protocol.method, protocol.rate, pool, test)
+  model, rate = MODELS[protocol.peer], protocol.adam_rate
+  server = None if rate is None else optax.adam(rate, eps=1e-4)
+  task = images.classification(model, IMAGES, pool, test, measures_train=False)
+  return task, fo.fed_avg(task.loss_fn, optax.sgd(protocol.rate), server)
+
+
 def ours(protocol: dict, path: str, seeds: int, begun: float) -> dict:
-  """Times the rounds of one seed, and of all as one program; then tests."""
+  """Times the rounds of each seed; then tests."""
   protocol, (pool, test, rows) = Protocol(**protocol), load(path)
-  task = images.classification(MODELS[protocol.peer], IMAGES, pool, test)
-  settings = {
-    "params": task.init,
-    "data": fo.ClientData.from_partition(pool, list(rows)),
-    "rounds": protocol.rounds,
-    "cohort_size": protocol.cohort_size,
-    "batch_size": protocol.batch_size,
-    "local_epochs": 1,
-    "eval_every": protocol.rounds,
-  }
-
-  def make():
-    rate = protocol.adam_rate
-    server = None if rate is None else optax.adam(rate, eps=1e-4)
-    return fo.fed_avg(task.loss_fn, optax.sgd(protocol.rate), server)
-
-  def run(seeds, **more):
-    return fo.sweep(make, {}, seeds=range(seeds), **settings, **more)
-
-  one = run(1)
-  start = time.time() - begun - one.run_seconds
-  together = run(seeds) if seeds > 1 else one
-  tested = run(seeds, test=task.test, evaluate=task.evaluate)
-  return {
-    "start": start,
-    "rounds": [one.run_seconds],
-    "together": together.run_seconds,
-    "accuracy": tested.history.metrics["test_accuracy"][:, -1].tolist(),
-  }
+  task, algorithm = made(protocol, pool, test)
+  simulator = fo.Simulator(
+    algorithm,
+    fo.ClientData.from_partition(pool, list(rows)),
+    cohort_size=protocol.cohort_size,
+    batch_size=protocol.batch_size,
+    local_epochs=protocol.epochs,
+  )
+  first = lambda seed: simulator.init(task.init(jax.random.key(seed)), seed)
+  simulator.run(first(0), 0)  # Compiles.
+  tested = jax.jit(lambda params: task.evaluate(params, None, test))
+  found = {"start": time.time() - begun, "rounds": [], "accuracy": []}
+  for seed in range(seeds):
+    state = jax.block_until_ready(first(seed))
+    start = time.perf_counter()
+    state, _ = simulator.run(state, protocol.rounds)
+    params = jax.block_until_ready(simulator.params(state))
+    found["rounds"].append(time.perf_counter() - start)
+    found["accuracy"].append(float(tested(params)["test_accuracy"]))
+  return found
 
 
 def cells(found: dict) -> list[str]:
-  """Start, rounds of one seed, accuracies, and rounds of all seeds."""
+  """Start, rounds of one seed, and accuracies."""
   accuracies = 100 * np.array(found["accuracy"])
   low, high = accuracies.min(), accuracies.max()
   return [
     f"{found['start']:.1f}",
     f"{statistics.median(found['rounds']):.3g}",
     f"{accuracies.mean():.1f} ({low:.1f} to {high:.1f})",
-    f"{found.get('together', sum(found['rounds'])):.3g}",
   ]
 
 
@@ -201,25 +218,23 @@ def run_protocol(protocol: Protocol, python: str, data_dir: str) -> None:
       ("fedjax_opt", "protocols", "ours", sys.executable),
     ):
       given = {"protocol": protocol._asdict(), "path": str(path)}
-      given |= {"seeds": SEEDS, "begun": time.time()}
+      given |= {"seeds": protocol.seeds, "begun": time.time()}
       found = shared.in_process(
         module, function, given, python=interpreter, variables=shared.ON_CPU
       )
       rows.append([name, *cells(found)])
-  header = (
-    "program", "start, s", "rounds, s", "test accuracy, % (range)",
-    f"rounds of {SEEDS} seeds, s",
-  )  # fmt: skip
+  header = "program", "start, s", "rounds, s", "test accuracy, % (range)"
   print(f"\n{shared.table(header, rows)}\n", flush=True)
 
 
 def main() -> None:
   parser = shared.parser(__doc__, shared.FRAMEWORKS)
   parser.add_argument("--data_dir", required=True)
+  parser.add_argument("--only", default="", help="a part of a row's name")
   options = parser.parse_args()
   pythons = shared.pythons(options)
   print(shared.machine())
-  for protocol in PROTOCOLS:
+  for protocol in filter(lambda each: options.only in each.name, PROTOCOLS):
     run_protocol(protocol, pythons[protocol.python], options.data_dir)
 
 

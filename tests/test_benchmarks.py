@@ -5,13 +5,17 @@ import pathlib
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
+
+import fedjax_opt as fo
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
 # Those that need another framework.
 ELSEWHERE = {
-  f"{name}_worker" for name in ("fedjax", "flower", "flsim", "torch")
+  f"{name}_worker"
+  for name in ("fedjax", "fl_simulator", "flower", "flsim", "torch")
 }
 PYTHONS = [f"{n}_python" for n in ("fedjax", "torch", "flower")]
 NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - ELSEWHERE)
@@ -75,6 +79,34 @@ def test_a_protocol_has_the_same_data_on_both_sides(load, tmp_path):
   assert test["x"].shape == (16, 1, 28, 28)
   assert test["x"].min() == -1.0
   np.testing.assert_array_equal(clients[3]["y"], y[rows[3]])
+
+
+def test_clients_of_fl_simulator_clip_and_decay(load):
+  module = load("fl_simulator")
+  shapes = jax.eval_shape(
+    module.MODEL.init, jax.random.key(0), np.ones((1, 32, 32, 3))
+  )
+  leaves = jax.tree.leaves(shapes)
+  assert sum(leaf.size for leaf in leaves) == 11_181_642  # As torchvision's.
+  loss = lambda params, batch, rng: 50 * ((params - batch["x"]) ** 2).sum(-1)
+  x, start = np.float32([[1, 2], [3, 5]]), np.float32([0.5, -1])
+  data = fo.ClientData.from_partition({"x": x}, [np.arange(2)])
+  run = lambda *of: (
+    fo.simulate(
+      module.as_published(*of), start, data, rounds=1, batch_size=2
+    ).params
+  )
+
+  def moved(pull):
+    gradient = 100 * (start - x.mean(0)) - pull * start
+    clipped = 10 * gradient / np.linalg.norm(gradient)
+    return -0.1 * (clipped + (0.001 + pull) * start)
+
+  found = run(fo.scaffold(loss, 0.1), 0.1)
+  np.testing.assert_allclose(found, start + moved(0), rtol=1e-5)
+  speed = fo.fed_speed(loss, 0.1, lam=10.0, rho=0.0, all_duals=True)
+  found = run(speed, 0.1, 0.1)  # The dual variable moves the server again.
+  np.testing.assert_allclose(found, start + 2 * moved(0.1), rtol=1e-5)
 
 
 def test_tables_of_rounds_and_of_sizes(load):
