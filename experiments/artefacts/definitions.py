@@ -27,7 +27,6 @@ with these flags:
                   chooses, and the flags below
   report          flags of all cells
   reported        part of a key -> flags
-  elsewhere       part of a key -> flags in place of `preset`, but for the grid
   also            further cells, by any name: tables of entries that replace
                   those above for these cells
 
@@ -179,17 +178,11 @@ def _run(own: About, key: Key, plan: Plan) -> RunOf:
   of_parts = lambda labels: [
     flag for part in reversed(key) for flag in own.get(labels, {}).get(part, [])
   ]
-
-  def of_all(preset: list[str]) -> list[str]:
-    flags = [*preset, *own.get("flags", []), *of_parts("labels")]
-    return sorted(flags, key=lambda flag: not flag.startswith("--flagfile"))
-
-  preset = own.get("preset", [])
-  tune = for_row(own.get("tune", []), key[0])
-  chosen = plan.best(*of_all(preset), *tune) if tune else ()
-  flags = of_all(of_parts("elsewhere") or preset)
-  report = *own.get("report", []), *of_parts("reported")
-  return RunOf((*flags, *chosen, *report))
+  flags = [*own.get("preset", []), *own.get("flags", []), *of_parts("labels")]
+  flags.sort(key=lambda flag: not flag.startswith("--flagfile"))
+  if tune := for_row(own.get("tune", []), key[0]):
+    flags += plan.best(*flags, *tune)
+  return RunOf((*flags, *own.get("report", []), *of_parts("reported")))
 
 
 def for_row(declared: Mapping[str, list] | list, row: str) -> list[str]:

@@ -190,7 +190,7 @@ def test_sizes_and_what_is_alike():
 KNOWN = {
   "artefact": "title setting sizes origin needs like also calls blocks keep "
   "keep_last rows columns thirds skip preset flags labels report reported tune "
-  "expand groups numbers titles corner elsewhere first_tasks "
+  "expand groups numbers titles corner first_tasks "
   "tables pictures claims smoke cpu paper "
   # Those of fco's own functions.
   "metrics rules results best_rates products theorem brief",
