@@ -14,19 +14,18 @@ from fedjax_opt import statistics
 
 HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 RULE = """\
-A claim says that some quantities exceed a limit, usually zero. Such a \
-quantity is the difference of two methods at the same seed.
+A claim says that some quantities, such as differences of methods at the same \
+seed, exceed a limit, usually zero.
 
 - *Held*: the 95 % interval of the mean over seeds is above the limit for each \
 quantity.
-- *Not held*: the interval is below the limit for one of them. This interval \
-is wider the more quantities there are (Holm).
+- *Not held*: it is below the limit for one of them (with Holm's correction).
 - *Undecided*: otherwise, and with one seed.
 
 A method that failed (diverged, or missed its target) at all seeds is worse \
-than one that did not. If it failed at some, the difference is undecided. \
-*Needs N seeds*: so many would decide with a probability of 80 %, if mean and \
-spread are as measured. Verdicts are not adjusted for the number of claims."""
+than one that did not; if it failed at some, the difference is undecided. \
+*Needs N seeds*: so many would decide with a probability of 80 %. Verdicts are \
+not adjusted for the number of claims."""
 SHOWN = 2  # The most quantities of a claim that are written out.
 _MOST_SEEDS = 1_000
 _LEVEL = 0.05

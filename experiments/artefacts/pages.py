@@ -137,7 +137,7 @@ class Page:
     left = collections.Counter(said) - collections.Counter(shown)
     rest = _counted([*left.elements()], _VERDICTS) or "none"
     return (
-      f"{self._counts()}\n- Claims that are not on this page: {rest} ([all "
+      f"{self._counts()}\n- Not on this page: {rest} ([all "
       "claims](artefacts/README.md), [the words](../README.md#artefacts))."
     )
 
