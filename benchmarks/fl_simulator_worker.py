@@ -7,7 +7,7 @@ FedSpeed. Each part follows a file of it, in its order of operations:
               channels in place of batch normalization
   `Images`    dataset.py, the class `Dataset`
   `Server`    server/server.py, server/FedAvg.py, server/SCAFFOLD.py and
-              server/FedSpeed.py; utils.py for vectors, which are on the host
+              server/FedSpeed.py; utils.py for vectors
   its steps   client/client.py (FedAvg), client/scaffold.py, client/fedspeed.py
               and optimizer/ESAM.py
 
@@ -25,9 +25,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils import data
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # As train.py sets them.
-torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 MAX_NORM, DECAY, LAMBDA, RHO = 10, 0.001, 0.1, 0.1
 
 
@@ -59,7 +57,7 @@ def resnet18() -> nn.Module:
     *conv(3, 64, 7, 2), nn.ReLU(True), nn.MaxPool2d(3, 2, 1),
     *itertools.starmap(Block, itertools.pairwise(widths)),
     nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10),
-  ).to(DEVICE)  # fmt: skip
+  )  # fmt: skip
 
 
 class Images(data.Dataset):
@@ -104,10 +102,10 @@ class Server:
     self.own = torch.zeros(len(clients), len(self.params))
 
   def vector(self) -> torch.Tensor:
-    return parameters_to_vector(self.leaves).detach().cpu()
+    return parameters_to_vector(self.leaves).detach()
 
   def load(self) -> None:
-    vector_to_parameters(self.params.to(DEVICE, copy=True), self.leaves)
+    vector_to_parameters(self.params.clone(), self.leaves)
 
   def run(self, rounds: int, cohort_size: int, epochs: int) -> nn.Module:
     """The model after these rounds."""
@@ -147,7 +145,7 @@ class Server:
     optimizer = torch.optim.SGD(self.leaves, self.rate, weight_decay=decay)
     for _ in range(epochs):
       for x, y in batches:
-        self.backward(optimizer, x.to(DEVICE), y.to(DEVICE), correction)
+        self.backward(optimizer, x, y, correction)
         nn.utils.clip_grad_norm_(self.leaves, MAX_NORM)
         optimizer.step()
     return epochs * len(batches)
@@ -170,8 +168,8 @@ class Server:
       (LAMBDA * self.inner_product(correction)).backward()
 
   def inner_product(self, correction: torch.Tensor) -> torch.Tensor:
-    """With the parameters; each step takes the correction from the host."""
-    return torch.sum(parameters_to_vector(self.leaves) * correction.to(DEVICE))
+    """With the parameters."""
+    return torch.sum(parameters_to_vector(self.leaves) * correction)
 
   @torch.no_grad()
   def uphill(self) -> list[torch.Tensor]:

@@ -153,9 +153,9 @@ def write_data(protocol: Protocol, data_dir: str, path: pathlib.Path) -> None:
   size = protocol.num_clients * protocol.examples
   kept = np.random.default_rng(0).permutation(len(train["y"]))[:size]
   split = getattr(fo.partition, protocol.partition)
-  made = split(train["y"][kept], protocol.num_clients, **protocol.scheme or {})
+  rows = split(train["y"][kept], protocol.num_clients, **protocol.scheme or {})
   np.savez(
-    path, x=train["x"][kept], y=train["y"][kept], rows=np.stack(made),
+    path, x=train["x"][kept], y=train["y"][kept], rows=np.stack(rows),
     x_test=test["x"], y_test=test["y"],
   )  # fmt: skip
 

@@ -122,7 +122,11 @@ class Claim(NamedTuple):
   @property
   def verdict(self) -> str:
     """'held', 'not held' or 'undecided'; see `RULE`."""
-    found = [quantity.verdict for quantity in self._together]
+    return self._joint([quantity.verdict for quantity in self._together])
+
+  @staticmethod
+  def _joint(found: Sequence[str]) -> str:
+    """The verdict on a claim, given those on its quantities."""
     if not found:
       return UNDECIDED
     if NOT_HELD in found:
@@ -141,14 +145,17 @@ class Claim(NamedTuple):
 
   def because(self, most: int) -> str:
     """The quantities that decide; at most so many are written out."""
-    verdict = self.verdict
-    deciding = [q for q in self._together if q.verdict == verdict]
+    together = self._together
+    found = [quantity.verdict for quantity in together]
+    verdict = self._joint(found)
+    deciding = [
+      q for q, of in zip(together, found, strict=True) if of == verdict
+    ]
     deciding.sort(key=lambda quantity: quantity.margin)
     shown = [str(quantity) for quantity in deciding[:most]]
     more = len(deciding) - len(shown)
     if more:
       shown.append(f"and {more} more")
     if verdict != HELD and len(deciding) < len(self.quantities):
-      held = [each.verdict for each in self.quantities].count(HELD)
-      shown.append(f"{held} of {len(self.quantities)} are held")
+      shown.append(f"{found.count(HELD)} of {len(self.quantities)} are held")
     return "; ".join(shown) or "not run"

@@ -33,15 +33,15 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     [[found[row, task].final(ACCURACY) for task in tasks] for row in rows]
   )
   accuracy = np.nan_to_num(accuracy)
-  parts = dict.fromkeys([min(about["first_tasks"], len(tasks)), len(tasks)])
-  names = {n: f"all {n} tasks" for n in parts} | {
-    n: f"the first {n} tasks" for n in parts if n < len(tasks)
-  }
+  parts, first = {}, about["first_tasks"]
+  if first < len(tasks):
+    parts[f"the first {first} tasks"] = accuracy[:, :first]
+  parts[f"all {len(tasks)} tasks"] = accuracy
   return [
     *shown[:1],
-    *(_table(about, rows, accuracy[:, :n], names[n]) for n in parts),
+    *(_table(about, rows, part, name) for name, part in parts.items()),
     *shown[1:],
-    *(_least(rows, accuracy[:, :n], names[n]) for n in parts),
+    *(_least(rows, part, name) for name, part in parts.items()),
   ]
 
 
