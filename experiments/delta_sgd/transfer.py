@@ -17,7 +17,7 @@ _NEAR = 0.005  # What the paper counts as good as the best.
 def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
   """What the file declares, and means over the tasks that ran whole.
 
-  The means are over the tasks of the first design, then over all.
+  The means are over the tasks of each earlier design, then over all.
   """
   shown = definitions.blocks(about, found)
   rows = [row for row in about["rows"] if any(key[0] == row for key in found)]
@@ -33,9 +33,8 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     [[found[row, task].final(ACCURACY) for task in tasks] for row in rows]
   )
   accuracy = np.nan_to_num(accuracy)
-  parts, first = {}, about["first_tasks"]
-  if first < len(tasks):
-    parts[f"the first {first} tasks"] = accuracy[:, :first]
+  earlier = [size for size in about["first_tasks"] if size < len(tasks)]
+  parts = {f"the first {size} tasks": accuracy[:, :size] for size in earlier}
   parts[f"all {len(tasks)} tasks"] = accuracy
   return [
     *shown[:1],

@@ -1,6 +1,10 @@
-"""Tasks of classifying texts by a transformer encoder."""
+"""Tasks of classifying texts by a transformer encoder.
+
+The encoder is trained, or frozen; then a linear model of its features is.
+"""
 
 import functools
+import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,17 +13,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.tasks import classification
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskChoice, check_given
 from experiments.tasks.classification import Examples
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
-from fedjax_opt.datasets import texts, tokenization
-from fedjax_opt.models import Encoder, EncoderConfig
+from fedjax_opt.data import digest
+from fedjax_opt.datasets import files, texts, tokenization
+from fedjax_opt.models import Encoder, EncoderConfig, LinearModel
 from fedjax_opt.models import pretrained as weights
 from fedjax_opt.registry import Option, arguments
 
 # Small batches stay in the caches of a CPU.
 _EVALUATION_BATCH = 32
+_FOLDER = (
+  f"a folder with {weights.CONFIG}, {weights.WEIGHTS} and "
+  f"{tokenization.TOKENIZER}"
+)
 
 
 class Size(NamedTuple):
@@ -58,10 +67,7 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
   if folder is None:
     return {}
   if not folder.strip():
-    raise ValueError(
-      f"pretrained={folder!r}: must be a folder with {weights.CONFIG}, "
-      f"{weights.WEIGHTS} and {tokenization.TOKENIZER}"
-    )
+    raise ValueError(f"pretrained={folder!r}: must be {_FOLDER}")
   for name in ("encoder", "vocab_size"):
     if flags[name] is not None:
       raise ValueError(
@@ -124,15 +130,9 @@ def load(
     )
   else:
     config, loaded, tokenizer = _read(pretrained, num_classes, max_length)
-  train, test = (
-    texts.load_tokens(
-      dataset, split, tokenizer, max_length, config.pad_id, data_dir
-    )
-    for split in ("train", "test")
+  train, test = _tokens(
+    dataset, tokenizer, max_length, config.pad_id, data_dir, test_every
   )
-  every = slice(None, None, test_every)
-  test = {name: values[every] for name, values in test.items()}
-  train, test = _trimmed(train, test, config.pad_id)
   apply, init = classification.network(Encoder(config, num_classes), train)
   start = lambda key: init(key) | jax.tree.map(jnp.asarray, loaded)
   apply, start, trained = classification.adapted(
@@ -150,6 +150,63 @@ def load(
   )
 
 
+@fields.checked(max_length=fields.whole(3), test_every=fields.whole(1))
+def load_features(
+  data_dir: str | None,
+  pretrained: str | None,
+  dataset: str,
+  *,
+  max_length: int = 64,
+  test_every: int = 1,
+) -> Task:
+  """Logistic regression of a frozen encoder's `Encoder.embed`.
+
+  The embeddings are computed once, in minutes on a CPU. Later runs read them
+  from the cache of `datasets.files`.
+
+  Args:
+    data_dir: see `load`.
+    pretrained: folder of the encoder.
+    dataset: see `load`.
+    max_length: see `load`.
+    test_every: see `load`.
+
+  Raises:
+    ValueError: if there is no encoder, or it or the data cannot be read.
+  """
+  check_given("..._features", "pretrained", pretrained, _FOLDER)
+  num_classes = texts.DATASETS[dataset].num_classes
+  config, loaded, tokenizer = _read(pretrained, num_classes, max_length)
+  train, test = (
+    tokens | {"x": _embeddings(tokens, config, loaded, pretrained)}
+    for tokens in _tokens(
+      dataset, tokenizer, max_length, config.pad_id, data_dir, test_every
+    )
+  )
+  apply, init = classification.network(LinearModel(num_classes), train)
+  return classification.task(apply, init, train, test, num_classes)
+
+
+def _embeddings(
+  tokens: Examples, config: EncoderConfig, loaded: Params, folder: str
+) -> np.ndarray:
+  """The embedding of each text, [N, hidden] float32."""
+
+  @jax.jit
+  def embed(x):
+    return Encoder(config).apply({"params": loaded}, x, method="embed")
+
+  def make():
+    starts = range(0, len(tokens["x"]), _EVALUATION_BATCH)
+    parts = [embed(tokens["x"][at : at + _EVALUATION_BATCH]) for at in starts]
+    return {"x": np.concatenate(parts)}
+
+  root = pathlib.Path(folder).expanduser()
+  made_from = [root / name for name in (weights.CONFIG, weights.WEIGHTS)]
+  of_tokens = digest.of_arrays(tokens)
+  return files.cached_arrays("embeddings", made_from, of_tokens, make)["x"]
+
+
 def _read(
   folder: str, num_classes: int, max_length: int
 ) -> tuple[EncoderConfig, Params, Any]:
@@ -165,6 +222,24 @@ def _read(
       f"positions of the encoder in {folder}"
     )
   return config, loaded, tokenizer
+
+
+def _tokens(
+  dataset: str,
+  tokenizer: Any,
+  max_length: int,
+  pad_id: int,
+  data_dir: str | None,
+  test_every: int,
+) -> tuple[Examples, Examples]:
+  """The training and the test examples, without columns of only padding."""
+  train, test = (
+    texts.load_tokens(dataset, split, tokenizer, max_length, pad_id, data_dir)
+    for split in ("train", "test")
+  )
+  every = slice(None, None, test_every)
+  test = {name: values[every] for name, values in test.items()}
+  return _trimmed(train, test, pad_id)
 
 
 def _trimmed(
@@ -188,30 +263,42 @@ _ENCODER = Option(
 )
 
 
-def _choice(
-  dataset: str, help: str, label: str, test_every: int = 1
-) -> TaskChoice:
+def _choices(
+  name: str, dataset: str, help: str, label: str, test_every: int = 1
+) -> dict[str, TaskChoice]:
+  """The tasks of a data set, by name."""
   length, every, vocabulary, *of_lora = arguments(
     load, "max_length", "test_every", "vocab_size", "lora_rank", "lora_alpha"
   )
   every = every._replace(default=test_every)
-  return TaskChoice(
-    functools.partial(load, dataset=dataset),
-    f"{help}, DistilBERT or BERT",
-    (length, every, _ENCODER, vocabulary, *of_lora),
-    takes=("data_dir", "pretrained"),
-    resolve=resolve,
-    splits=("validation", "test"),
-    label=f"{label} DistilBERT",
-  )
+  takes = ("data_dir", "pretrained")
+  return {
+    f"{name}_distilbert": TaskChoice(
+      functools.partial(load, dataset=dataset),
+      f"{help}, DistilBERT or BERT",
+      (length, every, _ENCODER, vocabulary, *of_lora),
+      takes=takes,
+      resolve=resolve,
+      splits=("validation", "test"),
+      label=f"{label} DistilBERT",
+    ),
+    f"{name}_features": TaskChoice(
+      functools.partial(load_features, dataset=dataset),
+      f"{help}, logistic regression of a frozen encoder's features",
+      (length, every),
+      takes=takes,
+      is_convex=True,
+      label=f"{label} features",
+    ),
+  }
 
 
 TASKS: dict[str, TaskChoice] = {
-  "agnews_distilbert": _choice(
-    "ag_news", "AG News by title and description", "AG News"
+  **_choices(
+    "agnews", "ag_news", "AG News by title and description", "AG News"
   ),
   # The authors of the Delta-SGD paper test on every tenth of its texts.
-  "dbpedia_distilbert": _choice(
-    "dbpedia", "DBpedia's 14 classes by content", "DBpedia", test_every=10
+  **_choices(
+    "dbpedia", "dbpedia", "DBpedia's 14 classes by content", "DBpedia", 10
   ),
 }

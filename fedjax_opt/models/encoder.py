@@ -163,6 +163,24 @@ class Encoder(layers.Network):
       x = layer(x, x, mask, train)
     return self.layers[-1](x[:, :last], x, mask, train)
 
+  def embed(self, tokens: jax.Array) -> jax.Array:
+    """The mean hidden state of each text's tokens, of unit length.
+
+    It is the embedding of sentence-transformers (Reimers and Gurevych,
+    "Sentence-BERT", EMNLP 2019), in evaluation.
+
+    Args:
+      tokens: [B, T].
+
+    Returns:
+      [B, hidden]; zeros for a text of padding alone.
+    """
+    mask = (tokens != self.config.pad_id)[..., None]
+    x = at_least_float32(self.encode(tokens))
+    total = jnp.where(mask, x, 0).sum(1)
+    length = jnp.linalg.norm(total, axis=-1, keepdims=True)
+    return total / jnp.where(length == 0, 1, length)
+
 
 class _Embeddings(nn.Module):
   """The sum of the embeddings of token, position and type, normalized."""
