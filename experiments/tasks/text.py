@@ -150,10 +150,16 @@ def load(
   )
 
 
+def _resolve_features(flags: Mapping[str, Any]) -> dict[str, Any]:
+  """Checks that a folder is given; it decides no hyperparameter."""
+  check_given(flags["task"], "pretrained", flags["pretrained"], _FOLDER)
+  return {}
+
+
 @fields.checked(max_length=fields.whole(3), test_every=fields.whole(1))
 def load_features(
   data_dir: str | None,
-  pretrained: str | None,
+  pretrained: str,
   dataset: str,
   *,
   max_length: int = 64,
@@ -172,9 +178,8 @@ def load_features(
     test_every: see `load`.
 
   Raises:
-    ValueError: if there is no encoder, or it or the data cannot be read.
+    ValueError: if the data or the encoder cannot be read.
   """
-  check_given("..._features", "pretrained", pretrained, _FOLDER)
   num_classes = texts.DATASETS[dataset].num_classes
   config, loaded, tokenizer = _read(pretrained, num_classes, max_length)
   train, test = (
@@ -287,6 +292,7 @@ def _choices(
       f"{help}, logistic regression of a frozen encoder's features",
       (length, every),
       takes=takes,
+      resolve=_resolve_features,
       is_convex=True,
       label=f"{label} features",
     ),

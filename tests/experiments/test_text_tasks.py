@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.datasets import texts, tokenization
+from fedjax_opt.models import Encoder
 from tests import text_data
 from tests import text_models as plain
 from tests.experiments.commands import (
@@ -122,6 +123,30 @@ def test_a_pretrained_start(load, checkpoint):
   np.testing.assert_array_equal(measured["accuracy"], right)
   features = jax.eval_shape(task.features_fn, params, batch, None)
   assert features.shape == (6, plain.HIDDEN)
+
+
+def test_features_are_mean_hidden_states_and_are_computed_once(
+  data, checkpoint, monkeypatch
+):
+  arguments = (
+    *("--task=dbpedia_features", f"--data_dir={data}", "--max_length=8"),
+    *(f"--pretrained={checkpoint}", "--test_every=2"),
+  )
+  task = task_of(*arguments)
+  tokens = texts.load_tokens(
+    "dbpedia", "test", tokenization.read(checkpoint, 14), 8, data_dir=data
+  )
+  leaves = plain.leaves("distilbert", num_classes=14)
+  states = plain.hidden_states("distilbert", leaves, tokens["x"][::2])
+  mean = (states * (tokens["x"][::2] != 0)[..., None]).sum(1)
+  expected = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+  np.testing.assert_allclose(task.test["x"], expected, atol=1e-5)
+  np.testing.assert_array_equal(task.test["y"], tokens["y"][::2])
+  shapes = jax.tree.map(np.shape, task.init(jax.random.key(0)))
+  assert shapes == {"output": {"kernel": (plain.HIDDEN, 14), "bias": (14,)}}
+  monkeypatch.setattr(Encoder, "embed", None)
+  again = task_of(*arguments)
+  np.testing.assert_array_equal(again.train["x"], task.train["x"])
 
 
 @pytest.mark.slow
