@@ -12,7 +12,7 @@ from experiments.specification import kinds, spec
 from experiments.specification.kinds import Kind
 from experiments.specification.method import default_client
 from experiments.tasks import images
-from fedjax_opt.registry import Choice, Parameter
+from fedjax_opt.registry import Choice, File, Parameter
 
 _RUN = "python -m experiments.run"
 _GROUPS = 5  # of sampler cyclic, in its example
@@ -117,12 +117,12 @@ def _regularizer(name: str, choice: Any, flags: Flags) -> About:
 
 
 def _tried(flags: Flags) -> str:
-  """The first flag with values: two for a rate, else its default."""
+  """The first flag with numbers: two for a rate, else its default."""
   for flag, parameter in flags.items():
     value = parameter.default
     if flag.endswith("_lr"):
       return f" --{flag}={value / 10:g},{value:g}"
-    if value is not None:
+    if isinstance(value, int | float):
       return f" --{flag}={value:g}"
   return ""
 
@@ -168,6 +168,30 @@ def _privacy(name: str, choice: Any, flags: Flags) -> About:
   return fits, example
 
 
+def _system(name: str, choice: Any, flags: Flags) -> About:
+  timed = kinds.SCHEDULE.names(lambda each: "durations" in each.arguments)
+  return {"schedule": timed}, f"--system={name}{_file_or_tried(flags)}"
+
+
+def _availability(name: str, choice: Any, flags: Flags) -> About:
+  given = _file_or_tried(flags)
+  return {"system": "any"}, f"--system=lognormal --availability={name}{given}"
+
+
+def _schedule(name: str, choice: Any, flags: Flags) -> About:
+  example = f"--schedule={name}{_file_or_tried(flags)}"
+  if "durations" in choice.arguments:
+    return {"system": "any; it needs one"}, f"--system=lognormal {example}"
+  return {"system": "none: the file says when clients arrive"}, example
+
+
+def _file_or_tried(flags: Flags) -> str:
+  """The flag of a file, if there is one, else the first with a value."""
+  files = (flag for flag, each in flags.items() if isinstance(each, File))
+  file = next(files, None)
+  return f" --{file}=FILE.csv" if file else _tried(flags)
+
+
 def _task(name: str, choice: Any, flags: Flags) -> About:
   fits = {"partition": "any"}
   if choice.has_clients is True:
@@ -181,13 +205,16 @@ def _task(name: str, choice: Any, flags: Flags) -> About:
   defaults = [f"{flag} {value:g}" for flag, value in choice.defaults.items()]
   if defaults:
     fits["own defaults"] = ", ".join(defaults)
+  has_start = "encoder" in flags  # Else an encoder must be given.
   if "pretrained" in choice.takes:
-    fits["pretrained"] = "a folder of BERT or DistilBERT, or none"
+    fits["pretrained"] = "a folder of BERT or DistilBERT"
+    fits["pretrained"] += ", or none" if has_start else "; it needs one"
   if choice.is_convex:
     fits["optimum"] = "yes: the loss is convex"
   ending = "csv" if "label_column" in choice.takes else "npz"
   data = {
     "data_dir": " --data_dir=DIR",
+    "pretrained": "" if has_start else " --pretrained=DIR",
     "data_file": f" --data_file=FILE.{ending}",
     "label_column": " --label_column=COLUMN",
   }
@@ -245,6 +272,9 @@ KINDS: dict[str, _Of] = {
   "aggregators": _Of("aggregator", kinds.AGGREGATOR, _aggregator),
   "faults": _Of("fault", kinds.FAULT, _fault),
   "privacy": _Of("mechanism of privacy", kinds.PRIVACY, _privacy),
+  "systems": _Of("system of devices", kinds.SYSTEM, _system),
+  "availabilities": _Of("availability", kinds.AVAILABILITY, _availability),
+  "schedules": _Of("schedule", kinds.SCHEDULE, _schedule),
   "tasks": _Of("task", kinds.TASK, _task),
   "models": _Of("model", None, _model),
 }

@@ -13,6 +13,7 @@ from experiments import compare, convert, run
 from experiments.command_line import help as help_of_flags
 from experiments.command_line import pages
 from experiments.specification import spec
+from experiments.specification.kinds import KINDS
 from experiments.studies import request
 from tests.experiments.commands import REPOSITORY, printed, spec_of
 
@@ -150,6 +151,7 @@ def test_examples_and_flags_are_accepted(kind, tmp_path):
   np.savez(file, x=np.ones((4, 8, 8)), y=np.arange(4) % 2)
   for name in pages.KINDS[kind].registry:
     example = pages.example(kind, name).replace("FILE.npz", str(file))
+    example = example.replace("_file=FILE.csv", f"_file={file}")
     given = shlex.split(example)
     spec_of(*given)
     flags = pages.KINDS[kind].flags(name)
@@ -161,6 +163,8 @@ def test_examples_and_flags_are_accepted(kind, tmp_path):
 
 def test_list(ask):
   text = ask("--list")
+  listed = [of.kind for of in pages.KINDS.values()]
+  assert all(kind in listed for kind in KINDS.values())
   for kind, of in pages.KINDS.items():
     block = text.split(f"{kind[0].upper()}{kind[1:]}:\n")[1].split("\n\n")[0]
     assert [line.split()[0] for line in block.splitlines()] == list(of.registry)
