@@ -140,7 +140,9 @@ def _of_data(spec: Spec) -> list[Any]:
   found = [os.path.expanduser(file) for file in files if file]
   stats = [os.stat(file) for file in found if os.path.exists(file)]
   made = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
-  return [*(getattr(spec, name) for name in (*names, *others)), made]
+  # It says of whom validation examples are held out.
+  of_clients = spec.select_on == "clients"
+  return [*(getattr(spec, n) for n in (*names, *others)), of_clients, made]
 
 
 def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:

@@ -9,10 +9,9 @@ import sys
 from typing import Any
 
 from experiments.job import Job
-from experiments.specification.spec import FLAGS, Spec, identity_of
+from experiments.specification.spec import Spec, identity_of
 from fedjax_opt import Run, load_run, processes
 from fedjax_opt.base import STREAMS
-from fedjax_opt.engine.config import PLAINLY
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints, difference
@@ -61,11 +60,8 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
 
 def _identity_of(config):
   """The flags that must agree, whatever the length and way of computing."""
-  how = PLAINLY.keys() & FLAGS.keys()
-  by_default = {name: FLAGS[name].default for name in how}
   one = {"device": config.get("device", {}) | {"count": 1}}
-  config = {**config, **by_default, **one}
-  given = {name: value for name, value in config.items() if value is not None}
+  given = {n: v for n, v in {**config, **one}.items() if v is not None}
   return identity_of(given, "rounds")
 
 

@@ -146,16 +146,18 @@ def differing(
   """In words, what differs between a run and what is wanted; None if nothing.
 
   Args:
-    config: that of the run. A flag that was added later counts as having its
-      present default.
+    config: that of the run, which may have other entries than flags. A flag
+      that was added later counts as having its present default.
     wanted: the `identity` that is wanted.
   """
-  found = {}
-  for name in wanted:
+  found, now = {}, {}
+  of_run = specs.identity_of(config)
+  for name in dict.fromkeys([*wanted, *(of_run.keys() & specs.every())]):
     default = FLAGS[name].default if name in FLAGS else _default(name, config)
-    found[name] = specs.without_place(name, config.get(name, default))
+    found[name] = of_run.get(name, default)
+    now[name] = wanted.get(name)
   found = json_files.plain(found)
-  return None if found == wanted else difference(found, dict(wanted))
+  return None if found == now else difference(found, now)
 
 
 def _default(name: str, config: Mapping[str, Any]) -> Any:

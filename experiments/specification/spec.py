@@ -20,7 +20,12 @@ from experiments.specification import kinds
 from experiments.specification.kinds import Chosen, Kind
 from experiments.tracking import TRACKERS
 from fedjax_opt import plots
-from fedjax_opt.engine.config import GRID_DEFAULTS, GridSettings, Settings
+from fedjax_opt.engine.config import (
+  GRID_DEFAULTS,
+  PLAINLY,
+  GridSettings,
+  Settings,
+)
 from fedjax_opt.registry import (
   Hyperparameter,
   Option,
@@ -102,8 +107,8 @@ class Flag(NamedTuple):
     needs: flag, or flag=value, without which it must not be given.
     counts_zero: whether 0 counts as given, for flags that need this one.
     excludes: flags that must not be given with it -> why.
-    is_identity: whether results depend on it. If not, it may differ when a run
-      is resumed.
+    is_identity: whether results depend on it, but for rounding. If not, it may
+      differ when a run is resumed, and a stored run counts as the same.
     is_of_process: whether it says how one process runs, so that a file of
       flags that repeats the run lacks it.
     is_condition: whether methods can be compared under several values.
@@ -583,10 +588,11 @@ def _flags() -> dict[str, Flag]:
       is_union = isinstance(field.type, types.UnionType)
       kind = typing.get_args(field.type)[0] if is_union else field.type
       kind = kind if kind in (int, float, bool) else str
-      own = GRID_DEFAULTS.get(field.name)
+      own = {"default": GRID_DEFAULTS.get(field.name)}
+      own |= {"is_identity": field.name not in PLAINLY}
       choice = kinds.KINDS.get(field.name)
       flag = Flag(
-        **{"default": own, **field.metadata},
+        **(own | field.metadata),
         type=kind,
         help=helps[field.name],
         choice=choice,

@@ -69,7 +69,10 @@ def test_a_study_keeps_no_models(runs):
     ("--client_lr=0.1", "client_lr=[0.1, 1.0], not 0.1"),
     ("--alpha=0.1", "alpha=1.0, not 0.1"),
     ("--seed=0,1", "seed=0, not [0, 1]"),
-    ("--local_steps=3", "local_steps=None, not 3"),
+    (
+      "--local_steps=3",
+      "local_epochs=1.0, not None, local_steps=None, not 3",
+    ),
     ("--client=sgdm", "client=sgd, not sgdm, client_momentum=None, not 0.9"),
   ],
 )
@@ -93,6 +96,19 @@ def test_a_run_from_before_a_flag_was_added(runs):
   config = dict(runs.find(SPEC).config)
   del config["sampler"]
   assert store.differing(config, store.identity(SPEC)) is None
+
+
+def test_a_run_with_one_flag_more_is_another():
+  wanted = store.identity(SPEC)
+  for name, value in {"upload": "sign", "max_update_norm": 1.0}.items():
+    said = store.differing(wanted | {name: value}, wanted)
+    assert said == f"{name}={value}, not None"
+  assert store.differing(wanted | {"data_digests": {}}, wanted) is None
+
+
+def test_the_way_of_computing_is_no_part_of_a_run(runs):
+  spec = spec_of(*ARGUMENTS, "--client_chunk=1", "--grid_map=scan")
+  assert runs.find(spec) is not None
 
 
 def test_what_is_not_complete_is_not_found(tmp_path):
@@ -143,6 +159,10 @@ def test_data_are_loaded_once(runs, monkeypatch):
     assert fresh.find(SPEC) is not None
     assert fresh.loader.of(spec_of(*ARGUMENTS[:-1], other)) is not None
   assert len(loaded) == 1
+  # Other examples are held out.
+  of = lambda on: fresh.loader.of(spec_of(*ARGUMENTS, f"--select_on={on}"))
+  assert of("validation").task.validation is not None
+  assert of("clients").task.validation is None
 
 
 def test_names_of_folders():
