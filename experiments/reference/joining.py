@@ -7,12 +7,13 @@ from typing import Any
 
 from experiments import command, executors
 from experiments.data import Loader
+from experiments.job import output_dir_of
 from experiments.reference import measuring, page, plans, standing
 from experiments.reference.standing import Standing
 from experiments.store import Store
 from experiments.studies.request import Request
 from fedjax_opt import plots
-from fedjax_opt.files import locks
+from fedjax_opt.files import folders, locks
 
 
 def run(asked: Request) -> int:
@@ -30,7 +31,10 @@ def run(asked: Request) -> int:
   given |= {name: v for name in own if (v := getattr(asked, name))}
   for name, value in given.items():
     raise ValueError(f"{name}={value}: the reference sets it; leave {name} out")
-  folder = pathlib.Path(asked.output_dir or f"runs/reference/{asked.reference}")
+  given = f"runs/reference/{pathlib.Path(asked.reference).stem}"
+  if asked.output_dir is not None:
+    given = output_dir_of(asked.output_dir)
+  folder, _ = folders.contents("output_dir", given)
   found = join(
     asked.reference,
     *asked.methods,

@@ -162,13 +162,13 @@ def of(
 def _check_data(condition: Condition, cells: Sequence) -> None:
   """Checks that all cells of a condition have the same data."""
   for part in ("tried", "measured"):
-    parts = [getattr(cell, part) for cell in cells]
-    digests = [p.run.about[digest.NAME] for p in parts if p is not None]
-    for one, cell in zip(digests, cells, strict=False):
+    ran = [cell for cell in cells if getattr(cell, part) is not None]
+    digests = [getattr(cell, part).run.about[digest.NAME] for cell in ran]
+    for one, cell in zip(digests, ran, strict=True):
       if one != digests[0]:
         raise ValueError(
           f"reference: {condition.name}: {cell.method} ran on "
-          f"{digest.difference(digests[0], one)} than {cells[0].method}; "
+          f"{digest.difference(digests[0], one)} than {ran[0].method}; "
           "remove the records of one of them"
         )
 

@@ -119,6 +119,10 @@ class Request:
         f"seeds_needed={value:g}: needs output_dir, the stored study whose "
         "spread counts"
       )
+    if self.reference is not None:
+      raise ValueError(
+        f"seeds_needed={value:g}: is about a stored study; leave reference out"
+      )
 
   def check_numbers(self, metric: str) -> None:
     """Checks that the metric can have such a target and effect."""

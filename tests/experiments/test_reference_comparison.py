@@ -4,13 +4,14 @@ import json
 import pathlib
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from experiments import compare
 from experiments.artefacts import record
-from experiments.reference import joining, measuring, plans, transfer
+from experiments.reference import joining, measuring, plans, standing, transfer
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
 SCAFFOLD = "scaffold client_lr=0.003,0.01 label=Mine"
@@ -27,14 +28,14 @@ def tiny(tmp_path_factory):
   return file, folder / "tiny"
 
 
-def places(standing):
+def places(found):
   return {
     (name, verdict.cell.method): (
-      standing.rank(study, verdict),
+      found.rank(study, verdict),
       verdict.value,
       verdict.verdict,
     )
-    for name, study in standing.studies.items()
+    for name, study in found.studies.items()
     for verdict in study.verdicts
   }
 
@@ -143,6 +144,16 @@ def test_other_data_and_damage_are_refused(tiny, tmp_path):
   (copy / place.file).write_bytes(content[:-20])
   with pytest.raises(ValueError, match="is damaged"):
     joining.join(str(file), output_dir=copy)
+
+
+def test_the_method_that_ran_on_other_data_is_named():
+  ran = lambda digest: SimpleNamespace(
+    run=SimpleNamespace(about={"data_digests": {"test": digest}})
+  )
+  tried = {"Untuned": None, "A": ran("1"), "B": ran("1"), "C": ran("2")}
+  cells = [SimpleNamespace(method=m, tried=t) for m, t in tried.items()]
+  with pytest.raises(ValueError, match=r"few: C ran on .* than A; remove"):
+    standing._check_data(SimpleNamespace(name="few"), cells)
 
 
 @pytest.mark.parametrize(
