@@ -1,4 +1,4 @@
-"""Fills tables of comparison.md and which_method.md from published records.
+"""Fills tables of comparison.md and which_method_study.md from records.
 
   PYTHONPATH=. python docs/comparison_tables.py
 
@@ -40,7 +40,7 @@ from fedjax_opt.study.verdicts import (
 
 NAME = "field"
 DOCS = pathlib.Path(__file__).parent
-PAGES = [DOCS / "comparison.md", DOCS / "which_method.md"]
+PAGES = [DOCS / "comparison.md", DOCS / "which_method_study.md"]
 PICTURE = DOCS / "comparison.png"
 _SHOWN = 12  # Methods of a condition, and FedAvg; the other page has all.
 _BASELINE = "FedAvg"

@@ -258,7 +258,7 @@ comparison_tables.write_browser_page(DOCS / "_extra" / "field")
 def _read(app, name, content) -> None:
   if name in ("methods", "tasks"):
     content[0] = methods_tables.filled(content[0])
-  if name in ("comparison", "which_method"):
+  if name in ("comparison", "which_method_study"):
     content[0] = comparison_tables.filled(content[0])
   if name == "notebooks/index" and _NOTEBOOKS:
     contents = ["```{toctree}", ":hidden:", "", *_NOTEBOOKS, "```"]

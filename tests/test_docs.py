@@ -118,7 +118,7 @@ def test_the_study_of_which_method_can_be_run_and_has_its_table():
   labels = [method["label"] for method in study.methods]
   assert len(plan.plan(study)) == 4 * len(labels)
   table = (DOCS / "which_method_table.md").read_text()
-  page = (DOCS / "which_method.md").read_text()
+  page = (DOCS / "which_method_study.md").read_text()
   for label in labels:
     assert f"| {label} |" in table
     assert label in page
