@@ -10,7 +10,7 @@ How a flag such as `--client_lr=0.1,1` takes effect, with `--client=sgd`:
    joins the grids of all choices.
 3. `job.prepare` loads the data (`data.load`, by the task). From `Spec` and data
    it makes a `fedjax_opt.Simulator`, which checks that they fit together.
-4. `run.simulate` lets the simulator compute all points of the grid. At each it
+4. `Job.simulate` lets the simulator compute all points of the grid. At each it
    calls `make(client_lr=0.1)` of `job.algorithm_of`, where the numbers are
    traced: the clients' rule is `optax.sgd(learning_rate=0.1)`, and the
    algorithm gets it as `client`.

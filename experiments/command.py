@@ -35,6 +35,10 @@ _last_words: tuple[Callable[[], str], int] | None = None  # See `says`.
 _ends: list[Callable[[], None]] = []  # See `ended_by`.
 
 
+class RunFailed(Exception):
+  """A run failed; the message is its own."""
+
+
 class Signalled(KeyboardInterrupt):
   """A signal asks the program to end.
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments import command, workers
-from experiments.workers import RunFailed
+from experiments.command import RunFailed
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import programs
 

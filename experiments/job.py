@@ -1,15 +1,17 @@
 """From a specification to its simulator, checked before anything compiles."""
 
+import contextlib
 import dataclasses
 import datetime
 import math
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.compilation_cache import compilation_cache
 
 import fedjax_opt as fo
 from experiments import clock, tracking
@@ -21,6 +23,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import GridSettings
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.results import writers
+from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.rules import step_decay
 from fedjax_opt.transforms.aggregators import least_cohort
 
@@ -58,6 +61,45 @@ class Job(NamedTuple):
   def rounds(self) -> int:
     """The rounds of the run, unless something ends it earlier."""
     return clock.rounds_of(self.spec, self.tables)
+
+  def simulate(
+    self,
+    on_evaluation: Callable[[fo.Report], bool] | None = None,
+    checkpoints: Checkpoints | None = None,
+  ) -> fo.Result:
+    """Simulates all points; each of several processes does the same."""
+    with compiled_kept_in(self.spec.compilation_cache):
+      return self.simulator.sweep(
+        self.task.init,
+        self.rounds,
+        on_evaluation=on_evaluation,
+        checkpoints=checkpoints,
+      )
+
+
+@contextlib.contextmanager
+def compiled_kept_in(folder: str) -> Iterator[None]:
+  """Lets JAX keep compiled programs, unless it has a folder for them already.
+
+  Args:
+    folder: folder of compiled programs, or "none".
+  """
+  if folder == "none" or jax.config.jax_compilation_cache_dir is not None:
+    yield
+    return
+
+  def use(folder: str | None, min_seconds: float) -> None:
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", min_seconds)
+    compilation_cache.reset_cache()  # Or JAX uses its former folder.
+
+  before = jax.config.jax_persistent_cache_min_compile_time_secs
+  # Only programs that take long: a run has hundreds of small ones.
+  use(str(pathlib.Path(folder).expanduser()), 0.5)
+  try:
+    yield
+  finally:
+    use(None, before)
 
 
 def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:

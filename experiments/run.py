@@ -38,12 +38,10 @@ ended the run.
 """
 
 import contextlib
-import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import jax
-from jax.experimental.compilation_cache import compilation_cache
 
 from experiments import command, hosts, resuming, start_of_run
 from experiments.command_line import parser
@@ -52,7 +50,7 @@ from experiments.job import Job, prepare
 from experiments.results import Results, all_diverged
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
-from fedjax_opt import Report, Result, Run, processes
+from fedjax_opt import Report, Run, processes
 from fedjax_opt.files import locks
 from fedjax_opt.results import tables
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
@@ -146,7 +144,7 @@ def run(
     signals: holds signals back while files are written.
   """
   if results is None:
-    result = simulate(job, None, checkpoints)
+    result = job.simulate(checkpoints=checkpoints)
   else:
     results.find_minima()
 
@@ -157,7 +155,7 @@ def run(
       return is_over
 
     with results.progress():
-      result = simulate(job, on_evaluation, checkpoints)
+      result = job.simulate(on_evaluation, checkpoints)
     signals.begun()
     with contextlib.suppress(KeyboardInterrupt), signals.held():
       results.finish(result)
@@ -175,46 +173,6 @@ def run(
   if results is not None:
     print(f"error: every point diverged; see {job.output_dir}", file=sys.stderr)
   return 1
-
-
-def simulate(
-  job: Job,
-  on_evaluation: Callable[[Report], bool] | None = None,
-  checkpoints: Checkpoints | None = None,
-) -> Result:
-  """Simulates all points; each of several processes does the same."""
-  with compiled_kept_in(job.spec.compilation_cache):
-    return job.simulator.sweep(
-      job.task.init,
-      job.rounds,
-      on_evaluation=on_evaluation,
-      checkpoints=checkpoints,
-    )
-
-
-@contextlib.contextmanager
-def compiled_kept_in(folder: str) -> Iterator[None]:
-  """Lets JAX keep compiled programs, unless it has a folder for them already.
-
-  Args:
-    folder: folder of compiled programs, or "none".
-  """
-  if folder == "none" or jax.config.jax_compilation_cache_dir is not None:
-    yield
-    return
-
-  def use(folder: str | None, min_seconds: float) -> None:
-    jax.config.update("jax_compilation_cache_dir", folder)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", min_seconds)
-    compilation_cache.reset_cache()  # Or JAX uses its former folder.
-
-  before = jax.config.jax_persistent_cache_min_compile_time_secs
-  # Only programs that take long: a run has hundreds of small ones.
-  use(str(pathlib.Path(folder).expanduser()), 0.5)
-  try:
-    yield
-  finally:
-    use(None, before)
 
 
 if __name__ == "__main__":

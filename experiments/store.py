@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from experiments import clock, command
 from experiments import run as runner
+from experiments.command import RunFailed
 from experiments.command_line import parser
 from experiments.data import Loader
 from experiments.specification import spec as specs
 from experiments.specification.kinds import KINDS
 from experiments.specification.spec import FLAGS, Spec
-from experiments.workers import RunFailed
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.data import digest

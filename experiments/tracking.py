@@ -20,12 +20,6 @@ from fedjax_opt.results.history import History
 from fedjax_opt.results.load import load_run
 from fedjax_opt.results.writers import sub_run_names
 
-TRACKERS = {
-  "wandb": "Weights & Biases, offline unless WANDB_MODE is set",
-  "mlflow": "MLflow, in output_dir unless MLFLOW_TRACKING_URI is set",
-  "tensorboard": "TensorBoard, in output_dir: beside the metrics, which a run "
-  "always logs there, also config and pictures",
-}
 _MODULES = {"tensorboard": "tensorboardX"}  # Where names differ.
 PROJECT = "fedjax_opt"
 Values = Mapping[str, float]
@@ -113,7 +107,7 @@ def log(tracker: str, folder: pathlib.Path, entries: Iterable[Entry]) -> None:
   """Logs entries, which share a group that has the folder's name.
 
   Args:
-    tracker: one of `TRACKERS`.
+    tracker: one of `specification.spec.TRACKERS`.
     folder: of the run or study.
     entries: what is logged.
 

@@ -16,15 +16,12 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from experiments import command
+from experiments.command import RunFailed
 
 _GRACE = 20  # Seconds in which a run may save a checkpoint.
 # Cells after which a new process takes the place of a worker: what libraries
 # keep of each cell would grow.
 _CELLS = 100
-
-
-class RunFailed(Exception):
-  """A run failed; the message is its own."""
 
 
 def run_all(

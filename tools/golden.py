@@ -94,7 +94,7 @@ def _hook(run: Any, params_path: pathlib.Path, stop_after: int | None) -> None:
     params_path: of the parameters.
     stop_after: see `Part`.
   """
-  original = run.simulate
+  original = run.Job.simulate
 
   def simulate(job, on_evaluation=None, *others):
     def then_stop(report):
@@ -107,7 +107,7 @@ def _hook(run: Any, params_path: pathlib.Path, stop_after: int | None) -> None:
     save_tree(params_path, result.params)
     return result
 
-  run.simulate = simulate
+  run.Job.simulate = simulate
 
 
 def save_tree(path: pathlib.Path, tree: Any) -> None:

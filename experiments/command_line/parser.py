@@ -10,10 +10,10 @@ from typing import Any
 from absl import flags
 
 from experiments import command
+from experiments.command import RunFailed
 from experiments.command_line import help, mistakes
 from experiments.command_line.flags import defined
 from experiments.specification import spec
-from experiments.workers import RunFailed
 from fedjax_opt.files import memory
 from fedjax_opt.results import folder_digests
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments import command, job, run
+from experiments import command, job
 from experiments.artefacts import record
 from experiments.artefacts.record import Kept, Record
 from experiments.command_line import flags
@@ -76,7 +76,7 @@ def measure(place: Place, loader: Loader) -> list[Record]:
 def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
   """Runs all points in memory; returns their record."""
   ready = job.prepare(spec, loader.of(spec))
-  result = run.simulate(ready)
+  result = ready.simulate()
   criterion = ready.criterion
   names, last = (criterion.metric, place.condition.metric), criterion.n
   if spec.seed == place.planned.report_seeds:

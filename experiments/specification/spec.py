@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from experiments.specification import kinds
 from experiments.specification.kinds import Chosen, Kind
-from experiments.tracking import TRACKERS
 from fedjax_opt import plots
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
@@ -62,6 +61,12 @@ SPLITS = {
   "train": "the training examples",
   "truth": "the distance to the true coefficients, which lasso and low_rank "
   "know",
+}
+TRACKERS = {
+  "wandb": "Weights & Biases, offline unless WANDB_MODE is set",
+  "mlflow": "MLflow, in output_dir unless MLFLOW_TRACKING_URI is set",
+  "tensorboard": "TensorBoard, in output_dir: beside the metrics, which a run "
+  "always logs there, also config and pictures",
 }
 SELECTED_BY = ("accuracy", "loss", *SCORES)
 

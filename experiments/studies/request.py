@@ -13,7 +13,6 @@ from typing import Any
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification import kinds, spec
-from experiments.tracking import TRACKERS
 from fedjax_opt.files import memory
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import check_has_direction, is_fraction
@@ -92,7 +91,7 @@ class Request:
   def __post_init__(self):
     check_choice("budget", self.budget, BUDGETS)
     if self.track is not None:
-      check_choice("track", self.track, TRACKERS)
+      check_choice("track", self.track, spec.TRACKERS)
     if self.metric:
       check_has_direction(self.metric)
     if self.target is not None and not math.isfinite(self.target):

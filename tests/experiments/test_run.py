@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import results, run
+from experiments import job, results, run
 from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files
@@ -321,13 +321,13 @@ def test_where_compiled_programs_are_kept(tmp_path):
   values = lambda: [getattr(jax.config, name) for name in names]
   before = values()
   # The user's folder takes precedence.
-  with run.compiled_kept_in(str(tmp_path)):
+  with job.compiled_kept_in(str(tmp_path)):
     assert values() == before
   try:
     jax.config.update("jax_compilation_cache_dir", None)
-    with run.compiled_kept_in("none"):
+    with job.compiled_kept_in("none"):
       assert values() == [None, before[1]]
-    with run.compiled_kept_in(str(tmp_path)):
+    with job.compiled_kept_in(str(tmp_path)):
       assert values() == [str(tmp_path), 0.5]
     assert values() == [None, before[1]]
   finally:
