@@ -234,7 +234,7 @@ def _spent(accountant, noise_multiplier, rounds, delta):
   if noise_multiplier == 0:
     return math.inf
   made, event = accountant(float(noise_multiplier))
-  return float(made.compose(event, rounds).get_epsilon(delta))
+  return float(made.compose(event, int(rounds)).get_epsilon(delta))
 
 
 @fields.checked(epsilon="(0, inf)", rounds=fields.whole(1), **_ACCOUNTED)

@@ -331,6 +331,8 @@ def test_epsilon_without_noise_and_without_rounds(sampling):
   about = (100, 10, 1e-5)
   assert privacy.epsilon(0.0, 5, *about, sampling=sampling) == math.inf
   assert privacy.epsilon(1.0, 0, *about, sampling=sampling) == 0
+  one, same = (privacy.epsilon(5.0, r, *about) for r in (1, np.int64(1)))
+  assert 0 < one == same
 
 
 @pytest.mark.slow

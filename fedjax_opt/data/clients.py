@@ -235,7 +235,8 @@ class ClientData:
 
     Args:
       examples: name -> [N, ...].
-      client_ids: [N] integers or strings, such as writers' names.
+      client_ids: [N] integers or strings, such as writers' names; also a column
+        of pandas.
       num_classes: if given, labels 'y' must be integers in [0, num_classes).
 
     Returns:

@@ -27,18 +27,34 @@ _LABELS = {
 
 def _are_ids(name: str, value: Any) -> None:
   """Raises ValueError if these are no ids, one for each example."""
-  is_text = isinstance(value, np.ndarray) and value.dtype.kind in "US"
-  if not is_text or isinstance(value, np.ma.MaskedArray):
+  is_array = isinstance(value, np.ndarray)
+  is_text = is_array and value.dtype.kind in "OSU"
+  is_of_pandas = hasattr(value, "to_numpy")
+  if not (is_text or is_of_pandas) or isinstance(value, np.ma.MaskedArray):
     checks.plain(name, value)
-  try:
-    ids = np.asarray(value)
-  except ValueError:  # Lists of different lengths.
-    ids = np.array(None)
+  ids = _as_ids(value)
   if ids.ndim != 1 or ids.dtype.kind not in "iuUS" or not ids.size:
     raise ValueError(
       f"{name} must be integers or strings, one per example, shape [N] with "
       f"N >= 1, got {ids.dtype} of shape {ids.shape}"
     )
+
+
+def _as_ids(value: Any) -> np.ndarray:
+  """Ids as an array: of integers or strings if all are such, also of pandas."""
+  dtype = getattr(value, "dtype", None)
+  is_of_one_type = isinstance(dtype, np.dtype) and dtype.kind != "O"
+  if is_of_one_type or not np.iterable(value):
+    return np.asarray(value)
+  each = list(value)
+  if any(isinstance(x, str) for x in each):
+    # NumPy would make a text of a missing value.
+    is_text = all(isinstance(x, str) for x in each)
+    return np.array(each, str if is_text else object)
+  try:
+    return np.asarray(each)
+  except ValueError:  # Lists of different lengths.
+    return np.array(None)
 
 
 def size_range(name: str, value: Any) -> tuple[int, int]:
@@ -431,7 +447,8 @@ def natural(client_ids: np.ndarray | Sequence[Any]) -> Rows:
   """Groups examples by a given client id, such as a writer or a speaker.
 
   Args:
-    client_ids: [N] integers or strings, one id per example.
+    client_ids: [N] integers or strings, one id per example; also a column of
+      pandas.
 
   Returns:
     One array of rows per distinct id, in sorted order of the ids; the rows of a
@@ -440,7 +457,7 @@ def natural(client_ids: np.ndarray | Sequence[Any]) -> Rows:
   Raises:
     ValueError: if `client_ids` is empty, not one-dimensional, or floats.
   """
-  return _by_value(np.asarray(client_ids))
+  return _by_value(_as_ids(client_ids))
 
 
 def _class_counts(mixtures: np.ndarray, sizes: np.ndarray) -> np.ndarray:

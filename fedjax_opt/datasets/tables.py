@@ -356,7 +356,9 @@ def standardize(
   checks.check_choice("train", "x", train)
   x = np.asarray(train["x"], np.float64)
   mean, std = x.mean(0), x.std(0)
-  scale = np.where(std > 0, 1 / np.where(std > 0, std, 1), 0)
+  # Rounding gives a constant column a tiny deviation.
+  varies = x.max(0) > x.min(0)
+  scale = np.where(varies, 1 / np.where(varies, std, 1), 0)
   of = lambda x: ((np.asarray(x, np.float64) - mean) * scale).astype("float32")
   return [
     None if each is None else {**each, "x": of(each["x"])}

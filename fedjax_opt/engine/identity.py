@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
 
 from fedjax_opt.engine.config import GRID_DEFAULTS, PLAINLY
 from fedjax_opt.files import json_files
@@ -18,7 +17,7 @@ from fedjax_opt.results.checkpoint import DIGEST
 
 # A checkpoint has values of these types. For other settings, such as functions,
 # the digests of the programs stand in.
-_WRITTEN = str | bool | int | float | np.generic | None
+_WRITTEN = str | bool | int | float | None
 _FUNCTIONS = {
   "start": "initial state of the algorithm",
   "cohorts": "sampler",

@@ -109,6 +109,12 @@ class Simulator:
       TypeError: naming the argument of a wrong type.
     """
     check_names(settings, GRID_DEFAULTS)
+    # Numbers of NumPy's types would be other settings to a run that resumes.
+    is_number = lambda value: isinstance(value, np.generic)
+    settings = {
+      name: value.item() if is_number(value) else value
+      for name, value in settings.items()
+    }
     self._is_grid = grid is not None
     self._seeds = inputs.check_seeds(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
@@ -124,7 +130,7 @@ class Simulator:
       inputs.check_test(given, evaluate, name, self._data)
       for name, given in held_out.items()
     )
-    self._settings = dict(settings)
+    self._settings = settings
     self._clock, self._clock_is_for = None, ()
     if settings.get("schedule") is not None:
       check_is_schedule(settings["schedule"])

@@ -87,7 +87,7 @@ class Checkpoints:
         checkpoint or it is of another run; without, if there is one; if
         something else has the name of a checkpoint.
     """
-    self.every = every
+    self.every = None if every is None else int(every)
     self._folder = pathlib.Path(folder).absolute()
     self._is_given = identity is not None
     with checks.calling("identity"):

@@ -9,6 +9,8 @@ from fedjax_opt.systems import Durations
 _BLOCK = 1 << 16
 # Draws that may find a client that is not available, before all are asked.
 _TRIES = 32
+# How often the time at which enough clients are available may move on.
+_WAITS = 10_000
 
 
 class Sender:
@@ -86,6 +88,25 @@ class Sender:
       return math.inf
     times = (self._available.next_on(client, now) for client in self._idle)
     return min(times, default=math.inf)
+
+  def when(self, number: int, now: float) -> float:
+    """The first time from now on when so many idle clients are available.
+
+    Raises:
+      ValueError: if there is none, or none is found.
+    """
+    for _ in range(_WAITS):
+      times = sorted(self._available.next_on(c, now) for c in self._idle)
+      # Before this time fewer clients become available, so not enough are.
+      before, now = now, times[number - 1]
+      if now <= before:
+        return before
+      if now == math.inf:
+        break
+    raise ValueError(
+      f"durations: {number} clients are never available at once again; a round "
+      "must have fewer clients, or there must be fewer rounds"
+    )
 
   def duration(self, client: int, seconds_per_step: float) -> float:
     """Seconds from sending a client out to its arrival."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.schedules.sending import Sender, check_comes
+from fedjax_opt.schedules.sending import Sender
 from fedjax_opt.schedules.timetable import NO_EVENTS, Timetable
 from fedjax_opt.systems import Durations
 
@@ -30,7 +30,7 @@ def synchronous(
   Clients are drawn uniformly without replacement, `over_selection` more than
   `cohort_size`. The first `cohort_size` that arrive are taken. Late clients are
   given up at the end of the round. If clients are not always available, a round
-  begins once enough clients are.
+  begins once enough clients are available at the same time.
 
   Args:
     durations: of the clients, see `fedjax_opt.systems.System.durations`.
@@ -51,7 +51,8 @@ def synchronous(
 
   Raises:
     ValueError: if an argument is out of range, there are fewer clients,
-      `partial` has no deadline, or nobody is available any more.
+      `partial` has no deadline, or so many clients are never available at
+      once any more.
     TypeError: if an argument is of a wrong type.
 
   References:
@@ -111,16 +112,16 @@ def synchronous(
 
 
 def _sent(sender, now, number):
-  """When a round begins, and who is sent out."""
-  sent = []
-  while len(sent) < number:
-    found = sender.send(now)
-    if found is None:
-      now = sender.wakes(now)
-      check_comes(now)
-    else:
+  """When a round begins, and who is sent out: all of them at that time."""
+  while True:
+    sent = []
+    while len(sent) < number and (found := sender.send(now)):
       sent.append(found)
-  return now, sent
+    if len(sent) == number:
+      return now, sent
+    for client, _ in sent:
+      sender.back(client)
+    now = sender.when(number, now)
 
 
 def _shares(durations, clients, seconds_per_step, deadline):

@@ -4,6 +4,7 @@ import functools
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -225,6 +226,9 @@ def test_natural_groups_by_id():
   assert [r.tolist() for r in rows] == [[1], [0, 2], [3]]
   rows = partition.split("natural", None, None, client_ids=np.array([7, 3, 7]))
   assert [r.tolist() for r in rows] == [[1], [0, 2]]
+  for dtype in (object, "string", "category"):
+    rows = partition.natural(pd.Series(["b", "a", "b"], dtype=dtype))
+    assert [r.tolist() for r in rows] == [[1], [0, 2]]
 
 
 def test_every_scheme_is_tested():
@@ -242,6 +246,7 @@ BAD = {
   r"_client=5: must be a whole number in \[1, 4\]": ("shards", L, 3, 5),
   r"client_ids must be .*, got float64 of shape \(0,\)": ("natural", []),
   "client_ids must be integers or strings, .*float64": ("natural", [0.5]),
+  "client_ids must be .*, got object": ("natural", ["a", np.nan]),
   "partition='iidd': must be one of .* mean iid": ("split", "iidd", L, 2),
   "partition='natural': the data comes with": ("split", "natural", L, 2),
   "num_clients=2: the data has 3 natural clients": (

@@ -198,6 +198,15 @@ def test_standardize_measures_the_training_rows_alone():
   assert set(train) == {"x", "y"}
 
 
+def test_a_constant_column_of_numbers_that_are_rounded():
+  rows = np.full((50, 1), 0.1)  # Its mean is not 0.1, but for rounding.
+  train, test = tables.standardize({"x": rows}, {"x": np.array([[0.2]])})
+  assert not train["x"].any()
+  assert not test["x"].any()
+  frame = pd.DataFrame({"a": range(60), "c": [0.3] * 60, "y": [0, 1] * 30})
+  assert tables.from_frame(frame, "y").examples["x"].shape == (60, 2)
+
+
 _MANY = pd.DataFrame({"a": [f"name {i}" for i in range(101)], "y": range(101)})
 _FEW = pd.DataFrame({"a": np.arange(30.0), "y": ["no", "yes"] * 15})
 _COMMAS = [f"{i},5" for i in range(30)]

@@ -282,7 +282,10 @@ def test_another_run_is_not_resumed(saved, other, difference):
 
 @pytest.mark.slow
 def test_what_may_differ_in_a_resumed_run(saved, tmp_path):
-  """Objects that say the same, the model given, and how it is computed."""
+  """Objects that say the same, the model given, and how it is computed.
+
+  Numbers may be NumPy's.
+  """
   folder = shutil.copytree(saved, tmp_path / "copy")
   for again in range(2):  # In the second run the functions were used before.
     same = lambda params, batch, rng: TASK.loss_fn(params, batch, rng)
@@ -290,7 +293,8 @@ def test_what_may_differ_in_a_resumed_run(saved, tmp_path):
     data = jax.tree.map(np.copy, TASK.data)
     result = started(
       folder, resume=True, rounds=4 + again, params=zeros, data=data, loss=same,
-      client_chunk=1, client_map="vmap",
+      client_chunk=1, client_map="vmap", batch_size=np.int64(4),
+      eval_every=np.int64(4),
     )  # fmt: skip
     assert result.rounds == 4 + again
 
