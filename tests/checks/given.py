@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import ClientData, evaluation, fed_avg
+from tests.tables_of_calls import cases
 
 N = 12
 X = np.linspace(-1, 1, 3 * N, dtype=np.float32).reshape(N, 3)
@@ -63,16 +63,8 @@ jax.monitoring.register_event_duration_secs_listener(_on_event)
 
 
 def refusals(name):
-  """Cases for `parametrize`, each `(call, line)`, of a file in refusals/.
-
-  It has calls, and below each, indented, the error: its type, and how its line
-  begins, with the argument and what came.
-  """
-  text = (pathlib.Path(__file__).parent / "refusals" / name).read_text()
-  rows = [row for row in text.splitlines() if row and row[0] != "#"]
-  assert len(set(rows[::2])) == len(rows[::2])
-  pairs = zip(rows[::2], rows[1::2], strict=True)
-  return [pytest.param(call, row.strip(), id=call) for call, row in pairs]
+  """Cases of a file in refusals/: the error's type, and how its line begins."""
+  return cases(f"checks/refusals/{name}")
 
 
 def check_row(call, line, names):

@@ -14,6 +14,7 @@ import pytest
 from experiments import job, run, tasks
 from experiments.command_line import parser
 from experiments.specification.resolve import resolve
+from tests.tables_of_calls import cases
 
 REPOSITORY = pathlib.Path(run.__file__).parents[1]
 # What most tests run: of one program, if nothing else is asked for.
@@ -84,11 +85,8 @@ def rows_of(file):
 
 
 def table(section):
-  """(arguments, what comes of them), of a section of tables.txt."""
-  text = pathlib.Path(__file__).with_name("tables.txt").read_text()
-  part = text.partition(f"\n[{section}]\n")[2].partition("\n[")[0]
-  lines = [line for line in part.splitlines() if line and line[0] != "#"]
-  return list(zip(lines[::2], map(str.strip, lines[1::2]), strict=True))
+  """Cases of a section of tables.txt."""
+  return cases("experiments/tables.txt", section)
 
 
 def wait_for(process, condition, *, may_end=False):

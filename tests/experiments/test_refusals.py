@@ -1,12 +1,10 @@
 """What the command line refuses: one line, nothing compiled, nothing written.
 
 refusals.txt has the command lines of runs, refusals_of_studies.txt those of
-studies, and below each, indented, the message; names in braces stand for those
-of a registry.
+studies; names in braces stand for those of a registry.
 """
 
 import os
-import pathlib
 import shlex
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from experiments import compare, run
 from experiments.specification.kinds import ALGORITHM, KINDS, REGULARIZER
 from tests.experiments.commands import call
+from tests.tables_of_calls import cases
 
 NAMES = {flag: ", ".join(kind.registry) for flag, kind in KINDS.items()} | {
   "penalties": REGULARIZER.names(lambda each: each.is_finite),
@@ -21,23 +20,20 @@ NAMES = {flag: ", ".join(kind.registry) for flag, kind in KINDS.items()} | {
 }
 
 
-def lines_of(name):
-  text = pathlib.Path(__file__).with_name(name).read_text()
-  return [line for line in text.splitlines() if line and line[0] != "#"]
-
-
-FILES = {"refusals.txt": run, "refusals_of_studies.txt": compare}
+PROGRAMS = {"refusals.txt": run, "refusals_of_studies.txt": compare}
 REFUSALS = [
-  (FILES[name], *pair)
-  for name in FILES
-  for pair in zip(lines_of(name)[::2], lines_of(name)[1::2], strict=True)
+  pytest.param(program, *case.values, id=case.id)
+  for file, program in PROGRAMS.items()
+  for case in cases(f"experiments/{file}")
 ]
 
 
-def test_the_tables_are_whole():
-  assert len({each[:2] for each in REFUSALS}) == len(REFUSALS)
-  assert all(message.startswith("  ") for _, _, message in REFUSALS)
-  assert not any(arguments[0] == " " for _, arguments, _ in REFUSALS)
+def test_a_table_that_is_not_whole_is_noticed(tmp_path):
+  file = tmp_path / "table.txt"
+  for text in ("", "a\n", "a\nb\n", "  a\nb\n", "a\n  b\na\n  c\n"):
+    file.write_text(text)
+    with pytest.raises(AssertionError):
+      cases(file)
 
 
 @pytest.mark.parametrize(("program", "arguments", "message"), REFUSALS)
@@ -45,7 +41,7 @@ def test_is_refused(
   program, arguments, message, tmp_path, capsys, compilations
 ):
   folder = tmp_path / "run"
-  message = message.strip().format(folder=folder, **NAMES)
+  message = message.format(folder=folder, **NAMES)
   flags = (f"--output_dir={folder}", *shlex.split(arguments))
   assert call(*flags, program=program) == 1
   captured = capsys.readouterr()
