@@ -20,6 +20,7 @@ from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.registry import Hyperparameter, owners
 from tests import jax_problems
+from tests.compilations import compilations
 
 # `domo` without one of its parts, which others have.
 PARTS = ("fed_avg_sm", "fed_avg_lm", "fed_avg_lm_z", "fed_avg_slm_z")
@@ -42,16 +43,6 @@ TASK = jax_problems.softmax()
 
 # All tests of one name, then those of the next: programs are kept for a while.
 each_kind = pytest.mark.parametrize("name", KINDS, scope="module")
-
-compilations = []
-
-
-def _on_event(event, duration, **_):
-  if event == "/jax/core/compile/backend_compile_duration":
-    compilations.append(event)
-
-
-jax.monitoring.register_event_duration_secs_listener(_on_event)
 
 
 def constants_of(name):
@@ -165,9 +156,9 @@ def test_inert_bit_for_bit(name):
   """Padding indices and the order of the pool change no bit, and no program."""
   expected = base(name)
   order = np.random.default_rng(0).permutation(TASK.data.num_examples)
-  compilations.clear()
-  result = run(name, padded(order, 7))
-  assert not compilations
+  with compilations() as programs:
+    result = run(name, padded(order, 7))
+  assert not programs
   chex.assert_trees_all_equal(result.state, expected.state)
   chex.assert_trees_all_equal(result.client_state, expected.client_state)
   assert result.cost == expected.cost
@@ -192,9 +183,9 @@ def test_inert_up_to_rounding(name):
   if name != "bvr_l_sgd":  # It picks the client at one place of the cohort.
     settings["sampler"] = samplers.Sampler(reversed_cohort)
   expected = base(name)
-  compilations.clear()
-  result = run(name, **settings)
-  assert len(compilations) == 1
+  with compilations() as programs:
+    result = run(name, **settings)
+  assert len(programs) == 1
   assert_close(result.state, expected.state)
   assert_close(result.client_state, expected.client_state)
 

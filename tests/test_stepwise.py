@@ -13,7 +13,7 @@ import fedjax_opt as fo
 from fedjax_opt import evaluation
 from fedjax_opt.engine import programs
 from tests import jax_problems
-from tests.test_contract import compilations
+from tests.compilations import compilations
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
 RATES, SEEDS = {"rate": [0.05, 0.2]}, (3, 8)
@@ -125,9 +125,9 @@ def no_programs():
 
 def compiled_by(call):
   """What it returns, and how many programs were compiled for it."""
-  compilations.clear()
-  returned = call()
-  return returned, len(compilations)
+  with compilations() as names:
+    returned = call()
+  return returned, len(names)
 
 
 @pytest.mark.slow

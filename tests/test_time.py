@@ -8,7 +8,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import trees
 from tests import cases, jax_problems
-from tests.checks import given
+from tests.compilations import compilations
 from tests.refusals import refusal
 
 SYSTEM = fo.systems.sample(
@@ -63,11 +63,11 @@ def work_of(algorithm, **settings):
 def test_a_grid_of_24_points_has_the_timetable_of_each_seed():
   """And one program."""
   grid, seeds = {"rate": np.geomspace(0.03, 0.4, 8).tolist()}, [0, 3, 5]
-  given.compiled.clear()
-  result = cases.TASK.sweep(
-    make, grid, rounds=12, seeds=seeds, schedule=buffered, **SETTINGS
-  )
-  assert given.compiled.count("jit(rounds)") == 1
+  with compilations() as programs:
+    result = cases.TASK.sweep(
+      make, grid, rounds=12, seeds=seeds, schedule=buffered, **SETTINGS
+    )
+  assert programs.count("jit(rounds)") == 1
   times = result.history.metrics["time"].reshape(8, 3, -1)
   np.testing.assert_array_equal(times, np.broadcast_to(times[0], times.shape))
   assert (np.diff(times[0], axis=0) != 0)[:, 1:].all()

@@ -11,6 +11,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import ClientData, evaluation, fed_avg
+from tests.compilations import compilations
 from tests.tables_of_calls import cases
 
 N = 12
@@ -47,19 +48,8 @@ SETTINGS = {"rounds": 2, "batch_size": 2}
 DEFAULTS = {"algorithm": ALGORITHM, "params": PARAMS, "data": DATA, **SETTINGS}
 
 
-# Programs that were compiled.
-compiled = []
-# Of single operations, which bring an array to the device.
-_TRIVIAL = ("jit(stage)", "jit(convert_element_type)")
-
-
-def _on_event(event, duration, fun_name="", **_):
-  is_compilation = event == "/jax/core/compile/backend_compile_duration"
-  if is_compilation and fun_name not in _TRIVIAL:
-    compiled.append(fun_name)
-
-
-jax.monitoring.register_event_duration_secs_listener(_on_event)
+# Programs of single operations, which bring an array to the device.
+_TRIVIAL = {"jit(stage)", "jit(convert_element_type)"}
 
 
 def refusals(name):
@@ -81,11 +71,11 @@ def check(call, line):
     call: without arguments.
     line: type of the error, and how its line begins.
   """
-  compiled.clear()
-  with pytest.raises((ValueError, TypeError)) as error:
+  refused = pytest.raises((ValueError, TypeError))
+  with compilations() as programs, refused as error:
     call()
   text = str(error.value)
   assert f"{error.type.__name__}: {text}".startswith(line)
   assert "\n" not in text
   assert len(text) <= 250
-  assert not compiled
+  assert _TRIVIAL.issuperset(programs)

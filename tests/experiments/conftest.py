@@ -3,7 +3,6 @@
 import io
 import pathlib
 
-import jax
 import numpy as np
 import pytest
 from matplotlib import image
@@ -62,17 +61,3 @@ def corrupt_test_examples(monkeypatch):
     return train, {"x": x, "y": y}
 
   return lambda: monkeypatch.setattr(images.Images, "load", corrupted)
-
-
-@pytest.fixture
-def compilations():
-  """Grows by one for each program that XLA compiles."""
-  names = []
-
-  def note(name, *_, **__):
-    if "backend_compile" in name:
-      names.append(name)
-
-  jax.monitoring.register_event_duration_secs_listener(note)
-  yield names
-  jax.monitoring.unregister_event_duration_listener(note)

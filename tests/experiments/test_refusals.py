@@ -11,6 +11,7 @@ import pytest
 
 from experiments import compare, run
 from experiments.specification.kinds import ALGORITHM, KINDS, REGULARIZER
+from tests.compilations import compilations
 from tests.experiments.commands import call
 from tests.tables_of_calls import cases
 
@@ -37,15 +38,14 @@ def test_a_table_that_is_not_whole_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize(("program", "arguments", "message"), REFUSALS)
-def test_is_refused(
-  program, arguments, message, tmp_path, capsys, compilations
-):
+def test_is_refused(program, arguments, message, tmp_path, capsys):
   folder = tmp_path / "run"
   message = message.format(folder=folder, **NAMES)
   flags = (f"--output_dir={folder}", *shlex.split(arguments))
-  assert call(*flags, program=program) == 1
+  with compilations() as programs:
+    assert call(*flags, program=program) == 1
   captured = capsys.readouterr()
   assert captured.err == f"error: {message}\n"
   assert captured.out == ""
-  assert not compilations
+  assert not programs
   assert not os.listdir(tmp_path)

@@ -18,6 +18,7 @@ from experiments import job, results, run
 from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files
+from tests.compilations import compilations
 from tests.experiments.commands import (
   SMALL,
   call,
@@ -353,14 +354,15 @@ BAD_FOLDERS = [
 
 
 @pytest.mark.parametrize(("there", "given", "message"), BAD_FOLDERS)
-def test_bad_output_dir(there, given, message, tmp_path, refused, compilations):
+def test_bad_output_dir(there, given, message, tmp_path, refused):
   if there:
     (tmp_path / there).write_text("{}")
     message = message.format(there=tmp_path / there)
   before, folder = sorted(tmp_path.iterdir()), tmp_path / given
-  said = refused(f"--output_dir={folder}")
+  with compilations() as programs:
+    said = refused(f"--output_dir={folder}")
   assert said.startswith(f"output_dir='{folder}': {message}")
-  assert not compilations
+  assert not programs
   assert sorted(tmp_path.iterdir()) == before
 
 
