@@ -135,6 +135,11 @@ def flat(tree, lead=0) -> np.ndarray:
   return np.concatenate(join, axis=-1)
 
 
+def types_of(tree):
+  """The shape and the type of each leaf."""
+  return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
+
+
 def cohort_of(config, data, key, round) -> Cohort:
   """The cohort of a round of clients in memory, of the run with that key."""
   data = RoundData(data.examples, data.sizes, data.indices)

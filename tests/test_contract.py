@@ -13,57 +13,20 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import contract, prox, samplers
+from fedjax_opt import contract, samplers
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-from fedjax_opt.registry import Hyperparameter, owners
-from tests import jax_problems
 from tests.compilations import compilations
+from tests.each_algorithm import KINDS, NAMES, TASK, constants_of, make
+from tests.jax_problems import flat, types_of
 
-# `domo` without one of its parts, which others have.
-PARTS = ("fed_avg_sm", "fed_avg_lm", "fed_avg_lm_z", "fed_avg_slm_z")
-# Names that imply a server rule are FedAvg.
-NAMES = [
-  name
-  for name, choice in ALGORITHMS.items()
-  if choice.server_rule is None
-  and name not in PARTS
-  and name not in jax_problems.OF_OTHER_MODELS
-]
-# A rule at clients; what clients keep (moon, scaffold); several phases; a
-# regularizer; momenta; and all clients in each round.
-KINDS = ("fed_avg", "moon", "scaffold", "bvr_l_sgd", "fed_dual_avg", "domo",
-         "prox_skip")  # fmt: skip
-MOMENTA = owners(ALGORITHMS, "mu_s") + owners(ALGORITHMS, "mu_l")
 SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_epochs": 1.5}
 ROUNDS = 5
-TASK = jax_problems.softmax()
 
 # All tests of one name, then those of the next: programs are kept for a while.
 each_kind = pytest.mark.parametrize("name", KINDS, scope="module")
-
-
-def constants_of(name):
-  """{constant that a grid may have: its default, or one where it has none}."""
-  return {
-    p.name: 0.5 if p.default is None else p.default
-    for p in ALGORITHMS[name].hyperparameters
-    if isinstance(p, Hyperparameter) and p.is_tuned
-  }
-
-
-def make(name, learning_rate=0.3, **constants):
-  has_momenta = name in MOMENTA  # A gradient moves the model ten times.
-  server = {"server": optax.adam(0.1)} if name == "fed_avg" else {}
-  return TASK.algorithm(
-    name,
-    client=fo.delta_sgd(eta_0=0.1),
-    rate=learning_rate / 10 if has_momenta else learning_rate,
-    psi=prox.kernels(prox.l1(1e-3)),
-    **server | constants_of(name) | constants,
-  )
 
 
 def run(name, data=None, **settings):
@@ -115,10 +78,6 @@ def start_of(algorithm):
   return contract.start(algorithm, params, num_clients=5)
 
 
-def types_of(tree):
-  return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_traced_round_keeps_shapes_and_types(name):
   """The model has half precision, and the numbers of a grid are float64."""
@@ -144,7 +103,7 @@ def test_loss_falls(name):
   problem, result = TASK.problem, base(name)
   rows = np.concatenate(problem.client_rows)
   before, _ = problem.gradient(problem.x0, rows)
-  after, _ = problem.gradient(jax_problems.flat(result.params), rows)
+  after, _ = problem.gradient(flat(result.params), rows)
   assert after < 0.9 * before
   started = jax.eval_shape(lambda: start_of(make(name)))
   assert types_of((result.state, result.client_state)) == types_of(started)
@@ -208,7 +167,7 @@ def test_a_grid_equals_its_points(name):
     jax.tree.map(lambda leaf, i=i: leaf[i], whole.params) for i in (0, 1)
   )
   assert_close(same, base(name).params)
-  assert np.any(jax_problems.flat(other) != jax_problems.flat(same))
+  assert np.any(flat(other) != flat(same))
   assert whole.cost == pytest.approx(base(name).cost)
 
 
@@ -218,4 +177,4 @@ def test_given_parameters_stay_usable():
   server = fo.delta_sgd(eta_0=1.0, reuse_gradients=True)
   algorithm = fo.fed_avg(TASK.loss_fn, optax.sgd(0.1), server)
   fo.simulate(algorithm, params, TASK.data, rounds=1, batch_size=4)
-  assert np.isfinite(jax_problems.flat(params)).all()
+  assert np.isfinite(flat(params)).all()

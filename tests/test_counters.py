@@ -11,7 +11,6 @@ import pytest
 from fedjax_opt import ClientOutput, counters, fed_avg, simulate
 from fedjax_opt.engine import programs, replies
 from tests import jax_problems
-from tests.engine.test_cohort import DATA, B
 
 LARGE = [
   (1 << power) + offset
@@ -80,11 +79,11 @@ def test_what_a_run_exchanges_is_exact():
   result = simulate(
     jax_problems.own(round),
     jnp.float32(0),
-    DATA,
+    TASK.data,
     rounds=rounds,
     cohort_size=3,
     client_chunk=2,
-    batch_size=B,
+    batch_size=4,
     eval_every=2,
     evaluate=lambda params, data, test: {"sum": params},
   )

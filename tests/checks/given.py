@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +49,18 @@ SETTINGS = {"rounds": 2, "batch_size": 2}
 DEFAULTS = {"algorithm": ALGORITHM, "params": PARAMS, "data": DATA, **SETTINGS}
 
 
+# Public functions that say what their arguments may be.
+FACTORIES = {
+  f"{name} {argument}": (factory, argument, field)
+  for module in (
+    *(fo, fo.rules, fo.prox, fo.transforms, fo.objectives),
+    *(fo.partition, fo.synthetic, fo.samplers),
+    *(fo.aggregators, fo.faults, fo.privacy),
+  )
+  for name, factory in vars(module).items()
+  if inspect.isfunction(factory)
+  for argument, field in getattr(factory, "fields", {}).items()
+}
 # Programs of single operations, which bring an array to the device.
 _TRIVIAL = {"jit(stage)", "jit(convert_element_type)"}
 

@@ -26,18 +26,6 @@ def rates(flag, text):
   return numbers(CLIENT.parameters("sgd")[flag], text, flag)
 
 
-# Public functions that say what their arguments may be.
-FACTORIES = {
-  f"{name} {argument}": (factory, argument, field)
-  for module in (
-    *(fo, fo.rules, fo.prox, fo.transforms, fo.objectives),
-    *(fo.partition, fo.synthetic, fo.samplers),
-    *(fo.aggregators, fo.faults, fo.privacy),
-  )
-  for name, factory in vars(module).items()
-  if inspect.isfunction(factory)
-  for argument, field in getattr(factory, "fields", {}).items()
-}
 NUMBERS = (-math.inf, -1.0, 0.0, 0.5, 1.0, 2.0, math.inf, math.nan)
 
 
@@ -51,8 +39,8 @@ def test_checks_know_nothing_of_the_rest():
 
 
 def test_factories_say_what_their_arguments_may_be():
-  assert len(FACTORIES) > 100
-  assert "fed_prox mu" in FACTORIES
+  assert len(given.FACTORIES) > 100
+  assert "fed_prox mu" in given.FACTORIES
   assert fo.domo.fields["mu_l"].optional
   assert not fo.fed_prox.fields["mu"].optional
 
@@ -80,7 +68,7 @@ def refusal(factory, argument, value):
 
 def test_numbers_outside_of_the_interval_are_refused():
   """Before anything else is looked at."""
-  for factory, argument, field in FACTORIES.values():
+  for factory, argument, field in given.FACTORIES.values():
     for value in NUMBERS if isinstance(field, fields.Number) else ():
       refused = refusal(factory, argument, value)
       assert bool(refused) != _is_in(value, field.interval), (argument, value)
@@ -107,7 +95,7 @@ WRONG = {
 
 def test_values_of_another_type_are_refused():
   seen = set()
-  for factory, argument, field in FACTORIES.values():
+  for factory, argument, field in given.FACTORIES.values():
     checker = getattr(field.accepts, "func", field.accepts)
     bad, words = WRONG.get(checker, ((), ""))
     for value in bad:

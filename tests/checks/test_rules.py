@@ -13,8 +13,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.checks import rules as checks
 from fedjax_opt.optimizers import at_round
 from tests.checks import given
-from tests.checks.given import SGD, loss_fn
-from tests.checks.test_fields import FACTORIES
+from tests.checks.given import FACTORIES, SGD, loss_fn
 
 # Numbers of any sign.
 UNBOUNDED = {"momentum_fusion rate", "sps f_min", "compare target"}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
-from tests.data.test_partition import LABELLED
+from tests.data.schemes import LABELLED
 
 SEED = st.integers(0, 2**31)
 FRACTION = st.floats(0.01, 0.99)

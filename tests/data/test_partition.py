@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_opt.data import partition, partition_schemes
+from tests.data.schemes import COMPLETE, LABELLED
 from tests.refusals import refusal
 
 SEED = st.integers(0, 2**31)
@@ -22,21 +23,6 @@ POOL = st.integers(60, 300).flatmap(
 )
 CLIENTS = st.integers(1, 30)
 quick = settings(max_examples=25, deadline=None)
-
-# Schemes that promise to use every example exactly once.
-COMPLETE = {
-  "iid": {},
-  "dirichlet_disjoint": {"alpha": 0.1},
-  "similarity": {"similarity": 0.3},
-  "shards": {"shards_per_client": 2},
-  "size_skew": {"size_sigma": 2.0},
-}
-LABELLED = {
-  **COMPLETE,
-  "dirichlet": {"alpha": 0.1, "examples_per_client": (5, 9), "tail_cut": 0.1},
-  "class_q": {"class_fraction": 0.5},
-}
-
 
 BALANCED = np.repeat(np.arange(10), 100)
 

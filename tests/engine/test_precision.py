@@ -19,8 +19,8 @@ from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import computed_loss, local_model
 from fedjax_opt.models import layers
 from fedjax_opt.rules import RULES, mirror_step
-from tests import jax_problems
-from tests.test_contract import KINDS, NAMES, TASK, make, types_of
+from tests.each_algorithm import KINDS, NAMES, TASK, make
+from tests.jax_problems import flat, types_of
 
 # A step of per_fed_avg takes three local ones.
 SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3}
@@ -284,13 +284,13 @@ def test_terms_are_computed_at_the_parameters_themselves():
   def gradient(loss_fn, params):
     loss_fn = computed_loss("mixed", loss_fn)
     mean_loss = lambda params: jnp.mean(loss_fn(params, batch, None))
-    return jax_problems.flat(jax.jit(jax.grad(mean_loss))(params))
+    return flat(jax.jit(jax.grad(mean_loss))(params))
 
   proximal = objectives.proximal(nothing, center, 3.0)
   assert np.all(gradient(proximal, center) == 0)
   both = objectives.l2(proximal, 0.5)
   np.testing.assert_allclose(
-    gradient(both, center), 0.5 * jax_problems.flat(center), rtol=1e-6
+    gradient(both, center), 0.5 * flat(center), rtol=1e-6
   )
 
 

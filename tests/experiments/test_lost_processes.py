@@ -15,7 +15,7 @@ import pytest
 
 from experiments import hosts
 from tests.experiments.commands import free_address, start
-from tests.experiments.test_resume import ARGUMENTS, assert_same, rounds_saved
+from tests.experiments.stopped import ARGUMENTS, assert_same, rounds_saved
 
 # So long that it is killed before its end.
 LONG = (*ARGUMENTS, "--rounds=60")

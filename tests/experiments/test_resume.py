@@ -16,22 +16,8 @@ from experiments.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.results import folder_digests
-from tests.experiments.commands import (
-  SMALL,
-  call,
-  config_of,
-  spec_of,
-  summary_of,
-)
-
-SHARED = (
-  *SMALL,
-  "--rounds=20",
-  "--eval_every=7",
-  "--checkpoint_every=5",
-  "--noprogress",
-)
-ARGUMENTS = (*SHARED, "--client=sgd", "--client_lr=0.1,1")
+from tests.experiments.commands import call, spec_of, summary_of
+from tests.experiments.stopped import ARGUMENTS, SHARED, assert_same
 
 
 @pytest.fixture(scope="module")
@@ -56,28 +42,6 @@ def test_a_kill_while_the_pictures_are_drawn(tmp_path, monkeypatch, every):
   assert call(*arguments) == 0
   assert (tmp_path / "curves.png").exists()
   assert load_run(tmp_path).is_complete
-
-
-def rounds_saved(folder):
-  return max((int(path.stem) for path in folder.glob("*.npz")), default=0)
-
-
-def assert_same(folder, whole, *own):
-  """Two runs with the same bits, whose flags differ in their own ones."""
-  for name in ("metrics.csv", "params.safetensors", "flags.txt"):
-    assert (folder / name).read_bytes() == (whole / name).read_bytes()
-  one, other = summary_of(folder), summary_of(whole)
-  names = ("points", "selected", "cost", "padding_waste", "rounds_done")
-  for name in (*names, "stopped_by"):
-    assert one[name] == other[name]
-  checkpoints = [f / "checkpoints" for f in (folder, whole)]
-  done = [rounds_saved(f) for f in checkpoints]
-  assert done == [one["rounds_done"]] * 2
-  configs = config_of(folder), config_of(whole)
-  for config in configs:
-    for name in ("resume", "output_dir", *own):
-      del config[name]
-  assert configs[0] == configs[1]
 
 
 def content(folder):

@@ -13,7 +13,7 @@ from experiments.store import Store
 from experiments.studies import cells
 from fedjax_opt import load_run
 from tests.experiments.commands import SMALL, call, config_of, prepare, spec_of
-from tests.experiments.test_npz import arrays
+from tests.experiments.own_arrays import arrays
 
 ARGUMENTS = (
   *SMALL,
