@@ -136,8 +136,10 @@ def distances(algorithm: fo.Algorithm, rounds: int, **settings) -> np.ndarray:
 # The methods.
 
 _SGD = optax.sgd(RATE)
-_LOOPS, _VARIANCE = "test_loops.py", "test_variance_reduction.py"
-_CLOCK, _CENTRAL = "test_asynchronous.py", "test_centralized.py"
+_LOOPS = "algorithms/test_loops.py"
+_VARIANCE = "algorithms/test_variance_reduction.py"
+_CLOCK = "algorithms/test_asynchronous.py"
+_CENTRAL = "algorithms/test_centralized.py"
 _ZERO = fo.prox.l1(0.0)  # A regularizer that leaves the loss.
 
 

@@ -5,7 +5,7 @@
       --junitxml=tests.xml
   python -m tools.mutants --number=200 --seed=1 --output=mutants.tsv
   python -m tools.mutants --number=20 --files fedjax_opt/prox/*.py \\
-      --tests tests/test_prox.py
+      --tests tests/prox/test_prox.py
 
 A mutant is a copy of the package with one operator, constant, condition or
 statement changed. The tests that run its line, the shortest ones first, are run
