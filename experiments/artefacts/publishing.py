@@ -66,9 +66,6 @@ def publish(outcome: Outcome) -> None:
   file.parent.mkdir(exist_ok=True)
   unique = {record.to_json(each): each for each in outcome.records}
   record.write(file, unique.values())
-  # The text uses the numbers as recorded, which have fewer digits.
-  found = {key: record.as_read(each) for key, each in outcome.found.items()}
-  outcome = outcome._replace(found=found)
   own = file_of(artefact, size)
   pages.draw(outcome, own.parents[1] / "figures")
   own.parent.mkdir(exist_ok=True)

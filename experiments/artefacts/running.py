@@ -108,8 +108,7 @@ class Runner:
       if not grids:
         break
       found = self._records(grids, _of_tuning, known)
-      # From the digits that are recorded, or a tie would end otherwise there.
-      tuning |= {grid: record.as_read(each) for grid, each in found.items()}
+      tuning |= found
       if len(found) < len(grids):  # Nothing runs, so these are not chosen.
         return Outcome(artefact, size, cells, {}, tuning)
     found = self._records(cells, artefact.keep, known)
@@ -141,7 +140,8 @@ class Runner:
       return next(iter(record.read(path)), None)
     # With the data that it would read now.
     run = self._store.find(spec_of(self.completed(cell).arguments))
-    return run and record.of_run(run, cell.arguments, keep(run))
+    # With the digits of its file, or a tie would be decided otherwise there.
+    return run and record.as_read(record.of_run(run, cell.arguments, keep(run)))
 
   def _run(self, missing: Mapping[str, Cell]) -> None:
     """Runs cells, by folder name."""

@@ -103,7 +103,7 @@ def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
     Kept(list(dict.fromkeys(names)), last=last).of(result.history),
   )
   # Choices are made from the numbers as recorded.
-  return record.of_json(record.to_json(found))
+  return record.as_read(found)
 
 
 def joined(records: Sequence[Record]) -> Measured:

@@ -13,6 +13,7 @@ from experiments import reproduce, store
 from experiments import run as runner
 from experiments.artefacts import (
   ARTEFACTS,
+  captions,
   pages,
   publishing,
   record,
@@ -133,18 +134,31 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   again = runner_.run(ARTEFACT, "smoke", read)
   for key, each in outcome.found.items():
     for name, values in each.history.metrics.items():
-      np.testing.assert_allclose(
-        again.found[key].history.metrics[name], values, rtol=1e-5
+      np.testing.assert_array_equal(
+        again.found[key].history.metrics[name], values
       )
   assert pages.markdown(again, ".") == pages.markdown(outcome, ".")
+  # The grid's record is one of them.
+  assert captions.recorded(again, read).startswith("recorded on ")
+  assert captions.recorded(again, read[1:]) == ""
 
 
-def test_a_tie_in_the_recorded_digits_is_a_tie(outcome, tmp_path, no_run):
+def test_a_tie_in_the_recorded_digits_is_a_tie(
+  outcome, folder, monkeypatch, no_run
+):
   (grid,) = outcome.tuning
   scores = np.array([[0.5], [0.5 + 1e-9]])
   history = History([2], {"validation_accuracy": scores})
   tied = dataclasses.replace(outcome.tuning[grid], history=history)
-  again = Runner(tmp_path, only_found=True).run(ARTEFACT, "smoke", [tied])
+  of_run = record.of_run
+  monkeypatch.setattr(
+    record,
+    "of_run",
+    lambda run, arguments, kept: (
+      tied if arguments == grid else of_run(run, arguments, kept)
+    ),
+  )
+  again = Runner(folder).run(ARTEFACT, "smoke")
   assert flags_of(again.cells[("best",)].arguments)["client_lr"] == 1e-6
 
 
@@ -204,13 +218,13 @@ def test_what_has_not_run_is_not_published(
   assert not (tmp_path / "experiments").exists()
 
 
-def test_publishing(outcome, tmp_path, monkeypatch):
+def test_publishing(outcome, folder, tmp_path, monkeypatch):
   """What is published is of the numbers as recorded, here with one digit."""
   monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path)
   monkeypatch.setattr(record, "_DIGITS", 1)
   (tmp_path / "some").mkdir()
   for _ in range(2):  # The second time it replaces.
-    publishing.publish(outcome)
+    publishing.publish(Runner(folder).run(ARTEFACT, "smoke"))
   text = publishing.file_of(ARTEFACT, "smoke").read_text()
   assert text.startswith("# Table 9\n\nA table. Paper: a setting.")
   assert "![All](../figures/table9_all.png)" in text
