@@ -53,7 +53,8 @@ What is shown:
 
 `blocks` and `keep` may also name a function, as `calls` does, for what these
 entries cannot declare: `blocks(about, found) -> blocks` and `keep(about, run)
--> Kept`.
+-> Kept`. `own` lists the further entries that these functions read. All other
+entries are refused.
 """
 
 import functools
@@ -78,21 +79,74 @@ from experiments.artefacts.artefact import (
 )
 from experiments.artefacts.record import Kept
 from fedjax_opt import Run
+from fedjax_opt.checks.values import nearest
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
 
 About = Mapping[str, Any]  # An artefact as its file has it.
 
 
+def _entries(words: str, **inner: Mapping) -> dict[str, Mapping | None]:
+  """Entries that a table may have; some are tables, or lists of tables."""
+  return dict.fromkeys(words.split()) | inner
+
+
+_ANY = "*"  # An entry of any name.
+_CALLS = _entries("function rows columns thirds options labels")
+_CELLS = _entries(
+  "rows columns thirds skip preset flags labels report reported tune",
+  calls=_CALLS,
+)
+_AT_SIZE = _CELLS | {"also": {_ANY: _CELLS}}
+_PART = _entries(
+  "value values by better more less near within above below in_rows from to"
+)
+_ARTEFACT = (
+  _AT_SIZE
+  | dict.fromkeys(SIZES, _AT_SIZE)
+  | _entries(
+    "title setting sizes origin needs like groups numbers blocks keep "
+    "keep_last own expand titles corner",
+    tables=_entries(
+      "title corner rows columns titles value at paper_numbers deviation less "
+      "point bold"
+    ),
+    pictures=_entries(
+      "name alt kind rows columns titles metrics value x x_name transposed"
+    ),
+    claims=_PART | _entries("text at all_of only_run ours", parts=_PART),
+  )
+)
+
+
 def of_paper(paper: str) -> list[Artefact]:
-  """The artefacts of a paper, in the order of its file."""
+  """The artefacts of a paper, in the order of its file.
+
+  Raises:
+    ValueError: naming an entry that nothing reads.
+  """
   file = _EXPERIMENTS / paper / "artefacts.toml"
   content = tomllib.loads(file.read_text(encoding="utf-8"))
   common = content.pop("common", {})
-  return [
-    _artefact(f"{paper}/{name}", merged(common, _whole(content, own)))
-    for name, own in content.items()
-  ]
+  found = []
+  for name, own in content.items():
+    about = merged(common, _whole(content, own))
+    known = dict.fromkeys(about.get("own", ())) | _ARTEFACT
+    _check(f"{str(file)!r}: {name}", about, known)
+    found.append(_artefact(f"{paper}/{name}", about))
+  return found
+
+
+def _check(where: str, about: About, known: Mapping[str, Any]) -> None:
+  """Checks all entries, as a misspelt one would silently be nothing."""
+  for name, value in about.items():
+    if name not in known and _ANY not in known:
+      near = nearest(name, known)
+      hint = f"; did you mean {near[0]}?" if near else ""
+      raise ValueError(f"{where}: has no entry {name!r}{hint}")
+    if inner := known.get(name, known.get(_ANY)):
+      for each in value if isinstance(value, list) else [value]:
+        _check(f"{where}.{name}", each, inner)
 
 
 def _whole(content: About, own: About) -> About:

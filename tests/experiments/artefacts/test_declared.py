@@ -7,7 +7,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from experiments.artefacts import ARTEFACTS, comparisons, definitions, views
+from experiments.artefacts import comparisons, definitions, views
 from experiments.artefacts.artefact import Picture, Plan
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value, with_interval
@@ -185,35 +185,28 @@ def test_sizes_and_what_is_alike():
   assert definitions.at_size(whole, "smoke")["labels"] == {"x": ["3"]}
 
 
-# All that files of artefacts may say, of which what is misspelt would be
-# silently nothing.
-KNOWN = {
-  "artefact": "title setting sizes origin needs like also calls blocks keep "
-  "keep_last rows columns thirds skip preset flags labels report reported tune "
-  "expand groups numbers titles corner first_tasks "
-  "tables pictures claims smoke cpu paper "
-  # Those of fco's own functions.
-  "metrics rules results best_rates products theorem brief",
-  "tables": "title corner value at paper_numbers deviation less point bold "
-  "rows columns titles",
-  "pictures": "kind name alt rows columns titles metrics value x x_name "
-  "transposed",
-  "claims": "text at all_of value values by better more less near within above "
-  "below in_rows from to parts only_run ours",
-}
-
-
-@pytest.mark.parametrize("name", ARTEFACTS)
-def test_every_word_of_a_file_is_known(name):
-  about = ARTEFACTS[name].blocks.args[-1]
-  sizes = [about.get(size, {}) for size in ("smoke", "cpu", "paper")]
-  for own in (about, *sizes):
-    assert set(own) <= set(KNOWN["artefact"].split())
-  for kind in ("tables", "pictures", "claims"):
-    for declared in about.get(kind, []):
-      parts = declared.get("parts", [])
-      for each in (declared, *parts):
-        assert set(each) <= set(KNOWN[kind].split())
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ("titel = 1", "a: has no entry 'titel'; did you mean title?"),
+    ("cpu.rwos = 1", "a.cpu: has no entry 'rwos'; did you mean rows?"),
+    ("cpu.claims = []", "a.cpu: has no entry 'claims'"),  # Nothing reads it.
+    ("also.b.flag = 1", "a.also.b: has no entry 'flag'; did you mean flags?"),
+    ("calls.option.x = 1", "a.calls: has no entry 'option'; did you mean opt"),
+    ("tables = [{less = 1}, {pint = 1}]", "a.tables: has no entry 'pint'"),
+    ("pictures = [{x-name = 1}]", "a.pictures: has no entry 'x-name'; did you"),
+    ("claims = [{bye = 1}]", "a.claims: has no entry 'bye'; did you mean by?"),
+    ("claims = [{parts = [{text = 1}]}]", "a.claims.parts: has no entry 'tex"),
+    ("own = ['rates']\nrats = 1", "a: has no entry 'rats'; did you mean rate"),
+  ],
+)
+def test_what_nothing_reads_is_refused(content, message, tmp_path, monkeypatch):
+  monkeypatch.setattr(definitions, "_EXPERIMENTS", tmp_path)
+  file = tmp_path / "some" / "artefacts.toml"
+  file.parent.mkdir()
+  file.write_text(f"[a]\n{content}\n")
+  said = refusal(definitions.of_paper, "some")
+  assert said.startswith(f"{str(file)!r}: {message}")
 
 
 # Verdicts on claims; what is said of them is held against published pages, in
