@@ -55,13 +55,10 @@ class Computed(NamedTuple):
     function: `(**options) -> History, points`; at the top level of a module, so
       that it can be found by its name.
     options: values that JSON has.
-    version: a number, changed when the function returns other numbers, so that
-      older records no longer count.
   """
 
   function: Callable[..., Any]
   options: Mapping[str, Any]
-  version: int = 1
 
 
 Cell = RunOf | Computed

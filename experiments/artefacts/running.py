@@ -231,8 +231,10 @@ def _of_tuning(run: Run) -> Kept:
 def _folder_name(cell: Cell) -> str:
   if isinstance(cell, RunOf):
     return Store(pathlib.Path(), Loader()).place(spec_of(cell.arguments)).name
+  # The digest is also of the function's module: if the function moves, its
+  # records are no longer found. 1 was a version, which all records have.
   name = f"{cell.function.__module__}.{cell.function.__qualname__}"
-  what = {"function": name, "version": cell.version, **cell.options}
+  what = {"function": name, "version": 1, **cell.options}
   return store.folder_name(cell.function.__qualname__, what)
 
 

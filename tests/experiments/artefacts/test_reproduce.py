@@ -299,11 +299,11 @@ def test_what_is_left_takes_as_long_as_what_ran(monkeypatch):
   assert int(whole) == pytest.approx(20 * points * seconds / 60, abs=1)
 
 
-def test_a_computation_is_found_by_its_options_and_version():
+def test_a_computation_is_found_by_its_function_and_options():
   cell = Computed(computed, {"seed": 0, "values": [0.5]})
   same = Computed(computed, {"values": [0.5], "seed": 0})
   assert running._folder_name(cell) == running._folder_name(same)
-  others = [cell._replace(version=2), Computed(computed, {"seed": 1})]
+  others = [cell._replace(function=cells), Computed(computed, {"seed": 1})]
   names = {running._folder_name(each) for each in (cell, *others)}
   assert len(names) == 3
 
