@@ -63,7 +63,7 @@ from experiments.artefacts.artefact import (
   flags_of,
   spec_of,
 )
-from experiments.artefacts.running import Outcome, Runner
+from experiments.artefacts.running import Known, Outcome, Runner
 from experiments.command_line import parser
 from fedjax_opt import plots
 from fedjax_opt.files import json_files
@@ -271,9 +271,9 @@ def time_left(artefact: Artefact, size: str) -> str | None:
   """
   runs, _ = _work(artefact, size)
   records = publishing.records_of(artefact.paper)
-  times = _times(records)
-  known = [flags_of(each.arguments) for each in records if each.arguments]
-  resolved = [each for each in map(flags_of, runs) if each not in known]
+  times, known = _times(records), Known(records)
+  left = [run for run in runs if known.find(RunOf(run)) is None]
+  resolved = [flags_of(run) for run in left]
   if not all(flags["task"] in times for flags in resolved):
     return None
   seconds = sum(times[flags["task"]] * _epochs(flags) for flags in resolved)

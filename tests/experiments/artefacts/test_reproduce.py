@@ -299,6 +299,21 @@ def test_what_is_left_takes_as_long_as_what_ran(monkeypatch):
   assert int(whole) == pytest.approx(20 * points * seconds / 60, abs=1)
 
 
+def test_a_record_of_other_flags_leaves_the_time(monkeypatch):
+  """What counts is what ran, which a preset may now say otherwise."""
+  table, known = (
+    ARTEFACTS["delta_sgd/table4"],
+    publishing.records_of("delta_sgd"),
+  )
+  assert reproduce.time_left(table, "cpu") == "1 min"
+  other = lambda each: dataclasses.replace(
+    each, flags={**each.flags, "batch_size": 1}
+  )
+  known = [*map(other, known)]
+  monkeypatch.setattr(publishing, "records_of", lambda paper: known)
+  assert reproduce.time_left(table, "cpu") != "1 min"
+
+
 def test_a_computation_is_found_by_its_function_and_options():
   cell = Computed(computed, {"seed": 0, "values": [0.5]})
   same = Computed(computed, {"values": [0.5], "seed": 0})
