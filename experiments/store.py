@@ -30,11 +30,6 @@ from fedjax_opt.results.checkpoint import difference
 class Store(NamedTuple):
   """A folder with a folder for each run.
 
-  The name of a run's folder has a few words for people, such as
-  'digits-fed_avg-sgd-alpha=0.1-6x5' for six settings with five seeds, and ends
-  with a digest of all on which its results depend. The label of a method, and
-  the way of computing it, are no part of that.
-
   Attributes:
     folder: folder of all runs.
     loader: loads their data, once for runs with the same data.
@@ -45,12 +40,7 @@ class Store(NamedTuple):
 
   def place(self, spec: Spec) -> pathlib.Path:
     """The folder of a run, which may not exist yet."""
-    words = [spec.task.name, spec.algorithm.name, spec.client.name]
-    own = spec.partition.static if spec.partition else {}
-    words += [f"{name}={value}" for name, value in list(own.items())[:1]]
-    settings = math.prod(map(len, spec.grid.values()))
-    words.append(f"{settings}x{len(spec.seed)}")
-    return self.folder / folder_name("-".join(words), identity(spec))
+    return self.folder / name_of(spec)
 
   def find(self, spec: Spec) -> Run | None:
     """A stored run that is complete; None if there is none.
@@ -170,6 +160,22 @@ def _default(name: str, config: Mapping[str, Any]) -> Any:
     if name in parameters:
       return parameters[name].default
   return None
+
+
+def name_of(spec: Spec) -> str:
+  """The name of a run's folder.
+
+  It has a few words for people, such as 'digits-fed_avg-sgd-alpha=0.1-6x5' for
+  six settings with five seeds, and ends with a digest of all on which the
+  results depend. The label of a method, and the way of computing it, are no
+  part of that.
+  """
+  words = [spec.task.name, spec.algorithm.name, spec.client.name]
+  own = spec.partition.static if spec.partition else {}
+  words += [f"{name}={value}" for name, value in list(own.items())[:1]]
+  settings = math.prod(map(len, spec.grid.values()))
+  words.append(f"{settings}x{len(spec.seed)}")
+  return folder_name("-".join(words), identity(spec))
 
 
 def folder_name(words: str, identity: Mapping[str, Any]) -> str:

@@ -101,8 +101,7 @@ class Page:
   @functools.cache  # noqa: B019 - A page lives as long as what it shows.
   def outcome(self, artefact: Artefact, size: str) -> Outcome:
     """The recorded outcome of an artefact."""
-    nothing = Runner(pathlib.Path("no runs"), only_found=True)
-    return nothing.run(artefact, size, self._records)
+    return Runner(None).run(artefact, size, self._records)
 
   def sizes(self, artefact: Artefact) -> list[str]:
     """The sizes that are published, the paper's first."""

@@ -64,7 +64,7 @@ class Runner:
   """Runs cells, unless they are recorded or their folder has them.
 
   Attributes:
-    folder: folder of all runs.
+    folder: folder of all runs; None to run nothing and show what is recorded.
     data_dir: folder of the data, or None.
     jobs: runs at a time; if several, each has one core.
     executor: what runs them instead, see `executors.check`.
@@ -72,7 +72,7 @@ class Runner:
     pretrained_dir: folder with the folders of pretrained encoders, or None.
   """
 
-  folder: pathlib.Path
+  folder: pathlib.Path | None
   data_dir: str | None = None
   jobs: int = 1
   executor: str | None = None
@@ -127,7 +127,7 @@ class Runner:
     missing = {
       _folder_name(cells[key]): cells[key] for key, r in found.items() if not r
     }
-    if missing and not self.only_found:
+    if missing and self.folder and not self.only_found:
       self._run(missing)
       for key, cell in cells.items():
         found[key] = found[key] or self._stored(cell, keep)
@@ -135,6 +135,8 @@ class Runner:
 
   def _stored(self, cell: Cell, keep: Callable[[Run], Kept]) -> Record | None:
     """The record of a cell that its folder has; None if it has none."""
+    if self.folder is None:
+      return None
     if isinstance(cell, Computed):
       path = self.folder / _folder_name(cell) / _RECORD
       return next(iter(record.read(path)), None)
@@ -230,7 +232,7 @@ def _of_tuning(run: Run) -> Kept:
 
 def _folder_name(cell: Cell) -> str:
   if isinstance(cell, RunOf):
-    return Store(pathlib.Path(), Loader()).place(spec_of(cell.arguments)).name
+    return store.name_of(spec_of(cell.arguments))
   # The digest is also of the function's module: if the function moves, its
   # records are no longer found. 1 was a version, which all records have.
   name = f"{cell.function.__module__}.{cell.function.__qualname__}"

@@ -7,9 +7,8 @@ import types
 
 import pytest
 
+from experiments import store
 from experiments.command_line.flags import arguments
-from experiments.data import Loader
-from experiments.store import Store
 from experiments.studies import cells as of_study
 from experiments.studies import plan, request
 from tests.refusals import refusal
@@ -25,10 +24,6 @@ def asked(*arguments):
 
 def planned(*arguments):
   return plan.plan(asked(*arguments))
-
-
-def name_of(cell):
-  return Store(pathlib.Path(), Loader()).place(cell.spec).name
 
 
 def by_method(cells):
@@ -55,7 +50,7 @@ def test_methods_times_conditions():
   assert {"--alpha=1.0", "--client_lr=0.1,1"} <= set(arguments(cells[0].spec))
   report = arguments(cells[0].spec.at({"client_lr": 0.1}, [5, 6]))
   assert {"--client_lr=0.1", "--seed=5,6", "--local_steps=2"} <= set(report)
-  assert len({name_of(cell) for cell in cells}) == len(cells)
+  assert len({store.name_of(cell.spec) for cell in cells}) == len(cells)
 
 
 def test_a_study_of_too_many_cells_is_refused_before_they_are_made():
@@ -131,7 +126,7 @@ def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
 
 def test_cells_are_told_by_all_their_flags():
   base = (SCAFFOLD, RATES)
-  name = lambda *others: name_of(planned(*base, *others)[0])
+  name = lambda *others: store.name_of(planned(*base, *others)[0].spec)
   same = name()
   assert name() == same
   assert same.startswith("digits-scaffold-sgd-")
