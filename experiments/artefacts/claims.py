@@ -42,7 +42,6 @@ class Quantity(NamedTuple):
     lost: in words, which sides have no number at how many seeds; '' if nothing
       is compared.
     limit: what the values must be above.
-    among: how many quantities its claim has.
   """
 
   name: str
@@ -50,7 +49,6 @@ class Quantity(NamedTuple):
   unit: str = ""
   lost: str = ""
   limit: float = 0.0
-  among: int = 1
 
   @property
   def margin(self) -> float:
@@ -61,9 +59,8 @@ class Quantity(NamedTuple):
     values = [value for value in self.values if not np.isnan(value)]
     return float(np.mean(values)) - self.limit if values else np.inf
 
-  @property
-  def verdict(self) -> str:
-    """'held', 'not held' or 'undecided'; see `RULE`."""
+  def verdict(self, among: int) -> str:
+    """'held', 'not held' or 'undecided', of so many; see `RULE`."""
     values = np.asarray(self.values, float)
     if values.size < 2 or np.isnan(values).any():
       return UNDECIDED
@@ -73,10 +70,11 @@ class Quantity(NamedTuple):
       return HELD
     # All must be above, so only what one of them refutes needs Holm's method,
     # whose first step this is.
-    wide = statistics.mean_interval(values, 1 - _LEVEL / self.among)
+    wide = statistics.mean_interval(values, 1 - _LEVEL / among)
     return NOT_HELD if wide.high < self.limit else UNDECIDED
 
-  def __str__(self) -> str:
+  def said(self, among: int) -> str:
+    """The name with the mean and its interval, of so many quantities."""
     values = np.asarray(self.values, float)
     unit = f" {self.unit}" if self.unit else ""
     if not values.size:
@@ -90,15 +88,14 @@ class Quantity(NamedTuple):
     if len(values) == 1:
       return text + must
     _, low, high = statistics.mean_interval(values)
-    return f"{text} ({low:.3g} to {high:.3g}{must}{self._seeds_needed})"
+    return f"{text} ({low:.3g} to {high:.3g}{must}{self._seeds_needed(among)})"
 
-  @property
-  def _seeds_needed(self) -> str:
+  def _seeds_needed(self, among: int) -> str:
     """If undecided, how many seeds would decide, as `RULE` says."""
-    if self.verdict != UNDECIDED:
+    if self.verdict(among) != UNDECIDED:
       return ""
     sd = float(np.std(self.values, ddof=1))
-    num = self.among if self.margin < 0 else 1
+    num = among if self.margin < 0 else 1
     shown = statistics.smallest_difference(_MOST_SEEDS, sd, num_pairs=num)
     if shown >= abs(self.margin):
       return f"; needs more than {_MOST_SEEDS:,} seeds"
@@ -122,7 +119,7 @@ class Claim(NamedTuple):
   @property
   def verdict(self) -> str:
     """'held', 'not held' or 'undecided'; see `RULE`."""
-    return self._joint([quantity.verdict for quantity in self._together])
+    return self._joint(self._found)
 
   @staticmethod
   def _joint(found: Sequence[str]) -> str:
@@ -134,28 +131,22 @@ class Claim(NamedTuple):
     return HELD if set(found) == {HELD} else UNDECIDED
 
   @property
-  def _together(self) -> list[Quantity]:
-    """The quantities, each of which knows how many there are."""
-    return [q._replace(among=len(self.quantities)) for q in self.quantities]
-
-  @property
-  def reason(self) -> str:
-    """The quantities that decide, with their intervals."""
-    return self.because(SHOWN)
+  def _found(self) -> list[str]:
+    """The verdict on each quantity."""
+    return [each.verdict(len(self.quantities)) for each in self.quantities]
 
   def because(self, most: int) -> str:
     """The quantities that decide; at most so many are written out."""
-    together = self._together
-    found = [quantity.verdict for quantity in together]
+    among, found = len(self.quantities), self._found
     verdict = self._joint(found)
     deciding = [
-      q for q, of in zip(together, found, strict=True) if of == verdict
+      q for q, of in zip(self.quantities, found, strict=True) if of == verdict
     ]
     deciding.sort(key=lambda quantity: quantity.margin)
-    shown = [str(quantity) for quantity in deciding[:most]]
+    shown = [quantity.said(among) for quantity in deciding[:most]]
     more = len(deciding) - len(shown)
     if more:
       shown.append(f"and {more} more")
-    if verdict != HELD and len(deciding) < len(self.quantities):
-      shown.append(f"{found.count(HELD)} of {len(self.quantities)} are held")
+    if verdict != HELD and len(deciding) < among:
+      shown.append(f"{found.count(HELD)} of {among} are held")
     return "; ".join(shown) or "not run"

@@ -97,7 +97,7 @@ def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
     return f"{found[key].points[0][about['point']]:g}"
   if "less" in about:
     less = comparisons.lead(found, key, (about["less"], *key[1:]))
-    return str(less).rpartition(": ")[2]
+    return less.said(1).rpartition(": ")[2]
   shown = value(about.get("value", ACCURACY))
   of_seeds = shown.of(found[key])
   text = with_interval(of_seeds, shown.metric)

@@ -79,7 +79,7 @@ def test_comparisons(declared):
   expected = set(declared.get("expected", ()))
   claims = [{"text": "of {0}" if "at" in declared else "of all"} | declared]
   found = comparisons.claims(ABOUT | {"claims": claims}, FOUND)
-  quantities = {str(each) for claim in found for each in claim.quantities}
+  quantities = {each.said(1) for claim in found for each in claim.quantities}
   assert quantities == expected
   texts = [claim.text for claim in found]
   assert texts == (
@@ -232,20 +232,20 @@ INF, NAN = np.inf, np.nan
   ],
 )
 def test_one_quantity(values, verdict):
-  assert Quantity("it", values).verdict == verdict
+  assert Quantity("it", values).verdict(1) == verdict
 
 
 def test_one_of_many_quantities_is_not_held_by_chance():
   below = Quantity("it", (-1.0, -0.9, -0.6))
   above = Quantity("other", (1.0, 1.1, 0.9))
-  assert below.verdict == "not held"
+  assert below.verdict(1) == "not held"
   assert Claim("one", [below]).verdict == "not held"
   assert Claim("two", [below, above]).verdict == "undecided"
   assert Claim("held", [above] * 20).verdict == "held"  # All must be above.
 
 
 def test_seeds_that_would_decide():
-  said = lambda *values: str(Quantity("it", values))
+  said = lambda *values: Quantity("it", values).said(1)
   # ((1.960 + 0.842) * sd / mean)^2 = 306 for many seeds; t needs three more.
   assert said(1.0, -1.0, 0.5) == "it: 0.167 (-2.85 to 2.32; needs 309 seeds)"
   assert said(1.0, -1.0, 0.01).endswith("; needs more than 1,000 seeds)")

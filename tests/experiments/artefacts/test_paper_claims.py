@@ -49,7 +49,7 @@ def test_cells_may_be_missing(name, tmp_path):
       for block in artefact.blocks({key: whole[key] for key in keys}):
         if isinstance(block, Claim):
           assert block.verdict in (HELD, NOT_HELD, UNDECIDED)
-          assert block.reason
+          assert block.because(2)
         elif isinstance(block, Table):
           assert {len(row) for row in block.rows} == {len(block.columns)}
         elif size == "paper" and len(keys) == half:
