@@ -73,17 +73,16 @@ class Quantity(NamedTuple):
     wide = statistics.mean_interval(values, 1 - _LEVEL / among)
     return NOT_HELD if wide.high < self.limit else UNDECIDED
 
-  def said(self, among: int) -> str:
-    """The name with the mean and its interval, of so many quantities."""
+  def shown(self, among: int) -> str:
+    """The mean with its interval, or why there is none, of so many."""
     values = np.asarray(self.values, float)
     unit = f" {self.unit}" if self.unit else ""
     if not values.size:
-      return f"{self.name}: not run"
+      return "not run"
     if not np.isfinite(values).all():
       lost = int(np.sum(~np.isfinite(values)))
-      nothing = f"no number at {lost} of {len(values)} seeds"
-      return f"{self.name}: {self.lost or nothing}"
-    text = f"{self.name}: {np.mean(values):.3g}{unit}"
+      return self.lost or f"no number at {lost} of {len(values)} seeds"
+    text = f"{np.mean(values):.3g}{unit}"
     must = f"; must be above {self.limit:g}" if self.limit else ""
     if len(values) == 1:
       return text + must
@@ -143,7 +142,7 @@ class Claim(NamedTuple):
       q for q, of in zip(self.quantities, found, strict=True) if of == verdict
     ]
     deciding.sort(key=lambda quantity: quantity.margin)
-    shown = [quantity.said(among) for quantity in deciding[:most]]
+    shown = [f"{q.name}: {q.shown(among)}" for q in deciding[:most]]
     more = len(deciding) - len(shown)
     if more:
       shown.append(f"and {more} more")

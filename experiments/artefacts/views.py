@@ -96,15 +96,10 @@ def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
   if "point" in about:
     return f"{found[key].points[0][about['point']]:g}"
   if "less" in about:
-    less = comparisons.lead(found, key, (about["less"], *key[1:]))
-    return less.said(1).rpartition(": ")[2]
-  shown = value(about.get("value", ACCURACY))
-  of_seeds = shown.of(found[key])
-  text = with_interval(of_seeds, shown.metric)
-  if about.get("deviation") and "(" in text:
-    percent = shown.scale * of_seeds
-    spread = f"{percent.mean():.2f} ± {percent.std(ddof=1):.2f}"
-    text = f"{spread} ({text.partition('(')[2]}"
+    return comparisons.lead(found, key, (about["less"], *key[1:])).shown(1)
+  of = value(about.get("value", ACCURACY))
+  beside = about.get("deviation", False)
+  text = with_interval(of.of(found[key]), of.metric, beside)
   return f"**{text}**" if list(key[:2]) in about.get("bold", []) else text
 
 

@@ -79,7 +79,11 @@ def test_comparisons(declared):
   expected = set(declared.get("expected", ()))
   claims = [{"text": "of {0}" if "at" in declared else "of all"} | declared]
   found = comparisons.claims(ABOUT | {"claims": claims}, FOUND)
-  quantities = {each.said(1) for claim in found for each in claim.quantities}
+  quantities = {
+    f"{each.name}: {each.shown(1)}"
+    for claim in found
+    for each in claim.quantities
+  }
   assert quantities == expected
   texts = [claim.text for claim in found]
   assert texts == (
@@ -245,9 +249,9 @@ def test_one_of_many_quantities_is_not_held_by_chance():
 
 
 def test_seeds_that_would_decide():
-  said = lambda *values: Quantity("it", values).said(1)
+  said = lambda *values: Quantity("it", values).shown(1)
   # ((1.960 + 0.842) * sd / mean)^2 = 306 for many seeds; t needs three more.
-  assert said(1.0, -1.0, 0.5) == "it: 0.167 (-2.85 to 2.32; needs 309 seeds)"
+  assert said(1.0, -1.0, 0.5) == "0.167 (-2.85 to 2.32; needs 309 seeds)"
   assert said(1.0, -1.0, 0.01).endswith("; needs more than 1,000 seeds)")
   assert said(0.0, 0.0).endswith("; needs more than 1,000 seeds)")
-  assert said(1.0, 1.1, 0.9) == "it: 1 (0.752 to 1.25)"  # It is decided.
+  assert said(1.0, 1.1, 0.9) == "1 (0.752 to 1.25)"  # It is decided.
