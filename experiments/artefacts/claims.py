@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt import statistics
+from fedjax_opt.study import pairs
 
 HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 RULE = """\
 A claim says that some quantities, such as differences of methods at the same \
 seed, exceed a limit, usually zero.
 
-- *Held*: the 95 % interval of the mean over seeds is above the limit for each \
-quantity.
+- *Held*: the 95 % t interval of the mean over seeds is above the limit for \
+each quantity.
 - *Not held*: it is below the limit for one of them (with Holm's correction).
 - *Undecided*: otherwise, and with one seed.
 
@@ -28,7 +28,6 @@ than one that did not; if it failed at some, the difference is undecided. \
 not adjusted for the number of claims."""
 SHOWN = 2  # The most quantities of a claim that are written out.
 _MOST_SEEDS = 1_000
-_LEVEL = 0.05
 
 
 class Quantity(NamedTuple):
@@ -62,15 +61,17 @@ class Quantity(NamedTuple):
   def verdict(self, among: int) -> str:
     """'held', 'not held' or 'undecided', of so many; see `RULE`."""
     values = np.asarray(self.values, float)
-    if values.size < 2 or np.isnan(values).any():
+    if values.size < 2:
       return UNDECIDED
     if np.isinf(values).all():
       return HELD if (values > 0).all() else NOT_HELD
-    if statistics.mean_interval(values).low > self.limit:
+    if not np.isfinite(values).all():
+      return UNDECIDED
+    if pairs.t_interval(values).low > self.limit:
       return HELD
     # All must be above, so only what one of them refutes needs Holm's method,
     # whose first step this is.
-    wide = statistics.mean_interval(values, 1 - _LEVEL / among)
+    wide = pairs.t_interval(values, pairs.LEVEL / among)
     return NOT_HELD if wide.high < self.limit else UNDECIDED
 
   def shown(self, among: int) -> str:
@@ -86,7 +87,7 @@ class Quantity(NamedTuple):
     must = f"; must be above {self.limit:g}" if self.limit else ""
     if len(values) == 1:
       return text + must
-    _, low, high = statistics.mean_interval(values)
+    _, low, high = pairs.t_interval(values)
     return f"{text} ({low:.3g} to {high:.3g}{must}{self._seeds_needed(among)})"
 
   def _seeds_needed(self, among: int) -> str:
@@ -95,10 +96,10 @@ class Quantity(NamedTuple):
       return ""
     sd = float(np.std(self.values, ddof=1))
     num = among if self.margin < 0 else 1
-    shown = statistics.smallest_difference(_MOST_SEEDS, sd, num_pairs=num)
+    shown = pairs.smallest_difference(_MOST_SEEDS, sd, num_pairs=num)
     if shown >= abs(self.margin):
       return f"; needs more than {_MOST_SEEDS:,} seeds"
-    needed = statistics.seeds_needed(abs(self.margin), sd, num_pairs=num)
+    needed = pairs.seeds_needed(abs(self.margin), sd, num_pairs=num)
     return f"; needs {needed} seeds"
 
 
@@ -118,16 +119,9 @@ class Claim(NamedTuple):
   @property
   def verdict(self) -> str:
     """'held', 'not held' or 'undecided'; see `RULE`."""
-    return self._joint(self._found)
-
-  @staticmethod
-  def _joint(found: Sequence[str]) -> str:
-    """The verdict on a claim, given those on its quantities."""
-    if not found:
-      return UNDECIDED
-    if NOT_HELD in found:
+    if NOT_HELD in self._found:
       return NOT_HELD
-    return HELD if set(found) == {HELD} else UNDECIDED
+    return HELD if set(self._found) == {HELD} else UNDECIDED
 
   @property
   def _found(self) -> list[str]:
@@ -136,8 +130,7 @@ class Claim(NamedTuple):
 
   def because(self, most: int) -> str:
     """The quantities that decide; at most so many are written out."""
-    among, found = len(self.quantities), self._found
-    verdict = self._joint(found)
+    among, found, verdict = len(self.quantities), self._found, self.verdict
     deciding = [
       q for q, of in zip(self.quantities, found, strict=True) if of == verdict
     ]

@@ -92,9 +92,22 @@ def of_conditions(groups: Iterable[Sequence[Cell]], metric: str) -> list[Pair]:
   ]
 
 
-def _pair(one: Cell, other: Cell, metric: str) -> Pair:
-  from scipy import stats  # Slow to import.
+def t_interval(values: np.ndarray, level: float = LEVEL) -> Interval:
+  """The mean over seeds with Student's t interval.
 
+  Args:
+    values: [n], at least two.
+    level: 1 less the confidence.
+  """
+  from scipy import special  # Slow to import.
+
+  mean, num = np.mean(values), len(values)
+  quantile = special.stdtrit(num - 1, 1 - level / 2)
+  half = quantile * np.std(values, ddof=1) / np.sqrt(num)
+  return Interval(float(mean), float(mean - half), float(mean + half))
+
+
+def _pair(one: Cell, other: Cell, metric: str) -> Pair:
   values, others = one.by_seed(metric), other.by_seed(metric)
   shared = [seed for seed in values if seed in others]
   if not shared:
@@ -104,13 +117,12 @@ def _pair(one: Cell, other: Cell, metric: str) -> Pair:
     np.array([sign * each[seed] for seed in shared])
     for each in (values, others)
   )
-  sd, ends = np.nan, (np.nan, np.nan)
+  sd, difference = np.nan, Interval(float(np.mean(a - b)))
   if len(shared) > 1 and _has_width(a, b):
     sd = float(np.std(a - b, ddof=1))
     low, high = bounds(metric)
-    ends = stats.ttest_rel(a, b).confidence_interval(1 - LEVEL)
-    ends = np.clip(ends, low - high, high - low)
-  difference = Interval(float(np.mean(a - b)), *map(float, ends))
+    ends = np.clip(t_interval(a - b)[1:], low - high, high - low)
+    difference = Interval(difference.estimate, *map(float, ends))
   return Pair(one, other, difference, sd, len(shared), float(p_values(a, b)))
 
 
