@@ -16,7 +16,7 @@ from typing import Any
 import marks
 import numpy as np
 
-from experiments.artefacts import record
+from experiments import records
 from experiments.reference import page, plans, standing
 from experiments.reference.plans import Condition
 from experiments.reference.standing import Standing
@@ -144,7 +144,7 @@ def _extent(found: Standing) -> str:
   seconds = sum(
     each.about["seconds"]
     for place in found.places
-    for each in record.read(found.reference.records / place.file)
+    for each in records.read(found.reference.records / place.file)
   )
   return f"{said} All cells took {seconds / 3600:.0f} hours of one core.\n"
 

@@ -25,10 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import compare, convert
+from experiments import compare, convert, records
 from experiments import run as runner
-from experiments.artefacts import record as records
-from experiments.artefacts.record import Record
+from experiments.records import Record
 from fedjax_opt import load_run
 from fedjax_opt.data.population import Population
 from fedjax_opt.results.checkpoint import Checkpoints

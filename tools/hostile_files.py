@@ -30,8 +30,7 @@ from pyarrow import parquet
 _CHILD = """
 import resource, sys
 import fedjax_opt as fo
-from experiments import run, compare
-from experiments.artefacts import record
+from experiments import compare, records, run
 from fedjax_opt.data import npz_files
 from fedjax_opt.data.population import Population
 import pathlib
@@ -43,7 +42,7 @@ readers = {
   "npz": lambda: npz_files.read(path),
   "population": lambda: Population.open(path).load(),
   "run": lambda: fo.load_run(path),
-  "records": lambda: record.read(path),
+  "records": lambda: records.read(path),
   "table": lambda: fo.datasets.tables.read_table(path, "y"),
   "images": lambda: fo.datasets.image_folders.image_folder(path),
   "flags": lambda: run.main(["run", f"--flagfile={path}"]),

@@ -5,7 +5,6 @@ definitions.py  artefacts as `experiments/PAPER/artefacts.toml` declares them
 values.py       values of records, such as 'best train_loss'
 comparisons.py  claims as they are declared
 views.py        tables and pictures as they are declared
-record.py       what is kept of a run
 running.py      runs the cells of an artefact, none twice
 claims.py       verdicts on what a paper claims
 captions.py     what ran, said by its flags

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.artefacts.claims import Claim
-from experiments.artefacts.record import Kept, Record
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
+from experiments.records import Kept, Record
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from experiments.store import identity

@@ -14,8 +14,8 @@ from experiments.artefacts.artefact import (
   flags_of,
   grid_of,
 )
-from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome, tuned
+from experiments.records import Record
 from experiments.specification.spec import FLAGS, every
 from experiments.studies.cells import shared
 from fedjax_opt.files import json_files

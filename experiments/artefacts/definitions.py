@@ -77,7 +77,7 @@ from experiments.artefacts.artefact import (
   Plan,
   RunOf,
 )
-from experiments.artefacts.record import Kept
+from experiments.records import Kept
 from fedjax_opt import Run
 from fedjax_opt.checks.values import nearest
 

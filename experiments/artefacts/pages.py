@@ -31,8 +31,8 @@ from experiments.artefacts.artefact import (
   Table,
 )
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
-from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome, Runner
+from experiments.records import Record
 from fedjax_opt.results.names import sentence
 from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats

@@ -3,10 +3,11 @@
 import pathlib
 from collections.abc import Sequence
 
-from experiments.artefacts import pages, record
+from experiments import records
+from experiments.artefacts import pages
 from experiments.artefacts.artefact import Artefact
-from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome
+from experiments.records import Record
 from fedjax_opt.files import json_files
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
@@ -31,7 +32,7 @@ def check(size: str) -> None:
 def records_of(paper: str) -> list[Record]:
   """All records of a paper's artefacts."""
   files = sorted((_EXPERIMENTS / paper / "records").glob("*.jsonl"))
-  return [each for file in files for each in record.read(file)]
+  return [each for file in files for each in records.read(file)]
 
 
 def is_published(artefact: Artefact, size: str) -> bool:
@@ -64,8 +65,8 @@ def publish(outcome: Outcome) -> None:
   artefact, size = outcome.artefact, outcome.size
   file = _records_file(artefact, size)
   file.parent.mkdir(exist_ok=True)
-  unique = {record.to_json(each): each for each in outcome.records}
-  record.write(file, unique.values())
+  unique = {records.to_json(each): each for each in outcome.records}
+  records.write(file, unique.values())
   own = file_of(artefact, size)
   pages.draw(outcome, own.parents[1] / "figures")
   own.parent.mkdir(exist_ok=True)

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import executors, store
-from experiments.artefacts import record
+from experiments import executors, records, store
 from experiments.artefacts.artefact import (
   Artefact,
   Block,
@@ -21,8 +20,8 @@ from experiments.artefacts.artefact import (
   grid_of,
   spec_of,
 )
-from experiments.artefacts.record import Kept, Record
 from experiments.data import Loader
+from experiments.records import Kept, Record
 from experiments.store import Store
 from fedjax_opt import Run
 from fedjax_opt.files import locks
@@ -139,11 +138,13 @@ class Runner:
       return None
     if isinstance(cell, Computed):
       path = self.folder / _folder_name(cell) / _RECORD
-      return next(iter(record.read(path)), None)
+      return next(iter(records.read(path)), None)
     # With the data that it would read now.
     run = self._store.find(spec_of(self.completed(cell).arguments))
     # With the digits of its file, or a tie would be decided otherwise there.
-    return run and record.as_read(record.of_run(run, cell.arguments, keep(run)))
+    return run and records.as_read(
+      records.of_run(run, cell.arguments, keep(run))
+    )
 
   def _run(self, missing: Mapping[str, Cell]) -> None:
     """Runs cells, by folder name."""
@@ -261,7 +262,7 @@ def _compute(name: str, cell: Computed, folder: pathlib.Path) -> None:
   history, points = cell.function(**cell.options)
   seconds = time.monotonic() - start
   flags = {"digest": name, "function": cell.function.__qualname__}
-  about = record.about_now(seconds)
+  about = records.about_now(seconds)
   found = Record((), flags | dict(cell.options), about, points, history)
   folder.mkdir(parents=True, exist_ok=True)
-  record.write(folder / _RECORD, [found])
+  records.write(folder / _RECORD, [found])

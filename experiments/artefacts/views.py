@@ -34,8 +34,8 @@ import numpy as np
 from experiments.artefacts import comparisons
 from experiments.artefacts.artefact import Found, Key, Picture, Table
 from experiments.artefacts.comparisons import group
-from experiments.artefacts.record import Record
 from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
+from experiments.records import Record
 from fedjax_opt import plots, statistics
 from fedjax_opt.results.names import metric_name, sentence
 from fedjax_opt.study.plots import frame, panels

@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.artefacts.artefact import Block, Found, Picture
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.artefacts.record import Kept
+from experiments.records import Kept
 from fedjax_opt import Run, plots
 
 # Figure 7: the two terms of the minimum.

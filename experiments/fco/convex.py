@@ -23,8 +23,8 @@ from scipy import optimize
 import fedjax_opt as fo
 from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.artefacts.record import Record
 from experiments.artefacts.values import with_interval
+from experiments.records import Record
 from fedjax_opt import plots, prox
 from fedjax_opt.metrics import History
 from fedjax_opt.study.plots import frame, panels

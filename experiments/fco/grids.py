@@ -20,8 +20,8 @@ import numpy as np
 from experiments.artefacts import captions, comparisons, views
 from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.artefacts.record import Kept, Record, rows_where
 from experiments.artefacts.values import NOT_RUN, value, with_interval
+from experiments.records import Kept, Record, rows_where
 from fedjax_opt import Run
 from fedjax_opt.metrics import Criterion, History
 from fedjax_opt.results.selection import Tuning, tune

@@ -17,8 +17,8 @@ import fedjax_opt as fo
 from experiments.artefacts import comparisons, views
 from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim
-from experiments.artefacts.record import Record
 from experiments.artefacts.values import value, with_interval
+from experiments.records import Record
 from experiments.tasks import composite
 from fedjax_opt import prox
 from fedjax_opt.metrics import History

@@ -9,9 +9,9 @@ import numpy as np
 
 from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.artefacts.record import Record
 from experiments.artefacts.values import value
 from experiments.fco import grids
+from experiments.records import Record
 from fedjax_opt import plots
 from fedjax_opt.study.plots import frame, panels
 

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments import command, job
-from experiments.artefacts import record
-from experiments.artefacts.record import Kept, Record
+from experiments import command, job, records
 from experiments.command_line import flags
 from experiments.data import Loader
+from experiments.records import Kept, Record
 from experiments.reference.plans import Place
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
@@ -51,7 +50,7 @@ def run_place(place: Place, where: Store) -> Place:
   """Runs a cell and writes its records, as a whole."""
   file = where.folder / place.file
   file.parent.mkdir(parents=True, exist_ok=True)
-  record.write(file, measure(place, where.loader))
+  records.write(file, measure(place, where.loader))
   return place
 
 
@@ -81,7 +80,7 @@ def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
   names, last = (criterion.metric, place.condition.metric), criterion.n
   if spec.seed == place.planned.report_seeds:
     names, last = (*names, *_OF_REPORT), None
-  about = record.about_now(result.compile_seconds + result.run_seconds) | {
+  about = records.about_now(result.compile_seconds + result.run_seconds) | {
     "device": environment.device(),
     "versions": environment.versions(),
     "criterion": dataclasses.asdict(criterion),
@@ -103,7 +102,7 @@ def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
     Kept(list(dict.fromkeys(names)), last=last).of(result.history),
   )
   # Choices are made from the numbers as recorded.
-  return record.as_read(found)
+  return records.as_read(found)
 
 
 def joined(records: Sequence[Record]) -> Measured:
@@ -152,9 +151,8 @@ def read(place: Place, folders: Sequence[pathlib.Path]) -> Cell | None:
     ValueError: if the file is damaged.
   """
   for folder in folders:
-    records = record.read(folder / place.file)
-    if records:
-      return _cell(place, records)
+    if found := records.read(folder / place.file):
+      return _cell(place, found)
   return None
 
 

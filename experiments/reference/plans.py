@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import store
-from experiments.artefacts import record
+from experiments import records, store
 from experiments.specification.kinds import KINDS
 from experiments.specification.spec import FLAGS
 from experiments.studies import plan, request
@@ -80,7 +79,7 @@ class Place(NamedTuple):
     Flags that have their default are left out: one that is added later is no
     reason to run again.
     """
-    return record.not_default(store.identity(self.planned.spec)) | {
+    return records.not_default(store.identity(self.planned.spec)) | {
       "report_seeds": self.planned.report_seeds,
       "most_extensions": self.most_extensions,
       "streams": STREAMS,

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments import compare
-from experiments.artefacts import record
+from experiments import compare, records
 from experiments.reference import joining, measuring, plans, standing, transfer
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
@@ -44,12 +43,12 @@ def places(found):
 def test_a_method_that_is_removed_and_joins_again_has_its_place(
   tiny, tmp_path, capsys
 ):
-  file, records = tiny
-  before = joining.join(str(file), output_dir=records)
+  file, folder = tiny
+  before = joining.join(str(file), output_dir=folder)
   other = tmp_path / "tiny.toml"
   other.write_text(TINY[: TINY.rindex("[[method]]")])
   shutil.copytree(
-    records, tmp_path / "tiny", ignore=shutil.ignore_patterns("scaffold*")
+    folder, tmp_path / "tiny", ignore=shutil.ignore_patterns("scaffold*")
   )
   argv = ["compare", f"--reference={other}", f"--method={SCAFFOLD}"]
   assert compare.main([*argv, f"--output_dir={tmp_path / 'new'}"]) == 0
@@ -72,22 +71,22 @@ def test_a_method_that_is_removed_and_joins_again_has_its_place(
 
 
 def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
-  file, records = tiny
+  file, folder = tiny
   monkeypatch.setattr(measuring, "run_place", None)
   renamed = file.with_name("renamed.toml")
   text = TINY.replace('"FedAvg"', '"Another name"').replace("Tiny", "Title")
   renamed.write_text(text)
-  found = joining.join(str(renamed), output_dir=records)
+  found = joining.join(str(renamed), output_dir=folder)
   assert len(places(found)) == 4
   assert ("few", "Another name") in places(found)
 
 
 def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
-  file, records = tiny
+  file, folder = tiny
   reference = plans.read(str(file))
   for place in reference.places(reference.methods):
-    *tried, report = record.read(records / place.file)
-    cell = measuring.read(place, [records])
+    *tried, report = records.read(folder / place.file)
+    cell = measuring.read(place, [folder])
     values = {point[name] for each in tried for point in each.points
               for name in place.planned.grid}  # fmt: skip
     (given,) = place.planned.grid.values()
@@ -102,16 +101,16 @@ def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
 
 
 def test_the_page_has_every_cell_with_its_command_and_record(tiny):
-  _, records = tiny
-  text = (records / "reference.html").read_text()
+  _, folder = tiny
+  text = (folder / "reference.html").read_text()
   rows = json.loads(re.search(r"rows = (.*);\n", text)[1])
   assert len(rows) == 4
   for row in rows:
-    assert (records / row[-1]["record"]).exists()
+    assert (folder / row[-1]["record"]).exists()
     assert "--rounds=4" in row[-1]["command"]
   assert "{{" not in text
   assert "Tuned under all others" in text
-  assert (records / "profiles.png").exists()
+  assert (folder / "profiles.png").exists()
 
 
 def test_regret_is_what_a_setting_loses_where_it_was_not_chosen():
@@ -130,14 +129,14 @@ def test_regret_is_what_a_setting_loses_where_it_was_not_chosen():
 
 
 def test_other_data_and_damage_are_refused(tiny, tmp_path):
-  file, records = tiny
+  file, folder = tiny
   reference = plans.read(str(file))
   place = reference.places(reference.methods)[0]
   copy = tmp_path / "records"
-  shutil.copytree(records, copy)
-  *others, report = record.read(copy / place.file)
+  shutil.copytree(folder, copy)
+  *others, report = records.read(copy / place.file)
   report.about["data_digests"]["test"] = "other"
-  record.write(copy / place.file, [*others, report])
+  records.write(copy / place.file, [*others, report])
   with pytest.raises(ValueError, match=r"few: .* ran on other data \(test\)"):
     joining.join(str(file), output_dir=copy)
   content = (copy / place.file).read_bytes()

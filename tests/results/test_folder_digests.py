@@ -11,8 +11,7 @@ import warnings
 import numpy as np
 import pytest
 
-from experiments import resuming
-from experiments.artefacts import record
+from experiments import records, resuming
 from experiments.command_line import parser
 from fedjax_opt import load_run
 from fedjax_opt.results import folder_digests
@@ -21,7 +20,7 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.results.writers import RunWriter
 
 POINTS = ({"client_lr": 0.1, "seed": 0}, {"client_lr": 1.0, "seed": 0})
-EXPERIMENTS = pathlib.Path(record.__file__).parents[1]
+EXPERIMENTS = pathlib.Path(records.__file__).parent
 
 
 class KilledError(BaseException):
@@ -220,7 +219,7 @@ def test_a_flagfile_of_a_run(tmp_path):
 )
 def test_what_is_published_is_whole(path):
   """Each record has its digest: `read` refuses others."""
-  assert record.read(path)
+  assert records.read(path)
 
 
 @pytest.mark.parametrize(
@@ -236,4 +235,4 @@ def test_records_that_were_not_written_like_this(tmp_path, text):
   path = tmp_path / "old.jsonl"
   path.write_text(text)
   with pytest.raises(ValueError, match=r"'.*old.jsonl' is damaged at line 1"):
-    record.read(path)
+    records.read(path)

@@ -5,7 +5,7 @@ import numpy as np
 from experiments.artefacts import ARTEFACTS
 from experiments.artefacts.artefact import Plan, RunOf, flags_of, spec_of
 from experiments.artefacts.claims import Claim
-from experiments.artefacts.record import Record
+from experiments.records import Record
 from fedjax_opt import grid_points
 from fedjax_opt.metrics import History
 

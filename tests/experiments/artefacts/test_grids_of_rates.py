@@ -5,8 +5,8 @@ What is published is held against its README in test_reproduce.py.
 
 import numpy as np
 
+from experiments import records
 from experiments.artefacts import ARTEFACTS
-from experiments.artefacts import record as records
 from experiments.fco import grids
 from experiments.fco.grids import Condition
 from fedjax_opt.metrics import Criterion

@@ -9,14 +9,13 @@ import shlex
 import numpy as np
 import pytest
 
-from experiments import reproduce, store
+from experiments import records, reproduce, store
 from experiments import run as runner
 from experiments.artefacts import (
   ARTEFACTS,
   captions,
   pages,
   publishing,
-  record,
   running,
 )
 from experiments.artefacts.artefact import (
@@ -127,9 +126,8 @@ def test_what_is_there_is_not_run_again(outcome, folder, no_run):
 
 
 def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
-  records = [*outcome.tuning.values(), *outcome.found.values()]
-  record.write(tmp_path / "all.jsonl", records)
-  read = record.read(tmp_path / "all.jsonl")
+  records.write(tmp_path / "all.jsonl", outcome.records)
+  read = records.read(tmp_path / "all.jsonl")
   runner_ = Runner(tmp_path / "runs")
   again = runner_.run(ARTEFACT, "smoke", read)
   for key, each in outcome.found.items():
@@ -150,9 +148,9 @@ def test_a_tie_in_the_recorded_digits_is_a_tie(
   scores = np.array([[0.5], [0.5 + 1e-9]])
   history = History([2], {"validation_accuracy": scores})
   tied = dataclasses.replace(outcome.tuning[grid], history=history)
-  of_run = record.of_run
+  of_run = records.of_run
   monkeypatch.setattr(
-    record,
+    records,
     "of_run",
     lambda run, arguments, kept: (
       tied if arguments == grid else of_run(run, arguments, kept)
@@ -174,16 +172,16 @@ def test_a_diverged_record_survives_its_file(tmp_path):
   history = History([0, 1], {"loss": np.array([[1.0, np.nan], [2.0, 1.5]])})
   points = [{"seed": 0, "x": float("inf")}, {"seed": 1, "x": 1.0}]
   about = {"date": "2026-01-01", "seconds": 1.0}
-  one = record.Record((), {"digest": "d"}, about, points, history)
+  one = records.Record((), {"digest": "d"}, about, points, history)
   trace = np.array([[[0.5, np.nan], [np.inf, 0.25]]])
   traced = dataclasses.replace(one, arrays={"step_size": trace})
-  record.write(tmp_path / "r.jsonl", [one, traced])
-  read, other = record.read(tmp_path / "r.jsonl")
+  records.write(tmp_path / "r.jsonl", [one, traced])
+  read, other = records.read(tmp_path / "r.jsonl")
   np.testing.assert_array_equal(read.final("loss"), [np.nan, 1.5])
   assert read.arrays == {}
-  assert "arrays" not in json.loads(record.to_json(read))
+  assert "arrays" not in json.loads(records.to_json(read))
   np.testing.assert_array_equal(other.arrays["step_size"], trace)
-  assert record.read(tmp_path / "none.jsonl") == []
+  assert records.read(tmp_path / "none.jsonl") == []
 
 
 def test_commands_can_be_called(folder):
@@ -221,7 +219,7 @@ def test_what_has_not_run_is_not_published(
 def test_publishing(outcome, folder, tmp_path, monkeypatch):
   """What is published is of the numbers as recorded, here with one digit."""
   monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path)
-  monkeypatch.setattr(record, "_DIGITS", 1)
+  monkeypatch.setattr(records, "_DIGITS", 1)
   (tmp_path / "some").mkdir()
   for _ in range(2):  # The second time it replaces.
     publishing.publish(Runner(folder).run(ARTEFACT, "smoke"))
