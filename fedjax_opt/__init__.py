@@ -45,8 +45,7 @@ from fedjax_opt.simulator import (
   simulate,
   sweep,
 )
-from fedjax_opt.study import plots
-from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study import plots, statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.compare import Method, compare
 from fedjax_opt.study.study import Study

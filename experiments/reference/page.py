@@ -11,8 +11,7 @@ from experiments.reference.standing import Standing
 from fedjax_opt import plots
 from fedjax_opt.files import json_files
 from fedjax_opt.results.names import name_of
-from fedjax_opt.study import seed_statistics as statistics
-from fedjax_opt.study import words
+from fedjax_opt.study import statistics, words
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import Verdict, numbers_of
 

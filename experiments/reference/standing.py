@@ -14,8 +14,7 @@ from experiments.reference import measuring
 from experiments.reference.plans import Condition, Place, Reference
 from fedjax_opt.data import digest
 from fedjax_opt.results.history import is_fraction
-from fedjax_opt.study import seed_statistics as statistics
-from fedjax_opt.study import words
+from fedjax_opt.study import statistics, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.report.study_tables import Entry, Row, Table

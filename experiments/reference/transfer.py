@@ -16,7 +16,7 @@ import numpy as np
 from experiments.reference.standing import Standing
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import is_fraction
-from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study import statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report.study_tables import Entry, Table
 

@@ -8,7 +8,7 @@ cells.py            what a method measured under a condition
 pairs.py            every two methods: paired tests, adjusted p-values, power
 variance.py         what the spread of a nested result is made of
 verdicts.py         a study: its cells, and which can be told from chance
-seed_statistics.py  intervals over seeds, and comparisons of methods
+statistics.py       intervals over seeds, and comparisons of methods
 bootstrap.py        resamples, and intervals made of them
 spending.py         tuning curves, and what it costs to reach a target
 words.py            numbers, metrics and settings in sentences and tables

@@ -14,8 +14,7 @@ import numpy as np
 
 from fedjax_opt.results import history as histories
 from fedjax_opt.results.names import shown_name
-from fedjax_opt.study import bootstrap, pairs, words
-from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study import bootstrap, pairs, statistics, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.pairs import LEVEL, SAME, Pair

@@ -11,7 +11,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study import statistics
 from fedjax_opt.study.plots import method_styles
 from fedjax_opt.study.report import drawing, page, pictures, sentences
 from fedjax_opt.study.report import study_tables as tables

@@ -15,8 +15,7 @@ import numpy as np
 from fedjax_opt.results.history import COSTS, direction, is_fraction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import plots, verdicts, words
-from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study import plots, statistics, verdicts, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.metric_axis import as_curve, panels_axis
 from fedjax_opt.study.report import drawing

@@ -14,8 +14,7 @@ import numpy as np
 
 from fedjax_opt.results.history import TIME
 from fedjax_opt.results.names import metric_name, name_of, sentence
-from fedjax_opt.study import seed_statistics as statistics
-from fedjax_opt.study import verdicts, words
+from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import text
