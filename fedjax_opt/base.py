@@ -189,7 +189,7 @@ def client_output(
     value = getattr(returned, name)
     # A count of bytes may be one of `counters`.
     is_scalar = not np.shape(value) or name == "bytes_up"
-    if value is not None and not (functions.is_real(value) and is_scalar):
+    if value is not None and not (functions.has_real_type(value) and is_scalar):
       raise TypeError(
         f"ClientOutput.{name}: is {functions.form_of(value)}; must be a "
         "scalar number"

@@ -177,7 +177,7 @@ def scalars(name: str, found: Any) -> dict[str, jax.Array]:
   """
   _check_dict(name, found, "{name: scalar}")
   for key, value in found.items():
-    if not is_real(value):
+    if not has_real_type(value):
       raise TypeError(
         f"{name}: {key!r} is {form_of(value)}; must be a scalar number"
       )
@@ -222,7 +222,7 @@ def check_columns(
       )
 
 
-def is_real(value: Any) -> bool:
+def has_real_type(value: Any) -> bool:
   """Whether a value is a real number, a truth value, or an array of such."""
   if hasattr(value, "shape"):
     return _is_of(value, jnp.floating, jnp.integer, jnp.bool_)
@@ -250,7 +250,7 @@ def per_example(
   for key, value in found.items():
     name = f"per_example: {key!r}"
     _check_per_example(name, value, batch)
-    if not is_real(value):
+    if not has_real_type(value):
       raise TypeError(f"{name} is {form_of(value)}; must be numbers")
   return dict(found)
 
@@ -259,7 +259,7 @@ def arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
   """Raises TypeError if a leaf of a tree is neither an array nor a number."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
     is_key = _is_of(leaf, jax.dtypes.prng_key)
-    is_number = is_real(leaf) or _is_of(leaf, jnp.complexfloating)
+    is_number = has_real_type(leaf) or _is_of(leaf, jnp.complexfloating)
     if not (is_number or (is_key and may_have_keys)):
       raise TypeError(
         f"{name}{jax.tree_util.keystr(path)}: is {form_of(leaf)}; must be an "
