@@ -25,7 +25,7 @@ from experiments.records import Kept, Record
 from experiments.store import Store
 from fedjax_opt import Run
 from fedjax_opt.files import locks
-from fedjax_opt.results.selection import Criterion, Tuning, tune
+from fedjax_opt.results.selection import Criterion, Tuning, outcome
 
 _RECORD = "record.json"  # Of a computation, in its folder.
 
@@ -214,7 +214,7 @@ class Known:
 def tuned(found: Record) -> Tuning:
   """The outcome of a grid."""
   criterion = Criterion(**found.about["criterion"])
-  return tune(found.history, found.points, criterion)
+  return outcome(found.history, found.points, criterion)
 
 
 def choice(found: Record) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ from experiments.tasks import nonconvex
 from fedjax_opt import algorithms, plots, statistics
 from fedjax_opt.data import synthetic
 from fedjax_opt.metrics import Criterion, History
-from fedjax_opt.results.selection import tune
+from fedjax_opt.results.selection import outcome
 from fedjax_opt.study.plots import frame, panels
 from fedjax_opt.study.words import Numbers
 
@@ -204,7 +204,7 @@ def _needed(
   chooses = np.isin(seeds, sorted(set(seeds))[:NUM_TUNING])
   tuning = record.take(np.flatnonzero(chooses))
   report = record.take(np.flatnonzero(~chooses))
-  best = tune(tuning.history, tuning.points, Criterion(reached, "min")).best
+  best = outcome(tuning.history, tuning.points, Criterion(reached, "min")).best
   if best is None:
     points = [
       {"seed": s} for s in dict.fromkeys(p["seed"] for p in report.points)

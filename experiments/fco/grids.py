@@ -24,7 +24,7 @@ from experiments.artefacts.values import NOT_RUN, value, with_interval
 from experiments.records import Kept, Record, rows_where
 from fedjax_opt import Run
 from fedjax_opt.metrics import Criterion, History
-from fedjax_opt.results.selection import Tuning, tune
+from fedjax_opt.results.selection import Tuning, outcome
 
 RATES = ("client_lr", "server_lr")
 OPTIMUM: Key = ("optimum",)
@@ -103,7 +103,7 @@ def tuning(
   points = [dict(zip(names, each, strict=True)) for each in values]
   rows, metric = rows_where(points, **wanted), condition.criterion.metric
   history = History([0], {metric: means[metric][rows, None]})
-  return tune(history, [points[row] for row in rows], condition.criterion)
+  return outcome(history, [points[row] for row in rows], condition.criterion)
 
 
 def rates_of(tuned: Tuning) -> dict[str, float]:

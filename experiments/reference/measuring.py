@@ -124,12 +124,11 @@ def joined(records: Sequence[Record]) -> Measured:
 def _extension(place: Place, tried: Measured) -> Spec | None:
   """The extension of a grid whose best value is at an edge; None for none."""
   planned = place.planned
-  tuned = tuning.selection.tune(tried.history, tried.points, tried.criterion)
   values = {
     name: sorted({point[name] for point in tried.points})
     for name in planned.grid
   }
-  for edge in tuned.edges:
+  for edge in tried.outcome.edges:
     at, beside = values[edge.name][:2]
     if edge.side == "largest":
       beside, at = values[edge.name][-2:]

@@ -14,7 +14,6 @@ from experiments.specification.spec import FLAGS, conditions
 from experiments.store import Store
 from experiments.studies.plan import CHOICES, Planned, labels_of
 from fedjax_opt.data import digest
-from fedjax_opt.results import selection
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import setup
@@ -292,7 +291,7 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
 def _tuned(run: Run) -> tuple[Measured | None, Measured | None]:
   """A run whose best setting is reported with the seeds that chose it."""
   whole = _ran(run)
-  tuning = selection.tune(run.history, run.points, whole.criterion)
+  tuning = whole.outcome
   if tuning.budget == 1:
     return None, whole
   return whole, whole.take(tuning.best.points) if tuning.best else None

@@ -226,13 +226,13 @@ class Tuning:
     return len(self.settings)
 
 
-def tune(
+def outcome(
   history: History, points: Sequence[Point], criterion: Criterion
 ) -> Tuning:
-  """Chooses the best setting of a grid.
+  """What a grid that ran says: its best setting, and what is known of it.
 
-  The rule is that of `rank`: the fewest diverged seeds first, then
-  the best mean score over seeds; of equal ones the first in the grid.
+  The best one is that of `rank`: the fewest diverged seeds first, then the best
+  mean score over seeds; of equal ones the first in the grid.
 
   Args:
     history: the metrics of every point.

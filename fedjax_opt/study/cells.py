@@ -43,6 +43,11 @@ class Measured(NamedTuple):
     """The seeds, in order of appearance."""
     return list(dict.fromkeys(point["seed"] for point in self.points))
 
+  @property
+  def outcome(self) -> Tuning:
+    """Its settings compared, and the best of them."""
+    return selection.outcome(self.history, self.points, self.criterion)
+
   def take(self, points: Sequence[int]) -> "Measured":
     """What some of the points measured, without a time of their own."""
     return self._replace(
@@ -140,7 +145,7 @@ class Cell:
     """The choice of the setting; None if there was nothing to choose."""
     if self.tried is None:
       return None
-    return selection.tune(self.tried.history, self.tried.points, self.criterion)
+    return self.tried.outcome
 
   @property
   def chosen(self) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fedjax_opt.results import selection
 from fedjax_opt.study.cells import Measured
 
 BUDGETS = ("equal", "unequal")
@@ -65,13 +64,6 @@ def crossed_seeds(
   return both[:number], both[number:]
 
 
-def choose(measured: Measured) -> dict[str, float] | None:
-  """The best setting by the mean over seeds; None if all diverged."""
-  points, history, criterion, *_ = measured
-  best = selection.tune(history, points, criterion).best
-  return None if best is None else dict(best.hyperparameters)
-
-
 def tune(
   run: Callable[[Grid, Sequence[int], bool], Measured],
   grid: Grid,
@@ -102,10 +94,10 @@ def tune(
     tried = run(grid, report_seeds, True)
     return tried, _best_of_each_seed(tried)
   tried = run(grid, seeds, False)
-  best = choose(tried)
+  best = tried.outcome.best
   if best is None:
     return tried, None
-  chosen = {name: [best[name]] for name in grid}
+  chosen = {name: [best.hyperparameters[name]] for name in grid}
   return tried, run(chosen, report_seeds, True)
 
 
