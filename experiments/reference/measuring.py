@@ -117,7 +117,7 @@ def joined(records: Sequence[Record]) -> Measured:
     Criterion(**records[0].about["criterion"]),
     sum(each.about["seconds"] for each in records),
     was_there=True,
-    run=records[-1],
+    digests=records[-1].about[digest.NAME],
   )
 
 

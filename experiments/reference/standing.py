@@ -162,7 +162,7 @@ def _check_data(condition: Condition, cells: Sequence) -> None:
   """Checks that all cells of a condition have the same data."""
   for part in ("tried", "measured"):
     ran = [cell for cell in cells if getattr(cell, part) is not None]
-    digests = [getattr(cell, part).run.about[digest.NAME] for cell in ran]
+    digests = [getattr(cell, part).digests for cell in ran]
     for one, cell in zip(digests, ran, strict=True):
       if one != digests[0]:
         raise ValueError(

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.data.digest import Digests
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.load import Run
 from fedjax_opt.results.selection import Criterion, Setting, Tuning
 
 # A mean must be above chance by this many standard errors of its examples.
@@ -28,7 +30,8 @@ class Measured(NamedTuple):
     criterion: by which their settings are compared; None if they are not.
     seconds: time of their rounds and their compilation.
     was_there: whether all results were stored before, so nothing ran now.
-    run: the content of their folder; None if they are only in memory.
+    run: the content of their folder; None if they have none.
+    digests: of the data on which they ran; None if these are not compared.
   """
 
   points: Sequence[Mapping[str, Any]]
@@ -36,7 +39,8 @@ class Measured(NamedTuple):
   criterion: Criterion | None = None
   seconds: float = 0.0
   was_there: bool = False
-  run: Any = None
+  run: Run | None = None
+  digests: Digests | None = None
 
   @property
   def seeds(self) -> list[int]:

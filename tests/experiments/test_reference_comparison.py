@@ -146,9 +146,7 @@ def test_other_data_and_damage_are_refused(tiny, tmp_path):
 
 
 def test_the_method_that_ran_on_other_data_is_named():
-  ran = lambda digest: SimpleNamespace(
-    run=SimpleNamespace(about={"data_digests": {"test": digest}})
-  )
+  ran = lambda digest: SimpleNamespace(digests={"test": digest})
   tried = {"Untuned": None, "A": ran("1"), "B": ran("1"), "C": ran("2")}
   cells = [SimpleNamespace(method=m, tried=t) for m, t in tried.items()]
   with pytest.raises(ValueError, match=r"few: C ran on .* than A; remove"):
