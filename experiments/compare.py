@@ -109,8 +109,8 @@ from experiments.specification.kinds import KINDS
 from experiments.store import Store
 from experiments.studies import cells, plan, planning, request
 from fedjax_opt import plots
+from fedjax_opt.checks.values import nearest
 from fedjax_opt.files import folders, json_files, locks
-from fedjax_opt.registry import nearest
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning

@@ -24,7 +24,8 @@ from experiments.tasks import Task, base
 from fedjax_opt import ClientData, Population
 from fedjax_opt.data import digest, lists
 from fedjax_opt.data.population_files import INDEX
-from fedjax_opt.metrics import Criterion, direction
+from fedjax_opt.results.history import direction
+from fedjax_opt.results.selection import Criterion
 from fedjax_opt.scores import SCORES
 
 

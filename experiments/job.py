@@ -21,9 +21,9 @@ from experiments.tasks import Task
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import GridSettings
-from fedjax_opt.metrics import Criterion
 from fedjax_opt.results import writers
 from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.selection import Criterion
 from fedjax_opt.rules import step_decay
 from fedjax_opt.transforms.aggregators import least_cohort
 

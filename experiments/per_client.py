@@ -12,9 +12,9 @@ import numpy as np
 
 import fedjax_opt as fo
 from experiments.job import Job, client_rule, trained_paths
-from fedjax_opt.metrics import is_fraction
 from fedjax_opt.own_models import OwnModels
 from fedjax_opt.per_client import SETTINGS
+from fedjax_opt.results.history import is_fraction
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.names import sentence
 

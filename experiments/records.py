@@ -20,7 +20,7 @@ from experiments.specification.spec import every, identity_of
 from fedjax_opt import Run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import digests, json_files
-from fedjax_opt.metrics import History
+from fedjax_opt.results.history import History
 
 _DIGITS = 6  # Significant digits that are kept.
 

@@ -66,8 +66,8 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.running import Known, Outcome, Runner
 from experiments.command_line import parser
 from fedjax_opt import plots
+from fedjax_opt.checks.values import check_choice, nearest
 from fedjax_opt.files import json_files
-from fedjax_opt.registry import check_choice, nearest
 from fedjax_opt.study import words
 
 # Kind of a flag -> {name: default}; the text above explains them.

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from experiments.specification.spec import Spec
-from fedjax_opt.metrics import Criterion, History
-from fedjax_opt.results.history import COSTS
+from fedjax_opt.results.history import COSTS, History
+from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study.spending import to_target
 
 

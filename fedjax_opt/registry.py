@@ -20,8 +20,6 @@ from jax.typing import ArrayLike
 
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Rate
-from fedjax_opt.checks.values import check_choice as check_choice
-from fedjax_opt.checks.values import nearest as nearest
 
 
 class Hyperparameter(NamedTuple):
@@ -196,7 +194,7 @@ class Option(NamedTuple):
 
   def check(self, value: str, flag: str | None = None) -> None:
     """Raises ValueError if the value is not allowed."""
-    check_choice(flag or self.name, value, self.accepted)
+    checks.check_choice(flag or self.name, value, self.accepted)
 
 
 class Paths(NamedTuple):

@@ -40,8 +40,8 @@ from matplotlib.figure import Figure
 
 import fedjax_opt as fo
 from fedjax_opt.checks import values as checks
-from fedjax_opt.metrics import History
 from fedjax_opt.models import layers
+from fedjax_opt.results.history import History
 from tests.checks import given
 from tools import bit_flips
 

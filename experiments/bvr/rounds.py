@@ -26,8 +26,8 @@ from experiments.records import Record
 from experiments.tasks import nonconvex
 from fedjax_opt import algorithms, plots, statistics
 from fedjax_opt.data import synthetic
-from fedjax_opt.metrics import Criterion, History
-from fedjax_opt.results.selection import outcome
+from fedjax_opt.results.history import History
+from fedjax_opt.results.selection import Criterion, outcome
 from fedjax_opt.study.plots import frame, panels
 from fedjax_opt.study.words import Numbers
 

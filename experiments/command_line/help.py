@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from experiments.command_line import layout, pages
 from experiments.specification import spec
 from experiments.specification.spec import Group
-from fedjax_opt.registry import nearest
+from fedjax_opt.checks.values import nearest
 from fedjax_opt.results import environment
 
 _MOST = 4  # the most words that a message suggests

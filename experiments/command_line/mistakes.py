@@ -7,7 +7,7 @@ from absl import flags
 
 from experiments.specification import spec
 from experiments.specification.kinds import is_list, one_only
-from fedjax_opt.registry import nearest
+from fedjax_opt.checks.values import nearest
 
 _WANTED = {
   "a number": "a number",

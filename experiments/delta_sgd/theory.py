@@ -17,7 +17,7 @@ import fedjax_opt as fo
 from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import with_interval
-from fedjax_opt.metrics import History
+from fedjax_opt.results.history import History
 from fedjax_opt.study.plots import frame
 
 

@@ -26,7 +26,7 @@ from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import with_interval
 from experiments.records import Record
 from fedjax_opt import plots, prox
-from fedjax_opt.metrics import History
+from fedjax_opt.results.history import History
 from fedjax_opt.study.plots import frame, panels
 
 DIM, CLIENTS, STEPS = 20, 8, 10

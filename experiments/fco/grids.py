@@ -23,8 +23,8 @@ from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import NOT_RUN, value, with_interval
 from experiments.records import Kept, Record, rows_where
 from fedjax_opt import Run
-from fedjax_opt.metrics import Criterion, History
-from fedjax_opt.results.selection import Tuning, outcome
+from fedjax_opt.results.history import History
+from fedjax_opt.results.selection import Criterion, Tuning, outcome
 
 RATES = ("client_lr", "server_lr")
 OPTIMUM: Key = ("optimum",)

@@ -21,7 +21,7 @@ from experiments.artefacts.values import value, with_interval
 from experiments.records import Record
 from experiments.tasks import composite
 from fedjax_opt import prox
-from fedjax_opt.metrics import History
+from fedjax_opt.results.history import History
 from fedjax_opt.rules import proximal
 
 

@@ -16,7 +16,7 @@ import fedjax_opt as fo
 from experiments.artefacts.artefact import Block, Found, Table
 from experiments.tasks import composite
 from fedjax_opt import prox
-from fedjax_opt.metrics import History
+from fedjax_opt.results.history import History
 
 _TASKS = {
   "lasso": (composite.lasso, prox.l1),

@@ -21,9 +21,8 @@ from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from experiments.store import Store
 from fedjax_opt.data import digest
-from fedjax_opt.metrics import History
 from fedjax_opt.results import environment
-from fedjax_opt.results.history import SPENT
+from fedjax_opt.results.history import SPENT, History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell, ExampleSet, Measured

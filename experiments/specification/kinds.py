@@ -16,6 +16,7 @@ from experiments.tasks import TASKS
 from fedjax_opt import privacy, samplers
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import (
@@ -24,7 +25,6 @@ from fedjax_opt.registry import (
   Hyperparameter,
   Parameter,
   Paths,
-  check_choice,
   register,
 )
 from fedjax_opt.rules import RULES

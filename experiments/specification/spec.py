@@ -19,19 +19,14 @@ from typing import Any, NamedTuple
 from experiments.specification import kinds
 from experiments.specification.kinds import Chosen, Kind
 from fedjax_opt import plots
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
   PLAINLY,
   GridSettings,
   Settings,
 )
-from fedjax_opt.registry import (
-  Hyperparameter,
-  Option,
-  Parameter,
-  Paths,
-  check_choice,
-)
+from fedjax_opt.registry import Hyperparameter, Option, Parameter, Paths
 from fedjax_opt.scores import SCORES
 
 # The rules if none is given; averaging is a server step of size 1.

@@ -13,8 +13,8 @@ from typing import Any
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification import kinds, spec
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.files import memory
-from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import check_has_direction, is_fraction
 from fedjax_opt.study.tuning import BUDGETS
 from fedjax_opt.study.verdicts import check_min_effect

@@ -16,8 +16,8 @@ from fedjax_opt.data import hold_out
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.files.memory import size_text
-from fedjax_opt.metrics import Criterion
 from fedjax_opt.registry import Choice
+from fedjax_opt.results.selection import Criterion
 
 _LARGE = 100_000_000  # Bytes of a file that takes seconds to be read.
 # The test part of a user's own data, if they have none; the same for all seeds.

@@ -13,7 +13,7 @@ from experiments.tasks.base import Task
 from fedjax_opt import evaluation, lora, objectives
 from fedjax_opt.base import Batch, Params
 from fedjax_opt.data.pools import check_labels
-from fedjax_opt.metrics import Criterion
+from fedjax_opt.results.selection import Criterion
 
 Examples = dict[str, np.ndarray]  # {"x": [N, ...], "y": [N]}
 

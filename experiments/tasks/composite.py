@@ -20,9 +20,9 @@ from fedjax_opt.checks import fields
 from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
-from fedjax_opt.metrics import Criterion
 from fedjax_opt.models.layers import glorot_uniform
 from fedjax_opt.registry import Option, arguments
+from fedjax_opt.results.selection import Criterion
 from fedjax_opt.trees import at_least_float32
 
 

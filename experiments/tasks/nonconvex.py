@@ -8,8 +8,8 @@ from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import evaluation
 from fedjax_opt.checks import fields
 from fedjax_opt.data import synthetic
-from fedjax_opt.metrics import Criterion
 from fedjax_opt.registry import arguments
+from fedjax_opt.results.selection import Criterion
 
 
 @fields.checked(zeta="[0, inf)")

@@ -22,10 +22,11 @@ from experiments.tasks import base, classification
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
 from fedjax_opt.datasets.tables import KINDS, Table
-from fedjax_opt.registry import Hyperparameter, Option, check_choice
+from fedjax_opt.registry import Hyperparameter, Option
 from fedjax_opt.scores import SCORES
 
 # Flags that name columns, and what is measured.

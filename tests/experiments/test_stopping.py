@@ -7,7 +7,8 @@ import pytest
 
 from experiments.stopping import Stopping
 from fedjax_opt import load_run
-from fedjax_opt.metrics import Criterion, History
+from fedjax_opt.results.history import History
+from fedjax_opt.results.selection import Criterion
 from tests.experiments.commands import SMALL, call, spec_of, summary_of
 from tests.results.histories import of_values
 

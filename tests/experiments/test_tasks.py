@@ -14,7 +14,7 @@ from fedjax_opt import running_statistics as statistics
 from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
-from fedjax_opt.metrics import Criterion
+from fedjax_opt.results.selection import Criterion
 from tests.experiments.commands import spec_of, task_of
 
 

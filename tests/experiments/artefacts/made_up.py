@@ -7,7 +7,7 @@ from experiments.artefacts.artefact import Plan, RunOf, flags_of, spec_of
 from experiments.artefacts.claims import Claim
 from experiments.records import Record
 from fedjax_opt import grid_points
-from fedjax_opt.metrics import History
+from fedjax_opt.results.history import History
 
 
 def flags_by_key(name, size="paper"):

@@ -9,7 +9,7 @@ from experiments import records
 from experiments.artefacts import ARTEFACTS
 from experiments.fco import grids
 from experiments.fco.grids import Condition
-from fedjax_opt.metrics import Criterion
+from fedjax_opt.results.selection import Criterion
 from tests.experiments.artefacts.made_up import record
 
 ROUNDS = [0, 50, 100, 200, 500]

@@ -30,7 +30,7 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.running import Outcome, Runner
 from fedjax_opt import plots
-from fedjax_opt.metrics import History
+from fedjax_opt.results.history import History
 from fedjax_opt.study.plots import frame
 from tests.experiments.commands import call, table
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedjax_opt import metrics
+from fedjax_opt import evaluation
 from fedjax_opt.study import plots
 from fedjax_opt.study.plots import distributions
 from tests.results.histories import random
@@ -231,7 +231,7 @@ def test_shares_of_clients_and_the_worst_ones(values, texts_of):
   shares = 100 * np.arange(35) / 34
   np.testing.assert_allclose(line.get_ydata()[:-1], shares)
   sizes = np.isfinite(values["a"])
-  worst = metrics.worst_decile(np.nan_to_num(values["a"]), sizes)
+  worst = evaluation.worst_decile(np.nan_to_num(values["a"]), sizes)
   np.testing.assert_allclose(mark.get_xdata(), 100 * worst, rtol=1e-5)
   assert texts_of(figure) == ["a", "b", "mean of the worst 10 %"]
 
