@@ -35,7 +35,6 @@ from fedjax_opt.study.verdicts import (
   TIED,
   WORSE,
   Verdict,
-  numbers_of,
 )
 
 NAME = "field"
@@ -129,7 +128,7 @@ def _means(
 ) -> str:
   """The mean of a method under each condition."""
   return ", ".join(
-    numbers_of(study).parts(of[method].value)[0] if method in of else "–"
+    study.numbers.parts(of[method].value)[0] if method in of else "–"
     for study, of in zip(studies, verdicts, strict=True)
   )
 
@@ -200,7 +199,7 @@ def _verb(verdict: str, number: int) -> str:
 
 
 def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
-  cell, numbers = verdict.cell, numbers_of(study)
+  cell, numbers = verdict.cell, study.numbers
   edges = cell.tuning.edges if cell.tuning else ()
   metric = name_of(study.metric).removeprefix("test ").capitalize()
   metric += " (%)" * bool(numbers.unit)

@@ -13,7 +13,7 @@ from fedjax_opt.files import json_files
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import statistics, words
 from fedjax_opt.study.study import Study
-from fedjax_opt.study.verdicts import Verdict, numbers_of
+from fedjax_opt.study.verdicts import Verdict
 
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 _COLUMNS = (
@@ -77,7 +77,7 @@ def _row(
   standing: Standing, name: str, study: Study, verdict: Verdict, file: str
 ) -> list[Any]:
   cell, sign = verdict.cell, -1 if study.is_larger_better else 1
-  text, interval = numbers_of(study).parts(verdict.value)
+  text, interval = study.numbers.parts(verdict.value)
   rank = standing.rank(study, verdict)
   number = lambda value, shown: [shown, None if np.isnan(value) else value]
   costs = [

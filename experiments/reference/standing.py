@@ -19,7 +19,7 @@ from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.report.study_tables import Entry, Row, Table
 from fedjax_opt.study.study import Study
-from fedjax_opt.study.verdicts import TIED, Verdict, numbers_of
+from fedjax_opt.study.verdicts import TIED, Verdict
 
 _RESAMPLES = 2000
 
@@ -116,7 +116,7 @@ class Standing:
     return {
       "Condition": self.condition(name).title,
       "Method": study.labels[verdict.cell.method],
-      "Value": Entry(*numbers_of(study).parts(verdict.value)),
+      "Value": Entry(*study.numbers.parts(verdict.value)),
       "Place": f"{rank or words.NOTHING} of {total}",
       "Verdict": "not told apart from the best" if said == TIED else said,
     }

@@ -7,12 +7,12 @@ setup.py            how large the model, the clients and the data are
 cells.py            what a method measured under a condition
 pairs.py            every two methods: paired tests, adjusted p-values, power
 variance.py         what the spread of a nested result is made of
-verdicts.py         a study: its cells, and which can be told from chance
+verdicts.py         what is said of each cell, and what can be told from chance
 statistics.py       intervals over seeds, and comparisons of methods
 bootstrap.py        resamples, and intervals made of them
 spending.py         tuning curves, and what it costs to reach a target
 words.py            numbers, metrics and settings in sentences and tables
-study.py            a study as a report, pictures and a table
+study.py            a study: its cells, their verdicts, and its report
 report/             the page, sentences, tables and pictures of a study
 plots/              figures of runs and of studies
 """

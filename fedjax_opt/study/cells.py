@@ -217,6 +217,10 @@ class Cell:
       for setting, score in pairs
     )
 
+  def has_diverged(self, metric: str) -> bool:
+    """Whether a seed of the report diverged."""
+    return not np.isfinite(self.final(metric)).all()
+
   def has_collapsed(self, metric: str) -> bool:
     """Whether the report is no better than the initial model or than chance."""
     if self.measured is None:

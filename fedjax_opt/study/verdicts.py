@@ -1,29 +1,21 @@
-"""What a study says: values with intervals, and what can be told from chance.
+"""What is said of cells: values with intervals, and what is told from chance.
 
 The rule of every verdict is in words in report/templates/report.html.
 """
 
-from __future__ import annotations
-
-import dataclasses
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.results import history as histories
-from fedjax_opt.results.names import shown_name
-from fedjax_opt.study import bootstrap, pairs, statistics, words
+from fedjax_opt.study import bootstrap, statistics
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.pairs import LEVEL, SAME, Pair
-from fedjax_opt.study.setup import Clients
 
 BEST, WORSE, TIED = "best", "worse", "not told apart"
 DIVERGED, COLLAPSED = "diverged", "collapsed"
-# The default smallest difference of interest for accuracies: half a point.
-_MIN_EFFECT_OF_SHARES = 0.005
 _NONE = Interval(np.nan)
 
 
@@ -64,86 +56,6 @@ class Verdict(NamedTuple):
     return self.pair.difference if self.pair else _NONE
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class JudgedStudy:
-  """The cells of a study, a verdict on each, and what they share.
-
-  See `study.Study`.
-  """
-
-  cells: tuple[Cell, ...]
-  metric: str
-  title: str = "Study"
-  target: float | None = None
-  about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  command: str = ""
-  notes: tuple[str, ...] = ()
-  clients: Mapping[str, Clients] = dataclasses.field(default_factory=dict)
-  min_effect: float | None = None
-
-  @property
-  def methods(self) -> list[str]:
-    """The labels of the methods, in order."""
-    return list(dict.fromkeys(cell.method for cell in self.cells))
-
-  @property
-  def conditions(self) -> list[dict[str, Any]]:
-    """The conditions, in order."""
-    found: list[dict[str, Any]] = []
-    for cell in self.cells:
-      if dict(cell.condition) not in found:
-        found.append(dict(cell.condition))
-    return found
-
-  @property
-  def labels(self) -> dict[str, str]:
-    """method -> its name for people, different for each method."""
-    names = [shown_name(" ".join(m.split())) for m in self.methods]
-    unique = words.unique(name or "(no name)" for name in names)
-    return dict(zip(self.methods, unique, strict=True))
-
-  @property
-  def is_larger_better(self) -> bool:
-    """Whether larger values of the metric are better."""
-    return histories.direction(self.metric) == "max"
-
-  def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
-    """The cell of a method under a condition; None if there is none."""
-    for cell in self.cells:
-      if cell.method == method and dict(cell.condition) == dict(condition):
-        return cell
-    return None
-
-  def under(self, condition: Mapping[str, Any]) -> dict[str, Cell]:
-    """The cells of a condition, by method."""
-    found = {m: self.cell(m, condition) for m in self.methods}
-    return {method: cell for method, cell in found.items() if cell is not None}
-
-  @property
-  def smallest_effect(self) -> float:
-    """The smallest difference of interest, in the metric's unit."""
-    if self.min_effect is not None:
-      return self.min_effect
-    return _MIN_EFFECT_OF_SHARES if histories.is_fraction(self.metric) else 0.0
-
-  @functools.cached_property
-  def pairs(self) -> list[Pair]:
-    """Every two methods under each condition, if no seed of theirs diverged."""
-    groups = (self.under(condition).values() for condition in self.conditions)
-    whole = ([c for c in cells if _is_whole(self, c)] for cells in groups)
-    return pairs.of_conditions(whole, self.metric)
-
-  @functools.cached_property
-  def verdicts(self) -> list[Verdict]:
-    """The verdict on every cell, condition after condition."""
-    found = []
-    for condition in self.conditions:
-      cells = list(self.under(condition).values())
-      best = _best(self, cells)
-      found += [_verdict(self, cell, best) for cell in cells]
-    return found
-
-
 def check_min_effect(name: str, value: float | None, metric: str) -> None:
   """Checks a smallest effect of interest.
 
@@ -160,28 +72,40 @@ def check_min_effect(name: str, value: float | None, metric: str) -> None:
   )
 
 
-def _is_whole(study: JudgedStudy, cell: Cell) -> bool:
-  """Whether no seed of the report diverged."""
-  return bool(np.isfinite(cell.final(study.metric)).all())
+def of_condition(
+  cells: Sequence[Cell],
+  pairs: Sequence[Pair],
+  metric: str,
+  least: float,
+  target: float | None = None,
+) -> list[Verdict]:
+  """The verdicts on the cells of a condition.
+
+  Args:
+    cells: all of the condition.
+    pairs: every two of them of which no seed diverged; perhaps others too.
+    metric: the metric by which they are compared.
+    least: the smallest difference of interest.
+    target: value of the metric whose cost is told; None for no such cost.
+  """
+  best = _best(cells, metric)
+  return [_verdict(c, best, pairs, metric, least, target) for c in cells]
 
 
-def _best(study: JudgedStudy, cells: Sequence[Cell]) -> list[Cell]:
+def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
   """The cells with the best mean, without those that diverged or collapsed."""
-  usable = [
-    cell
-    for cell in cells
-    if _is_whole(study, cell) and not cell.has_collapsed(study.metric)
-  ]
+  lost = lambda cell: cell.has_diverged(metric) or cell.has_collapsed(metric)
+  usable = [cell for cell in cells if not lost(cell)]
   if not usable:
     return []
-  values = [cell.by_seed(study.metric) for cell in usable]
+  values = [cell.by_seed(metric) for cell in usable]
   # A mean over other seeds may be better only by the luck of these seeds.
   shared = set.intersection(*map(set, values))
   means = [
     np.mean([v for s, v in each.items() if len(shared) < 2 or s in shared])
     for each in values
   ]
-  top = max(means) if study.is_larger_better else min(means)
+  top = max(means) if histories.direction(metric) == "max" else min(means)
   return [
     c for c, mean in zip(usable, means, strict=True) if is_same(mean, top)
   ]
@@ -205,38 +129,38 @@ def is_same(one: float, other: float) -> bool:
   return abs(one - other) <= SAME * max(abs(one), abs(other))
 
 
-def _verdict(study: JudgedStudy, cell: Cell, best: Sequence[Cell]) -> Verdict:
-  values = cell.final(study.metric)
+def _verdict(cell, best, pairs, metric, least, target) -> Verdict:
+  values = cell.final(metric)
   pair, remark, wins, verdict = None, "", _NONE, BEST
-  if not _is_whole(study, cell):
+  if cell.has_diverged(metric):
     verdict = DIVERGED
-  elif cell.has_collapsed(study.metric):
+  elif cell.has_collapsed(metric):
     verdict = COLLAPSED
   elif not any(cell is one for one in best):
     # Those that are told apart least: without a test, or with the largest p.
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
-    pair = max((_against(study, one, cell) for one in best), key=closeness)
-    is_worse = _is_clear(pair) and _is_of_interest(study, pair)
-    verdict = WORSE if is_worse else TIED
-    remark = _remark(study, pair)
-    wins = probability(study.metric, pair.first.final(study.metric), values)
+    pair = max((_against(one, cell, pairs) for one in best), key=closeness)
+    is_of_interest = pair.difference.estimate >= least * (1 - SAME)
+    verdict = WORSE if _is_clear(pair) and is_of_interest else TIED
+    remark = _remark(pair, metric, is_of_interest)
+    wins = probability(metric, pair.first.final(metric), values)
   has_run = cell.measured is not None
   return Verdict(
     cell,
-    mean_of(study.metric, values),
+    mean_of(metric, values),
     len(values) if has_run else 0,
     int((~np.isfinite(values)).sum()) if has_run else 0,
     verdict,
     pair,
     remark,
     wins,
-    _to_target(study, cell),
+    {} if target is None else _to_target(cell, metric, target),
   )
 
 
-def _against(study: JudgedStudy, best: Cell, cell: Cell) -> Pair:
+def _against(best: Cell, cell: Cell, pairs: Sequence[Pair]) -> Pair:
   """The pair of these two, the best first."""
-  for pair in study.pairs:
+  for pair in pairs:
     if pair.first is best and pair.second is cell:
       return pair
     if pair.first is cell and pair.second is best:
@@ -249,17 +173,12 @@ def _is_clear(pair: Pair) -> bool:
   return pair.difference.estimate > 0 and pair.adjusted < LEVEL
 
 
-def _is_of_interest(study: JudgedStudy, pair: Pair) -> bool:
-  least = study.smallest_effect
-  return pair.difference.estimate >= least * (1 - SAME)
-
-
-def _remark(study: JudgedStudy, pair: Pair) -> str:
+def _remark(pair: Pair, metric: str, is_of_interest: bool) -> str:
   said = []
-  if _is_clear(pair) and not _is_of_interest(study, pair):
+  if _is_clear(pair) and not is_of_interest:
     said.append("differs by less than the smallest effect of interest")
-  known, size = pair.second.examples_of(study.metric), pair.difference.estimate
-  if abs(size) < pair.second.grain(study.metric) * (1 - SAME):
+  known, size = pair.second.examples_of(metric), pair.difference.estimate
+  if abs(size) < pair.second.grain(metric) * (1 - SAME):
     said.append(f"less than one of {known.size} examples")
   return "; ".join(said)
 
@@ -280,16 +199,12 @@ def probability(metric: str, one: np.ndarray, other: np.ndarray) -> Interval:
   return found if found.high > found.low else Interval(found.estimate)
 
 
-def _to_target(study: JudgedStudy, cell: Cell) -> dict[str, float]:
-  if study.target is None:
-    return {}
-
+def _to_target(cell: Cell, metric: str, target: float) -> dict[str, float]:
   def needed(cost: str) -> float:
     if cell.spent(cost) is None:
       return np.nan
-    history, target = cell.measured.history, study.target
-    of_seeds = statistics.to_target(history, study.metric, target, cost)
-    return float(of_seeds.mean())
+    history = cell.measured.history
+    return float(statistics.to_target(history, metric, target, cost).mean())
 
   has = lambda cost: (
     cost != histories.TIME or cell.spent(histories.TIME) is not None
@@ -326,52 +241,3 @@ def num_near_ties(cell: Cell) -> int | None:
   least = cell.grain(cell.criterion.metric) * (1 - SAME)
   is_near = (ahead.low <= 0) | (ahead.estimate < least)
   return max(int(is_near.sum()) - 1, 0)  # The best itself does not count.
-
-
-# Over all conditions.
-
-
-def matrices_of(study: JudgedStudy) -> dict[str, np.ndarray]:
-  """method -> the metric, [seeds, conditions]; {} if there is one condition.
-
-  Only methods that ran under all conditions, with the same number of seeds.
-  """
-  conditions, found = study.conditions, {}
-  for method in study.methods if len(conditions) > 1 else ():
-    cells = [study.cell(method, condition) for condition in conditions]
-    if all(cell is not None and cell.measured is not None for cell in cells):
-      columns = [cell.final(study.metric) for cell in cells]
-      if len(set(map(len, columns))) == 1:
-        found[method] = np.stack(columns, 1)
-  return found
-
-
-def overall(study: JudgedStudy) -> dict[str, Interval]:
-  """method -> interquartile mean over all conditions and seeds."""
-  matrices = matrices_of(study)
-  return {m: statistics.interquartile_mean(v) for m, v in matrices.items()}
-
-
-# In words.
-
-
-def numbers_of(study: JudgedStudy) -> words.Numbers:
-  """How the values of a study are written, everywhere."""
-  return words.numbers_of(study.metric, [v.value for v in study.verdicts])
-
-
-def names_of(study: JudgedStudy) -> dict[str, str]:
-  """method -> its name in a sentence."""
-  return {m: words.name(label) for m, label in study.labels.items()}
-
-
-def effect(study: JudgedStudy) -> str:
-  """The smallest effect of interest in words: 0.5 points."""
-  least = study.smallest_effect
-  numbers = words.Numbers(study.metric)
-  return f"{numbers.value(least)} points" if numbers.unit else f"{least:g}"
-
-
-def compared(study: JudgedStudy) -> list[dict[str, Any]]:
-  """The conditions under which several methods ran."""
-  return [each for each in study.conditions if len(study.under(each)) > 1]

@@ -131,14 +131,13 @@ def test_to_target_of_costs_that_were_not_measured():
 
 def test_missing_cells():
   of = study(*made.plain().cells[:-1])
-  assert set(verdicts.overall(of)) == {"FedAvg", "SCAFFOLD"}
+  assert set(of.overall) == {"FedAvg", "SCAFFOLD"}
   fewer = study(of.cells[1], *of.cells[3:])  # SCAFFOLD alone ran under both.
-  assert set(verdicts.overall(fewer)) == {"SCAFFOLD"}
-  assert verdicts.overall(study(*of.cells[:3])) == {}
+  assert set(fewer.overall) == {"SCAFFOLD"}
+  assert study(*of.cells[:3]).overall == {}
   of = made.plain()
-  assert {m: v.shape for m, v in verdicts.matrices_of(of).items()} == (
-    dict.fromkeys(of.methods, (5, 2))
-  )
+  shapes = {method: values.shape for method, values in of.matrices.items()}
+  assert shapes == dict.fromkeys(of.methods, (5, 2))
 
 
 def test_a_difference_without_a_width_needs_six_seeds():

@@ -1,7 +1,5 @@
 """What the pictures of a study share: labels, panels, captions."""
 
-from __future__ import annotations
-
 import functools
 import pathlib
 import textwrap
@@ -16,7 +14,8 @@ from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.distributions import client_labels
 from fedjax_opt.study.plots.metric_axis import panels_axis
 from fedjax_opt.study.report import text
-from fedjax_opt.study.verdicts import JudgedStudy, mean_of
+from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import mean_of
 from fedjax_opt.study.words import condition_label
 
 # The most characters of a method's name in a legend.
@@ -66,7 +65,7 @@ class Drawn(NamedTuple):
     looks: name in a picture -> colour, line and marker.
   """
 
-  study: JudgedStudy
+  study: Study
   labels: Mapping[str, str]
   looks: Mapping[str, Any]
 

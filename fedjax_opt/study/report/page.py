@@ -9,8 +9,6 @@ seeds.csv    the metric of every cell and seed, from which all that follows
 pictures/    the pictures, as png, pdf and svg
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import pathlib
@@ -31,7 +29,7 @@ from fedjax_opt.study.report import (
   text,
 )
 from fedjax_opt.study.report.pictures import Picture
-from fedjax_opt.study.verdicts import JudgedStudy
+from fedjax_opt.study.study import Study
 
 _PAGE = "report.html"
 _MARKS = (_PAGE, "study.json")  # Either marks the folder of a study.
@@ -39,7 +37,7 @@ _GENERATOR = '<meta name="generator" content="fedjax_opt">'
 _KINDS = ("png", "pdf", "svg")
 
 
-def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
+def write(study: Study, folder: str | os.PathLike) -> pathlib.Path:
   """Writes the report of a study; see `Study.write`."""
   plots.check_installed()
   formats.check_installed()
@@ -98,12 +96,12 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 
-def short_html(study: JudgedStudy) -> str:
+def short_html(study: Study) -> str:
   """The answer and the table, for a notebook."""
   return text.render("short.html", **_shown(study))
 
 
-def _shown(study: JudgedStudy) -> dict[str, Any]:
+def _shown(study: Study) -> dict[str, Any]:
   """The values that every page of a study shows."""
   answer = sentences.answer(study)
   return {"study": study, "answer": answer, "tables": study_tables}

@@ -3,8 +3,6 @@
 Each is described by a `Picture`, which says in its caption what it draws.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator, Sequence
@@ -15,13 +13,14 @@ import numpy as np
 from fedjax_opt.results.history import COSTS, direction, is_fraction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import plots, statistics, verdicts, words
+from fedjax_opt.study import plots, statistics, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.metric_axis import as_curve, panels_axis
 from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.report.study_tables import axes_of
-from fedjax_opt.study.verdicts import DIVERGED, JudgedStudy, scores_of
+from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import DIVERGED, scores_of
 from fedjax_opt.study.words import condition_label
 
 _NUM_THRESHOLDS = 101
@@ -33,7 +32,7 @@ _TRACES = {
 }
 
 
-def of_study(study: JudgedStudy) -> list[Picture]:
+def of_study(study: Study) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
   drawn = Drawn(study, labels, plots.method_styles(labels.values()))
@@ -130,7 +129,7 @@ def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
   return drawing.curve(metric, places / (1e6 if x == "bytes" else 1), values)
 
 
-def _differs(study: JudgedStudy, cost: str) -> bool:
+def _differs(study: Study, cost: str) -> bool:
   """Whether a round costs more than 1 % more in some methods, and all know it.
 
   The sum of all rounds would not tell: a time limit ends all runs alike. A
@@ -150,7 +149,7 @@ def _differs(study: JudgedStudy, cost: str) -> bool:
 def _profiles(drawn: Drawn) -> Iterator[Picture]:
   """The share of all runs that are better than each value."""
   study, metric = drawn.study, drawn.study.metric
-  matrices = verdicts.matrices_of(study)
+  matrices = study.matrices
   runs = np.concatenate([[], *map(np.ravel, matrices.values())])
   runs = runs[np.isfinite(runs)]
   if not is_fraction(metric) or not runs.size:

@@ -3,24 +3,23 @@
 Their words are in templates/; every claim follows the rule of verdicts.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedjax_opt.base import LOSSES
 from fedjax_opt.results.history import TIME
-from fedjax_opt.study import verdicts, words
+from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import text
-from fedjax_opt.study.verdicts import BEST, TIED, JudgedStudy, Verdict
+from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import BEST, TIED, Verdict
 from fedjax_opt.study.words import condition_label
 
 
-def answer(study: JudgedStudy) -> str:
+def answer(study: Study) -> str:
   """The best methods of the conditions, and how much worse the others are."""
-  compared = verdicts.compared(study)
+  compared = study.compared
   groups: dict[Any, list[dict[str, Any]]] = {}
   for condition in compared:
     here = [v for v in study.verdicts if dict(v.cell.condition) == condition]
@@ -28,8 +27,8 @@ def answer(study: JudgedStudy) -> str:
   found = text.items(
     "answer.txt",
     study=study,
-    labels=verdicts.names_of(study),
-    numbers=verdicts.numbers_of(study),
+    labels=study.names,
+    numbers=study.numbers,
     compared=compared,
     groups=[(dict(who), conditions) for who, conditions in groups.items()],
     counts=_counts(study),
@@ -39,11 +38,9 @@ def answer(study: JudgedStudy) -> str:
   return f"{begin}{'; '.join(found)}."
 
 
-def _who(
-  study: JudgedStudy, of: Sequence[Verdict]
-) -> dict[str, tuple[str, ...]]:
+def _who(study: Study, of: Sequence[Verdict]) -> dict[str, tuple[str, ...]]:
   """verdict -> the names of the methods that have it."""
-  labels = verdicts.names_of(study)
+  labels = study.names
   return {
     kind: tuple(
       dict.fromkeys(labels[v.cell.method] for v in of if v.verdict == kind)
@@ -52,21 +49,21 @@ def _who(
   }
 
 
-def _counts(study: JudgedStudy) -> list[tuple[str, int, int]]:
+def _counts(study: Study) -> list[tuple[str, int, int]]:
   """Methods, with how often each is best, and how often not told apart."""
-  compared = verdicts.compared(study)
+  compared = study.compared
   here = [v for v in study.verdicts if dict(v.cell.condition) in compared]
   found = []
-  for method, label in verdicts.names_of(study).items():
+  for method, label in study.names.items():
     mine = [v.verdict for v in here if v.cell.method == method]
     found.append((label, mine.count(BEST), mine.count(TIED)))
   shown = [each for each in found if sum(each[1:])]
   return sorted(shown, key=lambda each: -sum(each[1:]))
 
 
-def limits_of(study: JudgedStudy) -> list[str]:
+def limits_of(study: Study) -> list[str]:
   """What limits the comparison: edges of grids, divergence, seeds, budgets."""
-  labels = verdicts.names_of(study)
+  labels = study.names
   cells: dict[str, dict[str, list[Cell]]] = {}
   for verdict in study.verdicts:
     for said in text.items("limits_of_a_cell.txt", verdict=verdict):
@@ -116,16 +113,16 @@ def _lengths(
   return {} if is_same else {kind: {n: list(of) for n, of in found.items()}}
 
 
-def _whose(study: JudgedStudy, cells: Mapping[str, Sequence[Cell]]) -> str:
+def _whose(study: Study, cells: Mapping[str, Sequence[Cell]]) -> str:
   """The cells that a line is about, grouped by their conditions."""
   methods: dict[str, list[str]] = {}
   for method, of_method in cells.items():
     where = _where(study, of_method)
-    methods.setdefault(where, []).append(verdicts.names_of(study)[method])
+    methods.setdefault(where, []).append(study.names[method])
   return "; ".join(words.named(who) + where for where, who in methods.items())
 
 
-def _where(study: JudgedStudy, cells: Sequence[Cell]) -> str:
+def _where(study: Study, cells: Sequence[Cell]) -> str:
   """The conditions under which a line is about a method."""
   number = len(cells)
   total = sum(cell.method == cells[0].method for cell in study.cells)
@@ -139,7 +136,7 @@ def _where(study: JudgedStudy, cells: Sequence[Cell]) -> str:
   return f" at {' and at '.join(shown)}"
 
 
-def _unequal_seeds(study: JudgedStudy) -> list[tuple[set[int], set[int]]]:
+def _unequal_seeds(study: Study) -> list[tuple[set[int], set[int]]]:
   """The seeds of each two methods under a condition, if they differ."""
   seeds = (
     [set(c.measured.seeds) for c in study.under(each).values() if c.measured]

@@ -5,8 +5,6 @@ are many conditions, it has a row for each cell. All tables take their numbers
 from the verdicts of the study; formats.py writes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,12 +16,12 @@ from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import text
+from fedjax_opt.study.study import Study
 from fedjax_opt.study.variance import spread_of
 from fedjax_opt.study.verdicts import (
   COLLAPSED,
   DIVERGED,
   TIED,
-  JudgedStudy,
   Verdict,
   num_near_ties,
 )
@@ -94,12 +92,12 @@ class Table:
     ]
 
 
-def axes_of(study: JudgedStudy) -> list[str]:
+def axes_of(study: Study) -> list[str]:
   """The names of what differs between conditions."""
   return list(dict.fromkeys(n for c in study.conditions for n in c))
 
 
-def _names(study: JudgedStudy, cell: Cell) -> Row:
+def _names(study: Study, cell: Cell) -> Row:
   """The columns that identify a cell: its condition and method."""
   conditions = {
     sentence(name_of(name)): exact(cell.condition.get(name))
@@ -111,7 +109,7 @@ def _names(study: JudgedStudy, cell: Cell) -> Row:
 # The values.
 
 
-def main_table(study: JudgedStudy, is_wide: bool | None = None) -> Table:
+def main_table(study: Study, is_wide: bool | None = None) -> Table:
   """The metric of every cell, and what tuning tried where that differs.
 
   Args:
@@ -122,7 +120,7 @@ def main_table(study: JudgedStudy, is_wide: bool | None = None) -> Table:
   name, conditions = metric_name(study.metric), study.conditions
   if is_wide is None:
     is_wide = len(conditions) <= _MAX_CONDITIONS
-  numbers = verdicts.numbers_of(study)
+  numbers = study.numbers
   rows: list[Row] = []
   if is_wide:
     heads = [condition_label(condition) or name for condition in conditions]
@@ -165,9 +163,7 @@ def _tried(*here: Verdict) -> Row:
   }
 
 
-def _value(
-  study: JudgedStudy, verdict: Verdict, numbers: words.Numbers
-) -> Entry:
+def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
@@ -180,9 +176,9 @@ def _value(
   )
 
 
-def differences(study: JudgedStudy) -> Table | None:
+def differences(study: Study) -> Table | None:
   """How far the others are behind the best; None if there are no others."""
-  numbers = verdicts.numbers_of(study)
+  numbers = study.numbers
   shares = words.Numbers("accuracy", 0)
   behind = "Behind the best" + " (points)" * bool(numbers.unit)
   rows = [
@@ -200,17 +196,17 @@ def differences(study: JudgedStudy) -> Table | None:
   return Table(rows) if rows else None
 
 
-def over_all(study: JudgedStudy) -> Table | None:
+def over_all(study: Study) -> Table | None:
   """How good methods are over all conditions; None of a single condition.
 
   Each is compared with the one that has the best interquartile mean.
   """
-  matrices, means = verdicts.matrices_of(study), verdicts.overall(study)
+  matrices, means = study.matrices, study.overall
   known = [m for m in means if np.isfinite(means[m].estimate)]
   if len(known) < 2:
     return None
   best = (max if study.is_larger_better else min)(known, key=means.get)
-  numbers, shares = verdicts.numbers_of(study), words.Numbers("accuracy", 0)
+  numbers, shares = study.numbers, words.Numbers("accuracy", 0)
   name = f"Better than {study.labels[best]} (%)"
   middle = f"Interquartile mean{' (%)' * bool(numbers.unit)}"
   rows = []
@@ -226,7 +222,7 @@ def over_all(study: JudgedStudy) -> Table | None:
 # How settings were chosen, and what all of it cost.
 
 
-def settings(study: JudgedStudy) -> Table:
+def settings(study: Study) -> Table:
   """The chosen setting of every cell, and its score."""
   names = list(
     dict.fromkeys(n for c in study.cells for n in c.tuned or c.chosen)
@@ -274,7 +270,7 @@ def _tuning(cell: Cell) -> Row:
   return row | {"Near ties": exact(num_near_ties(cell))}
 
 
-def spread(study: JudgedStudy) -> Table | None:
+def spread(study: Study) -> Table | None:
   """The parts of the spread of results; None if they are not known."""
   numbers, rows = words.Numbers(study.metric), []
   for cell in (verdict.cell for verdict in study.verdicts):
@@ -288,7 +284,7 @@ def spread(study: JudgedStudy) -> Table | None:
   return Table(rows) if rows else None
 
 
-def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
+def costs(study: Study) -> tuple[Table | None, Table | None]:
   """The cost of runs up to the target, and to the end; None if not known."""
   spent = [{c: v.cell.spent(c) for c in _COST_NAMES} for v in study.verdicts]
   known = [c for c in _COST_NAMES if any(of[c] is not None for of in spent)]
@@ -309,7 +305,7 @@ def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
   )
 
 
-def _time_to_target(study: JudgedStudy, verdict: Verdict) -> Entry:
+def _time_to_target(study: Study, verdict: Verdict) -> Entry:
   """The mean over seeds, and its interval."""
   text = words.cost(TIME, verdict.to_target.get(TIME))
   if text == words.NOTHING:
@@ -324,7 +320,7 @@ def _time_to_target(study: JudgedStudy, verdict: Verdict) -> Entry:
   return Entry(text, " to ".join(ends))
 
 
-def shared(study: JudgedStudy) -> Table | None:
+def shared(study: Study) -> Table | None:
   """All that is the same in all cells, with the versions and the device."""
   # A flag may have the name of a size.
   values = {sentence(name_of(str(n))): v for n, v in study.about.items()}
