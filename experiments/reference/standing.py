@@ -93,8 +93,8 @@ class Standing:
     shown = [
       {
         "Method": method,
-        "Score": Entry(*_shown(middle[method], 3)),
-        "Mean place": Entry(*_shown(ranks[method], 1)),
+        "Score": Entry(*words.Numbers("score", 3).parts(middle[method])),
+        "Mean place": Entry(*words.Numbers("place", 1).parts(ranks[method])),
         "Diverged": str(int((scores[method] == 0).sum())),
       }
       for method in sorted(scores, key=lambda m: -middle[m].estimate)
@@ -175,8 +175,3 @@ def _check_data(condition: Condition, cells: Sequence) -> None:
 def _ranks(means: np.ndarray) -> np.ndarray:
   """Ranks along the methods' axis, [..., methods, T]; ties share the mean."""
   return stats.rankdata(-means, axis=-2)
-
-
-def _shown(interval: Interval, decimals: int) -> tuple[str, str]:
-  estimate, low, high = (f"{x:.{decimals}f}" for x in interval)
-  return estimate, f"{low} to {high}"

@@ -16,7 +16,7 @@ import numpy as np
 from experiments.reference.standing import Standing
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import is_fraction
-from fedjax_opt.study import statistics
+from fedjax_opt.study import statistics, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report.study_tables import Entry, Table
 
@@ -131,15 +131,15 @@ def table(standing: Standing) -> Table | None:
   found = grids(standing)
   if not found or len(next(iter(found.values())).test) < 2:
     return None
-  rows = []
+  rows, numbers = [], words.Numbers("regret", 2)
   for method, of in regrets(found).items():
     by_condition = of["tuned"], of["other"].mean(1), of["all others"]
     means = [statistics.mean_interval(values) for values in by_condition]
     names = ("Tuned there", "Tuned under another", "Tuned under all others")
     row = {
-      name: Entry(f"{m.estimate:.2f}", f"{m.low:.2f} to {m.high:.2f}")
-      for name, m in zip(names, means, strict=True)
+      name: Entry(*numbers.parts(mean))
+      for name, mean in zip(names, means, strict=True)
     }
-    worst = {"Worst": f"{of['other'].max():.2f}"}
+    worst = {"Worst": numbers.value(of["other"].max())}
     rows.append((means[1].estimate, {"Method": method} | row | worst))
   return Table([row for _, row in sorted(rows, key=lambda r: r[0])], 1)
