@@ -107,7 +107,7 @@ from experiments.job import output_dir_of
 from experiments.reference import joining
 from experiments.specification.kinds import KINDS
 from experiments.store import Store
-from experiments.studies import cells, plan, planning, request
+from experiments.studies import cells, plan, request, seeds_needed
 from fedjax_opt import plots
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.files import folders, json_files, locks
@@ -136,7 +136,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   """Runs a study, and notes the cells that are done."""
   asked = request.parse(argv, __doc__)
   if asked.seeds_needed is not None:
-    print("\n".join(planning.seeds_needed(asked)))
+    print("\n".join(seeds_needed.table(asked)))
     return 0
   if asked.reference is not None:
     return joining.run(asked)

@@ -1,8 +1,9 @@
-"""The one way to tune: choose by a criterion, measure with fresh seeds.
+"""How studies tune: choose by a criterion, measure with fresh seeds.
 
 The caller's function runs a grid: that of `fedjax_opt.compare` calls `sweep`;
 that of the command line finds a run in its store, or runs it now. No method may
-try more settings than another.
+try more settings than another. A paper's artefact is no study: its settings and
+seeds are those that the paper says.
 """
 
 import math

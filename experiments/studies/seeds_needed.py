@@ -17,7 +17,7 @@ _MOST = 100_000_000  # Bytes.
 _COLUMNS = {"method", "other", "sd", "seeds"}
 
 
-def seeds_needed(asked: Request) -> list[str]:
+def table(asked: Request) -> list[str]:
   """A table of the seeds that each pair of methods needs, as lines.
 
   Args:
