@@ -126,6 +126,7 @@ def test_every_choice_has_a_name_of_its_own(kind):
 def test_every_word_of_a_task_has_a_name():
   plain = {"digits", "logistic", "small", "low", "rank", "transformer"}
   plain |= {"classes)", "non-convex", "images", "table,", "linear", "model"}
+  plain |= {"features"}
   for task in TASKS:
     shown = names.name_of(task)
     assert {word for word in shown.split() if word.islower()} <= plain
