@@ -1,8 +1,6 @@
 """Pairs of methods, against SciPy; errors of studies; parts of a variance."""
 
 import dataclasses
-import importlib
-import pathlib
 
 import numpy as np
 import pytest
@@ -16,8 +14,7 @@ from fedjax_opt.study.cells import ExampleSet, Measured
 from fedjax_opt.study.verdicts import BEST, COLLAPSED, TIED, WORSE
 from tests.study import made
 from tests.study.made import cell, study
-
-BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
+from tools import verdict_errors as errors
 
 
 def test_p_values_are_those_of_scipy():
@@ -106,9 +103,7 @@ def test_power_is_that_of_simulated_studies():
   assert found[1] <= 0.01 < found[0]
 
 
-def test_the_benchmark_has_the_rule_of_studies(monkeypatch):
-  monkeypatch.syspath_prepend(str(BENCHMARKS))
-  errors = importlib.import_module("verdict_errors")
+def test_simulated_errors_are_by_the_rule_of_studies():
   rng = np.random.default_rng(2)
   values = 0.7 + 0.01 * rng.normal(size=(4, 6, 12))
   values[0] += 0.012

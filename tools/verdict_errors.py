@@ -12,17 +12,18 @@ in docs/which_method.toml, with twenty seeds.
    apart and whose true accuracies differ: chosen once for all seeds of the
    report, or by each seed (nested).
 
-  python benchmarks/verdict_errors.py
+  python -m tools.verdict_errors
 """
 
+import argparse
 import functools
 import itertools
 from collections.abc import Callable
 
 import numpy as np
-import shared
 
 from fedjax_opt.study import pairs
+from fedjax_opt.study.report import formats
 
 STUDIES = 20_000
 METHODS, SEEDS = (2, 5, 8, 16), (2, 5, 10, 20)
@@ -78,7 +79,7 @@ def chosen_by_luck(rng, num_methods, num_seeds, is_nested, studies):
 
 
 def main() -> None:
-  shared.parser(__doc__).parse_args()
+  argparse.ArgumentParser(description=__doc__).parse_args()
   rng = np.random.default_rng(0)
   for kind in ("normal", "exponential"):
     share = functools.partial(
@@ -102,7 +103,7 @@ def table(title: str, share: Callable[[int, int], float]) -> None:
   rows = [
     [str(k), *(f"{share(k, seeds):.1%}" for seeds in SEEDS)] for k in METHODS
   ]
-  print(f"\n{title}\n\n{shared.table(header, rows)}", flush=True)
+  print(f"\n{title}\n\n{formats.markdown_rows(header, rows)}", flush=True)
 
 
 if __name__ == "__main__":
