@@ -65,16 +65,23 @@ FACTORIES = {
 _TRIVIAL = {"jit(stage)", "jit(convert_element_type)"}
 
 
-def refusals(name):
-  """Cases of a file in refusals/: the error's type, and how its line begins."""
-  return cases(f"checks/refusals/{name}")
+def refusals(name, names):
+  """A test of each row of a table in refusals/.
 
+  A row is a call, then the error's type and how its line begins.
 
-def check_row(call, line, names):
-  """`check` for a row of `refusals`, with the names of a test file."""
+  Args:
+    name: of the table.
+    names: those of the test file, which calls may have.
+  """
   of_all = {"dataclasses": dataclasses, "functools": functools, "fo": fo}
   of_all |= {"jax": jax, "jnp": jnp, "np": np, "optax": optax}
-  check(lambda: eval(call, of_all | globals() | names), line)
+
+  @pytest.mark.parametrize(("call", "line"), cases(f"checks/refusals/{name}"))
+  def test(call, line):
+    check(lambda: eval(call, of_all | globals() | names), line)
+
+  return test
 
 
 def check(call, line):

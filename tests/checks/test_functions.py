@@ -6,7 +6,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-import pytest
 
 from fedjax_opt import Algorithm, ClientOutput, contract, optimizers
 from fedjax_opt import evaluation as measures
@@ -151,6 +150,4 @@ def field(rule_and_name):
 transformation = optax.GradientTransformation
 
 
-@pytest.mark.parametrize(("call", "line"), given.refusals("functions.txt"))
-def test_is_refused(call, line):
-  given.check_row(call, line, globals())
+test_is_refused = given.refusals("functions.txt", globals())

@@ -1,7 +1,5 @@
 """Settings of a run, rounds and seeds: each checker by itself."""
 
-import pytest
-
 from fedjax_opt import samplers, simulate
 from fedjax_opt.engine import client_state, inputs
 from fedjax_opt.engine.config import Config, check_names
@@ -52,6 +50,4 @@ def on_host(algorithm):
   client_state.resolve(config, algorithm, None)
 
 
-@pytest.mark.parametrize(("call", "line"), given.refusals("settings.txt"))
-def test_is_refused(call, line):
-  given.check_row(call, line, globals())
+test_is_refused = given.refusals("settings.txt", globals())

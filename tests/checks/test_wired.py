@@ -120,6 +120,4 @@ def prox_skip(settings):
   simulate({"algorithm": PROX_SKIP} | settings)
 
 
-@pytest.mark.parametrize(("call", "line"), given.refusals("wired.txt"))
-def test_is_refused(call, line):
-  given.check_row(call, line, globals())
+test_is_refused = given.refusals("wired.txt", globals())

@@ -165,9 +165,7 @@ def test_who_is_late_sends_its_whole_steps():
 DURATIONS = SYSTEMS["constant"].durations()
 
 
-@pytest.mark.parametrize(("call", "line"), given.refusals("schedules.txt"))
-def test_is_refused(call, line):
-  given.check_row(call, line, globals())
+test_is_refused = given.refusals("schedules.txt", globals())
 
 
 @pytest.mark.parametrize(
