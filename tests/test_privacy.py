@@ -22,7 +22,7 @@ import fedjax_opt as fo
 from fedjax_opt import privacy, processes, trees
 from fedjax_opt.engine import programs
 from tests import cases
-from tests.refusals import refusal
+from tests.checks import given
 
 LR = 0.3
 SETTINGS = {"batch_size": 4, "local_epochs": 1.5}
@@ -377,37 +377,7 @@ def epsilon_of(**given):
   return privacy.epsilon(**about | {"cohort_size": 5, "delta": 1e-5} | given)
 
 
-REFUSED = {
-  "privacy: the clients of this algorithm send no difference of models": (
-    lambda: privacy.with_privacy(fo.bvr_l_sgd(cases.loss_fn, 0.1), 1.0, 1.0)
-  ),
-  "privacy: the clients of this algorithm send more than one difference": (
-    lambda: run_private(fo.scaffold(cases.loss_fn, 0.1))
-  ),
-  "privacy: this algorithm reads single messages": (
-    lambda: run_private(reading_each())
-  ),
-  "privacy: the sampler draws a client more than once, or by its weight": (
-    lambda: run(private(), 1, FIXED, sampler=fo.samplers.weighted())
-  ),
-  "fault: the clients of this algorithm send no difference of models": (
-    lambda: run(private(), 1, FIXED, fault=fo.faults.flip(0.5))
-  ),
-  "round: reads cohort.secret_key; give the algorithm has_secret_noise=True": (
-    lambda: run(reading_key(False), 1, FIXED)
-  ),
-  "rounds=0: ": lambda: privacy.calibrated_noise(1.0, 0, 10, 5, 1e-5),
-  "rounds=-1: ": lambda: epsilon_of(rounds=-1),
-  "cohort_size=11: ": lambda: epsilon_of(cohort_size=11),
-  "sampling='all': ": lambda: epsilon_of(sampling="all"),
-  "places=7: ": lambda: epsilon_of(sampling="uniform", places=7),
-  "places=0: ": lambda: epsilon_of(places=0),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_bad_input(message):
-  assert refusal(REFUSED[message]).startswith(message)
+test_is_refused = given.refusals("privacy.txt", globals())
 
 
 @pytest.mark.parametrize(

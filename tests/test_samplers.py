@@ -14,7 +14,7 @@ import fedjax_opt as fo
 from fedjax_opt import samplers
 from fedjax_opt.engine.config import Config
 from tests import jax_problems
-from tests.refusals import refusal
+from tests.checks import given
 
 SIZES = (6, 9, 12, 7, 5)
 DATA = fo.ClientData.from_client_ids(
@@ -366,6 +366,9 @@ def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
 
 
 # How each kind is refused is tested in checks/test_fields.py.
+TWO, KEY = jnp.arange(2), jax.random.key(0)
+
+
 def draw_in(round):
   samplers.draw(samplers.uniform(), 0, round, sizes=[1, 1], cohort_size=1)
 
@@ -374,31 +377,4 @@ def fit(sampler):
   cohorts_of(sampler, rounds=1)
 
 
-BAD = [
-  ("weights: must have a positive sum", samplers.weighted, [0.0, 0.0]),
-  ("weights: has -1.0; must be in", samplers.weighted, [1.0, -1.0]),
-  ("weights: has inf; must be in", samplers.weighted, [1.0, math.inf]),
-  ("cohorts: is int64[2]; must be", samplers.fixed, [0, 1]),
-  ("groups=-1: must not be negative", samplers.cyclic, -1),
-  ("round: is int32[2]; must be whole numbers", draw_in, jnp.arange(2)),
-  ("round=an array float32[]: must be whole", draw_in, jnp.float32(1)),
-  ("round: is key<fry>; must be", draw_in, jax.random.key(0)),
-  ("round=-1: must not be negative", draw_in, jnp.int32(-1)),
-  ("sampler: weights: has 2 entries; ", fit, samplers.weighted([1.0, 2.0])),
-  ("sampler: fixed has 1 cohorts of 2", fit, samplers.fixed([[0, 1]])),
-  (
-    "sampler: fixed has 0 cohorts of 3",
-    fit,
-    samplers.fixed(np.zeros((0, 3), int)),
-  ),
-  ("sampler: fixed has a client outside", fit, samplers.fixed([[0, 1, 5]])),
-  ("sampler: fixed has a client twice", fit, samplers.fixed([[0, 1, 1]])),
-  ("groups=0: must be from 1 to", fit, samplers.cyclic(0)),
-  ("groups=2: must be from 1 to 1, so that", fit, samplers.cyclic(2)),
-  ("sampler: poisson expects 3.5 clients", fit, samplers.poisson(3.5)),
-]
-
-
-@pytest.mark.parametrize(("message", "make", "given"), BAD)
-def test_bad_input(message, make, given):
-  assert refusal(make, given).startswith(message)
+test_is_refused = given.refusals("samplers.txt", globals())

@@ -13,6 +13,7 @@ from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_fits, hold_out
 from fedjax_opt.engine import inputs
+from tests.checks.given import refusals
 from tests.refusals import refusal
 
 
@@ -87,41 +88,7 @@ def with_x(value):
 
 
 ALL = [np.arange(6)]
-BAD = {
-  "differ (x 3, y 2); mu": ({"x": np.ones(3), "y": np.ones(2)}, ALL),
-  "examples={}: must be a dict of arrays [N, ...]": ({}, ALL),
-  "examples['x']=1.0: must be an array": ({"x": 1.0}, ALL),
-  "at least one example": ({"x": np.ones((0, 2))}, ALL),
-  "NaN in the data: examples['x'] must": (with_x(np.nan), ALL),
-  "but row 4 is not (1 such rows)": (with_x(np.nan), ALL),
-  "infinity in the data: examples['x'] must": (with_x(np.inf), ALL),
-  "is <U1[6]; must be numbers": ({"x": np.array(["a"] * 6)}, ALL),
-  "must be numbers of NumPy's own types, such as float32, got bfloat16": (
-    {"x": np.asarray(jnp.ones(6, jnp.bfloat16))},
-    ALL,
-  ),
-  "must not be named 'sizes'": ({"sizes": np.ones(6)}, ALL),
-  "y must be in [0, 2), but row 2 has 2 (2 such rows)": (pool(), ALL, 2),
-  "integers of shape [N], got none": ({"x": np.ones(6)}, ALL, 2),
-  "rows: none of 0 clients has an example": (pool(), []),
-  "rows: none of 2 clients has": (pool(), [[], []]),
-  "rows: has 6; must be in [0, 5]": (pool(), [[0], [], [6, 7]]),
-  "rows: has -1; must be in [0, 5]": (pool(), [[-1]]),
-  "rows[1]=[0.5]: must be whole numbers of shape [n]": (pool(), [[0], [0.5]]),
-  "rows[0]: is int64[1, 1]; must be whole num": (pool(), [[[0]]]),
-  "must be a list of arrays of row": (pool(), {0: [0], 1: [1]}),
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_input(message):
-  assert message in refusal(ClientData.from_partition, *BAD[message])
-
-
-def test_ids_of_other_examples():
-  assert refusal(ClientData.from_client_ids, pool(), [0, 1]) == (
-    "client_ids: has 2 entries; must have one for each of the 6 examples"
-  )
+test_is_refused = refusals("clients.txt", globals())
 
 
 def test_fields_of_any_name(tmp_path):

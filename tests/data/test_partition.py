@@ -1,7 +1,6 @@
 """Partition schemes: what each promises, for random pools and clients."""
 
 import functools
-import re
 
 import numpy as np
 import pandas as pd
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_opt.data import partition, partition_schemes
+from tests.checks.given import refusals
 from tests.data.schemes import COMPLETE, LABELLED
 from tests.refusals import refusal
 
@@ -224,35 +224,7 @@ def test_every_scheme_is_tested():
 L = np.repeat(np.arange(3), 4)
 
 
-BAD = {
-  "num_clients=13: without replacement .* so at most 12": ("iid", L, 13),
-  "labels: must be of at least one example, got N = 0": ("iid", L[:0], 2),
-  "num_clients=4: must be 3, one client per class": ("class_q", L, 4, 0.5),
-  r"class_fraction=0.2: must be in \[1/3, 1\]": ("class_q", L, 3, 0.2),
-  r"_client=5: must be a whole number in \[1, 4\]": ("shards", L, 3, 5),
-  r"client_ids must be .*, got float64 of shape \(0,\)": ("natural", []),
-  "client_ids must be integers or strings, .*float64": ("natural", [0.5]),
-  "client_ids must be .*, got object": ("natural", ["a", np.nan]),
-  "partition='iidd': must be one of .* mean iid": ("split", "iidd", L, 2),
-  "partition='natural': the data comes with": ("split", "natural", L, 2),
-  "num_clients=2: the data has 3 natural clients": (
-    "split", "natural", L, 2, 0, L,
-  ),
-  "client_ids: has 3 entries; must have one for each of the 12 exam": (
-    "split", "natural", L, None, 0, [7, 3, 7],
-  ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_input(message):
-  name, *arguments = BAD[message]
-  assert re.search(message, refusal(getattr(partition, name), *arguments))
-
-
-@pytest.mark.parametrize("labels", [L * 1.0, L.reshape(3, 4)])
-def test_labels_that_cannot_be(labels):
-  assert "must be whole numbers" in refusal(partition.iid, labels, 2)
+test_is_refused = refusals("partition.txt", globals())
 
 
 @pytest.mark.parametrize(
@@ -264,9 +236,3 @@ def test_examples_per_client_that_cannot_be(given):
     f"examples_per_client={given!r}: must be a whole number in [1, inf), or "
     "(low, high) with 1 <= low <= high"
   )
-
-
-def test_a_parameter_of_another_scheme():
-  split = functools.partial(partition.split, "iid", L, 2)
-  said = "alpha=1.0: belongs to partition dirichlet, .*, not to partition iid"
-  assert re.fullmatch(said, refusal(split, alpha=1.0))

@@ -11,7 +11,7 @@ from fedjax_opt.transforms import aggregators, faults
 from tests import cases, jax_problems
 from tests import reference_uploads as referee
 from tests.cases import FED_AVG
-from tests.refusals import refusal
+from tests.checks import given
 
 SETTINGS = cases.CASES["uniform"]
 AGGREGATORS = {
@@ -203,37 +203,5 @@ def without_mean():
   return FED_AVG._replace(round=round)
 
 
-def combined(aggregator, algorithm=None, **settings):
-  algorithm = algorithm or FED_AVG
-  return lambda: simulate(algorithm, aggregator=aggregator, **settings)
-
-
 MEDIAN = aggregators.median()
-BAD = {
-  "aggregator=the function fedjax_opt.median: must be one of": combined(
-    aggregators.median
-  ),
-  "aggregator: counts all clients alike; must be with weighting=": combined(
-    MEDIAN, weighting="examples"
-  ),
-  "aggregator: counts all clients alike; must be with ": combined(
-    MEDIAN, sampler="weighted"
-  ),
-  "aggregator: counts all clients alike, and those of this": combined(
-    MEDIAN, weighing()
-  ),
-  "aggregator: a round of this algorithm has no mean": combined(
-    MEDIAN, without_mean()
-  ),
-  "aggregator: multi_krum with faulty=2 needs a cohort of at least 7": combined(
-    aggregators.multi_krum(2)
-  ),
-  "fault: the clients of this algorithm send no difference": lambda: simulate(
-    fo.bvr_l_sgd(cases.loss_fn, 0.1), fault=faults.flip(0.1)
-  ),
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_input_is_one_clear_line(message):
-  assert refusal(BAD[message]).startswith(message)
+test_is_refused = given.refusals("aggregators.txt", globals())

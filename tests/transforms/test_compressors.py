@@ -10,8 +10,8 @@ import pytest
 from fedjax_opt import transforms
 from fedjax_opt.draws import first_of_shuffle
 from tests import reference_uploads as reference
+from tests.checks import given
 from tests.jax_problems import flat
-from tests.refusals import refusal
 
 SHAPES = {"a": (3, 4), "b": {"bias": (5,), "scale": ()}}
 D = 18
@@ -145,16 +145,4 @@ def test_one_entry_is_sent_at_least():
   assert np.count_nonzero(flat(sent)) == 1
 
 
-BAD = {
-  "levels=0: must be at least 1": lambda: transforms.quantize(0),
-  "levels=2.5: must be a whole number": lambda: transforms.quantize(2.5),
-  "upload=the function fedjax_opt.sign: must be an upload": lambda: (
-    transforms.error_feedback(transforms.sign)
-  ),
-  "fraction=": lambda: jax.eval_shape(transforms.top_k, 0.1),
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_input_is_one_clear_line(message):
-  assert refusal(BAD[message]).startswith(message)
+test_is_refused = given.refusals("compressors.txt", globals())

@@ -16,7 +16,7 @@ from fedjax_opt.draws import first_of_shuffle
 from fedjax_opt.transforms import upload as uploads
 from tests import cases, jax_problems, reference_uploads
 from tests.cases import FED_AVG, LR
-from tests.refusals import refusal
+from tests.checks import given
 
 K = 4  # 0.25 of 15.
 SETTINGS = cases.FAULTY
@@ -265,30 +265,4 @@ counting = fixed(
 wrong = fixed(lambda worker: jnp.zeros(2), lambda params: [params])
 
 
-def uploaded(upload, algorithm=None):
-  return lambda: simulate(algorithm or FED_AVG, upload=upload)
-
-
-BAD = {
-  "upload=3: must be one of fedjax_opt.transforms": uploaded(3),
-  "upload=the function fedjax_opt.sign: must be one of": uploaded(
-    transforms.sign
-  ),
-  "upload: a round of this algorithm is not one phase of all clients; ": (
-    uploaded(transforms.sign(), sending(["mean", "mean"]))
-  ),
-  "upload: a round of this algorithm is not one phase of all clients": (
-    uploaded(transforms.sign(), sending(["pick"]))
-  ),
-  "upload: the algorithm counts what it sends itself": lambda: run_fixed(
-    counting, transforms.sign()
-  ),
-  "upload: the message of a client is not what `Algorithm.sends` says; ": (
-    lambda: run_fixed(wrong, transforms.sign())
-  ),
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_input_is_one_clear_line(message):
-  assert refusal(BAD[message]).startswith(message)
+test_is_refused = given.refusals("uploads.txt", globals())
