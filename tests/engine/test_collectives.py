@@ -10,12 +10,12 @@ import pytest
 
 PROGRAM = """
 import json
-import compiled
 import jax.numpy as jnp
 import optax
 from jax import lax
 import fedjax_opt as fo
 from tests import jax_problems
+from tools import compiled
 
 task = jax_problems.softmax(sizes=(8,) * 16)
 loss_fn, sgd = task.loss_fn, optax.sgd(0.1)
@@ -73,8 +73,7 @@ def found():
     "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
     + " --xla_force_host_platform_device_count=4",
     "JAX_PLATFORMS": "cpu",
-    # `compiled` reads programs for the benchmarks too.
-    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks")]),
+    "PYTHONPATH": str(ROOT),
   }
   ended = subprocess.run(
     [sys.executable, "-c", PROGRAM],
