@@ -16,14 +16,13 @@ CHANNELS = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 
 
 def peer(
-  protocol: dict, path: str, seeds: int, begun: float
+  protocol: dict, path: str, begun: float
 ) -> dict[str, float | list[float]]:
   """Seconds before the rounds, and of each seed's rounds, and test accuracies.
 
   Args:
     protocol: fields of `protocols.Protocol`.
     path: of what `protocols.write_data` wrote.
-    seeds: how many.
     begun: when the process was started, in seconds since 1970.
   """
   found = {}
@@ -32,7 +31,7 @@ def peer(
     """Given `(seed, rounds) -> model`, and what a model has right."""
     (warm or run)(0, 1)
     found.update(start=time.time() - begun, rounds=[], accuracy=[])
-    for seed in range(seeds):
+    for seed in range(protocol["seeds"]):
       start = time.perf_counter()
       model = run(seed, protocol["rounds"])
       found["rounds"].append(time.perf_counter() - start)

@@ -15,7 +15,6 @@ numbers are wall-clock times.
 
 import pathlib
 import statistics
-import sys
 import tempfile
 import time
 from typing import NamedTuple
@@ -40,7 +39,6 @@ class Protocol(NamedTuple):
   Attributes:
     name: of its row.
     peer: a function of protocol_peers.py.
-    python: the flag of the Python that runs it.
     data: of TFDS.
     num_clients: in the population.
     examples: of a client.
@@ -58,7 +56,6 @@ class Protocol(NamedTuple):
 
   name: str
   peer: str
-  python: str
   data: str
   num_clients: int
   examples: int
@@ -77,23 +74,23 @@ class Protocol(NamedTuple):
 PROTOCOLS = (
   # microsoft/msrflute, experiments/cv_lr_mnist, but for LEAF's partition.
   Protocol(
-    "FLUTE's logistic regression", "flower", "flower", "mnist", 1000, 60,
-    "shards", 10, 10, 0.03, 100,
+    "FLUTE's logistic regression", "flower", "mnist", 1000, 60, "shards",
+    10, 10, 0.03, 100,
   ),
   # google/fedjax, examples/emnist_fed_avg.py, on MNIST; 10 of 1,500 rounds.
   Protocol(
-    "FedJAX's EMNIST example", "fedjax", "fedjax", "mnist", 500, 100, "shards",
+    "FedJAX's EMNIST example", "fedjax", "mnist", 500, 100, "shards",
     10, 20, 10**-1.5, 10, 10**-2.5,
   ),
   # apple/pfl-research, benchmarks: CIFAR-10, IID, no privacy; 5 of 1,500.
   Protocol(
-    "pfl-research's CIFAR-10", "pfl", "torch", "cifar10", 1000, 50, "iid", 50,
+    "pfl-research's CIFAR-10", "pfl", "cifar10", 1000, 50, "iid", 50,
     10, 0.1, 5,
   ),
   # woodenchild95/FL-Simulator, README.md; 1 of 1,000 rounds.
   *(
     Protocol(
-      f"FL-Simulator's {method}", "fl_simulator", "torch", "cifar10", 100, 500,
+      f"FL-Simulator's {method}", "fl_simulator", "cifar10", 100, 500,
       "dirichlet", 10, 50, 0.1, 1, None, method, 5, 2, {"alpha": 0.6},
     )
     for method in ("FedAvg", "SCAFFOLD", "FedSpeed")
@@ -170,7 +167,7 @@ def made(protocol: Protocol, pool, test):
   return task, fo.fed_avg(task.loss_fn, optax.sgd(protocol.rate), server)
 
 
-def ours(protocol: dict, path: str, seeds: int, begun: float) -> dict:
+def ours(protocol: dict, path: str, begun: float) -> dict:
   """Times the rounds of each seed; then tests."""
   protocol, (pool, test, rows) = Protocol(**protocol), load(path)
   task, algorithm = made(protocol, pool, test)
@@ -185,7 +182,7 @@ def ours(protocol: dict, path: str, seeds: int, begun: float) -> dict:
   simulator.run(first(0), 0)  # Compiles.
   tested = jax.jit(lambda params: task.evaluate(params, None, test))
   found = {"start": time.time() - begun, "rounds": [], "accuracy": []}
-  for seed in range(seeds):
+  for seed in range(protocol.seeds):
     state = jax.block_until_ready(first(seed))
     start = time.perf_counter()
     state, _ = simulator.run(state, protocol.rounds)
@@ -206,21 +203,22 @@ def cells(found: dict) -> list[str]:
   ]
 
 
-def run_protocol(protocol: Protocol, python: str, data_dir: str) -> None:
+def run_protocol(protocol: Protocol, pythons: dict, data_dir: str) -> None:
   """Runs and prints a protocol, on both sides."""
   print(protocol.name, flush=True)
   rows = []
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, "data.npz")
     write_data(protocol, data_dir, path)
-    for name, module, function, interpreter in (
-      (protocol.peer, "protocol_peers", "peer", python),
-      ("fedjax_opt", "protocols", "ours", sys.executable),
+    for name, module, function in (
+      (protocol.peer, "protocol_peers", "peer"),
+      ("fedjax_opt", "protocols", "ours"),
     ):
-      given = {"protocol": protocol._asdict(), "path": str(path)}
-      given |= {"seeds": protocol.seeds, "begun": time.time()}
+      python = pythons.get(name, pythons["torch"])
+      given = {"path": str(path), "begun": time.time()}
+      given["protocol"] = protocol._asdict()
       found = shared.in_process(
-        module, function, given, python=interpreter, variables=shared.ON_CPU
+        module, function, given, python=python, variables=shared.ON_CPU
       )
       rows.append([name, *cells(found)])
   header = "program", "start, s", "rounds, s", "test accuracy, % (range)"
@@ -235,7 +233,7 @@ def main() -> None:
   pythons = shared.pythons(options)
   print(shared.machine())
   for protocol in filter(lambda each: options.only in each.name, PROTOCOLS):
-    run_protocol(protocol, pythons[protocol.python], options.data_dir)
+    run_protocol(protocol, pythons, options.data_dir)
 
 
 if __name__ == "__main__":
