@@ -16,7 +16,6 @@ numbers mean nothing.
 """
 
 import argparse
-import contextlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -131,7 +130,7 @@ def run_one(
     return shared.in_process("fedjax_opt_worker", "device", limit=limit)
   settings, flops = job.entry.settings, None
   run = shared.Run(job.entry, pythons, limit)
-  with contextlib.closing(run.process):
+  with run.process:
     for step in (run.build, *[run.take_turn] * 3):
       step()
     if job.entry.worker == "fedjax_opt":

@@ -28,10 +28,10 @@ FedAvg round of the same size (10 clients x 13 steps x 10), times rounds, points
 and algorithms.
 """
 
-import contextlib
+import functools
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import fedjax_opt_worker as ours
 import jax
@@ -45,7 +45,8 @@ TURNS = 7
 # Of a turn: long enough for the clock, short enough to take turns.
 ROUNDS = {"cnn": 5, "mlp": 5, "least_squares": 100}
 Turn = Callable[[], float]  # Returns seconds.
-Clock = Callable[[], float]
+# Which of the seconds that a worker answers with too.
+CLOCKS = {"seconds": time.perf_counter, "processor_seconds": time.process_time}
 
 
 def in_turns(
@@ -67,18 +68,18 @@ def in_turns(
 
 
 def turn_of(
-  simulator: fo.Simulator, workload: shared.Workload, clock: Clock
+  simulator: fo.Simulator, workload: shared.Workload, clock: str
 ) -> Turn:
   """Rounds of all points together."""
   _, init = ours.make_loss(workload)
-  state = simulator.init(init(jax.random.key(0)))
+  state, now = simulator.init(init(jax.random.key(0))), CLOCKS[clock]
 
   def turn() -> float:
     nonlocal state
-    start = clock()
+    start = now()
     state, _ = simulator.run(state, ROUNDS[workload.name])
     jax.block_until_ready(state.server)
-    return clock() - start
+    return now() - start
 
   return turn
 
@@ -95,15 +96,15 @@ NAMES = (
 )  # fmt: skip
 
 
-def every(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
+def every(options) -> shared.Table:
   """A row for each method and workload."""
   found = []
   for workload in shared.WORKLOADS.values():
-    found += of_workload(workload, clock)
+    found += of_workload(workload, options.clock)
   return ("round", "method", "ms", "of FedAvg", "gradients", "left"), found
 
 
-def of_workload(workload: shared.Workload, clock: Clock) -> list[list[str]]:
+def of_workload(workload: shared.Workload, clock: str) -> list[list[str]]:
   """A row for each method."""
   loss_fn, init = ours.make_loss(workload)
   params, gradients = init(jax.random.key(0)), {}
@@ -147,7 +148,7 @@ def asynchronous(name: str) -> shared.Workload:
 
 
 def server_steps(
-  workload: shared.Workload, clock: Clock, rates: int = 1, seeds: int = 1
+  workload: shared.Workload, clock: str, rates: int = 1, seeds: int = 1
 ) -> Turn:
   """Server steps of all points together."""
   loss_fn, _ = ours.make_loss(workload)
@@ -174,17 +175,13 @@ def server_steps(
   return turn_of(simulator, workload, clock)
 
 
-def grid(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
+def grid(options) -> shared.Table:
   """A row for each workload."""
   points, rows = _RATES_OF_GRID * _SEEDS_OF_GRID, []
   for workload in map(asynchronous, ("least_squares", "mlp")):
-    ms, compiling = in_turns(
-      {
-        "one": server_steps(workload, clock),
-        "all": server_steps(workload, clock, _RATES_OF_GRID, _SEEDS_OF_GRID),
-      },
-      ROUNDS[workload.name],
-    )
+    of = functools.partial(server_steps, workload, options.clock)
+    contenders = {"one": of(), "all": of(_RATES_OF_GRID, _SEEDS_OF_GRID)}
+    ms, compiling = in_turns(contenders, ROUNDS[workload.name])
     of_one = ms["all"] / ms["one"] / points
     numbers = (*ms.values(), of_one, *compiling.values())
     rows.append([workload.name, *(f"{number:.3g}" for number in numbers)])
@@ -192,17 +189,16 @@ def grid(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
   return ("server step", *titles, "compile s", f"of {points}"), rows
 
 
-def flsim(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
+def flsim(options) -> shared.Table:
   """A row."""
   workload = asynchronous("least_squares")
   rounds, epoch = ROUNDS[workload.name], workload.num_clients // _ARRIVALS
-  kind = "processor_seconds" if options.processor else "seconds"
   asked = {"buffer": _ARRIVALS, "concurrency": _AWAY, "rounds": epoch}
-  process = shared.Process("flsim_worker", options.flsim_python)
-  with contextlib.closing(process):
-    took = lambda: process.call("fed_buff", workload=workload, **asked)[kind]
-    there = lambda: took() * rounds / epoch  # An epoch is a turn of FLSim.
-    here = server_steps(workload, clock)
+  with shared.Process("flsim_worker", options.flsim_python) as process:
+    took = lambda: process.call("fed_buff", workload=workload, **asked)
+    # An epoch is a turn of FLSim.
+    there = lambda: took()[options.clock] * rounds / epoch
+    here = server_steps(workload, options.clock)
     ms, compiling = in_turns({"here": here, "FLSim": there}, rounds)
   numbers = (*ms.values(), compiling["here"])
   row = [workload.name, *(f"{number:.3g}" for number in numbers)]
@@ -215,15 +211,13 @@ _ALGORITHMS = ("fed_mid", "fed_mid_osp", "fed_dual_avg", "fed_dual_avg_osp")
 _ROUNDS, _POINTS = 500, 63
 
 
-def lasso(options, clock: Clock) -> tuple[Sequence[str], list[list[str]]]:
+def lasso(options) -> shared.Table:
   """Whole grids of four algorithms, once with evaluations."""
   workload, theirs, rows = shared.LEAST_SQUARES, [], []
   rounds = ROUNDS[workload.name]
   ways = {"at the end": ours.UNEVALUATED, "every 10 rounds": {"eval_every": 10}}
-  process = shared.Process(
-    "fedjax_worker", options.fedjax_python, shared.ON_CPU
-  )
-  with contextlib.closing(process):
+  of = "fedjax_worker", options.fedjax_python, shared.ON_CPU
+  with shared.Process(*of) as process:
     # After an evaluation diverged points stop.
     for how, settings in ways.items():
       results = []
@@ -245,12 +239,11 @@ PARTS = {"all": every, "grid": grid, "flsim": flsim, "lasso": lasso}
 
 def main() -> None:
   parser = shared.parser(__doc__, ("fedjax", "flsim"))
-  parser.add_argument("part", choices=PARTS)
-  parser.add_argument("--processor", action="store_true")
-  options = parser.parse_args()
-  clock = time.process_time if options.processor else time.perf_counter
-  print(f"{shared.machine()}; jax {jax.__version__}", flush=True)
-  print(shared.table(*PARTS[options.part](options, clock)))
+  parser.add_argument(
+    "--processor", dest="clock", action="store_const",
+    const="processor_seconds", default="seconds",
+  )  # fmt: skip
+  shared.print_part(parser, PARTS)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -187,7 +188,7 @@ class LateError(WorkerError):
   """What was asked does not fit into the time."""
 
 
-class Process:
+class Process(contextlib.AbstractContextManager):
   """A module of this folder in a process of its own.
 
   Args:
@@ -238,6 +239,9 @@ class Process:
       self._process.stdin.flush()
     return self._answer()
 
+  def __exit__(self, *_: Any) -> None:
+    self.close()
+
   def close(self) -> None:
     with contextlib.suppress(BrokenPipeError):
       self._process.communicate()
@@ -272,7 +276,7 @@ def in_process(
   **of_process: Any,
 ) -> Any:
   """What one call in a new process returns; see `Process`."""
-  with contextlib.closing(Process(module, **of_process)) as process:
+  with Process(module, **of_process) as process:
     return process.call(function, **arguments)
 
 
@@ -467,6 +471,10 @@ def pythons(options: argparse.Namespace) -> dict[str, str]:
   return found | {"fedjax_opt": sys.executable}
 
 
+# Its header, and its rows.
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """A table in Markdown."""
   from fedjax_opt.study.report import formats
@@ -481,3 +489,13 @@ def machine() -> str:
   name, *_ = re.findall(r"model name\s*: (.*)", text) or [platform.machine()]
   load = os.getloadavg()[0]
   return f"CPU: {name}, {num_cores()} cores; load before the start {load:.2f}"
+
+
+def print_part(
+  made: argparse.ArgumentParser, parts: Mapping[str, Callable[..., Table]]
+) -> None:
+  """The table of the part that the command line names, given its options."""
+  made.add_argument("part", choices=parts)
+  options = made.parse_args()
+  print(f"{machine()}; jax {metadata.version('jax')}", flush=True)
+  print(table(*parts[options.part](options)))

@@ -25,8 +25,8 @@ adds to it. Each client has two examples of 8 numbers.
 import pathlib
 import resource
 import statistics
+import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import fedjax_opt_worker as ours
@@ -39,7 +39,6 @@ import shared
 import fedjax_opt as fo
 
 EXAMPLES = 32  # 98 KB a client
-Table = tuple[Sequence[str], list[list[str]]]
 
 
 def round_seconds(
@@ -76,7 +75,7 @@ def chunk(size: int) -> list[float]:
   return [result.needed_bytes / 1e6, shared.peak() - before[0]]
 
 
-def chunks(folder: pathlib.Path) -> Table:
+def chunks(options) -> shared.Table:
   """A row for each number of clients at a time."""
   rows = []
   for size in (16, 4, 1):
@@ -118,14 +117,14 @@ def from_disk_or_memory(folder: str, where: str) -> list[float]:
   return [1 / seconds, shared.peak()]
 
 
-def disk(folder: pathlib.Path) -> Table:
+def disk(options) -> shared.Table:
   """Medians of three processes of both kinds, in turns."""
-  if not folder.exists():
-    make_population(folder)
+  if not options.folder.exists():
+    make_population(options.folder)
   found = {"memory": [], "disk": []}
   for _ in range(3):
     for where, runs in found.items():
-      given = {"folder": str(folder), "where": where}
+      given = {"folder": str(options.folder), "where": where}
       runs.append(shared.in_process("sizes", "from_disk_or_memory", given))
   rows = [
     [where, *(f"{number:.4g}" for number in np.median(runs, axis=0))]
@@ -159,11 +158,11 @@ def fastest_round(data: Any, cohort_size: int) -> float:
   return 1e3 * min(seconds)
 
 
-def populations(folder: pathlib.Path) -> Table:
+def populations(options) -> shared.Table:
   """A row for each number of clients."""
   rows = []
   for clients in (1_000, 10_000, 100_000, 1_000_000):
-    seconds, places = made(folder / str(clients), clients)
+    seconds, places = made(options.folder / str(clients), clients)
     found = [
       fastest_round(data, cohort_size)
       for data in places
@@ -180,15 +179,11 @@ PARTS = {"chunks": chunks, "disk": disk, "populations": populations}
 
 def main() -> None:
   parser = shared.parser(__doc__)
-  parser.add_argument("part", choices=PARTS)
   parser.add_argument(
-    "--folder", type=shared.folder, help="of the clients on disk"
-  )
-  options = parser.parse_args()
-  if options.part != "chunks" and not options.folder:
-    parser.error(f"--folder must be given for {options.part}")
-  print(f"{shared.machine()}; jax {jax.__version__}", flush=True)
-  print(shared.table(*PARTS[options.part](options.folder)))
+    "--folder", type=shared.folder, required="chunks" not in sys.argv,
+    help="of the clients on disk; not of chunks",
+  )  # fmt: skip
+  shared.print_part(parser, PARTS)
 
 
 if __name__ == "__main__":
