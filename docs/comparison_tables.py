@@ -17,8 +17,8 @@ import marks
 import numpy as np
 
 from experiments import records
-from experiments.reference import page, plans, standing
-from experiments.reference.plans import Condition
+from experiments.reference import definition, page, standing
+from experiments.reference.definition import Condition
 from experiments.reference.standing import Standing
 from experiments.specification import kinds
 from fedjax_opt import plots
@@ -68,13 +68,13 @@ _CASES = {
 @functools.cache
 def published() -> Standing:
   """The conditions under which all methods have records."""
-  asked = plans.read(NAME)
+  asked = definition.read(NAME)
   begun = [c for c in asked.conditions if (asked.records / c.name).exists()]
-  places = asked._replace(conditions=begun).places(asked.methods)
+  cells = asked._replace(conditions=begun).cells(asked.methods)
   is_there = lambda place: (asked.records / place.file).exists()
-  lacking = {p.condition.name for p in places if not is_there(p)}
-  places = [p for p in places if p.condition.name not in lacking]
-  found = standing.of(asked, places, [asked.records], [])
+  lacking = {p.condition.name for p in cells if not is_there(p)}
+  cells = [p for p in cells if p.condition.name not in lacking]
+  found = standing.of(asked, cells, [asked.records], [])
   order = sorted(found.studies, key=(*_ORDER, *found.studies).index)
   return dataclasses.replace(
     found, studies={name: found.studies[name] for name in order}
@@ -142,7 +142,7 @@ def _extent(found: Standing) -> str:
     said += f" The others are {'; '.join(left)}."
   seconds = sum(
     each.about["seconds"]
-    for place in found.places
+    for place in found.planned
     for each in records.read(found.reference.records / place.file)
   )
   return f"{said} All cells took {seconds / 3600:.0f} hours of one core.\n"
@@ -265,7 +265,7 @@ def draw() -> Any:
 def write_browser_page(folder: pathlib.Path) -> None:
   """Writes the sortable page, beside a copy of the records that it links to."""
   shutil.rmtree(folder, ignore_errors=True)
-  shutil.copytree(plans.read(NAME).records, folder)
+  shutil.copytree(definition.read(NAME).records, folder)
   path = page.write(published(), folder)
   home = '<p><a href="../comparison.html">The reference comparison</a></p>\n'
   path.write_text(path.read_text().replace("<h1>", home + "<h1>"))

@@ -3,8 +3,8 @@
 `NAME.toml` in this folder says what runs; see `field.toml` for the rules. What
 ran is kept as records in `NAME/CONDITION/`, one file for each cell.
 
-plans.py      conditions and methods, and the cells of both
-measuring.py  runs a cell: its grid, extended where the best is at an edge
-standing.py   who stands where: places, verdicts, aggregates
-page.py       the page of all of that
+definition.py  conditions and methods, and the cells of both
+measuring.py   runs a cell: its grid, extended where the best is at an edge
+standing.py    who stands where: places, verdicts, aggregates
+page.py        the page of all of that
 """

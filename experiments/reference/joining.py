@@ -8,7 +8,7 @@ from typing import Any
 from experiments import command, executors
 from experiments.data import Loader
 from experiments.job import output_dir_of
-from experiments.reference import measuring, page, plans, standing
+from experiments.reference import definition, measuring, page, standing
 from experiments.reference.standing import Standing
 from experiments.store import Store
 from experiments.studies.request import Request
@@ -65,7 +65,7 @@ def join(
   Only what has no record yet runs, in the published folder or in `output_dir`.
 
   Args:
-    reference: name or path, see `plans.read`.
+    reference: name or path, see `definition.read`.
     *methods: flags by name, as text: `{"algorithm": "scaffold", "client_lr":
       "0.1,0.3", ...}`, perhaps `label` and `conditions`. None: what the
       reference itself lacks.
@@ -84,25 +84,25 @@ def join(
   """
   plots.check_installed()
   executors.check(executor)
-  asked, folder = plans.read(reference), pathlib.Path(output_dir)
+  asked, folder = definition.read(reference), pathlib.Path(output_dir)
   folders = [folder, asked.records]
   # No method that joins may have the name of another.
-  plans.check_names(asked._replace(methods=[*asked.methods, *methods]))
-  stored = asked.places(asked.methods, data_dir)
-  joined = asked.places(methods, data_dir, budget) if methods else stored
+  definition.check_names(asked._replace(methods=[*asked.methods, *methods]))
+  stored = asked.cells(asked.methods, data_dir)
+  joined = asked.cells(methods, data_dir, budget) if methods else stored
   missing = [p for p in joined if measuring.read(p, folders) is None]
   where = Store(folder, Loader())
   measuring.check(missing, where.loader)
   with locks.held("output_dir", folder):
     ran = executors.run_all(
-      measuring.run_place, missing, where, jobs, executor, folder
+      measuring.run_cell, missing, where, jobs, executor, folder
     )
-    for number, place in enumerate(ran, 1):
-      line = f"[{number}/{len(missing)}] {place.condition.name}: "
-      line += place.planned.method
+    for number, cell in enumerate(ran, 1):
+      line = f"[{number}/{len(missing)}] {cell.condition.name}: "
+      line += cell.planned.method
       command.says(f"interrupted after {line}; the same command goes on", 2)
       if progress:
         print(line, file=sys.stderr, flush=True)
-  new = [place.planned.method for place in joined] if methods else []
+  new = [cell.planned.method for cell in joined] if methods else []
   every = [*stored, *(joined if methods else [])]
   return standing.of(asked, every, folders, list(dict.fromkeys(new)))

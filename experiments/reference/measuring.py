@@ -16,7 +16,7 @@ from experiments import command, job, records
 from experiments.command_line import flags
 from experiments.data import Loader
 from experiments.records import Kept, Record
-from experiments.reference.plans import Place
+from experiments.reference.definition import ReferenceCell
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from experiments.store import Store
@@ -30,14 +30,14 @@ from fedjax_opt.study.cells import Cell, ExampleSet, Measured
 _OF_REPORT = ("test_accuracy", "test_loss", "train_loss", "f1", *SPENT)
 
 
-def check(places: Sequence[Place], loader: Loader) -> None:
+def check(cells: Sequence[ReferenceCell], loader: Loader) -> None:
   """Checks the cells that will run, with their data; compiles nothing.
 
   Raises:
     ValueError: naming the invalid flag.
     ImportError: naming the package to install.
   """
-  for condition, planned, _ in places:
+  for condition, planned, _ in cells:
     try:
       job.prepare(planned.spec, loader.of(planned.spec))
     except ValueError as error:
@@ -45,25 +45,25 @@ def check(places: Sequence[Place], loader: Loader) -> None:
       raise ValueError(f"{where}: {error}") from None
 
 
-def run_place(place: Place, where: Store) -> Place:
+def run_cell(cell: ReferenceCell, where: Store) -> ReferenceCell:
   """Runs a cell and writes its records, as a whole."""
-  file = where.folder / place.file
+  file = where.folder / cell.file
   file.parent.mkdir(parents=True, exist_ok=True)
-  records.write(file, measure(place, where.loader))
-  return place
+  records.write(file, measure(cell, where.loader))
+  return cell
 
 
-def measure(place: Place, loader: Loader) -> list[Record]:
+def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
   """The records of a cell: its grid, the grid's extensions, and the report."""
-  planned, records = place.planned, []
+  planned, records = cell.planned, []
 
   def run(grid, seeds, is_report):
-    found = [_ran(planned.at(grid, seeds, is_report), loader, place)]
-    while not is_report and len(found) <= place.most_extensions:
-      more = _extension(place, joined(found))
+    found = [_ran(planned.at(grid, seeds, is_report), loader, cell)]
+    while not is_report and len(found) <= cell.most_extensions:
+      more = _extension(cell, joined(found))
       if more is None:
         break
-      found.append(_ran(more, loader, place))
+      found.append(_ran(more, loader, cell))
     records.extend(found)
     return joined(found)
 
@@ -71,13 +71,13 @@ def measure(place: Place, loader: Loader) -> list[Record]:
   return records
 
 
-def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
+def _ran(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
   """Runs all points in memory; returns their record."""
   ready = job.prepare(spec, loader.of(spec))
   result = ready.simulate()
   criterion = ready.criterion
-  names, last = (criterion.metric, place.condition.metric), criterion.n
-  if spec.seed == place.planned.report_seeds:
+  names, last = (criterion.metric, cell.condition.metric), criterion.n
+  if spec.seed == cell.planned.report_seeds:
     names, last = (*names, *_OF_REPORT), None
   about = records.about_now(result.compile_seconds + result.run_seconds) | {
     "device": environment.device(),
@@ -95,7 +95,7 @@ def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
   ]
   found = Record(
     tuple(arguments),
-    place.identity,
+    cell.identity,
     about,
     ready.points,
     Kept(list(dict.fromkeys(names)), last=last).of(result.history),
@@ -120,9 +120,9 @@ def joined(records: Sequence[Record]) -> Measured:
   )
 
 
-def _extension(place: Place, tried: Measured) -> Spec | None:
+def _extension(cell: ReferenceCell, tried: Measured) -> Spec | None:
   """The extension of a grid whose best value is at an edge; None for none."""
-  planned = place.planned
+  planned = cell.planned
   values = {
     name: sorted({point[name] for point in tried.points})
     for name in planned.grid
@@ -142,20 +142,20 @@ def _extension(place: Place, tried: Measured) -> Spec | None:
   return None
 
 
-def read(place: Place, folders: Sequence[pathlib.Path]) -> Cell | None:
+def read(cell: ReferenceCell, folders: Sequence[pathlib.Path]) -> Cell | None:
   """A cell that ran, as a study has it; None if no folder has its records.
 
   Raises:
     ValueError: if the file is damaged.
   """
   for folder in folders:
-    if found := records.read(folder / place.file):
-      return _cell(place, found)
+    if found := records.read(folder / cell.file):
+      return _cell(cell, found)
   return None
 
 
-def _cell(place: Place, records: Sequence[Record]) -> Cell:
-  planned = place.planned
+def _cell(cell: ReferenceCell, records: Sequence[Record]) -> Cell:
+  planned = cell.planned
   of_report = lambda each: (
     list(dict.fromkeys(point["seed"] for point in each.points))
     == planned.report_seeds

@@ -63,8 +63,8 @@ def write(standing: Standing, folder: pathlib.Path) -> pathlib.Path:
 def _rows(standing: Standing) -> list[list[Any]]:
   """The rows of the table; an entry is text, or [text, value to sort by]."""
   files = {
-    (place.condition.name, place.planned.method): place.file.as_posix()
-    for place in standing.places
+    (cell.condition.name, cell.planned.method): cell.file.as_posix()
+    for cell in standing.planned
   }
   return [
     _row(standing, name, study, verdict, files[name, verdict.cell.method])

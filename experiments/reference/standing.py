@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from experiments.reference import measuring
-from experiments.reference.plans import Condition, Place, Reference
+from experiments.reference.definition import Condition, Reference, ReferenceCell
 from fedjax_opt.data import digest
 from fedjax_opt.results.history import is_fraction
 from fedjax_opt.study import statistics, words
@@ -30,13 +30,13 @@ class Standing:
 
   Attributes:
     reference: the reference comparison.
-    places: all its cells, those that have run and those that have not.
+    planned: all its cells, those that have run and those that have not.
     studies: name of a condition -> its cells as a study, with its verdicts.
     joined: methods that joined the reference; [] for the reference alone.
   """
 
   reference: Reference
-  places: list[Place]
+  planned: list[ReferenceCell]
   studies: dict[str, Study]
   joined: list[str]
 
@@ -129,13 +129,13 @@ class Standing:
     tables = [self.of_joined(), self.overall()]
     lines = [formats.lines(table) for table in tables if table is not None]
     ran = sum(len(study.cells) for study in self.studies.values())
-    told = f"{ran} of {len(self.places)} cells have run"
+    told = f"{ran} of {len(self.planned)} cells have run"
     return "\n".join(line for each in [*lines, [told]] for line in [*each, ""])
 
 
 def of(
   reference: Reference,
-  places: Sequence[Place],
+  planned: Sequence[ReferenceCell],
   folders: Sequence[pathlib.Path],
   joined: Sequence[str],
 ) -> Standing:
@@ -147,15 +147,15 @@ def of(
   """
   studies = {}
   for condition in reference.conditions:
-    here = [p for p in places if p.condition.name == condition.name]
-    found = [measuring.read(place, folders) for place in here]
+    here = [c for c in planned if c.condition.name == condition.name]
+    found = [measuring.read(each, folders) for each in here]
     cells = tuple(cell for cell in found if cell is not None)
     if cells:
       _check_data(condition, cells)
       studies[condition.name] = Study(
         cells, condition.metric, condition.title, condition.target
       )
-  return Standing(reference, [*places], studies, [*joined])
+  return Standing(reference, [*planned], studies, [*joined])
 
 
 def _check_data(condition: Condition, cells: Sequence) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from experiments import data
 from experiments.data import criterion_of
-from experiments.reference import plans
+from experiments.reference import definition
 from experiments.specification import resolve
 from experiments.specification.kinds import PARTITION
 from experiments.studies import plan
@@ -272,8 +272,8 @@ def test_methods_beside_one_for_own_models_are_chosen_as_that_is():
 
 
 def test_in_a_reference_comparison_the_servers_model_counts():
-  field = plans.read("field")
+  field = definition.read("field")
   method = {"algorithm": "ditto", "client": "sgd", "label": "Ditto"}
   method |= {"conditions": "digits-0.05-few"}
-  (cell,) = field.places([method], budget="unequal")
+  (cell,) = field.cells([method], budget="unequal")
   assert cell.planned.spec.select_on == "validation"

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from experiments import compare, records
-from experiments.reference import joining, measuring, plans, standing, transfer
+from experiments.reference import (
+  definition,
+  joining,
+  measuring,
+  standing,
+  transfer,
+)
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
 SCAFFOLD = "scaffold client_lr=0.003,0.01 label=Mine"
@@ -72,7 +78,7 @@ def test_a_method_that_is_removed_and_joins_again_has_its_place(
 
 def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
   file, folder = tiny
-  monkeypatch.setattr(measuring, "run_place", None)
+  monkeypatch.setattr(measuring, "run_cell", None)
   renamed = file.with_name("renamed.toml")
   text = TINY.replace('"FedAvg"', '"Another name"').replace("Tiny", "Title")
   renamed.write_text(text)
@@ -83,8 +89,8 @@ def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
 
 def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
   file, folder = tiny
-  reference = plans.read(str(file))
-  for place in reference.places(reference.methods):
+  reference = definition.read(str(file))
+  for place in reference.cells(reference.methods):
     *tried, report = records.read(folder / place.file)
     cell = measuring.read(place, [folder])
     values = {point[name] for each in tried for point in each.points
@@ -96,7 +102,7 @@ def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
     assert [point["seed"] for point in report.points] == [1, 2]
     assert report.points[0].items() >= cell.chosen.items()
   rates = [p.planned.grid["client_lr"] for p in
-           reference.places(reference.methods[:1])]  # fmt: skip
+           reference.cells(reference.methods[:1])]  # fmt: skip
   assert rates == [[0.003, 0.01], [0.006, 0.02]]
 
 
@@ -130,8 +136,8 @@ def test_regret_is_what_a_setting_loses_where_it_was_not_chosen():
 
 def test_other_data_and_damage_are_refused(tiny, tmp_path):
   file, folder = tiny
-  reference = plans.read(str(file))
-  place = reference.places(reference.methods)[0]
+  reference = definition.read(str(file))
+  place = reference.cells(reference.methods)[0]
   copy = tmp_path / "records"
   shutil.copytree(folder, copy)
   *others, report = records.read(copy / place.file)
@@ -176,14 +182,14 @@ def test_files_that_are_no_reference_are_refused(tmp_path, before, after, said):
   file = tmp_path / "wrong.toml"
   file.write_text(TINY.replace(before, after))
   with pytest.raises(ValueError, match=said):
-    plans.read(str(file))
+    definition.read(str(file))
 
 
 def test_a_condition_is_a_table(tmp_path):
   file = tmp_path / "wrong.toml"
   file.write_text('condition = 3\n[[method]]\nalgorithm = "fed_avg"\n')
   with pytest.raises(ValueError, match=r"must have tables \[\[condition\]\]"):
-    plans.read(str(file))
+    definition.read(str(file))
 
 
 @pytest.mark.parametrize(
@@ -197,16 +203,16 @@ def test_a_condition_is_a_table(tmp_path):
 def test_places_that_cannot_be_are_refused(tmp_path, before, after, said):
   file = tmp_path / "wrong.toml"
   file.write_text(TINY.replace(before, after))
-  found = plans.read(str(file))
+  found = definition.read(str(file))
   with pytest.raises(ValueError, match=said) as error:
-    found.places(found.methods)
+    found.cells(found.methods)
   assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow
 def test_the_field_is_what_it_says():
-  field = plans.read("field")
-  cells = field.places(field.methods)
+  field = definition.read("field")
+  cells = field.cells(field.methods)
   assert len({cell.file for cell in cells}) == len(cells)
   named = {c.name for c in field.conditions if c.named_only}
   assert named == {"lasso"}

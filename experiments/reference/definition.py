@@ -59,7 +59,7 @@ class Condition(NamedTuple):
   named_only: bool = False
 
 
-class Place(NamedTuple):
+class ReferenceCell(NamedTuple):
   """A cell of the reference.
 
   Attributes:
@@ -125,12 +125,12 @@ class Reference(NamedTuple):
   methods: list[dict[str, Any]]
   flags: dict[str, Any]
 
-  def places(
+  def cells(
     self,
     methods: Sequence[Mapping[str, Any]],
     data_dir: str | None = None,
     budget: str = "equal",
-  ) -> list[Place]:
+  ) -> list[ReferenceCell]:
     """The cells of some methods, condition after condition.
 
     Args:
@@ -162,7 +162,7 @@ class Reference(NamedTuple):
           tried = tuning.num_settings(each.grid)
           sizes = {each.method: tried, "the reference": self.settings}
           tuning.check_equal(sizes, "--budget=unequal")
-        found.append(Place(condition, each, self.most_extensions))
+        found.append(ReferenceCell(condition, each, self.most_extensions))
     return found
 
 
