@@ -198,9 +198,8 @@ class Known:
   def __init__(self, records: Sequence[Record]):
     """Records of runs and of computations, in the order of preference."""
     self._runs = [each for each in records if each.arguments]
-    self._computed = {
-      each.flags["digest"]: each for each in records if not each.arguments
-    }
+    computed = [each for each in records if not each.arguments]
+    self._computed = {each.flags["digest"]: each for each in computed[::-1]}
 
   def find(self, cell: Cell) -> Record | None:
     """The record of a cell; for a run, one with the same flags."""

@@ -28,13 +28,15 @@ def run(asked: Request) -> int:
     "study", "runs", "report_seeds", "nested", "crossed", "metric", "target",
     "min_effect", "title", "track",
   )  # fmt: skip
-  given |= {name: v for name in own if (v := getattr(asked, name))}
+  of_none = Request(methods=(), flags={})
+  values = {name: getattr(asked, name) for name in own}
+  given |= {n: v for n, v in values.items() if v != getattr(of_none, n)}
   for name, value in given.items():
     raise ValueError(f"{name}={value}: the reference sets it; leave {name} out")
-  given = f"runs/reference/{pathlib.Path(asked.reference).stem}"
+  output_dir = f"runs/reference/{pathlib.Path(asked.reference).stem}"
   if asked.output_dir is not None:
-    given = output_dir_of(asked.output_dir)
-  folder, _ = folders.contents("output_dir", given)
+    output_dir = output_dir_of(asked.output_dir)
+  folder, _ = folders.contents("output_dir", output_dir)
   found = join(
     asked.reference,
     *asked.methods,

@@ -198,12 +198,13 @@ def _embeddings(
   """The embedding of each text, [N, hidden] float32."""
 
   @jax.jit
-  def embed(x):
-    return Encoder(config).apply({"params": loaded}, x, method="embed")
+  def embed(params, x):
+    return Encoder(config).apply({"params": params}, x, method="embed")
 
   def make():
     starts = range(0, len(tokens["x"]), _EVALUATION_BATCH)
-    parts = [embed(tokens["x"][at : at + _EVALUATION_BATCH]) for at in starts]
+    part_of = lambda at: tokens["x"][at : at + _EVALUATION_BATCH]
+    parts = [embed(loaded, part_of(at)) for at in starts]
     return {"x": np.concatenate(parts)}
 
   root = pathlib.Path(folder).expanduser()

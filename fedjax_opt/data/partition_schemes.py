@@ -42,10 +42,12 @@ def _are_ids(name: str, value: Any) -> None:
 
 def _as_ids(value: Any) -> np.ndarray:
   """Ids as an array: of integers or strings if all are such, also of pandas."""
-  dtype = getattr(value, "dtype", None)
-  is_of_one_type = isinstance(dtype, np.dtype) and dtype.kind != "O"
-  if is_of_one_type or not np.iterable(value):
+  value = value.to_numpy() if hasattr(value, "to_numpy") else value
+  is_list_of_any = getattr(value, "dtype", np.dtype("O")).kind == "O"
+  if not is_list_of_any or getattr(value, "ndim", 1) != 1:
     return np.asarray(value)
+  if not np.iterable(value):
+    return np.array(None)
   each = list(value)
   if any(isinstance(x, str) for x in each):
     # NumPy would make a text of a missing value.

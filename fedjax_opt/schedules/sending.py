@@ -103,9 +103,10 @@ class Sender:
         return before
       if now == math.inf:
         break
+    when = "again" if now == math.inf else f"in the next {_WAITS:,} changes"
     raise ValueError(
-      f"durations: {number} clients are never available at once again; a round "
-      "must have fewer clients, or there must be fewer rounds"
+      f"durations: {number} clients are never available at once {when}; a "
+      "round must have fewer clients, or there must be fewer rounds"
     )
 
   def duration(self, client: int, seconds_per_step: float) -> float:

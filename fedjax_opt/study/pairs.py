@@ -34,8 +34,8 @@ class Pair(NamedTuple):
   """Two methods under one condition.
 
   Attributes:
-    first: label of one method.
-    second: label of the other.
+    first: cell of one method.
+    second: cell of the other.
     difference: how much better the first is: the mean over the seeds that both
       have, with its 95 % t interval. The interval is for this pair alone, not
       adjusted. The ends are NaN where the differences have no width.
