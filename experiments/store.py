@@ -142,7 +142,9 @@ def differing(
   """
   found, now = {}, {}
   of_run = specs.identity_of(config)
-  for name in dict.fromkeys([*wanted, *(of_run.keys() & specs.every())]):
+  more = [name for name in of_run if name not in wanted]
+  known = specs.every() if more else {}  # It is made anew each time.
+  for name in [*wanted, *(name for name in more if name in known)]:
     default = FLAGS[name].default if name in FLAGS else _default(name, config)
     found[name] = of_run.get(name, default)
     now[name] = wanted.get(name)

@@ -119,9 +119,10 @@ class Claim(NamedTuple):
   @property
   def verdict(self) -> str:
     """'held', 'not held' or 'undecided'; see `RULE`."""
-    if NOT_HELD in self._found:
+    found = set(self._found)
+    if NOT_HELD in found:
       return NOT_HELD
-    return HELD if set(self._found) == {HELD} else UNDECIDED
+    return HELD if found == {HELD} else UNDECIDED
 
   @property
   def _found(self) -> list[str]:

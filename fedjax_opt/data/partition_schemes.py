@@ -27,10 +27,12 @@ _LABELS = {
 
 def _are_ids(name: str, value: Any) -> None:
   """Raises ValueError if these are no ids, one for each example."""
-  is_array = isinstance(value, np.ndarray)
-  is_text = is_array and value.dtype.kind in "OSU"
-  is_of_pandas = hasattr(value, "to_numpy")
-  if not (is_text or is_of_pandas) or isinstance(value, np.ma.MaskedArray):
+  is_array, is_of_pandas = (
+    isinstance(value, np.ndarray),
+    hasattr(value, "to_numpy"),
+  )
+  may_be_text = is_of_pandas or (is_array and value.dtype.kind in "OSU")
+  if not may_be_text or isinstance(value, np.ma.MaskedArray):
     checks.plain(name, value)
   ids = _as_ids(value)
   if ids.ndim != 1 or ids.dtype.kind not in "iuUS" or not ids.size:

@@ -110,9 +110,8 @@ class Simulator:
     """
     check_names(settings, GRID_DEFAULTS)
     # Numbers of NumPy's types would be other settings to a run that resumes.
-    is_number = lambda value: isinstance(value, np.generic)
     settings = {
-      name: value.item() if is_number(value) else value
+      name: value.item() if isinstance(value, np.generic) else value
       for name, value in settings.items()
     }
     self._is_grid = grid is not None

@@ -98,9 +98,10 @@ class Sender:
     for _ in range(_WAITS):
       times = sorted(self._available.next_on(c, now) for c in self._idle)
       # Before this time fewer clients become available, so not enough are.
-      before, now = now, times[number - 1]
-      if now <= before:
-        return before
+      enough = times[number - 1]
+      if enough <= now:
+        return now
+      now = enough
       if now == math.inf:
         break
     when = "again" if now == math.inf else f"in the next {_WAITS:,} changes"

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedjax_opt.checks.fields import checked, number, whole
 from fedjax_opt.results.history import bounds, direction
-from fedjax_opt.study.bootstrap import Interval
+from fedjax_opt.study.bootstrap import Interval, student_quantile
 from fedjax_opt.study.cells import Cell
 
 # Values whose difference, relative to the larger one, is smaller than this
@@ -99,11 +99,9 @@ def t_interval(values: np.ndarray, level: float = LEVEL) -> Interval:
     values: [n], at least two.
     level: 1 less the confidence.
   """
-  from scipy import special  # Slow to import.
-
   mean, num = np.mean(values), len(values)
-  quantile = special.stdtrit(num - 1, 1 - level / 2)
-  half = quantile * np.std(values, ddof=1) / np.sqrt(num)
+  error = np.std(values, ddof=1) / np.sqrt(num)
+  half = student_quantile(1 - level, num - 1) * error
   return Interval(float(mean), float(mean - half), float(mean + half))
 
 
