@@ -27,6 +27,8 @@ with these flags:
                   chooses, and the flags below
   report          flags of all cells
   reported        part of a key -> flags
+  elsewhere       part of a key -> flags in place of `preset`, but not for the
+                  grid
   also            further cells, by any name: tables of entries that replace
                   those above for these cells
 
@@ -94,7 +96,7 @@ def _entries(words: str, **inner: Mapping) -> dict[str, Mapping | None]:
 _ANY = "*"  # An entry of any name.
 _CALLS = _entries("function rows columns thirds options labels")
 _CELLS = _entries(
-  "rows columns thirds skip preset flags labels report reported tune",
+  "rows columns thirds skip preset flags labels report reported elsewhere tune",
   calls=_CALLS,
 )
 _AT_SIZE = _CELLS | {"also": {_ANY: _CELLS}}
@@ -232,10 +234,14 @@ def _run(own: About, key: Key, plan: Plan) -> RunOf:
   of_parts = lambda labels: [
     flag for part in reversed(key) for flag in own.get(labels, {}).get(part, [])
   ]
-  flags = [*own.get("preset", []), *own.get("flags", []), *of_parts("labels")]
-  flags.sort(key=lambda flag: not flag.startswith("--flagfile"))
+  of_all = lambda preset: sorted(
+    [*preset, *own.get("flags", []), *of_parts("labels")],
+    key=lambda flag: not flag.startswith("--flagfile"),
+  )
+  preset, best = own.get("preset", []), []
   if tune := for_row(own.get("tune", []), key[0]):
-    flags += plan.best(*flags, *tune)
+    best = plan.best(*of_all(preset), *tune)
+  flags = [*of_all(of_parts("elsewhere") or preset), *best]
   return RunOf((*flags, *own.get("report", []), *of_parts("reported")))
 
 
