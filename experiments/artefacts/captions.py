@@ -23,7 +23,6 @@ from fedjax_opt.results import selection
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import words
 
-NO_CELL = "no cell of the paper"  # Instead of which other cells ran.
 # Flags that do not change what is measured.
 _SILENT = ("checkpoint_every", "eval_every", "target_accuracy")
 
@@ -176,7 +175,7 @@ def reduced_in_short(outcome: Outcome, *, instead: bool = True) -> list[str]:
     ran = how.paper - len(how.missing)
     whose = "" if outcome.artefact.origin == "ours" else "the paper's "
     of_all = f"{ran} of {whose}{how.paper} cells"
-    parts.append(of_all if ran else NO_CELL)
+    parts.append(of_all if ran else "no cell of the paper")
   if how.added and instead:
     others = " and ".join(filter(None, how.added))
     parts.append(f"instead {others}" if others else "others instead")
@@ -228,6 +227,17 @@ def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
   if cohort is None or number is None:
     return None
   return str(number) if cohort == number else f"{cohort} of {number}"
+
+
+def is_elsewhere(outcome: Outcome) -> bool:
+  """Whether no cell of the paper ran on the data that it has there."""
+  paper = outcome.artefact.cells(Plan("paper", {}))
+  data = lambda cell: str(_flags(cell).get("task")).partition("_")[0]
+  return not any(
+    data(paper[key]) == data(cell)
+    for key, cell in outcome.cells.items()
+    if key in paper
+  )
 
 
 def stand_ins(outcome: Outcome) -> str:

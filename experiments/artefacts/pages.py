@@ -170,14 +170,14 @@ class Page:
     return "\n".join(f"- {part}" for part in parts)
 
   def state(self, artefact: Artefact) -> str:
-    """'whole', 'reduced', 'replaced' (by other cells) or 'missing'."""
+    """'whole', 'reduced', 'replaced' (by other data) or 'missing'."""
     sizes = self.sizes(artefact)
     if not sizes:
       return "missing"
-    reduced = captions.reduced_in_short(self.outcome(artefact, sizes[0]))
-    if captions.NO_CELL in reduced:
+    outcome = self.outcome(artefact, sizes[0])
+    if captions.is_elsewhere(outcome):
       return "replaced"
-    return "reduced" if reduced else "whole"
+    return "reduced" if captions.reduced_in_short(outcome) else "whole"
 
   def _row(self, artefact: Artefact) -> tuple[str, str, str, str]:
     title, sizes = title_of(artefact), self.sizes(artefact)
