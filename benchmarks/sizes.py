@@ -59,7 +59,7 @@ def round_seconds(
 
 def chunk(size: int) -> list[float]:
   """Megabytes of one round: as planned, and what the process grows by."""
-  workload = shared.Workload("vgg16", 16, 1, 32, (32, 32, 3), 10, 0.01, 1)
+  workload = shared.Workload("vgg16", 16, 1, 32, (32, 32, 3), 10, 0.01)
   loss_fn, init = ours.make_loss(workload)
   before = []  # Read after compilation, before the round.
 

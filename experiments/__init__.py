@@ -14,7 +14,8 @@ How a flag such as `--client_lr=0.1,1` takes effect, with `--client=sgd`:
    calls `make(client_lr=0.1)` of `job.algorithm_of`, where the numbers are
    traced: the clients' rule is `optax.sgd(learning_rate=0.1)`, and the
    algorithm gets it as `client`.
-5. `results.Results` writes the metrics of each evaluation, and the final files.
+5. `run_output.RunOutput` writes the metrics of each evaluation, and the final
+   files.
 """
 
 import sys

@@ -107,7 +107,7 @@ from experiments.job import output_dir_of
 from experiments.reference import joining
 from experiments.specification.kinds import KINDS
 from experiments.store import Store
-from experiments.studies import cells, plan, request, seeds_needed
+from experiments.studies import plan, request, running, seeds_needed
 from fedjax_opt import plots
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.files import folders, json_files, locks
@@ -147,13 +147,13 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   planned, existing = _planned_and_existing(asked)
   folder = _folder(asked)
   store = Store(folder / "runs", Loader())
-  if cells.check(planned, store):
+  if running.check(planned, store):
     asked.check_numbers(asked.metric or "test_accuracy")
   _check_metric(asked, existing)
   with locks.held("output_dir", folder):
     _mark(folder, asked)
     ran = executors.run_all(
-      cells.run_cell, planned, store, asked.jobs, asked.executor, folder
+      running.run_cell, planned, store, asked.jobs, asked.executor, folder
     )
     for cell, found in ran:
       done.append(found)
@@ -179,26 +179,26 @@ def _planned_and_existing(
   """The cells that are to run, and cells made of existing runs."""
   if not asked.runs:
     return plan.plan(asked), []
-  runs = cells.load_runs(asked.runs)
+  runs = running.load_runs(asked.runs)
   if not asked.methods:
     for name, value in asked.flags.items():
       raise ValueError(
         f"{name}={value}: the runs have their own flags; leave {name} out, or "
         "give methods too"
       )
-    varied = cells.varied_among([run.config for run in runs])
-    return [], cells.cells_of_runs(runs, varied)
+    varied = running.varied_among([run.config for run in runs])
+    return [], running.cells_of_runs(runs, varied)
   planned, configs = plan.plan(asked), [run.config for run in runs]
   # A flag that differs only between planned cells may be a method's own.
   varied = list(planned[0].condition)
   for each in planned:
-    both = cells.varied_among([*configs, configs[0] | each.spec.values()])
+    both = running.varied_among([*configs, configs[0] | each.spec.values()])
     varied += [name for name in both if name not in varied]
   planned = [
     each._replace(condition={n: each.spec.values().get(n) for n in varied})
     for each in planned
   ]
-  return planned, cells.cells_of_runs(runs, varied)
+  return planned, running.cells_of_runs(runs, varied)
 
 
 def _folder(asked: request.Request) -> pathlib.Path:
@@ -248,14 +248,14 @@ def _study(
   }
   place = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
   found = sorted(found, key=place)
-  clients, sizes, sets = cells.setup_of(planned, loader)
+  clients, sizes, sets = running.setup_of(planned, loader)
   known = lambda cell: sets.get(condition_label(cell.condition), {})
   found = [
     dataclasses.replace(c, sets=known(c)) if place(c) >= 0 else c for c in found
   ]
   return Study(
     tuple(found),
-    asked.metric or cells.metric_of(found),
+    asked.metric or running.metric_of(found),
     title=asked.title or _title(asked),
     target=asked.target,
     about=_about(planned, found, sizes),
@@ -272,7 +272,7 @@ def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
     if cell.measured is None:
       continue
     measured = cell.measured.history.metrics
-    metric = asked.metric or cells.metric_of([cell])
+    metric = asked.metric or running.metric_of([cell])
     if metric not in measured:
       usual = [n for n in measured if direction(n) and "decile" not in n]
       near = nearest(metric, measured)
@@ -299,9 +299,9 @@ def _about(
   sizes: Mapping[str, str],
 ) -> dict[str, Any]:
   """What all cells share, for the report."""
-  shared = cells.shared_config(found)
+  shared = running.shared_config(found)
   if planned:
-    shared |= cells.shared_flags(planned)
+    shared |= running.shared_flags(planned)
     tuned = [cell.first.seed for cell in planned if cell.grid]
     if tuned:
       shared["seeds of tuning"] = tuned[0]

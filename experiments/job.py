@@ -18,6 +18,7 @@ from experiments import clock, tracking
 from experiments.data import Loaded, criterion_of, load
 from experiments.specification.spec import COHORT_SIZE, DP_DELTA, FLAGS, Spec
 from experiments.tasks import Task
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import GridSettings
@@ -225,12 +226,8 @@ def _check_model(
   penalty = make(**{n: v[0] for n, v in spec.grid.items()}).penalty
   if penalty is None:
     return
-  try:
+  with said_of(f"regularizer={spec.regularizer.name!r}"):
     jax.eval_shape(lambda: penalty(task.init(jax.random.key(0))))
-  except ValueError as error:
-    raise ValueError(
-      f"regularizer={spec.regularizer.name!r}: {error}"
-    ) from None
 
 
 def _output_dir(spec: Spec) -> pathlib.Path:

@@ -57,8 +57,8 @@ from experiments.artefacts import ARTEFACTS, captions, pages, publishing
 from experiments.artefacts.artefact import (
   SIZES,
   Artefact,
-  Cell,
   Plan,
+  Recipe,
   RunOf,
   flags_of,
   spec_of,
@@ -210,7 +210,7 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
   return False
 
 
-def commands(outcome: Outcome, completed: Callable[[Cell], Cell]) -> str:
+def commands(outcome: Outcome, completed: Callable[[Recipe], Recipe]) -> str:
   """The command of every run, one a line, those of tuning first.
 
   Args:

@@ -12,6 +12,7 @@ from experiments.job import Job
 from experiments.specification.spec import Spec, identity_of
 from fedjax_opt import Run, load_run, processes
 from fedjax_opt.base import STREAMS
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints, difference
@@ -68,10 +69,8 @@ def _identity_of(config):
 def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
   """The `config.json` of a run."""
   path = output_dir / "config.json"
-  try:
+  with said_of(f"resume=True: {str(output_dir)!r}"):
     folder_digests.check(output_dir, path.name)
-  except ValueError as error:
-    raise ValueError(f"resume=True: {str(output_dir)!r}: {error}") from None
   try:
     config = {"streams": 1} | json_files.read_json(path)
     config["rounds"] = int(config["rounds"])

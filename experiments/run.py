@@ -47,7 +47,7 @@ from experiments import command, hosts, resuming, start_of_run
 from experiments.command_line import parser
 from experiments.data import Loaded
 from experiments.job import Job, prepare
-from experiments.results import Results, all_diverged
+from experiments.run_output import RunOutput, all_diverged
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from fedjax_opt import Report, Run, processes
@@ -106,17 +106,17 @@ def perform(
   signals.phase = "while data were loaded"
   with contextlib.ExitStack() as lock:
     with hosts.together():
-      job, results = prepare(spec, loaded), None
+      job, output = prepare(spec, loaded), None
       if processes.is_first_process():  # The others write nothing.
         lock.enter_context(locks.held("output_dir", job.output_dir))
       checkpoints, finished = resuming.find(job)
       if finished is not None:
         return _show(job, finished)
       if processes.is_first_process():
-        results = Results(job, started)
+        output = RunOutput(job, started)
     signals.phase = "before the first evaluation"
     signals.where = f"; see {job.output_dir}"
-    return run(job, checkpoints, results, signals)
+    return run(job, checkpoints, output, signals)
 
 
 def _show(job: Job, finished: Run) -> int:
@@ -132,7 +132,7 @@ def _show(job: Job, finished: Run) -> int:
 def run(
   job: Job,
   checkpoints: Checkpoints | None,
-  results: Results | None,
+  output: RunOutput | None,
   signals: command.Signals,
 ) -> int:
   """Simulates, and writes the results; returns the exit status.
@@ -140,27 +140,27 @@ def run(
   Args:
     job: the run.
     checkpoints: where it is saved.
-    results: what it writes; None in all processes but the first.
+    output: what it writes; None in all processes but the first.
     signals: holds signals back while files are written.
   """
-  if results is None:
+  if output is None:
     result = job.simulate(checkpoints=checkpoints)
   else:
-    results.find_minima()
+    output.find_minima()
 
     def on_evaluation(report: Report) -> bool:
       with signals.held():
-        is_over = results.add(report)
+        is_over = output.add(report)
         signals.begun()
       return is_over
 
-    with results.progress():
+    with output.progress():
       result = job.simulate(on_evaluation, checkpoints)
     signals.begun()
     with contextlib.suppress(KeyboardInterrupt), signals.held():
-      results.finish(result)
+      output.finish(result)
   if result.interrupted:
-    if results is not None:
+    if output is not None:
       rounds = job.spec.rounds
       print(f"interrupted: only {result.rounds} of {rounds} rounds done")
     return 128 + result.interrupted
@@ -170,7 +170,7 @@ def run(
     return 128 + signals.pressed
   if not all_diverged(result.history):
     return 0
-  if results is not None:
+  if output is not None:
     print(f"error: every point diverged; see {job.output_dir}", file=sys.stderr)
   return 1
 

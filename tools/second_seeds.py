@@ -22,10 +22,10 @@ from scipy import stats
 
 from experiments.artefacts import ARTEFACTS, publishing
 from experiments.artefacts.artefact import (
-  Cell,
   Computed,
   Key,
   Plan,
+  Recipe,
   RunOf,
   spec_of,
 )
@@ -38,7 +38,7 @@ DESIGNS = (
 LATER = 1_000  # How far the other seeds are from the first ones.
 
 
-def with_other_seeds(cell: Cell) -> Cell:
+def with_other_seeds(cell: Recipe) -> Recipe:
   """The cell with as many other seeds."""
   if isinstance(cell, Computed):
     seeds = [seed + LATER for seed in cell.options["seeds"]]
@@ -55,7 +55,7 @@ def both(name: str, runner: Runner) -> tuple[list[Claim], list[Claim]]:
     artefact, "cpu", known
   )
 
-  def other_cells(plan: Plan) -> dict[Key, Cell]:
+  def other_cells(plan: Plan) -> dict[Key, Recipe]:
     cells = artefact.cells(plan)
     return {key: with_other_seeds(cells[key]) for key in first.found}
 

@@ -3,7 +3,7 @@
 artefact.py     an artefact: its cells, and what is shown of them
 definitions.py  artefacts as `experiments/PAPER/artefacts.toml` declares them
 values.py       values of records, such as 'best train_loss'
-comparisons.py  claims as they are declared
+declared_claims.py  claims as they are declared
 views.py        tables and pictures as they are declared
 running.py      runs the cells of an artefact, none twice
 claims.py       verdicts on what a paper claims

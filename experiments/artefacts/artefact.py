@@ -61,7 +61,7 @@ class Computed(NamedTuple):
   options: Mapping[str, Any]
 
 
-Cell = RunOf | Computed
+Recipe = RunOf | Computed  # What makes a cell.
 
 
 @dataclasses.dataclass
@@ -165,7 +165,7 @@ class Artefact:
   name: str
   title: str
   setting: str
-  cells: Callable[[Plan], dict[Key, Cell]]
+  cells: Callable[[Plan], dict[Key, Recipe]]
   blocks: Callable[[Found], list[Block]]
   keep: Callable[[Run], Kept] = lambda run: Kept(["test_accuracy"])
   sizes: tuple[str, ...] = tuple(SIZES)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.artefacts.artefact import (
-  Cell,
   Key,
   Plan,
+  Recipe,
   RunOf,
   flags_of,
   grid_of,
@@ -17,7 +17,7 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.running import Outcome, tuned
 from experiments.records import Record
 from experiments.specification.spec import FLAGS, every
-from experiments.studies.cells import shared
+from experiments.studies.running import shared
 from fedjax_opt.files import json_files
 from fedjax_opt.results import selection
 from fedjax_opt.results.names import name_of
@@ -251,7 +251,7 @@ def stand_ins(outcome: Outcome) -> str:
   return words.listed(sorted(map(name_of, ran))) if is_other else ""
 
 
-def _differences(theirs: Cell, ours: Cell) -> list[tuple[str, str, str]]:
+def _differences(theirs: Recipe, ours: Recipe) -> list[tuple[str, str, str]]:
   """(flag, the paper's value, ours) for each flag that differs."""
   a, b = _flags(theirs), _flags(ours)
   seeds = [str(len(np.atleast_1d(each.get("seed", 0)))) for each in (a, b)]
@@ -262,7 +262,7 @@ def _differences(theirs: Cell, ours: Cell) -> list[tuple[str, str, str]]:
   ] + ([("seeds", *seeds)] if seeds[0] != seeds[1] else [])
 
 
-def _flags(cell: Cell) -> Mapping[str, Any]:
+def _flags(cell: Recipe) -> Mapping[str, Any]:
   if isinstance(cell, RunOf):
     return flags_of(cell.arguments)
   return json_files.plain(cell.options)

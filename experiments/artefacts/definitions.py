@@ -51,7 +51,7 @@ What is shown:
   titles          part of a key -> its title in tables, pictures and claims
   tables, pictures
                   see views.py
-  claims          see comparisons.py
+  claims          see declared_claims.py
 
 `blocks` and `keep` may also name a function, as `calls` does, for what these
 entries cannot declare: `blocks(about, found) -> blocks` and `keep(about, run)
@@ -67,16 +67,16 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.artefacts import comparisons, views
+from experiments.artefacts import declared_claims, views
 from experiments.artefacts.artefact import (
   SIZES,
   Artefact,
   Block,
-  Cell,
   Computed,
   Found,
   Key,
   Plan,
+  Recipe,
   RunOf,
 )
 from experiments.records import Kept
@@ -203,7 +203,7 @@ def at_size(about: About, size: str) -> dict[str, Any]:
   return merged(about, about.get(size, {}))
 
 
-def cells(about: About, plan: Plan) -> dict[Key, Cell]:
+def cells(about: About, plan: Plan) -> dict[Key, Recipe]:
   """A run or a call for each row, column and third part of an artefact."""
   own = at_size(about, plan.size)
   found = _cells(own, plan)
@@ -212,7 +212,7 @@ def cells(about: About, plan: Plan) -> dict[Key, Cell]:
   return found
 
 
-def _cells(own: About, plan: Plan) -> dict[Key, Cell]:
+def _cells(own: About, plan: Plan) -> dict[Key, Recipe]:
   declared = own.get("calls", own)
   axes = ("rows", "columns", "thirds")
   axes = [declared[axis] for axis in axes if axis in declared]
@@ -268,7 +268,7 @@ def blocks(about: About, found: Found) -> list[Block]:
     for declared in about.get("pictures", [])
   ]
   shown = [each for each in (*tables, *pictures) if each is not None]
-  return [*shown, *comparisons.claims(about, found)]
+  return [*shown, *declared_claims.claims(about, found)]
 
 
 def _with_numbers(about: About) -> About:

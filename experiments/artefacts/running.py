@@ -11,10 +11,10 @@ from experiments import executors, records, store
 from experiments.artefacts.artefact import (
   Artefact,
   Block,
-  Cell,
   Computed,
   Key,
   Plan,
+  Recipe,
   RunOf,
   flags_of,
   grid_of,
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
 
   artefact: Artefact
   size: str
-  cells: dict[Key, Cell]
+  cells: dict[Key, Recipe]
   found: dict[Key, Record]
   tuning: dict[tuple[str, ...], Record]
 
@@ -115,7 +115,7 @@ class Runner:
 
   def _records(
     self,
-    cells: Mapping[Any, Cell],
+    cells: Mapping[Any, Recipe],
     keep: Callable[[Run], Kept],
     known: "Known",
   ) -> dict[Any, Record]:
@@ -132,7 +132,7 @@ class Runner:
         found[key] = found[key] or self._stored(cell, keep)
     return {key: each for key, each in found.items() if each}
 
-  def _stored(self, cell: Cell, keep: Callable[[Run], Kept]) -> Record | None:
+  def _stored(self, cell: Recipe, keep: Callable[[Run], Kept]) -> Record | None:
     """The record of a cell that its folder has; None if it has none."""
     if self.folder is None:
       return None
@@ -146,7 +146,7 @@ class Runner:
       records.of_run(run, cell.arguments, keep(run))
     )
 
-  def _run(self, missing: Mapping[str, Cell]) -> None:
+  def _run(self, missing: Mapping[str, Recipe]) -> None:
     """Runs cells, by folder name."""
     ready = [
       (name, self.completed(cell))
@@ -159,7 +159,7 @@ class Runner:
     for number, (name, seconds) in enumerate(done, 1):
       print(f"{number}/{len(ready)} {name}: {seconds:.0f} s", flush=True)
 
-  def _lacks_start(self, cell: Cell) -> bool:
+  def _lacks_start(self, cell: Recipe) -> bool:
     """Whether a cell's encoder starts from a folder that is not given."""
     start = _start_of(cell)
     if start is None or self.pretrained_dir is not None:
@@ -171,7 +171,7 @@ class Runner:
     )
     return True
 
-  def completed(self, cell: Cell) -> Cell:
+  def completed(self, cell: Recipe) -> Recipe:
     """The cell, with the given folders that it reads."""
     start = _start_of(cell)
     if start is not None and self.pretrained_dir is not None:
@@ -185,7 +185,7 @@ class Runner:
     return RunOf((*cell.arguments, f"--data_dir={self.data_dir}"))
 
 
-def _start_of(cell: Cell) -> str | None:
+def _start_of(cell: Recipe) -> str | None:
   """The name of the folder from which a cell's encoder starts."""
   if isinstance(cell, Computed):
     return None
@@ -201,7 +201,7 @@ class Known:
     computed = [each for each in records if not each.arguments]
     self._computed = {each.flags["digest"]: each for each in computed[::-1]}
 
-  def find(self, cell: Cell) -> Record | None:
+  def find(self, cell: Recipe) -> Record | None:
     """The record of a cell; for a run, one with the same flags."""
     if isinstance(cell, Computed):
       return self._computed.get(_folder_name(cell))
@@ -230,7 +230,7 @@ def _of_tuning(run: Run) -> Kept:
   return Kept((criterion.metric,), last=last)
 
 
-def _folder_name(cell: Cell) -> str:
+def _folder_name(cell: Recipe) -> str:
   if isinstance(cell, RunOf):
     return store.name_of(spec_of(cell.arguments))
   # The digest is also of the function's module: if the function moves, its
@@ -243,7 +243,7 @@ def _folder_name(cell: Cell) -> str:
 # In a worker, if there are several.
 
 
-def _run_cell(cell: tuple[str, Cell], runs: Store) -> tuple[str, float]:
+def _run_cell(cell: tuple[str, Recipe], runs: Store) -> tuple[str, float]:
   """Runs one cell into its folder; returns its name and the seconds."""
   name, what = cell
   start, folder = time.monotonic(), runs.folder / name

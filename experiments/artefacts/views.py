@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.artefacts import comparisons
+from experiments.artefacts import declared_claims
 from experiments.artefacts.artefact import Found, Key, Picture, Table
-from experiments.artefacts.comparisons import group
+from experiments.artefacts.declared_claims import group
 from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
 from experiments.records import Record
 from fedjax_opt import plots, statistics
@@ -96,7 +96,7 @@ def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
   if "point" in about:
     return f"{found[key].points[0][about['point']]:g}"
   if "less" in about:
-    return comparisons.lead(found, key, (about["less"], *key[1:])).shown(1)
+    return declared_claims.lead(found, key, (about["less"], *key[1:])).shown(1)
   of = value(about.get("value", ACCURACY))
   beside = about.get("deviation", False)
   text = with_interval(of.of(found[key]), of.metric, beside)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedjax_opt as fo
-from experiments.artefacts import comparisons
+from experiments.artefacts import declared_claims
 from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
 from experiments.artefacts.values import NOT_RUN, with_interval
 from experiments.records import Record
@@ -261,7 +261,7 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     without._replace(title=title),
     _fits(orders),
     Picture("rounds", draw, "Rounds against ζ, K and ε"),
-    *comparisons.claims(about, parts | orders),
+    *declared_claims.claims(about, parts | orders),
   ]
 
 

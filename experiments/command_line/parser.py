@@ -14,6 +14,7 @@ from experiments.command import RunFailed
 from experiments.command_line import help, mistakes
 from experiments.command_line.flags import defined
 from experiments.specification import spec
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.files import memory
 from fedjax_opt.results import folder_digests
 
@@ -208,10 +209,8 @@ def _found(file: str) -> pathlib.Path:
 
 
 def _lines(path: pathlib.Path) -> list[str]:
-  try:
+  with said_of(f"flagfile={str(path)!r}"):
     folder_digests.check(path.parent, path.name)  # If it is that of a run.
-  except ValueError as error:
-    raise ValueError(f"flagfile={str(path)!r}: {error}") from None
   try:
     text = memory.read_text(path, _MOST)
   except (OSError, ValueError) as error:

@@ -64,19 +64,18 @@ def step_sizes(about: Any, found: Found) -> list[Block]:
 
 def labels(about: Any, found: Found) -> list[Block]:
   """A picture of the labels at each α, and the clients' numbers of classes."""
-  del about
+  size = about["calls"]["options"]["num_clients"]
   blocks: list[Block] = []
   for (alpha,), record in found.items():
     counts = np.concatenate(list(record.history.metrics.values()), axis=1)
+    counts = counts.astype(int).reshape(-1, size, counts.shape[1])
     title = plots.partition_title("dirichlet", float(alpha))
-    draw = functools.partial(
-      plots.label_histogram, counts.astype(int), title=title
-    )
+    draw = functools.partial(plots.label_histogram, counts[0], title=title)
     alt = f"Labels of each client, α = {alpha}"
     blocks.append(Picture(f"alpha_{alpha}", draw, alt))
     if alpha == "0.01":
-      share = 100 * np.mean((counts > 0).sum(axis=1) <= 2)
+      shares = 100 * np.mean((counts > 0).sum(axis=2) <= 2, axis=1)
       text = "Many clients have one or two classes, α = 0.01: more than half"
-      above_half = Quantity("share", (float(share),), "%", limit=50)
+      above_half = Quantity("share", tuple(shares.tolist()), "%", limit=50)
       blocks.append(Claim(text, [above_half]))
   return blocks

@@ -83,7 +83,7 @@ def theorem1(
 
 
 def label_counts(
-  alpha: float, num_clients: int, examples: int, seed: int
+  alpha: float, num_clients: int, examples: int, seeds: Sequence[int]
 ) -> tuple[History, list[dict[str, Any]]]:
   """How many examples of each label of CIFAR-10 every client draws.
 
@@ -94,18 +94,21 @@ def label_counts(
     alpha: concentration of the Dirichlet distribution.
     num_clients: M.
     examples: of each client.
-    seed: of the partition.
+    seeds: of partitions.
 
   Returns:
-    `class_0` to `class_9` of each client, and the points: the clients.
+    `class_0` to `class_9` of each client, and the points: the clients of each
+    partition.
   """
   labels = np.repeat(np.arange(10), 5000)
-  rows = fo.partition.dirichlet(
-    labels, num_clients, alpha, examples_per_client=examples, seed=seed
-  )
+  draw = functools.partial(
+    fo.partition.dirichlet,
+    labels, num_clients, alpha, examples_per_client=examples,
+  )  # fmt: skip
+  rows = [row for seed in seeds for row in draw(seed=seed)]
   counts = np.array([np.bincount(labels[r], minlength=10) for r in rows])
   metrics = {f"class_{c}": counts[:, [c]] for c in range(10)}
-  points = [{"client": client} for client in range(num_clients)]
+  points = [{"seed": s, "client": c} for s in seeds for c in range(num_clients)]
   return History([0], metrics), points
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.artefacts import comparisons, values, views
+from experiments.artefacts import values, views
 from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim
+from experiments.artefacts.declared_claims import lead
 from fedjax_opt import plots
 from fedjax_opt.study.plots.heat_maps import Grid
 
@@ -76,7 +77,7 @@ def _best(title: str, parts: Found) -> Claim:
   """The claim that the paper's momenta are above all others that have run."""
   best = ("μ_s = 0.9", "μ_l = 0.6")
   over = [
-    comparisons.lead(parts, best, key)._replace(name=f"over {', '.join(key)}")
+    lead(parts, best, key)._replace(name=f"over {', '.join(key)}")
     for key in itertools.product(MU_S, MU_L)
     if key != best and key in parts
   ]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.artefacts import captions, comparisons, views
+from experiments.artefacts import captions, declared_claims, views
 from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import NOT_RUN, value, with_interval
@@ -295,7 +295,7 @@ def _verdicts(about: About, found: Found) -> list[Block]:
   decided = []
   for i, condition in enumerate(columns):
     picked = pick(found, condition)
-    claims = comparisons.claims(about, picked)
+    claims = declared_claims.claims(about, picked)
     if about.get("best_rates"):
       claims.insert(0, _ratios(about, picked, condition))
     for claim in claims:

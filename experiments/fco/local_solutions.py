@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 
 import fedjax_opt as fo
-from experiments.artefacts import comparisons, views
+from experiments.artefacts import views
 from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim
+from experiments.artefacts.declared_claims import lead
 from experiments.artefacts.values import value, with_interval
 from experiments.records import Record
 from experiments.tasks import composite
@@ -212,7 +213,7 @@ def _claims(own: Found, where: str, rounds: Sequence[int]) -> list[Claim]:
       for variant in _VARIANTS:
         for r in rounds:
           keys = (name, variant, one), (other_name, variant, other)
-          found = comparisons.lead(parts, *keys, value(f"density at {r}"), 1)
+          found = lead(parts, *keys, value(f"density at {r}"), 1)
           quantities.append(found._replace(name=f"{variant}, {found.name}"))
     return Claim(f"{text} {where}", quantities)
 

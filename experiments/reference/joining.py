@@ -8,7 +8,7 @@ from typing import Any
 from experiments import command, executors
 from experiments.data import Loader
 from experiments.job import output_dir_of
-from experiments.reference import definition, measuring, page, standing
+from experiments.reference import definition, page, running, standing
 from experiments.reference.standing import Standing
 from experiments.store import Store
 from experiments.studies.request import Request
@@ -92,12 +92,12 @@ def join(
   definition.check_names(asked._replace(methods=[*asked.methods, *methods]))
   stored = asked.cells(asked.methods, data_dir)
   joined = asked.cells(methods, data_dir, budget) if methods else stored
-  missing = [p for p in joined if measuring.read(p, folders) is None]
+  missing = [p for p in joined if running.read(p, folders) is None]
   where = Store(folder, Loader())
-  measuring.check(missing, where.loader)
+  running.check(missing, where.loader)
   with locks.held("output_dir", folder):
     ran = executors.run_all(
-      measuring.run_cell, missing, where, jobs, executor, folder
+      running.run_cell, missing, where, jobs, executor, folder
     )
     for number, cell in enumerate(ran, 1):
       line = f"[{number}/{len(missing)}] {cell.condition.name}: "

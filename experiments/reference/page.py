@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reference import transfer
+from experiments.reference import regrets
 from experiments.reference.standing import Standing
 from fedjax_opt import plots
 from fedjax_opt.files import json_files
@@ -50,7 +50,7 @@ def write(standing: Standing, folder: pathlib.Path) -> pathlib.Path:
   text = template.render(
     title=standing.reference.title,
     overall=overall,
-    carried=transfer.table(standing),
+    carried=regrets.table(standing),
     has_picture=bool(scores),
     columns=_COLUMNS,
     rows=_rows(standing),

@@ -13,6 +13,7 @@ from experiments.specification.method import default_client, not_of_it
 from experiments.specification.resolve import of_personal, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.results.names import name_of, value_of
 from fedjax_opt.study import tuning, words
 
@@ -96,10 +97,8 @@ def plan(request: Request) -> list[Planned]:
   found = []
   for label, method in zip(labels, request.methods, strict=True):
     for condition in conditions:
-      try:
+      with said_of(f"method {label}"):
         found.append(_cell(request, label, method, fixed, condition))
-      except ValueError as error:
-        raise ValueError(f"method {label}: {error}") from None
   _check_used(request, found)
   sizes = {cell.method: tuning.num_settings(cell.grid) for cell in found}
   if request.budget == "equal":

@@ -13,7 +13,7 @@ from typing import Any
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification import kinds, spec
-from fedjax_opt.checks.values import check_choice
+from fedjax_opt.checks.values import check_choice, said_of
 from fedjax_opt.files import memory
 from fedjax_opt.results.history import check_has_direction, is_fraction
 from fedjax_opt.study.tuning import BUDGETS
@@ -148,10 +148,8 @@ def parse(argv: Sequence[str], intro: str) -> Request:
   methods = [_method(text) for text in given.pop("method", None) or []]
   if given.get("study"):
     in_file, methods_in_file = _read(given["study"])
-    try:
+    with said_of(f"study={given['study']!r}"):
       given = read(in_file) | given
-    except ValueError as error:
-      raise ValueError(f"study={given['study']!r}: {error}") from None
     methods = methods or methods_in_file
   for name in OF_A_RUN:
     value = given.get(name)

@@ -17,6 +17,7 @@ from experiments.tasks.base import Task, TaskChoice, check_given
 from experiments.tasks.classification import Examples
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.data import digest
 from fedjax_opt.datasets import files, texts, tokenization
 from fedjax_opt.models import Encoder, EncoderConfig, LinearModel
@@ -217,11 +218,9 @@ def _read(
   folder: str, num_classes: int, max_length: int
 ) -> tuple[EncoderConfig, Params, Any]:
   """A pretrained encoder: its shape, its weights and its tokenizer."""
-  try:
+  with said_of(f"pretrained={folder!r}"):
     config, loaded = weights.load(folder, num_classes)
     tokenizer = tokenization.read(folder, config.vocab_size)
-  except ValueError as error:
-    raise ValueError(f"pretrained={folder!r}: {error}") from None
   if max_length > config.max_positions:
     raise ValueError(
       f"max_length={max_length}: must be at most {config.max_positions}, the "

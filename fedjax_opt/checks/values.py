@@ -557,6 +557,19 @@ def reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
+def said_of(what: str) -> Iterator[None]:
+  """Errors of values, as one line that begins with what they are of.
+
+  Args:
+    what: a flag with its value, or the path of a file.
+  """
+  try:
+    yield
+  except ValueError as error:
+    raise ValueError(f"{what}: {error}") from None
+
+
+@contextlib.contextmanager
 def reading(
   path: str | os.PathLike, remedy: str, *errors: type[Exception]
 ) -> Iterator[None]:

@@ -160,12 +160,10 @@ def read_table(
     ImportError: naming the package to install.
   """
   frame = read_frame(path)
-  try:
+  with checks.said_of(os.fspath(path)):
     return from_frame(
       frame, label, client=client, time=time, ignore=ignore, kind=kind
     )
-  except ValueError as error:
-    raise ValueError(f"{os.fspath(path)}: {error}") from None
 
 
 @checked()

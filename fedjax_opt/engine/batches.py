@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt.draws import shuffle
-from fedjax_opt.engine.plan import BatchPlan
+from fedjax_opt.engine.batch_plan import BatchPlan
 
 
 def draw_batches(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.engine.plan import BatchPlan
+from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.schedules.timetable import Timetable, check_clients
 
 

@@ -12,13 +12,13 @@ from fedjax_opt.base import EvaluateFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import sharding
+from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.engine.chunks import (
   chunk_size,
   fastest_vmapped,
   typical_steps,
 )
 from fedjax_opt.engine.clock import Clock, check_is_schedule
-from fedjax_opt.engine.plan import BatchPlan
 from fedjax_opt.engine.precision import PRECISIONS
 from fedjax_opt.samplers import Sampler, resolve
 from fedjax_opt.schedules.timetable import Timetable

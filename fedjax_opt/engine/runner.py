@@ -17,8 +17,8 @@ from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.start import Start
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
-from fedjax_opt.results.record import RunRecord
 from fedjax_opt.results.result import Report, Result
+from fedjax_opt.results.tally import Tally
 
 
 @dataclasses.dataclass
@@ -44,7 +44,7 @@ class Runner:
   def __post_init__(self):
     """Computes nothing yet."""
     self._active, self._config = self.executor.active, self.executor.config
-    self._record = RunRecord(
+    self._record = Tally(
       self._config.expected_size,
       self._active.num_points,
       reported=self._config.reported_counts,

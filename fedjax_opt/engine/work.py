@@ -13,10 +13,10 @@ import numpy as np
 from fedjax_opt import contract, trees
 from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.data.population import Population
+from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
-from fedjax_opt.engine.plan import BatchPlan
 
 
 class Work(NamedTuple):

@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from experiments import compare, results
+from experiments import compare, run_output
 from experiments import run as runner
 from experiments.store import Store
 from fedjax_opt import load_run, statistics
@@ -277,13 +277,13 @@ def test_ctrl_c_while_a_run_writes_its_last_files(
   tmp_path, monkeypatch, capsys
 ):
   """The run is whole then, and the study ends."""
-  finish = results.Results.finish
+  finish = run_output.RunOutput.finish
 
   def pressed(self, result):
     signal.raise_signal(signal.SIGINT)
     finish(self, result)
 
-  monkeypatch.setattr(results.Results, "finish", pressed)
+  monkeypatch.setattr(run_output.RunOutput, "finish", pressed)
   assert study(tmp_path, DELTA, SCAFFOLD, "--alpha=1") == 130
   assert len(runs_of(tmp_path)) == 1
   (path,) = runs_of(tmp_path)

@@ -13,9 +13,9 @@ from experiments import compare, records
 from experiments.reference import (
   definition,
   joining,
-  measuring,
+  regrets,
+  running,
   standing,
-  transfer,
 )
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
@@ -78,7 +78,7 @@ def test_a_method_that_is_removed_and_joins_again_has_its_place(
 
 def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
   file, folder = tiny
-  monkeypatch.setattr(measuring, "run_cell", None)
+  monkeypatch.setattr(running, "run_cell", None)
   renamed = file.with_name("renamed.toml")
   text = TINY.replace('"FedAvg"', '"Another name"').replace("Tiny", "Title")
   renamed.write_text(text)
@@ -92,7 +92,7 @@ def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
   reference = definition.read(str(file))
   for place in reference.cells(reference.methods):
     *tried, report = records.read(folder / place.file)
-    cell = measuring.read(place, [folder])
+    cell = running.read(place, [folder])
     values = {point[name] for each in tried for point in each.points
               for name in place.planned.grid}  # fmt: skip
     (given,) = place.planned.grid.values()
@@ -122,10 +122,10 @@ def test_the_page_has_every_cell_with_its_command_and_record(tiny):
 def test_regret_is_what_a_setting_loses_where_it_was_not_chosen():
   validation = np.array([[0.9, 0.5], [0.2, 0.8], [0.1, 0.7]])  # [T, H]
   found = {
-    "carries badly": transfer.Grid(validation, validation - 0.1),
-    "one setting": transfer.Grid(np.full((3, 1), 0.6), np.full((3, 1), 0.5)),
+    "carries badly": regrets.Grid(validation, validation - 0.1),
+    "one setting": regrets.Grid(np.full((3, 1), 0.6), np.full((3, 1), 0.5)),
   }
-  bad, one = transfer.regrets(found).values()
+  bad, one = regrets.regrets(found).values()
   # The best tuned: 0.8, 0.7, 0.6, of the first method.
   np.testing.assert_allclose(bad["tuned"], 0, atol=1e-9)
   np.testing.assert_allclose(bad["other"], [[40, 40], [60, 0], [60, 0]])

@@ -6,7 +6,7 @@ import re
 import jax
 import pytest
 
-from experiments import results
+from experiments import run_output
 from fedjax_opt import load_run
 from fedjax_opt.algorithms.centralized import Optimum
 from tests.experiments.commands import REPOSITORY, call, task_of
@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
   # Here names count, not the value.
   least = Optimum(None, 0.0, 0.0, 1)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(results, "optimum", lambda *_: least)
+    patch.setattr(run_output, "optimum", lambda *_: least)
     for name, arguments in RUNS.items():
       others = ("--rounds=1", "--noprogress", f"--output_dir={folder / name}")
       assert call(*arguments, *others) == 0

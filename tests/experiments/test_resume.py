@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from experiments import results, resuming
+from experiments import resuming, run_output
 from experiments.data import Loader
 from experiments.store import Store
 from fedjax_opt import load_run
@@ -35,7 +35,7 @@ def test_a_kill_while_the_pictures_are_drawn(tmp_path, monkeypatch, every):
   arguments = [a for a in arguments if not a.startswith("--check")] + [every]
   arguments = list(filter(None, arguments))
   with monkeypatch.context() as patch:
-    patch.setattr(results, "_draw_curves", Mock(side_effect=SystemExit))
+    patch.setattr(run_output, "_draw_curves", Mock(side_effect=SystemExit))
     with pytest.raises(SystemExit):
       call(*arguments)
   assert not (tmp_path / "curves.png").exists()

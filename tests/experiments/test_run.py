@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import job, results, run
+from experiments import job, run, run_output
 from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files
@@ -214,7 +214,7 @@ def test_ctrl_c_that_was_ignored_ends_the_run_at_the_next_evaluation(
       os.kill(os.getpid(), signal.SIGINT)
       time.sleep(1)
 
-  monkeypatch.setattr(results, "_draw_clients", ignored)
+  monkeypatch.setattr(run_output, "_draw_clients", ignored)
   assert call(*SMALL, *SHORT, f"--output_dir={tmp_path}") == 130
   out = capsys.readouterr().out
   assert out.endswith("interrupted: only 0 of 3 rounds done\n")
@@ -286,7 +286,9 @@ def test_baselines_decide_their_cohort_and_have_no_server(algorithm, cohort):
 
 @pytest.mark.slow
 def test_gap_to_the_optimum(tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr(results, "optimum", lambda *_: Optimum(None, 0.1, 0.0, 1))
+  monkeypatch.setattr(
+    run_output, "optimum", lambda *_: Optimum(None, 0.1, 0.0, 1)
+  )
   arguments = (
     "--algorithm=fed_dual_avg", "--regularizer=l1", "--strength=0.01",
     "--client_lr=0.1,0.2", "--rounds=2", "--optimum", "--noprogress",

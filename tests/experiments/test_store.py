@@ -10,7 +10,7 @@ import pytest
 from experiments import convert, data, run, store
 from experiments.data import Loader
 from experiments.store import Store
-from experiments.studies import cells
+from experiments.studies import running
 from fedjax_opt import load_run
 from tests.experiments.commands import SMALL, call, config_of, prepare, spec_of
 from tests.experiments.own_arrays import arrays
@@ -59,7 +59,7 @@ def test_a_complete_run_is_found_and_not_run_again(runs, no_run):
 def test_a_study_keeps_no_models(runs):
   found = runs.find(SPEC)
   assert found.params is not None
-  (cell,) = cells.cells_of_runs([found], [])
+  (cell,) = running.cells_of_runs([found], [])
   assert [part.run.params for part in cell.parts] == [None, None]
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from experiments import store
 from experiments.command_line.flags import arguments
-from experiments.studies import cells as of_study
 from experiments.studies import plan, request
+from experiments.studies import running as of_study
 from tests.refusals import refusal
 
 FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"

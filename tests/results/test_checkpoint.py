@@ -21,7 +21,7 @@ import fedjax_opt as fo
 from fedjax_opt import counters, samplers
 from fedjax_opt.data.population import Population
 from fedjax_opt.results.checkpoint import Checkpoints
-from fedjax_opt.results.record import RunRecord
+from fedjax_opt.results.tally import Tally
 from tests import jax_problems
 from tests.refusals import refusal
 
@@ -134,7 +134,7 @@ def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
 
 def test_rounds_lost_before_an_evaluation_that_is_forgotten():
   """They count until the next scheduled one."""
-  record, loss = RunRecord(1, 1), {"train_loss": np.ones(1)}
+  record, loss = Tally(1, 1), {"train_loss": np.ones(1)}
   lost = {n: counters.of(2)[None] for n in ("lost_rounds", "rejected_clients")}
   record.add_rounds(4, {}, {})
   record.add_metrics(loss)

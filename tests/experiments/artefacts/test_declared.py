@@ -7,7 +7,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from experiments.artefacts import comparisons, definitions, views
+from experiments.artefacts import declared_claims, definitions, views
 from experiments.artefacts.artefact import Picture, Plan
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value, with_interval
@@ -70,7 +70,7 @@ ABOUT = {"groups": {"others": ["B", "D"]}, "rows": ["A", "B", "D"]}
 
 
 COMPARISONS = tomllib.loads(
-  pathlib.Path(__file__).with_name("comparisons.toml").read_text()
+  pathlib.Path(__file__).with_name("declared_claims.toml").read_text()
 )["case"]
 
 
@@ -78,7 +78,7 @@ COMPARISONS = tomllib.loads(
 def test_comparisons(declared):
   expected = set(declared.get("expected", ()))
   claims = [{"text": "of {0}" if "at" in declared else "of all"} | declared]
-  found = comparisons.claims(ABOUT | {"claims": claims}, FOUND)
+  found = declared_claims.claims(ABOUT | {"claims": claims}, FOUND)
   quantities = {
     f"{each.name}: {each.shown(1)}"
     for claim in found
@@ -96,7 +96,7 @@ def test_a_claim_for_each_place_with_its_title():
   about["claims"] = [
     {"text": "{0}!", "at": ["x", "y", "z"], "better": {"A": ["B"]}}
   ]
-  assert [each.text for each in comparisons.claims(about, FOUND)] == [
+  assert [each.text for each in declared_claims.claims(about, FOUND)] == [
     "X!",
     "y!",
   ]
@@ -107,7 +107,7 @@ def test_they_are_compared_at_the_seeds_that_both_have():
   found = FOUND | {
     ("D", "x"): record(three, [{"seed": s} for s in range(3)], [1])
   }
-  quantity = comparisons.lead(found, ("A", "x"), ("D", "x"))
+  quantity = declared_claims.lead(found, ("A", "x"), ("D", "x"))
   np.testing.assert_allclose(quantity.values, [30.0])
 
 

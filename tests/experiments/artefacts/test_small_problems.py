@@ -20,7 +20,7 @@ def test_theorem_1_is_a_mean_over_the_first_rounds():
 
 
 def test_label_counts_are_those_of_the_partition():
-  history, points = theory.label_counts(0.1, 7, 50, 3)
+  history, points = theory.label_counts(0.1, 7, 50, [3])
   counts = np.concatenate(list(history.metrics.values()), axis=1)
   assert counts.shape == (7, 10)
   assert np.all(counts.sum(axis=1) == 50)

@@ -24,12 +24,12 @@ from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import select
 
 
-class Results:
+class RunOutput:
   """Writes the output folder of a run, and shows its progress.
 
-  results = Results(job, started)
-  ... results.add(report) at each evaluation ...
-  results.finish(result)
+  output = RunOutput(job, started)
+  ... output.add(report) at each evaluation ...
+  output.finish(result)
   """
 
   def __init__(self, job: Job, started: float):

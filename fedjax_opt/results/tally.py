@@ -13,7 +13,7 @@ from fedjax_opt.results.history import SPENT, TIME, History
 
 
 @dataclasses.dataclass
-class RunRecord:
+class Tally:
   """What a run has recorded, without the state of its algorithm.
 
   Attributes:

@@ -20,6 +20,7 @@ from experiments.reference.definition import ReferenceCell
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from experiments.store import Store
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.data import digest
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import SPENT, History
@@ -38,11 +39,8 @@ def check(cells: Sequence[ReferenceCell], loader: Loader) -> None:
     ImportError: naming the package to install.
   """
   for condition, planned, _ in cells:
-    try:
+    with said_of(f"method {planned.method}, {condition.name}"):
       job.prepare(planned.spec, loader.of(planned.spec))
-    except ValueError as error:
-      where = f"method {planned.method}, {condition.name}"
-      raise ValueError(f"{where}: {error}") from None
 
 
 def run_cell(cell: ReferenceCell, where: Store) -> ReferenceCell:

@@ -13,6 +13,7 @@ from experiments.data import Loader, is_of_data
 from experiments.specification.spec import FLAGS, conditions
 from experiments.store import Store
 from experiments.studies.plan import CHOICES, Planned, labels_of
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
@@ -62,10 +63,8 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
       continue
     methods.add(cell.method)
     conditions.add(condition)
-    try:
+    with said_of(f"method {cell.method}"):
       found = job.prepare(cell.spec, store.loader.of(cell.spec))
-    except ValueError as error:
-      raise ValueError(f"method {cell.method}: {error}") from None
     has_classes |= found.task.num_classes is not None
   return has_classes
 
