@@ -99,7 +99,7 @@ def _table(arrived, lost, times, buffer):
   of_lost = np.array(lost, np.float64).reshape(-1, 5).T
   return Timetable(
     whole(clients), whole(versions), whole(draws), np.ones(ends.shape, bool),
-    np.ones(ends.shape, np.float32), np.array(times), starts, ends, 0,
+    np.ones(ends.shape, np.float32), np.array(times), starts, ends,
     Events(*map(whole, of_lost[:3]), *of_lost[3:],
            np.zeros(len(lost), bool)),
   )  # fmt: skip
@@ -180,7 +180,7 @@ def replay(path: str | os.PathLike, buffer: int = 1) -> Timetable:
   return Timetable(
     cut(clients), cut(versions), draws_of(cut(clients), cut(versions)),
     np.ones((number, buffer), bool), np.ones((number, buffer), np.float32),
-    time, cut(starts), cut(ends), 0, Events(*(each[is_lost] for each in lost)),
+    time, cut(starts), cut(ends), Events(*(each[is_lost] for each in lost)),
   )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def synchronous(
   everywhere = lambda column: np.broadcast_to(column, clients.shape).copy()
   return Timetable(
     clients, everywhere(steps), np.zeros_like(clients), taken,
-    share.astype(np.float32), time, everywhere(begins[:, None]), ends, 0,
+    share.astype(np.float32), time, everywhere(begins[:, None]), ends,
     NO_EVENTS,
   )  # fmt: skip
 

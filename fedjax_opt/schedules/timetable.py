@@ -57,7 +57,6 @@ class Timetable(NamedTuple):
     starts: [T, A] float64, seconds at which each was sent out.
     ends: [T, A] float64, seconds at which each arrived, or was given up; later
       than `time` if the server did not wait.
-    first: the number of the first step; rows are steps first, first + 1, ...
     lost: updates that arrived during these steps and were too stale to be used.
   """
 
@@ -69,13 +68,12 @@ class Timetable(NamedTuple):
   time: np.ndarray
   starts: np.ndarray
   ends: np.ndarray
-  first: int
   lost: Events
 
   @property
   def steps(self) -> np.ndarray:
     """[T] int32, the numbers of the server steps."""
-    return np.arange(self.first, self.first + len(self.time), dtype=np.int32)
+    return np.arange(len(self.time), dtype=np.int32)
 
   @property
   def staleness(self) -> np.ndarray:
@@ -85,9 +83,9 @@ class Timetable(NamedTuple):
   def first_steps(self, number: int) -> "Timetable":
     """So many of its first steps; all if it has fewer."""
     rows = [column[:number] for column in self[:8]]
-    is_within = self.lost.steps < self.first + number
+    is_within = self.lost.steps < number
     lost = Events(*(column[is_within] for column in self.lost))
-    return Timetable(*rows, self.first, lost)
+    return Timetable(*rows, lost)
 
   def events(self) -> Events:
     """All clients that were sent out and finished, in the order of the ends."""
@@ -201,7 +199,7 @@ def by_hand(
   table = Timetable(
     clients, versions, draws_of(clients, versions), taken,
     share.astype(np.float32), time, np.where(is_free, made, starts),
-    np.where(is_free, time[:, None], ends), 0, NO_EVENTS,
+    np.where(is_free, time[:, None], ends), NO_EVENTS,
   )  # fmt: skip
   _check_order(table, made)
   return table

@@ -62,7 +62,7 @@ def usage(table: Timetable, num_clients: int) -> Usage:
   away = events.ends - events.starts
   staleness = events.staleness[taken]
   seconds = float(table.time[-1])
-  done = table.time[events.steps[taken] - table.first]
+  done = table.time[events.steps[taken]]
   mean = lambda values: float(values.mean()) if values.size else 0.0
   return Usage(
     seconds,

@@ -179,6 +179,21 @@ def test_the_page_has_an_artefact_that_can_be():
   )  # fmt: skip
 
 
+def test_elsewhere_other_flags_replace_the_preset_but_not_that_of_the_grid():
+  plan = Plan("cpu", {})
+  about = {
+    "rows": ["A"], "columns": ["here", "there"], "preset": ["--rounds=3"],
+    "labels": {"A": ["--client=sgd"]}, "elsewhere": {"there": ["--rounds=5"]},
+    "tune": ["--client_lr=0.1,1"],
+  }  # fmt: skip
+  flags = {
+    key[1]: c.arguments for key, c in definitions.cells(about, plan).items()
+  }
+  assert flags["here"] == ("--rounds=3", "--client=sgd", "--client_lr=0.1")
+  assert flags["there"] == ("--rounds=5", "--client=sgd", "--client_lr=0.1")
+  assert plan.grids == [("--rounds=3", "--client=sgd", "--client_lr=0.1,1")]
+
+
 def test_sizes_and_what_is_alike():
   content = {
     "a": {"flags": ["1"], "labels": {"x": ["2"]}, "cpu": {"labels": {"y": []}}},
