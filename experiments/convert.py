@@ -89,7 +89,10 @@ def convert(given: dict[str, Any]) -> Population:
         f"their own; leave {name} out"
       )
   # Here the folder is written, while in a run the clients come from it.
-  spec = resolve({**given, "population_dir": None})
+  given = {**given, "population_dir": None}
+  spec = resolve(given)
+  if spec.select_on == "clients":  # On disk they have no such parts.
+    spec = resolve({**given, "select_on": spec.task.choice.splits[0]})
   if spec.partition_seed is not None:
     raise ValueError(
       f"partition_seed={spec.partition_seed}: a population has the partition "

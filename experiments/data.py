@@ -214,11 +214,8 @@ def _split(name, data, fraction, seed):
   """Two parts of each client's examples; without a fraction, all and None."""
   if not fraction:
     return data, None
-  try:
+  with said_of(fraction=name):
     return data.split(fraction, seed)
-  except ValueError as error:
-    text = str(error).removeprefix("fraction")
-    raise ValueError(f"{name}{text}") from None
 
 
 # The validation part.
@@ -238,6 +235,11 @@ def held_out(spec: Spec, task: Task) -> Task:
   return task._replace(**training, validation=validation)
 
 
+def has_accuracy(task: Task) -> bool:
+  """Whether an accuracy is measured; also of several labels of 0 or 1."""
+  return any(c.metric.endswith("_accuracy") for c in task.criteria.values())
+
+
 def criterion_of(spec: Spec, task: Task) -> Criterion:
   """How the settings of a run are compared.
 
@@ -254,7 +256,7 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
   if is_of_clients:
     metric = f"client_{chosen.metric}"
     chosen = dataclasses.replace(chosen, metric=metric)
-  if name == "accuracy" and task.num_classes is None:
+  if name == "accuracy" and not has_accuracy(task):
     raise ValueError(
       f"select_metric={name!r}: task {spec.task.name} has no accuracy; leave "
       "select_metric out"

@@ -5,7 +5,6 @@ import dataclasses
 import datetime
 import math
 import pathlib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import fedjax_opt as fo
 from experiments import clock, tracking
-from experiments.data import Loaded, criterion_of, load
+from experiments.data import Loaded, criterion_of, has_accuracy, load
 from experiments.specification.spec import COHORT_SIZE, DP_DELTA, FLAGS, Spec
 from experiments.tasks import Task
 from fedjax_opt.checks.values import said_of
@@ -204,7 +203,7 @@ def _check_task(spec: Spec, task: Task) -> None:
       f"layer, which the model of task {spec.task.name} does not have; give "
       "another algorithm, or a task of images"
     )
-  if spec.target_accuracy is not None and task.num_classes is None:
+  if spec.target_accuracy is not None and not has_accuracy(task):
     raise ValueError(
       f"target_accuracy={spec.target_accuracy:g}: task {spec.task.name} has no "
       "accuracy; leave target_accuracy out"
@@ -218,11 +217,8 @@ def _check_model(
   simulator: fo.Simulator,
 ) -> None:
   """Checks that algorithm and regularizer can use the task's model."""
-  try:
+  with said_of(params=f"norm={spec.task.static.get('norm')!r}"):
     simulator.check(task.init)
-  except ValueError as error:
-    norm = f"norm={spec.task.static.get('norm')!r}"
-    raise ValueError(re.sub("^params(?=: )", norm, str(error))) from None
   penalty = make(**{n: v[0] for n, v in spec.grid.items()}).penalty
   if penalty is None:
     return

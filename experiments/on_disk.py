@@ -154,7 +154,7 @@ def check_population(
       f"task, {describe(wanted)}"
     )
   for name in filter(digests.get, _SETS):
-    if known.get(name, digests[name]) != digests[name]:
+    if known and known.get(name) != digests[name]:
       raise ValueError(
         f"{where}: other {name} examples were held out when its clients were "
         "written, so they may have some of these; write them again with these "

@@ -12,8 +12,11 @@ import numpy as np
 
 import fedjax_opt as fo
 from experiments.job import Job, client_rule, trained_paths
+from fedjax_opt.checks import values as checks
 from fedjax_opt.own_models import OwnModels
 from fedjax_opt.per_client import SETTINGS
+from fedjax_opt.results import folder_digests
+from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.history import is_fraction
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.names import sentence
@@ -33,6 +36,9 @@ class OwnOfRun:
 
     Args:
       job: the run; its folder has not been written to yet.
+
+    Raises:
+      ValueError: if that cannot be read.
     """
     self._own, self._before = None, {}
     if job.spec.select_on != "clients":
@@ -50,14 +56,9 @@ class OwnOfRun:
       {n: each for n, each in held_out.items() if None not in each.values()},
       **{name: job.settings[name] for name in SETTINGS},
     )
-    path = job.output_dir / "metrics.csv"
-    if job.spec.resume and path.exists():
-      _, history = read_metrics(path)
-      for i, round in enumerate(history.rounds):
-        columns = {n: v[:, i] for n, v in history.metrics.items()}
-        self._before[round] = {
-          n: v for n, v in columns.items() if n.startswith(_BEGINNINGS)
-        }
+    is_resumed = Checkpoints.are_in(job.output_dir / "checkpoints")
+    if job.spec.resume and is_resumed:
+      self._before = measured_in(job.output_dir / "metrics.csv")
 
   def measure(self, report: fo.Report) -> Mapping[str, np.ndarray]:
     """The metrics of an evaluation, {name: [S]}; {} if none are wanted."""
@@ -66,6 +67,29 @@ class OwnOfRun:
     if report.params is None:  # An evaluation from before the run was resumed.
       return self._before[report.round]
     return self._own.measure(report)
+
+
+def measured_in(path: pathlib.Path) -> dict[int, dict[str, np.ndarray]]:
+  """Round -> metrics of clients' own models, {name: [S]}.
+
+  Raises:
+    ValueError: if the file is damaged. It cannot be written again, because no
+      checkpoint has these metrics.
+  """
+  try:
+    covered = folder_digests.check(path.parent, path.name) or {}
+    _, history = read_metrics(path, covered.get(path.name))
+  except (OSError, ValueError) as error:
+    raise ValueError(
+      f"resume=True: {str(path)!r} cannot be read ({checks.reason(error)}), "
+      "and nothing else has the metrics of the clients' own models; restore "
+      "it, or give another folder"
+    ) from None
+  own = {n: v for n, v in history.metrics.items() if n.startswith(_BEGINNINGS)}
+  return {
+    round: {name: values[:, i] for name, values in own.items()}
+    for i, round in enumerate(history.rounds)
+  }
 
 
 # After a run: file -> the clients that are measured; and the kinds of models.

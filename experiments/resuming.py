@@ -8,6 +8,7 @@ import pathlib
 import sys
 from typing import Any
 
+from experiments import per_client
 from experiments.job import Job
 from experiments.specification.spec import Spec, identity_of
 from fedjax_opt import Run, load_run, processes
@@ -45,6 +46,8 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
         "that run had, or another folder"
       )
     _check_rounds(output_dir, before["rounds"], spec)
+    if spec.select_on == "clients" and Checkpoints.are_in(folder):
+      per_client.measured_in(output_dir / "metrics.csv")
     run = _complete(output_dir)
     if run is not None and run.summary["config"]["rounds"] == spec.rounds:
       return None, run

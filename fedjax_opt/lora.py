@@ -192,7 +192,8 @@ def merged(adapted: Params) -> Params:
   """The model whose kernels have the adapters added; it computes the same.
 
   Args:
-    adapted: what `adapt` returned, trained or not.
+    adapted: what `adapt` returned, trained or not; also with a leading axis S,
+      as the result of a `sweep` has it.
 
   Returns:
     The model, of the structure of what was adapted.
@@ -200,7 +201,7 @@ def merged(adapted: Params) -> Params:
   Raises:
     TypeError: if it is no such model.
   """
-  scale = adapted["lora_scale"]
+  scale = adapted["lora_scale"][..., None, None]
   products = {
     path: scale * (a @ adapted["lora_b"][path])
     for path, a in adapted["lora_a"].items()

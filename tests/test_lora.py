@@ -164,6 +164,8 @@ def test_a_new_adapter_changes_nothing_and_merging_keeps_what_it_computes():
     apply(lora.merged(two), batch["x"]),
     rtol=1e-5,
   )
+  twice = lambda tree: jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), tree)
+  chex.assert_trees_all_close(lora.merged(twice(two)), twice(lora.merged(two)))
 
 
 REFUSED = {

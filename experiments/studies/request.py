@@ -15,9 +15,9 @@ from experiments.command_line.flags import argument
 from experiments.specification import kinds, spec
 from fedjax_opt.checks.values import check_choice, said_of
 from fedjax_opt.files import memory
-from fedjax_opt.results.history import check_has_direction, is_fraction
+from fedjax_opt.results.history import check_has_direction
 from fedjax_opt.study.tuning import BUDGETS
-from fedjax_opt.study.verdicts import check_min_effect
+from fedjax_opt.study.verdicts import check_min_effect, check_target
 
 # Flags of a study, by the kind of their values, beside those of the runner.
 _OWN = {
@@ -126,12 +126,7 @@ class Request:
   def check_numbers(self, metric: str) -> None:
     """Checks that the metric can have such a target and effect."""
     check_min_effect("min_effect", self.min_effect, metric)
-    is_known = self.target is not None and is_fraction(metric)
-    if is_known and not 0 < self.target <= 1:
-      raise ValueError(
-        f"target={self.target:g}: {metric} is a fraction; must be in (0, 1], "
-        "such as 0.85 for 85 %"
-      )
+    check_target(self.target, metric)
 
 
 def parse(argv: Sequence[str], intro: str) -> Request:

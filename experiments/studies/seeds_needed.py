@@ -64,7 +64,11 @@ def _pairs(folder: str) -> Any:
   """The pairs of a stored study whose differences have a spread."""
   path = pathlib.Path(folder).expanduser() / _PAIRS
   try:
-    frame = csv_files.parse(io.StringIO(memory.read_text(path, _MOST)))
+    text = io.StringIO(memory.read_text(path, _MOST))
+    # Labels may look like numbers, or like NA.
+    as_text = dict.fromkeys(("method", "other"), str)
+    of_spread = {"keep_default_na": False, "na_values": {"sd": ["", "nan"]}}
+    frame = csv_files.parse(text, dtype=as_text, **of_spread)
   except (OSError, ValueError) as error:
     why = getattr(error, "strerror", None) or error
     raise ValueError(

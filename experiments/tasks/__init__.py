@@ -49,6 +49,8 @@ def load(spec: Any) -> Task:
     ValueError: for data that cannot be read.
   """
   given = {name: getattr(spec, name) for name in spec.task.choice.takes}
+  if spec.select_on == "clients" and "validation_fraction" in given:
+    given["validation_fraction"] = 0.0  # Each client has a part of its own.
   task = spec.task.make({}, **given)
   if spec.l2:
     task = task._replace(loss_fn=objectives.l2(task.loss_fn, spec.l2))

@@ -14,6 +14,7 @@ from experiments.tasks import classification as classifier
 from experiments.tasks.base import SEED_OF_TEST, Task, TaskChoice, held_out
 from experiments.tasks.classification import Examples
 from fedjax_opt import models
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import embedded, tfds
@@ -276,9 +277,10 @@ class Pool(NamedTuple):
     """Holds a part out as the test part, if there is none."""
     if self.test is not None:
       return self
-    training, test = held_out(
-      self.clients, self.train, fraction, SEED_OF_TEST, in_order=True
-    )
+    with said_of(fraction="test_fraction"):
+      training, test = held_out(
+        self.clients, self.train, fraction, SEED_OF_TEST, in_order=True
+      )
     return self._replace(**training, test=test)
 
   def task(self, name: str, augmentation: str, norm: str) -> Task:

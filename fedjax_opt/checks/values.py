@@ -557,16 +557,20 @@ def reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def said_of(what: str) -> Iterator[None]:
-  """Errors of values, as one line that begins with what they are of.
+def said_of(what: str = "", **named: str) -> Iterator[None]:
+  """Errors of values, in one line that begins with what they are of.
 
   Args:
     what: a flag with its value, or the path of a file.
+    **named: what an argument is called instead, at the beginning of the error.
   """
   try:
     yield
   except ValueError as error:
-    raise ValueError(f"{what}: {error}") from None
+    text = str(error)
+    for name, other in named.items():
+      text = re.sub(rf"^{name}(?==|: )", lambda _, new=other: new, text)
+    raise ValueError(": ".join(filter(None, [what, text]))) from None
 
 
 @contextlib.contextmanager

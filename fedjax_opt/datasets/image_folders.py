@@ -254,6 +254,8 @@ def _pixels(
       2 * number * width * height * (1 if is_gray else 3),
     )
     pillow.exif_transpose(image, in_place=True)  # As it was taken.
+    if image.mode == "P":  # Its colours may have an alpha.
+      image = image.convert("RGBA")
     image = image.convert("L" if is_gray else "RGB")
     if size is not None:
       image = image.resize(size, pillow.Image.Resampling.BILINEAR)

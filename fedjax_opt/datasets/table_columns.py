@@ -150,11 +150,12 @@ def _numbers(words):
 
 def _check_words(name, words):
   """That a column of text says kinds, and has no numbers with a slip."""
-  if len(words) <= _MOST_CLASSES:
-    return
   others = words[np.isnan(_numbers(words))]
   are_numbers = ~np.isnan(_numbers([w.replace(",", ".") for w in words]))
-  if len(others) and are_numbers.mean() > 0.5:
+  # A few words may be kinds, but not if all are numbers.
+  is_few = len(words) <= _MOST_CLASSES
+  is_slip = are_numbers.all() if is_few else are_numbers.mean() > 0.5
+  if len(others) and is_slip:
     raise ValueError(
       f"column {name!r}: has {others[0]!r} among numbers; write numbers "
       "like 0.5"

@@ -20,7 +20,7 @@ from fedjax_opt.study import setup, tuning
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plan import Method, Plan
 from fedjax_opt.study.study import Study
-from fedjax_opt.study.verdicts import check_min_effect
+from fedjax_opt.study.verdicts import check_min_effect, check_target
 from fedjax_opt.study.words import condition_label
 
 Clients = ClientData | Population
@@ -135,15 +135,18 @@ def compare(
   check_names(settings)
   check_has_direction(metric)
   check_min_effect("min_effect", min_effect, metric)
+  check_target(target, metric)
   plans.check_conditions(conditions)
   plans.check_names_of_conditions(list(conditions[0]), data, settings)
   methods = plans.checked_methods(methods)
   sizes = {n: tuning.num_settings(m.grid) for n, m in methods.items()}
   if budget == "equal":
     tuning.check_equal(sizes, "budget='unequal'")
-  seeds, report_seeds = plans.both_seeds(seeds, report_seeds)
-  _check_crossed(crossed, data)
   is_tuned = max(sizes.values()) > 1
+  seeds, report_seeds = plans.both_seeds(
+    seeds, report_seeds, is_tuned and not nested
+  )
+  _check_crossed(crossed, data)
   criterion = plans.criterion_of(
     criterion, metric, validation, settings, is_tuned
   )
@@ -165,7 +168,14 @@ def compare(
     **_how_it_ran(settings),
   }
   return Study(
-    cells, metric, title, target, about, clients=clients, min_effect=min_effect
+    cells,
+    metric,
+    title,
+    target,
+    about,
+    notes=tuple(plans.notes_of(methods)),
+    clients=clients,
+    min_effect=min_effect,
   )
 
 

@@ -15,7 +15,7 @@ from fedjax_opt.engine.config import DEFAULTS, check_names
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
-from fedjax_opt.study import setup, tuning
+from fedjax_opt.study import setup, tuning, words
 from fedjax_opt.study.cells import Cell, ExampleSet, Measured
 from fedjax_opt.study.words import condition_label
 
@@ -270,16 +270,39 @@ def checked_methods(methods: Mapping[str, Any]) -> dict[str, Method]:
   return found
 
 
+def notes_of(methods: Mapping[str, Method]) -> list[str]:
+  """What the report says of methods whose clients have models of their own."""
+  found = []
+  for label, method in methods.items():
+    first = {name: values[0] for name, values in method.grid.items()}
+    algorithm = method.make(**first)
+    if algorithm.client_params or algorithm.personalize:
+      found.append(
+        f"{words.name(label)}: its settings are chosen by the server's model, "
+        "and the server's model is compared. The models of its clients are "
+        "measured by fo.evaluate_clients alone."
+      )
+  return found
+
+
 def both_seeds(
-  seeds: Sequence[int] | None, report_seeds: Sequence[int] | None
+  seeds: Sequence[int] | None,
+  report_seeds: Sequence[int] | None,
+  is_tuned: bool,
 ) -> tuple[list[int], list[int]]:
-  """The seeds of tuning, and fresh ones for the report."""
+  """The seeds of tuning, and those of the report.
+
+  Args:
+    seeds: of tuning.
+    report_seeds: of the report.
+    is_tuned: whether `seeds` choose settings, so that others must report.
+  """
   seeds = list(range(5)) if seeds is None else [int(seed) for seed in seeds]
   if report_seeds is None:
     return seeds, tuning.fresh_seeds(seeds)
   report_seeds = [int(seed) for seed in report_seeds]
   both = set(report_seeds) & set(seeds)
-  if both:
+  if both and is_tuned:
     raise ValueError(
       f"report_seeds: {min(both)} is one of seeds; must be seeds that tuning "
       "does not use"

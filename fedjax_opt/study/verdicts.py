@@ -72,6 +72,19 @@ def check_min_effect(name: str, value: float | None, metric: str) -> None:
   )
 
 
+def check_target(value: float | None, metric: str) -> None:
+  """Checks a value of a metric whose cost is asked for.
+
+  Raises:
+    ValueError: if the metric is a fraction, and the value is none above 0.
+  """
+  if value is not None and histories.is_fraction(metric) and not 0 < value <= 1:
+    raise ValueError(
+      f"target={value:g}: {metric} is a fraction; must be in (0, 1], such as "
+      "0.85 for 85 %"
+    )
+
+
 def of_condition(
   cells: Sequence[Cell],
   pairs: Sequence[Pair],

@@ -61,6 +61,15 @@ def test_photos_are_as_they_were_taken(tmp_path):
   np.testing.assert_array_equal(found.train["x"][2, ..., 0], turned)
 
 
+def test_a_palette_may_have_an_alpha(tmp_path):
+  _write(tmp_path, ["a/1.png", "b/1.png"], (5, 4), (3,))
+  pixels = RNG.integers(0, 256, (5, 4, 3)).astype(np.uint8)
+  image = Image.fromarray(pixels).quantize(16)
+  image.save(tmp_path / "b" / "2.png", transparency=bytes([0, 128]))
+  found = image_folder(tmp_path).train["x"][2]
+  np.testing.assert_array_equal(found, np.asarray(image.convert("RGB")))
+
+
 def _empty(root):
   (root / "a").mkdir()
 

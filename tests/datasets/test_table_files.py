@@ -236,6 +236,8 @@ REFUSED = [
     "row 13 is '13/01/2020'",
   ),
   (_FEW.assign(a=_COMMAS), {"label": "y"}, "has '0,5' among numbers"),
+  (_FEW.assign(a=_COMMAS[:3] * 10), {"label": "y"}, "has '0,5' among numbers"),
+  (pd.concat({"t": _FEW}, axis=1), {"label": "y"}, "columns have 2 levels"),
   (_FEW.assign(a=_UNKNOWN), {"label": "y"}, "column 'a': has '\\?' among"),
   (_FEW.assign(a=[[1]] * 30), {"label": "y"}, "of the kind mixed"),
   (_FEW.assign(a=["", *"u" * 29]), {"label": "y"}, "row 1 is empty, or NaN"),

@@ -252,6 +252,24 @@ def test_a_grid_is_chosen_by_own_models(tmp_path, arguments):
   assert found == pytest.approx(after, rel=1e-6)
 
 
+def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, refused):
+  """No checkpoint has them; other metrics are written again."""
+  flags = (*FEW, "--algorithm=per_fed_avg", "--client_lr=0.01")
+  flags = (*flags, "--checkpoint_every=2", f"--output_dir={tmp_path}")
+  assert call(*flags) == 0
+  path = tmp_path / "metrics.csv"
+  content = path.read_bytes()
+  for damaged in (
+    content.replace(b"0.", b"1.", 1),
+    content[:99],
+    b"\0\xff",
+    None,
+  ):
+    path.unlink() if damaged is None else path.write_bytes(damaged)
+    said = refused(*flags, "--rounds=6", "--resume")
+    assert said.startswith(f"resume=True: '{path}' cannot be read (")
+
+
 # Studies.
 
 

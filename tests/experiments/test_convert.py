@@ -6,10 +6,11 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from experiments import convert, run
+from experiments import convert, on_disk, run
 from fedjax_opt import Population
 from tests.experiments.commands import call, prepare, table
 from tests.file_limits import limited
+from tests.refusals import refusal
 
 SMALL = (
   "--task=digits_logistic",
@@ -50,6 +51,21 @@ def test_the_clients_are_those_of_the_run(tmp_path, capsys):
   of_all = prepare("--task=digits_logistic", *flags, "--batch_size=5")
   assert of_all.settings["cohort_size"] == 7
   assert population.fields["x"] == (np.uint8, (8, 8, 1))
+
+
+def test_validation_examples_of_methods_for_own_models(tmp_path, monkeypatch):
+  """They are held out as those of other methods, since the mark says so."""
+  found = []
+  for name in ("fed_avg", "ditto"):
+    flags = (f"--algorithm={name}", f"--population_dir={tmp_path / name}")
+    assert call(*SMALL, *flags, "--client=sgd", program=convert) == 0
+    sizes = Population.open(tmp_path / name).sizes.tolist()
+    found.append((sizes, on_disk.marked(tmp_path / name)))
+  assert found[0] == found[1]
+  mark = {n: found[1][1][n] for n in ("task", *on_disk._NAMES)}
+  monkeypatch.setattr(on_disk, "marked", lambda folder: mark)
+  flags = ("--task=digits_logistic", f"--population_dir={tmp_path / name}")
+  assert "other validation examples were held out" in refusal(prepare, *flags)
 
 
 def test_clients_that_come_with_the_task(tmp_path):

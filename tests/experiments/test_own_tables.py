@@ -99,11 +99,22 @@ def test_balanced_weights_are_those_of_scikit_learn(file):
   np.testing.assert_allclose(ratio, weights[y], rtol=1e-5)
 
 
+def test_examples_for_choices_are_held_out_once(file):
+  of_clients = ("--client_column=hospital", "--algorithm=ditto")
+  loaded = data.load(spec_of(*flags(file, "sick", *of_clients)))
+  assert loaded.task.validation is None
+  assert loaded.held_out.per_client[0].validation.sizes.all()
+
+
 def test_settings_are_chosen_by_a_score(file):
   chosen = ("--metrics=f1,auc", "--select_metric=auc", "--num_clients=3")
   spec = spec_of(*flags(file, "sick", *chosen))
   criterion = data.criterion_of(spec, data.load(spec).task)
   assert (criterion.metric, criterion.direction) == ("validation_auc", "max")
+  several = ("--num_clients=3", "--select_metric=accuracy")
+  spec = spec_of(*flags(file, "fever,cough", *several))
+  criterion = data.criterion_of(spec, data.load(spec).task)
+  assert criterion.metric == "validation_accuracy"
   for given in (chosen[1:], (*chosen, "--select_on=train")):
     spec = spec_of(*flags(file, "sick", *given))
     with pytest.raises(ValueError, match="select_metric='auc': must be"):

@@ -9,7 +9,7 @@ import pytest
 
 from experiments import store
 from experiments.command_line.flags import arguments
-from experiments.studies import plan, request
+from experiments.studies import plan, request, seeds_needed
 from experiments.studies import running as of_study
 from tests.refusals import refusal
 
@@ -247,3 +247,9 @@ def test_crossed_seeds_are_fresh_and_each_partition_is_a_run():
 def test_what_seeds_are_needed_for_is_a_stored_study():
   said = refusal(asked, "--seeds_needed=0.01")
   assert "needs output_dir, the stored study" in said
+
+
+def test_labels_in_a_file_of_pairs_may_look_like_numbers(tmp_path):
+  (tmp_path / "pairs.csv").write_text("method,other,sd,seeds\n1,NA,0.02,5\n")
+  given = asked("--seeds_needed=0.01", f"--output_dir={tmp_path}")
+  assert "1, NA" in seeds_needed.table(given)[-1]

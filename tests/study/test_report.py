@@ -260,6 +260,13 @@ def test_a_time_limit_ends_methods_after_rounds_of_their_own():
   of = study(slow, timed("short", [0, 100, 200], [0, 9, 20]))
   (line,) = (line for line in limits_of(of) if said in line)
   assert line == f"{said}simulated times: slow 57.0 s, short 20.0 s."
+  # Each condition may have a length of its own.
+  two = [
+    timed("slow", [0, 2, 4], [0, 28, 57]),
+    timed("slow", [0, 1, 2], [0, 4, 9]),
+  ]
+  two = [dataclasses.replace(c, condition={"x": i}) for i, c in enumerate(two)]
+  assert not [line for line in limits_of(study(*two)) if said in line]
   # The same rounds at the same times: a picture over time would say nothing.
   of = study(slow, timed("same", [0, 2, 4], [0, 28, 57]))
   kinds = [picture.name for picture in pictures.of_study(of)]

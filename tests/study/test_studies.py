@@ -256,8 +256,9 @@ def test_partitions_and_seeds_that_are_crossed_are_those_of_sweeps():
 @pytest.mark.parametrize(
   ("given", "expected"),
   [
-    ((None, None), ([0, 1, 2, 3, 4], list(range(5, 15)))),
-    ((None, [9]), ([0, 1, 2, 3, 4], [9])),
+    ((None, None, True), ([0, 1, 2, 3, 4], list(range(5, 15)))),
+    ((None, [9], True), ([0, 1, 2, 3, 4], [9])),
+    ((None, [0], False), ([0, 1, 2, 3, 4], [0])),
   ],
 )
 def test_ten_fresh_seeds_report_unless_others_are_given(given, expected):
@@ -288,3 +289,12 @@ def test_a_single_setting_needs_no_validation_examples():
   study = of_one(methods=one, validation=None)
   assert np.isfinite(study.cells[0].final("test_loss")).all()
   assert "seeds of tuning" not in study.about
+
+
+def test_what_is_said_of_methods_for_own_models():
+  loss_fn = given.loss_fn
+  make = {"A": lambda: fo.fed_avg(loss_fn, optax.sgd(0.1))}
+  make["D"] = lambda lam: fo.ditto(loss_fn, optax.sgd(0.1), lam=lam)
+  methods = {"A": fo.Method(make["A"]), "D": fo.Method(make["D"], {"lam": [1]})}
+  (note,) = plan.notes_of(methods)
+  assert note.startswith("D: its settings are chosen by the server's model")

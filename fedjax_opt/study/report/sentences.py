@@ -100,19 +100,25 @@ def _lengths(
 
   Of simulated time, if all have it: within the same time methods take as many
   rounds as they can. A last round that does not fit may be a tenth of it.
+  Lengths are compared under each condition by itself.
   """
-  times = [cell.spent(TIME) for cell in ran]
-  if ran and all(time is not None for time in times):
-    ends = [time[-1] for time in times]
-    is_same = max(ends) <= 1.1 * min(ends)
-    kind, shown = "simulated times", [words.cost(TIME, end) for end in ends]
-  else:
-    shown = [str(cell.measured.history.rounds[-1]) for cell in ran]
-    kind, is_same = "numbers of rounds", len(set(shown)) < 2
-  found: dict[str, dict[str, None]] = {}
-  for cell, length in zip(ran, shown, strict=True):
-    found.setdefault(length, {})[labels[cell.method]] = None
-  return {} if is_same else {kind: {n: list(of) for n, of in found.items()}}
+  found: dict[str, dict[str, list[str]]] = {}
+  for condition in dict.fromkeys(condition_label(c.condition) for c in ran):
+    cells = [c for c in ran if condition_label(c.condition) == condition]
+    times = [cell.spent(TIME) for cell in cells]
+    if all(time is not None for time in times):
+      ends = [time[-1] for time in times]
+      is_same = max(ends) <= 1.1 * min(ends)
+      kind, shown = "simulated times", [words.cost(TIME, end) for end in ends]
+    else:
+      shown = [str(cell.measured.history.rounds[-1]) for cell in cells]
+      kind, is_same = "numbers of rounds", len(set(shown)) < 2
+    if not is_same:
+      of_kind = found.setdefault(kind, {})
+      for cell, length in zip(cells, shown, strict=True):
+        who = of_kind.setdefault(length, [])
+        who += [labels[cell.method]] * (labels[cell.method] not in who)
+  return found
 
 
 def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
