@@ -155,15 +155,15 @@ class ActivePoints:
     num_axes = 2 if self._config.has_points else 0
     return map_arrays(_with_one_axis, tree, self.num_points, num_axes)
 
-  def flat_held(self, held: Any) -> Any:
+  def flat_frozen(self, frozen_leaves: Any) -> Any:
     """The frozen leaves as those of a result, as views if they are repeated.
 
     Args:
-      held: see `Start.state`.
+      frozen_leaves: see `Start.state`.
     """
     if not self.is_grid:
-      return held[1]
-    of_seed, of_all = processes.fetch(held)
+      return frozen_leaves[1]
+    of_seed, of_all = processes.fetch(frozen_leaves)
     axes = self._num_settings, self._num_seeds
 
     def repeated(leaf):
@@ -211,14 +211,14 @@ class ActivePoints:
       whole = before.at[self.present].set(rows)
       return jax.device_put(whole, leaf.sharding)
 
-    *own, held = state
-    return *jax.tree.map(put_back, own, self._before), held
+    *own, frozen_leaves = state
+    return *jax.tree.map(put_back, own, self._before), frozen_leaves
 
 
 def _rows(state, settings):
   """The state of some settings. The frozen leaves are those of all."""
-  *own, held = state
-  return *trees.take(own, settings), held
+  *own, frozen_leaves = state
+  return *trees.take(own, settings), frozen_leaves
 
 
 def _on_host(state):

@@ -94,10 +94,10 @@ class Executor:
     Args:
       state: as `Start.state` gives it.
     """
-    server, rows, held = state
+    server, rows, frozen_leaves = state
     layout = self.config.layout
     rows = client_state.put(self.config, rows)
-    return layout.put_state(server), rows, layout.put_held(held)
+    return layout.put_state(server), rows, layout.put_frozen(frozen_leaves)
 
   def trace(
     self, shapes: tuple[State, Any, Any]
@@ -115,13 +115,15 @@ class Executor:
     if self._shapes == shapes:
       return self._traced
     server = self.config.layout.like_state(shapes[0])
-    held = self.config.layout.like_held(shapes[2])
+    frozen_leaves = self.config.layout.like_frozen(shapes[2])
     with self.open_feed() as opened:
       rows = client_state.like(self.config, shapes[1])
       state, segment = (server, rows), opened.like()
     self._inputs = {
-      "rounds": self._rounds_inputs(state, held, segment, 0, 0, _no_secret),
-      "evaluation": self._evaluation_inputs(server, held),
+      "rounds": self._rounds_inputs(
+        state, frozen_leaves, segment, 0, 0, _no_secret
+      ),
+      "evaluation": self._evaluation_inputs(server, frozen_leaves),
     }
     traced = {
       name: self._jitted(name, given[0]).trace(*given)
@@ -248,10 +250,10 @@ class Executor:
     Returns:
       The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
-    (server, rows, held), (segment, cohorts) = state, taken
+    (server, rows, frozen_leaves), (segment, cohorts) = state, taken
     begin = server, client_state.gather(self.config, rows, cohorts)
     inputs = self._rounds_inputs(
-      begin, held, segment, first, stop - first, processes.entropy
+      begin, frozen_leaves, segment, first, stop - first, processes.entropy
     )
     program = self._programs["rounds"]
     with (
@@ -262,46 +264,48 @@ class Executor:
       jax.block_until_ready(recorded)
     rows = client_state.scatter(self.config, rows, new_rows, cohorts)
     counts, traces = processes.fetch(recorded)
-    return (server, rows, held), counts, traces
+    return (server, rows, frozen_leaves), counts, traces
 
   def evaluate(self, state: tuple[State, Any, Any]) -> dict[str, Any]:
     """The metrics of all points that are present, on the host."""
     if "evaluation" not in self._programs:
       return {}
-    server, _, held = state
-    inputs = self._evaluation_inputs(server, held)
+    server, _, frozen_leaves = state
+    inputs = self._evaluation_inputs(server, frozen_leaves)
     with self._explained("evaluation"):
       return processes.fetch(self._programs["evaluation"](*inputs))
 
-  def params(self, server: State, held: Any) -> Params:
+  def params(self, server: State, frozen_leaves: Any) -> Params:
     """The evaluated models, leaves [S, ...].
 
     Args:
       server: of all settings.
-      held: the frozen leaves.
+      frozen_leaves: those that are no part of `server`.
     """
-    per_seed, _, of_all = _with_held(self._data, held)
+    per_seed, _, of_all = _with_frozen(self._data, frozen_leaves)
     trained = self._read_params(server, self._hyperparameters, per_seed, of_all)
-    others = frozen.of_model(self.whole_state(server, held))
+    others = frozen.of_model(self.whole_state(server, frozen_leaves))
     return trees.merge(others, self.active.flat(trained))
 
-  def whole_state(self, server: State, held: Any) -> State:
+  def whole_state(self, server: State, frozen_leaves: Any) -> State:
     """The server's states, leaves [S, ...], as an algorithm has them."""
-    return frozen.join(self.active.flat(server), self.active.flat_held(held))
+    return frozen.join(
+      self.active.flat(server), self.active.flat_frozen(frozen_leaves)
+    )
 
   @functools.cached_property
   def _read_params(self):
     return programs.run_once(points.params_program(self.config, self._make))
 
-  def _rounds_inputs(self, state, held, segment, first, count, draw):
+  def _rounds_inputs(self, state, frozen_leaves, segment, first, count, draw):
     per_point = (self._secret(draw), self._hyper, self._is_active)
     numbers = np.int32(first), np.int32(count)
-    shared = (*_with_held(self._data, held), *numbers)
+    shared = (*_with_frozen(self._data, frozen_leaves), *numbers)
     return state, per_point, segment, shared
 
-  def _evaluation_inputs(self, server, held):
+  def _evaluation_inputs(self, server, frozen_leaves):
     held_out = self._test, self._validation
-    shared = (*_with_held(self._evaluated, held), *held_out)
+    shared = (*_with_frozen(self._evaluated, frozen_leaves), *held_out)
     return server, (self._hyper,), {}, shared
 
   def _secret(self, draw):
@@ -360,10 +364,10 @@ def needed_bytes(program: jax.stages.Compiled) -> int | None:
 _no_secret = functools.partial(np.zeros, dtype=np.uint32)
 
 
-def _with_held(grouped, held):
-  """`(per_seed, data, held)`, of the clients and the frozen leaves."""
-  (data, per_seed), (of_seed, of_all) = grouped, held
-  return per_seed | {"held": of_seed}, data, of_all
+def _with_frozen(grouped, frozen_leaves):
+  """`(per_seed, data, frozen_leaves)`, of the clients and the frozen leaves."""
+  (data, per_seed), (of_seed, of_all) = grouped, frozen_leaves
+  return per_seed | {"frozen": of_seed}, data, of_all
 
 
 def _grouped(data, seeds):

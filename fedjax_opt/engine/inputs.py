@@ -224,13 +224,13 @@ def check_test(
   return dict(test)
 
 
-def _check_not_trained(name, held, data):
+def _check_not_trained(name, held_out, data):
   """Checks that no client trains on rows that are held out for evaluation."""
   if not isinstance(data, ClientData):
     return
-  if not same_pool(held.examples, data.examples):
+  if not same_pool(held_out.examples, data.examples):
     return
-  rows = np.unique(held.owned_rows())
+  rows = np.unique(held_out.owned_rows())
   number = int(np.isin(rows, data.owned_rows()).sum())
   if number:
     raise ValueError(

@@ -65,13 +65,14 @@ def rounds_program(
     `rounds.run_rounds`, for `Layout.over_devices`. `per_point` is `(secret,
     hyperparameters, is_active)`; `secret` has the words of a random key, see
     `Cohort.secret_key`, or is None. `segment` has leaves [D, ...], of a grid
-    [D, seeds, ...]; `shared` is `(per_seed, data, held, first, count)`.
+    [D, seeds, ...]; `shared` is `(per_seed, data, frozen_leaves, first,
+    count)`.
   """
 
   def one_point(per_point, per_setting, per_seed, shared):
     state, secret = per_point
     hyperparameters, is_active = per_setting
-    data, held, first, count = shared
+    data, frozen_leaves, first, count = shared
     if not config.vmaps_points:  # A setting that has diverged runs no rounds.
       count = jnp.where(is_active, count, 0)
     return rounds.run_rounds(
@@ -84,7 +85,7 @@ def rounds_program(
       first,
       count,
       None if secret is None else jax.random.wrap_key_data(secret),
-      trees.merge(per_seed["held"], held),
+      trees.merge(per_seed["frozen"], frozen_leaves),
     )
 
   def program(state, per_point, segment, shared):
@@ -109,14 +110,14 @@ def evaluation_program(
 
   Returns:
     `(server, per_point, segment, shared) -> {name: scalars}`: `per_point` is
-    `(hyperparameters,)`, `segment` is {}, `shared` is `(per_seed, data, held,
-    test, validation)`.
+    `(hyperparameters,)`, `segment` is {}, `shared` is `(per_seed, data,
+    frozen_leaves, test, validation)`.
   """
 
   def one_point(server, hyperparameters, per_seed, shared):
-    data, held, test, validation = shared
+    data, frozen_leaves, test, validation = shared
     clients = _client_data(data, per_seed)
-    server = frozen.join(server, trees.merge(per_seed["held"], held))
+    server = frozen.join(server, trees.merge(per_seed["frozen"], frozen_leaves))
     found = rounds.evaluate(
       config, make(**hyperparameters), server, clients, test, validation
     )
@@ -134,13 +135,13 @@ def evaluation_program(
 def params_program(
   config: Config, make: Callable[..., Algorithm]
 ) -> Callable[..., Any]:
-  """`(server, hyperparameters, per_seed, held) -> params` of all points.
+  """`(server, hyperparameters, per_seed, frozen_leaves) -> params`, all points.
 
   The models have None at their frozen leaves.
   """
 
-  def one_point(server, hyperparameters, per_seed, held):
-    server = frozen.join(server, trees.merge(per_seed["held"], held))
+  def one_point(server, hyperparameters, per_seed, frozen_leaves):
+    server = frozen.join(server, trees.merge(per_seed["frozen"], frozen_leaves))
     params = contract.params(make(**hyperparameters), server)
     return trees.without(params, frozen.of_model(server))
 

@@ -33,7 +33,7 @@ def run_rounds(
   first: jax.Array,
   count: jax.Array,
   secret_key: jax.Array | None = None,
-  held: Any = None,
+  frozen_leaves: Any = None,
 ) -> tuple[tuple[State, Any], dict[str, jax.Array], dict[str, jax.Array]]:
   """Runs rounds `first` to `first + count - 1`.
 
@@ -51,7 +51,7 @@ def run_rounds(
     count: [] int32, traced, at most `config.eval_every`, so that one compiled
       program serves every segment of a run.
     secret_key: [] random key of these rounds, see `Cohort.secret_key`.
-    held: the frozen leaves, see `frozen.taken`; None if there are none.
+    frozen_leaves: see `frozen.taken`; None if there are none.
 
   Returns:
     The state, counters {name: [8]}, and traces {name: [eval_every, C, ...]}.
@@ -63,7 +63,7 @@ def run_rounds(
   def one_round(state, round):
     round_data = _round_data(data, segment, round - first, state[1])
     keys = {"key": key, "secret_key": secret_key}
-    server = frozen.join(state[0], held)
+    server = frozen.join(state[0], frozen_leaves)
     (server, rows), *counted = _one_round(
       config, algorithm, server, keys, round, round_data
     )

@@ -102,12 +102,12 @@ class Runner:
     """Takes the state of a checkpoint, if the run is resumed."""
     saved = None
     if self.checkpoints is not None:
-      server, rows, held = self.shapes
+      server, rows, frozen_leaves = self.shapes
       if self._config.state_is_on_host:  # To be restored as NumPy arrays.
         rows = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), rows)
       on_host = self._config.starts_on_host and processes.host()
       with jax.default_device(on_host or None):
-        saved = self.checkpoints.load((server, rows, held))
+        saved = self.checkpoints.load((server, rows, frozen_leaves))
     processes.check_alike(
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
@@ -269,12 +269,14 @@ class Runner:
     return self._active.whole(self._state)
 
   def _params(self) -> Any:
-    server, _, held = self._whole_state()
-    return self.executor.params(processes.fetch_global(server), held)
+    server, _, frozen_leaves = self._whole_state()
+    return self.executor.params(processes.fetch_global(server), frozen_leaves)
 
   def _server(self) -> State:
-    server, _, held = self._whole_state()
-    return self.executor.whole_state(processes.fetch_global(server), held)
+    server, _, frozen_leaves = self._whole_state()
+    return self.executor.whole_state(
+      processes.fetch_global(server), frozen_leaves
+    )
 
   def _result(self) -> Result:
     rows = processes.fetch_global(self._whole_state()[1])

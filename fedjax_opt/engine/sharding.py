@@ -139,18 +139,18 @@ class Layout:
     """The shapes of what `put_state` gives."""
     return self._like(shapes, functools.partial(self._state_spec, axes))
 
-  def put_held(self, held: tuple[Any, Any]) -> tuple[Any, Any]:
+  def put_frozen(self, frozen_leaves: tuple[Any, Any]) -> tuple[Any, Any]:
     """Puts frozen leaves on the devices, each divided over `MODEL` alone.
 
     Args:
-      held: those with a leading axis of seeds, and the others.
+      frozen_leaves: those with a leading axis of seeds, and the others.
     """
-    of_seed, of_all = held
+    of_seed, of_all = frozen_leaves
     put = self._put
     return put(of_seed, self._seed_spec), put(of_all, self._model_spec)
 
-  def like_held(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-    """The shapes of what `put_held` gives."""
+  def like_frozen(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The shapes of what `put_frozen` gives."""
     of_seed, of_all = shapes
     like = self._like
     return like(of_seed, self._seed_spec), like(of_all, self._model_spec)

@@ -198,9 +198,9 @@ class Simulator:
     metrics = executor.active.expand(executor.evaluate(arrays))
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
-    server, rows, held = arrays
+    server, rows, frozen_leaves = arrays
     new = dataclasses.replace(
-      state, round=last, server=server, client_state=rows, frozen=held
+      state, round=last, server=server, client_state=rows, frozen=frozen_leaves
     )
     return new, metrics
 

@@ -43,7 +43,7 @@ class Start:
     """Those of what `state` gives."""
     models, hyperparameters = self._inputs()
     own = jax.eval_shape(self._states, models, hyperparameters)
-    return *own, self._held(models)
+    return *own, self._frozen(models)
 
   def lowered(self) -> jax.stages.Lowered:
     """The program that makes the state, given the initial models."""
@@ -73,8 +73,13 @@ class Start:
       device = jax.default_device(processes.host())
     with device:
       models = init(self.seeds)
-      own, held = states(models, self.hyperparameters), self._held(models)
-      return *copies(own), held if is_function else copies(held)
+      own, frozen_leaves = (
+        states(models, self.hyperparameters),
+        self._frozen(models),
+      )
+      return *copies(own), frozen_leaves if is_function else copies(
+        frozen_leaves
+      )
 
   def _inputs(self):
     return jax.eval_shape(self._models, self.seeds), self.hyperparameters
@@ -93,7 +98,7 @@ class Start:
       drawn, self._part(model_of(self.params, seeds[0]), False)
     )
 
-  def _held(self, models):
+  def _frozen(self, models):
     """The frozen leaves of the initial models: drawn ones, and the others."""
     part = lambda is_drawn: frozen.taken(
       self._like, self._part(models, is_drawn)
