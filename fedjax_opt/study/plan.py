@@ -206,9 +206,19 @@ CONDITIONS = each(
 
 
 def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
-  """Checks that conditions have the same names, and none is given twice."""
+  """Checks that conditions have the same names, and none is given twice.
+
+  Their values must be such that a report can show them.
+  """
   names = list(conditions[0])
   for i, condition in enumerate(conditions):
+    for name, value in condition.items():
+      if " at 0x" in repr(value):  # Of a function, or an object without name.
+        raise ValueError(
+          f"conditions[{i}][{name!r}]: is {type(value).__name__}, which a "
+          "report cannot show; give it in the settings of a method, "
+          "fo.Method(make, grid, settings)"
+        )
     if list(condition) != names:
       raise ValueError(
         f"conditions: one has {names}, another {list(condition)}; all must "
