@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments import command, job
-from experiments.data import Loader, is_of_data
+from experiments.data import Loader, has_accuracy, is_of_data
 from experiments.specification.spec import FLAGS, conditions
 from experiments.store import Store
 from experiments.studies.plan import CHOICES, Planned, labels_of
@@ -47,14 +47,14 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
     store: store of all runs; cells that it has are not checked again.
 
   Returns:
-    Whether the task of any cell has classes, and so an accuracy.
+    Whether the task of any cell has an accuracy.
 
   Raises:
     ValueError: naming the invalid flag, or the folder of a cell that ran
       on other data.
     ImportError: naming the package to install.
   """
-  methods, conditions, has_classes = set(), set(), False
+  methods, conditions, is_accuracy = set(), set(), False
   for cell in cells:
     condition = str(cell.condition)
     if store.find(cell.first) is not None:
@@ -65,8 +65,8 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
     conditions.add(condition)
     with said_of(f"method {cell.method}"):
       found = job.prepare(cell.spec, store.loader.of(cell.spec))
-    has_classes |= found.task.num_classes is not None
-  return has_classes
+    is_accuracy |= has_accuracy(found.task)
+  return is_accuracy
 
 
 def run_cell(cell: Planned, store: Store) -> tuple[Planned, Cell]:
