@@ -11,6 +11,7 @@ import numpy as np
 from experiments.specification.kinds import Chosen
 from experiments.specification.spec import Spec
 from fedjax_opt import Simulator, schedules
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.data import digest
 from fedjax_opt.engine.work import Work
 from fedjax_opt.registry import File
@@ -51,11 +52,14 @@ class Clock:
     if "cohort_size" in spec.schedule.choice.arguments:
       given["cohort_size"] = spec.cohort_size
     durations = system_of(spec, num_clients, work.seed).durations(
-      work.steps, work.bytes_down, work.bytes_up
+      work.steps, work.bytes_down, work.bytes_up, per_step=work.per_step
     )
     self.typical[work.seed] = durations.typical
     steps = max(spec.rounds, 1)
-    return spec.schedule.choice.factory(durations, steps, **given)
+    if spec.max_time is not None:
+      given["seconds"] = spec.max_time
+    with said_of(durations="availability"):
+      return spec.schedule.choice.factory(durations, steps, **given)
 
 
 def _seconds_of(table: Timetable, num_clients: int) -> np.ndarray:

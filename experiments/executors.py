@@ -97,6 +97,10 @@ def run_all(
     raise RunFailed(
       f"executor={executor!r}: does not answer ({error})"
     ) from None
+  except (RuntimeError, AssertionError, TypeError) as error:
+    # submitit's words: no such cluster here, or a parameter of a wrong type.
+    why = checks.first_line(error)
+    raise ValueError(f"executor={executor!r}: cannot be used ({why})") from None
   with command.ended_by(pool.end):
     try:
       futures = [pool.submit(run_cell, cell, where) for cell in cells]

@@ -202,6 +202,8 @@ def client_output(
       f"ClientOutput.bytes_up: is {functions.form_of(sent)}; must be a whole "
       "number"
     )
+  if isinstance(sent, int | np.integer) and sent < 0:
+    raise ValueError(f"ClientOutput.bytes_up={sent}: must not be negative")
   functions.scalars("ClientOutput.metrics", returned.metrics)
   return returned
 

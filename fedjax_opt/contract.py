@@ -168,7 +168,13 @@ def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any] | None:
     return None
 
   def shapes(state):
-    return statistics.weights(list(algorithm.sends(algorithm.params(state))))
+    parts = algorithm.sends(algorithm.params(state))
+    if not isinstance(parts, list | tuple):
+      raise TypeError(
+        f"Algorithm.sends: returned {functions.form_of(parts)}; must be a list "
+        "with the shapes of a difference, or None, for each part of a message"
+      )
+    return statistics.weights(list(parts))
 
   return jax.eval_shape(shapes, server)
 

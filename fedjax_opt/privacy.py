@@ -33,6 +33,8 @@ __all__ = ["calibrated_noise", "epsilon", "with_privacy"]
 Sampling = Literal["poisson", "uniform"]
 # Beside the numbers that algorithms fold into the key of a round.
 _NOISE = 0xD9
+# With less, `dp_accounting` overflows.
+_LEAST_NOISE = 1e-3
 # The largest noise multiplier that `calibrated_noise` tries.
 _MOST_NOISE = 1 << 20
 
@@ -216,7 +218,8 @@ def epsilon(
       round has; None if it never cuts.
 
   Returns:
-    The epsilon; infinite without noise, 0 without rounds.
+    The epsilon; 0 without rounds, and infinite without noise, or with so little
+    (below 0.001) that it is above 100,000.
 
   Raises:
     ValueError: if a number is out of range.
@@ -231,7 +234,7 @@ def _spent(accountant, noise_multiplier, rounds, delta):
   """The epsilon by what `_accounting` returns."""
   if not rounds:
     return 0.0
-  if noise_multiplier == 0:
+  if noise_multiplier < _LEAST_NOISE:
     return math.inf
   made, event = accountant(float(noise_multiplier))
   return float(made.compose(event, int(rounds)).get_epsilon(delta))

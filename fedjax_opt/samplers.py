@@ -82,7 +82,9 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
   counts twice, with the same batches. SCAFFOLD's server control, FedDyn's h and
   FedSpeed's dual variable are means over all clients only under a sampler
   without replacement. The steps of FedNova and FedExP, a product and a ratio of
-  means, are not unbiased, and scale with the sum of the drawn weights.
+  means, are not unbiased, and scale with the sum of the drawn weights. Running
+  statistics and second moments, which must not be negative, are averaged with
+  weights that sum to 1.
 
   Args:
     weights: [M], proportional to the probabilities, non-negative; the clients'

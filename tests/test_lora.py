@@ -132,6 +132,24 @@ def test_equals_the_loop(name, case):
   assert cost["bytes_down_per_round"] == 4 * (sent + more)
 
 
+def test_what_nobody_changes_stays_whatever_a_sampler_scales():
+  start = lora.adapt(
+    {"dense": jax.tree.map(np.float32, cases.PARAMS)},
+    ["dense"],
+    jax.random.key(0),
+    rank=2,
+  )
+  start["lora_b"]["dense"] += 1.0
+  loss_fn = lambda params, batch, rng: cases.loss_fn(
+    lora.merged(params)["dense"], batch, rng
+  )
+  result = fo.simulate(
+    fo.fed_ex_lora(loss_fn, optax.sgd(0.0)), start, cases.TASK.data, rounds=2,
+    cohort_size=2, sampler="weighted", weighting="uniform", batch_size=2,
+  )  # fmt: skip
+  chex.assert_trees_all_close(result.params, start, rtol=1e-5)
+
+
 def test_a_new_adapter_changes_nothing_and_merging_keeps_what_it_computes():
   batch, adapted = made()
   fresh = lora.adapt(adapted["base"], ["first"], jax.random.key(1), rank=3)

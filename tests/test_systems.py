@@ -204,6 +204,8 @@ def test_nobody_comes_any_more(tmp_path):
   path.write_text("client,start,end\n0,2,3\n1,0,4\n")
   system = systems.sample(2, systems.constant(1.0))
   durations = system.when(systems.periods(path, 2)).durations()
+  early = schedules.buffered(durations, 60, 1, 1, seconds=2.0)
+  assert 0 < len(early.time) < 60
   with pytest.raises(ValueError, match="no client is ever available again"):
     schedules.buffered(durations, 60, 2)
   # In turn they are there, and together for a second.

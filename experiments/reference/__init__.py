@@ -4,7 +4,8 @@
 ran is kept as records in `NAME/CONDITION/`, one file for each cell.
 
 definition.py  conditions and methods, and the cells of both
-measuring.py   runs a cell: its grid, extended where the best is at an edge
+running.py     runs a cell: its grid, extended where the best is at an edge
 standing.py    who stands where: places, verdicts, aggregates
+regrets.py     how far settings carry from one condition to another
 page.py        the page of all of that
 """

@@ -19,6 +19,7 @@ from fedjax_opt.study import tuning
 
 FOLDER = pathlib.Path(__file__).parent
 _TASK = FLAGS["task"].default
+_LOCAL_WORK = ("local_steps", "local_epochs")  # Of which one is given.
 
 
 def _is_folder(name: str, value: Any) -> None:
@@ -146,6 +147,8 @@ class Reference(NamedTuple):
     for condition in self.conditions:
       here = [_scaled(m, condition) for m in methods if _runs(m, condition)]
       flags = {**self.flags, **condition.flags}
+      for method in here:
+        _check_own(method, flags)
       task = KINDS["task"].entry(flags.setdefault("task", _TASK))
       if data_dir and "data_dir" in task.takes:
         flags["data_dir"] = data_dir
@@ -172,6 +175,18 @@ def _runs(method: Mapping[str, Any], condition: Condition) -> bool:
   if named is None:
     return not condition.named_only
   return condition.name in named.split(",")
+
+
+def _check_own(method: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
+  """Checks that a method does not change what all methods share."""
+  shared = {*flags, *_LOCAL_WORK} if {*flags} & {*_LOCAL_WORK} else {*flags}
+  for name in method:
+    if name in shared:
+      label = method.get("label", method["algorithm"])
+      raise ValueError(
+        f"method {label}: {name}={method[name]}: the reference sets it; leave "
+        f"{name} out"
+      )
 
 
 def _scaled(method: Mapping[str, Any], condition: Condition) -> dict[str, Any]:

@@ -86,11 +86,6 @@ def local(
   """
 
   def gradient(params, cohort):
-    is_known = not isinstance(client, jax.core.Tracer)
-    if is_known and not 0 <= client < cohort.config.num_clients:
-      raise ValueError(
-        f"client={client}: must be in [0, {cohort.config.num_clients})"
-      )
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.pick(one_client, broadcast=params, client=client)
 

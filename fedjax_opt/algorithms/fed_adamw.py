@@ -150,6 +150,7 @@ def fed_adamw(
     moved, num_steps, moment = sent.value
     params = optax.tree.add(state.params, moved)
     delta = mean_step(moved, rate, num_steps)
+    moment, num_steps = cohort.average(sent, (moment, num_steps))
     count = state.count + num_steps
     return FedAdamWState(params, delta, moment, count), sent
 

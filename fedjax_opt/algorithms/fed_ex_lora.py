@@ -47,7 +47,8 @@ def fed_ex_lora(
   Returns:
     The algorithm, for a model of `lora.adapt`. A client sends the trained
     leaves. It receives these, and the change of each kernel: as factors of rank
-    (C + 1) r, or whole if that is smaller.
+    (C + 1) r, or whole if that is smaller. A `max_update_norm` limits the
+    changes of the leaves and of the products together.
 
   Raises:
     ValueError: if a path matches no leaf, or the adapters are not trained.
@@ -75,15 +76,16 @@ def fed_ex_lora(
     def one_client(worker, received):
       local = worker.descend(closed, client, received)
       delta = optax.tree.sub(local, received)
-      return ClientOutput(
-        (delta, _products(local)), bytes_up=trees.num_bytes(delta)
-      )
+      # Differences, whose mean may have weights that do not sum to 1.
+      moved = optax.tree.sub(_products(local), _products(received))
+      return ClientOutput((delta, moved), bytes_up=trees.num_bytes(delta))
 
     down = trees.num_bytes(trained)
     down += _bytes_of_change(trained, cohort.config.cohort_size)
     sent = cohort.mean(one_client, broadcast=trained, bytes_down=down)
-    delta, mean_products = sent.value
+    delta, moved = sent.value
     new, server_state = server_step(server, trained, state.server, delta)
+    mean_products = optax.tree.add(_products(trained), moved)
     lacking = optax.tree.sub(mean_products, _products(new))
     change = optax.tree.scale(frozen["lora_scale"], lacking)
     params = trainable.merge(new, frozen)

@@ -139,6 +139,7 @@ def fed_lada(
 
     sent = cohort.mean(one_client, broadcast=tuple(state))
     moved, num_steps, moment = sent.value
+    moment = cohort.average(sent, moment)
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
     params = statistics.put(params, optax.tree.add(state.params, moved))
     delta = mean_step(moved, rate, num_steps)

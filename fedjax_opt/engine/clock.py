@@ -117,7 +117,9 @@ class Clock:
   def has_empty_places(self) -> bool:
     """Whether a step uses fewer messages than it has places."""
     is_short = any(len(table.time) < self.steps for table in self.tables)
-    return is_short or not all(table.taken.all() for table in self.tables)
+    is_taken = all(table.taken.all() for table in self.tables)
+    # Of a client's part no local step may be whole.
+    return is_short or self.is_partial or not is_taken
 
   @functools.cached_property
   def expected_size(self) -> float:
@@ -201,7 +203,9 @@ class Clock:
       found["is_taken"] = table.taken[within] & ~is_after
     if self.is_partial:
       known = np.append(sizes, 0)[clients]
-      found["steps"] = _done(table.share[within], plan.num_steps(known))
+      share = table.share[within]
+      found["steps"] = _done(share, plan.num_steps(known))
+      found["is_taken"] &= (found["steps"] > 0) | (share == 1)
     if self.is_stale:
       taken = table.taken[within]
       versions = np.where(taken, table.versions[within], within[:, None])

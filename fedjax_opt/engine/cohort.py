@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_opt import trees
+from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import mapping, replies, sharding
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
@@ -198,6 +199,23 @@ class Cohort:
     is_normalized = not self.is_scaled
     mean = replies.mean_of(sharding.total(total), clients, info, is_normalized)
     return self._reply(clients, order, (mean, state, info), cost)
+
+  def average(self, reply: Reply, part: Any) -> Any:
+    """A part of a reply's mean, with weights that sum to 1.
+
+    If a sampler has scaled the weights, they sum to 1 only in expectation. This
+    keeps the mean of differences unbiased. But a second moment, or a number of
+    steps, would grow or shrink with their sum.
+
+    Args:
+      reply: of `mean`, whose clients returned no weights of their own.
+      part: of its value.
+    """
+    if not self.is_scaled:
+      return part
+    total = jnp.sum(reply.weights)
+    total = jnp.where(total > 0, total, 1)
+    return jax.tree.map(lambda leaf: leaf / total.astype(leaf.dtype), part)
 
   def each(
     self,
@@ -450,6 +468,12 @@ class Cohort:
 
   def _check_client(self, client, others_work):
     """Checks that `pick` can take this client."""
+    if not isinstance(client, jax.core.Tracer):  # Of which nothing is known.
+      checks.whole("client", client)
+      if not 0 <= client < self.config.num_clients:
+        raise ValueError(
+          f"client={client}: must be in [0, {self.config.num_clients})"
+        )
     if others_work:
       raise ValueError(
         f"client={client} with others_work=True: one of the cohort is drawn, "

@@ -320,7 +320,8 @@ def mean_of(
     clients: leaves [C', ...].
     info: of these clients.
     is_normalized: whether the weights of all of `clients` sum to 1. If a
-      sampler has scaled them, they do so only in expectation.
+      sampler has scaled them, they do so only in expectation; but those of
+      running statistics always do, as a variance must not become negative.
   """
   weight, counted = weights_of(clients, info), counts(clients, info)
   left = jnp.sum(jnp.where(counted, weight, 0))
@@ -331,8 +332,11 @@ def mean_of(
     divisor = jnp.where(is_short, left, 1)
   else:
     divisor = jnp.where(is_short, left / jnp.sum(weight), 1)
-  divisor = jnp.where(left > 0, divisor, 1)
-  return jax.tree.map(lambda leaf: leaf / divisor.astype(leaf.dtype), total)
+  over = lambda number: jax.tree.map(
+    lambda leaf: leaf / jnp.where(left > 0, number, 1).astype(leaf.dtype), total
+  )
+  mean = over(divisor)
+  return mean if is_normalized else statistics.put(mean, over(left))
 
 
 def check_state(new: Any, old: Any) -> Any:

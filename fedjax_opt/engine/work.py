@@ -26,12 +26,14 @@ class Work(NamedTuple):
     seed: of the run.
     steps: [M] float64, the number of batch gradients: one for each local step,
       or two for a rule that takes two; at least 1.
+    per_step: the gradients of one local step, of any size: 1, 2 or more.
     bytes_down: bytes that a client receives.
     bytes_up: bytes that a client sends, after any compression.
   """
 
   seed: int
   steps: np.ndarray
+  per_step: float
   bytes_down: float
   bytes_up: float
 
@@ -66,10 +68,11 @@ def works(
   total = lambda name: float(sum(getattr(p, name) for p in phases.values()))
   down, up = total("bytes_down"), total("bytes_up")
   gradients = [each for p in phases.values() for each in p.gradients]
+  per_step = max(1.0, float(sum(n for n, of in gradients if of is None)))
   sizes = np.asarray(data.sizes)
   sizes = np.broadcast_to(sizes, (len(seeds), sizes.shape[-1]))
   return [
-    Work(int(seed), _steps(gradients, of_seed, config.plan), down, up)
+    Work(int(seed), _steps(gradients, of_seed, config.plan), per_step, down, up)
     for seed, of_seed in zip(seeds, sizes, strict=True)
   ]
 

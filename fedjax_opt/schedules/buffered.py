@@ -18,6 +18,7 @@ from fedjax_opt.systems import Durations
   concurrency=fields.whole(1),
   buffer=fields.whole(1),
   max_staleness=fields.whole(0),
+  seconds="(0, inf]",
 )
 def buffered(
   durations: Durations,
@@ -25,6 +26,8 @@ def buffered(
   concurrency: int,
   buffer: int = 1,
   max_staleness: int | None = None,
+  *,
+  seconds: float = np.inf,
 ) -> Timetable:
   """A step after every few arrivals; a client that arrives is replaced at once.
 
@@ -42,9 +45,11 @@ def buffered(
     max_staleness: largest staleness of an update that is used, in server steps;
       older ones are lost: they take no place, and are in `Timetable.lost`.
       Default: no limit.
+    seconds: after which no more step is made, so that clients need not be
+      available for longer; the first step is always made.
 
   Returns:
-    The timetable, [T, A].
+    The timetable, [T, A]; with fewer rows if `seconds` end it.
 
   Raises:
     ValueError: if an argument is out of range, or nobody is available any more.
@@ -70,13 +75,16 @@ def buffered(
       if found is None:
         wakes = sender.wakes(now)
         break
-      client, seconds = found
+      client, speed = found
       before, draw = last.get(client, (-1, 0))
       last[client] = version, (draw + 1 if before == version else 0)
-      end = now + sender.duration(client, seconds)
+      end = now + sender.duration(client, speed)
       heapq.heappush(away, (end, sent, client, *last[client], now))
       sent += 1
     now = min(away[0][0] if away else np.inf, wakes)
+    if times and now > seconds:
+      arrived = arrived[: len(times) * buffer]
+      break
     check_comes(now)
     while away and away[0][0] == now and version < server_steps:
       item = heapq.heappop(away)

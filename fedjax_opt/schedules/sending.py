@@ -107,7 +107,8 @@ class Sender:
     when = "again" if now == math.inf else f"in the next {_WAITS:,} changes"
     raise ValueError(
       f"durations: {number} clients are never available at once {when}; a "
-      "round must have fewer clients, or there must be fewer rounds"
+      "round must have fewer clients, there must be fewer rounds, or clients "
+      "must be available for longer"
     )
 
   def duration(self, client: int, seconds_per_step: float) -> float:
@@ -123,6 +124,6 @@ def check_comes(time: float) -> None:
   """Raises ValueError if nothing happens any more."""
   if time == math.inf:
     raise ValueError(
-      "durations: no client is ever available again; server_steps must be "
-      "fewer, or its availability longer"
+      "durations: no client is ever available again; there must be fewer "
+      "server steps, or clients must be available for longer"
     )

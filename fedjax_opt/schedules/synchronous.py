@@ -14,6 +14,7 @@ from fedjax_opt.systems import Durations
   over_selection=fields.whole(0),
   deadline="(0, inf)",
   server_seconds="[0, inf)",
+  seconds="(0, inf]",
 )
 def synchronous(
   durations: Durations,
@@ -24,6 +25,7 @@ def synchronous(
   deadline: float | None = None,
   partial: bool = False,
   server_seconds: float = 0.0,
+  seconds: float = np.inf,
 ) -> Timetable:
   """Rounds of a clock: all start together, and the server waits.
 
@@ -45,9 +47,12 @@ def synchronous(
       client without a whole step is dropped. Clients that finish are taken
       before those that do not.
     server_seconds: seconds that the server needs in a round.
+    seconds: after which no more round begins, so that clients need not be
+      available for longer; the first round is always made.
 
   Returns:
-    The timetable, [T, cohort_size + over_selection].
+    The timetable, [T, cohort_size + over_selection]; with fewer rows if
+    `seconds` end it.
 
   Raises:
     ValueError: if an argument is out of range, there are fewer clients,
@@ -69,14 +74,14 @@ def synchronous(
     raise ValueError("partial=True: needs a deadline")
   sender, now, rows = Sender(durations), 0.0, []
   deadline = np.inf if deadline is None else deadline
-  for _ in range(server_steps):
+  while len(rows) < server_steps and not (rows and now >= seconds):
     now, sent = _sent(sender, now, num_sent)
     clients = np.array([client for client, _ in sent], np.int32)
     away = np.array([sender.duration(*each) for each in sent])
     share = (away <= deadline).astype(float)
     if partial:
-      seconds = np.array([seconds for _, seconds in sent])
-      done = _shares(durations, clients, seconds, deadline)
+      speeds = np.array([seconds for _, seconds in sent])
+      done = _shares(durations, clients, speeds, deadline)
       share = np.where(away <= deadline, 1, done)
     ends = np.where(share > 0, np.minimum(away, deadline), away)
     # Those that finish, then those with a part, in the order of sending.
@@ -102,7 +107,7 @@ def synchronous(
   clients, taken, share, begins, ends, time = map(
     np.array, zip(*rows, strict=True)
   )
-  steps = np.arange(server_steps, dtype=np.int32)[:, None]
+  steps = np.arange(len(rows), dtype=np.int32)[:, None]
   everywhere = lambda column: np.broadcast_to(column, clients.shape).copy()
   return Timetable(
     clients, everywhere(steps), np.zeros_like(clients), taken,
@@ -125,7 +130,8 @@ def _sent(sender, now, number):
 
 
 def _shares(durations, clients, seconds_per_step, deadline):
-  """[C], shares of the steps that are done by a deadline: whole steps."""
+  """[C], shares of the work that is done by a deadline: whole local steps."""
   steps, transfer = durations.steps[clients], durations.transfer[clients]
-  fit = np.floor((deadline - transfer) / seconds_per_step + 1e-9)
-  return np.clip(fit, 0, steps) / steps
+  whole = durations.whole[clients]
+  fit = np.floor((deadline - transfer) / (whole * seconds_per_step) + 1e-9)
+  return np.clip(fit * whole, 0, steps) / steps

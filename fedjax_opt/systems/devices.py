@@ -22,7 +22,8 @@ class Durations(NamedTuple):
   """How long a client is away when it is sent out, of M clients.
 
   Attributes:
-    steps: [M] float64, local steps of each.
+    steps: [M] float64, batch gradients of each; 1 if seconds are of a round.
+    whole: [M] float64, so many of `steps` are one local step.
     transfer: [M] float64, seconds of download and upload.
     seconds_per_step: [M] float64, if it is drawn once.
     redrawn: distributions of the seconds per step of groups of clients, if it
@@ -33,6 +34,7 @@ class Durations(NamedTuple):
   """
 
   steps: np.ndarray
+  whole: np.ndarray
   transfer: np.ndarray
   seconds_per_step: np.ndarray
   redrawn: tuple[Distribution, ...]
@@ -111,15 +113,19 @@ class System(NamedTuple):
     bytes_down: float = 0.0,
     bytes_up: float = 0.0,
     seed: int | None = None,
+    per_step: float = 1.0,
   ) -> Durations:
     """How long the clients are away with such work.
 
     Args:
-      steps: local steps, of all or of each client [M]; at least 1.
+      steps: batch gradients, one or more for each local step; of all or of
+        each client [M]; at least 1.
       bytes_down: what a client receives.
       bytes_up: what it sends.
       seed: of who is sent out, and of what is drawn each time. Default: that of
         the system.
+      per_step: gradients of one local step. A part of a client's work has whole
+        local steps.
 
     Returns:
       The durations.
@@ -136,11 +142,14 @@ class System(NamedTuple):
       checks.in_interval("steps", steps, "[1, inf)")
     for name, value in (("bytes_down", bytes_down), ("bytes_up", bytes_up)):
       checks.in_interval(name, value, "[0, inf)")
+    checks.in_interval("per_step", per_step, "[1, inf)")
     transfer = bytes_down / self.bytes_down + bytes_up / self.bytes_up
-    steps = 1 if self.of == "round" else np.asarray(steps, np.float64)
-    steps = np.broadcast_to(np.float64(steps), num_clients)
+    steps = np.broadcast_to(np.asarray(steps, np.float64), num_clients)
+    whole = np.full(num_clients, per_step, np.float64)
+    if self.of == "round":
+      steps, whole = np.ones(num_clients), whole / steps
     return Durations(
-      steps, transfer, self.seconds_per_step, self.redrawn, self.groups,
+      steps, whole, transfer, self.seconds_per_step, self.redrawn, self.groups,
       self.seed if seed is None else seed, self.availability,
     )  # fmt: skip
 

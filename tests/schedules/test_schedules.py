@@ -151,12 +151,13 @@ def test_who_is_late_is_dropped():
   np.testing.assert_array_equal(nobody.time, [1, 2])
 
 
-def test_who_is_late_sends_its_whole_steps():
-  # Ten steps and two seconds of transfer by second 12: 10, 5 and 0 steps.
-  durations = of_seconds(1, 2, 11, steps=10)
+@pytest.mark.parametrize(("per_step", "half"), [(1, 0.5), (2, 0.4)])
+def test_who_is_late_sends_its_whole_steps(per_step, half):
+  # Ten gradients and two seconds of transfer by second 12: 10, 5 and 0 of them.
+  durations = of_seconds(1, 2, 11, steps=10, per_step=per_step)
   durations = durations._replace(transfer=np.full(3, 2.0))
   table = schedules.synchronous(durations, 4, 3, deadline=12.0, partial=True)
-  expected = np.array([1, 0.5, 1], np.float32)[table.clients]
+  expected = np.array([1, half, 1], np.float32)[table.clients]
   np.testing.assert_array_equal(table.share, expected)
   np.testing.assert_array_equal(table.taken, table.clients != 2)
   assert (table.ends <= table.time[:, None]).all()

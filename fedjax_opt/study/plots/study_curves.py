@@ -111,7 +111,8 @@ def tuning_curves(
   def draw(axes, condition, looks):
     few = max(curve.x.size for curve in panels[condition].values()) <= 20
     entries = draw_curves(axes, panels[condition], looks, axis, markers=few)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    if any(curve.x.size > 1 for curve in panels[condition].values()):
+      axes.xaxis.get_major_locator().set_params(integer=True)
     return entries
 
   # Three axis names of this length do not fit beside one another.

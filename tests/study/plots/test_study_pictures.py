@@ -130,6 +130,7 @@ def test_tuning_curves_show_all_values():
   assert axes.get_xlabel() == "Settings tried (expected best of them)"
   np.testing.assert_allclose(axes.lines[0].get_ydata(), 100 * value)
   assert axes.get_ylim()[0] < 100 * (value - 0.2).min()
+  assert plots.tuning_curves({"a": ([1], [0.5])}, None, **ACCURACY).axes
 
 
 def test_performance_profiles():
