@@ -55,6 +55,10 @@ def made():
   return {"x": draw(6, 6), "y": draw(6, 3)}, adapted
 
 
+def merged_loss(params, batch, rng):
+  return cases.loss_fn(lora.merged(params)["dense"], batch, rng)
+
+
 BIAS = "base/dense/bias"
 METHODS = {
   "LoRA": (*lora.ADAPTERS, BIAS),
@@ -106,21 +110,18 @@ def test_equals_the_loop(name, case):
     **{n: {"dense": p} for n, p in zip(lora.ADAPTERS, parts[2:], strict=True)},
     "lora_scale": np.asarray(ALPHA / RANK),
   }
-  loss_fn = lambda params, batch, rng: cases.loss_fn(
-    lora.merged(params)["dense"], batch, rng
-  )
   rule, trained = optax.sgd(cases.LR), METHODS[name]
   if name == "FedEx-LoRA":
-    algorithm = fo.fed_ex_lora(loss_fn, rule, paths=trained)
+    algorithm = fo.fed_ex_lora(merged_loss, rule, paths=trained)
   else:
     make = lambda loss_fn: fo.fed_avg(loss_fn, rule)
-    algorithm = fo.train_only(make, trained, loss_fn)
+    algorithm = fo.train_only(make, trained, merged_loss)
     mask, of = trainable.mask(adapted, trained), algorithm.params
     kept = jax.tree.map(lambda x, is_in: None if is_in else x, adapted, mask)
     model = lambda state: of(state._replace(frozen=frozen.Frozen(kept)))
     algorithm = algorithm._replace(params=model)  # Also of states alone.
   problem = dataclasses.replace(cases.PROBLEM, x0=jax_problems.flat(adapted))
-  task = jax_problems.Task(problem, adapted, loss_fn)
+  task = jax_problems.Task(problem, adapted, merged_loss)
   of_method = functools.partial(loop, parts, name)
   for x64 in (True, False):
     cases.check_loop(algorithm, "model", of_method, case, x64, task)
@@ -140,13 +141,9 @@ def test_what_nobody_changes_stays_whatever_a_sampler_scales():
     rank=2,
   )
   start["lora_b"]["dense"] += 1.0
-  loss_fn = lambda params, batch, rng: cases.loss_fn(
-    lora.merged(params)["dense"], batch, rng
-  )
-  result = fo.simulate(
-    fo.fed_ex_lora(loss_fn, optax.sgd(0.0)), start, cases.TASK.data, rounds=2,
-    cohort_size=2, sampler="weighted", weighting="uniform", batch_size=2,
-  )  # fmt: skip
+  how = dict(cohort_size=2, sampler="weighted", weighting="uniform")
+  algorithm = fo.fed_ex_lora(merged_loss, optax.sgd(0.0))
+  result = fo.simulate(algorithm, start, cases.TASK.data, rounds=2, **how)
   chex.assert_trees_all_close(result.params, start, rtol=1e-5)
 
 

@@ -230,17 +230,15 @@ def test_an_algorithm_averages_them_whatever_its_steps(name):
         np.testing.assert_array_equal(leaf, 0)
 
 
-def doubled(key, round, sizes, cohort_size):
-  """All clients, who count twice."""
-  return jnp.arange(cohort_size), jnp.full(cohort_size, 2.0)
+# All clients, who count twice.
+DOUBLED = fo.samplers.Sampler(lambda *_: (jnp.arange(5), jnp.full(5, 2.0)))
 
 
 @pytest.mark.parametrize("make", [fo.local_sgd, fo.fed_adamw, fo.fed_lada])
 def test_weights_that_a_sampler_scales_leave_averages_as_they_are(make):
   """Statistics and second moments, which must not become negative."""
   algorithm = make(loss_fn, 1e-30)
-  sampler = fo.samplers.Sampler(doubled)
-  server, model, _ = after_two_rounds(algorithm, sampler=sampler)
+  server, model, _ = after_two_rounds(algorithm, sampler=DOUBLED)
   assert_averaged(model)
   if hasattr(server, "moment"):
     expected = after_two_rounds(algorithm)[0].moment

@@ -259,12 +259,8 @@ def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, refused):
   assert call(*flags) == 0
   path = tmp_path / "metrics.csv"
   content = path.read_bytes()
-  for damaged in (
-    content.replace(b"0.", b"1.", 1),
-    content[:99],
-    b"\0\xff",
-    None,
-  ):
+  other, cut = content.replace(b"0.", b"1.", 1), content[:99]
+  for damaged in (other, cut, b"\0\xff", None):
     path.unlink() if damaged is None else path.write_bytes(damaged)
     said = refused(*flags, "--rounds=6", "--resume")
     assert said.startswith(f"resume=True: '{path}' cannot be read (")
