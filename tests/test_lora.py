@@ -141,7 +141,9 @@ def test_what_nobody_changes_stays_whatever_a_sampler_scales():
     rank=2,
   )
   start["lora_b"]["dense"] += 1.0
-  how = dict(cohort_size=2, sampler="weighted", weighting="uniform")
+  how = dict(
+    cohort_size=2, sampler="weighted", weighting="uniform", batch_size=2
+  )
   algorithm = fo.fed_ex_lora(merged_loss, optax.sgd(0.0))
   result = fo.simulate(algorithm, start, cases.TASK.data, rounds=2, **how)
   chex.assert_trees_all_close(result.params, start, rtol=1e-5)
