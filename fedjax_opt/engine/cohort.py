@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_opt import trees
+from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import mapping, replies, sharding
 from fedjax_opt.engine.config import Config
@@ -327,6 +328,11 @@ class Cohort:
     before = set(self.work)
     verb = jax.jit(verb)  # Traced once for its shapes and the branch.
     shapes = jax.eval_shape(verb)
+    if jax.tree.structure(otherwise) != jax.tree.structure(shapes.value):
+      raise ValueError(
+        f"cohort.cond: otherwise is {functions.form_of(otherwise)}; must be as "
+        f"the verb's value, {functions.form_of(shapes.value)}"
+      )
     self.work |= dict.fromkeys(self.work.keys() - before)
     skip = lambda: replies.blank_like(
       shapes, otherwise, self.config.num_clients

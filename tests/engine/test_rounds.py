@@ -289,19 +289,22 @@ def test_metrics_of_clients_are_recorded_for_each_round():
 
 
 def test_a_verb_of_some_rounds_records_and_keeps_in_them_only():
-  def round(state, cohort):
+  def round(state, cohort, otherwise=0.0):
     one_client = lambda worker, _: fo.ClientOutput(
       1.0, state=worker.state + 1, metrics={"round": 1.0 * worker.round}
     )
     verb = lambda: cohort.mean(one_client, ())
-    sent = cohort.cond(cohort.round % 2 == 1, verb, 0.0)
+    sent = cohort.cond(cohort.round % 2 == 1, verb, otherwise)
     return state + sent.value, sent
 
-  result = run(simple(round, init_client=lambda _: jnp.int32(0)), rounds=4)
+  keeps = lambda _: jnp.int32(0)
+  result = run(simple(round, init_client=keeps), rounds=4)
   expected = np.array([np.nan, 1, np.nan, 3])[:, None].repeat(4, 1)
   np.testing.assert_array_equal(result.traces["round"], expected)
   np.testing.assert_array_equal(result.client_state, [2] * 4)
   assert float(result.params) == pytest.approx(2)
+  with pytest.raises(ValueError, match="cond: otherwise is"):
+    run(simple(lambda *of: round(*of, [0.0]), init_client=keeps), rounds=1)
 
 
 # ----------------------------------------------------------- What clients keep

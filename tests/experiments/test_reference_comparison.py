@@ -197,7 +197,6 @@ def test_a_condition_is_a_table(tmp_path):
   [
     ("[0.003, 0.01]", '["a", "b"]', "client_lr=a,b: 'a' is not a number"),
     ('label = "FedAvg"', "rounds = 3", "rounds=3: the reference sets it"),
-    ('label = "FedAvg"', "local_epochs = 3", "local_epochs=3: the reference"),
     ("digits_logistic", "zzz", "task='zzz': must be one of those"),
     ("report_seeds = 2", "report_seeds = 1000000000", "must be at most 10000"),
   ],
