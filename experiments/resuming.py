@@ -46,13 +46,13 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
         "that run had, or another folder"
       )
     _check_rounds(output_dir, before["rounds"], spec)
-    if spec.select_on == "clients" and Checkpoints.are_in(folder):
+    # A run that was stopped before its first checkpoint starts again.
+    is_resumed = Checkpoints.are_in(folder)
+    if is_resumed and spec.select_on == "clients":
       per_client.measured_in(output_dir / "metrics.csv")
     run = _complete(output_dir)
     if run is not None and run.summary["config"]["rounds"] == spec.rounds:
       return None, run
-    # A run that was stopped before its first checkpoint starts again.
-    is_resumed = Checkpoints.are_in(folder)
     if run is not None and not is_resumed:
       raise ValueError(
         f"resume=True: {str(output_dir)!r} holds a run of {before['rounds']} "

@@ -179,7 +179,9 @@ def _runs(method: Mapping[str, Any], condition: Condition) -> bool:
 
 def _check_own(method: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
   """Checks that a method does not change what all methods share."""
-  shared = {*flags, *_LOCAL_WORK} if {*flags} & {*_LOCAL_WORK} else {*flags}
+  shared = {*flags}
+  if not shared.isdisjoint(_LOCAL_WORK):
+    shared.update(_LOCAL_WORK)
   for name in method:
     if name in shared:
       label = method.get("label", method["algorithm"])

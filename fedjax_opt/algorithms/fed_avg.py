@@ -128,6 +128,7 @@ def _averaging_state(
 
     sent = cohort.mean(one_client, broadcast=(state.params, state.client))
     delta, mean = sent.value
+    mean = cohort.average(sent, mean)
     new = server_step(server, state.params, state.server, delta)
     return SharedRuleState(*new, jax.tree.map(_like, mean, state.client)), sent
 

@@ -273,13 +273,13 @@ def from_frame(
     ValueError: if a column is missing, or a cell is empty or no number where
       the others of its column are.
   """
-  # The copy has its columns in a few arrays; one that was read has one for each
-  # of them, and then all that follows takes long.
   if frame.columns.nlevels > 1:
     raise ValueError(
       f"the table's columns have {frame.columns.nlevels} levels; must have one "
       "name each"
     )
+  # The copy has its columns in a few arrays; one that was read has one for each
+  # of them, and then all that follows takes long.
   frame = frame.copy().rename(columns=lambda name: str(name).strip())
   _check_different(frame.columns)
   labels = [label] if isinstance(label, str) else list(label)

@@ -102,7 +102,7 @@ def _lengths(
   rounds as they can. A last round that does not fit may be a tenth of it.
   Lengths are compared under each condition by itself.
   """
-  found: dict[str, dict[str, list[str]]] = {}
+  found: dict[str, dict[str, dict[str, None]]] = {}
   for condition in dict.fromkeys(condition_label(c.condition) for c in ran):
     cells = [c for c in ran if condition_label(c.condition) == condition]
     times = [cell.spent(TIME) for cell in cells]
@@ -116,9 +116,11 @@ def _lengths(
     if not is_same:
       of_kind = found.setdefault(kind, {})
       for cell, length in zip(cells, shown, strict=True):
-        who = of_kind.setdefault(length, [])
-        who += [labels[cell.method]] * (labels[cell.method] not in who)
-  return found
+        of_kind.setdefault(length, {})[labels[cell.method]] = None
+  return {
+    kind: {length: list(who) for length, who in of_kind.items()}
+    for kind, of_kind in found.items()
+  }
 
 
 def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
