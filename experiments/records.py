@@ -30,22 +30,19 @@ class Kept(NamedTuple):
 
   Attributes:
     metrics: their names; metrics that a run does not have are left out.
-    points: indices of grid points; None for all.
     last: how many of the last evaluated rounds; None for the whole curve.
     arrays: other arrays, by name, such as step sizes.
   """
 
   metrics: Sequence[str]
-  points: Sequence[int] | None = None
   last: int | None = None
   arrays: Mapping[str, np.ndarray] = {}
 
   def of(self, history: History) -> History:
     """The part of a history that is recorded."""
     rounds = slice(-self.last, None) if self.last else slice(None)
-    points = slice(None) if self.points is None else list(self.points)
     metrics = {
-      name: history.values(name)[points, rounds]
+      name: history.values(name)[:, rounds]
       for name in self.metrics
       if name in history.metrics
     }
@@ -112,7 +109,6 @@ def rows_where(
 def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   """The record of a run that is complete."""
   flags = not_default(identity_of(run.config))
-  rows = list(range(len(run.points)) if kept.points is None else kept.points)
   timing = run.summary["timing"]
   about = about_now(timing["compile_seconds"] + timing["run_seconds"])
   about |= {name: run.config[name] for name in ("device", "versions")}
@@ -120,7 +116,7 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   about["date"] = _date(run.folder / "summary.json")
   about["criterion"] = run.summary["criterion"]
   about["num_points"] = len(run.points)
-  points = [run.points[row] for row in rows]
+  points = list(run.points)
   history, arrays = kept.of(run.history), dict(kept.arrays)
   return Record(tuple(arguments), flags, about, points, history, arrays)
 

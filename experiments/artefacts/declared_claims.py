@@ -27,9 +27,10 @@ Further entries:
                              test accuracy
   by                         the least difference that agrees with the claim,
                              one number or one for each of `values`. Default: 0
-  at                         a list of the other parts of the keys. There is a
-                             claim for each entry, if anything of it has run;
-                             in `text`, {0} and {1} stand for its parts
+  at                         a list of the other parts of the keys, or "columns"
+                             for those of the artefact. There is a claim for
+                             each entry, if anything of it has run; in `text`,
+                             {0} and {1} stand for its parts
   all_of                     likewise, but one claim about all entries together
   parts                      a list of comparisons, all in one claim
   only_run                   whether cells that have not run are left out;
@@ -62,7 +63,9 @@ def claims(about: Mapping[str, Any], found: Found) -> list[Claim]:
   made = []
   for declared in about.get("claims", ()):
     together = declared.get("all_of")
-    places = [together] if together else [[p] for p in declared.get("at", [[]])]
+    at = declared.get("at", [[]])
+    at = about["columns"] if at == "columns" else at
+    places = [together] if together else [[place] for place in at]
     for each in places:
       made.append(_claim(about, declared, [*map(_rest, each)], found))
   return [each for each in made if each is not None]
@@ -236,8 +239,8 @@ def _gains_more(
   """The quantity that one row gains more between two columns than another."""
   start, end = _rest(declared["from"]), _rest(declared["to"])
   gains = [
-    lead(found, (row, *end), (row, *start), of).values or None
-    for row, *_ in (one, other)
+    lead(found, (row, *end, *rest), (row, *start, *rest), of).values or None
+    for row, *rest in (one, other)
   ]
   name = f"gain of {one[0]} over that of {other[0]}{_what(of)}"
   return _above(name, (one[0], other[0]), gains, of, 1.0)

@@ -110,8 +110,8 @@ _ARTEFACT = (
     "title setting sizes origin needs like groups numbers blocks keep "
     "keep_last own expand titles corner",
     tables=_entries(
-      "title corner rows columns titles value at paper_numbers deviation less "
-      "point bold"
+      "title corner rows columns titles value values at paper_numbers "
+      "deviation less bold"
     ),
     pictures=_entries(
       "name alt kind rows columns titles metrics value x x_name transposed"
@@ -264,11 +264,18 @@ def blocks(about: About, found: Found) -> list[Block]:
     for declared in about.get("tables", [])
   ]
   pictures = [
-    views.picture(about | declared, found)
+    views.picture(about | declared, _in_columns(declared, found))
     for declared in about.get("pictures", [])
   ]
   shown = [each for each in (*tables, *pictures) if each is not None]
   return [*shown, *declared_claims.claims(about, found)]
+
+
+def _in_columns(declared: About, found: Found) -> Found:
+  """The records in the columns of a picture, if it has columns of its own."""
+  if "columns" not in declared:
+    return found
+  return {k: r for k, r in found.items() if k[1] in declared["columns"]}
 
 
 def _with_numbers(about: About) -> About:

@@ -4,12 +4,13 @@ Both show the records that exist of `rows` and `columns`. The key of a record is
 (row, column, *at). A table has:
 
   title, corner   a line above it; the head of its first column
-  value           what is shown, see values.py. Default: the last test accuracy
+  value           what is shown, see values.py, or a hyperparameter. Default:
+                  the last test accuracy
+  values          head -> value: a line for each column and row has all these
   at              the other parts of the keys
   paper_numbers   name of a table of `numbers`, shown beside ours
   deviation       whether standard deviations are shown too
   less            a row; what is shown are the differences to it
-  point           a hyperparameter that is shown instead of a value
   bold            keys that are printed in bold
 
 A picture has `name`, `alt` (the text for readers who cannot see it) and a
@@ -27,7 +28,7 @@ A picture has `name`, `alt` (the text for readers who cannot see it) and a
 import functools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -65,6 +66,8 @@ def table(about: Mapping[str, Any], found: Found) -> Table | None:
     about: the artefact, with the declaration of the table.
     found: the records.
   """
+  if "values" in about:
+    return _table_of_values(about, found)
   at, titles = about.get("at", []), about.get("titles", {})
   numbers = about.get("given", {})
   rows = group(about, about["rows"])
@@ -90,14 +93,29 @@ def table(about: Mapping[str, Any], found: Found) -> Table | None:
   return Table(heads, lines, about.get("title", "")) if columns else None
 
 
+def _table_of_values(about: Mapping[str, Any], found: Found) -> Table | None:
+  """Several values of each cell: a line for each column and row."""
+  titles, values = about.get("titles", {}), about["values"]
+  lines = [
+    [titles.get(column, column), row]
+    + [_cell(about | {"value": each}, found, key) for each in values.values()]
+    for column in columns_of(about, found)
+    for row in group(about, about["rows"])
+    if (key := (row, column, *about.get("at", []))) in found
+  ]
+  heads = ["at", about.get("corner", "method"), *values]
+  return Table(heads, lines, about.get("title", "")) if lines else None
+
+
 def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
   if key not in found:
     return NOT_RUN
-  if "point" in about:
-    return f"{found[key].points[0][about['point']]:g}"
+  words = about.get("value", ACCURACY)
+  if words in found[key].points[0]:
+    return f"{found[key].points[0][words]:g}"
   if "less" in about:
     return declared_claims.lead(found, key, (about["less"], *key[1:])).shown(1)
-  of = value(about.get("value", ACCURACY))
+  of = value(words)
   beside = about.get("deviation", False)
   text = with_interval(of.of(found[key]), of.metric, beside)
   return f"**{text}**" if list(key[:2]) in about.get("bold", []) else text
@@ -197,29 +215,14 @@ def _number(place: str) -> float | str:
 def _draw_panels(
   about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path | None
 ) -> Any:
-  rows = {title: Row(own, {}) for title, own in panels.items()}
   names = group(about, about["rows"])
-  return draw_metrics(rows, about["metrics"], names, path)
+  return draw_metrics(panels, about["metrics"], names, path)
 
 
 _DRAW = {"curves": _draw_curves, "values": _draw_values, "panels": _draw_panels}
 
 
 # Pictures that `fedjax_opt.plots` does not have.
-
-LINE = "optimum"  # The name of a horizontal line in the legend.
-
-
-class Row(NamedTuple):
-  """A row of panels.
-
-  Attributes:
-    methods: name -> its record; its points are seeds.
-    lines: metric -> height of a horizontal line, such as the optimum's.
-  """
-
-  methods: Mapping[str, Record]
-  lines: Mapping[str, float]
 
 
 def curve_of(record: Record, metric: str) -> plots.Curve:
@@ -229,7 +232,7 @@ def curve_of(record: Record, metric: str) -> plots.Curve:
 
 
 def draw_metrics(
-  rows: Mapping[str, Row],
+  rows: Mapping[str, Mapping[str, Record]],
   metrics: Sequence[str],
   methods: Sequence[str],
   path: pathlib.Path | None,
@@ -237,7 +240,8 @@ def draw_metrics(
   """Draws learning curves: a panel for each metric, a row for each condition.
 
   Args:
-    rows: condition -> row of panels; conditions without methods are left out.
+    rows: condition -> method -> its record, whose points are seeds; conditions
+      without methods are left out.
     metrics: of the panels of a row; metrics that no record has are left out.
     methods: all methods that may occur; they decide the looks.
     path: of the file; None for the figure.
@@ -245,8 +249,8 @@ def draw_metrics(
   Returns:
     The figure if `path` is None, else None.
   """
-  rows = {title: row for title, row in rows.items() if row.methods}
-  records = [each for row in rows.values() for each in row.methods.values()]
+  rows = {title: row for title, row in rows.items() if row}
+  records = [each for row in rows.values() for each in row.values()]
   measured = {name for record in records for name in record.history.metrics}
   metrics = [metric for metric in metrics if metric in measured]
   styles = plots.method_styles(methods)
@@ -261,19 +265,19 @@ def draw_metrics(
       panel.set_title(metric_name(metric))
     for panel in axes[-1]:
       panel.set_xlabel("Communication round")
-    order = sorted(entries, key=lambda entry: entry not in methods)
-    shown = {entry: entries[entry] for entry in order}
     width = 2.8 * scale[0] * len(metrics)
     said = sentence(_interval(records))
-    panels.add_below(figure, shown, width, said)
+    panels.add_below(figure, entries, width, said)
     return frame.finish(figure, path)
 
 
-def _draw_panel(axes, row: Row, metric: str, styles) -> dict:
+def _draw_panel(
+  axes, row: Mapping[str, Record], metric: str, styles
+) -> dict[str, Any]:
   """Draws one panel; returns the entries of its legend."""
   curves = {
     method: curve_of(record, metric)
-    for method, record in row.methods.items()
+    for method, record in row.items()
     if metric in record.history.metrics
   }
   curves = {
@@ -281,19 +285,9 @@ def _draw_panel(axes, row: Row, metric: str, styles) -> dict:
     for method, line in curves.items()
     if np.isfinite(line.mean).any()
   }
-  entries = {}
-  if curves:
-    axis = metric_axis(metric, list(curves.values()))
-    entries = draw_curves(axes, curves, styles, axis)
   if metric == "rank":
     axes.yaxis.get_major_locator().set_params(integer=True)
-  if metric in row.lines:
-    height = row.lines[metric]
-    look = {"color": "black", "linestyle": ":", "linewidth": 1.0, "zorder": 2}
-    entries[LINE] = axes.axhline(height, **look)
-    low, high = axes.get_ylim()
-    if axes.get_yscale() == "linear":  # Leave some room beside the line.
-      room = 0.04 * (max(high, height) - min(low, height))
-      low, high = min(low, height - room), max(high, height + room)
-    axes.set_ylim(min(low, height), max(high, height))
-  return entries
+  if not curves:
+    return {}
+  axis = metric_axis(metric, list(curves.values()))
+  return draw_curves(axes, curves, styles, axis)

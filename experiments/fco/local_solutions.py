@@ -165,7 +165,7 @@ def blocks(about: Any, found: Found) -> list[Block]:
     for variant in _VARIANTS:
       if of_panel := {k[0]: r for k, r in own.items() if k[1] == variant}:
         title = f"{variant}, λ = {strength:g}"
-        lines[title] = views.Row(_by_who(of_panel), {})
+        lines[title] = _by_who(of_panel)
     claims += _claims(own, f"(λ = {strength:g})", rounds)
   heads = [f"{who} at {r}" for r in rounds for who in _WHO]
   table = Table(

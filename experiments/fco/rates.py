@@ -10,12 +10,14 @@ import numpy as np
 from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value
-from experiments.fco import grids
 from experiments.records import Record
 from fedjax_opt import plots
 from fedjax_opt.study.plots import frame, panels
 
+# Figure 12: its panels, its products of both rates, and what it needs.
 _ROUNDS = (10, 30, 100, 300)
+_PRODUCTS = (0.003, 0.3)
+_MEASURED = {"test_accuracy", "density"}
 
 # The paper's rates on LASSO.
 
@@ -62,41 +64,53 @@ def _finished_at(
 
 def products(about: Mapping[str, Any], found: Found) -> list[Block]:
   """The pairs that end sparse and accurate, and what all pairs reach."""
-  needed = {"test_accuracy", "density"}
+  strengths = list(dict.fromkeys(strength for _, strength in found))
   shown = {
-    key[0]: record.take(
-      grids.rows_of_products(about, record.points, record.arrays["seed"])
-    )
-    for key, record in found.items()
-    if needed <= record.history.metrics.keys()
-  }
-  strengths = sorted({p["strength"] for r in shown.values() for p in r.points})
-  own = {
-    s: {m: r.where(strength=s) for m, r in shown.items()} for s in strengths
+    strength: {
+      method: record.take(_rows_of_products(record))
+      for (method, at), record in found.items()
+      if at == strength and record.history.metrics.keys() >= _MEASURED
+    }
+    for strength in strengths
   }
   share = {
-    (method, s): float(_is_upper_left(record).mean())
-    for s, of_methods in own.items()
+    (method, strength): float(_is_upper_left(record).mean())
+    for strength, of_methods in shown.items()
     for method, record in of_methods.items()
   }
   rows = [
-    [method, *(f"{100 * share[method, s]:.0f}" for s in strengths)]
-    for method in shown
+    [
+      m,
+      *(f"{100 * share[m, s]:.0f}" if (m, s) in share else "-" for s in shown),
+    ]
+    for m in dict.fromkeys(method for method, _ in share)
   ]
   table = Table(
-    ["algorithm", *(f"λ = {s:g}" for s in strengths)],
+    ["algorithm", *strengths],
     rows,
     "Percent of the pairs of rates that end at an accuracy above 75 % and a "
     "density below 0.5",
   )
   alt = "Accuracy over density of all pairs of rates, after four rounds"
+  drawn = [
+    Picture(
+      f"rates_{strength.split()[-1]}",
+      functools.partial(_draw, about, of_methods),
+      f"{alt}, {strength}",
+    )
+    for strength, of_methods in shown.items()
+  ]
+  robust = [_most_robust(about, share, strength) for strength in strengths]
+  return [*([table] if rows else []), *drawn, *robust]
+
+
+def _rows_of_products(record: Record) -> list[int]:
+  """Indices of the points whose product of rates is in the figure."""
+  low, high = _PRODUCTS
   return [
-    *([table] if rows else []),
-    *(
-      Picture(f"rates_{s:g}", functools.partial(_draw, about, own[s]), alt)
-      for s in strengths
-    ),
-    *(_most_robust(about, share, s) for s in strengths),
+    row
+    for row, point in enumerate(record.points)
+    if low * 0.999 <= point["client_lr"] * point["server_lr"] <= high * 1.001
   ]
 
 
@@ -106,7 +120,7 @@ def _is_upper_left(record: Record) -> np.ndarray:
   return is_accurate & (record.final("density") < 0.5)
 
 
-def _most_robust(about: Mapping[str, Any], share, strength: float) -> Claim:
+def _most_robust(about: Mapping[str, Any], share, strength: str) -> Claim:
   ours = share.get(("FedDualAvg", strength))
   over = lambda other: (
     (ours - share[other, strength],)
@@ -114,7 +128,7 @@ def _most_robust(about: Mapping[str, Any], share, strength: float) -> Claim:
     else ()
   )
   return Claim(
-    f"FedDualAvg is the most robust to rates (λ = {strength:g})",
+    f"FedDualAvg is the most robust to rates, {strength}",
     [
       Quantity(f"share over that of {other}", over(other))
       for other in about["groups"]["others"]

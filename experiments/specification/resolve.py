@@ -234,10 +234,11 @@ def _selection(
   training, for the choice alone.
   """
   select_on = _selects_on(given, task, algorithm)
-  if given["select_metric"] is not None and select_on == "truth":
+  has_own = select_on in ("truth", "support")
+  if given["select_metric"] is not None and has_own:
     raise ValueError(
-      f"select_metric={given['select_metric']!r}: select_on=truth has a metric "
-      "of its own; leave select_metric out"
+      f"select_metric={given['select_metric']!r}: select_on={select_on} has a "
+      "metric of its own; leave select_metric out"
     )
   if task.draws_validation or "validation" not in task.splits:
     verb = "draws its own" if task.draws_validation else "has no"

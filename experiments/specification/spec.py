@@ -56,6 +56,7 @@ SPLITS = {
   "train": "the training examples",
   "truth": "the distance to the true coefficients, which lasso and low_rank "
   "know",
+  "support": "the F1 of the nonzero coefficients, which lasso knows",
 }
 TRACKERS = {
   "wandb": "Weights & Biases, offline unless WANDB_MODE is set",

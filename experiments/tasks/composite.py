@@ -22,6 +22,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.models.layers import glorot_uniform
 from fedjax_opt.registry import Option, arguments
+from fedjax_opt.results.history import direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.trees import at_least_float32
 
@@ -87,6 +88,7 @@ def _regression(
     "test": "test_loss",
     "train": "train_loss",
     "truth": "recovery_error",
+    "support": "f1",
   }
   return classification.task(
     apply,
@@ -100,7 +102,7 @@ def _regression(
     features_fn=None,
     validation=problem.validation,
     criteria={
-      split: Criterion(metric, "min", "mean_last_n", last)
+      split: Criterion(metric, direction(metric), "mean_last_n", last)
       for split, metric in metrics.items()
     },
     clients=problem.data,
@@ -198,12 +200,12 @@ _VARIANT = Option(
   tuple(synthetic.VARIANTS),
 )
 _choice = functools.partial(TaskChoice, has_clients=True)
+_SPLITS = ("validation", "test", "train", "truth")
 _synthetic = functools.partial(
   _choice,
   hyperparameters=(_VARIANT, *arguments(lasso, "zero_threshold")),
   takes=("eval_every",),
   is_convex=True,
-  splits=("validation", "test", "train", "truth"),
   draws_validation=True,
 )
 
@@ -212,6 +214,7 @@ TASKS: dict[str, TaskChoice] = {
   "lasso": _synthetic(
     lasso,
     "sparse least squares, synthetic",
+    splits=(*_SPLITS, "support"),
     regularizer="l1",
     defaults={"client_lr": 3e-4, "strength": 0.1},
     label="LASSO",
@@ -219,6 +222,7 @@ TASKS: dict[str, TaskChoice] = {
   "low_rank": _synthetic(
     low_rank,
     "low-rank least squares, synthetic",
+    splits=_SPLITS,
     regularizer="nuclear",
     defaults={"client_lr": 3e-4, "strength": 0.5},
   ),
