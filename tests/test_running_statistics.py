@@ -234,15 +234,22 @@ def test_an_algorithm_averages_them_whatever_its_steps(name):
 DOUBLED = fo.samplers.Sampler(lambda *_: (jnp.arange(5), jnp.full(5, 2.0)))
 
 
-@pytest.mark.parametrize("make", [fo.local_sgd, fo.fed_adamw, fo.fed_lada])
+def with_momentum(loss_fn, rate):
+  return fo.fed_avg(loss_fn, optax.sgd(rate, momentum=0.9), average_state=True)
+
+
+@pytest.mark.parametrize(
+  "make", [fo.local_sgd, fo.fed_adamw, fo.fed_lada, with_momentum]
+)
 def test_weights_that_a_sampler_scales_leave_averages_as_they_are(make):
-  """Statistics and second moments, which must not become negative."""
+  """Statistics, second moments (which must not be negative) and momenta."""
   algorithm = make(loss_fn, 1e-30)
   server, model, _ = after_two_rounds(algorithm, sampler=DOUBLED)
   assert_averaged(model)
-  if hasattr(server, "moment"):
-    expected = after_two_rounds(algorithm)[0].moment
-    jax.tree.map(np.testing.assert_allclose, server.moment, expected)
+  expected = after_two_rounds(algorithm)[0]
+  for name in {"moment", "client"} & {*server._fields}:
+    kept, wanted = getattr(server, name), getattr(expected, name)
+    jax.tree.map(np.testing.assert_allclose, kept, wanted)
 
 
 def check_wrapped(wrap, of="fed_avg"):

@@ -116,6 +116,8 @@ def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
   if "less" in about:
     return declared_claims.lead(found, key, (about["less"], *key[1:])).shown(1)
   of = value(words)
+  if of.metric not in found[key].history.metrics:
+    return NOT_RUN
   beside = about.get("deviation", False)
   text = with_interval(of.of(found[key]), of.metric, beside)
   return f"**{text}**" if list(key[:2]) in about.get("bold", []) else text

@@ -198,6 +198,7 @@ def fed_dual_avg(
     delta, elapsed, path = sent.value
     average = state.average
     if averaged:
+      path = cohort.average(sent, path)
       average = _add_images(average, image, path, state.elapsed, rate)
     dual = optax.tree.add_scale(state.dual, server_learning_rate, delta)
     new = FedDualAvgState(

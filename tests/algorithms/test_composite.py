@@ -14,6 +14,7 @@ from fedjax_opt.algorithms.composite import fed_dual_avg, fed_mid
 from fedjax_opt.engine.config import Config
 from fedjax_opt.prox import mirror
 from fedjax_opt.rules.proximal import subgradient_step
+from fedjax_opt.samplers import Sampler
 from tests import jax_problems
 from tests import reference_composite as loops
 from tests.jax_problems import assert_close, flat
@@ -191,3 +192,15 @@ def test_the_averaged_iterate_needs_equal_steps():
   algorithm = fed_dual_avg(SOFTMAX.loss_fn, prox.l1(0.1), 0.1, averaged=True)
   with pytest.raises(ValueError, match="the same number of local steps"):
     simulated(algorithm)
+
+
+def test_weights_that_a_sampler_scales_leave_the_averaged_iterate():
+  """After one round, in which all clients start from the same dual."""
+  algorithm = fed_dual_avg(SOFTMAX.loss_fn, L1, RATE, averaged=True)
+  twice = Sampler(lambda *_: (jnp.arange(4), jnp.full(4, 2.0)))
+  settings = {"cohort_size": 4, "local_steps": 3, "weighting": "uniform"}
+  plain, scaled = (
+    FOUR_CLIENTS.simulate(algorithm, rounds=1, batch_size=4, **each).params
+    for each in (settings, settings | {"sampler": twice})
+  )
+  chex.assert_trees_all_close(scaled, plain, rtol=1e-5)

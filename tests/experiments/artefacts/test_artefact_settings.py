@@ -68,7 +68,8 @@ def test_the_papers_settings(name):
 
 
 @pytest.mark.parametrize(
-  "name", [name for name in ARTEFACTS if name.startswith(("domo", "bvr"))]
+  "name",
+  [n for n in ARTEFACTS if n.startswith(("domo", "bvr", *SETTINGS["grids"]))],
 )
 def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
   """And for each network by itself."""
@@ -77,7 +78,7 @@ def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
   grids = [flags_of(grid) for grid in plan.grids]
   for flags in grids:
     wanted = SETTINGS["grids"]
-    has(flags, wanted.get(name, wanted[name.split("/")[0]]))
+    has(flags, wanted.get(name) or wanted[name.split("/")[0]])
   if grids:
     reported = [flags_of(cell.arguments) for cell in cells]
     tasks = [{flags["task"] for flags in each} for each in (grids, reported)]

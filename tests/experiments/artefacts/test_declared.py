@@ -94,12 +94,12 @@ def test_comparisons(declared):
 def test_a_claim_for_each_place_with_its_title():
   about = ABOUT | {"titles": {"x": "X"}}
   about["claims"] = [
-    {"text": "{0}!", "at": ["x", "y", "z"], "better": {"A": ["B"]}}
+    {"text": "{0}!", "at": ["x", "y", "z"], "better": {"A": ["B"]}},
+    {"text": "{0}?", "at": "columns", "better": {"A": ["B"]}},
   ]
-  assert [each.text for each in declared_claims.claims(about, FOUND)] == [
-    "X!",
-    "y!",
-  ]
+  about["columns"] = ["y"]
+  found = declared_claims.claims(about, FOUND)
+  assert [each.text for each in found] == ["X!", "y!", "y?"]
 
 
 def test_they_are_compared_at_the_seeds_that_both_have():
@@ -129,6 +129,12 @@ def test_a_table():
   (row,) = views.table(ABOUT | spread, {("A", "x"): seeds}).rows
   assert re.fullmatch(r"85.00 ± 7.07 \(.* to .*\)", row[1])
   assert views.table(about, {}) is None
+  of_all = {"Last": "test_accuracy", "seed": "seed", "none": "f1"}
+  lines = views.table(about | {"values": of_all}, FOUND)
+  assert lines.columns == ["at", "method", *of_all]
+  assert lines.rows[0] == ["Y", "A", "60.0", "0", "-"]
+  keys = [(at, row) for at, row, *_ in lines.rows]
+  assert keys == [("Y", "A"), ("Y", "B"), ("x", "A"), ("x", "B")]
 
 
 def test_points_become_records():
