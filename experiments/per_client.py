@@ -13,13 +13,13 @@ import numpy as np
 import fedjax_opt as fo
 from experiments.job import Job, client_rule, trained_paths
 from fedjax_opt.checks import values as checks
-from fedjax_opt.own_models import OwnModels
-from fedjax_opt.per_client import SETTINGS
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.history import is_fraction
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.names import sentence
+from fedjax_opt.study.own_models import OwnModels
+from fedjax_opt.study.per_client import SETTINGS
 
 _PARTS = ("validation", "test")
 _BEGINNINGS = tuple(f"client_{part}_" for part in _PARTS)

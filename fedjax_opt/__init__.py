@@ -30,7 +30,6 @@ from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import GridSettings, Settings
 from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Worker
-from fedjax_opt.per_client import evaluate_clients
 from fedjax_opt.prox import mirror
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.client_metrics import ClientMetrics
@@ -48,6 +47,7 @@ from fedjax_opt.simulator import (
 from fedjax_opt.study import plots, statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.compare import Method, compare
+from fedjax_opt.study.per_client import evaluate_clients
 from fedjax_opt.study.study import Study
 from fedjax_opt.trainable import train_only
 from fedjax_opt.transforms import aggregators, faults

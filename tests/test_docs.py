@@ -355,7 +355,7 @@ EXAMPLES = all_examples()
 @pytest.mark.slow_cases(
   "fedjax_opt.privacy.with_privacy",
   "fedjax_opt.algorithms.personal.fed_per",
-  "fedjax_opt.per_client.evaluate_clients",
+  "fedjax_opt.study.per_client.evaluate_clients",
   "fedjax_opt.results.checkpoint.Checkpoints",
   "fedjax_opt.rules.delta_sgd.delta_sgd",
 )

@@ -11,6 +11,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import Settings, check_names
+from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import check_has_direction
 from fedjax_opt.results.progress import bar
@@ -42,6 +43,7 @@ Clients = ClientData | Population
   min_effect=fields.Number(words="finite; None for the default"),
   budget=fields.choice(*tuning.BUDGETS),
   crossed=fields.whole(2),
+  own_models=fields.function("(params, batch) -> {name: [B]}, or None"),
 )
 def compare(
   methods: Mapping[str, Method],
@@ -54,8 +56,9 @@ def compare(
   conditions: Sequence[Mapping[str, Any]] = ({},),
   validation: Batch | ClientData | None = None,
   test: Batch | ClientData | None = None,
+  own_models: PerExampleFn | None = None,
   criterion: Criterion | None = None,
-  metric: str = "test_accuracy",
+  metric: str | None = None,
   target: float | None = None,
   min_effect: float | None = None,
   nested: bool = False,
@@ -103,9 +106,15 @@ def compare(
       `fo.data.hold_out` and `ClientData.split` hold examples out.
     test: examples for the report, as `validation`. While settings are tuned,
       `evaluate` gets None for them, unless the criterion is a `test_` metric.
+    own_models: `(params, batch) -> {name: [B]}`, to choose by, and to compare,
+      the models that clients use themselves: of Ditto the personal ones, of
+      FedAvg the server's. A fifth of each client's examples is then held out
+      for `client_test_` metrics, and a tenth of the rest for
+      `client_validation_` metrics; both are means over all held-out examples.
     criterion: the score by which a setting is chosen. Default: the last
       `validation_` value of the same name as `metric`.
-    metric: the metric by which methods are compared in the report.
+    metric: the metric by which methods are compared in the report. Default:
+      test_accuracy, with `own_models` client_test_accuracy.
     target: a value of `metric`; the report has the cost of reaching it. None
       for no such cost.
     min_effect: the smallest difference of interest, in the unit of `metric`
@@ -133,7 +142,14 @@ def compare(
     TypeError: naming the argument of a wrong type, likewise.
   """
   check_names(settings)
+  if metric is None:
+    metric = "client_test_accuracy" if own_models else "test_accuracy"
   check_has_direction(metric)
+  if metric.startswith("client_") and own_models is None:
+    raise ValueError(
+      f"metric={metric!r}: is of the models that clients use themselves; give "
+      "own_models=per_example"
+    )
   check_min_effect("min_effect", min_effect, metric)
   check_target(target, metric)
   plans.check_conditions(conditions)
@@ -147,13 +163,14 @@ def compare(
     seeds, report_seeds, is_tuned and not nested
   )
   _check_crossed(crossed, data)
+  has_validation = validation is not None or own_models is not None
   criterion = plans.criterion_of(
-    criterion, metric, validation, settings, is_tuned
+    criterion, metric, has_validation, settings, is_tuned
   )
   params = inputs.check_params(params, may_be_function=True)
   shared = params, data, rounds, validation, test, criterion, settings
   both = tuning.crossed_seeds([*seeds, *report_seeds], crossed or 0)
-  plan = Plan(*shared, seeds, report_seeds, nested, both)
+  plan = Plan(*shared, seeds, report_seeds, nested, both, own_models)
   clients = plan.check(methods, conditions, metric)
   cells = tuple(_run_all(plan, methods, conditions, progress))
   of_tuning = report_seeds if nested else seeds
@@ -173,7 +190,7 @@ def compare(
     title,
     target,
     about,
-    notes=tuple(plans.notes_of(methods)),
+    notes=() if own_models else tuple(plans.notes_of(methods)),
     clients=clients,
     min_effect=min_effect,
   )

@@ -6,17 +6,21 @@ import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedjax_opt.base import Algorithm, Batch
+import numpy as np
+
+from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import by_name, checked, each, function, made
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import DEFAULTS, check_names
-from fedjax_opt.results.history import direction
+from fedjax_opt.evaluation import PerExampleFn
+from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
-from fedjax_opt.study import setup, tuning, words
+from fedjax_opt.study import own_models, setup, tuning, words
 from fedjax_opt.study.cells import Cell, ExampleSet, Measured
+from fedjax_opt.study.per_client import SETTINGS
 from fedjax_opt.study.words import condition_label
 
 
@@ -54,6 +58,7 @@ class Plan(NamedTuple):
   report_seeds: list[int]
   is_nested: bool
   crossed: tuple[list[int], list[int]]
+  own_models: PerExampleFn | None
 
   def check(
     self,
@@ -94,8 +99,10 @@ class Plan(NamedTuple):
       label = condition_label(_of_data(condition))
       if label not in clients:
         data = plan._data_under(condition)
-        if callable(data):
-          data = data(self.report_seeds[0])
+        seed = self.report_seeds[0]
+        data = data(seed) if callable(data) else data
+        if self.own_models:
+          data = own_models.hold_out(data, seed).train
         clients[label] = setup.clients_of(data)
     return clients
 
@@ -112,6 +119,11 @@ class Plan(NamedTuple):
       # What depends on settings may be found only when rounds are traced.
       if metric or method.settings or condition.keys() & DEFAULTS.keys():
         found = simulator._metric_names(self.params)
+        if self.own_models:
+          data, parts = arguments["data"], _parts(is_report)
+          data = data(self.report_seeds[0]) if callable(data) else data
+          own = self.own_models, self.params, data, parts
+          found = [*found, *own_models.names(*own)]
         if metric:
           _check_measured(name, measured, found)
 
@@ -125,12 +137,17 @@ class Plan(NamedTuple):
       arguments["seeds"] = seeds
       if partition_seed is not None:
         arguments["data"] = arguments["data"](partition_seed)
+      points = grid_points(grid, seeds)
+      own = self._measuring(method.make, points, is_report, arguments)
       result = sweep(
         method.make, grid, self.params, rounds=self.rounds, **arguments
       )
       seconds = result.compile_seconds + result.run_seconds
-      points = grid_points(grid, seeds)
-      return Measured(points, result.history, self.criterion, seconds)
+      history = result.history
+      if own:
+        stacked = {n: np.stack([each[n] for each in own], 1) for n in own[0]}
+        history = History(history.rounds, history.metrics | stacked)
+      return Measured(points, history, self.criterion, seconds)
 
     tried, report = tuning.tune(
       run, method.grid, self.seeds, self.report_seeds, self.is_nested
@@ -155,6 +172,41 @@ class Plan(NamedTuple):
       sets=sets,
     )
 
+  def _measuring(self, make, points, is_report, arguments) -> list[Any]:
+    """What clients' own models will measure, one entry for each evaluation.
+
+    Args:
+      make: of the method.
+      points: of the grid.
+      is_report: whether the test examples are measured too.
+      arguments: of `sweep`; changed, so that the run trains on what is left and
+        fills the list.
+    """
+    measured: list[Any] = []
+    if self.own_models is None:
+      return measured
+    data = arguments["data"]
+    parts = {
+      seed: own_models.hold_out(data(seed) if callable(data) else data, seed)
+      for seed in dict.fromkeys(point["seed"] for point in points)
+    }
+    models = own_models.OwnModels(
+      make,
+      points,
+      self.own_models,
+      {seed: each.train for seed, each in parts.items()},
+      {
+        name: {seed: getattr(each, name) for seed, each in parts.items()}
+        for name in _parts(is_report)
+      },
+      **{n: arguments[n] for n in SETTINGS if n in arguments},
+    )
+    arguments["data"] = lambda seed: parts[seed].train
+    arguments["on_evaluation"] = lambda report: measured.append(
+      models.measure(report)
+    )
+    return measured
+
   def _data_under(self, condition: Mapping[str, Any]) -> Any:
     """The clients, or the function from a seed to them."""
     if not callable(self.data):
@@ -175,6 +227,11 @@ class Plan(NamedTuple):
       "validation": self.validation,
       "test": self.test if is_on_test else None,
     }
+
+
+def _parts(is_report: bool) -> tuple[str, ...]:
+  """The parts of clients' examples that a run measures."""
+  return ("validation", "test") if is_report else ("validation",)
 
 
 def _of_data(condition: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,7 +338,7 @@ def checked_methods(methods: Mapping[str, Any]) -> dict[str, Method]:
 
 
 def notes_of(methods: Mapping[str, Method]) -> list[str]:
-  """What the report says of methods whose clients have models of their own."""
+  """What the report says of clients' own models where they are not measured."""
   found = []
   for label, method in methods.items():
     first = {name: values[0] for name, values in method.grid.items()}
@@ -289,8 +346,8 @@ def notes_of(methods: Mapping[str, Method]) -> list[str]:
     if algorithm.client_params or algorithm.personalize:
       found.append(
         f"{words.name(label)}: its settings are chosen by the server's model, "
-        "and the server's model is compared. The models of its clients are "
-        "measured by fo.evaluate_clients alone."
+        "and the server's model is compared. Give own_models= to choose by the "
+        "models of its clients, and to compare them."
       )
   return found
 
@@ -323,7 +380,7 @@ def both_seeds(
 def criterion_of(
   criterion: Criterion | None,
   metric: str,
-  validation: Batch | ClientData | None,
+  has_validation: bool,
   settings: Mapping[str, Any],
   is_tuned: bool,
 ) -> Criterion:
@@ -334,7 +391,7 @@ def criterion_of(
     )
   criterion = criterion or Criterion(_on_validation(metric), direction(metric))
   checks.text("criterion.metric", criterion.metric)
-  if is_tuned and "validation_" in criterion.metric and validation is None:
+  if is_tuned and "validation_" in criterion.metric and not has_validation:
     raise ValueError(
       f"validation: must be given to choose by {criterion.metric}; such as "
       "the second part of fo.data.hold_out(pool, 0.1) or data.split(0.1), of "
@@ -345,4 +402,5 @@ def criterion_of(
 
 def _on_validation(metric: str) -> str:
   """The metric of the same kind on the validation examples."""
-  return re.sub("^(regularized_)?(test_|train_)?", r"\1validation_", metric)
+  begin = "^(regularized_|client_)?(test_|train_)?"
+  return re.sub(begin, r"\1validation_", metric)

@@ -298,3 +298,27 @@ def test_what_is_said_of_methods_for_own_models():
   methods = {"A": fo.Method(make["A"]), "D": fo.Method(make["D"], {"lam": [1]})}
   (note,) = plan.notes_of(methods)
   assert note.startswith("D: its settings are chosen by the server's model")
+
+
+def test_settings_are_chosen_and_compared_by_the_clients_own_models():
+  make = lambda lam: fo.ditto(given.loss_fn, optax.sgd(0.5), lam=lam)
+  methods = {"Ditto": fo.Method(make, {"lam": [0.1, 30.0]})}
+  own = {"own_models": given.per_example, "report_seeds": [1, 8]}
+  study = of_one(methods=methods, **own)
+  (cell,) = study.cells
+  assert (study.metric, study.notes) == ("client_test_accuracy", ())
+  assert "client_test_accuracy" not in cell.tried.history.metrics
+  scores = cell.tried.history.metrics["client_validation_accuracy"][:, -1]
+  better = int(scores[2:].sum() > scores[:2].sum())
+  assert cell.chosen["lam"] == [0.1, 30.0][better]
+  for seed, found in zip([1, 8], cell.final(study.metric), strict=True):
+    rest, test = clients(seed, 1.0).split(0.2, seed)
+    train, _ = rest.split(0.1, seed)
+    algorithm = make(cell.chosen["lam"])
+    settings = SETTINGS | {"local_steps": 1, "seed": seed}
+    result = fo.simulate(algorithm, given.PARAMS, train, **settings)
+    measured = fo.evaluate_clients(
+      result, given.per_example, test, train=train, algorithm=algorithm
+    )
+    expected = measured.summary()["personal"][study.metric]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

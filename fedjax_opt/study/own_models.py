@@ -5,22 +5,66 @@ one number for each point of a grid, so that settings can be chosen by it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_opt import per_client, trees
-from fedjax_opt.base import Algorithm
+from fedjax_opt import trees
+from fedjax_opt.base import Algorithm, Params
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.result import Report
+from fedjax_opt.study import per_client
 from fedjax_opt.transforms.upload import own_part
+
+# Of each client's examples; the second is of what the first leaves.
+_TEST, _VALIDATION = 0.2, 0.1
+
+
+class HeldOut(NamedTuple):
+  """The parts of each client's examples."""
+
+  train: ClientData
+  validation: ClientData
+  test: ClientData
+
+
+def hold_out(data: ClientData, seed: int) -> HeldOut:
+  """A fifth of each client's examples for test, a tenth of the rest to choose.
+
+  Raises:
+    TypeError: if the clients are on disk.
+    ValueError: if they have too few examples.
+  """
+  if not isinstance(data, ClientData):
+    raise TypeError(
+      "own_models: clients' own examples are held out in memory; data must be "
+      "a ClientData, or a function that returns one"
+    )
+  with said_of("own_models"):
+    rest, test = data.split(_TEST, seed)
+    return HeldOut(*rest.split(_VALIDATION, seed), test)
+
+
+def names(
+  per_example: PerExampleFn,
+  params: Params | Callable[[jax.Array], Params],
+  data: ClientData,
+  parts: Sequence[str],
+) -> list[str]:
+  """The metrics that `OwnModels` has of these parts; computes nothing."""
+  if callable(params):
+    params = jax.eval_shape(params, jax.random.key(0))
+  one = trees.take(data.examples, slice(1))
+  found = jax.eval_shape(per_example, params, one)
+  return [f"client_{part}_{name}" for part in parts for name in found]
 
 
 class OwnModels:
