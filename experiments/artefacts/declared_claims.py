@@ -180,10 +180,11 @@ def lead(
     sign, word = -1, "better than"
   sign = sign or 1
   # Parts that both keys share do not tell the sides apart.
-  differ = [(x, y) for x, y in zip(one, other, strict=False) if x != y]
-  sides = [", ".join(side) for side in zip(*differ, strict=True)]
-  row = f" ({one[0]})" if differ and one[0] == other[0] else ""
-  sides = sides or [", ".join(one), ", ".join(other)]
+  sides = [
+    ", ".join(part for part in key if part not in beside) or "here"
+    for key, beside in ((one, other), (other, one))
+  ]
+  row = f" ({one[0]})" if one != other and one[0] == other[0] else ""
   name = f"{sides[0]} {word} {sides[1]}{_what(of)}{row}"
   measured = [_measured(found, key, of) for key in (one, other)]
   return _above(name, sides, measured, of, sign * of.scale)

@@ -11,6 +11,7 @@ A part is between a comment that says what it shows and `<!-- end -->`:
   where: method = DOMO            of the table above, only rows with this
   columns: method; s = 5 %        of the table above, only these
   claim: DOMO is above            a claim, by the beginning of its text
+  claims: DOMO is above           all claims whose text begins so
   -->
 
 It begins with what the paper ran and what ran here; claims come last.
@@ -115,6 +116,9 @@ class Page:
       what, _, value = line.partition(": ")
       if what in ("columns", "where"):
         chosen.append(_narrowed(chosen.pop(), what, value))
+      elif what == "claims":
+        every = _claims(outcome.blocks)
+        chosen += [each for each in every if each.text.startswith(value)]
       else:
         chosen.append(_found(outcome, what, value))
     parts = shown(outcome, chosen, "figures", _WRITTEN_OUT)
