@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import compiled
 import fedjax_opt_worker as ours
 import jax
 import numpy as np
@@ -27,7 +28,6 @@ import fedjax_opt as fo
 from experiments.tasks.images import DATASETS
 from fedjax_opt.datasets import tfds
 from fedjax_opt.models import convolution
-from tools import compiled
 
 
 class Target(NamedTuple):

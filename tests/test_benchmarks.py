@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import fedjax_opt as fo
-from tools import compiled
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
 # Those that need another framework.
@@ -147,7 +146,8 @@ ENTRY %main (r: f32[2]) -> f32[2] {
 """
 
 
-def test_kernels_and_exchanges_are_read_from_a_program():
+def test_kernels_and_exchanges_are_read_from_a_program(load):
+  compiled = load("compiled")
   assert compiled.loops(HLO) == [1, 2]
   assert compiled.exchanges(HLO) == {"all-reduce": 1}
 
