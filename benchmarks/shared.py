@@ -8,7 +8,6 @@ every framework has.
 import argparse
 import atexit
 import contextlib
-import functools
 import importlib
 import json
 import os
@@ -157,21 +156,18 @@ def answer() -> None:
   """Answers requests, a line of JSON each, until standard input ends.
 
   A request [function, arguments] calls a function of the module that the
-  command line names. The first line only says that the module is imported.
+  command line names.
   """
   # A framework that prints must not disturb the answers.
   answers, sys.stdout = sys.stdout, sys.stderr
-  say = lambda **said: print(json.dumps(said), file=answers, flush=True)
   module = importlib.import_module(sys.argv[1])
-  say(found=None)
   for line in sys.stdin:
     function, arguments = json.loads(line)
     try:
-      found = getattr(module, function)(**arguments)
+      said = {"found": getattr(module, function)(**arguments)}
     except Exception as error:
-      say(error=f"{type(error).__name__}: {error}")
-    else:
-      say(found=found)
+      said = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(said), file=answers, flush=True)
   # Without waiting for what a framework that failed has left behind.
   atexit._run_exitfuncs()
   os._exit(0)
@@ -218,13 +214,8 @@ class Process(contextlib.AbstractContextManager):
     except OSError as error:
       raise WorkerError(f"cannot run {python}: {error.strerror}") from error
     self._limit, self._is_late = limit, False
-    self._first_answer = functools.cache(self._answer)
     self._timer = threading.Timer(limit, self._kill)
     self._timer.start()
-
-  def wait(self) -> None:
-    """Waits until its module is imported."""
-    self._first_answer()
 
   def call(self, function: str, **arguments: Any) -> Any:
     """What a function of its module returns, given arguments that JSON has.
@@ -233,25 +224,9 @@ class Process(contextlib.AbstractContextManager):
       WorkerError: if it fails.
       LateError: if it is not done in time.
     """
-    self.wait()
-    with contextlib.suppress(BrokenPipeError):  # `_answer` finds out why.
+    with contextlib.suppress(BrokenPipeError):  # It has no answer then.
       print(json.dumps([function, arguments]), file=self._process.stdin)
       self._process.stdin.flush()
-    return self._answer()
-
-  def __exit__(self, *_: Any) -> None:
-    self.close()
-
-  def close(self) -> None:
-    with contextlib.suppress(BrokenPipeError):
-      self._process.communicate()
-    self._timer.cancel()
-
-  def _kill(self) -> None:
-    self._is_late = True
-    self._process.kill()
-
-  def _answer(self) -> Any:
     line = self._process.stdout.readline()
     if not line and self._is_late:
       raise LateError(f"was not done after {self._limit:.0f} s")
@@ -259,6 +234,15 @@ class Process(contextlib.AbstractContextManager):
     if "error" in answer:
       raise WorkerError(answer["error"])
     return answer["found"]
+
+  def __exit__(self, *_: Any) -> None:
+    with contextlib.suppress(BrokenPipeError):
+      self._process.communicate()
+    self._timer.cancel()
+
+  def _kill(self) -> None:
+    self._is_late = True
+    self._process.kill()
 
   def _last_words(self) -> str:
     code = self._process.wait()
@@ -354,8 +338,8 @@ class Entry(NamedTuple):
     return self.workload.name, self.name, self.size
 
 
-class Run:
-  """An entry in its process, while it is measured.
+class Run(Process):
+  """The process of an entry that is measured.
 
   Args:
     entry: what it does.
@@ -370,7 +354,7 @@ class Run:
     limit: float = threading.TIMEOUT_MAX,
   ):
     of = f"{entry.worker}_worker", pythons[entry.worker], entry.variables
-    self.process = Process(*of, limit)
+    super().__init__(*of, limit)
     self._entry = entry
     self.turns = []  # Seconds a round.
 
@@ -386,7 +370,7 @@ class Run:
   def ask(self, rounds: int) -> dict[str, float]:
     """What a turn of so many rounds takes."""
     _, _, name, workload, settings, *_ = self._entry
-    return self.process.call(name, workload=workload, rounds=rounds, **settings)
+    return self.call(name, workload=workload, rounds=rounds, **settings)
 
   @property
   def seconds(self) -> float:
@@ -417,27 +401,21 @@ def measure(
   Returns:
     {key of the entry: its run}, of those that could run.
   """
-  runs = {}
-  # All start at once, then one works while the others wait.
-  steps = [
-    lambda entry: runs.update({entry.key: Run(entry, pythons)}),
-    lambda entry: runs[entry.key].process.wait(),
-    lambda entry: runs[entry.key].build(),
-    *[lambda entry: runs[entry.key].take_turn()] * turns,
-  ]
-  left = list(entries)
-  for step in steps:
-    for entry in tuple(left):
-      try:
-        step(entry)
-      except WorkerError as error:
-        task, name, _ = entry.key
-        print(f"skipped: {name}, {task}: {error}", flush=True)
-        left.remove(entry)
-        if entry.key in runs:
-          runs.pop(entry.key).process.close()
-  for run in runs.values():
-    run.process.close()
+  runs, left = {}, list(entries)
+  with contextlib.ExitStack() as stack:
+    for _ in range(1 + turns):
+      for entry in tuple(left):
+        try:
+          if entry.key in runs:
+            runs[entry.key].take_turn()
+          else:
+            runs[entry.key] = stack.enter_context(Run(entry, pythons))
+            runs[entry.key].build()
+        except WorkerError as error:
+          task, name, _ = entry.key
+          print(f"skipped: {name}, {task}: {error}", flush=True)
+          left.remove(entry)
+          runs.pop(entry.key, None)
   return runs
 
 

@@ -158,10 +158,10 @@ def test_a_rehearsal_has_each_kind_of_measurement(load):
   jobs = module.jobs(options)
   assert tuple(jobs) == module.REHEARSED
   models = load("fedjax_opt_worker")
-  for job in filter(lambda job: job.entry, jobs.values()):
-    name = job.entry.workload.name
+  for job in filter(None, jobs.values()):
+    name = job.workload.name
     assert name in models.MODELS or name in models.TRANSFORMERS
-    assert job.entry.workload.num_clients == 2
+    assert job.workload.num_clients == 2
 
 
 def test_what_failed_or_was_late_is_made_again(load, tmp_path, capsys):
