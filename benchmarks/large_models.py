@@ -73,32 +73,16 @@ def algorithm_of(name: str):
   )
 
 
-_COLUMNS = (
-  "model", "for", "clients x model", "at a time", "GB a device", "GB of state",
-  "fits", "GFLOP", "GB moved", "exchanges", "compile s",
-)  # fmt: skip
-
-
-def table(records: dict[str, Any]) -> str:
+def page(records: dict[str, Any]) -> str:
   """The records as a table in Markdown."""
-  made = [case for case in CASES if "bytes" in records.get(case, {})]
-  rows = [_cells(case, records[case]) for case in made]
-  return f"{shared.table(_COLUMNS, rows)}\n"
-
-
-def _cells(case, record):
-  name, target, mesh = case.rsplit(" ", 2)
-  needs, *others = compiling.cells_of(record, target)
-  return [
-    name,
-    compiling.TARGETS[target].name,
-    mesh.replace("x", " x "),
-    str(record["at_a_time"]),
-    needs,
-    f"{record['bytes']['arguments'] / 1e9:.2f}",
-    *others,
-    f"{record['seconds']:.0f}",
-  ]
+  rows = []
+  for case in CASES:
+    if "bytes" in records.get(case, {}):
+      name, target, mesh = case.rsplit(" ", 2)
+      row = {"model": name, "for": compiling.TARGETS[target].name}
+      row |= {"clients x model": mesh.replace("x", " x ")}
+      rows.append(row | compiling.cells(records[case], target))
+  return f"{compiling.table(rows)}\n"
 
 
 def compile_one(case: str) -> dict[str, Any]:
@@ -112,8 +96,8 @@ def main() -> None:
   """The command line."""
   parser = shared.parser(__doc__)
   parser.add_argument("--output_dir", type=shared.folder, required=True)
-  page = parser.parse_args().output_dir / "table.md"
-  shared.recorded(page, CASES, compile_one, table)
+  file = parser.parse_args().output_dir / "table.md"
+  shared.recorded(file, CASES, compile_one, page)
 
 
 if __name__ == "__main__":

@@ -203,8 +203,13 @@ def test_runs_to_compile_are_command_lines(load):
   assert title == "## 1 H100"
   cells = lambda line: [cell.strip() for cell in line.split("|")][1:-1]
   assert cells(header) == [
-    "run", "devices", "at a time", "compile s", "GB a device", "fits",
-    "code MB", "kernels of a round", "of a step",
+    "run", "devices", "at a time", "compile s", "GB a device", "GB of state",
+    "fits", "code MB", "kernels of a round", "of a step",
   ]  # fmt: skip
-  of_run = [module.RUNS["digits"].title, "1", "4", "7", "3.00", "yes"]
+  of_run = [module.RUNS["digits"].title, "1", "4", "7", "3.00", "1.00", "yes"]
   assert cells(row) == [*of_run, "1000.0", "0", "3"]
+  large = load("large_models")
+  assert "29M" not in large.page({})
+  header, _, row = large.page({large.CASES[0]: made}).splitlines()
+  assert cells(header)[:4] == ["model", "for", "clients x model", "devices"]
+  assert cells(row)[:4] == ["29M", "1 chip v5e", "1 x 1", "1"]
