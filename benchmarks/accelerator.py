@@ -129,30 +129,22 @@ def report(records: Mapping[str, Any], names: Sequence[str]) -> str:
   """The results that there are, of jobs in their order."""
   device = records.get("device", {})
   rows = [
-    _cells(name, records[name], device)
+    _cells(name, records[name])
     for name in names
     if "cells" in records.get(name, {})
   ]
-  header = (
-    "round", "ms", "range", "TFLOP/s", "% of the product's", "peak GB",
-    "compile s",
-  )  # fmt: skip
+  header = "round", "ms", "range", "TFLOP/s", "peak GB", "compile s"
   of_device = "\n".join(f"- {name}: {it}" for name, it in device.items())
   return f"{of_device}\n\n{shared.table(header, rows)}\n"
 
 
-def _cells(name, record, device):
+def _cells(name, record):
   """A row of the table."""
-  settings = record["settings"]
-  types = "float32" if settings.get("matmul") == "highest" else "tf32"
-  types = settings.get("precision", types)
-  product, tflops = device.get(f"{types}_tflops"), record["tflops"]
   number = lambda x: f"{x:.3g}" if x else "–"
   return [
     name,
     *record["cells"],
-    number(tflops),
-    number(tflops and product and 100 * tflops / product),
+    number(record["tflops"]),
     number(record.get("device_peak", 0) / 1e3),
     f"{record['compile_seconds']:.3g}",
   ]

@@ -171,11 +171,11 @@ def compile_one(name: str, target: str, data_dir: str) -> dict[str, Any]:
   run = RUNS[name]
   flags = [flag.replace("TEXTS", data_dir) for flag in run.flags.split()]
   given = {"target": target, "flags": flags, "form": run.convolution}
-  return in_process("accelerator_compile", target, given)
+  return in_process("accelerator_compile", given)
 
 
 def in_process(
-  module: str, target: str, arguments: dict[str, Any], *flags: str
+  module: str, arguments: dict[str, Any], *flags: str
 ) -> dict[str, Any]:
   """What `compile_here` of a module returns in a process for a target.
 
@@ -183,20 +183,19 @@ def in_process(
 
   Args:
     module: of this folder.
-    target: key of `TARGETS`.
-    arguments: of the function.
+    arguments: of the function, such as `target`, a key of `TARGETS`.
     *flags: of XLA, see `environment`.
   """
-  variables = environment(target, *flags)
+  variables = environment(arguments["target"], *flags)
   try:
     found = shared.in_process(
       module, "compile_here", arguments, variables=variables, limit=_LIMIT_S
     )
   except shared.WorkerError as error:
     is_late = isinstance(error, shared.LateError)
-    if is_late or flags or "h100" not in target:
+    if is_late or flags or "h100" not in arguments["target"]:
       raise
-    return in_process(module, target, arguments, WITHOUT_TILINGS)
+    return in_process(module, arguments, WITHOUT_TILINGS)
   return found | {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
 
 

@@ -32,12 +32,12 @@ MESHES = {
             "h100": ["1x1"], "h100-8": ["1x8"]},
   "7B, LoRA": {"v5e-16": ["1x16"], "h100": ["1x1"], "h100-8": ["1x8"]},
 }  # fmt: skip
-CASES = [
-  f"{size} {target} {mesh}"
-  for size, targets in MESHES.items()
+CASES = {
+  f"{name} {target} {mesh}": {"name": name, "target": target, "mesh": mesh}
+  for name, targets in MESHES.items()
   for target, meshes in targets.items()
   for mesh in meshes
-]
+}
 
 
 def compile_here(name: str, target: str, mesh: str) -> dict[str, Any]:
@@ -76,20 +76,13 @@ def algorithm_of(name: str):
 def page(records: dict[str, Any]) -> str:
   """The records as a table in Markdown."""
   rows = []
-  for case in CASES:
-    if "bytes" in records.get(case, {}):
-      name, target, mesh = case.rsplit(" ", 2)
-      row = {"model": name, "for": compiling.TARGETS[target].name}
-      row |= {"clients x model": mesh.replace("x", " x ")}
-      rows.append(row | compiling.cells(records[case], target))
+  for key, case in CASES.items():
+    if "bytes" in records.get(key, {}):
+      target, mesh = case["target"], case["mesh"].replace("x", " x ")
+      row = {"model": case["name"], "for": compiling.TARGETS[target].name}
+      row |= {"clients x model": mesh}
+      rows.append(row | compiling.cells(records[key], target))
   return f"{compiling.table(rows)}\n"
-
-
-def compile_one(case: str) -> dict[str, Any]:
-  """What is known of a case."""
-  name, target, mesh = case.rsplit(" ", 2)
-  given = {"name": name, "target": target, "mesh": mesh}
-  return compiling.in_process("large_models", target, given)
 
 
 def main() -> None:
@@ -97,7 +90,8 @@ def main() -> None:
   parser = shared.parser(__doc__)
   parser.add_argument("--output_dir", type=shared.folder, required=True)
   file = parser.parse_args().output_dir / "table.md"
-  shared.recorded(file, CASES, compile_one, page)
+  make = lambda key: compiling.in_process("large_models", CASES[key])
+  shared.recorded(file, list(CASES), make, page)
 
 
 if __name__ == "__main__":

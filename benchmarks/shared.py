@@ -8,6 +8,7 @@ every framework has.
 import argparse
 import atexit
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -117,19 +118,17 @@ def program(
   the compilation, and so do its seconds unless the program measures its rounds
   apart.
   """
-  built = {}
+  build = functools.cache(build)
 
   def run(workload, rounds, **settings):
-    wanted = json.dumps([workload, settings])
     start, used = time.perf_counter(), time.process_time()
-    if wanted not in built:
-      of = Workload(*workload)
-      of = of._replace(example_shape=tuple(of.example_shape))
-      built[wanted] = build(of, **settings)
-    more = built[wanted](rounds) or {}
+    workload = Workload(*workload)
+    shape = tuple(workload.example_shape)
+    more = build(workload._replace(example_shape=shape), **settings)(rounds)
     seconds = time.perf_counter() - start
     of_all = {"seconds": seconds, "wall_seconds": seconds, "peak": peak()}
-    return of_all | {"processor_seconds": time.process_time() - used} | more
+    of_all["processor_seconds"] = time.process_time() - used
+    return of_all | (more or {})
 
   return run
 
@@ -458,6 +457,32 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   from fedjax_opt.study.report import formats
 
   return formats.markdown_rows(header, rows)
+
+
+def frame_of(found: Mapping[tuple[str, str, int], Run]) -> Any:
+  """What `measure` found, as a frame of pandas."""
+  import pandas
+
+  return pandas.DataFrame(
+    {
+      "task": task,
+      "framework": name,
+      "size": size,
+      "ms / round": 1e3 * run.seconds,
+      "range": run.cells[1],
+      "start + compile, s": run.start,
+      "peak, MB": run.last["peak"],
+      "planned, MB": run.last.get("planned") or np.nan,
+    }
+    for (task, name, size), run in found.items()
+  )
+
+
+def table_of(frame: Any) -> str:
+  """A frame as a table in Markdown."""
+  text_of = lambda cell: cell if isinstance(cell, str) else f"{cell:.4g}"
+  texts = frame.map(text_of).replace("nan", "-")
+  return table(list(texts), texts.to_numpy().tolist())
 
 
 def machine() -> str:
