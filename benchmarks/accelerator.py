@@ -21,6 +21,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pandas
 import shared
 
 # A process that takes this long hangs.
@@ -118,7 +120,6 @@ def run_one(
     "cells": run.cells,
     "compile_seconds": run.first.get("compile_seconds", run.start),
     "tflops": flops and flops / run.seconds / 1e12,
-    "settings": job.settings,
   }
 
 
@@ -128,26 +129,19 @@ def run_one(
 def report(records: Mapping[str, Any], names: Sequence[str]) -> str:
   """The results that there are, of jobs in their order."""
   device = records.get("device", {})
-  rows = [
-    _cells(name, records[name])
+  frame = pandas.DataFrame(
+    {
+      "round": name,
+      **dict(zip(("ms", "range"), records[name]["cells"], strict=True)),
+      "TFLOP/s": records[name]["tflops"] or np.nan,
+      "peak GB": records[name].get("device_peak", 0) / 1e3 or np.nan,
+      "compile s": records[name]["compile_seconds"],
+    }
     for name in names
     if "cells" in records.get(name, {})
-  ]
-  header = "round", "ms", "range", "TFLOP/s", "peak GB", "compile s"
+  )
   of_device = "\n".join(f"- {name}: {it}" for name, it in device.items())
-  return f"{of_device}\n\n{shared.table(header, rows)}\n"
-
-
-def _cells(name, record):
-  """A row of the table."""
-  number = lambda x: f"{x:.3g}" if x else "–"
-  return [
-    name,
-    *record["cells"],
-    number(record["tflops"]),
-    number(record.get("device_peak", 0) / 1e3),
-    f"{record['compile_seconds']:.3g}",
-  ]
+  return f"{of_device}\n\n{shared.table_of(frame)}\n"
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -163,9 +163,6 @@ def environment(name: str, *flags: str) -> dict[str, str]:
   }
 
 
-_LIMIT_S = 1800
-
-
 def compile_one(name: str, target: str, data_dir: str) -> dict[str, Any]:
   """What is known of a run on a target."""
   run = RUNS[name]
@@ -189,11 +186,10 @@ def in_process(
   variables = environment(arguments["target"], *flags)
   try:
     found = shared.in_process(
-      module, "compile_here", arguments, variables=variables, limit=_LIMIT_S
+      module, "compile_here", arguments, variables=variables
     )
-  except shared.WorkerError as error:
-    is_late = isinstance(error, shared.LateError)
-    if is_late or flags or "h100" not in arguments["target"]:
+  except shared.WorkerError:
+    if flags or "h100" not in arguments["target"]:
       raise
     return in_process(module, arguments, WITHOUT_TILINGS)
   return found | {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}

@@ -140,9 +140,7 @@ def peak() -> float:
 
 def num_cores() -> int:
   """The number of cores that this process may use."""
-  if hasattr(os, "sched_getaffinity"):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
+  return len(os.sched_getaffinity(0))
 
 
 def check_finite(leaves: Sequence[Any]) -> None:
@@ -291,15 +289,13 @@ def recorded(
   for key in keys:
     if "error" not in records.get(key, {"error": ""}):
       continue
-    start = time.perf_counter()
     try:
       records[key], said = make(key), "done"
     except LateError as error:
       said = str(error)
     except WorkerError as error:
       records[key], said = {"error": str(error)[:300]}, str(error)
-    seconds = time.perf_counter() - start
-    print(f"{key}: {said} ({seconds:.0f} s)", flush=True)
+    print(f"{key}: {said}", flush=True)
     json_files.write_json(file, records)
     page.write_text(text_of(records))
   return any("error" in records.get(key, {}) for key in keys)
