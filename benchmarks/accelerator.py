@@ -6,8 +6,8 @@
 
 Each measurement is a process of its own, which has the device to itself. Its
 result is written at once, to D/records.json; the same command goes on where it
-was stopped, and skips what is there. What would not fit into the time that is
-left is left out, and named. D/report.md shows what there is.
+was stopped, and skips what is there. What is not done when the time is over, or
+after ten minutes, is left out, and named. D/report.md shows what there is.
 
 The other frameworks run where a Python is given that has them (`pip install
 fedjax dm-haiku`; torch; flwr[simulation] torch). --tiny is a rehearsal: each
@@ -19,26 +19,16 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
+import pandas
 import shared
 
-# A process that has used up its estimate this many times hangs.
-_PATIENCE = 4
-
-
-class Job(NamedTuple):
-  """One measurement.
-
-  Attributes:
-    seconds: that it takes on an H100, about, with its compilation.
-    entry: rounds to time; None for what the device itself can.
-  """
-
-  seconds: float
-  entry: shared.Entry | None = None
-
-
+# A process that takes this long hangs.
+_LIMIT_S = 600
+# Rounds to time; None for what the device itself can.
+Job = shared.Entry | None
 _TRANSFORMERS = ("29M", "134M", "1.04B")
 WORKLOADS = shared.WORKLOADS | {
   "resnet18": shared.Workload("resnet18", 10, 10, 50, (32, 32, 3), 10, 0.01),
@@ -49,12 +39,6 @@ WORKLOADS = shared.WORKLOADS | {
     for size in _TRANSFORMERS
   },
 }
-# Of a model here, and of any in another framework.
-_SECONDS = {
-  "cnn": 40, "mlp": 30, "resnet18": 120, "vgg16": 120,
-  "29M": 60, "134M": 90, "1.04B": 240,
-  "fedjax": 60, "torch": 60, "flower": 120,
-}  # fmt: skip
 _TF32, _VMAP = {"matmul": "tensorfloat32"}, {"client_map": "vmap"}
 _FORMS = {
   "vmap": _VMAP,
@@ -76,7 +60,7 @@ REHEARSED = (
 
 def jobs(options: argparse.Namespace) -> dict[str, Job]:
   """All of them by name, the most telling first."""
-  found = {"device": Job(60)}
+  found = {"device": None}
   for model in ("cnn", "mlp"):
     found |= _rounds(model, "auto", **_TF32)
     for name, title in shared.FRAMEWORKS.items():
@@ -99,19 +83,18 @@ def _rounds(model, title, worker="fedjax_opt", /, **settings):
   entry = shared.Entry(
     title, worker, "fed_avg", WORKLOADS[model], settings, variables={}
   )
-  seconds = _SECONDS.get(worker) or _SECONDS[model]
-  return {f"{model}, {title}": Job(seconds, entry)}
+  return {f"{model}, {title}": entry}
 
 
 def _tiny(job):
   """The same at sizes of a rehearsal."""
-  if not job.entry:
+  if not job:
     return job
-  of = job.entry.workload
+  of = job.workload
   small = of._replace(num_clients=2, num_steps=2, batch_size=4)
   if of.name in ("resnet18", "vgg16", "29M"):
     small = small._replace(name=f"tiny {of.name}")
-  return job._replace(entry=job.entry._replace(workload=small))
+  return job._replace(workload=small)
 
 
 # Doing them.
@@ -121,25 +104,22 @@ def run_one(
   job: Job, pythons: Mapping[str, str], left: float
 ) -> dict[str, Any]:
   """What processes of its own find, in so many seconds."""
-  if job.seconds > left:
-    raise shared.LateError(
-      f"needs about {job.seconds:.0f} s, and {max(left, 0):.0f} s left"
-    )
-  limit = min(left, _PATIENCE * job.seconds)
-  if not job.entry:
+  if left <= 0:
+    raise shared.LateError("no time is left")
+  limit = min(left, _LIMIT_S)
+  if not job:
     return shared.in_process("fedjax_opt_worker", "device", limit=limit)
-  settings, flops = job.entry.settings, None
-  run = shared.Run(job.entry, pythons, limit)
-  with run.process:
+  flops = None
+  with shared.Run(job, pythons, limit) as run:
     for step in (run.build, *[run.take_turn] * 3):
       step()
-    if job.entry.worker == "fedjax_opt":
-      flops = run.process.call("flops", workload=job.entry.workload)
+    if job.worker == "fedjax_opt":
+      flops = run.call("flops", workload=job.workload)
+      flops *= job.settings.get("points", 1)
   return run.last | {
     "cells": run.cells,
     "compile_seconds": run.first.get("compile_seconds", run.start),
-    "tflops": flops and flops / run.seconds / 1e12 * settings.get("points", 1),
-    "settings": settings,
+    "tflops": flops and flops / run.seconds / 1e12,
   }
 
 
@@ -149,49 +129,19 @@ def run_one(
 def report(records: Mapping[str, Any], names: Sequence[str]) -> str:
   """The results that there are, of jobs in their order."""
   device = records.get("device", {})
-  rows = [
-    _cells(name, records[name], device)
+  frame = pandas.DataFrame(
+    {
+      "round": name,
+      **dict(zip(("ms", "range"), records[name]["cells"], strict=True)),
+      "TFLOP/s": records[name]["tflops"] or np.nan,
+      "peak GB": records[name].get("device_peak", 0) / 1e3 or np.nan,
+      "compile s": records[name]["compile_seconds"],
+    }
     for name in names
     if "cells" in records.get(name, {})
-  ]
-  header = (
-    "round", "ms", "range", "TFLOP/s", "% of the product's", "peak GB",
-    "compile s",
-  )  # fmt: skip
-  return f"{_device(device)}\n\n{shared.table(header, rows)}\n"
-
-
-def _device(record):
-  """What was measured of the device itself."""
-  if "kind" not in record:
-    return "No device was measured."
-  versions = (f"{n} {record[n]}" for n in ("jax", "jaxlib", "flax", "optax"))
-  speeds = (
-    f"{record[f'{name}_tflops']:.3g} in {name}"
-    for name in ("float32", "tf32", "bfloat16")
   )
-  return (
-    f"{record['count']} x {record['kind']}; {', '.join(versions)}. Matrix "
-    f"products, TFLOP/s: {', '.join(speeds)}. Memory at "
-    f"{record['gb_per_s']:.4g} GB/s."
-  )
-
-
-def _cells(name, record, device):
-  """A row of the table."""
-  settings = record["settings"]
-  types = "float32" if settings.get("matmul") == "highest" else "tf32"
-  types = settings.get("precision", types)
-  product, tflops = device.get(f"{types}_tflops"), record["tflops"]
-  number = lambda x: f"{x:.3g}" if x else "–"
-  return [
-    name,
-    *record["cells"],
-    number(tflops),
-    number(tflops and product and 100 * tflops / product),
-    number(record.get("device_peak", 0) / 1e3),
-    f"{record['compile_seconds']:.3g}",
-  ]
+  of_device = "\n".join(f"- {name}: {it}" for name, it in device.items())
+  return f"{of_device}\n\n{shared.table_of(frame)}\n"
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import compiled
 import fedjax_opt_worker as ours
 import jax
 import numpy as np
@@ -27,7 +28,6 @@ import fedjax_opt as fo
 from experiments.tasks.images import DATASETS
 from fedjax_opt.datasets import tfds
 from fedjax_opt.models import convolution
-from tools import compiled
 
 
 class Target(NamedTuple):
@@ -163,19 +163,16 @@ def environment(name: str, *flags: str) -> dict[str, str]:
   }
 
 
-_LIMIT_S = 1800
-
-
 def compile_one(name: str, target: str, data_dir: str) -> dict[str, Any]:
   """What is known of a run on a target."""
   run = RUNS[name]
   flags = [flag.replace("TEXTS", data_dir) for flag in run.flags.split()]
   given = {"target": target, "flags": flags, "form": run.convolution}
-  return in_process("accelerator_compile", target, given)
+  return in_process("accelerator_compile", given)
 
 
 def in_process(
-  module: str, target: str, arguments: dict[str, Any], *flags: str
+  module: str, arguments: dict[str, Any], *flags: str
 ) -> dict[str, Any]:
   """What `compile_here` of a module returns in a process for a target.
 
@@ -183,20 +180,18 @@ def in_process(
 
   Args:
     module: of this folder.
-    target: key of `TARGETS`.
-    arguments: of the function.
+    arguments: of the function, such as `target`, a key of `TARGETS`.
     *flags: of XLA, see `environment`.
   """
-  variables = environment(target, *flags)
+  variables = environment(arguments["target"], *flags)
   try:
     found = shared.in_process(
-      module, "compile_here", arguments, variables=variables, limit=_LIMIT_S
+      module, "compile_here", arguments, variables=variables
     )
-  except shared.WorkerError as error:
-    is_late = isinstance(error, shared.LateError)
-    if is_late or flags or "h100" not in target:
+  except shared.WorkerError:
+    if flags or "h100" not in arguments["target"]:
       raise
-    return in_process(module, target, arguments, WITHOUT_TILINGS)
+    return in_process(module, arguments, WITHOUT_TILINGS)
   return found | {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
 
 
@@ -294,12 +289,6 @@ def compile_here(
 
 # The table.
 
-_COLUMNS = (
-  "run", "devices", "at a time", "compile s", "GB a device", "fits", "code MB",
-  "GFLOP", "GB moved", "exchanges", "kernels of a round", "of a step",
-)  # fmt: skip
-_NOTHING = "–"
-
 
 def page(records: dict[str, Any]) -> str:
   """The records as a page of the site, with a table for each target."""
@@ -314,55 +303,45 @@ def page(records: dict[str, Any]) -> str:
   ]
   for target, device in TARGETS.items():
     rows = [
-      _cells(name, target, records[f"{name} {target}"])
-      for name in RUNS
+      {"run": run.title, **cells(records[f"{name} {target}"], target)}
+      for name, run in RUNS.items()
       if "bytes" in records.get(f"{name} {target}", {})
     ]
     if rows:
-      parts.append(f"## {device.name}\n\n{_table(rows)}\n")
+      parts.append(f"## {device.name}\n\n{table(rows)}\n")
   return "\n".join(parts)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-  """A table without the columns that say nothing of this target."""
-  columns = zip(_COLUMNS, *rows, strict=True)
-  told = [column for column in columns if {*column[1:]} != {_NOTHING}]
-  header, *rows = zip(*told, strict=True)
-  return shared.table(header, rows)
+def table(rows: Sequence[dict[str, str]]) -> str:
+  """A table of {column: text}, without columns in which no text is."""
+  told = {name for row in rows for name, text in row.items() if text}
+  header = [name for row in rows[:1] for name in row if name in told]
+  texts = [[row[name] or "–" for name in header] for row in rows]
+  return shared.table(header, texts)
 
 
-def _cells(name, target, record):
-  """The texts of a line."""
-  of_code, counts = record["bytes"]["code"], [_NOTHING, _NOTHING]
-  if not TARGETS[target].topology:  # XLA does not tell those of a TPU.
-    step, rest = kernels(record["loops"])
-    counts = [str(rest), str(step)]
-  needs, fits, *work = cells_of(record, target)
-  return [
-    RUNS[name].title,
-    *map(str, (record["devices"], record["at_a_time"])),
-    f"{record['seconds']:.0f}",
-    needs,
-    fits,
-    f"{of_code / 1e6:.1f}" if of_code else _NOTHING,
-    *work,
-    *counts,
-  ]
-
-
-def cells_of(program: dict[str, Any], target: str) -> list[str]:
-  """GB of each device, whether they fit, GFLOP, GB moved, and exchanges."""
-  sizes = program["bytes"]
+def cells(record: dict[str, Any], target: str) -> dict[str, str]:
+  """{column: text} of what is known of a program."""
+  sizes, described = record["bytes"], TARGETS[target]
   needs = sizes["arguments"] + sizes["temporary"] + sizes["results"]
-  of = lambda name: f"{program[name] / 1e9:.3g}" if program[name] else _NOTHING
-  exchanged = ", ".join(f"{n} {k}" for k, n in program["exchanges"].items())
-  return [
-    f"{needs / 1e9:.2f}",
-    "yes" if needs < TARGETS[target].memory else "no",
-    of("flops"),
-    of("bytes_accessed"),
-    exchanged or _NOTHING,
-  ]
+  # XLA does not tell the kernels of a TPU.
+  counts = ("", "") if described.topology else kernels(record["loops"])
+  exchanged = ", ".join(f"{n} {k}" for k, n in record["exchanges"].items())
+  giga = lambda number: f"{number / 1e9:.3g}" if number else ""
+  return {
+    "devices": str(record["devices"]),
+    "at a time": str(record["at_a_time"]),
+    "compile s": f"{record['seconds']:.0f}",
+    "GB a device": f"{needs / 1e9:.2f}",
+    "GB of state": f"{sizes['arguments'] / 1e9:.2f}",
+    "fits": "yes" if needs < described.memory else "no",
+    "code MB": f"{sizes['code'] / 1e6:.1f}" if sizes["code"] else "",
+    "GFLOP": giga(record["flops"]),
+    "GB moved": giga(record["bytes_accessed"]),
+    "exchanges": exchanged,
+    "kernels of a round": str(counts[1]),
+    "of a step": str(counts[0]),
+  }
 
 
 def kernels(loops: Sequence[int]) -> tuple[int, int]:

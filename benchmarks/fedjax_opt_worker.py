@@ -5,7 +5,7 @@ The floor takes the same local steps with one model and no federation: one
 """
 
 import statistics
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -282,10 +282,5 @@ def tflops(n: int, dtype: str = "float32", precision: str = "highest") -> float:
 
 def median_seconds(program: Callable[..., Any], *args) -> float:
   """The median time of a call, after one that compiles."""
-  jax.block_until_ready(program(*args))
-  taken = []
-  for _ in range(5):
-    start = time.perf_counter()
-    jax.block_until_ready(program(*args))
-    taken.append(time.perf_counter() - start)
-  return statistics.median(taken)
+  call = lambda: jax.block_until_ready(program(*args))
+  return statistics.median(timeit.repeat(call, call, number=1))

@@ -10,11 +10,11 @@ time count each, so these may be more than the wall time.
 """
 
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Sequence
 
+import pandas
 import shared
 
 # What JAX calls the steps of a compilation.
@@ -59,12 +59,10 @@ def main() -> None:
         ]
         given = {"flags": flags, "started": time.time()}
         results.append(shared.in_process("first_result", "run_command", given))
-  rows = [
-    [which, *(f"{statistics.median(r[s] for r in some):.2f}" for s in some[0])]
-    for which, some in found.items()
-  ]
+  medians = {n: pandas.DataFrame(some).median() for n, some in found.items()}
+  frame = pandas.DataFrame(medians).T.reset_index(names="command")
   print(f"{shared.machine()}; seconds, median of {TURNS}")
-  print(shared.table(("command", *found["cold"][0]), rows))
+  print(shared.table_of(frame))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 github.com/woodenchild95/FL-Simulator, as its README runs FedAvg, SCAFFOLD and
 FedSpeed. Each part follows a file of it, in its order of operations:
 
-  `resnet18`  models.py: torchvision's network for ImageNet, with two groups of
+  its model   models.py: torchvision's network for ImageNet, with two groups of
               channels in place of batch normalization
   `Images`    dataset.py, the class `Dataset`
   `Server`    server/server.py, server/FedAvg.py, server/SCAFFOLD.py and
@@ -17,47 +17,17 @@ keeps the models of the cohort alone; the rate does not decay by 0.2 % a round;
 and rounds are not followed by evaluations on all examples.
 """
 
-import itertools
+import functools
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils import data
+from torchvision import models
 
 # As train.py sets them.
 MAX_NORM, DECAY, LAMBDA, RHO = 10, 0.001, 0.1, 0.1
-
-
-def conv(inputs: int, width: int, size: int, stride: int) -> list[nn.Module]:
-  """A convolution and its normalization."""
-  made = nn.Conv2d(inputs, width, size, stride, size // 2, bias=False)
-  nn.init.kaiming_normal_(made.weight, mode="fan_out")
-  return [made, nn.GroupNorm(2, width)]
-
-
-class Block(nn.Module):
-  """torchvision's `BasicBlock`."""
-
-  def __init__(self, inputs: int, width: int):
-    super().__init__()
-    stride = 1 if inputs == width else 2
-    first, second = conv(inputs, width, 3, stride), conv(width, width, 3, 1)
-    self.residual = nn.Sequential(*first, nn.ReLU(True), *second)
-    shortcut = conv(inputs, width, 1, stride) if stride > 1 else []
-    self.shortcut = nn.Sequential(*shortcut)
-
-  def forward(self, x):
-    return torch.relu_(self.residual(x) + self.shortcut(x))
-
-
-def resnet18() -> nn.Module:
-  widths = 64, 64, 64, 128, 128, 256, 256, 512, 512
-  return nn.Sequential(
-    *conv(3, 64, 7, 2), nn.ReLU(True), nn.MaxPool2d(3, 2, 1),
-    *itertools.starmap(Block, itertools.pairwise(widths)),
-    nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10),
-  )  # fmt: skip
 
 
 class Images(data.Dataset):
@@ -94,7 +64,9 @@ class Server:
     torch.manual_seed(seed)
     self.method, self.rate = protocol["method"], protocol["rate"]
     self.batch_size, self.clients = protocol["batch_size"], clients
-    self.rng, self.model = np.random.default_rng(seed), resnet18()
+    self.rng = np.random.default_rng(seed)
+    norm = functools.partial(nn.GroupNorm, 2)
+    self.model = models.resnet18(num_classes=10, norm_layer=norm)
     self.leaves = list(self.model.parameters())
     self.loss_fn, self.params = nn.CrossEntropyLoss(), self.vector()
     self.control = torch.zeros_like(self.params)  # SCAFFOLD's c.

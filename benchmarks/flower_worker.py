@@ -27,8 +27,6 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-ROUND_TIMEOUT = 600.0  # seconds
-
 
 class AllReply(FedAvg):
   """FedAvg that does not go on without a client; Flower only logs it."""
@@ -77,8 +75,7 @@ def simulate(
     )
 
     def run(weights, rounds):
-      arrays = ArrayRecord(weights)
-      ended = strategy.start(grid, arrays, rounds, timeout=ROUND_TIMEOUT)
+      ended = strategy.start(grid, ArrayRecord(weights), rounds)
       return ended.arrays.to_torch_state_dict()
 
     serve(run)

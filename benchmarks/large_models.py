@@ -32,12 +32,12 @@ MESHES = {
             "h100": ["1x1"], "h100-8": ["1x8"]},
   "7B, LoRA": {"v5e-16": ["1x16"], "h100": ["1x1"], "h100-8": ["1x8"]},
 }  # fmt: skip
-CASES = [
-  f"{size} {target} {mesh}"
-  for size, targets in MESHES.items()
+CASES = {
+  f"{name} {target} {mesh}": {"name": name, "target": target, "mesh": mesh}
+  for name, targets in MESHES.items()
   for target, meshes in targets.items()
   for mesh in meshes
-]
+}
 
 
 def compile_here(name: str, target: str, mesh: str) -> dict[str, Any]:
@@ -73,47 +73,25 @@ def algorithm_of(name: str):
   )
 
 
-_COLUMNS = (
-  "model", "for", "clients x model", "at a time", "GB a device", "GB of state",
-  "fits", "GFLOP", "GB moved", "exchanges", "compile s",
-)  # fmt: skip
-
-
-def table(records: dict[str, Any]) -> str:
+def page(records: dict[str, Any]) -> str:
   """The records as a table in Markdown."""
-  made = [case for case in CASES if "bytes" in records.get(case, {})]
-  rows = [_cells(case, records[case]) for case in made]
-  return f"{shared.table(_COLUMNS, rows)}\n"
-
-
-def _cells(case, record):
-  name, target, mesh = case.rsplit(" ", 2)
-  needs, *others = compiling.cells_of(record, target)
-  return [
-    name,
-    compiling.TARGETS[target].name,
-    mesh.replace("x", " x "),
-    str(record["at_a_time"]),
-    needs,
-    f"{record['bytes']['arguments'] / 1e9:.2f}",
-    *others,
-    f"{record['seconds']:.0f}",
-  ]
-
-
-def compile_one(case: str) -> dict[str, Any]:
-  """What is known of a case."""
-  name, target, mesh = case.rsplit(" ", 2)
-  given = {"name": name, "target": target, "mesh": mesh}
-  return compiling.in_process("large_models", target, given)
+  rows = []
+  for key, case in CASES.items():
+    if "bytes" in records.get(key, {}):
+      target, mesh = case["target"], case["mesh"].replace("x", " x ")
+      row = {"model": case["name"], "for": compiling.TARGETS[target].name}
+      row |= {"clients x model": mesh}
+      rows.append(row | compiling.cells(records[key], target))
+  return f"{compiling.table(rows)}\n"
 
 
 def main() -> None:
   """The command line."""
   parser = shared.parser(__doc__)
   parser.add_argument("--output_dir", type=shared.folder, required=True)
-  page = parser.parse_args().output_dir / "table.md"
-  shared.recorded(page, CASES, compile_one, table)
+  file = parser.parse_args().output_dir / "table.md"
+  make = lambda key: compiling.in_process("large_models", CASES[key])
+  shared.recorded(file, list(CASES), make, page)
 
 
 if __name__ == "__main__":

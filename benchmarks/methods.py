@@ -36,6 +36,7 @@ from collections.abc import Callable, Mapping
 import fedjax_opt_worker as ours
 import jax
 import optax
+import pandas
 import shared
 
 import fedjax_opt as fo
@@ -51,20 +52,18 @@ CLOCKS = {"seconds": time.perf_counter, "processor_seconds": time.process_time}
 
 def in_turns(
   contenders: Mapping[str, Turn], rounds: int
-) -> tuple[dict[str, float], dict[str, float]]:
+) -> tuple[pandas.Series, pandas.Series]:
   """Milliseconds of a round, medians; and seconds that first turns took more.
 
   Args:
     contenders: by name.
     rounds: of a turn.
   """
-  taken = {name: [] for name in contenders}
-  for _ in range(1 + TURNS):
-    for name, turn in contenders.items():
-      taken[name].append(turn())
-  medians = {n: statistics.median(some[1:]) for n, some in taken.items()}
-  more = {name: taken[name][0] - median for name, median in medians.items()}
-  return {n: 1e3 * median / rounds for n, median in medians.items()}, more
+  taken = pandas.DataFrame(
+    [{n: turn() for n, turn in contenders.items()} for _ in range(1 + TURNS)]
+  )
+  medians = taken[1:].median()
+  return 1e3 * medians / rounds, taken.iloc[0] - medians
 
 
 def turn_of(
@@ -183,7 +182,7 @@ def grid(options) -> shared.Table:
     contenders = {"one": of(), "all": of(_RATES_OF_GRID, _SEEDS_OF_GRID)}
     ms, compiling = in_turns(contenders, ROUNDS[workload.name])
     of_one = ms["all"] / ms["one"] / points
-    numbers = (*ms.values(), of_one, *compiling.values())
+    numbers = (*ms, of_one, *compiling)
     rows.append([workload.name, *(f"{number:.3g}" for number in numbers)])
   titles = ("one point, ms", f"{points} points, ms", "of as many runs")
   return ("server step", *titles, "compile s", f"of {points}"), rows
@@ -200,7 +199,7 @@ def flsim(options) -> shared.Table:
     there = lambda: took()[options.clock] * rounds / epoch
     here = server_steps(workload, options.clock)
     ms, compiling = in_turns({"here": here, "FLSim": there}, rounds)
-  numbers = (*ms.values(), compiling["here"])
+  numbers = (*ms, compiling["here"])
   row = [workload.name, *(f"{number:.3g}" for number in numbers)]
   return ("server step", "here ms", "FLSim ms", "compile s"), [row]
 

@@ -1,6 +1,6 @@
-"""One protocol in the program that published it; see protocols.py.
+"""One protocol in one program; see protocols.py.
 
-Each peer is a function that imports what it needs.
+Each program is a function that imports what it needs.
 """
 
 import functools
@@ -15,12 +15,13 @@ Measure = Callable[..., None]
 CHANNELS = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 
 
-def peer(
-  protocol: dict, path: str, begun: float
+def run(
+  program: str, protocol: dict, path: str, begun: float
 ) -> dict[str, float | list[float]]:
   """Seconds before the rounds, and of each seed's rounds, and test accuracies.
 
   Args:
+    program: a function of this file.
     protocol: fields of `protocols.Protocol`.
     path: of what `protocols.write_data` wrote.
     begun: when the process was started, in seconds since 1970.
@@ -37,7 +38,7 @@ def peer(
       found["rounds"].append(time.perf_counter() - start)
       found["accuracy"].append(accuracy(model))
 
-  globals()[protocol["peer"]](protocol, path, measure)
+  globals()[program](protocol, path, measure)
   return found
 
 
@@ -202,6 +203,13 @@ def fl_simulator(protocol: dict, path: str, measure: Measure) -> None:
 
   warm = functools.partial(run, cohort_size=1, epochs=1)
   measure(run, functools.partial(torch_accuracy, test), warm)
+
+
+def fedjax_opt(protocol: dict, path: str, measure: Measure) -> None:
+  """This package."""
+  import protocols
+
+  protocols.ours(protocols.Protocol(**protocol), path, measure)
 
 
 def fedjax(protocol: dict, path: str, measure: Measure) -> None:

@@ -3,14 +3,14 @@
   python benchmarks/protocols.py --data_dir=D --torch_python=P \\
       --flower_python=Q --fedjax_python=R
 
-P has PyTorch and pfl (`pip install torch pfl`), Q has Flower (`pip install
-"flwr[simulation]" torch`), and R has FedJAX (`pip install fedjax dm-haiku`);
-each is by default the one that runs this file. D has
-the data sets as TFDS writes them. Each row prints as soon as it is there. Both
-sides have the same examples and clients, and draw cohorts and batches of their
-own. Start is all before the rounds that are timed: imports, data, compilation
-and, of peers, one round that does not count. Close other programs first: the
-numbers are wall-clock times.
+P has PyTorch and pfl (`pip install torch torchvision pfl`), Q has Flower (`pip
+install "flwr[simulation]" torch`), and R has FedJAX (`pip install fedjax
+dm-haiku`); each is by default the one that runs this file. D has the data sets
+as TFDS writes them. Each row prints as soon as it is there. Both sides have the
+same examples and clients, and draw cohorts and batches of their own. Start is
+all before the rounds that are timed: imports, data, compilation and, of peers,
+one round that does not count. Close other programs first: the numbers are
+wall-clock times.
 """
 
 import pathlib
@@ -26,7 +26,7 @@ import numpy as np
 import optax
 import shared
 from fedjax_opt_worker import IMAGES
-from protocol_peers import load
+from protocol_peers import Measure, load
 
 import fedjax_opt as fo
 from experiments.tasks import images
@@ -38,7 +38,7 @@ class Protocol(NamedTuple):
 
   Attributes:
     name: of its row.
-    peer: a function of protocol_peers.py.
+    peer: the other program, a function of protocol_peers.py.
     data: of TFDS.
     num_clients: in the population.
     examples: of a client.
@@ -167,9 +167,9 @@ def made(protocol: Protocol, pool, test):
   return task, fo.fed_avg(task.loss_fn, optax.sgd(protocol.rate), server)
 
 
-def ours(protocol: dict, path: str, begun: float) -> dict:
-  """Times the rounds of each seed; then tests."""
-  protocol, (pool, test, rows) = Protocol(**protocol), load(path)
+def ours(protocol: Protocol, path: str, measure: Measure) -> None:
+  """This package's rounds; all models are made before them."""
+  pool, test, rows = load(path)
   task, algorithm = made(protocol, pool, test)
   simulator = fo.Simulator(
     algorithm,
@@ -179,17 +179,18 @@ def ours(protocol: dict, path: str, begun: float) -> dict:
     local_epochs=protocol.epochs,
   )
   first = lambda seed: simulator.init(task.init(jax.random.key(seed)), seed)
-  simulator.run(first(0), 0)  # Compiles.
+  states = jax.block_until_ready([*map(first, range(protocol.seeds))])
   tested = jax.jit(lambda params: task.evaluate(params, None, test))
-  found = {"start": time.time() - begun, "rounds": [], "accuracy": []}
-  for seed in range(protocol.seeds):
-    state = jax.block_until_ready(first(seed))
-    start = time.perf_counter()
-    state, _ = simulator.run(state, protocol.rounds)
-    params = jax.block_until_ready(simulator.params(state))
-    found["rounds"].append(time.perf_counter() - start)
-    found["accuracy"].append(float(tested(params)["test_accuracy"]))
-  return found
+
+  def run(seed, rounds):
+    state, _ = simulator.run(states[seed], rounds)
+    return jax.block_until_ready(simulator.params(state))
+
+  measure(
+    run,
+    lambda params: float(tested(params)["test_accuracy"]),
+    warm=lambda *_: simulator.run(first(0), 0),  # Compiles.
+  )
 
 
 def cells(found: dict) -> list[str]:
@@ -210,17 +211,14 @@ def run_protocol(protocol: Protocol, pythons: dict, data_dir: str) -> None:
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, "data.npz")
     write_data(protocol, data_dir, path)
-    for name, module, function in (
-      (protocol.peer, "protocol_peers", "peer"),
-      ("fedjax_opt", "protocols", "ours"),
-    ):
-      python = pythons.get(name, pythons["torch"])
-      given = {"path": str(path), "begun": time.time()}
-      given["protocol"] = protocol._asdict()
+    for program in (protocol.peer, "fedjax_opt"):
+      python = pythons.get(program, pythons["torch"])
+      given = {"program": program, "protocol": protocol._asdict()}
+      given |= {"path": str(path), "begun": time.time()}
       found = shared.in_process(
-        module, function, given, python=python, variables=shared.ON_CPU
+        "protocol_peers", "run", given, python=python, variables=shared.ON_CPU
       )
-      rows.append([name, *cells(found)])
+      rows.append([program, *cells(found)])
   header = "program", "start, s", "rounds, s", "test accuracy, % (range)"
   print(f"\n{shared.table(header, rows)}\n", flush=True)
 
@@ -228,11 +226,10 @@ def run_protocol(protocol: Protocol, pythons: dict, data_dir: str) -> None:
 def main() -> None:
   parser = shared.parser(__doc__, shared.FRAMEWORKS)
   parser.add_argument("--data_dir", required=True)
-  parser.add_argument("--only", default="", help="a part of a row's name")
   options = parser.parse_args()
   pythons = shared.pythons(options)
   print(shared.machine())
-  for protocol in filter(lambda each: options.only in each.name, PROTOCOLS):
+  for protocol in PROTOCOLS:
     run_protocol(protocol, pythons, options.data_dir)
 
 

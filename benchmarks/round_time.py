@@ -16,6 +16,7 @@ product reaches. Close other programs first: the numbers are wall-clock times.
 
 from collections.abc import Mapping
 
+import pandas
 import shared
 
 TURNS = 5  # Of each process; the median counts.
@@ -46,18 +47,13 @@ def entries(
   return [*theirs, of("floor", "fedjax_opt", "floor"), *own, flower]
 
 
-def rows(found: dict) -> list[list[str]]:
-  """The cells of one workload, one row per program that ran."""
-  seconds = {name: run.seconds for (_, name, _), run in found.items()}
-  ratio = lambda run, of: f"{run.seconds / seconds[of]:.3f}"
-  return [
-    [
-      *(task, name, *run.cells),
-      *(ratio(run, of) if of in seconds else "-" for of in BASELINES),
-      f"{run.start:.1f}",
-    ]
-    for (task, name, _), run in found.items()
-  ]
+def with_ratios(frame: pandas.DataFrame) -> pandas.DataFrame:
+  """Of the programs that ran, with their times over those of the baselines."""
+  for name in BASELINES:
+    times = frame[frame["framework"] == name].set_index("task")["ms / round"]
+    ratios = frame["ms / round"] / frame["task"].map(times)
+    frame = frame.assign(**{f"time / {name}": ratios})
+  return frame
 
 
 def product() -> str:
@@ -70,19 +66,14 @@ def product() -> str:
 
 def main() -> None:
   parser = shared.parser(__doc__, shared.FRAMEWORKS)
-  pythons, found = shared.pythons(parser.parse_args()), []
+  pythons, found = shared.pythons(parser.parse_args()), {}
   print(f"{shared.machine()}\n{product()}")
   for workload in shared.WORKLOADS.values():
     *others, flower = entries(workload, OURS)
-    measured = {}
     for together in others, [flower]:
-      measured |= shared.measure(together, pythons, TURNS)
-    found += rows(measured)
-  ratios = (f"time / {baseline}" for baseline in BASELINES)
-  header = ("workload", "framework", "ms / round", "range", *ratios)
-  print(
-    f"\n{shared.table((*header, 'start + compile, s'), found)}\n{product()}"
-  )
+      found |= shared.measure(together, pythons, TURNS)
+  frame = with_ratios(shared.frame_of(found).drop(columns="size"))
+  print(f"\n{shared.table_of(frame)}\n{product()}")
 
 
 if __name__ == "__main__":

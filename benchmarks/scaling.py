@@ -28,8 +28,8 @@ as D devices. More devices than cores cannot be faster.
 
 import os
 import pathlib
-from collections.abc import Mapping
 
+import pandas
 import round_time
 import shared
 
@@ -38,12 +38,10 @@ from fedjax_opt.study.plots import panels
 
 CHUNKS = {"client_map": "vmap", "client_chunk": 10}
 OURS, AUTO = "fedjax_opt, chunks of ten", "fedjax_opt, auto"
-LEAST_SQUARES = shared.WORKLOADS["least_squares"]
-TASKS = (LEAST_SQUARES, shared.WORKLOADS["mlp"]._replace(num_steps=4))
+TASKS = (shared.LEAST_SQUARES, shared.WORKLOADS["mlp"]._replace(num_steps=4))
 DEVICE_COHORT = 80  # One chunk of ten for each of eight devices.
 COHORTS, GRIDS, DEVICES = (10, 100, 1000), (1, 7, 49, 343), (1, 2, 4, 8)
 TURNS = 3  # Of each process; the median counts.
-Key = tuple[str, str, int]
 
 
 def cohorts() -> list[list[shared.Entry]]:
@@ -65,13 +63,13 @@ def grids() -> list[list[shared.Entry]]:
   """Rounds of the LASSO, over the points of a grid."""
   grid = [
     shared.Entry(
-      "LASSO grid", "fedjax_opt", "lasso_grid", LEAST_SQUARES,
+      "LASSO grid", "fedjax_opt", "lasso_grid", shared.LEAST_SQUARES,
       {"points": points}, points,
     )
     for points in GRIDS
   ]  # fmt: skip
   # The round of the others is as large as that of one point.
-  return [[*grid, *round_time.entries(LEAST_SQUARES, {}, 1)[:2]]]
+  return [[*grid, *round_time.entries(shared.LEAST_SQUARES, {}, 1)[:2]]]
 
 
 def devices() -> list[list[shared.Entry]]:
@@ -98,67 +96,52 @@ PARTS = {
   "Grids": ("Points of the grid", grids),
   f"{DEVICE_COHORT} clients": ("Devices", devices),
 }
-HEADER = (
-  "task", "framework", "size", "ms / round", "range", "of the smallest",
-  "peak, MB", "of the smallest", "planned, MB", "start + compile, s",
-)  # fmt: skip
 
 
-def rows(found: Mapping[Key, shared.Run]) -> list[list[str]]:
-  """The cells of a part, beside those of the least size."""
-  cells = []
-  for (task, name, size), run in found.items():
-    least = found[min(k for k in found if k[:2] == (task, name))]
-    planned = run.last.get("planned")
-    cells.append(
-      [
-        *(task, name, f"{size:,}", *run.cells),
-        f"{run.seconds / least.seconds:.3g}",
-        f"{run.last['peak']:.4g}",
-        f"{run.last['peak'] / least.last['peak']:.3g}",
-        f"{planned:.4g}" if planned else "-",
-        f"{run.start:.1f}",
-      ]
-    )
-  return cells
+def with_ratios(frame: pandas.DataFrame) -> pandas.DataFrame:
+  """Of the programs that ran, with time and memory over the least size's."""
+  rows = frame.sort_values("size").groupby(["task", "framework"])
+  least = rows[["ms / round", "peak, MB"]].transform("first")
+  frame["ms of the smallest"] = frame["ms / round"] / least["ms / round"]
+  frame["peak of the smallest"] = frame["peak, MB"] / least["peak, MB"]
+  return frame
 
 
-def draw(parts: Mapping[str, tuple[str, dict]], path: pathlib.Path) -> None:
+def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
   """A panel for each task of a part: rounds a second over the size."""
-  lines, entries = {}, {}
-  for title, (label, found) in parts.items():
-    for (task, name, size), run in found.items():
-      own = lines.setdefault((f"{title}, {task}", label), {})
-      # A grid does as many rounds at once as it has points.
-      rate = (size if name == "LASSO grid" else 1) / run.seconds
-      own.setdefault(name, []).append((size, rate))
-  looks = plots.method_styles(sorted({n for v in lines.values() for n in v}))
-  with plots.figure(2, -(-len(lines) // 2), (1.2, 1)) as (figure, axes):
-    for unused in axes.flat[len(lines) :]:
-      unused.remove()
-    for panel, (title, label) in zip(axes.flat, lines, strict=False):
-      for name, points in lines[title, label].items():
-        sizes, rates = zip(*sorted(points), strict=True)
-        (entries[name],) = panel.plot(sizes, rates, **looks[name]._asdict())
-      plots.log_scale(panel.xaxis)
-      plots.log_scale(panel.yaxis)
-      panel.set(title=title, xlabel=label, ylabel="Rounds per second")
-    panels.add_below(figure, entries, 2 * 2.8 * 1.2)
-  panels.save(figure, path)
+  looks = plots.method_styles(sorted({*frame["framework"]}))
+  # A grid does as many rounds at once as it has points.
+  rounds = frame["size"].where(frame["framework"] == "LASSO grid", 1)
+  frame["rate"] = 1e3 * rounds / frame["ms / round"]
+
+  def draw_one(axes, panel):
+    shown = frame[frame["panel"] == panel].sort_values("size")
+    axes.set(title=panel, xlabel=shown["label"].iloc[0])
+    axes.set_ylabel("Rounds per second")
+    plots.log_scale(axes.xaxis)
+    plots.log_scale(axes.yaxis)
+    return {
+      name: axes.plot(of["size"], of["rate"], **looks[name]._asdict())[0]
+      for name, of in shown.groupby("framework")
+    }
+
+  drawn = list(frame["panel"].unique())
+  panels.save(panels.draw_panels(drawn, None, draw_one, list(looks)), path)
 
 
 def main() -> None:
   parser = shared.parser(__doc__, shared.FRAMEWORKS)
-  pythons, parts = shared.pythons(parser.parse_args()), {}
+  pythons, frames = shared.pythons(parser.parse_args()), []
   plots.check_installed()
   print(f"{shared.machine()}\n{round_time.product()}", flush=True)
   for title, (label, groups) in PARTS.items():
     found = {}
     for group in groups():
       found |= shared.measure(group, pythons, TURNS)
-    print(f"\n{title}\n{shared.table(HEADER, rows(found))}", flush=True)
-    parts[title] = label, found
-  draw(parts, pathlib.Path("scaling.png"))
+    frame = with_ratios(shared.frame_of(found))
+    print(f"\n{title}\n{shared.table_of(frame)}", flush=True)
+    frames.append(frame.assign(label=label, panel=f"{title}, " + frame["task"]))
+  draw(pandas.concat(frames), pathlib.Path("scaling.png"))
 
 
 if __name__ == "__main__":

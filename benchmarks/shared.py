@@ -118,19 +118,17 @@ def program(
   the compilation, and so do its seconds unless the program measures its rounds
   apart.
   """
-  built = {}
+  build = functools.cache(build)
 
   def run(workload, rounds, **settings):
-    wanted = json.dumps([workload, settings])
     start, used = time.perf_counter(), time.process_time()
-    if wanted not in built:
-      of = Workload(*workload)
-      of = of._replace(example_shape=tuple(of.example_shape))
-      built[wanted] = build(of, **settings)
-    more = built[wanted](rounds) or {}
+    workload = Workload(*workload)
+    shape = tuple(workload.example_shape)
+    more = build(workload._replace(example_shape=shape), **settings)(rounds)
     seconds = time.perf_counter() - start
     of_all = {"seconds": seconds, "wall_seconds": seconds, "peak": peak()}
-    return of_all | {"processor_seconds": time.process_time() - used} | more
+    of_all["processor_seconds"] = time.process_time() - used
+    return of_all | (more or {})
 
   return run
 
@@ -142,9 +140,7 @@ def peak() -> float:
 
 def num_cores() -> int:
   """The number of cores that this process may use."""
-  if hasattr(os, "sched_getaffinity"):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
+  return len(os.sched_getaffinity(0))
 
 
 def check_finite(leaves: Sequence[Any]) -> None:
@@ -157,21 +153,18 @@ def answer() -> None:
   """Answers requests, a line of JSON each, until standard input ends.
 
   A request [function, arguments] calls a function of the module that the
-  command line names. The first line only says that the module is imported.
+  command line names.
   """
   # A framework that prints must not disturb the answers.
   answers, sys.stdout = sys.stdout, sys.stderr
-  say = lambda **said: print(json.dumps(said), file=answers, flush=True)
   module = importlib.import_module(sys.argv[1])
-  say(found=None)
   for line in sys.stdin:
     function, arguments = json.loads(line)
     try:
-      found = getattr(module, function)(**arguments)
+      said = {"found": getattr(module, function)(**arguments)}
     except Exception as error:
-      say(error=f"{type(error).__name__}: {error}")
-    else:
-      say(found=found)
+      said = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(said), file=answers, flush=True)
   # Without waiting for what a framework that failed has left behind.
   atexit._run_exitfuncs()
   os._exit(0)
@@ -218,13 +211,8 @@ class Process(contextlib.AbstractContextManager):
     except OSError as error:
       raise WorkerError(f"cannot run {python}: {error.strerror}") from error
     self._limit, self._is_late = limit, False
-    self._first_answer = functools.cache(self._answer)
     self._timer = threading.Timer(limit, self._kill)
     self._timer.start()
-
-  def wait(self) -> None:
-    """Waits until its module is imported."""
-    self._first_answer()
 
   def call(self, function: str, **arguments: Any) -> Any:
     """What a function of its module returns, given arguments that JSON has.
@@ -233,25 +221,9 @@ class Process(contextlib.AbstractContextManager):
       WorkerError: if it fails.
       LateError: if it is not done in time.
     """
-    self.wait()
-    with contextlib.suppress(BrokenPipeError):  # `_answer` finds out why.
+    with contextlib.suppress(BrokenPipeError):  # It has no answer then.
       print(json.dumps([function, arguments]), file=self._process.stdin)
       self._process.stdin.flush()
-    return self._answer()
-
-  def __exit__(self, *_: Any) -> None:
-    self.close()
-
-  def close(self) -> None:
-    with contextlib.suppress(BrokenPipeError):
-      self._process.communicate()
-    self._timer.cancel()
-
-  def _kill(self) -> None:
-    self._is_late = True
-    self._process.kill()
-
-  def _answer(self) -> Any:
     line = self._process.stdout.readline()
     if not line and self._is_late:
       raise LateError(f"was not done after {self._limit:.0f} s")
@@ -259,6 +231,15 @@ class Process(contextlib.AbstractContextManager):
     if "error" in answer:
       raise WorkerError(answer["error"])
     return answer["found"]
+
+  def __exit__(self, *_: Any) -> None:
+    with contextlib.suppress(BrokenPipeError):
+      self._process.communicate()
+    self._timer.cancel()
+
+  def _kill(self) -> None:
+    self._is_late = True
+    self._process.kill()
 
   def _last_words(self) -> str:
     code = self._process.wait()
@@ -308,15 +289,13 @@ def recorded(
   for key in keys:
     if "error" not in records.get(key, {"error": ""}):
       continue
-    start = time.perf_counter()
     try:
       records[key], said = make(key), "done"
     except LateError as error:
       said = str(error)
     except WorkerError as error:
       records[key], said = {"error": str(error)[:300]}, str(error)
-    seconds = time.perf_counter() - start
-    print(f"{key}: {said} ({seconds:.0f} s)", flush=True)
+    print(f"{key}: {said}", flush=True)
     json_files.write_json(file, records)
     page.write_text(text_of(records))
   return any("error" in records.get(key, {}) for key in keys)
@@ -354,8 +333,8 @@ class Entry(NamedTuple):
     return self.workload.name, self.name, self.size
 
 
-class Run:
-  """An entry in its process, while it is measured.
+class Run(Process):
+  """The process of an entry that is measured.
 
   Args:
     entry: what it does.
@@ -370,7 +349,7 @@ class Run:
     limit: float = threading.TIMEOUT_MAX,
   ):
     of = f"{entry.worker}_worker", pythons[entry.worker], entry.variables
-    self.process = Process(*of, limit)
+    super().__init__(*of, limit)
     self._entry = entry
     self.turns = []  # Seconds a round.
 
@@ -386,7 +365,7 @@ class Run:
   def ask(self, rounds: int) -> dict[str, float]:
     """What a turn of so many rounds takes."""
     _, _, name, workload, settings, *_ = self._entry
-    return self.process.call(name, workload=workload, rounds=rounds, **settings)
+    return self.call(name, workload=workload, rounds=rounds, **settings)
 
   @property
   def seconds(self) -> float:
@@ -417,27 +396,21 @@ def measure(
   Returns:
     {key of the entry: its run}, of those that could run.
   """
-  runs = {}
-  # All start at once, then one works while the others wait.
-  steps = [
-    lambda entry: runs.update({entry.key: Run(entry, pythons)}),
-    lambda entry: runs[entry.key].process.wait(),
-    lambda entry: runs[entry.key].build(),
-    *[lambda entry: runs[entry.key].take_turn()] * turns,
-  ]
-  left = list(entries)
-  for step in steps:
-    for entry in tuple(left):
-      try:
-        step(entry)
-      except WorkerError as error:
-        task, name, _ = entry.key
-        print(f"skipped: {name}, {task}: {error}", flush=True)
-        left.remove(entry)
-        if entry.key in runs:
-          runs.pop(entry.key).process.close()
-  for run in runs.values():
-    run.process.close()
+  runs, left = {}, list(entries)
+  with contextlib.ExitStack() as stack:
+    for _ in range(1 + turns):
+      for entry in tuple(left):
+        try:
+          if entry.key in runs:
+            runs[entry.key].take_turn()
+          else:
+            runs[entry.key] = stack.enter_context(Run(entry, pythons))
+            runs[entry.key].build()
+        except WorkerError as error:
+          task, name, _ = entry.key
+          print(f"skipped: {name}, {task}: {error}", flush=True)
+          left.remove(entry)
+          runs.pop(entry.key, None)
   return runs
 
 
@@ -480,6 +453,32 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   from fedjax_opt.study.report import formats
 
   return formats.markdown_rows(header, rows)
+
+
+def frame_of(found: Mapping[tuple[str, str, int], Run]) -> Any:
+  """What `measure` found, as a frame of pandas."""
+  import pandas
+
+  return pandas.DataFrame(
+    {
+      "task": task,
+      "framework": name,
+      "size": size,
+      "ms / round": 1e3 * run.seconds,
+      "range": run.cells[1],
+      "start + compile, s": run.start,
+      "peak, MB": run.last["peak"],
+      "planned, MB": run.last.get("planned") or np.nan,
+    }
+    for (task, name, size), run in found.items()
+  )
+
+
+def table_of(frame: Any) -> str:
+  """A frame as a table in Markdown."""
+  text_of = lambda cell: cell if isinstance(cell, str) else f"{cell:.4g}"
+  texts = frame.map(text_of).replace("nan", "-")
+  return table(list(texts), texts.to_numpy().tolist())
 
 
 def machine() -> str:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import fedjax_opt as fo
-from tools import compiled
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
 # Those that need another framework.
@@ -73,7 +72,8 @@ def test_a_protocol_has_the_same_data_on_both_sides(load, tmp_path):
   path = tmp_path / "data.npz"
   x = x.astype(np.uint8)
   np.savez(path, x=x, y=y, rows=rows, x_test=x[::2], y_test=y[::2])
-  found = protocols.ours(protocol._asdict(), str(path), begun=0.0)
+  given = protocol._asdict(), str(path)
+  found = peers.run("fedjax_opt", *given, begun=0.0)
   assert found["accuracy"] == [1.0, 1.0]  # Dark and bright images.
   clients, test = peers.read(str(path))
   assert test["x"].shape == (16, 1, 28, 28)
@@ -118,13 +118,14 @@ def test_tables_of_rounds_and_of_sizes(load):
     return run
 
   found = {key: of(1, 2, 3), ("mlp", "fedjax_opt", 10): of(3, 4, 5)}
-  ours = ["mlp", "fedjax_opt", "4000", "3000 to 5000"]
-  rows = load("round_time").rows(found)
-  assert rows[1] == [*ours, "-", "-", "2.000", "1.000", "1.2"]
+  rows = lambda module: shared.table_of(
+    load(module).with_ratios(shared.frame_of(found))
+  ).splitlines()[2:]
+  ours = "| mlp | fedjax_opt | 10 | 4000 | 3000 to 5000 | 1.25 | 100 | - |"
+  assert rows("round_time")[1] == f"{ours} - | - | 2 | 1 |"
   found["mlp", "fedjax_opt", 100] = of(40)
-  rows = load("scaling").rows(found)
-  assert rows[1][4:] == ["3000 to 5000", "1", "100", "1", "-", "1.2"]
-  assert rows[2][5] == "10"
+  assert rows("scaling")[1] == f"{ours} 1 | 1 |"
+  assert rows("scaling")[2].endswith("| 10 | 1 |")
   lines = shared.table(("a", "bb"), [["ccc", "d"]]).splitlines()
   assert lines == ["| a | bb |", "|---|---|", "| ccc | d |"]
 
@@ -147,7 +148,8 @@ ENTRY %main (r: f32[2]) -> f32[2] {
 """
 
 
-def test_kernels_and_exchanges_are_read_from_a_program():
+def test_kernels_and_exchanges_are_read_from_a_program(load):
+  compiled = load("compiled")
   assert compiled.loops(HLO) == [1, 2]
   assert compiled.exchanges(HLO) == {"all-reduce": 1}
 
@@ -158,10 +160,10 @@ def test_a_rehearsal_has_each_kind_of_measurement(load):
   jobs = module.jobs(options)
   assert tuple(jobs) == module.REHEARSED
   models = load("fedjax_opt_worker")
-  for job in filter(lambda job: job.entry, jobs.values()):
-    name = job.entry.workload.name
+  for job in filter(None, jobs.values()):
+    name = job.workload.name
     assert name in models.MODELS or name in models.TRANSFORMERS
-    assert job.entry.workload.num_clients == 2
+    assert job.workload.num_clients == 2
 
 
 def test_what_failed_or_was_late_is_made_again(load, tmp_path, capsys):
@@ -202,8 +204,13 @@ def test_runs_to_compile_are_command_lines(load):
   assert title == "## 1 H100"
   cells = lambda line: [cell.strip() for cell in line.split("|")][1:-1]
   assert cells(header) == [
-    "run", "devices", "at a time", "compile s", "GB a device", "fits",
-    "code MB", "kernels of a round", "of a step",
+    "run", "devices", "at a time", "compile s", "GB a device", "GB of state",
+    "fits", "code MB", "kernels of a round", "of a step",
   ]  # fmt: skip
-  of_run = [module.RUNS["digits"].title, "1", "4", "7", "3.00", "yes"]
+  of_run = [module.RUNS["digits"].title, "1", "4", "7", "3.00", "1.00", "yes"]
   assert cells(row) == [*of_run, "1000.0", "0", "3"]
+  large = load("large_models")
+  assert "29M" not in large.page({})
+  header, _, row = large.page({next(iter(large.CASES)): made}).splitlines()
+  assert cells(header)[:4] == ["model", "for", "clients x model", "devices"]
+  assert cells(row)[:4] == ["29M", "1 chip v5e", "1 x 1", "1"]

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 import fedjax_opt as fo
+import compiled
 from tests import jax_problems
-from tools import compiled
 
 task = jax_problems.softmax(sizes=(8,) * 16)
 loss_fn, sgd = task.loss_fn, optax.sgd(0.1)
@@ -73,7 +73,7 @@ def found():
     "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
     + " --xla_force_host_platform_device_count=4",
     "JAX_PLATFORMS": "cpu",
-    "PYTHONPATH": str(ROOT),
+    "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'benchmarks'}",
   }
   ended = subprocess.run(
     [sys.executable, "-c", PROGRAM],

@@ -1,8 +1,8 @@
 """Server steps of FLSim, the program of FedBuff's authors, one by one.
 
 `flsim.npz` is what flsim 0.1.0 did on a small problem; it was written by
-`tools/flsim_record.py`, which says how. A client takes two steps on all of its
-examples, so that no draw of a batch is in the numbers.
+`benchmarks/flsim_worker.py`, which says how. A client takes two steps on all of
+its examples, so that no draw of a batch is in the numbers.
 """
 
 import pathlib
