@@ -25,10 +25,6 @@ import numpy as np
 import pandas
 import shared
 
-# A process that takes this long hangs.
-_LIMIT_S = 600
-# Rounds to time; None for what the device itself can.
-Job = shared.Entry | None
 _TRANSFORMERS = ("29M", "134M", "1.04B")
 WORKLOADS = shared.WORKLOADS | {
   "resnet18": shared.Workload("resnet18", 10, 10, 50, (32, 32, 3), 10, 0.01),
@@ -52,15 +48,15 @@ _FORMS = {
 }
 # A rehearsal has all models in one form, and one setting of each kind.
 REHEARSED = (
-  "device", "cnn, auto", "mlp, grid of 8", "mlp, chunks of 2",
+  "cnn, auto", "mlp, grid of 8", "mlp, chunks of 2",
   "mlp, vmap, float32", "resnet18, vmap, bfloat16", "29M, auto",
   "vgg16, vmap", *(f"cnn, {title}" for title in shared.FRAMEWORKS.values()),
 )  # fmt: skip
 
 
-def jobs(options: argparse.Namespace) -> dict[str, Job]:
+def jobs(options: argparse.Namespace) -> dict[str, shared.Entry]:
   """All of them by name, the most telling first."""
-  found = {"device": None}
+  found = {}
   for model in ("cnn", "mlp"):
     found |= _rounds(model, "auto", **_TF32)
     for name, title in shared.FRAMEWORKS.items():
@@ -88,8 +84,6 @@ def _rounds(model, title, worker="fedjax_opt", /, **settings):
 
 def _tiny(job):
   """The same at sizes of a rehearsal."""
-  if not job:
-    return job
   of = job.workload
   small = of._replace(num_clients=2, num_steps=2, batch_size=4)
   if of.name in ("resnet18", "vgg16", "29M"):
@@ -101,21 +95,19 @@ def _tiny(job):
 
 
 def run_one(
-  job: Job, pythons: Mapping[str, str], left: float
+  job: shared.Entry, pythons: Mapping[str, str], left: float
 ) -> dict[str, Any]:
   """What processes of its own find, in so many seconds."""
   if left <= 0:
     raise shared.LateError("no time is left")
-  limit = min(left, _LIMIT_S)
-  if not job:
-    return shared.in_process("fedjax_opt_worker", "device", limit=limit)
   flops = None
-  with shared.Run(job, pythons, limit) as run:
+  # A process that takes ten minutes hangs.
+  with shared.Run(job, pythons, min(left, 600)) as run:
     for step in (run.build, *[run.take_turn] * 3):
       step()
     if job.worker == "fedjax_opt":
-      flops = run.call("flops", workload=job.workload)
-      flops *= job.settings.get("points", 1)
+      points = job.settings.get("points", 1)
+      flops = points * run.call("flops", workload=job.workload)
   return run.last | {
     "cells": run.cells,
     "compile_seconds": run.first.get("compile_seconds", run.start),
@@ -126,9 +118,10 @@ def run_one(
 # The report.
 
 
-def report(records: Mapping[str, Any], names: Sequence[str]) -> str:
+def report(
+  device: Mapping[str, str], records: Mapping[str, Any], names: Sequence[str]
+) -> str:
   """The results that there are, of jobs in their order."""
-  device = records.get("device", {})
   frame = pandas.DataFrame(
     {
       "round": name,
@@ -155,7 +148,8 @@ def main(argv: list[str] | None = None) -> int:
   pythons = shared.pythons(options)
   make = lambda name: run_one(todo[name], pythons, end - time.monotonic())
   page = options.output_dir / "report.md"
-  text_of = lambda records: report(records, list(todo))
+  device = shared.in_process("fedjax_opt_worker", "device")
+  text_of = lambda records: report(device, records, list(todo))
   has_failed = shared.recorded(page, list(todo), make, text_of)
   print(page.read_text())
   return int(has_failed)

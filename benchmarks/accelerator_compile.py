@@ -21,6 +21,7 @@ import compiled
 import fedjax_opt_worker as ours
 import jax
 import numpy as np
+import pandas
 import shared
 from jax.experimental import topologies
 
@@ -314,10 +315,8 @@ def page(records: dict[str, Any]) -> str:
 
 def table(rows: Sequence[dict[str, str]]) -> str:
   """A table of {column: text}, without columns in which no text is."""
-  told = {name for row in rows for name, text in row.items() if text}
-  header = [name for row in rows[:1] for name in row if name in told]
-  texts = [[row[name] or "–" for name in header] for row in rows]
-  return shared.table(header, texts)
+  frame = pandas.DataFrame(rows).replace("", None)
+  return shared.table_of(frame.dropna(axis=1, how="all").fillna("–"))
 
 
 def cells(record: dict[str, Any], target: str) -> dict[str, str]:

@@ -78,10 +78,10 @@ def page(records: dict[str, Any]) -> str:
   rows = []
   for key, case in CASES.items():
     if "bytes" in records.get(key, {}):
-      target, mesh = case["target"], case["mesh"].replace("x", " x ")
-      row = {"model": case["name"], "for": compiling.TARGETS[target].name}
-      row |= {"clients x model": mesh}
-      rows.append(row | compiling.cells(records[key], target))
+      row = {"model": case["name"]}
+      row["for"] = compiling.TARGETS[case["target"]].name
+      row["clients x model"] = case["mesh"].replace("x", " x ")
+      rows.append(row | compiling.cells(records[key], case["target"]))
   return f"{compiling.table(rows)}\n"
 
 

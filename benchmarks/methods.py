@@ -12,8 +12,9 @@ all: a round of each method over FedAvg's, with the same clients, batches and
 local steps, and plain steps. "gradients" is how many gradients of an example a
 method evaluates for one of FedAvg, and the last column what is left of the time
 when they are divided out: state that is kept, what is sent besides the model,
-and element-wise work in the local steps. With --processor times are seconds of
-the processor, for a machine that has other work; in the next two parts too.
+and element-wise work in the local steps. With --clock=processor_seconds times
+are those of the processor, for a machine that has other work; in the next two
+parts too.
 
 grid: a server step of FedBuff with 10 arrivals of 20 clients that are away, of
 40, at 24 points beside the same at one: 8 rates with 3 seeds, each seed with a
@@ -95,15 +96,16 @@ NAMES = (
 )  # fmt: skip
 
 
-def every(options) -> shared.Table:
+def every(options) -> shared.Rows:
   """A row for each method and workload."""
-  found = []
-  for workload in shared.WORKLOADS.values():
-    found += of_workload(workload, options.clock)
-  return ("round", "method", "ms", "of FedAvg", "gradients", "left"), found
+  return [
+    row
+    for workload in shared.WORKLOADS.values()
+    for row in of_workload(workload, options.clock)
+  ]
 
 
-def of_workload(workload: shared.Workload, clock: str) -> list[list[str]]:
+def of_workload(workload: shared.Workload, clock: str) -> shared.Rows:
   """A row for each method."""
   loss_fn, init = ours.make_loss(workload)
   params, gradients = init(jax.random.key(0)), {}
@@ -126,13 +128,12 @@ def of_workload(workload: shared.Workload, clock: str) -> list[list[str]]:
 
   contenders = {name: contender(name) for name in NAMES}
   ms, _ = in_turns(contenders, ROUNDS[workload.name])
-  rows = []
-  for name in NAMES:
-    ratio = ms[name] / ms["fed_avg"]
-    work = gradients[name] / gradients["fed_avg"]
-    numbers = f"{ms[name]:.3g} {ratio:.2f} {work:.2f} {ratio / work:.2f}"
-    rows.append([workload.name, name, *numbers.split()])
-  return rows
+  work = pandas.Series(gradients) / gradients["fed_avg"]
+  ratio = ms / ms["fed_avg"]
+  columns = {"ms": ms, "of FedAvg": ratio, "gradients": work}
+  frame = pandas.DataFrame(columns | {"left": ratio / work})
+  frame = frame.rename_axis("method").reset_index().assign(round=workload.name)
+  return frame.to_dict("records")
 
 
 # Server steps of FedBuff.
@@ -152,11 +153,10 @@ def server_steps(
   """Server steps of all points together."""
   loss_fn, _ = ours.make_loss(workload)
   rounds = ROUNDS[workload.name]
-  speeds = fo.systems.lognormal(1.0, 1.0)
-  system = fo.systems.sample(workload.num_clients, speeds)
+  speeds = fo.systems.sample(_CLIENTS, fo.systems.lognormal(1.0, 1.0))
   schedule = {
     seed: fo.schedules.buffered(
-      system.durations(seed=seed), (TURNS + 1) * rounds, _AWAY, _ARRIVALS
+      speeds.durations(seed=seed), (TURNS + 1) * rounds, _AWAY, _ARRIVALS
     )
     for seed in range(seeds)
   }
@@ -174,21 +174,27 @@ def server_steps(
   return turn_of(simulator, workload, clock)
 
 
-def grid(options) -> shared.Table:
+def grid(options) -> shared.Rows:
   """A row for each workload."""
   points, rows = _RATES_OF_GRID * _SEEDS_OF_GRID, []
   for workload in map(asynchronous, ("least_squares", "mlp")):
     of = functools.partial(server_steps, workload, options.clock)
     contenders = {"one": of(), "all": of(_RATES_OF_GRID, _SEEDS_OF_GRID)}
     ms, compiling = in_turns(contenders, ROUNDS[workload.name])
-    of_one = ms["all"] / ms["one"] / points
-    numbers = (*ms, of_one, *compiling)
-    rows.append([workload.name, *(f"{number:.3g}" for number in numbers)])
-  titles = ("one point, ms", f"{points} points, ms", "of as many runs")
-  return ("server step", *titles, "compile s", f"of {points}"), rows
+    rows.append(
+      {
+        "server step": workload.name,
+        "one point, ms": ms["one"],
+        f"{points} points, ms": ms["all"],
+        "of as many runs": ms["all"] / ms["one"] / points,
+        "compile s": compiling["one"],
+        f"of {points}": compiling["all"],
+      }
+    )
+  return rows
 
 
-def flsim(options) -> shared.Table:
+def flsim(options) -> shared.Rows:
   """A row."""
   workload = asynchronous("least_squares")
   rounds, epoch = ROUNDS[workload.name], workload.num_clients // _ARRIVALS
@@ -199,9 +205,8 @@ def flsim(options) -> shared.Table:
     there = lambda: took()[options.clock] * rounds / epoch
     here = server_steps(workload, options.clock)
     ms, compiling = in_turns({"here": here, "FLSim": there}, rounds)
-  numbers = (*ms, compiling["here"])
-  row = [workload.name, *(f"{number:.3g}" for number in numbers)]
-  return ("server step", "here ms", "FLSim ms", "compile s"), [row]
+  compiled = {"compile s": compiling["here"]}
+  return [{"server step": workload.name, **ms.add_suffix(" ms"), **compiled}]
 
 
 # LASSO.
@@ -210,7 +215,7 @@ _ALGORITHMS = ("fed_mid", "fed_mid_osp", "fed_dual_avg", "fed_dual_avg_osp")
 _ROUNDS, _POINTS = 500, 63
 
 
-def lasso(options) -> shared.Table:
+def lasso(options) -> shared.Rows:
   """Whole grids of four algorithms, once with evaluations."""
   workload, theirs, rows = shared.LEAST_SQUARES, [], []
   rounds = ROUNDS[workload.name]
@@ -224,13 +229,17 @@ def lasso(options) -> shared.Table:
         results.append(ours.run_lasso_grid(name, _ROUNDS, **settings))
         answer = process.call("fed_avg", workload=workload, rounds=rounds)
         theirs.append(answer["seconds"] / rounds)
-      run = sum(result.run_seconds for result in results)
-      compiling = sum(result.compile_seconds for result in results)
-      rows.append([f"evaluated {how}", f"{run:.1f}", f"{compiling:.1f}"])
+      rows.append(
+        {
+          "four grids": f"evaluated {how}",
+          "rounds s": sum(result.run_seconds for result in results),
+          "compile s": sum(result.compile_seconds for result in results),
+        }
+      )
   one = statistics.median(theirs[1:])  # The first one compiles.
-  total = f"{one * _ROUNDS * _POINTS * len(_ALGORITHMS):.0f}"
   of_one = f"FedJAX, {1e3 * one:.2f} ms a round and point"
-  return ("four grids", "rounds s", "compile s"), [*rows, [of_one, total, ""]]
+  of_all = one * _ROUNDS * _POINTS * len(_ALGORITHMS)
+  return [*rows, {"four grids": of_one, "rounds s": of_all}]
 
 
 PARTS = {"all": every, "grid": grid, "flsim": flsim, "lasso": lasso}
@@ -238,10 +247,7 @@ PARTS = {"all": every, "grid": grid, "flsim": flsim, "lasso": lasso}
 
 def main() -> None:
   parser = shared.parser(__doc__, ("fedjax", "flsim"))
-  parser.add_argument(
-    "--processor", dest="clock", action="store_const",
-    const="processor_seconds", default="seconds",
-  )  # fmt: skip
+  parser.add_argument("--clock", choices=CLOCKS, default="seconds")
   shared.print_part(parser, PARTS)
 
 

@@ -24,6 +24,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 import optax
+import pandas
 import shared
 from fedjax_opt_worker import IMAGES
 from protocol_peers import Measure, load
@@ -193,15 +194,14 @@ def ours(protocol: Protocol, path: str, measure: Measure) -> None:
   )
 
 
-def cells(found: dict) -> list[str]:
+def cells(found: dict) -> dict[str, float | str]:
   """Start, rounds of one seed, and accuracies."""
-  accuracies = 100 * np.array(found["accuracy"])
-  low, high = accuracies.min(), accuracies.max()
-  return [
-    f"{found['start']:.1f}",
-    f"{statistics.median(found['rounds']):.3g}",
-    f"{accuracies.mean():.1f} ({low:.1f} to {high:.1f})",
-  ]
+  of = 100 * np.array(found["accuracy"])
+  return {
+    "start, s": found["start"],
+    "rounds, s": statistics.median(found["rounds"]),
+    "test accuracy, %": f"{of.mean():.1f} ({of.min():.1f} to {of.max():.1f})",
+  }
 
 
 def run_protocol(protocol: Protocol, pythons: dict, data_dir: str) -> None:
@@ -218,9 +218,8 @@ def run_protocol(protocol: Protocol, pythons: dict, data_dir: str) -> None:
       found = shared.in_process(
         "protocol_peers", "run", given, python=python, variables=shared.ON_CPU
       )
-      rows.append([program, *cells(found)])
-  header = "program", "start, s", "rounds, s", "test accuracy, % (range)"
-  print(f"\n{shared.table(header, rows)}\n", flush=True)
+      rows.append({"program": program, **cells(found)})
+  print(f"\n{shared.table_of(pandas.DataFrame(rows))}\n", flush=True)
 
 
 def main() -> None:

@@ -26,7 +26,6 @@ Devices: `simulate(..., client_devices=D)` in a process where JAX sees the CPU
 as D devices. More devices than cores cannot be faster.
 """
 
-import os
 import pathlib
 
 import pandas
@@ -75,14 +74,13 @@ def grids() -> list[list[shared.Entry]]:
 def devices() -> list[list[shared.Entry]]:
   """Rounds of one large cohort, over devices."""
   flag = "--xla_force_host_platform_device_count"
-  given = os.environ.get("XLA_FLAGS", "")
   return [
     [
       shared.Entry(
         OURS, "fedjax_opt", "fed_avg",
         task._replace(num_clients=DEVICE_COHORT),
         CHUNKS | {"client_devices": number}, number,
-        shared.ON_CPU | {"XLA_FLAGS": f"{given} {flag}={number}"},
+        shared.ON_CPU | {"XLA_FLAGS": f"{flag}={number}"},
       )
       for number in DEVICES
     ]

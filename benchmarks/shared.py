@@ -444,15 +444,7 @@ def pythons(options: argparse.Namespace) -> dict[str, str]:
   return found | {"fedjax_opt": sys.executable}
 
 
-# Its header, and its rows.
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  """A table in Markdown."""
-  from fedjax_opt.study.report import formats
-
-  return formats.markdown_rows(header, rows)
+Rows = list[dict[str, Any]]  # Of a table, column -> cell.
 
 
 def frame_of(found: Mapping[tuple[str, str, int], Run]) -> Any:
@@ -476,25 +468,28 @@ def frame_of(found: Mapping[tuple[str, str, int], Run]) -> Any:
 
 def table_of(frame: Any) -> str:
   """A frame as a table in Markdown."""
+  from fedjax_opt.study.report import formats
+
   text_of = lambda cell: cell if isinstance(cell, str) else f"{cell:.4g}"
   texts = frame.map(text_of).replace("nan", "-")
-  return table(list(texts), texts.to_numpy().tolist())
+  return formats.markdown_rows(list(texts), texts.to_numpy().tolist())
 
 
 def machine() -> str:
   """The processor, and how busy it is."""
-  cpuinfo = pathlib.Path("/proc/cpuinfo")
-  text = cpuinfo.read_text() if cpuinfo.exists() else ""
+  text = pathlib.Path("/proc/cpuinfo").read_text()
   name, *_ = re.findall(r"model name\s*: (.*)", text) or [platform.machine()]
-  load = os.getloadavg()[0]
-  return f"CPU: {name}, {num_cores()} cores; load before the start {load:.2f}"
+  load = f"load before the start {os.getloadavg()[0]:.2f}"
+  return f"CPU: {name}, {num_cores()} cores; {load}"
 
 
 def print_part(
-  made: argparse.ArgumentParser, parts: Mapping[str, Callable[..., Table]]
+  made: argparse.ArgumentParser, parts: Mapping[str, Callable[..., Rows]]
 ) -> None:
   """The table of the part that the command line names, given its options."""
+  import pandas
+
   made.add_argument("part", choices=parts)
   options = made.parse_args()
   print(f"{machine()}; jax {metadata.version('jax')}", flush=True)
-  print(table(*parts[options.part](options)))
+  print(table_of(pandas.DataFrame(parts[options.part](options))))

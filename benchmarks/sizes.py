@@ -34,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas
 import shared
 
 import fedjax_opt as fo
@@ -57,7 +58,7 @@ def round_seconds(
 # Clients vectorized at a time.
 
 
-def chunk(size: int) -> list[float]:
+def chunk(size: int) -> dict[str, float]:
   """Megabytes of one round: as planned, and what the process grows by."""
   workload = shared.Workload("vgg16", 16, 1, 32, (32, 32, 3), 10, 0.01)
   loss_fn, init = ours.make_loss(workload)
@@ -72,16 +73,16 @@ def chunk(size: int) -> list[float]:
     ours.client_data(workload), rounds=1, batch_size=32, client_map="vmap",
     client_chunk=size, on_evaluation=resident,
   )  # fmt: skip
-  return [result.needed_bytes / 1e6, shared.peak() - before[0]]
+  grown = shared.peak() - before[0]
+  return {"planned MB": result.needed_bytes / 1e6, "resident MB": grown}
 
 
-def chunks(options) -> shared.Table:
+def chunks(options) -> shared.Rows:
   """A row for each number of clients at a time."""
-  rows = []
-  for size in (16, 4, 1):
-    found = shared.in_process("sizes", "chunk", {"size": size})
-    rows.append([str(size), *(f"{number:.0f}" for number in found)])
-  return ("at a time", "planned MB", "resident MB"), rows
+  return [
+    {"at a time": size, **shared.in_process("sizes", "chunk", {"size": size})}
+    for size in (16, 4, 1)
+  ]
 
 
 # Clients on disk.
@@ -102,7 +103,7 @@ def make_population(folder: pathlib.Path) -> None:
   fo.Population.write(folder, some())
 
 
-def from_disk_or_memory(folder: str, where: str) -> list[float]:
+def from_disk_or_memory(folder: str, where: str) -> dict[str, float]:
   """Rounds a second and megabytes of one process."""
   data = fo.Population.open(folder)
   if where == "memory":  # Copied, as to any other device.
@@ -114,23 +115,20 @@ def from_disk_or_memory(folder: str, where: str) -> list[float]:
       5, cohort_size=50, batch_size=16,
     )
   )  # fmt: skip
-  return [1 / seconds, shared.peak()]
+  return {"rounds / s": 1 / seconds, "peak MB": shared.peak()}
 
 
-def disk(options) -> shared.Table:
+def disk(options) -> shared.Rows:
   """Medians of three processes of both kinds, in turns."""
   if not options.folder.exists():
     make_population(options.folder)
-  found = {"memory": [], "disk": []}
-  for _ in range(3):
-    for where, runs in found.items():
-      given = {"folder": str(options.folder), "where": where}
-      runs.append(shared.in_process("sizes", "from_disk_or_memory", given))
-  rows = [
-    [where, *(f"{number:.4g}" for number in np.median(runs, axis=0))]
-    for where, runs in found.items()
-  ]
-  return ("clients", "rounds / s", "peak MB"), rows
+  found = []
+  for where in ("memory", "disk") * 3:
+    given = {"folder": str(options.folder), "where": where}
+    run = shared.in_process("sizes", "from_disk_or_memory", given)
+    found.append({"clients": where, **run})
+  medians = pandas.DataFrame(found).groupby("clients", sort=False).median()
+  return medians.reset_index().to_dict("records")
 
 
 # Clients to draw from.
@@ -158,20 +156,18 @@ def fastest_round(data: Any, cohort_size: int) -> float:
   return 1e3 * min(seconds)
 
 
-def populations(options) -> shared.Table:
+def populations(options) -> shared.Rows:
   """A row for each number of clients."""
   rows = []
   for clients in (1_000, 10_000, 100_000, 1_000_000):
     seconds, places = made(options.folder / str(clients), clients)
-    found = [
-      fastest_round(data, cohort_size)
-      for data in places
+    of_rounds = {
+      f"{where} {cohort_size}, ms": fastest_round(data, cohort_size)
+      for where, data in zip(("memory", "disk"), places, strict=True)
       for cohort_size in (10, 100)
-    ]
-    numbers = (f"{number:.3g}" for number in (seconds, *found))
-    rows.append([f"{clients:,}", *numbers])
-  head = ("clients", "made s", "memory 10", "100", "disk 10", "100")
-  return head, rows
+    }
+    rows.append({"clients": f"{clients:,}", "made s": seconds, **of_rounds})
+  return rows
 
 
 PARTS = {"chunks": chunks, "disk": disk, "populations": populations}

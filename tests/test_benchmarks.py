@@ -7,6 +7,7 @@ import sys
 
 import jax
 import numpy as np
+import pandas
 import pytest
 
 import fedjax_opt as fo
@@ -126,8 +127,9 @@ def test_tables_of_rounds_and_of_sizes(load):
   found["mlp", "fedjax_opt", 100] = of(40)
   assert rows("scaling")[1] == f"{ours} 1 | 1 |"
   assert rows("scaling")[2].endswith("| 10 | 1 |")
-  lines = shared.table(("a", "bb"), [["ccc", "d"]]).splitlines()
-  assert lines == ["| a | bb |", "|---|---|", "| ccc | d |"]
+  frame = pandas.DataFrame([{"a": "ccc", "bb": 0.123456}])
+  lines = shared.table_of(frame).splitlines()
+  assert lines == ["| a | bb |", "|---|---|", "| ccc | 0.1235 |"]
 
 
 HLO = """
