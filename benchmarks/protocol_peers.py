@@ -16,12 +16,12 @@ CHANNELS = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 
 
 def run(
-  program: str, protocol: dict, path: str, begun: float
+  program: str | Callable, protocol: dict, path: str, begun: float
 ) -> dict[str, float | list[float]]:
   """Seconds before the rounds, and of each seed's rounds, and test accuracies.
 
   Args:
-    program: a function of this file.
+    program: what runs; a text is the name of a function of this file.
     protocol: fields of `protocols.Protocol`.
     path: of what `protocols.write_data` wrote.
     begun: when the process was started, in seconds since 1970.
@@ -38,7 +38,7 @@ def run(
       found["rounds"].append(time.perf_counter() - start)
       found["accuracy"].append(accuracy(model))
 
-  globals()[program](protocol, path, measure)
+  globals().get(program, program)(protocol, path, measure)
   return found
 
 
@@ -203,13 +203,6 @@ def fl_simulator(protocol: dict, path: str, measure: Measure) -> None:
 
   warm = functools.partial(run, cohort_size=1, epochs=1)
   measure(run, functools.partial(torch_accuracy, test), warm)
-
-
-def fedjax_opt(protocol: dict, path: str, measure: Measure) -> None:
-  """This package."""
-  import protocols
-
-  protocols.ours(protocols.Protocol(**protocol), path, measure)
 
 
 def fedjax(protocol: dict, path: str, measure: Measure) -> None:

@@ -17,7 +17,7 @@ import pathlib
 import statistics
 import tempfile
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import fl_simulator
 import flax.linen as nn
@@ -25,6 +25,7 @@ import jax
 import numpy as np
 import optax
 import pandas
+import protocol_peers
 import shared
 from fedjax_opt_worker import IMAGES
 from protocol_peers import Measure, load
@@ -168,9 +169,14 @@ def made(protocol: Protocol, pool, test):
   return task, fo.fed_avg(task.loss_fn, optax.sgd(protocol.rate), server)
 
 
-def ours(protocol: Protocol, path: str, measure: Measure) -> None:
+def run(program: str, **given: Any) -> dict[str, float | list[float]]:
+  """As `protocol_peers.run`, but of this package."""
+  return protocol_peers.run(ours, **given)
+
+
+def ours(protocol: dict, path: str, measure: Measure) -> None:
   """This package's rounds; all models are made before them."""
-  pool, test, rows = load(path)
+  protocol, (pool, test, rows) = Protocol(**protocol), load(path)
   task, algorithm = made(protocol, pool, test)
   simulator = fo.Simulator(
     algorithm,
@@ -206,20 +212,20 @@ def cells(found: dict) -> dict[str, float | str]:
 
 def run_protocol(protocol: Protocol, pythons: dict, data_dir: str) -> None:
   """Runs and prints a protocol, on both sides."""
-  print(protocol.name, flush=True)
   rows = []
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, "data.npz")
     write_data(protocol, data_dir, path)
-    for program in (protocol.peer, "fedjax_opt"):
-      python = pythons.get(program, pythons["torch"])
+    sides = {protocol.peer: "protocol_peers", "fedjax_opt": "protocols"}
+    for program, module in sides.items():
+      how = {"python": pythons.get(program, pythons["torch"])}
       given = {"program": program, "protocol": protocol._asdict()}
       given |= {"path": str(path), "begun": time.time()}
-      found = shared.in_process(
-        "protocol_peers", "run", given, python=python, variables=shared.ON_CPU
-      )
+      how["variables"] = shared.ON_CPU
+      found = shared.in_process(module, "run", given, **how)
       rows.append({"program": program, **cells(found)})
-  print(f"\n{shared.table_of(pandas.DataFrame(rows))}\n", flush=True)
+  table = shared.table_of(pandas.DataFrame(rows))
+  print(f"{protocol.name}\n\n{table}\n", flush=True)
 
 
 def main() -> None:

@@ -74,7 +74,7 @@ def test_a_protocol_has_the_same_data_on_both_sides(load, tmp_path):
   x = x.astype(np.uint8)
   np.savez(path, x=x, y=y, rows=rows, x_test=x[::2], y_test=y[::2])
   given = protocol._asdict(), str(path)
-  found = peers.run("fedjax_opt", *given, begun=0.0)
+  found = peers.run(protocols.ours, *given, begun=0.0)
   assert found["accuracy"] == [1.0, 1.0]  # Dark and bright images.
   clients, test = peers.read(str(path))
   assert test["x"].shape == (16, 1, 28, 28)
