@@ -29,7 +29,6 @@ def label_histogram(
   path: frame.Path,
   *,
   title: str | None = None,
-  class_names: Sequence[str] | None = None,
 ) -> Any:
   """Draws how many examples of each class every client holds.
 
@@ -42,7 +41,6 @@ def label_histogram(
     path: file to write, or a list of files; the ending chooses the format (png,
       pdf, svg). None to get the figure.
     title: such as `partition_title('dirichlet', alpha=0.1)`.
-    class_names: names for the legend, by default 0, 1, ...
 
   Returns:
     The matplotlib figure if `path` is None, else None.
@@ -66,8 +64,7 @@ def label_histogram(
     colors = _class_colors(num_classes)
     _draw_clients(axes, counts, colors)
     axes.set(title=", ".join(parts), xlabel="Examples", ylabel="Client")
-    names = range(num_classes) if class_names is None else class_names
-    _name_classes(new, colors, names)
+    _name_classes(new, colors)
     return frame.finish(new, path)
 
 
@@ -136,9 +133,7 @@ def _draw_clients(axes: Any, counts: np.ndarray, colors: Sequence[Any]) -> None:
   axes.yaxis.get_major_locator().set_params(integer=True)
 
 
-def _name_classes(
-  figure: Any, colors: Sequence[Any], names: Sequence[Any]
-) -> None:
+def _name_classes(figure: Any, colors: Sequence[Any]) -> None:
   """Adds a legend of the classes, or a colour bar of many."""
   from matplotlib.cm import ScalarMappable
   from matplotlib.colors import Normalize
@@ -150,7 +145,7 @@ def _name_classes(
     return
   look = {"loc": "outside right upper", "handlelength": 1, "handleheight": 1}
   patches = [Patch(color=color) for color in colors]
-  figure.legend(patches, names, title="Class", **look)
+  figure.legend(patches, range(len(colors)), title="Class", **look)
 
 
 _WORST = "mean of the worst 10 %"
