@@ -10,7 +10,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import direction, is_fraction, worst_mean
 from fedjax_opt.results.names import metric_name, name_of, number
 from fedjax_opt.study.plots import frame
-from fedjax_opt.study.plots.lines import GREY, Styles
+from fedjax_opt.study.plots.lines import GREY
 from fedjax_opt.study.plots.panels import (
   Look,
   by_condition,
@@ -196,10 +196,24 @@ def client_distribution(
   margin = 0.03 * np.ptp(joined) or 0.5
   limits = joined.min() - margin, joined.max() + margin
   worst_is_low = direction(metric) != "min"
+  mark = {"marker": "^" if worst_is_low else "v", "markersize": 6}
+  mark |= {"markeredgecolor": "white", "markeredgewidth": 0.5, "linestyle": ""}
 
   def draw(axes, condition, looks):
-    axes.set_xlim(limits)
-    return _draw_shares(axes, panels[condition], looks, worst_is_low)
+    from matplotlib.lines import Line2D
+
+    entries: dict[str, Any] = {}
+    for method, ascending in panels[condition].items():
+      color, linestyle, _ = looks[method]
+      share = np.linspace(0, 100, len(ascending) + 1)
+      x, y = [limits[0], *ascending, limits[1]], [*share, 100.0]
+      of_line = {"color": color, "linestyle": linestyle, "linewidth": 1.3}
+      (entries[method],) = axes.step(x, y, where="post", **of_line)
+      worst = worst_mean(ascending, worst_is_low)
+      level = 0.0 if worst_is_low else 100.0
+      axes.plot(worst, level, color=color, clip_on=False, zorder=5, **mark)
+    axes.set(xlim=limits, ylim=(0, 100))
+    return entries | {_WORST: Line2D([], [], color=GREY, **mark)}
 
   label = "Clients with at most this value (%)"
   return draw_conditions(panels, path, draw, metric_name(metric), label, **look)
@@ -214,29 +228,3 @@ def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
   if not values.size:
     raise ValueError(f"{name}: no client has a value")
   return values
-
-
-def _draw_shares(
-  axes: Any,
-  of_method: Mapping[str, np.ndarray],
-  styles: Styles,
-  worst_is_low: bool,
-) -> dict[str, Any]:
-  """Draws the share of clients that have at most each value."""
-  from matplotlib.lines import Line2D
-
-  entries: dict[str, Any] = {}
-  low, high = axes.get_xlim()
-  mark = {"marker": "^" if worst_is_low else "v", "markersize": 6}
-  mark |= {"markeredgecolor": "white", "markeredgewidth": 0.5, "linestyle": ""}
-  for method, ascending in of_method.items():
-    color, linestyle, _ = styles[method]
-    share = np.linspace(0, 100, len(ascending) + 1)
-    x, y = [low, *ascending, high], [*share, 100.0]
-    look = {"color": color, "linestyle": linestyle, "linewidth": 1.3}
-    (entries[method],) = axes.step(x, y, where="post", **look)
-    worst = worst_mean(ascending, worst_is_low)
-    level = 0.0 if worst_is_low else 100.0
-    axes.plot(worst, level, color=color, clip_on=False, zorder=5, **mark)
-  axes.set_ylim(0, 100)
-  return entries | {_WORST: Line2D([], [], color=GREY, **mark)}

@@ -202,12 +202,22 @@ def sensitivity(
   axis = panels_axis(metric, panels, by_value=True)
   x = np.concatenate([c.x for each in panels.values() for c in each.values()])
 
+  ring = {"marker": "o", "linestyle": "", "markersize": 9}
+  ring |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
+
   def draw(axes, condition, looks):
+    from matplotlib.lines import Line2D
+
     curves, options = panels[condition], {"markers": True, "by_value": True}
     entries = draw_curves(axes, curves, looks, axis, **options)
     for method, place in rings.get(condition, {}).items():
-      color = looks[method].color
-      entries["chosen"] = _draw_ring(axes, curves[method], place, axis, color)
+      # Around the value, or around its mark if it diverged.
+      curve, color = curves[method], looks[method].color
+      y = axis.units(curve.mean[place])
+      if not np.isfinite(y) or axis.is_outside(curve.mean[place]):
+        y = axis.worse_end
+      axes.plot(curve.x[place], y, color=color, zorder=4, clip_on=False, **ring)
+      entries["chosen"] = Line2D([], [], color=GREY, **ring)
     if _is_log(x):
       log_scale(axes.xaxis)
     return entries
@@ -234,25 +244,6 @@ def _chosen_places(panels: Panels, chosen: Any) -> dict[str, dict[str, int]]:
         raise ValueError(f"chosen[{method!r}]={value}: must be one of {shown}")
       places.setdefault(condition, {})[method] = int(found[0])
   return places
-
-
-def _draw_ring(
-  axes: Any, curve: Curve, place: int, axis: MetricAxis, color: str
-) -> Any:
-  """Draws a ring around a value, or around its mark if it diverged.
-
-  Returns:
-    The entry of the legend.
-  """
-  from matplotlib.lines import Line2D
-
-  look = {"marker": "o", "linestyle": "", "markersize": 9}
-  look |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
-  y = axis.units(curve.mean[place])
-  if not np.isfinite(y) or axis.is_outside(curve.mean[place]):
-    y = axis.worse_end
-  axes.plot(curve.x[place], y, color=color, zorder=4, clip_on=False, **look)
-  return Line2D([], [], color=GREY, **look)
 
 
 def _is_log(values: np.ndarray) -> bool:
