@@ -203,7 +203,7 @@ METHODS: dict[str, Method] = {
   **{
     name: _method(name, _ZERO, RATE, at="regularizer 0")
     for name, choice in ALGORITHMS.items()
-    if choice.takes_regularizer and not choice.is_exact
+    if choice.takes("psi") and not choice.is_exact
   },
   "centralized": _method(
     "centralized",

@@ -197,7 +197,7 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
 
 def _check_task(spec: Spec, task: Task) -> None:
   """Checks that the task has the features or accuracy that are needed."""
-  if spec.algorithm.choice.takes_features and task.features_fn is None:
+  if spec.algorithm.choice.takes("features_fn") and task.features_fn is None:
     raise ValueError(
       f"algorithm={spec.algorithm.name!r}: compares features before the last "
       f"layer, which the model of task {spec.task.name} does not have; give "
@@ -270,7 +270,7 @@ def algorithm_of(spec: Spec, task: Task) -> Callable[..., fo.Algorithm]:
     of = lambda loss_fn, features_fn=None: _algorithm(
       spec, point, paths, loss_fn, features_fn
     )
-    if not paths or spec.algorithm.choice.takes_paths:
+    if not paths or spec.algorithm.choice.takes("paths"):
       return of(*functions)
     return fo.trainable.train_only(of, paths, *functions)
 
@@ -292,11 +292,11 @@ def _algorithm(
   """The algorithm at a point."""
   choice = spec.algorithm.choice
   arguments = {"loss_fn": loss_fn}
-  if choice.takes_features:
+  if choice.takes("features_fn"):
     arguments["features_fn"] = features_fn
-  if choice.takes_paths and paths:
+  if choice.takes("paths") and paths:
     arguments["paths"] = paths
-  if choice.takes_regularizer:
+  if choice.takes("psi"):
     arguments["psi"] = spec.regularizer.make(point)
   if choice.client == "rule":
     arguments["client"] = client_rule(spec, point)

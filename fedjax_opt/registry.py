@@ -280,6 +280,10 @@ class Choice:
     """The arguments of the factory."""
     return inspect.signature(self.factory).parameters
 
+  def takes(self, argument: str) -> bool:
+    """Whether the factory takes an argument, such as `psi`, a regularizer."""
+    return argument in self.arguments
+
 
 @dataclasses.dataclass(frozen=True)
 class RuleChoice(Choice):
@@ -384,21 +388,6 @@ class AlgorithmChoice(Choice):
     field = fields.get("server_learning_rate")
     return field and field.interval
 
-  @property
-  def takes_regularizer(self) -> bool:
-    """Whether it takes a regularizer."""
-    return "psi" in self.arguments
-
-  @property
-  def takes_paths(self) -> bool:
-    """Whether it takes the paths of what is trained: LoRA's adapters."""
-    return "paths" in self.arguments
-
-  @property
-  def takes_features(self) -> bool:
-    """Whether it takes the features of a model."""
-    return "features_fn" in self.arguments
-
 
 @dataclasses.dataclass(frozen=True)
 class RegularizerChoice(Choice):
@@ -409,20 +398,6 @@ class RegularizerChoice(Choice):
   """
 
   is_finite: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class PartitionChoice(Choice):
-  """A way to divide examples among clients.
-
-  Its factory takes the labels of the examples, or the client of each one as
-  `client_ids`.
-  """
-
-  @property
-  def takes_ids(self) -> bool:
-    """Whether the clients come with the data, so that nothing is chosen."""
-    return "client_ids" in self.arguments
 
 
 _REGISTRIES: list[Mapping[str, Choice]] = []

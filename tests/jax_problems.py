@@ -42,9 +42,9 @@ class Task:
     given = {"client": client} if choice.client == "rule" else {}
     if choice.client == "plain":
       given["learning_rate"] = rate
-    if choice.takes_regularizer:
+    if choice.takes("psi"):
       given["psi"] = psi
-    if choice.takes_features:
+    if choice.takes("features_fn"):
       given["features_fn"] = self.features_fn
     if "personal" in {p.name for p in choice.hyperparameters}:
       given["personal"] = ["bias"]

@@ -20,8 +20,8 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.registry import (
   AlgorithmChoice,
+  Choice,
   Hyperparameter,
-  PartitionChoice,
   RuleChoice,
 )
 from fedjax_opt.rules import RULES
@@ -115,7 +115,7 @@ ADDED = {
   "partition": (
     SCHEMES,
     "every_nth",
-    PartitionChoice(
+    Choice(
       every_nth,
       "dealt as they come",
       (

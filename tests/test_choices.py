@@ -84,7 +84,7 @@ def test_algorithms_say_what_goes_together(name):
   else:
     assert len(arguments & {"client", "learning_rate"}) == 1
   assert not {"server", "server_learning_rate"} <= arguments
-  assert choice.takes_regularizer or not choice.needs_penalty
+  assert choice.takes("psi") or not choice.needs_penalty
   assert None in (choice.server_rule, choice.default_server)
   if choice.default_client is not None:
     assert choice.client == "rule"
@@ -128,7 +128,7 @@ def test_penalties_are_finite_and_constraints_are_not(name):
 @pytest.mark.parametrize("name", SCHEMES)
 def test_partitions_take_labels_or_ids(name):
   choice, arguments = SCHEMES[name], SCHEMES[name].arguments
-  assert choice.takes_ids == ("labels" not in arguments)
+  assert choice.takes("client_ids") == ("labels" not in arguments)
   assert {p.name for p in choice.hyperparameters} <= set(arguments)
 
 
@@ -165,7 +165,7 @@ def test_what_an_entry_does_not_say_is_read_from_the_factory():
     Hyperparameter("is_fast", False, "hurry"),
   )
   assert (choice.client, choice.server) == ("rule", "none")
-  assert choice.takes_regularizer
+  assert choice.takes("psi")
   assert choice.rate_may_drop
   fixed = AlgorithmChoice(functools.partial(factory, mu=1.0), "another line")
   assert fixed.help == "another line"

@@ -58,7 +58,7 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
     fits["server"] = f"{choice.server_rule}, always"
   elif choice.default_server is not None:
     fits["server"] = f"any rule; default {choice.default_server}"
-  if choice.takes_regularizer:
+  if choice.takes("psi"):
     which = "penalty" if choice.needs_penalty else "penalty or constraint"
     fits["regularizer"] = f"any {which}; it needs one, or a task that has one"
   if choice.cohort != "sampled":
@@ -66,14 +66,14 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
     fits["cohort"] = f"{whom}, in each round"
   if choice.is_exact:
     fits["local work"] = "one step a round, along the exact gradient"
-  if choice.takes_features:
+  if choice.takes("features_fn"):
     fits["task"] = "those of images, whose models have features"
   example = f"--algorithm={name}"
-  if choice.takes_paths:
+  if choice.takes("paths"):
     owners = kinds.TASK.owners()["lora_rank"]
     fits["task"] = f"{', '.join(owners)}, with lora_rank"
     example = f"--task={next(iter(owners))} {example} --lora_rank=8"
-  if choice.takes_regularizer:
+  if choice.takes("psi"):
     example = f"--task=lasso {example} --client_lr=0.0003,0.001"
   elif choice.client == "plain":
     rate = choice.client_rate or 0.1
@@ -101,7 +101,7 @@ def _server(name: str, choice: Any, flags: Flags) -> About:
 
 def _regularizer(name: str, choice: Any, flags: Flags) -> About:
   takes = lambda each: (
-    each.takes_regularizer and (choice.is_finite or not each.needs_penalty)
+    each.takes("psi") and (choice.is_finite or not each.needs_penalty)
   )
   own = [n for n, task in tasks.TASKS.items() if task.regularizer == name]
   fits = {

@@ -53,7 +53,7 @@ def names_in_helps() -> dict[str, Any]:
     "own_clients": _own_defaults("default_client"),
     "servers": ", ".join(SERVER.registry),
     "own_servers": _own_defaults("default_server"),
-    "composite": ALGORITHM.names(lambda each: each.takes_regularizer),
+    "composite": ALGORITHM.names(lambda each: each.takes("psi")),
     "all_clients": ALGORITHM.names(lambda each: each.cohort == "all"),
     "first_client": ALGORITHM.names(lambda each: each.cohort == "first"),
     "traced": CLIENT.names(lambda rule: rule.traced),

@@ -330,7 +330,7 @@ TASK = Kind("task", TASKS, is_condition=True, are_conditions=True)
 PARTITION = Kind(
   "partition",
   SCHEMES,
-  fits=lambda each: not each.takes_ids,
+  fits=lambda each: not each.takes("client_ids"),
   is_condition=True,
   are_conditions=True,
 )

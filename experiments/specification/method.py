@@ -50,7 +50,7 @@ def not_of_it(given: Given, flags: Collection[str]) -> set[str]:
   takes = {
     "client": choice.client == "rule",
     "server": choice.server == "rule" and choice.server_rule is None,
-    "regularizer": choice.takes_regularizer,
+    "regularizer": choice.takes("psi"),
     "privacy": True,
   }
   left_out = dict.fromkeys(name for name in flags if not takes.get(name))
@@ -140,8 +140,8 @@ def _regularizer(
 ) -> Chosen | None:
   """The regularizer, which some algorithms need."""
   choice, name = algorithm.choice, given["regularizer"]
-  if not choice.takes_regularizer:  # Few algorithms have one.
-    have = kinds.ALGORITHM.names(lambda each: each.takes_regularizer)
+  if not choice.takes("psi"):  # Few algorithms have one.
+    have = kinds.ALGORITHM.names(lambda each: each.takes("psi"))
     hint = f"those that have one are {have}"
     return _check_absent(given, kinds.REGULARIZER, algorithm, hint)
   name = task.regularizer if name is None else name

@@ -386,7 +386,7 @@ def check_excluded(spec: Spec) -> None:
 def _check_adapters(spec: Spec) -> None:
   """Checks that an algorithm that averages adapters has and trains some."""
   name = spec.algorithm.name
-  if not spec.algorithm.choice.takes_paths:
+  if not spec.algorithm.choice.takes("paths"):
     return
   if spec.task.static.get("lora_rank") is None:
     raise ValueError(

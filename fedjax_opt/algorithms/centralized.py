@@ -175,7 +175,9 @@ def optimum(
   loss_fn = functions.loss(loss_fn)
   with jax.enable_x64(True):
     start = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
-    pool = (data.examples, _shares_of_examples(data))
+    # The weight of each pooled example in the mean loss, [N].
+    shares = np.bincount(data.owned_rows(), minlength=data.num_examples)
+    pool = (data.examples, shares / np.sum(np.asarray(data.sizes)))
 
     @jax.jit
     def solve(start, pool):
@@ -191,12 +193,6 @@ def optimum(
     float(found.residual),
     int(found.iterations),
   )
-
-
-def _shares_of_examples(data):
-  """[N] float64: the weight of each pooled example in the mean loss."""
-  counts = np.bincount(data.owned_rows(), minlength=data.num_examples)
-  return counts / np.sum(np.asarray(data.sizes))
 
 
 def _mean_loss(loss_fn, params, pool, batch_size):

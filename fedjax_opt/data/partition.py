@@ -36,7 +36,7 @@ from fedjax_opt.data.partition_schemes import (
   similarity,
   size_skew,
 )
-from fedjax_opt.registry import PartitionChoice
+from fedjax_opt.registry import Choice
 
 __all__ = [
   "SCHEMES",
@@ -62,17 +62,17 @@ _FURTHER = {
 _COMMON = ("labels", "num_clients", "seed", "client_ids")
 
 
-def _scheme(
-  factory: Callable[..., Rows], label: str | None = None
-) -> PartitionChoice:
+def _scheme(factory: Callable[..., Rows], label: str | None = None) -> Choice:
   """The entry of a scheme, whose other arguments can be set by name."""
   fields = getattr(factory, "fields", {})
   own = {n: _FURTHER.get(n, {}) for n in fields if n not in _COMMON}
   parameters = registry.arguments(factory, **own)
-  return PartitionChoice(factory, hyperparameters=parameters, label=label)
+  return Choice(factory, hyperparameters=parameters, label=label)
 
 
-SCHEMES: dict[str, PartitionChoice] = {
+# Factories take the labels of the examples, or the client of each one as
+# `client_ids`.
+SCHEMES: dict[str, Choice] = {
   "iid": _scheme(iid, "IID"),
   "dirichlet": _scheme(dirichlet, "Dirichlet"),
   "dirichlet_disjoint": _scheme(dirichlet_disjoint, "disjoint Dirichlet"),
@@ -124,12 +124,12 @@ def split(
         f"{given}={checks.shown(value)}: {belongs}, not to partition {name}"
       )
   scheme = SCHEMES[name]
-  if not scheme.takes_ids:
+  if not scheme.takes("client_ids"):
     return scheme.factory(labels, num_clients, seed=seed, **parameters)
   if client_ids is None:
     raise ValueError(
       f"partition={name!r}: the data comes without client ids; must be one of "
-      f"{', '.join(n for n, other in SCHEMES.items() if not other.takes_ids)}"
+      f"{', '.join(n for n, o in SCHEMES.items() if not o.takes('client_ids'))}"
     )
   if labels is not None:
     checks.as_many("client_ids", client_ids, len(labels), "examples")

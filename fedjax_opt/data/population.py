@@ -195,29 +195,22 @@ class Population:
         f"{len(clients)} clients have {total} examples"
       )
     rows = self._rows(capacity, out)
-    runs = _runs(begins, ends)
+    runs, is_client = _runs(begins, ends), clients < self.num_clients
     for name, file in self._files.items():
       file.read(runs, rows[name])
-      self._check_digests(name, clients, stops, rows[name])
+      found = population_files.digests_of(rows[name], stops)
+      wanted = np.zeros_like(found)  # Numbers that are no client have no bytes.
+      wanted[is_client] = self.digests[name][clients[is_client]]
+      if (found != wanted).any():
+        raise OSError(
+          f"{str(file.path)!r} is damaged: it does not hold what was written "
+          f"of client {clients[np.argmax(found != wanted)]}; write the "
+          "population again"
+        )
       # The folder may have been written where JAX had types of 64 bits.
       check_fits(f"{str(file.path)!r}: what was read", rows[name][:total])
       rows[name][total:] = 0
     return rows, (stops - (ends - begins)).astype(np.int32)
-
-  def _check_digests(
-    self, name: str, clients: np.ndarray, stops: np.ndarray, rows: np.ndarray
-  ) -> None:
-    """Checks what was read of one field, of clients one after the other."""
-    found = population_files.digests_of(rows, stops)
-    is_client = clients < self.num_clients
-    wanted = np.zeros_like(found)
-    wanted[is_client] = self.digests[name][clients[is_client]]
-    if (found != wanted).any():
-      raise OSError(
-        f"{str(self._files[name].path)!r} is damaged: it does not hold what "
-        f"was written of client {clients[np.argmax(found != wanted)]}; write "
-        "the population again"
-      )
 
   def load(self, clients: np.ndarray | None = None) -> ClientData:
     """Reads some clients into memory.

@@ -376,25 +376,6 @@ def heterogeneous(
     f"and dim={dim} take",
     8 * 3 * math.prod(map(int, shape)),
   )
-  pool = _draw_pool(shape, gradient_spread, noise, curvature_noise, seed)
-  rows = np.arange(len(pool["tilt"])).reshape(num_clients, -1)
-  return Heterogeneous(
-    data=ClientData.from_partition(pool, rows),
-    zeta=zeta,
-    scales=np.geomspace(1, 1 / condition, dim).astype(np.float32),
-    curvature_noise=curvature_noise,
-  )
-
-
-def _draw_pool(
-  shape: tuple[int, int, int],
-  gradient_spread: float,
-  noise: float,
-  curvature_noise: float,
-  seed: int,
-) -> dict[str, np.ndarray]:
-  """The fields of `Heterogeneous.data`, client after client, for [P, n, d]."""
-  num_clients, _, dim = shape
   rng = np.random.default_rng(seed)
   of_clients = (num_clients, 1, dim)
   curvature = _signs(rng, of_clients, axis=0) / 2
@@ -405,10 +386,17 @@ def _draw_pool(
     "curvature": np.broadcast_to(curvature, shape),
     "bump": _signs(rng, shape, axis=1) * curvature_noise,
   }
-  return {
+  pool = {
     name: values.reshape(-1, dim).astype(np.float32)
     for name, values in examples.items()
   }
+  rows = np.arange(len(pool["tilt"])).reshape(num_clients, -1)
+  return Heterogeneous(
+    data=ClientData.from_partition(pool, rows),
+    zeta=zeta,
+    scales=np.geomspace(1, 1 / condition, dim).astype(np.float32),
+    curvature_noise=curvature_noise,
+  )
 
 
 def _signs(

@@ -10,7 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -161,7 +161,10 @@ def read(
   """
   tfds, kept = _import("tensorflow_datasets"), []
   # Damaged files fail in many ways.
-  with checks.reading(folder, _AGAIN, Exception), _quiet():
+  with checks.reading(folder, _AGAIN, Exception), contextlib.ExitStack() as end:
+    # Without TFDS's log lines below errors.
+    end.callback(logging.set_verbosity, logging.get_verbosity())
+    logging.set_verbosity(logging.ERROR)
     source = tfds.data_source(
       f"{folder.parent.name}:{folder.name}",
       split=split,
@@ -224,17 +227,6 @@ def _prepare(name: str, root: pathlib.Path) -> pathlib.Path:
     said = done.stderr.strip().rpartition("\n")[2]
     raise ValueError(f"{lacking}, and {command} failed ({said})")
   return folder
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-  """Hides TFDS's log lines below errors."""
-  verbosity = logging.get_verbosity()
-  logging.set_verbosity(logging.ERROR)
-  try:
-    yield
-  finally:
-    logging.set_verbosity(verbosity)
 
 
 def _import(module: str) -> Any:

@@ -100,9 +100,7 @@ def l2_ball(radius: jax.typing.ArrayLike) -> Regularizer:
 
   def project(tree):
     squared, limit = squares(tree)
-    is_outside = squared > limit**2
-    norm = jnp.sqrt(jnp.where(is_outside, squared, 1))
-    factor = jnp.where(is_outside, limit / norm, 1)
+    factor = jnp.where(squared > limit**2, limit / jnp.sqrt(squared), 1)
     return optax.tree.scale(factor, tree)
 
   return _constraint("l2_ball", is_inside, project)
@@ -207,16 +205,15 @@ def _project_simplex(z: jax.Array, scale: jax.Array) -> jax.Array:
     Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
     Dimensions", ICML 2008, Figure 1.
   """
-  below = z - lax.stop_gradient(jnp.max(z))  # [n], not positive.
+  below = z - jnp.max(z)  # [n], not positive.
   # In units of the scale; entries at -1 or below are not positive in the end.
-  units = lax.stop_gradient(jnp.maximum(below / scale, -2))
+  units = jnp.maximum(below / scale, -2)
   threshold = _threshold(units)
-  first = threshold * scale
-  rest = below - first  # Of the derivative too: the threshold is constant.
-  is_kept = lax.stop_gradient(~(units <= threshold))  # NaN is kept.
+  rest = below - threshold * scale
+  is_kept = ~(units <= threshold)  # NaN is kept.
   # What the threshold has lost may keep or remove entries that are almost 0.
   for _ in range(2):
-    second = _second(rest, lax.stop_gradient(is_kept), scale)
+    second = _second(rest, is_kept, scale)
     is_kept = ~(rest <= second)
   return jnp.where(is_kept, rest - second, 0)
 

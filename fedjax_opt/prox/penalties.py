@@ -184,13 +184,12 @@ def group_lasso(
   def leaf_prox(z, threshold):
     squared, unit = squares(z, keepdims=True)
     kept = squared > (threshold / unit) ** 2
-    # The root of kept groups only, because its derivative at 0 is infinite.
-    norm = jnp.sqrt(jnp.where(kept, squared, 1))
-    return jnp.where(kept, 1 - threshold / unit / norm, 0) * z
+    return jnp.where(kept, 1 - threshold / unit / jnp.sqrt(squared), 0) * z
 
   def leaf_value(leaf):
     squared, unit = squares(leaf, keepdims=False)
     positive = squared > 0
+    # The root of these groups only, because its derivative at 0 is infinite.
     norm = jnp.sqrt(jnp.where(positive, squared, 1))
     return jnp.sum(jnp.where(positive, unit * norm, 0))
 

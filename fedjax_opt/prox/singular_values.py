@@ -38,8 +38,7 @@ def soft_threshold_singular_values(
   """Subtracts the threshold from each singular value; smaller ones become 0.
 
   The error is a small multiple of the machine epsilon times the largest
-  singular value, as with a singular value decomposition. The derivative is as
-  exact, also at repeated and zero singular values.
+  singular value, as with a singular value decomposition.
 
   Args:
     matrix: [m, n]; for a batch use `jax.vmap`.
@@ -55,7 +54,6 @@ def soft_threshold_singular_values(
   return _soft_threshold(matrix, jnp.asarray(threshold, matrix.dtype))
 
 
-@jax.custom_jvp
 @jax.jit
 def _soft_threshold(matrix: jax.Array, threshold: jax.Array) -> jax.Array:
   m, n = matrix.shape
@@ -150,39 +148,3 @@ def _copied_transpose(x: jax.Array) -> jax.Array:
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
   # The default precision on accelerators is too low for this iteration.
   return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
-
-
-@_soft_threshold.defjvp
-def _soft_threshold_jvp(primals, tangents):
-  """By divided differences of f(s) = max(s - t, 0), without a division by 0."""
-  matrix, t = primals
-  matrix_dot, t_dot = tangents
-  new = _soft_threshold(matrix, t)
-  u, s, vt = jnp.linalg.svd(matrix, full_matrices=False)
-  f = jax.nn.relu(s - t)
-
-  high = jnp.maximum(s[:, None], s)
-  low = jnp.minimum(s[:, None], s)
-  astride = (high > t) & (low <= t)
-  # (f(s_i) - f(s_j)) / (s_i - s_j)
-  difference = jnp.where(
-    astride, (high - t) / jnp.where(astride, high - low, 1), low > t
-  )
-  # (f(s_i) + f(s_j)) / (s_i + s_j)
-  total = high + low
-  mean = (f[:, None] + f) / jnp.where(total > 0, total, 1)
-
-  inner = _dot(_dot(u.T, matrix_dot), vt.T)
-  symmetric, skew = (inner + inner.T) / 2, (inner - inner.T) / 2
-  new_dot = _dot(_dot(u, difference * symmetric + mean * skew), vt)
-  # The part of matrix_dot outside the column space, or outside the row space.
-  ratio = f / jnp.where(s > 0, s, 1)
-  m, n = matrix.shape
-  if m > n:
-    rest = matrix_dot - _dot(u, _dot(u.T, matrix_dot))
-    new_dot += _dot(_dot(rest, vt.T) * ratio, vt)
-  elif m < n:
-    rest = matrix_dot - _dot(_dot(matrix_dot, vt.T), vt)
-    new_dot += _dot(u * ratio, _dot(u.T, rest))
-  kept = _dot(u * (s > t), vt)
-  return new, new_dot - t_dot * kept

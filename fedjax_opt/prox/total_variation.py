@@ -60,7 +60,6 @@ def total_variation_prox(
   return _minimize(z, jnp.asarray(threshold, z.dtype))
 
 
-@jax.custom_jvp
 @jax.jit
 def _minimize(z: jax.Array, t: jax.Array) -> jax.Array:
   n = len(z)
@@ -140,24 +139,3 @@ def _advance(scan: _Scan, z: jax.Array, t: jax.Array) -> _Scan:
     is_start=scan.is_start.at[written].set(True, mode="drop"),
     done=finish,
   )
-
-
-@_minimize.defjvp
-def _total_variation_jvp(primals, tangents):
-  """Of the mean of z - t * slope on each segment; the segments stay."""
-  z, t = primals
-  z_dot, t_dot = tangents
-  w = _minimize(z, t)
-  jumps = jnp.sign(jnp.diff(w))
-  segment = jnp.concatenate(
-    [jnp.zeros(1, int), jnp.cumsum(jumps != 0)]
-  )  # [n], the number of each entry's segment
-  # The derivative of sum |w_{i+1} - w_i|, nonzero only at ends of segments.
-  slope = -jnp.diff(jumps, prepend=0, append=0)
-  n = len(z)
-  mean = lambda x: (
-    jax.ops.segment_sum(x, segment, n)
-    / jnp.maximum(jax.ops.segment_sum(jnp.ones_like(z), segment, n), 1)
-  )[segment]
-  w_dot = mean(z_dot - t_dot * slope)
-  return w, w_dot

@@ -159,7 +159,13 @@ def load_run(folder: str | os.PathLike) -> Run:
   if summary is not None:
     points = [_numbers(p["hyperparameters"]) for p in summary["points"]]
     selected = summary["selected"]
-    _check_whole(folder, summary, history)
+    measured = any(point["final"] for point in summary["points"])
+    expected = len(points) if measured else 0
+    if history.num_points != expected:
+      raise ValueError(
+        f"folder={str(folder)!r}: metrics.csv has {history.num_points} points, "
+        f"summary.json {expected}; give the folder of a run that is whole"
+      )
   model = _read(folder, "params.safetensors", read_model)
   params = None if model is None else model[0]
   is_verified = _all_have_digests(folder, covered)
@@ -212,19 +218,6 @@ def _read_summary(path: pathlib.Path) -> dict[str, Any]:
   if "selected" not in summary or not (selected is None or is_point):
     raise ValueError(f"'selected' is none of the {len(points)} points")
   return summary
-
-
-def _check_whole(
-  folder: pathlib.Path, summary: dict[str, Any], history: History
-) -> None:
-  """Checks that metrics.csv belongs to summary.json."""
-  measured = any(point["final"] for point in summary["points"])
-  expected = len(summary["points"]) if measured else 0
-  if history.num_points != expected:
-    raise ValueError(
-      f"folder={str(folder)!r}: metrics.csv has {history.num_points} points, "
-      f"summary.json {expected}; give the folder of a run that is whole"
-    )
 
 
 def _numbers(point: dict[str, Any]) -> dict[str, Any]:

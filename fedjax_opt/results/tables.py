@@ -53,8 +53,18 @@ def table(
   lines = [
     f"after round {history.rounds[-1]}:",
     *aligned([[n, *each] for n, each in columns.items()], [len(columns) - 1]),
-    *_notes(settings, shown, criterion, selected),
   ]
+  if selected is None:
+    lines.append("none selected: every point diverged")
+  elif len(settings) > 1:
+    lines.append(f"* selected: {criterion}")
+  if len(shown) < len(settings):
+    lines.append(
+      f"best {len(shown)} of {len(settings)} settings; metrics.csv and "
+      f"summary.json have the other {len(settings) - len(shown)}"
+    )
+  if any(len(setting.points) > 1 for setting in shown):
+    lines.append("± is the sample standard deviation over seeds")
   return "\n".join(lines)
 
 
@@ -90,28 +100,6 @@ def _columns(
   if "train_worst_decile_accuracy" in history.metrics:
     add("train_worst_decile_accuracy", "worst decile (train)")
   return columns
-
-
-def _notes(
-  settings: Sequence[Setting],
-  shown: Sequence[Setting],
-  criterion: Criterion,
-  selected: int | None,
-) -> list[str]:
-  """The lines below the table."""
-  lines = []
-  if selected is None:
-    lines.append("none selected: every point diverged")
-  elif len(settings) > 1:
-    lines.append(f"* selected: {criterion}")
-  if len(shown) < len(settings):
-    lines.append(
-      f"best {len(shown)} of {len(settings)} settings; metrics.csv and "
-      f"summary.json have the other {len(settings) - len(shown)}"
-    )
-  if any(len(setting.points) > 1 for setting in shown):
-    lines.append("± is the sample standard deviation over seeds")
-  return lines
 
 
 def _best(history: History, points: Sequence[int], metric: str) -> str:

@@ -215,29 +215,21 @@ class RunWriter:
       values = {name: history.values(name) for name in history.metrics}
       self._events.write(history.rounds, values)
     self.close()
-    self._write_model(selected, params, summary["rounds_done"])
+    path = self.folder / "params.safetensors"
+    if selected is None or params is None:
+      folder_digests.remove(path)
+    else:
+      of_model = {
+        "point": selected,
+        "round": summary["rounds_done"],
+        "hyperparameters": self._points[selected],
+      }
+      model = model_file.encoded(params(selected), of_model)
+      folder_digests.write(path, model)
     folder_digests.add(self.folder, *_OF_OTHERS)
     folder_digests.write(self.folder / "summary.json", encoded(summary))
     folder_digests.settle(self.folder)
     return summary
-
-  def _write_model(
-    self,
-    selected: int | None,
-    params: Callable[[int], Params] | None,
-    rounds_done: int,
-  ) -> None:
-    """Writes the final model of the selected point, if there is one."""
-    path = self.folder / "params.safetensors"
-    if selected is None or params is None:
-      folder_digests.remove(path)
-      return
-    about = {
-      "point": selected,
-      "round": rounds_done,
-      "hyperparameters": self._points[selected],
-    }
-    folder_digests.write(path, model_file.encoded(params(selected), about))
 
   def close(self) -> None:
     """Closes the files of events; harmless when repeated."""

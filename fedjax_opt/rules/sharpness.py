@@ -66,7 +66,9 @@ def sharpness_aware(
     grad_fn = extra["grad_fn"]
 
     def ahead_of(point, first, **how):
-      second = grad_fn(_uphill(point, first, rho, normalized), **how)
+      e = perturbation(first, rho) if normalized else _multiple(first, rho)
+      uphill = optax.tree.cast_like(optax.tree.add(point, e), point)
+      second = grad_fn(uphill, **how)
       if mix is None:
         return second
       mixed = optax.tree.add_scale(
@@ -83,17 +85,6 @@ def sharpness_aware(
     return rule.update(ahead, state, params, **extra)
 
   return optax.GradientTransformationExtraArgs(rule.init, update_fn)
-
-
-def _uphill(
-  params: Params,
-  grads: Params,
-  rho: jax.typing.ArrayLike,
-  normalized: bool,
-) -> Params:
-  """x + e, in the types of x."""
-  ahead = perturbation(grads, rho) if normalized else _multiple(grads, rho)
-  return optax.tree.cast_like(optax.tree.add(params, ahead), params)
 
 
 def perturbation(direction: Params, rho: jax.typing.ArrayLike) -> Params:

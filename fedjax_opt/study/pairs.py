@@ -27,7 +27,6 @@ SAME = 1e-6
 LEVEL = 0.05  # The level at which two methods are told apart.
 POWER = 0.8  # The share of studies in which a true difference is to be found.
 _MAX_SEEDS = 1_000_000
-_POSITIVE, _SHARE = number("(0, inf)"), number("(0, 1)")
 
 
 class Pair(NamedTuple):
@@ -199,27 +198,21 @@ def holm(p: Any) -> np.ndarray:
   num_seeds=whole(2),
   sd=number("[0, inf)"),
   num_pairs=whole(1),
-  level=_SHARE,
-  power=_SHARE,
 )
 def smallest_difference(
   num_seeds: int,
   sd: float,
   *,
   num_pairs: int = 1,
-  level: float = LEVEL,
-  power: float = POWER,
 ) -> float:
-  """The smallest true difference of two methods found with this power.
+  """The smallest true difference of two methods found with 80 % power.
 
   Args:
     num_seeds: n, the seeds with which both methods ran.
     sd: standard deviation over seeds of their paired differences, in the
       metric's unit.
     num_pairs: how many pairs of methods the study compares; the test is at
-      `level / num_pairs`, which is the first and hardest step of Holm's method.
-    level: of the whole study.
-    power: probability that the difference is found.
+      0.05 / `num_pairs`, which is the first and hardest step of Holm's method.
 
   Returns:
     In the metric's unit.
@@ -231,34 +224,28 @@ def smallest_difference(
   from scipy import special
 
   freedom = num_seeds - 1
-  quantile = special.stdtrit(freedom, 1 - level / num_pairs / 2)
-  shift = special.nctdtrinc(freedom, 1 - power, quantile)
+  quantile = special.stdtrit(freedom, 1 - LEVEL / num_pairs / 2)
+  shift = special.nctdtrinc(freedom, 1 - POWER, quantile)
   return float(shift * sd / np.sqrt(num_seeds))
 
 
 @checked(
-  difference=_POSITIVE,
+  difference=number("(0, inf)"),
   sd=number("[0, inf)"),
   num_pairs=whole(1),
-  level=_SHARE,
-  power=_SHARE,
 )
 def seeds_needed(
   difference: float,
   sd: float,
   *,
   num_pairs: int = 1,
-  level: float = LEVEL,
-  power: float = POWER,
 ) -> int:
-  """How many seeds find a true difference of two methods with this power.
+  """How many seeds find a true difference of two methods with 80 % power.
 
   Args:
     difference: the true difference to be found, in the metric's unit.
     sd: as of `smallest_difference`; from a pilot or a stored study.
     num_pairs: as of `smallest_difference`.
-    level: of the whole study.
-    power: probability that the difference is found.
 
   Returns:
     At least 2.
@@ -272,11 +259,10 @@ def seeds_needed(
     >>> statistics.seeds_needed(0.01, sd=0.008)
     8
   """
-  how = {"num_pairs": num_pairs, "level": level, "power": power}
   found = 2 + bisect.bisect_left(
     range(2, _MAX_SEEDS + 1),
     -difference,
-    key=lambda num: -smallest_difference(num, sd, **how),
+    key=lambda num: -smallest_difference(num, sd, num_pairs=num_pairs),
   )
   if found > _MAX_SEEDS:
     raise ValueError(

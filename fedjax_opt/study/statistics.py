@@ -193,7 +193,9 @@ def probability_of_improvement(
   of_a = bootstrap.scores_of("a", a)
   tasks = of_a.shape[1]
   scores = of_a, bootstrap.scores_of("b", b, tasks)
-  wins = _wins(*(_worst_if_diverged(x, direction) for x in scores))
+  first, second = (_worst_if_diverged(x, direction) for x in scores)
+  # [n_a, n_b, T]: 1 where the run of a is better, 1/2 where they are equal.
+  wins = (first[:, None] > second) + 0.5 * (first[:, None] == second)
 
   def resampled(*drawn):
     of_a, of_b = map(bootstrap.counts, drawn, map(len, scores))
@@ -317,11 +319,6 @@ def _worst_if_diverged(scores: np.ndarray, direction: str) -> np.ndarray:
   """Scores of which larger ones are better, -inf if a run diverged."""
   sign = 1.0 if direction == "max" else -1.0
   return np.where(np.isfinite(scores), sign * scores, -np.inf)
-
-
-def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-  """[n_a, n_b, T]: 1 where the run of a is better, 1/2 where they are equal."""
-  return (a[:, None] > b) + 0.5 * (a[:, None] == b)
 
 
 def _middle_mean(scores: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import bisect
 import functools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -156,8 +156,22 @@ def periods(
   if not np.isfinite(numbers).all() or (numbers[0] % 1).any():
     raise ValueError(f"{path}: must have whole numbers of clients, and seconds")
   found = [([], []) for _ in range(num_clients)]
+  most = math.inf if repeat is None else repeat
   for client, start, end in sorted(zip(*numbers, strict=True)):
-    _add(path, found, int(client), start, end, repeat)
+    where = f"{path}: client {client:.9g} from {start:g} to {end:g}"
+    if not 0 <= client < num_clients:
+      raise ValueError(
+        f"{where}: must be below the number of clients, {num_clients}"
+      )
+    starts, ends = found[int(client)]
+    least = ends[-1] if ends else 0.0
+    if not least <= start < end <= most:
+      limit = "" if repeat is None else f", and at most {repeat:g}"
+      raise ValueError(
+        f"{where}: must end after its start{limit}, and not overlap another one"
+      )
+    starts.append(start)
+    ends.append(end)
 
   def next_on(client, time):
     starts, ends = found[client]
@@ -170,28 +184,3 @@ def periods(
     return math.inf if repeat is None else base + repeat + starts[0]
 
   return Availability(num_clients, next_on)
-
-
-def _add(
-  path: str | os.PathLike,
-  found: Sequence[tuple[list[float], list[float]]],
-  client: int,
-  start: float,
-  end: float,
-  repeat: float | None,
-) -> None:
-  """Adds a period of a client."""
-  where = f"{path}: client {client:.9g} from {start:g} to {end:g}"
-  if not 0 <= client < len(found):
-    raise ValueError(
-      f"{where}: must be below the number of clients, {len(found)}"
-    )
-  starts, ends = found[client]
-  least = ends[-1] if ends else 0.0
-  if not least <= start < end <= (math.inf if repeat is None else repeat):
-    limit = "" if repeat is None else f", and at most {repeat:g}"
-    raise ValueError(
-      f"{where}: must end after its start{limit}, and not overlap another one"
-    )
-  starts.append(start)
-  ends.append(end)

@@ -166,7 +166,8 @@ def quantize(levels: int) -> Upload:
       level = jnp.floor(level + jax.random.uniform(key, u.shape, u.dtype))
       level = jnp.minimum(level, levels)  # Rounding may exceed the norm.
       sent = norm / levels * jnp.sign(u) * level
-      return sent / (1 + _omega(levels, u.size)) if is_contraction else sent
+      omega = min(u.size / levels**2, math.sqrt(u.size) / levels)
+      return sent / (1 + omega) if is_contraction else sent
 
     return _of_vector(compress)
 
@@ -277,8 +278,3 @@ def _scalar_bytes(tree: Any) -> int:
   """The bytes of a norm, which is computed in at least float32."""
   dtype = jnp.result_type(*jax.tree.leaves(tree))
   return jnp.promote_types(dtype, jnp.float32).itemsize
-
-
-def _omega(levels: int, size: int) -> float:
-  """The variance of `quantize`, relative to the squared norm, at most."""
-  return min(size / levels**2, math.sqrt(size) / levels)

@@ -186,8 +186,8 @@ def test_composite_algorithms_get_rates_and_regularizer(seen):
   [
     *(
       f"--algorithm={name} --client=sgd"
-      + " --regularizer=l1" * choice.takes_regularizer
-      + " --task=agnews_distilbert --lora_rank=4" * choice.takes_paths
+      + " --regularizer=l1" * choice.takes("psi")
+      + " --task=agnews_distilbert --lora_rank=4" * choice.takes("paths")
       for name, choice in ALGORITHMS.items()
     ),
     "--algorithm=fed_per --personal=norm/scale,norm/running_var",

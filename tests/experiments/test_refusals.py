@@ -17,7 +17,7 @@ from tests.tables_of_calls import cases
 
 NAMES = {flag: ", ".join(kind.registry) for flag, kind in KINDS.items()} | {
   "penalties": REGULARIZER.names(lambda each: each.is_finite),
-  "composite": ALGORITHM.names(lambda each: each.takes_regularizer),
+  "composite": ALGORITHM.names(lambda each: each.takes("psi")),
 }
 
 

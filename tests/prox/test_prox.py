@@ -166,31 +166,6 @@ def test_constraints_know_their_set():
     jax.tree.map(np.testing.assert_array_equal, of_tripled, point)
 
 
-def test_derivatives():
-  """Reverse mode against finite differences, at generic points."""
-  z, out, along = draw(7), draw(8), draw(9)
-  number = len(PENALTIES) + len(CONSTRAINTS)
-
-  @jax.jit
-  def slopes(z, out):
-    def of(psi):
-      along_out = lambda z, step, out: _of_one(psi, z, step)[0] @ out
-      return jax.vmap(jax.grad(along_out, (0, 1)), (0, None, 0))(z, STEP, out)
-
-    found = [of(psi) for psi in (PENALTIES | CONSTRAINTS).values()]
-    return [jnp.stack(part) for part in zip(*found, strict=True)]
-
-  with jax.enable_x64(True):
-    by_point, by_step = (np.asarray(each) for each in slopes(z, out))
-  h = 1e-6
-  for found, ends in (
-    (inner(by_point, along), [evaluated(z + s * along) for s in (h, -h)]),
-    (by_step, [evaluated(z, STEP + s) for s in (h, -h)]),
-  ):
-    numeric = inner(ends[0][0] - ends[1][0], out) / (2 * h)
-    np.testing.assert_allclose(found, numeric[:number], atol=2e-6)
-
-
 # Of each way to compute; every regularizer widens and narrows alike.
 COMPUTED = ["l1", "group_lasso", "nuclear", "total_variation_1d", "fused_lasso"]
 COMPUTED += ["l1_ball", "l2_ball", "simplex"]
@@ -376,25 +351,6 @@ def test_singular_values_of_lists_and_of_an_empty_matrix():
 def test_all_below_the_threshold_is_exactly_zero():
   x = jnp.asarray(MATRICES["noise"], jnp.float32)
   np.testing.assert_array_equal(_threshold(x, 100.0), 0)
-
-
-@pytest.mark.parametrize("shape", [(4, 4), (6, 3), (3, 6)])
-def test_derivative_at_repeated_singular_values(shape):
-  """Repeated values above the threshold, zeros below it."""
-  rng = np.random.default_rng(0)
-  u, v = (np.linalg.qr(rng.normal(size=(k, k)))[0] for k in shape)
-  along = rng.normal(size=shape)
-  f = jax.jit(prox.soft_threshold_singular_values)
-  slope = jax.jit(lambda z: jax.jvp(f, (z, 0.7), (jnp.asarray(along), 0.3))[1])
-  for rank in (2, 3):
-    s = np.zeros(shape)
-    np.fill_diagonal(s, 2.0 * (np.arange(min(shape)) < rank))
-    with jax.enable_x64(True):
-      z, h = u @ s @ v, 1e-6
-      ends = [f(z + d * along, 0.7 + 0.3 * d) for d in (h, -h)]
-      np.testing.assert_allclose(
-        slope(z), (ends[0] - ends[1]) / (2 * h), atol=1e-7
-      )
 
 
 # Some leaves only.

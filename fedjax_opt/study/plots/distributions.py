@@ -10,7 +10,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import direction, is_fraction, worst_mean
 from fedjax_opt.results.names import metric_name, name_of, number
 from fedjax_opt.study.plots import frame
-from fedjax_opt.study.plots.lines import GREY, Styles
+from fedjax_opt.study.plots.lines import GREY
 from fedjax_opt.study.plots.panels import (
   Look,
   by_condition,
@@ -29,7 +29,6 @@ def label_histogram(
   path: frame.Path,
   *,
   title: str | None = None,
-  class_names: Sequence[str] | None = None,
 ) -> Any:
   """Draws how many examples of each class every client holds.
 
@@ -42,7 +41,6 @@ def label_histogram(
     path: file to write, or a list of files; the ending chooses the format (png,
       pdf, svg). None to get the figure.
     title: such as `partition_title('dirichlet', alpha=0.1)`.
-    class_names: names for the legend, by default 0, 1, ...
 
   Returns:
     The matplotlib figure if `path` is None, else None.
@@ -66,8 +64,7 @@ def label_histogram(
     colors = _class_colors(num_classes)
     _draw_clients(axes, counts, colors)
     axes.set(title=", ".join(parts), xlabel="Examples", ylabel="Client")
-    names = range(num_classes) if class_names is None else class_names
-    _name_classes(new, colors, names)
+    _name_classes(new, colors)
     return frame.finish(new, path)
 
 
@@ -136,9 +133,7 @@ def _draw_clients(axes: Any, counts: np.ndarray, colors: Sequence[Any]) -> None:
   axes.yaxis.get_major_locator().set_params(integer=True)
 
 
-def _name_classes(
-  figure: Any, colors: Sequence[Any], names: Sequence[Any]
-) -> None:
+def _name_classes(figure: Any, colors: Sequence[Any]) -> None:
   """Adds a legend of the classes, or a colour bar of many."""
   from matplotlib.cm import ScalarMappable
   from matplotlib.colors import Normalize
@@ -150,7 +145,7 @@ def _name_classes(
     return
   look = {"loc": "outside right upper", "handlelength": 1, "handleheight": 1}
   patches = [Patch(color=color) for color in colors]
-  figure.legend(patches, names, title="Class", **look)
+  figure.legend(patches, range(len(colors)), title="Class", **look)
 
 
 _WORST = "mean of the worst 10 %"
@@ -201,10 +196,24 @@ def client_distribution(
   margin = 0.03 * np.ptp(joined) or 0.5
   limits = joined.min() - margin, joined.max() + margin
   worst_is_low = direction(metric) != "min"
+  mark = {"marker": "^" if worst_is_low else "v", "markersize": 6}
+  mark |= {"markeredgecolor": "white", "markeredgewidth": 0.5, "linestyle": ""}
 
   def draw(axes, condition, looks):
-    axes.set_xlim(limits)
-    return _draw_shares(axes, panels[condition], looks, worst_is_low)
+    from matplotlib.lines import Line2D
+
+    entries: dict[str, Any] = {}
+    for method, ascending in panels[condition].items():
+      color, linestyle, _ = looks[method]
+      share = np.linspace(0, 100, len(ascending) + 1)
+      x, y = [limits[0], *ascending, limits[1]], [*share, 100.0]
+      of_line = {"color": color, "linestyle": linestyle, "linewidth": 1.3}
+      (entries[method],) = axes.step(x, y, where="post", **of_line)
+      worst = worst_mean(ascending, worst_is_low)
+      level = 0.0 if worst_is_low else 100.0
+      axes.plot(worst, level, color=color, clip_on=False, zorder=5, **mark)
+    axes.set(xlim=limits, ylim=(0, 100))
+    return entries | {_WORST: Line2D([], [], color=GREY, **mark)}
 
   label = "Clients with at most this value (%)"
   return draw_conditions(panels, path, draw, metric_name(metric), label, **look)
@@ -219,29 +228,3 @@ def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
   if not values.size:
     raise ValueError(f"{name}: no client has a value")
   return values
-
-
-def _draw_shares(
-  axes: Any,
-  of_method: Mapping[str, np.ndarray],
-  styles: Styles,
-  worst_is_low: bool,
-) -> dict[str, Any]:
-  """Draws the share of clients that have at most each value."""
-  from matplotlib.lines import Line2D
-
-  entries: dict[str, Any] = {}
-  low, high = axes.get_xlim()
-  mark = {"marker": "^" if worst_is_low else "v", "markersize": 6}
-  mark |= {"markeredgecolor": "white", "markeredgewidth": 0.5, "linestyle": ""}
-  for method, ascending in of_method.items():
-    color, linestyle, _ = styles[method]
-    share = np.linspace(0, 100, len(ascending) + 1)
-    x, y = [low, *ascending, high], [*share, 100.0]
-    look = {"color": color, "linestyle": linestyle, "linewidth": 1.3}
-    (entries[method],) = axes.step(x, y, where="post", **look)
-    worst = worst_mean(ascending, worst_is_low)
-    level = 0.0 if worst_is_low else 100.0
-    axes.plot(worst, level, color=color, clip_on=False, zorder=5, **mark)
-  axes.set_ylim(0, 100)
-  return entries | {_WORST: Line2D([], [], color=GREY, **mark)}

@@ -45,17 +45,7 @@ class Grid(NamedTuple):
   chosen: tuple[int, int] | None = None
 
 
-def _is_format(name: str, value: Any) -> None:
-  """Checks that `value` is a format for numbers."""
-  must = f"{name}={checks.shown(value)}: must be a format, such as '.3g'"
-  with checks.calling(must):
-    format(1.0, value)
-
-
-_FORMAT = fields.Field(_is_format)
-
-
-@fields.checked(precision=_FORMAT)
+@fields.checked()
 def heat_map(
   values: np.ndarray,
   rows: tuple[str, Sequence[Any]],
@@ -63,7 +53,6 @@ def heat_map(
   path: Path,
   *,
   label: str,
-  precision: str = ".3g",
   chosen: tuple[int, int] | None = None,
 ) -> Any:
   """Draws a metric over two hyperparameters, with the numbers in the cells.
@@ -76,7 +65,6 @@ def heat_map(
     path: file to write, or a list of files; the ending chooses the format (png,
       pdf, svg). None to get the figure.
     label: name of the metric, beside the colour bar.
-    precision: format specification of the numbers in the cells.
     chosen: row and column of the cell to outline.
 
   Returns:
@@ -88,17 +76,11 @@ def heat_map(
     ImportError: if matplotlib is missing.
   """
   grid = _checked(1.0, "values", Grid(values, rows, columns, chosen))
-  return _draw({"": {"": grid}}, path, label, precision, "max")
+  return _draw({"": {"": grid}}, path, label, ".3g", "max")
 
 
-@fields.checked(precision=_FORMAT)
-def heat_maps(
-  grids: Mapping[str, Any],
-  path: Path,
-  *,
-  metric: str,
-  precision: str | None = None,
-) -> Any:
+@fields.checked()
+def heat_maps(grids: Mapping[str, Any], path: Path, *, metric: str) -> Any:
   """Draws the grids of several methods, with one scale of colours.
 
   Better values are lighter. Diverged cells are hatched, and the chosen cell is
@@ -109,9 +91,8 @@ def heat_maps(
       `Grid`, one row of panels for each condition.
     path: file to write, or a list of files; the ending chooses the format (png,
       pdf, svg). None to get the figure.
-    metric: its identifier, such as 'validation_accuracy'.
-    precision: format specification of the numbers in the cells; by default one
-      decimal of percents, else two digits.
+    metric: its identifier, such as 'validation_accuracy'; percents have one
+      decimal, others two digits.
 
   Returns:
     The matplotlib figure if `path` is None, else None.
@@ -122,7 +103,7 @@ def heat_maps(
   """
   factor = 100.0 if is_fraction(metric) else 1.0
   scaled = by_condition("grids", grids, functools.partial(_checked, factor))
-  precision = precision or (".1f" if factor == 100 else None)
+  precision = ".1f" if factor == 100 else None
   way = direction(metric) or "max"
   return _draw(scaled, path, names.metric_name(metric), precision, way)
 

@@ -1,7 +1,7 @@
 """Pictures of a study whose lines have a metric over something."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -173,12 +173,12 @@ def sensitivity(
   metric: str,
   x_name: str,
   chosen: Any = None,
-  log_x: bool | None = None,
   **look: Unpack[Look],
 ) -> Any:
   """Draws the final value over one hyperparameter, and what was chosen.
 
-  Values that diverged have a cross at the worse end of the axis.
+  Values that diverged have a cross at the worse end of the axis. The x axis is
+  logarithmic if the values are a factor of at least 10 apart.
 
   Args:
     curves: method -> `Curve`, or `(x [X], values [seeds, X])`, NaN where a seed
@@ -188,8 +188,6 @@ def sensitivity(
     x_name: identifier of the hyperparameter, such as 'client_lr'.
     chosen: method -> chosen value of the hyperparameter, or condition -> such a
       mapping, as `curves`; it gets a ring.
-    log_x: whether the x axis is logarithmic; by default if the values are a
-      factor of at least 10 apart.
     **look: `title`, text above the panels; `interval`, what bands or bars are,
       above the legend; `styles` of `method_styles`, if there are more methods.
 
@@ -197,22 +195,30 @@ def sensitivity(
     As `study_curves`.
 
   Raises:
-    As `study_curves`; ValueError if a chosen value is none of x, or a log axis
-      cannot have a value.
+    As `study_curves`; ValueError if a chosen value is none of x.
   """
   panels = by_condition("curves", curves, as_curve)
   rings = _chosen_places(panels, chosen)
   axis = panels_axis(metric, panels, by_value=True)
   x = np.concatenate([c.x for each in panels.values() for c in each.values()])
-  is_log = _is_log(x_name, x, log_x)
+
+  ring = {"marker": "o", "linestyle": "", "markersize": 9}
+  ring |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
 
   def draw(axes, condition, looks):
+    from matplotlib.lines import Line2D
+
     curves, options = panels[condition], {"markers": True, "by_value": True}
     entries = draw_curves(axes, curves, looks, axis, **options)
     for method, place in rings.get(condition, {}).items():
-      color = looks[method].color
-      entries["chosen"] = _draw_ring(axes, curves[method], place, axis, color)
-    if is_log:
+      # Around the value, or around its mark if it diverged.
+      curve, color = curves[method], looks[method].color
+      y = axis.units(curve.mean[place])
+      if not np.isfinite(y) or axis.is_outside(curve.mean[place]):
+        y = axis.worse_end
+      axes.plot(curve.x[place], y, color=color, zorder=4, clip_on=False, **ring)
+      entries["chosen"] = Line2D([], [], color=GREY, **ring)
+    if _is_log(x):
       log_scale(axes.xaxis)
     return entries
 
@@ -240,41 +246,10 @@ def _chosen_places(panels: Panels, chosen: Any) -> dict[str, dict[str, int]]:
   return places
 
 
-def _draw_ring(
-  axes: Any, curve: Curve, place: int, axis: MetricAxis, color: str
-) -> Any:
-  """Draws a ring around a value, or around its mark if it diverged.
-
-  Returns:
-    The entry of the legend.
-  """
-  from matplotlib.lines import Line2D
-
-  look = {"marker": "o", "linestyle": "", "markersize": 9}
-  look |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
-  y = axis.units(curve.mean[place])
-  if not np.isfinite(y) or axis.is_outside(curve.mean[place]):
-    y = axis.worse_end
-  axes.plot(curve.x[place], y, color=color, zorder=4, clip_on=False, **look)
-  return Line2D([], [], color=GREY, **look)
-
-
-def _is_log(name: str, values: np.ndarray, wanted: bool | None) -> bool:
-  """Whether the axis of these values is logarithmic.
-
-  Args:
-    name: of the values, for messages.
-    values: of any number.
-    wanted: what was asked for; None for an axis that is logarithmic if positive
-      values are a factor of at least 10 apart.
-
-  Raises:
-    ValueError: if it was asked for and a value is not positive.
-  """
+def _is_log(values: np.ndarray) -> bool:
+  """Whether values are positive and a factor of at least 10 apart."""
   low, high = float(values.min()), float(values.max())
-  if wanted and low <= 0:
-    raise ValueError(f"log_x=True: {name} has {low:g}; must be positive")
-  return low > 0 and high >= 10 * low if wanted is None else wanted
+  return low > 0 and high >= 10 * low
 
 
 @fields.checked(x_values=fields.each(fields.ANYTHING, "a list of values", 1))
@@ -285,14 +260,13 @@ def study_values(
   metric: str,
   x_name: str,
   x_values: Sequence[Any],
-  log_x: bool | None = None,
-  heterogeneous: Literal["low", "high"] | None = None,
   **look: Unpack[Look],
 ) -> Any:
   """Draws a value of each method against a condition, with intervals.
 
-  Where one end of the condition's values means that clients differ more, it is
-  on the right, and the axis says so.
+  Where one end of the condition's values means that clients differ more, such
+  as the low one of alpha, it is on the right, and the axis says so. The x axis
+  is logarithmic if the values are a factor of at least 10 apart.
 
   Args:
     values: method -> `(mean [X], low [X], high [X])`, NaN where the method
@@ -303,10 +277,6 @@ def study_values(
     metric: its identifier, such as 'test_accuracy'.
     x_name: identifier of the condition, such as 'alpha' or 'local_steps'.
     x_values: its values: numbers, or words, which are spaced evenly. [X]
-    log_x: whether the x axis is logarithmic; by default if the values are a
-      factor of at least 10 apart.
-    heterogeneous: at which end of the values clients differ more; by default
-      that of the partitions' own parameters, such as 'low' for alpha.
     **look: `title`, text above the panels; `interval`, what bands or bars are,
       above the legend; `styles` of `method_styles`, if there are more methods.
 
@@ -315,11 +285,11 @@ def study_values(
 
   Raises:
     ValueError, TypeError: for values that are empty or do not fit, a method
-      without a look, a log axis that is not possible, or a file's ending.
+      without a look, or a file's ending.
     ImportError: if matplotlib is missing.
   """
-  way = heterogeneous or _HETEROGENEOUS.get(x_name)
-  places = _places(x_name, x_values, log_x) * (-1 if way == "low" else 1)
+  way = _HETEROGENEOUS.get(x_name)
+  places = _places(x_values) * (-1 if way == "low" else 1)
   order = np.argsort(places)
 
   def checked(name: str, data: Any) -> Curve:
@@ -352,15 +322,13 @@ def study_values(
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
-def _places(
-  name: str, x_values: Sequence[Any], log_x: bool | None
-) -> np.ndarray:
+def _places(x_values: Sequence[Any]) -> np.ndarray:
   """[X], where the values are on the x axis, in increasing order."""
   are_numbers = all(isinstance(x, int | float | np.number) for x in x_values)
   if not are_numbers or not np.isfinite(np.array(x_values, float)).all():
     return np.arange(len(x_values), dtype=float)
   x = np.array(x_values, float)
-  places = np.log10(x) if _is_log(name, x, log_x) else x
+  places = np.log10(x) if _is_log(x) else x
   gaps = np.diff(np.sort(places))
   if gaps.size and gaps.min() < _LEAST_GAP * np.ptp(places):
     return np.argsort(np.argsort(x)).astype(float)
