@@ -121,9 +121,22 @@ def auc(outputs: jax.Array, y: jax.Array) -> jax.Array:
   _, true = _indicators(outputs, y)
   values = at_least_float32(outputs)
   if y.ndim == 1:
-    values = jax.nn.log_softmax(values, -1)
+    values = _log_odds(values)
   of_class, is_defined = jax.vmap(_area, in_axes=1)(values, true)
   return _mean_of(of_class, is_defined)
+
+
+def _log_odds(logits):
+  """Of each class against all others, [N, classes]: sure examples differ too.
+
+  The logarithm of a probability near 1 is 0 in float32.
+  """
+  is_top = jnp.argmax(logits, -1)[:, None] == jnp.arange(logits.shape[-1])
+  others = jax.nn.logsumexp(jnp.where(is_top, -jnp.inf, logits), -1)
+  log_p = jnp.where(is_top, -jnp.inf, jax.nn.log_softmax(logits, -1))
+  return jnp.where(
+    is_top, logits - others[:, None], log_p - jnp.log1p(-jnp.exp(log_p))
+  )
 
 
 def _area(values, is_positive):

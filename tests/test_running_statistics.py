@@ -351,3 +351,31 @@ def test_an_algorithm_that_refuses_them_may_freeze_them():
   both = fo.train_only(of, ["output", "norm/running_mean"], loss_fn)
   with pytest.raises(ValueError, match="params: 'norm' has running statistics"):
     fo.Simulator(both, FIVE, batch_size=4).init(PARAMS)
+
+
+def normalizing(params, batch, rng=None):
+  """Squares of features that the batch normalizes, as in training. [B]"""
+  x = batch["x"]
+  return ((x - x.mean(0)) / x.std(0) @ params - batch["y"]) ** 2
+
+
+def test_no_example_of_another_client_normalizes_a_clients_own():
+  """Rows are filled up with the client's own, here to whole copies of them."""
+  rng = np.random.default_rng(0)
+  x, y = rng.normal(1, 2, (16, 3)).astype("f"), rng.normal(size=16).astype("f")
+  x[0] = [30, -30, 30]  # The row of the pool that lists are filled up with.
+  rows, params = [np.arange(12), np.arange(12, 16)], jnp.float32([1, -1, 0.5])
+  data = fo.ClientData.from_partition({"x": x, "y": y}, rows)
+  batches = [{"x": x[each], "y": y[each]} for each in rows]
+  algorithm = fo.scaffold(normalizing, 0.0, exact_control=True)
+  settings = {"batch_size": 4, "weighting": "uniform", "drop_remainder": True}
+  result = fo.simulate(algorithm, params, data, rounds=1, **settings)
+  mean = lambda p, batch: normalizing(p, batch).mean()
+  exact = np.stack([jax.grad(mean)(params, batch) for batch in batches])
+  np.testing.assert_allclose(result.client_state, exact, rtol=1e-4)
+  found = fo.evaluate_clients(
+    params, lambda p, batch: {"loss": normalizing(p, batch)}, data, train=data,
+    loss_fn=normalizing, client=optax.sgd(0.1), local_steps=0,
+  ).values["personalized"]["loss"]  # fmt: skip
+  losses = [mean(params, batch) for batch in batches]
+  np.testing.assert_allclose(found, losses, rtol=1e-5)

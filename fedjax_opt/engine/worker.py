@@ -15,6 +15,7 @@ from fedjax_opt import counters, optimizers, trees
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
 from fedjax_opt.checks import functions
+from fedjax_opt.data import lists
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import (
   computed_loss,
@@ -227,7 +228,9 @@ class Worker:
   def gradient(self, loss_fn: LossFn, params: Params) -> Params:
     """The exact gradient of the client's mean loss over all its examples.
 
-    It is computed in chunks, so it needs the memory of one chunk.
+    It is computed in chunks of up to 512 examples, or of one batch if that is
+    larger, so it needs the memory of one chunk. A model that normalizes by its
+    batch does so by the chunk, which has some examples twice if it is not full.
 
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.
@@ -293,6 +296,7 @@ class Worker:
     chunk = min(chunk, len(rows))
     padding = -len(rows) % chunk
     rows, counts = jnp.pad(rows, (0, padding)), jnp.pad(counts, (0, padding))
+    rows = lists.with_own(rows, counts)
 
     def add(i, totals):
       batch = self._examples(lax.dynamic_slice_in_dim(rows, i * chunk, chunk))

@@ -191,6 +191,7 @@ def means(
   size = data.sizes.at[client].get(mode="clip")
   at_once = min(_EXAMPLES_AT_ONCE, len(rows))
   rows = jnp.pad(rows, (0, -len(rows) % at_once))
+  rows = lists.with_own(rows, jnp.arange(len(rows)) < size)
 
   def sums(i):
     of_batch = lax.dynamic_slice_in_dim(rows, i * at_once, at_once)
