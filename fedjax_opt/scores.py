@@ -127,16 +127,16 @@ def auc(outputs: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _log_odds(logits):
-  """Of each class against all others, [N, classes]: sure examples differ too.
+  """Of each class against all others, [N, classes].
 
-  The logarithm of a probability near 1 is 0 in float32.
+  In float32 the logarithm of a probability near 1 is 0, but not its log odds.
   """
-  is_top = jnp.argmax(logits, -1)[:, None] == jnp.arange(logits.shape[-1])
-  others = jax.nn.logsumexp(jnp.where(is_top, -jnp.inf, logits), -1)
-  log_p = jnp.where(is_top, -jnp.inf, jax.nn.log_softmax(logits, -1))
-  return jnp.where(
-    is_top, logits - others[:, None], log_p - jnp.log1p(-jnp.exp(log_p))
-  )
+  log_p = jax.nn.log_softmax(logits, -1)
+  is_sure = log_p > -0.1  # At most one class of an example.
+  others = jax.nn.logsumexp(jnp.where(is_sure, -jnp.inf, logits), -1)
+  unsure = jnp.where(is_sure, -jnp.inf, log_p)
+  odds = unsure - jnp.log1p(-jnp.exp(unsure))
+  return jnp.where(is_sure, logits - others[:, None], odds)
 
 
 def _area(values, is_positive):

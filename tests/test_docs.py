@@ -152,7 +152,7 @@ def test_the_tables_of_methods_are_those_of_the_registries():
 OTHERS = {
   "budget_s", "command", "fedjax_python", "flower_python", "folder", "gpus",
   "help", "kind", "minutes", "nodes", "ntasks", "nthreads", "number",
-  "processor", "tiny", "torch_python", "worker",
+  "clock", "tiny", "torch_python", "worker",
   "xla_cpu_prefer_vector_width", "xla_force_host_platform_device_count",
   "zone",
 }  # fmt: skip

@@ -34,6 +34,15 @@ def test_of_few_examples_with_ties_and_absent_classes(seed):
   np.testing.assert_allclose(scores.auc(logits, y), wanted, rtol=1e-5)
 
 
+def test_sure_examples_differ():
+  """Where float32 has the same probability, 1."""
+  margin = RNG.normal(30, 20, N).astype(np.float32)
+  y = (margin + RNG.normal(0, 3, N) > 30).astype(int)
+  logits = np.stack([np.zeros(N, np.float32), margin], 1)
+  found = scores.auc(logits, y)
+  np.testing.assert_allclose(found, metrics.roc_auc_score(y, margin), rtol=1e-5)
+
+
 def test_of_labels():
   logits = RNG.integers(-3, 4, (N, 3)).astype(np.float32)
   y = (RNG.random((N, 3)) < [0.1, 0.5, 0.8]).astype(np.float32)

@@ -128,6 +128,10 @@ def reduction(outcome: Outcome) -> Reduction:
     for difference in _differences(paper[key], outcome.cells[key]):
       if difference[0] not in chosen:
         differences.setdefault(difference, []).append(key)
+  theirs, ours = _tried(plan.grids), _tried(outcome.tuning)
+  for name in ours:
+    if ours[name] != theirs.get(name, ours[name]):
+      differences[name, theirs[name], ours[name]] = both
   missing = [key for key in paper if key not in outcome.cells]
   added: dict[str, list[Key]] = {}
   for key, cell in outcome.cells.items():
@@ -138,6 +142,14 @@ def reduction(outcome: Outcome) -> Reduction:
       ]
       added.setdefault(", ".join(has), []).append(key)
   return Reduction(differences, len(both), missing, len(paper), added)
+
+
+def _tried(grids: Iterable[tuple[str, ...]]) -> dict[str, str]:
+  """Hyperparameter -> all values that grids try, joined by commas."""
+  found: dict[str, set[float]] = {}
+  for name, values in (each for g in grids for each in grid_of(g).items()):
+    found.setdefault(name, set()).update(values)
+  return {name: shown_value(sorted(each)) for name, each in found.items()}
 
 
 def reduced(outcome: Outcome) -> list[str]:
