@@ -88,8 +88,9 @@ def _regression(
     "test": "test_loss",
     "train": "train_loss",
     "truth": "recovery_error",
-    "support": "f1",
   }
+  if panel == "f1":
+    metrics["support"] = "f1"
   return classification.task(
     apply,
     init,

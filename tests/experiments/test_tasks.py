@@ -221,11 +221,12 @@ def test_what_nonconvex_measures():
 def test_the_last_100_rounds_decide(eval_every, evaluations):
   task = task_of("--task=lasso", f"--eval_every={eval_every}")
   assert {str(each) for each in task.criteria.values()} == {
-    str(Criterion(metric, "min", "mean_last_n", evaluations))
-    for metric in (
-      *("validation_loss", "test_loss", "train_loss"),
-      "recovery_error",
-    )
+    str(Criterion(metric, way, "mean_last_n", evaluations))
+    for way, metrics in {
+      "min": ("validation_loss", "test_loss", "train_loss", "recovery_error"),
+      "max": ("f1",),
+    }.items()
+    for metric in metrics
   }
 
 
