@@ -6,7 +6,8 @@ Both show the records that exist of `rows` and `columns`. The key of a record is
   title, corner   a line above it; the head of its first column
   value           what is shown, see values.py, or a hyperparameter. Default:
                   the last test accuracy
-  values          head -> value: a line for each column and row has all these
+  values          head -> value: a line for each column and row has all these,
+                  as far as its run measured them
   at              the other parts of the keys
   paper_numbers   name of a table of `numbers`, shown beside ours
   deviation       whether standard deviations are shown too
@@ -14,7 +15,7 @@ Both show the records that exist of `rows` and `columns`. The key of a record is
   bold            keys that are printed in bold
 
 A picture has `name`, `alt` (the text for readers who cannot see it) and a
-`kind`:
+`kind`. If it has `columns` of its own, it shows only these:
 
   curves          learning curves, a panel for each column
   panels          learning curves: a row of panels for each column, in it a
@@ -98,13 +99,24 @@ def _table_of_values(about: Mapping[str, Any], found: Found) -> Table | None:
   titles, values = about.get("titles", {}), about["values"]
   lines = [
     [titles.get(column, column), row]
-    + [_cell(about | {"value": each}, found, key) for each in values.values()]
+    + [
+      _cell(about | {"value": each}, found, key)
+      if _has(found[key], each)
+      else NOT_RUN
+      for each in values.values()
+    ]
     for column in columns_of(about, found)
     for row in group(about, about["rows"])
     if (key := (row, column, *about.get("at", []))) in found
   ]
   heads = ["at", about.get("corner", "method"), *values]
   return Table(heads, lines, about.get("title", "")) if lines else None
+
+
+def _has(record: Record, words: str) -> bool:
+  """Whether a record has a value, or a hyperparameter."""
+  known = record.history.metrics
+  return words in record.points[0] or value(words).metric in known
 
 
 def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
@@ -116,8 +128,6 @@ def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
   if "less" in about:
     return declared_claims.lead(found, key, (about["less"], *key[1:])).shown(1)
   of = value(words)
-  if of.metric not in found[key].history.metrics:
-    return NOT_RUN
   beside = about.get("deviation", False)
   text = with_interval(of.of(found[key]), of.metric, beside)
   return f"**{text}**" if list(key[:2]) in about.get("bold", []) else text

@@ -98,9 +98,8 @@ class Plan(NamedTuple):
           raise type(error)(f"{what}{error}") from None
       label = condition_label(_of_data(condition))
       if label not in clients:
-        data = plan._data_under(condition)
         seed = self.report_seeds[0]
-        data = data(seed) if callable(data) else data
+        data = _of_seed(plan._data_under(condition), seed)
         if self.own_models:
           data = own_models.hold_out(data, seed).train
         clients[label] = setup.clients_of(data)
@@ -120,9 +119,8 @@ class Plan(NamedTuple):
       if metric or method.settings or condition.keys() & DEFAULTS.keys():
         found = simulator._metric_names(self.params)
         if self.own_models:
-          data, parts = arguments["data"], _parts(is_report)
-          data = data(self.report_seeds[0]) if callable(data) else data
-          own = self.own_models, self.params, data, parts
+          data = _of_seed(arguments["data"], self.report_seeds[0])
+          own = self.own_models, self.params, data, _parts(is_report)
           found = [*found, *own_models.names(*own)]
         if metric:
           _check_measured(name, measured, found)
@@ -187,7 +185,7 @@ class Plan(NamedTuple):
       return measured
     data = arguments["data"]
     parts = {
-      seed: own_models.hold_out(data(seed) if callable(data) else data, seed)
+      seed: own_models.hold_out(_of_seed(data, seed), seed)
       for seed in dict.fromkeys(point["seed"] for point in points)
     }
     models = own_models.OwnModels(
@@ -227,6 +225,11 @@ class Plan(NamedTuple):
       "validation": self.validation,
       "test": self.test if is_on_test else None,
     }
+
+
+def _of_seed(data: Any, seed: int) -> Any:
+  """The clients of a seed; data may be a function from the seed to them."""
+  return data(seed) if callable(data) else data
 
 
 def _parts(is_report: bool) -> tuple[str, ...]:
