@@ -187,6 +187,7 @@ def copy_artefacts() -> None:
     text = text.replace("](../fig", f"](../../../experiments/{paper}/fig")
     page = _PAGES.get(paper, paper)
     text = text.replace("](../README.md)", f"](../{page}.md)")
+    text = text.replace("](../../../docs/papers/", "](../")
     whole = f"---\norphan: true\n---\n\n{text}"
     (papers / _artefact(file)).write_text(whole, encoding="utf-8")
 

@@ -1,5 +1,6 @@
 """Running statistics: they are averaged, and nothing else touches them."""
 
+import dataclasses
 import functools
 
 import chex
@@ -362,20 +363,33 @@ def normalizing(params, batch, rng=None):
 def test_no_example_of_another_client_normalizes_a_clients_own():
   """Rows are filled up with the client's own, here to whole copies of them."""
   rng = np.random.default_rng(0)
-  x, y = rng.normal(1, 2, (16, 3)).astype("f"), rng.normal(size=16).astype("f")
+  x, y = rng.normal(1, 2, (14, 3)).astype("f"), rng.normal(size=14).astype("f")
   x[0] = [30, -30, 30]  # The row of the pool that lists are filled up with.
-  rows, params = [np.arange(12), np.arange(12, 16)], jnp.float32([1, -1, 0.5])
+  rows, params = [np.arange(12), np.arange(12, 14)], jnp.float32([1, -1, 0.5])
   data = fo.ClientData.from_partition({"x": x, "y": y}, rows)
   batches = [{"x": x[each], "y": y[each]} for each in rows]
-  algorithm = fo.scaffold(normalizing, 0.0, exact_control=True)
-  settings = {"batch_size": 4, "weighting": "uniform", "drop_remainder": True}
-  result = fo.simulate(algorithm, params, data, rounds=1, **settings)
   mean = lambda p, batch: normalizing(p, batch).mean()
   exact = np.stack([jax.grad(mean)(params, batch) for batch in batches])
+  settings = {"batch_size": 4, "weighting": "uniform", "rounds": 1}
+  # Whole gradients.
+  algorithm = fo.scaffold(normalizing, 0.0, exact_control=True)
+  result = fo.simulate(algorithm, params, data, **settings)
   np.testing.assert_allclose(result.client_state, exact, rtol=1e-4)
+  # Local batches, of which one client's is half full.
+  one = data.indices, np.minimum(data.sizes, 4)
+  few = dataclasses.replace(data, indices=one[0], sizes=one[1])
+  result = fo.simulate(
+    fo.fed_avg(normalizing, optax.sgd(0.1)), params, few, **settings
+  )
+  first = {name: values[:4] for name, values in batches[0].items()}
+  steps = [jax.grad(mean)(params, each) for each in (first, batches[1])]
+  expected = params - 0.1 * (steps[0] + steps[1]) / 2
+  np.testing.assert_allclose(result.params, expected, rtol=1e-4)
+  # Metrics.
   found = fo.evaluate_clients(
     params, lambda p, batch: {"loss": normalizing(p, batch)}, data, train=data,
     loss_fn=normalizing, client=optax.sgd(0.1), local_steps=0,
-  ).values["personalized"]["loss"]  # fmt: skip
+  ).values  # fmt: skip
   losses = [mean(params, batch) for batch in batches]
-  np.testing.assert_allclose(found, losses, rtol=1e-5)
+  for kind in ("global", "personalized"):
+    np.testing.assert_allclose(found[kind]["loss"], losses, rtol=1e-5)

@@ -200,12 +200,12 @@ _COUNTED = {"rounds": "round", "local_steps": "local step", "seeds": "seed"}
 
 def _in_short(name: str, values: Sequence[str]) -> str:
   if name == "task":
-    return " or ".join(map(name_of, values))
+    return words.listed([*map(name_of, values)])
   if any("," in value for value in values):
     return f"another grid of `{name}`"
   if values == ["None"]:
     return f"no `{name}`"
-  shown = " or ".join(values)
+  shown = words.listed(values, "or")
   if name in _COUNTED:
     return f"{shown} {_COUNTED[name]}{'s' * (values != ['1'])}"
   return f"`{name}` {shown}"
@@ -218,7 +218,7 @@ def ran(outcome: Outcome) -> list[str]:
   for name in ("task", "rounds", "clients", "seeds"):
     values = dict.fromkeys(filter(None, (_of_run(name, f) for f in runs)))
     if values and name == "clients":
-      parts.append(f"{' or '.join(values)} clients")
+      parts.append(f"{words.listed([*values], 'or')} clients")
     elif values:
       parts.append(_in_short(name, [*values]))
   return parts

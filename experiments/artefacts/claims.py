@@ -2,7 +2,7 @@
 
 A claim says that some quantities are above a limit, mostly 0, such as the
 difference of two methods' accuracies, or a bound less the measured value. Each
-quantity has a value for each seed; two methods are compared seed by seed.
+quantity has a value for each seed; two methods are compared seed by seed. docs/papers/index.md has the rule for readers.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,6 @@ import numpy as np
 from fedjax_opt.study import pairs
 
 HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
-RULE = """\
-A claim says that some quantities, such as differences of methods at the same \
-seed, exceed a limit, usually zero.
-
-- *Held*: the 95 % t interval of the mean over seeds is above the limit for \
-each quantity.
-- *Not held*: it is below the limit for one of them (with Holm's correction).
-- *Undecided*: otherwise, and with one seed.
-
-A method that failed (diverged, or missed its target) at all seeds is worse \
-than one that did not; if it failed at some, the difference is undecided. \
-*Needs N seeds*: so many would decide with a probability of 80 %. Verdicts are \
-not adjusted for the number of claims."""
 SHOWN = 2  # The most quantities of a claim that are written out.
 _MOST_SEEDS = 1_000
 
@@ -34,7 +21,7 @@ class Quantity(NamedTuple):
   """What a claim says is above a limit.
 
   Attributes:
-    name: in words, such as 'DOMO over FedAvg, s = 5 %'.
+    name: in words, such as 'DOMO minus FedAvg, s = 5 %'.
     values: one for each seed; infinite where one of two diverged, NaN where
       both did.
     unit: such as 'points', or ''.
@@ -59,7 +46,7 @@ class Quantity(NamedTuple):
     return float(np.mean(values)) - self.limit if values else np.inf
 
   def verdict(self, among: int) -> str:
-    """'held', 'not held' or 'undecided', of so many; see `RULE`."""
+    """'held', 'not held' or 'undecided', as one of so many."""
     values = np.asarray(self.values, float)
     if values.size < 2:
       return UNDECIDED
@@ -91,7 +78,7 @@ class Quantity(NamedTuple):
     return f"{text} ({low:.3g} to {high:.3g}{must}{self._seeds_needed(among)})"
 
   def _seeds_needed(self, among: int) -> str:
-    """If undecided, how many seeds would decide, as `RULE` says."""
+    """If undecided, how many seeds would decide it in 80 % of cases."""
     if self.verdict(among) != UNDECIDED:
       return ""
     sd = float(np.std(self.values, ddof=1))
@@ -118,7 +105,7 @@ class Claim(NamedTuple):
 
   @property
   def verdict(self) -> str:
-    """'held', 'not held' or 'undecided'; see `RULE`."""
+    """'held', 'not held' or 'undecided'."""
     found = set(self._found)
     if NOT_HELD in found:
       return NOT_HELD
@@ -139,7 +126,7 @@ class Claim(NamedTuple):
     shown = [f"{q.name}: {q.shown(among)}" for q in deciding[:most]]
     more = len(deciding) - len(shown)
     if more:
-      shown.append(f"and {more} more")
+      shown.append(f"and {more} more {verdict}")
     if verdict != HELD and len(deciding) < among:
-      shown.append(f"{found.count(HELD)} of {among} are held")
+      shown.append(f"{found.count(HELD)} of {among} held")
     return "; ".join(shown) or "not run"

@@ -175,17 +175,16 @@ def lead(
       metric.
   """
   of = of or value()
-  word = "below" if sign < 0 else "over"
-  if sign == 0 and of.is_better_less:
-    sign, word = -1, "better than"
-  sign = sign or 1
+  sign = sign or (-1 if of.is_better_less else 1)
   # Parts that both keys share do not tell the sides apart.
   sides = [
     ", ".join(part for part in key if part not in beside) or "here"
     for key, beside in ((one, other), (other, one))
   ]
   row = f" ({one[0]})" if one != other and one[0] == other[0] else ""
-  name = f"{sides[0]} {word} {sides[1]}{_what(of)}{row}"
+  # Names such as 0.9 would look like numbers to subtract.
+  at = [f"at {side}" if side[0].isdigit() else side for side in sides]
+  name = f"{' minus '.join(at[::sign])}{_what(of)}{row}"
   measured = [_measured(found, key, of) for key in (one, other)]
   return _above(name, sides, measured, of, sign * of.scale)
 
@@ -243,7 +242,7 @@ def _gains_more(
     lead(found, (row, *end, *rest), (row, *start, *rest), of).values or None
     for row, *rest in (one, other)
   ]
-  name = f"gain of {one[0]} over that of {other[0]}{_what(of)}"
+  name = f"gain of {one[0]} minus that of {other[0]}{_what(of)}"
   return _above(name, (one[0], other[0]), gains, of, 1.0)
 
 

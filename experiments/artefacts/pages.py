@@ -2,7 +2,6 @@
 
 A part is between a comment that says what it shows and `<!-- end -->`:
 
-  <!-- verdicts -->               the rule of all verdicts
   <!-- counts -->                 how many artefacts are whole, and claims held,
                                   also of those that the page does not show
   <!-- domo/figure1, cpu          parts of an artefact, at a size
@@ -92,8 +91,6 @@ class Page:
 
   def _part(self, says: str) -> str:
     first, *lines = says.strip().splitlines()
-    if first == "verdicts":
-      return claims.RULE
     name, _, size = first.partition(", ")
     if name not in self.artefacts or size not in self.artefacts[name].sizes:
       raise ValueError(f"part={first!r}: no such artefact or size")
@@ -141,7 +138,8 @@ class Page:
     rest = _counted([*left.elements()], _VERDICTS) or "none"
     return (
       f"{self._counts()}\n- Not on this page: {rest} ([all "
-      "claims](artefacts/README.md), [the words](../README.md#artefacts))."
+      "claims](artefacts/README.md); [the words](../../docs/papers/index.md"
+      "#verdicts))."
     )
 
   def _decided(self) -> list[Claim]:
@@ -216,7 +214,7 @@ def _about(outcome: Outcome) -> str:
   paper = "" if is_ours else "Paper: "
   said = [f"{title_of(artefact)}. {paper}{setting}."]
   if here := dict.fromkeys([*ran, *short]):
-    said.append(f"Here: {', '.join(here)}.")
+    said.append(f"Here: {'; '.join(here)}.")
   said.append(f"[All of it](artefacts/{_file(outcome)}).")
   return " ".join(said)
 

@@ -56,7 +56,8 @@ def text_of(outcome: Outcome) -> str:
   return (
     f"# {pages.title_of(outcome.artefact)}\n\n"
     f"{pages.markdown(outcome, '../figures')}\n"
-    "[The page of the paper](../README.md) has the rule of the verdicts.\n"
+    "[The rule of the verdicts](../../../docs/papers/index.md#verdicts), and "
+    "[the page of the paper](../README.md).\n"
   )
 
 

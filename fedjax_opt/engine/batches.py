@@ -22,11 +22,15 @@ def draw_batches(
   Returns:
     The pooled rows of each step, [C, K, B] int32; how many rows of each batch
     are examples, [C, K] int32; and how many steps each client takes, [C] int32.
-    Rows and steps beyond these counts are padding.
+    Rows and steps beyond these counts are padding. That of a batch repeats its
+    examples, so a model that normalizes by its batch sees no other client's.
   """
 
   def of_client(key, size, rows):
     positions, counts = _positions(plan, key, size, len(rows))
+    if not plan.is_full:
+      place = jnp.arange(plan.batch_size) % jnp.maximum(counts, 1)[:, None]
+      positions = jnp.take_along_axis(positions, place, axis=1)
     num_steps = plan.num_steps(size)
     is_taken = jnp.arange(plan.max_steps) < num_steps
     return rows[positions], jnp.where(is_taken, counts, 0), num_steps

@@ -146,19 +146,18 @@ def _program(
 
   def clients(models, seed, round, train, held_out):
     params, server, rows = models
-    kinds = {"global": evaluation.per_client(per_example)(params, held_out)}
     if config is None:
-      return kinds
+      return {"global": evaluation.per_client(per_example)(params, held_out)}
     numbers = jnp.arange(config.num_clients, dtype=jnp.int32)
     own = (train.examples, train.sizes, train.indices)
     data = RoundData(*own, clients=numbers, client_state=rows)
 
     def one_client(worker, received):
-      models = {}
-      if local_steps is not None:
+      models = {"global": received}
+      if local_steps == 0:
         models["personalized"] = received
-        if local_steps:
-          models["personalized"] = worker.descend(loss_fn, rule, received)
+      elif local_steps is not None:
+        models["personalized"] = worker.descend(loss_fn, rule, received)
       if algorithm is not None:
         models["personal"] = own_model(algorithm, server, worker, received)
       return {
@@ -167,7 +166,7 @@ def _program(
       }
 
     cohort = Cohort(config, jax.random.key(seed), round, data)
-    return kinds | cohort.each(one_client, broadcast=params).value
+    return cohort.each(one_client, broadcast=params).value
 
   return clients
 

@@ -163,11 +163,11 @@ def unique(names: Iterable[str], form: str = "{} ({})") -> list[str]:
   return found
 
 
-def listed(names: Sequence[str]) -> str:
-  """'a', 'a and b' or 'a, b and c'."""
+def listed(names: Sequence[str], last: str = "and") -> str:
+  """'a', 'a and b' or 'a, b and c'; or with another word before the last."""
   if len(names) < 2:
     return "".join(names)
-  return f"{', '.join(names[:-1])} and {names[-1]}"
+  return f"{', '.join(names[:-1])} {last} {names[-1]}"
 
 
 def named(names: Sequence[str]) -> str:
