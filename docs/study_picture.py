@@ -20,6 +20,7 @@ _LABELS = {
   ("domo", "sgd"): "DOMO",
   ("fed_avg", "delta_sgd"): "Δ-SGD",
   ("fed_prox", "sgd"): "FedProx",
+  ("fed_avg_slm_z", "sgd"): "FedAvgSLM-Z",
 }
 
 
