@@ -139,7 +139,7 @@ def _extent(found: Standing) -> str:
   left = [c.title for c in conditions if c.name not in found.studies]
   said = f"{len(found.studies)} of {len(conditions)} conditions are complete."
   if left:
-    said += f" The others are {'; '.join(left)}."
+    said += f" The others have not run yet: {'; '.join(left)}."
   seconds = sum(
     each.about["seconds"]
     for place in found.planned

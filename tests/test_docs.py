@@ -148,10 +148,10 @@ def test_the_tables_of_methods_are_those_of_the_registries():
   assert "### Others" not in texts[0]
 
 
-# Flags of other programs: benchmarks, tools, pip, Slurm, gcloud, XLA.
+# Flags of other programs: benchmarks, tools, pip, hf, Slurm, gcloud, XLA.
 OTHERS = {
   "budget_s", "command", "fedjax_python", "flower_python", "folder", "gpus",
-  "help", "kind", "minutes", "nodes", "ntasks", "nthreads", "number",
+  "help", "kind", "local", "minutes", "nodes", "ntasks", "nthreads", "number",
   "clock", "tiny", "torch_python", "worker",
   "xla_cpu_prefer_vector_width", "xla_force_host_platform_device_count",
   "zone",
