@@ -56,6 +56,9 @@ class Store(NamedTuple):
     found = load_run(folder)
     if not found.is_complete:
       return None
+    if spec.cohort_size is None:  # It followed from the number of clients.
+      size = found.config["cohort_size"]
+      spec = dataclasses.replace(spec, cohort_size=size)
     other = differing(found.config, identity(spec))
     if (streams := found.config.get("streams", 1)) != STREAMS:
       other = f"streams={streams}, not {STREAMS}"

@@ -225,6 +225,18 @@ def test_a_run_is_not_resumed_on_other_data(write, refused, tmp_path):
   assert load_run(folder).is_complete
 
 
+def test_the_cohort_of_clients_in_a_file_follows_from_the_file(
+  write, tmp_path
+):
+  file, runs = write(), Store(tmp_path, Loader())
+  of_default = [flag for flag in RUN if not flag.startswith("--cohort")]
+  spec = spec_of(*of_default, file)
+  assert spec.cohort_size is None
+  found, was_there = runs.run(spec)
+  assert found.config["cohort_size"] == 6 and not was_there
+  assert runs.run(spec)[1]
+
+
 def test_each_seed_has_a_partition():
   some = ("--task=digits_logistic", "--num_clients=20", "--seed=3,4")
   found = prepare(*some, "--client_test_fraction=0.2").loaded.digests
