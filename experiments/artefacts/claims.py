@@ -2,7 +2,8 @@
 
 A claim says that some quantities are above a limit, mostly 0, such as the
 difference of two methods' accuracies, or a bound less the measured value. Each
-quantity has a value for each seed; two methods are compared seed by seed. docs/papers/index.md has the rule for readers.
+quantity has a value for each seed; two methods are compared seed by seed.
+docs/papers/index.md has the rule for readers.
 """
 
 from collections.abc import Sequence
