@@ -15,6 +15,7 @@ from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
 from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
+from fedjax_opt.study import own_models
 
 _SEED = Hyperparameter("seed", 0, "seed", specs.SEEDS)
 _FRACTION = Hyperparameter(
@@ -190,7 +191,7 @@ def of_personal(given: Given, task: TaskChoice) -> dict[str, Any]:
   """
   if _is_elsewhere(given):
     return {}
-  found = {"client_test_fraction": specs.TESTS_OF_PERSONAL}
+  found = {"client_test_fraction": own_models.TEST_FRACTION}
   return found | ({"select_on": "clients"} if _has_own(task) else {})
 
 
@@ -250,7 +251,7 @@ def _selection(
         )
     return {"select_on": select_on}
   needs_some = select_on in ("validation", "clients")
-  usual = specs.VALIDATION_FRACTION if needs_some else 0.0
+  usual = own_models.VALIDATION_FRACTION if needs_some else 0.0
   fraction = _or(given["validation_fraction"], usual)
   if needs_some and not fraction:
     raise ValueError(
@@ -313,7 +314,7 @@ def _defaults(
   if given["local_steps"] is None:
     found["local_epochs"] = 1.0
   if algorithm.is_personal and not _is_elsewhere(given):
-    found["client_test_fraction"] = specs.TESTS_OF_PERSONAL
+    found["client_test_fraction"] = own_models.TEST_FRACTION
   return {n: value for n, value in found.items() if given[n] is None}
 
 
