@@ -102,6 +102,9 @@ def _task(given: Given) -> Chosen:
         n for n, each in kinds.TASK.registry.items() if flag in each.takes
       ]
       kinds.TASK.refuse(flag, repr(given[flag]), owners, chosen.name)
+  # Without a folder of data, a run can still be planned.
+  others = {n: value for n, value in given.items() if n != "data_dir"}
+  chosen.choice.check_given(chosen.name, others)
   own = chosen.choice.resolve(given)
   return dataclasses.replace(chosen, static={**chosen.static, **own})
 

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -282,20 +282,6 @@ def _first(columns: Sequence[str]) -> str:
 # The entries of the registry.
 
 
-def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
-  """Checks that the flags that every table needs are given.
-
-  Raises:
-    ValueError: naming the missing flag.
-  """
-  for flag, what in (
-    ("data_file", "a .csv or .parquet file, or a folder of `datasets`"),
-    ("label_column", "the name of the column that is predicted"),
-  ):
-    base.check_given(flags["task"], flag, flags[flag], what)
-  return {}
-
-
 OPTIONS = (
   Hyperparameter(
     "test_fraction",
@@ -338,7 +324,10 @@ TASKS: dict[str, TaskChoice] = {
       "validation_seed",
     ),
     has_clients=lambda flags: flags["client_column"] is not None,
-    resolve=resolve,
+    needs={
+      "data_file": "a .csv or .parquet file, or a folder of `datasets`",
+      "label_column": "the name of the column that is predicted",
+    },
     is_convex=model.is_convex,
     label=f"table, {model.label}",
   )
