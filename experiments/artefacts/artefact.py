@@ -7,7 +7,6 @@ identified by their flags alone.
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -133,12 +132,12 @@ class Picture(NamedTuple):
 
   Attributes:
     name: of the file, without its ending.
-    draw: `path -> None`; writes the file. For None it returns the figure.
+    draw: `() -> figure`, one of matplotlib.
     alt: what it shows, for readers who cannot see it.
   """
 
   name: str
-  draw: Callable[[pathlib.Path | None], Any]
+  draw: Callable[[], Any]
   alt: str
 
 

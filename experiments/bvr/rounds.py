@@ -10,7 +10,6 @@ rates are chosen with other seeds than the reported ones.
 
 import functools
 import math
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +27,7 @@ from fedjax_opt import algorithms, plots, statistics
 from fedjax_opt.data import synthetic
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion, outcome
-from fedjax_opt.study.plots import frame, panels
+from fedjax_opt.study.plots import panels
 from fedjax_opt.study.words import Numbers
 
 METHODS = {
@@ -299,7 +298,6 @@ def _draw(
   parts: Found,
   varied: Mapping[str, Sequence[str]],
   limit: int,
-  path: pathlib.Path | None,
 ) -> Any:
   """Draws four panels; a cross above the line marks that a seed failed."""
   styles = plots.method_styles(METHODS)
@@ -319,7 +317,7 @@ def _draw(
     handles, names = axes[0][0].get_legend_handles_labels()
     entries = dict(zip(names, handles, strict=True))
     panels.add_below(figure, entries, 5.6)
-    return frame.finish(figure, path)
+    return figure
 
 
 def _draw_method(panel, method, style, known, limit, shift) -> None:

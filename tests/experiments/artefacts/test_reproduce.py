@@ -31,7 +31,6 @@ from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.running import Outcome, Runner
 from fedjax_opt import plots
 from fedjax_opt.results.history import History
-from fedjax_opt.study.plots import frame
 from tests.experiments.commands import call, table
 
 TINY = (
@@ -72,9 +71,9 @@ def blocks(found):
     [", ".join(key), str(len(each.points))] for key, each in found.items()
   ]
 
-  def draw(path):
+  def draw():
     with plots.figure(columns=2) as (figure, _):
-      return frame.finish(figure, path)
+      return figure
 
   return [Table(["cell", "points"], rows), Picture("all", draw, "All"), *claims]
 
