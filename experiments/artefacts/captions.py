@@ -10,15 +10,12 @@ from experiments.artefacts.artefact import (
   Key,
   Plan,
   Recipe,
-  RunOf,
-  flags_of,
   grid_of,
 )
 from experiments.artefacts.running import Outcome, tuned
 from experiments.records import Record
 from experiments.specification.spec import FLAGS, every
 from experiments.studies.running import shared
-from fedjax_opt.files import json_files
 from fedjax_opt.results import selection
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import words
@@ -136,9 +133,10 @@ def reduction(outcome: Outcome) -> Reduction:
   added: dict[str, list[Key]] = {}
   for key, cell in outcome.cells.items():
     if key not in paper:
-      flags = _flags(cell)
       has = [
-        _in_short(n, [str(flags[n])]) for n in ("task", "rounds") if n in flags
+        _in_short(name, [str(cell.flags[name])])
+        for name in ("task", "rounds")
+        if name in cell.flags
       ]
       added.setdefault(", ".join(has), []).append(key)
   return Reduction(differences, len(both), missing, len(paper), added)
@@ -244,7 +242,7 @@ def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
 def is_elsewhere(outcome: Outcome) -> bool:
   """Whether no cell of the paper ran on the data that it has there."""
   paper = outcome.artefact.cells(Plan("paper", {}))
-  data = lambda cell: str(_flags(cell).get("task")).partition("_")[0]
+  data = lambda cell: str(cell.flags.get("task")).partition("_")[0]
   return not any(
     data(paper[key]) == data(cell)
     for key, cell in outcome.cells.items()
@@ -255,7 +253,7 @@ def is_elsewhere(outcome: Outcome) -> bool:
 def stand_ins(outcome: Outcome) -> str:
   """The tasks of the cells, if the paper's size has none of these; or ''."""
   ran, paper = (
-    {_flags(cell).get("task") for cell in cells.values()}
+    {cell.flags.get("task") for cell in cells.values()}
     for cells in (outcome.cells, outcome.artefact.cells(Plan("paper", {})))
   )
   ran.discard(None)
@@ -265,19 +263,13 @@ def stand_ins(outcome: Outcome) -> str:
 
 def _differences(theirs: Recipe, ours: Recipe) -> list[tuple[str, str, str]]:
   """(flag, the paper's value, ours) for each flag that differs."""
-  a, b = _flags(theirs), _flags(ours)
+  a, b = theirs.flags, ours.flags
   seeds = [str(len(np.atleast_1d(each.get("seed", 0)))) for each in (a, b)]
   return [
     (name, shown_value(a.get(name)), shown_value(b.get(name)))
     for name in dict.fromkeys([*a, *b])
     if a.get(name) != b.get(name) and name not in (*_SILENT, "seed")
   ] + ([("seeds", *seeds)] if seeds[0] != seeds[1] else [])
-
-
-def _flags(cell: Recipe) -> Mapping[str, Any]:
-  if isinstance(cell, RunOf):
-    return flags_of(cell.arguments)
-  return json_files.plain(cell.options)
 
 
 def _keys(keys: Sequence[Key]) -> str:
