@@ -55,43 +55,29 @@ def chosen(outcome: Outcome) -> str:
   ways: dict[str, None] = {}
   at_edge, lost = [], 0
   for grid, record in outcome.tuning.items():
-    outcome_of = tuned(record)
-    lost += outcome_of.best is None
-    at_edge += at_edges(outcome_of)
+    tried, found = grid_of(grid), tuned(record)
+    lost += found.best is None
+    if found.best is not None:
+      edges = [edge.name for edge in found.edges]
+      at_edge += [name in edges for name in tried]
     criterion = selection.Criterion(**record.about["criterion"])
-    values = [f"`{n}` among {shown_value(v)}" for n, v in grid_of(grid).items()]
+    values = [f"`{n}` among {shown_value(v)}" for n, v in tried.items()]
     seeds = shown_value(record.flags.get("seed", 0))
     ways[f"{words.listed(values)} by {criterion}, seed {seeds}"] = None
   if not ways:
     return ""
   parts = [*ways]
   if at_edge:
-    parts.append(edges(at_edge))
+    parts.append(
+      f"{sum(at_edge)} of {len(at_edge)} chosen values are at an edge of their "
+      "grid"
+    )
   if lost:
     parts.append(
       f"of {lost} of {len(outcome.tuning)} grids all points diverged, so that "
       "the first value is used"
     )
   return f"Chosen: {'; '.join(parts)}."
-
-
-def at_edges(of: selection.Tuning) -> list[bool]:
-  """For each value chosen among several, whether it is at an edge."""
-  if of.best is None:
-    return []
-  edges = [edge.name for edge in of.edges]
-  tried = selection.varying(
-    [setting.hyperparameters for setting in of.settings]
-  )
-  return [name in edges for name in tried]
-
-
-def edges(at_edge: Sequence[bool]) -> str:
-  """The number of chosen values at an edge of their grid, in words."""
-  return (
-    f"{sum(at_edge)} of {len(at_edge)} chosen values are at an edge of their "
-    "grid"
-  )
 
 
 class Reduction(NamedTuple):
