@@ -69,9 +69,9 @@ def line(about: Mapping[str, Any]) -> str:
 
 
 def _title(job: Job, seed: int) -> str:
-  names = [each.choice.label or each.name for each in (job.spec.schedule,)]
+  name = job.spec.schedule.choice.label or job.spec.schedule.name
   several = f", seed {seed}" if len(job.data) > 1 else ""
-  return f"Schedule: {names[0].replace('_', ' ')}{several}"
+  return f"Schedule: {name.replace('_', ' ')}{several}"
 
 
 def _of_group(mine, seconds, updates, values) -> dict[str, Any]:

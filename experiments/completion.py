@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from experiments import artefacts, reproduce
 from experiments.artefacts.artefact import SIZES
 from experiments.command_line import pages
+from experiments.command_line.help import ANSWERS
 from experiments.specification import spec
 from experiments.specification.kinds import ALGORITHM
 from experiments.studies import request
@@ -19,7 +20,6 @@ from fedjax_opt.study.tuning import BUDGETS
 
 SHELLS = ("bash", "zsh")
 
-_ANSWERS = ("help", "helpfull", "list", "version")
 # Flags whose values are files, and endings of further such flags.
 _ENDINGS = ("_dir", "_file")
 _FILES = ("compilation_cache", "flagfile", "pretrained", "runs", "study")
@@ -74,11 +74,11 @@ def flags_of_commands() -> dict[str, list[str]]:
     name: kind for kind, names in reproduce.FLAGS.items() for name in names
   }
   return {
-    "run": _typed([*of_run, "flagfile", *_ANSWERS]),
+    "run": _typed([*of_run, "flagfile", *ANSWERS]),
     "compare": _typed(
-      [*own, *of_study, "flagfile", *_ANSWERS], spec.conditions()
+      [*own, *of_study, "flagfile", *ANSWERS], spec.conditions()
     ),
-    "convert": [*_typed([*of_run, "flagfile", *_ANSWERS]), "--verify"],
+    "convert": [*_typed([*of_run, "flagfile", *ANSWERS]), "--verify"],
     "reproduce": [
       "--help",
       *(f"--{n}{'=' * (kind != 'bool')}" for n, kind in of_reproduce.items()),
@@ -95,7 +95,7 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
   """
   known, typed = spec.every(), []
   for name in names:
-    if name in _ANSWERS or name == "nested":
+    if name in ANSWERS or name == "nested":
       typed.append(f"--{name}")
     elif name not in with_values and name in known and known[name].type is bool:
       typed += [f"--{name}", f"--no{name}"]

@@ -28,20 +28,7 @@ from fedjax_opt.data.population_files import INDEX
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.scores import SCORES
-
-
-class Parts(NamedTuple):
-  """The clients of one seed: what they train on, and what they are tested on.
-
-  Attributes:
-    train: training examples; None where there are none.
-    test: held-out examples of the same clients; None if nothing is held out.
-    validation: held-out examples on which settings are chosen; None likewise.
-  """
-
-  train: ClientData | None
-  test: ClientData | None
-  validation: ClientData | None = None
+from fedjax_opt.study.own_models import Parts
 
 
 class HeldOut(NamedTuple):
@@ -162,7 +149,6 @@ def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:
     seeds = [spec.partition_seed]
     alone = dataclasses.replace(spec, partition_seed=None, seed=seeds)
     of_one, held = divide(alone, task)
-    # If no seed has such examples, the whole is None.
     for_all = lambda of: {s: each for each in of.values() for s in spec.seed}
     return for_all(of_one), HeldOut(*map(for_all, held))
   fraction, chooses = spec.client_test_fraction, spec.select_on == "clients"

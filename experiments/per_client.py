@@ -44,16 +44,13 @@ class OwnOfRun:
     if job.spec.select_on != "clients":
       return
     parts = job.loaded.held_out.per_client
-    held_out = {
-      name: {seed: getattr(each, name) for seed, each in parts.items()}
-      for name in _PARTS
-    }
+    of_all = lambda part: [getattr(each, part) for each in parts.values()]
     self._own = OwnModels(
       job.make,
       job.points,
       job.task.per_example,
-      {seed: each.train for seed, each in parts.items()},
-      {n: each for n, each in held_out.items() if None not in each.values()},
+      parts,
+      [part for part in _PARTS if None not in of_all(part)],
       **{name: job.settings[name] for name in SETTINGS},
     )
     is_resumed = Checkpoints.are_in(job.output_dir / "checkpoints")

@@ -85,25 +85,15 @@ class Record:
 
   def where(self, **wanted: float) -> "Record":
     """The record of the points with these hyperparameters."""
-    return self.take(rows_where(self.points, **wanted))
+    is_wanted = lambda point: all(
+      math.isclose(point.get(name, math.nan), value, rel_tol=1e-6)
+      for name, value in wanted.items()
+    )
+    return self.take([i for i, p in enumerate(self.points) if is_wanted(p)])
 
   def final(self, metric: str) -> np.ndarray:
     """The last value of a metric at every point, [S]."""
     return self.history.values(metric)[:, -1]
-
-
-def rows_where(
-  points: Sequence[Mapping[str, Any]], **wanted: float
-) -> list[int]:
-  """Indices of the points with these hyperparameters."""
-  return [
-    row
-    for row, point in enumerate(points)
-    if all(
-      math.isclose(point.get(name, math.nan), each, rel_tol=1e-6)
-      for name, each in wanted.items()
-    )
-  ]
 
 
 def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:

@@ -250,7 +250,7 @@ def _programs(artefact: Artefact, size: str) -> str:
   runs, others = _work(artefact, size)
   parts = []
   if runs:
-    resolved = [flags_of(run) for run in runs]
+    resolved = [run.flags for run in runs]
     tasks = dict.fromkeys(flags["task"] for flags in resolved)
     rounds = words.span(flags["rounds"] for flags in resolved)
     points = sum(map(_num_points, resolved))
@@ -272,21 +272,20 @@ def time_left(artefact: Artefact, size: str) -> str | None:
   runs, _ = _work(artefact, size)
   records = publishing.records_of(artefact.paper)
   times, known = _times(records), Known(records)
-  left = [run for run in runs if known.find(RunOf(run)) is None]
-  resolved = [flags_of(run) for run in left]
+  resolved = [run.flags for run in runs if known.find(run) is None]
   if not all(flags["task"] in times for flags in resolved):
     return None
   seconds = sum(times[flags["task"]] * _epochs(flags) for flags in resolved)
   return f"{max(1, round(seconds / 60))} min"
 
 
-def _work(artefact, size) -> tuple[list[Sequence[str]], int]:
-  """The flags of each run, and how many other computations there are."""
+def _work(artefact: Artefact, size: str) -> tuple[list[RunOf], int]:
+  """The runs, each once, and how many other computations there are."""
   plan = Plan(size, {})
   cells = artefact.cells(plan).values()
-  runs = [cell.arguments for cell in cells if isinstance(cell, RunOf)]
-  others = sum(not isinstance(cell, RunOf) for cell in cells)
-  return list(dict.fromkeys([*plan.grids, *runs])), others
+  runs = [cell for cell in cells if isinstance(cell, RunOf)]
+  every = dict.fromkeys([*map(RunOf, plan.grids), *runs])
+  return list(every), len(cells) - len(runs)
 
 
 def _times(records: Iterable[Any]) -> dict[str, float]:

@@ -11,7 +11,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import evaluation
-from fedjax_opt.study.own_models import OwnModels
+from fedjax_opt.study.own_models import OwnModels, Parts
 from tests import cases, jax_problems
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 1, 9), seed=3)
@@ -286,7 +286,8 @@ def test_are_those_of_each_client(make):
   train, test = ({s: pair[i] for s, pair in both.items()} for i in (0, 1))
   grid = {"lr": [0.05, 0.5]}
   points = fo.grid_points(grid, list(train))
-  own = OwnModels(make, points, per_example_of_cases, train, {"test": test})
+  parts = {seed: Parts(*pair) for seed, pair in both.items()}
+  own = OwnModels(make, points, per_example_of_cases, parts, ["test"])
   found, expected = [], []
 
   def on_evaluation(report):

@@ -7,18 +7,18 @@ identified by their flags alone.
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from experiments import store
 from experiments.artefacts.claims import Claim
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.records import Kept, Record
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
-from experiments.store import identity
 from fedjax_opt import Run
+from fedjax_opt.files import json_files
 
 # Origin of an artefact -> the same in words.
 ORIGINS = {
@@ -47,6 +47,16 @@ class RunOf(NamedTuple):
 
   arguments: tuple[str, ...]
 
+  @property
+  def flags(self) -> Mapping[str, Any]:
+    """All on which its results depend; do not change it."""
+    return flags_of(self.arguments)
+
+  @property
+  def name(self) -> str:
+    """The name of its folder."""
+    return store.name_of(spec_of(self.arguments))
+
 
 class Computed(NamedTuple):
   """A cell that is one call of a function.
@@ -59,6 +69,22 @@ class Computed(NamedTuple):
 
   function: Callable[..., Any]
   options: Mapping[str, Any]
+
+  @property
+  def flags(self) -> Mapping[str, Any]:
+    """All on which its results depend, but the function."""
+    return json_files.plain(self.options)
+
+  @property
+  def name(self) -> str:
+    """The name of its folder.
+
+    It has a digest, also of the function's module: if the function moves, its
+    records are no longer found. 1 was a version, which all records have.
+    """
+    own = self.function.__qualname__
+    place = {"function": f"{self.function.__module__}.{own}", "version": 1}
+    return store.folder_name(own, place | self.options)
 
 
 Recipe = RunOf | Computed  # What makes a cell.
@@ -105,7 +131,7 @@ def spec_of(arguments: tuple[str, ...]) -> Spec:
 @functools.cache
 def flags_of(arguments: tuple[str, ...]) -> dict[str, Any]:
   """All flags on which the results of a run depend; do not change it."""
-  return identity(spec_of(arguments))
+  return store.identity(spec_of(arguments))
 
 
 def grid_of(arguments: Sequence[str]) -> dict[str, list[float]]:
@@ -133,12 +159,12 @@ class Picture(NamedTuple):
 
   Attributes:
     name: of the file, without its ending.
-    draw: `path -> None`; writes the file. For None it returns the figure.
+    draw: `() -> figure`, one of matplotlib.
     alt: what it shows, for readers who cannot see it.
   """
 
   name: str
-  draw: Callable[[pathlib.Path | None], Any]
+  draw: Callable[[], Any]
   alt: str
 
 

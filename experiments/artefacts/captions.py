@@ -10,15 +10,12 @@ from experiments.artefacts.artefact import (
   Key,
   Plan,
   Recipe,
-  RunOf,
-  flags_of,
   grid_of,
 )
 from experiments.artefacts.running import Outcome, tuned
 from experiments.records import Record
 from experiments.specification.spec import FLAGS, every
 from experiments.studies.running import shared
-from fedjax_opt.files import json_files
 from fedjax_opt.results import selection
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import words
@@ -58,43 +55,29 @@ def chosen(outcome: Outcome) -> str:
   ways: dict[str, None] = {}
   at_edge, lost = [], 0
   for grid, record in outcome.tuning.items():
-    outcome_of = tuned(record)
-    lost += outcome_of.best is None
-    at_edge += at_edges(outcome_of)
+    tried, found = grid_of(grid), tuned(record)
+    lost += found.best is None
+    if found.best is not None:
+      edges = [edge.name for edge in found.edges]
+      at_edge += [name in edges for name in tried]
     criterion = selection.Criterion(**record.about["criterion"])
-    values = [f"`{n}` among {shown_value(v)}" for n, v in grid_of(grid).items()]
+    values = [f"`{n}` among {shown_value(v)}" for n, v in tried.items()]
     seeds = shown_value(record.flags.get("seed", 0))
     ways[f"{words.listed(values)} by {criterion}, seed {seeds}"] = None
   if not ways:
     return ""
   parts = [*ways]
   if at_edge:
-    parts.append(edges(at_edge))
+    parts.append(
+      f"{sum(at_edge)} of {len(at_edge)} chosen values are at an edge of their "
+      "grid"
+    )
   if lost:
     parts.append(
       f"of {lost} of {len(outcome.tuning)} grids all points diverged, so that "
       "the first value is used"
     )
   return f"Chosen: {'; '.join(parts)}."
-
-
-def at_edges(of: selection.Tuning) -> list[bool]:
-  """For each value chosen among several, whether it is at an edge."""
-  if of.best is None:
-    return []
-  edges = [edge.name for edge in of.edges]
-  tried = selection.varying(
-    [setting.hyperparameters for setting in of.settings]
-  )
-  return [name in edges for name in tried]
-
-
-def edges(at_edge: Sequence[bool]) -> str:
-  """The number of chosen values at an edge of their grid, in words."""
-  return (
-    f"{sum(at_edge)} of {len(at_edge)} chosen values are at an edge of their "
-    "grid"
-  )
 
 
 class Reduction(NamedTuple):
@@ -136,9 +119,10 @@ def reduction(outcome: Outcome) -> Reduction:
   added: dict[str, list[Key]] = {}
   for key, cell in outcome.cells.items():
     if key not in paper:
-      flags = _flags(cell)
       has = [
-        _in_short(n, [str(flags[n])]) for n in ("task", "rounds") if n in flags
+        _in_short(name, [str(cell.flags[name])])
+        for name in ("task", "rounds")
+        if name in cell.flags
       ]
       added.setdefault(", ".join(has), []).append(key)
   return Reduction(differences, len(both), missing, len(paper), added)
@@ -244,7 +228,7 @@ def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
 def is_elsewhere(outcome: Outcome) -> bool:
   """Whether no cell of the paper ran on the data that it has there."""
   paper = outcome.artefact.cells(Plan("paper", {}))
-  data = lambda cell: str(_flags(cell).get("task")).partition("_")[0]
+  data = lambda cell: str(cell.flags.get("task")).partition("_")[0]
   return not any(
     data(paper[key]) == data(cell)
     for key, cell in outcome.cells.items()
@@ -255,7 +239,7 @@ def is_elsewhere(outcome: Outcome) -> bool:
 def stand_ins(outcome: Outcome) -> str:
   """The tasks of the cells, if the paper's size has none of these; or ''."""
   ran, paper = (
-    {_flags(cell).get("task") for cell in cells.values()}
+    {cell.flags.get("task") for cell in cells.values()}
     for cells in (outcome.cells, outcome.artefact.cells(Plan("paper", {})))
   )
   ran.discard(None)
@@ -265,19 +249,13 @@ def stand_ins(outcome: Outcome) -> str:
 
 def _differences(theirs: Recipe, ours: Recipe) -> list[tuple[str, str, str]]:
   """(flag, the paper's value, ours) for each flag that differs."""
-  a, b = _flags(theirs), _flags(ours)
+  a, b = theirs.flags, ours.flags
   seeds = [str(len(np.atleast_1d(each.get("seed", 0)))) for each in (a, b)]
   return [
     (name, shown_value(a.get(name)), shown_value(b.get(name)))
     for name in dict.fromkeys([*a, *b])
     if a.get(name) != b.get(name) and name not in (*_SILENT, "seed")
   ] + ([("seeds", *seeds)] if seeds[0] != seeds[1] else [])
-
-
-def _flags(cell: Recipe) -> Mapping[str, Any]:
-  if isinstance(cell, RunOf):
-    return flags_of(cell.arguments)
-  return json_files.plain(cell.options)
 
 
 def _keys(keys: Sequence[Key]) -> str:

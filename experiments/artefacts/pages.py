@@ -338,4 +338,4 @@ def draw(outcome: Outcome, folder: pathlib.Path) -> None:
   for block in outcome.blocks:
     if isinstance(block, Picture):
       name = f"{outcome.artefact.own_name}_{block.name}.png"
-      panels.save(block.draw(None), folder / name)
+      panels.save(block.draw(), folder / name)

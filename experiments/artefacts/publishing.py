@@ -74,16 +74,6 @@ def publish(outcome: Outcome) -> None:
   _write(own, text_of(outcome))
 
 
-def page_of(paper: str) -> pathlib.Path:
-  """The file with the page of a paper."""
-  return _EXPERIMENTS / paper / "README.md"
-
-
-def table_of(paper: str) -> pathlib.Path:
-  """The file with the table of a paper's artefacts."""
-  return _EXPERIMENTS / paper / "artefacts" / "README.md"
-
-
 def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:
   """Fills the page of a paper, and writes the table of its artefacts.
 
@@ -91,10 +81,10 @@ def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:
     paper: its folder.
     artefacts: all artefacts of the paper.
   """
-  file = page_of(paper)
+  file = _EXPERIMENTS / paper / "README.md"
   page = pages.Page(artefacts, records_of(paper), is_published)
   _write(file, page.filled(file.read_text(encoding="utf-8")))
-  _write(table_of(paper), page.table())
+  _write(file.parent / "artefacts" / "README.md", page.table())
 
 
 def _write(path: pathlib.Path, text: str) -> None:

@@ -16,7 +16,6 @@ from experiments.artefacts.artefact import (
   Plan,
   Recipe,
   RunOf,
-  flags_of,
   grid_of,
   spec_of,
 )
@@ -123,9 +122,7 @@ class Runner:
     find = lambda cell: known.find(cell) or self._stored(cell, keep)
     found = {key: find(cell) for key, cell in cells.items()}
     # Two keys may have the same cell.
-    missing = {
-      _folder_name(cells[key]): cells[key] for key, r in found.items() if not r
-    }
+    missing = {cells[key].name: cells[key] for key, r in found.items() if not r}
     if missing and self.folder and not self.only_found:
       self._run(missing)
       for key, cell in cells.items():
@@ -137,7 +134,7 @@ class Runner:
     if self.folder is None:
       return None
     if isinstance(cell, Computed):
-      path = self.folder / _folder_name(cell) / _RECORD
+      path = self.folder / cell.name / _RECORD
       return next(iter(records.read(path)), None)
     # With the data that it would read now.
     run = self._store.find(spec_of(self.completed(cell).arguments))
@@ -161,7 +158,7 @@ class Runner:
 
   def _lacks_start(self, cell: Recipe) -> bool:
     """Whether a cell's encoder starts from a folder that is not given."""
-    start = _start_of(cell)
+    start = cell.flags.get("pretrained")
     if start is None or self.pretrained_dir is not None:
       return False
     print(
@@ -173,7 +170,7 @@ class Runner:
 
   def completed(self, cell: Recipe) -> Recipe:
     """The cell, with the given folders that it reads."""
-    start = _start_of(cell)
+    start = cell.flags.get("pretrained")
     if start is not None and self.pretrained_dir is not None:
       folder = pathlib.Path(self.pretrained_dir) / start
       others = [a for a in cell.arguments if not a.startswith("--pretrained=")]
@@ -183,13 +180,6 @@ class Runner:
     if "data_dir" not in spec_of(cell.arguments).task.choice.takes:
       return cell
     return RunOf((*cell.arguments, f"--data_dir={self.data_dir}"))
-
-
-def _start_of(cell: Recipe) -> str | None:
-  """The name of the folder from which a cell's encoder starts."""
-  if isinstance(cell, Computed):
-    return None
-  return flags_of(cell.arguments).get("pretrained")
 
 
 class Known:
@@ -204,8 +194,8 @@ class Known:
   def find(self, cell: Recipe) -> Record | None:
     """The record of a cell; for a run, one with the same flags."""
     if isinstance(cell, Computed):
-      return self._computed.get(_folder_name(cell))
-    wanted = flags_of(cell.arguments)
+      return self._computed.get(cell.name)
+    wanted = cell.flags
     same = (r for r in self._runs if store.differing(r.flags, wanted) is None)
     return next(same, None)
 
@@ -228,16 +218,6 @@ def _of_tuning(run: Run) -> Kept:
   criterion = Criterion(**run.summary["criterion"])
   last = None if criterion.rule == "best" else criterion.n
   return Kept((criterion.metric,), last=last)
-
-
-def _folder_name(cell: Recipe) -> str:
-  if isinstance(cell, RunOf):
-    return store.name_of(spec_of(cell.arguments))
-  # The digest is also of the function's module: if the function moves, its
-  # records are no longer found. 1 was a version, which all records have.
-  name = f"{cell.function.__module__}.{cell.function.__qualname__}"
-  what = {"function": name, "version": 1, **cell.options}
-  return store.folder_name(cell.function.__qualname__, what)
 
 
 # In a worker, if there are several.

@@ -27,7 +27,6 @@ A picture has `name`, `alt` (the text for readers who cannot see it) and a
 """
 
 import functools
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,7 +39,7 @@ from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
 from experiments.records import Record
 from fedjax_opt import plots, statistics
 from fedjax_opt.results.names import metric_name, sentence
-from fedjax_opt.study.plots import frame, panels
+from fedjax_opt.study.plots import panels
 from fedjax_opt.study.plots.lines import draw_curves
 from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.report.drawing import curve
@@ -160,16 +159,14 @@ def _panels_of(about: Mapping[str, Any], found: Found) -> dict[str, dict]:
   return panels
 
 
-def _draw_curves(
-  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path | None
-) -> Any:
+def _draw_curves(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
   curves = {
     title: {row: curve_of(each, ACCURACY) for row, each in own.items()}
     for title, own in panels.items()
   }
   return plots.study_curves(
     curves,
-    path,
+    None,
     metric=ACCURACY,
     x_label="Communication round",
     interval=_interval([r for own in panels.values() for r in own.values()]),
@@ -177,9 +174,7 @@ def _draw_curves(
   )
 
 
-def _draw_values(
-  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path | None
-) -> Any:
+def _draw_values(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
   shown = value(about.get("value", ACCURACY))
 
   def line(records):  # mean, low and high, [X] each
@@ -193,7 +188,7 @@ def _draw_values(
   places = next(iter(next(iter(panels.values())).values()))
   return plots.study_values(
     lines[""] if [*lines] == [""] else lines,
-    path,
+    None,
     metric=shown.metric,
     x_name=about["x_name"],
     x_values=[*map(_number, places)],
@@ -224,11 +219,9 @@ def _number(place: str) -> float | str:
     return place
 
 
-def _draw_panels(
-  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path | None
-) -> Any:
+def _draw_panels(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
   names = group(about, about["rows"])
-  return draw_metrics(panels, about["metrics"], names, path)
+  return draw_metrics(panels, about["metrics"], names)
 
 
 _DRAW = {"curves": _draw_curves, "values": _draw_values, "panels": _draw_panels}
@@ -247,7 +240,6 @@ def draw_metrics(
   rows: Mapping[str, Mapping[str, Record]],
   metrics: Sequence[str],
   methods: Sequence[str],
-  path: pathlib.Path | None,
 ) -> Any:
   """Draws learning curves: a panel for each metric, a row for each condition.
 
@@ -256,10 +248,6 @@ def draw_metrics(
       without methods are left out.
     metrics: of the panels of a row; metrics that no record has are left out.
     methods: all methods that may occur; they decide the looks.
-    path: of the file; None for the figure.
-
-  Returns:
-    The figure if `path` is None, else None.
   """
   rows = {title: row for title, row in rows.items() if row}
   records = [each for row in rows.values() for each in row.values()]
@@ -280,7 +268,7 @@ def draw_metrics(
     width = 2.8 * scale[0] * len(metrics)
     said = sentence(_interval(records))
     panels.add_below(figure, entries, width, said)
-    return frame.finish(figure, path)
+    return figure
 
 
 def _draw_panel(

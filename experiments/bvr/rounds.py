@@ -10,9 +10,8 @@ rates are chosen with other seeds than the reported ones.
 
 import functools
 import math
-import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ from fedjax_opt import algorithms, plots, statistics
 from fedjax_opt.data import synthetic
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion, outcome
-from fedjax_opt.study.plots import frame, panels
+from fedjax_opt.study.plots import panels
 from fedjax_opt.study.words import Numbers
 
 METHODS = {
@@ -39,6 +38,7 @@ METHODS = {
   "BVR-L-SGD": algorithms.bvr_l_sgd,
 }
 IN_STAGES = ("Minibatch SARAH", "BVR-L-SGD")
+NUM_TUNING = 3  # The first seeds, which choose rates.
 
 
 def metric(eps: float, counts_stages: bool = True) -> str:
@@ -122,57 +122,17 @@ def _first(values: np.ndarray, eps: float) -> np.ndarray:
   return np.where(reached.any(axis=1), reached.argmax(axis=1), np.nan)
 
 
-# Table 1: the rounds for which the paper has orders.
-
-ZETAS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
-LOCAL_STEPS = (1, 4, 16, 64)  # K
-EPS = (1e-2, 1e-3, 1e-4)
-# The values that stay fixed while others vary.
-ZETA, STEPS, LEAST = 0.1, 64, 1e-4
-LARGE = 10.0  # A zeta at which it is the largest part of the order.
-NUM_TUNING = 3  # The first seeds, which choose rates.
-_LOCAL = ("Local SGD", "SCAFFOLD", "BVR-L-SGD")
+# Table 1: the rounds for which the paper has orders. A column is named by what
+# it has that the others have not, such as 'ζ = 10, ε = 0.01'.
 
 
-class At(NamedTuple):
-  """One point of the table."""
-
-  zeta: float = ZETA
-  steps: int = STEPS
-  eps: float = LEAST
-
-
-# Title of a table -> the cells of its columns, by the second part of keys.
-VARIED: dict[str, Mapping[str, At]] = {
-  f"ζ, at K = {STEPS} and ε = {LEAST:g}": {
-    f"ζ = {zeta:g}": At(zeta=zeta) for zeta in ZETAS
-  },
-  f"K, at ζ = {ZETA:g} and ε = {LEAST:g}": {
-    f"K = {steps}": At(steps=steps) for steps in LOCAL_STEPS
-  },
-  f"ε, at ζ = {ZETA:g} and K = {STEPS}": {
-    f"ε = {eps:g}": At(eps=eps) for eps in EPS
-  },
-  f"ε, at ζ = {LARGE:g} and K = {STEPS}": {
-    f"ζ = {LARGE:g}, ε = {eps:g}": At(zeta=LARGE, eps=eps) for eps in EPS
-  },
-}
-# Name of a fit -> value of the varying quantity -> the cell there. Small values
-# of zeta do not affect the order.
-EXPONENTS: dict[str, dict[float, str]] = {
-  "ζ": {zeta: f"ζ = {zeta:g}" for zeta in ZETAS if zeta >= 0.3},
-  "K": {steps: f"K = {steps}" for steps in LOCAL_STEPS},
-  "1/ε": {1 / eps: f"ε = {eps:g}" for eps in EPS},
-  f"1/ε, ζ = {LARGE:g}": {
-    1 / eps: f"ζ = {LARGE:g}, ε = {eps:g}" for eps in EPS
-  },
-}
-
-
-def needed(found: Found, counts_stages: bool = True) -> dict[Key, Record]:
+def needed(
+  about: Mapping[str, Any], found: Found, counts_stages: bool = True
+) -> dict[Key, Record]:
   """What each method needs at its rate, at all points of the table.
 
   Args:
+    about: the artefact, as its file has it.
     found: the cells.
     counts_stages: whether the large gradient of a stage counts as a round.
 
@@ -183,23 +143,31 @@ def needed(found: Found, counts_stages: bool = True) -> dict[Key, Record]:
   """
   return {
     (method, name): record
-    for columns in VARIED.values()
-    for name, at in columns.items()
+    for columns in about["varied"].values()
+    for name in columns
     for method in METHODS
-    if (record := _needed(found, method, at, counts_stages)) is not None
+    if (record := _needed(about, found, method, name, counts_stages))
   }
 
 
 def _needed(
-  found: Found, method: str, at: At, counts_stages: bool
+  about: Mapping[str, Any],
+  found: Found,
+  method: str,
+  column: str,
+  counts_stages: bool,
 ) -> Record | None:
-  record = found.get((method, f"K = {at.steps}"))
+  own = dict(part.split(" = ") for part in column.split(", "))
+  at = about["fixed"] | {name: float(number) for name, number in own.items()}
+  record = found.get((method, f"K = {at['K']:g}"))
   if record is None:
     return None
-  record = record.where(zeta=at.zeta if method in _LOCAL else ZETA)
+  # The others do not depend on zeta, and ran at one.
+  is_local = method in about["groups"]["local"]
+  record = record.where(zeta=(at if is_local else about["fixed"])["ζ"])
   if not record.points:
     return None
-  reached = metric(at.eps, counts_stages)
+  reached = metric(at["ε"], counts_stages)
   seeds = [point["seed"] for point in record.points]
   chooses = np.isin(seeds, sorted(set(seeds))[:NUM_TUNING])
   tuning = record.take(np.flatnonzero(chooses))
@@ -217,10 +185,11 @@ def _needed(
   return Record((), record.flags, {}, points, History([0], metrics))
 
 
-def exponents(parts: Found) -> dict[Key, Record]:
+def exponents(about: Mapping[str, Any], parts: Found) -> dict[Key, Record]:
   """How rounds grow: the slope of their logarithm, for each seed.
 
   Args:
+    about: the artefact, as its file has it.
     parts: what `needed` returns.
 
   Returns:
@@ -229,13 +198,13 @@ def exponents(parts: Found) -> dict[Key, Record]:
   """
   found = {}
   for method in METHODS:
-    for name, varied in EXPONENTS.items():
-      records = [parts.get((method, at)) for at in varied.values()]
+    for name, columns in about["fits"].items():
+      records = [parts.get((method, column)) for column in columns]
       if None in records:
         continue
       rounds = np.log([each.final("rounds") for each in records])  # [n, seeds]
-      x = np.log([*varied])
-      x -= x.mean()
+      x = np.log([float(_last(column)) for column in columns])
+      x = (x - x.mean()) * (-1 if name.startswith("1/") else 1)
       # Equal numbers of rounds get a slope of exactly 0.
       slopes = x @ (rounds - rounds[0]) / (x @ x)
       points = [{"seed": p["seed"]} for p in records[0].points]
@@ -245,37 +214,44 @@ def exponents(parts: Found) -> dict[Key, Record]:
   return found
 
 
+def _last(column: str) -> str:
+  """The number that varies, at the end of a column's name."""
+  return column.split(" = ")[-1]
+
+
 def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
   """Tables of rounds and rates, a picture, and the claims of the orders."""
   record = next(iter(found.values()))
   limit = int(record.history.rounds[-1])
-  parts = needed(found)
-  orders = exponents(parts)
-  tables = [_table(parts, title, limit) for title in VARIED]
-  without = _table(needed(found, False), next(iter(VARIED)), limit)
+  parts, varied = needed(about, found), about["varied"]
+  orders = exponents(about, parts)
+  tables = [_table(parts, *each, limit) for each in varied.items()]
+  first = next(iter(varied.items()))
+  without = _table(needed(about, found, False), *first, limit)
   title = "The same without the large gradients, as the paper counts"
-  draw = functools.partial(_draw, parts, limit)
+  draw = functools.partial(_draw, parts, varied, limit)
   return [
     tables[0]._replace(title=_how(record, tables[0].title)),
     *tables[1:],
     without._replace(title=title),
-    _fits(orders),
+    _fits(about["fits"], orders),
     Picture("rounds", draw, "Rounds against ζ, K and ε"),
     *declared_claims.claims(about, parts | orders),
   ]
 
 
-def _table(parts: Found, title: str, limit: int) -> Table:
-  columns = VARIED[title]
+def _table(
+  parts: Found, title: str, columns: Sequence[str], limit: int
+) -> Table:
   rows = [
     [method, *(_text(parts.get((method, name)), limit) for name in columns)]
     for method in METHODS
   ]
-  heads = [name.split(" = ")[-1] for name in columns]
+  heads = map(_last, columns)
   return Table([title.split(",")[0], *heads], rows, title)
 
 
-def _fits(orders: Found) -> Table:
+def _fits(names: Iterable[str], orders: Found) -> Table:
   def text(method, name):
     record = orders.get((method, f"in {name}"))
     if record is None:
@@ -285,9 +261,9 @@ def _fits(orders: Found) -> Table:
       return f"> {record.flags['rounds']} rounds somewhere"
     return with_interval(slopes, "exponent")
 
-  rows = [[m, *(text(m, name) for name in EXPONENTS)] for m in METHODS]
+  rows = [[m, *(text(m, name) for name in names)] for m in METHODS]
   title = "Exponents of the rounds, fitted for each seed (in ζ from 0.3 on)"
-  return Table(["method", *(f"in {name}" for name in EXPONENTS)], rows, title)
+  return Table(["method", *(f"in {name}" for name in names)], rows, title)
 
 
 def _text(record: Record | None, limit: int) -> str:
@@ -318,11 +294,15 @@ def _how(record: Record, title: str) -> str:
   )
 
 
-def _draw(parts: Found, limit: int, path: pathlib.Path | None) -> Any:
+def _draw(
+  parts: Found,
+  varied: Mapping[str, Sequence[str]],
+  limit: int,
+) -> Any:
   """Draws four panels; a cross above the line marks that a seed failed."""
   styles = plots.method_styles(METHODS)
   with plots.figure(columns=2, rows=2) as (figure, axes):
-    for panel, (title, columns) in zip(axes.flat, VARIED.items(), strict=True):
+    for panel, (title, columns) in zip(axes.flat, varied.items(), strict=True):
       for i, (method, style) in enumerate(styles.items()):
         known = [parts.get((method, name)) for name in columns]
         _draw_method(panel, method, style, known, limit, 0.1 * (i - 2))
@@ -330,15 +310,14 @@ def _draw(parts: Found, limit: int, path: pathlib.Path | None) -> Any:
       panel.set_yscale("log")
       panel.set_ylim(1.5, 2.2 * limit)
       panel.yaxis.set_major_formatter("{x:g}")
-      heads = [name.split(" = ")[-1] for name in columns]
-      panel.set_xticks(range(len(columns)), heads)
+      panel.set_xticks(range(len(columns)), [*map(_last, columns)])
       panel.set_xlabel(title)
     for of_row in axes:
       of_row[0].set_ylabel("Rounds")
     handles, names = axes[0][0].get_legend_handles_labels()
     entries = dict(zip(names, handles, strict=True))
     panels.add_below(figure, entries, 5.6)
-    return frame.finish(figure, path)
+    return figure
 
 
 def _draw_method(panel, method, style, known, limit, shift) -> None:

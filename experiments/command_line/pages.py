@@ -205,20 +205,21 @@ def _task(name: str, choice: Any, flags: Flags) -> About:
   defaults = [f"{flag} {value:g}" for flag, value in choice.defaults.items()]
   if defaults:
     fits["own defaults"] = ", ".join(defaults)
-  has_start = "encoder" in flags  # Else an encoder must be given.
   if "pretrained" in choice.takes:
+    is_needed = "pretrained" in choice.needs
     fits["pretrained"] = "a folder of BERT or DistilBERT"
-    fits["pretrained"] += ", or none" if has_start else "; it needs one"
+    fits["pretrained"] += "; it needs one" if is_needed else ", or none"
   if choice.is_convex:
     fits["optimum"] = "yes: the loss is convex"
   ending = "csv" if "label_column" in choice.takes else "npz"
   data = {
     "data_dir": " --data_dir=DIR",
-    "pretrained": "" if has_start else " --pretrained=DIR",
+    "pretrained": " --pretrained=DIR",
     "data_file": f" --data_file=FILE.{ending}",
     "label_column": " --label_column=COLUMN",
   }
-  read = "".join(data.get(field, "") for field in choice.takes)
+  given = {"data_dir", *choice.needs}
+  read = "".join(data[field] for field in choice.takes if field in given)
   return fits, f"--task={name}{read}"
 
 

@@ -10,6 +10,7 @@ from experiments.specification.spec import Flag
 from experiments.tasks import images
 from fedjax_opt.registry import Hyperparameter, Parameter
 from fedjax_opt.scores import SCORES
+from fedjax_opt.study import own_models
 
 # If more owners than this share a default, the help does not name them.
 _MANY_OWNERS = 12
@@ -44,7 +45,12 @@ def names_in_helps() -> dict[str, Any]:
   """The values of the names in braces in the docstring of `Spec`."""
   own = tasks.by_own_name()
   return {
-    **{name: value for name, value in vars(spec).items() if name.isupper()},
+    **{
+      name: value
+      for module in (spec, own_models)
+      for name, value in vars(module).items()
+      if name.isupper()
+    },
     "scores": ", ".join(SCORES),
     "tasks_with_clients": ", ".join(
       n for n in own if own[n].has_clients is True

@@ -41,12 +41,14 @@ def step_sizes(about: Any, found: Found) -> list[Block]:
   return [
     Picture(
       "first",
-      functools.partial(plots.step_sizes, first, title=f"{_DETAIL} rounds"),
+      functools.partial(
+        plots.step_sizes, first, None, title=f"{_DETAIL} rounds"
+      ),
       "Both terms of the step size at each local step of one client a round",
     ),
     Picture(
       "rounds",
-      functools.partial(plots.step_sizes, trace),
+      functools.partial(plots.step_sizes, trace, None),
       "Step sizes over rounds, and the share of steps with each term",
     ),
     Claim(
@@ -70,7 +72,9 @@ def labels(about: Any, found: Found) -> list[Block]:
     counts = np.concatenate(list(record.history.metrics.values()), axis=1)
     counts = counts.astype(int).reshape(-1, size, counts.shape[1])
     title = plots.partition_title("dirichlet", float(alpha))
-    draw = functools.partial(plots.label_histogram, counts[0], title=title)
+    draw = functools.partial(
+      plots.label_histogram, counts[0], None, title=title
+    )
     alt = f"Labels of each client, α = {alpha}"
     blocks.append(Picture(f"alpha_{alpha}", draw, alt))
     if alpha == "0.01":

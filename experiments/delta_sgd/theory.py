@@ -5,7 +5,6 @@ have Theorem 5 and the potential behind it.
 """
 
 import functools
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import with_interval
 from fedjax_opt.results.history import History
-from fedjax_opt.study.plots import frame
 
 
 def theorem1(
@@ -115,18 +113,12 @@ def label_counts(
 # What is shown.
 
 
-def _draw_rate(
-  lines: Mapping[str, np.ndarray], rounds: np.ndarray, path: pathlib.Path | None
-) -> Any:
+def _draw_rate(lines: Mapping[str, np.ndarray], rounds: np.ndarray) -> Any:
   """Draws means with ranges on log axes.
 
   Args:
     lines: label -> its values, [points, T].
     rounds: [T].
-    path: of the file; None for the figure.
-
-  Returns:
-    The figure if `path` is None, else None.
   """
   with fo.plots.figure(1) as (figure, axes):
     place = axes[0, 0]
@@ -141,7 +133,7 @@ def _draw_rate(
     place.set_xlabel("Rounds T")
     place.set_ylabel("Mean squared gradient norm")
     place.legend()
-    return frame.finish(figure, path)
+    return figure
 
 
 _STYLES = ("-", "--")

@@ -39,9 +39,9 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     for s in about["columns"]
     if ("DOMO", s) in found
   }
-  draw = lambda path: plots.heat_maps(
+  draw = lambda: plots.heat_maps(
     {title: _grid(parts) for title, parts in shown.items()},
-    path,
+    None,
     metric=values.ACCURACY,
   )
   picture = Picture("momenta", draw, "Test accuracy over both momenta")

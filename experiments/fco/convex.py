@@ -11,7 +11,6 @@ h half the squared norm. D.1 measures gradients in the dual norm of
 """
 
 import functools
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from experiments.artefacts.values import with_interval
 from experiments.records import Record
 from fedjax_opt import plots, prox
 from fedjax_opt.results.history import History
-from fedjax_opt.study.plots import frame, panels
+from fedjax_opt.study.plots import panels
 
 DIM, CLIENTS, STEPS = 20, 8, 10
 _CONDITION = 10.0
@@ -337,7 +336,7 @@ def _larger_rates(found: Found) -> Claim:
   return Claim(text, [Quantity(name, tuple(np.log10(small / large)))])
 
 
-def _draw(found: Found, path: pathlib.Path | None) -> Any:
+def _draw(found: Found) -> Any:
   entries = {}
   with plots.figure(len(found), 1, (1.2, 1.1)) as (figure, axes):
     for panel, ((name,), record) in zip(axes[0], found.items(), strict=True):
@@ -355,4 +354,4 @@ def _draw(found: Found, path: pathlib.Path | None) -> Any:
     width = 2.8 * 1.2 * len(found)
     title = "Gap (mean over seeds); dotted: the bound"
     panels.add_below(figure, entries, width, title)
-    return frame.finish(figure, path)
+    return figure

@@ -1,7 +1,6 @@
 """All pairs of rates: which diverge on LASSO, and Figure 12 on brain scans."""
 
 import functools
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value
 from experiments.records import Record
 from fedjax_opt import plots
-from fedjax_opt.study.plots import frame, panels
+from fedjax_opt.study.plots import panels
 
 # Figure 12: its panels, its products of both rates, and what it needs.
 _ROUNDS = (10, 30, 100, 300)
@@ -139,7 +138,6 @@ def _most_robust(about: Mapping[str, Any], share, strength: str) -> Claim:
 def _draw(
   about: Mapping[str, Any],
   records: Mapping[str, Record],
-  path: pathlib.Path | None,
 ) -> Any:
   styles = plots.method_styles(about["rows"])
   entries = {}
@@ -156,4 +154,4 @@ def _draw(
       axes.set(xlim=(-0.03, 1.03), ylim=(30, 102))
     all_axes[0, 0].set_ylabel("Accuracy (%)")
     panels.add_below(figure, entries, 2.8 * len(_ROUNDS))
-    return frame.finish(figure, path)
+    return figure

@@ -15,6 +15,7 @@ from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
 from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
+from fedjax_opt.study import own_models
 
 _SEED = Hyperparameter("seed", 0, "seed", specs.SEEDS)
 _FRACTION = Hyperparameter(
@@ -48,6 +49,9 @@ def resolve(given: Given) -> Spec:
   task = _task(given)
   parts = method.resolve(given, task.choice)
   algorithm, client = parts["algorithm"], parts["client"]
+  if algorithm.choice.is_personal:
+    own = of_personal(given, task.choice)
+    given = {**given, **{n: v for n, v in own.items() if given[n] is None}}
   has_clients = task.choice.brings_clients(given)
   values = {name: given[name] for name in plain} | parts
   values |= {
@@ -55,7 +59,7 @@ def resolve(given: Given) -> Spec:
     for kind in (kinds.UPLOAD, kinds.AGGREGATOR, kinds.FAULT, kinds.SAMPLER)
   }
   values |= _partition(given, has_clients)
-  values |= _selection(given, task.choice, algorithm.choice)
+  values |= _selection(given, task.choice)
   values |= _schedule(given, algorithm, client)
   values |= _clock(given, algorithm)
   values |= _defaults(given, has_clients, algorithm.choice)
@@ -101,6 +105,9 @@ def _task(given: Given) -> Chosen:
         n for n, each in kinds.TASK.registry.items() if flag in each.takes
       ]
       kinds.TASK.refuse(flag, repr(given[flag]), owners, chosen.name)
+  # Without a folder of data, a run can still be planned.
+  others = {n: value for n, value in given.items() if n != "data_dir"}
+  chosen.choice.check_given(chosen.name, others)
   own = chosen.choice.resolve(given)
   return dataclasses.replace(chosen, static={**chosen.static, **own})
 
@@ -190,7 +197,7 @@ def of_personal(given: Given, task: TaskChoice) -> dict[str, Any]:
   """
   if _is_elsewhere(given):
     return {}
-  found = {"client_test_fraction": specs.TESTS_OF_PERSONAL}
+  found = {"client_test_fraction": own_models.TEST_FRACTION}
   return found | ({"select_on": "clients"} if _has_own(task) else {})
 
 
@@ -199,18 +206,14 @@ def _has_own(task: TaskChoice) -> bool:
   return "validation" in task.splits and not task.draws_validation
 
 
-def _selects_on(
-  given: Given, task: TaskChoice, algorithm: AlgorithmChoice
-) -> str:
+def _selects_on(given: Given, task: TaskChoice) -> str:
   """The examples on which settings are compared.
 
   Raises:
     ValueError: if there are no such examples.
   """
   accepted = (*task.splits, "clients") if _has_own(task) else task.splits
-  own = of_personal(given, task) if algorithm.is_personal else {}
-  usual = own.get("select_on", task.splits[0])
-  select_on = _or(given["select_on"], usual)
+  select_on = _or(given["select_on"], task.splits[0])
   if select_on not in accepted:
     raise ValueError(
       f"select_on={select_on!r}: task {given['task']} has no such examples; "
@@ -224,16 +227,14 @@ def _selects_on(
   return select_on
 
 
-def _selection(
-  given: Given, task: TaskChoice, algorithm: AlgorithmChoice
-) -> dict[str, Any]:
+def _selection(given: Given, task: TaskChoice) -> dict[str, Any]:
   """How settings are compared: on which examples, and which these are.
 
   A choice between settings that looks at the test examples makes their accuracy
   too good. So by default a part of the training examples is held out of
   training, for the choice alone.
   """
-  select_on = _selects_on(given, task, algorithm)
+  select_on = _selects_on(given, task)
   has_own = select_on in ("truth", "support")
   if given["select_metric"] is not None and has_own:
     raise ValueError(
@@ -250,7 +251,7 @@ def _selection(
         )
     return {"select_on": select_on}
   needs_some = select_on in ("validation", "clients")
-  usual = specs.VALIDATION_FRACTION if needs_some else 0.0
+  usual = own_models.VALIDATION_FRACTION if needs_some else 0.0
   fraction = _or(given["validation_fraction"], usual)
   if needs_some and not fraction:
     raise ValueError(
@@ -312,8 +313,6 @@ def _defaults(
     found["cohort_size"] = min(specs.COHORT_SIZE, number)
   if given["local_steps"] is None:
     found["local_epochs"] = 1.0
-  if algorithm.is_personal and not _is_elsewhere(given):
-    found["client_test_fraction"] = specs.TESTS_OF_PERSONAL
   return {n: value for n, value in found.items() if given[n] is None}
 
 

@@ -36,9 +36,7 @@ CLIENT_DEFAULT, SERVER_DEFAULT = "delta_sgd", "sgd"
 COHORT_SIZE, BATCH_SIZE, BATCH_SIZE_OF_CLIENTS = 10, 64, 10
 # The clients' data, if clients do not come with the task.
 PARTITION_DEFAULT, NUM_CLIENTS = "dirichlet", 100
-# The share of each client's test examples, for algorithms with personal models.
-TESTS_OF_PERSONAL = 0.2
-VALIDATION_FRACTION, VALIDATION_SEED = 0.1, 0
+VALIDATION_SEED = 0
 DP_DELTA = 1e-5
 DECAY, MILESTONES = 0.998, "0.5,0.75"
 
@@ -270,7 +268,7 @@ class Spec:
     client_test_fraction: Fraction of each client's examples that is held out of
       training as its own test examples, drawn by the seed. After the run the
       selected model is measured on them, client by client: per_client.csv and
-      per_client in summary.json. Default: none; {TESTS_OF_PERSONAL} for
+      per_client in summary.json. Default: none; {TEST_FRACTION} for
       algorithms whose clients have models of their own, if the data are in
       memory.
     personalize_steps: Also measure personalized models: the global model after

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 import pathlib
 import re
 import shlex
@@ -13,7 +12,8 @@ from typing import Any
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification import kinds, spec
-from fedjax_opt.checks.values import check_choice, said_of
+from fedjax_opt.checks import fields
+from fedjax_opt.checks.values import said_of
 from fedjax_opt.files import memory
 from fedjax_opt.results.history import check_has_direction
 from fedjax_opt.study.tuning import BUDGETS
@@ -40,6 +40,19 @@ OF_A_RUN = (
 )  # fmt: skip
 
 
+@fields.checked(
+  track=fields.choice(*spec.TRACKERS),
+  jobs=fields.whole(1, most=kinds.MOST_ITEMS),
+  report_seeds=fields.whole(1, most=kinds.MOST_ITEMS),
+  crossed=fields.whole(2, most=kinds.MOST_ITEMS),
+  budget=fields.choice(*BUDGETS),
+  target=fields.number("(-inf, inf)", "a finite number"),
+  seeds_needed=fields.number(
+    "(0, inf)",
+    "a difference above 0, in the metric's unit, such as 0.01 for a point of "
+    "accuracy",
+  ),
+)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
   """A study that was asked for.
@@ -89,38 +102,19 @@ class Request:
   title: str | None = None
 
   def __post_init__(self):
-    check_choice("budget", self.budget, BUDGETS)
-    if self.track is not None:
-      check_choice("track", self.track, spec.TRACKERS)
     if self.metric:
       check_has_direction(self.metric)
-    if self.target is not None and not math.isfinite(self.target):
-      raise ValueError(f"target={self.target}: must be a finite number")
-    if self.seeds_needed is not None:
-      self._check_seeds_needed()
-    least = {"jobs": 1, "report_seeds": 1, "crossed": 2}
-    for name, number in least.items():
-      value = getattr(self, name)
-      if value is not None and value < number:
-        raise ValueError(f"{name}={value}: must be at least {number}")
-      if value is not None and value > kinds.MOST_ITEMS:
-        raise ValueError(f"{name}={value}: must be at most {kinds.MOST_ITEMS}")
-
-  def _check_seeds_needed(self) -> None:
-    value = self.seeds_needed
-    if not 0 < value < math.inf:
-      raise ValueError(
-        f"seeds_needed={value:g}: must be a difference above 0, in the "
-        "metric's unit, such as 0.01 for a point of accuracy"
-      )
+    if self.seeds_needed is None:
+      return
     if self.output_dir is None:
       raise ValueError(
-        f"seeds_needed={value:g}: needs output_dir, the stored study whose "
-        "spread counts"
+        f"seeds_needed={self.seeds_needed:g}: needs output_dir, the stored "
+        "study whose spread counts"
       )
     if self.reference is not None:
       raise ValueError(
-        f"seeds_needed={value:g}: is about a stored study; leave reference out"
+        f"seeds_needed={self.seeds_needed:g}: is about a stored study; leave "
+        "reference out"
       )
 
   def check_numbers(self, metric: str) -> None:

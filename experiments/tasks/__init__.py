@@ -46,9 +46,10 @@ def load(spec: Any) -> Task:
   """Loads the task of a specification.
 
   Raises:
-    ValueError: for data that cannot be read.
+    ValueError: for data that cannot be read, or that no flag names.
   """
   given = {name: getattr(spec, name) for name in spec.task.choice.takes}
+  spec.task.choice.check_given(spec.task.name, given)
   if spec.select_on == "clients" and "validation_fraction" in given:
     given["validation_fraction"] = 0.0  # Each client has a part of its own.
   task = spec.task.make({}, **given)

@@ -70,6 +70,7 @@ class TaskChoice(Choice):
   Attributes:
     takes: fields of the specification that the factory takes by name, beside
       its hyperparameters: 'data_dir', 'data_file', 'pretrained', 'eval_every'.
+    needs: of these, the ones that must be given -> what each must be.
     has_clients: whether its clients come with the data, so that there is
       nothing to divide; a function of the flags' values if a file decides it.
     resolve: function from the values of all flags, None where not given, to the
@@ -83,6 +84,7 @@ class TaskChoice(Choice):
   """
 
   takes: tuple[str, ...] = ("data_dir",)
+  needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
   has_clients: bool | Callable[[Mapping[str, Any]], bool] = False
   resolve: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda flags: {}
   is_convex: bool = False
@@ -90,6 +92,20 @@ class TaskChoice(Choice):
   draws_validation: bool = False
   regularizer: str | None = None
   defaults: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+  def check_given(self, name: str, flags: Mapping[str, Any]) -> None:
+    """Checks that none of these flags is missing.
+
+    Args:
+      name: of the task.
+      flags: values of some flags; None where not given.
+
+    Raises:
+      ValueError: naming the flag, and what it must be.
+    """
+    for flag, what in self.needs.items():
+      if flag in flags and not (flags[flag] or "").strip():
+        raise ValueError(f"{flag}: task {name} needs it; must be {what}")
 
   def brings_clients(self, flags: Mapping[str, Any]) -> bool:
     """Whether its clients come with the data, given the flags' values.
@@ -135,16 +151,6 @@ def held_out(
 def names(text: str | None) -> list[str]:
   """Names between commas."""
   return [name.strip() for name in text.split(",")] if text else []
-
-
-def check_given(task: str, flag: str, value: str | None, what: str) -> None:
-  """Checks that a flag that a task needs is given.
-
-  Raises:
-    ValueError: naming it, and what it must be.
-  """
-  if value is None or not value.strip():
-    raise ValueError(f"{flag}: task {task} needs it; must be {what}")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments.tasks import classification, images
-from experiments.tasks.base import Task, TaskChoice, check_given
+from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import evaluation, models
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
@@ -111,15 +111,8 @@ def _regression(
   )
 
 
-_FEMNIST = (
-  f"a folder that holds {femnist.TFF_FILE} or FedJAX's "
-  "federated_emnist_*.sqlite"
-)
-
-
 def femnist10(data_dir: str | None) -> Task:
   """Digits by writer, logistic regression, first 10 % of the writers (A.5)."""
-  check_given("femnist10", "data_dir", data_dir, _FEMNIST)
   loaded = femnist.load(data_dir, only_digits=True, fraction=0.1)
   model = models.LinearModel(10, initialization=glorot_uniform)
   return _by_writer(model, 10, *loaded)
@@ -127,7 +120,6 @@ def femnist10(data_dir: str | None) -> Task:
 
 def femnist62(data_dir: str | None) -> Task:
   """Characters by writer, a 784-200-200-62 ReLU network (A.5)."""
-  check_given("femnist62", "data_dir", data_dir, _FEMNIST)
   loaded = femnist.load(data_dir)
   model = models.MLP(
     (200, 200), 62, activation=nn.relu, initialization=glorot_uniform
@@ -202,6 +194,13 @@ _VARIANT = Option(
 )
 _choice = functools.partial(TaskChoice, has_clients=True)
 _SPLITS = ("validation", "test", "train", "truth")
+_femnist = functools.partial(
+  _choice,
+  needs={
+    "data_dir": f"a folder that holds {femnist.TFF_FILE} or FedJAX's "
+    "federated_emnist_*.sqlite"
+  },
+)
 _synthetic = functools.partial(
   _choice,
   hyperparameters=(_VARIANT, *arguments(lasso, "zero_threshold")),
@@ -235,14 +234,14 @@ TASKS: dict[str, TaskChoice] = {
     regularizer="l1",
     label="fMRI",
   ),
-  "femnist10": _choice(
+  "femnist10": _femnist(
     femnist10,
     "FEMNIST's digits by writer, logistic regression",
     is_convex=True,
     regularizer="l2_ball",
     label="FEMNIST (10 classes)",
   ),
-  "femnist62": _choice(
+  "femnist62": _femnist(
     femnist62,
     "FEMNIST's characters by writer, 784-200-200-62 network",
     regularizer="l1_ball",

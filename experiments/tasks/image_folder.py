@@ -2,7 +2,7 @@
 
 import functools
 
-from experiments.tasks import base, images
+from experiments.tasks import images
 from experiments.tasks.base import TEST_FRACTION, Task, TaskChoice
 from fedjax_opt.datasets.image_folders import image_folder
 from fedjax_opt.registry import Hyperparameter
@@ -29,8 +29,6 @@ def load(
   Raises:
     ValueError: if the images cannot be read, or do not fit the model.
   """
-  what = "a folder with a folder of images for each class"
-  base.check_given(f"images_{model}", "data_dir", data_dir, what)
   found = image_folder(data_dir, image_side)
   how = "drawn at random" if found.test is None else "of the folder test"
   pool = images.Pool(found.train, found.test, len(found.classes))
@@ -65,7 +63,7 @@ TASKS: dict[str, TaskChoice] = {
     functools.partial(load, name),
     f"your own images in data_dir, {model.help}",
     (*_OPTIONS, *images.options(name)),
-    takes=("data_dir",),
+    needs={"data_dir": "a folder with a folder of images for each class"},
     is_convex=model.is_convex,
     label=f"images {model.label}",
   )

@@ -47,8 +47,6 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
     ValueError: if there is no such file, or the fraction does not suit it.
   """
   file, fraction = flags["data_file"], flags["test_fraction"]
-  what = "a .npz file with the arrays x [N, ...] and y [N]"
-  base.check_given(flags["task"], "data_file", file, what)
   has_test = _holds(file, _TEST)
   if has_test and fraction:
     raise ValueError(
@@ -245,6 +243,7 @@ TASKS: dict[str, TaskChoice] = {
     f"your own data in data_file, {model.help}",
     (_TEST_FRACTION, *images.options(name)),
     takes=("data_file",),
+    needs={"data_file": "a .npz file with the arrays x [N, ...] and y [N]"},
     has_clients=has_clients,
     resolve=resolve,
     is_convex=model.is_convex,

@@ -5,12 +5,10 @@ has saved. `--label_column` is predicted from all other columns;
 `--client_column` says whose row it is, `--time_column` which are the latest.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +20,7 @@ from experiments.tasks import base, classification
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
-from fedjax_opt.checks.values import check_choice
+from fedjax_opt.checks.values import check_choice, said_of
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
 from fedjax_opt.datasets.tables import KINDS, Table
@@ -91,7 +89,7 @@ def load(
   Raises:
     ValueError: if the table does not hold what it must.
   """
-  with base.reading(data_file) as path, _in_words_of_flags():
+  with base.reading(data_file) as path, said_of(**_FLAGS):
     table = tables.read_table(
       path,
       base.names(label_column),
@@ -143,17 +141,6 @@ _FLAGS = {
   "ignore": "ignore_columns",
   "fraction": "test_fraction",
 }
-_ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})(?==|: )")
-
-
-@contextlib.contextmanager
-def _in_words_of_flags() -> Iterator[None]:
-  """Messages name the flags, not the arguments of `tables`."""
-  try:
-    yield
-  except ValueError as error:
-    said = _ARGUMENT.sub(lambda argument: _FLAGS[argument[1]], str(error))
-    raise ValueError(said) from None
 
 
 def _standardized(training, validation, test):
@@ -282,20 +269,6 @@ def _first(columns: Sequence[str]) -> str:
 # The entries of the registry.
 
 
-def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
-  """Checks that the flags that every table needs are given.
-
-  Raises:
-    ValueError: naming the missing flag.
-  """
-  for flag, what in (
-    ("data_file", "a .csv or .parquet file, or a folder of `datasets`"),
-    ("label_column", "the name of the column that is predicted"),
-  ):
-    base.check_given(flags["task"], flag, flags[flag], what)
-  return {}
-
-
 OPTIONS = (
   Hyperparameter(
     "test_fraction",
@@ -338,7 +311,10 @@ TASKS: dict[str, TaskChoice] = {
       "validation_seed",
     ),
     has_clients=lambda flags: flags["client_column"] is not None,
-    resolve=resolve,
+    needs={
+      "data_file": "a .csv or .parquet file, or a folder of `datasets`",
+      "label_column": "the name of the column that is predicted",
+    },
     is_convex=model.is_convex,
     label=f"table, {model.label}",
   )

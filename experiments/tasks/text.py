@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.tasks import classification
-from experiments.tasks.base import Task, TaskChoice, check_given
+from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
@@ -151,12 +151,6 @@ def load(
   )
 
 
-def _resolve_features(flags: Mapping[str, Any]) -> dict[str, Any]:
-  """Checks that a folder is given; it decides no hyperparameter."""
-  check_given(flags["task"], "pretrained", flags["pretrained"], _FOLDER)
-  return {}
-
-
 @fields.checked(max_length=fields.whole(3), test_every=fields.whole(1))
 def load_features(
   data_dir: str | None,
@@ -292,7 +286,7 @@ def _choices(
       f"{help}, logistic regression of a frozen encoder's features",
       (length, every),
       takes=takes,
-      resolve=_resolve_features,
+      needs={"pretrained": _FOLDER},
       is_convex=True,
       label=f"{label} features",
     ),

@@ -562,14 +562,14 @@ def said_of(what: str = "", **named: str) -> Iterator[None]:
 
   Args:
     what: a flag with its value, or the path of a file.
-    **named: what an argument is called instead, at the beginning of the error.
+    **named: what an argument is called instead, wherever the error names it.
   """
   try:
     yield
   except ValueError as error:
     text = str(error)
     for name, other in named.items():
-      text = re.sub(rf"^{name}(?==|: )", lambda _, new=other: new, text)
+      text = re.sub(rf"\b{name}(?==|: )", lambda _, new=other: new, text)
     raise ValueError(": ".join(filter(None, [what, text]))) from None
 
 

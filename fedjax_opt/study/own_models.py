@@ -25,18 +25,24 @@ from fedjax_opt.study import per_client
 from fedjax_opt.transforms.upload import own_part
 
 # Of each client's examples; the second is of what the first leaves.
-_TEST, _VALIDATION = 0.2, 0.1
+TEST_FRACTION, VALIDATION_FRACTION = 0.2, 0.1
 
 
-class HeldOut(NamedTuple):
-  """The parts of each client's examples."""
+class Parts(NamedTuple):
+  """The parts of each client's examples.
 
-  train: ClientData
-  validation: ClientData
-  test: ClientData
+  Attributes:
+    train: what the clients train on; None for clients that never train.
+    test: held-out examples on which models are measured, or None.
+    validation: held-out examples on which settings are chosen, or None.
+  """
+
+  train: ClientData | None
+  test: ClientData | None = None
+  validation: ClientData | None = None
 
 
-def hold_out(data: ClientData, seed: int) -> HeldOut:
+def hold_out(data: ClientData, seed: int) -> Parts:
   """A fifth of each client's examples for test, a tenth of the rest to choose.
 
   Raises:
@@ -49,8 +55,9 @@ def hold_out(data: ClientData, seed: int) -> HeldOut:
       "a ClientData, or a function that returns one"
     )
   with said_of("own_models"):
-    rest, test = data.split(_TEST, seed)
-    return HeldOut(*rest.split(_VALIDATION, seed), test)
+    rest, test = data.split(TEST_FRACTION, seed)
+    train, validation = rest.split(VALIDATION_FRACTION, seed)
+    return Parts(train, test, validation)
 
 
 def names(
@@ -78,8 +85,8 @@ class OwnModels:
     make: Callable[..., Algorithm],
     points: Sequence[Mapping[str, Any]],
     per_example: PerExampleFn,
-    train: Mapping[int, ClientData],
-    held_out: Mapping[str, Mapping[int, ClientData]],
+    parts: Mapping[int, Parts],
+    measured: Sequence[str],
     **settings: Any,
   ):
     """Compiles nothing yet.
@@ -88,16 +95,16 @@ class OwnModels:
       make: `(**hyperparameters) -> Algorithm`.
       points: S, of the grid; each has a seed.
       per_example: `(params, batch) -> {name: [B]}`.
-      train: seed -> the clients' training examples.
-      held_out: what they are called, such as 'test' -> seed -> held-out
-        examples of the same clients, of the same pool.
+      parts: seed -> the clients' examples, all of the same pool.
+      measured: the parts on which models are measured, such as 'test'.
       **settings: see `per_client.SETTINGS`.
     """
-    seeds = list(train)
-    together = lambda each: inputs.data_of_seeds(each.__getitem__, seeds)
-    parts = {name: together(each) for name, each in held_out.items()}
-    data = together(train)
-    first = train[seeds[0]]
+    seeds = list(parts)
+    of_seeds = lambda part: inputs.data_of_seeds(
+      lambda seed: getattr(parts[seed], part), seeds
+    )
+    data, held_out = of_seeds("train"), {n: of_seeds(n) for n in measured}
+    first = parts[seeds[0]].train
     self._config = per_client.config_of(first, None, settings)
     self._make, self._per_example = make, per_example
     names = [name for name in points[0] if name != "seed"]
@@ -111,7 +118,7 @@ class OwnModels:
     is_same = np.ndim(data.sizes) == 1  # Of all seeds.
     self._pick = (lambda each, i: each) if is_same else trees.take
     self._data = jax.device_put(
-      (data.examples, lists(data), {n: lists(p) for n, p in parts.items()})
+      (data.examples, lists(data), {n: lists(p) for n, p in held_out.items()})
     )
     self._measure = jax.jit(self._of_points)
 

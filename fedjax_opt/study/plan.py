@@ -192,11 +192,8 @@ class Plan(NamedTuple):
       make,
       points,
       self.own_models,
-      {seed: each.train for seed, each in parts.items()},
-      {
-        name: {seed: getattr(each, name) for seed, each in parts.items()}
-        for name in _parts(is_report)
-      },
+      parts,
+      _parts(is_report),
       **{n: arguments[n] for n in SETTINGS if n in arguments},
     )
     arguments["data"] = lambda seed: parts[seed].train

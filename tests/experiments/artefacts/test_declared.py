@@ -11,6 +11,7 @@ from experiments.artefacts import declared_claims, definitions, views
 from experiments.artefacts.artefact import Picture, Plan
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value, with_interval
+from fedjax_opt.study.plots import panels
 from tests.experiments.artefacts.made_up import record
 from tests.refusals import refusal
 
@@ -163,7 +164,7 @@ def test_pictures(declared, tmp_path, drawn):
   about = ABOUT | {"name": "n", "alt": "a"} | declared
   picture = views.picture(about, found)
   assert isinstance(picture, Picture)
-  picture.draw(tmp_path / "n.png")
+  panels.save(picture.draw(), tmp_path / "n.png")
   assert (tmp_path / "n.png").stat().st_size > 1000
   assert views.picture(about, {}) is None
 

@@ -9,6 +9,7 @@ import pytest
 from experiments.artefacts import ARTEFACTS, definitions
 from experiments.artefacts.artefact import Computed, Plan, Table
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
+from fedjax_opt.study.plots import panels
 from tests.experiments.artefacts.made_up import (
   claims,
   filled,
@@ -57,7 +58,7 @@ def test_cells_may_be_missing(name, tmp_path):
         elif isinstance(block, Table):
           assert {len(row) for row in block.rows} == {len(block.columns)}
         elif size == "paper" and len(keys) == half:
-          block.draw(tmp_path / f"{block.name}.png")
+          panels.save(block.draw(), tmp_path / f"{block.name}.png")
 
 
 @pytest.mark.parametrize("name", RUNS)

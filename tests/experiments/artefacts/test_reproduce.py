@@ -31,7 +31,6 @@ from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.running import Outcome, Runner
 from fedjax_opt import plots
 from fedjax_opt.results.history import History
-from fedjax_opt.study.plots import frame
 from tests.experiments.commands import call, table
 
 TINY = (
@@ -72,9 +71,9 @@ def blocks(found):
     [", ".join(key), str(len(each.points))] for key, each in found.items()
   ]
 
-  def draw(path):
+  def draw():
     with plots.figure(columns=2) as (figure, _):
-      return frame.finish(figure, path)
+      return figure
 
   return [Table(["cell", "points"], rows), Picture("all", draw, "All"), *claims]
 
@@ -313,9 +312,9 @@ def test_a_record_of_other_flags_leaves_the_time(monkeypatch):
 def test_a_computation_is_found_by_its_function_and_options():
   cell = Computed(computed, {"seed": 0, "values": [0.5]})
   same = Computed(computed, {"values": [0.5], "seed": 0})
-  assert running._folder_name(cell) == running._folder_name(same)
+  assert cell.name == same.name
   others = [cell._replace(function=cells), Computed(computed, {"seed": 1})]
-  names = {running._folder_name(each) for each in (cell, *others)}
+  names = {each.name for each in (cell, *others)}
   assert len(names) == 3
 
 
