@@ -16,6 +16,7 @@ import optax
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import fields, functions, values
+from fedjax_opt.checks.fields import NonNegative, Positive
 from fedjax_opt.running_statistics import attach_all as with_statistics
 from fedjax_opt.trees import at_least_float32
 
@@ -139,8 +140,8 @@ class RegularizedLoss(NamedTuple):
     return self.loss_fn(params, batch, rng) + term
 
 
-@fields.checked(strength="[0, inf)")
-def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
+@fields.checked()
+def l2(loss_fn: LossFn, strength: NonNegative) -> LossFn:
   r"""Adds :math:`\frac{\text{strength}}{2} \|x\|^2`.
 
   Args:
@@ -160,10 +161,8 @@ def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
   )
 
 
-@fields.checked(center=fields.PARAMS, mu="[0, inf)")
-def proximal(
-  loss_fn: LossFn, center: Params, mu: jax.typing.ArrayLike
-) -> LossFn:
+@fields.checked()
+def proximal(loss_fn: LossFn, center: Params, mu: NonNegative) -> LossFn:
   r"""Adds :math:`\frac{\mu}{2} \|x - \text{center}\|^2` (FedProx).
 
   Args:
@@ -191,20 +190,14 @@ def _squared_norm(params):
   return optax.tree.norm(weights, squared=True)
 
 
-@fields.checked(
-  features_fn=fields.function(functions.FEATURES),
-  received=fields.PARAMS,
-  previous=fields.PARAMS,
-  mu="[0, inf)",
-  temperature="(0, inf)",
-)
+@fields.checked()
 def contrastive(
   loss_fn: LossFn,
   features_fn: FeaturesFn,
   received: Params,
   previous: Params,
-  mu: jax.typing.ArrayLike,
-  temperature: jax.typing.ArrayLike,
+  mu: NonNegative,
+  temperature: Positive,
 ) -> LossFn:
   r"""Adds :math:`\mu` times the model-contrastive loss (MOON).
 

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from optax import Params
 
-from fedjax_opt.checks import fields
+from fedjax_opt.base import Params
+from fedjax_opt.checks.fields import checked
 
 # Names of the leaves; no other parameter has one of them.
 _NAMES = ("running_mean", "running_var")
@@ -59,7 +59,7 @@ def _attach_bwd(residuals, cotangent):
 attach.defvjp(_attach_fwd, _attach_bwd)
 
 
-@fields.checked(losses=fields.ARRAY, running=fields.PARAMS, new=fields.PARAMS)
+@checked()
 def attach_all(losses: jax.Array, running: Params, new: Params) -> jax.Array:
   """Returns the losses, and lets the next step set statistics to new values.
 

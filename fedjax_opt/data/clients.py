@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import ANYTHING, SEED, checked, whole
+from fedjax_opt.checks.fields import ANYTHING, Seed, checked, whole
 from fedjax_opt.data import client_split, lists, npz_files, partition, pools
 from fedjax_opt.data.pools import Array
 
@@ -116,9 +116,9 @@ class ClientData:
       return dict(self.examples)
     return {name: values[rows] for name, values in self.examples.items()}
 
-  @checked(fraction="(0, 1)", seed=SEED)
+  @checked(fraction="(0, 1)")
   def split(
-    self, fraction: float, seed: int = 0
+    self, fraction: float, seed: Seed = 0
   ) -> tuple["ClientData", "ClientData"]:
     """Holds out a part of each client's examples, for example for its own test.
 
@@ -146,9 +146,9 @@ class ClientData:
     """
     return self._parts(client_split.divide, fraction, seed)
 
-  @checked(fraction="(0, 1)", seed=SEED)
+  @checked(fraction="(0, 1)")
   def split_clients(
-    self, fraction: float, seed: int = 0
+    self, fraction: float, seed: Seed = 0
   ) -> tuple["ClientData", "ClientData"]:
     """Holds out whole clients, to measure a model on new clients.
 

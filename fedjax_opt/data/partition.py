@@ -24,8 +24,9 @@ import numpy as np
 
 from fedjax_opt import registry
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import SEED, Field, array, checked
+from fedjax_opt.checks.fields import Seed, checked
 from fedjax_opt.data.partition_schemes import (
+  Labels,
   Rows,
   class_q,
   dirichlet,
@@ -85,15 +86,12 @@ SCHEMES: dict[str, Choice] = {
 registry.register(SCHEMES)
 
 
-_LABELS = Field(array("[N]", of_integers=True).accepts, optional=True)
-
-
-@checked(labels=_LABELS, seed=SEED)
+@checked()
 def split(
   name: str,
-  labels: np.ndarray,
+  labels: Labels | None,
   num_clients: int | None,
-  seed: int = 0,
+  seed: Seed = 0,
   client_ids: np.ndarray | None = None,
   **parameters: Any,
 ) -> Rows:

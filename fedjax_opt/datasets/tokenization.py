@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Field, checked, whole
+from fedjax_opt.checks.fields import Count, Field, checked, whole
 from fedjax_opt.files import json_files
 
 __all__ = ["encode", "from_text", "read", "train"]
@@ -26,8 +26,8 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _PER_CALL = 10_000
 
 
-@checked(vocab_size=whole(1))
-def read(folder: str | os.PathLike, vocab_size: int) -> Any:
+@checked()
+def read(folder: str | os.PathLike, vocab_size: Count) -> Any:
   """Reads the tokenizer of a folder in Hugging Face's layout.
 
   Args:
@@ -86,8 +86,8 @@ def _settings(folder):
   return settings
 
 
-@checked(vocab_size=whole(1))
-def train(texts: Sequence[str], vocab_size: int) -> Any:
+@checked()
+def train(texts: Sequence[str], vocab_size: Count) -> Any:
   """Makes a WordPiece tokenizer without case, as BERT's, from texts.
 
   Args:

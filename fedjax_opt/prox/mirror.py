@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from fedjax_opt import prox
 from fedjax_opt.base import Params
@@ -50,7 +51,7 @@ class MirrorMap(NamedTuple):
 
   grad_h: Callable[[Params], Params]
   grad_h_plus_psi_conjugate: Callable[
-    [Params, jax.typing.ArrayLike, prox.Regularizer], Params
+    [Params, ArrayLike, prox.Regularizer], Params
   ]
 
   def grad_h_conjugate(self, z: Params) -> Params:

@@ -5,7 +5,12 @@
 
 import functools
 
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import (
+  NonNegativeFloat,
+  PositiveFloat,
+  Seed,
+  checked,
+)
 from fedjax_opt.registry import Choice, File, Option, arguments, register
 from fedjax_opt.systems.availability import (
   Availability,
@@ -52,20 +57,15 @@ __all__ = [
 FADAS = ((1, 2), (3, 5), (5, 8), (50, 80))
 
 
-@fields.checked(
-  seed=fields.SEED,
-  bytes_down="(0, inf)",
-  bytes_up="(0, inf)",
-  bytes_sigma="[0, inf)",
-)
+@checked()
 def drawn(
   seconds,
   num_clients: int,
-  seed: int,
+  seed: Seed,
   *,
-  bytes_down: float | None = None,
-  bytes_up: float | None = None,
-  bytes_sigma: float = 0.0,
+  bytes_down: PositiveFloat | None = None,
+  bytes_up: PositiveFloat | None = None,
+  bytes_sigma: NonNegativeFloat = 0.0,
   redraw: bool = False,
   of: str = "step",
   **of_seconds: float,

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedjax_opt import norms, trees
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Count, Positive
 from fedjax_opt.draws import distinct
 from fedjax_opt.transforms.upload import Upload
 
@@ -126,8 +127,8 @@ def sign() -> Upload:
   return Upload(_of_vector(compress), num_bytes)
 
 
-@fields.checked(levels=fields.whole(1))
-def quantize(levels: int) -> Upload:
+@fields.checked()
+def quantize(levels: Count) -> Upload:
   r"""Each magnitude rounded at random to s levels between 0 and the norm.
 
   .. math::
@@ -180,8 +181,8 @@ def quantize(levels: int) -> Upload:
   return Upload(compressor(is_contraction=False), num_bytes, contraction)
 
 
-@fields.checked(max_norm="(0, inf)")
-def clip_by_norm(max_norm: jax.typing.ArrayLike) -> Upload:
+@fields.checked()
+def clip_by_norm(max_norm: Positive) -> Upload:
   r"""The difference, scaled down to a norm of at most c.
 
   .. math::
