@@ -17,20 +17,8 @@ from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import fields, functions, values
 from fedjax_opt.checks.fields import NonNegative, Positive
-from fedjax_opt.running_statistics import attach_all as with_statistics
+from fedjax_opt.running_statistics import with_statistics as with_statistics
 from fedjax_opt.trees import at_least_float32
-
-__all__ = [
-  "RegularizedLoss",
-  "contrastive",
-  "cross_entropy",
-  "l2",
-  "next_token",
-  "proximal",
-  "token_mean",
-  "with_statistics",
-]
-
 
 _TOKEN = fields.whole(-(2**31))
 

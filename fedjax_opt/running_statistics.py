@@ -60,7 +60,9 @@ attach.defvjp(_attach_fwd, _attach_bwd)
 
 
 @checked()
-def attach_all(losses: jax.Array, running: Params, new: Params) -> jax.Array:
+def with_statistics(
+  losses: jax.Array, running: Params, new: Params
+) -> jax.Array:
   """Returns the losses, and lets the next step set statistics to new values.
 
   For models of one's own whose parameters have a part `batch_stats`, as the

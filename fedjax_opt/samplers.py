@@ -18,17 +18,6 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Count, PositiveFloat
 from fedjax_opt.draws import distinct, is_few
 
-__all__ = [
-  "Sampler",
-  "cyclic",
-  "draw",
-  "fixed",
-  "poisson",
-  "resolve",
-  "uniform",
-  "weighted",
-]
-
 
 @fields.checked()
 class Sampler(NamedTuple):

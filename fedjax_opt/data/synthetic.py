@@ -31,16 +31,6 @@ from fedjax_opt.checks.fields import (
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.files import memory
 
-__all__ = [
-  "VARIANTS",
-  "Heterogeneous",
-  "Problem",
-  "Variant",
-  "heterogeneous",
-  "lasso",
-  "low_rank",
-]
-
 
 class Variant(NamedTuple):
   """The sizes of one of the paper's four variants.

@@ -18,8 +18,6 @@ from fedjax_opt.data import hold_out
 from fedjax_opt.datasets.files import existing_folder, saved_data_set
 from fedjax_opt.files import memory
 
-__all__ = ["ENDINGS", "ImageFolder", "image_folder"]
-
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _SPLITS = ("train", "test")
 # A folder with one of these files was saved by `datasets`.

@@ -15,8 +15,6 @@ from fedjax_opt.checks.fields import Count, checked
 from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import tfds
 
-__all__ = ["PADDING", "UNKNOWN", "VOCABULARY", "clients", "load", "speeches"]
-
 # The characters of the training text, in order; the number of a character is
 # its place here.
 VOCABULARY = (

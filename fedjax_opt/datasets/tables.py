@@ -23,16 +23,6 @@ from fedjax_opt.datasets import table_columns
 from fedjax_opt.datasets.files import saved_data_set
 from fedjax_opt.files import csv_files, memory
 
-__all__ = [
-  "KINDS",
-  "Table",
-  "from_bunch",
-  "from_frame",
-  "read_frame",
-  "read_table",
-  "standardize",
-]
-
 # The memory of a parsed table: about so many times the bytes of its file, and
 # if it was packed, so many bytes for each cell.
 _MEMORY_OF_PARQUET = 10

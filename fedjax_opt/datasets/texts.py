@@ -12,8 +12,6 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked, choice
 from fedjax_opt.datasets import files, tfds, tokenization
 
-__all__ = ["DATASETS", "Texts", "load", "load_tokens", "train_tokenizer"]
-
 _DBPEDIA = "https://s3.amazonaws.com/fast-ai-nlp/dbpedia_csv.tgz"
 # A field of Wikipedia may be longer than csv allows by default.
 _LONGEST_FIELD = 1 << 24

@@ -22,8 +22,6 @@ from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 from fedjax_opt.prox.regularizer import path_names
 
-__all__ = ["MirrorMap", "entropy", "euclidean"]
-
 
 @fields.checked()
 class MirrorMap(NamedTuple):

@@ -12,46 +12,22 @@ from fedjax_opt.checks.fields import (
   checked,
 )
 from fedjax_opt.registry import Choice, File, Option, arguments, register
-from fedjax_opt.systems.availability import (
-  Availability,
-  cyclic,
-  markov,
-  periods,
-)
-from fedjax_opt.systems.devices import (
-  OF,
-  Durations,
-  System,
-  from_csv,
-  sample,
-)
-from fedjax_opt.systems.distributions import (
-  Distribution,
-  constant,
-  exponential,
-  half_normal,
-  lognormal,
-  uniform,
-  zipf,
-)
-
-__all__ = [
-  "Availability",
-  "Distribution",
-  "Durations",
-  "System",
-  "constant",
-  "cyclic",
-  "exponential",
-  "from_csv",
-  "half_normal",
-  "lognormal",
-  "markov",
-  "periods",
-  "sample",
-  "uniform",
-  "zipf",
-]
+from fedjax_opt.systems.availability import Availability as Availability
+from fedjax_opt.systems.availability import cyclic as cyclic
+from fedjax_opt.systems.availability import markov as markov
+from fedjax_opt.systems.availability import periods as periods
+from fedjax_opt.systems.devices import OF
+from fedjax_opt.systems.devices import Durations as Durations
+from fedjax_opt.systems.devices import System as System
+from fedjax_opt.systems.devices import from_csv as from_csv
+from fedjax_opt.systems.devices import sample as sample
+from fedjax_opt.systems.distributions import Distribution as Distribution
+from fedjax_opt.systems.distributions import constant as constant
+from fedjax_opt.systems.distributions import exponential as exponential
+from fedjax_opt.systems.distributions import half_normal as half_normal
+from fedjax_opt.systems.distributions import lognormal as lognormal
+from fedjax_opt.systems.distributions import uniform as uniform
+from fedjax_opt.systems.distributions import zipf as zipf
 
 # Seconds of the four groups of FADAS's clients, each a uniform distribution.
 FADAS = ((1, 2), (3, 5), (5, 8), (50, 80))
