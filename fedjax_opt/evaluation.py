@@ -277,12 +277,12 @@ def _batches(examples, batch_size):
   return sharding.local(jnp.arange(padded)), take
 
 
-_OF_CLIENTS = fields.array("[M]")
-_MATRIX = fields.array("[rows, columns]")
+_OfClients = Annotated[jax.Array, fields.array("[M]")]
+_Matrix = Annotated[jax.Array, fields.array("[rows, columns]")]
 
 
-@fields.checked(accuracy=_OF_CLIENTS)
-def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
+@fields.checked()
+def worst_decile(accuracy: _OfClients, sizes: jax.Array) -> jax.Array:
   """Mean accuracy of the worst 10 % of the clients.
 
   The mean over the `ceil(n / 10)` lowest accuracies, where `n` is the number of
@@ -301,8 +301,8 @@ def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
   return jnp.sum(worst) / count
 
 
-@fields.checked(accuracy=_OF_CLIENTS)
-def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
+@fields.checked()
+def deciles(accuracy: _OfClients, sizes: jax.Array) -> dict[str, jax.Array]:
   """The nine deciles of accuracy over clients, interpolated linearly.
 
   Args:
@@ -367,9 +367,9 @@ def recovered_support(
   }
 
 
-@fields.checked(w=_MATRIX, w_real=_MATRIX)
+@fields.checked()
 def recovered_rank(
-  w: jax.Array, w_real: jax.Array, threshold: ArrayLike
+  w: _Matrix, w_real: _Matrix, threshold: ArrayLike
 ) -> dict[str, jax.Array]:
   """How well a low-rank matrix is found.
 

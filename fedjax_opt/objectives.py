@@ -6,7 +6,7 @@ algorithm and client rule.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from fedjax_opt.checks.fields import NonNegative, Positive
 from fedjax_opt.running_statistics import with_statistics as with_statistics
 from fedjax_opt.trees import at_least_float32
 
-_TOKEN = fields.whole(-(2**31))
+_Token = Annotated[int, fields.whole(-(2**31))]
 
 
 @fields.checked()
@@ -51,9 +51,9 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
   return jnp.where(is_class, losses, jnp.nan)
 
 
-@fields.checked(padding=_TOKEN)
+@fields.checked()
 def next_token(
-  logits: jax.Array, targets: jax.Array, padding: int = -1
+  logits: jax.Array, targets: jax.Array, padding: _Token = -1
 ) -> jax.Array:
   """The mean cross-entropy of the tokens that follow those of a sequence.
 
@@ -80,9 +80,9 @@ def next_token(
   return token_mean(cross_entropy(logits, known), targets, padding)
 
 
-@fields.checked(padding=_TOKEN)
+@fields.checked()
 def token_mean(
-  of_tokens: jax.Array, targets: jax.Array, padding: int = -1
+  of_tokens: jax.Array, targets: jax.Array, padding: _Token = -1
 ) -> jax.Array:
   """The mean over each sequence's targets, see `next_token`.
 

@@ -286,10 +286,10 @@ def _check_installed(name):
 
 
 def _accounting(
-  num_clients: Count,
-  cohort_size: PositiveFloat,
+  num_clients: int,
+  cohort_size: float,
   sampling: Sampling,
-  places: Count | None,
+  places: int | None,
 ) -> Callable[[float], tuple[Any, Any]]:
   """From a noise multiplier to an accountant, and the event of a round."""
   if cohort_size > num_clients:

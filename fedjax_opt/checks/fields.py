@@ -15,7 +15,6 @@ import functools
 import inspect
 import operator
 import os
-import pathlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -261,8 +260,6 @@ KINDS: dict[Any, Field] = {
   float: Number(),
   str: Field(values.text),
   str | os.PathLike: PATH,
-  str | os.PathLike[str]: PATH,
-  str | pathlib.Path: PATH,
   np.ndarray: ARRAY,
   jax.Array: ARRAY,
   Mapping[str, np.ndarray]: POOL,

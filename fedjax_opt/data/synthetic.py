@@ -11,7 +11,7 @@ Reduced Local SGD for Less Heterogeneous Federated Learning", ICML 2021, section
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,6 +56,9 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
+_Variant = Annotated[str, choice(*VARIANTS)]
+
+
 class Problem(NamedTuple):
   """A regression problem: its data and the true coefficients.
 
@@ -75,9 +78,9 @@ class Problem(NamedTuple):
   b_real: np.ndarray
 
 
-@checked(variant=choice(*VARIANTS))
+@checked()
 def lasso(
-  variant: str = "I",
+  variant: _Variant = "I",
   seed: Seed = 0,
   *,
   dim: Count = 1024,
@@ -122,9 +125,9 @@ def lasso(
   return _draw(ones, *sizes, seed)
 
 
-@checked(variant=choice(*VARIANTS))
+@checked()
 def low_rank(
-  variant: str = "I",
+  variant: _Variant = "I",
   seed: Seed = 0,
   *,
   dim: Count = 32,

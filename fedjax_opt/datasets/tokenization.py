@@ -3,7 +3,7 @@
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -171,14 +171,17 @@ def _is_tokenizer(name: str, value: Any) -> None:
   checks.instance(name, value, [_import().Tokenizer])
 
 
-TOKENIZER_FIELD = Field(_is_tokenizer)
+Tokenizer = Annotated[Any, Field(_is_tokenizer)]
 # A sequence has a place for a token of its text.
-LENGTH = whole(3)
+Length = Annotated[int, whole(3)]
 
 
-@checked(tokenizer=TOKENIZER_FIELD, max_length=LENGTH)
+@checked()
 def encode(
-  tokenizer: Any, texts: Sequence[str], max_length: int, pad_id: int = 0
+  tokenizer: Tokenizer,
+  texts: Sequence[str],
+  max_length: Length,
+  pad_id: int = 0,
 ) -> np.ndarray:
   """The tokens of texts, with those that begin and end a sequence.
 

@@ -5,7 +5,7 @@ The entries of all leaves count as one vector u of d numbers.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +22,11 @@ from fedjax_opt.transforms.upload import Upload
 _INDEX = 4  # Bytes of an index, or of the seed of a draw.
 
 
-_FRACTION = fields.number("(0, 1]")
+_Fraction = Annotated[float, fields.number("(0, 1]")]
 
 
-@fields.checked(fraction=_FRACTION)
-def top_k(fraction: float) -> Upload:
+@fields.checked()
+def top_k(fraction: _Fraction) -> Upload:
   r"""The k entries of largest magnitude; the others are not sent.
 
   k is `fraction` times d, rounded, at least 1. Among equal entries the first
@@ -59,8 +59,8 @@ def top_k(fraction: float) -> Upload:
   return Upload(_of_vector(compress), num_bytes)
 
 
-@fields.checked(fraction=_FRACTION)
-def random_k(fraction: float) -> Upload:
+@fields.checked()
+def random_k(fraction: _Fraction) -> Upload:
   r"""k entries drawn uniformly, times d/k; the others are not sent.
 
   k is `fraction` times d, rounded, at least 1. The transform is unbiased. Under

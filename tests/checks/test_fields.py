@@ -196,6 +196,7 @@ def of_task(bad):
   make(**sizes)
 
 
+KEY = jax.random.key(0)  # Compiles, so before anything is counted.
 SPARSE = scipy.sparse.eye(2)
 MASKED = np.ma.masked_array(np.ones(2), [0, 1])
 
