@@ -8,34 +8,40 @@ Every shape comment uses these letters:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt.checks import fields, functions, values
 from fedjax_opt.checks.fields import Rate as Rate
 
-Params = Any  # A pytree of floating-point arrays: a model.
+# A pytree of floating-point arrays: a model.
+Params = Annotated[Any, fields.PARAMS]
 State = Any  # A pytree of arrays: what the server keeps between rounds.
 Batch = dict[str, jax.Array]  # Each value is [B, ...].
 
 # (params, batch, rng) -> [B]. One loss per example, so that padding, weights
 # and per-client metrics are exact.
-LossFn = Callable[[Params, Batch, jax.Array], jax.Array]
+LossFn = Annotated[Callable[[Params, Batch, jax.Array], jax.Array], fields.LOSS]
 
 # (params, batch, rng) -> [B, d]. The features before a model's last layer.
-FeaturesFn = Callable[[Params, Batch, jax.Array], jax.Array]
+FeaturesFn = Annotated[
+  Callable[[Params, Batch, jax.Array], jax.Array],
+  fields.function(functions.FEATURES),
+]
 
 # How a client moves: any optax transformation, or a function from the round
 # (an int32 scalar) to one, for rates that change over rounds. A client starts
 # each round with a fresh state of its rule.
-ClientRule = (
+ClientRule = Annotated[
   optax.GradientTransformation
-  | Callable[[jax.Array], optax.GradientTransformation]
-)
+  | Callable[[jax.Array], optax.GradientTransformation],
+  fields.CLIENT_RULE,
+]
 
 # Which numbers a seed draws. One more whenever the same settings and seed would
 # give other cohorts, batches or clients; runs made with another one are not
@@ -46,15 +52,12 @@ ClientRule = (
 STREAMS = 2
 VERSION = "0.1.0"  # Of the package.
 
-fields.KINDS |= {
-  LossFn: fields.LOSS,
-  ClientRule: fields.CLIENT_RULE,
-}
-
 # (params, data, test) -> {name: scalar}, inside the compiled program; `data`
 # is a `ClientData`, `test` a batch of all test examples or None. It is called
 # with `validation=`, a batch too, if a run was given validation examples.
-EvaluateFn = Callable[..., dict[str, jax.Array]]
+EvaluateFn = Annotated[
+  Callable[..., dict[str, jax.Array]], fields.function(functions.EVALUATE)
+]
 
 # The mean losses over examples, by the examples. A point of which one is not
 # finite has diverged.
@@ -160,8 +163,8 @@ class ClientOutput(NamedTuple):
 
   message: Any
   state: Any = None
-  weight: jax.typing.ArrayLike | None = None
-  bytes_up: jax.typing.ArrayLike | None = None
+  weight: ArrayLike | None = None
+  bytes_up: ArrayLike | None = None
   metrics: Mapping[str, jax.Array] = {}
 
 
@@ -208,7 +211,7 @@ def client_output(
   return returned
 
 
-@fields.checked(params=fields.PARAMS)
+@fields.checked()
 def grad_fn_of(
   mean_loss: Callable[[Params], jax.Array], params: Params
 ) -> Callable[[Params], Params]:

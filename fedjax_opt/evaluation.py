@@ -2,15 +2,18 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jax.typing import ArrayLike
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
 from fedjax_opt.checks import fields, functions, values
+from fedjax_opt.checks.fields import Count
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import sharding
@@ -30,17 +33,16 @@ __all__ = [
 
 # (params, batch) -> {name: [B]}, such as the loss, and whether a prediction is
 # right.
-PerExampleFn = Callable[[Params, Batch], dict[str, jax.Array]]
-fields.KINDS[PerExampleFn] = fields.function(functions.PER_EXAMPLE)
+PerExampleFn = Annotated[
+  Callable[[Params, Batch], dict[str, jax.Array]],
+  fields.function(functions.PER_EXAMPLE),
+]
 
 
-@fields.checked(
-  batch_size=fields.whole(1),
-  of_params=fields.function("(params) -> {name: scalar}"),
-)
+@fields.checked(of_params=fields.function("(params) -> {name: scalar}"))
 def federated(
   per_example: PerExampleFn,
-  batch_size: int = 500,
+  batch_size: Count = 500,
   of_params: Callable[[Params], dict[str, jax.Array]] | None = None,
   gradient_of: LossFn | None = None,
   measures_train: bool = True,
@@ -123,7 +125,7 @@ def federated(
   return evaluate
 
 
-@fields.checked(evaluate=fields.function(functions.EVALUATE))
+@fields.checked()
 def with_perplexity(evaluate: EvaluateFn) -> EvaluateFn:
   """An evaluation that also has e to each loss.
 
@@ -149,9 +151,9 @@ def with_perplexity(evaluate: EvaluateFn) -> EvaluateFn:
   return measure
 
 
-@fields.checked(batch_size=fields.whole(1))
+@fields.checked()
 def per_client(
-  per_example: PerExampleFn, batch_size: int = 500
+  per_example: PerExampleFn, batch_size: Count = 500
 ) -> Callable[[Params, ClientData], dict[str, jax.Array]]:
   """Metrics of one model on each client's examples, such as held-out ones.
 
@@ -172,8 +174,8 @@ def per_client(
   return evaluate
 
 
-@fields.checked(batch_size=fields.whole(1))
-def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
+@fields.checked()
+def grad_norm_sq(loss_fn: LossFn, batch_size: Count = 500) -> EvaluateFn:
   """The squared norm of the gradient, 0 at a stationary point.
 
   The gradient is that of the mean loss over the training examples of all
@@ -275,12 +277,12 @@ def _batches(examples, batch_size):
   return sharding.local(jnp.arange(padded)), take
 
 
-_OF_CLIENTS = fields.array("[M]")
-_MATRIX = fields.array("[rows, columns]")
+_OfClients = Annotated[jax.Array, fields.array("[M]")]
+_Matrix = Annotated[jax.Array, fields.array("[rows, columns]")]
 
 
-@fields.checked(accuracy=_OF_CLIENTS, sizes=fields.ARRAY)
-def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
+@fields.checked()
+def worst_decile(accuracy: _OfClients, sizes: jax.Array) -> jax.Array:
   """Mean accuracy of the worst 10 % of the clients.
 
   The mean over the `ceil(n / 10)` lowest accuracies, where `n` is the number of
@@ -299,8 +301,8 @@ def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
   return jnp.sum(worst) / count
 
 
-@fields.checked(accuracy=_OF_CLIENTS, sizes=fields.ARRAY)
-def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
+@fields.checked()
+def deciles(accuracy: _OfClients, sizes: jax.Array) -> dict[str, jax.Array]:
   """The nine deciles of accuracy over clients, interpolated linearly.
 
   Args:
@@ -333,7 +335,7 @@ def _ascending(accuracy, sizes):
 
 @fields.checked()
 def recovered_support(
-  w: jax.Array, w_real: jax.Array, threshold: jax.typing.ArrayLike
+  w: jax.Array, w_real: jax.Array, threshold: ArrayLike
 ) -> dict[str, jax.Array]:
   """How well the nonzero coefficients of a sparse vector are found.
 
@@ -365,9 +367,9 @@ def recovered_support(
   }
 
 
-@fields.checked(w=_MATRIX, w_real=_MATRIX)
+@fields.checked()
 def recovered_rank(
-  w: jax.Array, w_real: jax.Array, threshold: jax.typing.ArrayLike
+  w: _Matrix, w_real: _Matrix, threshold: ArrayLike
 ) -> dict[str, jax.Array]:
   """How well a low-rank matrix is found.
 
@@ -392,7 +394,7 @@ def recovered_rank(
 
 
 @fields.checked()
-def density(w: jax.Array, threshold: jax.typing.ArrayLike) -> jax.Array:
+def density(w: jax.Array, threshold: ArrayLike) -> jax.Array:
   """The fraction of coefficients that are not below the threshold.
 
   Args:

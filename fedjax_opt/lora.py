@@ -30,6 +30,7 @@ from fedjax_opt import trainable
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import Count, PositiveFloat
 
 __all__ = ["adapt", "merged", "on_adapted"]
 
@@ -58,20 +59,14 @@ def _is_adapted(name: str, value: Any) -> None:
     )
 
 
-@fields.checked(
-  params=fields.PARAMS,
-  layers=fields.ANYTHING,
-  key=fields.Field(_is_key),
-  rank=fields.whole(1),
-  alpha="(0, inf)",
-)
+@fields.checked(layers=fields.ANYTHING, key=fields.Field(_is_key))
 def adapt(
   params: Params,
   layers: Sequence[str],
   key: jax.Array,
   *,
-  rank: int = 8,
-  alpha: float = 16.0,
+  rank: Count = 8,
+  alpha: PositiveFloat = 16.0,
 ) -> dict[str, Any]:
   r"""A model with adapters beside some of its dense layers.
 

@@ -4,31 +4,16 @@ The names of `results.history` and `results.selection`, and those functions of
 `evaluation` that summarize a metric over the clients.
 """
 
-from fedjax_opt.evaluation import deciles, worst_decile
-from fedjax_opt.results.history import History, direction, is_fraction
-from fedjax_opt.results.selection import (
-  Criterion,
-  Point,
-  Setting,
-  format_value,
-  group_by_seed,
-  rank,
-  select,
-  varying,
-)
-
-__all__ = [
-  "Criterion",
-  "History",
-  "Point",
-  "Setting",
-  "deciles",
-  "direction",
-  "format_value",
-  "group_by_seed",
-  "is_fraction",
-  "rank",
-  "select",
-  "varying",
-  "worst_decile",
-]
+from fedjax_opt.evaluation import deciles as deciles
+from fedjax_opt.evaluation import worst_decile as worst_decile
+from fedjax_opt.results.history import History as History
+from fedjax_opt.results.history import direction as direction
+from fedjax_opt.results.history import is_fraction as is_fraction
+from fedjax_opt.results.selection import Criterion as Criterion
+from fedjax_opt.results.selection import Point as Point
+from fedjax_opt.results.selection import Setting as Setting
+from fedjax_opt.results.selection import format_value as format_value
+from fedjax_opt.results.selection import group_by_seed as group_by_seed
+from fedjax_opt.results.selection import rank as rank
+from fedjax_opt.results.selection import select as select
+from fedjax_opt.results.selection import varying as varying

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from fedjax_opt import target
 from fedjax_opt.base import Params
@@ -87,9 +88,7 @@ def largest(tree: Params) -> jax.Array:
   return jnp.max(jnp.stack(each)) if each else jnp.float32(0)
 
 
-def clipped(
-  tree: Params, limit: jax.typing.ArrayLike
-) -> tuple[Params, jax.Array]:
+def clipped(tree: Params, limit: ArrayLike) -> tuple[Params, jax.Array]:
   r"""The tree, scaled down to a norm of at most c.
 
   .. math::

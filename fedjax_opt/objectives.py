@@ -6,7 +6,7 @@ algorithm and client rule.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +16,11 @@ import optax
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import fields, functions, values
-from fedjax_opt.running_statistics import attach_all as with_statistics
+from fedjax_opt.checks.fields import NonNegative, Positive
+from fedjax_opt.running_statistics import with_statistics as with_statistics
 from fedjax_opt.trees import at_least_float32
 
-__all__ = [
-  "RegularizedLoss",
-  "contrastive",
-  "cross_entropy",
-  "l2",
-  "next_token",
-  "proximal",
-  "token_mean",
-  "with_statistics",
-]
-
-
-_TOKEN = fields.whole(-(2**31))
+_Token = Annotated[int, fields.whole(-(2**31))]
 
 
 @fields.checked()
@@ -62,9 +51,9 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
   return jnp.where(is_class, losses, jnp.nan)
 
 
-@fields.checked(padding=_TOKEN)
+@fields.checked()
 def next_token(
-  logits: jax.Array, targets: jax.Array, padding: int = -1
+  logits: jax.Array, targets: jax.Array, padding: _Token = -1
 ) -> jax.Array:
   """The mean cross-entropy of the tokens that follow those of a sequence.
 
@@ -91,9 +80,9 @@ def next_token(
   return token_mean(cross_entropy(logits, known), targets, padding)
 
 
-@fields.checked(padding=_TOKEN)
+@fields.checked()
 def token_mean(
-  of_tokens: jax.Array, targets: jax.Array, padding: int = -1
+  of_tokens: jax.Array, targets: jax.Array, padding: _Token = -1
 ) -> jax.Array:
   """The mean over each sequence's targets, see `next_token`.
 
@@ -139,8 +128,8 @@ class RegularizedLoss(NamedTuple):
     return self.loss_fn(params, batch, rng) + term
 
 
-@fields.checked(strength="[0, inf)")
-def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
+@fields.checked()
+def l2(loss_fn: LossFn, strength: NonNegative) -> LossFn:
   r"""Adds :math:`\frac{\text{strength}}{2} \|x\|^2`.
 
   Args:
@@ -160,10 +149,8 @@ def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
   )
 
 
-@fields.checked(center=fields.PARAMS, mu="[0, inf)")
-def proximal(
-  loss_fn: LossFn, center: Params, mu: jax.typing.ArrayLike
-) -> LossFn:
+@fields.checked()
+def proximal(loss_fn: LossFn, center: Params, mu: NonNegative) -> LossFn:
   r"""Adds :math:`\frac{\mu}{2} \|x - \text{center}\|^2` (FedProx).
 
   Args:
@@ -191,20 +178,14 @@ def _squared_norm(params):
   return optax.tree.norm(weights, squared=True)
 
 
-@fields.checked(
-  features_fn=fields.function(functions.FEATURES),
-  received=fields.PARAMS,
-  previous=fields.PARAMS,
-  mu="[0, inf)",
-  temperature="(0, inf)",
-)
+@fields.checked()
 def contrastive(
   loss_fn: LossFn,
   features_fn: FeaturesFn,
   received: Params,
   previous: Params,
-  mu: jax.typing.ArrayLike,
-  temperature: jax.typing.ArrayLike,
+  mu: NonNegative,
+  temperature: Positive,
 ) -> LossFn:
   r"""Adds :math:`\mu` times the model-contrastive loss (MOON).
 

@@ -22,8 +22,16 @@ import optax
 from fedjax_opt import contract
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import (
+  Count,
+  NonNegative,
+  NonNegativeFloat,
+  Positive,
+  PositiveFloat,
+  SeedOfRun,
+  checked,
+)
 from fedjax_opt.registry import Choice, arguments, register
 from fedjax_opt.transforms import clip_by_norm, messages
 from fedjax_opt.transforms.upload import with_upload
@@ -39,17 +47,12 @@ _LEAST_NOISE = 1e-3
 _MOST_NOISE = 1 << 20
 
 
-@fields.checked(
-  algorithm=contract.ALGORITHM,
-  max_norm="(0, inf)",
-  noise_multiplier="[0, inf)",
-  noise_seed=fields.SEED_OF_RUN,
-)
+@checked(algorithm=contract.ALGORITHM)
 def with_privacy(
   algorithm: Algorithm,
-  max_norm: jax.typing.ArrayLike,
-  noise_multiplier: jax.typing.ArrayLike,
-  noise_seed: int | None = None,
+  max_norm: Positive,
+  noise_multiplier: NonNegative,
+  noise_seed: SeedOfRun | None = None,
 ) -> Algorithm:
   r"""An algorithm whose server sees a clipped and noisy mean of differences.
 
@@ -177,25 +180,16 @@ def _refuse(*_: Any, **__: Any) -> None:
   )
 
 
-# What both functions below take.
-_ACCOUNTED = {
-  "num_clients": fields.whole(1),
-  "cohort_size": "(0, inf)",
-  "delta": "(0, 1)",
-  "places": fields.whole(1),
-}
-
-
-@fields.checked(noise_multiplier="[0, inf)", **_ACCOUNTED)
+@checked(delta="(0, 1)")
 def epsilon(
-  noise_multiplier: float,
+  noise_multiplier: NonNegativeFloat,
   rounds: int,
-  num_clients: int,
-  cohort_size: float,
+  num_clients: Count,
+  cohort_size: PositiveFloat,
   delta: float,
   *,
   sampling: Sampling = "poisson",
-  places: int | None = None,
+  places: Count | None = None,
 ) -> float:
   r"""The :math:`\varepsilon` of :math:`(\varepsilon, \delta)` after R rounds.
 
@@ -240,16 +234,16 @@ def _spent(accountant, noise_multiplier, rounds, delta):
   return float(made.compose(event, int(rounds)).get_epsilon(delta))
 
 
-@fields.checked(epsilon="(0, inf)", rounds=fields.whole(1), **_ACCOUNTED)
+@checked(delta="(0, 1)")
 def calibrated_noise(
-  epsilon: float,
-  rounds: int,
-  num_clients: int,
-  cohort_size: float,
+  epsilon: PositiveFloat,
+  rounds: Count,
+  num_clients: Count,
+  cohort_size: PositiveFloat,
   delta: float,
   *,
   sampling: Sampling = "poisson",
-  places: int | None = None,
+  places: Count | None = None,
 ) -> float:
   """The least noise multiplier for a number of rounds and an epsilon.
 

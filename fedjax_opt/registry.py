@@ -13,6 +13,7 @@ import dataclasses
 import inspect
 import os
 import re
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -114,6 +115,7 @@ def arguments(
       of attributes of `Hyperparameter`.
   """
   parameters = inspect.signature(factory).parameters
+  kinds = typing.get_type_hints(factory)
   changed = {
     name: change if isinstance(change, dict) else {"default": change}
     for name, change in own.items()
@@ -123,7 +125,7 @@ def arguments(
     parameters[name].default,
     _meaning(factory, name),
     factory.fields[name].interval,
-    is_static=parameters[name].annotation in (int, int | None),
+    is_static=kinds.get(name) in (int, int | None),
   )
   return tuple(
     made(name)._replace(**changed.get(name, {}))
@@ -136,11 +138,12 @@ def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
   """The keyword arguments that an algorithm has free, if they are numbers."""
   function, fixed = _function(factory), getattr(factory, "keywords", ())
   parameters = inspect.signature(function).parameters
+  kinds = typing.get_type_hints(function)
   free = [
     name
     for name in getattr(function, "fields", ())
     if parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
-    and parameters[name].annotation in _NUMBERS
+    and kinds.get(name) in _NUMBERS
     and name not in fixed
   ]
   longer = {

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from optax import Params
 
-from fedjax_opt.checks import fields
+from fedjax_opt.base import Params
+from fedjax_opt.checks.fields import checked
 
 # Names of the leaves; no other parameter has one of them.
 _NAMES = ("running_mean", "running_var")
@@ -59,8 +59,10 @@ def _attach_bwd(residuals, cotangent):
 attach.defvjp(_attach_fwd, _attach_bwd)
 
 
-@fields.checked(losses=fields.ARRAY, running=fields.PARAMS, new=fields.PARAMS)
-def attach_all(losses: jax.Array, running: Params, new: Params) -> jax.Array:
+@checked()
+def with_statistics(
+  losses: jax.Array, running: Params, new: Params
+) -> jax.Array:
   """Returns the losses, and lets the next step set statistics to new values.
 
   For models of one's own whose parameters have a part `batch_stats`, as the

@@ -15,21 +15,11 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import Count, PositiveFloat
 from fedjax_opt.draws import distinct, is_few
 
-__all__ = [
-  "Sampler",
-  "cyclic",
-  "draw",
-  "fixed",
-  "poisson",
-  "resolve",
-  "uniform",
-  "weighted",
-]
 
-
-@fields.checked(expected="(0, inf)")
+@fields.checked()
 class Sampler(NamedTuple):
   """How the cohort of a round is drawn.
 
@@ -47,7 +37,7 @@ class Sampler(NamedTuple):
 
   draw: Callable[..., tuple[jax.Array, jax.Array | None]]
   check: Callable[[int, int], None] = lambda num_clients, cohort_size: None
-  expected: float | None = None
+  expected: PositiveFloat | None = None
 
 
 @functools.cache  # One object: a run again is known to have the same settings.
@@ -228,8 +218,8 @@ def cyclic(groups: int) -> Sampler:
   return Sampler(draw, check)
 
 
-@fields.checked(expected="(0, inf)")
-def poisson(expected: float) -> Sampler:
+@fields.checked()
+def poisson(expected: PositiveFloat) -> Sampler:
   """Each client independently, with the same probability expected / M.
 
   So a round has a random number of clients. If it has none, it is lost.
@@ -305,8 +295,8 @@ _TAKES = (
 )
 
 
-@fields.checked(num_clients=fields.whole(1))
-def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
+@fields.checked()
+def resolve(sampler: Any, num_clients: Count, cohort_size: int) -> Sampler:
   """The sampler that a setting stands for, checked.
 
   Args:
@@ -364,14 +354,13 @@ def _check_drawn(sampler, num_clients, cohort_size):
   seed=fields.whole(may_be_array=True),
   round=fields.whole(may_be_array=True),
   sizes=fields.array("[M]"),
-  cohort_size=fields.whole(1),
 )
 def draw(
   sampler: Sampler,
   seed: jax.Array,
   round: jax.Array,
   sizes: jax.Array,
-  cohort_size: int,
+  cohort_size: Count,
 ) -> tuple[jax.Array, jax.Array | None]:
   """The cohort of a round of the run with that seed; for use on the host.
 

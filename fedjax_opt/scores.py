@@ -21,16 +21,6 @@ from fedjax_opt.checks.fields import NAME, NAMES, checked, choice
 from fedjax_opt.checks.values import form, of_shape
 from fedjax_opt.trees import at_least_float32
 
-__all__ = [
-  "SCORES",
-  "Score",
-  "auc",
-  "balanced_accuracy",
-  "f1",
-  "mae",
-  "r2",
-]
-
 
 def _indicators(outputs, y):
   """Which classes or labels are predicted, and which are there."""

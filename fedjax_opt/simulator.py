@@ -18,6 +18,7 @@ import jax
 
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import SeedOfRun
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
@@ -38,14 +39,15 @@ fields.KINDS[Checkpoints] = fields.made(
 _REPORTED = fields.function("(report)")
 
 
-@fields.checked(seed=inputs.SEED, on_evaluation=_REPORTED)
+# `params` is checked where it is also known whether it may be a function.
+@fields.checked(params=fields.ANYTHING, on_evaluation=_REPORTED)
 def simulate(
   algorithm: Algorithm,
   params: Params,
   data: ClientData | Population,
   *,
   rounds: int,
-  seed: int = 0,
+  seed: SeedOfRun = 0,
   test: Batch | ClientData | None = None,
   validation: Batch | ClientData | None = None,
   on_evaluation: Callable[[Report], Any] | None = None,

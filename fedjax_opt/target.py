@@ -19,16 +19,6 @@ import jax
 
 from fedjax_opt.checks import values as checks
 
-__all__ = [
-  "check_at_hand",
-  "devices",
-  "is_elsewhere",
-  "memory_bytes",
-  "num_processes",
-  "platform",
-  "use",
-]
-
 # The devices of `use`, and the memory of each.
 _used: contextvars.ContextVar[tuple[list[jax.Device], int | None] | None]
 _used = contextvars.ContextVar("used", default=None)

@@ -16,7 +16,7 @@ import optax
 from fedjax_opt import contract
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
-from fedjax_opt.checks import fields, functions
+from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.frozen import Frozen
 from fedjax_opt.objectives import RegularizedLoss
@@ -41,11 +41,7 @@ class TrainableState(NamedTuple):
   frozen: Frozen
 
 
-@fields.checked(
-  paths=fields.ANYTHING,
-  loss_fn=fields.LOSS,
-  features_fn=fields.function(functions.FEATURES),
-)
+@fields.checked(paths=fields.ANYTHING)
 def train_only(
   make: Callable[..., Algorithm],
   paths: Sequence[str],
@@ -135,7 +131,7 @@ def train_only(
 
 
 @fields.checked(paths=fields.ANYTHING)
-def mask(params: Params, paths: Sequence[str], name: str = "trainable") -> Any:
+def mask(params: Any, paths: Sequence[str], name: str = "trainable") -> Any:
   """Which leaves of a model are at some paths, such as those that are trained.
 
   Args:

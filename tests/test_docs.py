@@ -23,6 +23,7 @@ import fedjax_opt as fo
 from experiments import cli, compare, convert, reproduce, run
 from experiments.studies import plan, request
 from fedjax_opt.algorithms import ALGORITHMS
+from tests import public_names
 from tests.experiments.commands import call
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -224,12 +225,15 @@ MODULES = {
     )
   },
   "data.augmentation.": fo.data.augmentation,
-  **{f"datasets.{n}.": getattr(fo.datasets, n) for n in fo.datasets.__all__},
+  **{
+    f"datasets.{name}.": getattr(fo.datasets, name)
+    for name in public_names.of(fo.datasets)
+  },
 }  # fmt: skip
 PUBLIC = {
   prefix + name: getattr(module, name)
   for prefix, module in MODULES.items()
-  for name in module.__all__
+  for name in public_names.of(module)
   if not isinstance(getattr(module, name), types.ModuleType)
 }
 REFERENCE = "\n".join(

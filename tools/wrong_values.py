@@ -42,6 +42,7 @@ import fedjax_opt as fo
 from fedjax_opt.checks import values as checks
 from fedjax_opt.models import layers
 from fedjax_opt.results.history import History
+from tests import public_names
 from tests.checks import given
 from tools import bit_flips
 
@@ -459,8 +460,7 @@ def public():
   found = {}
 
   def walk(prefix, module):
-    names = getattr(module, "__all__", None) or vars(module)
-    for name in names:
+    for name in public_names.of(module):
       value = getattr(module, name)
       own = (getattr(value, "__module__", None) or "").startswith("fedjax_opt")
       if isinstance(value, types.ModuleType) and module in (fo, fo.datasets):

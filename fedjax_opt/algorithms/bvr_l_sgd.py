@@ -15,7 +15,7 @@ import optax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Count, checked
 from fedjax_opt.optimizers import at_round
 from fedjax_opt.rules.sarah import sarah
 
@@ -36,12 +36,12 @@ class Output(NamedTuple):
   run: Params  # the output of one of the finished stages; x_0 at first
 
 
-@fields.checked(large_batch=fields.whole(1))
+@checked()
 def bvr_l_sgd(
   loss_fn: LossFn,
   learning_rate: Rate,
   *,
-  large_batch: int | None = None,
+  large_batch: Count | None = None,
   practical: bool = True,
 ) -> Algorithm:
   r"""One client's steps along a shared estimate (Murata and Suzuki, 2021).
@@ -114,9 +114,9 @@ def bvr_l_sgd(
   return _recursive(loss_fn, local_routine, large_batch, practical)
 
 
-@fields.checked(large_batch=fields.whole(1))
+@checked()
 def minibatch_sarah(
-  loss_fn: LossFn, learning_rate: Rate, *, large_batch: int | None = None
+  loss_fn: LossFn, learning_rate: Rate, *, large_batch: Count | None = None
 ) -> Algorithm:
   r"""`minibatch_sgd` along a recursive estimate (Nguyen et al., 2017).
 

@@ -18,7 +18,7 @@ from fedjax_opt.base import (
   LossFn,
   Params,
 )
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import checked
 
 
 class Ca2flState(NamedTuple):
@@ -29,7 +29,7 @@ class Ca2flState(NamedTuple):
   server: optax.OptState
 
 
-@fields.checked()
+@checked()
 def ca2fl(
   loss_fn: LossFn,
   client: ClientRule,

@@ -18,21 +18,23 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from jax.typing import ArrayLike
 
 from fedjax_opt import contract
 from fedjax_opt.algorithms.fed_avg import ModelState
 from fedjax_opt.base import Algorithm, LossFn, Params
 from fedjax_opt.checks import fields, functions
+from fedjax_opt.checks.fields import Count, NonNegative, PositiveFloat
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.prox import Regularizer
 from fedjax_opt.rules.proximal import mirror_step
 
 
-@fields.checked(learning_rate="[0, inf)")
+@fields.checked()
 def centralized(
   loss_fn: LossFn,
   psi: Regularizer,
-  learning_rate: jax.typing.ArrayLike,
+  learning_rate: NonNegative,
 ) -> Algorithm:
   r"""Proximal gradient on all data, one step in each round.
 
@@ -61,13 +63,11 @@ def centralized(
   return _proximal_gradient(gradient, psi, learning_rate)
 
 
-@fields.checked(
-  learning_rate="[0, inf)", client=fields.whole(may_be_array=True)
-)
+@fields.checked(client=fields.whole(may_be_array=True))
 def local(
   loss_fn: LossFn,
   psi: Regularizer,
-  learning_rate: jax.typing.ArrayLike,
+  learning_rate: NonNegative,
   client: int = 0,
 ) -> Algorithm:
   """Proximal gradient on one client's data, one step in each round.
@@ -95,7 +95,7 @@ def local(
 def _proximal_gradient(
   gradient: Callable,
   psi: Regularizer,
-  learning_rate: jax.typing.ArrayLike,
+  learning_rate: ArrayLike,
 ) -> Algorithm:
   """One step of `mirror_step` a round along `(params, cohort) -> Reply`."""
   rule = mirror_step(learning_rate, psi)
@@ -129,21 +129,16 @@ class Optimum(NamedTuple):
   iterations: int
 
 
-@fields.checked(
-  params=fields.PARAMS,
-  tolerance="(0, inf)",
-  max_iterations=fields.whole(1),
-  batch_size=fields.whole(1),
-)
+@fields.checked()
 def optimum(
   loss_fn: LossFn,
   psi: Regularizer,
   params: Params,
   data: ClientData,
-  tolerance: float = 1e-6,
+  tolerance: PositiveFloat = 1e-6,
   *,
-  max_iterations: int = 10_000,
-  batch_size: int = 500,
+  max_iterations: Count = 10_000,
+  batch_size: Count = 500,
 ) -> Optimum:
   r"""The minimizer of F + psi on the data of all clients, by FISTA.
 

@@ -16,7 +16,7 @@ import optax
 from fedjax_opt import trees
 from fedjax_opt.algorithms.fed_avg import ModelState, fed_avg
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.optimizers import at_round
 from fedjax_opt.prox import Regularizer, zero
 from fedjax_opt.prox.mirror import MirrorMap, euclidean
@@ -29,12 +29,12 @@ from fedjax_opt.rules.proximal import (
 )
 
 
-@fields.checked(server_learning_rate="[0, inf)")
+@checked()
 def fed_mid(
   loss_fn: LossFn,
   psi: Regularizer,
   learning_rate: Rate,
-  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  server_learning_rate: NonNegative = 1.0,
   *,
   mirror_map: MirrorMap | None = None,
   only_server_prox: bool = False,
@@ -122,12 +122,12 @@ class Average(NamedTuple):
   count: jax.Array  # [] how many were added
 
 
-@fields.checked(server_learning_rate="[0, inf)")
+@checked()
 def fed_dual_avg(
   loss_fn: LossFn,
   psi: Regularizer,
   learning_rate: Rate,
-  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  server_learning_rate: NonNegative = 1.0,
   *,
   mirror_map: MirrorMap | None = None,
   only_server_prox: bool = False,
@@ -278,12 +278,12 @@ def _mean_image(average, model):
   return optax.tree.where(average.count > 0, mean, model)
 
 
-@fields.checked(server_learning_rate="[0, inf)")
+@checked()
 def fed_avg_subgradient(
   loss_fn: LossFn,
   psi: Regularizer,
   learning_rate: Rate,
-  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  server_learning_rate: NonNegative = 1.0,
 ) -> Algorithm:
   """FedAvg with subgradient steps of the regularizer.
 

@@ -11,10 +11,10 @@ import optax
 from fedjax_opt import optimizers
 from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import checked
 
 
-@fields.checked()
+@checked()
 def diloco(
   loss_fn: LossFn,
   client: ClientRule,

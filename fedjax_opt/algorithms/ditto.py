@@ -5,22 +5,21 @@ References:
   Personalization", ICML 2021.
 """
 
-import jax
 import optax
 
 from fedjax_opt import objectives
 from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 
 
-@fields.checked(lam="[0, inf)")
+@checked()
 def ditto(
   loss_fn: LossFn,
   client: ClientRule,
   server: optax.GradientTransformation | None = None,
   *,
-  lam: jax.typing.ArrayLike = 1.0,
+  lam: NonNegative = 1.0,
 ) -> Algorithm:
   r"""FedAvg, and a model for each client near the server's (Li et al., 2021).
 

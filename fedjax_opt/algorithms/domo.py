@@ -10,14 +10,13 @@ References:
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 
 from fedjax_opt import optimizers, trees
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Decay, NonNegative, Positive, checked
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
 
 
@@ -29,17 +28,15 @@ class DomoState(NamedTuple):
   local: Params | None  # mean of the clients' buffers, with `average_local`
 
 
-@fields.checked(
-  server_learning_rate="(0, inf)", mu_s="[0, 1)", mu_l="[0, 1)", beta="[0, inf)"
-)
+@checked()
 def domo(
   loss_fn: LossFn,
   learning_rate: Rate,
-  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  server_learning_rate: Positive = 1.0,
   *,
-  mu_s: jax.typing.ArrayLike | None = 0.9,
-  mu_l: jax.typing.ArrayLike | None = 0.6,
-  beta: jax.typing.ArrayLike | None = 0.9,
+  mu_s: Decay | None = 0.9,
+  mu_l: Decay | None = 0.6,
+  beta: NonNegative | None = 0.9,
   intra: bool = False,
   average_local: bool = False,
 ) -> Algorithm:

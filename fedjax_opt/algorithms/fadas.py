@@ -13,7 +13,7 @@ import optax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Decay, NonNegative, Positive, checked
 
 
 class FadasState(NamedTuple):
@@ -25,22 +25,16 @@ class FadasState(NamedTuple):
   largest: Params  # the largest v so far
 
 
-@fields.checked(
-  server_learning_rate="[0, inf)",
-  b1="[0, 1)",
-  b2="[0, 1)",
-  eps="(0, inf)",
-  delay_threshold="[0, inf)",
-)
+@checked()
 def fadas(
   loss_fn: LossFn,
   client: ClientRule,
-  server_learning_rate: jax.typing.ArrayLike = 0.001,
+  server_learning_rate: NonNegative = 0.001,
   *,
-  b1: jax.typing.ArrayLike = 0.9,
-  b2: jax.typing.ArrayLike = 0.99,
-  eps: jax.typing.ArrayLike = 1e-8,
-  delay_threshold: jax.typing.ArrayLike | None = 1.0,
+  b1: Decay = 0.9,
+  b2: Decay = 0.99,
+  eps: Positive = 1e-8,
+  delay_threshold: NonNegative | None = 1.0,
 ) -> Algorithm:
   r"""AMSGrad along the mean of the buffered updates (Wang et al., 2024).
 

@@ -7,13 +7,12 @@ References:
 
 from typing import NamedTuple
 
-import jax
 import optax
 
 from fedjax_opt import objectives
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Decay, NonNegative, checked
 
 
 class FedAcgState(NamedTuple):
@@ -23,13 +22,13 @@ class FedAcgState(NamedTuple):
   momentum: Params  # m_t, 0 at first
 
 
-@fields.checked(lam="[0, 1)", beta="[0, inf)")
+@checked()
 def fed_acg(
   loss_fn: LossFn,
   client: ClientRule,
   *,
-  lam: jax.typing.ArrayLike = 0.85,
-  beta: jax.typing.ArrayLike = 1e-3,
+  lam: Decay = 0.85,
+  beta: NonNegative = 1e-3,
 ) -> Algorithm:
   r"""Local steps from where the server's momentum leads (Kim et al., 2024).
 

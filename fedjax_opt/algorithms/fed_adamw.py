@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Decay, NonNegative, Positive, checked
 from fedjax_opt.optimizers import at_round, mean_step
 
 
@@ -33,22 +33,16 @@ class _Moments(NamedTuple):
   v: Params
 
 
-@fields.checked(
-  alpha="[0, inf)",
-  b1="[0, 1)",
-  b2="[0, 1)",
-  eps="(0, inf)",
-  weight_decay="[0, inf)",
-)
+@checked()
 def fed_adamw(
   loss_fn: LossFn,
   learning_rate: Rate = 1e-3,
   *,
-  alpha: jax.typing.ArrayLike = 0.5,
-  b1: jax.typing.ArrayLike = 0.9,
-  b2: jax.typing.ArrayLike = 0.999,
-  eps: jax.typing.ArrayLike = 1e-8,
-  weight_decay: jax.typing.ArrayLike = 0.01,
+  alpha: NonNegative = 0.5,
+  b1: Decay = 0.9,
+  b2: Decay = 0.999,
+  eps: Positive = 1e-8,
+  weight_decay: NonNegative = 0.01,
   whole_moments: bool = False,
   shared_count: bool = False,
 ) -> Algorithm:

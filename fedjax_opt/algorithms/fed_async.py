@@ -5,7 +5,6 @@ References:
   (arXiv:1903.03934).
 """
 
-import jax
 import jax.numpy as jnp
 import optax
 
@@ -15,28 +14,22 @@ from fedjax_opt.algorithms.fed_avg import ModelState, server_step
 from fedjax_opt.algorithms.fed_buff import polynomial
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Fraction, NonNegative
 
 STALENESS = ("constant", "polynomial", "hinge")
 
 
-@fields.checked(
-  alpha="[0, 1]",
-  mu="[0, inf)",
-  staleness=fields.choice(*STALENESS),
-  staleness_power="[0, inf)",
-  hinge_slope="[0, inf)",
-  hinge_start="[0, inf)",
-)
+@fields.checked(staleness=fields.choice(*STALENESS))
 def fed_async(
   loss_fn: LossFn,
   client: ClientRule,
   *,
-  alpha: jax.typing.ArrayLike = 0.6,
-  mu: jax.typing.ArrayLike = 0.005,
+  alpha: Fraction = 0.6,
+  mu: NonNegative = 0.005,
   staleness: str = "polynomial",
-  staleness_power: jax.typing.ArrayLike = 0.5,
-  hinge_slope: jax.typing.ArrayLike = 10.0,
-  hinge_start: jax.typing.ArrayLike = 6.0,
+  staleness_power: NonNegative = 0.5,
+  hinge_slope: NonNegative = 10.0,
+  hinge_start: NonNegative = 6.0,
 ) -> Algorithm:
   r"""The server mixes in each model that arrives (Xie et al., 2019).
 

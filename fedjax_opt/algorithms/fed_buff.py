@@ -8,20 +8,21 @@ References:
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 
 
-@fields.checked(staleness_power="[0, inf)")
+@checked()
 def fed_buff(
   loss_fn: LossFn,
   client: ClientRule,
   server: optax.GradientTransformation | None = None,
   *,
-  staleness_power: jax.typing.ArrayLike = 0.5,
+  staleness_power: NonNegative = 0.5,
 ) -> Algorithm:
   r"""A server step after every few updates (Nguyen et al., 2022).
 
@@ -67,8 +68,6 @@ def fed_buff(
   return averaged(one_client, server)
 
 
-def polynomial(
-  staleness: jax.typing.ArrayLike, power: jax.typing.ArrayLike
-) -> jax.Array:
+def polynomial(staleness: ArrayLike, power: ArrayLike) -> jax.Array:
   """(1 + tau)^-a, [] float."""
   return jnp.power(1 + jnp.asarray(staleness, float), -power)

@@ -8,12 +8,12 @@ References:
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Fraction, NonNegative, checked
 from fedjax_opt.optimizers import at_round, mean_step
 
 
@@ -24,13 +24,13 @@ class FedCmState(NamedTuple):
   delta: Params  # Delta_t, the mean local step of the last round; 0 at first
 
 
-@fields.checked(server_learning_rate="[0, inf)", alpha="[0, 1]")
+@checked()
 def fed_cm(
   loss_fn: LossFn,
   learning_rate: Rate,
-  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  server_learning_rate: NonNegative = 1.0,
   *,
-  alpha: jax.typing.ArrayLike = 0.1,
+  alpha: Fraction = 0.1,
 ) -> Algorithm:
   r"""Local steps mixed with all clients' last mean step (Xu et al., 2021).
 
@@ -72,8 +72,8 @@ def fed_cm(
 def with_client_momentum(
   loss_fn: LossFn,
   learning_rate: Rate,
-  server_learning_rate: jax.typing.ArrayLike,
-  weight: jax.typing.ArrayLike,
+  server_learning_rate: ArrayLike,
+  weight: ArrayLike,
   wrap: Callable[
     [optax.GradientTransformation], optax.GradientTransformation
   ] = lambda rule: rule,

@@ -7,14 +7,13 @@ References:
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.scaffold import mean_gradient
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.optimizers import at_round
 
 
@@ -33,12 +32,12 @@ class Drift(NamedTuple):
   control: Params  # g_i
 
 
-@fields.checked(alpha="[0, inf)")
+@checked()
 def fed_dc(
   loss_fn: LossFn,
   learning_rate: Rate,
   *,
-  alpha: jax.typing.ArrayLike = 0.01,
+  alpha: NonNegative = 0.01,
 ) -> Algorithm:
   r"""`scaffold` with a penalty on each client's drift (Gao et al., 2022).
 

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt import objectives
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 
 
 class FedDynState(NamedTuple):
@@ -23,12 +24,12 @@ class FedDynState(NamedTuple):
   h: Params  # the mean of the g_i of all clients
 
 
-@fields.checked(alpha="[0, inf)")
+@checked()
 def fed_dyn(
   loss_fn: LossFn,
   client: ClientRule,
   *,
-  alpha: jax.typing.ArrayLike = 0.01,
+  alpha: NonNegative = 0.01,
 ) -> Algorithm:
   r"""Local steps on a dynamically regularized loss (Acar et al., 2021).
 
@@ -100,7 +101,7 @@ def corrected(
   h: Params,
   delta: Params,
   share: jax.Array,
-  alpha: jax.typing.ArrayLike,
+  alpha: ArrayLike,
 ) -> tuple[Params, Params]:
   """The server's next x and h, given the cohort's mean of x_i - x_t.
 

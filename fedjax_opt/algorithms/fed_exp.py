@@ -7,14 +7,13 @@ References:
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 
 from fedjax_opt import norms
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 
 
 class FedExpState(NamedTuple):
@@ -24,12 +23,12 @@ class FedExpState(NamedTuple):
   previous: Params  # x_{t-1}; x_0 before the first round
 
 
-@fields.checked(eps="[0, inf)")
+@checked()
 def fed_exp(
   loss_fn: LossFn,
   client: ClientRule,
   *,
-  eps: jax.typing.ArrayLike = 1e-3,
+  eps: NonNegative = 1e-3,
 ) -> Algorithm:
   r"""FedAvg with an extrapolated server step (Jhunjhunwala et al., 2023).
 

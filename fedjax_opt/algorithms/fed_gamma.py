@@ -7,21 +7,19 @@ References:
 
 import functools
 
-import jax
-
 from fedjax_opt.algorithms.scaffold import with_control_variates
 from fedjax_opt.base import Algorithm, LossFn, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.rules.sharpness import sharpness_aware
 
 
-@fields.checked(server_learning_rate="[0, inf)", rho="[0, inf)")
+@checked()
 def fed_gamma(
   loss_fn: LossFn,
   learning_rate: Rate,
-  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  server_learning_rate: NonNegative = 1.0,
   *,
-  rho: jax.typing.ArrayLike = 0.01,
+  rho: NonNegative = 0.01,
 ) -> Algorithm:
   r"""`scaffold` along gradients at a point moved uphill (Dai et al., 2023).
 

@@ -13,7 +13,13 @@ import optax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import (
+  Decay,
+  Fraction,
+  NonNegative,
+  Positive,
+  checked,
+)
 from fedjax_opt.optimizers import at_round, mean_step
 
 
@@ -35,22 +41,16 @@ class _Moments(NamedTuple):
   largest: Params  # the largest v so far
 
 
-@fields.checked(
-  server_learning_rate="[0, inf)",
-  alpha="[0, 1]",
-  b1="[0, 1)",
-  b2="[0, 1)",
-  eps="(0, inf)",
-)
+@checked()
 def fed_lada(
   loss_fn: LossFn,
   learning_rate: Rate = 1e-3,
-  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  server_learning_rate: NonNegative = 1.0,
   *,
-  alpha: jax.typing.ArrayLike = 0.1,
-  b1: jax.typing.ArrayLike = 0.9,
-  b2: jax.typing.ArrayLike = 0.99,
-  eps: jax.typing.ArrayLike = 1e-8,
+  alpha: Fraction = 0.1,
+  b1: Decay = 0.9,
+  b2: Decay = 0.99,
+  eps: Positive = 1e-8,
   amsgrad: bool = True,
 ) -> Algorithm:
   r"""Adaptive local steps, mixed with the last mean step (Sun et al., 2023).

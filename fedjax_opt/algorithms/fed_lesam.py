@@ -15,7 +15,7 @@ from fedjax_opt import norms, optimizers
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.fed_avg import server_step
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.rules.sharpness import perturbation
 
 
@@ -27,13 +27,13 @@ class FedLesamState(NamedTuple):
   step: Params | None  # w_t - w_{t-1}, with `last_step`; 0 at first
 
 
-@fields.checked(rho="[0, inf)")
+@checked()
 def fed_lesam(
   loss_fn: LossFn,
   client: ClientRule,
   server: optax.GradientTransformation | None = None,
   *,
-  rho: jax.typing.ArrayLike = 0.1,
+  rho: NonNegative = 0.1,
   last_step: bool = False,
 ) -> Algorithm:
   r"""FedAvg along gradients taken towards an earlier model (Fan et al., 2024).

@@ -5,7 +5,6 @@ References:
   Federated Optimization", NeurIPS 2020.
 """
 
-import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
@@ -15,18 +14,18 @@ from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.domo import momentum_sgd
 from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, LossFn, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Decay, NonNegative, checked
 from fedjax_opt.optimizers import at_round
 
 
-@fields.checked(momentum="[0, 1)", mu="[0, inf)")
+@checked()
 def fed_nova(
   loss_fn: LossFn,
   learning_rate: Rate,
   server: optax.GradientTransformation | None = None,
   *,
-  momentum: jax.typing.ArrayLike | None = None,
-  mu: jax.typing.ArrayLike | None = None,
+  momentum: Decay | None = None,
+  mu: NonNegative | None = None,
 ) -> Algorithm:
   r"""Differences divided by effective numbers of steps (Wang et al., 2020).
 

@@ -4,22 +4,21 @@ References:
   Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020.
 """
 
-import jax
 import optax
 
 from fedjax_opt import objectives
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 
 
-@fields.checked(mu="[0, inf)")
+@checked()
 def fed_prox(
   loss_fn: LossFn,
   client: ClientRule,
   server: optax.GradientTransformation | None = None,
   *,
-  mu: jax.typing.ArrayLike = 0.01,
+  mu: NonNegative = 0.01,
 ) -> Algorithm:
   r"""Local steps held near the server's model (Li et al., 2020).
 

@@ -10,24 +10,23 @@ References:
 
 import functools
 
-import jax
 import optax
 
 from fedjax_opt import optimizers
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.algorithms.fed_cm import with_client_momentum
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Fraction, NonNegative, checked
 from fedjax_opt.rules.sharpness import sharpness_aware
 
 
-@fields.checked(rho="[0, inf)")
+@checked()
 def fed_sam(
   loss_fn: LossFn,
   client: ClientRule,
   server: optax.GradientTransformation | None = None,
   *,
-  rho: jax.typing.ArrayLike = 0.05,
+  rho: NonNegative = 0.05,
 ) -> Algorithm:
   r"""FedAvg along gradients at a point moved uphill (Qu et al., 2022).
 
@@ -63,14 +62,14 @@ def fed_sam(
   return fed_avg(loss_fn, of_round, server)
 
 
-@fields.checked(server_learning_rate="[0, inf)", rho="[0, inf)", beta="[0, 1]")
+@checked()
 def mo_fed_sam(
   loss_fn: LossFn,
   learning_rate: Rate,
-  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  server_learning_rate: NonNegative = 1.0,
   *,
-  rho: jax.typing.ArrayLike = 0.05,
-  beta: jax.typing.ArrayLike = 0.1,
+  rho: NonNegative = 0.05,
+  beta: Fraction = 0.1,
 ) -> Algorithm:
   r"""`fed_cm` along gradients at a point moved uphill (Qu et al., 2022).
 

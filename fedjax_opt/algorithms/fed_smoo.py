@@ -7,7 +7,6 @@ References:
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 
@@ -15,7 +14,7 @@ from fedjax_opt import norms
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.fed_dyn import corrected
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.optimizers import at_round
 from fedjax_opt.rules.sharpness import perturbation
 
@@ -35,13 +34,13 @@ class Duals(NamedTuple):
   mu: Params  # mu_i, of the perturbation
 
 
-@fields.checked(lam="[0, inf)", rho="[0, inf)")
+@checked()
 def fed_smoo(
   loss_fn: LossFn,
   learning_rate: Rate,
   *,
-  lam: jax.typing.ArrayLike = 0.1,
-  rho: jax.typing.ArrayLike = 0.1,
+  lam: NonNegative = 0.1,
+  rho: NonNegative = 0.1,
 ) -> Algorithm:
   r"""`fed_dyn` with a perturbation that clients agree on (Sun et al., 2023).
 

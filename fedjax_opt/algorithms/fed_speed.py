@@ -6,13 +6,12 @@ References:
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Fraction, NonNegative, Positive, checked
 from fedjax_opt.optimizers import at_round
 from fedjax_opt.rules.sharpness import sharpness_aware
 
@@ -24,14 +23,14 @@ class FedSpeedState(NamedTuple):
   dual: Params | None  # the mean of all d_i, with `all_duals`
 
 
-@fields.checked(lam="(0, inf)", alpha="[0, 1]", rho="[0, inf)")
+@checked()
 def fed_speed(
   loss_fn: LossFn,
   learning_rate: Rate,
   *,
-  lam: jax.typing.ArrayLike = 10.0,
-  alpha: jax.typing.ArrayLike = 1.0,
-  rho: jax.typing.ArrayLike = 0.1,
+  lam: Positive = 10.0,
+  alpha: Fraction = 1.0,
+  rho: NonNegative = 0.1,
   normalized: bool = True,
   all_duals: bool = False,
 ) -> Algorithm:

@@ -15,6 +15,7 @@ from fedjax_opt import optimizers
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Decay
 
 
 class MimeLiteState(NamedTuple):
@@ -25,14 +26,13 @@ class MimeLiteState(NamedTuple):
 
 
 @fields.checked(
-  learning_rate=fields.rate(hint="; give its base optimizer as base"),
-  beta="[0, 1)",
+  learning_rate=fields.rate(hint="; give its base optimizer as base")
 )
 def mime_lite(
   loss_fn: LossFn,
   learning_rate: Rate,
   *,
-  beta: jax.typing.ArrayLike = 0.9,
+  beta: Decay = 0.9,
   base: optax.GradientTransformation | None = None,
 ) -> Algorithm:
   r"""Local steps with server momentum held fixed (Karimireddy et al., 2021).

@@ -20,7 +20,7 @@ from fedjax_opt.base import (
   LossFn,
   Params,
 )
-from fedjax_opt.checks import fields, functions
+from fedjax_opt.checks.fields import NonNegative, Positive, checked
 
 
 class Previous(NamedTuple):
@@ -30,19 +30,15 @@ class Previous(NamedTuple):
   exists: jax.Array  # [] bool, whether the client took part before
 
 
-@fields.checked(
-  features_fn=fields.function(functions.FEATURES),
-  mu="[0, inf)",
-  temperature="(0, inf)",
-)
+@checked()
 def moon(
   loss_fn: LossFn,
   features_fn: FeaturesFn,
   client: ClientRule,
   server: optax.GradientTransformation | None = None,
   *,
-  mu: jax.typing.ArrayLike = 1.0,
-  temperature: jax.typing.ArrayLike = 0.5,
+  mu: NonNegative = 1.0,
+  temperature: Positive = 0.5,
 ) -> Algorithm:
   r"""Model-contrastive local steps (Li et al., 2021).
 

@@ -7,27 +7,24 @@ References:
 
 from typing import Any, NamedTuple
 
-import jax
 import optax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Count, NonNegative, Positive, checked
 from fedjax_opt.optimizers import at_round
 
 
-@fields.checked(
-  lam="(0, inf)", inner_learning_rate="[0, inf)", inner_steps=fields.whole(1)
-)
+@checked()
 def p_fed_me(
   loss_fn: LossFn,
   learning_rate: Rate,
   server: optax.GradientTransformation | None = None,
   *,
-  lam: jax.typing.ArrayLike = 15.0,
-  inner_learning_rate: jax.typing.ArrayLike = 0.05,
-  inner_steps: int = 5,
+  lam: Positive = 15.0,
+  inner_learning_rate: NonNegative = 0.05,
+  inner_steps: Count = 5,
 ) -> Algorithm:
   r"""Local steps on Moreau envelopes of the losses (T Dinh et al., 2020).
 

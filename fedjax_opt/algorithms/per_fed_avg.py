@@ -15,18 +15,18 @@ import optax
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, Positive, checked
 from fedjax_opt.optimizers import at_round
 
 
-@fields.checked(inner_learning_rate="[0, inf)", hessian_difference="(0, inf)")
+@checked()
 def per_fed_avg(
   loss_fn: LossFn,
   learning_rate: Rate,
   server: optax.GradientTransformation | None = None,
   *,
-  inner_learning_rate: jax.typing.ArrayLike = 0.01,
-  hessian_difference: jax.typing.ArrayLike | None = None,
+  inner_learning_rate: NonNegative = 0.01,
+  hessian_difference: Positive | None = None,
   own_batches: bool = True,
 ) -> Algorithm:
   r"""FedAvg of the losses after one gradient step (Fallah et al., 2020).

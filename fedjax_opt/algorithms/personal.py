@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt import optimizers, trainable
 from fedjax_opt import running_statistics as statistics
@@ -98,7 +99,7 @@ def fed_rep(
   server: optax.GradientTransformation | None = None,
   *,
   personal: Sequence[str],
-  shared_steps: jax.typing.ArrayLike = 1 / 11,
+  shared_steps: ArrayLike = 1 / 11,
 ) -> Algorithm:
   r"""`fed_per` that trains the personal leaves first (Collins et al., 2021).
 

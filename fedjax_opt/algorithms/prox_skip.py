@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt import contract, trees
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params
@@ -33,9 +34,9 @@ class ProxSkipState(NamedTuple):
 @fields.checked(learning_rate=fields.rate(may_drop=False), p="(0, 1]")
 def prox_skip(
   loss_fn: LossFn,
-  learning_rate: jax.typing.ArrayLike,
+  learning_rate: ArrayLike,
   *,
-  p: jax.typing.ArrayLike = 0.1,
+  p: ArrayLike = 0.1,
 ) -> Algorithm:
   r"""Corrected local steps of all clients, until a coin tells them to average.
 

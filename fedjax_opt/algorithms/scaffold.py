@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import jax
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.optimizers import at_round, mean_step
 
 
@@ -24,11 +25,11 @@ class ScaffoldState(NamedTuple):
   control: Params  # c, the mean of the clients' c_i
 
 
-@fields.checked(server_learning_rate="[0, inf)")
+@checked()
 def scaffold(
   loss_fn: LossFn,
   learning_rate: Rate,
-  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  server_learning_rate: NonNegative = 1.0,
   *,
   exact_control: bool = False,
 ) -> Algorithm:
@@ -73,7 +74,7 @@ def scaffold(
 def with_control_variates(
   loss_fn: LossFn,
   learning_rate: Rate,
-  server_learning_rate: jax.typing.ArrayLike,
+  server_learning_rate: ArrayLike,
   exact_control: bool = False,
   wrap: Callable[
     [optax.GradientTransformation], optax.GradientTransformation

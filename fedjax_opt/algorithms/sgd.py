@@ -9,11 +9,11 @@ import optax
 
 from fedjax_opt.algorithms.fed_avg import ModelState, fed_avg
 from fedjax_opt.base import Algorithm, LossFn, Rate
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import checked
 from fedjax_opt.optimizers import at_round
 
 
-@fields.checked()
+@checked()
 def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
   r"""One step in each round on all local batches at once.
 
@@ -53,7 +53,7 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
   )
 
 
-@fields.checked()
+@checked()
 def local_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
   """Plain local steps, averaged (Stich, 2019).
 

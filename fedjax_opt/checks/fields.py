@@ -1,10 +1,10 @@
 """Fields: what an argument may be, described once; checks are made of it.
 
 The annotation of an argument says most of it: `loss_fn: LossFn` is a function
-of parameters, batch and key. `checked` is given what an annotation cannot say,
-such as an interval. A field says what is accepted (`words`), and checks a
-value. A factory carries its fields as `fields`, from which its entry in a
-registry and its tests are made.
+of parameters, batch and key, and `mu: NonNegative` a number in [0, inf).
+`checked` is given what an annotation cannot say, or only one says. A field says
+what is accepted (`words`), and checks a value. A factory carries its fields as
+`fields`, from which its entry in a registry and its tests are made.
 
 Values are checked where the caller gives them, and only these: defaults are not
 checked, and nothing is checked again further inside.
@@ -15,11 +15,10 @@ import functools
 import inspect
 import operator
 import os
-import pathlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -224,9 +223,6 @@ def made(kind: Any, words: str, error: type[Exception] = TypeError) -> Field:
 
 
 SWITCH = Field(values.switch)
-# Seeds of NumPy's generators, which take more than 32 bits.
-SEED = whole(most=None)
-# Seeds of JAX's random keys, which take 32 bits.
 SEED_OF_RUN = whole(most=(1 << 32) - 1)
 NAMES = Field(values.names)
 NAME = Field(values.word)
@@ -236,6 +232,20 @@ POOL = Field(values.pool)
 PATH = Field(values.path)
 LOSS = Field(functions.check_loss)
 CLIENT_RULE = Field(rules.client)
+
+# Annotations that also say which values are accepted: by a field, or numbers by
+# an interval. Those of arrays are for numbers that may be traced.
+Positive = Annotated[jax.typing.ArrayLike, "(0, inf)"]
+NonNegative = Annotated[jax.typing.ArrayLike, "[0, inf)"]
+Fraction = Annotated[jax.typing.ArrayLike, "[0, 1]"]
+Decay = Annotated[jax.typing.ArrayLike, "[0, 1)"]  # Of a momentum or a moment.
+PositiveFloat = Annotated[float, "(0, inf)"]
+NonNegativeFloat = Annotated[float, "[0, inf)"]
+Count = Annotated[int, whole(1)]
+# Seeds of NumPy's generators, which take more than 32 bits.
+Seed = Annotated[int, whole(most=None)]
+# Seeds of JAX's random keys, which take 32 bits.
+SeedOfRun = Annotated[int, SEED_OF_RUN]
 
 # A learning rate, or a function from the round to one.
 Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
@@ -250,8 +260,6 @@ KINDS: dict[Any, Field] = {
   float: Number(),
   str: Field(values.text),
   str | os.PathLike: PATH,
-  str | os.PathLike[str]: PATH,
-  str | pathlib.Path: PATH,
   np.ndarray: ARRAY,
   jax.Array: ARRAY,
   Mapping[str, np.ndarray]: POOL,
@@ -268,8 +276,8 @@ def checked(**own: Field | str) -> Callable[[Callable], Callable]:
 
   Args:
     **own: fields of arguments whose annotation says nothing, or too little. A
-      string is the interval of a number. Whether None is accepted follows from
-      the annotation.
+      string is the interval of a number, as in `Positive`. Whether None is
+      accepted follows from the annotation.
 
   Returns:
     The decorator; the function has its fields as `fields`, {name: field}.
@@ -332,6 +340,9 @@ def _field_of(annotation, own):
     optional = True
     kinds = [k for k in typing.get_args(annotation) if k is not type(None)]
     inner = functools.reduce(operator.or_, kinds)
+  if typing.get_origin(inner) is Annotated:
+    inner, said = typing.get_args(inner)
+    own = own or said
   field = own if isinstance(own, Field) else KINDS.get(inner, _of_form(inner))
   if isinstance(own, str):
     field = dataclasses.replace(field, interval=own)

@@ -54,29 +54,21 @@ def optimizer(name: str, rule: Any) -> None:
 
 
 def rate(
-  name: str,
-  value: Any,
-  interval: str = "[0, inf)",
-  *,
-  may_drop: bool = True,
-  hint: str = "",
+  name: str, value: Any, *, may_drop: bool = True, hint: str = ""
 ) -> None:
   """Checks that a learning rate is a number, or a function from the round.
 
   Args:
     name: of the argument.
     value: given for it.
-    interval: of the numbers allowed.
     may_drop: whether it may be a function from the round to a number.
     hint: end of the message, which says where an optimizer can be given.
 
   Raises:
-    ValueError: if it is an optimizer, or outside the interval.
+    ValueError: if it is an optimizer, or negative.
     TypeError: if it is something else.
   """
-  wanted = "a number"
-  if may_drop:
-    wanted += ", or a function from the round to one"
+  wanted = f"a number, {_OF_ROUND}" if may_drop else "a number"
   if isinstance(value, optax.GradientTransformation):
     raise ValueError(
       f"{name}: must be {wanted}; this algorithm takes plain steps, not those "
@@ -88,7 +80,7 @@ def rate(
       raise TypeError(f"{name}={shown(value)}: must be {wanted}")
     checks.function(name, value, "(round) -> number")
     return
-  checks.in_interval(name, value, interval, wanted)
+  checks.in_interval(name, value, "[0, inf)", wanted)
 
 
 def needs(

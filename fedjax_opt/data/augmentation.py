@@ -6,8 +6,6 @@ Traced: it runs on the device, inside the compiled round.
 import jax
 import jax.numpy as jnp
 
-__all__ = ["AUGMENTATIONS", "crop_and_flip"]
-
 
 def crop_and_flip(
   key: jax.Array, images: jax.Array, padding: int = 4

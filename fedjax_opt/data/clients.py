@@ -4,18 +4,18 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import ANYTHING, SEED, checked, whole
+from fedjax_opt.checks.fields import ANYTHING, Seed, checked, whole
 from fedjax_opt.data import client_split, lists, npz_files, partition, pools
 from fedjax_opt.data.pools import Array
 
 # Counts of each class at each client have to be in memory.
-_NUM_CLASSES = whole(1, most=1_000_000)
+_NumClasses = Annotated[int, whole(1, most=1_000_000)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,8 +67,8 @@ class ClientData:
     """n_max, the examples of the largest client."""
     return self.indices.shape[1]
 
-  @checked(num_classes=_NUM_CLASSES)
-  def label_counts(self, num_classes: int) -> np.ndarray:
+  @checked()
+  def label_counts(self, num_classes: _NumClasses) -> np.ndarray:
     """The number of examples of each class at each client.
 
     Args:
@@ -116,9 +116,9 @@ class ClientData:
       return dict(self.examples)
     return {name: values[rows] for name, values in self.examples.items()}
 
-  @checked(fraction="(0, 1)", seed=SEED)
+  @checked(fraction="(0, 1)")
   def split(
-    self, fraction: float, seed: int = 0
+    self, fraction: float, seed: Seed = 0
   ) -> tuple["ClientData", "ClientData"]:
     """Holds out a part of each client's examples, for example for its own test.
 
@@ -146,9 +146,9 @@ class ClientData:
     """
     return self._parts(client_split.divide, fraction, seed)
 
-  @checked(fraction="(0, 1)", seed=SEED)
+  @checked(fraction="(0, 1)")
   def split_clients(
-    self, fraction: float, seed: int = 0
+    self, fraction: float, seed: Seed = 0
   ) -> tuple["ClientData", "ClientData"]:
     """Holds out whole clients, to measure a model on new clients.
 
@@ -181,12 +181,12 @@ class ClientData:
     return train, test
 
   @classmethod
-  @checked(rows=ANYTHING, num_classes=_NUM_CLASSES)
+  @checked(rows=ANYTHING)
   def from_partition(
     cls,
     examples: Mapping[str, np.ndarray],
     rows: Sequence[np.ndarray],
-    num_classes: int | None = None,
+    num_classes: _NumClasses | None = None,
     *,
     keep_pool: bool = False,
   ) -> "ClientData":
@@ -224,12 +224,12 @@ class ClientData:
     return cls(examples, lists.of_clients(owned, sizes), sizes)
 
   @classmethod
-  @checked(num_classes=_NUM_CLASSES)
+  @checked()
   def from_client_ids(
     cls,
     examples: Mapping[str, np.ndarray],
     client_ids: np.ndarray | Sequence[Any],
-    num_classes: int | None = None,
+    num_classes: _NumClasses | None = None,
   ) -> "ClientData":
     """From pooled examples, each with the id of its client.
 
@@ -251,9 +251,9 @@ class ClientData:
     return cls.from_partition(examples, rows, num_classes)
 
   @classmethod
-  @checked(num_classes=_NUM_CLASSES)
+  @checked()
   def from_npz(
-    cls, path: str | os.PathLike, num_classes: int | None = None
+    cls, path: str | os.PathLike, num_classes: _NumClasses | None = None
   ) -> "ClientData":
     """From a NumPy .npz file.
 

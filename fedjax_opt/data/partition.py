@@ -24,32 +24,19 @@ import numpy as np
 
 from fedjax_opt import registry
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import SEED, Field, array, checked
+from fedjax_opt.checks.fields import Seed, checked
+from fedjax_opt.data.partition_schemes import Labels, Rows
+from fedjax_opt.data.partition_schemes import class_q as class_q
+from fedjax_opt.data.partition_schemes import dirichlet as dirichlet
 from fedjax_opt.data.partition_schemes import (
-  Rows,
-  class_q,
-  dirichlet,
-  dirichlet_disjoint,
-  iid,
-  natural,
-  shards,
-  similarity,
-  size_skew,
+  dirichlet_disjoint as dirichlet_disjoint,
 )
+from fedjax_opt.data.partition_schemes import iid as iid
+from fedjax_opt.data.partition_schemes import natural as natural
+from fedjax_opt.data.partition_schemes import shards as shards
+from fedjax_opt.data.partition_schemes import similarity as similarity
+from fedjax_opt.data.partition_schemes import size_skew as size_skew
 from fedjax_opt.registry import Choice
-
-__all__ = [
-  "SCHEMES",
-  "class_q",
-  "dirichlet",
-  "dirichlet_disjoint",
-  "iid",
-  "natural",
-  "shards",
-  "similarity",
-  "size_skew",
-  "split",
-]
 
 # Beside what the schemes say of their arguments.
 _FURTHER = {
@@ -85,15 +72,12 @@ SCHEMES: dict[str, Choice] = {
 registry.register(SCHEMES)
 
 
-_LABELS = Field(array("[N]", of_integers=True).accepts, optional=True)
-
-
-@checked(labels=_LABELS, seed=SEED)
+@checked()
 def split(
   name: str,
-  labels: np.ndarray,
+  labels: Labels | None,
   num_clients: int | None,
-  seed: int = 0,
+  seed: Seed = 0,
   client_ids: np.ndarray | None = None,
   **parameters: Any,
 ) -> Rows:

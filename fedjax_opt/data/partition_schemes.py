@@ -6,23 +6,26 @@ partition.py lists them, with their sizes and sources.
 import heapq
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import (
+  Count,
+  NonNegativeFloat,
+  PositiveFloat,
+  Seed,
+)
 from fedjax_opt.files import memory
 
 Rows = list[np.ndarray]  # M arrays of pool rows, one per client.
 # So many clients draw one after the other, more of them all at once.
 _ONE_BY_ONE = 2**16
 
-_LABELS = {
-  "labels": fields.array("[N]", of_integers=True),
-  "num_clients": fields.whole(1),
-  "seed": fields.SEED,
-}
+# The class of each example.
+Labels = Annotated[np.ndarray, fields.array("[N]", of_integers=True)]
 
 
 def _are_ids(name: str, value: Any) -> None:
@@ -129,8 +132,8 @@ def _split(rows: np.ndarray, sizes: np.ndarray) -> Rows:
   return np.split(rows, np.cumsum(sizes)[:-1])
 
 
-@fields.checked(**_LABELS)
-def iid(labels: np.ndarray, num_clients: int, seed: int = 0) -> Rows:
+@fields.checked()
+def iid(labels: Labels, num_clients: Count, seed: Seed = 0) -> Rows:
   """Deals all examples at random; sizes differ by at most one.
 
   Args:
@@ -151,17 +154,15 @@ def iid(labels: np.ndarray, num_clients: int, seed: int = 0) -> Rows:
 
 
 @fields.checked(
-  alpha="(0, inf)",
   examples_per_client=fields.Field(size_range, interval="[1, inf)"),
   tail_cut="[0, 1)",
-  **_LABELS,
 )
 def dirichlet(
-  labels: np.ndarray,
-  num_clients: int,
-  alpha: float = 0.1,
+  labels: Labels,
+  num_clients: Count,
+  alpha: PositiveFloat = 0.1,
   examples_per_client: int | tuple[int, int] = 500,
-  seed: int = 0,
+  seed: Seed = 0,
   tail_cut: float = 0.0,
 ) -> Rows:
   """Label skew: each client draws from a Dirichlet mixture, with replacement.
@@ -221,9 +222,9 @@ def dirichlet(
   return [of_client[: kept(len(of_client))] for of_client in rows]
 
 
-@fields.checked(alpha="(0, inf)", **_LABELS)
+@fields.checked()
 def dirichlet_disjoint(
-  labels: np.ndarray, num_clients: int, alpha: float = 0.1, seed: int = 0
+  labels: Labels, num_clients: Count, alpha: PositiveFloat = 0.1, seed: Seed = 0
 ) -> Rows:
   """Label and size skew without replacement: each class is cut into M parts.
 
@@ -272,9 +273,9 @@ def _without_empty(rows: Rows, sizes: np.ndarray) -> Rows:
   return rows
 
 
-@fields.checked(similarity="[0, 1]", **_LABELS)
+@fields.checked(similarity="[0, 1]")
 def similarity(
-  labels: np.ndarray, num_clients: int, similarity: float = 0.1, seed: int = 0
+  labels: Labels, num_clients: Count, similarity: float = 0.1, seed: Seed = 0
 ) -> Rows:
   """Deals a random fraction of the data iid, and the rest by label.
 
@@ -308,12 +309,12 @@ def similarity(
   return [np.concatenate(parts) for parts in zip(shared, blocks, strict=True)]
 
 
-@fields.checked(class_fraction="(0, 1]", **_LABELS)
+@fields.checked(class_fraction="(0, 1]")
 def class_q(
-  labels: np.ndarray,
-  num_clients: int,
+  labels: Labels,
+  num_clients: Count,
   class_fraction: float = 0.1,
-  seed: int = 0,
+  seed: Seed = 0,
 ) -> Rows:
   """One client per class, which holds `class_fraction` of it.
 
@@ -364,12 +365,12 @@ def class_q(
   return [np.concatenate(parts) for parts in zip(*of_classes, strict=True)]
 
 
-@fields.checked(shards_per_client=fields.whole(1), **_LABELS)
+@fields.checked()
 def shards(
-  labels: np.ndarray,
-  num_clients: int,
-  shards_per_client: int = 2,
-  seed: int = 0,
+  labels: Labels,
+  num_clients: Count,
+  shards_per_client: Count = 2,
+  seed: Seed = 0,
 ) -> Rows:
   """The "pathological" split: each client has a few blocks of sorted data.
 
@@ -411,9 +412,12 @@ def shards(
   return _split(by_label[order], of_hands)
 
 
-@fields.checked(size_sigma="[0, inf)", **_LABELS)
+@fields.checked()
 def size_skew(
-  labels: np.ndarray, num_clients: int, size_sigma: float = 1.0, seed: int = 0
+  labels: Labels,
+  num_clients: Count,
+  size_sigma: NonNegativeFloat = 1.0,
+  seed: Seed = 0,
 ) -> Rows:
   """Same label distribution, log-normal sizes.
 

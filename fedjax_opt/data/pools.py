@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import POOL, SEED_OF_RUN, checked
+from fedjax_opt.checks.fields import POOL, SeedOfRun, checked
 
 Array = np.ndarray | jax.Array
 Examples = dict[str, np.ndarray]
@@ -164,9 +164,9 @@ def check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
 # Dividing a pool at random, and always in the same way.
 
 
-@checked(examples=POOL, fraction="(0, 1)", seed=SEED_OF_RUN)
+@checked(examples=POOL, fraction="(0, 1)")
 def hold_out(
-  examples: Mapping[str, np.ndarray], fraction: float, seed: int = 0
+  examples: Mapping[str, np.ndarray], fraction: float, seed: SeedOfRun = 0
 ) -> tuple[Examples, Examples]:
   """Holds a part of a pool out, such as for validation.
 

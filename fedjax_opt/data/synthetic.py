@@ -11,26 +11,25 @@ Reduced Local SGD for Less Heterogeneous Federated Learning", ICML 2021, section
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from fedjax_opt.base import Batch
-from fedjax_opt.checks.fields import SEED, Field, checked, choice, number, whole
+from fedjax_opt.checks.fields import (
+  Count,
+  NonNegativeFloat,
+  Seed,
+  checked,
+  choice,
+  number,
+  whole,
+)
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.files import memory
-
-__all__ = [
-  "VARIANTS",
-  "Heterogeneous",
-  "Problem",
-  "Variant",
-  "heterogeneous",
-  "lasso",
-  "low_rank",
-]
 
 
 class Variant(NamedTuple):
@@ -56,14 +55,8 @@ VARIANTS: dict[str, Variant] = {
   "IV": Variant(512, 16, 256, 32),
 }
 
-_CHECKED: dict[str, Field] = {
-  "variant": choice(*VARIANTS),
-  "seed": SEED,
-  "dim": whole(1),
-  "num_clients": whole(1),
-  "examples_per_client": whole(1),
-  "validation_per_client": whole(1),
-}
+
+_Variant = Annotated[str, choice(*VARIANTS)]
 
 
 class Problem(NamedTuple):
@@ -85,16 +78,16 @@ class Problem(NamedTuple):
   b_real: np.ndarray
 
 
-@checked(**_CHECKED)
+@checked()
 def lasso(
-  variant: str = "I",
-  seed: int = 0,
+  variant: _Variant = "I",
+  seed: Seed = 0,
   *,
-  dim: int = 1024,
+  dim: Count = 1024,
   num_nonzero: int | None = None,
-  num_clients: int | None = None,
-  examples_per_client: int | None = None,
-  validation_per_client: int | None = None,
+  num_clients: Count | None = None,
+  examples_per_client: Count | None = None,
+  validation_per_client: Count | None = None,
 ) -> Problem:
   r"""Sparse regression: the first coefficients are 1, the others 0.
 
@@ -132,16 +125,16 @@ def lasso(
   return _draw(ones, *sizes, seed)
 
 
-@checked(**_CHECKED)
+@checked()
 def low_rank(
-  variant: str = "I",
-  seed: int = 0,
+  variant: _Variant = "I",
+  seed: Seed = 0,
   *,
-  dim: int = 32,
+  dim: Count = 32,
   rank: int | None = None,
-  num_clients: int | None = None,
-  examples_per_client: int | None = None,
-  validation_per_client: int | None = None,
+  num_clients: Count | None = None,
+  examples_per_client: Count | None = None,
+  validation_per_client: Count | None = None,
 ) -> Problem:
   r"""Regression on matrices, with coefficients of low rank.
 
@@ -284,12 +277,12 @@ class Heterogeneous(NamedTuple):
   """
 
   data: ClientData
-  zeta: jax.typing.ArrayLike
+  zeta: ArrayLike
   scales: np.ndarray
   curvature_noise: float
 
   @property
-  def smoothness(self) -> jax.typing.ArrayLike:
+  def smoothness(self) -> ArrayLike:
     """L, an upper bound of the 2-norm of an example's Hessian."""
     bumps = 4 * self.curvature_noise
     return (3 + bumps) * self.scales.max() + self.zeta / 2
@@ -322,23 +315,19 @@ class Heterogeneous(NamedTuple):
 
 
 @checked(
-  zeta="[0, inf)",
-  seed=SEED,
-  dim=whole(1),
   num_clients=whole(2),
-  examples_per_client=whole(1),
   condition=number("[1, inf)"),
   gradient_spread=number("[0, inf)"),
   noise=number("[0, inf)"),
   curvature_noise=number("[0, inf)"),
 )
 def heterogeneous(
-  zeta: float = 0.1,
-  seed: int = 0,
+  zeta: NonNegativeFloat = 0.1,
+  seed: Seed = 0,
   *,
-  dim: int = 10,
+  dim: Count = 10,
   num_clients: int = 10,
-  examples_per_client: int = 256,
+  examples_per_client: Count = 256,
   condition: float = 30.0,
   gradient_spread: float = 3.0,
   noise: float = 0.5,

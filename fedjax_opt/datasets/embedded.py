@@ -7,8 +7,6 @@ import numpy as np
 
 from fedjax_opt.data.pools import stratified_rows
 
-__all__ = ["digits"]
-
 
 def digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   """Handwritten digits, 8x8, from scikit-learn: 1,437 to train, 360 to test.

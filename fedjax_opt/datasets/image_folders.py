@@ -13,12 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import checked, whole
+from fedjax_opt.checks.fields import Count, checked
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets.files import existing_folder, saved_data_set
 from fedjax_opt.files import memory
-
-__all__ = ["ENDINGS", "ImageFolder", "image_folder"]
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _SPLITS = ("train", "test")
@@ -79,9 +77,9 @@ class _Image(NamedTuple):
 _Parts = tuple[list[list[_Image]], tuple[str, ...]]
 
 
-@checked(side=whole(1))
+@checked()
 def image_folder(
-  data_dir: str | os.PathLike, side: int | None = None
+  data_dir: str | os.PathLike, side: Count | None = None
 ) -> ImageFolder:
   """Reads `CLASS/NAME.png`, or `train/CLASS/NAME.png` and `test/CLASS/...`.
 

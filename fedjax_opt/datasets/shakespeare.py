@@ -11,11 +11,9 @@ import re
 
 import numpy as np
 
-from fedjax_opt.checks.fields import checked, whole
+from fedjax_opt.checks.fields import Count, checked
 from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import tfds
-
-__all__ = ["PADDING", "UNKNOWN", "VOCABULARY", "clients", "load", "speeches"]
 
 # The characters of the training text, in order; the number of a character is
 # its place here.
@@ -28,11 +26,11 @@ PADDING = -1  # The target after the end of a speaker's text.
 _NUMBERS = {character: i for i, character in enumerate(VOCABULARY)}
 
 
-@checked(length=whole(1), min_sequences=whole(1), test_fraction="[0, 1)")
+@checked(test_fraction="[0, 1)")
 def load(
   data_dir: str | os.PathLike | None = None,
-  length: int = 80,
-  min_sequences: int = 2,
+  length: Count = 80,
+  min_sequences: Count = 2,
   test_fraction: float = 0.2,
 ) -> tuple[ClientData, ClientData]:
   """Loads the plays; a client is a speaker of TFDS's training split.
@@ -88,8 +86,10 @@ def load(
   return tuple(ClientData.from_partition(train.examples, p) for p in parts)
 
 
-@checked(length=whole(1), min_sequences=whole(1))
-def clients(text: str, length: int = 80, min_sequences: int = 2) -> ClientData:
+@checked()
+def clients(
+  text: str, length: Count = 80, min_sequences: Count = 2
+) -> ClientData:
   """The speakers of a text as clients; see `load`.
 
   Args:

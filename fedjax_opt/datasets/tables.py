@@ -11,33 +11,25 @@ import csv
 import gzip
 import os
 import pathlib
+import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Field, by_name, checked, choice
+from fedjax_opt.checks.fields import Field, by_name, checked
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets import table_columns
 from fedjax_opt.datasets.files import saved_data_set
 from fedjax_opt.files import csv_files, memory
 
-__all__ = [
-  "KINDS",
-  "Table",
-  "from_bunch",
-  "from_frame",
-  "read_frame",
-  "read_table",
-  "standardize",
-]
-
 # The memory of a parsed table: about so many times the bytes of its file, and
 # if it was packed, so many bytes for each cell.
 _MEMORY_OF_PARQUET = 10
 _BYTES_OF_CELL = 16
-KINDS = ("classes", "numbers", "labels")
+_Kind = Literal["classes", "numbers", "labels"]
+KINDS = typing.get_args(_Kind)
 
 
 def _is_label(name: str, value: Any) -> None:
@@ -53,7 +45,7 @@ def _is_frame(name: str, value: Any) -> None:
   checks.instance(name, value, [pandas.DataFrame])
 
 
-_CHECKED = {"label": Field(_is_label), "kind": choice(*KINDS)}
+_Label = Annotated[str | Sequence[str], Field(_is_label)]
 
 
 class Table(NamedTuple):
@@ -129,15 +121,15 @@ class Table(NamedTuple):
     return self.rows(number[~late]), self.rows(number[late])
 
 
-@checked(**_CHECKED)
+@checked()
 def read_table(
   path: str | os.PathLike,
-  label: str | Sequence[str],
+  label: _Label,
   *,
   client: str | None = None,
   time: str | None = None,
   ignore: Sequence[str] = (),
-  kind: str | None = None,
+  kind: _Kind | None = None,
 ) -> Table:
   """Reads a CSV or Parquet file, or a folder that `datasets` has saved.
 
@@ -246,15 +238,15 @@ def _check_different(names):
     raise ValueError(f"two columns are named {repeated[0]!r}; rename one")
 
 
-@checked(frame=Field(_is_frame), **_CHECKED)
+@checked(frame=Field(_is_frame))
 def from_frame(
   frame: Any,
-  label: str | Sequence[str],
+  label: _Label,
   *,
   client: str | None = None,
   time: str | None = None,
   ignore: Sequence[str] = (),
-  kind: str | None = None,
+  kind: _Kind | None = None,
 ) -> Table:
   """A `pandas.DataFrame` as examples.
 
@@ -310,8 +302,8 @@ def from_frame(
   )
 
 
-@checked(bunch=by_name(None, "data of sklearn.datasets"), kind=choice(*KINDS))
-def from_bunch(bunch: Any, kind: str | None = None) -> Table:
+@checked(bunch=by_name(None, "data of sklearn.datasets"))
+def from_bunch(bunch: Any, kind: _Kind | None = None) -> Table:
   """Data of `sklearn.datasets`, such as `load_iris()`, as examples.
 
   Args:

@@ -4,15 +4,13 @@ import csv
 import os
 import pathlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked, choice
 from fedjax_opt.datasets import files, tfds, tokenization
-
-__all__ = ["DATASETS", "Texts", "load", "load_tokens", "train_tokenizer"]
 
 _DBPEDIA = "https://s3.amazonaws.com/fast-ai-nlp/dbpedia_csv.tgz"
 # A field of Wikipedia may be longer than csv allows by default.
@@ -76,12 +74,12 @@ DATASETS = {
   "ag_news": Texts(4, _ag_news),
   "dbpedia": Texts(14, _dbpedia),
 }
-_NAME = choice(*DATASETS)
+_Name = Annotated[str, choice(*DATASETS)]
 
 
-@checked(name=_NAME)
+@checked()
 def load(
-  name: str, split: str, data_dir: str | os.PathLike | None = None
+  name: _Name, split: str, data_dir: str | os.PathLike | None = None
 ) -> dict[str, Any]:
   """Loads the texts and labels of one split.
 
@@ -104,16 +102,12 @@ def load(
   return {"x": texts, "y": labels}
 
 
-@checked(
-  name=_NAME,
-  tokenizer=tokenization.TOKENIZER_FIELD,
-  max_length=tokenization.LENGTH,
-)
+@checked()
 def load_tokens(
-  name: str,
+  name: _Name,
   split: str,
-  tokenizer: Any,
-  max_length: int,
+  tokenizer: tokenization.Tokenizer,
+  max_length: tokenization.Length,
   pad_id: int = 0,
   data_dir: str | os.PathLike | None = None,
 ) -> dict[str, np.ndarray]:
@@ -151,9 +145,9 @@ def load_tokens(
   return files.cached_arrays(f"{stem}-{max_length}", found, made_by, make)
 
 
-@checked(name=_NAME)
+@checked()
 def train_tokenizer(
-  name: str, vocab_size: int, data_dir: str | os.PathLike | None = None
+  name: _Name, vocab_size: int, data_dir: str | os.PathLike | None = None
 ) -> Any:
   """The tokenizer that `tokenization.train` makes of the training texts.
 

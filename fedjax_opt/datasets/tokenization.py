@@ -3,12 +3,12 @@
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Field, checked, whole
+from fedjax_opt.checks.fields import Count, Field, checked, whole
 from fedjax_opt.files import json_files
 
 __all__ = ["encode", "from_text", "read", "train"]
@@ -26,8 +26,8 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _PER_CALL = 10_000
 
 
-@checked(vocab_size=whole(1))
-def read(folder: str | os.PathLike, vocab_size: int) -> Any:
+@checked()
+def read(folder: str | os.PathLike, vocab_size: Count) -> Any:
   """Reads the tokenizer of a folder in Hugging Face's layout.
 
   Args:
@@ -86,8 +86,8 @@ def _settings(folder):
   return settings
 
 
-@checked(vocab_size=whole(1))
-def train(texts: Sequence[str], vocab_size: int) -> Any:
+@checked()
+def train(texts: Sequence[str], vocab_size: Count) -> Any:
   """Makes a WordPiece tokenizer without case, as BERT's, from texts.
 
   Args:
@@ -171,14 +171,17 @@ def _is_tokenizer(name: str, value: Any) -> None:
   checks.instance(name, value, [_import().Tokenizer])
 
 
-TOKENIZER_FIELD = Field(_is_tokenizer)
+Tokenizer = Annotated[Any, Field(_is_tokenizer)]
 # A sequence has a place for a token of its text.
-LENGTH = whole(3)
+Length = Annotated[int, whole(3)]
 
 
-@checked(tokenizer=TOKENIZER_FIELD, max_length=LENGTH)
+@checked()
 def encode(
-  tokenizer: Any, texts: Sequence[str], max_length: int, pad_id: int = 0
+  tokenizer: Tokenizer,
+  texts: Sequence[str],
+  max_length: Length,
+  pad_id: int = 0,
 ) -> np.ndarray:
   """The tokens of texts, with those that begin and end a sequence.
 

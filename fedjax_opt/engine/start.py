@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import lax
 from jax.extend.core import Literal
+from jax.typing import ArrayLike
 
 from fedjax_opt import contract, frozen, processes, trees
 from fedjax_opt.base import Algorithm, Params
@@ -152,7 +153,7 @@ class Start:
     return jax.tree.map(take, self._is_drawn, models)
 
 
-def model_of(params: Any, seed: jax.typing.ArrayLike) -> Params:
+def model_of(params: Any, seed: ArrayLike) -> Params:
   """The initial model of a seed, given it or a function from a random key."""
   if is_function_of_key(params):
     return params(jax.random.key(seed))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from jax.typing import ArrayLike
 
 from fedjax_opt import counters, optimizers, trees
 from fedjax_opt import running_statistics as statistics
@@ -131,7 +132,7 @@ class Worker:
     return functions.kept(self._state)
 
   @property
-  def staleness(self) -> jax.typing.ArrayLike:
+  def staleness(self) -> ArrayLike:
     """[] int32, the server's steps since the version that the client started
     from.
 
@@ -142,7 +143,7 @@ class Worker:
     return np.int32(0) if is_fresh else arrival.staleness
 
   @property
-  def is_last(self) -> jax.typing.ArrayLike:
+  def is_last(self) -> ArrayLike:
     """[] bool, whether this work decides the client's state.
 
     On an asynchronous schedule a client may come several times in one server

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import flax.linen as nn
 import jax
@@ -116,6 +117,7 @@ class Logits(Dense):
 
 # What attributes of a model may be, by their annotations. Wider layers and
 # deeper models are no models of clients, and fill the memory.
+Depth = Annotated[int, fields.whole(1, most=1000)]
 _SIZE = fields.whole(1, most=1_000_000)
 _SIZES = fields.each(_SIZE, "a list of whole numbers")
 
@@ -165,11 +167,6 @@ def _fields_of(model: type) -> dict[str, fields.Field]:
     for name, annotation in annotations.items()
     if annotation in _ATTRIBUTES
   }
-  named = {
-    "num_blocks": fields.whole(1, most=1000),
-    "rope_theta": fields.number("(0, inf)"),
-  }
-  own |= {name: field for name, field in named.items() if name in annotations}
   return {
     name: field
     for name, field in fields.of(model, **own).items()

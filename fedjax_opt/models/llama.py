@@ -8,11 +8,13 @@ References:
 """
 
 import functools
+from typing import Annotated
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedjax_opt.checks import fields
 from fedjax_opt.models import layers
 from fedjax_opt.trees import at_least_float32
 
@@ -44,10 +46,10 @@ class Llama(layers.Network):
   num_tokens: int
   width: int = 128
   intermediate: int = 344
-  num_blocks: int = 4
+  num_blocks: layers.Depth = 4
   num_heads: int = 4
   num_kv_heads: int = 4
-  rope_theta: float = 10_000.0
+  rope_theta: Annotated[float, fields.number("(0, inf)")] = 10_000.0
   norm_eps: float = 1e-5
   is_tied: bool = False
   remat: bool = False

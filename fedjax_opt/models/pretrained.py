@@ -19,8 +19,6 @@ from fedjax_opt.models.encoder import SIZES, Encoder, EncoderConfig
 from fedjax_opt.models.llama import Llama
 from fedjax_opt.models.sequences import Decoder
 
-__all__ = ["Pretrained", "load", "load_decoder", "read_config"]
-
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _TYPES = ("float32", "float16", "bfloat16")  # Of weights.
 

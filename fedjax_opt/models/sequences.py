@@ -74,7 +74,7 @@ class Decoder(layers.Network):
   num_tokens: int
   max_length: int = 80
   width: int = 128
-  num_blocks: int = 4
+  num_blocks: layers.Depth = 4
   num_heads: int = 4
   remat: bool = False
 

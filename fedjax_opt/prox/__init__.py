@@ -15,52 +15,27 @@ kernel by itself and not to biases, as in the experiments of Yuan et al.,
 from collections.abc import Callable
 from typing import Any
 
-from fedjax_opt.prox.constraints import (
-  TOLERANCE,
-  box,
-  l1_ball,
-  l2_ball,
-  non_negative,
-  simplex,
+from fedjax_opt.prox.constraints import TOLERANCE as TOLERANCE
+from fedjax_opt.prox.constraints import box as box
+from fedjax_opt.prox.constraints import l1_ball as l1_ball
+from fedjax_opt.prox.constraints import l2_ball as l2_ball
+from fedjax_opt.prox.constraints import non_negative as non_negative
+from fedjax_opt.prox.constraints import simplex as simplex
+from fedjax_opt.prox.penalties import elastic_net as elastic_net
+from fedjax_opt.prox.penalties import group_lasso as group_lasso
+from fedjax_opt.prox.penalties import l1 as l1
+from fedjax_opt.prox.penalties import nuclear as nuclear
+from fedjax_opt.prox.penalties import squared_l2 as squared_l2
+from fedjax_opt.prox.penalties import total_variation_1d as total_variation_1d
+from fedjax_opt.prox.regularizer import Regularizer as Regularizer
+from fedjax_opt.prox.regularizer import each_leaf as each_leaf
+from fedjax_opt.prox.regularizer import kernels as kernels
+from fedjax_opt.prox.regularizer import on_leaves as on_leaves
+from fedjax_opt.prox.regularizer import zero as zero
+from fedjax_opt.prox.singular_values import (
+  soft_threshold_singular_values as soft_threshold_singular_values,
 )
-from fedjax_opt.prox.penalties import (
-  elastic_net,
-  group_lasso,
-  l1,
-  nuclear,
-  squared_l2,
-  total_variation_1d,
-)
-from fedjax_opt.prox.regularizer import (
-  Regularizer,
-  each_leaf,
-  kernels,
-  on_leaves,
-  zero,
-)
-from fedjax_opt.prox.singular_values import soft_threshold_singular_values
 from fedjax_opt.registry import RegularizerChoice, arguments, register
-
-__all__ = [
-  "TOLERANCE",
-  "Regularizer",
-  "box",
-  "each_leaf",
-  "elastic_net",
-  "group_lasso",
-  "kernels",
-  "l1",
-  "l1_ball",
-  "l2_ball",
-  "non_negative",
-  "nuclear",
-  "on_leaves",
-  "simplex",
-  "soft_threshold_singular_values",
-  "squared_l2",
-  "total_variation_1d",
-  "zero",
-]
 
 _LABELS = {"strength": "regularization strength"}
 

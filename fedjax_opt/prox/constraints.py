@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import flatten_util, lax
+from jax.typing import ArrayLike
 
 from fedjax_opt import norms
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Positive, checked
 from fedjax_opt.prox.regularizer import Regularizer
 
 # The largest violation of a constraint at which a point still counts as inside:
@@ -34,8 +35,8 @@ def _constraint(
   return Regularizer(kind, value, prox, is_finite=False)
 
 
-@fields.checked(radius="(0, inf)")
-def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
+@checked()
+def l1_ball(radius: Positive) -> Regularizer:
   r"""The constraint :math:`\|w\|_1 \le \rho`.
 
   Args:
@@ -73,8 +74,8 @@ def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
   )
 
 
-@fields.checked(radius="(0, inf)")
-def l2_ball(radius: jax.typing.ArrayLike) -> Regularizer:
+@checked()
+def l2_ball(radius: Positive) -> Regularizer:
   r"""The constraint :math:`\|w\| \le \rho`; the prox is `z min(1, rho/||z||)`.
 
   Args:
@@ -106,8 +107,8 @@ def l2_ball(radius: jax.typing.ArrayLike) -> Regularizer:
   return _constraint("l2_ball", is_inside, project)
 
 
-@fields.checked(scale="(0, inf)")
-def simplex(scale: jax.typing.ArrayLike = 1.0) -> Regularizer:
+@checked()
+def simplex(scale: Positive = 1.0) -> Regularizer:
   r"""The constraint :math:`w \ge 0, \; \sum_i w_i = \text{scale}`.
 
   Args:
@@ -137,10 +138,8 @@ def simplex(scale: jax.typing.ArrayLike = 1.0) -> Regularizer:
   return _constraint("simplex", is_inside, project)
 
 
-@fields.checked(low="[-inf, inf]", high="[-inf, inf]")
-def box(
-  low: jax.typing.ArrayLike = -jnp.inf, high: jax.typing.ArrayLike = jnp.inf
-) -> Regularizer:
+@checked(low="[-inf, inf]", high="[-inf, inf]")
+def box(low: ArrayLike = -jnp.inf, high: ArrayLike = jnp.inf) -> Regularizer:
   r"""The constraint :math:`\text{low} \le w_i \le \text{high}` on each entry.
 
   Args:

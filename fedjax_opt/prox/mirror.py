@@ -15,13 +15,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from fedjax_opt import prox
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 from fedjax_opt.prox.regularizer import path_names
-
-__all__ = ["MirrorMap", "entropy", "euclidean"]
 
 
 @fields.checked()
@@ -50,7 +49,7 @@ class MirrorMap(NamedTuple):
 
   grad_h: Callable[[Params], Params]
   grad_h_plus_psi_conjugate: Callable[
-    [Params, jax.typing.ArrayLike, prox.Regularizer], Params
+    [Params, ArrayLike, prox.Regularizer], Params
   ]
 
   def grad_h_conjugate(self, z: Params) -> Params:

@@ -5,10 +5,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from fedjax_opt import norms
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import NonNegative
 from fedjax_opt.prox.regularizer import Regularizer
 from fedjax_opt.prox.singular_values import soft_threshold_singular_values
 from fedjax_opt.prox.total_variation import total_variation_prox
@@ -16,7 +18,7 @@ from fedjax_opt.prox.total_variation import total_variation_prox
 
 def _penalty(
   kind: str,
-  strength: jax.typing.ArrayLike,
+  strength: ArrayLike,
   leaf_value: Callable[[jax.Array], jax.Array],
   leaf_prox: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> Regularizer:
@@ -40,8 +42,8 @@ def _penalty(
   return Regularizer(kind, value, prox)
 
 
-@fields.checked(strength="[0, inf)")
-def l1(strength: jax.typing.ArrayLike) -> Regularizer:
+@fields.checked()
+def l1(strength: NonNegative) -> Regularizer:
   r"""The sum of absolute values, for sparsity.
 
   .. math::
@@ -68,8 +70,8 @@ def _soft_threshold(z: jax.Array, threshold: jax.Array) -> jax.Array:
   return jnp.sign(z) * jax.nn.relu(jnp.abs(z) - threshold)
 
 
-@fields.checked(strength="[0, inf)")
-def squared_l2(strength: jax.typing.ArrayLike) -> Regularizer:
+@fields.checked()
+def squared_l2(strength: NonNegative) -> Regularizer:
   r"""The squared Euclidean norm; there is no factor 1/2.
 
   .. math::
@@ -95,9 +97,9 @@ def squared_l2(strength: jax.typing.ArrayLike) -> Regularizer:
   )
 
 
-@fields.checked(l1_strength="[0, inf)", squared_l2_strength="[0, inf)")
+@fields.checked()
 def elastic_net(
-  l1_strength: jax.typing.ArrayLike, squared_l2_strength: jax.typing.ArrayLike
+  l1_strength: NonNegative, squared_l2_strength: NonNegative
 ) -> Regularizer:
   r"""`l1(l1_strength) + squared_l2(squared_l2_strength)`.
 
@@ -141,9 +143,9 @@ def _are_axes(name: str, value: Any) -> None:
     _is_axis(name, each)
 
 
-@fields.checked(strength="[0, inf)", axis=fields.Field(_are_axes))
+@fields.checked(axis=fields.Field(_are_axes))
 def group_lasso(
-  strength: jax.typing.ArrayLike, axis: int | Sequence[int] = -1
+  strength: NonNegative, axis: int | Sequence[int] = -1
 ) -> Regularizer:
   r"""The sum of Euclidean norms of groups, for zeros in whole groups.
 
@@ -196,8 +198,8 @@ def group_lasso(
   return _penalty("group_lasso", strength, leaf_value, leaf_prox)
 
 
-@fields.checked(strength="[0, inf)")
-def nuclear(strength: jax.typing.ArrayLike) -> Regularizer:
+@fields.checked()
+def nuclear(strength: NonNegative) -> Regularizer:
   r"""The sum of singular values of each leaf, for low rank.
 
   .. math::
@@ -238,10 +240,8 @@ def nuclear(strength: jax.typing.ArrayLike) -> Regularizer:
   )
 
 
-@fields.checked(strength="[0, inf)", axis=fields.Field(_is_axis))
-def total_variation_1d(
-  strength: jax.typing.ArrayLike, axis: int = 0
-) -> Regularizer:
+@fields.checked(axis=fields.Field(_is_axis))
+def total_variation_1d(strength: NonNegative, axis: int = 0) -> Regularizer:
   r"""The absolute differences of neighbours, for piecewise constant weights.
 
   .. math::

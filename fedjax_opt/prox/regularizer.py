@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
@@ -67,7 +68,7 @@ class Regularizer:
 
   kind: str
   value: Callable[[Params], jax.Array]
-  prox: Callable[[Params, jax.typing.ArrayLike], Params]
+  prox: Callable[[Params, ArrayLike], Params]
   terms: tuple["Regularizer", ...] = ()
   is_finite: bool = True
 
@@ -84,7 +85,7 @@ class Regularizer:
     object.__setattr__(self, "value", lambda tree: value(_widened(tree)))
     object.__setattr__(self, "prox", keep_dtypes)
 
-  def __rmul__(self, scale: jax.typing.ArrayLike) -> "Regularizer":
+  def __rmul__(self, scale: ArrayLike) -> "Regularizer":
     checks.in_interval("scale", scale, "[0, inf)")
     if self.terms:
       return _sum(tuple(scale * term for term in self.terms))

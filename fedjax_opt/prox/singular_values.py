@@ -27,13 +27,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegative
 
 _EYE = lambda x: jnp.eye(x.shape[-1], dtype=x.dtype)
 
 
-@fields.checked(threshold="[0, inf)", matrix=fields.array("[m, n]"))
+@fields.checked(matrix=fields.array("[m, n]"))
 def soft_threshold_singular_values(
-  matrix: jax.Array, threshold: jax.typing.ArrayLike
+  matrix: jax.Array, threshold: NonNegative
 ) -> jax.Array:
   """Subtracts the threshold from each singular value; smaller ones become 0.
 

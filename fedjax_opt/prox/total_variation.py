@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 
 class _Scan(NamedTuple):
@@ -42,9 +43,7 @@ class _Scan(NamedTuple):
   done: jax.Array
 
 
-def total_variation_prox(
-  z: jax.Array, threshold: jax.typing.ArrayLike
-) -> jax.Array:
+def total_variation_prox(z: jax.Array, threshold: ArrayLike) -> jax.Array:
   r"""Minimizes :math:`t \sum_i |w_{i+1} - w_i| + \frac{1}{2} \|w - z\|^2`.
 
   One pass that goes back to the last jump: about n steps on usual inputs, n^2

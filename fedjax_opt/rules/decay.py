@@ -7,22 +7,20 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Count, NonNegative, NonNegativeFloat
 
 
 @fields.checked(
-  round="[0, inf)",
-  num_rounds=fields.whole(1),
   milestones=fields.each(
     fields.Number(interval="[0, inf)"),
     "a list or tuple of fractions of the rounds",
-  ),
-  factor="[0, inf)",
+  )
 )
 def step_decay(
-  round: jax.typing.ArrayLike,
-  num_rounds: int,
+  round: NonNegative,
+  num_rounds: Count,
   milestones: Sequence[float] = (0.5, 0.75),
-  factor: float = 0.1,
+  factor: NonNegativeFloat = 0.1,
 ) -> jax.Array:
   r"""The factor of a learning rate in a round.
 

@@ -10,10 +10,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt import norms, target
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields, rules
+from fedjax_opt.checks import rules
+from fedjax_opt.checks.fields import NonNegative, Positive, checked
 from fedjax_opt.trees import at_least_float32
 
 
@@ -35,19 +37,13 @@ class DeltaSgdState(NamedTuple):
   grads: Params | None
 
 
-@fields.checked(
-  gamma="(0, inf)",
-  delta="[0, inf)",
-  eta_0="(0, inf)",
-  theta_0="[0, inf]",
-  eps="[0, inf)",
-)
+@checked(theta_0="[0, inf]")
 def delta_sgd(
-  gamma: jax.typing.ArrayLike = 2.0,
-  delta: jax.typing.ArrayLike = 0.1,
-  eta_0: jax.typing.ArrayLike = 0.2,
-  theta_0: jax.typing.ArrayLike = 1.0,
-  eps: jax.typing.ArrayLike = 0.0,
+  gamma: Positive = 2.0,
+  delta: NonNegative = 0.1,
+  eta_0: Positive = 0.2,
+  theta_0: ArrayLike = 1.0,
+  eps: NonNegative = 0.0,
   reuse_gradients: bool = False,
   measure_movement: bool = False,
   independent_dropout: bool = False,

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Decay, NonNegative, Positive, checked
 
 # (v_{t-1}, Delta_t^2) -> v_t, of one leaf.
 _SecondMoment = Callable[[jax.Array, jax.Array], jax.Array]
@@ -28,14 +29,12 @@ class FedOptState(NamedTuple):
   v: Params  # v_t, the second moment
 
 
-@fields.checked(
-  learning_rate="[0, inf)", b1="[0, 1)", b2="[0, 1)", eps="(0, inf)"
-)
+@checked()
 def fedopt_adam(
-  learning_rate: jax.typing.ArrayLike = 0.01,
-  b1: jax.typing.ArrayLike = 0.9,
-  b2: jax.typing.ArrayLike = 0.99,
-  eps: jax.typing.ArrayLike = 1e-3,
+  learning_rate: NonNegative = 0.01,
+  b1: Decay = 0.9,
+  b2: Decay = 0.99,
+  eps: Positive = 1e-3,
 ) -> optax.GradientTransformation:
   r"""FedAdam's own step, no bias correction (Reddi et al., 2021).
 
@@ -71,14 +70,12 @@ def fedopt_adam(
   )
 
 
-@fields.checked(
-  learning_rate="[0, inf)", b1="[0, 1)", b2="[0, 1)", eps="(0, inf)"
-)
+@checked()
 def fedopt_yogi(
-  learning_rate: jax.typing.ArrayLike = 0.01,
-  b1: jax.typing.ArrayLike = 0.9,
-  b2: jax.typing.ArrayLike = 0.99,
-  eps: jax.typing.ArrayLike = 1e-3,
+  learning_rate: NonNegative = 0.01,
+  b1: Decay = 0.9,
+  b2: Decay = 0.99,
+  eps: Positive = 1e-3,
 ) -> optax.GradientTransformation:
   r"""FedYogi's own step, no bias correction (Reddi et al., 2021).
 
@@ -115,11 +112,11 @@ def fedopt_yogi(
   )
 
 
-@fields.checked(learning_rate="[0, inf)", b1="[0, 1)", eps="(0, inf)")
+@checked()
 def fedopt_adagrad(
-  learning_rate: jax.typing.ArrayLike = 0.01,
-  b1: jax.typing.ArrayLike = 0.0,
-  eps: jax.typing.ArrayLike = 1e-3,
+  learning_rate: NonNegative = 0.01,
+  b1: Decay = 0.0,
+  eps: Positive = 1e-3,
 ) -> optax.GradientTransformation:
   r"""FedAdagrad's own step (Reddi et al., 2021).
 
@@ -146,9 +143,9 @@ def fedopt_adagrad(
 
 
 def _fedopt(
-  learning_rate: jax.typing.ArrayLike,
-  b1: jax.typing.ArrayLike,
-  eps: jax.typing.ArrayLike,
+  learning_rate: ArrayLike,
+  b1: ArrayLike,
+  eps: ArrayLike,
   second_moment: _SecondMoment,
 ) -> optax.GradientTransformation:
   """Algorithm 2 with its line for v_t left open; Delta_t = -gradient."""

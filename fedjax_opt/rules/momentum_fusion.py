@@ -5,16 +5,16 @@ References:
   (DOMO), AAAI 2022.
 """
 
-import jax
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import checked
 
 
-@fields.checked(momentum=fields.PARAMS)
+@checked()
 def momentum_fusion(
-  momentum: Params, rate: jax.typing.ArrayLike
+  momentum: Params, rate: ArrayLike
 ) -> optax.GradientTransformation:
   r"""Subtracts a multiple of a given momentum from every update.
 

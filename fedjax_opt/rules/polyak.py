@@ -5,18 +5,18 @@ References:
   Rate for Fast Convergence", AISTATS 2021.
 """
 
-import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Positive, checked
 
 
-@fields.checked(c="(0, inf)", max_step="(0, inf]")
+@checked(max_step="(0, inf]")
 def sps(
-  c: jax.typing.ArrayLike = 0.5,
-  f_min: jax.typing.ArrayLike = 0.0,
-  max_step: jax.typing.ArrayLike = jnp.inf,
+  c: Positive = 0.5,
+  f_min: ArrayLike = 0.0,
+  max_step: ArrayLike = jnp.inf,
 ) -> optax.GradientTransformationExtraArgs:
   r"""Stochastic Polyak step sizes (Loizou et al., 2021).
 

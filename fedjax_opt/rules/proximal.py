@@ -14,14 +14,15 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields, rules
+from fedjax_opt.checks import rules
+from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.prox import Regularizer
 from fedjax_opt.prox.mirror import MirrorMap, euclidean
 
 
-@fields.checked(learning_rate="[0, inf)")
+@checked()
 def mirror_step(
-  learning_rate: jax.typing.ArrayLike,
+  learning_rate: NonNegative,
   psi: Regularizer,
   mirror_map: MirrorMap | None = None,
 ) -> optax.GradientTransformation:
@@ -66,9 +67,9 @@ class DualAveragingState(NamedTuple):
   elapsed: jax.Array  # [] the sum of the rates so far: the weight of psi
 
 
-@fields.checked(learning_rate="[0, inf)")
+@checked()
 def dual_averaging(
-  learning_rate: jax.typing.ArrayLike,
+  learning_rate: NonNegative,
   psi: Regularizer,
   mirror_map: MirrorMap | None = None,
 ) -> optax.GradientTransformation:
@@ -127,9 +128,9 @@ def check_finite(psi: Regularizer) -> None:
     )
 
 
-@fields.checked(learning_rate="[0, inf)")
+@checked()
 def subgradient_step(
-  learning_rate: jax.typing.ArrayLike, psi: Regularizer
+  learning_rate: NonNegative, psi: Regularizer
 ) -> optax.GradientTransformation:
   r"""A gradient step of the loss, then a subgradient step of psi.
 

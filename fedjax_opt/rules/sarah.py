@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields, rules
+from fedjax_opt.checks import rules
+from fedjax_opt.checks.fields import NonNegative, checked
 
 
 class SarahState(NamedTuple):
@@ -26,9 +27,9 @@ class SarahState(NamedTuple):
   count: jax.Array  # [] int32, steps taken
 
 
-@fields.checked(learning_rate="[0, inf)", direction=fields.PARAMS)
+@checked()
 def sarah(
-  learning_rate: jax.typing.ArrayLike, direction: Params | None = None
+  learning_rate: NonNegative, direction: Params | None = None
 ) -> optax.GradientTransformationExtraArgs:
   r"""Descent along a recursive estimate of the gradient.
 

@@ -7,21 +7,22 @@ References:
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from fedjax_opt import norms
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields, rules
+from fedjax_opt.checks import rules
+from fedjax_opt.checks.fields import Fraction, NonNegative, checked
 
 
-@fields.checked(rho="[0, inf)", mix="[0, 1]")
+@checked()
 def sharpness_aware(
   rule: optax.GradientTransformation,
-  rho: jax.typing.ArrayLike = 0.05,
-  mix: jax.typing.ArrayLike | None = None,
+  rho: NonNegative = 0.05,
+  mix: Fraction | None = None,
   *,
   normalized: bool = True,
 ) -> optax.GradientTransformationExtraArgs:
@@ -87,7 +88,7 @@ def sharpness_aware(
   return optax.GradientTransformationExtraArgs(rule.init, update_fn)
 
 
-def perturbation(direction: Params, rho: jax.typing.ArrayLike) -> Params:
+def perturbation(direction: Params, rho: ArrayLike) -> Params:
   """The direction at the length rho; 0 if it is 0.
 
   Running statistics have no part in its length, and are 0 in it.

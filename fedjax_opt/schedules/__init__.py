@@ -1,29 +1,17 @@
 """Who is sent out and who arrives when, made on the host before the rounds."""
 
 from fedjax_opt.registry import Choice, File, arguments, register
-from fedjax_opt.schedules.buffered import buffered, replay, write_events
-from fedjax_opt.schedules.synchronous import synchronous
-from fedjax_opt.schedules.timetable import (
-  Events,
-  Timetable,
-  by_hand,
-  until,
-)
-from fedjax_opt.schedules.usage import Usage, speed_groups, usage
-
-__all__ = [
-  "Events",
-  "Timetable",
-  "Usage",
-  "buffered",
-  "by_hand",
-  "replay",
-  "speed_groups",
-  "synchronous",
-  "until",
-  "usage",
-  "write_events",
-]
+from fedjax_opt.schedules.buffered import buffered as buffered
+from fedjax_opt.schedules.buffered import replay as replay
+from fedjax_opt.schedules.buffered import write_events as write_events
+from fedjax_opt.schedules.synchronous import synchronous as synchronous
+from fedjax_opt.schedules.timetable import Events as Events
+from fedjax_opt.schedules.timetable import Timetable as Timetable
+from fedjax_opt.schedules.timetable import by_hand as by_hand
+from fedjax_opt.schedules.timetable import until as until
+from fedjax_opt.schedules.usage import Usage as Usage
+from fedjax_opt.schedules.usage import speed_groups as speed_groups
+from fedjax_opt.schedules.usage import usage as usage
 
 # Those that begin with `durations, server_steps` follow from a system.
 SCHEDULES: dict[str, Choice] = {

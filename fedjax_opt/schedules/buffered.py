@@ -5,26 +5,20 @@ import os
 
 import numpy as np
 
-from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import Count, checked
 from fedjax_opt.files import csv_files
 from fedjax_opt.schedules.sending import Sender, check_comes
 from fedjax_opt.schedules.timetable import Events, Timetable, draws_of
 from fedjax_opt.systems import Durations
 
 
-@fields.checked(
-  server_steps=fields.whole(1),
-  concurrency=fields.whole(1),
-  buffer=fields.whole(1),
-  max_staleness=fields.whole(0),
-  seconds="(0, inf]",
-)
+@checked(seconds="(0, inf]")
 def buffered(
   durations: Durations,
-  server_steps: int,
-  concurrency: int,
-  buffer: int = 1,
+  server_steps: Count,
+  concurrency: Count,
+  buffer: Count = 1,
   max_staleness: int | None = None,
   *,
   seconds: float = np.inf,
@@ -125,7 +119,7 @@ _COLUMNS = {
 }
 
 
-@fields.checked()
+@checked()
 def write_events(table: Timetable, path: str | os.PathLike) -> None:
   """Writes the events as a CSV file, in the order of their ends.
 
@@ -141,8 +135,8 @@ def write_events(table: Timetable, path: str | os.PathLike) -> None:
   pandas.DataFrame(frame).to_csv(path, index=False)
 
 
-@fields.checked(buffer=fields.whole(1))
-def replay(path: str | os.PathLike, buffer: int = 1) -> Timetable:
+@checked()
+def replay(path: str | os.PathLike, buffer: Count = 1) -> Timetable:
   """The timetable of buffered server steps that a trace of clients gives.
 
   The file that `write_events` makes of `buffered` gives the same timetable

@@ -2,29 +2,27 @@
 
 import numpy as np
 
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import (
+  Count,
+  NonNegativeFloat,
+  PositiveFloat,
+  checked,
+)
 from fedjax_opt.schedules.sending import Sender
 from fedjax_opt.schedules.timetable import NO_EVENTS, Timetable
 from fedjax_opt.systems import Durations
 
 
-@fields.checked(
-  server_steps=fields.whole(1),
-  cohort_size=fields.whole(1),
-  over_selection=fields.whole(0),
-  deadline="(0, inf)",
-  server_seconds="[0, inf)",
-  seconds="(0, inf]",
-)
+@checked(seconds="(0, inf]")
 def synchronous(
   durations: Durations,
-  server_steps: int,
-  cohort_size: int,
+  server_steps: Count,
+  cohort_size: Count,
   *,
   over_selection: int = 0,
-  deadline: float | None = None,
+  deadline: PositiveFloat | None = None,
   partial: bool = False,
-  server_seconds: float = 0.0,
+  server_seconds: NonNegativeFloat = 0.0,
   seconds: float = np.inf,
 ) -> Timetable:
   """Rounds of a clock: all start together, and the server waits.

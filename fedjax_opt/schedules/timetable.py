@@ -6,6 +6,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import PositiveFloat
 
 
 class Events(NamedTuple):
@@ -102,8 +103,8 @@ class Timetable(NamedTuple):
     return Events(*(column[order] for column in joined))
 
 
-@fields.checked(seconds="(0, inf)")
-def until(table: Timetable, seconds: float) -> Timetable:
+@fields.checked()
+def until(table: Timetable, seconds: PositiveFloat) -> Timetable:
   """The steps of a timetable that are done within a time budget.
 
   If each seed has its own timetable, each then ends at its own step.

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import Count, checked
 from fedjax_opt.schedules.timetable import Timetable, check_clients
 
 
@@ -42,8 +42,8 @@ class Usage(NamedTuple):
   updates: np.ndarray
 
 
-@fields.checked(num_clients=fields.whole(1))
-def usage(table: Timetable, num_clients: int) -> Usage:
+@checked()
+def usage(table: Timetable, num_clients: Count) -> Usage:
   """What became of the clients' time.
 
   Args:
@@ -79,8 +79,8 @@ def usage(table: Timetable, num_clients: int) -> Usage:
   )
 
 
-@fields.checked(number=fields.whole(1))
-def speed_groups(seconds: np.ndarray, number: int = 4) -> np.ndarray:
+@checked()
+def speed_groups(seconds: np.ndarray, number: Count = 4) -> np.ndarray:
   """Divides clients by their speed into groups of one size, the fastest first.
 
   Args:

@@ -5,67 +5,43 @@
 
 import functools
 
-from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import (
+  NonNegativeFloat,
+  PositiveFloat,
+  Seed,
+  checked,
+)
 from fedjax_opt.registry import Choice, File, Option, arguments, register
-from fedjax_opt.systems.availability import (
-  Availability,
-  cyclic,
-  markov,
-  periods,
-)
-from fedjax_opt.systems.devices import (
-  OF,
-  Durations,
-  System,
-  from_csv,
-  sample,
-)
-from fedjax_opt.systems.distributions import (
-  Distribution,
-  constant,
-  exponential,
-  half_normal,
-  lognormal,
-  uniform,
-  zipf,
-)
-
-__all__ = [
-  "Availability",
-  "Distribution",
-  "Durations",
-  "System",
-  "constant",
-  "cyclic",
-  "exponential",
-  "from_csv",
-  "half_normal",
-  "lognormal",
-  "markov",
-  "periods",
-  "sample",
-  "uniform",
-  "zipf",
-]
+from fedjax_opt.systems.availability import Availability as Availability
+from fedjax_opt.systems.availability import cyclic as cyclic
+from fedjax_opt.systems.availability import markov as markov
+from fedjax_opt.systems.availability import periods as periods
+from fedjax_opt.systems.devices import OF
+from fedjax_opt.systems.devices import Durations as Durations
+from fedjax_opt.systems.devices import System as System
+from fedjax_opt.systems.devices import from_csv as from_csv
+from fedjax_opt.systems.devices import sample as sample
+from fedjax_opt.systems.distributions import Distribution as Distribution
+from fedjax_opt.systems.distributions import constant as constant
+from fedjax_opt.systems.distributions import exponential as exponential
+from fedjax_opt.systems.distributions import half_normal as half_normal
+from fedjax_opt.systems.distributions import lognormal as lognormal
+from fedjax_opt.systems.distributions import uniform as uniform
+from fedjax_opt.systems.distributions import zipf as zipf
 
 # Seconds of the four groups of FADAS's clients, each a uniform distribution.
 FADAS = ((1, 2), (3, 5), (5, 8), (50, 80))
 
 
-@fields.checked(
-  seed=fields.SEED,
-  bytes_down="(0, inf)",
-  bytes_up="(0, inf)",
-  bytes_sigma="[0, inf)",
-)
+@checked()
 def drawn(
   seconds,
   num_clients: int,
-  seed: int,
+  seed: Seed,
   *,
-  bytes_down: float | None = None,
-  bytes_up: float | None = None,
-  bytes_sigma: float = 0.0,
+  bytes_down: PositiveFloat | None = None,
+  bytes_up: PositiveFloat | None = None,
+  bytes_sigma: NonNegativeFloat = 0.0,
   redraw: bool = False,
   of: str = "step",
   **of_seconds: float,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Count, PositiveFloat, Seed
 from fedjax_opt.files import csv_files
 
 _COLUMNS = ("client", "start", "end")
@@ -48,14 +49,13 @@ fields.KINDS[Availability] = fields.made(
 )
 
 
-@fields.checked(
-  num_clients=fields.whole(1),
-  period="(0, inf)",
-  share="(0, 1]",
-  seed=fields.SEED,
-)
+@fields.checked(share="(0, 1]")
 def cyclic(
-  num_clients: int, *, period: float = 100.0, share: float = 0.5, seed: int = 0
+  num_clients: Count,
+  *,
+  period: PositiveFloat = 100.0,
+  share: float = 0.5,
+  seed: Seed = 0,
 ) -> Availability:
   """Each client is available for the same part of every period.
 
@@ -81,18 +81,13 @@ def cyclic(
   return Availability(num_clients, next_on)
 
 
-@fields.checked(
-  num_clients=fields.whole(1),
-  mean_on="(0, inf)",
-  mean_off="(0, inf)",
-  seed=fields.SEED,
-)
+@fields.checked()
 def markov(
-  num_clients: int,
+  num_clients: Count,
   *,
-  mean_on: float = 50.0,
-  mean_off: float = 50.0,
-  seed: int = 0,
+  mean_on: PositiveFloat = 50.0,
+  mean_off: PositiveFloat = 50.0,
+  seed: Seed = 0,
 ) -> Availability:
   """Each client goes on and off by a Markov chain in continuous time.
 
@@ -131,9 +126,12 @@ def markov(
   return Availability(num_clients, next_on)
 
 
-@fields.checked(num_clients=fields.whole(1), repeat="(0, inf)")
+@fields.checked()
 def periods(
-  path: str | os.PathLike, num_clients: int, *, repeat: float | None = None
+  path: str | os.PathLike,
+  num_clients: Count,
+  *,
+  repeat: PositiveFloat | None = None,
 ) -> Availability:
   """Availability from a trace.
 

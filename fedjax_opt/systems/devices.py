@@ -11,6 +11,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import Count, Seed
 from fedjax_opt.files import csv_files
 from fedjax_opt.systems.availability import Availability
 from fedjax_opt.systems.distributions import Distribution
@@ -154,18 +155,16 @@ class System(NamedTuple):
     )  # fmt: skip
 
 
-@fields.checked(
-  num_clients=fields.whole(1), seed=fields.SEED, of=fields.choice(*OF)
-)
+@fields.checked(of=fields.choice(*OF))
 def sample(
-  num_clients: int,
+  num_clients: Count,
   seconds_per_step: Distribution | Sequence[Distribution],
   *,
   bytes_down: Distribution | None = None,
   bytes_up: Distribution | None = None,
   redraw: bool = False,
   of: str = "step",
-  seed: int = 0,
+  seed: Seed = 0,
 ) -> System:
   """Devices drawn from distributions.
 
@@ -222,9 +221,9 @@ def sample(
 _COLUMNS = ("seconds_per_step", "bytes_down", "bytes_up")
 
 
-@fields.checked(num_clients=fields.whole(1), seed=fields.SEED)
+@fields.checked()
 def from_csv(
-  path: str | os.PathLike, num_clients: int | None = None, seed: int = 0
+  path: str | os.PathLike, num_clients: Count | None = None, seed: Seed = 0
 ) -> System:
   """Devices from a table.
 

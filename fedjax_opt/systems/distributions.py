@@ -10,6 +10,7 @@ import numpy as np
 from scipy import special
 
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import NonNegativeFloat, PositiveFloat
 
 
 class Distribution(NamedTuple):
@@ -28,8 +29,8 @@ fields.KINDS[Distribution] = fields.made(
 )
 
 
-@fields.checked(value="(0, inf)")
-def constant(value: float) -> Distribution:
+@fields.checked()
+def constant(value: PositiveFloat) -> Distribution:
   """The same number for all.
 
   Args:
@@ -38,8 +39,8 @@ def constant(value: float) -> Distribution:
   return Distribution(lambda u: np.full(np.shape(u), float(value)))
 
 
-@fields.checked(low="(0, inf)", high="(0, inf)")
-def uniform(low: float, high: float) -> Distribution:
+@fields.checked()
+def uniform(low: PositiveFloat, high: PositiveFloat) -> Distribution:
   """Uniform in [low, high).
 
   Args:
@@ -57,8 +58,8 @@ def uniform(low: float, high: float) -> Distribution:
   return Distribution(lambda u: low + (high - low) * np.asarray(u))
 
 
-@fields.checked(median="(0, inf)", sigma="[0, inf)")
-def lognormal(median: float, sigma: float) -> Distribution:
+@fields.checked()
+def lognormal(median: PositiveFloat, sigma: NonNegativeFloat) -> Distribution:
   r""":math:`m \exp(\sigma z)` with z standard normal.
 
   Args:
@@ -73,8 +74,8 @@ def lognormal(median: float, sigma: float) -> Distribution:
   )
 
 
-@fields.checked(scale="(0, inf)")
-def half_normal(scale: float) -> Distribution:
+@fields.checked()
+def half_normal(scale: PositiveFloat) -> Distribution:
   r""":math:`s |z|` with z standard normal.
 
   Args:
@@ -86,8 +87,8 @@ def half_normal(scale: float) -> Distribution:
   return Distribution(lambda u: -scale * special.ndtri((1 - _inside(u)) / 2))
 
 
-@fields.checked(mean="(0, inf)")
-def exponential(mean: float) -> Distribution:
+@fields.checked()
+def exponential(mean: PositiveFloat) -> Distribution:
   """Exponential.
 
   Args:
@@ -99,8 +100,8 @@ def exponential(mean: float) -> Distribution:
   return Distribution(lambda u: -mean * np.log1p(-_inside(u)))
 
 
-@fields.checked(exponent="[0, inf)", most=fields.whole(1, most=10**7))
-def zipf(exponent: float, most: int = 1000) -> Distribution:
+@fields.checked(most=fields.whole(1, most=10**7))
+def zipf(exponent: NonNegativeFloat, most: int = 1000) -> Distribution:
   r"""Whole numbers k from 1 to `most`, in proportion to :math:`k^{-a}`.
 
   Args:

@@ -4,27 +4,15 @@
 """
 
 from fedjax_opt.registry import Choice, arguments, register
-from fedjax_opt.transforms.compressors import (
-  clip_by_norm,
-  error_feedback,
-  quantize,
-  random_k,
-  sign,
-  top_k,
-)
-from fedjax_opt.transforms.upload import Kept, Upload, with_upload
-
-__all__ = [
-  "Kept",
-  "Upload",
-  "clip_by_norm",
-  "error_feedback",
-  "quantize",
-  "random_k",
-  "sign",
-  "top_k",
-  "with_upload",
-]
+from fedjax_opt.transforms.compressors import clip_by_norm as clip_by_norm
+from fedjax_opt.transforms.compressors import error_feedback as error_feedback
+from fedjax_opt.transforms.compressors import quantize as quantize
+from fedjax_opt.transforms.compressors import random_k as random_k
+from fedjax_opt.transforms.compressors import sign as sign
+from fedjax_opt.transforms.compressors import top_k as top_k
+from fedjax_opt.transforms.upload import Kept as Kept
+from fedjax_opt.transforms.upload import Upload as Upload
+from fedjax_opt.transforms.upload import with_upload as with_upload
 
 UPLOADS: dict[str, Choice] = {
   "top_k": Choice(

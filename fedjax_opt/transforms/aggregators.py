@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
 
 from fedjax_opt import contract, trees
 from fedjax_opt.base import Algorithm, client_output
@@ -75,7 +76,7 @@ def median() -> Aggregator:
 
 
 @fields.checked(fraction="[0, 0.5)")
-def trimmed_mean(fraction: jax.typing.ArrayLike) -> Aggregator:
+def trimmed_mean(fraction: ArrayLike) -> Aggregator:
   """The mean of each coordinate without its largest and smallest entries.
 
   Args:

@@ -5,7 +5,7 @@ The entries of all leaves count as one vector u of d numbers.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +15,18 @@ from jax.flatten_util import ravel_pytree
 
 from fedjax_opt import norms, trees
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Count, Positive
 from fedjax_opt.draws import distinct
 from fedjax_opt.transforms.upload import Upload
 
 _INDEX = 4  # Bytes of an index, or of the seed of a draw.
 
 
-_FRACTION = fields.number("(0, 1]")
+_Fraction = Annotated[float, fields.number("(0, 1]")]
 
 
-@fields.checked(fraction=_FRACTION)
-def top_k(fraction: float) -> Upload:
+@fields.checked()
+def top_k(fraction: _Fraction) -> Upload:
   r"""The k entries of largest magnitude; the others are not sent.
 
   k is `fraction` times d, rounded, at least 1. Among equal entries the first
@@ -58,8 +59,8 @@ def top_k(fraction: float) -> Upload:
   return Upload(_of_vector(compress), num_bytes)
 
 
-@fields.checked(fraction=_FRACTION)
-def random_k(fraction: float) -> Upload:
+@fields.checked()
+def random_k(fraction: _Fraction) -> Upload:
   r"""k entries drawn uniformly, times d/k; the others are not sent.
 
   k is `fraction` times d, rounded, at least 1. The transform is unbiased. Under
@@ -126,8 +127,8 @@ def sign() -> Upload:
   return Upload(_of_vector(compress), num_bytes)
 
 
-@fields.checked(levels=fields.whole(1))
-def quantize(levels: int) -> Upload:
+@fields.checked()
+def quantize(levels: Count) -> Upload:
   r"""Each magnitude rounded at random to s levels between 0 and the norm.
 
   .. math::
@@ -180,8 +181,8 @@ def quantize(levels: int) -> Upload:
   return Upload(compressor(is_contraction=False), num_bytes, contraction)
 
 
-@fields.checked(max_norm="(0, inf)")
-def clip_by_norm(max_norm: jax.typing.ArrayLike) -> Upload:
+@fields.checked()
+def clip_by_norm(max_norm: Positive) -> Upload:
   r"""The difference, scaled down to a norm of at most c.
 
   .. math::

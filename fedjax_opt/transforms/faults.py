@@ -10,6 +10,7 @@ import numpy as np
 from fedjax_opt import contract, norms
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Fraction, Positive, SeedOfRun
 from fedjax_opt.registry import Choice, arguments, register
 from fedjax_opt.transforms import messages
 
@@ -19,7 +20,7 @@ __all__ = ["Fault", "flip", "noise", "with_fault"]
 _FAULT = 0xFA17
 
 
-@fields.checked(fraction="[0, 1]", seed=fields.SEED_OF_RUN)
+@fields.checked()
 class Fault(NamedTuple):
   """What some clients send in every round.
 
@@ -30,9 +31,9 @@ class Fault(NamedTuple):
     seed: of their choice, once for all rounds.
   """
 
-  fraction: jax.typing.ArrayLike
+  fraction: Fraction
   corrupt: Callable[[Any, jax.Array], Any]
-  seed: int = 0
+  seed: SeedOfRun = 0
 
 
 fields.KINDS[Fault] = fields.made(
@@ -40,10 +41,10 @@ fields.KINDS[Fault] = fields.made(
 )
 
 
-@fields.checked(fraction="[0, 1]", strength="(0, inf)")
+@fields.checked()
 def flip(
-  fraction: jax.typing.ArrayLike,
-  strength: jax.typing.ArrayLike = 1.0,
+  fraction: Fraction,
+  strength: Positive = 1.0,
   seed: int = 0,
 ) -> Fault:
   r"""The difference with its sign flipped: :math:`-\alpha u`.
@@ -64,10 +65,10 @@ def flip(
   return Fault(fraction, corrupt, seed)
 
 
-@fields.checked(fraction="[0, 1]", strength="(0, inf)")
+@fields.checked()
 def noise(
-  fraction: jax.typing.ArrayLike,
-  strength: jax.typing.ArrayLike = 10.0,
+  fraction: Fraction,
+  strength: Positive = 10.0,
   seed: int = 0,
 ) -> Fault:
   r"""The difference with Gaussian noise: :math:`u + \alpha \|u\| z / \sqrt d`.

@@ -118,13 +118,12 @@ def test_an_unknown_argument_is_left_to_python():
 
 
 @fields.checked(
-  seed=fields.SEED,
   cohorts=fields.array("[T, 2]", of_integers=True, interval="[0, 3)"),
   rates=fields.array("[T]"),
   examples=fields.POOL,
 )
 def _every_kind(
-  seed: int = 0,
+  seed: fields.Seed = 0,
   cohorts: Any = None,
   rates: Any = None,
   examples: Any = None,
@@ -197,6 +196,7 @@ def of_task(bad):
   make(**sizes)
 
 
+KEY = jax.random.key(0)  # Compiles, so before anything is counted.
 SPARSE = scipy.sparse.eye(2)
 MASKED = np.ma.masked_array(np.ones(2), [0, 1])
 

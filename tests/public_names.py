@@ -1,0 +1,31 @@
+"""The public names of a module, each of which its code says once."""
+
+import ast
+import importlib
+import inspect
+import types
+
+
+def of(module: types.ModuleType) -> list[str]:
+  """Those of `__all__`, where fewer are public than have no underscore.
+
+  Elsewhere they are the names that the module imports as themselves (`from a
+  import b as b`), all that it imports by `*`, and those that it defines, unless
+  it is a package.
+  """
+  if hasattr(module, "__all__"):
+    return module.__all__
+  names = []
+  for node in ast.parse(inspect.getsource(module)).body:
+    match node:
+      case ast.ImportFrom(module=source, names=[ast.alias("*")]):
+        names += of(importlib.import_module(source))
+      case ast.ImportFrom(names=imported):
+        names += [each.name for each in imported if each.name == each.asname]
+      case _ if hasattr(module, "__path__"):
+        pass
+      case ast.FunctionDef(name) | ast.ClassDef(name):
+        names.append(name)
+      case ast.Assign([ast.Name(name)]) | ast.AnnAssign(ast.Name(name)):
+        names.append(name)
+  return sorted(name for name in names if not name.startswith("_"))
