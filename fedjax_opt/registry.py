@@ -86,7 +86,7 @@ class Hyperparameter(NamedTuple):
       raise ValueError(f"{name}={value}: must be at most {checks.LARGEST}")
 
 
-# The annotations of numbers and switches.
+# The annotations of numbers and switches, but for the intervals that they say.
 _NUMBERS = (
   bool,
   int,

@@ -2,8 +2,8 @@
 
 The annotation of an argument says most of it: `loss_fn: LossFn` is a function
 of parameters, batch and key, and `mu: NonNegative` a number in [0, inf).
-`checked` is given what an annotation cannot say, or only one says. A field says
-what is accepted (`words`), and checks a value. A factory carries its fields as
+`checked` is given what an annotation does not say. A field says what is
+accepted (`words`), and checks a value. A factory carries its fields as
 `fields`, from which its entry in a registry and its tests are made.
 
 Values are checked where the caller gives them, and only these: defaults are not
