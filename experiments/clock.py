@@ -102,7 +102,8 @@ def system_of(spec: Spec, num_clients: int, seed: int) -> System:
   make = lambda chosen, **known: chosen.choice.factory(
     num_clients=num_clients, **known, **_given(chosen)
   )
-  system = make(spec.system, seed=seed)
+  with said_of(bytes_sigma="system_bytes_sigma"):
+    system = make(spec.system, seed=seed)
   if spec.availability is None:
     return system
   is_drawn = "seed" in spec.availability.choice.arguments

@@ -118,7 +118,6 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   output_dir = _output_dir(spec)
   loaded = load(spec) if loaded is None else loaded
   task, of_seed = loaded.task, loaded.clients
-  criterion = criterion_of(spec, task)
   _check_task(spec, task)
   num_clients = of_seed[spec.seed[0]].num_clients
   size = _cohort_size(spec, num_clients)
@@ -137,6 +136,8 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   )
   _check_model(spec, make, task, simulator)
   tables = clock.tables_of(spec, simulator, task.init)
+  rounds = clock.rounds_of(spec, tables)
+  criterion = criterion_of(dataclasses.replace(spec, rounds=rounds), task)
   return Job(
     dataclasses.replace(spec, output_dir=str(output_dir)),
     make,
@@ -187,6 +188,11 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
     value = given.get(flag)
     if value and value > limit:
       raise ValueError(f"{flag}={value:.9g}: must be at most {words}")
+  if spec.fault and 0 < (share := spec.faulty_fraction) < 0.5 / num_clients:
+    raise ValueError(
+      f"faulty_fraction={share:g}: is none of {num_clients} clients; must be "
+      f"0, or at least {0.5 / num_clients:g}"
+    )
   faulty = spec.aggregator.static.get("krum_faulty")
   if faulty is not None and places < least_cohort(faulty):
     raise ValueError(

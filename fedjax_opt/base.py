@@ -129,6 +129,10 @@ class Algorithm(NamedTuple):
       normalization. The server's statistics must become the mean of the
       clients', and nothing else may change them (see `running_statistics`). If
       False, such a model is refused.
+    may_be_clipped: whether clients may send less than they returned, as with
+      `max_update_action='clip'`. Not if the server keeps the mean of what
+      clients keep: one clipped change would part the two for good, and move the
+      point to which the algorithm converges. If False, clipping is refused.
   """
 
   init: Callable[[Params], State]
@@ -142,6 +146,7 @@ class Algorithm(NamedTuple):
   broadcast: Callable[[State], Any] | None = None
   has_secret_noise: bool = False
   averages_statistics: bool = False
+  may_be_clipped: bool = True
 
 
 class ClientOutput(NamedTuple):

@@ -78,7 +78,9 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
 
   Args:
     weights: [M], proportional to the probabilities, non-negative; the clients'
-      numbers of examples if None.
+      numbers of examples if None. A client of weight 0 is never drawn, but
+      counts in the population: means are short by its weight in them, unless
+      it has no examples.
 
   Returns:
     The sampler.

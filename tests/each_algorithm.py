@@ -5,6 +5,7 @@ import optax
 import fedjax_opt as fo
 from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.algorithms.fed_async import STALENESS
 from fedjax_opt.registry import Hyperparameter, owners
 from tests import jax_problems
 
@@ -31,7 +32,8 @@ def constants_of(name):
   return {
     p.name: 0.5 if p.default is None else p.default
     for p in ALGORITHMS[name].hyperparameters
-    if isinstance(p, Hyperparameter) and p.is_tuned
+    if isinstance(p, Hyperparameter)
+    if p.is_tuned and p.name not in STALENESS["hinge"]
   }
 
 

@@ -178,7 +178,7 @@ def test_what_an_entry_does_not_say_is_read_from_the_factory():
 # What the papers, or their programs, take where nothing else is said.
 DEFAULTS = {
   "domo": {"mu_s": 0.9, "mu_l": 0.6, "beta": 0.9},
-  "fed_async": {"alpha": 0.6, "mu": 0.005, "staleness_power": 0.5},
+  "fed_async": {"alpha": 0.6, "mu": 0.005},
   "fed_prox": {"mu": 0.01},
   "fed_sam": {"rho": 0.05},
   "moon": {"mu": 1.0, "temperature": 0.5},

@@ -50,7 +50,7 @@ def ca2fl(
   An update :math:`\Delta_k` may come from an older model. A step has A updates.
   The weights 1/A and 1/M are those of `weighting='uniform'`; other weights
   enter both means. If a client comes twice in a step, both differences count,
-  and the last update is kept.
+  and the last update is kept, unless it is lost.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -101,4 +101,5 @@ def ca2fl(
     round,
     init_client=optax.tree.zeros_like,  # h_i
     broadcast=lambda state: state.params,
+    may_be_clipped=False,
   )

@@ -16,7 +16,12 @@ from fedjax_opt.base import Algorithm, ClientRule, LossFn
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Fraction, NonNegative
 
-STALENESS = ("constant", "polynomial", "hinge")
+# How old models count -> the numbers of it, with their defaults.
+STALENESS: dict[str, dict[str, float]] = {
+  "constant": {},
+  "polynomial": {"staleness_power": 0.5},
+  "hinge": {"hinge_slope": 10.0, "hinge_start": 6.0},
+}
 
 
 @fields.checked(staleness=fields.choice(*STALENESS))
@@ -27,9 +32,9 @@ def fed_async(
   alpha: Fraction = 0.6,
   mu: NonNegative = 0.005,
   staleness: str = "polynomial",
-  staleness_power: NonNegative = 0.5,
-  hinge_slope: NonNegative = 10.0,
-  hinge_start: NonNegative = 6.0,
+  staleness_power: NonNegative | None = None,
+  hinge_slope: NonNegative | None = None,
+  hinge_start: NonNegative | None = None,
 ) -> Algorithm:
   r"""The server mixes in each model that arrives (Xie et al., 2019).
 
@@ -52,30 +57,44 @@ def fed_async(
     alpha: how far the server moves towards a fresh model; in [0, 1].
     mu: strength of the proximal term; rho of the paper, non-negative.
     staleness: 'constant', 'polynomial' or 'hinge'; how old models count.
-    staleness_power: exponent of 'polynomial'; a, non-negative.
-    hinge_slope: slope of 'hinge'; a, non-negative.
+    staleness_power: exponent of 'polynomial'; a, non-negative, by default 0.5.
+    hinge_slope: slope of 'hinge'; a, non-negative, by default 10.
     hinge_start: staleness from which models count less, with 'hinge'; b, in
-      server steps, non-negative.
+      server steps, non-negative, by default 6.
 
   Returns:
     The algorithm. Running statistics of batch normalization become those of
     the models that arrived.
 
   Raises:
-    ValueError: if a number is out of range, or `staleness` is no such word.
+    ValueError: if a number is out of range or belongs to another `staleness`,
+      or this is no such word.
     TypeError: see `fed_avg`.
 
   References:
     Xie et al., 2019, Algorithm 1 and section 5.2.
   """
 
+  given = {
+    "staleness_power": staleness_power,
+    "hinge_slope": hinge_slope,
+    "hinge_start": hinge_start,
+  }
+  given = {name: value for name, value in given.items() if value is not None}
+  for name in given.keys() - STALENESS[staleness].keys():
+    owner = next(word for word, own in STALENESS.items() if name in own)
+    raise ValueError(
+      f"{name}: belongs to staleness={owner!r}; this is {staleness!r}"
+    )
+  numbers = STALENESS[staleness] | given
+
   def weight(tau):
     if staleness == "constant":
       return jnp.ones(())
     if staleness == "polynomial":
-      return polynomial(tau, staleness_power)
-    late = jnp.maximum(jnp.asarray(tau, float) - hinge_start, 0)
-    return 1 / (hinge_slope * late + 1)
+      return polynomial(tau, numbers["staleness_power"])
+    late = jnp.maximum(jnp.asarray(tau, float) - numbers["hinge_start"], 0)
+    return 1 / (numbers["hinge_slope"] * late + 1)
 
   def round(state, cohort):
     def one_client(worker, received):

@@ -118,6 +118,7 @@ def fed_dc(
     init_client=init_client,
     sends=lambda params: [params, params],
     averages_statistics=True,
+    may_be_clipped=False,
   )
 
 

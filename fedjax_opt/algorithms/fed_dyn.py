@@ -93,6 +93,7 @@ def fed_dyn(
     init_client=optax.tree.zeros_like,  # g_i
     sends=lambda params: [params],
     averages_statistics=True,
+    may_be_clipped=False,
   )
 
 

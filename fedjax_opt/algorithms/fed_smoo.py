@@ -121,6 +121,7 @@ def fed_smoo(
     init_client=init_client,
     sends=lambda params: [params, params],
     averages_statistics=True,
+    may_be_clipped=False,
   )
 
 

@@ -113,4 +113,5 @@ def fed_speed(
     init_client=optax.tree.zeros_like,  # d_i
     sends=lambda params: [params],
     averages_statistics=True,
+    may_be_clipped=not all_duals,
   )

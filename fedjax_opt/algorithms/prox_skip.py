@@ -22,13 +22,14 @@ class Local(NamedTuple):
 
   params: Params  # x_i after its last step, before it meets the others
   control: Params  # h_i before that meeting; they sum to 0
+  meetings: jax.Array  # [] int32, how many there were before
 
 
 class ProxSkipState(NamedTuple):
   """The server between rounds."""
 
   params: Params  # the mean at the last meeting; x_0 at first
-  have_met: jax.Array  # [] bool, whether the last round ended with one
+  meetings: jax.Array  # [] int32, how many there were
 
 
 @fields.checked(learning_rate=fields.rate(may_drop=False), p="(0, 1]")
@@ -63,8 +64,9 @@ def prox_skip(
 
   Returns:
     The algorithm. All clients take part, because the h_i must sum to 0, and
-    each client keeps two models. In a round without averaging clients send
-    nothing; the server's model is counted in every round.
+    each client keeps two models. So none average in a round in which the update
+    of one is rejected. In a round without averaging clients send nothing; the
+    server's model is counted in every round.
 
   Raises:
     ValueError: if `learning_rate` is an optimizer, a number is out of range, or
@@ -76,14 +78,14 @@ def prox_skip(
   """
 
   def init(params):
-    return ProxSkipState(params, have_met=jnp.array(False))
+    return ProxSkipState(params, meetings=jnp.int32(0))
 
   def round(state, cohort):
     contract.takes_everyone("prox_skip", cohort)
     if not cohort.has_plain_means:
       raise ValueError(
         "prox_skip: needs plain means, by which its corrections add up to "
-        "zero; leave aggregator and max_update_action='clip' out"
+        "zero; leave aggregator out"
       )
     rate = jnp.asarray(learning_rate, float)
     strength = p / jnp.where(rate > 0, rate, 1)  # p / gamma
@@ -92,8 +94,8 @@ def prox_skip(
     meets = length <= cohort.config.plan.max_steps
 
     def one_client(worker, broadcast):
-      mean, have_met = broadcast
-      start, control = _after_meeting(worker.state, mean, have_met, strength)
+      mean, meetings = broadcast
+      start, control, _ = _after_meeting(worker.state, *broadcast, strength)
       rule = optax.chain(
         optax.stateless(lambda grads, _: optax.tree.sub(grads, control)),
         optax.sgd(rate),
@@ -102,20 +104,25 @@ def prox_skip(
       params = worker.descend(loss_fn, rule, start)  # x'_i
       delta = optax.tree.sub(params, mean)
       sent = jnp.where(meets, jnp.uint32(trees.num_bytes(delta)), 0)
-      return ClientOutput(delta, Local(params, control), bytes_up=sent)
+      kept = Local(params, control, meetings)
+      return ClientOutput(delta, kept, bytes_up=sent)
 
     sent = cohort.mean(one_client, broadcast=state)
-    new = ProxSkipState(optax.tree.add(state.params, sent.value), meets)
-    stay = state._replace(have_met=meets)
-    return optax.tree.where(meets, new, stay), sent
+    have_met = meets & jnp.all(sent.counted)
+    params = optax.tree.add(state.params, sent.value)
+    new = ProxSkipState(params, state.meetings + 1)
+    return optax.tree.where(have_met, new, state), sent
 
-  init_client = lambda params: Local(params, optax.tree.zeros_like(params))
-  return Algorithm(init, round, init_client=init_client)
+  def init_client(params):
+    return Local(params, optax.tree.zeros_like(params), jnp.int32(0))
+
+  return Algorithm(init, round, init_client=init_client, may_be_clipped=False)
 
 
-def _after_meeting(kept, mean, have_met, strength):
-  """x_i and h_i, once the client knows how the last round ended."""
+def _after_meeting(kept, mean, meetings, strength):
+  """x_i and h_i, once the client knows whether there was another meeting."""
   gap = optax.tree.sub(mean, kept.params)
   control = optax.tree.add_scale(kept.control, strength, gap)
-  after = Local(mean, optax.tree.cast_like(control, kept.control))
-  return optax.tree.where(have_met, after, kept)
+  control = optax.tree.cast_like(control, kept.control)
+  after = Local(mean, control, meetings)
+  return optax.tree.where(meetings > kept.meetings, after, kept)

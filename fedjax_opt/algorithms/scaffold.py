@@ -121,6 +121,7 @@ def with_control_variates(
     init_client=optax.tree.zeros_like,  # c_i
     sends=lambda params: [params, params],
     averages_statistics=True,
+    may_be_clipped=False,
   )
 
 

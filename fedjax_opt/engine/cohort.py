@@ -58,7 +58,11 @@ class Cohort:
     phases: numbers of the phases of all verbs that were called.
     work: number of a phase -> its `PhaseWork`; None if it is not the same for
       all clients in all rounds.
+    has_plain_means: whether `mean` is the weighted mean; an aggregator's is
+      not.
   """
+
+  has_plain_means = True
 
   def __init__(
     self,
@@ -138,11 +142,6 @@ class Cohort:
     """The norm to which longer differences are clipped; None if none are."""
     config = self.config
     return config.max_update_norm if config.clips_updates else None
-
-  @property
-  def has_plain_means(self) -> bool:
-    """Whether means are over what clients return, as nothing clips it."""
-    return self.clip_norm is None
 
   @property
   def is_everyone(self) -> bool:

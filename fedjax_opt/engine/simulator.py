@@ -407,6 +407,12 @@ class Simulator:
     config, make = self._config(model), self._make_on(self._clock)
     algorithm = make(**self._first_point())
     contract.check_statistics(algorithm, model, config.plan.is_full)
+    if config.clips_updates and not algorithm.may_be_clipped:
+      raise ValueError(
+        "max_update_action='clip': clients of this algorithm keep what they "
+        "sent, and the server would get less of it; must be 'reject', or "
+        "another algorithm, such as fed_avg"
+      )
     numbers = np.asarray(seeds, np.uint32)
     start = Start(
       make,

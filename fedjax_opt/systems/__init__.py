@@ -54,11 +54,17 @@ def drawn(
     seed: of all that is drawn.
     bytes_down: median bytes per second from the server; None for no time.
     bytes_up: median bytes per second to the server; None for no time.
-    bytes_sigma: standard deviation of the logarithm of bytes per second.
+    bytes_sigma: standard deviation of the logarithm of bytes per second; needs
+      one of them.
     redraw: whether to draw a client's seconds anew each time it is sent out.
     of: see `sample`.
     **of_seconds: arguments of `seconds`.
   """
+  if bytes_sigma and bytes_down is None and bytes_up is None:
+    raise ValueError(
+      f"bytes_sigma={bytes_sigma:g}: bytes take no time; must be given with "
+      "bytes_down or bytes_up"
+    )
   down, up = (
     None if median is None else lognormal(median, bytes_sigma)
     for median in (bytes_down, bytes_up)

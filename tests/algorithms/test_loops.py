@@ -517,14 +517,15 @@ def test_prox_skip():
   xs, points, h = zip(*looped, strict=True)
   states, kept = zip(*after, strict=True)
   cases.assert_close([state.params for state in states], xs, rtol)
-  have_met = [bool(state.have_met) for state in states]
+  meetings = [0, *(int(state.meetings) for state in states)]
+  have_met = (np.diff(meetings) > 0).tolist()
   assert have_met == [length <= num_steps for length in lengths]
   assert {True, False} == set(have_met)
   for r, (state, own) in enumerate(zip(states, kept, strict=True)):
     # A client learns of a meeting at the start of the next round.
     x, control = cases.flat(own.params, 1), cases.flat(own.control, 1)
     mean = cases.flat(state.params)
-    if state.have_met:
+    if have_met[r]:
       control, x = control + p / LR * (mean - x), np.tile(mean, (M, 1))
     np.testing.assert_allclose(x, points[r], 0, 10 * rtol)
     np.testing.assert_allclose(control, h[r], 0, 100 * rtol)

@@ -1,6 +1,7 @@
 """What a round of each method costs, and rules that they take."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -147,6 +148,28 @@ def test_all_clients_of_prox_skip_meet_or_none():
   meetings = result.cost["bytes_up_per_round"] * rounds / MODEL
   assert 10 <= meetings < rounds
   assert meetings == pytest.approx(round(meetings))
+
+
+def test_prox_skip_if_a_client_sends_nan_now_and_then():
+  """None meet in that round; if the others did, the run would diverge."""
+  task = jax_problems.least_squares(sizes=(4, 4, 4), dim=D)
+  x, y = (task.data.examples[name] for name in "xy")
+
+  def loss_fn(params, batch, rng):
+    is_wrong = (batch["y"] == y[0]) & jax.random.bernoulli(rng, 0.02)
+    return task.loss_fn(params, batch, rng) * jnp.where(is_wrong, jnp.nan, 1)
+
+  with jax.enable_x64(True):
+    result = fo.simulate(
+      fo.prox_skip(loss_fn, 0.1, p=0.4), task.params, task.data,
+      rounds=600, batch_size=4, local_steps=6, weighting="uniform",
+      evaluate=lambda params, data, test: {"none": jnp.zeros(())},
+    )  # fmt: skip
+  assert result.history.metrics["rejected_clients"][0, -1] > 0
+  controls = np.asarray(result.client_state.control["kernel"])
+  np.testing.assert_allclose(controls.sum(axis=0), 0, atol=1e-9)
+  optimum = np.linalg.lstsq(x, y, rcond=None)[0]
+  assert np.linalg.norm(result.params["kernel"] - optimum) < 0.2
 
 
 @pytest.mark.slow

@@ -289,7 +289,7 @@ def test_what_is_left_takes_as_long_as_what_ran(monkeypatch):
   monkeypatch.setattr(publishing, "records_of", lambda paper: others)
   (whole,) = re.findall(r"^(\d+) min$", reproduce.time_left(table, "cpu"))
   runs, _ = reproduce._work(table, "cpu")
-  points = sum(map(reproduce._num_points, map(flags_of, runs)))
+  points = sum(reproduce._num_points(run.flags) for run in runs)
   seconds = reproduce._times(others)["cifar10_small_cnn"]
   assert int(whole) == pytest.approx(20 * points * seconds / 60, abs=1)
 
@@ -398,9 +398,10 @@ def test_the_page_of_a_paper_says_what_the_records_say(paper):
   """If it fails: `--artefact=PAPER --size=cpu --only_found --publish`."""
   own = [each for each in ARTEFACTS.values() if each.paper == paper]
   page = pages.Page(own, publishing.records_of(paper), publishing.is_published)
-  text = publishing.page_of(paper).read_text(encoding="utf-8")
+  folder = publishing._EXPERIMENTS / paper
+  text = (folder / "README.md").read_text(encoding="utf-8")
   assert page.filled(text) == text
-  table = publishing.table_of(paper).read_text(encoding="utf-8")
+  table = (folder / "artefacts/README.md").read_text(encoding="utf-8")
   assert table == page.table()
   index = (publishing._EXPERIMENTS.parent / "docs/papers/index.md").read_text()
   assert f"/{paper}/artefacts/README.md\n" in index
@@ -409,7 +410,8 @@ def test_the_page_of_a_paper_says_what_the_records_say(paper):
 def test_a_page_is_short():
   """A paper's page has few words and pictures; tables are beside it."""
   for paper in PAPERS:
-    text = publishing.page_of(paper).read_text(encoding="utf-8")
+    file = publishing._EXPERIMENTS / paper / "README.md"
+    text = file.read_text(encoding="utf-8")
     assert text.count("![") <= 6
     shown = re.sub(r"<!--.*?-->|\]\([^)]*\)", "", text, flags=re.DOTALL)
     words = [word for word in shown.split() if re.search(r"\w", word)]
