@@ -17,6 +17,7 @@ from fedjax_opt.engine.clock import Clock
 from fedjax_opt.engine.config import Config
 from fedjax_opt.schedules import by_hand
 from tests import cases, jax_problems, reference, reference_asynchronous
+from tests.checks import given
 from tests.refusals import refusal
 
 STEPS, SEED = 30, 0
@@ -343,61 +344,17 @@ def test_as_many_slots_as_versions_in_use():
     assert len({clock._ready[0].slots[v] for v in versions}) == len(versions)
 
 
-CLIP = {"max_update_norm": 1.0, "max_update_action": "clip"}
-NEEDS_MORE = "schedule: clients of this algorith"
-
-
-@pytest.mark.parametrize(
-  ("algorithm", "settings", "says"),
-  [
-    (fo.scaffold(cases.loss_fn, cases.LR), {}, NEEDS_MORE),
-    (
-      FED_BUFF,
-      {"upload": fo.transforms.error_feedback(fo.transforms.top_k(0.5))},
-      NEEDS_MORE,
-    ),
-    (
-      fo.scaffold(cases.loss_fn, cases.LR),
-      {"schedule": None, "cohort_size": 3, **CLIP},
-      "max_update_action='clip': clients of this",
-    ),
-    (fo.ca2fl(cases.loss_fn, RULE), CLIP, "max_update_action='clip': clients"),
-    (FED_BUFF, {"schedule": 3}, "schedule=3: must be a Timetable"),
-    (FED_BUFF, {"cohort_size": 3}, "cohort_size=3 with schedule"),
-    (FED_BUFF, {"sampler": "weighted"}, "sampler='weighted' with schedule"),
-    (
-      FED_BUFF,
-      {"rounds": STEPS + 1},
-      "rounds=31: must be at most 30, the steps of schedule",
-    ),
-    (
-      FED_BUFF,
-      {"schedule": by_hand([[cases.M]]), "rounds": 1},
-      "schedule: has client 7; must be below",
-    ),
-  ],
-)
-def test_what_does_not_fit_is_refused(algorithm, settings, says):
+def asynchronous(algorithm, **settings):
   settings = {"schedule": stale(), "rounds": 8} | UNIFORM | settings
-  found = refusal(cases.TASK.simulate, algorithm, **settings)
-  assert found.startswith(says)
+  cases.TASK.simulate(algorithm, **settings)
+
+
+LOSS = cases.loss_fn
+CLIP = {"max_update_norm": 1.0, "max_update_action": "clip"}
+test_is_refused = given.refusals("asynchronous.txt", globals())
 
 
 def test_versions_that_do_not_fit_are_refused(monkeypatch):
   monkeypatch.setattr(processes, "device_bytes", lambda: 100)
   found = refusal(lambda: final(FED_BUFF, stale()))
   assert found.startswith("schedule: the versions of the model")
-
-
-@pytest.mark.parametrize(
-  ("given", "says"),
-  [
-    ({"hinge_slope": 1.0}, "hinge_slope: belongs to staleness='hinge'"),
-    (
-      {"staleness": "constant", "staleness_power": 1.0},
-      "staleness_power: belongs to staleness='polynomial'; this is 'constant'",
-    ),
-  ],
-)
-def test_numbers_of_another_staleness_are_refused(given, says):
-  assert refusal(ASYNC, **given).startswith(says)
