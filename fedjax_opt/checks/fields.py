@@ -27,7 +27,7 @@ import optax
 from fedjax_opt.checks import functions, rules, values
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Field:
   """What an argument may be.
 
@@ -42,6 +42,9 @@ class Field:
   optional: bool = False
   interval: str = "(-inf, inf)"
 
+  def __repr__(self) -> str:
+    return "checked"  # In a signature, whose docstring says the rest.
+
   def check(self, name: str, value: Any) -> None:
     """Raises ValueError or TypeError if a value is not accepted.
 
@@ -53,7 +56,7 @@ class Field:
       self.accepts(name, value)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Number(Field):
   """A number, or a scalar array; the value of a traced one is not checked.
 
