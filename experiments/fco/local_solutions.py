@@ -177,14 +177,21 @@ def blocks(about: Any, found: Found) -> list[Block]:
   middle = f"λ = {strengths[len(strengths) // 2]:g}"
   brief = {k: row for k, row in lines.items() if k.endswith(middle)}
   alt = "Density of clients' models, their mean and the server's model"
-  draw = lambda rows: functools.partial(
-    views.draw_metrics, rows, [*_NAMES], _WHO
-  )
   pictures = [
-    Picture("densities", draw(lines), alt),
-    Picture("brief", draw(brief), f"{alt}, {middle}"),
+    Picture("densities", functools.partial(_draw, lines), alt),
+    Picture("brief", functools.partial(_draw, brief), f"{alt}, {middle}"),
   ]
   return [table, *pictures, *claims]
+
+
+def _draw(rows: dict[str, dict[str, Record]]) -> Any:
+  """Draws the densities, all on the scale from 0 to 1."""
+  figure = views.draw_metrics(rows, [*_NAMES], _WHO)
+  for axes in figure.axes:
+    axes.set(yscale="linear", ylim=(-0.02, 1.02))
+    if condition := axes.get_ylabel():
+      axes.set_ylabel(f"Density, {condition}")
+  return figure
 
 
 def _by_who(of_methods: dict[str, Record]) -> dict[str, Record]:
