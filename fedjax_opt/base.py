@@ -17,10 +17,9 @@ import optax
 from jax.typing import ArrayLike
 
 from fedjax_opt.checks import fields, functions, values
+from fedjax_opt.checks.fields import Params as Params
 from fedjax_opt.checks.fields import Rate as Rate
 
-# A pytree of floating-point arrays: a model.
-Params = Annotated[Any, fields.PARAMS]
 State = Any  # A pytree of arrays: what the server keeps between rounds.
 Batch = dict[str, jax.Array]  # Each value is [B, ...].
 

@@ -22,8 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt.base import Params
-from fedjax_opt.checks.fields import checked
+from fedjax_opt.checks.fields import Params, checked
 
 # Names of the leaves; no other parameter has one of them.
 _NAMES = ("running_mean", "running_var")

@@ -250,6 +250,8 @@ Seed = Annotated[int, whole(most=None)]
 # Seeds of JAX's random keys, which take 32 bits.
 SeedOfRun = Annotated[int, SEED_OF_RUN]
 
+# A pytree of floating-point arrays: a model.
+Params = Annotated[Any, PARAMS]
 # A learning rate, or a function from the round to one.
 Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
 
