@@ -80,13 +80,15 @@ def fed_async(
     "hinge_slope": hinge_slope,
     "hinge_start": hinge_start,
   }
-  given = {name: value for name, value in given.items() if value is not None}
-  for name in given.keys() - STALENESS[staleness].keys():
-    owner = next(word for word, own in STALENESS.items() if name in own)
-    raise ValueError(
-      f"{name}: belongs to staleness={owner!r}; this is {staleness!r}"
-    )
-  numbers = STALENESS[staleness] | given
+  numbers = dict(STALENESS[staleness])
+  for name, value in given.items():
+    if value is not None and name not in numbers:
+      owner = next(word for word, own in STALENESS.items() if name in own)
+      raise ValueError(
+        f"{name}: belongs to staleness={owner!r}; this is {staleness!r}"
+      )
+    if value is not None:
+      numbers[name] = value
 
   def weight(tau):
     if staleness == "constant":
