@@ -19,6 +19,8 @@ MOST_WORDS = 100
 # Whole numbers that take at most so many values are classes. A text column of
 # so many words may be of numbers, as "3" and "4 or more" are.
 _MOST_CLASSES = 20
+# As some files mark a cell without a number.
+_MARKS = ("?", "-", "--", ".", "*")
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")
 _DATES = ("datetime64", "datetime", "date")
 # What pandas calls a column's type -> the NumPy type of its objects.
@@ -152,9 +154,10 @@ def _check_words(name, words):
   """That a column of text says kinds, and has no numbers with a slip."""
   others = words[np.isnan(_numbers(words))]
   are_numbers = ~np.isnan(_numbers([w.replace(",", ".") for w in words]))
-  # A few words may be kinds, but not if all are numbers.
+  # A few words may be kinds, but not if all are numbers, or none.
   is_few = len(words) <= _MOST_CLASSES
-  is_slip = are_numbers.all() if is_few else are_numbers.mean() > 0.5
+  are_all = (are_numbers | np.isin(words, _MARKS)).all() and are_numbers.any()
+  is_slip = are_all if is_few else are_numbers.mean() > 0.5
   if len(others) and is_slip:
     raise ValueError(
       f"column {name!r}: has {others[0]!r} among numbers; write numbers "
@@ -208,20 +211,34 @@ def time(name: str, values: Any) -> np.ndarray:
   """What rows are ordered by, [N] numbers.
 
   Raises:
-    ValueError: if they are neither numbers nor dates of one format.
+    ValueError: if they are neither numbers nor dates of one format, or either
+      of their first two numbers may be the day.
   """
   if values.dtype.kind in "iuf":
     return values.to_numpy()
-  with warnings.catch_warnings(action="ignore"):
-    # It warns before it guesses a format for each row, which fail then.
-    found = _pandas().to_datetime(values, utc=True, errors="coerce")
+  found = other = _dates(values)
+  if not values.astype(str).str.match(r"\s*\d{4}\D").all():
+    other = _dates(values, dayfirst=True)
   if found.isna().any():
-    row = int(np.argmax(found.isna()))
+    found = other
+  elif other.isna().any():
+    other = found
+  wrong = found.isna() | (found != other)
+  if wrong.any():
+    row = int(np.argmax(wrong))
+    may_be = ", whose day may be either number" * bool(found.notna().all())
     raise ValueError(
       f"time={name!r}: must be numbers or dates of one format, such as "
-      f"2020-12-31; row {1 + row} is {values.iloc[row]!r}"
+      f"2020-12-31; row {1 + row} is {values.iloc[row]!r}{may_be}"
     )
   return found.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64)
+
+
+def _dates(values: Any, **how: bool) -> Any:
+  """The dates, NaT where there is none."""
+  with warnings.catch_warnings(action="ignore"):
+    # It warns before it guesses a format for each row, which fail then.
+    return _pandas().to_datetime(values, utc=True, errors="coerce", **how)
 
 
 def target(frame: Any, kind: str | None) -> tuple[np.ndarray, str, tuple]:

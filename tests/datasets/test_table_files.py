@@ -212,6 +212,8 @@ _FEW = pd.DataFrame({"a": np.arange(30.0), "y": ["no", "yes"] * 15})
 _COMMAS = [f"{i},5" for i in range(30)]
 _UNKNOWN = [*map(str, range(29)), "?"]
 _DAYS = ["2020-01-01"] * 12 + ["13/01/2020"] * 18
+_EITHER = ["03/01/2021", "04/02/2021"] * 15
+_TIME = {"label": "y", "time": "day"}
 REFUSED = [
   (FRAME, {"label": "sik"}, "label='sik': must be one of age, .* mean sick"),
   (FRAME, {"label": "sick", "client": "ward"}, "client='ward': must be one of"),
@@ -230,11 +232,9 @@ REFUSED = [
   (FRAME[["age", "weight"]], {"label": "weight", "kind": "labels"}, "0 or 1"),
   (FRAME[["age", "sick"]], {"label": "sick", "kind": "word"}, "kind='word'"),
   (_FEW.assign(a=[None, *range(29)]), {"label": "y"}, "row 1 is empty.* .1 su"),
-  (
-    _FEW.assign(day=_DAYS),
-    {"label": "y", "time": "day"},
-    "row 13 is '13/01/2020'",
-  ),
+  (_FEW.assign(day=_DAYS), _TIME, "row 13 is '13/01/2020'$"),
+  (_FEW.assign(day=_EITHER), _TIME, "row 1 .* whose day may be either number"),
+  (_FEW.assign(a=["?", "2", "3"] * 10), {"label": "y"}, "has '\\?' among"),
   (_FEW.assign(a=_COMMAS), {"label": "y"}, "has '0,5' among numbers"),
   (_FEW.assign(a=_COMMAS[:3] * 10), {"label": "y"}, "has '0,5' among numbers"),
   (pd.concat({"t": _FEW}, axis=1), {"label": "y"}, "columns have 2 levels"),
