@@ -169,7 +169,7 @@ def test_prox_skip_if_a_client_sends_nan_now_and_then():
   controls = np.asarray(result.client_state.control["kernel"])
   np.testing.assert_allclose(controls.sum(axis=0), 0, atol=1e-9)
   optimum = np.linalg.lstsq(x, y, rcond=None)[0]
-  assert np.linalg.norm(result.params["kernel"] - optimum) < 0.2
+  assert np.linalg.norm(np.asarray(result.params["kernel"]) - optimum) < 0.2
 
 
 @pytest.mark.slow
