@@ -99,11 +99,15 @@ def tables_of(
 
 def system_of(spec: Spec, num_clients: int, seed: int) -> System:
   """The devices of the clients of a seed."""
-  make = lambda chosen, **known: chosen.choice.factory(
-    num_clients=num_clients, **known, **_given(chosen)
-  )
-  with said_of(bytes_sigma="system_bytes_sigma"):
-    system = make(spec.system, seed=seed)
+
+  def make(chosen, **known):
+    flags = {p.name: flag for flag, p in chosen.parameters.items()}
+    with said_of(**flags):
+      return chosen.choice.factory(
+        num_clients=num_clients, **known, **_given(chosen)
+      )
+
+  system = make(spec.system, seed=seed)
   if spec.availability is None:
     return system
   is_drawn = "seed" in spec.availability.choice.arguments

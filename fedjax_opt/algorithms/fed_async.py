@@ -82,13 +82,14 @@ def fed_async(
   }
   numbers = dict(STALENESS[staleness])
   for name, value in given.items():
-    if value is not None and name not in numbers:
+    if value is None:
+      continue
+    if name not in numbers:
       owner = next(word for word, own in STALENESS.items() if name in own)
       raise ValueError(
         f"{name}: belongs to staleness={owner!r}; this is {staleness!r}"
       )
-    if value is not None:
-      numbers[name] = value
+    numbers[name] = value
 
   def weight(tau):
     if staleness == "constant":

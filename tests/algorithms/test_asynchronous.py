@@ -345,7 +345,9 @@ def test_as_many_slots_as_versions_in_use():
 
 
 def asynchronous(algorithm, **settings):
-  settings = {"schedule": stale(), "rounds": 8} | UNIFORM | settings
+  # Unlike `stale`, it compiles nothing.
+  late = by_hand([[0, 1, 2]] * STEPS, [[0] * 3] * STEPS)
+  settings = {"schedule": late, "rounds": 8} | UNIFORM | settings
   cases.TASK.simulate(algorithm, **settings)
 
 

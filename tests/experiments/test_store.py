@@ -226,9 +226,8 @@ def test_a_run_is_not_resumed_on_other_data(write, refused, tmp_path):
 
 
 def test_the_cohort_of_clients_in_a_file_follows_from_the_file(write, tmp_path):
-  file, runs = write(), Store(tmp_path, Loader())
-  of_default = [flag for flag in RUN if not flag.startswith("--cohort")]
-  spec = spec_of(*of_default, file)
+  runs = Store(tmp_path, Loader())
+  spec = spec_of(*(f for f in RUN if "--cohort" not in f), write())
   assert spec.cohort_size is None
   found, was_there = runs.run(spec)
   assert not was_there
