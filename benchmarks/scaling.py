@@ -114,7 +114,7 @@ def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
 
   def draw_one(axes, panel):
     shown = frame[frame["panel"] == panel].sort_values("size")
-    axes.set(title=panel, xlabel=shown["label"].iloc[0])
+    axes.set(title=panel.replace("_", " "), xlabel=shown["label"].iloc[0])
     axes.set_ylabel("Rounds per second")
     plots.log_scale(axes.xaxis)
     plots.log_scale(axes.yaxis)
