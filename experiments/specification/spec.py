@@ -517,7 +517,7 @@ class Spec:
   model_devices: int | None = _DEVICES.setting()
   coordinator: str | None = _DEVICES.flag(is_identity=False, is_of_process=True)
   num_processes: int | None = _DEVICES.flag(
-    needs="coordinator", is_of_process=True
+    needs="coordinator", is_identity=False, is_of_process=True
   )
   process_id: int | None = _DEVICES.flag(
     needs="coordinator", is_identity=False, is_of_process=True
@@ -627,18 +627,16 @@ def identity_of(config: Mapping[str, Any], *others: str) -> dict[str, Any]:
     *others: flags that may differ, such as rounds. If two runs differ only in
       these, one is the beginning of the other.
   """
-  return {
-    name: without_place(name, value)
+  found = {
+    name: value
     for name, value in config.items()
     if (name not in FLAGS or FLAGS[name].is_identity) and name not in others
   }
-
-
-def without_place(name: str, value: Any) -> Any:
-  """A flag's value; for pretrained, only the name of its folder."""
-  if name == "pretrained" and value is not None:
-    return pathlib.Path(value).name
-  return value
+  if found.get("pretrained") is not None:  # Folders are moved.
+    found["pretrained"] = pathlib.Path(found["pretrained"]).name
+  if "cluster" in found:  # Names of stored runs depend on its default.
+    found["cluster"] = False
+  return found
 
 
 def every() -> dict[str, Flag]:
