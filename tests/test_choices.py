@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.specification.kinds import KINDS, SAMPLERS
+from experiments.specification.kinds import KINDS
 from experiments.tasks import TASKS
 from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
@@ -20,6 +20,7 @@ from fedjax_opt.registry import (
   Hyperparameter,
 )
 from fedjax_opt.rules import RULES
+from fedjax_opt.samplers import SAMPLERS
 from fedjax_opt.transforms import UPLOADS
 from fedjax_opt.transforms.aggregators import AGGREGATORS
 from fedjax_opt.transforms.faults import FAULTS

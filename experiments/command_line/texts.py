@@ -119,6 +119,8 @@ def describe(parameter: Hyperparameter) -> str:
   """The meaning of a parameter, with its range; then its list, if any."""
   first, *lines = parameter.help.split("\n")
   text = first[0].upper() + first[1:]
+  if parameter.is_required:
+    text += "; must be given"
   if parameter.field.interval != "(-inf, inf)":
     text += f", in {parameter.field.interval}"
   return "\n".join([text, *lines])

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from experiments.tasks import TASKS
-from fedjax_opt import privacy, samplers
+from fedjax_opt import privacy
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Field, whole
+from fedjax_opt.checks.fields import Field
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox import REGULARIZERS
-from fedjax_opt.registry import Choice, Hyperparameter, register
+from fedjax_opt.registry import Choice, Hyperparameter
 from fedjax_opt.rules import RULES
+from fedjax_opt.samplers import SAMPLERS
 from fedjax_opt.schedules import SCHEDULES
 from fedjax_opt.systems import AVAILABILITIES, SYSTEMS
 from fedjax_opt.transforms import UPLOADS
@@ -253,46 +254,6 @@ def _owners(kind: Kind, names: tuple[str, ...]) -> dict[str, dict]:
       found.setdefault(flag, {})[name] = parameter
   return found
 
-
-# The package has no registry of samplers: there they are given as values.
-_GROUPS = Hyperparameter(
-  "groups",
-  None,
-  "groups of clients that take turns; must be given",
-  whole(1),
-  is_required=True,
-)
-_EXPECTED = Hyperparameter(
-  "expected",
-  None,
-  "clients expected in a round; must be given, at most cohort_size",
-  "(0, inf)",
-  is_required=True,
-)
-SAMPLERS: dict[str, Choice] = {
-  "uniform": Choice(lambda: None, "at random, without replacement"),
-  "weighted": Choice(
-    samplers.weighted,
-    "with replacement, clients with more examples more often; means stay "
-    "unbiased",
-  ),
-  "poisson": Choice(
-    samplers.poisson,
-    "each client independently of the others; on average sampler_expected "
-    "clients, at most cohort_size",
-    (_EXPECTED,),
-    label="Poisson",
-  ),
-  "fixed": Choice(
-    samplers.fixed, "consecutive clients, one cohort after the other"
-  ),
-  "cyclic": Choice(
-    samplers.cyclic,
-    "at random from one group of clients, then from the next",
-    (_GROUPS,),
-  ),
-}
-register(SAMPLERS)
 
 TASK = Kind("task", TASKS, is_condition=True, are_conditions=True)
 PARTITION = Kind(
