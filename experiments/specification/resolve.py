@@ -58,8 +58,8 @@ def resolve(given: Given) -> Spec:
   }
   values |= _partition(given, has_clients)
   values |= _selection(given, task.choice)
-  values |= _schedule(given, algorithm, client)
-  values |= _clock(given, algorithm)
+  values |= _rate_schedule(given, algorithm, client)
+  values |= _simulated_time(given, algorithm)
   values |= _defaults(given, has_clients, algorithm.choice)
   if values["schedule"] is not None:
     values["cohort_size"] = _places(values, given)
@@ -126,7 +126,7 @@ def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
   return {"partition": None}
 
 
-def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
+def _simulated_time(given: Given, algorithm: Chosen) -> dict[str, Any]:
   """The fields of simulated time: system, availability and schedule."""
   system = kinds.SYSTEM.choose(given, given["system"])
   name = given["schedule"]
@@ -255,7 +255,7 @@ def _selection(given: Given, task: TaskChoice) -> dict[str, Any]:
   }
 
 
-def _schedule(
+def _rate_schedule(
   given: Given, algorithm: Chosen, client: Chosen
 ) -> dict[str, Any]:
   """The fields of the schedule of the clients' learning rate."""
