@@ -14,7 +14,7 @@ from fedjax_opt import Simulator, schedules
 from fedjax_opt.checks.values import said_of
 from fedjax_opt.data import digest
 from fedjax_opt.engine.work import Work
-from fedjax_opt.registry import File
+from fedjax_opt.registry import FILE
 from fedjax_opt.schedules import Timetable
 from fedjax_opt.schedules.timetable import check_clients
 from fedjax_opt.systems import System
@@ -135,7 +135,7 @@ def digests(spec: Spec, of_data: digest.Digests) -> digest.Digests:
   found = dict(of_data)
   for chosen in (spec.system, spec.availability, spec.schedule):
     for flag, parameter in (chosen.parameters if chosen else {}).items():
-      if isinstance(parameter, File):
+      if parameter.accepts is FILE:
         path = pathlib.Path(chosen.static[flag]).expanduser()
         text = hashlib.sha256(path.read_bytes()).hexdigest()
         found[chosen.kind] = text[:32]

@@ -359,7 +359,9 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
     "schedule": clock.Clock(spec) if spec.schedule else None,
     "cohort_size": spec.cohort_size if spec.schedule is None else None,
     "trace": spec.client.choice.traced if spec.trace else (),
-    "sampler": spec.sampler.make({}) or "uniform",
+    "sampler": (
+      spec.sampler.make({}) if spec.sampler.name != "uniform" else "uniform"
+    ),
     "upload": _upload(spec),
     "fault": spec.fault and spec.fault.make({}, fraction=spec.faulty_fraction),
     "aggregator": (

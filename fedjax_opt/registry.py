@@ -13,89 +13,106 @@ import dataclasses
 import inspect
 import os
 import re
-import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from jax.typing import ArrayLike
-
-from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Rate
+from fedjax_opt.checks import fields
+from fedjax_opt.checks.fields import Field, Rate
 
 
 class Hyperparameter(NamedTuple):
-  """A numeric argument of a factory.
+  """An argument of a factory that can be set by name.
 
   Attributes:
     name: name of the argument.
-    default: default on the command line. An int marks a whole number, a bool a
-      switch. None leaves the value to the factory.
-    help: meaning and unit, for the help.
-    interval: values allowed, such as "(0, inf)" or "[0, 1)".
-    is_static: whether it is a whole number that shapes the program, so that it
-      cannot be tuned in a grid.
-    takes_range: whether the command line also takes LOW-HIGH, such as 100-500.
+    default: default on the command line. A bool marks a switch, and an int a
+      whole number if `accepts` is an interval. None leaves the value to the
+      factory.
+    help: meaning and unit, for the help; it may go on with a list, one entry a
+      line.
+    accepts: values allowed: an interval of numbers, such as "(0, inf)" or
+      "[0, 1)", or a field, such as `fields.choice("none", "flip")`.
+    reads: `(name, text) -> value`, makes what the factory takes of a text of
+      the command line, or raises ValueError; None if it takes it as it is.
+    is_required: whether it must be given.
     flag: its name on the command line, where another choice has a flag of its
       name; None for the usual one.
     label: its name for people, such as "largest step size"; plain words if
       None.
+    may_differ: of a task, whether methods that are compared on it may differ
+      in the argument.
   """
 
   name: str
-  default: float | bool | None
+  default: float | bool | str | None
   help: str
-  interval: str = "(-inf, inf)"
-  is_static: bool = False
-  takes_range: bool = False
+  accepts: str | Field = "(-inf, inf)"
+  reads: Callable[[str, str], Any] | None = None
+  is_required: bool = False
   flag: str | None = None
   label: str | None = None
+  may_differ: bool = False
+
+  @property
+  def field(self) -> Field:
+    """What it may be."""
+    if isinstance(self.accepts, Field):
+      return self.accepts
+    if isinstance(self.default, bool):
+      return fields.SWITCH
+    kind = int if isinstance(self.default, int) else float
+    return fields.number(self.accepts, kind=kind)
 
   @property
   def is_tuned(self) -> bool:
     """Whether a grid can have several values of it."""
-    return not (self.is_static or isinstance(self.default, bool))
+    return self.field.kind is float
 
-  def check(self, value: float, flag: str | None = None) -> None:
-    """Checks that a value is allowed.
+  def value(self, given: Any, flag: str | None = None) -> Any:
+    """What the factory takes for a value of the command line.
 
     Args:
-      value: value to be checked.
-      flag: what to call the hyperparameter in the message; its name if None.
+      given: the value.
+      flag: what to call the hyperparameter in messages; its name if None.
 
     Raises:
-      TypeError: if it is no number, no whole one where it must be, or neither
-        True nor False where it is a switch.
-      ValueError: if it is outside of the interval.
+      ValueError: if it is not allowed.
+      TypeError: if it is of another type.
     """
     name = flag or self.name
-    if isinstance(self.default, bool):
-      checks.switch(name, value)
-      return
-    if getattr(value, "shape", None) == ():  # An array that is one number.
-      value = value.item()
-    checks.number(name, value)
-    whole = self.is_static or isinstance(self.default, int)
-    # An infinite value is allowed only where the interval is closed there.
-    if not checks.is_in(value, self.interval) or (whole and value % 1):
-      shown = value if isinstance(value, int) else f"{value:g}"
-      wanted = "a whole number in" if whole else "in"
-      raise ValueError(f"{name}={shown}: must be {wanted} {self.interval}")
-    if whole:
-      checks.whole(name, value)
-    if whole and value > checks.LARGEST and self.interval.endswith("inf)"):
-      raise ValueError(f"{name}={value}: must be at most {checks.LARGEST}")
+    value = given if self.reads is None else self.reads(name, str(given))
+    self.field.check(name, value)
+    return value
 
 
-# The annotations of numbers and switches, but for the intervals that they say.
-_NUMBERS = (
-  bool,
-  int,
-  float,
-  int | None,
-  float | None,
-  ArrayLike,
-  ArrayLike | None,
-)
+def leaves(name: str, text: str) -> tuple[str, ...]:
+  """The paths of leaves of a model, or their beginnings, between commas.
+
+  Raises:
+    ValueError: if one is empty.
+  """
+  paths = tuple(path.strip().strip("/") for path in text.split(","))
+  if not all(paths):
+    raise ValueError(
+      f"{name}={text!r}: must be paths of leaves between commas, such as "
+      "output or layers_1,output/kernel"
+    )
+  return paths
+
+
+def _check_is_file(name: str, path: str) -> None:
+  if not os.path.isfile(os.path.expanduser(path)):
+    raise ValueError(f"{name}={path!r}: there is no such file")
+
+
+FILE = Field(_check_is_file)
+
+
+def file(help: str, flag: str) -> Hyperparameter:
+  """The argument `path` of a factory, the path of a file that exists."""
+  return Hyperparameter("path", None, help, FILE, is_required=True, flag=flag)
+
+
 # What an algorithm shares with partitions or rules, so that its flag is longer.
 _NOT_ALONE = ("alpha", "eps", "momentum")
 
@@ -115,35 +132,31 @@ def arguments(
       of attributes of `Hyperparameter`.
   """
   parameters = inspect.signature(factory).parameters
-  kinds = typing.get_type_hints(factory)
   changed = {
     name: change if isinstance(change, dict) else {"default": change}
     for name, change in own.items()
   }
-  made = lambda name: Hyperparameter(
-    name,
-    parameters[name].default,
-    _meaning(factory, name),
-    factory.fields[name].interval,
-    is_static=kinds.get(name) in (int, int | None),
-  )
-  return tuple(
-    made(name)._replace(**changed.get(name, {}))
-    for name in parameters
-    if name in {*names, *own}
-  )
+
+  def made(name):
+    default, meaning = parameters[name].default, _meaning(factory, name)
+    found = Hyperparameter(name, default, meaning, factory.fields[name])
+    found = found._replace(**changed.get(name, {}))
+    if found.default is inspect.Parameter.empty:
+      return found._replace(default=None, is_required=True)
+    return found
+
+  return tuple(made(name) for name in parameters if name in {*names, *own})
 
 
 def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
   """The keyword arguments that an algorithm has free, if they are numbers."""
   function, fixed = _function(factory), getattr(factory, "keywords", ())
   parameters = inspect.signature(function).parameters
-  kinds = typing.get_type_hints(function)
   free = [
     name
     for name in getattr(function, "fields", ())
     if parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
-    and kinds.get(name) in _NUMBERS
+    and function.fields[name].kind is not str
     and name not in fixed
   ]
   longer = {
@@ -173,91 +186,6 @@ def _meaning(factory: Callable[..., Any], name: str) -> str:
   return re.sub("^whether (to )?", "", re.split(r"; |\. |\.$", text)[0])
 
 
-class Option(NamedTuple):
-  """An argument of a factory that is one of a few words.
-
-  Attributes:
-    name: name of the argument.
-    default: default on the command line.
-    help: meaning, for the help; it may go on with a list, one entry a line.
-    accepted: words allowed.
-    may_differ: of a task, whether methods that are compared on it may differ
-      in the option.
-    label: its name for people; plain words if None.
-  """
-
-  name: str
-  default: str
-  help: str
-  accepted: tuple[str, ...]
-  may_differ: bool = False
-  label: str | None = None
-
-  is_tuned = False  # All points of a grid have the same word.
-
-  def check(self, value: str, flag: str | None = None) -> None:
-    """Raises ValueError if the value is not allowed."""
-    checks.check_choice(flag or self.name, value, self.accepted)
-
-
-class Paths(NamedTuple):
-  """An argument of a factory that names leaves of the model.
-
-  Attributes:
-    name: name of the argument.
-    default: default on the command line, paths between commas; None if there
-      is none.
-    help: meaning, for the help.
-    label: its name for people; plain words if None.
-  """
-
-  name: str
-  default: str | None
-  help: str
-  label: str | None = None
-
-  is_tuned = False  # A grid has no several paths.
-
-  def check(self, value: str, flag: str | None = None) -> None:
-    """Raises ValueError if a path is empty."""
-    if not all(self.of(value)):
-      raise ValueError(
-        f"{flag or self.name}={value!r}: must be paths of leaves between "
-        "commas, such as output or layers_1,output/kernel"
-      )
-
-  def of(self, value: str) -> tuple[str, ...]:
-    """The paths, as the factory takes them."""
-    return tuple(path.strip().strip("/") for path in value.split(","))
-
-
-class File(NamedTuple):
-  """An argument of a factory that is the path of a file.
-
-  Attributes:
-    name: name of the argument.
-    help: meaning, for the help.
-    flag: its name on the command line; None for the usual one.
-    label: its name for people; plain words if None.
-  """
-
-  name: str
-  help: str
-  flag: str | None = None
-  label: str | None = None
-
-  default = None  # It must be given.
-  is_tuned = False
-
-  def check(self, value: str, flag: str | None = None) -> None:
-    """Raises ValueError if there is no such file."""
-    if not os.path.isfile(os.path.expanduser(value)):
-      raise ValueError(f"{flag or self.name}={value!r}: there is no such file")
-
-
-Parameter = Hyperparameter | Option | Paths | File
-
-
 @dataclasses.dataclass(frozen=True)
 class Choice:
   """An entry of a registry.
@@ -271,7 +199,7 @@ class Choice:
 
   factory: Callable[..., Any]
   help: str = ""
-  hyperparameters: tuple[Parameter, ...] = ()
+  hyperparameters: tuple[Hyperparameter, ...] = ()
   label: str | None = dataclasses.field(default=None, kw_only=True)
 
   def __post_init__(self):
@@ -299,16 +227,12 @@ class RuleChoice(Choice):
       nor the gradient at another point.
     server_learning_rate: default of `learning_rate` at the server; that of the
       hyperparameter if None.
-    own_names: hyperparameters that keep the paper's own name on the command
-      line; the others get `client_` or `server_` in front. Only for rules that
-      do not fit the server.
     traced: fields of the rule's state that `--trace` records.
   """
 
   is_plain: bool = False
   fits_server: bool = True
   server_learning_rate: float | None = None
-  own_names: tuple[str, ...] = ()
   traced: tuple[str, ...] = ()
 
 
@@ -338,7 +262,7 @@ class AlgorithmChoice(Choice):
       are neither batches nor local steps.
   """
 
-  hyperparameters: tuple[Parameter, ...] | None = None
+  hyperparameters: tuple[Hyperparameter, ...] | None = None
   server_rule: str | None = None
   default_client: str | None = None
   default_server: str | None = None
@@ -385,11 +309,10 @@ class AlgorithmChoice(Choice):
     return rate and rate.default
 
   @property
-  def server_interval(self) -> str | None:
-    """Values allowed for the server's rate, if it is known."""
-    fields = getattr(_function(self.factory), "fields", {})
-    field = fields.get("server_learning_rate")
-    return field and field.interval
+  def server_field(self) -> Field | None:
+    """What the server's rate may be, if it is known."""
+    known = getattr(_function(self.factory), "fields", {})
+    return known.get("server_learning_rate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -424,7 +347,7 @@ def label_of_hyperparameter(name: str) -> str | None:
     for registry in _REGISTRIES
     for choice in registry.values()
     for parameter in choice.hyperparameters
-    if name in (parameter.name, getattr(parameter, "flag", None))
+    if name in (parameter.name, parameter.flag)
   )
   return next(filter(None, found), None)
 

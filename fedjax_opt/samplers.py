@@ -17,6 +17,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Count, PositiveFloat
 from fedjax_opt.draws import distinct, is_few
+from fedjax_opt.registry import Choice, arguments, register
 
 
 @fields.checked()
@@ -181,21 +182,22 @@ def fixed(cohorts: Sequence[Sequence[int]] | None = None) -> Sampler:
 
 
 @fields.checked()
-def cyclic(groups: int) -> Sampler:
+def cyclic(groups: Count) -> Sampler:
   """Groups of clients that are available in turn.
 
   Group g has the clients whose number is g modulo `groups`. In round r the
   cohort is drawn from group r mod `groups`, uniformly without replacement.
 
   Args:
-    groups: how many; each must have at least C clients.
+    groups: groups of clients that take turns; each must have at least C
+      clients.
 
   Returns:
     The sampler.
 
   Raises:
-    ValueError: if `groups` is negative. A number that does not fit the clients
-      is refused by `simulate`.
+    ValueError: if `groups` is not positive. A number that does not fit the
+      clients is refused by `simulate`.
     TypeError: if it is no whole number.
 
   References:
@@ -230,9 +232,9 @@ def poisson(expected: PositiveFloat) -> Sampler:
   this sampler, see `fedjax_opt.privacy`.
 
   Args:
-    expected: the expected number of clients, positive, at most M and at most
-      the number of places; two or three times as many places make it unlikely
-      that a client stays outside.
+    expected: clients expected in a round, at most as many as the cohort has
+      places; positive, and at most M. Two or three times as many places make it
+      unlikely that a client stays outside.
 
   Returns:
     The sampler.
@@ -291,7 +293,29 @@ def _binomial(key, trials, mean, most):
   return jnp.sum(is_past)
 
 
-_BY_NAME = {"uniform": uniform, "weighted": weighted, "fixed": fixed}
+SAMPLERS: dict[str, Choice] = {
+  "uniform": Choice(uniform, "at random, without replacement"),
+  "weighted": Choice(
+    weighted,
+    "with replacement, clients with more examples more often; means stay "
+    "unbiased",
+  ),
+  "poisson": Choice(
+    poisson,
+    "each client independently of the others; on average sampler_expected "
+    "clients, at most cohort_size",
+    arguments(poisson, "expected"),
+    label="Poisson",
+  ),
+  "fixed": Choice(fixed, "consecutive clients, one cohort after the other"),
+  "cyclic": Choice(
+    cyclic,
+    "at random from one group of clients, then from the next",
+    arguments(cyclic, "groups"),
+  ),
+}
+register(SAMPLERS)
+
 _TAKES = (
   "(key, round) -> [C] int32, a sampler such as samplers.cyclic(4), or a name"
 )
@@ -312,8 +336,9 @@ def resolve(sampler: Any, num_clients: Count, cohort_size: int) -> Sampler:
     TypeError: if it is none of these.
   """
   if isinstance(sampler, str):
-    checks.check_choice("sampler", sampler, _BY_NAME)
-    sampler = _BY_NAME[sampler]()
+    complete = [n for n, c in SAMPLERS.items() if not c.hyperparameters]
+    checks.check_choice("sampler", sampler, complete)
+    sampler = SAMPLERS[sampler].factory()
   elif not isinstance(sampler, Sampler):
     sampler = _of_function(sampler)
   sampler.check(num_clients, cohort_size)

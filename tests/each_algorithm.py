@@ -6,7 +6,7 @@ import fedjax_opt as fo
 from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.algorithms.fed_async import STALENESS
-from fedjax_opt.registry import Hyperparameter, owners
+from fedjax_opt.registry import owners
 from tests import jax_problems
 
 # `domo` without one of its parts, which others have.
@@ -32,7 +32,6 @@ def constants_of(name):
   return {
     p.name: 0.5 if p.default is None else p.default
     for p in ALGORITHMS[name].hyperparameters
-    if isinstance(p, Hyperparameter)
     if p.is_tuned and p.name not in STALENESS["hinge"]
   }
 

@@ -172,7 +172,7 @@ def test_it_is_in_the_help(kind, capsys):
   page = answer(capsys, f"--help={name}")
   assert page.startswith(f"{name} (")
   assert f"--{flag} " in page
-  assert pages.example(KINDS[kind], name) in page
+  assert pages.example(KINDS[kind], name) in page.replace("\\ ", "")
   parameter = answer(capsys, f"--help={flag}")
   assert choice.hyperparameters[-1].help in parameter.lower()
   assert f" {name} {choice.help}" in answer(capsys, "--list")

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.specification.kinds import KINDS, SAMPLERS
+from experiments.specification.kinds import KINDS
 from experiments.tasks import TASKS
 from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
@@ -18,10 +18,9 @@ from fedjax_opt.registry import (
   AlgorithmChoice,
   Choice,
   Hyperparameter,
-  Option,
-  Paths,
 )
 from fedjax_opt.rules import RULES
+from fedjax_opt.samplers import SAMPLERS
 from fedjax_opt.transforms import UPLOADS
 from fedjax_opt.transforms.aggregators import AGGREGATORS
 from fedjax_opt.transforms.faults import FAULTS
@@ -63,11 +62,11 @@ def test_entries_are_whole(name):
   assert isinstance(choice, Choice)
   assert choice.help
   for parameter in choice.hyperparameters:
-    assert isinstance(parameter, Hyperparameter | Option | Paths)
+    assert isinstance(parameter, Hyperparameter)
     assert parameter.help
     assert not parameter.help.endswith(".")
     if parameter.default is not None:
-      parameter.check(parameter.default)
+      parameter.value(parameter.default)
   if kind in GIVEN:  # All else has a default.
     given = GIVEN[kind] | {p.name for p in choice.hyperparameters}
     for argument in choice.arguments.values():
@@ -99,9 +98,6 @@ def test_algorithms_say_what_goes_together(name):
 def test_rules_take_hyperparameters_alone(name):
   choice = RULES[name]
   names = {p.name for p in choice.hyperparameters}
-  # Each of both sides has flags of its own.
-  assert set(choice.own_names) <= names
-  assert not (choice.own_names and choice.fits_server)
   if choice.server_learning_rate is not None:
     assert choice.fits_server
     assert "learning_rate" in names
@@ -159,11 +155,14 @@ def test_what_an_entry_does_not_say_is_read_from_the_factory():
   factory = fields.checked(mu="[0, 2)")(own)
   choice = AlgorithmChoice(factory)
   assert choice.help == "steps of fed_avg that are fast (Nobody, 1999)"
-  assert choice.hyperparameters == (
-    Hyperparameter("mu", 0.1, "how strong it is", "[0, 2)"),
-    Hyperparameter("eps", 1e-3, "eps", flag="algorithm_eps"),
-    Hyperparameter("is_fast", False, "hurry"),
-  )
+  assert [
+    (p.name, p.default, p.help, p.field.interval, p.field.kind, p.flag)
+    for p in choice.hyperparameters
+  ] == [
+    ("mu", 0.1, "how strong it is", "[0, 2)", float, None),
+    ("eps", 1e-3, "eps", "(-inf, inf)", float, "algorithm_eps"),
+    ("is_fast", False, "hurry", "(-inf, inf)", bool, None),
+  ]
   assert (choice.client, choice.server) == ("rule", "none")
   assert choice.takes("psi")
   assert choice.rate_may_drop
@@ -171,7 +170,7 @@ def test_what_an_entry_does_not_say_is_read_from_the_factory():
   assert fixed.help == "another line"
   assert [p.name for p in fixed.hyperparameters] == ["eps", "is_fast"]
   assert ALGORITHMS["prox_skip"].rate_may_drop is False
-  assert ALGORITHMS["domo"].server_interval == "(0, inf)"
+  assert ALGORITHMS["domo"].server_field.interval == "(0, inf)"
   assert ALGORITHMS["fed_dyn"].hyperparameters[0].flag == "algorithm_alpha"
 
 

@@ -17,7 +17,6 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.models import layers
-from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.transforms import aggregators, faults
 from tests import jax_problems
 from tests.refusals import refusal
@@ -143,7 +142,7 @@ def make(name):
   given = {
     p.name: 0.5 if p.default is None else p.default
     for p in choice.hyperparameters
-    if isinstance(p, Hyperparameter)
+    if p.field.kind is not str
     and p.name not in ("large_batch", "hessian_difference")
   }
   given |= {

@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -80,52 +80,76 @@ def chosen(outcome: Outcome) -> str:
   return f"Chosen: {'; '.join(parts)}."
 
 
-class Reduction(NamedTuple):
-  """How a size differs from the paper's.
+def reduced(
+  outcome: Outcome, *, instead: bool = True, beside: bool = False
+) -> list[str]:
+  """How a size differs from the paper's, in a few words for each way.
 
-  Attributes:
-    differences: (flag, the paper's value, ours) -> the cells in which.
-    common: number of cells that both sizes have.
-    missing: the paper's cells that this size does not have.
-    paper: number of cells of the paper's size.
-    added: description -> cells that only this size has.
+  Args:
+    outcome: the outcome at this size.
+    instead: whether to say what ran that the paper does not have.
+    beside: whether to say what the paper's size has where values differ.
+
+  Returns:
+    The ways; [] if it does not differ.
   """
-
-  differences: dict[tuple[str, str, str], list[Key]]
-  common: int
-  missing: list[Key]
-  paper: int
-  added: dict[str, list[Key]]
-
-
-def reduction(outcome: Outcome) -> Reduction:
-  """How a size differs from the paper's."""
-  plan = Plan("paper", {})
-  paper = outcome.artefact.cells(plan)
   if outcome.size == "paper":
-    return Reduction({}, len(paper), [], len(paper), {})
-  chosen = {n for g in (*plan.grids, *outcome.tuning) for n in grid_of(g)}
-  differences: dict[tuple[str, str, str], list[Key]] = {}
-  both = [key for key in outcome.cells if key in paper]
-  for key in both:
-    for difference in _differences(paper[key], outcome.cells[key]):
-      if difference[0] not in chosen:
-        differences.setdefault(difference, []).append(key)
-  theirs, ours = _tried(plan.grids), _tried(outcome.tuning)
-  for name in ours:
-    if ours[name] != theirs.get(name, ours[name]):
-      differences[name, theirs[name], ours[name]] = both
-  missing = [key for key in paper if key not in outcome.cells]
-  added: dict[str, list[Key]] = {}
-  for key, cell in outcome.cells.items():
-    if key not in paper:
-      has = [
-        _in_short(name, [str(cell.flags[name])])
-        for name in ("task", "rounds")
-        if name in cell.flags
-      ]
-      added.setdefault(", ".join(has), []).append(key)
-  return Reduction(differences, len(both), missing, len(paper), added)
+    return []
+  plan = Plan("paper", {})
+  paper, parts = outcome.artefact.cells(plan), []
+  for name, (theirs, ours) in _differing(outcome, paper, plan.grids).items():
+    part = _in_short(name, [*ours])
+    if beside:
+      shown = map(name_of, theirs) if name == "task" else theirs
+      part += f" (in the paper's size {words.listed([*shown], 'or')})"
+    parts.append(part)
+  number = sum(key in outcome.cells for key in paper)
+  if number < len(paper):
+    whose = "" if outcome.artefact.origin == "ours" else "the paper's "
+    of_all = f"{number} of {whose}{len(paper)} cells"
+    parts.append(of_all if number else "no cell of the paper")
+  added = {
+    ", ".join(
+      _in_short(name, [str(cell.flags[name])])
+      for name in ("task", "rounds")
+      if name in cell.flags
+    ): None
+    for key, cell in outcome.cells.items()
+    if key not in paper
+  }
+  if added and instead:
+    others = " and ".join(filter(None, added))
+    parts.append(f"instead {others}" if others else "others instead")
+  return parts
+
+
+def _differing(
+  outcome: Outcome, paper: Mapping[Key, Recipe], grids: Sequence[tuple]
+) -> dict[str, tuple[dict, dict]]:
+  """Flag -> its values at the paper's size, and ours, in the common cells.
+
+  Of tuned hyperparameters, whose values were chosen, these are all values that
+  the grids try.
+  """
+  chosen = {n for g in (*grids, *outcome.tuning) for n in grid_of(g)}
+  differences = [
+    each
+    for key, cell in outcome.cells.items()
+    if key in paper
+    for each in _differences(paper[key], cell)
+    if each[0] not in chosen
+  ]
+  theirs, ours = _tried(grids), _tried(outcome.tuning)
+  differences += [
+    (name, theirs[name], tried)
+    for name, tried in ours.items()
+    if tried != theirs.get(name, tried)
+  ]
+  found: dict[str, tuple[dict, dict]] = {}
+  for name, their, our in differences:
+    known = found.setdefault(name, ({}, {}))
+    known[0][their] = known[1][our] = None
+  return found
 
 
 def _tried(grids: Iterable[tuple[str, ...]]) -> dict[str, str]:
@@ -134,48 +158,6 @@ def _tried(grids: Iterable[tuple[str, ...]]) -> dict[str, str]:
   for name, values in (each for g in grids for each in grid_of(g).items()):
     found.setdefault(name, set()).update(values)
   return {name: shown_value(sorted(each)) for name, each in found.items()}
-
-
-def reduced(outcome: Outcome) -> list[str]:
-  """How a size differs from the paper's: one sentence for each way."""
-  how, lines = reduction(outcome), []
-  parts = []
-  for (name, theirs, ours), keys in how.differences.items():
-    where = "" if len(keys) == how.common else f" ({_keys(keys)})"
-    parts.append(f"`{name}` {ours} (in the paper's size {theirs}){where}")
-  if parts:
-    lines.append(f"Reduced: {'; '.join(parts)}.")
-  if how.missing:
-    keys = _keys(how.missing)
-    lines.append(f"Of the paper's cells not at this size: {keys}.")
-  for what, keys in how.added.items():
-    where = f" ({what})" if what else ""
-    lines.append(f"Only at this size: {_keys(keys)}{where}.")
-  return lines
-
-
-def reduced_in_short(outcome: Outcome, *, instead: bool = True) -> list[str]:
-  """How a size differs, in a few words for each way; [] if it does not.
-
-  Args:
-    outcome: the outcome at this size.
-    instead: whether to say what ran that the paper does not have.
-  """
-  how = reduction(outcome)
-  # The name of a grid's flag is enough.
-  values: dict[str, dict[str, None]] = {}
-  for name, _, ours in how.differences:
-    values.setdefault(name, {})[ours] = None
-  parts = [_in_short(name, [*of_name]) for name, of_name in values.items()]
-  if how.missing:
-    ran = how.paper - len(how.missing)
-    whose = "" if outcome.artefact.origin == "ours" else "the paper's "
-    of_all = f"{ran} of {whose}{how.paper} cells"
-    parts.append(of_all if ran else "no cell of the paper")
-  if how.added and instead:
-    others = " and ".join(filter(None, how.added))
-    parts.append(f"instead {others}" if others else "others instead")
-  return parts
 
 
 # Flags whose values are said as a number of something.
@@ -256,13 +238,6 @@ def _differences(theirs: Recipe, ours: Recipe) -> list[tuple[str, str, str]]:
     for name in dict.fromkeys([*a, *b])
     if a.get(name) != b.get(name) and name not in (*_SILENT, "seed")
   ] + ([("seeds", *seeds)] if seeds[0] != seeds[1] else [])
-
-
-def _keys(keys: Sequence[Key]) -> str:
-  shown = [", ".join(key) for key in keys]
-  if len(shown) > 4:
-    return f"{'; '.join(shown[:3])} and {len(shown) - 3} more"
-  return "; ".join(shown)
 
 
 def cost(outcome: Outcome) -> str:

@@ -179,7 +179,7 @@ class Page:
     outcome = self.outcome(artefact, sizes[0])
     if captions.is_elsewhere(outcome):
       return "replaced"
-    return "reduced" if captions.reduced_in_short(outcome) else "whole"
+    return "reduced" if captions.reduced(outcome) else "whole"
 
   def _row(self, artefact: Artefact) -> tuple[str, str, str, str]:
     title, sizes = title_of(artefact), self.sizes(artefact)
@@ -188,7 +188,7 @@ class Page:
       why = f"needs {needs}" if needs else "`--list` says what it costs"
       return title, artefact.title, f"missing: {why}", ""
     outcome = self.outcome(artefact, sizes[0])
-    state, short = self.state(artefact), captions.reduced_in_short(outcome)
+    state, short = self.state(artefact), captions.reduced(outcome)
     how = f"{state}: {', '.join(short)}" if short else state
     said = [each.verdict for each in _claims(outcome.blocks)]
     verdicts = _counted(said, _VERDICTS)
@@ -208,7 +208,7 @@ def _about(outcome: Outcome) -> str:
   """What the paper ran, what ran here, and where the rest is."""
   artefact = outcome.artefact
   ran = captions.ran(outcome)
-  short = captions.reduced_in_short(outcome, instead=not ran)
+  short = captions.reduced(outcome, instead=not ran)
   is_ours = artefact.origin == "ours"
   setting = sentence(artefact.setting) if is_ours else artefact.setting
   paper = "" if is_ours else "Paper: "
@@ -280,7 +280,8 @@ def markdown(outcome: Outcome, pictures: str) -> str:
   found = list(outcome.found.values())
   said = [captions.settings(found), captions.varied(found)]
   said.append(captions.chosen(outcome))
-  said += captions.reduced(outcome)
+  if less := captions.reduced(outcome, beside=True):
+    said.append(f"Reduced: {'; '.join(less)}.")
   missing = len(outcome.cells) - len(found)
   if missing:
     said.append(f"{missing} of {len(outcome.cells)} cells have not run.")

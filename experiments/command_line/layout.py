@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Mapping
 
 from experiments.command_line.flags import defined
+from fedjax_opt.study.report.text import command as in_lines
 
 _WIDTH = 80
 _INDENT = 23  # The column in which the text of a flag begins.
@@ -41,16 +42,7 @@ def paragraph(text: str) -> str:
 
 def command(text: str) -> str:
   """A command line, in lines that can be copied together."""
-  indent = " " * 6
-  lines = textwrap.wrap(
-    text,
-    _WIDTH - 2,
-    initial_indent="  ",
-    subsequent_indent=indent,
-    break_on_hyphens=False,
-    break_long_words=False,
-  )
-  return " \\\n".join(lines)
+  return textwrap.indent(in_lines(text), "  ")
 
 
 def one_line(word: str, text: str, width: int) -> str:

@@ -12,12 +12,12 @@ from experiments.specification import kinds, spec
 from experiments.specification.kinds import Kind
 from experiments.specification.method import default_client
 from experiments.tasks import images
-from fedjax_opt.registry import Choice, File, Parameter
+from fedjax_opt.registry import FILE, Choice, Hyperparameter
 
 _RUN = "python -m experiments.run"
 _GROUPS = 5  # of sampler cyclic, in its example
 
-Flags = dict[str, Parameter]  # Flags of a choice: ranges and defaults.
+Flags = dict[str, Hyperparameter]  # Flags of a choice: ranges and defaults.
 # What a choice can be combined with, and the flags of an example run.
 About = tuple[dict[str, str], str]
 
@@ -33,9 +33,9 @@ def _algorithm_flags(name: str) -> Flags:
       flags["client_lr"] = rate._replace(default=choice.client_rate)
   if choice.server == "rate":
     rate = kinds.SERVER.parameters("sgd")["server_lr"]
-    interval = choice.server_interval or rate.interval
+    accepts = choice.server_field or rate.accepts
     flags["server_lr"] = rate._replace(
-      interval=interval, default=choice.server_rate
+      accepts=accepts, default=choice.server_rate
     )
   elif choice.server_rule is not None:
     flags |= kinds.SERVER.parameters(choice.server_rule)
@@ -187,7 +187,7 @@ def _schedule(name: str, choice: Any, flags: Flags) -> About:
 
 def _file_or_tried(flags: Flags) -> str:
   """The flag of a file, if there is one, else the first with a value."""
-  files = (flag for flag, each in flags.items() if isinstance(each, File))
+  files = (flag for flag, each in flags.items() if each.accepts is FILE)
   file = next(files, None)
   return f" --{file}=FILE.csv" if file else _tried(flags)
 
@@ -313,7 +313,7 @@ def example(kind: str, name: str) -> str:
   return of.about(name, of.registry[name], of.flags(name))[1]
 
 
-def _of_flag(flag: str, parameter: Parameter) -> str:
+def _of_flag(flag: str, parameter: Hyperparameter) -> str:
   """The meaning of a flag with this choice."""
   is_list = spec.every()[flag].type is list
   first, *lines = describe(parameter).split("\n")

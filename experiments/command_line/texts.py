@@ -8,12 +8,14 @@ from experiments.specification import spec
 from experiments.specification.kinds import ALGORITHM, CLIENT, SERVER, TASK
 from experiments.specification.spec import Flag
 from experiments.tasks import images
-from fedjax_opt.registry import Hyperparameter, Parameter
+from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.scores import SCORES
 from fedjax_opt.study import own_models
 
 # If more owners than this share a default, the help does not name them.
 _MANY_OWNERS = 12
+# Flag -> what each of its words means.
+_MEANINGS = {"select_on": spec.SPLITS, "track": spec.TRACKERS}
 
 
 def of_flag(name: str, flag: Flag, names: Mapping[str, Any]) -> str:
@@ -33,8 +35,8 @@ def of_flag(name: str, flag: Flag, names: Mapping[str, Any]) -> str:
   entries: Mapping[str, str] = {}
   if name == "task":
     entries = _tasks()
-  elif isinstance(flag.accepted, Mapping) and name in ("select_on", "track"):
-    entries = flag.accepted
+  elif name in _MEANINGS:
+    entries = _MEANINGS[name]
   elif flag.choice is not None and flag.choice is not SERVER:
     entries = {n: each.help for n, each in flag.choice.registry.items()}
   width = max(map(len, entries), default=0)
@@ -90,7 +92,7 @@ def _tasks() -> dict[str, str]:
 # Hyperparameters.
 
 
-def _of_hyperparameter(flag: str, owners: Mapping[str, Parameter]) -> str:
+def _of_hyperparameter(flag: str, owners: Mapping[str, Hyperparameter]) -> str:
   """The help of a flag: its meanings, and the default of each owner."""
   meanings: dict[str, dict[str, str]] = {}
   lines: list[str] = []
@@ -113,15 +115,14 @@ def _of_hyperparameter(flag: str, owners: Mapping[str, Parameter]) -> str:
   return "\n".join([" ".join(parts), *lines]) + note
 
 
-def describe(parameter: Parameter) -> str:
+def describe(parameter: Hyperparameter) -> str:
   """The meaning of a parameter, with its range; then its list, if any."""
   first, *lines = parameter.help.split("\n")
   text = first[0].upper() + first[1:]
-  if isinstance(parameter, Hyperparameter):
-    if parameter.takes_range:
-      text += "; LOW-HIGH, such as 100-500, is a range"
-    if parameter.interval != "(-inf, inf)":
-      text += f", in {parameter.interval}"
+  if parameter.is_required:
+    text += "; must be given"
+  if parameter.field.interval != "(-inf, inf)":
+    text += f", in {parameter.field.interval}"
   return "\n".join([text, *lines])
 
 

@@ -7,27 +7,21 @@ hyperparameters are made from the registry's entries; nothing here names one.
 import dataclasses
 import decimal
 import functools
-import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from experiments.tasks import TASKS
-from fedjax_opt import privacy, samplers
+from fedjax_opt import privacy
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import Field
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox import REGULARIZERS
-from fedjax_opt.registry import (
-  Choice,
-  File,
-  Hyperparameter,
-  Parameter,
-  Paths,
-  register,
-)
+from fedjax_opt.registry import Choice, Hyperparameter
 from fedjax_opt.rules import RULES
+from fedjax_opt.samplers import SAMPLERS
 from fedjax_opt.schedules import SCHEDULES
 from fedjax_opt.systems import AVAILABILITIES, SYSTEMS
 from fedjax_opt.transforms import UPLOADS
@@ -68,7 +62,7 @@ class Chosen:
     return KINDS[self.kind].registry[self.name]
 
   @property
-  def parameters(self) -> dict[str, Parameter]:
+  def parameters(self) -> dict[str, Hyperparameter]:
     """flag -> argument of the factory."""
     return KINDS[self.kind].parameters(self.name)
 
@@ -82,17 +76,12 @@ class Chosen:
 
     Args:
       point: flag -> value, for each flag of `grid`; other flags are ignored.
-
-    Raises:
-      ValueError: if a text is no range of sizes.
     """
     values, found = {**point, **self.static}, {}
     for flag, parameter in self.parameters.items():
       value = values[flag]
-      if isinstance(parameter, Paths):
-        value = parameter.of(value)
-      elif getattr(parameter, "takes_range", False):
-        value = _range(flag, str(value))
+      if parameter.reads is not None:
+        value = parameter.reads(flag, str(value))
       found[parameter.name] = value
     return found
 
@@ -104,17 +93,6 @@ class Chosen:
       **others: arguments of the factory that have no flag.
     """
     return self.choice.factory(**self.arguments(point), **others)
-
-
-def _range(flag: str, text: str) -> int | tuple[int, int]:
-  """A whole number, or (low, high)."""
-  if not re.fullmatch(r"\d+(-\d+)?", text):
-    raise ValueError(
-      f"{flag}={text}: must be a whole number, such as 500, or a range, such "
-      "as 100-500"
-    )
-  low, _, high = text.partition("-")
-  return (int(low), int(high)) if high else int(low)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,41 +127,33 @@ class Kind:
     """The names of the entries with a property, separated by commas."""
     return ", ".join(n for n, each in self.registry.items() if has(each))
 
-  def flag_of(self, choice: Choice, parameter: Parameter) -> str:
+  def flag_of(self, parameter: Hyperparameter) -> str:
     """The flag of a hyperparameter of an entry."""
-    named = getattr(parameter, "flag", None)
-    if named is not None:
-      return named
-    if parameter.name in getattr(choice, "own_names", ()):
-      return parameter.name
+    if parameter.flag is not None:
+      return parameter.flag
     name = parameter.name
     if self.flag in ("client", "server") and name == "learning_rate":
       name = "lr"
     return f"{self.prefix}{name}"
 
-  def parameters(self, name: str) -> dict[str, Parameter]:
+  def parameters(self, name: str) -> dict[str, Hyperparameter]:
     """The hyperparameters of an entry, by flag."""
     choice = self.entries[name]
-    found = {self.flag_of(choice, p): p for p in choice.hyperparameters}
+    found = {self.flag_of(p): p for p in choice.hyperparameters}
     if self.flag == "server" and choice.server_learning_rate is not None:
       rate = found["server_lr"]
       found["server_lr"] = rate._replace(default=choice.server_learning_rate)
     return found
 
-  def owners(self) -> dict[str, dict[str, Parameter]]:
+  def owners(self) -> dict[str, dict[str, Hyperparameter]]:
     """Flag -> entries that have it -> the hyperparameter that it is there."""
     return _owners(self, tuple(self.registry))
 
-  def type_of(self, parameter: Parameter) -> type:
+  def type_of(self, parameter: Hyperparameter) -> type:
     """The type of the flag of a hyperparameter; list if it makes a grid."""
-    if not isinstance(parameter, Hyperparameter) or parameter.takes_range:
-      return str
-    if isinstance(parameter.default, bool):
-      return bool
     if self.has_lists and parameter.is_tuned:
       return list
-    is_whole = parameter.is_static or isinstance(parameter.default, int)
-    return int if is_whole else float
+    return parameter.field.kind
 
   def choose(
     self,
@@ -192,7 +162,7 @@ class Kind:
     *,
     is_free: bool = True,
     defaults: Mapping[str, Any] = types.MappingProxyType({}),
-    intervals: Mapping[str, str | None] = types.MappingProxyType({}),
+    fields: Mapping[str, Field | None] = types.MappingProxyType({}),
   ) -> Chosen | None:
     """The entry of a name, with the values of its flags; None for None.
 
@@ -201,7 +171,7 @@ class Kind:
       name: what is chosen.
       is_free: whether something else could be chosen.
       defaults: flag -> default, where it is not that of the registry.
-      intervals: flag -> interval allowed, where it is not that of the registry.
+      fields: flag -> what it may be, where it is not as the registry says.
 
     Raises:
       ValueError: for an unknown name, a flag of another entry, or a value that
@@ -216,20 +186,18 @@ class Kind:
       return None
     grid, static = {}, {}
     for flag, parameter in self.parameters(name).items():
-      if intervals.get(flag) is not None:
-        parameter = parameter._replace(interval=intervals[flag])
+      if fields.get(flag) is not None:
+        parameter = parameter._replace(accepts=fields[flag])
       default = defaults.get(flag, parameter.default)
       value = default if given[flag] is None else given[flag]
       if value is not None and self.has_lists and parameter.is_tuned:
-        grid[flag] = numbers(parameter, value, flag)
+        grid[flag] = numbers(parameter.field, value, flag)
         continue
-      if value is None and isinstance(parameter, File):
+      if value is None and parameter.is_required:
         raise ValueError(f"{flag}: must be given with {self.flag} {name}")
       static[flag] = value  # The factory decides what None means.
-      # The code that divides the examples checks ranges of sizes.
-      is_range = getattr(parameter, "takes_range", False)
-      if value is not None and not isinstance(value, bool) and not is_range:
-        parameter.check(value, flag)
+      if value is not None:
+        parameter.value(value, flag)
     return Chosen(self.flag, name, grid, static)
 
   def entry(self, name: str) -> Any:
@@ -280,51 +248,12 @@ class Kind:
 @functools.lru_cache(maxsize=64)
 def _owners(kind: Kind, names: tuple[str, ...]) -> dict[str, dict]:
   """See `Kind.owners`; computed again when a registry has other entries."""
-  found: dict[str, dict[str, Parameter]] = {}
+  found: dict[str, dict[str, Hyperparameter]] = {}
   for name in names:
     for flag, parameter in kind.parameters(name).items():
       found.setdefault(flag, {})[name] = parameter
   return found
 
-
-# The package has no registry of samplers: there they are given as values.
-_GROUPS = Hyperparameter(
-  "groups",
-  None,
-  "groups of clients that take turns; must be given",
-  "[1, inf)",
-  is_static=True,
-)
-_EXPECTED = Hyperparameter(
-  "expected",
-  None,
-  "clients expected in a round; must be given, at most cohort_size",
-  "(0, inf)",
-)
-SAMPLERS: dict[str, Choice] = {
-  "uniform": Choice(lambda: None, "at random, without replacement"),
-  "weighted": Choice(
-    samplers.weighted,
-    "with replacement, clients with more examples more often; means stay "
-    "unbiased",
-  ),
-  "poisson": Choice(
-    samplers.poisson,
-    "each client independently of the others; on average sampler_expected "
-    "clients, at most cohort_size",
-    (_EXPECTED,),
-    label="Poisson",
-  ),
-  "fixed": Choice(
-    samplers.fixed, "consecutive clients, one cohort after the other"
-  ),
-  "cyclic": Choice(
-    samplers.cyclic,
-    "at random from one group of clients, then from the next",
-    (_GROUPS,),
-  ),
-}
-register(SAMPLERS)
 
 TASK = Kind("task", TASKS, is_condition=True, are_conditions=True)
 PARTITION = Kind(
@@ -372,26 +301,19 @@ KINDS = {
 PLAIN = CLIENT.names(lambda rule: rule.is_plain)
 
 
-def numbers(
-  parameter: Hyperparameter,
-  text: Any,
-  flag: str | None = None,
-  kind: type = float,
-) -> list[Any]:
+def numbers(field: Field, text: Any, flag: str) -> list[Any]:
   """The numbers of a comma list.
 
   Args:
-    parameter: says which numbers are allowed.
+    field: says which numbers are allowed.
     text: the list.
-    flag: its name in messages; None for the parameter's name.
-    kind: float, or int for whole numbers.
+    flag: its name in messages.
 
   Raises:
     ValueError: naming the item that is not a number, not allowed or repeated.
   """
-  flag = flag or parameter.name
   wanted, example = "numbers", "0.01,0.1"
-  if kind is int:
+  if field.kind is int:
     wanted, example = "whole numbers", "0,1,2"
   items, values = str(text).split(","), []
   if len(items) > MOST_ITEMS:
@@ -400,13 +322,13 @@ def numbers(
     )
   for item in items:
     try:
-      value = kind(item)
+      value = field.kind(item)
     except ValueError:
       raise ValueError(
         f"{flag}={text}: {item!r} is not a number; must be {wanted} between "
         f"commas, such as {example}"
       ) from None
-    if kind is float:
+    if field.kind is float:
       # Python reads 1e-400 as 0.
       exact = value or decimal.Decimal(item.strip())
       checks.fits_float(flag, exact)
@@ -414,7 +336,7 @@ def numbers(
       raise ValueError(f"{flag}={text}: {item} is repeated; give it once")
     values.append(value)
   for value in values:
-    parameter.check(value, flag)
+    field.check(flag, value)
   return values
 
 

@@ -121,7 +121,7 @@ def _server(given: Given, algorithm: Chosen) -> Chosen | None:
     given,
     name,
     is_free=is_free,
-    intervals={"server_lr": choice.server_interval},
+    fields={"server_lr": choice.server_field},
     defaults=rate,
   )
 

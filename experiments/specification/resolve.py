@@ -10,17 +10,14 @@ from typing import Any
 from experiments import on_disk
 from experiments.specification import kinds, method
 from experiments.specification import spec as specs
-from experiments.specification.kinds import Chosen, Given, Kind
+from experiments.specification.kinds import Chosen, Given
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
-from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
+from fedjax_opt.checks.fields import SEED_OF_RUN, number
+from fedjax_opt.registry import AlgorithmChoice
 from fedjax_opt.study import own_models
 
-_SEED = Hyperparameter("seed", 0, "seed", specs.SEEDS)
-_FRACTION = Hyperparameter(
-  "client_milestones", 0.5, "fraction of the rounds", "(0, 1)"
-)
 # What some tasks read, and the parts of it.
 _FILES = ("data_dir", "data_file", *table.FLAGS, "pretrained")
 _HOSTS = ("coordinator", "cluster")
@@ -39,7 +36,8 @@ def resolve(given: Given) -> Spec:
   asked = {n: v for n, v in given.items() if v != known[n].default}
   plain = [name for name, flag in FLAGS.items() if flag.choice is None]
   for name in plain:
-    FLAGS[name].check_value(name, given[name])
+    if given[name] is not None:
+      FLAGS[name].field.check(name, given[name])
   if not given["compilation_cache"].strip():
     raise ValueError(
       "compilation_cache='': must be the name of a folder, or none"
@@ -55,13 +53,13 @@ def resolve(given: Given) -> Spec:
   has_clients = task.choice.brings_clients(given)
   values = {name: given[name] for name in plain} | parts
   values |= {
-    kind.flag: _named(kind, given)
+    kind.flag: kind.choose(given, given[kind.flag])
     for kind in (kinds.UPLOAD, kinds.AGGREGATOR, kinds.FAULT, kinds.SAMPLER)
   }
   values |= _partition(given, has_clients)
   values |= _selection(given, task.choice)
-  values |= _schedule(given, algorithm, client)
-  values |= _clock(given, algorithm)
+  values |= _rate_schedule(given, algorithm, client)
+  values |= _simulated_time(given, algorithm)
   values |= _defaults(given, has_clients, algorithm.choice)
   if values["schedule"] is not None:
     values["cohort_size"] = _places(values, given)
@@ -76,29 +74,18 @@ def _or(value: Any, default: Any) -> Any:
   return default if value is None else value
 
 
-def _named(kind: Kind, given: Given) -> Chosen | None:
-  """The choice that a flag names, with all that it needs; None if not given."""
-  chosen = kind.choose(given, given[kind.flag])
-  for flag, value in (chosen.static if chosen else {}).items():
-    if value is None:
-      raise ValueError(f"{flag}: must be given with {kind.flag} {chosen.name}")
-  return chosen
-
-
 def seeds(text: str) -> list[int]:
   """The seeds of the runs, from a list with commas.
 
   Raises:
     ValueError: if they are not whole numbers of 32 bits, or one is repeated.
   """
-  return kinds.numbers(_SEED, text, kind=int)
+  return kinds.numbers(SEED_OF_RUN, text, "seed")
 
 
 def _task(given: Given) -> Chosen:
   """The task, with its defaults filled in."""
   chosen = kinds.TASK.choose(given, given["task"])
-  if given["trainable"] is not None:
-    specs.TRAINABLE.check(given["trainable"])
   for flag in _FILES:
     if given[flag] is not None and flag not in chosen.choice.takes:
       owners = [
@@ -139,7 +126,7 @@ def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
   return {"partition": None}
 
 
-def _clock(given: Given, algorithm: Chosen) -> dict[str, Any]:
+def _simulated_time(given: Given, algorithm: Chosen) -> dict[str, Any]:
   """The fields of simulated time: system, availability and schedule."""
   system = kinds.SYSTEM.choose(given, given["system"])
   name = given["schedule"]
@@ -268,7 +255,7 @@ def _selection(given: Given, task: TaskChoice) -> dict[str, Any]:
   }
 
 
-def _schedule(
+def _rate_schedule(
   given: Given, algorithm: Chosen, client: Chosen
 ) -> dict[str, Any]:
   """The fields of the schedule of the clients' learning rate."""
@@ -287,8 +274,9 @@ def _schedule(
     )
   if name == "exponential":
     return {"client_decay": _or(given["client_decay"], specs.DECAY)}
+  given_or_usual = _or(given["client_milestones"], specs.MILESTONES)
   fractions = kinds.numbers(
-    _FRACTION, _or(given["client_milestones"], specs.MILESTONES)
+    number("(0, 1)"), given_or_usual, "client_milestones"
   )
   return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
 

@@ -8,25 +8,31 @@ the record, checks all that needs no data, and fills in the defaults.
 
 import dataclasses
 import inspect
-import itertools
 import pathlib
 import re
 import types
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.specification import kinds
 from experiments.specification.kinds import Chosen, Kind
 from fedjax_opt import plots
-from fedjax_opt.checks.values import check_choice
+from fedjax_opt.checks.fields import (
+  ANYTHING,
+  SEED_OF_RUN,
+  Field,
+  choice,
+  number,
+  whole,
+)
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
   PLAINLY,
   GridSettings,
   Settings,
 )
-from fedjax_opt.registry import Hyperparameter, Option, Parameter, Paths
+from fedjax_opt.registry import Hyperparameter, leaves
 from fedjax_opt.scores import SCORES
 
 # The rules if none is given; averaging is a server step of size 1.
@@ -39,9 +45,6 @@ PARTITION_DEFAULT, NUM_CLIENTS = "dirichlet", 100
 VALIDATION_SEED = 0
 DP_DELTA = 1e-5
 DECAY, MILESTONES = 0.998, "0.5,0.75"
-
-SEEDS = "[0, 4294967295]"  # Allowed values of a seed.
-TRAINABLE = Paths("trainable", None, "leaves of the model that are trained")
 
 # The examples on which a setting may be chosen.
 SPLITS = {
@@ -101,8 +104,7 @@ class Flag(NamedTuple):
     choice: the kind of choice that it makes; None for a plain value.
     owners: for a hyperparameter, the entries that have it, and the
       hyperparameter that it is there.
-    interval: values allowed, such as "[1, inf)"; "" where others check them.
-    accepted: words allowed, perhaps with what each means; () for any text.
+    field: what a value may be, as far as others do not check it.
     needs: flag, or flag=value, without which it must not be given.
     counts_zero: whether 0 counts as given, for flags that need this one.
     excludes: flags that must not be given with it -> why.
@@ -118,9 +120,8 @@ class Flag(NamedTuple):
   type: type
   help: str = ""
   choice: Kind | None = None
-  owners: Mapping[str, Parameter] = types.MappingProxyType({})
-  interval: str = ""
-  accepted: Collection[str] = ()
+  owners: Mapping[str, Hyperparameter] = types.MappingProxyType({})
+  field: Field = ANYTHING
   needs: str = ""
   counts_zero: bool = False
   excludes: Mapping[str, str] = types.MappingProxyType({})
@@ -133,21 +134,12 @@ class Flag(NamedTuple):
     """The words that it accepts; [] if it also accepts other values."""
     if self.choice is not None:
       return list(self.choice.registry)
-    own = (p.accepted for p in self.owners.values() if isinstance(p, Option))
-    return list(dict.fromkeys([*self.accepted, *itertools.chain(*own)]))
+    every = [self.field, *(each.field for each in self.owners.values())]
+    return list(dict.fromkeys(word for each in every for word in each.choices))
 
   def is_there(self, value: Any) -> bool:
     """Whether a value is enough for a flag that needs this one."""
     return value is not None if self.counts_zero else bool(value)
-
-  def check_value(self, name: str, value: Any) -> None:
-    """Raises ValueError if the flag of this name cannot have a value."""
-    if value is None:
-      return
-    if self.accepted:
-      check_choice(name, value, self.accepted)
-    if self.interval:
-      Hyperparameter(name, self.type(), name, self.interval).check(value)
 
 
 _IN_MEMORY = {"population_dir": "needs the data of all clients in memory"}
@@ -407,34 +399,34 @@ class Spec:
   ignore_columns: str | None = _TASK.flag()
   metrics: str | None = _TASK.flag()
   pretrained: str | None = _TASK.flag()
-  l2: float = _TASK.flag(0.0, interval="[0, inf)", is_condition=True)
-  trainable: str | None = _TASK.flag()
+  l2: float = _TASK.flag(0.0, field=number("[0, inf)"), is_condition=True)
+  trainable: str | None = _TASK.flag(field=Field(leaves))
 
   population_dir: str | None = _DATA.flag()
   num_clients: int | None = _DATA.flag(is_condition=True)
   partition: Chosen | None = _DATA.flag()
-  partition_seed: int | None = _DATA.flag(interval=SEEDS)
+  partition_seed: int | None = _DATA.flag(field=SEED_OF_RUN)
   client_test_fraction: float | None = _DATA.flag(
-    interval="[0, 1)", excludes=_IN_MEMORY | _ALONE
+    field=number("[0, 1)"), excludes=_IN_MEMORY | _ALONE
   )
   personalize_steps: int | None = _DATA.flag(
-    interval="[1, inf)", needs="client_test_fraction"
+    field=whole(1), needs="client_test_fraction"
   )
   heldout_clients: int | None = _DATA.flag(
-    interval="[0, inf)", excludes=_IN_MEMORY | _ALONE
+    field=whole(), excludes=_IN_MEMORY | _ALONE
   )
 
   algorithm: Chosen = _ALGORITHM.flag("fed_avg")
 
   client: Chosen = _CLIENT.flag()
   client_schedule: str = _CLIENT.flag(
-    "constant", accepted=("constant", "step_decay", "exponential")
+    "constant", field=choice("constant", "step_decay", "exponential")
   )
   client_milestones: str | None = _CLIENT.flag(
     needs="client_schedule=step_decay"
   )
   client_decay: float | None = _CLIENT.flag(
-    interval="(0, 1)", needs="client_schedule=exponential"
+    field=number("(0, 1)"), needs="client_schedule=exponential"
   )
 
   server: Chosen | None = _SERVER.flag()
@@ -444,35 +436,37 @@ class Spec:
   privacy: Chosen | None = _PRIVACY.flag(
     needs="weighting=uniform", excludes=_CLIPPED
   )
-  dp_delta: float | None = _PRIVACY.flag(interval="(0, 1)", needs="privacy")
-  dp_seed: int | None = _PRIVACY.flag(interval=SEEDS, needs="privacy")
+  dp_delta: float | None = _PRIVACY.flag(
+    field=number("(0, 1)"), needs="privacy"
+  )
+  dp_seed: int | None = _PRIVACY.flag(field=SEED_OF_RUN, needs="privacy")
 
   upload: Chosen | None = _MESSAGES.flag()
   error_feedback: bool = _MESSAGES.flag(False, needs="upload")
   aggregator: Chosen = _MESSAGES.flag("mean", needs="weighting=uniform")
   fault: Chosen | None = _MESSAGES.flag(needs="faulty_fraction")
   faulty_fraction: float | None = _MESSAGES.flag(
-    interval="[0, 1]", needs="fault", counts_zero=True
+    field=number("[0, 1]"), needs="fault", counts_zero=True
   )
 
-  select_on: str = _SELECTION.flag(accepted=SPLITS)
-  select_metric: str | None = _SELECTION.flag(accepted=SELECTED_BY)
-  select_over: int | None = _SELECTION.flag(interval="[1, inf)")
-  validation_fraction: float | None = _SELECTION.flag(interval="[0, 1)")
+  select_on: str = _SELECTION.flag(field=choice(*SPLITS))
+  select_metric: str | None = _SELECTION.flag(field=choice(*SELECTED_BY))
+  select_over: int | None = _SELECTION.flag(field=whole(1))
+  validation_fraction: float | None = _SELECTION.flag(field=number("[0, 1)"))
   validation_seed: int | None = _SELECTION.flag(
-    interval=SEEDS, needs="validation_fraction"
+    field=SEED_OF_RUN, needs="validation_fraction"
   )
 
-  rounds: int = _ROUNDS.flag(100, interval="[0, inf)")
-  target_accuracy: float | None = _ROUNDS.flag(interval="(0, 1]")
-  patience: int | None = _ROUNDS.flag(interval="[1, inf)")
+  rounds: int = _ROUNDS.flag(100, field=whole())
+  target_accuracy: float | None = _ROUNDS.flag(field=number("(0, 1]"))
+  patience: int | None = _ROUNDS.flag(field=whole(1))
   cohort_size: int | None = _ROUNDS.flag(is_condition=True)
   sampler: Chosen = _ROUNDS.flag("uniform")
   batch_size: int = _ROUNDS.flag(is_condition=True)
   local_epochs: float | None = _ROUNDS.setting(is_condition=True)
   local_steps: int | None = _ROUNDS.setting(is_condition=True)
   sampling: str = _ROUNDS.flag(
-    "shuffle", accepted=("shuffle", "replacement"), is_condition=True
+    "shuffle", field=choice("shuffle", "replacement"), is_condition=True
   )
   drop_remainder: bool = _ROUNDS.setting()
   weighting: str = _ROUNDS.setting(is_condition=True)
@@ -485,20 +479,20 @@ class Spec:
   availability: Chosen | None = _TIME.flag(needs="system")
   schedule: Chosen | None = _TIME.flag(excludes=_SCHEDULED)
   max_time: float | None = _TIME.flag(
-    interval="(0, inf)", needs="schedule", is_condition=True
+    field=number("(0, inf)"), needs="schedule", is_condition=True
   )
 
   output_dir: str | None = _RESULTS.flag(is_identity=False, is_of_process=True)
-  eval_every: int = _RESULTS.setting(interval="[1, inf)")
+  eval_every: int = _RESULTS.setting(field=whole(1))
   grad_norm: bool = _RESULTS.flag(False)
   x_axis: str = _RESULTS.flag(
-    "rounds", accepted=tuple(plots.X_AXES), is_identity=False
+    "rounds", field=choice(*plots.X_AXES), is_identity=False
   )
   optimum: bool = _RESULTS.flag(
     False, needs="regularizer", excludes=_IN_MEMORY | _OPTIMUM
   )
   trace: bool = _RESULTS.flag(False)
-  track: str | None = _RESULTS.flag(accepted=TRACKERS, is_identity=False)
+  track: str | None = _RESULTS.flag(field=choice(*TRACKERS), is_identity=False)
 
   profile: bool = _COMPUTATION.flag(False, is_identity=False)
   client_map: str = _COMPUTATION.setting()
@@ -508,7 +502,7 @@ class Spec:
   grid_chunk: int | None = _COMPUTATION.setting()
   precision: str = _COMPUTATION.setting(is_condition=True)
   checkpoint_every: int | None = _COMPUTATION.flag(
-    interval="[1, inf)", is_identity=False
+    field=whole(1), is_identity=False
   )
   resume: bool = _COMPUTATION.flag(False, is_identity=False, is_of_process=True)
   compilation_cache: str = _COMPUTATION.flag(
@@ -523,7 +517,7 @@ class Spec:
   model_devices: int | None = _DEVICES.setting()
   coordinator: str | None = _DEVICES.flag(is_identity=False, is_of_process=True)
   num_processes: int | None = _DEVICES.flag(
-    needs="coordinator", is_of_process=True
+    needs="coordinator", is_identity=False, is_of_process=True
   )
   process_id: int | None = _DEVICES.flag(
     needs="coordinator", is_identity=False, is_of_process=True
@@ -536,7 +530,7 @@ class Spec:
   @property
   def trainable_paths(self) -> tuple[str, ...]:
     """The starts of the paths of the leaves that are trained; () for all."""
-    return TRAINABLE.of(self.trainable) if self.trainable else ()
+    return leaves("trainable", self.trainable) if self.trainable else ()
 
   @property
   def tuned(self) -> list[Chosen]:
@@ -633,18 +627,16 @@ def identity_of(config: Mapping[str, Any], *others: str) -> dict[str, Any]:
     *others: flags that may differ, such as rounds. If two runs differ only in
       these, one is the beginning of the other.
   """
-  return {
-    name: without_place(name, value)
+  found = {
+    name: value
     for name, value in config.items()
     if (name not in FLAGS or FLAGS[name].is_identity) and name not in others
   }
-
-
-def without_place(name: str, value: Any) -> Any:
-  """A flag's value; for pretrained, only the name of its folder."""
-  if name == "pretrained" and value is not None:
-    return pathlib.Path(value).name
-  return value
+  if found.get("pretrained") is not None:  # Folders are moved.
+    found["pretrained"] = pathlib.Path(found["pretrained"]).name
+  if "cluster" in found:  # Names of stored runs depend on its default.
+    found["cluster"] = False
+  return found
 
 
 def every() -> dict[str, Flag]:

@@ -168,7 +168,7 @@ def _check_own(
   same |= {
     flag
     for flag, owners in kinds.TASK.owners().items()
-    if not any(getattr(each, "may_differ", False) for each in owners.values())
+    if not any(each.may_differ for each in owners.values())
   }
   for name, value in method.items():
     why = None

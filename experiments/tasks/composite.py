@@ -21,7 +21,7 @@ from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.models.layers import glorot_uniform
-from fedjax_opt.registry import Option, arguments
+from fedjax_opt.registry import Hyperparameter, arguments
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.trees import at_least_float32
@@ -181,7 +181,7 @@ def haxby(data_dir: str | None, zero_threshold: float = 1e-4) -> Task:
 
 # The entries of the registry.
 
-_VARIANT = Option(
+_VARIANT = Hyperparameter(
   "variant",
   "I",
   "which problem, of 1024 coefficients or a 32 x 32 matrix"
@@ -190,7 +190,7 @@ _VARIANT = Option(
     f"{size.num_clients} clients of {size.examples_per_client} examples"
     for name, size in synthetic.VARIANTS.items()
   ),
-  tuple(synthetic.VARIANTS),
+  fields.choice(*synthetic.VARIANTS),
 )
 _choice = functools.partial(TaskChoice, has_clients=True)
 _SPLITS = ("validation", "test", "train", "truth")

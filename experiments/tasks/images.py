@@ -14,12 +14,13 @@ from experiments.tasks import classification as classifier
 from experiments.tasks.base import SEED_OF_TEST, Task, TaskChoice, held_out
 from experiments.tasks.classification import Examples
 from fedjax_opt import models
+from fedjax_opt.checks.fields import choice
 from fedjax_opt.checks.values import said_of
 from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import embedded, tfds
 from fedjax_opt.models.layers import NORMS, glorot_uniform, he_uniform
-from fedjax_opt.registry import Option
+from fedjax_opt.registry import Hyperparameter
 
 
 class Images(NamedTuple):
@@ -340,16 +341,16 @@ def _takes(task: Task, examples: Examples) -> bool:
 
 # The entries of the registry.
 
-_AUGMENTATION = Option(
+_AUGMENTATION = Hyperparameter(
   "augmentation",
   "none",
   "what tasks of images do to images at random, anew in each local step\n"
   "none       nothing\n"
   "crop_flip  crops after padding by 4 pixels, half of them mirrored",
-  ("none", *AUGMENTATIONS),
+  choice("none", *AUGMENTATIONS),
   may_differ=True,
 )
-_NORM = Option(
+_NORM = Hyperparameter(
   "norm",
   "group",
   "normalization layers of the ..._resnet tasks\n"
@@ -360,21 +361,21 @@ _NORM = Option(
   "statistics; an evaluation takes the statistics of its own batches, of 128 "
   "examples\n"
   "none             no normalization",
-  NORMS,
+  choice(*NORMS),
   may_differ=True,
 )
-_PIXELS = Option(
+_PIXELS = Hyperparameter(
   "pixels",
   "channels",
   "how tasks of images normalize pixels, which are from 0 to 1\n"
   "channels  by the mean and the deviation of each channel of the data set\n"
   "half      (x - 0.5) / 0.5",
-  PIXELS,
+  choice(*PIXELS),
   may_differ=True,
 )
 
 
-def options(model: str) -> tuple[Option, ...]:
+def options(model: str) -> tuple[Hyperparameter, ...]:
   """The options of tasks of images, also of a user's own images."""
   return (_AUGMENTATION, _NORM) if MODELS[model].has_norm else (_AUGMENTATION,)
 

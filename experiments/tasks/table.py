@@ -20,11 +20,12 @@ from experiments.tasks import base, classification
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
+from fedjax_opt.checks.fields import choice
 from fedjax_opt.checks.values import check_choice, said_of
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
 from fedjax_opt.datasets.tables import KINDS, Table
-from fedjax_opt.registry import Hyperparameter, Option
+from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.scores import SCORES
 
 # Flags that name columns, and what is measured.
@@ -278,7 +279,7 @@ OPTIONS = (
     "same for all seeds",
     "(0, 1)",
   ),
-  Option(
+  Hyperparameter(
     "predict",
     "auto",
     "what label_column holds\n"
@@ -288,14 +289,14 @@ OPTIONS = (
     "classes  the class of each row\n"
     "numbers  numbers, for regression\n"
     "labels   several columns of 0 and 1",
-    ("auto", *KINDS),
+    choice("auto", *KINDS),
   ),
-  Option(
+  Hyperparameter(
     "class_weights",
     "none",
     "weights of classes in the loss: none, or balanced, by which all classes "
     "count alike",
-    CLASS_WEIGHTS,
+    choice(*CLASS_WEIGHTS),
     may_differ=True,
   ),
 )

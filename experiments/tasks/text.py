@@ -22,7 +22,7 @@ from fedjax_opt.data import digest
 from fedjax_opt.datasets import files, texts, tokenization
 from fedjax_opt.models import Encoder, EncoderConfig, LinearModel
 from fedjax_opt.models import pretrained as weights
-from fedjax_opt.registry import Option, arguments
+from fedjax_opt.registry import Hyperparameter, arguments
 
 # Small batches stay in the caches of a CPU.
 _EVALUATION_BATCH = 32
@@ -252,13 +252,13 @@ def _trimmed(
 
 # The entries of the registry.
 
-_ENCODER = Option(
+_ENCODER = Hyperparameter(
   "encoder",
   "base",
   "size of the encoder of the ..._distilbert tasks, drawn at random; not with "
   "pretrained"
   + "".join(f"\n{name:5}  {size.help}" for name, size in SIZES.items()),
-  tuple(SIZES),
+  fields.choice(*SIZES),
 )
 
 

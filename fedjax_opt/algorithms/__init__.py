@@ -44,11 +44,12 @@ from fedjax_opt.algorithms.personal import fed_bn, fed_per, fed_rep
 from fedjax_opt.algorithms.prox_skip import prox_skip
 from fedjax_opt.algorithms.scaffold import scaffold
 from fedjax_opt.algorithms.sgd import local_sgd, minibatch_sgd
+from fedjax_opt.checks import fields
 from fedjax_opt.registry import (
   AlgorithmChoice,
-  Option,
-  Paths,
+  Hyperparameter,
   arguments,
+  leaves,
   register,
 )
 
@@ -98,21 +99,23 @@ __all__ = [
   "scaffold",
 ]
 
-_PERSONAL = Paths(
+_PERSONAL = Hyperparameter(
   "personal",
   "output",
   "leaves of the model that stay with their client, such as output or "
   "layers_1,output/kernel: the starts of their paths, between commas",
+  fields.NAMES,
+  leaves,
   label="personal leaves",
 )
-_STALENESS = Option(
+_STALENESS = Hyperparameter(
   "staleness",
   "polynomial",
   "how much an update counts whose client started tau server steps ago\n"
   "constant    as much as a fresh one\n"
   "polynomial  (tau + 1) ** -staleness_power of it\n"
   "hinge       less only from hinge_start on",
-  STALENESS,
+  fields.choice(*STALENESS),
 )
 # Switches that are no flags.
 _last_iterate = functools.partial(fed_dual_avg, averaged=False)

@@ -35,12 +35,17 @@ class Field:
     accepts: `(name, value)`, raises ValueError or TypeError if a value is not
       accepted.
     optional: whether None is accepted too.
-    interval: of the numbers accepted; None if no numbers are.
+    interval: of the numbers accepted.
+    kind: type of the values on a command line, where all but numbers and
+      switches is text.
+    choices: the words accepted; () if others are.
   """
 
   accepts: Callable[..., None]
   optional: bool = False
   interval: str = "(-inf, inf)"
+  kind: type = str
+  choices: tuple[str, ...] = ()
 
   def __repr__(self) -> str:
     return "checked"  # In a signature, whose docstring says the rest.
@@ -65,6 +70,7 @@ class Number(Field):
   """
 
   accepts: Callable[..., None] = values.in_interval
+  kind: type = float
   words: str = ""
 
   def check(self, name: str, value: Any) -> None:
@@ -74,19 +80,22 @@ class Number(Field):
       self.accepts(name, value, self.interval, wanted, self.words)
 
 
-def number(interval: str, words: str = "") -> Number:
+def number(interval: str, words: str = "", kind: type = float) -> Number:
   """A plain number, not an array, because it shapes the program.
 
   Args:
     interval: of the numbers accepted.
     words: the interval in words.
+    kind: int for whole numbers, of 32 bits.
   """
 
   def accepts(name, value, *how):
+    if kind is int:
+      values.at_least(name, value, -values.LARGEST)
     values.number(name, value)
     values.in_interval(name, value, *how)
 
-  return Number(accepts, interval=interval, words=words)
+  return Number(accepts, interval=interval, kind=kind, words=words)
 
 
 def whole(
@@ -110,12 +119,14 @@ def whole(
       value = found.item()
     values.at_least(name, value, least, most)
 
-  return Field(accepts, interval=f"[{least}, inf)")
+  end = f"{most}]" if most not in (None, values.LARGEST) else "inf)"
+  return Field(accepts, interval=f"[{least}, {end}", kind=int)
 
 
 def choice(*accepted: str) -> Field:
   """One of a few words."""
-  return Field(functools.partial(values.check_choice, accepted=accepted))
+  accepts = functools.partial(values.check_choice, accepted=accepted)
+  return Field(accepts, choices=accepted)
 
 
 def array(axes: str, **kind: Any) -> Field:
@@ -141,7 +152,7 @@ def rate(may_drop: bool = True, hint: str = "") -> Field:
     hint: end of the message, which says where an optimizer can be given.
   """
   accepts = functools.partial(rules.rate, may_drop=may_drop, hint=hint)
-  return Field(accepts, interval="[0, inf)")
+  return Field(accepts, interval="[0, inf)", kind=float)
 
 
 ANYTHING = Field(lambda name, value: None)
@@ -225,7 +236,7 @@ def made(kind: Any, words: str, error: type[Exception] = TypeError) -> Field:
   return Field(accepts)
 
 
-SWITCH = Field(values.switch)
+SWITCH = Field(values.switch, kind=bool)
 SEED_OF_RUN = whole(most=(1 << 32) - 1)
 NAMES = Field(values.names)
 NAME = Field(values.word)

@@ -224,9 +224,9 @@ def array(
     ValueError: if its shape is wrong, or naming the first number outside.
   """
   wanted = f"{'whole ' * of_integers}numbers of shape {axes}"
-  are_numbers(name, value, wanted)
+  found = as_array(name, value, wanted)
   is_traced = isinstance(value, jax.core.Tracer)
-  found = value if is_traced else np.asarray(value)
+  found = found if is_traced else np.asarray(found)
   if found.dtype.kind not in ("iu" if of_integers and found.size else "iuf"):
     raise TypeError(f"{name}={shown(value)}: must be {wanted}")
   lengths = re.findall(r"\w+", axes)
@@ -248,14 +248,25 @@ def array(
 
 
 def as_array(
-  name: str, value: Any, wanted: str = "an array of numbers"
-) -> np.ndarray:
-  """An array, or (lists of) numbers, as an array of NumPy.
+  name: str,
+  value: Any,
+  wanted: str = "an array of numbers",
+  any_order: bool = False,
+) -> Any:
+  """An array as it is, also a traced one, or (lists of) numbers as an array.
+
+  Args:
+    name: of the argument.
+    value: given for it.
+    wanted: what it must be, for the message.
+    any_order: see `plain`.
 
   Raises:
     TypeError: if it is something else, see `plain`.
   """
-  plain(name, value)
+  plain(name, value, any_order)
+  if hasattr(value, "dtype"):
+    return value
   try:
     found = np.asarray(value)
   except ValueError:  # Rows of different lengths.
@@ -268,9 +279,9 @@ def as_array(
 def real_array(name: str, value: Any) -> None:
   """Checks that a value is an array or lists of real numbers, also traced."""
   wanted = "an array of real numbers"
-  are_numbers(name, value, wanted)
-  is_array = hasattr(value, "dtype") or isinstance(value, list | tuple | range)
-  if not is_array or getattr(value, "dtype", np.dtype(int)).kind == "c":
+  found = as_array(name, value, wanted)
+  is_array = found is value or isinstance(value, list | tuple | range)
+  if not is_array or found.dtype.kind == "c":
     raise TypeError(f"{name}={shown(value)}: must be {wanted}")
 
 
@@ -287,19 +298,6 @@ def of_shape(name: str, value: Any, shape: Sequence[int], of: str) -> None:
     raise ValueError(
       f"{name}: is {form(value)}; must be of shape {list(shape)}, {of}"
     )
-
-
-def are_numbers(
-  name: str,
-  value: Any,
-  wanted: str = "an array of numbers",
-  any_order: bool = False,
-) -> None:
-  """As `as_array`; an array is not copied, and may be traced."""
-  if hasattr(value, "dtype"):
-    plain(name, value, any_order)
-  else:
-    as_array(name, value, wanted)
 
 
 def plain(name: str, value: Any, any_order: bool = False) -> None:
@@ -352,7 +350,7 @@ def pool(name: str, value: Any) -> int:
     if not isinstance(key, str):
       raise TypeError(f"{name}: the name {shown(key)} must be a string")
     of_key, wanted = f"{name}[{key!r}]", "an array [N, ...]"
-    are_numbers(of_key, values, wanted, any_order=True)
+    as_array(of_key, values, wanted, any_order=True)
     if not np.ndim(values):
       raise TypeError(f"{of_key}={shown(values)}: must be {wanted}")
   lengths = {field: len(values) for field, values in value.items()}

@@ -17,6 +17,7 @@ least one example. The schemes are in partition_schemes.py.
   natural              of the ids        once
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -38,9 +39,25 @@ from fedjax_opt.data.partition_schemes import similarity as similarity
 from fedjax_opt.data.partition_schemes import size_skew as size_skew
 from fedjax_opt.registry import Choice
 
+
+def _sizes(name: str, text: str) -> int | tuple[int, int]:
+  """A whole number, or (low, high)."""
+  if not re.fullmatch(r"\d+(-\d+)?", text):
+    raise ValueError(
+      f"{name}={text}: must be a whole number, such as 500, or a range, such "
+      "as 100-500"
+    )
+  low, _, high = text.partition("-")
+  return (int(low), int(high)) if high else int(low)
+
+
 # Beside what the schemes say of their arguments.
 _FURTHER = {
-  "examples_per_client": {"takes_range": True},
+  "examples_per_client": {
+    "help": "examples of each client, or LOW-HIGH, such as 100-500, from which "
+    "each is drawn",
+    "reads": _sizes,
+  },
   "size_sigma": {"label": "σ of log sizes"},
 }
 

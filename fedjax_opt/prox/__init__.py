@@ -37,8 +37,6 @@ from fedjax_opt.prox.singular_values import (
 )
 from fedjax_opt.registry import RegularizerChoice, arguments, register
 
-_LABELS = {"strength": "regularization strength"}
-
 
 def _on_kernels(
   factory: Callable[..., Regularizer],
@@ -48,10 +46,8 @@ def _on_kernels(
 ) -> RegularizerChoice:
   """A regularizer of each kernel, with the default of its number."""
   make = lambda **arguments: kernels(factory(**arguments))
-  hyperparameters = tuple(
-    each._replace(default=default, label=_LABELS.get(each.name))
-    for each in arguments(factory, "strength", "radius")
-  )
+  strength = {"default": default, "label": "regularization strength"}
+  hyperparameters = arguments(factory, strength=strength, radius=default)
   return RegularizerChoice(make, help, hyperparameters, **others)
 
 

@@ -77,14 +77,18 @@ def _defaults(**defaults: float) -> tuple[Hyperparameter, ...]:
   )
 
 
-_DELTA_SGD = (
-  "gamma",
-  "delta",
-  "eta_0",
-  "theta_0",
-  "reuse_gradients",
-  "independent_dropout",
-)
+# These keep the paper's own names on the command line.
+_DELTA_SGD = {
+  name: {"flag": name}
+  for name in (
+    "gamma",
+    "delta",
+    "eta_0",
+    "theta_0",
+    "reuse_gradients",
+    "independent_dropout",
+  )
+}
 
 RULES: dict[str, RuleChoice] = {
   "sgd": RuleChoice(
@@ -150,9 +154,8 @@ RULES: dict[str, RuleChoice] = {
   ),
   "delta_sgd": RuleChoice(
     delta_sgd,
-    hyperparameters=arguments(delta_sgd, "eps", *_DELTA_SGD),
+    hyperparameters=arguments(delta_sgd, "eps", **_DELTA_SGD),
     fits_server=False,
-    own_names=_DELTA_SGD,
     traced=("step_size", "smoothness_step", "growth_step"),
     label="Δ-SGD",
   ),

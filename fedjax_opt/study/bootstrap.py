@@ -222,6 +222,7 @@ def scores_of(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
     scores: value of the argument.
     tasks: how many tasks there must be; "T" for any number.
   """
-  found = checks.as_array(name, scores, f"numbers of shape [n, {tasks}]")
+  wanted = f"numbers of shape [n, {tasks}]"
+  found = np.asarray(checks.as_array(name, scores, wanted))
   found = found[:, None] if found.ndim == 1 else found
   return numbers(name, found, f"[n, {tasks}]")

@@ -5,13 +5,20 @@
 
 import functools
 
+from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import (
   NonNegativeFloat,
   PositiveFloat,
   Seed,
   checked,
 )
-from fedjax_opt.registry import Choice, File, Option, arguments, register
+from fedjax_opt.registry import (
+  Choice,
+  Hyperparameter,
+  arguments,
+  file,
+  register,
+)
 from fedjax_opt.systems.availability import Availability as Availability
 from fedjax_opt.systems.availability import cyclic as cyclic
 from fedjax_opt.systems.availability import markov as markov
@@ -86,11 +93,11 @@ def _groups():
 
 def _choice(seconds, help, redraw=False, of="step", **own):
   """Devices by a distribution, whose arguments have these defaults."""
-  what = Option(
+  what = Hyperparameter(
     "of",
     of,
     "what takes these seconds at a client: a local step, or a round",
-    OF,
+    fields.choice(*OF),
   )
   parameters = (
     *arguments(seconds, **own),
@@ -120,7 +127,7 @@ SYSTEMS: dict[str, Choice] = {
     zipf,
     "whole seconds k, each with a probability in proportion to k^-exponent",
     exponent=1.5,
-    most={"interval": "[1, 10000000]"},
+    most=1000,
   ),
   "fadas": _choice(
     _groups,
@@ -134,10 +141,9 @@ SYSTEMS: dict[str, Choice] = {
     "devices of a table, such as examples/devices.csv, one drawn for each "
     "client",
     (
-      File(
-        "path",
+      file(
         "CSV file with the columns seconds_per_step, bytes_down and bytes_up",
-        flag="system_file",
+        "system_file",
       ),
     ),
   ),
@@ -158,10 +164,9 @@ AVAILABILITIES: dict[str, Choice] = {
     periods,
     "available in the periods of a table",
     (
-      File(
-        "path",
+      file(
         "CSV file with the columns client, start and end, in seconds",
-        flag="availability_file",
+        "availability_file",
       ),
       *arguments(periods, "repeat"),
     ),

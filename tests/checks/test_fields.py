@@ -23,7 +23,7 @@ from tests.checks import given
 
 
 def rates(flag, text):
-  return numbers(CLIENT.parameters("sgd")[flag], text, flag)
+  return numbers(CLIENT.parameters("sgd")[flag].field, text, flag)
 
 
 NUMBERS = (-math.inf, -1.0, 0.0, 0.5, 1.0, 2.0, math.inf, math.nan)

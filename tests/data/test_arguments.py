@@ -40,6 +40,7 @@ WANTED = {
 }
 OTHERS = {
   (femnist.load, "fraction"): "(0, 1]",
+  (hold_out, "seed"): "[0, 4294967295]",
   (synthetic.heterogeneous, "num_clients"): "[2, inf)",
 }
 

@@ -28,8 +28,8 @@ from experiments.specification.kinds import (
 from fedjax_opt import algorithms, lora, transforms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
+from fedjax_opt.checks import fields
 from fedjax_opt.prox import REGULARIZERS
-from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.rules import RULES
 from fedjax_opt.transforms import aggregators, faults
 from tests.experiments.commands import prepare, spec_of, task_of
@@ -230,8 +230,8 @@ def test_makes_every_algorithm_from_traced_numbers(arguments):
   ],
 )
 def test_numbers(text, kind, values):
-  any_number = Hyperparameter("flag", 0.5, "", "(-inf, inf]")
-  assert numbers(any_number, text, kind=kind) == values
+  any_number = fields.number("(-inf, inf]", kind=kind)
+  assert numbers(any_number, text, "flag") == values
 
 
 def test_no_flag_is_shared_by_two_kinds_of_part():

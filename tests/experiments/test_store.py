@@ -107,8 +107,9 @@ def test_a_run_with_one_flag_more_is_another():
 
 
 def test_the_way_of_computing_is_no_part_of_a_run(runs):
-  spec = spec_of(*ARGUMENTS, "--client_chunk=1", "--grid_map=scan")
-  assert runs.find(spec) is not None
+  several = ("--coordinator=a:1", "--num_processes=2", "--process_id=0")
+  for way in (("--client_chunk=1", "--grid_map=scan"), several, ("--cluster",)):
+    assert runs.find(spec_of(*ARGUMENTS, *way)) is not None
 
 
 def test_what_is_not_complete_is_not_found(tmp_path):

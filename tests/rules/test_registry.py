@@ -103,7 +103,7 @@ def test_a_value_outside_its_interval_is_one_clear_line(
   interval, value, allowed
 ):
   parameter = Hyperparameter("mu", 0.5, "a strength", interval)
-  check = functools.partial(parameter.check, value)
+  check = functools.partial(parameter.value, value)
   if allowed:
     check()
     return
