@@ -36,7 +36,8 @@ class Method(NamedTuple):
     make: `(**hyperparameters) -> Algorithm`, as in `sweep`.
     grid: {name: values}, what is tuned; {} for nothing.
     settings: settings of this method's runs alone, such as a `schedule`. They
-      replace those of the study; see `Settings`.
+      replace those of the study; see `Settings`. The report says in which
+      methods differ.
   """
 
   make: Callable[..., Algorithm]
