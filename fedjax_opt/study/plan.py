@@ -286,6 +286,13 @@ def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
       raise ValueError(
         f"conditions: {checks.shown(dict(condition))} is repeated; give it once"
       )
+    for name, other in ((n, c[n]) for c in conditions[:i] for n in names):
+      value = condition[name]
+      if value != other and words.exact(value) == words.exact(other):
+        raise ValueError(
+          f"conditions[{i}][{name!r}]={checks.shown(value)}: a report writes "
+          f"it like {checks.shown(other)}; give values that it can tell apart"
+        )
 
 
 def check_names_of_conditions(
