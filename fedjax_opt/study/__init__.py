@@ -4,6 +4,8 @@ compare.py          methods compared from Python
 plan.py             its arguments, and how each cell runs
 tuning.py           the one way to tune a method on a problem
 setup.py            how large the model, the clients and the data are
+per_client.py       how good a model is on each client's held-out examples
+own_models.py       the same of the models that clients use, while a run goes on
 cells.py            what a method measured under a condition
 pairs.py            every two methods: paired tests, adjusted p-values, power
 variance.py         what the spread of a nested result is made of
@@ -12,7 +14,8 @@ statistics.py       intervals over seeds, and comparisons of methods
 bootstrap.py        resamples, and intervals made of them
 spending.py         tuning curves, and what it costs to reach a target
 words.py            numbers, metrics and settings in sentences and tables
-study.py            a study: its cells, their verdicts, and its report
+comparison.py       the cells of a study, and what can be told of them
+study.py            a study, and its report
 report/             the page, sentences, tables and pictures of a study
 plots/              figures of runs and of studies
 """
