@@ -17,8 +17,6 @@ from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.checks.values import said_of
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.cohort import Cohort
-from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.result import Report
 from fedjax_opt.study import per_client
@@ -141,17 +139,10 @@ class OwnModels:
 
   def _of_point(self, models, hyperparameters, seed, number, round, data):
     """The metrics of one point."""
-    (params, server, rows), (examples, train, parts) = models, data
+    (_, server, _), (examples, train, parts) = models, data
     algorithm = self._make(**hyperparameters)
-    indices, sizes = self._pick(train, number)
-    clients = jnp.arange(self._config.num_clients, dtype=jnp.int32)
-    given = RoundData(
-      examples, sizes, indices, clients=clients, client_state=rows
-    )
-    held_out = {
-      name: ClientData(examples, *self._pick(lists, number))
-      for name, lists in parts.items()
-    }
+    of = lambda lists: ClientData(examples, *self._pick(lists, number))
+    held_out = {name: of(lists) for name, lists in parts.items()}
 
     def one_client(worker, received):
       own = per_client.own_model(algorithm, server, worker, received)
@@ -160,8 +151,9 @@ class OwnModels:
         for name, of_all in held_out.items()
       }
 
-    cohort = Cohort(self._config, jax.random.key(seed), round, given)
-    found = cohort.each(one_client, broadcast=params).value
+    found = per_client.each_client(
+      one_client, self._config, models, seed, round, of(train)
+    )
     return {
       f"client_{part}_{name}": _over_examples(values, held_out[part].sizes)
       for part, of_part in found.items()
