@@ -18,7 +18,7 @@ from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import setup
-from fedjax_opt.study.cells import Cell, ExampleSet, Measured
+from fedjax_opt.study.cells import Cell, ExampleSet, Measured, example_sets
 from fedjax_opt.study.tuning import tune
 from fedjax_opt.study.words import condition_label
 
@@ -183,10 +183,7 @@ def setup_of(
         return {}, {}, {}
       clients[label] = setup.clients_of(of_seed[cell.spec.seed[0]])
       found.append(setup.sizes(task.init, task.validation, task.test))
-      pools = {"validation": task.validation, "test": task.test}
-      sets[label] = {
-        n: ExampleSet.of(each) for n, each in pools.items() if each
-      }
+      sets[label] = example_sets(task.validation, task.test)
     sets[condition_label(cell.condition)] = sets[label]
   sizes = shared(found) | setup.sizes_of_clients(list(clients.values()))
   return clients, sizes, sets

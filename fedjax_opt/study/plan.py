@@ -11,7 +11,6 @@ import numpy as np
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import by_name, checked, each, function, made
-from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import DEFAULTS, check_names
 from fedjax_opt.evaluation import PerExampleFn
@@ -19,7 +18,7 @@ from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
 from fedjax_opt.study import own_models, setup, tuning, words
-from fedjax_opt.study.cells import Cell, ExampleSet, Measured
+from fedjax_opt.study.cells import Cell, Measured, example_sets
 from fedjax_opt.study.per_client import SETTINGS
 from fedjax_opt.study.words import condition_label
 
@@ -153,14 +152,6 @@ class Plan(NamedTuple):
     )
     partition_seeds, seeds = self.crossed
     crossed = (run(method.grid, seeds, True, p) for p in partition_seeds)
-    pools = {"validation": self.validation, "test": self.test}
-    sets = {
-      name: ExampleSet.of(
-        pool.pooled() if isinstance(pool, ClientData) else pool
-      )
-      for name, pool in pools.items()
-      if pool is not None
-    }
     return Cell(
       label,
       condition,
@@ -168,7 +159,7 @@ class Plan(NamedTuple):
       report,
       is_nested=self.is_nested and tried is not None,
       crossed=tuple(crossed),
-      sets=sets,
+      sets=example_sets(self.validation, self.test),
     )
 
   def _measuring(self, make, points, is_report, arguments) -> list[Any]:
