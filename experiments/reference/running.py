@@ -65,7 +65,10 @@ def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
     records.extend(found)
     return joined(found)
 
-  tuning.tune(run, planned.grid, planned.spec.seed, planned.report_seeds)
+  tuning.run_cell(
+    planned.method, planned.condition, run, planned.grid, planned.spec.seed,
+    planned.report_seeds,
+  )  # fmt: skip
   return records
 
 

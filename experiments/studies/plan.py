@@ -53,9 +53,15 @@ class Planned(NamedTuple):
     return self.spec.at({}, self.report_seeds)
 
   def at(
-    self, grid: tuning.Grid, seeds: Sequence[int], is_report: bool
+    self,
+    grid: tuning.Grid,
+    seeds: Sequence[int],
+    is_report: bool,
+    partition_seed: int | None = None,
   ) -> Spec:
-    """The specification of a run of `tuning.tune`: whole grid, or report."""
+    """What `tuning.run_cell` runs: grid, report, or grid on one partition."""
+    if partition_seed is not None:
+      return self.spec.crossed(partition_seed, seeds)
     chosen = {name: v[0] for name, v in grid.items() if len(v) == 1}
     return self.spec.at(chosen, seeds) if is_report else self.spec
 

@@ -1,5 +1,6 @@
 """The arguments of a study from Python, and how each of its cells runs."""
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -147,20 +148,12 @@ class Plan(NamedTuple):
         history = History(history.rounds, history.metrics | stacked)
       return Measured(points, history, self.criterion, seconds)
 
-    tried, report = tuning.tune(
-      run, method.grid, self.seeds, self.report_seeds, self.is_nested
-    )
-    partition_seeds, seeds = self.crossed
-    crossed = (run(method.grid, seeds, True, p) for p in partition_seeds)
-    return Cell(
-      label,
-      condition,
-      tried,
-      report,
-      is_nested=self.is_nested and tried is not None,
-      crossed=tuple(crossed),
-      sets=example_sets(self.validation, self.test),
-    )
+    found = tuning.run_cell(
+      label, condition, run, method.grid, self.seeds, self.report_seeds,
+      self.is_nested, self.crossed,
+    )  # fmt: skip
+    sets = example_sets(self.validation, self.test)
+    return dataclasses.replace(found, sets=sets)
 
   def _measuring(self, make, points, is_report, arguments) -> list[Any]:
     """What clients' own models will measure, one entry for each evaluation.
