@@ -179,19 +179,6 @@ def test_a_criterion_without_validation_examples_and_fresh_seeds():
   assert (cell.tried.seeds, cell.measured.seeds) == ([3, 5], list(range(6, 16)))
 
 
-@pytest.mark.parametrize(
-  ("metric", "criterion"),
-  [
-    ("test_loss", "validation_loss"),
-    ("train_loss", "validation_loss"),
-    ("regularized_test_loss", "regularized_validation_loss"),
-    ("f1", "validation_f1"),
-  ],
-)
-def test_the_criterion_is_that_of_the_validation_examples(metric, criterion):
-  assert plan._on_validation(metric) == criterion
-
-
 @pytest.mark.slow
 def test_a_choice_on_test_examples_if_asked_for():
   criterion = fo.Criterion("test_loss", "min")
