@@ -39,6 +39,29 @@ class Parts(NamedTuple):
   test: ClientData | None = None
   validation: ClientData | None = None
 
+  @classmethod
+  def of(
+    cls, data: ClientData, seed: int, *fractions: tuple[str, float | None]
+  ) -> "Parts":
+    """Holds out parts of each client's examples, each of what others left.
+
+    Args:
+      data: the clients.
+      seed: of the draws.
+      *fractions: of `test`, then of `validation`, each with the name that an
+        error has for it; None or 0 for no such part.
+
+    Raises:
+      ValueError: if the clients have too few examples.
+    """
+    parts: list[ClientData | None] = []
+    for name, fraction in fractions:
+      parts.append(None)
+      if fraction:
+        with said_of(fraction=name):
+          data, parts[-1] = data.split(fraction, seed)
+    return cls(data, *parts)
+
 
 def hold_out(data: ClientData, seed: int) -> Parts:
   """A fifth of each client's examples for test, a tenth of the rest to choose.
@@ -53,9 +76,8 @@ def hold_out(data: ClientData, seed: int) -> Parts:
       "a ClientData, or a function that returns one"
     )
   with said_of("own_models"):
-    rest, test = data.split(TEST_FRACTION, seed)
-    train, validation = rest.split(VALIDATION_FRACTION, seed)
-    return Parts(train, test, validation)
+    of_both = (TEST_FRACTION, VALIDATION_FRACTION)
+    return Parts.of(data, seed, *(("fraction", each) for each in of_both))
 
 
 def names(
