@@ -10,7 +10,6 @@ All is drawn before anything runs:
 """
 
 import dataclasses
-import functools
 import itertools
 import os
 from collections.abc import Mapping
@@ -154,30 +153,19 @@ def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:
   fraction, chooses = spec.client_test_fraction, spec.select_on == "clients"
   own = populations if task.clients is None else _whole_clients
   train, new = own(spec, task)
+  of_test = "client_test_fraction", fraction
   # Without a fraction, all examples of clients that never train are measured.
-  name = "client_test_fraction"
   others = {
-    seed: Parts(*_split(name, data, fraction, seed))
-    if fraction
-    else Parts(None, data)
+    seed: Parts.of(data, seed, of_test) if fraction else Parts(None, data)
     for seed, data in new.items()
   }
   if not (fraction or chooses):
     return train, HeldOut({}, others)
-  parts = {seed: _parts_of(spec, data, seed) for seed, data in train.items()}
+  name = "validation_fraction"
+  of_both = of_test, (name, spec.validation_fraction if chooses else None)
+  parts = {seed: Parts.of(data, seed, *of_both) for seed, data in train.items()}
   train = {seed: of_seed.train for seed, of_seed in parts.items()}
   return train, HeldOut(parts, others)
-
-
-def _parts_of(spec, data, seed):
-  """The training examples of a seed's clients, and those held out of them."""
-  split, validation = functools.partial(_split, seed=seed), None
-  train, test = split("client_test_fraction", data, spec.client_test_fraction)
-  if spec.select_on == "clients":
-    train, validation = split(
-      "validation_fraction", train, spec.validation_fraction
-    )
-  return Parts(train, test, validation)
 
 
 def _whole_clients(spec, task):
@@ -194,14 +182,6 @@ def _whole_clients(spec, task):
   with said_of(f"heldout_clients={number}"):
     parts = {s: population.split_clients(number / have, s) for s in spec.seed}
   return tuple({s: each[i] for s, each in parts.items()} for i in (0, 1))
-
-
-def _split(name, data, fraction, seed):
-  """Two parts of each client's examples; without a fraction, all and None."""
-  if not fraction:
-    return data, None
-  with said_of(fraction=name):
-    return data.split(fraction, seed)
 
 
 # The validation part.

@@ -143,8 +143,6 @@ def watch() -> None:
   from it, and would never reach the common end that JAX waits for.
   """
   global _is_watched, _stderr
-  if sys.platform == "win32":
-    return
   sys.stderr.flush()
   _is_watched, _stderr = True, os.dup(2)
   encoding = sys.stderr.encoding

@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from matplotlib import image
-
 from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import load_run
@@ -165,6 +163,8 @@ def _mlflow(folder, entries):
 
 
 def _tensorboard(folder, entries):
+  from matplotlib import image  # Only an extra has it.
+
   library = checks.imported("tensorboardX", "track=tensorboard", "tensorboardX")
   for entry in entries:
     place = folder / "tensorboard" / re.sub(r"[^\w.=,+-]", "_", entry.name)

@@ -41,6 +41,11 @@ def of_any_process(number: int) -> int:
   return int(np.max(multihost_utils.process_allgather(np.int32(number))))
 
 
+def least_of_processes(number: int) -> int:
+  """The smallest of the numbers that the processes have, likewise."""
+  return -of_any_process(-number)
+
+
 def entropy(shape: tuple[int, ...]) -> np.ndarray:
   """Random uint32 of the operating system; all processes must call it.
 
@@ -61,7 +66,7 @@ def check_alike(what: str, number: int) -> None:
   Raises:
     ValueError: in all of them, if they do not.
   """
-  most, least = of_any_process(number), -of_any_process(-number)
+  most, least = of_any_process(number), least_of_processes(number)
   if most != least:
     raise ValueError(
       f"{what}: {least} in one process and {most} in another; must be the same "

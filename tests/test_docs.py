@@ -34,9 +34,7 @@ PAGES = sorted(
   if not {"_build", "jupyter_execute", "artefacts"} & set(page.parts)
 )
 OUTSIDE = [
-  ROOT / "README.md",
-  ROOT / "CHANGELOG.md",
-  ROOT / "CONTRIBUTING.md",
+  *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
   *sorted(ROOT.glob("experiments/*/README.md")),
   *sorted(ROOT.glob("experiments/*/artefacts/*.md")),
 ]
@@ -204,6 +202,14 @@ def broken_links(page: pathlib.Path) -> list[str]:
     if not path.exists() or (to_heading and anchor not in anchors(path)):
       broken.append(target)
   return broken
+
+
+def test_an_index_of_modules_has_them_all():
+  packages = ("fedjax_opt", "experiments")
+  for file in (f for p in packages for f in ROOT.glob(f"{p}/**/__init__.py")):
+    listed = re.findall(r"^(\w+\.py)  ", file.read_text(), re.M)
+    there = sorted(path.name for path in file.parent.glob("[!_]*.py"))
+    assert not listed or sorted(listed) == there, file
 
 
 def test_links_lead_to_files_and_headings():

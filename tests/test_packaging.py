@@ -247,12 +247,11 @@ def test_an_import_on_top_needs_no_extra(requirements):
   """Other packages are imported by what needs them, when it is called."""
   of_all = {IMPORTED.get(name, name) for name in requirements[""]}
   of_all |= {"scipy"}  # Of jax.
-  for folder, extra in (("fedjax_opt", ()), ("experiments", ("run",))):
-    allowed = of_all.union({folder, "fedjax_opt"}, sys.stdlib_module_names)
-    allowed = allowed.union(*(requirements[name] for name in extra))
+  of_all |= {"fedjax_opt", "experiments", *sys.stdlib_module_names}
+  for folder in ("fedjax_opt", "experiments"):
     for path in (REPOSITORY / folder).rglob("*.py"):
       found = imported(ast.parse(path.read_text("utf-8")).body)
-      assert set(found) <= allowed, path
+      assert set(found) <= of_all, path
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Programs for devices that are elsewhere: here for those that are at hand."""
 
 import types
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -85,10 +86,16 @@ def test_nothing_is_run_on_devices_that_are_elsewhere():
 @pytest.mark.parametrize(
   ("name", "platform"), [("cuda", "gpu"), ("gpu", "gpu"), ("tpu", "tpu")]
 )
-def test_what_is_chosen_by_platform_is_that_of_the_target(name, platform):
+def test_what_is_chosen_by_platform_is_that_of_the_target(
+  name, platform, monkeypatch
+):
+  compiled = Mock()
+  monkeypatch.setattr(programs, "compiled", compiled)
   with target.use([device(name)]):
     assert target.platform() == platform
     assert chunks.fastest_vmapped(None, 1) is None
+    programs.run_once(jnp.sin)(1.0)
+    assert compiled.call_args.args[-1] is None  # No option of the CPU.
   assert target.platform() == jax.default_backend()
 
 

@@ -4,6 +4,7 @@
 ran is kept as records in `NAME/CONDITION/`, one file for each cell.
 
 definition.py  conditions and methods, and the cells of both
+joining.py     runs the cells that are missing, or methods that join
 running.py     runs a cell: its grid, extended where the best is at an edge
 standing.py    who stands where: places, verdicts, aggregates
 regrets.py     how far settings carry from one condition to another

@@ -26,7 +26,7 @@ from fedjax_opt.results import environment
 from fedjax_opt.results.history import SPENT, History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning
-from fedjax_opt.study.cells import Cell, ExampleSet, Measured
+from fedjax_opt.study.cells import Cell, ExampleSet, Measured, example_sets
 
 _OF_REPORT = ("test_accuracy", "test_loss", "train_loss", "f1", *SPENT)
 
@@ -65,7 +65,10 @@ def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
     records.extend(found)
     return joined(found)
 
-  tuning.tune(run, planned.grid, planned.spec.seed, planned.report_seeds)
+  tuning.run_cell(
+    planned.method, planned.condition, run, planned.grid, planned.spec.seed,
+    planned.report_seeds,
+  )  # fmt: skip
   return records
 
 
@@ -82,11 +85,7 @@ def _ran(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
     "versions": environment.versions(),
     "criterion": dataclasses.asdict(criterion),
     digest.NAME: ready.loaded.digests,
-    "examples": {
-      name: ExampleSet.of(examples)
-      for name in ("validation", "test")
-      if (examples := getattr(ready.task, name)) is not None
-    },
+    "examples": example_sets(ready.task.validation, ready.task.test),
   }
   arguments = [
     each for each in flags.arguments(spec) if not each.startswith("--data_dir=")

@@ -14,7 +14,7 @@ from experiments.specification.resolve import of_personal, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
 from fedjax_opt.checks.values import said_of
-from fedjax_opt.results.names import name_of, value_of
+from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning, words
 
 # Groups of flags that say on which data and clients methods are compared.
@@ -53,9 +53,15 @@ class Planned(NamedTuple):
     return self.spec.at({}, self.report_seeds)
 
   def at(
-    self, grid: tuning.Grid, seeds: Sequence[int], is_report: bool
+    self,
+    grid: tuning.Grid,
+    seeds: Sequence[int],
+    is_report: bool,
+    partition_seed: int | None = None,
   ) -> Spec:
-    """The specification of a run of `tuning.tune`: whole grid, or report."""
+    """What `tuning.run_cell` runs: grid, report, or grid on one partition."""
+    if partition_seed is not None:
+      return self.spec.crossed(partition_seed, seeds)
     chosen = {name: v[0] for name, v in grid.items() if len(v) == 1}
     return self.spec.at(chosen, seeds) if is_report else self.spec
 
@@ -220,16 +226,11 @@ def unlike(planned: Sequence[Planned]) -> list[str]:
   """
   here = [c for c in planned if c.condition == planned[0].condition]
   values = {cell.method: cell.spec.values() for cell in here}
-  lines = []
-  for name in specs.conditions():
-    labels: dict[str, list[str]] = {}
-    for cell in here:
-      value = value_of(values[cell.method].get(name))
-      labels.setdefault(value, []).append(words.name(cell.method))
-    if len(labels) > 1:
-      each = "; ".join(f"{v} for {words.listed(m)}" for v, m in labels.items())
-      lines.append(f"Methods differ in {name_of(name)}: {each}.")
-  return lines
+  told = {
+    method: {name: own.get(name) for name in specs.conditions()}
+    for method, own in values.items()
+  }
+  return list(words.unlike(told).values())
 
 
 def not_private(planned: Sequence[Planned]) -> list[str]:

@@ -17,9 +17,8 @@ from fedjax_opt.checks.values import said_of
 from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import setup
-from fedjax_opt.study.cells import Cell, ExampleSet, Measured
-from fedjax_opt.study.tuning import tune
+from fedjax_opt.study import setup, tuning
+from fedjax_opt.study.cells import Cell, ExampleSet, Measured, example_sets
 from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that do not depend on the method.
@@ -71,23 +70,12 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
 
 def run_cell(cell: Planned, store: Store) -> tuple[Planned, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
-
-  def run(grid, seeds, is_report):
-    return _ran(*store.run(cell.at(grid, seeds, is_report)))
-
-  tried, report = tune(
-    run, cell.grid, cell.spec.seed, cell.report_seeds, cell.is_nested
-  )
-  partition_seeds, seeds = cell.crossed
-  crossed = (cell.spec.crossed(seed, seeds) for seed in partition_seeds)
-  return cell, _cell_of(
-    cell.method,
-    cell.condition,
-    tried,
-    report,
-    is_nested=cell.is_nested and tried is not None,
-    crossed=tuple(_ran(*store.run(spec)) for spec in crossed),
-  )
+  run = lambda *which: _ran(*store.run(cell.at(*which)))
+  found = tuning.run_cell(
+    cell.method, cell.condition, run, cell.grid, cell.spec.seed,
+    cell.report_seeds, cell.is_nested, cell.crossed,
+  )  # fmt: skip
+  return cell, _with_files(found)
 
 
 def _ran(run: Run, was_there: bool = False) -> Measured:
@@ -104,19 +92,12 @@ def _ran(run: Run, was_there: bool = False) -> Measured:
   )
 
 
-def _cell_of(
-  method: str,
-  condition: Mapping[str, Any],
-  tried: Measured | None,
-  measured: Measured | None,
-  **others: Any,
-) -> Cell:
-  """The fields of a cell that come from a stored run; see `Cell`."""
-  cell = Cell(method, condition, tried, measured, **others)
+def _with_files(cell: Cell) -> Cell:
+  """The cell, with what the folders of its runs hold; see `Cell`."""
   runs = [part.run for part in cell.parts]
   # A nested run stores this for one point, not for its first seed's choice.
-  has_own = measured is not None and not cell.is_nested
-  report = measured.run if has_own else None
+  has_own = cell.measured is not None and not cell.is_nested
+  report = cell.measured.run if has_own else None
   return dataclasses.replace(
     cell,
     commands=tuple(dict.fromkeys(map(_command, runs))),
@@ -183,10 +164,7 @@ def setup_of(
         return {}, {}, {}
       clients[label] = setup.clients_of(of_seed[cell.spec.seed[0]])
       found.append(setup.sizes(task.init, task.validation, task.test))
-      pools = {"validation": task.validation, "test": task.test}
-      sets[label] = {
-        n: ExampleSet.of(each) for n, each in pools.items() if each
-      }
+      sets[label] = example_sets(task.validation, task.test)
     sets[condition_label(cell.condition)] = sets[label]
   sizes = shared(found) | setup.sizes_of_clients(list(clients.values()))
   return clients, sizes, sets
@@ -282,7 +260,7 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
   each = [{n: run.config.get(n) for n in varied} for run in runs]
   labels = _labels(runs, each)
   return [
-    _cell_of(label, condition, *_tuned(run))
+    _with_files(Cell(label, condition, *_tuned(run)))
     for run, label, condition in zip(runs, labels, each, strict=True)
   ]
 
@@ -290,10 +268,10 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
 def _tuned(run: Run) -> tuple[Measured | None, Measured | None]:
   """A run whose best setting is reported with the seeds that chose it."""
   whole = _ran(run)
-  tuning = whole.outcome
-  if tuning.budget == 1:
+  found = whole.outcome
+  if found.budget == 1:
     return None, whole
-  return whole, whole.take(tuning.best.points) if tuning.best else None
+  return whole, whole.take(found.best.points) if found.best else None
 
 
 def _labels(

@@ -26,7 +26,7 @@ PER_EXAMPLE = "(params, batch) -> {name: [B]}"
 
 
 def check_loss(name: str, value: Any) -> None:
-  """Raises TypeError if `fn` is no function of parameters, batch and key."""
+  """Raises TypeError if it is no function of parameters, batch and key."""
   if isinstance(value, optax.GradientTransformation):
     raise TypeError(
       f"{name}: is an optimizer; must be a function {LOSS}, given first"

@@ -87,7 +87,7 @@ class ActivePoints:
     if have is not None and most > have:
       at_most = max(1, min(int(chunk * have / most), chunk - 1))
     # All processes must run the same program.
-    at_most = -processes.of_any_process(-at_most)
+    at_most = processes.least_of_processes(at_most)
     if at_most == chunk:
       return False
     # Even chunks if possible: a smaller last chunk would be a second program.

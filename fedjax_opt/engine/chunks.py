@@ -51,7 +51,7 @@ def most_in_memory(params: Params | None) -> int:
     models = have / size
     most = min(most, max(1, int((models - _OF_SERVER) / _OF_CLIENT)))
   # All processes must run the same program.
-  return -processes.of_any_process(-most)
+  return processes.least_of_processes(most)
 
 
 def typical_steps(num_steps, cohort_size):

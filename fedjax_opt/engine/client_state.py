@@ -146,4 +146,4 @@ def _is_too_much(config, rows):
   have = processes.device_bytes()
   too_much = have is not None and need > _SHARE * have
   # All processes must run the same program.
-  return bool(processes.of_any_process(int(too_much)))
+  return bool(processes.of_any_process(too_much))

@@ -100,8 +100,12 @@ class Clock:
       )
 
   @functools.cached_property
-  def _ready(self) -> list["_Ready"]:
-    return [_Ready(table) for table in self.tables]
+  def _slots(self) -> list[np.ndarray]:
+    return [_slots(table) for table in self.tables]
+
+  @functools.cached_property
+  def _is_last(self) -> list[np.ndarray]:
+    return [_is_last(table) for table in self.tables]
 
   @property
   def places(self) -> int:
@@ -140,7 +144,8 @@ class Clock:
   @functools.cached_property
   def is_stale(self) -> bool:
     """Whether any client starts from an older version, or comes twice."""
-    return any(ready.is_stale for ready in self._ready)
+    are_old = (table.staleness[table.taken].any() for table in self.tables)
+    return any(are_old) or not all(last.all() for last in self._is_last)
 
   @functools.cached_property
   def is_partial(self) -> bool:
@@ -150,7 +155,7 @@ class Clock:
   @property
   def num_slots(self) -> int:
     """The most versions that are in use at once."""
-    return max(int(ready.slots.max()) for ready in self._ready) + 1
+    return max(int(slots.max()) for slots in self._slots) + 1
 
   @functools.cached_property
   def digest(self) -> str:
@@ -185,16 +190,17 @@ class Clock:
       that differ between clients. On an asynchronous schedule also `write_slot`
       [seeds, n] int32.
     """
-    ready = self._ready * (len(sizes) if len(self._ready) == 1 else 1)
+    is_same = len(self.tables) == 1
     found = [
-      self._rows(of_seed, steps, sizes_of_seed, plan)
-      for of_seed, sizes_of_seed in zip(ready, sizes, strict=True)
+      self._rows(0 if is_same else i, steps, of_seed, plan)
+      for i, of_seed in enumerate(sizes)
     ]
     return {name: np.stack([row[name] for row in found]) for name in found[0]}
 
-  def _rows(self, ready, steps, sizes, plan):
-    """`rows` of one seed."""
-    table, within = ready.table, np.minimum(steps, len(ready.table.time) - 1)
+  def _rows(self, i, steps, sizes, plan):
+    """`rows` of one seed, by the timetable `i`."""
+    table = self.tables[i]
+    within = np.minimum(steps, len(table.time) - 1)
     is_after = (steps != within)[:, None]
     is_nobody = (table.clients[within] < 0) | is_after
     clients = np.where(is_nobody, self.num_clients, table.clients[within])
@@ -213,47 +219,33 @@ class Clock:
       found |= {
         "staleness": staleness.astype(np.int32),
         "draw": table.draws[within].astype(np.int32),
-        "slot": ready.slots[versions],
-        "is_last": ready.is_last[within],
-        "write_slot": ready.slots[within],
+        "slot": self._slots[i][versions],
+        "is_last": self._is_last[i][within],
+        "write_slot": self._slots[i][within],
       }
     return found
 
 
-class _Ready:
-  """What one timetable needs on an asynchronous schedule."""
+def _is_last(table: Timetable) -> np.ndarray:
+  """[T, A] bool, whether no later place of the step takes this client."""
+  clients = np.where(table.taken, table.clients, -1)
+  order = np.argsort(clients, axis=1, kind="stable")
+  in_order = np.take_along_axis(clients, order, 1)
+  is_last = np.ones(clients.shape, bool)
+  is_last[:, :-1] = (in_order[:, :-1] != in_order[:, 1:]) | (
+    in_order[:, :-1] < 0
+  )
+  found = np.empty_like(is_last)
+  np.put_along_axis(found, order, is_last, 1)
+  return found
 
-  def __init__(self, table: Timetable):
-    self.table = table
 
-  @functools.cached_property
-  def is_stale(self) -> bool:
-    """See `Clock.is_stale`."""
-    staleness = self.table.staleness[self.table.taken]
-    return bool(staleness.any() or not self.is_last.all())
-
-  @functools.cached_property
-  def is_last(self) -> np.ndarray:
-    """[T, A] bool, whether no later place of the step takes this client."""
-    clients = np.where(self.table.taken, self.table.clients, -1)
-    order = np.argsort(clients, axis=1, kind="stable")
-    in_order = np.take_along_axis(clients, order, 1)
-    is_last = np.ones(clients.shape, bool)
-    is_last[:, :-1] = (in_order[:, :-1] != in_order[:, 1:]) | (
-      in_order[:, :-1] < 0
-    )
-    found = np.empty_like(is_last)
-    np.put_along_axis(found, order, is_last, 1)
-    return found
-
-  @functools.cached_property
-  def slots(self) -> np.ndarray:
-    """[T] int32, each version's slot; it is used at its own step at least."""
-    last_use = np.arange(len(self.table.time))
-    taken, steps = self.table.taken, self.table.steps
-    which = np.broadcast_to(steps[:, None], taken.shape)[taken]
-    np.maximum.at(last_use, self.table.versions[taken], which)
-    return _assigned(last_use)
+def _slots(table: Timetable) -> np.ndarray:
+  """[T] int32, each version's slot; it is used at its own step at least."""
+  last_use = np.arange(len(table.time))
+  which = np.broadcast_to(table.steps[:, None], table.taken.shape)[table.taken]
+  np.maximum.at(last_use, table.versions[table.taken], which)
+  return _assigned(last_use)
 
 
 def _done(share, num_steps):

@@ -218,7 +218,7 @@ class Executor:
       left = have - (needs - of_clients)
       fewer = max(1, min(int(chunk * left / max(of_clients, 1)), chunk - 1))
     # All processes must run the same program.
-    fewer = -processes.of_any_process(-fewer)
+    fewer = processes.least_of_processes(fewer)
     return self._fit_clients(fewer)
 
   def _fit_clients(self, most: int) -> bool:

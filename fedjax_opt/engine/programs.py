@@ -124,7 +124,7 @@ def run_once(function: Callable[..., Any]) -> Callable[..., Any]:
   jitted = jax.jit(function, keep_unused=True)
 
   def run(*inputs):
-    is_cpu = jax.default_backend() == "cpu"
+    is_cpu = target.platform() == "cpu"
     options = {"xla_backend_optimization_level": "1"} if is_cpu else None
     return compiled(jitted.lower(*inputs), inputs, options)(*inputs)
 

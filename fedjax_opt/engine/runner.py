@@ -83,7 +83,7 @@ class Runner:
       if is_resumed:
         self._report_again()
         # Only one of several processes may have been told to stop.
-        told = processes.of_any_process(int(self._is_stopped))
+        told = processes.of_any_process(self._is_stopped)
         self._interrupted = processes.of_any_process(self._pressed.first)
         self._is_stopped = bool(told or self._interrupted)
       with self._pressed.heeded(self.checkpoints is not None):
@@ -246,7 +246,7 @@ class Runner:
     """Whether the run ends here; saves a checkpoint if one is due."""
     # Read once: a later signal ends the run after the next segment.
     stopping = processes.of_any_process(self._pressed.first)
-    is_stopped = bool(processes.of_any_process(int(self._is_stopped)))
+    is_stopped = bool(processes.of_any_process(self._is_stopped))
     is_last = stopping or is_stopped or stop == self.rounds
     if self.checkpoints is not None and (
       is_last or self.checkpoints.is_due(stop)

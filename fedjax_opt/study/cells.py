@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.base import Batch
+from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.digest import Digests
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import History, direction
@@ -87,6 +89,18 @@ class ExampleSet(NamedTuple):
       return cls(size)
     counts = np.unique(labels, return_counts=True)[1]
     return cls(size, float(counts.max() / size))
+
+
+def example_sets(
+  validation: Batch | ClientData | None, test: Batch | ClientData | None
+) -> dict[str, ExampleSet]:
+  """What is known of the examples held out, of those that there are."""
+  pools = {"validation": validation, "test": test}
+  return {
+    name: ExampleSet.of(pool.pooled() if isinstance(pool, ClientData) else pool)
+    for name, pool in pools.items()
+    if pool is not None
+  }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,12 +17,11 @@ from fedjax_opt.results.history import check_has_direction
 from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plan as plans
-from fedjax_opt.study import setup, tuning
+from fedjax_opt.study import setup, tuning, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plan import Method, Plan
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import check_min_effect, check_target
-from fedjax_opt.study.words import condition_label
 
 Clients = ClientData | Population
 
@@ -174,15 +173,16 @@ def compare(
   clients = plan.check(methods, conditions, metric)
   cells = tuple(_run_all(plan, methods, conditions, progress))
   of_tuning = report_seeds if nested else seeds
+  same, unlike = _same_and_unlike(methods, settings, conditions[0])
   about = {
     **setup.sizes(params, validation, test),
     **setup.sizes_of_clients(list(clients.values())),
-    **setup.local_work(conditions[0], settings),
+    **{name: same[name] for name in setup.WORK if name in same},
     "rounds": rounds,
     **({"seeds of tuning": of_tuning} if is_tuned else {}),
     "seeds of the report": report_seeds,
     **(dict(zip(tuning.CROSSED, both, strict=True)) if crossed else {}),
-    **_how_it_ran(settings),
+    **_how_it_ran(same),
   }
   return Study(
     cells,
@@ -190,7 +190,7 @@ def compare(
     title,
     target,
     about,
-    notes=() if own_models else tuple(plans.notes_of(methods)),
+    notes=(*unlike, *(() if own_models else plans.notes_of(methods))),
     clients=clients,
     min_effect=min_effect,
   )
@@ -215,12 +215,35 @@ def _run_all(
   with bar(len(pairs), "cells") if progress else nullcontext() as shown:
     for (label, method), condition in pairs:
       if progress:
-        parts = label, condition_label(condition)
+        parts = label, words.condition_label(condition)
         shown.set_postfix_str(", ".join(filter(None, parts)))
       cells.append(plan.cell(label, method, condition))
       if progress:
         shown.update()
   return cells
+
+
+def _same_and_unlike(
+  methods: Mapping[str, Method],
+  settings: Mapping[str, Any],
+  condition: Mapping[str, Any],
+) -> tuple[dict[str, Any], list[str]]:
+  """The settings that all runs share; sentences on those of methods alone.
+
+  Args:
+    methods: by label.
+    settings: of the study.
+    condition: one of them.
+  """
+  own = {
+    label: setup.told({**settings, **condition, **method.settings})
+    for label, method in methods.items()
+  }
+  unlike = words.unlike(own)
+  of_one = next(iter(own.values()))
+  others = {*condition, *unlike}
+  same = {n: v for n, v in of_one.items() if n not in others}
+  return same, list(unlike.values())
 
 
 def _how_it_ran(settings: Mapping[str, Any]) -> dict[str, Any]:

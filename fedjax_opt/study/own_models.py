@@ -17,8 +17,6 @@ from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.checks.values import said_of
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.cohort import Cohort
-from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.result import Report
 from fedjax_opt.study import per_client
@@ -41,6 +39,29 @@ class Parts(NamedTuple):
   test: ClientData | None = None
   validation: ClientData | None = None
 
+  @classmethod
+  def of(
+    cls, data: ClientData, seed: int, *fractions: tuple[str, float | None]
+  ) -> "Parts":
+    """Holds out parts of each client's examples, each of what others left.
+
+    Args:
+      data: the clients.
+      seed: of the draws.
+      *fractions: of `test`, then of `validation`, each with the name that an
+        error has for it; None or 0 for no such part.
+
+    Raises:
+      ValueError: if the clients have too few examples.
+    """
+    parts: list[ClientData | None] = []
+    for name, fraction in fractions:
+      parts.append(None)
+      if fraction:
+        with said_of(fraction=name):
+          data, parts[-1] = data.split(fraction, seed)
+    return cls(data, *parts)
+
 
 def hold_out(data: ClientData, seed: int) -> Parts:
   """A fifth of each client's examples for test, a tenth of the rest to choose.
@@ -55,9 +76,8 @@ def hold_out(data: ClientData, seed: int) -> Parts:
       "a ClientData, or a function that returns one"
     )
   with said_of("own_models"):
-    rest, test = data.split(TEST_FRACTION, seed)
-    train, validation = rest.split(VALIDATION_FRACTION, seed)
-    return Parts(train, test, validation)
+    of_both = (TEST_FRACTION, VALIDATION_FRACTION)
+    return Parts.of(data, seed, *(("fraction", each) for each in of_both))
 
 
 def names(
@@ -141,17 +161,10 @@ class OwnModels:
 
   def _of_point(self, models, hyperparameters, seed, number, round, data):
     """The metrics of one point."""
-    (params, server, rows), (examples, train, parts) = models, data
+    (_, server, _), (examples, train, parts) = models, data
     algorithm = self._make(**hyperparameters)
-    indices, sizes = self._pick(train, number)
-    clients = jnp.arange(self._config.num_clients, dtype=jnp.int32)
-    given = RoundData(
-      examples, sizes, indices, clients=clients, client_state=rows
-    )
-    held_out = {
-      name: ClientData(examples, *self._pick(lists, number))
-      for name, lists in parts.items()
-    }
+    of = lambda lists: ClientData(examples, *self._pick(lists, number))
+    held_out = {name: of(lists) for name, lists in parts.items()}
 
     def one_client(worker, received):
       own = per_client.own_model(algorithm, server, worker, received)
@@ -160,8 +173,9 @@ class OwnModels:
         for name, of_all in held_out.items()
       }
 
-    cohort = Cohort(self._config, jax.random.key(seed), round, given)
-    found = cohort.each(one_client, broadcast=params).value
+    found = per_client.each_client(
+      one_client, self._config, models, seed, round, of(train)
+    )
     return {
       f"client_{part}_{name}": _over_examples(values, held_out[part].sizes)
       for part, of_part in found.items()

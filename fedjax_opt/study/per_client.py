@@ -145,12 +145,9 @@ def _program(
   """`(models, seed, round, train, held_out) -> {kind: {name: [M]}}`."""
 
   def clients(models, seed, round, train, held_out):
-    params, server, rows = models
+    params, server, _ = models
     if config is None:
       return {"global": evaluation.per_client(per_example)(params, held_out)}
-    numbers = jnp.arange(config.num_clients, dtype=jnp.int32)
-    own = (train.examples, train.sizes, train.indices)
-    data = RoundData(*own, clients=numbers, client_state=rows)
 
     def one_client(worker, received):
       models = {"global": received}
@@ -165,10 +162,28 @@ def _program(
         for kind, model in models.items()
       }
 
-    cohort = Cohort(config, jax.random.key(seed), round, data)
-    return cohort.each(one_client, broadcast=params).value
+    return each_client(one_client, config, models, seed, round, train)
 
   return clients
+
+
+def each_client(one_client, config, models, seed, round, train):
+  """What `(worker, model) -> value` returns for every client, [M, ...].
+
+  Args:
+    one_client: the function.
+    config: of the clients' work, see `config_of`.
+    models: the model that each gets, and the states of server and clients.
+    seed: of the batches.
+    round: in which clients work.
+    train: their training examples.
+  """
+  params, _, rows = models
+  numbers = jnp.arange(config.num_clients, dtype=jnp.int32)
+  own = (train.examples, train.sizes, train.indices)
+  data = RoundData(*own, clients=numbers, client_state=rows)
+  cohort = Cohort(config, jax.random.key(seed), round, data)
+  return cohort.each(one_client, broadcast=params).value
 
 
 def own_model(

@@ -1,5 +1,6 @@
 """The arguments of a study from Python, and how each of its cells runs."""
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -11,7 +12,6 @@ import numpy as np
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import by_name, checked, each, function, made
-from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import DEFAULTS, check_names
 from fedjax_opt.evaluation import PerExampleFn
@@ -19,7 +19,7 @@ from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
 from fedjax_opt.study import own_models, setup, tuning, words
-from fedjax_opt.study.cells import Cell, ExampleSet, Measured
+from fedjax_opt.study.cells import Cell, Measured, example_sets
 from fedjax_opt.study.per_client import SETTINGS
 from fedjax_opt.study.words import condition_label
 
@@ -36,7 +36,8 @@ class Method(NamedTuple):
     make: `(**hyperparameters) -> Algorithm`, as in `sweep`.
     grid: {name: values}, what is tuned; {} for nothing.
     settings: settings of this method's runs alone, such as a `schedule`. They
-      replace those of the study; see `Settings`.
+      replace those of the study; see `Settings`. The report says in which
+      methods differ.
   """
 
   make: Callable[..., Algorithm]
@@ -147,28 +148,12 @@ class Plan(NamedTuple):
         history = History(history.rounds, history.metrics | stacked)
       return Measured(points, history, self.criterion, seconds)
 
-    tried, report = tuning.tune(
-      run, method.grid, self.seeds, self.report_seeds, self.is_nested
-    )
-    partition_seeds, seeds = self.crossed
-    crossed = (run(method.grid, seeds, True, p) for p in partition_seeds)
-    pools = {"validation": self.validation, "test": self.test}
-    sets = {
-      name: ExampleSet.of(
-        pool.pooled() if isinstance(pool, ClientData) else pool
-      )
-      for name, pool in pools.items()
-      if pool is not None
-    }
-    return Cell(
-      label,
-      condition,
-      tried,
-      report,
-      is_nested=self.is_nested and tried is not None,
-      crossed=tuple(crossed),
-      sets=sets,
-    )
+    found = tuning.run_cell(
+      label, condition, run, method.grid, self.seeds, self.report_seeds,
+      self.is_nested, self.crossed,
+    )  # fmt: skip
+    sets = example_sets(self.validation, self.test)
+    return dataclasses.replace(found, sets=sets)
 
   def _measuring(self, make, points, is_report, arguments) -> list[Any]:
     """What clients' own models will measure, one entry for each evaluation.
@@ -285,6 +270,13 @@ def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
       raise ValueError(
         f"conditions: {checks.shown(dict(condition))} is repeated; give it once"
       )
+    for name, other in ((n, c[n]) for c in conditions[:i] for n in names):
+      value = condition[name]
+      if value != other and words.exact(value) == words.exact(other):
+        raise ValueError(
+          f"conditions[{i}][{name!r}]={checks.shown(value)}: a report writes "
+          f"it like {checks.shown(other)}; give values that it can tell apart"
+        )
 
 
 def check_names_of_conditions(

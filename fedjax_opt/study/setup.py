@@ -15,7 +15,8 @@ from fedjax_opt.study.words import span
 
 # Labels are not counted if there are more labels, or more counts, than this.
 _MAX_LABELS, _MAX_COUNTS = 100, 10_000_000
-_WORK = ("cohort_size", "batch_size", "local_epochs", "local_steps")
+# Settings that say what a round computes.
+WORK = ("cohort_size", "batch_size", "local_epochs", "local_steps")
 
 
 class Clients(NamedTuple):
@@ -91,20 +92,12 @@ def sizes_of_clients(clients: Sequence[Clients]) -> dict[str, str]:
   }
 
 
-def local_work(
-  condition: Mapping[str, Any], settings: Mapping[str, Any]
-) -> dict[str, Any]:
-  """What a round computes, as far as it is the same under all conditions.
-
-  Args:
-    condition: one of them.
-    settings: those given.
-  """
-  given = {"cohort_size": "all", "batch_size": DEFAULTS["batch_size"]}
-  if not {"local_epochs", "local_steps"} & {*settings, *condition}:
-    given["local_epochs"] = 1
-  return {
-    n: v
-    for n, v in (given | settings).items()
-    if n in _WORK and v is not None and n not in condition
-  }
+def told(settings: Mapping[str, Any]) -> dict[str, Any]:
+  """The settings given, and defaults that a report tells where none is."""
+  given = {name: v for name, v in settings.items() if v is not None}
+  others = {"cohort_size": "all", "batch_size": DEFAULTS["batch_size"]}
+  if "schedule" in given:  # It says who takes part.
+    del others["cohort_size"]
+  if not settings.keys() & {"local_epochs", "local_steps"}:
+    others["local_epochs"] = 1
+  return others | given

@@ -8,10 +8,11 @@ seeds are those that the paper says.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from fedjax_opt.study.cells import Measured
+from fedjax_opt.study.cells import Cell, Measured
 
 BUDGETS = ("equal", "unequal")
 # The default number of fresh seeds for the report. It does not depend on how
@@ -65,13 +66,16 @@ def crossed_seeds(
   return both[:number], both[number:]
 
 
-def tune(
-  run: Callable[[Grid, Sequence[int], bool], Measured],
+def run_cell(
+  method: str,
+  condition: Mapping[str, Any],
+  run: Callable[..., Measured],
   grid: Grid,
   seeds: Sequence[int],
   report_seeds: Sequence[int],
   is_nested: bool = False,
-) -> tuple[Measured | None, Measured | None]:
+  crossed: tuple[Sequence[int], Sequence[int]] = ((), ()),
+) -> Cell:
   """Runs a grid, and its best setting with seeds that had no part in that.
 
   If it is nested, the whole grid runs with the seeds of the report, and each
@@ -79,27 +83,39 @@ def tune(
   includes the luck of choosing.
 
   Args:
-    run: `(grid, seeds, is_report) -> Measured`.
+    method: its label.
+    condition: under which it runs.
+    run: `(grid, seeds, is_report) -> Measured`; crossed seeds are run with the
+      seed of a partition as the fourth argument.
     grid: the settings to try; a single setting is not tuned.
     seeds: of tuning; not used if it is nested.
     report_seeds: seeds of the reported runs.
     is_nested: whether each seed of the report chooses its own setting.
+    crossed: seeds of partitions, and of training, that are crossed.
 
   Returns:
-    What was tried, None for a single setting; and the report, None if all
-    settings diverged.
+    The cell, without what its files say.
   """
+  tried = None
   if num_settings(grid) == 1:
-    return None, run(grid, report_seeds, True)
-  if is_nested:
+    report = run(grid, report_seeds, True)
+  elif is_nested:
     tried = run(grid, report_seeds, True)
-    return tried, _best_of_each_seed(tried)
-  tried = run(grid, seeds, False)
-  best = tried.outcome.best
-  if best is None:
-    return tried, None
-  chosen = {name: [best.hyperparameters[name]] for name in grid}
-  return tried, run(chosen, report_seeds, True)
+    report = _best_of_each_seed(tried)
+  else:
+    tried = run(grid, seeds, False)
+    best = tried.outcome.best
+    chosen = best and {name: [best.hyperparameters[name]] for name in grid}
+    report = best and run(chosen, report_seeds, True)
+  partition_seeds, both = crossed
+  return Cell(
+    method,
+    condition,
+    tried,
+    report,
+    is_nested=is_nested and tried is not None,
+    crossed=tuple(run(grid, both, True, each) for each in partition_seeds),
+  )
 
 
 def _best_of_each_seed(tried: Measured) -> Measured | None:

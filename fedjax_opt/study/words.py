@@ -31,6 +31,8 @@ _SHORT = 0.01
 _ROUNDING = 1e-12
 # Decimals that a number may have more than the others.
 _MORE_DECIMALS = 5
+# Types of settings of which a sentence shows the value.
+_SHOWN = (bool, int, float, str, list, tuple)
 # The most methods that a sentence names.
 _MAX_NAMES = 8
 
@@ -228,6 +230,30 @@ def setting_label(hyperparameters: Mapping[str, Any]) -> str:
   """A setting for people, such as 'client learning rate 0.1'."""
   parts = [f"{name_of(n)} {exact(v)}" for n, v in hyperparameters.items()]
   return ", ".join(parts)
+
+
+def unlike(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+  """Name -> the sentence on a setting, of those in which methods differ.
+
+  Args:
+    settings: method -> name -> value; functions and other objects, which a
+      sentence cannot show, are a method's own.
+  """
+  found = {}
+  for each in dict.fromkeys(n for own in settings.values() for n in own):
+    methods: dict[Any, list[str]] = {}
+    for method, own in settings.items():
+      value = own.get(each)
+      is_shown = value is None or type(value) in _SHOWN
+      key = value_of(value) if is_shown else id(value)
+      methods.setdefault(key, []).append(name(method))
+    parts = [
+      f"{key if isinstance(key, str) else 'its own'} for {listed(labels)}"
+      for key, labels in methods.items()
+    ]
+    if len(parts) > 1:
+      found[each] = f"Methods differ in {name_of(each)}: {'; '.join(parts)}."
+  return found
 
 
 def exact(value: Any) -> str:

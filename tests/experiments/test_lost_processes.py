@@ -150,7 +150,6 @@ ABORT = "os.write(2, {!r}.encode()); ctypes.CDLL(None).abort()"
 AT_EXIT = "import atexit; atexit.register(os.write, 2, b'the common end')"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 @pytest.mark.parametrize(
   ("program", "status", "last"),
   [

@@ -3,10 +3,11 @@
 import concurrent.futures
 import contextlib
 import csv
-import importlib.util
 import io
 import os
 import signal
+import subprocess
+import sys
 import time
 from unittest.mock import Mock
 
@@ -20,6 +21,7 @@ from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files
 from tests.compilations import compilations
 from tests.experiments.commands import (
+  REPOSITORY,
   SMALL,
   call,
   given,
@@ -368,10 +370,13 @@ def test_bad_output_dir(there, given, message, tmp_path, refused):
   assert sorted(tmp_path.iterdir()) == before
 
 
-def test_missing_package(tmp_path, refused, monkeypatch):
-  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-  assert refused(f"--output_dir={tmp_path / 'run'}") == (
-    "pictures need matplotlib: pip install 'fedjax_opt[run]'"
+def test_missing_package(tmp_path):
+  hidden = "import sys; sys.modules['matplotlib'] = None; "
+  program = f"{hidden}from experiments.run import main; main(sys.argv)"
+  given = (sys.executable, "-c", program, f"--output_dir={tmp_path / 'run'}")
+  done = subprocess.run(given, cwd=REPOSITORY, capture_output=True, text=True)
+  assert done.stderr == (
+    "error: pictures need matplotlib: pip install 'fedjax_opt[run]'\n"
   )
 
 

@@ -3,10 +3,10 @@
 import base64
 import dataclasses
 import html.parser
-import importlib.util
 import os
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -219,12 +219,8 @@ def test_other_folders_are_refused(tmp_path, monkeypatch):
   assert not (tmp_path / "new").exists()
 
 
-def test_what_is_missing_is_named_before_anything_is_written(
-  tmp_path, monkeypatch
-):
-  find = importlib.util.find_spec
-  found = lambda name, *more: None if name == "pandas" else find(name, *more)
-  monkeypatch.setattr(importlib.util, "find_spec", found)
+def test_what_is_missing_is_named_before_any_file(tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, "pandas", None)
   with pytest.raises(ImportError, match=r"reports need .*fedjax_opt\[run\]"):
     ONE.write(tmp_path / "new")
   assert not (tmp_path / "new").exists()

@@ -7,7 +7,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import setup, words
+from fedjax_opt.study import plan, setup, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import ExampleSet
 from fedjax_opt.study.report import (
@@ -103,7 +103,7 @@ def without_losses():
 NAMES = {name: each for name, each in globals().items() if name[0] != "_"}
 NAMES |= {each.__name__: each for each in (Criterion, ExampleSet, made.grid)}
 NAMES |= {"MANY": made.many(), "NAN": NAN, "text": text}
-NAMES |= {"tables": tables}
+NAMES |= {"tables": tables, "plan": plan}
 
 
 @pytest.mark.parametrize(

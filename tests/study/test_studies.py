@@ -59,12 +59,8 @@ CONDITIONS = [
   {"alpha": 1.0, "local_steps": 1},
   {"alpha": 0.1, "local_steps": 3},
 ]
-SETTINGS = {
-  "rounds": 3,
-  "batch_size": 4,
-  "eval_every": 3,
-  "evaluate": evaluate,
-}
+LENGTH = {"rounds": 3, "eval_every": 3}
+SETTINGS = {"batch_size": 4, "evaluate": evaluate, **LENGTH}
 WHOLE = {
   "methods": METHODS,
   "params": given.PARAMS,
@@ -183,19 +179,6 @@ def test_a_criterion_without_validation_examples_and_fresh_seeds():
   assert (cell.tried.seeds, cell.measured.seeds) == ([3, 5], list(range(6, 16)))
 
 
-@pytest.mark.parametrize(
-  ("metric", "criterion"),
-  [
-    ("test_loss", "validation_loss"),
-    ("train_loss", "validation_loss"),
-    ("regularized_test_loss", "regularized_validation_loss"),
-    ("f1", "validation_f1"),
-  ],
-)
-def test_the_criterion_is_that_of_the_validation_examples(metric, criterion):
-  assert plan._on_validation(metric) == criterion
-
-
 @pytest.mark.slow
 def test_a_choice_on_test_examples_if_asked_for():
   criterion = fo.Criterion("test_loss", "min")
@@ -285,10 +268,15 @@ def test_one_that_always_diverges_and_one_that_is_not_tuned():
 
 
 def test_a_single_setting_needs_no_validation_examples():
-  one = {"one": fo.Method(sgd, {"learning_rate": [0.1]})}
-  study = of_one(methods=one, validation=None)
+  """And the settings of a method are told; who takes part is the schedule's."""
+  one = {name: fo.Method(sgd, {"learning_rate": [0.1]}) for name in "AB"}
+  one["B"] = one["B"]._replace(settings={"batch_size": 2})
+  table = fo.schedules.by_hand([[0], [1], [2]])
+  study = of_one(methods=one, validation=None, schedule=table)
   assert np.isfinite(study.cells[0].final("test_loss")).all()
-  assert "seeds of tuning" not in study.about
+  unsaid = {"seeds of tuning", "cohort_size", "batch_size"}
+  assert not unsaid & study.about.keys()
+  assert study.notes == ("Methods differ in batch size: 4 for A; 2 for B.",)
 
 
 def test_what_is_said_of_methods_for_own_models():

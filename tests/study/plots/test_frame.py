@@ -1,6 +1,5 @@
 """What all figures share: style, axes, files, and what panels are made of."""
 
-import importlib.util
 import os
 import pathlib
 import re
@@ -21,7 +20,7 @@ ENDINGS = ("png", "pdf", "svg")
 
 
 def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
-  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+  monkeypatch.setitem(sys.modules, "matplotlib", None)
   with pytest.raises(ImportError, match=r"pip install 'fedjax_opt\[run\]'"):
     plots.label_histogram(COUNTS, None)
 
