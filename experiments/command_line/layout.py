@@ -17,7 +17,7 @@ def entry(name: str, text: str | None = None) -> str:
   Args:
     name: of the flag.
     text: what the flag means; None for its help and default. After the first
-      line, it may have lines of a list, see `kinds.listed`.
+      line, it may have the lines of a list.
   """
   flag = defined()[name]
   first, *lines = (flag.help if text is None else text).split("\n")
