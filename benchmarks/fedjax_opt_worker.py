@@ -190,7 +190,7 @@ def run_lasso_grid(
   job = job_of([of_paper, f"--algorithm={algorithm}", *flags])
   return fo.sweep(
     job.make, job.spec.grid, job.task.init, job.task.clients, rounds=rounds,
-    **job.settings | settings,
+    **job.options | settings,
   )  # fmt: skip
 
 

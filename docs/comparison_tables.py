@@ -19,7 +19,7 @@ import numpy as np
 from experiments import records
 from experiments.reference import definition, page, standing
 from experiments.reference.definition import Condition
-from experiments.reference.standing import Standing
+from experiments.reference.standing import Leaderboard
 from experiments.specification import kinds
 from fedjax_opt import plots
 from fedjax_opt.results.history import is_fraction
@@ -66,7 +66,7 @@ _CASES = {
 
 
 @functools.cache
-def published() -> Standing:
+def published() -> Leaderboard:
   """The conditions under which all methods have records."""
   asked = definition.read(NAME)
   begun = [c for c in asked.conditions if (asked.records / c.name).exists()]
@@ -89,13 +89,13 @@ def filled(text: str) -> str:
   return marks.filled(text, "advice", _advice(found))
 
 
-def _advice(found: Standing) -> str:
+def _advice(found: Leaderboard) -> str:
   """The methods that are among the best under all conditions of a case."""
   rows = [_advice_on(found, *each) for each in _CASES.items()]
   return formats.markdown(Table(rows, 5)).strip() + "\n"
 
 
-def _advice_on(found: Standing, case: str, names: list[str]) -> Row:
+def _advice_on(found: Leaderboard, case: str, names: list[str]) -> Row:
   studies = [found.studies[name] for name in names]
   each = [*map(_by_label, studies)]
   ran = [method for method in each[0] if all(method in v for v in each)]
@@ -133,7 +133,7 @@ def _means(
   )
 
 
-def _extent(found: Standing) -> str:
+def _extent(found: Leaderboard) -> str:
   """Which conditions are complete, and the time that their cells took."""
   conditions = found.reference.conditions
   left = [c.title for c in conditions if c.name not in found.studies]
@@ -148,7 +148,7 @@ def _extent(found: Standing) -> str:
   return f"{said} All cells took {seconds / 3600:.0f} hours of one core.\n"
 
 
-def _section(found: Standing, name: str) -> str:
+def _section(found: Leaderboard, name: str) -> str:
   study, condition = found.studies[name], found.condition(name)
   sign = -1 if study.is_larger_better else 1
   ranked = sorted(study.verdicts, key=lambda v: sign * v.value.estimate)

@@ -15,7 +15,7 @@ from experiments import tasks
 from experiments.command_line.pages import source_of
 from experiments.command_line.texts import shown_default
 from experiments.specification import kinds
-from experiments.specification.kinds import Kind
+from experiments.specification.kinds import ChoiceFlag
 from experiments.tasks import images
 from fedjax_opt.registry import Choice
 from fedjax_opt.results.names import name_of
@@ -34,7 +34,7 @@ _HEAD = """\
 _CITATION = re.compile(r" \((\w+)[^()]*\d{4}\)$")
 
 
-def _of(kind: Kind) -> Callable[[], str]:
+def _of(kind: ChoiceFlag) -> Callable[[], str]:
   return lambda: _table(kind, kind.entries)
 
 
@@ -84,7 +84,7 @@ def _algorithms() -> str:
   )
 
 
-def _table(kind: Kind, entries: Mapping[str, Choice]) -> str:
+def _table(kind: ChoiceFlag, entries: Mapping[str, Choice]) -> str:
   rows, owners = [], {}
   for name, each in entries.items():
     source = source_of(each).removesuffix(".")
@@ -95,7 +95,7 @@ def _table(kind: Kind, entries: Mapping[str, Choice]) -> str:
   return _HEAD + "".join(rows)
 
 
-def _row(kind: Kind, name: str, choice: Choice, source: str) -> str:
+def _row(kind: ChoiceFlag, name: str, choice: Choice, source: str) -> str:
   what, cited = choice.help, _CITATION.search(choice.help)
   if cited and cited[1] in source_of(choice):
     what = what[: cited.start()]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.specification.kinds import Chosen
+from experiments.specification.kinds import ChosenEntry
 from experiments.specification.spec import Spec
 from fedjax_opt import Simulator, schedules
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.engine.work import Work
 from fedjax_opt.registry import FILE
@@ -22,7 +22,7 @@ from fedjax_opt.systems import System
 Tables = Mapping[int, Timetable]  # For each seed.
 
 
-class Clock:
+class TimetableMaker:
   """The setting `schedule` of a simulator, which makes timetables of work.
 
   Attributes:
@@ -58,7 +58,7 @@ class Clock:
     steps = max(spec.rounds, 1)
     if spec.max_time is not None:
       given["seconds"] = spec.max_time
-    with said_of(durations="availability"):
+    with errors_of(durations="availability"):
       return spec.schedule.choice.factory(durations, steps, **given)
 
 
@@ -102,7 +102,7 @@ def system_of(spec: Spec, num_clients: int, seed: int) -> System:
 
   def make(chosen, **known):
     flags = {p.name: flag for flag, p in chosen.parameters.items()}
-    with said_of(**flags):
+    with errors_of(**flags):
       return chosen.choice.factory(
         num_clients=num_clients, **known, **_given(chosen)
       )
@@ -115,7 +115,7 @@ def system_of(spec: Spec, num_clients: int, seed: int) -> System:
   return system.when(make(spec.availability, **known))
 
 
-def _given(chosen: Chosen) -> dict[str, Any]:
+def _given(chosen: ChosenEntry) -> dict[str, Any]:
   """The arguments of a choice: those given, and defaults for the others."""
   found = {n: v for n, v in chosen.arguments({}).items() if v is not None}
   if "path" in found:

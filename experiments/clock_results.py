@@ -37,7 +37,7 @@ def write(
   if job.tables is None or not result.rounds:
     return None
   seed = job.points[point or 0]["seed"]
-  typical = job.settings["schedule"].typical
+  typical = job.options["schedule"].typical
   done = {
     s: table.first_steps(result.rounds) for s, table in job.tables.items()
   }

@@ -167,7 +167,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
     if asked.track is not None:
       tracking.log_study(asked.track, folder, study)
   print(_closing(study, folder))
-  if any(cell.measured for cell in study.cells):
+  if any(cell.report_runs for cell in study.cells):
     return 0
   print("error: every method diverged", file=sys.stderr)
   return 1
@@ -175,7 +175,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
 
 def _planned_and_existing(
   asked: request.Request,
-) -> tuple[list[plan.Planned], list[Cell]]:
+) -> tuple[list[plan.PlannedCell], list[Cell]]:
   """The cells that are to run, and cells made of existing runs."""
   if not asked.runs:
     return plan.plan(asked), []
@@ -215,15 +215,15 @@ def _mark(folder: pathlib.Path, asked: request.Request) -> None:
   with folders.writing("output_dir", folder):
     folder.mkdir(parents=True, exist_ok=True)
   known = dataclasses.asdict(asked)
-  json_files.write_json(folder / _MARK, json_files.plain(known))
+  json_files.write_json(folder / _MARK, json_files.to_json(known))
 
 
-def _say(place: str, planned: plan.Planned, cell: Cell, took: str | None):
+def _say(place: str, planned: plan.PlannedCell, cell: Cell, took: str | None):
   """A line about a cell that is done."""
   name = cell.method
   if cell.condition:
     name += f", {condition_label(cell.condition)}"
-  if cell.measured is None:
+  if cell.report_runs is None:
     what = "every setting diverged"
   elif planned.grid:
     best = {flag: cell.chosen[flag] for flag in planned.grid}
@@ -237,7 +237,7 @@ def _say(place: str, planned: plan.Planned, cell: Cell, took: str | None):
 
 def _study(
   asked: request.Request,
-  planned: Sequence[plan.Planned],
+  planned: Sequence[plan.PlannedCell],
   found: Sequence[Cell],
   argv: Sequence[str],
   loader: Loader,
@@ -269,9 +269,9 @@ def _study(
 def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
   """Checks that these cells measured the metric of the comparison."""
   for cell in found:
-    if cell.measured is None:
+    if cell.report_runs is None:
       continue
-    measured = cell.measured.history.metrics
+    measured = cell.report_runs.history.metrics
     metric = asked.metric or running.metric_of([cell])
     if metric not in measured:
       usual = [n for n in measured if direction(n) and "decile" not in n]
@@ -294,7 +294,7 @@ def _named(value: Any) -> str:
 
 
 def _about(
-  planned: Sequence[plan.Planned],
+  planned: Sequence[plan.PlannedCell],
   found: Sequence[Cell],
   sizes: Mapping[str, str],
 ) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from experiments import on_disk, tasks
 from experiments.specification.spec import FLAGS, Spec, every
 from experiments.tasks import Task, base
 from fedjax_opt import ClientData, Population
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.data import digest, lists
 from fedjax_opt.data.population_files import INDEX
 from fedjax_opt.results.history import direction
@@ -179,7 +179,7 @@ def _whole_clients(spec, task):
       f"heldout_clients={number}: there are {have} clients with examples; "
       f"must be at most {have - 1}"
     )
-  with said_of(f"heldout_clients={number}"):
+  with errors_of(f"heldout_clients={number}"):
     parts = {s: population.split_clients(number / have, s) for s in spec.seed}
   return tuple({s: each[i] for s, each in parts.items()} for i in (0, 1))
 

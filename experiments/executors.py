@@ -117,7 +117,7 @@ def _run(run_cell: Callable[[Any, Any], Any], cell: Any, where: Any) -> Any:
   for each shape. A queue of hundreds of cells would grow by both.
   """
   found = run_cell(cell, where)
-  if programs.number() >= _PROGRAMS:
+  if programs.num_compiled() >= _PROGRAMS:
     programs.clear()
     jax.clear_caches()
     gc.collect()

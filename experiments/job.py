@@ -17,10 +17,10 @@ from experiments import clock, tracking
 from experiments.data import Loaded, criterion_of, has_accuracy, load
 from experiments.specification.spec import COHORT_SIZE, DP_DELTA, FLAGS, Spec
 from experiments.tasks import Task
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine.config import GridSettings
+from fedjax_opt.engine.config import GridOptions
 from fedjax_opt.results import writers
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.selection import Criterion
@@ -36,7 +36,7 @@ class Job(NamedTuple):
   points: list[dict[str, Any]]  # of the grid
   loaded: Loaded
   criterion: Criterion  # which compares settings
-  settings: dict[str, Any]  # of the simulator
+  options: dict[str, Any]  # of the simulator
   simulator: fo.Simulator
   tables: clock.Tables | None  # the timetable of each seed, on a clock
   output_dir: pathlib.Path
@@ -123,7 +123,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   size = _cohort_size(spec, num_clients)
   spec = dataclasses.replace(spec, cohort_size=size)
   _check_cohort(spec, num_clients)
-  settings = settings_of(spec, task)
+  options = options_of(spec, task)
   make = algorithm_of(spec, task)
   simulator = fo.Simulator(
     make,
@@ -132,7 +132,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     seeds=spec.seed,
     test=task.test,
     validation=task.validation,
-    **settings,
+    **options,
   )
   _check_model(spec, make, task, simulator)
   tables = clock.tables_of(spec, simulator, task.init)
@@ -144,7 +144,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     fo.grid_points(spec.grid, spec.seed),
     loaded,
     criterion,
-    settings,
+    options,
     simulator,
     tables,
     output_dir,
@@ -223,12 +223,12 @@ def _check_model(
   simulator: fo.Simulator,
 ) -> None:
   """Checks that algorithm and regularizer can use the task's model."""
-  with said_of(params=f"norm={spec.task.static.get('norm')!r}"):
+  with errors_of(params=f"norm={spec.task.static.get('norm')!r}"):
     simulator.check(task.init)
   penalty = make(**{n: v[0] for n, v in spec.grid.items()}).penalty
   if penalty is None:
     return
-  with said_of(f"regularizer={spec.regularizer.name!r}"):
+  with errors_of(f"regularizer={spec.regularizer.name!r}"):
     jax.eval_shape(lambda: penalty(task.init(jax.random.key(0))))
 
 
@@ -264,7 +264,7 @@ def output_dir_of(given: str | None, *words: str) -> str:
   return given
 
 
-# The method, and the settings of a simulation.
+# The method, and the options of a simulation.
 
 
 def algorithm_of(spec: Spec, task: Task) -> Callable[..., fo.Algorithm]:
@@ -339,11 +339,11 @@ def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
   return rate
 
 
-# Settings of a simulation.
+# Options of a simulation.
 
 
-def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
-  """The settings of the simulator, as `GridSettings` has them."""
+def options_of(spec: Spec, task: Task) -> dict[str, Any]:
+  """The options of the simulator, as `GridOptions` has them."""
   evaluate = task.evaluate
   if spec.grad_norm:
     loss_fn = task.loss_fn
@@ -351,12 +351,12 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
       loss_fn = fo.trainable.differentiated(loss_fn, paths)
     norm = fo.evaluation.grad_norm_sq(loss_fn)
     evaluate = lambda *args, **held: task.evaluate(*args, **held) | norm(*args)
-  same = [name for name in GridSettings.__annotations__ if name in FLAGS]
+  same = [name for name in GridOptions.__annotations__ if name in FLAGS]
   return {name: getattr(spec, name) for name in same} | {
     "replacement": spec.sampling == "replacement",
     "evaluate": evaluate,
     # A schedule decides who takes part.
-    "schedule": clock.Clock(spec) if spec.schedule else None,
+    "schedule": clock.TimetableMaker(spec) if spec.schedule else None,
     "cohort_size": spec.cohort_size if spec.schedule is None else None,
     "trace": spec.client.choice.traced if spec.trace else (),
     "sampler": (

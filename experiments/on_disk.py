@@ -41,7 +41,7 @@ def mark(
   known |= {n: digest.of_arrays(s) for n, s in of_sets.items() if s is not None}
   folder.mkdir(parents=True, exist_ok=True)
   try:
-    json_files.write_json(path, signed(json_files.plain(known)))
+    json_files.write_json(path, signed(json_files.to_json(known)))
     yield
   except BaseException:
     with contextlib.suppress(OSError):

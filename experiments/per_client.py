@@ -19,7 +19,7 @@ from fedjax_opt.results.history import is_fraction
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.names import sentence
 from fedjax_opt.study.own_models import OwnModels
-from fedjax_opt.study.per_client import SETTINGS
+from fedjax_opt.study.per_client import OPTIONS
 
 _PARTS = ("validation", "test")
 _BEGINNINGS = tuple(f"client_{part}_" for part in _PARTS)
@@ -51,7 +51,7 @@ class OwnOfRun:
       job.task.per_example,
       parts,
       [part for part in _PARTS if None not in of_all(part)],
-      **{name: job.settings[name] for name in SETTINGS},
+      **{name: job.options[name] for name in OPTIONS},
     )
     is_resumed = Checkpoints.are_in(job.output_dir / "checkpoints")
     if job.spec.resume and is_resumed:
@@ -137,7 +137,7 @@ def _measure(job, result, point, parts, is_new):
       rule = fo.trainable.only(rule, paths)
       loss_fn = fo.trainable.differentiated(loss_fn, paths)
     given |= {"loss_fn": loss_fn, "client": rule, "local_steps": steps}
-    given |= {name: job.settings[name] for name in SETTINGS}
+    given |= {name: job.options[name] for name in OPTIONS}
     # Clients that never train may be smaller.
     largest = int(parts.train.sizes.max())
     given["batch_size"] = min(given["batch_size"], largest)

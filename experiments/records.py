@@ -25,7 +25,7 @@ from fedjax_opt.results.history import History
 _DIGITS = 6  # Significant digits that are kept.
 
 
-class Kept(NamedTuple):
+class RecordedParts(NamedTuple):
   """The parts of a run that are recorded.
 
   Attributes:
@@ -96,7 +96,7 @@ class Record:
     return self.history.values(metric)[:, -1]
 
 
-def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
+def of_run(run: Run, arguments: Sequence[str], kept: RecordedParts) -> Record:
   """The record of a run that is complete."""
   flags = not_default(identity_of(run.config))
   timing = run.summary["timing"]
@@ -153,7 +153,7 @@ def to_json(record: Record) -> str:
     content["arrays"] = {
       name: _rounded(values.tolist()) for name, values in record.arrays.items()
     }
-  plain = digests.signed(json_files.plain(content))
+  plain = digests.signed(json_files.to_json(content))
   return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -63,7 +63,7 @@ from experiments.artefacts.artefact import (
   flags_of,
   spec_of,
 )
-from experiments.artefacts.running import Known, Outcome, Runner
+from experiments.artefacts.running import ArtefactResult, RecordIndex, Runner
 from experiments.command_line import parser
 from fedjax_opt import plots
 from fedjax_opt.checks.values import check_choice, nearest
@@ -210,7 +210,9 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
   return False
 
 
-def commands(outcome: Outcome, completed: Callable[[Recipe], Recipe]) -> str:
+def commands(
+  outcome: ArtefactResult, completed: Callable[[Recipe], Recipe]
+) -> str:
   """The command of every run, one a line, those of tuning first.
 
   Args:
@@ -271,7 +273,7 @@ def time_left(artefact: Artefact, size: str) -> str | None:
   """
   runs, _ = _work(artefact, size)
   records = publishing.records_of(artefact.paper)
-  times, known = _times(records), Known(records)
+  times, known = _times(records), RecordIndex(records)
   resolved = [run.flags for run in runs if known.find(run) is None]
   if not all(flags["task"] in times for flags in resolved):
     return None

@@ -13,7 +13,7 @@ from experiments.job import Job
 from experiments.specification.spec import Spec, identity_of
 from fedjax_opt import Run, load_run, processes
 from fedjax_opt.base import STREAMS
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints, difference
@@ -36,7 +36,7 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
     return None, None
   now = job.config | {"streams": STREAMS}
   now |= {"versions": environment.versions(), "device": environment.device()}
-  identity = _identity_of(json_files.plain(now))
+  identity = _identity_of(json_files.to_json(now))
   is_resumed = False
   if spec.resume and (output_dir / "config.json").exists():
     before = _config_of(output_dir)
@@ -72,7 +72,7 @@ def _identity_of(config):
 def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
   """The `config.json` of a run."""
   path = output_dir / "config.json"
-  with said_of(f"resume=True: {str(output_dir)!r}"):
+  with errors_of(f"resume=True: {str(output_dir)!r}"):
     folder_digests.check(output_dir, path.name)
   try:
     config = {"streams": 1} | json_files.read_json(path)

@@ -309,7 +309,7 @@ def _write_traces(job: Job, result: Result, point: int) -> None:
   folder: pathlib.Path = job.output_dir
   traces = {n: result.traces[n] for n in job.spec.client.choice.traced}
   with (
-    json_files.whole(folder / "traces.npz") as unfinished,
+    json_files.atomic_write(folder / "traces.npz") as unfinished,
     open(unfinished, "wb") as file,  # Given a name, savez appends ".npz".
   ):
     np.savez(file, **traces)  # Each [S, R, C, K].

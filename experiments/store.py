@@ -130,7 +130,7 @@ class Store(NamedTuple):
 
 def identity(spec: Spec) -> dict[str, Any]:
   """All flags on which a run's results depend, as JSON has them."""
-  return json_files.plain(specs.identity_of(spec.values()))
+  return json_files.to_json(specs.identity_of(spec.values()))
 
 
 def differing(
@@ -151,7 +151,7 @@ def differing(
     default = FLAGS[name].default if name in FLAGS else _default(name, config)
     found[name] = of_run.get(name, default)
     now[name] = wanted.get(name)
-  found = json_files.plain(found)
+  found = json_files.to_json(found)
   return None if found == now else difference(found, now)
 
 
@@ -193,6 +193,6 @@ def folder_name(words: str, identity: Mapping[str, Any]) -> str:
   words = re.sub(r"[^\w.=-]+", "_", words, flags=re.ASCII)
   words = re.sub(r"^[^A-Za-z]+", "", words).rstrip("_") or "run"
   same = {n: v for n, v in sorted(identity.items()) if v is not None}
-  text = json.dumps(json_files.plain(same))
+  text = json.dumps(json_files.to_json(same))
   digest = hashlib.sha256(text.encode()).hexdigest()[:8]
   return f"{words[:80]}-{digest}"

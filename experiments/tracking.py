@@ -74,15 +74,15 @@ def log_study(tracker: str, folder: pathlib.Path, study: Any) -> None:
   files = tuple(sorted(path for path in found if path.suffix in suffixes))
   entries = []
   for cell in study.cells:
-    if cell.measured is None:
+    if cell.report_runs is None:
       continue
     conditions = [f"{name}={value}" for name, value in cell.condition.items()]
-    for i, point in enumerate(cell.measured.points):
+    for i, point in enumerate(cell.report_runs.points):
       entries.append(
         Entry(
           ", ".join([cell.method, *conditions, f"seed={point['seed']}"]),
           {**study.about, "method": cell.method, **cell.condition, **point},
-          _steps(cell.measured.history, i),
+          _steps(cell.report_runs.history, i),
           () if entries else files,
         )
       )

@@ -26,8 +26,8 @@ from fedjax_opt.data import synthetic as synthetic
 from fedjax_opt.data.clients import ClientData as ClientData
 from fedjax_opt.data.population import Population as Population
 from fedjax_opt.engine.cohort import Cohort as Cohort
-from fedjax_opt.engine.config import GridSettings as GridSettings
-from fedjax_opt.engine.config import Settings as Settings
+from fedjax_opt.engine.config import GridOptions as GridOptions
+from fedjax_opt.engine.config import RunOptions as RunOptions
 from fedjax_opt.engine.replies import Reply as Reply
 from fedjax_opt.engine.worker import Worker as Worker
 from fedjax_opt.prox import mirror as mirror

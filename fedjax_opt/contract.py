@@ -13,7 +13,7 @@ from fedjax_opt import trees
 from fedjax_opt.base import FUNCTIONS, Algorithm, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import shown
+from fedjax_opt.checks.values import brief
 
 
 def takes_everyone(name: str, cohort: Any) -> None:
@@ -47,7 +47,7 @@ def check(name: str, algorithm: Any) -> None:
   if not isinstance(algorithm, Algorithm):
     called = " (it was not called)" if callable(algorithm) else ""
     raise TypeError(
-      f"{name}={shown(algorithm)}: must be an Algorithm{called}, such as "
+      f"{name}={brief(algorithm)}: must be an Algorithm{called}, such as "
       "fed_avg(loss_fn, optax.sgd(0.1))"
     )
   if algorithm.client_params is not None and algorithm.init_client is None:

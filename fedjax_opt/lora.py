@@ -46,7 +46,7 @@ def _is_key(name: str, value: Any) -> None:
   )
   if not (is_key and shape == ()) and not (dtype == "uint32" and shape == (2,)):
     raise TypeError(
-      f"{name}={checks.shown(value)}: must be a random key, such as "
+      f"{name}={checks.brief(value)}: must be a random key, such as "
       "jax.random.key(0)"
     )
 
@@ -54,7 +54,7 @@ def _is_key(name: str, value: Any) -> None:
 def _is_adapted(name: str, value: Any) -> None:
   if not isinstance(value, Mapping) or not {*_PARTS} <= {*value}:
     raise TypeError(
-      f"{name}={checks.shown(value)}: must be what lora.adapt returned, a "
+      f"{name}={checks.brief(value)}: must be what lora.adapt returned, a "
       f"dict with {', '.join(_PARTS)}"
     )
 
@@ -145,7 +145,7 @@ def on_adapted(function: Callable[..., Any]) -> Callable[..., Any]:
   """
   if not callable(function):
     raise TypeError(
-      f"function={checks.shown(function)}: must be a function (params, ...)"
+      f"function={checks.brief(function)}: must be a function (params, ...)"
     )
 
   def of_adapted(adapted, *args, **kwargs):

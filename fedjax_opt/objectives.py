@@ -20,7 +20,7 @@ from fedjax_opt.checks.fields import NonNegative, Positive
 from fedjax_opt.running_statistics import with_statistics as with_statistics
 from fedjax_opt.trees import at_least_float32
 
-_Token = Annotated[int, fields.whole(-(2**31))]
+_Token = Annotated[int, fields.integer(-(2**31))]
 
 
 @fields.checked()

@@ -15,7 +15,7 @@ import optax
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.checks import rules
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import shown
+from fedjax_opt.checks.values import brief
 
 
 def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
@@ -30,7 +30,7 @@ def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
   found = checks.call("client", "(round) -> optimizer", rule, round)
   if not isinstance(found, optax.GradientTransformation):
     raise TypeError(
-      f"client: its function of the round returned {shown(found)}; must "
+      f"client: its function of the round returned {brief(found)}; must "
       f"return {rules.EXAMPLE}"
     )
   return found
@@ -52,7 +52,7 @@ def at_round(rate: Any, round: jax.Array) -> Any:
   if not is_number or np.shape(found):
     raise TypeError(
       "learning_rate: its function of the round returned "
-      f"{shown(found)}; must return a number"
+      f"{brief(found)}; must return a number"
     )
   checks.in_interval("learning_rate", found, "[0, inf)")
   return found

@@ -378,8 +378,8 @@ def _check_drawn(sampler, num_clients, cohort_size):
 
 
 @fields.checked(
-  seed=fields.whole(may_be_array=True),
-  round=fields.whole(may_be_array=True),
+  seed=fields.integer(may_be_array=True),
+  round=fields.integer(may_be_array=True),
   sizes=fields.array("[M]"),
 )
 def draw(

@@ -24,8 +24,8 @@ from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
-  GridSettings,
-  Settings,
+  GridOptions,
+  RunOptions,
   check_names,
 )
 from fedjax_opt.engine.simulator import SimulationState as SimulationState
@@ -33,7 +33,7 @@ from fedjax_opt.engine.simulator import Simulator
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.result import Report, Result
 
-fields.KINDS[Checkpoints] = fields.made(
+fields.KINDS[Checkpoints] = fields.instance_of(
   Checkpoints, 'a Checkpoints, such as Checkpoints("folder", every=50)'
 )
 _REPORTED = fields.function("(report)")
@@ -53,7 +53,7 @@ def simulate(
   on_evaluation: Callable[[Report], Any] | None = None,
   checkpoints: Checkpoints | None = None,
   progress: bool = False,
-  **settings: Unpack[Settings],
+  **options: Unpack[RunOptions],
 ) -> Result:
   """Simulates an algorithm on a population of clients.
 
@@ -75,7 +75,7 @@ def simulate(
       metrics [S].
     checkpoints: where to save the run, and whether to resume it.
     progress: whether a bar shows the rounds done.
-    **settings: see `Settings`: cohort_size, batch_size, local_steps, evaluate,
+    **options: see `RunOptions`: cohort_size, batch_size, local_steps, evaluate,
       eval_every and others.
 
   Returns:
@@ -85,9 +85,9 @@ def simulate(
     ValueError: naming the invalid argument, before anything is compiled.
     TypeError: naming the argument of a wrong type, likewise.
   """
-  check_names(settings)
+  check_names(options)
   simulator = Simulator(
-    algorithm, data, test=test, validation=validation, **settings
+    algorithm, data, test=test, validation=validation, **options
   )
   return simulator._run_whole(
     params, (seed,), rounds, on_evaluation, checkpoints, progress
@@ -113,7 +113,7 @@ def sweep(
   on_evaluation: Callable[[Report], Any] | None = None,
   checkpoints: Checkpoints | None = None,
   progress: bool = False,
-  **settings: Unpack[GridSettings],
+  **options: Unpack[GridOptions],
 ) -> Result:
   """Simulates an algorithm at every point of a grid, in one program.
 
@@ -127,8 +127,8 @@ def sweep(
     rounds: R, communication rounds.
     seeds: each combination of hyperparameters runs once with each seed.
     test, validation, on_evaluation, checkpoints, progress: see `simulate`.
-    **settings: see `simulate`; also `grid_map`, `grid_chunk` and
-      `grid_devices`, see `GridSettings`.
+    **options: see `simulate`; also `grid_map`, `grid_chunk` and
+      `grid_devices`, see `GridOptions`.
 
   Returns:
     The result. Its arrays have a leading axis S, in the order of
@@ -139,7 +139,7 @@ def sweep(
     ValueError: naming the invalid argument, before anything is compiled.
     TypeError: naming the argument of a wrong type, likewise.
   """
-  check_names(settings, GRID_DEFAULTS)
+  check_names(options, GRID_DEFAULTS)
   simulator = Simulator(
     make,
     data,
@@ -147,7 +147,7 @@ def sweep(
     seeds=seeds,
     test=test,
     validation=validation,
-    **settings,
+    **options,
   )
   return simulator.sweep(
     params,
@@ -178,7 +178,7 @@ def grid_points(
   axes = {**grid, "seed": seeds}
   for name, values in axes.items():
     # Texts too: a grid that was read again may have any values.
-    listed = fields.each(fields.ANYTHING, "a list of numbers", least=1)
+    listed = fields.sequence_of(fields.ANYTHING, "a list of numbers", least=1)
     listed.check("seeds" if name == "seed" else f"grid[{name!r}]", values)
   return [
     dict(zip(axes, values, strict=True))

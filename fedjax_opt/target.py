@@ -46,7 +46,7 @@ def use(
   found = list(devices) if is_list else [None]
   if not all(hasattr(device, "platform") for device in found):
     raise TypeError(
-      f"devices={checks.shown(devices)}: must be a list of devices, as "
+      f"devices={checks.brief(devices)}: must be a list of devices, as "
       "jax.devices() gives it"
     )
   platforms = sorted({device.platform for device in found})

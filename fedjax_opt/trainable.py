@@ -195,12 +195,12 @@ def checked(name: str, paths: Any) -> tuple[str, ...]:
   is_list = isinstance(paths, list | tuple)
   if not is_list or not all(isinstance(each, str) for each in paths):
     raise TypeError(
-      f"{name}={checks.shown(paths)}: must be a list of paths, such as "
+      f"{name}={checks.brief(paths)}: must be a list of paths, such as "
       "['output']"
     )
   if not paths or not all(paths):
     raise ValueError(
-      f"{name}={checks.shown(paths)}: must be at least one path, none of "
+      f"{name}={checks.brief(paths)}: must be at least one path, none of "
       "them empty, such as ['output']"
     )
   return tuple(paths)

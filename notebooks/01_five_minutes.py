@@ -142,7 +142,7 @@ def per_example(params, batch):  # {name: [B]}
   return {"loss": loss_fn(params, batch, None), "accuracy": right * 1.0}
 
 
-settings = dict(
+options = dict(
   cohort_size=cohort_size,
   batch_size=batch_size,
   local_steps=local_steps,
@@ -166,7 +166,7 @@ result = fo.sweep(
   validation=validation,
   test=test,
   progress=True,
-  **settings,
+  **options,
 )
 points = fo.grid_points(grid, seeds)
 result
@@ -201,7 +201,7 @@ def one_point(rate):
     seeds=seeds[:1],
     validation=validation,
     test=test,
-    **settings,
+    **options,
   )
 
 

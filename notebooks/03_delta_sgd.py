@@ -130,7 +130,7 @@ def per_example(params, batch):  # {name: [B]}
   return {"loss": loss_fn(params, batch, None), "accuracy": right * 1.0}
 
 
-settings = dict(
+options = dict(
   cohort_size=cohort_size,
   batch_size=batch_size,
   evaluate=fo.evaluation.federated(per_example),
@@ -176,7 +176,7 @@ result = fo.simulate(
   rounds=rounds,
   test=test,
   trace=tuple(branches.values()),
-  **{**settings, "local_epochs": 4},
+  **{**options, "local_epochs": 4},
 )
 trace = {name: result.traces[field] for name, field in branches.items()}
 num_rounds, num_in_cohort, num_steps = trace["step_size"].shape
@@ -266,7 +266,7 @@ study = fo.compare(
   validation=validation,
   test=test,
   title="SGD with a tuned rate, and Delta-SGD",
-  **settings,
+  **options,
 )
 study
 
@@ -313,7 +313,7 @@ labels = {alpha: f"α = {alpha:g}" for alpha in alphas}
 seen, chosen = {}, {}
 for alpha in alphas:
   cell = study.cell("SGD, tuned", {"alpha": alpha})
-  values = cell.tried.history.values("validation_accuracy")[:, -1]
+  values = cell.tuning_runs.history.values("validation_accuracy")[:, -1]
   values = values.reshape(len(rates), len(seeds))
   seen[labels[alpha]] = (np.array(rates), values.T)
   chosen[labels[alpha]] = cell.chosen["learning_rate"]
@@ -343,7 +343,7 @@ for alpha in alphas:
     rounds=rounds,
     seeds=report_seeds,
     test=test,
-    **settings,
+    **options,
   )
   last = outcome.history.metrics["test_accuracy"][:, -1]
   of_alpha.append(last.reshape(len(rates), len(report_seeds)))

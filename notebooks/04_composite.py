@@ -111,7 +111,7 @@ def of_support(params):
 
 
 psi = fo.prox.kernels(fo.prox.l1(strength))  # The bias is left out.
-settings = dict(
+options = dict(
   cohort_size=cohort_size, batch_size=batch_size, eval_every=eval_every
 )
 solution = fo.optimum(loss_fn, psi, start(problem), problem.data)
@@ -168,7 +168,7 @@ def tuned(name, problem, psi, of_params, seeds):
     seeds=seeds,
     validation=problem.validation,
     evaluate=fo.evaluation.federated(per_example, of_params=of_params),
-    **settings,
+    **options,
   )
   points = fo.grid_points(grid, seeds)
   best = rank(result.history, points, Criterion("validation_loss", "min"))[0]

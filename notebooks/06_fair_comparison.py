@@ -168,7 +168,7 @@ methods = {
   "Delta-SGD": fo.Method(lambda: fo.fed_avg(loss_fn, fo.delta_sgd())),
 }
 conditions = [{"alpha": 1.0}, {"alpha": 0.1}]
-settings = dict(cohort_size=10, batch_size=25, evaluate=evaluate, eval_every=2)
+options = dict(cohort_size=10, batch_size=25, evaluate=evaluate, eval_every=2)
 study = fo.compare(
   methods,
   init,
@@ -181,7 +181,7 @@ study = fo.compare(
   test=test,
   target=sizes["target"],
   title="Three methods",
-  **settings,
+  **options,
 )
 study
 
@@ -351,7 +351,7 @@ print(f"until {100 * target:g} % test accuracy      rounds     MB of a client")
 for cell in study.cells:
   spent = [
     fo.statistics.to_target(
-      cell.measured.history, "test_accuracy", target, cost
+      cell.report_runs.history, "test_accuracy", target, cost
     )
     for cost in ("rounds", "bytes")
   ]
@@ -394,15 +394,15 @@ simulator = fo.Simulator(
   lambda seed: clients(seed, hard["alpha"]),
   grid=grid,
   seeds=sizes["tuning_seeds"],
-  cohort_size=settings["cohort_size"],
-  batch_size=settings["batch_size"],
+  cohort_size=options["cohort_size"],
+  batch_size=options["batch_size"],
 )
 state, _ = simulator.run(simulator.init(init), rounds=2)
 layout = state.config.layout
 print(f"{jax.device_count()} device(s): {jax.devices()[0].device_kind}")
 print(
   f"{len(sizes['rates'])} settings over {layout.grid_devices} device(s), "
-  f"{settings['cohort_size']} clients of each cohort over "
+  f"{options['cohort_size']} clients of each cohort over "
   f"{layout.client_devices}"
 )
 leaf = jax.tree.leaves(state.server.params)[0]  # [settings, seeds, ...]
@@ -432,7 +432,7 @@ def run(checkpoints=None, on_evaluation=None):
     checkpoints=checkpoints,
     on_evaluation=on_evaluation,
     test=test,
-    **settings,
+    **options,
   )
 
 

@@ -193,7 +193,7 @@ schedules = {
   ),
 }
 schedules = {name: within(make) for name, make in schedules.items()}
-settings = dict(batch_size=20, weighting="uniform", eval_every=5)
+options = dict(batch_size=20, weighting="uniform", eval_every=5)
 
 
 def make(name):
@@ -204,7 +204,7 @@ def make(name):
 tables = {}
 for name, schedule in schedules.items():
   simulator = fo.Simulator(
-    make(name)(0.1), clients(0), schedule=schedule, **settings
+    make(name)(0.1), clients(0), schedule=schedule, **options
   )
   tables[name] = simulator.timetables(init(jax.random.key(0)))[0]
   usage = fo.schedules.usage(tables[name], sizes["num_clients"])
@@ -253,7 +253,7 @@ study = fo.compare(
   evaluate=fo.evaluation.federated(per_example),
   target=0.8,
   title="Four ways to wait",
-  **settings,
+  **options,
 )
 study
 
@@ -266,7 +266,7 @@ study
 # %%
 with fo.plots.figure(2, scale=(1.2, 1.2)) as (figure, axes):
   for cell in study.cells:
-    accuracy = 100 * cell.measured.history.metrics["test_accuracy"].mean(0)
+    accuracy = 100 * cell.report_runs.history.metrics["test_accuracy"].mean(0)
     for panel, x in zip(axes[0], ("rounds", "time"), strict=True):
       panel.plot(cell.spent(x), accuracy, label=cell.method)
   for panel, label in zip(
@@ -302,7 +302,7 @@ result = fo.simulate(
   clients(0),
   rounds=steps,
   schedule=schedules["FedBuff"],
-  **settings,
+  **options,
 )
 metrics = fo.evaluate_clients(result, per_example, clients(0))
 accuracy = metrics.values["global"]["accuracy"]
@@ -317,7 +317,7 @@ for group in range(4):
 # %% [markdown]
 # ## Try next
 #
-# - Make messages smaller: `settings["upload"] = fo.transforms.top_k(0.1)`.
+# - Make messages smaller: `options["upload"] = fo.transforms.top_k(0.1)`.
 #   Uploads are then faster, and all timetables change.
 # - Give FedBuff a larger `concurrency`: steps come faster, and updates are
 #   staler.

@@ -528,8 +528,8 @@ def arguments(name, function):
       assert found[argument], f"EXAMPLES lacks {argument} of {name}"
   if name in ("simulate", "sweep", "Simulator"):
     table = fo.engine.config.GRID_DEFAULTS
-    names = fo.GridSettings if name == "sweep" else fo.Settings
-    known = {*fo.Settings.__annotations__, *names.__annotations__}
+    names = fo.GridOptions if name == "sweep" else fo.RunOptions
+    known = {*fo.RunOptions.__annotations__, *names.__annotations__}
     found |= {key: table[key] for key in table if key in known}
   return found | own
 

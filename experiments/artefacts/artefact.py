@@ -14,7 +14,7 @@ from experiments import store
 from experiments.artefacts.claims import Claim
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
-from experiments.records import Kept, Record
+from experiments.records import Record, RecordedParts
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from fedjax_opt import Run
@@ -73,7 +73,7 @@ class Computed(NamedTuple):
   @property
   def flags(self) -> Mapping[str, Any]:
     """All on which its results depend, but the function."""
-    return json_files.plain(self.options)
+    return json_files.to_json(self.options)
 
   @property
   def name(self) -> str:
@@ -193,7 +193,9 @@ class Artefact:
   setting: str
   cells: Callable[[Plan], dict[Key, Recipe]]
   blocks: Callable[[Found], list[Block]]
-  keep: Callable[[Run], Kept] = lambda run: Kept(["test_accuracy"])
+  keep: Callable[[Run], RecordedParts] = lambda run: RecordedParts(
+    ["test_accuracy"]
+  )
   sizes: tuple[str, ...] = tuple(SIZES)
   origin: str = "paper"
   needs: str = ""

@@ -12,7 +12,7 @@ from experiments.artefacts.artefact import (
   Recipe,
   grid_of,
 )
-from experiments.artefacts.running import Outcome, tuned
+from experiments.artefacts.running import ArtefactResult, tuned
 from experiments.records import Record
 from experiments.specification.spec import FLAGS, every
 from experiments.studies.running import shared
@@ -46,7 +46,7 @@ def varied(found: Iterable[Record]) -> str:
   return f"Varied: {', '.join(parts)}." if parts else ""
 
 
-def chosen(outcome: Outcome) -> str:
+def chosen(outcome: ArtefactResult) -> str:
   """The values tried of tuned hyperparameters, and the criterion; '' if none.
 
   Also how often the best value was at the edge of a grid, so that a better one
@@ -81,7 +81,7 @@ def chosen(outcome: Outcome) -> str:
 
 
 def reduced(
-  outcome: Outcome, *, instead: bool = True, beside: bool = False
+  outcome: ArtefactResult, *, instead: bool = True, beside: bool = False
 ) -> list[str]:
   """How a size differs from the paper's, in a few words for each way.
 
@@ -124,7 +124,7 @@ def reduced(
 
 
 def _differing(
-  outcome: Outcome, paper: Mapping[Key, Recipe], grids: Sequence[tuple]
+  outcome: ArtefactResult, paper: Mapping[Key, Recipe], grids: Sequence[tuple]
 ) -> dict[str, tuple[dict, dict]]:
   """Flag -> its values at the paper's size, and ours, in the common cells.
 
@@ -177,7 +177,7 @@ def _in_short(name: str, values: Sequence[str]) -> str:
   return f"`{name}` {shown}"
 
 
-def ran(outcome: Outcome) -> list[str]:
+def ran(outcome: ArtefactResult) -> list[str]:
   """Task, rounds, clients and seeds of the runs; [] if there are none."""
   runs = [each.flags for each in outcome.found.values() if each.arguments]
   parts = []
@@ -207,7 +207,7 @@ def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
   return str(number) if cohort == number else f"{cohort} of {number}"
 
 
-def is_elsewhere(outcome: Outcome) -> bool:
+def is_elsewhere(outcome: ArtefactResult) -> bool:
   """Whether no cell of the paper ran on the data that it has there."""
   paper = outcome.artefact.cells(Plan("paper", {}))
   data = lambda cell: str(cell.flags.get("task")).partition("_")[0]
@@ -218,7 +218,7 @@ def is_elsewhere(outcome: Outcome) -> bool:
   )
 
 
-def stand_ins(outcome: Outcome) -> str:
+def stand_ins(outcome: ArtefactResult) -> str:
   """The tasks of the cells, if the paper's size has none of these; or ''."""
   ran, paper = (
     {cell.flags.get("task") for cell in cells.values()}
@@ -240,7 +240,7 @@ def _differences(theirs: Recipe, ours: Recipe) -> list[tuple[str, str, str]]:
   ] + ([("seeds", *seeds)] if seeds[0] != seeds[1] else [])
 
 
-def cost(outcome: Outcome) -> str:
+def cost(outcome: ArtefactResult) -> str:
   """The dates and devices of the runs, and the time that they took."""
   records = outcome.records
   if not records:
@@ -261,7 +261,7 @@ def cost(outcome: Outcome) -> str:
   )
 
 
-def recorded(outcome: Outcome, known: Sequence[Record]) -> str:
+def recorded(outcome: ArtefactResult, known: Sequence[Record]) -> str:
   """Says that nothing ran, if all parts of an outcome were recorded; or ''.
 
   Args:

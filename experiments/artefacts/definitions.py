@@ -55,8 +55,8 @@ What is shown:
 
 `blocks` and `keep` may also name a function, as `calls` does, for what these
 entries cannot declare: `blocks(about, found) -> blocks` and `keep(about, run)
--> Kept`. `own` lists the further entries that these functions read. All other
-entries are refused.
+-> RecordedParts`. `own` lists the further entries that these functions read.
+All other entries are refused.
 """
 
 import functools
@@ -79,7 +79,7 @@ from experiments.artefacts.artefact import (
   Recipe,
   RunOf,
 )
-from experiments.records import Kept
+from experiments.records import RecordedParts
 from fedjax_opt import Run
 from fedjax_opt.checks.values import nearest
 
@@ -250,10 +250,12 @@ def for_row(declared: Mapping[str, list] | list, row: str) -> list[str]:
   return declared.get(row, []) if isinstance(declared, Mapping) else declared
 
 
-def keep(about: About, run: Run) -> Kept:
+def keep(about: About, run: Run) -> RecordedParts:
   """The metrics that an artefact declares, of all points."""
   del run
-  return Kept(about.get("keep", ["test_accuracy"]), last=about.get("keep_last"))
+  return RecordedParts(
+    about.get("keep", ["test_accuracy"]), last=about.get("keep_last")
+  )
 
 
 def blocks(about: About, found: Found) -> list[Block]:

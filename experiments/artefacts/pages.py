@@ -31,7 +31,7 @@ from experiments.artefacts.artefact import (
   Table,
 )
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
-from experiments.artefacts.running import Outcome, Runner
+from experiments.artefacts.running import ArtefactResult, Runner
 from experiments.records import Record
 from fedjax_opt.results.names import sentence
 from fedjax_opt.study.plots import panels
@@ -97,7 +97,7 @@ class Page:
     return self._excerpt(self.outcome(self.artefacts[name], size), lines)
 
   @functools.cache  # noqa: B019 - A page lives as long as what it shows.
-  def outcome(self, artefact: Artefact, size: str) -> Outcome:
+  def outcome(self, artefact: Artefact, size: str) -> ArtefactResult:
     """The recorded outcome of an artefact."""
     return Runner(None).run(artefact, size, self._records)
 
@@ -107,7 +107,7 @@ class Page:
 
   # Parts of an artefact.
 
-  def _excerpt(self, outcome: Outcome, lines: Sequence[str]) -> str:
+  def _excerpt(self, outcome: ArtefactResult, lines: Sequence[str]) -> str:
     chosen: list[Block] = []
     for line in lines:
       what, _, value = line.partition(": ")
@@ -204,7 +204,7 @@ def _counted(said: Sequence[str], words: Sequence[str]) -> str:
   return ", ".join(f"{said.count(w)} {w}" for w in words if w in said)
 
 
-def _about(outcome: Outcome) -> str:
+def _about(outcome: ArtefactResult) -> str:
   """What the paper ran, what ran here, and where the rest is."""
   artefact = outcome.artefact
   ran = captions.ran(outcome)
@@ -219,14 +219,14 @@ def _about(outcome: Outcome) -> str:
   return " ".join(said)
 
 
-def _file(of: Outcome) -> str:
+def _file(of: ArtefactResult) -> str:
   return f"{of.artefact.own_name}-{of.size}.md"
 
 
 _NAMES = {Picture: "name", Table: "title", Claim: "text"}
 
 
-def _found(outcome: Outcome, what: str, begin: str) -> Block:
+def _found(outcome: ArtefactResult, what: str, begin: str) -> Block:
   """The one picture, table or claim whose name begins with a text.
 
   Raises:
@@ -268,7 +268,7 @@ def _column(table: Table, name: str) -> int:
 # An artefact as Markdown.
 
 
-def markdown(outcome: Outcome, pictures: str) -> str:
+def markdown(outcome: ArtefactResult, pictures: str) -> str:
   """The section of an artefact.
 
   Args:
@@ -296,7 +296,7 @@ def markdown(outcome: Outcome, pictures: str) -> str:
 
 
 def shown(
-  outcome: Outcome,
+  outcome: ArtefactResult,
   blocks: Sequence[Block],
   pictures: str,
   most: int = claims.SHOWN,
@@ -333,7 +333,7 @@ def verdicts(found: Sequence[Claim], stand_ins: str, most: int) -> str:
   return formats.markdown_rows((head, "verdict", "by"), rows)
 
 
-def draw(outcome: Outcome, folder: pathlib.Path) -> None:
+def draw(outcome: ArtefactResult, folder: pathlib.Path) -> None:
   """Draws the pictures of an artefact; wide ones for phones too."""
   folder.mkdir(parents=True, exist_ok=True)
   for block in outcome.blocks:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from experiments import records
 from experiments.artefacts import pages
 from experiments.artefacts.artefact import Artefact
-from experiments.artefacts.running import Outcome
+from experiments.artefacts.running import ArtefactResult
 from experiments.records import Record
 from fedjax_opt.files import json_files
 
@@ -51,7 +51,7 @@ def file_of(artefact: Artefact, size: str) -> pathlib.Path:
   return _EXPERIMENTS / artefact.paper / "artefacts" / name
 
 
-def text_of(outcome: Outcome) -> str:
+def text_of(outcome: ArtefactResult) -> str:
   """The text of that file."""
   return (
     f"# {pages.title_of(outcome.artefact)}\n\n"
@@ -61,7 +61,7 @@ def text_of(outcome: Outcome) -> str:
   )
 
 
-def publish(outcome: Outcome) -> None:
+def publish(outcome: ArtefactResult) -> None:
   """Writes the records, the pictures and the text of an artefact."""
   artefact, size = outcome.artefact, outcome.size
   file = _records_file(artefact, size)

@@ -20,7 +20,7 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.data import Loader
-from experiments.records import Kept, Record
+from experiments.records import Record, RecordedParts
 from experiments.store import Store
 from fedjax_opt import Run
 from fedjax_opt.files import locks
@@ -29,7 +29,7 @@ from fedjax_opt.results.selection import Criterion, Tuning, outcome
 _RECORD = "record.json"  # Of a computation, in its folder.
 
 
-class Outcome(NamedTuple):
+class ArtefactResult(NamedTuple):
   """What an artefact consists of at a size.
 
   Attributes:
@@ -83,7 +83,7 @@ class Runner:
 
   def run(
     self, artefact: Artefact, size: str, recorded: Sequence[Record] = ()
-  ) -> Outcome:
+  ) -> ArtefactResult:
     """Runs an artefact, beginning with the grids that choose its settings.
 
     Args:
@@ -96,7 +96,7 @@ class Runner:
       KeyboardInterrupt: by Ctrl-C or SIGTERM; what is done stays.
       RunFailed: if a run failed, with what it said.
     """
-    known = Known(recorded)
+    known = RecordIndex(recorded)
     tuning: dict[tuple[str, ...], Record] = {}
     while True:
       chosen = {grid: choice(found) for grid, found in tuning.items()}
@@ -108,15 +108,15 @@ class Runner:
       found = self._records(grids, _of_tuning, known)
       tuning |= found
       if len(found) < len(grids):  # Nothing runs, so these are not chosen.
-        return Outcome(artefact, size, cells, {}, tuning)
+        return ArtefactResult(artefact, size, cells, {}, tuning)
     found = self._records(cells, artefact.keep, known)
-    return Outcome(artefact, size, cells, found, tuning)
+    return ArtefactResult(artefact, size, cells, found, tuning)
 
   def _records(
     self,
     cells: Mapping[Any, Recipe],
-    keep: Callable[[Run], Kept],
-    known: "Known",
+    keep: Callable[[Run], RecordedParts],
+    known: "RecordIndex",
   ) -> dict[Any, Record]:
     """The records of cells; cells without a record run now."""
     find = lambda cell: known.find(cell) or self._stored(cell, keep)
@@ -129,7 +129,9 @@ class Runner:
         found[key] = found[key] or self._stored(cell, keep)
     return {key: each for key, each in found.items() if each}
 
-  def _stored(self, cell: Recipe, keep: Callable[[Run], Kept]) -> Record | None:
+  def _stored(
+    self, cell: Recipe, keep: Callable[[Run], RecordedParts]
+  ) -> Record | None:
     """The record of a cell that its folder has; None if it has none."""
     if self.folder is None:
       return None
@@ -182,7 +184,7 @@ class Runner:
     return RunOf((*cell.arguments, f"--data_dir={self.data_dir}"))
 
 
-class Known:
+class RecordIndex:
   """Records, found by the cell or grid that they belong to."""
 
   def __init__(self, records: Sequence[Record]):
@@ -213,11 +215,11 @@ def choice(found: Record) -> dict[str, Any] | None:
   return best and {name: best.hyperparameters[name] for name in names}
 
 
-def _of_tuning(run: Run) -> Kept:
+def _of_tuning(run: Run) -> RecordedParts:
   """The metric that its criterion looks at."""
   criterion = Criterion(**run.summary["criterion"])
   last = None if criterion.rule == "best" else criterion.n
-  return Kept((criterion.metric,), last=last)
+  return RecordedParts((criterion.metric,), last=last)
 
 
 # In a worker, if there are several.

@@ -9,7 +9,7 @@ from experiments import tasks
 from experiments.command_line import layout
 from experiments.command_line.texts import describe, shown_default
 from experiments.specification import kinds, spec
-from experiments.specification.kinds import Kind
+from experiments.specification.kinds import ChoiceFlag
 from experiments.specification.method import default_client
 from experiments.tasks import images
 from fedjax_opt.registry import FILE, Choice, Hyperparameter
@@ -234,18 +234,18 @@ def _model(name: str, choice: Any, flags: Flags) -> About:
   return {"task": ", ".join(of)}, f"--task={of[0]}{data}"
 
 
-class _Of(NamedTuple):
+class _ChoicePage(NamedTuple):
   """A kind of choice.
 
   Attributes:
     title: name of one choice of this kind.
-    kind: the `Kind` that chooses it; None for models, which are a part of a
-      task's name.
+    kind: the `ChoiceFlag` that chooses it; None for models, which are a part of
+      a task's name.
     about: function to the content of a choice's page.
   """
 
   title: str
-  kind: Kind | None
+  kind: ChoiceFlag | None
   about: Callable[[str, Any, Flags], About]
 
   @property
@@ -262,22 +262,24 @@ class _Of(NamedTuple):
     return self.kind.parameters(name)
 
 
-KINDS: dict[str, _Of] = {
-  "algorithms": _Of("algorithm", kinds.ALGORITHM, _algorithm),
-  "client rules": _Of("client rule", kinds.CLIENT, _client),
-  "server rules": _Of("server rule", kinds.SERVER, _server),
-  "regularizers": _Of("regularizer", kinds.REGULARIZER, _regularizer),
-  "partitions": _Of("partition", kinds.PARTITION, _partition),
-  "samplers": _Of("sampler", kinds.SAMPLER, _sampler),
-  "uploads": _Of("upload", kinds.UPLOAD, _upload),
-  "aggregators": _Of("aggregator", kinds.AGGREGATOR, _aggregator),
-  "faults": _Of("fault", kinds.FAULT, _fault),
-  "privacy": _Of("mechanism of privacy", kinds.PRIVACY, _privacy),
-  "systems": _Of("system of devices", kinds.SYSTEM, _system),
-  "availabilities": _Of("availability", kinds.AVAILABILITY, _availability),
-  "schedules": _Of("schedule", kinds.SCHEDULE, _schedule),
-  "tasks": _Of("task", kinds.TASK, _task),
-  "models": _Of("model", None, _model),
+KINDS: dict[str, _ChoicePage] = {
+  "algorithms": _ChoicePage("algorithm", kinds.ALGORITHM, _algorithm),
+  "client rules": _ChoicePage("client rule", kinds.CLIENT, _client),
+  "server rules": _ChoicePage("server rule", kinds.SERVER, _server),
+  "regularizers": _ChoicePage("regularizer", kinds.REGULARIZER, _regularizer),
+  "partitions": _ChoicePage("partition", kinds.PARTITION, _partition),
+  "samplers": _ChoicePage("sampler", kinds.SAMPLER, _sampler),
+  "uploads": _ChoicePage("upload", kinds.UPLOAD, _upload),
+  "aggregators": _ChoicePage("aggregator", kinds.AGGREGATOR, _aggregator),
+  "faults": _ChoicePage("fault", kinds.FAULT, _fault),
+  "privacy": _ChoicePage("mechanism of privacy", kinds.PRIVACY, _privacy),
+  "systems": _ChoicePage("system of devices", kinds.SYSTEM, _system),
+  "availabilities": _ChoicePage(
+    "availability", kinds.AVAILABILITY, _availability
+  ),
+  "schedules": _ChoicePage("schedule", kinds.SCHEDULE, _schedule),
+  "tasks": _ChoicePage("task", kinds.TASK, _task),
+  "models": _ChoicePage("model", None, _model),
 }
 
 
@@ -292,7 +294,7 @@ def page(name: str) -> str:
   return "\n\n".join(pages)
 
 
-def _page(of: _Of, name: str) -> str:
+def _page(of: _ChoicePage, name: str) -> str:
   choice, flags = of.registry[name], of.flags(name)
   fits, example = of.about(name, choice, flags)
   lines = [f"{name} ({of.title})", layout.paragraph(f"{choice.help}.")]

@@ -14,7 +14,7 @@ from experiments.command import RunFailed
 from experiments.command_line import help, mistakes
 from experiments.command_line.flags import defined
 from experiments.specification import spec
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.files import memory
 from fedjax_opt.results import folder_digests
 
@@ -209,7 +209,7 @@ def _found(file: str) -> pathlib.Path:
 
 
 def _lines(path: pathlib.Path) -> list[str]:
-  with said_of(f"flagfile={str(path)!r}"):
+  with errors_of(f"flagfile={str(path)!r}"):
     folder_digests.check(path.parent, path.name)  # If it is that of a run.
   try:
     text = memory.read_text(path, _MOST)

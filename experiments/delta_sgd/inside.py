@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.artefacts.artefact import Block, Found, Picture
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.records import Kept
+from experiments.records import RecordedParts
 from fedjax_opt import Run, plots
 
 # Figure 7: the two terms of the minimum.
@@ -20,12 +20,12 @@ _TRACE = {
 }
 
 
-def trace_of(about: Any, run: Run) -> Kept:
+def trace_of(about: Any, run: Run) -> RecordedParts:
   """The step sizes of the first client of each round, [rounds, steps]."""
   del about
   with np.load(run.folder / "traces.npz") as file:
     arrays = {name: file[name][0, :_TRACED, 0] for name in _TRACE}
-  return Kept(("test_accuracy",), arrays=arrays)
+  return RecordedParts(("test_accuracy",), arrays=arrays)
 
 
 def step_sizes(about: Any, found: Found) -> list[Block]:

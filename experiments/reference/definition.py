@@ -10,7 +10,7 @@ from experiments import records, store
 from experiments.specification.kinds import KINDS
 from experiments.specification.spec import FLAGS
 from experiments.studies import plan, request
-from experiments.studies.plan import Planned
+from experiments.studies.plan import PlannedCell
 from experiments.studies.request import Request
 from fedjax_opt.base import STREAMS
 from fedjax_opt.checks import fields
@@ -36,7 +36,7 @@ def _is_folder(name: str, value: Any) -> None:
   title=fields.NAME,
   metric=fields.NAME,
   target=fields.number("(-inf, inf)"),
-  scale=fields.by_name(fields.number("(0, inf)"), "numbers by their flags"),
+  scale=fields.mapping_of(fields.number("(0, inf)"), "numbers by their flags"),
 )
 class Condition(NamedTuple):
   """On what methods are compared.
@@ -70,7 +70,7 @@ class ReferenceCell(NamedTuple):
   """
 
   condition: Condition
-  planned: Planned
+  planned: PlannedCell
   most_extensions: int
 
   @property
@@ -97,9 +97,9 @@ class ReferenceCell(NamedTuple):
 
 @fields.checked(
   title=fields.NAME,
-  settings=fields.whole(1),
-  report_seeds=fields.whole(1),
-  most_extensions=fields.whole(0),
+  settings=fields.integer(1),
+  report_seeds=fields.integer(1),
+  most_extensions=fields.integer(0),
 )
 class Reference(NamedTuple):
   """A reference comparison.

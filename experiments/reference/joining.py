@@ -9,7 +9,7 @@ from experiments import command, executors
 from experiments.data import Loader
 from experiments.job import output_dir_of
 from experiments.reference import definition, page, running, standing
-from experiments.reference.standing import Standing
+from experiments.reference.standing import Leaderboard
 from experiments.store import Store
 from experiments.studies.request import Request
 from fedjax_opt import plots
@@ -61,7 +61,7 @@ def join(
   executor: str | None = None,
   budget: str = "equal",
   progress: bool = False,
-) -> Standing:
+) -> Leaderboard:
   """Runs methods under a reference's conditions, and places them.
 
   Only what has no record yet runs, in the published folder or in `output_dir`.

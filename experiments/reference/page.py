@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments.reference import regrets
-from experiments.reference.standing import Standing
+from experiments.reference.standing import Leaderboard
 from fedjax_opt import plots
 from fedjax_opt.files import json_files
 from fedjax_opt.results.names import name_of
@@ -27,7 +27,7 @@ _COSTS = {"rounds": 1, "bytes": 1e6, "gradient_evaluations": 1}
 _PROFILED = 8  # The number of methods that have a curve.
 
 
-def write(standing: Standing, folder: pathlib.Path) -> pathlib.Path:
+def write(standing: Leaderboard, folder: pathlib.Path) -> pathlib.Path:
   """Writes `reference.html` and, with several conditions, `profiles.png`.
 
   Args:
@@ -60,7 +60,7 @@ def write(standing: Standing, folder: pathlib.Path) -> pathlib.Path:
   return path
 
 
-def _rows(standing: Standing) -> list[list[Any]]:
+def _rows(standing: Leaderboard) -> list[list[Any]]:
   """The rows of the table; an entry is text, or [text, value to sort by]."""
   files = {
     (cell.condition.name, cell.planned.method): cell.file.as_posix()
@@ -74,7 +74,7 @@ def _rows(standing: Standing) -> list[list[Any]]:
 
 
 def _row(
-  standing: Standing, name: str, study: Study, verdict: Verdict, file: str
+  standing: Leaderboard, name: str, study: Study, verdict: Verdict, file: str
 ) -> list[Any]:
   cell, sign = verdict.cell, -1 if study.is_larger_better else 1
   text, interval = study.numbers.parts(verdict.value)
@@ -107,7 +107,7 @@ def _shown(cost: float) -> str:
   return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
 
 
-def _draw_profiles(standing: Standing, path: pathlib.Path) -> None:
+def _draw_profiles(standing: Leaderboard, path: pathlib.Path) -> None:
   """Draws, for the best methods, the share of runs that reach each score."""
   scores = standing.scores()
   middle = functools.partial(statistics.interquartile_mean, num_resamples=1)

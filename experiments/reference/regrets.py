@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.reference.standing import Standing
+from experiments.reference.standing import Leaderboard
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import is_fraction
 from fedjax_opt.study import statistics, words
@@ -47,7 +47,7 @@ class Grid(NamedTuple):
     return others.argmax(1)
 
 
-def grids(standing: Standing) -> dict[str, Grid]:
+def grids(standing: Leaderboard) -> dict[str, Grid]:
   """method -> its grid, of those with settings that ran under all conditions.
 
   Only conditions that are compared by an accuracy count.
@@ -57,7 +57,7 @@ def grids(standing: Standing) -> dict[str, Grid]:
   for name, study in studies.items():
     scale = standing.condition(name).scale
     for cell in study.cells:
-      if cell.tried is not None:
+      if cell.tuning_runs is not None:
         means = _means(cell, study.metric, scale)
         of_method.setdefault(cell.method, []).append(means)
   whole = {
@@ -81,7 +81,7 @@ def _means(cell: Cell, metric: str, scale: Mapping[str, float]) -> Means:
   A condition may multiply hyperparameters, see `scale`. Settings are identified
   by their values before that.
   """
-  tried, names = cell.tried, cell.tuned
+  tried, names = cell.tuning_runs, cell.tuned
   scores = cell.criterion.scores(tried.history)
   test = tried.history.values(metric)[:, -1]
   return {
@@ -126,7 +126,7 @@ def _elsewhere(grid: Grid) -> np.ndarray:
   return carried[~np.eye(size, dtype=bool)].reshape(size, size - 1)
 
 
-def table(standing: Standing) -> Table | None:
+def table(standing: Leaderboard) -> Table | None:
   """Mean regrets over the conditions, with 95 % intervals over these."""
   found = grids(standing)
   if not found or len(next(iter(found.values())).test) < 2:

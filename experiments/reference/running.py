@@ -15,18 +15,18 @@ import numpy as np
 from experiments import command, job, records
 from experiments.command_line import flags
 from experiments.data import Loader
-from experiments.records import Kept, Record
+from experiments.records import Record, RecordedParts
 from experiments.reference.definition import ReferenceCell
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from experiments.store import Store
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import SPENT, History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning
-from fedjax_opt.study.cells import Cell, ExampleSet, Measured, example_sets
+from fedjax_opt.study.cells import Cell, ExampleSet, PointResults, example_sets
 
 _OF_REPORT = ("test_accuracy", "test_loss", "train_loss", "f1", *SPENT)
 
@@ -39,7 +39,7 @@ def check(cells: Sequence[ReferenceCell], loader: Loader) -> None:
     ImportError: naming the package to install.
   """
   for condition, planned, _ in cells:
-    with said_of(f"method {planned.method}, {condition.name}"):
+    with errors_of(f"method {planned.method}, {condition.name}"):
       job.prepare(planned.spec, loader.of(planned.spec))
 
 
@@ -95,19 +95,19 @@ def _ran(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
     cell.identity,
     about,
     ready.points,
-    Kept(list(dict.fromkeys(names)), last=last).of(result.history),
+    RecordedParts(list(dict.fromkeys(names)), last=last).of(result.history),
   )
   # Choices are made from the numbers as recorded.
   return records.as_read(found)
 
 
-def joined(records: Sequence[Record]) -> Measured:
+def joined(records: Sequence[Record]) -> PointResults:
   """The metrics that several runs share, as if they had been one run."""
   metrics = {
     name: np.concatenate([each.history.metrics[name] for each in records])
     for name in records[0].history.metrics
   }
-  return Measured(
+  return PointResults(
     [point for each in records for point in each.points],
     History(records[0].history.rounds, metrics),
     Criterion(**records[0].about["criterion"]),
@@ -117,7 +117,7 @@ def joined(records: Sequence[Record]) -> Measured:
   )
 
 
-def _extension(cell: ReferenceCell, tried: Measured) -> Spec | None:
+def _extension(cell: ReferenceCell, tried: PointResults) -> Spec | None:
   """The extension of a grid whose best value is at an edge; None for none."""
   planned = cell.planned
   values = {

@@ -25,7 +25,7 @@ _RESAMPLES = 2000
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class Leaderboard:
   """All cells of a reference that have run, condition after condition.
 
   Attributes:
@@ -59,7 +59,7 @@ class Standing:
       best = np.nanmax([v.value.estimate for v in study.verdicts] or [np.nan])
       for cell in study.cells:
         values = cell.final(study.metric)
-        if cell.measured is None:
+        if cell.report_runs is None:
           values = np.full(self.reference.report_seeds, np.nan)
         of_method.setdefault(cell.method, []).append(
           np.nan_to_num(values / best)
@@ -138,7 +138,7 @@ def of(
   planned: Sequence[ReferenceCell],
   folders: Sequence[pathlib.Path],
   joined: Sequence[str],
-) -> Standing:
+) -> Leaderboard:
   """The standing of all cells that have records in these folders.
 
   Raises:
@@ -155,12 +155,12 @@ def of(
       studies[condition.name] = Study(
         cells, condition.metric, condition.title, condition.target
       )
-  return Standing(reference, [*planned], studies, [*joined])
+  return Leaderboard(reference, [*planned], studies, [*joined])
 
 
 def _check_data(condition: Condition, cells: Sequence) -> None:
   """Checks that all cells of a condition have the same data."""
-  for part in ("tried", "measured"):
+  for part in ("tuning_runs", "report_runs"):
     ran = [cell for cell in cells if getattr(cell, part) is not None]
     digests = [getattr(cell, part).digests for cell in ran]
     for one, cell in zip(digests, ran, strict=True):

@@ -1,7 +1,8 @@
 """Choices by name: each kind of choice, and an entry that was chosen.
 
-A `Kind` ties a flag such as --client to its registry. Its flag and those of all
-hyperparameters are made from the registry's entries; nothing here names one.
+A `ChoiceFlag` ties a flag such as --client to its registry. Its flag and those
+of all hyperparameters are made from the registry's entries; nothing here names
+one.
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ Given = Mapping[str, Any]  # flag -> value; None if it was not given
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
+class ChosenEntry:
   """An entry of a registry by its name, with the values of its flags.
 
   Attributes:
@@ -66,7 +67,7 @@ class Chosen:
     """flag -> argument of the factory."""
     return KINDS[self.kind].parameters(self.name)
 
-  def with_point(self, point: Mapping[str, float]) -> "Chosen":
+  def with_point(self, point: Mapping[str, float]) -> "ChosenEntry":
     """The choice with one value for each flag that a point has."""
     grid = {f: [point[f]] if f in point else v for f, v in self.grid.items()}
     return dataclasses.replace(self, grid=grid)
@@ -96,7 +97,7 @@ class Chosen:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Kind:
+class ChoiceFlag:
   """A flag that chooses from a registry by name.
 
   Attributes:
@@ -163,7 +164,7 @@ class Kind:
     is_free: bool = True,
     defaults: Mapping[str, Any] = types.MappingProxyType({}),
     fields: Mapping[str, Field | None] = types.MappingProxyType({}),
-  ) -> Chosen | None:
+  ) -> ChosenEntry | None:
     """The entry of a name, with the values of its flags; None for None.
 
     Args:
@@ -198,7 +199,7 @@ class Kind:
       static[flag] = value  # The factory decides what None means.
       if value is not None:
         parameter.value(value, flag)
-    return Chosen(self.flag, name, grid, static)
+    return ChosenEntry(self.flag, name, grid, static)
 
   def entry(self, name: str) -> Any:
     """The entry of a name.
@@ -246,8 +247,8 @@ class Kind:
 
 
 @functools.lru_cache(maxsize=64)
-def _owners(kind: Kind, names: tuple[str, ...]) -> dict[str, dict]:
-  """See `Kind.owners`; computed again when a registry has other entries."""
+def _owners(kind: ChoiceFlag, names: tuple[str, ...]) -> dict[str, dict]:
+  """See `ChoiceFlag.owners`; computed again when a registry changes."""
   found: dict[str, dict[str, Hyperparameter]] = {}
   for name in names:
     for flag, parameter in kind.parameters(name).items():
@@ -255,40 +256,40 @@ def _owners(kind: Kind, names: tuple[str, ...]) -> dict[str, dict]:
   return found
 
 
-TASK = Kind("task", TASKS, is_condition=True, are_conditions=True)
-PARTITION = Kind(
+TASK = ChoiceFlag("task", TASKS, is_condition=True, are_conditions=True)
+PARTITION = ChoiceFlag(
   "partition",
   SCHEMES,
   fits=lambda each: not each.takes("client_ids"),
   is_condition=True,
   are_conditions=True,
 )
-ALGORITHM = Kind("algorithm", ALGORITHMS, has_lists=True)
-CLIENT = Kind("client", RULES, "client_", has_lists=True)
-SERVER = Kind(
+ALGORITHM = ChoiceFlag("algorithm", ALGORITHMS, has_lists=True)
+CLIENT = ChoiceFlag("client", RULES, "client_", has_lists=True)
+SERVER = ChoiceFlag(
   "server",
   RULES,
   "server_",
   has_lists=True,
   fits=lambda each: each.fits_server,
 )
-REGULARIZER = Kind("regularizer", REGULARIZERS, has_lists=True)
-PRIVACY = Kind("privacy", privacy.MECHANISMS, "dp_", has_lists=True)
-UPLOAD = Kind("upload", UPLOADS, "upload_")
-AGGREGATOR = Kind("aggregator", AGGREGATORS)
-FAULT = Kind("fault", FAULTS, "fault_")
-SAMPLER = Kind("sampler", SAMPLERS, "sampler_", is_condition=True)
-SYSTEM = Kind(
+REGULARIZER = ChoiceFlag("regularizer", REGULARIZERS, has_lists=True)
+PRIVACY = ChoiceFlag("privacy", privacy.MECHANISMS, "dp_", has_lists=True)
+UPLOAD = ChoiceFlag("upload", UPLOADS, "upload_")
+AGGREGATOR = ChoiceFlag("aggregator", AGGREGATORS)
+FAULT = ChoiceFlag("fault", FAULTS, "fault_")
+SAMPLER = ChoiceFlag("sampler", SAMPLERS, "sampler_", is_condition=True)
+SYSTEM = ChoiceFlag(
   "system", SYSTEMS, "system_", is_condition=True, are_conditions=True
 )
-AVAILABILITY = Kind(
+AVAILABILITY = ChoiceFlag(
   "availability",
   AVAILABILITIES,
   "availability_",
   is_condition=True,
   are_conditions=True,
 )
-SCHEDULE = Kind("schedule", SCHEDULES)
+SCHEDULE = ChoiceFlag("schedule", SCHEDULES)
 KINDS = {
   kind.flag: kind
   for kind in (

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from experiments.specification import kinds
 from experiments.specification import spec as specs
-from experiments.specification.kinds import Chosen, Given, Kind
+from experiments.specification.kinds import ChoiceFlag, ChosenEntry, Given
 from experiments.tasks import TaskChoice
 from fedjax_opt.registry import AlgorithmChoice
 
@@ -12,7 +12,7 @@ from fedjax_opt.registry import AlgorithmChoice
 _OF_RATE = ("client_schedule", "client_milestones", "client_decay")
 
 
-def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
+def resolve(given: Given, task: TaskChoice) -> dict[str, ChosenEntry | None]:
   """Algorithm, rules, regularizer and privacy, by flag.
 
   Args:
@@ -83,7 +83,9 @@ def default_client(choice: AlgorithmChoice) -> str:
   return choice.default_client or free
 
 
-def _client(given: Given, algorithm: Chosen, task: TaskChoice) -> Chosen:
+def _client(
+  given: Given, algorithm: ChosenEntry, task: TaskChoice
+) -> ChosenEntry:
   """The clients' rule; some algorithms take plain steps only."""
   name, choice = given["client"], algorithm.choice
   name = default_client(choice) if name is None else name
@@ -95,7 +97,7 @@ def _client(given: Given, algorithm: Chosen, task: TaskChoice) -> Chosen:
   return kinds.CLIENT.choose(given, name, is_free=is_free, defaults=defaults)
 
 
-def _server(given: Given, algorithm: Chosen) -> Chosen | None:
+def _server(given: Given, algorithm: ChosenEntry) -> ChosenEntry | None:
   """The server's rule, which some algorithms are named after."""
   name, choice = given["server"], algorithm.choice
   fixed = choice.server_rule
@@ -126,7 +128,7 @@ def _server(given: Given, algorithm: Chosen) -> Chosen | None:
   )
 
 
-def _check_plain(kind: Kind, rule: str, algorithm: Chosen) -> None:
+def _check_plain(kind: ChoiceFlag, rule: str, algorithm: ChosenEntry) -> None:
   """Checks that steps are plain if the algorithm relies on it."""
   if not kind.entry(rule).is_plain:
     raise ValueError(
@@ -136,8 +138,8 @@ def _check_plain(kind: Kind, rule: str, algorithm: Chosen) -> None:
 
 
 def _regularizer(
-  given: Given, algorithm: Chosen, task: TaskChoice
-) -> Chosen | None:
+  given: Given, algorithm: ChosenEntry, task: TaskChoice
+) -> ChosenEntry | None:
   """The regularizer, which some algorithms need."""
   choice, name = algorithm.choice, given["regularizer"]
   if not choice.takes("psi"):  # Few algorithms have one.
@@ -162,7 +164,7 @@ def _regularizer(
 
 
 def _check_absent(
-  given: Given, kind: Kind, algorithm: Chosen, hint: str
+  given: Given, kind: ChoiceFlag, algorithm: ChosenEntry, hint: str
 ) -> None:
   """Checks that no flag is given for a part that an algorithm does not have."""
   for flag in (kind.flag, *kind.owners()):

@@ -10,7 +10,7 @@ from typing import Any
 from experiments import on_disk
 from experiments.specification import kinds, method
 from experiments.specification import spec as specs
-from experiments.specification.kinds import Chosen, Given
+from experiments.specification.kinds import ChosenEntry, Given
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
@@ -83,7 +83,7 @@ def seeds(text: str) -> list[int]:
   return kinds.numbers(SEED_OF_RUN, text, "seed")
 
 
-def _task(given: Given) -> Chosen:
+def _task(given: Given) -> ChosenEntry:
   """The task, with its defaults filled in."""
   chosen = kinds.TASK.choose(given, given["task"])
   for flag in _FILES:
@@ -126,7 +126,7 @@ def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
   return {"partition": None}
 
 
-def _simulated_time(given: Given, algorithm: Chosen) -> dict[str, Any]:
+def _simulated_time(given: Given, algorithm: ChosenEntry) -> dict[str, Any]:
   """The fields of simulated time: system, availability and schedule."""
   system = kinds.SYSTEM.choose(given, given["system"])
   name = given["schedule"]
@@ -256,7 +256,7 @@ def _selection(given: Given, task: TaskChoice) -> dict[str, Any]:
 
 
 def _rate_schedule(
-  given: Given, algorithm: Chosen, client: Chosen
+  given: Given, algorithm: ChosenEntry, client: ChosenEntry
 ) -> dict[str, Any]:
   """The fields of the schedule of the clients' learning rate."""
   name = given["client_schedule"]

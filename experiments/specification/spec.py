@@ -16,21 +16,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.specification import kinds
-from experiments.specification.kinds import Chosen, Kind
+from experiments.specification.kinds import ChoiceFlag, ChosenEntry
 from fedjax_opt import plots
 from fedjax_opt.checks.fields import (
   ANYTHING,
   SEED_OF_RUN,
   Field,
   choice,
+  integer,
   number,
-  whole,
 )
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
   PLAINLY,
-  GridSettings,
-  Settings,
+  GridOptions,
+  RunOptions,
 )
 from fedjax_opt.registry import Hyperparameter, leaves
 from fedjax_opt.scores import SCORES
@@ -119,7 +119,7 @@ class Flag(NamedTuple):
   default: Any
   type: type
   help: str = ""
-  choice: Kind | None = None
+  choice: ChoiceFlag | None = None
   owners: Mapping[str, Hyperparameter] = types.MappingProxyType({})
   field: Field = ANYTHING
   needs: str = ""
@@ -208,7 +208,7 @@ _DEVICES = Group(
 class Spec:
   """What runs, with all defaults filled in; None for what is absent.
 
-  What is not described here is a setting of the engine, see `GridSettings`.
+  What is not described here is a setting of the engine, see `GridOptions`.
 
   Attributes:
     task: Data set and model, joined as in mnist_cnn (digits alone is
@@ -390,7 +390,7 @@ class Spec:
       TPU pod, under Open MPI or Kubernetes.
   """
 
-  task: Chosen = _TASK.flag("digits")
+  task: ChosenEntry = _TASK.flag("digits")
   data_dir: str | None = _TASK.flag(is_identity=False)
   data_file: str | None = _TASK.flag()
   label_column: str | None = _TASK.flag()
@@ -404,21 +404,21 @@ class Spec:
 
   population_dir: str | None = _DATA.flag()
   num_clients: int | None = _DATA.flag(is_condition=True)
-  partition: Chosen | None = _DATA.flag()
+  partition: ChosenEntry | None = _DATA.flag()
   partition_seed: int | None = _DATA.flag(field=SEED_OF_RUN)
   client_test_fraction: float | None = _DATA.flag(
     field=number("[0, 1)"), excludes=_IN_MEMORY | _ALONE
   )
   personalize_steps: int | None = _DATA.flag(
-    field=whole(1), needs="client_test_fraction"
+    field=integer(1), needs="client_test_fraction"
   )
   heldout_clients: int | None = _DATA.flag(
-    field=whole(), excludes=_IN_MEMORY | _ALONE
+    field=integer(), excludes=_IN_MEMORY | _ALONE
   )
 
-  algorithm: Chosen = _ALGORITHM.flag("fed_avg")
+  algorithm: ChosenEntry = _ALGORITHM.flag("fed_avg")
 
-  client: Chosen = _CLIENT.flag()
+  client: ChosenEntry = _CLIENT.flag()
   client_schedule: str = _CLIENT.flag(
     "constant", field=choice("constant", "step_decay", "exponential")
   )
@@ -429,11 +429,11 @@ class Spec:
     field=number("(0, 1)"), needs="client_schedule=exponential"
   )
 
-  server: Chosen | None = _SERVER.flag()
+  server: ChosenEntry | None = _SERVER.flag()
 
-  regularizer: Chosen | None = _REGULARIZER.flag()
+  regularizer: ChosenEntry | None = _REGULARIZER.flag()
 
-  privacy: Chosen | None = _PRIVACY.flag(
+  privacy: ChosenEntry | None = _PRIVACY.flag(
     needs="weighting=uniform", excludes=_CLIPPED
   )
   dp_delta: float | None = _PRIVACY.flag(
@@ -441,27 +441,27 @@ class Spec:
   )
   dp_seed: int | None = _PRIVACY.flag(field=SEED_OF_RUN, needs="privacy")
 
-  upload: Chosen | None = _MESSAGES.flag()
+  upload: ChosenEntry | None = _MESSAGES.flag()
   error_feedback: bool = _MESSAGES.flag(False, needs="upload")
-  aggregator: Chosen = _MESSAGES.flag("mean", needs="weighting=uniform")
-  fault: Chosen | None = _MESSAGES.flag(needs="faulty_fraction")
+  aggregator: ChosenEntry = _MESSAGES.flag("mean", needs="weighting=uniform")
+  fault: ChosenEntry | None = _MESSAGES.flag(needs="faulty_fraction")
   faulty_fraction: float | None = _MESSAGES.flag(
     field=number("[0, 1]"), needs="fault", counts_zero=True
   )
 
   select_on: str = _SELECTION.flag(field=choice(*SPLITS))
   select_metric: str | None = _SELECTION.flag(field=choice(*SELECTED_BY))
-  select_over: int | None = _SELECTION.flag(field=whole(1))
+  select_over: int | None = _SELECTION.flag(field=integer(1))
   validation_fraction: float | None = _SELECTION.flag(field=number("[0, 1)"))
   validation_seed: int | None = _SELECTION.flag(
     field=SEED_OF_RUN, needs="validation_fraction"
   )
 
-  rounds: int = _ROUNDS.flag(100, field=whole())
+  rounds: int = _ROUNDS.flag(100, field=integer())
   target_accuracy: float | None = _ROUNDS.flag(field=number("(0, 1]"))
-  patience: int | None = _ROUNDS.flag(field=whole(1))
+  patience: int | None = _ROUNDS.flag(field=integer(1))
   cohort_size: int | None = _ROUNDS.flag(is_condition=True)
-  sampler: Chosen = _ROUNDS.flag("uniform")
+  sampler: ChosenEntry = _ROUNDS.flag("uniform")
   batch_size: int = _ROUNDS.flag(is_condition=True)
   local_epochs: float | None = _ROUNDS.setting(is_condition=True)
   local_steps: int | None = _ROUNDS.setting(is_condition=True)
@@ -475,15 +475,15 @@ class Spec:
   max_update_action: str = _ROUNDS.setting()
   seed: list[int] = _ROUNDS.flag("0")
 
-  system: Chosen | None = _TIME.flag()
-  availability: Chosen | None = _TIME.flag(needs="system")
-  schedule: Chosen | None = _TIME.flag(excludes=_SCHEDULED)
+  system: ChosenEntry | None = _TIME.flag()
+  availability: ChosenEntry | None = _TIME.flag(needs="system")
+  schedule: ChosenEntry | None = _TIME.flag(excludes=_SCHEDULED)
   max_time: float | None = _TIME.flag(
     field=number("(0, inf)"), needs="schedule", is_condition=True
   )
 
   output_dir: str | None = _RESULTS.flag(is_identity=False, is_of_process=True)
-  eval_every: int = _RESULTS.setting(field=whole(1))
+  eval_every: int = _RESULTS.setting(field=integer(1))
   grad_norm: bool = _RESULTS.flag(False)
   x_axis: str = _RESULTS.flag(
     "rounds", field=choice(*plots.X_AXES), is_identity=False
@@ -502,7 +502,7 @@ class Spec:
   grid_chunk: int | None = _COMPUTATION.setting()
   precision: str = _COMPUTATION.setting(is_condition=True)
   checkpoint_every: int | None = _COMPUTATION.flag(
-    field=whole(1), is_identity=False
+    field=integer(1), is_identity=False
   )
   resume: bool = _COMPUTATION.flag(False, is_identity=False, is_of_process=True)
   compilation_cache: str = _COMPUTATION.flag(
@@ -533,7 +533,7 @@ class Spec:
     return leaves("trainable", self.trainable) if self.trainable else ()
 
   @property
-  def tuned(self) -> list[Chosen]:
+  def tuned(self) -> list[ChosenEntry]:
     """What the numbers of a grid belong to."""
     chosen = [getattr(self, name) for name in TUNED]
     return [each for each in chosen if each is not None]
@@ -560,7 +560,7 @@ class Spec:
     found = {}
     for name in FLAGS:
       value = getattr(self, name)
-      if isinstance(value, Chosen):
+      if isinstance(value, ChosenEntry):
         found[name] = value.name
         both = {f: single_or_list(v) for f, v in value.grid.items()}
         both |= value.static
@@ -572,7 +572,7 @@ class Spec:
 
 def _flags() -> dict[str, Flag]:
   """Name of a field -> its flag."""
-  helps = _helps(GridSettings) | _helps(Settings)
+  helps = _helps(GridOptions) | _helps(RunOptions)
   helps = {name: _shown(text, name) for name, text in helps.items()}
   helps |= _helps(Spec)
   found = {}

@@ -13,7 +13,7 @@ from experiments.specification.method import default_client, not_of_it
 from experiments.specification.resolve import of_personal, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning, words
 
@@ -24,7 +24,7 @@ _SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
 CHOICES = ("algorithm", "client", "server", "regularizer")
 
 
-class Planned(NamedTuple):
+class PlannedCell(NamedTuple):
   """A cell that is to run.
 
   Attributes:
@@ -71,7 +71,7 @@ class Planned(NamedTuple):
     return {n: v for n, v in self.spec.grid.items() if len(v) > 1}
 
 
-def plan(request: Request) -> list[Planned]:
+def plan(request: Request) -> list[PlannedCell]:
   """The cells of a study, method after method.
 
   Raises:
@@ -103,7 +103,7 @@ def plan(request: Request) -> list[Planned]:
   found = []
   for label, method in zip(labels, request.methods, strict=True):
     for condition in conditions:
-      with said_of(f"method {label}"):
+      with errors_of(f"method {label}"):
         found.append(_cell(request, label, method, fixed, condition))
   _check_used(request, found)
   sizes = {cell.method: tuning.num_settings(cell.grid) for cell in found}
@@ -139,7 +139,7 @@ def _cell(
   method: Mapping[str, Any],
   fixed: Mapping[str, Any],
   condition: Mapping[str, Any],
-) -> Planned:
+) -> PlannedCell:
   """One cell, resolved as `experiments.run` would resolve it."""
   own = {name: value for name, value in method.items() if name != "label"}
   known, conditions = specs.every(), specs.conditions()
@@ -161,7 +161,7 @@ def _cell(
     )
   asked = {name: given[name] for name in values if name not in left_out}
   others = request.nested, crossed
-  return Planned(label, dict(condition), spec, fresh, asked, *others)
+  return PlannedCell(label, dict(condition), spec, fresh, asked, *others)
 
 
 def _check_own(
@@ -195,7 +195,7 @@ def _check_own(
       raise ValueError(f"method {label}: {name}={value}: {why}")
 
 
-def _check_used(request: Request, cells: Sequence[Planned]) -> None:
+def _check_used(request: Request, cells: Sequence[PlannedCell]) -> None:
   """Checks that each shared flag belongs to at least one method."""
   for name, value in request.flags.items():
     if name == "algorithm":
@@ -210,7 +210,7 @@ def _check_used(request: Request, cells: Sequence[Planned]) -> None:
       )
 
 
-def _rules(flag: str, cells: Sequence[Planned]) -> str:
+def _rules(flag: str, cells: Sequence[PlannedCell]) -> str:
   """The clients' rules, for a flag that only other rules have."""
   if flag not in kinds.CLIENT.owners():
     return ""
@@ -218,7 +218,7 @@ def _rules(flag: str, cells: Sequence[Planned]) -> str:
   return f", whose clients step by {', '.join(rules)}"
 
 
-def unlike(planned: Sequence[Planned]) -> list[str]:
+def unlike(planned: Sequence[PlannedCell]) -> list[str]:
   """Sentences on conditions that differ between methods.
 
   A method may have its own cohort or local steps; then it works more or less
@@ -233,7 +233,7 @@ def unlike(planned: Sequence[Planned]) -> list[str]:
   return list(words.unlike(told).values())
 
 
-def not_private(planned: Sequence[Planned]) -> list[str]:
+def not_private(planned: Sequence[PlannedCell]) -> list[str]:
   """The sentence on methods whose noise can be computed again, if any."""
   seeded = [c for c in planned if c.spec.dp_seed is not None]
   labels = dict.fromkeys(words.name(cell.method) for cell in seeded)

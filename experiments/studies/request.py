@@ -13,7 +13,7 @@ from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification import kinds, spec
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.files import memory
 from fedjax_opt.results.history import check_has_direction
 from fedjax_opt.study.tuning import BUDGETS
@@ -42,9 +42,9 @@ OF_A_RUN = (
 
 @fields.checked(
   track=fields.choice(*spec.TRACKERS),
-  jobs=fields.whole(1, most=kinds.MOST_ITEMS),
-  report_seeds=fields.whole(1, most=kinds.MOST_ITEMS),
-  crossed=fields.whole(2, most=kinds.MOST_ITEMS),
+  jobs=fields.integer(1, most=kinds.MOST_ITEMS),
+  report_seeds=fields.integer(1, most=kinds.MOST_ITEMS),
+  crossed=fields.integer(2, most=kinds.MOST_ITEMS),
   budget=fields.choice(*BUDGETS),
   target=fields.number("(-inf, inf)", "a finite number"),
   seeds_needed=fields.number(
@@ -137,7 +137,7 @@ def parse(argv: Sequence[str], intro: str) -> Request:
   methods = [_method(text) for text in given.pop("method", None) or []]
   if given.get("study"):
     in_file, methods_in_file = _read(given["study"])
-    with said_of(f"study={given['study']!r}"):
+    with errors_of(f"study={given['study']!r}"):
       given = read(in_file) | given
     methods = methods or methods_in_file
   for name in OF_A_RUN:

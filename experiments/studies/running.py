@@ -12,13 +12,13 @@ from experiments import command, job
 from experiments.data import Loader, has_accuracy, is_of_data
 from experiments.specification.spec import FLAGS, conditions
 from experiments.store import Store
-from experiments.studies.plan import CHOICES, Planned, labels_of
-from fedjax_opt.checks.values import said_of
+from experiments.studies.plan import CHOICES, PlannedCell, labels_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import setup, tuning
-from fedjax_opt.study.cells import Cell, ExampleSet, Measured, example_sets
+from fedjax_opt.study.cells import Cell, ExampleSet, PointResults, example_sets
 from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that do not depend on the method.
@@ -36,7 +36,7 @@ Sets = dict[str, ExampleSet]
 # Cells that are to run.
 
 
-def check(cells: Sequence[Planned], store: Store) -> bool:
+def check(cells: Sequence[PlannedCell], store: Store) -> bool:
   """Checks the cells that will run, with their data; compiles nothing.
 
   Each method is checked under one condition, each condition with one method.
@@ -62,13 +62,13 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
       continue
     methods.add(cell.method)
     conditions.add(condition)
-    with said_of(f"method {cell.method}"):
+    with errors_of(f"method {cell.method}"):
       found = job.prepare(cell.spec, store.loader.of(cell.spec))
     is_accuracy |= has_accuracy(found.task)
   return is_accuracy
 
 
-def run_cell(cell: Planned, store: Store) -> tuple[Planned, Cell]:
+def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
   run = lambda *which: _ran(*store.run(cell.at(*which)))
   found = tuning.run_cell(
@@ -78,10 +78,10 @@ def run_cell(cell: Planned, store: Store) -> tuple[Planned, Cell]:
   return cell, _with_files(found)
 
 
-def _ran(run: Run, was_there: bool = False) -> Measured:
+def _ran(run: Run, was_there: bool = False) -> PointResults:
   """What a stored run measured."""
   timing = run.summary["timing"]
-  return Measured(
+  return PointResults(
     run.points,
     run.history,
     Criterion(**run.summary["criterion"]),
@@ -96,8 +96,8 @@ def _with_files(cell: Cell) -> Cell:
   """The cell, with what the folders of its runs hold; see `Cell`."""
   runs = [part.run for part in cell.parts]
   # A nested run stores this for one point, not for its first seed's choice.
-  has_own = cell.measured is not None and not cell.is_nested
-  report = cell.measured.run if has_own else None
+  has_own = cell.report_runs is not None and not cell.is_nested
+  report = cell.report_runs.run if has_own else None
   return dataclasses.replace(
     cell,
     commands=tuple(dict.fromkeys(map(_command, runs))),
@@ -141,8 +141,8 @@ def _step_sizes(run: Run | None) -> dict[str, np.ndarray] | None:
 
 
 def setup_of(
-  planned: Sequence[Planned], loader: Loader
-) -> tuple[dict[str, setup.Clients], dict[str, str], dict[str, Sets]]:
+  planned: Sequence[PlannedCell], loader: Loader
+) -> tuple[dict[str, setup.ClientSummary], dict[str, str], dict[str, Sets]]:
   """The clients of all conditions, and the sizes of the model and the data.
 
   All are empty if data can no longer be read.
@@ -151,7 +151,7 @@ def setup_of(
     `Study.clients`; name -> size of what is the same under all conditions; and
     the label of each condition -> `Cell.sets`.
   """
-  clients: dict[str, setup.Clients] = {}
+  clients: dict[str, setup.ClientSummary] = {}
   found: list[dict[str, str]] = []
   sets: dict[str, Sets] = {}
   for cell in planned:
@@ -179,7 +179,7 @@ def shared(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
   }
 
 
-def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
+def shared_flags(planned: Sequence[PlannedCell]) -> dict[str, Any]:
   """Flags that were given and are the same in all cells."""
   ignored = ("data_dir", "compilation_cache", "seed")
   given = shared([cell.asked for cell in planned])
@@ -188,7 +188,9 @@ def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
 
 def shared_config(cells: Sequence[Cell]) -> dict[str, Any]:
   """The facts that a reader needs to judge a report, if the runs share them."""
-  parts = [part for cell in cells for part in (cell.tried, cell.measured)]
+  parts = [
+    part for cell in cells for part in (cell.tuning_runs, cell.report_runs)
+  ]
   found = shared([part.run.config for part in parts if part is not None])
   return {n: found[n] for n in _TOLD if found.get(n) is not None}
 
@@ -199,7 +201,7 @@ def metric_of(cells: Sequence[Cell]) -> str:
   It is the metric of the criterion on test examples, if it exists there.
   """
   criterion = cells[0].criterion
-  found = [cell.measured or cell.tried for cell in cells]
+  found = [cell.report_runs or cell.tuning_runs for cell in cells]
   measured = [each.history.metrics for each in found if each]
   tested = criterion.metric.replace("validation_", "test_")
   # It measures the clients' own models, if these are what counts.
@@ -265,7 +267,7 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
   ]
 
 
-def _tuned(run: Run) -> tuple[Measured | None, Measured | None]:
+def _tuned(run: Run) -> tuple[PointResults | None, PointResults | None]:
   """A run whose best setting is reported with the seeds that chose it."""
   whole = _ran(run)
   found = whole.outcome

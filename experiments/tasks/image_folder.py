@@ -4,7 +4,7 @@ import functools
 
 from experiments.tasks import images
 from experiments.tasks.base import TEST_FRACTION, Task, TaskChoice
-from fedjax_opt.checks.fields import whole
+from fedjax_opt.checks.fields import integer
 from fedjax_opt.datasets.image_folders import image_folder
 from fedjax_opt.registry import Hyperparameter
 
@@ -48,7 +48,7 @@ _OPTIONS = (
     None,
     "height and width in pixels to which the images of data_dir are scaled; "
     "needed if they differ in size",
-    whole(1, most=4096),
+    integer(1, most=4096),
   ),
   Hyperparameter(
     "test_fraction",

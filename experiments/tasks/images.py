@@ -15,7 +15,7 @@ from experiments.tasks.base import SEED_OF_TEST, Task, TaskChoice, held_out
 from experiments.tasks.classification import Examples
 from fedjax_opt import models
 from fedjax_opt.checks.fields import choice
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import embedded, tfds
@@ -278,7 +278,7 @@ class Pool(NamedTuple):
     """Holds a part out as the test part, if there is none."""
     if self.test is not None:
       return self
-    with said_of(fraction="test_fraction"):
+    with errors_of(fraction="test_fraction"):
       training, test = held_out(
         self.clients, self.train, fraction, SEED_OF_TEST, in_order=True
       )

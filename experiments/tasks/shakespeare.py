@@ -22,10 +22,10 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 
 
 @fields.checked(
-  sequence_length=fields.whole(1),
-  min_sequences=fields.whole(1),
+  sequence_length=fields.integer(1),
+  min_sequences=fields.integer(1),
   test_fraction="[0, 1)",
-  lora_rank=fields.whole(1),
+  lora_rank=fields.integer(1),
   lora_alpha="(0, inf)",
 )
 def load(

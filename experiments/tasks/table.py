@@ -21,7 +21,7 @@ from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
 from fedjax_opt.checks.fields import choice
-from fedjax_opt.checks.values import check_choice, said_of
+from fedjax_opt.checks.values import check_choice, errors_of
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
 from fedjax_opt.datasets.tables import KINDS, Table
@@ -90,7 +90,7 @@ def load(
   Raises:
     ValueError: if the table does not hold what it must.
   """
-  with base.reading(data_file) as path, said_of(**_FLAGS):
+  with base.reading(data_file) as path, errors_of(**_FLAGS):
     table = tables.read_table(
       path,
       base.names(label_column),

@@ -17,7 +17,7 @@ from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.datasets import files, texts, tokenization
 from fedjax_opt.models import Encoder, EncoderConfig, LinearModel
@@ -79,10 +79,10 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @fields.checked(
-  max_length=fields.whole(3),
-  test_every=fields.whole(1),
-  vocab_size=fields.whole(1),
-  lora_rank=fields.whole(1),
+  max_length=fields.integer(3),
+  test_every=fields.integer(1),
+  vocab_size=fields.integer(1),
+  lora_rank=fields.integer(1),
   lora_alpha="(0, inf)",
 )
 def load(
@@ -151,7 +151,7 @@ def load(
   )
 
 
-@fields.checked(max_length=fields.whole(3), test_every=fields.whole(1))
+@fields.checked(max_length=fields.integer(3), test_every=fields.integer(1))
 def load_features(
   data_dir: str | None,
   pretrained: str,
@@ -212,7 +212,7 @@ def _read(
   folder: str, num_classes: int, max_length: int
 ) -> tuple[EncoderConfig, Params, Any]:
   """A pretrained encoder: its shape, its weights and its tokenizer."""
-  with said_of(f"pretrained={folder!r}"):
+  with errors_of(f"pretrained={folder!r}"):
     config, loaded = weights.load(folder, num_classes)
     tokenizer = tokenization.read(folder, config.vocab_size)
   if max_length > config.max_positions:

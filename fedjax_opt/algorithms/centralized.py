@@ -63,7 +63,7 @@ def centralized(
   return _proximal_gradient(gradient, psi, learning_rate)
 
 
-@fields.checked(client=fields.whole(may_be_array=True))
+@fields.checked(client=fields.integer(may_be_array=True))
 def local(
   loss_fn: LossFn,
   psi: Regularizer,

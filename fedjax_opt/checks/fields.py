@@ -98,7 +98,7 @@ def number(interval: str, words: str = "", kind: type = float) -> Number:
   return Number(accepts, interval=interval, kind=kind, words=words)
 
 
-def whole(
+def integer(
   least: int = 0,
   may_be_array: bool = False,
   most: int | None = values.LARGEST,
@@ -158,7 +158,7 @@ def rate(may_drop: bool = True, hint: str = "") -> Field:
 ANYTHING = Field(lambda name, value: None)
 
 
-def each(field: Field, words: str, least: int = 0) -> Field:
+def sequence_of(field: Field, words: str, least: int = 0) -> Field:
   """A list of values, also as an array [n].
 
   Args:
@@ -168,12 +168,12 @@ def each(field: Field, words: str, least: int = 0) -> Field:
   """
 
   def accepts(name, listed):
-    values.plain(name, listed)
+    values.plain_array(name, listed)
     is_array = getattr(listed, "ndim", 0) > 0
     if not is_array and not isinstance(listed, list | tuple | range):
-      raise TypeError(f"{name}={values.shown(listed)}: must be {words}")
+      raise TypeError(f"{name}={values.brief(listed)}: must be {words}")
     if len(listed) < least:
-      raise ValueError(f"{name}={values.shown(listed)}: must be {words}")
+      raise ValueError(f"{name}={values.brief(listed)}: must be {words}")
     for i, value in enumerate(listed):
       field.check(f"{name}[{i}]", value)
 
@@ -186,7 +186,7 @@ def _pair(*inner: Field) -> Field:
   def accepts(name, listed):
     if not isinstance(listed, list | tuple) or len(listed) != len(inner):
       raise TypeError(
-        f"{name}={values.shown(listed)}: must be a tuple of {len(inner)}"
+        f"{name}={values.brief(listed)}: must be a tuple of {len(inner)}"
       )
     for i, field in enumerate(inner):
       field.check(f"{name}[{i}]", listed[i])
@@ -194,7 +194,7 @@ def _pair(*inner: Field) -> Field:
   return Field(accepts)
 
 
-def by_name(field: Field | None, words: str) -> Field:
+def mapping_of(field: Field | None, words: str) -> Field:
   """A dictionary of values by their names.
 
   Args:
@@ -204,10 +204,10 @@ def by_name(field: Field | None, words: str) -> Field:
 
   def accepts(name, given):
     if not isinstance(given, Mapping):
-      raise TypeError(f"{name}={values.shown(given)}: must be {words}")
+      raise TypeError(f"{name}={values.brief(given)}: must be {words}")
     for key, value in given.items():
       if not isinstance(key, str):
-        shown = values.shown(key)
+        shown = values.brief(key)
         raise TypeError(f"{name}: the name {shown} must be a string")
       if field is not None:
         field.check(f"{name}[{key!r}]", value)
@@ -215,7 +215,9 @@ def by_name(field: Field | None, words: str) -> Field:
   return Field(accepts)
 
 
-def made(kind: Any, words: str, error: type[Exception] = TypeError) -> Field:
+def instance_of(
+  kind: Any, words: str, error: type[Exception] = TypeError
+) -> Field:
   """What the functions of a module make.
 
   Args:
@@ -229,7 +231,7 @@ def made(kind: Any, words: str, error: type[Exception] = TypeError) -> Field:
     if not isinstance(value, kind):
       called = " (it was not called)" * callable(value)
       raise error(
-        f"{name}={values.shown(value)}: must be {what}{called}, such as "
+        f"{name}={values.brief(value)}: must be {what}{called}, such as "
         f"{example}"
       )
 
@@ -237,7 +239,7 @@ def made(kind: Any, words: str, error: type[Exception] = TypeError) -> Field:
 
 
 SWITCH = Field(values.switch, kind=bool)
-SEED_OF_RUN = whole(most=(1 << 32) - 1)
+SEED_OF_RUN = integer(most=(1 << 32) - 1)
 NAMES = Field(values.names)
 NAME = Field(values.word)
 ARRAY = Field(values.real_array)
@@ -255,9 +257,9 @@ Fraction = Annotated[jax.typing.ArrayLike, "[0, 1]"]
 Decay = Annotated[jax.typing.ArrayLike, "[0, 1)"]  # Of a momentum or a moment.
 PositiveFloat = Annotated[float, "(0, inf)"]
 NonNegativeFloat = Annotated[float, "[0, inf)"]
-Count = Annotated[int, whole(1)]
+Count = Annotated[int, integer(1)]
 # Seeds of NumPy's generators, which take more than 32 bits.
-Seed = Annotated[int, whole(most=None)]
+Seed = Annotated[int, integer(most=None)]
 # Seeds of JAX's random keys, which take 32 bits.
 SeedOfRun = Annotated[int, SEED_OF_RUN]
 
@@ -272,7 +274,7 @@ _ANYTHING = (inspect.Parameter.empty, Any, object)
 KINDS: dict[Any, Field] = {
   Rate: rate(),
   bool: SWITCH,
-  int: whole(),
+  int: integer(),
   float: Number(),
   str: Field(values.text),
   str | os.PathLike: PATH,
@@ -280,8 +282,8 @@ KINDS: dict[Any, Field] = {
   jax.Array: ARRAY,
   Mapping[str, np.ndarray]: POOL,
   Sequence[str]: NAMES,
-  Sequence[int]: each(whole(), "a list of whole numbers"),
-  Sequence[float]: each(Number(), "a list of numbers"),
+  Sequence[int]: sequence_of(integer(), "a list of whole numbers"),
+  Sequence[float]: sequence_of(Number(), "a list of numbers"),
   jax.typing.ArrayLike: Number(),
   optax.GradientTransformation: Field(rules.optimizer),
 }
@@ -301,9 +303,11 @@ def checked(**own: Field | str) -> Callable[[Callable], Callable]:
 
   def decorate(target):
     if not inspect.isclass(target):
-      return _checking(target, of(target, **own), inspect.signature(target))
+      return _checking(
+        target, fields_of(target, **own), inspect.signature(target)
+      )
     maker = "__new__" if issubclass(target, tuple) else "__init__"
-    make, fields = getattr(target, maker), of(target, **own)
+    make, fields = getattr(target, maker), fields_of(target, **own)
     setattr(target, maker, _checking(make, fields, inspect.signature(make)))
     target.checked_fields = fields
     return target
@@ -329,7 +333,9 @@ def _checking(function, fields, signature):
   return call
 
 
-def of(function: Callable[..., Any], **own: Field | str) -> dict[str, Field]:
+def fields_of(
+  function: Callable[..., Any], **own: Field | str
+) -> dict[str, Field]:
   """The fields of the arguments of a function or a dataclass.
 
   Args:
@@ -379,11 +385,11 @@ def _of_form(annotation):
   if origin is Iterable:
     return Field(values.iterable)
   if origin is Sequence or (origin is tuple and ... in inner):
-    return each(of_inner(0), "a list")
+    return sequence_of(of_inner(0), "a list")
   if origin is tuple:
     return _pair(*map(of_inner, range(len(inner))))
   if origin is Mapping:
-    return by_name(None, "a dict by names")
+    return mapping_of(None, "a dict by names")
   kinds = inner if origin is types.UnionType else (annotation,)
   is_class = lambda kind: isinstance(kind, type) and kind not in _ANYTHING
   if not all(map(is_class, kinds)) or KINDS.keys() & set(kinds):

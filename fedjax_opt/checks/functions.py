@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import form, shown
+from fedjax_opt.checks.values import brief, form
 
 LOSS = "(params, batch, rng) -> [B]"
 FEATURES = "(params, batch, rng) -> [B, d]"
@@ -89,7 +89,7 @@ def _check_per_example(name, found, batch):
       f"{name}: returned {form_of(found)}; {want}, and nothing else"
     )
   if not hasattr(found, "shape") and not isinstance(found, int | float):
-    raise TypeError(f"{name}: returned {shown(found)}; {want}")
+    raise TypeError(f"{name}: returned {brief(found)}; {want}")
   shape = np.shape(found)
   if shape == (size,):
     return
@@ -113,7 +113,7 @@ def form_of(found):
   if isinstance(found, tuple | list):
     return f"({', '.join(map(form_of, found))})"[:80]
   is_array = hasattr(found, "shape") and hasattr(found, "dtype")
-  return form(found) if is_array else shown(found)
+  return form(found) if is_array else brief(found)
 
 
 def _about_labels(batch: Any) -> str:
@@ -141,7 +141,7 @@ def check_takes_validation(evaluate: Callable[..., Any]) -> None:
   except TypeError:
     given = ", ".join(signature.parameters)
     raise TypeError(
-      f"evaluate={shown(evaluate)}: takes ({given}); to be measured on "
+      f"evaluate={brief(evaluate)}: takes ({given}); to be measured on "
       "validation= as well it must be a function (params, data, test, "
       "validation=None) -> {name: scalar}"
     ) from None
@@ -197,7 +197,7 @@ def _check_dict(name, found, wanted):
     )
   for key in found:
     if not isinstance(key, str):
-      raise TypeError(f"{name}: the name {shown(key)} must be a string")
+      raise TypeError(f"{name}: the name {brief(key)} must be a string")
 
 
 def check_columns(

@@ -8,7 +8,7 @@ from typing import Any
 import optax
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import shown
+from fedjax_opt.checks.values import brief
 
 EXAMPLE = "an optimizer, such as optax.sgd(0.1)"
 _OF_ROUND = "or a function from the round to one"
@@ -28,13 +28,13 @@ def client(name: str, rule: Any) -> None:
   is_object = hasattr(rule, "init") and hasattr(rule, "update")
   if not callable(rule) or isinstance(rule, type) or is_object:
     raise TypeError(
-      f"{name}={shown(rule)}: must be {EXAMPLE}, {_OF_ROUND}{_hint(rule)}"
+      f"{name}={brief(rule)}: must be {EXAMPLE}, {_OF_ROUND}{_hint(rule)}"
     )
   checks.function(name, rule, f"(round) -> optimizer, or {EXAMPLE}")
   first = next(iter(inspect.signature(rule).parameters), "round")
   if first in _RATES:
     raise TypeError(
-      f"{name}={shown(rule)}: takes ({first}), and would be given the round; "
+      f"{name}={brief(rule)}: takes ({first}), and would be given the round; "
       f"must be {EXAMPLE}, {_OF_ROUND}"
     )
 
@@ -50,7 +50,7 @@ def optimizer(name: str, rule: Any) -> None:
     hint = _hint(rule)
     if inspect.isfunction(rule):
       hint = "; for a rate that changes give it a schedule of optax"
-    raise TypeError(f"{name}={shown(rule)}: must be {EXAMPLE}{hint}")
+    raise TypeError(f"{name}={brief(rule)}: must be {EXAMPLE}{hint}")
 
 
 def rate(
@@ -77,7 +77,7 @@ def rate(
   if callable(value) and not hasattr(value, "shape"):
     is_factory = _is_of_library(value, "optax.") and not _is_made(value)
     if is_factory or not may_drop or isinstance(value, type):
-      raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+      raise TypeError(f"{name}={brief(value)}: must be {wanted}")
     checks.function(name, value, "(round) -> number")
     return
   checks.in_interval(name, value, "[0, inf)", wanted)
@@ -112,10 +112,10 @@ def _check_called(name, rule):
     return
   if _is_made(inner):
     raise TypeError(
-      f"{name}={shown(rule)}: is a schedule; must be an optimizer, such as "
+      f"{name}={brief(rule)}: is a schedule; must be an optimizer, such as "
       "optax.sgd(schedule)"
     )
-  raise TypeError(f"{name}={shown(rule)}: was not called; must be {EXAMPLE}")
+  raise TypeError(f"{name}={brief(rule)}: was not called; must be {EXAMPLE}")
 
 
 def _is_of_library(function, *modules):
@@ -134,5 +134,5 @@ def _hint(rule):
   if isinstance(rule, str) and hasattr(optax, rule):
     return f"; write optax.{rule}(...)"
   if isinstance(rule, int | float) and not isinstance(rule, bool):
-    return f"; write optax.sgd({shown(rule)})"
+    return f"; write optax.sgd({brief(rule)})"
   return ""

@@ -21,7 +21,7 @@ import optax
 LARGEST = (1 << 31) - 1
 
 
-def shown(value: Any, limit: int = 60) -> str:
+def brief(value: Any, limit: int = 60) -> str:
   """A value as a message shows it: short, on one line."""
   if isinstance(value, str | bytes | numbers.Number | bool | None):
     text = repr(value)
@@ -31,7 +31,7 @@ def shown(value: Any, limit: int = 60) -> str:
   if isinstance(value, optax.GradientTransformation):
     return "an optimizer"
   if isinstance(value, functools.partial):
-    return f"a partial of {shown(value.func).removeprefix('the function ')}"
+    return f"a partial of {brief(value.func).removeprefix('the function ')}"
   if isinstance(value, type):
     return f"the class {value.__name__}"
   if callable(value) and hasattr(value, "__name__"):
@@ -57,18 +57,18 @@ def form(leaf: Any) -> str:
   return f"{dtype}{list(np.shape(leaf))}"
 
 
-def whole(name: str, value: Any) -> None:
+def integer(name: str, value: Any) -> None:
   """Raises TypeError if a value is no whole number."""
   is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
   if not is_whole:
-    raise TypeError(f"{name}={shown(value)}: must be a whole number")
+    raise TypeError(f"{name}={brief(value)}: must be a whole number")
 
 
 def at_least(
   name: str, value: Any, least: int, most: int | None = LARGEST
 ) -> None:
   """Raises an error if a value is no whole number, too small or too large."""
-  whole(name, value)
+  integer(name, value)
   if value < least:
     raise ValueError(
       f"{name}={value}: must not be negative"
@@ -76,7 +76,7 @@ def at_least(
       else f"{name}={value}: must be at least {least}"
     )
   if most is not None and value > most:
-    raise ValueError(f"{name}={shown(value)}: must be at most {most}")
+    raise ValueError(f"{name}={brief(value)}: must be at most {most}")
 
 
 def is_real(value: Any) -> bool:
@@ -87,7 +87,7 @@ def is_real(value: Any) -> bool:
 def number(name: str, value: Any) -> None:
   """Raises TypeError if a value is no real number."""
   if not is_real(value):
-    raise TypeError(f"{name}={shown(value)}: must be a number")
+    raise TypeError(f"{name}={brief(value)}: must be a number")
 
 
 def in_interval(
@@ -110,17 +110,17 @@ def in_interval(
     TypeError: if it is no scalar number.
     ValueError: if it is outside the interval. Traced numbers are not checked.
   """
-  plain(name, value)
+  plain_array(name, value)
   is_array = hasattr(value, "shape") and hasattr(value, "dtype")
   if is_array and np.shape(value) == ():
     if isinstance(value, jax.core.Tracer):
       return
     value = np.asarray(value).item()
   if not is_real(value):
-    raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+    raise TypeError(f"{name}={brief(value)}: must be {wanted}")
   if isinstance(value, int) and abs(value) > LARGEST:
     raise ValueError(
-      f"{name}={shown(value)}: does not fit into 32 bits; write a float, such "
+      f"{name}={brief(value)}: does not fit into 32 bits; write a float, such "
       "as 1e+12"
     )
   if not is_in(value, interval):
@@ -150,7 +150,7 @@ def is_in(value: Any, interval: str) -> Any:
 def switch(name: str, value: Any) -> None:
   """Raises TypeError if a value is neither True nor False."""
   if not isinstance(value, bool | np.bool_):
-    raise TypeError(f"{name}={shown(value)}: must be True or False")
+    raise TypeError(f"{name}={brief(value)}: must be True or False")
 
 
 def check_choice(
@@ -169,7 +169,7 @@ def check_choice(
   accepted = list(accepted)
   if not isinstance(value, str):
     raise TypeError(
-      f"{name}={shown(value)}: must be one of {', '.join(accepted)}"
+      f"{name}={brief(value)}: must be one of {', '.join(accepted)}"
     )
   if value in accepted:
     return
@@ -228,7 +228,7 @@ def array(
   is_traced = isinstance(value, jax.core.Tracer)
   found = found if is_traced else np.asarray(found)
   if found.dtype.kind not in ("iu" if of_integers and found.size else "iuf"):
-    raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+    raise TypeError(f"{name}={brief(value)}: must be {wanted}")
   lengths = re.findall(r"\w+", axes)
   few = len(lengths) < found.ndim and "..." not in axes
   if (
@@ -259,12 +259,12 @@ def as_array(
     name: of the argument.
     value: given for it.
     wanted: what it must be, for the message.
-    any_order: see `plain`.
+    any_order: see `plain_array`.
 
   Raises:
-    TypeError: if it is something else, see `plain`.
+    TypeError: if it is something else, see `plain_array`.
   """
-  plain(name, value, any_order)
+  plain_array(name, value, any_order)
   if hasattr(value, "dtype"):
     return value
   try:
@@ -272,7 +272,7 @@ def as_array(
   except ValueError:  # Rows of different lengths.
     found = np.array(None)
   if found.dtype.kind not in "biufcV":
-    raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+    raise TypeError(f"{name}={brief(value)}: must be {wanted}")
   return found
 
 
@@ -282,7 +282,7 @@ def real_array(name: str, value: Any) -> None:
   found = as_array(name, value, wanted)
   is_array = found is value or isinstance(value, list | tuple | range)
   if not is_array or found.dtype.kind == "c":
-    raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+    raise TypeError(f"{name}={brief(value)}: must be {wanted}")
 
 
 def of_shape(name: str, value: Any, shape: Sequence[int], of: str) -> None:
@@ -300,7 +300,7 @@ def of_shape(name: str, value: Any, shape: Sequence[int], of: str) -> None:
     )
 
 
-def plain(name: str, value: Any, any_order: bool = False) -> None:
+def plain_array(name: str, value: Any, any_order: bool = False) -> None:
   """Checks that NumPy and JAX read the same numbers from an array.
 
   Args:
@@ -338,21 +338,22 @@ def pool(name: str, value: Any) -> int:
   """The number N of examples in a dict of arrays [N, ...].
 
   Raises:
-    TypeError: if it is no dict of arrays, or empty, or one is not `plain`.
+    TypeError: if it is no dict of arrays, or empty, or one is refused by
+      `plain_array`.
     ValueError: if their lengths differ.
   """
   if not isinstance(value, Mapping) or not len(value):
     raise TypeError(
-      f"{name}={shown(value)}: must be a dict of arrays [N, ...], such as "
+      f"{name}={brief(value)}: must be a dict of arrays [N, ...], such as "
       "{'x': x, 'y': y}"
     )
   for key, values in value.items():
     if not isinstance(key, str):
-      raise TypeError(f"{name}: the name {shown(key)} must be a string")
+      raise TypeError(f"{name}: the name {brief(key)} must be a string")
     of_key, wanted = f"{name}[{key!r}]", "an array [N, ...]"
     as_array(of_key, values, wanted, any_order=True)
     if not np.ndim(values):
-      raise TypeError(f"{of_key}={shown(values)}: must be {wanted}")
+      raise TypeError(f"{of_key}={brief(values)}: must be {wanted}")
   lengths = {field: len(values) for field, values in value.items()}
   if len(set(lengths.values())) > 1:
     listed = ", ".join(f"{field} {size}" for field, size in lengths.items())
@@ -378,9 +379,9 @@ def as_many(name: str, values: Sequence[Any], number: int, of: str) -> None:
 
 def iterable(name: str, value: Any) -> None:
   """Raises TypeError if a value cannot be iterated over."""
-  plain(name, value)
+  plain_array(name, value)
   if not isinstance(value, Iterable) or isinstance(value, str | bytes):
-    raise TypeError(f"{name}={shown(value)}: must be a list, or an iterator")
+    raise TypeError(f"{name}={brief(value)}: must be a list, or an iterator")
 
 
 def instance(name: str, value: Any, kinds: Sequence[type]) -> None:
@@ -388,13 +389,13 @@ def instance(name: str, value: Any, kinds: Sequence[type]) -> None:
   if not isinstance(value, tuple(kinds)):
     called = " (it was not called)" * isinstance(value, type)
     words = " or ".join(f"a {kind.__name__}" for kind in kinds)
-    raise TypeError(f"{name}={shown(value)}: must be {words}{called}")
+    raise TypeError(f"{name}={brief(value)}: must be {words}{called}")
 
 
 def text(name: str, value: Any) -> None:
   """Raises TypeError if a value is no string."""
   if not isinstance(value, str):
-    raise TypeError(f"{name}={shown(value)}: must be a string")
+    raise TypeError(f"{name}={brief(value)}: must be a string")
 
 
 def word(name: str, value: Any) -> None:
@@ -408,7 +409,7 @@ def path(name: str, value: Any) -> None:
   """Raises an error if a value is no path, or an empty one."""
   if not isinstance(value, str | os.PathLike):
     raise TypeError(
-      f"{name}={shown(value)}: must be a path, a string or a pathlib.Path"
+      f"{name}={brief(value)}: must be a path, a string or a pathlib.Path"
     )
   word(name, os.fspath(value))
 
@@ -427,16 +428,16 @@ def tree(name: str, value: Any) -> None:
     hint = '; give model.init(key, x)["params"]'
   is_leaf = jax.tree.structure(value) == jax.tree.structure(0)
   if hint or value is None or (is_leaf and not hasattr(value, "shape")):
-    raise TypeError(f"{name}={shown(value)}: must be a pytree of arrays{hint}")
+    raise TypeError(f"{name}={brief(value)}: must be a pytree of arrays{hint}")
   # Without leaves it is the model of an algorithm whose state is its own.
   for path, leaf in jax.tree_util.tree_leaves_with_path(value):
     of_leaf = f"{name}{jax.tree_util.keystr(path)}"
-    plain(of_leaf, leaf)
+    plain_array(of_leaf, leaf)
     if not hasattr(leaf, "dtype") and not isinstance(leaf, float):
       if any(module.startswith("equinox.") for module in modules):
         hint = "; give eqx.partition(model, eqx.is_inexact_array)[0]"
       raise TypeError(
-        f"{of_leaf}={shown(leaf)}: must be an array of floating-point numbers"
+        f"{of_leaf}={brief(leaf)}: must be an array of floating-point numbers"
         f"{hint}"
       )
     dtype = getattr(leaf, "dtype", np.dtype(float))
@@ -453,7 +454,7 @@ def names(name: str, values: Any) -> None:
   if not is_list or not all(isinstance(value, str) for value in values):
     hint = f'; write {name}=("{values}",)' if isinstance(values, str) else ""
     raise TypeError(
-      f"{name}={shown(values)}: must be a list or tuple of names{hint}"
+      f"{name}={brief(values)}: must be a list or tuple of names{hint}"
     )
 
 
@@ -467,7 +468,7 @@ def function(name: str, value: Any, takes: str) -> None:
       for any arguments.
   """
   if not callable(value):
-    raise TypeError(f"{name}={shown(value)}: must be a function {takes}")
+    raise TypeError(f"{name}={brief(value)}: must be a function {takes}")
   if takes.startswith("(...)"):
     return
   count = takes.split(")")[0].count(",") + 1
@@ -476,7 +477,7 @@ def function(name: str, value: Any, takes: str) -> None:
   except (TypeError, ValueError):  # It does not tell.
     if isinstance(value, type):
       raise TypeError(
-        f"{name}={shown(value)}: must be a function {takes}"
+        f"{name}={brief(value)}: must be a function {takes}"
       ) from None
     return
   try:
@@ -484,7 +485,7 @@ def function(name: str, value: Any, takes: str) -> None:
   except TypeError:
     given = ", ".join(signature.parameters)
     raise TypeError(
-      f"{name}={shown(value)}: takes ({given}); must be a function {takes}"
+      f"{name}={brief(value)}: takes ({given}); must be a function {takes}"
     ) from None
 
 
@@ -555,7 +556,7 @@ def reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def said_of(what: str = "", **named: str) -> Iterator[None]:
+def errors_of(what: str = "", **named: str) -> Iterator[None]:
   """Errors of values, in one line that begins with what they are of.
 
   Args:

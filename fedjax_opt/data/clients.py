@@ -10,12 +10,12 @@ import jax
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import ANYTHING, Seed, checked, whole
+from fedjax_opt.checks.fields import ANYTHING, Seed, checked, integer
 from fedjax_opt.data import client_split, lists, npz_files, partition, pools
 from fedjax_opt.data.pools import Array
 
 # Counts of each class at each client have to be in memory.
-_NumClasses = Annotated[int, whole(1, most=1_000_000)]
+_NumClasses = Annotated[int, integer(1, most=1_000_000)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -359,7 +359,7 @@ def _checked_rows(
   checks.iterable("rows", rows)
   if isinstance(rows, Mapping):
     raise TypeError(
-      f"rows={checks.shown(rows)}: must be a list of arrays of rows"
+      f"rows={checks.brief(rows)}: must be a list of arrays of rows"
     )
   each = list(rows)
   for client, own in enumerate(each):

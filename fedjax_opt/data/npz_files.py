@@ -62,7 +62,10 @@ def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
         f"{name!r} is {array.dtype}, which a .npz file cannot hold; convert it "
         "to a type of NumPy's own, such as float32"
       )
-  with json_files.whole(path) as unfinished, open(unfinished, "wb") as file:
+  with (
+    json_files.atomic_write(path) as unfinished,
+    open(unfinished, "wb") as file,
+  ):
     with zipfile.ZipFile(file, "w") as archive:
       for name, array in arrays.items():
         # The archive does not know beforehand that it is larger than 2 GB.

@@ -122,7 +122,7 @@ def split(
     if name not in of:
       belongs = f"belongs to partition {', '.join(of)}" if of else "unknown"
       raise ValueError(
-        f"{given}={checks.shown(value)}: {belongs}, not to partition {name}"
+        f"{given}={checks.brief(value)}: {belongs}, not to partition {name}"
       )
   scheme = SCHEMES[name]
   if not scheme.takes("client_ids"):

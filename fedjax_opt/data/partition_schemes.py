@@ -36,7 +36,7 @@ def _are_ids(name: str, value: Any) -> None:
   )
   may_be_text = is_of_pandas or (is_array and value.dtype.kind in "OSU")
   if not may_be_text or isinstance(value, np.ma.MaskedArray):
-    checks.plain(name, value)
+    checks.plain_array(name, value)
   ids = _as_ids(value)
   if ids.ndim != 1 or ids.dtype.kind not in "iuUS" or not ids.size:
     raise ValueError(
@@ -66,7 +66,7 @@ def _as_ids(value: Any) -> np.ndarray:
 
 def size_range(name: str, value: Any) -> tuple[int, int]:
   """Checks a number of examples, or a range of it, and returns (low, high)."""
-  checks.plain(name, value)
+  checks.plain_array(name, value)
   bounds = np.atleast_1d(np.asarray(value, object))
   try:
     for bound in bounds:
@@ -75,7 +75,7 @@ def size_range(name: str, value: Any) -> tuple[int, int]:
       raise ValueError(bounds)
   except (ValueError, TypeError):
     raise ValueError(
-      f"{name}={checks.shown(value)}: must be a whole number in [1, inf), or "
+      f"{name}={checks.brief(value)}: must be a whole number in [1, inf), or "
       "(low, high) with 1 <= low <= high"
     ) from None
   return int(bounds[0]), int(bounds[-1])

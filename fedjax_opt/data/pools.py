@@ -40,9 +40,9 @@ def check_pool(name: str, examples: Mapping[str, Array]) -> int:
   for key, values in examples.items():
     if not hasattr(values, "dtype"):
       raise TypeError(
-        f"{name}[{key!r}]={checks.shown(values)}: must be an array [N, ...]"
+        f"{name}[{key!r}]={checks.brief(values)}: must be an array [N, ...]"
       )
-    checks.plain(f"{name}[{key!r}]", values)
+    checks.plain_array(f"{name}[{key!r}]", values)
     if isinstance(values, np.ndarray):
       check_fits(f"{name}[{key!r}]", values, is_label=key == "y")
   return number

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import shown
+from fedjax_opt.checks.values import brief
 from fedjax_opt.data import npz_files
 from fedjax_opt.data.pools import check_examples
 from fedjax_opt.files.digests import digest, digest_of_file
@@ -195,7 +195,7 @@ def _check_fields(fields: Fields) -> None:
   for name, (dtype, shape) in fields.items():
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
       raise ValueError(
-        f"field {shown(name)}: must be named with at most 60 letters, digits, "
+        f"field {brief(name)}: must be named with at most 60 letters, digits, "
         "'_', '-' and '.'"
       )
     if 0 in shape or dtype.kind not in "biufc":

@@ -25,8 +25,8 @@ from fedjax_opt.checks.fields import (
   Seed,
   checked,
   choice,
+  integer,
   number,
-  whole,
 )
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.files import memory
@@ -315,7 +315,7 @@ class Heterogeneous(NamedTuple):
 
 
 @checked(
-  num_clients=whole(2),
+  num_clients=integer(2),
   condition=number("[1, inf)"),
   gradient_spread=number("[0, inf)"),
   noise=number("[0, inf)"),

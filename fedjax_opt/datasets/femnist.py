@@ -133,7 +133,7 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
   logging.info("Decompressing %s to %s", path, target)
   try:
     with (
-      files.whole(target) as partial,
+      files.atomic_write(target) as partial,
       lzma.open(path) as source,
       open(partial, "wb") as copy,
     ):

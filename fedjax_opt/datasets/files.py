@@ -88,7 +88,7 @@ def cached_arrays(
     return npz_files.read(path)
   made = make()
   try:
-    with whole(path) as unfinished:
+    with atomic_write(path) as unfinished:
       npz_files.write(unfinished, made)
   except OSError as error:
     logging.warning("What was decoded is not cached: %s", error)
@@ -114,11 +114,11 @@ def cache_path(
 
 
 @contextlib.contextmanager
-def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """As `json_files.whole`, of a cache file; its folder is made."""
+def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """As `json_files.atomic_write`, of a cache file; its folder is made."""
   path.parent.mkdir(parents=True, exist_ok=True)
   # Threads, and containers whose processes have the same numbers, may write to
   # one cache at once.
   end = f".{secrets.token_hex(8)}.partial"
-  with json_files.whole(path, end) as unfinished:
+  with json_files.atomic_write(path, end) as unfinished:
     yield unfinished

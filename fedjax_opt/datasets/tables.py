@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Field, by_name, checked
+from fedjax_opt.checks.fields import Field, checked, mapping_of
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets import table_columns
 from fedjax_opt.datasets.files import saved_data_set
@@ -152,7 +152,7 @@ def read_table(
     ImportError: naming the package to install.
   """
   frame = read_frame(path)
-  with checks.said_of(os.fspath(path)):
+  with checks.errors_of(os.fspath(path)):
     return from_frame(
       frame, label, client=client, time=time, ignore=ignore, kind=kind
     )
@@ -302,7 +302,7 @@ def from_frame(
   )
 
 
-@checked(bunch=by_name(None, "data of sklearn.datasets"))
+@checked(bunch=mapping_of(None, "data of sklearn.datasets"))
 def from_bunch(bunch: Any, kind: _Kind | None = None) -> Table:
   """Data of `sklearn.datasets`, such as `load_iris()`, as examples.
 
@@ -319,7 +319,7 @@ def from_bunch(bunch: Any, kind: _Kind | None = None) -> Table:
   pandas = checks.imported("pandas", "reading tables", "fedjax_opt[run]")
   if not {"data", "target"} <= set(bunch):
     raise TypeError(
-      f"bunch={checks.shown(bunch)}: must have data and target, as those of "
+      f"bunch={checks.brief(bunch)}: must have data and target, as those of "
       "sklearn.datasets"
     )
   data = pandas.DataFrame(bunch["data"])

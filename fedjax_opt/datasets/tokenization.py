@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Count, Field, checked, whole
+from fedjax_opt.checks.fields import Count, Field, checked, integer
 from fedjax_opt.files import json_files
 
 __all__ = ["encode", "from_text", "read", "train"]
@@ -80,7 +80,7 @@ def _settings(folder):
     value = given.get(key)
     if value is not None and not isinstance(value, bool):
       raise ValueError(
-        f"{file}: {key} is {checks.shown(value)}; must be true or false"
+        f"{file}: {key} is {checks.brief(value)}; must be true or false"
       )
     settings[name] = default if value is None else value
   return settings
@@ -173,7 +173,7 @@ def _is_tokenizer(name: str, value: Any) -> None:
 
 Tokenizer = Annotated[Any, Field(_is_tokenizer)]
 # A sequence has a place for a token of its text.
-Length = Annotated[int, whole(3)]
+Length = Annotated[int, integer(3)]
 
 
 @checked()

@@ -97,8 +97,8 @@ def chunk_size(
   """How many clients each device vectorizes at a time.
 
   Args:
-    client_map: see `Settings`.
-    client_chunk: see `Settings`.
+    client_map: see `RunOptions`.
+    client_chunk: see `RunOptions`.
     steps: [C] local steps of a typical cohort, the most first.
     devices: number of devices that the cohort is divided over.
     params: the model; large if None.

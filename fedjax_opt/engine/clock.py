@@ -69,7 +69,7 @@ def of_seeds(
 def _check_is_timetable(name, given):
   if not isinstance(given, Timetable):
     raise TypeError(
-      f"{name}={checks.shown(given)}: must be a Timetable, such as "
+      f"{name}={checks.brief(given)}: must be a Timetable, such as "
       "schedules.by_hand(clients, versions), or a function to one"
     )
   if not len(given.time):

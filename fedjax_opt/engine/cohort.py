@@ -189,11 +189,11 @@ class Cohort:
     def summarize(clients, visited):
       message, state, info = visited
       weight = replies.weights_of(clients, info)
-      weight = jnp.where(replies.counts(clients, info), weight, 0)
+      weight = jnp.where(replies.is_counted(clients, info), weight, 0)
       add_up = lambda sent: replies.weighted_sum(weight, sent)
       return jax.tree.map(add_up, message), (state, info)
 
-    cost = replies.Cost(phase, label, broadcast, bytes_down)
+    cost = replies.PhaseCost(phase, label, broadcast, bytes_down)
     visit = self._visitor(one_client, cost)
     clients, order, total, (state, info) = self._all(visit, phase, summarize)
     is_normalized = not self.is_scaled
@@ -239,7 +239,7 @@ class Cohort:
       The reply. Its `value` has all messages, leaves [C, ...], in the order of
       `clients`, also messages that do not count, see `Reply.counted`.
     """
-    cost = replies.Cost(phase, label, broadcast, bytes_down)
+    cost = replies.PhaseCost(phase, label, broadcast, bytes_down)
     visit = self._visitor(one_client, cost)
     clients, order, _, (messages, state, info) = self._all(
       visit, phase, lambda clients, visited: (None, visited)
@@ -279,7 +279,7 @@ class Cohort:
       The reply. Its `value` is the message; `counted` is for all clients whose
       message was computed.
     """
-    cost = replies.Cost(phase, label, broadcast, bytes_down)
+    cost = replies.PhaseCost(phase, label, broadcast, bytes_down)
     visit = self._visitor(one_client, cost)
     visit_one = functools.partial(
       mapping.visit_one, self.config, self._data, visit
@@ -474,7 +474,7 @@ class Cohort:
   def _check_client(self, client, others_work):
     """Checks that `pick` can take this client."""
     if not isinstance(client, jax.core.Tracer):  # Of which nothing is known.
-      checks.whole("client", client)
+      checks.integer("client", client)
       if not 0 <= client < self.config.num_clients:
         raise ValueError(
           f"client={client}: must be in [0, {self.config.num_clients})"
@@ -513,7 +513,7 @@ class Cohort:
 
   def _reply(self, clients, order, sent, cost):
     """The reply of a phase of all clients."""
-    counted = replies.counts(clients, sent[-1])
+    counted = replies.is_counted(clients, sent[-1])
     share = self._share(clients, counted, self.config.cohort_size)
     return replies.reply_of(self.config, clients, sent, share, cost, order)
 
@@ -521,7 +521,7 @@ class Cohort:
     """The reply of a phase of one client; leaves of `clients` are [1, ...]."""
     message, *others = sent
     state, info = jax.tree.map(lambda leaf: leaf[None], others)
-    share = self._share(clients, replies.counts(clients, info), 1)
+    share = self._share(clients, replies.is_counted(clients, info), 1)
     sent = message, state, info
     return replies.reply_of(
       self.config, clients, sent, share, cost, is_of_one=True

@@ -1,4 +1,4 @@
-"""The settings of a run: what each may be, its default, and all resolved."""
+"""The options of a run: what each may be, its default, and all resolved."""
 
 import dataclasses
 import typing
@@ -26,14 +26,14 @@ from fedjax_opt.transforms.aggregators import Aggregator
 from fedjax_opt.transforms.faults import Fault
 from fedjax_opt.transforms.upload import Upload
 
-_COUNT = fields.whole(1)
+_COUNT = fields.integer(1)
 _MAPS = fields.choice("auto", "vmap", "scan")
 _SHARDING = fields.function("(path, shape) -> PartitionSpec")
 _EVALUATE = fields.function(functions.EVALUATE)
 
 
-class Settings(TypedDict, total=False):
-  """The settings of `simulate`, `sweep` and `Simulator`; all have defaults.
+class RunOptions(TypedDict, total=False):
+  """The options of `simulate`, `sweep` and `Simulator`; all have defaults.
 
   Attributes:
     cohort_size: C, clients in a round. Default: all clients.
@@ -105,7 +105,7 @@ class Settings(TypedDict, total=False):
   """
 
   # The type of each setting, its default, and the values that it may have.
-  # Settings that are left out here are checked where they are used. One whose
+  # Options that are left out here are checked where they are used. One whose
   # default is None may be None.
   cohort_size: Annotated[int | None, None]
   sampler: Annotated[str | Sampler | Callable[..., Any], "uniform"]
@@ -141,8 +141,8 @@ class Settings(TypedDict, total=False):
   precision: Annotated[str, "float32", fields.choice(*PRECISIONS)]
 
 
-class GridSettings(Settings, total=False):
-  """The settings of `sweep`, and of a `Simulator` with a grid.
+class GridOptions(RunOptions, total=False):
+  """The options of `sweep`, and of a `Simulator` with a grid.
 
   Attributes:
     grid_map: how the points of a grid are computed: 'vmap' (all at once),
@@ -164,13 +164,13 @@ class GridSettings(Settings, total=False):
 _TABLE = {
   name: hint.__metadata__
   for name, hint in typing.get_type_hints(
-    GridSettings, include_extras=True
+    GridOptions, include_extras=True
   ).items()
 }
 GRID_DEFAULTS = {name: default for name, (default, *_) in _TABLE.items()}
-DEFAULTS = {name: GRID_DEFAULTS[name] for name in Settings.__annotations__}
+DEFAULTS = {name: GRID_DEFAULTS[name] for name in RunOptions.__annotations__}
 # The plainest way to compute rounds: one client after the other, on one device.
-# Results do not depend on these settings, except for rounding.
+# Results do not depend on these options, except for rounding.
 PLAINLY = {
   "client_map": "scan",
   "client_chunk": None,
@@ -182,9 +182,9 @@ PLAINLY = {
   "grid_chunk": None,
   "grid_devices": 1,
 }
-_GRIDS = tuple(GridSettings.__annotations__.keys() - DEFAULTS.keys())
+_GRIDS = tuple(GridOptions.__annotations__.keys() - DEFAULTS.keys())
 _WITH_HISTORY = ("on_evaluation", "checkpoints", "progress")
-# Arguments that are no settings, and the functions that take them.
+# Arguments that are no options, and the functions that take them.
 _ARGUMENTS = {
   "rounds": "of simulate, sweep and Simulator.run",
   "seed": "of simulate and Simulator.init; others take a list, seeds=[0]",
@@ -203,24 +203,24 @@ def check_names(
 
   Args:
     names: those given.
-    known: all settings that exist.
+    known: all options that exist.
   """
   known = list(known)
   for name in [name for name in names if name not in known]:
     if name in _ARGUMENTS:
       raise TypeError(
-        f"{name}: is no setting, but an argument {_ARGUMENTS[name]}"
+        f"{name}: is no option, but an argument {_ARGUMENTS[name]}"
       )
     near = checks.nearest(name, [*known, *_ARGUMENTS])
-    hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.Settings"
-    raise TypeError(f"{name}: is no setting; {hint}")
+    hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.RunOptions"
+    raise TypeError(f"{name}: is no option; {hint}")
 
 
-def check_settings(given: Mapping[str, Any]) -> None:
+def check_options(given: Mapping[str, Any]) -> None:
   """Checks each setting, by itself and with the others.
 
   Args:
-    given: settings, also those of `sweep` alone; all others have their
+    given: options, also those of `sweep` alone; all others have their
       defaults.
 
   Raises:
@@ -232,7 +232,7 @@ def check_settings(given: Mapping[str, Any]) -> None:
     for name in ("cohort_size", "sampler"):
       if given.get(name, GRID_DEFAULTS[name]) != GRID_DEFAULTS[name]:
         raise ValueError(
-          f"{name}={checks.shown(given[name])} with schedule: the schedule "
+          f"{name}={checks.brief(given[name])} with schedule: the schedule "
           f"says who takes part; leave {name} out"
         )
   given = GRID_DEFAULTS | given
@@ -266,7 +266,7 @@ def _check_called(evaluate):
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """The settings of a run, resolved; static in the compiled program.
+  """The options of a run, resolved; static in the compiled program.
 
   Attributes:
     num_clients: M.
@@ -359,7 +359,7 @@ class Config:
     return self.client_memory == "host"
 
   def computation(self, grid_chunk: int | None) -> dict[str, Any]:
-    """The settings with which another run gives the same bits as this one.
+    """The options with which another run gives the same bits as this one.
 
     Args:
       grid_chunk: settings vectorized at a time; None for all.
@@ -383,18 +383,18 @@ class Config:
   def create(
     cls,
     data: Any,
-    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
     params: Params | None = None,
     *,
     num_settings: int | None = None,
     clock: Clock | None = None,
   ) -> "Config":
-    """Checks settings against the data, and resolves what is 'auto'.
+    """Checks options against the data, and resolves what is 'auto'.
 
     Args:
       data: a `ClientData` or a `Population`; of the former `indices` and
         `sizes` may have a leading axis, of seeds.
-      settings: those given, see `GridSettings`.
+      options: those given, see `GridOptions`.
       params: the model, on which some choices of 'auto' depend; None if it is
         not known.
       num_settings: of a grid; None if there is none.
@@ -404,13 +404,13 @@ class Config:
       ValueError: naming the invalid setting.
       TypeError: naming one that is unknown or of a wrong type.
     """
-    check_names(settings, GRID_DEFAULTS)
-    given = GRID_DEFAULTS | settings
+    check_names(options, GRID_DEFAULTS)
+    given = GRID_DEFAULTS | options
     sizes = np.asarray(data.sizes)
     num_clients = sizes.shape[-1]
     places = given["cohort_size"] if clock is None else clock.places
     cohort_size = _cohort_size(places, num_clients, clock is not None)
-    check_settings(given)
+    check_options(given)
     of_plan = ("batch_size", "local_epochs", "local_steps", "replacement")
     plan = BatchPlan.create(
       sizes, *(given[name] for name in (*of_plan, "drop_remainder"))
@@ -472,10 +472,10 @@ def _cohort_size(
     return num_clients
   if may_repeat:  # On a schedule a client may come twice.
     return int(cohort_size)
-  checks.whole("cohort_size", cohort_size)
+  checks.integer("cohort_size", cohort_size)
   if not 1 <= cohort_size <= num_clients:
     raise ValueError(
-      f"cohort_size={checks.shown(cohort_size)}: must be from 1 to the number "
+      f"cohort_size={checks.brief(cohort_size)}: must be from 1 to the number "
       f"of clients, {num_clients}"
     )
   return int(cohort_size)

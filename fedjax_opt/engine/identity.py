@@ -1,6 +1,6 @@
 """What must be the same in a run that resumes another one; see `Checkpoints`.
 
-Settings and seeds are stored as they are. Of the data, and of the text of the
+Options and seeds are stored as they are. Of the data, and of the text of the
 programs, digests are stored. The text says all that the caller's functions
 compute.
 """
@@ -15,7 +15,7 @@ from fedjax_opt.engine.config import GRID_DEFAULTS, PLAINLY
 from fedjax_opt.files import json_files
 from fedjax_opt.results.checkpoint import DIGEST
 
-# A checkpoint has values of these types. For other settings, such as functions,
+# A checkpoint has values of these types. For other options, such as functions,
 # the digests of the programs stand in.
 _WRITTEN = str | bool | int | float | None
 _FUNCTIONS = {
@@ -27,14 +27,14 @@ _FUNCTIONS = {
 
 
 def of_run(
-  settings: Mapping[str, Any],
+  options: Mapping[str, Any],
   programs: Mapping[str, jax.stages.Lowered],
   others: Mapping[str, Any],
 ) -> dict[str, Any]:
   """What identifies a run: {name: value}, with values that JSON has.
 
   Args:
-    settings: those given. Settings that only decide how rounds are computed,
+    options: those given. Options that only decide how rounds are computed,
       and so do not change results, are left out.
     programs: name of `_FUNCTIONS` -> lowered program.
     others: all else that identifies it, such as seeds and a digest of the data.
@@ -42,7 +42,7 @@ def of_run(
   is_written = lambda x: isinstance(x, _WRITTEN) or type(x) in (list, tuple)
   written = {
     name: value if is_written(value) else "a function"
-    for name, value in {**GRID_DEFAULTS, **settings}.items()
+    for name, value in {**GRID_DEFAULTS, **options}.items()
     if name not in PLAINLY
   }
   of_text = lambda text: DIGEST + hashlib.sha256(text.encode()).hexdigest()
@@ -50,4 +50,4 @@ def of_run(
     _FUNCTIONS[name]: of_text(program.as_text())
     for name, program in programs.items()
   }
-  return json_files.plain(written | others | digests)
+  return json_files.to_json(written | others | digests)

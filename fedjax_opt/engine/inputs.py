@@ -17,7 +17,7 @@ from fedjax_opt import contract
 from fedjax_opt.base import Algorithm, Batch
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import shown
+from fedjax_opt.checks.values import brief
 from fedjax_opt.data import clients, lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_pool, same_pool
@@ -27,8 +27,8 @@ from fedjax_opt.data.population import Population
 # row in the results.
 _MOST_POINTS = 100_000
 SEED = fields.SEED_OF_RUN
-_SEEDS = fields.each(SEED, "a list of seeds, such as [0, 1]", least=1)
-_VALUES = fields.each(
+_SEEDS = fields.sequence_of(SEED, "a list of seeds, such as [0, 1]", least=1)
+_VALUES = fields.sequence_of(
   fields.Number(interval="[-inf, inf]"),
   "a list of numbers, such as [0.01, 0.1]",
   least=1,
@@ -56,7 +56,7 @@ def check_seeds(
   if grid is None:
     if seeds is not None:
       raise ValueError(
-        f"seeds={shown(seeds)}: belongs to a grid; give init(params, seed=...)"
+        f"seeds={brief(seeds)}: belongs to a grid; give init(params, seed=...)"
       )
     return None
   seeds = (0,) if seeds is None else seeds
@@ -98,7 +98,7 @@ def check_grid(
 def check_makes(name: str, make: Any) -> None:
   """Raises TypeError if `make` is not a function that may make algorithms."""
   if isinstance(make, Algorithm) or not callable(make):
-    given = "an Algorithm" if isinstance(make, Algorithm) else shown(make)
+    given = "an Algorithm" if isinstance(make, Algorithm) else brief(make)
     raise TypeError(
       f"{name}={given}: must be a function of the hyperparameters that returns "
       "an Algorithm, such as lambda lr: fed_avg(loss_fn, optax.sgd(lr))"
@@ -120,7 +120,7 @@ def check_is_grid(name: str, grid: Any) -> None:
     )
 
 
-_GRID = fields.by_name(
+_GRID = fields.mapping_of(
   None,
   'a dict of values, such as {"learning_rate": [0.01, 0.1]}; {} for one '
   "setting",
@@ -151,7 +151,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
   is_function = callable(data) and not isinstance(data, type)
   if not is_function or seeds is None:
     raise TypeError(
-      f"data={shown(data)}: must be clients, such as "
+      f"data={brief(data)}: must be clients, such as "
       "ClientData.from_client_ids({'x': x, 'y': y}, client_ids), or a "
       "Population"
     )
@@ -208,7 +208,7 @@ def check_test(
     test = test.pooled()
   if not isinstance(test, Mapping) or not test:
     raise TypeError(
-      f"{name}={shown(test)}: must be ClientData, such as a part of "
+      f"{name}={brief(test)}: must be ClientData, such as a part of "
       "data.split(0.2), or a dict of arrays [N, ...], such as "
       f"{{'x': x_{name}, 'y': y_{name}}}"
     )
@@ -257,7 +257,7 @@ def check_params(
   if is_function_of_key(params) and not isinstance(params, type):
     if not may_be_function:
       raise TypeError(
-        f"{argument}={shown(params)}: must be a pytree of arrays; a function "
+        f"{argument}={brief(params)}: must be a pytree of arrays; a function "
         "from a random key to one is for sweep"
       )
     key = jax.eval_shape(jax.random.key, 0)
@@ -332,7 +332,7 @@ def check_state(
   if not isinstance(state, kind):
     hint = "; run returns (state, metrics)" if type(state) is tuple else ""
     raise TypeError(
-      f"state={shown(state)}: must be what Simulator.init or run returned{hint}"
+      f"state={brief(state)}: must be what Simulator.init or run returned{hint}"
     )
   kinds = {False: "a single run", True: "a grid of several points"}
   given, wanted = state.config.has_points, own.has_points
@@ -347,6 +347,6 @@ def check_state(
   for name, (given, wanted) in pairs.items():
     if given != wanted:
       raise ValueError(
-        f"state: was made with {name} {shown(given)}; must be one of this "
-        f"simulator, with {shown(wanted)}"
+        f"state: was made with {name} {brief(given)}; must be one of this "
+        f"simulator, with {brief(wanted)}"
       )

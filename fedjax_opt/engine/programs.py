@@ -87,7 +87,7 @@ def _key(lowered, inputs, options):
   )
 
 
-def number() -> int:
+def num_compiled() -> int:
   """The number of programs that are kept."""
   return len(_known)
 

@@ -141,7 +141,7 @@ class Reply:
   phase: int = dataclasses.field(metadata={"static": True})
 
 
-class Cost(NamedTuple):
+class PhaseCost(NamedTuple):
   """A phase, and what the server sends in it.
 
   Attributes:
@@ -169,7 +169,7 @@ def reply_of(
   clients: Client,
   sent: tuple[Any, Any, ClientInfo],
   share: jax.Array,
-  cost: Cost,
+  cost: PhaseCost,
   order: jax.Array | None = None,
   is_of_one: bool = False,
 ) -> Reply:
@@ -187,7 +187,7 @@ def reply_of(
       phases of all clients have traces, metrics and padding.
   """
   value, client_state, info = sent
-  counted = counts(clients, info)
+  counted = is_counted(clients, info)
   stores, arrival = counted, clients.arrival
   if arrival is not None and arrival.is_last is not None:
     stores = counted & arrival.is_last
@@ -286,7 +286,7 @@ def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
   )
 
 
-def counts(clients: Client, info: ClientInfo) -> jax.Array:
+def is_counted(clients: Client, info: ClientInfo) -> jax.Array:
   """[C'] bool, whose messages count."""
   return info.is_valid & ~clients.is_out
 
@@ -323,7 +323,7 @@ def mean_of(
       sampler has scaled them, they do so only in expectation; but those of
       running statistics always do, as a variance must not become negative.
   """
-  weight, counted = weights_of(clients, info), counts(clients, info)
+  weight, counted = weights_of(clients, info), is_counted(clients, info)
   left = jnp.sum(jnp.where(counted, weight, 0))
   is_short = jnp.any((weight > 0) & ~counted)
   if info.weight is not None:

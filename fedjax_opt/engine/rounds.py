@@ -137,7 +137,7 @@ def _one_round(config, algorithm, server, keys, round, data):
   if config.max_update_norm is not None:
     parts = contract.shapes_of_parts(algorithm, server)
   if data.write_slot is not None:
-    server = versions.written(algorithm, server, data.write_slot)
+    server = versions.store_version(algorithm, server, data.write_slot)
     data = data._replace(versions=server.versions)
   cohort = Cohort(config, round=round, data=data, parts=parts, **keys)
   returned = contract.call("round", algorithm, server, cohort)

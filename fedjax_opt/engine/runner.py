@@ -120,7 +120,9 @@ class Runner:
       )
     self._record.restore(saved.round, saved.record)
     if saved.round < self.rounds and not self._is_scheduled(saved.round):
-      self._record.forget(saved.round)  # It was the last round of a run.
+      self._record.drop_unscheduled(
+        saved.round
+      )  # It was the last round of a run.
     self._take(self._active.restore(saved.record, saved.state))
 
   def _take(self, state: tuple[State, Any, Any]) -> None:

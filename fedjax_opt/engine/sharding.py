@@ -274,7 +274,7 @@ def _check_spec(spec, name, shape, devices):
     return
   if not isinstance(spec, PartitionSpec):
     raise TypeError(
-      f"model_sharding: returned {checks.shown(spec)} for {name!r}; must "
+      f"model_sharding: returned {checks.brief(spec)} for {name!r}; must "
       "return a jax.sharding.PartitionSpec or None"
     )
   axes = [axis for axis in spec if axis is not None]

@@ -26,7 +26,7 @@ from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
   PLAINLY,
   Config,
-  GridSettings,
+  GridOptions,
   check_names,
 )
 from fedjax_opt.engine.executor import Executor
@@ -55,7 +55,7 @@ class SimulationState:
     client_state: what every client keeps, leaves [M, ...]; None if nothing.
     frozen: the leaves of `server` that no round changes, which are not there,
       once for all points, see `engine.start`.
-    config: the settings of the run, resolved.
+    config: the options of the run, resolved.
   """
 
   round: int
@@ -91,7 +91,7 @@ class Simulator:
     seeds: Sequence[int] | None = None,
     test: Batch | ClientData | None = None,
     validation: Batch | ClientData | None = None,
-    **settings: Unpack[GridSettings],
+    **options: Unpack[GridOptions],
   ):
     """Checks the arguments as far as that needs no model.
 
@@ -102,39 +102,39 @@ class Simulator:
       seeds: see `sweep`; only with `grid`.
       test: see `simulate`.
       validation: see `simulate`.
-      **settings: see `Settings`, and for a grid `GridSettings`.
+      **options: see `RunOptions`, and for a grid `GridOptions`.
 
     Raises:
       ValueError: naming the invalid argument.
       TypeError: naming the argument of a wrong type.
     """
-    check_names(settings, GRID_DEFAULTS)
-    # Numbers of NumPy's types would be other settings to a run that resumes.
-    settings = {
+    check_names(options, GRID_DEFAULTS)
+    # Numbers of NumPy's types would be other options to a run that resumes.
+    options = {
       name: value.item() if isinstance(value, np.generic) else value
-      for name, value in settings.items()
+      for name, value in options.items()
     }
     self._is_grid = grid is not None
     self._seeds = inputs.check_seeds(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
-    self._make = applied(self._make, settings, self._first_point())
+    self._make = applied(self._make, options, self._first_point())
     self._num_settings = math.prod(map(len, self._grid.values()))
     # A grid of one point is computed as a single run, without axes.
     num_points = self._num_settings * len(self._seeds or (0,))
     self._has_points = self._is_grid and num_points > 1
     self._data = inputs.data_of_seeds(data, self._seeds)
-    evaluate = settings.get("evaluate")
+    evaluate = options.get("evaluate")
     held_out = {"test": test, "validation": validation}
     self._test, self._validation = (
       inputs.check_test(given, evaluate, name, self._data)
       for name, given in held_out.items()
     )
-    self._settings = settings
+    self._options = options
     self._clock, self._clock_is_for = None, ()
-    if settings.get("schedule") is not None:
-      check_is_schedule(settings["schedule"])
-      if isinstance(settings["schedule"], Timetable):
-        self._clock = self._clock_of([settings["schedule"]])
+    if options.get("schedule") is not None:
+      check_is_schedule(options["schedule"])
+      if isinstance(options["schedule"], Timetable):
+        self._clock = self._clock_of([options["schedule"]])
     self._own_config = self._config(None)
     if validation is not None:
       functions.check_takes_validation(evaluate)
@@ -254,7 +254,7 @@ class Simulator:
       ValueError: if there is no schedule, or as `init` does.
       TypeError: as `init` does.
     """
-    if self._settings.get("schedule") is None:
+    if self._options.get("schedule") is None:
       raise ValueError("schedule: must be given; there is no timetable")
     seeds = self._seeds or (0,)
     self._start(params, seeds)
@@ -300,7 +300,7 @@ class Simulator:
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
     executor, start, shapes = self._prepare(params, seeds)
-    if callable(self._settings.get("schedule")):
+    if callable(self._options.get("schedule")):
       rounds = min(rounds, self._clock.steps)
     _check_rounds(rounds, self._clock)
     with contextlib.ExitStack() as stack:
@@ -320,7 +320,7 @@ class Simulator:
     a run may go on with others.
     """
     plainly = copy.copy(self)
-    plainly._settings = self._settings | PLAINLY
+    plainly._options = self._options | PLAINLY
     device = processes.host() or jax.local_devices()[0]
     with target.use([device]):
       executor, start, shapes = plainly._prepare(params, seeds)
@@ -335,7 +335,7 @@ class Simulator:
       others["grid"] = self._grid
     if plainly._clock is not None:
       others["schedule"] = plainly._clock.digest
-    return identity.of_run(self._settings, programs, others)
+    return identity.of_run(self._options, programs, others)
 
   def _executor_for(self, state):
     """What runs a state, if it is one of this simulator."""
@@ -355,7 +355,7 @@ class Simulator:
     """What rounds are given of some timetables."""
     clock = Clock(tuple(tables), np.shape(self._data.sizes)[-1])
     if clock.is_stale:  # Algorithms that cannot be on it are refused.
-      versions.on_clock(self._make(**self._first_point()), 1)
+      versions.with_versions(self._make(**self._first_point()), 1)
     return clock
 
   def _set_clock(self, model, seeds):
@@ -365,14 +365,14 @@ class Simulator:
       model: its shapes.
       seeds: of the runs.
     """
-    schedule, wanted = self._settings.get("schedule"), (seeds, model)
+    schedule, wanted = self._options.get("schedule"), (seeds, model)
     if schedule is None or self._clock_is_for == wanted:
       return
 
     def works():
-      settings = self._settings | PLAINLY
-      del settings["schedule"]
-      config = Config.create(self._data, settings, model)
+      options = self._options | PLAINLY
+      del options["schedule"]
+      config = Config.create(self._data, options, model)
       algorithm = self._make(**self._first_point())
       _check_is_public(algorithm)
       return work.works(config, algorithm, model, self._data, seeds)
@@ -382,11 +382,11 @@ class Simulator:
     self._own_config = self._config(None)  # It has the places of a step.
 
   def _config(self, params):
-    """The settings, resolved for a model."""
+    """The options, resolved for a model."""
     num_settings = self._num_settings if self._has_points else None
     return Config.create(
       self._data,
-      self._settings,
+      self._options,
       params,
       num_settings=num_settings,
       clock=self._clock,
@@ -398,7 +398,7 @@ class Simulator:
     return self._executor_of(config, seeds), *others
 
   def _start(self, params, seeds):
-    """How a run begins: its settings, resolved, its start, and its shapes."""
+    """How a run begins: its options, resolved, its start, and its shapes."""
     for seed in seeds:
       inputs.SEED.check("seed", seed)
     params = inputs.check_params(params, may_be_function=self._is_grid)
@@ -444,7 +444,7 @@ class Simulator:
     """Makes the algorithm of a point, on a schedule."""
     if clock is None or not clock.is_stale:
       return self._make
-    return lambda **point: versions.on_clock(
+    return lambda **point: versions.with_versions(
       self._make(**point), clock.num_slots
     )
 

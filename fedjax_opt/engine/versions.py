@@ -18,14 +18,14 @@ from fedjax_opt.checks import functions
 from fedjax_opt.files import memory
 
 
-class OnClock(NamedTuple):
+class AsyncState(NamedTuple):
   """The state of an algorithm on an asynchronous schedule."""
 
   server: State  # The state of the algorithm.
   versions: Any  # What the server sent, leaves [slots, ...].
 
 
-def on_clock(algorithm: Algorithm, num_slots: int) -> Algorithm:
+def with_versions(algorithm: Algorithm, num_slots: int) -> Algorithm:
   """An algorithm whose clients start from older versions.
 
   Args:
@@ -48,13 +48,13 @@ def on_clock(algorithm: Algorithm, num_slots: int) -> Algorithm:
     sent = contract.call("broadcast", algorithm, server)
     functions.arrays("Algorithm.broadcast", sent)
     expand = lambda leaf: jnp.zeros((num_slots, *leaf.shape), leaf.dtype)
-    return OnClock(
+    return AsyncState(
       server, jax.tree.map(expand, jax.tree.map(jnp.asarray, sent))
     )
 
   def round(state, cohort):
     server, replies = algorithm.round(state.server, cohort)
-    return OnClock(server, state.versions), replies
+    return AsyncState(server, state.versions), replies
 
   of_server = lambda fn: fn and (lambda state, *rest: fn(state.server, *rest))
   return algorithm._replace(
@@ -66,11 +66,13 @@ def on_clock(algorithm: Algorithm, num_slots: int) -> Algorithm:
   )
 
 
-def written(algorithm: Algorithm, state: OnClock, slot: jax.Array) -> OnClock:
+def store_version(
+  algorithm: Algorithm, state: AsyncState, slot: jax.Array
+) -> AsyncState:
   """The state, with what the server sends now written into a slot.
 
   Args:
-    algorithm: of `on_clock`.
+    algorithm: of `with_versions`.
     state: before a server step.
     slot: [] int32.
   """

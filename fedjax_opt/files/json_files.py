@@ -64,7 +64,7 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
     path: of the file; an existing one is replaced.
     content: all of it.
   """
-  with whole(path) as unfinished:
+  with atomic_write(path) as unfinished:
     unfinished.write_bytes(content)
 
 
@@ -79,7 +79,9 @@ def encoded_text(text: str) -> bytes:
 
 
 @contextlib.contextmanager
-def whole(path: pathlib.Path, end: str = ".tmp") -> Iterator[pathlib.Path]:
+def atomic_write(
+  path: pathlib.Path, end: str = ".tmp"
+) -> Iterator[pathlib.Path]:
   """A file to write beside this one, which it then replaces.
 
   If what is inside fails, the file beside is removed and this one is kept.
@@ -118,20 +120,20 @@ def remove_unfinished() -> None:
       path.unlink(missing_ok=True)
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
   """Converts a value to types that JSON has.
 
   JSON has no NaN and no infinity: NaN becomes None, an infinity a string. So
   does every object of another type.
   """
   if isinstance(value, Mapping):
-    return {str(name): plain(item) for name, item in value.items()}
+    return {str(name): to_json(item) for name, item in value.items()}
   if isinstance(value, np.ndarray | jax.Array):
-    return plain(np.asarray(value).tolist())
+    return to_json(np.asarray(value).tolist())
   if isinstance(value, list | tuple | set | frozenset):
-    return [plain(item) for item in value]
+    return [to_json(item) for item in value]
   if isinstance(value, np.generic):
-    return plain(value.item())
+    return to_json(value.item())
   if isinstance(value, float):
     if math.isnan(value):
       return None

@@ -117,9 +117,9 @@ class Logits(Dense):
 
 # What attributes of a model may be, by their annotations. Wider layers and
 # deeper models are no models of clients, and fill the memory.
-Depth = Annotated[int, fields.whole(1, most=1000)]
-_SIZE = fields.whole(1, most=1_000_000)
-_SIZES = fields.each(_SIZE, "a list of whole numbers")
+Depth = Annotated[int, fields.integer(1, most=1000)]
+_SIZE = fields.integer(1, most=1_000_000)
+_SIZES = fields.sequence_of(_SIZE, "a list of whole numbers")
 
 
 def _is_padding(name, value):
@@ -135,7 +135,7 @@ _ATTRIBUTES = {
   float: fields.number("[0, 1)"),
   Sequence[int]: _SIZES,
   tuple[int, ...]: _SIZES,
-  Sequence[Sequence[int]]: fields.each(_SIZES, "a list of lists"),
+  Sequence[Sequence[int]]: fields.sequence_of(_SIZES, "a list of lists"),
   Initialization: fields.function("(fan_in, fan_out)"),
   Padding: fields.Field(_is_padding),
 }
@@ -169,7 +169,7 @@ def _fields_of(model: type) -> dict[str, fields.Field]:
   }
   return {
     name: field
-    for name, field in fields.of(model, **own).items()
+    for name, field in fields.fields_of(model, **own).items()
     if name in annotations
   }
 

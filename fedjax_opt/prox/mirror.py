@@ -57,7 +57,7 @@ class MirrorMap(NamedTuple):
     return self.grad_h_plus_psi_conjugate(z, 0.0, prox.zero())
 
 
-fields.KINDS[MirrorMap] = fields.made(
+fields.KINDS[MirrorMap] = fields.instance_of(
   MirrorMap, "one of fedjax_opt.mirror, such as mirror.entropy(), or None"
 )
 

@@ -109,7 +109,7 @@ class Regularizer:
     return _sum((*parts(self), *parts(other)))
 
 
-fields.KINDS[Regularizer] = fields.made(
+fields.KINDS[Regularizer] = fields.instance_of(
   Regularizer,
   "a regularizer of fedjax_opt.prox, such as prox.kernels(prox.l1(0.1)), or "
   "prox.zero() for none",

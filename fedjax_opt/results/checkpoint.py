@@ -61,7 +61,7 @@ class Checkpoints:
   `client_chunk` and `grid_map`, may differ.
   """
 
-  @fields.checked(every=fields.whole(1))
+  @fields.checked(every=fields.integer(1))
   def __init__(
     self,
     folder: str | os.PathLike,
@@ -150,7 +150,7 @@ class Checkpoints:
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
       with (
-        json_files.whole(self._path(round)) as unfinished,
+        json_files.atomic_write(self._path(round)) as unfinished,
         open(unfinished, "wb") as file,
       ):
         np.savez(file, allow_pickle=False, **arrays)

@@ -91,7 +91,7 @@ class ClientMetrics(NamedTuple):
     }
     try:
       with (
-        json_files.whole(pathlib.Path(path)) as unfinished,
+        json_files.atomic_write(pathlib.Path(path)) as unfinished,
         open(unfinished, "w", newline="", encoding="utf-8") as file,
       ):
         writer = csv.writer(file, lineterminator="\n")

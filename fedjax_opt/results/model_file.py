@@ -12,7 +12,7 @@ import safetensors.numpy
 from flax import traverse_util
 
 from fedjax_opt.base import Params
-from fedjax_opt.files.json_files import parse, plain
+from fedjax_opt.files.json_files import parse, to_json
 
 _ONLY = "params"  # The name of the leaf of a model that is one array.
 # In the metadata of a model that is a dictionary with one leaf of that name.
@@ -43,7 +43,7 @@ def encoded(params: Params, about: Mapping[str, Any]) -> bytes:
     raise ValueError("params: two leaves have the same name, joined by '/'")
   if name := _leaf_with_leaves(arrays):
     raise ValueError(f"params: {name!r} is a leaf, and holds others")
-  metadata = {name: json.dumps(plain(value)) for name, value in about.items()}
+  metadata = {name: json.dumps(to_json(value)) for name, value in about.items()}
   if list(arrays) == [_ONLY] and leaves[0][0]:
     metadata[_IS_DICT] = json.dumps(True)
   return _in_order(safetensors.numpy.save(arrays, metadata))

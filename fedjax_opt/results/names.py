@@ -109,11 +109,11 @@ def value_of(value: Any) -> str:
   if isinstance(value, bool | np.bool_):
     return "yes" if value else "no"
   if isinstance(value, float | np.floating):
-    return number(float(value))
+    return format_number(float(value))
   return name_of(value) if isinstance(value, str) else str(value)
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
   """A short decimal number: 0.1, 0.001, 3e-5, 2e6, ∞."""
   if np.isinf(value):
     return "∞" if value > 0 else "-∞"

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.fields import NAME, checked, choice, made, whole
+from fedjax_opt.checks.fields import NAME, checked, choice, instance_of, integer
 from fedjax_opt.checks.values import is_real
 from fedjax_opt.results.history import History
 
 # The hyperparameters of one grid point by flag name, the seed among them.
 Point = Mapping[str, Any]
-_VALUE = made(
+_VALUE = instance_of(
   (str, numbers.Number, np.generic, type(None)),
   "a value of a hyperparameter, such as 0.1 or 'sgd'",
 )
@@ -63,7 +63,7 @@ def format_value(value: Any) -> str:
   metric=NAME,
   direction=choice("max", "min"),
   rule=choice(*_RULES),
-  n=whole(1),
+  n=integer(1),
 )
 @dataclasses.dataclass(frozen=True)
 class Criterion:

@@ -104,7 +104,7 @@ class Tally:
     """[S], of the clock's values; seeds vary fastest along the points."""
     return np.tile(of_seeds, self.num_points // len(of_seeds))
 
-  def forget(self, round: int) -> None:
+  def drop_unscheduled(self, round: int) -> None:
     """Forgets an evaluation that was not scheduled, if it is the last one."""
     if self.history.rounds[-1:] == [round]:
       self.history = self.history.take(rounds=slice(-1))

@@ -25,7 +25,7 @@ import numpy as np
 
 from fedjax_opt.base import STREAMS, Params
 from fedjax_opt.files import folders
-from fedjax_opt.files.json_files import encoded, encoded_text, plain
+from fedjax_opt.files.json_files import encoded, encoded_text, to_json
 from fedjax_opt.results import folder_digests, model_file, selection
 from fedjax_opt.results.environment import device, versions
 from fedjax_opt.results.history import History, direction
@@ -117,7 +117,7 @@ class RunWriter:
     """
     self.folder = check_output_dir(output_dir, resume)
     self._points = [dict(point) for point in points]
-    self._config = plain(
+    self._config = to_json(
       dict(config)
       | {"streams": STREAMS, "versions": versions(), "device": device()}
     )
@@ -210,7 +210,7 @@ class RunWriter:
       "stopped_by": "rounds",
       "tensorboard": "tensorboard" if has_events else None,
     }
-    summary = plain(summary | dict(about or {}))
+    summary = to_json(summary | dict(about or {}))
     if not self._events.is_open:
       values = {name: history.values(name) for name in history.metrics}
       self._events.write(history.rounds, values)

@@ -209,7 +209,7 @@ def by_hand(
 def _of_switches(taken):
   """[T, A] bool, as it was given."""
   if np.asarray(taken).dtype != bool:
-    raise TypeError(f"taken={checks.shown(taken)}: must be an array of bool")
+    raise TypeError(f"taken={checks.brief(taken)}: must be an array of bool")
   return np.asarray(taken)
 
 

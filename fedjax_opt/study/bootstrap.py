@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import checked, choice, whole
+from fedjax_opt.checks.fields import checked, choice, integer
 from fedjax_opt.files import memory
 
 NUM_RESAMPLES = 10_000
@@ -45,7 +45,7 @@ class Interval(NamedTuple):
     return bool(np.isfinite([self.low, self.high]).all())
 
 
-@checked(num=whole(1), size=whole(1), num_tasks=whole(1))
+@checked(num=integer(1), size=integer(1), num_tasks=integer(1))
 def resamples(
   num: int, size: int, seed: int = 0, *, num_tasks: int | None = None
 ) -> np.ndarray:
@@ -81,7 +81,7 @@ class Resampling(TypedDict, total=False):
 @checked(
   confidence="(0, 1)",
   method=choice("student", "percentile"),
-  num_resamples=whole(1),
+  num_resamples=integer(1),
 )
 class Bootstrap(NamedTuple):
   """How intervals are made; see `statistics.mean_interval`."""
@@ -145,20 +145,20 @@ class Bootstrap(NamedTuple):
     """
     num_seeds = min(map(len, scores))
     if num_seeds == 1:
-      return plain(estimate, estimate * np.nan, estimate * np.nan)
+      return as_floats(estimate, estimate * np.nan, estimate * np.nan)
     drawn = (
       resamples(self.num_resamples, len(x), self.seed + i, num_tasks=x.shape[1])
       for i, x in enumerate(scores)
     )
     low, high = self._tails(resampled(*drawn))
     if self.method == "percentile":
-      return plain(estimate, low, high)
+      return as_floats(estimate, low, high)
     freedom = sum((len(x) - 1) * x.shape[1] for x in scores)
     factor = np.sqrt(num_seeds / (num_seeds - 1)) * (
       student_quantile(self.confidence, freedom)
       / student_quantile(self.confidence, np.inf)
     )
-    return plain(
+    return as_floats(
       estimate,
       np.minimum(estimate - factor * (estimate - low), estimate),
       np.maximum(estimate + factor * (high - estimate), estimate),
@@ -187,7 +187,7 @@ def counts(indices: np.ndarray, size: int) -> np.ndarray:
   return found.reshape(num, size, *indices.shape[2:]).astype(np.float64)
 
 
-def plain(estimate: Any, low: Any, high: Any) -> Interval:
+def as_floats(estimate: Any, low: Any, high: Any) -> Interval:
   """An interval whose scalars are Python floats."""
   return Interval(
     *(float(x) if np.ndim(x) == 0 else x for x in (estimate, low, high))

@@ -23,7 +23,7 @@ _ERRORS = 2
 _ACCURACIES = ("validation_accuracy", "test_accuracy")
 
 
-class Measured(NamedTuple):
+class PointResults(NamedTuple):
   """What some grid points measured.
 
   Attributes:
@@ -54,7 +54,7 @@ class Measured(NamedTuple):
     """Its settings compared, and the best of them."""
     return selection.outcome(self.history, self.points, self.criterion)
 
-  def take(self, points: Sequence[int]) -> "Measured":
+  def take(self, points: Sequence[int]) -> "PointResults":
     """What some of the points measured, without a time of their own."""
     return self._replace(
       points=[self.points[i] for i in points],
@@ -111,11 +111,11 @@ class Cell:
     method: its label.
     condition: name -> value, for all that differs between conditions; {} if
       there is only one condition.
-    tried: the whole grid, with the seeds of tuning, or with those of the report
-      if it is nested. None if there was a single setting, so nothing was
+    tuning_runs: the whole grid, with the seeds of tuning, or with those of the
+      report if it is nested. None if there was a single setting, so nothing was
       chosen.
-    measured: the chosen setting with the seeds of the report. [S] points, one
-      for each seed. None if the setting always diverged.
+    report_runs: the chosen setting with the seeds of the report. [S] points,
+      one for each seed. None if the setting always diverged.
     is_nested: whether each seed of the report chose its own setting, by its own
       score.
     commands: the commands that ran it; () if none did.
@@ -132,14 +132,14 @@ class Cell:
 
   method: str
   condition: Mapping[str, Any]
-  tried: Measured | None
-  measured: Measured | None
+  tuning_runs: PointResults | None
+  report_runs: PointResults | None
   commands: tuple[str, ...] = ()
   per_client: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   step_sizes: Mapping[str, np.ndarray] | None = None
   is_verified: bool = True
   is_nested: bool = False
-  crossed: tuple[Measured, ...] = ()
+  crossed: tuple[PointResults, ...] = ()
   sets: Mapping[str, ExampleSet] = dataclasses.field(default_factory=dict)
 
   @property
@@ -153,17 +153,17 @@ class Cell:
     return sum(part.seconds for part in self.parts)
 
   @property
-  def parts(self) -> list[Measured]:
+  def parts(self) -> list[PointResults]:
     """All runs that were made for it."""
-    every = (self.tried, self.measured, *self.crossed)
+    every = (self.tuning_runs, self.report_runs, *self.crossed)
     return [part for part in every if part is not None]
 
   @functools.cached_property
   def tuning(self) -> Tuning | None:
     """The choice of the setting; None if there was nothing to choose."""
-    if self.tried is None:
+    if self.tuning_runs is None:
       return None
-    return self.tried.outcome
+    return self.tuning_runs.outcome
 
   @property
   def chosen(self) -> dict[str, Any]:
@@ -176,35 +176,39 @@ class Cell:
   @property
   def choices(self) -> list[Setting]:
     """The settings of the report, most often chosen first."""
-    points = [] if self.measured is None else self.measured.points
+    points = [] if self.report_runs is None else self.report_runs.points
     return sorted(selection.group_by_seed(points), key=lambda s: -len(s.points))
 
   @property
   def budget(self) -> int:
     """The number of settings that were tried."""
-    return 1 if self.tried is None else self.tuning.budget
+    return 1 if self.tuning_runs is None else self.tuning.budget
 
   @property
   def tuned(self) -> list[str]:
     """The hyperparameters of which several values were tried."""
-    if self.tried is None:
+    if self.tuning_runs is None:
       return []
     return [
-      name for name in selection.varying(self.tried.points) if name != "seed"
+      name
+      for name in selection.varying(self.tuning_runs.points)
+      if name != "seed"
     ]
 
   @property
   def is_fresh(self) -> bool:
     """Whether no seed of the report took part in another seed's choice."""
-    if self.tried is None or self.measured is None or self.is_nested:
+    if self.tuning_runs is None or self.report_runs is None or self.is_nested:
       return True
-    return not set(self.tried.seeds) & set(self.measured.seeds)
+    return not set(self.tuning_runs.seeds) & set(self.report_runs.seeds)
 
   def final(self, metric: str) -> np.ndarray:
     """A metric after the last round, NaN for a seed that diverged. [S]."""
-    if self.measured is None or metric not in self.measured.history.metrics:
+    if (
+      self.report_runs is None or metric not in self.report_runs.history.metrics
+    ):
       return np.full(1, np.nan)
-    return self.measured.history.values(metric)[:, -1]
+    return self.report_runs.history.values(metric)[:, -1]
 
   def examples_of(self, metric: str) -> ExampleSet | None:
     """The examples on which a metric is measured; None if not known."""
@@ -224,7 +228,7 @@ class Cell:
     """How many of the settings that were tried collapsed."""
     if self.tuning is None:
       return 0
-    by, history = self.criterion, self.tried.history
+    by, history = self.criterion, self.tuning_runs.history
     pairs = zip(self.tuning.settings, self.tuning.scores, strict=True)
     return sum(
       self._is_chance(by.metric, by.direction, history, setting.points, score)
@@ -237,12 +241,12 @@ class Cell:
 
   def has_collapsed(self, metric: str) -> bool:
     """Whether the report is no better than the initial model or than chance."""
-    if self.measured is None:
+    if self.report_runs is None:
       return False
     return self._is_chance(
       metric,
       direction(metric),
-      self.measured.history,
+      self.report_runs.history,
       slice(None),
       float(np.mean(self.final(metric))),
     )
@@ -270,7 +274,7 @@ class Cell:
 
   def by_seed(self, metric: str) -> dict[int, float]:
     """seed of the report -> a metric after the last round."""
-    seeds = [point["seed"] for point in self.measured.points]
+    seeds = [point["seed"] for point in self.report_runs.points]
     return dict(zip(seeds, self.final(metric), strict=True))
 
   def spent(self, cost: str) -> np.ndarray | None:
@@ -282,7 +286,7 @@ class Cell:
     Returns:
       The mean over the seeds of the report, [E]; None if it was not measured.
     """
-    if self.measured is None:
+    if self.report_runs is None:
       return None
-    of_seeds = self.measured.history.spent(cost)
+    of_seeds = self.report_runs.history.spent(cost)
     return None if of_seeds is None else of_seeds.mean(axis=0)

@@ -10,7 +10,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.config import Settings, check_names
+from fedjax_opt.engine.config import RunOptions, check_names
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import check_has_direction
@@ -27,21 +27,21 @@ Clients = ClientData | Population
 
 
 @fields.checked(
-  methods=fields.by_name(
+  methods=fields.mapping_of(
     None,
     'a dict of methods by label, such as {"FedAvg": fo.Method(make, grid)}',
   ),
-  rounds=fields.whole(),
+  rounds=fields.integer(),
   seeds=inputs.SEEDS,
   report_seeds=inputs.SEEDS,
   conditions=plans.CONDITIONS,
-  criterion=fields.made(
+  criterion=fields.instance_of(
     Criterion, 'a Criterion, such as fo.Criterion("validation_loss", "min")'
   ),
   target=fields.Number(words="finite; None for no target"),
   min_effect=fields.Number(words="finite; None for the default"),
   budget=fields.choice(*tuning.BUDGETS),
-  crossed=fields.whole(2),
+  crossed=fields.integer(2),
   own_models=fields.function("(params, batch) -> {name: [B]}, or None"),
 )
 def compare(
@@ -65,7 +65,7 @@ def compare(
   budget: str = "equal",
   title: str = "Study",
   progress: bool = False,
-  **settings: Unpack[Settings],
+  **options: Unpack[RunOptions],
 ) -> Study:
   """Tunes every method under every condition, and measures its best setting.
 
@@ -94,7 +94,7 @@ def compare(
     methods: label -> `Method`, or the pair (make, grid).
     params: the initial model, or a function from a random key to one.
     data: the clients, or a function that returns them, given a seed and, by
-      name, the values of a condition that are no settings.
+      name, the values of a condition that are no options.
     rounds: R, of every run.
     seeds: of tuning; 0 to 4 if None.
     report_seeds: of the report; ten after the last of `seeds` by default.
@@ -131,7 +131,7 @@ def compare(
       unless they try one; 'unequal' allows them.
     title: of the report.
     progress: whether a bar shows the cells done, and which one runs.
-    **settings: see `Settings`; `evaluate` must be given.
+    **options: see `RunOptions`; `evaluate` must be given.
 
   Returns:
     The `Study`, with a cell for each method and condition.
@@ -140,7 +140,7 @@ def compare(
     ValueError: naming the invalid argument, before anything is compiled.
     TypeError: naming the argument of a wrong type, likewise.
   """
-  check_names(settings)
+  check_names(options)
   if metric is None:
     metric = "client_test_accuracy" if own_models else "test_accuracy"
   check_has_direction(metric)
@@ -152,7 +152,7 @@ def compare(
   check_min_effect("min_effect", min_effect, metric)
   check_target(target, metric)
   plans.check_conditions(conditions)
-  plans.check_names_of_conditions(list(conditions[0]), data, settings)
+  plans.check_names_of_conditions(list(conditions[0]), data, options)
   methods = plans.checked_methods(methods)
   sizes = {n: tuning.num_settings(m.grid) for n, m in methods.items()}
   if budget == "equal":
@@ -164,16 +164,16 @@ def compare(
   _check_crossed(crossed, data)
   has_validation = validation is not None or own_models is not None
   criterion = plans.criterion_of(
-    criterion, metric, has_validation, settings, is_tuned
+    criterion, metric, has_validation, options, is_tuned
   )
   params = inputs.check_params(params, may_be_function=True)
-  shared = params, data, rounds, validation, test, criterion, settings
+  shared = params, data, rounds, validation, test, criterion, options
   both = tuning.crossed_seeds([*seeds, *report_seeds], crossed or 0)
   plan = Plan(*shared, seeds, report_seeds, nested, both, own_models)
   clients = plan.check(methods, conditions, metric)
   cells = tuple(_run_all(plan, methods, conditions, progress))
   of_tuning = report_seeds if nested else seeds
-  same, unlike = _same_and_unlike(methods, settings, conditions[0])
+  same, unlike = _same_and_unlike(methods, options, conditions[0])
   about = {
     **setup.sizes(params, validation, test),
     **setup.sizes_of_clients(list(clients.values())),
@@ -225,18 +225,18 @@ def _run_all(
 
 def _same_and_unlike(
   methods: Mapping[str, Method],
-  settings: Mapping[str, Any],
+  options: Mapping[str, Any],
   condition: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-  """The settings that all runs share; sentences on those of methods alone.
+  """The options that all runs share; sentences on those of methods alone.
 
   Args:
     methods: by label.
-    settings: of the study.
+    options: of the study.
     condition: one of them.
   """
   own = {
-    label: setup.told({**settings, **condition, **method.settings})
+    label: setup.told({**options, **condition, **method.options})
     for label, method in methods.items()
   }
   unlike = words.unlike(own)
@@ -246,9 +246,9 @@ def _same_and_unlike(
   return same, list(unlike.values())
 
 
-def _how_it_ran(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _how_it_ran(options: Mapping[str, Any]) -> dict[str, Any]:
   return {
-    **{n: v for n, v in settings.items() if isinstance(v, int | float | str)},
+    **{n: v for n, v in options.items() if isinstance(v, int | float | str)},
     "streams": STREAMS,
     "versions": environment.versions(),
     "device": environment.device(),

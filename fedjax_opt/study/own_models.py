@@ -14,7 +14,7 @@ from jax import lax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, Params
-from fedjax_opt.checks.values import said_of
+from fedjax_opt.checks.values import errors_of
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
 from fedjax_opt.evaluation import PerExampleFn
@@ -58,7 +58,7 @@ class Parts(NamedTuple):
     for name, fraction in fractions:
       parts.append(None)
       if fraction:
-        with said_of(fraction=name):
+        with errors_of(fraction=name):
           data, parts[-1] = data.split(fraction, seed)
     return cls(data, *parts)
 
@@ -75,7 +75,7 @@ def hold_out(data: ClientData, seed: int) -> Parts:
       "own_models: clients' own examples are held out in memory; data must be "
       "a ClientData, or a function that returns one"
     )
-  with said_of("own_models"):
+  with errors_of("own_models"):
     of_both = (TEST_FRACTION, VALIDATION_FRACTION)
     return Parts.of(data, seed, *(("fraction", each) for each in of_both))
 
@@ -107,7 +107,7 @@ class OwnModels:
     per_example: PerExampleFn,
     parts: Mapping[int, Parts],
     measured: Sequence[str],
-    **settings: Any,
+    **options: Any,
   ):
     """Compiles nothing yet.
 
@@ -117,7 +117,7 @@ class OwnModels:
       per_example: `(params, batch) -> {name: [B]}`.
       parts: seed -> the clients' examples, all of the same pool.
       measured: the parts on which models are measured, such as 'test'.
-      **settings: see `per_client.SETTINGS`.
+      **options: see `per_client.OPTIONS`.
     """
     seeds = list(parts)
     of_seeds = lambda part: inputs.data_of_seeds(
@@ -125,7 +125,7 @@ class OwnModels:
     )
     data, held_out = of_seeds("train"), {n: of_seeds(n) for n in measured}
     first = parts[seeds[0]].train
-    self._config = per_client.config_of(first, None, settings)
+    self._config = per_client.config_of(first, None, options)
     self._make, self._per_example = make, per_example
     names = [name for name in points[0] if name != "seed"]
     column = lambda name: np.array([point[name] for point in points])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.fields import checked, number, whole
+from fedjax_opt.checks.fields import checked, integer, number
 from fedjax_opt.results.history import bounds, direction
 from fedjax_opt.study.bootstrap import Interval, student_quantile
 from fedjax_opt.study.cells import Cell
@@ -61,7 +61,7 @@ class Pair(NamedTuple):
     """Whether there is a p-value."""
     return bool(np.isfinite(self.p))
 
-  def turned(self) -> "Pair":
+  def swapped(self) -> "Pair":
     """The same pair in the other order."""
     estimate, low, high = self.difference
     return self._replace(
@@ -195,9 +195,9 @@ def holm(p: Any) -> np.ndarray:
 
 
 @checked(
-  num_seeds=whole(2),
+  num_seeds=integer(2),
   sd=number("[0, inf)"),
-  num_pairs=whole(1),
+  num_pairs=integer(1),
 )
 def smallest_difference(
   num_seeds: int,
@@ -232,7 +232,7 @@ def smallest_difference(
 @checked(
   difference=number("(0, inf)"),
   sd=number("[0, inf)"),
-  num_pairs=whole(1),
+  num_pairs=integer(1),
 )
 def seeds_needed(
   difference: float,

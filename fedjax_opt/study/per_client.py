@@ -31,8 +31,8 @@ from fedjax_opt.results.result import Report, Result
 from fedjax_opt.transforms.upload import own_part
 
 _KINDS = ("global", "personalized", "personal")
-# The settings of local steps, and of how they are computed.
-SETTINGS = (
+# The options of local steps, and of how they are computed.
+OPTIONS = (
   "batch_size",
   "replacement",
   "drop_remainder",
@@ -61,7 +61,7 @@ def evaluate_clients(
   algorithm: Algorithm | None = None,
   point: int | None = None,
   seed: int = 0,
-  **settings: Any,
+  **options: Any,
 ) -> ClientMetrics:
   """Measures models on each client's held-out examples.
 
@@ -93,7 +93,7 @@ def evaluate_clients(
     point: the index of the grid point; None for a single run.
     seed: of the batches. With the seed of a run, a client takes the steps that
       it would take in the next round of this run.
-    **settings: of the steps, see `Settings`: batch_size, replacement,
+    **options: of the steps, see `RunOptions`: batch_size, replacement,
       drop_remainder, precision, client_map, client_chunk.
 
   Returns:
@@ -106,7 +106,7 @@ def evaluate_clients(
   """
   _check_parts(held_out, train)
   _check_steps(local_steps, loss_fn, client, train)
-  check_names(settings, SETTINGS)
+  check_names(options, OPTIONS)
   params, server, rows, round = _taken(model, point)
   rows = own_part(rows)
   has_own = _has_own(algorithm, rows, train)
@@ -114,15 +114,15 @@ def evaluate_clients(
   config = None
   if local_steps is not None or has_own:
     trained = held_out if train is None else train
-    config = config_of(trained, local_steps, settings, params)
+    config = config_of(trained, local_steps, options, params)
   own = algorithm if has_own else None
   program = _program(config, per_example, loss_fn, client, local_steps, own)
   models = (params, server, rows) if has_own else (params, None, None)
   given = jax.device_put((models, np.uint32(seed), np.int32(round)))
   given = (*given, *_on_device(train, held_out))
   lowered = jax.jit(program, keep_unused=True).lower(*given)
-  options = programs.large_options()
-  found = jax.device_get(programs.compiled(lowered, given, options)(*given))
+  compiler = programs.large_options()
+  found = jax.device_get(programs.compiled(lowered, given, compiler)(*given))
   found = {kind: found[kind] for kind in _KINDS if kind in found}
   return ClientMetrics(
     {k: {n: v.astype(float) for n, v in of.items()} for k, of in found.items()},
@@ -264,7 +264,7 @@ def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
   if not is_grid:
     if point is not None:
       raise ValueError(
-        f"point={checks.shown(point)}: belongs to a result of sweep; this is "
+        f"point={checks.brief(point)}: belongs to a result of sweep; this is "
         "one model"
       )
     return *taken, rounds
@@ -300,15 +300,15 @@ def _has_own(algorithm: Algorithm | None, rows: Any, train: Any) -> bool:
 def config_of(
   data: ClientData,
   local_steps: int | None,
-  settings: Mapping[str, Any],
+  options: Mapping[str, Any],
   params: Params | None = None,
 ) -> Config:
-  """The settings of the clients' work, on one device."""
+  """The options of the clients' work, on one device."""
   if not local_steps:  # No batches are used.
-    settings = {**settings, "batch_size": 1}
-  given = {**settings, "local_steps": local_steps or 1, "client_devices": 1}
+    options = {**options, "batch_size": 1}
+  given = {**options, "local_steps": local_steps or 1, "client_devices": 1}
   config = Config.create(data, given, params)
-  if settings.get("client_chunk") is None:
+  if options.get("client_chunk") is None:
     chunk = min(config.chunk, _CLIENTS_AT_ONCE)
     config = dataclasses.replace(config, chunk=chunk)
   return config

@@ -11,7 +11,13 @@ import numpy as np
 
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import by_name, checked, each, function, made
+from fedjax_opt.checks.fields import (
+  checked,
+  function,
+  instance_of,
+  mapping_of,
+  sequence_of,
+)
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import DEFAULTS, check_names
 from fedjax_opt.evaluation import PerExampleFn
@@ -19,15 +25,15 @@ from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
 from fedjax_opt.study import own_models, setup, tuning, words
-from fedjax_opt.study.cells import Cell, Measured, example_sets
-from fedjax_opt.study.per_client import SETTINGS
+from fedjax_opt.study.cells import Cell, PointResults, example_sets
+from fedjax_opt.study.per_client import OPTIONS
 from fedjax_opt.study.words import condition_label
 
 
 @checked(
   make=function("(...) -> Algorithm"),
-  grid=by_name(None, "a dict of values"),
-  settings=by_name(None, "a dict of settings"),
+  grid=mapping_of(None, "a dict of values"),
+  options=mapping_of(None, "a dict of options"),
 )
 class Method(NamedTuple):
   """A method of a study.
@@ -35,14 +41,14 @@ class Method(NamedTuple):
   Attributes:
     make: `(**hyperparameters) -> Algorithm`, as in `sweep`.
     grid: {name: values}, what is tuned; {} for nothing.
-    settings: settings of this method's runs alone, such as a `schedule`. They
-      replace those of the study; see `Settings`. The report says in which
+    options: options of this method's runs alone, such as a `schedule`. They
+      replace those of the study; see `RunOptions`. The report says in which
       methods differ.
   """
 
   make: Callable[..., Algorithm]
   grid: Mapping[str, Sequence[float]] = {}
-  settings: Mapping[str, Any] = {}
+  options: Mapping[str, Any] = {}
 
 
 class Plan(NamedTuple):
@@ -54,7 +60,7 @@ class Plan(NamedTuple):
   validation: Any
   test: Any
   criterion: Criterion
-  settings: Mapping[str, Any]
+  options: Mapping[str, Any]
   seeds: list[int]
   report_seeds: list[int]
   is_nested: bool
@@ -66,17 +72,17 @@ class Plan(NamedTuple):
     methods: Mapping[str, Method],
     conditions: Sequence[Mapping[str, Any]],
     metric: str,
-  ) -> dict[str, setup.Clients]:
+  ) -> dict[str, setup.ClientSummary]:
     """Checks all runs; compiles nothing.
 
     All methods are traced under the first condition. The other conditions
-    change only data and settings, for which tracing one method is enough, and
-    those that have settings of their own.
+    change only data and options, for which tracing one method is enough, and
+    those that have options of their own.
 
     Returns:
       The part of a condition that changes the clients -> these clients.
     """
-    clients: dict[str, setup.Clients] = {}
+    clients: dict[str, setup.ClientSummary] = {}
     for i, condition in enumerate(conditions):
       plan = self
       if callable(self.data):  # The function is called once for each seed.
@@ -84,11 +90,11 @@ class Plan(NamedTuple):
       for label, method in methods.items():
         # If the first method fails, the fault may be in what all share.
         is_first = label == next(iter(methods))
-        if i and not is_first and not method.settings:
+        if i and not is_first and not method.options:
           continue
-        for name in sorted(method.settings.keys() & condition.keys()):
+        for name in sorted(method.options.keys() & condition.keys()):
           raise ValueError(
-            f"methods[{label!r}]: has {name} in its settings, and so has "
+            f"methods[{label!r}]: has {name} in its options, and so has "
             f"conditions[{i}]; leave it out of one of them"
           )
         what = "" if is_first else f"methods[{label!r}]: "
@@ -116,8 +122,8 @@ class Plan(NamedTuple):
     for name, measured, grid, is_report in runs:
       arguments = self._arguments(method, condition, is_report)
       simulator = Simulator(method.make, grid=grid, **arguments)
-      # What depends on settings may be found only when rounds are traced.
-      if metric or method.settings or condition.keys() & DEFAULTS.keys():
+      # What depends on options may be found only when rounds are traced.
+      if metric or method.options or condition.keys() & DEFAULTS.keys():
         found = simulator._metric_names(self.params)
         if self.own_models:
           data = _of_seed(arguments["data"], self.report_seeds[0])
@@ -146,7 +152,7 @@ class Plan(NamedTuple):
       if own:
         stacked = {n: np.stack([each[n] for each in own], 1) for n in own[0]}
         history = History(history.rounds, history.metrics | stacked)
-      return Measured(points, history, self.criterion, seconds)
+      return PointResults(points, history, self.criterion, seconds)
 
     found = tuning.run_cell(
       label, condition, run, method.grid, self.seeds, self.report_seeds,
@@ -179,7 +185,7 @@ class Plan(NamedTuple):
       self.own_models,
       parts,
       _parts(is_report),
-      **{n: arguments[n] for n in SETTINGS if n in arguments},
+      **{n: arguments[n] for n in OPTIONS if n in arguments},
     )
     arguments["data"] = lambda seed: parts[seed].train
     arguments["on_evaluation"] = lambda report: measured.append(
@@ -199,9 +205,9 @@ class Plan(NamedTuple):
     """The arguments of `sweep` and `Simulator`, by name."""
     is_on_test = is_report or "test_" in self.criterion.metric
     return {
-      **self.settings,
+      **self.options,
       **{n: v for n, v in condition.items() if n in DEFAULTS},
-      **method.settings,
+      **method.options,
       "data": self._data_under(condition),
       "seeds": self.report_seeds if is_report else self.seeds,
       "validation": self.validation,
@@ -236,12 +242,12 @@ def _check_measured(name: str, metric: str, found: Sequence[str]) -> None:
 # The checks of the arguments of `compare`, and what the arguments become.
 
 
-_VALUE = made(
+_VALUE = instance_of(
   Hashable,
   "a value that can be compared, such as a number, a string or a tuple",
 )
-CONDITIONS = each(
-  by_name(_VALUE, "a dict"),
+CONDITIONS = sequence_of(
+  mapping_of(_VALUE, "a dict"),
   'a list of dicts, such as [{"alpha": 0.1}, {"alpha": 1.0}]',
   least=1,
 )
@@ -258,8 +264,8 @@ def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
       if " at 0x" in repr(value):  # Of a function, or an object without name.
         raise ValueError(
           f"conditions[{i}][{name!r}]: is {type(value).__name__}, which a "
-          "report cannot show; give it in the settings of a method, "
-          "fo.Method(make, grid, settings)"
+          "report cannot show; give it in the options of a method, "
+          "fo.Method(make, grid, options)"
         )
     if list(condition) != names:
       raise ValueError(
@@ -268,29 +274,29 @@ def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
       )
     if condition in conditions[:i]:
       raise ValueError(
-        f"conditions: {checks.shown(dict(condition))} is repeated; give it once"
+        f"conditions: {checks.brief(dict(condition))} is repeated; give it once"
       )
     for name, other in ((n, c[n]) for c in conditions[:i] for n in names):
       value = condition[name]
       if value != other and words.exact(value) == words.exact(other):
         raise ValueError(
-          f"conditions[{i}][{name!r}]={checks.shown(value)}: a report writes "
-          f"it like {checks.shown(other)}; give values that it can tell apart"
+          f"conditions[{i}][{name!r}]={checks.brief(value)}: a report writes "
+          f"it like {checks.brief(other)}; give values that it can tell apart"
         )
 
 
 def check_names_of_conditions(
-  names: Sequence[str], data: Any, settings: Mapping[str, Any]
+  names: Sequence[str], data: Any, options: Mapping[str, Any]
 ) -> None:
   """Checks that each name is a setting or an argument of data, given once."""
   for name in names:
-    if name in settings:
+    if name in options:
       raise ValueError(f"{name}: is given, and in conditions too; give it once")
   others = [name for name in names if name not in DEFAULTS]
   if not callable(data):
     if others:
       raise ValueError(
-        f"conditions: {others[0]!r} is no setting; data must then be a "
+        f"conditions: {others[0]!r} is no option; data must then be a "
         f"function of the seed and of {', '.join(others)}"
       )
     return
@@ -316,14 +322,14 @@ def checked_methods(methods: Mapping[str, Any]) -> dict[str, Method]:
     checks.word("methods: a label", label)
     if not isinstance(method, tuple) or not 1 <= len(method) <= 3:
       raise TypeError(
-        f"methods[{label!r}]={checks.shown(method)}: must be fo.Method(make, "
+        f"methods[{label!r}]={checks.brief(method)}: must be fo.Method(make, "
         "grid)"
       )
     try:
-      make, grid, settings = Method(*method)
+      make, grid, options = Method(*method)
       inputs.check_is_grid("grid", grid)
-      check_names(settings)
-      found[label] = Method(*inputs.check_grid(make, grid), settings)
+      check_names(options)
+      found[label] = Method(*inputs.check_grid(make, grid), options)
     except (TypeError, ValueError) as error:
       raise type(error)(f"methods[{label!r}]: {error}") from None
   return found
@@ -373,11 +379,11 @@ def criterion_of(
   criterion: Criterion | None,
   metric: str,
   has_validation: bool,
-  settings: Mapping[str, Any],
+  options: Mapping[str, Any],
   is_tuned: bool,
 ) -> Criterion:
   """The criterion, by default on the validation examples."""
-  if settings.get("evaluate") is None:
+  if options.get("evaluate") is None:
     raise ValueError(
       "evaluate: must be given; such as fo.evaluation.federated(per_example)"
     )

@@ -10,16 +10,16 @@ from fedjax_opt.base import Batch, Params
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.config import DEFAULTS
-from fedjax_opt.results.names import number
+from fedjax_opt.results.names import format_number
 from fedjax_opt.study.words import span
 
 # Labels are not counted if there are more labels, or more counts, than this.
 _MAX_LABELS, _MAX_COUNTS = 100, 10_000_000
-# Settings that say what a round computes.
+# Options that say what a round computes.
 WORK = ("cohort_size", "batch_size", "local_epochs", "local_steps")
 
 
-class Clients(NamedTuple):
+class ClientSummary(NamedTuple):
   """The examples of M clients.
 
   Attributes:
@@ -32,21 +32,21 @@ class Clients(NamedTuple):
   num_different: int
 
 
-def clients_of(clients: ClientData | Population) -> Clients:
+def clients_of(clients: ClientData | Population) -> ClientSummary:
   """What a report says of clients.
 
   Labels are whole numbers 'y', one for each example.
   """
   sizes = np.asarray(clients.sizes)[:, None]
   if isinstance(clients, Population):
-    return Clients(sizes, int(sizes.sum()))
+    return ClientSummary(sizes, int(sizes.sum()))
   num_different = len(np.unique(clients.owned_rows()))
   y = np.asarray(clients.examples.get("y", ()))
   if y.ndim == 1 and y.dtype.kind in "iu" and y.size and y.min() >= 0:
     num_labels = int(y.max()) + 1
     if num_labels <= _MAX_LABELS and num_labels * len(sizes) <= _MAX_COUNTS:
-      return Clients(clients.label_counts(num_labels), num_different)
-  return Clients(sizes, num_different)
+      return ClientSummary(clients.label_counts(num_labels), num_different)
+  return ClientSummary(sizes, num_different)
 
 
 def sizes(
@@ -76,7 +76,7 @@ def sizes(
   return told
 
 
-def sizes_of_clients(clients: Sequence[Clients]) -> dict[str, str]:
+def sizes_of_clients(clients: Sequence[ClientSummary]) -> dict[str, str]:
   """The sizes of the clients of all conditions, name -> size."""
   if not clients:
     return {}
@@ -84,7 +84,7 @@ def sizes_of_clients(clients: Sequence[Clients]) -> dict[str, str]:
   totals, every = [of.sum() for of in of_all], np.concatenate(of_all)
   different = [each.num_different for each in clients]
   others = f", {span(different)} different ones" * (different != totals)
-  mean = f", {number(every.mean())} on average" * bool(np.ptp(every))
+  mean = f", {format_number(every.mean())} on average" * bool(np.ptp(every))
   return {
     "number of clients": span(map(len, of_all)),
     "training examples": f"{span(totals)}{others}",
@@ -92,12 +92,12 @@ def sizes_of_clients(clients: Sequence[Clients]) -> dict[str, str]:
   }
 
 
-def told(settings: Mapping[str, Any]) -> dict[str, Any]:
-  """The settings given, and defaults that a report tells where none is."""
-  given = {name: v for name, v in settings.items() if v is not None}
+def told(options: Mapping[str, Any]) -> dict[str, Any]:
+  """The options given, and defaults that a report tells where none is."""
+  given = {name: v for name, v in options.items() if v is not None}
   others = {"cohort_size": "all", "batch_size": DEFAULTS["batch_size"]}
   if "schedule" in given:  # It says who takes part.
     del others["cohort_size"]
-  if not settings.keys() & {"local_epochs", "local_steps"}:
+  if not options.keys() & {"local_epochs", "local_steps"}:
     others["local_epochs"] = 1
   return others | given

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks.fields import Number, checked, choice, made
+from fedjax_opt.checks.fields import Number, checked, choice, instance_of
 from fedjax_opt.results import history as histories
 from fedjax_opt.study import bootstrap
 
@@ -88,7 +88,7 @@ def expected_best(
 
 
 @checked(
-  history=made(histories.History, "a History, such as result.history"),
+  history=instance_of(histories.History, "a History, such as result.history"),
   target=_FINITE,
   cost=choice(*histories.COSTS),
   direction=bootstrap.DIRECTION,

@@ -107,7 +107,9 @@ def mean_interval(
   how = Bootstrap(confidence, **options)
   ends = how.mean_ends((kept - mean).reshape(len(found), -1))
   low, high = (mean + end.reshape(mean.shape) for end in ends)
-  return bootstrap.plain(*(np.where(ok, x, np.nan) for x in (mean, low, high)))
+  return bootstrap.as_floats(
+    *(np.where(ok, x, np.nan) for x in (mean, low, high))
+  )
 
 
 def paired_difference(
@@ -330,4 +332,4 @@ def _middle_mean(scores: np.ndarray) -> np.ndarray:
 
 def _clipped(interval: Interval) -> Interval:
   """An interval of probabilities."""
-  return bootstrap.plain(*(np.clip(x, 0.0, 1.0) for x in interval))
+  return bootstrap.as_floats(*(np.clip(x, 0.0, 1.0) for x in interval))

@@ -16,7 +16,7 @@ from fedjax_opt.study import pairs, statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.pairs import Pair
-from fedjax_opt.study.setup import Clients
+from fedjax_opt.study.setup import ClientSummary
 from fedjax_opt.study.verdicts import Verdict
 
 # The default smallest difference of interest for accuracies: half a point.
@@ -52,7 +52,7 @@ class Study:
   about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   command: str = ""
   notes: tuple[str, ...] = ()
-  clients: Mapping[str, Clients] = dataclasses.field(default_factory=dict)
+  clients: Mapping[str, ClientSummary] = dataclasses.field(default_factory=dict)
   min_effect: float | None = None
 
   @property
@@ -124,7 +124,9 @@ class Study:
     conditions, found = self.conditions, {}
     for method in self.methods if len(conditions) > 1 else ():
       cells = [self.cell(method, condition) for condition in conditions]
-      if all(cell is not None and cell.measured is not None for cell in cells):
+      if all(
+        cell is not None and cell.report_runs is not None for cell in cells
+      ):
         columns = [cell.final(self.metric) for cell in cells]
         if len(set(map(len, columns))) == 1:
           found[method] = np.stack(columns, 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.study.cells import Cell, Measured
+from fedjax_opt.study.cells import Cell, PointResults
 
 BUDGETS = ("equal", "unequal")
 # The default number of fresh seeds for the report. It does not depend on how
@@ -69,7 +69,7 @@ def crossed_seeds(
 def run_cell(
   method: str,
   condition: Mapping[str, Any],
-  run: Callable[..., Measured],
+  run: Callable[..., PointResults],
   grid: Grid,
   seeds: Sequence[int],
   report_seeds: Sequence[int],
@@ -85,8 +85,8 @@ def run_cell(
   Args:
     method: its label.
     condition: under which it runs.
-    run: `(grid, seeds, is_report) -> Measured`; crossed seeds are run with the
-      seed of a partition as the fourth argument.
+    run: `(grid, seeds, is_report) -> PointResults`; crossed seeds are run with
+      the seed of a partition as the fourth argument.
     grid: the settings to try; a single setting is not tuned.
     seeds: of tuning; not used if it is nested.
     report_seeds: seeds of the reported runs.
@@ -118,7 +118,7 @@ def run_cell(
   )
 
 
-def _best_of_each_seed(tried: Measured) -> Measured | None:
+def _best_of_each_seed(tried: PointResults) -> PointResults | None:
   """The point with the best score of each seed; None if all diverged."""
   ranks = tried.ranks()
   if np.isinf(ranks).all():

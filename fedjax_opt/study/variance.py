@@ -6,7 +6,7 @@ Axis letters: `H` settings, `P` partitions, `T` seeds.
 import numpy as np
 
 from fedjax_opt.results.selection import group_by_seed
-from fedjax_opt.study.cells import Cell, Measured
+from fedjax_opt.study.cells import Cell, PointResults
 
 WHOLE, CHOICE, SEED = "Standard deviation", "Of the choice", "Of the seed"
 PARTITION, BOTH = "Of the partition", "Of both together"
@@ -29,8 +29,8 @@ def spread_of(cell: Cell, metric: str) -> dict[str, float] | None:
     little too large, as the means vary by chance. None if runs did not choose,
     if a run of a chosen setting diverged, or if there is only one seed.
   """
-  runs = cell.crossed or ([cell.tried] if cell.is_nested else [])
-  if not runs or cell.measured is None:
+  runs = cell.crossed or ([cell.tuning_runs] if cell.is_nested else [])
+  if not runs or cell.report_runs is None:
     return None
   values = np.stack(
     [_of_settings(r, r.history.values(metric)) for r in runs], 1
@@ -78,7 +78,7 @@ def components(values: np.ndarray) -> dict[str, float]:
   return {name: float(np.sqrt(max(var, 0))) for name, var in found.items()}
 
 
-def _of_settings(run: Measured, of_points: np.ndarray) -> np.ndarray:
+def _of_settings(run: PointResults, of_points: np.ndarray) -> np.ndarray:
   """The last value of each setting and seed, [H, T]."""
   points = np.array([each.points for each in group_by_seed(run.points)])
   return of_points.reshape(len(of_points), -1)[:, -1][points]

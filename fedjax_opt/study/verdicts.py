@@ -89,7 +89,7 @@ def of_condition(
   cells: Sequence[Cell],
   pairs: Sequence[Pair],
   metric: str,
-  least: float,
+  min_effect: float,
   target: float | None = None,
 ) -> list[Verdict]:
   """The verdicts on the cells of a condition.
@@ -98,11 +98,11 @@ def of_condition(
     cells: all of the condition.
     pairs: every two of them of which no seed diverged; perhaps others too.
     metric: the metric by which they are compared.
-    least: the smallest difference of interest.
+    min_effect: the smallest difference of interest.
     target: value of the metric whose cost is told; None for no such cost.
   """
   best = _best(cells, metric)
-  return [_verdict(c, best, pairs, metric, least, target) for c in cells]
+  return [_verdict(c, best, pairs, metric, min_effect, target) for c in cells]
 
 
 def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
@@ -132,7 +132,7 @@ def mean_of(metric: str, values: Any) -> Interval:
     values: its values for each seed. [n, ...].
   """
   mean, *ends = statistics.mean_interval(values)
-  return bootstrap.plain(
+  return bootstrap.as_floats(
     mean, *(np.clip(x, *histories.bounds(metric)) for x in ends)
   )
 
@@ -142,7 +142,7 @@ def is_same(one: float, other: float) -> bool:
   return abs(one - other) <= SAME * max(abs(one), abs(other))
 
 
-def _verdict(cell, best, pairs, metric, least, target) -> Verdict:
+def _verdict(cell, best, pairs, metric, min_effect, target) -> Verdict:
   values = cell.final(metric)
   pair, remark, wins, verdict = None, "", _NONE, BEST
   if cell.has_diverged(metric):
@@ -153,11 +153,11 @@ def _verdict(cell, best, pairs, metric, least, target) -> Verdict:
     # Those that are told apart least: without a test, or with the largest p.
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
     pair = max((_against(one, cell, pairs) for one in best), key=closeness)
-    is_of_interest = pair.difference.estimate >= least * (1 - SAME)
+    is_of_interest = pair.difference.estimate >= min_effect * (1 - SAME)
     verdict = WORSE if _is_clear(pair) and is_of_interest else TIED
     remark = _remark(pair, metric, is_of_interest)
     wins = probability(metric, pair.first.final(metric), values)
-  has_run = cell.measured is not None
+  has_run = cell.report_runs is not None
   return Verdict(
     cell,
     mean_of(metric, values),
@@ -177,7 +177,7 @@ def _against(best: Cell, cell: Cell, pairs: Sequence[Pair]) -> Pair:
     if pair.first is best and pair.second is cell:
       return pair
     if pair.first is cell and pair.second is best:
-      return pair.turned()
+      return pair.swapped()
   raise AssertionError("every pair of a condition is compared")
 
 
@@ -216,7 +216,7 @@ def _to_target(cell: Cell, metric: str, target: float) -> dict[str, float]:
   def needed(cost: str) -> float:
     if cell.spent(cost) is None:
       return np.nan
-    history = cell.measured.history
+    history = cell.report_runs.history
     return float(statistics.to_target(history, metric, target, cost).mean())
 
   has = lambda cost: (
@@ -230,7 +230,7 @@ def _to_target(cell: Cell, metric: str, target: float) -> dict[str, float]:
 
 def scores_of(cell: Cell) -> np.ndarray:
   """The scores of the settings that were tried. [seeds of tuning, settings]."""
-  of_points = cell.criterion.scores(cell.tried.history)
+  of_points = cell.criterion.scores(cell.tuning_runs.history)
   settings = cell.tuning.settings
   num = min(len(setting.points) for setting in settings)
   return np.stack([of_points[each.points[:num]] for each in settings], 1)

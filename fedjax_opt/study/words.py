@@ -8,7 +8,12 @@ import numpy as np
 
 from fedjax_opt.files import memory
 from fedjax_opt.results.history import TIME, is_fraction
-from fedjax_opt.results.names import metric_name, name_of, number, value_of
+from fedjax_opt.results.names import (
+  format_number,
+  metric_name,
+  name_of,
+  value_of,
+)
 from fedjax_opt.study.bootstrap import Interval
 
 NOTHING = "–"
@@ -61,7 +66,7 @@ class Numbers(NamedTuple):
     if self.decimals is not None:
       return f"{value:z.{self.decimals}f}"
     text = f"{value:#.4g}"
-    return number(float(text)) if "e" in text else text.rstrip(".")
+    return format_number(float(text)) if "e" in text else text.rstrip(".")
 
   @property
   def unit(self) -> str:

@@ -44,7 +44,7 @@ class Availability(NamedTuple):
     return self.next_on(client, time) <= time
 
 
-fields.KINDS[Availability] = fields.made(
+fields.KINDS[Availability] = fields.instance_of(
   Availability, "one of fedjax_opt.systems, such as systems.cyclic(100)"
 )
 

@@ -24,7 +24,7 @@ class Distribution(NamedTuple):
   quantile: Callable[[np.ndarray], np.ndarray]
 
 
-fields.KINDS[Distribution] = fields.made(
+fields.KINDS[Distribution] = fields.instance_of(
   Distribution, "a distribution of fedjax_opt.systems, such as constant(1.0)"
 )
 
@@ -100,7 +100,7 @@ def exponential(mean: PositiveFloat) -> Distribution:
   return Distribution(lambda u: -mean * np.log1p(-_inside(u)))
 
 
-@fields.checked(most=fields.whole(1, most=10**7))
+@fields.checked(most=fields.integer(1, most=10**7))
 def zipf(exponent: NonNegativeFloat, most: int = 1000) -> Distribution:
   r"""Whole numbers k from 1 to `most`, in proportion to :math:`k^{-a}`.
 

@@ -44,7 +44,7 @@ class Aggregator(NamedTuple):
   combine: Callable[[Any, jax.Array], Any] | None
 
 
-fields.KINDS[Aggregator] = fields.made(
+fields.KINDS[Aggregator] = fields.instance_of(
   Aggregator, "one of fedjax_opt.aggregators, such as aggregators.median()"
 )
 

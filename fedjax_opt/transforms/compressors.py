@@ -208,7 +208,9 @@ def clip_by_norm(max_norm: Positive) -> Upload:
 
 
 @fields.checked(
-  upload=fields.made(Upload, "an upload, such as error_feedback(top_k(0.01))")
+  upload=fields.instance_of(
+    Upload, "an upload, such as error_feedback(top_k(0.01))"
+  )
 )
 def error_feedback(upload: Upload) -> Upload:
   r"""The part that was not sent is added to the next difference.

@@ -36,7 +36,7 @@ class Fault(NamedTuple):
   seed: SeedOfRun = 0
 
 
-fields.KINDS[Fault] = fields.made(
+fields.KINDS[Fault] = fields.instance_of(
   Fault, "one of fedjax_opt.faults, such as faults.flip(0.1)"
 )
 

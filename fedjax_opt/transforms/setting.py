@@ -25,7 +25,7 @@ def applied(
 
   Args:
     make: `(**hyperparameters) -> Algorithm`.
-    settings: see `Settings`; others than `upload`, `fault` and `aggregator`
+    settings: see `RunOptions`; others than `upload`, `fault` and `aggregator`
       have no part in it.
     first: hyperparameters of a point, with which it is tried.
 

@@ -49,7 +49,7 @@ class Upload(NamedTuple):
   contraction: "Upload | None" = None
 
 
-fields.KINDS[Upload] = fields.made(
+fields.KINDS[Upload] = fields.instance_of(
   Upload,
   "one of fedjax_opt.transforms, such as transforms.top_k(0.01), or an optax "
   "transformation",

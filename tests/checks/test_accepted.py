@@ -90,10 +90,10 @@ def test_models_of_several_seeds_are_drawn_one_after_the_other():
 
 def test_own_errors_are_told_from_those_of_libraries():
   for call, is_own in (
-    (lambda: checks.whole("a", 0.5), True),
+    (lambda: checks.integer("a", 0.5), True),
     (lambda: jnp.zeros(2) @ jnp.zeros(3), False),
     (lambda: {}["a"], False),
-    (lambda: jax.eval_shape(lambda: checks.whole("a", 0.5)), True),
+    (lambda: jax.eval_shape(lambda: checks.integer("a", 0.5)), True),
   ):
     with pytest.raises((TypeError, KeyError)) as error:
       call()

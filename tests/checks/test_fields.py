@@ -221,4 +221,4 @@ test_is_refused = given.refusals("fields.txt", globals())
   ],
 )
 def test_how_values_are_shown(value, text):
-  assert values.shown(value) == text
+  assert values.brief(value) == text

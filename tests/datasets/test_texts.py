@@ -100,7 +100,7 @@ def test_a_damaged_cache_is_made_again(dbpedia, own_cache, old):
 def test_a_cache_of_several_writers(own_cache):
   """Threads, and processes of one number in containers, do not meet."""
   path = own_cache / "file"
-  with files.whole(path) as one, files.whole(path) as other:
+  with files.atomic_write(path) as one, files.atomic_write(path) as other:
     assert one != other
     one.write_text("one")
     other.write_text("other")

@@ -128,7 +128,7 @@ def test_few_programs_are_kept(monkeypatch):
   for number in range(5):
     run = programs.run_once(lambda x, number=number: x + number)
     assert run(1) == 1 + number
-  assert programs.number() == 3
+  assert programs.num_compiled() == 3
 
 
 def test_what_a_compilation_has_freed_is_given_back(monkeypatch):

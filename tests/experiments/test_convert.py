@@ -49,7 +49,7 @@ def test_the_clients_are_those_of_the_run(tmp_path, capsys):
   # All of its clients take part, if they are fewer than usual.
   flags = (f"--population_dir={folder}", "--client=sgd", "--client_lr=0.1")
   of_all = prepare("--task=digits_logistic", *flags, "--batch_size=5")
-  assert of_all.settings["cohort_size"] == 7
+  assert of_all.options["cohort_size"] == 7
   assert population.fields["x"] == (np.uint8, (8, 8, 1))
 
 

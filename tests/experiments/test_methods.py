@@ -22,7 +22,7 @@ from experiments.specification.kinds import (
   SAMPLER,
   SERVER,
   UPLOAD,
-  Chosen,
+  ChosenEntry,
   numbers,
 )
 from fedjax_opt import algorithms, lora, transforms
@@ -82,7 +82,7 @@ def test_factories_are_given_what_their_flags_say(kind):
   for name, parameters in ((n, kind.parameters(n)) for n in kind.registry):
     given = {flag: getattr(p, "default", None) or 3 for flag, p in
              parameters.items()}  # fmt: skip
-    made = Chosen(kind.flag, name, {}, given).make({}, **others)
+    made = ChosenEntry(kind.flag, name, {}, given).make({}, **others)
     own = {p.name: given[flag] for flag, p in parameters.items()}
     expected = kind.registry[name].factory(**own, **others)
     assert type(made) is type(expected)
@@ -247,7 +247,7 @@ def test_no_flag_is_shared_by_two_kinds_of_part():
 
 def wrapped(*arguments):
   """What the algorithm is wrapped in: (name, value)."""
-  found = job.settings_of(spec_of(DIGITS, *arguments), TASK)
+  found = job.options_of(spec_of(DIGITS, *arguments), TASK)
   names = ("upload", "fault", "aggregator")
   return [(n, found[n]) for n in names if found[n] is not None]
 

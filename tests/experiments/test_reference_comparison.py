@@ -98,7 +98,7 @@ def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
     (given,) = place.planned.grid.values()
     assert set(given) < values  # Of two values one is at an edge.
     assert cell.budget == len(values) == 3
-    assert cell.tried.seeds == [0]
+    assert cell.tuning_runs.seeds == [0]
     assert [point["seed"] for point in report.points] == [1, 2]
     assert report.points[0].items() >= cell.chosen.items()
   rates = [p.planned.grid["client_lr"] for p in
@@ -154,7 +154,7 @@ def test_other_data_and_damage_are_refused(tiny, tmp_path):
 def test_the_method_that_ran_on_other_data_is_named():
   ran = lambda digest: SimpleNamespace(digests={"test": digest})
   tried = {"Untuned": None, "A": ran("1"), "B": ran("1"), "C": ran("2")}
-  cells = [SimpleNamespace(method=m, tried=t) for m, t in tried.items()]
+  cells = [SimpleNamespace(method=m, tuning_runs=t) for m, t in tried.items()]
   with pytest.raises(ValueError, match=r"few: C ran on .* than A; remove"):
     standing._check_data(SimpleNamespace(name="few"), cells)
 

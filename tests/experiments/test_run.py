@@ -111,7 +111,7 @@ def test_config(grid):
     config.pop("versions")
   )
   spec = spec_of(*GRID)
-  assert config == json_files.plain(spec.values()) | {
+  assert config == json_files.to_json(spec.values()) | {
     "output_dir": str(folder),
     # What the data decide.
     "local_epochs": 1.0,

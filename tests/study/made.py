@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study.cells import Cell, Measured
+from fedjax_opt.study.cells import Cell, PointResults
 from fedjax_opt.study.study import Study
 
 NAN = float("nan")
@@ -80,14 +80,14 @@ def cell(
       for seed in range(len(values))
     ]
     values = [value for each in tried.values() for value in each]
-    grid = Measured(points, history(values), criterion)
+    grid = PointResults(points, history(values), criterion)
     chosen = max(tried, key=lambda rate: np.nan_to_num(tried[rate]).mean())
   measured = None
   if len(finals):
     points = [{name: chosen, "seed": s} for s in seeds[: len(finals)]]
     bytes_per_round = more.pop("bytes_per_round", 1000)
     found = history(finals, bytes_per_round)
-    measured = Measured(points, found, criterion, seconds)
+    measured = PointResults(points, found, criterion, seconds)
   return Cell(method, condition or {}, grid, measured, **more)
 
 
@@ -143,8 +143,8 @@ def grid(*settings: tuple[float, float]) -> Cell:
   """A cell whose settings (rate, mu) have the scores 0.1, 0.2, ..."""
   points = [{"client_lr": a, "mu": b, "seed": 0} for a, b in settings]
   scores = 0.1 * np.arange(1, len(points) + 1)
-  tried = Measured(points, history(scores), CRITERION)
-  return dataclasses.replace(cell("a", [0.5, 0.6]), tried=tried)
+  tried = PointResults(points, history(scores), CRITERION)
+  return dataclasses.replace(cell("a", [0.5, 0.6]), tuning_runs=tried)
 
 
 def many() -> Study:

@@ -10,7 +10,7 @@ from fedjax_opt import statistics
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import pairs, variance
-from fedjax_opt.study.cells import ExampleSet, Measured
+from fedjax_opt.study.cells import ExampleSet, PointResults
 from fedjax_opt.study.verdicts import BEST, COLLAPSED, TIED, WORSE
 from tests.study import made
 from tests.study.made import cell, study
@@ -57,7 +57,7 @@ def test_pairs_of_all_conditions_are_one_family():
   a, b = (c.final("test_accuracy") for c in (first.first, first.second))
   interval = stats.ttest_rel(a, b).confidence_interval(0.95)
   assert first.difference[1:] == pytest.approx(tuple(interval))
-  assert first.turned().difference.estimate == -first.difference.estimate
+  assert first.swapped().difference.estimate == -first.difference.estimate
 
 
 def test_a_small_effect_and_one_below_the_grain():
@@ -145,7 +145,7 @@ def crossed_cell(values, scores):
   for p in range(num_partitions):
     names = {"test_loss": values, "validation_loss": scores}
     metrics = {n: x[:, p].reshape(-1, 1) for n, x in names.items()}
-    runs.append(Measured(points, History([10], metrics), criterion))
+    runs.append(PointResults(points, History([10], metrics), criterion))
   return dataclasses.replace(cell("a", [0.5, 0.6]), crossed=tuple(runs))
 
 

@@ -239,10 +239,10 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, without_pictures):
 def timed(method, rounds, times):
   """A cell on a clock, with these evaluated rounds at these seconds."""
   found = cell(method, [0.6, 0.7])
-  history = found.measured.history
+  history = found.report_runs.history
   metrics = history.metrics | {"time": np.tile(np.array(times, float), (2, 1))}
-  measured = found.measured._replace(history=made.History(rounds, metrics))
-  return dataclasses.replace(found, measured=measured)
+  measured = found.report_runs._replace(history=made.History(rounds, metrics))
+  return dataclasses.replace(found, report_runs=measured)
 
 
 def test_a_time_limit_ends_methods_after_rounds_of_their_own():

@@ -94,7 +94,7 @@ def clients(y=LABELS, rows=((0, 1, 1), (2, 3))):
 
 def without_losses():
   one = cell("a", FOUR)
-  metrics = one.measured.history.metrics
+  metrics = one.report_runs.history.metrics
   for name in [name for name in metrics if name.endswith("loss")]:
     del metrics[name]
   return one

@@ -109,17 +109,17 @@ def test_same_as_sweeps_by_hand(study):
   ):
     cell = study.cell(label, condition)
     grid = dict(fo.Method(*method).grid)
-    assert_by_hand(cell.tried, method, condition, grid, [3, 5])
+    assert_by_hand(cell.tuning_runs, method, condition, grid, [3, 5])
     chosen = grid | {"learning_rate": [cell.chosen["learning_rate"]]}
     assert_by_hand(
-      cell.measured, method, condition, chosen, [1, 8, 2], test=TEST
+      cell.report_runs, method, condition, chosen, [1, 8, 2], test=TEST
     )
 
 
 def test_the_chosen_setting_is_the_best_of_those_tried(study):
   chosen = set()
   for cell in study.cells:
-    final = cell.tried.history.metrics["validation_accuracy"][:, -1]
+    final = cell.tuning_runs.history.metrics["validation_accuracy"][:, -1]
     best = RATES[np.argmax(final.reshape(len(RATES), 2).mean(axis=1))]
     assert cell.chosen["learning_rate"] == best
     chosen.add(best)
@@ -161,8 +161,8 @@ def test_nothing_on_test_enters_the_choice_and_a_bar_changes_nothing(
   assert "SGD, α = 1, local steps = 1" in shown
   one = study.cell("SGD", CONDITIONS[0])
   assert one.chosen == other.chosen
-  tried = one.tried.history.metrics
-  chex.assert_trees_all_equal(tried, other.tried.history.metrics)
+  tried = one.tuning_runs.history.metrics
+  chex.assert_trees_all_equal(tried, other.tuning_runs.history.metrics)
   assert not any("test_" in name for name in tried)
   assert not np.array_equal(one.final("test_loss"), other.final("test_loss"))
 
@@ -172,18 +172,21 @@ def test_a_criterion_without_validation_examples_and_fresh_seeds():
   criterion = fo.Criterion("train_loss", "max")
   study = of_one(validation=None, criterion=criterion, metric="test_loss")
   (cell,) = study.cells
-  final = cell.tried.history.metrics["train_loss"][:, -1]
+  final = cell.tuning_runs.history.metrics["train_loss"][:, -1]
   worst = RATES[np.argmax(final.reshape(-1, 2).mean(1))]
   assert cell.chosen == {"learning_rate": worst}
   assert not study.is_larger_better
-  assert (cell.tried.seeds, cell.measured.seeds) == ([3, 5], list(range(6, 16)))
+  assert (cell.tuning_runs.seeds, cell.report_runs.seeds) == (
+    [3, 5],
+    list(range(6, 16)),
+  )
 
 
 @pytest.mark.slow
 def test_a_choice_on_test_examples_if_asked_for():
   criterion = fo.Criterion("test_loss", "min")
   (cell,) = of_one(validation=None, criterion=criterion).cells
-  assert "test_loss" in cell.tried.history.metrics
+  assert "test_loss" in cell.tuning_runs.history.metrics
 
 
 def test_nested_each_seed_chooses_by_its_own_score():
@@ -192,9 +195,9 @@ def test_nested_each_seed_chooses_by_its_own_score():
   (cell,) = of_one(nested=True, report_seeds=seeds).cells
   grid = {"learning_rate": RATES}
   assert_by_hand(
-    cell.tried, METHODS["SGD"], CONDITIONS[0], grid, seeds, test=TEST
+    cell.tuning_runs, METHODS["SGD"], CONDITIONS[0], grid, seeds, test=TEST
   )
-  metrics = cell.tried.history.metrics
+  metrics = cell.tuning_runs.history.metrics
   scores, finals = (
     metrics[name][:, -1].reshape(len(RATES), len(seeds))
     for name in ("validation_accuracy", "test_accuracy")
@@ -204,7 +207,7 @@ def test_nested_each_seed_chooses_by_its_own_score():
     {"learning_rate": RATES[i], "seed": seed}
     for i, seed in zip(best, seeds, strict=True)
   ]
-  assert cell.measured.points == expected
+  assert cell.report_runs.points == expected
   np.testing.assert_array_equal(
     cell.final("test_accuracy"), finals[best, range(len(seeds))]
   )
@@ -260,17 +263,17 @@ def test_one_that_always_diverges_and_one_that_is_not_tuned():
     "one": fo.Method(sgd, {"learning_rate": [0.1]}),
   }
   bad, one = of_one(methods=methods).cells
-  assert bad.measured is None
+  assert bad.report_runs is None
   assert bad.chosen == {}
   assert bad.tuning.num_diverged == 2
-  assert one.tried is None
+  assert one.tuning_runs is None
   assert one.chosen == {"learning_rate": 0.1}
 
 
 def test_a_single_setting_needs_no_validation_examples():
   """And the settings of a method are told; who takes part is the schedule's."""
   one = {name: fo.Method(sgd, {"learning_rate": [0.1]}) for name in "AB"}
-  one["B"] = one["B"]._replace(settings={"batch_size": 2})
+  one["B"] = one["B"]._replace(options={"batch_size": 2})
   table = fo.schedules.by_hand([[0], [1], [2]])
   study = of_one(methods=one, validation=None, schedule=table)
   assert np.isfinite(study.cells[0].final("test_loss")).all()
@@ -295,8 +298,8 @@ def test_settings_are_chosen_and_compared_by_the_clients_own_models():
   study = of_one(methods=methods, **own)
   (cell,) = study.cells
   assert (study.metric, study.notes) == ("client_test_accuracy", ())
-  assert "client_test_accuracy" not in cell.tried.history.metrics
-  scores = cell.tried.history.metrics["client_validation_accuracy"][:, -1]
+  assert "client_test_accuracy" not in cell.tuning_runs.history.metrics
+  scores = cell.tuning_runs.history.metrics["client_validation_accuracy"][:, -1]
   better = int(scores[2:].sum() > scores[:2].sum())
   assert cell.chosen["lam"] == [0.1, 30.0][better]
   for seed, found in zip([1, 8], cell.final(study.metric), strict=True):

@@ -120,7 +120,7 @@ def test_to_target_is_the_mean_over_seeds():
 
 def test_to_target_of_costs_that_were_not_measured():
   of = study(cell("a", [0.9, 0.9]), target=0.5)
-  del of.cells[0].measured.history.metrics["bytes_up"]
+  del of.cells[0].report_runs.history.metrics["bytes_up"]
   (found,) = of.verdicts
   assert found.to_target["rounds"] == 10
   assert np.isnan(found.to_target["bytes"])

@@ -8,7 +8,7 @@ import numpy as np
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import direction, is_fraction, worst_mean
-from fedjax_opt.results.names import metric_name, name_of, number
+from fedjax_opt.results.names import format_number, metric_name, name_of
 from fedjax_opt.study.plots import frame
 from fedjax_opt.study.plots.lines import GREY
 from fedjax_opt.study.plots.panels import (
@@ -108,7 +108,7 @@ def partition_title(partition: str, alpha: float | None = None) -> str:
   """
   if alpha is None:
     return name_of(partition)
-  return f"{name_of(partition)}, α = {number(alpha)}"
+  return f"{name_of(partition)}, α = {format_number(alpha)}"
 
 
 def _class_colors(num_classes: int) -> Sequence[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
-from fedjax_opt.files.json_files import whole
+from fedjax_opt.files.json_files import atomic_write
 
 _ENDINGS = (".png", ".pdf", ".svg")
 _STYLE = pathlib.Path(__file__).with_name("figures.mplstyle")
@@ -75,7 +75,7 @@ def finish(figure: Any, path: Path) -> Any:
   files = paths_of(path)
   for file in files:
     ending = file.suffix.lower()
-    with whole(file) as unfinished:
+    with atomic_write(file) as unfinished:
       figure.savefig(
         unfinished, format=ending[1:], metadata=_METADATA.get(ending)
       )
@@ -143,7 +143,7 @@ CLASS_COLORS = (
 )
 
 
-_PANELS = fields.whole(1, most=100)
+_PANELS = fields.integer(1, most=100)
 
 
 @fields.checked(columns=_PANELS, rows=_PANELS)

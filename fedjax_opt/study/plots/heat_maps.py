@@ -159,7 +159,9 @@ def _draw(
       _keep_outer_names(all_axes, list(map(len, grids.values())))
     look = {"label": label, "extend": extend, "aspect": 25, "pad": 0.02}
     bar = new.colorbar(image, ax=new.axes, **look)
-    bar.ax.yaxis.set_major_formatter(lambda value, _: names.number(value))
+    bar.ax.yaxis.set_major_formatter(
+      lambda value, _: names.format_number(value)
+    )
     bar.ax.yaxis.set_minor_formatter("")
     _add_key(new, all_grids)
     return finish(new, path)
@@ -236,7 +238,7 @@ def _draw_panel(
     red, green, blue, _ = colors(norm(value))
     is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
     text = f"{value:{precision or '.2g'}}"
-    text = text if precision else names.number(float(text))
+    text = text if precision else names.format_number(float(text))
     look = {"ha": "center", "va": "center", "fontsize": _FONT_SIZE}
     color = "black" if is_light else "white"
     axes.text(column, row, text, color=color, **look)

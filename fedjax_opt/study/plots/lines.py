@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
-from fedjax_opt.results.names import number
+from fedjax_opt.results.names import format_number
 from fedjax_opt.study.plots.frame import COLORS, LINE_STYLES, log_scale
 from fedjax_opt.study.plots.metric_axis import Curve, MetricAxis
 
@@ -101,7 +101,7 @@ def draw_curves(
   entries: dict[str, Any] = {}
   places = np.unique(np.concatenate([curve.x for curve in curves.values()]))
   if places.size == 1:
-    axes.set_xticks(places, [number(places[0])])
+    axes.set_xticks(places, [format_number(places[0])])
   for method, curve in curves.items():
     color, linestyle, marker = styles[method]
     mean = axis.units(curve.mean)
@@ -148,7 +148,7 @@ def _mark_ends(
       # The values are inside the axis, stacked where several curves leave it.
       height = 6 + 8 * len(axes.texts)
       axes.annotate(
-        number(float(f"{end:.3g}")),
+        format_number(float(f"{end:.3g}")),
         place,
         xytext=(-4, height if axis.is_better_high else -height),
         textcoords="offset points",

@@ -34,7 +34,7 @@ _MAX_PLACES = 150
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-@fields.checked(trace=fields.by_name(fields.ARRAY, "a dict of arrays"))
+@fields.checked(trace=fields.mapping_of(fields.ARRAY, "a dict of arrays"))
 def step_sizes(
   trace: Mapping[str, np.ndarray],
   path: frame.Path,

@@ -78,7 +78,9 @@ def study_curves(
       # As many numbers as fit beside one another, whole ones for rounds.
       is_whole = bool((x == x.round()).all())
       axes.xaxis.get_major_locator().set_params(nbins=5, integer=is_whole)
-      axes.xaxis.set_major_formatter(lambda value, _: names.number(value))
+      axes.xaxis.set_major_formatter(
+        lambda value, _: names.format_number(value)
+      )
     return entries
 
   label = X_AXES.get(x_label, x_label)
@@ -252,7 +254,9 @@ def _is_log(values: np.ndarray) -> bool:
   return low > 0 and high >= 10 * low
 
 
-@fields.checked(x_values=fields.each(fields.ANYTHING, "a list of values", 1))
+@fields.checked(
+  x_values=fields.sequence_of(fields.ANYTHING, "a list of values", 1)
+)
 def study_values(
   values: Any,
   path: Path,

@@ -146,10 +146,10 @@ def _chosen(study: Study, point: Mapping[str, Any]) -> dict[str, Any]:
 def seed_records(study: Study) -> list[dict[str, Any]]:
   """column -> value, of each seed of the report of each cell."""
   rows = []
-  for cell in (c for c in study.cells if c.measured is not None):
-    history = cell.measured.history
+  for cell in (c for c in study.cells if c.report_runs is not None):
+    history = cell.report_runs.history
     values = history.values(study.metric)
-    for point, of_seed in zip(cell.measured.points, values, strict=True):
+    for point, of_seed in zip(cell.report_runs.points, values, strict=True):
       row = {"seed": point["seed"], **_chosen(study, point)}
       row |= {"first_round": history.rounds[0], "first": of_seed[0]}
       rows.append(_row(study, cell, row | {"value": of_seed[-1]}))

@@ -107,7 +107,7 @@ def _learning_curves(drawn: Drawn) -> Iterator[Picture]:
   Time is first: methods with schedules of their own have rounds of their own.
   """
   study, metric = drawn.study, drawn.study.metric
-  lost = {c.method for c in study.cells if c.measured is None}
+  lost = {c.method for c in study.cells if c.report_runs is None}
   for x in sorted(COSTS, key=lambda cost: cost != "time"):
     if x != "rounds" and not _differs(study, x):
       continue
@@ -123,9 +123,9 @@ def _learning_curves(drawn: Drawn) -> Iterator[Picture]:
 
 def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
   places = cell.spent(x)
-  if places is None or metric not in cell.measured.history.metrics:
+  if places is None or metric not in cell.report_runs.history.metrics:
     return None
-  values = cell.measured.history.values(metric)
+  values = cell.report_runs.history.values(metric)
   return drawing.curve(metric, places / (1e6 if x == "bytes" else 1), values)
 
 
@@ -136,7 +136,7 @@ def _differs(study: Study, cost: str) -> bool:
   method that diverged under every setting does not count: it is not drawn.
   """
   by_condition = [
-    [c for c in study.under(condition).values() if c.measured]
+    [c for c in study.under(condition).values() if c.report_runs]
     for condition in study.conditions
   ]
   if any(c.spent(cost) is None for cells in by_condition for c in cells):
@@ -224,7 +224,7 @@ def _client_labels(drawn: Drawn) -> Iterator[Picture]:
 
 def _of_tuning(drawn: Drawn) -> Iterator[Picture]:
   """The pictures of tuning for which the study has the data."""
-  tuned = [c for c in drawn.cells if c.tried is not None and c.tuned]
+  tuned = [c for c in drawn.cells if c.tuning_runs is not None and c.tuned]
   for criterion in dict.fromkeys(c.criterion for c in tuned):
     here = [c for c in tuned if c.criterion == criterion]
     for draw in (_sensitivities, _heat_maps, _tuning_curves):
@@ -238,7 +238,7 @@ def _sensitivities(
   alone: dict[str, list[Cell]] = {}
   for cell in cells:
     name, *others = cell.tuned
-    values = [point[name] for point in cell.tried.points]
+    values = [point[name] for point in cell.tuning_runs.points]
     if not others and drawing.are_numbers(values):
       alone.setdefault(name, []).append(cell)
   for name, of_name in alone.items():
@@ -257,7 +257,7 @@ def _sensitivity(
     return drawing.curve(metric, x, scores)
 
   panels = drawn.panels(of_cell, cells)
-  numbers = [len(cell.tried.seeds) for cell in cells]
+  numbers = [len(cell.tuning_runs.seeds) for cell in cells]
   facts = drawing.about_curves(metric, panels, numbers, by_value=True)
   return drawn.picture(
     "sensitivity",
@@ -336,7 +336,7 @@ def _tuning_curves(
 
 def _if_diverged(cell: Cell) -> float | None:
   """The value that counts for a setting that diverged, or None."""
-  history, scores = cell.tried.history, cell.tuning.scores
+  history, scores = cell.tuning_runs.history, cell.tuning.scores
   if history.rounds and history.rounds[0] == 0:
     start = history.values(cell.criterion.metric)[:, 0]
     if np.isfinite(start).any():

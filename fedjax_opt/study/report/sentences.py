@@ -70,7 +70,7 @@ def limits_of(study: Study) -> list[str]:
       of_method = cells.setdefault(said, {})
       of_method.setdefault(verdict.cell.method, []).append(verdict.cell)
   budgets: dict[str, list[int]] = {}
-  ran = [cell for cell in study.cells if cell.measured is not None]
+  ran = [cell for cell in study.cells if cell.report_runs is not None]
   for cell in study.cells:
     budgets.setdefault(labels[cell.method], []).append(cell.budget)
   seeds = _unequal_seeds(study)
@@ -83,7 +83,7 @@ def limits_of(study: Study) -> list[str]:
       labels=labels,
       lengths=_lengths(ran, labels),
       has_losses=all(
-        set(LOSSES) & set(c.measured.history.metrics) for c in ran
+        set(LOSSES) & set(c.report_runs.history.metrics) for c in ran
       ),
       budgets=budgets,
       tuned={name: n for name, n in budgets.items() if max(n) > 1},
@@ -109,7 +109,7 @@ def _lengths(
       is_same = max(ends) <= 1.1 * min(ends)
       kind, shown = "simulated times", [words.cost(TIME, end) for end in ends]
     else:
-      shown = [str(cell.measured.history.rounds[-1]) for cell in cells]
+      shown = [str(cell.report_runs.history.rounds[-1]) for cell in cells]
       kind, is_same = "numbers of rounds", len(set(shown)) < 2
     if not is_same:
       of_kind = found.setdefault(kind, {})
@@ -147,7 +147,11 @@ def _where(study: Study, cells: Sequence[Cell]) -> str:
 def _unequal_seeds(study: Study) -> list[tuple[set[int], set[int]]]:
   """The seeds of each two methods under a condition, if they differ."""
   seeds = (
-    [set(c.measured.seeds) for c in study.under(each).values() if c.measured]
+    [
+      set(c.report_runs.seeds)
+      for c in study.under(each).values()
+      if c.report_runs
+    ]
     for each in study.conditions
   )
   pairs = itertools.chain(*(itertools.combinations(of, 2) for of in seeds))

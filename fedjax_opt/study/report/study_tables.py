@@ -167,7 +167,7 @@ def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
-    every = verdict.cell.measured is None
+    every = verdict.cell.report_runs is None
     return Entry("diverged", "every setting" if every else lost, DIVERGED)
   # A single method is not called best.
   is_alone = len(study.under(verdict.cell.condition)) == 1
@@ -311,7 +311,7 @@ def _time_to_target(study: Study, verdict: Verdict) -> Entry:
   if text == words.NOTHING:
     return Entry(text)
   of_seeds = statistics.to_target(
-    verdict.cell.measured.history, study.metric, study.target, TIME
+    verdict.cell.report_runs.history, study.metric, study.target, TIME
   )
   _, low, high = statistics.mean_interval(of_seeds)
   if np.isnan(low):

@@ -28,7 +28,7 @@ from experiments.artefacts.artefact import (
   grid_of,
 )
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.artefacts.running import Outcome, Runner
+from experiments.artefacts.running import ArtefactResult, Runner
 from fedjax_opt import plots
 from fedjax_opt.results.history import History
 from tests.experiments.commands import call, table
@@ -187,7 +187,7 @@ def test_commands_can_be_called(folder):
   runner_ = Runner(folder, data_dir="my data", pretrained_dir="my encoders")
   of = {("text",): RunOf(TEXT), ("other",): RunOf(TINY)}
   first, second = reproduce.commands(
-    Outcome(ARTEFACT, "smoke", of, {}, {}), runner_.completed
+    ArtefactResult(ARTEFACT, "smoke", of, {}, {}), runner_.completed
   ).splitlines()
   assert shlex.split(first)[3:] == [
     *TEXT[:2], "--pretrained=my encoders/small", "--data_dir=my data"
@@ -322,8 +322,8 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   """In any order, and with defaults or without; not if a preset changed."""
   own = outcome.found["other",]
   changed = dataclasses.replace(own, flags={**own.flags, "batch_size": 16})
-  assert running.Known([changed]).find(outcome.cells["other",]) is None
-  known = running.Known([changed, own])
+  assert running.RecordIndex([changed]).find(outcome.cells["other",]) is None
+  known = running.RecordIndex([changed, own])
   # An older record, of a flag less; its algorithm is the default one.
   older = {n: v for n, v in own.flags.items() if n != "average_state"}
   assert len(older) < len(own.flags)
@@ -354,7 +354,7 @@ def test_where_an_encoder_and_data_are_does_not_say_what_they_are():
 
 
 def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
-  known = running.Known([])
+  known = running.RecordIndex([])
   assert Runner(tmp_path)._records({"one": RunOf(TEXT)}, None, known) == {}
   assert "starts from small: give --pretrained_dir" in capsys.readouterr().out
   given = Runner(tmp_path, pretrained_dir="folder")
