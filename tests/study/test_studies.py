@@ -176,10 +176,8 @@ def test_a_criterion_without_validation_examples_and_fresh_seeds():
   worst = RATES[np.argmax(final.reshape(-1, 2).mean(1))]
   assert cell.chosen == {"learning_rate": worst}
   assert not study.is_larger_better
-  assert (cell.tuning_runs.seeds, cell.report_runs.seeds) == (
-    [3, 5],
-    list(range(6, 16)),
-  )
+  assert cell.tuning_runs.seeds == [3, 5]
+  assert cell.report_runs.seeds == [*range(6, 16)]
 
 
 @pytest.mark.slow
