@@ -237,17 +237,17 @@ def setting_label(hyperparameters: Mapping[str, Any]) -> str:
   return ", ".join(parts)
 
 
-def unlike(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-  """Name -> the sentence on a setting, of those in which methods differ.
+def unlike(options: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+  """Name -> the sentence on an option, of those in which methods differ.
 
   Args:
-    settings: method -> name -> value; functions and other objects, which a
+    options: method -> name -> value; functions and other objects, which a
       sentence cannot show, are a method's own.
   """
   found = {}
-  for each in dict.fromkeys(n for own in settings.values() for n in own):
+  for each in dict.fromkeys(n for own in options.values() for n in own):
     methods: dict[Any, list[str]] = {}
-    for method, own in settings.items():
+    for method, own in options.items():
       value = own.get(each)
       is_shown = value is None or type(value) in _SHOWN
       key = value_of(value) if is_shown else id(value)
