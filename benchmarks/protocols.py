@@ -84,10 +84,10 @@ PROTOCOLS = (
     "FedJAX's EMNIST example", "fedjax", "mnist", 500, 100, "shards",
     10, 20, 10**-1.5, 10, 10**-2.5,
   ),
-  # apple/pfl-research, benchmarks: CIFAR-10, IID, no privacy; 5 of 1,500.
+  # apple/pfl-research, benchmarks: CIFAR-10, IID, no privacy; 50 of 1,500.
   Protocol(
     "pfl-research's CIFAR-10", "pfl", "cifar10", 1000, 50, "iid", 50,
-    10, 0.1, 5,
+    10, 0.1, 50, seeds=1,
   ),
   # woodenchild95/FL-Simulator, README.md; 1 of 1,000 rounds.
   *(
