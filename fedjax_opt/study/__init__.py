@@ -14,7 +14,8 @@ statistics.py       intervals over seeds, and comparisons of methods
 bootstrap.py        resamples, and intervals made of them
 spending.py         tuning curves, and what it costs to reach a target
 words.py            numbers, metrics and settings in sentences and tables
-study.py            a study: its cells, their verdicts, and its report
+comparison.py       the cells of a study, and what can be told of them
+study.py            a study, and its report
 report/             the page, sentences, tables and pictures of a study
 plots/              figures of runs and of studies
 """

@@ -14,9 +14,9 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import COSTS, TIME
 from fedjax_opt.results.tables import aligned
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import text
 from fedjax_opt.study.report.study_tables import Entry, Table, axes_of
-from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import BEST, Verdict, num_near_ties
 from fedjax_opt.study.words import exact
 
@@ -109,7 +109,7 @@ def _plain(entry: Entry) -> str:
 # The tables for programs, with all digits; see `csv`.
 
 
-def cell_records(study: Study) -> list[dict[str, Any]]:
+def cell_records(study: Comparison) -> list[dict[str, Any]]:
   """column -> value, of each cell: numbers with all their digits.
 
   Columns are the conditions; `method`; `chosen_<name>` of every hyperparameter;
@@ -128,7 +128,9 @@ def cell_records(study: Study) -> list[dict[str, Any]]:
   return rows
 
 
-def _row(study: Study, cell: Cell, others: Mapping[str, Any]) -> dict[str, Any]:
+def _row(
+  study: Comparison, cell: Cell, others: Mapping[str, Any]
+) -> dict[str, Any]:
   """The columns of condition and method, and the others; no name twice."""
   row = {"method": cell.method, **others}
   return {
@@ -137,13 +139,13 @@ def _row(study: Study, cell: Cell, others: Mapping[str, Any]) -> dict[str, Any]:
   } | row
 
 
-def _chosen(study: Study, point: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(study: Comparison, point: Mapping[str, Any]) -> dict[str, Any]:
   """The columns of the hyperparameters."""
   names = dict.fromkeys(n for cell in study.cells for n in cell.chosen)
   return {f"chosen_{name}": point.get(name) for name in names}
 
 
-def seed_records(study: Study) -> list[dict[str, Any]]:
+def seed_records(study: Comparison) -> list[dict[str, Any]]:
   """column -> value, of each seed of the report of each cell."""
   rows = []
   for cell in (c for c in study.cells if c.report_runs is not None):
@@ -156,7 +158,7 @@ def seed_records(study: Study) -> list[dict[str, Any]]:
   return rows
 
 
-def pair_records(study: Study) -> list[dict[str, Any]]:
+def pair_records(study: Comparison) -> list[dict[str, Any]]:
   """column -> value, of every two methods under each condition."""
   rows = []
   for pair in study.pairs:
@@ -185,7 +187,7 @@ def _tuning_of(cell: Cell) -> dict[str, Any]:
   }
 
 
-def _said_of(study: Study, verdict: Verdict) -> dict[str, Any]:
+def _said_of(study: Comparison, verdict: Verdict) -> dict[str, Any]:
   """The columns on what was measured; time only in a study with a clock."""
   has_time = any(cell.spent(TIME) is not None for cell in study.cells)
   costs = [cost for cost in COSTS if has_time or cost != TIME]

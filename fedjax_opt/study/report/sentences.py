@@ -11,13 +11,13 @@ from fedjax_opt.base import LOSSES
 from fedjax_opt.results.history import TIME
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import text
-from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import BEST, TIED, Verdict
 from fedjax_opt.study.words import condition_label
 
 
-def answer(study: Study) -> str:
+def answer(study: Comparison) -> str:
   """The best methods of the conditions, and how much worse the others are."""
   compared = study.compared
   groups: dict[Any, list[dict[str, Any]]] = {}
@@ -38,7 +38,9 @@ def answer(study: Study) -> str:
   return f"{begin}{'; '.join(found)}."
 
 
-def _who(study: Study, of: Sequence[Verdict]) -> dict[str, tuple[str, ...]]:
+def _who(
+  study: Comparison, of: Sequence[Verdict]
+) -> dict[str, tuple[str, ...]]:
   """verdict -> the names of the methods that have it."""
   labels = study.names
   return {
@@ -49,7 +51,7 @@ def _who(study: Study, of: Sequence[Verdict]) -> dict[str, tuple[str, ...]]:
   }
 
 
-def _counts(study: Study) -> list[tuple[str, int, int]]:
+def _counts(study: Comparison) -> list[tuple[str, int, int]]:
   """Methods, with how often each is best, and how often not told apart."""
   compared = study.compared
   here = [v for v in study.verdicts if dict(v.cell.condition) in compared]
@@ -61,7 +63,7 @@ def _counts(study: Study) -> list[tuple[str, int, int]]:
   return sorted(shown, key=lambda each: -sum(each[1:]))
 
 
-def limits_of(study: Study) -> list[str]:
+def limits_of(study: Comparison) -> list[str]:
   """What limits the comparison: edges of grids, divergence, seeds, budgets."""
   labels = study.names
   cells: dict[str, dict[str, list[Cell]]] = {}
@@ -121,7 +123,7 @@ def _lengths(
   }
 
 
-def _whose(study: Study, cells: Mapping[str, Sequence[Cell]]) -> str:
+def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
   """The cells that a line is about, grouped by their conditions."""
   methods: dict[str, list[str]] = {}
   for method, of_method in cells.items():
@@ -130,7 +132,7 @@ def _whose(study: Study, cells: Mapping[str, Sequence[Cell]]) -> str:
   return "; ".join(words.named(who) + where for where, who in methods.items())
 
 
-def _where(study: Study, cells: Sequence[Cell]) -> str:
+def _where(study: Comparison, cells: Sequence[Cell]) -> str:
   """The conditions under which a line is about a method."""
   number = len(cells)
   total = sum(cell.method == cells[0].method for cell in study.cells)
@@ -144,7 +146,7 @@ def _where(study: Study, cells: Sequence[Cell]) -> str:
   return f" at {' and at '.join(shown)}"
 
 
-def _unequal_seeds(study: Study) -> list[tuple[set[int], set[int]]]:
+def _unequal_seeds(study: Comparison) -> list[tuple[set[int], set[int]]]:
   """The seeds of each two methods under a condition, if they differ."""
   seeds = (
     [

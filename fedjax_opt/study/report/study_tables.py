@@ -15,8 +15,8 @@ from fedjax_opt.results.names import metric_name, name_of, sentence
 from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import text
-from fedjax_opt.study.study import Study
 from fedjax_opt.study.variance import spread_of
 from fedjax_opt.study.verdicts import (
   COLLAPSED,
@@ -92,12 +92,12 @@ class Table:
     ]
 
 
-def axes_of(study: Study) -> list[str]:
+def axes_of(study: Comparison) -> list[str]:
   """The names of what differs between conditions."""
   return list(dict.fromkeys(n for c in study.conditions for n in c))
 
 
-def _names(study: Study, cell: Cell) -> Row:
+def _names(study: Comparison, cell: Cell) -> Row:
   """The columns that identify a cell: its condition and method."""
   conditions = {
     sentence(name_of(name)): exact(cell.condition.get(name))
@@ -109,7 +109,7 @@ def _names(study: Study, cell: Cell) -> Row:
 # The values.
 
 
-def main_table(study: Study, is_wide: bool | None = None) -> Table:
+def main_table(study: Comparison, is_wide: bool | None = None) -> Table:
   """The metric of every cell, and what tuning tried where that differs.
 
   Args:
@@ -163,7 +163,9 @@ def _tried(*here: Verdict) -> Row:
   }
 
 
-def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
+def _value(
+  study: Comparison, verdict: Verdict, numbers: words.Numbers
+) -> Entry:
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
@@ -176,7 +178,7 @@ def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
   )
 
 
-def differences(study: Study) -> Table | None:
+def differences(study: Comparison) -> Table | None:
   """How far the others are behind the best; None if there are no others."""
   numbers = study.numbers
   shares = words.Numbers("accuracy", 0)
@@ -196,7 +198,7 @@ def differences(study: Study) -> Table | None:
   return Table(rows) if rows else None
 
 
-def over_all(study: Study) -> Table | None:
+def over_all(study: Comparison) -> Table | None:
   """How good methods are over all conditions; None of a single condition.
 
   Each is compared with the one that has the best interquartile mean.
@@ -222,7 +224,7 @@ def over_all(study: Study) -> Table | None:
 # How settings were chosen, and what all of it cost.
 
 
-def settings(study: Study) -> Table:
+def settings(study: Comparison) -> Table:
   """The chosen setting of every cell, and its score."""
   names = list(
     dict.fromkeys(n for c in study.cells for n in c.tuned or c.chosen)
@@ -270,7 +272,7 @@ def _tuning(cell: Cell) -> Row:
   return row | {"Near ties": exact(num_near_ties(cell))}
 
 
-def spread(study: Study) -> Table | None:
+def spread(study: Comparison) -> Table | None:
   """The parts of the spread of results; None if they are not known."""
   numbers, rows = words.Numbers(study.metric), []
   for cell in (verdict.cell for verdict in study.verdicts):
@@ -284,7 +286,7 @@ def spread(study: Study) -> Table | None:
   return Table(rows) if rows else None
 
 
-def costs(study: Study) -> tuple[Table | None, Table | None]:
+def costs(study: Comparison) -> tuple[Table | None, Table | None]:
   """The cost of runs up to the target, and to the end; None if not known."""
   spent = [{c: v.cell.spent(c) for c in _COST_NAMES} for v in study.verdicts]
   known = [c for c in _COST_NAMES if any(of[c] is not None for of in spent)]
@@ -305,7 +307,7 @@ def costs(study: Study) -> tuple[Table | None, Table | None]:
   )
 
 
-def _time_to_target(study: Study, verdict: Verdict) -> Entry:
+def _time_to_target(study: Comparison, verdict: Verdict) -> Entry:
   """The mean over seeds, and its interval."""
   text = words.cost(TIME, verdict.to_target.get(TIME))
   if text == words.NOTHING:
@@ -320,7 +322,7 @@ def _time_to_target(study: Study, verdict: Verdict) -> Entry:
   return Entry(text, " to ".join(ends))
 
 
-def shared(study: Study) -> Table | None:
+def shared(study: Comparison) -> Table | None:
   """All that is the same in all cells, with the versions and the device."""
   # A flag may have the name of a size.
   values = {sentence(name_of(str(n))): v for n, v in study.about.items()}
