@@ -23,7 +23,7 @@ Tables = Mapping[int, Timetable]  # For each seed.
 
 
 class TimetableMaker:
-  """The setting `schedule` of a simulator, which makes timetables of work.
+  """The option `schedule` of a simulator, which makes timetables of work.
 
   Attributes:
     typical: seed -> [M], seconds for which each client is away; known once the

@@ -42,7 +42,7 @@ ClientRule = Annotated[
   fields.CLIENT_RULE,
 ]
 
-# Which numbers a seed draws. One more whenever the same settings and seed would
+# Which numbers a seed draws. One more whenever the same options and seed would
 # give other cohorts, batches or clients; runs made with another one are not
 # resumed. In a record that does not say it is 1.
 #   2: samplers draw few of more than 4,096 clients without shuffling all of
@@ -157,7 +157,7 @@ class ClientOutput(NamedTuple):
       None if it does not change. All phases of a round find the state from
       before the round. If several phases return a state, the last one counts.
     weight: [] float, the client's weight in the mean; None for the weight of
-      the setting `weighting`, which a sampler may have scaled. A client with a
+      the option `weighting`, which a sampler may have scaled. A client with a
       negative weight is left out.
     bytes_up: [] int, the bytes that the client sends; None for the size of
       `message`.

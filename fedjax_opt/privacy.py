@@ -208,7 +208,7 @@ def epsilon(
     cohort_size: expected clients of a round, with "uniform" a whole number.
     delta: :math:`\delta`, in (0, 1); smaller than 1 / M.
     sampling: "poisson" (`samplers.poisson`) or "uniform" (`samplers.uniform`).
-    places: with "poisson" the setting `cohort_size`, the most clients that a
+    places: with "poisson" the option `cohort_size`, the most clients that a
       round has; None if it never cuts.
 
   Returns:

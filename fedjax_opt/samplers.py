@@ -41,7 +41,7 @@ class Sampler(NamedTuple):
   expected: PositiveFloat | None = None
 
 
-@functools.cache  # One object: a run again is known to have the same settings.
+@functools.cache  # One object: a run again is known to have the same options.
 def uniform() -> Sampler:
   """Each client with the same probability, without replacement.
 
@@ -323,7 +323,7 @@ _TAKES = (
 
 @fields.checked()
 def resolve(sampler: Any, num_clients: Count, cohort_size: int) -> Sampler:
-  """The sampler that a setting stands for, checked.
+  """The sampler that an option stands for, checked.
 
   Args:
     sampler: a `Sampler`, its name, or a function `(key, round) -> clients`, or

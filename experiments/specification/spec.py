@@ -1,7 +1,7 @@
 """What runs: one frozen record, made once from flags.
 
 Each field of `Spec` is a flag: the docstring of `Spec` has its help, the field
-has all else. A setting of the engine has the engine's default and help. The
+has all else. An option of the engine has the engine's default and help. The
 flags of hyperparameters are made from the registries. `resolve.resolve` makes
 the record, checks all that needs no data, and fills in the defaults.
 """
@@ -83,10 +83,10 @@ class Group(NamedTuple):
 
   def flag(self, default: Any = None, **about: Any) -> Any:
     """A field of `Spec` whose flag is of this group; see `Flag`."""
-    return self.setting(default=default, **about)
+    return self.option(default=default, **about)
 
-  def setting(self, **about: Any) -> Any:
-    """The field of a setting of the engine, which has its default and help."""
+  def option(self, **about: Any) -> Any:
+    """The field of an option of the engine, which has its default and help."""
     return dataclasses.field(metadata={"group": self, **about})
 
 
@@ -208,7 +208,7 @@ _DEVICES = Group(
 class Spec:
   """What runs, with all defaults filled in; None for what is absent.
 
-  What is not described here is a setting of the engine, see `GridOptions`.
+  What is not described here is an option of the engine, see `GridOptions`.
 
   Attributes:
     task: Data set and model, joined as in mnist_cnn (digits alone is
@@ -463,16 +463,16 @@ class Spec:
   cohort_size: int | None = _ROUNDS.flag(is_condition=True)
   sampler: ChosenEntry = _ROUNDS.flag("uniform")
   batch_size: int = _ROUNDS.flag(is_condition=True)
-  local_epochs: float | None = _ROUNDS.setting(is_condition=True)
-  local_steps: int | None = _ROUNDS.setting(is_condition=True)
+  local_epochs: float | None = _ROUNDS.option(is_condition=True)
+  local_steps: int | None = _ROUNDS.option(is_condition=True)
   sampling: str = _ROUNDS.flag(
     "shuffle", field=choice("shuffle", "replacement"), is_condition=True
   )
-  drop_remainder: bool = _ROUNDS.setting()
-  weighting: str = _ROUNDS.setting(is_condition=True)
-  client_dropout: float = _ROUNDS.setting(is_condition=True)
-  max_update_norm: float | None = _ROUNDS.setting()
-  max_update_action: str = _ROUNDS.setting()
+  drop_remainder: bool = _ROUNDS.option()
+  weighting: str = _ROUNDS.option(is_condition=True)
+  client_dropout: float = _ROUNDS.option(is_condition=True)
+  max_update_norm: float | None = _ROUNDS.option()
+  max_update_action: str = _ROUNDS.option()
   seed: list[int] = _ROUNDS.flag("0")
 
   system: ChosenEntry | None = _TIME.flag()
@@ -483,7 +483,7 @@ class Spec:
   )
 
   output_dir: str | None = _RESULTS.flag(is_identity=False, is_of_process=True)
-  eval_every: int = _RESULTS.setting(field=integer(1))
+  eval_every: int = _RESULTS.option(field=integer(1))
   grad_norm: bool = _RESULTS.flag(False)
   x_axis: str = _RESULTS.flag(
     "rounds", field=choice(*plots.X_AXES), is_identity=False
@@ -495,12 +495,12 @@ class Spec:
   track: str | None = _RESULTS.flag(field=choice(*TRACKERS), is_identity=False)
 
   profile: bool = _COMPUTATION.flag(False, is_identity=False)
-  client_map: str = _COMPUTATION.setting()
-  grid_map: str = _COMPUTATION.setting()
-  client_chunk: int | None = _COMPUTATION.setting()
-  client_memory: str = _COMPUTATION.setting()
-  grid_chunk: int | None = _COMPUTATION.setting()
-  precision: str = _COMPUTATION.setting(is_condition=True)
+  client_map: str = _COMPUTATION.option()
+  grid_map: str = _COMPUTATION.option()
+  client_chunk: int | None = _COMPUTATION.option()
+  client_memory: str = _COMPUTATION.option()
+  grid_chunk: int | None = _COMPUTATION.option()
+  precision: str = _COMPUTATION.option(is_condition=True)
   checkpoint_every: int | None = _COMPUTATION.flag(
     field=integer(1), is_identity=False
   )
@@ -512,9 +512,9 @@ class Spec:
     True, is_identity=False, is_of_process=True
   )
 
-  client_devices: int | None = _DEVICES.setting()
-  grid_devices: int | None = _DEVICES.setting()
-  model_devices: int | None = _DEVICES.setting()
+  client_devices: int | None = _DEVICES.option()
+  grid_devices: int | None = _DEVICES.option()
+  model_devices: int | None = _DEVICES.option()
   coordinator: str | None = _DEVICES.flag(is_identity=False, is_of_process=True)
   num_processes: int | None = _DEVICES.flag(
     needs="coordinator", is_identity=False, is_of_process=True
@@ -597,7 +597,7 @@ def _flags() -> dict[str, Flag]:
 
 
 def _shown(text: str, name: str) -> str:
-  """The help of a setting on the command line, which adds its default."""
+  """The help of an option on the command line, which adds its default."""
   text = re.sub(r"['`](\w+)['`]", r"\1", text[0].upper() + text[1:])
   has_default = GRID_DEFAULTS[name] is not None
   return re.sub(r" Default: \S+\.$", "", text) if has_default else text

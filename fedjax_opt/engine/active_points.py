@@ -42,7 +42,7 @@ class ActivePoints:
     Args:
       num_settings: of the grid.
       num_seeds: of each setting.
-      config: static settings.
+      config: static options.
       is_grid: see the class.
     """
     self.num_points, self.is_grid = num_settings * num_seeds, is_grid

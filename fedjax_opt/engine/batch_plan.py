@@ -46,7 +46,7 @@ class BatchPlan:
     replacement: bool = False,
     drop_remainder: bool = False,
   ) -> "BatchPlan":
-    """Checks the settings against the sizes of the clients.
+    """Checks the options against the sizes of the clients.
 
     Args:
       sizes: [...] examples of each client of the population.
@@ -57,7 +57,7 @@ class BatchPlan:
       drop_remainder: see the class.
 
     Raises:
-      ValueError: naming the invalid setting.
+      ValueError: naming the invalid option.
     """
     largest = int(np.max(sizes))
     if batch_size > largest:

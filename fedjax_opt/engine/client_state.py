@@ -49,7 +49,7 @@ def gather(config: Config, rows: Any, cohorts: np.ndarray | None) -> Any:
   """The input of the program: the rows of the cohort, or of all clients.
 
   Args:
-    config: static settings.
+    config: static options.
     rows: of all clients.
     cohorts: [seeds, 1, C], of the next round; None on the devices.
   """
@@ -69,7 +69,7 @@ def scatter(
   """The rows of all clients after a round.
 
   Args:
-    config: static settings.
+    config: static options.
     rows: those before the round; on the host they are changed.
     new: what the program returned for the rows of `gather`.
     cohorts: see `gather`.
@@ -118,10 +118,10 @@ def check(config: Config, algorithm: Algorithm) -> None:
 
 
 def resolve(config: Config, algorithm: Algorithm, rows: Any) -> Config:
-  """The settings with 'device' or 'host' for `client_memory`.
+  """The options with 'device' or 'host' for `client_memory`.
 
   Args:
-    config: static settings, perhaps with 'auto'.
+    config: static options, perhaps with 'auto'.
     algorithm: of any setting.
     rows: the shapes of what all clients keep, at all points.
 

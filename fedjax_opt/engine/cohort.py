@@ -53,7 +53,7 @@ class Cohort:
     key: [] random key of this round, for the algorithm's own draws.
     clients: [C] int32, who takes part; M for an empty place, which only some
       samplers and schedules leave.
-    config: the settings of the run, see `engine.config.Config`: for example
+    config: the options of the run, see `engine.config.Config`: for example
       `config.num_clients` is M, `config.plan.max_steps` is K.
     phases: numbers of the phases of all verbs that were called.
     work: number of a phase -> its `PhaseWork`; None if it is not the same for
@@ -76,7 +76,7 @@ class Cohort:
     """Draws the cohort of a round.
 
     Args:
-      config: static settings.
+      config: static options.
       key: [] random key of the run.
       round: [] int32.
       data: of this round.

@@ -104,7 +104,7 @@ class RunOptions(TypedDict, total=False):
       model and evaluation stay as they are. Default: 'float32'.
   """
 
-  # The type of each setting, its default, and the values that it may have.
+  # The type of each option, its default, and the values that it may have.
   # Options that are left out here are checked where they are used. One whose
   # default is None may be None.
   cohort_size: Annotated[int | None, None]
@@ -199,7 +199,7 @@ _ARGUMENTS = {
 def check_names(
   names: Iterable[str], known: Iterable[str] = tuple(DEFAULTS)
 ) -> None:
-  """Raises TypeError if a setting is unknown, with the nearest name.
+  """Raises TypeError if an option is unknown, with the nearest name.
 
   Args:
     names: those given.
@@ -217,15 +217,15 @@ def check_names(
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-  """Checks each setting, by itself and with the others.
+  """Checks each option, by itself and with the others.
 
   Args:
     given: options, also those of `sweep` alone; all others have their
       defaults.
 
   Raises:
-    ValueError: naming the invalid setting.
-    TypeError: naming the setting of a wrong type.
+    ValueError: naming the invalid option.
+    TypeError: naming the option of a wrong type.
   """
   if given.get("schedule") is not None:
     check_is_schedule(given["schedule"])
@@ -398,10 +398,10 @@ class Config:
       params: the model, on which some choices of 'auto' depend; None if it is
         not known.
       num_settings: of a grid; None if there is none.
-      clock: of the setting `schedule`, if it was given.
+      clock: of the option `schedule`, if it was given.
 
     Raises:
-      ValueError: naming the invalid setting.
+      ValueError: naming the invalid option.
       TypeError: naming one that is unknown or of a wrong type.
     """
     check_names(options, GRID_DEFAULTS)

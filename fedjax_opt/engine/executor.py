@@ -37,7 +37,7 @@ class Executor:
     """Puts data on the devices; compiles nothing yet.
 
     Args:
-      config: static settings.
+      config: static options.
       make: `(**hyperparameters) -> Algorithm`.
       hyperparameters: {name: [settings]}, or {name: scalar} of one point.
       data: the clients; in memory `indices` and `sizes` may have an axis
@@ -379,7 +379,7 @@ def _grouped(data, seeds):
 
 
 def _ways_to_less(needs, have):
-  """What memory is needed, what there is, and which settings make it less."""
+  """What memory is needed, what there is, and which options make it less."""
   said = "a device's memory is too small"
   if needs is not None and have is not None:
     said += f": a program needs {needs / 1e9:.1f} GB of {have / 1e9:.1f} GB"

@@ -64,7 +64,7 @@ class Feed:
     """Reads nothing yet.
 
     Args:
-      config: static settings, `client_memory` resolved.
+      config: static options, `client_memory` resolved.
       data: the clients.
       seeds: of the runs, each with its own cohorts.
     """

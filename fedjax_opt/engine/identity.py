@@ -21,7 +21,7 @@ _WRITTEN = str | bool | int | float | None
 _FUNCTIONS = {
   "start": "initial state of the algorithm",
   "cohorts": "sampler",
-  "rounds": "algorithm, or setting that is a function",
+  "rounds": "algorithm, or option that is a function",
   "evaluation": "evaluate",
 }
 

@@ -317,7 +317,7 @@ _SAME = (
 def check_state(
   state: Any, kind: type, own: Any, seeds: Sequence[int] | None
 ) -> None:
-  """Checks that a state belongs to a simulator with these settings.
+  """Checks that a state belongs to a simulator with these options.
 
   Args:
     state: given to `Simulator.run`.
@@ -327,7 +327,7 @@ def check_state(
 
   Raises:
     TypeError: if it is no state.
-    ValueError: if it belongs to a simulator with other settings.
+    ValueError: if it belongs to a simulator with other options.
   """
   if not isinstance(state, kind):
     hint = "; run returns (state, metrics)" if type(state) is tuple else ""

@@ -100,7 +100,7 @@ def over_chunks(
   """Visits all clients that this device computes, a chunk at a time.
 
   Args:
-    config: static settings.
+    config: static options.
     data: of the round.
     visit: the function that `visitor` returns.
     clients: leaves [C', ...], whole chunks.
@@ -214,7 +214,7 @@ def computing_order(config: Config, sizes: jax.Array) -> jax.Array | None:
   is little padding.
 
   Args:
-    config: static settings.
+    config: static options.
     sizes: [C'] examples of each client.
 
   Returns:

@@ -27,7 +27,7 @@ def over_points(config: Config, fn: Callable[..., Any]) -> Callable[..., Any]:
   """`fn(per_point, per_setting, per_seed, shared)` mapped over all points.
 
   Args:
-    config: static settings; they decide how points are mapped.
+    config: static options; they decide how points are mapped.
     fn: the computation for one point.
   """
   if not config.has_points:
@@ -57,7 +57,7 @@ def rounds_program(
   """The program that runs a segment of rounds of all points.
 
   Args:
-    config: static settings.
+    config: static options.
     make: `(**hyperparameters) -> Algorithm`.
 
   Returns:
@@ -105,7 +105,7 @@ def evaluation_program(
   """The program that evaluates the models of all points.
 
   Args:
-    config: static settings.
+    config: static options.
     make: `(**hyperparameters) -> Algorithm`.
 
   Returns:

@@ -35,7 +35,7 @@ def limited(
   """A message that is no longer than allowed, and whether it was longer.
 
   Args:
-    config: static settings.
+    config: static options.
     message: any tree.
     like: for each part of the message the shapes of a difference of models, or
       None if the part is no difference, see `contract.shapes_of_parts`. The
@@ -43,7 +43,7 @@ def limited(
       `like` is None, this holds for all floats except running statistics.
 
   Returns:
-    The message, clipped if the settings say so; and [] bool, or None if there
+    The message, clipped if the options say so; and [] bool, or None if there
     is no limit. Numbers that are not finite stay as they are.
   """
   limit = config.max_update_norm
@@ -71,7 +71,7 @@ def client_info(
   """What the engine records of a client, given the output that it returned.
 
   Args:
-    config: static settings.
+    config: static options.
     output: what it returned, with its message already limited.
     worker: of the client.
     client: the client.
@@ -116,7 +116,7 @@ class Reply:
     weights: [C] float, the weights of all clients, also of those that do not
       count.
     share: [] float, the weights of the clients that count, as a part of the
-      weights of the whole population; by the setting `weighting`, even if
+      weights of the whole population; by the option `weighting`, even if
       clients returned weights.
     is_lost: [] bool, whether no client counts, or none that has a weight. Then
       the engine keeps the state from before the round.
@@ -176,7 +176,7 @@ def reply_of(
   """The reply of a phase.
 
   Args:
-    config: static settings.
+    config: static options.
     clients: leaves [C', ...].
     sent: the reply's value; what these clients keep from now on, leaves [C',
       ...], or None; and their info.

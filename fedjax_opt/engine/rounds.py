@@ -38,7 +38,7 @@ def run_rounds(
   """Runs rounds `first` to `first + count - 1`.
 
   Args:
-    config: static settings.
+    config: static options.
     algorithm: of this grid point.
     state: the server's state, without what is frozen in it, and what clients
       keep, leaves [M, ...], or [C, ...], those of the cohort, if the others are
@@ -229,7 +229,7 @@ def evaluate(
   """The metrics of the model that an algorithm has, {name: scalar}.
 
   Args:
-    config: static settings.
+    config: static options.
     algorithm: of this grid point.
     server: its state.
     data: the clients in memory, or some of those on disk.

@@ -38,7 +38,7 @@ from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.schedules.timetable import Timetable
-from fedjax_opt.transforms.setting import applied
+from fedjax_opt.transforms.options import applied
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -242,7 +242,7 @@ class Simulator:
     self._start(params, self._seeds or (0,))
 
   def timetables(self, params: Params) -> dict[int, Timetable]:
-    """The timetable of each seed, with the setting `schedule`.
+    """The timetable of each seed, with the option `schedule`.
 
     Args:
       params: see `init`.

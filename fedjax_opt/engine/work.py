@@ -48,7 +48,7 @@ def works(
   """The work of each seed.
 
   Args:
-    config: settings without a schedule, on one device.
+    config: options without a schedule, on one device.
     algorithm: of any grid point.
     params: the model, or its shapes.
     data: the clients; `sizes` [M], or [seeds, M].

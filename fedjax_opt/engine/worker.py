@@ -101,7 +101,7 @@ class Worker:
     """A cohort makes it, once for each trace of `one_client`.
 
     Args:
-      config: static settings.
+      config: static options.
       round: [] int32.
       client: leaves of one client, without the axis [C].
       examples: {name: [N, ...]}, the pool.

@@ -249,7 +249,7 @@ def saved(tmp_path_factory):
   return folder
 
 
-FUNCTION = "another algorithm, or setting that is a function"
+FUNCTION = "another algorithm, or option that is a function"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The settings of a run that change what the server gets, put into effect."""
+"""The options of a run that change what the server gets, put into effect."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,22 +18,22 @@ _WRAPPERS = {
 
 def applied(
   make: Callable[..., Algorithm],
-  settings: Mapping[str, Any],
+  options: Mapping[str, Any],
   first: Mapping[str, Any],
 ) -> Callable[..., Algorithm]:
-  """A function that makes the algorithm with these settings.
+  """A function that makes the algorithm with these options.
 
   Args:
     make: `(**hyperparameters) -> Algorithm`.
-    settings: see `RunOptions`; others than `upload`, `fault` and `aggregator`
+    options: see `RunOptions`; others than `upload`, `fault` and `aggregator`
       have no part in it.
     first: hyperparameters of a point, with which it is tried.
 
   Raises:
-    ValueError: if a setting does not fit the algorithm.
+    ValueError: if an option does not fit the algorithm.
     TypeError: if one is of a wrong type.
   """
-  given = {n: settings[n] for n in _WRAPPERS if settings.get(n) is not None}
+  given = {n: options[n] for n in _WRAPPERS if options.get(n) is not None}
   if not given:
     return make
 
