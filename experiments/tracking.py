@@ -6,6 +6,7 @@ unless MLFLOW_TRACKING_URI is. A run writes TensorBoard's events of its metrics
 in any case; config and pictures are added to them.
 """
 
+import collections
 import math
 import os
 import pathlib
@@ -166,8 +167,12 @@ def _tensorboard(folder, entries):
   from matplotlib import image  # Only an extra has it.
 
   library = checks.imported("tensorboardX", "track=tensorboard", "tensorboardX")
+  numbers = collections.Counter()
   for entry in entries:
     place = folder / "tensorboard" / re.sub(r"[^\w.=,+-]", "_", entry.name)
+    numbers[place] += 1
+    if numbers[place] > 1:  # Another name is written alike.
+      place = place.with_name(f"{place.name}-{numbers[place]}")
     steps = [] if place.exists() else entry.steps
     # Otherwise a file of the same second would be replaced.
     with library.SummaryWriter(str(place), filename_suffix=".about") as events:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_opt.checks.fields import NAME, NAMES, checked, choice
+from fedjax_opt.checks.fields import NAME, NAMES, checked
 from fedjax_opt.checks.values import form, of_shape
 from fedjax_opt.trees import at_least_float32
 
@@ -182,30 +182,28 @@ def mae(outputs: jax.Array, y: jax.Array) -> jax.Array:
   return jnp.mean(jnp.abs(y - outputs))
 
 
-@checked(kinds=NAMES, direction=choice("max", "min"), help=NAME)
+@checked(kinds=NAMES, help=NAME)
 class Score(NamedTuple):
   """A score by name.
 
   Attributes:
     of: `(outputs, y) -> scalar`.
     kinds: what must be predicted: 'classes', 'labels', 'numbers'.
-    direction: 'max' if larger values are better, 'min' if smaller ones are.
     help: one line.
   """
 
   of: Callable[[jax.Array, jax.Array], jax.Array]
   kinds: tuple[str, ...]
-  direction: str
   help: str
 
 
 _WORDS = ("classes", "labels")
 SCORES: Mapping[str, Score] = {
   "balanced_accuracy": Score(
-    balanced_accuracy, _WORDS, "max", "accuracy, all classes alike"
+    balanced_accuracy, _WORDS, "accuracy, all classes alike"
   ),
-  "f1": Score(f1, _WORDS, "max", "F1, all classes alike"),
-  "auc": Score(auc, _WORDS, "max", "area under the ROC curve"),
-  "r2": Score(r2, ("numbers",), "max", "share of the variance explained"),
-  "mae": Score(mae, ("numbers",), "min", "mean absolute error"),
+  "f1": Score(f1, _WORDS, "F1, all classes alike"),
+  "auc": Score(auc, _WORDS, "area under the ROC curve"),
+  "r2": Score(r2, ("numbers",), "share of the variance explained"),
+  "mae": Score(mae, ("numbers",), "mean absolute error"),
 }

@@ -22,6 +22,11 @@ EVALUATE = "(params, data, test) -> {name: scalar}"
 ONE_CLIENT = "(worker, broadcast) -> message"
 # Columns of tables of metrics that are no metrics.
 _COLUMNS = ("point", "round", "seed")
+# Metrics that a run counts itself.
+COUNTED_BY_RUN = (
+  "time", "bytes_down", "bytes_up", "gradient_evaluations",
+  "rejected_clients", "clipped_clients", "lost_rounds",
+)  # fmt: skip
 PER_EXAMPLE = "(params, batch) -> {name: [B]}"
 
 
@@ -164,7 +169,7 @@ def metrics(
     evaluate = functools.partial(evaluate, validation=validation)
   found = checks.call("evaluate", EVALUATE, evaluate, params, data, test)
   found = scalars("evaluate", found)
-  check_columns("evaluate", found)
+  check_columns("evaluate", found, COUNTED_BY_RUN)
   return found
 
 
@@ -201,19 +206,19 @@ def _check_dict(name, found, wanted):
 
 
 def check_columns(
-  name: str, found: Iterable[str], hyperparameters: Iterable[str] = ()
+  name: str, found: Iterable[str], others: Iterable[str] = ()
 ) -> None:
   """Checks that no metric has the name of another column of its tables.
 
   Args:
     name: of the argument.
     found: names of the metrics.
-    hyperparameters: names of the grid's hyperparameters.
+    others: names of further columns, such as hyperparameters of a grid.
 
   Raises:
     ValueError: naming the first metric that has.
   """
-  columns = (*_COLUMNS, *hyperparameters)
+  columns = (*_COLUMNS, *others)
   for key in found:
     if not key.strip() or key in columns:
       raise ValueError(
@@ -246,7 +251,7 @@ def per_example(
   """
   found = _of_batch("per_example", PER_EXAMPLE, given, params, batch)
   _check_dict("per_example", found, f"{{name: [{_size(batch)}]}}")
-  check_columns("per_example", found)
+  check_columns("per_example", found, COUNTED_BY_RUN)
   for key, value in found.items():
     name = f"per_example: {key!r}"
     _check_per_example(name, value, batch)

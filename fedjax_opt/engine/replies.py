@@ -187,6 +187,12 @@ def reply_of(
       phases of all clients have traces, metrics and padding.
   """
   value, client_state, info = sent
+  both = info.traces.keys() & info.metrics.keys()
+  if both:
+    raise ValueError(
+      f"ClientOutput.metrics: {min(both)!r} is a field of trace= too; give the "
+      "metric another name"
+    )
   counted = is_counted(clients, info)
   stores, arrival = counted, clients.arrival
   if arrival is not None and arrival.is_last is not None:

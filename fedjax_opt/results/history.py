@@ -27,8 +27,8 @@ COSTS: dict[str, tuple[str, ...]] = {
 # The columns that are counts.
 SPENT = (*COSTS["bytes"], *COSTS["gradient_evaluations"])
 # The end of a metric's name says in which direction it improves.
-_FROM_0_TO_1 = ("f1", "precision", "recall", "auc")
-_LARGER_IS_BETTER = (*_FROM_0_TO_1, "r2")
+_LARGER_IS_BETTER = ("f1", "precision", "recall", "auc", "r2")
+_FROM_0_TO_1 = ("f1", "precision", "recall", "auc", "density")
 _SMALLER_IS_BETTER = (
   "loss", "error", "perplexity", "mse", "rmse", "mae", "gap",
 )  # fmt: skip

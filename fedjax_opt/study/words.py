@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.files import memory
-from fedjax_opt.results.history import TIME, is_fraction
+from fedjax_opt.results.history import TIME, bounds, is_fraction
 from fedjax_opt.results.names import (
   format_number,
   metric_name,
@@ -28,8 +28,6 @@ _EXAMPLES = {
 }
 # Several numbers, as flags have them: 0.1,1e-3; and not one number: 12,345.
 _NUMBERS = re.compile(r"(?!\d{1,3}(,\d{3})+$)[\d.e+-]+(,[\d.e+-]+)+")
-# Metrics from 0 to 1 that are nevertheless not written in percent.
-_SHARES = ("density", "f1", "precision", "recall")
 # Percents whose intervals are shorter than this have two decimals.
 _SHORT = 0.01
 # Shares below this are 0.
@@ -82,11 +80,9 @@ class Numbers(NamedTuple):
     them is not zero but would read as zero.
     """
     estimate, low, high = interval
-    is_share = (
-      is_fraction(self.metric) or self.metric.rsplit("_", 1)[-1] in _SHARES
-    )
-    if is_share and not is_difference:
-      low, high = max(low, 0.0), min(high, 1.0)
+    if not is_difference:
+      least, most = bounds(self.metric)
+      low, high = max(low, least), min(high, most)
     shown = [estimate, *([low, high] if interval.has_ends else [])]
     text, *ends = map(self._without_zeros(shown).value, shown)
     return text, " to ".join(ends)

@@ -5,6 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from experiments import tracking
 from tests.experiments.commands import call
 from tests.results.histories import events_of
 
@@ -93,6 +94,14 @@ def test_tensorboard_has_what_a_run_is_and_its_pictures(tmp_path):
     assert len(of_tags["config/text_summary"]) == 1
     assert len(of_tags["test_accuracy"]) == 2  # Of two evaluations, each once.
   assert {"curves", "clients"} <= set(found[0])
+
+
+def test_names_that_a_folder_cannot_tell_apart_are_numbered(tmp_path):
+  pytest.importorskip("tensorboardX")
+  entries = [tracking.Entry(n, {}, [(1, {"x": 1.0})]) for n in ("A/B", "A B")]
+  tracking._tensorboard(tmp_path, entries)
+  for name in ("A_B", "A_B-2"):
+    assert "x" in events_of(tmp_path / "tensorboard" / name)
 
 
 def test_a_tracker_that_is_missing_is_said_before_the_run(
