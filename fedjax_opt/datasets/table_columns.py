@@ -27,7 +27,7 @@ _DATES = ("datetime64", "datetime", "date")
 _TYPES = {
   "boolean": "bool",
   **dict.fromkeys(_NUMBERS, "float64"),
-  **dict.fromkeys(_DATES, "datetime64[ns]"),
+  **dict.fromkeys(_DATES, "datetime64[us]"),  # Nanoseconds end in 2262.
   **dict.fromkeys(("string", "categorical"), "str"),
 }
 
@@ -231,7 +231,8 @@ def time(name: str, values: Any) -> np.ndarray:
       f"time={name!r}: must be numbers or dates of one format, such as "
       f"2020-12-31; row {1 + row} is {values.iloc[row]!r}{may_be}"
     )
-  return found.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64)
+  # In their own unit: nanoseconds would end in 2262.
+  return found.dt.tz_localize(None).to_numpy().astype(np.int64)
 
 
 def _dates(values: Any, **how: bool) -> Any:

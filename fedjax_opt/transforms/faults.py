@@ -119,7 +119,8 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
     The algorithm. `simulate(..., fault=fault)` makes the same one.
 
   Raises:
-    ValueError: if the algorithm sends no difference, or in several phases.
+    ValueError: if the algorithm sends no difference, or in several phases; when
+      a round is traced, if the fraction is none of the clients.
     TypeError: if an argument is of a wrong type.
   """
   messages.check_sends("fault", algorithm)
@@ -161,9 +162,22 @@ def clients_of(fault: Fault, num_clients: int) -> np.ndarray:
   return np.sort(_order(fault.seed, num_clients)[:count]).astype(np.int32)
 
 
-def _count(fault: Fault, num_clients: int) -> jax.Array:
-  """[] float, how many clients are faulty."""
-  return jnp.round(fault.fraction * num_clients)
+def _count(fault: Fault, num_clients: int) -> Any:
+  """[] float32, how many clients are faulty, alone and in a grid alike.
+
+  Raises:
+    ValueError: if a fraction that is known and positive is none of them.
+  """
+  fraction, number = fault.fraction, np.float32(num_clients)
+  if isinstance(fraction, jax.core.Tracer):
+    return jnp.round(fraction * number)
+  count = np.round(np.float32(fraction) * number)
+  if fraction > 0 == count:
+    raise ValueError(
+      f"fault: the fraction {fraction:g} is none of {num_clients} clients; must "
+      f"be 0, or more than {0.5 / num_clients:g}"
+    )
+  return count
 
 
 def _order(seed: int, num_clients: int) -> np.ndarray:

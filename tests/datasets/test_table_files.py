@@ -122,7 +122,7 @@ def test_types_of_databases():
       "kind": pd.Categorical(["u", "v", "u"], ["u", "v", "w"]),
       "count": pd.array([1, 2, 3], "Int64"),
       "known": pd.Series([True, False, True], dtype=object),
-      "day": [datetime.date(2020, 1, day) for day in (3, 1, 2)],
+      "day": [datetime.date(year, 1, 1) for year in (2020, 1066, 9999)],
       "y": [1.0, 0.0, 1.0],
     }
   )
@@ -132,7 +132,7 @@ def test_types_of_databases():
   wanted = [[1.5, 1, 0, 1, 1], [2, 0, 1, 2, 0], [1e30, 1, 0, 3, 1]]
   np.testing.assert_allclose(table.examples["x"], wanted)
   assert table.names == ("0", "1")
-  assert np.argsort(table.time).tolist() == [1, 2, 0]
+  assert np.argsort(table.time).tolist() == [1, 0, 2]
 
 
 def test_the_latest_rows_of_each_client_are_the_test_part():
