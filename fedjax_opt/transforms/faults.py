@@ -174,8 +174,8 @@ def _count(fault: Fault, num_clients: int) -> Any:
   count = np.round(np.float32(fraction) * number)
   if fraction > 0 == count:
     raise ValueError(
-      f"fault: the fraction {fraction:g} is none of {num_clients} clients; must "
-      f"be 0, or more than {0.5 / num_clients:g}"
+      f"fault: the fraction {fraction:g} is none of {num_clients} clients; "
+      f"must be 0, or more than {0.5 / num_clients:g}"
     )
   return count
 
