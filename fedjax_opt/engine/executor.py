@@ -18,6 +18,7 @@ from fedjax_opt.data.population import Population
 from fedjax_opt.engine import chunks, client_state, feed, points, programs
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.run_state import RunState
 
 
 class Executor:
@@ -88,20 +89,16 @@ class Executor:
     program = self._programs.get("rounds")
     return None if program is None else needed_bytes(program)
 
-  def put(self, state: tuple[State, Any, Any]) -> tuple[State, Any, Any]:
-    """Puts a state on the devices; what clients keep perhaps on the host.
-
-    Args:
-      state: as `Start.state` gives it.
-    """
-    server, rows, frozen_leaves = state
+  def put(self, state: RunState) -> RunState:
+    """Puts a state on the devices; what clients keep perhaps on the host."""
     layout = self.config.layout
-    rows = client_state.put(self.config, rows)
-    return layout.put_state(server), rows, layout.put_frozen(frozen_leaves)
+    return RunState(
+      layout.put_state(state.server),
+      client_state.put(self.config, state.client_states),
+      layout.put_frozen(state.frozen),
+    )
 
-  def trace(
-    self, shapes: tuple[State, Any, Any]
-  ) -> dict[str, jax.stages.Traced]:
+  def trace(self, shapes: RunState) -> dict[str, jax.stages.Traced]:
     """Traces rounds and evaluation; `compile` compiles them.
 
     What callers wrote fails here, before anything is compiled.
@@ -114,16 +111,17 @@ class Executor:
     """
     if self._shapes == shapes:
       return self._traced
-    server = self.config.layout.like_state(shapes[0])
-    frozen_leaves = self.config.layout.like_frozen(shapes[2])
+    layout = self.config.layout
     with self.open_feed() as opened:
-      rows = client_state.like(self.config, shapes[1])
-      state, segment = (server, rows), opened.like()
+      state = RunState(
+        layout.like_state(shapes.server),
+        client_state.like(self.config, shapes.client_states),
+        layout.like_frozen(shapes.frozen),
+      )
+      segment = opened.like()
     self._inputs = {
-      "rounds": self._rounds_inputs(
-        state, frozen_leaves, segment, 0, 0, _no_secret
-      ),
-      "evaluation": self._evaluation_inputs(server, frozen_leaves),
+      "rounds": self._rounds_inputs(state, segment, 0, 0, _no_secret),
+      "evaluation": self._evaluation_inputs(state),
     }
     traced = {
       name: self._jitted(name, given[0]).trace(*given)
@@ -233,11 +231,11 @@ class Executor:
 
   def advance(
     self,
-    state: tuple[State, Any, Any],
+    state: RunState,
     taken: tuple[dict[str, Any], Any],
     first: int,
     stop: int,
-  ) -> tuple[tuple[State, Any, Any], dict[str, Any], dict[str, Any]]:
+  ) -> tuple[RunState, dict[str, Any], dict[str, Any]]:
     """Runs rounds `first` to `stop - 1`.
 
     Args:
@@ -250,63 +248,72 @@ class Executor:
     Returns:
       The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
-    (server, rows, frozen_leaves), (segment, cohorts) = state, taken
-    begin = server, client_state.gather(self.config, rows, cohorts)
+    segment, cohorts = taken
+    before = state.client_states
+    of_cohort = client_state.gather(self.config, before, cohorts)
     inputs = self._rounds_inputs(
-      begin, frozen_leaves, segment, first, stop - first, processes.entropy
+      state._replace(client_states=of_cohort),
+      segment,
+      first,
+      stop - first,
+      processes.entropy,
     )
     program = self._programs["rounds"]
     with (
       self._explained("rounds"),
       jax.profiler.TraceAnnotation("compute a segment"),
     ):
-      (server, new_rows), *recorded = program(*inputs)
+      (server, new), *recorded = program(*inputs)
       jax.block_until_ready(recorded)
-    rows = client_state.scatter(self.config, rows, new_rows, cohorts)
+    after = client_state.scatter(self.config, before, new, cohorts)
     counts, traces = processes.fetch(recorded)
-    return (server, rows, frozen_leaves), counts, traces
+    return RunState(server, after, state.frozen), counts, traces
 
-  def evaluate(self, state: tuple[State, Any, Any]) -> dict[str, Any]:
+  def evaluate(self, state: RunState) -> dict[str, Any]:
     """The metrics of all points that are present, on the host."""
     if "evaluation" not in self._programs:
       return {}
-    server, _, frozen_leaves = state
-    inputs = self._evaluation_inputs(server, frozen_leaves)
+    inputs = self._evaluation_inputs(state)
     with self._explained("evaluation"):
       return processes.fetch(self._programs["evaluation"](*inputs))
 
-  def params(self, server: State, frozen_leaves: Any) -> Params:
+  def params(self, state: RunState) -> Params:
     """The evaluated models, leaves [S, ...].
 
     Args:
-      server: of all settings.
-      frozen_leaves: those that are no part of `server`.
+      state: of all settings.
     """
-    per_seed, _, of_all = _with_frozen(self._data, frozen_leaves)
-    trained = self._read_params(server, self._hyperparameters, per_seed, of_all)
-    others = frozen.of_model(self.whole_state(server, frozen_leaves))
+    per_seed, _, of_all = _with_frozen(self._data, state.frozen)
+    trained = self._read_params(
+      state.server, self._hyperparameters, per_seed, of_all
+    )
+    others = frozen.of_model(self.whole_server(state))
     return trees.merge(others, self.active.flat(trained))
 
-  def whole_state(self, server: State, frozen_leaves: Any) -> State:
-    """The server's states, leaves [S, ...], as an algorithm has them."""
-    return frozen.join(
-      self.active.flat(server), self.active.flat_frozen(frozen_leaves)
-    )
+  def whole_server(self, state: RunState) -> State:
+    """The server's states, leaves [S, ...], as an algorithm has them.
+
+    Args:
+      state: of all settings.
+    """
+    frozen_leaves = self.active.flat_frozen(state.frozen)
+    return frozen.join(self.active.flat(state.server), frozen_leaves)
 
   @functools.cached_property
   def _read_params(self):
     return programs.run_once(points.params_program(self.config, self._make))
 
-  def _rounds_inputs(self, state, frozen_leaves, segment, first, count, draw):
+  def _rounds_inputs(self, state, segment, first, count, draw):
     per_point = (self._secret(draw), self._hyper, self._is_active)
     numbers = np.int32(first), np.int32(count)
-    shared = (*_with_frozen(self._data, frozen_leaves), *numbers)
-    return state, per_point, segment, shared
+    shared = (*_with_frozen(self._data, state.frozen), *numbers)
+    changing = state.server, state.client_states
+    return changing, per_point, segment, shared
 
-  def _evaluation_inputs(self, server, frozen_leaves):
+  def _evaluation_inputs(self, state):
     held_out = self._test, self._validation
-    shared = (*_with_frozen(self._evaluated, frozen_leaves), *held_out)
-    return server, (self._hyper,), {}, shared
+    shared = (*_with_frozen(self._evaluated, state.frozen), *held_out)
+    return state.server, (self._hyper,), {}, shared
 
   def _secret(self, draw):
     """Words of random keys for one call of the program; nobody keeps them."""

@@ -61,13 +61,14 @@ def run_rounds(
 
   @jax.jit  # Traced once for its shapes and the loop.
   def one_round(state, round):
-    round_data = _round_data(data, segment, round - first, state[1])
+    server, client_states = state
+    round_data = _round_data(data, segment, round - first, client_states)
     keys = {"key": key, "secret_key": secret_key}
-    server = frozen.join(state[0], frozen_leaves)
-    (server, rows), *counted = _one_round(
+    server = frozen.join(server, frozen_leaves)
+    (server, client_states), *counted = _one_round(
       config, algorithm, server, keys, round, round_data
     )
-    return (frozen.without(server), rows), *counted
+    return (frozen.without(server), client_states), *counted
 
   _, counts, traces = jax.eval_shape(one_round, state, first)
   names = list(counts)

@@ -32,6 +32,7 @@ from fedjax_opt.engine.config import (
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.feed import lower_draws
 from fedjax_opt.engine.programs import copies
+from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.engine.runner import Runner
 from fedjax_opt.engine.start import Start, model_of
 from fedjax_opt.results.checkpoint import Checkpoints
@@ -163,8 +164,8 @@ class Simulator:
     seeds = self._seeds or (0 if seed is None else seed,)
     executor, start, shapes = self._prepare(params, seeds)
     executor.trace(shapes)
-    arrays = start.state(executor.config.starts_on_host)
-    return SimulationState(0, tuple(seeds), *arrays, executor.config)
+    begin = start.state(executor.config.starts_on_host)
+    return SimulationState(0, tuple(seeds), *begin, executor.config)
 
   def run(
     self, state: SimulationState, rounds: int
@@ -186,8 +187,8 @@ class Simulator:
     _check_rounds(last, state.config.clock)
     executor.compile()
     # What rounds overwrite.
-    own = copies((state.server, state.client_state))
-    arrays = executor.put((*own, state.frozen))
+    server, client_states = copies((state.server, state.client_state))
+    arrays = executor.put(RunState(server, client_states, state.frozen))
     with executor.open_feed() as feed:
       firsts = range(state.round, last, feed.max_rounds)
       stop_of = lambda first: min(first + feed.max_rounds, last)
@@ -198,10 +199,7 @@ class Simulator:
     metrics = executor.active.expand(executor.evaluate(arrays))
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
-    server, rows, frozen_leaves = arrays
-    new = dataclasses.replace(
-      state, round=last, server=server, client_state=rows, frozen=frozen_leaves
-    )
+    new = SimulationState(last, state.seeds, *arrays, state.config)
     return new, metrics
 
   def compile(self, params: Params) -> dict[str, jax.stages.Compiled]:
@@ -279,7 +277,7 @@ class Simulator:
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; for a grid with the leading axis S."""
     executor = self._executor_for(state)
-    return executor.params(state.server, state.frozen)
+    return executor.params(_arrays_of(state))
 
   def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
     """The programs of a run, traced and not compiled."""
@@ -341,9 +339,7 @@ class Simulator:
     """What runs a state, if it is one of this simulator."""
     inputs.check_state(state, SimulationState, self._own_config, self._seeds)
     executor = self._executor_of(state.config, state.seeds)
-    shapes = jax.eval_shape(
-      lambda: (state.server, state.client_state, state.frozen)
-    )
+    shapes = jax.eval_shape(lambda: _arrays_of(state))
     try:
       executor.trace(shapes)
     except (ValueError, TypeError) as error:
@@ -424,9 +420,9 @@ class Simulator:
       config.num_clients,
     )
     shapes = start.shapes()
-    config = client_state.resolve(config, algorithm, shapes[1])
+    config = client_state.resolve(config, algorithm, shapes.client_states)
     if self._clock is not None:
-      self._check_clock(algorithm, shapes[0], config.layout)
+      self._check_clock(algorithm, shapes.server, config.layout)
     config = dataclasses.replace(
       config, has_secret_noise=algorithm.has_secret_noise
     )
@@ -477,6 +473,11 @@ class Simulator:
       ActivePoints(self._num_settings, len(seeds), config, self._is_grid),
     )
     return self._executor
+
+
+def _arrays_of(state: SimulationState) -> RunState:
+  """What programs are given of it."""
+  return RunState(state.server, state.client_state, state.frozen)
 
 
 def _check_rounds(rounds, clock):

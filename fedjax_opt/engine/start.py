@@ -16,6 +16,7 @@ from fedjax_opt import contract, frozen, processes, trees
 from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.engine.inputs import is_function_of_key
 from fedjax_opt.engine.programs import copies, run_once
+from fedjax_opt.engine.run_state import RunState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,27 +41,23 @@ class Start:
   num_settings: int
   num_clients: int
 
-  def shapes(self) -> tuple[Any, Any, Any]:
+  def shapes(self) -> RunState:
     """Those of what `state` gives."""
     models, hyperparameters = self._inputs()
-    own = jax.eval_shape(self._states, models, hyperparameters)
-    return *own, self._frozen(models)
+    server, client_states = jax.eval_shape(
+      self._states, models, hyperparameters
+    )
+    return RunState(server, client_states, self._frozen(models))
 
   def lowered(self) -> jax.stages.Lowered:
     """The program that makes the state, given the initial models."""
     return jax.jit(self._states).lower(*self._inputs())
 
-  def state(self, on_host: bool) -> tuple[Any, Any, Any]:
+  def state(self, on_host: bool) -> RunState:
     """The state of all points, in buffers of its own.
 
     Args:
       on_host: whether it is made on the processor.
-
-    Returns:
-      The server's state without its frozen leaves, and what clients keep, of
-      all points; and the frozen leaves as `frozen.taken` gives them: those that
-      are drawn, leaves [seeds, ...], and the others, of which there is one. All
-      are others in a single run.
     """
     init, states = self._models, self._states
     is_function = is_function_of_key(self.params)
@@ -74,13 +71,11 @@ class Start:
       device = jax.default_device(processes.host())
     with device:
       models = init(self.seeds)
-      own, frozen_leaves = (
-        states(models, self.hyperparameters),
-        self._frozen(models),
-      )
-      return *copies(own), frozen_leaves if is_function else copies(
-        frozen_leaves
-      )
+      server, client_states = copies(states(models, self.hyperparameters))
+      frozen_leaves = self._frozen(models)
+      if not is_function:  # They are in the caller's buffers.
+        frozen_leaves = copies(frozen_leaves)
+      return RunState(server, client_states, frozen_leaves)
 
   def _inputs(self):
     return jax.eval_shape(self._models, self.seeds), self.hyperparameters
@@ -120,8 +115,8 @@ class Start:
   def _of_point(self, params, hyperparameters):
     """The state of one point without its frozen leaves."""
     algorithm = self.make(**hyperparameters)
-    server, rows = contract.start(algorithm, params, self.num_clients)
-    return frozen.without(server), rows
+    server, client_states = contract.start(algorithm, params, self.num_clients)
+    return frozen.without(server), client_states
 
   @functools.cached_property
   def _like(self):
@@ -132,7 +127,8 @@ class Start:
     start = lambda params, point: contract.start(
       self.make(**point), params, self.num_clients
     )
-    return jax.eval_shape(start, self.model, first)[0]
+    server, _ = jax.eval_shape(start, self.model, first)
+    return server
 
   @functools.cached_property
   def _is_drawn(self):

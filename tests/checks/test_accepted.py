@@ -83,7 +83,7 @@ def test_models_of_several_seeds_are_drawn_one_after_the_other():
   model = jax.eval_shape(lambda: {"w": jnp.ones((8, 8))})
   seeds = np.uint32([0, 1, 2])
   start = Start(lambda: ALGORITHM, draw, model, seeds, {}, 1, 4)
-  models = start.state(on_host=False)[0].params
+  models = start.state(on_host=False).server.params
   one = draw(jax.random.key(1))["w"]
   np.testing.assert_allclose(models["w"][0, 1], one, atol=1e-5)
 
