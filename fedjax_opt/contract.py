@@ -11,8 +11,7 @@ import optax
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt import trees
 from fedjax_opt.base import FUNCTIONS, Algorithm, Params
-from fedjax_opt.checks import fields, functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.values import brief
 
 
@@ -120,7 +119,7 @@ def check_points(
 def _made(make, hyperparameters, kind):
   """The algorithm of one point; what `make` raises becomes one line."""
   names = ", ".join(hyperparameters) or "none"
-  with checks.calling(f"make: failed with {kind} ({names})"):
+  with errors.calling(f"make: failed with {kind} ({names})"):
     return make(**hyperparameters)
 
 
@@ -137,7 +136,7 @@ def call(name: str, algorithm: Algorithm, *args: Any) -> Any:
     TypeError: if it takes other arguments.
   """
   function = getattr(algorithm, name)
-  return checks.call(f"Algorithm.{name}", FUNCTIONS[name], function, *args)
+  return errors.call(f"Algorithm.{name}", FUNCTIONS[name], function, *args)
 
 
 def params(algorithm: Algorithm, server: Any) -> Params:

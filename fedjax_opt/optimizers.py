@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from fedjax_opt import running_statistics as statistics
-from fedjax_opt.checks import rules
+from fedjax_opt.checks import errors, rules
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import brief
 
@@ -27,7 +27,7 @@ def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
   if isinstance(rule, optax.GradientTransformation):
     return rule
   rules.client("client", rule)
-  found = checks.call("client", "(round) -> optimizer", rule, round)
+  found = errors.call("client", "(round) -> optimizer", rule, round)
   if not isinstance(found, optax.GradientTransformation):
     raise TypeError(
       f"client: its function of the round returned {brief(found)}; must "
@@ -47,7 +47,7 @@ def at_round(rate: Any, round: jax.Array) -> Any:
   rules.rate("learning_rate", rate)
   if not callable(rate):
     return rate
-  found = checks.call("learning_rate", "(round) -> number", rate, round)
+  found = errors.call("learning_rate", "(round) -> number", rate, round)
   is_number = isinstance(found, int | float) or hasattr(found, "dtype")
   if not is_number or np.shape(found):
     raise TypeError(
@@ -81,7 +81,7 @@ def init(
 ) -> optax.OptState:
   """The first state of a rule."""
   weights = statistics.without(params)
-  return checks.call(f"{name}: its init", "(params)", rule.init, weights)
+  return errors.call(f"{name}: its init", "(params)", rule.init, weights)
 
 
 def step(
@@ -100,7 +100,7 @@ def step(
     ValueError: if it fails.
     TypeError: if it fails with one.
   """
-  with checks.calling(f"{name}: its update failed"):
+  with errors.calling(f"{name}: its update failed"):
     update = statistics.follow(rule).update
     updates, state = update(grads, state, params, **extra)
     return optax.apply_updates(params, updates), state

@@ -22,6 +22,7 @@ import optax
 from fedjax_opt import contract
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm
+from fedjax_opt.checks import errors
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import (
   Count,
@@ -282,7 +283,7 @@ def calibrated_noise(
 
 
 def _check_installed(name):
-  checks.check_installed(name, f"privacy needs {name}", "privacy")
+  errors.check_installed(name, f"privacy needs {name}", "privacy")
 
 
 def _accounting(

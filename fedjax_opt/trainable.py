@@ -16,7 +16,7 @@ import optax
 from fedjax_opt import contract
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.frozen import Frozen
 from fedjax_opt.objectives import RegularizedLoss
@@ -84,7 +84,7 @@ def train_only(
   takes = "(loss_fn) -> Algorithm"
   if features_fn is not None:
     takes = "(loss_fn, features_fn) -> Algorithm"
-  outer = checks.call("make", takes, make, *given)  # Computes no loss.
+  outer = errors.call("make", takes, make, *given)  # Computes no loss.
   contract.check("make(...)", outer)
   split = functools.partial(split_at, paths=paths)
 

@@ -20,7 +20,7 @@ from experiments.reference.definition import ReferenceCell
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from experiments.store import Store
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import SPENT, History

@@ -13,7 +13,7 @@ from experiments.specification.method import default_client, not_of_it
 from experiments.specification.resolve import of_personal, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning, words
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedjax_opt.checks import errors
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import brief, form
 
@@ -80,7 +81,7 @@ def features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
 def _of_batch(name, takes, function, params, batch, *rng):
   """Calls a function of a batch; its errors then name the batch."""
   where = f" on a batch {form_of(dict(batch))}{_about_labels(batch)}"
-  return checks.call(name, takes, function, params, batch, *rng, where=where)
+  return errors.call(name, takes, function, params, batch, *rng, where=where)
 
 
 def _check_per_example(name, found, batch):
@@ -167,7 +168,7 @@ def metrics(
   """
   if validation is not None:
     evaluate = functools.partial(evaluate, validation=validation)
-  found = checks.call("evaluate", EVALUATE, evaluate, params, data, test)
+  found = errors.call("evaluate", EVALUATE, evaluate, params, data, test)
   found = scalars("evaluate", found)
   check_columns("evaluate", found, COUNTED_BY_RUN)
   return found

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import errors
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.schedules.timetable import Timetable, check_clients
@@ -61,7 +62,7 @@ def of_seeds(
   tables = []
   for work in works():
     name = "(work) -> Timetable"
-    tables.append(checks.call("schedule", name, schedule, work))
+    tables.append(errors.call("schedule", name, schedule, work))
     _check_is_timetable("schedule: returned", tables[-1])
   return tables
 

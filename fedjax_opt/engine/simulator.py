@@ -14,7 +14,7 @@ import numpy as np
 
 from fedjax_opt import contract, processes, target
 from fedjax_opt.base import Algorithm, Batch, Params, State
-from fedjax_opt.checks import functions
+from fedjax_opt.checks import errors, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
@@ -344,7 +344,7 @@ class Simulator:
       executor.trace(shapes)
     except (ValueError, TypeError) as error:
       what = "state: does not fit this simulator"
-      raise checks.failed(what, error) from error
+      raise errors.failed(what, error) from error
     return executor
 
   def _clock_of(self, tables):

@@ -21,8 +21,7 @@ import numpy as np
 
 from fedjax_opt import processes
 from fedjax_opt.base import STREAMS, State
-from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors, fields
 from fedjax_opt.data import digest as digest_of_data
 from fedjax_opt.files import json_files
 
@@ -90,7 +89,7 @@ class Checkpoints:
     self.every = None if every is None else int(every)
     self._folder = pathlib.Path(folder).absolute()
     self._is_given = identity is not None
-    with checks.calling("identity"):
+    with errors.calling("identity"):
       self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
     _check_names(self._folder)
@@ -157,7 +156,7 @@ class Checkpoints:
     except Exception as error:
       raise OSError(
         f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
-        f"written ({checks.reason(error)})"
+        f"written ({errors.reason(error)})"
       ) from error
     self._own.add(round)
     for old in [r for r in _rounds(self._folder) if r in self._own][2:]:
@@ -189,7 +188,7 @@ class Checkpoints:
         self._check_damaged(round, error)
         warnings.warn(
           f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
-          f"read ({checks.reason(error)}); ignored",
+          f"read ({errors.reason(error)}); ignored",
           stacklevel=2,
         )
         damaged.append(self._path(round))
@@ -228,7 +227,7 @@ class Checkpoints:
     if _may_pass(error):
       raise CheckpointError(
         f"resume=True: checkpoint of round {round} in {str(self._folder)!r} "
-        f"cannot be read now ({checks.reason(error)}); it is kept, so try "
+        f"cannot be read now ({errors.reason(error)}); it is kept, so try "
         "again once that has passed"
       ) from error
 

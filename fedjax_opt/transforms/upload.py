@@ -15,8 +15,7 @@ import optax
 from fedjax_opt import contract, norms, optimizers, trees
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks import fields, functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.transforms import messages
 
 # Beside the numbers that algorithms fold into the key of a client.
@@ -190,7 +189,7 @@ def _transformed(rule, parts, like, states, key):
     if shapes is not None:
       is_finite = norms.all_finite(part)
       own_key = jax.random.fold_in(key, i)
-      with checks.calling("upload: its update failed"):
+      with errors.calling("upload: its update failed"):
         # It has no parameters to be given.
         part, state = rule.update(part, state, None, key=own_key)
       # A transform may hide what is not finite; such a client is left out.

@@ -17,7 +17,7 @@ import scipy.sparse
 import fedjax_opt as fo
 from experiments.specification.kinds import CLIENT, numbers
 from fedjax_opt import checks, models
-from fedjax_opt.checks import fields, functions, rules, values
+from fedjax_opt.checks import errors, fields, functions, rules, values
 from fedjax_opt.data import partition
 from tests.checks import given
 
@@ -152,11 +152,11 @@ def test_every_kind_accepts(accepted):
 
 
 def test_a_module_is_imported():
-  assert values.imported("math", "Counting", "") is math
+  assert errors.imported("math", "Counting", "") is math
 
 
 def _read(error):
-  with values.reading("a.txt", "give another", KeyError):
+  with errors.reading("a.txt", "give another", KeyError):
     raise error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.results.history import COSTS, TIME
 from fedjax_opt.results.tables import aligned
 from fedjax_opt.study.cells import Cell
@@ -36,7 +36,7 @@ def check_installed() -> None:
   Raises:
     ImportError: naming what is missing, and what to install.
   """
-  checks.check_installed("pandas", "reports need pandas", "run")
+  errors.check_installed("pandas", "reports need pandas", "run")
 
 
 def markdown(table: Table, title: str = "") -> str:
