@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.checks import errors, rules
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import brief
@@ -73,14 +73,14 @@ def mean_step(moved: Any, rate: Any, num_steps: Any) -> Any:
   """
   reach = rate * num_steps
   scale = -1 / jnp.where(reach > 0, reach, 1)
-  return optax.tree.scale(scale, statistics.without(moved))
+  return optax.tree.scale(scale, batch_stats.without(moved))
 
 
 def init(
   name: str, rule: optax.GradientTransformation, params: Any
 ) -> optax.OptState:
   """The first state of a rule."""
-  weights = statistics.without(params)
+  weights = batch_stats.without(params)
   return errors.call(f"{name}: its init", "(params)", rule.init, weights)
 
 
@@ -101,7 +101,7 @@ def step(
     TypeError: if it fails with one.
   """
   with errors.calling(f"{name}: its update failed"):
-    update = statistics.follow(rule).update
+    update = batch_stats.follow(rule).update
     updates, state = update(grads, state, params, **extra)
     return optax.apply_updates(params, updates), state
 

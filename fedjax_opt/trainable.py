@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import contract
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks import values as checks
@@ -248,7 +248,7 @@ def closed_over(function, frozen, dtype):
   def of_trainable(params, batch, rng):
     others, local = frozen, dtype_of(params)
     if local != dtype:
-      others = statistics.map_weights(lambda leaf: leaf.astype(local), frozen)
+      others = batch_stats.map_weights(lambda leaf: leaf.astype(local), frozen)
     return function(merge(params, others), batch, rng)
 
   return of_trainable
@@ -256,4 +256,4 @@ def closed_over(function, frozen, dtype):
 
 def dtype_of(params):
   """In which type a model's weights are."""
-  return jnp.result_type(*jax.tree.leaves(statistics.weights(params)), 0.0)
+  return jnp.result_type(*jax.tree.leaves(batch_stats.weights(params)), 0.0)

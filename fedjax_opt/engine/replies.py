@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt import contract, counters, norms, trees
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions
 from fedjax_opt.engine import sharding
@@ -50,7 +50,7 @@ def limited(
   if limit is None:
     return message, None
   if like is None:
-    like = [statistics.weights(message)]
+    like = [batch_stats.weights(message)]
   parts = contract.split_message("max_update_norm", message, like)
   is_counted = [shapes is not None for shapes in like]
   pairs = list(zip(parts, is_counted, strict=True))
@@ -377,7 +377,7 @@ def mean_of(
     lambda leaf: leaf / jnp.where(left > 0, number, 1).astype(leaf.dtype), total
   )
   mean = over(divisor)
-  return mean if is_normalized else statistics.put(mean, over(left))
+  return mean if is_normalized else batch_stats.put(mean, over(left))
 
 
 def check_state(new: Any, old: Any) -> Any:

@@ -13,7 +13,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from fedjax_opt import counters, optimizers, trees
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
 from fedjax_opt.checks import functions
 from fedjax_opt.data import lists
@@ -322,7 +322,9 @@ class Worker:
     self._count(len(points), number.astype(jnp.int32), of)
     mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
     return [
-      optax.tree.cast_like(statistics.without(jax.tree.map(mean, total)), point)
+      optax.tree.cast_like(
+        batch_stats.without(jax.tree.map(mean, total)), point
+      )
       for total, point in zip(totals, points, strict=True)
     ]
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import contract, norms, optimizers, trees
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.transforms import messages
@@ -109,7 +109,7 @@ def with_upload(
 
   def init_client(params):
     own = algorithm.init_client
-    like = statistics.weights(list(algorithm.sends(params)))
+    like = batch_stats.weights(list(algorithm.sends(params)))
     return Kept(own and own(params), _starts(rule, like, like))
 
   def round(state, cohort):
@@ -134,7 +134,7 @@ def with_upload(
         message=contract.join_message(sent, output.message),
         state=new,
         bytes_up=_num_bytes(upload, parts, like)
-        + statistics.num_bytes(output.message),
+        + batch_stats.num_bytes(output.message),
       )
 
     return messages.intercepted("upload", algorithm, state, cohort, rewrite)
