@@ -230,13 +230,13 @@ def unlike(planned: Sequence[PlannedCell]) -> list[str]:
     method: {name: own.get(name) for name in specs.conditions()}
     for method, own in values.items()
   }
-  return list(words.unlike(told).values())
+  return list(words.differing_options(told).values())
 
 
 def not_private(planned: Sequence[PlannedCell]) -> list[str]:
   """The sentence on methods whose noise can be computed again, if any."""
   seeded = [c for c in planned if c.spec.dp_seed is not None]
-  labels = dict.fromkeys(words.name(cell.method) for cell in seeded)
+  labels = dict.fromkeys(words.quoted_if_list(cell.method) for cell in seeded)
   if not labels:
     return []
   return [

@@ -173,7 +173,7 @@ def compare(
   clients = plan.check(methods, conditions, metric)
   cells = tuple(_run_all(plan, methods, conditions, progress))
   of_tuning = report_seeds if nested else seeds
-  same, unlike = _same_and_unlike(methods, options, conditions[0])
+  same, differing = _same_and_differing(methods, options, conditions[0])
   about = {
     **setup.sizes(params, validation, test),
     **setup.sizes_of_clients(list(clients.values())),
@@ -190,7 +190,7 @@ def compare(
     title,
     target,
     about,
-    notes=(*unlike, *(() if own_models else plans.notes_of(methods))),
+    notes=(*differing, *(() if own_models else plans.notes_of(methods))),
     clients=clients,
     min_effect=min_effect,
   )
@@ -223,7 +223,7 @@ def _run_all(
   return cells
 
 
-def _same_and_unlike(
+def _same_and_differing(
   methods: Mapping[str, Method],
   options: Mapping[str, Any],
   condition: Mapping[str, Any],
@@ -236,14 +236,14 @@ def _same_and_unlike(
     condition: one of them.
   """
   own = {
-    label: setup.told({**options, **condition, **method.options})
+    label: setup.reported_options({**options, **condition, **method.options})
     for label, method in methods.items()
   }
-  unlike = words.unlike(own)
+  differing = words.differing_options(own)
   of_one = next(iter(own.values()))
-  others = {*condition, *unlike}
+  others = {*condition, *differing}
   same = {n: v for n, v in of_one.items() if n not in others}
-  return same, list(unlike.values())
+  return same, list(differing.values())
 
 
 def _how_it_ran(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class Comparison:
   @property
   def names(self) -> dict[str, str]:
     """method -> its name in a sentence."""
-    return {m: words.name(label) for m, label in self.labels.items()}
+    return {m: words.quoted_if_list(label) for m, label in self.labels.items()}
 
   @property
   def numbers(self) -> words.Numbers:

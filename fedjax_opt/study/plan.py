@@ -278,7 +278,7 @@ def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
       )
     for name, other in ((n, c[n]) for c in conditions[:i] for n in names):
       value = condition[name]
-      if value != other and words.exact(value) == words.exact(other):
+      if value != other and words.all_digits(value) == words.all_digits(other):
         raise ValueError(
           f"conditions[{i}][{name!r}]={checks.brief(value)}: a report writes "
           f"it like {checks.brief(other)}; give values that it can tell apart"
@@ -343,9 +343,9 @@ def notes_of(methods: Mapping[str, Method]) -> list[str]:
     algorithm = method.make(**first)
     if algorithm.client_params or algorithm.personalize:
       found.append(
-        f"{words.name(label)}: its settings are chosen by the server's model, "
-        "and the server's model is compared. Give own_models= to choose by the "
-        "models of its clients, and to compare them."
+        f"{words.quoted_if_list(label)}: its settings are chosen by the "
+        "server's model, and the server's model is compared. Give own_models= "
+        "to choose by the models of its clients, and to compare them."
       )
   return found
 

@@ -18,7 +18,7 @@ from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import text
 from fedjax_opt.study.report.study_tables import Entry, Table, axes_of
 from fedjax_opt.study.verdicts import BEST, Verdict, num_near_ties
-from fedjax_opt.study.words import exact
+from fedjax_opt.study.words import all_digits
 
 # In LaTeX: the most columns beside the names in a column of a paper, and the
 # most rows on a page.
@@ -179,7 +179,9 @@ def _tuning_of(cell: Cell) -> dict[str, Any]:
     "tuning_seeds": tuning.num_seeds if tuning else 0,
     "diverged_settings": tuning.num_diverged if tuning else None,
     "collapsed_settings": cell.num_collapsed if tuning else None,
-    "edges": "; ".join(f"{e.name}={exact(e.value)} ({e.side})" for e in edges),
+    "edges": "; ".join(
+      f"{e.name}={all_digits(e.value)} ({e.side})" for e in edges
+    ),
     "criterion": str(cell.criterion) if tuning else None,
     "tuning_score": tuning.score if tuning else None,
     "near_ties": num_near_ties(cell),
