@@ -55,7 +55,7 @@ class Job(NamedTuple):
   def config(self) -> dict[str, Any]:
     """The content of config.json."""
     digests = clock.digests(self.spec, self.loaded.digests)
-    return self.spec.values() | {digest.NAME: digests}
+    return self.spec.values() | {digest.DATA_DIGESTS: digests}
 
   @property
   def rounds(self) -> int:

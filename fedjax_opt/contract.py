@@ -32,7 +32,7 @@ def takes_everyone(name: str, cohort: Any) -> None:
     )
 
 
-def check(name: str, algorithm: Any) -> None:
+def check_algorithm(name: str, algorithm: Any) -> None:
   """That it is an algorithm, made of functions.
 
   Raises:
@@ -85,7 +85,7 @@ def check_statistics(
     )
 
 
-ALGORITHM = fields.Field(check)
+ALGORITHM = fields.Field(check_algorithm)
 
 
 def check_points(
@@ -109,7 +109,9 @@ def check_points(
     first | {name: value} for name in grid for value in grid[name][1:]
   ]
   for point in points:
-    check("make(...)", _made(make, point, "the hyperparameters of the grid"))
+    check_algorithm(
+      "make(...)", _made(make, point, "the hyperparameters of the grid")
+    )
   if grid:
     numbers = {name: np.asarray(values)[0] for name, values in grid.items()}
     trace = lambda numbers: [_made(make, numbers, "traced numbers")][1:]
@@ -123,7 +125,7 @@ def _made(make, hyperparameters, kind):
     return make(**hyperparameters)
 
 
-def call(name: str, algorithm: Algorithm, *args: Any) -> Any:
+def call_function(name: str, algorithm: Algorithm, *args: Any) -> Any:
   """What a function of an algorithm returns.
 
   Args:
@@ -139,14 +141,14 @@ def call(name: str, algorithm: Algorithm, *args: Any) -> Any:
   return errors.call(f"Algorithm.{name}", FUNCTIONS[name], function, *args)
 
 
-def params(algorithm: Algorithm, server: Any) -> Params:
+def evaluated_params(algorithm: Algorithm, server: Any) -> Params:
   """The model that is evaluated.
 
   Raises:
     ValueError: if the function fails.
     TypeError: if it returns what is no tree of arrays.
   """
-  found = call("params", algorithm, server)
+  found = call_function("params", algorithm, server)
   functions.arrays("Algorithm.params", found)
   return found
 
@@ -221,7 +223,7 @@ def _is_like(part, shapes):
   return all(np.shape(leaf) == shape.shape for leaf, shape in pairs)
 
 
-def start(
+def initial_states(
   algorithm: Algorithm, params: Params, num_clients: int
 ) -> tuple[Any, Any]:
   """The state of the server, and what all clients keep, before round 0.
@@ -238,11 +240,11 @@ def start(
     ValueError: if one of its functions fails.
     TypeError: if one returns what is no array.
   """
-  server = call("init", algorithm, params)
+  server = call_function("init", algorithm, params)
   functions.arrays("Algorithm.init: state", server)
   if algorithm.init_client is None:
     return server, None
-  one = call("init_client", algorithm, params)
+  one = call_function("init_client", algorithm, params)
   functions.arrays("Algorithm.init_client", one, may_have_keys=False)
   expand = lambda leaf: jnp.broadcast_to(
     jnp.asarray(leaf), (num_clients, *jnp.shape(leaf))

@@ -85,7 +85,7 @@ def train_only(
   if features_fn is not None:
     takes = "(loss_fn, features_fn) -> Algorithm"
   outer = errors.call("make", takes, make, *given)  # Computes no loss.
-  contract.check("make(...)", outer)
+  contract.check_algorithm("make(...)", outer)
   split = functools.partial(split_at, paths=paths)
 
   def init(params):

@@ -75,7 +75,7 @@ assert_close = functools.partial(
 def start_of(algorithm):
   """The server's state and what clients keep, before the first round."""
   params = jax.tree.map(jnp.asarray, TASK.params)
-  return contract.start(algorithm, params, num_clients=5)
+  return contract.initial_states(algorithm, params, num_clients=5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,7 +88,7 @@ def test_a_traced_round_keeps_shapes_and_types(name):
 
     def run(numbers):
       algorithm = make(name, **numbers)
-      before = contract.start(algorithm, params, num_clients=5)
+      before = contract.initial_states(algorithm, params, num_clients=5)
       segment = (jax.random.key(0), data, {}, jnp.int32(0), jnp.int32(2))
       return before, rounds.run_rounds(config, algorithm, before, *segment)[0]
 

@@ -162,7 +162,7 @@ def after_two_rounds(algorithm, **settings):
   """The server's state, model and counters after two rounds of all clients."""
   settings = SETTINGS | {"weighting": "uniform", "eval_every": 2} | settings
   config = Config.create(FIVE, settings)
-  start = contract.start(
+  start = contract.initial_states(
     algorithm, jax.tree.map(jnp.asarray, PARAMS), num_clients=5
   )
 

@@ -273,7 +273,7 @@ def arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
       )
 
 
-def like(name: str, new: Any, old: Any, source: str) -> None:
+def check_like(name: str, new: Any, old: Any, source: str) -> None:
   """Checks that a tree has the structure, shapes and types of another.
 
   Args:
@@ -321,7 +321,7 @@ def _stays(leaf, after):
   return jnp.result_type(leaf, after) == types[0]
 
 
-def kept(state: Any) -> Any:
+def check_has_state(state: Any) -> Any:
   """What a client keeps, as its work reads it.
 
   Raises:

@@ -175,7 +175,7 @@ class ActivePoints:
     of_all = jax.tree.map(lambda leaf: leaf[None], of_all)
     return jax.tree.map(repeated, trees.merge(of_seed, of_all))
 
-  def numbers(self) -> dict[str, np.ndarray]:
+  def to_arrays(self) -> dict[str, np.ndarray]:
     """Which settings run and are present, for a checkpoint."""
     return {"grid/active": self.active, "grid/present": self.present}
 
@@ -185,7 +185,7 @@ class ActivePoints:
     """Continues from a checkpoint, with the settings that were present in it.
 
     Args:
-      record: has what `numbers` gave.
+      record: has what `to_arrays` gave.
       state: of all settings, as `whole` gave it.
 
     Returns:

@@ -32,17 +32,17 @@ def put(config: Config, states: Any) -> Any:
   return config.layout.put_state(states, axes=1)
 
 
-def like(config: Config, states: Any) -> Any:
+def shapes_of_gathered(config: Config, states: Any) -> Any:
   """The shapes of what `gather` returns, given those of all clients."""
   if not config.state_is_on_host:
-    return config.layout.like_state(states, axes=1)
+    return config.layout.shapes_of_state(states, axes=1)
   axis = 2 if config.has_points else 0
 
   def of_cohort(leaf):
     before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
     return leaf.update(shape=(*before, config.cohort_size, *after))
 
-  return config.layout.like_state(jax.tree.map(of_cohort, states), axes=1)
+  return config.layout.shapes_of_state(jax.tree.map(of_cohort, states), axes=1)
 
 
 def gather(config: Config, states: Any, cohorts: np.ndarray | None) -> Any:

@@ -156,7 +156,7 @@ class Cohort:
       draws_all &= config.clock.is_everyone
     return has_all and draws_all and config.client_dropout == 0
 
-  def drawn(self) -> dict[str, Any]:
+  def draws(self) -> dict[str, Any]:
     """The fields of `RoundData` that say what this cohort has drawn."""
     first = mapping.with_batches(self.config, self._data, self._phase(0)[2])
     drawn = {"clients": self.clients, "first_phase": first}

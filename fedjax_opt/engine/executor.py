@@ -114,11 +114,11 @@ class Executor:
     layout = self.config.layout
     with self.open_feed() as opened:
       state = RunState(
-        layout.like_state(shapes.server),
-        client_state.like(self.config, shapes.client_states),
-        layout.like_frozen(shapes.frozen),
+        layout.shapes_of_state(shapes.server),
+        client_state.shapes_of_gathered(self.config, shapes.client_states),
+        layout.shapes_of_frozen(shapes.frozen),
       )
-      segment = opened.like()
+      segment = opened.shapes_of_segments()
     self._inputs = {
       "rounds": self._rounds_inputs(state, segment, 0, 0, _no_secret),
       "evaluation": self._evaluation_inputs(state),

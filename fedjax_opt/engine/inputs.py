@@ -81,7 +81,7 @@ def check_grid(
     TypeError: if the algorithm or the grid is of a wrong type.
   """
   if grid is None:
-    contract.check("algorithm", algorithm)
+    contract.check_algorithm("algorithm", algorithm)
     return (lambda: algorithm), {}
   check_makes("algorithm", algorithm)
   check_is_grid("grid", grid)

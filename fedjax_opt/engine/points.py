@@ -142,7 +142,7 @@ def params_program(
 
   def one_point(server, hyperparameters, per_seed, frozen_leaves):
     server = frozen.join(server, trees.merge(per_seed["frozen"], frozen_leaves))
-    params = contract.params(make(**hyperparameters), server)
+    params = contract.evaluated_params(make(**hyperparameters), server)
     return trees.without(params, frozen.of_model(server))
 
   # Of a single run it does not depend on the settings.

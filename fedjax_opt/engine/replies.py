@@ -94,7 +94,7 @@ def client_info(
     weight=weight,
     is_valid=is_valid,
     is_clipped=is_clipped,
-    bytes_up=counters.of(sent),
+    bytes_up=counters.counter(sent),
     gradient_evaluations=worker.gradient_evaluations,
     num_steps=client.num_steps,
     examples=jnp.sum(client.counts, dtype=jnp.int32),
@@ -242,9 +242,9 @@ def _without_costs(config, clients, counted, sent, share, phase):
   has_none = jnp.sum(jnp.where(counted, weight, 0)) == 0
   if info.weight is not None:  # All clients may have returned the weight 0.
     has_none &= jnp.any((weight > 0) & ~counted)
-  faulty = {"rejected_clients": ~info.is_valid & ~clients.is_out}
+  left_out = {"rejected_clients": ~info.is_valid & ~clients.is_out}
   if info.is_clipped is not None:
-    faulty["clipped_clients"] = info.is_clipped & ~clients.is_out
+    left_out["clipped_clients"] = info.is_clipped & ~clients.is_out
   in_cohort = lambda tree: trees.take(tree, slice(config.cohort_size))
   is_absent = clients.number >= config.num_clients  # Empty places of a cohort.
   return Reply(
@@ -254,7 +254,7 @@ def _without_costs(config, clients, counted, sent, share, phase):
     share=share,
     is_lost=~jnp.any(counted) | has_none,
     counts=counters.totals(
-      **{name: who.astype(jnp.int32) for name, who in faulty.items()},
+      **{name: who.astype(jnp.int32) for name, who in left_out.items()},
       examples=info.examples,
     )
     | {"gradient_evaluations": counters.total(info.gradient_evaluations)},
@@ -282,7 +282,7 @@ def _computed(config, info, order):
   steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
   slowest = jnp.max(steps.reshape(-1, config.chunk), 1)
   width = config.chunk * config.plan.batch_size
-  return counters.times(counters.total(counters.of(slowest)), width)
+  return counters.times(counters.total(counters.counter(slowest)), width)
 
 
 def _costs(reply, phase, visits, bytes_up):
@@ -297,9 +297,9 @@ def _costs(reply, phase, visits, bytes_up):
     bytes_up: [n, 8] counters, of the clients that took part.
   """
   if isinstance(visits, int):
-    bytes_down = counters.of(visits * phase.num_bytes)
+    bytes_down = counters.counter(visits * phase.num_bytes)
   else:
-    bytes_down = counters.times(counters.of(visits), phase.num_bytes)
+    bytes_down = counters.times(counters.counter(visits), phase.num_bytes)
   spent = {
     "bytes_down": bytes_down,
     "bytes_up": counters.total(bytes_up),
@@ -308,7 +308,7 @@ def _costs(reply, phase, visits, bytes_up):
   if not phase.label:
     return spent
   apart = {f"{phase.label}_{name}": count for name, count in spent.items()}
-  return spent | apart | {"labelled_visits": counters.of(visits)}
+  return spent | apart | {"labelled_visits": counters.counter(visits)}
 
 
 def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
@@ -399,5 +399,5 @@ def check_state(new: Any, old: Any) -> Any:
       "declare what one client keeps: Algorithm(..., init_client=...)"
     )
   new = trees.cast_like(new, old)
-  functions.like("ClientOutput.state", new, old, "Algorithm.init_client")
+  functions.check_like("ClientOutput.state", new, old, "Algorithm.init_client")
   return jax.tree.map(jnp.asarray, new)

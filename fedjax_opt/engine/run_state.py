@@ -13,9 +13,9 @@ class RunState(NamedTuple):
   Attributes:
     server: the algorithm's state, without its frozen leaves.
     client_states: what every client keeps, leaves [M, ...]; None if nothing.
-    frozen: the frozen leaves as `frozen.taken` gives them: those that depend on
-      the seed, leaves [seeds, ...], and the others, of which there is one copy.
-      All are others in a single run.
+    frozen: the frozen leaves, see `frozen.leaves_of`: those that depend on the
+      seed, [seeds, ...], and the others, of which there is one copy. All are
+      others in a single run.
   """
 
   server: State

@@ -16,7 +16,7 @@ from fedjax_opt.base import Params, State
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_state import RunState
-from fedjax_opt.engine.start import Start
+from fedjax_opt.engine.start import InitialState
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.results.tally import Tally
@@ -37,7 +37,7 @@ class Runner:
 
   executor: Executor
   shapes: RunState
-  start: Start
+  start: InitialState
   rounds: int
   on_evaluation: Callable[[Report], Any] | None = None
   checkpoints: Checkpoints | None = None
@@ -269,7 +269,7 @@ class Runner:
     state = self._whole_state()
     if self._config.layout.mesh is not None:  # Other devices may resume it.
       state = processes.fetch(state)
-    record = self._record.to_arrays() | self._active.numbers()
+    record = self._record.to_arrays() | self._active.to_arrays()
     if processes.is_first_process():
       self.checkpoints.save(stop, tuple(state), record)
 

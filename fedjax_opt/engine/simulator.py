@@ -34,7 +34,7 @@ from fedjax_opt.engine.feed import lower_draws
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.engine.runner import Runner
-from fedjax_opt.engine.start import Start, model_of
+from fedjax_opt.engine.start import InitialState, model_of
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
@@ -328,7 +328,10 @@ class Simulator:
         **{n: each.lower() for n, each in executor.trace(shapes).items()},
       }
     data = digest.of_data([self._data], self._validation, self._test)
-    others = {"seed": seeds if self._is_grid else seeds[0], digest.NAME: data}
+    others = {
+      "seed": seeds if self._is_grid else seeds[0],
+      digest.DATA_DIGESTS: data,
+    }
     if self._is_grid:
       others["grid"] = self._grid
     if plainly._clock is not None:
@@ -410,7 +413,7 @@ class Simulator:
         "another algorithm, such as fed_avg"
       )
     numbers = np.asarray(seeds, np.uint32)
-    start = Start(
+    start = InitialState(
       make,
       params,
       model,

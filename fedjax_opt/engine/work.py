@@ -82,7 +82,9 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
   found: dict[int, Any] = {}
 
   def round(params, key, examples, indices, sizes):
-    server, rows = contract.start(algorithm, params, config.num_clients)
+    server, rows = contract.initial_states(
+      algorithm, params, config.num_clients
+    )
     of_clients = {"indices": indices, "client_state": rows}
     if indices is None:  # A population on disk.
       of_clients["starts"] = sizes
@@ -91,7 +93,7 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     if config.max_update_norm is not None:
       parts = contract.shapes_of_parts(algorithm, server)
     cohort = Cohort(config, key, np.int32(0), round_data, parts)
-    new, _ = contract.call("round", algorithm, server, cohort)
+    new, _ = contract.call_function("round", algorithm, server, cohort)
     found.update(cohort.work)
     return new
 

@@ -129,7 +129,7 @@ class Worker:
     Raises:
       ValueError: if the algorithm has no `init_client`.
     """
-    return functions.kept(self._state)
+    return functions.check_has_state(self._state)
 
   @property
   def staleness(self) -> ArrayLike:
@@ -206,7 +206,8 @@ class Worker:
       # The model and traced hyperparameters may have different types.
       if config.precision == "bfloat16":
         rule_state = trees.cast_like(rule_state, before)
-      functions.like("client: the rule's state", rule_state, before, "init")
+      name = "client: the rule's state"
+      functions.check_like(name, rule_state, before, "init")
       gradients_per_step = 1 + len(calls)
       record = lambda name, all: all.at[k].set(_field(rule_state, name))
       traces = {name: record(name, all) for name, all in traces.items()}
@@ -331,7 +332,7 @@ class Worker:
   def _count(self, gradients, examples, of):
     """Counts gradients of this many examples each, see `gradients`."""
     self.gradients.append((gradients, of))
-    spent = counters.times(counters.of(examples), gradients)
+    spent = counters.times(counters.counter(examples), gradients)
     self.gradient_evaluations = counters.add(self.gradient_evaluations, spent)
 
   def _examples(self, rows):

@@ -276,11 +276,14 @@ def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   Returns:
     The words; '' if nothing differs.
   """
+  of_data = digest_of_data.DATA_DIGESTS
   names = {name: None for name in (*saved, *given)}
-  names.pop(digest_of_data.NAME, None)
+  names.pop(of_data, None)
   pairs = ((name, saved.get(name), given.get(name)) for name in names)
   words = [_unlike(*pair) for pair in pairs if pair[1] != pair[2]]
-  before, now = (config.get(digest_of_data.NAME) for config in (saved, given))
+  before, now = (
+    config.get(digest_of_data.DATA_DIGESTS) for config in (saved, given)
+  )
   other = digest_of_data.difference(before, now) if before and now else ""
   return ", ".join([*filter(None, [other]), *words][:5])
 

@@ -180,8 +180,8 @@ def _all_have_digests(folder: pathlib.Path, covered: Collection[str]) -> bool:
   without = [name for name in read if name not in covered]
   if without:
     warnings.warn(
-      f"folder={str(folder)!r}: not verified: {folder_digests.NAME} is missing "
-      f"or lacks {', '.join(without)}, so damage would not be noticed",
+      f"folder={str(folder)!r}: not verified: {folder_digests.DIGESTS_FILE} is "
+      f"missing or lacks {', '.join(without)}, so damage would not be noticed",
       stacklevel=4,  # Who called `load_run`, which is wrapped once.
     )
   return not without

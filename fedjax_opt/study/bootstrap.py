@@ -206,7 +206,7 @@ def student_quantile(confidence: float, freedom: float) -> float:
   return float(stats.t.ppf((1 + confidence) / 2, freedom))
 
 
-def numbers(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
+def number_array(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
   """The values as a float64 array that is not empty; see `checks.array`."""
   found = checks.array(name, values, axes)
   if not found.size:
@@ -225,4 +225,4 @@ def scores_of(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
   wanted = f"numbers of shape [n, {tasks}]"
   found = np.asarray(checks.as_array(name, scores, wanted))
   found = found[:, None] if found.ndim == 1 else found
-  return numbers(name, found, f"[n, {tasks}]")
+  return number_array(name, found, f"[n, {tasks}]")

@@ -191,9 +191,11 @@ def own_model(
 ) -> Params:
   """The model that one client uses itself; the server's if it has no other."""
   if algorithm.client_params is not None:
-    params = contract.call("client_params", algorithm, server, worker.state)
+    params = contract.call_function(
+      "client_params", algorithm, server, worker.state
+    )
   if algorithm.personalize is not None:
-    params = contract.call("personalize", algorithm, worker, params)
+    params = contract.call_function("personalize", algorithm, worker, params)
   return params
 
 

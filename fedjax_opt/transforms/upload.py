@@ -216,4 +216,4 @@ class _Lent(messages.View):
   @property
   def state(self) -> Any:
     """See `Worker.state`."""
-    return functions.kept(self._own)
+    return functions.check_has_state(self._own)

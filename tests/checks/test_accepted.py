@@ -9,7 +9,7 @@ import pytest
 
 from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
 from fedjax_opt.checks import errors, values
-from fedjax_opt.engine.start import Start
+from fedjax_opt.engine.start import InitialState
 from tests.checks.given import (
   ALGORITHM,
   DATA,
@@ -82,7 +82,7 @@ def test_models_of_several_seeds_are_drawn_one_after_the_other():
   draw = lambda key: {"w": orthogonal(key)}
   model = jax.eval_shape(lambda: {"w": jnp.ones((8, 8))})
   seeds = np.uint32([0, 1, 2])
-  start = Start(lambda: ALGORITHM, draw, model, seeds, {}, 1, 4)
+  start = InitialState(lambda: ALGORITHM, draw, model, seeds, {}, 1, 4)
   models = start.state(on_host=False).server.params
   one = draw(jax.random.key(1))["w"]
   np.testing.assert_allclose(models["w"][0, 1], one, atol=1e-5)

@@ -39,7 +39,7 @@ def traced_rounds(algorithm, params, data, **settings):
   )
 
   def start(params):
-    return contract.start(algorithm, params, data.num_clients)
+    return contract.initial_states(algorithm, params, data.num_clients)
 
   before = jax.eval_shape(start, shapes(params))
 

@@ -135,7 +135,8 @@ def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
 def test_rounds_lost_before_an_evaluation_that_is_forgotten():
   """They count until the next scheduled one."""
   record, loss = Tally(1, 1), {"train_loss": np.ones(1)}
-  lost = {n: counters.of(2)[None] for n in ("lost_rounds", "rejected_clients")}
+  two = counters.counter(2)[None]
+  lost = {name: two for name in ("lost_rounds", "rejected_clients")}
   record.add_rounds(4, {}, {})
   record.add_metrics(loss)
   record.add_rounds(6, {}, {})
