@@ -489,10 +489,10 @@ def public():
 def fields_of(function):
   """{argument: its description}, of those that have one."""
   if not inspect.isclass(function):
-    return getattr(function, "fields", {})
+    return getattr(function, "checked_fields", {})
   if issubclass(function, layers.Network):
     return layers._fields_of(function)
-  made = getattr(function.__init__, "fields", {})
+  made = getattr(function.__init__, "checked_fields", {})
   return getattr(function, "checked_fields", made)
 
 

@@ -59,7 +59,7 @@ FACTORIES = {
   )
   for name, factory in vars(module).items()
   if inspect.isfunction(factory)
-  for argument, field in getattr(factory, "fields", {}).items()
+  for argument, field in getattr(factory, "checked_fields", {}).items()
 }
 # Programs of single operations, which bring an array to the device.
 _TRIVIAL = {"jit(stage)", "jit(convert_element_type)"}

@@ -41,8 +41,8 @@ def test_checks_know_nothing_of_the_rest():
 def test_factories_say_what_their_arguments_may_be():
   assert len(given.FACTORIES) > 100
   assert "fed_prox mu" in given.FACTORIES
-  assert fo.domo.fields["mu_l"].optional
-  assert not fo.fed_prox.fields["mu"].optional
+  assert fo.domo.checked_fields["mu_l"].optional
+  assert not fo.fed_prox.checked_fields["mu"].optional
 
 
 def _is_in(value, interval):

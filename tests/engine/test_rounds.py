@@ -30,11 +30,8 @@ def test_what_a_large_population_keeps_is_held_once():
   algorithm = fo.scaffold(loss, 0.1)
   settings = {"cohort_size": 4, "batch_size": 1, "client_chunk": 2}
   config = Config.create(data, settings)
-
   model = {"w": jnp.zeros(size)}
-
-  def start():
-    return contract.initial_states(algorithm, model, population)
+  start = lambda: contract.initial_states(algorithm, model, population)
 
   def run(state, key, data):
     args = (key, data, {}, jnp.int32(0), jnp.int32(9))
