@@ -146,8 +146,8 @@ def test_plain_sums_are_exact_as_long_as_they_fit():
 def test_a_run_counts_the_same_either_way(monkeypatch):
   def run():
     algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1))
-    settings = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
-    return dict(TASK.simulate(algorithm, rounds=5, **settings).cost)
+    options = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
+    return dict(TASK.simulate(algorithm, rounds=5, **options).cost)
 
   plain = run()
   monkeypatch.setattr(counters, "fit", lambda rounds, clients: False)

@@ -32,7 +32,7 @@ PARAMS = {
   "norm": LAYER.init(jax.random.key(0), X, train=True)["params"],
   "output": jnp.ones(3),
 }
-SETTINGS = {"batch_size": 4, "local_steps": 2, "client_map": "vmap"}
+OPTIONS = {"batch_size": 4, "local_steps": 2, "client_map": "vmap"}
 STATISTICS = ("running_mean", "running_var")
 
 
@@ -59,7 +59,7 @@ def test_delta_sgd_measures_the_weights_alone():
   expected, actual = (
     fo.simulate(
       fo.fed_avg(loss, fo.delta_sgd()), params, data, rounds=2,
-      trace=["step_size"], **SETTINGS,
+      trace=["step_size"], **OPTIONS,
     )
     for loss, params in ((fixed_loss, weights), (loss_fn, PARAMS))
   )  # fmt: skip
@@ -91,7 +91,7 @@ def test_fed_exp_does_not_extrapolate_them():
   )
   step = lambda algorithm: (
     fo.simulate(
-      algorithm, PARAMS, data, rounds=1, **SETTINGS, weighting="uniform"
+      algorithm, PARAMS, data, rounds=1, **OPTIONS, weighting="uniform"
     ).params
   )
   plain = step(fo.fed_avg(loss_fn, client))
@@ -158,10 +158,10 @@ def make(name):
   return task.algorithm(name, client=client, rate=0.1, psi=psi, **given)
 
 
-def after_two_rounds(algorithm, **settings):
+def after_two_rounds(algorithm, **options):
   """The server's state, model and counters after two rounds of all clients."""
-  settings = SETTINGS | {"weighting": "uniform", "eval_every": 2} | settings
-  config = Config.create(FIVE, settings)
+  options = OPTIONS | {"weighting": "uniform", "eval_every": 2} | options
+  config = Config.create(FIVE, options)
   start = contract.initial_states(
     algorithm, jax.tree.map(jnp.asarray, PARAMS), num_clients=5
   )
@@ -316,7 +316,7 @@ def test_privacy_refuses_them_unless_they_are_frozen():
 
 def test_fed_bn_keeps_scale_bias_and_statistics():
   run = lambda algorithm: fo.simulate(
-    algorithm, PARAMS, DATA, rounds=3, **SETTINGS
+    algorithm, PARAMS, DATA, rounds=3, **OPTIONS
   )
   sgd = optax.sgd(0.1)
   found = run(fo.fed_bn(loss_fn, sgd))
@@ -369,16 +369,16 @@ def test_no_example_of_another_client_normalizes_a_clients_own():
   batches = [{"x": x[each], "y": y[each]} for each in rows]
   mean = lambda p, batch: normalizing(p, batch).mean()
   exact = np.stack([jax.grad(mean)(params, batch) for batch in batches])
-  settings = {"batch_size": 4, "weighting": "uniform", "rounds": 1}
+  options = {"batch_size": 4, "weighting": "uniform", "rounds": 1}
   # Whole gradients.
   algorithm = fo.scaffold(normalizing, 0.0, exact_control=True)
-  result = fo.simulate(algorithm, params, data, **settings)
+  result = fo.simulate(algorithm, params, data, **options)
   np.testing.assert_allclose(result.client_state, exact, rtol=1e-4)
   # Local batches, of which one client's is half full.
   one = data.indices, np.minimum(data.sizes, 4)
   few = dataclasses.replace(data, indices=one[0], sizes=one[1])
   result = fo.simulate(
-    fo.fed_avg(normalizing, optax.sgd(0.1)), params, few, **settings
+    fo.fed_avg(normalizing, optax.sgd(0.1)), params, few, **options
   )
   first = {name: values[:4] for name, values in batches[0].items()}
   steps = [jax.grad(mean)(params, each) for each in (first, batches[1])]

@@ -457,7 +457,7 @@ class Simulator:
     return {name: values[0] for name, values in self._grid.items()}
 
   def _executor_of(self, config, seeds):
-    """What runs these settings on the present devices; made anew for others.
+    """What runs these options on the present devices; made anew for others.
 
     It is made anew too if a run before has dropped settings of the grid.
     """

@@ -55,7 +55,7 @@ class Checkpoints:
   bits of a run that was never stopped, unless the algorithm depends on `rounds`
   or has secret noise (`privacy.with_privacy`).
 
-  Another algorithm, other data, seeds or settings are refused. A resumed run
+  Another algorithm, other data, seeds or options are refused. A resumed run
   ignores its argument `params`. Settings of how it is computed, such as
   `client_chunk` and `grid_map`, may differ.
   """
@@ -78,7 +78,7 @@ class Checkpoints:
       resume: whether to resume the run from its newest checkpoint.
       identity: {name: value} of all that must be the same in a resumed run,
         such as flags and versions; values that JSON has. None for the
-        algorithm, the data, the seeds and the settings.
+        algorithm, the data, the seeds and the options.
 
     Raises:
       TypeError: if `every` is no whole number.

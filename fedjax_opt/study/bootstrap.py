@@ -1,10 +1,10 @@
 """The bootstrap over seeds: resamples, and intervals made of them.
 
-Runs with the same settings differ by their seed. The bootstrap draws as many
-runs as there are, with replacement, and computes a statistic of them. Many such
-resamples show how far the statistic may be from its true value. With several
-tasks, the seeds of each task are drawn separately ("stratified"), as in Agarwal
-et al. 2021, "Deep reinforcement learning at the edge of the statistical
+Runs with the same options and setting differ by their seed. The bootstrap draws
+as many runs as there are, with replacement, and computes a statistic of them.
+Many such resamples show how far the statistic may be from its true value. With
+several tasks, the seeds of each task are drawn separately ("stratified"), as in
+Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical
 precipice".
 
 Axis letters: `n` seeds, `T` tasks.

@@ -98,7 +98,7 @@ def compare(
     rounds: R, of every run.
     seeds: of tuning; 0 to 4 if None.
     report_seeds: of the report; ten after the last of `seeds` by default.
-    conditions: each a mapping from a setting, such as `local_steps`, or an
+    conditions: each a mapping from an option, such as `local_steps`, or an
       argument of `data` to its value.
     validation: examples {name: [N, ...]} on which settings are chosen, or
       clients that have them, see `simulate`; no client of `data` may have them.

@@ -288,7 +288,7 @@ def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
 def check_names_of_conditions(
   names: Sequence[str], data: Any, options: Mapping[str, Any]
 ) -> None:
-  """Checks that each name is a setting or an argument of data, given once."""
+  """Checks that each name is an option or an argument of data, given once."""
   for name in names:
     if name in options:
       raise ValueError(f"{name}: is given, and in conditions too; give it once")

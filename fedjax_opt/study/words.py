@@ -1,4 +1,4 @@
-"""Numbers, metrics and settings in words, for sentences and tables."""
+"""Numbers, metrics, options and settings in words, for sentences and tables."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
