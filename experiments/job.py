@@ -69,7 +69,7 @@ class Job(NamedTuple):
   ) -> fo.Result:
     """Simulates all points; each of several processes does the same."""
     with compiled_kept_in(self.spec.compilation_cache):
-      return self.simulator.sweep(
+      return self.simulator.run_all(
         self.task.init,
         self.rounds,
         on_evaluation=on_evaluation,

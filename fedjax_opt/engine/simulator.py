@@ -157,11 +157,7 @@ class Simulator:
       ValueError: if the seed or the algorithm does not fit.
       TypeError: if `params` are not floating-point arrays.
     """
-    if self._is_grid and seed is not None:
-      raise ValueError(
-        f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
-      )
-    seeds = self._seeds or (0 if seed is None else seed,)
+    seeds = self._seeds_of(seed)
     executor, start, shapes = self._prepare(params, seeds)
     executor.trace(shapes)
     begin = start.state(executor.config.starts_on_host)
@@ -260,40 +256,35 @@ class Simulator:
     tables = tables * (len(seeds) if len(tables) == 1 else 1)
     return dict(zip(seeds, tables, strict=True))
 
-  def sweep(
+  def run_all(
     self,
     params: Params,
     rounds: int,
     *,
+    seed: int | None = None,
     on_evaluation: Callable[[Report], Any] | None = None,
     checkpoints: Checkpoints | None = None,
     progress: bool = False,
   ) -> Result:
-    """All rounds of a grid, with a history; see the function `sweep`."""
-    return self._run_whole(
-      params, self._seeds, rounds, on_evaluation, checkpoints, progress
-    )
+    """A run from its start, or a checkpoint, to its end, with a history.
 
-  def params(self, state: SimulationState) -> Params:
-    """The evaluated model; for a grid with the leading axis S."""
-    executor = self._executor_for(state)
-    return executor.params(_arrays_of(state))
+    Args:
+      params: see `init`.
+      rounds: R, communication rounds.
+      seed: see `init`.
+      on_evaluation: see `simulate`.
+      checkpoints: see `simulate`.
+      progress: see `simulate`.
 
-  def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
-    """The programs of a run, traced and not compiled."""
-    executor, _, shapes = self._prepare(params, self._seeds or (0,))
-    return executor.trace(shapes)
+    Returns:
+      The result, as that of `simulate`, and for a grid as that of `sweep`.
 
-  def _metric_names(self, params: Params) -> list[str]:
-    """What would be measured."""
-    evaluation = self._trace(params).get("evaluation")
-    return [] if evaluation is None else list(evaluation.out_info)
-
-  def _run_whole(
-    self, params, seeds, rounds, on_evaluation, checkpoints, progress
-  ) -> Result:
-    """A run from start to end, with a history, see `simulate`."""
+    Raises:
+      ValueError: as `init` does.
+      TypeError: as `init` does.
+    """
     target.check_at_hand()
+    seeds = self._seeds_of(seed)
     rounds = int(rounds)  # It may be one of NumPy's.
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
@@ -310,6 +301,41 @@ class Simulator:
         executor, shapes, start, rounds, on_evaluation, checkpoints
       )
       return runner.run()
+
+  def metric_names(self, params: Params) -> list[str]:
+    """What would be measured; nothing is compiled.
+
+    Args:
+      params: see `init`.
+
+    Raises:
+      ValueError: as `init` does.
+      TypeError: as `init` does.
+    """
+    evaluation = self._trace(params).get("evaluation")
+    return [] if evaluation is None else list(evaluation.out_info)
+
+  def params(self, state: SimulationState) -> Params:
+    """The evaluated model; for a grid with the leading axis S."""
+    executor = self._executor_for(state)
+    return executor.params(_arrays_of(state))
+
+  def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
+    """The programs of a run, traced and not compiled."""
+    executor, _, shapes = self._prepare(params, self._seeds or (0,))
+    return executor.trace(shapes)
+
+  def _seeds_of(self, seed: int | None) -> Sequence[int]:
+    """The seeds of a grid, or the one of a single run.
+
+    Raises:
+      ValueError: if a seed is given for a grid.
+    """
+    if self._is_grid and seed is not None:
+      raise ValueError(
+        f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
+      )
+    return self._seeds or (0 if seed is None else seed,)
 
   def _identity(self, params, seeds):
     """What a run must have to go on with another one, see `engine.identity`.

@@ -124,7 +124,7 @@ class Plan(NamedTuple):
       simulator = Simulator(method.make, grid=grid, **arguments)
       # What depends on options may be found only when rounds are traced.
       if metric or method.options or condition.keys() & DEFAULTS.keys():
-        found = simulator._metric_names(self.params)
+        found = simulator.metric_names(self.params)
         if self.own_models:
           data = _of_seed(arguments["data"], self.report_seeds[0])
           own = self.own_models, self.params, data, _parts(is_report)

@@ -244,7 +244,7 @@ def test_a_second_sweep_has_all_settings_again(grid_map):
   simulator = fo.Simulator(
     make, TASK.data, grid={"rate": rates}, grid_map=grid_map, **settings
   )
-  first, second = (simulator.sweep(TASK.params, rounds) for _ in range(2))
+  first, second = (simulator.run_all(TASK.params, rounds) for _ in range(2))
   assert first.history.diverged()[:, -1].any()
   of = operator.attrgetter("params", "history.metrics")
   chex.assert_trees_all_equal(of(first), of(second))
