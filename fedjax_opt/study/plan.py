@@ -51,8 +51,8 @@ class Method(NamedTuple):
   options: Mapping[str, Any] = {}
 
 
-class Plan(NamedTuple):
-  """What all cells of a study share: see `compare`."""
+class StudyRuns(NamedTuple):
+  """What all cells of a study share, and how they run: see `compare`."""
 
   params: Any
   data: Any
@@ -84,9 +84,9 @@ class Plan(NamedTuple):
     """
     clients: dict[str, setup.ClientSummary] = {}
     for i, condition in enumerate(conditions):
-      plan = self
+      runs = self
       if callable(self.data):  # The function is called once for each seed.
-        plan = self._replace(data=functools.cache(self.data))
+        runs = self._replace(data=functools.cache(self.data))
       for label, method in methods.items():
         # If the first method fails, the fault may be in what all share.
         is_first = label == next(iter(methods))
@@ -100,13 +100,13 @@ class Plan(NamedTuple):
         what = "" if is_first else f"methods[{label!r}]: "
         what = f"conditions[{i}]: {what}" if i else what
         try:
-          plan._check_cell(method, condition, "" if i else metric)
+          runs._check_cell(method, condition, "" if i else metric)
         except (TypeError, ValueError) as error:
           raise type(error)(f"{what}{error}") from None
       label = condition_label(_of_data(condition))
       if label not in clients:
         seed = self.report_seeds[0]
-        data = _of_seed(plan._data_under(condition), seed)
+        data = _of_seed(runs._data_under(condition), seed)
         if self.own_models:
           data = own_models.hold_out(data, seed).train
         clients[label] = setup.clients_of(data)
