@@ -47,15 +47,15 @@ def at_round(rate: Any, round: jax.Array) -> Any:
   rules.rate("learning_rate", rate)
   if not callable(rate):
     return rate
-  found = errors.call("learning_rate", "(round) -> number", rate, round)
-  is_number = isinstance(found, int | float) or hasattr(found, "dtype")
-  if not is_number or np.shape(found):
+  number = errors.call("learning_rate", "(round) -> number", rate, round)
+  is_number = isinstance(number, int | float) or hasattr(number, "dtype")
+  if not is_number or np.shape(number):
     raise TypeError(
       "learning_rate: its function of the round returned "
-      f"{brief(found)}; must return a number"
+      f"{brief(number)}; must return a number"
     )
-  checks.in_interval("learning_rate", found, "[0, inf)")
-  return found
+  checks.in_interval("learning_rate", number, "[0, inf)")
+  return number
 
 
 def mean_step(moved: Any, rate: Any, num_steps: Any) -> Any:

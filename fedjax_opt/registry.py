@@ -139,11 +139,11 @@ def arguments(
 
   def made(name):
     default, meaning = parameters[name].default, _meaning(factory, name)
-    found = Hyperparameter(name, default, meaning, factory.checked_fields[name])
-    found = found._replace(**changed.get(name, {}))
-    if found.default is inspect.Parameter.empty:
-      return found._replace(default=None, is_required=True)
-    return found
+    entry = Hyperparameter(name, default, meaning, factory.checked_fields[name])
+    entry = entry._replace(**changed.get(name, {}))
+    if entry.default is inspect.Parameter.empty:
+      return entry._replace(default=None, is_required=True)
+    return entry
 
   return tuple(made(name) for name in parameters if name in {*names, *own})
 

@@ -50,14 +50,14 @@ def loss(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
 
   @functools.wraps(loss_fn, updated=())
   def checked(params, batch, rng):
-    found = _of_batch("loss_fn", LOSS, loss_fn, params, batch, rng)
-    _check_per_example("loss_fn", found, batch)
-    if not jnp.issubdtype(found.dtype, jnp.floating):
+    losses = _of_batch("loss_fn", LOSS, loss_fn, params, batch, rng)
+    _check_per_example("loss_fn", losses, batch)
+    if not jnp.issubdtype(losses.dtype, jnp.floating):
       raise TypeError(
-        f"loss_fn: returned {form(found)}; must be floating-point numbers, "
+        f"loss_fn: returned {form(losses)}; must be floating-point numbers, "
         f"else there is no gradient{_about_labels(batch)}"
       )
-    return found
+    return losses
 
   return checked
 
@@ -168,10 +168,10 @@ def metrics(
   """
   if validation is not None:
     evaluate = functools.partial(evaluate, validation=validation)
-  found = errors.call("evaluate", EVALUATE, evaluate, params, data, test)
-  found = scalars("evaluate", found)
-  check_columns("evaluate", found, COUNTED_BY_RUN)
-  return found
+  measured = errors.call("evaluate", EVALUATE, evaluate, params, data, test)
+  measured = scalars("evaluate", measured)
+  check_columns("evaluate", measured, COUNTED_BY_RUN)
+  return measured
 
 
 def scalars(name: str, found: Any) -> dict[str, jax.Array]:

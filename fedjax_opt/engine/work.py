@@ -79,7 +79,7 @@ def works(
 
 def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
   """What the phases of a round noted, see `Cohort.work`."""
-  found: dict[int, Any] = {}
+  noted: dict[int, Any] = {}
 
   def round(params, key, examples, indices, sizes):
     server, rows = contract.initial_states(
@@ -94,7 +94,7 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
       parts = contract.shapes_of_parts(algorithm, server)
     cohort = Cohort(config, key, np.int32(0), round_data, parts)
     new, _ = contract.call_function("round", algorithm, server, cohort)
-    found.update(cohort.work)
+    noted.update(cohort.work)
     return new
 
   if isinstance(data, Population):
@@ -108,7 +108,7 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     examples, (indices, sizes) = data.examples, of_seed
   key = jax.eval_shape(jax.random.key, 0)
   jax.eval_shape(round, params, key, examples, indices, sizes)
-  return found
+  return noted
 
 
 def _steps(gradients, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:

@@ -120,15 +120,15 @@ def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
       decimals. Other values get as many decimals as give most lengths two
       digits.
   """
-  found = [each for each in intervals if np.isfinite(each).all()]
-  lengths = [each.high - each.low for each in found]
+  finite = [each for each in intervals if np.isfinite(each).all()]
+  lengths = [each.high - each.low for each in finite]
   length = float(np.median(lengths)) if lengths else 0.0
   if is_fraction(metric):
     return Numbers(metric, 2 if 0 < length < _SHORT else 1)
   if not length:
     return Numbers(metric)
   decimals = max(1 - int(np.floor(np.log10(length))), 0)
-  is_lost = any(abs(each.estimate) < 10**-decimals for each in found)
+  is_lost = any(abs(each.estimate) < 10**-decimals for each in finite)
   return Numbers(metric, None if is_lost or decimals > 5 else decimals)
 
 
@@ -156,14 +156,14 @@ def quoted_if_list(label: str) -> str:
 
 def unique(names: Iterable[str], form: str = "{} ({})") -> list[str]:
   """The names; one that occurred before gets a number."""
-  found: list[str] = []
+  distinct: list[str] = []
   for name in names:
     text, copy = name, 1
-    while text in found:
+    while text in distinct:
       copy += 1
       text = form.format(name, copy)
-    found.append(text)
-  return found
+    distinct.append(text)
+  return distinct
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
@@ -244,7 +244,7 @@ def differing_options(
     options: method -> name -> value; functions and other objects, which a
       sentence cannot show, are a method's own.
   """
-  found = {}
+  sentences = {}
   for each in dict.fromkeys(n for own in options.values() for n in own):
     methods: dict[Any, list[str]] = {}
     for method, own in options.items():
@@ -257,8 +257,10 @@ def differing_options(
       for key, labels in methods.items()
     ]
     if len(parts) > 1:
-      found[each] = f"Methods differ in {name_of(each)}: {'; '.join(parts)}."
-  return found
+      sentences[each] = (
+        f"Methods differ in {name_of(each)}: {'; '.join(parts)}."
+      )
+  return sentences
 
 
 def all_digits(value: Any) -> str:
