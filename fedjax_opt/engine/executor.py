@@ -170,31 +170,43 @@ class Executor:
     Returns:
       The programs by name.
     """
-    options = programs.large_options()
     wanted = self._traced.keys() & set(names)
     while wanted - self._programs.keys():
-      with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        waiting = {
-          name: pool.submit(
-            programs.compiled, traced.lower(), self._inputs[name], options
-          )
-          for name, traced in self._traced.items()
-          if name in wanted
-        }
-        try:
-          with self._explained():
-            self._programs = {n: made.result() for n, made in waiting.items()}
-        except MemoryError:  # As a TPU's compiler finds.
-          if not self._fit_clients(self.config.chunk // 2):
-            raise
-          self._retrace()
-          continue
-      needs = [needed_bytes(program) for program in self._programs.values()]
-      if not (self.active.take_fewer(needs) or self._take_fewer_clients()):
-        self._warn_of_memory(needs)
-        break
-      self._retrace()
+      if self._compile_and_take_fewer(wanted):
+        self._retrace()
     return dict(self._programs)
+
+  def _compile_and_take_fewer(self, names: set[str]) -> bool:
+    """Compiles these programs, and has fewer at a time if they do not fit.
+
+    Returns:
+      Whether the programs are to be compiled anew.
+    """
+    try:
+      self._programs = self._compiled(names)
+    except MemoryError:  # As a TPU's compiler finds.
+      if not self._fit_clients(self.config.chunk // 2):
+        raise
+      return True
+    needs = [needed_bytes(program) for program in self._programs.values()]
+    if self.active.take_fewer(needs) or self._take_fewer_clients():
+      return True
+    self._warn_of_memory(needs)
+    return False
+
+  def _compiled(self, names: set[str]) -> dict[str, jax.stages.Compiled]:
+    """The programs of these names, compiled side by side."""
+    options = programs.large_options()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+      waiting = {
+        name: pool.submit(
+          programs.compiled, traced.lower(), self._inputs[name], options
+        )
+        for name, traced in self._traced.items()
+        if name in names
+      }
+      with self._explained():
+        return {name: made.result() for name, made in waiting.items()}
 
   def _retrace(self) -> None:
     shapes, self._shapes = self._shapes, None

@@ -68,7 +68,8 @@ class Tally:
 
     Args:
       metrics: {name: [S]}.
-      is_scheduled: whether a longer run would evaluate here too, see `forget`.
+      is_scheduled: whether a longer run would evaluate here too, see
+        `drop_unscheduled`.
 
     Returns:
       The metrics with the time until now, the bytes and gradient evaluations

@@ -143,7 +143,11 @@ class StudyRuns(NamedTuple):
       if partition_seed is not None:
         arguments["data"] = arguments["data"](partition_seed)
       points = grid_points(grid, seeds)
-      own = self._measuring(method.make, points, is_report, arguments)
+      own: list[Any] = []
+      if self.own_models is not None:
+        arguments, own = self._with_own_models(
+          method.make, points, is_report, arguments
+        )
       result = sweep(
         method.make, grid, self.params, rounds=self.rounds, **arguments
       )
@@ -161,19 +165,21 @@ class StudyRuns(NamedTuple):
     sets = example_sets(self.validation, self.test)
     return dataclasses.replace(found, sets=sets)
 
-  def _measuring(self, make, points, is_report, arguments) -> list[Any]:
-    """What clients' own models will measure, one entry for each evaluation.
+  def _with_own_models(
+    self, make, points, is_report, arguments
+  ) -> tuple[dict[str, Any], list[Any]]:
+    """The arguments of a run that measures clients' own models too.
 
     Args:
       make: of the method.
       points: of the grid.
       is_report: whether the test examples are measured too.
-      arguments: of `sweep`; changed, so that the run trains on what is left and
-        fills the list.
+      arguments: of `sweep`.
+
+    Returns:
+      The arguments, with which the run trains on what is left; and a list, to
+      which it adds what it measures in each evaluation.
     """
-    measured: list[Any] = []
-    if self.own_models is None:
-      return measured
     data = arguments["data"]
     parts = {
       seed: own_models.hold_out(_of_seed(data, seed), seed)
@@ -187,11 +193,12 @@ class StudyRuns(NamedTuple):
       _parts(is_report),
       **{n: arguments[n] for n in OPTIONS if n in arguments},
     )
-    arguments["data"] = lambda seed: parts[seed].train
-    arguments["on_evaluation"] = lambda report: measured.append(
-      models.measure(report)
-    )
-    return measured
+    measured: list[Any] = []
+    changed = {
+      "data": lambda seed: parts[seed].train,
+      "on_evaluation": lambda report: measured.append(models.measure(report)),
+    }
+    return arguments | changed, measured
 
   def _data_under(self, condition: Mapping[str, Any]) -> Any:
     """The clients, or the function from a seed to them."""
