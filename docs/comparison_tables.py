@@ -128,7 +128,7 @@ def _means(
 ) -> str:
   """The mean of a method under each condition."""
   return ", ".join(
-    study.numbers.parts(of[method].value)[0] if method in of else "–"
+    study.numbers.texts(of[method].value)[0] if method in of else "–"
     for study, of in zip(studies, verdicts, strict=True)
   )
 
@@ -205,7 +205,7 @@ def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
   metric += " (%)" * bool(numbers.unit)
   return {
     "Method": study.labels[cell.method],
-    metric: Entry(*numbers.parts(verdict.value)),
+    metric: Entry(*numbers.texts(verdict.value)),
     "Verdict": verdict.verdict,
     **(_costs(study, verdict) if study.target is not None else {}),
     "At edge": ", ".join(name_of(each.name) for each in edges) or "–",

@@ -11,7 +11,7 @@ import numpy as np
 from experiments.specification.kinds import ChosenEntry
 from experiments.specification.spec import Spec
 from fedjax_opt import Simulator, schedules
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.engine.work import Work
 from fedjax_opt.registry import FILE

@@ -21,7 +21,7 @@ from experiments import on_disk, tasks
 from experiments.specification.spec import FLAGS, Spec, every
 from experiments.tasks import Task, base
 from fedjax_opt import ClientData, Population
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest, lists
 from fedjax_opt.data.population_files import INDEX
 from fedjax_opt.results.history import direction

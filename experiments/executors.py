@@ -24,7 +24,7 @@ import jax
 
 from experiments import command, workers
 from experiments.command import RunFailed
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.engine import programs
 
 _WAIT = 30  # Seconds until a scheduler answers.
@@ -62,7 +62,7 @@ def check(executor: str | None) -> None:
   if kind == "submitit":
     _parameters(executor)
   module, _ = _POOLS[kind]
-  checks.imported(module, f"executor={executor}", "fedjax_opt[clusters]")
+  errors.imported(module, f"executor={executor}", "fedjax_opt[clusters]")
 
 
 def run_all(
@@ -99,7 +99,7 @@ def run_all(
     ) from None
   except (RuntimeError, AssertionError, TypeError) as error:
     # submitit's words: no such cluster here, or a parameter of a wrong type.
-    why = checks.first_line(error)
+    why = errors.first_line(error)
     raise ValueError(f"executor={executor!r}: cannot be used ({why})") from None
   with command.ended_by(pool.end):
     try:
@@ -132,7 +132,7 @@ def _result(future: Any) -> Any:
   except Exception as error:  # From the library, or from JAX elsewhere.
     # submitit shows the whole traceback, which ends with the error.
     said = re.findall(r"^[\w.]+: .+", str(error), re.MULTILINE)
-    line = said[-1] if said else checks.first_line(error)
+    line = said[-1] if said else errors.first_line(error)
     raise RunFailed(f"a cell failed: {line}") from error
 
 

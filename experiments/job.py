@@ -17,7 +17,7 @@ from experiments import clock, tracking
 from experiments.data import Loaded, criterion_of, has_accuracy, load
 from experiments.specification.spec import COHORT_SIZE, DP_DELTA, FLAGS, Spec
 from experiments.tasks import Task
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import GridOptions
@@ -55,7 +55,7 @@ class Job(NamedTuple):
   def config(self) -> dict[str, Any]:
     """The content of config.json."""
     digests = clock.digests(self.spec, self.loaded.digests)
-    return self.spec.values() | {digest.NAME: digests}
+    return self.spec.values() | {digest.DATA_DIGESTS: digests}
 
   @property
   def rounds(self) -> int:
@@ -69,7 +69,7 @@ class Job(NamedTuple):
   ) -> fo.Result:
     """Simulates all points; each of several processes does the same."""
     with compiled_kept_in(self.spec.compilation_cache):
-      return self.simulator.sweep(
+      return self.simulator.run_all(
         self.task.init,
         self.rounds,
         on_evaluation=on_evaluation,

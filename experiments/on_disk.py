@@ -12,7 +12,7 @@ from experiments.tasks import Task
 from fedjax_opt import Population
 from fedjax_opt.data import digest, population_files
 from fedjax_opt.files import json_files
-from fedjax_opt.files.digests import read_signed, signed
+from fedjax_opt.files.digests import read_with_digest, with_digest
 
 _NAMES = ("validation_fraction", "validation_seed")
 _TEST = "test_fraction"
@@ -41,7 +41,7 @@ def mark(
   known |= {n: digest.of_arrays(s) for n, s in of_sets.items() if s is not None}
   folder.mkdir(parents=True, exist_ok=True)
   try:
-    json_files.write_json(path, signed(json_files.to_json(known)))
+    json_files.write_json(path, with_digest(json_files.to_json(known)))
     yield
   except BaseException:
     with contextlib.suppress(OSError):
@@ -102,7 +102,7 @@ def marked(folder: pathlib.Path) -> dict[str, Any]:
   if not path.exists():
     return {}
   try:
-    return read_signed(path)
+    return read_with_digest(path)
   except (OSError, ValueError):
     raise ValueError(
       f"{str(path)!r} is damaged: it does not hold what was written; write the "

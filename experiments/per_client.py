@@ -12,7 +12,7 @@ import numpy as np
 
 import fedjax_opt as fo
 from experiments.job import Job, client_rule, trained_paths
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.history import is_fraction
@@ -78,7 +78,7 @@ def measured_in(path: pathlib.Path) -> dict[int, dict[str, np.ndarray]]:
     _, history = read_metrics(path, covered.get(path.name))
   except (OSError, ValueError) as error:
     raise ValueError(
-      f"resume=True: {str(path)!r} cannot be read ({checks.reason(error)}), "
+      f"resume=True: {str(path)!r} cannot be read ({errors.reason(error)}), "
       "and nothing else has the metrics of the clients' own models; restore "
       "it, or give another folder"
     ) from None

@@ -153,7 +153,7 @@ def to_json(record: Record) -> str:
     content["arrays"] = {
       name: _rounded(values.tolist()) for name, values in record.arrays.items()
     }
-  plain = digests.signed(json_files.to_json(content))
+  plain = digests.with_digest(json_files.to_json(content))
   return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -176,7 +176,7 @@ def of_json(line: str) -> Record:
   """
   content = json_files.parse(line)
   is_record = isinstance(content, dict) and "metrics" in content
-  if not is_record or not digests.is_whole(content):
+  if not is_record or not digests.digest_is_right(content):
     raise ValueError("it does not hold what was written")
   metrics = {
     name: np.array(rows, np.float64).reshape(len(rows), -1)

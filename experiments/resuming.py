@@ -13,7 +13,7 @@ from experiments.job import Job
 from experiments.specification.spec import Spec, identity_of
 from fedjax_opt import Run, load_run, processes
 from fedjax_opt.base import STREAMS
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints, difference

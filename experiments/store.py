@@ -72,14 +72,14 @@ class Store(NamedTuple):
 
   def _other_data(self, found: Run, spec: Spec) -> str | None:
     """In words, how the data of a run differ from the present data."""
-    before = found.config.get(digest.NAME)
+    before = found.config.get(digest.DATA_DIGESTS)
     if not before:
       return None
     try:
       now = clock.digests(spec, self.loader.of(spec).digests)
     except (OSError, ValueError, ImportError):
       return None
-    return difference({digest.NAME: before}, {digest.NAME: now})
+    return difference({digest.DATA_DIGESTS: before}, {digest.DATA_DIGESTS: now})
 
   def run(self, spec: Spec) -> tuple[Run, bool]:
     """The stored run; if there is none, it runs now.

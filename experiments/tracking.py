@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import load_run
 from fedjax_opt.results.writers import sub_run_names
@@ -44,7 +44,7 @@ def check_installed(tracker: str | None) -> None:
   """Raises ValueError, before anything runs, if the library is missing."""
   if tracker is not None:
     module = _MODULES.get(tracker, tracker)
-    checks.imported(module, f"track={tracker}", module)
+    errors.imported(module, f"track={tracker}", module)
 
 
 def log_run(tracker: str, folder: pathlib.Path) -> None:
@@ -117,11 +117,11 @@ def log(tracker: str, folder: pathlib.Path, entries: Iterable[Entry]) -> None:
   try:
     write[tracker](folder, entries)
   except Exception as error:
-    raise OSError(f"track={tracker!r}: {checks.first_line(error)}") from error
+    raise OSError(f"track={tracker!r}: {errors.first_line(error)}") from error
 
 
 def _wandb(folder, entries):
-  library = checks.imported("wandb", "track=wandb", "wandb")
+  library = errors.imported("wandb", "track=wandb", "wandb")
   for entry in entries:
     with library.init(
       project=PROJECT,
@@ -143,7 +143,7 @@ def _wandb(folder, entries):
 
 
 def _mlflow(folder, entries):
-  library = checks.imported("mlflow", "track=mlflow", "mlflow")
+  library = errors.imported("mlflow", "track=mlflow", "mlflow")
   if "MLFLOW_TRACKING_URI" not in os.environ:
     library.set_tracking_uri(f"sqlite:///{folder.resolve() / 'mlflow.db'}")
     # The database does not say where pictures go; the default would be
@@ -166,7 +166,7 @@ def _mlflow(folder, entries):
 def _tensorboard(folder, entries):
   from matplotlib import image  # Only an extra has it.
 
-  library = checks.imported("tensorboardX", "track=tensorboard", "tensorboardX")
+  library = errors.imported("tensorboardX", "track=tensorboard", "tensorboardX")
   numbers = collections.Counter()
   for entry in entries:
     place = folder / "tensorboard" / re.sub(r"[^\w.=,+-]", "_", entry.name)

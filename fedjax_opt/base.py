@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt.checks import fields, functions, values
+from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.fields import Params as Params
 from fedjax_opt.checks.fields import Rate as Rate
 
@@ -181,7 +181,7 @@ def client_output(
     TypeError: naming what is of a wrong type.
     ValueError: if it fails, or naming what is of a wrong shape.
   """
-  returned = values.call(
+  returned = errors.call(
     "one_client", functions.ONE_CLIENT, one_client, worker, broadcast
   )
   if returned is None:

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt import trees
 from fedjax_opt.base import FUNCTIONS, Algorithm, Params
-from fedjax_opt.checks import fields, functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.values import brief
 
 
@@ -33,7 +32,7 @@ def takes_everyone(name: str, cohort: Any) -> None:
     )
 
 
-def check(name: str, algorithm: Any) -> None:
+def check_algorithm(name: str, algorithm: Any) -> None:
   """That it is an algorithm, made of functions.
 
   Raises:
@@ -71,7 +70,7 @@ def check_statistics(
     ValueError: if it would do anything but average them, or a client has a
       batch that is not full.
   """
-  parts = statistics.parents(params)
+  parts = batch_stats.parents(params)
   if parts and not algorithm.averages_statistics:
     raise ValueError(
       f"params: {parts[0]!r} has running statistics, which this algorithm does "
@@ -86,7 +85,7 @@ def check_statistics(
     )
 
 
-ALGORITHM = fields.Field(check)
+ALGORITHM = fields.Field(check_algorithm)
 
 
 def check_points(
@@ -110,7 +109,9 @@ def check_points(
     first | {name: value} for name in grid for value in grid[name][1:]
   ]
   for point in points:
-    check("make(...)", _made(make, point, "the hyperparameters of the grid"))
+    check_algorithm(
+      "make(...)", _made(make, point, "the hyperparameters of the grid")
+    )
   if grid:
     numbers = {name: np.asarray(values)[0] for name, values in grid.items()}
     trace = lambda numbers: [_made(make, numbers, "traced numbers")][1:]
@@ -120,11 +121,11 @@ def check_points(
 def _made(make, hyperparameters, kind):
   """The algorithm of one point; what `make` raises becomes one line."""
   names = ", ".join(hyperparameters) or "none"
-  with checks.calling(f"make: failed with {kind} ({names})"):
+  with errors.calling(f"make: failed with {kind} ({names})"):
     return make(**hyperparameters)
 
 
-def call(name: str, algorithm: Algorithm, *args: Any) -> Any:
+def call_function(name: str, algorithm: Algorithm, *args: Any) -> Any:
   """What a function of an algorithm returns.
 
   Args:
@@ -137,17 +138,17 @@ def call(name: str, algorithm: Algorithm, *args: Any) -> Any:
     TypeError: if it takes other arguments.
   """
   function = getattr(algorithm, name)
-  return checks.call(f"Algorithm.{name}", FUNCTIONS[name], function, *args)
+  return errors.call(f"Algorithm.{name}", FUNCTIONS[name], function, *args)
 
 
-def params(algorithm: Algorithm, server: Any) -> Params:
+def evaluated_params(algorithm: Algorithm, server: Any) -> Params:
   """The model that is evaluated.
 
   Raises:
     ValueError: if the function fails.
     TypeError: if it returns what is no tree of arrays.
   """
-  found = call("params", algorithm, server)
+  found = call_function("params", algorithm, server)
   functions.arrays("Algorithm.params", found)
   return found
 
@@ -174,7 +175,7 @@ def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any] | None:
         f"Algorithm.sends: returned {functions.form_of(parts)}; must be a list "
         "with the shapes of a difference, or None, for each part of a message"
       )
-    return statistics.weights(list(parts))
+    return batch_stats.weights(list(parts))
 
   return jax.eval_shape(shapes, server)
 
@@ -210,7 +211,7 @@ def join_message(parts: list[Any], message: Any) -> Any:
 
 
 def _without_statistics(part, shapes):
-  return part if shapes is None else statistics.weights(part)
+  return part if shapes is None else batch_stats.weights(part)
 
 
 def _is_like(part, shapes):
@@ -222,7 +223,7 @@ def _is_like(part, shapes):
   return all(np.shape(leaf) == shape.shape for leaf, shape in pairs)
 
 
-def start(
+def initial_states(
   algorithm: Algorithm, params: Params, num_clients: int
 ) -> tuple[Any, Any]:
   """The state of the server, and what all clients keep, before round 0.
@@ -239,11 +240,11 @@ def start(
     ValueError: if one of its functions fails.
     TypeError: if one returns what is no array.
   """
-  server = call("init", algorithm, params)
+  server = call_function("init", algorithm, params)
   functions.arrays("Algorithm.init: state", server)
   if algorithm.init_client is None:
     return server, None
-  one = call("init_client", algorithm, params)
+  one = call_function("init_client", algorithm, params)
   functions.arrays("Algorithm.init_client", one, may_have_keys=False)
   expand = lambda leaf: jnp.broadcast_to(
     jnp.asarray(leaf), (num_clients, *jnp.shape(leaf))

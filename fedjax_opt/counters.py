@@ -12,7 +12,7 @@ import numpy as np
 _DIGITS = 8
 
 
-def of(number: int | jax.Array) -> jax.Array:
+def counter(number: int | jax.Array) -> jax.Array:
   """A counter, or one for each entry: [...] -> [..., 8].
 
   Args:
@@ -45,7 +45,7 @@ def totals(**columns: jax.Array) -> dict[str, jax.Array]:
 
   All at once: a compiled program has a kernel less for each.
   """
-  sums = total(of(jnp.stack(list(columns.values()), axis=1)))
+  sums = total(counter(jnp.stack(list(columns.values()), axis=1)))
   return {name: sums[i] for i, name in enumerate(columns)}
 
 

@@ -10,7 +10,7 @@ import optax
 from jax import lax
 from jax.typing import ArrayLike
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
 from fedjax_opt.checks import fields, functions, values
 from fedjax_opt.checks.fields import Count
@@ -214,7 +214,7 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: Count = 500) -> EvaluateFn:
     add = lambda n, total: add_batch(numbers[n], total)
     total = sharding.total(lax.fori_loop(0, len(numbers), add, zeros))
     gradient = optax.tree.scale(1 / jnp.sum(data.sizes), total)
-    weights = statistics.weights(gradient)
+    weights = batch_stats.weights(gradient)
     return {"grad_norm_sq": optax.tree.norm(weights, squared=True)}
 
   return evaluate

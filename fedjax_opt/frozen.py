@@ -31,7 +31,7 @@ def without(state: State) -> State:
   return jax.tree.map(empty, state, is_leaf=_is_frozen)
 
 
-def taken(state: State, params: Params) -> Any:
+def leaves_of(state: State, params: Params) -> Any:
   """The leaves of a model that are frozen in a state.
 
   Args:
@@ -42,17 +42,17 @@ def taken(state: State, params: Params) -> Any:
     The leaves by their places in the state, None at all others.
   """
 
-  def leaves_of(part):
+  def of_part(part):
     if not _is_frozen(part):
       return None
     take = lambda is_there, leaf: None if is_there is None else leaf
     return jax.tree.map(take, part.params, params, is_leaf=_is_none)
 
-  return jax.tree.map(leaves_of, state, is_leaf=_is_frozen)
+  return jax.tree.map(of_part, state, is_leaf=_is_frozen)
 
 
 def join(state: State, leaves: Any) -> State:
-  """The whole state, of what `without` and `taken` give.
+  """The whole state, of what `without` and `leaves_of` give.
 
   Args:
     state: with empty frozen parts.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import fields, functions, values
 from fedjax_opt.checks.fields import NonNegative, Positive
@@ -174,7 +174,7 @@ def proximal(loss_fn: LossFn, center: Params, mu: NonNegative) -> LossFn:
 
 def _squared_norm(params):
   """The squared norm of the parameters without running statistics, float32."""
-  weights = jax.tree.map(at_least_float32, statistics.weights(params))
+  weights = jax.tree.map(at_least_float32, batch_stats.weights(params))
   return optax.tree.norm(weights, squared=True)
 
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt import running_statistics as statistics
-from fedjax_opt.checks import rules
+from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.checks import errors, rules
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import brief
 
@@ -27,7 +27,7 @@ def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
   if isinstance(rule, optax.GradientTransformation):
     return rule
   rules.client("client", rule)
-  found = checks.call("client", "(round) -> optimizer", rule, round)
+  found = errors.call("client", "(round) -> optimizer", rule, round)
   if not isinstance(found, optax.GradientTransformation):
     raise TypeError(
       f"client: its function of the round returned {brief(found)}; must "
@@ -47,15 +47,15 @@ def at_round(rate: Any, round: jax.Array) -> Any:
   rules.rate("learning_rate", rate)
   if not callable(rate):
     return rate
-  found = checks.call("learning_rate", "(round) -> number", rate, round)
-  is_number = isinstance(found, int | float) or hasattr(found, "dtype")
-  if not is_number or np.shape(found):
+  number = errors.call("learning_rate", "(round) -> number", rate, round)
+  is_number = isinstance(number, int | float) or hasattr(number, "dtype")
+  if not is_number or np.shape(number):
     raise TypeError(
       "learning_rate: its function of the round returned "
-      f"{brief(found)}; must return a number"
+      f"{brief(number)}; must return a number"
     )
-  checks.in_interval("learning_rate", found, "[0, inf)")
-  return found
+  checks.in_interval("learning_rate", number, "[0, inf)")
+  return number
 
 
 def mean_step(moved: Any, rate: Any, num_steps: Any) -> Any:
@@ -73,15 +73,15 @@ def mean_step(moved: Any, rate: Any, num_steps: Any) -> Any:
   """
   reach = rate * num_steps
   scale = -1 / jnp.where(reach > 0, reach, 1)
-  return optax.tree.scale(scale, statistics.without(moved))
+  return optax.tree.scale(scale, batch_stats.without(moved))
 
 
 def init(
   name: str, rule: optax.GradientTransformation, params: Any
 ) -> optax.OptState:
   """The first state of a rule."""
-  weights = statistics.without(params)
-  return checks.call(f"{name}: its init", "(params)", rule.init, weights)
+  weights = batch_stats.without(params)
+  return errors.call(f"{name}: its init", "(params)", rule.init, weights)
 
 
 def step(
@@ -100,8 +100,8 @@ def step(
     ValueError: if it fails.
     TypeError: if it fails with one.
   """
-  with checks.calling(f"{name}: its update failed"):
-    update = statistics.follow(rule).update
+  with errors.calling(f"{name}: its update failed"):
+    update = batch_stats.follow(rule).update
     updates, state = update(grads, state, params, **extra)
     return optax.apply_updates(params, updates), state
 

@@ -20,8 +20,9 @@ import numpy as np
 import optax
 
 from fedjax_opt import contract
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm
+from fedjax_opt.checks import errors
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import (
   Count,
@@ -118,7 +119,7 @@ def with_privacy(
         "privacy: the clients of this algorithm send more than one difference, "
         "and the noise is for one; take another algorithm, such as fed_avg"
       )
-    parts = statistics.parents(algorithm.sends(algorithm.params(state))[0])
+    parts = batch_stats.parents(algorithm.sends(algorithm.params(state))[0])
     if parts:
       raise ValueError(
         f"privacy: {parts[0]!r} of the model has running statistics of the "
@@ -282,7 +283,7 @@ def calibrated_noise(
 
 
 def _check_installed(name):
-  checks.check_installed(name, f"privacy needs {name}", "privacy")
+  errors.check_installed(name, f"privacy needs {name}", "privacy")
 
 
 def _accounting(

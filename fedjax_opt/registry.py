@@ -126,7 +126,7 @@ def arguments(
   what the Args section of its docstring says before a semicolon or full stop.
 
   Args:
-    factory: one with `fields`, see `checks.fields`.
+    factory: one with `checked_fields`, see `checks.fields`.
     *names: of the arguments.
     **own: of further ones, what is not the factory's: the default, or a dict
       of attributes of `Hyperparameter`.
@@ -139,11 +139,11 @@ def arguments(
 
   def made(name):
     default, meaning = parameters[name].default, _meaning(factory, name)
-    found = Hyperparameter(name, default, meaning, factory.fields[name])
-    found = found._replace(**changed.get(name, {}))
-    if found.default is inspect.Parameter.empty:
-      return found._replace(default=None, is_required=True)
-    return found
+    entry = Hyperparameter(name, default, meaning, factory.checked_fields[name])
+    entry = entry._replace(**changed.get(name, {}))
+    if entry.default is inspect.Parameter.empty:
+      return entry._replace(default=None, is_required=True)
+    return entry
 
   return tuple(made(name) for name in parameters if name in {*names, *own})
 
@@ -154,9 +154,9 @@ def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
   parameters = inspect.signature(function).parameters
   free = [
     name
-    for name in getattr(function, "fields", ())
+    for name in getattr(function, "checked_fields", ())
     if parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
-    and function.fields[name].kind is not str
+    and function.checked_fields[name].kind is not str
     and name not in fixed
   ]
   longer = {
@@ -311,7 +311,7 @@ class AlgorithmChoice(Choice):
   @property
   def server_field(self) -> Field | None:
     """What the server's rate may be, if it is known."""
-    known = getattr(_function(self.factory), "fields", {})
+    known = getattr(_function(self.factory), "checked_fields", {})
     return known.get("server_learning_rate")
 
 

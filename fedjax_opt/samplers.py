@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Count, PositiveFloat
 from fedjax_opt.draws import distinct, is_few
@@ -363,7 +363,7 @@ def _check_drawn(sampler, num_clients, cohort_size):
   draw = lambda key, round, sizes: sampler.draw(key, round, sizes, cohort_size)
   key = jax.eval_shape(lambda: jax.random.key(0))
   sizes = jax.ShapeDtypeStruct((num_clients,), jnp.int32)
-  with checks.calling("sampler: failed on (key, round)"):
+  with errors.calling("sampler: failed on (key, round)"):
     drawn = jax.eval_shape(draw, key, sizes.update(shape=()), sizes)
   is_pair = isinstance(drawn, tuple) and len(drawn) == 2
   clients, scale = drawn if is_pair else (None, None)

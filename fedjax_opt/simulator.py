@@ -89,8 +89,13 @@ def simulate(
   simulator = Simulator(
     algorithm, data, test=test, validation=validation, **options
   )
-  return simulator._run_whole(
-    params, (seed,), rounds, on_evaluation, checkpoints, progress
+  return simulator.run_all(
+    params,
+    rounds,
+    seed=seed,
+    on_evaluation=on_evaluation,
+    checkpoints=checkpoints,
+    progress=progress,
   )
 
 
@@ -149,7 +154,7 @@ def sweep(
     validation=validation,
     **options,
   )
-  return simulator.sweep(
+  return simulator.run_all(
     params,
     rounds,
     on_evaluation=on_evaluation,

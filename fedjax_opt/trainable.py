@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import contract
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.frozen import Frozen
 from fedjax_opt.objectives import RegularizedLoss
@@ -84,8 +84,8 @@ def train_only(
   takes = "(loss_fn) -> Algorithm"
   if features_fn is not None:
     takes = "(loss_fn, features_fn) -> Algorithm"
-  outer = checks.call("make", takes, make, *given)  # Computes no loss.
-  contract.check("make(...)", outer)
+  outer = errors.call("make", takes, make, *given)  # Computes no loss.
+  contract.check_algorithm("make(...)", outer)
   split = functools.partial(split_at, paths=paths)
 
   def init(params):
@@ -248,7 +248,7 @@ def closed_over(function, frozen, dtype):
   def of_trainable(params, batch, rng):
     others, local = frozen, dtype_of(params)
     if local != dtype:
-      others = statistics.map_weights(lambda leaf: leaf.astype(local), frozen)
+      others = batch_stats.map_weights(lambda leaf: leaf.astype(local), frozen)
     return function(merge(params, others), batch, rng)
 
   return of_trainable
@@ -256,4 +256,4 @@ def closed_over(function, frozen, dtype):
 
 def dtype_of(params):
   """In which type a model's weights are."""
-  return jnp.result_type(*jax.tree.leaves(statistics.weights(params)), 0.0)
+  return jnp.result_type(*jax.tree.leaves(batch_stats.weights(params)), 0.0)

@@ -36,21 +36,21 @@ def rate(r):
   return LR / (1 + 0.1 * r)
 
 
-def cohort(round, **settings):
-  """The cohort of a round of a run with these settings."""
-  config = Config.create(DATA, settings, PARAMS)
+def cohort(round, **options):
+  """The cohort of a round of a run with these options."""
+  config = Config.create(DATA, options, PARAMS)
   key = jax.random.key(0)
   return jax_problems.cohort_of(
     config, jax.device_put(DATA), key, jnp.int32(round)
   )
 
 
-def draw(num_rounds, **settings):
-  """The rounds that `simulate` draws with these settings, as loops take them.
+def draw(num_rounds, **options):
+  """The rounds that `simulate` draws with these options, as loops take them.
 
   Those that drop out are not in them.
   """
-  config = Config.create(DATA, settings, PARAMS)
+  config = Config.create(DATA, options, PARAMS)
   return jax_problems.drawn_rounds(config, DATA, 0, num_rounds, counted=True)
 
 
@@ -72,9 +72,9 @@ def masses(case):
   return np.ones(M) if case == "uniform" else np.array(SIZES)
 
 
-def run(algorithm, task=TASK, rounds=ROUNDS, **settings):
+def run(algorithm, task=TASK, rounds=ROUNDS, **options):
   """What the server and the clients have before the rounds and after each."""
-  simulator = fo.Simulator(algorithm, task.data, **settings)
+  simulator = fo.Simulator(algorithm, task.data, **options)
   states = [simulator.init(task.params)]
   for _ in range(rounds):
     states.append(simulator.run(states[-1], 1)[0])
@@ -82,7 +82,7 @@ def run(algorithm, task=TASK, rounds=ROUNDS, **settings):
 
 
 def check_loop(
-  algorithm, fields, loop, case="dropouts", x64=True, task=TASK, **settings
+  algorithm, fields, loop, case="dropouts", x64=True, task=TASK, **options
 ):
   """Compares an algorithm with its loop after each round.
 
@@ -95,10 +95,10 @@ def check_loop(
     case: of `CASES`.
     x64: whether in double precision.
     task: another one than TASK, of clients of these sizes.
-    **settings: besides those of the case.
+    **options: besides those of the case.
   """
   with jax.enable_x64(x64):
-    _, *after = run(algorithm, task, **CASES[case], **settings)
+    _, *after = run(algorithm, task, **CASES[case], **options)
     models = [algorithm.params(server) for server, _ in after]
     expected = zip(*loop(drawn(case, x64), masses(case)), strict=True)
   servers, kept = zip(*after, strict=True)

@@ -61,7 +61,7 @@ def over(function, spreads, noises):
   return jax.tree.map(lambda *rows: np.stack(rows), *rows)
 
 
-def sweep(make, grid, **settings) -> fo.Result:
+def sweep(make, grid, **options) -> fo.Result:
   """Runs `make(loss_fn, **others)` for all spreads, noises and others."""
 
   def with_loss(spread, noise, **others):
@@ -72,8 +72,8 @@ def sweep(make, grid, **settings) -> fo.Result:
 
     return make(loss_fn, constants(spread, noise), **others)
 
-  settings |= {"batch_size": 1, "replacement": True}
-  return fo.sweep(with_loss, grid, np.float64(START), DATA, **settings)
+  options |= {"batch_size": 1, "replacement": True}
+  return fo.sweep(with_loss, grid, np.float64(START), DATA, **options)
 
 
 def assert_below(left, right, tightness):

@@ -50,13 +50,13 @@ class Task:
       given["personal"] = ["bias"]
     return choice.factory(self.loss_fn, **given | others)
 
-  def simulate(self, algorithm, **settings):
+  def simulate(self, algorithm, **options):
     """`simulate` from the start of the problem."""
-    return fedjax_opt.simulate(algorithm, self.params, self.data, **settings)
+    return fedjax_opt.simulate(algorithm, self.params, self.data, **options)
 
-  def sweep(self, make, grid, **settings):
+  def sweep(self, make, grid, **options):
     """`sweep` from the start of the problem."""
-    return fedjax_opt.sweep(make, grid, self.params, self.data, **settings)
+    return fedjax_opt.sweep(make, grid, self.params, self.data, **options)
 
   @property
   def data(self) -> ClientData:
@@ -65,8 +65,8 @@ class Task:
     )
 
 
-def least_squares(sizes=SIZES, seed=0, **settings) -> Task:
-  problem = problems.least_squares(seed, sizes=sizes, **settings)
+def least_squares(sizes=SIZES, seed=0, **options) -> Task:
+  problem = problems.least_squares(seed, sizes=sizes, **options)
 
   def loss_fn(params, batch, rng):
     return (batch["x"] @ params["kernel"] - batch["y"]) ** 2 / 2

@@ -23,7 +23,7 @@ from fedjax_opt import evaluation, schedules, systems
 from tests import jax_problems
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
-SETTINGS = {
+OPTIONS = {
   "rounds": 3,
   "cohort_size": 4,
   "batch_size": 4,
@@ -117,7 +117,7 @@ def results(
   loss, params, data = TASK.loss_fn, TASK.params, TASK.data
 
   evaluate = evaluation.federated(per_example, batch_size=7, gradient_of=loss)
-  measured = SETTINGS | {"evaluate": evaluate}
+  measured = OPTIONS | {"evaluate": evaluate}
   of_one = {"client_devices": client_devices * grid_devices}
   of_grid = {"client_devices": client_devices, "grid_devices": grid_devices}
   if model_devices > 1:

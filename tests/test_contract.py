@@ -22,26 +22,26 @@ from tests.compilations import compilations
 from tests.each_algorithm import KINDS, NAMES, TASK, constants_of, make
 from tests.jax_problems import flat, types_of
 
-SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_epochs": 1.5}
+OPTIONS = {"cohort_size": 3, "batch_size": 4, "local_epochs": 1.5}
 ROUNDS = 5
 
 # All tests of one name, then those of the next: programs are kept for a while.
 each_kind = pytest.mark.parametrize("name", KINDS, scope="module")
 
 
-def run(name, data=None, **settings):
+def run(name, data=None, **options):
   return fo.simulate(
     make(name),
     TASK.params,
     TASK.data if data is None else data,
     rounds=ROUNDS,
-    **settings_of(name) | {"eval_every": 3} | settings,
+    **options_of(name) | {"eval_every": 3} | options,
   )
 
 
-def settings_of(name):
+def options_of(name):
   takes_all = ALGORITHMS[name].cohort == "all"
-  return SETTINGS | ({"cohort_size": 5} if takes_all else {})
+  return OPTIONS | ({"cohort_size": 5} if takes_all else {})
 
 
 def padded(order, padding):
@@ -75,7 +75,7 @@ assert_close = functools.partial(
 def start_of(algorithm):
   """The server's state and what clients keep, before the first round."""
   params = jax.tree.map(jnp.asarray, TASK.params)
-  return contract.start(algorithm, params, num_clients=5)
+  return contract.initial_states(algorithm, params, num_clients=5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,11 +84,11 @@ def test_a_traced_round_keeps_shapes_and_types(name):
   with jax.enable_x64(True):
     half = lambda leaf: jnp.asarray(leaf, "bfloat16")
     params, data = jax.tree.map(half, TASK.params), jax.device_put(TASK.data)
-    config = Config.create(data, settings_of(name))
+    config = Config.create(data, options_of(name))
 
     def run(numbers):
       algorithm = make(name, **numbers)
-      before = contract.start(algorithm, params, num_clients=5)
+      before = contract.initial_states(algorithm, params, num_clients=5)
       segment = (jax.random.key(0), data, {}, jnp.int32(0), jnp.int32(2))
       return before, rounds.run_rounds(config, algorithm, before, *segment)[0]
 
@@ -138,12 +138,12 @@ def test_inert_up_to_rounding(name):
     return jnp.concatenate([clients[:3][::-1], clients[3:]]), scale
 
   uniform = samplers.uniform()
-  settings = {"client_map": "vmap", "client_chunk": 2, "eval_every": 2}
+  options = {"client_map": "vmap", "client_chunk": 2, "eval_every": 2}
   if name != "bvr_l_sgd":  # It picks the client at one place of the cohort.
-    settings["sampler"] = samplers.Sampler(reversed_cohort)
+    options["sampler"] = samplers.Sampler(reversed_cohort)
   expected = base(name)
   with compilations() as programs:
-    result = run(name, **settings)
+    result = run(name, **options)
   assert len(programs) == 1
   assert_close(result.state, expected.state)
   assert_close(result.client_state, expected.client_state)
@@ -161,8 +161,8 @@ def grid_of(name):
 @pytest.mark.default_cases("scaffold")
 def test_a_grid_equals_its_points(name):
   of_name = functools.partial(make, name)
-  settings = settings_of(name)
-  whole = TASK.sweep(of_name, grid_of(name), rounds=ROUNDS, **settings)
+  options = options_of(name)
+  whole = TASK.sweep(of_name, grid_of(name), rounds=ROUNDS, **options)
   other, same = (
     jax.tree.map(lambda leaf, i=i: leaf[i], whole.params) for i in (0, 1)
   )

@@ -28,8 +28,8 @@ def read(counter):
 
 @pytest.mark.parametrize("number", [0, 1, 255, *LARGE])
 def test_a_number_is_read_as_it_was_given(number):
-  assert read(counters.of(number)) == number
-  assert read(counters.add(counters.zero(), counters.of(number))) == number
+  assert read(counters.counter(number)) == number
+  assert read(counters.add(counters.zero(), counters.counter(number))) == number
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
@@ -37,7 +37,7 @@ def test_integers_of_the_program(dtype):
   """Of 64 bits too, where JAX has them."""
   numbers = [n for n in (0, *LARGE) if n <= np.iinfo(dtype).max]
   with jax.enable_x64(np.dtype(dtype).itemsize == 8):
-    counter = jax.jit(counters.of)(jnp.asarray(np.array(numbers, dtype)))
+    counter = jax.jit(counters.counter)(jnp.asarray(np.array(numbers, dtype)))
     assert counter.shape == (len(numbers), 8)
     assert read(counter).tolist() == numbers
 
@@ -45,7 +45,7 @@ def test_integers_of_the_program(dtype):
 @pytest.mark.parametrize("number", [1, (1 << 24) + 1, (1 << 32) - 1])
 def test_totals_of_many_clients(number):
   many = jnp.full(100_003, number, jnp.uint32)
-  total = jax.jit(lambda numbers: counters.total(counters.of(numbers)))(many)
+  total = jax.jit(lambda x: counters.total(counters.counter(x)))(many)
   assert read(total) == 100_003 * number
   # And of such totals.
   assert read(counters.total(jnp.stack([total] * 7))) == 7 * 100_003 * number
@@ -54,7 +54,7 @@ def test_totals_of_many_clients(number):
 @pytest.mark.parametrize("number", [1, 255, (1 << 24) + 1, (1 << 32) + 3])
 def test_many_additions(number):
   """No digit grows without bound, and none is lost."""
-  add = lambda _, total: counters.add(total, counters.of(number))
+  add = lambda _, total: counters.add(total, counters.counter(number))
   many = 200_001
   total = jax.jit(lambda: jax.lax.fori_loop(0, many, add, counters.zero()))()
   assert read(total) == many * number
@@ -100,7 +100,7 @@ def test_what_a_run_exchanges_is_exact():
 @pytest.mark.parametrize("factor", [0, 1, 3, 256, (1 << 20) + 1])
 def test_products(number, factor):
   """Of examples and gradients: 2e9 examples twice do not fit into int32."""
-  product = counters.times(counters.of(number), factor)
+  product = counters.times(counters.counter(number), factor)
   assert read(product) == number * factor
   assert read(counters.add(product, product)) == 2 * number * factor
 
@@ -120,11 +120,11 @@ def test_digits_of_a_round_leave_room_for_plain_sums(clients):
 
   @jax.jit
   def largest(most):
-    of_clients = counters.times(counters.of(most), 255)
+    of_clients = counters.times(counters.counter(most), 255)
     found = [
       counters.totals(most=most)["most"],
       counters.total(of_clients),
-      counters.times(counters.total(counters.of(most)), (1 << 24) - 1),
+      counters.times(counters.total(counters.counter(most)), (1 << 24) - 1),
     ]
     found.append(counters.add(*found[:2]))
     return [jnp.max(counter) for counter in found]
@@ -146,8 +146,8 @@ def test_plain_sums_are_exact_as_long_as_they_fit():
 def test_a_run_counts_the_same_either_way(monkeypatch):
   def run():
     algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1))
-    settings = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
-    return dict(TASK.simulate(algorithm, rounds=5, **settings).cost)
+    options = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
+    return dict(TASK.simulate(algorithm, rounds=5, **options).cost)
 
   plain = run()
   monkeypatch.setattr(counters, "fit", lambda rounds, clients: False)

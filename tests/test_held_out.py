@@ -27,7 +27,7 @@ evaluate = fo.evaluation.federated(
   lambda params, batch: {"loss": loss_fn(params, batch, None)}
 )
 ALGORITHM = fo.fed_avg(loss_fn, optax.sgd(0.1))
-SETTINGS = {"rounds": 2, "batch_size": 2, "evaluate": evaluate}
+OPTIONS = {"rounds": 2, "batch_size": 2, "evaluate": evaluate}
 
 
 def disjoint():
@@ -59,7 +59,7 @@ def test_what_split_held_out_is_tested_on_each_row_once(make):
   validation, test = rest.split(0.5)
   assert len(set(rows_of(test))) < test.num_examples  # The pool has more.
   held = {"test": test, "validation": validation}
-  result = fo.simulate(ALGORITHM, PARAMS, train, **held, **SETTINGS)
+  result = fo.simulate(ALGORITHM, PARAMS, train, **held, **OPTIONS)
   for name, data in held.items():
     np.testing.assert_allclose(
       result.history.metrics[f"{name}_loss"][0, -1],
@@ -82,7 +82,7 @@ def test_a_comparison_takes_clients():
     metric="test_loss",
     seeds=[0],
     report_seeds=[1],
-    **SETTINGS,
+    **OPTIONS,
   )
   metrics = study.cells[0].report_runs.history.metrics
   assert np.isfinite(metrics["test_loss"]).all()
@@ -103,7 +103,7 @@ def test_rows_that_are_trained_on_are_refused(name, as_copy):
     f"data.split(0.2), and {name}= the second"
   )
   with pytest.raises(ValueError, match=re.escape(line)):
-    fo.simulate(ALGORITHM, PARAMS, data, **{name: held}, **SETTINGS)
+    fo.simulate(ALGORITHM, PARAMS, data, **{name: held}, **OPTIONS)
 
 
 @pytest.mark.parametrize("has_lists", [False, True])
@@ -123,7 +123,7 @@ def test_what_another_seed_trains_on_is_refused(has_lists, monkeypatch):
     lambda seed: clients(seed).split(0.2)[0],
     seeds=seeds,
     test=clients(0).split(0.2)[1],
-    **SETTINGS,
+    **OPTIONS,
   )
   assert np.isfinite(run([0]).history.metrics["test_loss"]).all()
   with pytest.raises(ValueError, match=r"test: \d of its 8 examples are among"):

@@ -23,9 +23,9 @@ def algorithm_of(one_client):
   return jax_problems.own(round)
 
 
-def run(algorithm, **settings):
-  settings = {"rounds": 3, "batch_size": 4} | settings
-  return fo.simulate(algorithm, cases.PARAMS, cases.DATA, **settings)
+def run(algorithm, **options):
+  options = {"rounds": 3, "batch_size": 4} | options
+  return fo.simulate(algorithm, cases.PARAMS, cases.DATA, **options)
 
 
 @pytest.mark.slow

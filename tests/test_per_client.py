@@ -65,7 +65,7 @@ def check(values, models, data=HELD_OUT, atol=1e-6):
 @pytest.mark.parametrize(("steps", "chunk"), [(0, None), (3, 4)])
 @pytest.mark.default_cases("3-4")
 def test_equals_a_loop(steps, chunk):
-  settings = FULL | ({"client_chunk": chunk} if chunk else {})
+  options = FULL | ({"client_chunk": chunk} if chunk else {})
   with jax.enable_x64(True):
     found = fo.evaluate_clients(
       TASK.params,
@@ -75,7 +75,7 @@ def test_equals_a_loop(steps, chunk):
       loss_fn=TASK.loss_fn,
       client=optax.sgd(LR),
       local_steps=steps,
-      **settings,
+      **options,
     )
   assert list(found.values) == ["global", "personalized"]
   check(found.values["global"], [TASK.params] * 6)
@@ -163,15 +163,15 @@ def test_personal_models_of_moon():
 
 @pytest.mark.slow
 def test_one_point_of_a_grid_is_named():
-  settings = {"rounds": 1, "cohort_size": 2, "batch_size": 4}
+  options = {"rounds": 1, "cohort_size": 2, "batch_size": 4}
   make = lambda lr: fo.fed_avg(TASK.loss_fn, optax.sgd(lr))
   grid, seeds = {"lr": [0.1, 0.3]}, [0, 1]
-  whole = fo.sweep(make, grid, TASK.params, TRAIN, seeds=seeds, **settings)
+  whole = fo.sweep(make, grid, TASK.params, TRAIN, seeds=seeds, **options)
   with pytest.raises(ValueError, match="is of a grid of 4 points; give the"):
     fo.evaluate_clients(whole, per_example, HELD_OUT)
   with pytest.raises(ValueError, match="point=4: must be from 0 to 3"):
     fo.evaluate_clients(whole, per_example, HELD_OUT, point=4)
-  alone = fo.simulate(make(0.1), TASK.params, TRAIN, **settings)
+  alone = fo.simulate(make(0.1), TASK.params, TRAIN, **options)
   with pytest.raises(ValueError, match="point=0: belongs to a result of sweep"):
     fo.evaluate_clients(alone, per_example, HELD_OUT, point=0)
 
@@ -258,7 +258,7 @@ def test_table(tmp_path):
 # The metrics of clients' own models, of all points of a grid at once.
 
 
-SETTINGS = {"batch_size": 4, "local_steps": 3, "cohort_size": 4}
+OPTIONS = {"batch_size": 4, "local_steps": 3, "cohort_size": 4}
 
 
 def per_example_of_cases(params, batch):
@@ -313,7 +313,7 @@ def test_are_those_of_each_client(make):
     evaluate=fo.evaluation.federated(per_example_of_cases),
     eval_every=2,
     on_evaluation=on_evaluation,
-    **SETTINGS,
+    **OPTIONS,
   )
   assert len(found) == 2
   for one, other in zip(found, expected, strict=True):

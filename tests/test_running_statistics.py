@@ -12,7 +12,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import contract, counters, objectives, privacy, prox, transforms
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
@@ -32,7 +32,7 @@ PARAMS = {
   "norm": LAYER.init(jax.random.key(0), X, train=True)["params"],
   "output": jnp.ones(3),
 }
-SETTINGS = {"batch_size": 4, "local_steps": 2, "client_map": "vmap"}
+OPTIONS = {"batch_size": 4, "local_steps": 2, "client_map": "vmap"}
 STATISTICS = ("running_mean", "running_var")
 
 
@@ -59,7 +59,7 @@ def test_delta_sgd_measures_the_weights_alone():
   expected, actual = (
     fo.simulate(
       fo.fed_avg(loss, fo.delta_sgd()), params, data, rounds=2,
-      trace=["step_size"], **SETTINGS,
+      trace=["step_size"], **OPTIONS,
     )
     for loss, params in ((fixed_loss, weights), (loss_fn, PARAMS))
   )  # fmt: skip
@@ -91,7 +91,7 @@ def test_fed_exp_does_not_extrapolate_them():
   )
   step = lambda algorithm: (
     fo.simulate(
-      algorithm, PARAMS, data, rounds=1, **SETTINGS, weighting="uniform"
+      algorithm, PARAMS, data, rounds=1, **OPTIONS, weighting="uniform"
     ).params
   )
   plain = step(fo.fed_avg(loss_fn, client))
@@ -158,11 +158,11 @@ def make(name):
   return task.algorithm(name, client=client, rate=0.1, psi=psi, **given)
 
 
-def after_two_rounds(algorithm, **settings):
+def after_two_rounds(algorithm, **options):
   """The server's state, model and counters after two rounds of all clients."""
-  settings = SETTINGS | {"weighting": "uniform", "eval_every": 2} | settings
-  config = Config.create(FIVE, settings)
-  start = contract.start(
+  options = OPTIONS | {"weighting": "uniform", "eval_every": 2} | options
+  config = Config.create(FIVE, options)
+  start = contract.initial_states(
     algorithm, jax.tree.map(jnp.asarray, PARAMS), num_clients=5
   )
 
@@ -267,7 +267,7 @@ def check_wrapped(wrap, of="fed_avg"):
 def test_uploads_send_them_as_they_are(upload):
   with_upload = transforms.with_upload
   counts = check_wrapped(lambda algorithm: with_upload(algorithm, upload))
-  sent = upload.num_bytes(statistics.weights(PARAMS)) + 4 * NUM_STATISTICS
+  sent = upload.num_bytes(batch_stats.weights(PARAMS)) + 4 * NUM_STATISTICS
   assert counters.read(counts["bytes_up"]) == 2 * 5 * sent
   # And of two differences in both.
   check_wrapped(lambda algorithm: with_upload(algorithm, upload), "scaffold")
@@ -316,7 +316,7 @@ def test_privacy_refuses_them_unless_they_are_frozen():
 
 def test_fed_bn_keeps_scale_bias_and_statistics():
   run = lambda algorithm: fo.simulate(
-    algorithm, PARAMS, DATA, rounds=3, **SETTINGS
+    algorithm, PARAMS, DATA, rounds=3, **OPTIONS
   )
   sgd = optax.sgd(0.1)
   found = run(fo.fed_bn(loss_fn, sgd))
@@ -340,8 +340,8 @@ def test_fed_bn_keeps_scale_bias_and_statistics():
 
 def test_parts_with_running_statistics_are_found():
   params = {"a": {"norm": PARAMS["norm"], "w": 0.0}, "norm": PARAMS["norm"]}
-  assert statistics.parents(params) == ["a/norm", "norm"]
-  assert statistics.parents({"w": 0.0}) == []
+  assert batch_stats.parents(params) == ["a/norm", "norm"]
+  assert batch_stats.parents({"w": 0.0}) == []
 
 
 def test_an_algorithm_that_refuses_them_may_freeze_them():
@@ -369,16 +369,16 @@ def test_no_example_of_another_client_normalizes_a_clients_own():
   batches = [{"x": x[each], "y": y[each]} for each in rows]
   mean = lambda p, batch: normalizing(p, batch).mean()
   exact = np.stack([jax.grad(mean)(params, batch) for batch in batches])
-  settings = {"batch_size": 4, "weighting": "uniform", "rounds": 1}
+  options = {"batch_size": 4, "weighting": "uniform", "rounds": 1}
   # Whole gradients.
   algorithm = fo.scaffold(normalizing, 0.0, exact_control=True)
-  result = fo.simulate(algorithm, params, data, **settings)
+  result = fo.simulate(algorithm, params, data, **options)
   np.testing.assert_allclose(result.client_state, exact, rtol=1e-4)
   # Local batches, of which one client's is half full.
   one = data.indices, np.minimum(data.sizes, 4)
   few = dataclasses.replace(data, indices=one[0], sizes=one[1])
   result = fo.simulate(
-    fo.fed_avg(normalizing, optax.sgd(0.1)), params, few, **settings
+    fo.fed_avg(normalizing, optax.sgd(0.1)), params, few, **options
   )
   first = {name: values[:4] for name, values in batches[0].items()}
   steps = [jax.grad(mean)(params, each) for each in (first, batches[1])]

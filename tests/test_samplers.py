@@ -20,7 +20,7 @@ SIZES = (6, 9, 12, 7, 5)
 DATA = fo.ClientData.from_client_ids(
   {"x": np.ones((sum(SIZES), 1), np.float32)}, np.repeat(range(5), SIZES)
 )
-SETTINGS = {"batch_size": 4, "local_steps": 1}
+OPTIONS = {"batch_size": 4, "local_steps": 1}
 
 
 def cohorts_of(sampler, rounds=12, cohort_size=3, seed=0):
@@ -32,7 +32,7 @@ def cohorts_of(sampler, rounds=12, cohort_size=3, seed=0):
   return np.asarray(jax.jit(jax.vmap(draw))(jnp.arange(rounds)))
 
 
-def recorded(sampler, one_client, rounds, cohort_size=3, data=DATA, **settings):
+def recorded(sampler, one_client, rounds, cohort_size=3, data=DATA, **options):
   """The cohorts, means and shares of a run; -1 of rounds that are lost."""
 
   def round(state, cohort):
@@ -50,9 +50,9 @@ def recorded(sampler, one_client, rounds, cohort_size=3, data=DATA, **settings):
     round=round,
     params=lambda state: state[1],
   )
-  settings = {"cohort_size": cohort_size, "eval_every": rounds} | settings
+  options = {"cohort_size": cohort_size, "eval_every": rounds} | options
   result = fo.simulate(
-    algorithm, (), data, rounds=rounds, sampler=sampler, **SETTINGS | settings
+    algorithm, (), data, rounds=rounds, sampler=sampler, **OPTIONS | options
   )
   return jax.device_get(result.state), result
 
@@ -84,7 +84,7 @@ def test_every_cohort_is_as_likely():
 
 def test_uniform_is_the_default_and_has_a_name():
   cohorts = cohorts_of("uniform")
-  config = Config.create(DATA, {"cohort_size": 3} | SETTINGS)
+  config = Config.create(DATA, {"cohort_size": 3} | OPTIONS)
   drawn = jax_problems.drawn_rounds(config, DATA, 0, 12)
   default = [clients for clients, _, _ in drawn]
   np.testing.assert_array_equal(default, cohorts)
@@ -326,7 +326,7 @@ def test_only_those_who_came_count():
 
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
-# The settings with which a sampler draws on the host. Two copies of the largest
+# The options with which a sampler draws on the host. Two copies of the largest
 # client are more than is read of a cohort: who is drawn twice is read once.
 ON_THE_HOST = {
   "weighted": ("weighted", {"client_memory": "host"}),
@@ -342,7 +342,7 @@ def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
   """In the program, and on the host for what is on disk or kept there."""
   sampler, others = ON_THE_HOST[name]
 
-  def run(data, **settings):
+  def run(data, **options):
     result = fo.simulate(
       fo.scaffold(TASK.loss_fn, 0.1),
       TASK.params,
@@ -352,7 +352,7 @@ def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
       batch_size=4,
       eval_every=3,
       sampler=sampler,
-      **{"client_chunk": 1} | settings,
+      **{"client_chunk": 1} | options,
     )
     return result.params, result.state, result.client_state
 

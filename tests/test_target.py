@@ -18,10 +18,10 @@ from tests.refusals import refusal
 TASK = jax_problems.softmax()
 
 
-def simulator(**settings):
+def simulator(**options):
   algorithm = fo.fed_avg(TASK.loss_fn, optax.sgd(0.1))
   defaults = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
-  return fo.Simulator(algorithm, TASK.data, **defaults | settings)
+  return fo.Simulator(algorithm, TASK.data, **defaults | options)
 
 
 def device(platform):

@@ -17,7 +17,7 @@ SYSTEM = fo.systems.sample(
   bytes_down=fo.systems.constant(100.0),
   bytes_up=fo.systems.constant(50.0),
 )
-SETTINGS = {
+OPTIONS = {
   "batch_size": 4,
   "local_epochs": 1.5,
   "weighting": "uniform",
@@ -40,11 +40,11 @@ def make(rate):
 
 def run(algorithm, schedule, seed=0, rounds=12):
   return cases.TASK.simulate(
-    algorithm, rounds=rounds, seed=seed, schedule=schedule, **SETTINGS
+    algorithm, rounds=rounds, seed=seed, schedule=schedule, **OPTIONS
   )
 
 
-def work_of(algorithm, **settings):
+def work_of(algorithm, **options):
   """The work that a schedule is given."""
   found = []
 
@@ -54,7 +54,7 @@ def work_of(algorithm, **settings):
 
   with pytest.raises(ValueError, match="schedule: known"):
     cases.TASK.simulate(
-      algorithm, rounds=1, schedule=schedule, **SETTINGS | settings
+      algorithm, rounds=1, schedule=schedule, **OPTIONS | options
     )
   return found[0]
 
@@ -65,7 +65,7 @@ def test_a_grid_of_24_points_has_the_timetable_of_each_seed():
   grid, seeds = {"rate": np.geomspace(0.03, 0.4, 8).tolist()}, [0, 3, 5]
   with compilations() as programs:
     result = cases.TASK.sweep(
-      make, grid, rounds=12, seeds=seeds, schedule=buffered, **SETTINGS
+      make, grid, rounds=12, seeds=seeds, schedule=buffered, **OPTIONS
     )
   assert programs.count("jit(rounds)") == 1
   times = result.history.metrics["time"].reshape(8, 3, -1)
@@ -91,7 +91,7 @@ def test_rounds_some_at_a_time(form):
   schedule = buffered
   if form == "mapping":
     schedule = {3: buffered(work_of(make(0.1))._replace(seed=3))}
-  simulator = fo.Simulator(make(0.1), cases.DATA, schedule=schedule, **SETTINGS)
+  simulator = fo.Simulator(make(0.1), cases.DATA, schedule=schedule, **OPTIONS)
   state = simulator.init(cases.PARAMS, 3)
   for rounds in (5, 7):
     state, _ = simulator.run(state, rounds)
@@ -110,7 +110,7 @@ def test_seeds_stop_at_their_own_time():
   assert steps[0] != steps[1]
   once = lambda: make(0.1)
   result = cases.TASK.sweep(
-    once, {}, rounds=max(steps), seeds=[0, 3], schedule=cut, **SETTINGS
+    once, {}, rounds=max(steps), seeds=[0, 3], schedule=cut, **OPTIONS
   )
   assert (result.history.metrics["time"] <= limit).all()
   for s, seed in enumerate((0, 3)):
@@ -137,12 +137,12 @@ WORKS = {  # Gradients of a step, bytes down and up.
 @pytest.mark.parametrize("name", WORKS)
 @pytest.mark.default_cases("top_k")
 def test_work_is_what_the_engine_counts(name):
-  algorithm, settings, gradients, down, up = WORKS[name]
-  work = work_of(algorithm, **settings)
+  algorithm, options, gradients, down, up = WORKS[name]
+  work = work_of(algorithm, **options)
   assert (work.seed, work.bytes_down, work.bytes_up) == (0, down, up)
   steps = np.maximum([gradients * STEPS[c] for c in range(cases.M)], 1)
   np.testing.assert_array_equal(work.steps, steps)
-  result = cases.TASK.simulate(algorithm, rounds=2, **SETTINGS | settings)
+  result = cases.TASK.simulate(algorithm, rounds=2, **OPTIONS | options)
   assert result.cost["bytes_down_per_round"] == down
   assert result.cost["bytes_up_per_round"] == up
 

@@ -17,7 +17,7 @@ from fedjax_opt.engine import executor
 from tests import jax_problems
 
 TASK = jax_problems.mlp()
-SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3, "seed": 1}
+OPTIONS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3, "seed": 1}
 HEAD = ("output",)
 
 
@@ -28,10 +28,10 @@ def model(seed=0):
   return jax.tree.map(draw, TASK.params)
 
 
-def simulate(algorithm, params=None, **settings):
-  settings = {"rounds": 3} | SETTINGS | settings
+def simulate(algorithm, params=None, **options):
+  options = {"rounds": 3} | OPTIONS | options
   params = model() if params is None else params
-  return fo.simulate(algorithm, params, TASK.data, **settings)
+  return fo.simulate(algorithm, params, TASK.data, **options)
 
 
 assert_close = functools.partial(
@@ -103,10 +103,10 @@ def test_each_seed_of_a_grid_has_its_own_frozen_leaves():
       TASK.params,
     )
   )
-  settings = {name: SETTINGS[name] for name in SETTINGS if name != "seed"}
+  options = {name: OPTIONS[name] for name in OPTIONS if name != "seed"}
   grid = fo.sweep(
     make, {"rate": [0.1, 0.3]}, init, TASK.data, rounds=3, seeds=(4, 7),
-    **settings,
+    **options,
   )  # fmt: skip
   for i, point in enumerate(fo.grid_points({"rate": [0.1, 0.3]}, (4, 7))):
     params = init(jax.random.key(point["seed"]))
@@ -130,7 +130,7 @@ def squares(params, batch, rng=None):
   return (batch["x"] @ params["body"] @ params["head"] - 1) ** 2
 
 
-def of_head(rates, seeds=1, **settings):
+def of_head(rates, seeds=1, **options):
   """A simulator of a grid that trains the head."""
   make = lambda loss_fn, rate: fo.fed_avg(loss_fn, optax.sgd(rate))
   x = np.random.default_rng(1).normal(size=(16, WIDTH)).astype(np.float32)
@@ -142,7 +142,7 @@ def of_head(rates, seeds=1, **settings):
     fo.ClientData.from_partition({"x": x}, np.split(np.arange(16), 8)),
     grid={"rate": rates},
     seeds=range(seeds),
-    **defaults | settings,
+    **defaults | options,
   )
 
 
@@ -151,8 +151,8 @@ def of_head(rates, seeds=1, **settings):
 def test_points_and_clients_share_the_frozen_leaves(grid_map):
   def need(points, seeds, chunk):
     rates = np.linspace(0.01, 0.1, points)
-    settings = {"grid_map": grid_map, "client_chunk": chunk}
-    simulator = of_head(rates, seeds, **settings)
+    options = {"grid_map": grid_map, "client_chunk": chunk}
+    simulator = of_head(rates, seeds, **options)
     return executor.needed_bytes(simulator.compile(drawn_head)["rounds"])
 
   assert need(4, 2, 4) - need(1, 1, 1) < BODY.nbytes

@@ -39,7 +39,7 @@ import scipy.sparse
 from matplotlib.figure import Figure
 
 import fedjax_opt as fo
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.models import layers
 from fedjax_opt.results.history import History
 from tests import public_names
@@ -489,10 +489,10 @@ def public():
 def fields_of(function):
   """{argument: its description}, of those that have one."""
   if not inspect.isclass(function):
-    return getattr(function, "fields", {})
+    return getattr(function, "checked_fields", {})
   if issubclass(function, layers.Network):
     return layers._fields_of(function)
-  made = getattr(function.__init__, "fields", {})
+  made = getattr(function.__init__, "checked_fields", {})
   return getattr(function, "checked_fields", made)
 
 
@@ -574,7 +574,7 @@ def outcome(name, function, argument, arguments, value):
     if "\n" not in text and len(text) <= 300:
       if is_named or is_file:
         return "refused"
-      if checks.is_own(error):
+      if errors.is_own(error):
         return f"refused by another argument: {text[:100]}"
     return f"{type(error).__name__}: {text[:100]!r}"
   except Exception as error:

@@ -157,7 +157,7 @@ def with_interval(
   if lost:
     every = lost == len(of_seeds)
     return "diverged" if every else f"{lost} of {len(of_seeds)} diverged"
-  text, ends = Numbers(metric).parts(statistics.mean_interval(of_seeds))
+  text, ends = Numbers(metric).texts(statistics.mean_interval(of_seeds))
   if deviation and ends:
     write = Numbers(metric, 2).value
     text = f"{write(of_seeds.mean())} ± {write(of_seeds.std(ddof=1))}"

@@ -275,7 +275,7 @@ def _text(record: Record | None, limit: int) -> str:
     some = f" in {late} of {len(number)}" if late < len(number) else ""
     text = f"> {limit}{some}"
   else:
-    parts = Numbers("rounds", 1).parts(statistics.mean_interval(number))
+    parts = Numbers("rounds", 1).texts(statistics.mean_interval(number))
     text = "{} ({})".format(*parts)
   rate = record.points[0].get("client_lr")
   return text if rate is None else f"{text}; {rate:g}"

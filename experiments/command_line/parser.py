@@ -14,7 +14,7 @@ from experiments.command import RunFailed
 from experiments.command_line import help, mistakes
 from experiments.command_line.flags import defined
 from experiments.specification import spec
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import memory
 from fedjax_opt.results import folder_digests
 

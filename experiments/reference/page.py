@@ -77,7 +77,7 @@ def _row(
   standing: Leaderboard, name: str, study: Study, verdict: Verdict, file: str
 ) -> list[Any]:
   cell, sign = verdict.cell, -1 if study.is_larger_better else 1
-  text, interval = study.numbers.parts(verdict.value)
+  text, interval = study.numbers.texts(verdict.value)
   rank = standing.rank(study, verdict)
   number = lambda value, shown: [shown, None if np.isnan(value) else value]
   costs = [

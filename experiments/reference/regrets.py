@@ -137,7 +137,7 @@ def table(standing: Leaderboard) -> Table | None:
     means = [statistics.mean_interval(values) for values in by_condition]
     names = ("Tuned there", "Tuned under another", "Tuned under all others")
     row = {
-      name: Entry(*numbers.parts(mean))
+      name: Entry(*numbers.texts(mean))
       for name, mean in zip(names, means, strict=True)
     }
     worst = {"Worst": numbers.value(of["other"].max())}

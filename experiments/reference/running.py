@@ -20,7 +20,7 @@ from experiments.reference.definition import ReferenceCell
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from experiments.store import Store
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import SPENT, History
@@ -84,7 +84,7 @@ def _ran(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
     "device": environment.device(),
     "versions": environment.versions(),
     "criterion": dataclasses.asdict(criterion),
-    digest.NAME: ready.loaded.digests,
+    digest.DATA_DIGESTS: ready.loaded.digests,
     "examples": example_sets(ready.task.validation, ready.task.test),
   }
   arguments = [
@@ -113,7 +113,7 @@ def joined(records: Sequence[Record]) -> PointResults:
     Criterion(**records[0].about["criterion"]),
     sum(each.about["seconds"] for each in records),
     was_there=True,
-    digests=records[-1].about[digest.NAME],
+    digests=records[-1].about[digest.DATA_DIGESTS],
   )
 
 

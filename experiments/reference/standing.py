@@ -93,8 +93,8 @@ class Leaderboard:
     shown = [
       {
         "Method": method,
-        "Score": Entry(*words.Numbers("score", 3).parts(middle[method])),
-        "Mean place": Entry(*words.Numbers("place", 1).parts(ranks[method])),
+        "Score": Entry(*words.Numbers("score", 3).texts(middle[method])),
+        "Mean place": Entry(*words.Numbers("place", 1).texts(ranks[method])),
         "Diverged": str(int((scores[method] == 0).sum())),
       }
       for method in sorted(scores, key=lambda m: -middle[m].estimate)
@@ -116,7 +116,7 @@ class Leaderboard:
     return {
       "Condition": self.condition(name).title,
       "Method": study.labels[verdict.cell.method],
-      "Value": Entry(*study.numbers.parts(verdict.value)),
+      "Value": Entry(*study.numbers.texts(verdict.value)),
       "Place": f"{rank or words.NOTHING} of {total}",
       "Verdict": "not told apart from the best" if said == TIED else said,
     }

@@ -13,7 +13,7 @@ from experiments.specification.method import default_client, not_of_it
 from experiments.specification.resolve import of_personal, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning, words
 
@@ -230,13 +230,13 @@ def unlike(planned: Sequence[PlannedCell]) -> list[str]:
     method: {name: own.get(name) for name in specs.conditions()}
     for method, own in values.items()
   }
-  return list(words.unlike(told).values())
+  return list(words.differing_options(told).values())
 
 
 def not_private(planned: Sequence[PlannedCell]) -> list[str]:
   """The sentence on methods whose noise can be computed again, if any."""
   seeded = [c for c in planned if c.spec.dp_seed is not None]
-  labels = dict.fromkeys(words.name(cell.method) for cell in seeded)
+  labels = dict.fromkeys(words.quoted_if_list(cell.method) for cell in seeded)
   if not labels:
     return []
   return [

@@ -13,7 +13,7 @@ from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification import kinds, spec
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import memory
 from fedjax_opt.results.history import check_has_direction
 from fedjax_opt.study.tuning import BUDGETS

@@ -13,7 +13,7 @@ from experiments.data import Loader, has_accuracy, is_of_data
 from experiments.specification.spec import FLAGS, conditions
 from experiments.store import Store
 from experiments.studies.plan import CHOICES, PlannedCell, labels_of
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
@@ -22,7 +22,7 @@ from fedjax_opt.study.cells import Cell, ExampleSet, PointResults, example_sets
 from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that do not depend on the method.
-_OF_A_RUN = {"device", "streams", "versions", "seed", digest.NAME} | {
+_OF_A_RUN = {"device", "streams", "versions", "seed", digest.DATA_DIGESTS} | {
   name for name, flag in FLAGS.items() if not flag.is_identity
 }
 # Parts that a report shows, if they are the same in all runs.

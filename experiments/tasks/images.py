@@ -14,8 +14,8 @@ from experiments.tasks import classification as classifier
 from experiments.tasks.base import SEED_OF_TEST, Task, TaskChoice, held_out
 from experiments.tasks.classification import Examples
 from fedjax_opt import models
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.checks.fields import choice
-from fedjax_opt.checks.values import errors_of
 from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import embedded, tfds

@@ -20,8 +20,9 @@ from experiments.tasks import base, classification
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.checks.fields import choice
-from fedjax_opt.checks.values import check_choice, errors_of
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
 from fedjax_opt.datasets.tables import KINDS, Table

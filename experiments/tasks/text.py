@@ -17,7 +17,7 @@ from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.datasets import files, texts, tokenization
 from fedjax_opt.models import Encoder, EncoderConfig, LinearModel

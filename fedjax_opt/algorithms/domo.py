@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import optimizers, trees
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Decay, NonNegative, Positive, checked
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
@@ -138,7 +138,7 @@ def domo(
     moved, local = sent.value
     momentum = _next_momentum(mu_s, state.momentum, moved, rate)
     step = optax.tree.scale(server_learning_rate * rate, momentum)
-    step = statistics.put(step, moved)
+    step = batch_stats.put(step, moved)
     new = _minus(state.params, step)  # Line 15.
     return DomoState(new, momentum, local), sent
 
@@ -176,7 +176,7 @@ def _next_momentum(mu_s, momentum, moved, rate):
   """K m_{r+1} (line 14), from the mean of what local steps have moved."""
   # With a rate of 0 nothing has moved.
   gradients = optax.tree.scale(
-    1 / jnp.where(rate > 0, rate, 1), statistics.without(moved)
+    1 / jnp.where(rate > 0, rate, 1), batch_stats.without(moved)
   )
   if mu_s is not None:
     gradients = optax.tree.add_scale(gradients, mu_s, momentum)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import optax
 
 from fedjax_opt import objectives
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import Decay, NonNegative, checked
 
@@ -72,7 +72,7 @@ def fed_acg(
   def round(state, cohort):
     ahead = optax.tree.add_scale(state.params, lam, state.momentum)
     sent = cohort.mean(one_client, broadcast=ahead)
-    moved = statistics.without(sent.value)  # These have no momentum.
+    moved = batch_stats.without(sent.value)  # These have no momentum.
     momentum = optax.tree.add_scale(moved, lam, state.momentum)
     params = optax.tree.add(ahead, sent.value)
     return FedAcgState(params, momentum), sent

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import objectives
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.fed_avg import ModelState, server_step
 from fedjax_opt.algorithms.fed_buff import polynomial
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
@@ -106,7 +106,7 @@ def fed_async(
       scale = weight(worker.staleness)
       # The server's part: its own model now, not the one that was sent.
       step = optax.tree.sub(local_params, state.params)
-      return statistics.map_weights(
+      return batch_stats.map_weights(
         lambda leaf: scale.astype(leaf.dtype) * leaf, step
       )
 

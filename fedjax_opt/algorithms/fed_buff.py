@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
 from fedjax_opt.checks.fields import NonNegative, checked
@@ -61,7 +61,7 @@ def fed_buff(
     local_params = worker.descend(loss_fn, client, params)
     scale = polynomial(worker.staleness, staleness_power)
     delta = optax.tree.sub(local_params, params)
-    return statistics.map_weights(
+    return batch_stats.map_weights(
       lambda leaf: scale.astype(leaf.dtype) * leaf, delta
     )
 

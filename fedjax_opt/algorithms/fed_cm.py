@@ -11,7 +11,7 @@ from typing import NamedTuple
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Fraction, NonNegative, checked
 from fedjax_opt.optimizers import at_round, mean_step
@@ -95,7 +95,7 @@ def with_client_momentum(
     sent = cohort.mean(one_client, broadcast=(state.params, state.delta))
     moved, num_steps = sent.value
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
-    params = statistics.put(params, optax.tree.add(state.params, moved))
+    params = batch_stats.put(params, optax.tree.add(state.params, moved))
     return FedCmState(params, mean_step(moved, rate, num_steps)), sent
 
   return Algorithm(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.scaffold import mean_gradient
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
@@ -94,14 +94,14 @@ def fed_dc(
       new = mean_gradient(worker, rate, delta, correction, kept.control)
       new = optax.tree.cast_like(new, kept.control)
       change = optax.tree.sub(new, kept.control)
-      drift = optax.tree.add(kept.drift, statistics.without(delta))
+      drift = optax.tree.add(kept.drift, batch_stats.without(delta))
       return ClientOutput((delta, change), state=Drift(drift, control=new))
 
     sent = cohort.mean(one_client, broadcast=(state.params, state.control))
     delta, change = sent.value
     # The share of the cohort makes means over all clients of its means.
     drift = optax.tree.add_scale(
-      state.drift, sent.share, statistics.without(delta)
+      state.drift, sent.share, batch_stats.without(delta)
     )
     control = optax.tree.add_scale(state.control, sent.share, change)
     params = optax.tree.add(state.params, delta)

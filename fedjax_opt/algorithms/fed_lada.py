@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import (
   Decay,
@@ -110,7 +110,7 @@ def fed_lada(
 
   def init(params):
     full = lambda leaf: jnp.full_like(leaf, floor)
-    moment = statistics.without(jax.tree.map(full, params))
+    moment = batch_stats.without(jax.tree.map(full, params))
     zeros = optax.tree.zeros_like(params)
     return FedLadaState(params, zeros, moment)
 
@@ -141,7 +141,7 @@ def fed_lada(
     moved, num_steps, moment = sent.value
     moment = cohort.average(sent, moment)
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
-    params = statistics.put(params, optax.tree.add(state.params, moved))
+    params = batch_stats.put(params, optax.tree.add(state.params, moved))
     delta = mean_step(moved, rate, num_steps)
     return FedLadaState(params, delta, moment), sent
 

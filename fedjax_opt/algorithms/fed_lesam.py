@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import norms, optimizers
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.fed_avg import server_step
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import NonNegative, checked
@@ -131,7 +131,7 @@ def _behind(rule, ahead):
 
 def _by_leaves(direction, rho):
   """Of the length rho by the sum of the norms of leaves."""
-  weights = statistics.weights(direction)
+  weights = batch_stats.weights(direction)
   norm = jnp.sum(jnp.array([norms.norm(x) for x in jax.tree.leaves(weights)]))
   scale = rho / jnp.where(norm > 0, norm, 1)
-  return optax.tree.scale(scale, statistics.without(direction))
+  return optax.tree.scale(scale, batch_stats.without(direction))

@@ -10,7 +10,7 @@ import optax
 from jax import lax
 
 from fedjax_opt import objectives
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.domo import momentum_sgd
 from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, LossFn, Rate
@@ -91,7 +91,7 @@ def fed_nova(
 
 def _scaled(factor, delta):
   """A difference of other weights; running statistics stay as they are."""
-  return statistics.map_weights(lambda leaf: factor * leaf, delta)
+  return batch_stats.map_weights(lambda leaf: factor * leaf, delta)
 
 
 def _reach(num_steps, momentum, mu, rate):

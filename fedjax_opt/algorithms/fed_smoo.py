@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import norms
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.fed_dyn import corrected
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
@@ -103,7 +103,7 @@ def fed_smoo(
       params, ahead = worker.descend_from(loss_fn, rule, received, ahead)
       mu = optax.tree.sub(ahead, shared)
       delta = optax.tree.sub(params, received)
-      g = optax.tree.add_scale(kept.g, -lam, statistics.without(delta))
+      g = optax.tree.add_scale(kept.g, -lam, batch_stats.without(delta))
       return ClientOutput((delta, mu), state=Duals(g, mu))
 
     sent = cohort.mean(one_client, broadcast=(state.params, state.ahead))
@@ -133,8 +133,8 @@ def _steps(rate, rho, lam, shared, slope):
 
   def update(grads, ahead, params, *, grad_fn, **extra: Any):
     del extra
-    pair = [statistics.without(tree) for tree in (grads, ahead)]
-    length = norms.distance(*map(statistics.weights, pair))
+    pair = [batch_stats.without(tree) for tree in (grads, ahead)]
+    length = norms.distance(*map(batch_stats.weights, pair))
     scale = rho / jnp.where(length > 0, length, 1)
     # A difference of multiples, as XLA:CPU computes a mere difference slowly.
     own = optax.tree.sub(*(optax.tree.scale(scale, tree) for tree in pair))

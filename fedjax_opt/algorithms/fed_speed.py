@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Fraction, NonNegative, Positive, checked
 from fedjax_opt.optimizers import at_round
@@ -94,7 +94,7 @@ def fed_speed(
       params = worker.descend(loss_fn, rule, received)
       moved = optax.tree.sub(params, received)
       dual = optax.tree.add_scale(
-        worker.state, -strength, statistics.without(moved)
+        worker.state, -strength, batch_stats.without(moved)
       )
       sent = moved if all_duals else optax.tree.add_scale(moved, -lam, dual)
       return ClientOutput(sent, state=dual)
@@ -102,7 +102,7 @@ def fed_speed(
     sent = cohort.mean(one_client, broadcast=state.params)
     params, dual = optax.tree.add(state.params, sent.value), None
     if all_duals:
-      moved = statistics.without(sent.value)
+      moved = batch_stats.without(sent.value)
       dual = optax.tree.add_scale(state.dual, -sent.share / lam, moved)
       params = optax.tree.add_scale(params, -lam, dual)
     return FedSpeedState(params, dual), sent

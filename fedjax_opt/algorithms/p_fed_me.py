@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import optax
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Count, NonNegative, Positive, checked
@@ -71,9 +71,9 @@ def p_fed_me(
   def one_client(worker, params):
     rate = at_round(learning_rate, worker.round)
     rule = _envelope(rate, lam, inner_learning_rate, inner_steps)
-    first = _EnvelopeState(statistics.without(params))
+    first = _EnvelopeState(batch_stats.without(params))
     local_params, (own,) = worker.descend_from(loss_fn, rule, params, first)
-    own = statistics.put(own, local_params)
+    own = batch_stats.put(own, local_params)
     own = optax.tree.where(worker.num_steps > 0, own, worker.state)
     return ClientOutput(optax.tree.sub(local_params, params), state=own)
 

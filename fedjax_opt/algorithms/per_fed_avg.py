@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, Positive, checked
@@ -86,9 +86,9 @@ def per_fed_avg(
       return optax.tree.sub(local_params, params)
     rule = _in_phases(rate, alpha, delta, phases)
     local_params, last = worker.descend_from(
-      loss_fn, rule, params, rule.init(statistics.without(params))
+      loss_fn, rule, params, rule.init(batch_stats.without(params))
     )
-    start = statistics.put(last.start, local_params)
+    start = batch_stats.put(last.start, local_params)
     is_whole = worker.num_steps % phases == 0
     local_params = optax.tree.where(is_whole, local_params, start)
     return optax.tree.sub(local_params, params)

@@ -12,7 +12,7 @@ import jax
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.optimizers import at_round, mean_step
@@ -107,7 +107,7 @@ def with_control_variates(
     sent = cohort.mean(one_client, broadcast=(state.params, state.control))
     delta, change = sent.value
     params = optax.tree.add_scale(state.params, server_learning_rate, delta)
-    params = statistics.put(params, optax.tree.add(state.params, delta))
+    params = batch_stats.put(params, optax.tree.add(state.params, delta))
     control = optax.tree.add_scale(state.control, sent.share, change)
     new = ScaffoldState(
       params=optax.tree.cast_like(params, state.params),

@@ -298,7 +298,7 @@ def checked(**own: Field | str) -> Callable[[Callable], Callable]:
       accepted follows from the annotation.
 
   Returns:
-    The decorator; the function has its fields as `fields`, {name: field}.
+    The decorator; the target has its fields as `checked_fields`, by name.
   """
 
   def decorate(target):
@@ -329,7 +329,7 @@ def _checking(function, fields, signature):
         fields[name].check(name, value)
     return function(*args, **kwargs)
 
-  call.fields = fields
+  call.checked_fields = fields
   return call
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedjax_opt.checks import errors
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import brief, form
 
@@ -49,14 +50,14 @@ def loss(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
 
   @functools.wraps(loss_fn, updated=())
   def checked(params, batch, rng):
-    found = _of_batch("loss_fn", LOSS, loss_fn, params, batch, rng)
-    _check_per_example("loss_fn", found, batch)
-    if not jnp.issubdtype(found.dtype, jnp.floating):
+    losses = _of_batch("loss_fn", LOSS, loss_fn, params, batch, rng)
+    _check_per_example("loss_fn", losses, batch)
+    if not jnp.issubdtype(losses.dtype, jnp.floating):
       raise TypeError(
-        f"loss_fn: returned {form(found)}; must be floating-point numbers, "
+        f"loss_fn: returned {form(losses)}; must be floating-point numbers, "
         f"else there is no gradient{_about_labels(batch)}"
       )
-    return found
+    return losses
 
   return checked
 
@@ -80,7 +81,7 @@ def features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
 def _of_batch(name, takes, function, params, batch, *rng):
   """Calls a function of a batch; its errors then name the batch."""
   where = f" on a batch {form_of(dict(batch))}{_about_labels(batch)}"
-  return checks.call(name, takes, function, params, batch, *rng, where=where)
+  return errors.call(name, takes, function, params, batch, *rng, where=where)
 
 
 def _check_per_example(name, found, batch):
@@ -167,10 +168,10 @@ def metrics(
   """
   if validation is not None:
     evaluate = functools.partial(evaluate, validation=validation)
-  found = checks.call("evaluate", EVALUATE, evaluate, params, data, test)
-  found = scalars("evaluate", found)
-  check_columns("evaluate", found, COUNTED_BY_RUN)
-  return found
+  measured = errors.call("evaluate", EVALUATE, evaluate, params, data, test)
+  measured = scalars("evaluate", measured)
+  check_columns("evaluate", measured, COUNTED_BY_RUN)
+  return measured
 
 
 def scalars(name: str, found: Any) -> dict[str, jax.Array]:
@@ -272,7 +273,7 @@ def arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
       )
 
 
-def like(name: str, new: Any, old: Any, source: str) -> None:
+def check_like(name: str, new: Any, old: Any, source: str) -> None:
   """Checks that a tree has the structure, shapes and types of another.
 
   Args:
@@ -320,7 +321,7 @@ def _stays(leaf, after):
   return jnp.result_type(leaf, after) == types[0]
 
 
-def kept(state: Any) -> Any:
+def check_has_state(state: Any) -> Any:
   """What a client keeps, as its work reads it.
 
   Raises:

@@ -26,7 +26,7 @@ Array = np.ndarray | jax.Array
 Digests = dict[str, str | list[str]]
 
 # Under which name the digests stand in a configuration.
-NAME = "data_digests"
+DATA_DIGESTS = "data_digests"
 _AT_ONCE = 1 << 23  # Bytes that a thread hashes at once.
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.files import json_files, memory
 
 
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike) -> Iterator[np.lib.npyio.NpzFile]:
   wanted = "a NumPy .npz file of plain arrays is needed"
-  with checks.reading(path, wanted, Exception):  # They fail in many ways.
+  with errors.reading(path, wanted, Exception):  # They fail in many ways.
     memory.check_is_file(path)
     with zipfile.ZipFile(path) as archive:
       # Whatever the arrays declare, not more than this is read.

@@ -68,7 +68,7 @@ _COMMON = ("labels", "num_clients", "seed", "client_ids")
 
 def _scheme(factory: Callable[..., Rows], label: str | None = None) -> Choice:
   """The entry of a scheme, whose other arguments can be set by name."""
-  fields = getattr(factory, "fields", {})
+  fields = getattr(factory, "checked_fields", {})
   own = {n: _FURTHER.get(n, {}) for n in fields if n not in _COMMON}
   parameters = registry.arguments(factory, **own)
   return Choice(factory, hyperparameters=parameters, label=label)

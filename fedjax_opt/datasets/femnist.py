@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.checks.fields import checked
 from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import files
@@ -155,7 +155,7 @@ def _connect(
   path: pathlib.Path, opened: contextlib.ExitStack
 ) -> sqlite3.Connection:
   """Opens an SQLite file to read; it is closed with what else was opened."""
-  with checks.reading(path, "an SQLite file is needed", sqlite3.Error):
+  with errors.reading(path, "an SQLite file is needed", sqlite3.Error):
     uri = f"{path.resolve().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
     opened.callback(connection.close)
@@ -176,7 +176,7 @@ def _names(
   connection: sqlite3.Connection, path: pathlib.Path, query: str, *values: str
 ) -> list[Any]:
   """The first column of what a query finds, of so many writers at most."""
-  with checks.reading(path, _AGAIN, sqlite3.Error, MemoryError):
+  with errors.reading(path, _AGAIN, sqlite3.Error, MemoryError):
     rows = connection.execute(query, values).fetchmany(_MOST_WRITERS + 1)
   if len(rows) > _MOST_WRITERS:
     raise ValueError(
@@ -187,7 +187,7 @@ def _names(
 
 def _fedjax_split(path: pathlib.Path, opened: contextlib.ExitStack) -> _Split:
   """A FedJAX file: one row per client, zlib-compressed msgpack."""
-  msgpack = checks.imported("msgpack", "reading FedJAX's files", "msgpack")
+  msgpack = errors.imported("msgpack", "reading FedJAX's files", "msgpack")
   connection = _connect(path, opened)
   found = _names(connection, path, "SELECT client_id FROM federated_data")
   # An id is a hash and the writer, such as b"0123456789abcdef:f0000_14".
@@ -227,7 +227,7 @@ def _tff_split(
   path: pathlib.Path, connection: sqlite3.Connection, split: str
 ) -> _Split:
   """A split of TFF's file: one row per example, a `tf.train.Example`."""
-  protos = checks.imported(
+  protos = errors.imported(
     "tensorflow_datasets.proto", "reading TFF's file", "fedjax_opt[tfds]"
   )
   query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"
@@ -275,7 +275,7 @@ def _client_data(
       num_bytes += 2 * x.nbytes  # They are joined at the end.
       memory.check_memory("its writers and those before take", num_bytes)
     except Exception as error:  # Damaged files fail in many ways.
-      reason = f"{type(error).__name__}: {checks.first_line(error)}"
+      reason = f"{type(error).__name__}: {errors.first_line(error)}"
       raise ValueError(
         f"{split.path}: writer {writer} cannot be read ({reason}); {_AGAIN}"
       ) from error

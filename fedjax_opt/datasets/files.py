@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.data import npz_files
 from fedjax_opt.files import json_files
 
@@ -50,7 +50,7 @@ def saved_data_set(folder: pathlib.Path) -> tuple[Any, Any]:
       what is no file and might never end. Errors of the package stay what they
       are.
   """
-  datasets = checks.imported("datasets", "its folders", "datasets")
+  datasets = errors.imported("datasets", "its folders", "datasets")
   for each in folder.rglob("*"):
     if not (each.is_file() or each.is_dir()):
       raise ValueError(f"{each.name!r} is no file")

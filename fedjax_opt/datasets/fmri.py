@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.checks.fields import checked
 from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import files
@@ -74,14 +74,14 @@ def load(
   appendix A.4.
   """
   for module in ("datasets", "maskers", "signal"):
-    checks.imported(f"nilearn.{module}", "reading fMRI data", _EXTRA)
+    errors.imported(f"nilearn.{module}", "reading fMRI data", _EXTRA)
   import nilearn
 
   folder = _folder(data_dir, nilearn)
   if missing := _missing(folder):
     _download(folder, missing[0], nilearn)
   mask = folder / "mask.nii.gz"
-  with checks.reading(mask, _AGAIN, Exception):  # They fail in many ways.
+  with errors.reading(mask, _AGAIN, Exception):  # They fail in many ways.
     masker = nilearn.maskers.NiftiMasker(
       mask_img=str(mask), standardize=None, dtype="float32"
     ).fit()
@@ -123,7 +123,7 @@ def _download(folder: pathlib.Path, missing: str, nilearn: Any) -> None:
   except Exception as error:  # A download fails in many ways.
     raise ValueError(
       f"data_dir={str(folder.parent)!r}: does not hold haxby2001/{missing} and "
-      f"its download from {URL} failed ({checks.first_line(error)}): try "
+      f"its download from {URL} failed ({errors.first_line(error)}): try "
       "again, or put mask.nii.gz and, for N = 1 to 6, subjN/bold.nii.gz and "
       f"subjN/labels.txt in {folder}"
     ) from error
@@ -135,7 +135,7 @@ def _sessions(
   """A subject's sessions that have a scan of either class."""
   labels, sessions = _read_labels(subject / "labels.txt")
   bold = subject / "bold.nii.gz"
-  with checks.reading(bold, _AGAIN, Exception):
+  with errors.reading(bold, _AGAIN, Exception):
     scans = masker.transform(str(bold))  # [scans, voxels]
   if len(scans) != len(labels):
     raise ValueError(
@@ -161,7 +161,7 @@ def _sessions(
 
 def _read_labels(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   """The label of each scan, and its session."""
-  with checks.reading(path, _AGAIN, UnicodeError):
+  with errors.reading(path, _AGAIN, UnicodeError):
     text = path.read_text()
   try:
     header, *lines = text.splitlines()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.checks.fields import Count, checked
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets.files import existing_folder, saved_data_set
@@ -123,7 +123,7 @@ def image_folder(
 
 def _saved(root: pathlib.Path) -> _Parts:
   """A data set of Hugging Face, or its parts `train` and perhaps `test`."""
-  with checks.reading(root, "save it again", Exception):
+  with errors.reading(root, "save it again", Exception):
     datasets, found = saved_data_set(root)
   by_name = found if isinstance(found, Mapping) else {"train": found}
   where = f"data_dir={str(root)!r}"
@@ -233,13 +233,13 @@ def _pixels(
     size: width and height to which it is scaled; None for its own.
     number: of images that will be in memory, and then in an array.
   """
-  pillow = checks.imported("PIL.ImageOps", "reading images", _EXTRA)
+  pillow = errors.imported("PIL.ImageOps", "reading images", _EXTRA)
   if isinstance(asked.source, pathlib.Path):
-    with checks.reading(asked.name, "an image is needed", ValueError):
+    with errors.reading(asked.name, "an image is needed", ValueError):
       memory.check_is_file(asked.source)
   # Of any trouble, as of an image that declares more pixels than is sound.
   with (
-    checks.reading(asked.name, "an image is needed", Exception),
+    errors.reading(asked.name, "an image is needed", Exception),
     warnings.catch_warnings(action="error"),
     pillow.Image.open(asked.source, formats=_FORMATS) as image,
   ):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.files import memory
 
 # The most different words of a text column; more are names, not kinds.
@@ -37,7 +37,7 @@ _AT_ONCE = 1 << 26  # Bytes of columns of numbers that are converted together.
 
 
 def _pandas() -> Any:
-  return checks.imported("pandas", "reading tables", "fedjax_opt[run]")
+  return errors.imported("pandas", "reading tables", "fedjax_opt[run]")
 
 
 def all_plain(frame: Any) -> Any:
@@ -97,7 +97,7 @@ def plain(name: str, values: Any) -> Any:
     return values.astype(_TYPES[found])
   except (OverflowError, ValueError) as error:  # Such as of 400 digits.
     raise ValueError(
-      f"column {name!r}: {checks.reason(error)}; ignore the column"
+      f"column {name!r}: {errors.reason(error)}; ignore the column"
     ) from None
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.checks import errors
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Field, checked, mapping_of
 from fedjax_opt.data import hold_out
@@ -41,7 +42,7 @@ def _is_label(name: str, value: Any) -> None:
 
 
 def _is_frame(name: str, value: Any) -> None:
-  pandas = checks.imported("pandas", "reading tables", "fedjax_opt[run]")
+  pandas = errors.imported("pandas", "reading tables", "fedjax_opt[run]")
   checks.instance(name, value, [pandas.DataFrame])
 
 
@@ -152,7 +153,7 @@ def read_table(
     ImportError: naming the package to install.
   """
   frame = read_frame(path)
-  with checks.errors_of(os.fspath(path)):
+  with errors.errors_of(os.fspath(path)):
     return from_frame(
       frame, label, client=client, time=time, ignore=ignore, kind=kind
     )
@@ -172,10 +173,10 @@ def read_frame(path: str | os.PathLike) -> Any:
     ValueError: if it cannot be read, or does not fit into memory.
     ImportError: naming the package to install.
   """
-  pandas = checks.imported("pandas", "reading tables", "fedjax_opt[run]")
+  pandas = errors.imported("pandas", "reading tables", "fedjax_opt[run]")
   path = pathlib.Path(path).expanduser()
   ending = "".join(path.suffixes[-2:]).lower().removesuffix(".gz")[-8:]
-  with checks.reading(path, "a table is needed", ImportError, Exception):
+  with errors.reading(path, "a table is needed", ImportError, Exception):
     if path.is_dir():
       datasets, found = saved_data_set(path)
       if isinstance(found, Mapping):
@@ -193,7 +194,7 @@ def read_frame(path: str | os.PathLike) -> Any:
     if ending.endswith(".parquet"):
       memory.check_is_file(path)
       size = path.stat().st_size
-      parquet = checks.imported("pyarrow.parquet", "Parquet", "pyarrow")
+      parquet = errors.imported("pyarrow.parquet", "Parquet", "pyarrow")
       about = parquet.read_metadata(path)  # A constant column takes no space.
       num_bytes = _BYTES_OF_CELL * about.num_rows * max(about.num_columns, 1)
       memory.check_memory("it may take", _MEMORY_OF_PARQUET * size + num_bytes)
@@ -316,7 +317,7 @@ def from_bunch(bunch: Any, kind: _Kind | None = None) -> Table:
   Raises:
     ValueError, TypeError: if it is none, or has values that are missing.
   """
-  pandas = checks.imported("pandas", "reading tables", "fedjax_opt[run]")
+  pandas = errors.imported("pandas", "reading tables", "fedjax_opt[run]")
   if not {"data", "target"} <= set(bunch):
     raise TypeError(
       f"bunch={checks.brief(bunch)}: must have data and target, as those of "

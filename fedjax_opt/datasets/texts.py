@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.checks import errors
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked, choice
 from fedjax_opt.datasets import files, tfds, tokenization
@@ -57,7 +58,7 @@ def _dbpedia(split, data_dir):
     wanted = "must have the columns class, title and content"
     try:
       with (
-        checks.reading(path, wanted, ValueError, csv.Error),
+        errors.reading(path, wanted, ValueError, csv.Error),
         open(path, encoding="utf-8", newline="") as file,
       ):
         return [(c.strip(), int(label) - 1) for label, _, c in csv.reader(file)]

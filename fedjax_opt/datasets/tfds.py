@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.checks.fields import checked, choice
 from fedjax_opt.datasets import files
 
@@ -161,7 +161,7 @@ def read(
   """
   tfds, kept = _import("tensorflow_datasets"), []
   # Damaged files fail in many ways.
-  with checks.reading(folder, _AGAIN, Exception), contextlib.ExitStack() as end:
+  with errors.reading(folder, _AGAIN, Exception), contextlib.ExitStack() as end:
     # Without TFDS's log lines below errors.
     end.callback(logging.set_verbosity, logging.get_verbosity())
     logging.set_verbosity(logging.ERROR)
@@ -232,5 +232,5 @@ def _prepare(name: str, root: pathlib.Path) -> pathlib.Path:
 def _import(module: str) -> Any:
   """A module of the extra; with cached images none is needed."""
   for other in ("array_record", "importlib_resources"):
-    checks.imported(other, "reading a TFDS data set", "fedjax_opt[tfds]")
-  return checks.imported(module, "reading a TFDS data set", "fedjax_opt[tfds]")
+    errors.imported(other, "reading a TFDS data set", "fedjax_opt[tfds]")
+  return errors.imported(module, "reading a TFDS data set", "fedjax_opt[tfds]")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from fedjax_opt.checks import errors
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Count, Field, checked, integer
 from fedjax_opt.files import json_files
@@ -74,7 +75,7 @@ def _settings(folder):
   file = folder / _SETTINGS
   given, settings = {}, {}
   if file.exists():
-    with checks.reading(file, "must be a JSON object", ValueError):
+    with errors.reading(file, "must be a JSON object", ValueError):
       given = json_files.read_json(file)
   for name, (key, default) in _NORMALIZATION.items():
     value = given.get(key)
@@ -164,7 +165,7 @@ def from_text(text: str) -> Any:
   try:
     return _import().Tokenizer.from_str(text)
   except Exception as error:  # The package raises no class of its own.
-    raise checks.failed("text: is no tokenizer.json", error) from None
+    raise errors.failed("text: is no tokenizer.json", error) from None
 
 
 def _is_tokenizer(name: str, value: Any) -> None:
@@ -210,4 +211,4 @@ def encode(
 
 
 def _import():
-  return checks.imported("tokenizers", "tokens of texts", "fedjax_opt[text]")
+  return errors.imported("tokenizers", "tokens of texts", "fedjax_opt[text]")

@@ -16,6 +16,7 @@ import numpy as np
 from fedjax_opt import processes, trees
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.programs import map_arrays
+from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.results.history import History
 
 # From how many vectorized settings on diverged ones are dropped.
@@ -51,8 +52,8 @@ class ActivePoints:
     self._config = config
     self.chunk = config.grid_chunk
     self._devices = config.layout.grid_devices
-    # The state of all settings when some of them were dropped, on the host.
-    self._before: Any = None
+    # What rounds change, of all settings when some were dropped, on the host.
+    self._before: dict[str, Any] | None = None
 
   @property
   def is_active(self) -> np.ndarray:
@@ -95,12 +96,12 @@ class ActivePoints:
     self.chunk = even[-1] if 2 * even[-1] >= at_most else at_most
     return True
 
-  def drop(self, history: History, state: Any) -> Any:
+  def drop(self, history: History, state: RunState) -> RunState | None:
     """The state without the settings that have diverged; None if all stay.
 
     Args:
       history: what was measured so far.
-      state: as `Start.state` gives it, leaves [present, seeds, ...].
+      state: leaves [present, seeds, ...].
     """
     if not (history.rounds and self._config.has_points):
       return None
@@ -116,9 +117,9 @@ class ActivePoints:
       return None
     if len(is_kept) < _MANY or 2 * np.sum(is_kept) > len(is_kept):
       return None
-    self._before = _on_host(self.whole(state))
+    self._before = _on_host(_changing(self.whole(state)))
     self.active = self.present = self.active[is_kept]
-    return _rows(state, is_kept)
+    return _of_settings(state, is_kept)
 
   def expand(self, recorded: Any, are_alike: bool = False) -> Any:
     """What a program recorded, [present, seeds, ...] -> [S, ...].
@@ -155,15 +156,16 @@ class ActivePoints:
     num_axes = 2 if self._config.has_points else 0
     return map_arrays(_with_one_axis, tree, self.num_points, num_axes)
 
-  def flat_frozen(self, frozen_leaves: Any) -> Any:
+  def flat_frozen(self, frozen_leaves: tuple[Any, Any]) -> Any:
     """The frozen leaves as those of a result, as views if they are repeated.
 
     Args:
-      frozen_leaves: see `Start.state`.
+      frozen_leaves: see `RunState`.
     """
+    of_seed, of_all = frozen_leaves
     if not self.is_grid:
-      return frozen_leaves[1]
-    of_seed, of_all = processes.fetch(frozen_leaves)
+      return of_all
+    of_seed, of_all = processes.fetch((of_seed, of_all))
     axes = self._num_settings, self._num_seeds
 
     def repeated(leaf):
@@ -173,15 +175,17 @@ class ActivePoints:
     of_all = jax.tree.map(lambda leaf: leaf[None], of_all)
     return jax.tree.map(repeated, trees.merge(of_seed, of_all))
 
-  def numbers(self) -> dict[str, np.ndarray]:
+  def to_arrays(self) -> dict[str, np.ndarray]:
     """Which settings run and are present, for a checkpoint."""
     return {"grid/active": self.active, "grid/present": self.present}
 
-  def restore(self, record: Mapping[str, np.ndarray], state: Any) -> Any:
+  def restore(
+    self, record: Mapping[str, np.ndarray], state: RunState
+  ) -> RunState:
     """Continues from a checkpoint, with the settings that were present in it.
 
     Args:
-      record: has what `numbers` gave.
+      record: has what `to_arrays` gave.
       state: of all settings, as `whole` gave it.
 
     Returns:
@@ -194,10 +198,10 @@ class ActivePoints:
     if self._config.vmaps_points:
       self.present = self.active
     if len(self.present) < self._num_settings:
-      self._before = _on_host(state)
-    return _rows(state, self.present)
+      self._before = _on_host(_changing(state))
+    return _of_settings(state, self.present)
 
-  def whole(self, state: Any) -> Any:
+  def whole(self, state: RunState) -> RunState:
     """The state of all settings; of a dropped one that when it was dropped."""
     if self._before is None:
       return state
@@ -207,26 +211,29 @@ class ActivePoints:
         before = before.copy()
         before[self.present] = leaf
         return before
-      rows = jax.device_put(leaf, before.sharding)
-      whole = before.at[self.present].set(rows)
+      new = jax.device_put(leaf, before.sharding)
+      whole = before.at[self.present].set(new)
       return jax.device_put(whole, leaf.sharding)
 
-    *own, frozen_leaves = state
-    return *jax.tree.map(put_back, own, self._before), frozen_leaves
+    whole = jax.tree.map(put_back, _changing(state), self._before)
+    return state._replace(**whole)
 
 
-def _rows(state, settings):
+def _changing(state):
+  """What rounds change, by name: all but the frozen leaves."""
+  return {"server": state.server, "client_states": state.client_states}
+
+
+def _of_settings(state, settings):
   """The state of some settings. The frozen leaves are those of all."""
-  *own, frozen_leaves = state
-  return *trees.take(own, settings), frozen_leaves
+  return state._replace(**trees.take(_changing(state), settings))
 
 
-def _on_host(state):
-  """The state but for frozen leaves, on the CPU if JAX has it."""
-  *own, _ = state
+def _on_host(tree):
+  """The arrays on the CPU, if JAX has it."""
   cpu = processes.host()
   put = lambda x: x if isinstance(x, np.ndarray) else jax.device_put(x, cpu)
-  return jax.tree.map(put, own)
+  return jax.tree.map(put, tree)
 
 
 def _with_one_axis(leaf, num_points, num_axes):

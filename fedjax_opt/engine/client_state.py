@@ -25,52 +25,52 @@ _SHARE = 0.5
 # resolved.
 
 
-def put(config: Config, rows: Any) -> Any:
-  """The rows of all clients, on the devices or the host."""
+def put(config: Config, states: Any) -> Any:
+  """Those of all clients, on the devices or the host."""
   if config.state_is_on_host:
-    return jax.tree.map(_writable, rows)
-  return config.layout.put_state(rows, axes=1)
+    return jax.tree.map(_writable, states)
+  return config.layout.put_state(states, axes=1)
 
 
-def like(config: Config, rows: Any) -> Any:
-  """The shapes of what `gather` returns, given those of all clients' rows."""
+def shapes_of_gathered(config: Config, states: Any) -> Any:
+  """The shapes of what `gather` returns, given those of all clients."""
   if not config.state_is_on_host:
-    return config.layout.like_state(rows, axes=1)
+    return config.layout.shapes_of_state(states, axes=1)
   axis = 2 if config.has_points else 0
 
   def of_cohort(leaf):
     before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
     return leaf.update(shape=(*before, config.cohort_size, *after))
 
-  return config.layout.like_state(jax.tree.map(of_cohort, rows), axes=1)
+  return config.layout.shapes_of_state(jax.tree.map(of_cohort, states), axes=1)
 
 
-def gather(config: Config, rows: Any, cohorts: np.ndarray | None) -> Any:
+def gather(config: Config, states: Any, cohorts: np.ndarray | None) -> Any:
   """The input of the program: the rows of the cohort, or of all clients.
 
   Args:
     config: static options.
-    rows: of all clients.
+    states: of all clients.
     cohorts: [seeds, 1, C], of the next round; None on the devices.
   """
   if not config.state_is_on_host:
-    return rows
+    return states
   # An empty place has the number M. Any row may be gathered for it.
   clients = np.minimum(cohorts[:, 0], config.num_clients - 1)
   clients = clients if config.has_points else clients[0]
   seeds = np.arange(len(cohorts))[:, None]
-  of_cohort = trees.take(rows, _index(config, seeds, clients))
+  of_cohort = trees.take(states, _index(config, seeds, clients))
   return config.layout.put_state(of_cohort, axes=1)
 
 
 def scatter(
-  config: Config, rows: Any, new: Any, cohorts: np.ndarray | None
+  config: Config, states: Any, new: Any, cohorts: np.ndarray | None
 ) -> Any:
-  """The rows of all clients after a round.
+  """The states of all clients after a round.
 
   Args:
     config: static options.
-    rows: those before the round; on the host they are changed.
+    states: those before the round; on the host they are changed.
     new: what the program returned for the rows of `gather`.
     cohorts: see `gather`.
   """
@@ -81,11 +81,11 @@ def scatter(
   to = _index(config, seeds, of_round[seeds, places])
   taken = _index(config, seeds, places)
 
-  def write(rows, new):
-    rows[to] = new[taken]
-    return rows
+  def write(leaf, new):
+    leaf[to] = new[taken]
+    return leaf
 
-  return jax.tree.map(write, rows, processes.fetch(new))
+  return jax.tree.map(write, states, processes.fetch(new))
 
 
 def _index(config, seeds, clients):
@@ -117,13 +117,13 @@ def check(config: Config, algorithm: Algorithm) -> None:
     )
 
 
-def resolve(config: Config, algorithm: Algorithm, rows: Any) -> Config:
+def resolve(config: Config, algorithm: Algorithm, states: Any) -> Config:
   """The options with 'device' or 'host' for `client_memory`.
 
   Args:
     config: static options, perhaps with 'auto'.
     algorithm: of any setting.
-    rows: the shapes of what all clients keep, at all points.
+    states: the shapes of what all clients keep, at all points.
 
   Raises:
     ValueError: see `check`.
@@ -131,18 +131,18 @@ def resolve(config: Config, algorithm: Algorithm, rows: Any) -> Config:
   check(config, algorithm)
   if config.client_memory != "auto":
     return config
-  where = "host" if _is_too_much(config, rows) else "device"
+  where = "host" if _is_too_much(config, states) else "device"
   return dataclasses.replace(config, client_memory=where)
 
 
-def _is_too_much(config, rows):
+def _is_too_much(config, states):
   """Whether the states would fill a device, and the host can store them."""
   # Not the host if each round would copy most of the population, nor on a CPU,
   # whose memory is that of the host.
   is_most = 2 * config.cohort_size > config.num_clients
   if is_most or target.platform() == "cpu" or processes.host() is None:
     return False
-  need = trees.num_bytes(rows) // config.layout.state_devices
+  need = trees.num_bytes(states) // config.layout.state_devices
   have = processes.device_bytes()
   too_much = have is not None and need > _SHARE * have
   # All processes must run the same program.

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import errors
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.schedules.timetable import Timetable, check_clients
@@ -61,7 +62,7 @@ def of_seeds(
   tables = []
   for work in works():
     name = "(work) -> Timetable"
-    tables.append(checks.call("schedule", name, schedule, work))
+    tables.append(errors.call("schedule", name, schedule, work))
     _check_is_timetable("schedule: returned", tables[-1])
   return tables
 
@@ -160,11 +161,11 @@ class Clock:
   @functools.cached_property
   def digest(self) -> str:
     """A digest of all columns of the timetables that a run depends on."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for table in self.tables:
       for column in table[:6]:  # Those up to `time`.
-        found.update(np.ascontiguousarray(column).tobytes())
-    return found.hexdigest()
+        hashed.update(np.ascontiguousarray(column).tobytes())
+    return hashed.hexdigest()
 
   def done(self, steps: int) -> np.ndarray:
     """[tables], the steps that each table has of this many."""
@@ -191,11 +192,13 @@ class Clock:
       [seeds, n] int32.
     """
     is_same = len(self.tables) == 1
-    found = [
+    per_seed = [
       self._rows(0 if is_same else i, steps, of_seed, plan)
       for i, of_seed in enumerate(sizes)
     ]
-    return {name: np.stack([row[name] for row in found]) for name in found[0]}
+    return {
+      name: np.stack([row[name] for row in per_seed]) for name in per_seed[0]
+    }
 
   def _rows(self, i, steps, sizes, plan):
     """`rows` of one seed, by the timetable `i`."""
@@ -204,26 +207,26 @@ class Clock:
     is_after = (steps != within)[:, None]
     is_nobody = (table.clients[within] < 0) | is_after
     clients = np.where(is_nobody, self.num_clients, table.clients[within])
-    found = {"clients": clients.astype(np.int32)}
+    columns = {"clients": clients.astype(np.int32)}
     if self.has_empty_places:
-      found["is_taken"] = table.taken[within] & ~is_after
+      columns["is_taken"] = table.taken[within] & ~is_after
     if self.is_partial:
       known = np.append(sizes, 0)[clients]
       share = table.share[within]
-      found["steps"] = _done(share, plan.num_steps(known))
-      found["is_taken"] &= (found["steps"] > 0) | (share == 1)
+      columns["steps"] = _done(share, plan.num_steps(known))
+      columns["is_taken"] &= (columns["steps"] > 0) | (share == 1)
     if self.is_stale:
       taken = table.taken[within]
       versions = np.where(taken, table.versions[within], within[:, None])
       staleness = within[:, None] - versions
-      found |= {
+      columns |= {
         "staleness": staleness.astype(np.int32),
         "draw": table.draws[within].astype(np.int32),
         "slot": self._slots[i][versions],
         "is_last": self._is_last[i][within],
         "write_slot": self._slots[i][within],
       }
-    return found
+    return columns
 
 
 def _is_last(table: Timetable) -> np.ndarray:
@@ -231,13 +234,13 @@ def _is_last(table: Timetable) -> np.ndarray:
   clients = np.where(table.taken, table.clients, -1)
   order = np.argsort(clients, axis=1, kind="stable")
   in_order = np.take_along_axis(clients, order, 1)
-  is_last = np.ones(clients.shape, bool)
-  is_last[:, :-1] = (in_order[:, :-1] != in_order[:, 1:]) | (
+  ends_here = np.ones(clients.shape, bool)
+  ends_here[:, :-1] = (in_order[:, :-1] != in_order[:, 1:]) | (
     in_order[:, :-1] < 0
   )
-  found = np.empty_like(is_last)
-  np.put_along_axis(found, order, is_last, 1)
-  return found
+  is_last = np.empty_like(ends_here)
+  np.put_along_axis(is_last, order, ends_here, 1)
+  return is_last
 
 
 def _slots(table: Timetable) -> np.ndarray:

@@ -156,7 +156,7 @@ class Cohort:
       draws_all &= config.clock.is_everyone
     return has_all and draws_all and config.client_dropout == 0
 
-  def drawn(self) -> dict[str, Any]:
+  def draws(self) -> dict[str, Any]:
     """The fields of `RoundData` that say what this cohort has drawn."""
     first = mapping.with_batches(self.config, self._data, self._phase(0)[2])
     drawn = {"clients": self.clients, "first_phase": first}
@@ -193,12 +193,12 @@ class Cohort:
       add_up = lambda sent: replies.weighted_sum(weight, sent)
       return jax.tree.map(add_up, message), (state, info)
 
-    cost = replies.PhaseCost(phase, label, broadcast, bytes_down)
-    visit = self._visitor(one_client, cost)
+    about = replies.Phase(phase, label, broadcast, bytes_down)
+    visit = self._visitor(one_client, about)
     clients, order, total, (state, info) = self._all(visit, phase, summarize)
     is_normalized = not self.is_scaled
     mean = replies.mean_of(sharding.total(total), clients, info, is_normalized)
-    return self._reply(clients, order, (mean, state, info), cost)
+    return self._reply(clients, order, (mean, state, info), about)
 
   def average(self, reply: Reply, part: Any) -> Any:
     """A part of a reply's mean, with weights that sum to 1.
@@ -239,13 +239,13 @@ class Cohort:
       The reply. Its `value` has all messages, leaves [C, ...], in the order of
       `clients`, also messages that do not count, see `Reply.counted`.
     """
-    cost = replies.PhaseCost(phase, label, broadcast, bytes_down)
-    visit = self._visitor(one_client, cost)
+    about = replies.Phase(phase, label, broadcast, bytes_down)
+    visit = self._visitor(one_client, about)
     clients, order, _, (messages, state, info) = self._all(
       visit, phase, lambda clients, visited: (None, visited)
     )
     messages = trees.take(messages, slice(self.config.cohort_size))
-    return self._reply(clients, order, (messages, state, info), cost)
+    return self._reply(clients, order, (messages, state, info), about)
 
   def pick(
     self,
@@ -279,8 +279,8 @@ class Cohort:
       The reply. Its `value` is the message; `counted` is for all clients whose
       message was computed.
     """
-    cost = replies.PhaseCost(phase, label, broadcast, bytes_down)
-    visit = self._visitor(one_client, cost)
+    about = replies.Phase(phase, label, broadcast, bytes_down)
+    visit = self._visitor(one_client, about)
     visit_one = functools.partial(
       mapping.visit_one, self.config, self._data, visit
     )
@@ -290,7 +290,7 @@ class Cohort:
       self._check_client(client, others_work)
       picked = self._clients(jnp.array([client], jnp.int32), None)
       sent = visit_one(self._located(picked, None, phase))
-      return self._reply_of_one(picked, sent, cost)
+      return self._reply_of_one(picked, sent, about)
     index, is_nobody = self._draw_index(jax.random.fold_in(self.key, phase))
     if others_work:
       names = {"phase": phase, "label": label, "bytes_down": bytes_down}
@@ -304,7 +304,7 @@ class Cohort:
     num_shards = sharding.num_shards()
     sent = visit_one(trees.take(computed, (turn // num_shards)[None]))
     sent = sharding.from_shard(turn % num_shards, sent)
-    return self._reply_of_one(trees.take(clients, index[None]), sent, cost)
+    return self._reply_of_one(trees.take(clients, index[None]), sent, about)
 
   def cond(
     self,
@@ -494,35 +494,33 @@ class Cohort:
         "of the cohort are in memory; leave client out"
       )
 
-  def _visitor(self, one_client, cost):
+  def _visitor(self, one_client, phase):
     def note(gradients, sent):
       is_known = isinstance(sent, int | np.integer)
       up = int(sent) if is_known else None
-      work = PhaseWork(gradients, cost.num_bytes, up)
-      self.work.setdefault(cost.phase, work)
+      work = PhaseWork(gradients, phase.num_bytes, up)
+      self.work.setdefault(phase.number, work)
 
     return mapping.visitor(
       self.config,
       self._data,
       self.round,
       one_client,
-      cost.broadcast,
+      phase.broadcast,
       self._parts,
       note,
     )
 
-  def _reply(self, clients, order, sent, cost):
+  def _reply(self, clients, order, sent, phase):
     """The reply of a phase of all clients."""
     counted = replies.is_counted(clients, sent[-1])
     share = self._share(clients, counted, self.config.cohort_size)
-    return replies.reply_of(self.config, clients, sent, share, cost, order)
+    return replies.reply_of_all(self.config, clients, sent, share, phase, order)
 
-  def _reply_of_one(self, clients, sent, cost):
-    """The reply of a phase of one client; leaves of `clients` are [1, ...]."""
+  def _reply_of_one(self, client, sent, phase):
+    """The reply of a phase of one client; leaves of `client` are [1, ...]."""
     message, *others = sent
     state, info = jax.tree.map(lambda leaf: leaf[None], others)
-    share = self._share(clients, replies.is_counted(clients, info), 1)
+    share = self._share(client, replies.is_counted(client, info), 1)
     sent = message, state, info
-    return replies.reply_of(
-      self.config, clients, sent, share, cost, is_of_one=True
-    )
+    return replies.reply_of_one(self.config, client, sent, share, phase)

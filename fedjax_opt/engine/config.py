@@ -160,7 +160,7 @@ class GridOptions(RunOptions, total=False):
   grid_devices: Annotated[int | None, None, _COUNT]
 
 
-# Setting -> its default, and the values that it may have.
+# Option -> its default, and the values that it may have.
 _TABLE = {
   name: hint.__metadata__
   for name, hint in typing.get_type_hints(

@@ -18,6 +18,7 @@ from fedjax_opt.data.population import Population
 from fedjax_opt.engine import chunks, client_state, feed, points, programs
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.run_state import RunState
 
 
 class Executor:
@@ -88,20 +89,16 @@ class Executor:
     program = self._programs.get("rounds")
     return None if program is None else needed_bytes(program)
 
-  def put(self, state: tuple[State, Any, Any]) -> tuple[State, Any, Any]:
-    """Puts a state on the devices; what clients keep perhaps on the host.
-
-    Args:
-      state: as `Start.state` gives it.
-    """
-    server, rows, frozen_leaves = state
+  def put(self, state: RunState) -> RunState:
+    """Puts a state on the devices; what clients keep perhaps on the host."""
     layout = self.config.layout
-    rows = client_state.put(self.config, rows)
-    return layout.put_state(server), rows, layout.put_frozen(frozen_leaves)
+    return RunState(
+      layout.put_state(state.server),
+      client_state.put(self.config, state.client_states),
+      layout.put_frozen(state.frozen),
+    )
 
-  def trace(
-    self, shapes: tuple[State, Any, Any]
-  ) -> dict[str, jax.stages.Traced]:
+  def trace(self, shapes: RunState) -> dict[str, jax.stages.Traced]:
     """Traces rounds and evaluation; `compile` compiles them.
 
     What callers wrote fails here, before anything is compiled.
@@ -114,16 +111,17 @@ class Executor:
     """
     if self._shapes == shapes:
       return self._traced
-    server = self.config.layout.like_state(shapes[0])
-    frozen_leaves = self.config.layout.like_frozen(shapes[2])
+    layout = self.config.layout
     with self.open_feed() as opened:
-      rows = client_state.like(self.config, shapes[1])
-      state, segment = (server, rows), opened.like()
+      state = RunState(
+        layout.shapes_of_state(shapes.server),
+        client_state.shapes_of_gathered(self.config, shapes.client_states),
+        layout.shapes_of_frozen(shapes.frozen),
+      )
+      segment = opened.shapes_of_segments()
     self._inputs = {
-      "rounds": self._rounds_inputs(
-        state, frozen_leaves, segment, 0, 0, _no_secret
-      ),
-      "evaluation": self._evaluation_inputs(server, frozen_leaves),
+      "rounds": self._rounds_inputs(state, segment, 0, 0, _no_secret),
+      "evaluation": self._evaluation_inputs(state),
     }
     traced = {
       name: self._jitted(name, given[0]).trace(*given)
@@ -172,31 +170,43 @@ class Executor:
     Returns:
       The programs by name.
     """
-    options = programs.large_options()
     wanted = self._traced.keys() & set(names)
     while wanted - self._programs.keys():
-      with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        waiting = {
-          name: pool.submit(
-            programs.compiled, traced.lower(), self._inputs[name], options
-          )
-          for name, traced in self._traced.items()
-          if name in wanted
-        }
-        try:
-          with self._explained():
-            self._programs = {n: made.result() for n, made in waiting.items()}
-        except MemoryError:  # As a TPU's compiler finds.
-          if not self._fit_clients(self.config.chunk // 2):
-            raise
-          self._retrace()
-          continue
-      needs = [needed_bytes(program) for program in self._programs.values()]
-      if not (self.active.take_fewer(needs) or self._take_fewer_clients()):
-        self._warn_of_memory(needs)
-        break
-      self._retrace()
+      if self._compile_and_take_fewer(wanted):
+        self._retrace()
     return dict(self._programs)
+
+  def _compile_and_take_fewer(self, names: set[str]) -> bool:
+    """Compiles these programs, and has fewer at a time if they do not fit.
+
+    Returns:
+      Whether the programs are to be compiled anew.
+    """
+    try:
+      self._programs = self._compiled(names)
+    except MemoryError:  # As a TPU's compiler finds.
+      if not self._fit_clients(self.config.chunk // 2):
+        raise
+      return True
+    needs = [needed_bytes(program) for program in self._programs.values()]
+    if self.active.take_fewer(needs) or self._take_fewer_clients():
+      return True
+    self._warn_of_memory(needs)
+    return False
+
+  def _compiled(self, names: set[str]) -> dict[str, jax.stages.Compiled]:
+    """The programs of these names, compiled side by side."""
+    options = programs.large_options()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+      waiting = {
+        name: pool.submit(
+          programs.compiled, traced.lower(), self._inputs[name], options
+        )
+        for name, traced in self._traced.items()
+        if name in names
+      }
+      with self._explained():
+        return {name: made.result() for name, made in waiting.items()}
 
   def _retrace(self) -> None:
     shapes, self._shapes = self._shapes, None
@@ -233,11 +243,11 @@ class Executor:
 
   def advance(
     self,
-    state: tuple[State, Any, Any],
+    state: RunState,
     taken: tuple[dict[str, Any], Any],
     first: int,
     stop: int,
-  ) -> tuple[tuple[State, Any, Any], dict[str, Any], dict[str, Any]]:
+  ) -> tuple[RunState, dict[str, Any], dict[str, Any]]:
     """Runs rounds `first` to `stop - 1`.
 
     Args:
@@ -250,63 +260,72 @@ class Executor:
     Returns:
       The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
-    (server, rows, frozen_leaves), (segment, cohorts) = state, taken
-    begin = server, client_state.gather(self.config, rows, cohorts)
+    segment, cohorts = taken
+    before = state.client_states
+    of_cohort = client_state.gather(self.config, before, cohorts)
     inputs = self._rounds_inputs(
-      begin, frozen_leaves, segment, first, stop - first, processes.entropy
+      state._replace(client_states=of_cohort),
+      segment,
+      first,
+      stop - first,
+      processes.entropy,
     )
     program = self._programs["rounds"]
     with (
       self._explained("rounds"),
       jax.profiler.TraceAnnotation("compute a segment"),
     ):
-      (server, new_rows), *recorded = program(*inputs)
+      (server, new), *recorded = program(*inputs)
       jax.block_until_ready(recorded)
-    rows = client_state.scatter(self.config, rows, new_rows, cohorts)
+    after = client_state.scatter(self.config, before, new, cohorts)
     counts, traces = processes.fetch(recorded)
-    return (server, rows, frozen_leaves), counts, traces
+    return RunState(server, after, state.frozen), counts, traces
 
-  def evaluate(self, state: tuple[State, Any, Any]) -> dict[str, Any]:
+  def evaluate(self, state: RunState) -> dict[str, Any]:
     """The metrics of all points that are present, on the host."""
     if "evaluation" not in self._programs:
       return {}
-    server, _, frozen_leaves = state
-    inputs = self._evaluation_inputs(server, frozen_leaves)
+    inputs = self._evaluation_inputs(state)
     with self._explained("evaluation"):
       return processes.fetch(self._programs["evaluation"](*inputs))
 
-  def params(self, server: State, frozen_leaves: Any) -> Params:
+  def params(self, state: RunState) -> Params:
     """The evaluated models, leaves [S, ...].
 
     Args:
-      server: of all settings.
-      frozen_leaves: those that are no part of `server`.
+      state: of all settings.
     """
-    per_seed, _, of_all = _with_frozen(self._data, frozen_leaves)
-    trained = self._read_params(server, self._hyperparameters, per_seed, of_all)
-    others = frozen.of_model(self.whole_state(server, frozen_leaves))
+    per_seed, _, of_all = _with_frozen(self._data, state.frozen)
+    trained = self._read_params(
+      state.server, self._hyperparameters, per_seed, of_all
+    )
+    others = frozen.of_model(self.whole_server(state))
     return trees.merge(others, self.active.flat(trained))
 
-  def whole_state(self, server: State, frozen_leaves: Any) -> State:
-    """The server's states, leaves [S, ...], as an algorithm has them."""
-    return frozen.join(
-      self.active.flat(server), self.active.flat_frozen(frozen_leaves)
-    )
+  def whole_server(self, state: RunState) -> State:
+    """The server's states, leaves [S, ...], as an algorithm has them.
+
+    Args:
+      state: of all settings.
+    """
+    frozen_leaves = self.active.flat_frozen(state.frozen)
+    return frozen.join(self.active.flat(state.server), frozen_leaves)
 
   @functools.cached_property
   def _read_params(self):
     return programs.run_once(points.params_program(self.config, self._make))
 
-  def _rounds_inputs(self, state, frozen_leaves, segment, first, count, draw):
+  def _rounds_inputs(self, state, segment, first, count, draw):
     per_point = (self._secret(draw), self._hyper, self._is_active)
     numbers = np.int32(first), np.int32(count)
-    shared = (*_with_frozen(self._data, frozen_leaves), *numbers)
-    return state, per_point, segment, shared
+    shared = (*_with_frozen(self._data, state.frozen), *numbers)
+    changing = state.server, state.client_states
+    return changing, per_point, segment, shared
 
-  def _evaluation_inputs(self, server, frozen_leaves):
+  def _evaluation_inputs(self, state):
     held_out = self._test, self._validation
-    shared = (*_with_frozen(self._evaluated, frozen_leaves), *held_out)
-    return server, (self._hyper,), {}, shared
+    shared = (*_with_frozen(self._evaluated, state.frozen), *held_out)
+    return state.server, (self._hyper,), {}, shared
 
   def _secret(self, draw):
     """Words of random keys for one call of the program; nobody keeps them."""

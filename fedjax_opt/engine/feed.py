@@ -118,7 +118,7 @@ class Feed:
     self._todo = itertools.pairwise(itertools.chain([done], stops))
     self._next()
 
-  def like(self) -> dict[str, Any]:
+  def shapes_of_segments(self) -> dict[str, Any]:
     """The shapes of the segments that `take` returns."""
     if not self._is_needed:
       return {}
@@ -135,7 +135,7 @@ class Feed:
       dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
       return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
-    return self._config.layout.like_shards(jax.tree.map(shape, segment))
+    return self._config.layout.shapes_of_shards(jax.tree.map(shape, segment))
 
   def take(self) -> tuple[dict[str, Any], np.ndarray | None]:
     """The next segment, leaves [D, ...] or [D, seeds, ...]; {} if not needed.

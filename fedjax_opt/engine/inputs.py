@@ -15,7 +15,7 @@ import numpy as np
 
 from fedjax_opt import contract
 from fedjax_opt.base import Algorithm, Batch
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import brief
 from fedjax_opt.data import clients, lists
@@ -81,7 +81,7 @@ def check_grid(
     TypeError: if the algorithm or the grid is of a wrong type.
   """
   if grid is None:
-    contract.check("algorithm", algorithm)
+    contract.check_algorithm("algorithm", algorithm)
     return (lambda: algorithm), {}
   check_makes("algorithm", algorithm)
   check_is_grid("grid", grid)
@@ -156,7 +156,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
       "Population"
     )
   takes = "(seed) -> ClientData"
-  each = [checks.call("data", takes, data, seed) for seed in seeds]
+  each = [errors.call("data", takes, data, seed) for seed in seeds]
   for seed, one in zip(seeds, each, strict=True):
     checks.instance(f"data({seed})", one, (ClientData, Population))
   first = each[0]
@@ -283,7 +283,7 @@ def _model_of(params, key):
   """The model that a function makes from a random key, checked while traced."""
   takes = "(key) -> params, or a pytree of arrays"
   where = " with a random key"
-  model = checks.call("params", takes, params, key, where=where)
+  model = errors.call("params", takes, params, key, where=where)
   checks.tree("params(key)", model)
   return model
 

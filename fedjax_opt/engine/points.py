@@ -118,11 +118,11 @@ def evaluation_program(
     data, frozen_leaves, test, validation = shared
     clients = _client_data(data, per_seed)
     server = frozen.join(server, trees.merge(per_seed["frozen"], frozen_leaves))
-    found = rounds.evaluate(
+    metrics = rounds.evaluate(
       config, make(**hyperparameters), server, clients, test, validation
     )
-    functions.check_columns("evaluate", found, hyperparameters)
-    return found
+    functions.check_columns("evaluate", metrics, hyperparameters)
+    return metrics
 
   def program(server, per_point, segment, shared):
     del segment
@@ -142,7 +142,7 @@ def params_program(
 
   def one_point(server, hyperparameters, per_seed, frozen_leaves):
     server = frozen.join(server, trees.merge(per_seed["frozen"], frozen_leaves))
-    params = contract.params(make(**hyperparameters), server)
+    params = contract.evaluated_params(make(**hyperparameters), server)
     return trees.without(params, frozen.of_model(server))
 
   # Of a single run it does not depend on the settings.

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Batch, LossFn, Params
 from fedjax_opt.checks import functions
 from fedjax_opt.objectives import RegularizedLoss
@@ -50,7 +50,7 @@ def computed_loss(precision: str, loss_fn: LossFn) -> LossFn:
       name: leaf if name == "y" else _rounded(leaf)
       for name, leaf in batch.items()
     }
-    params = statistics.map_weights(_rounded, params)
+    params = batch_stats.map_weights(_rounded, params)
     return at_least_float32(loss_fn(params, features, rng))
 
   return rounded
@@ -70,7 +70,7 @@ def local_model(precision: str, params: Params) -> Params:
     leaf = lax.reduce_precision(leaf, exponent_bits=8, mantissa_bits=7)
     return leaf.astype(jnp.bfloat16)
 
-  return statistics.map_weights(rounded, params)
+  return batch_stats.map_weights(rounded, params)
 
 
 def master_model(params: Params, start: Params, end: Params) -> Params:

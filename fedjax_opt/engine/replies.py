@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt import contract, counters, norms, trees
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions
 from fedjax_opt.engine import sharding
@@ -50,7 +50,7 @@ def limited(
   if limit is None:
     return message, None
   if like is None:
-    like = [statistics.weights(message)]
+    like = [batch_stats.weights(message)]
   parts = contract.split_message("max_update_norm", message, like)
   is_counted = [shapes is not None for shapes in like]
   pairs = list(zip(parts, is_counted, strict=True))
@@ -94,7 +94,7 @@ def client_info(
     weight=weight,
     is_valid=is_valid,
     is_clipped=is_clipped,
-    bytes_up=counters.of(sent),
+    bytes_up=counters.counter(sent),
     gradient_evaluations=worker.gradient_evaluations,
     num_steps=client.num_steps,
     examples=jnp.sum(client.counts, dtype=jnp.int32),
@@ -141,17 +141,17 @@ class Reply:
   phase: int = dataclasses.field(metadata={"static": True})
 
 
-class PhaseCost(NamedTuple):
-  """A phase, and what the server sends in it.
+class Phase(NamedTuple):
+  """A phase of a round, and what the server sends in it.
 
   Attributes:
-    phase: number of the phase.
+    number: from 0 on.
     label: name under which its cost is also reported apart; "" for none.
     broadcast: what each client receives.
     bytes_down: bytes of `broadcast` that are sent; None for all.
   """
 
-  phase: int
+  number: int
   label: str
   broadcast: Any
   bytes_down: int | None
@@ -164,16 +164,15 @@ class PhaseCost(NamedTuple):
     return self.bytes_down
 
 
-def reply_of(
+def reply_of_all(
   config: Config,
   clients: Client,
   sent: tuple[Any, Any, ClientInfo],
   share: jax.Array,
-  cost: PhaseCost,
-  order: jax.Array | None = None,
-  is_of_one: bool = False,
+  phase: Phase,
+  order: jax.Array | None,
 ) -> Reply:
-  """The reply of a phase.
+  """The reply of a phase of all clients of the cohort.
 
   Args:
     config: static options.
@@ -181,11 +180,54 @@ def reply_of(
     sent: the reply's value; what these clients keep from now on, leaves [C',
       ...], or None; and their info.
     share: of the reply.
-    cost: of the phase.
+    phase: of the reply.
     order: in which the clients were computed, see `mapping.computing_order`.
-    is_of_one: whether one client was picked, the only one of `clients`. Only
-      phases of all clients have traces, metrics and padding.
   """
+  *_, info = sent
+  counted = is_counted(clients, info)
+  reply = _without_costs(config, clients, counted, sent, share, phase)
+  computed = {"computed_examples": _computed(config, info, order)}
+  visits, bytes_up = config.cohort_size, info.bytes_up[: config.cohort_size]
+  if config.has_empty_places:
+    came = clients.number < config.num_clients
+    visits = jnp.sum(came, dtype=jnp.int32)
+    bytes_up = jnp.where(came[:, None], info.bytes_up, 0)
+  costs = _costs(reply, phase, visits, bytes_up)
+  return dataclasses.replace(reply, counts=reply.counts | computed | costs)
+
+
+def reply_of_one(
+  config: Config,
+  client: Client,
+  sent: tuple[Any, Any, ClientInfo],
+  share: jax.Array,
+  phase: Phase,
+) -> Reply:
+  """The reply of a phase of one client that was picked.
+
+  It has no traces and no metrics, and its examples have no padding.
+
+  Args:
+    config: static options.
+    client: leaves [1, ...].
+    sent: as of `reply_of_all`; what the client keeps and its info [1, ...].
+    share: of the reply.
+    phase: of the reply.
+  """
+  *_, info = sent
+  counted = is_counted(client, info)
+  reply = _without_costs(config, client, counted, sent, share, phase)
+  counts = {n: count for n, count in reply.counts.items() if n != "examples"}
+  return dataclasses.replace(
+    reply,
+    is_lost=~counted[0],
+    traces={},
+    counts=counts | _costs(reply, phase, 1, info.bytes_up),
+  )
+
+
+def _without_costs(config, clients, counted, sent, share, phase):
+  """The reply of some clients, leaves [C', ...], without what they cost."""
   value, client_state, info = sent
   both = info.traces.keys() & info.metrics.keys()
   if both:
@@ -193,7 +235,6 @@ def reply_of(
       f"ClientOutput.metrics: {min(both)!r} is a field of trace= too; give the "
       "metric another name"
     )
-  counted = is_counted(clients, info)
   stores, arrival = counted, clients.arrival
   if arrival is not None and arrival.is_last is not None:
     stores = counted & arrival.is_last
@@ -201,34 +242,27 @@ def reply_of(
   has_none = jnp.sum(jnp.where(counted, weight, 0)) == 0
   if info.weight is not None:  # All clients may have returned the weight 0.
     has_none &= jnp.any((weight > 0) & ~counted)
-  faults = {"rejected_clients": ~info.is_valid & ~clients.is_out}
+  left_out = {"rejected_clients": ~info.is_valid & ~clients.is_out}
   if info.is_clipped is not None:
-    faults["clipped_clients"] = info.is_clipped & ~clients.is_out
+    left_out["clipped_clients"] = info.is_clipped & ~clients.is_out
   in_cohort = lambda tree: trees.take(tree, slice(config.cohort_size))
   is_absent = clients.number >= config.num_clients  # Empty places of a cohort.
-  reply = Reply(
+  return Reply(
     value=value,
     counted=in_cohort(counted),
     weights=in_cohort(weight),
     share=share,
     is_lost=~jnp.any(counted) | has_none,
     counts=counters.totals(
-      **{name: who.astype(jnp.int32) for name, who in faults.items()},
+      **{name: who.astype(jnp.int32) for name, who in left_out.items()},
       examples=info.examples,
     )
     | {"gradient_evaluations": counters.total(info.gradient_evaluations)},
     traces=in_cohort(_of_present(info.traces | info.metrics, is_absent)),
     client_state=client_state,
     state_rows=jnp.where(stores, clients.state_row, config.num_clients),
-    phase=cost.phase,
+    phase=phase.number,
   )
-  if is_of_one:
-    del reply.counts["examples"]
-    reply = dataclasses.replace(reply, is_lost=~counted[0], traces={})
-  else:
-    reply.counts["computed_examples"] = _computed(config, info, order)
-  reply.counts.update(_costs(config, clients, info, reply, cost, is_of_one))
-  return reply
 
 
 def _of_present(recorded, is_absent):
@@ -248,32 +282,33 @@ def _computed(config, info, order):
   steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
   slowest = jnp.max(steps.reshape(-1, config.chunk), 1)
   width = config.chunk * config.plan.batch_size
-  return counters.times(counters.total(counters.of(slowest)), width)
+  return counters.times(counters.total(counters.counter(slowest)), width)
 
 
-def _costs(config, clients, info, reply, cost, is_of_one):
+def _costs(reply, phase, visits, bytes_up):
   """{name: [8]}, what the phase cost, and once more under its label.
 
   All clients that took part count, also those that dropped out.
+
+  Args:
+    reply: without these costs.
+    phase: of the reply.
+    visits: how many clients took part; a number, or [] int32.
+    bytes_up: [n, 8] counters, of the clients that took part.
   """
-  bytes_down = cost.num_bytes
-  if is_of_one or not config.has_empty_places:
-    visits = 1 if is_of_one else config.cohort_size
-    down, sent = counters.of(visits * bytes_down), info.bytes_up[:visits]
+  if isinstance(visits, int):
+    bytes_down = counters.counter(visits * phase.num_bytes)
   else:
-    came = clients.number < config.num_clients
-    visits = jnp.sum(came, dtype=jnp.int32)
-    sent = jnp.where(came[:, None], info.bytes_up, 0)
-    down = counters.times(counters.of(visits), bytes_down)
+    bytes_down = counters.times(counters.counter(visits), phase.num_bytes)
   spent = {
-    "bytes_down": down,
-    "bytes_up": counters.total(sent),
+    "bytes_down": bytes_down,
+    "bytes_up": counters.total(bytes_up),
     "gradient_evaluations": reply.counts["gradient_evaluations"],
   }
-  if not cost.label:
+  if not phase.label:
     return spent
-  apart = {f"{cost.label}_{name}": count for name, count in spent.items()}
-  return spent | apart | {"labelled_visits": counters.of(visits)}
+  apart = {f"{phase.label}_{name}": count for name, count in spent.items()}
+  return spent | apart | {"labelled_visits": counters.counter(visits)}
 
 
 def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
@@ -342,7 +377,7 @@ def mean_of(
     lambda leaf: leaf / jnp.where(left > 0, number, 1).astype(leaf.dtype), total
   )
   mean = over(divisor)
-  return mean if is_normalized else statistics.put(mean, over(left))
+  return mean if is_normalized else batch_stats.put(mean, over(left))
 
 
 def check_state(new: Any, old: Any) -> Any:
@@ -364,5 +399,5 @@ def check_state(new: Any, old: Any) -> Any:
       "declare what one client keeps: Algorithm(..., init_client=...)"
     )
   new = trees.cast_like(new, old)
-  functions.like("ClientOutput.state", new, old, "Algorithm.init_client")
+  functions.check_like("ClientOutput.state", new, old, "Algorithm.init_client")
   return jax.tree.map(jnp.asarray, new)

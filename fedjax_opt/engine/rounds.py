@@ -51,7 +51,7 @@ def run_rounds(
     count: [] int32, traced, at most `config.eval_every`, so that one compiled
       program serves every segment of a run.
     secret_key: [] random key of these rounds, see `Cohort.secret_key`.
-    frozen_leaves: see `frozen.taken`; None if there are none.
+    frozen_leaves: see `frozen.leaves_of`; None if there are none.
 
   Returns:
     The state, counters {name: [8]}, and traces {name: [eval_every, C, ...]}.
@@ -61,13 +61,14 @@ def run_rounds(
 
   @jax.jit  # Traced once for its shapes and the loop.
   def one_round(state, round):
-    round_data = _round_data(data, segment, round - first, state[1])
+    server, client_states = state
+    round_data = _round_data(data, segment, round - first, client_states)
     keys = {"key": key, "secret_key": secret_key}
-    server = frozen.join(state[0], frozen_leaves)
-    (server, rows), *counted = _one_round(
+    server = frozen.join(server, frozen_leaves)
+    (server, client_states), *counted = _one_round(
       config, algorithm, server, keys, round, round_data
     )
-    return (frozen.without(server), rows), *counted
+    return (frozen.without(server), client_states), *counted
 
   _, counts, traces = jax.eval_shape(one_round, state, first)
   names = list(counts)
@@ -94,7 +95,7 @@ _MOST_AHEAD = 1 << 22
 
 
 def _drawn_ahead(config, key, data, first):
-  """What the cohorts of a segment draw, see `Cohort.drawn`; leaves [T, ...].
+  """What the cohorts of a segment draw, see `Cohort.draws`; leaves [T, ...].
 
   A round in the loop then has about ten kernels fewer, each of which a GPU
   takes some microseconds to start. It is {} on a processor, where this only
@@ -109,7 +110,7 @@ def _drawn_ahead(config, key, data, first):
     return {}
 
   def of_round(round):
-    return Cohort(config, key, round, _round_data(data, {}, 0, None)).drawn()
+    return Cohort(config, key, round, _round_data(data, {}, 0, None)).draws()
 
   return jax.vmap(of_round)(first + jnp.arange(config.eval_every))
 
@@ -140,10 +141,10 @@ def _one_round(config, algorithm, server, keys, round, data):
     server = versions.store_version(algorithm, server, data.write_slot)
     data = data._replace(versions=server.versions)
   cohort = Cohort(config, round=round, data=data, parts=parts, **keys)
-  returned = contract.call("round", algorithm, server, cohort)
+  returned = contract.call_function("round", algorithm, server, cohort)
   new, replies = _checked(returned, cohort.phases)
   new = trees.cast_like(new, server)
-  functions.like("Algorithm.round: state", new, server, "Algorithm.init")
+  functions.check_like("Algorithm.round: state", new, server, "Algorithm.init")
   is_lost = functools.reduce(
     jnp.logical_or, [reply.is_lost for reply in replies], jnp.array(False)
   )
@@ -154,7 +155,7 @@ def _one_round(config, algorithm, server, keys, round, data):
   client_state = data.client_state
   for reply in replies:
     client_state = _store(config, client_state, reply, is_lost)
-  counts = {"lost_rounds": counters.of(is_lost)}
+  counts = {"lost_rounds": counters.counter(is_lost)}
   traces = {}
   for reply in replies:
     for name, counter in reply.counts.items():
@@ -236,12 +237,12 @@ def evaluate(
     test: pooled test examples, or None.
     validation: pooled validation examples, or None.
   """
-  params = contract.params(algorithm, server)
+  params = contract.evaluated_params(algorithm, server)
   if config.evaluate is None:
     return {}
   metrics = functions.metrics(config.evaluate, params, data, test, validation)
   if algorithm.penalty is not None:
-    penalty = contract.call("penalty", algorithm, params)
+    penalty = contract.call_function("penalty", algorithm, params)
     name = "Algorithm.penalty"
     penalty = functions.scalars(name, {"penalty": penalty})["penalty"]
     metrics |= {

@@ -12,10 +12,11 @@ import jax
 import numpy as np
 
 from fedjax_opt import processes, trees
-from fedjax_opt.base import State
+from fedjax_opt.base import Params, State
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.programs import copies
-from fedjax_opt.engine.start import Start
+from fedjax_opt.engine.run_state import RunState
+from fedjax_opt.engine.start import InitialState
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.results.tally import Tally
@@ -27,7 +28,7 @@ class Runner:
 
   Attributes:
     executor: of the run.
-    shapes: of its state, see `Start.state`.
+    shapes: of its state.
     start: makes the state of round 0, once all has been traced.
     rounds: R.
     on_evaluation: see `simulate`.
@@ -35,8 +36,8 @@ class Runner:
   """
 
   executor: Executor
-  shapes: tuple[State, Any, Any]
-  start: Start
+  shapes: RunState
+  start: InitialState
   rounds: int
   on_evaluation: Callable[[Report], Any] | None = None
   checkpoints: Checkpoints | None = None
@@ -51,7 +52,7 @@ class Runner:
       clock=self._config.clock,
     )
     self._feed = self.executor.open_feed()
-    self._state: tuple[State, Any, Any] | None = None
+    self._state: RunState | None = None
     self._compile_seconds = 0.0
     self._reported: int | None = None  # The round whose report is read now.
     self._interrupted = 0
@@ -102,12 +103,15 @@ class Runner:
     """Takes the state of a checkpoint, if the run is resumed."""
     saved = None
     if self.checkpoints is not None:
-      server, rows, frozen_leaves = self.shapes
+      begin = self.shapes
       if self._config.state_is_on_host:  # To be restored as NumPy arrays.
-        rows = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), rows)
+        empty = lambda x: np.empty(x.shape, x.dtype)
+        of_clients = jax.tree.map(empty, begin.client_states)
+        begin = begin._replace(client_states=of_clients)
       on_host = self._config.starts_on_host and processes.host()
       with jax.default_device(on_host or None):
-        saved = self.checkpoints.load((server, rows, frozen_leaves))
+        # Checkpoints name the leaves by their places in a plain tuple.
+        saved = self.checkpoints.load(tuple(begin))
     processes.check_alike(
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
@@ -123,9 +127,10 @@ class Runner:
       self._record.drop_unscheduled(
         saved.round
       )  # It was the last round of a run.
-    self._take(self._active.restore(saved.record, saved.state))
+    state = RunState(*saved.state)
+    self._take(self._active.restore(saved.record, state))
 
-  def _take(self, state: tuple[State, Any, Any]) -> None:
+  def _take(self, state: RunState) -> None:
     """Goes on from a state of the settings that are present."""
     self.executor.place_points()
     self.shapes = jax.eval_shape(lambda: state)
@@ -209,7 +214,9 @@ class Runner:
     values = {
       "params": self._params,
       "state": self._server,
-      "client_state": lambda: self._active.flat(self._whole_state()[1]),
+      "client_state": lambda: self._active.flat(
+        self._whole_state().client_states
+      ),
     }
 
     def read(name):
@@ -262,33 +269,34 @@ class Runner:
     state = self._whole_state()
     if self._config.layout.mesh is not None:  # Other devices may resume it.
       state = processes.fetch(state)
-    record = self._record.to_arrays() | self._active.numbers()
+    record = self._record.to_arrays() | self._active.to_arrays()
     if processes.is_first_process():
-      self.checkpoints.save(stop, state, record)
+      self.checkpoints.save(stop, tuple(state), record)
 
-  def _whole_state(self) -> tuple[State, Any, Any]:
+  def _whole_state(self) -> RunState:
     """The state of all settings."""
     return self._active.whole(self._state)
 
-  def _params(self) -> Any:
-    server, _, frozen_leaves = self._whole_state()
-    return self.executor.params(processes.fetch_global(server), frozen_leaves)
+  def _with_fetched_server(self) -> RunState:
+    """The state of all settings; that of the server is on this process."""
+    state = self._whole_state()
+    return state._replace(server=processes.fetch_global(state.server))
+
+  def _params(self) -> Params:
+    return self.executor.params(self._with_fetched_server())
 
   def _server(self) -> State:
-    server, _, frozen_leaves = self._whole_state()
-    return self.executor.whole_state(
-      processes.fetch_global(server), frozen_leaves
-    )
+    return self.executor.whole_server(self._with_fetched_server())
 
   def _result(self) -> Result:
-    rows = processes.fetch_global(self._whole_state()[1])
+    of_clients = processes.fetch_global(self._whole_state().client_states)
     traces = self._record.joined_traces()
     if not self._active.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
       state=self._server(),
-      client_state=self._active.flat(rows),
+      client_state=self._active.flat(of_clients),
       history=self._record.history,
       traces=traces,
       rounds=self._record.done,

@@ -135,9 +135,9 @@ class Layout:
     """
     return self._put(tree, functools.partial(self._state_spec, axes))
 
-  def like_state(self, shapes: Any, axes: int = 0) -> Any:
+  def shapes_of_state(self, shapes: Any, axes: int = 0) -> Any:
     """The shapes of what `put_state` gives."""
-    return self._like(shapes, functools.partial(self._state_spec, axes))
+    return self._shapes(shapes, functools.partial(self._state_spec, axes))
 
   def put_frozen(self, frozen_leaves: tuple[Any, Any]) -> tuple[Any, Any]:
     """Puts frozen leaves on the devices, each divided over `MODEL` alone.
@@ -149,11 +149,13 @@ class Layout:
     put = self._put
     return put(of_seed, self._seed_spec), put(of_all, self._model_spec)
 
-  def like_frozen(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
+  def shapes_of_frozen(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
     """The shapes of what `put_frozen` gives."""
     of_seed, of_all = shapes
-    like = self._like
-    return like(of_seed, self._seed_spec), like(of_all, self._model_spec)
+    shapes_of = self._shapes
+    return shapes_of(of_seed, self._seed_spec), shapes_of(
+      of_all, self._model_spec
+    )
 
   def _state_spec(self, axes, path, leaf):
     """How a leaf of the state is divided."""
@@ -179,12 +181,12 @@ class Layout:
       of_model = by_size(shape, self.model_devices)
     return PartitionSpec(*before, *of_model)
 
-  def like_shards(self, shapes: Any) -> Any:
+  def shapes_of_shards(self, shapes: Any) -> Any:
     """The shapes of what `put_shards` gives, for those of one device."""
     of_all = lambda leaf: jax.ShapeDtypeStruct(
       (self.client_devices, *leaf.shape), leaf.dtype
     )
-    return self._like(jax.tree.map(of_all, shapes), PartitionSpec(CLIENTS))
+    return self._shapes(jax.tree.map(of_all, shapes), PartitionSpec(CLIENTS))
 
   def put_shared(self, tree: Any) -> Any:
     """Puts the same arrays on all devices."""
@@ -217,18 +219,18 @@ class Layout:
 
     return jax.tree.map(put, *[make(d) for d in local])
 
-  def _like(self, shapes, spec):
+  def _shapes(self, shapes, spec):
     if self.mesh is None and not target.is_elsewhere():
       return shapes
 
-    def like(path, leaf):
+    def shape(path, leaf):
       if self.mesh is None:
         sharding = SingleDeviceSharding(target.devices()[0])
       else:
         sharding = self._sharding(spec, path, leaf)
       return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
-    return jax.tree.map_with_path(like, shapes)
+    return jax.tree.map_with_path(shape, shapes)
 
   def _sharding(self, spec, path, leaf):
     """Of a leaf, given its `PartitionSpec` or a function to it."""
@@ -237,7 +239,7 @@ class Layout:
 
   def _put(self, tree, spec):
     if target.is_elsewhere():
-      return self._like(jax.tree.map(jax.typeof, tree), spec)
+      return self._shapes(jax.tree.map(jax.typeof, tree), spec)
     if self.mesh is None:
       return jax.device_put(tree)
     put = lambda at, leaf: _put_leaf(leaf, self._sharding(spec, at, leaf))

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedjax_opt import contract, processes, target
 from fedjax_opt.base import Algorithm, Batch, Params, State
-from fedjax_opt.checks import functions
+from fedjax_opt.checks import errors, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
@@ -32,8 +32,9 @@ from fedjax_opt.engine.config import (
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.feed import lower_draws
 from fedjax_opt.engine.programs import copies
+from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.engine.runner import Runner
-from fedjax_opt.engine.start import Start, model_of
+from fedjax_opt.engine.start import InitialState, model_of
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
@@ -156,15 +157,11 @@ class Simulator:
       ValueError: if the seed or the algorithm does not fit.
       TypeError: if `params` are not floating-point arrays.
     """
-    if self._is_grid and seed is not None:
-      raise ValueError(
-        f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
-      )
-    seeds = self._seeds or (0 if seed is None else seed,)
+    seeds = self._seeds_of(seed)
     executor, start, shapes = self._prepare(params, seeds)
     executor.trace(shapes)
-    arrays = start.state(executor.config.starts_on_host)
-    return SimulationState(0, tuple(seeds), *arrays, executor.config)
+    begin = start.state(executor.config.starts_on_host)
+    return SimulationState(0, tuple(seeds), *begin, executor.config)
 
   def run(
     self, state: SimulationState, rounds: int
@@ -186,8 +183,8 @@ class Simulator:
     _check_rounds(last, state.config.clock)
     executor.compile()
     # What rounds overwrite.
-    own = copies((state.server, state.client_state))
-    arrays = executor.put((*own, state.frozen))
+    server, client_states = copies((state.server, state.client_state))
+    arrays = executor.put(RunState(server, client_states, state.frozen))
     with executor.open_feed() as feed:
       firsts = range(state.round, last, feed.max_rounds)
       stop_of = lambda first: min(first + feed.max_rounds, last)
@@ -198,10 +195,7 @@ class Simulator:
     metrics = executor.active.expand(executor.evaluate(arrays))
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
-    server, rows, frozen_leaves = arrays
-    new = dataclasses.replace(
-      state, round=last, server=server, client_state=rows, frozen=frozen_leaves
-    )
+    new = SimulationState(last, state.seeds, *arrays, state.config)
     return new, metrics
 
   def compile(self, params: Params) -> dict[str, jax.stages.Compiled]:
@@ -262,40 +256,35 @@ class Simulator:
     tables = tables * (len(seeds) if len(tables) == 1 else 1)
     return dict(zip(seeds, tables, strict=True))
 
-  def sweep(
+  def run_all(
     self,
     params: Params,
     rounds: int,
     *,
+    seed: int | None = None,
     on_evaluation: Callable[[Report], Any] | None = None,
     checkpoints: Checkpoints | None = None,
     progress: bool = False,
   ) -> Result:
-    """All rounds of a grid, with a history; see the function `sweep`."""
-    return self._run_whole(
-      params, self._seeds, rounds, on_evaluation, checkpoints, progress
-    )
+    """A run from its start, or a checkpoint, to its end, with a history.
 
-  def params(self, state: SimulationState) -> Params:
-    """The evaluated model; for a grid with the leading axis S."""
-    executor = self._executor_for(state)
-    return executor.params(state.server, state.frozen)
+    Args:
+      params: see `init`.
+      rounds: R, communication rounds.
+      seed: see `init`.
+      on_evaluation: see `simulate`.
+      checkpoints: see `simulate`.
+      progress: see `simulate`.
 
-  def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
-    """The programs of a run, traced and not compiled."""
-    executor, _, shapes = self._prepare(params, self._seeds or (0,))
-    return executor.trace(shapes)
+    Returns:
+      The result, as that of `simulate`, and for a grid as that of `sweep`.
 
-  def _metric_names(self, params: Params) -> list[str]:
-    """What would be measured."""
-    evaluation = self._trace(params).get("evaluation")
-    return [] if evaluation is None else list(evaluation.out_info)
-
-  def _run_whole(
-    self, params, seeds, rounds, on_evaluation, checkpoints, progress
-  ) -> Result:
-    """A run from start to end, with a history, see `simulate`."""
+    Raises:
+      ValueError: as `init` does.
+      TypeError: as `init` does.
+    """
     target.check_at_hand()
+    seeds = self._seeds_of(seed)
     rounds = int(rounds)  # It may be one of NumPy's.
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
@@ -312,6 +301,41 @@ class Simulator:
         executor, shapes, start, rounds, on_evaluation, checkpoints
       )
       return runner.run()
+
+  def metric_names(self, params: Params) -> list[str]:
+    """What would be measured; nothing is compiled.
+
+    Args:
+      params: see `init`.
+
+    Raises:
+      ValueError: as `init` does.
+      TypeError: as `init` does.
+    """
+    evaluation = self._trace(params).get("evaluation")
+    return [] if evaluation is None else list(evaluation.out_info)
+
+  def params(self, state: SimulationState) -> Params:
+    """The evaluated model; for a grid with the leading axis S."""
+    executor = self._executor_for(state)
+    return executor.params(_arrays_of(state))
+
+  def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
+    """The programs of a run, traced and not compiled."""
+    executor, _, shapes = self._prepare(params, self._seeds or (0,))
+    return executor.trace(shapes)
+
+  def _seeds_of(self, seed: int | None) -> Sequence[int]:
+    """The seeds of a grid, or the one of a single run.
+
+    Raises:
+      ValueError: if a seed is given for a grid.
+    """
+    if self._is_grid and seed is not None:
+      raise ValueError(
+        f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
+      )
+    return self._seeds or (0 if seed is None else seed,)
 
   def _identity(self, params, seeds):
     """What a run must have to go on with another one, see `engine.identity`.
@@ -330,7 +354,10 @@ class Simulator:
         **{n: each.lower() for n, each in executor.trace(shapes).items()},
       }
     data = digest.of_data([self._data], self._validation, self._test)
-    others = {"seed": seeds if self._is_grid else seeds[0], digest.NAME: data}
+    others = {
+      "seed": seeds if self._is_grid else seeds[0],
+      digest.DATA_DIGESTS: data,
+    }
     if self._is_grid:
       others["grid"] = self._grid
     if plainly._clock is not None:
@@ -341,14 +368,12 @@ class Simulator:
     """What runs a state, if it is one of this simulator."""
     inputs.check_state(state, SimulationState, self._own_config, self._seeds)
     executor = self._executor_of(state.config, state.seeds)
-    shapes = jax.eval_shape(
-      lambda: (state.server, state.client_state, state.frozen)
-    )
+    shapes = jax.eval_shape(lambda: _arrays_of(state))
     try:
       executor.trace(shapes)
     except (ValueError, TypeError) as error:
       what = "state: does not fit this simulator"
-      raise checks.failed(what, error) from error
+      raise errors.failed(what, error) from error
     return executor
 
   def _clock_of(self, tables):
@@ -414,7 +439,7 @@ class Simulator:
         "another algorithm, such as fed_avg"
       )
     numbers = np.asarray(seeds, np.uint32)
-    start = Start(
+    start = InitialState(
       make,
       params,
       model,
@@ -424,9 +449,9 @@ class Simulator:
       config.num_clients,
     )
     shapes = start.shapes()
-    config = client_state.resolve(config, algorithm, shapes[1])
+    config = client_state.resolve(config, algorithm, shapes.client_states)
     if self._clock is not None:
-      self._check_clock(algorithm, shapes[0], config.layout)
+      self._check_clock(algorithm, shapes.server, config.layout)
     config = dataclasses.replace(
       config, has_secret_noise=algorithm.has_secret_noise
     )
@@ -458,7 +483,7 @@ class Simulator:
     return {name: values[0] for name, values in self._grid.items()}
 
   def _executor_of(self, config, seeds):
-    """What runs these settings on the present devices; made anew for others.
+    """What runs these options on the present devices; made anew for others.
 
     It is made anew too if a run before has dropped settings of the grid.
     """
@@ -477,6 +502,11 @@ class Simulator:
       ActivePoints(self._num_settings, len(seeds), config, self._is_grid),
     )
     return self._executor
+
+
+def _arrays_of(state: SimulationState) -> RunState:
+  """What programs are given of it."""
+  return RunState(state.server, state.client_state, state.frozen)
 
 
 def _check_rounds(rounds, clock):

@@ -16,11 +16,12 @@ from fedjax_opt import contract, frozen, processes, trees
 from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.engine.inputs import is_function_of_key
 from fedjax_opt.engine.programs import copies, run_once
+from fedjax_opt.engine.run_state import RunState
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
-  """What a run begins with.
+class InitialState:
+  """The state that a run begins with, to be made.
 
   Attributes:
     make: `(**hyperparameters) -> Algorithm`.
@@ -40,27 +41,23 @@ class Start:
   num_settings: int
   num_clients: int
 
-  def shapes(self) -> tuple[Any, Any, Any]:
+  def shapes(self) -> RunState:
     """Those of what `state` gives."""
     models, hyperparameters = self._inputs()
-    own = jax.eval_shape(self._states, models, hyperparameters)
-    return *own, self._frozen(models)
+    server, client_states = jax.eval_shape(
+      self._states, models, hyperparameters
+    )
+    return RunState(server, client_states, self._frozen(models))
 
   def lowered(self) -> jax.stages.Lowered:
     """The program that makes the state, given the initial models."""
     return jax.jit(self._states).lower(*self._inputs())
 
-  def state(self, on_host: bool) -> tuple[Any, Any, Any]:
+  def state(self, on_host: bool) -> RunState:
     """The state of all points, in buffers of its own.
 
     Args:
       on_host: whether it is made on the processor.
-
-    Returns:
-      The server's state without its frozen leaves, and what clients keep, of
-      all points; and the frozen leaves as `frozen.taken` gives them: those that
-      are drawn, leaves [seeds, ...], and the others, of which there is one. All
-      are others in a single run.
     """
     init, states = self._models, self._states
     is_function = is_function_of_key(self.params)
@@ -74,35 +71,33 @@ class Start:
       device = jax.default_device(processes.host())
     with device:
       models = init(self.seeds)
-      own, frozen_leaves = (
-        states(models, self.hyperparameters),
-        self._frozen(models),
-      )
-      return *copies(own), frozen_leaves if is_function else copies(
-        frozen_leaves
-      )
+      server, client_states = copies(states(models, self.hyperparameters))
+      frozen_leaves = self._frozen(models)
+      if not is_function:  # They are in the caller's buffers.
+        frozen_leaves = copies(frozen_leaves)
+      return RunState(server, client_states, frozen_leaves)
 
   def _inputs(self):
     return jax.eval_shape(self._models, self.seeds), self.hyperparameters
 
   def _models(self, seeds):
-    """The initial models; of a grid, drawn leaves are [seeds, ...]."""
+    """The initial models; of a grid, leaves by seed are [seeds, ...]."""
     if not seeds.ndim or not is_function_of_key(self.params):
       return model_of(self.params, seeds)
     draw = lambda seed: self._part(model_of(self.params, seed), True)
     # One seed after the other: on CPU, jaxlib 0.10 can wait forever in batches
     # of QR decompositions, by which orthogonal matrices are drawn.
     drawn = lax.map(draw, seeds)
-    if all(jax.tree.leaves(self._is_drawn)):
+    if all(jax.tree.leaves(self._is_by_seed)):
       return drawn
     return trees.merge(
       drawn, self._part(model_of(self.params, seeds[0]), False)
     )
 
   def _frozen(self, models):
-    """The frozen leaves of the initial models: drawn ones, and the others."""
-    part = lambda is_drawn: frozen.taken(
-      self._like, self._part(models, is_drawn)
+    """Frozen leaves of the initial models: those by seed, and the others."""
+    part = lambda by_seed: frozen.leaves_of(
+      self._server_shapes, self._part(models, by_seed)
     )
     return part(True), part(False)
 
@@ -110,7 +105,9 @@ class Start:
     """The states of all points, leaves [settings, seeds, ...]."""
     if not self.seeds.ndim:
       return self._of_point(models, hyperparameters)
-    axes = jax.tree.map(lambda drawn: 0 if drawn else None, self._is_drawn)
+    axes = jax.tree.map(
+      lambda by_seed: 0 if by_seed else None, self._is_by_seed
+    )
     over_seeds = jax.vmap(
       self._of_point, (axes, None), axis_size=len(self.seeds)
     )
@@ -120,37 +117,40 @@ class Start:
   def _of_point(self, params, hyperparameters):
     """The state of one point without its frozen leaves."""
     algorithm = self.make(**hyperparameters)
-    server, rows = contract.start(algorithm, params, self.num_clients)
-    return frozen.without(server), rows
+    server, client_states = contract.initial_states(
+      algorithm, params, self.num_clients
+    )
+    return frozen.without(server), client_states
 
   @functools.cached_property
-  def _like(self):
+  def _server_shapes(self):
     """The shapes of the server's state at the first point."""
     first = self.hyperparameters
     if self.seeds.ndim:
       first = trees.take(first, 0)
-    start = lambda params, point: contract.start(
+    start = lambda params, point: contract.initial_states(
       self.make(**point), params, self.num_clients
     )
-    return jax.eval_shape(start, self.model, first)[0]
+    server, _ = jax.eval_shape(start, self.model, first)
+    return server
 
   @functools.cached_property
-  def _is_drawn(self):
+  def _is_by_seed(self):
     """For each leaf of the model whether it depends on the seed of a grid.
 
     All do, as far as that is known, if none is frozen.
     """
     is_grid_of_keys = self.seeds.ndim and is_function_of_key(self.params)
-    if not is_grid_of_keys or frozen.of_model(self._like) is None:
+    if not is_grid_of_keys or frozen.of_model(self._server_shapes) is None:
       return jax.tree.map(lambda leaf: bool(is_grid_of_keys), self.model)
     draw = lambda seed: model_of(self.params, seed)
     found = jax.tree.structure(self.model)
     return found.unflatten(_depends(draw, np.uint32(0)))
 
-  def _part(self, models, is_drawn):
-    """The leaves of a model that are drawn, or the others; else None."""
-    take = lambda drawn, leaf: leaf if drawn is is_drawn else None
-    return jax.tree.map(take, self._is_drawn, models)
+  def _part(self, models, by_seed):
+    """The leaves that depend on the seed, or the others; None elsewhere."""
+    take = lambda is_by_seed, leaf: leaf if is_by_seed is by_seed else None
+    return jax.tree.map(take, self._is_by_seed, models)
 
 
 def model_of(params: Any, seed: ArrayLike) -> Params:

@@ -44,8 +44,8 @@ def with_versions(algorithm: Algorithm, num_slots: int) -> Algorithm:
     )
 
   def init(params):
-    server = contract.call("init", algorithm, params)
-    sent = contract.call("broadcast", algorithm, server)
+    server = contract.call_function("init", algorithm, params)
+    sent = contract.call_function("broadcast", algorithm, server)
     functions.arrays("Algorithm.broadcast", sent)
     expand = lambda leaf: jnp.zeros((num_slots, *leaf.shape), leaf.dtype)
     return AsyncState(
@@ -76,7 +76,7 @@ def store_version(
     state: before a server step.
     slot: [] int32.
   """
-  sent = contract.call("broadcast", algorithm, state)
+  sent = contract.call_function("broadcast", algorithm, state)
   write = lambda all, one: lax.dynamic_update_index_in_dim(all, one, slot, 0)
   return state._replace(versions=jax.tree.map(write, state.versions, sent))
 

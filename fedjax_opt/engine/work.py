@@ -79,10 +79,12 @@ def works(
 
 def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
   """What the phases of a round noted, see `Cohort.work`."""
-  found: dict[int, Any] = {}
+  noted: dict[int, Any] = {}
 
   def round(params, key, examples, indices, sizes):
-    server, rows = contract.start(algorithm, params, config.num_clients)
+    server, rows = contract.initial_states(
+      algorithm, params, config.num_clients
+    )
     of_clients = {"indices": indices, "client_state": rows}
     if indices is None:  # A population on disk.
       of_clients["starts"] = sizes
@@ -91,8 +93,8 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     if config.max_update_norm is not None:
       parts = contract.shapes_of_parts(algorithm, server)
     cohort = Cohort(config, key, np.int32(0), round_data, parts)
-    new, _ = contract.call("round", algorithm, server, cohort)
-    found.update(cohort.work)
+    new, _ = contract.call_function("round", algorithm, server, cohort)
+    noted.update(cohort.work)
     return new
 
   if isinstance(data, Population):
@@ -106,7 +108,7 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     examples, (indices, sizes) = data.examples, of_seed
   key = jax.eval_shape(jax.random.key, 0)
   jax.eval_shape(round, params, key, examples, indices, sizes)
-  return found
+  return noted
 
 
 def _steps(gradients, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:

@@ -13,7 +13,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from fedjax_opt import counters, optimizers, trees
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
 from fedjax_opt.checks import functions
 from fedjax_opt.data import lists
@@ -129,7 +129,7 @@ class Worker:
     Raises:
       ValueError: if the algorithm has no `init_client`.
     """
-    return functions.kept(self._state)
+    return functions.check_has_state(self._state)
 
   @property
   def staleness(self) -> ArrayLike:
@@ -206,7 +206,8 @@ class Worker:
       # The model and traced hyperparameters may have different types.
       if config.precision == "bfloat16":
         rule_state = trees.cast_like(rule_state, before)
-      functions.like("client: the rule's state", rule_state, before, "init")
+      name = "client: the rule's state"
+      functions.check_like(name, rule_state, before, "init")
       gradients_per_step = 1 + len(calls)
       record = lambda name, all: all.at[k].set(_field(rule_state, name))
       traces = {name: record(name, all) for name, all in traces.items()}
@@ -322,14 +323,16 @@ class Worker:
     self._count(len(points), number.astype(jnp.int32), of)
     mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
     return [
-      optax.tree.cast_like(statistics.without(jax.tree.map(mean, total)), point)
+      optax.tree.cast_like(
+        batch_stats.without(jax.tree.map(mean, total)), point
+      )
       for total, point in zip(totals, points, strict=True)
     ]
 
   def _count(self, gradients, examples, of):
     """Counts gradients of this many examples each, see `gradients`."""
     self.gradients.append((gradients, of))
-    spent = counters.times(counters.of(examples), gradients)
+    spent = counters.times(counters.counter(examples), gradients)
     self.gradient_evaluations = counters.add(self.gradient_evaluations, spent)
 
   def _examples(self, rows):

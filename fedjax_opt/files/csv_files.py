@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.files import memory
 
 _MEMORY = 4  # A parsed table takes about so many times the bytes of its text.
@@ -39,7 +39,7 @@ def read(
   path = pathlib.Path(path)
   how |= {"compression": "gzip" if path.suffix.lower() == ".gz" else None}
   number = lambda cells: pandas.to_numeric(cells, errors="coerce")
-  with checks.reading(path, "give a CSV file", Exception):
+  with errors.reading(path, "give a CSV file", Exception):
     check_memory(path)
     frame = read_rows(path, **how)
     found = {name: number(frame[name]) for name in columns if name in frame}

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedjax_opt.files import memory
 
-NAME = "digest"  # Of the digest of a JSON file, in it.
+DIGEST_KEY = "digest"  # Of the digest of a JSON file, in it.
 
 
 def digest(content: np.ndarray | bytes, before: int = 0) -> int:
@@ -43,13 +43,13 @@ def digest_of_file(path: pathlib.Path, size: int | None = None) -> int:
   return found
 
 
-def signed(content: Mapping[str, Any]) -> dict[str, Any]:
+def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
   """The content of a JSON file, with a digest of it."""
-  return {**content, NAME: digest(_text(content))}
+  return {**content, DIGEST_KEY: digest(_text(content))}
 
 
-def read_signed(path: pathlib.Path) -> dict[str, Any]:
-  """The content of a JSON file that `signed` made.
+def read_with_digest(path: pathlib.Path) -> dict[str, Any]:
+  """The content of a JSON file that `with_digest` made.
 
   Raises:
     ValueError: if it does not hold what was written.
@@ -59,18 +59,18 @@ def read_signed(path: pathlib.Path) -> dict[str, Any]:
     content = dict(json.loads(memory.read_text(path)))
   except (ValueError, TypeError, RecursionError):
     content = {}
-  if not is_whole(content):
+  if not digest_is_right(content):
     raise ValueError(
       f"{path.name} is damaged: it does not hold what was written"
     )
   return content
 
 
-def is_whole(content: Mapping[str, Any]) -> bool:
-  """Whether the content of a JSON file is what `signed` returned."""
-  others = {name: v for name, v in content.items() if name != NAME}
+def digest_is_right(content: Mapping[str, Any]) -> bool:
+  """Whether the content of a JSON file is what `with_digest` returned."""
+  others = {name: v for name, v in content.items() if name != DIGEST_KEY}
   try:
-    return content.get(NAME) == digest(_text(others))
+    return content.get(DIGEST_KEY) == digest(_text(others))
   except RecursionError:  # Nested, as what was written never is.
     return False
 

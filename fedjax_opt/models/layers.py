@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.files import memory
@@ -243,7 +243,7 @@ class BatchNorm(nn.Module):
   """Batch normalization whose running statistics are parameters.
 
   flax.linen keeps them in another collection, which algorithms and rules do not
-  see. How they are updated: see `statistics`.
+  see. How they are updated: see `running_statistics`.
 
   Attributes:
     momentum: weight of the old running statistics in the new ones.
@@ -282,6 +282,6 @@ class BatchNorm(nn.Module):
         (running_var, var * (num / max(num - 1, 1))),
       ):
         new = self.momentum * running + (1 - self.momentum) * seen
-        x = statistics.attach(x, running, new.astype(running.dtype))
+        x = batch_stats.attach(x, running, new.astype(running.dtype))
     x = (x - mean) * lax.rsqrt(var + self.epsilon) * scale + bias
     return x.astype(dtype)

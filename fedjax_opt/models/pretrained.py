@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.files import json_files, memory
 from fedjax_opt.models.encoder import SIZES, Encoder, EncoderConfig
 from fedjax_opt.models.llama import Llama
@@ -257,7 +257,7 @@ def _made(kind, file, given, keys, **others):
     model = kind(**{name: given[key] for name, key in keys.items()}, **others)
     return model, _leaves(model)
   except (ValueError, TypeError) as error:
-    name, _, rest = checks.first_line(error).partition("=")
+    name, _, rest = errors.first_line(error).partition("=")
     raise ValueError(f"{file}: {keys.get(name, name)}={rest}") from None
 
 
@@ -295,7 +295,7 @@ def _read_json(folder, *entries):
   if not path.is_dir():
     raise ValueError(f"{str(folder)!r} must be an existing folder")
   file = path / CONFIG
-  with checks.reading(file, "must be a JSON object", ValueError):
+  with errors.reading(file, "must be a JSON object", ValueError):
     given = json_files.read_json(file)
   _check_entries(file, given, *entries)
   return file, given
@@ -328,7 +328,7 @@ def _read_weights(file, prefix):
       "read)"
     )
   # Also of types that NumPy lacks.
-  with checks.reading(file, "must be a safetensors file", Exception):
+  with errors.reading(file, "must be a safetensors file", Exception):
     memory.check_memory("it takes", file.stat().st_size)
     arrays = safetensors.numpy.load_file(file)
   found = {}

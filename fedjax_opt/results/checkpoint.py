@@ -21,8 +21,7 @@ import numpy as np
 
 from fedjax_opt import processes
 from fedjax_opt.base import STREAMS, State
-from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors, fields
 from fedjax_opt.data import digest as digest_of_data
 from fedjax_opt.files import json_files
 
@@ -56,7 +55,7 @@ class Checkpoints:
   bits of a run that was never stopped, unless the algorithm depends on `rounds`
   or has secret noise (`privacy.with_privacy`).
 
-  Another algorithm, other data, seeds or settings are refused. A resumed run
+  Another algorithm, other data, seeds or options are refused. A resumed run
   ignores its argument `params`. Settings of how it is computed, such as
   `client_chunk` and `grid_map`, may differ.
   """
@@ -79,7 +78,7 @@ class Checkpoints:
       resume: whether to resume the run from its newest checkpoint.
       identity: {name: value} of all that must be the same in a resumed run,
         such as flags and versions; values that JSON has. None for the
-        algorithm, the data, the seeds and the settings.
+        algorithm, the data, the seeds and the options.
 
     Raises:
       TypeError: if `every` is no whole number.
@@ -90,7 +89,7 @@ class Checkpoints:
     self.every = None if every is None else int(every)
     self._folder = pathlib.Path(folder).absolute()
     self._is_given = identity is not None
-    with checks.calling("identity"):
+    with errors.calling("identity"):
       self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
     _check_names(self._folder)
@@ -157,7 +156,7 @@ class Checkpoints:
     except Exception as error:
       raise OSError(
         f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
-        f"written ({checks.reason(error)})"
+        f"written ({errors.reason(error)})"
       ) from error
     self._own.add(round)
     for old in [r for r in _rounds(self._folder) if r in self._own][2:]:
@@ -189,7 +188,7 @@ class Checkpoints:
         self._check_damaged(round, error)
         warnings.warn(
           f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
-          f"read ({checks.reason(error)}); ignored",
+          f"read ({errors.reason(error)}); ignored",
           stacklevel=2,
         )
         damaged.append(self._path(round))
@@ -228,7 +227,7 @@ class Checkpoints:
     if _may_pass(error):
       raise CheckpointError(
         f"resume=True: checkpoint of round {round} in {str(self._folder)!r} "
-        f"cannot be read now ({checks.reason(error)}); it is kept, so try "
+        f"cannot be read now ({errors.reason(error)}); it is kept, so try "
         "again once that has passed"
       ) from error
 
@@ -277,11 +276,14 @@ def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   Returns:
     The words; '' if nothing differs.
   """
+  of_data = digest_of_data.DATA_DIGESTS
   names = {name: None for name in (*saved, *given)}
-  names.pop(digest_of_data.NAME, None)
+  names.pop(of_data, None)
   pairs = ((name, saved.get(name), given.get(name)) for name in names)
   words = [_unlike(*pair) for pair in pairs if pair[1] != pair[2]]
-  before, now = (config.get(digest_of_data.NAME) for config in (saved, given))
+  before, now = (
+    config.get(digest_of_data.DATA_DIGESTS) for config in (saved, given)
+  )
   other = digest_of_data.difference(before, now) if before and now else ""
   return ", ".join([*filter(None, [other]), *words][:5])
 

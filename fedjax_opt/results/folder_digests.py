@@ -15,9 +15,14 @@ import pathlib
 from typing import Any
 
 from fedjax_opt.files import json_files
-from fedjax_opt.files.digests import digest, digest_of_file, read_signed, signed
+from fedjax_opt.files.digests import (
+  digest,
+  digest_of_file,
+  read_with_digest,
+  with_digest,
+)
 
-NAME = "digests.json"
+DIGESTS_FILE = "digests.json"
 
 # {"size": .., "crc32": ..}, with "grows" for a file that is appended to; None
 # for a file that does not exist.
@@ -88,7 +93,7 @@ def _change(folder: pathlib.Path, new: dict[str, list[_Content]]) -> None:
 
 
 def _write(folder: pathlib.Path, files: dict[str, list[_Content]]) -> None:
-  json_files.write_json(folder / NAME, signed({"files": files}))
+  json_files.write_json(folder / DIGESTS_FILE, with_digest({"files": files}))
 
 
 def _content_of(path: pathlib.Path) -> _Content:
@@ -152,15 +157,15 @@ def _held(path: pathlib.Path, contents: list[_Content]) -> _Content:
 
 def _damaged(name: str, what: str) -> ValueError:
   return ValueError(
-    f"{name} {what}; restore it, run again in another folder, or remove {NAME} "
-    "to read all as it is"
+    f"{name} {what}; restore it, run again in another folder, or remove "
+    f"{DIGESTS_FILE} to read all as it is"
   )
 
 
 def _read(folder: pathlib.Path) -> dict[str, list[_Content]] | None:
   """The digests of a folder's files; None if there is no digests.json."""
   try:
-    return read_signed(folder / NAME)["files"]
+    return read_with_digest(folder / DIGESTS_FILE)["files"]
   except FileNotFoundError:
     return None
   except ValueError as error:

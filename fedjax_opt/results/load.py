@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.checks.fields import checked
 from fedjax_opt.files import memory
 from fedjax_opt.files.json_files import read_json
@@ -68,7 +68,7 @@ class Run:
     Raises:
       ImportError: if pandas is not installed.
     """
-    checks.check_installed("pandas", "to_pandas needs pandas", "run")
+    errors.check_installed("pandas", "to_pandas needs pandas", "run")
     import pandas
 
     metrics = self.history.metrics
@@ -180,8 +180,8 @@ def _all_have_digests(folder: pathlib.Path, covered: Collection[str]) -> bool:
   without = [name for name in read if name not in covered]
   if without:
     warnings.warn(
-      f"folder={str(folder)!r}: not verified: {folder_digests.NAME} is missing "
-      f"or lacks {', '.join(without)}, so damage would not be noticed",
+      f"folder={str(folder)!r}: not verified: {folder_digests.DIGESTS_FILE} is "
+      f"missing or lacks {', '.join(without)}, so damage would not be noticed",
       stacklevel=4,  # Who called `load_run`, which is wrapped once.
     )
   return not without
@@ -200,7 +200,7 @@ def _read(folder: pathlib.Path, name: str, read: Any) -> Any:
   if not (folder / name).exists():
     return None
   what, remedy = f"folder={str(folder)!r}: {name}", "give that of a whole run"
-  with checks.reading(what, remedy, ValueError, TypeError):
+  with errors.reading(what, remedy, ValueError, TypeError):
     memory.check_is_file(folder / name)
     return read(folder / name)
 

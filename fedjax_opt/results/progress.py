@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.result import Report
 
@@ -28,7 +28,7 @@ def bar(total: int, unit: str, **look: Any) -> Any:
   with warnings.catch_warnings():
     # In a notebook without ipywidgets the bar is text: no reason to warn.
     warnings.simplefilter("ignore")
-    module = checks.imported("tqdm.auto", "progress=True", "tqdm")
+    module = errors.imported("tqdm.auto", "progress=True", "tqdm")
   return module.tqdm(total=total, unit=f" {unit}", dynamic_ncols=True, **look)
 
 

@@ -91,8 +91,8 @@ class Result:
     client_memory: where the rows of `client_state` were: 'device' or 'host'.
     needed_bytes: memory that the compiled rounds need on each device, as XLA
       plans it; None if no rounds were compiled or the backend does not say.
-    computation: {setting: value}, how the rounds were computed, such as the
-      clients at a time; another run with these settings has the same bits.
+    computation: {option: value}, how the rounds were computed, such as the
+      clients at a time; another run with these options has the same bits.
     is_grid: whether the run is a grid.
   """
 

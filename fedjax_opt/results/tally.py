@@ -24,7 +24,7 @@ class Tally:
     history: what was measured.
     counts: {name: [S] int64}, sums over rounds and clients.
     evaluated: rounds done at the last scheduled evaluation.
-    faults: [2, S] int64, rounds lost and clients rejected up to that
+    lost_and_rejected: [2, S] int64, rounds lost and clients rejected up to that
       evaluation.
     traces: for each segment of rounds, {name: [S, rounds, C, ...]}.
     reported: counts that are reported with the metrics.
@@ -38,7 +38,7 @@ class Tally:
   history: History = dataclasses.field(default_factory=History)
   counts: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
   evaluated: int = 0
-  faults: np.ndarray | int = 0
+  lost_and_rejected: np.ndarray | int = 0
   traces: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
   reported: tuple[str, ...] = ("rejected_clients",)
   clock: Any | None = None  # A Clock of the engine, which imports this file.
@@ -68,7 +68,8 @@ class Tally:
 
     Args:
       metrics: {name: [S]}.
-      is_scheduled: whether a longer run would evaluate here too, see `forget`.
+      is_scheduled: whether a longer run would evaluate here too, see
+        `drop_unscheduled`.
 
     Returns:
       The metrics with the time until now, the bytes and gradient evaluations
@@ -78,12 +79,12 @@ class Tally:
       return {}
     metrics = self._time() | dict(metrics)
     # If rejected clients made a point lose all these rounds, it has no result.
-    rounds, before = self.done - self.evaluated, self.faults
+    rounds, before = self.done - self.evaluated, self.lost_and_rejected
     names = ("lost_rounds", "rejected_clients")
-    faults = np.stack([self.count(name) for name in names])
-    lost, rejected = faults - before
+    now = np.stack([self.count(name) for name in names])
+    lost, rejected = now - before
     if is_scheduled:
-      self.faults, self.evaluated = faults, self.done
+      self.lost_and_rejected, self.evaluated = now, self.done
     is_stuck = (rounds > 0) & (lost == rounds) & (rejected > 0)
     for name in set(LOSSES) & set(metrics):
       metrics[name] = np.where(is_stuck, np.nan, metrics[name])
@@ -158,7 +159,7 @@ class Tally:
       "run_seconds": np.array(self.run_seconds),
       "rounds": np.array(self.history.rounds, int),
       "evaluated": np.array(self.evaluated),
-      "faults": np.array(self.faults),
+      "faults": np.array(self.lost_and_rejected),
       **{f"metrics/{n}": v for n, v in self.history.metrics.items()},
       **{f"counts/{n}": v for n, v in self.counts.items()},
       **{f"traces/{n}": v for n, v in self.joined_traces().items()},
@@ -178,5 +179,5 @@ class Tally:
     self.history = History(arrays["rounds"].tolist(), under("metrics"))
     self.counts = under("counts")
     self.evaluated = int(arrays["evaluated"])
-    self.faults = arrays["faults"]
+    self.lost_and_rejected = arrays["faults"]
     self.traces = [under("traces")]

@@ -68,8 +68,10 @@ def check_output_dir(
 
 # Written before the first file that is whole, `config.json`.
 _BEFORE_CONFIG = (
-  "config.json.tmp", folder_digests.NAME, f"{folder_digests.NAME}.tmp",
-)  # fmt: skip
+  "config.json.tmp",
+  folder_digests.DIGESTS_FILE,
+  f"{folder_digests.DIGESTS_FILE}.tmp",
+)
 # Files that are written once, at the end of a run: by other modules, and here.
 _OF_OTHERS = (
   "per_client.csv", "heldout_clients.csv", "traces.npz", "timetable.csv",

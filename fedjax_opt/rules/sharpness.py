@@ -12,7 +12,7 @@ import optax
 from jax.typing import ArrayLike
 
 from fedjax_opt import norms
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Params
 from fedjax_opt.checks import rules
 from fedjax_opt.checks.fields import Fraction, NonNegative, checked
@@ -93,10 +93,10 @@ def perturbation(direction: Params, rho: ArrayLike) -> Params:
 
   Running statistics have no part in its length, and are 0 in it.
   """
-  norm = norms.norm(statistics.weights(direction))
+  norm = norms.norm(batch_stats.weights(direction))
   return _multiple(direction, rho / jnp.where(norm > 0, norm, 1))
 
 
 def _multiple(direction, scale):
   """That many times the direction, 0 at running statistics."""
-  return optax.tree.scale(scale, statistics.without(direction))
+  return optax.tree.scale(scale, batch_stats.without(direction))

@@ -1,10 +1,10 @@
 """The bootstrap over seeds: resamples, and intervals made of them.
 
-Runs with the same settings differ by their seed. The bootstrap draws as many
-runs as there are, with replacement, and computes a statistic of them. Many such
-resamples show how far the statistic may be from its true value. With several
-tasks, the seeds of each task are drawn separately ("stratified"), as in Agarwal
-et al. 2021, "Deep reinforcement learning at the edge of the statistical
+Runs with the same options and setting differ by their seed. The bootstrap draws
+as many runs as there are, with replacement, and computes a statistic of them.
+Many such resamples show how far the statistic may be from its true value. With
+several tasks, the seeds of each task are drawn separately ("stratified"), as in
+Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical
 precipice".
 
 Axis letters: `n` seeds, `T` tasks.
@@ -206,7 +206,7 @@ def student_quantile(confidence: float, freedom: float) -> float:
   return float(stats.t.ppf((1 + confidence) / 2, freedom))
 
 
-def numbers(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
+def number_array(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
   """The values as a float64 array that is not empty; see `checks.array`."""
   found = checks.array(name, values, axes)
   if not found.size:
@@ -225,4 +225,4 @@ def scores_of(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
   wanted = f"numbers of shape [n, {tasks}]"
   found = np.asarray(checks.as_array(name, scores, wanted))
   found = found[:, None] if found.ndim == 1 else found
-  return numbers(name, found, f"[n, {tasks}]")
+  return number_array(name, found, f"[n, {tasks}]")

@@ -19,7 +19,7 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plan as plans
 from fedjax_opt.study import setup, tuning, words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.plan import Method, Plan
+from fedjax_opt.study.plan import Method, StudyRuns
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import check_min_effect, check_target
 
@@ -98,7 +98,7 @@ def compare(
     rounds: R, of every run.
     seeds: of tuning; 0 to 4 if None.
     report_seeds: of the report; ten after the last of `seeds` by default.
-    conditions: each a mapping from a setting, such as `local_steps`, or an
+    conditions: each a mapping from an option, such as `local_steps`, or an
       argument of `data` to its value.
     validation: examples {name: [N, ...]} on which settings are chosen, or
       clients that have them, see `simulate`; no client of `data` may have them.
@@ -167,30 +167,31 @@ def compare(
     criterion, metric, has_validation, options, is_tuned
   )
   params = inputs.check_params(params, may_be_function=True)
-  shared = params, data, rounds, validation, test, criterion, options
   both = tuning.crossed_seeds([*seeds, *report_seeds], crossed or 0)
-  plan = Plan(*shared, seeds, report_seeds, nested, both, own_models)
-  clients = plan.check(methods, conditions, metric)
-  cells = tuple(_run_all(plan, methods, conditions, progress))
-  of_tuning = report_seeds if nested else seeds
-  same, unlike = _same_and_unlike(methods, options, conditions[0])
-  about = {
-    **setup.sizes(params, validation, test),
-    **setup.sizes_of_clients(list(clients.values())),
-    **{name: same[name] for name in setup.WORK if name in same},
-    "rounds": rounds,
-    **({"seeds of tuning": of_tuning} if is_tuned else {}),
-    "seeds of the report": report_seeds,
-    **(dict(zip(tuning.CROSSED, both, strict=True)) if crossed else {}),
-    **_how_it_ran(same),
-  }
+  runs = StudyRuns(
+    params=params,
+    data=data,
+    rounds=rounds,
+    validation=validation,
+    test=test,
+    criterion=criterion,
+    options=options,
+    seeds=seeds,
+    report_seeds=report_seeds,
+    is_nested=nested,
+    crossed=both,
+    own_models=own_models,
+  )
+  clients = runs.check(methods, conditions, metric)
+  cells = tuple(_run_all(runs, methods, conditions, progress))
+  same, differing = _same_and_differing(methods, options, conditions[0])
   return Study(
     cells,
     metric,
     title,
     target,
-    about,
-    notes=(*unlike, *(() if own_models else plans.notes_of(methods))),
+    _about(runs, list(clients.values()), same, is_tuned),
+    notes=(*differing, *(() if own_models else plans.notes_of(methods))),
     clients=clients,
     min_effect=min_effect,
   )
@@ -205,7 +206,7 @@ def _check_crossed(crossed: int | None, data: Any) -> None:
 
 
 def _run_all(
-  plan: Plan,
+  runs: StudyRuns,
   methods: Mapping[str, Method],
   conditions: Sequence[Mapping[str, Any]],
   progress: bool,
@@ -217,13 +218,13 @@ def _run_all(
       if progress:
         parts = label, words.condition_label(condition)
         shown.set_postfix_str(", ".join(filter(None, parts)))
-      cells.append(plan.cell(label, method, condition))
+      cells.append(runs.cell(label, method, condition))
       if progress:
         shown.update()
   return cells
 
 
-def _same_and_unlike(
+def _same_and_differing(
   methods: Mapping[str, Method],
   options: Mapping[str, Any],
   condition: Mapping[str, Any],
@@ -236,18 +237,40 @@ def _same_and_unlike(
     condition: one of them.
   """
   own = {
-    label: setup.told({**options, **condition, **method.options})
+    label: setup.reported_options({**options, **condition, **method.options})
     for label, method in methods.items()
   }
-  unlike = words.unlike(own)
+  differing = words.differing_options(own)
   of_one = next(iter(own.values()))
-  others = {*condition, *unlike}
+  others = {*condition, *differing}
   same = {n: v for n, v in of_one.items() if n not in others}
-  return same, list(unlike.values())
+  return same, list(differing.values())
 
 
-def _how_it_ran(options: Mapping[str, Any]) -> dict[str, Any]:
+def _about(
+  runs: StudyRuns,
+  clients: Sequence[setup.ClientSummary],
+  options: Mapping[str, Any],
+  is_tuned: bool,
+) -> dict[str, Any]:
+  """What a report says of all runs, by name.
+
+  Args:
+    runs: of the study.
+    clients: of all conditions.
+    options: those that all runs share.
+    is_tuned: whether any method chose among settings.
+  """
+  of_tuning = runs.report_seeds if runs.is_nested else runs.seeds
+  crossed = zip(tuning.CROSSED, runs.crossed, strict=True)
   return {
+    **setup.sizes(runs.params, runs.validation, runs.test),
+    **setup.sizes_of_clients(clients),
+    **{name: options[name] for name in setup.WORK if name in options},
+    "rounds": runs.rounds,
+    **({"seeds of tuning": of_tuning} if is_tuned else {}),
+    "seeds of the report": runs.report_seeds,
+    **{name: seeds for name, seeds in crossed if seeds},
     **{n: v for n, v in options.items() if isinstance(v, int | float | str)},
     "streams": STREAMS,
     "versions": environment.versions(),

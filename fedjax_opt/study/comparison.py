@@ -45,11 +45,11 @@ class Comparison:
   @property
   def conditions(self) -> list[dict[str, Any]]:
     """The conditions, in order."""
-    found: list[dict[str, Any]] = []
+    different: list[dict[str, Any]] = []
     for cell in self.cells:
-      if dict(cell.condition) not in found:
-        found.append(dict(cell.condition))
-    return found
+      if dict(cell.condition) not in different:
+        different.append(dict(cell.condition))
+    return different
 
   @property
   def compared(self) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ class Comparison:
 
     Only methods that ran under all conditions, with the same number of seeds.
     """
-    conditions, found = self.conditions, {}
+    conditions, matrices = self.conditions, {}
     for method in self.methods if len(conditions) > 1 else ():
       cells = [self.cell(method, condition) for condition in conditions]
       if all(
@@ -111,8 +111,8 @@ class Comparison:
       ):
         columns = [cell.final(self.metric) for cell in cells]
         if len(set(map(len, columns))) == 1:
-          found[method] = np.stack(columns, 1)
-    return found
+          matrices[method] = np.stack(columns, 1)
+    return matrices
 
   @property
   def overall(self) -> dict[str, Interval]:
@@ -132,7 +132,7 @@ class Comparison:
   @property
   def names(self) -> dict[str, str]:
     """method -> its name in a sentence."""
-    return {m: words.name(label) for m, label in self.labels.items()}
+    return {m: words.quoted_if_list(label) for m, label in self.labels.items()}
 
   @property
   def numbers(self) -> words.Numbers:

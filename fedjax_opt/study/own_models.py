@@ -14,7 +14,7 @@ from jax import lax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, Params
-from fedjax_opt.checks.values import errors_of
+from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
 from fedjax_opt.evaluation import PerExampleFn

@@ -183,9 +183,9 @@ def holm(p: Any) -> np.ndarray:
   factors = num - np.arange(p.shape[-1])
   ascending = np.take_along_axis(p, order, -1) * factors
   steps = np.minimum(np.maximum.accumulate(ascending, axis=-1), 1)
-  found = np.empty_like(p)
-  np.put_along_axis(found, order, steps, -1)
-  return found
+  adjusted = np.empty_like(p)
+  np.put_along_axis(adjusted, order, steps, -1)
+  return adjusted
 
 
 # The power of the two-sided paired t-test, by the noncentral t distribution:

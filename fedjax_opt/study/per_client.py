@@ -122,10 +122,13 @@ def evaluate_clients(
   given = (*given, *_on_device(train, held_out))
   lowered = jax.jit(program, keep_unused=True).lower(*given)
   compiler = programs.large_options()
-  found = jax.device_get(programs.compiled(lowered, given, compiler)(*given))
-  found = {kind: found[kind] for kind in _KINDS if kind in found}
+  metrics = jax.device_get(programs.compiled(lowered, given, compiler)(*given))
+  metrics = {kind: metrics[kind] for kind in _KINDS if kind in metrics}
   return ClientMetrics(
-    {k: {n: v.astype(float) for n, v in of.items()} for k, of in found.items()},
+    {
+      k: {n: v.astype(float) for n, v in of.items()}
+      for k, of in metrics.items()
+    },
     np.asarray(held_out.sizes),
     None if train is None else np.asarray(train.sizes),
   )
@@ -191,9 +194,11 @@ def own_model(
 ) -> Params:
   """The model that one client uses itself; the server's if it has no other."""
   if algorithm.client_params is not None:
-    params = contract.call("client_params", algorithm, server, worker.state)
+    params = contract.call_function(
+      "client_params", algorithm, server, worker.state
+    )
   if algorithm.personalize is not None:
-    params = contract.call("personalize", algorithm, worker, params)
+    params = contract.call_function("personalize", algorithm, worker, params)
   return params
 
 

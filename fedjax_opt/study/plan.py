@@ -51,8 +51,8 @@ class Method(NamedTuple):
   options: Mapping[str, Any] = {}
 
 
-class Plan(NamedTuple):
-  """What all cells of a study share: see `compare`."""
+class StudyRuns(NamedTuple):
+  """What all cells of a study share, and how they run: see `compare`."""
 
   params: Any
   data: Any
@@ -84,9 +84,9 @@ class Plan(NamedTuple):
     """
     clients: dict[str, setup.ClientSummary] = {}
     for i, condition in enumerate(conditions):
-      plan = self
+      runs = self
       if callable(self.data):  # The function is called once for each seed.
-        plan = self._replace(data=functools.cache(self.data))
+        runs = self._replace(data=functools.cache(self.data))
       for label, method in methods.items():
         # If the first method fails, the fault may be in what all share.
         is_first = label == next(iter(methods))
@@ -100,13 +100,13 @@ class Plan(NamedTuple):
         what = "" if is_first else f"methods[{label!r}]: "
         what = f"conditions[{i}]: {what}" if i else what
         try:
-          plan._check_cell(method, condition, "" if i else metric)
+          runs._check_cell(method, condition, "" if i else metric)
         except (TypeError, ValueError) as error:
           raise type(error)(f"{what}{error}") from None
       label = condition_label(_of_data(condition))
       if label not in clients:
         seed = self.report_seeds[0]
-        data = _of_seed(plan._data_under(condition), seed)
+        data = _of_seed(runs._data_under(condition), seed)
         if self.own_models:
           data = own_models.hold_out(data, seed).train
         clients[label] = setup.clients_of(data)
@@ -124,7 +124,7 @@ class Plan(NamedTuple):
       simulator = Simulator(method.make, grid=grid, **arguments)
       # What depends on options may be found only when rounds are traced.
       if metric or method.options or condition.keys() & DEFAULTS.keys():
-        found = simulator._metric_names(self.params)
+        found = simulator.metric_names(self.params)
         if self.own_models:
           data = _of_seed(arguments["data"], self.report_seeds[0])
           own = self.own_models, self.params, data, _parts(is_report)
@@ -143,7 +143,11 @@ class Plan(NamedTuple):
       if partition_seed is not None:
         arguments["data"] = arguments["data"](partition_seed)
       points = grid_points(grid, seeds)
-      own = self._measuring(method.make, points, is_report, arguments)
+      own: list[Any] = []
+      if self.own_models is not None:
+        arguments, own = self._with_own_models(
+          method.make, points, is_report, arguments
+        )
       result = sweep(
         method.make, grid, self.params, rounds=self.rounds, **arguments
       )
@@ -161,19 +165,21 @@ class Plan(NamedTuple):
     sets = example_sets(self.validation, self.test)
     return dataclasses.replace(found, sets=sets)
 
-  def _measuring(self, make, points, is_report, arguments) -> list[Any]:
-    """What clients' own models will measure, one entry for each evaluation.
+  def _with_own_models(
+    self, make, points, is_report, arguments
+  ) -> tuple[dict[str, Any], list[Any]]:
+    """The arguments of a run that measures clients' own models too.
 
     Args:
       make: of the method.
       points: of the grid.
       is_report: whether the test examples are measured too.
-      arguments: of `sweep`; changed, so that the run trains on what is left and
-        fills the list.
+      arguments: of `sweep`.
+
+    Returns:
+      The arguments, with which the run trains on what is left; and a list, to
+      which it adds what it measures in each evaluation.
     """
-    measured: list[Any] = []
-    if self.own_models is None:
-      return measured
     data = arguments["data"]
     parts = {
       seed: own_models.hold_out(_of_seed(data, seed), seed)
@@ -187,11 +193,12 @@ class Plan(NamedTuple):
       _parts(is_report),
       **{n: arguments[n] for n in OPTIONS if n in arguments},
     )
-    arguments["data"] = lambda seed: parts[seed].train
-    arguments["on_evaluation"] = lambda report: measured.append(
-      models.measure(report)
-    )
-    return measured
+    measured: list[Any] = []
+    changed = {
+      "data": lambda seed: parts[seed].train,
+      "on_evaluation": lambda report: measured.append(models.measure(report)),
+    }
+    return arguments | changed, measured
 
   def _data_under(self, condition: Mapping[str, Any]) -> Any:
     """The clients, or the function from a seed to them."""
@@ -278,7 +285,7 @@ def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
       )
     for name, other in ((n, c[n]) for c in conditions[:i] for n in names):
       value = condition[name]
-      if value != other and words.exact(value) == words.exact(other):
+      if value != other and words.all_digits(value) == words.all_digits(other):
         raise ValueError(
           f"conditions[{i}][{name!r}]={checks.brief(value)}: a report writes "
           f"it like {checks.brief(other)}; give values that it can tell apart"
@@ -288,7 +295,7 @@ def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
 def check_names_of_conditions(
   names: Sequence[str], data: Any, options: Mapping[str, Any]
 ) -> None:
-  """Checks that each name is a setting or an argument of data, given once."""
+  """Checks that each name is an option or an argument of data, given once."""
   for name in names:
     if name in options:
       raise ValueError(f"{name}: is given, and in conditions too; give it once")
@@ -343,9 +350,9 @@ def notes_of(methods: Mapping[str, Method]) -> list[str]:
     algorithm = method.make(**first)
     if algorithm.client_params or algorithm.personalize:
       found.append(
-        f"{words.name(label)}: its settings are chosen by the server's model, "
-        "and the server's model is compared. Give own_models= to choose by the "
-        "models of its clients, and to compare them."
+        f"{words.quoted_if_list(label)}: its settings are chosen by the "
+        "server's model, and the server's model is compared. Give own_models= "
+        "to choose by the models of its clients, and to compare them."
       )
   return found
 

@@ -92,7 +92,7 @@ def sizes_of_clients(clients: Sequence[ClientSummary]) -> dict[str, str]:
   }
 
 
-def told(options: Mapping[str, Any]) -> dict[str, Any]:
+def reported_options(options: Mapping[str, Any]) -> dict[str, Any]:
   """The options given, and defaults that a report tells where none is."""
   given = {name: v for name, v in options.items() if v is not None}
   others = {"cohort_size": "all", "batch_size": DEFAULTS["batch_size"]}

@@ -147,6 +147,6 @@ def _of_settings(
   name: str, values: Any, if_diverged: float | None, number: int | str = "N"
 ) -> np.ndarray:
   """The values of the settings as [N] float64, NaN where one diverged."""
-  found = bootstrap.numbers(name, values, f"[{number}]")
+  found = bootstrap.number_array(name, values, f"[{number}]")
   instead = np.nan if if_diverged is None else if_diverged
   return np.where(np.isfinite(found), found, instead)

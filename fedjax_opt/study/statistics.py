@@ -100,7 +100,7 @@ def mean_interval(
   Source: Hesterberg 2015, "What teachers should know about the bootstrap:
   resampling in the undergraduate statistics curriculum".
   """
-  found = bootstrap.numbers("values", values)
+  found = bootstrap.number_array("values", values)
   ok = np.isfinite(found).all(axis=0)
   kept = np.where(ok, found, 0.0)
   mean = kept.mean(axis=0)
@@ -140,8 +140,8 @@ def paired_difference(
     TypeError: if an argument has another type.
     ValueError: if an argument has another shape or is out of range.
   """
-  first = bootstrap.numbers("a", a)
-  second = bootstrap.numbers("b", b, str(list(first.shape)))
+  first = bootstrap.number_array("a", a)
+  second = bootstrap.number_array("b", b, str(list(first.shape)))
   with np.errstate(invalid="ignore"):  # Of two infinite values it is NaN.
     differences = first - second
   return mean_interval(differences, confidence, **options)
@@ -301,7 +301,7 @@ def performance_profile(
   Source: Agarwal et al. 2021, section 4.2.
   """
   found = bootstrap.scores_of("scores", scores)
-  levels = bootstrap.numbers("thresholds", thresholds, "[L]")
+  levels = bootstrap.number_array("thresholds", thresholds, "[L]")
   if np.isnan(levels).any():
     raise ValueError("thresholds: has nan; must be numbers")
   sign = 1.0 if direction == "max" else -1.0

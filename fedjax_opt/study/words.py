@@ -1,4 +1,4 @@
-"""Numbers, metrics and settings in words, for sentences and tables."""
+"""Numbers, metrics, options and settings in words, for sentences and tables."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ _SHORT = 0.01
 _ROUNDING = 1e-12
 # Decimals that a number may have more than the others.
 _MORE_DECIMALS = 5
-# Types of settings of which a sentence shows the value.
+# Types of options of which a sentence shows the value.
 _SHOWN = (bool, int, float, str, list, tuple)
 # The most methods that a sentence names.
 _MAX_NAMES = 8
@@ -71,7 +71,7 @@ class Numbers(NamedTuple):
     """What follows a value: ' %', or nothing."""
     return " %" if is_fraction(self.metric) else ""
 
-  def parts(
+  def texts(
     self, interval: Interval, is_difference: bool = False
   ) -> tuple[str, str]:
     """A mean and the ends of its interval: ('91.2', '90.1 to 92.3').
@@ -100,15 +100,15 @@ class Numbers(NamedTuple):
         return finer
     return self
 
-  def whole(self, interval: Interval, name: str = "") -> str:
+  def with_interval(self, interval: Interval, name: str = "") -> str:
     """A mean with its interval, perhaps named: 91.2 % (90.1 to 92.3)."""
-    text, ends = self.parts(interval)
+    text, ends = self.texts(interval)
     text += self.unit if text != NOTHING else ""
     return f"{text} ({name}{ends})" if ends else text
 
-  def alone(self, value: float) -> str:
+  def with_unit(self, value: float) -> str:
     """A value with its unit: 91.2 %."""
-    return self.whole(Interval(value))
+    return self.with_interval(Interval(value))
 
 
 def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
@@ -120,15 +120,15 @@ def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
       decimals. Other values get as many decimals as give most lengths two
       digits.
   """
-  found = [each for each in intervals if np.isfinite(each).all()]
-  lengths = [each.high - each.low for each in found]
+  finite = [each for each in intervals if np.isfinite(each).all()]
+  lengths = [each.high - each.low for each in finite]
   length = float(np.median(lengths)) if lengths else 0.0
   if is_fraction(metric):
     return Numbers(metric, 2 if 0 < length < _SHORT else 1)
   if not length:
     return Numbers(metric)
   decimals = max(1 - int(np.floor(np.log10(length))), 0)
-  is_lost = any(abs(each.estimate) < 10**-decimals for each in found)
+  is_lost = any(abs(each.estimate) < 10**-decimals for each in finite)
   return Numbers(metric, None if is_lost or decimals > 5 else decimals)
 
 
@@ -149,21 +149,21 @@ def on_examples(metric: str) -> str:
   return metric_words(metric)
 
 
-def name(label: str) -> str:
+def quoted_if_list(label: str) -> str:
   """A label inside of a sentence: in quotation marks if it has a comma."""
   return f"“{label}”" if re.search("[,;:]| and ", label) else label
 
 
 def unique(names: Iterable[str], form: str = "{} ({})") -> list[str]:
   """The names; one that occurred before gets a number."""
-  found: list[str] = []
+  distinct: list[str] = []
   for name in names:
     text, copy = name, 1
-    while text in found:
+    while text in distinct:
       copy += 1
       text = form.format(name, copy)
-    found.append(text)
-  return found
+    distinct.append(text)
+  return distinct
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
@@ -173,7 +173,7 @@ def listed(names: Sequence[str], last: str = "and") -> str:
   return f"{', '.join(names[:-1])} {last} {names[-1]}"
 
 
-def named(names: Sequence[str]) -> str:
+def names_or_count(names: Sequence[str]) -> str:
   """Methods by name, or their number if there are many."""
   many = len(names) > _MAX_NAMES
   return f"{len(names)} methods" if many else listed(names)
@@ -224,52 +224,60 @@ def cost(name: str, value: float | None) -> str:
 
 def condition_label(condition: Mapping[str, Any]) -> str:
   """A condition for people, such as 'α = 0.1, local steps = 4'."""
-  return ", ".join(f"{name_of(n)} = {exact(v)}" for n, v in condition.items())
+  return ", ".join(
+    f"{name_of(n)} = {all_digits(v)}" for n, v in condition.items()
+  )
 
 
 def setting_label(hyperparameters: Mapping[str, Any]) -> str:
   """A setting for people, such as 'client learning rate 0.1'."""
-  parts = [f"{name_of(n)} {exact(v)}" for n, v in hyperparameters.items()]
+  parts = [f"{name_of(n)} {all_digits(v)}" for n, v in hyperparameters.items()]
   return ", ".join(parts)
 
 
-def unlike(options: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def differing_options(
+  options: Mapping[str, Mapping[str, Any]],
+) -> dict[str, str]:
   """Name -> the sentence on an option, of those in which methods differ.
 
   Args:
     options: method -> name -> value; functions and other objects, which a
       sentence cannot show, are a method's own.
   """
-  found = {}
+  sentences = {}
   for each in dict.fromkeys(n for own in options.values() for n in own):
     methods: dict[Any, list[str]] = {}
     for method, own in options.items():
       value = own.get(each)
       is_shown = value is None or type(value) in _SHOWN
       key = value_of(value) if is_shown else id(value)
-      methods.setdefault(key, []).append(name(method))
+      methods.setdefault(key, []).append(quoted_if_list(method))
     parts = [
       f"{key if isinstance(key, str) else 'its own'} for {listed(labels)}"
       for key, labels in methods.items()
     ]
     if len(parts) > 1:
-      found[each] = f"Methods differ in {name_of(each)}: {'; '.join(parts)}."
-  return found
+      sentences[each] = (
+        f"Methods differ in {name_of(each)}: {'; '.join(parts)}."
+      )
+  return sentences
 
 
-def exact(value: Any) -> str:
+def all_digits(value: Any) -> str:
   """A value for people, with all its digits, so that no two look the same."""
   text = value_of(value)
   is_float = isinstance(value, float | np.floating) and np.isfinite(value)
   return repr(float(value)) if is_float and float(text) != value else text
 
 
-def about(value: Any) -> str:
-  """A setting of a study for people; it may be a mapping or a list."""
+def option_text(value: Any) -> str:
+  """An option of a study for people; it may be a mapping or a list."""
   if isinstance(value, Mapping):
-    return ", ".join(f"{name} {about(each)}" for name, each in value.items())
+    return ", ".join(
+      f"{name} {option_text(each)}" for name, each in value.items()
+    )
   if isinstance(value, list | tuple | set | frozenset):
-    return ", ".join(map(about, value))
+    return ", ".join(map(option_text, value))
   if isinstance(value, str):
     return value.replace(",", ", ") if _NUMBERS.fullmatch(value) else value
-  return exact(value)
+  return all_digits(value)

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import contract, norms, optimizers, trees
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks import fields, functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.transforms import messages
 
 # Beside the numbers that algorithms fold into the key of a client.
@@ -110,7 +109,7 @@ def with_upload(
 
   def init_client(params):
     own = algorithm.init_client
-    like = statistics.weights(list(algorithm.sends(params)))
+    like = batch_stats.weights(list(algorithm.sends(params)))
     return Kept(own and own(params), _starts(rule, like, like))
 
   def round(state, cohort):
@@ -135,7 +134,7 @@ def with_upload(
         message=contract.join_message(sent, output.message),
         state=new,
         bytes_up=_num_bytes(upload, parts, like)
-        + statistics.num_bytes(output.message),
+        + batch_stats.num_bytes(output.message),
       )
 
     return messages.intercepted("upload", algorithm, state, cohort, rewrite)
@@ -190,7 +189,7 @@ def _transformed(rule, parts, like, states, key):
     if shapes is not None:
       is_finite = norms.all_finite(part)
       own_key = jax.random.fold_in(key, i)
-      with checks.calling("upload: its update failed"):
+      with errors.calling("upload: its update failed"):
         # It has no parameters to be given.
         part, state = rule.update(part, state, None, key=own_key)
       # A transform may hide what is not finite; such a client is left out.
@@ -217,4 +216,4 @@ class _Lent(messages.View):
   @property
   def state(self) -> Any:
     """See `Worker.state`."""
-    return functions.kept(self._own)
+    return functions.check_has_state(self._own)

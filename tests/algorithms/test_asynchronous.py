@@ -104,9 +104,9 @@ def table_of(record):
   return found
 
 
-def models(algorithm, schedule, **settings):
+def models(algorithm, schedule, **options):
   """[T, d], the models after each step."""
-  simulator = fo.Simulator(algorithm, cases.DATA, schedule=schedule, **settings)
+  simulator = fo.Simulator(algorithm, cases.DATA, schedule=schedule, **options)
   state, found = simulator.init(cases.PARAMS, SEED), []
   for _ in schedule.time:
     state, _ = simulator.run(state, 1)
@@ -198,14 +198,14 @@ METHODS = {
   "fadas-True-four speeds",
 )
 def test_method_is_its_event_loop(name, x64, system):
-  algorithm, loop, how, settings = METHODS[name]
+  algorithm, loop, how, options = METHODS[name]
   expected, record = follow(loop(cases.X0), x64, **how, system=system)
   schedule = table_of(record)
   assert schedule.staleness.max() >= 3
   assert (~schedule.taken).any() == ("lost" in how)
   assert any(cases.M - 1 in row for row in schedule.clients)  # Owns nothing.
   with jax.enable_x64(x64):
-    found = models(algorithm, schedule, **settings)
+    found = models(algorithm, schedule, **options)
   cases.assert_close(list(found), expected, 1e-10 if x64 else 1e-5)
   assert np.linalg.norm(found[-1] - cases.X0) > 0.05
 
@@ -217,11 +217,11 @@ ROWS = np.array(
 FED_BUFF = fo.fed_buff(cases.loss_fn, RULE)
 
 
-def final(algorithm, schedule, data=cases.DATA, **settings):
+def final(algorithm, schedule, data=cases.DATA, **options):
   """A run of all steps of a schedule, if no other number is given."""
-  settings = {"schedule": schedule} | UNIFORM | settings
-  settings = {"rounds": len(schedule.time)} | settings
-  return fo.simulate(algorithm, cases.PARAMS, data, **settings)
+  options = {"schedule": schedule} | UNIFORM | options
+  options = {"rounds": len(schedule.time)} | options
+  return fo.simulate(algorithm, cases.PARAMS, data, **options)
 
 
 @functools.cache
@@ -245,8 +245,8 @@ def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
   }.get(name, FED_BUFF)
   own = fo.fed_avg(cases.loss_fn, RULE) if "buff" in name else algorithm
   drawn = lambda key, round: jnp.asarray(ROWS, jnp.int32)[round]
-  settings = {"sampler": drawn, "cohort_size": 4} | UNIFORM | others
-  expected = cases.TASK.simulate(own, rounds=len(ROWS), **settings)
+  options = {"sampler": drawn, "cohort_size": 4} | UNIFORM | others
+  expected = cases.TASK.simulate(own, rounds=len(ROWS), **options)
   found = final(algorithm, by_hand(ROWS), **others)
   chex.assert_trees_all_equal(found.params, expected.params)
   assert found.cost == expected.cost | {"time_per_round": 1.0}
@@ -344,11 +344,11 @@ def test_as_many_slots_as_versions_in_use():
     assert len({clock._slots[0][v] for v in versions}) == len(versions)
 
 
-def asynchronous(algorithm, **settings):
+def asynchronous(algorithm, **options):
   # Unlike `stale`, it compiles nothing.
   late = by_hand([[0, 1, 2]] * STEPS, [[0] * 3] * STEPS)
-  settings = {"schedule": late, "rounds": 8} | UNIFORM | settings
-  cases.TASK.simulate(algorithm, **settings)
+  options = {"schedule": late, "rounds": 8} | UNIFORM | options
+  cases.TASK.simulate(algorithm, **options)
 
 
 LOSS = cases.loss_fn

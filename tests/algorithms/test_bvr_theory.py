@@ -53,11 +53,11 @@ def run(large):
     return fo.bvr_l_sgd(loss_fn, eta, large_batch=large, practical=False)
 
   grid = {"spread": SPREADS, "noise": NOISES, "share": SHARES}
-  settings = {"trace": ("direction", "previous"), "eval_every": LENGTH[large]}
-  settings |= {"rounds": STAGES[large] * LENGTH[large], "local_steps": K}
+  options = {"trace": ("direction", "previous"), "eval_every": LENGTH[large]}
+  options |= {"rounds": STAGES[large] * LENGTH[large], "local_steps": K}
   evaluate = lambda params, data, test: {"out": params}
   result = cosines.sweep(
-    make, grid, seeds=range(SEEDS), evaluate=evaluate, **settings
+    make, grid, seeds=range(SEEDS), evaluate=evaluate, **options
   )
   of = cosines.over(cosines.constants, SPREADS, NOISES)
   axes = (2, 2, SEEDS, STAGES[large])

@@ -22,9 +22,9 @@ def points_of_loop(rows, steps):
   return loops.proximal_gradient(TASK.problem, [rows] * steps, OF_LOOP, RATE)
 
 
-def run(algorithm, **settings):
-  settings = {"rounds": 5, "batch_size": 4} | settings
-  return TASK.simulate(algorithm, **settings)
+def run(algorithm, **options):
+  options = {"rounds": 5, "batch_size": 4} | options
+  return TASK.simulate(algorithm, **options)
 
 
 # Rounds.

@@ -21,7 +21,7 @@ from tests.jax_problems import assert_close, flat
 
 ROUNDS, RATE, SERVER_RATE = 4, 0.15, 0.8
 COHORT = {"cohort_size": 3, "client_chunk": 2, "batch_size": 4}
-SETTINGS = COHORT | {"local_epochs": 1.5}
+OPTIONS = COHORT | {"local_epochs": 1.5}
 EQUAL_STEPS = COHORT | {"local_steps": 3}
 SOFTMAX = jax_problems.softmax()  # bias [3], then kernel [4, 3]
 KERNEL = slice(3, 15)
@@ -32,15 +32,15 @@ ON_SIMPLEX = {"kernel": np.array([0.1, 0.3, 0.2, 0.15, 0.25])}
 FOUR_CLIENTS = jax_problems.softmax(sizes=(13, 7, 20, 4))
 
 
-def drawn_rounds(task, settings):
-  config = Config.create(task.data, settings)
+def drawn_rounds(task, options):
+  config = Config.create(task.data, options)
   return jax_problems.drawn_rounds(config, task.data, 0, ROUNDS)
 
 
-def simulated(algorithm, task=SOFTMAX, params=None, **settings):
-  settings = SETTINGS | {"eval_every": ROUNDS, "rounds": ROUNDS} | settings
+def simulated(algorithm, task=SOFTMAX, params=None, **options):
+  options = OPTIONS | {"eval_every": ROUNDS, "rounds": ROUNDS} | options
   params = task.params if params is None else params
-  return simulate(algorithm, params, task.data, **settings)
+  return simulate(algorithm, params, task.data, **options)
 
 
 def each_iterate(params, data, test):
@@ -69,7 +69,7 @@ def test_entropy_equals_the_loop(name):
   )  # fmt: skip
   with jax.enable_x64(True):
     result = simulated(algorithm, LINEAR, ON_SIMPLEX)
-    rounds = drawn_rounds(LINEAR, SETTINGS)
+    rounds = drawn_rounds(LINEAR, OPTIONS)
   problem = jax_problems.from_start(LINEAR.problem, ON_SIMPLEX["kernel"])
   *_, (last, *_) = getattr(loops, name)(
     problem, rounds, loops.Zero(), RATE, SERVER_RATE, h=loops.Entropy()
@@ -171,8 +171,8 @@ def test_a_grid_equals_the_loop():
   make = lambda strength, **rates: fed_mid(
     SOFTMAX.loss_fn, prox.kernels(prox.nuclear(strength)), **rates
   )
-  whole = SOFTMAX.sweep(make, grid, rounds=ROUNDS, **SETTINGS)
-  rounds, ends = drawn_rounds(SOFTMAX, SETTINGS), flat(whole.params, 1)
+  whole = SOFTMAX.sweep(make, grid, rounds=ROUNDS, **OPTIONS)
+  rounds, ends = drawn_rounds(SOFTMAX, OPTIONS), flat(whole.params, 1)
   for end, point in zip(ends, grid_points(grid), strict=True):
     strength, *rates = (point[name] for name in grid)
     psi = loops.Nuclear(KERNEL, (4, 3), strength)
@@ -198,9 +198,9 @@ def test_weights_that_a_sampler_scales_leave_the_averaged_iterate():
   """After one round, in which all clients start from the same dual."""
   algorithm = fed_dual_avg(SOFTMAX.loss_fn, L1, RATE, averaged=True)
   twice = Sampler(lambda *_: (jnp.arange(4), jnp.full(4, 2.0)))
-  settings = {"cohort_size": 4, "local_steps": 3, "weighting": "uniform"}
+  options = {"cohort_size": 4, "local_steps": 3, "weighting": "uniform"}
   plain, scaled = (
     FOUR_CLIENTS.simulate(algorithm, rounds=1, batch_size=4, **each).params
-    for each in (settings, settings | {"sampler": twice})
+    for each in (options, options | {"sampler": twice})
   )
   chex.assert_trees_all_close(scaled, plain, rtol=1e-5)

@@ -12,7 +12,7 @@ from tests import cases, jax_problems
 N, D, K, C = 6, 5, 3, 4
 TASK = jax_problems.least_squares(sizes=(N,) * C, dim=D)
 LOSS = TASK.loss_fn
-SETTINGS = {"batch_size": N, "local_steps": K, "cohort_size": C}
+OPTIONS = {"batch_size": N, "local_steps": K, "cohort_size": C}
 MODEL = 4 * D  # bytes
 ONCE = K * N  # gradients of an example by plain local steps
 RATE = 0.05
@@ -104,7 +104,7 @@ UNITS = MODEL, MODEL, ONCE
 @pytest.mark.default_cases("scaffold", "fed_adamw")
 def test_costs_are_those_counted_by_hand(name):
   algorithm, *counted, kept = COSTS[name]
-  result = TASK.simulate(algorithm, rounds=2, **SETTINGS)
+  result = TASK.simulate(algorithm, rounds=2, **OPTIONS)
   assert result.cost == {
     f"{cost}_per_round": pytest.approx(number * unit)
     for cost, number, unit in zip(NAMES, counted, UNITS, strict=True)
@@ -120,7 +120,7 @@ def test_costs_of_stages_are_those_counted_by_hand(name):
   algorithm, *counted, large = STAGES[name]
   evaluate = lambda params, data, test: {"x": 0.0}
   result = TASK.simulate(
-    algorithm, rounds=2, eval_every=1, evaluate=evaluate, **SETTINGS
+    algorithm, rounds=2, eval_every=1, evaluate=evaluate, **OPTIONS
   )
   expected = {"communication_rounds": 1.5}
   start = (MODEL, MODEL, large)
@@ -203,7 +203,7 @@ def test_a_rule_may_be_a_function_of_the_round(factory):
   dropping, constant = (
     [
       server.params["kernel"]
-      for server, _ in cases.run(factory(LOSS, rule), TASK, 2, **SETTINGS)
+      for server, _ in cases.run(factory(LOSS, rule), TASK, 2, **OPTIONS)
     ]
     for rule in (of_round, optax.sgd(0.1))
   )

@@ -12,11 +12,11 @@ from tests import cases, jax_problems
 from tests.refusals import refusal
 
 SGD = optax.sgd(0.1)
-SETTINGS = {"batch_size": 4, "local_steps": 3, "cohort_size": 4}
+OPTIONS = {"batch_size": 4, "local_steps": 3, "cohort_size": 4}
 
 
-def run(algorithm, rounds=4, **settings):
-  return cases.TASK.simulate(algorithm, rounds=rounds, **SETTINGS | settings)
+def run(algorithm, rounds=4, **options):
+  return cases.TASK.simulate(algorithm, rounds=rounds, **OPTIONS | options)
 
 
 assert_close = functools.partial(
@@ -102,7 +102,7 @@ def test_some_trained_leaves_can_be_personal():
 
   task = jax_problems.mlp()
   algorithm = fo.train_only(make, ["hidden"], task.loss_fn)
-  found = task.simulate(algorithm, rounds=2, **SETTINGS)
+  found = task.simulate(algorithm, rounds=2, **OPTIONS)
   assert found.client_state["hidden"]["kernel"] is None
   own = found.client_state["hidden"]["bias"]
   assert np.ptp(own, axis=0).max() > 0

@@ -24,7 +24,7 @@ from tests.jax_problems import assert_close, flat
 
 SIZES = (40, 26, 3, 50, 0)
 TASK = jax_problems.softmax(sizes=SIZES)
-SETTINGS = {
+OPTIONS = {
   "cohort_size": 3,
   "client_chunk": 2,
   "batch_size": 4,
@@ -62,7 +62,7 @@ class Drawn(NamedTuple):
 @functools.cache
 @jax.enable_x64(True)
 def drawn(weighting="examples"):
-  config = Config.create(TASK.data, SETTINGS | {"weighting": weighting})
+  config = Config.create(TASK.data, OPTIONS | {"weighting": weighting})
   phases = jax_problems.drawn_phases(config, TASK.data, 0, ROUNDS, 3)
   everything = np.arange(sum(SIZES))
   data = jax.device_put(
@@ -117,12 +117,12 @@ def test_what_was_drawn_reaches_every_case():
 # ----------------------------------------------------- Against the NumPy loops
 
 
-def trajectory(algorithm, task, rounds=ROUNDS, **settings):
+def trajectory(algorithm, task, rounds=ROUNDS, **options):
   """The states after each round, leaves [R + 1, ...].
 
   What clients keep is `controls` among them.
   """
-  each = cases.run(algorithm, task, rounds, **settings)
+  each = cases.run(algorithm, task, rounds, **options)
   server, clients = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
   return types.SimpleNamespace(**server._asdict(), controls=clients)
 
@@ -131,7 +131,7 @@ def trajectory(algorithm, task, rounds=ROUNDS, **settings):
 def compiled(case, weighting="examples"):
   with jax.enable_x64(True):
     algorithm = CASES[case](TASK.loss_fn, rate)
-    return trajectory(algorithm, TASK, **SETTINGS, weighting=weighting)
+    return trajectory(algorithm, TASK, **OPTIONS, weighting=weighting)
 
 
 def whole(problem, rounds):

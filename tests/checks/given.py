@@ -44,9 +44,9 @@ def per_example(params, batch):
 
 evaluate = evaluation.federated(per_example)
 ALGORITHM = fed_avg(loss_fn, SGD)
-SETTINGS = {"rounds": 2, "batch_size": 2}
+OPTIONS = {"rounds": 2, "batch_size": 2}
 
-DEFAULTS = {"algorithm": ALGORITHM, "params": PARAMS, "data": DATA, **SETTINGS}
+DEFAULTS = {"algorithm": ALGORITHM, "params": PARAMS, "data": DATA, **OPTIONS}
 
 
 # Public functions that say what their arguments may be.
@@ -59,7 +59,7 @@ FACTORIES = {
   )
   for name, factory in vars(module).items()
   if inspect.isfunction(factory)
-  for argument, field in getattr(factory, "fields", {}).items()
+  for argument, field in getattr(factory, "checked_fields", {}).items()
 }
 # Programs of single operations, which bring an array to the device.
 _TRIVIAL = {"jit(stage)", "jit(convert_element_type)"}

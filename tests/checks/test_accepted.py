@@ -8,8 +8,8 @@ import optax
 import pytest
 
 from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
-from fedjax_opt.checks import values as checks
-from fedjax_opt.engine.start import Start
+from fedjax_opt.checks import errors, values
+from fedjax_opt.engine.start import InitialState
 from tests.checks.given import (
   ALGORITHM,
   DATA,
@@ -82,19 +82,19 @@ def test_models_of_several_seeds_are_drawn_one_after_the_other():
   draw = lambda key: {"w": orthogonal(key)}
   model = jax.eval_shape(lambda: {"w": jnp.ones((8, 8))})
   seeds = np.uint32([0, 1, 2])
-  start = Start(lambda: ALGORITHM, draw, model, seeds, {}, 1, 4)
-  models = start.state(on_host=False)[0].params
+  start = InitialState(lambda: ALGORITHM, draw, model, seeds, {}, 1, 4)
+  models = start.state(on_host=False).server.params
   one = draw(jax.random.key(1))["w"]
   np.testing.assert_allclose(models["w"][0, 1], one, atol=1e-5)
 
 
 def test_own_errors_are_told_from_those_of_libraries():
   for call, is_own in (
-    (lambda: checks.integer("a", 0.5), True),
+    (lambda: values.integer("a", 0.5), True),
     (lambda: jnp.zeros(2) @ jnp.zeros(3), False),
     (lambda: {}["a"], False),
-    (lambda: jax.eval_shape(lambda: checks.integer("a", 0.5)), True),
+    (lambda: jax.eval_shape(lambda: values.integer("a", 0.5)), True),
   ):
     with pytest.raises((TypeError, KeyError)) as error:
       call()
-    assert checks.is_own(error.value) == is_own
+    assert errors.is_own(error.value) == is_own

@@ -17,7 +17,7 @@ import scipy.sparse
 import fedjax_opt as fo
 from experiments.specification.kinds import CLIENT, numbers
 from fedjax_opt import checks, models
-from fedjax_opt.checks import fields, functions, rules, values
+from fedjax_opt.checks import errors, fields, functions, rules, values
 from fedjax_opt.data import partition
 from tests.checks import given
 
@@ -41,8 +41,8 @@ def test_checks_know_nothing_of_the_rest():
 def test_factories_say_what_their_arguments_may_be():
   assert len(given.FACTORIES) > 100
   assert "fed_prox mu" in given.FACTORIES
-  assert fo.domo.fields["mu_l"].optional
-  assert not fo.fed_prox.fields["mu"].optional
+  assert fo.domo.checked_fields["mu_l"].optional
+  assert not fo.fed_prox.checked_fields["mu"].optional
 
 
 def _is_in(value, interval):
@@ -152,11 +152,11 @@ def test_every_kind_accepts(accepted):
 
 
 def test_a_module_is_imported():
-  assert values.imported("math", "Counting", "") is math
+  assert errors.imported("math", "Counting", "") is math
 
 
 def _read(error):
-  with values.reading("a.txt", "give another", KeyError):
+  with errors.reading("a.txt", "give another", KeyError):
     raise error
 
 

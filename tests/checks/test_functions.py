@@ -92,11 +92,11 @@ def own(fields):
 
 
 def fields(bad):
-  contract.check("algorithm", own(bad))
+  contract.check_algorithm("algorithm", own(bad))
 
 
 def begins(bad):
-  contract.start(own(bad), PARAMS, 4)
+  contract.initial_states(own(bad), PARAMS, 4)
 
 
 def keeps(key):
@@ -104,7 +104,7 @@ def keeps(key):
 
 
 def model(function):
-  contract.params(own({"params": function}), PARAMS)
+  contract.evaluated_params(own({"params": function}), PARAMS)
 
 
 def penalty(function):
@@ -113,12 +113,12 @@ def penalty(function):
 
 
 def round_of(function):
-  contract.call("round", own({"round": function}), PARAMS, None)
+  contract.call_function("round", own({"round": function}), PARAMS, None)
 
 
 def after(new, old=PARAMS):
   """The state that a round returns, of one that began as the old one."""
-  functions.like("Algorithm.round: state", new, old, "Algorithm.init")
+  functions.check_like("Algorithm.round: state", new, old, "Algorithm.init")
 
 
 def after_other(pair):

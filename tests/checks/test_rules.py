@@ -23,7 +23,7 @@ UNBOUNDED |= {"compare min_effect"}
 def test_algorithms_take_a_loss_and_a_rule_or_a_rate():
   """How values of a kind are refused: see test_fields.py."""
   for choice in algorithms.ALGORITHMS.values():
-    own = getattr(choice.factory, "func", choice.factory).fields
+    own = getattr(choice.factory, "func", choice.factory).checked_fields
     assert own["loss_fn"] == fields.LOSS
     if "learning_rate" not in own:
       assert own["client"] == fields.CLIENT_RULE

@@ -56,9 +56,9 @@ def own(round):
   return {"algorithm": fo.Algorithm(init, round, lambda state: state)}
 
 
-def sends(one_client, **settings):
+def sends(one_client, **options):
   """One whose clients send this."""
-  mean = lambda state, cohort: cohort.mean(one_client, state, **settings)
+  mean = lambda state, cohort: cohort.mean(one_client, state, **options)
   return own(lambda state, cohort: (state, mean(state, cohort)))
 
 
@@ -116,8 +116,8 @@ def evaluate_clients(bad):
   fo.evaluate_clients(**good | bad)
 
 
-def prox_skip(settings):
-  simulate({"algorithm": PROX_SKIP} | settings)
+def prox_skip(options):
+  simulate({"algorithm": PROX_SKIP} | options)
 
 
 test_is_refused = given.refusals("wired.txt", globals())

@@ -56,8 +56,8 @@ def test_each_example_is_changed_anew_in_each_local_step():
     algorithm = fed_avg(loss_fn, optax.sgd(1.0))
     only = ClientData(data.examples, data.indices[client], data.sizes[client])
     zeros = np.zeros(x.shape[1:], np.float32)
-    settings = {"rounds": 1, "batch_size": 2, "local_steps": steps}
-    return np.asarray(simulate(algorithm, zeros, only, **settings).params)
+    options = {"rounds": 1, "batch_size": 2, "local_steps": steps}
+    return np.asarray(simulate(algorithm, zeros, only, **options).params)
 
   one, two = (seen_of(slice(0, 1), steps) for steps in (1, 2))
   possible = all_that_may_come(x[0], 1)

@@ -24,10 +24,10 @@ from fedjax_opt.engine.config import Config
 def test_auto_computes_few_clients_at_a_time_where_sizes_differ(sizes, chunk):
   rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
   data = ClientData.from_partition({"x": np.ones(sum(sizes))}, rows)
-  params, settings = {"x": np.ones(2)}, {"batch_size": 1}
-  assert Config.create(data, settings, params).chunk == chunk
-  settings |= {"client_map": "vmap"}
-  assert Config.create(data, settings, params).chunk == 16
+  params, options = {"x": np.ones(2)}, {"batch_size": 1}
+  assert Config.create(data, options, params).chunk == chunk
+  options |= {"client_map": "vmap"}
+  assert Config.create(data, options, params).chunk == 16
 
 
 @pytest.mark.parametrize(

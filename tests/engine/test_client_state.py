@@ -15,7 +15,7 @@ from tests import jax_problems
 from tests.jax_problems import assert_same
 
 TASK = jax_problems.mlp(sizes=(13, 7, 20, 4, 9, 1, 11))
-SETTINGS = {
+OPTIONS = {
   "rounds": 6,
   "cohort_size": 3,
   "batch_size": 4,
@@ -33,8 +33,8 @@ ALGORITHMS = {
 
 
 def run(algorithm="scaffold", data=TASK.data, **others):
-  settings = SETTINGS | others
-  return fo.simulate(ALGORITHMS[algorithm], TASK.params, data, **settings)
+  options = OPTIONS | others
+  return fo.simulate(ALGORITHMS[algorithm], TASK.params, data, **options)
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
     leaves = jax.tree.leaves(result.client_state)
     assert all(isinstance(leaf, kind) for leaf in leaves)
     assert result.client_memory == where
-  cohort = {**SETTINGS, **others}["cohort_size"] or TASK.data.num_clients
-  assert len(lent) == SETTINGS["rounds"]
+  cohort = {**OPTIONS, **others}["cohort_size"] or TASK.data.num_clients
+  assert len(lent) == OPTIONS["rounds"]
   assert {len(leaf) for leaf in jax.tree.leaves(lent)} == {cohort}
 
 
@@ -99,7 +99,7 @@ def test_of_a_grid():
     data_of,
     seeds=(0, 3),
     grid_map="vmap",
-    **SETTINGS | {"eval_every": 2},
+    **OPTIONS | {"eval_every": 2},
   )
   assert_same(grid(client_memory="host"), grid(client_memory="device"))
 
@@ -109,10 +109,10 @@ def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
   def where(have, rates=None, **others):
     monkeypatch.setattr(processes, "device_bytes", lambda: have)
     make = lambda rate=0.1: fo.scaffold(TASK.loss_fn, rate)
-    settings = {n: v for n, v in SETTINGS.items() if n != "rounds"} | others
+    options = {n: v for n, v in OPTIONS.items() if n != "rounds"} | others
     grid = {} if rates is None else {"grid": {"rate": rates}}
     algorithm = make() if rates is None else make
-    simulator = fo.Simulator(algorithm, TASK.data, **grid, **settings)
+    simulator = fo.Simulator(algorithm, TASK.data, **grid, **options)
     return simulator.init(TASK.params).config.client_memory
 
   # The memory of a processor is the host's.

@@ -17,10 +17,10 @@ TASK = jax_problems.softmax()
 FULL = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2000 bytes."
 
 
-def run(**settings):
+def run(**options):
   algorithm = fo.fed_avg(TASK.loss_fn, optax.sgd(0.1))
   defaults = {"rounds": 2, "cohort_size": 3, "batch_size": 4, "local_steps": 2}
-  return fo.simulate(algorithm, TASK.params, TASK.data, **defaults | settings)
+  return fo.simulate(algorithm, TASK.params, TASK.data, **defaults | options)
 
 
 def fails(monkeypatch, text):

@@ -18,7 +18,7 @@ TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9, 0, 11))
 EVALUATE = evaluation.federated(
   lambda params, batch: {"loss": TASK.loss_fn(params, batch, None)}
 )
-SETTINGS = {
+OPTIONS = {
   "rounds": 5,
   "cohort_size": 4,
   "batch_size": 4,
@@ -52,7 +52,7 @@ def assert_no_thread_is_left():
 @pytest.mark.default_cases("algorithm1-others1")
 def test_it_is_as_in_memory(population, algorithm, others):
   run = functools.partial(
-    fo.simulate, algorithm, TASK.params, **SETTINGS | others
+    fo.simulate, algorithm, TASK.params, **OPTIONS | others
   )
   assert_same(run(population), run(TASK.data))
 
@@ -61,7 +61,7 @@ def test_it_is_as_in_memory(population, algorithm, others):
 def test_segments_are_as_long_as_memory_allows(population, monkeypatch):
   """And how long they are changes nothing."""
   run = functools.partial(fo.simulate, FED_AVG, TASK.params, population)
-  expected = run(**SETTINGS)
+  expected = run(**OPTIONS)
   row = sum(a.nbytes // len(a) for a in TASK.data.examples.values())
   of_round = population.capacity(4) * row
   monkeypatch.setattr(feed, "_SEGMENT_BYTES", 2 * of_round)
@@ -74,7 +74,7 @@ def test_segments_are_as_long_as_memory_allows(population, monkeypatch):
     return make(self, first, stop)
 
   monkeypatch.setattr(feed.Feed, "_make", noted)
-  assert_same(run(**SETTINGS), expected)
+  assert_same(run(**OPTIONS), expected)
   # Evaluations are after rounds 0, 3 and 5.
   assert lengths == [2, 1, 1, 1]
   assert_no_thread_is_left()
@@ -84,7 +84,7 @@ def test_segments_are_as_long_as_memory_allows(population, monkeypatch):
 def test_seeds_have_cohorts_of_their_own(population):
   make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate))
   run = functools.partial(
-    fo.sweep, make, {"rate": [0.1, 0.2]}, TASK.params, seeds=(3, 4), **SETTINGS
+    fo.sweep, make, {"rate": [0.1, 0.2]}, TASK.params, seeds=(3, 4), **OPTIONS
   )
   expected = run(TASK.data)
   assert_same(run(lambda seed: population, grid_map="scan"), expected)
@@ -96,7 +96,7 @@ def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
   population = fo.Population.of_client_data(tmp_path / "p", TASK.data)
   sample = feed.sample_of(population)
   assert sample.sizes.tolist() == [13, 20, 9]
-  result = fo.simulate(FED_AVG, TASK.params, population, **SETTINGS)
+  result = fo.simulate(FED_AVG, TASK.params, population, **OPTIONS)
   initial = EVALUATE(TASK.params, sample, None)["train_loss"]
   assert result.history.metrics["train_loss"][0, 0] == pytest.approx(initial)
 
@@ -115,8 +115,8 @@ def test_only_the_cohort_is_at_hand(population):
     return sent.value, sent
 
   first = jax_problems.own(round, init=lambda params: 0)
-  settings = {"rounds": 1, "cohort_size": 1, "batch_size": 4}
-  said = refusal(fo.simulate, first, TASK.params, population, **settings)
+  options = {"rounds": 1, "cohort_size": 1, "batch_size": 4}
+  said = refusal(fo.simulate, first, TASK.params, population, **options)
   assert "only those of the cohort are in memory" in said
 
 
@@ -124,7 +124,7 @@ def test_a_population_is_that_of_all_seeds(population, tmp_path):
   other = fo.Population.of_client_data(tmp_path / "other", TASK.data)
   of_seed = lambda seed: other if seed else population
   given = (lambda: FED_AVG, {}, TASK.params, of_seed)
-  said = refusal(fo.sweep, *given, seeds=(0, 1), **SETTINGS)
+  said = refusal(fo.sweep, *given, seeds=(0, 1), **OPTIONS)
   assert "all seeds must have the same population" in said
 
 
@@ -143,5 +143,5 @@ def test_what_fails_ends_the_run_and_leaves_no_thread(
     monkeypatch.setattr(feed.Feed, "_read", failing)
   algorithm = fo.fed_avg(loss_fn, optax.sgd(0.1))
   with pytest.raises((OSError, ValueError), match="no such device"):
-    fo.simulate(algorithm, TASK.params, population, **SETTINGS)
+    fo.simulate(algorithm, TASK.params, population, **OPTIONS)
   assert_no_thread_is_left()

@@ -37,7 +37,7 @@ def sums(size):
   return jax_problems.own(round, init_client=lambda params: jnp.int32(0))
 
 
-def run(size, chunk=C, **settings):
+def run(size, chunk=C, **options):
   params = {"w": jnp.zeros(2), "b": jnp.zeros((1, 1)), "number": 0.0}
   return fo.simulate(
     sums(size),
@@ -47,7 +47,7 @@ def run(size, chunk=C, **settings):
     batch_size=1,
     client_chunk=chunk,
     evaluate=lambda *_: {"train_loss": jnp.float32(1)},
-    **settings,
+    **options,
   )
 
 
@@ -111,12 +111,12 @@ def test_only_differences_count(algorithm):
 
   A limit that no difference reaches changes no bit.
   """
-  settings = {"rounds": 3, "batch_size": 4, "local_steps": 5, "seed": 3}
-  settings["evaluate"] = lambda *_: {"train_loss": jnp.float32(1)}
-  plain = TASK.simulate(algorithm, **settings)
+  options = {"rounds": 3, "batch_size": 4, "local_steps": 5, "seed": 3}
+  options["evaluate"] = lambda *_: {"train_loss": jnp.float32(1)}
+  plain = TASK.simulate(algorithm, **options)
   # Above all differences, and below the other numbers that are sent.
   limits = {"max_update_norm": 0.9, "max_update_action": "clip"}
-  limited = TASK.simulate(algorithm, **settings, **limits)
+  limited = TASK.simulate(algorithm, **options, **limits)
   assert counted(limited, "clipped_clients") == 0
   chex.assert_trees_all_equal(limited.params, plain.params)
 

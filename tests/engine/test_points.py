@@ -13,7 +13,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import processes, trees
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import active_points, executor, sharding
+from fedjax_opt.engine import active_points, executor, run_state, sharding
 from fedjax_opt.engine.config import Config
 from fedjax_opt.results.history import History
 from tests import jax_problems
@@ -193,14 +193,14 @@ def test_when_diverged_settings_are_dropped(
   losses = np.ones((settings, 1))
   losses[:diverged] = np.inf
   history = History([0], {"train_loss": losses})
-  state = np.arange(settings)[:, None], None, None
+  state = run_state.RunState(np.arange(settings)[:, None], None, None)
   fewer = points.drop(history, state)
   if kept is None:
     assert fewer is None
     assert len(points.active) == settings
   else:
     numbers = [0] if diverged == settings else [*range(diverged, settings)]
-    np.testing.assert_array_equal(fewer[0][:, 0], numbers)
+    np.testing.assert_array_equal(fewer.server[:, 0], numbers)
     np.testing.assert_array_equal(points.active, numbers)
     assert len(numbers) == kept
 
@@ -244,7 +244,7 @@ def test_a_second_sweep_has_all_settings_again(grid_map):
   simulator = fo.Simulator(
     make, TASK.data, grid={"rate": rates}, grid_map=grid_map, **settings
   )
-  first, second = (simulator.sweep(TASK.params, rounds) for _ in range(2))
+  first, second = (simulator.run_all(TASK.params, rounds) for _ in range(2))
   assert first.history.diverged()[:, -1].any()
   of = operator.attrgetter("params", "history.metrics")
   chex.assert_trees_all_equal(of(first), of(second))

@@ -23,23 +23,23 @@ from tests.each_algorithm import KINDS, NAMES, TASK, make
 from tests.jax_problems import flat, types_of
 
 # A step of per_fed_avg takes three local ones.
-SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3}
+OPTIONS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3}
 
 
-def traced_rounds(algorithm, params, data, **settings):
+def traced_rounds(algorithm, params, data, **options):
   """Traces two rounds.
 
   Returns:
     Their operations, and the state before and after as shapes.
   """
-  config = Config.create(data, SETTINGS | settings)
+  config = Config.create(data, OPTIONS | options)
   shapes = lambda tree: jax.tree.map(
     lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)),
     tree,
   )
 
   def start(params):
-    return contract.start(algorithm, params, data.num_clients)
+    return contract.initial_states(algorithm, params, data.num_clients)
 
   before = jax.eval_shape(start, shapes(params))
 
@@ -188,9 +188,9 @@ def test_what_does_not_move_is_not_rounded_nor_are_running_statistics():
     return (normalized @ params["output"] - batch["y"]) ** 2
 
   algorithm = fo.fed_avg(loss_fn, optax.sgd(0.0), optax.sgd(1.0))
-  settings = {"rounds": 3, "batch_size": 4, "local_steps": 2}
+  options = {"rounds": 3, "batch_size": 4, "local_steps": 2}
   low, high = (
-    fo.simulate(algorithm, params, data, precision=precision, **settings).params
+    fo.simulate(algorithm, params, data, precision=precision, **options).params
     for precision in ("bfloat16", "float32")
   )
   np.testing.assert_array_equal(low["output"], params["output"])

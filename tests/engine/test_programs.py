@@ -23,11 +23,11 @@ PARAMS = {"bias": jnp.zeros(())}
 SCALE = 1.0
 
 
-def step(loss_fn, **settings):
+def step(loss_fn, **options):
   """How far one step of one round moves the bias; 1 for a loss of its slope."""
   result = simulate(
     fed_avg(loss_fn, optax.sgd(1.0)), PARAMS, DATA, rounds=1, batch_size=2,
-    local_steps=1, **settings,
+    local_steps=1, **options,
   )  # fmt: skip
   return -float(result.params["bias"])
 

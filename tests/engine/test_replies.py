@@ -16,7 +16,7 @@ from tests import jax_problems, reference
 from tests.jax_problems import cohort_of, dropouts_of
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4))
-SETTINGS = {
+OPTIONS = {
   "rounds": 4,
   "cohort_size": 3,
   "client_chunk": 2,
@@ -42,14 +42,14 @@ def data():
   return type(plain)({**plain.examples, "x": x}, plain.indices, plain.sizes)
 
 
-def run(algorithm, **settings):
-  return fo.simulate(algorithm, TASK.params, data(), **SETTINGS | settings)
+def run(algorithm, **options):
+  return fo.simulate(algorithm, TASK.params, data(), **OPTIONS | options)
 
 
-def drawn(**settings):
-  settings = {n: v for n, v in (SETTINGS | settings).items() if n != "rounds"}
-  config = Config.create(data(), settings)
-  rounds = jax_problems.drawn_rounds(config, data(), 0, SETTINGS["rounds"])
+def drawn(**options):
+  options = {n: v for n, v in (OPTIONS | options).items() if n != "rounds"}
+  config = Config.create(data(), options)
+  rounds = jax_problems.drawn_rounds(config, data(), 0, OPTIONS["rounds"])
   return config, rounds
 
 
@@ -66,7 +66,7 @@ def test_who_sends_no_numbers_is_left_out_with_its_weight(weighting):
     result = run(fo.fed_avg(poisoned, optax.sgd(0.2)), weighting=weighting)
     _, rounds = drawn(weighting=weighting)
   met = np.array([clients.count(BAD) for clients, _, _ in rounds])
-  assert 0 < met.sum() < SETTINGS["rounds"]
+  assert 0 < met.sum() < OPTIONS["rounds"]
   for clients, _, weights in rounds:
     weights[np.array(clients) == BAD] = 0
   found = jax_problems.flat(result.params)
@@ -80,8 +80,8 @@ def test_rejections_are_counted_and_change_no_other_number():
       params, {"x": batch["x"][:, :-1], "y": batch["y"]}, None
     )}
   )  # fmt: skip
-  settings = {"evaluate": evaluate, "eval_every": 1}
-  result = run(fo.fed_avg(poisoned, optax.sgd(0.2)), **settings)
+  options = {"evaluate": evaluate, "eval_every": 1}
+  result = run(fo.fed_avg(poisoned, optax.sgd(0.2)), **options)
   _, rounds = drawn()
   met = np.cumsum([0, *[clients.count(BAD) for clients, _, _ in rounds]])
   metrics = result.history.metrics
@@ -90,15 +90,15 @@ def test_rejections_are_counted_and_change_no_other_number():
   clean = fo.fed_avg(lambda p, b, r: poisoned(p, {
     "x": b["x"] * jnp.array([1.0] * 4 + [0.0]), "y": b["y"]
   }, r), optax.sgd(0.2))  # fmt: skip
-  healthy = run(clean, **settings)
+  healthy = run(clean, **options)
   assert healthy.cost == result.cost
   assert not healthy.history.metrics["rejected_clients"].any()
 
 
 def test_scaffold_s_control_stays_the_mean_of_all():
   """Whoever is left out."""
-  settings = {"client_dropout": 0.4, "rounds": 6}
-  result = run(fo.scaffold(poisoned, 0.2), **settings)
+  options = {"client_dropout": 0.4, "rounds": 6}
+  result = run(fo.scaffold(poisoned, 0.2), **options)
   mean = lambda leaf: np.average(leaf, axis=0, weights=data().sizes)
   close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
   controls = result.client_state
@@ -142,7 +142,7 @@ def test_dropouts_have_their_rate_and_may_lose_a_round():
   params = jax.tree.map(jnp.asarray, TASK.params)
   result = fo.simulate(
     fo.fed_avg(TASK.loss_fn, optax.sgd(0.2)), params, TASK.data,
-    **SETTINGS | {"cohort_size": 1, "client_chunk": None, "rounds": 1},
+    **OPTIONS | {"cohort_size": 1, "client_chunk": None, "rounds": 1},
     client_dropout=1 - 1e-9, evaluate=lambda *_: {"train_loss": 1.0},
   )  # fmt: skip
   chex.assert_trees_all_equal(result.params, params)
@@ -164,8 +164,8 @@ def test_a_picked_client_has_not_dropped_out():
 
   init = lambda params: jnp.zeros(2, jnp.int32)
   algorithm = jax_problems.own(round, init)
-  settings = {"rounds": 200, "client_dropout": 0.5, "client_chunk": None}
-  rounds, was_out = run(algorithm, **settings).params
+  options = {"rounds": 200, "client_dropout": 0.5, "client_chunk": None}
+  rounds, was_out = run(algorithm, **options).params
   assert was_out == 0
   # Lost are the rounds, one in eight, in which all are out.
   assert 150 < rounds < 198
@@ -197,15 +197,15 @@ def test_a_cohort_without_examples_changes_nothing(weighting):
 
 def test_cost_and_waste_are_exact():
   task, rounds = jax_problems.least_squares(), 4
-  settings = {
+  options = {
     "cohort_size": 3,
     "client_chunk": 2,
     "batch_size": 4,
     "local_epochs": 1.5,
   }
   algorithm = fo.fed_avg(task.loss_fn, fo.delta_sgd())  # Two gradients a step.
-  result = task.simulate(algorithm, rounds=rounds, eval_every=3, **settings)
-  config = Config.create(task.data, settings)
+  result = task.simulate(algorithm, rounds=rounds, eval_every=3, **options)
+  config = Config.create(task.data, options)
   drawn = jax_problems.drawn_rounds(config, task.data, 0, rounds)
   examples, computed = 0, 0
   for _, of_round, _ in drawn:

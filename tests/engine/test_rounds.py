@@ -30,9 +30,8 @@ def test_what_a_large_population_keeps_is_held_once():
   algorithm = fo.scaffold(loss, 0.1)
   settings = {"cohort_size": 4, "batch_size": 1, "client_chunk": 2}
   config = Config.create(data, settings)
-
-  def start():
-    return contract.start(algorithm, {"w": jnp.zeros(size)}, population)
+  model = {"w": jnp.zeros(size)}
+  start = lambda: contract.initial_states(algorithm, model, population)
 
   def run(state, key, data):
     args = (key, data, {}, jnp.int32(0), jnp.int32(9))
@@ -85,14 +84,14 @@ def test_draws_ahead_are_those_of_the_rounds(make, settings, monkeypatch):
   """As on a GPU: all cohorts and batches of a segment before its rounds."""
   settings = {"cohort_size": 4} | settings
   expected = ahead_of_rounds(make(), **settings)
-  drawn, traced = Cohort.drawn, []
+  drawn, traced = Cohort.draws, []
 
   def count(cohort):
     traced.append(cohort)
     return drawn(cohort)
 
   monkeypatch.setattr(rounds.target, "platform", lambda: "gpu")
-  monkeypatch.setattr(Cohort, "drawn", count)
+  monkeypatch.setattr(Cohort, "draws", count)
   found = ahead_of_rounds(make(), **settings)
   assert traced
   np.testing.assert_allclose(found, expected, rtol=1e-5)

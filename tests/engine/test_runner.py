@@ -14,7 +14,7 @@ from fedjax_opt.engine import runner
 from tests import jax_problems
 
 TASK = jax_problems.least_squares()
-SETTINGS = {
+OPTIONS = {
   "batch_size": 4,
   "eval_every": 2,
   "evaluate": lambda params, data, test: {
@@ -27,13 +27,13 @@ def make(rate):
   return fed_avg(TASK.loss_fn, optax.sgd(rate))
 
 
-def run(rounds=6, **settings):
-  return TASK.simulate(make(0.01), rounds=rounds, **SETTINGS | settings)
+def run(rounds=6, **options):
+  return TASK.simulate(make(0.01), rounds=rounds, **OPTIONS | options)
 
 
-def grid(rates, rounds=6, **settings):
-  settings = SETTINGS | settings
-  return TASK.sweep(make, {"rate": rates}, rounds=rounds, **settings)
+def grid(rates, rounds=6, **options):
+  options = OPTIONS | options
+  return TASK.sweep(make, {"rate": rates}, rounds=rounds, **options)
 
 
 @pytest.mark.parametrize(

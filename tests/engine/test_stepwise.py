@@ -23,7 +23,7 @@ def measured(params, data, test):
   return {"train_loss": optax.tree.norm(params), "first": params["bias"][0]}
 
 
-SETTINGS = {
+OPTIONS = {
   "cohort_size": 3,
   "batch_size": 4,
   "local_epochs": 1.5,
@@ -49,13 +49,11 @@ def arrays(state):
 )
 @pytest.mark.default_cases("on disk and host")
 def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
-  data, settings = TASK.data, SETTINGS | others
+  data, options = TASK.data, OPTIONS | others
   if algorithm is SCAFFOLD:
     data = fo.Population.of_client_data(tmp_path / "clients", data)
-  whole = fo.simulate(
-    algorithm, TASK.params, data, rounds=7, seed=5, **settings
-  )
-  simulator = fo.Simulator(algorithm, data, **settings)
+  whole = fo.simulate(algorithm, TASK.params, data, rounds=7, seed=5, **options)
+  simulator = fo.Simulator(algorithm, data, **options)
   before = simulator.init(TASK.params, seed=5)
   start = copied(arrays(before))
   middle, _ = simulator.run(before, 3)
@@ -80,9 +78,9 @@ def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
 @pytest.mark.slow
 def test_a_grid_in_pieces_is_as_at_once():
   make = lambda rate: fo.scaffold(TASK.loss_fn, rate)
-  settings = SETTINGS | {"grid_map": "vmap", "client_memory": "host"}
-  whole = TASK.sweep(make, RATES, rounds=7, seeds=SEEDS, **settings)
-  simulator = fo.Simulator(make, TASK.data, grid=RATES, seeds=SEEDS, **settings)
+  options = OPTIONS | {"grid_map": "vmap", "client_memory": "host"}
+  whole = TASK.sweep(make, RATES, rounds=7, seeds=SEEDS, **options)
+  simulator = fo.Simulator(make, TASK.data, grid=RATES, seeds=SEEDS, **options)
   before = simulator.init(TASK.params)
   start = copied(arrays(before))
   middle, _ = simulator.run(before, 3)
@@ -99,7 +97,7 @@ def test_a_grid_in_pieces_is_as_at_once():
 
 @pytest.mark.slow
 def test_no_rounds_measure_the_model_as_it_is():
-  simulator = fo.Simulator(FED_AVG, TASK.data, **SETTINGS)
+  simulator = fo.Simulator(FED_AVG, TASK.data, **OPTIONS)
   before = simulator.init(TASK.params)
   after, metrics = simulator.run(before, 0)
   assert after.round == 0
@@ -110,7 +108,7 @@ def test_no_rounds_measure_the_model_as_it_is():
   _, same = simulator.run(moved, 0)
   assert same == of_moved != metrics
   # Nothing is measured without a measure.
-  simulator = fo.Simulator(FED_AVG, TASK.data, **SETTINGS | {"evaluate": None})
+  simulator = fo.Simulator(FED_AVG, TASK.data, **OPTIONS | {"evaluate": None})
   assert simulator.run(simulator.init(TASK.params), 0)[1] == {}
 
 
@@ -132,7 +130,7 @@ def compiled_by(call):
 
 @pytest.mark.slow
 def test_rounds_of_any_number_compile_once():
-  simulator = fo.Simulator(SCAFFOLD, TASK.data, **SETTINGS)
+  simulator = fo.Simulator(SCAFFOLD, TASK.data, **OPTIONS)
   state, _ = simulator.run(simulator.init(TASK.params), 3)
   for rounds in (3, 1, 0, 8):
     (state, _), number = compiled_by(functools.partial(
@@ -159,8 +157,8 @@ def made_anew(strength=0.1):
 
 def run_anew(**others):
   algorithm, evaluate = made_anew()
-  settings = SETTINGS | {"evaluate": evaluate} | others
-  return TASK.simulate(algorithm, rounds=2, **settings)
+  options = OPTIONS | {"evaluate": evaluate} | others
+  return TASK.simulate(algorithm, rounds=2, **options)
 
 
 def test_the_same_line_again_compiles_nothing():

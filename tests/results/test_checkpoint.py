@@ -26,7 +26,7 @@ from tests import jax_problems
 from tests.refusals import refusal
 
 TASK = jax_problems.softmax()
-SETTINGS = {
+OPTIONS = {
   "rounds": 11,
   "cohort_size": 3,
   "batch_size": 4,
@@ -47,20 +47,20 @@ def evaluate(params, data, test):
 def run(case, checkpoints=None, on_evaluation=None, **others):
   """One of the ways to run something, with or without checkpoints."""
   others |= {"checkpoints": checkpoints, "on_evaluation": on_evaluation}
-  settings = SETTINGS | {"evaluate": evaluate} | others
+  options = OPTIONS | {"evaluate": evaluate} | others
   if case in ("one", "on_host"):  # With memory of every client.
-    settings |= {"client_memory": "host"} if case == "on_host" else {}
+    options |= {"client_memory": "host"} if case == "on_host" else {}
     algorithm = fo.scaffold(TASK.loss_fn, 0.3)
-    return TASK.simulate(algorithm, **settings)
+    return TASK.simulate(algorithm, **options)
   if case == "traced":
     algorithm = fo.fed_avg(TASK.loss_fn, fo.delta_sgd(eta_0=0.1))
-    settings["trace"] = ["step_size"]
-    return TASK.simulate(algorithm, **settings)
+    options["trace"] = ["step_size"]
+    return TASK.simulate(algorithm, **options)
   # Most rates diverge, and are dropped before the first checkpoint.
   rates = [*np.geomspace(1e20, 1e30, 12), 0.05, 0.1, 0.2, 0.3]
   make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
   grid = {"rate": rates}
-  return TASK.sweep(make, grid, seeds=[3, 8], grid_map=case, **settings)
+  return TASK.sweep(make, grid, seeds=[3, 8], grid_map=case, **options)
 
 
 whole = functools.cache(run)
@@ -135,7 +135,8 @@ def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
 def test_rounds_lost_before_an_evaluation_that_is_forgotten():
   """They count until the next scheduled one."""
   record, loss = Tally(1, 1), {"train_loss": np.ones(1)}
-  lost = {n: counters.of(2)[None] for n in ("lost_rounds", "rejected_clients")}
+  two = counters.counter(2)[None]
+  lost = {name: two for name in ("lost_rounds", "rejected_clients")}
   record.add_rounds(4, {}, {})
   record.add_metrics(loss)
   record.add_rounds(6, {}, {})
@@ -200,7 +201,7 @@ def test_no_number_of_signals_costs_the_last_checkpoint(
 
 def test_a_signal_after_the_last_round_is_no_interruption(tmp_path):
   def on_evaluation(report):
-    if report.round == SETTINGS["rounds"]:
+    if report.round == OPTIONS["rounds"]:
       os.kill(os.getpid(), signal.SIGTERM)
 
   result = run("one", Checkpoints(tmp_path, 3), on_evaluation)
@@ -232,12 +233,12 @@ def turned(data):
 def started(
   folder, *, resume=False, rate=0.1, loss=TASK.loss_fn, server=None, **others
 ):
-  settings = SETTINGS | {"rounds": 2, "evaluate": evaluate, "data": TASK.data}
-  settings |= {"test": TASK.data.examples, "params": TASK.params} | others
+  options = OPTIONS | {"rounds": 2, "evaluate": evaluate, "data": TASK.data}
+  options |= {"test": TASK.data.examples, "params": TASK.params} | others
   return fo.simulate(
     fo.fed_avg(loss, optax.sgd(rate), server),
     checkpoints=Checkpoints(folder, None, resume=resume),
-    **settings,
+    **options,
   )
 
 
@@ -340,7 +341,7 @@ def test_another_grid_or_partition_of_a_seed_is_not_resumed(tmp_path):
       lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate)),
       {"rate": list(rates)}, TASK.params, of, seeds=list(seeds),
       checkpoints=Checkpoints(folder, None, resume=resume),
-      **SETTINGS | {"rounds": 1},
+      **OPTIONS | {"rounds": 1},
     )  # fmt: skip
 
   some(tmp_path, resume=False)

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from fedjax_opt import delta_sgd, grad_fn_of, sarah, sharpness_aware
-from fedjax_opt import running_statistics as statistics
+from fedjax_opt import running_statistics as batch_stats
 from tests import problems
 from tests.jax_problems import flat
 from tests.reference_variance_reduction import local_routine
@@ -53,12 +53,12 @@ def test_a_rule_inside_has_the_gradient_uphill_at_any_point():
 def test_running_statistics_are_not_perturbed():
   params = {"w": np.ones(2), "running_mean": np.ones(2)}
 
-  def loss(params):
-    x = statistics.attach(params["w"], params["running_mean"], jnp.full(2, 3.0))
+  def loss(p):
+    x = batch_stats.attach(p["w"], p["running_mean"], jnp.full(2, 3.0))
     return jnp.sum(x**2)
 
   with jax.enable_x64(True):
-    rule = sharpness_aware(statistics.follow(optax.sgd(0.1)), 0.5)
+    rule = sharpness_aware(batch_stats.follow(optax.sgd(0.1)), 0.5)
     after = train(rule, params, 1, loss)
     np.testing.assert_allclose(after["running_mean"], 3.0)
     ahead = 1 + 0.5 / np.sqrt(2)  # w + e

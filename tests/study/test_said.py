@@ -37,12 +37,12 @@ LABELS = np.array([0, 2, 1, 1, 0, 2], np.int32)
 
 def parts(*interval):
   """A difference of accuracies."""
-  return words.Numbers("test_accuracy").parts(Interval(*interval), True)
+  return words.Numbers("test_accuracy").texts(Interval(*interval), True)
 
 
 def whole(metric, *interval):
   of = Interval(*interval)
-  return words.numbers_of(metric, [of]).whole(of)
+  return words.numbers_of(metric, [of]).with_interval(of)
 
 
 def under(*conditions):

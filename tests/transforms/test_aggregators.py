@@ -13,7 +13,7 @@ from tests import reference_uploads as referee
 from tests.cases import FED_AVG
 from tests.checks import given
 
-SETTINGS = cases.CASES["uniform"]
+OPTIONS = cases.CASES["uniform"]
 AGGREGATORS = {
   "median": aggregators.median(),
   "trimmed_mean": aggregators.trimmed_mean(0.3),
@@ -82,12 +82,12 @@ def test_some_of_few_messages_stay():
   assert found == (4**2 + 5**2) / 2
 
 
-def simulate(algorithm, **settings):
-  settings = {"rounds": 5} | SETTINGS | settings
-  return cases.TASK.simulate(algorithm, **settings)
+def simulate(algorithm, **options):
+  options = {"rounds": 5} | OPTIONS | options
+  return cases.TASK.simulate(algorithm, **options)
 
 
-def check_rounds(fields, combine, send=None, **settings):
+def check_rounds(fields, combine, send=None, **options):
   """FedAvg of clients that send something else, combined otherwise."""
 
   def loop(rounds, masses):
@@ -97,7 +97,7 @@ def check_rounds(fields, combine, send=None, **settings):
     )
     return zip(xs, getattr(send, "errors", xs), strict=True)
 
-  cases.check_loop(FED_AVG, fields, loop, "uniform", **settings)
+  cases.check_loop(FED_AVG, fields, loop, "uniform", **options)
 
 
 @pytest.mark.slow
@@ -186,7 +186,7 @@ def test_the_share_of_faulty_clients_may_be_tuned():
   make = lambda fraction: faults.with_fault(FED_AVG, faults.flip(fraction))
   fractions = [0.0, 0.3, 1.0]
   grid = {"fraction": fractions}
-  result = cases.TASK.sweep(make, grid, rounds=2, **SETTINGS)
+  result = cases.TASK.sweep(make, grid, rounds=2, **OPTIONS)
   alone = simulate(FED_AVG, fault=faults.flip(0.3), rounds=2)
   ends = cases.flat(result.params, lead=1)
   np.testing.assert_allclose(

@@ -19,13 +19,13 @@ from tests.cases import FED_AVG, LR
 from tests.checks import given
 
 K = 4  # 0.25 of 15.
-SETTINGS = cases.FAULTY
+OPTIONS = cases.FAULTY
 TOP_K = transforms.top_k(0.25)
 
 
-def simulate(algorithm, **settings):
-  settings = {"rounds": 5} | SETTINGS | settings
-  return cases.TASK.simulate(algorithm, **settings)
+def simulate(algorithm, **options):
+  options = {"rounds": 5} | OPTIONS | options
+  return cases.TASK.simulate(algorithm, **options)
 
 
 def keys_of_rounds():
@@ -37,7 +37,7 @@ def keys_of_rounds():
 
   @jax.jit
   def of(r):
-    return cases.cohort(r, **SETTINGS).each(one_client, ()).value
+    return cases.cohort(r, **OPTIONS).each(one_client, ()).value
 
   found = [jax.device_get(of(r)) for r in range(cases.ROUNDS)]
   return [
@@ -224,8 +224,8 @@ def test_the_algorithms_that_send_differences_say_so(name):
       transforms.with_upload(algorithm, transforms.sign())
     return
   upload = transforms.error_feedback(transforms.top_k(0.25))
-  settings = SETTINGS | {"client_dropout": 0.0, "client_chunk": 5}
-  simulator = fo.Simulator(algorithm, cases.DATA, upload=upload, **settings)
+  options = OPTIONS | {"client_dropout": 0.0, "client_chunk": 5}
+  simulator = fo.Simulator(algorithm, cases.DATA, upload=upload, **options)
   simulator.init(cases.PARAMS)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.files.json_files import atomic_write
 
@@ -207,7 +207,7 @@ def check_installed() -> None:
   Raises:
     ImportError: if it is missing; the message says what to install.
   """
-  checks.check_installed("matplotlib", "pictures need matplotlib", "run")
+  errors.check_installed("matplotlib", "pictures need matplotlib", "run")
 
 
 @fields.checked(limits=fields.array("[2]", interval="(0, inf)"))

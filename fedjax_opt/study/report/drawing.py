@@ -56,7 +56,7 @@ class Picture(NamedTuple):
   caption: str
 
 
-class Drawn(NamedTuple):
+class StudyPictures(NamedTuple):
   """A study as it is drawn.
 
   Attributes:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import errors
 from fedjax_opt.results.history import COSTS, TIME
 from fedjax_opt.results.tables import aligned
 from fedjax_opt.study.cells import Cell
@@ -18,7 +18,7 @@ from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import text
 from fedjax_opt.study.report.study_tables import Entry, Table, axes_of
 from fedjax_opt.study.verdicts import BEST, Verdict, num_near_ties
-from fedjax_opt.study.words import exact
+from fedjax_opt.study.words import all_digits
 
 # In LaTeX: the most columns beside the names in a column of a paper, and the
 # most rows on a page.
@@ -36,7 +36,7 @@ def check_installed() -> None:
   Raises:
     ImportError: naming what is missing, and what to install.
   """
-  checks.check_installed("pandas", "reports need pandas", "run")
+  errors.check_installed("pandas", "reports need pandas", "run")
 
 
 def markdown(table: Table, title: str = "") -> str:
@@ -179,7 +179,9 @@ def _tuning_of(cell: Cell) -> dict[str, Any]:
     "tuning_seeds": tuning.num_seeds if tuning else 0,
     "diverged_settings": tuning.num_diverged if tuning else None,
     "collapsed_settings": cell.num_collapsed if tuning else None,
-    "edges": "; ".join(f"{e.name}={exact(e.value)} ({e.side})" for e in edges),
+    "edges": "; ".join(
+      f"{e.name}={all_digits(e.value)} ({e.side})" for e in edges
+    ),
     "criterion": str(cell.criterion) if tuning else None,
     "tuning_score": tuning.score if tuning else None,
     "near_ties": num_near_ties(cell),

@@ -18,7 +18,7 @@ from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.plots.metric_axis import as_curve, panels_axis
 from fedjax_opt.study.report import drawing
-from fedjax_opt.study.report.drawing import Drawn, Picture
+from fedjax_opt.study.report.drawing import Picture, StudyPictures
 from fedjax_opt.study.report.study_tables import axes_of
 from fedjax_opt.study.verdicts import DIVERGED, scores_of
 from fedjax_opt.study.words import condition_label
@@ -35,7 +35,7 @@ _TRACES = {
 def of_study(study: Comparison) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
-  drawn = Drawn(study, labels, plots.method_styles(labels.values()))
+  drawn = StudyPictures(study, labels, plots.method_styles(labels.values()))
   pictures = [
     *_against_conditions(drawn),
     *_learning_curves(drawn),
@@ -52,7 +52,7 @@ def of_study(study: Comparison) -> list[Picture]:
   ]
 
 
-def _against_conditions(drawn: Drawn) -> Iterator[Picture]:
+def _against_conditions(drawn: StudyPictures) -> Iterator[Picture]:
   """The final value against each condition that is a number and varies."""
   metric, numbers = drawn.study.metric, drawn.num_seeds
   for name in axes_of(drawn.study):
@@ -81,7 +81,7 @@ def _against_conditions(drawn: Drawn) -> Iterator[Picture]:
 
 
 def _panels_against(
-  drawn: Drawn, name: str, values: list[Any]
+  drawn: StudyPictures, name: str, values: list[Any]
 ) -> dict[str, dict[str, plots.Curve]]:
   """Other conditions -> method -> its values; only methods with all of them."""
   found: dict[str, dict[str, dict[Any, Any]]] = {}
@@ -101,7 +101,7 @@ def _panels_against(
   return panels
 
 
-def _learning_curves(drawn: Drawn) -> Iterator[Picture]:
+def _learning_curves(drawn: StudyPictures) -> Iterator[Picture]:
   """Curves against rounds, and against other costs in which methods differ.
 
   Time is first: methods with schedules of their own have rounds of their own.
@@ -146,7 +146,7 @@ def _differs(study: Comparison, cost: str) -> bool:
   return any(max(each) > 1.01 * min(each) for each in of_rounds)
 
 
-def _profiles(drawn: Drawn) -> Iterator[Picture]:
+def _profiles(drawn: StudyPictures) -> Iterator[Picture]:
   """The share of all runs that are better than each value."""
   study, metric = drawn.study, drawn.study.metric
   matrices = study.matrices
@@ -170,7 +170,7 @@ def _profiles(drawn: Drawn) -> Iterator[Picture]:
   )
 
 
-def _clients(drawn: Drawn) -> Iterator[Picture]:
+def _clients(drawn: StudyPictures) -> Iterator[Picture]:
   """How the accuracy of each kind of model is spread over the clients."""
   for kind in dict.fromkeys(k for c in drawn.study.cells for k in c.per_client):
     panels = drawn.panels(functools.partial(_accuracies, kind=kind))
@@ -190,7 +190,7 @@ def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
   return found if found.size else None
 
 
-def _step_sizes(drawn: Drawn) -> Iterator[Picture]:
+def _step_sizes(drawn: StudyPictures) -> Iterator[Picture]:
   """The step sizes of each cell in which they were recorded."""
   for cell in drawn.study.cells:
     trace = cell.step_sizes or {}
@@ -204,7 +204,7 @@ def _step_sizes(drawn: Drawn) -> Iterator[Picture]:
     yield drawn.picture("step_sizes", arrays, facts, title=title)
 
 
-def _client_labels(drawn: Drawn) -> Iterator[Picture]:
+def _client_labels(drawn: StudyPictures) -> Iterator[Picture]:
   """The examples of the clients, under each condition that changes them."""
   clients = drawn.study.clients
   if not clients:
@@ -222,7 +222,7 @@ def _client_labels(drawn: Drawn) -> Iterator[Picture]:
 # show what trying more settings is worth.
 
 
-def _of_tuning(drawn: Drawn) -> Iterator[Picture]:
+def _of_tuning(drawn: StudyPictures) -> Iterator[Picture]:
   """The pictures of tuning for which the study has the data."""
   tuned = [c for c in drawn.cells if c.tuning_runs is not None and c.tuned]
   for criterion in dict.fromkeys(c.criterion for c in tuned):
@@ -232,7 +232,7 @@ def _of_tuning(drawn: Drawn) -> Iterator[Picture]:
 
 
 def _sensitivities(
-  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
+  drawn: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
   """Lines for each hyperparameter that is the only one of a grid."""
   alone: dict[str, list[Cell]] = {}
@@ -246,7 +246,7 @@ def _sensitivities(
 
 
 def _sensitivity(
-  drawn: Drawn, criterion: Criterion, name: str, cells: Sequence[Cell]
+  drawn: StudyPictures, criterion: Criterion, name: str, cells: Sequence[Cell]
 ) -> Picture:
   metric = criterion.metric
 
@@ -271,7 +271,7 @@ def _sensitivity(
 
 
 def _heat_maps(
-  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
+  drawn: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
   """Heat maps of the grids of two hyperparameters."""
   grids = drawn.panels(_grid, cells)
@@ -309,7 +309,7 @@ def _grid(cell: Cell) -> plots.Grid | None:
 
 
 def _tuning_curves(
-  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
+  drawn: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
   """The expected score of the best of n settings."""
 

@@ -129,7 +129,9 @@ def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
   for method, of_method in cells.items():
     where = _where(study, of_method)
     methods.setdefault(where, []).append(study.names[method])
-  return "; ".join(words.named(who) + where for where, who in methods.items())
+  return "; ".join(
+    words.names_or_count(who) + where for where, who in methods.items()
+  )
 
 
 def _where(study: Comparison, cells: Sequence[Cell]) -> str:

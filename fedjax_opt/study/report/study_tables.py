@@ -25,7 +25,7 @@ from fedjax_opt.study.verdicts import (
   Verdict,
   num_near_ties,
 )
-from fedjax_opt.study.words import condition_label, exact
+from fedjax_opt.study.words import all_digits, condition_label
 
 # Up to this many conditions, or tuned hyperparameters, have a column each.
 _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
@@ -100,7 +100,7 @@ def axes_of(study: Comparison) -> list[str]:
 def _names(study: Comparison, cell: Cell) -> Row:
   """The columns that identify a cell: its condition and method."""
   conditions = {
-    sentence(name_of(name)): exact(cell.condition.get(name))
+    sentence(name_of(name)): all_digits(cell.condition.get(name))
     for name in axes_of(study)
   }
   return conditions | {"Method": study.labels[cell.method]}
@@ -174,7 +174,7 @@ def _value(
   # A single method is not called best.
   is_alone = len(study.under(verdict.cell.condition)) == 1
   return Entry(
-    *numbers.parts(verdict.value), "" if is_alone else verdict.verdict
+    *numbers.texts(verdict.value), "" if is_alone else verdict.verdict
   )
 
 
@@ -186,10 +186,10 @@ def differences(study: Comparison) -> Table | None:
   rows = [
     _names(study, v.cell)
     | {
-      behind: Entry(*numbers.parts(v.behind, True)),
+      behind: Entry(*numbers.texts(v.behind, True)),
       "p (Holm)": words.p_value(v.pair.adjusted),
       "Detectable": numbers.value(v.pair.detectable),
-      "Best wins (%)": Entry(*shares.parts(v.probability)),
+      "Best wins (%)": Entry(*shares.texts(v.probability)),
       "Verdict": ": ".join(filter(None, [v.verdict, v.remark])),
     }
     for v in study.verdicts
@@ -215,8 +215,8 @@ def over_all(study: Comparison) -> Table | None:
   for method, scores in matrices.items():
     wins = verdicts.probability(study.metric, scores, matrices[best])
     row = {"Method": study.labels[method]}
-    row[middle] = Entry(*numbers.parts(means[method]))
-    row[name] = words.NOTHING if method == best else Entry(*shares.parts(wins))
+    row[middle] = Entry(*numbers.texts(means[method]))
+    row[name] = words.NOTHING if method == best else Entry(*shares.texts(wins))
     rows.append(row)
   return Table(rows)
 
@@ -252,7 +252,7 @@ def _chosen(cell: Cell, name: str) -> str:
   """The chosen value of a hyperparameter; if several, with how often each."""
   times: dict[str, int] = {}
   for setting in cell.choices:
-    value = exact(setting.hyperparameters[name])
+    value = all_digits(setting.hyperparameters[name])
     times[value] = times.get(value, 0) + len(setting.points)
   if len(times) == 1:
     return next(iter(times))
@@ -264,12 +264,12 @@ def _tuning(cell: Cell) -> Row:
   tuning, row = cell.tuning, {"Settings": "1"}
   row |= dict.fromkeys((_LOST, "Score"), words.NOTHING)
   if tuning:
-    score = words.Numbers(cell.criterion.metric).alone(tuning.score)
+    score = words.Numbers(cell.criterion.metric).with_unit(tuning.score)
     seeds = words.counted(tuning.num_seeds, "seed")
     row["Settings"] = f"{cell.budget} × {seeds}"
     lost = f"{tuning.num_diverged} + {cell.num_collapsed}"
     row |= {_LOST: lost, "Score": score}
-  return row | {"Near ties": exact(num_near_ties(cell))}
+  return row | {"Near ties": all_digits(num_near_ties(cell))}
 
 
 def spread(study: Comparison) -> Table | None:
@@ -279,7 +279,7 @@ def spread(study: Comparison) -> Table | None:
     found = spread_of(cell, study.metric)
     if found is not None:
       shown = {
-        name: numbers.parts(Interval(value), True)[0]
+        name: numbers.texts(Interval(value), True)[0]
         for name, value in found.items()
       }
       rows.append(_names(study, cell) | shown)
@@ -327,7 +327,7 @@ def shared(study: Comparison) -> Table | None:
   # A flag may have the name of a size.
   values = {sentence(name_of(str(n))): v for n, v in study.about.items()}
   rows = [
-    {"Setting": name, "Value": words.about(value)}
+    {"Setting": name, "Value": words.option_text(value)}
     for name, value in values.items()
   ]
   if seconds := sum(cell.seconds for cell in study.cells):
