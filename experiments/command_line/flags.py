@@ -78,7 +78,7 @@ def argument(name: str, value: Any) -> str:
 def arguments(found: Spec) -> list[str]:
   """The flags that reproduce a specification, in the order of the help."""
   return [
-    argument(name, found.given[name])
+    argument(name, found.user_flags[name])
     for name, flag in spec.every().items()
-    if name in found.given and not flag.is_of_process
+    if name in found.user_flags and not flag.is_of_process
   ]

@@ -88,9 +88,9 @@ def define(
 
 def _read(argv: Sequence[str], intro: str, values: flags.FlagValues) -> None:
   """Fills in the values of a command line; see `parse`."""
-  asked = _question(argv[1:])
-  if asked is not None:
-    show(help.ANSWERS[asked[0]](asked[1], intro))
+  question = _question(argv[1:])
+  if question is not None:
+    show(help.ANSWERS[question[0]](question[1], intro))
     sys.exit(0)
   fill(values, [*argv[:1], *expanded(argv[1:])])
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from experiments import records, store
 from experiments.specification.kinds import KINDS
 from experiments.specification.spec import FLAGS
-from experiments.studies import plan, request
+from experiments.studies import plan
 from experiments.studies.plan import PlannedCell
-from experiments.studies.request import Request
+from experiments.studies.request import Request, content_of, texts_of
 from fedjax_opt.base import STREAMS
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
@@ -154,13 +154,13 @@ class Reference(NamedTuple):
         flags["data_dir"] = data_dir
       if plan.any_personal(here):  # Metrics are those of the server's model.
         flags.setdefault("select_on", task.splits[0])
-      asked = Request(
+      request = Request(
         methods=tuple(here),
         flags=flags,
         report_seeds=self.report_seeds,
         budget=budget,
       )
-      for each in plan.plan(asked) if here else ():
+      for each in plan.plan(request) if here else ():
         if budget == "equal":
           tried = tuning.num_settings(each.grid)
           sizes = {each.method: tried, "the reference": self.settings}
@@ -219,8 +219,8 @@ def read(name: str) -> Reference:
     raise ValueError(
       f"reference={name!r}: must be one of {known}, or the path of a TOML file"
     )
-  content = request.content_of("reference", str(file))
-  texts = lambda table: request.texts_of("reference", str(file), table)
+  content = content_of("reference", str(file))
+  texts = lambda table: texts_of("reference", str(file), table)
   try:
     conditions = [
       _made(Condition, {"title": table["name"]} | table, texts)

@@ -133,7 +133,7 @@ def _extension(cell: ReferenceCell, tried: PointResults) -> Spec | None:
     grid = values | {edge.name: [float(f"{at * at / beside:.3g}")]}
     texts = {name: ",".join(map(repr, each)) for name, each in grid.items()}
     try:
-      return resolve(flags.typed(planned.asked | texts))
+      return resolve(flags.typed(planned.user_flags | texts))
     except ValueError:  # Not allowed, such as a momentum above 1.
       continue
   return None

@@ -38,7 +38,8 @@ MOST_ITEMS = 10_000
 
 _COMPARE = "python -m experiments.compare"
 
-Given = Mapping[str, Any]  # flag -> value; None if it was not given
+# Flag -> value, of all flags; None if it was not given.
+FlagValues = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +159,7 @@ class ChoiceFlag:
 
   def choose(
     self,
-    given: Given,
+    flag_values: FlagValues,
     name: str | None,
     *,
     is_free: bool = True,
@@ -168,7 +169,7 @@ class ChoiceFlag:
     """The entry of a name, with the values of its flags; None for None.
 
     Args:
-      given: values of all flags.
+      flag_values: of all flags.
       name: what is chosen.
       is_free: whether something else could be chosen.
       defaults: flag -> default, where it is not that of the registry.
@@ -181,8 +182,8 @@ class ChoiceFlag:
     if name is not None:
       self.entry(name)
     for flag, owners in self.owners().items():
-      if given[flag] is not None and name not in owners:
-        self.refuse(flag, given[flag], owners, name, is_free)
+      if flag_values[flag] is not None and name not in owners:
+        self.refuse(flag, flag_values[flag], owners, name, is_free)
     if name is None:
       return None
     grid, static = {}, {}
@@ -190,7 +191,7 @@ class ChoiceFlag:
       if fields.get(flag) is not None:
         parameter = parameter._replace(accepts=fields[flag])
       default = defaults.get(flag, parameter.default)
-      value = default if given[flag] is None else given[flag]
+      value = default if flag_values[flag] is None else flag_values[flag]
       if value is not None and self.has_lists and parameter.is_tuned:
         grid[flag] = numbers(parameter.field, value, flag)
         continue
@@ -378,5 +379,5 @@ def one_only(name: str, value: str, is_condition: bool) -> str:
   methods = [item.strip() for item in value.split(",")][:2]
   if name != "algorithm":
     methods = [f"'{algorithm} {name}={each}'" for each in methods]
-  given = " ".join(f"--method={method}" for method in methods)
-  return f"{one}; compare several: {_COMPARE} {given}"
+  arguments = " ".join(f"--method={method}" for method in methods)
+  return f"{one}; compare several: {_COMPARE} {arguments}"

@@ -525,7 +525,7 @@ class Spec:
   cluster: bool = _DEVICES.flag(False, is_of_process=True)
 
   # Flags given that are no defaults: what to type for the same run again.
-  given: Mapping[str, Any] = dataclasses.field(compare=False)
+  user_flags: Mapping[str, Any] = dataclasses.field(compare=False)
 
   @property
   def trainable_paths(self) -> tuple[str, ...]:
@@ -547,13 +547,19 @@ class Spec:
     """The specification with one setting of the grid, and with other seeds."""
     chosen = {each.kind: each.with_point(point) for each in self.tuned}
     tuned = {f: f"{point[f]!r}" for f in self.grid if f in point}
-    given = {**self.given, **tuned, "seed": ",".join(map(str, seeds))}
-    return dataclasses.replace(self, **chosen, seed=list(seeds), given=given)
+    own = {**tuned, "seed": ",".join(map(str, seeds))}
+    return dataclasses.replace(
+      self,
+      **chosen,
+      seed=list(seeds),
+      user_flags={**self.user_flags, **own},
+    )
 
   def crossed(self, partition_seed: int, seeds: Sequence[int]) -> "Spec":
     """The whole grid with these seeds, all of which share one partition."""
     found, own = self.at({}, seeds), {"partition_seed": partition_seed}
-    return dataclasses.replace(found, **own, given={**found.given, **own})
+    user_flags = {**found.user_flags, **own}
+    return dataclasses.replace(found, **own, user_flags=user_flags)
 
   def values(self) -> dict[str, Any]:
     """Every flag that has a value, in the order of the help."""

@@ -32,7 +32,7 @@ class PlannedCell(NamedTuple):
     condition: flag -> value, of what differs between conditions.
     spec: the tuning grid with the seeds of tuning.
     report_seeds: of the report.
-    asked: flag -> value, of all that was given for the cell.
+    user_flags: flag -> value, of all that was given for the cell.
     is_nested: whether tuning is repeated with each seed of the report.
     crossed: seeds of partitions, and of training, that are crossed.
   """
@@ -41,7 +41,7 @@ class PlannedCell(NamedTuple):
   condition: dict[str, Any]
   spec: Spec
   report_seeds: list[int]
-  asked: dict[str, Any]
+  user_flags: dict[str, Any]
   is_nested: bool = False
   crossed: tuple[list[int], list[int]] = ([], [])
 
@@ -145,10 +145,10 @@ def _cell(
   known, conditions = specs.every(), specs.conditions()
   shared = {n: v for n, v in request.flags.items() if n not in conditions}
   values = {**fixed, **condition, **shared, **own}
-  given = typed(values)
-  left_out = not_of_it(given, shared.keys() - own.keys())
-  given |= {name: known[name].default for name in left_out}
-  spec = resolve(given)
+  flag_values = typed(values)
+  left_out = not_of_it(flag_values, shared.keys() - own.keys())
+  flag_values |= {name: known[name].default for name in left_out}
+  spec = resolve(flag_values)
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   crossed = tuning.crossed_seeds(fresh, request.crossed or 0)
   seeds(",".join(map(str, [*fresh, *crossed[1]])))
@@ -159,9 +159,11 @@ def _cell(
       f"crossed={request.crossed}: needs a partition that the seed draws; here "
       "partition_seed, or the data themselves, fix it; leave crossed out"
     )
-  asked = {name: given[name] for name in values if name not in left_out}
+  user_flags = {
+    name: flag_values[name] for name in values if name not in left_out
+  }
   others = request.nested, crossed
-  return PlannedCell(label, dict(condition), spec, fresh, asked, *others)
+  return PlannedCell(label, dict(condition), spec, fresh, user_flags, *others)
 
 
 def _check_own(
@@ -202,7 +204,7 @@ def _check_used(request: Request, cells: Sequence[PlannedCell]) -> None:
       raise ValueError(
         f"algorithm={value}: each method has its own; give --method={value}"
       )
-    is_used = any(name in cell.asked for cell in cells)
+    is_used = any(name in cell.user_flags for cell in cells)
     if name not in specs.conditions() and not is_used:
       raise ValueError(
         f"{name}={value}: belongs to none of the methods{_rules(name, cells)}; "
@@ -274,27 +276,27 @@ def _number(text: str) -> Any:
 
 
 def labels_of(
-  given: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = {}
+  methods: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = {}
 ) -> list[str]:
   """A label for each method: its own, or its choices and flags that differ.
 
   Args:
-    given: the flags of each method.
+    methods: the flags of each method.
     shared: those of all methods.
 
   Raises:
     ValueError: if two methods are the same.
   """
-  short = [_label(method, shared) for method in given]
+  short = [_label(method, shared) for method in methods]
   labels = list(short)
-  for i, method in enumerate(given):
+  for i, method in enumerate(methods):
     alike = [j for j, label in enumerate(short) if label == short[i]]
     if len(alike) > 1 and "label" not in method:
       others = {
         name: value
         for name, value in method.items()
         if name not in CHOICES
-        and any(given[j].get(name) != value for j in alike)
+        and any(methods[j].get(name) != value for j in alike)
       }
       if others:
         shown = ", ".join(f"{name_of(n)} {v}" for n, v in others.items())

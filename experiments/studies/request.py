@@ -123,7 +123,7 @@ class Request:
     check_target(self.target, metric)
 
 
-def parse(argv: Sequence[str], intro: str) -> Request:
+def read_request(argv: Sequence[str], intro: str) -> Request:
   """Reads a command line, and the file that `--study` names.
 
   A flag of the command line replaces the same flag of the file.
@@ -133,22 +133,22 @@ def parse(argv: Sequence[str], intro: str) -> Request:
     SystemExit: after `--help`, `--list` or `--version`.
   """
   read = lambda arguments: parser.given([*argv[:1], *arguments], intro, _OWN)
-  given = read(argv[1:])
-  methods = [_method(text) for text in given.pop("method", None) or []]
-  if given.get("study"):
-    in_file, methods_in_file = _read(given["study"])
-    with errors_of(f"study={given['study']!r}"):
-      given = read(in_file) | given
+  flags = read(argv[1:])
+  methods = [_method(text) for text in flags.pop("method", None) or []]
+  if flags.get("study"):
+    in_file, methods_in_file = _read(flags["study"])
+    with errors_of(f"study={flags['study']!r}"):
+      flags = read(in_file) | flags
     methods = methods or methods_in_file
   for name in OF_A_RUN:
-    value = given.get(name)
+    value = flags.get(name)
     if value is not None and value is not False:
       raise ValueError(
         f"{name}={value}: belongs to a single run; leave {name} out"
         + ("; a study always goes on with what is there" * (name == "resume"))
       )
-  own = {name: given.pop(name) for name in OF_STUDY if name in given}
-  return Request(methods=tuple(methods), flags=given, **own)
+  own = {name: flags.pop(name) for name in OF_STUDY if name in flags}
+  return Request(methods=tuple(methods), flags=flags, **own)
 
 
 def _method(text: str) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def shared(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def shared_flags(planned: Sequence[PlannedCell]) -> dict[str, Any]:
   """Flags that were given and are the same in all cells."""
   ignored = ("data_dir", "compilation_cache", "seed")
-  given = shared([cell.asked for cell in planned])
+  given = shared([cell.user_flags for cell in planned])
   return {n: value for n, value in given.items() if n not in ignored}
 
 

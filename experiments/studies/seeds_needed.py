@@ -17,16 +17,16 @@ _MOST = 100_000_000  # Bytes.
 _COLUMNS = {"method", "other", "sd", "seeds"}
 
 
-def table(asked: Request) -> list[str]:
+def table(request: Request) -> list[str]:
   """A table of the seeds that each pair of methods needs, as lines.
 
   Args:
-    asked: `seeds_needed` is the difference, `output_dir` the stored study.
+    request: `seeds_needed` is the difference, `output_dir` the stored study.
 
   Raises:
     ValueError: if the folder holds no pairs of methods.
   """
-  frame, difference = _pairs(asked.output_dir), asked.seeds_needed
+  frame, difference = _pairs(request.output_dir), request.seeds_needed
   number = len(frame)
   rows = [_row(pair, difference, number) for pair in frame.to_dict("records")]
   rows.sort(key=lambda row: -int(row["seeds"]))

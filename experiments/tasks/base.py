@@ -86,35 +86,35 @@ class TaskChoice(Choice):
   takes: tuple[str, ...] = ("data_dir",)
   needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
   has_clients: bool | Callable[[Mapping[str, Any]], bool] = False
-  resolve: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda flags: {}
+  resolve: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
   is_convex: bool = False
   splits: tuple[str, ...] = ("validation", "test", "train")
   draws_validation: bool = False
   regularizer: str | None = None
   defaults: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-  def check_given(self, name: str, flags: Mapping[str, Any]) -> None:
+  def check_given(self, name: str, flag_values: Mapping[str, Any]) -> None:
     """Checks that none of these flags is missing.
 
     Args:
       name: of the task.
-      flags: values of some flags; None where not given.
+      flag_values: of some flags; None where not given.
 
     Raises:
       ValueError: naming the flag, and what it must be.
     """
     for flag, what in self.needs.items():
-      if flag in flags and not (flags[flag] or "").strip():
+      if flag in flag_values and not (flag_values[flag] or "").strip():
         raise ValueError(f"{flag}: task {name} needs it; must be {what}")
 
-  def brings_clients(self, flags: Mapping[str, Any]) -> bool:
+  def brings_clients(self, flag_values: Mapping[str, Any]) -> bool:
     """Whether its clients come with the data, given the flags' values.
 
     Raises:
       ValueError: if a file decides it, and cannot be read.
     """
     has = self.has_clients
-    return has(flags) if callable(has) else has
+    return has(flag_values) if callable(has) else has
 
 
 def held_out(

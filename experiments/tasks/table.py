@@ -311,7 +311,7 @@ TASKS: dict[str, TaskChoice] = {
       "validation_fraction",
       "validation_seed",
     ),
-    has_clients=lambda flags: flags["client_column"] is not None,
+    has_clients=lambda flag_values: flag_values["client_column"] is not None,
     needs={
       "data_file": "a .csv or .parquet file, or a folder of `datasets`",
       "label_column": "the name of the column that is predicted",

@@ -151,7 +151,7 @@ def test_the_clients_are_the_same_where_none_are_apart(digits):
   "other", [{"population_dir": "p"}, {"coordinator": "a:1"}, {"cluster": True}]
 )
 def test_goes_only_with_one_process_and_memory(name, other):
-  spec = dataclasses.replace(spec_of(), given=other, **{name: 2})
+  spec = dataclasses.replace(spec_of(), user_flags=other, **{name: 2})
   said = refusal(resolve.check_excluded, spec)
   assert said.startswith(f"{name}=2: ")
   assert said.endswith(f"leave {next(iter(other))} out")

@@ -102,7 +102,7 @@ def test_only_numbers_are_tuned():
   assert spec.algorithm.static == {"large_batch": 7, "practical": True}
   one = spec.at({"client_lr": 0.1}, [5, 6])
   assert (one.grid, one.seed) == ({"client_lr": [0.1]}, [5, 6])
-  assert one.given["client_lr"] == "0.1"
+  assert one.user_flags["client_lr"] == "0.1"
 
 
 @pytest.mark.parametrize(
