@@ -105,7 +105,7 @@ from experiments.command_line import parser
 from experiments.data import Loader
 from experiments.job import output_dir_of
 from experiments.reference import joining
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.store import Store
 from experiments.studies import plan, running, seeds_needed
 from experiments.studies.request import Request, read_request
@@ -309,7 +309,7 @@ def _about(
     shared["seeds of the report"] = planned[0].report_seeds
     both = dict(zip(tuning.CROSSED, planned[0].crossed, strict=True))
     shared |= {name: seeds for name, seeds in both.items() if seeds}
-  named = {n: _named(v) for n, v in shared.items() if n in KINDS}
+  named = {n: _named(v) for n, v in shared.items() if n in CHOICE_FLAGS}
   return named | sizes | shared | named
 
 

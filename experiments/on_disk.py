@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.specification.kinds import FlagValues
+from experiments.specification.choice_flags import FlagValues
 from experiments.tasks import Task
 from fedjax_opt import Population
 from fedjax_opt.data import digest, population_files

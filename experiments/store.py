@@ -18,7 +18,7 @@ from experiments.command import RunFailed
 from experiments.command_line import parser
 from experiments.data import Loader
 from experiments.specification import spec as specs
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.specification.spec import FLAGS, Spec
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
@@ -157,11 +157,11 @@ def differing(
 
 def _default(name: str, config: Mapping[str, Any]) -> Any:
   """The default of a hyperparameter of the choices that ran."""
-  for flag, kind in KINDS.items():
+  for flag, choice_flag in CHOICE_FLAGS.items():
     # Records leave out flags with their defaults, such as --algorithm=fed_avg.
     name_of_choice = config.get(flag, FLAGS[flag].default)
-    is_known = name_of_choice in kind.entries
-    parameters = kind.parameters(name_of_choice) if is_known else {}
+    is_known = name_of_choice in choice_flag.entries
+    parameters = choice_flag.parameters(name_of_choice) if is_known else {}
     if name in parameters:
       return parameters[name].default
   return None

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.tasks import TASKS
 from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
@@ -133,7 +133,7 @@ def test_tasks_name_flags_and_regularizers(name):
   choice = TASKS[name]
   if choice.regularizer is not None:
     assert choice.regularizer in REGULARIZERS
-  flags = {flag for kind in KINDS.values() for flag in kind.owners()}
+  flags = {flag for kind in CHOICE_FLAGS.values() for flag in kind.owners()}
   assert set(choice.defaults) <= flags
 
 

@@ -5,7 +5,12 @@ from typing import Any
 
 from experiments import tasks
 from experiments.specification import spec
-from experiments.specification.kinds import ALGORITHM, CLIENT, SERVER, TASK
+from experiments.specification.choice_flags import (
+  ALGORITHM,
+  CLIENT,
+  SERVER,
+  TASK,
+)
 from experiments.specification.spec import Flag
 from experiments.tasks import images
 from fedjax_opt.registry import Hyperparameter

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import records, store
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.specification.spec import FLAGS
 from experiments.studies import plan
 from experiments.studies.plan import PlannedCell
@@ -149,7 +149,7 @@ class Reference(NamedTuple):
       flags = {**self.flags, **condition.flags}
       for method in here:
         _check_own(method, flags)
-      task = KINDS["task"].entry(flags.setdefault("task", _TASK))
+      task = CHOICE_FLAGS["task"].entry(flags.setdefault("task", _TASK))
       if data_dir and "data_dir" in task.takes:
         flags["data_dir"] = data_dir
       if plan.any_personal(here):  # Metrics are those of the server's model.

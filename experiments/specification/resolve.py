@@ -8,9 +8,23 @@ import dataclasses
 from typing import Any
 
 from experiments import on_disk
-from experiments.specification import kinds, method
+from experiments.specification import method
 from experiments.specification import spec as specs
-from experiments.specification.kinds import ChosenEntry, FlagValues
+from experiments.specification.choice_flags import (
+  AGGREGATOR,
+  AVAILABILITY,
+  CLIENT,
+  FAULT,
+  PARTITION,
+  SAMPLER,
+  SCHEDULE,
+  SYSTEM,
+  TASK,
+  UPLOAD,
+  ChosenEntry,
+  FlagValues,
+  numbers,
+)
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
@@ -54,8 +68,8 @@ def resolve(flag_values: FlagValues) -> Spec:
   has_clients = task.choice.brings_clients(flag_values)
   values = {name: flag_values[name] for name in plain} | parts
   values |= {
-    kind.flag: kind.choose(flag_values, flag_values[kind.flag])
-    for kind in (kinds.UPLOAD, kinds.AGGREGATOR, kinds.FAULT, kinds.SAMPLER)
+    part.flag: part.choose(flag_values, flag_values[part.flag])
+    for part in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
   }
   values |= _partition(flag_values, has_clients)
   values |= _selection(flag_values, task.choice)
@@ -81,18 +95,16 @@ def seeds(text: str) -> list[int]:
   Raises:
     ValueError: if they are not whole numbers of 32 bits, or one is repeated.
   """
-  return kinds.numbers(SEED_OF_RUN, text, "seed")
+  return numbers(SEED_OF_RUN, text, "seed")
 
 
 def _task(flag_values: FlagValues) -> ChosenEntry:
   """The task, with its defaults filled in."""
-  chosen = kinds.TASK.choose(flag_values, flag_values["task"])
+  chosen = TASK.choose(flag_values, flag_values["task"])
   for flag in _FILES:
     if flag_values[flag] is not None and flag not in chosen.choice.takes:
-      owners = [
-        n for n, each in kinds.TASK.registry.items() if flag in each.takes
-      ]
-      kinds.TASK.refuse(flag, repr(flag_values[flag]), owners, chosen.name)
+      owners = [n for n, each in TASK.registry.items() if flag in each.takes]
+      TASK.refuse(flag, repr(flag_values[flag]), owners, chosen.name)
   # Without a folder of data, a run can still be planned.
   others = {n: value for n, value in flag_values.items() if n != "data_dir"}
   chosen.choice.check_given(chosen.name, others)
@@ -110,7 +122,7 @@ def _partition(flag_values: FlagValues, has_clients: bool) -> dict[str, Any]:
   elif has_clients:
     why = f"the clients of task {flag_values['task']} come with its data"
   else:
-    chosen = kinds.PARTITION.choose(
+    chosen = PARTITION.choose(
       flag_values, _or(flag_values["partition"], specs.PARTITION_DEFAULT)
     )
     number = _or(flag_values["num_clients"], specs.NUM_CLIENTS)
@@ -119,7 +131,7 @@ def _partition(flag_values: FlagValues, has_clients: bool) -> dict[str, Any]:
     "partition",
     "partition_seed",
     "num_clients",
-    *kinds.PARTITION.owners(),
+    *PARTITION.owners(),
   )
   for name in own:
     if flag_values[name] is not None:
@@ -131,14 +143,12 @@ def _simulated_time(
   flag_values: FlagValues, algorithm: ChosenEntry
 ) -> dict[str, Any]:
   """The fields of simulated time: system, availability and schedule."""
-  system = kinds.SYSTEM.choose(flag_values, flag_values["system"])
+  system = SYSTEM.choose(flag_values, flag_values["system"])
   name = flag_values["schedule"]
   if name is None and system is not None:
     name = "synchronous"
-  schedule = kinds.SCHEDULE.choose(flag_values, name)
-  available = kinds.AVAILABILITY.choose(
-    flag_values, flag_values["availability"]
-  )
+  schedule = SCHEDULE.choose(flag_values, name)
+  available = AVAILABILITY.choose(flag_values, flag_values["availability"])
   found = {"system": system, "availability": available, "schedule": schedule}
   if schedule is None:
     return found
@@ -280,9 +290,7 @@ def _rate_schedule(
   if name == "exponential":
     return {"client_decay": _or(flag_values["client_decay"], specs.DECAY)}
   given_or_usual = _or(flag_values["client_milestones"], specs.MILESTONES)
-  fractions = kinds.numbers(
-    number("(0, 1)"), given_or_usual, "client_milestones"
-  )
+  fractions = numbers(number("(0, 1)"), given_or_usual, "client_milestones")
   return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
 
 
@@ -320,7 +328,7 @@ def _check(spec: Spec, flag_values: FlagValues) -> None:
   if spec.trace and not spec.client.choice.traced:
     raise ValueError(
       f"trace=True: client {spec.client.name} has no step sizes to record; "
-      f"must be {kinds.CLIENT.names(lambda rule: rule.traced)}"
+      f"must be {CLIENT.names(lambda rule: rule.traced)}"
     )
   augmentation = spec.task.static.get("augmentation")
   if flag_values["independent_dropout"] and augmentation not in (None, "none"):

@@ -15,8 +15,8 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.specification import kinds
-from experiments.specification.kinds import ChoiceFlag, ChosenEntry
+from experiments.specification import choice_flags
+from experiments.specification.choice_flags import ChoiceFlag, ChosenEntry
 from fedjax_opt import plots
 from fedjax_opt.checks.fields import (
   ANYTHING,
@@ -545,7 +545,7 @@ class Spec:
 
   def at(self, point: Mapping[str, float], seeds: Sequence[int]) -> "Spec":
     """The specification with one setting of the grid, and with other seeds."""
-    chosen = {each.kind: each.with_point(point) for each in self.tuned}
+    chosen = {each.flag: each.with_point(point) for each in self.tuned}
     tuned = {f: f"{point[f]!r}" for f in self.grid if f in point}
     own = {**tuned, "seed": ",".join(map(str, seeds))}
     return dataclasses.replace(
@@ -589,7 +589,7 @@ def _flags() -> dict[str, Flag]:
       kind = kind if kind in (int, float, bool) else str
       own = {"default": GRID_DEFAULTS.get(field.name)}
       own |= {"is_identity": field.name not in PLAINLY}
-      choice = kinds.KINDS.get(field.name)
+      choice = choice_flags.CHOICE_FLAGS.get(field.name)
       flag = Flag(
         **(own | field.metadata),
         type=kind,
@@ -650,14 +650,14 @@ def every() -> dict[str, Flag]:
   found = {}
   for name, flag in FLAGS.items():
     found[name] = flag
-    kind = flag.choice
-    for own, owners in (kind.owners() if kind else {}).items():
+    choice_flag = flag.choice
+    for own, owners in (choice_flag.owners() if choice_flag else {}).items():
       found[own] = Flag(
         flag.group,
         None,
-        kind.type_of(next(iter(owners.values()))),
+        choice_flag.type_of(next(iter(owners.values()))),
         owners=owners,
-        is_condition=kind.are_conditions,
+        is_condition=choice_flag.are_conditions,
       )
   return found
 

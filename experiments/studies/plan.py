@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.command_line.flags import typed
-from experiments.specification import kinds
+from experiments.specification import choice_flags
 from experiments.specification import spec as specs
 from experiments.specification.method import default_client, not_of_it
 from experiments.specification.resolve import of_personal, resolve, seeds
@@ -87,10 +87,10 @@ def plan(request: Request) -> list[PlannedCell]:
   fixed = {n: v[0] for n, v in values.items() if len(v) == 1}
   varied = {n: v for n, v in values.items() if len(v) > 1}
   number = len(labels) * math.prod(map(len, varied.values()))
-  if number > kinds.MOST_ITEMS:
+  if number > choice_flags.MOST_ITEMS:
     raise ValueError(
       f"{next(iter(varied), 'method')}: the study would have {number:,} cells; "
-      f"must have at most {kinds.MOST_ITEMS:,}"
+      f"must have at most {choice_flags.MOST_ITEMS:,}"
     )
   conditions = [
     dict(zip(varied, each, strict=True))
@@ -114,7 +114,9 @@ def plan(request: Request) -> list[PlannedCell]:
 
 def any_personal(methods: Sequence[Mapping[str, Any]]) -> bool:
   """Whether any method makes models of the clients' own."""
-  entries = [kinds.ALGORITHM.entries.get(each["algorithm"]) for each in methods]
+  entries = [
+    choice_flags.ALGORITHM.entries.get(each["algorithm"]) for each in methods
+  ]
   return any(each is not None and each.is_personal for each in entries)
 
 
@@ -126,7 +128,9 @@ def _for_own_models(
   With these, all methods are chosen and measured as that one is by default, and
   train on equally many examples. Flags that were given stay.
   """
-  task = kinds.TASK.registry.get(condition.get("task", FLAGS["task"].default))
+  task = choice_flags.TASK.registry.get(
+    condition.get("task", FLAGS["task"].default)
+  )
   if task is None or not any_personal(request.methods):
     return {}
   found = {"select_on": task.splits[0]} | of_personal(request.flags, task)
@@ -175,7 +179,7 @@ def _check_own(
   same |= {*_SAME_FOR_ALL}
   same |= {
     flag
-    for flag, owners in kinds.TASK.owners().items()
+    for flag, owners in choice_flags.TASK.owners().items()
     if not any(each.may_differ for each in owners.values())
   }
   for name, value in method.items():
@@ -214,7 +218,7 @@ def _check_used(request: Request, cells: Sequence[PlannedCell]) -> None:
 
 def _rules(flag: str, cells: Sequence[PlannedCell]) -> str:
   """The clients' rules, for a flag that only other rules have."""
-  if flag not in kinds.CLIENT.owners():
+  if flag not in choice_flags.CLIENT.owners():
     return ""
   rules = dict.fromkeys(cell.spec.client.name for cell in cells)
   return f", whose clients step by {', '.join(rules)}"
@@ -314,7 +318,7 @@ def _label(method: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
   if method.get("label"):
     return str(method["label"])
   chosen = {name: method[name] for name in CHOICES if name in method}
-  entry = kinds.ALGORITHM.entries.get(method["algorithm"])
+  entry = choice_flags.ALGORITHM.entries.get(method["algorithm"])
   # FedAvg's clients take other steps than those of SGD, unless they are told.
   if entry and "client" not in {**shared, **chosen}:
     rule = default_client(entry)

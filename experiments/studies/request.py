@@ -11,7 +11,8 @@ from typing import Any
 
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
-from experiments.specification import kinds, spec
+from experiments.specification import spec
+from experiments.specification.choice_flags import MOST_ITEMS
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import errors_of
 from fedjax_opt.files import memory
@@ -42,9 +43,9 @@ OF_A_RUN = (
 
 @fields.checked(
   track=fields.choice(*spec.TRACKERS),
-  jobs=fields.integer(1, most=kinds.MOST_ITEMS),
-  report_seeds=fields.integer(1, most=kinds.MOST_ITEMS),
-  crossed=fields.integer(2, most=kinds.MOST_ITEMS),
+  jobs=fields.integer(1, most=MOST_ITEMS),
+  report_seeds=fields.integer(1, most=MOST_ITEMS),
+  crossed=fields.integer(2, most=MOST_ITEMS),
   budget=fields.choice(*BUDGETS),
   target=fields.number("(-inf, inf)", "a finite number"),
   seeds_needed=fields.number(

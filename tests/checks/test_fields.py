@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse
 
 import fedjax_opt as fo
-from experiments.specification.kinds import CLIENT, numbers
+from experiments.specification.choice_flags import CLIENT, numbers
 from fedjax_opt import checks, models
 from fedjax_opt.checks import fields, functions, rules, values
 from fedjax_opt.data import partition

@@ -9,7 +9,7 @@ from experiments import data
 from experiments.data import criterion_of
 from experiments.reference import definition
 from experiments.specification import resolve
-from experiments.specification.kinds import PARTITION
+from experiments.specification.choice_flags import PARTITION
 from experiments.studies import plan
 from experiments.studies.request import Request
 from experiments.tasks import TASKS

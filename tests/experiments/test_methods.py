@@ -15,10 +15,10 @@ import optax
 import pytest
 
 from experiments import job
-from experiments.specification.kinds import (
+from experiments.specification.choice_flags import (
   AGGREGATOR,
+  CHOICE_FLAGS,
   FAULT,
-  KINDS,
   SAMPLER,
   SERVER,
   UPLOAD,
@@ -44,7 +44,7 @@ def method_of(*arguments):
   found = {}
   for chosen in spec.tuned:
     if chosen is not spec.algorithm:
-      found[chosen.kind] = chosen.name
+      found[chosen.flag] = chosen.name
     flags = [*chosen.grid, *chosen.static]
     found |= {f: v for f, v in spec.values().items() if f in flags}
   return found
@@ -237,7 +237,7 @@ def test_numbers(text, kind, values):
 def test_no_flag_is_shared_by_two_kinds_of_part():
   """Else it would be unclear whom a value is for."""
   parts = ("algorithm", "client", "server", "regularizer", "privacy")
-  flags = [set(KINDS[part].owners()) for part in parts]
+  flags = [set(CHOICE_FLAGS[part].owners()) for part in parts]
   for one, other in itertools.combinations(flags, 2):
     assert not one & other
 

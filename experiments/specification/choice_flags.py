@@ -1,4 +1,4 @@
-"""Choices by name: each kind of choice, and an entry that was chosen.
+"""Flags that choose by name, and an entry that was chosen.
 
 A `ChoiceFlag` ties a flag such as --client to its registry. Its flag and those
 of all hyperparameters are made from the registry's entries; nothing here names
@@ -47,13 +47,13 @@ class ChosenEntry:
   """An entry of a registry by its name, with the values of its flags.
 
   Attributes:
-    kind: the flag that chose it, such as "client".
+    flag: that chose it, such as "client".
     name: of the entry.
     grid: flag -> values, of hyperparameters that may be tuned.
     static: flag -> value, of those that may not.
   """
 
-  kind: str
+  flag: str
   name: str
   grid: Mapping[str, list[float]]
   static: Mapping[str, Any]
@@ -61,12 +61,12 @@ class ChosenEntry:
   @property
   def choice(self) -> Any:
     """The entry."""
-    return KINDS[self.kind].registry[self.name]
+    return CHOICE_FLAGS[self.flag].registry[self.name]
 
   @property
   def parameters(self) -> dict[str, Hyperparameter]:
     """flag -> argument of the factory."""
-    return KINDS[self.kind].parameters(self.name)
+    return CHOICE_FLAGS[self.flag].parameters(self.name)
 
   def with_point(self, point: Mapping[str, float]) -> "ChosenEntry":
     """The choice with one value for each flag that a point has."""
@@ -248,11 +248,11 @@ class ChoiceFlag:
 
 
 @functools.lru_cache(maxsize=64)
-def _owners(kind: ChoiceFlag, names: tuple[str, ...]) -> dict[str, dict]:
+def _owners(choice_flag: ChoiceFlag, names: tuple[str, ...]) -> dict[str, dict]:
   """See `ChoiceFlag.owners`; computed again when a registry changes."""
   found: dict[str, dict[str, Hyperparameter]] = {}
   for name in names:
-    for flag, parameter in kind.parameters(name).items():
+    for flag, parameter in choice_flag.parameters(name).items():
       found.setdefault(flag, {})[name] = parameter
   return found
 
@@ -291,9 +291,9 @@ AVAILABILITY = ChoiceFlag(
   are_conditions=True,
 )
 SCHEDULE = ChoiceFlag("schedule", SCHEDULES)
-KINDS = {
-  kind.flag: kind
-  for kind in (
+CHOICE_FLAGS = {
+  choice_flag.flag: choice_flag
+  for choice_flag in (
     TASK, PARTITION, ALGORITHM, CLIENT, SERVER, REGULARIZER, PRIVACY, UPLOAD,
     AGGREGATOR, FAULT, SAMPLER, SYSTEM, AVAILABILITY,
     SCHEDULE,
@@ -369,11 +369,11 @@ def one_only(name: str, value: str, is_condition: bool) -> str:
     value: its text.
     is_condition: whether methods can be compared under several values.
   """
-  kind = KINDS.get(name)
-  one = f"{name}={value}: a run has one {name if kind else f'value of {name}'}"
+  own = CHOICE_FLAGS.get(name)
+  one = f"{name}={value}: a run has one {name if own else f'value of {name}'}"
   if is_condition:
     return f"{one}; {_COMPARE} takes this list"
-  if kind is None or not kind.has_lists:
+  if own is None or not own.has_lists:
     return f"{one}; give one of them"
   algorithm = "fed_mid" if name == "regularizer" else "fed_avg"
   methods = [item.strip() for item in value.split(",")][:2]
