@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from experiments.artefacts.artefact import (
+  GridChoices,
   Key,
-  Plan,
   Recipe,
   grid_of,
 )
@@ -95,9 +95,9 @@ def reduced(
   """
   if outcome.size == "paper":
     return []
-  plan = Plan("paper", {})
-  paper, parts = outcome.artefact.cells(plan), []
-  for name, (theirs, ours) in _differing(outcome, paper, plan.grids).items():
+  choices = GridChoices("paper")
+  paper, parts = outcome.artefact.cells(choices), []
+  for name, (theirs, ours) in _differing(outcome, paper, choices.grids).items():
     part = _in_short(name, [*ours])
     if beside:
       shown = map(name_of, theirs) if name == "task" else theirs
@@ -209,7 +209,7 @@ def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
 
 def is_elsewhere(outcome: ArtefactResult) -> bool:
   """Whether no cell of the paper ran on the data that it has there."""
-  paper = outcome.artefact.cells(Plan("paper", {}))
+  paper = outcome.artefact.cells(GridChoices("paper"))
   data = lambda cell: str(cell.flags.get("task")).partition("_")[0]
   return not any(
     data(paper[key]) == data(cell)
@@ -222,7 +222,7 @@ def stand_ins(outcome: ArtefactResult) -> str:
   """The tasks of the cells, if the paper's size has none of these; or ''."""
   ran, paper = (
     {cell.flags.get("task") for cell in cells.values()}
-    for cells in (outcome.cells, outcome.artefact.cells(Plan("paper", {})))
+    for cells in (outcome.cells, outcome.artefact.cells(GridChoices("paper")))
   )
   ran.discard(None)
   is_other = outcome.size != "paper" and ran.isdisjoint(paper)

@@ -31,7 +31,7 @@ from experiments.artefacts.artefact import (
   Table,
 )
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
-from experiments.artefacts.running import ArtefactResult, Runner
+from experiments.artefacts.running import ArtefactResult, CellRunner
 from experiments.records import Record
 from fedjax_opt.results.names import sentence
 from fedjax_opt.study.plots import panels
@@ -99,7 +99,7 @@ class Page:
   @functools.cache  # noqa: B019 - A page lives as long as what it shows.
   def outcome(self, artefact: Artefact, size: str) -> ArtefactResult:
     """The recorded outcome of an artefact."""
-    return Runner(None).run(artefact, size, self._records)
+    return CellRunner(None).run(artefact, size, self._records)
 
   def sizes(self, artefact: Artefact) -> list[str]:
     """The sizes that are published, the paper's first."""
