@@ -106,7 +106,7 @@ def convert(flag_values: dict[str, Any]) -> Population:
   folder = pathlib.Path(folder).expanduser()
   on_disk.remove_unfinished(folder)
   Population.check_new(folder)
-  task = data.held_out(spec, tasks.load(spec))
+  task = data.without_validation(spec, tasks.load(spec))
   clients = _clients(spec, task)
   with on_disk.mark(folder, spec.values(), task):
     return Population.of_client_data(folder, clients)

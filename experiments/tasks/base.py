@@ -117,35 +117,35 @@ class TaskChoice(Choice):
     return has(flag_values) if callable(has) else has
 
 
-def held_out(
+def split_examples(
   clients: ClientData | None,
   pool: dict[str, np.ndarray],
   fraction: float,
   seed: int,
   in_order: bool = False,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Holds out examples; of each client, if clients are given.
+  """Examples for training, and others; of each client, if clients are given.
 
   Args:
     clients: those that come with the data; None if the pool is divided later.
     pool: the training examples, {name: [N, ...]}.
-    fraction: of them that is held out.
+    fraction: of them that is held out of training.
     seed: of the draw.
     in_order: whether examples held out of clients are in the pool's order, each
       once, instead of one client after the other.
 
   Returns:
-    The others, as the fields `train` or `clients` of a task; and those held
-    out.
+    Those for training, as the fields `train` and `clients` of a task; and those
+    held out.
   """
   if clients is None:
-    train, validation = hold_out(pool, fraction, seed)
-    return {"train": train}, validation
+    training, others = hold_out(pool, fraction, seed)
+    return {"train": training, "clients": None}, others
   training, others = clients.split(fraction, seed)
   rows = others.owned_rows()
   rows = np.unique(rows) if in_order else rows
-  validation = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
-  return {"clients": training}, validation
+  apart = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
+  return {"train": pool, "clients": training}, apart
 
 
 def names(text: str | None) -> list[str]:

@@ -106,10 +106,9 @@ def load(
       clients = ClientData.from_client_ids(pool, rest.client_ids)
     training = {"train": pool, "clients": clients}
     if validation_fraction:
-      part, validation = base.held_out(
+      training, validation = base.split_examples(
         clients, pool, validation_fraction, validation_seed
       )
-      training |= part
   training, trained, (validation, test) = _standardized(
     training, validation, tests.examples
   )
