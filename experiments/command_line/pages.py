@@ -26,18 +26,11 @@ def _algorithm_flags(name: str) -> Flags:
   """The flags of an algorithm, with those of the rules that it implies."""
   choice = choice_flags.ALGORITHM.registry[name]
   flags = dict(choice_flags.ALGORITHM.parameters(name))
-  if choice.client == "plain":
-    flags |= choice_flags.CLIENT.parameters("sgd")
-    if choice.client_rate is not None:
-      rate = flags["client_lr"]
-      flags["client_lr"] = rate._replace(default=choice.client_rate)
-  if choice.server == "rate":
-    rate = choice_flags.SERVER.parameters("sgd")["server_lr"]
-    accepts = choice.server_field or rate.accepts
-    flags["server_lr"] = rate._replace(
-      accepts=accepts, default=choice.server_rate
-    )
-  elif choice.server_rule is not None:
+  for part in (choice_flags.CLIENT, choice_flags.SERVER):
+    for flag, rate in part.parameters("sgd").items():
+      if flag in choice.rates:
+        flags[flag] = rate._replace(**choice.rates[flag])
+  if choice.server_rule is not None:
     flags |= choice_flags.SERVER.parameters(choice.server_rule)
   return flags
 
@@ -48,11 +41,11 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
     "server": "any rule; default sgd with step size 1, plain averaging",
     "regularizer": "none",
   }
-  if choice.client == "plain":
+  if choice.client_takes == "rate":
     fits["client"] = "sgd only: it takes plain steps, not those of another rule"
-  if choice.server == "none":
+  if choice.server_takes == "none":
     fits["server"] = "none"
-  elif choice.server == "rate":
+  elif choice.server_takes == "rate":
     fits["server"] = "sgd only, with step size server_lr"
   elif choice.server_rule is not None:
     fits["server"] = f"{choice.server_rule}, always"
@@ -75,8 +68,8 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
     example = f"--task={next(iter(owners))} {example} --lora_rank=8"
   if choice.takes("psi"):
     example = f"--task=lasso {example} --client_lr=0.0003,0.001"
-  elif choice.client == "plain":
-    rate = choice.client_rate or 0.1
+  elif choice.client_takes == "rate":
+    rate = choice.rates["client_lr"].get("default", 0.1)
     example += f" --client_lr={rate / 10:g},{rate:g}"
   elif choice.server_rule is not None:
     example += " --server_lr=0.01,0.1"
@@ -84,7 +77,7 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
 
 
 def _client(name: str, choice: Any, flags: Flags) -> About:
-  takes = lambda each: choice.is_plain or each.client == "rule"
+  takes = lambda each: choice.is_plain or each.client_takes == "rule"
   which = "all" if choice.is_plain else choice_flags.ALGORITHM.names(takes)
   return {"algorithm": which}, f"--client={name}{_tried(flags)}"
 
@@ -92,8 +85,8 @@ def _client(name: str, choice: Any, flags: Flags) -> About:
 def _server(name: str, choice: Any, flags: Flags) -> About:
   takes = lambda each: (
     choice.is_plain
-    if each.server == "rate"
-    else each.server == "rule" and each.server_rule in (None, name)
+    if each.server_takes == "rate"
+    else each.server_takes == "rule" and each.server_rule in (None, name)
   )
   fits = {"algorithm": choice_flags.ALGORITHM.names(takes)}
   return fits, f"--server={name}{_tried(flags)}"

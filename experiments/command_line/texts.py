@@ -62,7 +62,9 @@ def names_in_helps() -> dict[str, Any]:
     "tasks_with_clients": ", ".join(
       n for n in own if own[n].has_clients is True
     ),
-    "plain_algorithms": ALGORITHM.names(lambda each: each.client == "plain"),
+    "plain_algorithms": ALGORITHM.names(
+      lambda each: each.client_takes == "rate"
+    ),
     "own_clients": _own_defaults("default_client"),
     "servers": ", ".join(SERVER.registry),
     "own_servers": _own_defaults("default_server"),

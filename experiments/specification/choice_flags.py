@@ -164,7 +164,7 @@ class ChoiceFlag:
     *,
     is_free: bool = True,
     defaults: Mapping[str, Any] = types.MappingProxyType({}),
-    fields: Mapping[str, Field | None] = types.MappingProxyType({}),
+    rates: Mapping[str, Mapping] = types.MappingProxyType({}),
   ) -> ChosenEntry | None:
     """The entry of a name, with the values of its flags; None for None.
 
@@ -173,7 +173,7 @@ class ChoiceFlag:
       name: what is chosen.
       is_free: whether something else could be chosen.
       defaults: flag -> default, where it is not that of the registry.
-      fields: flag -> what it may be, where it is not as the registry says.
+      rates: see `AlgorithmChoice.rates`; their defaults come first.
 
     Raises:
       ValueError: for an unknown name, a flag of another entry, or a value that
@@ -188,10 +188,11 @@ class ChoiceFlag:
       return None
     grid, static = {}, {}
     for flag, parameter in self.parameters(name).items():
-      if fields.get(flag) is not None:
-        parameter = parameter._replace(accepts=fields[flag])
       default = defaults.get(flag, parameter.default)
-      value = default if flag_values[flag] is None else flag_values[flag]
+      parameter = parameter._replace(default=default)
+      parameter = parameter._replace(**rates.get(flag, {}))
+      value = flag_values[flag]
+      value = parameter.default if value is None else value
       if value is not None and self.has_lists and parameter.is_tuned:
         grid[flag] = numbers(parameter.field, value, flag)
         continue

@@ -62,8 +62,8 @@ def not_of_it(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
   """
   choice = ALGORITHM.entry(flag_values["algorithm"])
   takes = {
-    "client": choice.client == "rule",
-    "server": choice.server == "rule" and choice.server_rule is None,
+    "client": choice.client_takes == "rule",
+    "server": choice.server_takes == "rule" and choice.server_rule is None,
     "regularizer": choice.takes("psi"),
     "privacy": True,
   }
@@ -94,7 +94,7 @@ def not_of_it(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
 
 def default_client(choice: AlgorithmChoice) -> str:
   """The clients' rule of an algorithm if none is chosen."""
-  free = specs.CLIENT_DEFAULT if choice.client == "rule" else PLAIN
+  free = specs.CLIENT_DEFAULT if choice.client_takes == "rule" else PLAIN
   return choice.default_client or free
 
 
@@ -104,12 +104,16 @@ def _client(
   """The clients' rule; some algorithms take plain steps only."""
   name, choice = flag_values["client"], algorithm.choice
   name = default_client(choice) if name is None else name
-  if choice.client == "plain":
+  is_free = choice.client_takes == "rule"
+  if not is_free:
     _check_plain(CLIENT, name, algorithm)
-  is_free = choice.client == "rule"
-  rate = {} if choice.client_rate is None else {"client_lr": choice.client_rate}
-  defaults = task.defaults | rate
-  return CLIENT.choose(flag_values, name, is_free=is_free, defaults=defaults)
+  return CLIENT.choose(
+    flag_values,
+    name,
+    is_free=is_free,
+    defaults=task.defaults,
+    rates=choice.rates,
+  )
 
 
 def _server(
@@ -118,7 +122,7 @@ def _server(
   """The server's rule, which some algorithms are named after."""
   name, choice = flag_values["server"], algorithm.choice
   fixed = choice.server_rule
-  if choice.server == "none":
+  if choice.server_takes == "none":
     return _check_absent(flag_values, SERVER, algorithm, "leave {flag} out")
   if name is not None and fixed is not None:
     free = next(
@@ -132,17 +136,10 @@ def _server(
     )
   if name is None:
     name = fixed or choice.default_server or specs.SERVER_DEFAULT
-  if choice.server == "rate":
+  if choice.server_takes == "rate":
     _check_plain(SERVER, name, algorithm)
-  is_free = choice.server == "rule" and fixed is None
-  rate = {} if choice.server_rate is None else {"server_lr": choice.server_rate}
-  return SERVER.choose(
-    flag_values,
-    name,
-    is_free=is_free,
-    fields={"server_lr": choice.server_field},
-    defaults=rate,
-  )
+  is_free = choice.server_takes == "rule" and fixed is None
+  return SERVER.choose(flag_values, name, is_free=is_free, rates=choice.rates)
 
 
 def _check_plain(part: ChoiceFlag, rule: str, algorithm: ChosenEntry) -> None:
