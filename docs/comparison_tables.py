@@ -74,7 +74,7 @@ def published() -> Leaderboard:
   is_there = lambda place: (asked.records / place.file).exists()
   lacking = {p.condition.name for p in cells if not is_there(p)}
   cells = [p for p in cells if p.condition.name not in lacking]
-  found = standing.of(asked, cells, [asked.records], [])
+  found = standing.leaderboard(asked, cells, [asked.records], [])
   order = sorted(found.studies, key=(*_ORDER, *found.studies).index)
   return dataclasses.replace(
     found, studies={name: found.studies[name] for name in order}

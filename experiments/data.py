@@ -101,7 +101,7 @@ class Loader:
   def __reduce__(self):
     return Loader, ()
 
-  def of(self, spec: Spec) -> Loaded:
+  def load(self, spec: Spec) -> Loaded:
     """The data of a specification; see `load`."""
     key = str(_of_data(spec))
     if key not in self._loaded:

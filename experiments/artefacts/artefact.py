@@ -133,7 +133,7 @@ def spec_of(arguments: tuple[str, ...]) -> Spec:
 @functools.cache
 def flags_of(arguments: tuple[str, ...]) -> dict[str, Any]:
   """All flags on which the results of a run depend; do not change it."""
-  return store.identity(spec_of(arguments))
+  return store.identity_of_spec(spec_of(arguments))
 
 
 def grid_of(arguments: Sequence[str]) -> dict[str, list[float]]:

@@ -262,7 +262,7 @@ def blocks(about: About, found: Found) -> list[Block]:
   """The tables, pictures and claims that an artefact declares."""
   found = expanded(about, found)
   tables = [
-    views.table(_with_numbers(about | {"title": ""} | declared), found)
+    views.table(_with_paper_numbers(about | {"title": ""} | declared), found)
     for declared in about.get("tables", [])
   ]
   pictures = [
@@ -280,14 +280,14 @@ def _in_columns(declared: About, found: Found) -> Found:
   return {k: r for k, r in found.items() if k[1] in declared["columns"]}
 
 
-def _with_numbers(about: About) -> About:
+def _with_paper_numbers(about: About) -> About:
   """The declaration of a table, with the paper's numbers by row and column."""
   if "paper_numbers" not in about:
     return about
-  return about | {"given": numbers(about, about["paper_numbers"])}
+  return about | {"given": paper_numbers(about, about["paper_numbers"])}
 
 
-def numbers(about: About, name: str) -> dict[Key, str]:
+def paper_numbers(about: About, name: str) -> dict[Key, str]:
   """(row, column) -> the number in a table of the paper."""
   table = about["numbers"][name]
   return {

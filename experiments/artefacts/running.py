@@ -197,9 +197,8 @@ class RecordIndex:
     """The record of a cell; for a run, one with the same flags."""
     if isinstance(cell, Computed):
       return self._computed.get(cell.name)
-    wanted = cell.flags
-    same = (r for r in self._runs if store.differing(r.flags, wanted) is None)
-    return next(same, None)
+    is_same = lambda each: not store.other_flags_text(each.flags, cell.flags)
+    return next(filter(is_same, self._runs), None)
 
 
 def tuned(found: Record) -> Tuning:

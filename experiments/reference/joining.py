@@ -107,6 +107,6 @@ def join(
       command.says(f"interrupted after {line}; the same command goes on", 2)
       if progress:
         print(line, file=sys.stderr, flush=True)
-  new = [cell.planned.method for cell in joined] if methods else []
   every = [*stored, *(joined if methods else [])]
-  return standing.of(comparison, every, folders, list(dict.fromkeys(new)))
+  new = dict.fromkeys(c.planned.method for c in joined) if methods else ()
+  return standing.leaderboard(comparison, every, folders, [*new])

@@ -194,7 +194,7 @@ class ChoiceFlag:
       value = flag_values[flag]
       value = parameter.default if value is None else value
       if value is not None and self.has_lists and parameter.is_tuned:
-        grid[flag] = numbers(parameter.field, value, flag)
+        grid[flag] = parse_numbers(parameter.field, value, flag)
         continue
       if value is None and parameter.is_required:
         raise ValueError(f"{flag}: must be given with {self.flag} {name}")
@@ -304,7 +304,7 @@ CHOICE_FLAGS = {
 PLAIN = CLIENT.names(lambda rule: rule.is_plain)
 
 
-def numbers(field: Field, text: Any, flag: str) -> list[Any]:
+def parse_numbers(field: Field, text: Any, flag: str) -> list[Any]:
   """The numbers of a comma list.
 
   Args:

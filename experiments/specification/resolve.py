@@ -23,7 +23,7 @@ from experiments.specification.choice_flags import (
   UPLOAD,
   ChosenEntry,
   FlagValues,
-  numbers,
+  parse_numbers,
 )
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
@@ -95,7 +95,7 @@ def seeds(text: str) -> list[int]:
   Raises:
     ValueError: if they are not whole numbers of 32 bits, or one is repeated.
   """
-  return numbers(SEED_OF_RUN, text, "seed")
+  return parse_numbers(SEED_OF_RUN, text, "seed")
 
 
 def _task(flag_values: FlagValues) -> ChosenEntry:
@@ -289,8 +289,8 @@ def _rate_schedule(
     )
   if name == "exponential":
     return {"client_decay": _or(flag_values["client_decay"], specs.DECAY)}
-  given_or_usual = _or(flag_values["client_milestones"], specs.MILESTONES)
-  fractions = numbers(number("(0, 1)"), given_or_usual, "client_milestones")
+  text = _or(flag_values["client_milestones"], specs.MILESTONES)
+  fractions = parse_numbers(number("(0, 1)"), text, "client_milestones")
   return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
 
 

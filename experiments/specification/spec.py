@@ -625,7 +625,9 @@ TUNED = [
 ]
 
 
-def identity_of(config: Mapping[str, Any], *others: str) -> dict[str, Any]:
+def identity_of_config(
+  config: Mapping[str, Any], *others: str
+) -> dict[str, Any]:
   """The flags on which results depend; equal for two equal runs.
 
   Args:

@@ -23,7 +23,7 @@ from experiments.specification.choice_flags import (
   SERVER,
   UPLOAD,
   ChosenEntry,
-  numbers,
+  parse_numbers,
 )
 from fedjax_opt import algorithms, lora, transforms
 from fedjax_opt.algorithms import ALGORITHMS
@@ -231,7 +231,7 @@ def test_makes_every_algorithm_from_traced_numbers(arguments):
 )
 def test_numbers(text, kind, values):
   any_number = fields.number("(-inf, inf]", kind=kind)
-  assert numbers(any_number, text, "flag") == values
+  assert parse_numbers(any_number, text, "flag") == values
 
 
 def test_no_flag_is_shared_by_two_kinds_of_part():

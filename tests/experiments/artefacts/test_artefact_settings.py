@@ -92,7 +92,7 @@ def test_numbers_of_the_papers():
     for paper in ("delta_sgd", "domo")
   }
   tables = {
-    (paper, table): definitions.numbers(about, table)
+    (paper, table): definitions.paper_numbers(about, table)
     for paper, about in artefacts.items()
     for table in about["numbers"]
   }

@@ -39,7 +39,7 @@ RECORD = record(CURVES, POINTS, [0, 10, 20])
 )
 def test_values(words, expected, unit):
   found = value(words)
-  np.testing.assert_allclose(found.of(RECORD), expected)
+  np.testing.assert_allclose(found.compute(RECORD), expected)
   assert found.unit == unit
   assert found.scale == (100 if unit == "points" else 1)
   assert found.is_better_less == ("loss" in words or "rounds" in words)

@@ -329,7 +329,7 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   assert len(older) < len(own.flags)
   assert "algorithm" not in older
   wanted = flags_of(own.arguments)
-  assert store.differing(older, wanted) is None
+  assert store.other_flags_text(older, wanted) is None
   first, *others, seed = outcome.cells["other",].arguments
   again = RunOf((seed, "--algorithm=fed_avg", *others, first))
   assert known.find(again) is own
@@ -347,10 +347,10 @@ def test_where_an_encoder_and_data_are_does_not_say_what_they_are():
   own = flags_of((*TEXT, "--data_dir=/two"))
   elsewhere = (*TEXT[:2], "--pretrained=/some/where/small")
   config = dict(flags_of(elsewhere)) | {"data_dir": "/one"}
-  assert store.differing(config, own) is None
+  assert store.other_flags_text(config, own) is None
   for folder, is_same in (("small/", True), ("large", False)):
     config["pretrained"] = f"/some/where/{folder}"
-    assert (store.differing(config, own) is None) == is_same
+    assert (store.other_flags_text(config, own) is None) == is_same
 
 
 def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
