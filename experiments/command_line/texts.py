@@ -18,7 +18,7 @@ from fedjax_opt.scores import SCORES
 from fedjax_opt.study import own_models
 
 # If more owners than this share a default, the help does not name them.
-_MANY_OWNERS = 12
+_MAX_OWNERS = 12
 # Flag -> what each of its words means.
 _MEANINGS = {"select_on": spec.SPLITS, "track": spec.TRACKERS}
 
@@ -108,7 +108,7 @@ def _of_hyperparameter(flag: str, owners: Mapping[str, Hyperparameter]) -> str:
     meanings.setdefault(text, {})[name] = shown_default(parameter.default)
   parts = []
   for text, defaults in meanings.items():
-    if len(defaults) > _MANY_OWNERS and len(set(defaults.values())) == 1:
+    if len(defaults) > _MAX_OWNERS and len(set(defaults.values())) == 1:
       parts.append(f"{text}. Default: {next(iter(defaults.values()))}.")
     else:
       each = [f"{name} {value}".strip() for name, value in defaults.items()]

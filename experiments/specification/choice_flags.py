@@ -31,10 +31,10 @@ from fedjax_opt.transforms.faults import FAULTS
 
 # With more owners than this, a message names only the first ones. With more
 # entries, it says where they are listed.
-_MOST_SHOWN, _MOST_LISTED = 8, 20
+_MAX_SHOWN, _MAX_LISTED = 8, 20
 
 # The most items of a comma list.
-MOST_ITEMS = 10_000
+MAX_ITEMS = 10_000
 
 _COMPARE = "python -m experiments.compare"
 
@@ -212,7 +212,7 @@ class ChoiceFlag:
     registry = self.registry
     if is_list(name, lambda each: each in registry):
       raise ValueError(one_only(self.flag, name, self.is_condition))
-    is_long = len(registry) > _MOST_LISTED
+    is_long = len(registry) > _MAX_LISTED
     listing = f"those that --list={self.flag}s shows" if is_long else None
     check_choice(self.flag, name, registry, listing)
     return registry[name]
@@ -239,7 +239,7 @@ class ChoiceFlag:
     """
     first, *more = owners
     shown = [first, *more]
-    if len(shown) > _MOST_SHOWN:
+    if len(shown) > _MAX_SHOWN:
       shown = [*shown[:3], "..."]
     belongs = f"belongs to {self.flag} {', '.join(shown)}"
     if name is not None:
@@ -319,9 +319,9 @@ def parse_numbers(field: Field, text: Any, flag: str) -> list[Any]:
   if field.kind is int:
     wanted, example = "whole numbers", "0,1,2"
   items, values = str(text).split(","), []
-  if len(items) > MOST_ITEMS:
+  if len(items) > MAX_ITEMS:
     raise ValueError(
-      f"{flag}: has {len(items)} values; must have at most {MOST_ITEMS}"
+      f"{flag}: has {len(items)} values; must have at most {MAX_ITEMS}"
     )
   for item in items:
     try:

@@ -47,8 +47,8 @@ def resolve(
   }
 
 
-def not_of_it(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
-  """Of some flags, those that the given method does not have.
+def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
+  """Of some flags, those that do nothing with the given method.
 
   DOMO has no rule of the clients, for instance, and a rule without a learning
   rate has no schedule of it. A method has all flags that are of no part of it.

@@ -62,7 +62,7 @@ def resolve(flag_values: FlagValues) -> Spec:
   parts = method.resolve(flag_values, task.choice)
   algorithm, client = parts["algorithm"], parts["client"]
   if algorithm.choice.is_personal:
-    own = of_personal(flag_values, task.choice)
+    own = personal_defaults(flag_values, task.choice)
     own = {n: v for n, v in own.items() if flag_values[n] is None}
     flag_values = {**flag_values, **own}
   has_clients = task.choice.brings_clients(flag_values)
@@ -84,9 +84,9 @@ def resolve(flag_values: FlagValues) -> Spec:
   return spec
 
 
-def _or(value: Any, default: Any) -> Any:
-  """The value, if it was given."""
-  return default if value is None else value
+def _given_or(flag_values: FlagValues, name: str, default: Any) -> Any:
+  """The value of a flag, if it was given."""
+  return default if flag_values[name] is None else flag_values[name]
 
 
 def seeds(text: str) -> list[int]:
@@ -123,9 +123,9 @@ def _partition(flag_values: FlagValues, has_clients: bool) -> dict[str, Any]:
     why = f"the clients of task {flag_values['task']} come with its data"
   else:
     chosen = PARTITION.choose(
-      flag_values, _or(flag_values["partition"], specs.PARTITION_DEFAULT)
+      flag_values, _given_or(flag_values, "partition", specs.PARTITION_DEFAULT)
     )
-    number = _or(flag_values["num_clients"], specs.NUM_CLIENTS)
+    number = _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
     return {"partition": chosen, "num_clients": number}
   own = (
     "partition",
@@ -191,7 +191,9 @@ def _is_elsewhere(flag_values: FlagValues) -> bool:
   return any(flag_values.get(name) for name in ("population_dir", *_HOSTS))
 
 
-def of_personal(flag_values: FlagValues, task: TaskChoice) -> dict[str, Any]:
+def personal_defaults(
+  flag_values: FlagValues, task: TaskChoice
+) -> dict[str, Any]:
   """The defaults of algorithms whose clients have models of their own.
 
   In a study with such a method, all methods are chosen and measured so, and
@@ -200,12 +202,15 @@ def of_personal(flag_values: FlagValues, task: TaskChoice) -> dict[str, Any]:
   if _is_elsewhere(flag_values):
     return {}
   found = {"client_test_fraction": own_models.TEST_FRACTION}
-  return found | ({"select_on": "clients"} if _has_own(task) else {})
+  if "clients" in _splits(task):
+    found["select_on"] = "clients"
+  return found
 
 
-def _has_own(task: TaskChoice) -> bool:
-  """Whether each client's examples can have a validation part."""
-  return "validation" in task.splits and not task.draws_validation
+def _splits(task: TaskChoice) -> tuple[str, ...]:
+  """The examples on which settings can be chosen, the default first."""
+  has_own = "validation" in task.splits and not task.draws_validation
+  return (*task.splits, "clients") if has_own else task.splits
 
 
 def _selects_on(flag_values: FlagValues, task: TaskChoice) -> str:
@@ -214,8 +219,8 @@ def _selects_on(flag_values: FlagValues, task: TaskChoice) -> str:
   Raises:
     ValueError: if there are no such examples.
   """
-  accepted = (*task.splits, "clients") if _has_own(task) else task.splits
-  select_on = _or(flag_values["select_on"], task.splits[0])
+  accepted = _splits(task)
+  select_on = _given_or(flag_values, "select_on", accepted[0])
   if select_on not in accepted:
     raise ValueError(
       f"select_on={select_on!r}: task {flag_values['task']} has no such "
@@ -254,7 +259,7 @@ def _selection(flag_values: FlagValues, task: TaskChoice) -> dict[str, Any]:
     return {"select_on": select_on}
   needs_some = select_on in ("validation", "clients")
   usual = own_models.VALIDATION_FRACTION if needs_some else 0.0
-  fraction = _or(flag_values["validation_fraction"], usual)
+  fraction = _given_or(flag_values, "validation_fraction", usual)
   if needs_some and not fraction:
     raise ValueError(
       f"validation_fraction=0: select_on={select_on} needs examples that are "
@@ -262,7 +267,7 @@ def _selection(flag_values: FlagValues, task: TaskChoice) -> dict[str, Any]:
     )
   seed = None
   if fraction:
-    seed = _or(flag_values["validation_seed"], specs.VALIDATION_SEED)
+    seed = _given_or(flag_values, "validation_seed", specs.VALIDATION_SEED)
   return {
     "select_on": select_on,
     "validation_fraction": fraction,
@@ -288,8 +293,8 @@ def _rate_schedule(
       "all rounds; must be constant"
     )
   if name == "exponential":
-    return {"client_decay": _or(flag_values["client_decay"], specs.DECAY)}
-  text = _or(flag_values["client_milestones"], specs.MILESTONES)
+    return {"client_decay": _given_or(flag_values, "client_decay", specs.DECAY)}
+  text = _given_or(flag_values, "client_milestones", specs.MILESTONES)
   fractions = parse_numbers(number("(0, 1)"), text, "client_milestones")
   return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
 
@@ -310,7 +315,7 @@ def _defaults(
     number = (
       specs.COHORT_SIZE
       if has_clients
-      else _or(flag_values["num_clients"], specs.NUM_CLIENTS)
+      else _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
     )
     found["cohort_size"] = min(specs.COHORT_SIZE, number)
   if flag_values["local_steps"] is None:

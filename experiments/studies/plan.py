@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from experiments.command_line.flags import typed
 from experiments.specification import choice_flags
 from experiments.specification import spec as specs
-from experiments.specification.method import default_client, not_of_it
-from experiments.specification.resolve import of_personal, resolve, seeds
+from experiments.specification.method import default_client, unused_flags
+from experiments.specification.resolve import personal_defaults, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
 from fedjax_opt.checks.values import errors_of
@@ -87,10 +87,10 @@ def plan(request: Request) -> list[PlannedCell]:
   fixed = {n: v[0] for n, v in values.items() if len(v) == 1}
   varied = {n: v for n, v in values.items() if len(v) > 1}
   number = len(labels) * math.prod(map(len, varied.values()))
-  if number > choice_flags.MOST_ITEMS:
+  if number > choice_flags.MAX_ITEMS:
     raise ValueError(
       f"{next(iter(varied), 'method')}: the study would have {number:,} cells; "
-      f"must have at most {choice_flags.MOST_ITEMS:,}"
+      f"must have at most {choice_flags.MAX_ITEMS:,}"
     )
   conditions = [
     dict(zip(varied, each, strict=True))
@@ -133,7 +133,7 @@ def _for_own_models(
   )
   if task is None or not any_personal(request.methods):
     return {}
-  found = {"select_on": task.splits[0]} | of_personal(request.flags, task)
+  found = {"select_on": task.splits[0]} | personal_defaults(request.flags, task)
   return {n: value for n, value in found.items() if n not in request.flags}
 
 
@@ -150,7 +150,7 @@ def _cell(
   shared = {n: v for n, v in request.flags.items() if n not in conditions}
   values = {**fixed, **condition, **shared, **own}
   flag_values = typed(values)
-  left_out = not_of_it(flag_values, shared.keys() - own.keys())
+  left_out = unused_flags(flag_values, shared.keys() - own.keys())
   flag_values |= {name: known[name].default for name in left_out}
   spec = resolve(flag_values)
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)

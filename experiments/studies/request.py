@@ -12,7 +12,7 @@ from typing import Any
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification import spec
-from experiments.specification.choice_flags import MOST_ITEMS
+from experiments.specification.choice_flags import MAX_ITEMS
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import errors_of
 from fedjax_opt.files import memory
@@ -43,9 +43,9 @@ OF_A_RUN = (
 
 @fields.checked(
   track=fields.choice(*spec.TRACKERS),
-  jobs=fields.integer(1, most=MOST_ITEMS),
-  report_seeds=fields.integer(1, most=MOST_ITEMS),
-  crossed=fields.integer(2, most=MOST_ITEMS),
+  jobs=fields.integer(1, most=MAX_ITEMS),
+  report_seeds=fields.integer(1, most=MAX_ITEMS),
+  crossed=fields.integer(2, most=MAX_ITEMS),
   budget=fields.choice(*BUDGETS),
   target=fields.number("(-inf, inf)", "a finite number"),
   seeds_needed=fields.number(
@@ -190,9 +190,9 @@ def _pair(text: str, item: str) -> tuple[str, Any]:
 
 # A study file.
 
-_MOST = 100_000  # Bytes.
+_MAX_BYTES = 100_000
 # The deepest nesting of keys: the reader's memory grows with its square.
-_DEEP = re.compile(r"""(?:["'\w-]+\s*\.\s*){20}""")
+_TOO_DEEP = re.compile(r"""(?:["'\w-]+\s*\.\s*){20}""")
 
 
 def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
@@ -222,8 +222,8 @@ def content_of(flag: str, file: str) -> dict[str, Any]:
   """
   try:
     path = pathlib.Path(file).expanduser()
-    text = memory.read_text(path, _MOST)
-    if _DEEP.search(text):
+    text = memory.read_text(path, _MAX_BYTES)
+    if _TOO_DEEP.search(text):
       raise RecursionError
     return tomllib.loads(text)
   except OSError as error:

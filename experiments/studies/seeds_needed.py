@@ -13,7 +13,7 @@ from fedjax_opt.study.report.study_tables import Table
 from fedjax_opt.study.words import condition_label
 
 _PAIRS = "pairs.csv"
-_MOST = 100_000_000  # Bytes.
+_MAX_BYTES = 100_000_000
 _COLUMNS = {"method", "other", "sd", "seeds"}
 
 
@@ -64,7 +64,7 @@ def _pairs(folder: str) -> Any:
   """The pairs of a stored study whose differences have a spread."""
   path = pathlib.Path(folder).expanduser() / _PAIRS
   try:
-    text = io.StringIO(memory.read_text(path, _MOST))
+    text = io.StringIO(memory.read_text(path, _MAX_BYTES))
     # Labels may look like numbers, or like NA.
     as_text = dict.fromkeys(("method", "other"), str)
     of_spread = {"keep_default_na": False, "na_values": {"sd": ["", "nan"]}}

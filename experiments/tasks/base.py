@@ -19,7 +19,8 @@ from fedjax_opt.files.memory import size_text
 from fedjax_opt.registry import Choice
 from fedjax_opt.results.selection import Criterion
 
-_LARGE = 100_000_000  # Bytes of a file that takes seconds to be read.
+# Reading a larger file takes seconds, which a line announces.
+_MAX_SILENT_BYTES = 100_000_000
 # The test part of a user's own data, if they have none; the same for all seeds.
 TEST_FRACTION, SEED_OF_TEST = 0.2, 0
 
@@ -162,7 +163,7 @@ def reading(file: str) -> Iterator[str]:
   """
   path = os.path.expanduser(file)
   size = os.path.getsize(path) if os.path.isfile(path) else 0
-  if size >= _LARGE and processes.is_first_process():
+  if size >= _MAX_SILENT_BYTES and processes.is_first_process():
     print(f"reading {file}, {size_text(size)} ...", file=sys.stderr)
   try:
     yield path

@@ -125,7 +125,7 @@ def test_a_large_file_is_announced(file, monkeypatch, capsys):
   given = flags(file, "sick", "--num_clients=3")
   data.load(spec_of(*given))
   assert not capsys.readouterr().err
-  monkeypatch.setattr(base, "_LARGE", 1_000)
+  monkeypatch.setattr(base, "_MAX_SILENT_BYTES", 1_000)
   data.load(spec_of(*given))
   said = memory.size_text(file.stat().st_size)
   assert capsys.readouterr().err == f"reading {file}, {said} ...\n"
