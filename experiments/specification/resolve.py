@@ -5,6 +5,7 @@ them fit together.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from experiments import on_disk
@@ -35,6 +36,8 @@ from fedjax_opt.study import own_models
 # What some tasks read, and the parts of it.
 _FILES = ("data_dir", "data_file", *table.FLAGS, "pretrained")
 _HOSTS = ("coordinator", "cluster")
+# Flags with a value, which choose nothing by name.
+_PLAIN = [name for name, flag in FLAGS.items() if flag.choice is None]
 
 
 def resolve(flag_values: FlagValues) -> Spec:
@@ -48,40 +51,62 @@ def resolve(flag_values: FlagValues) -> Spec:
   """
   known = specs.every()
   user_flags = {n: v for n, v in flag_values.items() if v != known[n].default}
-  plain = [name for name, flag in FLAGS.items() if flag.choice is None]
-  for name in plain:
+  _check_values(flag_values)
+  flag_values, parts = _with_task_and_method(flag_values)
+  spec = Spec(**_fields(flag_values, parts), user_flags=user_flags)
+  _check(spec, flag_values)
+  return spec
+
+
+def _check_values(flag_values: FlagValues) -> None:
+  """Checks each value by itself, as far as it chooses nothing by name."""
+  for name in _PLAIN:
     if flag_values[name] is not None:
       FLAGS[name].field.check(name, flag_values[name])
   if not flag_values["compilation_cache"].strip():
     raise ValueError(
       "compilation_cache='': must be the name of a folder, or none"
     )
+
+
+def _with_task_and_method(
+  flag_values: FlagValues,
+) -> tuple[FlagValues, dict[str, Any]]:
+  """The flags with what task and method decide of others; and these two.
+
+  Returns:
+    The values of all flags; and the task and the parts of the method, by flag.
+  """
   if flag_values["population_dir"]:  # It says what was held out of its clients.
     flag_values = on_disk.with_validation_of(flag_values)
   task = _task(flag_values)
-  parts = method.resolve(flag_values, task.choice)
-  algorithm, client = parts["algorithm"], parts["client"]
-  if algorithm.choice.is_personal:
+  parts = {"task": task} | method.resolve(flag_values, task.choice)
+  if parts["algorithm"].choice.is_personal:
     own = personal_defaults(flag_values, task.choice)
     own = {n: v for n, v in own.items() if flag_values[n] is None}
     flag_values = {**flag_values, **own}
-  has_clients = task.choice.brings_clients(flag_values)
-  values = {name: flag_values[name] for name in plain} | parts
-  values |= {
+  return flag_values, parts
+
+
+def _fields(
+  flag_values: FlagValues, parts: Mapping[str, Any]
+) -> dict[str, Any]:
+  """The fields of the specification, with defaults filled in."""
+  task, algorithm = parts["task"].choice, parts["algorithm"]
+  has_clients = task.brings_clients(flag_values)
+  fields = {name: flag_values[name] for name in _PLAIN} | parts
+  fields |= {
     part.flag: part.choose(flag_values, flag_values[part.flag])
     for part in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
   }
-  values |= _partition(flag_values, has_clients)
-  values |= _selection(flag_values, task.choice)
-  values |= _rate_schedule(flag_values, algorithm, client)
-  values |= _simulated_time(flag_values, algorithm)
-  values |= _defaults(flag_values, has_clients, algorithm.choice)
-  if values["schedule"] is not None:
-    values["cohort_size"] = _places(values, flag_values)
-  values |= {"task": task, "seed": seeds(flag_values["seed"])}
-  spec = Spec(**values, user_flags=user_flags)
-  _check(spec, flag_values)
-  return spec
+  fields |= _partition(flag_values, has_clients)
+  fields |= _selection(flag_values, task)
+  fields |= _rate_schedule(flag_values, algorithm, parts["client"])
+  fields |= _simulated_time(flag_values, algorithm)
+  fields |= _defaults(flag_values, has_clients, algorithm.choice)
+  fields["cohort_size"] = _places(fields, flag_values)
+  fields["seed"] = seeds(flag_values["seed"])
+  return fields
 
 
 def _given_or(flag_values: FlagValues, name: str, default: Any) -> Any:
@@ -175,13 +200,14 @@ def _simulated_time(
 
 def _places(values: dict[str, Any], flag_values: FlagValues) -> int | None:
   """The clients of a server step; on some schedules, of the buffer."""
-  buffer = values["schedule"].static.get("buffer")
+  schedule = values["schedule"]
+  buffer = schedule and schedule.static.get("buffer")
   if buffer is None:
     return values["cohort_size"]
   if flag_values["cohort_size"] is not None:
     raise ValueError(
       f"cohort_size={flag_values['cohort_size']}: schedule "
-      f"{values['schedule'].name} has buffer instead; leave cohort_size out"
+      f"{schedule.name} has buffer instead; leave cohort_size out"
     )
   return buffer
 
