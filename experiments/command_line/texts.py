@@ -49,7 +49,7 @@ def of_flag(name: str, flag: Flag, names: Mapping[str, Any]) -> str:
 
 
 def names_in_helps() -> dict[str, Any]:
-  """The values of the names in braces in the helps of `Spec`."""
+  """The values of the names in braces in the docstring of `Spec`."""
   own = tasks.by_own_name()
   return {
     **{

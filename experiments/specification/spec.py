@@ -1,9 +1,9 @@
 """What runs: one frozen record, made once from flags.
 
-Each field of `Spec` is a flag, and says all about it. An option of the engine
-has the engine's default and help. The flags of hyperparameters are made from
-the registries. `resolve.resolve` makes the record, checks all that needs no
-data, and fills in the defaults.
+Each field of `Spec` is a flag: the docstring of `Spec` has its help, the field
+has all else. An option of the engine has the engine's default and help. The
+flags of hyperparameters are made from the registries. `resolve.resolve` makes
+the record, checks all that needs no data, and fills in the defaults.
 """
 
 import dataclasses
@@ -208,365 +208,293 @@ _DEVICES = Group(
 class Spec:
   """What runs, with all defaults filled in; None for what is absent.
 
-  Each field has its help, but for options of the engine, whose help is in
-  `GridOptions` and `RunOptions`.
+  What is not described here is an option of the engine, see `GridOptions`.
+
+  Attributes:
+    task: Data set and model, joined as in mnist_cnn (digits alone is
+      digits_mlp), or a task with a name of its own. The clients of
+      {tasks_with_clients} come with their data.
+    data_dir: Folder of the data. Default: $TFDS_DATA_DIR or
+      ~/tensorflow_datasets, where TFDS prepares missing data if TensorFlow is
+      installed; for fmri $NILEARN_DATA or ~/nilearn_data, into which missing
+      files are downloaded. femnist10 and femnist62 have no default: give the
+      folder of the sqlite files of TensorFlow Federated or FedJAX.
+    data_file: File of the npz_... tasks, in NumPy's .npz format, with arrays x
+      and y. x is [N, H, W, channels] or [N, H, W], and for logistic and mlps
+      also [N, d]. uint8 is divided by 255; other types are taken as they are. y
+      is [N], labels, which are whole numbers from 0. The file may also have
+      client_ids [N], the client of each example (otherwise partition divides
+      the examples); x_test and y_test (otherwise see test_fraction); and
+      num_classes (otherwise the largest label plus 1). For the table_... tasks:
+      a .csv, .tsv or .parquet file with names of columns, or a folder that
+      Hugging Face's `datasets` has saved.
+    label_column: Column that a table_... task predicts; separate several by
+      commas.
+    client_column: Column of the table that says to which client a row belongs.
+      Default: none; partition divides the rows.
+    time_column: Column of numbers or dates of the table; the latest rows, of
+      each client if there are clients, are then the test part.
+    ignore_columns: Columns of the table that are left out, separated by commas.
+    metrics: Scores of the table_... tasks to measure beside loss and accuracy,
+      separated by commas: {scores}.
+    pretrained: Folder of an encoder in Hugging Face's layout, from which the
+      ..._distilbert tasks start: config.json (model_type distilbert or bert),
+      model.safetensors, and tokenizer.json or vocab.txt. The head is
+      DistilBERT's. Its weights come from this folder if they are for the task's
+      number of classes, and are otherwise drawn at random. Default: the whole
+      encoder is drawn at random, see encoder and vocab_size.
+    l2: Adds l2 / 2 ||w||^2, over all parameters, to each client's loss, but not
+      to the reported losses.
+    trainable: Train only these leaves of the model: the starts of their paths,
+      separated by commas, such as output or layers_1,output/kernel. Only these
+      leaves are sent, and only they count in l2. Default: all.
+    population_dir: Folder of clients from `python -m experiments.convert`,
+      which replace the task's clients. They stay on disk. The clients of a
+      cohort are read while earlier rounds are computed.
+    num_clients: Clients in the population. Default: {NUM_CLIENTS}.
+    partition: How the training examples are divided among the clients, for
+      tasks whose clients do not come with the data. Default:
+      {PARTITION_DEFAULT}.
+    partition_seed: Seed of the partition alone, so that all values of seed have
+      the same partition. Default: seed decides the partition too.
+    client_test_fraction: Fraction of each client's examples that is held out of
+      training as its own test examples, drawn by the seed. After the run the
+      selected model is measured on them, client by client: per_client.csv and
+      per_client in summary.json. Default: none; {TEST_FRACTION} for
+      algorithms whose clients have models of their own, if the data are in
+      memory.
+    personalize_steps: Also measure personalized models: the global model after
+      so many local steps of the clients' rule on the client's training
+      examples. Needs client_test_fraction. Default: none.
+    heldout_clients: Number of clients that never train, and share no example
+      with clients that train. The same partition makes them, in addition to the
+      num_clients that train; if the clients come with the data, some of them
+      are held out. They are measured after the run: heldout_clients.csv.
+      Default: none.
+    algorithm: What a round does.
+    client: How a client takes a local step. Default: {CLIENT_DEFAULT}; sgd
+      for the algorithms that take no other: {plain_algorithms}{own_clients}.
+    client_schedule: Clients' learning rate over rounds: constant; step_decay,
+      divided by 10 at each of client_milestones; or exponential, multiplied by
+      client_decay after each round.
+    client_milestones: Fractions of the rounds after which step_decay divides
+      the rate, separated by commas. Default: {MILESTONES}.
+    client_decay: Factor by which exponential multiplies the rate after each
+      round. Default: {DECAY}.
+    server: The server's rule, whose gradient is the mean of the clients'
+      differences: {servers}. Default: {SERVER_DEFAULT} with step size 1, which
+      is plain averaging, or what the algorithm's name says{own_servers}. Some
+      algorithms take any of these rules, some take only sgd, and some have
+      none.
+    regularizer: What {composite} add to the loss: a penalty, or a constraint
+      on a norm or on signs. It acts on each kernel w by itself, and not on
+      biases. Default: the task's own.
+    privacy: Makes the server's model private for clients; the table has the
+      epsilon of each setting. Needs --weighting=uniform. With
+      --sampler=poisson epsilon is for adding or removing a client; with
+      cohorts of fixed size it is for replacing one, which gives a larger
+      number. Default: none.
+    dp_delta: The delta for which epsilon is computed. Default: {DP_DELTA}.
+    dp_seed: Seed of the noise, a whole number from 0 to 4294967295, to repeat a
+      run; such a run is NOT private, because the noise can be computed again
+      and removed. Default: none; the operating system's entropy makes new noise
+      in each run and at each grid point.
+    upload: How clients compress the differences that they send; the compressed
+      bytes are counted. Default: not at all.
+    error_feedback: A client adds the part that it did not send to its next
+      difference. Needs upload.
+    aggregator: How the server combines the messages of a cohort; all but mean
+      need --weighting=uniform.
+    fault: What faulty clients send, to test aggregators.
+    faulty_fraction: Share of the clients that are faulty, in [0, 1]; the same
+      clients in all rounds and with every seed. Needs fault.
+    select_on: Examples on which the best setting is chosen, by its mean over
+      the seeds. Default: validation; clients for algorithms whose clients have
+      models of their own, if the data are in memory; train for nonconvex, whose
+      objective is known exactly, and for clients on disk without a validation
+      part.
+    select_metric: The metric that chooses the best setting: accuracy, loss, or
+      one of metrics. Default: accuracy on validation and test examples, loss on
+      training examples; the regularized loss for fmri; tasks without labels
+      have their own metric.
+    select_over: Number of last rounds, such as 100; the worst evaluation in
+      them counts, but not the one before the first round. Default: only the
+      last evaluation; for lasso and low_rank the mean over the last 100 rounds,
+      for femnist10 and femnist62 with --select_on=train the mean over the last
+      10 evaluations.
+    validation_fraction: Fraction of the training examples that is held out of
+      training, in [0, 1). It is taken from each class, or with
+      --select_on=clients from each client. Default: {VALIDATION_FRACTION} with
+      --select_on=validation or clients, else 0. lasso and low_rank draw their
+      own validation examples.
+    validation_seed: Seed of the validation part; the same part for all seeds
+      of a run. Default: {VALIDATION_SEED}.
+    rounds: Communication rounds.
+    target_accuracy: End the run when each point that has not diverged has
+      reached this accuracy, in (0, 1], on the examples of select_on.
+      summary.json has the costs.
+    patience: End the run when, in so many evaluations, no point has improved
+      the metric by which points are selected.
+    cohort_size: Clients in a round. Default: {COHORT_SIZE}, or all if there are
+      fewer; always all for {all_clients}; always the first client for
+      {first_client}.
+    sampler: Who takes part in a round.
+    batch_size: Examples in a local batch. Default: {BATCH_SIZE};
+      {BATCH_SIZE_OF_CLIENTS} if the clients come with the data.
+    sampling: Local batches: shuffle (all examples, in a new order each epoch)
+      or replacement (each batch drawn afresh).
+    max_update_norm: Largest Euclidean norm, above 0, of a client's update; in
+      most algorithms the update is the change of its model. Default: no limit.
+    seed: [list] Seed of everything that is drawn: the partition (see
+      partition_seed), the initial model, cohorts, batches, dropout and the
+      clock.
+    system: Gives the run simulated time: how many seconds clients take, drawn
+      by the seed of the run. For bytes per second see system_bytes_down and
+      system_bytes_up. Default: no clock.
+    availability: When clients can be sent out; a client that has begun always
+      finishes. Default: always.
+    schedule: Who is sent out when, and whom the server waits for. Default:
+      synchronous if system is given, else no clock.
+    max_time: End the run after so many simulated seconds, unless rounds ends it
+      earlier. Default: no limit.
+    output_dir: New folder for the results, or with resume the folder of the
+      run. Default: runs/TASK-ALGORITHM-CLIENT-TIME.
+    grad_norm: Also measure grad_norm_sq, the squared norm of the gradient of
+      the mean loss over all clients' examples (with l2, without a regularizer).
+    x_axis: Horizontal axis of curves.png: rounds; the cost of a client so far,
+      as gradient_evaluations (examples) or bytes (down and up); or time, in
+      simulated seconds.
+    optimum: Also find the least value of the objective (FISTA in float64 on the
+      data of all clients), and measure optimality_gap, the distance from this
+      value. For convex tasks and algorithms with a regularizer.
+    trace: Record the step sizes of every client and local step in traces.npz
+      and step_sizes.png. Only with client {traced}.
+    track: Also log config, metrics and pictures at the end, with this tracker,
+      which must be installed.
+    profile: Trace the rounds between the first two evaluations, for Perfetto
+      and for TensorBoard's profiler, in the folder profile of output_dir.
+    checkpoint_every: Rounds between checkpoints, in output_dir/checkpoints; the
+      newest two are kept. SIGTERM then saves one more and ends the run.
+      Default: none.
+    resume: Continue the run in output_dir, which had the same flags, from its
+      newest checkpoint, or start the run if there is none. It ends as if it had
+      never been stopped. With more rounds the run is extended.
+    compilation_cache: Folder that keeps compiled programs for later runs, or
+      none. The variable JAX_COMPILATION_CACHE_DIR takes precedence.
+    progress: Show progress.
+    coordinator: HOST:PORT of the first process, if several processes run the
+      same command, each with its process_id.
+    num_processes: Number of processes. Needs coordinator.
+    process_id: Number of this process, from 0. Needs coordinator.
+    cluster: This process is one of several that find each other: on Slurm, on a
+      TPU pod, under Open MPI or Kubernetes.
   """
 
-  task: ChosenEntry = _TASK.flag(
-    "digits",
-    help="Data set and model, joined as in mnist_cnn (digits alone is "
-    "digits_mlp), or a task with a name of its own. The clients of "
-    "{tasks_with_clients} come with their data.",
-  )
-  data_dir: str | None = _TASK.flag(
-    help="Folder of the data. Default: $TFDS_DATA_DIR or "
-    "~/tensorflow_datasets, where TFDS prepares missing data if TensorFlow is "
-    "installed; for fmri $NILEARN_DATA or ~/nilearn_data, into which missing "
-    "files are downloaded. femnist10 and femnist62 have no default: give the "
-    "folder of the sqlite files of TensorFlow Federated or FedJAX.",
-    is_identity=False,
-  )
-  data_file: str | None = _TASK.flag(
-    help="File of the npz_... tasks, in NumPy's .npz format, with arrays x and "
-    "y. x is [N, H, W, channels] or [N, H, W], and for logistic and mlps also "
-    "[N, d]. uint8 is divided by 255; other types are taken as they are. y is "
-    "[N], labels, which are whole numbers from 0. The file may also have "
-    "client_ids [N], the client of each example (otherwise partition divides "
-    "the examples); x_test and y_test (otherwise see test_fraction); and "
-    "num_classes (otherwise the largest label plus 1). For the table_... "
-    "tasks: a .csv, .tsv or .parquet file with names of columns, or a folder "
-    "that Hugging Face's `datasets` has saved."
-  )
-  label_column: str | None = _TASK.flag(
-    help="Column that a table_... task predicts; separate several by commas."
-  )
-  client_column: str | None = _TASK.flag(
-    help="Column of the table that says to which client a row belongs. "
-    "Default: none; partition divides the rows."
-  )
-  time_column: str | None = _TASK.flag(
-    help="Column of numbers or dates of the table; the latest rows, of each "
-    "client if there are clients, are then the test part."
-  )
-  ignore_columns: str | None = _TASK.flag(
-    help="Columns of the table that are left out, separated by commas."
-  )
-  metrics: str | None = _TASK.flag(
-    help="Scores of the table_... tasks to measure beside loss and accuracy, "
-    "separated by commas: {scores}."
-  )
-  pretrained: str | None = _TASK.flag(
-    help="Folder of an encoder in Hugging Face's layout, from which the "
-    "..._distilbert tasks start: config.json (model_type distilbert or bert), "
-    "model.safetensors, and tokenizer.json or vocab.txt. The head is "
-    "DistilBERT's. Its weights come from this folder if they are for the "
-    "task's number of classes, and are otherwise drawn at random. Default: the "
-    "whole encoder is drawn at random, see encoder and vocab_size."
-  )
-  l2: float = _TASK.flag(
-    0.0,
-    help="Adds l2 / 2 ||w||^2, over all parameters, to each client's loss, but "
-    "not to the reported losses.",
-    field=number("[0, inf)"),
-    is_condition=True,
-  )
-  trainable: str | None = _TASK.flag(
-    help="Train only these leaves of the model: the starts of their paths, "
-    "separated by commas, such as output or layers_1,output/kernel. Only these "
-    "leaves are sent, and only they count in l2. Default: all.",
-    field=Field(leaves),
-  )
+  task: ChosenEntry = _TASK.flag("digits")
+  data_dir: str | None = _TASK.flag(is_identity=False)
+  data_file: str | None = _TASK.flag()
+  label_column: str | None = _TASK.flag()
+  client_column: str | None = _TASK.flag()
+  time_column: str | None = _TASK.flag()
+  ignore_columns: str | None = _TASK.flag()
+  metrics: str | None = _TASK.flag()
+  pretrained: str | None = _TASK.flag()
+  l2: float = _TASK.flag(0.0, field=number("[0, inf)"), is_condition=True)
+  trainable: str | None = _TASK.flag(field=Field(leaves))
 
-  population_dir: str | None = _DATA.flag(
-    help="Folder of clients from `python -m experiments.convert`, which "
-    "replace the task's clients. They stay on disk. The clients of a cohort "
-    "are read while earlier rounds are computed."
-  )
-  num_clients: int | None = _DATA.flag(
-    help="Clients in the population. Default: {NUM_CLIENTS}.", is_condition=True
-  )
-  partition: ChosenEntry | None = _DATA.flag(
-    help="How the training examples are divided among the clients, for tasks "
-    "whose clients do not come with the data. Default: {PARTITION_DEFAULT}."
-  )
-  partition_seed: int | None = _DATA.flag(
-    help="Seed of the partition alone, so that all values of seed have the "
-    "same partition. Default: seed decides the partition too.",
-    field=SEED_OF_RUN,
-  )
+  population_dir: str | None = _DATA.flag()
+  num_clients: int | None = _DATA.flag(is_condition=True)
+  partition: ChosenEntry | None = _DATA.flag()
+  partition_seed: int | None = _DATA.flag(field=SEED_OF_RUN)
   client_test_fraction: float | None = _DATA.flag(
-    help="Fraction of each client's examples that is held out of training as "
-    "its own test examples, drawn by the seed. After the run the selected "
-    "model is measured on them, client by client: per_client.csv and "
-    "per_client in summary.json. Default: none; {TEST_FRACTION} for algorithms "
-    "whose clients have models of their own, if the data are in memory.",
-    field=number("[0, 1)"),
-    excludes=_IN_MEMORY | _ALONE,
+    field=number("[0, 1)"), excludes=_IN_MEMORY | _ALONE
   )
   personalize_steps: int | None = _DATA.flag(
-    help="Also measure personalized models: the global model after so many "
-    "local steps of the clients' rule on the client's training examples. Needs "
-    "client_test_fraction. Default: none.",
-    field=integer(1),
-    needs="client_test_fraction",
+    field=integer(1), needs="client_test_fraction"
   )
   heldout_clients: int | None = _DATA.flag(
-    help="Number of clients that never train, and share no example with "
-    "clients that train. The same partition makes them, in addition to the "
-    "num_clients that train; if the clients come with the data, some of them "
-    "are held out. They are measured after the run: heldout_clients.csv. "
-    "Default: none.",
-    field=integer(),
-    excludes=_IN_MEMORY | _ALONE,
+    field=integer(), excludes=_IN_MEMORY | _ALONE
   )
 
-  algorithm: ChosenEntry = _ALGORITHM.flag("fed_avg", help="What a round does.")
+  algorithm: ChosenEntry = _ALGORITHM.flag("fed_avg")
 
-  client: ChosenEntry = _CLIENT.flag(
-    help="How a client takes a local step. Default: {CLIENT_DEFAULT}; sgd for "
-    "the algorithms that take no other: {plain_algorithms}{own_clients}."
-  )
+  client: ChosenEntry = _CLIENT.flag()
   client_schedule: str = _CLIENT.flag(
-    "constant",
-    help="Clients' learning rate over rounds: constant; step_decay, divided by "
-    "10 at each of client_milestones; or exponential, multiplied by "
-    "client_decay after each round.",
-    field=choice("constant", "step_decay", "exponential"),
+    "constant", field=choice("constant", "step_decay", "exponential")
   )
   client_milestones: str | None = _CLIENT.flag(
-    help="Fractions of the rounds after which step_decay divides the rate, "
-    "separated by commas. Default: {MILESTONES}.",
-    needs="client_schedule=step_decay",
+    needs="client_schedule=step_decay"
   )
   client_decay: float | None = _CLIENT.flag(
-    help="Factor by which exponential multiplies the rate after each round. "
-    "Default: {DECAY}.",
-    field=number("(0, 1)"),
-    needs="client_schedule=exponential",
+    field=number("(0, 1)"), needs="client_schedule=exponential"
   )
 
-  server: ChosenEntry | None = _SERVER.flag(
-    help="The server's rule, whose gradient is the mean of the clients' "
-    "differences: {servers}. Default: {SERVER_DEFAULT} with step size 1, which "
-    "is plain averaging, or what the algorithm's name says{own_servers}. Some "
-    "algorithms take any of these rules, some take only sgd, and some have "
-    "none."
-  )
+  server: ChosenEntry | None = _SERVER.flag()
 
-  regularizer: ChosenEntry | None = _REGULARIZER.flag(
-    help="What {composite} add to the loss: a penalty, or a constraint on a "
-    "norm or on signs. It acts on each kernel w by itself, and not on biases. "
-    "Default: the task's own."
-  )
+  regularizer: ChosenEntry | None = _REGULARIZER.flag()
 
   privacy: ChosenEntry | None = _PRIVACY.flag(
-    help="Makes the server's model private for clients; the table has the "
-    "epsilon of each setting. Needs --weighting=uniform. With "
-    "--sampler=poisson epsilon is for adding or removing a client; with "
-    "cohorts of fixed size it is for replacing one, which gives a larger "
-    "number. Default: none.",
-    needs="weighting=uniform",
-    excludes=_CLIPPED,
+    needs="weighting=uniform", excludes=_CLIPPED
   )
   dp_delta: float | None = _PRIVACY.flag(
-    help="The delta for which epsilon is computed. Default: {DP_DELTA}.",
-    field=number("(0, 1)"),
-    needs="privacy",
+    field=number("(0, 1)"), needs="privacy"
   )
-  dp_seed: int | None = _PRIVACY.flag(
-    help="Seed of the noise, a whole number from 0 to 4294967295, to repeat a "
-    "run; such a run is NOT private, because the noise can be computed again "
-    "and removed. Default: none; the operating system's entropy makes new "
-    "noise in each run and at each grid point.",
-    field=SEED_OF_RUN,
-    needs="privacy",
-  )
+  dp_seed: int | None = _PRIVACY.flag(field=SEED_OF_RUN, needs="privacy")
 
-  upload: ChosenEntry | None = _MESSAGES.flag(
-    help="How clients compress the differences that they send; the compressed "
-    "bytes are counted. Default: not at all."
-  )
-  error_feedback: bool = _MESSAGES.flag(
-    False,
-    help="A client adds the part that it did not send to its next difference. "
-    "Needs upload.",
-    needs="upload",
-  )
-  aggregator: ChosenEntry = _MESSAGES.flag(
-    "mean",
-    help="How the server combines the messages of a cohort; all but mean need "
-    "--weighting=uniform.",
-    needs="weighting=uniform",
-  )
-  fault: ChosenEntry | None = _MESSAGES.flag(
-    help="What faulty clients send, to test aggregators.",
-    needs="faulty_fraction",
-  )
+  upload: ChosenEntry | None = _MESSAGES.flag()
+  error_feedback: bool = _MESSAGES.flag(False, needs="upload")
+  aggregator: ChosenEntry = _MESSAGES.flag("mean", needs="weighting=uniform")
+  fault: ChosenEntry | None = _MESSAGES.flag(needs="faulty_fraction")
   faulty_fraction: float | None = _MESSAGES.flag(
-    help="Share of the clients that are faulty, in [0, 1]; the same clients in "
-    "all rounds and with every seed. Needs fault.",
-    field=number("[0, 1]"),
-    needs="fault",
-    counts_zero=True,
+    field=number("[0, 1]"), needs="fault", counts_zero=True
   )
 
-  select_on: str = _SELECTION.flag(
-    help="Examples on which the best setting is chosen, by its mean over the "
-    "seeds. Default: validation; clients for algorithms whose clients have "
-    "models of their own, if the data are in memory; train for nonconvex, "
-    "whose objective is known exactly, and for clients on disk without a "
-    "validation part.",
-    field=choice(*SPLITS),
-  )
-  select_metric: str | None = _SELECTION.flag(
-    help="The metric that chooses the best setting: accuracy, loss, or one of "
-    "metrics. Default: accuracy on validation and test examples, loss on "
-    "training examples; the regularized loss for fmri; tasks without labels "
-    "have their own metric.",
-    field=choice(*SELECTED_BY),
-  )
-  select_over: int | None = _SELECTION.flag(
-    help="Number of last rounds, such as 100; the worst evaluation in them "
-    "counts, but not the one before the first round. Default: only the last "
-    "evaluation; for lasso and low_rank the mean over the last 100 rounds, for "
-    "femnist10 and femnist62 with --select_on=train the mean over the last 10 "
-    "evaluations.",
-    field=integer(1),
-  )
-  validation_fraction: float | None = _SELECTION.flag(
-    help="Fraction of the training examples that is held out of training, in "
-    "[0, 1). It is taken from each class, or with --select_on=clients from "
-    "each client. Default: {VALIDATION_FRACTION} with --select_on=validation "
-    "or clients, else 0. lasso and low_rank draw their own validation "
-    "examples.",
-    field=number("[0, 1)"),
-  )
+  select_on: str = _SELECTION.flag(field=choice(*SPLITS))
+  select_metric: str | None = _SELECTION.flag(field=choice(*SELECTED_BY))
+  select_over: int | None = _SELECTION.flag(field=integer(1))
+  validation_fraction: float | None = _SELECTION.flag(field=number("[0, 1)"))
   validation_seed: int | None = _SELECTION.flag(
-    help="Seed of the validation part; the same part for all seeds of a run. "
-    "Default: {VALIDATION_SEED}.",
-    field=SEED_OF_RUN,
-    needs="validation_fraction",
+    field=SEED_OF_RUN, needs="validation_fraction"
   )
 
-  rounds: int = _ROUNDS.flag(100, help="Communication rounds.", field=integer())
-  target_accuracy: float | None = _ROUNDS.flag(
-    help="End the run when each point that has not diverged has reached this "
-    "accuracy, in (0, 1], on the examples of select_on. summary.json has the "
-    "costs.",
-    field=number("(0, 1]"),
-  )
-  patience: int | None = _ROUNDS.flag(
-    help="End the run when, in so many evaluations, no point has improved the "
-    "metric by which points are selected.",
-    field=integer(1),
-  )
-  cohort_size: int | None = _ROUNDS.flag(
-    help="Clients in a round. Default: {COHORT_SIZE}, or all if there are "
-    "fewer; always all for {all_clients}; always the first client for "
-    "{first_client}.",
-    is_condition=True,
-  )
-  sampler: ChosenEntry = _ROUNDS.flag(
-    "uniform", help="Who takes part in a round."
-  )
-  batch_size: int = _ROUNDS.flag(
-    help="Examples in a local batch. Default: {BATCH_SIZE}; "
-    "{BATCH_SIZE_OF_CLIENTS} if the clients come with the data.",
-    is_condition=True,
-  )
+  rounds: int = _ROUNDS.flag(100, field=integer())
+  target_accuracy: float | None = _ROUNDS.flag(field=number("(0, 1]"))
+  patience: int | None = _ROUNDS.flag(field=integer(1))
+  cohort_size: int | None = _ROUNDS.flag(is_condition=True)
+  sampler: ChosenEntry = _ROUNDS.flag("uniform")
+  batch_size: int = _ROUNDS.flag(is_condition=True)
   local_epochs: float | None = _ROUNDS.option(is_condition=True)
   local_steps: int | None = _ROUNDS.option(is_condition=True)
   sampling: str = _ROUNDS.flag(
-    "shuffle",
-    help="Local batches: shuffle (all examples, in a new order each epoch) or "
-    "replacement (each batch drawn afresh).",
-    field=choice("shuffle", "replacement"),
-    is_condition=True,
+    "shuffle", field=choice("shuffle", "replacement"), is_condition=True
   )
   drop_remainder: bool = _ROUNDS.option()
   weighting: str = _ROUNDS.option(is_condition=True)
   client_dropout: float = _ROUNDS.option(is_condition=True)
-  max_update_norm: float | None = _ROUNDS.option(
-    help="Largest Euclidean norm, above 0, of a client's update; in most "
-    "algorithms the update is the change of its model. Default: no limit."
-  )
+  max_update_norm: float | None = _ROUNDS.option()
   max_update_action: str = _ROUNDS.option()
-  seed: list[int] = _ROUNDS.flag(
-    "0",
-    help="[list] Seed of everything that is drawn: the partition (see "
-    "partition_seed), the initial model, cohorts, batches, dropout and the "
-    "clock.",
-  )
+  seed: list[int] = _ROUNDS.flag("0")
 
-  system: ChosenEntry | None = _TIME.flag(
-    help="Gives the run simulated time: how many seconds clients take, drawn "
-    "by the seed of the run. For bytes per second see system_bytes_down and "
-    "system_bytes_up. Default: no clock."
-  )
-  availability: ChosenEntry | None = _TIME.flag(
-    help="When clients can be sent out; a client that has begun always "
-    "finishes. Default: always.",
-    needs="system",
-  )
-  schedule: ChosenEntry | None = _TIME.flag(
-    help="Who is sent out when, and whom the server waits for. Default: "
-    "synchronous if system is given, else no clock.",
-    excludes=_SCHEDULED,
-  )
+  system: ChosenEntry | None = _TIME.flag()
+  availability: ChosenEntry | None = _TIME.flag(needs="system")
+  schedule: ChosenEntry | None = _TIME.flag(excludes=_SCHEDULED)
   max_time: float | None = _TIME.flag(
-    help="End the run after so many simulated seconds, unless rounds ends it "
-    "earlier. Default: no limit.",
-    field=number("(0, inf)"),
-    needs="schedule",
-    is_condition=True,
+    field=number("(0, inf)"), needs="schedule", is_condition=True
   )
 
-  output_dir: str | None = _RESULTS.flag(
-    help="New folder for the results, or with resume the folder of the run. "
-    "Default: runs/TASK-ALGORITHM-CLIENT-TIME.",
-    is_identity=False,
-    is_of_process=True,
-  )
+  output_dir: str | None = _RESULTS.flag(is_identity=False, is_of_process=True)
   eval_every: int = _RESULTS.option(field=integer(1))
-  grad_norm: bool = _RESULTS.flag(
-    False,
-    help="Also measure grad_norm_sq, the squared norm of the gradient of the "
-    "mean loss over all clients' examples (with l2, without a regularizer).",
-  )
+  grad_norm: bool = _RESULTS.flag(False)
   x_axis: str = _RESULTS.flag(
-    "rounds",
-    help="Horizontal axis of curves.png: rounds; the cost of a client so far, "
-    "as gradient_evaluations (examples) or bytes (down and up); or time, in "
-    "simulated seconds.",
-    field=choice(*plots.X_AXES),
-    is_identity=False,
+    "rounds", field=choice(*plots.X_AXES), is_identity=False
   )
   optimum: bool = _RESULTS.flag(
-    False,
-    help="Also find the least value of the objective (FISTA in float64 on the "
-    "data of all clients), and measure optimality_gap, the distance from this "
-    "value. For convex tasks and algorithms with a regularizer.",
-    needs="regularizer",
-    excludes=_IN_MEMORY | _OPTIMUM,
+    False, needs="regularizer", excludes=_IN_MEMORY | _OPTIMUM
   )
-  trace: bool = _RESULTS.flag(
-    False,
-    help="Record the step sizes of every client and local step in traces.npz "
-    "and step_sizes.png. Only with client {traced}.",
-  )
-  track: str | None = _RESULTS.flag(
-    help="Also log config, metrics and pictures at the end, with this tracker, "
-    "which must be installed.",
-    field=choice(*TRACKERS),
-    is_identity=False,
-  )
+  trace: bool = _RESULTS.flag(False)
+  track: str | None = _RESULTS.flag(field=choice(*TRACKERS), is_identity=False)
 
-  profile: bool = _COMPUTATION.flag(
-    False,
-    help="Trace the rounds between the first two evaluations, for Perfetto and "
-    "for TensorBoard's profiler, in the folder profile of output_dir.",
-    is_identity=False,
-  )
+  profile: bool = _COMPUTATION.flag(False, is_identity=False)
   client_map: str = _COMPUTATION.option()
   grid_map: str = _COMPUTATION.option()
   client_chunk: int | None = _COMPUTATION.option()
@@ -574,57 +502,27 @@ class Spec:
   grid_chunk: int | None = _COMPUTATION.option()
   precision: str = _COMPUTATION.option(is_condition=True)
   checkpoint_every: int | None = _COMPUTATION.flag(
-    help="Rounds between checkpoints, in output_dir/checkpoints; the newest "
-    "two are kept. SIGTERM then saves one more and ends the run. Default: "
-    "none.",
-    field=integer(1),
-    is_identity=False,
+    field=integer(1), is_identity=False
   )
-  resume: bool = _COMPUTATION.flag(
-    False,
-    help="Continue the run in output_dir, which had the same flags, from its "
-    "newest checkpoint, or start the run if there is none. It ends as if it "
-    "had never been stopped. With more rounds the run is extended.",
-    is_identity=False,
-    is_of_process=True,
-  )
+  resume: bool = _COMPUTATION.flag(False, is_identity=False, is_of_process=True)
   compilation_cache: str = _COMPUTATION.flag(
-    "~/.cache/fedjax_opt",
-    help="Folder that keeps compiled programs for later runs, or none. The "
-    "variable JAX_COMPILATION_CACHE_DIR takes precedence.",
-    is_identity=False,
+    "~/.cache/fedjax_opt", is_identity=False
   )
   progress: bool = _COMPUTATION.flag(
-    True, help="Show progress.", is_identity=False, is_of_process=True
+    True, is_identity=False, is_of_process=True
   )
 
   client_devices: int | None = _DEVICES.option()
   grid_devices: int | None = _DEVICES.option()
   model_devices: int | None = _DEVICES.option()
-  coordinator: str | None = _DEVICES.flag(
-    help="HOST:PORT of the first process, if several processes run the same "
-    "command, each with its process_id.",
-    is_identity=False,
-    is_of_process=True,
-  )
+  coordinator: str | None = _DEVICES.flag(is_identity=False, is_of_process=True)
   num_processes: int | None = _DEVICES.flag(
-    help="Number of processes. Needs coordinator.",
-    needs="coordinator",
-    is_identity=False,
-    is_of_process=True,
+    needs="coordinator", is_identity=False, is_of_process=True
   )
   process_id: int | None = _DEVICES.flag(
-    help="Number of this process, from 0. Needs coordinator.",
-    needs="coordinator",
-    is_identity=False,
-    is_of_process=True,
+    needs="coordinator", is_identity=False, is_of_process=True
   )
-  cluster: bool = _DEVICES.flag(
-    False,
-    help="This process is one of several that find each other: on Slurm, on a "
-    "TPU pod, under Open MPI or Kubernetes.",
-    is_of_process=True,
-  )
+  cluster: bool = _DEVICES.flag(False, is_of_process=True)
 
   # Flags given that are no defaults: what to type for the same run again.
   user_flags: Mapping[str, Any] = dataclasses.field(compare=False)
@@ -651,7 +549,10 @@ class Spec:
     tuned = {f: f"{point[f]!r}" for f in self.grid if f in point}
     own = {**tuned, "seed": ",".join(map(str, seeds))}
     return dataclasses.replace(
-      self, **chosen, seed=list(seeds), user_flags={**self.user_flags, **own}
+      self,
+      **chosen,
+      seed=list(seeds),
+      user_flags={**self.user_flags, **own},
     )
 
   def crossed(self, partition_seed: int, seeds: Sequence[int]) -> "Spec":
@@ -677,7 +578,9 @@ class Spec:
 
 def _flags() -> dict[str, Flag]:
   """Name of a field -> its flag."""
-  helps = _helps_of_options()
+  helps = _helps(GridOptions) | _helps(RunOptions)
+  helps = {name: _shown(text, name) for name, text in helps.items()}
+  helps |= _helps(Spec)
   found = {}
   for field in dataclasses.fields(Spec):
     if field.metadata:
@@ -686,24 +589,17 @@ def _flags() -> dict[str, Flag]:
       kind = kind if kind in (int, float, bool) else str
       own = {"default": GRID_DEFAULTS.get(field.name)}
       own |= {"is_identity": field.name not in PLAINLY}
-      own |= {"help": helps.get(field.name)}
       choice = choice_flags.CHOICE_FLAGS.get(field.name)
-      flag = Flag(**(own | field.metadata), type=kind, choice=choice)
+      flag = Flag(
+        **(own | field.metadata),
+        type=kind,
+        help=helps[field.name],
+        choice=choice,
+      )
       if choice is not None and choice.is_condition:
         flag = flag._replace(is_condition=True)
       found[field.name] = flag
   return found
-
-
-def _helps_of_options() -> dict[str, str]:
-  """Name -> help, for the options of the engine, from their docstrings."""
-  helps = {}
-  for options in (GridOptions, RunOptions):
-    docstring = inspect.getdoc(options) or ""
-    _, *parts = re.split(r"^  (\w+): ", docstring, flags=re.MULTILINE)
-    for name, text in zip(parts[::2], parts[1::2], strict=True):
-      helps[name] = _shown(" ".join(text.split()), name)
-  return helps
 
 
 def _shown(text: str, name: str) -> str:
@@ -711,6 +607,14 @@ def _shown(text: str, name: str) -> str:
   text = re.sub(r"['`](\w+)['`]", r"\1", text[0].upper() + text[1:])
   has_default = GRID_DEFAULTS[name] is not None
   return re.sub(r" Default: \S+\.$", "", text) if has_default else text
+
+
+def _helps(of: type) -> dict[str, str]:
+  """Name -> description, for the attributes that a docstring lists."""
+  docstring = inspect.getdoc(of) or ""
+  _, *parts = re.split(r"^  (\w+): ", docstring, flags=re.MULTILINE)
+  texts = (" ".join(text.split()) for text in parts[1::2])
+  return dict(zip(parts[::2], texts, strict=True))
 
 
 FLAGS = _flags()
