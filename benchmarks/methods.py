@@ -120,7 +120,7 @@ def of_workload(workload: shared.Workload, clock: str) -> shared.Rows:
     rate = workload.learning_rate
     choice = ALGORITHMS["fed_avg" if name == _ADAMW else name]
     rule = optax.adamw if name == _ADAMW else optax.sgd
-    given = rule(rate) if choice.client == "rule" else rate
+    given = rule(rate) if choice.client_takes == "rule" else rate
     algorithm = choice.factory(loss_fn, given)
     once = fo.simulate(algorithm, params, data, rounds=1, **settings)
     gradients[name] = once.cost["gradient_evaluations_per_round"]

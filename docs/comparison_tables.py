@@ -20,7 +20,7 @@ from experiments import records
 from experiments.reference import definition, page, standing
 from experiments.reference.definition import Condition
 from experiments.reference.standing import Leaderboard
-from experiments.specification import kinds
+from experiments.specification.choice_flags import TASK
 from fedjax_opt import plots
 from fedjax_opt.results.history import is_fraction
 from fedjax_opt.results.names import name_of
@@ -74,7 +74,7 @@ def published() -> Leaderboard:
   is_there = lambda place: (asked.records / place.file).exists()
   lacking = {p.condition.name for p in cells if not is_there(p)}
   cells = [p for p in cells if p.condition.name not in lacking]
-  found = standing.of(asked, cells, [asked.records], [])
+  found = standing.leaderboard(asked, cells, [asked.records], [])
   order = sorted(found.studies, key=(*_ORDER, *found.studies).index)
   return dataclasses.replace(
     found, studies={name: found.studies[name] for name in order}
@@ -177,7 +177,7 @@ def _section(found: Leaderboard, name: str) -> str:
 def _trained(condition: Condition) -> str:
   """What all methods train under a condition, and how."""
   flags = condition.flags
-  task = kinds.TASK.entries[flags["task"]].help.split("\n")[0]
+  task = TASK.entries[flags["task"]].help.split("\n")[0]
   parts = [task[0].upper() + task[1:]]
   if "strength" in flags:
     parts.append(f"l1 of strength {flags['strength']}")

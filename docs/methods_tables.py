@@ -14,8 +14,8 @@ import marks
 from experiments import tasks
 from experiments.command_line.pages import source_of
 from experiments.command_line.texts import shown_default
-from experiments.specification import kinds
-from experiments.specification.kinds import ChoiceFlag
+from experiments.specification import choice_flags
+from experiments.specification.choice_flags import ChoiceFlag
 from experiments.tasks import images
 from fedjax_opt.registry import Choice
 from fedjax_opt.results.names import name_of
@@ -41,14 +41,14 @@ def _of(kind: ChoiceFlag) -> Callable[[], str]:
 # title -> its rows; made when asked, as registries get other entries.
 TABLES: dict[str, Callable[[], str]] = {
   "algorithms": lambda: _algorithms(),
-  "rules": _of(kinds.CLIENT),
-  "uploads": _of(kinds.UPLOAD),
-  "aggregators": _of(kinds.AGGREGATOR),
-  "faults": _of(kinds.FAULT),
-  "privacy": _of(kinds.PRIVACY),
-  "regularizers": _of(kinds.REGULARIZER),
-  "partitions": _of(kinds.PARTITION),
-  "samplers": _of(kinds.SAMPLER),
+  "rules": _of(choice_flags.CLIENT),
+  "uploads": _of(choice_flags.UPLOAD),
+  "aggregators": _of(choice_flags.AGGREGATOR),
+  "faults": _of(choice_flags.FAULT),
+  "privacy": _of(choice_flags.PRIVACY),
+  "regularizers": _of(choice_flags.REGULARIZER),
+  "partitions": _of(choice_flags.PARTITION),
+  "samplers": _of(choice_flags.SAMPLER),
   "data sets": lambda: (
     _WORDS
     + "".join(
@@ -63,13 +63,13 @@ TABLES: dict[str, Callable[[], str]] = {
       for name, each in images.MODELS.items()
     )
   ),
-  "tasks": lambda: _table(kinds.TASK, tasks.by_own_name()),
+  "tasks": lambda: _table(choice_flags.TASK, tasks.by_own_name()),
 }
 
 
 def _algorithms() -> str:
   """A table for each group of algorithms that the README has."""
-  left, parts = dict(kinds.ALGORITHM.entries), []
+  left, parts = dict(choice_flags.ALGORITHM.entries), []
   for line in _README.read_text("utf-8").splitlines():
     title, _, names = line.removeprefix("| ").partition(" | ")
     found = re.findall(r"`(\w+)`", names) if line.startswith("| ") else []
@@ -80,7 +80,8 @@ def _algorithms() -> str:
   if left:
     parts.append(("Others", left))
   return "\n".join(
-    f"### {title}\n\n{_table(kinds.ALGORITHM, own)}" for title, own in parts
+    f"### {title}\n\n{_table(choice_flags.ALGORITHM, own)}"
+    for title, own in parts
   )
 
 
@@ -111,7 +112,7 @@ def _row(kind: ChoiceFlag, name: str, choice: Choice, source: str) -> str:
 
 def _with_labels(text: str) -> str:
   """Prose in which algorithms have the names that people call them by."""
-  for name in kinds.ALGORITHM.entries:
+  for name in choice_flags.ALGORITHM.entries:
     label = name_of(name)
     if "_" in name or label.isupper():  # The others are also plain words.
       text = re.sub(rf"\b{name}\b", label, text)

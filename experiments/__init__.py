@@ -2,9 +2,9 @@
 
 How a flag such as `--client_lr=0.1,1` takes effect, with `--client=sgd`:
 
-1. `RULES["sgd"]` has a hyperparameter `learning_rate`; `specification.kinds`
-   names its flag `client_lr`, `command_line.flags` defines it, and
-   `command_line.parser` reads its value.
+1. `RULES["sgd"]` has a hyperparameter `learning_rate`. Its flag gets the name
+   `client_lr` in `specification.choice_flags`, `command_line.flags` defines it,
+   and `command_line.parser` reads its value.
 2. `specification.resolve` makes a `Spec` of all values, once: `Spec.client` is
    the choice `sgd`, whose grid is `{"client_lr": [0.1, 1.0]}`, and `Spec.grid`
    joins the grids of all choices.

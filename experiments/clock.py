@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.specification.kinds import ChosenEntry
+from experiments.specification.choice_flags import ChosenEntry
 from experiments.specification.spec import Spec
 from fedjax_opt import Simulator, schedules
 from fedjax_opt.checks.errors import errors_of
@@ -138,5 +138,5 @@ def digests(spec: Spec, of_data: digest.Digests) -> digest.Digests:
       if parameter.accepts is FILE:
         path = pathlib.Path(chosen.static[flag]).expanduser()
         text = hashlib.sha256(path.read_bytes()).hexdigest()
-        found[chosen.kind] = text[:32]
+        found[chosen.flag] = text[:32]
   return found

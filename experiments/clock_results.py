@@ -11,7 +11,7 @@ from experiments.job import Job
 
 # The events of a longer timetable are not written. With more clients than this,
 # the accuracy of each client is not measured.
-_MOST_EVENTS, _MOST_CLIENTS = 100_000, 10_000
+_MAX_EVENTS, _MAX_CLIENTS = 100_000, 10_000
 _SCALARS = [n for n in fo.schedules.Usage._fields if n != "updates"]
 
 
@@ -43,7 +43,7 @@ def write(
   }
   found = {s: fo.schedules.usage(t, len(typical[s])) for s, t in done.items()}
   groups = fo.schedules.speed_groups(typical[seed])
-  if found[seed].sent <= _MOST_EVENTS:
+  if found[seed].sent <= _MAX_EVENTS:
     fo.schedules.write_events(done[seed], job.output_dir / "timetable.csv")
   path: pathlib.Path = job.output_dir / "timetable.png"
   fo.plots.timetable(done[seed], groups, path, title=_title(job, seed))
@@ -96,7 +96,7 @@ def _values(job, result, point, seed, of_clients) -> dict[str, np.ndarray]:
   metrics, part = of_clients.get("per_client"), "client_test"
   if metrics is None:
     is_small = (
-      isinstance(data, fo.ClientData) and len(data.sizes) <= _MOST_CLIENTS
+      isinstance(data, fo.ClientData) and len(data.sizes) <= _MAX_CLIENTS
     )
     if point is None or result.interrupted or not is_small:
       return {}

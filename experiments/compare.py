@@ -105,9 +105,10 @@ from experiments.command_line import parser
 from experiments.data import Loader
 from experiments.job import output_dir_of
 from experiments.reference import joining
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.store import Store
-from experiments.studies import plan, request, running, seeds_needed
+from experiments.studies import plan, running, seeds_needed
+from experiments.studies.request import Request, read_request
 from fedjax_opt import plots
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.files import folders, json_files, locks
@@ -134,38 +135,38 @@ def main(argv: Sequence[str]) -> int:
 
 def _main(argv: Sequence[str], done: list[Cell]) -> int:
   """Runs a study, and notes the cells that are done."""
-  asked = request.parse(argv, __doc__)
-  if asked.seeds_needed is not None:
-    print("\n".join(seeds_needed.table(asked)))
+  request = read_request(argv, __doc__)
+  if request.seeds_needed is not None:
+    print("\n".join(seeds_needed.table(request)))
     return 0
-  if asked.reference is not None:
-    return joining.run(asked)
+  if request.reference is not None:
+    return joining.run(request)
   plots.check_installed()
   formats.check_installed()
-  tracking.check_installed(asked.track)
-  executors.check(asked.executor)
-  planned, existing = _planned_and_existing(asked)
-  folder = _folder(asked)
+  tracking.check_installed(request.track)
+  executors.check(request.executor)
+  planned, existing = _planned_and_existing(request)
+  folder = _folder(request)
   store = Store(folder / "runs", Loader())
   if running.check(planned, store):
-    asked.check_numbers(asked.metric or "test_accuracy")
-  _check_metric(asked, existing)
+    request.check_numbers(request.metric or "test_accuracy")
+  _check_metric(request, existing)
   with locks.held("output_dir", folder):
-    _mark(folder, asked)
+    _mark(folder, request)
     ran = executors.run_all(
-      running.run_cell, planned, store, asked.jobs, asked.executor, folder
+      running.run_cell, planned, store, request.jobs, request.executor, folder
     )
     for cell, found in ran:
       done.append(found)
-      _check_metric(asked, done[-1:])
-      if asked.progress:
+      _check_metric(request, done[-1:])
+      if request.progress:
         is_there = all(part.was_there for part in found.parts)
         took = "was there" if is_there else None
         _say(f"[{len(done)}/{len(planned)}]", cell, done[-1], took)
-    study = _study(asked, planned, [*existing, *done], argv, store.loader)
+    study = _study(request, planned, [*existing, *done], argv, store.loader)
     study.write(folder)
-    if asked.track is not None:
-      tracking.log_study(asked.track, folder, study)
+    if request.track is not None:
+      tracking.log_study(request.track, folder, study)
   print(_closing(study, folder))
   if any(cell.report_runs for cell in study.cells):
     return 0
@@ -174,21 +175,21 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
 
 
 def _planned_and_existing(
-  asked: request.Request,
+  request: Request,
 ) -> tuple[list[plan.PlannedCell], list[Cell]]:
   """The cells that are to run, and cells made of existing runs."""
-  if not asked.runs:
-    return plan.plan(asked), []
-  runs = running.load_runs(asked.runs)
-  if not asked.methods:
-    for name, value in asked.flags.items():
+  if not request.runs:
+    return plan.plan(request), []
+  runs = running.load_runs(request.runs)
+  if not request.methods:
+    for name, value in request.flags.items():
       raise ValueError(
         f"{name}={value}: the runs have their own flags; leave {name} out, or "
         "give methods too"
       )
     varied = running.varied_among([run.config for run in runs])
     return [], running.cells_of_runs(runs, varied)
-  planned, configs = plan.plan(asked), [run.config for run in runs]
+  planned, configs = plan.plan(request), [run.config for run in runs]
   # A flag that differs only between planned cells may be a method's own.
   varied = list(planned[0].condition)
   for each in planned:
@@ -201,20 +202,20 @@ def _planned_and_existing(
   return planned, running.cells_of_runs(runs, varied)
 
 
-def _folder(asked: request.Request) -> pathlib.Path:
+def _folder(request: Request) -> pathlib.Path:
   """The folder of the study: new, empty, or that of a study."""
-  given = output_dir_of(asked.output_dir, "study")
+  given = output_dir_of(request.output_dir, "study")
   folder, inside = folders.contents("output_dir", given)
   if _MARK not in inside:
     folders.check_empty("output_dir", folder, inside)
   return folder
 
 
-def _mark(folder: pathlib.Path, asked: request.Request) -> None:
+def _mark(folder: pathlib.Path, request: Request) -> None:
   """Writes the request, which marks the folder as a study's."""
   with folders.writing("output_dir", folder):
     folder.mkdir(parents=True, exist_ok=True)
-  known = dataclasses.asdict(asked)
+  known = dataclasses.asdict(request)
   json_files.write_json(folder / _MARK, json_files.to_json(known))
 
 
@@ -236,7 +237,7 @@ def _say(place: str, planned: plan.PlannedCell, cell: Cell, took: str | None):
 
 
 def _study(
-  asked: request.Request,
+  request: Request,
   planned: Sequence[plan.PlannedCell],
   found: Sequence[Cell],
   argv: Sequence[str],
@@ -255,24 +256,24 @@ def _study(
   ]
   return Study(
     tuple(found),
-    asked.metric or running.metric_of(found),
-    title=asked.title or _title(asked),
-    target=asked.target,
+    request.metric or running.metric_of(found),
+    title=request.title or _title(request),
+    target=request.target,
     about=_about(planned, found, sizes),
     command=command.line("compare", argv[1:]),
     notes=(*plan.unlike(planned), *plan.not_private(planned)),
     clients=clients,
-    min_effect=asked.min_effect,
+    min_effect=request.min_effect,
   )
 
 
-def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
+def _check_metric(request: Request, found: Sequence[Cell]) -> None:
   """Checks that these cells measured the metric of the comparison."""
   for cell in found:
     if cell.report_runs is None:
       continue
     measured = cell.report_runs.history.metrics
-    metric = asked.metric or running.metric_of([cell])
+    metric = request.metric or running.metric_of([cell])
     if metric not in measured:
       usual = [n for n in measured if direction(n) and "decile" not in n]
       near = nearest(metric, measured)
@@ -280,11 +281,11 @@ def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
         f"metric={metric!r}: {cell.method} did not measure it; it measured "
         f"{', '.join(usual)}{f'; did you mean {near[0]}?' if near else ''}"
       )
-    asked.check_numbers(metric)
+    request.check_numbers(metric)
 
 
-def _title(asked: request.Request) -> str:
-  task = asked.flags.get("task", "digits" if asked.methods else "runs")
+def _title(request: Request) -> str:
+  task = request.flags.get("task", "digits" if request.methods else "runs")
   return f"Study: {_named(task)}"
 
 
@@ -308,7 +309,7 @@ def _about(
     shared["seeds of the report"] = planned[0].report_seeds
     both = dict(zip(tuning.CROSSED, planned[0].crossed, strict=True))
     shared |= {name: seeds for name, seeds in both.items() if seeds}
-  named = {n: _named(v) for n, v in shared.items() if n in KINDS}
+  named = {n: _named(v) for n, v in shared.items() if n in CHOICE_FLAGS}
   return named | sizes | shared | named
 
 

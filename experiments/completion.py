@@ -14,7 +14,7 @@ from experiments.artefacts.artefact import SIZES
 from experiments.command_line import pages
 from experiments.command_line.help import ANSWERS
 from experiments.specification import spec
-from experiments.specification.kinds import ALGORITHM
+from experiments.specification.choice_flags import ALGORITHM
 from experiments.studies import request
 from fedjax_opt.study.tuning import BUDGETS
 
@@ -121,7 +121,7 @@ def values() -> dict[str, list[str]]:
 
 
 def _kinds() -> list[str]:
-  return [kind.replace(" ", "_") for kind in pages.KINDS]
+  return [kind.replace(" ", "_") for kind in pages.CHOICE_PAGES]
 
 
 def _files() -> list[str]:

@@ -43,10 +43,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _main(argv: Sequence[str]) -> int:
   others = [word for word in argv if word not in ("--verify", "-verify")]
-  given = parser.parse(others, __doc__)
+  flag_values = parser.parse(others, __doc__)
   if len(others) < len(argv):
-    return _verify(given["population_dir"])
-  written = convert(given)
+    return _verify(flag_values["population_dir"])
+  written = convert(flag_values)
   num_bytes = sum(file.stat().st_size for file in written.folder.iterdir())
   print(
     f"wrote {written.num_clients:,} clients, {written.num_examples:,} "
@@ -69,7 +69,7 @@ def _verify(folder: str | None) -> int:
   return 0
 
 
-def convert(given: dict[str, Any]) -> Population:
+def convert(flag_values: dict[str, Any]) -> Population:
   """Checks the flags, the quick checks first, and writes the folder.
 
   Raises:
@@ -77,22 +77,22 @@ def convert(given: dict[str, Any]) -> Population:
     ImportError: naming the package to install.
     OSError: if the folder cannot be written, such as on a full disk.
   """
-  folder = given["population_dir"]
+  folder = flag_values["population_dir"]
   if not folder:
     raise ValueError(
       "population_dir: must be given; a folder that is new or empty"
     )
   for name in ("client_test_fraction", "heldout_clients", "personalize_steps"):
-    if given[name]:
+    if flag_values[name]:
       raise ValueError(
-        f"{name}={given[name]:g}: clients on disk have no test examples of "
-        f"their own; leave {name} out"
+        f"{name}={flag_values[name]:g}: clients on disk have no test "
+        f"examples of their own; leave {name} out"
       )
   # Here the folder is written, while in a run the clients come from it.
-  given = {**given, "population_dir": None}
-  spec = resolve(given)
+  flag_values = {**flag_values, "population_dir": None}
+  spec = resolve(flag_values)
   if spec.select_on == "clients":  # On disk they have no such parts.
-    spec = resolve({**given, "select_on": spec.task.choice.splits[0]})
+    spec = resolve({**flag_values, "select_on": spec.task.choice.splits[0]})
   if spec.partition_seed is not None:
     raise ValueError(
       f"partition_seed={spec.partition_seed}: a population has the partition "
@@ -100,12 +100,13 @@ def convert(given: dict[str, Any]) -> Population:
     )
   if len(spec.seed) > 1:
     raise ValueError(
-      f"seed={given['seed']}: a population has one partition; give one number"
+      f"seed={flag_values['seed']}: a population has one partition; give one "
+      "number"
     )
   folder = pathlib.Path(folder).expanduser()
   on_disk.remove_unfinished(folder)
   Population.check_new(folder)
-  task = data.held_out(spec, tasks.load(spec))
+  task = data.without_validation(spec, tasks.load(spec))
   clients = _clients(spec, task)
   with on_disk.mark(folder, spec.values(), task):
     return Population.of_client_data(folder, clients)

@@ -30,8 +30,8 @@ from fedjax_opt.scores import SCORES
 from fedjax_opt.study.own_models import Parts
 
 
-class HeldOut(NamedTuple):
-  """What a run measures at its end, by file and seed.
+class ClientTests(NamedTuple):
+  """The examples on which clients are tested after a run, by file and seed.
 
   Attributes:
     per_client: examples of the clients that train; {} if none are held out.
@@ -41,7 +41,7 @@ class HeldOut(NamedTuple):
   per_client: Mapping[int, Parts] = {}
   heldout_clients: Mapping[int, Parts] = {}
 
-  def clients(self) -> list[ClientData]:
+  def examples(self) -> list[ClientData]:
     """The examples to measure, and those to personalize on, of all seeds."""
     own = [part for each in self.per_client.values() for part in each[1:]]
     new = [half for each in self.heldout_clients.values() for half in each]
@@ -54,13 +54,13 @@ class Loaded(NamedTuple):
   Attributes:
     task: data and model, without the validation examples in the pool.
     clients: the clients of each seed.
-    held_out: the examples on which clients are tested after the run.
+    client_tests: the examples on which clients are tested after the run.
     digests: of all these data; see `fedjax_opt.data.digest`.
   """
 
   task: Task
   clients: dict[int, ClientData] | dict[int, Population]
-  held_out: HeldOut
+  client_tests: ClientTests
   digests: digest.Digests
 
 
@@ -74,17 +74,17 @@ def load(spec: Spec) -> Loaded:
   """
   folder = spec.population_dir
   population = Population.open(folder) if folder else None
-  task = held_out(spec, tasks.load(spec))
+  task = without_validation(spec, tasks.load(spec))
   if population:
-    of_seed, held = dict.fromkeys(spec.seed, population), HeldOut()
+    of_seed, tests = dict.fromkeys(spec.seed, population), ClientTests()
   else:
-    of_seed, held = divide(spec, task)
-  every = [*of_seed.values(), *held.clients()]
+    of_seed, tests = clients_and_tests(spec, task)
+  every = [*of_seed.values(), *tests.examples()]
   digests = digest.of_data(every, task.validation, task.test)
   if population:
     fraction = spec.task.static.get("test_fraction")
     on_disk.check_population(population, task, fraction, digests)
-  return Loaded(task, of_seed, held, digests)
+  return Loaded(task, of_seed, tests, digests)
 
 
 class Loader:
@@ -101,7 +101,7 @@ class Loader:
   def __reduce__(self):
     return Loader, ()
 
-  def of(self, spec: Spec) -> Loaded:
+  def load(self, spec: Spec) -> Loaded:
     """The data of a specification; see `load`."""
     key = str(_of_data(spec))
     if key not in self._loaded:
@@ -133,7 +133,9 @@ def _of_data(spec: Spec) -> list[Any]:
   return [*(getattr(spec, n) for n in (*names, *others)), of_clients, made]
 
 
-def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:
+def clients_and_tests(
+  spec: Spec, task: Task
+) -> tuple[dict[int, ClientData], ClientTests]:
   """The clients that train, of each seed, and what is held out.
 
   Args:
@@ -147,11 +149,11 @@ def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:
   if spec.partition_seed is not None:
     seeds = [spec.partition_seed]
     alone = dataclasses.replace(spec, partition_seed=None, seed=seeds)
-    of_one, held = divide(alone, task)
+    of_one, tests = clients_and_tests(alone, task)
     for_all = lambda of: {s: each for each in of.values() for s in spec.seed}
-    return for_all(of_one), HeldOut(*map(for_all, held))
+    return for_all(of_one), ClientTests(*map(for_all, tests))
   fraction, chooses = spec.client_test_fraction, spec.select_on == "clients"
-  own = populations if task.clients is None else _whole_clients
+  own = populations if task.clients is None else _clients_of_task
   train, new = own(spec, task)
   of_test = "client_test_fraction", fraction
   # Without a fraction, all examples of clients that never train are measured.
@@ -160,15 +162,15 @@ def divide(spec: Spec, task: Task) -> tuple[dict[int, ClientData], HeldOut]:
     for seed, data in new.items()
   }
   if not (fraction or chooses):
-    return train, HeldOut({}, others)
+    return train, ClientTests({}, others)
   name = "validation_fraction"
   of_both = of_test, (name, spec.validation_fraction if chooses else None)
   parts = {seed: Parts.of(data, seed, *of_both) for seed, data in train.items()}
   train = {seed: of_seed.train for seed, of_seed in parts.items()}
-  return train, HeldOut(parts, others)
+  return train, ClientTests(parts, others)
 
 
-def _whole_clients(spec, task):
+def _clients_of_task(spec, task):
   """The clients that train and those that do not, if the data has clients."""
   population, number = task.clients, spec.heldout_clients
   if not number:
@@ -187,8 +189,8 @@ def _whole_clients(spec, task):
 # The validation part.
 
 
-def held_out(spec: Spec, task: Task) -> Task:
-  """The task without its validation examples, and these.
+def without_validation(spec: Spec, task: Task) -> Task:
+  """The task with its validation examples apart from the others.
 
   The validation part is drawn before the examples are divided, so that no
   client has any of it. If clients come with the data, each gives its share.
@@ -197,7 +199,9 @@ def held_out(spec: Spec, task: Task) -> Task:
   is_of_clients = spec.select_on == "clients"
   if task.validation is not None or not fraction or is_of_clients:
     return task
-  training, validation = base.held_out(task.clients, task.train, fraction, seed)
+  training, validation = base.split_examples(
+    task.clients, task.train, fraction, seed
+  )
   return task._replace(**training, validation=validation)
 
 

@@ -304,13 +304,13 @@ def _algorithm(
     arguments["paths"] = paths
   if choice.takes("psi"):
     arguments["psi"] = spec.regularizer.make(point)
-  if choice.client == "rule":
+  if choice.client_takes == "rule":
     arguments["client"] = client_rule(spec, point)
   else:
     arguments["learning_rate"] = _rate(spec, point)
-  if choice.server == "rule":
+  if choice.server_takes == "rule":
     arguments["server"] = spec.server.make(point)
-  elif choice.server == "rate":
+  elif choice.server_takes == "rate":
     arguments["server_learning_rate"] = point["server_lr"]
   algorithm = spec.algorithm.make(point, **arguments)
   if spec.privacy is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.specification.kinds import Given
+from experiments.specification.choice_flags import FlagValues
 from experiments.tasks import Task
 from fedjax_opt import Population
 from fedjax_opt.data import digest, population_files
@@ -63,33 +63,33 @@ def remove_unfinished(folder: pathlib.Path) -> None:
     json_files.beside(folder / population_files.INDEX).unlink(missing_ok=True)
 
 
-def with_validation_of(given: Given) -> dict[str, Any]:
+def with_validation_of(flag_values: FlagValues) -> dict[str, Any]:
   """What was given, with the validation part of the clients on disk.
 
   The validation part is what `experiments.convert` left out.
 
   Args:
-    given: values of all flags; None where not given.
+    flag_values: of all flags; None where not given.
 
   Raises:
     ValueError: if clients may train on the requested validation part.
   """
-  folder = pathlib.Path(given["population_dir"]).expanduser()
+  folder = pathlib.Path(flag_values["population_dir"]).expanduser()
   held = marked(folder)
   fraction = held.get("validation_fraction")
-  is_of_task = bool(fraction) and held.get("task") == given["task"]
-  asked = {name: given[name] for name in _NAMES if given[name] is not None}
-  if is_of_task and all(held[name] == asked[name] for name in asked):
-    return {**given, **{name: held[name] for name in _NAMES}}
-  wanted = bool(asked.get("validation_fraction"))
-  if wanted or given["select_on"] == "validation":
+  is_of_task = bool(fraction) and held.get("task") == flag_values["task"]
+  given = {n: flag_values[n] for n in _NAMES if flag_values[n] is not None}
+  if is_of_task and all(held[name] == given[name] for name in given):
+    return {**flag_values, **{name: held[name] for name in _NAMES}}
+  wanted = bool(given.get("validation_fraction"))
+  if wanted or flag_values["select_on"] == "validation":
     found = f"{fraction:g} of {held.get('task')}" if fraction else "nothing"
     raise ValueError(
       f"population_dir={str(folder)!r}: its clients may have the "
       f"validation examples ({found} was held out); give --select_on=train or "
       "test, or write the clients again with these flags"
     )
-  return {**given, "select_on": given["select_on"] or "train"}
+  return {**flag_values, "select_on": flag_values["select_on"] or "train"}
 
 
 def marked(folder: pathlib.Path) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class OwnOfRun:
     self._own, self._before = None, {}
     if job.spec.select_on != "clients":
       return
-    parts = job.loaded.held_out.per_client
+    parts = job.loaded.client_tests.per_client
     of_all = lambda part: [getattr(each, part) for each in parts.values()]
     self._own = OwnModels(
       job.make,
@@ -115,7 +115,7 @@ def measure(
     return {}
   found, setting = {}, job.points[point]
   for name in _GROUPS:
-    parts = getattr(job.loaded.held_out, name).get(setting["seed"])
+    parts = getattr(job.loaded.client_tests, name).get(setting["seed"])
     if parts is not None:
       is_new = name == "heldout_clients"
       found[name] = _measure(job, result, point, parts, is_new)

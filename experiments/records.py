@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.specification.spec import every, identity_of
+from experiments.specification.spec import every, identity_of_config
 from fedjax_opt import Run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import digests, json_files
@@ -38,7 +38,7 @@ class RecordedParts(NamedTuple):
   last: int | None = None
   arrays: Mapping[str, np.ndarray] = {}
 
-  def of(self, history: History) -> History:
+  def select(self, history: History) -> History:
     """The part of a history that is recorded."""
     rounds = slice(-self.last, None) if self.last else slice(None)
     metrics = {
@@ -98,7 +98,7 @@ class Record:
 
 def of_run(run: Run, arguments: Sequence[str], kept: RecordedParts) -> Record:
   """The record of a run that is complete."""
-  flags = not_default(identity_of(run.config))
+  flags = not_default(identity_of_config(run.config))
   timing = run.summary["timing"]
   about = about_now(timing["compile_seconds"] + timing["run_seconds"])
   about |= {name: run.config[name] for name in ("device", "versions")}
@@ -107,7 +107,7 @@ def of_run(run: Run, arguments: Sequence[str], kept: RecordedParts) -> Record:
   about["criterion"] = run.summary["criterion"]
   about["num_points"] = len(run.points)
   points = list(run.points)
-  history, arrays = kept.of(run.history), dict(kept.arrays)
+  history, arrays = kept.select(run.history), dict(kept.arrays)
   return Record(tuple(arguments), flags, about, points, history, arrays)
 
 

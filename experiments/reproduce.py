@@ -57,13 +57,17 @@ from experiments.artefacts import ARTEFACTS, captions, pages, publishing
 from experiments.artefacts.artefact import (
   SIZES,
   Artefact,
-  Plan,
+  GridChoices,
   Recipe,
   RunOf,
   flags_of,
   spec_of,
 )
-from experiments.artefacts.running import ArtefactResult, RecordIndex, Runner
+from experiments.artefacts.running import (
+  ArtefactResult,
+  CellRunner,
+  RecordIndex,
+)
 from experiments.command_line import parser
 from fedjax_opt import plots
 from fedjax_opt.checks.values import check_choice, nearest
@@ -162,7 +166,7 @@ def _checked(
       )
   found = [each for each in artefacts if size in each.sizes]
   for artefact in found:
-    for cell in artefact.cells(Plan(size, {})).values():
+    for cell in artefact.cells(GridChoices(size)).values():
       if isinstance(cell, RunOf):
         spec_of(cell.arguments)
   if values.publish:
@@ -175,7 +179,7 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
   folder = pathlib.Path(values.output_dir).expanduser()
   size = values.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
-  runner = Runner(
+  runner = CellRunner(
     folder / "runs",
     values.data_dir,
     values.jobs,
@@ -283,10 +287,10 @@ def time_left(artefact: Artefact, size: str) -> str | None:
 
 def _work(artefact: Artefact, size: str) -> tuple[list[RunOf], int]:
   """The runs, each once, and how many other computations there are."""
-  plan = Plan(size, {})
-  cells = artefact.cells(plan).values()
+  choices = GridChoices(size)
+  cells = artefact.cells(choices).values()
   runs = [cell for cell in cells if isinstance(cell, RunOf)]
-  every = dict.fromkeys([*map(RunOf, plan.grids), *runs])
+  every = dict.fromkeys([*map(RunOf, choices.grids), *runs])
   return list(every), len(cells) - len(runs)
 
 

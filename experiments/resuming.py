@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments import per_client
 from experiments.job import Job
-from experiments.specification.spec import Spec, identity_of
+from experiments.specification.spec import Spec, identity_of_config
 from fedjax_opt import Run, load_run, processes
 from fedjax_opt.base import STREAMS
 from fedjax_opt.checks.errors import errors_of
@@ -36,11 +36,11 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
     return None, None
   now = job.config | {"streams": STREAMS}
   now |= {"versions": environment.versions(), "device": environment.device()}
-  identity = _identity_of(json_files.to_json(now))
+  identity = _identity_to_resume(json_files.to_json(now))
   is_resumed = False
   if spec.resume and (output_dir / "config.json").exists():
     before = _config_of(output_dir)
-    if other := difference(_identity_of(before), identity):
+    if other := difference(_identity_to_resume(before), identity):
       raise ValueError(
         f"resume=True: {str(output_dir)!r} holds a run with {other}; give what "
         "that run had, or another folder"
@@ -62,11 +62,11 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
   return Checkpoints(folder, every, resume=is_resumed, identity=identity), None
 
 
-def _identity_of(config):
+def _identity_to_resume(config):
   """The flags that must agree, whatever the length and way of computing."""
   one = {"device": config.get("device", {}) | {"count": 1}}
   given = {n: v for n, v in {**config, **one}.items() if v is not None}
-  return identity_of(given, "rounds")
+  return identity_of_config(given, "rounds")
 
 
 def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:

@@ -62,10 +62,10 @@ def main(argv: Sequence[str]) -> int:
   command.says(lambda: signals.line)
   try:
     with signals:
-      given = parser.parse(argv, __doc__)
-      hosts.join(given)
+      flag_values = parser.parse(argv, __doc__)
+      hosts.join(flag_values)
       with hosts.together():
-        spec = resolve(given)
+        spec = resolve(flag_values)
       return perform(spec, signals, started)
   except CheckpointError as error:
     return hosts.leave(parser.refuse(error))

@@ -5,7 +5,8 @@ import contextlib
 import pathlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -93,20 +94,9 @@ class RunOutput:
     return self._stopping.is_over(self._history)
 
   def finish(self, result: Result) -> None:
-    """Writes the files that close a run, and prints its table."""
-    if self._profile is not None:
-      self._profile.close()
-    if self._clients_drawn is None:
-      _draw_clients(self._job)
-    else:
-      self._clients_drawn.result()
+    """Writes the files that close a run, the summary last; prints its table."""
+    self._end_background_work()
     job, history = self._job, self._history
-    ends = "rounds"
-    if job.rounds < job.spec.rounds:
-      ends = "schedule" if job.spec.max_time is None else "max_time"
-    stopped_by = self._stopping.stopped_by or ends
-    if result.interrupted:
-      stopped_by = "signal"
     point = select(history, job.points, job.criterion)
     of_clients = per_client.measure(job, result, point)
     per_client.write(job.output_dir, of_clients)
@@ -114,22 +104,13 @@ class RunOutput:
       _write_traces(job, result, point or 0)
     num_clients = next(iter(job.data.values())).num_clients
     private = privacy_summary(job.spec, job.points, num_clients, result.rounds)
-    about = {
-      "rounds_done": result.rounds,
-      "stopped_by": stopped_by,
-      "target": self._stopping.target(history),
-      "timing": self._timing(result),
-      "cost": result.cost,
-      "padding_waste": result.padding_waste,
-      "computation": result.computation,
-    }
-    about |= {name: each.summary() for name, each in of_clients.items()}
-    about |= {"privacy": private} if private else {}
     of_clock = clock_results.write(job, result, point, of_clients)
-    about |= {"clock": of_clock} if of_clock else {}
     if history.rounds:
       _draw_curves(job, history)
-    # The summary is last: a run that has one has all files.
+    parts = {name: each.summary() for name, each in of_clients.items()}
+    parts |= {"privacy": private, "clock": of_clock}
+    about = self._summary(result) | {n: v for n, v in parts.items() if v}
+    # A run that has a summary has all files.
     self._writer.finish(
       history,
       job.criterion,
@@ -137,22 +118,64 @@ class RunOutput:
       params=lambda point: trees.take(result.params, point),
       more=self._stopping.spent(history),
     )
+    lines = [
+      *self._table_lines(result, private),
+      *per_client.lines(job, of_clients, point),
+      *([clock_results.line(of_clock)] if of_clock else []),
+      *self._closing_lines(result),
+    ]
+    print("\n".join(lines))
+    if job.spec.track is not None:
+      tracking.log_run(job.spec.track, job.output_dir)
+
+  def _end_background_work(self) -> None:
+    """Ends the profile, and waits for the picture of the clients."""
+    if self._profile is not None:
+      self._profile.close()
+    if self._clients_drawn is None:
+      _draw_clients(self._job)
+    else:
+      self._clients_drawn.result()
+
+  def _stopped_by(self, result: Result) -> str:
+    """What ended the run, in one word."""
+    spec, usual = self._job.spec, "rounds"
+    if result.interrupted:
+      return "signal"
+    if self._job.rounds < spec.rounds:
+      usual = "schedule" if spec.max_time is None else "max_time"
+    return self._stopping.stopped_by or usual
+
+  def _summary(self, result: Result) -> dict[str, Any]:
+    """The entries of summary.json that every run has."""
+    return {
+      "rounds_done": result.rounds,
+      "stopped_by": self._stopped_by(result),
+      "target": self._stopping.target(self._history),
+      "timing": self._timing(result),
+      "cost": result.cost,
+      "padding_waste": result.padding_waste,
+      "computation": result.computation,
+    }
+
+  def _table_lines(
+    self, result: Result, private: Mapping[str, Any] | None
+  ) -> list[str]:
+    """The table of the points, and the lines on privacy and on an early end."""
+    job, spec = self._job, self._job.spec
     extra = {"epsilon": private["epsilon"]} if private else {}
-    lines = [tables.table(history, job.points, job.criterion, extra)]
-    if job.spec.dp_seed is not None:
+    lines = [tables.table(self._history, job.points, job.criterion, extra)]
+    if spec.dp_seed is not None:
       lines.append(
-        f"NOT private: the noise comes from dp_seed={job.spec.dp_seed}, so it "
+        f"NOT private: the noise comes from dp_seed={spec.dp_seed}, so it "
         "can be computed again and removed; epsilon is what it would be "
         "without dp_seed"
       )
+    stopped_by = self._stopped_by(result)
     if stopped_by in ("target", "patience", "max_time", "schedule"):
-      asked = f"{result.rounds} of {job.spec.rounds} rounds"
-      lines.append(f"ended by {stopped_by} after {asked}")
-    lines += per_client.lines(job, of_clients, point)
-    lines += [clock_results.line(of_clock)] if of_clock else []
-    print("\n".join([*lines, *self._closing_lines(result)]))
-    if job.spec.track is not None:
-      tracking.log_run(job.spec.track, job.output_dir)
+      of_all = f"{result.rounds} of {spec.rounds} rounds"
+      lines.append(f"ended by {stopped_by} after {of_all}")
+    return lines
 
   def _timing(self, result: Result) -> dict[str, float | None]:
     """The entry on times, in seconds, for summary.json."""

@@ -18,7 +18,7 @@ from experiments.command import RunFailed
 from experiments.command_line import parser
 from experiments.data import Loader
 from experiments.specification import spec as specs
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.specification.spec import FLAGS, Spec
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
@@ -59,7 +59,7 @@ class Store(NamedTuple):
     if spec.cohort_size is None:  # It followed from the number of clients.
       size = found.config["cohort_size"]
       spec = dataclasses.replace(spec, cohort_size=size)
-    other = differing(found.config, identity(spec))
+    other = other_flags_text(found.config, identity_of_spec(spec))
     if (streams := found.config.get("streams", 1)) != STREAMS:
       other = f"streams={streams}, not {STREAMS}"
     other = other or self._other_data(found, spec)
@@ -76,7 +76,7 @@ class Store(NamedTuple):
     if not before:
       return None
     try:
-      now = clock.digests(spec, self.loader.of(spec).digests)
+      now = clock.digests(spec, self.loader.load(spec).digests)
     except (OSError, ValueError, ImportError):
       return None
     return difference({digest.DATA_DIGESTS: before}, {digest.DATA_DIGESTS: now})
@@ -110,7 +110,7 @@ class Store(NamedTuple):
       contextlib.redirect_stdout(nowhere),
       contextlib.redirect_stderr(nowhere),
     ):
-      loaded = self.loader.of(spec)
+      loaded = self.loader.load(spec)
       try:
         status = runner.perform(spec, signals, time.monotonic(), loaded)
       except (OSError, MemoryError) as error:
@@ -128,12 +128,12 @@ class Store(NamedTuple):
     return found, False
 
 
-def identity(spec: Spec) -> dict[str, Any]:
+def identity_of_spec(spec: Spec) -> dict[str, Any]:
   """All flags on which a run's results depend, as JSON has them."""
-  return json_files.to_json(specs.identity_of(spec.values()))
+  return json_files.to_json(specs.identity_of_config(spec.values()))
 
 
-def differing(
+def other_flags_text(
   config: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> str | None:
   """In words, what differs between a run and what is wanted; None if nothing.
@@ -141,10 +141,10 @@ def differing(
   Args:
     config: that of the run, which may have other entries than flags. A flag
       that was added later counts as having its present default.
-    wanted: the `identity` that is wanted.
+    wanted: the `identity_of_spec` that is wanted.
   """
   found, now = {}, {}
-  of_run = specs.identity_of(config)
+  of_run = specs.identity_of_config(config)
   more = [name for name in of_run if name not in wanted]
   known = specs.every() if more else {}  # It is made anew each time.
   for name in [*wanted, *(name for name in more if name in known)]:
@@ -157,11 +157,11 @@ def differing(
 
 def _default(name: str, config: Mapping[str, Any]) -> Any:
   """The default of a hyperparameter of the choices that ran."""
-  for flag, kind in KINDS.items():
+  for flag, choice_flag in CHOICE_FLAGS.items():
     # Records leave out flags with their defaults, such as --algorithm=fed_avg.
     name_of_choice = config.get(flag, FLAGS[flag].default)
-    is_known = name_of_choice in kind.entries
-    parameters = kind.parameters(name_of_choice) if is_known else {}
+    is_known = name_of_choice in choice_flag.entries
+    parameters = choice_flag.parameters(name_of_choice) if is_known else {}
     if name in parameters:
       return parameters[name].default
   return None
@@ -180,7 +180,7 @@ def name_of(spec: Spec) -> str:
   words += [f"{name}={value}" for name, value in list(own.items())[:1]]
   settings = math.prod(map(len, spec.grid.values()))
   words.append(f"{settings}x{len(spec.seed)}")
-  return folder_name("-".join(words), identity(spec))
+  return folder_name("-".join(words), identity_of_spec(spec))
 
 
 def folder_name(words: str, identity: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -47,31 +47,17 @@ def run_all(
     for cell in cells:
       yield run_cell(cell, where)
     return
-  context = multiprocessing.get_context("spawn")
   waiting = list(reversed(cells))
-  # Only pipes: a kill would leave behind other things that processes share.
-  workers: dict[Connection, multiprocessing.Process] = {}
-  number_of: dict[Connection, int] = {}
+  workers: dict[Connection, _Worker] = {}
 
   def begin():
     with command.answered_after(), _terminal_blocked():
-      mine, its = context.Pipe()
-      worker = context.Process(target=_work, args=(its, run_cell, where))
-      workers[mine] = worker
+      worker = _Worker(run_cell, where)
+      workers[worker.connection] = worker
       worker.start()
-      its.close()
-      give(mine)
+      worker.give(waiting.pop())
 
-  def give(connection):
-    connection.send(waiting.pop())
-    number_of[connection] = 1 + number_of.get(connection, 0)
-
-  def end(connection):
-    _end({connection: workers[connection]})
-    del workers[connection], number_of[connection]
-    connection.close()
-
-  with command.ended_by(lambda: _end(workers)):
+  with command.ended_by(lambda: _end(workers.values())):
     try:
       # Python's helper process would receive signals while it starts.
       resource_tracker.ensure_running()
@@ -81,20 +67,56 @@ def run_all(
       left = len(cells)
       while left:
         for connection in wait(workers):
+          worker = workers[connection]
           with _dying():
             value, error = connection.recv()
             if waiting and error is None:
-              if number_of[connection] == _CELLS:
-                end(connection)
-                begin()
+              if worker.num_given < _CELLS:
+                worker.give(waiting.pop())
               else:
-                give(connection)
+                worker.end()
+                del workers[connection]
+                begin()
           if error is not None:
             raise error
           yield value
           left -= 1
     finally:
-      _end(workers)
+      _end(workers.values())
+
+
+class _Worker:
+  """A process that runs cells, seen from the first process.
+
+  Attributes:
+    connection: to it; a pipe, because a kill would leave behind other things
+      that processes share.
+    process: not begun before `start`.
+    num_given: the cells that it was given.
+  """
+
+  def __init__(self, run_cell: Callable[[Any, Any], Any], where: Any):
+    context = multiprocessing.get_context("spawn")
+    self.connection, self._its_end = context.Pipe()
+    self.process = context.Process(
+      target=_work, args=(self._its_end, run_cell, where)
+    )
+    self.num_given = 0
+
+  def start(self) -> None:
+    """Begins the process."""
+    self.process.start()
+    self._its_end.close()
+
+  def give(self, cell: Any) -> None:
+    """Sends a cell to run."""
+    self.connection.send(cell)
+    self.num_given += 1
+
+  def end(self) -> None:
+    """Ends the process, which waits for a cell."""
+    _end([self])
+    self.connection.close()
 
 
 @contextlib.contextmanager
@@ -109,15 +131,16 @@ def _dying() -> Iterator[None]:
     ) from None
 
 
-def _end(workers: Mapping[Connection, multiprocessing.Process]) -> None:
+def _end(workers: Iterable[_Worker]) -> None:
   """Ends the workers; some may be in the middle of a run."""
-  begun = [worker for worker in workers.values() if worker.pid is not None]
-  for worker in begun:
-    worker.terminate()  # A run with checkpoints saves one.
-  for worker in begun:
-    worker.join(_GRACE)
-    if worker.is_alive():
-      worker.kill()
+  processes = [worker.process for worker in workers]
+  begun = [process for process in processes if process.pid is not None]
+  for process in begun:
+    process.terminate()  # A run with checkpoints saves one.
+  for process in begun:
+    process.join(_GRACE)
+    if process.is_alive():
+      process.kill()
 
 
 @contextlib.contextmanager

@@ -236,6 +236,10 @@ class RuleChoice(Choice):
   traced: tuple[str, ...] = ()
 
 
+# Flag -> argument of an algorithm's factory.
+_RATES = {"client_lr": "learning_rate", "server_lr": "server_learning_rate"}
+
+
 @dataclasses.dataclass(frozen=True)
 class AlgorithmChoice(Choice):
   """A federated algorithm.
@@ -278,9 +282,16 @@ class AlgorithmChoice(Choice):
       object.__setattr__(self, "hyperparameters", found)
 
   @property
-  def client(self) -> Literal["rule", "plain"]:
+  def client_takes(self) -> Literal["rule", "rate"]:
     """Whether it takes any client rule, or the rate of plain local steps."""
-    return "plain" if "learning_rate" in self.arguments else "rule"
+    return "rate" if self.takes("learning_rate") else "rule"
+
+  @property
+  def server_takes(self) -> Literal["rule", "rate", "none"]:
+    """Whether it takes any server rule, the rate of plain steps, or neither."""
+    if self.takes("server_learning_rate"):
+      return "rate"
+    return "rule" if self.takes("server") else "none"
 
   @property
   def rate_may_drop(self) -> bool:
@@ -289,30 +300,23 @@ class AlgorithmChoice(Choice):
     return rate is None or rate.annotation == Rate
 
   @property
-  def client_rate(self) -> float | None:
-    """The factory's default of the clients' rate, if it has one."""
-    rate = self.arguments.get("learning_rate")
-    has_default = rate is not None and rate.default is not rate.empty
-    return rate.default if has_default else None
+  def rates(self) -> dict[str, dict[str, Any]]:
+    """What the factory says of the rates of plain steps that it takes.
 
-  @property
-  def server(self) -> Literal["rule", "rate", "none"]:
-    """Whether it takes any server rule, the rate of plain steps, or neither."""
-    if "server_learning_rate" in self.arguments:
-      return "rate"
-    return "rule" if "server" in self.arguments else "none"
-
-  @property
-  def server_rate(self) -> float | None:
-    """The default of the server's rate, where its steps are plain ones."""
-    rate = self.arguments.get("server_learning_rate")
-    return rate and rate.default
-
-  @property
-  def server_field(self) -> Field | None:
-    """What the server's rate may be, if it is known."""
-    known = getattr(_function(self.factory), "checked_fields", {})
-    return known.get("server_learning_rate")
+    Returns:
+      Flag, "client_lr" or "server_lr" -> attributes that its `Hyperparameter`
+      has here: the default and the range, as far as they are its own.
+    """
+    fields, found = getattr(_function(self.factory), "checked_fields", {}), {}
+    for flag, name in _RATES.items():
+      if self.takes(name):
+        found[flag] = {}
+        default, range = self.arguments[name].default, fields.get(name)
+        if default is not inspect.Parameter.empty:
+          found[flag]["default"] = default
+        if range is not None and range.kind is float:
+          found[flag]["accepts"] = range
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

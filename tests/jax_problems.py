@@ -39,8 +39,8 @@ class Task:
   def algorithm(self, name, *, client, rate, psi, **others):
     """The algorithm of this name, given what any of them may take."""
     choice = ALGORITHMS[name]
-    given = {"client": client} if choice.client == "rule" else {}
-    if choice.client == "plain":
+    given = {"client": client} if choice.client_takes == "rule" else {}
+    if choice.client_takes == "rate":
       given["learning_rate"] = rate
     if choice.takes("psi"):
       given["psi"] = psi

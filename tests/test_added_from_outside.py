@@ -201,7 +201,7 @@ def test_it_runs(tmp_path):
 def test_a_comparison_calls_it_by_its_label():
   methods = ["half_way client=damped_sgd", "fed_avg client=sgd"]
   conditions = ["--task=two_blobs", "--partition=every_nth", "--spread=0.5,1"]
-  asked = request.parse(
+  asked = request.read_request(
     ["", *(f"--method={each}" for each in methods), *conditions, *TINY], ""
   )
   cells = plan.plan(asked)

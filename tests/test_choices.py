@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.tasks import TASKS
 from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
@@ -86,11 +86,11 @@ def test_algorithms_say_what_goes_together(name):
   assert choice.takes("psi") or not choice.needs_penalty
   assert None in (choice.server_rule, choice.default_server)
   if choice.default_client is not None:
-    assert choice.client == "rule"
+    assert choice.client_takes == "rule"
     assert choice.default_client in RULES
   server = choice.server_rule or choice.default_server
   if server is not None:
-    assert choice.server == "rule"
+    assert choice.server_takes == "rule"
     assert RULES[server].fits_server
 
 
@@ -133,7 +133,7 @@ def test_tasks_name_flags_and_regularizers(name):
   choice = TASKS[name]
   if choice.regularizer is not None:
     assert choice.regularizer in REGULARIZERS
-  flags = {flag for kind in KINDS.values() for flag in kind.owners()}
+  flags = {flag for kind in CHOICE_FLAGS.values() for flag in kind.owners()}
   assert set(choice.defaults) <= flags
 
 
@@ -163,14 +163,14 @@ def test_what_an_entry_does_not_say_is_read_from_the_factory():
     ("eps", 1e-3, "eps", "(-inf, inf)", float, "algorithm_eps"),
     ("is_fast", False, "hurry", "(-inf, inf)", bool, None),
   ]
-  assert (choice.client, choice.server) == ("rule", "none")
+  assert (choice.client_takes, choice.server_takes) == ("rule", "none")
   assert choice.takes("psi")
   assert choice.rate_may_drop
   fixed = AlgorithmChoice(functools.partial(factory, mu=1.0), "another line")
   assert fixed.help == "another line"
   assert [p.name for p in fixed.hyperparameters] == ["eps", "is_fast"]
   assert ALGORITHMS["prox_skip"].rate_may_drop is False
-  assert ALGORITHMS["domo"].server_field.interval == "(0, inf)"
+  assert ALGORITHMS["domo"].rates["server_lr"]["accepts"].interval == "(0, inf)"
   assert ALGORITHMS["fed_dyn"].hyperparameters[0].flag == "algorithm_alpha"
 
 

@@ -113,7 +113,7 @@ def test_the_study_file_runs(tmp_path):
 
 
 def test_the_study_of_which_method_can_be_run_and_has_its_table():
-  study = request.parse(["", f"--study={DOCS / 'which_method.toml'}"], "")
+  study = request.read_request(["", f"--study={DOCS}/which_method.toml"], "")
   labels = [method["label"] for method in study.methods]
   assert len(plan.plan(study)) == 4 * len(labels)
   table = (DOCS / "which_method_table.md").read_text()

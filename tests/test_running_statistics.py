@@ -149,7 +149,7 @@ def make(name):
     "rule": {"server": optax.adam(0.3)},
     "rate": {"server_learning_rate": 0.5},
     "none": {},
-  }[choice.server]
+  }[choice.server_takes]
   if name in ("fed_per", "fed_rep"):
     given["personal"] = ["output"]
   features_fn = lambda params, batch, rng: batch["x"]

@@ -23,14 +23,14 @@ from scipy import stats
 from experiments.artefacts import ARTEFACTS, publishing
 from experiments.artefacts.artefact import (
   Computed,
+  GridChoices,
   Key,
-  Plan,
   Recipe,
   RunOf,
   spec_of,
 )
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.artefacts.running import Runner
+from experiments.artefacts.running import CellRunner
 
 DESIGNS = (
   "delta_sgd/transfer", "fco/figure2", "fco/speed", "bvr/table1", "domo/tuned",
@@ -47,7 +47,7 @@ def with_other_seeds(cell: Recipe) -> Recipe:
   return RunOf((*cell.arguments, f"--seed={','.join(map(str, seeds))}"))
 
 
-def both(name: str, runner: Runner) -> tuple[list[Claim], list[Claim]]:
+def both(name: str, runner: CellRunner) -> tuple[list[Claim], list[Claim]]:
   """The claims of a design, from its published and from other seeds."""
   artefact = ARTEFACTS[name]
   known = publishing.records_of(artefact.paper)
@@ -55,8 +55,8 @@ def both(name: str, runner: Runner) -> tuple[list[Claim], list[Claim]]:
     artefact, "cpu", known
   )
 
-  def other_cells(plan: Plan) -> dict[Key, Recipe]:
-    cells = artefact.cells(plan)
+  def other_cells(choices: GridChoices) -> dict[Key, Recipe]:
+    cells = artefact.cells(choices)
     return {key: with_other_seeds(cells[key]) for key in first.found}
 
   others = dataclasses.replace(artefact, cells=other_cells)
@@ -107,7 +107,7 @@ def main() -> None:
   parser.add_argument("--output_dir", required=True, type=pathlib.Path)
   parser.add_argument("--jobs", type=int, default=1)
   options = parser.parse_args()
-  runner = Runner(options.output_dir, options.data_dir, options.jobs)
+  runner = CellRunner(options.output_dir, options.data_dir, options.jobs)
   heads = None
   for name in options.designs:
     row = compared(*both(name, runner))

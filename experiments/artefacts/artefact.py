@@ -91,8 +91,8 @@ Recipe = RunOf | Computed  # What makes a cell.
 
 
 @dataclasses.dataclass
-class Plan:
-  """What an artefact may look up while it lists its cells.
+class GridChoices:
+  """The grids that an artefact looks up while it lists its cells.
 
   Attributes:
     size: one of `SIZES`.
@@ -102,7 +102,9 @@ class Plan:
   """
 
   size: str
-  chosen: Mapping[tuple[str, ...], Mapping | None]
+  chosen: Mapping[tuple[str, ...], Mapping | None] = dataclasses.field(
+    default_factory=dict
+  )
   grids: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
 
   def best(self, *arguments: str) -> tuple[str, ...]:
@@ -131,7 +133,7 @@ def spec_of(arguments: tuple[str, ...]) -> Spec:
 @functools.cache
 def flags_of(arguments: tuple[str, ...]) -> dict[str, Any]:
   """All flags on which the results of a run depend; do not change it."""
-  return store.identity(spec_of(arguments))
+  return store.identity_of_spec(spec_of(arguments))
 
 
 def grid_of(arguments: Sequence[str]) -> dict[str, list[float]]:
@@ -179,7 +181,7 @@ class Artefact:
     name: 'domo/table1': the folder of the paper, and what the paper calls it.
     title: what it shows, in one line.
     setting: the paper's setting, in one line.
-    cells: `plan -> {key: cell}`.
+    cells: `choices -> {key: cell}`.
     blocks: `found -> [block]`; `found` has at least one cell.
     keep: function from a run to what of it is recorded.
     sizes: the sizes that it has. An artefact whose data or network is too large
@@ -191,7 +193,7 @@ class Artefact:
   name: str
   title: str
   setting: str
-  cells: Callable[[Plan], dict[Key, Recipe]]
+  cells: Callable[[GridChoices], dict[Key, Recipe]]
   blocks: Callable[[Found], list[Block]]
   keep: Callable[[Run], RecordedParts] = lambda run: RecordedParts(
     ["test_accuracy"]

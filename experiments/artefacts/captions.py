@@ -2,13 +2,13 @@
 
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.artefacts.artefact import (
+  GridChoices,
   Key,
-  Plan,
   Recipe,
   grid_of,
 )
@@ -80,50 +80,80 @@ def chosen(outcome: ArtefactResult) -> str:
   return f"Chosen: {'; '.join(parts)}."
 
 
-def reduced(
-  outcome: ArtefactResult, *, instead: bool = True, beside: bool = False
-) -> list[str]:
-  """How a size differs from the paper's, in a few words for each way.
+class Reduction(NamedTuple):
+  """How an artefact at a size differs from that at the paper's size.
+
+  Attributes:
+    changed: flag -> its values at the paper's size, and here, in the cells that
+      both have.
+    missing: a phrase on the paper's cells that are not here; [] if all are.
+    added: a phrase on the cells that the paper lacks; [] if there are none.
+  """
+
+  changed: Mapping[str, tuple[Mapping[str, None], Mapping[str, None]]] = {}
+  missing: Sequence[str] = ()
+  added: Sequence[str] = ()
+
+
+def reduction(outcome: ArtefactResult) -> Reduction:
+  """How a size differs from the paper's; empty if it does not."""
+  if outcome.size == "paper":
+    return Reduction()
+  choices = GridChoices("paper")
+  paper = outcome.artefact.cells(choices)
+  changed = _changed(outcome, paper, choices.grids)
+  return Reduction(changed, _missing(outcome, paper), _added(outcome, paper))
+
+
+def in_short(found: Reduction, *, has_added: bool = True) -> list[str]:
+  """A reduction in a few words for each way.
 
   Args:
-    outcome: the outcome at this size.
-    instead: whether to say what ran that the paper does not have.
-    beside: whether to say what the paper's size has where values differ.
-
-  Returns:
-    The ways; [] if it does not differ.
+    found: the reduction.
+    has_added: whether to say what ran that the paper does not have.
   """
-  if outcome.size == "paper":
-    return []
-  plan = Plan("paper", {})
-  paper, parts = outcome.artefact.cells(plan), []
-  for name, (theirs, ours) in _differing(outcome, paper, plan.grids).items():
-    part = _in_short(name, [*ours])
-    if beside:
-      shown = map(name_of, theirs) if name == "task" else theirs
-      part += f" (in the paper's size {words.listed([*shown], 'or')})"
-    parts.append(part)
+  changed = [_values_text(n, [*ours]) for n, (_, ours) in found.changed.items()]
+  return [*changed, *found.missing, *(found.added if has_added else ())]
+
+
+def in_full(found: Reduction) -> list[str]:
+  """A reduction in words, with what the paper's size has instead."""
+  changed = []
+  for name, (theirs, ours) in found.changed.items():
+    shown = map(name_of, theirs) if name == "task" else theirs
+    beside = f"(in the paper's size {words.listed([*shown], 'or')})"
+    changed.append(f"{_values_text(name, [*ours])} {beside}")
+  return [*changed, *found.missing, *found.added]
+
+
+def _missing(outcome: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
+  """The phrase on cells of the paper that are not here, if any."""
   number = sum(key in outcome.cells for key in paper)
-  if number < len(paper):
-    whose = "" if outcome.artefact.origin == "ours" else "the paper's "
-    of_all = f"{number} of {whose}{len(paper)} cells"
-    parts.append(of_all if number else "no cell of the paper")
+  if number == len(paper):
+    return []
+  whose = "" if outcome.artefact.origin == "ours" else "the paper's "
+  of_all = f"{number} of {whose}{len(paper)} cells"
+  return [of_all if number else "no cell of the paper"]
+
+
+def _added(outcome: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
+  """The phrase on cells that the paper lacks, if any."""
   added = {
     ", ".join(
-      _in_short(name, [str(cell.flags[name])])
+      _values_text(name, [str(cell.flags[name])])
       for name in ("task", "rounds")
       if name in cell.flags
     ): None
     for key, cell in outcome.cells.items()
     if key not in paper
   }
-  if added and instead:
-    others = " and ".join(filter(None, added))
-    parts.append(f"instead {others}" if others else "others instead")
-  return parts
+  if not added:
+    return []
+  others = " and ".join(filter(None, added))
+  return [f"instead {others}" if others else "others instead"]
 
 
-def _differing(
+def _changed(
   outcome: ArtefactResult, paper: Mapping[Key, Recipe], grids: Sequence[tuple]
 ) -> dict[str, tuple[dict, dict]]:
   """Flag -> its values at the paper's size, and ours, in the common cells.
@@ -164,7 +194,7 @@ def _tried(grids: Iterable[tuple[str, ...]]) -> dict[str, str]:
 _COUNTED = {"rounds": "round", "local_steps": "local step", "seeds": "seed"}
 
 
-def _in_short(name: str, values: Sequence[str]) -> str:
+def _values_text(name: str, values: Sequence[str]) -> str:
   if name == "task":
     return words.listed([*map(name_of, values)])
   if any("," in value for value in values):
@@ -186,7 +216,7 @@ def ran(outcome: ArtefactResult) -> list[str]:
     if values and name == "clients":
       parts.append(f"{words.listed([*values], 'or')} clients")
     elif values:
-      parts.append(_in_short(name, [*values]))
+      parts.append(_values_text(name, [*values]))
   return parts
 
 
@@ -209,7 +239,7 @@ def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
 
 def is_elsewhere(outcome: ArtefactResult) -> bool:
   """Whether no cell of the paper ran on the data that it has there."""
-  paper = outcome.artefact.cells(Plan("paper", {}))
+  paper = outcome.artefact.cells(GridChoices("paper"))
   data = lambda cell: str(cell.flags.get("task")).partition("_")[0]
   return not any(
     data(paper[key]) == data(cell)
@@ -222,7 +252,7 @@ def stand_ins(outcome: ArtefactResult) -> str:
   """The tasks of the cells, if the paper's size has none of these; or ''."""
   ran, paper = (
     {cell.flags.get("task") for cell in cells.values()}
-    for cells in (outcome.cells, outcome.artefact.cells(Plan("paper", {})))
+    for cells in (outcome.cells, outcome.artefact.cells(GridChoices("paper")))
   )
   ran.discard(None)
   is_other = outcome.size != "paper" and ran.isdisjoint(paper)

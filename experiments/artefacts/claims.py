@@ -15,7 +15,7 @@ from fedjax_opt.study import pairs
 
 HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 SHOWN = 2  # The most quantities of a claim that are written out.
-_MOST_SEEDS = 1_000
+_MAX_SEEDS = 1_000
 
 
 class Quantity(NamedTuple):
@@ -84,9 +84,9 @@ class Quantity(NamedTuple):
       return ""
     sd = float(np.std(self.values, ddof=1))
     num = among if self.margin < 0 else 1
-    shown = pairs.smallest_difference(_MOST_SEEDS, sd, num_pairs=num)
+    shown = pairs.smallest_difference(_MAX_SEEDS, sd, num_pairs=num)
     if shown >= abs(self.margin):
-      return f"; needs more than {_MOST_SEEDS:,} seeds"
+      return f"; needs more than {_MAX_SEEDS:,} seeds"
     needed = pairs.seeds_needed(abs(self.margin), sd, num_pairs=num)
     return f"; needs {needed} seeds"
 

@@ -230,7 +230,7 @@ def _what(of: Value) -> str:
 def _measured(found: Found, key: Key, of: Value) -> np.ndarray | None:
   """Seed -> value; None if the cell has not run or did not measure it."""
   has = key in found and of.metric in found[key].history.metrics
-  return of.of(found[key]) if has else None
+  return of.compute(found[key]) if has else None
 
 
 def _gains_more(

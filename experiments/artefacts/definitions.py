@@ -74,8 +74,8 @@ from experiments.artefacts.artefact import (
   Block,
   Computed,
   Found,
+  GridChoices,
   Key,
-  Plan,
   Recipe,
   RunOf,
 )
@@ -203,16 +203,16 @@ def at_size(about: About, size: str) -> dict[str, Any]:
   return merged(about, about.get(size, {}))
 
 
-def cells(about: About, plan: Plan) -> dict[Key, Recipe]:
+def cells(about: About, choices: GridChoices) -> dict[Key, Recipe]:
   """A run or a call for each row, column and third part of an artefact."""
-  own = at_size(about, plan.size)
-  found = _cells(own, plan)
+  own = at_size(about, choices.size)
+  found = _cells(own, choices)
   for others in own.get("also", {}).values():
-    found |= _cells(merged(own, others), plan)
+    found |= _cells(merged(own, others), choices)
   return found
 
 
-def _cells(own: About, plan: Plan) -> dict[Key, Recipe]:
+def _cells(own: About, choices: GridChoices) -> dict[Key, Recipe]:
   declared = own.get("calls", own)
   axes = ("rows", "columns", "thirds")
   axes = [declared[axis] for axis in axes if axis in declared]
@@ -220,7 +220,7 @@ def _cells(own: About, plan: Plan) -> dict[Key, Recipe]:
   if "calls" in own:
     return {key: _call_of(declared, key) for key in keys}
   skipped = own.get("skip", [])
-  return {key: _run(own, key, plan) for key in keys if [*key] not in skipped}
+  return {key: _run(own, key, choices) for key in keys if [*key] not in skipped}
 
 
 def _call_of(declared: About, key: Key) -> Computed:
@@ -230,7 +230,7 @@ def _call_of(declared: About, key: Key) -> Computed:
   return Computed(_function(declared["function"]), options)
 
 
-def _run(own: About, key: Key, plan: Plan) -> RunOf:
+def _run(own: About, key: Key, choices: GridChoices) -> RunOf:
   of_parts = lambda labels: [
     flag for part in reversed(key) for flag in own.get(labels, {}).get(part, [])
   ]
@@ -240,7 +240,7 @@ def _run(own: About, key: Key, plan: Plan) -> RunOf:
   )
   preset, best = own.get("preset", []), []
   if tune := for_row(own.get("tune", []), key[0]):
-    best = plan.best(*of_all(preset), *tune)
+    best = choices.best(*of_all(preset), *tune)
   flags = [*of_all(of_parts("elsewhere") or preset), *best]
   return RunOf((*flags, *own.get("report", []), *of_parts("reported")))
 
@@ -262,7 +262,7 @@ def blocks(about: About, found: Found) -> list[Block]:
   """The tables, pictures and claims that an artefact declares."""
   found = expanded(about, found)
   tables = [
-    views.table(_with_numbers(about | {"title": ""} | declared), found)
+    views.table(_with_paper_numbers(about | {"title": ""} | declared), found)
     for declared in about.get("tables", [])
   ]
   pictures = [
@@ -280,14 +280,14 @@ def _in_columns(declared: About, found: Found) -> Found:
   return {k: r for k, r in found.items() if k[1] in declared["columns"]}
 
 
-def _with_numbers(about: About) -> About:
+def _with_paper_numbers(about: About) -> About:
   """The declaration of a table, with the paper's numbers by row and column."""
   if "paper_numbers" not in about:
     return about
-  return about | {"given": numbers(about, about["paper_numbers"])}
+  return about | {"given": paper_numbers(about, about["paper_numbers"])}
 
 
-def numbers(about: About, name: str) -> dict[Key, str]:
+def paper_numbers(about: About, name: str) -> dict[Key, str]:
   """(row, column) -> the number in a table of the paper."""
   table = about["numbers"][name]
   return {

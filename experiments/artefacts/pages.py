@@ -31,7 +31,7 @@ from experiments.artefacts.artefact import (
   Table,
 )
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
-from experiments.artefacts.running import ArtefactResult, Runner
+from experiments.artefacts.running import ArtefactResult, CellRunner
 from experiments.records import Record
 from fedjax_opt.results.names import sentence
 from fedjax_opt.study.plots import panels
@@ -42,6 +42,7 @@ _VERDICTS = (HELD, NOT_HELD, UNDECIDED)
 _VERDICT = re.compile(rf"(?<=\| )\**({'|'.join(_VERDICTS)})\**(?= \|)")
 _STATES = ("whole", "reduced", "replaced", "missing")
 _WRITTEN_OUT = 1  # The most quantities of a claim, on the page of a paper.
+_COUNTS = ["counts"]  # The lines of the part that has no artefact.
 _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -82,15 +83,15 @@ class Page:
     Raises:
       ValueError: naming the invalid part.
     """
-    parts = [part[2] for part in _PART.finditer(text)]
-    made = {each: self._part(each) for each in parts if each != "counts "}
+    marks = [part[2] for part in _PART.finditer(text)]
+    lines = {mark: mark.strip().splitlines() for mark in marks}
+    made = {m: self._part(*of) for m, of in lines.items() if of != _COUNTS}
     said = _VERDICT.findall("\n".join(made.values()))
-    made["counts "] = self._counts_beside(said)
-    make = lambda part: f"{part[1]}{made[part[2]]}\n{part[3]}"
+    counts = self._counts_beside(said)
+    make = lambda part: f"{part[1]}{made.get(part[2], counts)}\n{part[3]}"
     return _PART.sub(make, text)
 
-  def _part(self, says: str) -> str:
-    first, *lines = says.strip().splitlines()
+  def _part(self, first: str, *lines: str) -> str:
     name, _, size = first.partition(", ")
     if name not in self.artefacts or size not in self.artefacts[name].sizes:
       raise ValueError(f"part={first!r}: no such artefact or size")
@@ -99,7 +100,7 @@ class Page:
   @functools.cache  # noqa: B019 - A page lives as long as what it shows.
   def outcome(self, artefact: Artefact, size: str) -> ArtefactResult:
     """The recorded outcome of an artefact."""
-    return Runner(None).run(artefact, size, self._records)
+    return CellRunner(None).run(artefact, size, self._records)
 
   def sizes(self, artefact: Artefact) -> list[str]:
     """The sizes that are published, the paper's first."""
@@ -179,7 +180,7 @@ class Page:
     outcome = self.outcome(artefact, sizes[0])
     if captions.is_elsewhere(outcome):
       return "replaced"
-    return "reduced" if captions.reduced(outcome) else "whole"
+    return "reduced" if any(captions.reduction(outcome)) else "whole"
 
   def _row(self, artefact: Artefact) -> tuple[str, str, str, str]:
     title, sizes = title_of(artefact), self.sizes(artefact)
@@ -188,7 +189,8 @@ class Page:
       why = f"needs {needs}" if needs else "`--list` says what it costs"
       return title, artefact.title, f"missing: {why}", ""
     outcome = self.outcome(artefact, sizes[0])
-    state, short = self.state(artefact), captions.reduced(outcome)
+    state = self.state(artefact)
+    short = captions.in_short(captions.reduction(outcome))
     how = f"{state}: {', '.join(short)}" if short else state
     said = [each.verdict for each in _claims(outcome.blocks)]
     verdicts = _counted(said, _VERDICTS)
@@ -208,7 +210,8 @@ def _about(outcome: ArtefactResult) -> str:
   """What the paper ran, what ran here, and where the rest is."""
   artefact = outcome.artefact
   ran = captions.ran(outcome)
-  short = captions.reduced(outcome, instead=not ran)
+  reduction = captions.reduction(outcome)
+  short = captions.in_short(reduction, has_added=not ran)
   is_ours = artefact.origin == "ours"
   setting = sentence(artefact.setting) if is_ours else artefact.setting
   paper = "" if is_ours else "Paper: "
@@ -280,7 +283,7 @@ def markdown(outcome: ArtefactResult, pictures: str) -> str:
   found = list(outcome.found.values())
   said = [captions.settings(found), captions.varied(found)]
   said.append(captions.chosen(outcome))
-  if less := captions.reduced(outcome, beside=True):
+  if less := captions.in_full(captions.reduction(outcome)):
     said.append(f"Reduced: {'; '.join(less)}.")
   missing = len(outcome.cells) - len(found)
   if missing:

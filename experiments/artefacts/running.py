@@ -12,8 +12,8 @@ from experiments.artefacts.artefact import (
   Artefact,
   Block,
   Computed,
+  GridChoices,
   Key,
-  Plan,
   Recipe,
   RunOf,
   grid_of,
@@ -58,7 +58,7 @@ class ArtefactResult(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Runner:
+class CellRunner:
   """Runs cells, unless they are recorded or their folder has them.
 
   Attributes:
@@ -100,9 +100,9 @@ class Runner:
     tuning: dict[tuple[str, ...], Record] = {}
     while True:
       chosen = {grid: choice(found) for grid, found in tuning.items()}
-      plan = Plan(size, chosen)
-      cells = artefact.cells(plan)
-      grids = {g: RunOf(g) for g in plan.grids if g not in tuning}
+      choices = GridChoices(size, chosen)
+      cells = artefact.cells(choices)
+      grids = {g: RunOf(g) for g in choices.grids if g not in tuning}
       if not grids:
         break
       found = self._records(grids, _of_tuning, known)
@@ -197,9 +197,8 @@ class RecordIndex:
     """The record of a cell; for a run, one with the same flags."""
     if isinstance(cell, Computed):
       return self._computed.get(cell.name)
-    wanted = cell.flags
-    same = (r for r in self._runs if store.differing(r.flags, wanted) is None)
-    return next(same, None)
+    is_same = lambda each: not store.other_flags_text(each.flags, cell.flags)
+    return next(filter(is_same, self._runs), None)
 
 
 def tuned(found: Record) -> Tuning:

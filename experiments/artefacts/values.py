@@ -35,12 +35,12 @@ class Value(NamedTuple):
   Attributes:
     words: the name, such as 'best train_loss'.
     metric: the metric that it is made of.
-    of: `record -> numbers`, [S].
+    compute: `record -> numbers`, [S].
   """
 
   words: str
   metric: str
-  of: Callable[[Record], np.ndarray]
+  compute: Callable[[Record], np.ndarray]
 
   @property
   def unit(self) -> str:

@@ -128,7 +128,7 @@ def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
     return declared_claims.lead(found, key, (about["less"], *key[1:])).shown(1)
   of = value(words)
   beside = about.get("deviation", False)
-  text = with_interval(of.of(found[key]), of.metric, beside)
+  text = with_interval(of.compute(found[key]), of.metric, beside)
   return f"**{text}**" if list(key[:2]) in about.get("bold", []) else text
 
 
@@ -178,7 +178,7 @@ def _draw_values(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
   shown = value(about.get("value", ACCURACY))
 
   def line(records):  # mean, low and high, [X] each
-    means = [statistics.mean_interval(shown.of(each)) for each in records]
+    means = [statistics.mean_interval(shown.compute(each)) for each in records]
     return tuple(np.array(means, float).reshape(-1, 3).T)
 
   lines = {

@@ -8,7 +8,7 @@ from absl import flags
 
 from experiments.command_line import mistakes, texts
 from experiments.specification import spec
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.specification.spec import Spec
 
 _DEFINE = {
@@ -22,7 +22,8 @@ _DEFINE = {
 
 def defined() -> flags.FlagValues:
   """All flags, without values; made again if a registry got a new entry."""
-  return _defined(tuple((f, *kind.entries) for f, kind in KINDS.items()))
+  entries = {n: each.entries for n, each in CHOICE_FLAGS.items()}
+  return _defined(tuple((n, *each) for n, each in entries.items()))
 
 
 @functools.lru_cache(maxsize=2)
@@ -78,7 +79,7 @@ def argument(name: str, value: Any) -> str:
 def arguments(found: Spec) -> list[str]:
   """The flags that reproduce a specification, in the order of the help."""
   return [
-    argument(name, found.given[name])
+    argument(name, found.user_flags[name])
     for name, flag in spec.every().items()
-    if name in found.given and not flag.is_of_process
+    if name in found.user_flags and not flag.is_of_process
   ]

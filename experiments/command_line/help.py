@@ -13,7 +13,7 @@ from experiments.specification.spec import Group
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.results import environment
 
-_MOST = 4  # the most words that a message suggests
+_MAX_SUGGESTIONS = 4
 _BEGIN_WITH = "Flags to begin with:"  # A title in docstrings of programs.
 
 
@@ -132,7 +132,7 @@ def _unknown(word: str) -> str:
   keys = [group.key for group in spec.GROUPS]
   known = [*keys, *pages.names(), *spec.every()]
   within = [name for name in known if plain(word) in plain(name)]
-  near = (nearest(word, known, _MOST) or within)[:_MOST]
+  near = (nearest(word, known, _MAX_SUGGESTIONS) or within)[:_MAX_SUGGESTIONS]
   hint = "--list shows all choices"
   if near:
     hint = f"did you mean {' or '.join(dict.fromkeys(near))}?"

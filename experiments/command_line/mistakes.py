@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from absl import flags
 
 from experiments.specification import spec
-from experiments.specification.kinds import is_list, one_only
+from experiments.specification.choice_flags import is_list, one_only
 from fedjax_opt.checks.values import nearest
 
 _WANTED = {

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from experiments import tasks
 from experiments.command_line import layout
 from experiments.command_line.texts import describe, shown_default
-from experiments.specification import kinds, spec
-from experiments.specification.kinds import ChoiceFlag
+from experiments.specification import choice_flags, spec
+from experiments.specification.choice_flags import ChoiceFlag
 from experiments.specification.method import default_client
 from experiments.tasks import images
 from fedjax_opt.registry import FILE, Choice, Hyperparameter
@@ -24,21 +24,14 @@ About = tuple[dict[str, str], str]
 
 def _algorithm_flags(name: str) -> Flags:
   """The flags of an algorithm, with those of the rules that it implies."""
-  choice = kinds.ALGORITHM.registry[name]
-  flags = dict(kinds.ALGORITHM.parameters(name))
-  if choice.client == "plain":
-    flags |= kinds.CLIENT.parameters("sgd")
-    if choice.client_rate is not None:
-      rate = flags["client_lr"]
-      flags["client_lr"] = rate._replace(default=choice.client_rate)
-  if choice.server == "rate":
-    rate = kinds.SERVER.parameters("sgd")["server_lr"]
-    accepts = choice.server_field or rate.accepts
-    flags["server_lr"] = rate._replace(
-      accepts=accepts, default=choice.server_rate
-    )
-  elif choice.server_rule is not None:
-    flags |= kinds.SERVER.parameters(choice.server_rule)
+  choice = choice_flags.ALGORITHM.registry[name]
+  flags = dict(choice_flags.ALGORITHM.parameters(name))
+  for part in (choice_flags.CLIENT, choice_flags.SERVER):
+    for flag, rate in part.parameters("sgd").items():
+      if flag in choice.rates:
+        flags[flag] = rate._replace(**choice.rates[flag])
+  if choice.server_rule is not None:
+    flags |= choice_flags.SERVER.parameters(choice.server_rule)
   return flags
 
 
@@ -48,11 +41,11 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
     "server": "any rule; default sgd with step size 1, plain averaging",
     "regularizer": "none",
   }
-  if choice.client == "plain":
+  if choice.client_takes == "rate":
     fits["client"] = "sgd only: it takes plain steps, not those of another rule"
-  if choice.server == "none":
+  if choice.server_takes == "none":
     fits["server"] = "none"
-  elif choice.server == "rate":
+  elif choice.server_takes == "rate":
     fits["server"] = "sgd only, with step size server_lr"
   elif choice.server_rule is not None:
     fits["server"] = f"{choice.server_rule}, always"
@@ -70,13 +63,13 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
     fits["task"] = "those of images, whose models have features"
   example = f"--algorithm={name}"
   if choice.takes("paths"):
-    owners = kinds.TASK.owners()["lora_rank"]
+    owners = choice_flags.TASK.owners()["lora_rank"]
     fits["task"] = f"{', '.join(owners)}, with lora_rank"
     example = f"--task={next(iter(owners))} {example} --lora_rank=8"
   if choice.takes("psi"):
     example = f"--task=lasso {example} --client_lr=0.0003,0.001"
-  elif choice.client == "plain":
-    rate = choice.client_rate or 0.1
+  elif choice.client_takes == "rate":
+    rate = choice.rates["client_lr"].get("default", 0.1)
     example += f" --client_lr={rate / 10:g},{rate:g}"
   elif choice.server_rule is not None:
     example += " --server_lr=0.01,0.1"
@@ -84,18 +77,18 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
 
 
 def _client(name: str, choice: Any, flags: Flags) -> About:
-  takes = lambda each: choice.is_plain or each.client == "rule"
-  which = "all" if choice.is_plain else kinds.ALGORITHM.names(takes)
+  takes = lambda each: choice.is_plain or each.client_takes == "rule"
+  which = "all" if choice.is_plain else choice_flags.ALGORITHM.names(takes)
   return {"algorithm": which}, f"--client={name}{_tried(flags)}"
 
 
 def _server(name: str, choice: Any, flags: Flags) -> About:
   takes = lambda each: (
     choice.is_plain
-    if each.server == "rate"
-    else each.server == "rule" and each.server_rule in (None, name)
+    if each.server_takes == "rate"
+    else each.server_takes == "rule" and each.server_rule in (None, name)
   )
-  fits = {"algorithm": kinds.ALGORITHM.names(takes)}
+  fits = {"algorithm": choice_flags.ALGORITHM.names(takes)}
   return fits, f"--server={name}{_tried(flags)}"
 
 
@@ -105,7 +98,7 @@ def _regularizer(name: str, choice: Any, flags: Flags) -> About:
   )
   own = [n for n, task in tasks.TASKS.items() if task.regularizer == name]
   fits = {
-    "algorithm": kinds.ALGORITHM.names(takes),
+    "algorithm": choice_flags.ALGORITHM.names(takes),
     "task": "all" + (f"; of {', '.join(own)} it is the own" if own else ""),
   }
   without_data = [n for n in own if "data_dir" not in tasks.TASKS[n].takes]
@@ -133,7 +126,7 @@ def _partition(name: str, choice: Any, flags: Flags) -> About:
 
 
 def _sampler(name: str, choice: Any, flags: Flags) -> About:
-  cohorts = kinds.ALGORITHM.names(lambda each: each.cohort != "sampled")
+  cohorts = choice_flags.ALGORITHM.names(lambda each: each.cohort != "sampled")
   given = "".join(f" --{flag}={_GROUPS}" for flag in flags)
   return {"algorithm": f"all but {cohorts}"}, f"--sampler={name}{given}"
 
@@ -169,7 +162,9 @@ def _privacy(name: str, choice: Any, flags: Flags) -> About:
 
 
 def _system(name: str, choice: Any, flags: Flags) -> About:
-  timed = kinds.SCHEDULE.names(lambda each: "durations" in each.arguments)
+  timed = choice_flags.SCHEDULE.names(
+    lambda each: "durations" in each.arguments
+  )
   return {"schedule": timed}, f"--system={name}{_file_or_tried(flags)}"
 
 
@@ -239,58 +234,69 @@ class _ChoicePage(NamedTuple):
 
   Attributes:
     title: name of one choice of this kind.
-    kind: the `ChoiceFlag` that chooses it; None for models, which are a part of
+    choice_flag: that chooses it; None for models, which are a part of
       a task's name.
     about: function to the content of a choice's page.
   """
 
   title: str
-  kind: ChoiceFlag | None
+  choice_flag: ChoiceFlag | None
   about: Callable[[str, Any, Flags], About]
 
   @property
   def registry(self) -> Mapping[str, Any]:
     """name -> entry."""
-    return images.MODELS if self.kind is None else self.kind.registry
+    chosen = self.choice_flag
+    return images.MODELS if chosen is None else chosen.registry
 
   def flags(self, name: str) -> Flags:
     """The flags of an entry."""
-    if self.kind is None:
-      return kinds.TASK.parameters(_tasks_of_model(name)[0])
-    if self.kind is kinds.ALGORITHM:
+    if self.choice_flag is None:
+      return choice_flags.TASK.parameters(_tasks_of_model(name)[0])
+    if self.choice_flag is choice_flags.ALGORITHM:
       return _algorithm_flags(name)
-    return self.kind.parameters(name)
+    return self.choice_flag.parameters(name)
 
 
-KINDS: dict[str, _ChoicePage] = {
-  "algorithms": _ChoicePage("algorithm", kinds.ALGORITHM, _algorithm),
-  "client rules": _ChoicePage("client rule", kinds.CLIENT, _client),
-  "server rules": _ChoicePage("server rule", kinds.SERVER, _server),
-  "regularizers": _ChoicePage("regularizer", kinds.REGULARIZER, _regularizer),
-  "partitions": _ChoicePage("partition", kinds.PARTITION, _partition),
-  "samplers": _ChoicePage("sampler", kinds.SAMPLER, _sampler),
-  "uploads": _ChoicePage("upload", kinds.UPLOAD, _upload),
-  "aggregators": _ChoicePage("aggregator", kinds.AGGREGATOR, _aggregator),
-  "faults": _ChoicePage("fault", kinds.FAULT, _fault),
-  "privacy": _ChoicePage("mechanism of privacy", kinds.PRIVACY, _privacy),
-  "systems": _ChoicePage("system of devices", kinds.SYSTEM, _system),
-  "availabilities": _ChoicePage(
-    "availability", kinds.AVAILABILITY, _availability
+CHOICE_PAGES: dict[str, _ChoicePage] = {
+  "algorithms": _ChoicePage("algorithm", choice_flags.ALGORITHM, _algorithm),
+  "client rules": _ChoicePage("client rule", choice_flags.CLIENT, _client),
+  "server rules": _ChoicePage("server rule", choice_flags.SERVER, _server),
+  "regularizers": _ChoicePage(
+    "regularizer", choice_flags.REGULARIZER, _regularizer
   ),
-  "schedules": _ChoicePage("schedule", kinds.SCHEDULE, _schedule),
-  "tasks": _ChoicePage("task", kinds.TASK, _task),
+  "partitions": _ChoicePage("partition", choice_flags.PARTITION, _partition),
+  "samplers": _ChoicePage("sampler", choice_flags.SAMPLER, _sampler),
+  "uploads": _ChoicePage("upload", choice_flags.UPLOAD, _upload),
+  "aggregators": _ChoicePage(
+    "aggregator", choice_flags.AGGREGATOR, _aggregator
+  ),
+  "faults": _ChoicePage("fault", choice_flags.FAULT, _fault),
+  "privacy": _ChoicePage(
+    "mechanism of privacy", choice_flags.PRIVACY, _privacy
+  ),
+  "systems": _ChoicePage("system of devices", choice_flags.SYSTEM, _system),
+  "availabilities": _ChoicePage(
+    "availability", choice_flags.AVAILABILITY, _availability
+  ),
+  "schedules": _ChoicePage("schedule", choice_flags.SCHEDULE, _schedule),
+  "tasks": _ChoicePage("task", choice_flags.TASK, _task),
   "models": _ChoicePage("model", None, _model),
 }
 
 
 def names() -> list[str]:
   """All names of choices, each once."""
-  return list(dict.fromkeys(n for of in KINDS.values() for n in of.registry))
+  return list(
+    dict.fromkeys(n for of in CHOICE_PAGES.values() for n in of.registry)
+  )
 
 
 def page(name: str) -> str:
   """The help of a choice; if several kinds have that name, of each."""
-  pages = [_page(of, name) for of in KINDS.values() if name in of.registry]
+  pages = [
+    _page(of, name) for of in CHOICE_PAGES.values() if name in of.registry
+  ]
   return "\n\n".join(pages)
 
 
@@ -311,7 +317,7 @@ def _page(of: _ChoicePage, name: str) -> str:
 
 def example(kind: str, name: str) -> str:
   """The flags of a choice's example."""
-  of = KINDS[kind]
+  of = CHOICE_PAGES[kind]
   return of.about(name, of.registry[name], of.flags(name))[1]
 
 
@@ -353,18 +359,18 @@ def listed(word: str | None, intro: str = "") -> str:
   words = lambda kind: (kind.replace(" ", ""), *kind.split())
   found = [
     kind
-    for kind in KINDS
+    for kind in CHOICE_PAGES
     if word is None or (begun and any(w.startswith(begun) for w in words(kind)))
   ]
   if not found:
     raise ValueError(
-      f"list={word!r}: no such kind; must be one of {', '.join(KINDS)}"
+      f"list={word!r}: no such kind; must be one of {', '.join(CHOICE_PAGES)}"
     )
   return "\n\n".join(map(_lines, found))
 
 
 def _lines(kind: str) -> str:
-  registry = KINDS[kind].registry
+  registry = CHOICE_PAGES[kind].registry
   width = max(map(len, registry))
   lines = [
     layout.one_line(name, choice.help.partition(";")[0], width)

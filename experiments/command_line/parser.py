@@ -18,7 +18,7 @@ from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import memory
 from fedjax_opt.results import folder_digests
 
-_MOST = 1_000_000  # The most bytes of a file of flags.
+_MAX_BYTES = 1_000_000  # Of a file of flags.
 _INSTALLED = pathlib.Path(__file__).parents[2]  # The folder of `experiments`.
 
 
@@ -88,9 +88,9 @@ def define(
 
 def _read(argv: Sequence[str], intro: str, values: flags.FlagValues) -> None:
   """Fills in the values of a command line; see `parse`."""
-  asked = _question(argv[1:])
-  if asked is not None:
-    show(help.ANSWERS[asked[0]](asked[1], intro))
+  question = _question(argv[1:])
+  if question is not None:
+    show(help.ANSWERS[question[0]](question[1], intro))
     sys.exit(0)
   fill(values, [*argv[:1], *expanded(argv[1:])])
 
@@ -212,7 +212,7 @@ def _lines(path: pathlib.Path) -> list[str]:
   with errors_of(f"flagfile={str(path)!r}"):
     folder_digests.check(path.parent, path.name)  # If it is that of a run.
   try:
-    text = memory.read_text(path, _MOST)
+    text = memory.read_text(path, _MAX_BYTES)
   except (OSError, ValueError) as error:
     why = getattr(error, "strerror", None) or error
     raise ValueError(

@@ -5,7 +5,12 @@ from typing import Any
 
 from experiments import tasks
 from experiments.specification import spec
-from experiments.specification.kinds import ALGORITHM, CLIENT, SERVER, TASK
+from experiments.specification.choice_flags import (
+  ALGORITHM,
+  CLIENT,
+  SERVER,
+  TASK,
+)
 from experiments.specification.spec import Flag
 from experiments.tasks import images
 from fedjax_opt.registry import Hyperparameter
@@ -13,7 +18,7 @@ from fedjax_opt.scores import SCORES
 from fedjax_opt.study import own_models
 
 # If more owners than this share a default, the help does not name them.
-_MANY_OWNERS = 12
+_MAX_OWNERS = 12
 # Flag -> what each of its words means.
 _MEANINGS = {"select_on": spec.SPLITS, "track": spec.TRACKERS}
 
@@ -57,7 +62,9 @@ def names_in_helps() -> dict[str, Any]:
     "tasks_with_clients": ", ".join(
       n for n in own if own[n].has_clients is True
     ),
-    "plain_algorithms": ALGORITHM.names(lambda each: each.client == "plain"),
+    "plain_algorithms": ALGORITHM.names(
+      lambda each: each.client_takes == "rate"
+    ),
     "own_clients": _own_defaults("default_client"),
     "servers": ", ".join(SERVER.registry),
     "own_servers": _own_defaults("default_server"),
@@ -101,7 +108,7 @@ def _of_hyperparameter(flag: str, owners: Mapping[str, Hyperparameter]) -> str:
     meanings.setdefault(text, {})[name] = shown_default(parameter.default)
   parts = []
   for text, defaults in meanings.items():
-    if len(defaults) > _MANY_OWNERS and len(set(defaults.values())) == 1:
+    if len(defaults) > _MAX_OWNERS and len(set(defaults.values())) == 1:
       parts.append(f"{text}. Default: {next(iter(defaults.values()))}.")
     else:
       each = [f"{name} {value}".strip() for name, value in defaults.items()]

@@ -157,7 +157,7 @@ def blocks(about: Any, found: Found) -> list[Block]:
     own = {k: r.where(strength=strength) for k, r in found.items()}
     for (name, variant), record in own.items():
       densities = [
-        with_interval(value(f"{who} at {r}").of(record), "density")
+        with_interval(value(f"{who} at {r}").compute(record), "density")
         for r in rounds
         for who in _WHO
       ]

@@ -144,8 +144,8 @@ def _draw(
   with plots.figure(len(_ROUNDS)) as (figure, all_axes):
     for axes, at in zip(all_axes[0], _ROUNDS, strict=True):
       for method, record in records.items():
-        x = value(f"density at {at}").of(record)
-        y = value(f"test_accuracy at {at}").of(record)
+        x = value(f"density at {at}").compute(record)
+        y = value(f"test_accuracy at {at}").compute(record)
         look = styles[method]
         entries[method] = axes.scatter(
           x, 100 * y, s=12, color=look.color, marker=look.marker, alpha=0.7

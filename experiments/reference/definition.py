@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import records, store
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.specification.spec import FLAGS
-from experiments.studies import plan, request
+from experiments.studies import plan
 from experiments.studies.plan import PlannedCell
-from experiments.studies.request import Request
+from experiments.studies.request import Request, content_of, texts_of
 from fedjax_opt.base import STREAMS
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
@@ -80,7 +80,7 @@ class ReferenceCell(NamedTuple):
     Flags that have their default are left out: one that is added later is no
     reason to run again.
     """
-    return records.not_default(store.identity(self.planned.spec)) | {
+    return records.not_default(store.identity_of_spec(self.planned.spec)) | {
       "report_seeds": self.planned.report_seeds,
       "most_extensions": self.most_extensions,
       "streams": STREAMS,
@@ -149,18 +149,18 @@ class Reference(NamedTuple):
       flags = {**self.flags, **condition.flags}
       for method in here:
         _check_own(method, flags)
-      task = KINDS["task"].entry(flags.setdefault("task", _TASK))
+      task = CHOICE_FLAGS["task"].entry(flags.setdefault("task", _TASK))
       if data_dir and "data_dir" in task.takes:
         flags["data_dir"] = data_dir
       if plan.any_personal(here):  # Metrics are those of the server's model.
         flags.setdefault("select_on", task.splits[0])
-      asked = Request(
+      request = Request(
         methods=tuple(here),
         flags=flags,
         report_seeds=self.report_seeds,
         budget=budget,
       )
-      for each in plan.plan(asked) if here else ():
+      for each in plan.plan(request) if here else ():
         if budget == "equal":
           tried = tuning.num_settings(each.grid)
           sizes = {each.method: tried, "the reference": self.settings}
@@ -219,8 +219,8 @@ def read(name: str) -> Reference:
     raise ValueError(
       f"reference={name!r}: must be one of {known}, or the path of a TOML file"
     )
-  content = request.content_of("reference", str(file))
-  texts = lambda table: request.texts_of("reference", str(file), table)
+  content = content_of("reference", str(file))
+  texts = lambda table: texts_of("reference", str(file), table)
   try:
     conditions = [
       _made(Condition, {"title": table["name"]} | table, texts)

@@ -16,36 +16,36 @@ from fedjax_opt import plots
 from fedjax_opt.files import folders, locks
 
 
-def run(asked: Request) -> int:
+def run(request: Request) -> int:
   """Runs `compare --reference=NAME`; returns the exit status.
 
   Raises:
     ValueError: for a flag that a reference cannot have, before anything runs.
   """
-  given = dict(asked.flags)
-  data_dir = given.pop("data_dir", None)
+  unfit = dict(request.flags)
+  data_dir = unfit.pop("data_dir", None)
   own = (
     "study", "runs", "report_seeds", "nested", "crossed", "metric", "target",
     "min_effect", "title", "track",
   )  # fmt: skip
   of_none = Request(methods=(), flags={})
-  values = {name: getattr(asked, name) for name in own}
-  given |= {n: v for n, v in values.items() if v != getattr(of_none, n)}
-  for name, value in given.items():
+  values = {name: getattr(request, name) for name in own}
+  unfit |= {n: v for n, v in values.items() if v != getattr(of_none, n)}
+  for name, value in unfit.items():
     raise ValueError(f"{name}={value}: the reference sets it; leave {name} out")
-  output_dir = f"runs/reference/{pathlib.Path(asked.reference).stem}"
-  if asked.output_dir is not None:
-    output_dir = output_dir_of(asked.output_dir)
+  output_dir = f"runs/reference/{pathlib.Path(request.reference).stem}"
+  if request.output_dir is not None:
+    output_dir = output_dir_of(request.output_dir)
   folder, _ = folders.contents("output_dir", output_dir)
   found = join(
-    asked.reference,
-    *asked.methods,
+    request.reference,
+    *request.methods,
     data_dir=data_dir,
     output_dir=folder,
-    jobs=asked.jobs,
-    executor=asked.executor,
-    budget=asked.budget,
-    progress=asked.progress,
+    jobs=request.jobs,
+    executor=request.executor,
+    budget=request.budget,
+    progress=request.progress,
   )
   print(found)
   print(f"page: {page.write(found, folder)}")
@@ -86,12 +86,14 @@ def join(
   """
   plots.check_installed()
   executors.check(executor)
-  asked, folder = definition.read(reference), pathlib.Path(output_dir)
-  folders = [folder, asked.records]
+  comparison, folder = definition.read(reference), pathlib.Path(output_dir)
+  folders = [folder, comparison.records]
   # No method that joins may have the name of another.
-  definition.check_names(asked._replace(methods=[*asked.methods, *methods]))
-  stored = asked.cells(asked.methods, data_dir)
-  joined = asked.cells(methods, data_dir, budget) if methods else stored
+  definition.check_names(
+    comparison._replace(methods=[*comparison.methods, *methods])
+  )
+  stored = comparison.cells(comparison.methods, data_dir)
+  joined = comparison.cells(methods, data_dir, budget) if methods else stored
   missing = [p for p in joined if running.read(p, folders) is None]
   where = Store(folder, Loader())
   running.check(missing, where.loader)
@@ -105,6 +107,6 @@ def join(
       command.says(f"interrupted after {line}; the same command goes on", 2)
       if progress:
         print(line, file=sys.stderr, flush=True)
-  new = [cell.planned.method for cell in joined] if methods else []
   every = [*stored, *(joined if methods else [])]
-  return standing.of(asked, every, folders, list(dict.fromkeys(new)))
+  new = dict.fromkeys(c.planned.method for c in joined) if methods else ()
+  return standing.leaderboard(comparison, every, folders, [*new])

@@ -40,7 +40,7 @@ def check(cells: Sequence[ReferenceCell], loader: Loader) -> None:
   """
   for condition, planned, _ in cells:
     with errors_of(f"method {planned.method}, {condition.name}"):
-      job.prepare(planned.spec, loader.of(planned.spec))
+      job.prepare(planned.spec, loader.load(planned.spec))
 
 
 def run_cell(cell: ReferenceCell, where: Store) -> ReferenceCell:
@@ -74,7 +74,7 @@ def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
 
 def _ran(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
   """Runs all points in memory; returns their record."""
-  ready = job.prepare(spec, loader.of(spec))
+  ready = job.prepare(spec, loader.load(spec))
   result = ready.simulate()
   criterion = ready.criterion
   names, last = (criterion.metric, cell.condition.metric), criterion.n
@@ -95,7 +95,7 @@ def _ran(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
     cell.identity,
     about,
     ready.points,
-    RecordedParts(list(dict.fromkeys(names)), last=last).of(result.history),
+    RecordedParts(list(dict.fromkeys(names)), last=last).select(result.history),
   )
   # Choices are made from the numbers as recorded.
   return records.as_read(found)
@@ -133,7 +133,7 @@ def _extension(cell: ReferenceCell, tried: PointResults) -> Spec | None:
     grid = values | {edge.name: [float(f"{at * at / beside:.3g}")]}
     texts = {name: ",".join(map(repr, each)) for name, each in grid.items()}
     try:
-      return resolve(flags.typed(planned.asked | texts))
+      return resolve(flags.typed(planned.user_flags | texts))
     except ValueError:  # Not allowed, such as a momentum above 1.
       continue
   return None

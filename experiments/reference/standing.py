@@ -133,7 +133,7 @@ class Leaderboard:
     return "\n".join(line for each in [*lines, [told]] for line in [*each, ""])
 
 
-def of(
+def leaderboard(
   reference: Reference,
   planned: Sequence[ReferenceCell],
   folders: Sequence[pathlib.Path],

@@ -2,9 +2,21 @@
 
 from collections.abc import Collection
 
-from experiments.specification import kinds
 from experiments.specification import spec as specs
-from experiments.specification.kinds import ChoiceFlag, ChosenEntry, Given
+from experiments.specification.choice_flags import (
+  ALGORITHM,
+  CHOICE_FLAGS,
+  CLIENT,
+  PLAIN,
+  PRIVACY,
+  REGULARIZER,
+  SCHEDULE,
+  SERVER,
+  TASK,
+  ChoiceFlag,
+  ChosenEntry,
+  FlagValues,
+)
 from experiments.tasks import TaskChoice
 from fedjax_opt.registry import AlgorithmChoice
 
@@ -12,56 +24,59 @@ from fedjax_opt.registry import AlgorithmChoice
 _OF_RATE = ("client_schedule", "client_milestones", "client_decay")
 
 
-def resolve(given: Given, task: TaskChoice) -> dict[str, ChosenEntry | None]:
+def resolve(
+  flag_values: FlagValues, task: TaskChoice
+) -> dict[str, ChosenEntry | None]:
   """Algorithm, rules, regularizer and privacy, by flag.
 
   Args:
-    given: values of all flags; a hyperparameter that was not given is None.
+    flag_values: of all flags; a hyperparameter that was not given is None.
     task: the task, which may have a regularizer and defaults of its own. Its
       defaults for a regularizer's flags apply only to its own regularizer.
 
   Raises:
     ValueError: naming the invalid flag.
   """
-  algorithm = kinds.ALGORITHM.choose(given, given["algorithm"])
+  algorithm = ALGORITHM.choose(flag_values, flag_values["algorithm"])
   return {
     "algorithm": algorithm,
-    "client": _client(given, algorithm, task),
-    "server": _server(given, algorithm),
-    "regularizer": _regularizer(given, algorithm, task),
-    "privacy": kinds.PRIVACY.choose(given, given["privacy"]),
+    "client": _client(flag_values, algorithm, task),
+    "server": _server(flag_values, algorithm),
+    "regularizer": _regularizer(flag_values, algorithm, task),
+    "privacy": PRIVACY.choose(flag_values, flag_values["privacy"]),
   }
 
 
-def not_of_it(given: Given, flags: Collection[str]) -> set[str]:
-  """Of some flags, those that the given method does not have.
+def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
+  """Of some flags, those that do nothing with the given method.
 
   DOMO has no rule of the clients, for instance, and a rule without a learning
   rate has no schedule of it. A method has all flags that are of no part of it.
 
   Args:
-    given: values of all flags.
+    flag_values: of all flags.
     flags: which; those that are not among them are the method's own.
 
   Raises:
     ValueError: naming the invalid flag, if the method's own do not fit.
   """
-  choice = kinds.ALGORITHM.entry(given["algorithm"])
+  choice = ALGORITHM.entry(flag_values["algorithm"])
   takes = {
-    "client": choice.client == "rule",
-    "server": choice.server == "rule" and choice.server_rule is None,
+    "client": choice.client_takes == "rule",
+    "server": choice.server_takes == "rule" and choice.server_rule is None,
     "regularizer": choice.takes("psi"),
     "privacy": True,
   }
   left_out = dict.fromkeys(name for name in flags if not takes.get(name))
-  method = resolve({**given, **left_out}, kinds.TASK.entry(given["task"]))
+  task = TASK.entry(flag_values["task"])
+  method = resolve({**flag_values, **left_out}, task)
   parts = [each for each in method.values() if each is not None]
   has = {flag for each in parts for flag in each.parameters}
-  schedule = given["schedule"] or "synchronous"
-  if schedule in kinds.SCHEDULE.registry:
-    has |= {*kinds.SCHEDULE.parameters(schedule)}
-  every = [kinds.KINDS[flag] for flag in (*method, "schedule")]
-  of_any = {flag for kind in every for flag in kind.owners()}
+  schedule = flag_values["schedule"] or "synchronous"
+  if schedule in SCHEDULE.registry:
+    has |= {*SCHEDULE.parameters(schedule)}
+  every = [CHOICE_FLAGS[flag] for flag in (*method, "schedule")]
+  of_any = {flag for part in every for flag in part.owners()}
   client = method["client"]
   takes |= dict.fromkeys(_OF_RATE, "client_lr" in client.parameters)
   takes["trace"] = bool(client.choice.traced)
@@ -79,34 +94,40 @@ def not_of_it(given: Given, flags: Collection[str]) -> set[str]:
 
 def default_client(choice: AlgorithmChoice) -> str:
   """The clients' rule of an algorithm if none is chosen."""
-  free = specs.CLIENT_DEFAULT if choice.client == "rule" else kinds.PLAIN
+  free = specs.CLIENT_DEFAULT if choice.client_takes == "rule" else PLAIN
   return choice.default_client or free
 
 
 def _client(
-  given: Given, algorithm: ChosenEntry, task: TaskChoice
+  flag_values: FlagValues, algorithm: ChosenEntry, task: TaskChoice
 ) -> ChosenEntry:
   """The clients' rule; some algorithms take plain steps only."""
-  name, choice = given["client"], algorithm.choice
+  name, choice = flag_values["client"], algorithm.choice
   name = default_client(choice) if name is None else name
-  if choice.client == "plain":
-    _check_plain(kinds.CLIENT, name, algorithm)
-  is_free = choice.client == "rule"
-  rate = {} if choice.client_rate is None else {"client_lr": choice.client_rate}
-  defaults = task.defaults | rate
-  return kinds.CLIENT.choose(given, name, is_free=is_free, defaults=defaults)
+  is_free = choice.client_takes == "rule"
+  if not is_free:
+    _check_plain(CLIENT, name, algorithm)
+  return CLIENT.choose(
+    flag_values,
+    name,
+    is_free=is_free,
+    defaults=task.defaults,
+    rates=choice.rates,
+  )
 
 
-def _server(given: Given, algorithm: ChosenEntry) -> ChosenEntry | None:
+def _server(
+  flag_values: FlagValues, algorithm: ChosenEntry
+) -> ChosenEntry | None:
   """The server's rule, which some algorithms are named after."""
-  name, choice = given["server"], algorithm.choice
+  name, choice = flag_values["server"], algorithm.choice
   fixed = choice.server_rule
-  if choice.server == "none":
-    return _check_absent(given, kinds.SERVER, algorithm, "leave {flag} out")
+  if choice.server_takes == "none":
+    return _check_absent(flag_values, SERVER, algorithm, "leave {flag} out")
   if name is not None and fixed is not None:
     free = next(
       other
-      for other, each in kinds.ALGORITHM.registry.items()
+      for other, each in ALGORITHM.registry.items()
       if each.factory is choice.factory and each.server_rule is None
     )
     raise ValueError(
@@ -115,62 +136,59 @@ def _server(given: Given, algorithm: ChosenEntry) -> ChosenEntry | None:
     )
   if name is None:
     name = fixed or choice.default_server or specs.SERVER_DEFAULT
-  if choice.server == "rate":
-    _check_plain(kinds.SERVER, name, algorithm)
-  is_free = choice.server == "rule" and fixed is None
-  rate = {} if choice.server_rate is None else {"server_lr": choice.server_rate}
-  return kinds.SERVER.choose(
-    given,
-    name,
-    is_free=is_free,
-    fields={"server_lr": choice.server_field},
-    defaults=rate,
-  )
+  if choice.server_takes == "rate":
+    _check_plain(SERVER, name, algorithm)
+  is_free = choice.server_takes == "rule" and fixed is None
+  return SERVER.choose(flag_values, name, is_free=is_free, rates=choice.rates)
 
 
-def _check_plain(kind: ChoiceFlag, rule: str, algorithm: ChosenEntry) -> None:
+def _check_plain(part: ChoiceFlag, rule: str, algorithm: ChosenEntry) -> None:
   """Checks that steps are plain if the algorithm relies on it."""
-  if not kind.entry(rule).is_plain:
+  if not part.entry(rule).is_plain:
     raise ValueError(
-      f"{kind.flag}={rule!r}: algorithm {algorithm.name} takes plain steps, "
-      f"not those of another rule; must be {kinds.PLAIN}"
+      f"{part.flag}={rule!r}: algorithm {algorithm.name} takes plain steps, "
+      f"not those of another rule; must be {PLAIN}"
     )
 
 
 def _regularizer(
-  given: Given, algorithm: ChosenEntry, task: TaskChoice
+  flag_values: FlagValues, algorithm: ChosenEntry, task: TaskChoice
 ) -> ChosenEntry | None:
   """The regularizer, which some algorithms need."""
-  choice, name = algorithm.choice, given["regularizer"]
+  choice, name = algorithm.choice, flag_values["regularizer"]
   if not choice.takes("psi"):  # Few algorithms have one.
-    have = kinds.ALGORITHM.names(lambda each: each.takes("psi"))
+    have = ALGORITHM.names(lambda each: each.takes("psi"))
     hint = f"those that have one are {have}"
-    return _check_absent(given, kinds.REGULARIZER, algorithm, hint)
+    return _check_absent(flag_values, REGULARIZER, algorithm, hint)
   name = task.regularizer if name is None else name
   if name is None:
     raise ValueError(
       f"regularizer: algorithm {algorithm.name} needs one and task "
-      f"{given['task']} has none of its own; must be one of "
-      f"{', '.join(kinds.REGULARIZER.registry)}"
+      f"{flag_values['task']} has none of its own; must be one of "
+      f"{', '.join(REGULARIZER.registry)}"
     )
-  if choice.needs_penalty and not kinds.REGULARIZER.entry(name).is_finite:
+  if choice.needs_penalty and not REGULARIZER.entry(name).is_finite:
     raise ValueError(
       f"regularizer={name!r}: algorithm {algorithm.name} cannot keep to a "
       "constraint; must be one of "
-      f"{kinds.REGULARIZER.names(lambda each: each.is_finite)}"
+      f"{REGULARIZER.names(lambda each: each.is_finite)}"
     )
   defaults = task.defaults if name == task.regularizer else {}
-  return kinds.REGULARIZER.choose(given, name, defaults=defaults)
+  return REGULARIZER.choose(flag_values, name, defaults=defaults)
 
 
 def _check_absent(
-  given: Given, kind: ChoiceFlag, algorithm: ChosenEntry, hint: str
+  flag_values: FlagValues,
+  part: ChoiceFlag,
+  algorithm: ChosenEntry,
+  hint: str,
 ) -> None:
   """Checks that no flag is given for a part that an algorithm does not have."""
-  for flag in (kind.flag, *kind.owners()):
-    if given[flag] is not None:
-      shown = repr(given[flag]) if flag == kind.flag else given[flag]
+  for flag in (part.flag, *part.owners()):
+    if flag_values[flag] is not None:
+      value = flag_values[flag]
+      shown = repr(value) if flag == part.flag else value
       raise ValueError(
-        f"{flag}={shown}: algorithm {algorithm.name} has no {kind.flag}; "
+        f"{flag}={shown}: algorithm {algorithm.name} has no {part.flag}; "
         f"{hint.format(flag=flag)}"
       )

@@ -5,12 +5,27 @@ them fit together.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from experiments import on_disk
-from experiments.specification import kinds, method
+from experiments.specification import method
 from experiments.specification import spec as specs
-from experiments.specification.kinds import ChosenEntry, Given
+from experiments.specification.choice_flags import (
+  AGGREGATOR,
+  AVAILABILITY,
+  CLIENT,
+  FAULT,
+  PARTITION,
+  SAMPLER,
+  SCHEDULE,
+  SYSTEM,
+  TASK,
+  UPLOAD,
+  ChosenEntry,
+  FlagValues,
+  parse_numbers,
+)
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
@@ -21,57 +36,82 @@ from fedjax_opt.study import own_models
 # What some tasks read, and the parts of it.
 _FILES = ("data_dir", "data_file", *table.FLAGS, "pretrained")
 _HOSTS = ("coordinator", "cluster")
+# Flags with a value, which choose nothing by name.
+_PLAIN = [name for name, flag in FLAGS.items() if flag.choice is None]
 
 
-def resolve(given: Given) -> Spec:
+def resolve(flag_values: FlagValues) -> Spec:
   """Makes all checks that need no data, and fills in defaults.
 
   Args:
-    given: values of all flags; None where not given.
+    flag_values: of all flags; None where not given.
 
   Raises:
     ValueError: naming the invalid flag.
   """
   known = specs.every()
-  asked = {n: v for n, v in given.items() if v != known[n].default}
-  plain = [name for name, flag in FLAGS.items() if flag.choice is None]
-  for name in plain:
-    if given[name] is not None:
-      FLAGS[name].field.check(name, given[name])
-  if not given["compilation_cache"].strip():
-    raise ValueError(
-      "compilation_cache='': must be the name of a folder, or none"
-    )
-  if given["population_dir"]:  # It says what was held out of its clients.
-    given = on_disk.with_validation_of(given)
-  task = _task(given)
-  parts = method.resolve(given, task.choice)
-  algorithm, client = parts["algorithm"], parts["client"]
-  if algorithm.choice.is_personal:
-    own = of_personal(given, task.choice)
-    given = {**given, **{n: v for n, v in own.items() if given[n] is None}}
-  has_clients = task.choice.brings_clients(given)
-  values = {name: given[name] for name in plain} | parts
-  values |= {
-    kind.flag: kind.choose(given, given[kind.flag])
-    for kind in (kinds.UPLOAD, kinds.AGGREGATOR, kinds.FAULT, kinds.SAMPLER)
-  }
-  values |= _partition(given, has_clients)
-  values |= _selection(given, task.choice)
-  values |= _rate_schedule(given, algorithm, client)
-  values |= _simulated_time(given, algorithm)
-  values |= _defaults(given, has_clients, algorithm.choice)
-  if values["schedule"] is not None:
-    values["cohort_size"] = _places(values, given)
-  values |= {"task": task, "seed": seeds(given["seed"])}
-  spec = Spec(**values, given=asked)
-  _check(spec, given)
+  user_flags = {n: v for n, v in flag_values.items() if v != known[n].default}
+  _check_values(flag_values)
+  flag_values, parts = _with_task_and_method(flag_values)
+  spec = Spec(**_fields(flag_values, parts), user_flags=user_flags)
+  _check(spec, flag_values)
   return spec
 
 
-def _or(value: Any, default: Any) -> Any:
-  """The value, if it was given."""
-  return default if value is None else value
+def _check_values(flag_values: FlagValues) -> None:
+  """Checks each value by itself, as far as it chooses nothing by name."""
+  for name in _PLAIN:
+    if flag_values[name] is not None:
+      FLAGS[name].field.check(name, flag_values[name])
+  if not flag_values["compilation_cache"].strip():
+    raise ValueError(
+      "compilation_cache='': must be the name of a folder, or none"
+    )
+
+
+def _with_task_and_method(
+  flag_values: FlagValues,
+) -> tuple[FlagValues, dict[str, Any]]:
+  """The flags with what task and method decide of others; and these two.
+
+  Returns:
+    The values of all flags; and the task and the parts of the method, by flag.
+  """
+  if flag_values["population_dir"]:  # It says what was held out of its clients.
+    flag_values = on_disk.with_validation_of(flag_values)
+  task = _task(flag_values)
+  parts = {"task": task} | method.resolve(flag_values, task.choice)
+  if parts["algorithm"].choice.is_personal:
+    own = personal_defaults(flag_values, task.choice)
+    own = {n: v for n, v in own.items() if flag_values[n] is None}
+    flag_values = {**flag_values, **own}
+  return flag_values, parts
+
+
+def _fields(
+  flag_values: FlagValues, parts: Mapping[str, Any]
+) -> dict[str, Any]:
+  """The fields of the specification, with defaults filled in."""
+  task, algorithm = parts["task"].choice, parts["algorithm"]
+  has_clients = task.brings_clients(flag_values)
+  fields = {name: flag_values[name] for name in _PLAIN} | parts
+  fields |= {
+    part.flag: part.choose(flag_values, flag_values[part.flag])
+    for part in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
+  }
+  fields |= _partition(flag_values, has_clients)
+  fields |= _selection(flag_values, task)
+  fields |= _rate_schedule(flag_values, algorithm, parts["client"])
+  fields |= _simulated_time(flag_values, algorithm)
+  fields |= _defaults(flag_values, has_clients, algorithm.choice)
+  fields["cohort_size"] = _places(fields, flag_values)
+  fields["seed"] = seeds(flag_values["seed"])
+  return fields
+
+
+def _given_or(flag_values: FlagValues, name: str, default: Any) -> Any:
+  """The value of a flag, if it was given."""
+  return default if flag_values[name] is None else flag_values[name]
 
 
 def seeds(text: str) -> list[int]:
@@ -80,60 +120,60 @@ def seeds(text: str) -> list[int]:
   Raises:
     ValueError: if they are not whole numbers of 32 bits, or one is repeated.
   """
-  return kinds.numbers(SEED_OF_RUN, text, "seed")
+  return parse_numbers(SEED_OF_RUN, text, "seed")
 
 
-def _task(given: Given) -> ChosenEntry:
+def _task(flag_values: FlagValues) -> ChosenEntry:
   """The task, with its defaults filled in."""
-  chosen = kinds.TASK.choose(given, given["task"])
+  chosen = TASK.choose(flag_values, flag_values["task"])
   for flag in _FILES:
-    if given[flag] is not None and flag not in chosen.choice.takes:
-      owners = [
-        n for n, each in kinds.TASK.registry.items() if flag in each.takes
-      ]
-      kinds.TASK.refuse(flag, repr(given[flag]), owners, chosen.name)
+    if flag_values[flag] is not None and flag not in chosen.choice.takes:
+      owners = [n for n, each in TASK.registry.items() if flag in each.takes]
+      TASK.refuse(flag, repr(flag_values[flag]), owners, chosen.name)
   # Without a folder of data, a run can still be planned.
-  others = {n: value for n, value in given.items() if n != "data_dir"}
+  others = {n: value for n, value in flag_values.items() if n != "data_dir"}
   chosen.choice.check_given(chosen.name, others)
-  own = chosen.choice.resolve(given)
+  own = chosen.choice.resolve(flag_values)
   return dataclasses.replace(chosen, static={**chosen.static, **own})
 
 
 # Fields with defaults of their own.
 
 
-def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
+def _partition(flag_values: FlagValues, has_clients: bool) -> dict[str, Any]:
   """The partition and the number of clients, if the task's data are divided."""
-  if given["population_dir"]:
+  if flag_values["population_dir"]:
     why = "the clients come from population_dir"
   elif has_clients:
-    why = f"the clients of task {given['task']} come with its data"
+    why = f"the clients of task {flag_values['task']} come with its data"
   else:
-    chosen = kinds.PARTITION.choose(
-      given, _or(given["partition"], specs.PARTITION_DEFAULT)
+    chosen = PARTITION.choose(
+      flag_values, _given_or(flag_values, "partition", specs.PARTITION_DEFAULT)
     )
-    number = _or(given["num_clients"], specs.NUM_CLIENTS)
+    number = _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
     return {"partition": chosen, "num_clients": number}
   own = (
     "partition",
     "partition_seed",
     "num_clients",
-    *kinds.PARTITION.owners(),
+    *PARTITION.owners(),
   )
   for name in own:
-    if given[name] is not None:
-      raise ValueError(f"{name}={given[name]}: {why}; leave {name} out")
+    if flag_values[name] is not None:
+      raise ValueError(f"{name}={flag_values[name]}: {why}; leave {name} out")
   return {"partition": None}
 
 
-def _simulated_time(given: Given, algorithm: ChosenEntry) -> dict[str, Any]:
+def _simulated_time(
+  flag_values: FlagValues, algorithm: ChosenEntry
+) -> dict[str, Any]:
   """The fields of simulated time: system, availability and schedule."""
-  system = kinds.SYSTEM.choose(given, given["system"])
-  name = given["schedule"]
+  system = SYSTEM.choose(flag_values, flag_values["system"])
+  name = flag_values["schedule"]
   if name is None and system is not None:
     name = "synchronous"
-  schedule = kinds.SCHEDULE.choose(given, name)
-  available = kinds.AVAILABILITY.choose(given, given["availability"])
+  schedule = SCHEDULE.choose(flag_values, name)
+  available = AVAILABILITY.choose(flag_values, flag_values["availability"])
   found = {"system": system, "availability": available, "schedule": schedule}
   if schedule is None:
     return found
@@ -158,55 +198,61 @@ def _simulated_time(given: Given, algorithm: ChosenEntry) -> dict[str, Any]:
   return found
 
 
-def _places(values: dict[str, Any], given: Given) -> int | None:
+def _places(values: dict[str, Any], flag_values: FlagValues) -> int | None:
   """The clients of a server step; on some schedules, of the buffer."""
-  buffer = values["schedule"].static.get("buffer")
+  schedule = values["schedule"]
+  buffer = schedule and schedule.static.get("buffer")
   if buffer is None:
     return values["cohort_size"]
-  if given["cohort_size"] is not None:
+  if flag_values["cohort_size"] is not None:
     raise ValueError(
-      f"cohort_size={given['cohort_size']}: schedule "
-      f"{values['schedule'].name} has buffer instead; leave cohort_size out"
+      f"cohort_size={flag_values['cohort_size']}: schedule "
+      f"{schedule.name} has buffer instead; leave cohort_size out"
     )
   return buffer
 
 
-def _is_elsewhere(given: Given) -> bool:
+def _is_elsewhere(flag_values: FlagValues) -> bool:
   """Whether some clients are not in the memory of this process."""
-  return any(given.get(name) for name in ("population_dir", *_HOSTS))
+  return any(flag_values.get(name) for name in ("population_dir", *_HOSTS))
 
 
-def of_personal(given: Given, task: TaskChoice) -> dict[str, Any]:
+def personal_defaults(
+  flag_values: FlagValues, task: TaskChoice
+) -> dict[str, Any]:
   """The defaults of algorithms whose clients have models of their own.
 
   In a study with such a method, all methods are chosen and measured so, and
   train on equally many examples.
   """
-  if _is_elsewhere(given):
+  if _is_elsewhere(flag_values):
     return {}
   found = {"client_test_fraction": own_models.TEST_FRACTION}
-  return found | ({"select_on": "clients"} if _has_own(task) else {})
+  if "clients" in _splits(task):
+    found["select_on"] = "clients"
+  return found
 
 
-def _has_own(task: TaskChoice) -> bool:
-  """Whether each client's examples can have a validation part."""
-  return "validation" in task.splits and not task.draws_validation
+def _splits(task: TaskChoice) -> tuple[str, ...]:
+  """The examples on which settings can be chosen, the default first."""
+  has_own = "validation" in task.splits and not task.draws_validation
+  return (*task.splits, "clients") if has_own else task.splits
 
 
-def _selects_on(given: Given, task: TaskChoice) -> str:
+def _selects_on(flag_values: FlagValues, task: TaskChoice) -> str:
   """The examples on which settings are compared.
 
   Raises:
     ValueError: if there are no such examples.
   """
-  accepted = (*task.splits, "clients") if _has_own(task) else task.splits
-  select_on = _or(given["select_on"], task.splits[0])
+  accepted = _splits(task)
+  select_on = _given_or(flag_values, "select_on", accepted[0])
   if select_on not in accepted:
     raise ValueError(
-      f"select_on={select_on!r}: task {given['task']} has no such examples; "
-      f"must be {' or '.join(accepted)}"
+      f"select_on={select_on!r}: task {flag_values['task']} has no such "
+      f"examples; must be {' or '.join(accepted)}"
     )
-  if select_on == "clients" and _is_elsewhere(given):
+  if select_on == "clients" and _is_elsewhere(flag_values):
     raise ValueError(
       "select_on='clients': clients' own examples are held out only if all "
       "data are in the memory of one process; give another select_on"
@@ -214,40 +260,40 @@ def _selects_on(given: Given, task: TaskChoice) -> str:
   return select_on
 
 
-def _selection(given: Given, task: TaskChoice) -> dict[str, Any]:
+def _selection(flag_values: FlagValues, task: TaskChoice) -> dict[str, Any]:
   """How settings are compared: on which examples, and which these are.
 
   A choice between settings that looks at the test examples makes their accuracy
   too good. So by default a part of the training examples is held out of
   training, for the choice alone.
   """
-  select_on = _selects_on(given, task)
+  select_on = _selects_on(flag_values, task)
   has_own = select_on in ("truth", "support")
-  if given["select_metric"] is not None and has_own:
+  if flag_values["select_metric"] is not None and has_own:
     raise ValueError(
-      f"select_metric={given['select_metric']!r}: select_on={select_on} has a "
-      "metric of its own; leave select_metric out"
+      f"select_metric={flag_values['select_metric']!r}: select_on={select_on} "
+      "has a metric of its own; leave select_metric out"
     )
   if task.draws_validation or "validation" not in task.splits:
     verb = "draws its own" if task.draws_validation else "has no"
     for name in ("validation_fraction", "validation_seed"):
-      if given[name] is not None:
+      if flag_values[name] is not None:
         raise ValueError(
-          f"{name}={given[name]}: task {given['task']} {verb} validation "
-          f"examples; leave {name} out"
+          f"{name}={flag_values[name]}: task {flag_values['task']} {verb} "
+          f"validation examples; leave {name} out"
         )
     return {"select_on": select_on}
   needs_some = select_on in ("validation", "clients")
   usual = own_models.VALIDATION_FRACTION if needs_some else 0.0
-  fraction = _or(given["validation_fraction"], usual)
+  fraction = _given_or(flag_values, "validation_fraction", usual)
   if needs_some and not fraction:
     raise ValueError(
       f"validation_fraction=0: select_on={select_on} needs examples that are "
       "held out; give a fraction, or --select_on=test or train"
     )
-  seed = (
-    _or(given["validation_seed"], specs.VALIDATION_SEED) if fraction else None
-  )
+  seed = None
+  if fraction:
+    seed = _given_or(flag_values, "validation_seed", specs.VALIDATION_SEED)
   return {
     "select_on": select_on,
     "validation_fraction": fraction,
@@ -256,10 +302,10 @@ def _selection(given: Given, task: TaskChoice) -> dict[str, Any]:
 
 
 def _rate_schedule(
-  given: Given, algorithm: ChosenEntry, client: ChosenEntry
+  flag_values: FlagValues, algorithm: ChosenEntry, client: ChosenEntry
 ) -> dict[str, Any]:
   """The fields of the schedule of the clients' learning rate."""
-  name = given["client_schedule"]
+  name = flag_values["client_schedule"]
   if name == "constant":
     return {}
   if "client_lr" not in client.parameters:
@@ -273,16 +319,14 @@ def _rate_schedule(
       "all rounds; must be constant"
     )
   if name == "exponential":
-    return {"client_decay": _or(given["client_decay"], specs.DECAY)}
-  given_or_usual = _or(given["client_milestones"], specs.MILESTONES)
-  fractions = kinds.numbers(
-    number("(0, 1)"), given_or_usual, "client_milestones"
-  )
+    return {"client_decay": _given_or(flag_values, "client_decay", specs.DECAY)}
+  text = _given_or(flag_values, "client_milestones", specs.MILESTONES)
+  fractions = parse_numbers(number("(0, 1)"), text, "client_milestones")
   return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
 
 
 def _defaults(
-  given: Given, has_clients: bool, algorithm: AlgorithmChoice
+  flag_values: FlagValues, has_clients: bool, algorithm: AlgorithmChoice
 ) -> dict[str, Any]:
   """The fields whose defaults depend on others, if they were not given."""
   found = {
@@ -291,33 +335,34 @@ def _defaults(
     else specs.BATCH_SIZE
   }
   # The number of clients in a user's own file is known when it is read.
-  is_own = (has_clients and given["data_file"]) or given["population_dir"]
+  own_file = flag_values["data_file"] if has_clients else None
+  is_own = own_file or flag_values["population_dir"]
   if algorithm.cohort == "sampled" and not is_own:
     number = (
       specs.COHORT_SIZE
       if has_clients
-      else _or(given["num_clients"], specs.NUM_CLIENTS)
+      else _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
     )
     found["cohort_size"] = min(specs.COHORT_SIZE, number)
-  if given["local_steps"] is None:
+  if flag_values["local_steps"] is None:
     found["local_epochs"] = 1.0
-  return {n: value for n, value in found.items() if given[n] is None}
+  return {n: value for n, value in found.items() if flag_values[n] is None}
 
 
 # What fits together.
 
 
-def _check(spec: Spec, given: Given) -> None:
+def _check(spec: Spec, flag_values: FlagValues) -> None:
   """Checks the fields that belong to no choice, and their combinations."""
-  _check_needs(spec, given)
+  _check_needs(spec, flag_values)
   check_excluded(spec)
   if spec.trace and not spec.client.choice.traced:
     raise ValueError(
       f"trace=True: client {spec.client.name} has no step sizes to record; "
-      f"must be {kinds.CLIENT.names(lambda rule: rule.traced)}"
+      f"must be {CLIENT.names(lambda rule: rule.traced)}"
     )
   augmentation = spec.task.static.get("augmentation")
-  if given["independent_dropout"] and augmentation not in (None, "none"):
+  if flag_values["independent_dropout"] and augmentation not in (None, "none"):
     raise ValueError(
       f"independent_dropout=True: augmentation={augmentation!r} would be drawn "
       "anew as well, so the two gradients would see different images; leave "
@@ -334,14 +379,14 @@ def _check(spec: Spec, given: Given) -> None:
     )
   _check_adapters(spec)
   _check_sampler(spec)
-  _check_cohort(spec, given)
+  _check_cohort(spec, flag_values)
 
 
-def _check_needs(spec: Spec, given: Given) -> None:
+def _check_needs(spec: Spec, flag_values: FlagValues) -> None:
   """Checks that no flag was given without the flag that it needs."""
   for name, flag in FLAGS.items():
     owner, _, wanted = flag.needs.partition("=")
-    if not owner or given[name] in (None, flag.default):
+    if not owner or flag_values[name] in (None, flag.default):
       continue
     found, its = getattr(spec, owner), FLAGS[owner]
     if found == wanted if wanted else its.is_there(found):
@@ -351,7 +396,7 @@ def _check_needs(spec: Spec, given: Given) -> None:
     if found == 0:
       shown += " above 0"
     raise ValueError(
-      f"{name}={given[name]}: needs {flag.needs}; give {shown}, or leave "
+      f"{name}={flag_values[name]}: needs {flag.needs}; give {shown}, or leave "
       f"{name} out"
     )
 
@@ -365,7 +410,7 @@ def check_excluded(spec: Spec) -> None:
   for name, flag in FLAGS.items():
     value = getattr(spec, name)
     for other, why in flag.excludes.items():
-      if value and other in spec.given:
+      if value and other in spec.user_flags:
         shown = getattr(value, "name", value)
         raise ValueError(f"{name}={shown}: {why}; leave {other} out")
 
@@ -402,7 +447,7 @@ def _check_sampler(spec: Spec) -> None:
     )
 
 
-def _check_cohort(spec: Spec, given: Given) -> None:
+def _check_cohort(spec: Spec, flag_values: FlagValues) -> None:
   """Checks the flags that an algorithm with a cohort of its own cannot have."""
   name, choice = spec.algorithm.name, spec.algorithm.choice
   if spec.population_dir and choice.cohort == "first":
@@ -426,8 +471,8 @@ def _check_cohort(spec: Spec, given: Given) -> None:
     return
   idle = {"sampling": "shuffle", "drop_remainder": False}
   for flag in ("local_epochs", "local_steps", *idle):
-    if given[flag] != idle.get(flag):
+    if flag_values[flag] != idle.get(flag):
       raise ValueError(
-        f"{flag}={given[flag]}: algorithm {name} takes one step a round, along "
-        f"the exact gradient; leave {flag} out"
+        f"{flag}={flag_values[flag]}: algorithm {name} takes one step a round, "
+        f"along the exact gradient; leave {flag} out"
       )

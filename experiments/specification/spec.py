@@ -15,8 +15,8 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.specification import kinds
-from experiments.specification.kinds import ChoiceFlag, ChosenEntry
+from experiments.specification import choice_flags
+from experiments.specification.choice_flags import ChoiceFlag, ChosenEntry
 from fedjax_opt import plots
 from fedjax_opt.checks.fields import (
   ANYTHING,
@@ -525,7 +525,7 @@ class Spec:
   cluster: bool = _DEVICES.flag(False, is_of_process=True)
 
   # Flags given that are no defaults: what to type for the same run again.
-  given: Mapping[str, Any] = dataclasses.field(compare=False)
+  user_flags: Mapping[str, Any] = dataclasses.field(compare=False)
 
   @property
   def trainable_paths(self) -> tuple[str, ...]:
@@ -545,15 +545,21 @@ class Spec:
 
   def at(self, point: Mapping[str, float], seeds: Sequence[int]) -> "Spec":
     """The specification with one setting of the grid, and with other seeds."""
-    chosen = {each.kind: each.with_point(point) for each in self.tuned}
+    chosen = {each.flag: each.with_point(point) for each in self.tuned}
     tuned = {f: f"{point[f]!r}" for f in self.grid if f in point}
-    given = {**self.given, **tuned, "seed": ",".join(map(str, seeds))}
-    return dataclasses.replace(self, **chosen, seed=list(seeds), given=given)
+    own = {**tuned, "seed": ",".join(map(str, seeds))}
+    return dataclasses.replace(
+      self,
+      **chosen,
+      seed=list(seeds),
+      user_flags={**self.user_flags, **own},
+    )
 
   def crossed(self, partition_seed: int, seeds: Sequence[int]) -> "Spec":
     """The whole grid with these seeds, all of which share one partition."""
     found, own = self.at({}, seeds), {"partition_seed": partition_seed}
-    return dataclasses.replace(found, **own, given={**found.given, **own})
+    user_flags = {**found.user_flags, **own}
+    return dataclasses.replace(found, **own, user_flags=user_flags)
 
   def values(self) -> dict[str, Any]:
     """Every flag that has a value, in the order of the help."""
@@ -583,7 +589,7 @@ def _flags() -> dict[str, Flag]:
       kind = kind if kind in (int, float, bool) else str
       own = {"default": GRID_DEFAULTS.get(field.name)}
       own |= {"is_identity": field.name not in PLAINLY}
-      choice = kinds.KINDS.get(field.name)
+      choice = choice_flags.CHOICE_FLAGS.get(field.name)
       flag = Flag(
         **(own | field.metadata),
         type=kind,
@@ -619,7 +625,9 @@ TUNED = [
 ]
 
 
-def identity_of(config: Mapping[str, Any], *others: str) -> dict[str, Any]:
+def identity_of_config(
+  config: Mapping[str, Any], *others: str
+) -> dict[str, Any]:
   """The flags on which results depend; equal for two equal runs.
 
   Args:
@@ -644,14 +652,14 @@ def every() -> dict[str, Flag]:
   found = {}
   for name, flag in FLAGS.items():
     found[name] = flag
-    kind = flag.choice
-    for own, owners in (kind.owners() if kind else {}).items():
+    choice_flag = flag.choice
+    for own, owners in (choice_flag.owners() if choice_flag else {}).items():
       found[own] = Flag(
         flag.group,
         None,
-        kind.type_of(next(iter(owners.values()))),
+        choice_flag.type_of(next(iter(owners.values()))),
         owners=owners,
-        is_condition=kind.are_conditions,
+        is_condition=choice_flag.are_conditions,
       )
   return found
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.command_line.flags import typed
-from experiments.specification import kinds
+from experiments.specification import choice_flags
 from experiments.specification import spec as specs
-from experiments.specification.method import default_client, not_of_it
-from experiments.specification.resolve import of_personal, resolve, seeds
+from experiments.specification.method import default_client, unused_flags
+from experiments.specification.resolve import personal_defaults, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
 from fedjax_opt.checks.errors import errors_of
@@ -32,7 +32,7 @@ class PlannedCell(NamedTuple):
     condition: flag -> value, of what differs between conditions.
     spec: the tuning grid with the seeds of tuning.
     report_seeds: of the report.
-    asked: flag -> value, of all that was given for the cell.
+    user_flags: flag -> value, of all that was given for the cell.
     is_nested: whether tuning is repeated with each seed of the report.
     crossed: seeds of partitions, and of training, that are crossed.
   """
@@ -41,7 +41,7 @@ class PlannedCell(NamedTuple):
   condition: dict[str, Any]
   spec: Spec
   report_seeds: list[int]
-  asked: dict[str, Any]
+  user_flags: dict[str, Any]
   is_nested: bool = False
   crossed: tuple[list[int], list[int]] = ([], [])
 
@@ -87,10 +87,10 @@ def plan(request: Request) -> list[PlannedCell]:
   fixed = {n: v[0] for n, v in values.items() if len(v) == 1}
   varied = {n: v for n, v in values.items() if len(v) > 1}
   number = len(labels) * math.prod(map(len, varied.values()))
-  if number > kinds.MOST_ITEMS:
+  if number > choice_flags.MAX_ITEMS:
     raise ValueError(
       f"{next(iter(varied), 'method')}: the study would have {number:,} cells; "
-      f"must have at most {kinds.MOST_ITEMS:,}"
+      f"must have at most {choice_flags.MAX_ITEMS:,}"
     )
   conditions = [
     dict(zip(varied, each, strict=True))
@@ -114,7 +114,9 @@ def plan(request: Request) -> list[PlannedCell]:
 
 def any_personal(methods: Sequence[Mapping[str, Any]]) -> bool:
   """Whether any method makes models of the clients' own."""
-  entries = [kinds.ALGORITHM.entries.get(each["algorithm"]) for each in methods]
+  entries = [
+    choice_flags.ALGORITHM.entries.get(each["algorithm"]) for each in methods
+  ]
   return any(each is not None and each.is_personal for each in entries)
 
 
@@ -126,10 +128,12 @@ def _for_own_models(
   With these, all methods are chosen and measured as that one is by default, and
   train on equally many examples. Flags that were given stay.
   """
-  task = kinds.TASK.registry.get(condition.get("task", FLAGS["task"].default))
+  task = choice_flags.TASK.registry.get(
+    condition.get("task", FLAGS["task"].default)
+  )
   if task is None or not any_personal(request.methods):
     return {}
-  found = {"select_on": task.splits[0]} | of_personal(request.flags, task)
+  found = {"select_on": task.splits[0]} | personal_defaults(request.flags, task)
   return {n: value for n, value in found.items() if n not in request.flags}
 
 
@@ -145,10 +149,10 @@ def _cell(
   known, conditions = specs.every(), specs.conditions()
   shared = {n: v for n, v in request.flags.items() if n not in conditions}
   values = {**fixed, **condition, **shared, **own}
-  given = typed(values)
-  left_out = not_of_it(given, shared.keys() - own.keys())
-  given |= {name: known[name].default for name in left_out}
-  spec = resolve(given)
+  flag_values = typed(values)
+  left_out = unused_flags(flag_values, shared.keys() - own.keys())
+  flag_values |= {name: known[name].default for name in left_out}
+  spec = resolve(flag_values)
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   crossed = tuning.crossed_seeds(fresh, request.crossed or 0)
   seeds(",".join(map(str, [*fresh, *crossed[1]])))
@@ -159,9 +163,11 @@ def _cell(
       f"crossed={request.crossed}: needs a partition that the seed draws; here "
       "partition_seed, or the data themselves, fix it; leave crossed out"
     )
-  asked = {name: given[name] for name in values if name not in left_out}
+  user_flags = {
+    name: flag_values[name] for name in values if name not in left_out
+  }
   others = request.nested, crossed
-  return PlannedCell(label, dict(condition), spec, fresh, asked, *others)
+  return PlannedCell(label, dict(condition), spec, fresh, user_flags, *others)
 
 
 def _check_own(
@@ -173,7 +179,7 @@ def _check_own(
   same |= {*_SAME_FOR_ALL}
   same |= {
     flag
-    for flag, owners in kinds.TASK.owners().items()
+    for flag, owners in choice_flags.TASK.owners().items()
     if not any(each.may_differ for each in owners.values())
   }
   for name, value in method.items():
@@ -202,7 +208,7 @@ def _check_used(request: Request, cells: Sequence[PlannedCell]) -> None:
       raise ValueError(
         f"algorithm={value}: each method has its own; give --method={value}"
       )
-    is_used = any(name in cell.asked for cell in cells)
+    is_used = any(name in cell.user_flags for cell in cells)
     if name not in specs.conditions() and not is_used:
       raise ValueError(
         f"{name}={value}: belongs to none of the methods{_rules(name, cells)}; "
@@ -212,7 +218,7 @@ def _check_used(request: Request, cells: Sequence[PlannedCell]) -> None:
 
 def _rules(flag: str, cells: Sequence[PlannedCell]) -> str:
   """The clients' rules, for a flag that only other rules have."""
-  if flag not in kinds.CLIENT.owners():
+  if flag not in choice_flags.CLIENT.owners():
     return ""
   rules = dict.fromkeys(cell.spec.client.name for cell in cells)
   return f", whose clients step by {', '.join(rules)}"
@@ -274,27 +280,27 @@ def _number(text: str) -> Any:
 
 
 def labels_of(
-  given: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = {}
+  methods: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = {}
 ) -> list[str]:
   """A label for each method: its own, or its choices and flags that differ.
 
   Args:
-    given: the flags of each method.
+    methods: the flags of each method.
     shared: those of all methods.
 
   Raises:
     ValueError: if two methods are the same.
   """
-  short = [_label(method, shared) for method in given]
+  short = [_label(method, shared) for method in methods]
   labels = list(short)
-  for i, method in enumerate(given):
+  for i, method in enumerate(methods):
     alike = [j for j, label in enumerate(short) if label == short[i]]
     if len(alike) > 1 and "label" not in method:
       others = {
         name: value
         for name, value in method.items()
         if name not in CHOICES
-        and any(given[j].get(name) != value for j in alike)
+        and any(methods[j].get(name) != value for j in alike)
       }
       if others:
         shown = ", ".join(f"{name_of(n)} {v}" for n, v in others.items())
@@ -312,7 +318,7 @@ def _label(method: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
   if method.get("label"):
     return str(method["label"])
   chosen = {name: method[name] for name in CHOICES if name in method}
-  entry = kinds.ALGORITHM.entries.get(method["algorithm"])
+  entry = choice_flags.ALGORITHM.entries.get(method["algorithm"])
   # FedAvg's clients take other steps than those of SGD, unless they are told.
   if entry and "client" not in {**shared, **chosen}:
     rule = default_client(entry)

@@ -11,7 +11,8 @@ from typing import Any
 
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
-from experiments.specification import kinds, spec
+from experiments.specification import spec
+from experiments.specification.choice_flags import MAX_ITEMS
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import memory
@@ -42,9 +43,9 @@ OF_A_RUN = (
 
 @fields.checked(
   track=fields.choice(*spec.TRACKERS),
-  jobs=fields.integer(1, most=kinds.MOST_ITEMS),
-  report_seeds=fields.integer(1, most=kinds.MOST_ITEMS),
-  crossed=fields.integer(2, most=kinds.MOST_ITEMS),
+  jobs=fields.integer(1, most=MAX_ITEMS),
+  report_seeds=fields.integer(1, most=MAX_ITEMS),
+  crossed=fields.integer(2, most=MAX_ITEMS),
   budget=fields.choice(*BUDGETS),
   target=fields.number("(-inf, inf)", "a finite number"),
   seeds_needed=fields.number(
@@ -123,7 +124,7 @@ class Request:
     check_target(self.target, metric)
 
 
-def parse(argv: Sequence[str], intro: str) -> Request:
+def read_request(argv: Sequence[str], intro: str) -> Request:
   """Reads a command line, and the file that `--study` names.
 
   A flag of the command line replaces the same flag of the file.
@@ -133,22 +134,22 @@ def parse(argv: Sequence[str], intro: str) -> Request:
     SystemExit: after `--help`, `--list` or `--version`.
   """
   read = lambda arguments: parser.given([*argv[:1], *arguments], intro, _OWN)
-  given = read(argv[1:])
-  methods = [_method(text) for text in given.pop("method", None) or []]
-  if given.get("study"):
-    in_file, methods_in_file = _read(given["study"])
-    with errors_of(f"study={given['study']!r}"):
-      given = read(in_file) | given
+  flags = read(argv[1:])
+  methods = [_method(text) for text in flags.pop("method", None) or []]
+  if flags.get("study"):
+    in_file, methods_in_file = _read(flags["study"])
+    with errors_of(f"study={flags['study']!r}"):
+      flags = read(in_file) | flags
     methods = methods or methods_in_file
   for name in OF_A_RUN:
-    value = given.get(name)
+    value = flags.get(name)
     if value is not None and value is not False:
       raise ValueError(
         f"{name}={value}: belongs to a single run; leave {name} out"
         + ("; a study always goes on with what is there" * (name == "resume"))
       )
-  own = {name: given.pop(name) for name in OF_STUDY if name in given}
-  return Request(methods=tuple(methods), flags=given, **own)
+  own = {name: flags.pop(name) for name in OF_STUDY if name in flags}
+  return Request(methods=tuple(methods), flags=flags, **own)
 
 
 def _method(text: str) -> dict[str, Any]:
@@ -189,9 +190,9 @@ def _pair(text: str, item: str) -> tuple[str, Any]:
 
 # A study file.
 
-_MOST = 100_000  # Bytes.
+_MAX_BYTES = 100_000
 # The deepest nesting of keys: the reader's memory grows with its square.
-_DEEP = re.compile(r"""(?:["'\w-]+\s*\.\s*){20}""")
+_TOO_DEEP = re.compile(r"""(?:["'\w-]+\s*\.\s*){20}""")
 
 
 def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
@@ -221,8 +222,8 @@ def content_of(flag: str, file: str) -> dict[str, Any]:
   """
   try:
     path = pathlib.Path(file).expanduser()
-    text = memory.read_text(path, _MOST)
-    if _DEEP.search(text):
+    text = memory.read_text(path, _MAX_BYTES)
+    if _TOO_DEEP.search(text):
       raise RecursionError
     return tomllib.loads(text)
   except OSError as error:

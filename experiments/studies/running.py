@@ -63,7 +63,7 @@ def check(cells: Sequence[PlannedCell], store: Store) -> bool:
     methods.add(cell.method)
     conditions.add(condition)
     with errors_of(f"method {cell.method}"):
-      found = job.prepare(cell.spec, store.loader.of(cell.spec))
+      found = job.prepare(cell.spec, store.loader.load(cell.spec))
     is_accuracy |= has_accuracy(found.task)
   return is_accuracy
 
@@ -159,7 +159,7 @@ def setup_of(
     label = condition_label(own)
     if label not in clients:
       try:
-        task, of_seed, *_ = loader.of(cell.spec)
+        task, of_seed, *_ = loader.load(cell.spec)
       except (OSError, ValueError, ImportError):
         return {}, {}, {}
       clients[label] = setup.clients_of(of_seed[cell.spec.seed[0]])
@@ -182,7 +182,7 @@ def shared(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def shared_flags(planned: Sequence[PlannedCell]) -> dict[str, Any]:
   """Flags that were given and are the same in all cells."""
   ignored = ("data_dir", "compilation_cache", "seed")
-  given = shared([cell.asked for cell in planned])
+  given = shared([cell.user_flags for cell in planned])
   return {n: value for n, value in given.items() if n not in ignored}
 
 

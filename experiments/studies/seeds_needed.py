@@ -13,20 +13,20 @@ from fedjax_opt.study.report.study_tables import Table
 from fedjax_opt.study.words import condition_label
 
 _PAIRS = "pairs.csv"
-_MOST = 100_000_000  # Bytes.
+_MAX_BYTES = 100_000_000
 _COLUMNS = {"method", "other", "sd", "seeds"}
 
 
-def table(asked: Request) -> list[str]:
+def table(request: Request) -> list[str]:
   """A table of the seeds that each pair of methods needs, as lines.
 
   Args:
-    asked: `seeds_needed` is the difference, `output_dir` the stored study.
+    request: `seeds_needed` is the difference, `output_dir` the stored study.
 
   Raises:
     ValueError: if the folder holds no pairs of methods.
   """
-  frame, difference = _pairs(asked.output_dir), asked.seeds_needed
+  frame, difference = _pairs(request.output_dir), request.seeds_needed
   number = len(frame)
   rows = [_row(pair, difference, number) for pair in frame.to_dict("records")]
   rows.sort(key=lambda row: -int(row["seeds"]))
@@ -64,7 +64,7 @@ def _pairs(folder: str) -> Any:
   """The pairs of a stored study whose differences have a spread."""
   path = pathlib.Path(folder).expanduser() / _PAIRS
   try:
-    text = io.StringIO(memory.read_text(path, _MOST))
+    text = io.StringIO(memory.read_text(path, _MAX_BYTES))
     # Labels may look like numbers, or like NA.
     as_text = dict.fromkeys(("method", "other"), str)
     of_spread = {"keep_default_na": False, "na_values": {"sd": ["", "nan"]}}

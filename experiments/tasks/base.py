@@ -19,7 +19,8 @@ from fedjax_opt.files.memory import size_text
 from fedjax_opt.registry import Choice
 from fedjax_opt.results.selection import Criterion
 
-_LARGE = 100_000_000  # Bytes of a file that takes seconds to be read.
+# Reading a larger file takes seconds, which a line announces.
+_MAX_SILENT_BYTES = 100_000_000
 # The test part of a user's own data, if they have none; the same for all seeds.
 TEST_FRACTION, SEED_OF_TEST = 0.2, 0
 
@@ -86,66 +87,66 @@ class TaskChoice(Choice):
   takes: tuple[str, ...] = ("data_dir",)
   needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
   has_clients: bool | Callable[[Mapping[str, Any]], bool] = False
-  resolve: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda flags: {}
+  resolve: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
   is_convex: bool = False
   splits: tuple[str, ...] = ("validation", "test", "train")
   draws_validation: bool = False
   regularizer: str | None = None
   defaults: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-  def check_given(self, name: str, flags: Mapping[str, Any]) -> None:
+  def check_given(self, name: str, flag_values: Mapping[str, Any]) -> None:
     """Checks that none of these flags is missing.
 
     Args:
       name: of the task.
-      flags: values of some flags; None where not given.
+      flag_values: of some flags; None where not given.
 
     Raises:
       ValueError: naming the flag, and what it must be.
     """
     for flag, what in self.needs.items():
-      if flag in flags and not (flags[flag] or "").strip():
+      if flag in flag_values and not (flag_values[flag] or "").strip():
         raise ValueError(f"{flag}: task {name} needs it; must be {what}")
 
-  def brings_clients(self, flags: Mapping[str, Any]) -> bool:
+  def brings_clients(self, flag_values: Mapping[str, Any]) -> bool:
     """Whether its clients come with the data, given the flags' values.
 
     Raises:
       ValueError: if a file decides it, and cannot be read.
     """
     has = self.has_clients
-    return has(flags) if callable(has) else has
+    return has(flag_values) if callable(has) else has
 
 
-def held_out(
+def split_examples(
   clients: ClientData | None,
   pool: dict[str, np.ndarray],
   fraction: float,
   seed: int,
   in_order: bool = False,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Holds out examples; of each client, if clients are given.
+  """Examples for training, and others; of each client, if clients are given.
 
   Args:
     clients: those that come with the data; None if the pool is divided later.
     pool: the training examples, {name: [N, ...]}.
-    fraction: of them that is held out.
+    fraction: of them that is held out of training.
     seed: of the draw.
     in_order: whether examples held out of clients are in the pool's order, each
       once, instead of one client after the other.
 
   Returns:
-    The others, as the fields `train` or `clients` of a task; and those held
-    out.
+    Those for training, as the fields `train` and `clients` of a task; and those
+    held out.
   """
   if clients is None:
-    train, validation = hold_out(pool, fraction, seed)
-    return {"train": train}, validation
+    training, others = hold_out(pool, fraction, seed)
+    return {"train": training, "clients": None}, others
   training, others = clients.split(fraction, seed)
   rows = others.owned_rows()
   rows = np.unique(rows) if in_order else rows
-  validation = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
-  return {"clients": training}, validation
+  apart = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
+  return {"train": pool, "clients": training}, apart
 
 
 def names(text: str | None) -> list[str]:
@@ -162,7 +163,7 @@ def reading(file: str) -> Iterator[str]:
   """
   path = os.path.expanduser(file)
   size = os.path.getsize(path) if os.path.isfile(path) else 0
-  if size >= _LARGE and processes.is_first_process():
+  if size >= _MAX_SILENT_BYTES and processes.is_first_process():
     print(f"reading {file}, {size_text(size)} ...", file=sys.stderr)
   try:
     yield path

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.tasks import base
 from experiments.tasks import classification as classifier
-from experiments.tasks.base import SEED_OF_TEST, Task, TaskChoice, held_out
+from experiments.tasks.base import SEED_OF_TEST, Task, TaskChoice
 from experiments.tasks.classification import Examples
 from fedjax_opt import models
 from fedjax_opt.checks.errors import errors_of
@@ -279,7 +280,7 @@ class Pool(NamedTuple):
     if self.test is not None:
       return self
     with errors_of(fraction="test_fraction"):
-      training, test = held_out(
+      training, test = base.split_examples(
         self.clients, self.train, fraction, SEED_OF_TEST, in_order=True
       )
     return self._replace(**training, test=test)

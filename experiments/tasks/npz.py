@@ -37,16 +37,16 @@ _KNOWN = ("x", "y", "client_ids", "x_test", "y_test", "num_classes")
 # What the names of the arrays say, before the file is read.
 
 
-def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(flag_values: Mapping[str, Any]) -> dict[str, Any]:
   """The test fraction: 0 if the file has a test part.
 
   Args:
-    flags: values of all flags; None where not given.
+    flag_values: of all flags; None where not given.
 
   Raises:
     ValueError: if there is no such file, or the fraction does not suit it.
   """
-  file, fraction = flags["data_file"], flags["test_fraction"]
+  file, fraction = flag_values["data_file"], flag_values["test_fraction"]
   has_test = _holds(file, _TEST)
   if has_test and fraction:
     raise ValueError(
@@ -61,9 +61,9 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
   return {"test_fraction": default if fraction is None else fraction}
 
 
-def has_clients(flags: Mapping[str, Any]) -> bool:
+def has_clients(flag_values: Mapping[str, Any]) -> bool:
   """Whether the file says which examples each client has."""
-  return _holds(flags["data_file"], OWNERSHIP)
+  return _holds(flag_values["data_file"], OWNERSHIP)
 
 
 def _holds(file: str, names: Any) -> bool:

@@ -107,10 +107,9 @@ def load(
       clients = ClientData.from_client_ids(pool, rest.client_ids)
     training = {"train": pool, "clients": clients}
     if validation_fraction:
-      part, validation = base.held_out(
+      training, validation = base.split_examples(
         clients, pool, validation_fraction, validation_seed
       )
-      training |= part
   training, trained, (validation, test) = _standardized(
     training, validation, tests.examples
   )
@@ -312,7 +311,7 @@ TASKS: dict[str, TaskChoice] = {
       "validation_fraction",
       "validation_seed",
     ),
-    has_clients=lambda flags: flags["client_column"] is not None,
+    has_clients=lambda flag_values: flag_values["client_column"] is not None,
     needs={
       "data_file": "a .csv or .parquet file, or a folder of `datasets`",
       "label_column": "the name of the column that is predicted",

@@ -55,25 +55,25 @@ SIZES = {
 }
 
 
-def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(flag_values: Mapping[str, Any]) -> dict[str, Any]:
   """The flags that a folder of pretrained weights decides, all None.
 
   Args:
-    flags: values of all flags; None where not given.
+    flag_values: of all flags; None where not given.
 
   Raises:
     ValueError: for a flag that the folder decides.
   """
-  folder = flags["pretrained"]
+  folder = flag_values["pretrained"]
   if folder is None:
     return {}
   if not folder.strip():
     raise ValueError(f"pretrained={folder!r}: must be {_FOLDER}")
   for name in ("encoder", "vocab_size"):
-    if flags[name] is not None:
+    if flag_values[name] is not None:
       raise ValueError(
-        f"{name}={flags[name]}: the folder of pretrained decides it; leave "
-        f"{name} out"
+        f"{name}={flag_values[name]}: the folder of pretrained decides it; "
+        f"leave {name} out"
       )
   return dict.fromkeys(("encoder", "vocab_size"))
 

@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse
 
 import fedjax_opt as fo
-from experiments.specification.kinds import CLIENT, numbers
+from experiments.specification.choice_flags import CLIENT, parse_numbers
 from fedjax_opt import checks, models
 from fedjax_opt.checks import errors, fields, functions, rules, values
 from fedjax_opt.data import partition
@@ -23,7 +23,7 @@ from tests.checks import given
 
 
 def rates(flag, text):
-  return numbers(CLIENT.parameters("sgd")[flag].field, text, flag)
+  return parse_numbers(CLIENT.parameters("sgd")[flag].field, text, flag)
 
 
 NUMBERS = (-math.inf, -1.0, 0.0, 0.5, 1.0, 2.0, math.inf, math.nan)

@@ -9,7 +9,7 @@ from experiments import data
 from experiments.data import criterion_of
 from experiments.reference import definition
 from experiments.specification import resolve
-from experiments.specification.kinds import PARTITION
+from experiments.specification.choice_flags import PARTITION
 from experiments.studies import plan
 from experiments.studies.request import Request
 from experiments.tasks import TASKS
@@ -80,7 +80,7 @@ PARTITIONS = {
 
 def divided(task, seeds, *arguments):
   spec = dataclasses.replace(spec_of(*arguments), seed=seeds)
-  return data.divide(spec, task)
+  return data.clients_and_tests(spec, task)
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +92,15 @@ def digits():
 def test_nothing_held_out_is_trained_on(digits, partition):
   number = 10 if partition == "class_q" else 4
   others = [PARTITIONS[partition]] if partition in PARTITIONS else []
-  train, held_out = divided(
+  train, tests = divided(
     digits, [5, 6], f"--partition={partition}", "--num_clients=7",
     *others, "--client_test_fraction=0.25", f"--heldout_clients={number}",
   )  # fmt: skip
   examples = train[5].examples
   assert list(train) == [5, 6]
   for seed in (5, 6):
-    own = held_out.per_client[seed]
-    new = held_out.heldout_clients[seed]
+    own = tests.per_client[seed]
+    new = tests.heldout_clients[seed]
     assert own.train is train[seed]
     assert new.train.num_clients == new.test.num_clients == number
     assert own.test.num_clients == train[seed].num_clients
@@ -114,20 +114,20 @@ def test_nothing_held_out_is_trained_on(digits, partition):
 
 def test_a_partition_of_its_own_seed_is_that_of_all_seeds(digits):
   held = ("--num_clients=7", "--client_test_fraction=0.25")
-  train, held_out = divided(digits, [5, 6], *held, "--partition_seed=3")
+  train, tests = divided(digits, [5, 6], *held, "--partition_seed=3")
   (alone,) = divided(digits, [3], *held)[0].values()
   assert train[5] is train[6]
   assert owned_rows(train[5]) == owned_rows(alone)
-  assert held_out.per_client[5].train is train[6]
+  assert tests.per_client[5].train is train[6]
 
 
 def test_clients_that_come_with_the_data(digits):
   ids = np.arange(len(digits.train["y"])) % 9
   task = digits._replace(clients=ClientData.from_client_ids(digits.train, ids))
-  train, held_out = divided(task, [0, 1], "--task=lasso", "--heldout_clients=4")
-  assert not held_out.per_client
+  train, tests = divided(task, [0, 1], "--task=lasso", "--heldout_clients=4")
+  assert not tests.per_client
   for seed, own in train.items():
-    new = held_out.heldout_clients[seed]
+    new = tests.heldout_clients[seed]
     assert own.num_clients == 5
     assert new.test.num_clients == 4
     assert new.train is None
@@ -139,10 +139,10 @@ def test_clients_that_come_with_the_data(digits):
 
 def test_the_clients_are_the_same_where_none_are_apart(digits):
   train, _ = divided(digits, [2], *SMALL[1:2], DISJOINT)
-  parts, held_out = divided(
+  parts, tests = divided(
     digits, [2], *SMALL[1:2], DISJOINT, "--client_test_fraction=0.2"
   )
-  together = parts[2].sizes + held_out.per_client[2].test.sizes
+  together = parts[2].sizes + tests.per_client[2].test.sizes
   np.testing.assert_array_equal(together, train[2].sizes)
 
 
@@ -151,7 +151,7 @@ def test_the_clients_are_the_same_where_none_are_apart(digits):
   "other", [{"population_dir": "p"}, {"coordinator": "a:1"}, {"cluster": True}]
 )
 def test_goes_only_with_one_process_and_memory(name, other):
-  spec = dataclasses.replace(spec_of(), given=other, **{name: 2})
+  spec = dataclasses.replace(spec_of(), user_flags=other, **{name: 2})
   said = refusal(resolve.check_excluded, spec)
   assert said.startswith(f"{name}=2: ")
   assert said.endswith(f"leave {next(iter(other))} out")
@@ -209,7 +209,7 @@ def test_no_client_trains_on_what_it_is_chosen_by(tmp_path):
   assert str(found.criterion) == f"highest {CHOSEN_BY} (last)"
   assert found.task.validation is None
   for seed, train in found.data.items():
-    parts = found.loaded.held_out.per_client[seed]
+    parts = found.loaded.client_tests.per_client[seed]
     assert parts.train is train
     rows = [owned_rows(of) for of in (train, parts.validation, parts.test)]
     assert all(rows)

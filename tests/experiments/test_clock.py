@@ -174,7 +174,7 @@ def test_the_settings_of_papers(name):
 @pytest.mark.parametrize("name", ["fed_buff", "fadas", "fadas_mnist"])
 def test_studies_whose_methods_have_schedules_of_their_own(name):
   file = f"--study=experiments/asynchronous/{name}.toml"
-  cells = plan.plan(request.parse(["compare", file], ""))
+  cells = plan.plan(request.read_request(["compare", file], ""))
   systems = {str(cell.spec.system) for cell in cells}
   assert len(systems) == 1
   assert all(cell.spec.system.static["system_redraw"] for cell in cells)

@@ -13,7 +13,7 @@ from experiments import compare, convert, run
 from experiments.command_line import help as help_of_flags
 from experiments.command_line import pages
 from experiments.specification import spec
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.studies import request
 from tests.experiments.commands import REPOSITORY, printed, spec_of
 
@@ -144,17 +144,17 @@ def test_a_name_of_two_kinds_has_two_pages(ask):
 
 
 @pytest.mark.parametrize(
-  "kind", [kind for kind in pages.KINDS if kind != "models"]
+  "kind", [kind for kind in pages.CHOICE_PAGES if kind != "models"]
 )
 def test_examples_and_flags_are_accepted(kind, tmp_path):
   file = tmp_path / "own.npz"
   np.savez(file, x=np.ones((4, 8, 8)), y=np.arange(4) % 2)
-  for name in pages.KINDS[kind].registry:
+  for name in pages.CHOICE_PAGES[kind].registry:
     example = pages.example(kind, name).replace("FILE.npz", str(file))
     example = example.replace("_file=FILE.csv", f"_file={file}")
     given = shlex.split(example)
     spec_of(*given)
-    flags = pages.KINDS[kind].flags(name)
+    flags = pages.CHOICE_PAGES[kind].flags(name)
     assert max(map(len, help_of_flags.answer(name, "").splitlines())) <= 80
     for flag, parameter in flags.items():
       if isinstance(parameter.default, str):
@@ -163,9 +163,9 @@ def test_examples_and_flags_are_accepted(kind, tmp_path):
 
 def test_list(ask):
   text = ask("--list")
-  listed = [of.kind for of in pages.KINDS.values()]
-  assert all(kind in listed for kind in KINDS.values())
-  for kind, of in pages.KINDS.items():
+  listed = [of.choice_flag for of in pages.CHOICE_PAGES.values()]
+  assert all(kind in listed for kind in CHOICE_FLAGS.values())
+  for kind, of in pages.CHOICE_PAGES.items():
     block = text.split(f"{kind[0].upper()}{kind[1:]}:\n")[1].split("\n\n")[0]
     assert [line.split()[0] for line in block.splitlines()] == list(of.registry)
 

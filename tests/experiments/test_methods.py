@@ -15,15 +15,15 @@ import optax
 import pytest
 
 from experiments import job
-from experiments.specification.kinds import (
+from experiments.specification.choice_flags import (
   AGGREGATOR,
+  CHOICE_FLAGS,
   FAULT,
-  KINDS,
   SAMPLER,
   SERVER,
   UPLOAD,
   ChosenEntry,
-  numbers,
+  parse_numbers,
 )
 from fedjax_opt import algorithms, lora, transforms
 from fedjax_opt.algorithms import ALGORITHMS
@@ -44,7 +44,7 @@ def method_of(*arguments):
   found = {}
   for chosen in spec.tuned:
     if chosen is not spec.algorithm:
-      found[chosen.kind] = chosen.name
+      found[chosen.flag] = chosen.name
     flags = [*chosen.grid, *chosen.static]
     found |= {f: v for f, v in spec.values().items() if f in flags}
   return found
@@ -102,7 +102,7 @@ def test_only_numbers_are_tuned():
   assert spec.algorithm.static == {"large_batch": 7, "practical": True}
   one = spec.at({"client_lr": 0.1}, [5, 6])
   assert (one.grid, one.seed) == ({"client_lr": [0.1]}, [5, 6])
-  assert one.given["client_lr"] == "0.1"
+  assert one.user_flags["client_lr"] == "0.1"
 
 
 @pytest.mark.parametrize(
@@ -231,13 +231,13 @@ def test_makes_every_algorithm_from_traced_numbers(arguments):
 )
 def test_numbers(text, kind, values):
   any_number = fields.number("(-inf, inf]", kind=kind)
-  assert numbers(any_number, text, "flag") == values
+  assert parse_numbers(any_number, text, "flag") == values
 
 
 def test_no_flag_is_shared_by_two_kinds_of_part():
   """Else it would be unclear whom a value is for."""
   parts = ("algorithm", "client", "server", "regularizer", "privacy")
-  flags = [set(KINDS[part].owners()) for part in parts]
+  flags = [set(CHOICE_FLAGS[part].owners()) for part in parts]
   for one, other in itertools.combinations(flags, 2):
     assert not one & other
 

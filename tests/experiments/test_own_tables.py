@@ -103,7 +103,7 @@ def test_examples_for_choices_are_held_out_once(file):
   of_clients = ("--client_column=hospital", "--algorithm=ditto")
   loaded = data.load(spec_of(*flags(file, "sick", *of_clients)))
   assert loaded.task.validation is None
-  assert loaded.held_out.per_client[0].validation.sizes.all()
+  assert loaded.client_tests.per_client[0].validation.sizes.all()
 
 
 def test_settings_are_chosen_by_a_score(file):
@@ -125,7 +125,7 @@ def test_a_large_file_is_announced(file, monkeypatch, capsys):
   given = flags(file, "sick", "--num_clients=3")
   data.load(spec_of(*given))
   assert not capsys.readouterr().err
-  monkeypatch.setattr(base, "_LARGE", 1_000)
+  monkeypatch.setattr(base, "_MAX_SILENT_BYTES", 1_000)
   data.load(spec_of(*given))
   said = memory.size_text(file.stat().st_size)
   assert capsys.readouterr().err == f"reading {file}, {said} ...\n"

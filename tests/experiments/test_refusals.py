@@ -10,14 +10,14 @@ import shlex
 import pytest
 
 from experiments import compare, run
-from experiments.specification.kinds import ALGORITHM, KINDS, REGULARIZER
+from experiments.specification.choice_flags import CHOICE_FLAGS as FLAGS
 from tests.compilations import compilations
 from tests.experiments.commands import call
 from tests.tables_of_calls import cases
 
-NAMES = {flag: ", ".join(kind.registry) for flag, kind in KINDS.items()} | {
-  "penalties": REGULARIZER.names(lambda each: each.is_finite),
-  "composite": ALGORITHM.names(lambda each: each.takes("psi")),
+NAMES = {flag: ", ".join(each.registry) for flag, each in FLAGS.items()} | {
+  "penalties": FLAGS["regularizer"].names(lambda each: each.is_finite),
+  "composite": FLAGS["algorithm"].names(lambda each: each.takes("psi")),
 }
 
 

@@ -81,7 +81,7 @@ def test_other_runs_have_other_folders(runs, no_run, other, difference):
   assert runs.find(spec) is None
   assert runs.place(spec) != runs.place(SPEC)
   config = runs.find(SPEC).config
-  found = store.differing(config, store.identity(spec))
+  found = store.other_flags_text(config, store.identity_of_spec(spec))
   assert set(found.split(", ")) == set(difference.split(", "))
 
 
@@ -95,15 +95,15 @@ def test_a_folder_of_another_run_is_refused(runs, no_run, tmp_path):
 def test_a_run_from_before_a_flag_was_added(runs):
   config = dict(runs.find(SPEC).config)
   del config["sampler"]
-  assert store.differing(config, store.identity(SPEC)) is None
+  assert store.other_flags_text(config, store.identity_of_spec(SPEC)) is None
 
 
 def test_a_run_with_one_flag_more_is_another():
-  wanted = store.identity(SPEC)
+  wanted = store.identity_of_spec(SPEC)
   for name, value in {"upload": "sign", "max_update_norm": 1.0}.items():
-    said = store.differing(wanted | {name: value}, wanted)
+    said = store.other_flags_text(wanted | {name: value}, wanted)
     assert said == f"{name}={value}, not None"
-  assert store.differing(wanted | {"data_digests": {}}, wanted) is None
+  assert store.other_flags_text(wanted | {"data_digests": {}}, wanted) is None
 
 
 def test_the_way_of_computing_is_no_part_of_a_run(runs):
@@ -158,10 +158,10 @@ def test_data_are_loaded_once(runs, monkeypatch):
   fresh = Store(runs.folder, Loader())
   for other in ("--client_lr=1", "--rounds=3", "--algorithm=scaffold"):
     assert fresh.find(SPEC) is not None
-    assert fresh.loader.of(spec_of(*ARGUMENTS[:-1], other)) is not None
+    assert fresh.loader.load(spec_of(*ARGUMENTS[:-1], other)) is not None
   assert len(loaded) == 1
   # Other examples are held out.
-  of = lambda on: fresh.loader.of(spec_of(*ARGUMENTS, f"--select_on={on}"))
+  of = lambda on: fresh.loader.load(spec_of(*ARGUMENTS, f"--select_on={on}"))
   assert of("validation").task.validation is not None
   assert of("clients").task.validation is None
 

@@ -19,7 +19,7 @@ RATES = "--client_lr=0.1,1"
 
 
 def asked(*arguments):
-  return request.parse(["compare", *arguments], "intro")
+  return request.read_request(["compare", *arguments], "intro")
 
 
 def planned(*arguments):
@@ -63,23 +63,23 @@ def test_a_study_of_too_many_cells_is_refused_before_they_are_made():
 
 def test_shared_flags_go_to_the_methods_that_have_them():
   cells = by_method(planned(FED_AVG, SCAFFOLD, DELTA, RATES, "--gamma=1"))
-  assert "client_lr" not in cells["FedAvg, Δ-SGD"][0].spec.given
+  assert "client_lr" not in cells["FedAvg, Δ-SGD"][0].spec.user_flags
   assert cells["FedAvg, Δ-SGD"][0].grid == {}
-  assert cells["FedAvg, Δ-SGD"][0].spec.given["gamma"] == "1"
-  assert "gamma" not in cells["SCAFFOLD"][0].spec.given
+  assert cells["FedAvg, Δ-SGD"][0].spec.user_flags["gamma"] == "1"
+  assert "gamma" not in cells["SCAFFOLD"][0].spec.user_flags
   # The clients' rule of all methods, where they can have one.
   cells = by_method(planned("--method=fed_avg", SCAFFOLD, "--client=adam"))
-  assert cells["FedAvg"][0].spec.given["client"] == "adam"
-  assert "client" not in cells["SCAFFOLD"][0].spec.given
+  assert cells["FedAvg"][0].spec.user_flags["client"] == "adam"
+  assert "client" not in cells["SCAFFOLD"][0].spec.user_flags
 
 
 def test_shared_switches_go_to_the_methods_that_can_have_them():
   cells = by_method(planned(SCAFFOLD, DELTA, "--trace"))
-  assert "trace" not in cells["SCAFFOLD"][0].spec.given
-  assert cells["FedAvg, Δ-SGD"][0].spec.given["trace"] is True
+  assert "trace" not in cells["SCAFFOLD"][0].spec.user_flags
+  assert cells["FedAvg, Δ-SGD"][0].spec.user_flags["trace"] is True
   cells = by_method(planned(SCAFFOLD, DELTA, "--client_schedule=step_decay"))
-  assert "client_schedule" in cells["SCAFFOLD"][0].spec.given
-  assert "client_schedule" not in cells["FedAvg, Δ-SGD"][0].spec.given
+  assert "client_schedule" in cells["SCAFFOLD"][0].spec.user_flags
+  assert "client_schedule" not in cells["FedAvg, Δ-SGD"][0].spec.user_flags
 
 
 def test_a_method_s_own_flags_come_first():
@@ -154,7 +154,7 @@ def test_a_study_file_says_the_same():
   assert asked(f"--study={file}").title == "Two methods"
   # The command line replaces what the file says.
   shorter = plan.plan(asked(f"--study={file}", "--rounds=5"))
-  assert {cell.spec.given["rounds"] for cell in shorter} == {5}
+  assert {cell.spec.user_flags["rounds"] for cell in shorter} == {5}
 
 
 def test_no_method_tries_more_settings_unless_that_is_asked_for():

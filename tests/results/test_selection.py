@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from experiments.specification.kinds import KINDS
+from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.tasks import TASKS
 from fedjax_opt import Report, Result
 from fedjax_opt.results import names, selection, tables
@@ -110,9 +110,9 @@ def test_what_is_no_criterion(arguments, message):
 # Names for people: every choice has one, all else becomes plain words.
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CHOICE_FLAGS)
 def test_every_choice_has_a_name_of_its_own(kind):
-  entries = KINDS[kind].entries
+  entries = CHOICE_FLAGS[kind].entries
   for name, choice in entries.items():
     assert names.name_of(name) == choice.label or choice.label is None
     assert "_" not in names.name_of(name)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.artefacts import ARTEFACTS
-from experiments.artefacts.artefact import Plan, RunOf, flags_of, spec_of
+from experiments.artefacts.artefact import GridChoices, RunOf, flags_of, spec_of
 from experiments.artefacts.claims import Claim
 from experiments.records import Record
 from fedjax_opt import grid_points
@@ -14,7 +14,7 @@ def flags_by_key(name, size="paper"):
   """Key -> all flags of each run of an artefact."""
   return {
     key: flags_of(cell.arguments)
-    for key, cell in ARTEFACTS[name].cells(Plan(size, {})).items()
+    for key, cell in ARTEFACTS[name].cells(GridChoices(size)).items()
     if isinstance(cell, RunOf)
   }
 
@@ -48,7 +48,7 @@ def of_points(cell, accuracy):
 
 def filled(name, size, of_key, make=of_finals):
   """All runs of an artefact, with records of what `of_key` says of a key."""
-  cells = ARTEFACTS[name].cells(Plan(size, {}))
+  cells = ARTEFACTS[name].cells(GridChoices(size))
   return {
     key: make(cell, of_key(key))
     for key, cell in cells.items()

@@ -8,7 +8,7 @@ import pytest
 from experiments.artefacts import ARTEFACTS, definitions
 from experiments.artefacts.artefact import (
   SIZES,
-  Plan,
+  GridChoices,
   RunOf,
   flags_of,
   grid_of,
@@ -32,14 +32,14 @@ def test_every_artefact(artefact):
   assert set(artefact.sizes) <= set(SIZES)
   assert {"smoke", "paper"} <= set(artefact.sizes)
   for size in artefact.sizes:
-    plan = Plan(size, {})
-    for cell in artefact.cells(plan).values():
+    choices = GridChoices(size)
+    for cell in artefact.cells(choices).values():
       if isinstance(cell, RunOf):
         flags_of(cell.arguments)
       else:
         names = cell.function.__code__.co_varnames
         assert set(cell.options) <= set(names)
-    assert all(grid_of(grid) for grid in plan.grids)
+    assert all(grid_of(grid) for grid in choices.grids)
 
 
 def has(flags, expected):
@@ -73,9 +73,9 @@ def test_the_papers_settings(name):
 )
 def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
   """And for each network by itself."""
-  plan = Plan("paper", {})
-  cells = ARTEFACTS[name].cells(plan).values()
-  grids = [flags_of(grid) for grid in plan.grids]
+  choices = GridChoices("paper")
+  cells = ARTEFACTS[name].cells(choices).values()
+  grids = [flags_of(grid) for grid in choices.grids]
   for flags in grids:
     wanted = SETTINGS["grids"]
     has(flags, wanted.get(name) or wanted[name.split("/")[0]])
@@ -92,7 +92,7 @@ def test_numbers_of_the_papers():
     for paper in ("delta_sgd", "domo")
   }
   tables = {
-    (paper, table): definitions.numbers(about, table)
+    (paper, table): definitions.paper_numbers(about, table)
     for paper, about in artefacts.items()
     for table in about["numbers"]
   }

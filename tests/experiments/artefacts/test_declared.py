@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.artefacts import declared_claims, definitions, views
-from experiments.artefacts.artefact import Picture, Plan
+from experiments.artefacts.artefact import GridChoices, Picture
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value, with_interval
 from fedjax_opt.study.plots import panels
@@ -39,7 +39,7 @@ RECORD = record(CURVES, POINTS, [0, 10, 20])
 )
 def test_values(words, expected, unit):
   found = value(words)
-  np.testing.assert_allclose(found.of(RECORD), expected)
+  np.testing.assert_allclose(found.compute(RECORD), expected)
   assert found.unit == unit
   assert found.scale == (100 if unit == "points" else 1)
   assert found.is_better_less == ("loss" in words or "rounds" in words)
@@ -173,32 +173,32 @@ def test_the_page_has_an_artefact_that_can_be():
   page = pathlib.Path(__file__).parents[3] / "docs/how_to/reproduce.md"
   text = re.search("```toml\n(.*?)```", page.read_text(), re.DOTALL)[1]
   (about,) = tomllib.loads(text).values()
-  plan = Plan("cpu", {})
-  cells = definitions.cells(about, plan)
+  choices = GridChoices("cpu")
+  cells = definitions.cells(about, choices)
   assert set(cells) == {
     (row, column) for row in about["rows"] for column in about["columns"]
   }
   assert cells["SGD", "few rounds"].arguments == (
     "--rounds=3", "--client=sgd", "--client_lr=0.01", "--seed=1,2,3"
   )  # fmt: skip
-  assert plan.grids[0] == (
+  assert choices.grids[0] == (
     "--rounds=3", "--client=sgd", "--client_lr=0.01,0.1", "--seed=0"
   )  # fmt: skip
 
 
 def test_elsewhere_other_flags_replace_the_preset_but_not_that_of_the_grid():
-  plan = Plan("cpu", {})
+  choices = GridChoices("cpu")
   about = {
     "rows": ["A"], "columns": ["here", "there"], "preset": ["--rounds=3"],
     "labels": {"A": ["--client=sgd"]}, "elsewhere": {"there": ["--rounds=5"]},
     "tune": ["--client_lr=0.1,1"],
   }  # fmt: skip
   flags = {
-    key[1]: c.arguments for key, c in definitions.cells(about, plan).items()
+    key[1]: c.arguments for key, c in definitions.cells(about, choices).items()
   }
   assert flags["here"] == ("--rounds=3", "--client=sgd", "--client_lr=0.1")
   assert flags["there"] == ("--rounds=5", "--client=sgd", "--client_lr=0.1")
-  assert plan.grids == [("--rounds=3", "--client=sgd", "--client_lr=0.1,1")]
+  assert choices.grids == [("--rounds=3", "--client=sgd", "--client_lr=0.1,1")]
 
 
 def test_sizes_and_what_is_alike():

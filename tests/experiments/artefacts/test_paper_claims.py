@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.artefacts import ARTEFACTS, definitions
-from experiments.artefacts.artefact import Computed, Plan, Table
+from experiments.artefacts.artefact import Computed, GridChoices, Table
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from fedjax_opt.study.plots import panels
 from tests.experiments.artefacts.made_up import (
@@ -23,7 +23,7 @@ RUNS = [
   for name, artefact in ARTEFACTS.items()
   if not any(
     isinstance(cell, Computed)
-    for cell in artefact.cells(Plan("smoke", {})).values()
+    for cell in artefact.cells(GridChoices("smoke")).values()
   )
 ]
 

@@ -28,7 +28,7 @@ from experiments.artefacts.artefact import (
   grid_of,
 )
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.artefacts.running import ArtefactResult, Runner
+from experiments.artefacts.running import ArtefactResult, CellRunner
 from fedjax_opt import plots
 from fedjax_opt.results.history import History
 from tests.experiments.commands import call, table
@@ -47,15 +47,15 @@ def computed(seed, values):
   return history, [{"seed": seed, "rate": v} for v in values]
 
 
-def cells(plan):
-  rate = plan.best(*TINY, "--client_lr=1e-6,0.1", "--select_on=validation")
+def cells(choices):
+  rate = choices.best(*TINY, "--client_lr=1e-6,0.1", "--select_on=validation")
   found = {
     ("best",): RunOf((*TINY, *rate, "--seed=1,2")),
     ("other",): RunOf((*TINY, "--client_lr=1e-6", "--seed=1,2")),
     ("same",): RunOf((*TINY, "--client_lr=0.000001", "--seed=1,2")),
     ("gap",): Computed(computed, {"seed": 0, "values": [0.5, 0.25]}),
   }
-  if plan.size == "paper":
+  if choices.size == "paper":
     found[("best",)] = RunOf((*TINY, *rate, "--seed=1,2", "--rounds=9"))
     found[("more",)] = RunOf((*TINY, "--client_lr=1"))
   return found
@@ -88,7 +88,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcome(folder):
-  return Runner(folder).run(ARTEFACT, "smoke")
+  return CellRunner(folder).run(ARTEFACT, "smoke")
 
 
 @pytest.fixture
@@ -120,14 +120,14 @@ def test_the_same_run_is_done_once(outcome, folder):
 
 
 def test_what_is_there_is_not_run_again(outcome, folder, no_run):
-  again = Runner(folder).run(ARTEFACT, "smoke")
+  again = CellRunner(folder).run(ARTEFACT, "smoke")
   assert list(again.found) == list(outcome.found)
 
 
 def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   records.write(tmp_path / "all.jsonl", outcome.records)
   read = records.read(tmp_path / "all.jsonl")
-  runner_ = Runner(tmp_path / "runs")
+  runner_ = CellRunner(tmp_path / "runs")
   again = runner_.run(ARTEFACT, "smoke", read)
   for key, each in outcome.found.items():
     for name, values in each.history.metrics.items():
@@ -155,12 +155,12 @@ def test_a_tie_in_the_recorded_digits_is_a_tie(
       tied if arguments == grid else of_run(run, arguments, kept)
     ),
   )
-  again = Runner(folder).run(ARTEFACT, "smoke")
+  again = CellRunner(folder).run(ARTEFACT, "smoke")
   assert flags_of(again.cells[("best",)].arguments)["client_lr"] == 1e-6
 
 
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
-  for only in (Runner(tmp_path, only_found=True), Runner(None)):
+  for only in (CellRunner(tmp_path, only_found=True), CellRunner(None)):
     found = only.run(ARTEFACT, "smoke")
     assert (found.found, found.tuning) == ({}, {})
     text = pages.markdown(found, ".")
@@ -184,7 +184,7 @@ def test_a_diverged_record_survives_its_file(tmp_path):
 
 
 def test_commands_can_be_called(folder):
-  runner_ = Runner(folder, data_dir="my data", pretrained_dir="my encoders")
+  runner_ = CellRunner(folder, data_dir="my data", pretrained_dir="my encoders")
   of = {("text",): RunOf(TEXT), ("other",): RunOf(TINY)}
   first, second = reproduce.commands(
     ArtefactResult(ARTEFACT, "smoke", of, {}, {}), runner_.completed
@@ -221,13 +221,13 @@ def test_publishing(outcome, folder, tmp_path, monkeypatch):
   monkeypatch.setattr(records, "_DIGITS", 1)
   (tmp_path / "some").mkdir()
   for _ in range(2):  # The second time it replaces.
-    publishing.publish(Runner(folder).run(ARTEFACT, "smoke"))
+    publishing.publish(CellRunner(folder).run(ARTEFACT, "smoke"))
   text = publishing.file_of(ARTEFACT, "smoke").read_text()
   assert text.startswith("# Table 9\n\nA table. Paper: a setting.")
   assert "![All](../figures/table9_all.png)" in text
   assert text != publishing.text_of(outcome)
-  recorded = Runner(None).run(ARTEFACT, "smoke", publishing.records_of("some"))
-  assert text == publishing.text_of(recorded)
+  again = CellRunner(None).run(ARTEFACT, "smoke", publishing.records_of("some"))
+  assert text == publishing.text_of(again)
   assert (tmp_path / "some" / "figures" / "table9_all.png").exists()
   assert (tmp_path / "some" / "figures" / "table9_all_phone.png").exists()
   assert len(publishing.records_of("some")) == 5
@@ -329,7 +329,7 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   assert len(older) < len(own.flags)
   assert "algorithm" not in older
   wanted = flags_of(own.arguments)
-  assert store.differing(older, wanted) is None
+  assert store.other_flags_text(older, wanted) is None
   first, *others, seed = outcome.cells["other",].arguments
   again = RunOf((seed, "--algorithm=fed_avg", *others, first))
   assert known.find(again) is own
@@ -347,17 +347,17 @@ def test_where_an_encoder_and_data_are_does_not_say_what_they_are():
   own = flags_of((*TEXT, "--data_dir=/two"))
   elsewhere = (*TEXT[:2], "--pretrained=/some/where/small")
   config = dict(flags_of(elsewhere)) | {"data_dir": "/one"}
-  assert store.differing(config, own) is None
+  assert store.other_flags_text(config, own) is None
   for folder, is_same in (("small/", True), ("large", False)):
     config["pretrained"] = f"/some/where/{folder}"
-    assert (store.differing(config, own) is None) == is_same
+    assert (store.other_flags_text(config, own) is None) == is_same
 
 
 def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
   known = running.RecordIndex([])
-  assert Runner(tmp_path)._records({"one": RunOf(TEXT)}, None, known) == {}
+  assert CellRunner(tmp_path)._records({"one": RunOf(TEXT)}, None, known) == {}
   assert "starts from small: give --pretrained_dir" in capsys.readouterr().out
-  given = Runner(tmp_path, pretrained_dir="folder")
+  given = CellRunner(tmp_path, pretrained_dir="folder")
   ready = given.completed(RunOf(TEXT)).arguments
   assert ready[-1] == f"--pretrained={pathlib.Path('folder/small')}"
 
@@ -383,7 +383,7 @@ def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
 def test_the_file_of_an_artefact_says_what_the_records_say(artefact, size):
   """No number of it was typed, and all that is published is there."""
   recorded = publishing.records_of(artefact.paper)
-  outcome = Runner(None).run(artefact, size, recorded)
+  outcome = CellRunner(None).run(artefact, size, recorded)
   assert len(outcome.found) == len(outcome.cells)
   text = publishing.file_of(artefact, size).read_text(encoding="utf-8")
   assert text == publishing.text_of(outcome)

@@ -1,4 +1,4 @@
-"""Choices by name: each kind of choice, and an entry that was chosen.
+"""Flags that choose by name, and an entry that was chosen.
 
 A `ChoiceFlag` ties a flag such as --client to its registry. Its flag and those
 of all hyperparameters are made from the registry's entries; nothing here names
@@ -31,14 +31,15 @@ from fedjax_opt.transforms.faults import FAULTS
 
 # With more owners than this, a message names only the first ones. With more
 # entries, it says where they are listed.
-_MOST_SHOWN, _MOST_LISTED = 8, 20
+_MAX_SHOWN, _MAX_LISTED = 8, 20
 
 # The most items of a comma list.
-MOST_ITEMS = 10_000
+MAX_ITEMS = 10_000
 
 _COMPARE = "python -m experiments.compare"
 
-Given = Mapping[str, Any]  # flag -> value; None if it was not given
+# Flag -> value, of all flags; None if it was not given.
+FlagValues = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +47,13 @@ class ChosenEntry:
   """An entry of a registry by its name, with the values of its flags.
 
   Attributes:
-    kind: the flag that chose it, such as "client".
+    flag: that chose it, such as "client".
     name: of the entry.
     grid: flag -> values, of hyperparameters that may be tuned.
     static: flag -> value, of those that may not.
   """
 
-  kind: str
+  flag: str
   name: str
   grid: Mapping[str, list[float]]
   static: Mapping[str, Any]
@@ -60,12 +61,12 @@ class ChosenEntry:
   @property
   def choice(self) -> Any:
     """The entry."""
-    return KINDS[self.kind].registry[self.name]
+    return CHOICE_FLAGS[self.flag].registry[self.name]
 
   @property
   def parameters(self) -> dict[str, Hyperparameter]:
     """flag -> argument of the factory."""
-    return KINDS[self.kind].parameters(self.name)
+    return CHOICE_FLAGS[self.flag].parameters(self.name)
 
   def with_point(self, point: Mapping[str, float]) -> "ChosenEntry":
     """The choice with one value for each flag that a point has."""
@@ -158,21 +159,21 @@ class ChoiceFlag:
 
   def choose(
     self,
-    given: Given,
+    flag_values: FlagValues,
     name: str | None,
     *,
     is_free: bool = True,
     defaults: Mapping[str, Any] = types.MappingProxyType({}),
-    fields: Mapping[str, Field | None] = types.MappingProxyType({}),
+    rates: Mapping[str, Mapping] = types.MappingProxyType({}),
   ) -> ChosenEntry | None:
     """The entry of a name, with the values of its flags; None for None.
 
     Args:
-      given: values of all flags.
+      flag_values: of all flags.
       name: what is chosen.
       is_free: whether something else could be chosen.
       defaults: flag -> default, where it is not that of the registry.
-      fields: flag -> what it may be, where it is not as the registry says.
+      rates: see `AlgorithmChoice.rates`; their defaults come first.
 
     Raises:
       ValueError: for an unknown name, a flag of another entry, or a value that
@@ -181,18 +182,19 @@ class ChoiceFlag:
     if name is not None:
       self.entry(name)
     for flag, owners in self.owners().items():
-      if given[flag] is not None and name not in owners:
-        self.refuse(flag, given[flag], owners, name, is_free)
+      if flag_values[flag] is not None and name not in owners:
+        self.refuse(flag, flag_values[flag], owners, name, is_free)
     if name is None:
       return None
     grid, static = {}, {}
     for flag, parameter in self.parameters(name).items():
-      if fields.get(flag) is not None:
-        parameter = parameter._replace(accepts=fields[flag])
       default = defaults.get(flag, parameter.default)
-      value = default if given[flag] is None else given[flag]
+      parameter = parameter._replace(default=default)
+      parameter = parameter._replace(**rates.get(flag, {}))
+      value = flag_values[flag]
+      value = parameter.default if value is None else value
       if value is not None and self.has_lists and parameter.is_tuned:
-        grid[flag] = numbers(parameter.field, value, flag)
+        grid[flag] = parse_numbers(parameter.field, value, flag)
         continue
       if value is None and parameter.is_required:
         raise ValueError(f"{flag}: must be given with {self.flag} {name}")
@@ -210,7 +212,7 @@ class ChoiceFlag:
     registry = self.registry
     if is_list(name, lambda each: each in registry):
       raise ValueError(one_only(self.flag, name, self.is_condition))
-    is_long = len(registry) > _MOST_LISTED
+    is_long = len(registry) > _MAX_LISTED
     listing = f"those that --list={self.flag}s shows" if is_long else None
     check_choice(self.flag, name, registry, listing)
     return registry[name]
@@ -237,7 +239,7 @@ class ChoiceFlag:
     """
     first, *more = owners
     shown = [first, *more]
-    if len(shown) > _MOST_SHOWN:
+    if len(shown) > _MAX_SHOWN:
       shown = [*shown[:3], "..."]
     belongs = f"belongs to {self.flag} {', '.join(shown)}"
     if name is not None:
@@ -247,11 +249,11 @@ class ChoiceFlag:
 
 
 @functools.lru_cache(maxsize=64)
-def _owners(kind: ChoiceFlag, names: tuple[str, ...]) -> dict[str, dict]:
+def _owners(choice_flag: ChoiceFlag, names: tuple[str, ...]) -> dict[str, dict]:
   """See `ChoiceFlag.owners`; computed again when a registry changes."""
   found: dict[str, dict[str, Hyperparameter]] = {}
   for name in names:
-    for flag, parameter in kind.parameters(name).items():
+    for flag, parameter in choice_flag.parameters(name).items():
       found.setdefault(flag, {})[name] = parameter
   return found
 
@@ -290,9 +292,9 @@ AVAILABILITY = ChoiceFlag(
   are_conditions=True,
 )
 SCHEDULE = ChoiceFlag("schedule", SCHEDULES)
-KINDS = {
-  kind.flag: kind
-  for kind in (
+CHOICE_FLAGS = {
+  choice_flag.flag: choice_flag
+  for choice_flag in (
     TASK, PARTITION, ALGORITHM, CLIENT, SERVER, REGULARIZER, PRIVACY, UPLOAD,
     AGGREGATOR, FAULT, SAMPLER, SYSTEM, AVAILABILITY,
     SCHEDULE,
@@ -302,7 +304,7 @@ KINDS = {
 PLAIN = CLIENT.names(lambda rule: rule.is_plain)
 
 
-def numbers(field: Field, text: Any, flag: str) -> list[Any]:
+def parse_numbers(field: Field, text: Any, flag: str) -> list[Any]:
   """The numbers of a comma list.
 
   Args:
@@ -317,9 +319,9 @@ def numbers(field: Field, text: Any, flag: str) -> list[Any]:
   if field.kind is int:
     wanted, example = "whole numbers", "0,1,2"
   items, values = str(text).split(","), []
-  if len(items) > MOST_ITEMS:
+  if len(items) > MAX_ITEMS:
     raise ValueError(
-      f"{flag}: has {len(items)} values; must have at most {MOST_ITEMS}"
+      f"{flag}: has {len(items)} values; must have at most {MAX_ITEMS}"
     )
   for item in items:
     try:
@@ -368,15 +370,15 @@ def one_only(name: str, value: str, is_condition: bool) -> str:
     value: its text.
     is_condition: whether methods can be compared under several values.
   """
-  kind = KINDS.get(name)
-  one = f"{name}={value}: a run has one {name if kind else f'value of {name}'}"
+  own = CHOICE_FLAGS.get(name)
+  one = f"{name}={value}: a run has one {name if own else f'value of {name}'}"
   if is_condition:
     return f"{one}; {_COMPARE} takes this list"
-  if kind is None or not kind.has_lists:
+  if own is None or not own.has_lists:
     return f"{one}; give one of them"
   algorithm = "fed_mid" if name == "regularizer" else "fed_avg"
   methods = [item.strip() for item in value.split(",")][:2]
   if name != "algorithm":
     methods = [f"'{algorithm} {name}={each}'" for each in methods]
-  given = " ".join(f"--method={method}" for method in methods)
-  return f"{one}; compare several: {_COMPARE} {given}"
+  arguments = " ".join(f"--method={method}" for method in methods)
+  return f"{one}; compare several: {_COMPARE} {arguments}"
