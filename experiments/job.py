@@ -188,10 +188,10 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
     value = given.get(flag)
     if value and value > limit:
       raise ValueError(f"{flag}={value:.9g}: must be at most {words}")
-  if spec.fault and 0 < (share := spec.faulty_fraction) < 0.5 / num_clients:
+  if spec.fault and 0 < (share := spec.faulty_fraction) <= 0.5 / num_clients:
     raise ValueError(
       f"faulty_fraction={share:g}: is none of {num_clients} clients; must be "
-      f"0, or at least {0.5 / num_clients:g}"
+      f"0, or more than {0.5 / num_clients:g}"
     )
   faulty = spec.aggregator.static.get("krum_faulty")
   if faulty is not None and places < least_cohort(faulty):

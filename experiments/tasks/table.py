@@ -107,9 +107,10 @@ def load(
       clients = ClientData.from_client_ids(pool, rest.client_ids)
     training = {"train": pool, "clients": clients}
     if validation_fraction:
-      training, validation = base.split_examples(
-        clients, pool, validation_fraction, validation_seed
-      )
+      with errors_of(fraction="validation_fraction"):
+        training, validation = base.split_examples(
+          clients, pool, validation_fraction, validation_seed
+        )
   training, trained, (validation, test) = _standardized(
     training, validation, tests.examples
   )

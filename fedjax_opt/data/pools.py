@@ -82,17 +82,23 @@ def check_examples(
       raise ValueError(
         f"examples[{name!r}] must be numbers{own}, got {values.dtype}"
       )
-    if kind in "fc" and not np.isfinite(values).all():
-      row, number = _first_row(~np.isfinite(values))
-      what = "NaN" if np.isnan(values).any() else "infinity"
-      raise ValueError(
-        f"{what} in the data: examples[{name!r}] must be finite, but row {row} "
-        f"is not ({number} such rows)"
-      )
+    check_finite(f"examples[{name!r}]", values)
     check_fits(f"examples[{name!r}]", values, is_label=name == "y")
   if "y" in examples and examples["y"].dtype.kind in "iu":
     examples["y"] = examples["y"].astype(np.int32)
   return examples
+
+
+def check_finite(name: str, values: np.ndarray) -> None:
+  """Raises ValueError if one of the numbers [N, ...] is NaN or infinite."""
+  if values.dtype.kind not in "fc" or np.isfinite(values).all():
+    return
+  row, number = _first_row(~np.isfinite(values))
+  what = "NaN" if np.isnan(values).any() else "infinity"
+  raise ValueError(
+    f"{what} in the data: {name} must be finite, but row {row} is not "
+    f"({number} such rows)"
+  )
 
 
 def _first_row(is_bad: np.ndarray) -> tuple[int, int]:

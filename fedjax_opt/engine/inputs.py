@@ -20,7 +20,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import brief
 from fedjax_opt.data import clients, lists
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.data.pools import check_pool, same_pool
+from fedjax_opt.data.pools import check_finite, check_pool, same_pool
 from fedjax_opt.data.population import Population
 
 # The most points of a grid: the arguments of each are checked, and each has a
@@ -197,8 +197,8 @@ def check_test(
     data: the clients that train, of all seeds, if they are known.
 
   Raises:
-    ValueError: if their lengths differ, `evaluate` is None, or clients in
-      memory train on some of them.
+    ValueError: if their lengths differ, a number is not finite, `evaluate` is
+      None, or clients in memory train on some of them.
     TypeError: if they are neither a dict of arrays nor clients.
   """
   if test is None:
@@ -216,6 +216,8 @@ def check_test(
     raise ValueError(
       f"{name}: has no examples; must have at least one, or be None"
     )
+  for key, values in test.items():
+    check_finite(f"{name}[{key!r}]", np.asarray(values))
   if evaluate is None:
     raise ValueError(
       f"{name}: nothing is measured on it; give evaluate=, such as "
