@@ -209,6 +209,9 @@ def test_what_is_not_of_the_adapted_model_is_refused():
     assert refusal(lora.merged, bad).startswith("adapted=")
   with pytest.raises(ValueError, match=r"must have lora_a; FFA-LoRA"):
     fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=["lora_b"])
+  paths = ["lora_a", "lora_b", "lora_scale"]
+  with pytest.raises(ValueError, match="lora_scale is a constant"):
+    fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=paths)
   batch, adapted = made()
   adapted["lora_a"]["second"] = adapted["lora_a"]["first"]
   with pytest.raises(ValueError, match=r"lora_a\['second'\]: .*calls no layer"):

@@ -65,6 +65,11 @@ def fed_ex_lora(
       "which trains lora_b alone, is exact already: train_only(fed_avg)"
     )
 
+  if "lora_scale" in paths:
+    raise ValueError(
+      f"paths={list(paths)}: lora_scale is a constant; leave it out"
+    )
+
   def init(params):
     trained, _ = trainable.split_at(params, paths, "paths")
     return FedAvgState(params, optimizers.init("server", server, trained))

@@ -196,6 +196,8 @@ _TRACE = {
 
 def _check_trace(path, frame):
   """That a trace can have happened."""
+  if frame.empty:
+    raise ValueError(f"{path}: has no arrivals")
   for name, (kind, words) in _TRACE.items():
     column = frame[name].to_numpy()
     if (

@@ -170,13 +170,16 @@ def by_hand(
     The timetable, from step 0.
 
   Raises:
-    ValueError: if shapes differ, a version is not there yet, a client starts
-      before its version is made or ends before it starts, or time runs back.
+    ValueError: if nobody arrives, shapes differ, a version is not there yet, a
+      client starts before its version is made or ends before it starts, or time
+      runs back.
     TypeError: if an argument is no array of such numbers.
   """
   clients = np.asarray(clients, np.int32)
   shape, steps = clients.shape, np.arange(len(clients), dtype=np.int32)[:, None]
   is_free = clients < 0
+  if is_free.all():
+    raise ValueError("clients: nobody arrives; must have at least one client")
   given = {"versions": versions, "taken": taken, "share": share}
   for name, value in (given | {"starts": starts, "ends": ends}).items():
     if value is not None:
