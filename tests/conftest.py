@@ -3,7 +3,6 @@
 import atexit
 import gc
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -134,15 +133,10 @@ def pytest_collection_modifyitems(config, items):
       unknown -= {name for name in QUICK if item.nodeid.startswith(name)}
   if config.args == ["tests"]:
     if not _only_quick(config):
-      unknown = _unknown_cases(items) | _without_file(QUICK)
+      exists = lambda name: (config.rootpath / name.partition("::")[0]).exists()
+      unknown = _unknown_cases(items) | {n for n in QUICK if not exists(n)}
     if unknown:
       raise pytest.UsageError(f"tests: there are no {sorted(unknown)}")
-
-
-def _without_file(names):
-  """Names of tests whose file does not exist."""
-  root = pathlib.Path(__file__).parents[1]
-  return {n for n in names if not (root / n.partition("::")[0]).exists()}
 
 
 def pytest_collection_finish():

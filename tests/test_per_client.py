@@ -68,15 +68,9 @@ def test_equals_a_loop(steps, chunk):
   options = FULL | ({"client_chunk": chunk} if chunk else {})
   with jax.enable_x64(True):
     found = fo.evaluate_clients(
-      TASK.params,
-      per_example,
-      HELD_OUT,
-      train=TRAIN,
-      loss_fn=TASK.loss_fn,
-      client=optax.sgd(LR),
-      local_steps=steps,
-      **options,
-    )
+      TASK.params, per_example, HELD_OUT, train=TRAIN, loss_fn=TASK.loss_fn,
+      client=optax.sgd(LR), local_steps=steps, **options,
+    )  # fmt: skip
   assert list(found.values) == ["global", "personalized"]
   check(found.values["global"], [TASK.params] * 6)
   models = [descended(TASK.params, rows_of(TRAIN, m), steps) for m in range(6)]
@@ -104,16 +98,10 @@ def test_a_step_is_that_of_the_next_round():
   # The third round has one client alone, in turn.
   def run(client, rounds):
     return fo.simulate(
-      fo.fed_avg(TASK.loss_fn, rule),
-      TASK.params,
-      TRAIN,
-      rounds=rounds,
-      seed=7,
-      cohort_size=1,
+      fo.fed_avg(TASK.loss_fn, rule), TASK.params, TRAIN, rounds=rounds, seed=7,
       sampler=lambda key, round: jnp.where(round < 2, 0, client)[None],
-      batch_size=3,
-      local_steps=3,
-    )
+      cohort_size=1, batch_size=3, local_steps=3,
+    )  # fmt: skip
 
   rule = lambda round: optax.adam(0.05 / (1 + round))
   found = fo.evaluate_clients(

@@ -39,16 +39,9 @@ def sums(size):
 
 def run(size, chunk=C, **options):
   params = {"w": jnp.zeros(2), "b": jnp.zeros((1, 1)), "number": 0.0}
-  return fo.simulate(
-    sums(size),
-    params,
-    data(),
-    rounds=3,
-    batch_size=1,
-    client_chunk=chunk,
-    evaluate=lambda *_: {"train_loss": jnp.float32(1)},
-    **options,
-  )
+  evaluate = lambda *_: {"train_loss": jnp.float32(1)}
+  options |= {"batch_size": 1, "client_chunk": chunk, "evaluate": evaluate}
+  return fo.simulate(sums(size), params, data(), rounds=3, **options)
 
 
 def counted(result, name):
@@ -130,14 +123,10 @@ def test_fed_exp_takes_the_norm_of_what_is_clipped():
   def loss_fn(params, batch, rng):
     return jnp.sum((params["w"] - batch["y"]) ** 2, axis=1) / 2
 
+  algorithm = fo.fed_exp(loss_fn, optax.sgd(1.0), eps=0.0)
+  options = {"max_update_norm": 1.0, "max_update_action": "clip"}
   result = fo.simulate(
-    fo.fed_exp(loss_fn, optax.sgd(1.0), eps=0.0),
-    {"w": jnp.zeros(2)},
-    data,
-    rounds=1,
-    batch_size=1,
-    max_update_norm=1.0,
-    max_update_action="clip",
+    algorithm, {"w": jnp.zeros(2)}, data, rounds=1, batch_size=1, **options
   )
   # The mean of the first two iterates.
   np.testing.assert_allclose(result.params["w"], [0.5, 0], rtol=1e-5)
