@@ -92,6 +92,8 @@ def adapt(
     TypeError: if an argument is of a wrong type.
   """
   layers = trainable.checked("layers", layers)
+  if isinstance(params, Mapping) and {*_PARTS} <= {*params}:
+    raise ValueError("params: has adapters already; give its base")
   leaves, _ = jax.tree_util.tree_flatten_with_path(params)
   kernels = {  # Of dense layers, [in, out].
     layer: leaf

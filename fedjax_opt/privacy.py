@@ -312,6 +312,11 @@ def _accounting(
         num_clients, cohort_size, dp_accounting.GaussianDpEvent(z / 2)
       ),
     )
+  if places is not None and places < cohort_size:
+    raise ValueError(
+      f"places={places}: must be at least cohort_size={cohort_size:g}, the "
+      "expected number"
+    )
   rate = cohort_size / num_clients
 
   def of_losses(z):

@@ -194,14 +194,15 @@ REFUSED = {
   "alpha=0: must be in (0, inf)": dict(alpha=0),
   "key=an array float32[4]: must be a random key": dict(key=np.ones(4, "f")),
   "key=0: must be a random key": dict(key=0),
+  "params: has adapters already": dict(params=made()[1]),
 }
 
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_refused(message):
   given = dict(layers=["first"], key=jax.random.key(0), rank=2)
-  base = made()[1]["base"]
-  assert message in refusal(lora.adapt, base, **given | REFUSED[message])
+  given |= {"params": made()[1]["base"]} | REFUSED[message]
+  assert message in refusal(lora.adapt, **given)
 
 
 def test_what_is_not_of_the_adapted_model_is_refused():
@@ -209,9 +210,8 @@ def test_what_is_not_of_the_adapted_model_is_refused():
     assert refusal(lora.merged, bad).startswith("adapted=")
   with pytest.raises(ValueError, match=r"must have lora_a; FFA-LoRA"):
     fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=["lora_b"])
-  paths = ["lora_a", "lora_b", "lora_scale"]
   with pytest.raises(ValueError, match="lora_scale is a constant"):
-    fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=paths)
+    fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=lora._PARTS[1:])
   batch, adapted = made()
   adapted["lora_a"]["second"] = adapted["lora_a"]["first"]
   with pytest.raises(ValueError, match=r"lora_a\['second'\]: .*calls no layer"):

@@ -80,7 +80,7 @@ def test_metrics_of_two_phases_need_names_of_their_own():
 
 def test_a_metric_of_a_client_may_not_replace_a_trace():
   def one_client(worker, params):
-    end = worker.descend(cases.loss_fn, fo.delta_sgd(eta_0=0.1), params)
+    end = worker.descend(cases.loss_fn, fo.delta_sgd(), params)
     return fo.ClientOutput(end, metrics={"step_size": 1.0})
 
   with pytest.raises(ValueError, match="'step_size' is a field of trace= too"):

@@ -13,6 +13,7 @@ from experiments.reference.standing import Leaderboard
 from experiments.store import Store
 from experiments.studies.request import Request
 from fedjax_opt import plots
+from fedjax_opt.checks.values import brief
 from fedjax_opt.files import folders, locks
 
 
@@ -52,6 +53,18 @@ def run(request: Request) -> int:
   return 0
 
 
+def _check_method(name: str, method: Any) -> None:
+  """Raises TypeError if a method is no dict of flags in text."""
+  is_text = isinstance(method, Mapping) and all(
+    isinstance(value, str) for value in method.values()
+  )
+  if not is_text or "algorithm" not in method:
+    raise TypeError(
+      f"{name}={brief(method)}: must be a dict of texts with the algorithm, "
+      "such as {'algorithm': 'scaffold', 'client_lr': '0.1,0.3'}"
+    )
+
+
 def join(
   reference: str,
   *methods: Mapping[str, Any],
@@ -83,11 +96,14 @@ def join(
 
   Raises:
     ValueError: naming the invalid flag, before anything runs.
+    TypeError: if a method is no dict of texts.
   """
   plots.check_installed()
   executors.check(executor)
   comparison, folder = definition.read(reference), pathlib.Path(output_dir)
   folders = [folder, comparison.records]
+  for number, method in enumerate(methods):
+    _check_method(f"methods[{number}]", method)
   # No method that joins may have the name of another.
   definition.check_names(
     comparison._replace(methods=[*comparison.methods, *methods])

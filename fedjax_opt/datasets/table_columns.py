@@ -273,6 +273,19 @@ def target(frame: Any, kind: str | None) -> tuple[np.ndarray, str, tuple]:
   return y, tuple(frame.columns), kind
 
 
+# Beyond it a float no longer has every whole number.
+_MAX_EXACT = 1 << 53
+
+
+def check_is_exact(what: str, name: str, values: np.ndarray) -> None:
+  """Raises ValueError if floats that serve as names may have been rounded."""
+  if values.dtype.kind == "f" and (np.abs(values) > _MAX_EXACT).any():
+    raise ValueError(
+      f"{what}={name!r}: has numbers above {_MAX_EXACT:,}, which are rounded "
+      "when they are read; write a letter before each"
+    )
+
+
 def _classes(frame):
   """The class of each row, and the classes' names."""
   if frame.shape[1] > 1:
@@ -280,6 +293,7 @@ def _classes(frame):
       "kind='classes': must be one column; several are numbers or labels"
     )
   name, values = frame.columns[0], frame.iloc[:, 0]
+  check_is_exact("label", name, values.to_numpy())
   if values.dtype.kind == "f" and (values % 1 == 0).all():
     values = values.astype(np.int64)
   is_whole = values.dtype.kind in "iu"

@@ -291,6 +291,7 @@ def from_frame(
   ids = None
   if client is not None:
     ids = frame[client].to_numpy()
+    table_columns.check_is_exact("client", client, ids)
     ids = ids.astype(str) if ids.dtype.kind not in "iu" else ids
   return Table(
     {"x": x, "y": y},

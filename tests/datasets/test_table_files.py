@@ -227,6 +227,7 @@ REFUSED = [
   (FRAME, {"label": "sick"}, "column 'day': has dates"),
   (FRAME[["sick"]], {"label": "sick"}, "no column is left as input"),
   (FRAME[:0], {"label": "sick"}, "has no rows"),
+  (_FEW.assign(c=1e19), {"label": "y", "client": "c"}, "c': has numbers above"),
   (FRAME[["age", "sick"]][3:5], {"label": "sick"}, "has one class, 'yes'"),
   (FRAME[["age", "sick"]], {"label": "sick", "kind": "numbers"}, "has text"),
   (FRAME[["age", "weight"]], {"label": "weight", "kind": "labels"}, "0 or 1"),

@@ -149,6 +149,8 @@ def test_other_data_and_damage_are_refused(tiny, tmp_path):
   (copy / place.file).write_bytes(content[:-20])
   with pytest.raises(ValueError, match="is damaged"):
     joining.join(str(file), output_dir=copy)
+  with pytest.raises(TypeError, match="must be a dict of texts with the algo"):
+    joining.join("field", "scaffold", output_dir=copy)
 
 
 def test_the_method_that_ran_on_other_data_is_named():
