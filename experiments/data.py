@@ -90,7 +90,7 @@ def load(spec: Spec) -> Loaded:
 class Loader:
   """Loads data once for consecutive runs with the same data.
 
-  Only the latest data are kept. In another process a loader begins empty.
+  The data of the latest two specifications are kept. In another process a loader begins empty.
   """
 
   _KEPT = 2

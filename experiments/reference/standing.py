@@ -26,7 +26,7 @@ _RESAMPLES = 2000
 
 @dataclasses.dataclass(frozen=True)
 class Leaderboard:
-  """All cells of a reference that have run, condition after condition.
+  """Where the methods of a reference stand, by its cells that have run.
 
   Attributes:
     reference: the reference comparison.
@@ -102,7 +102,7 @@ class Leaderboard:
     return Table(shown, 1) if shown else None
 
   def of_joined(self) -> Table | None:
-    """The lines on where the methods that joined stand, by condition."""
+    """A row for each condition and method that joined; None without any."""
     rows = []
     for name, study in self.studies.items():
       for verdict in study.verdicts:

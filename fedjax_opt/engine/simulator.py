@@ -466,7 +466,7 @@ class Simulator:
       )
 
   def _make_on(self, clock):
-    """Makes the algorithm of a point, on a schedule."""
+    """The function that makes the algorithm of a point, on a schedule."""
     if clock is None or not clock.is_stale:
       return self._make
     return lambda **point: versions.with_versions(

@@ -107,14 +107,15 @@ def run_cell(
     best = tried.outcome.best
     chosen = best and {name: [best.hyperparameters[name]] for name in grid}
     report = best and run(chosen, report_seeds, True)
-  partition_seeds, both = crossed
+  partition_seeds, training_seeds = crossed
+  on_partition = lambda seed: run(grid, training_seeds, True, seed)
   return Cell(
     method,
     condition,
     tried,
     report,
     is_nested=is_nested and tried is not None,
-    crossed=tuple(run(grid, both, True, each) for each in partition_seeds),
+    crossed=tuple(map(on_partition, partition_seeds)),
   )
 
 
