@@ -90,7 +90,8 @@ def load(spec: Spec) -> Loaded:
 class Loader:
   """Loads data once for consecutive runs with the same data.
 
-  The data of the latest two specifications are kept. In another process a loader begins empty.
+  The data of the latest two specifications are kept. In another process a
+  loader begins empty.
   """
 
   _KEPT = 2
