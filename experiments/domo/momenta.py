@@ -62,7 +62,7 @@ def _grid(parts: Found) -> Grid:
   """The panel of a similarity; it has 0 if all cells with 0 have run."""
   is_whole = all((mu_s, mu_l) in parts for mu_s in MU_S for mu_l in MU_L)
   rows, columns = (MU_S, MU_L) if is_whole else (MU_S[:-1], MU_L[:-1])
-  last = values.value().of
+  last = values.value().compute
   mean = lambda key: (
     float(np.mean(last(parts[key]))) if key in parts else np.nan
   )
