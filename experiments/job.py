@@ -25,6 +25,7 @@ from fedjax_opt.results import writers
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.rules import step_decay
+from fedjax_opt.transforms import faults
 from fedjax_opt.transforms.aggregators import least_cohort
 
 
@@ -188,11 +189,9 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
     value = given.get(flag)
     if value and value > limit:
       raise ValueError(f"{flag}={value:.9g}: must be at most {words}")
-  if spec.fault and 0 < (share := spec.faulty_fraction) <= 0.5 / num_clients:
-    raise ValueError(
-      f"faulty_fraction={share:g}: is none of {num_clients} clients; must be "
-      f"0, or more than {0.5 / num_clients:g}"
-    )
+  if spec.fault:
+    with errors_of(fraction="faulty_fraction"):
+      faults.clients_of(_fault(spec), num_clients)
   faulty = spec.aggregator.static.get("krum_faulty")
   if faulty is not None and places < least_cohort(faulty):
     raise ValueError(
@@ -363,11 +362,15 @@ def options_of(spec: Spec, task: Task) -> dict[str, Any]:
       spec.sampler.make({}) if spec.sampler.name != "uniform" else "uniform"
     ),
     "upload": _upload(spec),
-    "fault": spec.fault and spec.fault.make({}, fraction=spec.faulty_fraction),
+    "fault": spec.fault and _fault(spec),
     "aggregator": (
       spec.aggregator.make({}) if spec.aggregator.name != "mean" else None
     ),
   }
+
+
+def _fault(spec: Spec) -> faults.Fault:
+  return spec.fault.make({}, fraction=spec.faulty_fraction)
 
 
 def _upload(spec: Spec) -> Any:

@@ -51,8 +51,12 @@ def _is_key(name: str, value: Any) -> None:
     )
 
 
+def _has_adapters(value: Any) -> bool:
+  return isinstance(value, Mapping) and {*_PARTS} <= {*value}
+
+
 def _is_adapted(name: str, value: Any) -> None:
-  if not isinstance(value, Mapping) or not {*_PARTS} <= {*value}:
+  if not _has_adapters(value):
     raise TypeError(
       f"{name}={checks.brief(value)}: must be what lora.adapt returned, a "
       f"dict with {', '.join(_PARTS)}"
@@ -92,7 +96,7 @@ def adapt(
     TypeError: if an argument is of a wrong type.
   """
   layers = trainable.checked("layers", layers)
-  if isinstance(params, Mapping) and {*_PARTS} <= {*params}:
+  if _has_adapters(params):
     raise ValueError("params: has adapters already; give its base")
   leaves, _ = jax.tree_util.tree_flatten_with_path(params)
   kernels = {  # Of dense layers, [in, out].

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.base import Params, State
-from fedjax_opt.results.history import SPENT, TIME, History
+from fedjax_opt.checks.functions import COUNTED_BY_RUN
+from fedjax_opt.results.history import History
 from fedjax_opt.results.tables import html_table
 
 _MANY_METRICS = 8  # The most metrics in a table, and metrics left out.
-_COUNTED = ("rejected_clients", "clipped_clients", TIME, *SPENT)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ class Result:
     names = [
       name
       for name in self.history.metrics
-      if name not in _COUNTED and "decile" not in name
+      if name not in COUNTED_BY_RUN and "decile" not in name
     ]
     for name in names[:_MANY_METRICS] if self.history.rounds else ():
       values = self.history.values(name)[:, -1]

@@ -157,6 +157,9 @@ def clients_of(fault: Fault, num_clients: int) -> np.ndarray:
   Args:
     fault: any.
     num_clients: M.
+
+  Raises:
+    ValueError: if its fraction is positive and none of them.
   """
   count = int(_count(fault, num_clients))
   return np.sort(_order(fault.seed, num_clients)[:count]).astype(np.int32)
@@ -172,10 +175,10 @@ def _count(fault: Fault, num_clients: int) -> Any:
   if isinstance(fraction, jax.core.Tracer):
     return jnp.round(fraction * number)
   count = np.round(np.float32(fraction) * number)
-  if fraction > 0 == count:
+  if fraction > 0 and count == 0:
     raise ValueError(
-      f"fault: the fraction {fraction:g} is none of {num_clients} clients; "
-      f"must be 0, or more than {0.5 / num_clients:g}"
+      f"fraction={fraction:g}: is none of {num_clients} clients; must be 0, or "
+      f"more than {0.5 / num_clients:g}"
     )
   return count
 
