@@ -17,12 +17,12 @@ import shared
 from jax import lax
 
 import fedjax_opt as fo
-from experiments import job as jobs
 from experiments.command_line import parser
+from experiments.single_run import job as jobs
 from experiments.specification.resolve import resolve
 from experiments.tasks import classification, images
 from fedjax_opt import models
-from fedjax_opt.draws import shuffle
+from fedjax_opt.arrays.draws import shuffle
 from fedjax_opt.models import convolution
 from fedjax_opt.results import environment
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import marks
 
 from experiments import tasks
-from experiments.command_line.pages import source_of
+from experiments.command_line.choice_pages import source_of
 from experiments.command_line.texts import shown_default
 from experiments.specification import choice_flags
 from experiments.specification.choice_flags import ChoiceFlag

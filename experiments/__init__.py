@@ -8,8 +8,9 @@ How a flag such as `--client_lr=0.1,1` takes effect, with `--client=sgd`:
 2. `specification.resolve` makes a `Spec` of all values, once: `Spec.client` is
    the choice `sgd`, whose grid is `{"client_lr": [0.1, 1.0]}`, and `Spec.grid`
    joins the grids of all choices.
-3. `job.prepare` loads the data (`data.load`, by the task). From `Spec` and data
-   it makes a `fedjax_opt.Simulator`, which checks that they fit together.
+3. `single_run.job.prepare` loads the data (`loading.load`, by the task). From
+   `Spec` and data it makes a `fedjax_opt.Simulator`, which checks that they fit
+   together.
 4. `Job.simulate` lets the simulator compute all points of the grid. At each it
    calls `make(client_lr=0.1)` of `job.algorithm_of`, where the numbers are
    traced: the clients' rule is `optax.sgd(learning_rate=0.1)`, and the
@@ -25,7 +26,7 @@ import time
 _process_started: float | None = time.monotonic()
 
 if sys.argv[:1] == ["-m"]:  # While Python looks for the program to run.
-  from experiments import command
+  from experiments.processes import command
 
   command.begin()
 

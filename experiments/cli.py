@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from experiments import command
+from experiments.processes import command
 
 
 class _Command(NamedTuple):

@@ -100,15 +100,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import command, executors, tracking
 from experiments.command_line import parser
-from experiments.data import Loader
-from experiments.job import output_dir_of
+from experiments.processes import command, executors
 from experiments.reference import joining
+from experiments.single_run import tracking
+from experiments.single_run.job import output_dir_of
+from experiments.single_run.loading import Loader
 from experiments.specification.choice_flags import CHOICE_FLAGS
-from experiments.store import Store
-from experiments.studies import plan, running, seeds_needed
+from experiments.studies import cell_runs, planned_cells, seeds_needed
 from experiments.studies.request import Request, read_request
+from experiments.studies.store import Store
 from fedjax_opt import plots
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.files import folders, json_files, locks
@@ -148,13 +149,13 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   planned, existing = _planned_and_existing(request)
   folder = _folder(request)
   store = Store(folder / "runs", Loader())
-  if running.check(planned, store):
+  if cell_runs.check(planned, store):
     request.check_numbers(request.metric or "test_accuracy")
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)
     ran = executors.run_all(
-      running.run_cell, planned, store, request.jobs, request.executor, folder
+      cell_runs.run_cell, planned, store, request.jobs, request.executor, folder
     )
     for cell, found in ran:
       done.append(found)
@@ -176,30 +177,30 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
 
 def _planned_and_existing(
   request: Request,
-) -> tuple[list[plan.PlannedCell], list[Cell]]:
+) -> tuple[list[planned_cells.PlannedCell], list[Cell]]:
   """The cells that are to run, and cells made of existing runs."""
   if not request.runs:
-    return plan.plan(request), []
-  runs = running.load_runs(request.runs)
+    return planned_cells.plan(request), []
+  runs = cell_runs.load_runs(request.runs)
   if not request.methods:
     for name, value in request.flags.items():
       raise ValueError(
         f"{name}={value}: the runs have their own flags; leave {name} out, or "
         "give methods too"
       )
-    varied = running.varied_among([run.config for run in runs])
-    return [], running.cells_of_runs(runs, varied)
-  planned, configs = plan.plan(request), [run.config for run in runs]
+    varied = cell_runs.varied_among([run.config for run in runs])
+    return [], cell_runs.cells_of_runs(runs, varied)
+  planned, configs = planned_cells.plan(request), [run.config for run in runs]
   # A flag that differs only between planned cells may be a method's own.
   varied = list(planned[0].condition)
   for each in planned:
-    both = running.varied_among([*configs, configs[0] | each.spec.values()])
+    both = cell_runs.varied_among([*configs, configs[0] | each.spec.values()])
     varied += [name for name in both if name not in varied]
   planned = [
     each._replace(condition={n: each.spec.values().get(n) for n in varied})
     for each in planned
   ]
-  return planned, running.cells_of_runs(runs, varied)
+  return planned, cell_runs.cells_of_runs(runs, varied)
 
 
 def _folder(request: Request) -> pathlib.Path:
@@ -219,7 +220,9 @@ def _mark(folder: pathlib.Path, request: Request) -> None:
   json_files.write_json(folder / _MARK, json_files.to_json(known))
 
 
-def _say(place: str, planned: plan.PlannedCell, cell: Cell, took: str | None):
+def _say(
+  place: str, planned: planned_cells.PlannedCell, cell: Cell, took: str | None
+):
   """A line about a cell that is done."""
   name = cell.method
   if cell.condition:
@@ -238,7 +241,7 @@ def _say(place: str, planned: plan.PlannedCell, cell: Cell, took: str | None):
 
 def _study(
   request: Request,
-  planned: Sequence[plan.PlannedCell],
+  planned: Sequence[planned_cells.PlannedCell],
   found: Sequence[Cell],
   argv: Sequence[str],
   loader: Loader,
@@ -249,19 +252,19 @@ def _study(
   }
   place = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
   found = sorted(found, key=place)
-  clients, sizes, sets = running.setup_of(planned, loader)
+  clients, sizes, sets = cell_runs.setup_of(planned, loader)
   known = lambda cell: sets.get(condition_label(cell.condition), {})
   found = [
     dataclasses.replace(c, sets=known(c)) if place(c) >= 0 else c for c in found
   ]
   return Study(
     tuple(found),
-    request.metric or running.metric_of(found),
+    request.metric or cell_runs.metric_of(found),
     title=request.title or _title(request),
     target=request.target,
     about=_about(planned, found, sizes),
     command=command.line("compare", argv[1:]),
-    notes=(*plan.unlike(planned), *plan.not_private(planned)),
+    notes=(*planned_cells.unlike(planned), *planned_cells.not_private(planned)),
     clients=clients,
     min_effect=request.min_effect,
   )
@@ -273,7 +276,7 @@ def _check_metric(request: Request, found: Sequence[Cell]) -> None:
     if cell.report_runs is None:
       continue
     measured = cell.report_runs.history.metrics
-    metric = request.metric or running.metric_of([cell])
+    metric = request.metric or cell_runs.metric_of([cell])
     if metric not in measured:
       usual = [n for n in measured if direction(n) and "decile" not in n]
       near = nearest(metric, measured)
@@ -295,14 +298,14 @@ def _named(value: Any) -> str:
 
 
 def _about(
-  planned: Sequence[plan.PlannedCell],
+  planned: Sequence[planned_cells.PlannedCell],
   found: Sequence[Cell],
   sizes: Mapping[str, str],
 ) -> dict[str, Any]:
   """What all cells share, for the report."""
-  shared = running.shared_config(found)
+  shared = cell_runs.shared_config(found)
   if planned:
-    shared |= running.shared_flags(planned)
+    shared |= cell_runs.shared_flags(planned)
     tuned = [cell.first.seed for cell in planned if cell.grid]
     if tuned:
       shared["seeds of tuning"] = tuned[0]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from experiments import artefacts, reproduce
 from experiments.artefacts.artefact import SIZES
-from experiments.command_line import pages
+from experiments.command_line import choice_pages
 from experiments.command_line.help import ANSWERS
 from experiments.specification import spec
 from experiments.specification.choice_flags import ALGORITHM
@@ -114,14 +114,14 @@ def values() -> dict[str, list[str]]:
     "budget": list(BUDGETS),
     "artefact": [*artefacts.ARTEFACTS, "all"],
     "size": list(SIZES),
-    "help": list(dict.fromkeys([*groups, *pages.names(), *every])),
+    "help": list(dict.fromkeys([*groups, *choice_pages.names(), *every])),
     "list": _kinds(),
     "completion": list(SHELLS),
   }
 
 
 def _kinds() -> list[str]:
-  return [kind.replace(" ", "_") for kind in pages.CHOICE_PAGES]
+  return [kind.replace(" ", "_") for kind in choice_pages.CHOICE_PAGES]
 
 
 def _files() -> list[str]:

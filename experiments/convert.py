@@ -27,8 +27,11 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import command, data, on_disk, tasks
+from experiments import tasks
 from experiments.command_line import parser
+from experiments.processes import command
+from experiments.single_run import loading
+from experiments.specification import clients_on_disk
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from fedjax_opt import Population
@@ -60,7 +63,7 @@ def _verify(folder: str | None) -> int:
   if not folder:
     raise ValueError("population_dir: must be given; the folder to verify")
   population = Population.open(folder)
-  on_disk.marked(population.folder)
+  clients_on_disk.marked(population.folder)
   population.verify()
   print(
     f"undamaged: {population.num_clients:,} clients, "
@@ -104,11 +107,11 @@ def convert(flag_values: dict[str, Any]) -> Population:
       "number"
     )
   folder = pathlib.Path(folder).expanduser()
-  on_disk.remove_unfinished(folder)
+  clients_on_disk.remove_unfinished(folder)
   Population.check_new(folder)
-  task = data.without_validation(spec, tasks.load(spec))
+  task = loading.without_validation(spec, tasks.load(spec))
   clients = _clients(spec, task)
-  with on_disk.mark(folder, spec.values(), task):
+  with clients_on_disk.mark(folder, spec.values(), task):
     return Population.of_client_data(folder, clients)
 
 
@@ -116,7 +119,7 @@ def _clients(spec: Spec, task: tasks.Task) -> ClientData:
   """The training clients of a run with this specification."""
   if task.clients is not None:
     return task.clients
-  return data.populations(spec, task)[0][spec.seed[0]]
+  return loading.populations(spec, task)[0][spec.seed[0]]
 
 
 if __name__ == "__main__":

@@ -52,8 +52,7 @@ from typing import Any
 
 from absl import flags
 
-from experiments import command, executors
-from experiments.artefacts import ARTEFACTS, captions, pages, publishing
+from experiments.artefacts import ARTEFACTS, captions, paper_pages, publishing
 from experiments.artefacts.artefact import (
   SIZES,
   Artefact,
@@ -63,12 +62,13 @@ from experiments.artefacts.artefact import (
   flags_of,
   spec_of,
 )
-from experiments.artefacts.running import (
+from experiments.artefacts.cell_runner import (
   ArtefactResult,
   CellRunner,
   RecordIndex,
 )
 from experiments.command_line import parser
+from experiments.processes import command, executors
 from fedjax_opt import plots
 from fedjax_opt.checks.values import check_choice, nearest
 from fedjax_opt.files import json_files
@@ -193,8 +193,8 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
     print(f"  {recorded}", flush=True)
   own = folder / artefact.name.replace("/", "-") / size
   own.mkdir(parents=True, exist_ok=True)
-  json_files.write_text(own / "report.md", pages.markdown(outcome, "."))
-  pages.draw(outcome, own)
+  json_files.write_text(own / "report.md", paper_pages.markdown(outcome, "."))
+  paper_pages.draw(outcome, own)
   text = commands(outcome, runner.completed)
   json_files.write_text(own / "commands.txt", text)
   print(f"  {own / 'report.md'}", flush=True)

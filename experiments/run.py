@@ -43,11 +43,13 @@ from collections.abc import Sequence
 
 import jax
 
-from experiments import command, hosts, resuming, start_of_run
+from experiments import start_of_run
 from experiments.command_line import parser
-from experiments.data import Loaded
-from experiments.job import Job, prepare
-from experiments.run_output import RunOutput, all_diverged
+from experiments.processes import command, hosts
+from experiments.single_run import resuming
+from experiments.single_run.job import Job, prepare
+from experiments.single_run.loading import Loaded
+from experiments.single_run.run_output import RunOutput, all_diverged
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from fedjax_opt import Report, Run, processes

@@ -47,9 +47,9 @@ from fedjax_opt.simulator import sweep as sweep
 from fedjax_opt.study import plots as plots
 from fedjax_opt.study import statistics as statistics
 from fedjax_opt.study.cells import Cell as Cell
+from fedjax_opt.study.client_results import evaluate_clients as evaluate_clients
 from fedjax_opt.study.compare import Method as Method
 from fedjax_opt.study.compare import compare as compare
-from fedjax_opt.study.per_client import evaluate_clients as evaluate_clients
 from fedjax_opt.study.study import Study as Study
 from fedjax_opt.trainable import train_only as train_only
 from fedjax_opt.transforms import aggregators as aggregators

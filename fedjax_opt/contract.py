@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt import running_statistics as batch_stats
-from fedjax_opt import trees
+from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import FUNCTIONS, Algorithm, Params
 from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.values import brief

@@ -13,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays.running_statistics import (
+  with_statistics as with_statistics,
+)
+from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import fields, functions, values
 from fedjax_opt.checks.fields import NonNegative, Positive
-from fedjax_opt.running_statistics import with_statistics as with_statistics
-from fedjax_opt.trees import at_least_float32
 
 _Token = Annotated[int, fields.integer(-(2**31))]
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.checks import errors, rules
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import brief

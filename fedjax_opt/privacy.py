@@ -20,7 +20,7 @@ import numpy as np
 import optax
 
 from fedjax_opt import contract
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import errors
 from fedjax_opt.checks import values as checks

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_opt.arrays.draws import distinct, is_few
 from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Count, PositiveFloat
-from fedjax_opt.draws import distinct, is_few
 from fedjax_opt.registry import Choice, arguments, register
 
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.checks.fields import NAME, NAMES, checked
 from fedjax_opt.checks.values import form, of_shape
-from fedjax_opt.trees import at_least_float32
 
 
 def _indicators(outputs, y):

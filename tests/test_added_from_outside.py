@@ -12,9 +12,9 @@ import pytest
 
 import fedjax_opt as fo
 from experiments import compare
-from experiments.command_line import pages
+from experiments.command_line import choice_pages
 from experiments.specification import spec
-from experiments.studies import plan, request
+from experiments.studies import planned_cells, request
 from experiments.tasks import TASKS, TaskChoice, classification
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.partition import SCHEMES
@@ -172,7 +172,7 @@ def test_it_is_in_the_help(kind, capsys):
   page = answer(capsys, f"--help={name}")
   assert page.startswith(f"{name} (")
   assert f"--{flag} " in page
-  assert pages.example(KINDS[kind], name) in page.replace("\\ ", "")
+  assert choice_pages.example(KINDS[kind], name) in page.replace("\\ ", "")
   parameter = answer(capsys, f"--help={flag}")
   assert choice.hyperparameters[-1].help in parameter.lower()
   assert f" {name} {choice.help}" in answer(capsys, "--list")
@@ -204,7 +204,7 @@ def test_a_comparison_calls_it_by_its_label():
   asked = request.read_request(
     ["", *(f"--method={each}" for each in methods), *conditions, *TINY], ""
   )
-  cells = plan.plan(asked)
+  cells = planned_cells.plan(asked)
   assert [(c.method, condition_label(c.condition)) for c in cells] == [
     ("HalfWay, DampedSGD", "σ = 0.5"),
     ("HalfWay, DampedSGD", "σ = 1"),

@@ -8,7 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import ClientOutput, counters, fed_avg, simulate
+from fedjax_opt import ClientOutput, fed_avg, simulate
+from fedjax_opt.arrays import counters
 from fedjax_opt.engine import programs, replies
 from tests import jax_problems
 

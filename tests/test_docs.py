@@ -21,7 +21,7 @@ from flax import linen
 
 import fedjax_opt as fo
 from experiments import cli, compare, convert, reproduce, run
-from experiments.studies import plan, request
+from experiments.studies import planned_cells, request
 from fedjax_opt.algorithms import ALGORITHMS
 from tests import public_names
 from tests.experiments.commands import call
@@ -115,7 +115,7 @@ def test_the_study_file_runs(tmp_path):
 def test_the_study_of_which_method_can_be_run_and_has_its_table():
   study = request.read_request(["", f"--study={DOCS}/which_method.toml"], "")
   labels = [method["label"] for method in study.methods]
-  assert len(plan.plan(study)) == 4 * len(labels)
+  assert len(planned_cells.plan(study)) == 4 * len(labels)
   table = (DOCS / "which_method_table.md").read_text()
   page = (DOCS / "which_method_study.md").read_text()
   for label in labels:
@@ -365,7 +365,7 @@ EXAMPLES = all_examples()
 @pytest.mark.slow_cases(
   "fedjax_opt.privacy.with_privacy",
   "fedjax_opt.algorithms.personal.fed_per",
-  "fedjax_opt.study.per_client.evaluate_clients",
+  "fedjax_opt.study.client_results.evaluate_clients",
   "fedjax_opt.results.checkpoint.Checkpoints",
   "fedjax_opt.rules.delta_sgd.delta_sgd",
 )

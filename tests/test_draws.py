@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_opt import draws
-from fedjax_opt.draws import distinct, first_of_shuffle, shuffle
+from fedjax_opt.arrays import draws
+from fedjax_opt.arrays.draws import distinct, first_of_shuffle, shuffle
 
 
 def orders(n_max, size, num_orders):

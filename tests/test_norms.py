@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from fedjax_opt import norms, target
+from fedjax_opt import target
+from fedjax_opt.arrays import norms
 
 SIZES = [1, 4096, 4097, 8 * 4096 + 7, 140_003]
 

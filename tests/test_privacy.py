@@ -19,7 +19,8 @@ from jax.experimental import multihost_utils
 from scipy import optimize, stats
 
 import fedjax_opt as fo
-from fedjax_opt import privacy, processes, trees
+from fedjax_opt import privacy, processes
+from fedjax_opt.arrays import trees
 from fedjax_opt.engine import programs
 from tests import cases
 from tests.checks import given

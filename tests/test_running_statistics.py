@@ -11,9 +11,10 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import contract, counters, objectives, privacy, prox, transforms
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt import contract, objectives, privacy, prox, transforms
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.arrays import counters
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.models import layers

@@ -10,7 +10,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import norms, processes, target
+from fedjax_opt import processes, target
+from fedjax_opt.arrays import norms
 from fedjax_opt.engine import chunks, programs
 from tests import jax_problems
 from tests.refusals import refusal

@@ -6,7 +6,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import trees
+from fedjax_opt.arrays import trees
 from tests import cases, jax_problems
 from tests.compilations import compilations
 from tests.refusals import refusal

@@ -11,8 +11,9 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import objectives, trainable, trees
+from fedjax_opt import objectives, trainable
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.arrays import trees
 from fedjax_opt.engine import executor
 from tests import jax_problems
 

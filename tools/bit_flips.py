@@ -25,9 +25,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import compare, convert, records
+from experiments import compare, convert
 from experiments import run as runner
-from experiments.records import Record
+from experiments.studies import records
+from experiments.studies.records import Record
 from fedjax_opt import load_run
 from fedjax_opt.data.population import Population
 from fedjax_opt.results.checkpoint import Checkpoints

@@ -48,7 +48,7 @@ COMMANDS = {
 PHASES = {
   "import": "jax",
   "flags": "experiments.specification.resolve:resolve",
-  "load": "experiments.data:load",
+  "load": "experiments.single_run.loading:load",
   "partition": "fedjax_opt.data.clients:ClientData.from_partition",
   "trace": "fedjax_opt.engine.executor:Executor.trace",
   "compile": "fedjax_opt.engine.programs:compiled",

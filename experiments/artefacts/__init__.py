@@ -5,11 +5,11 @@ definitions.py      artefacts as `PAPER/artefacts.toml` declares them
 values.py           values of records, such as 'best train_loss'
 declared_claims.py  claims as they are declared
 views.py            tables and pictures as they are declared
-running.py          runs the cells of an artefact, none twice
+cell_runner.py      runs the cells of an artefact, none twice
 claims.py           verdicts on what a paper claims
 captions.py         what ran, said by its flags
 publishing.py       what is published of an artefact
-pages.py            an artefact, and the page of a paper, as Markdown
+paper_pages.py      an artefact, and the page of a paper, as Markdown
 """
 
 from experiments.artefacts import definitions

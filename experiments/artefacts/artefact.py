@@ -10,13 +10,13 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import store
 from experiments.artefacts.claims import Claim
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
-from experiments.records import Record, RecordedParts
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
+from experiments.studies import store
+from experiments.studies.records import Record, RecordedParts
 from fedjax_opt import Run
 from fedjax_opt.files import json_files
 

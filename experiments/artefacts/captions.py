@@ -12,10 +12,10 @@ from experiments.artefacts.artefact import (
   Recipe,
   grid_of,
 )
-from experiments.artefacts.running import ArtefactResult, tuned
-from experiments.records import Record
+from experiments.artefacts.cell_runner import ArtefactResult, tuned
 from experiments.specification.spec import FLAGS, every
-from experiments.studies.running import shared
+from experiments.studies.cell_runs import shared
+from experiments.studies.records import Record
 from fedjax_opt.results import selection
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import words

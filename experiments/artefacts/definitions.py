@@ -79,7 +79,7 @@ from experiments.artefacts.artefact import (
   Recipe,
   RunOf,
 )
-from experiments.records import RecordedParts
+from experiments.studies.records import RecordedParts
 from fedjax_opt import Run
 from fedjax_opt.checks.values import nearest
 

@@ -3,11 +3,11 @@
 import pathlib
 from collections.abc import Sequence
 
-from experiments import records
-from experiments.artefacts import pages
+from experiments.artefacts import paper_pages
 from experiments.artefacts.artefact import Artefact
-from experiments.artefacts.running import ArtefactResult
-from experiments.records import Record
+from experiments.artefacts.cell_runner import ArtefactResult
+from experiments.studies import records
+from experiments.studies.records import Record
 from fedjax_opt.files import json_files
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
@@ -54,8 +54,8 @@ def file_of(artefact: Artefact, size: str) -> pathlib.Path:
 def text_of(outcome: ArtefactResult) -> str:
   """The text of that file."""
   return (
-    f"# {pages.title_of(outcome.artefact)}\n\n"
-    f"{pages.markdown(outcome, '../figures')}\n"
+    f"# {paper_pages.title_of(outcome.artefact)}\n\n"
+    f"{paper_pages.markdown(outcome, '../figures')}\n"
     "[The rule of the verdicts](../../../docs/papers/index.md#verdicts), and "
     "[the page of the paper](../README.md).\n"
   )
@@ -69,7 +69,7 @@ def publish(outcome: ArtefactResult) -> None:
   unique = {records.to_json(each): each for each in outcome.records}
   records.write(file, unique.values())
   own = file_of(artefact, size)
-  pages.draw(outcome, own.parents[1] / "figures")
+  paper_pages.draw(outcome, own.parents[1] / "figures")
   own.parent.mkdir(exist_ok=True)
   _write(own, text_of(outcome))
 
@@ -82,7 +82,7 @@ def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:
     artefacts: all artefacts of the paper.
   """
   file = _EXPERIMENTS / paper / "README.md"
-  page = pages.Page(artefacts, records_of(paper), is_published)
+  page = paper_pages.Page(artefacts, records_of(paper), is_published)
   _write(file, page.filled(file.read_text(encoding="utf-8")))
   _write(file.parent / "artefacts" / "README.md", page.table())
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.records import Record
+from experiments.studies.records import Record
 from fedjax_opt import statistics
 from fedjax_opt.results import history
 from fedjax_opt.study.words import Numbers

@@ -36,7 +36,7 @@ from experiments.artefacts import declared_claims
 from experiments.artefacts.artefact import Found, Key, Picture, Table
 from experiments.artefacts.declared_claims import group
 from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
-from experiments.records import Record
+from experiments.studies.records import Record
 from fedjax_opt import plots, statistics
 from fedjax_opt.results.names import metric_name, sentence
 from fedjax_opt.study.plots import panels

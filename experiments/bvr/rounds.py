@@ -21,7 +21,7 @@ import fedjax_opt as fo
 from experiments.artefacts import declared_claims
 from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
 from experiments.artefacts.values import NOT_RUN, with_interval
-from experiments.records import Record
+from experiments.studies.records import Record
 from experiments.tasks import nonconvex
 from fedjax_opt import algorithms, plots, statistics
 from fedjax_opt.data import synthetic

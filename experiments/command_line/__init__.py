@@ -1,7 +1,10 @@
 """The command line: flags made from the specification and the registries.
 
-parser      a command line, with files of flags -> the values that were given
-mistakes    one line for what cannot be a flag, or a flag's value
-help, pages what --help, --list and --version print
-texts       what the help says of flags; layout: how it is laid out
+parser.py        a command line, with files of flags -> the values given in it
+flags.py         the flags of a run
+mistakes.py      one line for what cannot be a flag, or a flag's value
+help.py          what --help, --list and --version print
+choice_pages.py  the choices by name, and a page of help for each
+texts.py         what the help says of flags
+layout.py        how the help is laid out
 """

@@ -7,7 +7,7 @@ begin with, `--helpfull` all of it, and every flag.
 import re
 from collections.abc import Callable, Iterable
 
-from experiments.command_line import layout, pages
+from experiments.command_line import choice_pages, layout
 from experiments.specification import spec
 from experiments.specification.spec import Group
 from fedjax_opt.checks.values import nearest
@@ -115,8 +115,8 @@ def _groups(matches: Callable[[str], bool]) -> str:
 
 
 def _choices(wanted: str) -> str:
-  names = [name for name in pages.names() if plain(name) == wanted]
-  return "\n\n".join(pages.page(name) for name in names)
+  names = [name for name in choice_pages.names() if plain(name) == wanted]
+  return "\n\n".join(choice_pages.page(name) for name in names)
 
 
 def _flag(wanted: str) -> str:
@@ -130,7 +130,7 @@ def _flag(wanted: str) -> str:
 
 def _unknown(word: str) -> str:
   keys = [group.key for group in spec.GROUPS]
-  known = [*keys, *pages.names(), *spec.every()]
+  known = [*keys, *choice_pages.names(), *spec.every()]
   within = [name for name in known if plain(word) in plain(name)]
   near = (nearest(word, known, _MAX_SUGGESTIONS) or within)[:_MAX_SUGGESTIONS]
   hint = "--list shows all choices"
@@ -158,6 +158,6 @@ def version(word: str | None = None, intro: str = "") -> str:
 ANSWERS = {
   "help": answer,
   "helpfull": whole,
-  "list": pages.listed,
+  "list": choice_pages.listed,
   "version": version,
 }

@@ -9,10 +9,10 @@ from typing import Any
 
 from absl import flags
 
-from experiments import command
-from experiments.command import RunFailed
 from experiments.command_line import help, mistakes
 from experiments.command_line.flags import defined
+from experiments.processes import command
+from experiments.processes.command import RunFailed
 from experiments.specification import spec
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import memory

@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.artefacts.artefact import Block, Found, Picture
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.records import RecordedParts
+from experiments.studies.records import RecordedParts
 from fedjax_opt import Run, plots
 
 # Figure 7: the two terms of the minimum.

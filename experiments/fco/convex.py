@@ -23,7 +23,7 @@ import fedjax_opt as fo
 from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import with_interval
-from experiments.records import Record
+from experiments.studies.records import Record
 from fedjax_opt import plots, prox
 from fedjax_opt.results.history import History
 from fedjax_opt.study.plots import panels

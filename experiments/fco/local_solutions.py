@@ -19,7 +19,7 @@ from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.declared_claims import lead
 from experiments.artefacts.values import value, with_interval
-from experiments.records import Record
+from experiments.studies.records import Record
 from experiments.tasks import composite
 from fedjax_opt import prox
 from fedjax_opt.results.history import History

@@ -9,7 +9,7 @@ import numpy as np
 from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value
-from experiments.records import Record
+from experiments.studies.records import Record
 from fedjax_opt import plots
 from fedjax_opt.study.plots import panels
 

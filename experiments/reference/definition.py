@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import records, store
 from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.specification.spec import FLAGS
-from experiments.studies import plan
-from experiments.studies.plan import PlannedCell
+from experiments.studies import planned_cells, records, store
+from experiments.studies.planned_cells import PlannedCell
 from experiments.studies.request import Request, content_of, texts_of
 from fedjax_opt.base import STREAMS
 from fedjax_opt.checks import fields
@@ -152,7 +151,8 @@ class Reference(NamedTuple):
       task = CHOICE_FLAGS["task"].entry(flags.setdefault("task", _TASK))
       if data_dir and "data_dir" in task.takes:
         flags["data_dir"] = data_dir
-      if plan.any_personal(here):  # Metrics are those of the server's model.
+      # Metrics are those of the server's model.
+      if planned_cells.any_personal(here):
         flags.setdefault("select_on", task.splits[0])
       request = Request(
         methods=tuple(here),
@@ -160,7 +160,7 @@ class Reference(NamedTuple):
         report_seeds=self.report_seeds,
         budget=budget,
       )
-      for each in plan.plan(request) if here else ():
+      for each in planned_cells.plan(request) if here else ():
         if budget == "equal":
           tried = tuning.num_settings(each.grid)
           sizes = {each.method: tried, "the reference": self.settings}
@@ -267,7 +267,7 @@ def _made(
 
 def check_names(reference: Reference) -> None:
   """Checks that no name is there twice, and that methods name conditions."""
-  plan.labels_of(reference.methods)
+  planned_cells.labels_of(reference.methods)
   names = [condition.name for condition in reference.conditions]
   for name in names:
     if names.count(name) > 1:

@@ -5,13 +5,18 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from experiments import command, executors
-from experiments.data import Loader
-from experiments.job import output_dir_of
-from experiments.reference import definition, page, running, standing
+from experiments.processes import command, executors
+from experiments.reference import (
+  definition,
+  reference_cells,
+  reference_page,
+  standing,
+)
 from experiments.reference.standing import Leaderboard
-from experiments.store import Store
+from experiments.single_run.job import output_dir_of
+from experiments.single_run.loading import Loader
 from experiments.studies.request import Request
+from experiments.studies.store import Store
 from fedjax_opt import plots
 from fedjax_opt.checks.values import brief
 from fedjax_opt.files import folders, locks
@@ -49,7 +54,7 @@ def run(request: Request) -> int:
     progress=request.progress,
   )
   print(found)
-  print(f"page: {page.write(found, folder)}")
+  print(f"page: {reference_page.write(found, folder)}")
   return 0
 
 
@@ -110,12 +115,12 @@ def join(
   )
   stored = comparison.cells(comparison.methods, data_dir)
   joined = comparison.cells(methods, data_dir, budget) if methods else stored
-  missing = [p for p in joined if running.read(p, folders) is None]
+  missing = [p for p in joined if reference_cells.read(p, folders) is None]
   where = Store(folder, Loader())
-  running.check(missing, where.loader)
+  reference_cells.check(missing, where.loader)
   with locks.held("output_dir", folder):
     ran = executors.run_all(
-      running.run_cell, missing, where, jobs, executor, folder
+      reference_cells.run_cell, missing, where, jobs, executor, folder
     )
     for number, cell in enumerate(ran, 1):
       line = f"[{number}/{len(missing)}] {cell.condition.name}: "

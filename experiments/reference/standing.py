@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from experiments.reference import running
+from experiments.reference import reference_cells
 from experiments.reference.definition import Condition, Reference, ReferenceCell
 from fedjax_opt.data import digest
 from fedjax_opt.results.history import is_fraction
@@ -148,7 +148,7 @@ def leaderboard(
   studies = {}
   for condition in reference.conditions:
     here = [c for c in planned if c.condition.name == condition.name]
-    found = [running.read(each, folders) for each in here]
+    found = [reference_cells.read(each, folders) for each in here]
     cells = tuple(cell for cell in found if cell is not None)
     if cells:
       _check_data(condition, cells)

@@ -8,8 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from experiments import on_disk
-from experiments.specification import method
+from experiments.specification import clients_on_disk, method
 from experiments.specification import spec as specs
 from experiments.specification.choice_flags import (
   AGGREGATOR,
@@ -78,7 +77,7 @@ def _with_task_and_method(
     The values of all flags; and the task and the parts of the method, by flag.
   """
   if flag_values["population_dir"]:  # It says what was held out of its clients.
-    flag_values = on_disk.with_validation_of(flag_values)
+    flag_values = clients_on_disk.with_validation_of(flag_values)
   task = _task(flag_values)
   parts = {"task": task} | method.resolve(flag_values, task.choice)
   if parts["algorithm"].choice.is_personal:

@@ -40,7 +40,7 @@ class Task(NamedTuple):
     num_classes: labels are below it; None if "y" is no label.
     features_fn: `(params, batch, rng) -> [B, d]`, or None if there are none.
     validation: pooled validation examples, if the task draws them; else
-      `experiments.data` holds them out.
+      `experiments.single_run.loading` holds them out.
     clients: the population, if it comes with the data; then `train` is unused.
     panels: metrics to draw; None for the usual ones.
     trainable: paths of the leaves that are trained, if the specification does

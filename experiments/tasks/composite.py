@@ -15,6 +15,7 @@ import optax
 from experiments.tasks import classification, images
 from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import evaluation, models
+from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 from fedjax_opt.data import synthetic
@@ -24,7 +25,6 @@ from fedjax_opt.models.layers import glorot_uniform
 from fedjax_opt.registry import Hyperparameter, arguments
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.trees import at_least_float32
 
 
 @fields.checked(zero_threshold="(0, inf)")

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import trees
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Count, checked
 from fedjax_opt.optimizers import at_round

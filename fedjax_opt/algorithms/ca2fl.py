@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import optax
 
-from fedjax_opt import optimizers, trees
+from fedjax_opt import optimizers
 from fedjax_opt.algorithms.fed_avg import server_step
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import (
   Algorithm,
   ClientOutput,

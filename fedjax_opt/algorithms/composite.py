@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import trees
 from fedjax_opt.algorithms.fed_avg import ModelState, fed_avg
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.optimizers import at_round

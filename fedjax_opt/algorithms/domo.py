@@ -13,8 +13,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import optimizers, trees
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt import optimizers
+from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Decay, NonNegative, Positive, checked
 from fedjax_opt.rules.momentum_fusion import momentum_fusion

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import optax
 
 from fedjax_opt import objectives
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import Decay, NonNegative, checked
 

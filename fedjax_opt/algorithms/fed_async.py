@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import objectives
-from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.fed_avg import ModelState, server_step
 from fedjax_opt.algorithms.fed_buff import polynomial
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Fraction, NonNegative

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
 from fedjax_opt.checks.fields import NonNegative, checked
 

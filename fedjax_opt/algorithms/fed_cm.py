@@ -11,7 +11,7 @@ from typing import NamedTuple
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Fraction, NonNegative, checked
 from fedjax_opt.optimizers import at_round, mean_step

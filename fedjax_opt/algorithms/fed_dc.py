@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.scaffold import mean_gradient
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.optimizers import at_round

@@ -12,7 +12,7 @@ import optax
 from jax.typing import ArrayLike
 
 from fedjax_opt import objectives
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import NonNegative, checked
 

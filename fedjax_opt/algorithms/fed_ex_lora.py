@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import optax
 
-from fedjax_opt import lora, optimizers, trainable, trees
+from fedjax_opt import lora, optimizers, trainable
 from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
 from fedjax_opt.checks import fields
 

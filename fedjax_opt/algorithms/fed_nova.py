@@ -10,9 +10,9 @@ import optax
 from jax import lax
 
 from fedjax_opt import objectives
-from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.domo import momentum_sgd
 from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, LossFn, Rate
 from fedjax_opt.checks.fields import Decay, NonNegative, checked
 from fedjax_opt.optimizers import at_round

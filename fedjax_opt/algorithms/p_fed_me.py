@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import optax
 
-from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Count, NonNegative, Positive, checked
 from fedjax_opt.optimizers import at_round

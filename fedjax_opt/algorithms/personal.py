@@ -19,8 +19,8 @@ import optax
 from jax.typing import ArrayLike
 
 from fedjax_opt import optimizers, trainable
-from fedjax_opt import running_statistics as batch_stats
 from fedjax_opt.algorithms.fed_avg import server_step
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import (
   Algorithm,
   ClientOutput,

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt import contract, trees
+from fedjax_opt import contract
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params
 from fedjax_opt.checks import fields
 

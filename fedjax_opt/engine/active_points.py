@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import processes, trees
+from fedjax_opt import processes
+from fedjax_opt.arrays import trees
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.programs import map_arrays
 from fedjax_opt.engine.run_state import RunState

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedjax_opt.draws import shuffle
+from fedjax_opt.arrays.draws import shuffle
 from fedjax_opt.engine.batch_plan import BatchPlan
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_opt import trees
+from fedjax_opt.arrays import trees
 from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import mapping, replies, sharding

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt import processes, samplers, trees
+from fedjax_opt import processes, samplers
+from fedjax_opt.arrays import trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.config import Config

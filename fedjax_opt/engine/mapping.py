@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import trees
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import client_output
 from fedjax_opt.data import lists
 from fedjax_opt.engine.batches import draw_batches

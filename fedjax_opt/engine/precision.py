@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays.trees import at_least_float32, is_float
 from fedjax_opt.base import Batch, LossFn, Params
 from fedjax_opt.checks import functions
 from fedjax_opt.objectives import RegularizedLoss
-from fedjax_opt.trees import at_least_float32, is_float
 
 PRECISIONS = ("float32", "mixed", "bfloat16")
 

@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import processes, trees
+from fedjax_opt import processes
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Params, State
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.programs import copies

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import contract, trees
+from fedjax_opt import contract
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, State
 from fedjax_opt.checks import functions
 from fedjax_opt.files import memory

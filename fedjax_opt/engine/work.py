@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_opt import contract, trees
+from fedjax_opt import contract
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.batch_plan import BatchPlan

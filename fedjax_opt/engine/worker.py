@@ -12,8 +12,9 @@ import optax
 from jax import lax
 from jax.typing import ArrayLike
 
-from fedjax_opt import counters, optimizers, trees
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt import optimizers
+from fedjax_opt.arrays import counters, trees
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
 from fedjax_opt.checks import functions
 from fedjax_opt.data import lists

@@ -15,9 +15,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.checks import fields
 from fedjax_opt.models import layers
-from fedjax_opt.trees import at_least_float32
 
 __all__ = ["ACTIVATIONS", "Encoder", "EncoderConfig"]
 

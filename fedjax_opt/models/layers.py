@@ -20,12 +20,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.files import memory
 from fedjax_opt.models.convolution import Padding, conv
-from fedjax_opt.trees import at_least_float32
 
 # Half width of the uniform distribution around 0 from which a parameter is
 # drawn, or flax's initializer of it.

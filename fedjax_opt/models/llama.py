@@ -14,9 +14,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.checks import fields
 from fedjax_opt.models import layers
-from fedjax_opt.trees import at_least_float32
 
 _init = nn.initializers.normal(0.02)
 _Dense = functools.partial(nn.Dense, use_bias=False, kernel_init=_init)

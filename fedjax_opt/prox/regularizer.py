@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
-from fedjax_opt.trees import at_least_float32
 
 # Outer kind -> inner kinds with which its proximal operator composes: the prox
 # of `inner + outer` is `outer.prox(inner.prox(z))`. The reasons:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import counters
+from fedjax_opt.arrays import counters
 from fedjax_opt.base import LOSSES
 from fedjax_opt.results.history import SPENT, TIME, History
 

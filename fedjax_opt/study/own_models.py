@@ -1,6 +1,6 @@
 """Metrics of the models that clients use themselves, while a run goes on.
 
-`per_client.evaluate_clients` measures one model, client by client; here it is
+`client_results.evaluate_clients` measures one model, client by client; here it is
 one number for each point of a grid, so that settings can be chosen by it.
 """
 
@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_opt import trees
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.result import Report
-from fedjax_opt.study import per_client
+from fedjax_opt.study import client_results
 from fedjax_opt.transforms.upload import own_part
 
 # Of each client's examples; the second is of what the first leaves.
@@ -117,7 +117,7 @@ class OwnModels:
       per_example: `(params, batch) -> {name: [B]}`.
       parts: seed -> the clients' examples, all of the same pool.
       measured: the parts on which models are measured, such as 'test'.
-      **options: see `per_client.OPTIONS`.
+      **options: see `client_results.OPTIONS`.
     """
     seeds = list(parts)
     of_seeds = lambda part: inputs.data_of_seeds(
@@ -125,7 +125,7 @@ class OwnModels:
     )
     data, held_out = of_seeds("train"), {n: of_seeds(n) for n in measured}
     first = parts[seeds[0]].train
-    self._config = per_client.config_of(first, None, options)
+    self._config = client_results.config_of(first, None, options)
     self._make, self._per_example = make, per_example
     names = [name for name in points[0] if name != "seed"]
     column = lambda name: np.array([point[name] for point in points])
@@ -167,13 +167,15 @@ class OwnModels:
     held_out = {name: of(lists) for name, lists in parts.items()}
 
     def one_client(worker, received):
-      own = per_client.own_model(algorithm, server, worker, received)
+      own = client_results.own_model(algorithm, server, worker, received)
       return {
-        name: per_client.means(self._per_example, own, of_all, worker.client)
+        name: client_results.means(
+          self._per_example, own, of_all, worker.client
+        )
         for name, of_all in held_out.items()
       }
 
-    found = per_client.each_client(
+    found = client_results.each_client(
       one_client, self._config, models, seed, round, of(train)
     )
     return {

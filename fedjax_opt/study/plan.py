@@ -26,7 +26,7 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
 from fedjax_opt.study import own_models, setup, tuning, words
 from fedjax_opt.study.cells import Cell, PointResults, example_sets
-from fedjax_opt.study.per_client import OPTIONS
+from fedjax_opt.study.client_results import OPTIONS
 from fedjax_opt.study.words import condition_label
 
 

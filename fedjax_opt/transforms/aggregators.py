@@ -15,7 +15,8 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from fedjax_opt import contract, trees
+from fedjax_opt import contract
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, client_output
 from fedjax_opt.checks import fields
 from fedjax_opt.registry import Choice, arguments, register

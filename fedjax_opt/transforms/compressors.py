@@ -13,10 +13,10 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from fedjax_opt import norms, trees
+from fedjax_opt.arrays import norms, trees
+from fedjax_opt.arrays.draws import distinct
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Count, Positive
-from fedjax_opt.draws import distinct
 from fedjax_opt.transforms.upload import Upload
 
 _INDEX = 4  # Bytes of an index, or of the seed of a draw.

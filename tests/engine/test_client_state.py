@@ -9,7 +9,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import processes, trees
+from fedjax_opt import processes
+from fedjax_opt.arrays import trees
 from fedjax_opt.engine import client_state
 from tests import jax_problems
 from tests.jax_problems import assert_same

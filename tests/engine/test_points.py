@@ -11,7 +11,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import processes, trees
+from fedjax_opt import processes
+from fedjax_opt.arrays import trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import active_points, executor, run_state, sharding
 from fedjax_opt.engine.config import Config

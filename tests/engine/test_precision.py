@@ -11,8 +11,9 @@ import pytest
 
 import fedjax_opt as fo
 from experiments.tasks import images as image_tasks
-from fedjax_opt import contract, models, objectives, prox, trees
+from fedjax_opt import contract, models, objectives, prox
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.arrays import trees
 from fedjax_opt.datasets import embedded
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config

@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from experiments import job, run, tasks
+from experiments import run, tasks
 from experiments.command_line import parser
+from experiments.single_run import job
 from experiments.specification.resolve import resolve
 from tests.tables_of_calls import cases
 

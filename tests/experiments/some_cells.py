@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from experiments import command, workers
+from experiments.processes import command, workers
 
 
 def sleep(number, folder):

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import data
-from experiments.data import criterion_of
 from experiments.reference import definition
+from experiments.single_run import loading
+from experiments.single_run.loading import criterion_of
 from experiments.specification import resolve
 from experiments.specification.choice_flags import PARTITION
-from experiments.studies import plan
+from experiments.studies import planned_cells
 from experiments.studies.request import Request
 from experiments.tasks import TASKS
 from fedjax_opt import ClientData
@@ -80,7 +80,7 @@ PARTITIONS = {
 
 def divided(task, seeds, *arguments):
   spec = dataclasses.replace(spec_of(*arguments), seed=seeds)
-  return data.clients_and_tests(spec, task)
+  return loading.clients_and_tests(spec, task)
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +271,7 @@ def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, refused):
 
 def planned(*algorithms, **flags):
   methods = tuple({"algorithm": name, "client": "sgd"} for name in algorithms)
-  return plan.plan(Request(methods=methods, flags=flags))
+  return planned_cells.plan(Request(methods=methods, flags=flags))
 
 
 def test_methods_beside_one_for_own_models_are_chosen_as_that_is():

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments import clock, compare
-from experiments.studies import plan, request
+from experiments import compare
+from experiments.single_run import timetables
+from experiments.studies import planned_cells, request
 from fedjax_opt import load_run, schedules
 from tests.experiments.commands import call, prepare, spec_of, summary_of
 
@@ -28,7 +29,9 @@ FED_BUFF = (
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_each_seed_has_devices_of_its_own(name):
   spec = spec_of(*TASK, f"--system={name}", *SYSTEMS[name])
-  one, same, other = (clock.system_of(spec, 20, seed) for seed in (0, 0, 1))
+  one, same, other = (
+    timetables.system_of(spec, 20, seed) for seed in (0, 0, 1)
+  )
   is_alike = [
     np.array_equal(one.seconds_per_step, each.seconds_per_step)
     for each in (same, other)
@@ -52,7 +55,7 @@ def test_the_flags_of_a_schedule():
     steps = np.diff(table.time, prepend=0)
     assert (steps <= 2.0 + 1e-9).all()
     assert table.taken.sum(1).max() <= 4
-    system = clock.system_of(job.spec, 20, seed)
+    system = timetables.system_of(job.spec, 20, seed)
     sizes = np.asarray(job.data[seed].sizes)
     expected = schedules.synchronous(
       system.durations(-(-sizes // 64), 10 * 65 * 4, 10 * 65 * 4),
@@ -174,7 +177,7 @@ def test_the_settings_of_papers(name):
 @pytest.mark.parametrize("name", ["fed_buff", "fadas", "fadas_mnist"])
 def test_studies_whose_methods_have_schedules_of_their_own(name):
   file = f"--study=experiments/asynchronous/{name}.toml"
-  cells = plan.plan(request.read_request(["compare", file], ""))
+  cells = planned_cells.plan(request.read_request(["compare", file], ""))
   systems = {str(cell.spec.system) for cell in cells}
   assert len(systems) == 1
   assert all(cell.spec.system.static["system_redraw"] for cell in cells)

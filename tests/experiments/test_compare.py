@@ -7,9 +7,10 @@ import signal
 import numpy as np
 import pytest
 
-from experiments import compare, run_output
+from experiments import compare
 from experiments import run as runner
-from experiments.store import Store
+from experiments.single_run import run_output
+from experiments.studies.store import Store
 from fedjax_opt import load_run, statistics
 from fedjax_opt.study.report import pictures
 from tests.experiments.commands import call, rows_of

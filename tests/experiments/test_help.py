@@ -10,8 +10,8 @@ import pytest
 
 import fedjax_opt
 from experiments import compare, convert, run
+from experiments.command_line import choice_pages
 from experiments.command_line import help as help_of_flags
-from experiments.command_line import pages
 from experiments.specification import spec
 from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.studies import request
@@ -144,17 +144,17 @@ def test_a_name_of_two_kinds_has_two_pages(ask):
 
 
 @pytest.mark.parametrize(
-  "kind", [kind for kind in pages.CHOICE_PAGES if kind != "models"]
+  "kind", [kind for kind in choice_pages.CHOICE_PAGES if kind != "models"]
 )
 def test_examples_and_flags_are_accepted(kind, tmp_path):
   file = tmp_path / "own.npz"
   np.savez(file, x=np.ones((4, 8, 8)), y=np.arange(4) % 2)
-  for name in pages.CHOICE_PAGES[kind].registry:
-    example = pages.example(kind, name).replace("FILE.npz", str(file))
+  for name in choice_pages.CHOICE_PAGES[kind].registry:
+    example = choice_pages.example(kind, name).replace("FILE.npz", str(file))
     example = example.replace("_file=FILE.csv", f"_file={file}")
     given = shlex.split(example)
     spec_of(*given)
-    flags = pages.CHOICE_PAGES[kind].flags(name)
+    flags = choice_pages.CHOICE_PAGES[kind].flags(name)
     assert max(map(len, help_of_flags.answer(name, "").splitlines())) <= 80
     for flag, parameter in flags.items():
       if isinstance(parameter.default, str):
@@ -163,9 +163,9 @@ def test_examples_and_flags_are_accepted(kind, tmp_path):
 
 def test_list(ask):
   text = ask("--list")
-  listed = [of.choice_flag for of in pages.CHOICE_PAGES.values()]
+  listed = [of.choice_flag for of in choice_pages.CHOICE_PAGES.values()]
   assert all(kind in listed for kind in CHOICE_FLAGS.values())
-  for kind, of in pages.CHOICE_PAGES.items():
+  for kind, of in choice_pages.CHOICE_PAGES.items():
     block = text.split(f"{kind[0].upper()}{kind[1:]}:\n")[1].split("\n\n")[0]
     assert [line.split()[0] for line in block.splitlines()] == list(of.registry)
 

@@ -7,8 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import convert, hosts, job, run
+from experiments import convert, run
 from experiments.command_line import parser
+from experiments.processes import hosts
+from experiments.single_run import job
 from fedjax_opt import Population
 from tests.experiments.commands import (
   call,

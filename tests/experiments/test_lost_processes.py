@@ -13,7 +13,7 @@ import time
 import jax
 import pytest
 
-from experiments import hosts
+from experiments.processes import hosts
 from tests.experiments.commands import free_address, start
 from tests.experiments.stopped import ARGUMENTS, assert_same, rounds_saved
 

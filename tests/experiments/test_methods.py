@@ -14,7 +14,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import job
+from experiments.single_run import job
 from experiments.specification.choice_flags import (
   AGGREGATOR,
   CHOICE_FLAGS,

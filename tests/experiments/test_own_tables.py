@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from experiments import data
+from experiments.single_run import loading
 from experiments.tasks import base
 from fedjax_opt.files import memory
 from tests.experiments.commands import call, spec_of, table
@@ -54,7 +54,9 @@ def flags(file, label, *others):
 
 
 def test_inputs_are_standardized_by_what_trains(file):
-  loaded = data.load(spec_of(*flags(file, "sick", "--client_column=hospital")))
+  loaded = loading.load(
+    spec_of(*flags(file, "sick", "--client_column=hospital"))
+  )
   clients, task = loaded.clients[0], loaded.task
   assert clients.num_clients == 4
   x = clients.pooled()["x"]
@@ -74,7 +76,7 @@ def test_rows_that_are_held_out_change_nothing_that_trains(file, tmp_path):
     age=np.where(late, 1e4, frame["age"]), cost=np.where(late, 7, frame["cost"])
   ).to_csv(other, index=False)
   tasks = [
-    data.load(spec_of(*flags(f, "cost", "--time_column=visit"))).task
+    loading.load(spec_of(*flags(f, "cost", "--time_column=visit"))).task
     for f in (file, other)
   ]
   np.testing.assert_array_equal(tasks[0].train["x"], tasks[1].train["x"])
@@ -86,7 +88,7 @@ def test_rows_that_are_held_out_change_nothing_that_trains(file, tmp_path):
 
 def test_balanced_weights_are_those_of_scikit_learn(file):
   plain, balanced = (
-    data.load(
+    loading.load(
       spec_of(*flags(file, "sick", "--num_clients=3", f"--class_weights={w}"))
     ).task
     for w in ("none", "balanced")
@@ -101,7 +103,7 @@ def test_balanced_weights_are_those_of_scikit_learn(file):
 
 def test_examples_for_choices_are_held_out_once(file):
   of_clients = ("--client_column=hospital", "--algorithm=ditto")
-  loaded = data.load(spec_of(*flags(file, "sick", *of_clients)))
+  loaded = loading.load(spec_of(*flags(file, "sick", *of_clients)))
   assert loaded.task.validation is None
   assert loaded.client_tests.per_client[0].validation.sizes.all()
 
@@ -109,24 +111,24 @@ def test_examples_for_choices_are_held_out_once(file):
 def test_settings_are_chosen_by_a_score(file):
   chosen = ("--metrics=f1,auc", "--select_metric=auc", "--num_clients=3")
   spec = spec_of(*flags(file, "sick", *chosen))
-  criterion = data.criterion_of(spec, data.load(spec).task)
+  criterion = loading.criterion_of(spec, loading.load(spec).task)
   assert (criterion.metric, criterion.direction) == ("validation_auc", "max")
   several = ("--num_clients=3", "--select_metric=accuracy")
   spec = spec_of(*flags(file, "fever,cough", *several))
-  criterion = data.criterion_of(spec, data.load(spec).task)
+  criterion = loading.criterion_of(spec, loading.load(spec).task)
   assert criterion.metric == "validation_accuracy"
   for given in (chosen[1:], (*chosen, "--select_on=train")):
     spec = spec_of(*flags(file, "sick", *given))
     with pytest.raises(ValueError, match="select_metric='auc': must be"):
-      data.criterion_of(spec, data.load(spec).task)
+      loading.criterion_of(spec, loading.load(spec).task)
 
 
 def test_a_large_file_is_announced(file, monkeypatch, capsys):
   given = flags(file, "sick", "--num_clients=3")
-  data.load(spec_of(*given))
+  loading.load(spec_of(*given))
   assert not capsys.readouterr().err
   monkeypatch.setattr(base, "_MAX_SILENT_BYTES", 1_000)
-  data.load(spec_of(*given))
+  loading.load(spec_of(*given))
   said = memory.size_text(file.stat().st_size)
   assert capsys.readouterr().err == f"reading {file}, {said} ...\n"
 
@@ -147,7 +149,7 @@ def test_a_large_file_is_announced(file, monkeypatch, capsys):
 @pytest.mark.default_cases("cost-others1-measured1-absent1")
 def test_what_is_measured(file, label, others, measured, absent):
   spec = spec_of(*flags(file, label, "--num_clients=3", *others))
-  task, clients, *_ = data.load(spec)
+  task, clients, *_ = loading.load(spec)
   params = task.init(jax.random.key(0))
   found = task.evaluate(params, clients[0], task.test, task.validation)
   assert measured <= set(found)
@@ -168,6 +170,6 @@ def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
 @pytest.mark.parametrize(("arguments", "message"), table("tables"))
 def test_is_refused(file, arguments, message):
   table = ("--task=table_linear", f"--data_file={file}")
-  load = lambda *flags: data.load(spec_of(*table, *flags))
+  load = lambda *flags: loading.load(spec_of(*table, *flags))
   said = refusal(load, *arguments.split())
   assert said.startswith(message.format(file=file))

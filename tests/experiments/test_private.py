@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from experiments import job
+from experiments.single_run import job
 from fedjax_opt import privacy
 from tests.experiments.commands import call, config_of, spec_of, summary_of
 

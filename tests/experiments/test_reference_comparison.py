@@ -9,14 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments import compare, records
+from experiments import compare
 from experiments.reference import (
   definition,
   joining,
+  reference_cells,
   regrets,
-  running,
   standing,
 )
+from experiments.studies import records
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
 SCAFFOLD = "scaffold client_lr=0.003,0.01 label=Mine"
@@ -78,7 +79,7 @@ def test_a_method_that_is_removed_and_joins_again_has_its_place(
 
 def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
   file, folder = tiny
-  monkeypatch.setattr(running, "run_cell", None)
+  monkeypatch.setattr(reference_cells, "run_cell", None)
   renamed = file.with_name("renamed.toml")
   text = TINY.replace('"FedAvg"', '"Another name"').replace("Tiny", "Title")
   renamed.write_text(text)
@@ -92,7 +93,7 @@ def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
   reference = definition.read(str(file))
   for place in reference.cells(reference.methods):
     *tried, report = records.read(folder / place.file)
-    cell = running.read(place, [folder])
+    cell = reference_cells.read(place, [folder])
     values = {point[name] for each in tried for point in each.points
               for name in place.planned.grid}  # fmt: skip
     (given,) = place.planned.grid.values()

@@ -6,7 +6,7 @@ import re
 import jax
 import pytest
 
-from experiments import run_output
+from experiments.single_run import run_output
 from fedjax_opt import load_run
 from fedjax_opt.algorithms.centralized import Optimum
 from tests.experiments.commands import REPOSITORY, call, task_of

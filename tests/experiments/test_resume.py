@@ -10,9 +10,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from experiments import resuming, run_output
-from experiments.data import Loader
-from experiments.store import Store
+from experiments.single_run import resuming, run_output
+from experiments.single_run.loading import Loader
+from experiments.studies.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.results import folder_digests

@@ -15,7 +15,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import job, run, run_output
+from experiments import run
+from experiments.single_run import job, run_output
 from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments.stopping import Stopping
+from experiments.single_run.stopping import Stopping
 from fedjax_opt import load_run
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion

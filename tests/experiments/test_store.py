@@ -7,10 +7,11 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments import convert, data, run, store
-from experiments.data import Loader
-from experiments.store import Store
-from experiments.studies import running
+from experiments import convert, run
+from experiments.single_run import loading
+from experiments.single_run.loading import Loader
+from experiments.studies import cell_runs, store
+from experiments.studies.store import Store
 from fedjax_opt import load_run
 from tests.experiments.commands import SMALL, call, config_of, prepare, spec_of
 from tests.experiments.own_arrays import arrays
@@ -59,7 +60,7 @@ def test_a_complete_run_is_found_and_not_run_again(runs, no_run):
 def test_a_study_keeps_no_models(runs):
   found = runs.find(SPEC)
   assert found.params is not None
-  (cell,) = running.cells_of_runs([found], [])
+  (cell,) = cell_runs.cells_of_runs([found], [])
   assert [part.run.params for part in cell.parts] == [None, None]
 
 
@@ -148,13 +149,15 @@ def test_a_run_whose_data_are_gone(runs, monkeypatch):
   def load(spec):
     raise ValueError(f"{spec.task.name}: no such file")
 
-  monkeypatch.setattr(data, "load", load)
+  monkeypatch.setattr(loading, "load", load)
   assert Store(runs.folder, Loader()).find(SPEC) is not None
 
 
 def test_data_are_loaded_once(runs, monkeypatch):
-  loaded, load = [], data.load
-  monkeypatch.setattr(data, "load", lambda spec: loaded.append(0) or load(spec))
+  loaded, load = [], loading.load
+  monkeypatch.setattr(
+    loading, "load", lambda spec: loaded.append(0) or load(spec)
+  )
   fresh = Store(runs.folder, Loader())
   for other in ("--client_lr=1", "--rounds=3", "--algorithm=scaffold"):
     assert fresh.find(SPEC) is not None

@@ -7,10 +7,9 @@ import types
 
 import pytest
 
-from experiments import store
 from experiments.command_line.flags import arguments
-from experiments.studies import plan, request, seeds_needed
-from experiments.studies import running as of_study
+from experiments.studies import cell_runs as of_study
+from experiments.studies import planned_cells, request, seeds_needed, store
 from tests.refusals import refusal
 
 FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"
@@ -23,7 +22,7 @@ def asked(*arguments):
 
 
 def planned(*arguments):
-  return plan.plan(asked(*arguments))
+  return planned_cells.plan(asked(*arguments))
 
 
 def by_method(cells):
@@ -117,10 +116,10 @@ def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
   assert set(other.grid) == {"client_lr"}
   (alone,) = planned("--privacy=gaussian", FED_AVG, *shared)
   assert set(alone.grid) == {"client_lr", "dp_noise_multiplier"}
-  assert plan.not_private([alone]) == []
+  assert planned_cells.not_private([alone]) == []
   seeded = planned(private, FED_AVG, *shared, *others, "--dp_seed=0")
   assert [cell.spec.dp_seed for cell in seeded] == [0, None]
-  (line,) = plan.not_private(seeded)
+  (line,) = planned_cells.not_private(seeded)
   assert line.startswith("NOT private: private, whose noise comes from dp_seed")
 
 
@@ -145,7 +144,7 @@ def test_a_label_with_spaces_is_quoted(label):
 
 def test_a_study_file_says_the_same():
   file = pathlib.Path(__file__).with_name("study.toml")
-  of_file = plan.plan(asked(f"--study={file}"))
+  of_file = planned_cells.plan(asked(f"--study={file}"))
   of_line = planned(
     FED_AVG, "--method=scaffold server_lr=0.5", "--seed=0,1", "--alpha=1.0,0.1",
     "--rounds=20", RATES, "--report_seeds=3",
@@ -153,7 +152,7 @@ def test_a_study_file_says_the_same():
   assert of_file == of_line
   assert asked(f"--study={file}").title == "Two methods"
   # The command line replaces what the file says.
-  shorter = plan.plan(asked(f"--study={file}", "--rounds=5"))
+  shorter = planned_cells.plan(asked(f"--study={file}", "--rounds=5"))
   assert {cell.spec.user_flags["rounds"] for cell in shorter} == {5}
 
 
@@ -169,11 +168,11 @@ def test_no_method_tries_more_settings_unless_that_is_asked_for():
 def test_what_methods_do_not_share_is_told():
   own = "--method=fed_avg client=sgd cohort_size=50 local_epochs=5 label=Mine"
   cells = planned(SCAFFOLD, own, RATES, "--alpha=1,0.1")
-  assert plan.unlike(cells) == [
+  assert planned_cells.unlike(cells) == [
     "Methods differ in clients per round: 10 for SCAFFOLD; 50 for Mine.",
     "Methods differ in local epochs: 1 for SCAFFOLD; 5 for Mine.",
   ]
-  assert plan.unlike(planned(SCAFFOLD, FED_AVG, RATES)) == []
+  assert planned_cells.unlike(planned(SCAFFOLD, FED_AVG, RATES)) == []
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import data as data_of_runs
+from experiments.single_run import loading as data_of_runs
 from experiments.tasks import TASKS, nonconvex
 from experiments.tasks import images as image_tasks
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri

@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from experiments import tracking
+from experiments.single_run import tracking
 from tests.experiments.commands import call
 from tests.results.histories import events_of
 

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import command, executors, workers
+from experiments.processes import command, executors, workers
 from fedjax_opt.engine import programs
 from tests.experiments import some_cells
 from tests.refusals import refusal

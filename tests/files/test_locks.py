@@ -13,9 +13,9 @@ from unittest.mock import Mock
 import pytest
 
 from experiments import compare, run
-from experiments.artefacts import artefact, running
-from experiments.data import Loader
-from experiments.store import Store
+from experiments.artefacts import artefact, cell_runner
+from experiments.single_run.loading import Loader
+from experiments.studies.store import Store
 from fedjax_opt.files import folders, json_files, locks
 from tests.experiments.commands import call
 from tests.refusals import refusal
@@ -155,7 +155,7 @@ def test_a_computation_of_an_artefact(tmp_path):
   cell = artefact.Computed(lambda: pytest.fail("must not be computed"), {})
   store = Store(tmp_path, Loader())
   with locks.held("output_dir", folder):
-    said = refusal(running._run_cell, ("one", cell), store)
+    said = refusal(cell_runner._run_cell, ("one", cell), store)
   assert said == in_use(folder, os.getpid())
 
 

@@ -18,7 +18,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import counters, samplers
+from fedjax_opt import samplers
+from fedjax_opt.arrays import counters
 from fedjax_opt.data.population import Population
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.tally import Tally

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from experiments import resuming
+from experiments.single_run import resuming
 from fedjax_opt import Population, load_run
 from fedjax_opt.data import npz_files
 from fedjax_opt.data.clients import ClientData

@@ -11,8 +11,9 @@ import warnings
 import numpy as np
 import pytest
 
-from experiments import records, resuming
 from experiments.command_line import parser
+from experiments.single_run import resuming
+from experiments.studies import records
 from fedjax_opt import load_run
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History

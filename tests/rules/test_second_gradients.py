@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from fedjax_opt import delta_sgd, grad_fn_of, sarah, sharpness_aware
-from fedjax_opt import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics as batch_stats
 from tests import problems
 from tests.jax_problems import flat
 from tests.reference_variance_reduction import local_routine

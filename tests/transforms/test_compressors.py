@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt import transforms
-from fedjax_opt.draws import first_of_shuffle
+from fedjax_opt.arrays.draws import first_of_shuffle
 from tests import reference_uploads as reference
 from tests.checks import given
 from tests.jax_problems import flat

@@ -11,8 +11,8 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import transforms
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.arrays.draws import first_of_shuffle
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.draws import first_of_shuffle
 from fedjax_opt.transforms import upload as uploads
 from tests import cases, jax_problems, reference_uploads
 from tests.cases import FED_AVG, LR

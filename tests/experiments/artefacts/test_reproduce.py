@@ -9,14 +9,14 @@ import shlex
 import numpy as np
 import pytest
 
-from experiments import records, reproduce, store
+from experiments import reproduce
 from experiments import run as runner
 from experiments.artefacts import (
   ARTEFACTS,
   captions,
-  pages,
+  cell_runner,
+  paper_pages,
   publishing,
-  running,
 )
 from experiments.artefacts.artefact import (
   Artefact,
@@ -27,8 +27,9 @@ from experiments.artefacts.artefact import (
   flags_of,
   grid_of,
 )
+from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.artefacts.running import ArtefactResult, CellRunner
+from experiments.studies import records, store
 from fedjax_opt import plots
 from fedjax_opt.results.history import History
 from tests.experiments.commands import call, table
@@ -94,7 +95,7 @@ def outcome(folder):
 @pytest.fixture
 def no_run(monkeypatch):
   monkeypatch.setattr(runner, "perform", lambda *_: 1 / 0)
-  monkeypatch.setattr(running, "_compute", lambda *_: 1 / 0)
+  monkeypatch.setattr(cell_runner, "_compute", lambda *_: 1 / 0)
 
 
 @pytest.mark.slow
@@ -134,7 +135,7 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
       np.testing.assert_array_equal(
         again.found[key].history.metrics[name], values
       )
-  assert pages.markdown(again, ".") == pages.markdown(outcome, ".")
+  assert paper_pages.markdown(again, ".") == paper_pages.markdown(outcome, ".")
   # The grid's record is one of them.
   assert captions.recorded(again, read).startswith("recorded on ")
   assert captions.recorded(again, read[1:]) == ""
@@ -163,7 +164,7 @@ def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
   for only in (CellRunner(tmp_path, only_found=True), CellRunner(None)):
     found = only.run(ARTEFACT, "smoke")
     assert (found.found, found.tuning) == ({}, {})
-    text = pages.markdown(found, ".")
+    text = paper_pages.markdown(found, ".")
     assert "4 of 4 cells have not run" in text
 
 
@@ -246,7 +247,7 @@ def page(outcome):
   artefact = dataclasses.replace(ARTEFACT, blocks=named)
   other = dataclasses.replace(ARTEFACT, name="some/figure1", needs="a GPU")
   is_published = lambda each, size: each is artefact and size == "cpu"
-  return pages.Page([artefact, other], recorded, is_published)
+  return paper_pages.Page([artefact, other], recorded, is_published)
 
 
 @pytest.mark.parametrize(
@@ -322,8 +323,10 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   """In any order, and with defaults or without; not if a preset changed."""
   own = outcome.found["other",]
   changed = dataclasses.replace(own, flags={**own.flags, "batch_size": 16})
-  assert running.RecordIndex([changed]).find(outcome.cells["other",]) is None
-  known = running.RecordIndex([changed, own])
+  assert (
+    cell_runner.RecordIndex([changed]).find(outcome.cells["other",]) is None
+  )
+  known = cell_runner.RecordIndex([changed, own])
   # An older record, of a flag less; its algorithm is the default one.
   older = {n: v for n, v in own.flags.items() if n != "average_state"}
   assert len(older) < len(own.flags)
@@ -354,7 +357,7 @@ def test_where_an_encoder_and_data_are_does_not_say_what_they_are():
 
 
 def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
-  known = running.RecordIndex([])
+  known = cell_runner.RecordIndex([])
   assert CellRunner(tmp_path)._records({"one": RunOf(TEXT)}, None, known) == {}
   assert "starts from small: give --pretrained_dir" in capsys.readouterr().out
   given = CellRunner(tmp_path, pretrained_dir="folder")
@@ -397,7 +400,9 @@ PAPERS = dict.fromkeys(artefact.paper for artefact in ARTEFACTS.values())
 def test_the_page_of_a_paper_says_what_the_records_say(paper):
   """If it fails: `--artefact=PAPER --size=cpu --only_found --publish`."""
   own = [each for each in ARTEFACTS.values() if each.paper == paper]
-  page = pages.Page(own, publishing.records_of(paper), publishing.is_published)
+  page = paper_pages.Page(
+    own, publishing.records_of(paper), publishing.is_published
+  )
   folder = publishing._EXPERIMENTS / paper
   text = (folder / "README.md").read_text(encoding="utf-8")
   assert page.filled(text) == text

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments import command, job, records
 from experiments.command_line import flags
-from experiments.data import Loader
-from experiments.records import Record, RecordedParts
+from experiments.processes import command
 from experiments.reference.definition import ReferenceCell
+from experiments.single_run import job
+from experiments.single_run.loading import Loader
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
-from experiments.store import Store
+from experiments.studies import records
+from experiments.studies.records import Record, RecordedParts
+from experiments.studies.store import Store
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results import environment

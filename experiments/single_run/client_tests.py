@@ -1,4 +1,4 @@
-"""Metrics of each client, on its own examples that data.py holds out.
+"""Metrics of each client, on its own examples that loading.py holds out.
 
 If settings are chosen by the clients' own models, these are measured at each
 evaluation of a run. After the run, the selected model is measured on the
@@ -11,15 +11,15 @@ from collections.abc import Mapping
 import numpy as np
 
 import fedjax_opt as fo
-from experiments.job import Job, client_rule, trained_paths
+from experiments.single_run.job import Job, client_rule, trained_paths
 from fedjax_opt.checks import errors
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.history import is_fraction
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.names import sentence
+from fedjax_opt.study.client_results import OPTIONS
 from fedjax_opt.study.own_models import OwnModels
-from fedjax_opt.study.per_client import OPTIONS
 
 _PARTS = ("validation", "test")
 _BEGINNINGS = tuple(f"client_{part}_" for part in _PARTS)

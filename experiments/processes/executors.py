@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments import command, workers
-from experiments.command import RunFailed
+from experiments.processes import command, workers
+from experiments.processes.command import RunFailed
 from fedjax_opt.checks import errors
 from fedjax_opt.engine import programs
 

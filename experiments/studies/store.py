@@ -12,11 +12,12 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from experiments import clock, command
 from experiments import run as runner
-from experiments.command import RunFailed
 from experiments.command_line import parser
-from experiments.data import Loader
+from experiments.processes import command
+from experiments.processes.command import RunFailed
+from experiments.single_run import timetables
+from experiments.single_run.loading import Loader
 from experiments.specification import spec as specs
 from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.specification.spec import FLAGS, Spec
@@ -76,7 +77,7 @@ class Store(NamedTuple):
     if not before:
       return None
     try:
-      now = clock.digests(spec, self.loader.load(spec).digests)
+      now = timetables.digests(spec, self.loader.load(spec).digests)
     except (OSError, ValueError, ImportError):
       return None
     return difference({digest.DATA_DIGESTS: before}, {digest.DATA_DIGESTS: now})

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_opt import contract, evaluation, trees
+from fedjax_opt import contract, evaluation
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params, State
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks

@@ -11,12 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import clock_results, per_client, tracking
 from experiments.command_line import flags
-from experiments.job import Job, privacy_summary
-from experiments.stopping import Stopping
-from fedjax_opt import Population, Report, Result, plots, trees
+from experiments.single_run import client_tests, clock_results, tracking
+from experiments.single_run.job import Job, privacy_summary
+from experiments.single_run.stopping import Stopping
+from fedjax_opt import Population, Report, Result, plots
 from fedjax_opt.algorithms import optimum
+from fedjax_opt.arrays import trees
 from fedjax_opt.engine import feed
 from fedjax_opt.files import json_files
 from fedjax_opt.results import progress, tables, writers
@@ -51,7 +52,7 @@ class RunOutput:
     self._show = lambda round, metrics: None
     self._profile = _Profile(job.output_dir) if spec.profile else None
     self._minima: np.ndarray | None = None
-    self._own = per_client.OwnOfRun(job)
+    self._own = client_tests.OwnOfRun(job)
     self._history = History()
     self._stopping = Stopping(spec, job.criterion)
     self._seconds_to_first_round: float | None = None
@@ -98,8 +99,8 @@ class RunOutput:
     self._end_background_work()
     job, history = self._job, self._history
     point = select(history, job.points, job.criterion)
-    of_clients = per_client.measure(job, result, point)
-    per_client.write(job.output_dir, of_clients)
+    of_clients = client_tests.measure(job, result, point)
+    client_tests.write(job.output_dir, of_clients)
     if job.spec.trace and result.rounds:
       _write_traces(job, result, point or 0)
     num_clients = next(iter(job.data.values())).num_clients
@@ -120,7 +121,7 @@ class RunOutput:
     )
     lines = [
       *self._table_lines(result, private),
-      *per_client.lines(job, of_clients, point),
+      *client_tests.lines(job, of_clients, point),
       *([clock_results.line(of_clock)] if of_clock else []),
       *self._closing_lines(result),
     ]

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import executors, records, store
 from experiments.artefacts.artefact import (
   Artefact,
   Block,
@@ -19,9 +18,11 @@ from experiments.artefacts.artefact import (
   grid_of,
   spec_of,
 )
-from experiments.data import Loader
-from experiments.records import Record, RecordedParts
-from experiments.store import Store
+from experiments.processes import executors
+from experiments.single_run.loading import Loader
+from experiments.studies import records, store
+from experiments.studies.records import Record, RecordedParts
+from experiments.studies.store import Store
 from fedjax_opt import Run
 from fedjax_opt.files import locks
 from fedjax_opt.results.selection import Criterion, Tuning, outcome

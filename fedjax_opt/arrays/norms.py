@@ -17,8 +17,8 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from fedjax_opt import target
+from fedjax_opt.arrays.trees import at_least_float32, is_float
 from fedjax_opt.base import Params
-from fedjax_opt.trees import at_least_float32, is_float
 
 
 def flat(tree: Params) -> Params:

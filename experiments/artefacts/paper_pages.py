@@ -30,9 +30,9 @@ from experiments.artefacts.artefact import (
   Picture,
   Table,
 )
+from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
-from experiments.artefacts.running import ArtefactResult, CellRunner
-from experiments.records import Record
+from experiments.studies.records import Record
 from fedjax_opt.results.names import sentence
 from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats

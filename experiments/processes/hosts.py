@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 
-from experiments import command
+from experiments.processes import command
 from fedjax_opt import processes
 from fedjax_opt.files import json_files
 

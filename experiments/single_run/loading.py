@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import on_disk, tasks
+from experiments import tasks
+from experiments.specification import clients_on_disk
 from experiments.specification.spec import FLAGS, Spec, every
 from experiments.tasks import Task, base
 from fedjax_opt import ClientData, Population
@@ -83,7 +84,7 @@ def load(spec: Spec) -> Loaded:
   digests = digest.of_data(every, task.validation, task.test)
   if population:
     fraction = spec.task.static.get("test_fraction")
-    on_disk.check_population(population, task, fraction, digests)
+    clients_on_disk.check_population(population, task, fraction, digests)
   return Loaded(task, of_seed, tests, digests)
 
 

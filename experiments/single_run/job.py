@@ -13,8 +13,13 @@ import jax.numpy as jnp
 from jax.experimental.compilation_cache import compilation_cache
 
 import fedjax_opt as fo
-from experiments import clock, tracking
-from experiments.data import Loaded, criterion_of, has_accuracy, load
+from experiments.single_run import timetables, tracking
+from experiments.single_run.loading import (
+  Loaded,
+  criterion_of,
+  has_accuracy,
+  load,
+)
 from experiments.specification.spec import COHORT_SIZE, DP_DELTA, FLAGS, Spec
 from experiments.tasks import Task
 from fedjax_opt.checks.errors import errors_of
@@ -39,7 +44,7 @@ class Job(NamedTuple):
   criterion: Criterion  # which compares settings
   options: dict[str, Any]  # of the simulator
   simulator: fo.Simulator
-  tables: clock.Tables | None  # the timetable of each seed, on a clock
+  tables: timetables.Tables | None  # the timetable of each seed, on a clock
   output_dir: pathlib.Path
 
   @property
@@ -55,13 +60,13 @@ class Job(NamedTuple):
   @property
   def config(self) -> dict[str, Any]:
     """The content of config.json."""
-    digests = clock.digests(self.spec, self.loaded.digests)
+    digests = timetables.digests(self.spec, self.loaded.digests)
     return self.spec.values() | {digest.DATA_DIGESTS: digests}
 
   @property
   def rounds(self) -> int:
     """The rounds of the run, unless something ends it earlier."""
-    return clock.rounds_of(self.spec, self.tables)
+    return timetables.rounds_of(self.spec, self.tables)
 
   def simulate(
     self,
@@ -136,8 +141,8 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     **options,
   )
   _check_model(spec, make, task, simulator)
-  tables = clock.tables_of(spec, simulator, task.init)
-  rounds = clock.rounds_of(spec, tables)
+  tables = timetables.tables_of(spec, simulator, task.init)
+  rounds = timetables.rounds_of(spec, tables)
   criterion = criterion_of(dataclasses.replace(spec, rounds=rounds), task)
   return Job(
     dataclasses.replace(spec, output_dir=str(output_dir)),
@@ -355,7 +360,7 @@ def options_of(spec: Spec, task: Task) -> dict[str, Any]:
     "replacement": spec.sampling == "replacement",
     "evaluate": evaluate,
     # A schedule decides who takes part.
-    "schedule": clock.TimetableMaker(spec) if spec.schedule else None,
+    "schedule": timetables.TimetableMaker(spec) if spec.schedule else None,
     "cohort_size": spec.cohort_size if spec.schedule is None else None,
     "trace": spec.client.choice.traced if spec.trace else (),
     "sampler": (

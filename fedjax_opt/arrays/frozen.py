@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fedjax_opt import trees
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Params, State
 
 

@@ -25,7 +25,7 @@ from typing import NoReturn, Self
 
 # In a checkout, programs are called as modules; installed from a wheel, by the
 # command `fedjax-opt`.
-_IS_INSTALLED = pathlib.Path(__file__).parents[1].name == "_commands"
+_IS_INSTALLED = pathlib.Path(__file__).parents[2].name == "_commands"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _M_ARENA_MAX = -8  # Of glibc's malloc.h.

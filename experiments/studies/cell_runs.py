@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments import command, job
-from experiments.data import Loader, has_accuracy, is_of_data
+from experiments.processes import command
+from experiments.single_run import job
+from experiments.single_run.loading import Loader, has_accuracy, is_of_data
 from experiments.specification.spec import FLAGS, conditions
-from experiments.store import Store
-from experiments.studies.plan import CHOICES, PlannedCell, labels_of
+from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
+from experiments.studies.store import Store
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run

@@ -15,8 +15,8 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from experiments import command
-from experiments.command import RunFailed
+from experiments.processes import command
+from experiments.processes.command import RunFailed
 
 _GRACE = 20  # Seconds in which a run may save a checkpoint.
 # Cells after which a new process takes the place of a worker: what libraries

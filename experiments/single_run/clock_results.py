@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import fedjax_opt as fo
-from experiments.job import Job
+from experiments.single_run.job import Job
 
 # The events of a longer timetable are not written. With more clients than this,
 # the accuracy of each client is not measured.

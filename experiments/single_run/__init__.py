@@ -1,0 +1,12 @@
+"""One run, or one grid, from its specification to its folder.
+
+loading.py        the data: who trains on what, and what is held out
+timetables.py     who works when, if the run has a clock
+job.py            the simulator, checked before anything compiles
+resuming.py       what `--resume` finds in a folder
+stopping.py       what ends a run before its last round
+client_tests.py   metrics of each client, on examples of its own
+run_output.py     what is written, during the run and at its end
+clock_results.py  what is written about the clock
+tracking.py       what is logged with a tracker
+"""
