@@ -26,7 +26,7 @@ from fedjax_opt.registry import (
 )
 from fedjax_opt.rules import RULES
 from fedjax_opt.study.words import condition_label
-from tests.experiments.commands import call, printed, summary_of
+from tests.helpers.commands import call, printed, summary_of
 
 
 def damped(learning_rate, kappa):

@@ -18,9 +18,9 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-from tests.compilations import compilations
-from tests.each_algorithm import KINDS, NAMES, TASK, constants_of, make
-from tests.jax_problems import flat, types_of
+from tests.helpers.compilations import compilations
+from tests.helpers.each_algorithm import KINDS, NAMES, TASK, constants_of, make
+from tests.helpers.jax_problems import flat, types_of
 
 OPTIONS = {"cohort_size": 3, "batch_size": 4, "local_epochs": 1.5}
 ROUNDS = 5

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedjax_opt import evaluation
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.simulator import Simulator, simulate
-from tests import jax_problems
+from tests.helpers import jax_problems
 
 RNG = np.random.default_rng(0)
 N = 23

@@ -14,8 +14,8 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import lora, trainable
 from fedjax_opt.arrays import frozen
-from tests import cases, jax_problems
-from tests.refusals import refusal
+from tests.helpers import cases, jax_problems
+from tests.helpers.refusals import refusal
 
 RANK, ALPHA = 2, 3.0
 

@@ -17,7 +17,7 @@ from fedjax_opt import privacy, prox, transforms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.rules import RULES
 from fedjax_opt.transforms import aggregators
-from tests import jax_problems
+from tests.helpers import jax_problems
 
 pytestmark = pytest.mark.skipif(
   os.environ.get("FEDJAX_OPT_LOWER") != "1",

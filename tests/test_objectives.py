@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedjax_opt import objectives
-from tests import jax_problems
+from tests.helpers import jax_problems
 
 TASK = jax_problems.mlp()
 ROWS = np.arange(6)

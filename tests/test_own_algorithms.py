@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from tests import cases, jax_problems
+from tests.helpers import cases, jax_problems
 
 
 def delta(worker, params):

@@ -22,8 +22,7 @@ import fedjax_opt as fo
 from fedjax_opt import privacy, processes
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import programs
-from tests import cases
-from tests.checks import given
+from tests.helpers import calls, cases
 
 LR = 0.3
 SETTINGS = {"batch_size": 4, "local_epochs": 1.5}
@@ -378,7 +377,7 @@ def epsilon_of(**given):
   return privacy.epsilon(**about | {"cohort_size": 5, "delta": 1e-5} | given)
 
 
-test_is_refused = given.refusals("privacy.txt", globals())
+test_is_refused = calls.refusals("privacy.txt", globals())
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from scipy import stats
 import fedjax_opt as fo
 from fedjax_opt import samplers
 from fedjax_opt.engine.config import Config
-from tests import jax_problems
-from tests.checks import given
+from tests.helpers import calls, jax_problems
 
 SIZES = (6, 9, 12, 7, 5)
 DATA = fo.ClientData.from_client_ids(
@@ -377,4 +376,4 @@ def fit(sampler):
   cohorts_of(sampler, rounds=1)
 
 
-test_is_refused = given.refusals("samplers.txt", globals())
+test_is_refused = calls.refusals("samplers.txt", globals())

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from fedjax_opt import schedules, systems
-from tests.checks import given
-from tests.experiments.commands import prepare
-from tests.refusals import refusal
+from tests.helpers import calls
+from tests.helpers.commands import prepare
+from tests.helpers.refusals import refusal
 
 SHARES = np.linspace(0.001, 0.999, 201)
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "devices.csv"
@@ -86,10 +86,10 @@ def test_a_wrong_table_is_refused(text, line, tmp_path):
   path = tmp_path / "devices.csv"
   path.write_text(text)
   line = f"ValueError: {path}: {line}"
-  given.check(lambda: systems.from_csv(path), line)
+  calls.check(lambda: systems.from_csv(path), line)
 
 
-test_is_refused = given.refusals("systems.txt", globals())
+test_is_refused = calls.refusals("systems.txt", globals())
 
 
 # When clients can be sent out.

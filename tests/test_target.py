@@ -13,8 +13,8 @@ import fedjax_opt as fo
 from fedjax_opt import processes, target
 from fedjax_opt.arrays import norms
 from fedjax_opt.engine import chunks, programs
-from tests import jax_problems
-from tests.refusals import refusal
+from tests.helpers import jax_problems
+from tests.helpers.refusals import refusal
 
 TASK = jax_problems.softmax()
 

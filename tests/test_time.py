@@ -7,9 +7,9 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.arrays import trees
-from tests import cases, jax_problems
-from tests.compilations import compilations
-from tests.refusals import refusal
+from tests.helpers import cases, jax_problems
+from tests.helpers.compilations import compilations
+from tests.helpers.refusals import refusal
 
 SYSTEM = fo.systems.sample(
   cases.M,

@@ -15,7 +15,7 @@ from fedjax_opt import objectives, trainable
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import executor
-from tests import jax_problems
+from tests.helpers import jax_problems
 
 TASK = jax_problems.mlp()
 OPTIONS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3, "seed": 1}

@@ -27,7 +27,7 @@ import time
 import numpy as np
 from safetensors.numpy import load_file
 
-from tests import text_data
+from tests.helpers import text_data
 from tools.signals import COMMANDS, begin, call, left_of, words
 
 KINDS = {

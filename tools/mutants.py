@@ -52,12 +52,13 @@ EQUIVALENT = {
 # is imported, or in a process of several.
 _OTHERS = (
   "tests/rules/test_registry.py", "tests/test_choices.py",
-  "tests/checks/test_settings.py", "tests/engine/test_plan.py",
+  "tests/checks/test_settings.py", "tests/engine/test_batch_plan.py",
   "tests/engine/test_sharding.py",
   "tests/engine/test_collectives.py", "tests/experiments/test_run.py",
-  "tests/experiments/test_methods.py", "tests/experiments/test_help.py",
-  "tests/experiments/test_hosts.py",
-  "tests/experiments/test_lost_processes.py",
+  "tests/experiments/specification/test_methods.py",
+  "tests/experiments/command_line/test_help.py",
+  "tests/experiments/processes/test_hosts.py",
+  "tests/experiments/processes/test_lost_processes.py",
 )  # fmt: skip
 
 _OPERATORS = {

@@ -42,8 +42,7 @@ import fedjax_opt as fo
 from fedjax_opt.checks import errors
 from fedjax_opt.models import layers
 from fedjax_opt.results.history import History
-from tests import public_names
-from tests.checks import given
+from tests.helpers import calls, public_names
 from tools import bit_flips
 
 # A call that takes more seconds hangs.
@@ -55,13 +54,13 @@ _FILE = pathlib.Path(__file__).with_suffix(".toml")
 ACCEPTED = tomllib.loads(_FILE.read_text())
 FOLDER = tempfile.mkdtemp()
 OTHER_CLIENTS = fo.ClientData.from_client_ids(
-  {"x": given.X + 1, "y": given.Y}, given.OWNERS
+  {"x": calls.X + 1, "y": calls.Y}, calls.OWNERS
 )
-TRAIN, HELD_OUT = given.DATA.split(0.4)
+TRAIN, HELD_OUT = calls.DATA.split(0.4)
 
 
 CLIENTS = pathlib.Path(FOLDER) / "clients.npz"
-given.DATA.to_npz(CLIENTS)
+calls.DATA.to_npz(CLIENTS)
 
 
 def _fresh(call):
@@ -78,7 +77,7 @@ def new_folder():
 @_fresh
 def population():
   folder = tempfile.mkdtemp()
-  fo.Population.of_client_data(folder, given.DATA)
+  fo.Population.of_client_data(folder, calls.DATA)
   return folder
 
 
@@ -136,10 +135,10 @@ WRONG = OF_NO_KIND | {
   "array of NaN": lambda: np.full((4, 3), np.nan, np.float32),
   "complex array": lambda: np.ones(3, np.complex64),
   "masked pool": lambda: {
-    "x": np.ma.masked_array(given.X, given.X > 0),
-    "y": given.Y,
+    "x": np.ma.masked_array(calls.X, calls.X > 0),
+    "y": calls.Y,
   },
-  "big-endian pool": lambda: {"x": given.X.astype(">f4"), "y": given.Y},
+  "big-endian pool": lambda: {"x": calls.X.astype(">f4"), "y": calls.Y},
   "half precision": lambda: np.ones((4, 3), np.float16),
   "64 bits": lambda: np.full(4, 1 << 40),
   "truth values": lambda: np.ones((4, 3), bool),
@@ -149,7 +148,7 @@ WRONG = OF_NO_KIND | {
   "deleted": _deleted,
   "pool of deleted": lambda: {"x": _deleted()},
   "ragged pool": lambda: {"x": np.ones(3), "y": np.ones(4)},
-  "NaN pool": lambda: {"x": given.X * np.nan, "y": given.Y},
+  "NaN pool": lambda: {"x": calls.X * np.nan, "y": calls.Y},
   "wrong tree": lambda: {"v": np.zeros((7, 2), np.float32)},
 }
 IMAGES = pathlib.Path(FOLDER) / "images"
@@ -177,24 +176,24 @@ KEY = jax.random.key(0)
 CURVES = {"a": fo.plots.Curve([1.0, 2.0], [0.5, 0.25])}
 # Of any function.
 BY_NAME = {
-  "loss_fn": given.loss_fn,
+  "loss_fn": calls.loss_fn,
   "mean_loss": lambda params: jnp.sum(params["w"]),
   "features_fn": lambda params, batch, rng: batch["x"],
-  "per_example": given.per_example,
-  "client": given.SGD,
-  "rule": given.SGD,
+  "per_example": calls.per_example,
+  "client": calls.SGD,
+  "rule": calls.SGD,
   "psi": fo.prox.zero(),
   "fraction": 0.4,
-  "algorithm": given.ALGORITHM,
-  "params": given.PARAMS,
-  "center": given.PARAMS,
-  "received": given.PARAMS,
-  "previous": given.PARAMS,
-  "data": given.DATA,
+  "algorithm": calls.ALGORITHM,
+  "params": calls.PARAMS,
+  "center": calls.PARAMS,
+  "received": calls.PARAMS,
+  "previous": calls.PARAMS,
+  "data": calls.DATA,
   "rounds": 2,
-  "make": lambda lr: fo.fed_avg(given.loss_fn, optax.sgd(lr)),
+  "make": lambda lr: fo.fed_avg(calls.loss_fn, optax.sgd(lr)),
   "grid": {"lr": [0.1, 0.2]},
-  "labels": given.Y,
+  "labels": calls.Y,
   "num_clients": 2,
   "cohort_size": 2,
   "delta": 1e-5,
@@ -205,7 +204,7 @@ BY_NAME = {
   "data_dir": FOLDER,
   "path": pathlib.Path(FOLDER) / "a.png",
   "metric": "test_loss",
-  "examples": given.TEST,
+  "examples": calls.TEST,
   "values": [0.5, 0.25, 0.75],
   "w": np.ones((3, 2)),
   "w_real": np.ones((3, 2)),
@@ -218,9 +217,9 @@ BY_NAME = {
   "b": [0.25, 0.25, 0.5],
   "rows": ("lr", [0.1, 0.2]),
   "columns": ("mu", [1, 2, 3]),
-  "bunch": {"data": given.X, "target": given.Y},
-  "train": given.TEST,
-  "message": given.PARAMS,
+  "bunch": {"data": calls.X, "target": calls.Y},
+  "train": calls.TEST,
+  "message": calls.PARAMS,
   "combine": lambda messages, counts: messages,
   "aggregator": fo.aggregators.median(),
   "corrupt": lambda message, key: message,
@@ -233,7 +232,7 @@ BY_NAME = {
   "vocab_size": 100,
   "key": KEY,
   "layers": ["dense"],
-  "function": given.loss_fn,
+  "function": calls.loss_fn,
   "adapted": fo.lora.adapt(DENSE, ["dense"], KEY),
   "seconds_per_step": fo.systems.constant(1.0),
   "low": 1.0,
@@ -245,7 +244,7 @@ BY_NAME = {
   "losses": np.ones(2, np.float32),
   "running": {"mean": np.zeros(2, np.float32)},
   "new": {"mean": np.ones(2, np.float32)},
-  "client_ids": given.OWNERS,
+  "client_ids": calls.OWNERS,
   "color": "red",
   "linestyle": "-",
   "marker": "o",
@@ -263,11 +262,11 @@ BY_NAME = {
   "paths": ["w"],
   "upload": fo.transforms.top_k(0.5),
   "personal": ["w"],
-  "momentum": given.PARAMS,
+  "momentum": calls.PARAMS,
 }
 # Of some functions.
 EXAMPLES = {
-  "evaluation.with_perplexity": {"evaluate": given.evaluate},
+  "evaluation.with_perplexity": {"evaluate": calls.evaluate},
   "lora.adapt": {"params": DENSE},
   "objectives.token_mean": {
     "of_tokens": np.zeros((2, 3), np.float32),
@@ -280,8 +279,8 @@ EXAMPLES = {
   "plots.timetable": {"groups": np.array([0, 0])},
   "schedules.speed_groups": {"seconds": np.ones(3)},
   "ClientData": {
-    "indices": np.asarray(given.DATA.indices),
-    "sizes": np.asarray(given.DATA.sizes),
+    "indices": np.asarray(calls.DATA.indices),
+    "sizes": np.asarray(calls.DATA.sizes),
   },
   "image_folders.image_folder": {"data_dir": IMAGES},
   "shakespeare.clients": {"text": PLAY, "length": 3},
@@ -306,26 +305,26 @@ EXAMPLES = {
   "tokenization.from_text": {"text": TOKENIZER.to_str()},
   "tokenization.train": {"texts": ["a b", "b c"]},
   "evaluate_clients": {
-    "model": given.PARAMS,
+    "model": calls.PARAMS,
     "held_out": HELD_OUT,
     "train": TRAIN,
     "local_steps": 1,
     "batch_size": 1,
     "algorithm": None,
     "point": None,
-    "loss_fn": given.loss_fn,
-    "client": given.SGD,
+    "loss_fn": calls.loss_fn,
+    "client": calls.SGD,
   },
   "compare": {
     "methods": {
       "a": fo.Method(
-        lambda lr: fo.fed_avg(given.loss_fn, optax.sgd(lr)), {"lr": [0.1]}
+        lambda lr: fo.fed_avg(calls.loss_fn, optax.sgd(lr)), {"lr": [0.1]}
       ),
     },
     "seeds": [0],
     "report_seeds": [1, 2],
-    "validation": given.TEST,
-    "evaluate": given.evaluate,
+    "validation": calls.TEST,
+    "evaluate": calls.evaluate,
     "metric": "validation_loss",
     "batch_size": 2,
     "data": OTHER_CLIENTS,
@@ -383,7 +382,7 @@ EXAMPLES = {
   "samplers.fixed": {"cohorts": [[0, 1]]},
   "samplers.resolve": {"sampler": "uniform"},
   "samplers.weighted": {"weights": [0.5, 0.5]},
-  "simulate": {"batch_size": 2, "test": given.TEST, "evaluate": given.evaluate},
+  "simulate": {"batch_size": 2, "test": calls.TEST, "evaluate": calls.evaluate},
   "sweep": {"batch_size": 2},
   "Simulator": {
     "algorithm": BY_NAME["make"],
@@ -397,12 +396,12 @@ EXAMPLES = {
   },
   "statistics.probability_of_improvement": {"a": SCORES, "b": SCORES[:, ::-1]},
   "train_only": {
-    "make": lambda loss_fn: fo.fed_avg(loss_fn, given.SGD),
+    "make": lambda loss_fn: fo.fed_avg(loss_fn, calls.SGD),
     "paths": ["w"],
   },
-  "transforms.Upload": {"rule": given.SGD},
+  "transforms.Upload": {"rule": calls.SGD},
   "local": {"client": 0},
-  "sarah": {"direction": given.PARAMS},
+  "sarah": {"direction": calls.PARAMS},
   "models.Encoder": {
     "config": fo.models.EncoderConfig(
       vocab_size=8, hidden=4, layers=1, heads=1, intermediate=4
@@ -429,7 +428,7 @@ EXAMPLES = {
   "Population.open": {"folder": population},
   "Population.write": {
     "folder": new_folder,
-    "clients": [given.TEST, given.TEST],
+    "clients": [calls.TEST, calls.TEST],
   },
   "Population.of_client_data": {"folder": new_folder},
   "models.VGG": {"stages": ((2,),)},
@@ -477,7 +476,7 @@ def public():
   for of, names in methods.items():
     named |= {f"{of}.{name}": getattr(named[of], name) for name in names}
   named |= {
-    f"ClientData().{name}": getattr(given.DATA, name)
+    f"ClientData().{name}": getattr(calls.DATA, name)
     for name in ("split", "split_clients", "label_counts", "to_npz")
   }
   is_made = lambda name, value: (

@@ -1,7 +1,7 @@
 """Metrics of the models that clients use themselves, while a run goes on.
 
-`client_results.evaluate_clients` measures one model, client by client; here it is
-one number for each point of a grid, so that settings can be chosen by it.
+`client_results.evaluate_clients` measures one model, client by client; here it
+is one number for each point of a grid, so that settings can be chosen by it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

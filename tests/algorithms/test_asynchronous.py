@@ -16,9 +16,9 @@ from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.clock import Clock
 from fedjax_opt.engine.config import Config
 from fedjax_opt.schedules import by_hand
-from tests import cases, jax_problems, reference, reference_asynchronous
-from tests.checks import given
-from tests.refusals import refusal
+from tests import reference, reference_asynchronous
+from tests.helpers import calls, cases, jax_problems
+from tests.helpers.refusals import refusal
 
 STEPS, SEED = 30, 0
 WORK = {"batch_size": 4, "local_epochs": 1.5}
@@ -353,7 +353,7 @@ def asynchronous(algorithm, **options):
 
 LOSS = cases.loss_fn
 CLIP = {"max_update_norm": 1.0, "max_update_action": "clip"}
-test_is_refused = given.refusals("asynchronous.txt", globals())
+test_is_refused = calls.refusals("asynchronous.txt", globals())
 
 
 def test_versions_that_do_not_fit_are_refused(monkeypatch):

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import fedjax_opt as fo
-from tests import cosines
-from tests.cosines import CLIENTS, EXAMPLES, assert_below
+from tests.helpers import cosines
+from tests.helpers.cosines import CLIENTS, EXAMPLES, assert_below
 
 K, SEEDS = 8, 32  # L = b = 1.
 SPREADS, NOISES, SHARES = (0.0, 1.0), (1.0,), (0.2, 0.1)

@@ -7,9 +7,9 @@ import pytest
 
 from fedjax_opt import ClientData, prox
 from fedjax_opt.algorithms.centralized import centralized, local, optimum
-from tests import jax_problems
 from tests import reference_composite as loops
-from tests.jax_problems import assert_close
+from tests.helpers import jax_problems
+from tests.helpers.jax_problems import assert_close
 
 TASK = jax_problems.softmax()  # The last of five clients owns nothing.
 PSI = prox.kernels(prox.l1(0.05))

@@ -15,9 +15,9 @@ from fedjax_opt.engine.config import Config
 from fedjax_opt.prox import mirror
 from fedjax_opt.rules.proximal import subgradient_step
 from fedjax_opt.samplers import Sampler
-from tests import jax_problems
 from tests import reference_composite as loops
-from tests.jax_problems import assert_close, flat
+from tests.helpers import jax_problems
+from tests.helpers.jax_problems import assert_close, flat
 
 ROUNDS, RATE, SERVER_RATE = 4, 0.15, 0.8
 COHORT = {"cohort_size": 3, "client_chunk": 2, "batch_size": 4}

@@ -15,8 +15,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from tests import cosines
-from tests.cosines import CLIENTS, assert_below
+from tests.helpers import cosines
+from tests.helpers.cosines import CLIENTS, assert_below
 
 P, ROUNDS, SEEDS = 4, 200, 16
 MU_S, MU_L = 0.9, 0.6  # L = 1.

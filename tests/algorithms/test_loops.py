@@ -14,12 +14,13 @@ import fedjax_opt as fo
 from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.algorithms.fed_nova import _reach
-from tests import cases, jax_problems, reference
+from tests import reference
 from tests import reference_composite as composite
 from tests import reference_methods as loops
 from tests import reference_variance_reduction as variance
-from tests.cases import KERNEL, LR, PROBLEM, ROUNDS, M, rate
-from tests.rules.training import referee, rule
+from tests.helpers import cases, jax_problems
+from tests.helpers.cases import KERNEL, LR, PROBLEM, ROUNDS, M, rate
+from tests.helpers.training import referee, rule
 
 LOSS, SGD = cases.loss_fn, optax.sgd(LR)
 MLP = jax_problems.mlp(sizes=cases.SIZES)

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from tests import cases, jax_problems
+from tests.helpers import cases, jax_problems
 
 N, D, K, C = 6, 5, 3, 4
 TASK = jax_problems.least_squares(sizes=(N,) * C, dim=D)

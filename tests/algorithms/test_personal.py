@@ -8,8 +8,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from tests import cases, jax_problems
-from tests.refusals import refusal
+from tests.helpers import cases, jax_problems
+from tests.helpers.refusals import refusal
 
 SGD = optax.sgd(0.1)
 OPTIONS = {"batch_size": 4, "local_steps": 3, "cohort_size": 4}

@@ -18,9 +18,9 @@ import pytest
 from fedjax_opt.algorithms import bvr_l_sgd, minibatch_sarah, scaffold
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import Config
-from tests import cases, jax_problems
 from tests import reference_variance_reduction as loops
-from tests.jax_problems import assert_close, flat
+from tests.helpers import cases, jax_problems
+from tests.helpers.jax_problems import assert_close, flat
 
 SIZES = (40, 26, 3, 50, 0)
 TASK = jax_problems.softmax(sizes=SIZES)

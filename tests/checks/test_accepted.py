@@ -10,7 +10,7 @@ import pytest
 from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
 from fedjax_opt.checks import errors, values
 from fedjax_opt.engine.start import InitialState
-from tests.checks.given import (
+from tests.helpers.calls import (
   ALGORITHM,
   DATA,
   DEFAULTS,

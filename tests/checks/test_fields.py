@@ -19,7 +19,7 @@ from experiments.specification.choice_flags import CLIENT, parse_numbers
 from fedjax_opt import checks, models
 from fedjax_opt.checks import errors, fields, functions, rules, values
 from fedjax_opt.data import partition
-from tests.checks import given
+from tests.helpers import calls
 
 
 def rates(flag, text):
@@ -39,8 +39,8 @@ def test_checks_know_nothing_of_the_rest():
 
 
 def test_factories_say_what_their_arguments_may_be():
-  assert len(given.FACTORIES) > 100
-  assert "fed_prox mu" in given.FACTORIES
+  assert len(calls.FACTORIES) > 100
+  assert "fed_prox mu" in calls.FACTORIES
   assert fo.domo.checked_fields["mu_l"].optional
   assert not fo.fed_prox.checked_fields["mu"].optional
 
@@ -68,7 +68,7 @@ def refusal(factory, argument, value):
 
 def test_numbers_outside_of_the_interval_are_refused():
   """Before anything else is looked at."""
-  for factory, argument, field in given.FACTORIES.values():
+  for factory, argument, field in calls.FACTORIES.values():
     for value in NUMBERS if isinstance(field, fields.Number) else ():
       refused = refusal(factory, argument, value)
       assert bool(refused) != _is_in(value, field.interval), (argument, value)
@@ -95,7 +95,7 @@ WRONG = {
 
 def test_values_of_another_type_are_refused():
   seen = set()
-  for factory, argument, field in given.FACTORIES.values():
+  for factory, argument, field in calls.FACTORIES.values():
     checker = getattr(field.accepts, "func", field.accepts)
     bad, words = WRONG.get(checker, ((), ""))
     for value in bad:
@@ -108,9 +108,9 @@ def test_values_of_another_type_are_refused():
 
 def test_an_unknown_argument_is_left_to_python():
   with pytest.raises(TypeError, match="unexpected keyword argument 'rate'"):
-    fo.local_sgd(given.loss_fn, rate=0.1)
+    fo.local_sgd(calls.loss_fn, rate=0.1)
   with pytest.raises(TypeError, match="missing 1 required positional"):
-    fo.local_sgd(given.loss_fn)
+    fo.local_sgd(calls.loss_fn)
   assert list(inspect.signature(fo.local_sgd).parameters) == [
     "loss_fn",
     "learning_rate",
@@ -162,7 +162,7 @@ def _read(error):
 
 def _measured(name):
   evaluate = lambda params, data, test: {name: 1.0}
-  functions.metrics(evaluate, given.PARAMS, given.DATA, None)
+  functions.metrics(evaluate, calls.PARAMS, calls.DATA, None)
 
 
 def _deleted():
@@ -180,7 +180,7 @@ def in_pool(value):
 
 
 def dirichlet(bad):
-  partition.dirichlet(given.Y, **bad)
+  partition.dirichlet(calls.Y, **bad)
 
 
 def every_kind(bad):
@@ -201,7 +201,7 @@ SPARSE = scipy.sparse.eye(2)
 MASKED = np.ma.masked_array(np.ones(2), [0, 1])
 
 
-test_is_refused = given.refusals("fields.txt", globals())
+test_is_refused = calls.refusals("fields.txt", globals())
 
 
 @pytest.mark.parametrize(

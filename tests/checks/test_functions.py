@@ -13,8 +13,8 @@ from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-from tests.checks import given
-from tests.checks.given import (
+from tests.helpers import calls
+from tests.helpers.calls import (
   DATA,
   PARAMS,
   TEST,
@@ -150,4 +150,4 @@ def field(rule_and_name):
 transformation = optax.GradientTransformation
 
 
-test_is_refused = given.refusals("functions.txt", globals())
+test_is_refused = calls.refusals("functions.txt", globals())

@@ -8,8 +8,8 @@ from flax import nnx
 from fedjax_opt import ClientData, fed_avg
 from fedjax_opt.checks import functions
 from fedjax_opt.engine import inputs
-from tests.checks import given
-from tests.checks.given import DATA, OWNERS, TEST, X, Y, evaluate, loss_fn
+from tests.helpers import calls
+from tests.helpers.calls import DATA, OWNERS, TEST, X, Y, evaluate, loss_fn
 
 ROWS, ONES = np.zeros((4, 3), int), np.ones(4, int)
 NAN = float("nan")
@@ -94,4 +94,4 @@ def fewer(seed):
   return ClientData(TEST, np.zeros((4 - seed, 3), int), np.ones(4 - seed, int))
 
 
-test_is_refused = given.refusals("inputs.txt", globals())
+test_is_refused = calls.refusals("inputs.txt", globals())

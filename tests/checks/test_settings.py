@@ -3,8 +3,8 @@
 from fedjax_opt import samplers, simulate
 from fedjax_opt.engine import client_state, inputs
 from fedjax_opt.engine.config import Config, check_names
-from tests.checks import given
-from tests.checks.given import ALGORITHM, DATA, PARAMS
+from tests.helpers import calls
+from tests.helpers.calls import ALGORITHM, DATA, PARAMS
 
 NAN, INF = float("nan"), float("inf")
 
@@ -50,4 +50,4 @@ def on_host(algorithm):
   client_state.resolve(config, algorithm, None)
 
 
-test_is_refused = given.refusals("settings.txt", globals())
+test_is_refused = calls.refusals("settings.txt", globals())

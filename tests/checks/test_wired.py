@@ -12,8 +12,8 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import ClientData, Simulator, fed_avg
-from tests.checks import given
-from tests.checks.given import (
+from tests.helpers import calls
+from tests.helpers.calls import (
   ALGORITHM,
   DATA,
   PARAMS,
@@ -110,7 +110,7 @@ MOON = fo.moon(loss_fn, lambda p, b, r: b["x"] @ p["w"], SGD)
 def evaluate_clients(bad):
   good = {
     "model": PARAMS,
-    "per_example": given.per_example,
+    "per_example": calls.per_example,
     "held_out": HELD_OUT,
   }
   fo.evaluate_clients(**good | bad)
@@ -120,4 +120,4 @@ def prox_skip(options):
   simulate({"algorithm": PROX_SKIP} | options)
 
 
-test_is_refused = given.refusals("wired.txt", globals())
+test_is_refused = calls.refusals("wired.txt", globals())

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
-from tests.data.schemes import LABELLED
+from tests.helpers.schemes import LABELLED
 
 SEED = st.integers(0, 2**31)
 FRACTION = st.floats(0.01, 0.99)

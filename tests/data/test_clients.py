@@ -13,8 +13,8 @@ from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_fits, hold_out
 from fedjax_opt.engine import inputs
-from tests.checks.given import refusals
-from tests.refusals import refusal
+from tests.helpers.calls import refusals
+from tests.helpers.refusals import refusal
 
 
 def pool(num_examples=6):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import fedjax_opt as fo
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
-from tests import jax_problems
-from tests.refusals import refusal
+from tests.helpers import jax_problems
+from tests.helpers.refusals import refusal
 
 TASK = jax_problems.softmax(sizes=(13, 700, 20, 4))
 POOL = 50

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_opt.data import partition, partition_schemes
-from tests.checks.given import refusals
-from tests.data.schemes import COMPLETE, LABELLED
-from tests.refusals import refusal
+from tests.helpers.calls import refusals
+from tests.helpers.refusals import refusal
+from tests.helpers.schemes import COMPLETE, LABELLED
 
 SEED = st.integers(0, 2**31)
 POOL = st.integers(60, 300).flatmap(

@@ -15,8 +15,8 @@ from fedjax_opt.data import population as population_module
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.data.population_files import File
-from tests.file_limits import limited
-from tests.refusals import refusal
+from tests.helpers.file_limits import limited
+from tests.helpers.refusals import refusal
 
 SIZES = (3, 0, 5, 1, 0, 4, 2)
 BIN = ("x.bin", "y.bin", "mask.bin")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.data import synthetic
-from tests.refusals import refusal
+from tests.helpers.refusals import refusal
 
 SMALL = {"num_clients": 40, "examples_per_client": 50}
 

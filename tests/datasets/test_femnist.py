@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.datasets import femnist
-from tests.refusals import refusal
+from tests.helpers.refusals import refusal
 
 # Not sorted: the order in a file must not matter.
 WRITERS = ["f0003_10", "f0000_14", "f0002_07", "f0001_41"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.datasets import fmri
-from tests.refusals import refusal
+from tests.helpers.refusals import refusal
 
 # What is seen in one session, scan by scan; the first is rest, as in the data.
 SEEN = ["rest", "face", "face", "cat", "horse", "rest", "horse"]

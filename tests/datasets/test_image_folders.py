@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.datasets.image_folders import image_folder
-from tests.refusals import refusal
+from tests.helpers.refusals import refusal
 
 Image = pytest.importorskip("PIL.Image")
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import pytest
 from sklearn import datasets
 
 from fedjax_opt.datasets import table_columns, tables
-from tests.refusals import refusal
+from tests.helpers.refusals import refusal
 
 FRAME = pd.DataFrame(
   {

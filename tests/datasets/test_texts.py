@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedjax_opt.datasets import files, texts, tokenization
-from tests import text_data
-from tests.refusals import refusal
+from tests.helpers import text_data
+from tests.helpers.refusals import refusal
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from fedjax_opt.datasets import tfds
-from tests import prepared_data
-from tests.refusals import refusal
+from tests.helpers import prepared_data
+from tests.helpers.refusals import refusal
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedjax_opt.datasets import tokenization
-from tests import text_models as plain
-from tests.refusals import refusal
+from tests.helpers import text_models as plain
+from tests.helpers.refusals import refusal
 
 tokenizers = pytest.importorskip("tokenizers")
 

@@ -12,8 +12,8 @@ import fedjax_opt as fo
 from fedjax_opt import processes
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import client_state
-from tests import jax_problems
-from tests.jax_problems import assert_same
+from tests.helpers import jax_problems
+from tests.helpers.jax_problems import assert_same
 
 TASK = jax_problems.mlp(sizes=(13, 7, 20, 4, 9, 1, 11))
 OPTIONS = {

@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from fedjax_opt import Algorithm, ClientData, ClientOutput, fed_avg, simulate
-from tests import jax_problems
+from tests.helpers import jax_problems
 
 SIZES = (6, 9, 12, 7, 5)
 M, N, B = len(SIZES), sum(SIZES), 3

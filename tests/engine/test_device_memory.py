@@ -11,7 +11,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import processes
 from fedjax_opt.engine import programs
-from tests import jax_problems
+from tests.helpers import jax_problems
 
 TASK = jax_problems.softmax()
 FULL = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2000 bytes."

@@ -10,9 +10,9 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import evaluation
 from fedjax_opt.engine import feed
-from tests import jax_problems
-from tests.jax_problems import assert_same
-from tests.refusals import refusal
+from tests.helpers import jax_problems
+from tests.helpers.jax_problems import assert_same
+from tests.helpers.refusals import refusal
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9, 0, 11))
 EVALUATE = evaluation.federated(

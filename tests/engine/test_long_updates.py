@@ -9,7 +9,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import prox
-from tests import jax_problems
+from tests.helpers import jax_problems
 
 C, BAD = 5, 2
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4))

@@ -17,7 +17,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import active_points, executor, run_state, sharding
 from fedjax_opt.engine.config import Config
 from fedjax_opt.results.history import History
-from tests import jax_problems
+from tests.helpers import jax_problems
 
 TASK = jax_problems.softmax()
 EXAMPLES = jax.tree.map(jnp.asarray, TASK.data.examples)

@@ -20,8 +20,8 @@ from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import computed_loss, local_model
 from fedjax_opt.models import layers
 from fedjax_opt.rules import RULES, mirror_step
-from tests.each_algorithm import KINDS, NAMES, TASK, make
-from tests.jax_problems import flat, types_of
+from tests.helpers.each_algorithm import KINDS, NAMES, TASK, make
+from tests.helpers.jax_problems import flat, types_of
 
 # A step of per_fed_avg takes three local ones.
 OPTIONS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3}

@@ -12,8 +12,9 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import evaluation, samplers
 from fedjax_opt.engine.config import Config
-from tests import jax_problems, reference
-from tests.jax_problems import cohort_of, dropouts_of
+from tests import reference
+from tests.helpers import jax_problems
+from tests.helpers.jax_problems import cohort_of, dropouts_of
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4))
 OPTIONS = {

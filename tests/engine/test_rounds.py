@@ -14,8 +14,8 @@ from fedjax_opt import contract
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
-from tests import jax_problems
-from tests.refusals import refusal
+from tests.helpers import jax_problems
+from tests.helpers.refusals import refusal
 
 
 def test_what_a_large_population_keeps_is_held_once():

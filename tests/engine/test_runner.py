@@ -11,7 +11,7 @@ import pytest
 
 from fedjax_opt import Checkpoints, fed_avg
 from fedjax_opt.engine import runner
-from tests import jax_problems
+from tests.helpers import jax_problems
 
 TASK = jax_problems.least_squares()
 OPTIONS = {

@@ -13,15 +13,20 @@ from jax.sharding import PartitionSpec
 
 from fedjax_opt import Population, Simulator, fed_avg
 from fedjax_opt.engine import sharding
-from tests import several_devices
-from tests.experiments.commands import REPOSITORY, free_address
+from tests.helpers import several_devices
+from tests.helpers.commands import REPOSITORY, free_address
 
 
 def start(devices, *arguments):
-  """Runs `tests.several_devices` with so many devices of this machine."""
+  """Runs `helpers/several_devices.py` with so many devices of this machine."""
   own = f"--xla_force_host_platform_device_count={devices}"
   return subprocess.Popen(
-    [sys.executable, "-m", "tests.several_devices", *map(str, arguments)],
+    [
+      sys.executable,
+      "-m",
+      "tests.helpers.several_devices",
+      *map(str, arguments),
+    ],
     cwd=REPOSITORY,
     env=os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {own}"},
     stderr=subprocess.PIPE,

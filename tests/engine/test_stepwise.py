@@ -12,8 +12,8 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import evaluation
 from fedjax_opt.engine import programs
-from tests import jax_problems
-from tests.compilations import compilations
+from tests.helpers import jax_problems
+from tests.helpers.compilations import compilations
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
 RATES, SEEDS = {"rate": [0.05, 0.2]}, (3, 8)

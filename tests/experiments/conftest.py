@@ -9,7 +9,7 @@ from matplotlib import image
 from matplotlib.figure import Figure
 
 from experiments.tasks import images
-from tests.experiments.commands import call
+from tests.helpers.commands import call
 
 _savefig = Figure.savefig
 

@@ -8,8 +8,8 @@ import pytest
 
 from experiments import cli, convert, run
 from experiments.command_line import parser
-from tests.experiments.commands import REPOSITORY
-from tests.refusals import refusal
+from tests.helpers.commands import REPOSITORY
+from tests.helpers.refusals import refusal
 
 
 def command(*arguments):

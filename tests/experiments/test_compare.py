@@ -13,7 +13,7 @@ from experiments.single_run import run_output
 from experiments.studies.store import Store
 from fedjax_opt import load_run, statistics
 from fedjax_opt.study.report import pictures
-from tests.experiments.commands import call, rows_of
+from tests.helpers.commands import call, rows_of
 
 # Clients of one size: all conditions have one program.
 SHARED = (

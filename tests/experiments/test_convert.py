@@ -9,9 +9,9 @@ import pytest
 from experiments import convert, run
 from experiments.specification import clients_on_disk
 from fedjax_opt import Population
-from tests.experiments.commands import call, prepare, table
-from tests.file_limits import limited
-from tests.refusals import refusal
+from tests.helpers.commands import call, prepare, table
+from tests.helpers.file_limits import limited
+from tests.helpers.refusals import refusal
 
 SMALL = (
   "--task=digits_logistic",

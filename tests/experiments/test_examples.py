@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.experiments.commands import REPOSITORY
+from tests.helpers.commands import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
 STUB = """#!/usr/bin/env bash

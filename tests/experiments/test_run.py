@@ -20,8 +20,7 @@ from experiments.single_run import job, run_output
 from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files
-from tests.compilations import compilations
-from tests.experiments.commands import (
+from tests.helpers.commands import (
   REPOSITORY,
   SMALL,
   call,
@@ -32,6 +31,7 @@ from tests.experiments.commands import (
   start,
   wait_for,
 )
+from tests.helpers.compilations import compilations
 
 SHORT = ("--rounds=3", "--eval_every=2", "--client=sgd")
 GRID = (*SMALL, *SHORT, "--client_lr=0.1,1e38", "--seed=0,1")

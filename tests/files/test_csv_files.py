@@ -8,7 +8,7 @@ import pytest
 
 from fedjax_opt import schedules, systems
 from fedjax_opt.files import csv_files, memory
-from tests.refusals import refusal
+from tests.helpers.refusals import refusal
 
 COLUMNS = ("a", "b")
 

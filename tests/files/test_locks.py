@@ -17,8 +17,8 @@ from experiments.artefacts import artefact, cell_runner
 from experiments.single_run.loading import Loader
 from experiments.studies.store import Store
 from fedjax_opt.files import folders, json_files, locks
-from tests.experiments.commands import call
-from tests.refusals import refusal
+from tests.helpers.commands import call
+from tests.helpers.refusals import refusal
 
 # The module alone: the rest of the package takes seconds to import.
 _ALONE = f"""

@@ -8,7 +8,7 @@ import numpy as np
 from fedjax_opt import ClientData, Population
 from fedjax_opt.data import npz_files
 from fedjax_opt.files import json_files, memory
-from tests.refusals import refusal
+from tests.helpers.refusals import refusal
 
 _MB = 1_000_000
 

@@ -12,7 +12,7 @@ from jax import lax
 
 from fedjax_opt import target
 from fedjax_opt.models import convolution
-from tests.checks import given
+from tests.helpers import calls
 
 # Image height, width; kernel height, width, in, out; strides; padding.
 CONVOLUTIONS = [
@@ -169,4 +169,4 @@ def test_conv_of_an_empty_batch(implementation):
 
 
 IMAGE = np.ones((1, 4, 4, 1), np.float32)
-test_is_refused = given.refusals("convolution.txt", globals())
+test_is_refused = calls.refusals("convolution.txt", globals())

@@ -18,8 +18,8 @@ from safetensors.numpy import save_file
 from fedjax_opt import lora
 from fedjax_opt.files import memory
 from fedjax_opt.models import Encoder, EncoderConfig, pretrained
-from tests import text_models as plain
-from tests.refusals import refusal
+from tests.helpers import text_models as plain
+from tests.helpers.refusals import refusal
 
 SMALL = EncoderConfig(
   vocab_size=300, hidden=8, layers=2, heads=2, intermediate=12, max_positions=6

@@ -7,7 +7,7 @@ import pytest
 
 from fedjax_opt import prox
 from fedjax_opt.prox import mirror
-from tests.refusals import refusal
+from tests.helpers.refusals import refusal
 
 
 def _simplex_tree():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt import prox
-from tests.refusals import refusal
+from tests.helpers.refusals import refusal
 
 PENALTIES = {
   "zero": prox.zero(),

@@ -23,8 +23,8 @@ from fedjax_opt.arrays import counters
 from fedjax_opt.data.population import Population
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.tally import Tally
-from tests import jax_problems
-from tests.refusals import refusal
+from tests.helpers import jax_problems
+from tests.helpers.refusals import refusal
 
 TASK = jax_problems.softmax()
 OPTIONS = {

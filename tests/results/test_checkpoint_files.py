@@ -14,8 +14,8 @@ import pytest
 from fedjax_opt.base import STREAMS
 from fedjax_opt.results import checkpoint
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
-from tests.file_limits import limited
-from tests.refusals import refusal
+from tests.helpers.file_limits import limited
+from tests.helpers.refusals import refusal
 
 STATE = {
   "w": jax.random.normal(jax.random.key(0), 2000),

@@ -18,7 +18,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.model_file import encoded, read_model
-from tests.refusals import refusal
+from tests.helpers.refusals import refusal
 
 _METRICS = "point,round,client_lr,seed,train_loss\n0,0,0.1,0,2.5\n0,5,0.1,0,\n"
 _SUMMARY = {

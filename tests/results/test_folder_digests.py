@@ -21,7 +21,7 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.results.writers import RunWriter
 
 POINTS = ({"client_lr": 0.1, "seed": 0}, {"client_lr": 1.0, "seed": 0})
-EXPERIMENTS = pathlib.Path(records.__file__).parent
+EXPERIMENTS = pathlib.Path(records.__file__).parents[1]
 
 
 class KilledError(BaseException):

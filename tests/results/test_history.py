@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.results.history import History, direction
-from tests.results.histories import of_values
+from tests.helpers.histories import of_values
 
 NAN = float("nan")
 

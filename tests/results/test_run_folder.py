@@ -21,10 +21,10 @@ from fedjax_opt.results.history import History
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.model_file import encoded, read_model
 from fedjax_opt.results.selection import Criterion
-from tests.experiments.commands import read_json
-from tests.file_limits import limited
-from tests.refusals import refusal
-from tests.results.histories import events_of, random, two_points
+from tests.helpers.commands import read_json
+from tests.helpers.file_limits import limited
+from tests.helpers.histories import events_of, random, two_points
+from tests.helpers.refusals import refusal
 
 CONFIG = {"task": "digits", "algorithm": "fed_avg", "client": "sgd"}
 CONFIG |= {"rounds": 20, "max_step": float("inf"), "data_dir": None}

@@ -15,8 +15,8 @@ from fedjax_opt.results import names, selection, tables
 from fedjax_opt.results.history import History
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.selection import Criterion
-from tests.refusals import refusal
-from tests.results.histories import of_values, two_points
+from tests.helpers.histories import of_values, two_points
+from tests.helpers.refusals import refusal
 
 NAN = float("nan")
 

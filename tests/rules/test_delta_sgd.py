@@ -13,8 +13,8 @@ import optax
 import pytest
 
 from fedjax_opt import delta_sgd, fed_avg
-from tests import jax_problems, reference
-from tests.rules import training
+from tests import reference
+from tests.helpers import jax_problems, training
 
 reusing = functools.partial(delta_sgd, reuse_gradients=True)
 PARAMS = {"a": np.array([1.0, -2.0, 3.0]), "b": np.array([[0.5], [4.0]])}

@@ -12,9 +12,9 @@ from fedjax_opt import prox, rules, sps, step_decay
 from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.rules import RULES
 from tests import reference
-from tests.refusals import refusal
-from tests.rules import training
-from tests.rules.training import REFEREES
+from tests.helpers import training
+from tests.helpers.refusals import refusal
+from tests.helpers.training import REFEREES
 
 CENTER = np.array([0.5, -1.0, 2.0])
 

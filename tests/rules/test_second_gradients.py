@@ -11,10 +11,9 @@ import pytest
 
 from fedjax_opt import delta_sgd, grad_fn_of, sarah, sharpness_aware
 from fedjax_opt.arrays import running_statistics as batch_stats
-from tests import problems
-from tests.jax_problems import flat
+from tests.helpers import problems, training
+from tests.helpers.jax_problems import flat
 from tests.reference_variance_reduction import local_routine
-from tests.rules import training
 
 CENTER = {"a": np.array([0.5, -1.0]), "b": np.array([2.0])}
 X0 = {"a": np.array([1.0, 3.0]), "b": np.array([-1.0])}

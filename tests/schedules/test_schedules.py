@@ -11,7 +11,7 @@ import pytest
 from fedjax_opt import plots, schedules, systems
 from fedjax_opt.schedules import sending
 from fedjax_opt.schedules import timetable as module
-from tests.checks import given
+from tests.helpers import calls
 
 SYSTEMS = {
   "constant": systems.sample(12, systems.constant(1.0)),
@@ -175,7 +175,7 @@ def trace(text):
     schedules.replay("trace.csv", 2)
 
 
-test_is_refused = given.refusals("schedules.txt", globals())
+test_is_refused = calls.refusals("schedules.txt", globals())
 
 
 # What became of the clients' time.

@@ -12,8 +12,8 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import pairs, variance
 from fedjax_opt.study.cells import ExampleSet, PointResults
 from fedjax_opt.study.verdicts import BEST, COLLAPSED, TIED, WORSE
-from tests.study import made
-from tests.study.made import cell, study
+from tests.helpers import studies
+from tests.helpers.studies import cell, study
 from tools import verdict_errors as errors
 
 
@@ -47,7 +47,7 @@ def test_holm_by_hand(p, expected):
 
 
 def test_pairs_of_all_conditions_are_one_family():
-  of = made.plain()
+  of = studies.plain()
   assert len(of.pairs) == 6
   raw = np.array([pair.p for pair in of.pairs])
   adjusted = [pair.adjusted for pair in of.pairs]

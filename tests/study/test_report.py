@@ -16,9 +16,9 @@ from fedjax_opt.study.plots import method_styles
 from fedjax_opt.study.report import drawing, page, pictures, sentences
 from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.report.sentences import limits_of
-from tests.refusals import refusal
-from tests.study import made
-from tests.study.made import NAN, cell, study
+from tests.helpers import studies
+from tests.helpers.refusals import refusal
+from tests.helpers.studies import NAN, cell, study
 
 TABLES = ["seeds.csv", "table.csv", "table.md", "table.tex"]
 FILES = ["pairs.csv", "pictures", "report.html", *TABLES]
@@ -62,7 +62,7 @@ def read(path):
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
   """The report of the plain study, with all of its files."""
-  of = made.plain()
+  of = studies.plain()
   cells = (
     dataclasses.replace(c, commands=(f"run --method='{c.method}'",))
     for c in of.cells
@@ -139,7 +139,7 @@ def test_the_page_says_everything_in_order(plain):
 
 
 def test_hostile_labels(tmp_path, fast):
-  page, text = read(made.hostile().write(tmp_path))
+  page, text = read(studies.hostile().write(tmp_path))
   assert not {"script", "i", "x"} & set(page.tags)
   for label in ("<b>&\"x'</b>", "<script>alert('x')</script>", '<v>&"'):
     assert label in text
@@ -241,7 +241,9 @@ def timed(method, rounds, times):
   found = cell(method, [0.6, 0.7])
   history = found.report_runs.history
   metrics = history.metrics | {"time": np.tile(np.array(times, float), (2, 1))}
-  measured = found.report_runs._replace(history=made.History(rounds, metrics))
+  measured = found.report_runs._replace(
+    history=studies.History(rounds, metrics)
+  )
   return dataclasses.replace(found, report_runs=measured)
 
 
@@ -303,7 +305,7 @@ def test_methods_have_their_order_and_colour_everywhere():
 
 def test_pictures_of_grids():
   settings = (1.0, 2.0), (1.0, 1.0), (0.1, 2.0), (0.1, 1.0)
-  _, heat_maps, _ = pictures.of_study(study(made.grid(*settings)))
+  _, heat_maps, _ = pictures.of_study(study(studies.grid(*settings)))
   axes = heat_maps.draw(None).axes[0]
   assert [t.get_text() for t in axes.get_yticklabels()] == ["0.1", "1"]
   # Rows are increasing rates; the third setting of the grid is at (0.1, 2).
@@ -343,5 +345,5 @@ def test_bands_end_where_the_metric_does(metric, low, high):
 def test_curves_are_the_mean_over_seeds():
   (picture,) = pictures.of_study(study(cell("a", [0.5, 0.7])))
   line, *_ = picture.draw(None).axes[0].lines
-  np.testing.assert_allclose(line.get_xdata(), made.ROUNDS)
+  np.testing.assert_allclose(line.get_xdata(), studies.ROUNDS)
   np.testing.assert_allclose(line.get_ydata(), [10, 35, 60])

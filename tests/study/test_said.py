@@ -17,8 +17,8 @@ from fedjax_opt.study.report import (
   text,
 )
 from fedjax_opt.study.report import study_tables as tables
-from tests.study import made
-from tests.study.made import NAN, cell, study
+from tests.helpers import studies
+from tests.helpers.studies import NAN, cell, study
 
 FOUR = [0.5, 0.6, 0.5, 0.6]
 TRIED = {0.01: [0.2] * 2, 0.1: [0.8] * 2, 1.0: [0.2] * 2}
@@ -29,7 +29,7 @@ LOW, MIDDLE, HIGH = (
   for shift, mean in enumerate((0.5, 0.6, 0.7))
 )
 SPREAD = HIGH[::-1] - 0.001
-PLAIN, HOSTILE = made.plain(), made.hostile()
+PLAIN, HOSTILE = studies.plain(), studies.hostile()
 LOSS = dataclasses.replace(PLAIN, metric="test_loss", target=0.25)
 X = np.zeros((6, 2), np.float32)
 LABELS = np.array([0, 2, 1, 1, 0, 2], np.int32)
@@ -101,13 +101,13 @@ def without_losses():
 
 
 NAMES = {name: each for name, each in globals().items() if name[0] != "_"}
-NAMES |= {each.__name__: each for each in (Criterion, ExampleSet, made.grid)}
-NAMES |= {"MANY": made.many(), "NAN": NAN, "text": text}
+NAMES |= {each.__name__: each for each in (Criterion, ExampleSet, studies.grid)}
+NAMES |= {"MANY": studies.many(), "NAN": NAN, "text": text}
 NAMES |= {"tables": tables, "plan": plan}
 
 
 @pytest.mark.parametrize(
-  "example", made.examples_of("said.txt"), ids=lambda each: each.source
+  "example", studies.examples_of("said.txt"), ids=lambda each: each.source
 )
 def test_what_is_said(example):
-  made.check_example(example, NAMES)
+  studies.check_example(example, NAMES)

@@ -10,7 +10,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt.results.history import History
 from fedjax_opt.study import bootstrap
-from tests.results.histories import of_values
+from tests.helpers.histories import of_values
 
 NAN = float("nan")
 INF = float("inf")

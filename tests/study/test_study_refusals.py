@@ -11,9 +11,8 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.results.history import History
-from tests.checks import given
-from tests.results.histories import of_values, random
-from tests.study import made
+from tests.helpers import calls, studies
+from tests.helpers.histories import of_values, random
 
 NAN, INF = float("nan"), float("inf")
 # [seeds, tasks].
@@ -22,11 +21,11 @@ GRID = {"learning_rate": [0.1, 0.5]}
 
 
 def sgd(learning_rate):
-  return fo.fed_avg(given.loss_fn, optax.sgd(learning_rate))
+  return fo.fed_avg(calls.loss_fn, optax.sgd(learning_rate))
 
 
 A = {"A": fo.Method(sgd, GRID)}
-MANY = fo.ClientData.from_partition(given.DATA.examples, [[0, 1]] * 6)
+MANY = fo.ClientData.from_partition(calls.DATA.examples, [[0, 1]] * 6)
 KRUM = {"aggregator": fo.aggregators.multi_krum(1), "weighting": "uniform"}
 
 
@@ -45,28 +44,28 @@ def fails(learning_rate):
 def of_alpha(seed, alpha):
   if alpha > 0.5:
     raise RuntimeError("no such alpha")
-  return given.DATA
+  return calls.DATA
 
 
 def of_tuning_seeds(seed):
   if seed > 1:
     raise RuntimeError("no such seed")
-  return given.DATA
+  return calls.DATA
 
 
 def compare(**bad):
   """A comparison of which these arguments are other ones."""
   whole = {
     "methods": {"A": (sgd, GRID), "B": (sgd, {"learning_rate": [0.2, 0.3]})},
-    "params": given.PARAMS,
-    "data": given.DATA,
+    "params": calls.PARAMS,
+    "data": calls.DATA,
     "seeds": [0, 1],
-    "validation": given.TEST,
-    "test": given.TEST,
+    "validation": calls.TEST,
+    "test": calls.TEST,
     "rounds": 3,
     "batch_size": 2,
     "eval_every": 3,
-    "evaluate": fo.evaluation.federated(given.per_example),
+    "evaluate": fo.evaluation.federated(calls.per_example),
   }
   fo.compare(**whole | bad)
 
@@ -113,13 +112,13 @@ def of_clients(given, sizes=None):
 
 NAMES = {name: each for name, each in globals().items() if name[0] != "_"}
 NAMES |= {
-  "statistics": fo.statistics, "plots": fo.plots, "np": np, "given": given,
+  "statistics": fo.statistics, "plots": fo.plots, "np": np, "calls": calls,
   "History": History, "random": random,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-  "example", made.examples_of("study_refusals.txt"), ids=lambda e: e.source
+  "example", studies.examples_of("study_refusals.txt"), ids=lambda e: e.source
 )
 def test_bad_input_is_one_clear_line(example, monkeypatch, tmp_path):
   """Before anything is compiled or written."""
@@ -129,5 +128,5 @@ def test_bad_input_is_one_clear_line(example, monkeypatch, tmp_path):
 
   monkeypatch.setattr(Executor, "compile", compile)
   monkeypatch.chdir(tmp_path)
-  made.check_example(example, NAMES)
+  studies.check_example(example, NAMES)
   assert not list(tmp_path.iterdir())

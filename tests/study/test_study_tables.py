@@ -12,8 +12,8 @@ import pytest
 from fedjax_opt.study import verdicts
 from fedjax_opt.study.report import formats, sentences
 from fedjax_opt.study.report import study_tables as tables
-from tests.study import made
-from tests.study.made import study
+from tests.helpers import studies
+from tests.helpers.studies import study
 
 
 def rows_of(of):
@@ -23,7 +23,7 @@ def rows_of(of):
 
 def test_claims_agree_with_tables():
   """The answer, Markdown, LaTeX, HTML, terminal and CSV have one number."""
-  of = made.plain()
+  of = studies.plain()
   found = of.verdicts
   table = tables.main_table(of)
   texts = [formats.markdown(table), formats.latex(table)]
@@ -57,13 +57,13 @@ CLASSES = ["{article}", "[twocolumn]{article}", "{IEEEtran}"]
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs LaTeX")
 @pytest.mark.parametrize("document", CLASSES)
-@pytest.mark.parametrize("make", [made.plain, made.hostile, made.many])
+@pytest.mark.parametrize("make", [studies.plain, studies.hostile, studies.many])
 def test_latex_fits_into_a_paper(make, document, tmp_path):
   if document == "{IEEEtran}" and not has_class("IEEEtran"):
     pytest.skip("needs IEEEtran")
   text = formats.latex(tables.main_table(make(), True))
   # Nothing is made smaller, but for a label of 90 letters.
-  whole = "\\renewcommand{\\resizebox}[3]{#3}" * (make != made.hostile)
+  whole = "\\renewcommand{\\resizebox}[3]{#3}" * (make != studies.hostile)
   (tmp_path / "main.tex").write_text(
     f"\\documentclass{document}\\usepackage{{booktabs,graphicx}}{whole}"
     f"\\begin{{document}}{text}\\end{{document}}"

@@ -13,8 +13,8 @@ from fedjax_opt.study.report import formats, sentences
 from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.report.sentences import limits_of
 from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, WORSE
-from tests.study import made
-from tests.study.made import NAN, cell, study
+from tests.helpers import studies
+from tests.helpers.studies import NAN, cell, study
 
 
 def by_method(of):
@@ -28,7 +28,7 @@ def t_interval(a, b):
 
 
 def test_best_worse_and_not_told_apart():
-  found = made.plain().verdicts
+  found = studies.plain().verdicts
   assert [v.verdict for v in found] == 2 * [WORSE, BEST, TIED]
   worse, best, tied = found[:3]
   finals = [v.cell.final("test_accuracy") for v in (worse, best, tied)]
@@ -105,7 +105,7 @@ def test_a_method_that_diverged_is_not_the_best():
 
 
 def test_to_target_is_the_mean_over_seeds():
-  of = made.plain()
+  of = studies.plain()
   _, best, _, *others = of.verdicts
   # Evaluated at rounds 0, 10 and 20; half way to 0.8 it is 0.45.
   assert best.to_target == {
@@ -130,12 +130,12 @@ def test_to_target_of_costs_that_were_not_measured():
 
 
 def test_missing_cells():
-  of = study(*made.plain().cells[:-1])
+  of = study(*studies.plain().cells[:-1])
   assert set(of.overall) == {"FedAvg", "SCAFFOLD"}
   fewer = study(of.cells[1], *of.cells[3:])  # SCAFFOLD alone ran under both.
   assert set(fewer.overall) == {"SCAFFOLD"}
   assert study(*of.cells[:3]).overall == {}
-  of = made.plain()
+  of = studies.plain()
   shapes = {method: values.shape for method, values in of.matrices.items()}
   assert shapes == dict.fromkeys(of.methods, (5, 2))
 
@@ -186,7 +186,7 @@ def test_methods_with_the_same_mean_are_all_best():
 
 @pytest.mark.parametrize(
   "criterion",
-  [made.CRITERION, Criterion("train_loss", "min")],  # 1 minus the accuracy.
+  [studies.CRITERION, Criterion("train_loss", "min")],  # 1 minus the accuracy.
   ids=str,
 )
 def test_choices_that_are_nearly_tied_are_told(criterion):

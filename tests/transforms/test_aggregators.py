@@ -8,10 +8,9 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import transforms
 from fedjax_opt.transforms import aggregators, faults
-from tests import cases, jax_problems
 from tests import reference_uploads as referee
-from tests.cases import FED_AVG
-from tests.checks import given
+from tests.helpers import calls, cases, jax_problems
+from tests.helpers.cases import FED_AVG
 
 OPTIONS = cases.CASES["uniform"]
 AGGREGATORS = {
@@ -208,4 +207,4 @@ def without_mean():
 
 
 MEDIAN = aggregators.median()
-test_is_refused = given.refusals("aggregators.txt", globals())
+test_is_refused = calls.refusals("aggregators.txt", globals())

@@ -14,9 +14,9 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.arrays.draws import first_of_shuffle
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.transforms import upload as uploads
-from tests import cases, jax_problems, reference_uploads
-from tests.cases import FED_AVG, LR
-from tests.checks import given
+from tests import reference_uploads
+from tests.helpers import calls, cases, jax_problems
+from tests.helpers.cases import FED_AVG, LR
 
 K = 4  # 0.25 of 15.
 OPTIONS = cases.FAULTY
@@ -265,4 +265,4 @@ counting = fixed(
 wrong = fixed(lambda worker: jnp.zeros(2), lambda params: [params])
 
 
-test_is_refused = given.refusals("uploads.txt", globals())
+test_is_refused = calls.refusals("uploads.txt", globals())

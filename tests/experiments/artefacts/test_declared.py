@@ -12,8 +12,8 @@ from experiments.artefacts.artefact import GridChoices, Picture
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value, with_interval
 from fedjax_opt.study.plots import panels
-from tests.experiments.artefacts.made_up import record
-from tests.refusals import refusal
+from tests.helpers.made_up import record
+from tests.helpers.refusals import refusal
 
 POINTS = [{"seed": 0}, {"seed": 1}]
 CURVES = {

@@ -32,7 +32,7 @@ from experiments.artefacts.claims import Claim, Quantity
 from experiments.studies import records, store
 from fedjax_opt import plots
 from fedjax_opt.results.history import History
-from tests.experiments.commands import call, table
+from tests.helpers.commands import call, table
 
 TINY = (
   "--task=digits_logistic",

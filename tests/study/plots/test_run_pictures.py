@@ -6,7 +6,7 @@ import pytest
 from fedjax_opt import evaluation
 from fedjax_opt.study import plots
 from fedjax_opt.study.plots import distributions
-from tests.results.histories import random
+from tests.helpers.histories import random
 
 TWO = [{"client_lr": lr} for lr in (0.1, 0.5)]
 MANY = [{"client_lr": 1.0 * i} for i in range(30)]

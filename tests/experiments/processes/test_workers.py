@@ -1,0 +1,217 @@
+"""Several cells at a time, in processes here or of Dask and submitit."""
+
+import collections
+import contextlib
+import multiprocessing
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.processes import command, executors, workers
+from fedjax_opt.engine import programs
+from tests.helpers import some_cells
+from tests.helpers.refusals import refusal
+
+REPOSITORY = pathlib.Path(__file__).parents[3]
+
+
+def lives(pid):
+  try:
+    state = pathlib.Path(f"/proc/{pid}/stat").read_text().split()[2]
+  except OSError:
+    return False
+  return state != "Z"
+
+
+def until(is_true, seconds=20):
+  end = time.monotonic() + seconds
+  while not (found := is_true()) and time.monotonic() < end:
+    time.sleep(0.05)
+  return found
+
+
+def test_after_some_cells_another_process_takes_over(tmp_path, monkeypatch):
+  monkeypatch.setattr(workers, "_CELLS", 2)
+  found = workers.run_all(some_cells.process, range(6), tmp_path, jobs=2)
+  of_process = collections.Counter(found)
+  assert sorted(of_process.values()) in ([2, 2, 2], [1, 1, 2, 2])
+  assert not any(map(lives, of_process))
+
+
+def test_a_failure_ends_the_others(tmp_path):
+  start = time.monotonic()
+  with pytest.raises(workers.RunFailed, match="of no use"):
+    list(workers.run_all(some_cells.fail, range(4), tmp_path, jobs=2))
+  assert time.monotonic() - start < 30
+
+
+def test_a_worker_that_dies(tmp_path):
+  with pytest.raises(workers.RunFailed, match="a worker process ended by itse"):
+    list(workers.run_all(some_cells.die, range(3), tmp_path, jobs=2))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+@pytest.mark.parametrize(
+  ("number", "whom", "as_what", "status"),
+  [
+    (signal.SIGINT, "group", (), 130),  # As a terminal sends it.
+    (signal.SIGINT, "parent", (), 130),
+    (signal.SIGTERM, "parent", (), 143),
+    (signal.SIGTERM, "group", (), 143),  # As Slurm and systemd send it.
+    (signal.SIGTERM, "parent", ("program",), -15),
+    (signal.SIGKILL, "parent", (), -9),
+  ],
+)
+def test_signals_leave_no_process(tmp_path, number, whom, as_what, status):
+  program = "tests.helpers.some_cells"
+  process = subprocess.Popen(
+    [sys.executable, "-m", program, str(tmp_path), *as_what],
+    cwd=REPOSITORY,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  )
+  assert until(lambda: len(list(tmp_path.iterdir())) == 2, seconds=60)
+  pids = [int(path.name.split("-")[1]) for path in tmp_path.iterdir()]
+  assert all(map(lives, pids))
+  if whom == "group":
+    os.killpg(process.pid, number)
+  else:
+    process.send_signal(number)
+  _, err = process.communicate(timeout=30)
+  assert process.returncode == status
+  assert "Traceback" not in err
+  assert until(lambda: not any(map(lives, pids)))
+  assert len(list(tmp_path.iterdir())) == 2  # None took another cell.
+
+
+def test_a_signal_while_workers_begin_is_answered_after():
+  """Else a worker that is half begun waits for what the first process says."""
+  answered = []
+  before = signal.signal(signal.SIGTERM, lambda *_: answered.append("after"))
+  try:
+    with command.answered_after():
+      signal.raise_signal(signal.SIGTERM)
+      answered.append("inside")
+  finally:
+    signal.signal(signal.SIGTERM, before)
+  assert answered == ["inside", "after"]
+
+
+@jax.jit
+def double(x):
+  return 2 * x
+
+
+def compiles(number, folder):
+  """A cell: has programs of its own; says how many are there now."""
+  double(np.ones(number))
+  programs.run_once(lambda x: x + number)(1.0)
+  return double._cache_size(), programs.num_compiled()
+
+
+def test_what_cells_have_compiled_is_freed(tmp_path):
+  programs.clear()
+  found = run(compiles, range(1, 20), tmp_path, None)
+  assert tuple(map(max, zip(*found, strict=True))) == (8, 8)
+
+
+def test_other_children_of_the_caller_stay(tmp_path):
+  context = multiprocessing.get_context("spawn")
+  other = context.Process(target=time.sleep, args=(60,))
+  other.start()
+  try:
+    flags = os.environ.get("XLA_FLAGS", "")
+    found = workers.run_all(some_cells.flags, range(2), tmp_path, jobs=2)
+    assert list(found) == 2 * [f"{flags} --xla_cpu_multi_thread_eigen=false"]
+    assert os.environ.get("XLA_FLAGS", "") == flags
+    assert other.is_alive()
+  finally:
+    other.kill()
+
+
+# Cells of studies by the executors of Dask and submitit.
+
+
+@contextlib.contextmanager
+def scheduler(*, processes):
+  """The address of two workers of Dask, in processes or in threads here."""
+  distributed = pytest.importorskip("distributed")
+  with distributed.LocalCluster(
+    n_workers=2,
+    threads_per_worker=1,
+    processes=processes,
+    protocol="tcp",
+    dashboard_address=None,
+    # Nothing but the loopback device.
+    host="127.0.0.1",
+  ) as cluster:
+    yield f"dask:{cluster.scheduler_address.removeprefix('tcp://')}"
+
+
+def run(cell, cells, folder, executor):
+  return list(executors.run_all(cell, cells, folder, 1, executor, folder))
+
+
+@pytest.mark.slow
+def test_a_killed_worker_has_its_cell_done_by_another(tmp_path):
+  def is_killed():
+    with contextlib.suppress(OSError, ValueError):
+      os.kill(int((tmp_path / "0").read_text()), signal.SIGKILL)
+      return True
+
+  killer = threading.Thread(target=until, args=(is_killed, 30))
+  killer.start()
+  with scheduler(processes=True) as address:
+    found = run(some_cells.second_time, range(6), tmp_path, address)
+  killer.join()
+  assert sorted(found) == list(range(6))
+  times = [len((tmp_path / f"{i}").read_text().split()) for i in range(6)]
+  # Beside the cell that was lost its worker had at most one more in hand.
+  assert times[0] == 2
+  assert sum(times) <= 8
+
+
+def test_what_workers_give_and_what_fails_is_one_line(tmp_path):
+  with scheduler(processes=False) as address:
+    found = run(some_cells.square, range(3), tmp_path, address)
+    assert sorted(found) == [0, 1, 4]
+    with pytest.raises(workers.RunFailed, match="of no use"):
+      run(some_cells.fail, [0], tmp_path, address)
+
+
+@pytest.mark.slow
+def test_jobs_of_submitit(tmp_path):
+  pytest.importorskip("submitit")
+  found = run(some_cells.square, range(3), tmp_path, "submitit:local")
+  assert sorted(found) == [0, 1, 4]
+  with pytest.raises(workers.RunFailed, match="of no use"):
+    run(some_cells.fail, [0], tmp_path, "submitit:local,timeout_min=2")
+
+
+def test_a_scheduler_that_is_not_there(tmp_path, monkeypatch):
+  pytest.importorskip("distributed")
+  monkeypatch.setattr(executors, "_WAIT", 1)
+  with pytest.raises(workers.RunFailed, match="does not answer"):
+    run(some_cells.square, [1], tmp_path, "dask:127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+  ("executor", "message"),
+  [
+    ("ray:1", "executor='ray:1': must be dask:HOST:PORT, or submitit:slurm"),
+    ("dask", "executor='dask': must be dask:HOST:PORT"),
+    ("submitit:pbs", "must have slurm or local after submitit:"),
+    ("submitit:slurm,gpu", "'gpu' must be NAME=VALUE, such as timeout_min="),
+  ],
+)
+def test_what_is_no_executor(executor, message):
+  assert message in refusal(executors.check, executor)

@@ -1,0 +1,254 @@
+"""What a study is asked to be, and the cells that it plans."""
+
+import json
+import pathlib
+import shlex
+import types
+
+import pytest
+
+from experiments.command_line.flags import arguments
+from experiments.studies import cell_runs as of_study
+from experiments.studies import planned_cells, request, seeds_needed, store
+from tests.helpers.refusals import refusal
+
+FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"
+DELTA = "--method=fed_avg client=delta_sgd"
+RATES = "--client_lr=0.1,1"
+
+
+def asked(*arguments):
+  return request.read_request(["compare", *arguments], "intro")
+
+
+def planned(*arguments):
+  return planned_cells.plan(asked(*arguments))
+
+
+def by_method(cells):
+  found = {}
+  for cell in cells:
+    found.setdefault(cell.method, []).append(cell)
+  return found
+
+
+def test_methods_times_conditions():
+  cells = planned(
+    FED_AVG, SCAFFOLD, RATES, "--alpha=1,0.1", "--local_steps=2,4", "--seed=3,4"
+  )
+  assert len(cells) == 2 * 4
+  assert list(by_method(cells)) == ["FedAvg, SGD", "SCAFFOLD"]
+  assert [cell.condition for cell in cells[:4]] == [
+    {"alpha": alpha, "local_steps": steps}
+    for alpha in (1, 0.1)
+    for steps in (2, 4)
+  ]
+  assert cells[0].grid == {"client_lr": [0.1, 1.0]}
+  assert cells[0].spec.seed == [3, 4]
+  assert cells[0].report_seeds == list(range(5, 15))
+  assert {"--alpha=1.0", "--client_lr=0.1,1"} <= set(arguments(cells[0].spec))
+  report = arguments(cells[0].spec.at({"client_lr": 0.1}, [5, 6]))
+  assert {"--client_lr=0.1", "--seed=5,6", "--local_steps=2"} <= set(report)
+  assert len({store.name_of(cell.spec) for cell in cells}) == len(cells)
+
+
+def test_a_study_of_too_many_cells_is_refused_before_they_are_made():
+  numbers = ",".join(map(str, range(1, 72)))
+  said = refusal(
+    planned, FED_AVG, SCAFFOLD, f"--alpha={numbers}", f"--local_steps={numbers}"
+  )
+  assert said.endswith("would have 10,082 cells; must have at most 10,000")
+
+
+def test_shared_flags_go_to_the_methods_that_have_them():
+  cells = by_method(planned(FED_AVG, SCAFFOLD, DELTA, RATES, "--gamma=1"))
+  assert "client_lr" not in cells["FedAvg, Δ-SGD"][0].spec.user_flags
+  assert cells["FedAvg, Δ-SGD"][0].grid == {}
+  assert cells["FedAvg, Δ-SGD"][0].spec.user_flags["gamma"] == "1"
+  assert "gamma" not in cells["SCAFFOLD"][0].spec.user_flags
+  # The clients' rule of all methods, where they can have one.
+  cells = by_method(planned("--method=fed_avg", SCAFFOLD, "--client=adam"))
+  assert cells["FedAvg"][0].spec.user_flags["client"] == "adam"
+  assert "client" not in cells["SCAFFOLD"][0].spec.user_flags
+
+
+def test_shared_switches_go_to_the_methods_that_can_have_them():
+  cells = by_method(planned(SCAFFOLD, DELTA, "--trace"))
+  assert "trace" not in cells["SCAFFOLD"][0].spec.user_flags
+  assert cells["FedAvg, Δ-SGD"][0].spec.user_flags["trace"] is True
+  cells = by_method(planned(SCAFFOLD, DELTA, "--client_schedule=step_decay"))
+  assert "client_schedule" in cells["SCAFFOLD"][0].spec.user_flags
+  assert "client_schedule" not in cells["FedAvg, Δ-SGD"][0].spec.user_flags
+
+
+def test_a_method_s_own_flags_come_first():
+  own = "--method=scaffold client_lr=0.5,5 local_steps=1 l2=0.1 label=S"
+  cells = by_method(planned(FED_AVG, own, RATES, "--local_steps=4"))
+  assert cells["S"][0].grid == {"client_lr": [0.5, 5.0]}
+  assert cells["FedAvg, SGD"][0].grid == {"client_lr": [0.1, 1.0]}
+  assert cells["S"][0].spec.local_steps == 1
+  assert cells["FedAvg, SGD"][0].spec.local_steps == 4
+
+
+def test_labels_say_what_differs():
+  cells = planned(
+    "--method=fed_prox client=sgd mu=0.1",
+    "--method=fed_prox client=sgd mu=1",
+    "--method=fed_prox client=sgdm",
+  )
+  assert list(by_method(cells)) == [
+    "FedProx, SGD (μ 0.1)", "FedProx, SGD (μ 1)", "FedProx, SGDM",
+  ]  # fmt: skip
+  # A rule that nobody chose, unless it is what one expects.
+  usual = ("--method=fed_avg", "--method=scaffold", "--method=fed_exp")
+  assert list(by_method(planned(*usual))) == [
+    "FedAvg, Δ-SGD", "SCAFFOLD", "FedExP",
+  ]  # fmt: skip
+
+
+def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
+  private = "--method=fed_avg client=sgd privacy=gaussian label=private"
+  shared = ("--weighting=uniform", "--dp_noise_multiplier=0.5,1", RATES)
+  others = ("--dp_delta=1e-3", "--budget=unequal")
+  one, other = planned(private, FED_AVG, *shared, *others)
+  assert one.grid["dp_noise_multiplier"] == [0.5, 1.0]
+  assert one.spec.dp_delta == 1e-3
+  assert set(other.grid) == {"client_lr"}
+  (alone,) = planned("--privacy=gaussian", FED_AVG, *shared)
+  assert set(alone.grid) == {"client_lr", "dp_noise_multiplier"}
+  assert planned_cells.not_private([alone]) == []
+  seeded = planned(private, FED_AVG, *shared, *others, "--dp_seed=0")
+  assert [cell.spec.dp_seed for cell in seeded] == [0, None]
+  (line,) = planned_cells.not_private(seeded)
+  assert line.startswith("NOT private: private, whose noise comes from dp_seed")
+
+
+def test_cells_are_told_by_all_their_flags():
+  base = (SCAFFOLD, RATES)
+  name = lambda *others: store.name_of(planned(*base, *others)[0].spec)
+  same = name()
+  assert name() == same
+  assert same.startswith("digits-scaffold-sgd-")
+  for other in ("--rounds=7", "--batch_size=3", "--l2=1"):
+    assert name(other) != same
+  # What a default is need not be said; its tuning is the same.
+  for other in ("--compilation_cache=none", "--rounds=100", "--report_seeds=9"):
+    assert name(other) == same
+
+
+@pytest.mark.parametrize("label", ['"My method"', "'My method'"])
+def test_a_label_with_spaces_is_quoted(label):
+  (cell,) = planned(f"{FED_AVG} label={label}", RATES)
+  assert cell.method == "My method"
+
+
+def test_a_study_file_says_the_same():
+  file = pathlib.Path(__file__).with_name("study.toml")
+  of_file = planned_cells.plan(asked(f"--study={file}"))
+  of_line = planned(
+    FED_AVG, "--method=scaffold server_lr=0.5", "--seed=0,1", "--alpha=1.0,0.1",
+    "--rounds=20", RATES, "--report_seeds=3",
+  )  # fmt: skip
+  assert of_file == of_line
+  assert asked(f"--study={file}").title == "Two methods"
+  # The command line replaces what the file says.
+  shorter = planned_cells.plan(asked(f"--study={file}", "--rounds=5"))
+  assert {cell.spec.user_flags["rounds"] for cell in shorter} == {5}
+
+
+def test_no_method_tries_more_settings_unless_that_is_asked_for():
+  more = "--method=scaffold client_lr=0.1,1,10"
+  with pytest.raises(ValueError, match="budget: methods try different"):
+    planned(FED_AVG, more, RATES)
+  assert len(planned(FED_AVG, more, RATES, "--budget=unequal")) == 2
+  # Nor is one refused that has nothing to tune.
+  assert len(planned(FED_AVG, DELTA, RATES)) == 2
+
+
+def test_what_methods_do_not_share_is_told():
+  own = "--method=fed_avg client=sgd cohort_size=50 local_epochs=5 label=Mine"
+  cells = planned(SCAFFOLD, own, RATES, "--alpha=1,0.1")
+  assert planned_cells.unlike(cells) == [
+    "Methods differ in clients per round: 10 for SCAFFOLD; 50 for Mine.",
+    "Methods differ in local epochs: 1 for SCAFFOLD; 5 for Mine.",
+  ]
+  assert planned_cells.unlike(planned(SCAFFOLD, FED_AVG, RATES)) == []
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ("rounds = ", "is no TOML file"),
+    (f"a = {'[' * 9000}{']' * 9000}", "is nested too deeply"),
+    (f"{'a.' * 40_000}a = 1", "is nested too deeply"),
+    ("#" * 100_001, "is no TOML file (it has more than 100 kB)"),
+    ("method = 3", "methods must be tables [[method]] with an algorithm"),
+    ("[[method]]\nclient = 'sgd'", "methods must be tables [[method]] with an"),
+    (
+      "round = 3\n[[method]]\nalgorithm='scaffold'",
+      "--round: no such flag; did you mean --rounds?",
+    ),
+    (
+      "[task]\nname='x'\n[[method]]\nalgorithm='scaffold'",
+      "task must be a num",
+    ),
+  ],
+)
+def test_bad_study_files(tmp_path, content, message):
+  file = tmp_path / "study.toml"
+  file.write_text(content)
+  said = refusal(planned, f"--study={file}")
+  assert message in said
+  assert json.dumps(said)
+
+
+def test_the_command_of_a_run_can_be_called(tmp_path):
+  folder = tmp_path / "a run"
+  folder.mkdir()
+  (folder / "flags.txt").write_text(
+    "# A run.\n--data_dir=my data\n--rounds=2\n"
+  )
+  command = of_study._command(types.SimpleNamespace(folder=folder))
+  words = ["--data_dir=my data", "--rounds=2", f"--output_dir={folder}"]
+  assert shlex.split(command)[3:] == words
+
+
+def test_ten_fresh_seeds_report_unless_a_number_is_given():
+  (alone,) = planned(FED_AVG, RATES)
+  assert (alone.spec.seed, alone.report_seeds) == ([0], list(range(1, 11)))
+  (given,) = planned(FED_AVG, RATES, "--seed=0,4,2")
+  assert given.report_seeds == list(range(5, 15))
+  (asked_for,) = planned(FED_AVG, RATES, "--report_seeds=2")
+  assert asked_for.report_seeds == [1, 2]
+
+
+def test_a_nested_cell_runs_its_grid_with_the_seeds_of_the_report():
+  (cell,) = planned(FED_AVG, RATES, "--report_seeds=2", "--nested")
+  assert cell.first.seed == [1, 2]
+  assert cell.first.grid["client_lr"] == [0.1, 1.0]
+
+
+def test_crossed_seeds_are_fresh_and_each_partition_is_a_run():
+  (plain,) = planned(FED_AVG, RATES, "--report_seeds=2")
+  assert plain.crossed == ([], [])
+  (cell,) = planned(FED_AVG, RATES, "--report_seeds=2", "--crossed=3")
+  assert cell.crossed == ([3, 4, 5], [6, 7, 8])
+  spec = cell.spec.crossed(4, cell.crossed[1])
+  assert (spec.partition_seed, spec.seed) == (4, [6, 7, 8])
+  assert spec.grid == cell.spec.grid
+  assert spec.values()["partition_seed"] == 4
+  for fixed in (0, 3):
+    said = refusal(planned, FED_AVG, RATES, "--crossed=3",
+                   f"--partition_seed={fixed}")  # fmt: skip
+    assert "crossed=3: needs a partition that the seed draws" in said
+
+
+def test_what_seeds_are_needed_for_is_a_stored_study():
+  said = refusal(asked, "--seeds_needed=0.01")
+  assert "needs output_dir, the stored study" in said
+
+
+def test_labels_in_a_file_of_pairs_may_look_like_numbers(tmp_path):
+  (tmp_path / "pairs.csv").write_text("method,other,sd,seeds\n1,NA,0.02,5\n")
+  given = asked("--seeds_needed=0.01", f"--output_dir={tmp_path}")
+  assert "1, NA" in seeds_needed.table(given)[-1]

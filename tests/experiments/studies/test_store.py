@@ -1,0 +1,262 @@
+"""Runs that are done once, and found again, unless their data changed."""
+
+import dataclasses
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from experiments import convert, run
+from experiments.single_run import loading
+from experiments.single_run.loading import Loader
+from experiments.studies import cell_runs, store
+from experiments.studies.store import Store
+from fedjax_opt import load_run
+from tests.helpers.commands import SMALL, call, config_of, prepare, spec_of
+from tests.helpers.own_arrays import arrays
+
+ARGUMENTS = (
+  *SMALL,
+  "--client=sgd",
+  "--client_lr=0.1,1",
+  "--alpha=1",
+  "--rounds=2",
+)
+
+
+SPEC = spec_of(*ARGUMENTS)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+  """A store with one run."""
+  runs = Store(tmp_path_factory.mktemp("runs"), Loader())
+  _, was_there = runs.run(SPEC)
+  assert not was_there
+  return runs
+
+
+@pytest.fixture
+def no_run(monkeypatch):
+  monkeypatch.setattr(run, "perform", lambda *arguments: 1 / 0)
+
+
+@pytest.mark.slow
+def test_a_complete_run_is_found_and_not_run_again(runs, no_run):
+  found, was_there = runs.run(SPEC)
+  assert was_there
+  assert [point["client_lr"] for point in found.points] == [0.1, 1.0]
+  assert found.history.rounds == [0, 2]
+  # The same run in other words.
+  same = ("--client_lr=1e-1,1.0", "--partition=dirichlet", "--batch_size=64")
+  others = ("--local_epochs=1", "--x_axis=bytes", "--data_dir=d")
+  spec = dataclasses.replace(
+    spec_of(*ARGUMENTS, *same, *others[:2]), data_dir="elsewhere"
+  )
+  assert runs.find(spec) is not None
+
+
+def test_a_study_keeps_no_models(runs):
+  found = runs.find(SPEC)
+  assert found.params is not None
+  (cell,) = cell_runs.cells_of_runs([found], [])
+  assert [part.run.params for part in cell.parts] == [None, None]
+
+
+@pytest.mark.parametrize(
+  ("other", "difference"),
+  [
+    ("--client_lr=0.1", "client_lr=[0.1, 1.0], not 0.1"),
+    ("--alpha=0.1", "alpha=1.0, not 0.1"),
+    ("--seed=0,1", "seed=0, not [0, 1]"),
+    (
+      "--local_steps=3",
+      "local_epochs=1.0, not None, local_steps=None, not 3",
+    ),
+    ("--client=sgdm", "client=sgd, not sgdm, client_momentum=None, not 0.9"),
+  ],
+)
+def test_other_runs_have_other_folders(runs, no_run, other, difference):
+  spec = spec_of(*ARGUMENTS, other)
+  assert runs.find(spec) is None
+  assert runs.place(spec) != runs.place(SPEC)
+  config = runs.find(SPEC).config
+  found = store.other_flags_text(config, store.identity_of_spec(spec))
+  assert set(found.split(", ")) == set(difference.split(", "))
+
+
+def test_a_folder_of_another_run_is_refused(runs, no_run, tmp_path):
+  other, moved = spec_of(*ARGUMENTS, "--l2=0.5"), Store(tmp_path, Loader())
+  shutil.copytree(runs.place(SPEC), moved.place(other))
+  with pytest.raises(ValueError, match=r"holds a run with l2=0\.0, not 0\.5"):
+    moved.run(other)
+
+
+def test_a_run_from_before_a_flag_was_added(runs):
+  config = dict(runs.find(SPEC).config)
+  del config["sampler"]
+  assert store.other_flags_text(config, store.identity_of_spec(SPEC)) is None
+
+
+def test_a_run_with_one_flag_more_is_another():
+  wanted = store.identity_of_spec(SPEC)
+  for name, value in {"upload": "sign", "max_update_norm": 1.0}.items():
+    said = store.other_flags_text(wanted | {name: value}, wanted)
+    assert said == f"{name}={value}, not None"
+  assert store.other_flags_text(wanted | {"data_digests": {}}, wanted) is None
+
+
+def test_the_way_of_computing_is_no_part_of_a_run(runs):
+  several = ("--coordinator=a:1", "--num_processes=2", "--process_id=0")
+  for way in (("--client_chunk=1", "--grid_map=scan"), several, ("--cluster",)):
+    assert runs.find(spec_of(*ARGUMENTS, *way)) is not None
+
+
+def test_what_is_not_complete_is_not_found(tmp_path):
+  runs = Store(tmp_path, Loader())
+  assert runs.find(SPEC) is None
+  runs.place(SPEC).mkdir()
+  (runs.place(SPEC) / "config.json").touch()
+  assert runs.find(SPEC) is None
+
+
+def test_a_run_that_was_begun_goes_on(tmp_path, monkeypatch):
+  runs, seen = Store(tmp_path, Loader()), []
+  perform = lambda spec, *_: seen.append(spec.resume) or 130
+  monkeypatch.setattr(run, "perform", perform)
+  for _ in range(2):
+    with pytest.raises(KeyboardInterrupt):
+      runs.run(SPEC)
+    runs.place(SPEC).mkdir(exist_ok=True)
+    (runs.place(SPEC) / "config.json").touch()
+  assert seen == [False, True]
+
+
+def test_what_else_is_in_a_folder_stays(tmp_path):
+  runs = Store(tmp_path, Loader())
+  other = runs.place(SPEC) / "thesis.tex"
+  other.parent.mkdir()
+  other.touch()
+  with pytest.raises(ValueError, match=r"thesis\.tex"):
+    runs.run(SPEC)
+  assert other.exists()
+
+
+def test_a_run_whose_data_are_gone(runs, monkeypatch):
+  """Nothing can run on others, so it is found as before."""
+
+  def load(spec):
+    raise ValueError(f"{spec.task.name}: no such file")
+
+  monkeypatch.setattr(loading, "load", load)
+  assert Store(runs.folder, Loader()).find(SPEC) is not None
+
+
+def test_data_are_loaded_once(runs, monkeypatch):
+  loaded, load = [], loading.load
+  monkeypatch.setattr(
+    loading, "load", lambda spec: loaded.append(0) or load(spec)
+  )
+  fresh = Store(runs.folder, Loader())
+  for other in ("--client_lr=1", "--rounds=3", "--algorithm=scaffold"):
+    assert fresh.find(SPEC) is not None
+    assert fresh.loader.load(spec_of(*ARGUMENTS[:-1], other)) is not None
+  assert len(loaded) == 1
+  # Other examples are held out.
+  of = lambda on: fresh.loader.load(spec_of(*ARGUMENTS, f"--select_on={on}"))
+  assert of("validation").task.validation is not None
+  assert of("clients").task.validation is None
+
+
+def test_names_of_folders():
+  name = store.folder_name("-δ digits, δ=0.1/α", {"a": 1, "b": None})
+  assert re.fullmatch(r"digits_=0.1-[0-9a-f]{8}", name)
+  assert store.folder_name("-δ digits, δ=0.1/α", {"a": 1}) == name
+  assert store.folder_name("-δ digits, δ=0.1/α", {"a": 2}) != name
+
+
+# Runs and studies whose data changed under the same name.
+
+
+RUN = (
+  "--task=npz_logistic",
+  "--client=sgd",
+  "--rounds=2",
+  "--cohort_size=2",
+  "--batch_size=4",
+  "--checkpoint_every=1",
+  "--noprogress",
+)
+
+
+@pytest.fixture
+def write(tmp_path):
+  """`(name, at) -> flag`; writes the file with one number of it changed."""
+  file = tmp_path / "own.npz"
+
+  def write(name=None, at=0):
+    found = arrays("x", "y", "x_test", "y_test", "client_ids")
+    if name is not None:
+      found[name].reshape(-1)[at] += 1
+    np.savez(file, **found)
+    return f"--data_file={file}"
+
+  return write
+
+
+def test_a_run_is_not_resumed_on_other_data(write, refused, tmp_path):
+  folder = tmp_path / "run"
+  arguments = (*RUN, write(), f"--output_dir={folder}")
+  assert call(*arguments) == 0
+  config = config_of(folder)
+  sets = {"train_examples", "partition", "validation", "test"}
+  assert set(config["data_digests"]) == sets
+  for name, at, which in (
+    ("x_test", 0, "test"),
+    ("y_test", 11, "test"),
+    ("client_ids", 9, "partition"),
+  ):
+    write(name, at)
+    assert refused(*arguments, "--resume") == (
+      f"resume=True: {str(folder)!r} holds a run with other data ({which}); "
+      "give what that run had, or another folder"
+    )
+  (folder / "summary.json").unlink()  # Also of one that has not ended.
+  assert "holds a run with other data" in refused(*arguments, "--resume")
+  write()  # As they were: a file may be written again, or moved.
+  assert call(*arguments, "--resume") == 0
+  assert load_run(folder).is_complete
+
+
+def test_the_cohort_of_clients_in_a_file_follows_from_the_file(write, tmp_path):
+  runs = Store(tmp_path, Loader())
+  spec = spec_of(*(f for f in RUN if "--cohort" not in f), write())
+  assert spec.cohort_size is None
+  found, was_there = runs.run(spec)
+  assert not was_there
+  assert found.config["cohort_size"] == 6
+  assert runs.run(spec)[1]
+
+
+def test_each_seed_has_a_partition():
+  some = ("--task=digits_logistic", "--num_clients=20", "--seed=3,4")
+  found = prepare(*some, "--client_test_fraction=0.2").loaded.digests
+  assert len(set(found["partition"])) == 4  # Of training and own tests.
+  assert isinstance(found["train_examples"], str)
+
+
+@pytest.mark.slow
+def test_a_population_that_was_written_again(tmp_path, refused):
+  clients, folder = tmp_path / "clients", tmp_path / "run"
+  disk = ("--task=digits_logistic", f"--population_dir={clients}")
+  made = (*disk, "--num_clients=10")
+  assert call(*made, program=convert) == 0
+  arguments = (*disk, *RUN[1:], f"--output_dir={folder}")
+  assert call(*arguments) == 0
+  shutil.rmtree(clients)
+  assert call(*made, "--seed=1", program=convert) == 0
+  assert refused(*arguments, "--resume") == (
+    f"resume=True: {str(folder)!r} holds a run with other data (train "
+    "examples); give what that run had, or another folder"
+  )

@@ -1,0 +1,175 @@
+"""Tasks of one's own tables, from a flag to what is measured."""
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.utils.class_weight import compute_class_weight
+
+from experiments.single_run import loading
+from experiments.tasks import base
+from fedjax_opt.files import memory
+from tests.helpers.commands import call, spec_of, table
+from tests.helpers.refusals import refusal
+
+RNG = np.random.default_rng(0)
+N = 120
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+  """A table of patients: what is predicted follows from the age."""
+  age = RNG.normal(50, 10, N)
+  frame = pd.DataFrame(
+    {
+      "age": age,
+      "sex": RNG.choice(["f", "m"], N),
+      "hospital": RNG.choice(list("abcd"), N),
+      "visit": RNG.permutation(N),
+      "sick": np.where(age > 60, "yes", "no"),
+      "cost": 1000 * age + RNG.normal(size=N),
+      "fever": (age > 55).astype(int),
+      "cough": (age < 45).astype(int),
+    }
+  )
+  path = tmp_path_factory.mktemp("own") / "patients.csv"
+  frame.to_csv(path, index=False)
+  return path
+
+
+LABELS = ("sick", "cost", "fever", "cough")
+
+
+def flags(file, label, *others):
+  ignored = {*LABELS, "visit", "hospital"} - set(label.split(","))
+  named = [flag.split("=")[1] for flag in others if "_column=" in flag]
+  return [
+    "--task=table_linear",
+    f"--data_file={file}",
+    f"--label_column={label}",
+    f"--ignore_columns={','.join(sorted(ignored - set(named)))}",
+    "--batch_size=8",
+    *others,
+  ]
+
+
+def test_inputs_are_standardized_by_what_trains(file):
+  loaded = loading.load(
+    spec_of(*flags(file, "sick", "--client_column=hospital"))
+  )
+  clients, task = loaded.clients[0], loaded.task
+  assert clients.num_clients == 4
+  x = clients.pooled()["x"]
+  np.testing.assert_allclose(x.mean(0), 0, atol=1e-5)
+  np.testing.assert_allclose(x.std(0), 1, atol=1e-5)
+  sizes = [len(task.test["y"]), len(task.validation["y"]), len(x)]
+  assert sizes[0] == N // 5
+  assert sum(sizes) == N
+  assert abs(task.test["x"].mean(0)).max() > 1e-3
+
+
+def test_rows_that_are_held_out_change_nothing_that_trains(file, tmp_path):
+  frame = pd.read_csv(file)
+  late = frame["visit"] >= N - N // 5
+  other = tmp_path / "other.csv"
+  frame.assign(
+    age=np.where(late, 1e4, frame["age"]), cost=np.where(late, 7, frame["cost"])
+  ).to_csv(other, index=False)
+  tasks = [
+    loading.load(spec_of(*flags(f, "cost", "--time_column=visit"))).task
+    for f in (file, other)
+  ]
+  np.testing.assert_array_equal(tasks[0].train["x"], tasks[1].train["x"])
+  params, batch = tasks[0].init(jax.random.key(0)), tasks[0].train
+  losses = [task.loss_fn(params, batch, None) for task in tasks]
+  np.testing.assert_array_equal(*losses)
+  assert (tasks[0].test["x"] != tasks[1].test["x"]).any()
+
+
+def test_balanced_weights_are_those_of_scikit_learn(file):
+  plain, balanced = (
+    loading.load(
+      spec_of(*flags(file, "sick", "--num_clients=3", f"--class_weights={w}"))
+    ).task
+    for w in ("none", "balanced")
+  )
+  params, y = plain.init(jax.random.key(0)), plain.train["y"]
+  ratio = balanced.loss_fn(params, plain.train, None) / plain.loss_fn(
+    params, plain.train, None
+  )
+  weights = compute_class_weight("balanced", classes=np.unique(y), y=y)
+  np.testing.assert_allclose(ratio, weights[y], rtol=1e-5)
+
+
+def test_examples_for_choices_are_held_out_once(file):
+  of_clients = ("--client_column=hospital", "--algorithm=ditto")
+  loaded = loading.load(spec_of(*flags(file, "sick", *of_clients)))
+  assert loaded.task.validation is None
+  assert loaded.client_tests.per_client[0].validation.sizes.all()
+
+
+def test_settings_are_chosen_by_a_score(file):
+  chosen = ("--metrics=f1,auc", "--select_metric=auc", "--num_clients=3")
+  spec = spec_of(*flags(file, "sick", *chosen))
+  criterion = loading.criterion_of(spec, loading.load(spec).task)
+  assert (criterion.metric, criterion.direction) == ("validation_auc", "max")
+  several = ("--num_clients=3", "--select_metric=accuracy")
+  spec = spec_of(*flags(file, "fever,cough", *several))
+  criterion = loading.criterion_of(spec, loading.load(spec).task)
+  assert criterion.metric == "validation_accuracy"
+  for given in (chosen[1:], (*chosen, "--select_on=train")):
+    spec = spec_of(*flags(file, "sick", *given))
+    with pytest.raises(ValueError, match="select_metric='auc': must be"):
+      loading.criterion_of(spec, loading.load(spec).task)
+
+
+def test_a_large_file_is_announced(file, monkeypatch, capsys):
+  given = flags(file, "sick", "--num_clients=3")
+  loading.load(spec_of(*given))
+  assert not capsys.readouterr().err
+  monkeypatch.setattr(base, "_MAX_SILENT_BYTES", 1_000)
+  loading.load(spec_of(*given))
+  said = memory.size_text(file.stat().st_size)
+  assert capsys.readouterr().err == f"reading {file}, {said} ...\n"
+
+
+@pytest.mark.parametrize(
+  ("label", "others", "measured", "absent"),
+  [
+    (
+      "sick",
+      ("--metrics=balanced_accuracy,auc", "--class_weights=balanced"),
+      {"test_accuracy", "test_balanced_accuracy", "validation_auc"},
+      {"test_f1"},
+    ),
+    ("cost", ("--metrics=r2,mae",), {"test_r2", "test_mae"}, {"test_accuracy"}),
+    ("fever,cough", ("--metrics=f1",), {"test_accuracy", "test_f1"}, set()),
+  ],
+)
+@pytest.mark.default_cases("cost-others1-measured1-absent1")
+def test_what_is_measured(file, label, others, measured, absent):
+  spec = spec_of(*flags(file, label, "--num_clients=3", *others))
+  task, clients, *_ = loading.load(spec)
+  params = task.init(jax.random.key(0))
+  found = task.evaluate(params, clients[0], task.test, task.validation)
+  assert measured <= set(found)
+  assert not absent & set(found)
+  assert all(np.isfinite(value) for value in found.values())
+
+
+def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
+  folder = tmp_path / "run"
+  given = flags(file, "cost", "--metrics=mae,r2", "--client_column=hospital")
+  given += ["--rounds=30", "--noprogress"]
+  assert call(*given, f"--output_dir={folder}") == 0
+  last = pd.read_csv(folder / "metrics.csv").iloc[-1]
+  assert last["test_r2"] > 0.9
+  assert 0 < last["test_mae"] < 3000  # The deviation of the cost is 10,000.
+
+
+@pytest.mark.parametrize(("arguments", "message"), table("tables"))
+def test_is_refused(file, arguments, message):
+  table = ("--task=table_linear", f"--data_file={file}")
+  load = lambda *flags: loading.load(spec_of(*table, *flags))
+  said = refusal(load, *arguments.split())
+  assert said.startswith(message.format(file=file))

@@ -1,0 +1,380 @@
+"""The site: its code runs, its links lead somewhere, its reference is whole."""
+
+import contextlib
+import doctest
+import importlib.util
+import inspect
+import pathlib
+import pkgutil
+import re
+import types
+from typing import Any
+
+import comparison_tables
+import jax
+import jax.numpy as jnp
+import methods_tables
+import numpy as np
+import optax
+import pytest
+from flax import linen
+
+import fedjax_opt as fo
+from experiments import cli, compare, convert, reproduce, run
+from experiments.studies import planned_cells, request
+from fedjax_opt.algorithms import ALGORITHMS
+from tests.helpers import public_names
+from tests.helpers.commands import call
+
+ROOT = pathlib.Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+  page
+  for page in DOCS.rglob("*.md")
+  if not {"_build", "jupyter_execute", "artefacts"} & set(page.parts)
+)
+OUTSIDE = [
+  *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
+  *sorted(ROOT.glob("experiments/*/README.md")),
+  *sorted(ROOT.glob("experiments/*/artefacts/*.md")),
+]
+
+
+def name_of(page):
+  return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: pathlib.Path, language: str) -> list[str]:
+  fence = rf"^```{language}\n(.*?)^```$"
+  return re.findall(fence, page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_no_line_is_read_as_a_comment():
+  """MyST leaves out a line that begins with a percent sign."""
+  for page in PAGES + OUTSIDE:
+    lines = page.read_text().splitlines()
+    assert not [line for line in lines if line.startswith("%")], name_of(page)
+
+
+# The code of the pages.
+
+# Shows how a run is read that is not there.
+NOT_RUN = {"docs/results.md"}
+WITH_CODE = [
+  page
+  for page in [ROOT / "README.md", *PAGES]
+  if blocks(page, "python") and name_of(page) not in NOT_RUN
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_the_code_of_a_page_runs_from_top_to_bottom(
+  page, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)  # Some write files.
+  names = {}
+  for block in blocks(page, "python"):
+    # Each is of an optional package, with which nothing else begins.
+    of = re.findall(r"^import (equinox|haiku)", block, re.M)
+    if of and importlib.util.find_spec(of[0]) is None:
+      continue
+    exec(compile(block, name_of(page), "exec"), names)
+
+
+def test_the_readme_is_short():
+  assert len((ROOT / "README.md").read_text().splitlines()) < 200
+
+
+def test_the_start_pages_count_the_claims_of_the_papers():
+  readme = (ROOT / "README.md").read_text()
+  start = (ROOT / "experiments" / "README.md").read_text()
+  for paper in ("delta_sgd", "fco", "bvr", "domo"):
+    page = (ROOT / "experiments" / paper / "README.md").read_text()
+    verdicts = r"the paper: (\d+) held, (\d+) not held, (\d+) undecided"
+    counts = " | ".join(re.search(verdicts, page).groups())
+    assert f"](experiments/{paper}) | {counts} | " in readme
+    assert f"]({paper}/README.md) | {counts} | " in start
+
+
+@pytest.mark.slow
+def test_the_study_file_runs(tmp_path):
+  (content,) = blocks(DOCS / "how_to" / "compare.md", "toml")
+  file = tmp_path / "digits.toml"
+  file.write_text(content)
+  small = ("--rounds=2", "--num_clients=10", "--cohort_size=2", "--seed=0,1")
+  small += ("--alpha=1", "--client_lr=0.1,1", "--report_seeds=2")
+  arguments = (f"--study={file}", *small)
+  folder = tmp_path / "study"
+  assert call(*arguments, f"--output_dir={folder}", program=compare) == 0
+  table = (folder / "table.md").read_text()
+  for label in ("SGD", "scaffold", "Delta-SGD"):
+    assert label.casefold() in table.casefold()
+
+
+def test_the_study_of_which_method_can_be_run_and_has_its_table():
+  study = request.read_request(["", f"--study={DOCS}/which_method.toml"], "")
+  labels = [method["label"] for method in study.methods]
+  assert len(planned_cells.plan(study)) == 4 * len(labels)
+  table = (DOCS / "which_method_table.md").read_text()
+  page = (DOCS / "which_method_study.md").read_text()
+  for label in labels:
+    assert f"| {label} |" in table
+    assert label in page
+
+
+@pytest.mark.slow
+def test_the_comparison_is_made_from_its_records(tmp_path):
+  """If it fails: `PYTHONPATH=. python docs/comparison_tables.py`."""
+  texts = [page.read_text() for page in comparison_tables.PAGES]
+  assert list(map(comparison_tables.filled, texts)) == texts
+  assert "42 methods. The table has the 12 with the best means." in texts[0]
+  assert "<!-- advice -->\n\n| Your case | Conditions |" in texts[1]
+  comparison_tables.write_browser_page(tmp_path / "field")
+  page = (tmp_path / "field" / "reference.html").read_text()
+  for records in re.findall(r'"record": "([^"]+)"', page):
+    assert (tmp_path / "field" / records).is_file()
+
+
+def test_the_tables_of_methods_are_those_of_the_registries():
+  """If it fails: `PYTHONPATH=. python docs/methods_tables.py`."""
+  texts = [page.read_text() for page in methods_tables.PAGES]
+  assert list(map(methods_tables.filled, texts)) == texts
+  for title in methods_tables.TABLES:
+    assert "".join(texts).count(f"<!-- {title} -->\n\n") == 1
+  for name in ALGORITHMS:  # Those that the README lacks are others.
+    assert f"\n| `{name}` " in texts[0]
+  assert "### Others" not in texts[0]
+
+
+# Flags of other programs: benchmarks, tools, pip, hf, Slurm, gcloud, XLA.
+OTHERS = {
+  "budget_s", "command", "fedjax_python", "flower_python", "folder", "gpus",
+  "help", "kind", "local", "minutes", "nodes", "ntasks", "nthreads", "number",
+  "clock", "tiny", "torch_python", "worker",
+  "xla_cpu_prefer_vector_width", "xla_force_host_platform_device_count",
+  "zone",
+}  # fmt: skip
+
+
+def test_every_flag_that_is_named_exists(capsys):
+  known = set()
+  for program in (cli, run, compare, convert, reproduce):
+    with contextlib.suppress(SystemExit):
+      call("--help", program=program)
+    with contextlib.suppress(SystemExit):
+      call("--helpfull", program=program)
+    shown = capsys.readouterr().out
+    known |= set(re.findall(r"--(?:\[no\])?(\w+)", shown))
+  for page in [ROOT / "README.md", *PAGES]:
+    named = set(re.findall(r"--(\w+)", page.read_text())) - OTHERS
+    unknown = {n for n in named if n not in known and n[2:] not in known}
+    assert not unknown, name_of(page)
+
+
+# Links.
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+DIRECTIVE = re.compile(
+  r"^```\{(?:include|literalinclude)\} (\S+)", re.MULTILINE
+)
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+  """The anchors of a page, as GitHub and MyST make them of its headings."""
+  text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.M)
+  titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+  slug = lambda title: re.sub(
+    r"[^\w\- ]", "", re.sub(r"`|\*", "", title).strip().lower()
+  ).replace(" ", "-")
+  return {slug(t) for t in titles} | set(re.findall(r"^\((\S+)\)=", text, re.M))
+
+
+def broken_links(page: pathlib.Path) -> list[str]:
+  broken = []
+  text = re.sub(r"^```\w*\n.*?^```", "", page.read_text(), flags=re.S | re.M)
+  for target in LINK.findall(text) + DIRECTIVE.findall(text):
+    if re.match(r"[a-z]+:", target):
+      continue
+    file, _, anchor = target.partition("#")
+    path = (page.parent / file).resolve() if file else page
+    to_heading = anchor and path.suffix == ".md"
+    if not path.exists() or (to_heading and anchor not in anchors(path)):
+      broken.append(target)
+  return broken
+
+
+def test_an_index_of_modules_has_them_all():
+  packages = ("fedjax_opt", "experiments")
+  for file in (f for p in packages for f in ROOT.glob(f"{p}/**/__init__.py")):
+    listed = re.findall(r"^(\w+\.py)  ", file.read_text(), re.M)
+    there = sorted(path.name for path in file.parent.glob("[!_]*.py"))
+    assert not listed or sorted(listed) == there, file
+
+
+def test_links_lead_to_files_and_headings():
+  found = {name_of(page): broken_links(page) for page in PAGES + OUTSIDE}
+  assert not {page: links for page, links in found.items() if links}
+
+
+# The reference.
+
+MODULES = {
+  "": fo,
+  **{
+    f"{name}.": getattr(fo, name)
+    for name in (
+      "statistics", "plots", "metrics", "evaluation", "data", "partition",
+      "synthetic", "models", "prox", "mirror", "objectives", "samplers",
+      "transforms", "aggregators", "faults", "scores", "schedules",
+      "systems",
+    )
+  },
+  "data.augmentation.": fo.data.augmentation,
+  **{
+    f"datasets.{name}.": getattr(fo.datasets, name)
+    for name in public_names.of(fo.datasets)
+  },
+}  # fmt: skip
+PUBLIC = {
+  prefix + name: getattr(module, name)
+  for prefix, module in MODULES.items()
+  for name in public_names.of(module)
+  if not isinstance(getattr(module, name), types.ModuleType)
+}
+REFERENCE = "\n".join(
+  page.read_text() for page in (DOCS / "reference").glob("*.md")
+)
+SHOWN = set(re.findall(r"^\.\. \S+:: fedjax_opt\.([\w.]+)", REFERENCE, re.M))
+SHOWN |= {  # Those whose page shows them without the module.
+  f"{module}.{name}"
+  for name, module in re.findall(
+    r"^\.\. \S+:: (\w+).*\n   :module: fedjax_opt\.(\w+)", REFERENCE, re.M
+  )
+}
+
+
+def test_every_public_name_is_on_a_page_of_the_reference():
+  ids = {id(fo_value(name)) for name in SHOWN}
+  missing = [
+    name
+    for name, thing in PUBLIC.items()
+    if name not in SHOWN and (is_constant(thing) or id(thing) not in ids)
+  ]
+  assert missing == []
+
+
+def fo_value(name: str) -> Any:
+  thing = fo
+  for part in name.split("."):
+    if not hasattr(thing, part):
+      thing = importlib.import_module(f"{thing.__name__}.{part}")
+    else:
+      thing = getattr(thing, part)
+  return thing
+
+
+def is_constant(thing) -> bool:
+  return not callable(thing) or not isinstance(thing, type | types.FunctionType)
+
+
+DOCUMENTED = {n: t for n, t in PUBLIC.items() if not is_constant(t)}
+
+
+def test_public_names_say_what_they_are_given():
+  """At all; of each argument by itself, ruff's D417 sees to it."""
+  missing = []
+  for name, thing in DOCUMENTED.items():
+    text, is_class = inspect.getdoc(thing) or "", inspect.isclass(thing)
+    assert 0 < len(text.partition("\n")[0]) <= 80, name
+    given = fields(thing) if is_class else inspect.signature(thing).parameters
+    section = "Attributes:" if is_class else "Args:"
+    if len(given) > 1 and f"\n{section}\n" not in text:
+      missing.append(name)
+  assert not missing
+
+
+def fields(thing: type) -> list[str]:
+  names = getattr(thing, "_fields", None) or inspect.get_annotations(thing)
+  of_flax = {"parent", "name"} if issubclass(thing, linen.Module) else set()
+  return [n for n in names if not n.startswith("_") and n not in of_flax]
+
+
+# Examples in docstrings.
+
+
+def all_examples() -> list[doctest.DocTest]:
+  found = []
+  for info in pkgutil.walk_packages(fo.__path__, "fedjax_opt."):
+    module = importlib.import_module(info.name)
+    if ">>>" in inspect.getsource(module):
+      found += doctest.DocTestFinder().find(module)
+  return [test for test in found if test.examples]
+
+
+class Checker(doctest.OutputChecker):
+  """Compares only what an example says that it gives."""
+
+  def check_output(self, want, got, optionflags):
+    return not want or super().check_output(want, got, optionflags)
+
+
+def names_of_examples() -> dict[str, Any]:
+  """What the examples take as given: a small regression of 12 clients."""
+
+  def loss_fn(params, batch, rng):
+    return (batch["x"] @ params["kernel"] - batch["y"]) ** 2
+
+  def per_example(params, batch):
+    loss = loss_fn(params, batch, None)
+    return {"loss": loss, "accuracy": jnp.exp(-loss)}
+
+  def draw(seed):
+    x = jax.random.normal(jax.random.key(seed), (600, 4))
+    return {"x": x, "y": x @ jnp.arange(4.0)}
+
+  def clients(alpha, seed):
+    rows = fo.partition.iid(np.arange(600), num_clients=12, seed=seed)
+    return fo.ClientData.from_partition(pool, rows, keep_pool=True)
+
+  pool, params = draw(0), {"kernel": jnp.zeros(4)}
+  return {
+    **{"jax": jax, "jnp": jnp, "np": np, "optax": optax, "fo": fo},
+    **{"simulate": fo.simulate, "statistics": fo.statistics, "prox": fo.prox},
+    **{"loss_fn": loss_fn, "per_example": per_example, "clients": clients},
+    **{"params": params, "data": clients(1.0, 0), "m": params},
+    **{"eta": 0.1, "beta": 0.9, "mu_l": 0.6, "step": 0.1},
+    "grad_fn": jax.grad(lambda w: jnp.mean(loss_fn(w, pool, None))),
+    "evaluate": fo.evaluation.federated(per_example),
+    "algorithm": fo.fed_avg(loss_fn, optax.sgd(0.01)),
+    "fed_avg": lambda learning_rate: fo.fed_avg(
+      loss_fn, optax.sgd(learning_rate)
+    ),
+    "scaffold": lambda learning_rate: fo.scaffold(loss_fn, learning_rate),
+    "validation": draw(1),
+    "test": draw(2),
+    "accuracy_of_scaffold": [0.9, 0.91, 0.92],
+    "accuracy_of_fed_avg": [0.8, 0.82, 0.81],
+  }
+
+
+EXAMPLES = all_examples()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda test: test.name)
+@pytest.mark.slow_cases(
+  "fedjax_opt.privacy.with_privacy",
+  "fedjax_opt.algorithms.personal.fed_per",
+  "fedjax_opt.study.client_results.evaluate_clients",
+  "fedjax_opt.results.checkpoint.Checkpoints",
+  "fedjax_opt.rules.delta_sgd.delta_sgd",
+)
+def test_an_example_of_a_docstring_runs(example, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  names = names_of_examples()
+  fo.Population.of_client_data("clients", names["data"])
+  example.globs = example.globs | names
+  runner = doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS)
+  said = []
+  result = runner.run(example, out=said.append)
+  assert result.failed == 0 < result.attempted, "".join(said)
