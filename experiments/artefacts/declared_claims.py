@@ -175,7 +175,7 @@ def lead(
       metric.
   """
   of = of or value()
-  sign = sign or (-1 if of.is_better_less else 1)
+  sign = sign or (-1 if of.is_smaller_better else 1)
   # Parts that both keys share do not tell the sides apart.
   sides = [
     ", ".join(part for part in key if part not in beside) or "here"

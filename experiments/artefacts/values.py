@@ -66,7 +66,7 @@ class Value(NamedTuple):
     return "did not get there" if late else "diverged"
 
   @property
-  def is_better_less(self) -> bool:
+  def is_smaller_better(self) -> bool:
     """Whether smaller values are better."""
     is_late = self.words.startswith("rounds")
     return is_late or history.direction(self.metric) == "min"

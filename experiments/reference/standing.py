@@ -101,7 +101,7 @@ class Leaderboard:
     ]
     return Table(shown, 1) if shown else None
 
-  def of_joined(self) -> Table | None:
+  def joined_table(self) -> Table | None:
     """A row for each condition and method that joined; None without any."""
     rows = []
     for name, study in self.studies.items():
@@ -126,7 +126,7 @@ class Leaderboard:
     return next(c for c in self.reference.conditions if c.name == name)
 
   def __str__(self) -> str:
-    tables = [self.of_joined(), self.overall()]
+    tables = [self.joined_table(), self.overall()]
     lines = [formats.lines(table) for table in tables if table is not None]
     ran = sum(len(study.cells) for study in self.studies.values())
     told = f"{ran} of {len(self.planned)} cells have run"

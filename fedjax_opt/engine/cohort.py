@@ -30,7 +30,7 @@ MAX_PHASES = 8
 class PhaseWork(NamedTuple):
   """What a client is sent, does and sends in a phase."""
 
-  gradients: list[tuple[int, Any]]  # See `Worker.gradients`.
+  gradient_counts: list[tuple[int, Any]]  # As a `Worker` has them.
   bytes_down: int
   bytes_up: int | None  # None if it depends on its data.
 
@@ -495,10 +495,10 @@ class Cohort:
       )
 
   def _visitor(self, one_client, phase):
-    def note(gradients, sent):
+    def note(gradient_counts, sent):
       is_known = isinstance(sent, int | np.integer)
       up = int(sent) if is_known else None
-      work = PhaseWork(gradients, phase.num_bytes, up)
+      work = PhaseWork(gradient_counts, phase.num_bytes, up)
       self.work.setdefault(phase.number, work)
 
     return mapping.visitor(

@@ -83,8 +83,10 @@ def visitor(
     new_state = check_state(output.state, state)
     output = output._replace(message=message, state=new_state)
     info = client_info(config, output, worker, client, is_long)
-    sent = output.bytes_up
-    note(worker.gradients, trees.num_bytes(message) if sent is None else sent)
+    sent = (
+      trees.num_bytes(message) if output.bytes_up is None else output.bytes_up
+    )
+    note(worker.gradient_counts, sent)
     return message, new_state, info
 
   return visit

@@ -177,7 +177,7 @@ class Simulator:
     """
     checks.at_least("rounds", rounds, 0)
     target.check_at_hand()
-    executor = self._executor_for(state)
+    executor = self._executor_of_state(state)
     last = state.round + rounds
     checks.at_least("state.round + rounds", last, 0)
     _check_rounds(last, state.config.clock)
@@ -317,7 +317,7 @@ class Simulator:
 
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; for a grid with the leading axis S."""
-    executor = self._executor_for(state)
+    executor = self._executor_of_state(state)
     return executor.params(_arrays_of(state))
 
   def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
@@ -364,10 +364,10 @@ class Simulator:
       others["schedule"] = plainly._clock.digest
     return identity.of_run(self._options, programs, others)
 
-  def _executor_for(self, state):
+  def _executor_of_state(self, state):
     """What runs a state, if it is one of this simulator."""
     inputs.check_state(state, SimulationState, self._own_config, self._seeds)
-    executor = self._executor_of(state.config, state.seeds)
+    executor = self._executor_with(state.config, state.seeds)
     shapes = jax.eval_shape(lambda: _arrays_of(state))
     try:
       executor.trace(shapes)
@@ -420,7 +420,7 @@ class Simulator:
   def _prepare(self, params, seeds):
     """What runs, and how it begins: `_start` with an executor first."""
     config, *others = self._start(params, seeds)
-    return self._executor_of(config, seeds), *others
+    return self._executor_with(config, seeds), *others
 
   def _start(self, params, seeds):
     """How a run begins: its options, resolved, its start, and its shapes."""
@@ -482,7 +482,7 @@ class Simulator:
   def _first_point(self):
     return {name: values[0] for name, values in self._grid.items()}
 
-  def _executor_of(self, config, seeds):
+  def _executor_with(self, config, seeds):
     """What runs these options on the present devices; made anew for others.
 
     It is made anew too if a run before has dropped settings of the grid.

@@ -68,12 +68,12 @@ def works(
     )
   total = lambda name: float(sum(getattr(p, name) for p in phases.values()))
   down, up = total("bytes_down"), total("bytes_up")
-  gradients = [each for p in phases.values() for each in p.gradients]
-  per_step = max(1.0, float(sum(n for n, of in gradients if of is None)))
+  counts = [count for p in phases.values() for count in p.gradient_counts]
+  per_step = max(1.0, float(sum(n for n, of in counts if of is None)))
   sizes = np.asarray(data.sizes)
   sizes = np.broadcast_to(sizes, (len(seeds), sizes.shape[-1]))
   return [
-    Work(int(seed), _steps(gradients, of_seed, config.plan), per_step, down, up)
+    Work(int(seed), _steps(counts, of_seed, config.plan), per_step, down, up)
     for seed, of_seed in zip(seeds, sizes, strict=True)
   ]
 
@@ -112,18 +112,18 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
   return noted
 
 
-def _steps(gradients, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:
+def _steps(gradient_counts, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:
   """[M], gradients of a batch that clients of these sizes compute.
 
   Args:
-    gradients: pairs (number, of what). What is None for the local batches,
+    gradient_counts: (number, of what). What is None for the local batches,
       "all" for all examples of the client, or a number of examples.
     sizes: [M].
     plan: of the local steps.
   """
   full = lambda examples: -(-examples // plan.batch_size)
   total = np.zeros(len(sizes))
-  for number, of in gradients:
+  for number, of in gradient_counts:
     steps = plan.num_steps(sizes) if of is None else full(sizes)
     total += number * (full(of) if isinstance(of, int) else steps)
   return np.maximum(total, 1.0)

@@ -118,7 +118,7 @@ class Worker:
     self._state = state
     self.gradient_evaluations = counters.zero()
     self.traces = {}
-    self.gradients: list[tuple[int, Any]] = []
+    self.gradient_counts: list[tuple[int, Any]] = []
     self._config = config
     self._client = client
     self._pool = examples
@@ -331,8 +331,8 @@ class Worker:
     ]
 
   def _count(self, gradients, examples, of):
-    """Counts gradients of this many examples each, see `gradients`."""
-    self.gradients.append((gradients, of))
+    """Counts gradients of this many examples each, see `gradient_counts`."""
+    self.gradient_counts.append((gradients, of))
     spent = counters.times(counters.counter(examples), gradients)
     self.gradient_evaluations = counters.add(self.gradient_evaluations, spent)
 

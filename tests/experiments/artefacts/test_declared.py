@@ -42,7 +42,7 @@ def test_values(words, expected, unit):
   np.testing.assert_allclose(found.compute(RECORD), expected)
   assert found.unit == unit
   assert found.scale == (100 if unit == "points" else 1)
-  assert found.is_better_less == ("loss" in words or "rounds" in words)
+  assert found.is_smaller_better == ("loss" in words or "rounds" in words)
 
 
 def test_a_value_that_nobody_knows():
