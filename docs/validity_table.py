@@ -294,7 +294,7 @@ METHODS: dict[str, Method] = {
   ),
   "fed_per": Method(None, _LOOPS),
   "fed_rep": Method(None, _LOOPS),
-  "fed_bn": Method(None, "test_running_statistics.py"),
+  "fed_bn": Method(None, "arrays/test_running_statistics.py"),
   # Without a schedule nothing is stale.
   "fed_buff": _method("fed_buff", _SGD, at="always", loop=_CLOCK),
   "fed_async": _method(

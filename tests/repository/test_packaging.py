@@ -38,8 +38,9 @@ from fedjax_opt_command import script
 if __name__ == "__main__":
   with contextlib.suppress(SystemExit):
     script()
-  from experiments import cli, command
+  from experiments import cli
   from experiments.command_line import parser
+  from experiments.processes import command
 
   spawn = multiprocessing.get_context("spawn")
   with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:

@@ -185,9 +185,9 @@ def test_a_command_warns_in_one_line(tmp_path):
   run(tmp_path, 1)
   (tmp_path / "digests.json").unlink()
   code = (
-    "from experiments import command\n"
+    "from experiments.processes import command\n"
     "command.begin()\n"
-    "from experiments import resuming\n"
+    "from experiments.single_run import resuming\n"
     "import pathlib, sys\n"
     "resuming._complete(pathlib.Path(sys.argv[1]))\n"
   )

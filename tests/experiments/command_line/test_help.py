@@ -200,8 +200,9 @@ def test_version(ask):
 def test_help_and_lists_start_no_device():
   code = (
     "import jax, sys\n"
-    "from experiments.command_line import help, pages\n"
-    "help.answer('scaffold', ''), help.answer(None, ''), pages.listed(None)\n"
+    "from experiments.command_line import choice_pages, help\n"
+    "help.answer('scaffold', ''), help.answer(None, '')\n"
+    "choice_pages.listed(None)\n"
     "from jax._src import xla_bridge\n"
     "sys.exit(bool(xla_bridge._backends))\n"
   )

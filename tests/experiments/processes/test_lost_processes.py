@@ -136,7 +136,7 @@ def test_of_an_end_nothing_is_passed_on_but_the_reason(monkeypatch):
 
 WATCHED = """
 import ctypes, os, sys
-from experiments import hosts
+from experiments.processes import hosts
 hosts.watch()
 print("of this process", file=sys.stderr)
 {}
