@@ -10,8 +10,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import processes, target
-from fedjax_opt.arrays import norms
+from fedjax_opt import norms, processes, target
 from fedjax_opt.engine import chunks, programs
 from tests.helpers import jax_problems
 from tests.helpers.refusals import refusal

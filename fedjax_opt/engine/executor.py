@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import processes, target
-from fedjax_opt.arrays import frozen, trees
+from fedjax_opt import frozen, processes, target
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population

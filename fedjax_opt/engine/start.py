@@ -12,8 +12,8 @@ from jax import lax
 from jax.extend.core import Literal
 from jax.typing import ArrayLike
 
-from fedjax_opt import contract, processes
-from fedjax_opt.arrays import frozen, trees
+from fedjax_opt import contract, frozen, processes
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.engine.inputs import is_function_of_key
 from fedjax_opt.engine.programs import copies, run_once

@@ -4,8 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedjax_opt import target
-from fedjax_opt.arrays import norms
+from fedjax_opt import norms, target
 
 SIZES = [1, 4096, 4097, 8 * 4096 + 7, 140_003]
 
