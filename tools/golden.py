@@ -320,13 +320,13 @@ def _relative(a: np.ndarray, b: np.ndarray) -> str:
   """The largest relative difference, of single numbers and of the whole."""
   a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
   is_finite = np.isfinite(a) & np.isfinite(b)
-  alike = np.where(np.isnan(a), np.isnan(b), a == b)
-  odd = int(np.sum(~is_finite & ~alike))
+  is_equal = np.where(np.isnan(a), np.isnan(b), a == b)
+  odd = int(np.sum(~is_finite & ~is_equal))
   a, b = a[is_finite], b[is_finite]
   size, gap = np.maximum(abs(a), abs(b)), abs(a - b)
   single = np.max(gap / np.where(size > 0, size, 1), initial=0)
-  whole = np.max(gap, initial=0) / (np.max(size, initial=0) or 1)
-  text = f"relative {single:.1e}, of the largest {whole:.1e}"
+  overall = np.max(gap, initial=0) / (np.max(size, initial=0) or 1)
+  text = f"relative {single:.1e}, of the largest {overall:.1e}"
   if not gap.any() and not odd:
     text = "other bits of the same numbers"
   return f"{text}, {odd} finite in one only" if odd else text
