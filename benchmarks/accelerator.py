@@ -56,23 +56,23 @@ REHEARSED = (
 
 def jobs(options: argparse.Namespace) -> dict[str, shared.Entry]:
   """All of them by name, the most telling first."""
-  found = {}
+  entries = {}
   for model in ("cnn", "mlp"):
-    found |= _rounds(model, "auto", **_TF32)
+    entries |= _rounds(model, "auto", **_TF32)
     for name, title in shared.FRAMEWORKS.items():
       if vars(options)[f"{name}_python"]:
-        found |= _rounds(model, title, name)
+        entries |= _rounds(model, title, name)
   for number in (1, 8, 64):
-    found |= _rounds("mlp", f"grid of {number}", **_TF32, points=number)
+    entries |= _rounds("mlp", f"grid of {number}", **_TF32, points=number)
   for size in _TRANSFORMERS:
-    found |= _rounds(size, "auto", **_TF32)
+    entries |= _rounds(size, "auto", **_TF32)
   for model in ("cnn", "mlp", "resnet18", "vgg16"):
-    for form, how in _FORMS.items():
-      if "form" not in how or model != "mlp":
-        found |= _rounds(model, form, **_TF32 | how)
+    for form, settings in _FORMS.items():
+      if "form" not in settings or model != "mlp":
+        entries |= _rounds(model, form, **_TF32 | settings)
   if options.tiny:
-    return {name: _tiny(found[name]) for name in REHEARSED if name in found}
-  return found
+    return {name: _tiny(entries[name]) for name in REHEARSED if name in entries}
+  return entries
 
 
 def _rounds(model, title, worker="fedjax_opt", /, **settings):
@@ -84,11 +84,11 @@ def _rounds(model, title, worker="fedjax_opt", /, **settings):
 
 def _tiny(job):
   """The same at sizes of a rehearsal."""
-  of = job.workload
-  small = of._replace(num_clients=2, num_steps=2, batch_size=4)
-  if of.name in ("resnet18", "vgg16", "29M"):
-    small = small._replace(name=f"tiny {of.name}")
-  return job._replace(workload=small)
+  workload = job.workload
+  tiny_workload = workload._replace(num_clients=2, num_steps=2, batch_size=4)
+  if workload.name in ("resnet18", "vgg16", "29M"):
+    tiny_workload = tiny_workload._replace(name=f"tiny {workload.name}")
+  return job._replace(workload=tiny_workload)
 
 
 # Doing them.
@@ -133,7 +133,7 @@ def report(
     for name in names
     if "cells" in records.get(name, {})
   )
-  of_device = "\n".join(f"- {name}: {it}" for name, it in device.items())
+  of_device = "\n".join(f"- {name}: {value}" for name, value in device.items())
   return f"{of_device}\n\n{shared.table_of(frame)}\n"
 
 

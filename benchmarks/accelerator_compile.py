@@ -152,8 +152,8 @@ def environment(name: str, *flags: str) -> dict[str, str]:
     *flags: further ones of XLA.
   """
   # There is no card to try algorithms on.
-  given = os.environ.get("XLA_FLAGS", "")
-  flags = [given, "--xla_gpu_autotune_level=0", *flags]
+  xla_flags = os.environ.get("XLA_FLAGS", "")
+  flags = [xla_flags, "--xla_gpu_autotune_level=0", *flags]
   return {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -168,8 +168,8 @@ def compile_one(name: str, target: str, data_dir: str) -> dict[str, Any]:
   """What is known of a run on a target."""
   run = RUNS[name]
   flags = [flag.replace("TEXTS", data_dir) for flag in run.flags.split()]
-  given = {"target": target, "flags": flags, "form": run.convolution}
-  return in_process("accelerator_compile", given)
+  arguments = {"target": target, "flags": flags, "form": run.convolution}
+  return in_process("accelerator_compile", arguments)
 
 
 def in_process(
@@ -186,14 +186,14 @@ def in_process(
   """
   variables = environment(arguments["target"], *flags)
   try:
-    found = shared.in_process(
+    record = shared.in_process(
       module, "compile_here", arguments, variables=variables
     )
   except shared.WorkerError:
     if flags or "h100" not in arguments["target"]:
       raise
     return in_process(module, arguments, WITHOUT_TILINGS)
-  return found | {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
+  return record | {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
 
 
 # In the process of one target: images of the right shapes stand for those of a
@@ -279,7 +279,7 @@ def compile_here(
   """Compiles what a command line of `experiments.run` would run."""
   tfds.load = images
   if form:
-    convolution.resolve_implementation = lambda given: given or form
+    convolution.resolve_implementation = lambda name: name or form
 
   def prepare():
     job = ours.job_of(flags)
@@ -293,9 +293,9 @@ def compile_here(
 
 def page(records: dict[str, Any]) -> str:
   """The records as a page of the site, with a table for each target."""
-  made = [record for record in records.values() if "jax" in record]
-  versions = sorted({record["jax"] for record in made})
-  dates = sorted({record["date"] for record in made})
+  compiled_records = [record for record in records.values() if "jax" in record]
+  versions = sorted({record["jax"] for record in compiled_records})
+  dates = sorted({record["date"] for record in compiled_records})
   parts = [
     "# Tables of compiled programs\n\n"
     "Written by `benchmarks/accelerator_compile.py`, with JAX "
@@ -321,10 +321,10 @@ def table(rows: Sequence[dict[str, str]]) -> str:
 
 def cells(record: dict[str, Any], target: str) -> dict[str, str]:
   """{column: text} of what is known of a program."""
-  sizes, described = record["bytes"], TARGETS[target]
+  sizes, device = record["bytes"], TARGETS[target]
   needs = sizes["arguments"] + sizes["temporary"] + sizes["results"]
   # XLA does not tell the kernels of a TPU.
-  counts = ("", "") if described.topology else kernels(record["loops"])
+  counts = ("", "") if device.topology else kernels(record["loops"])
   exchanged = ", ".join(f"{n} {k}" for k, n in record["exchanges"].items())
   giga = lambda number: f"{number / 1e9:.3g}" if number else ""
   return {
@@ -333,7 +333,7 @@ def cells(record: dict[str, Any], target: str) -> dict[str, str]:
     "compile s": f"{record['seconds']:.0f}",
     "GB a device": f"{needs / 1e9:.2f}",
     "GB of state": f"{sizes['arguments'] / 1e9:.2f}",
-    "fits": "yes" if needs < described.memory else "no",
+    "fits": "yes" if needs < device.memory else "no",
     "code MB": f"{sizes['code'] / 1e6:.1f}" if sizes["code"] else "",
     "GFLOP": giga(record["flops"]),
     "GB moved": giga(record["bytes_accessed"]),
@@ -362,8 +362,8 @@ def main(argv: list[str] | None = None) -> None:
   """The command line."""
   parser = shared.parser(__doc__)
   parser.add_argument("--output_dir", type=shared.folder, required=True)
-  for flag, known in (("--targets", TARGETS), ("--programs", RUNS)):
-    parser.add_argument(flag, nargs="+", choices=known, default=list(known))
+  for flag, choices in (("--targets", TARGETS), ("--programs", RUNS)):
+    parser.add_argument(flag, nargs="+", choices=choices, default=list(choices))
   parser.add_argument("--data_dir", required=True)
   options = parser.parse_args(argv)
   keys = [

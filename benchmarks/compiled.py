@@ -27,11 +27,11 @@ def loops(text: str) -> list[int]:
   """
   texts = dict(_COMPUTATION.findall(text))
   inside = {body: _BODY.findall(texts[body]) for body in _BODY.findall(text)}
-  found, level = [], inside.keys() - itertools.chain(*inside.values())
+  counts, level = [], inside.keys() - itertools.chain(*inside.values())
   while level:
-    found.append(max(len(_KERNEL.findall(texts[body])) for body in level))
+    counts.append(max(len(_KERNEL.findall(texts[body])) for body in level))
     level = {inner for body in level for inner in inside[body]}
-  return found
+  return counts
 
 
 def exchanges(text: str) -> dict[str, int]:

@@ -131,7 +131,7 @@ def fed_avg(
     **settings: of `sweep`.
   """
   if form:
-    convolution.resolve_implementation = lambda given: given or form
+    convolution.resolve_implementation = lambda name: name or form
   jax.config.update("jax_default_matmul_precision", matmul)
   loss_fn, init = make_loss(workload)
   make = lambda rate: fo.fed_avg(loss_fn, RULES[rule](rate))
@@ -157,17 +157,17 @@ def fed_avg(
 
 def flops(workload: list) -> float:
   """Of a round, with XLA's own form of convolution, after all rounds."""
-  of = shared.Workload(*workload)
-  loss_fn, init = make_loss(of)
-  pool = shared.make_pool(of)
-  batch = {name: leaf[: of.batch_size] for name, leaf in pool.items()}
+  work = shared.Workload(*workload)
+  loss_fn, init = make_loss(work)
+  pool = shared.make_pool(work)
+  batch = {name: leaf[: work.batch_size] for name, leaf in pool.items()}
   loss = lambda p, b: loss_fn(p, b, jax.random.key(0)).mean()
-  convolution.resolve_implementation = lambda given: "lax"
+  convolution.resolve_implementation = lambda name: "lax"
   # XLA counts none for a GPU.
   with jax.default_device(jax.devices("cpu")[0]):
     shapes = jax.eval_shape(init, jax.random.key(0))
     cost = jax.jit(jax.grad(loss)).lower(shapes, batch).cost_analysis()
-  return cost["flops"] * of.num_steps * of.num_clients
+  return cost["flops"] * work.num_steps * work.num_clients
 
 
 def job_of(flags: Sequence[str]) -> jobs.Job:
@@ -264,13 +264,13 @@ def device() -> dict[str, Any]:
   n, copied = (256, 1 << 20) if is_small else (8192, 1 << 28)
   x = jnp.ones(copied, jnp.float32)
   seconds = median_seconds(jax.jit(lambda x: x + 1), x)
-  found = {
+  rates = {
     "float32_tflops": tflops(n),
     "tf32_tflops": tflops(n, precision="tensorfloat32"),
     "bfloat16_tflops": tflops(n, "bfloat16", "default"),
     "gb_per_s": 2 * x.nbytes / seconds / 1e9,
   }
-  return found | environment.device() | environment.versions()
+  return rates | environment.device() | environment.versions()
 
 
 def tflops(n: int, dtype: str = "float32", precision: str = "highest") -> float:

@@ -49,17 +49,17 @@ def main() -> None:
   # No programs that the user has compiled before.
   for name in [name for name in os.environ if "COMPILATION_CACHE" in name]:
     del os.environ[name]
-  found = {"cold": [], "warm": []}
+  times = {"cold": [], "warm": []}
   for _ in range(TURNS):
     with tempfile.TemporaryDirectory() as folder:
-      for which, results in found.items():
+      for kind, results in times.items():
         flags = [
           f"--compilation_cache={folder}/programs",
-          f"--output_dir={folder}/{which}",
+          f"--output_dir={folder}/{kind}",
         ]
-        given = {"flags": flags, "started": time.time()}
-        results.append(shared.in_process("first_result", "run_command", given))
-  medians = {n: pandas.DataFrame(some).median() for n, some in found.items()}
+        kwargs = {"flags": flags, "started": time.time()}
+        results.append(shared.in_process("first_result", "run_command", kwargs))
+  medians = {n: pandas.DataFrame(rows).median() for n, rows in times.items()}
   frame = pandas.DataFrame(medians).T.reset_index(names="command")
   print(f"{shared.machine()}; seconds, median of {TURNS}")
   print(shared.table_of(frame))

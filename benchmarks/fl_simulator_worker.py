@@ -93,9 +93,9 @@ class Server:
           self.own[i] += updates[-1]
         if self.method == "SCAFFOLD":
           moved = updates[-1] / steps / self.rate
-          new = self.own[i] - self.control - moved
-          change += new - self.own[i]
-          self.own[i] = new
+          new_control = self.own[i] - self.control - moved
+          change += new_control - self.own[i]
+          self.own[i] = new_control
       update, mean = (torch.stack(v).mean(0) for v in (updates, models))
       self.control += change / len(self.clients)
       if self.method == "FedSpeed":

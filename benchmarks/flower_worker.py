@@ -75,8 +75,8 @@ def simulate(
     )
 
     def run(weights, rounds):
-      ended = strategy.start(grid, ArrayRecord(weights), rounds)
-      return ended.arrays.to_torch_state_dict()
+      result = strategy.start(grid, ArrayRecord(weights), rounds)
+      return result.arrays.to_torch_state_dict()
 
     serve(run)
 
@@ -97,15 +97,15 @@ def fed_avg(workload: shared.Workload) -> shared.RunRounds:
   problem = functools.partial(torch_worker.make_problem, workload)
 
   def run_rounds(rounds):
-    found = {}
+    answer = {}
 
     def serve(run):
       weights = run(problem().model.state_dict(), 1)
       start = time.perf_counter()
       torch_worker.check_finite(run(weights, rounds))
-      found["seconds"] = time.perf_counter() - start
+      answer["seconds"] = time.perf_counter() - start
 
     simulate(problem, workload.num_clients, 1.0, serve)
-    return found
+    return answer
 
   return run_rounds

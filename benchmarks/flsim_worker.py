@@ -59,9 +59,9 @@ class Model:
 
   def fl_forward(self, batch):
     x, y = batch
-    others = dict.fromkeys(["predictions", "targets", "model_inputs"])
+    fields = dict.fromkeys(["predictions", "targets", "model_inputs"])
     loss = self.loss_fn(self.module(x), y)
-    return FLBatchMetrics(loss=loss, num_examples=len(y), **others)
+    return FLBatchMetrics(loss=loss, num_examples=len(y), **fields)
 
 
 class User(list):
@@ -87,8 +87,8 @@ class Trainer(AsyncTrainer):
     self.arrived, self.models = [], []
 
   def train_and_update_global_model(self, client):
-    sent, version = client.training_schedule, self.aggregator.global_seqnum
-    times = float(sent.start_time), float(sent.end_time)
+    schedule, version = client.training_schedule, self.aggregator.global_seqnum
+    times = float(schedule.start_time), float(schedule.end_time)
     user = client.user_info.user_index
     self.arrived.append((user, *times, client.model_seqnum, version))
     super().train_and_update_global_model(client)
@@ -179,23 +179,23 @@ def record(path: str, clients: int = 24, labels: int = 3) -> None:
   sizes = rng.integers(4, 10, clients)
   x = rng.standard_normal((sizes.sum(), 3), np.float32)
   y = rng.integers(0, labels, sizes.sum())
-  saved = {"x": x, "y": y.astype(np.int32), "sizes": sizes}
-  tensors = (torch.from_numpy(each).split(sizes.tolist()) for each in (x, y))
+  arrays = {"x": x, "y": y.astype(np.int32), "sizes": sizes}
+  tensors = (torch.from_numpy(array).split(sizes.tolist()) for array in (x, y))
   users = Users(User([pair]) for pair in zip(*tensors, strict=True))
   for name, (aggregator, settings, epochs) in RUNS.items():
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002, FLSim draws from it.
     module = torch.nn.Linear(3, labels)
     for leaf in ("weight", "bias"):
-      saved[leaf] = getattr(module, leaf).detach().numpy().copy()
+      arrays[leaf] = getattr(module, leaf).detach().numpy().copy()
     model = Model(module, torch.nn.functional.cross_entropy)
     trainer = make_trainer(
       model, aggregator, rate=0.5, concurrency=5, work=2, **settings
     )
     train(trainer, users, epochs)
-    saved[f"{name}_events"] = np.array(trainer.arrived, np.float32)
-    saved[f"{name}_models"] = np.array(trainer.models)
-  np.savez_compressed(path, **saved)
+    arrays[f"{name}_events"] = np.array(trainer.arrived, np.float32)
+    arrays[f"{name}_models"] = np.array(trainer.models)
+  np.savez_compressed(path, **arrays)
 
 
 if __name__ == "__main__":

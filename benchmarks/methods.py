@@ -60,11 +60,11 @@ def in_turns(
     contenders: by name.
     rounds: of a turn.
   """
-  taken = pandas.DataFrame(
+  seconds = pandas.DataFrame(
     [{n: turn() for n, turn in contenders.items()} for _ in range(1 + TURNS)]
   )
-  medians = taken[1:].median()
-  return 1e3 * medians / rounds, taken.iloc[0] - medians
+  medians = seconds[1:].median()
+  return 1e3 * medians / rounds, seconds.iloc[0] - medians
 
 
 def turn_of(
@@ -120,8 +120,8 @@ def of_workload(workload: shared.Workload, clock: str) -> shared.Rows:
     rate = workload.learning_rate
     choice = ALGORITHMS["fed_avg" if name == _ADAMW else name]
     rule = optax.adamw if name == _ADAMW else optax.sgd
-    given = rule(rate) if choice.client_takes == "rule" else rate
-    algorithm = choice.factory(loss_fn, given)
+    rule_or_rate = rule(rate) if choice.client_takes == "rule" else rate
+    algorithm = choice.factory(loss_fn, rule_or_rate)
     once = fo.simulate(algorithm, params, data, rounds=1, **settings)
     gradients[name] = once.cost["gradient_evaluations_per_round"]
     return turn_of(fo.Simulator(algorithm, data, **settings), workload, clock)
@@ -178,8 +178,8 @@ def grid(options) -> shared.Rows:
   """A row for each workload."""
   points, rows = _RATES_OF_GRID * _SEEDS_OF_GRID, []
   for workload in map(asynchronous, ("least_squares", "mlp")):
-    of = functools.partial(server_steps, workload, options.clock)
-    contenders = {"one": of(), "all": of(_RATES_OF_GRID, _SEEDS_OF_GRID)}
+    steps = functools.partial(server_steps, workload, options.clock)
+    contenders = {"one": steps(), "all": steps(_RATES_OF_GRID, _SEEDS_OF_GRID)}
     ms, compiling = in_turns(contenders, ROUNDS[workload.name])
     rows.append(
       {
@@ -198,13 +198,13 @@ def flsim(options) -> shared.Rows:
   """A row."""
   workload = asynchronous("least_squares")
   rounds, epoch = ROUNDS[workload.name], workload.num_clients // _ARRIVALS
-  asked = {"buffer": _ARRIVALS, "concurrency": _AWAY, "rounds": epoch}
+  settings = {"buffer": _ARRIVALS, "concurrency": _AWAY, "rounds": epoch}
   with shared.Process("flsim_worker", options.flsim_python) as process:
-    took = lambda: process.call("fed_buff", workload=workload, **asked)
+    ask = lambda: process.call("fed_buff", workload=workload, **settings)
     # An epoch is a turn of FLSim.
-    there = lambda: took()[options.clock] * rounds / epoch
-    here = server_steps(workload, options.clock)
-    ms, compiling = in_turns({"here": here, "FLSim": there}, rounds)
+    flsim_turn = lambda: ask()[options.clock] * rounds / epoch
+    our_turn = server_steps(workload, options.clock)
+    ms, compiling = in_turns({"here": our_turn, "FLSim": flsim_turn}, rounds)
   compiled = {"compile s": compiling["here"]}
   return [{"server step": workload.name, **ms.add_suffix(" ms"), **compiled}]
 
@@ -220,10 +220,10 @@ def lasso(options) -> shared.Rows:
   workload, theirs, rows = shared.LEAST_SQUARES, [], []
   rounds = ROUNDS[workload.name]
   ways = {"at the end": ours.UNEVALUATED, "every 10 rounds": {"eval_every": 10}}
-  of = "fedjax_worker", options.fedjax_python, shared.ON_CPU
-  with shared.Process(*of) as process:
+  arguments = "fedjax_worker", options.fedjax_python, shared.ON_CPU
+  with shared.Process(*arguments) as process:
     # After an evaluation diverged points stop.
-    for how, settings in ways.items():
+    for moment, settings in ways.items():
       results = []
       for name in _ALGORITHMS:
         results.append(ours.run_lasso_grid(name, _ROUNDS, **settings))
@@ -231,15 +231,15 @@ def lasso(options) -> shared.Rows:
         theirs.append(answer["seconds"] / rounds)
       rows.append(
         {
-          "four grids": f"evaluated {how}",
+          "four grids": f"evaluated {moment}",
           "rounds s": sum(result.run_seconds for result in results),
           "compile s": sum(result.compile_seconds for result in results),
         }
       )
-  one = statistics.median(theirs[1:])  # The first one compiles.
-  of_one = f"FedJAX, {1e3 * one:.2f} ms a round and point"
-  of_all = one * _ROUNDS * _POINTS * len(_ALGORITHMS)
-  return [*rows, {"four grids": of_one, "rounds s": of_all}]
+  seconds = statistics.median(theirs[1:])  # The first one compiles.
+  label = f"FedJAX, {1e3 * seconds:.2f} ms a round and point"
+  total = seconds * _ROUNDS * _POINTS * len(_ALGORITHMS)
+  return [*rows, {"four grids": label, "rounds s": total}]
 
 
 PARTS = {"all": every, "grid": grid, "flsim": flsim, "lasso": lasso}

@@ -26,20 +26,20 @@ def run(
     path: of what `protocols.write_data` wrote.
     begun: when the process was started, in seconds since 1970.
   """
-  found = {}
+  result = {}
 
   def measure(run, accuracy, warm=None):
     """Given `(seed, rounds) -> model`, and what a model has right."""
     (warm or run)(0, 1)
-    found.update(start=time.time() - begun, rounds=[], accuracy=[])
+    result.update(start=time.time() - begun, rounds=[], accuracy=[])
     for seed in range(protocol["seeds"]):
       start = time.perf_counter()
       model = run(seed, protocol["rounds"])
-      found["rounds"].append(time.perf_counter() - start)
-      found["accuracy"].append(accuracy(model))
+      result["rounds"].append(time.perf_counter() - start)
+      result["accuracy"].append(accuracy(model))
 
   globals().get(program, program)(protocol, path, measure)
-  return found
+  return result
 
 
 Examples = dict[str, np.ndarray]  # {"x": [N, ...], "y": [N]}
@@ -110,13 +110,13 @@ def flower(protocol: dict, path: str, measure: Measure) -> None:
   import flower_worker
   import torch
 
-  made = path, protocol["rate"], protocol["batch_size"]
-  problem, (_, test) = functools.partial(flute, *made), read(path)
+  arguments = path, protocol["rate"], protocol["batch_size"]
+  problem, (_, test) = functools.partial(flute, *arguments), read(path)
 
   def serve(train):
     def run(seed, rounds):
       torch.manual_seed(seed)
-      model = flute.__wrapped__(*made).model
+      model = flute.__wrapped__(*arguments).model
       model.load_state_dict(train(model.state_dict(), rounds))
       return model
 

@@ -150,11 +150,11 @@ def write_data(protocol: Protocol, data_dir: str, path: pathlib.Path) -> None:
     for split in ("train", "test")
   )
   size = protocol.num_clients * protocol.examples
-  kept = np.random.default_rng(0).permutation(len(train["y"]))[:size]
+  order = np.random.default_rng(0).permutation(len(train["y"]))[:size]
   split = getattr(fo.partition, protocol.partition)
-  rows = split(train["y"][kept], protocol.num_clients, **protocol.scheme or {})
+  rows = split(train["y"][order], protocol.num_clients, **protocol.scheme or {})
   np.savez(
-    path, x=train["x"][kept], y=train["y"][kept], rows=np.stack(rows),
+    path, x=train["x"][order], y=train["y"][order], rows=np.stack(rows),
     x_test=test["x"], y_test=test["y"],
   )  # fmt: skip
 
@@ -185,9 +185,9 @@ def ours(protocol: dict, path: str, measure: Measure) -> None:
     batch_size=protocol.batch_size,
     local_epochs=protocol.epochs,
   )
-  first = lambda seed: simulator.init(task.init(jax.random.key(seed)), seed)
-  states = jax.block_until_ready([*map(first, range(protocol.seeds))])
-  tested = jax.jit(lambda params: task.evaluate(params, None, test))
+  start = lambda seed: simulator.init(task.init(jax.random.key(seed)), seed)
+  states = jax.block_until_ready([*map(start, range(protocol.seeds))])
+  evaluate = jax.jit(lambda params: task.evaluate(params, None, test))
 
   def run(seed, rounds):
     state, _ = simulator.run(states[seed], rounds)
@@ -195,8 +195,8 @@ def ours(protocol: dict, path: str, measure: Measure) -> None:
 
   measure(
     run,
-    lambda params: float(tested(params)["test_accuracy"]),
-    warm=lambda *_: simulator.run(first(0), 0),  # Compiles.
+    lambda params: float(evaluate(params)["test_accuracy"]),
+    warm=lambda *_: simulator.run(start(0), 0),  # Compiles.
   )
 
 
@@ -218,12 +218,12 @@ def run_protocol(protocol: Protocol, pythons: dict, data_dir: str) -> None:
     write_data(protocol, data_dir, path)
     sides = {protocol.peer: "protocol_peers", "fedjax_opt": "protocols"}
     for program, module in sides.items():
-      how = {"python": pythons.get(program, pythons["torch"])}
-      given = {"program": program, "protocol": protocol._asdict()}
-      given |= {"path": str(path), "begun": time.time()}
-      how["variables"] = shared.ON_CPU
-      found = shared.in_process(module, "run", given, **how)
-      rows.append({"program": program, **cells(found)})
+      options = {"python": pythons.get(program, pythons["torch"])}
+      arguments = {"program": program, "protocol": protocol._asdict()}
+      arguments |= {"path": str(path), "begun": time.time()}
+      options["variables"] = shared.ON_CPU
+      result = shared.in_process(module, "run", arguments, **options)
+      rows.append({"program": program, **cells(result)})
   table = shared.table_of(pandas.DataFrame(rows))
   print(f"{protocol.name}\n\n{table}\n", flush=True)
 

@@ -39,12 +39,12 @@ def entries(
     ours: name -> settings of a row of this package.
     size: see `shared.Entry`.
   """
-  of = lambda *given: shared.Entry(*given[:3], workload, *given[3:], size=size)
+  row = lambda *args: shared.Entry(*args[:3], workload, *args[3:], size=size)
   *theirs, flower = (
-    of(name, worker, "fed_avg") for worker, name in shared.FRAMEWORKS.items()
+    row(name, worker, "fed_avg") for worker, name in shared.FRAMEWORKS.items()
   )
-  own = (of(name, "fedjax_opt", "fed_avg", how) for name, how in ours.items())
-  return [*theirs, of("floor", "fedjax_opt", "floor"), *own, flower]
+  rows = (row(name, "fedjax_opt", "fed_avg", how) for name, how in ours.items())
+  return [*theirs, row("floor", "fedjax_opt", "floor"), *rows, flower]
 
 
 def with_ratios(frame: pandas.DataFrame) -> pandas.DataFrame:
@@ -58,21 +58,21 @@ def with_ratios(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 def product() -> str:
   """What a large float32 matrix product reaches on the processor."""
-  found = shared.in_process(
+  tflops = shared.in_process(
     "fedjax_opt_worker", "tflops", {"n": 2048}, variables=shared.ON_CPU
   )
-  return f"matrix product: {1e3 * found:.0f} GFLOP/s"
+  return f"matrix product: {1e3 * tflops:.0f} GFLOP/s"
 
 
 def main() -> None:
   parser = shared.parser(__doc__, shared.FRAMEWORKS)
-  pythons, found = shared.pythons(parser.parse_args()), {}
+  pythons, runs = shared.pythons(parser.parse_args()), {}
   print(f"{shared.machine()}\n{product()}")
   for workload in shared.WORKLOADS.values():
-    *others, flower = entries(workload, OURS)
-    for together in others, [flower]:
-      found |= shared.measure(together, pythons, TURNS)
-  frame = with_ratios(shared.frame_of(found).drop(columns="size"))
+    *other_entries, flower = entries(workload, OURS)
+    for group in other_entries, [flower]:
+      runs |= shared.measure(group, pythons, TURNS)
+  frame = with_ratios(shared.frame_of(runs).drop(columns="size"))
   print(f"\n{shared.table_of(frame)}\n{product()}")
 
 

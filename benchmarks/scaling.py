@@ -47,14 +47,14 @@ def cohorts() -> list[list[shared.Entry]]:
   """Rounds of all frameworks, over the size of the cohort."""
   groups = []
   for task in TASKS:
-    of = [
+    rows = [
       round_time.entries(
         task._replace(num_clients=clients), {OURS: CHUNKS, AUTO: {}}, clients
       )
       for clients in COHORTS
     ]
     # All sizes together: they are compared, and a machine's speed varies.
-    groups += [[e for some in of for e in some[:-1]], *(e[-1:] for e in of)]
+    groups += [[e for row in rows for e in row[:-1]], *(e[-1:] for e in rows)]
   return groups
 
 
@@ -107,24 +107,24 @@ def with_ratios(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
   """A panel for each task of a part: rounds a second over the size."""
-  looks = plots.method_styles(sorted({*frame["framework"]}))
+  styles = plots.method_styles(sorted({*frame["framework"]}))
   # A grid does as many rounds at once as it has points.
   rounds = frame["size"].where(frame["framework"] == "LASSO grid", 1)
   frame["rate"] = 1e3 * rounds / frame["ms / round"]
 
   def draw_one(axes, panel):
-    shown = frame[frame["panel"] == panel].sort_values("size")
-    axes.set(title=panel.replace("_", " "), xlabel=shown["label"].iloc[0])
+    rows = frame[frame["panel"] == panel].sort_values("size")
+    axes.set(title=panel.replace("_", " "), xlabel=rows["label"].iloc[0])
     axes.set_ylabel("Rounds per second")
     plots.log_scale(axes.xaxis)
     plots.log_scale(axes.yaxis)
     return {
-      name: axes.plot(of["size"], of["rate"], **looks[name]._asdict())[0]
-      for name, of in shown.groupby("framework")
+      name: axes.plot(group["size"], group["rate"], **styles[name]._asdict())[0]
+      for name, group in rows.groupby("framework")
     }
 
-  drawn = list(frame["panel"].unique())
-  panels.save(panels.draw_panels(drawn, None, draw_one, list(looks)), path)
+  names = list(frame["panel"].unique())
+  panels.save(panels.draw_panels(names, None, draw_one, list(styles)), path)
 
 
 def main() -> None:
@@ -133,10 +133,10 @@ def main() -> None:
   plots.check_installed()
   print(f"{shared.machine()}\n{round_time.product()}", flush=True)
   for title, (label, groups) in PARTS.items():
-    found = {}
+    runs = {}
     for group in groups():
-      found |= shared.measure(group, pythons, TURNS)
-    frame = with_ratios(shared.frame_of(found))
+      runs |= shared.measure(group, pythons, TURNS)
+    frame = with_ratios(shared.frame_of(runs))
     print(f"\n{title}\n{shared.table_of(frame)}", flush=True)
     frames.append(frame.assign(label=label, panel=f"{title}, " + frame["task"]))
   draw(pandas.concat(frames), pathlib.Path("scaling.png"))

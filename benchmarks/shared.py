@@ -121,14 +121,14 @@ def program(
   build = functools.cache(build)
 
   def run(workload, rounds, **settings):
-    start, used = time.perf_counter(), time.process_time()
+    start, processor_start = time.perf_counter(), time.process_time()
     workload = Workload(*workload)
     shape = tuple(workload.example_shape)
-    more = build(workload._replace(example_shape=shape), **settings)(rounds)
+    extra = build(workload._replace(example_shape=shape), **settings)(rounds)
     seconds = time.perf_counter() - start
     of_all = {"seconds": seconds, "wall_seconds": seconds, "peak": peak()}
-    of_all["processor_seconds"] = time.process_time() - used
-    return of_all | (more or {})
+    of_all["processor_seconds"] = time.process_time() - processor_start
+    return of_all | (extra or {})
 
   return run
 
@@ -161,10 +161,10 @@ def answer() -> None:
   for line in sys.stdin:
     function, arguments = json.loads(line)
     try:
-      said = {"found": getattr(module, function)(**arguments)}
+      reply = {"found": getattr(module, function)(**arguments)}
     except Exception as error:
-      said = {"error": f"{type(error).__name__}: {error}"}
-    print(json.dumps(said), file=answers, flush=True)
+      reply = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(reply), file=answers, flush=True)
   # Without waiting for what a framework that failed has left behind.
   atexit._run_exitfuncs()
   os._exit(0)
@@ -290,12 +290,12 @@ def recorded(
     if "error" not in records.get(key, {"error": ""}):
       continue
     try:
-      records[key], said = make(key), "done"
+      records[key], outcome = make(key), "done"
     except LateError as error:
-      said = str(error)
+      outcome = str(error)
     except WorkerError as error:
-      records[key], said = {"error": str(error)[:300]}, str(error)
-    print(f"{key}: {said}", flush=True)
+      records[key], outcome = {"error": str(error)[:300]}, str(error)
+    print(f"{key}: {outcome}", flush=True)
     json_files.write_json(file, records)
     page.write_text(text_of(records))
   return any("error" in records.get(key, {}) for key in keys)
@@ -348,8 +348,8 @@ class Run(Process):
     pythons: Mapping[str, str],
     limit: float = threading.TIMEOUT_MAX,
   ):
-    of = f"{entry.worker}_worker", pythons[entry.worker], entry.variables
-    super().__init__(*of, limit)
+    arguments = f"{entry.worker}_worker", pythons[entry.worker], entry.variables
+    super().__init__(*arguments, limit)
     self._entry = entry
     self.turns = []  # Seconds a round.
 
@@ -396,10 +396,10 @@ def measure(
   Returns:
     {key of the entry: its run}, of those that could run.
   """
-  runs, left = {}, list(entries)
+  runs, active_entries = {}, list(entries)
   with contextlib.ExitStack() as stack:
     for _ in range(1 + turns):
-      for entry in tuple(left):
+      for entry in tuple(active_entries):
         try:
           if entry.key in runs:
             runs[entry.key].take_turn()
@@ -409,7 +409,7 @@ def measure(
         except WorkerError as error:
           task, name, _ = entry.key
           print(f"skipped: {name}, {task}: {error}", flush=True)
-          left.remove(entry)
+          active_entries.remove(entry)
           runs.pop(entry.key, None)
   return runs
 
@@ -424,12 +424,12 @@ def parser(
   doc: str, frameworks: Sequence[str] = (), default: str = sys.executable
 ) -> argparse.ArgumentParser:
   """With a flag for the Python of each framework."""
-  made = argparse.ArgumentParser(
+  flags_parser = argparse.ArgumentParser(
     description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   for name in frameworks:
-    made.add_argument(f"--{name}_python", default=default)
-  return made
+    flags_parser.add_argument(f"--{name}_python", default=default)
+  return flags_parser
 
 
 def folder(given: str) -> pathlib.Path:
@@ -439,9 +439,9 @@ def folder(given: str) -> pathlib.Path:
 
 def pythons(options: argparse.Namespace) -> dict[str, str]:
   """{worker: Python} of the flags of `parser`."""
-  given = vars(options).items()
-  found = {n.removesuffix("_python"): p for n, p in given if "_python" in n}
-  return found | {"fedjax_opt": sys.executable}
+  flags = vars(options).items()
+  by_worker = {n.removesuffix("_python"): p for n, p in flags if "_python" in n}
+  return by_worker | {"fedjax_opt": sys.executable}
 
 
 Rows = list[dict[str, Any]]  # Of a table, column -> cell.

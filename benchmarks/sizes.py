@@ -46,13 +46,13 @@ def round_seconds(
   algorithm, params, data, rounds: int, segments: int, **settings
 ) -> np.ndarray:
   """Seconds a round in each segment but the first, which is not warm."""
-  times, each = [], rounds // segments
+  times, per_segment = [], rounds // segments
   fo.simulate(
-    algorithm, params, data, rounds=rounds, eval_every=each,
+    algorithm, params, data, rounds=rounds, eval_every=per_segment,
     evaluate=lambda *_: {"none": jnp.float32(0)},
     on_evaluation=lambda report: times.append(report.run_seconds), **settings,
   )  # fmt: skip
-  return np.diff(times[1:]) / each
+  return np.diff(times[1:]) / per_segment
 
 
 # Clients vectorized at a time.
@@ -94,13 +94,13 @@ def make_population(folder: pathlib.Path) -> None:
   # Random bytes are slow to draw; what they are does not matter here.
   noise = rng.integers(0, 17, (2 * EXAMPLES, 32, 32, 3), np.uint8)
 
-  def some():
+  def clients():
     for _ in range(100_000):
       start = rng.integers(EXAMPLES)
       x = noise[start : start + EXAMPLES]
       yield {"x": x, "y": rng.integers(0, 10, EXAMPLES, np.int32)}
 
-  fo.Population.write(folder, some())
+  fo.Population.write(folder, clients())
 
 
 def from_disk_or_memory(folder: str, where: str) -> dict[str, float]:
@@ -122,12 +122,12 @@ def disk(options) -> shared.Rows:
   """Medians of three processes of both kinds, in turns."""
   if not options.folder.exists():
     make_population(options.folder)
-  found = []
+  rows = []
   for where in ("memory", "disk") * 3:
-    given = {"folder": str(options.folder), "where": where}
-    run = shared.in_process("sizes", "from_disk_or_memory", given)
-    found.append({"clients": where, **run})
-  medians = pandas.DataFrame(found).groupby("clients", sort=False).median()
+    arguments = {"folder": str(options.folder), "where": where}
+    run = shared.in_process("sizes", "from_disk_or_memory", arguments)
+    rows.append({"clients": where, **run})
+  medians = pandas.DataFrame(rows).groupby("clients", sort=False).median()
   return medians.reset_index().to_dict("records")
 
 
@@ -139,7 +139,7 @@ def made(folder: pathlib.Path, clients: int) -> tuple[float, list[Any]]:
   rng = np.random.default_rng(0)
   x = rng.normal(size=(clients, 2, 8)).astype(np.float32)
   if not folder.exists():
-    fo.Population.write(folder, ({"x": each} for each in x))
+    fo.Population.write(folder, ({"x": examples} for examples in x))
   rows = np.arange(2 * clients).reshape(clients, 2)
   start = time.time()
   data = fo.ClientData.from_partition({"x": x.reshape(-1, 8)}, list(rows))
@@ -160,10 +160,10 @@ def populations(options) -> shared.Rows:
   """A row for each number of clients."""
   rows = []
   for clients in (1_000, 10_000, 100_000, 1_000_000):
-    seconds, places = made(options.folder / str(clients), clients)
+    seconds, sources = made(options.folder / str(clients), clients)
     of_rounds = {
       f"{where} {cohort_size}, ms": fastest_round(data, cohort_size)
-      for where, data in zip(("memory", "disk"), places, strict=True)
+      for where, data in zip(("memory", "disk"), sources, strict=True)
       for cohort_size in (10, 100)
     }
     rows.append({"clients": f"{clients:,}", "made s": seconds, **of_rounds})

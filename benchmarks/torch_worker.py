@@ -28,7 +28,7 @@ MLP = lambda: nn.Sequential(
   nn.Flatten(), nn.Linear(3072, 100), nn.Softplus(), nn.Linear(100, 10)
 )
 LINEAR = lambda: nn.Sequential(nn.Linear(1024, 1, bias=False), nn.Flatten(0))
-half_mean_squared_error = lambda *given: 0.5 * nn.functional.mse_loss(*given)
+half_mean_squared_error = lambda *args: 0.5 * nn.functional.mse_loss(*args)
 MODELS = {
   "cnn": (CNN, nn.functional.cross_entropy),
   "mlp": (MLP, nn.functional.cross_entropy),

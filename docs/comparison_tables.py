@@ -68,54 +68,55 @@ _CASES = {
 @functools.cache
 def published() -> Leaderboard:
   """The conditions under which all methods have records."""
-  asked = definition.read(NAME)
-  begun = [c for c in asked.conditions if (asked.records / c.name).exists()]
-  cells = asked._replace(conditions=begun).cells(asked.methods)
-  is_there = lambda place: (asked.records / place.file).exists()
-  lacking = {p.condition.name for p in cells if not is_there(p)}
-  cells = [p for p in cells if p.condition.name not in lacking]
-  found = standing.leaderboard(asked, cells, [asked.records], [])
-  order = sorted(found.studies, key=(*_ORDER, *found.studies).index)
+  plan = definition.read(NAME)
+  conditions = [c for c in plan.conditions if (plan.records / c.name).exists()]
+  cells = plan._replace(conditions=conditions).cells(plan.methods)
+  is_there = lambda place: (plan.records / place.file).exists()
+  incomplete = {p.condition.name for p in cells if not is_there(p)}
+  cells = [p for p in cells if p.condition.name not in incomplete]
+  board = standing.leaderboard(plan, cells, [plan.records], [])
+  order = sorted(board.studies, key=(*_ORDER, *board.studies).index)
   return dataclasses.replace(
-    found, studies={name: found.studies[name] for name in order}
+    board, studies={name: board.studies[name] for name in order}
   )
 
 
 def filled(text: str) -> str:
   """A page with what its marks enclose made anew."""
-  found = published()
-  sections = [_extent(found), *(_section(found, n) for n in found.studies)]
+  board = published()
+  sections = [_extent(board), *(_section(board, n) for n in board.studies)]
   text = marks.filled(text, "conditions", "\n".join(sections))
-  return marks.filled(text, "advice", _advice(found))
+  return marks.filled(text, "advice", _advice(board))
 
 
-def _advice(found: Leaderboard) -> str:
+def _advice(board: Leaderboard) -> str:
   """The methods that are among the best under all conditions of a case."""
-  rows = [_advice_on(found, *each) for each in _CASES.items()]
+  rows = [_advice_on(board, *case) for case in _CASES.items()]
   return formats.markdown(Table(rows, 5)).strip() + "\n"
 
 
-def _advice_on(found: Leaderboard, case: str, names: list[str]) -> Row:
-  studies = [found.studies[name] for name in names]
-  each = [*map(_by_label, studies)]
-  ran = [method for method in each[0] if all(method in v for v in each)]
-  good = [m for m in ran if all(v[m].verdict in (BEST, TIED) for v in each)]
+def _advice_on(board: Leaderboard, case: str, names: list[str]) -> Row:
+  studies = [board.studies[name] for name in names]
+  verdicts = [*map(_by_label, studies)]
+  ran = [method for method in verdicts[0] if all(method in v for v in verdicts)]
+  good = [m for m in ran if all(v[m].verdict in (BEST, TIED) for v in verdicts)]
   good.sort(
-    key=lambda method: np.mean([v[method].value.estimate for v in each]),
+    key=lambda method: np.mean([v[method].value.estimate for v in verdicts]),
     reverse=studies[0].is_larger_better,
   )
-  told = [
-    f"{method} ({_means(studies, each, method)})" for method in good[:_NAMED]
+  texts = [
+    f"{method} ({_means(studies, verdicts, method)})"
+    for method in good[:_NAMED]
   ]
   count = f"{len(good)} of {len(ran)}"
   count += ", such as " if len(good) > _NAMED else ": "
-  said = [v[_BASELINE].verdict if _BASELINE in v else "–" for v in each]
+  words = [v[_BASELINE].verdict if _BASELINE in v else "–" for v in verdicts]
   return {
     "Your case": case,
-    "Conditions": "; ".join(found.condition(name).title for name in names),
-    "Among the best": count + "; ".join(told),
-    "FedAvg": _means(studies, each, _BASELINE),
-    "FedAvg's verdict": "; ".join(said),
+    "Conditions": "; ".join(board.condition(name).title for name in names),
+    "Among the best": count + "; ".join(texts),
+    "FedAvg": _means(studies, verdicts, _BASELINE),
+    "FedAvg's verdict": "; ".join(words),
   }
 
 
@@ -128,50 +129,50 @@ def _means(
 ) -> str:
   """The mean of a method under each condition."""
   return ", ".join(
-    study.numbers.texts(of[method].value)[0] if method in of else "–"
-    for study, of in zip(studies, verdicts, strict=True)
+    study.numbers.texts(by_name[method].value)[0] if method in by_name else "–"
+    for study, by_name in zip(studies, verdicts, strict=True)
   )
 
 
-def _extent(found: Leaderboard) -> str:
+def _extent(board: Leaderboard) -> str:
   """Which conditions are complete, and the time that their cells took."""
-  conditions = found.reference.conditions
-  left = [c.title for c in conditions if c.name not in found.studies]
-  said = f"{len(found.studies)} of {len(conditions)} conditions are complete."
-  if left:
-    said += f" The others have not run yet: {'; '.join(left)}."
+  conditions = board.reference.conditions
+  missing = [c.title for c in conditions if c.name not in board.studies]
+  text = f"{len(board.studies)} of {len(conditions)} conditions are complete."
+  if missing:
+    text += f" The others have not run yet: {'; '.join(missing)}."
   seconds = sum(
-    each.about["seconds"]
-    for place in found.planned
-    for each in records.read(found.reference.records / place.file)
+    record.about["seconds"]
+    for place in board.planned
+    for record in records.read(board.reference.records / place.file)
   )
-  return f"{said} All cells took {seconds / 3600:.0f} hours of one core.\n"
+  return f"{text} All cells took {seconds / 3600:.0f} hours of one core.\n"
 
 
-def _section(found: Leaderboard, name: str) -> str:
-  study, condition = found.studies[name], found.condition(name)
+def _section(board: Leaderboard, name: str) -> str:
+  study, condition = board.studies[name], board.condition(name)
   sign = -1 if study.is_larger_better else 1
   ranked = sorted(study.verdicts, key=lambda v: sign * v.value.estimate)
-  shown, others = ranked[:_SHOWN], ranked[_SHOWN:]
-  counts = collections.Counter(verdict.verdict for verdict in others)
-  said = sorted(counts, key=_VERDICTS.index)
-  rest = " and ".join(f"{counts[v]} {_verb(v, counts[v])}" for v in said)
-  told = f"{len(ranked)} methods."
-  if others:
-    told += f" The table has the {len(shown)} with the best means."
-    told += f" Of the others, {rest}."
-  for place, verdict in enumerate(others, _SHOWN + 1):
+  top_verdicts, other_verdicts = ranked[:_SHOWN], ranked[_SHOWN:]
+  counts = collections.Counter(verdict.verdict for verdict in other_verdicts)
+  kinds = sorted(counts, key=_VERDICTS.index)
+  summary = " and ".join(f"{counts[v]} {_verb(v, counts[v])}" for v in kinds)
+  text = f"{len(ranked)} methods."
+  if other_verdicts:
+    text += f" The table has the {len(top_verdicts)} with the best means."
+    text += f" Of the others, {summary}."
+  for place, verdict in enumerate(other_verdicts, _SHOWN + 1):
     if study.labels[verdict.cell.method] == _BASELINE:
-      told += f" {_BASELINE}, in the last row, is number {place}."
-      shown.append(verdict)
+      text += f" {_BASELINE}, in the last row, is number {place}."
+      top_verdicts.append(verdict)
   if study.target is not None:
-    told += (
+    text += (
       f" The target is {100 * study.target:g} %, checked every "
       f"{condition.flags['eval_every']} rounds."
     )
-  table = Table([_row(study, verdict) for verdict in shown], 1)
+  table = Table([_row(study, verdict) for verdict in top_verdicts], 1)
   rows = formats.markdown(table).strip()
-  return f"### {condition.title}\n\n{_trained(condition)}\n\n{told}\n\n{rows}\n"
+  return f"### {condition.title}\n\n{_trained(condition)}\n\n{text}\n\n{rows}\n"
 
 
 def _trained(condition: Condition) -> str:
@@ -208,7 +209,7 @@ def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
     metric: Entry(*numbers.texts(verdict.value)),
     "Verdict": verdict.verdict,
     **(_costs(study, verdict) if study.target is not None else {}),
-    "At edge": ", ".join(name_of(each.name) for each in edges) or "–",
+    "At edge": ", ".join(name_of(edge.name) for edge in edges) or "–",
   }
 
 
@@ -219,7 +220,7 @@ def _costs(study: Study, verdict: Verdict) -> dict[str, str]:
     "MB": number("bytes", 1e6),
     "Gradients": number("gradient_evaluations", 1e3),
   }
-  return {name: each.replace("nan", "–") for name, each in costs.items()}
+  return {name: text.replace("nan", "–") for name, text in costs.items()}
 
 
 def draw() -> Any:
@@ -228,13 +229,13 @@ def draw() -> Any:
   It has the conditions by accuracy, and the methods that ran under all of them,
   ordered by their mean over these conditions.
   """
-  found = published()
-  studies = [s for s in found.studies.values() if is_fraction(s.metric)]
-  each = [*map(_by_label, studies)]
+  board = published()
+  studies = [s for s in board.studies.values() if is_fraction(s.metric)]
+  verdicts = [*map(_by_label, studies)]
   points = {
-    method: [100 * v[method].value.estimate for v in each]
-    for method in each[0]
-    if all(method in v for v in each)
+    method: [100 * v[method].value.estimate for v in verdicts]
+    for method in verdicts[0]
+    if all(method in v for v in verdicts)
   }
   below = np.nanmax([*points.values()], axis=0) - np.array([*points.values()])
   order = np.argsort(np.nan_to_num(below, nan=100).mean(1))
@@ -243,8 +244,8 @@ def draw() -> Any:
     ax = axes[0, 0]
     ax.imshow(below[order], cmap="Blues", vmax=10, aspect="auto")
     for row, method in enumerate(methods):
-      for column, of in enumerate(each):
-        value, verdict = below[order[row], column], of[method].verdict
+      for column, by_name in enumerate(verdicts):
+        value, verdict = below[order[row], column], by_name[method].verdict
         is_near = verdict in (BEST, TIED)
         ax.text(
           column, row, "–" if np.isnan(value) else f"{value:.1f}",

@@ -155,11 +155,11 @@ def copy_notebooks() -> dict[str, str]:
     book = nbformat.reads(text, as_version=4)
     cells = book.cells
     # What installs the package, and the sizes, are folded.
-    for cell in [each for each in cells if each.cell_type == "code"][:2]:
+    for cell in [entry for entry in cells if entry.cell_type == "code"][:2]:
       cell.metadata["tags"] = ["hide-input"]
     nbformat.write(book, folder / path.name)
-    found = [o for cell in cells for o in cell.get("outputs", ())]
-    picture = next(o.data for o in found if "image/png" in o.get("data", {}))
+    outputs = [o for cell in cells for o in cell.get("outputs", ())]
+    picture = next(o.data for o in outputs if "image/png" in o.get("data", {}))
     image = base64.b64decode(picture["image/png"])
     (folder / f"{path.stem}.png").write_bytes(image)
     title, about, *_ = cells[0].source.split("\n\n")
@@ -188,15 +188,15 @@ def copy_artefacts() -> None:
     page = _PAGES.get(paper, paper)
     text = text.replace("](../README.md)", f"](../{page}.md)")
     text = text.replace("](../../../docs/papers/", "](../")
-    whole = f"---\norphan: true\n---\n\n{text}"
-    (papers / _artefact(file)).write_text(whole, encoding="utf-8")
+    content = f"---\norphan: true\n---\n\n{text}"
+    (papers / _artefact(file)).write_text(content, encoding="utf-8")
 
 
 # A role or a literal, which stay as they are; or code in single backticks.
 _CODE = re.compile(r"(:\w+:`[^`]+`|``[^`]+``)|`([^`]+)`")
 
 
-def _docstring(app, what, name, thing, options, lines) -> None:
+def _docstring(app, kind, name, member, options, lines) -> None:
   """Changes what napoleon would misread.
 
   Code in single backticks gets two, so that a colon in it ends no type; and a
@@ -213,18 +213,18 @@ def _docstring(app, what, name, thing, options, lines) -> None:
 _OBJECT = re.compile(r"(\w+)=<(?:[^<>]|<\w+>)*>(, )?")
 
 
-def _signature(app, what, name, thing, options, signature, returns):
+def _signature(app, kind, name, member, options, signature, returns):
   """Names functions that are defaults, and hides what flax adds to modules."""
   if not signature or "=<" not in signature:
     return None
-  parameters = inspect.signature(thing).parameters
+  parameters = inspect.signature(member).parameters
 
   def named(match):
     if match[0].startswith("parent=<flax"):
       return ""
-    shown = getattr(parameters[match[1]].default, "__name__", "...")
-    shown = shown if shown.isidentifier() else "..."
-    return f"{match[1]}={shown}{match[2] or ''}"
+    label = getattr(parameters[match[1]].default, "__name__", "...")
+    label = label if label.isidentifier() else "..."
+    return f"{match[1]}={label}{match[2] or ''}"
 
   if "parent=<flax" in signature:
     signature = signature.replace(", name=None)", ")")
@@ -237,11 +237,11 @@ def linkcode_resolve(domain, info) -> str | None:
     return None
   path = f"{info['module']}.{info['fullname']}".split(".")
   try:
-    thing = functools.reduce(
+    member = functools.reduce(
       getattr, path[1:], importlib.import_module(path[0])
     )
-    file = inspect.getsourcefile(inspect.unwrap(thing))
-    lines, first = inspect.getsourcelines(inspect.unwrap(thing))
+    file = inspect.getsourcefile(inspect.unwrap(member))
+    lines, first = inspect.getsourcelines(inspect.unwrap(member))
   except (AttributeError, TypeError, OSError):
     return None
   file = pathlib.Path(file)
@@ -341,9 +341,9 @@ def _unbroken(app, tree, name) -> None:
   as_it_is = nodes.literal | nodes.math | nodes.FixedTextElement
   for text in list(tree.findall(nodes.Text)):
     if not isinstance(text.parent, as_it_is):
-      whole = _SPACES.sub("\u00a0", text)
-      if whole != text:
-        text.parent.replace(text, nodes.Text(whole))
+      new_text = _SPACES.sub("\u00a0", text)
+      if new_text != text:
+        text.parent.replace(text, nodes.Text(new_text))
   for code in tree.findall(nodes.literal):
     text = code.astext()
     longest = 32 if text.startswith("--") else 28
@@ -373,8 +373,8 @@ def _for_phones(app, tree, name) -> None:
       if max(len(row[0].astext()) for row in rows) > 20:
         table["classes"].append("long-names")
       for text in list(table.findall(nodes.Text)):  # Intervals stay whole.
-        whole = text.replace(" to ", "\u00a0to\u00a0")
-        text.parent.replace(text, nodes.Text(whole))
+        new_text = text.replace(" to ", "\u00a0to\u00a0")
+        text.parent.replace(text, nodes.Text(new_text))
       continue
     table["classes"].append("stacked")
     for row in rows:
@@ -397,9 +397,9 @@ def has_sentences(rows: list[nodes.row]) -> bool:
   """Whether cells are too long for a table on a phone, in characters."""
   length = lambda cells: max((len(cell.astext()) for cell in cells), default=0)
   first = length(row[0] for row in rows)
-  others = length(cell for row in rows for cell in row[1:])
+  other_length = length(cell for row in rows for cell in row[1:])
   if len(rows[0]) == 2:
-    return others > 100
+    return other_length > 100
   words = length(
     cell
     for row in rows
@@ -407,7 +407,7 @@ def has_sentences(rows: list[nodes.row]) -> bool:
     if not re.search(r"\d", cell.astext())
   )
   # Many columns are of numbers.
-  return first > 60 or (len(rows[0]) < 7 and (others > 40 or words > 26))
+  return first > 60 or (len(rows[0]) < 7 and (other_length > 40 or words > 26))
 
 
 # An accent before an index, which docutils would set below the accented letter.

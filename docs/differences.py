@@ -166,9 +166,9 @@ def line(pair: Pair) -> str:
     table.distances(make(), ROUNDS, **pair.settings)[-1]
     for make in (pair.paper, pair.program)
   ]
-  shown = [f"{end:.1e}".replace("e-0", "e-") for end in ends]
-  shown[pair.is_ours] = f"**{shown[pair.is_ours]}**"
-  return f"| `{pair.method}` | {pair.what} | {' | '.join(shown)} |\n"
+  cells = [f"{end:.1e}".replace("e-0", "e-") for end in ends]
+  cells[pair.is_ours] = f"**{cells[pair.is_ours]}**"
+  return f"| `{pair.method}` | {pair.what} | {' | '.join(cells)} |\n"
 
 
 def main() -> None:
@@ -178,8 +178,8 @@ def main() -> None:
     rows.append(line(pair))
     print(rows[-1], end="", flush=True)
   head = "| method | the other form | paper | program |\n|:--|:--|--:|--:|\n"
-  made = marks.filled(PAGE.read_text(), "effects", head + "".join(rows))
-  PAGE.write_text(made)
+  text = marks.filled(PAGE.read_text(), "effects", head + "".join(rows))
+  PAGE.write_text(text)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ def filled(text: str, title: str, made: str) -> str:
     made: what is between them.
   """
   begin, end = f"<!-- {title} -->\n", f"<!-- end of {title} -->"
-  before, is_here, rest = text.partition(begin)
-  if not is_here:
+  before, mark, rest = text.partition(begin)
+  if not mark:
     return text
   return f"{before}{begin}\n{made}\n{end}{rest.partition(end)[2]}"

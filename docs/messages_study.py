@@ -117,17 +117,17 @@ def _best(make, grid, by, **settings):
   )
   points = fo.grid_points(grid, SEEDS)
   metrics = result.history.metrics
-  found = {}
+  best = {}
   for s in range(0, len(points), len(SEEDS)):
-    own = slice(s, s + len(SEEDS))
-    chosen_by = np.mean(metrics["validation_accuracy"][own, -1])
-    score = -1.0 if np.isnan(chosen_by) else chosen_by
+    rows = slice(s, s + len(SEEDS))
+    mean_accuracy = np.mean(metrics["validation_accuracy"][rows, -1])
+    score = -1.0 if np.isnan(mean_accuracy) else mean_accuracy
     key = by(points[s])
-    if key not in found or score > found[key][0]:
+    if key not in best or score > best[key][0]:
       rate = points[s]["learning_rate"]
-      found[key] = score, rate, np.asarray(metrics["test_accuracy"][own])
+      best[key] = score, rate, np.asarray(metrics["test_accuracy"][rows])
   rounds = [int(round) for round in result.history.rounds]
-  for key, (_, rate, accuracy) in found.items():
+  for key, (_, rate, accuracy) in best.items():
     yield key, rate, rounds, accuracy
 
 
@@ -139,17 +139,17 @@ def measure_bytes() -> list[dict]:
     uploads[f"{label}, feedback"] = transforms.error_feedback(upload)
   for label, upload in uploads.items():
     make = lambda learning_rate: fo.fed_avg(_loss_fn, optax.sgd(learning_rate))
-    only = lambda point: ()
-    for _, rate, rounds, accuracy in _best(make, {}, only, upload=upload):
+    no_key = lambda point: ()
+    for _, rate, rounds, accuracy in _best(make, {}, no_key, upload=upload):
       for round, values in zip(rounds, accuracy.T, strict=True):
         # A client takes part in C of M rounds.
-        sent = round * upload.num_bytes(_PARAMS) * COHORT / CLIENTS / 1000
+        kilobytes = round * upload.num_bytes(_PARAMS) * COHORT / CLIENTS / 1000
         rows.append(
           {
             "method": label,
             "learning_rate": rate,
             "round": round,
-            "kilobytes": sent,
+            "kilobytes": kilobytes,
             **_statistics(values),
           }
         )
@@ -190,11 +190,11 @@ def measure_privacy() -> list[dict]:
   rows = []
 
   def make(learning_rate, **mechanism):
-    inner = fo.fed_avg(_loss_fn, optax.sgd(learning_rate))
-    return fo.privacy.with_privacy(inner, **mechanism)
+    algorithm = fo.fed_avg(_loss_fn, optax.sgd(learning_rate))
+    return fo.privacy.with_privacy(algorithm, **mechanism)
 
   for expected in EXPECTED:
-    found = _best(
+    results = _best(
       make,
       PRIVATE,
       lambda point: point["noise_multiplier"],
@@ -206,9 +206,9 @@ def measure_privacy() -> list[dict]:
       weighting="uniform",
       eval_every=ROUNDS,
     )
-    for noise, rate, _, accuracy in found:
-      about = (noise, ROUNDS, MANY, expected, DELTA)
-      epsilon = fo.privacy.epsilon(*about, places=2 * expected)
+    for noise, rate, _, accuracy in results:
+      arguments = (noise, ROUNDS, MANY, expected, DELTA)
+      epsilon = fo.privacy.epsilon(*arguments, places=2 * expected)
       rows.append(
         {
           "expected": expected,
@@ -255,17 +255,17 @@ def draw_bytes() -> Any:
   """Accuracy against bytes, without feedback and with it."""
   rows, entries = _read("messages_bytes"), {}
   titles = ("Without error feedback", "With error feedback")
-  looks = plots.method_styles([*COMPRESSORS])
+  styles = plots.method_styles([*COMPRESSORS])
   with plots.figure(2, 1, SCALE) as (figure, axes):
     suffixes = ("", ", feedback")
     for ax, title, suffix in zip(axes[0], titles, suffixes, strict=True):
       labels = {label: label + suffix for label in COMPRESSORS}
       for label, name in {WHOLE: WHOLE, **labels}.items():
-        own = _of(rows, method=name)[1:]  # Nothing was sent before round 0.
-        color = looks[label].color if label in looks else "black"
+        points = _of(rows, method=name)[1:]  # Nothing was sent before round 0.
+        color = styles[label].color if label in styles else "black"
         (entries[label],) = ax.plot(
-          _column(own, "kilobytes"),
-          100 * _column(own, "accuracy"),
+          _column(points, "kilobytes"),
+          100 * _column(points, "accuracy"),
           color=color,
           linewidth=1.3,
         )
@@ -279,13 +279,13 @@ def draw_bytes() -> Any:
 def draw_faults() -> Any:
   """Accuracy against the share of clients that flip; noise changes little."""
   rows, entries = _read("messages_faults"), {}
-  looks = plots.method_styles([*AGGREGATORS])
+  styles = plots.method_styles([*AGGREGATORS])
   with plots.figure(1, 1, SCALE) as (figure, axes):
     ax = axes[0, 0]
     for label in AGGREGATORS:
-      own = _of(rows, fault="flipped", aggregator=label)
-      share = 100 * _column(own, "fraction")
-      entries[label] = _bars(ax, share, own, looks[label].color)
+      points = _of(rows, fault="flipped", aggregator=label)
+      share = 100 * _column(points, "fraction")
+      entries[label] = _bars(ax, share, points, styles[label].color)
     ax.set(xlabel="Faulty clients (%)", title="Flipped differences")
     ax.set(ylabel="Test accuracy (%)", ylim=(0, 102))
     panels.add_below(figure, entries, WIDTH, _BARS)
@@ -298,12 +298,12 @@ def draw_privacy() -> Any:
   with plots.figure(1, 1, SCALE) as (figure, axes):
     ax = axes[0, 0]
     for expected, color in zip(EXPECTED, plots.COLORS, strict=False):
-      none, *own = _of(rows, expected=str(expected))
+      none, *points = _of(rows, expected=str(expected))
       label = f"{expected} of {MANY} clients expected"
       # Without noise epsilon is infinite.
-      entries[label] = _bars(ax, _column(own, "epsilon"), own, color)
-      look = {"color": color, "linestyle": ":", "linewidth": 1}
-      ax.axhline(100 * float(none["accuracy"]), **look)
+      entries[label] = _bars(ax, _column(points, "epsilon"), points, color)
+      style = {"color": color, "linestyle": ":", "linewidth": 1}
+      ax.axhline(100 * float(none["accuracy"]), **style)
     (entries["clipped, without noise"],) = ax.plot([], [], "k:", linewidth=1)
     plots.log_scale(ax.xaxis)
     ax.set(xlabel=f"Epsilon, for δ = {DELTA:g}", ylim=(70, 100))
@@ -337,8 +337,8 @@ STUDIES = {
 
 def main() -> None:
   """Measures, unless --plot is given, and draws."""
-  given = [name for name in sys.argv[1:] if name != "--plot"]
-  for name in given or STUDIES:
+  names = [name for name in sys.argv[1:] if name != "--plot"]
+  for name in names or STUDIES:
     measure, draw = STUDIES[name]
     if "--plot" not in sys.argv:
       _write(name, measure())

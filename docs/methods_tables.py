@@ -52,15 +52,15 @@ TABLES: dict[str, Callable[[], str]] = {
   "data sets": lambda: (
     _WORDS
     + "".join(
-      f"| {_both(name, each.label or each.help)} | {_images(each)} |\n"
-      for name, each in images.DATASETS.items()
+      f"| {_both(name, data.label or data.help)} | {_images(data)} |\n"
+      for name, data in images.DATASETS.items()
     )
   ),
   "models": lambda: (
     _WORDS
     + "".join(
-      f"| {_both(name, each.label)} | {each.help} |\n"
-      for name, each in images.MODELS.items()
+      f"| {_both(name, model.label)} | {model.help} |\n"
+      for name, model in images.MODELS.items()
     )
   ),
   "tasks": lambda: _table(choice_flags.TASK, tasks.by_own_name()),
@@ -69,45 +69,45 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def _algorithms() -> str:
   """A table for each group of algorithms that the README has."""
-  left, parts = dict(choice_flags.ALGORITHM.entries), []
+  entries, parts = dict(choice_flags.ALGORITHM.entries), []
   for line in _README.read_text("utf-8").splitlines():
     title, _, names = line.removeprefix("| ").partition(" | ")
-    found = re.findall(r"`(\w+)`", names) if line.startswith("| ") else []
-    own = {name: left.pop(name) for name in found if name in left}
-    if own:
+    listed = re.findall(r"`(\w+)`", names) if line.startswith("| ") else []
+    group = {name: entries.pop(name) for name in listed if name in entries}
+    if group:
       title = _LINK.sub(r"\1", title)
-      parts.append((title[0].upper() + title[1:], own))
-  if left:
-    parts.append(("Others", left))
+      parts.append((title[0].upper() + title[1:], group))
+  if entries:
+    parts.append(("Others", entries))
   return "\n".join(
-    f"### {title}\n\n{_table(choice_flags.ALGORITHM, own)}"
-    for title, own in parts
+    f"### {title}\n\n{_table(choice_flags.ALGORITHM, group)}"
+    for title, group in parts
   )
 
 
 def _table(kind: ChoiceFlag, entries: Mapping[str, Choice]) -> str:
   rows, owners = [], {}
-  for name, each in entries.items():
-    source = source_of(each).removesuffix(".")
+  for name, choice in entries.items():
+    source = source_of(choice).removesuffix(".")
     # A source that a row before has is not said again.
     owner = owners.setdefault(source, name)
-    shown = source if not source or owner == name else f"as `{owner}`"
-    rows.append(_row(kind, name, each, shown))
+    source_text = source if not source or owner == name else f"as `{owner}`"
+    rows.append(_row(kind, name, choice, source_text))
   return _HEAD + "".join(rows)
 
 
 def _row(kind: ChoiceFlag, name: str, choice: Choice, source: str) -> str:
-  what, cited = choice.help, _CITATION.search(choice.help)
-  if cited and cited[1] in source_of(choice):
-    what = what[: cited.start()]
-  what = _with_labels(what)
+  meaning, citation = choice.help, _CITATION.search(choice.help)
+  if citation and citation[1] in source_of(choice):
+    meaning = meaning[: citation.start()]
+  meaning = _with_labels(meaning)
   flags = [
     f"`--{flag}` {shown_default(parameter.default)}".strip()
     for flag, parameter in kind.parameters(name).items()
   ]
-  cells = (_both(name, name_of(name)), what, ", ".join(flags), source)
-  shown = " | ".join(cell.replace("|", r"\|") for cell in cells)
-  return f"| {shown} |\n"
+  cells = (_both(name, name_of(name)), meaning, ", ".join(flags), source)
+  text = " | ".join(cell.replace("|", r"\|") for cell in cells)
+  return f"| {text} |\n"
 
 
 def _with_labels(text: str) -> str:

@@ -140,19 +140,19 @@ class Row(NamedTuple):
 
 def factories() -> dict[str, Callable[[], Any]]:
   """{full name: () -> transformation}, all that the table has."""
-  found = {}
+  makers = {}
   for module_name, module in _MODULES:
     for name in sorted(dir(module), key=str.lower):
       full_name = f"{module_name}.{name}"
       factory = getattr(module, name)
       if name.startswith("_") or not _is_factory(module_name, name, factory):
         continue
-      found[full_name] = _CALLS.get(
+      makers[full_name] = _CALLS.get(
         full_name, functools.partial(_call, factory)
       )
       for form, make in _FORMS.get(full_name, {}).items():
-        found[full_name + form] = make
-  return found
+        makers[full_name + form] = make
+  return makers
 
 
 def _is_factory(module_name, name, factory):
@@ -168,13 +168,13 @@ def _is_factory(module_name, name, factory):
 
 
 def _call(factory):
-  needed = [
+  names = [
     name
     for name, parameter in inspect.signature(factory).parameters.items()
     if parameter.default is parameter.empty
     and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
   ]
-  return factory(**{name: _ARGUMENTS[name] for name in needed})
+  return factory(**{name: _ARGUMENTS[name] for name in names})
 
 
 def try_rule(name: str, make: Callable[[], Any]) -> Row:
@@ -189,10 +189,10 @@ def _why_not(make, update):
     program = jax.jit(lambda x: _steps(make(), x, update)).lower(_PARAMS)
     # It runs once.
     options = {"xla_backend_optimization_level": 0}
-    moved = program.compile(compiler_options=options)(_PARAMS)
+    params = program.compile(compiler_options=options)(_PARAMS)
   except Exception as error:
     return _in_short(error)
-  if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(moved)):
+  if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
     return None
   return "the parameters are not finite"
 
@@ -229,8 +229,8 @@ def _client_update(rule, state, params, batch):
   mean_loss = lambda params: _loss(params, batch)
   value, grads = jax.value_and_grad(mean_loss)(params)
   # What the engine's own local steps offer.
-  offered, _ = extras_of(rule, mean_loss, params, value, grads)
-  return rule.update(grads, state, params, **offered)
+  extras, _ = extras_of(rule, mean_loss, params, value, grads)
+  return rule.update(grads, state, params, **extras)
 
 
 def _server_update(rule, state, params, batch):
@@ -295,8 +295,8 @@ def page(rows: Sequence[Row]) -> str:
       for row in rows
       if works(row) and row.name.rpartition(".")[0] == module
     ]
-    told = f"From `{module}`: {', '.join(of_module)}."
-    parts.append(textwrap.fill(told, 80, break_long_words=False) + "\n")
+    text = f"From `{module}`: {', '.join(of_module)}."
+    parts.append(textwrap.fill(text, 80, break_long_words=False) + "\n")
   parts.append("## Rules that work at clients only, or nowhere\n")
   lines = [line(row) for row in rows if not works(row)]
   header = "| factory | client | server | why not |\n|---|---|---|---|"

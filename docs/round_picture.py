@@ -61,8 +61,8 @@ def _program(ax):
   for shift in (1.6, 0.8, 0):
     _box(ax, 17.5 + shift, 2 + shift, 79.5, 44.5, color="#fafafa", zorder=1)
   ax.text(18.5, 49.6, "one compiled program", fontsize=11, weight="bold")
-  where = dict(ha="right", fontsize=10)
-  ax.text(98, 49.6, "S points of a grid, each for R rounds", **where)
+  style = dict(ha="right", fontsize=10)
+  ax.text(98, 49.6, "S points of a grid, each for R rounds", **style)
 
 
 def _population(ax):

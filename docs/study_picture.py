@@ -26,7 +26,7 @@ _LABELS = {
 
 def curves_of(folder: pathlib.Path) -> dict[str, dict[str, fo.plots.Curve]]:
   """Condition -> method -> mean and interval over the fresh seeds."""
-  found = {}
+  curves = {}
   for run in map(fo.load_run, folder.glob("runs/*-1x20-*")):
     config = run.config
     values = run.history.values("test_accuracy")  # [seeds, evaluations]
@@ -34,10 +34,10 @@ def curves_of(folder: pathlib.Path) -> dict[str, dict[str, fo.plots.Curve]]:
       run.history.rounds, *fo.statistics.mean_interval(values)
     )
     label = _LABELS[config["algorithm"], config["client"]]
-    found.setdefault(config["alpha"], {})[label] = curve
+    curves.setdefault(config["alpha"], {})[label] = curve
   return {
-    f"α = {alpha:g}": {each: found[alpha][each] for each in _LABELS.values()}
-    for alpha in sorted(found, reverse=True)
+    f"α = {alpha:g}": {name: curves[alpha][name] for name in _LABELS.values()}
+    for alpha in sorted(curves, reverse=True)
   }
 
 

@@ -40,10 +40,10 @@ def draw() -> Any:
       for label, (name, color, style) in METHODS.items():
         if cohort_size == table.CLIENTS or table.may_be_few(name):
           settings = {"cohort_size": cohort_size, "eval_every": 1}
-          made = table.ROWS[name].make()
-          distances = table.distances(made, ROUNDS, **settings)
-          look = {"color": color, "linestyle": style, "linewidth": 1.3}
-          (line,) = ax.semilogy(distances, **look)
+          algorithm = table.ROWS[name].make()
+          distances = table.distances(algorithm, ROUNDS, **settings)
+          options = {"color": color, "linestyle": style, "linewidth": 1.3}
+          (line,) = ax.semilogy(distances, **options)
           entries.setdefault(label, line)
       ax.set(
         title=f"{cohort_size} of {table.CLIENTS} clients in a round",

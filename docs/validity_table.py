@@ -105,11 +105,11 @@ def run(
 ) -> fo.Result:
   """A run that measures the distance to the optimum, of the first one."""
   data, params, optimum = problem()
-  first = np.linalg.norm(params["w"] - optimum)
+  first_distance = np.linalg.norm(params["w"] - optimum)
   params = {"w": optimum} if from_optimum else params
 
   def evaluate(params, data, test):
-    return {"distance": jnp.linalg.norm(params["w"] - optimum) / first}
+    return {"distance": jnp.linalg.norm(params["w"] - optimum) / first_distance}
 
   defaults = {
     "batch_size": EXAMPLES,
@@ -150,38 +150,38 @@ def of(name: str, *given: Any, **others: Any) -> Callable[[], fo.Algorithm]:
 
 def _method(
   name: str,
-  *given: Any,
+  *args: Any,
   at: str | None = None,
   off: Mapping[str, Any] = {},
   loop: str = _LOOPS,
   rounds: int = 3,
   local_steps: int = STEPS,
-  **others: Any,
+  **named: Any,
 ) -> Method:
   """A method, which is FedAvg if some of its arguments are others.
 
   Args:
     name: of the registry.
-    *given: of the factory, behind the loss.
+    *args: of the factory, behind the loss.
     at: where it is FedAvg; None if nowhere.
     off: its arguments there.
     loop: see `Method`.
     rounds: see `Reduction`.
     local_steps: of the two runs that must be equal.
-    **others: of the factory.
+    **named: of the factory.
   """
-  make, there = of(name, *given, **others), None
+  make, reduction = of(name, *args, **named), None
   if at is not None:
     settings = {"local_steps": local_steps}
-    there = Reduction(at, of(name, *given, **others | off), settings, rounds)
-  return Method(make, loop, there)
+    reduction = Reduction(at, of(name, *args, **named | off), settings, rounds)
+  return Method(make, loop, reduction)
 
 
 def _momenta(name: str) -> Method:
   """Ten times smaller steps, of which momenta make ten times longer ones."""
-  has = {p.name: 0.0 for p in ALGORITHMS[name].hyperparameters}
-  there = Reduction(f"{', '.join(has)} 0", of(name, RATE, **has))
-  return Method(of(name, RATE / 10), _LOOPS, there)
+  zeros = {p.name: 0.0 for p in ALGORITHMS[name].hyperparameters}
+  reduction = Reduction(f"{', '.join(zeros)} 0", of(name, RATE, **zeros))
+  return Method(of(name, RATE / 10), _LOOPS, reduction)
 
 
 METHODS: dict[str, Method] = {
@@ -333,8 +333,8 @@ def off_fed_avg(reduction: Reduction) -> float:
   start = problem()[1]["w"]
   expected = _fed_avg(**settings)
   actual = run(reduction.make(), **settings).params["w"]
-  moved = np.linalg.norm(expected - start)
-  return float(np.linalg.norm(actual - expected) / moved)
+  distance = np.linalg.norm(expected - start)
+  return float(np.linalg.norm(actual - expected) / distance)
 
 
 def may_be_few(name: str) -> bool:
@@ -347,10 +347,10 @@ def try_method(name: str) -> Row:
   if ROWS[name].make is None:
     return Row(name, None, None)
   algorithm = ROWS[name].make()
-  whole, few = distances(algorithm, ROUNDS)[-1], None
+  all_clients, few_clients = distances(algorithm, ROUNDS)[-1], None
   if may_be_few(name):
-    few = float(distances(algorithm, ROUNDS, cohort_size=FEW)[-1])
-  return Row(name, float(whole), few)
+    few_clients = float(distances(algorithm, ROUNDS, cohort_size=FEW)[-1])
+  return Row(name, float(all_clients), few_clients)
 
 
 def verdict(distance: float | None) -> str:
@@ -366,12 +366,12 @@ def line(row: Row) -> str:
   """Its line of the table."""
   method = ROWS[row.name]
   name, *form = row.name.split(", ", 1)
-  shown = ", ".join([f"`{name}`", *form])
+  label = ", ".join([f"`{name}`", *form])
   at = method.fed_avg
   at = at.text if isinstance(at, Reduction) else at or "–"
   loop = f"[yes](../tests/{method.loop})"
   ends = " | ".join(map(verdict, row[1:]))
-  return f"| {shown} | {loop} | {at} | {ends} |"
+  return f"| {label} | {loop} | {at} | {ends} |"
 
 
 def head() -> str:
@@ -419,8 +419,8 @@ def main() -> None:
     print(lines[-1], flush=True)
     reduction = ROWS[name].fed_avg
     if isinstance(reduction, Reduction):
-      off = off_fed_avg(reduction)
-      assert off <= EQUAL, (name, off)
+      gap = off_fed_avg(reduction)
+      assert gap <= EQUAL, (name, gap)
   TABLE.write_text(head() + "".join(f"{line}\n" for line in lines))
 
 

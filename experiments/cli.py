@@ -88,10 +88,10 @@ def main(argv: Sequence[str]) -> int:
   if name not in _COMMANDS:
     print(f"error: {_unknown(name)}", file=sys.stderr)
     return 1
-  found = _COMMANDS[name]
-  program = importlib.import_module(found.module)
-  if found.option is not None:
-    arguments = [found.option, *arguments]
+  entry = _COMMANDS[name]
+  program = importlib.import_module(entry.module)
+  if entry.option is not None:
+    arguments = [entry.option, *arguments]
   return program.main([f"fedjax-opt {name}", *arguments])
 
 
@@ -100,8 +100,8 @@ def _complete(shell: str) -> int:
   from experiments import completion  # It imports JAX, as all commands do.
 
   if shell not in completion.SHELLS:
-    known = " or ".join(completion.SHELLS)
-    print(f"error: completion={shell!r}: must be {known}", file=sys.stderr)
+    shells = " or ".join(completion.SHELLS)
+    print(f"error: completion={shell!r}: must be {shells}", file=sys.stderr)
     return 1
   print(completion.script(shell, _COMMANDS))
   return 0
@@ -109,10 +109,10 @@ def _complete(shell: str) -> int:
 
 def _help() -> str:
   lines = []
-  for name, each in _COMMANDS.items():
-    lines.append(f"  {name:{_WIDTH}}  {each.help}")
-    if each.example is not None:
-      lines.append(f"  {'':{_WIDTH}}  fedjax-opt {name} {each.example}")
+  for name, entry in _COMMANDS.items():
+    lines.append(f"  {name:{_WIDTH}}  {entry.help}")
+    if entry.example is not None:
+      lines.append(f"  {'':{_WIDTH}}  fedjax-opt {name} {entry.example}")
   return "\n".join(
     [
       "usage: fedjax-opt COMMAND [flags]",

@@ -154,16 +154,16 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)
-    ran = executors.run_all(
+    results = executors.run_all(
       cell_runs.run_cell, planned, store, request.jobs, request.executor, folder
     )
-    for cell, found in ran:
-      done.append(found)
+    for planned_cell, cell in results:
+      done.append(cell)
       _check_metric(request, done[-1:])
       if request.progress:
-        is_there = all(part.was_there for part in found.parts)
-        took = "was there" if is_there else None
-        _say(f"[{len(done)}/{len(planned)}]", cell, done[-1], took)
+        is_there = all(part.was_there for part in cell.parts)
+        note = "was there" if is_there else None
+        _say(f"[{len(done)}/{len(planned)}]", planned_cell, done[-1], note)
     study = _study(request, planned, [*existing, *done], argv, store.loader)
     study.write(folder)
     if request.track is not None:
@@ -193,22 +193,22 @@ def _planned_and_existing(
   planned, configs = planned_cells.plan(request), [run.config for run in runs]
   # A flag that differs only between planned cells may be a method's own.
   varied = list(planned[0].condition)
-  for each in planned:
-    both = cell_runs.varied_among([*configs, configs[0] | each.spec.values()])
-    varied += [name for name in both if name not in varied]
+  for cell in planned:
+    names = cell_runs.varied_among([*configs, configs[0] | cell.spec.values()])
+    varied += [name for name in names if name not in varied]
   planned = [
-    each._replace(condition={n: each.spec.values().get(n) for n in varied})
-    for each in planned
+    cell._replace(condition={n: cell.spec.values().get(n) for n in varied})
+    for cell in planned
   ]
   return planned, cell_runs.cells_of_runs(runs, varied)
 
 
 def _folder(request: Request) -> pathlib.Path:
   """The folder of the study: new, empty, or that of a study."""
-  given = output_dir_of(request.output_dir, "study")
-  folder, inside = folders.contents("output_dir", given)
-  if _MARK not in inside:
-    folders.check_empty("output_dir", folder, inside)
+  path = output_dir_of(request.output_dir, "study")
+  folder, names = folders.contents("output_dir", path)
+  if _MARK not in names:
+    folders.check_empty("output_dir", folder, names)
   return folder
 
 
@@ -216,53 +216,53 @@ def _mark(folder: pathlib.Path, request: Request) -> None:
   """Writes the request, which marks the folder as a study's."""
   with folders.writing("output_dir", folder):
     folder.mkdir(parents=True, exist_ok=True)
-  known = dataclasses.asdict(request)
-  json_files.write_json(folder / _MARK, json_files.to_json(known))
+  fields = dataclasses.asdict(request)
+  json_files.write_json(folder / _MARK, json_files.to_json(fields))
 
 
 def _say(
-  place: str, planned: planned_cells.PlannedCell, cell: Cell, took: str | None
+  place: str, planned: planned_cells.PlannedCell, cell: Cell, note: str | None
 ):
   """A line about a cell that is done."""
   name = cell.method
   if cell.condition:
     name += f", {condition_label(cell.condition)}"
   if cell.report_runs is None:
-    what = "every setting diverged"
+    outcome = "every setting diverged"
   elif planned.grid:
     best = {flag: cell.chosen[flag] for flag in planned.grid}
     word = "mostly" if planned.is_nested else "best"
-    what = f"{word} {setting_label(best)}"
+    outcome = f"{word} {setting_label(best)}"
   else:
-    what = "one setting"
-  took = took or f"{cell.seconds:.1f} s"
-  print(f"{place} {name}: {what} ({took})", file=sys.stderr)
+    outcome = "one setting"
+  note = note or f"{cell.seconds:.1f} s"
+  print(f"{place} {name}: {outcome} ({note})", file=sys.stderr)
 
 
 def _study(
   request: Request,
   planned: Sequence[planned_cells.PlannedCell],
-  found: Sequence[Cell],
+  cells: Sequence[Cell],
   argv: Sequence[str],
   loader: Loader,
 ) -> Study:
   """The study of all cells, in the order in which they were asked for."""
   order = {
-    (each.method, str(each.condition)): i for i, each in enumerate(planned)
+    (cell.method, str(cell.condition)): i for i, cell in enumerate(planned)
   }
-  place = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
-  found = sorted(found, key=place)
+  row = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
+  cells = sorted(cells, key=row)
   clients, sizes, sets = cell_runs.setup_of(planned, loader)
-  known = lambda cell: sets.get(condition_label(cell.condition), {})
-  found = [
-    dataclasses.replace(c, sets=known(c)) if place(c) >= 0 else c for c in found
+  sets_of = lambda cell: sets.get(condition_label(cell.condition), {})
+  cells = [
+    dataclasses.replace(c, sets=sets_of(c)) if row(c) >= 0 else c for c in cells
   ]
   return Study(
-    tuple(found),
-    request.metric or cell_runs.metric_of(found),
+    tuple(cells),
+    request.metric or cell_runs.metric_of(cells),
     title=request.title or _title(request),
     target=request.target,
-    about=_about(planned, found, sizes),
+    about=_about(planned, cells, sizes),
     command=command.line("compare", argv[1:]),
     notes=(*planned_cells.unlike(planned), *planned_cells.not_private(planned)),
     clients=clients,
@@ -270,9 +270,9 @@ def _study(
   )
 
 
-def _check_metric(request: Request, found: Sequence[Cell]) -> None:
+def _check_metric(request: Request, cells: Sequence[Cell]) -> None:
   """Checks that these cells measured the metric of the comparison."""
-  for cell in found:
+  for cell in cells:
     if cell.report_runs is None:
       continue
     measured = cell.report_runs.history.metrics
@@ -294,24 +294,24 @@ def _title(request: Request) -> str:
 
 def _named(value: Any) -> str:
   """The names of choices for people, separated by commas."""
-  return ", ".join(name_of(each.strip()) for each in str(value).split(","))
+  return ", ".join(name_of(name.strip()) for name in str(value).split(","))
 
 
 def _about(
   planned: Sequence[planned_cells.PlannedCell],
-  found: Sequence[Cell],
+  cells: Sequence[Cell],
   sizes: Mapping[str, str],
 ) -> dict[str, Any]:
   """What all cells share, for the report."""
-  shared = cell_runs.shared_config(found)
+  shared = cell_runs.shared_config(cells)
   if planned:
     shared |= cell_runs.shared_flags(planned)
     tuned = [cell.first.seed for cell in planned if cell.grid]
     if tuned:
       shared["seeds of tuning"] = tuned[0]
     shared["seeds of the report"] = planned[0].report_seeds
-    both = dict(zip(tuning.CROSSED, planned[0].crossed, strict=True))
-    shared |= {name: seeds for name, seeds in both.items() if seeds}
+    crossed = dict(zip(tuning.CROSSED, planned[0].crossed, strict=True))
+    shared |= {name: seeds for name, seeds in crossed.items() if seeds}
   named = {n: _named(v) for n, v in shared.items() if n in CHOICE_FLAGS}
   return named | sizes | shared | named
 

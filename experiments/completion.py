@@ -62,21 +62,21 @@ def script(shell: str, commands: Iterable[str]) -> str:
     **_OF_SHELL[shell],
   }
   text = _SCRIPT.read_text("utf-8").rstrip("\n")
-  return re.sub("@([a-z]+)@", lambda name: parts[name[1]], text)
+  return re.sub("@([a-z]+)@", lambda match: parts[match[1]], text)
 
 
 def flags_of_commands() -> dict[str, list[str]]:
   """Command -> its flags, with = before a value."""
   of_run = list(spec.every())
   of_study = [name for name in of_run if name not in request.OF_A_RUN]
-  own = [name for name in request.OF_STUDY if name not in of_study]
+  study_flags = [name for name in request.OF_STUDY if name not in of_study]
   of_reproduce = {
     name: kind for kind, names in reproduce.FLAGS.items() for name in names
   }
   return {
     "run": _typed([*of_run, "flagfile", *ANSWERS]),
     "compare": _typed(
-      [*own, *of_study, "flagfile", *ANSWERS], spec.conditions()
+      [*study_flags, *of_study, "flagfile", *ANSWERS], spec.conditions()
     ),
     "convert": [*_typed([*of_run, "flagfile", *ANSWERS]), "--verify"],
     "reproduce": [
@@ -93,11 +93,11 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
     names: of the flags.
     with_values: switches that take several values, because they are conditions.
   """
-  known, typed = spec.every(), []
+  flags, typed = spec.every(), []
   for name in names:
     if name in ANSWERS or name == "nested":
       typed.append(f"--{name}")
-    elif name not in with_values and name in known and known[name].type is bool:
+    elif name not in with_values and name in flags and flags[name].type is bool:
       typed += [f"--{name}", f"--no{name}"]
     else:
       typed.append(f"--{name}=")
@@ -106,15 +106,15 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
 
 def values() -> dict[str, list[str]]:
   """Flag -> the words that it accepts, for flags that accept words."""
-  every = spec.every()
-  found = {name: flag.words for name, flag in every.items() if flag.words}
+  flags = spec.every()
+  words = {name: flag.words for name, flag in flags.items() if flag.words}
   groups = [group.key for group in spec.GROUPS]
-  return found | {
+  return words | {
     "method": list(ALGORITHM.registry),
     "budget": list(BUDGETS),
     "artefact": [*artefacts.ARTEFACTS, "all"],
     "size": list(SIZES),
-    "help": list(dict.fromkeys([*groups, *choice_pages.names(), *every])),
+    "help": list(dict.fromkeys([*groups, *choice_pages.names(), *flags])),
     "list": _kinds(),
     "completion": list(SHELLS),
   }

@@ -45,15 +45,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-  others = [word for word in argv if word not in ("--verify", "-verify")]
-  flag_values = parser.parse(others, __doc__)
-  if len(others) < len(argv):
+  words = [word for word in argv if word not in ("--verify", "-verify")]
+  flag_values = parser.parse(words, __doc__)
+  if len(words) < len(argv):
     return _verify(flag_values["population_dir"])
-  written = convert(flag_values)
-  num_bytes = sum(file.stat().st_size for file in written.folder.iterdir())
+  population = convert(flag_values)
+  num_bytes = sum(file.stat().st_size for file in population.folder.iterdir())
   print(
-    f"wrote {written.num_clients:,} clients, {written.num_examples:,} "
-    f"examples, {num_bytes:,} bytes: {written.folder}"
+    f"wrote {population.num_clients:,} clients, {population.num_examples:,} "
+    f"examples, {num_bytes:,} bytes: {population.folder}"
   )
   return 0
 

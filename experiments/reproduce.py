@@ -91,7 +91,7 @@ FLAGS = {
 
 def main(argv: Sequence[str]) -> int:
   """Makes artefacts; may be called again. Returns the exit status."""
-  if any(each in ("-h", "--help", "-help") for each in argv[1:]):
+  if any(word in ("-h", "--help", "-help") for word in argv[1:]):
     parser.show(__doc__)
     return 0
   line = lambda: "interrupted: the same command goes on"
@@ -100,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _main(argv: Sequence[str]) -> int:
   values = _parse(argv)
-  artefacts = [each for name in values.artefact for each in _named(name)]
+  artefacts = [entry for name in values.artefact for entry in _named(name)]
   artefacts = list(dict.fromkeys(artefacts))
   if values.list:
     parser.show(listing(artefacts or list(ARTEFACTS.values())))
@@ -140,10 +140,10 @@ def _named(name: str) -> list[Artefact]:
     return list(ARTEFACTS.values())
   if name in ARTEFACTS:
     return [ARTEFACTS[name]]
-  of_paper = [each for each in ARTEFACTS.values() if each.paper == name]
+  of_paper = [entry for entry in ARTEFACTS.values() if entry.paper == name]
   if of_paper:
     return of_paper
-  papers = dict.fromkeys(each.paper for each in ARTEFACTS.values())
+  papers = dict.fromkeys(entry.paper for entry in ARTEFACTS.values())
   near = nearest(name, [*ARTEFACTS, *papers])
   hint = f"; did you mean {near[0]}?" if near else ""
   raise ValueError(
@@ -164,14 +164,14 @@ def _checked(
         f"size={size!r}: {artefact.name} has no such size; must be "
         f"{' or '.join(artefact.sizes)}"
       )
-  found = [each for each in artefacts if size in each.sizes]
-  for artefact in found:
+  with_size = [entry for entry in artefacts if size in entry.sizes]
+  for artefact in with_size:
     for cell in artefact.cells(GridChoices(size)).values():
       if isinstance(cell, RunOf):
         spec_of(cell.arguments)
   if values.publish:
     publishing.check(size)
-  return found
+  return with_size
 
 
 def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
@@ -187,30 +187,32 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
     values.only_found,
     pretrained_dir=values.pretrained_dir,
   )
-  known = [] if values.anew else publishing.records_of(artefact.paper)
-  outcome = runner.run(artefact, size, known)
-  if recorded := captions.recorded(outcome, known):
+  records = [] if values.anew else publishing.records_of(artefact.paper)
+  outcome = runner.run(artefact, size, records)
+  if recorded := captions.recorded(outcome, records):
     print(f"  {recorded}", flush=True)
-  own = folder / artefact.name.replace("/", "-") / size
-  own.mkdir(parents=True, exist_ok=True)
-  json_files.write_text(own / "report.md", paper_pages.markdown(outcome, "."))
-  paper_pages.draw(outcome, own)
+  report_dir = folder / artefact.name.replace("/", "-") / size
+  report_dir.mkdir(parents=True, exist_ok=True)
+  json_files.write_text(
+    report_dir / "report.md", paper_pages.markdown(outcome, ".")
+  )
+  paper_pages.draw(outcome, report_dir)
   text = commands(outcome, runner.completed)
-  json_files.write_text(own / "commands.txt", text)
-  print(f"  {own / 'report.md'}", flush=True)
+  json_files.write_text(report_dir / "commands.txt", text)
+  print(f"  {report_dir / 'report.md'}", flush=True)
   if not values.publish:
     return False
   missing = len(outcome.cells) - len(outcome.found)
   if not missing:
     publishing.publish(outcome)
     return True
-  have_not = f"{missing} of {len(outcome.cells)} cells have not run"
+  missing_text = f"{missing} of {len(outcome.cells)} cells have not run"
   if artefact.name in values.artefact:
     raise ValueError(
-      f"publish=True: {artefact.name}: {have_not}; run them first"
+      f"publish=True: {artefact.name}: {missing_text}; run them first"
     )
   # With a paper, or all, only complete artefacts are published.
-  print(f"  not published: {have_not}", flush=True)
+  print(f"  not published: {missing_text}", flush=True)
   return False
 
 
@@ -247,25 +249,25 @@ def _cost(artefact: Artefact, size: str) -> str:
   if publishing.is_published(artefact, size):
     name = publishing.file_of(artefact, size).name
     return f"{cost}; done, see experiments/{artefact.paper}/artefacts/{name}"
-  left = time_left(artefact, size) if size == "cpu" else None
-  return f"{cost}; about {left} more" if left else cost
+  time_text = time_left(artefact, size) if size == "cpu" else None
+  return f"{cost}; about {time_text} more" if time_text else cost
 
 
 def _programs(artefact: Artefact, size: str) -> str:
   """The programs of a size, with their points and rounds."""
-  runs, others = _work(artefact, size)
+  runs, computations = _work(artefact, size)
   parts = []
   if runs:
-    resolved = [run.flags for run in runs]
-    tasks = dict.fromkeys(flags["task"] for flags in resolved)
-    rounds = words.span(flags["rounds"] for flags in resolved)
-    points = sum(map(_num_points, resolved))
+    all_flags = [run.flags for run in runs]
+    tasks = dict.fromkeys(flags["task"] for flags in all_flags)
+    rounds = words.span(flags["rounds"] for flags in all_flags)
+    points = sum(map(_num_points, all_flags))
     parts.append(
       f"{', '.join(tasks)}: {words.counted(len(runs), 'program')} with "
       f"{words.counted(points, 'point')}, {rounds} rounds"
     )
-  if others:
-    parts.append(words.counted(others, "computation"))
+  if computations:
+    parts.append(words.counted(computations, "computation"))
   return "; ".join(parts)
 
 
@@ -277,11 +279,11 @@ def time_left(artefact: Artefact, size: str) -> str | None:
   """
   runs, _ = _work(artefact, size)
   records = publishing.records_of(artefact.paper)
-  times, known = _times(records), RecordIndex(records)
-  resolved = [run.flags for run in runs if known.find(run) is None]
-  if not all(flags["task"] in times for flags in resolved):
+  times, index = _times(records), RecordIndex(records)
+  missing = [run.flags for run in runs if index.find(run) is None]
+  if not all(flags["task"] in times for flags in missing):
     return None
-  seconds = sum(times[flags["task"]] * _epochs(flags) for flags in resolved)
+  seconds = sum(times[flags["task"]] * _epochs(flags) for flags in missing)
   return f"{max(1, round(seconds / 60))} min"
 
 
@@ -290,8 +292,8 @@ def _work(artefact: Artefact, size: str) -> tuple[list[RunOf], int]:
   choices = GridChoices(size)
   cells = artefact.cells(choices).values()
   runs = [cell for cell in cells if isinstance(cell, RunOf)]
-  every = dict.fromkeys([*map(RunOf, choices.grids), *runs])
-  return list(every), len(cells) - len(runs)
+  all_runs = dict.fromkeys([*map(RunOf, choices.grids), *runs])
+  return list(all_runs), len(cells) - len(runs)
 
 
 def _times(records: Iterable[Any]) -> dict[str, float]:

@@ -73,8 +73,8 @@ def main(argv: Sequence[str]) -> int:
     return hosts.leave(parser.refuse(error))
   except (OSError, MemoryError) as error:
     where = signals.where
-    kept = f"; what was complete before is kept{where}" if where else ""
-    print(f"error: {parser.line_of(error)}{kept}", file=sys.stderr)
+    note = f"; what was complete before is kept{where}" if where else ""
+    print(f"error: {parser.line_of(error)}{note}", file=sys.stderr)
     return hosts.leave(1)
   except (ValueError, ImportError, jax.errors.JaxRuntimeError) as error:
     if hosts.is_loss(error):

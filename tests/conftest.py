@@ -47,9 +47,9 @@ gc.set_threshold(50_000, 20, 100)
 def _are_known_to_xla(flags: str) -> bool:
   """Whether this version has the flags; it ends a process that gives others."""
   command = [sys.executable, "-c", "import jax; jax.devices()"]
-  given = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-  ended = subprocess.run(command, env=given, capture_output=True, check=False)
-  return ended.returncode == 0
+  env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+  process = subprocess.run(command, env=env, capture_output=True, check=False)
+  return process.returncode == 0
 
 
 # Programs here are small and run for milliseconds: it is their compilation that
@@ -111,14 +111,14 @@ def _is_slow_case(item):
 
 def _unknown_cases(items):
   """Cases that a marker names and its test does not have."""
-  named, known = set(), set()
+  named_ids, item_ids = set(), set()
   for item in items:
     for name in ("default_cases", "slow_cases"):
       for marker in item.iter_markers(name):
         test = item.nodeid.partition("[")[0]
-        named |= {f"{test}[{case}]" for case in marker.args}
-        known.add(item.nodeid)
-  return named - known
+        named_ids |= {f"{test}[{case}]" for case in marker.args}
+        item_ids.add(item.nodeid)
+  return named_ids - item_ids
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -301,9 +301,9 @@ class Muon:
     direction = ahead / (np.sqrt(self.v / (1 - 0.999**self.t)) + 1e-8)
     if self.kernel is not None:
       rows, columns = self.shape
-      whole = orthogonalized(ahead[self.kernel].reshape(self.shape))
-      whole = whole * np.sqrt(max(1, columns / rows))
-      direction[self.kernel] = whole.ravel()
+      matrix = orthogonalized(ahead[self.kernel].reshape(self.shape))
+      matrix = matrix * np.sqrt(max(1, columns / rows))
+      direction[self.kernel] = matrix.ravel()
     return x - self.lr * (direction + self.weight_decay * x)
 
 

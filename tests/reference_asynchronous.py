@@ -73,8 +73,8 @@ def run(server, work, choose, duration, is_lost, concurrency, buffer, steps):
       missing += 1
       if len(arrived) == buffer:
         step = len(models)
-        kept = [each for each in arrived if not each[0][5]]
-        updates = [(s[0], a, b, step - s[1]) for s, a, b in kept]
+        arrivals = [arrival for arrival in arrived if not arrival[0][5]]
+        updates = [(s[0], a, b, step - s[1]) for s, a, b in arrivals]
         if updates:
           server.step(updates)
         models.append(server.x.copy())

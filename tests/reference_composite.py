@@ -183,15 +183,15 @@ def fed_mid(
   for r, (_, batches, weights) in enumerate(rounds):
     deltas, elapsed, asked = [], [], []
     for steps in batches:
-      w, own, at = x, 0.0, []
+      w, local_elapsed, points = x, 0.0, []
       for k, rows in enumerate(steps):
-        at.append(w)
+        points.append(w)
         g, eta = problem.gradient(w, rows)[1], rate(r, k)
         w = h.primal(h.grad(w) - eta * g, eta, client_psi)  # line 8
-        own = own + eta
+        local_elapsed = local_elapsed + eta
       deltas.append(w - x)
-      elapsed.append(own)
-      asked.append(at)
+      elapsed.append(local_elapsed)
+      asked.append(points)
     delta = mean(deltas, weights)  # line 9
     step = server_lr * mean(elapsed, weights)
     x = h.primal(h.grad(x) + server_lr * delta, step, psi)  # line 10
@@ -211,17 +211,17 @@ def fed_dual_avg(
   for r, (_, batches, weights) in enumerate(rounds):
     sums, asked, paths = [], [], []
     for steps in batches:
-      own, path, at = 0.0, [z], []
+      local_elapsed, path, points = 0.0, [z], []
       for k, rows in enumerate(steps):
         if only_server_prox:
           w = h.primal(path[k], 0.0, Zero())
         else:
-          w = h.primal(path[k], elapsed + own, psi)  # lines 8-9
-        at.append(w)
+          w = h.primal(path[k], elapsed + local_elapsed, psi)  # lines 8-9
+        points.append(w)
         path.append(path[k] - rate(r, k) * problem.gradient(w, rows)[1])  # 11
-        own = own + rate(r, k)
-      sums.append(own)
-      asked.append(at)
+        local_elapsed = local_elapsed + rate(r, k)
+      sums.append(local_elapsed)
+      asked.append(points)
       paths.append(path)
     delta = mean([path[-1] - z for path in paths], weights)
     z = z + server_lr * delta  # lines 12-13

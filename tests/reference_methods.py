@@ -204,8 +204,8 @@ def fed_dc(problem, rounds, rate, alpha, population):
       h[client] = h[client] + x - w
       ends.append(x)
     w = mean(ends, weights) + mean(h, population)
-    kept = np.concatenate([h, g], axis=1)
-    yield w, mean(h, population), mean(g, population), kept
+    client_states = np.concatenate([h, g], axis=1)
+    yield w, mean(h, population), mean(g, population), client_states
 
 
 # -------------------------------------------------------------- Uphill
@@ -470,9 +470,9 @@ def ditto(problem, rounds, lr, lam):
     for client, steps in zip(clients, batches, strict=True):
       ends.append(descend(x, problem.gradient, steps, Sgd(lr)).xs[-1])
       for rows in steps:
-        own = v[client]
-        grad = problem.gradient(own, rows)[1]
-        v[client] = own - lr * (grad + lam * (own - x))
+        model = v[client]
+        grad = problem.gradient(model, rows)[1]
+        v[client] = model - lr * (grad + lam * (model - x))
     x = mean(ends, weights)
     yield x, v.copy()
 
@@ -509,7 +509,7 @@ def fed_per(problem, rounds, lr, personal, shared_steps=None):
 def p_fed_me(problem, rounds, rate, beta, lam, inner_lr, inner_steps):
   """The model, and theta [M, d]; rate(r)."""
   x = problem.x0
-  own = np.tile(x, (len(problem.client_rows), 1))
+  thetas = np.tile(x, (len(problem.client_rows), 1))
   for r, (clients, batches, weights) in enumerate(rounds):
     ends = []
     for client, steps in zip(clients, batches, strict=True):
@@ -520,10 +520,10 @@ def p_fed_me(problem, rounds, rate, beta, lam, inner_lr, inner_steps):
           grad = problem.gradient(theta, rows)[1] + lam * (theta - y)
           theta = theta - inner_lr * grad
         y = y - rate(r) * lam * (y - theta)
-        own[client] = theta
+        thetas[client] = theta
       ends.append(y)
     x = (1 - beta) * x + beta * mean(ends, weights)
-    yield x, own.copy()
+    yield x, thetas.copy()
 
 
 def per_fed_avg(problem, rounds, rate, alpha, delta=None, own_batches=True):
@@ -542,8 +542,8 @@ def per_fed_avg(problem, rounds, rate, alpha, delta=None, own_batches=True):
     for steps in batches:
       y = x
       for k in range(0, len(steps) - needed + 1, needed):
-        one, *more = steps[k : k + needed] if own_batches else [steps[k]] * 3
-        d = gradient(y - alpha * gradient(y, one), more[0])
+        first, *more = steps[k : k + needed] if own_batches else [steps[k]] * 3
+        d = gradient(y - alpha * gradient(y, first), more[0])
         step = d
         if delta is not None:
           above = gradient(y + delta * d, more[1])

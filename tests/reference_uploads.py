@@ -80,7 +80,7 @@ def trimmed_mean(sent, share):
 def multi_krum(sent, faulty=1):
   n, scores = len(sent), []
   for i in range(n):
-    others = [np.sum((sent[i] - sent[j]) ** 2) for j in range(n) if j != i]
-    scores.append(sum(sorted(others)[: max(n - faulty - 2, 1)]))
+    distances = [np.sum((sent[i] - sent[j]) ** 2) for j in range(n) if j != i]
+    scores.append(sum(sorted(distances)[: max(n - faulty - 2, 1)]))
   best = np.argsort(scores, kind="stable")[: max(n - faulty, 1)]
   return np.mean(np.array(sent)[best], axis=0)

@@ -58,9 +58,9 @@ def run(folder, is_whole=True):
   points = [{"client_lr": 0.1, "seed": seed} for seed in (0, 1)]
   writer = RunWriter(folder, {"rounds": 20}, points, flags="--rounds=20\n")
   history = History()
-  for done in (0, 10, 20):
+  for round_number in (0, 10, 20):
     values = {n: rng.uniform(size=2) for n in ("train_loss", "test_accuracy")}
-    history.append(done, values)
+    history.append(round_number, values)
     writer.write(history)
   if is_whole:
     (folder / "per_client.csv").write_text("client,global_accuracy\n0,0.5\n")
@@ -74,10 +74,10 @@ def run(folder, is_whole=True):
   shutil.rmtree(folder / "tensorboard", ignore_errors=True)
 
   def read(folder):
-    found = load_run(folder)
-    texts = repr((found.config, found.points, found.summary, found.selected))
-    history = found.history
-    return texts, bits((history.metrics, history.rounds, found.params))
+    saved = load_run(folder)
+    texts = repr((saved.config, saved.points, saved.summary, saved.selected))
+    history = saved.history
+    return texts, bits((history.metrics, history.rounds, saved.params))
 
   return read
 
@@ -94,9 +94,9 @@ def reproduced(folder):
   about = {"date": "2026-01-01", "seconds": 1.0}
   points = [{"seed": 0}, {"seed": 1}]
   arrays = {"step_size": np.arange(6.0).reshape(2, 3)}
-  one = Record(("--rounds=5",), {"rounds": 5}, about, points, history, arrays)
-  other = Record((), {"digest": "d"}, about, points, history)
-  records.write(folder / "records.jsonl", [one, other])
+  first = Record(("--rounds=5",), {"rounds": 5}, about, points, history, arrays)
+  second = Record((), {"digest": "d"}, about, points, history)
+  records.write(folder / "records.jsonl", [first, second])
   return lambda folder: list(
     map(records.to_json, records.read(folder / "records.jsonl"))
   )
@@ -116,8 +116,8 @@ def population(folder):
 
   def read(folder):
     opened = Population.open(folder)
-    found = opened.gather(np.arange(len(SIZES)), sum(SIZES))
-    return bits((found, opened.sizes))
+    examples = opened.gather(np.arange(len(SIZES)), sum(SIZES))
+    return bits((examples, opened.sizes))
 
   return read
 
@@ -134,19 +134,19 @@ def checkpoints(folder):
     expected[step] = bits((state, record))
 
   def read(folder):
-    found = Checkpoints(folder, 3, resume=True).load(state)
-    return bits((found.state, found.record)) == expected[found.round]
+    latest = Checkpoints(folder, 3, resume=True).load(state)
+    return bits((latest.state, latest.record)) == expected[latest.round]
 
   return read
 
 
 def _called(program, *arguments):
   """Runs a command here; one that refuses is a ValueError."""
-  err = io.StringIO()
-  with contextlib.redirect_stdout(err), contextlib.redirect_stderr(err):
+  output = io.StringIO()
+  with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
     status = program.main([program.__name__, *arguments])
   if status:
-    raise ValueError(err.getvalue().strip())
+    raise ValueError(output.getvalue().strip())
 
 
 def killed_run(folder):
@@ -169,8 +169,8 @@ def study(folder):
 
   def read(folder):
     _called(compare, *flags, f"--output_dir={folder}")
-    found = contents(folder)
-    return {name: found[name] for name in found if "/" not in name}
+    files = contents(folder)
+    return {name: files[name] for name in files if "/" not in name}
 
   read(folder)
   return read
@@ -195,21 +195,21 @@ def compilation_cache(folder):
 
   Each time in a process of its own, because a process keeps programs itself.
   """
-  others = {n: v for n, v in os.environ.items() if "COMPILATION_CACHE" not in n}
+  env = {n: v for n, v in os.environ.items() if "COMPILATION_CACHE" not in n}
 
   def read(folder):
     with tempfile.TemporaryDirectory() as out:
       program = sys.executable, "-m", "experiments.run"
       where = f"--output_dir={out}/run", f"--compilation_cache={folder}"
-      done = subprocess.run(
+      process = subprocess.run(
         [*program, *SMALL, *where],
         cwd=REPOSITORY,
-        env=others | {"JAX_PLATFORMS": "cpu"},
+        env=env | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
       )
-      if done.returncode or "Traceback" in done.stderr:
-        raise ValueError(done.stderr.strip())
+      if process.returncode or "Traceback" in process.stderr:
+        raise ValueError(process.stderr.strip())
       return contents(pathlib.Path(out))
 
   folder.mkdir()
@@ -289,15 +289,15 @@ def main():
   parser.add_argument("--kind", choices=KINDS)
   parser.add_argument("--number", type=int)
   parser.add_argument("--seed", type=int, default=0)
-  given = parser.parse_args()
+  options = parser.parse_args()
   is_right = True
-  for kind in [given.kind] if given.kind else KINDS:
+  for kind in [options.kind] if options.kind else KINDS:
     write, number = KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
-      number = given.number or number
-      found = outcomes(write, number, pathlib.Path(folder), given.seed)
-    print(f"{kind}: {found}", flush=True)
-    is_right &= set(found) <= {"same", "refused"}
+      number = options.number or number
+      counts = outcomes(write, number, pathlib.Path(folder), options.seed)
+    print(f"{kind}: {counts}", flush=True)
+    is_right &= set(counts) <= {"same", "refused"}
   return int(not is_right)
 
 

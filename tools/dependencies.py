@@ -27,10 +27,10 @@ def requirements():
   with mock.patch.object(setuptools, "setup") as setup:
     names = {"__name__": "__main__", "__file__": str(REPOSITORY / "setup.py")}
     exec(compile(program, "setup.py", "exec"), names)
-  given = setup.call_args.kwargs
-  extras = [each for n in EXTRAS for each in given["extras_require"][n]]
+  arguments = setup.call_args.kwargs
+  extras = [line for n in EXTRAS for line in arguments["extras_require"][n]]
   extras += names["test"]  # Without the extras that the tests also have.
-  return list(dict.fromkeys([*given["install_requires"], *extras]))
+  return list(dict.fromkeys([*arguments["install_requires"], *extras]))
 
 
 def versions(lines, kind):
@@ -42,11 +42,11 @@ def versions(lines, kind):
 
 def attempt(kind, folder):
   """Installs and tests; returns the exit status of what failed, or 0."""
-  home, wanted = folder / kind, versions(requirements(), kind)
+  home, lines = folder / kind, versions(requirements(), kind)
   python = home / "bin" / "python"
   subprocess.run([sys.executable, "-m", "venv", home], check=True)
   steps = [
-    [python, "-m", "pip", "install", "-q", *wanted],
+    [python, "-m", "pip", "install", "-q", *lines],
     [python, "-m", "pip", "list", "--format=freeze"],
     [
       *(python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"),
@@ -54,9 +54,9 @@ def attempt(kind, folder):
     ],
   ]
   for step in steps:
-    done = subprocess.run(step, cwd=REPOSITORY, check=False)
-    if done.returncode:
-      return done.returncode
+    process = subprocess.run(step, cwd=REPOSITORY, check=False)
+    if process.returncode:
+      return process.returncode
   return 0
 
 
@@ -64,10 +64,10 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("kinds", nargs="*", default=["lowest", "newest"])
   parser.add_argument("--folder", type=pathlib.Path, required=True)
-  given = parser.parse_args()
-  ended = {kind: attempt(kind, given.folder) for kind in given.kinds}
-  print(ended)
-  return int(any(ended.values()))
+  options = parser.parse_args()
+  statuses = {kind: attempt(kind, options.folder) for kind in options.kinds}
+  print(statuses)
+  return int(any(statuses.values()))
 
 
 if __name__ == "__main__":

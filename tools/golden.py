@@ -67,7 +67,7 @@ class Part(NamedTuple):
 def runs() -> dict[str, dict[str, Part]]:
   """{run: {part: what it is}}."""
   file = pathlib.Path(__file__).with_name("golden_runs.toml")
-  found = tomllib.loads(file.read_text())
+  tables = tomllib.loads(file.read_text())
   split = lambda name, value: (
     shlex.split(value) if name in ("flags", "convert", "own_data") else value
   )
@@ -76,7 +76,7 @@ def runs() -> dict[str, dict[str, Part]]:
       part: Part(**{name: split(name, value) for name, value in about.items()})
       for part, about in parts.items()
     }
-    for run, parts in found.items()
+    for run, parts in tables.items()
   }
 
 
@@ -96,14 +96,14 @@ def _hook(run: Any, params_path: pathlib.Path, stop_after: int | None) -> None:
   """
   original = run.Job.simulate
 
-  def simulate(job, on_evaluation=None, *others):
+  def simulate(job, on_evaluation=None, *arguments):
     def then_stop(report):
       on_evaluation(report)
       if report.round == stop_after:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    told = on_evaluation if stop_after is None else then_stop
-    result = original(job, told, *others)
+    callback = on_evaluation if stop_after is None else then_stop
+    result = original(job, callback, *arguments)
     save_tree(params_path, result.params)
     return result
 
@@ -124,10 +124,10 @@ def child(folder: pathlib.Path, stop_after: int | None, flags: Sequence[str]):
   sys.path.insert(0, os.getcwd())
   import fedjax_opt
 
-  where = pathlib.Path(fedjax_opt.__file__).resolve()
-  print("fedjax_opt:", where)
-  if pathlib.Path.cwd().resolve() not in where.parents:
-    raise SystemExit(f"not the checkout in the current folder: {where}")
+  path = pathlib.Path(fedjax_opt.__file__).resolve()
+  print("fedjax_opt:", path)
+  if pathlib.Path.cwd().resolve() not in path.parents:
+    raise SystemExit(f"not the checkout in the current folder: {path}")
   from experiments import run
 
   _hook(run, folder / "params.npz", stop_after)
@@ -189,8 +189,8 @@ def record_part(part: Part, folder: pathlib.Path) -> None:
       return
     me = [sys.executable, str(pathlib.Path(__file__).resolve()), "_child"]
 
-    def start(stop_after, more, expected=0):
-      command = [*me, str(folder), str(stop_after), *flags, *more]
+    def start(stop_after, more_flags, expected=0):
+      command = [*me, str(folder), str(stop_after), *flags, *more_flags]
       call(command, part.devices, log, expected)
 
     if part.stop_after is not None:
@@ -234,8 +234,8 @@ def record(folder: pathlib.Path, names: Sequence[str]) -> None:
   for name in names:
     start = time.monotonic()
     shutil.rmtree(folder / name, ignore_errors=True)
-    for part, what in RUNS[name].items():
-      record_part(what, folder / name / part)
+    for part_name, part in RUNS[name].items():
+      record_part(part, folder / name / part_name)
     seconds = time.monotonic() - start
     print(f"{name}: {len(RUNS[name])} parts, {seconds:.0f} s", flush=True)
 
@@ -245,16 +245,16 @@ def record(folder: pathlib.Path, names: Sequence[str]) -> None:
 
 def differences(a: pathlib.Path, b: pathlib.Path) -> tuple[list, list]:
   """What differs between two folders of a part, and what only B has."""
-  found: list[str] = []
-  new: list[str] = []
-  files = {path.name for each in (a, b) for path in each.iterdir()}
+  changes: list[str] = []
+  additions: list[str] = []
+  files = {path.name for folder in (a, b) for path in folder.iterdir()}
   for name in sorted(files - {"log.txt"}):
     first, second = contents(a / name), contents(b / name)
     if first is None or second is None:
       if first is not second:
-        found.append(f"{name}: only {'A' if second is None else 'B'} has it")
+        changes.append(f"{name}: only {'A' if second is None else 'B'} has it")
       continue
-    extra = found if name.endswith(".npz") else new
+    extra = changes if name.endswith(".npz") else additions
     extra += [
       f"{name}, {key}: only B has it" for key in set(second) - set(first)
     ]
@@ -262,10 +262,10 @@ def differences(a: pathlib.Path, b: pathlib.Path) -> tuple[list, list]:
       if name.endswith(".csv") and any(part in key for part in CLOCK):
         continue
       if key not in second:
-        found.append(f"{name}, {key}: B lacks it")
+        changes.append(f"{name}, {key}: B lacks it")
       elif not _is_same(value, second[key]):
-        found.append(f"{name}, {key}: {_difference(value, second[key])}")
-  return found, new
+        changes.append(f"{name}, {key}: {_difference(value, second[key])}")
+  return changes, additions
 
 
 def contents(path: pathlib.Path) -> dict[str, Any] | None:
@@ -286,8 +286,8 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
   """(path, value) of everything in what `json` gave."""
   if isinstance(value, (dict, list)):
     items = value.items() if isinstance(value, dict) else enumerate(value)
-    for name, inside in items:
-      yield from _flat(inside, f"{path}.{name}" if path else str(name))
+    for name, item in items:
+      yield from _flat(item, f"{path}.{name}" if path else str(name))
   else:
     yield path, value
 
@@ -320,13 +320,13 @@ def _relative(a: np.ndarray, b: np.ndarray) -> str:
   """The largest relative difference, of single numbers and of the whole."""
   a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
   is_finite = np.isfinite(a) & np.isfinite(b)
-  alike = np.where(np.isnan(a), np.isnan(b), a == b)
-  odd = int(np.sum(~is_finite & ~alike))
+  is_equal = np.where(np.isnan(a), np.isnan(b), a == b)
+  odd = int(np.sum(~is_finite & ~is_equal))
   a, b = a[is_finite], b[is_finite]
   size, gap = np.maximum(abs(a), abs(b)), abs(a - b)
   single = np.max(gap / np.where(size > 0, size, 1), initial=0)
-  whole = np.max(gap, initial=0) / (np.max(size, initial=0) or 1)
-  text = f"relative {single:.1e}, of the largest {whole:.1e}"
+  overall = np.max(gap, initial=0) / (np.max(size, initial=0) or 1)
+  text = f"relative {single:.1e}, of the largest {overall:.1e}"
   if not gap.any() and not odd:
     text = "other bits of the same numbers"
   return f"{text}, {odd} finite in one only" if odd else text
@@ -337,22 +337,22 @@ def compare(a: pathlib.Path, b: pathlib.Path, names: Sequence[str]) -> int:
   status = 0
   for name in names:
     parts = {p.name for f in (a, b) for p in (f / name).glob("*")}
-    lines, news = [], []
+    lines, new_lines = [], []
     for part in sorted(parts):
       first, second = a / name / part, b / name / part
       if not first.exists() or not second.exists():
         lines.append(f"{part}: only {'A' if first.exists() else 'B'} has it")
         continue
-      found, new = differences(first, second)
-      lines += [f"{part}: {line}" for line in found]
-      news += [f"{part}: {line}" for line in new]
+      changes, additions = differences(first, second)
+      lines += [f"{part}: {line}" for line in changes]
+      new_lines += [f"{part}: {line}" for line in additions]
     if not parts:
       lines.append("in neither record")
     verdict = f"differs ({len(lines)})" if lines else "identical"
     print(f"{name}: {verdict}, {len(parts)} parts")
     for line in lines:
       print(f"  {line}")
-    for line in news:
+    for line in new_lines:
       print(f"  new in B: {line}")
     status = status or int(bool(lines))
   return status
@@ -376,12 +376,12 @@ def main() -> int:
     parser.error(f"--only: no run {', '.join(sorted(unknown))}")
   if options.what == "list":
     for name in names:
-      for part, what in RUNS[name].items():
-        print(f"{name}/{part}: {' '.join(what.flags)}")
+      for part_name, part in RUNS[name].items():
+        print(f"{name}/{part_name}: {' '.join(part.flags)}")
     return 0
-  wanted = 1 if options.what == "record" else 2
-  if len(options.folders) != wanted:
-    parser.error(f"{options.what}: give {wanted} folder(s)")
+  num_folders = 1 if options.what == "record" else 2
+  if len(options.folders) != num_folders:
+    parser.error(f"{options.what}: give {num_folders} folder(s)")
   if options.what == "record":
     record(options.folders[0], names)
     return 0

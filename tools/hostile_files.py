@@ -233,18 +233,18 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--number", type=int, default=100)
   parser.add_argument("--seed", type=int, default=0)
-  given = parser.parse_args()
+  options = parser.parse_args()
   counts = collections.Counter()
-  for i in range(given.number):
+  for i in range(options.number):
     with tempfile.TemporaryDirectory() as folder:
-      case = make(random.Random(f"{given.seed} {i}"), pathlib.Path(folder))
-      found = outcome(*case)
-    counts[case[0], found.partition(":")[0]] += 1
-    if found not in ("read", "refused"):
-      print(f"{i} {case[0]}: {found}", flush=True)
-  for (kind, found), number in sorted(counts.items()):
-    print(f"{kind:12} {found:20} {number}")
-  return int(any(found not in ("read", "refused") for _, found in counts))
+      case = make(random.Random(f"{options.seed} {i}"), pathlib.Path(folder))
+      result = outcome(*case)
+    counts[case[0], result.partition(":")[0]] += 1
+    if result not in ("read", "refused"):
+      print(f"{i} {case[0]}: {result}", flush=True)
+  for (kind, result), number in sorted(counts.items()):
+    print(f"{kind:12} {result:20} {number}")
+  return int(any(result not in ("read", "refused") for _, result in counts))
 
 
 if __name__ == "__main__":

@@ -65,12 +65,12 @@ _TIMES = re.compile(r"seconds|date|timing|command|about|digest")
 def without_times(content):
   """A value of JSON without what is another one in each run, or in a copy."""
   if isinstance(content, dict):
-    kept = {n: v for n, v in content.items() if not _TIMES.search(n)}
+    entries = {n: v for n, v in content.items() if not _TIMES.search(n)}
     for name in ("output_dir", "population_dir", "compilation_cache", "resume"):
-      kept.pop(name, None)
-    return {n: without_times(v) for n, v in kept.items()}
+      entries.pop(name, None)
+    return {n: without_times(v) for n, v in entries.items()}
   if isinstance(content, list):
-    return [without_times(each) for each in content]
+    return [without_times(item) for item in content]
   return content
 
 
@@ -82,8 +82,8 @@ def content(path):
     return [without_times(json.loads(text)) for text in texts]
   if path.suffix == ".csv":
     head, *rows = csv.reader(path.read_text().splitlines())
-    kept = [i for i, name in enumerate(head) if not _TIMES.search(name)]
-    return [[row[i] for i in kept] for row in (head, *rows)]
+    columns = [i for i, name in enumerate(head) if not _TIMES.search(name)]
+    return [[row[i] for i in columns] for row in (head, *rows)]
   if path.suffix == ".safetensors":
     return {n: (v.dtype, v.tobytes()) for n, v in load_file(path).items()}
   if path.suffix == ".npz":
@@ -94,13 +94,13 @@ def content(path):
 
 def contents(folder):
   """path -> content of all files, but for checkpoints, events and digests."""
-  found = {}
+  files = {}
   for path in sorted(folder.rglob("*")):
     name = str(path.relative_to(folder))
-    others = re.search(r"checkpoints/|tensorboard/|digests.json$", name)
-    if path.is_file() and not others:
-      found[name] = content(path)
-  return found
+    match = re.search(r"checkpoints/|tensorboard/|digests.json$", name)
+    if path.is_file() and not match:
+      files[name] = content(path)
+  return files
 
 
 def kill(command, folder, seconds, by):
@@ -128,15 +128,15 @@ def difference(command, folder, whole, seconds, draw):
   """What is not as in an undisturbed folder after kills; '' if nothing is."""
   for _ in range(draw.choice([1, 2, 3])):
     by = draw.choice([os.kill, os.killpg])
-    if left := kill(command, folder, draw.uniform(0.3, seconds), by):
-      return f"a process is left: {left}"
+    if survivors := kill(command, folder, draw.uniform(0.3, seconds), by):
+      return f"a process is left: {survivors}"
   status, out, _ = call(command, folder)
   if status:
     return f"status {status}: {out[-600:]}"
-  found, wanted = contents(folder), contents(whole)
-  if set(found) != set(wanted):
-    return f"files: {sorted(set(found) ^ set(wanted))}"
-  return ", ".join(name for name in wanted if found[name] != wanted[name])
+  files, expected = contents(folder), contents(whole)
+  if set(files) != set(expected):
+    return f"files: {sorted(set(files) ^ set(expected))}"
+  return ", ".join(name for name in expected if files[name] != expected[name])
 
 
 def main():
@@ -145,29 +145,29 @@ def main():
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--keep")
   parser.add_argument("--command", choices=KILLED)
-  given = parser.parse_args()
-  keep = pathlib.Path(given.keep or tempfile.mkdtemp())
+  options = parser.parse_args()
+  keep = pathlib.Path(options.keep or tempfile.mkdtemp())
   counts, folder = collections.Counter(), pathlib.Path(tempfile.mkdtemp())
   texts = keep / "texts"  # Of the run with LoRA.
   if not texts.exists():
     text_data.prepare_ag_news(texts)
   COMMANDS["run, LoRA"] += (f"--data_dir={texts}",)
-  for i in range(given.number):
-    draw = random.Random(f"{given.seed} {i}")
-    command = given.command or draw.choice(KILLED)
-    whole = keep / command.replace(" ", "_")
-    if not (whole / "seconds.json").exists():
-      shutil.rmtree(whole, ignore_errors=True)
+  for i in range(options.number):
+    draw = random.Random(f"{options.seed} {i}")
+    command = options.command or draw.choice(KILLED)
+    reference = keep / command.replace(" ", "_")
+    if not (reference / "seconds.json").exists():
+      shutil.rmtree(reference, ignore_errors=True)
       start = time.monotonic()
-      status, out, _ = call(command, whole / "f")
+      status, out, _ = call(command, reference / "f")
       assert status == 0, out
       seconds = json.dumps(time.monotonic() - start)
-      (whole / "seconds.json").write_text(seconds)
-    seconds = json.loads((whole / "seconds.json").read_text())
+      (reference / "seconds.json").write_text(seconds)
+    seconds = json.loads((reference / "seconds.json").read_text())
     shutil.rmtree(folder, ignore_errors=True)
-    found = difference(command, folder / "f", whole / "f", seconds, draw)
-    counts["different" if found else "same"] += 1
-    print(f"{i} {command}: {found or 'same'}", flush=True)
+    problem = difference(command, folder / "f", reference / "f", seconds, draw)
+    counts["different" if problem else "same"] += 1
+    print(f"{i} {command}: {problem or 'same'}", flush=True)
   shutil.rmtree(folder, ignore_errors=True)
   print(dict(counts))
   return int("different" in counts)

@@ -164,11 +164,11 @@ def _changes(node, span, text):
       yield (*span(node), str(value * 1.5 + 0.1))
     case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
       yield (*span(test), f"(not ({text[slice(*span(test))]}))")
-    case ast.Call(func=ast.Attribute(attr="where"), args=[_, one, two]):
-      one, two = span(one), span(two)
-      middle = text[one[1] : two[0]]
-      swapped = text[slice(*two)] + middle + text[slice(*one)]
-      yield one[0], two[1], swapped
+    case ast.Call(func=ast.Attribute(attr="where"), args=[_, yes, no]):
+      yes, no = span(yes), span(no)
+      middle = text[yes[1] : no[0]]
+      swapped = text[slice(*no)] + middle + text[slice(*yes)]
+      yield yes[0], no[1], swapped
     case ast.Call(func=ast.Attribute(attr=name)) if name in _FUNCTIONS:
       end = span(node.func)[1]
       yield end - len(name), end, _FUNCTIONS[name]
@@ -180,9 +180,9 @@ def _operator(op, begin, end, text):
   """The change of an operator between two operands."""
   old = text[begin:end]
   # Brackets and line ends around the operator stay.
-  kept = "() \n"
-  left = len(old) - len(old.lstrip(kept))
-  right = len(old.rstrip(kept))
+  characters = "() \n"
+  left = len(old) - len(old.lstrip(characters))
+  right = len(old.rstrip(characters))
   return begin + left, begin + right, _OPERATORS[type(op)]
 
 
@@ -217,8 +217,8 @@ class Tests:
     it is in, and `_OTHERS`.
     """
     runs = self._data.contexts_by_lineno(str(ROOT / mutant.file))
-    found = self._shortest(runs, [mutant.line])
-    return found or [*self._shortest(runs, body_of(mutant)), *_OTHERS]
+    tests = self._shortest(runs, [mutant.line])
+    return tests or [*self._shortest(runs, body_of(mutant)), *_OTHERS]
 
   def _shortest(self, runs, lines):
     """Tests that run any of some lines, the shortest first."""
@@ -243,17 +243,17 @@ def outcome(mutant: Mutant, tests: list[str]) -> str:
     return "no test"
   with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
     folder = pathlib.Path(folder)
-    copied = pathlib.Path(mutant.file).parts[0]
-    shutil.copytree(ROOT / copied, folder / copied)
+    package = pathlib.Path(mutant.file).parts[0]
+    shutil.copytree(ROOT / package, folder / package)
     for path in ROOT.iterdir():
-      if path.name not in (copied, ".git"):
+      if path.name not in (package, ".git"):
         os.symlink(path, folder / path.name)
     text = (ROOT / mutant.file).read_text()
     (folder / mutant.file).write_text(mutant.of(text))
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-m", ""]
     command += ["-p", "no:cacheprovider", "--rootdir", str(folder), *tests]
     try:
-      ended = subprocess.run(
+      process = subprocess.run(
         command,
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(folder)},
@@ -263,7 +263,7 @@ def outcome(mutant: Mutant, tests: list[str]) -> str:
       )
     except subprocess.TimeoutExpired:  # A loop without an end.
       return "killed"
-  return "survived" if ended.returncode == 0 else "killed"
+  return "survived" if process.returncode == 0 else "killed"
 
 
 def main() -> None:
@@ -284,17 +284,17 @@ def main() -> None:
     tests_of = lambda mutant: flags.tests
   else:
     tests_of = Tests(flags.coverage, flags.durations).of
-  known = {}
+  old_results = {}
   if flags.output.exists():
     for line in flags.output.read_text().splitlines():
       result, *key = line.split("\t")
-      known[tuple(key)] = result
+      old_results[tuple(key)] = result
 
   def result_of(mutant):
     old, new = mutant.lines()
     key = (mutant.file, str(mutant.line), old, new)
-    if key in known:
-      return known[key]
+    if key in old_results:
+      return old_results[key]
     if (mutant.file, old, new) in EQUIVALENT:
       return "equivalent"
     result = outcome(mutant, tests_of(mutant))

@@ -50,24 +50,24 @@ def with_other_seeds(cell: Recipe) -> Recipe:
 def both(name: str, runner: CellRunner) -> tuple[list[Claim], list[Claim]]:
   """The claims of a design, from its published and from other seeds."""
   artefact = ARTEFACTS[name]
-  known = publishing.records_of(artefact.paper)
+  records = publishing.records_of(artefact.paper)
   first = dataclasses.replace(runner, only_found=True).run(
-    artefact, "cpu", known
+    artefact, "cpu", records
   )
 
   def other_cells(choices: GridChoices) -> dict[Key, Recipe]:
     cells = artefact.cells(choices)
     return {key: with_other_seeds(cells[key]) for key in first.found}
 
-  others = dataclasses.replace(artefact, cells=other_cells)
-  second = runner.run(others, "cpu", known)
-  of = lambda found: [each for each in found.blocks if isinstance(each, Claim)]
-  return of(first), of(second)
+  other_artefact = dataclasses.replace(artefact, cells=other_cells)
+  second = runner.run(other_artefact, "cpu", records)
+  claims = lambda run: [item for item in run.blocks if isinstance(item, Claim)]
+  return claims(first), claims(second)
 
 
 def agrees(one: Quantity, other: Quantity) -> bool | None:
   """Whether the means over both sets agree; None if a run has no number."""
-  a, b = (np.asarray(each.values, float) for each in (one, other))
+  a, b = (np.asarray(quantity.values, float) for quantity in (one, other))
   if not np.isfinite([*a, *b]).all():
     return None
   if not a.std() and not b.std():
@@ -79,22 +79,22 @@ def compared(first: Sequence[Claim], second: Sequence[Claim]) -> dict[str, Any]:
   """How many quantities agree, and how verdicts changed."""
   pairs = [
     (a, b)
-    for one, other in zip(first, second, strict=True)
-    for a, b in zip(one.quantities, other.quantities, strict=True)
+    for claim, other in zip(first, second, strict=True)
+    for a, b in zip(claim.quantities, other.quantities, strict=True)
   ]
-  found = collections.Counter(agrees(a, b) for a, b in pairs)
-  changed = collections.Counter(
-    (one.verdict, other.verdict)
-    for one, other in zip(first, second, strict=True)
+  counts = collections.Counter(agrees(a, b) for a, b in pairs)
+  verdicts = collections.Counter(
+    (claim.verdict, other.verdict)
+    for claim, other in zip(first, second, strict=True)
   )
   return {
-    "quantities": found[True] + found[False],
-    "agree": found[True],
-    "without a number": found[None],
+    "quantities": counts[True] + counts[False],
+    "agree": counts[True],
+    "without a number": counts[None],
     "claims": len(first),
-    "same verdict": sum(n for (a, b), n in changed.items() if a == b),
+    "same verdict": sum(n for (a, b), n in verdicts.items() if a == b),
     "held, then not held, or the reverse": sum(
-      changed[pair] for pair in (("held", "not held"), ("not held", "held"))
+      verdicts[pair] for pair in (("held", "not held"), ("not held", "held"))
     ),
   }
 

@@ -102,15 +102,15 @@ def processes_of(group):
 
   What has ended and waits for its parent to ask does not live.
   """
-  found = []
+  processes = []
   for process in pathlib.Path("/proc").glob("[0-9]*"):
     try:
-      about = (process / "stat").read_text().rpartition(")")[2].split()
+      fields = (process / "stat").read_text().rpartition(")")[2].split()
     except OSError:
       continue
-    if int(about[2]) == group and about[0] != "Z":
-      found.append((process, about))
-  return found
+    if int(fields[2]) == group and fields[0] != "Z":
+      processes.append((process, fields))
+  return processes
 
 
 def left_of(group, seconds=20):
@@ -119,10 +119,10 @@ def left_of(group, seconds=20):
   Python's own helpers are among them.
   """
   deadline = time.monotonic() + seconds
-  while (found := processes_of(group)) and time.monotonic() < deadline:
+  while (processes := processes_of(group)) and time.monotonic() < deadline:
     time.sleep(0.05)
   words = []
-  for process, _ in found:
+  for process, _ in processes:
     with contextlib.suppress(OSError):
       line = (process / "cmdline").read_text().replace("\0", " ")
       words.append(f"{process.name}: {line}")
@@ -145,9 +145,9 @@ def mistake(command, phase, number, times, folder):
     return f"output: {out[-1500:]}"
   if remaining := left_of(group):
     return f"a process is left: {remaining}"
-  left = [f for f in folder.rglob("*") if f.suffix in (".tmp", ".lock")]
-  if left or list(folder.rglob(".lock")):
-    return f"files: {left or '.lock'}"
+  files = [f for f in folder.rglob("*") if f.suffix in (".tmp", ".lock")]
+  if files or list(folder.rglob(".lock")):
+    return f"files: {files or '.lock'}"
   status, out, _ = call(command, folder)
   return "" if status == 0 else f"goes on with {status}: {out[-600:]}"
 
@@ -159,21 +159,21 @@ def main():
   parser.add_argument("--command", choices=COMMANDS)
   parser.add_argument("--phases", default=",".join(PHASES))
   parser.add_argument("--times", type=int, choices=TIMES)
-  given = parser.parse_args()
+  options = parser.parse_args()
   for number in SIGNALS:  # Commands ignore what their caller ignores (nohup).
     signal.signal(number, signal.SIG_DFL)
-  names = [given.command] if given.command else list(COMMANDS)
-  phases = given.phases.split(",")
-  times = [given.times] if given.times else TIMES
+  names = [options.command] if options.command else list(COMMANDS)
+  phases = options.phases.split(",")
+  times = [options.times] if options.times else TIMES
   cases = list(itertools.product(names, phases, SIGNALS, times))
-  random.Random(given.seed).shuffle(cases)
-  number = len(cases) if given.number == "all" else int(given.number)
+  random.Random(options.seed).shuffle(cases)
+  number = len(cases) if options.number == "all" else int(options.number)
   counts = collections.Counter()
-  for command, phase, which, count in cases[:number]:
+  for command, phase, signum, count in cases[:number]:
     with tempfile.TemporaryDirectory() as folder:
-      found = mistake(command, phase, which, count, pathlib.Path(folder) / "f")
-    counts[found.partition(":")[0] or "right"] += 1
-    print(f"{command}, {phase}, {which.name} x {count}: {found or 'right'}")
+      flaw = mistake(command, phase, signum, count, pathlib.Path(folder) / "f")
+    counts[flaw.partition(":")[0] or "right"] += 1
+    print(f"{command}, {phase}, {signum.name} x {count}: {flaw or 'right'}")
     sys.stdout.flush()
   print(dict(counts))
   return int(bool(set(counts) - {"right", "no such phase"}))

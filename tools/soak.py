@@ -153,16 +153,16 @@ def last_round(path):
   with open(path, "rb") as file:
     header = file.readline().decode().strip().split(",")
     file.seek(max(file.tell(), path.stat().st_size - 10_000))
-    whole = file.read().decode().split("\n")[:-1]
-  rows = [row for row in csv.reader(whole) if len(row) == len(header)]
+    lines = file.read().decode().split("\n")[:-1]
+  rows = [row for row in csv.reader(lines) if len(row) == len(header)]
   return int(rows[-1][header.index("round")]) if rows else 0
 
 
 def read(kind, folder, group):
   """How far the processes of a group are."""
   ticks = kilobytes = 0
-  for process, about in processes_of(group):
-    ticks += sum(map(int, about[11:15]))  # Of those that ended, too.
+  for process, fields in processes_of(group):
+    ticks += sum(map(int, fields[11:15]))  # Of those that ended, too.
     with contextlib.suppress(OSError):  # It ended just now.
       lines = (process / "status").read_text().splitlines()
       kilobytes += sum(int(n.split()[1]) for n in lines if "RssAnon" in n)
@@ -181,10 +181,10 @@ def read_after(seconds, kind, folder, group):
     now = read(kind, folder, group.pid)
     assert group.poll() is None, f"{kind}: ended with {group.returncode}"
     megabytes.append(now.megabytes)
-    left = end - now.seconds
-    if left <= 0:
+    seconds_left = end - now.seconds
+    if seconds_left <= 0:
       return now._replace(megabytes=float(np.mean(megabytes)))
-    time.sleep(min(left, 1))
+    time.sleep(min(seconds_left, 1))
 
 
 def watch(kind, folder, minutes):
@@ -215,8 +215,8 @@ def change(readings):
   """
   work, seconds, cpu_seconds, megabytes = np.array(readings).T
   done = np.diff(work)
-  found = megabytes[1:], done / np.diff(cpu_seconds), done / np.diff(seconds)
-  ratios = [np.mean(x[-3:]) / np.mean(x[:3]) for x in found]
+  series = megabytes[1:], done / np.diff(cpu_seconds), done / np.diff(seconds)
+  ratios = [np.mean(x[-3:]) / np.mean(x[:3]) for x in series]
   return [100 * (ratio - 1) for ratio in ratios]
 
 
@@ -225,12 +225,12 @@ def main():
   kinds = ["run", "disk", "settings", "study"]
   parser.add_argument("--kind", choices=kinds, required=True)
   parser.add_argument("--minutes", type=float, default=20)
-  given = parser.parse_args()
+  options = parser.parse_args()
   with tempfile.TemporaryDirectory() as folder:
-    readings = watch(given.kind, pathlib.Path(folder), given.minutes)
+    readings = watch(options.kind, pathlib.Path(folder), options.minutes)
   memory, per_cpu_second, per_second = change(readings)
   print(
-    f"{given.kind}: memory {memory:+.1f} %, work per CPU second "
+    f"{options.kind}: memory {memory:+.1f} %, work per CPU second "
     f"{per_cpu_second:+.1f} %, per second {per_second:+.1f} %"
   )
   return int(memory > MOST or per_cpu_second < -MOST)

@@ -39,16 +39,16 @@ def are_worse(values: np.ndarray, min_effect: float = MIN_EFFECT) -> np.ndarray:
     values: of k methods at n seeds in T studies; larger is better.
     min_effect: the smallest difference of interest.
   """
-  some = list(itertools.combinations(range(len(values)), 2))
-  p = np.stack([pairs.p_values(values[i], values[j]) for i, j in some], -1)
+  indices = list(itertools.combinations(range(len(values)), 2))
+  p = np.stack([pairs.p_values(values[i], values[j]) for i, j in indices], -1)
   is_clear = pairs.holm(p) < pairs.LEVEL  # [T, P]
   means = values.mean(axis=1)
   best, behind = means.argmax(axis=0), means.max(axis=0) - means
-  found = np.zeros(means.shape, bool)
-  for (i, j), clear in zip(some, is_clear.T, strict=True):
-    found[i] |= clear & (best == j)
-    found[j] |= clear & (best == i)
-  return found & (behind >= min_effect)
+  is_worse = np.zeros(means.shape, bool)
+  for (i, j), clear in zip(indices, is_clear.T, strict=True):
+    is_worse[i] |= clear & (best == j)
+    is_worse[j] |= clear & (best == i)
+  return is_worse & (behind >= min_effect)
 
 
 def equal_methods(rng, num_methods, num_seeds, studies, is_skewed=False):

@@ -456,25 +456,25 @@ INPUTS = {
 
 def public():
   """{name: function or class} of all that users reach."""
-  found = {}
+  by_id = {}
 
   def walk(prefix, module):
     for name in public_names.of(module):
       value = getattr(module, name)
-      own = (getattr(value, "__module__", None) or "").startswith("fedjax_opt")
+      ours = (getattr(value, "__module__", None) or "").startswith("fedjax_opt")
       if isinstance(value, types.ModuleType) and module in (fo, fo.datasets):
         walk(f"{name}.", value)
-      elif callable(value) and own and not name.startswith("_"):
-        found.setdefault(id(value), (prefix + name, value))
+      elif callable(value) and ours and not name.startswith("_"):
+        by_id.setdefault(id(value), (prefix + name, value))
 
   walk("", fo)
   methods = {
     "ClientData": ("from_partition", "from_client_ids", "from_npz"),
     "Population": ("open", "write", "of_client_data"),
   }
-  named = dict(found.values())
-  for of, names in methods.items():
-    named |= {f"{of}.{name}": getattr(named[of], name) for name in names}
+  named = dict(by_id.values())
+  for owner, names in methods.items():
+    named |= {f"{owner}.{name}": getattr(named[owner], name) for name in names}
   named |= {
     f"ClientData().{name}": getattr(calls.DATA, name)
     for name in ("split", "split_clients", "label_counts", "to_npz")
@@ -491,8 +491,8 @@ def fields_of(function):
     return getattr(function, "checked_fields", {})
   if issubclass(function, layers.Network):
     return layers._fields_of(function)
-  made = getattr(function.__init__, "checked_fields", {})
-  return getattr(function, "checked_fields", made)
+  init_fields = getattr(function.__init__, "checked_fields", {})
+  return getattr(function, "checked_fields", init_fields)
 
 
 def number(field, argument):
@@ -506,8 +506,8 @@ def number(field, argument):
 
 def arguments(name, function):
   """{argument: its example}; the examples are those of which it needs one."""
-  own = EXAMPLES.get(name, {})
-  found = {}
+  examples = EXAMPLES.get(name, {})
+  values = {}
   for argument, parameter in inspect.signature(function).parameters.items():
     # Of flax, or of any name.
     if argument == "parent" or parameter.kind in (
@@ -516,32 +516,32 @@ def arguments(name, function):
     ):
       continue
     default = parameter.default
-    if argument in own:
-      found[argument] = own[argument]
+    if argument in examples:
+      values[argument] = examples[argument]
     elif default is not inspect.Parameter.empty:
-      found[argument] = default
+      values[argument] = default
     elif argument in BY_NAME:
-      found[argument] = BY_NAME[argument]
+      values[argument] = BY_NAME[argument]
     else:
-      found[argument] = number(fields_of(function).get(argument), argument)
-      assert found[argument], f"EXAMPLES lacks {argument} of {name}"
+      values[argument] = number(fields_of(function).get(argument), argument)
+      assert values[argument], f"EXAMPLES lacks {argument} of {name}"
   if name in ("simulate", "sweep", "Simulator"):
     table = fo.engine.config.GRID_DEFAULTS
     names = fo.GridOptions if name == "sweep" else fo.RunOptions
-    known = {*fo.RunOptions.__annotations__, *names.__annotations__}
-    found |= {key: table[key] for key in table if key in known}
-  return found | own
+    option_names = {*fo.RunOptions.__annotations__, *names.__annotations__}
+    values |= {key: table[key] for key in table if key in option_names}
+  return values | examples
 
 
 def call(name, function, given_arguments):
   """Calls it, and what it makes if that alone checks nothing."""
   fresh = lambda x: x() if getattr(x, "is_fresh", False) else x
-  made = function(**{n: fresh(x) for n, x in given_arguments.items()})
+  result = function(**{n: fresh(x) for n, x in given_arguments.items()})
   if name.startswith("models.") and name.split(".")[1] in INPUTS:
     inputs = INPUTS[name.split(".")[1]]
-    jax.eval_shape(lambda key: made.init(key, inputs), jax.random.key(0))
-  if isinstance(made, contextlib.AbstractContextManager) and "use" in name:
-    with made:
+    jax.eval_shape(lambda key: result.init(key, inputs), jax.random.key(0))
+  if isinstance(result, contextlib.AbstractContextManager) and "use" in name:
+    with result:
       pass
 
 
@@ -601,15 +601,15 @@ def reason(name, function, argument, kind, value):
 
 def try_values(name, function, argument, examples):
   """{kind: [what became of it, why that may be]} of one argument."""
-  found = {}
+  outcomes = {}
   for kind, make in WRONG.items():
-    what = outcome(name, function, argument, examples, make())
-    is_accepted = what.startswith(("accepted", "refused by")) or (
-      what != "refused" and name in WITHOUT_DATA
+    result = outcome(name, function, argument, examples, make())
+    is_accepted = result.startswith(("accepted", "refused by")) or (
+      result != "refused" and name in WITHOUT_DATA
     )
     why = is_accepted and reason(name, function, argument, kind, make())
-    found[kind] = what, why or None
-  return found
+    outcomes[kind] = result, why or None
+  return outcomes
 
 
 def run(folder, patterns=("*",)):
@@ -632,8 +632,8 @@ def run(folder, patterns=("*",)):
       if not file.exists():
         if name not in WITHOUT_DATA:
           call(name, function, examples)
-        found = try_values(name, function, argument, examples)
-        file.write_text(json.dumps(found))
+        outcomes = try_values(name, function, argument, examples)
+        file.write_text(json.dumps(outcomes))
       table[case] = json.loads(file.read_text())
   return table
 
@@ -641,10 +641,10 @@ def run(folder, patterns=("*",)):
 def unclear(table):
   """{case: what became of it}, where it was not refused, nor for a reason."""
   return {
-    f"{case}={kind}": what
-    for case, found in table.items()
-    for kind, (what, why) in found.items()
-    if what != "refused" and why is None
+    f"{case}={kind}": result
+    for case, outcomes in table.items()
+    for kind, (result, why) in outcomes.items()
+    if result != "refused" and why is None
   }
 
 
@@ -652,17 +652,17 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("patterns", nargs="*", default=["*"])
   parser.add_argument("--folder", required=True)
-  given = parser.parse_args()
-  table = run(given.folder, given.patterns)
+  options = parser.parse_args()
+  table = run(options.folder, options.patterns)
   reasons = collections.Counter(
-    why for found in table.values() for _, why in found.values() if why
+    why for outcomes in table.values() for _, why in outcomes.values() if why
   )
   for why, number in reasons.most_common():
     print(f"accepted, {number}: {why}")
   wrong = unclear(table)
-  for case, what in wrong.items():
-    print(f"{case}: {what}")
-  hangs = sum(what == "hangs" for what in wrong.values())
+  for case, result in wrong.items():
+    print(f"{case}: {result}")
+  hangs = sum(result == "hangs" for result in wrong.values())
   number = sum(map(len, table.values()))
   print(f"{number} calls, {len(wrong)} not in one clear line, {hangs} hang")
 

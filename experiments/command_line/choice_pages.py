@@ -77,34 +77,34 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
 
 
 def _client(name: str, choice: Any, flags: Flags) -> About:
-  takes = lambda each: choice.is_plain or each.client_takes == "rule"
+  takes = lambda algorithm: choice.is_plain or algorithm.client_takes == "rule"
   which = "all" if choice.is_plain else choice_flags.ALGORITHM.names(takes)
   return {"algorithm": which}, f"--client={name}{_tried(flags)}"
 
 
 def _server(name: str, choice: Any, flags: Flags) -> About:
-  takes = lambda each: (
+  takes = lambda entry: (
     choice.is_plain
-    if each.server_takes == "rate"
-    else each.server_takes == "rule" and each.server_rule in (None, name)
+    if entry.server_takes == "rate"
+    else entry.server_takes == "rule" and entry.server_rule in (None, name)
   )
   fits = {"algorithm": choice_flags.ALGORITHM.names(takes)}
   return fits, f"--server={name}{_tried(flags)}"
 
 
 def _regularizer(name: str, choice: Any, flags: Flags) -> About:
-  takes = lambda each: (
-    each.takes("psi") and (choice.is_finite or not each.needs_penalty)
+  takes = lambda entry: (
+    entry.takes("psi") and (choice.is_finite or not entry.needs_penalty)
   )
-  own = [n for n, task in tasks.TASKS.items() if task.regularizer == name]
+  users = [n for n, task in tasks.TASKS.items() if task.regularizer == name]
   fits = {
     "algorithm": choice_flags.ALGORITHM.names(takes),
-    "task": "all" + (f"; of {', '.join(own)} it is the own" if own else ""),
+    "task": "all" + (f"; of {', '.join(users)} it is the own" if users else ""),
   }
-  without_data = [n for n in own if "data_dir" not in tasks.TASKS[n].takes]
+  without_data = [n for n in users if "data_dir" not in tasks.TASKS[n].takes]
   example = (
     f"--task={next(iter(without_data), 'lasso')} --algorithm=fed_dual_avg "
-    f"--regularizer={name}{'' if own else _tried(flags)}"
+    f"--regularizer={name}{'' if users else _tried(flags)}"
   )
   return fits, example
 
@@ -126,9 +126,9 @@ def _partition(name: str, choice: Any, flags: Flags) -> About:
 
 
 def _sampler(name: str, choice: Any, flags: Flags) -> About:
-  cohorts = choice_flags.ALGORITHM.names(lambda each: each.cohort != "sampled")
-  given = "".join(f" --{flag}={_GROUPS}" for flag in flags)
-  return {"algorithm": f"all but {cohorts}"}, f"--sampler={name}{given}"
+  cohorts = choice_flags.ALGORITHM.names(lambda item: item.cohort != "sampled")
+  words = "".join(f" --{flag}={_GROUPS}" for flag in flags)
+  return {"algorithm": f"all but {cohorts}"}, f"--sampler={name}{words}"
 
 
 def _upload(name: str, choice: Any, flags: Flags) -> About:
@@ -162,15 +162,15 @@ def _privacy(name: str, choice: Any, flags: Flags) -> About:
 
 
 def _system(name: str, choice: Any, flags: Flags) -> About:
-  timed = choice_flags.SCHEDULE.names(
-    lambda each: "durations" in each.arguments
+  schedules = choice_flags.SCHEDULE.names(
+    lambda entry: "durations" in entry.arguments
   )
-  return {"schedule": timed}, f"--system={name}{_file_or_tried(flags)}"
+  return {"schedule": schedules}, f"--system={name}{_file_or_tried(flags)}"
 
 
 def _availability(name: str, choice: Any, flags: Flags) -> About:
-  given = _file_or_tried(flags)
-  return {"system": "any"}, f"--system=lognormal --availability={name}{given}"
+  words = _file_or_tried(flags)
+  return {"system": "any"}, f"--system=lognormal --availability={name}{words}"
 
 
 def _schedule(name: str, choice: Any, flags: Flags) -> About:
@@ -182,7 +182,7 @@ def _schedule(name: str, choice: Any, flags: Flags) -> About:
 
 def _file_or_tried(flags: Flags) -> str:
   """The flag of a file, if there is one, else the first with a value."""
-  files = (flag for flag, each in flags.items() if each.accepts is FILE)
+  files = (flag for flag, param in flags.items() if param.accepts is FILE)
   file = next(files, None)
   return f" --{file}=FILE.csv" if file else _tried(flags)
 
@@ -213,20 +213,20 @@ def _task(name: str, choice: Any, flags: Flags) -> About:
     "data_file": f" --data_file=FILE.{ending}",
     "label_column": " --label_column=COLUMN",
   }
-  given = {"data_dir", *choice.needs}
-  read = "".join(data[field] for field in choice.takes if field in given)
-  return fits, f"--task={name}{read}"
+  inputs = {"data_dir", *choice.needs}
+  words = "".join(data[field] for field in choice.takes if field in inputs)
+  return fits, f"--task={name}{words}"
 
 
 def _tasks_of_model(name: str) -> list[str]:
-  every = (f"{data}_{name}" for data in (*images.DATASETS, "npz", "images"))
-  return [task for task in every if task in tasks.TASKS]
+  pairs = (f"{data}_{name}" for data in (*images.DATASETS, "npz", "images"))
+  return [task for task in pairs if task in tasks.TASKS]
 
 
 def _model(name: str, choice: Any, flags: Flags) -> About:
-  of = _tasks_of_model(name)
-  data = "" if of[0].startswith("digits") else " --data_dir=DIR"
-  return {"task": ", ".join(of)}, f"--task={of[0]}{data}"
+  task_names = _tasks_of_model(name)
+  data = "" if task_names[0].startswith("digits") else " --data_dir=DIR"
+  return {"task": ", ".join(task_names)}, f"--task={task_names[0]}{data}"
 
 
 class _ChoicePage(NamedTuple):
@@ -246,8 +246,8 @@ class _ChoicePage(NamedTuple):
   @property
   def registry(self) -> Mapping[str, Any]:
     """name -> entry."""
-    chosen = self.choice_flag
-    return images.MODELS if chosen is None else chosen.registry
+    flag = self.choice_flag
+    return images.MODELS if flag is None else flag.registry
 
   def flags(self, name: str) -> Flags:
     """The flags of an entry."""
@@ -288,22 +288,22 @@ CHOICE_PAGES: dict[str, _ChoicePage] = {
 def names() -> list[str]:
   """All names of choices, each once."""
   return list(
-    dict.fromkeys(n for of in CHOICE_PAGES.values() for n in of.registry)
+    dict.fromkeys(n for kind in CHOICE_PAGES.values() for n in kind.registry)
   )
 
 
 def page(name: str) -> str:
   """The help of a choice; if several kinds have that name, of each."""
   pages = [
-    _page(of, name) for of in CHOICE_PAGES.values() if name in of.registry
+    _page(kind, name) for kind in CHOICE_PAGES.values() if name in kind.registry
   ]
   return "\n\n".join(pages)
 
 
-def _page(of: _ChoicePage, name: str) -> str:
-  choice, flags = of.registry[name], of.flags(name)
-  fits, example = of.about(name, choice, flags)
-  lines = [f"{name} ({of.title})", layout.paragraph(f"{choice.help}.")]
+def _page(kind: _ChoicePage, name: str) -> str:
+  choice, flags = kind.registry[name], kind.flags(name)
+  fits, example = kind.about(name, choice, flags)
+  lines = [f"{name} ({kind.title})", layout.paragraph(f"{choice.help}.")]
   source = source_of(choice)
   if source:
     lines.append(layout.paragraph(f"Source: {source}"))
@@ -317,8 +317,8 @@ def _page(of: _ChoicePage, name: str) -> str:
 
 def example(kind: str, name: str) -> str:
   """The flags of a choice's example."""
-  of = CHOICE_PAGES[kind]
-  return of.about(name, of.registry[name], of.flags(name))[1]
+  choices = CHOICE_PAGES[kind]
+  return choices.about(name, choices.registry[name], choices.flags(name))[1]
 
 
 def _of_flag(flag: str, parameter: Hyperparameter) -> str:
@@ -340,8 +340,8 @@ def source_of(choice: Choice) -> str:
     return ""
   text = inspect.getdoc(factory) or ""
   section = r"^(?:References|Source):\s+(.+?)(?:\n\n|\Z)"
-  found = re.search(section, text, re.MULTILINE | re.DOTALL)
-  return " ".join(found[1].split()) if found else ""
+  match = re.search(section, text, re.MULTILINE | re.DOTALL)
+  return " ".join(match[1].split()) if match else ""
 
 
 # The list.
@@ -354,19 +354,19 @@ def listed(word: str | None, intro: str = "") -> str:
     ValueError: if there is no such kind.
   """
   del intro
-  begun = re.sub(r"[^a-z]", "", (word or "").lower())
-  begun = begun.removesuffix("s") or begun
+  stem = re.sub(r"[^a-z]", "", (word or "").lower())
+  stem = stem.removesuffix("s") or stem
   words = lambda kind: (kind.replace(" ", ""), *kind.split())
-  found = [
+  kinds = [
     kind
     for kind in CHOICE_PAGES
-    if word is None or (begun and any(w.startswith(begun) for w in words(kind)))
+    if word is None or (stem and any(w.startswith(stem) for w in words(kind)))
   ]
-  if not found:
+  if not kinds:
     raise ValueError(
       f"list={word!r}: no such kind; must be one of {', '.join(CHOICE_PAGES)}"
     )
-  return "\n\n".join(map(_lines, found))
+  return "\n\n".join(map(_lines, kinds))
 
 
 def _lines(kind: str) -> str:

@@ -22,8 +22,8 @@ _DEFINE = {
 
 def defined() -> flags.FlagValues:
   """All flags, without values; made again if a registry got a new entry."""
-  entries = {n: each.entries for n, each in CHOICE_FLAGS.items()}
-  return _defined(tuple((n, *each) for n, each in entries.items()))
+  entries = {n: choice_flag.entries for n, choice_flag in CHOICE_FLAGS.items()}
+  return _defined(tuple((n, *names) for n, names in entries.items()))
 
 
 @functools.lru_cache(maxsize=2)
@@ -45,26 +45,26 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
   Raises:
     ValueError: one line, for an unknown flag or an invalid value.
   """
-  known = defined()
-  found = {name: flag.default for name, flag in spec.every().items()}
+  definitions = defined()
+  typed_values = {name: flag.default for name, flag in spec.every().items()}
   for name, value in values.items():
-    if name not in found:
-      raise ValueError(mistakes.no_such_flag(name, known))
-    if isinstance(value, bool) and not known[name].boolean:
+    if name not in typed_values:
+      raise ValueError(mistakes.no_such_flag(name, definitions))
+    if isinstance(value, bool) and not definitions[name].boolean:
       raise ValueError(
         f"--{name}: has no value; give --{name}=VALUE"
         if value
-        else mistakes.no_such_flag(f"no{name}", known)
+        else mistakes.no_such_flag(f"no{name}", definitions)
       )
     if not isinstance(value, bool):
       try:
-        value = known[name].parser.parse(str(value))
+        value = definitions[name].parser.parse(str(value))
       except (ValueError, TypeError):
         raise ValueError(
-          mistakes.wrong_value(name, str(value), known[name])
+          mistakes.wrong_value(name, str(value), definitions[name])
         ) from None
-    found[name] = value
-  return found
+    typed_values[name] = value
+  return typed_values
 
 
 def argument(name: str, value: Any) -> str:

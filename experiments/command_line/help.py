@@ -30,19 +30,19 @@ def answer(word: str | None, intro: str) -> str:
   """
   if word is None:
     return first_screen(intro)
-  wanted = plain(word)
-  begun = wanted.removesuffix("s") or wanted  # "reg", "algorithms"
-  found = (
-    _groups(lambda each: each == wanted)
-    or _choices(wanted)
-    or _flag(wanted)
-    or _own_flags(wanted, intro)
-    or _groups(lambda each: bool(begun) and each.startswith(begun))
-    or _flag(begun)
+  key = plain(word)
+  stem = key.removesuffix("s") or key  # "reg", "algorithms"
+  text = (
+    _groups(lambda name: name == key)
+    or _choices(key)
+    or _flag(key)
+    or _own_flags(key, intro)
+    or _groups(lambda name: bool(stem) and name.startswith(stem))
+    or _flag(stem)
   )
-  if not found:
+  if not text:
     raise ValueError(_unknown(word))
-  return found
+  return text
 
 
 def plain(name: str) -> str:
@@ -76,11 +76,11 @@ def _parts_of(intro: str) -> tuple[str, str]:
 def _own(text: str) -> dict[str, str]:
   """{key: paragraph of the program's own flags}; {} if it has none."""
   title = r"^Flags of a (\w+),.*"
-  found = {re.match(title, part): part for part in text.split("\n\n")}
-  return {match[1]: part for match, part in found.items() if match}
+  parts = {re.match(title, part): part for part in text.split("\n\n")}
+  return {match[1]: part for match, part in parts.items() if match}
 
 
-def _overview(own: Iterable[str]) -> str:
+def _overview(keys: Iterable[str]) -> str:
   lines = {
     "--help=NAME": "one choice: an algorithm, rule, ..., as in --help=scaffold",
     "--help=FLAG": "one flag, as in --help=client_lr",
@@ -88,7 +88,7 @@ def _overview(own: Iterable[str]) -> str:
     "--version": "versions and device",
     "--helpfull": "everything, with every flag",
   }
-  groups = {key: f"the flags that only a {key} has" for key in own}
+  groups = {key: f"the flags that only a {key} has" for key in keys}
   groups |= {group.key: group.purpose for group in spec.GROUPS}
   return (
     "All flags, by purpose; --help=rounds shows the flags of rounds:\n"
@@ -96,12 +96,12 @@ def _overview(own: Iterable[str]) -> str:
   )
 
 
-def _own_flags(wanted: str, intro: str) -> str:
+def _own_flags(key: str, intro: str) -> str:
   """A program's own flags, or one of them, as its text explains them."""
-  own = _own(_parts_of(intro)[1])
-  entries = re.compile(r"^  --(\w+).*\n?(?:^ {20,}.*\n?)*", re.MULTILINE)
-  flags = {plain(e[1]): e[0] for p in own.values() for e in entries.finditer(p)}
-  return (own.get(wanted) or flags.get(wanted, "")).rstrip()
+  parts = _own(_parts_of(intro)[1])
+  entry = re.compile(r"^  --(\w+).*\n?(?:^ {20,}.*\n?)*", re.MULTILINE)
+  flags = {plain(e[1]): e[0] for p in parts.values() for e in entry.finditer(p)}
+  return (parts.get(key) or flags.get(key, "")).rstrip()
 
 
 def _groups(matches: Callable[[str], bool]) -> str:
@@ -114,15 +114,15 @@ def _groups(matches: Callable[[str], bool]) -> str:
   )
 
 
-def _choices(wanted: str) -> str:
-  names = [name for name in choice_pages.names() if plain(name) == wanted]
+def _choices(key: str) -> str:
+  names = [name for name in choice_pages.names() if plain(name) == key]
   return "\n\n".join(choice_pages.page(name) for name in names)
 
 
-def _flag(wanted: str) -> str:
+def _flag(key: str) -> str:
   """One flag, and the group that it belongs to."""
   for name, flag in spec.every().items():
-    if plain(name) in (wanted, wanted.removeprefix("no")):
+    if plain(name) in (key, key.removeprefix("no")):
       where = f"In group {flag.group.title}: --help={flag.group.key}"
       return f"{layout.entry(name)}\n\n{where}"
   return ""
@@ -130,9 +130,9 @@ def _flag(wanted: str) -> str:
 
 def _unknown(word: str) -> str:
   keys = [group.key for group in spec.GROUPS]
-  known = [*keys, *choice_pages.names(), *spec.every()]
-  within = [name for name in known if plain(word) in plain(name)]
-  near = (nearest(word, known, _MAX_SUGGESTIONS) or within)[:_MAX_SUGGESTIONS]
+  names = [*keys, *choice_pages.names(), *spec.every()]
+  within = [name for name in names if plain(word) in plain(name)]
+  near = (nearest(word, names, _MAX_SUGGESTIONS) or within)[:_MAX_SUGGESTIONS]
   hint = "--list shows all choices"
   if near:
     hint = f"did you mean {' or '.join(dict.fromkeys(near))}?"

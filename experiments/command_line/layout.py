@@ -65,11 +65,11 @@ def _listed_line(line: str) -> str:
   return _fill(line, " " * (_INDENT + 2), _INDENT + 2 + name.end())
 
 
-def _fill(text: str, first: str, others: int) -> str:
+def _fill(text: str, first: str, indent: int) -> str:
   return textwrap.fill(
     text,
     _WIDTH,
     initial_indent=first,
-    subsequent_indent=" " * others,
+    subsequent_indent=" " * indent,
     break_on_hyphens=False,
   )

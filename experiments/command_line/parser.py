@@ -102,11 +102,11 @@ def fill(values: flags.FlagValues, argv: Sequence[str]) -> None:
     ValueError: one line, for what is not a flag or cannot be its value.
   """
   try:
-    _, *others = values(list(argv))
+    _, *extra_words = values(list(argv))
   except flags.Error as error:
     raise ValueError(mistakes.of_flags(error, values)) from None
-  if others:
-    raise ValueError(mistakes.not_a_flag(others[0], values))
+  if extra_words:
+    raise ValueError(mistakes.not_a_flag(extra_words[0], values))
 
 
 def show(text: str) -> None:
@@ -118,14 +118,14 @@ def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:
   """The first option that asks for an answer, and its word."""
   options = {"h": "help"} | {n: n for n in help.ANSWERS}
   for i, argument in enumerate(arguments):
-    found = re.fullmatch(r"--?(\w+)(?:=(.*))?", argument)
-    if not found or found[1] not in options:
+    match = re.fullmatch(r"--?(\w+)(?:=(.*))?", argument)
+    if not match or match[1] not in options:
       continue
-    word = found[2]
+    word = match[2]
     following = arguments[i + 1 : i + 2]
     if word is None and following and not following[0].startswith("-"):
       word = following[0]
-    return options[found[1]], word or None
+    return options[match[1]], word or None
   return None
 
 
@@ -183,11 +183,11 @@ def expanded(
   Raises:
     ValueError: for a file that cannot be read, or that names itself.
   """
-  found, words = [], iter(arguments)
+  result, words = [], iter(arguments)
   for word in words:
     name, equals, file = word.partition("=")
     if name not in ("--flagfile", "-flagfile"):
-      found.append(word)
+      result.append(word)
       continue
     file = (file if equals else next(words, "")).strip()
     if not file:
@@ -195,17 +195,17 @@ def expanded(
     path = _found(file)
     if path in within:
       raise ValueError(f"flagfile='{file}': names itself")
-    found += expanded(_lines(path), (*within, path))
-  return found
+    result += expanded(_lines(path), (*within, path))
+  return result
 
 
 def _found(file: str) -> pathlib.Path:
   """Where a file is: as given, or where this program is installed."""
-  given = pathlib.Path(file).expanduser()
-  for path in (given, _INSTALLED / file, _INSTALLED / "experiments" / file):
+  local = pathlib.Path(file).expanduser()
+  for path in (local, _INSTALLED / file, _INSTALLED / "experiments" / file):
     if path.is_file():
       return path.resolve()
-  return given
+  return local
 
 
 def _lines(path: pathlib.Path) -> list[str]:

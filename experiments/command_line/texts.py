@@ -43,14 +43,14 @@ def of_flag(name: str, flag: Flag, names: Mapping[str, Any]) -> str:
   elif name in _MEANINGS:
     entries = _MEANINGS[name]
   elif flag.choice is not None and flag.choice is not SERVER:
-    entries = {n: each.help for n, each in flag.choice.registry.items()}
+    entries = {n: choice.help for n, choice in flag.choice.registry.items()}
   width = max(map(len, entries), default=0)
   return text + "".join(f"\n{n:{width}}  {h}" for n, h in entries.items())
 
 
 def names_in_helps() -> dict[str, Any]:
   """The values of the names in braces in the docstring of `Spec`."""
-  own = tasks.by_own_name()
+  own_tasks = tasks.by_own_name()
   return {
     **{
       name: value
@@ -60,40 +60,40 @@ def names_in_helps() -> dict[str, Any]:
     },
     "scores": ", ".join(SCORES),
     "tasks_with_clients": ", ".join(
-      n for n in own if own[n].has_clients is True
+      n for n in own_tasks if own_tasks[n].has_clients is True
     ),
     "plain_algorithms": ALGORITHM.names(
-      lambda each: each.client_takes == "rate"
+      lambda choice: choice.client_takes == "rate"
     ),
     "own_clients": _own_defaults("default_client"),
     "servers": ", ".join(SERVER.registry),
     "own_servers": _own_defaults("default_server"),
-    "composite": ALGORITHM.names(lambda each: each.takes("psi")),
-    "all_clients": ALGORITHM.names(lambda each: each.cohort == "all"),
-    "first_client": ALGORITHM.names(lambda each: each.cohort == "first"),
+    "composite": ALGORITHM.names(lambda choice: choice.takes("psi")),
+    "all_clients": ALGORITHM.names(lambda choice: choice.cohort == "all"),
+    "first_client": ALGORITHM.names(lambda choice: choice.cohort == "first"),
     "traced": CLIENT.names(lambda rule: rule.traced),
   }
 
 
 def _own_defaults(field: str) -> str:
   """The algorithms that have a default rule of their own, in words."""
-  of_rule: dict[str, list[str]] = {}
+  rules: dict[str, list[str]] = {}
   for name, choice in ALGORITHM.registry.items():
     rule = getattr(choice, field)
     if rule is not None:
-      of_rule.setdefault(rule, []).append(name)
-  parts = [f"; {rule} for {', '.join(of)}" for rule, of in of_rule.items()]
+      rules.setdefault(rule, []).append(name)
+  parts = [f"; {rule} for {', '.join(names)}" for rule, names in rules.items()]
   return "".join(parts)
 
 
 def _tasks() -> dict[str, str]:
   """Data sets, models, and tasks with a name of their own."""
-  found = {name: each.help for name, each in images.DATASETS.items()}
-  found["npz"] = "your own data, see data_file"
-  found["images"] = "your own images, a folder in data_dir for each class"
-  found |= {f"..._{name}": each.help for name, each in images.MODELS.items()}
-  own = {name: each.help for name, each in tasks.by_own_name().items()}
-  return found | own | {"digits": found["digits"]}
+  helps = {name: dataset.help for name, dataset in images.DATASETS.items()}
+  helps["npz"] = "your own data, see data_file"
+  helps["images"] = "your own images, a folder in data_dir for each class"
+  helps |= {f"..._{name}": model.help for name, model in images.MODELS.items()}
+  task_helps = {name: task.help for name, task in tasks.by_own_name().items()}
+  return helps | task_helps | {"digits": helps["digits"]}
 
 
 # Hyperparameters.
@@ -111,8 +111,8 @@ def _of_hyperparameter(flag: str, owners: Mapping[str, Hyperparameter]) -> str:
     if len(defaults) > _MAX_OWNERS and len(set(defaults.values())) == 1:
       parts.append(f"{text}. Default: {next(iter(defaults.values()))}.")
     else:
-      each = [f"{name} {value}".strip() for name, value in defaults.items()]
-      parts.append(f"{text} ({', '.join(each)}).")
+      words = [f"{name} {value}".strip() for name, value in defaults.items()]
+      parts.append(f"{text} ({', '.join(words)}).")
   own = [
     f"{name} {task.defaults[flag]:g}"
     for name, task in TASK.registry.items()

@@ -141,16 +141,16 @@ def answered_after() -> Iterator[None]:
   if threading.current_thread() is not threading.main_thread():
     yield
     return
-  came: list[int] = []
-  note = lambda number, _: came.append(number)
-  before = {n: signal.signal(n, note) for n in _heeded(_SIGNALS)}
+  numbers: list[int] = []
+  note = lambda number, _: numbers.append(number)
+  handlers = {n: signal.signal(n, note) for n in _heeded(_SIGNALS)}
   try:
     yield
   finally:
-    for number, handler in before.items():
+    for number, handler in handlers.items():
       signal.signal(number, handler)
-    if came:
-      signal.raise_signal(came[0])
+    if numbers:
+      signal.raise_signal(numbers[0])
 
 
 def status_of(error: KeyboardInterrupt) -> int:
@@ -238,14 +238,14 @@ def _keep_streams() -> None:
       os.open(os.devnull, os.O_RDWR)
       os.set_inheritable(number, True)
     if number:
-      old, raw = getattr(sys, name), _Stream(number, "w", closefd=False)
-      new = io.TextIOWrapper(
+      old_stream, raw = getattr(sys, name), _Stream(number, "w", closefd=False)
+      text_stream = io.TextIOWrapper(
         io.BufferedWriter(raw),
-        encoding=old.encoding if old else "utf-8",
+        encoding=old_stream.encoding if old_stream else "utf-8",
         errors="backslashreplace",
         line_buffering=number == 2 or raw.isatty(),
       )
-      setattr(sys, name, new)
+      setattr(sys, name, text_stream)
 
 
 class Signals:

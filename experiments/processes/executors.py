@@ -53,8 +53,8 @@ def check(executor: str | None) -> None:
   """
   if executor is None:
     return
-  kind, _, rest = executor.partition(":")
-  if kind not in _POOLS or not rest:
+  kind, _, details = executor.partition(":")
+  if kind not in _POOLS or not details:
     raise ValueError(
       f"executor={executor!r}: must be dask:HOST:PORT, or submitit:slurm or "
       "submitit:local, perhaps with parameters after commas"
@@ -116,12 +116,12 @@ def _run(run_cell: Callable[[Any, Any], Any], cell: Any, where: Any) -> Any:
   Programs are kept for cells that share them, and JAX keeps what it has traced
   for each shape. A queue of hundreds of cells would grow by both.
   """
-  found = run_cell(cell, where)
+  result = run_cell(cell, where)
   if programs.num_compiled() >= _PROGRAMS:
     programs.clear()
     jax.clear_caches()
     gc.collect()
-  return found
+  return result
 
 
 def _result(future: Any) -> Any:
@@ -131,8 +131,8 @@ def _result(future: Any) -> Any:
     raise
   except Exception as error:  # From the library, or from JAX elsewhere.
     # submitit shows the whole traceback, which ends with the error.
-    said = re.findall(r"^[\w.]+: .+", str(error), re.MULTILINE)
-    line = said[-1] if said else errors.first_line(error)
+    error_lines = re.findall(r"^[\w.]+: .+", str(error), re.MULTILINE)
+    line = error_lines[-1] if error_lines else errors.first_line(error)
     raise RunFailed(f"a cell failed: {line}") from error
 
 
@@ -191,15 +191,15 @@ class _Again:
 
 def _parameters(executor: str) -> tuple[str, dict[str, int | str]]:
   """The cluster, and the parameters of its jobs."""
-  cluster, *given = executor.partition(":")[2].split(",")
+  cluster, *texts = executor.partition(":")[2].split(",")
   if cluster not in ("slurm", "local"):
     raise ValueError(
       f"executor={executor!r}: must have slurm or local after submitit:"
     )
   parameters: dict[str, int | str] = {"timeout_min": 24 * 60}
-  for text in given:
-    name, is_there, value = text.partition("=")
-    if not is_there:
+  for text in texts:
+    name, equals_sign, value = text.partition("=")
+    if not equals_sign:
       raise ValueError(
         f"executor={executor!r}: {text!r} must be NAME=VALUE, such as "
         "timeout_min=600"

@@ -63,7 +63,7 @@ def join(flags: Mapping[str, Any]) -> None:
     ValueError: naming the invalid flag, or if the others do not come.
   """
   coordinator, number = flags["coordinator"], flags["num_processes"]
-  own = {n: flags[n] for n in ("num_processes", "process_id")}
+  numbers = {n: flags[n] for n in ("num_processes", "process_id")}
   if coordinator is None:
     if flags["cluster"]:
       _start("cluster=True")
@@ -77,21 +77,21 @@ def join(flags: Mapping[str, Any]) -> None:
     raise ValueError(
       f"coordinator={coordinator!r}: must be HOST:PORT, such as 10.0.0.1:1234"
     )
-  for name, value in own.items():
+  for name, value in numbers.items():
     if value is None:
       raise ValueError(f"{name}: must be given with coordinator")
   if number < 1:
     raise ValueError(f"num_processes={number}: must be at least 1")
-  if not 0 <= own["process_id"] < number:
+  if not 0 <= numbers["process_id"] < number:
     raise ValueError(
-      f"process_id={own['process_id']}: must be from 0 to {number - 1}"
+      f"process_id={numbers['process_id']}: must be from 0 to {number - 1}"
     )
   _start(
     f"coordinator={coordinator!r}",
     coordinator_address=coordinator,
     # Otherwise JAX would listen on all interfaces, without authentication.
     coordinator_bind_address=coordinator,
-    **own,
+    **numbers,
   )
 
 
@@ -116,7 +116,7 @@ def together() -> Iterator[None]:
     raise ValueError("another process refused this run; its message says why")
 
 
-def _start(what: str, **arguments: Any) -> None:
+def _start(flag: str, **arguments: Any) -> None:
   # JAX's own limit is 100. At the end the others may wait longer for the first
   # process, which still writes files.
   arguments["heartbeat_timeout_seconds"] = _SECONDS_TO_NOTICE
@@ -129,7 +129,7 @@ def _start(what: str, **arguments: Any) -> None:
     jax.distributed.initialize(**arguments)
   except (RuntimeError, ValueError) as error:
     reason = str(error).strip().splitlines() or [type(error).__name__]
-    raise ValueError(f"{what}: no processes to join ({reason[0]})") from error
+    raise ValueError(f"{flag}: no processes to join ({reason[0]})") from error
 
 
 # How they end.
@@ -203,12 +203,12 @@ def pass_on(log: int, on_lost: Callable[[str], object]) -> None:
     on_lost: called with the reason if the log says that another process has
       ended. Those lines are not written.
   """
-  held, rest, is_held = b"", b"", False
+  held_lines, tail, is_held = b"", b"", False
   while True:
-    waits = _SECONDS_HELD if held or rest else None
+    waits = _SECONDS_HELD if held_lines or tail else None
     is_late = not select.select([log], [], [], waits)[0]
     part = b"" if is_late else os.read(log, 1 << 16)
-    *lines, rest = (rest + part).split(b"\n")
+    *lines, tail = (tail + part).split(b"\n")
     for line in lines:
       if begin := _BEGIN.match(line):
         is_held = bool(_OF_PROCESSES.match(begin[1]))
@@ -217,11 +217,11 @@ def pass_on(log: int, on_lost: Callable[[str], object]) -> None:
         on_lost(reason.decode(errors="replace"))
         return
       if is_held:
-        held += line + b"\n"
+        held_lines += line + b"\n"
       else:
         os.write(_stderr, line + b"\n")
     if not part:  # Another process has not ended.
-      os.write(_stderr, held + rest)
-      held = rest = b""
+      os.write(_stderr, held_lines + tail)
+      held_lines = tail = b""
       if not is_late:
         return

@@ -47,7 +47,7 @@ def run_all(
     for cell in cells:
       yield run_cell(cell, where)
     return
-  waiting = list(reversed(cells))
+  waiting_cells = list(reversed(cells))
   workers: dict[Connection, _Worker] = {}
 
   def begin():
@@ -55,7 +55,7 @@ def run_all(
       worker = _Worker(run_cell, where)
       workers[worker.connection] = worker
       worker.start()
-      worker.give(waiting.pop())
+      worker.give(waiting_cells.pop())
 
   with command.ended_by(lambda: _end(workers.values())):
     try:
@@ -64,15 +64,15 @@ def run_all(
       with _dying():
         for _ in range(min(jobs, len(cells))):
           begin()
-      left = len(cells)
-      while left:
+      num_left = len(cells)
+      while num_left:
         for connection in wait(workers):
           worker = workers[connection]
           with _dying():
             value, error = connection.recv()
-            if waiting and error is None:
+            if waiting_cells and error is None:
               if worker.num_given < _CELLS:
-                worker.give(waiting.pop())
+                worker.give(waiting_cells.pop())
               else:
                 worker.end()
                 del workers[connection]
@@ -80,7 +80,7 @@ def run_all(
           if error is not None:
             raise error
           yield value
-          left -= 1
+          num_left -= 1
     finally:
       _end(workers.values())
 
@@ -150,11 +150,11 @@ def _terminal_blocked() -> Iterator[None]:
   Such signals are for the first process, which then ends the others.
   """
   of_terminal = {signal.SIGINT, signal.SIGHUP}
-  before = signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
+  former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
   try:
     yield
   finally:
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, former_mask)
 
 
 # In a worker.

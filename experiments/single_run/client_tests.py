@@ -44,7 +44,7 @@ class OwnOfRun:
     if job.spec.select_on != "clients":
       return
     parts = job.loaded.client_tests.per_client
-    of_all = lambda part: [getattr(each, part) for each in parts.values()]
+    of_all = lambda part: [getattr(of_seed, part) for of_seed in parts.values()]
     self._own = OwnModels(
       job.make,
       job.points,
@@ -82,9 +82,11 @@ def measured_in(path: pathlib.Path) -> dict[int, dict[str, np.ndarray]]:
       "and nothing else has the metrics of the clients' own models; restore "
       "it, or give another folder"
     ) from None
-  own = {n: v for n, v in history.metrics.items() if n.startswith(_BEGINNINGS)}
+  own_metrics = {
+    n: v for n, v in history.metrics.items() if n.startswith(_BEGINNINGS)
+  }
   return {
-    round: {name: values[:, i] for name, values in own.items()}
+    round: {name: values[:, i] for name, values in own_metrics.items()}
     for i, round in enumerate(history.rounds)
   }
 
@@ -113,52 +115,52 @@ def measure(
   """
   if point is None or result.interrupted:
     return {}
-  found, setting = {}, job.points[point]
+  metrics, setting = {}, job.points[point]
   for name in _GROUPS:
     parts = getattr(job.loaded.client_tests, name).get(setting["seed"])
     if parts is not None:
       is_new = name == "heldout_clients"
-      found[name] = _measure(job, result, point, parts, is_new)
-  return found
+      metrics[name] = _measure(job, result, point, parts, is_new)
+  return metrics
 
 
 def _measure(job, result, point, parts, is_new):
   spec, task, setting = job.spec, job.task, job.points[point]
   hyperparameters = {name: setting[name] for name in spec.grid}
   steps = spec.personalize_steps
-  given = {"seed": setting["seed"], "point": point, "train": parts.train}
+  options = {"seed": setting["seed"], "point": point, "train": parts.train}
   algorithm = job.make(**hyperparameters)
   # Clients that never trained keep nothing.
   if not is_new or algorithm.client_params is None:
-    given["algorithm"] = algorithm
+    options["algorithm"] = algorithm
   if steps is not None:
     rule, loss_fn = client_rule(spec, setting), task.loss_fn
     if paths := trained_paths(spec, task):
       rule = fo.trainable.only(rule, paths)
       loss_fn = fo.trainable.differentiated(loss_fn, paths)
-    given |= {"loss_fn": loss_fn, "client": rule, "local_steps": steps}
-    given |= {name: job.options[name] for name in OPTIONS}
+    options |= {"loss_fn": loss_fn, "client": rule, "local_steps": steps}
+    options |= {name: job.options[name] for name in OPTIONS}
     # Clients that never train may be smaller.
     largest = int(parts.train.sizes.max())
-    given["batch_size"] = min(given["batch_size"], largest)
-  return fo.evaluate_clients(result, task.per_example, parts.test, **given)
+    options["batch_size"] = min(options["batch_size"], largest)
+  return fo.evaluate_clients(result, task.per_example, parts.test, **options)
 
 
 def write(folder: pathlib.Path, found: Mapping[str, fo.ClientMetrics]) -> None:
   """Writes a table for each group of clients, and one picture of all."""
   for group, metrics in found.items():
     metrics.to_csv(folder / f"{group}.csv")
-  shown = {
+  panels = {
     sentence(_GROUPS[group]): {
       sentence(_KINDS[kind]): values[_metric(metrics)][metrics.num_test > 0]
       for kind, values in metrics.values.items()
     }
     for group, metrics in found.items()
   }
-  values = [v for of_kind in shown.values() for v in of_kind.values()]
+  values = [v for of_kind in panels.values() for v in of_kind.values()]
   if values and all(v.size and np.isfinite(v).all() for v in values):
     name = f"client_test_{_metric(next(iter(found.values())))}"
-    fo.plots.client_distribution(shown, folder / "per_client.png", metric=name)
+    fo.plots.client_distribution(panels, folder / "per_client.png", metric=name)
 
 
 def _metric(metrics):
@@ -171,8 +173,8 @@ def lines(
   job: Job, found: Mapping[str, fo.ClientMetrics], point: int | None
 ) -> list[str]:
   """The lines for the terminal, one for each group and kind of model."""
-  several = len(job.data) > 1 and point is not None
-  seed = f", seed {job.points[point]['seed']}" if several else ""
+  has_seeds = len(job.data) > 1 and point is not None
+  seed = f", seed {job.points[point]['seed']}" if has_seeds else ""
   return [
     f"{_GROUPS[group]}, {_KINDS[kind]}{seed}: {_short(metrics, kind)}"
     for group, metrics in found.items()

@@ -38,21 +38,21 @@ def write(
     return None
   seed = job.points[point or 0]["seed"]
   typical = job.options["schedule"].typical
-  done = {
+  tables = {
     s: table.first_steps(result.rounds) for s, table in job.tables.items()
   }
-  found = {s: fo.schedules.usage(t, len(typical[s])) for s, t in done.items()}
+  usage = {s: fo.schedules.usage(t, len(typical[s])) for s, t in tables.items()}
   groups = fo.schedules.speed_groups(typical[seed])
-  if found[seed].sent <= _MAX_EVENTS:
-    fo.schedules.write_events(done[seed], job.output_dir / "timetable.csv")
+  if usage[seed].sent <= _MAX_EVENTS:
+    fo.schedules.write_events(tables[seed], job.output_dir / "timetable.csv")
   path: pathlib.Path = job.output_dir / "timetable.png"
-  fo.plots.timetable(done[seed], groups, path, title=_title(job, seed))
+  fo.plots.timetable(tables[seed], groups, path, title=_title(job, seed))
   values = _values(job, result, point, seed, of_clients)
   return {
-    **{n: [getattr(each, n) for each in found.values()] for n in _SCALARS},
+    **{n: [getattr(counts, n) for counts in usage.values()] for n in _SCALARS},
     "seed": seed,
     "groups": [
-      _of_group(groups == g, typical[seed], found[seed].updates, values)
+      _of_group(groups == g, typical[seed], usage[seed].updates, values)
       for g in range(int(groups.max()) + 1)
     ],
   }
@@ -70,19 +70,19 @@ def line(about: Mapping[str, Any]) -> str:
 
 def _title(job: Job, seed: int) -> str:
   name = job.spec.schedule.choice.label or job.spec.schedule.name
-  several = f", seed {seed}" if len(job.data) > 1 else ""
-  return f"Schedule: {name.replace('_', ' ')}{several}"
+  suffix = f", seed {seed}" if len(job.data) > 1 else ""
+  return f"Schedule: {name.replace('_', ' ')}{suffix}"
 
 
-def _of_group(mine, seconds, updates, values) -> dict[str, Any]:
+def _of_group(in_group, seconds, updates, values) -> dict[str, Any]:
   """The entries on one group of clients."""
   shared = {
-    "clients": int(mine.sum()),
-    "seconds": float(np.median(seconds[mine])),
-    "updates": float(updates[mine].mean()),
-    "never": int((updates[mine] == 0).sum()),
+    "clients": int(in_group.sum()),
+    "seconds": float(np.median(seconds[in_group])),
+    "updates": float(updates[in_group].mean()),
+    "never": int((updates[in_group] == 0).sum()),
   }
-  means = {n: float(np.nanmean(v[mine])) for n, v in values.items()}
+  means = {n: float(np.nanmean(v[in_group])) for n, v in values.items()}
   return shared | {n: v for n, v in means.items() if np.isfinite(v)}
 
 
@@ -104,8 +104,8 @@ def _values(job, result, point, seed, of_clients) -> dict[str, np.ndarray]:
       result, job.task.per_example, data, point=point, seed=seed
     )
     part = "train"
-  has = metrics.num_test > 0
+  has_examples = metrics.num_test > 0
   return {
-    f"{part}_{name}": np.where(has, np.asarray(values, float), np.nan)
+    f"{part}_{name}": np.where(has_examples, np.asarray(values, float), np.nan)
     for name, values in metrics.values["global"].items()
   }

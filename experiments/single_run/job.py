@@ -99,13 +99,13 @@ def compiled_kept_in(folder: str) -> Iterator[None]:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", min_seconds)
     compilation_cache.reset_cache()  # Or JAX uses its former folder.
 
-  before = jax.config.jax_persistent_cache_min_compile_time_secs
+  former_seconds = jax.config.jax_persistent_cache_min_compile_time_secs
   # Only programs that take long: a run has hundreds of small ones.
   use(str(pathlib.Path(folder).expanduser()), 0.5)
   try:
     yield
   finally:
-    use(None, before)
+    use(None, former_seconds)
 
 
 def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
@@ -123,9 +123,9 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   tracking.check_installed(spec.track)
   output_dir = _output_dir(spec)
   loaded = load(spec) if loaded is None else loaded
-  task, of_seed = loaded.task, loaded.clients
+  task, clients = loaded.task, loaded.clients
   _check_task(spec, task)
-  num_clients = of_seed[spec.seed[0]].num_clients
+  num_clients = clients[spec.seed[0]].num_clients
   size = _cohort_size(spec, num_clients)
   spec = dataclasses.replace(spec, cohort_size=size)
   _check_cohort(spec, num_clients)
@@ -133,7 +133,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   make = algorithm_of(spec, task)
   simulator = fo.Simulator(
     make,
-    of_seed.get,
+    clients.get,
     grid=spec.grid,
     seeds=spec.seed,
     test=task.test,
@@ -159,14 +159,14 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
 
 def _cohort_size(spec: Spec, num_clients: int) -> int:
   """C, which some algorithms determine, or the number of clients limits."""
-  given, name = spec.cohort_size, spec.algorithm.name
+  size, name = spec.cohort_size, spec.algorithm.name
   cohort = spec.algorithm.choice.cohort
   if cohort == "sampled":
-    return min(COHORT_SIZE, num_clients) if given is None else given
+    return min(COHORT_SIZE, num_clients) if size is None else size
   needed = num_clients if cohort == "all" else 1
-  if given not in (None, needed):
+  if size not in (None, needed):
     raise ValueError(
-      f"cohort_size={given}: algorithm {name} takes {needed} of the "
+      f"cohort_size={size}: algorithm {name} takes {needed} of the "
       f"{num_clients} clients in each round; leave cohort_size out"
     )
   return needed
@@ -176,7 +176,7 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
   """Checks that the cohort's size suits its sampler and aggregator."""
   places = spec.cohort_size
   clients = f"the number of clients, {num_clients}"
-  most = {
+  limits = {
     "concurrency": (num_clients, clients),
     "over_selection": (
       num_clients - places,
@@ -189,9 +189,9 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
     ),
     "sampler_groups": (num_clients, clients),
   }
-  given = {**spec.sampler.static, **(spec.schedule or spec.sampler).static}
-  for flag, (limit, words) in most.items():
-    value = given.get(flag)
+  values = {**spec.sampler.static, **(spec.schedule or spec.sampler).static}
+  for flag, (limit, words) in limits.items():
+    value = values.get(flag)
     if value and value > limit:
       raise ValueError(f"{flag}={value:.9g}: must be at most {words}")
   if spec.fault:
@@ -277,12 +277,12 @@ def algorithm_of(spec: Spec, task: Task) -> Callable[..., fo.Algorithm]:
   paths = trained_paths(spec, task)
 
   def make(**point: Any) -> fo.Algorithm:
-    of = lambda loss_fn, features_fn=None: _algorithm(
+    of_loss = lambda loss_fn, features_fn=None: _algorithm(
       spec, point, paths, loss_fn, features_fn
     )
     if not paths or spec.algorithm.choice.takes("paths"):
-      return of(*functions)
-    return fo.trainable.train_only(of, paths, *functions)
+      return of_loss(*functions)
+    return fo.trainable.train_only(of_loss, paths, *functions)
 
   return make
 
@@ -355,8 +355,8 @@ def options_of(spec: Spec, task: Task) -> dict[str, Any]:
       loss_fn = fo.trainable.differentiated(loss_fn, paths)
     norm = fo.evaluation.grad_norm_sq(loss_fn)
     evaluate = lambda *args, **held: task.evaluate(*args, **held) | norm(*args)
-  same = [name for name in GridOptions.__annotations__ if name in FLAGS]
-  return {name: getattr(spec, name) for name in same} | {
+  names = [name for name in GridOptions.__annotations__ if name in FLAGS]
+  return {name: getattr(spec, name) for name in names} | {
     "replacement": spec.sampling == "replacement",
     "evaluate": evaluate,
     # A schedule decides who takes part.
@@ -405,13 +405,13 @@ def privacy_summary(
   if spec.privacy is None:
     return None
   delta = DP_DELTA if spec.dp_delta is None else spec.dp_delta
-  size, given = spec.cohort_size, {"sampling": "uniform"}
+  size, scheme = spec.cohort_size, {"sampling": "uniform"}
   if spec.sampler.name == "poisson":
-    given = {"places": size}
+    scheme = {"places": size}
     size = spec.sampler.static["sampler_expected"]
   noises = [point["dp_noise_multiplier"] for point in points]
   epsilons = {
-    noise: fo.privacy.epsilon(noise, rounds, num_clients, size, delta, **given)
+    noise: fo.privacy.epsilon(noise, rounds, num_clients, size, delta, **scheme)
     for noise in set(noises)
   }
   return {

@@ -44,9 +44,9 @@ class ClientTests(NamedTuple):
 
   def examples(self) -> list[ClientData]:
     """The examples to measure, and those to personalize on, of all seeds."""
-    own = [part for each in self.per_client.values() for part in each[1:]]
-    new = [half for each in self.heldout_clients.values() for half in each]
-    return [part for part in (*own, *new) if part is not None]
+    local = [part for parts in self.per_client.values() for part in parts[1:]]
+    heldout = [half for pair in self.heldout_clients.values() for half in pair]
+    return [part for part in (*local, *heldout) if part is not None]
 
 
 class Loaded(NamedTuple):
@@ -77,15 +77,15 @@ def load(spec: Spec) -> Loaded:
   population = Population.open(folder) if folder else None
   task = without_validation(spec, tasks.load(spec))
   if population:
-    of_seed, tests = dict.fromkeys(spec.seed, population), ClientTests()
+    clients, tests = dict.fromkeys(spec.seed, population), ClientTests()
   else:
-    of_seed, tests = clients_and_tests(spec, task)
-  every = [*of_seed.values(), *tests.examples()]
-  digests = digest.of_data(every, task.validation, task.test)
+    clients, tests = clients_and_tests(spec, task)
+  datasets = [*clients.values(), *tests.examples()]
+  digests = digest.of_data(datasets, task.validation, task.test)
   if population:
     fraction = spec.task.static.get("test_fraction")
     clients_on_disk.check_population(population, task, fraction, digests)
-  return Loaded(task, of_seed, tests, digests)
+  return Loaded(task, clients, tests, digests)
 
 
 class Loader:
@@ -107,8 +107,8 @@ class Loader:
     """The data of a specification; see `load`."""
     key = str(_of_data(spec))
     if key not in self._loaded:
-      kept = list(self._loaded.items())[1 - self._KEPT :]
-      self._loaded = {**dict(kept), key: load(spec)}
+      kept_items = list(self._loaded.items())[1 - self._KEPT :]
+      self._loaded = {**dict(kept_items), key: load(spec)}
     return self._loaded[key]
 
 
@@ -123,16 +123,16 @@ def is_of_data(name: str) -> bool:
 
 def _of_data(spec: Spec) -> list[Any]:
   """All that the data depend on; for the user's own files, also their state."""
-  others = ("validation_fraction", "validation_seed", "eval_every", "seed")
+  extras = ("validation_fraction", "validation_seed", "eval_every", "seed")
   names = [name for name, flag in FLAGS.items() if flag.group.key in _GROUPS]
   folder = spec.population_dir
   files = [spec.data_file, folder and f"{folder}/{INDEX}"]
-  found = [os.path.expanduser(file) for file in files if file]
-  stats = [os.stat(file) for file in found if os.path.exists(file)]
-  made = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+  paths = [os.path.expanduser(file) for file in files if file]
+  stats = [os.stat(file) for file in paths if os.path.exists(file)]
+  states = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
   # It says of whom validation examples are held out.
   of_clients = spec.select_on == "clients"
-  return [*(getattr(spec, n) for n in (*names, *others)), of_clients, made]
+  return [*(getattr(spec, n) for n in (*names, *extras)), of_clients, states]
 
 
 def clients_and_tests(
@@ -150,26 +150,26 @@ def clients_and_tests(
   """
   if spec.partition_seed is not None:
     seeds = [spec.partition_seed]
-    alone = dataclasses.replace(spec, partition_seed=None, seed=seeds)
-    of_one, tests = clients_and_tests(alone, task)
-    for_all = lambda of: {s: each for each in of.values() for s in spec.seed}
-    return for_all(of_one), ClientTests(*map(for_all, tests))
+    single_spec = dataclasses.replace(spec, partition_seed=None, seed=seeds)
+    clients, tests = clients_and_tests(single_spec, task)
+    for_all = lambda single: {s: v for v in single.values() for s in spec.seed}
+    return for_all(clients), ClientTests(*map(for_all, tests))
   fraction, chooses = spec.client_test_fraction, spec.select_on == "clients"
-  own = populations if task.clients is None else _clients_of_task
-  train, new = own(spec, task)
+  clients_of = populations if task.clients is None else _clients_of_task
+  train, heldout = clients_of(spec, task)
   of_test = "client_test_fraction", fraction
   # Without a fraction, all examples of clients that never train are measured.
-  others = {
+  heldout_tests = {
     seed: Parts.of(data, seed, of_test) if fraction else Parts(None, data)
-    for seed, data in new.items()
+    for seed, data in heldout.items()
   }
   if not (fraction or chooses):
-    return train, ClientTests({}, others)
+    return train, ClientTests({}, heldout_tests)
   name = "validation_fraction"
-  of_both = of_test, (name, spec.validation_fraction if chooses else None)
-  parts = {seed: Parts.of(data, seed, *of_both) for seed, data in train.items()}
+  shares = of_test, (name, spec.validation_fraction if chooses else None)
+  parts = {seed: Parts.of(data, seed, *shares) for seed, data in train.items()}
   train = {seed: of_seed.train for seed, of_seed in parts.items()}
-  return train, ClientTests(parts, others)
+  return train, ClientTests(parts, heldout_tests)
 
 
 def _clients_of_task(spec, task):
@@ -177,15 +177,15 @@ def _clients_of_task(spec, task):
   population, number = task.clients, spec.heldout_clients
   if not number:
     return dict.fromkeys(spec.seed, population), {}
-  have = int((population.sizes > 0).sum())
-  if number >= have:
+  total = int((population.sizes > 0).sum())
+  if number >= total:
     raise ValueError(
-      f"heldout_clients={number}: there are {have} clients with examples; "
-      f"must be at most {have - 1}"
+      f"heldout_clients={number}: there are {total} clients with examples; "
+      f"must be at most {total - 1}"
     )
   with errors_of(f"heldout_clients={number}"):
-    parts = {s: population.split_clients(number / have, s) for s in spec.seed}
-  return tuple({s: each[i] for s, each in parts.items()} for i in (0, 1))
+    parts = {s: population.split_clients(number / total, s) for s in spec.seed}
+  return tuple({s: pair[i] for s, pair in parts.items()} for i in (0, 1))
 
 
 # The validation part.
@@ -218,16 +218,16 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
   Raises:
     ValueError: if the task has no such metric.
   """
-  name, over = spec.select_metric, spec.select_over
+  name, last_rounds = spec.select_metric, spec.select_over
   is_of_clients = spec.select_on == "clients"
   split = "client_validation" if is_of_clients else spec.select_on
-  chosen = task.criteria["validation" if is_of_clients else split]
+  criterion = task.criteria["validation" if is_of_clients else split]
   if spec.regularizer is None:
-    metric = chosen.metric.removeprefix("regularized_")
-    chosen = dataclasses.replace(chosen, metric=metric)
+    metric = criterion.metric.removeprefix("regularized_")
+    criterion = dataclasses.replace(criterion, metric=metric)
   if is_of_clients:
-    metric = f"client_{chosen.metric}"
-    chosen = dataclasses.replace(chosen, metric=metric)
+    metric = f"client_{criterion.metric}"
+    criterion = dataclasses.replace(criterion, metric=metric)
   if name == "accuracy" and not has_accuracy(task):
     raise ValueError(
       f"select_metric={name!r}: task {spec.task.name} has no accuracy; leave "
@@ -243,20 +243,20 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
   if name is not None:
     metric = f"{split}_{name}"
     way = direction(metric)
-    chosen = dataclasses.replace(chosen, metric=metric, direction=way)
-  if over is not None:
-    n = _evaluations(spec.rounds, spec.eval_every, over)
-    chosen = dataclasses.replace(chosen, rule="worst_last_n", n=n)
-  return chosen
+    criterion = dataclasses.replace(criterion, metric=metric, direction=way)
+  if last_rounds is not None:
+    n = _evaluations(spec.rounds, spec.eval_every, last_rounds)
+    criterion = dataclasses.replace(criterion, rule="worst_last_n", n=n)
+  return criterion
 
 
-def _evaluations(rounds: int, every: int, last: int) -> int:
+def _evaluations(rounds: int, interval: int, last: int) -> int:
   """The number of evaluations in the last rounds, with that at the end.
 
   The one before the first round does not count: all settings have that model.
   """
-  before = range(every, rounds, every)
-  return 1 + sum(rounds - each < last for each in before)
+  evaluated_rounds = range(interval, rounds, interval)
+  return 1 + sum(rounds - i < last for i in evaluated_rounds)
 
 
 # The partition.
@@ -286,18 +286,18 @@ def populations(
   labels, seeds, number = _labels(task), spec.seed, spec.heldout_clients or 0
   rows = []
   for seed in seeds:
-    own, others = _two_parts(len(labels), spec.num_clients, number, seed)
-    rows.append(_rows(spec, labels, own, spec.num_clients, seed))
+    train, heldout = _two_parts(len(labels), spec.num_clients, number, seed)
+    rows.append(_rows(spec, labels, train, spec.num_clients, seed))
     if number:
       try:
-        rows.append(_rows(spec, labels, others, number, seed))
+        rows.append(_rows(spec, labels, heldout, number, seed))
       except ValueError as error:
-        said = str(error).removeprefix(f"num_clients={number}: ")
-        raise ValueError(f"heldout_clients={number}: {said}") from None
-  each = _over_one_pool(task.train, task.num_classes, rows)
+        problem = str(error).removeprefix(f"num_clients={number}: ")
+        raise ValueError(f"heldout_clients={number}: {problem}") from None
+  clients = _over_one_pool(task.train, task.num_classes, rows)
   if not number:
-    return dict(zip(seeds, each, strict=True)), {}
-  return tuple(dict(zip(seeds, each[i::2], strict=True)) for i in (0, 1))
+    return dict(zip(seeds, clients, strict=True)), {}
+  return tuple(dict(zip(seeds, clients[i::2], strict=True)) for i in (0, 1))
 
 
 def _labels(task):
@@ -333,17 +333,17 @@ def _rows(spec, labels, part, num_clients, seed):
 
 def _over_one_pool(examples, num_classes, rows):
   """Several populations, given the rows of each client of each."""
-  together = ClientData.from_partition(
+  union = ClientData.from_partition(
     examples, list(itertools.chain(*rows)), num_classes
   )
   ends = np.cumsum([len(population) for population in rows])[:-1]
-  each = np.split(together.owned_rows(), np.cumsum(together.sizes)[ends - 1])
-  sizes = np.split(together.sizes, ends)
-  width = together.max_size  # Equally wide for all seeds.
+  owned = np.split(union.owned_rows(), np.cumsum(union.sizes)[ends - 1])
+  sizes = np.split(union.sizes, ends)
+  width = union.max_size  # Equally wide for all seeds.
   indices = [
-    lists.of_clients(*part, width) for part in zip(each, sizes, strict=True)
+    lists.of_clients(*part, width) for part in zip(owned, sizes, strict=True)
   ]
   return [
-    ClientData(together.examples, *part)
+    ClientData(union.examples, *part)
     for part in zip(indices, sizes, strict=True)
   ]

@@ -34,15 +34,15 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
   every, folder = spec.checkpoint_every, output_dir / "checkpoints"
   if every is None and not spec.resume:
     return None, None
-  now = job.config | {"streams": STREAMS}
-  now |= {"versions": environment.versions(), "device": environment.device()}
-  identity = _identity_to_resume(json_files.to_json(now))
+  config = job.config | {"streams": STREAMS}
+  config |= {"versions": environment.versions(), "device": environment.device()}
+  identity = _identity_to_resume(json_files.to_json(config))
   is_resumed = False
   if spec.resume and (output_dir / "config.json").exists():
     before = _config_of(output_dir)
-    if other := difference(_identity_to_resume(before), identity):
+    if clash := difference(_identity_to_resume(before), identity):
       raise ValueError(
-        f"resume=True: {str(output_dir)!r} holds a run with {other}; give what "
+        f"resume=True: {str(output_dir)!r} holds a run with {clash}; give what "
         "that run had, or another folder"
       )
     _check_rounds(output_dir, before["rounds"], spec)
@@ -64,9 +64,9 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
 
 def _identity_to_resume(config):
   """The flags that must agree, whatever the length and way of computing."""
-  one = {"device": config.get("device", {}) | {"count": 1}}
-  given = {n: v for n, v in {**config, **one}.items() if v is not None}
-  return identity_of_config(given, "rounds")
+  one_device = {"device": config.get("device", {}) | {"count": 1}}
+  flags = {n: v for n, v in {**config, **one_device}.items() if v is not None}
+  return identity_of_config(flags, "rounds")
 
 
 def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _complete(output_dir: pathlib.Path) -> Run | None:
     run = load_run(output_dir)
   except ValueError as error:
     if processes.is_first_process():
-      what = str(error).rpartition("; ")[0]  # Without what to do otherwise.
-      print(f"warning: {what}; it is written again", file=sys.stderr)
+      problem = str(error).rpartition("; ")[0]  # Without what to do otherwise.
+      print(f"warning: {problem}; it is written again", file=sys.stderr)
     return None
   return run if run.is_complete else None

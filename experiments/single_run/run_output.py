@@ -43,7 +43,7 @@ class RunOutput:
     """
     self._job, self._started = job, started
     spec = job.spec
-    arguments = "".join(f"{each}\n" for each in flags.arguments(spec))
+    arguments = "".join(f"{argument}\n" for argument in flags.arguments(spec))
     self._writer = writers.RunWriter(
       job.output_dir, job.config, job.points, spec.resume, arguments
     )
@@ -65,10 +65,10 @@ class RunOutput:
       return
     metrics = dict.fromkeys(["train_loss", self._job.criterion.metric])
     # A file has no bar that moves, but a line each time.
-    seldom = {"mininterval": 10.0, "delay": 10.0}
-    look = {} if sys.stderr.isatty() else seldom
+    file_options = {"mininterval": 10.0, "delay": 10.0}
+    bar_options = {} if sys.stderr.isatty() else file_options
     with progress.bar_of_rounds(
-      self._job.rounds, list(metrics), **look
+      self._job.rounds, list(metrics), **bar_options
     ) as self._show:
       yield
 
@@ -104,12 +104,12 @@ class RunOutput:
     if job.spec.trace and result.rounds:
       _write_traces(job, result, point or 0)
     num_clients = next(iter(job.data.values())).num_clients
-    private = privacy_summary(job.spec, job.points, num_clients, result.rounds)
+    privacy = privacy_summary(job.spec, job.points, num_clients, result.rounds)
     of_clock = clock_results.write(job, result, point, of_clients)
     if history.rounds:
       _draw_curves(job, history)
-    parts = {name: each.summary() for name, each in of_clients.items()}
-    parts |= {"privacy": private, "clock": of_clock}
+    parts = {name: metrics.summary() for name, metrics in of_clients.items()}
+    parts |= {"privacy": privacy, "clock": of_clock}
     about = self._summary(result) | {n: v for n, v in parts.items() if v}
     # A run that has a summary has all files.
     self._writer.finish(
@@ -120,7 +120,7 @@ class RunOutput:
       more=self._stopping.spent(history),
     )
     lines = [
-      *self._table_lines(result, private),
+      *self._table_lines(result, privacy),
       *client_tests.lines(job, of_clients, point),
       *([clock_results.line(of_clock)] if of_clock else []),
       *self._closing_lines(result),
@@ -160,11 +160,11 @@ class RunOutput:
     }
 
   def _table_lines(
-    self, result: Result, private: Mapping[str, Any] | None
+    self, result: Result, privacy: Mapping[str, Any] | None
   ) -> list[str]:
     """The table of the points, and the lines on privacy and on an early end."""
     job, spec = self._job, self._job.spec
-    extra = {"epsilon": private["epsilon"]} if private else {}
+    extra = {"epsilon": privacy["epsilon"]} if privacy else {}
     lines = [tables.table(self._history, job.points, job.criterion, extra)]
     if spec.dp_seed is not None:
       lines.append(
@@ -192,13 +192,13 @@ class RunOutput:
     """The lines on the run's time, and on where its files are."""
     job, points = self._job, len(self._job.points)
     of_grid = f" x {points} grid points" if points > 1 else ""
-    known = {n: v for n, v in result.computation.items() if v is not None}
-    chosen = [f"--{name}={value}" for name, value in known.items()]
+    settings = {n: v for n, v in result.computation.items() if v is not None}
+    flag_texts = [f"--{name}={value}" for name, value in settings.items()]
     lines = [
       f"{result.rounds} rounds{of_grid} in {result.run_seconds:.1f} s "
       f"({_rate(result):.1f} rounds/s), after "
       f"{result.compile_seconds:.1f} s of compilation",
-      f"computed with {' '.join(chosen)}",
+      f"computed with {' '.join(flag_texts)}",
       *job.task.notes,
       self._writer.closing_line(),
     ]
@@ -264,21 +264,21 @@ def _minima(job: Job) -> np.ndarray:
     id(job.data[point["seed"]]),
     *(point[name] for name in names),
   )
-  found: dict[tuple, float] = {}
+  minima: dict[tuple, float] = {}
   for point in job.points:
-    if problem(point) in found:
+    if problem(point) in minima:
       continue
     start = job.task.init(jax.random.key(point["seed"]))
     data, psi = job.data[point["seed"]], regularizer.make(point)
     best = optimum(job.task.loss_fn, psi, start, data)
-    shown = ", ".join(f"{name} {point[name]:g}" for name in names)
+    label = ", ".join(f"{name} {point[name]:g}" for name in names)
     print(
-      f"optimum{f' at {shown}' if shown else ''}: {best.value:.9g}, to a "
+      f"optimum{f' at {label}' if label else ''}: {best.value:.9g}, to a "
       f"residual of {best.residual:.1e}, in {best.iterations} iterations",
       file=sys.stderr,
     )
-    found[problem(point)] = best.value
-  return np.array([found[problem(point)] for point in job.points])
+    minima[problem(point)] = best.value
+  return np.array([minima[problem(point)] for point in job.points])
 
 
 # Pictures.
@@ -307,8 +307,8 @@ def _draw_curves(job: Job, history: History) -> None:
   if panels is not None:
     panels = [name for name in panels if name in history.metrics]
   # With a regularizer, steps are always plain ones.
-  chosen = (spec.task, spec.algorithm, spec.regularizer or spec.client)
-  title = "".join(f"{name_of(each.name)}, " for each in chosen)
+  choices = (spec.task, spec.algorithm, spec.regularizer or spec.client)
+  title = "".join(f"{name_of(choice.name)}, " for choice in choices)
   plots.curves(
     history,
     job.points,

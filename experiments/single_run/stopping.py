@@ -54,14 +54,14 @@ class Stopping:
     if self._target is None or not history.rounds:
       return []
     metric, least = self._metric(history), self._least
-    found: list[dict[str, Any]] = [{} for _ in range(history.num_points)]
+    rows: list[dict[str, Any]] = [{} for _ in range(history.num_points)]
     costs = [cost for cost in COSTS if history.spent(cost) is not None]
     for cost in costs:
       kind = int if cost == "rounds" else float
       for point, value in enumerate(to_target(history, metric, least, cost)):
         is_reached = np.isfinite(value)
-        found[point][f"{cost}_to_target"] = kind(value) if is_reached else None
-    return found
+        rows[point][f"{cost}_to_target"] = kind(value) if is_reached else None
+    return rows
 
   def _metric(self, history: History) -> str:
     """The accuracy with the target: on the examples that select points.
@@ -84,8 +84,8 @@ class Stopping:
   def _has_reached(self, history: History) -> bool:
     goes_on = ~history.diverged()[:, -1]
     values = history.values(self._metric(history))
-    has = (values >= self._least).any(axis=1)
-    return bool(goes_on.any() and has[goes_on].all())
+    is_reached = (values >= self._least).any(axis=1)
+    return bool(goes_on.any() and is_reached[goes_on].all())
 
   def _is_stuck(self, history: History) -> bool:
     """Whether the last evaluations did not improve any point's best value."""
@@ -94,6 +94,6 @@ class Stopping:
     sign = 1.0 if self._criterion.direction == "max" else -1.0
     values = sign * history.values(self._criterion.metric)
     values = np.where(np.isnan(values), -np.inf, values)
-    before = values[:, : -self._patience].max(axis=1)
-    since = values[:, -self._patience :].max(axis=1)
-    return not (since > before).any()
+    best_before = values[:, : -self._patience].max(axis=1)
+    best_since = values[:, -self._patience :].max(axis=1)
+    return not (best_since > best_before).any()

@@ -44,22 +44,22 @@ class TimetableMaker:
 
   def _whole(self, work: Work) -> Timetable:
     spec, num_clients = self._spec, len(work.steps)
-    given = _given(spec.schedule)
+    arguments = _given(spec.schedule)
     if spec.system is None:
-      table = schedules.replay(**given)
+      table = schedules.replay(**arguments)
       self.typical[work.seed] = _seconds_of(table, num_clients)
       return table
     if "cohort_size" in spec.schedule.choice.arguments:
-      given["cohort_size"] = spec.cohort_size
+      arguments["cohort_size"] = spec.cohort_size
     durations = system_of(spec, num_clients, work.seed).durations(
       work.steps, work.bytes_down, work.bytes_up, per_step=work.per_step
     )
     self.typical[work.seed] = durations.typical
     steps = max(spec.rounds, 1)
     if spec.max_time is not None:
-      given["seconds"] = spec.max_time
+      arguments["seconds"] = spec.max_time
     with errors_of(durations="availability"):
-      return spec.schedule.choice.factory(durations, steps, **given)
+      return spec.schedule.choice.factory(durations, steps, **arguments)
 
 
 def _seconds_of(table: Timetable, num_clients: int) -> np.ndarray:
@@ -100,27 +100,27 @@ def tables_of(
 def system_of(spec: Spec, num_clients: int, seed: int) -> System:
   """The devices of the clients of a seed."""
 
-  def make(chosen, **known):
+  def make(chosen, **more_arguments):
     flags = {p.name: flag for flag, p in chosen.parameters.items()}
     with errors_of(**flags):
       return chosen.choice.factory(
-        num_clients=num_clients, **known, **_given(chosen)
+        num_clients=num_clients, **more_arguments, **_given(chosen)
       )
 
   system = make(spec.system, seed=seed)
   if spec.availability is None:
     return system
   is_drawn = "seed" in spec.availability.choice.arguments
-  known = {"seed": seed} if is_drawn else {}
-  return system.when(make(spec.availability, **known))
+  seed_argument = {"seed": seed} if is_drawn else {}
+  return system.when(make(spec.availability, **seed_argument))
 
 
 def _given(chosen: ChosenEntry) -> dict[str, Any]:
   """The arguments of a choice: those given, and defaults for the others."""
-  found = {n: v for n, v in chosen.arguments({}).items() if v is not None}
-  if "path" in found:
-    found["path"] = os.path.expanduser(found["path"])
-  return found
+  arguments = {n: v for n, v in chosen.arguments({}).items() if v is not None}
+  if "path" in arguments:
+    arguments["path"] = os.path.expanduser(arguments["path"])
+  return arguments
 
 
 def rounds_of(spec: Spec, tables: Tables | None) -> int:
@@ -132,11 +132,11 @@ def rounds_of(spec: Spec, tables: Tables | None) -> int:
 
 def digests(spec: Spec, of_data: digest.Digests) -> digest.Digests:
   """The digests of the data, and of the files that the clock reads."""
-  found = dict(of_data)
+  all_digests = dict(of_data)
   for chosen in (spec.system, spec.availability, spec.schedule):
     for flag, parameter in (chosen.parameters if chosen else {}).items():
       if parameter.accepts is FILE:
         path = pathlib.Path(chosen.static[flag]).expanduser()
         text = hashlib.sha256(path.read_bytes()).hexdigest()
-        found[chosen.flag] = text[:32]
-  return found
+        all_digests[chosen.flag] = text[:32]
+  return all_digests

@@ -71,8 +71,8 @@ def log_run(tracker: str, folder: pathlib.Path) -> None:
 def log_study(tracker: str, folder: pathlib.Path, study: Any) -> None:
   """Logs each cell of a study; the first one has the report's files too."""
   suffixes = (".png", ".html", ".csv", ".md")
-  found = [*folder.iterdir(), *folder.glob("pictures/*")]
-  files = tuple(sorted(path for path in found if path.suffix in suffixes))
+  paths = [*folder.iterdir(), *folder.glob("pictures/*")]
+  files = tuple(sorted(path for path in paths if path.suffix in suffixes))
   entries = []
   for cell in study.cells:
     if cell.report_runs is None:
@@ -95,10 +95,10 @@ def _steps(history: History, point: int) -> list[tuple[int, Values]]:
   metrics = {name: history.values(name)[point] for name in history.metrics}
   return [
     (
-      int(number),
+      int(round_number),
       {n: float(v[i]) for n, v in metrics.items() if math.isfinite(v[i])},
     )
-    for i, number in enumerate(history.rounds)
+    for i, round_number in enumerate(history.rounds)
   ]
 
 
@@ -133,8 +133,8 @@ def _wandb(folder, entries):
       reinit="finish_previous",
       settings=library.Settings(silent=True),
     ) as run:
-      for number, values in entry.steps:
-        run.log(values, step=number)
+      for round_number, values in entry.steps:
+        run.log(values, step=round_number)
       for path in entry.files:
         if path.suffix == ".png":
           run.log({path.stem: library.Image(str(path))})
@@ -157,8 +157,8 @@ def _mlflow(folder, entries):
     with library.start_run(run_name=entry.name):
       library.set_tag("group", folder.name)
       library.log_params({n: str(v)[:500] for n, v in entry.config.items()})
-      for number, values in entry.steps:
-        library.log_metrics(dict(values), step=number)
+      for round_number, values in entry.steps:
+        library.log_metrics(dict(values), step=round_number)
       for path in entry.files:
         library.log_artifact(str(path))
 
@@ -167,20 +167,20 @@ def _tensorboard(folder, entries):
   from matplotlib import image  # Only an extra has it.
 
   library = errors.imported("tensorboardX", "track=tensorboard", "tensorboardX")
-  numbers = collections.Counter()
+  counts = collections.Counter()
   for entry in entries:
     place = folder / "tensorboard" / re.sub(r"[^\w.=,+-]", "_", entry.name)
-    numbers[place] += 1
-    if numbers[place] > 1:  # Another name is written alike.
-      place = place.with_name(f"{place.name}-{numbers[place]}")
+    counts[place] += 1
+    if counts[place] > 1:  # Another name is written alike.
+      place = place.with_name(f"{place.name}-{counts[place]}")
     steps = [] if place.exists() else entry.steps
     # Otherwise a file of the same second would be replaced.
     with library.SummaryWriter(str(place), filename_suffix=".about") as events:
       table = [f"| {name} | {value} |" for name, value in entry.config.items()]
       events.add_text("config", "\n".join(["| | |", "|-|-|", *table]))
-      for number, values in steps:
+      for round_number, values in steps:
         for name, value in values.items():
-          events.add_scalar(name, value, number)
+          events.add_scalar(name, value, round_number)
       for path in entry.files:
         if path.suffix == ".png":
           pixels = image.imread(path)

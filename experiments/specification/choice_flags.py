@@ -79,13 +79,13 @@ class ChosenEntry:
     Args:
       point: flag -> value, for each flag of `grid`; other flags are ignored.
     """
-    values, found = {**point, **self.static}, {}
+    values, arguments = {**point, **self.static}, {}
     for flag, parameter in self.parameters.items():
       value = values[flag]
       if parameter.reads is not None:
         value = parameter.reads(flag, str(value))
-      found[parameter.name] = value
-    return found
+      arguments[parameter.name] = value
+    return arguments
 
   def make(self, point: Mapping[str, Any], **others: Any) -> Any:
     """What the factory makes at a point of the grid.
@@ -123,11 +123,11 @@ class ChoiceFlag:
   @property
   def registry(self) -> dict[str, Any]:
     """name -> entry."""
-    return {n: each for n, each in self.entries.items() if self.fits(each)}
+    return {n: entry for n, entry in self.entries.items() if self.fits(entry)}
 
   def names(self, has: Callable[[Any], bool]) -> str:
     """The names of the entries with a property, separated by commas."""
-    return ", ".join(n for n, each in self.registry.items() if has(each))
+    return ", ".join(n for n, choice in self.registry.items() if has(choice))
 
   def flag_of(self, parameter: Hyperparameter) -> str:
     """The flag of a hyperparameter of an entry."""
@@ -141,11 +141,11 @@ class ChoiceFlag:
   def parameters(self, name: str) -> dict[str, Hyperparameter]:
     """The hyperparameters of an entry, by flag."""
     choice = self.entries[name]
-    found = {self.flag_of(p): p for p in choice.hyperparameters}
+    by_flag = {self.flag_of(p): p for p in choice.hyperparameters}
     if self.flag == "server" and choice.server_learning_rate is not None:
-      rate = found["server_lr"]
-      found["server_lr"] = rate._replace(default=choice.server_learning_rate)
-    return found
+      rate = by_flag["server_lr"]
+      by_flag["server_lr"] = rate._replace(default=choice.server_learning_rate)
+    return by_flag
 
   def owners(self) -> dict[str, dict[str, Hyperparameter]]:
     """Flag -> entries that have it -> the hyperparameter that it is there."""
@@ -210,7 +210,7 @@ class ChoiceFlag:
       ValueError: if there is none.
     """
     registry = self.registry
-    if is_list(name, lambda each: each in registry):
+    if is_list(name, lambda item: item in registry):
       raise ValueError(one_only(self.flag, name, self.is_condition))
     is_long = len(registry) > _MAX_LISTED
     listing = f"those that --list={self.flag}s shows" if is_long else None
@@ -238,10 +238,10 @@ class ChoiceFlag:
       ValueError: always.
     """
     first, *more = owners
-    shown = [first, *more]
-    if len(shown) > _MAX_SHOWN:
-      shown = [*shown[:3], "..."]
-    belongs = f"belongs to {self.flag} {', '.join(shown)}"
+    names = [first, *more]
+    if len(names) > _MAX_SHOWN:
+      names = [*names[:3], "..."]
+    belongs = f"belongs to {self.flag} {', '.join(names)}"
     if name is not None:
       belongs += f", not to {self.flag} {name}"
     hint = f"give --{self.flag}={first}, or " if is_free else ""
@@ -251,18 +251,18 @@ class ChoiceFlag:
 @functools.lru_cache(maxsize=64)
 def _owners(choice_flag: ChoiceFlag, names: tuple[str, ...]) -> dict[str, dict]:
   """See `ChoiceFlag.owners`; computed again when a registry changes."""
-  found: dict[str, dict[str, Hyperparameter]] = {}
+  owners: dict[str, dict[str, Hyperparameter]] = {}
   for name in names:
     for flag, parameter in choice_flag.parameters(name).items():
-      found.setdefault(flag, {})[name] = parameter
-  return found
+      owners.setdefault(flag, {})[name] = parameter
+  return owners
 
 
 TASK = ChoiceFlag("task", TASKS, is_condition=True, are_conditions=True)
 PARTITION = ChoiceFlag(
   "partition",
   SCHEMES,
-  fits=lambda each: not each.takes("client_ids"),
+  fits=lambda choice: not choice.takes("client_ids"),
   is_condition=True,
   are_conditions=True,
 )
@@ -273,7 +273,7 @@ SERVER = ChoiceFlag(
   RULES,
   "server_",
   has_lists=True,
-  fits=lambda each: each.fits_server,
+  fits=lambda choice: choice.fits_server,
 )
 REGULARIZER = ChoiceFlag("regularizer", REGULARIZERS, has_lists=True)
 PRIVACY = ChoiceFlag("privacy", privacy.MECHANISMS, "dp_", has_lists=True)
@@ -315,9 +315,9 @@ def parse_numbers(field: Field, text: Any, flag: str) -> list[Any]:
   Raises:
     ValueError: naming the item that is not a number, not allowed or repeated.
   """
-  wanted, example = "numbers", "0.01,0.1"
+  noun, example = "numbers", "0.01,0.1"
   if field.kind is int:
-    wanted, example = "whole numbers", "0,1,2"
+    noun, example = "whole numbers", "0,1,2"
   items, values = str(text).split(","), []
   if len(items) > MAX_ITEMS:
     raise ValueError(
@@ -328,7 +328,7 @@ def parse_numbers(field: Field, text: Any, flag: str) -> list[Any]:
       value = field.kind(item)
     except ValueError:
       raise ValueError(
-        f"{flag}={text}: {item!r} is not a number; must be {wanted} between "
+        f"{flag}={text}: {item!r} is not a number; must be {noun} between "
         f"commas, such as {example}"
       ) from None
     if field.kind is float:
@@ -370,15 +370,15 @@ def one_only(name: str, value: str, is_condition: bool) -> str:
     value: its text.
     is_condition: whether methods can be compared under several values.
   """
-  own = CHOICE_FLAGS.get(name)
-  one = f"{name}={value}: a run has one {name if own else f'value of {name}'}"
+  flag = CHOICE_FLAGS.get(name)
+  why = f"{name}={value}: a run has one {name if flag else f'value of {name}'}"
   if is_condition:
-    return f"{one}; {_COMPARE} takes this list"
-  if own is None or not own.has_lists:
-    return f"{one}; give one of them"
+    return f"{why}; {_COMPARE} takes this list"
+  if flag is None or not flag.has_lists:
+    return f"{why}; give one of them"
   algorithm = "fed_mid" if name == "regularizer" else "fed_avg"
   methods = [item.strip() for item in value.split(",")][:2]
   if name != "algorithm":
-    methods = [f"'{algorithm} {name}={each}'" for each in methods]
+    methods = [f"'{algorithm} {name}={method}'" for method in methods]
   arguments = " ".join(f"--method={method}" for method in methods)
-  return f"{one}; compare several: {_COMPARE} {arguments}"
+  return f"{why}; compare several: {_COMPARE} {arguments}"

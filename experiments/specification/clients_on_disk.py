@@ -75,18 +75,18 @@ def with_validation_of(flag_values: FlagValues) -> dict[str, Any]:
     ValueError: if clients may train on the requested validation part.
   """
   folder = pathlib.Path(flag_values["population_dir"]).expanduser()
-  held = marked(folder)
-  fraction = held.get("validation_fraction")
-  is_of_task = bool(fraction) and held.get("task") == flag_values["task"]
-  given = {n: flag_values[n] for n in _NAMES if flag_values[n] is not None}
-  if is_of_task and all(held[name] == given[name] for name in given):
-    return {**flag_values, **{name: held[name] for name in _NAMES}}
-  wanted = bool(given.get("validation_fraction"))
-  if wanted or flag_values["select_on"] == "validation":
-    found = f"{fraction:g} of {held.get('task')}" if fraction else "nothing"
+  notes = marked(folder)
+  fraction = notes.get("validation_fraction")
+  is_of_task = bool(fraction) and notes.get("task") == flag_values["task"]
+  flags = {n: flag_values[n] for n in _NAMES if flag_values[n] is not None}
+  if is_of_task and all(notes[name] == flags[name] for name in flags):
+    return {**flag_values, **{name: notes[name] for name in _NAMES}}
+  wants_validation = bool(flags.get("validation_fraction"))
+  if wants_validation or flag_values["select_on"] == "validation":
+    part = f"{fraction:g} of {notes.get('task')}" if fraction else "nothing"
     raise ValueError(
       f"population_dir={str(folder)!r}: its clients may have the "
-      f"validation examples ({found} was held out); give --select_on=train or "
+      f"validation examples ({part} was held out); give --select_on=train or "
       "test, or write the clients again with these flags"
     )
   return {**flag_values, "select_on": flag_values["select_on"] or "train"}
@@ -130,31 +130,31 @@ def check_population(
       naming a difference in types, shapes or labels.
     OSError: naming the file, if its labels have changed since it was written.
   """
-  known = marked(on_disk.folder)
-  held = known.get(_TEST)
-  if None not in (held, test_fraction) and held != test_fraction:
+  notes = marked(on_disk.folder)
+  fraction = notes.get(_TEST)
+  if None not in (fraction, test_fraction) and fraction != test_fraction:
     raise ValueError(
       f"test_fraction={test_fraction:g}: the clients of population_dir were "
-      f"written with {held:g}, so they may have test examples; give "
-      f"--test_fraction={held:g}"
+      f"written with {fraction:g}, so they may have test examples; give "
+      f"--test_fraction={fraction:g}"
     )
   pool = task.train if task.clients is None else task.clients.examples
-  wanted = {n: (str(v.dtype), tuple(v.shape[1:])) for n, v in pool.items()}
-  found = {
+  task_types = {n: (str(v.dtype), tuple(v.shape[1:])) for n, v in pool.items()}
+  disk_types = {
     name: (str(np.dtype(dtype)), tuple(shape))
     for name, (dtype, shape) in on_disk.fields.items()
   }
   where = f"population_dir={str(on_disk.folder)!r}"
-  if wanted != found:
+  if task_types != disk_types:
     describe = lambda fields: ", ".join(
       f"{name} {dtype}{list(shape)}" for name, (dtype, shape) in fields.items()
     )
     raise ValueError(
-      f"{where}: its examples are {describe(found)}; must be those of the "
-      f"task, {describe(wanted)}"
+      f"{where}: its examples are {describe(disk_types)}; must be those of the "
+      f"task, {describe(task_types)}"
     )
   for name in filter(digests.get, _SETS):
-    if known and known.get(name) != digests[name]:
+    if notes and notes.get(name) != digests[name]:
       raise ValueError(
         f"{where}: other {name} examples were held out when its clients were "
         "written, so they may have some of these; write them again with these "

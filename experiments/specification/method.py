@@ -70,13 +70,13 @@ def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
   left_out = dict.fromkeys(name for name in flags if not takes.get(name))
   task = TASK.entry(flag_values["task"])
   method = resolve({**flag_values, **left_out}, task)
-  parts = [each for each in method.values() if each is not None]
-  has = {flag for each in parts for flag in each.parameters}
+  parts = [part for part in method.values() if part is not None]
+  used_flags = {flag for part in parts for flag in part.parameters}
   schedule = flag_values["schedule"] or "synchronous"
   if schedule in SCHEDULE.registry:
-    has |= {*SCHEDULE.parameters(schedule)}
-  every = [CHOICE_FLAGS[flag] for flag in (*method, "schedule")]
-  of_any = {flag for part in every for flag in part.owners()}
+    used_flags |= {*SCHEDULE.parameters(schedule)}
+  choice_flags = [CHOICE_FLAGS[flag] for flag in (*method, "schedule")]
+  of_any = {flag for part in choice_flags for flag in part.owners()}
   client = method["client"]
   takes |= dict.fromkeys(_OF_RATE, "client_lr" in client.parameters)
   takes["trace"] = bool(client.choice.traced)
@@ -84,7 +84,7 @@ def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
   def belongs(name: str) -> bool:
     needs = specs.FLAGS[name].needs if name in specs.FLAGS else ""
     if name in of_any:
-      return name in has
+      return name in used_flags
     if needs in method:
       return method[needs] is not None
     return takes.get(name, True)
@@ -94,8 +94,8 @@ def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
 
 def default_client(choice: AlgorithmChoice) -> str:
   """The clients' rule of an algorithm if none is chosen."""
-  free = specs.CLIENT_DEFAULT if choice.client_takes == "rule" else PLAIN
-  return choice.default_client or free
+  fallback = specs.CLIENT_DEFAULT if choice.client_takes == "rule" else PLAIN
+  return choice.default_client or fallback
 
 
 def _client(
@@ -121,24 +121,24 @@ def _server(
 ) -> ChosenEntry | None:
   """The server's rule, which some algorithms are named after."""
   name, choice = flag_values["server"], algorithm.choice
-  fixed = choice.server_rule
+  fixed_rule = choice.server_rule
   if choice.server_takes == "none":
     return _check_absent(flag_values, SERVER, algorithm, "leave {flag} out")
-  if name is not None and fixed is not None:
-    free = next(
-      other
-      for other, each in ALGORITHM.registry.items()
-      if each.factory is choice.factory and each.server_rule is None
+  if name is not None and fixed_rule is not None:
+    general = next(
+      other_name
+      for other_name, entry in ALGORITHM.registry.items()
+      if entry.factory is choice.factory and entry.server_rule is None
     )
     raise ValueError(
-      f"server={name!r}: algorithm {algorithm.name} is {free} with server "
-      f"{fixed}; give --algorithm={free} to choose another"
+      f"server={name!r}: algorithm {algorithm.name} is {general} with server "
+      f"{fixed_rule}; give --algorithm={general} to choose another"
     )
   if name is None:
-    name = fixed or choice.default_server or specs.SERVER_DEFAULT
+    name = fixed_rule or choice.default_server or specs.SERVER_DEFAULT
   if choice.server_takes == "rate":
     _check_plain(SERVER, name, algorithm)
-  is_free = choice.server_takes == "rule" and fixed is None
+  is_free = choice.server_takes == "rule" and fixed_rule is None
   return SERVER.choose(flag_values, name, is_free=is_free, rates=choice.rates)
 
 
@@ -157,8 +157,8 @@ def _regularizer(
   """The regularizer, which some algorithms need."""
   choice, name = algorithm.choice, flag_values["regularizer"]
   if not choice.takes("psi"):  # Few algorithms have one.
-    have = ALGORITHM.names(lambda each: each.takes("psi"))
-    hint = f"those that have one are {have}"
+    names = ALGORITHM.names(lambda entry: entry.takes("psi"))
+    hint = f"those that have one are {names}"
     return _check_absent(flag_values, REGULARIZER, algorithm, hint)
   name = task.regularizer if name is None else name
   if name is None:
@@ -171,7 +171,7 @@ def _regularizer(
     raise ValueError(
       f"regularizer={name!r}: algorithm {algorithm.name} cannot keep to a "
       "constraint; must be one of "
-      f"{REGULARIZER.names(lambda each: each.is_finite)}"
+      f"{REGULARIZER.names(lambda entry: entry.is_finite)}"
     )
   defaults = task.defaults if name == task.regularizer else {}
   return REGULARIZER.choose(flag_values, name, defaults=defaults)
@@ -187,8 +187,8 @@ def _check_absent(
   for flag in (part.flag, *part.owners()):
     if flag_values[flag] is not None:
       value = flag_values[flag]
-      shown = repr(value) if flag == part.flag else value
+      text = repr(value) if flag == part.flag else value
       raise ValueError(
-        f"{flag}={shown}: algorithm {algorithm.name} has no {part.flag}; "
+        f"{flag}={text}: algorithm {algorithm.name} has no {part.flag}; "
         f"{hint.format(flag=flag)}"
       )

@@ -48,8 +48,8 @@ def resolve(flag_values: FlagValues) -> Spec:
   Raises:
     ValueError: naming the invalid flag.
   """
-  known = specs.every()
-  user_flags = {n: v for n, v in flag_values.items() if v != known[n].default}
+  flags = specs.every()
+  user_flags = {n: v for n, v in flag_values.items() if v != flags[n].default}
   _check_values(flag_values)
   flag_values, parts = _with_task_and_method(flag_values)
   spec = Spec(**_fields(flag_values, parts), user_flags=user_flags)
@@ -81,9 +81,9 @@ def _with_task_and_method(
   task = _task(flag_values)
   parts = {"task": task} | method.resolve(flag_values, task.choice)
   if parts["algorithm"].choice.is_personal:
-    own = personal_defaults(flag_values, task.choice)
-    own = {n: v for n, v in own.items() if flag_values[n] is None}
-    flag_values = {**flag_values, **own}
+    defaults = personal_defaults(flag_values, task.choice)
+    defaults = {n: v for n, v in defaults.items() if flag_values[n] is None}
+    flag_values = {**flag_values, **defaults}
   return flag_values, parts
 
 
@@ -124,16 +124,16 @@ def seeds(text: str) -> list[int]:
 
 def _task(flag_values: FlagValues) -> ChosenEntry:
   """The task, with its defaults filled in."""
-  chosen = TASK.choose(flag_values, flag_values["task"])
+  task = TASK.choose(flag_values, flag_values["task"])
   for flag in _FILES:
-    if flag_values[flag] is not None and flag not in chosen.choice.takes:
-      owners = [n for n, each in TASK.registry.items() if flag in each.takes]
-      TASK.refuse(flag, repr(flag_values[flag]), owners, chosen.name)
+    if flag_values[flag] is not None and flag not in task.choice.takes:
+      owners = [n for n, entry in TASK.registry.items() if flag in entry.takes]
+      TASK.refuse(flag, repr(flag_values[flag]), owners, task.name)
   # Without a folder of data, a run can still be planned.
-  others = {n: value for n, value in flag_values.items() if n != "data_dir"}
-  chosen.choice.check_given(chosen.name, others)
-  own = chosen.choice.resolve(flag_values)
-  return dataclasses.replace(chosen, static={**chosen.static, **own})
+  values = {n: value for n, value in flag_values.items() if n != "data_dir"}
+  task.choice.check_given(task.name, values)
+  static = task.choice.resolve(flag_values)
+  return dataclasses.replace(task, static={**task.static, **static})
 
 
 # Fields with defaults of their own.
@@ -146,18 +146,18 @@ def _partition(flag_values: FlagValues, has_clients: bool) -> dict[str, Any]:
   elif has_clients:
     why = f"the clients of task {flag_values['task']} come with its data"
   else:
-    chosen = PARTITION.choose(
+    partition = PARTITION.choose(
       flag_values, _given_or(flag_values, "partition", specs.PARTITION_DEFAULT)
     )
     number = _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
-    return {"partition": chosen, "num_clients": number}
-  own = (
+    return {"partition": partition, "num_clients": number}
+  names = (
     "partition",
     "partition_seed",
     "num_clients",
     *PARTITION.owners(),
   )
-  for name in own:
+  for name in names:
     if flag_values[name] is not None:
       raise ValueError(f"{name}={flag_values[name]}: {why}; leave {name} out")
   return {"partition": None}
@@ -173,9 +173,9 @@ def _simulated_time(
     name = "synchronous"
   schedule = SCHEDULE.choose(flag_values, name)
   available = AVAILABILITY.choose(flag_values, flag_values["availability"])
-  found = {"system": system, "availability": available, "schedule": schedule}
+  fields = {"system": system, "availability": available, "schedule": schedule}
   if schedule is None:
-    return found
+    return fields
   needs_system = "durations" in schedule.choice.arguments
   if needs_system and system is None:
     raise ValueError(
@@ -194,7 +194,7 @@ def _simulated_time(
     )
   if schedule.static.get("partial_work") and not schedule.static["deadline"]:
     raise ValueError("partial_work=True: needs deadline; give --deadline")
-  return found
+  return fields
 
 
 def _places(values: dict[str, Any], flag_values: FlagValues) -> int | None:
@@ -226,10 +226,10 @@ def personal_defaults(
   """
   if _is_elsewhere(flag_values):
     return {}
-  found = {"client_test_fraction": own_models.TEST_FRACTION}
+  defaults = {"client_test_fraction": own_models.TEST_FRACTION}
   if "clients" in _splits(task):
-    found["select_on"] = "clients"
-  return found
+    defaults["select_on"] = "clients"
+  return defaults
 
 
 def _splits(task: TaskChoice) -> tuple[str, ...]:
@@ -283,8 +283,8 @@ def _selection(flag_values: FlagValues, task: TaskChoice) -> dict[str, Any]:
         )
     return {"select_on": select_on}
   needs_some = select_on in ("validation", "clients")
-  usual = own_models.VALIDATION_FRACTION if needs_some else 0.0
-  fraction = _given_or(flag_values, "validation_fraction", usual)
+  default = own_models.VALIDATION_FRACTION if needs_some else 0.0
+  fraction = _given_or(flag_values, "validation_fraction", default)
   if needs_some and not fraction:
     raise ValueError(
       f"validation_fraction=0: select_on={select_on} needs examples that are "
@@ -321,14 +321,14 @@ def _rate_schedule(
     return {"client_decay": _given_or(flag_values, "client_decay", specs.DECAY)}
   text = _given_or(flag_values, "client_milestones", specs.MILESTONES)
   fractions = parse_numbers(number("(0, 1)"), text, "client_milestones")
-  return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
+  return {"client_milestones": ",".join(f"{share!r}" for share in fractions)}
 
 
 def _defaults(
   flag_values: FlagValues, has_clients: bool, algorithm: AlgorithmChoice
 ) -> dict[str, Any]:
   """The fields whose defaults depend on others, if they were not given."""
-  found = {
+  defaults = {
     "batch_size": specs.BATCH_SIZE_OF_CLIENTS
     if has_clients
     else specs.BATCH_SIZE
@@ -342,10 +342,10 @@ def _defaults(
       if has_clients
       else _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
     )
-    found["cohort_size"] = min(specs.COHORT_SIZE, number)
+    defaults["cohort_size"] = min(specs.COHORT_SIZE, number)
   if flag_values["local_steps"] is None:
-    found["local_epochs"] = 1.0
-  return {n: value for n, value in found.items() if flag_values[n] is None}
+    defaults["local_epochs"] = 1.0
+  return {n: value for n, value in defaults.items() if flag_values[n] is None}
 
 
 # What fits together.
@@ -384,18 +384,18 @@ def _check(spec: Spec, flag_values: FlagValues) -> None:
 def _check_needs(spec: Spec, flag_values: FlagValues) -> None:
   """Checks that no flag was given without the flag that it needs."""
   for name, flag in FLAGS.items():
-    owner, _, wanted = flag.needs.partition("=")
+    owner, _, word = flag.needs.partition("=")
     if not owner or flag_values[name] in (None, flag.default):
       continue
-    found, its = getattr(spec, owner), FLAGS[owner]
-    if found == wanted if wanted else its.is_there(found):
+    value, needed = getattr(spec, owner), FLAGS[owner]
+    if value == word if word else needed.is_there(value):
       continue
-    example = wanted or (its.choice and next(iter(its.choice.registry)))
-    shown = f"--{owner}={example}" if example else f"--{owner}"
-    if found == 0:
-      shown += " above 0"
+    example = word or (needed.choice and next(iter(needed.choice.registry)))
+    hint = f"--{owner}={example}" if example else f"--{owner}"
+    if value == 0:
+      hint += " above 0"
     raise ValueError(
-      f"{name}={flag_values[name]}: needs {flag.needs}; give {shown}, or leave "
+      f"{name}={flag_values[name]}: needs {flag.needs}; give {hint}, or leave "
       f"{name} out"
     )
 
@@ -410,8 +410,8 @@ def check_excluded(spec: Spec) -> None:
     value = getattr(spec, name)
     for other, why in flag.excludes.items():
       if value and other in spec.user_flags:
-        shown = getattr(value, "name", value)
-        raise ValueError(f"{name}={shown}: {why}; leave {other} out")
+        text = getattr(value, "name", value)
+        raise ValueError(f"{name}={text}: {why}; leave {other} out")
 
 
 def _check_adapters(spec: Spec) -> None:

@@ -134,8 +134,10 @@ class Flag(NamedTuple):
     """The words that it accepts; [] if it also accepts other values."""
     if self.choice is not None:
       return list(self.choice.registry)
-    every = [self.field, *(each.field for each in self.owners.values())]
-    return list(dict.fromkeys(word for each in every for word in each.choices))
+    fields = [self.field, *(param.field for param in self.owners.values())]
+    return list(
+      dict.fromkeys(word for field in fields for word in field.choices)
+    )
 
   def is_there(self, value: Any) -> bool:
     """Whether a value is enough for a flag that needs this one."""
@@ -535,8 +537,8 @@ class Spec:
   @property
   def tuned(self) -> list[ChosenEntry]:
     """What the numbers of a grid belong to."""
-    chosen = [getattr(self, name) for name in TUNED]
-    return [each for each in chosen if each is not None]
+    choices = [getattr(self, name) for name in TUNED]
+    return [entry for entry in choices if entry is not None]
 
   @property
   def grid(self) -> dict[str, list[float]]:
@@ -545,35 +547,35 @@ class Spec:
 
   def at(self, point: Mapping[str, float], seeds: Sequence[int]) -> "Spec":
     """The specification with one setting of the grid, and with other seeds."""
-    chosen = {each.flag: each.with_point(point) for each in self.tuned}
+    choices = {entry.flag: entry.with_point(point) for entry in self.tuned}
     tuned = {f: f"{point[f]!r}" for f in self.grid if f in point}
-    own = {**tuned, "seed": ",".join(map(str, seeds))}
+    changes = {**tuned, "seed": ",".join(map(str, seeds))}
     return dataclasses.replace(
       self,
-      **chosen,
+      **choices,
       seed=list(seeds),
-      user_flags={**self.user_flags, **own},
+      user_flags={**self.user_flags, **changes},
     )
 
   def crossed(self, partition_seed: int, seeds: Sequence[int]) -> "Spec":
     """The whole grid with these seeds, all of which share one partition."""
-    found, own = self.at({}, seeds), {"partition_seed": partition_seed}
-    user_flags = {**found.user_flags, **own}
-    return dataclasses.replace(found, **own, user_flags=user_flags)
+    spec, partition = self.at({}, seeds), {"partition_seed": partition_seed}
+    user_flags = {**spec.user_flags, **partition}
+    return dataclasses.replace(spec, **partition, user_flags=user_flags)
 
   def values(self) -> dict[str, Any]:
     """Every flag that has a value, in the order of the help."""
-    found = {}
+    flags = {}
     for name in FLAGS:
       value = getattr(self, name)
       if isinstance(value, ChosenEntry):
-        found[name] = value.name
-        both = {f: single_or_list(v) for f, v in value.grid.items()}
-        both |= value.static
-        found |= {f: v for f, v in both.items() if v is not None}
+        flags[name] = value.name
+        parameters = {f: single_or_list(v) for f, v in value.grid.items()}
+        parameters |= value.static
+        flags |= {f: v for f, v in parameters.items() if v is not None}
       elif value is not None:
-        found[name] = single_or_list(value)
-    return found
+        flags[name] = single_or_list(value)
+    return flags
 
 
 def _flags() -> dict[str, Flag]:
@@ -581,25 +583,25 @@ def _flags() -> dict[str, Flag]:
   helps = _helps(GridOptions) | _helps(RunOptions)
   helps = {name: _shown(text, name) for name, text in helps.items()}
   helps |= _helps(Spec)
-  found = {}
+  flags = {}
   for field in dataclasses.fields(Spec):
     if field.metadata:
       is_union = isinstance(field.type, types.UnionType)
       kind = typing.get_args(field.type)[0] if is_union else field.type
       kind = kind if kind in (int, float, bool) else str
-      own = {"default": GRID_DEFAULTS.get(field.name)}
-      own |= {"is_identity": field.name not in PLAINLY}
-      choice = choice_flags.CHOICE_FLAGS.get(field.name)
+      attributes = {"default": GRID_DEFAULTS.get(field.name)}
+      attributes |= {"is_identity": field.name not in PLAINLY}
+      choice_flag = choice_flags.CHOICE_FLAGS.get(field.name)
       flag = Flag(
-        **(own | field.metadata),
+        **(attributes | field.metadata),
         type=kind,
         help=helps[field.name],
-        choice=choice,
+        choice=choice_flag,
       )
-      if choice is not None and choice.is_condition:
+      if choice_flag is not None and choice_flag.is_condition:
         flag = flag._replace(is_condition=True)
-      found[field.name] = flag
-  return found
+      flags[field.name] = flag
+  return flags
 
 
 def _shown(text: str, name: str) -> str:
@@ -609,9 +611,9 @@ def _shown(text: str, name: str) -> str:
   return re.sub(r" Default: \S+\.$", "", text) if has_default else text
 
 
-def _helps(of: type) -> dict[str, str]:
+def _helps(record: type) -> dict[str, str]:
   """Name -> description, for the attributes that a docstring lists."""
-  docstring = inspect.getdoc(of) or ""
+  docstring = inspect.getdoc(record) or ""
   _, *parts = re.split(r"^  (\w+): ", docstring, flags=re.MULTILINE)
   texts = (" ".join(text.split()) for text in parts[1::2])
   return dict(zip(parts[::2], texts, strict=True))
@@ -635,33 +637,33 @@ def identity_of_config(
     *others: flags that may differ, such as rounds. If two runs differ only in
       these, one is the beginning of the other.
   """
-  found = {
+  identity = {
     name: value
     for name, value in config.items()
     if (name not in FLAGS or FLAGS[name].is_identity) and name not in others
   }
-  if found.get("pretrained") is not None:  # Folders are moved.
-    found["pretrained"] = pathlib.Path(found["pretrained"]).name
-  if "cluster" in found:  # Names of stored runs depend on its default.
-    found["cluster"] = False
-  return found
+  if identity.get("pretrained") is not None:  # Folders are moved.
+    identity["pretrained"] = pathlib.Path(identity["pretrained"]).name
+  if "cluster" in identity:  # Names of stored runs depend on its default.
+    identity["cluster"] = False
+  return identity
 
 
 def every() -> dict[str, Flag]:
   """All flags, in the order of the help: those of hyperparameters too."""
-  found = {}
+  flags = {}
   for name, flag in FLAGS.items():
-    found[name] = flag
+    flags[name] = flag
     choice_flag = flag.choice
-    for own, owners in (choice_flag.owners() if choice_flag else {}).items():
-      found[own] = Flag(
+    for key, owners in (choice_flag.owners() if choice_flag else {}).items():
+      flags[key] = Flag(
         flag.group,
         None,
         choice_flag.type_of(next(iter(owners.values()))),
         owners=owners,
         is_condition=choice_flag.are_conditions,
       )
-  return found
+  return flags
 
 
 def conditions() -> list[str]:

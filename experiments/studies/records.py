@@ -113,11 +113,11 @@ def of_run(run: Run, arguments: Sequence[str], kept: RecordedParts) -> Record:
 
 def not_default(flags: Mapping[str, Any]) -> dict[str, Any]:
   """The flags that have another value than their default."""
-  known = every()
+  definitions = every()
   return {
     name: value
     for name, value in flags.items()
-    if name in known and value != known[name].default
+    if name in definitions and value != definitions[name].default
   }
 
 
@@ -159,7 +159,7 @@ def to_json(record: Record) -> str:
 
 def _rounded(value: Any) -> Any:
   if isinstance(value, list):
-    return [_rounded(each) for each in value]
+    return [_rounded(item) for item in value]
   return float(f"{value:.{_DIGITS}g}")
 
 

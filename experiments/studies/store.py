@@ -54,26 +54,26 @@ class Store(NamedTuple):
     folder = self.place(spec)
     if not (folder / "summary.json").exists():
       return None
-    found = load_run(folder)
-    if not found.is_complete:
+    run = load_run(folder)
+    if not run.is_complete:
       return None
     if spec.cohort_size is None:  # It followed from the number of clients.
-      size = found.config["cohort_size"]
+      size = run.config["cohort_size"]
       spec = dataclasses.replace(spec, cohort_size=size)
-    other = other_flags_text(found.config, identity_of_spec(spec))
-    if (streams := found.config.get("streams", 1)) != STREAMS:
-      other = f"streams={streams}, not {STREAMS}"
-    other = other or self._other_data(found, spec)
-    if other:
+    mismatch = other_flags_text(run.config, identity_of_spec(spec))
+    if (streams := run.config.get("streams", 1)) != STREAMS:
+      mismatch = f"streams={streams}, not {STREAMS}"
+    mismatch = mismatch or self._other_data(run, spec)
+    if mismatch:
       raise ValueError(
-        f"{str(folder)!r} holds a run with {other}; give another folder, or "
+        f"{str(folder)!r} holds a run with {mismatch}; give another folder, or "
         "remove that one"
       )
-    return found
+    return run
 
-  def _other_data(self, found: Run, spec: Spec) -> str | None:
+  def _other_data(self, run: Run, spec: Spec) -> str | None:
     """In words, how the data of a run differ from the present data."""
-    before = found.config.get(digest.DATA_DIGESTS)
+    before = run.config.get(digest.DATA_DIGESTS)
     if not before:
       return None
     try:
@@ -95,9 +95,9 @@ class Store(NamedTuple):
       KeyboardInterrupt: by Ctrl-C or SIGTERM.
       RunFailed: if it left no result. A grid whose points all diverged has one.
     """
-    found = self.find(spec)
-    if found is not None:
-      return found, True
+    run = self.find(spec)
+    if run is not None:
+      return run, True
     folder = self.place(spec)
     spec = dataclasses.replace(
       spec,
@@ -123,10 +123,10 @@ class Store(NamedTuple):
       raise command.Signalled(status - 128)
     if signals.pressed:  # While the files of a whole run were written.
       raise command.Signalled(signals.pressed)
-    found = self.find(spec)
-    if found is None:
+    run = self.find(spec)
+    if run is None:
       raise RunFailed(f"{str(folder)!r}: the run left no result")
-    return found, False
+    return run, False
 
 
 def identity_of_spec(spec: Spec) -> dict[str, Any]:
@@ -144,16 +144,16 @@ def other_flags_text(
       that was added later counts as having its present default.
     wanted: the `identity_of_spec` that is wanted.
   """
-  found, now = {}, {}
+  values, wanted_values = {}, {}
   of_run = specs.identity_of_config(config)
-  more = [name for name in of_run if name not in wanted]
-  known = specs.every() if more else {}  # It is made anew each time.
-  for name in [*wanted, *(name for name in more if name in known)]:
+  extra_names = [name for name in of_run if name not in wanted]
+  flags = specs.every() if extra_names else {}  # It is made anew each time.
+  for name in [*wanted, *(name for name in extra_names if name in flags)]:
     default = FLAGS[name].default if name in FLAGS else _default(name, config)
-    found[name] = of_run.get(name, default)
-    now[name] = wanted.get(name)
-  found = json_files.to_json(found)
-  return None if found == now else difference(found, now)
+    values[name] = of_run.get(name, default)
+    wanted_values[name] = wanted.get(name)
+  values = json_files.to_json(values)
+  return None if values == wanted_values else difference(values, wanted_values)
 
 
 def _default(name: str, config: Mapping[str, Any]) -> Any:
@@ -177,8 +177,8 @@ def name_of(spec: Spec) -> str:
   part of that.
   """
   words = [spec.task.name, spec.algorithm.name, spec.client.name]
-  own = spec.partition.static if spec.partition else {}
-  words += [f"{name}={value}" for name, value in list(own.items())[:1]]
+  parameters = spec.partition.static if spec.partition else {}
+  words += [f"{name}={value}" for name, value in list(parameters.items())[:1]]
   settings = math.prod(map(len, spec.grid.values()))
   words.append(f"{settings}x{len(spec.seed)}")
   return folder_name("-".join(words), identity_of_spec(spec))
@@ -193,7 +193,7 @@ def folder_name(words: str, identity: Mapping[str, Any]) -> str:
   """
   words = re.sub(r"[^\w.=-]+", "_", words, flags=re.ASCII)
   words = re.sub(r"^[^A-Za-z]+", "", words).rstrip("_") or "run"
-  same = {n: v for n, v in sorted(identity.items()) if v is not None}
-  text = json.dumps(json_files.to_json(same))
-  digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-  return f"{words[:80]}-{digest}"
+  entries = {n: v for n, v in sorted(identity.items()) if v is not None}
+  text = json.dumps(json_files.to_json(entries))
+  short_digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+  return f"{words[:80]}-{short_digest}"

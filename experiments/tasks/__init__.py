@@ -39,7 +39,7 @@ register(TASKS)
 
 def by_own_name() -> dict[str, TaskChoice]:
   """The tasks whose name is not made of a data set and a model."""
-  return {n: each for n, each in TASKS.items() if n not in _JOINED}
+  return {n: choice for n, choice in TASKS.items() if n not in _JOINED}
 
 
 def load(spec: Any) -> Task:
@@ -48,11 +48,11 @@ def load(spec: Any) -> Task:
   Raises:
     ValueError: for data that cannot be read, or that no flag names.
   """
-  given = {name: getattr(spec, name) for name in spec.task.choice.takes}
-  spec.task.choice.check_given(spec.task.name, given)
-  if spec.select_on == "clients" and "validation_fraction" in given:
-    given["validation_fraction"] = 0.0  # Each client has a part of its own.
-  task = spec.task.make({}, **given)
+  arguments = {name: getattr(spec, name) for name in spec.task.choice.takes}
+  spec.task.choice.check_given(spec.task.name, arguments)
+  if spec.select_on == "clients" and "validation_fraction" in arguments:
+    arguments["validation_fraction"] = 0.0  # Each client has a part of its own.
+  task = spec.task.make({}, **arguments)
   if spec.l2:
     task = task._replace(loss_fn=objectives.l2(task.loss_fn, spec.l2))
   return task

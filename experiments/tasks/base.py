@@ -104,9 +104,9 @@ class TaskChoice(Choice):
     Raises:
       ValueError: naming the flag, and what it must be.
     """
-    for flag, what in self.needs.items():
+    for flag, requirement in self.needs.items():
       if flag in flag_values and not (flag_values[flag] or "").strip():
-        raise ValueError(f"{flag}: task {name} needs it; must be {what}")
+        raise ValueError(f"{flag}: task {name} needs it; must be {requirement}")
 
   def brings_clients(self, flag_values: Mapping[str, Any]) -> bool:
     """Whether its clients come with the data, given the flags' values.
@@ -140,13 +140,13 @@ def split_examples(
     held out.
   """
   if clients is None:
-    training, others = hold_out(pool, fraction, seed)
-    return {"train": training, "clients": None}, others
-  training, others = clients.split(fraction, seed)
-  rows = others.owned_rows()
+    training, heldout = hold_out(pool, fraction, seed)
+    return {"train": training, "clients": None}, heldout
+  training, heldout = clients.split(fraction, seed)
+  rows = heldout.owned_rows()
   rows = np.unique(rows) if in_order else rows
-  apart = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
-  return {"train": pool, "clients": training}, apart
+  examples = {n: np.asarray(v)[rows] for n, v in heldout.examples.items()}
+  return {"train": pool, "clients": training}, examples
 
 
 def names(text: str | None) -> list[str]:

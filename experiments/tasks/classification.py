@@ -82,9 +82,9 @@ def adapted(
     return apply, init, ()
 
   def start(key):
-    own, layers = jax.random.fold_in(key, 1), ("query", "value")
+    adapter_key, layers = jax.random.fold_in(key, 1), ("query", "value")
     scale = {} if alpha is None else {"alpha": alpha}
-    return lora.adapt(init(key), layers, own, rank=rank, **scale)
+    return lora.adapt(init(key), layers, adapter_key, rank=rank, **scale)
 
   return lora.on_adapted(apply), start, (*lora.ADAPTERS, f"base/{head}")
 
@@ -136,19 +136,19 @@ def task(
 
   def per_example(params, batch):  # {name: [B]}
     outputs, y = apply(params, batch, None), batch["y"]
-    found = {"loss": loss(outputs, y)}
+    metrics = {"loss": loss(outputs, y)}
     if is_right is not None:
-      found["accuracy"] = is_right(outputs, y).astype(jnp.float32)
-    return found
+      metrics["accuracy"] = is_right(outputs, y).astype(jnp.float32)
+    return metrics
 
-  name, way = ("loss", "min") if is_right is None else ("accuracy", "max")
+  name, direction = ("loss", "min") if is_right is None else ("accuracy", "max")
   criteria = {
-    "validation": Criterion(f"validation_{name}", way, "last"),
-    "test": Criterion(f"test_{name}", way, "last"),
+    "validation": Criterion(f"validation_{name}", direction, "last"),
+    "test": Criterion(f"test_{name}", direction, "last"),
   }
   if measures_train:
     criteria["train"] = Criterion("train_loss", "min", "last")
-  made = {
+  defaults = {
     "num_classes": num_classes,
     "features_fn": features_fn,
     "criteria": criteria,
@@ -162,5 +162,5 @@ def task(
     evaluate=evaluation.federated(
       per_example, measures_train=measures_train, **evaluated
     ),
-    **made | fields,
+    **defaults | fields,
   )

@@ -82,7 +82,7 @@ def _regression(
     return at_least_float32(prediction)
 
   # As the paper's criterion, the error is over the last 100 rounds.
-  last = max(1, 100 // eval_every)
+  num_last = max(1, 100 // eval_every)
   metrics = {
     "validation": "validation_loss",
     "test": "test_loss",
@@ -103,7 +103,7 @@ def _regression(
     features_fn=None,
     validation=problem.validation,
     criteria={
-      split: Criterion(metric, direction(metric), "mean_last_n", last)
+      split: Criterion(metric, direction(metric), "mean_last_n", num_last)
       for split, metric in metrics.items()
     },
     clients=problem.data,
@@ -113,18 +113,18 @@ def _regression(
 
 def femnist10(data_dir: str | None) -> Task:
   """Digits by writer, logistic regression, first 10 % of the writers (A.5)."""
-  loaded = femnist.load(data_dir, only_digits=True, fraction=0.1)
+  splits = femnist.load(data_dir, only_digits=True, fraction=0.1)
   model = models.LinearModel(10, initialization=glorot_uniform)
-  return _by_writer(model, 10, *loaded)
+  return _by_writer(model, 10, *splits)
 
 
 def femnist62(data_dir: str | None) -> Task:
   """Characters by writer, a 784-200-200-62 ReLU network (A.5)."""
-  loaded = femnist.load(data_dir)
+  splits = femnist.load(data_dir)
   model = models.MLP(
     (200, 200), 62, activation=nn.relu, initialization=glorot_uniform
   )
-  return _by_writer(model, 62, *loaded)
+  return _by_writer(model, 62, *splits)
 
 
 def _by_writer(

@@ -30,15 +30,15 @@ def load(
   Raises:
     ValueError: if the images cannot be read, or do not fit the model.
   """
-  found = image_folder(data_dir, image_side)
-  how = "drawn at random" if found.test is None else "of the folder test"
-  pool = images.Pool(found.train, found.test, len(found.classes))
+  data = image_folder(data_dir, image_side)
+  origin = "drawn at random" if data.test is None else "of the folder test"
+  pool = images.Pool(data.train, data.test, len(data.classes))
   task = pool.with_test(test_fraction).task(model, augmentation, norm)
-  classes = ", ".join(found.classes[:6]) + ", ..." * (len(found.classes) > 6)
+  classes = ", ".join(data.classes[:6]) + ", ..." * (len(data.classes) > 6)
   number, shape = len(task.train["y"]), list(task.train["x"].shape[1:])
   note = f"images: {number:,} to train, {shape}, of the classes {classes}"
   return task._replace(
-    notes=(note, f"test part: {len(task.test['y']):,} images, {how}")
+    notes=(note, f"test part: {len(task.test['y']):,} images, {origin}")
   )
 
 

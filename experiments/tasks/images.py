@@ -319,8 +319,8 @@ class Pool(NamedTuple):
       augmentation,
       clients=self.clients,
     )
-    least = MODELS[name].least_side if x.ndim == 4 else 1
-    if images.side < least or not _takes(task, self.train):
+    least_side = MODELS[name].least_side if x.ndim == 4 else 1
+    if images.side < least_side or not _takes(task, self.train):
       raise ValueError(
         f"x has images of shape {shape}, too small for model {name}; give "
         "--task=npz_mlp or another, or larger images"

@@ -120,12 +120,12 @@ def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
   """Checks that the file has x and y, and no array that would not be read."""
   for name in ("x", "y"):
     if name not in arrays:
-      held = ", ".join(arrays) or "nothing"
-      raise ValueError(f"has no array {name}; it holds {held}")
+      names = ", ".join(arrays) or "nothing"
+      raise ValueError(f"has no array {name}; it holds {names}")
   test = [name for name in _TEST if name in arrays]
   if len(test) == 1:
-    (other,) = set(_TEST) - set(test)
-    raise ValueError(f"has {test[0]} without {other}; give both or none")
+    (missing,) = set(_TEST) - set(test)
+    raise ValueError(f"has {test[0]} without {missing}; give both or none")
   of_clients = set(OWNERSHIP) & set(arrays)
   if of_clients not in (set(), {"client_ids"}, {"indices", "sizes"}):
     raise ValueError(
@@ -196,13 +196,13 @@ def _num_classes(
         "give the array num_classes"
       )
     return least
-  given = arrays["num_classes"]
-  if given.size != 1 or given.dtype.kind not in "iu" or given.item() < least:
+  array = arrays["num_classes"]
+  if array.size != 1 or array.dtype.kind not in "iu" or array.item() < least:
     raise ValueError(
       f"num_classes must be one whole number of at least {least}, as the "
-      f"labels are, got {np.array2string(given, threshold=5)}"
+      f"labels are, got {np.array2string(array, threshold=5)}"
     )
-  return max(given.item(), 2)
+  return max(array.item(), 2)
 
 
 def _notes(x: np.ndarray, file: str, test_fraction: float) -> tuple[str, ...]:

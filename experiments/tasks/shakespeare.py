@@ -68,7 +68,7 @@ def load(
   apply, init = classification.network(
     MODELS[model](sequence_length), train.examples
   )
-  apply, init, trained = classification.adapted(
+  apply, init, paths = classification.adapted(
     apply, init, "output", lora_rank, lora_alpha
   )
 
@@ -89,7 +89,7 @@ def load(
     is_right=is_right,
     features_fn=features_fn,
     clients=train,
-    trainable=trained,
+    trainable=paths,
   )
   return task._replace(evaluate=evaluation.with_perplexity(task.evaluate))
 
@@ -101,11 +101,11 @@ TASKS: dict[str, TaskChoice] = {
   f"shakespeare_{model}": TaskChoice(
     functools.partial(load, model=model),
     f"Shakespeare's next character by speaker, {help}",
-    arguments(load, *_OF_DATA, *own),
+    arguments(load, *_OF_DATA, *options),
     has_clients=True,
     label=f"Shakespeare {label}",
   )
-  for model, label, help, own in (
+  for model, label, help, options in (
     ("lstm", "LSTM", "two LSTM layers of 256", ()),
     (
       "transformer",

@@ -101,24 +101,24 @@ def load(
       kind=None if predict == "auto" else predict,
     )
     scores = _scores(metrics, table.kind)
-    rest, tests = table.split(test_fraction, base.SEED_OF_TEST)
-    pool, clients, validation = rest.examples, None, None
-    if rest.client_ids is not None:
-      clients = ClientData.from_client_ids(pool, rest.client_ids)
+    train_table, test_table = table.split(test_fraction, base.SEED_OF_TEST)
+    pool, clients, validation = train_table.examples, None, None
+    if train_table.client_ids is not None:
+      clients = ClientData.from_client_ids(pool, train_table.client_ids)
     training = {"train": pool, "clients": clients}
     if validation_fraction:
       with errors_of(fraction="validation_fraction"):
         training, validation = base.split_examples(
           clients, pool, validation_fraction, validation_seed
         )
-  training, trained, (validation, test) = _standardized(
-    training, validation, tests.examples
+  training, train_rows, (validation, test) = _standardized(
+    training, validation, test_table.examples
   )
-  head = _head(table, trained["y"], class_weights)
+  head = _head(table, train_rows["y"], class_weights)
   apply, init = classification.network(
-    MODELS[model].make(len(table.names)), trained
+    MODELS[model].make(len(table.names)), train_rows
   )
-  predicted = lambda params, batch: head.shown(apply(params, batch, None))
+  predictions = lambda params, batch: head.shown(apply(params, batch, None))
   return classification.task(
     apply,
     init,
@@ -127,10 +127,10 @@ def load(
     len(table.names) if table.kind == "classes" else None,
     loss=head.loss,
     is_right=head.is_right,
-    evaluated={"outputs": predicted, "scores": scores},
+    evaluated={"outputs": predictions, "scores": scores},
     clients=training["clients"],
     validation=validation,
-    notes=_notes(table, tests, time_column),
+    notes=_notes(table, test_table, time_column),
   )
 
 
@@ -159,11 +159,11 @@ def _standardized(training, validation, test):
   clients: ClientData | None = training["clients"]
   pool = training["train"] if clients is None else clients.examples
   rows = slice(None) if clients is None else np.unique(clients.owned_rows())
-  trained = {name: values[rows] for name, values in pool.items()}
-  trained, pool, *others = tables.standardize(trained, pool, validation, test)
+  train = {name: values[rows] for name, values in pool.items()}
+  train, pool, *heldout = tables.standardize(train, pool, validation, test)
   if clients is not None:
     clients = dataclasses.replace(clients, examples=pool)
-  return {"train": pool, "clients": clients}, trained, others
+  return {"train": pool, "clients": clients}, train, heldout
 
 
 # The heads, by what is predicted.
@@ -219,7 +219,7 @@ def _head(table: Table, y: np.ndarray, class_weights: str) -> _Head:
     )
   # The model predicts numbers of deviation 1, so one rate suits all units.
   y = y.astype(np.float64)
-  mean, std = (jnp.asarray(each, jnp.float32) for each in (y.mean(0), y.std(0)))
+  mean, std = (jnp.asarray(stat, jnp.float32) for stat in (y.mean(0), y.std(0)))
   std = jnp.where(std > 0, std, 1)
   return _Head(
     lambda outputs, y: jnp.mean((outputs - (y - mean) / std) ** 2, -1),
@@ -234,7 +234,7 @@ def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
   Raises:
     ValueError: for a score that is unknown, or not for what is predicted.
   """
-  found = {}
+  scores = {}
   for name in base.names(metrics):
     check_choice("metrics", name, SCORES)
     if kind not in SCORES[name].kinds:
@@ -243,23 +243,23 @@ def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
         f"metrics={name!r}: does not measure {kind}, which this task "
         f"predicts; must be among {', '.join(fitting)}"
       )
-    found[name] = SCORES[name].of
-  return found
+    scores[name] = SCORES[name].of
+  return scores
 
 
 def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
   """Lines on what was made of the table, for the output of a run."""
-  how = "drawn at random" if time is None else f"the latest by {time}"
-  inputs, number = table.columns, len(table.examples["x"])
-  texts = dict.fromkeys(each.partition("=")[0] for each in inputs)
-  known = frozenset(inputs)
-  texts = [name for name in texts if name not in known]
+  origin = "drawn at random" if time is None else f"the latest by {time}"
+  inputs, num_rows = table.columns, len(table.examples["x"])
+  texts = dict.fromkeys(column.partition("=")[0] for column in inputs)
+  input_names = frozenset(inputs)
+  texts = [name for name in texts if name not in input_names]
   numbers = list(itertools.compress(inputs, table.is_number))
   return (
-    f"table: {number:,} rows; numbers: {_first(numbers)}; "
+    f"table: {num_rows:,} rows; numbers: {_first(numbers)}; "
     f"texts: {_first(texts)}; {len(inputs)} inputs",
     f"predicts {table.kind} ({_first(table.names)}); --predict changes this",
-    f"test part: {len(test.examples['x']):,} rows, {how}",
+    f"test part: {len(test.examples['x']):,} rows, {origin}",
   )
 
 

@@ -120,7 +120,7 @@ def load(
   """
   num_classes = texts.DATASETS[dataset].num_classes
   if pretrained is None:
-    loaded = {}
+    start_params = {}
     tokenizer = texts.train_tokenizer(dataset, vocab_size, data_dir)
     size = SIZES[encoder]
     config = EncoderConfig(
@@ -130,13 +130,13 @@ def load(
       **size._asdict(),
     )
   else:
-    config, loaded, tokenizer = _read(pretrained, num_classes, max_length)
+    config, start_params, tokenizer = _read(pretrained, num_classes, max_length)
   train, test = _tokens(
     dataset, tokenizer, max_length, config.pad_id, data_dir, test_every
   )
   apply, init = classification.network(Encoder(config, num_classes), train)
-  start = lambda key: init(key) | jax.tree.map(jnp.asarray, loaded)
-  apply, start, trained = classification.adapted(
+  start = lambda key: init(key) | jax.tree.map(jnp.asarray, start_params)
+  apply, start, paths = classification.adapted(
     apply, start, "head", lora_rank, lora_alpha
   )
   return classification.task(
@@ -147,7 +147,7 @@ def load(
     num_classes,
     measures_train=False,
     evaluated={"batch_size": _EVALUATION_BATCH},
-    trainable=trained,
+    trainable=paths,
   )
 
 
@@ -176,9 +176,9 @@ def load_features(
     ValueError: if the data or the encoder cannot be read.
   """
   num_classes = texts.DATASETS[dataset].num_classes
-  config, loaded, tokenizer = _read(pretrained, num_classes, max_length)
+  config, encoder_params, tokenizer = _read(pretrained, num_classes, max_length)
   train, test = (
-    tokens | {"x": _embeddings(tokens, config, loaded, pretrained)}
+    tokens | {"x": _embeddings(tokens, config, encoder_params, pretrained)}
     for tokens in _tokens(
       dataset, tokenizer, max_length, config.pad_id, data_dir, test_every
     )
@@ -188,7 +188,7 @@ def load_features(
 
 
 def _embeddings(
-  tokens: Examples, config: EncoderConfig, loaded: Params, folder: str
+  tokens: Examples, config: EncoderConfig, encoder_params: Params, folder: str
 ) -> np.ndarray:
   """The embedding of each text, [N, hidden] float32."""
 
@@ -198,14 +198,14 @@ def _embeddings(
 
   def make():
     starts = range(0, len(tokens["x"]), _EVALUATION_BATCH)
-    part_of = lambda at: tokens["x"][at : at + _EVALUATION_BATCH]
-    parts = [embed(loaded, part_of(at)) for at in starts]
+    part_of = lambda start: tokens["x"][start : start + _EVALUATION_BATCH]
+    parts = [embed(encoder_params, part_of(start)) for start in starts]
     return {"x": np.concatenate(parts)}
 
   root = pathlib.Path(folder).expanduser()
-  made_from = [root / name for name in (weights.CONFIG, weights.WEIGHTS)]
+  sources = [root / name for name in (weights.CONFIG, weights.WEIGHTS)]
   of_tokens = digest.of_arrays(tokens)
-  return files.cached_arrays("embeddings", made_from, of_tokens, make)["x"]
+  return files.cached_arrays("embeddings", sources, of_tokens, make)["x"]
 
 
 def _read(
@@ -213,14 +213,14 @@ def _read(
 ) -> tuple[EncoderConfig, Params, Any]:
   """A pretrained encoder: its shape, its weights and its tokenizer."""
   with errors_of(f"pretrained={folder!r}"):
-    config, loaded = weights.load(folder, num_classes)
+    config, encoder_params = weights.load(folder, num_classes)
     tokenizer = tokenization.read(folder, config.vocab_size)
   if max_length > config.max_positions:
     raise ValueError(
       f"max_length={max_length}: must be at most {config.max_positions}, the "
       f"positions of the encoder in {folder}"
     )
-  return config, loaded, tokenizer
+  return config, encoder_params, tokenizer
 
 
 def _tokens(
@@ -236,8 +236,8 @@ def _tokens(
     texts.load_tokens(dataset, split, tokenizer, max_length, pad_id, data_dir)
     for split in ("train", "test")
   )
-  every = slice(None, None, test_every)
-  test = {name: values[every] for name, values in test.items()}
+  rows = slice(None, None, test_every)
+  test = {name: values[rows] for name, values in test.items()}
   return _trimmed(train, test, pad_id)
 
 
@@ -245,8 +245,8 @@ def _trimmed(
   train: Examples, test: Examples, pad_id: int
 ) -> tuple[Examples, Examples]:
   """The examples, without columns of only padding."""
-  used = [(part["x"] != pad_id).any(axis=0) for part in (train, test)]
-  length = 1 + max(np.flatnonzero(of_part)[-1] for of_part in used)
+  used_columns = [(part["x"] != pad_id).any(axis=0) for part in (train, test)]
+  length = 1 + max(np.flatnonzero(of_part)[-1] for of_part in used_columns)
   return tuple(part | {"x": part["x"][:, :length]} for part in (train, test))
 
 
@@ -266,16 +266,16 @@ def _choices(
   name: str, dataset: str, help: str, label: str, test_every: int = 1
 ) -> dict[str, TaskChoice]:
   """The tasks of a data set, by name."""
-  length, every, vocabulary, *of_lora = arguments(
+  length, interval, vocabulary, *of_lora = arguments(
     load, "max_length", "test_every", "vocab_size", "lora_rank", "lora_alpha"
   )
-  every = every._replace(default=test_every)
+  interval = interval._replace(default=test_every)
   takes = ("data_dir", "pretrained")
   return {
     f"{name}_distilbert": TaskChoice(
       functools.partial(load, dataset=dataset),
       f"{help}, DistilBERT or BERT",
-      (length, every, _ENCODER, vocabulary, *of_lora),
+      (length, interval, _ENCODER, vocabulary, *of_lora),
       takes=takes,
       resolve=resolve,
       splits=("validation", "test"),
@@ -284,7 +284,7 @@ def _choices(
     f"{name}_features": TaskChoice(
       functools.partial(load_features, dataset=dataset),
       f"{help}, logistic regression of a frozen encoder's features",
-      (length, every),
+      (length, interval),
       takes=takes,
       needs={"pretrained": _FOLDER},
       is_convex=True,

@@ -60,7 +60,7 @@ def drawn(case, x64):
   """The rounds of a case, which are as hard as they should be."""
   with jax.enable_x64(x64):  # Wider numbers are drawn otherwise.
     rounds = draw(ROUNDS, **CASES[case])
-  steps = [rows for r in rounds for own in r.batches for rows in own]
+  steps = [rows for r in rounds for batches in r.batches for rows in batches]
   assert {len(rows) for rows in steps} > {1, 4}
   assert any(M - 1 in r.clients for r in rounds)  # It owns nothing.
   assert all(np.sum(r.weights) > 0 for r in rounds)
@@ -102,11 +102,11 @@ def check_loop(
     _, *after = run(algorithm, task, **CASES[case], **options)
     models = [algorithm.params(server) for server, _ in after]
     expected = zip(*loop(drawn(case, x64), masses(case)), strict=True)
-  servers, kept = zip(*after, strict=True)
-  own = {"kept": kept, "model": models}
+  servers, client_states = zip(*after, strict=True)
+  by_name = {"kept": client_states, "model": models}
   for field, values in zip(fields.split(), expected, strict=False):
-    found = own.get(field) or map(operator.attrgetter(field), servers)
-    assert_close(list(found), values, 1e-10 if x64 else 1e-5)
+    actual = by_name.get(field) or map(operator.attrgetter(field), servers)
+    assert_close(list(actual), values, 1e-10 if x64 else 1e-5)
   assert np.linalg.norm(flat(models[-1]) - task.problem.x0) > 0.05
 
 
@@ -119,7 +119,7 @@ def fed_avg_loop(rounds, **how):
 def assert_close(actual, expected, rtol):
   """[R, ...], relative to the largest entry of each round."""
   assert len(actual) == len(expected)
-  for r, (one, other) in enumerate(zip(actual, expected, strict=True)):
-    one = flat(one, lead=np.ndim(other) - 1)
-    atol = rtol * max(np.max(np.abs(other)), 1e-3)
-    np.testing.assert_allclose(one, other, 0, atol, err_msg=f"round {r}")
+  for r, (value, target) in enumerate(zip(actual, expected, strict=True)):
+    value = flat(value, lead=np.ndim(target) - 1)
+    atol = rtol * max(np.max(np.abs(target)), 1e-3)
+    np.testing.assert_allclose(value, target, 0, atol, err_msg=f"round {r}")

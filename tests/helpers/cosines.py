@@ -56,8 +56,8 @@ def variances(spread, noise, x=START):
 
 def over(function, spreads, noises):
   """The function's values, with leaves [spreads, noises, ...]."""
-  each = [[function(s, n) for n in noises] for s in spreads]
-  rows = [jax.tree.map(lambda *row: np.stack(row), *row) for row in each]
+  grid = [[function(s, n) for n in noises] for s in spreads]
+  rows = [jax.tree.map(lambda *row: np.stack(row), *row) for row in grid]
   return jax.tree.map(lambda *rows: np.stack(rows), *rows)
 
 

@@ -39,25 +39,25 @@ class OnlyThese(importlib.abc.MetaPathFinder):
 
 def needed_by(names, extras=()):
   """These distributions, and all that they require."""
-  found, todo = set(), [(normal(name), tuple(extras)) for name in names]
+  packages, todo = set(), [(normal(name), tuple(extras)) for name in names]
   while todo:
-    name, own = todo.pop()
-    if name in found:
+    name, package_extras = todo.pop()
+    if name in packages:
       continue
-    found.add(name)
+    packages.add(name)
     try:
       requires = importlib.metadata.requires(name) or ()
     except importlib.metadata.PackageNotFoundError:
-      found.add(f"no {name}")
+      packages.add(f"no {name}")
       continue
     for requirement in map(Requirement, requires):
-      for extra in (*own, ""):
+      for extra in (*package_extras, ""):
         if not requirement.marker or requirement.marker.evaluate(
           {"extra": extra}
         ):
           todo.append((normal(requirement.name), tuple(requirement.extras)))
           break
-  return found
+  return packages
 
 
 def base():
@@ -81,8 +81,8 @@ def run(data):
   assert callable(command.main)
   plots.check_installed()
   assert len(embedded.digits()) == 2
-  with progress.bar(1, "rounds") as shown:
-    shown.update()
+  with progress.bar(1, "rounds") as bar:
+    bar.update()
 
 
 def tfds(data):
@@ -132,34 +132,34 @@ def in_a_fork(function):
   if not child:
     try:
       function()
-      said = "works"
+      outcome = "works"
     except BaseException:
-      said = traceback.format_exc()
-    os.write(writing, said.encode()[-4000:])
+      outcome = traceback.format_exc()
+    os.write(writing, outcome.encode()[-4000:])
     os._exit(0)
   os.close(writing)
   with os.fdopen(reading) as file:
-    said = file.read()
+    outcome = file.read()
   os.waitpid(child, 0)
-  return said
+  return outcome
 
 
 def main():
-  given, data = json.loads(sys.argv[1]), sys.argv[2]
+  required, data = json.loads(sys.argv[1]), sys.argv[2]
   finder = OnlyThese()
-  finder.allowed = needed_by(given[""])
+  finder.allowed = needed_by(required[""])
   sys.meta_path.insert(0, finder)
   base()
-  found = {"": "works"}
+  outcomes = {"": "works"}
   for name, function in EXTRAS.items():
-    more = needed_by(given[name])
-    if any(f"no {normal(each)}" in more for each in given[name]):
-      found[name] = "is not installed"
+    needed = needed_by(required[name])
+    if any(f"no {normal(package)}" in needed for package in required[name]):
+      outcomes[name] = "is not installed"
       continue
-    finder.allowed |= more
-    found[name] = in_a_fork(functools.partial(function, data))
-    finder.allowed = needed_by(given[""])
-  print(json.dumps(found))
+    finder.allowed |= needed
+    outcomes[name] = in_a_fork(functools.partial(function, data))
+    finder.allowed = needed_by(required[""])
+  print(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

@@ -40,16 +40,16 @@ class Task:
   def algorithm(self, name, *, client, rate, psi, **others):
     """The algorithm of this name, given what any of them may take."""
     choice = ALGORITHMS[name]
-    given = {"client": client} if choice.client_takes == "rule" else {}
+    arguments = {"client": client} if choice.client_takes == "rule" else {}
     if choice.client_takes == "rate":
-      given["learning_rate"] = rate
+      arguments["learning_rate"] = rate
     if choice.takes("psi"):
-      given["psi"] = psi
+      arguments["psi"] = psi
     if choice.takes("features_fn"):
-      given["features_fn"] = self.features_fn
+      arguments["features_fn"] = self.features_fn
     if "personal" in {p.name for p in choice.hyperparameters}:
-      given["personal"] = ["bias"]
-    return choice.factory(self.loss_fn, **given | others)
+      arguments["personal"] = ["bias"]
+    return choice.factory(self.loss_fn, **arguments | others)
 
   def simulate(self, algorithm, **options):
     """`simulate` from the start of the problem."""
@@ -113,8 +113,8 @@ def mlp(sizes=SIZES, seed=0) -> Task:
 
 
 def cross_entropy(logits, labels):
-  own = jnp.take_along_axis(logits, labels[:, None], 1)[:, 0]
-  return jax.nn.logsumexp(logits, axis=1) - own
+  label_logits = jnp.take_along_axis(logits, labels[:, None], 1)[:, 0]
+  return jax.nn.logsumexp(logits, axis=1) - label_logits
 
 
 def from_start(problem, x0, gradient=None):
@@ -173,29 +173,29 @@ def drawn_phases(config, data, seed, num_rounds, num_phases, counted=False):
     cohort = cohort_of(config, on_device, key, round)
     return [clients_of(cohort, phase) for phase in range(num_phases)]
 
-  found = [[] for _ in range(num_phases)]
+  rounds_of_phases = [[] for _ in range(num_phases)]
   for r in range(num_rounds):
     phases = jax.device_get(draw(jnp.int32(r)))
     first = phases[0]
     assert len(first.number) == config.cohort_size
-    left = np.nonzero(~first.is_out if counted else first.number >= 0)[0]
-    clients, weights = first.number[left].tolist(), first.weight[left]
-    for rounds, drawn in zip(found, phases, strict=True):
+    places = np.nonzero(~first.is_out if counted else first.number >= 0)[0]
+    clients, weights = first.number[places].tolist(), first.weight[places]
+    for rounds, drawn in zip(rounds_of_phases, phases, strict=True):
       batches = [
         [
           drawn.batches[i, k, : drawn.counts[i, k]]
           for k in range(drawn.num_steps[i])
         ]
-        for i in left
+        for i in places
       ]
       rounds.append(reference.Round(clients, batches, weights))
-  return found
+  return rounds_of_phases
 
 
 def clients_of(cohort, phase=0) -> Client:
   """The clients of a cohort with their batches in a phase, leaves [C, ...]."""
-  own = {"key": None, "location": None}
-  one_client = lambda worker, _: worker._client._replace(**own)
+  fields = {"key": None, "location": None}
+  one_client = lambda worker, _: worker._client._replace(**fields)
   return cohort.each(one_client, (), phase=phase).value
 
 
@@ -221,14 +221,14 @@ def own(round, init=lambda params: params, **others) -> Algorithm:
 
 def assert_same(actual, expected):
   """That two results agree up to rounding."""
-  found = lambda result: jax.tree.leaves(
+  leaves = lambda result: jax.tree.leaves(
     (
       *(result.params, result.state, result.client_state),
       *(result.history.metrics, result.traces),
     )
   )
-  for one, other in zip(found(actual), found(expected), strict=True):
-    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+  for leaf, target in zip(leaves(actual), leaves(expected), strict=True):
+    np.testing.assert_allclose(leaf, target, rtol=1e-6, atol=1e-7)
   assert actual.cost == expected.cost
   assert actual.padding_waste == expected.padding_waste
   assert actual.history.rounds == expected.history.rounds

@@ -46,7 +46,7 @@ def write(
         )
 
       def _split_generators(self, manager):
-        return {split: enumerate(of) for split, of in splits.items()}
+        return {split: enumerate(records) for split, records in splits.items()}
 
       def _generate_examples(self):
         """What `_split_generators` gives is enough."""
@@ -66,9 +66,9 @@ def mnist(root: pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
   records = {
     split: [
       {"image": image.fromarray(x[..., 0]), "label": int(y)}
-      for x, y in zip(of["x"], of["y"], strict=True)
+      for x, y in zip(examples["x"], examples["y"], strict=True)
     ]
-    for split, of in data.items()
+    for split, examples in data.items()
   }
   write(root, "mnist", "3.0.1", records)
   return data

@@ -21,7 +21,7 @@ def of(module: types.ModuleType) -> list[str]:
       case ast.ImportFrom(module=source, names=[ast.alias("*")]):
         names += of(importlib.import_module(source))
       case ast.ImportFrom(names=imported):
-        names += [each.name for each in imported if each.name == each.asname]
+        names += [item.name for item in imported if item.name == item.asname]
       case _ if hasattr(module, "__path__"):
         pass
       case ast.FunctionDef(name) | ast.ClassDef(name):

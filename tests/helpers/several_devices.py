@@ -126,34 +126,34 @@ def results(
     of_one, of_grid = of_one | of_model, of_grid | of_model
   by_scaffold = lambda rate: fo.scaffold(loss, rate)
 
-  def one(algorithm, **others):
-    others = measured | of_one | others
-    return lambda: fo.simulate(algorithm, params, data, **others)
+  def simulation(algorithm, **options):
+    options = measured | of_one | options
+    return lambda: fo.simulate(algorithm, params, data, **options)
 
-  def grid(make=lambda rate: fo.fed_avg(loss, optax.sgd(rate)), **others):
+  def grid(make=lambda rate: fo.fed_avg(loss, optax.sgd(rate)), **options):
     rates = {"rate": [0.05, 0.1, 0.2, 1e30]}
-    others = measured | of_grid | {"seeds": (0, 1)} | others
-    return lambda: fo.sweep(make, rates, params, **others)
+    options = measured | of_grid | {"seeds": (0, 1)} | options
+    return lambda: fo.sweep(make, rates, params, **options)
 
-  def of_scaffold(**others):
-    return one(fo.scaffold(loss, 0.1), rounds=5, **others)
+  def of_scaffold(**options):
+    return simulation(fo.scaffold(loss, 0.1), rounds=5, **options)
 
   def killed():
     with contextlib.suppress(Killed):
-      kept = fo.Checkpoints(f"{folder}-killed", 2)
-      of_scaffold(checkpoints=kept, on_evaluation=kill)()
+      checkpoints = fo.Checkpoints(f"{folder}-killed", 2)
+      of_scaffold(checkpoints=checkpoints, on_evaluation=kill)()
 
   def resumed():
-    kept = fo.Checkpoints(f"{folder}-killed", 2, resume=True)
-    return of_scaffold(checkpoints=kept)()
+    checkpoints = fo.Checkpoints(f"{folder}-killed", 2, resume=True)
+    return of_scaffold(checkpoints=checkpoints)()
 
   by_rule = fo.fed_avg(loss, fo.delta_sgd())
   runs = {
-    "traced": one(by_rule, trace=["step_size"], client_dropout=0.3),
-    "memory": one(fo.scaffold(loss, 0.1), client_chunk=1),
+    "traced": simulation(by_rule, trace=["step_size"], client_dropout=0.3),
+    "memory": simulation(fo.scaffold(loss, 0.1), client_chunk=1),
     "on_host": grid(data=data, make=by_scaffold, client_memory="host"),
-    "stages": one(fo.bvr_l_sgd(loss, 0.1)),
-    "picks": one(picks(), evaluate=None),
+    "stages": simulation(fo.bvr_l_sgd(loss, 0.1)),
+    "picks": simulation(picks(), evaluate=None),
     "grid": grid(data=data, grid_map="vmap"),
     "sequential": grid(data=data, grid_map="scan", rounds=5),
     "on_disk": grid(data=fo.Population.open(folder)),
@@ -164,19 +164,19 @@ def results(
       schedule=buffered,
       rounds=5,
     ),
-    "adam": one(fo.fed_avg(loss, optax.sgd(0.1), optax.adam(0.1))),
+    "adam": simulation(fo.fed_avg(loss, optax.sgd(0.1), optax.adam(0.1))),
     "whole": of_scaffold(),
     "killed": killed,
     "resumed": resumed,
   }
-  found = {case: runs[case]() for case in cases}
-  found = {case: result for case, result in found.items() if result}
-  for result in found.values() if model_devices > 1 else ():
+  run_results = {case: runs[case]() for case in cases}
+  run_results = {case: result for case, result in run_results.items() if result}
+  for result in run_results.values() if model_devices > 1 else ():
     state = jax.tree.leaves(result.state)
     assert not all(leaf.sharding.is_fully_replicated for leaf in state)
   return {
     f"{case}/{name}": value
-    for case, result in found.items()
+    for case, result in run_results.items()
     for name, value in flat(result).items()
   }
 

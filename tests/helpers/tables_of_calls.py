@@ -24,4 +24,4 @@ def cases(file, section=None):
   assert [line[0] == " " for line in lines] == [False, True] * len(calls)
   assert len(set(calls)) == len(calls) > 0
   pairs = zip(calls, outcomes, strict=True)
-  return [pytest.param(call, said.strip(), id=call) for call, said in pairs]
+  return [pytest.param(call, text.strip(), id=call) for call, text in pairs]

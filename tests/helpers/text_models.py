@@ -73,15 +73,15 @@ def leaves(family: str, seed: int = 0, num_classes: int = NUM_CLASSES) -> dict:
   rng = np.random.default_rng(seed)
   draw = lambda *shape: rng.normal(0, 0.5, shape).astype(np.float32)
   start, *parts = _LAYERS[family]
-  found = {
+  arrays = {
     "embeddings.word_embeddings.weight": draw(len(VOCABULARY), HIDDEN),
     "embeddings.position_embeddings.weight": draw(POSITIONS, HIDDEN),
     "embeddings.LayerNorm.weight": 1 + draw(HIDDEN),
     "embeddings.LayerNorm.bias": draw(HIDDEN),
   }
   if family == "bert":
-    found["embeddings.token_type_embeddings.weight"] = draw(2, HIDDEN)
-    found["pooler.dense.weight"] = draw(HIDDEN, HIDDEN)
+    arrays["embeddings.token_type_embeddings.weight"] = draw(2, HIDDEN)
+    arrays["pooler.dense.weight"] = draw(HIDDEN, HIDDEN)
   wide = {5: (INTERMEDIATE, HIDDEN), 6: (HIDDEN, INTERMEDIATE)}
   for i in range(LAYERS):
     for number, part in enumerate(parts):
@@ -89,13 +89,13 @@ def leaves(family: str, seed: int = 0, num_classes: int = NUM_CLASSES) -> dict:
       is_norm = number in (4, 7)
       name = start.format(i) + part
       kernel = 1 + draw(HIDDEN) if is_norm else draw(*shape)
-      found |= {f"{name}.weight": kernel, f"{name}.bias": draw(shape[0])}
+      arrays |= {f"{name}.weight": kernel, f"{name}.bias": draw(shape[0])}
   for name, width in (("pre_classifier", HIDDEN), ("classifier", num_classes)):
-    found |= {
+    arrays |= {
       f"{name}.weight": draw(width, HIDDEN),
       f"{name}.bias": draw(width),
     }
-  return found
+  return arrays
 
 
 def is_head(name: str) -> bool:
@@ -113,11 +113,11 @@ def write(
   folder.mkdir(exist_ok=True)
   decoders = {"gpt2": (GPT2, gpt2_leaves), "llama": (LLAMA, llama_leaves)}
   encoder = CONFIGS.get(family), lambda: leaves(family)
-  own, draw = decoders.get(family, encoder)
+  base_config, draw = decoders.get(family, encoder)
   arrays = draw() if arrays is None else arrays
   named = {n if is_head(n) else prefix + n: v for n, v in arrays.items()}
   save_file(named, folder / "model.safetensors")
-  (folder / "config.json").write_text(json.dumps(own | config))
+  (folder / "config.json").write_text(json.dumps(base_config | config))
   (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
   return folder
 
@@ -132,9 +132,9 @@ def _attention(q, k, v, heads, mask):
   """[T, hidden]; the mask, [T] or [T, T], says what is looked at."""
   mixed, size = np.zeros_like(q), q.shape[1] // heads
   for start in range(0, q.shape[1], size):
-    of = slice(start, start + size)
-    weights = np.exp(q[:, of] @ k[:, of].T / math.sqrt(size)) * mask
-    mixed[:, of] = weights @ v[:, of] / weights.sum(-1, keepdims=True)
+    head = slice(start, start + size)
+    weights = np.exp(q[:, head] @ k[:, head].T / math.sqrt(size)) * mask
+    mixed[:, head] = weights @ v[:, head] / weights.sum(-1, keepdims=True)
   return mixed
 
 
@@ -193,7 +193,7 @@ def gpt2_leaves() -> dict:
   """{name: array}, float32, without a prefix."""
   rng = np.random.default_rng(0)
   draw = lambda *shape: rng.normal(0, 0.5, shape).astype(np.float32)
-  found = {
+  arrays = {
     "wte.weight": draw(len(VOCABULARY), HIDDEN),
     "wpe.weight": draw(POSITIONS, HIDDEN),
   }
@@ -206,11 +206,11 @@ def gpt2_leaves() -> dict:
       ("mlp.c_fc", HIDDEN, 4 * HIDDEN),
       ("mlp.c_proj", 4 * HIDDEN, HIDDEN),
     ):
-      found[f"h.{i}.{name}.weight"] = draw(size_in, size_out)
-      found[f"h.{i}.{name}.bias"] = draw(size_out)
+      arrays[f"h.{i}.{name}.weight"] = draw(size_in, size_out)
+      arrays[f"h.{i}.{name}.bias"] = draw(size_out)
   for name in norms:
-    found |= {f"{name}.weight": 1 + draw(HIDDEN), f"{name}.bias": draw(HIDDEN)}
-  return found
+    arrays |= {f"{name}.weight": 1 + draw(HIDDEN), f"{name}.bias": draw(HIDDEN)}
+  return arrays
 
 
 def gpt2_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
@@ -250,7 +250,7 @@ def llama_leaves() -> dict:
   """{name: array}, float32, without the prefix."""
   rng = np.random.default_rng(0)
   draw = lambda *shape: rng.normal(0, 0.5, shape).astype(np.float32)
-  found = {
+  arrays = {
     "embed_tokens.weight": draw(len(VOCABULARY), HIDDEN),
     "norm.weight": 1 + draw(HIDDEN),
     "lm_head.weight": draw(len(VOCABULARY), HIDDEN),
@@ -265,10 +265,10 @@ def llama_leaves() -> dict:
       ("mlp.up_proj", INTERMEDIATE, HIDDEN),
       ("mlp.down_proj", HIDDEN, INTERMEDIATE),
     ):
-      found[f"layers.{i}.{name}.weight"] = draw(size_out, size_in)
+      arrays[f"layers.{i}.{name}.weight"] = draw(size_out, size_in)
     for name in ("input_layernorm", "post_attention_layernorm"):
-      found[f"layers.{i}.{name}.weight"] = 1 + draw(HIDDEN)
-  return found
+      arrays[f"layers.{i}.{name}.weight"] = 1 + draw(HIDDEN)
+  return arrays
 
 
 def llama_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
@@ -296,7 +296,7 @@ def llama_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
     q, k, v = (dense(f"{h}self_attn.{name}_proj", y) for name in "qkv")
     q = np.hstack([turned(part) for part in np.hsplit(q, heads)])
     k = [turned(part) for part in np.hsplit(k, heads // 2)]
-    k, v = (np.repeat(each, 2, 0) for each in (k, np.hsplit(v, heads // 2)))
+    k, v = (np.repeat(part, 2, 0) for part in (k, np.hsplit(v, heads // 2)))
     mixed = _attention(q, np.hstack(k), np.hstack(v), heads, np.tri(len(row)))
     x = x + dense(h + "self_attn.o_proj", mixed)
     y = norm(h + "post_attention_layernorm", x)
@@ -309,8 +309,8 @@ def llama_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
 def tokens(*lengths: int, width: int | None = None) -> np.ndarray:
   """Random tokens [len(lengths), width], filled up with 0."""
   width = width or max(lengths)
-  found = np.random.default_rng(1).integers(
+  ids = np.random.default_rng(1).integers(
     1, len(VOCABULARY), size=(len(lengths), width)
   )
   padding = np.arange(width) >= np.array(lengths)[:, None]
-  return np.where(padding, 0, found).astype(np.int32)
+  return np.where(padding, 0, ids).astype(np.int32)
