@@ -44,9 +44,9 @@ def check_algorithm(name: str, algorithm: Any) -> None:
       "fed_avg(loss_fn, client=optimizer)"
     )
   if not isinstance(algorithm, Algorithm):
-    called = " (it was not called)" if callable(algorithm) else ""
+    hint = " (it was not called)" if callable(algorithm) else ""
     raise TypeError(
-      f"{name}={brief(algorithm)}: must be an Algorithm{called}, such as "
+      f"{name}={brief(algorithm)}: must be an Algorithm{hint}, such as "
       "fed_avg(loss_fn, optax.sgd(0.1))"
     )
   if algorithm.client_params is not None and algorithm.init_client is None:
@@ -148,9 +148,9 @@ def evaluated_params(algorithm: Algorithm, server: Any) -> Params:
     ValueError: if the function fails.
     TypeError: if it returns what is no tree of arrays.
   """
-  found = call_function("params", algorithm, server)
-  functions.arrays("Algorithm.params", found)
-  return found
+  params = call_function("params", algorithm, server)
+  functions.arrays("Algorithm.params", params)
+  return params
 
 
 def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any] | None:
@@ -244,9 +244,9 @@ def initial_states(
   functions.arrays("Algorithm.init: state", server)
   if algorithm.init_client is None:
     return server, None
-  one = call_function("init_client", algorithm, params)
-  functions.arrays("Algorithm.init_client", one, may_have_keys=False)
+  client_state = call_function("init_client", algorithm, params)
+  functions.arrays("Algorithm.init_client", client_state, may_have_keys=False)
   expand = lambda leaf: jnp.broadcast_to(
     jnp.asarray(leaf), (num_clients, *jnp.shape(leaf))
   )
-  return server, jax.tree.map(expand, one)
+  return server, jax.tree.map(expand, client_state)

@@ -141,10 +141,10 @@ def with_perplexity(evaluate: EvaluateFn) -> EvaluateFn:
 
   @functools.wraps(evaluate)
   def measure(*arguments, **others):
-    found = evaluate(*arguments, **others)
-    return found | {
+    metrics = evaluate(*arguments, **others)
+    return metrics | {
       name.replace("loss", "perplexity"): jnp.exp(value)
-      for name, value in found.items()
+      for name, value in metrics.items()
       if name.endswith("_loss")
     }
 
@@ -240,10 +240,10 @@ def _mapped(function, params, examples, batch_size):
   numbers, take = _batches(examples, batch_size)
 
   def of_batch(i):
-    found = function(params, take(i)[0])
+    outputs = function(params, take(i)[0])
     # Sums over many examples are neither exact nor finite in half precision.
-    wide = lambda x: at_least_float32(x) if is_float(x) else x
-    return jax.tree.map(wide, found)
+    widen = lambda x: at_least_float32(x) if is_float(x) else x
+    return jax.tree.map(widen, outputs)
 
   values = sharding.gather(lax.map(of_batch, numbers))
   num_examples = len(jax.tree.leaves(examples)[0])
@@ -353,15 +353,15 @@ def recovered_support(
   """
   w, w_real = jnp.asarray(w), jnp.asarray(w_real)
   values.of_shape("w_real", w_real, w.shape, "as w")
-  found, real = jnp.abs(w) >= threshold, w_real != 0
-  hits = jnp.sum(found & real)
-  precision = hits / jnp.maximum(jnp.sum(found), 1)
-  recall = hits / jnp.maximum(jnp.sum(real), 1)
-  both = precision + recall
+  is_found, is_real = jnp.abs(w) >= threshold, w_real != 0
+  hits = jnp.sum(is_found & is_real)
+  precision = hits / jnp.maximum(jnp.sum(is_found), 1)
+  recall = hits / jnp.maximum(jnp.sum(is_real), 1)
+  total = precision + recall
   return {
     "precision": precision,
     "recall": recall,
-    "f1": jnp.where(both > 0, 2 * precision * recall / both, 0),
+    "f1": jnp.where(total > 0, 2 * precision * recall / total, 0),
     "density": density(w, threshold),
     "recovery_error": jnp.linalg.norm(jnp.ravel(w - w_real)),
   }

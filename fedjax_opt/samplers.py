@@ -121,8 +121,8 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
     # Inverse transform sampling. Rounding of the ends can give a client without
     # a share an interval, which goes to the last one before that has a share.
     numbers = jax.random.uniform(key, (cohort_size,))
-    drawn = jnp.searchsorted(ends, numbers, side="right")
-    clients = owners[jnp.minimum(drawn, len(shares) - 1)].astype(jnp.int32)
+    positions = jnp.searchsorted(ends, numbers, side="right")
+    clients = owners[jnp.minimum(positions, len(shares) - 1)].astype(jnp.int32)
     return clients, 1 / (cohort_size * shares[clients])
 
   return Sampler(draw, check)
@@ -213,9 +213,9 @@ def cyclic(groups: Count) -> Sampler:
       )
 
   def draw(key, round, sizes, cohort_size):
-    group, (whole_groups, rest) = round % groups, divmod(len(sizes), groups)
-    most = whole_groups + (rest > 0)
-    num = whole_groups + (group < rest)  # Clients of this group.
+    group, (whole_groups, leftover) = round % groups, divmod(len(sizes), groups)
+    most = whole_groups + (leftover > 0)
+    num = whole_groups + (group < leftover)  # Clients of this group.
     places = distinct(key, most, cohort_size, num)
     return (group + groups * places).astype(jnp.int32), None
 
@@ -288,8 +288,8 @@ def _binomial(key, trials, mean, most):
   high = np.minimum(np.floor(ends * 2.0**32), 2**32 - 1)
   low = np.minimum(np.floor((ends * 2.0**32 - high) * 2.0**32), 2**32 - 1)
   high, low = jnp.asarray(high.astype(np.uint32)), low.astype(np.uint32)
-  drawn = jax.random.bits(key, (2,), jnp.uint32)
-  is_past = (drawn[0] > high) | ((drawn[0] == high) & (drawn[1] >= low))
+  bits = jax.random.bits(key, (2,), jnp.uint32)
+  is_past = (bits[0] > high) | ((bits[0] == high) & (bits[1] >= low))
   return jnp.sum(is_past)
 
 
@@ -367,7 +367,7 @@ def _check_drawn(sampler, num_clients, cohort_size):
     drawn = jax.eval_shape(draw, key, sizes.update(shape=()), sizes)
   is_pair = isinstance(drawn, tuple) and len(drawn) == 2
   clients, scale = drawn if is_pair else (None, None)
-  shapes = [getattr(each, "shape", None) for each in (clients, scale)]
+  shapes = [getattr(array, "shape", None) for array in (clients, scale)]
   is_fit = shapes[0] == (cohort_size,)
   is_fit = is_fit and jnp.issubdtype(clients.dtype, jnp.integer)
   if not is_fit or (scale is not None and shapes[1] != (cohort_size,)):

@@ -101,11 +101,11 @@ def _proximal_gradient(
   rule = mirror_step(learning_rate, psi)
 
   def round(state, cohort):
-    sent = gradient(state.params, cohort)
+    reply = gradient(state.params, cohort)
     start = rule.init(state.params)
-    updates, _ = rule.update(sent.value, start, state.params)
-    new = optax.apply_updates(state.params, updates)
-    return ModelState(new), sent
+    updates, _ = rule.update(reply.value, start, state.params)
+    new_params = optax.apply_updates(state.params, updates)
+    return ModelState(new_params), reply
 
   return Algorithm(ModelState, round, penalty=psi.value)
 
@@ -177,16 +177,16 @@ def optimum(
     @jax.jit
     def solve(start, pool):
       objective = lambda params: _mean_loss(loss_fn, params, pool, batch_size)
-      found = _fista(objective, psi, start, tolerance, max_iterations)
-      value = objective(found.params) + psi.value(found.params)
-      return Optimum(found.params, value, found.residual, found.iterations)
+      state = _fista(objective, psi, start, tolerance, max_iterations)
+      value = objective(state.params) + psi.value(state.params)
+      return Optimum(state.params, value, state.residual, state.iterations)
 
-    found = jax.device_get(solve(start, pool))
+    solution = jax.device_get(solve(start, pool))
   return Optimum(
-    found.params,
-    float(found.value),
-    float(found.residual),
-    int(found.iterations),
+    solution.params,
+    float(solution.value),
+    float(solution.residual),
+    int(solution.iterations),
   )
 
 

@@ -83,9 +83,11 @@ def fed_dyn(
       new = optax.tree.add_scale(worker.state, -alpha, moved)
       return ClientOutput(delta, state=new)
 
-    sent = cohort.mean(one_client, broadcast=state.params)
-    params, h = corrected(state.params, state.h, sent.value, sent.share, alpha)
-    return FedDynState(params, h), sent
+    reply = cohort.mean(one_client, broadcast=state.params)
+    params, h = corrected(
+      state.params, state.h, reply.value, reply.share, alpha
+    )
+    return FedDynState(params, h), reply
 
   return Algorithm(
     init,

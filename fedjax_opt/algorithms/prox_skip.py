@@ -103,15 +103,15 @@ def prox_skip(
       )
       params = worker.descend(loss_fn, rule, start)  # x'_i
       delta = optax.tree.sub(params, mean)
-      sent = jnp.where(meets, jnp.uint32(trees.num_bytes(delta)), 0)
-      kept = Local(params, control, meetings)
-      return ClientOutput(delta, kept, bytes_up=sent)
+      bytes_up = jnp.where(meets, jnp.uint32(trees.num_bytes(delta)), 0)
+      local = Local(params, control, meetings)
+      return ClientOutput(delta, local, bytes_up=bytes_up)
 
-    sent = cohort.mean(one_client, broadcast=state)
-    have_met = meets & jnp.all(sent.counted)
-    params = optax.tree.add(state.params, sent.value)
-    new = ProxSkipState(params, state.meetings + 1)
-    return optax.tree.where(have_met, new, state), sent
+    reply = cohort.mean(one_client, broadcast=state)
+    have_met = meets & jnp.all(reply.counted)
+    params = optax.tree.add(state.params, reply.value)
+    new_state = ProxSkipState(params, state.meetings + 1)
+    return optax.tree.where(have_met, new_state, state), reply
 
   def init_client(params):
     return Local(params, optax.tree.zeros_like(params), jnp.int32(0))

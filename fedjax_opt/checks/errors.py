@@ -89,8 +89,8 @@ def errors_of(what: str = "", **named: str) -> Iterator[None]:
     yield
   except ValueError as error:
     text = str(error)
-    for name, other in named.items():
-      text = re.sub(rf"\b{name}(?==|: )", lambda _, new=other: new, text)
+    for name, alias in named.items():
+      text = re.sub(rf"\b{name}(?==|: )", lambda _, new=alias: new, text)
     raise ValueError(": ".join(filter(None, [what, text]))) from None
 
 

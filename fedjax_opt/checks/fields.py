@@ -113,10 +113,10 @@ def integer(
 
   def accepts(name, value):
     if may_be_array and isinstance(value, jax.Array):
-      found = values.array(name, value, "[]", of_integers=True)
-      if isinstance(found, jax.core.Tracer):
+      scalar = values.array(name, value, "[]", of_integers=True)
+      if isinstance(scalar, jax.core.Tracer):
         return
-      value = found.item()
+      value = scalar.item()
     values.at_least(name, value, least, most)
 
   end = f"{most}]" if most not in (None, values.LARGEST) else "inf)"
@@ -207,8 +207,8 @@ def mapping_of(field: Field | None, words: str) -> Field:
       raise TypeError(f"{name}={values.brief(given)}: must be {words}")
     for key, value in given.items():
       if not isinstance(key, str):
-        shown = values.brief(key)
-        raise TypeError(f"{name}: the name {shown} must be a string")
+        text = values.brief(key)
+        raise TypeError(f"{name}: the name {text} must be a string")
       if field is not None:
         field.check(f"{name}[{key!r}]", value)
 
@@ -225,14 +225,13 @@ def instance_of(
     words: what it is, such as ..., with an example and what else is accepted.
     error: of other types.
   """
-  what, _, example = words.partition(", such as ")
+  noun, _, example = words.partition(", such as ")
 
   def accepts(name, value):
     if not isinstance(value, kind):
-      called = " (it was not called)" * callable(value)
+      hint = " (it was not called)" * callable(value)
       raise error(
-        f"{name}={values.brief(value)}: must be {what}{called}, such as "
-        f"{example}"
+        f"{name}={values.brief(value)}: must be {noun}{hint}, such as {example}"
       )
 
   return Field(accepts)
@@ -321,10 +320,10 @@ def _checking(function, fields, signature):
   @functools.wraps(function)
   def call(*args, **kwargs):
     try:
-      given = signature.bind_partial(*args, **kwargs).arguments
+      arguments = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:  # The call itself will say what is wrong.
-      given = {}
-    for name, value in given.items():
+      arguments = {}
+    for name, value in arguments.items():
       if name in fields:
         fields[name].check(name, value)
     return function(*args, **kwargs)
@@ -347,12 +346,12 @@ def fields_of(
     raise TypeError(
       f"{function.__qualname__}: has no argument {', '.join(sorted(unknown))}"
     )
-  found = {
+  fields = {
     name: _field_of(parameter.annotation, own.get(name))
     for name, parameter in parameters.items()
     if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
   }
-  return {name: field for name, field in found.items() if field is not None}
+  return {name: field for name, field in fields.items() if field is not None}
 
 
 def _field_of(annotation, own):
@@ -363,8 +362,8 @@ def _field_of(annotation, own):
     kinds = [k for k in typing.get_args(annotation) if k is not type(None)]
     inner = functools.reduce(operator.or_, kinds)
   if typing.get_origin(inner) is Annotated:
-    inner, said = typing.get_args(inner)
-    own = own or said
+    inner, annotated_spec = typing.get_args(inner)
+    own = own or annotated_spec
   field = own if isinstance(own, Field) else KINDS.get(inner, _of_form(inner))
   if isinstance(own, str):
     field = dataclasses.replace(field, interval=own)

@@ -66,14 +66,14 @@ def features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
   """Features that are checked whenever they are traced, as `loss`."""
 
   def checked(params, batch, rng):
-    found = _of_batch("features_fn", FEATURES, features_fn, params, batch, rng)
-    shape, size = getattr(found, "shape", ()), _size(batch)
+    output = _of_batch("features_fn", FEATURES, features_fn, params, batch, rng)
+    shape, size = getattr(output, "shape", ()), _size(batch)
     if len(shape) != 2 or shape[0] != size:
       raise ValueError(
-        f"features_fn: returned {form_of(found)}; must be the features of "
+        f"features_fn: returned {form_of(output)}; must be the features of "
         f"each example, [{size}, d]"
       )
-    return found
+    return output
 
   return checked
 
@@ -145,9 +145,9 @@ def check_takes_validation(evaluate: Callable[..., Any]) -> None:
   try:
     signature.bind(None, None, None, validation=None)
   except TypeError:
-    given = ", ".join(signature.parameters)
+    names = ", ".join(signature.parameters)
     raise TypeError(
-      f"evaluate={brief(evaluate)}: takes ({given}); to be measured on "
+      f"evaluate={brief(evaluate)}: takes ({names}); to be measured on "
       "validation= as well it must be a function (params, data, test, "
       "validation=None) -> {name: scalar}"
     ) from None
@@ -250,15 +250,15 @@ def per_example(
     TypeError: if it takes other arguments, or returns no such dictionary.
     ValueError: if it fails, or a metric is not one number per example.
   """
-  found = _of_batch("per_example", PER_EXAMPLE, given, params, batch)
-  _check_dict("per_example", found, f"{{name: [{_size(batch)}]}}")
-  check_columns("per_example", found, COUNTED_BY_RUN)
-  for key, value in found.items():
+  outputs = _of_batch("per_example", PER_EXAMPLE, given, params, batch)
+  _check_dict("per_example", outputs, f"{{name: [{_size(batch)}]}}")
+  check_columns("per_example", outputs, COUNTED_BY_RUN)
+  for key, value in outputs.items():
     name = f"per_example: {key!r}"
     _check_per_example(name, value, batch)
     if not has_real_type(value):
       raise TypeError(f"{name} is {form_of(value)}; must be numbers")
-  return dict(found)
+  return dict(outputs)
 
 
 def arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
@@ -303,10 +303,10 @@ def check_like(name: str, new: Any, old: Any, source: str) -> None:
       f"{type(old).__name__} of {source}"
     )
   for path, leaf in old_leaves.items():
-    after = new_leaves[path]
-    if np.shape(leaf) != np.shape(after) or not _stays(leaf, after):
+    new_leaf = new_leaves[path]
+    if np.shape(leaf) != np.shape(new_leaf) or not _stays(leaf, new_leaf):
       raise ValueError(
-        f"{name}{path}: is {form_of(jnp.asarray(after))}; must be "
+        f"{name}{path}: is {form_of(jnp.asarray(new_leaf))}; must be "
         f"{form_of(jnp.asarray(leaf))}, as {source} has it"
       )
 

@@ -124,12 +124,12 @@ class Feed:
       return {}
     rounds = np.zeros(self.max_rounds, np.int32)
     draw = functools.partial(_draw, self._config)
-    given = self._given(rounds)
-    drawn = jax.eval_shape(draw, self._seeds, rounds, self._sizes, given)
+    arrivals = self._given(rounds)
+    draws = jax.eval_shape(draw, self._seeds, rounds, self._sizes, arrivals)
     # The shapes of cohorts without clients, so that nothing is read.
     nobody = lambda x: np.full(x.shape, self._config.num_clients, x.dtype)
-    drawn, computed = jax.tree.map(nobody, drawn)
-    segment = self._of_device(0, drawn, computed)
+    draws, computed = jax.tree.map(nobody, draws)
+    segment = self._of_device(0, draws, computed)
 
     def shape(leaf):
       dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
@@ -161,16 +161,16 @@ class Feed:
       jax.default_device(processes.host()),  # The device itself is busy.
     ):
       rounds = np.int32(first) + np.arange(self.max_rounds, dtype=np.int32)
-      given = self._given(rounds)
-      drawn = _draw(self._config, self._seeds, rounds, self._sizes, given)
-      drawn, computed = jax.device_get(drawn)
+      arrivals = self._given(rounds)
+      draws = _draw(self._config, self._seeds, rounds, self._sizes, arrivals)
+      draws, computed = jax.device_get(draws)
     computed = computed.copy()
     computed[:, stop - first :] = self._config.num_clients  # Not read.
-    make = lambda d: self._of_device(d, drawn, computed)
+    make = lambda d: self._of_device(d, draws, computed)
     # Only a message that is used changes what its client keeps.
     nobody = self._config.num_clients
-    kept = np.where(drawn.get("is_taken", True), drawn["clients"], nobody)
-    return self._config.layout.put_shards(make), kept
+    cohorts = np.where(draws.get("is_taken", True), draws["clients"], nobody)
+    return self._config.layout.put_shards(make), cohorts
 
   def _given(self, rounds):
     """What the schedule says, leaves [seeds, T, ...]; None without one."""
@@ -209,8 +209,8 @@ class Feed:
         # A client that a sampler draws twice is read once. So no round reads
         # more than the largest clients, each once.
         unique, place = np.unique(clients[s, t], return_inverse=True)
-        read = self._population.gather(unique, self._capacity, out=part)
-        starts[s, t] = first + read[1][place]
+        gathered = self._population.gather(unique, self._capacity, out=part)
+        starts[s, t] = first + gathered[1][place]
     return {"examples": examples, "starts": starts}
 
 
@@ -230,17 +230,17 @@ def _draw(config, seeds, rounds, sizes, given=None):
   """
 
   def of_round(seed, sizes, round, given):
-    drawn = given
-    if drawn is None:
+    draws = given
+    if draws is None:
       clients, scale = samplers.draw(
         config.sampler, seed, round, sizes, config.cohort_size
       )
-      drawn = {"clients": clients}
-      drawn |= {} if scale is None else {"scale": scale}
-    numbers = pad_cohort(config, drawn["clients"])
+      draws = {"clients": clients}
+      draws |= {} if scale is None else {"scale": scale}
+    numbers = pad_cohort(config, draws["clients"])
     cohort_sizes = sizes.at[numbers].get(mode="fill", fill_value=0)
     order = computing_order(config, cohort_sizes)
-    return drawn, numbers if order is None else numbers[order]
+    return draws, numbers if order is None else numbers[order]
 
   over_rounds = jax.vmap(of_round, (None, None, 0, 0))
   sizes_axis = 0 if sizes.ndim == 2 else None

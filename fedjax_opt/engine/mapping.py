@@ -72,11 +72,11 @@ def visitor(
   """
 
   def visit(client, state):
-    sent, started = broadcast, round
+    sent, start_round = broadcast, round
     if data.versions is not None:
       sent = trees.take(data.versions, client.arrival.slot)
-      started = round - client.arrival.staleness
-    worker = Worker(config, started, client, data.examples, state)
+      start_round = round - client.arrival.staleness
+    worker = Worker(config, start_round, client, data.examples, state)
     output = client_output(one_client, worker, sent)
     message = jax.tree.map(jnp.asarray, output.message)
     message, is_long = limited(config, message, parts)
@@ -147,10 +147,10 @@ def _add(total, lost, sums):
   """
   if lost is None:
     return jax.tree.map(jnp.add, total, sums), None
-  missing = jax.tree.map(jnp.subtract, sums, lost)
-  new = jax.tree.map(jnp.add, total, missing)
+  corrected = jax.tree.map(jnp.subtract, sums, lost)
+  new_total = jax.tree.map(jnp.add, total, corrected)
   excess = lambda new, old, added: (new - old) - added
-  return new, jax.tree.map(excess, new, total, missing)
+  return new_total, jax.tree.map(excess, new_total, total, corrected)
 
 
 def _vectorized(config, data, visit, clients):

@@ -46,8 +46,8 @@ def compiled(
     _return_memory()
   if key is not None:
     _known[key] = program
-  for old in list(_known)[:-_KEPT]:  # Another thread may remove programs too.
-    _known.pop(old, None)
+  for old_key in list(_known)[:-_KEPT]:  # Another thread may remove some too.
+    _known.pop(old_key, None)
   return program
 
 
@@ -71,15 +71,15 @@ def _key(lowered, inputs, options):
   It does not if the program calls back Python functions, which its text names
   only by a number, or if it takes arrays beside its inputs.
   """
-  text, given = lowered.as_text(), jax.tree.leaves(lowered.args_info)
+  text, args = lowered.as_text(), jax.tree.leaves(lowered.args_info)
   main = _MAIN.search(text)
   if main is None or "callback" in text:
     return None
-  if len(re.findall(r"%arg\d+: ", main.group(1))) != len(given):
+  if len(re.findall(r"%arg\d+: ", main.group(1))) != len(args):
     return None
   return (
     hashlib.sha256(text.encode()).digest(),
-    (lowered.in_tree, *given),
+    (lowered.in_tree, *args),
     (lowered.out_tree, *jax.tree.leaves(lowered.out_info)),
     tuple(getattr(x, "sharding", None) for x in jax.tree.leaves(inputs)),
     (jax.config.jax_default_device, *target.devices()),

@@ -161,8 +161,8 @@ class Layout:
     """How a leaf of the state is divided."""
     if self.model_devices == 1:
       return self._point_spec
-    before = ((GRID, None) if self.has_points else ()) + (None,) * axes
-    return self._model_spec(path, leaf, before)
+    leading = ((GRID, None) if self.has_points else ()) + (None,) * axes
+    return self._model_spec(path, leaf, leading)
 
   def _seed_spec(self, path, leaf):
     """How a leaf of each seed is divided."""
@@ -242,7 +242,7 @@ class Layout:
       return self._shapes(jax.tree.map(jax.typeof, tree), spec)
     if self.mesh is None:
       return jax.device_put(tree)
-    put = lambda at, leaf: _put_leaf(leaf, self._sharding(spec, at, leaf))
+    put = lambda path, leaf: _put_leaf(leaf, self._sharding(spec, path, leaf))
     return jax.tree.map_with_path(put, tree)
 
 
@@ -280,11 +280,11 @@ def _check_spec(spec, name, shape, devices):
       "return a jax.sharding.PartitionSpec or None"
     )
   axes = [axis for axis in spec if axis is not None]
-  fits = len(spec) <= len(shape) and all(
+  is_fit = len(spec) <= len(shape) and all(
     axis is None or size % devices == 0
     for axis, size in zip(spec, shape, strict=False)
   )
-  if not fits or axes not in ([], [MODEL]):
+  if not is_fit or axes not in ([], [MODEL]):
     raise ValueError(
       f"model_sharding: returned {spec} for {name!r} of shape {list(shape)}; "
       f"must name {MODEL!r} at most once, at an axis that {devices} devices "
@@ -320,25 +320,25 @@ def make_mesh(
   devices, model_devices = target.devices(), model_devices or 1
   available = len(devices)
   if grid_devices is None:
-    rest = available // max((client_devices or 1) * model_devices, 1)
-    grid_devices = math.gcd(num_settings, rest) or 1
+    quota = available // max((client_devices or 1) * model_devices, 1)
+    grid_devices = math.gcd(num_settings, quota) or 1
   if client_devices is None:
-    rest = available // max(grid_devices * model_devices, 1)
+    quota = available // max(grid_devices * model_devices, 1)
     # More devices than clients would be idle; but all processes must take part.
-    at_most = rest if target.num_processes() > 1 else min(rest, cohort_size)
-    divides = lambda number: rest % number == 0
+    at_most = quota if target.num_processes() > 1 else min(quota, cohort_size)
+    divides = lambda number: quota % number == 0
     client_devices = max(filter(divides, range(1, at_most + 1)), default=1)
-  given = {"client_devices": client_devices, "grid_devices": grid_devices}
+  sizes = {"client_devices": client_devices, "grid_devices": grid_devices}
   names = [CLIENTS, GRID]
   if model_devices > 1:
-    given["model_devices"] = model_devices
+    sizes["model_devices"] = model_devices
     names.append(MODEL)
-  _check_devices(given, available, num_settings)
-  used = math.prod(given.values())
-  if used == 1:
+  _check_devices(sizes, available, num_settings)
+  num_used = math.prod(sizes.values())
+  if num_used == 1:
     return None
-  shape = tuple(given.values())
-  return Mesh(np.array(devices[:used]).reshape(shape), tuple(names))
+  shape = tuple(sizes.values())
+  return Mesh(np.array(devices[:num_used]).reshape(shape), tuple(names))
 
 
 def _check_devices(given, available, num_settings):
@@ -348,11 +348,11 @@ def _check_devices(given, available, num_settings):
       raise ValueError(
         f"{name}={number}: must divide the number of devices, {available}"
       )
-  used, grid_devices = math.prod(given.values()), given["grid_devices"]
+  num_used, grid_devices = math.prod(given.values()), given["grid_devices"]
   mesh = " x ".join(f"{name}={number}" for name, number in given.items())
-  if available % used:
+  if available % num_used:
     raise ValueError(f"{mesh}: must divide the number of devices, {available}")
-  if target.num_processes() > 1 and used != available:
+  if target.num_processes() > 1 and num_used != available:
     raise ValueError(
       f"{mesh}: must be all {available} devices, as there are "
       f"{target.num_processes()} processes"
@@ -407,8 +407,8 @@ def from_shard(shard: jax.Array, tree: Any) -> Any:
     return tree
   add_axis = lambda leaf: jnp.asarray(leaf)[None]
   pick = lambda leaf: lax.all_gather(leaf, CLIENTS)[shard]
-  picked = _by_few(pick, jax.tree.map(add_axis, tree))
-  return jax.tree.map(lambda leaf: leaf[0], picked)
+  picked_tree = _by_few(pick, jax.tree.map(add_axis, tree))
+  return jax.tree.map(lambda leaf: leaf[0], picked_tree)
 
 
 def _by_few(move: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
@@ -430,15 +430,15 @@ def _by_few(move: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
   ]
   if sum(is_small) < 2:
     return jax.tree.map(move, tree)
-  small = [leaf for leaf, few in zip(leaves, is_small, strict=True) if few]
-  moved = move(jnp.concatenate([_words(leaf) for leaf in small], axis=1))
+  small = [leaf for leaf, flag in zip(leaves, is_small, strict=True) if flag]
+  words = move(jnp.concatenate([_words(leaf) for leaf in small], axis=1))
   ends = np.cumsum([math.prod(leaf.shape[1:]) for leaf in small])
-  parts = iter(jnp.split(moved, ends[:-1], axis=1))
-  done = [
-    _of_words(next(parts), leaf) if few else move(leaf)
-    for leaf, few in zip(leaves, is_small, strict=True)
+  parts = iter(jnp.split(words, ends[:-1], axis=1))
+  new_leaves = [
+    _of_words(next(parts), leaf) if flag else move(leaf)
+    for leaf, flag in zip(leaves, is_small, strict=True)
   ]
-  return jax.tree.unflatten(structure, done)
+  return jax.tree.unflatten(structure, new_leaves)
 
 
 def _words(leaf):

@@ -59,7 +59,7 @@ def works(
       depends on the data.
   """
   phases = _phases(config, algorithm, params, data)
-  if not all(each and each.bytes_up is not None for each in phases.values()):
+  if not all(phase and phase.bytes_up is not None for phase in phases.values()):
     raise ValueError(
       "schedule: what clients of this algorithm do or send differs between "
       "rounds or clients, so durations are not known before the rounds; take "
@@ -67,8 +67,8 @@ def works(
     )
   total = lambda name: float(sum(getattr(p, name) for p in phases.values()))
   down, up = total("bytes_down"), total("bytes_up")
-  gradients = [each for p in phases.values() for each in p.gradients]
-  per_step = max(1.0, float(sum(n for n, of in gradients if of is None)))
+  gradients = [pair for p in phases.values() for pair in p.gradients]
+  per_step = max(1.0, float(sum(n for n, kind in gradients if kind is None)))
   sizes = np.asarray(data.sizes)
   sizes = np.broadcast_to(sizes, (len(seeds), sizes.shape[-1]))
   return [
@@ -79,7 +79,7 @@ def works(
 
 def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
   """What the phases of a round noted, see `Cohort.work`."""
-  noted: dict[int, Any] = {}
+  phases: dict[int, Any] = {}
 
   def round(params, key, examples, indices, sizes):
     server, rows = contract.initial_states(
@@ -93,9 +93,9 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     if config.max_update_norm is not None:
       parts = contract.shapes_of_parts(algorithm, server)
     cohort = Cohort(config, key, np.int32(0), round_data, parts)
-    new, _ = contract.call_function("round", algorithm, server, cohort)
-    noted.update(cohort.work)
-    return new
+    new_server, _ = contract.call_function("round", algorithm, server, cohort)
+    phases.update(cohort.work)
+    return new_server
 
   if isinstance(data, Population):
     example = lambda field: jax.ShapeDtypeStruct((1, *field[1]), field[0])
@@ -108,7 +108,7 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     examples, (indices, sizes) = data.examples, of_seed
   key = jax.eval_shape(jax.random.key, 0)
   jax.eval_shape(round, params, key, examples, indices, sizes)
-  return noted
+  return phases
 
 
 def _steps(gradients, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:
@@ -120,9 +120,9 @@ def _steps(gradients, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:
     sizes: [M].
     plan: of the local steps.
   """
-  full = lambda examples: -(-examples // plan.batch_size)
+  num_batches = lambda examples: -(-examples // plan.batch_size)
   total = np.zeros(len(sizes))
-  for number, of in gradients:
-    steps = plan.num_steps(sizes) if of is None else full(sizes)
-    total += number * (full(of) if isinstance(of, int) else steps)
+  for number, kind in gradients:
+    steps = plan.num_steps(sizes) if kind is None else num_batches(sizes)
+    total += number * (num_batches(kind) if isinstance(kind, int) else steps)
   return np.maximum(total, 1.0)

@@ -199,18 +199,18 @@ class Worker:
       mean_loss = self._mean_loss(loss_fn, k)
       value, grads = jax.value_and_grad(mean_loss)(params)
       extras, calls = extras_of(rule, mean_loss, params, value, grads)
-      before = rule_state
+      old_state = rule_state
       params, rule_state = optimizers.step(
         "client", rule, grads, rule_state, params, **extras
       )
       # The model and traced hyperparameters may have different types.
       if config.precision == "bfloat16":
-        rule_state = trees.cast_like(rule_state, before)
+        rule_state = trees.cast_like(rule_state, old_state)
       name = "client: the rule's state"
-      functions.check_like(name, rule_state, before, "init")
+      functions.check_like(name, rule_state, old_state, "init")
       gradients_per_step = 1 + len(calls)
-      record = lambda name, all: all.at[k].set(_field(rule_state, name))
-      traces = {name: record(name, all) for name, all in traces.items()}
+      record = lambda name, trace: trace.at[k].set(_field(rule_state, name))
+      traces = {name: record(name, trace) for name, trace in traces.items()}
       return params, rule_state, traces
 
     blank = lambda name: jnp.full(
@@ -221,8 +221,8 @@ class Worker:
     num_steps = config.plan.common_steps or self.num_steps
     # Steps may overwrite their input. XLA would let them overwrite the caller's
     # model, and so copy that for each client.
-    begin = lax.optimization_barrier(start), rule_state, traces
-    end, rule_state, self.traces = lax.fori_loop(0, num_steps, step, begin)
+    initial = lax.optimization_barrier(start), rule_state, traces
+    end, rule_state, self.traces = lax.fori_loop(0, num_steps, step, initial)
     examples = jnp.sum(self._client.counts, dtype=jnp.int32)
     self._count(gradients_per_step, examples, None)
     return master_model(params, start, end), rule_state
@@ -280,9 +280,9 @@ class Worker:
       self.key, (num_examples,), 0, jnp.maximum(size, 1)
     )
     counts = jnp.full(num_examples, size > 0)
-    drawn = rows[positions]
-    of = num_examples
-    return self._mean_gradients(loss_fn, (params,), drawn, counts, of)[0]
+    sample = rows[positions]
+    kind = num_examples
+    return self._mean_gradients(loss_fn, (params,), sample, counts, kind)[0]
 
   def _mean_gradients(self, loss_fn, points, rows, counts, of, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.
@@ -312,8 +312,8 @@ class Worker:
       return jax.tree.map(jnp.add, totals, grads)
 
     # In half precision, sums over many examples overflow and lose digits.
-    wide = lambda leaf: trees.at_least_float32(jnp.zeros_like(leaf))
-    zeros = [jax.tree.map(wide, point) for point in points]
+    zeros_of = lambda leaf: trees.at_least_float32(jnp.zeros_like(leaf))
+    zeros = [jax.tree.map(zeros_of, point) for point in points]
     if len(rows) == chunk:
       totals = add(0, zeros)
     else:
@@ -353,8 +353,8 @@ class Worker:
     mask = jnp.arange(len(rows)) < count
 
     def mean_loss(params, draw=0):
-      own = jax.random.fold_in(rng, draw) if draw else rng
-      losses = loss_fn(params, batch, own)
+      draw_rng = jax.random.fold_in(rng, draw) if draw else rng
+      losses = loss_fn(params, batch, draw_rng)
       if needs_no_mask:
         return jnp.mean(losses)
       losses = jnp.where(mask, losses, 0)

@@ -228,13 +228,13 @@ def _conv_matmul(x, kernel, bias, strides, padding):
   kernel = _tile_kernel(kernel, tile, strides)  # [tiles, wh, ww, I, O]
   window = kernel.shape[1:3]
 
-  needed = [
+  lengths = [
     (n - 1 + -(-k // b)) * b
     for n, k, b in zip(grid, window, block, strict=True)
   ]
   edges = [
     (before, n - before - size, 0)
-    for n, size, (before, _) in zip(needed, x.shape[1:3], padding, strict=True)
+    for n, size, (before, _) in zip(lengths, x.shape[1:3], padding, strict=True)
   ]
   x = lax.pad(
     _turned(x), jnp.zeros((), x.dtype), [(0, 0, 0), *edges, (0, 0, 0)]
@@ -252,8 +252,8 @@ def _conv_matmul(x, kernel, bias, strides, padding):
   if bias is not None:
     # The bias is the weight of a patch row of ones.
     bias = jnp.asarray(bias, x.dtype)
-    own = jnp.broadcast_to(bias, (len(kernel), 1, features))
-    rows.append(jnp.pad(own, [(0, 0), (0, num_ones - 1), (0, 0)]))
+    bias_rows = jnp.broadcast_to(bias, (len(kernel), 1, features))
+    rows.append(jnp.pad(bias_rows, [(0, 0), (0, num_ones - 1), (0, 0)]))
   weights = jnp.concatenate(rows, 1).transpose(0, 2, 1)
   y = weights.reshape(-1, len(patches)) @ patches.reshape(len(patches), -1)
   y = y.reshape(*tile, features, *patches.shape[1:])

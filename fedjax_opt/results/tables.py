@@ -39,31 +39,31 @@ def table(
   if not history.rounds:
     return "no round was evaluated"
   settings = selection.group_by_seed(points)
-  shown = settings
+  rows = settings
   if len(settings) > _MAX_ROWS:
-    shown = selection.rank(history, points, criterion)[:_NUM_BEST]
+    rows = selection.rank(history, points, criterion)[:_NUM_BEST]
   selected = selection.select(history, points, criterion)
-  columns = _columns(history, settings, shown, criterion.metric)
+  columns = _columns(history, settings, rows, criterion.metric)
   for title, values in (extra or {}).items():
-    columns[title] = [format_value(values[s.points[0]]) for s in shown]
-  columns["status"] = [_status(history, s.points) for s in shown]
+    columns[title] = [format_value(values[s.points[0]]) for s in rows]
+  columns["status"] = [_status(history, s.points) for s in rows]
   if len(settings) > 1:
-    marks = ["*" if selected in s.points else "" for s in shown]
+    marks = ["*" if selected in s.points else "" for s in rows]
     columns = {"": marks} | columns
   lines = [
     f"after round {history.rounds[-1]}:",
-    *aligned([[n, *each] for n, each in columns.items()], [len(columns) - 1]),
+    *aligned([[n, *cells] for n, cells in columns.items()], [len(columns) - 1]),
   ]
   if selected is None:
     lines.append("none selected: every point diverged")
   elif len(settings) > 1:
     lines.append(f"* selected: {criterion}")
-  if len(shown) < len(settings):
+  if len(rows) < len(settings):
     lines.append(
-      f"best {len(shown)} of {len(settings)} settings; metrics.csv and "
-      f"summary.json have the other {len(settings) - len(shown)}"
+      f"best {len(rows)} of {len(settings)} settings; metrics.csv and "
+      f"summary.json have the other {len(settings) - len(rows)}"
     )
-  if any(len(setting.points) > 1 for setting in shown):
+  if any(len(setting.points) > 1 for setting in rows):
     lines.append("± is the sample standard deviation over seeds")
   return "\n".join(lines)
 
@@ -85,10 +85,10 @@ def _columns(
     columns[title] = [_spread(final[s.points], name) for s in shown]
 
   # The reported metrics, then the metric of the criterion.
-  reported = ("test_accuracy", metric.replace("validation_", "test_"))
+  names = ("test_accuracy", metric.replace("validation_", "test_"))
   if metric.startswith("client_"):
-    reported = reported[::-1]
-  for name in reported:
+    names = names[::-1]
+  for name in names:
     if name in history.metrics and name != metric:
       add(name, name)
       break
@@ -104,9 +104,9 @@ def _columns(
 
 def _best(history: History, points: Sequence[int], metric: str) -> str:
   """The best value of a metric, with its round if only one seed has a value."""
-  found = [best for p in points if (best := history.best(p, metric))]
-  text = _spread(np.array([value for value, _ in found]), metric)
-  return f"{text} ({found[0][1]})" if len(found) == 1 else text
+  pairs = [best for p in points if (best := history.best(p, metric))]
+  text = _spread(np.array([value for value, _ in pairs]), metric)
+  return f"{text} ({pairs[0][1]})" if len(pairs) == 1 else text
 
 
 def _spread(values: np.ndarray, metric: str) -> str:
@@ -167,8 +167,8 @@ def html_table(
   """
   cell = lambda tag, text: f"<{tag}>{html.escape(str(text))}</{tag}>"
   lines = [
-    f"<tr>{''.join(cell(tag, each) for each in cells)}</tr>"
-    for tag, cells in (("th", head), *(("td", each) for each in rows))
+    f"<tr>{''.join(cell(tag, text) for text in cells)}</tr>"
+    for tag, cells in (("th", head), *(("td", row) for row in rows))
   ]
   table = f"<table>{''.join(lines)}</table>" if rows else ""
   return cell("p", title) + table + (cell("p", below) if below else "")

@@ -93,7 +93,7 @@ def _groups():
 
 def _choice(seconds, help, redraw=False, of="step", **own):
   """Devices by a distribution, whose arguments have these defaults."""
-  what = Hyperparameter(
+  of_parameter = Hyperparameter(
     "of",
     of,
     "what takes these seconds at a client: a local step, or a round",
@@ -101,7 +101,7 @@ def _choice(seconds, help, redraw=False, of="step", **own):
   )
   parameters = (
     *arguments(seconds, **own),
-    what,
+    of_parameter,
     *arguments(drawn, "bytes_down", "bytes_up", "bytes_sigma"),
     *arguments(drawn, redraw=redraw),
   )

@@ -141,7 +141,7 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
         if shapes is None:
           continue
         wrong = fault.corrupt(parts[i], jax.random.fold_in(key, i))
-        either = lambda wrong, own: jnp.where(is_faulty, wrong, own)
+        either = lambda wrong, right: jnp.where(is_faulty, wrong, right)
         parts[i] = jax.tree.map(either, wrong, parts[i])
       message = contract.join_message(parts, output.message)
       return output._replace(message=message)
