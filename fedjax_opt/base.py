@@ -104,8 +104,8 @@ class Algorithm(NamedTuple):
       rounds, as it is before its first round; a pytree of arrays without random
       keys. None if clients keep nothing. A client reads its state as
       `worker.state`, and returns the new one in `ClientOutput`.
-    client_params: `(state, kept) -> params`, the model that ONE client uses
-      itself, given the server's state and the client's state; for
+    client_params: `(state, client_state) -> params`, the model that ONE client
+      uses itself, given the server's state and the client's state; for
       `evaluate_clients`. None if all clients use the server's model.
     personalize: `(worker, params) -> params`, how ONE client changes this model
       on its training examples before it uses the model; for `evaluate_clients`.

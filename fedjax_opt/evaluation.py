@@ -140,8 +140,8 @@ def with_perplexity(evaluate: EvaluateFn) -> EvaluateFn:
   """
 
   @functools.wraps(evaluate)
-  def measure(*arguments, **others):
-    metrics = evaluate(*arguments, **others)
+  def measure(*arguments, **options):
+    metrics = evaluate(*arguments, **options)
     return metrics | {
       name.replace("loss", "perplexity"): jnp.exp(value)
       for name, value in metrics.items()

@@ -213,14 +213,14 @@ def merged(adapted: Params) -> Params:
 def added(params: Params, changes: dict[str, jax.Array]) -> Params:
   """A model with something added to some kernels, {layer: [in, out]}."""
 
-  def add(at, leaf):
-    change = changes.get(_layer(at))
+  def add(key_path, leaf):
+    change = changes.get(_layer(key_path))
     return leaf if change is None else leaf + change.astype(leaf.dtype)
 
   return jax.tree_util.tree_map_with_path(add, params)
 
 
-def _layer(at) -> str | None:
+def _layer(key_path) -> str | None:
   """The path of the layer whose kernel is at a place; None of other leaves."""
-  path = jax.tree_util.keystr(at, simple=True, separator="/")
+  path = jax.tree_util.keystr(key_path, simple=True, separator="/")
   return path.removesuffix("/kernel") if path.endswith("/kernel") else None

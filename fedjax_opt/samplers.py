@@ -346,13 +346,13 @@ def resolve(sampler: Any, num_clients: Count, cohort_size: int) -> Sampler:
   return sampler
 
 
-def _of_function(given):
+def _of_function(function):
   """A sampler that calls a function of key and round."""
-  checks.function("sampler", given, _TAKES)
+  checks.function("sampler", function, _TAKES)
 
   def draw(key, round, sizes, cohort_size):
     del sizes, cohort_size
-    drawn = given(key, round)
+    drawn = function(key, round)
     return drawn if isinstance(drawn, tuple) else (drawn, None)
 
   return Sampler(draw)

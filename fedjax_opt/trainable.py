@@ -99,8 +99,8 @@ def train_only(
     trained, replies = make(*closed_fns).round(state.trained, cohort)
     return TrainableState(trained, state.frozen), replies
 
-  def client_params(state, kept):
-    params = outer.client_params(state.trained, kept)
+  def client_params(state, client_state):
+    params = outer.client_params(state.trained, client_state)
     return merge(params, state.frozen.params)
 
   def personalize(worker, params):
@@ -211,12 +211,12 @@ def _is_below(name, path):
   return name == path or name.startswith(f"{path}/")
 
 
-def _no_leaf(path, found):
+def _no_leaf(path, keys):
   """That nothing matches, and what there is beside the first wrong part."""
   prefix, parts = "", path.split("/")
-  while any(key.startswith(f"{prefix}{parts[0]}/") for key in found):
+  while any(key.startswith(f"{prefix}{parts[0]}/") for key in keys):
     prefix += f"{parts.pop(0)}/"
-  tails = (key.removeprefix(prefix) for key in found if key.startswith(prefix))
+  tails = (key.removeprefix(prefix) for key in keys if key.startswith(prefix))
   names = dict.fromkeys(prefix + tail.partition("/")[0] for tail in tails)
   return f"matches no leaf of the model; must be among {', '.join(names)}"
 

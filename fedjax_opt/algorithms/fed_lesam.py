@@ -113,9 +113,9 @@ def _behind(rule, ahead):
   back = lambda point: optax.tree.cast_like(optax.tree.sub(point, ahead), point)
 
   def of_x(function):
-    def at(x, *args, **how):
+    def at(x, *args, **kwargs):
       point = optax.tree.cast_like(optax.tree.add(x, ahead), x)
-      return function(point, *args, **how)
+      return function(point, *args, **kwargs)
 
     return at
 

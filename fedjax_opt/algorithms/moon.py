@@ -83,8 +83,8 @@ def moon(
     own_state = Previous(local_params, exists=jnp.array(True))
     return ClientOutput(delta, state=own_state)
 
-  def client_params(state, kept):
-    return optax.tree.where(kept.exists, kept.params, state.params)
+  def client_params(state, previous):
+    return optax.tree.where(previous.exists, previous.params, state.params)
 
   return averaged(
     one_client,

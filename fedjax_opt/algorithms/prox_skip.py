@@ -119,10 +119,10 @@ def prox_skip(
   return Algorithm(init, round, init_client=init_client, may_be_clipped=False)
 
 
-def _after_meeting(kept, mean, meetings, strength):
+def _after_meeting(local, mean, meetings, strength):
   """x_i and h_i, once the client knows whether there was another meeting."""
-  gap = optax.tree.sub(mean, kept.params)
-  control = optax.tree.add_scale(kept.control, strength, gap)
-  control = optax.tree.cast_like(control, kept.control)
+  gap = optax.tree.sub(mean, local.params)
+  control = optax.tree.add_scale(local.control, strength, gap)
+  control = optax.tree.cast_like(control, local.control)
   after = Local(mean, control, meetings)
-  return optax.tree.where(meetings > kept.meetings, after, kept)
+  return optax.tree.where(meetings > local.meetings, after, local)

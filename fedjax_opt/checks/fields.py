@@ -167,14 +167,14 @@ def sequence_of(field: Field, words: str, least: int = 0) -> Field:
     least: the fewest values that it must have.
   """
 
-  def accepts(name, listed):
-    values.plain_array(name, listed)
-    is_array = getattr(listed, "ndim", 0) > 0
-    if not is_array and not isinstance(listed, list | tuple | range):
-      raise TypeError(f"{name}={values.brief(listed)}: must be {words}")
-    if len(listed) < least:
-      raise ValueError(f"{name}={values.brief(listed)}: must be {words}")
-    for i, value in enumerate(listed):
+  def accepts(name, entries):
+    values.plain_array(name, entries)
+    is_array = getattr(entries, "ndim", 0) > 0
+    if not is_array and not isinstance(entries, list | tuple | range):
+      raise TypeError(f"{name}={values.brief(entries)}: must be {words}")
+    if len(entries) < least:
+      raise ValueError(f"{name}={values.brief(entries)}: must be {words}")
+    for i, value in enumerate(entries):
       field.check(f"{name}[{i}]", value)
 
   return Field(accepts)
@@ -183,13 +183,13 @@ def sequence_of(field: Field, words: str, least: int = 0) -> Field:
 def _pair(*inner: Field) -> Field:
   """A tuple of values, each with a field of its own."""
 
-  def accepts(name, listed):
-    if not isinstance(listed, list | tuple) or len(listed) != len(inner):
+  def accepts(name, entries):
+    if not isinstance(entries, list | tuple) or len(entries) != len(inner):
       raise TypeError(
-        f"{name}={values.brief(listed)}: must be a tuple of {len(inner)}"
+        f"{name}={values.brief(entries)}: must be a tuple of {len(inner)}"
       )
     for i, field in enumerate(inner):
-      field.check(f"{name}[{i}]", listed[i])
+      field.check(f"{name}[{i}]", entries[i])
 
   return Field(accepts)
 
@@ -202,10 +202,10 @@ def mapping_of(field: Field | None, words: str) -> Field:
     words: what the dictionary must be, such as "a dict of numbers".
   """
 
-  def accepts(name, given):
-    if not isinstance(given, Mapping):
-      raise TypeError(f"{name}={values.brief(given)}: must be {words}")
-    for key, value in given.items():
+  def accepts(name, mapping):
+    if not isinstance(mapping, Mapping):
+      raise TypeError(f"{name}={values.brief(mapping)}: must be {words}")
+    for key, value in mapping.items():
       if not isinstance(key, str):
         text = values.brief(key)
         raise TypeError(f"{name}: the name {text} must be a string")
@@ -354,7 +354,7 @@ def fields_of(
   return {name: field for name, field in fields.items() if field is not None}
 
 
-def _field_of(annotation, own):
+def _field_of(annotation, spec):
   """The field of an argument, or None if nothing is known of it."""
   inner, optional = annotation, False
   if annotation not in KINDS and type(None) in typing.get_args(annotation):
@@ -363,10 +363,10 @@ def _field_of(annotation, own):
     inner = functools.reduce(operator.or_, kinds)
   if typing.get_origin(inner) is Annotated:
     inner, annotated_spec = typing.get_args(inner)
-    own = own or annotated_spec
-  field = own if isinstance(own, Field) else KINDS.get(inner, _of_form(inner))
-  if isinstance(own, str):
-    field = dataclasses.replace(field, interval=own)
+    spec = spec or annotated_spec
+  field = spec if isinstance(spec, Field) else KINDS.get(inner, _of_form(inner))
+  if isinstance(spec, str):
+    field = dataclasses.replace(field, interval=spec)
   if field is None or field.optional or not optional:
     return field
   return dataclasses.replace(field, optional=True)

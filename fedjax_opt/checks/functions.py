@@ -84,19 +84,19 @@ def _of_batch(name, takes, function, params, batch, *rng):
   return errors.call(name, takes, function, params, batch, *rng, where=where)
 
 
-def _check_per_example(name, found, batch):
-  """Checks that `found` is an array with one number for each example."""
+def _check_per_example(name, output, batch):
+  """Checks that `output` is an array with one number for each example."""
   size = _size(batch)
   want = f"must be one number per example, [B] = [{size}]"
-  if found is None:
+  if output is None:
     raise TypeError(f"{name}: returned None; {want}")
-  if isinstance(found, tuple | list | Mapping):
+  if isinstance(output, tuple | list | Mapping):
     raise TypeError(
-      f"{name}: returned {form_of(found)}; {want}, and nothing else"
+      f"{name}: returned {form_of(output)}; {want}, and nothing else"
     )
-  if not hasattr(found, "shape") and not isinstance(found, int | float):
-    raise TypeError(f"{name}: returned {brief(found)}; {want}")
-  shape = np.shape(found)
+  if not hasattr(output, "shape") and not isinstance(output, int | float):
+    raise TypeError(f"{name}: returned {brief(output)}; {want}")
+  shape = np.shape(output)
   if shape == (size,):
     return
   hint = _about_labels(batch)
@@ -104,7 +104,7 @@ def _check_per_example(name, found, batch):
     raise ValueError(f"{name}: returned a scalar; {want}; drop the .mean()")
   if not hint and len(shape) > 1 and shape[0] == size:
     hint = "; take the mean, or the sum, over the other axes"
-  raise ValueError(f"{name}: returned {form(found)}; {want}{hint}")
+  raise ValueError(f"{name}: returned {form(output)}; {want}{hint}")
 
 
 def _size(batch):
@@ -195,13 +195,13 @@ def scalars(name: str, found: Any) -> dict[str, jax.Array]:
   return {key: jnp.asarray(value) for key, value in found.items()}
 
 
-def _check_dict(name, found, wanted):
-  if not isinstance(found, Mapping):
-    hint = "; was it not called?" if callable(found) else ""
+def _check_dict(name, output, wanted):
+  if not isinstance(output, Mapping):
+    hint = "; was it not called?" if callable(output) else ""
     raise TypeError(
-      f"{name}: returned {form_of(found)}; must return a dict {wanted}{hint}"
+      f"{name}: returned {form_of(output)}; must return a dict {wanted}{hint}"
     )
-  for key in found:
+  for key in output:
     if not isinstance(key, str):
       raise TypeError(f"{name}: the name {brief(key)} must be a string")
 

@@ -60,13 +60,13 @@ def digests_of(rows: np.ndarray, stops: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _named(path: pathlib.Path, what: str) -> Iterator[None]:
+def _named(path: pathlib.Path, action: str) -> Iterator[None]:
   """Errors of the system, with the file and what it cannot be."""
   try:
     yield
   except OSError as error:
     raise OSError(
-      f"{str(path)!r} cannot be {what} ({error.strerror or error})"
+      f"{str(path)!r} cannot be {action} ({error.strerror or error})"
     ) from error
 
 

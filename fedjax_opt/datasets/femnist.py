@@ -101,14 +101,14 @@ class _Split(NamedTuple):
 
 
 def _open_splits(
-  path: pathlib.Path, only_digits: bool, opened: contextlib.ExitStack
+  path: pathlib.Path, only_digits: bool, stack: contextlib.ExitStack
 ) -> list[_Split]:
   """The training and the test split of the source that is in the folder."""
   prefix = "federated_emnist_" + ("digitsonly_" if only_digits else "")
   folder = path.parent if path.name.startswith("federated_emnist_") else path
   pair = [folder / f"{prefix}{split}.sqlite" for split in ("train", "test")]
   if all(file.is_file() for file in pair):
-    return [_fedjax_split(file, opened) for file in pair]
+    return [_fedjax_split(file, stack) for file in pair]
 
   candidates = [path, path / TFF_FILE.removesuffix(".lzma"), path / TFF_FILE]
   file = next((file for file in candidates if file.is_file()), None)
@@ -119,7 +119,7 @@ def _open_splits(
     )
   if file.suffix == ".lzma":
     file = _decompressed(file)
-  connection = _connect(file, opened)
+  connection = _connect(file, stack)
   kind = "digits_only" if only_digits else "all"
   names = (f"{kind}_{split}" for split in ("train", "test"))
   return [_tff_split(file, connection, name) for name in names]
@@ -152,13 +152,13 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
 
 
 def _connect(
-  path: pathlib.Path, opened: contextlib.ExitStack
+  path: pathlib.Path, stack: contextlib.ExitStack
 ) -> sqlite3.Connection:
   """Opens an SQLite file to read; it is closed with what else was opened."""
   with errors.reading(path, "an SQLite file is needed", sqlite3.Error):
     uri = f"{path.resolve().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
-    opened.callback(connection.close)
+    stack.callback(connection.close)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_RECORD)
     connection.execute("PRAGMA trusted_schema = OFF")
     # A view computes what it gives, with no bound; a virtual table too.
@@ -185,10 +185,10 @@ def _names(
   return [row[0] for row in rows]
 
 
-def _fedjax_split(path: pathlib.Path, opened: contextlib.ExitStack) -> _Split:
+def _fedjax_split(path: pathlib.Path, stack: contextlib.ExitStack) -> _Split:
   """A FedJAX file: one row per client, zlib-compressed msgpack."""
   msgpack = errors.imported("msgpack", "reading FedJAX's files", "msgpack")
-  connection = _connect(path, opened)
+  connection = _connect(path, stack)
   ids = _names(connection, path, "SELECT client_id FROM federated_data")
   # An id is a hash and the writer, such as b"0123456789abcdef:f0000_14".
   client_ids = {

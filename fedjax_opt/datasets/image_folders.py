@@ -165,9 +165,9 @@ def _column(where: str, features: Mapping, kind: type) -> str:
   return names[0]
 
 
-def _source(name: str, saved: Mapping | None) -> pathlib.Path | io.BytesIO:
+def _source(name: str, record: Mapping | None) -> pathlib.Path | io.BytesIO:
   """An image as it was saved, in the data set or as a file beside it."""
-  content, path = (saved or {}).get("bytes"), (saved or {}).get("path")
+  content, path = (record or {}).get("bytes"), (record or {}).get("path")
   if content is None and path is None:
     raise ValueError(f"{name}: has no image")
   return pathlib.Path(path) if content is None else io.BytesIO(content)
@@ -224,24 +224,24 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
 
 
 def _pixels(
-  asked: _Image, size: tuple[int, int] | None, number: int
+  entry: _Image, size: tuple[int, int] | None, number: int
 ) -> np.ndarray:
   """An image as uint8, [H, W] if it is gray, [H, W, 3] if not.
 
   Args:
-    asked: the image.
+    entry: the image.
     size: width and height to which it is scaled; None for its own.
     number: of images that will be in memory, and then in an array.
   """
   pillow = errors.imported("PIL.ImageOps", "reading images", _EXTRA)
-  if isinstance(asked.source, pathlib.Path):
-    with errors.reading(asked.name, "an image is needed", ValueError):
-      memory.check_is_file(asked.source)
+  if isinstance(entry.source, pathlib.Path):
+    with errors.reading(entry.name, "an image is needed", ValueError):
+      memory.check_is_file(entry.source)
   # Of any trouble, as of an image that declares more pixels than is sound.
   with (
-    errors.reading(asked.name, "an image is needed", Exception),
+    errors.reading(entry.name, "an image is needed", Exception),
     warnings.catch_warnings(action="error"),
-    pillow.Image.open(asked.source, formats=_FORMATS) as image,
+    pillow.Image.open(entry.source, formats=_FORMATS) as image,
   ):
     if image.mode.startswith(("I", "F")):  # It would be cut off at 255.
       raise ValueError("it has more than 8 bits a pixel")
@@ -260,10 +260,10 @@ def _pixels(
     return np.asarray(image)
 
 
-def _check_sizes(every: list[_Image], pixels: list[np.ndarray]) -> None:
+def _check_sizes(images: list[_Image], pixels: list[np.ndarray]) -> None:
   """That all images have the size of the first."""
   first = pixels[0].shape[:2]
-  for image, array in zip(every, pixels, strict=True):
+  for image, array in zip(images, pixels, strict=True):
     if array.shape[:2] != first:
       raise ValueError(
         f"{image.name}: is {array.shape[1]} x {array.shape[0]} pixels, others "

@@ -235,11 +235,11 @@ def time(name: str, values: Any) -> np.ndarray:
   return dates.dt.tz_localize(None).to_numpy().astype(np.int64)
 
 
-def _dates(values: Any, **how: bool) -> Any:
+def _dates(values: Any, **options: bool) -> Any:
   """The dates, NaT where there is none."""
   with warnings.catch_warnings(action="ignore"):
     # It warns before it guesses a format for each row, which fail then.
-    return _pandas().to_datetime(values, utc=True, errors="coerce", **how)
+    return _pandas().to_datetime(values, utc=True, errors="coerce", **options)
 
 
 def target(frame: Any, kind: str | None) -> tuple[np.ndarray, str, tuple]:

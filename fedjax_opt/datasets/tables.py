@@ -363,10 +363,10 @@ def standardize(
   ]
 
 
-def _check_columns(columns, given):
+def _check_columns(columns, by_role):
   """That each column that is named is there, and has one role."""
   roles: dict[str, str] = {}
-  for role, names in given.items():
+  for role, names in by_role.items():
     for name in names:
       if name is None:
         continue
@@ -377,7 +377,7 @@ def _check_columns(columns, given):
           f"{role}={name!r}: that column is already {roles[name]}"
         )
       roles[name] = role
-  if not given["label"]:
+  if not by_role["label"]:
     raise ValueError("label: give the column that is predicted")
   if len(roles) == len(columns):
     raise ValueError("no column is left as input; ignore fewer columns")

@@ -206,13 +206,13 @@ class ActivePoints:
     if self._before is None:
       return state
 
-    def put_back(leaf, before):
-      if isinstance(before, np.ndarray):
-        before = before.copy()
-        before[self.present] = leaf
-        return before
-      present_rows = jax.device_put(leaf, before.sharding)
-      rows = before.at[self.present].set(present_rows)
+    def put_back(leaf, saved):
+      if isinstance(saved, np.ndarray):
+        saved = saved.copy()
+        saved[self.present] = leaf
+        return saved
+      present_rows = jax.device_put(leaf, saved.sharding)
+      rows = saved.at[self.present].set(present_rows)
       return jax.device_put(rows, leaf.sharding)
 
     fields = jax.tree.map(put_back, _changing(state), self._before)

@@ -67,13 +67,13 @@ def of_seeds(
   return tables
 
 
-def _check_is_timetable(name, given):
-  if not isinstance(given, Timetable):
+def _check_is_timetable(name, value):
+  if not isinstance(value, Timetable):
     raise TypeError(
-      f"{name}={checks.brief(given)}: must be a Timetable, such as "
+      f"{name}={checks.brief(value)}: must be a Timetable, such as "
       "schedules.by_hand(clients, versions), or a function to one"
     )
-  if not len(given.time):
+  if not len(value.time):
     raise ValueError(f"{name}: has no steps; must have at least one")
 
 

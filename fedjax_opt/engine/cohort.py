@@ -495,9 +495,9 @@ class Cohort:
       )
 
   def _visitor(self, one_client, phase):
-    def note(gradients, sent):
-      is_known = isinstance(sent, int | np.integer)
-      bytes_up = int(sent) if is_known else None
+    def note(gradients, num_bytes):
+      is_known = isinstance(num_bytes, int | np.integer)
+      bytes_up = int(num_bytes) if is_known else None
       work = PhaseWork(gradients, phase.num_bytes, bytes_up)
       self.work.setdefault(phase.number, work)
 

@@ -458,11 +458,11 @@ class Config:
 
 
 def _vmaps_points(
-  given: Mapping[str, Any], params: Params, batch_size: int
+  options: Mapping[str, Any], params: Params, batch_size: int
 ) -> bool:
-  if given["grid_map"] == "auto" and given["grid_chunk"] is None:
+  if options["grid_map"] == "auto" and options["grid_chunk"] is None:
     return fastest_vmapped(params, batch_size) != 1
-  return given["grid_map"] != "scan"
+  return options["grid_map"] != "scan"
 
 
 def _cohort_size(

@@ -182,9 +182,9 @@ class Feed:
     )
     return config.clock.rows(rounds, sizes, config.plan)
 
-  def _of_device(self, d, drawn, computed):
+  def _of_device(self, d, draws, computed):
     """The segment of the d-th device of the client axis."""
-    segment = dict(drawn)
+    segment = dict(draws)
     if self._population is not None:
       # The clients that `sharding.local` gives this device.
       local = computed[..., d :: self._config.layout.client_devices]
@@ -221,7 +221,7 @@ def lower_draws(config: Config, seeds: Sequence[int], sizes: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _draw(config, seeds, rounds, sizes, given=None):
+def _draw(config, seeds, rounds, sizes, arrivals=None):
   """The input of rounds, leaves [seeds, T, ...]; and cohorts [seeds, T, C'].
 
   The input consists of fields of `RoundData` and `Arrival`: those of the
@@ -229,8 +229,8 @@ def _draw(config, seeds, rounds, sizes, given=None):
   which they are computed.
   """
 
-  def of_round(seed, sizes, round, given):
-    draws = given
+  def of_round(seed, sizes, round, arrivals):
+    draws = arrivals
     if draws is None:
       clients, scale = samplers.draw(
         config.sampler, seed, round, sizes, config.cohort_size
@@ -245,4 +245,4 @@ def _draw(config, seeds, rounds, sizes, given=None):
   over_rounds = jax.vmap(of_round, (None, None, 0, 0))
   sizes_axis = 0 if sizes.ndim == 2 else None
   over_seeds = jax.vmap(over_rounds, (0, sizes_axis, None, 0))
-  return over_seeds(seeds, jnp.asarray(sizes), rounds, given)
+  return over_seeds(seeds, jnp.asarray(sizes), rounds, arrivals)

@@ -139,15 +139,15 @@ def over_chunks(
 _PLAIN_SUMS = 16
 
 
-def _add(total, lost, sums):
+def _add(total, correction, sums):
   """The new total, and the excess that rounding added; None for a plain sum.
 
   References:
     Kahan, "Further remarks on reducing truncation errors", CACM 1965.
   """
-  if lost is None:
+  if correction is None:
     return jax.tree.map(jnp.add, total, sums), None
-  corrected = jax.tree.map(jnp.subtract, sums, lost)
+  corrected = jax.tree.map(jnp.subtract, sums, correction)
   new_total = jax.tree.map(jnp.add, total, corrected)
   excess = lambda new, old, added: (new - old) - added
   return new_total, jax.tree.map(excess, new_total, total, corrected)

@@ -153,8 +153,8 @@ def map_arrays(fn: Callable[..., Any], tree: Any, *given: int) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _mapped(fn, given, leaves):
-  return [fn(leaf, *given) for leaf in leaves]
+def _mapped(fn, args, leaves):
+  return [fn(leaf, *args) for leaf in leaves]
 
 
 def copies(tree: Any) -> Any:

@@ -172,14 +172,14 @@ def _one_round(config, algorithm, server, keys, round, data):
   return (server, client_state), counts, traces
 
 
-def _checked(returned, phases):
+def _checked(output, phases):
   """`(state, [replies])` of what `round` returned.
 
   Raises:
     ValueError: if it is not that, or lacks a reply.
   """
-  is_pair = type(returned) is tuple and len(returned) == 2
-  state, replies = returned if is_pair else (None, None)
+  is_pair = type(output) is tuple and len(output) == 2
+  state, replies = output if is_pair else (None, None)
   replies = [replies] if isinstance(replies, Reply) else replies
   if (
     not is_pair

@@ -168,18 +168,18 @@ class Layout:
     """How a leaf of each seed is divided."""
     return self._model_spec(path, leaf, (None,))
 
-  def _model_spec(self, path, leaf, before=()):
+  def _model_spec(self, path, leaf, leading=()):
     """How a leaf of a model is divided, given how the axes before are."""
     if self.model_devices == 1:
       return PartitionSpec()
-    shape, of_model = leaf.shape[len(before) :], None
+    shape, of_model = leaf.shape[len(leading) :], None
     if self.model_sharding is not None:
       name = jax.tree_util.keystr(path, simple=True, separator="/")
       of_model = self.model_sharding(name, shape)
       _check_spec(of_model, name, shape, self.model_devices)
     if of_model is None:
       of_model = by_size(shape, self.model_devices)
-    return PartitionSpec(*before, *of_model)
+    return PartitionSpec(*leading, *of_model)
 
   def shapes_of_shards(self, shapes: Any) -> Any:
     """The shapes of what `put_shards` gives, for those of one device."""
@@ -341,15 +341,15 @@ def make_mesh(
   return Mesh(np.array(devices[:num_used]).reshape(shape), tuple(names))
 
 
-def _check_devices(given, available, num_settings):
+def _check_devices(sizes, available, num_settings):
   """Raises the errors of `make_mesh`."""
-  for name, number in given.items():
+  for name, number in sizes.items():
     if available % number:
       raise ValueError(
         f"{name}={number}: must divide the number of devices, {available}"
       )
-  num_used, grid_devices = math.prod(given.values()), given["grid_devices"]
-  mesh = " x ".join(f"{name}={number}" for name, number in given.items())
+  num_used, grid_devices = math.prod(sizes.values()), sizes["grid_devices"]
+  mesh = " x ".join(f"{name}={number}" for name, number in sizes.items())
   if available % num_used:
     raise ValueError(f"{mesh}: must divide the number of devices, {available}")
   if target.num_processes() > 1 and num_used != available:
@@ -448,12 +448,12 @@ def _words(leaf):
   return lax.bitcast_convert_type(leaf, jnp.uint32).reshape(len(leaf), -1)
 
 
-def _of_words(words, like):
+def _of_words(words, leaf):
   """The inverse of `_words`, for as many rows as there are."""
-  words = words.reshape(-1, *like.shape[1:])
-  if like.dtype == bool:
+  words = words.reshape(-1, *leaf.shape[1:])
+  if leaf.dtype == bool:
     return words.astype(bool)
-  return lax.bitcast_convert_type(words, like.dtype)
+  return lax.bitcast_convert_type(words, leaf.dtype)
 
 
 def total(tree: Any) -> Any:

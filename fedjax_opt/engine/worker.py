@@ -284,12 +284,12 @@ class Worker:
     kind = num_examples
     return self._mean_gradients(loss_fn, (params,), sample, counts, kind)[0]
 
-  def _mean_gradients(self, loss_fn, points, rows, counts, of, stop=None):
+  def _mean_gradients(self, loss_fn, points, rows, counts, kind, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.
 
     Gradients are zero at running statistics, which change by local steps, not
     by gradients. Rows [n] have the weight 1 where `counts` [n] is true, and 0
-    elsewhere. From position `stop` on, `counts` is false. `of` says which
+    elsewhere. From position `stop` on, `counts` is false. `kind` says which
     examples the rows are, see the attribute `gradients`.
     """
     loss_fn = computed_loss(self._config.precision, loss_fn)
@@ -320,7 +320,7 @@ class Worker:
       num_chunks = -(-(len(rows) if stop is None else stop) // chunk)
       totals = lax.fori_loop(0, num_chunks, add, zeros)
     number = jnp.sum(counts)
-    self._count(len(points), number.astype(jnp.int32), of)
+    self._count(len(points), number.astype(jnp.int32), kind)
     mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
     return [
       optax.tree.cast_like(
@@ -329,9 +329,9 @@ class Worker:
       for total, point in zip(totals, points, strict=True)
     ]
 
-  def _count(self, gradients, examples, of):
+  def _count(self, gradients, examples, kind):
     """Counts gradients of this many examples each, see `gradients`."""
-    self.gradients.append((gradients, of))
+    self.gradients.append((gradients, kind))
     spent = counters.times(counters.counter(examples), gradients)
     self.gradient_evaluations = counters.add(self.gradient_evaluations, spent)
 

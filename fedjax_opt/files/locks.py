@@ -68,8 +68,8 @@ def _beating(descriptor: int) -> Iterator[None]:
     beats.join()
 
 
-def _beat(descriptor: int, ended: threading.Event) -> None:
-  while not ended.wait(_BEAT):
+def _beat(descriptor: int, stop: threading.Event) -> None:
+  while not stop.wait(_BEAT):
     with contextlib.suppress(OSError):
       os.utime(descriptor)
 

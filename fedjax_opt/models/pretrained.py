@@ -185,15 +185,15 @@ def load_decoder(
   return readers[config["model_type"]](file, config)
 
 
-def _gpt2(file, given):
+def _gpt2(file, config):
   """A decoder of GPT-2's form, see `load_decoder`."""
   _check_entries(
     file,
-    given,
+    config,
     ("activation_function", "gelu_new", ("gelu_new",)),
     ("layer_norm_epsilon", 1e-5, (1e-5,)),
   )
-  model, leaves = _made(Decoder, file, given, _DECODER_KEYS)
+  model, leaves = _made(Decoder, file, config, _DECODER_KEYS)
   file, params = file.parent / WEIGHTS, {}
   arrays = _read_weights(file, "transformer.")
   output = leaves.pop("output")
@@ -216,45 +216,45 @@ def _gpt2(file, given):
   return model, traverse_util.unflatten_dict(params, sep="/")
 
 
-def _llama(file, given):
+def _llama(file, config):
   """A decoder of Llama's form, see `load_decoder`."""
   # Older folders have `rope_theta` and `rope_scaling`.
-  rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
+  rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
   rope = rope if isinstance(rope, dict) else {"rope_type": rope}
-  entries = {key: value for key, value in given.items() if value is not None}
-  heads = given.get("num_attention_heads")
-  given = {"num_key_value_heads": heads} | rope | entries
+  entries = {key: value for key, value in config.items() if value is not None}
+  heads = config.get("num_attention_heads")
+  config = {"num_key_value_heads": heads} | rope | entries
   _check_entries(
     file,
-    given,
+    config,
     ("hidden_act", "silu", ("silu",)),
     ("attention_bias", False, (False,)),
     ("mlp_bias", False, (False,)),
     ("tie_word_embeddings", False, (False, True)),
-    ("rope_type", given.get("type", "default"), ("default",)),
+    ("rope_type", config.get("type", "default"), ("default",)),
   )
   model, leaves = _made(
     Llama,
     file,
-    given,
+    config,
     _LLAMA_KEYS,
-    rope_theta=given.get("rope_theta", 10_000.0),
-    is_tied=given.get("tie_word_embeddings", False),
+    rope_theta=config.get("rope_theta", 10_000.0),
+    is_tied=config.get("tie_word_embeddings", False),
   )
   size = model.width // model.num_heads
-  _check_entries(file, given, ("head_dim", size, (size,)))
+  _check_entries(file, config, ("head_dim", size, (size,)))
   file = file.parent / WEIGHTS
   arrays = _read_weights(file, "model.")
   return model, _transposed(file, arrays, "model.", _LLAMA_PARTS, leaves)
 
 
-def _made(kind, file, given, keys, **others):
+def _made(kind, file, config, keys, **options):
   """A decoder, of the entries of `config.json`, and its leaves' shapes."""
   for key in keys.values():
-    if given.get(key) is None:
+    if config.get(key) is None:
       raise ValueError(f"{file}: has no {key}")
   try:
-    model = kind(**{name: given[key] for name, key in keys.items()}, **others)
+    model = kind(**{name: config[key] for name, key in keys.items()}, **options)
     return model, _leaves(model)
   except (ValueError, TypeError) as error:
     name, _, reason = errors.first_line(error).partition("=")
@@ -303,10 +303,10 @@ def _read_json(folder, *entries):
   return file, config
 
 
-def _check_entries(file, given, *entries):
+def _check_entries(file, config, *entries):
   """That some entries of `config.json`, (key, default, accepted), can be."""
   for key, default, accepted in entries:
-    value = given.get(key, default)
+    value = config.get(key, default)
     if value not in accepted:  # It may be anything that JSON has.
       raise ValueError(
         f"{file}: {key} is {value!r}; must be one of "
@@ -355,11 +355,11 @@ def _transposed(file, arrays, prefix, parts, leaves):
   return traverse_util.unflatten_dict(params, sep="/")
 
 
-def _found(file, arrays, prefix, known, shape):
+def _found(file, arrays, prefix, new_name, shape):
   """The array of a name, of this shape, in float32."""
-  if known not in arrays:
-    raise ValueError(f"{file}: has no {prefix}{known}")
-  name, array = arrays[known]
+  if new_name not in arrays:
+    raise ValueError(f"{file}: has no {prefix}{new_name}")
+  name, array = arrays[new_name]
   if array.shape != shape:
     raise ValueError(
       f"{file}: {name} has shape {list(array.shape)}; must be {list(shape)}, "

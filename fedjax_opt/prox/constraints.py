@@ -217,10 +217,10 @@ def _project_simplex(z: jax.Array, scale: jax.Array) -> jax.Array:
   return jnp.where(is_kept, residual - second, 0)
 
 
-def _second(rest, is_kept, scale):
+def _second(residual, is_kept, scale):
   """What must be subtracted yet so that the kept entries sum to the scale."""
-  number = jnp.maximum(jnp.sum(is_kept), 1).astype(rest.dtype)
-  return (jnp.sum(jnp.where(is_kept, rest, 0)) - scale) / number
+  number = jnp.maximum(jnp.sum(is_kept), 1).astype(residual.dtype)
+  return (jnp.sum(jnp.where(is_kept, residual, 0)) - scale) / number
 
 
 def _threshold(units):

@@ -288,10 +288,10 @@ def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   return ", ".join([*filter(None, [data_words]), *words][:5])
 
 
-def _unlike(name: str, one: Any, other: Any) -> str:
-  if any(str(value).startswith(DIGEST) for value in (one, other)):
+def _unlike(name: str, old_value: Any, new_value: Any) -> str:
+  if any(str(value).startswith(DIGEST) for value in (old_value, new_value)):
     return f"another {name}"
-  return f"{name}={one}, not {other}"
+  return f"{name}={old_value}, not {new_value}"
 
 
 def _shapes(state: State) -> dict[str, str]:

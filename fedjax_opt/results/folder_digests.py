@@ -155,9 +155,9 @@ def _held(path: pathlib.Path, contents: list[_Content]) -> _Content:
   raise _damaged(path.name, "is damaged: it does not hold what was written")
 
 
-def _damaged(name: str, what: str) -> ValueError:
+def _damaged(name: str, problem: str) -> ValueError:
   return ValueError(
-    f"{name} {what}; restore it, run again in another folder, or remove "
+    f"{name} {problem}; restore it, run again in another folder, or remove "
     f"{DIGESTS_FILE} to read all as it is"
   )
 

@@ -71,18 +71,18 @@ def table(
 def _columns(
   history: History,
   settings: Sequence[Setting],
-  shown: Sequence[Setting],
+  rows: Sequence[Setting],
   metric: str,
 ) -> dict[str, list[str]]:
   """Title -> a cell for each row: hyperparameters, then metrics."""
   columns = {
-    name: [format_value(s.hyperparameters.get(name)) for s in shown]
+    name: [format_value(s.hyperparameters.get(name)) for s in rows]
     for name in selection.varying([s.hyperparameters for s in settings])
   }
 
   def add(name: str, title: str) -> None:
     final = history.values(name)[:, -1]
-    columns[title] = [_spread(final[s.points], name) for s in shown]
+    columns[title] = [_spread(final[s.points], name) for s in rows]
 
   # The reported metrics, then the metric of the criterion.
   names = ("test_accuracy", metric.replace("validation_", "test_"))
@@ -96,7 +96,7 @@ def _columns(
   for name in history.metrics:  # Metrics that were asked for, such as scores.
     if name.startswith("test_") and name not in (*columns, "test_loss"):
       add(name, name)
-  columns["best (round)"] = [_best(history, s.points, metric) for s in shown]
+  columns["best (round)"] = [_best(history, s.points, metric) for s in rows]
   if "train_worst_decile_accuracy" in history.metrics:
     add("train_worst_decile_accuracy", "worst decile (train)")
   return columns

@@ -93,9 +93,9 @@ def buffered(
   return _table(arrivals, lost, times, buffer)
 
 
-def _table(arrived, lost, times, buffer):
+def _table(arrivals, lost, times, buffer):
   """The timetable of what arrived, in its order."""
-  columns = np.array(arrived, np.float64).T.reshape(6, len(times), buffer)
+  columns = np.array(arrivals, np.float64).T.reshape(6, len(times), buffer)
   ends, _, clients, versions, draws, starts = columns
   as_int = lambda column: column.astype(np.int32)
   of_lost = np.array(lost, np.float64).reshape(-1, 5).T

@@ -216,12 +216,12 @@ def _of_switches(taken):
   return np.asarray(taken)
 
 
-def _check_order(table, made):
+def _check_order(table, made_at):
   """That nothing of a timetable happens before what it needs."""
   is_client = table.clients >= 0
   violations = {
     "starts": (
-      is_client & (table.starts < made),
+      is_client & (table.starts < made_at),
       "not be before its version is made",
     ),
     "ends": (is_client & (table.ends <= table.starts), "be after its start"),

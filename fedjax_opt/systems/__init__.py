@@ -91,7 +91,7 @@ def _groups():
   return [uniform(low, high) for low, high in FADAS]
 
 
-def _choice(seconds, help, redraw=False, of="step", **own):
+def _choice(seconds, help, redraw=False, of="step", **defaults):
   """Devices by a distribution, whose arguments have these defaults."""
   of_parameter = Hyperparameter(
     "of",
@@ -100,7 +100,7 @@ def _choice(seconds, help, redraw=False, of="step", **own):
     fields.choice(*OF),
   )
   parameters = (
-    *arguments(seconds, **own),
+    *arguments(seconds, **defaults),
     of_parameter,
     *arguments(drawn, "bytes_down", "bytes_up", "bytes_sigma"),
     *arguments(drawn, redraw=redraw),

@@ -139,8 +139,8 @@ def with_upload(
 
     return messages.intercepted("upload", algorithm, state, cohort, rewrite)
 
-  def client_params(state, kept):
-    return algorithm.client_params(state, own_part(kept))
+  def client_params(state, client_state):
+    return algorithm.client_params(state, own_part(client_state))
 
   return algorithm._replace(
     round=round,
