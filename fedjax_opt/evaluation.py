@@ -102,8 +102,8 @@ def federated(
         accuracy = sums / jnp.maximum(data.sizes, 1)
         worst = worst_decile(accuracy, data.sizes)
         results["train_worst_decile_accuracy"] = worst
-        of_clients = deciles(accuracy, data.sizes)
-        results |= {f"train_{n}": value for n, value in of_clients.items()}
+        by_decile = deciles(accuracy, data.sizes)
+        results |= {f"train_{n}": value for n, value in by_decile.items()}
     for split, examples in (("validation", validation), ("test", test)):
       if isinstance(examples, ClientData):
         examples = examples.pooled()
@@ -169,7 +169,7 @@ def per_client(
   def evaluate(params, data: ClientData):
     sums = _sums_of_clients(per_example, params, data, batch_size)
     number = jnp.where(data.sizes > 0, data.sizes, jnp.nan)
-    return {name: of_clients / number for name, of_clients in sums.items()}
+    return {name: client_sums / number for name, client_sums in sums.items()}
 
   return evaluate
 
@@ -242,7 +242,7 @@ def _mapped(function, params, examples, batch_size):
   def of_batch(i):
     outputs = function(params, take(i)[0])
     # Sums over many examples are neither exact nor finite in half precision.
-    widen = lambda x: at_least_float32(x) if is_float(x) else x
+    widen = lambda leaf: at_least_float32(leaf) if is_float(leaf) else leaf
     return jax.tree.map(widen, outputs)
 
   values = sharding.gather(lax.map(of_batch, numbers))

@@ -168,22 +168,22 @@ def on_adapted(function: Callable[..., Any]) -> Callable[..., Any]:
       ):
         return call(*args, **kwargs)
       open_paths.add(path)
-      out = call(*args, **kwargs)
+      output = call(*args, **kwargs)
       open_paths.remove(path)
       used_paths.add(path)
       a, b = (adapted[part][path] for part in ADAPTERS)
       low = args[0].astype(a.dtype) @ a
-      return out + (scale.astype(a.dtype) * (low @ b)).astype(out.dtype)
+      return output + (scale.astype(a.dtype) * (low @ b)).astype(output.dtype)
 
     with nn.intercept_methods(intercept):
-      out = function(adapted["base"], *args, **kwargs)
+      output = function(adapted["base"], *args, **kwargs)
     for path in adapted["lora_a"]:
       if path not in used_paths:
         raise ValueError(
           f"lora_a[{path!r}]: {getattr(function, '__name__', 'the function')} "
           "calls no layer of this path; must be of the model that was adapted"
         )
-    return out
+    return output
 
   return of_adapted
 

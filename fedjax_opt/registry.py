@@ -150,14 +150,14 @@ def arguments(
 
 def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
   """The keyword arguments that an algorithm has free, if they are numbers."""
-  function, fixed = _function(factory), getattr(factory, "keywords", ())
+  function, keywords = _function(factory), getattr(factory, "keywords", ())
   parameters = inspect.signature(function).parameters
   names = [
     name
     for name in getattr(function, "checked_fields", ())
     if parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
     and function.checked_fields[name].kind is not str
-    and name not in fixed
+    and name not in keywords
   ]
   flags = {
     name: {"flag": f"algorithm_{name}"} for name in names if name in _NOT_ALONE

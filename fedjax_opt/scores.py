@@ -66,8 +66,8 @@ def balanced_accuracy(outputs: jax.Array, y: jax.Array) -> jax.Array:
   recalls = jnp.sum(predicted & true, axis=-2) / jnp.maximum(number, 1)
   if y.ndim == 1:
     return _mean_of(recalls, number > 0)
-  of_label = jax.vmap(_mean_of, in_axes=1)(recalls, number > 0)
-  return jnp.mean(of_label)
+  label_means = jax.vmap(_mean_of, in_axes=1)(recalls, number > 0)
+  return jnp.mean(label_means)
 
 
 @checked()
@@ -112,8 +112,8 @@ def auc(outputs: jax.Array, y: jax.Array) -> jax.Array:
   values = at_least_float32(outputs)
   if y.ndim == 1:
     values = _log_odds(values)
-  of_class, is_defined = jax.vmap(_area, in_axes=1)(values, true)
-  return _mean_of(of_class, is_defined)
+  areas, is_defined = jax.vmap(_area, in_axes=1)(values, true)
+  return _mean_of(areas, is_defined)
 
 
 def _log_odds(logits):

@@ -179,7 +179,7 @@ def differentiated(loss_fn: LossFn, paths: Sequence[str]) -> LossFn:
   """A loss whose gradient is 0 at the frozen leaves of a whole model."""
 
   def loss(params, batch, rng):
-    stop = lambda keep, x: x if keep else jax.lax.stop_gradient(x)
+    stop = lambda keep, leaf: leaf if keep else jax.lax.stop_gradient(leaf)
     return loss_fn(jax.tree.map(stop, mask(params, paths), params), batch, rng)
 
   return loss

@@ -244,9 +244,9 @@ def _next_output(output, out, key, t, is_last, stages):
     is_last: whether the stage is finished by it.
     stages: finished stages, if it is.
   """
-  of_stage, of_run = jax.random.uniform(key, (2,))
-  stage = optax.tree.where(of_stage * t < 1, out, output.stage)
-  is_taken = is_last & (of_run * stages < 1)
+  stage_draw, run_draw = jax.random.uniform(key, (2,))
+  stage = optax.tree.where(stage_draw * t < 1, out, output.stage)
+  is_taken = is_last & (run_draw * stages < 1)
   return Output(stage, optax.tree.where(is_taken, stage, output.run))
 
 

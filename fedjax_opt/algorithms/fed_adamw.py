@@ -126,8 +126,8 @@ def fed_adamw(
 
       def corrected(k, m, v):
         total = count + k
-        of_first = total if shared_count else k.astype(total.dtype)
-        m = optax.tree.scale(1 / (1 - b1**of_first), m)
+        first_total = total if shared_count else k.astype(total.dtype)
+        m = optax.tree.scale(1 / (1 - b1**first_total), m)
         v = optax.tree.scale(1 / (1 - b2**total), v)
         return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), m, v)
 

@@ -80,8 +80,8 @@ def fed_dyn(
       delta = optax.tree.sub(params, received)
       # Running statistics have no gradient to be corrected.
       moved = batch_stats.without(delta)
-      new = optax.tree.add_scale(worker.state, -alpha, moved)
-      return ClientOutput(delta, state=new)
+      new_g = optax.tree.add_scale(worker.state, -alpha, moved)
+      return ClientOutput(delta, state=new_g)
 
     reply = cohort.mean(one_client, broadcast=state.params)
     params, h = corrected(

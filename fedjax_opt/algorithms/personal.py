@@ -235,14 +235,14 @@ def _in_turn(
   def update(grads, state, params=None, **extras):
     is_first = state.count < first
     choose = lambda early, late: optax.tree.where(is_first, early, late)
-    moved_own, new_own = head.update(grads, state.personal, params, **extras)
-    moved, new = body.update(grads, state.shared, params, **extras)
+    head_steps, new_head = head.update(grads, state.personal, params, **extras)
+    body_steps, new_body = body.update(grads, state.shared, params, **extras)
     state = _InTurnState(
       state.count + 1,
-      choose(new_own, state.personal),
-      choose(state.shared, new),
+      choose(new_head, state.personal),
+      choose(state.shared, new_body),
     )
-    return choose(moved_own, moved), state
+    return choose(head_steps, body_steps), state
 
   return optax.GradientTransformationExtraArgs(init, update)
 

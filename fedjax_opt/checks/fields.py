@@ -375,7 +375,7 @@ def _field_of(annotation, spec):
 def _of_form(annotation):
   """The field of an annotation that is not in `KINDS`, or None."""
   origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-  of_inner = lambda i: _field_of(inner[i], None) or ANYTHING
+  inner_field = lambda i: _field_of(inner[i], None) or ANYTHING
   if origin is typing.Literal:
     return choice(*inner)
   if origin is Callable:
@@ -384,9 +384,9 @@ def _of_form(annotation):
   if origin is Iterable:
     return Field(values.iterable)
   if origin is Sequence or (origin is tuple and ... in inner):
-    return sequence_of(of_inner(0), "a list")
+    return sequence_of(inner_field(0), "a list")
   if origin is tuple:
-    return _pair(*map(of_inner, range(len(inner))))
+    return _pair(*map(inner_field, range(len(inner))))
   if origin is Mapping:
     return mapping_of(None, "a dict by names")
   kinds = inner if origin is types.UnionType else (annotation,)

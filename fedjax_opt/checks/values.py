@@ -190,10 +190,10 @@ def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
   if wanted in by_plain:
     return [by_plain[wanted]]
   longer = [n for n in by_plain if wanted and n.startswith(wanted)]
-  alike = difflib.get_close_matches(wanted, by_plain, most)
+  matches = difflib.get_close_matches(wanted, by_plain, most)
   ratio = lambda n: difflib.SequenceMatcher(None, n, wanted).ratio()
-  alike = [n for n in alike if ratio(n) > ratio(alike[0]) - _FURTHER]
-  keys = dict.fromkeys([*longer, *alike] if most > 1 else [*alike, *longer])
+  matches = [n for n in matches if ratio(n) > ratio(matches[0]) - _FURTHER]
+  keys = dict.fromkeys([*longer, *matches] if most > 1 else [*matches, *longer])
   return [by_plain[key] for key in keys][:most]
 
 
@@ -348,10 +348,10 @@ def pool(name: str, value: Any) -> int:
   for key, values in value.items():
     if not isinstance(key, str):
       raise TypeError(f"{name}: the name {brief(key)} must be a string")
-    of_key, wanted = f"{name}[{key!r}]", "an array [N, ...]"
-    as_array(of_key, values, wanted, any_order=True)
+    field_name, wanted = f"{name}[{key!r}]", "an array [N, ...]"
+    as_array(field_name, values, wanted, any_order=True)
     if not np.ndim(values):
-      raise TypeError(f"{of_key}={brief(values)}: must be {wanted}")
+      raise TypeError(f"{field_name}={brief(values)}: must be {wanted}")
   lengths = {field: len(values) for field, values in value.items()}
   if len(set(lengths.values())) > 1:
     sizes_text = ", ".join(f"{field} {size}" for field, size in lengths.items())
@@ -429,19 +429,19 @@ def tree(name: str, value: Any) -> None:
     raise TypeError(f"{name}={brief(value)}: must be a pytree of arrays{hint}")
   # Without leaves it is the model of an algorithm whose state is its own.
   for path, leaf in jax.tree_util.tree_leaves_with_path(value):
-    of_leaf = f"{name}{jax.tree_util.keystr(path)}"
-    plain_array(of_leaf, leaf)
+    leaf_name = f"{name}{jax.tree_util.keystr(path)}"
+    plain_array(leaf_name, leaf)
     if not hasattr(leaf, "dtype") and not isinstance(leaf, float):
       if any(module.startswith("equinox.") for module in modules):
         hint = "; give eqx.partition(model, eqx.is_inexact_array)[0]"
       raise TypeError(
-        f"{of_leaf}={brief(leaf)}: must be an array of floating-point numbers"
+        f"{leaf_name}={brief(leaf)}: must be an array of floating-point numbers"
         f"{hint}"
       )
     dtype = getattr(leaf, "dtype", np.dtype(float))
     if not jax.numpy.issubdtype(dtype, jax.numpy.floating):
       raise TypeError(
-        f"{of_leaf}: is {dtype}; must be floating-point numbers, as local "
+        f"{leaf_name}: is {dtype}; must be floating-point numbers, as local "
         "steps add fractions to it"
       )
 

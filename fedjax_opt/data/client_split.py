@@ -37,10 +37,10 @@ def divide(
   clients = np.repeat(np.arange(len(sizes)), sizes)
   num_rows = int(rows.max(initial=0)) + 1
   pairs, times = np.unique(clients * num_rows + rows, return_counts=True)
-  of_client, distinct = np.divmod(pairs, num_rows)
-  shuffled = np.lexsort((rng.random(len(pairs)), of_client))
+  row_owner, distinct = np.divmod(pairs, num_rows)
+  shuffled = np.lexsort((rng.random(len(pairs)), row_owner))
   distinct, times = distinct[shuffled], times[shuffled]
-  starts = np.searchsorted(of_client, np.arange(len(sizes) + 1))
+  starts = np.searchsorted(row_owner, np.arange(len(sizes) + 1))
 
   targets = np.minimum(np.round(fraction * sizes), sizes - 1).astype(int)
   part = np.full(num_rows, _FREE, np.int8)

@@ -47,7 +47,7 @@ class ClientData:
 
   def __post_init__(self):
     """Raises ValueError or TypeError, naming the invalid attribute."""
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(self)):
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
       return
     pools.check_pool("examples", self.examples)
     _check_lists(self.indices, self.sizes, self.num_examples)

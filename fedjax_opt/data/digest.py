@@ -59,14 +59,14 @@ def of_data(
 
 def of_arrays(arrays: Mapping[str, Array]) -> str:
   """The digest of arrays: their names, types, shapes and numbers."""
-  of_all = hashlib.sha256()
+  hasher = hashlib.sha256()
   for name, array in sorted(arrays.items()):
     array = np.asarray(array)
-    of_all.update(f"{name} {array.dtype} {array.shape};".encode())
+    hasher.update(f"{name} {array.dtype} {array.shape};".encode())
     array = np.atleast_1d(array)
     for part in _of_parts(array):
-      of_all.update(part)
-  return of_all.hexdigest()[:32]
+      hasher.update(part)
+  return hasher.hexdigest()[:32]
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -143,7 +143,7 @@ def owned(indices: Array | Lists, sizes: Array) -> np.ndarray:
   sizes = np.asarray(sizes)
   if sizes.ndim > 1:
     pairs = zip(unstacked(indices), sizes, strict=True)
-    return np.concatenate([owned(*of_seed) for of_seed in pairs])
+    return np.concatenate([owned(*pair) for pair in pairs])
   if not isinstance(indices, Lists):
     indices = np.asarray(indices)
     return indices[np.arange(indices.shape[1]) < sizes[:, None]]

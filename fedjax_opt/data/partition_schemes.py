@@ -54,9 +54,9 @@ def _as_ids(value: Any) -> np.ndarray:
   if not np.iterable(value):
     return np.array(None)
   ids = list(value)
-  if any(isinstance(x, str) for x in ids):
+  if any(isinstance(client_id, str) for client_id in ids):
     # NumPy would make a text of a missing value.
-    is_text = all(isinstance(x, str) for x in ids)
+    is_text = all(isinstance(client_id, str) for client_id in ids)
     return np.array(ids, str if is_text else object)
   try:
     return np.asarray(ids)
@@ -205,7 +205,7 @@ def dirichlet(
   )
   rng = np.random.default_rng(seed)
   rows_of_class = _by_value(labels)
-  lengths = np.array([len(of_class) for of_class in rows_of_class])
+  lengths = np.array([len(class_rows) for class_rows in rows_of_class])
   by_class = np.concatenate(rows_of_class)
   starts = np.cumsum(lengths) - lengths
   at_once = 1 if num_clients <= _ONE_BY_ONE else num_clients
@@ -219,7 +219,7 @@ def dirichlet(
     rows += _split(by_class[draws], sizes)
   # Without the small term, (1 - 0.9) * 10 would be floored to 0.
   num_kept = lambda size: max(1, math.floor((1 - tail_cut) * size + 1e-9))
-  return [of_client[: num_kept(len(of_client))] for of_client in rows]
+  return [client_rows[: num_kept(len(client_rows))] for client_rows in rows]
 
 
 @fields.checked()
@@ -252,10 +252,10 @@ def dirichlet_disjoint(
   labels = _pool_of(labels, num_clients, num_clients)
   rng = np.random.default_rng(seed)
   classes, sizes = [], []
-  for of_class in _by_value(labels):
-    classes.append(rng.permutation(of_class))
+  for class_rows in _by_value(labels):
+    classes.append(rng.permutation(class_rows))
     proportions = rng.dirichlet(np.full(num_clients, alpha))
-    sizes.append(_sizes(proportions, len(of_class)))
+    sizes.append(_sizes(proportions, len(class_rows)))
   return _without_empty(_gathered(classes, sizes), sum(sizes))
 
 
@@ -356,13 +356,13 @@ def class_q(
   class_size = min(map(len, classes))
   num_main = max(1, round(class_fraction * class_size))
   num_other = (class_size - num_main) // (num_classes - 1)
-  of_classes = []
-  for main_client, of_class in enumerate(classes):
+  by_class = []
+  for main_client, class_rows in enumerate(classes):
     ends = num_main + num_other * np.arange(num_classes)
-    main_part, *of_clients, _ = np.split(of_class, ends)
-    of_clients.insert(main_client, main_part)
-    of_classes.append(of_clients)
-  return [np.concatenate(parts) for parts in zip(*of_classes, strict=True)]
+    main_part, *client_parts, _ = np.split(class_rows, ends)
+    client_parts.insert(main_client, main_part)
+    by_class.append(client_parts)
+  return [np.concatenate(parts) for parts in zip(*by_class, strict=True)]
 
 
 @fields.checked()
@@ -408,8 +408,8 @@ def shards(
   deal_order = rng.permutation(num_blocks)
   place = np.argsort(deal_order)  # Where in the order of dealing each block is.
   order = np.argsort(np.repeat(place, sizes), kind="stable")
-  of_hands = sizes[deal_order].reshape(num_clients, shards_per_client).sum(1)
-  return _split(by_label[order], of_hands)
+  hand_sizes = sizes[deal_order].reshape(num_clients, shards_per_client).sum(1)
+  return _split(by_label[order], hand_sizes)
 
 
 @fields.checked()
@@ -477,11 +477,11 @@ def _class_counts(mixtures: np.ndarray, sizes: np.ndarray) -> np.ndarray:
   counts = np.round(exact).astype(int)
   counts[:, -1] = sizes - counts[:, :-1].sum(1)
   for client in np.flatnonzero(counts[:, -1] < 0):
-    of_client = counts[client]
+    client_counts = counts[client]
     # Rounding adds at most 1/2 to a class, so at least as many classes were
     # rounded up as there are examples too many; each of them has at least 1.
-    rounded = (exact[client] - of_client)[:-1]
+    rounded = (exact[client] - client_counts)[:-1]
     rounded_up_most = np.argsort(rounded, kind="stable")
-    of_client[rounded_up_most[: -of_client[-1]]] -= 1
-    of_client[-1] = 0
+    client_counts[rounded_up_most[: -client_counts[-1]]] -= 1
+    client_counts[-1] = 0
   return counts

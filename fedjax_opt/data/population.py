@@ -281,8 +281,8 @@ class Population:
     examples = check_examples(data.examples)
     rows, sizes = data.owned_rows(), np.asarray(data.sizes)
     stops = np.cumsum(sizes, dtype=np.int64)
-    of_pool = sum(values.nbytes for values in examples.values())
-    num_bytes = of_pool * len(rows) // data.num_examples
+    pool_bytes = sum(values.nbytes for values in examples.values())
+    num_bytes = pool_bytes * len(rows) // data.num_examples
 
     def part(clients):
       span = rows[stops[clients[0]] - sizes[clients[0]] : stops[clients[-1]]]

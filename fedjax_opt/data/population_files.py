@@ -159,7 +159,7 @@ def _write_examples(
     files: those that were opened, by path; written.
   """
   index, sizes, digests = {}, [], []
-  for examples, of_part in parts:
+  for examples, part_sizes in parts:
     if not files:
       fields = _fields_of(examples)
       _check_fields(fields)
@@ -168,13 +168,13 @@ def _write_examples(
         path = folder / f"{name}.bin"
         with _named(path, "written"):
           files[path] = open(path, "xb", buffering=1 << 20)  # noqa: SIM115
-    stops, field_digests = np.cumsum(of_part, dtype=np.int64), []
+    stops, field_digests = np.cumsum(part_sizes, dtype=np.int64), []
     for (path, file), name in zip(files.items(), fields, strict=True):
       values = np.ascontiguousarray(examples[name], fields[name][0])
       with _named(path, "written"):
         file.write(values)
       field_digests.append(digests_of(values, stops))
-    sizes.append(of_part)
+    sizes.append(part_sizes)
     digests.append(np.stack(field_digests, axis=1))
   if not any(map(np.any, sizes)):
     raise ValueError(

@@ -366,9 +366,9 @@ def heterogeneous(
     8 * 3 * math.prod(map(int, shape)),
   )
   rng = np.random.default_rng(seed)
-  of_clients = (num_clients, 1, dim)
-  curvature = _signs(rng, of_clients, axis=0) / 2
-  spread = _signs(rng, of_clients, axis=0) * gradient_spread
+  client_shape = (num_clients, 1, dim)
+  curvature = _signs(rng, client_shape, axis=0) / 2
+  spread = _signs(rng, client_shape, axis=0) * gradient_spread
   tilt = spread + _signs(rng, shape, axis=1) * noise
   examples = {
     "tilt": tilt / np.sqrt(dim),

@@ -178,26 +178,26 @@ def _folders(root: pathlib.Path) -> _Parts:
   folders = [root / name for name in _SPLITS]
   if not all(folder.is_dir() for folder in folders):
     folders = [root]
-  of_parts = [_files(folder) for folder in folders]
-  classes = sorted(of_parts[0])
-  for folder, of_class in zip(folders, of_parts, strict=True):
-    if len(of_class) < 2:
+  listings = [_files(folder) for folder in folders]
+  classes = sorted(listings[0])
+  for folder, listing in zip(folders, listings, strict=True):
+    if len(listing) < 2:
       raise ValueError(
-        f"data_dir={str(folder)!r}: has {len(of_class)} folders with images; "
+        f"data_dir={str(folder)!r}: has {len(listing)} folders with images; "
         "must have at least two, one for each class"
       )
-    if set(of_class) - set(classes):
-      unknown = sorted(set(of_class) - set(classes))[0]
+    if set(listing) - set(classes):
+      unknown = sorted(set(listing) - set(classes))[0]
       raise ValueError(
         f"data_dir={str(folder)!r}: {unknown!r} is no class of train"
       )
   parts = [
     [
       _Image(str(path), path, classes.index(name))
-      for name, paths in of_class.items()
+      for name, paths in listing.items()
       for path in paths
     ]
-    for of_class in of_parts
+    for listing in listings
   ]
   return parts, tuple(classes)
 
@@ -205,7 +205,7 @@ def _folders(root: pathlib.Path) -> _Parts:
 def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
   """class -> its images. What begins with a dot is not the user's."""
   is_hidden = lambda path: path.name.startswith((".", "__"))
-  of_class = {
+  images = {
     class_folder.name: sorted(
       path
       for path in class_folder.iterdir()
@@ -214,13 +214,13 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
     for class_folder in sorted(folder.iterdir())
     if class_folder.is_dir() and not is_hidden(class_folder)
   }
-  for name, paths in of_class.items():
+  for name, paths in images.items():
     if not paths:
       raise ValueError(
         f"data_dir={str(folder)!r}: the folder {name!r} has no images; give it "
         "some or remove it"
       )
-  return of_class
+  return images
 
 
 def _pixels(

@@ -285,7 +285,7 @@ def from_frame(
   frame = frame.drop(columns=list(ignore))
   frame = table_columns.all_plain(frame)
   x, columns, is_number = table_columns.inputs(
-    frame.drop(columns=[c for c in role_columns if c])
+    frame.drop(columns=[name for name in role_columns if name])
   )
   y, names, kind = table_columns.target(frame[labels], kind)
   ids = None

@@ -83,7 +83,7 @@ def load_text(
   Raises:
     ValueError: see `load`.
   """
-  text = lambda v: v.decode() if isinstance(v, bytes) else v
+  text = lambda value: value.decode() if isinstance(value, bytes) else value
   take = lambda record: {key: text(value) for key, value in record.items()}
   return read(split_files(name, split, data_dir)[0], split, take)
 
@@ -135,7 +135,7 @@ def _prepared(name: str, root: pathlib.Path) -> pathlib.Path | None:
 
 def _splits(name: str, folder: pathlib.Path) -> list[str]:
   paths = folder.glob(f"{name}-*.array_record*")
-  return sorted({f.name[len(name) + 1 :].split(".")[0] for f in paths})
+  return sorted({path.name[len(name) + 1 :].split(".")[0] for path in paths})
 
 
 def read(
@@ -231,6 +231,6 @@ def _prepare(name: str, root: pathlib.Path) -> pathlib.Path:
 
 def _import(module: str) -> Any:
   """A module of the extra; with cached images none is needed."""
-  for other in ("array_record", "importlib_resources"):
-    errors.imported(other, "reading a TFDS data set", "fedjax_opt[tfds]")
+  for package in ("array_record", "importlib_resources"):
+    errors.imported(package, "reading a TFDS data set", "fedjax_opt[tfds]")
   return errors.imported(module, "reading a TFDS data set", "fedjax_opt[tfds]")

@@ -162,18 +162,18 @@ class ActivePoints:
     Args:
       frozen_leaves: see `RunState`.
     """
-    of_seed, of_all = frozen_leaves
+    by_seed, shared = frozen_leaves
     if not self.is_grid:
-      return of_all
-    of_seed, of_all = processes.fetch((of_seed, of_all))
+      return shared
+    by_seed, shared = processes.fetch((by_seed, shared))
     axes = self._num_settings, self._num_seeds
 
     def repeated(leaf):
       shape = leaf.shape[1:]
       return np.broadcast_to(leaf, (*axes, *shape)).reshape(-1, *shape)
 
-    of_all = jax.tree.map(lambda leaf: leaf[None], of_all)
-    return jax.tree.map(repeated, trees.merge(of_seed, of_all))
+    shared = jax.tree.map(lambda leaf: leaf[None], shared)
+    return jax.tree.map(repeated, trees.merge(by_seed, shared))
 
   def to_arrays(self) -> dict[str, np.ndarray]:
     """Which settings run and are present, for a checkpoint."""

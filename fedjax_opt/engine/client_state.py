@@ -59,8 +59,8 @@ def gather(config: Config, states: Any, cohorts: np.ndarray | None) -> Any:
   clients = np.minimum(cohorts[:, 0], config.num_clients - 1)
   clients = clients if config.has_points else clients[0]
   seeds = np.arange(len(cohorts))[:, None]
-  of_cohort = trees.take(states, _index(config, seeds, clients))
-  return config.layout.put_state(of_cohort, axes=1)
+  cohort_states = trees.take(states, _index(config, seeds, clients))
+  return config.layout.put_state(cohort_states, axes=1)
 
 
 def scatter(
@@ -76,9 +76,9 @@ def scatter(
   """
   if not config.state_is_on_host:
     return new
-  of_round = cohorts[:, 0]
-  seeds, places = np.nonzero(of_round < config.num_clients)
-  state_index = _index(config, seeds, of_round[seeds, places])
+  cohort = cohorts[:, 0]
+  seeds, places = np.nonzero(cohort < config.num_clients)
+  state_index = _index(config, seeds, cohort[seeds, places])
   new_index = _index(config, seeds, places)
 
   def write(leaf, new):

@@ -193,8 +193,8 @@ class Clock:
     """
     is_same = len(self.tables) == 1
     per_seed = [
-      self._rows(0 if is_same else i, steps, of_seed, plan)
-      for i, of_seed in enumerate(sizes)
+      self._rows(0 if is_same else i, steps, seed_sizes, plan)
+      for i, seed_sizes in enumerate(sizes)
     ]
     return {
       name: np.stack([row[name] for row in per_seed]) for name in per_seed[0]

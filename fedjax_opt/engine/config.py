@@ -364,7 +364,7 @@ class Config:
     Args:
       grid_chunk: settings vectorized at a time; None for all.
     """
-    of_clients = {
+    options = {
       "client_map": "vmap",
       "client_chunk": self.chunk,
       "client_memory": self.client_memory,
@@ -372,8 +372,8 @@ class Config:
       "model_devices": self.layout.model_devices,
     }
     if not self.has_points:
-      return of_clients
-    return of_clients | {
+      return options
+    return options | {
       "grid_map": "vmap" if self.vmaps_points else "scan",
       "grid_chunk": grid_chunk if self.vmaps_points else None,
       "grid_devices": self.layout.grid_devices,
@@ -411,9 +411,9 @@ class Config:
     places = settings["cohort_size"] if clock is None else clock.places
     cohort_size = _cohort_size(places, num_clients, clock is not None)
     check_options(settings)
-    of_plan = ("batch_size", "local_epochs", "local_steps", "replacement")
+    plan_names = ("batch_size", "local_epochs", "local_steps", "replacement")
     plan = BatchPlan.create(
-      sizes, *(settings[name] for name in (*of_plan, "drop_remainder"))
+      sizes, *(settings[name] for name in (*plan_names, "drop_remainder"))
     )
     if clock is not None and clock.is_partial:
       plan = dataclasses.replace(plan, min_steps=0)

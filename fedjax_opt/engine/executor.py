@@ -67,12 +67,12 @@ class Executor:
 
   def place_points(self) -> None:
     """Puts the hyperparameters of the present settings on the devices."""
-    of_present, is_active = self._hyperparameters, np.bool_(True)
+    hyperparameters, is_active = self._hyperparameters, np.bool_(True)
     if self.config.has_points:
-      of_present = trees.take(of_present, self.active.present)
+      hyperparameters = trees.take(hyperparameters, self.active.present)
       is_active = self.active.is_active
     put = self.config.layout.put_per_point
-    self._hyper, self._is_active = put((of_present, is_active))
+    self._hyper, self._is_active = put((hyperparameters, is_active))
 
   def open_feed(self) -> feed.Feed:
     """The segments of the run, as a context manager."""
@@ -224,9 +224,9 @@ class Executor:
     if memory is None or needs is None:
       return False
     if needs > memory and chunk > 1:
-      of_clients = program.memory_analysis().temp_size_in_bytes
-      spare = memory - (needs - of_clients)
-      size = max(1, min(int(chunk * spare / max(of_clients, 1)), chunk - 1))
+      client_bytes = program.memory_analysis().temp_size_in_bytes
+      spare = memory - (needs - client_bytes)
+      size = max(1, min(int(chunk * spare / max(client_bytes, 1)), chunk - 1))
     # All processes must run the same program.
     size = processes.least_of_processes(size)
     return self._fit_clients(size)
@@ -236,8 +236,8 @@ class Executor:
     config = self.config
     if not config.chooses_chunk or not 1 <= most < config.chunk:
       return False
-    of_device = -(-config.cohort_size // config.layout.client_devices)
-    size = chunks.even_chunk(of_device, most)
+    num_local = -(-config.cohort_size // config.layout.client_devices)
+    size = chunks.even_chunk(num_local, most)
     self.config = dataclasses.replace(config, chunk=size)
     return True
 
@@ -262,9 +262,9 @@ class Executor:
     """
     segment, cohorts = taken
     old_states = state.client_states
-    of_cohort = client_state.gather(self.config, old_states, cohorts)
+    cohort_states = client_state.gather(self.config, old_states, cohorts)
     inputs = self._rounds_inputs(
-      state._replace(client_states=of_cohort),
+      state._replace(client_states=cohort_states),
       segment,
       first,
       stop - first,
@@ -295,9 +295,9 @@ class Executor:
     Args:
       state: of all settings.
     """
-    per_seed, _, of_all = _with_frozen(self._data, state.frozen)
+    per_seed, _, shared = _with_frozen(self._data, state.frozen)
     trained = self._read_params(
-      state.server, self._hyperparameters, per_seed, of_all
+      state.server, self._hyperparameters, per_seed, shared
     )
     frozen_params = frozen.of_model(self.whole_server(state))
     return trees.merge(frozen_params, self.active.flat(trained))
@@ -385,16 +385,16 @@ _no_secret = functools.partial(np.zeros, dtype=np.uint32)
 
 def _with_frozen(grouped, frozen_leaves):
   """`(per_seed, data, frozen_leaves)`, of the clients and the frozen leaves."""
-  (data, per_seed), (of_seed, of_all) = grouped, frozen_leaves
-  return per_seed | {"frozen": of_seed}, data, of_all
+  (data, per_seed), (by_seed, shared) = grouped, frozen_leaves
+  return per_seed | {"frozen": by_seed}, data, shared
 
 
 def _grouped(data, seeds):
   """The clients in memory: what all seeds share, and what each seed has."""
   lists = {"indices": data.indices, "sizes": data.sizes}
   is_of_seed = np.ndim(data.sizes) == 2
-  of_all, of_seed = ({}, lists) if is_of_seed else (lists, {})
-  return (data.examples, of_all), {"seed": seeds, "data": of_seed}
+  shared, by_seed = ({}, lists) if is_of_seed else (lists, {})
+  return (data.examples, shared), {"seed": seeds, "data": by_seed}
 
 
 def _ways_to_less(needs, have):

@@ -90,16 +90,16 @@ class Feed:
     """How many rounds a segment has, and how many examples fit into a round."""
     config = self._config
     unit = config.chunk * config.layout.client_devices
-    of_device = -(-config.cohort_size // unit) * config.chunk
+    num_local = -(-config.cohort_size // unit) * config.chunk
     # A round has room for a cohort of the largest clients.
-    at_most = min(of_device, config.cohort_size)
+    at_most = min(num_local, config.cohort_size)
     self._capacity = self._population.capacity(at_most)
     example = self._population.example_bytes
-    of_round = self._capacity * example * len(self._seeds)
+    round_bytes = self._capacity * example * len(self._seeds)
     memory.check_memory(
-      f"cohort_size={config.cohort_size}: the largest clients take", of_round
+      f"cohort_size={config.cohort_size}: the largest clients take", round_bytes
     )
-    at_once = max(1, _SEGMENT_BYTES // max(of_round, 1))
+    at_once = max(1, _SEGMENT_BYTES // max(round_bytes, 1))
     self.max_rounds = min(self.max_rounds, at_once)
 
   def __enter__(self) -> "Feed":

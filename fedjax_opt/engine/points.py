@@ -151,5 +151,5 @@ def params_program(
 
 def _client_data(data, per_seed):
   """The clients of a seed; `indices` and `sizes` may differ between seeds."""
-  examples, of_all = data
-  return unchecked(examples, **(of_all | per_seed["data"]))
+  examples, shared_lists = data
+  return unchecked(examples, **(shared_lists | per_seed["data"]))

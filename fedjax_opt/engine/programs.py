@@ -81,7 +81,7 @@ def _key(lowered, inputs, options):
     hashlib.sha256(text.encode()).digest(),
     (lowered.in_tree, *args),
     (lowered.out_tree, *jax.tree.leaves(lowered.out_info)),
-    tuple(getattr(x, "sharding", None) for x in jax.tree.leaves(inputs)),
+    tuple(getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(inputs)),
     (jax.config.jax_default_device, *target.devices()),
     repr(options),
   )
@@ -147,8 +147,8 @@ def map_arrays(fn: Callable[..., Any], tree: Any, *given: int) -> Any:
   on_device = [x for x, host in zip(leaves, is_host, strict=True) if not host]
   mapped = iter(_mapped(fn, given, on_device))
   return structure.unflatten(
-    fn(x, *given) if host else next(mapped)
-    for x, host in zip(leaves, is_host, strict=True)
+    fn(leaf, *given) if host else next(mapped)
+    for leaf, host in zip(leaves, is_host, strict=True)
   )
 
 
@@ -162,5 +162,5 @@ def copies(tree: Any) -> Any:
   return map_arrays(_copy, tree)
 
 
-def _copy(x):
-  return x.copy() if isinstance(x, np.ndarray) else jnp.array(x)
+def _copy(array):
+  return array.copy() if isinstance(array, np.ndarray) else jnp.array(array)

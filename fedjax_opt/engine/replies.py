@@ -268,9 +268,9 @@ def _without_costs(config, clients, counted, sent, share, phase):
 def _of_present(recorded, is_absent):
   """{name: [C, ...]}, NaN in empty places: their padding has numbers, too."""
 
-  def blank(x):
-    mask = is_absent.reshape(-1, *[1] * (x.ndim - 1))
-    return jnp.where(mask, jnp.nan, x) if trees.is_float(x) else x
+  def blank(leaf):
+    mask = is_absent.reshape(-1, *[1] * (leaf.ndim - 1))
+    return jnp.where(mask, jnp.nan, leaf) if trees.is_float(leaf) else leaf
 
   return jax.tree.map(blank, recorded)
 
@@ -373,11 +373,11 @@ def mean_of(
     divisor = jnp.where(is_short, mass, 1)
   else:
     divisor = jnp.where(is_short, mass / jnp.sum(weight), 1)
-  over = lambda number: jax.tree.map(
+  divided_by = lambda number: jax.tree.map(
     lambda leaf: leaf / jnp.where(mass > 0, number, 1).astype(leaf.dtype), total
   )
-  mean = over(divisor)
-  return mean if is_normalized else batch_stats.put(mean, over(mass))
+  mean = divided_by(divisor)
+  return mean if is_normalized else batch_stats.put(mean, divided_by(mass))
 
 
 def check_state(new: Any, old: Any) -> Any:

@@ -117,7 +117,7 @@ def _drawn_ahead(config, key, data, first):
 
 def _round_data(data, segment, i, client_state):
   """The data of the i-th round of a segment."""
-  of_round = {
+  columns = {
     name: leaf if name == "examples" else trees.take(leaf, i)
     for name, leaf in segment.items()
   }
@@ -127,9 +127,9 @@ def _round_data(data, segment, i, client_state):
     "indices": data.indices,
     "client_state": client_state,
   }
-  arrival = {n: of_round.pop(n) for n in Arrival._fields if n in of_round}
+  arrival = {n: columns.pop(n) for n in Arrival._fields if n in columns}
   data_fields["arrival"] = Arrival(**arrival) if arrival else None
-  return RoundData(**data_fields | of_round)
+  return RoundData(**data_fields | columns)
 
 
 def _one_round(config, algorithm, server, keys, round, data):

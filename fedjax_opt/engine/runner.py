@@ -105,9 +105,9 @@ class Runner:
     if self.checkpoints is not None:
       shapes = self.shapes
       if self._config.state_is_on_host:  # To be restored as NumPy arrays.
-        empty = lambda x: np.empty(x.shape, x.dtype)
-        of_clients = jax.tree.map(empty, shapes.client_states)
-        shapes = shapes._replace(client_states=of_clients)
+        empty = lambda leaf: np.empty(leaf.shape, leaf.dtype)
+        client_states = jax.tree.map(empty, shapes.client_states)
+        shapes = shapes._replace(client_states=client_states)
       on_host = self._config.starts_on_host and processes.host()
       with jax.default_device(on_host or None):
         # Checkpoints name the leaves by their places in a plain tuple.
@@ -168,8 +168,8 @@ class Runner:
   def _report_again(self) -> None:
     """Reports the evaluations from before the run was resumed."""
     history = self._record.history
-    for e, round in enumerate(history.rounds):
-      metrics = {name: v[:, e] for name, v in history.metrics.items()}
+    for i, round in enumerate(history.rounds):
+      metrics = {name: values[:, i] for name, values in history.metrics.items()}
       self._report(Report(round, metrics, *self._seconds()))
 
   def _seconds(self) -> tuple[float, float]:
@@ -289,14 +289,14 @@ class Runner:
     return self.executor.whole_server(self._with_fetched_server())
 
   def _result(self) -> Result:
-    of_clients = processes.fetch_global(self._whole_state().client_states)
+    client_states = processes.fetch_global(self._whole_state().client_states)
     traces = self._record.joined_traces()
     if not self._active.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
       state=self._server(),
-      client_state=self._active.flat(of_clients),
+      client_state=self._active.flat(client_states),
       history=self._record.history,
       traces=traces,
       rounds=self._record.done,

@@ -145,16 +145,16 @@ class Layout:
     Args:
       frozen_leaves: those with a leading axis of seeds, and the others.
     """
-    of_seed, of_all = frozen_leaves
+    by_seed, shared = frozen_leaves
     put = self._put
-    return put(of_seed, self._seed_spec), put(of_all, self._model_spec)
+    return put(by_seed, self._seed_spec), put(shared, self._model_spec)
 
   def shapes_of_frozen(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
     """The shapes of what `put_frozen` gives."""
-    of_seed, of_all = shapes
+    by_seed, shared = shapes
     shapes_of = self._shapes
-    return shapes_of(of_seed, self._seed_spec), shapes_of(
-      of_all, self._model_spec
+    return shapes_of(by_seed, self._seed_spec), shapes_of(
+      shared, self._model_spec
     )
 
   def _state_spec(self, axes, path, leaf):
@@ -172,21 +172,21 @@ class Layout:
     """How a leaf of a model is divided, given how the axes before are."""
     if self.model_devices == 1:
       return PartitionSpec()
-    shape, of_model = leaf.shape[len(leading) :], None
+    shape, spec = leaf.shape[len(leading) :], None
     if self.model_sharding is not None:
       name = jax.tree_util.keystr(path, simple=True, separator="/")
-      of_model = self.model_sharding(name, shape)
-      _check_spec(of_model, name, shape, self.model_devices)
-    if of_model is None:
-      of_model = by_size(shape, self.model_devices)
-    return PartitionSpec(*leading, *of_model)
+      spec = self.model_sharding(name, shape)
+      _check_spec(spec, name, shape, self.model_devices)
+    if spec is None:
+      spec = by_size(shape, self.model_devices)
+    return PartitionSpec(*leading, *spec)
 
   def shapes_of_shards(self, shapes: Any) -> Any:
     """The shapes of what `put_shards` gives, for those of one device."""
-    of_all = lambda leaf: jax.ShapeDtypeStruct(
+    stack = lambda leaf: jax.ShapeDtypeStruct(
       (self.client_devices, *leaf.shape), leaf.dtype
     )
-    return self._shapes(jax.tree.map(of_all, shapes), PartitionSpec(CLIENTS))
+    return self._shapes(jax.tree.map(stack, shapes), PartitionSpec(CLIENTS))
 
   def put_shared(self, tree: Any) -> Any:
     """Puts the same arrays on all devices."""
@@ -210,11 +210,11 @@ class Layout:
     local = [d for d, row in enumerate(self.mesh.devices) if is_local(row)]
 
     def put(*leaves):
-      of_device = dict(zip(local, leaves, strict=True))
+      shards = dict(zip(local, leaves, strict=True))
       return jax.make_array_from_callback(
         (self.client_devices, *leaves[0].shape),
         sharding,
-        lambda index: of_device[index[0].start or 0][None],
+        lambda index: shards[index[0].start or 0][None],
       )
 
     return jax.tree.map(put, *[make(d) for d in local])

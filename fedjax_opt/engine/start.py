@@ -169,7 +169,7 @@ def _depends(function, argument):
   program = jax.make_jaxpr(function)(argument).jaxpr
   deps = set(program.invars)
   for step in program.eqns:
-    inputs = [x for x in step.invars if not isinstance(x, Literal)]
+    inputs = [atom for atom in step.invars if not isinstance(atom, Literal)]
     if not deps.isdisjoint(inputs):
       deps.update(step.outvars)
   return [

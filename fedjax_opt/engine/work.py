@@ -67,7 +67,7 @@ def works(
     )
   total = lambda name: float(sum(getattr(p, name) for p in phases.values()))
   down, up = total("bytes_down"), total("bytes_up")
-  gradients = [pair for p in phases.values() for pair in p.gradients]
+  gradients = [pair for phase in phases.values() for pair in phase.gradients]
   per_step = max(1.0, float(sum(n for n, kind in gradients if kind is None)))
   sizes = np.asarray(data.sizes)
   sizes = np.broadcast_to(sizes, (len(seeds), sizes.shape[-1]))
@@ -85,10 +85,10 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     server, rows = contract.initial_states(
       algorithm, params, config.num_clients
     )
-    of_clients = {"indices": indices, "client_state": rows}
+    client_fields = {"indices": indices, "client_state": rows}
     if indices is None:  # A population on disk.
-      of_clients["starts"] = sizes
-    round_data = RoundData(examples, sizes, **of_clients)
+      client_fields["starts"] = sizes
+    round_data = RoundData(examples, sizes, **client_fields)
     parts = None
     if config.max_update_norm is not None:
       parts = contract.shapes_of_parts(algorithm, server)
@@ -102,10 +102,10 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     examples, indices = {n: example(f) for n, f in data.fields.items()}, None
     sizes = data.sizes
   else:
-    of_seed = data.indices, data.sizes
+    seed_lists = data.indices, data.sizes
     if np.ndim(data.sizes) == 2:
-      of_seed = trees.take(of_seed, 0)
-    examples, (indices, sizes) = data.examples, of_seed
+      seed_lists = trees.take(seed_lists, 0)
+    examples, (indices, sizes) = data.examples, seed_lists
   key = jax.eval_shape(jax.random.key, 0)
   jax.eval_shape(round, params, key, examples, indices, sizes)
   return phases

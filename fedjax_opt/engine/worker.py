@@ -403,8 +403,8 @@ def extras_of(
   def grad_fn(point, step=None, *, draw=0):
     del step
     calls.append(None)
-    of_draw = functools.partial(mean_loss, draw=draw) if draw else mean_loss
-    return grad_fn_of(of_draw, params)(point)
+    draw_loss = functools.partial(mean_loss, draw=draw) if draw else mean_loss
+    return grad_fn_of(draw_loss, params)(point)
 
   extras = {
     "value": value,

@@ -127,19 +127,19 @@ def _sharded_backward(strides, padding, inputs, cotangent):
   k = n + a + high - r + 1.
   """
   x, kernel = inputs
-  of_images, of_kernel = [], []
+  image_padding, kernel_padding = [], []
   for axis, stride in enumerate(strides):
     n, m = x.shape[axis + 1], cotangent.shape[axis + 1]
     k = kernel.shape[axis]
     spread, before = (m - 1) * stride + 1, padding[axis][0]
     low = k - 1 - before
-    of_images.append((low, n - spread - low + k - 1))
-    of_kernel.append((before, k - n - before + spread - 1))
+    image_padding.append((low, n - spread - low + k - 1))
+    kernel_padding.append((before, k - n - before + spread - 1))
   by_images = lax.conv_general_dilated(
     cotangent,
     lax.rev(kernel, (0, 1)),
     (1, 1),
-    of_images,
+    image_padding,
     lhs_dilation=strides,
     dimension_numbers=("NHWC", "HWOI", "NHWC"),
   )
@@ -147,7 +147,7 @@ def _sharded_backward(strides, padding, inputs, cotangent):
     x,
     cotangent,
     (1, 1),
-    of_kernel,
+    kernel_padding,
     rhs_dilation=strides,
     dimension_numbers=("CHWN", "IHWO", "HWNC"),
   )

@@ -264,8 +264,8 @@ def total_variation_1d(strength: NonNegative, axis: int = 0) -> Regularizer:
   def leaf_prox(z, threshold):
     lines = jnp.moveaxis(z, axis, -1)
     flat = lines.reshape(-1, lines.shape[-1])
-    new = jax.vmap(total_variation_prox, (0, None))(flat, threshold)
-    return jnp.moveaxis(new.reshape(lines.shape), -1, axis)
+    flat_prox = jax.vmap(total_variation_prox, (0, None))(flat, threshold)
+    return jnp.moveaxis(flat_prox.reshape(lines.shape), -1, axis)
 
   def leaf_value(leaf):
     return jnp.sum(jnp.abs(jnp.diff(leaf, axis=axis)))

@@ -276,9 +276,9 @@ def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   Returns:
     The words; '' if nothing differs.
   """
-  of_data = digest_of_data.DATA_DIGESTS
+  data_key = digest_of_data.DATA_DIGESTS
   names = {name: None for name in (*saved, *given)}
-  names.pop(of_data, None)
+  names.pop(data_key, None)
   pairs = ((name, saved.get(name), given.get(name)) for name in names)
   words = [_unlike(*pair) for pair in pairs if pair[1] != pair[2]]
   before, now = (

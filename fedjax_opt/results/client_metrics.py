@@ -64,12 +64,12 @@ class ClientMetrics(NamedTuple):
     """
     by_kind = {}
     for kind, names in self.values.items():
-      of_kind = {f"client_test_{n}": self.mean(kind, n) for n in names}
+      metrics = {f"client_test_{n}": self.mean(kind, n) for n in names}
       if "accuracy" in names:
-        of_kind["client_test_worst_decile_accuracy"] = self.worst_decile(kind)
+        metrics["client_test_worst_decile_accuracy"] = self.worst_decile(kind)
         for i, decile in enumerate(self.deciles(kind), 1):
-          of_kind[f"client_test_accuracy_decile_{i}"] = float(decile)
-      by_kind[kind] = of_kind
+          metrics[f"client_test_accuracy_decile_{i}"] = float(decile)
+      by_kind[kind] = metrics
     return by_kind
 
   def to_csv(self, path: str | os.PathLike) -> None:

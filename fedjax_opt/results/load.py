@@ -93,10 +93,10 @@ class Run:
     for index, point in enumerate(self.points[:_MANY_ROWS]):
       final = self.history.final(index)
       values = ["-" if final[n] is None else f"{final[n]:.4g}" for n in columns]
-      of_point = [format_value(point.get(name)) for name in names]
+      point_cells = [format_value(point.get(name)) for name in names]
       mark = ", selected" * (index == self.selected)
       status = self.history.status(index) + mark
-      rows.append([index, *of_point, *values, status])
+      rows.append([index, *point_cells, *values, status])
     num_more = len(self.points) - _MANY_ROWS
     return html_table(
       f"{self.folder}: {self._in_short()}",
@@ -157,7 +157,7 @@ def load_run(folder: str | os.PathLike) -> Run:
   points, history = metrics or ([], History())
   selected = None
   if summary is not None:
-    points = [_numbers(p["hyperparameters"]) for p in summary["points"]]
+    points = [_numbers(point["hyperparameters"]) for point in summary["points"]]
     selected = summary["selected"]
     is_measured = any(point["final"] for point in summary["points"])
     expected = len(points) if is_measured else 0

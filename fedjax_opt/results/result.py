@@ -120,9 +120,9 @@ class Result:
       if values.size and points <= 4:
         final = np.round(values[:, -1], 6).tolist()
         text += f", {name}={final[0] if points == 1 else final}"
-    of_grid = f" x {points} points" if points > 1 else ""
+    grid_text = f" x {points} points" if points > 1 else ""
     return (
-      f"Result({self.rounds} rounds{of_grid}{text}, compiled in "
+      f"Result({self.rounds} rounds{grid_text}{text}, compiled in "
       f"{self.compile_seconds:.1f} s, ran {self.run_seconds:.1f} s)"
     )
 

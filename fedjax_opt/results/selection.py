@@ -100,8 +100,8 @@ class Criterion:
     if self.rule == "last":
       return values[:, -1]
     # A round without a value never wins; a diverged point has no score.
-    never = worst_of([-np.inf, np.inf])
-    scores = best_of(np.where(np.isnan(values), never, values), axis=1)
+    worst_value = worst_of([-np.inf, np.inf])
+    scores = best_of(np.where(np.isnan(values), worst_value, values), axis=1)
     no_score = history.diverged()[:, -1] | ~np.isfinite(scores)
     return np.where(no_score, np.nan, scores)
 
@@ -246,10 +246,10 @@ def outcome(
   if not history.rounds:
     raise ValueError("history: no round was evaluated; nothing can be chosen")
   settings = group_by_seed(points)
-  of_points = criterion.scores(history)
-  scores = np.array([of_points[s.points].mean() for s in settings])
+  point_scores = criterion.scores(history)
+  scores = np.array([point_scores[s.points].mean() for s in settings])
   best = rank(history, points, criterion)[0]
-  _, score = over_seeds(of_points[best.points])
+  _, score = over_seeds(point_scores[best.points])
   has_score = bool(np.isfinite(score))
   return Tuning(
     best=best if has_score else None,

@@ -45,10 +45,10 @@ def table(
   selected = selection.select(history, points, criterion)
   columns = _columns(history, settings, rows, criterion.metric)
   for title, values in (extra or {}).items():
-    columns[title] = [format_value(values[s.points[0]]) for s in rows]
-  columns["status"] = [_status(history, s.points) for s in rows]
+    columns[title] = [format_value(values[row.points[0]]) for row in rows]
+  columns["status"] = [_status(history, row.points) for row in rows]
   if len(settings) > 1:
-    marks = ["*" if selected in s.points else "" for s in rows]
+    marks = ["*" if selected in row.points else "" for row in rows]
     columns = {"": marks} | columns
   lines = [
     f"after round {history.rounds[-1]}:",
@@ -76,13 +76,13 @@ def _columns(
 ) -> dict[str, list[str]]:
   """Title -> a cell for each row: hyperparameters, then metrics."""
   columns = {
-    name: [format_value(s.hyperparameters.get(name)) for s in rows]
+    name: [format_value(row.hyperparameters.get(name)) for row in rows]
     for name in selection.varying([s.hyperparameters for s in settings])
   }
 
   def add(name: str, title: str) -> None:
     final = history.values(name)[:, -1]
-    columns[title] = [_spread(final[s.points], name) for s in rows]
+    columns[title] = [_spread(final[row.points], name) for row in rows]
 
   # The reported metrics, then the metric of the criterion.
   names = ("test_accuracy", metric.replace("validation_", "test_"))
@@ -96,7 +96,7 @@ def _columns(
   for name in history.metrics:  # Metrics that were asked for, such as scores.
     if name.startswith("test_") and name not in (*columns, "test_loss"):
       add(name, name)
-  columns["best (round)"] = [_best(history, s.points, metric) for s in rows]
+  columns["best (round)"] = [_best(history, row.points, metric) for row in rows]
   if "train_worst_decile_accuracy" in history.metrics:
     add("train_worst_decile_accuracy", "worst decile (train)")
   return columns
@@ -104,7 +104,7 @@ def _columns(
 
 def _best(history: History, points: Sequence[int], metric: str) -> str:
   """The best value of a metric, with its round if only one seed has a value."""
-  pairs = [best for p in points if (best := history.best(p, metric))]
+  pairs = [best for point in points if (best := history.best(point, metric))]
   text = _spread(np.array([value for value, _ in pairs]), metric)
   return f"{text} ({pairs[0][1]})" if len(pairs) == 1 else text
 

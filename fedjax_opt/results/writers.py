@@ -221,12 +221,12 @@ class RunWriter:
     if selected is None or params is None:
       folder_digests.remove(path)
     else:
-      of_model = {
+      metadata = {
         "point": selected,
         "round": summary["rounds_done"],
         "hyperparameters": self._points[selected],
       }
-      model = model_file.encoded(params(selected), of_model)
+      model = model_file.encoded(params(selected), metadata)
       folder_digests.write(path, model)
     folder_digests.add(self.folder, *_OF_OTHERS)
     folder_digests.write(self.folder / "summary.json", encoded(summary))

@@ -98,11 +98,11 @@ def _table(arrivals, lost, times, buffer):
   columns = np.array(arrivals, np.float64).T.reshape(6, len(times), buffer)
   ends, _, clients, versions, draws, starts = columns
   as_int = lambda column: column.astype(np.int32)
-  of_lost = np.array(lost, np.float64).reshape(-1, 5).T
+  lost_columns = np.array(lost, np.float64).reshape(-1, 5).T
   return Timetable(
     as_int(clients), as_int(versions), as_int(draws), np.ones(ends.shape, bool),
     np.ones(ends.shape, np.float32), np.array(times), starts, ends,
-    Events(*map(as_int, of_lost[:3]), *of_lost[3:],
+    Events(*map(as_int, lost_columns[:3]), *lost_columns[3:],
            np.zeros(len(lost), bool)),
   )  # fmt: skip
 

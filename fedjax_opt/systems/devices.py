@@ -206,8 +206,8 @@ def sample(
   order = generator.permutation(num_clients)
   groups = (order * len(kinds) // num_clients).astype(np.int32)
   shares = generator.random((3, num_clients))
-  of_group = np.stack([kind.quantile(shares[0]) for kind in kinds])
-  seconds = of_group[groups, np.arange(num_clients)]
+  group_seconds = np.stack([kind.quantile(shares[0]) for kind in kinds])
+  seconds = group_seconds[groups, np.arange(num_clients)]
   rates = [
     np.full(num_clients, np.inf) if kind is None else kind.quantile(row)
     for kind, row in zip((bytes_down, bytes_up), shares[1:], strict=True)

@@ -140,9 +140,9 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
       for i, shapes in enumerate(like):
         if shapes is None:
           continue
-        wrong = fault.corrupt(parts[i], jax.random.fold_in(key, i))
+        corrupted = fault.corrupt(parts[i], jax.random.fold_in(key, i))
         either = lambda wrong, right: jnp.where(is_faulty, wrong, right)
-        parts[i] = jax.tree.map(either, wrong, parts[i])
+        parts[i] = jax.tree.map(either, corrupted, parts[i])
       message = contract.join_message(parts, output.message)
       return output._replace(message=message)
 
