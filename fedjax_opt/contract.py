@@ -16,7 +16,7 @@ from fedjax_opt.checks.values import brief
 
 
 def takes_everyone(name: str, cohort: Any) -> None:
-  """That all clients take part in a round of an algorithm.
+  """Checks that all clients take part in a round of an algorithm.
 
   Args:
     name: of the algorithm.
@@ -33,7 +33,7 @@ def takes_everyone(name: str, cohort: Any) -> None:
 
 
 def check_algorithm(name: str, algorithm: Any) -> None:
-  """That it is an algorithm, made of functions.
+  """Checks that a value is an algorithm, made of functions.
 
   Raises:
     TypeError: if it is not.
@@ -59,7 +59,7 @@ def check_algorithm(name: str, algorithm: Any) -> None:
 def check_statistics(
   algorithm: Algorithm, params: Params, has_full_batches: bool = True
 ) -> None:
-  """That an algorithm can train a model with running statistics, if it has any.
+  """Checks that an algorithm can train the running statistics of a model.
 
   Args:
     algorithm: any.
@@ -91,7 +91,7 @@ ALGORITHM = fields.Field(check_algorithm)
 def check_points(
   make: Callable[..., Any], grid: Mapping[str, Sequence[Any]]
 ) -> None:
-  """That `make` gives an algorithm for each value of a grid.
+  """Checks that `make` gives an algorithm for each value of a grid.
 
   It is called with numbers, which its factories can check, and then with what
   the program gives it: traced numbers.

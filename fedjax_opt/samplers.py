@@ -359,7 +359,7 @@ def _of_function(function):
 
 
 def _check_drawn(sampler, num_clients, cohort_size):
-  """That a sampler draws [C] whole numbers, and [C] factors or None."""
+  """Checks that a sampler draws [C] whole numbers, and [C] factors or None."""
   draw = lambda key, round, sizes: sampler.draw(key, round, sizes, cohort_size)
   key = jax.eval_shape(lambda: jax.random.key(0))
   sizes = jax.ShapeDtypeStruct((num_clients,), jnp.int32)

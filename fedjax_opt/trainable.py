@@ -212,7 +212,7 @@ def _is_below(name, path):
 
 
 def _no_leaf(path, keys):
-  """That nothing matches, and what there is beside the first wrong part."""
+  """Says that no leaf matches, and what is beside the first wrong part."""
   prefix, parts = "", path.split("/")
   while any(key.startswith(f"{prefix}{parts[0]}/") for key in keys):
     prefix += f"{parts.pop(0)}/"

@@ -117,7 +117,7 @@ def mime_lite(
 
 
 def _check_has_no_rate(base):
-  """That the updates of the base optimizer have the sign of the gradient."""
+  """Checks that updates of the base optimizer have the gradient's sign."""
   with jax.ensure_compile_time_eval():
     one = jnp.ones(1)
     try:

@@ -323,7 +323,7 @@ jax.tree_util.register_pytree_with_keys(
 
 
 def _check_lists(indices: Any, sizes: Any, num_examples: int) -> None:
-  """That the lists of the clients' examples are lists of such."""
+  """Checks the lists of the clients' examples, and their lengths."""
   rows = {"of_integers": True, "interval": f"[0, {num_examples - 1}]"}
   if isinstance(indices, lists.Lists):
     checks.array("indices", indices.rows, "[T]", **rows)

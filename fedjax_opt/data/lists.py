@@ -43,7 +43,7 @@ class Lists:
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """That of the array it stands for."""
+    """The shape of the array that it stands for."""
     return (*self.starts.shape, self.width)
 
   @property

@@ -261,7 +261,7 @@ def _pixels(
 
 
 def _check_sizes(images: list[_Image], pixels: list[np.ndarray]) -> None:
-  """That all images have the size of the first."""
+  """Checks that all images have the size of the first."""
   first = pixels[0].shape[:2]
   for image, array in zip(images, pixels, strict=True):
     if array.shape[:2] != first:

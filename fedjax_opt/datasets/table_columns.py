@@ -151,7 +151,7 @@ def _numbers(words):
 
 
 def _check_words(name, words):
-  """That a column of text says kinds, and has no numbers with a slip."""
+  """Checks that a column of text has kinds, and no numbers with a slip."""
   non_numbers = words[np.isnan(_numbers(words))]
   are_numbers = ~np.isnan(_numbers([w.replace(",", ".") for w in words]))
   # A few words may be kinds, but not if all are numbers, or none.

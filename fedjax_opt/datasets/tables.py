@@ -34,7 +34,7 @@ KINDS = typing.get_args(_Kind)
 
 
 def _is_label(name: str, value: Any) -> None:
-  """That it is the name of a column, or several."""
+  """Checks that a value is the name of a column, or several."""
   if isinstance(value, str):
     checks.word(name, value)
   else:
@@ -232,7 +232,7 @@ def _first_row(path, mark):
 
 
 def _check_different(names):
-  """That no two columns have the same name."""
+  """Checks that no two columns have the same name."""
   times = collections.Counter(names)
   repeated = [name for name, number in times.items() if number > 1]
   if repeated:
@@ -364,7 +364,7 @@ def standardize(
 
 
 def _check_columns(columns, by_role):
-  """That each column that is named is there, and has one role."""
+  """Checks that each column that is named is there, and has one role."""
   roles: dict[str, str] = {}
   for role, names in by_role.items():
     for name in names:

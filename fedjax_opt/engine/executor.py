@@ -338,7 +338,7 @@ class Executor:
 
   @contextlib.contextmanager
   def _explained(self, name: str | None = None):
-    """Where memory may run out: says so in one line, and what to change.
+    """Says in one line that memory ran out inside, and what to change.
 
     Args:
       name: of the program that runs; None while they are compiled.

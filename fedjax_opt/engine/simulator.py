@@ -458,7 +458,7 @@ class Simulator:
     return config, start, shapes
 
   def _check_clock(self, algorithm, server, layout):
-    """That an algorithm can be on a schedule, and its versions in memory."""
+    """Checks that an algorithm can be on a schedule, its versions in memory."""
     _check_is_public(algorithm)
     if self._clock.is_stale:
       versions.check_memory(
@@ -510,7 +510,7 @@ def _arrays_of(state: SimulationState) -> RunState:
 
 
 def _check_rounds(rounds, clock):
-  """That a schedule has so many steps."""
+  """Checks that a schedule has so many steps."""
   if clock is not None and rounds > clock.steps:
     raise ValueError(
       f"rounds={rounds}: must be at most {clock.steps}, the steps of schedule"
@@ -518,7 +518,7 @@ def _check_rounds(rounds, clock):
 
 
 def _check_is_public(algorithm):
-  """That an algorithm on a schedule has no secret noise."""
+  """Checks that an algorithm on a schedule has no secret noise."""
   if algorithm.has_secret_noise:
     raise ValueError(
       "schedule: who takes part is not drawn as the accounting of privacy "

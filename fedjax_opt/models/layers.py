@@ -123,7 +123,7 @@ _SIZES = fields.sequence_of(_SIZE, "a list of whole numbers")
 
 
 def _is_padding(name, value):
-  """That it is a word, or pixels on both sides of both axes."""
+  """Checks that padding is a word, or pixels on both sides of both axes."""
   if isinstance(value, str):
     checks.check_choice(name, value, ("VALID", "SAME"))
   else:

@@ -304,7 +304,7 @@ def _read_json(folder, *entries):
 
 
 def _check_entries(file, config, *entries):
-  """That some entries of `config.json`, (key, default, accepted), can be."""
+  """Checks entries of `config.json`, each (key, default, accepted)."""
   for key, default, accepted in entries:
     value = config.get(key, default)
     if value not in accepted:  # It may be anything that JSON has.

@@ -195,7 +195,7 @@ _TRACE = {
 
 
 def _check_trace(path, frame):
-  """That a trace can have happened."""
+  """Checks that a trace can have happened."""
   if frame.empty:
     raise ValueError(f"{path}: has no arrivals")
   for name, (kind, words) in _TRACE.items():

@@ -217,7 +217,7 @@ def _of_switches(taken):
 
 
 def _check_order(table, made_at):
-  """That nothing of a timetable happens before what it needs."""
+  """Checks that nothing of a timetable happens before what it needs."""
   is_client = table.clients >= 0
   violations = {
     "starts": (
