@@ -120,8 +120,8 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
       owners = jnp.asarray(_last_with_share(weights, np))
     # Inverse transform sampling. Rounding of the ends can give a client without
     # a share an interval, which goes to the last one before that has a share.
-    numbers = jax.random.uniform(key, (cohort_size,))
-    positions = jnp.searchsorted(ends, numbers, side="right")
+    uniforms = jax.random.uniform(key, (cohort_size,))
+    positions = jnp.searchsorted(ends, uniforms, side="right")
     clients = owners[jnp.minimum(positions, len(shares) - 1)].astype(jnp.int32)
     return clients, 1 / (cohort_size * shares[clients])
 
@@ -267,8 +267,8 @@ def poisson(expected: PositiveFloat) -> Sampler:
       count = _binomial(count_key, num_clients, expected, cohort_size)
       is_drawn = jnp.arange(cohort_size) < count
     else:
-      numbers = jax.random.uniform(key, (num_clients,))
-      least, clients = jax.lax.top_k(-numbers, cohort_size)
+      uniforms = jax.random.uniform(key, (num_clients,))
+      least, clients = jax.lax.top_k(-uniforms, cohort_size)
       is_drawn = -least < expected / num_clients
     clients = jnp.where(is_drawn, clients, num_clients)
     return clients.astype(jnp.int32), None

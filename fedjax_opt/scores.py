@@ -62,11 +62,11 @@ def balanced_accuracy(outputs: jax.Array, y: jax.Array) -> jax.Array:
   if y.ndim == 2:
     predicted = jnp.stack([predicted, ~predicted])
     true = jnp.stack([true, ~true])
-  number = jnp.sum(true, axis=-2)
-  recalls = jnp.sum(predicted & true, axis=-2) / jnp.maximum(number, 1)
+  num_true = jnp.sum(true, axis=-2)
+  recalls = jnp.sum(predicted & true, axis=-2) / jnp.maximum(num_true, 1)
   if y.ndim == 1:
-    return _mean_of(recalls, number > 0)
-  label_means = jax.vmap(_mean_of, in_axes=1)(recalls, number > 0)
+    return _mean_of(recalls, num_true > 0)
+  label_means = jax.vmap(_mean_of, in_axes=1)(recalls, num_true > 0)
   return jnp.mean(label_means)
 
 
@@ -87,9 +87,9 @@ def f1(outputs: jax.Array, y: jax.Array) -> jax.Array:
   outputs, y = jnp.asarray(outputs), jnp.asarray(y)
   predicted, true = _indicators(outputs, y)
   hits = jnp.sum(predicted & true, axis=0)
-  either = jnp.sum(predicted, axis=0) + jnp.sum(true, axis=0)
-  values = 2 * hits / jnp.maximum(either, 1)
-  return _mean_of(values, (either > 0) | (y.ndim == 2))
+  totals = jnp.sum(predicted, axis=0) + jnp.sum(true, axis=0)
+  values = 2 * hits / jnp.maximum(totals, 1)
+  return _mean_of(values, (totals > 0) | (y.ndim == 2))
 
 
 @checked()

@@ -97,8 +97,8 @@ def bvr_l_sgd(
       if practical:
         return worker.descend(loss_fn, rule, params), None
       # k^ of Algorithm 3, uniform over the local steps.
-      number = jax.random.randint(worker.key, (), 0, worker.num_steps)
-      rule, start = _with_snapshot(rule, params, number)
+      stop_step = jax.random.randint(worker.key, (), 0, worker.num_steps)
+      rule, start = _with_snapshot(rule, params, stop_step)
       last_point, end = worker.descend_from(loss_fn, rule, params, start)
       return last_point, end.snapshot
 

@@ -156,16 +156,16 @@ def _in_phases(
     start = optax.tree.where(phase == 0, params, state.start)
     inner = _moved(start, -alpha, grads)
     if delta is None:
-      direction, last = None, _moved(start, -rate, grads)
-      point = optax.tree.where(phase == 0, inner, last)
+      direction, end_point = None, _moved(start, -rate, grads)
+      point = optax.tree.where(phase == 0, inner, end_point)
     else:
       direction = optax.tree.where(phase == 1, grads, state.direction)
       below = extra["grad_fn"](_moved(start, -delta, direction))
-      last = _moved(
+      end_point = _moved(
         start, -rate, _corrected(direction, grads, below, alpha, delta)
       )
       above = _moved(start, delta, direction)
-      point = optax.tree.where(phase == 1, above, last)
+      point = optax.tree.where(phase == 1, above, end_point)
       point = optax.tree.where(phase == 0, inner, point)
     fields = (optax.tree.cast_like(start, state.start), direction)
     return optax.tree.sub(point, params), _PhaseState(state.count + 1, *fields)

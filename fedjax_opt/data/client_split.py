@@ -53,11 +53,11 @@ def divide(
       f"fraction={fraction:g}: holds out no example of any client, the largest "
       f"has {sizes.max(initial=0)}; must be larger"
     )
-  number = np.bincount(clients[is_held_out], minlength=len(sizes))
-  number = number.astype(np.int32)  # Held out, of each client.
+  num_held_out = np.bincount(clients[is_held_out], minlength=len(sizes))
+  num_held_out = num_held_out.astype(np.int32)  # Held out, of each client.
   return (
-    (rows[~is_held_out], sizes - number),
-    (rows[is_held_out], number),
+    (rows[~is_held_out], sizes - num_held_out),
+    (rows[is_held_out], num_held_out),
   )
 
 
@@ -80,10 +80,10 @@ def _divide_client(part, rows, times, target):
     free_rows, times = free_rows[is_fit], times[is_fit]
     if not len(free_rows):
       return
-    number = np.searchsorted(np.cumsum(times), num_missing, side="right")
-    part[free_rows[:number]] = _HELD_OUT
-    num_missing -= times[:number].sum()
-    free_rows, times = free_rows[number:], times[number:]
+    num_rows = np.searchsorted(np.cumsum(times), num_missing, side="right")
+    part[free_rows[:num_rows]] = _HELD_OUT
+    num_missing -= times[:num_rows].sum()
+    free_rows, times = free_rows[num_rows:], times[num_rows:]
 
 
 def divide_clients(

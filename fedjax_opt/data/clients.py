@@ -246,8 +246,8 @@ class ClientData:
       ValueError: as `from_partition`, or if there is not one id per example.
     """
     rows = partition.natural(client_ids)
-    number = checks.pool("examples", examples)
-    checks.as_many("client_ids", client_ids, number, "examples")
+    num_examples = checks.pool("examples", examples)
+    checks.as_many("client_ids", client_ids, num_examples, "examples")
     return cls.from_partition(examples, rows, num_classes)
 
   @classmethod

@@ -169,8 +169,8 @@ def rows_of(
     indices.rows, (start,), (indices.width,)
   )
   rows = jax.vmap(of_client)(starts)
-  number = sizes.at[clients].get(mode="clip")
-  return jnp.where(jnp.arange(indices.width) < number[:, None], rows, 0)
+  lengths = sizes.at[clients].get(mode="clip")
+  return jnp.where(jnp.arange(indices.width) < lengths[:, None], rows, 0)
 
 
 def with_own(rows: jax.Array, is_owned: jax.Array) -> jax.Array:

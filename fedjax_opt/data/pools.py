@@ -36,7 +36,7 @@ def check_pool(name: str, examples: Mapping[str, Array]) -> int:
     TypeError: naming the array that is none, or is not of numbers.
     ValueError: if lengths differ, or naming the row with a number too large.
   """
-  number = checks.pool(name, examples)
+  num_examples = checks.pool(name, examples)
   for key, values in examples.items():
     if not hasattr(values, "dtype"):
       raise TypeError(
@@ -45,7 +45,7 @@ def check_pool(name: str, examples: Mapping[str, Array]) -> int:
     checks.plain_array(f"{name}[{key!r}]", values)
     if isinstance(values, np.ndarray):
       check_fits(f"{name}[{key!r}]", values, is_label=key == "y")
-  return number
+  return num_examples
 
 
 def check_examples(
@@ -93,11 +93,11 @@ def check_finite(name: str, values: np.ndarray) -> None:
   """Raises ValueError if one of the numbers [N, ...] is NaN or infinite."""
   if values.dtype.kind not in "fc" or np.isfinite(values).all():
     return
-  row, number = _first_row(~np.isfinite(values))
+  row, num_rows = _first_row(~np.isfinite(values))
   kind = "NaN" if np.isnan(values).any() else "infinity"
   raise ValueError(
     f"{kind} in the data: {name} must be finite, but row {row} is not "
-    f"({number} such rows)"
+    f"({num_rows} such rows)"
   )
 
 
@@ -136,11 +136,11 @@ def check_fits(name: str, values: np.ndarray, is_label: bool = False) -> None:
   is_outside = (values < limits.min) | (values > limits.max)
   is_outside &= np.isfinite(values)
   if is_outside.any():
-    row, number = _first_row(is_outside)
+    row, num_rows = _first_row(is_outside)
     value = np.extract(is_outside[row], values[row])[0]
     raise ValueError(
       f"{name} must be from {limits.min} to {limits.max}, because they become "
-      f"{dtype}; row {row} has {value} ({number} such rows)"
+      f"{dtype}; row {row} has {value} ({num_rows} such rows)"
     )
 
 
@@ -160,10 +160,10 @@ def check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
     raise ValueError(f"labels y must be integers of shape [N], got {got}{hint}")
   is_outside = (labels < 0) | (labels >= num_classes)
   if is_outside.any():
-    row, number = _first_row(is_outside)
+    row, num_rows = _first_row(is_outside)
     raise ValueError(
       f"labels y must be in [0, {num_classes}), but row {row} has "
-      f"{labels[row]} ({number} such rows)"
+      f"{labels[row]} ({num_rows} such rows)"
     )
 
 

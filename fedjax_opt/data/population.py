@@ -345,8 +345,8 @@ def _groups(num_clients: int, num_bytes: int) -> list[np.ndarray]:
     num_clients: M.
     num_bytes: of the examples of all.
   """
-  number = min(num_clients, 1 + num_bytes // _AT_ONCE)
-  return np.array_split(np.arange(num_clients), number)
+  num_groups = min(num_clients, 1 + num_bytes // _AT_ONCE)
+  return np.array_split(np.arange(num_clients), num_groups)
 
 
 def _runs(begins: np.ndarray, ends: np.ndarray) -> list[tuple[int, int]]:

@@ -250,9 +250,9 @@ def read(
     ) from None
   if notes is not None:
     _check_notes(folder, int(notes))
-  number = int(sizes.sum(dtype=np.int64))
+  num_examples = int(sizes.sum(dtype=np.int64))
   files = {
-    name: File(folder / f"{name}.bin", dtype, (number, *shape))
+    name: File(folder / f"{name}.bin", dtype, (num_examples, *shape))
     for name, (dtype, shape) in _fields_of(examples).items()
   }
   columns = np.ascontiguousarray(digests.T, np.uint32)

@@ -119,6 +119,6 @@ def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
   path.parent.mkdir(parents=True, exist_ok=True)
   # Threads, and containers whose processes have the same numbers, may write to
   # one cache at once.
-  end = f".{secrets.token_hex(8)}.partial"
-  with json_files.atomic_write(path, end) as unfinished:
+  ending = f".{secrets.token_hex(8)}.partial"
+  with json_files.atomic_write(path, ending) as unfinished:
     yield unfinished

@@ -80,8 +80,8 @@ def load(
     )
   per_client = list(zip(train.indices, num_train, train.sizes, strict=True))
   parts = (
-    [rows[:number] for rows, number, _ in per_client],
-    [rows[number:size] for rows, number, size in per_client],
+    [rows[:count] for rows, count, _ in per_client],
+    [rows[count:size] for rows, count, size in per_client],
   )
   return tuple(ClientData.from_partition(train.examples, p) for p in parts)
 

@@ -187,9 +187,9 @@ def finite(what: str, frame: Any) -> np.ndarray:
     varies = exact.max(0) > exact.min(0)
     is_fine = (np.abs(exact).max(0) <= _LARGEST) & ~((error > std) & varies)
   if not is_fine.all():
-    place = int(np.argmin(is_fine))
+    column = int(np.argmin(is_fine))
     raise ValueError(
-      f"{what}{frame.columns[place]!r}: {_not_finite(frame.iloc[:, place])}"
+      f"{what}{frame.columns[column]!r}: {_not_finite(frame.iloc[:, column])}"
     )
   return floats
 

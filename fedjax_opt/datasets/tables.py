@@ -99,27 +99,27 @@ class Table(NamedTuple):
     Raises:
       ValueError: if the fraction cannot be, or there is one row only.
     """
-    number = np.arange(len(self.examples["x"]))
+    row_numbers = np.arange(len(self.examples["x"]))
     if self.time is None:
-      pool = {"row": number, "y": self.examples["y"]}
+      pool = {"row": row_numbers, "y": self.examples["y"]}
       parts = hold_out(pool, fraction, seed)
       return self.rows(parts[0]["row"]), self.rows(parts[1]["row"])
-    clients = np.zeros(len(number), int)
+    clients = np.zeros(len(row_numbers), int)
     if self.client_ids is not None:
       _, clients = np.unique(self.client_ids, return_inverse=True)
-    order = np.lexsort((number, self.time, clients))
+    order = np.lexsort((row_numbers, self.time, clients))
     sizes = np.bincount(clients)
-    place = np.empty(len(number), int)
+    place = np.empty(len(row_numbers), int)
     starts = np.cumsum(sizes) - sizes
-    place[order] = number - np.repeat(starts, sizes)
+    place[order] = row_numbers - np.repeat(starts, sizes)
     is_late = place >= (sizes - np.round(fraction * sizes).astype(int))[clients]
     if is_late.all() or not is_late.any():
       raise ValueError(
         f"fraction={fraction:g}: holds {'all' if is_late.all() else 'none'} of "
-        f"the {len(number)} rows out; must be "
+        f"the {len(row_numbers)} rows out; must be "
         f"{'smaller' if is_late.all() else 'larger'}"
       )
-    return self.rows(number[~is_late]), self.rows(number[is_late])
+    return self.rows(row_numbers[~is_late]), self.rows(row_numbers[is_late])
 
 
 @checked()

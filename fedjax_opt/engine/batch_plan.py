@@ -143,8 +143,8 @@ def _part_of(number, fraction, xnp):
   high, low = number >> np.uint32(16), number & np.uint32(0xFFFF)
   digits = int(fraction * 2**48)
   product, remainder = xnp.zeros_like(number), None
-  for place in (0, 16, 32):
-    digit = np.uint32(digits >> place & 0xFFFF)
+  for shift in (0, 16, 32):
+    digit = np.uint32(digits >> shift & 0xFFFF)
     # (digit * number + product) / 2^16, of which no part reaches 2^32.
     remainder = low * digit + (product & np.uint32(0xFFFF))
     product = (

@@ -259,7 +259,7 @@ def _done(share, num_steps):
 
 def _assigned(last_use: np.ndarray) -> np.ndarray:
   """[T] int32, a slot for each version, given the last step that uses it."""
-  slots, free_slots, number = np.zeros(len(last_use), np.int32), [], 0
+  slots, free_slots, num_slots = np.zeros(len(last_use), np.int32), [], 0
   by_end, num_ended = np.argsort(last_use, kind="stable"), 0
   for version in range(len(last_use)):
     while last_use[by_end[num_ended]] < version:
@@ -268,5 +268,5 @@ def _assigned(last_use: np.ndarray) -> np.ndarray:
     if free_slots:
       slots[version] = heapq.heappop(free_slots)
     else:
-      slots[version], number = number, number + 1
+      slots[version], num_slots = num_slots, num_slots + 1
   return slots

@@ -39,8 +39,8 @@ def sample_of(population: Population) -> ClientData:
   Metrics of training are measured on them. They are not drawn at random, so
   that all runs are measured on the same clients.
   """
-  number = min(SAMPLE, population.num_clients)
-  clients = np.arange(number) * population.num_clients // number
+  num_sampled = min(SAMPLE, population.num_clients)
+  clients = np.arange(num_sampled) * population.num_clients // num_sampled
   # Single clients may have no examples, but a sample must have some.
   if not population.sizes[clients].any():
     largest = int(np.argmax(population.sizes))

@@ -233,10 +233,10 @@ def _check_not_trained(name, held_out, data):
   if not same_pool(held_out.examples, data.examples):
     return
   rows = np.unique(held_out.owned_rows())
-  number = int(np.isin(rows, data.owned_rows()).sum())
-  if number:
+  num_shared = int(np.isin(rows, data.owned_rows()).sum())
+  if num_shared:
     raise ValueError(
-      f"{name}: {number} of its {len(rows)} examples are among those that "
+      f"{name}: {num_shared} of its {len(rows)} examples are among those that "
       "clients train on; must have none of them; give clients the first part "
       f"of data.split(0.2), and {name}= the second"
     )

@@ -319,9 +319,9 @@ class Worker:
     else:
       num_chunks = -(-(len(rows) if stop is None else stop) // chunk)
       totals = lax.fori_loop(0, num_chunks, add, zeros)
-    number = jnp.sum(counts)
-    self._count(len(points), number.astype(jnp.int32), kind)
-    mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
+    num_rows = jnp.sum(counts)
+    self._count(len(points), num_rows.astype(jnp.int32), kind)
+    mean = lambda leaf: leaf / jnp.maximum(num_rows, 1).astype(leaf.dtype)
     return [
       optax.tree.cast_like(
         batch_stats.without(jax.tree.map(mean, total)), point

@@ -138,8 +138,8 @@ def _may_live(owner: dict[str, Any], is_free: bool | None) -> bool:
 
 def _lives(path: pathlib.Path) -> bool:
   """Whether somebody touches the file."""
-  before, end = _touched(path), time.monotonic() + _PATIENCE
-  while (now := _touched(path)) == before and time.monotonic() < end:
+  before, deadline = _touched(path), time.monotonic() + _PATIENCE
+  while (now := _touched(path)) == before and time.monotonic() < deadline:
     time.sleep(_BEAT / 4)
   return now not in (before, None)
 

@@ -368,8 +368,8 @@ def _maximum_and_winner(windows):
 @_compile_apart()
 def _take_winner(windows, winner):
   """The values at the indices `winner` of the first axis."""
-  number = lax.broadcasted_iota(winner.dtype, windows.shape, 0)
-  wins = number == lax.broadcast(winner, windows.shape[:1])
+  index = lax.broadcasted_iota(winner.dtype, windows.shape, 0)
+  wins = index == lax.broadcast(winner, windows.shape[:1])
   return lax.select(wins, windows, lax.full_like(windows, 0)).sum(0)
 
 

@@ -200,16 +200,16 @@ def _gpt2(file, config):
   for path, leaf in traverse_util.flatten_dict(leaves, sep="/").items():
     part = path.split("/")[-2:][0]
     *lead, width = leaf.shape
-    number = len(_JOINED) if part in _JOINED else 1
+    num_parts = len(_JOINED) if part in _JOINED else 1
     array = _found(
       file,
       arrays,
       "transformer.",
       _name(path, _DECODER_PARTS),
-      (*lead, number * width),
+      (*lead, num_parts * width),
     )
-    index = _JOINED.index(part) if number > 1 else 0
-    params[path] = np.split(array, number, axis=-1)[index]
+    index = _JOINED.index(part) if num_parts > 1 else 0
+    params[path] = np.split(array, num_parts, axis=-1)[index]
   table = params["embedding/embedding"]
   params["output/kernel"] = np.ascontiguousarray(table.T)
   params["output/bias"] = np.zeros(output["bias"].shape, np.float32)

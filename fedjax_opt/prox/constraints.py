@@ -219,15 +219,15 @@ def _project_simplex(z: jax.Array, scale: jax.Array) -> jax.Array:
 
 def _second(residual, is_kept, scale):
   """What must be subtracted yet so that the kept entries sum to the scale."""
-  number = jnp.maximum(jnp.sum(is_kept), 1).astype(residual.dtype)
-  return (jnp.sum(jnp.where(is_kept, residual, 0)) - scale) / number
+  num_kept = jnp.maximum(jnp.sum(is_kept), 1).astype(residual.dtype)
+  return (jnp.sum(jnp.where(is_kept, residual, 0)) - scale) / num_kept
 
 
 def _threshold(units):
   """The threshold of a projection onto the unit simplex, by sorting."""
   descending = jnp.sort(units)[::-1]
-  number = jnp.arange(1, len(units) + 1).astype(units.dtype)
-  candidates = (jnp.cumsum(descending) - 1) / number
+  counts = jnp.arange(1, len(units) + 1).astype(units.dtype)
+  candidates = (jnp.cumsum(descending) - 1) / counts
   index = jnp.maximum(jnp.sum(descending > candidates), 1) - 1
   return candidates[index]
 

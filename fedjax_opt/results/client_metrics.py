@@ -96,10 +96,10 @@ class ClientMetrics(NamedTuple):
       ):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["client", "num_train", "num_test", *columns])
-        for client, number in enumerate(self.num_test):
+        for client, num_test in enumerate(self.num_test):
           num_train = "" if self.num_train is None else self.num_train[client]
           cells = [number_cell(values[client]) for values in columns.values()]
-          writer.writerow([client, num_train, number, *cells])
+          writer.writerow([client, num_train, num_test, *cells])
     except OSError as error:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 

@@ -150,12 +150,12 @@ def periods(
       overlaps another one, ends before it starts or after `repeat`, or is of a
       client that does not exist.
   """
-  _, numbers = csv_files.read(path, _COLUMNS)
-  if not np.isfinite(numbers).all() or (numbers[0] % 1).any():
+  _, columns = csv_files.read(path, _COLUMNS)
+  if not np.isfinite(columns).all() or (columns[0] % 1).any():
     raise ValueError(f"{path}: must have whole numbers of clients, and seconds")
   by_client = [([], []) for _ in range(num_clients)]
   latest = math.inf if repeat is None else repeat
-  for client, start, end in sorted(zip(*numbers, strict=True)):
+  for client, start, end in sorted(zip(*columns, strict=True)):
     where = f"{path}: client {client:.9g} from {start:g} to {end:g}"
     if not 0 <= client < num_clients:
       raise ValueError(

@@ -127,10 +127,10 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
 
   def round(state, cohort):
     like = contract.shapes_of_parts(algorithm, state)
-    number = cohort.config.num_clients
+    num_clients = cohort.config.num_clients
     # A client is faulty if it comes early in a random order of all.
-    rank = np.argsort(_order(fault.seed, number))
-    count = _count(fault, number)
+    rank = np.argsort(_order(fault.seed, num_clients))
+    count = _count(fault, num_clients)
 
     def rewrite(worker, run):
       output = run(worker)
