@@ -104,8 +104,8 @@ class Algorithm(NamedTuple):
       rounds, as it is before its first round; a pytree of arrays without random
       keys. None if clients keep nothing. A client reads its state as
       `worker.state`, and returns the new one in `ClientOutput`.
-    client_params: `(state, kept) -> params`, the model that ONE client uses
-      itself, given the server's state and the client's state; for
+    client_params: `(state, client_state) -> params`, the model that ONE client
+      uses itself, given the server's state and the client's state; for
       `evaluate_clients`. None if all clients use the server's model.
     personalize: `(worker, params) -> params`, how ONE client changes this model
       on its training examples before it uses the model; for `evaluate_clients`.
@@ -181,19 +181,19 @@ def client_output(
     TypeError: naming what is of a wrong type.
     ValueError: if it fails, or naming what is of a wrong shape.
   """
-  returned = errors.call(
+  output = errors.call(
     "one_client", functions.ONE_CLIENT, one_client, worker, broadcast
   )
-  if returned is None:
+  if output is None:
     raise TypeError(
       "one_client: returned None; must return its message, or a ClientOutput"
     )
-  if not isinstance(returned, ClientOutput):
-    returned = ClientOutput(returned)
+  if not isinstance(output, ClientOutput):
+    output = ClientOutput(output)
   for name in ("message", "state"):
-    functions.arrays(f"ClientOutput.{name}", getattr(returned, name))
+    functions.arrays(f"ClientOutput.{name}", getattr(output, name))
   for name in ("weight", "bytes_up"):
-    value = getattr(returned, name)
+    value = getattr(output, name)
     # A count of bytes may be one of `counters`.
     is_scalar = not np.shape(value) or name == "bytes_up"
     if value is not None and not (functions.has_real_type(value) and is_scalar):
@@ -201,18 +201,18 @@ def client_output(
         f"ClientOutput.{name}: is {functions.form_of(value)}; must be a "
         "scalar number"
       )
-  sent = returned.bytes_up
-  if sent is not None and not jnp.issubdtype(
-    jnp.result_type(sent), jnp.integer
+  count = output.bytes_up
+  if count is not None and not jnp.issubdtype(
+    jnp.result_type(count), jnp.integer
   ):
     raise TypeError(
-      f"ClientOutput.bytes_up: is {functions.form_of(sent)}; must be a whole "
+      f"ClientOutput.bytes_up: is {functions.form_of(count)}; must be a whole "
       "number"
     )
-  if isinstance(sent, int | np.integer) and sent < 0:
-    raise ValueError(f"ClientOutput.bytes_up={sent}: must not be negative")
-  functions.scalars("ClientOutput.metrics", returned.metrics)
-  return returned
+  if isinstance(count, int | np.integer) and count < 0:
+    raise ValueError(f"ClientOutput.bytes_up={count}: must not be negative")
+  functions.scalars("ClientOutput.metrics", output.metrics)
+  return output
 
 
 @fields.checked()

@@ -16,7 +16,7 @@ from fedjax_opt.checks.values import brief
 
 
 def takes_everyone(name: str, cohort: Any) -> None:
-  """That all clients take part in a round of an algorithm.
+  """Checks that all clients take part in a round of an algorithm.
 
   Args:
     name: of the algorithm.
@@ -33,7 +33,7 @@ def takes_everyone(name: str, cohort: Any) -> None:
 
 
 def check_algorithm(name: str, algorithm: Any) -> None:
-  """That it is an algorithm, made of functions.
+  """Checks that a value is an algorithm, made of functions.
 
   Raises:
     TypeError: if it is not.
@@ -44,9 +44,9 @@ def check_algorithm(name: str, algorithm: Any) -> None:
       "fed_avg(loss_fn, client=optimizer)"
     )
   if not isinstance(algorithm, Algorithm):
-    called = " (it was not called)" if callable(algorithm) else ""
+    hint = " (it was not called)" if callable(algorithm) else ""
     raise TypeError(
-      f"{name}={brief(algorithm)}: must be an Algorithm{called}, such as "
+      f"{name}={brief(algorithm)}: must be an Algorithm{hint}, such as "
       "fed_avg(loss_fn, optax.sgd(0.1))"
     )
   if algorithm.client_params is not None and algorithm.init_client is None:
@@ -59,7 +59,7 @@ def check_algorithm(name: str, algorithm: Any) -> None:
 def check_statistics(
   algorithm: Algorithm, params: Params, has_full_batches: bool = True
 ) -> None:
-  """That an algorithm can train a model with running statistics, if it has any.
+  """Checks that an algorithm can train the running statistics of a model.
 
   Args:
     algorithm: any.
@@ -91,7 +91,7 @@ ALGORITHM = fields.Field(check_algorithm)
 def check_points(
   make: Callable[..., Any], grid: Mapping[str, Sequence[Any]]
 ) -> None:
-  """That `make` gives an algorithm for each value of a grid.
+  """Checks that `make` gives an algorithm for each value of a grid.
 
   It is called with numbers, which its factories can check, and then with what
   the program gives it: traced numbers.
@@ -148,9 +148,9 @@ def evaluated_params(algorithm: Algorithm, server: Any) -> Params:
     ValueError: if the function fails.
     TypeError: if it returns what is no tree of arrays.
   """
-  found = call_function("params", algorithm, server)
-  functions.arrays("Algorithm.params", found)
-  return found
+  params = call_function("params", algorithm, server)
+  functions.arrays("Algorithm.params", params)
+  return params
 
 
 def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any] | None:
@@ -244,9 +244,9 @@ def initial_states(
   functions.arrays("Algorithm.init: state", server)
   if algorithm.init_client is None:
     return server, None
-  one = call_function("init_client", algorithm, params)
-  functions.arrays("Algorithm.init_client", one, may_have_keys=False)
+  client_state = call_function("init_client", algorithm, params)
+  functions.arrays("Algorithm.init_client", client_state, may_have_keys=False)
   expand = lambda leaf: jnp.broadcast_to(
     jnp.asarray(leaf), (num_clients, *jnp.shape(leaf))
   )
-  return server, jax.tree.map(expand, one)
+  return server, jax.tree.map(expand, client_state)

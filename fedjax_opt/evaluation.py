@@ -102,8 +102,8 @@ def federated(
         accuracy = sums / jnp.maximum(data.sizes, 1)
         worst = worst_decile(accuracy, data.sizes)
         results["train_worst_decile_accuracy"] = worst
-        of_clients = deciles(accuracy, data.sizes)
-        results |= {f"train_{n}": value for n, value in of_clients.items()}
+        by_decile = deciles(accuracy, data.sizes)
+        results |= {f"train_{n}": value for n, value in by_decile.items()}
     for split, examples in (("validation", validation), ("test", test)):
       if isinstance(examples, ClientData):
         examples = examples.pooled()
@@ -140,11 +140,11 @@ def with_perplexity(evaluate: EvaluateFn) -> EvaluateFn:
   """
 
   @functools.wraps(evaluate)
-  def measure(*arguments, **others):
-    found = evaluate(*arguments, **others)
-    return found | {
+  def measure(*arguments, **options):
+    metrics = evaluate(*arguments, **options)
+    return metrics | {
       name.replace("loss", "perplexity"): jnp.exp(value)
-      for name, value in found.items()
+      for name, value in metrics.items()
       if name.endswith("_loss")
     }
 
@@ -168,8 +168,8 @@ def per_client(
 
   def evaluate(params, data: ClientData):
     sums = _sums_of_clients(per_example, params, data, batch_size)
-    number = jnp.where(data.sizes > 0, data.sizes, jnp.nan)
-    return {name: of_clients / number for name, of_clients in sums.items()}
+    counts = jnp.where(data.sizes > 0, data.sizes, jnp.nan)
+    return {name: client_sums / counts for name, client_sums in sums.items()}
 
   return evaluate
 
@@ -202,7 +202,7 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: Count = 500) -> EvaluateFn:
   ):
     del test, validation
     times = lists.times_owned(data.indices, data.sizes, data.num_examples)
-    numbers, take = _batches(data.examples, batch_size)
+    batch_numbers, take = _batches(data.examples, batch_size)
 
     def add_batch(i, total):
       batch, rows = take(i)
@@ -211,8 +211,8 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: Count = 500) -> EvaluateFn:
       return optax.tree.add(total, jax.grad(loss)(params))
 
     zeros = optax.tree.zeros_like(params)
-    add = lambda n, total: add_batch(numbers[n], total)
-    total = sharding.total(lax.fori_loop(0, len(numbers), add, zeros))
+    add = lambda n, total: add_batch(batch_numbers[n], total)
+    total = sharding.total(lax.fori_loop(0, len(batch_numbers), add, zeros))
     gradient = optax.tree.scale(1 / jnp.sum(data.sizes), total)
     weights = batch_stats.weights(gradient)
     return {"grad_norm_sq": optax.tree.norm(weights, squared=True)}
@@ -237,15 +237,15 @@ def _over_examples(per_example, params, examples, batch_size):
 
 def _mapped(function, params, examples, batch_size):
   """`function(params, batch)`, leaves [B, ...], of all examples: [N, ...]."""
-  numbers, take = _batches(examples, batch_size)
+  batch_numbers, take = _batches(examples, batch_size)
 
   def of_batch(i):
-    found = function(params, take(i)[0])
+    outputs = function(params, take(i)[0])
     # Sums over many examples are neither exact nor finite in half precision.
-    wide = lambda x: at_least_float32(x) if is_float(x) else x
-    return jax.tree.map(wide, found)
+    widen = lambda leaf: at_least_float32(leaf) if is_float(leaf) else leaf
+    return jax.tree.map(widen, outputs)
 
-  values = sharding.gather(lax.map(of_batch, numbers))
+  values = sharding.gather(lax.map(of_batch, batch_numbers))
   num_examples = len(jax.tree.leaves(examples)[0])
   flat = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num_examples]
   return jax.tree.map(flat, values)
@@ -295,8 +295,8 @@ def worst_decile(accuracy: _OfClients, sizes: jax.Array) -> jax.Array:
   Returns:
     A scalar in [0, 1], NaN if no client has an example.
   """
-  ascending, number = _ascending(accuracy, sizes)
-  count = (number + 9) // 10
+  ascending, num_clients = _ascending(accuracy, sizes)
+  count = (num_clients + 9) // 10
   worst = jnp.where(jnp.arange(ascending.size) < count, ascending, 0.0)
   return jnp.sum(worst) / count
 
@@ -313,15 +313,15 @@ def deciles(accuracy: _OfClients, sizes: jax.Array) -> dict[str, jax.Array]:
     `{'accuracy_decile_1': ..., ..., 'accuracy_decile_9': ...}`, scalars, NaN if
     no client has an example.
   """
-  ascending, number = _ascending(accuracy, sizes)
+  ascending, num_clients = _ascending(accuracy, sizes)
   # Not `jnp.nanquantile`, which sorts once more and compiles for a third of
   # the time of a whole evaluation.
-  ranks = jnp.arange(1, 10) / 10 * (number - 1)  # [9]
+  ranks = jnp.arange(1, 10) / 10 * (num_clients - 1)  # [9]
   low = jnp.floor(ranks)
   share = ranks - low
   take = lambda ranks: ascending[jnp.clip(ranks, 0).astype(jnp.int32)]
   values = take(low) * (1 - share) + take(jnp.ceil(ranks)) * share
-  values = jnp.where(number > 0, values, jnp.nan)
+  values = jnp.where(num_clients > 0, values, jnp.nan)
   return {f"accuracy_decile_{i + 1}": values[i] for i in range(9)}
 
 
@@ -353,15 +353,15 @@ def recovered_support(
   """
   w, w_real = jnp.asarray(w), jnp.asarray(w_real)
   values.of_shape("w_real", w_real, w.shape, "as w")
-  found, real = jnp.abs(w) >= threshold, w_real != 0
-  hits = jnp.sum(found & real)
-  precision = hits / jnp.maximum(jnp.sum(found), 1)
-  recall = hits / jnp.maximum(jnp.sum(real), 1)
-  both = precision + recall
+  is_found, is_real = jnp.abs(w) >= threshold, w_real != 0
+  hits = jnp.sum(is_found & is_real)
+  precision = hits / jnp.maximum(jnp.sum(is_found), 1)
+  recall = hits / jnp.maximum(jnp.sum(is_real), 1)
+  total = precision + recall
   return {
     "precision": precision,
     "recall": recall,
-    "f1": jnp.where(both > 0, 2 * precision * recall / both, 0),
+    "f1": jnp.where(total > 0, 2 * precision * recall / total, 0),
     "density": density(w, threshold),
     "recovery_error": jnp.linalg.norm(jnp.ravel(w - w_real)),
   }

@@ -60,15 +60,15 @@ def join(state: State, leaves: Any) -> State:
   """
   if leaves is None:
     return state
-  fill = lambda part, held: Frozen(held) if _is_frozen(part) else part
+  fill = lambda part, params: Frozen(params) if _is_frozen(part) else part
   return jax.tree.map(fill, state, leaves, is_leaf=_is_frozen)
 
 
 def of_model(state: State) -> Params | None:
   """The frozen leaves of a whole state by their places in the model."""
   parts = jax.tree.leaves(state, is_leaf=_is_frozen)
-  held = [part.params for part in parts if _is_frozen(part)]
-  return functools.reduce(trees.merge, held, None)
+  frozen_params = [part.params for part in parts if _is_frozen(part)]
+  return functools.reduce(trees.merge, frozen_params, None)
 
 
 def _is_frozen(part):

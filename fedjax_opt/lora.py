@@ -101,8 +101,8 @@ def adapt(
   leaves, _ = jax.tree_util.tree_flatten_with_path(params)
   kernels = {  # Of dense layers, [in, out].
     layer: leaf
-    for at, leaf in leaves
-    if (layer := _layer(at)) is not None and np.ndim(leaf) == 2
+    for key_path, leaf in leaves
+    if (layer := _layer(key_path)) is not None and np.ndim(leaf) == 2
   }
   is_of = lambda path, name: f"/{path}".endswith(f"/{name}")
   for name in layers:
@@ -111,14 +111,14 @@ def adapt(
         f"layers={name!r}: matches no dense layer of the model; must be among "
         + (", ".join(kernels) or "none: it has no kernel [in, out]")
       )
-  chosen = {
+  targets = {
     path: kernel
     for path, kernel in kernels.items()
     if any(is_of(path, name) for name in layers)
   }
   a, b = {}, {}
-  keys = jax.random.split(key, len(chosen))
-  for each, (path, kernel) in zip(keys, chosen.items(), strict=True):
+  keys = jax.random.split(key, len(targets))
+  for layer_key, (path, kernel) in zip(keys, targets.items(), strict=True):
     size_in, size_out = kernel.shape
     if rank > min(kernel.shape):
       raise ValueError(
@@ -126,10 +126,10 @@ def adapt(
         f"of {path}, {list(kernel.shape)}"
       )
     a[path] = jax.random.uniform(
-      each, (size_in, rank), kernel.dtype, -(size_in**-0.5), size_in**-0.5
+      layer_key, (size_in, rank), kernel.dtype, -(size_in**-0.5), size_in**-0.5
     )
     b[path] = jnp.zeros((rank, size_out), kernel.dtype)
-  scale = jnp.asarray(alpha / rank, jnp.result_type(*chosen.values()))
+  scale = jnp.asarray(alpha / rank, jnp.result_type(*targets.values()))
   return {"base": params, "lora_a": a, "lora_b": b, "lora_scale": scale}
 
 
@@ -156,7 +156,7 @@ def on_adapted(function: Callable[..., Any]) -> Callable[..., Any]:
 
   def of_adapted(adapted, *args, **kwargs):
     scale = jax.lax.stop_gradient(adapted["lora_scale"])
-    used, inside = set(), set()
+    used_paths, open_paths = set(), set()
 
     def intercept(call, args, kwargs, context):
       path = "/".join(context.module.path)
@@ -164,26 +164,26 @@ def on_adapted(function: Callable[..., Any]) -> Callable[..., Any]:
       if (
         context.method_name != "__call__"
         or path not in adapted["lora_a"]
-        or path in inside
+        or path in open_paths
       ):
         return call(*args, **kwargs)
-      inside.add(path)
-      out = call(*args, **kwargs)
-      inside.remove(path)
-      used.add(path)
+      open_paths.add(path)
+      output = call(*args, **kwargs)
+      open_paths.remove(path)
+      used_paths.add(path)
       a, b = (adapted[part][path] for part in ADAPTERS)
       low = args[0].astype(a.dtype) @ a
-      return out + (scale.astype(a.dtype) * (low @ b)).astype(out.dtype)
+      return output + (scale.astype(a.dtype) * (low @ b)).astype(output.dtype)
 
     with nn.intercept_methods(intercept):
-      out = function(adapted["base"], *args, **kwargs)
+      output = function(adapted["base"], *args, **kwargs)
     for path in adapted["lora_a"]:
-      if path not in used:
+      if path not in used_paths:
         raise ValueError(
           f"lora_a[{path!r}]: {getattr(function, '__name__', 'the function')} "
           "calls no layer of this path; must be of the model that was adapted"
         )
-    return out
+    return output
 
   return of_adapted
 
@@ -213,14 +213,14 @@ def merged(adapted: Params) -> Params:
 def added(params: Params, changes: dict[str, jax.Array]) -> Params:
   """A model with something added to some kernels, {layer: [in, out]}."""
 
-  def add(at, leaf):
-    change = changes.get(_layer(at))
+  def add(key_path, leaf):
+    change = changes.get(_layer(key_path))
     return leaf if change is None else leaf + change.astype(leaf.dtype)
 
   return jax.tree_util.tree_map_with_path(add, params)
 
 
-def _layer(at) -> str | None:
+def _layer(key_path) -> str | None:
   """The path of the layer whose kernel is at a place; None of other leaves."""
-  path = jax.tree_util.keystr(at, simple=True, separator="/")
+  path = jax.tree_util.keystr(key_path, simple=True, separator="/")
   return path.removesuffix("/kernel") if path.endswith("/kernel") else None

@@ -55,8 +55,8 @@ def distance(x: Params, y: Params, unit: jax.Array | None = None) -> jax.Array:
     [], at least float32.
   """
   pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
-  each = (_wide(a) - _wide(b) for a, b in pairs)
-  return _norm(each, unit)
+  differences = (_wide(a) - _wide(b) for a, b in pairs)
+  return _norm(differences, unit)
 
 
 def power_of_two(values: jax.Array) -> jax.Array:
@@ -73,8 +73,8 @@ def power_of_two(values: jax.Array) -> jax.Array:
   info = jnp.finfo(values.dtype)
   bits = jnp.uint32 if info.bits == 32 else jnp.uint64
   fraction_bits = jnp.array(2**info.nmant - 1, bits)
-  whole = lax.bitcast_convert_type(values, bits) & ~fraction_bits
-  power = lax.bitcast_convert_type(whole, values.dtype)
+  power_bits = lax.bitcast_convert_type(values, bits) & ~fraction_bits
+  power = lax.bitcast_convert_type(power_bits, values.dtype)
   # The inverse of a larger one would be flushed to zero.
   least = 2.0 ** (info.minexp + 1)
   power = jnp.clip(power, least, 1 / least)
@@ -84,8 +84,8 @@ def power_of_two(values: jax.Array) -> jax.Array:
 def largest(tree: Params) -> jax.Array:
   """The largest absolute value of all entries, [], at least float32."""
   leaves = [_wide(leaf) for leaf in jax.tree.leaves(tree) if leaf.size]
-  each = [jnp.max(jnp.abs(leaf)) for leaf in leaves]
-  return jnp.max(jnp.stack(each)) if each else jnp.float32(0)
+  maxima = [jnp.max(jnp.abs(leaf)) for leaf in leaves]
+  return jnp.max(jnp.stack(maxima)) if maxima else jnp.float32(0)
 
 
 def clipped(tree: Params, limit: ArrayLike) -> tuple[Params, jax.Array]:

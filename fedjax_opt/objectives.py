@@ -46,9 +46,9 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     "labels", labels, logits.shape[:-1], "as logits without classes"
   )
   classes = jnp.arange(logits.shape[-1])
-  is_own = labels[..., None] == classes
-  own = jnp.sum(jnp.where(is_own, logits, 0), axis=-1)
-  losses = jax.nn.logsumexp(logits, axis=-1) - own
+  is_label = labels[..., None] == classes
+  label_logits = jnp.sum(jnp.where(is_label, logits, 0), axis=-1)
+  losses = jax.nn.logsumexp(logits, axis=-1) - label_logits
   is_class = (labels >= 0) & (labels < len(classes))
   return jnp.where(is_class, losses, jnp.nan)
 
@@ -78,8 +78,8 @@ def next_token(
     ValueError: if the shapes do not fit.
   """
   targets = jnp.asarray(targets)
-  known = jnp.where(targets == padding, 0, targets)
-  return token_mean(cross_entropy(logits, known), targets, padding)
+  labels = jnp.where(targets == padding, 0, targets)
+  return token_mean(cross_entropy(logits, labels), targets, padding)
 
 
 @fields.checked()
@@ -224,10 +224,10 @@ def contrastive(
       return at_least_float32(features_fn(model, batch, rng))
 
     z = features(params)
-    towards = optax.cosine_similarity(z, features(received), epsilon=1e-16)
-    away = optax.cosine_similarity(z, features(previous), epsilon=1e-16)
+    cos_g = optax.cosine_similarity(z, features(received), epsilon=1e-16)
+    cos_p = optax.cosine_similarity(z, features(previous), epsilon=1e-16)
     # -log(e^a / (e^a + e^b)) = log(1 + e^(b - a)), which cannot overflow.
-    term = jax.nn.softplus((away - towards) / temperature)
+    term = jax.nn.softplus((cos_p - cos_g) / temperature)
     return loss_fn(params, batch, rng) + mu * term
 
   return regularized

@@ -27,13 +27,13 @@ def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
   if isinstance(rule, optax.GradientTransformation):
     return rule
   rules.client("client", rule)
-  found = errors.call("client", "(round) -> optimizer", rule, round)
-  if not isinstance(found, optax.GradientTransformation):
+  optimizer = errors.call("client", "(round) -> optimizer", rule, round)
+  if not isinstance(optimizer, optax.GradientTransformation):
     raise TypeError(
-      f"client: its function of the round returned {brief(found)}; must "
+      f"client: its function of the round returned {brief(optimizer)}; must "
       f"return {rules.EXAMPLE}"
     )
-  return found
+  return optimizer
 
 
 def at_round(rate: Any, round: jax.Array) -> Any:
@@ -134,8 +134,8 @@ def traced_field(rule_state: optax.OptState, name: str) -> Any:
 def _numbers_in(rule_state: optax.OptState) -> str:
   """The fields of a rule's state that have one number, for messages."""
   leaves = jax.tree_util.tree_leaves_with_path(rule_state)
-  ends = [path[-1] for path, leaf in leaves if path and not np.shape(leaf)]
-  names = {end.name for end in ends if hasattr(end, "name")}
+  keys = [path[-1] for path, leaf in leaves if path and not np.shape(leaf)]
+  names = {key.name for key in keys if hasattr(key, "name")}
   if not names:
     return "no field of it has one number"
   return f"must be one of {', '.join(sorted(names))}"

@@ -160,16 +160,16 @@ def _noisy_mean(cohort, stddev, key, one_client, broadcast, **options):
   def alike(worker, broadcast):
     return one_client(worker, broadcast)._replace(weight=1.0)
 
-  sent = cohort.mean(alike, broadcast, **options)
-  total = optax.tree.scale(jnp.sum(sent.counted), sent.value)
+  mean = cohort.mean(alike, broadcast, **options)
+  total = optax.tree.scale(jnp.sum(mean.counted), mean.value)
   privatizer = noise_addition.gaussian_privatizer(stddev=stddev, prng_key=key)
   total, _ = privatizer.update(total, privatizer.init(total))
   expected = cohort.config.expected_size
   return dataclasses.replace(
-    sent,
+    mean,
     value=optax.tree.scale(1 / expected, total),
     # How many came must not be seen, not even that nobody did.
-    share=jnp.full_like(sent.share, expected / cohort.config.num_clients),
+    share=jnp.full_like(mean.share, expected / cohort.config.num_clients),
     is_lost=jnp.array(False),
   )
 
@@ -231,8 +231,8 @@ def _spent(accountant, noise_multiplier, rounds, delta):
     return 0.0
   if noise_multiplier < _LEAST_NOISE:
     return math.inf
-  made, event = accountant(float(noise_multiplier))
-  return float(made.compose(event, int(rounds)).get_epsilon(delta))
+  accounting, event = accountant(float(noise_multiplier))
+  return float(accounting.compose(event, int(rounds)).get_epsilon(delta))
 
 
 @checked(delta="(0, 1)")

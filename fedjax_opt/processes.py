@@ -94,6 +94,6 @@ def device_bytes() -> int | None:
   device = jax.local_devices()[0]
   if device.platform != "cpu":
     return (device.memory_stats() or {}).get("bytes_limit")
-  of_host = memory.memory_bytes()
+  host_bytes = memory.memory_bytes()
   # Half of it, for other programs, and divided among the host's devices.
-  return of_host and of_host // (2 * jax.local_device_count())
+  return host_bytes and host_bytes // (2 * jax.local_device_count())

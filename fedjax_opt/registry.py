@@ -132,37 +132,37 @@ def arguments(
       of attributes of `Hyperparameter`.
   """
   parameters = inspect.signature(factory).parameters
-  changed = {
+  changes = {
     name: change if isinstance(change, dict) else {"default": change}
     for name, change in own.items()
   }
 
-  def made(name):
+  def entry_of(name):
     default, meaning = parameters[name].default, _meaning(factory, name)
     entry = Hyperparameter(name, default, meaning, factory.checked_fields[name])
-    entry = entry._replace(**changed.get(name, {}))
+    entry = entry._replace(**changes.get(name, {}))
     if entry.default is inspect.Parameter.empty:
       return entry._replace(default=None, is_required=True)
     return entry
 
-  return tuple(made(name) for name in parameters if name in {*names, *own})
+  return tuple(entry_of(name) for name in parameters if name in {*names, *own})
 
 
 def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
   """The keyword arguments that an algorithm has free, if they are numbers."""
-  function, fixed = _function(factory), getattr(factory, "keywords", ())
+  function, keywords = _function(factory), getattr(factory, "keywords", ())
   parameters = inspect.signature(function).parameters
-  free = [
+  names = [
     name
     for name in getattr(function, "checked_fields", ())
     if parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
     and function.checked_fields[name].kind is not str
-    and name not in fixed
+    and name not in keywords
   ]
-  longer = {
-    name: {"flag": f"algorithm_{name}"} for name in free if name in _NOT_ALONE
+  flags = {
+    name: {"flag": f"algorithm_{name}"} for name in names if name in _NOT_ALONE
   }
-  return arguments(function, *free, **longer)
+  return arguments(function, *names, **flags)
 
 
 def _function(factory: Callable[..., Any]) -> Any:
@@ -278,8 +278,8 @@ class AlgorithmChoice(Choice):
   def __post_init__(self):
     super().__post_init__()
     if self.hyperparameters is None:
-      found = _numbers_of(self.factory)
-      object.__setattr__(self, "hyperparameters", found)
+      hyperparameters = _numbers_of(self.factory)
+      object.__setattr__(self, "hyperparameters", hyperparameters)
 
   @property
   def client_takes(self) -> Literal["rule", "rate"]:
@@ -307,16 +307,16 @@ class AlgorithmChoice(Choice):
       Flag, "client_lr" or "server_lr" -> attributes that its `Hyperparameter`
       has here: the default and the range, as far as they are its own.
     """
-    fields, found = getattr(_function(self.factory), "checked_fields", {}), {}
+    fields, rates = getattr(_function(self.factory), "checked_fields", {}), {}
     for flag, name in _RATES.items():
       if self.takes(name):
-        found[flag] = {}
-        default, range = self.arguments[name].default, fields.get(name)
+        rates[flag] = {}
+        default, field = self.arguments[name].default, fields.get(name)
         if default is not inspect.Parameter.empty:
-          found[flag]["default"] = default
-        if range is not None and range.kind is float:
-          found[flag]["accepts"] = range
-    return found
+          rates[flag]["default"] = default
+        if field is not None and field.kind is float:
+          rates[flag]["accepts"] = field
+    return rates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,20 +340,20 @@ def register(registry: Mapping[str, Choice]) -> None:
 
 def label_of_choice(name: str) -> str | None:
   """The name for people of an entry of a registry, if it has one."""
-  found = (each[name].label for each in _REGISTRIES if name in each)
-  return next(filter(None, found), None)
+  names = (registry[name].label for registry in _REGISTRIES if name in registry)
+  return next(filter(None, names), None)
 
 
 def label_of_hyperparameter(name: str) -> str | None:
   """The name for people of an argument of some entry, if it has one."""
-  found = (
+  labels = (
     parameter.label
     for registry in _REGISTRIES
     for choice in registry.values()
     for parameter in choice.hyperparameters
     if name in (parameter.name, parameter.flag)
   )
-  return next(filter(None, found), None)
+  return next(filter(None, labels), None)
 
 
 def owners(registry: Mapping[str, Choice], parameter: str) -> list[str]:

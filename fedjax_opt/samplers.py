@@ -120,9 +120,9 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
       owners = jnp.asarray(_last_with_share(weights, np))
     # Inverse transform sampling. Rounding of the ends can give a client without
     # a share an interval, which goes to the last one before that has a share.
-    numbers = jax.random.uniform(key, (cohort_size,))
-    drawn = jnp.searchsorted(ends, numbers, side="right")
-    clients = owners[jnp.minimum(drawn, len(shares) - 1)].astype(jnp.int32)
+    uniforms = jax.random.uniform(key, (cohort_size,))
+    positions = jnp.searchsorted(ends, uniforms, side="right")
+    clients = owners[jnp.minimum(positions, len(shares) - 1)].astype(jnp.int32)
     return clients, 1 / (cohort_size * shares[clients])
 
   return Sampler(draw, check)
@@ -213,9 +213,9 @@ def cyclic(groups: Count) -> Sampler:
       )
 
   def draw(key, round, sizes, cohort_size):
-    group, (whole_groups, rest) = round % groups, divmod(len(sizes), groups)
-    most = whole_groups + (rest > 0)
-    num = whole_groups + (group < rest)  # Clients of this group.
+    group, (whole_groups, leftover) = round % groups, divmod(len(sizes), groups)
+    most = whole_groups + (leftover > 0)
+    num = whole_groups + (group < leftover)  # Clients of this group.
     places = distinct(key, most, cohort_size, num)
     return (group + groups * places).astype(jnp.int32), None
 
@@ -267,8 +267,8 @@ def poisson(expected: PositiveFloat) -> Sampler:
       count = _binomial(count_key, num_clients, expected, cohort_size)
       is_drawn = jnp.arange(cohort_size) < count
     else:
-      numbers = jax.random.uniform(key, (num_clients,))
-      least, clients = jax.lax.top_k(-numbers, cohort_size)
+      uniforms = jax.random.uniform(key, (num_clients,))
+      least, clients = jax.lax.top_k(-uniforms, cohort_size)
       is_drawn = -least < expected / num_clients
     clients = jnp.where(is_drawn, clients, num_clients)
     return clients.astype(jnp.int32), None
@@ -288,8 +288,8 @@ def _binomial(key, trials, mean, most):
   high = np.minimum(np.floor(ends * 2.0**32), 2**32 - 1)
   low = np.minimum(np.floor((ends * 2.0**32 - high) * 2.0**32), 2**32 - 1)
   high, low = jnp.asarray(high.astype(np.uint32)), low.astype(np.uint32)
-  drawn = jax.random.bits(key, (2,), jnp.uint32)
-  is_past = (drawn[0] > high) | ((drawn[0] == high) & (drawn[1] >= low))
+  bits = jax.random.bits(key, (2,), jnp.uint32)
+  is_past = (bits[0] > high) | ((bits[0] == high) & (bits[1] >= low))
   return jnp.sum(is_past)
 
 
@@ -346,20 +346,20 @@ def resolve(sampler: Any, num_clients: Count, cohort_size: int) -> Sampler:
   return sampler
 
 
-def _of_function(given):
+def _of_function(function):
   """A sampler that calls a function of key and round."""
-  checks.function("sampler", given, _TAKES)
+  checks.function("sampler", function, _TAKES)
 
   def draw(key, round, sizes, cohort_size):
     del sizes, cohort_size
-    drawn = given(key, round)
+    drawn = function(key, round)
     return drawn if isinstance(drawn, tuple) else (drawn, None)
 
   return Sampler(draw)
 
 
 def _check_drawn(sampler, num_clients, cohort_size):
-  """That a sampler draws [C] whole numbers, and [C] factors or None."""
+  """Checks that a sampler draws [C] whole numbers, and [C] factors or None."""
   draw = lambda key, round, sizes: sampler.draw(key, round, sizes, cohort_size)
   key = jax.eval_shape(lambda: jax.random.key(0))
   sizes = jax.ShapeDtypeStruct((num_clients,), jnp.int32)
@@ -367,7 +367,7 @@ def _check_drawn(sampler, num_clients, cohort_size):
     drawn = jax.eval_shape(draw, key, sizes.update(shape=()), sizes)
   is_pair = isinstance(drawn, tuple) and len(drawn) == 2
   clients, scale = drawn if is_pair else (None, None)
-  shapes = [getattr(each, "shape", None) for each in (clients, scale)]
+  shapes = [getattr(array, "shape", None) for array in (clients, scale)]
   is_fit = shapes[0] == (cohort_size,)
   is_fit = is_fit and jnp.issubdtype(clients.dtype, jnp.integer)
   if not is_fit or (scale is not None and shapes[1] != (cohort_size,)):

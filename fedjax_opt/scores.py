@@ -62,12 +62,12 @@ def balanced_accuracy(outputs: jax.Array, y: jax.Array) -> jax.Array:
   if y.ndim == 2:
     predicted = jnp.stack([predicted, ~predicted])
     true = jnp.stack([true, ~true])
-  number = jnp.sum(true, axis=-2)
-  found = jnp.sum(predicted & true, axis=-2) / jnp.maximum(number, 1)
+  num_true = jnp.sum(true, axis=-2)
+  recalls = jnp.sum(predicted & true, axis=-2) / jnp.maximum(num_true, 1)
   if y.ndim == 1:
-    return _mean_of(found, number > 0)
-  of_label = jax.vmap(_mean_of, in_axes=1)(found, number > 0)
-  return jnp.mean(of_label)
+    return _mean_of(recalls, num_true > 0)
+  label_means = jax.vmap(_mean_of, in_axes=1)(recalls, num_true > 0)
+  return jnp.mean(label_means)
 
 
 @checked()
@@ -87,9 +87,9 @@ def f1(outputs: jax.Array, y: jax.Array) -> jax.Array:
   outputs, y = jnp.asarray(outputs), jnp.asarray(y)
   predicted, true = _indicators(outputs, y)
   hits = jnp.sum(predicted & true, axis=0)
-  either = jnp.sum(predicted, axis=0) + jnp.sum(true, axis=0)
-  values = 2 * hits / jnp.maximum(either, 1)
-  return _mean_of(values, (either > 0) | (y.ndim == 2))
+  totals = jnp.sum(predicted, axis=0) + jnp.sum(true, axis=0)
+  values = 2 * hits / jnp.maximum(totals, 1)
+  return _mean_of(values, (totals > 0) | (y.ndim == 2))
 
 
 @checked()
@@ -112,8 +112,8 @@ def auc(outputs: jax.Array, y: jax.Array) -> jax.Array:
   values = at_least_float32(outputs)
   if y.ndim == 1:
     values = _log_odds(values)
-  of_class, is_defined = jax.vmap(_area, in_axes=1)(values, true)
-  return _mean_of(of_class, is_defined)
+  areas, is_defined = jax.vmap(_area, in_axes=1)(values, true)
+  return _mean_of(areas, is_defined)
 
 
 def _log_odds(logits):
@@ -123,17 +123,17 @@ def _log_odds(logits):
   """
   log_p = jax.nn.log_softmax(logits, -1)
   is_sure = log_p > -0.1  # At most one class of an example.
-  others = jax.nn.logsumexp(jnp.where(is_sure, -jnp.inf, logits), -1)
+  other_logits = jax.nn.logsumexp(jnp.where(is_sure, -jnp.inf, logits), -1)
   unsure = jnp.where(is_sure, -jnp.inf, log_p)
   odds = unsure - jnp.log1p(-jnp.exp(unsure))
-  return jnp.where(is_sure, logits - others[:, None], odds)
+  return jnp.where(is_sure, logits - other_logits[:, None], odds)
 
 
 def _area(values, is_positive):
   """AUC of [N] values by ranks, as the statistic of Mann and Whitney."""
-  ordered = jnp.sort(values)
-  below = jnp.searchsorted(ordered, values, side="left")
-  up_to = jnp.searchsorted(ordered, values, side="right")
+  sorted_values = jnp.sort(values)
+  below = jnp.searchsorted(sorted_values, values, side="left")
+  up_to = jnp.searchsorted(sorted_values, values, side="right")
   ranks = (below + up_to + 1) / 2  # Of equal values, their mean.
   positives = jnp.sum(is_positive).astype(ranks.dtype)
   negatives = len(values) - positives
@@ -158,11 +158,11 @@ def r2(outputs: jax.Array, y: jax.Array) -> jax.Array:
   """
   outputs, y = jnp.asarray(outputs), jnp.asarray(y)
   of_shape("y", y, outputs.shape, "as outputs")
-  left = jnp.sum((y - outputs) ** 2, axis=0)
-  whole = jnp.sum((y - jnp.mean(y, axis=0)) ** 2, axis=0)
-  constant = jnp.where(left > 0, 0.0, 1.0)
+  error = jnp.sum((y - outputs) ** 2, axis=0)
+  total = jnp.sum((y - jnp.mean(y, axis=0)) ** 2, axis=0)
+  constant = jnp.where(error > 0, 0.0, 1.0)
   return jnp.mean(
-    jnp.where(whole > 0, 1 - left / jnp.where(whole > 0, whole, 1), constant)
+    jnp.where(total > 0, 1 - error / jnp.where(total > 0, total, 1), constant)
   )
 
 

@@ -183,8 +183,8 @@ def grid_points(
   axes = {**grid, "seed": seeds}
   for name, values in axes.items():
     # Texts too: a grid that was read again may have any values.
-    listed = fields.sequence_of(fields.ANYTHING, "a list of numbers", least=1)
-    listed.check("seeds" if name == "seed" else f"grid[{name!r}]", values)
+    field = fields.sequence_of(fields.ANYTHING, "a list of numbers", least=1)
+    field.check("seeds" if name == "seed" else f"grid[{name!r}]", values)
   return [
     dict(zip(axes, values, strict=True))
     for values in itertools.product(*axes.values())

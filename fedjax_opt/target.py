@@ -43,18 +43,18 @@ def use(
   if memory_bytes is not None:
     checks.at_least("memory_bytes", memory_bytes, 1, most=2**60)
   is_list = isinstance(devices, Iterable) and not hasattr(devices, "dtype")
-  found = list(devices) if is_list else [None]
-  if not all(hasattr(device, "platform") for device in found):
+  device_list = list(devices) if is_list else [None]
+  if not all(hasattr(device, "platform") for device in device_list):
     raise TypeError(
       f"devices={checks.brief(devices)}: must be a list of devices, as "
       "jax.devices() gives it"
     )
-  platforms = sorted({device.platform for device in found})
+  platforms = sorted({device.platform for device in device_list})
   if len(platforms) != 1:
     raise ValueError(
       f"devices: must be one or more of one platform, and are of {platforms}"
     )
-  token = _used.set((found, memory_bytes))
+  token = _used.set((device_list, memory_bytes))
   try:
     yield
   finally:
@@ -63,8 +63,8 @@ def use(
 
 def devices() -> list[jax.Device]:
   """All devices, also those of other processes."""
-  used = _used.get()
-  return jax.devices() if used is None else used[0]
+  target = _used.get()
+  return jax.devices() if target is None else target[0]
 
 
 def num_processes() -> int:
@@ -84,8 +84,8 @@ def platform() -> str:
 
 def memory_bytes() -> int | None:
   """The memory of each of the devices of `use`; None if it is not known."""
-  used = _used.get()
-  return used and used[1]
+  target = _used.get()
+  return target and target[1]
 
 
 def check_at_hand() -> None:

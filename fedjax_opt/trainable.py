@@ -80,11 +80,11 @@ def train_only(
     TypeError: if an argument is of a wrong type.
   """
   paths = checked("trainable", paths)
-  given = (loss_fn,) if features_fn is None else (loss_fn, features_fn)
+  fns = (loss_fn,) if features_fn is None else (loss_fn, features_fn)
   takes = "(loss_fn) -> Algorithm"
   if features_fn is not None:
     takes = "(loss_fn, features_fn) -> Algorithm"
-  outer = errors.call("make", takes, make, *given)  # Computes no loss.
+  outer = errors.call("make", takes, make, *fns)  # Computes no loss.
   contract.check_algorithm("make(...)", outer)
   split = functools.partial(split_at, paths=paths)
 
@@ -95,21 +95,21 @@ def train_only(
 
   def round(state, cohort):
     dtype, frozen = dtype_of(outer.params(state.trained)), state.frozen.params
-    closed = (closed_over(function, frozen, dtype) for function in given)
-    trained, replies = make(*closed).round(state.trained, cohort)
+    closed_fns = (closed_over(function, frozen, dtype) for function in fns)
+    trained, replies = make(*closed_fns).round(state.trained, cohort)
     return TrainableState(trained, state.frozen), replies
 
-  def client_params(state, kept):
-    own = outer.client_params(state.trained, kept)
-    return merge(own, state.frozen.params)
+  def client_params(state, client_state):
+    params = outer.client_params(state.trained, client_state)
+    return merge(params, state.frozen.params)
 
   def personalize(worker, params):
     trainable, frozen = split(params)
-    closed = (
-      closed_over(function, frozen, dtype_of(trainable)) for function in given
+    closed_fns = (
+      closed_over(function, frozen, dtype_of(trainable)) for function in fns
     )
-    own = make(*closed).personalize(worker, trainable)
-    return merge(own, frozen)
+    personal = make(*closed_fns).personalize(worker, trainable)
+    return merge(personal, frozen)
 
   def of_trainable(function):
     return function and (lambda params: function(split(params)[0]))
@@ -150,12 +150,12 @@ def mask(params: Any, paths: Sequence[str], name: str = "trainable") -> Any:
   paths = checked(name, paths)
   leaves, structure = jax.tree_util.tree_flatten_with_path(params)
   joined = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-  found = [joined(at) for at, _ in leaves]
+  leaf_keys = [joined(key_path) for key_path, _ in leaves]
   for path in paths:
-    if not any(_is_below(each, path) for each in found):
-      raise ValueError(f"{name}={path!r}: {_no_leaf(path, found)}")
-  chosen = [any(_is_below(each, p) for p in paths) for each in found]
-  return jax.tree.unflatten(structure, chosen)
+    if not any(_is_below(key, path) for key in leaf_keys):
+      raise ValueError(f"{name}={path!r}: {_no_leaf(path, leaf_keys)}")
+  is_chosen = [any(_is_below(key, p) for p in paths) for key in leaf_keys]
+  return jax.tree.unflatten(structure, is_chosen)
 
 
 def only(
@@ -179,7 +179,7 @@ def differentiated(loss_fn: LossFn, paths: Sequence[str]) -> LossFn:
   """A loss whose gradient is 0 at the frozen leaves of a whole model."""
 
   def loss(params, batch, rng):
-    stop = lambda keep, x: x if keep else jax.lax.stop_gradient(x)
+    stop = lambda keep, leaf: leaf if keep else jax.lax.stop_gradient(leaf)
     return loss_fn(jax.tree.map(stop, mask(params, paths), params), batch, rng)
 
   return loss
@@ -193,7 +193,7 @@ def checked(name: str, paths: Any) -> tuple[str, ...]:
     TypeError: if they are no list of strings.
   """
   is_list = isinstance(paths, list | tuple)
-  if not is_list or not all(isinstance(each, str) for each in paths):
+  if not is_list or not all(isinstance(path, str) for path in paths):
     raise TypeError(
       f"{name}={checks.brief(paths)}: must be a list of paths, such as "
       "['output']"
@@ -211,23 +211,23 @@ def _is_below(name, path):
   return name == path or name.startswith(f"{path}/")
 
 
-def _no_leaf(path, found):
-  """That nothing matches, and what there is beside the first wrong part."""
-  inside, parts = "", path.split("/")
-  while any(each.startswith(f"{inside}{parts[0]}/") for each in found):
-    inside += f"{parts.pop(0)}/"
-  rest = (n.removeprefix(inside) for n in found if n.startswith(inside))
-  there = dict.fromkeys(inside + each.partition("/")[0] for each in rest)
-  return f"matches no leaf of the model; must be among {', '.join(there)}"
+def _no_leaf(path, keys):
+  """Says that no leaf matches, and what is beside the first wrong part."""
+  prefix, parts = "", path.split("/")
+  while any(key.startswith(f"{prefix}{parts[0]}/") for key in keys):
+    prefix += f"{parts.pop(0)}/"
+  tails = (key.removeprefix(prefix) for key in keys if key.startswith(prefix))
+  names = dict.fromkeys(prefix + tail.partition("/")[0] for tail in tails)
+  return f"matches no leaf of the model; must be among {', '.join(names)}"
 
 
 def split_at(
   params: Params, paths: Sequence[str], name: str = "trainable"
 ) -> tuple[Params, Params]:
   """The leaves at some paths, and the others, None elsewhere; see `mask`."""
-  chosen = mask(params, paths, name)
-  take = lambda which: jax.tree.map(
-    lambda keep, leaf: leaf if keep is which else None, chosen, params
+  is_chosen = mask(params, paths, name)
+  take = lambda wanted_flag: jax.tree.map(
+    lambda flag, leaf: leaf if flag is wanted_flag else None, is_chosen, params
   )
   return take(True), take(False)
 
@@ -246,10 +246,10 @@ def closed_over(function, frozen, dtype):
     return function._replace(loss_fn=inner)
 
   def of_trainable(params, batch, rng):
-    others, local = frozen, dtype_of(params)
+    leaves, local = frozen, dtype_of(params)
     if local != dtype:
-      others = batch_stats.map_weights(lambda leaf: leaf.astype(local), frozen)
-    return function(merge(params, others), batch, rng)
+      leaves = batch_stats.map_weights(lambda leaf: leaf.astype(local), frozen)
+    return function(merge(params, leaves), batch, rng)
 
   return of_trainable
 

@@ -97,19 +97,19 @@ def bvr_l_sgd(
       if practical:
         return worker.descend(loss_fn, rule, params), None
       # k^ of Algorithm 3, uniform over the local steps.
-      number = jax.random.randint(worker.key, (), 0, worker.num_steps)
-      rule, begin = _with_snapshot(rule, params, number)
-      last, end = worker.descend_from(loss_fn, rule, params, begin)
-      return last, end.snapshot
+      stop_step = jax.random.randint(worker.key, (), 0, worker.num_steps)
+      rule, start = _with_snapshot(rule, params, stop_step)
+      last_point, end = worker.descend_from(loss_fn, rule, params, start)
+      return last_point, end.snapshot
 
-    sent = cohort.pick(
+    reply = cohort.pick(
       one_client,
       broadcast=(params, direction),
       phase=2,
       others_work=not practical,
       bytes_down=trees.num_bytes(direction),  # It has x_{t-1} already.
     )
-    return *sent.value, (sent,)
+    return *reply.value, (reply,)
 
   return _recursive(loss_fn, local_routine, large_batch, practical)
 
@@ -183,25 +183,25 @@ def _recursive(
     start = lambda: cohort.mean(
       large_gradient, broadcast=state.params, label="stage_start"
     )
-    before = cohort.cond(t == 0, start, otherwise=state.direction)
+    stage_reply = cohort.cond(t == 0, start, otherwise=state.direction)
     previous = optax.tree.where(t == 0, state.params, state.previous)
-    change = cohort.mean(
+    change_reply = cohort.mean(
       _difference(loss_fn),
       broadcast=(state.params, previous),
       phase=1,
       # Each worker has x_{t-2}, which was x_{t-1} in the round before.
       bytes_down=trees.num_bytes(state.params),
     )
-    direction = optax.tree.add(before.value, change.value)
+    direction = optax.tree.add(stage_reply.value, change_reply.value)
 
-    params, out, sent = local_routine(cohort, state.params, direction)
+    params, out, replies = local_routine(cohort, state.params, direction)
     output = state.output
     if not practical:
       is_last = t == stage_length - 1
       stages = cohort.round // stage_length + 1  # s
       output = _next_output(output, out, cohort.key, t + 1, is_last, stages)
-    new = BvrState(params, state.params, direction, output)
-    return new, (before, change, *sent)
+    new_state = BvrState(params, state.params, direction, output)
+    return new_state, (stage_reply, change_reply, *replies)
 
   def params(state):
     return state.params if practical else state.output.run
@@ -244,10 +244,10 @@ def _next_output(output, out, key, t, is_last, stages):
     is_last: whether the stage is finished by it.
     stages: finished stages, if it is.
   """
-  of_stage, of_run = jax.random.uniform(key, (2,))
-  stage = optax.tree.where(of_stage * t < 1, out, output.stage)
-  taken = is_last & (of_run * stages < 1)
-  return Output(stage, optax.tree.where(taken, stage, output.run))
+  stage_draw, run_draw = jax.random.uniform(key, (2,))
+  stage = optax.tree.where(stage_draw * t < 1, out, output.stage)
+  is_taken = is_last & (run_draw * stages < 1)
+  return Output(stage, optax.tree.where(is_taken, stage, output.run))
 
 
 class _Snapshot(NamedTuple):
@@ -258,7 +258,7 @@ class _Snapshot(NamedTuple):
 
 def _with_snapshot(rule, params, number):
   """A rule that also records the point after step `number`; its first state."""
-  begin = _Snapshot(rule.init(params), params, jnp.zeros([], jnp.int32))
+  start = _Snapshot(rule.init(params), params, jnp.zeros([], jnp.int32))
 
   def update_fn(grads, state, params=None, **extra):
     updates, inner = rule.update(grads, state.rule, params, **extra)
@@ -266,4 +266,4 @@ def _with_snapshot(rule, params, number):
     snapshot = optax.tree.where(state.count == number, point, state.snapshot)
     return updates, _Snapshot(inner, snapshot, state.count + 1)
 
-  return optax.GradientTransformationExtraArgs(rule.init, update_fn), begin
+  return optax.GradientTransformationExtraArgs(rule.init, update_fn), start

@@ -82,20 +82,20 @@ def ca2fl(
     local_params = worker.descend(loss_fn, client, params)
     update = optax.tree.sub(local_params, params)
     change = optax.tree.sub(update, worker.state)
-    kept = optax.tree.where(
+    cache_change = optax.tree.where(
       worker.is_last, change, optax.tree.zeros_like(change)
     )
     return ClientOutput(
-      (change, kept), state=update, bytes_up=trees.num_bytes(update)
+      (change, cache_change), state=update, bytes_up=trees.num_bytes(update)
     )
 
   def round(state, cohort):
-    sent = cohort.mean(one_client, broadcast=state.params)
-    change, kept = sent.value
+    reply = cohort.mean(one_client, broadcast=state.params)
+    change, cache_change = reply.value
     step = optax.tree.add(change, state.mean)
     params, server_state = server_step(server, state.params, state.server, step)
-    mean = optax.tree.add_scale(state.mean, sent.share, kept)
-    return Ca2flState(params, mean, server_state), sent
+    mean = optax.tree.add_scale(state.mean, reply.share, cache_change)
+    return Ca2flState(params, mean, server_state), reply
 
   return Algorithm(
     init,

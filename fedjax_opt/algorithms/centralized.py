@@ -101,11 +101,11 @@ def _proximal_gradient(
   rule = mirror_step(learning_rate, psi)
 
   def round(state, cohort):
-    sent = gradient(state.params, cohort)
+    reply = gradient(state.params, cohort)
     start = rule.init(state.params)
-    updates, _ = rule.update(sent.value, start, state.params)
-    new = optax.apply_updates(state.params, updates)
-    return ModelState(new), sent
+    updates, _ = rule.update(reply.value, start, state.params)
+    new_params = optax.apply_updates(state.params, updates)
+    return ModelState(new_params), reply
 
   return Algorithm(ModelState, round, penalty=psi.value)
 
@@ -177,16 +177,16 @@ def optimum(
     @jax.jit
     def solve(start, pool):
       objective = lambda params: _mean_loss(loss_fn, params, pool, batch_size)
-      found = _fista(objective, psi, start, tolerance, max_iterations)
-      value = objective(found.params) + psi.value(found.params)
-      return Optimum(found.params, value, found.residual, found.iterations)
+      state = _fista(objective, psi, start, tolerance, max_iterations)
+      value = objective(state.params) + psi.value(state.params)
+      return Optimum(state.params, value, state.residual, state.iterations)
 
-    found = jax.device_get(solve(start, pool))
+    solution = jax.device_get(solve(start, pool))
   return Optimum(
-    found.params,
-    float(found.value),
-    float(found.residual),
-    int(found.iterations),
+    solution.params,
+    float(solution.value),
+    float(solution.residual),
+    int(solution.iterations),
   )
 
 
@@ -232,10 +232,10 @@ def _fista(objective, psi, start, tolerance, max_iterations):
     change = optax.tree.sub(new_grads, state.grads)
     # F is convex, so this implies that its quadratic model bounds F. Comparing
     # values of F instead would fail near the minimum, by rounding.
-    fits = 2 * state.step * optax.tree.vdot(moved, change) <= _squared(moved)
+    is_fit = 2 * state.step * optax.tree.vdot(moved, change) <= _squared(moved)
     accepted = _advance(state, new, moved, change, gradient)
     halved = state._replace(step=state.step / 2)
-    state = optax.tree.where(fits, accepted, halved)
+    state = optax.tree.where(is_fit, accepted, halved)
     return state._replace(iterations=state.iterations + 1)
 
   def is_unfinished(state):
@@ -255,18 +255,18 @@ def _fista(objective, psi, start, tolerance, max_iterations):
 
 def _advance(state, new, moved, change, gradient):
   """The state after an accepted step, with momentum along `new - params`."""
-  way = optax.tree.sub(new, state.params)
-  uphill = optax.tree.vdot(moved, way) < 0
+  direction = optax.tree.sub(new, state.params)
+  uphill = optax.tree.vdot(moved, direction) < 0
   t = jnp.where(uphill, 1.0, state.momentum)
-  following = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
-  ahead = optax.tree.add_scale(new, (t - 1) / following, way)
+  next_t = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
+  ahead = optax.tree.add_scale(new, (t - 1) / next_t, direction)
   # By its definition, prox leaves -moved / step in grad F(y) + d psi(new).
   subgradient = optax.tree.add_scale(change, -1 / state.step, moved)
   return state._replace(
     params=new,
     ahead=ahead,
     grads=gradient(ahead),
-    momentum=following,
+    momentum=next_t,
     residual=jnp.sqrt(_squared(subgradient)),
   )
 

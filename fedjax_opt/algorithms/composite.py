@@ -90,14 +90,14 @@ def fed_mid(
       local_params = worker.descend(loss_fn, rule, params)
       return optax.tree.sub(local_params, params), rate * worker.num_steps
 
-    sent = cohort.mean(one_client, broadcast=state.params)
-    delta, elapsed = sent.value
+    reply = cohort.mean(one_client, broadcast=state.params)
+    delta, elapsed = reply.value
     dual = optax.tree.add_scale(
       h.grad_h(state.params), server_learning_rate, delta
     )
     weight = server_learning_rate * elapsed
     point = h.grad_h_plus_psi_conjugate(dual, weight, psi)
-    return ModelState(optax.tree.cast_like(point, state.params)), sent
+    return ModelState(optax.tree.cast_like(point, state.params)), reply
 
   return Algorithm(
     init,
@@ -194,19 +194,19 @@ def fed_dual_avg(
       # Not the difference of two elapsed weights, which rounding would spoil.
       return delta, rate * worker.num_steps, path
 
-    sent = cohort.mean(one_client, broadcast=(state.dual, state.elapsed))
-    delta, elapsed, path = sent.value
+    reply = cohort.mean(one_client, broadcast=(state.dual, state.elapsed))
+    delta, elapsed, path = reply.value
     average = state.average
     if averaged:
-      path = cohort.average(sent, path)
+      path = cohort.average(reply, path)
       average = _add_images(average, image, path, state.elapsed, rate)
     dual = optax.tree.add_scale(state.dual, server_learning_rate, delta)
-    new = FedDualAvgState(
+    new_state = FedDualAvgState(
       dual=optax.tree.cast_like(dual, state.dual),
       elapsed=state.elapsed + server_learning_rate * elapsed,
       average=average,
     )
-    return new, sent
+    return new_state, reply
 
   def params(state):
     model = image(state.dual, state.elapsed)
@@ -240,15 +240,15 @@ def _descend(worker, loss_fn, rule, params, start, num_steps):
   if num_steps is None:
     _, end = worker.descend_from(loss_fn, rule, params, start)
   else:
-    rule, begin = _with_path(rule, start, num_steps)
-    _, (end, path, _) = worker.descend_from(loss_fn, rule, params, begin)
+    rule, initial = _with_path(rule, start, num_steps)
+    _, (end, path, _) = worker.descend_from(loss_fn, rule, params, initial)
   return optax.tree.sub(end.dual, start.dual), path
 
 
 def _with_path(rule, start, num_steps):
   """A rule that also records its dual after every step; its first state."""
   blank = lambda leaf: jnp.zeros((num_steps, *leaf.shape), leaf.dtype)
-  begin = (start, jax.tree.map(blank, start.dual), jnp.zeros([], jnp.int32))
+  initial = (start, jax.tree.map(blank, start.dual), jnp.zeros([], jnp.int32))
 
   def update_fn(grads, state, params=None):
     state, path, count = state
@@ -256,7 +256,7 @@ def _with_path(rule, start, num_steps):
     put = lambda path, dual: path.at[count].set(dual)
     return updates, (state, jax.tree.map(put, path, state.dual), count + 1)
 
-  return optax.GradientTransformation(rule.init, update_fn), begin
+  return optax.GradientTransformation(rule.init, update_fn), initial
 
 
 def _add_images(average, image, path, elapsed, rate):

@@ -55,9 +55,9 @@ def diloco(
 
   def one_client(worker, params):
     rule = optimizers.of_round(client, worker.round)
-    local_params, kept = worker.descend_from(
+    local_params, rule_state = worker.descend_from(
       loss_fn, rule, params, worker.state
     )
-    return ClientOutput(optax.tree.sub(local_params, params), state=kept)
+    return ClientOutput(optax.tree.sub(local_params, params), state=rule_state)
 
   return averaged(one_client, server, init_client=init_client)

@@ -52,15 +52,15 @@ def ditto(
   """
 
   def one_client(worker, received):
-    near = objectives.proximal(loss_fn, received, lam)
-    own = worker.descend(near, client, worker.state)
+    loss = objectives.proximal(loss_fn, received, lam)
+    personal = worker.descend(loss, client, worker.state)
     # Last, so that its steps are those that are traced.
     local_params = worker.descend(loss_fn, client, received)
-    return ClientOutput(optax.tree.sub(local_params, received), state=own)
+    return ClientOutput(optax.tree.sub(local_params, received), state=personal)
 
   return averaged(
     one_client,
     server,
     init_client=lambda params: params,
-    client_params=lambda state, kept: kept,
+    client_params=lambda state, client_state: client_state,
   )

@@ -135,13 +135,13 @@ def domo(
 
     # Clients infer the server's momentum, see above.
     bytes_down = trees.num_bytes((state.params, state.local))
-    sent = cohort.mean(one_client, broadcast=state, bytes_down=bytes_down)
-    moved, local = sent.value
+    reply = cohort.mean(one_client, broadcast=state, bytes_down=bytes_down)
+    moved, local = reply.value
     momentum = _next_momentum(mu_s, state.momentum, moved, rate)
     step = optax.tree.scale(server_learning_rate * rate, momentum)
     step = batch_stats.put(step, moved)
-    new = _minus(state.params, step)  # Line 15.
-    return DomoState(new, momentum, local), sent
+    new_params = _minus(state.params, step)  # Line 15.
+    return DomoState(new_params, momentum, local), reply
 
   return Algorithm(
     init,

@@ -82,20 +82,20 @@ def fadas(
     return optax.tree.sub(local_params, params)
 
   def round(state, cohort):
-    sent = cohort.mean(one_client, broadcast=state.params)
+    reply = cohort.mean(one_client, broadcast=state.params)
     decay = lambda b: lambda old, new: b * old + (1 - b) * new
-    delta = batch_stats.without(sent.value)
+    delta = batch_stats.without(reply.value)
     m = jax.tree.map(decay(b1), state.m, delta)
     squares = jax.tree.map(jnp.square, delta)
     v = jax.tree.map(decay(b2), state.v, squares)
     largest = jax.tree.map(jnp.maximum, state.largest, v)
-    rate = _rate(jnp.where(sent.counted, cohort.staleness, 0))
+    rate = _rate(jnp.where(reply.counted, cohort.staleness, 0))
     step = lambda m, v: rate * m / (jnp.sqrt(v) + eps)
     moved = optax.tree.add(state.params, jax.tree.map(step, m, largest))
     # Running statistics are averaged, and make no step.
-    params = batch_stats.put(moved, optax.tree.add(state.params, sent.value))
-    new = FadasState(params, m, v, largest)
-    return optax.tree.cast_like(new, state), sent
+    params = batch_stats.put(moved, optax.tree.add(state.params, reply.value))
+    new_state = FadasState(params, m, v, largest)
+    return optax.tree.cast_like(new_state, state), reply
 
   def _rate(staleness):
     if delay_threshold is None:

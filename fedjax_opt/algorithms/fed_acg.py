@@ -70,12 +70,12 @@ def fed_acg(
     return optax.tree.sub(params, received)
 
   def round(state, cohort):
-    ahead = optax.tree.add_scale(state.params, lam, state.momentum)
-    sent = cohort.mean(one_client, broadcast=ahead)
-    moved = batch_stats.without(sent.value)  # These have no momentum.
+    lookahead = optax.tree.add_scale(state.params, lam, state.momentum)
+    reply = cohort.mean(one_client, broadcast=lookahead)
+    moved = batch_stats.without(reply.value)  # These have no momentum.
     momentum = optax.tree.add_scale(moved, lam, state.momentum)
-    params = optax.tree.add(ahead, sent.value)
-    return FedAcgState(params, momentum), sent
+    params = optax.tree.add(lookahead, reply.value)
+    return FedAcgState(params, momentum), reply
 
   return Algorithm(
     init,

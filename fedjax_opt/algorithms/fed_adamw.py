@@ -126,8 +126,8 @@ def fed_adamw(
 
       def corrected(k, m, v):
         total = count + k
-        of_first = total if shared_count else k.astype(total.dtype)
-        m = optax.tree.scale(1 / (1 - b1**of_first), m)
+        first_total = total if shared_count else k.astype(total.dtype)
+        m = optax.tree.scale(1 / (1 - b1**first_total), m)
         v = optax.tree.scale(1 / (1 - b2**total), v)
         return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), m, v)
 
@@ -140,13 +140,13 @@ def fed_adamw(
       end, last = worker.descend_from(loss_fn, rule, params, start)
       return optax.tree.sub(end, params), worker.num_steps, shared(last.v)
 
-    sent = cohort.mean(one_client, broadcast=tuple(state))
-    moved, num_steps, moment = sent.value
+    reply = cohort.mean(one_client, broadcast=tuple(state))
+    moved, num_steps, moment = reply.value
     params = optax.tree.add(state.params, moved)
     delta = mean_step(moved, rate, num_steps)
-    moment, num_steps = cohort.average(sent, (moment, num_steps))
+    moment, num_steps = cohort.average(reply, (moment, num_steps))
     count = state.count + num_steps
-    return FedAdamWState(params, delta, moment, count), sent
+    return FedAdamWState(params, delta, moment, count), reply
 
   return Algorithm(
     init,
@@ -168,10 +168,10 @@ def _steps(rate, b1, b2, direction):
     mixed = lambda b: lambda old, new: b * old + (1 - b) * new
     m = jax.tree.map(mixed(b1), state.m, grads)
     v = jax.tree.map(mixed(b2), state.v, jax.tree.map(jnp.square, grads))
-    new = _Moments(state.count + 1, m, v)
-    updates = optax.tree.scale(-rate, direction(new, params))
-    new = new._replace(m=optax.tree.cast_like(m, state.m))
-    new = new._replace(v=optax.tree.cast_like(v, state.v))
-    return optax.tree.cast_like(updates, grads), new
+    moments = _Moments(state.count + 1, m, v)
+    updates = optax.tree.scale(-rate, direction(moments, params))
+    moments = moments._replace(m=optax.tree.cast_like(m, state.m))
+    moments = moments._replace(v=optax.tree.cast_like(v, state.v))
+    return optax.tree.cast_like(updates, grads), moments
 
   return optax.GradientTransformationExtraArgs(lambda params: None, update)

@@ -75,17 +75,17 @@ def fed_async(
     Xie et al., 2019, Algorithm 1 and section 5.2.
   """
 
-  given = {
+  arguments = {
     "staleness_power": staleness_power,
     "hinge_slope": hinge_slope,
     "hinge_start": hinge_start,
   }
   numbers = dict(STALENESS[staleness])
-  for name, value in given.items():
+  for name, value in arguments.items():
     if value is None:
       continue
     if name not in numbers:
-      owner = next(word for word, own in STALENESS.items() if name in own)
+      owner = next(word for word, names in STALENESS.items() if name in names)
       raise ValueError(
         f"{name}: belongs to staleness={owner!r}; this is {staleness!r}"
       )
@@ -96,8 +96,8 @@ def fed_async(
       return jnp.ones(())
     if staleness == "polynomial":
       return polynomial(tau, numbers["staleness_power"])
-    late = jnp.maximum(jnp.asarray(tau, float) - numbers["hinge_start"], 0)
-    return 1 / (numbers["hinge_slope"] * late + 1)
+    excess = jnp.maximum(jnp.asarray(tau, float) - numbers["hinge_start"], 0)
+    return 1 / (numbers["hinge_slope"] * excess + 1)
 
   def round(state, cohort):
     def one_client(worker, received):
@@ -110,12 +110,12 @@ def fed_async(
         lambda leaf: scale.astype(leaf.dtype) * leaf, step
       )
 
-    sent = cohort.mean(one_client, broadcast=state.params)
+    reply = cohort.mean(one_client, broadcast=state.params)
     rule = optax.sgd(alpha)
     params, _ = server_step(
-      rule, state.params, rule.init(state.params), sent.value
+      rule, state.params, rule.init(state.params), reply.value
     )
-    return ModelState(params), sent
+    return ModelState(params), reply
 
   return Algorithm(
     ModelState,

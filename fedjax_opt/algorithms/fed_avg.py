@@ -126,11 +126,11 @@ def _averaging_state(
       )
       return optax.tree.sub(local_params, params), rule_state
 
-    sent = cohort.mean(one_client, broadcast=(state.params, state.client))
-    delta, mean = sent.value
-    mean = cohort.average(sent, mean)
+    reply = cohort.mean(one_client, broadcast=(state.params, state.client))
+    delta, mean = reply.value
+    mean = cohort.average(reply, mean)
     new = server_step(server, state.params, state.server, delta)
-    return SharedRuleState(*new, jax.tree.map(_like, mean, state.client)), sent
+    return SharedRuleState(*new, jax.tree.map(_like, mean, state.client)), reply
 
   return Algorithm(
     init, round, sends=lambda params: [params, None], averages_statistics=True
@@ -169,10 +169,10 @@ def averaged(
     return FedAvgState(params, optimizers.init("server", server, params))
 
   def round(state, cohort):
-    sent = cohort.mean(one_client, broadcast=state.params)
-    delta = difference(sent.value)
+    reply = cohort.mean(one_client, broadcast=state.params)
+    delta = difference(reply.value)
     new = server_step(server, state.params, state.server, delta)
-    return FedAvgState(*new), sent
+    return FedAvgState(*new), reply
 
   return Algorithm(
     init,

@@ -92,11 +92,11 @@ def with_client_momentum(
       local_params = worker.descend(loss_fn, rule, params)
       return optax.tree.sub(local_params, params), worker.num_steps
 
-    sent = cohort.mean(one_client, broadcast=(state.params, state.delta))
-    moved, num_steps = sent.value
+    reply = cohort.mean(one_client, broadcast=(state.params, state.delta))
+    moved, num_steps = reply.value
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
     params = batch_stats.put(params, optax.tree.add(state.params, moved))
-    return FedCmState(params, mean_step(moved, rate, num_steps)), sent
+    return FedCmState(params, mean_step(moved, rate, num_steps)), reply
 
   return Algorithm(
     init,
@@ -109,8 +109,8 @@ def with_client_momentum(
 def _mixed(weight, shared):
   def mix(grads, params):
     del params
-    own = optax.tree.scale(weight, grads)
-    mixed = optax.tree.add_scale(own, 1 - weight, shared)
+    weighted = optax.tree.scale(weight, grads)
+    mixed = optax.tree.add_scale(weighted, 1 - weight, shared)
     return optax.tree.cast_like(mixed, grads)
 
   return optax.stateless(mix)

@@ -84,29 +84,29 @@ def fed_dc(
     rate = at_round(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
-      (received, control), kept = broadcast, worker.state
-      correction = optax.tree.sub(control, kept.control)
-      center = optax.tree.sub(received, kept.drift)
+      (received, control), own_state = broadcast, worker.state
+      correction = optax.tree.sub(control, own_state.control)
+      center = optax.tree.sub(received, own_state.drift)
       # A step reads one tree besides x and its gradient, not two.
       slope = optax.tree.add_scale(correction, -alpha, center)
       params = worker.descend(loss_fn, _pulled(rate, alpha, slope), received)
       delta = optax.tree.sub(params, received)
-      new = mean_gradient(worker, rate, delta, correction, kept.control)
-      new = optax.tree.cast_like(new, kept.control)
-      change = optax.tree.sub(new, kept.control)
-      drift = optax.tree.add(kept.drift, batch_stats.without(delta))
+      new = mean_gradient(worker, rate, delta, correction, own_state.control)
+      new = optax.tree.cast_like(new, own_state.control)
+      change = optax.tree.sub(new, own_state.control)
+      drift = optax.tree.add(own_state.drift, batch_stats.without(delta))
       return ClientOutput((delta, change), state=Drift(drift, control=new))
 
-    sent = cohort.mean(one_client, broadcast=(state.params, state.control))
-    delta, change = sent.value
+    reply = cohort.mean(one_client, broadcast=(state.params, state.control))
+    delta, change = reply.value
     # The share of the cohort makes means over all clients of its means.
     drift = optax.tree.add_scale(
-      state.drift, sent.share, batch_stats.without(delta)
+      state.drift, reply.share, batch_stats.without(delta)
     )
-    control = optax.tree.add_scale(state.control, sent.share, change)
+    control = optax.tree.add_scale(state.control, reply.share, change)
     params = optax.tree.add(state.params, delta)
     params = optax.tree.add_scale(params, jnp.where(alpha > 0, 1, 0), drift)
-    return FedDcState(params, drift, control), sent
+    return FedDcState(params, drift, control), reply
 
   def init_client(params):
     zeros = optax.tree.zeros_like(params)

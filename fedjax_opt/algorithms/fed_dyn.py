@@ -80,12 +80,14 @@ def fed_dyn(
       delta = optax.tree.sub(params, received)
       # Running statistics have no gradient to be corrected.
       moved = batch_stats.without(delta)
-      new = optax.tree.add_scale(worker.state, -alpha, moved)
-      return ClientOutput(delta, state=new)
+      new_g = optax.tree.add_scale(worker.state, -alpha, moved)
+      return ClientOutput(delta, state=new_g)
 
-    sent = cohort.mean(one_client, broadcast=state.params)
-    params, h = corrected(state.params, state.h, sent.value, sent.share, alpha)
-    return FedDynState(params, h), sent
+    reply = cohort.mean(one_client, broadcast=state.params)
+    params, h = corrected(
+      state.params, state.h, reply.value, reply.share, alpha
+    )
+    return FedDynState(params, h), reply
 
   return Algorithm(
     init,

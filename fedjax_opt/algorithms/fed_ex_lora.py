@@ -77,26 +77,26 @@ def fed_ex_lora(
 
   def round(state, cohort):
     trained, frozen = trainable.split_at(state.params, paths, "paths")
-    closed = trainable.closed_over(loss_fn, frozen, trainable.dtype_of(trained))
+    loss = trainable.closed_over(loss_fn, frozen, trainable.dtype_of(trained))
 
     def one_client(worker, received):
-      local = worker.descend(closed, client, received)
+      local = worker.descend(loss, client, received)
       delta = optax.tree.sub(local, received)
       # Differences, whose mean may have weights that do not sum to 1.
       moved = optax.tree.sub(_products(local), _products(received))
       return ClientOutput((delta, moved), bytes_up=trees.num_bytes(delta))
 
-    down = trees.num_bytes(trained)
-    down += _bytes_of_change(trained, cohort.config.cohort_size)
-    sent = cohort.mean(one_client, broadcast=trained, bytes_down=down)
-    delta, moved = sent.value
-    new, server_state = server_step(server, trained, state.server, delta)
+    bytes_down = trees.num_bytes(trained)
+    bytes_down += _bytes_of_change(trained, cohort.config.cohort_size)
+    reply = cohort.mean(one_client, broadcast=trained, bytes_down=bytes_down)
+    delta, moved = reply.value
+    new_leaves, server_state = server_step(server, trained, state.server, delta)
     mean_products = optax.tree.add(_products(trained), moved)
-    lacking = optax.tree.sub(mean_products, _products(new))
-    change = optax.tree.scale(frozen["lora_scale"], lacking)
-    params = trainable.merge(new, frozen)
+    residual = optax.tree.sub(mean_products, _products(new_leaves))
+    change = optax.tree.scale(frozen["lora_scale"], residual)
+    params = trainable.merge(new_leaves, frozen)
     params |= {"base": lora.added(params["base"], change)}
-    return FedAvgState(params, server_state), sent
+    return FedAvgState(params, server_state), reply
 
   return Algorithm(init, round)
 

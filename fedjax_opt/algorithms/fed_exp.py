@@ -75,16 +75,16 @@ def fed_exp(
         length = jnp.minimum(length, cohort.clip_norm)
       return delta, jnp.square(length)
 
-    sent = cohort.mean(one_client, broadcast=state.params)
-    delta, squares = sent.value
+    reply = cohort.mean(one_client, broadcast=state.params)
+    delta, squares = reply.value
     mean_norm = norms.norm(batch_stats.weights(delta))
-    of_mean = 2 * (jnp.square(mean_norm) + eps)
+    denominator = 2 * (jnp.square(mean_norm) + eps)
     # If nobody has moved the ratio is 0 / 0.
-    ratio = squares / jnp.where(of_mean > 0, of_mean, 1)
+    ratio = squares / jnp.where(denominator > 0, denominator, 1)
     rate = jnp.maximum(1, ratio)
     step = batch_stats.map_weights(lambda leaf: rate * leaf, delta)
     params = optax.tree.add(state.params, step)
-    return FedExpState(params, previous=state.params), sent
+    return FedExpState(params, previous=state.params), reply
 
   def evaluated(state):
     mean = optax.tree.scale(0.5, optax.tree.add(state.params, state.previous))

@@ -126,24 +126,24 @@ def fed_lada(
         return optax.tree.scale(1 - b2, moments.total)
 
       def direction(moments):
-        own = lambda m, v: alpha * m / _root(v, amsgrad, eps)
-        step = jax.tree.map(own, moments.m, second(moments))
+        scaled = lambda m, v: alpha * m / _root(v, amsgrad, eps)
+        step = jax.tree.map(scaled, moments.m, second(moments))
         return optax.tree.add_scale(step, 1 - alpha, delta)
 
       total = optax.tree.scale(1 / (1 - b2), moment)
       start = _Moments(optax.tree.zeros_like(params), total, moment)
       rule = _steps(rate, b1, b2, direction)
-      end, last = worker.descend_from(loss_fn, rule, params, start)
+      end, last_moments = worker.descend_from(loss_fn, rule, params, start)
       moved = optax.tree.sub(end, params)
-      return moved, worker.num_steps, second(last)
+      return moved, worker.num_steps, second(last_moments)
 
-    sent = cohort.mean(one_client, broadcast=tuple(state))
-    moved, num_steps, moment = sent.value
-    moment = cohort.average(sent, moment)
+    reply = cohort.mean(one_client, broadcast=tuple(state))
+    moved, num_steps, moment = reply.value
+    moment = cohort.average(reply, moment)
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
     params = batch_stats.put(params, optax.tree.add(state.params, moved))
     delta = mean_step(moved, rate, num_steps)
-    return FedLadaState(params, delta, moment), sent
+    return FedLadaState(params, delta, moment), reply
 
   return Algorithm(
     init,
@@ -169,9 +169,9 @@ def _steps(rate, b1, b2, direction):
     add = lambda total, g: b2 * total + jnp.square(g)
     total = jax.tree.map(add, state.total, grads)
     larger = lambda largest, total: jnp.maximum(largest, (1 - b2) * total)
-    new = _Moments(m, total, jax.tree.map(larger, state.largest, total))
-    updates = optax.tree.scale(-rate, direction(new))
-    new = optax.tree.cast_like(new, state)
-    return optax.tree.cast_like(updates, grads), new
+    moments = _Moments(m, total, jax.tree.map(larger, state.largest, total))
+    updates = optax.tree.scale(-rate, direction(moments))
+    moments = optax.tree.cast_like(moments, state)
+    return optax.tree.cast_like(updates, grads), moments
 
   return optax.GradientTransformationExtraArgs(lambda params: None, update)

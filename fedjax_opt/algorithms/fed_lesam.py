@@ -93,10 +93,10 @@ def fed_lesam(
       delta = optax.tree.sub(worker.descend(loss_fn, rule, start), start)
       return ClientOutput(delta, state=None if last_step else received)
 
-    sent = cohort.mean(one_client, broadcast=(state.params, state.step))
-    new = server_step(server, state.params, state.server, sent.value)
+    reply = cohort.mean(one_client, broadcast=(state.params, state.step))
+    new = server_step(server, state.params, state.server, reply.value)
     step = optax.tree.sub(new[0], state.params) if last_step else None
-    return FedLesamState(*new, step), sent
+    return FedLesamState(*new, step), reply
 
   return Algorithm(
     init,
@@ -113,9 +113,9 @@ def _behind(rule, ahead):
   back = lambda point: optax.tree.cast_like(optax.tree.sub(point, ahead), point)
 
   def of_x(function):
-    def at(x, *args, **how):
+    def at(x, *args, **kwargs):
       point = optax.tree.cast_like(optax.tree.add(x, ahead), x)
-      return function(point, *args, **how)
+      return function(point, *args, **kwargs)
 
     return at
 

@@ -111,5 +111,5 @@ def _reach(num_steps, momentum, mu, rate):
     buffer = rho * buffer - pull * weight
     return buffer, weight + buffer, total
 
-  begin = jnp.ones((), float), jnp.ones((), float), jnp.zeros((), float)
-  return lax.fori_loop(0, num_steps, step, begin)[2]
+  initial = jnp.ones((), float), jnp.ones((), float), jnp.zeros((), float)
+  return lax.fori_loop(0, num_steps, step, initial)[2]

@@ -95,21 +95,21 @@ def fed_smoo(
     rate = at_round(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
-      (received, shared), kept = broadcast, worker.state
+      (received, shared), own_state = broadcast, worker.state
       # A step reads one tree less with g_i + lambda w, and with mu_i + s.
-      slope = optax.tree.add_scale(kept.g, lam, received)
+      slope = optax.tree.add_scale(own_state.g, lam, received)
       rule = _steps(rate, rho, lam, shared, slope)
-      ahead = optax.tree.add(kept.mu, shared)
+      ahead = optax.tree.add(own_state.mu, shared)
       params, ahead = worker.descend_from(loss_fn, rule, received, ahead)
       mu = optax.tree.sub(ahead, shared)
       delta = optax.tree.sub(params, received)
-      g = optax.tree.add_scale(kept.g, -lam, batch_stats.without(delta))
+      g = optax.tree.add_scale(own_state.g, -lam, batch_stats.without(delta))
       return ClientOutput((delta, mu), state=Duals(g, mu))
 
-    sent = cohort.mean(one_client, broadcast=(state.params, state.ahead))
-    delta, mu = sent.value
-    params, h = corrected(state.params, state.h, delta, sent.share, lam)
-    return FedSmooState(params, h, ahead=perturbation(mu, rho)), sent
+    reply = cohort.mean(one_client, broadcast=(state.params, state.ahead))
+    delta, mu = reply.value
+    params, h = corrected(state.params, state.h, delta, reply.share, lam)
+    return FedSmooState(params, h, ahead=perturbation(mu, rho)), reply
 
   def init_client(params):
     zeros = optax.tree.zeros_like(params)
@@ -137,13 +137,13 @@ def _steps(rate, rho, lam, shared, slope):
     length = norms.distance(*map(batch_stats.weights, pair))
     scale = rho / jnp.where(length > 0, length, 1)
     # A difference of multiples, as XLA:CPU computes a mere difference slowly.
-    own = optax.tree.sub(*(optax.tree.scale(scale, tree) for tree in pair))
-    point = optax.tree.cast_like(optax.tree.add(params, own), params)
+    uphill = optax.tree.sub(*(optax.tree.scale(scale, tree) for tree in pair))
+    point = optax.tree.cast_like(optax.tree.add(params, uphill), params)
     total = optax.tree.sub(grad_fn(point), slope)
     total = optax.tree.add_scale(total, lam, params)
-    new = optax.tree.sub(optax.tree.add(ahead, own), shared)
+    new_state = optax.tree.sub(optax.tree.add(ahead, uphill), shared)
     updates = optax.tree.cast_like(optax.tree.scale(-rate, total), grads)
-    return updates, optax.tree.cast_like(new, ahead)
+    return updates, optax.tree.cast_like(new_state, ahead)
 
   return optax.GradientTransformationExtraArgs(
     init=optax.tree.zeros_like, update=update

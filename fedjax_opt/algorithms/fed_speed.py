@@ -96,16 +96,16 @@ def fed_speed(
       dual = optax.tree.add_scale(
         worker.state, -strength, batch_stats.without(moved)
       )
-      sent = moved if all_duals else optax.tree.add_scale(moved, -lam, dual)
-      return ClientOutput(sent, state=dual)
+      message = moved if all_duals else optax.tree.add_scale(moved, -lam, dual)
+      return ClientOutput(message, state=dual)
 
-    sent = cohort.mean(one_client, broadcast=state.params)
-    params, dual = optax.tree.add(state.params, sent.value), None
+    reply = cohort.mean(one_client, broadcast=state.params)
+    params, dual = optax.tree.add(state.params, reply.value), None
     if all_duals:
-      moved = batch_stats.without(sent.value)
-      dual = optax.tree.add_scale(state.dual, -sent.share / lam, moved)
+      moved = batch_stats.without(reply.value)
+      dual = optax.tree.add_scale(state.dual, -reply.share / lam, moved)
       params = optax.tree.add_scale(params, -lam, dual)
-    return FedSpeedState(params, dual), sent
+    return FedSpeedState(params, dual), reply
 
   return Algorithm(
     init,

@@ -102,11 +102,11 @@ def mime_lite(
       delta = optax.tree.sub(local_params, params)
       return delta, worker.gradient(loss_fn, params)
 
-    sent = cohort.mean(one_client, broadcast=(state.params, state.base))
-    delta, gradient = sent.value
+    reply = cohort.mean(one_client, broadcast=(state.params, state.base))
+    delta, gradient = reply.value
     update = batch_stats.follow(base).update
-    _, new = update(gradient, state.base, state.params)  # V
-    return MimeLiteState(optax.tree.add(state.params, delta), new), sent
+    _, new_base = update(gradient, state.base, state.params)  # V
+    return MimeLiteState(optax.tree.add(state.params, delta), new_base), reply
 
   return Algorithm(
     init,
@@ -117,7 +117,7 @@ def mime_lite(
 
 
 def _check_has_no_rate(base):
-  """That the updates of the base optimizer have the sign of the gradient."""
+  """Checks that updates of the base optimizer have the gradient's sign."""
   with jax.ensure_compile_time_eval():
     one = jnp.ones(1)
     try:

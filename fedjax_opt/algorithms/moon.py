@@ -73,18 +73,18 @@ def moon(
     return Previous(optax.tree.zeros_like(params), exists=jnp.array(False))
 
   def one_client(worker, received):
-    kept = worker.state
-    previous = optax.tree.where(kept.exists, kept.params, received)
+    own_state = worker.state
+    previous = optax.tree.where(own_state.exists, own_state.params, received)
     loss = objectives.contrastive(
       loss_fn, features_fn, received, previous, mu, temperature
     )
     local_params = worker.descend(loss, client, received)
     delta = optax.tree.sub(local_params, received)
-    kept = Previous(local_params, exists=jnp.array(True))
-    return ClientOutput(delta, state=kept)
+    own_state = Previous(local_params, exists=jnp.array(True))
+    return ClientOutput(delta, state=own_state)
 
-  def client_params(state, kept):
-    return optax.tree.where(kept.exists, kept.params, state.params)
+  def client_params(state, previous):
+    return optax.tree.where(previous.exists, previous.params, state.params)
 
   return averaged(
     one_client,

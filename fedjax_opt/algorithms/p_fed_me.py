@@ -72,16 +72,16 @@ def p_fed_me(
     rate = at_round(learning_rate, worker.round)
     rule = _envelope(rate, lam, inner_learning_rate, inner_steps)
     first = _EnvelopeState(batch_stats.without(params))
-    local_params, (own,) = worker.descend_from(loss_fn, rule, params, first)
-    own = batch_stats.put(own, local_params)
-    own = optax.tree.where(worker.num_steps > 0, own, worker.state)
-    return ClientOutput(optax.tree.sub(local_params, params), state=own)
+    local_params, (theta,) = worker.descend_from(loss_fn, rule, params, first)
+    theta = batch_stats.put(theta, local_params)
+    theta = optax.tree.where(worker.num_steps > 0, theta, worker.state)
+    return ClientOutput(optax.tree.sub(local_params, params), state=theta)
 
   return averaged(
     one_client,
     server,
     init_client=lambda params: params,
-    client_params=lambda state, kept: kept,
+    client_params=lambda state, client_state: client_state,
   )
 
 
@@ -99,8 +99,8 @@ def _envelope(
     for k in range(inner_steps):
       if k:
         grads = extra["grad_fn"](theta)
-      away = optax.tree.sub(theta, params)
-      step = optax.tree.add_scale(grads, lam, away)
+      offset = optax.tree.sub(theta, params)
+      step = optax.tree.add_scale(grads, lam, offset)
       theta = optax.tree.add_scale(theta, -inner_rate, step)
       theta = optax.tree.cast_like(theta, params)
     updates = optax.tree.scale(rate * lam, optax.tree.sub(theta, params))

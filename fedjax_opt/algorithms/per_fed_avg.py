@@ -85,10 +85,10 @@ def per_fed_avg(
       local_params = worker.descend(loss_fn, rule, params)
       return optax.tree.sub(local_params, params)
     rule = _in_phases(rate, alpha, delta, phases)
-    local_params, last = worker.descend_from(
+    local_params, phase_state = worker.descend_from(
       loss_fn, rule, params, rule.init(batch_stats.without(params))
     )
-    start = batch_stats.put(last.start, local_params)
+    start = batch_stats.put(phase_state.start, local_params)
     is_whole = worker.num_steps % phases == 0
     local_params = optax.tree.where(is_whole, local_params, start)
     return optax.tree.sub(local_params, params)
@@ -102,11 +102,11 @@ def per_fed_avg(
   algorithm = averaged(one_client, server, personalize=personalize)
 
   def round(state, cohort):
-    most = cohort.config.plan.max_steps
-    if most < phases:
+    max_steps = cohort.config.plan.max_steps
+    if max_steps < phases:
       raise ValueError(
         f"own_batches=True: a step of per_fed_avg takes {phases} local steps, "
-        f"and no client has more than {most}; give more of them, or "
+        f"and no client has more than {max_steps}; give more of them, or "
         "own_batches=False"
       )
     return algorithm.round(state, cohort)
@@ -156,31 +156,31 @@ def _in_phases(
     start = optax.tree.where(phase == 0, params, state.start)
     inner = _moved(start, -alpha, grads)
     if delta is None:
-      direction, last = None, _moved(start, -rate, grads)
-      new = optax.tree.where(phase == 0, inner, last)
+      direction, end_point = None, _moved(start, -rate, grads)
+      point = optax.tree.where(phase == 0, inner, end_point)
     else:
       direction = optax.tree.where(phase == 1, grads, state.direction)
       below = extra["grad_fn"](_moved(start, -delta, direction))
-      last = _moved(
+      end_point = _moved(
         start, -rate, _corrected(direction, grads, below, alpha, delta)
       )
       above = _moved(start, delta, direction)
-      new = optax.tree.where(phase == 1, above, last)
-      new = optax.tree.where(phase == 0, inner, new)
-    kept = (optax.tree.cast_like(start, state.start), direction)
-    return optax.tree.sub(new, params), _PhaseState(state.count + 1, *kept)
+      point = optax.tree.where(phase == 1, above, end_point)
+      point = optax.tree.where(phase == 0, inner, point)
+    fields = (optax.tree.cast_like(start, state.start), direction)
+    return optax.tree.sub(point, params), _PhaseState(state.count + 1, *fields)
 
   return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _moved(params: Params, scale: Any, direction: Params) -> Params:
   """A point along a direction, in the types of the parameters."""
-  moved = optax.tree.add_scale(params, scale, direction)
-  return optax.tree.cast_like(moved, params)
+  point = optax.tree.add_scale(params, scale, direction)
+  return optax.tree.cast_like(point, params)
 
 
 def _corrected(direction, above, below, alpha, delta):
   """d - alpha H d, of the gradients at x + delta d and x - delta d."""
-  change = optax.tree.sub(above, below)
-  corrected = optax.tree.add_scale(direction, -alpha / (2 * delta), change)
+  difference = optax.tree.sub(above, below)
+  corrected = optax.tree.add_scale(direction, -alpha / (2 * delta), difference)
   return optax.tree.cast_like(corrected, direction)

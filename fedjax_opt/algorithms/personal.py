@@ -130,8 +130,8 @@ def fed_rep(
   paths = trainable.checked("personal", personal)
 
   def rule_of(rule, worker):
-    last = jnp.maximum(1, jnp.round(worker.num_steps * shared_steps))
-    return _in_turn(rule, paths, worker.num_steps - last)
+    num_shared = jnp.maximum(1, jnp.round(worker.num_steps * shared_steps))
+    return _in_turn(rule, paths, worker.num_steps - num_shared)
 
   return _personal(loss_fn, client, server, lambda params: paths, rule_of)
 
@@ -196,19 +196,19 @@ def _personal(
     def one_client(worker, received):
       start = trainable.merge(received, worker.state)
       rule = rule_of(optimizers.of_round(client, worker.round), worker)
-      shared, kept = split(worker.descend(loss_fn, rule, start))
-      return ClientOutput(optax.tree.sub(shared, received), state=kept)
+      shared, personal = split(worker.descend(loss_fn, rule, start))
+      return ClientOutput(optax.tree.sub(shared, received), state=personal)
 
-    sent = cohort.mean(one_client, broadcast=state.shared)
-    new = server_step(server, state.shared, state.server, sent.value)
-    return PersonalState(*new, state.initial), sent
+    reply = cohort.mean(one_client, broadcast=state.shared)
+    new = server_step(server, state.shared, state.server, reply.value)
+    return PersonalState(*new, state.initial), reply
 
   return Algorithm(
     init,
     round,
     params=lambda state: trainable.merge(state.shared, state.initial),
     init_client=lambda params: split(params)[1],
-    client_params=lambda state, kept: trainable.merge(state.shared, kept),
+    client_params=lambda state, leaves: trainable.merge(state.shared, leaves),
     sends=lambda params: [split(params)[0]],
     averages_statistics=True,
   )
@@ -226,23 +226,23 @@ def _in_turn(
   rule: optax.GradientTransformation, paths: Sequence[str], first: jax.Array
 ) -> optax.GradientTransformationExtraArgs:
   """Moves the personal leaves in the first steps, then the shared ones."""
-  own = trainable.only(rule, paths)
-  rest = trainable.only(rule, paths, others=True)
+  head = trainable.only(rule, paths)
+  body = trainable.only(rule, paths, others=True)
 
   def init(params):
-    return _InTurnState(jnp.int32(0), own.init(params), rest.init(params))
+    return _InTurnState(jnp.int32(0), head.init(params), body.init(params))
 
   def update(grads, state, params=None, **extras):
     is_first = state.count < first
-    choose = lambda one, other: optax.tree.where(is_first, one, other)
-    moved_own, new_own = own.update(grads, state.personal, params, **extras)
-    moved, new = rest.update(grads, state.shared, params, **extras)
+    choose = lambda early, late: optax.tree.where(is_first, early, late)
+    head_steps, new_head = head.update(grads, state.personal, params, **extras)
+    body_steps, new_body = body.update(grads, state.shared, params, **extras)
     state = _InTurnState(
       state.count + 1,
-      choose(new_own, state.personal),
-      choose(state.shared, new),
+      choose(new_head, state.personal),
+      choose(state.shared, new_body),
     )
-    return choose(moved_own, moved), state
+    return choose(head_steps, body_steps), state
 
   return optax.GradientTransformationExtraArgs(init, update)
 

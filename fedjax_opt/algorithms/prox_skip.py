@@ -104,15 +104,15 @@ def prox_skip(
       )
       params = worker.descend(loss_fn, rule, start)  # x'_i
       delta = optax.tree.sub(params, mean)
-      sent = jnp.where(meets, jnp.uint32(trees.num_bytes(delta)), 0)
-      kept = Local(params, control, meetings)
-      return ClientOutput(delta, kept, bytes_up=sent)
+      bytes_up = jnp.where(meets, jnp.uint32(trees.num_bytes(delta)), 0)
+      local = Local(params, control, meetings)
+      return ClientOutput(delta, local, bytes_up=bytes_up)
 
-    sent = cohort.mean(one_client, broadcast=state)
-    have_met = meets & jnp.all(sent.counted)
-    params = optax.tree.add(state.params, sent.value)
-    new = ProxSkipState(params, state.meetings + 1)
-    return optax.tree.where(have_met, new, state), sent
+    reply = cohort.mean(one_client, broadcast=state)
+    have_met = meets & jnp.all(reply.counted)
+    params = optax.tree.add(state.params, reply.value)
+    new_state = ProxSkipState(params, state.meetings + 1)
+    return optax.tree.where(have_met, new_state, state), reply
 
   def init_client(params):
     return Local(params, optax.tree.zeros_like(params), jnp.int32(0))
@@ -120,10 +120,10 @@ def prox_skip(
   return Algorithm(init, round, init_client=init_client, may_be_clipped=False)
 
 
-def _after_meeting(kept, mean, meetings, strength):
+def _after_meeting(local, mean, meetings, strength):
   """x_i and h_i, once the client knows whether there was another meeting."""
-  gap = optax.tree.sub(mean, kept.params)
-  control = optax.tree.add_scale(kept.control, strength, gap)
-  control = optax.tree.cast_like(control, kept.control)
+  gap = optax.tree.sub(mean, local.params)
+  control = optax.tree.add_scale(local.control, strength, gap)
+  control = optax.tree.cast_like(control, local.control)
   after = Local(mean, control, meetings)
-  return optax.tree.where(meetings > kept.meetings, after, kept)
+  return optax.tree.where(meetings > local.meetings, after, local)

@@ -104,16 +104,16 @@ def with_control_variates(
       change = optax.tree.sub(new_control, old_control)
       return ClientOutput((delta, change), state=new_control)
 
-    sent = cohort.mean(one_client, broadcast=(state.params, state.control))
-    delta, change = sent.value
+    reply = cohort.mean(one_client, broadcast=(state.params, state.control))
+    delta, change = reply.value
     params = optax.tree.add_scale(state.params, server_learning_rate, delta)
     params = batch_stats.put(params, optax.tree.add(state.params, delta))
-    control = optax.tree.add_scale(state.control, sent.share, change)
-    new = ScaffoldState(
+    control = optax.tree.add_scale(state.control, reply.share, change)
+    new_state = ScaffoldState(
       params=optax.tree.cast_like(params, state.params),
       control=optax.tree.cast_like(control, state.control),
     )
-    return new, sent
+    return new_state, reply
 
   return Algorithm(
     init,
@@ -149,6 +149,6 @@ def mean_gradient(
     correction: added to each gradient.
     control: what a client without a step has instead, c_i.
   """
-  moved = mean_step(delta, rate, worker.num_steps)
-  mean = optax.tree.sub(moved, correction)
+  direction = mean_step(delta, rate, worker.num_steps)
+  mean = optax.tree.sub(direction, correction)
   return optax.tree.where(rate * worker.num_steps > 0, mean, control)

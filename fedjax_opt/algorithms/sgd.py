@@ -41,10 +41,10 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
     def one_client(worker, params):
       return worker.batch_gradients(loss_fn, params)[0]
 
-    sent = cohort.mean(one_client, broadcast=state.params)
+    reply = cohort.mean(one_client, broadcast=state.params)
     rate = at_round(learning_rate, cohort.round)
-    updates = optax.tree.scale(-rate, sent.value)
-    return ModelState(optax.apply_updates(state.params, updates)), sent
+    updates = optax.tree.scale(-rate, reply.value)
+    return ModelState(optax.apply_updates(state.params, updates)), reply
 
   return Algorithm(
     ModelState,

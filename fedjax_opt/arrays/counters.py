@@ -78,9 +78,9 @@ def times(counter: jax.Array, number: int) -> jax.Array:
 
 def _settle(counter):
   """The same number with digits that leave room for another sum."""
-  carried = counter[..., :-1] >> 8
+  carry = counter[..., :-1] >> 8
   first = jnp.zeros_like(counter[..., :1])
-  return (counter & 255) + jnp.concatenate([first, carried], axis=-1)
+  return (counter & 255) + jnp.concatenate([first, carry], axis=-1)
 
 
 def read(counters: np.ndarray) -> np.ndarray:

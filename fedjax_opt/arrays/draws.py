@@ -18,8 +18,8 @@ def shuffle(key, epoch, n_max, size):
   """
   position = lax.iota(jnp.int32, n_max)
   bits = jax.random.bits(jax.random.fold_in(key, epoch), (n_max,), jnp.uint32)
-  last = jnp.where(position < size, jnp.uint32(0), jnp.uint32(1 << 31))
-  sort_key = (bits >> 1) | last
+  top_bit = jnp.where(position < size, jnp.uint32(0), jnp.uint32(1 << 31))
+  sort_key = (bits >> 1) | top_bit
   if n_max > _PACKED:
     return lax.sort_key_val(sort_key, position)[1]
   # Sorting one array is three times faster than sorting pairs, on CPU. The 19
@@ -48,9 +48,9 @@ def first_of_shuffle(key, epoch, n_max, count):
   # All positions with a smaller key, and the first ones with the largest key.
   bound = lax.fori_loop(0, 31, try_bit, jnp.uint32(0))
   is_below, is_tied = sort_key < bound, sort_key == bound
-  wanted = count - jnp.sum(is_below)
-  taken = is_below | (is_tied & (jnp.cumsum(is_tied) <= wanted))
-  positions = jnp.nonzero(taken, size=count)[0].astype(jnp.int32)
+  num_tied = count - jnp.sum(is_below)
+  is_taken = is_below | (is_tied & (jnp.cumsum(is_tied) <= num_tied))
+  positions = jnp.nonzero(is_taken, size=count)[0].astype(jnp.int32)
   return positions[jnp.argsort(sort_key[positions], stable=True)]
 
 
@@ -92,8 +92,8 @@ def distinct(
   is_new = jnp.zeros(num_draws, bool).at[turns].set(is_first & is_below)
   place = jnp.where(is_new, jnp.cumsum(is_new) - 1, count)
   # The places from `count` on do not exist, and are not written.
-  kept = jnp.zeros(count, jnp.int32)
-  return kept.at[place].set(bits.astype(jnp.int32), mode="drop")
+  numbers = jnp.zeros(count, jnp.int32)
+  return numbers.at[place].set(bits.astype(jnp.int32), mode="drop")
 
 
 def _num_draws(most, count, num_bits):

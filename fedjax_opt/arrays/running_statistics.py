@@ -127,13 +127,13 @@ def _of_weights(extra, params):
   """What a rule is given besides the gradient, see `follow`."""
 
   def at(function):
-    return lambda x, *args, **how: function(put(x, params), *args, **how)
+    return lambda x, *args, **kwargs: function(put(x, params), *args, **kwargs)
 
   names = {"value_fn", "obj_fn", "grad_fn"} & set(extra)
   extra = extra | {name: at(extra[name]) for name in names}
   if "grad_fn" in extra:
     grad_fn = extra["grad_fn"]
-    extra["grad_fn"] = lambda *args, **how: without(grad_fn(*args, **how))
+    extra["grad_fn"] = lambda *args, **kwargs: without(grad_fn(*args, **kwargs))
   if "grad" in extra:
     extra["grad"] = without(extra["grad"])
   return extra
@@ -156,8 +156,8 @@ def without(tree: Params) -> Params:
 
 def put(tree: Params, source: Params) -> Params:
   """The tree with the running statistics of another one."""
-  found = _statistics(source)
-  take = lambda path, leaf: found.get(path, leaf)
+  statistics = _statistics(source)
+  take = lambda path, leaf: statistics.get(path, leaf)
   return jax.tree_util.tree_map_with_path(take, tree)
 
 

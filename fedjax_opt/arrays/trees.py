@@ -49,13 +49,13 @@ def merge(one: Any, other: Any) -> Any:
 
   Where both have a leaf, that of the first.
   """
-  either = lambda one, other: other if one is None else one
+  either = lambda first, second: second if first is None else first
   return jax.tree.map(either, one, other, is_leaf=lambda leaf: leaf is None)
 
 
 def without(tree: Any, other: Any) -> Any:
   """A tree with None where another one, that may have None, has a leaf."""
-  keep = lambda there, leaf: leaf if there is None else None
+  keep = lambda other_leaf, leaf: leaf if other_leaf is None else None
   return jax.tree.map(keep, other, tree, is_leaf=lambda leaf: leaf is None)
 
 

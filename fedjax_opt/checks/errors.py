@@ -41,7 +41,7 @@ def is_own(error: BaseException) -> bool:
 
 
 def failed(what: str, error: Exception) -> Exception:
-  """The one line that is raised for an error in what the caller gave.
+  """The error to raise, in one line, where what the caller gave has failed.
 
   Args:
     what: the argument and what was done with it, such as "loss_fn: failed".
@@ -57,7 +57,7 @@ def failed(what: str, error: Exception) -> Exception:
 
 @contextlib.contextmanager
 def calling(what: str) -> Iterator[None]:
-  """What fails inside, in what the caller gave, as one line; see `failed`."""
+  """Raises what fails inside, in a caller's code, as one line; see `failed`."""
   try:
     yield
   except Exception as error:
@@ -79,7 +79,7 @@ def reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def errors_of(what: str = "", **named: str) -> Iterator[None]:
-  """Errors of values, in one line that begins with what they are of.
+  """Raises errors of values inside as one line that begins with `what`.
 
   Args:
     what: a flag with its value, or the path of a file.
@@ -89,8 +89,8 @@ def errors_of(what: str = "", **named: str) -> Iterator[None]:
     yield
   except ValueError as error:
     text = str(error)
-    for name, other in named.items():
-      text = re.sub(rf"\b{name}(?==|: )", lambda _, new=other: new, text)
+    for name, alias in named.items():
+      text = re.sub(rf"\b{name}(?==|: )", lambda _, new=alias: new, text)
     raise ValueError(": ".join(filter(None, [what, text]))) from None
 
 

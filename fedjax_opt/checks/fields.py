@@ -113,10 +113,10 @@ def integer(
 
   def accepts(name, value):
     if may_be_array and isinstance(value, jax.Array):
-      found = values.array(name, value, "[]", of_integers=True)
-      if isinstance(found, jax.core.Tracer):
+      scalar = values.array(name, value, "[]", of_integers=True)
+      if isinstance(scalar, jax.core.Tracer):
         return
-      value = found.item()
+      value = scalar.item()
     values.at_least(name, value, least, most)
 
   end = f"{most}]" if most not in (None, values.LARGEST) else "inf)"
@@ -167,14 +167,14 @@ def sequence_of(field: Field, words: str, least: int = 0) -> Field:
     least: the fewest values that it must have.
   """
 
-  def accepts(name, listed):
-    values.plain_array(name, listed)
-    is_array = getattr(listed, "ndim", 0) > 0
-    if not is_array and not isinstance(listed, list | tuple | range):
-      raise TypeError(f"{name}={values.brief(listed)}: must be {words}")
-    if len(listed) < least:
-      raise ValueError(f"{name}={values.brief(listed)}: must be {words}")
-    for i, value in enumerate(listed):
+  def accepts(name, entries):
+    values.plain_array(name, entries)
+    is_array = getattr(entries, "ndim", 0) > 0
+    if not is_array and not isinstance(entries, list | tuple | range):
+      raise TypeError(f"{name}={values.brief(entries)}: must be {words}")
+    if len(entries) < least:
+      raise ValueError(f"{name}={values.brief(entries)}: must be {words}")
+    for i, value in enumerate(entries):
       field.check(f"{name}[{i}]", value)
 
   return Field(accepts)
@@ -183,13 +183,13 @@ def sequence_of(field: Field, words: str, least: int = 0) -> Field:
 def _pair(*inner: Field) -> Field:
   """A tuple of values, each with a field of its own."""
 
-  def accepts(name, listed):
-    if not isinstance(listed, list | tuple) or len(listed) != len(inner):
+  def accepts(name, entries):
+    if not isinstance(entries, list | tuple) or len(entries) != len(inner):
       raise TypeError(
-        f"{name}={values.brief(listed)}: must be a tuple of {len(inner)}"
+        f"{name}={values.brief(entries)}: must be a tuple of {len(inner)}"
       )
     for i, field in enumerate(inner):
-      field.check(f"{name}[{i}]", listed[i])
+      field.check(f"{name}[{i}]", entries[i])
 
   return Field(accepts)
 
@@ -202,13 +202,13 @@ def mapping_of(field: Field | None, words: str) -> Field:
     words: what the dictionary must be, such as "a dict of numbers".
   """
 
-  def accepts(name, given):
-    if not isinstance(given, Mapping):
-      raise TypeError(f"{name}={values.brief(given)}: must be {words}")
-    for key, value in given.items():
+  def accepts(name, mapping):
+    if not isinstance(mapping, Mapping):
+      raise TypeError(f"{name}={values.brief(mapping)}: must be {words}")
+    for key, value in mapping.items():
       if not isinstance(key, str):
-        shown = values.brief(key)
-        raise TypeError(f"{name}: the name {shown} must be a string")
+        text = values.brief(key)
+        raise TypeError(f"{name}: the name {text} must be a string")
       if field is not None:
         field.check(f"{name}[{key!r}]", value)
 
@@ -225,14 +225,13 @@ def instance_of(
     words: what it is, such as ..., with an example and what else is accepted.
     error: of other types.
   """
-  what, _, example = words.partition(", such as ")
+  noun, _, example = words.partition(", such as ")
 
   def accepts(name, value):
     if not isinstance(value, kind):
-      called = " (it was not called)" * callable(value)
+      hint = " (it was not called)" * callable(value)
       raise error(
-        f"{name}={values.brief(value)}: must be {what}{called}, such as "
-        f"{example}"
+        f"{name}={values.brief(value)}: must be {noun}{hint}, such as {example}"
       )
 
   return Field(accepts)
@@ -321,10 +320,10 @@ def _checking(function, fields, signature):
   @functools.wraps(function)
   def call(*args, **kwargs):
     try:
-      given = signature.bind_partial(*args, **kwargs).arguments
+      arguments = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:  # The call itself will say what is wrong.
-      given = {}
-    for name, value in given.items():
+      arguments = {}
+    for name, value in arguments.items():
       if name in fields:
         fields[name].check(name, value)
     return function(*args, **kwargs)
@@ -347,15 +346,15 @@ def fields_of(
     raise TypeError(
       f"{function.__qualname__}: has no argument {', '.join(sorted(unknown))}"
     )
-  found = {
+  fields = {
     name: _field_of(parameter.annotation, own.get(name))
     for name, parameter in parameters.items()
     if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
   }
-  return {name: field for name, field in found.items() if field is not None}
+  return {name: field for name, field in fields.items() if field is not None}
 
 
-def _field_of(annotation, own):
+def _field_of(annotation, spec):
   """The field of an argument, or None if nothing is known of it."""
   inner, optional = annotation, False
   if annotation not in KINDS and type(None) in typing.get_args(annotation):
@@ -363,11 +362,11 @@ def _field_of(annotation, own):
     kinds = [k for k in typing.get_args(annotation) if k is not type(None)]
     inner = functools.reduce(operator.or_, kinds)
   if typing.get_origin(inner) is Annotated:
-    inner, said = typing.get_args(inner)
-    own = own or said
-  field = own if isinstance(own, Field) else KINDS.get(inner, _of_form(inner))
-  if isinstance(own, str):
-    field = dataclasses.replace(field, interval=own)
+    inner, annotated_spec = typing.get_args(inner)
+    spec = spec or annotated_spec
+  field = spec if isinstance(spec, Field) else KINDS.get(inner, _of_form(inner))
+  if isinstance(spec, str):
+    field = dataclasses.replace(field, interval=spec)
   if field is None or field.optional or not optional:
     return field
   return dataclasses.replace(field, optional=True)
@@ -376,7 +375,7 @@ def _field_of(annotation, own):
 def _of_form(annotation):
   """The field of an annotation that is not in `KINDS`, or None."""
   origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-  of_inner = lambda i: _field_of(inner[i], None) or ANYTHING
+  inner_field = lambda i: _field_of(inner[i], None) or ANYTHING
   if origin is typing.Literal:
     return choice(*inner)
   if origin is Callable:
@@ -385,9 +384,9 @@ def _of_form(annotation):
   if origin is Iterable:
     return Field(values.iterable)
   if origin is Sequence or (origin is tuple and ... in inner):
-    return sequence_of(of_inner(0), "a list")
+    return sequence_of(inner_field(0), "a list")
   if origin is tuple:
-    return _pair(*map(of_inner, range(len(inner))))
+    return _pair(*map(inner_field, range(len(inner))))
   if origin is Mapping:
     return mapping_of(None, "a dict by names")
   kinds = inner if origin is types.UnionType else (annotation,)

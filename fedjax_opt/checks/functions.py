@@ -66,14 +66,14 @@ def features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
   """Features that are checked whenever they are traced, as `loss`."""
 
   def checked(params, batch, rng):
-    found = _of_batch("features_fn", FEATURES, features_fn, params, batch, rng)
-    shape, size = getattr(found, "shape", ()), _size(batch)
+    output = _of_batch("features_fn", FEATURES, features_fn, params, batch, rng)
+    shape, size = getattr(output, "shape", ()), _size(batch)
     if len(shape) != 2 or shape[0] != size:
       raise ValueError(
-        f"features_fn: returned {form_of(found)}; must be the features of "
+        f"features_fn: returned {form_of(output)}; must be the features of "
         f"each example, [{size}, d]"
       )
-    return found
+    return output
 
   return checked
 
@@ -84,19 +84,19 @@ def _of_batch(name, takes, function, params, batch, *rng):
   return errors.call(name, takes, function, params, batch, *rng, where=where)
 
 
-def _check_per_example(name, found, batch):
-  """Checks that `found` is an array with one number for each example."""
+def _check_per_example(name, output, batch):
+  """Checks that `output` is an array with one number for each example."""
   size = _size(batch)
   want = f"must be one number per example, [B] = [{size}]"
-  if found is None:
+  if output is None:
     raise TypeError(f"{name}: returned None; {want}")
-  if isinstance(found, tuple | list | Mapping):
+  if isinstance(output, tuple | list | Mapping):
     raise TypeError(
-      f"{name}: returned {form_of(found)}; {want}, and nothing else"
+      f"{name}: returned {form_of(output)}; {want}, and nothing else"
     )
-  if not hasattr(found, "shape") and not isinstance(found, int | float):
-    raise TypeError(f"{name}: returned {brief(found)}; {want}")
-  shape = np.shape(found)
+  if not hasattr(output, "shape") and not isinstance(output, int | float):
+    raise TypeError(f"{name}: returned {brief(output)}; {want}")
+  shape = np.shape(output)
   if shape == (size,):
     return
   hint = _about_labels(batch)
@@ -104,7 +104,7 @@ def _check_per_example(name, found, batch):
     raise ValueError(f"{name}: returned a scalar; {want}; drop the .mean()")
   if not hint and len(shape) > 1 and shape[0] == size:
     hint = "; take the mean, or the sum, over the other axes"
-  raise ValueError(f"{name}: returned {form(found)}; {want}{hint}")
+  raise ValueError(f"{name}: returned {form(output)}; {want}{hint}")
 
 
 def _size(batch):
@@ -145,9 +145,9 @@ def check_takes_validation(evaluate: Callable[..., Any]) -> None:
   try:
     signature.bind(None, None, None, validation=None)
   except TypeError:
-    given = ", ".join(signature.parameters)
+    names = ", ".join(signature.parameters)
     raise TypeError(
-      f"evaluate={brief(evaluate)}: takes ({given}); to be measured on "
+      f"evaluate={brief(evaluate)}: takes ({names}); to be measured on "
       "validation= as well it must be a function (params, data, test, "
       "validation=None) -> {name: scalar}"
     ) from None
@@ -195,13 +195,13 @@ def scalars(name: str, found: Any) -> dict[str, jax.Array]:
   return {key: jnp.asarray(value) for key, value in found.items()}
 
 
-def _check_dict(name, found, wanted):
-  if not isinstance(found, Mapping):
-    hint = "; was it not called?" if callable(found) else ""
+def _check_dict(name, output, wanted):
+  if not isinstance(output, Mapping):
+    hint = "; was it not called?" if callable(output) else ""
     raise TypeError(
-      f"{name}: returned {form_of(found)}; must return a dict {wanted}{hint}"
+      f"{name}: returned {form_of(output)}; must return a dict {wanted}{hint}"
     )
-  for key in found:
+  for key in output:
     if not isinstance(key, str):
       raise TypeError(f"{name}: the name {brief(key)} must be a string")
 
@@ -250,15 +250,15 @@ def per_example(
     TypeError: if it takes other arguments, or returns no such dictionary.
     ValueError: if it fails, or a metric is not one number per example.
   """
-  found = _of_batch("per_example", PER_EXAMPLE, given, params, batch)
-  _check_dict("per_example", found, f"{{name: [{_size(batch)}]}}")
-  check_columns("per_example", found, COUNTED_BY_RUN)
-  for key, value in found.items():
+  outputs = _of_batch("per_example", PER_EXAMPLE, given, params, batch)
+  _check_dict("per_example", outputs, f"{{name: [{_size(batch)}]}}")
+  check_columns("per_example", outputs, COUNTED_BY_RUN)
+  for key, value in outputs.items():
     name = f"per_example: {key!r}"
     _check_per_example(name, value, batch)
     if not has_real_type(value):
       raise TypeError(f"{name} is {form_of(value)}; must be numbers")
-  return dict(found)
+  return dict(outputs)
 
 
 def arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
@@ -303,10 +303,10 @@ def check_like(name: str, new: Any, old: Any, source: str) -> None:
       f"{type(old).__name__} of {source}"
     )
   for path, leaf in old_leaves.items():
-    after = new_leaves[path]
-    if np.shape(leaf) != np.shape(after) or not _stays(leaf, after):
+    new_leaf = new_leaves[path]
+    if np.shape(leaf) != np.shape(new_leaf) or not _stays(leaf, new_leaf):
       raise ValueError(
-        f"{name}{path}: is {form_of(jnp.asarray(after))}; must be "
+        f"{name}{path}: is {form_of(jnp.asarray(new_leaf))}; must be "
         f"{form_of(jnp.asarray(leaf))}, as {source} has it"
       )
 

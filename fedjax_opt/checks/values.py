@@ -128,21 +128,21 @@ def in_interval(
 
 def fits_float(name: str, value: Any) -> None:
   """Raises ValueError if JAX would turn a number into 0 or infinity."""
-  ends = jax.numpy.finfo(jax.dtypes.canonicalize_dtype(float))
-  low, high, size = float(ends.tiny), float(ends.max), abs(value)
+  limits = jax.numpy.finfo(jax.dtypes.canonicalize_dtype(float))
+  low, high, size = float(limits.tiny), float(limits.max), abs(value)
   if 0 < size < low or high < size < float("inf"):
     raise ValueError(
       f"{name}={value:g}: must be 0, or from {low:.2g} to {high:.2g} in size, "
-      f"which is what {ends.dtype} can hold"
+      f"which is what {limits.dtype} can hold"
     )
 
 
 def is_in(value: Any, interval: str) -> Any:
   """Whether a number, or each of an array, is in an interval; NaN never is."""
   low, high = (float(end) for end in interval[1:-1].split(","))
-  above = value >= low if interval[0] == "[" else value > low
-  below = value <= high if interval[-1] == "]" else value < high
-  return above & below
+  is_above = value >= low if interval[0] == "[" else value > low
+  is_below = value <= high if interval[-1] == "]" else value < high
+  return is_above & is_below
 
 
 def switch(name: str, value: Any) -> None:
@@ -185,16 +185,16 @@ def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
   """
   plain = lambda text: re.sub(r"[^a-z0-9]", "", text.lower())
   wanted, by_plain = plain(name), {}
-  for each in known:
-    by_plain.setdefault(plain(each), each)
+  for known_name in known:
+    by_plain.setdefault(plain(known_name), known_name)
   if wanted in by_plain:
     return [by_plain[wanted]]
   longer = [n for n in by_plain if wanted and n.startswith(wanted)]
-  alike = difflib.get_close_matches(wanted, by_plain, most)
+  matches = difflib.get_close_matches(wanted, by_plain, most)
   ratio = lambda n: difflib.SequenceMatcher(None, n, wanted).ratio()
-  alike = [n for n in alike if ratio(n) > ratio(alike[0]) - _FURTHER]
-  found = dict.fromkeys([*longer, *alike] if most > 1 else [*alike, *longer])
-  return [by_plain[each] for each in found][:most]
+  matches = [n for n in matches if ratio(n) > ratio(matches[0]) - _FURTHER]
+  keys = dict.fromkeys([*longer, *matches] if most > 1 else [*matches, *longer])
+  return [by_plain[key] for key in keys][:most]
 
 
 def array(
@@ -222,27 +222,27 @@ def array(
     ValueError: if its shape is wrong, or naming the first number outside.
   """
   wanted = f"{'whole ' * of_integers}numbers of shape {axes}"
-  found = as_array(name, value, wanted)
+  result = as_array(name, value, wanted)
   is_traced = isinstance(value, jax.core.Tracer)
-  found = found if is_traced else np.asarray(found)
-  if found.dtype.kind not in ("iu" if of_integers and found.size else "iuf"):
+  result = result if is_traced else np.asarray(result)
+  if result.dtype.kind not in ("iu" if of_integers and result.size else "iuf"):
     raise TypeError(f"{name}={brief(value)}: must be {wanted}")
   lengths = re.findall(r"\w+", axes)
-  few = len(lengths) < found.ndim and "..." not in axes
+  has_too_few = len(lengths) < result.ndim and "..." not in axes
   if (
-    few
-    or len(lengths) > found.ndim
+    has_too_few
+    or len(lengths) > result.ndim
     or any(
       length.isdigit() and int(length) != size
-      for length, size in zip(lengths, found.shape, strict=False)
+      for length, size in zip(lengths, result.shape, strict=False)
     )
   ):
-    raise ValueError(f"{name}: is {form(found)}; must be {wanted}")
+    raise ValueError(f"{name}: is {form(result)}; must be {wanted}")
   if interval != "[-inf, inf]" and not is_traced:
-    outside = found[np.logical_not(is_in(found, interval))]
+    outside = result[np.logical_not(is_in(result, interval))]
     if outside.size:
       raise ValueError(f"{name}: has {outside[0]}; must be in {interval}")
-  return found
+  return result
 
 
 def as_array(
@@ -266,20 +266,20 @@ def as_array(
   if hasattr(value, "dtype"):
     return value
   try:
-    found = np.asarray(value)
+    result = np.asarray(value)
   except ValueError:  # Rows of different lengths.
-    found = np.array(None)
-  if found.dtype.kind not in "biufcV":
+    result = np.array(None)
+  if result.dtype.kind not in "biufcV":
     raise TypeError(f"{name}={brief(value)}: must be {wanted}")
-  return found
+  return result
 
 
 def real_array(name: str, value: Any) -> None:
   """Checks that a value is an array or lists of real numbers, also traced."""
   wanted = "an array of real numbers"
-  found = as_array(name, value, wanted)
-  is_array = found is value or isinstance(value, list | tuple | range)
-  if not is_array or found.dtype.kind == "c":
+  converted = as_array(name, value, wanted)
+  is_array = converted is value or isinstance(value, list | tuple | range)
+  if not is_array or converted.dtype.kind == "c":
     raise TypeError(f"{name}={brief(value)}: must be {wanted}")
 
 
@@ -324,8 +324,8 @@ def plain_array(name: str, value: Any, any_order: bool = False) -> None:
   elif dtype is not None and not isinstance(dtype, np.dtype):
     hint = f"is {dtype}; must be numbers"
   elif dtype is not None and not (dtype.isnative or any_order):
-    own = dtype.newbyteorder("=")
-    hint = f"is in another byte order; convert it by .astype('{own}')"
+    native_dtype = dtype.newbyteorder("=")
+    hint = f"is in another byte order; convert it by .astype('{native_dtype}')"
   elif dtype is not None and dtype.kind in "OSUMm":
     hint = f"is {form(value)}; must be numbers"
   if hint:
@@ -348,14 +348,14 @@ def pool(name: str, value: Any) -> int:
   for key, values in value.items():
     if not isinstance(key, str):
       raise TypeError(f"{name}: the name {brief(key)} must be a string")
-    of_key, wanted = f"{name}[{key!r}]", "an array [N, ...]"
-    as_array(of_key, values, wanted, any_order=True)
+    field_name, wanted = f"{name}[{key!r}]", "an array [N, ...]"
+    as_array(field_name, values, wanted, any_order=True)
     if not np.ndim(values):
-      raise TypeError(f"{of_key}={brief(values)}: must be {wanted}")
+      raise TypeError(f"{field_name}={brief(values)}: must be {wanted}")
   lengths = {field: len(values) for field, values in value.items()}
   if len(set(lengths.values())) > 1:
-    listed = ", ".join(f"{field} {size}" for field, size in lengths.items())
-    raise ValueError(f"{name}: lengths differ ({listed}); must be equal")
+    sizes_text = ", ".join(f"{field} {size}" for field, size in lengths.items())
+    raise ValueError(f"{name}: lengths differ ({sizes_text}); must be equal")
   return next(iter(lengths.values()))
 
 
@@ -385,9 +385,9 @@ def iterable(name: str, value: Any) -> None:
 def instance(name: str, value: Any, kinds: Sequence[type]) -> None:
   """Raises TypeError if a value is of none of these classes."""
   if not isinstance(value, tuple(kinds)):
-    called = " (it was not called)" * isinstance(value, type)
+    hint = " (it was not called)" * isinstance(value, type)
     words = " or ".join(f"a {kind.__name__}" for kind in kinds)
-    raise TypeError(f"{name}={brief(value)}: must be {words}{called}")
+    raise TypeError(f"{name}={brief(value)}: must be {words}{hint}")
 
 
 def text(name: str, value: Any) -> None:
@@ -429,19 +429,19 @@ def tree(name: str, value: Any) -> None:
     raise TypeError(f"{name}={brief(value)}: must be a pytree of arrays{hint}")
   # Without leaves it is the model of an algorithm whose state is its own.
   for path, leaf in jax.tree_util.tree_leaves_with_path(value):
-    of_leaf = f"{name}{jax.tree_util.keystr(path)}"
-    plain_array(of_leaf, leaf)
+    leaf_name = f"{name}{jax.tree_util.keystr(path)}"
+    plain_array(leaf_name, leaf)
     if not hasattr(leaf, "dtype") and not isinstance(leaf, float):
       if any(module.startswith("equinox.") for module in modules):
         hint = "; give eqx.partition(model, eqx.is_inexact_array)[0]"
       raise TypeError(
-        f"{of_leaf}={brief(leaf)}: must be an array of floating-point numbers"
+        f"{leaf_name}={brief(leaf)}: must be an array of floating-point numbers"
         f"{hint}"
       )
     dtype = getattr(leaf, "dtype", np.dtype(float))
     if not jax.numpy.issubdtype(dtype, jax.numpy.floating):
       raise TypeError(
-        f"{of_leaf}: is {dtype}; must be floating-point numbers, as local "
+        f"{leaf_name}: is {dtype}; must be floating-point numbers, as local "
         "steps add fractions to it"
       )
 
@@ -481,7 +481,7 @@ def function(name: str, value: Any, takes: str) -> None:
   try:
     signature.bind(*[None] * count)
   except TypeError:
-    given = ", ".join(signature.parameters)
+    parameters = ", ".join(signature.parameters)
     raise TypeError(
-      f"{name}={brief(value)}: takes ({given}); must be a function {takes}"
+      f"{name}={brief(value)}: takes ({parameters}); must be a function {takes}"
     ) from None

@@ -37,27 +37,27 @@ def divide(
   clients = np.repeat(np.arange(len(sizes)), sizes)
   num_rows = int(rows.max(initial=0)) + 1
   pairs, times = np.unique(clients * num_rows + rows, return_counts=True)
-  of_client, distinct = np.divmod(pairs, num_rows)
-  shuffled = np.lexsort((rng.random(len(pairs)), of_client))
+  row_owner, distinct = np.divmod(pairs, num_rows)
+  shuffled = np.lexsort((rng.random(len(pairs)), row_owner))
   distinct, times = distinct[shuffled], times[shuffled]
-  starts = np.searchsorted(of_client, np.arange(len(sizes) + 1))
+  starts = np.searchsorted(row_owner, np.arange(len(sizes) + 1))
 
   targets = np.minimum(np.round(fraction * sizes), sizes - 1).astype(int)
   part = np.full(num_rows, _FREE, np.int8)
   for client in rng.permutation(len(sizes)):
-    own = slice(starts[client], starts[client + 1])
-    _divide_client(part, distinct[own], times[own], targets[client])
+    span = slice(starts[client], starts[client + 1])
+    _divide_client(part, distinct[span], times[span], targets[client])
   is_held_out = part[rows] == _HELD_OUT
   if not is_held_out.any():
     raise ValueError(
       f"fraction={fraction:g}: holds out no example of any client, the largest "
       f"has {sizes.max(initial=0)}; must be larger"
     )
-  number = np.bincount(clients[is_held_out], minlength=len(sizes))
-  number = number.astype(np.int32)  # Held out, of each client.
+  num_held_out = np.bincount(clients[is_held_out], minlength=len(sizes))
+  num_held_out = num_held_out.astype(np.int32)  # Held out, of each client.
   return (
-    (rows[~is_held_out], sizes - number),
-    (rows[is_held_out], number),
+    (rows[~is_held_out], sizes - num_held_out),
+    (rows[is_held_out], num_held_out),
   )
 
 
@@ -71,19 +71,19 @@ def _divide_client(part, rows, times, target):
     target: how many examples it should hold out.
   """
   state = part[rows]
-  missing = target - times[state == _HELD_OUT].sum()
+  num_missing = target - times[state == _HELD_OUT].sum()
   is_free = state == _FREE
-  free, times = rows[is_free], times[is_free]
-  part[free] = _KEPT
-  while missing > 0:
-    fits = times <= missing  # Of a row that is too often there, none.
-    free, times = free[fits], times[fits]
-    if not len(free):
+  free_rows, times = rows[is_free], times[is_free]
+  part[free_rows] = _KEPT
+  while num_missing > 0:
+    is_fit = times <= num_missing  # Of a row that is too often there, none.
+    free_rows, times = free_rows[is_fit], times[is_fit]
+    if not len(free_rows):
       return
-    number = np.searchsorted(np.cumsum(times), missing, side="right")
-    part[free[:number]] = _HELD_OUT
-    missing -= times[:number].sum()
-    free, times = free[number:], times[number:]
+    num_rows = np.searchsorted(np.cumsum(times), num_missing, side="right")
+    part[free_rows[:num_rows]] = _HELD_OUT
+    num_missing -= times[:num_rows].sum()
+    free_rows, times = free_rows[num_rows:], times[num_rows:]
 
 
 def divide_clients(
@@ -105,27 +105,27 @@ def divide_clients(
       out has no rows of its own.
   """
   rng = np.random.default_rng((_STREAM, seed))
-  drawn = rng.permutation(np.flatnonzero(sizes))
-  number = round(fraction * len(drawn))
-  if not 0 < number < len(drawn):
-    which = "none" if number == 0 else "all"
+  order = rng.permutation(np.flatnonzero(sizes))
+  number = round(fraction * len(order))
+  if not 0 < number < len(order):
+    words = "none" if number == 0 else "all"
     raise ValueError(
-      f"fraction={fraction:g}: holds {which} of the {len(drawn)} clients out; "
+      f"fraction={fraction:g}: holds {words} of the {len(order)} clients out; "
       f"must be {'larger' if number == 0 else 'smaller'}"
     )
   is_held_out = np.zeros(len(sizes), bool)
-  is_held_out[drawn[:number]] = True
+  is_held_out[order[:number]] = True
   clients = np.repeat(np.arange(len(sizes)), sizes)
   is_trained_on = np.zeros(int(rows.max()) + 1, bool)
   is_trained_on[rows[~is_held_out[clients]]] = True
   is_left = ~is_trained_on[rows]
   num_left = np.bincount(clients[is_left], minlength=len(sizes))
-  empty = is_held_out & (num_left == 0)
-  if empty.any():
+  is_empty = is_held_out & (num_left == 0)
+  if is_empty.any():
     raise ValueError(
-      f"split_clients: all examples of client {np.argmax(empty)}, which is "
+      f"split_clients: all examples of client {np.argmax(is_empty)}, which is "
       "held out, are also those of clients that train "
-      f"({empty.sum()} of {number} such clients); divide the pool without "
+      f"({is_empty.sum()} of {number} such clients); divide the pool without "
       "repetition, such as by partition.dirichlet_disjoint, or use "
       "data.split(fraction)"
     )

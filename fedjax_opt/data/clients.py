@@ -47,7 +47,7 @@ class ClientData:
 
   def __post_init__(self):
     """Raises ValueError or TypeError, naming the invalid attribute."""
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(self)):
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
       return
     pools.check_pool("examples", self.examples)
     _check_lists(self.indices, self.sizes, self.num_examples)
@@ -214,14 +214,14 @@ class ClientData:
     if num_classes is not None:
       pools.check_labels(examples, num_classes)
     num_examples = len(next(iter(examples.values())))
-    owned, sizes = _checked_rows(rows, num_examples)
+    owned_rows, sizes = _checked_rows(rows, num_examples)
     if not keep_pool:
       is_used = np.zeros(num_examples, bool)
-      is_used[owned] = True
+      is_used[owned_rows] = True
       if not is_used.all():
-        owned = (np.cumsum(is_used) - 1)[owned]
+        owned_rows = (np.cumsum(is_used) - 1)[owned_rows]
         examples = {name: values[is_used] for name, values in examples.items()}
-    return cls(examples, lists.of_clients(owned, sizes), sizes)
+    return cls(examples, lists.of_clients(owned_rows, sizes), sizes)
 
   @classmethod
   @checked()
@@ -246,8 +246,8 @@ class ClientData:
       ValueError: as `from_partition`, or if there is not one id per example.
     """
     rows = partition.natural(client_ids)
-    number = checks.pool("examples", examples)
-    checks.as_many("client_ids", client_ids, number, "examples")
+    num_examples = checks.pool("examples", examples)
+    checks.as_many("client_ids", client_ids, num_examples, "examples")
     return cls.from_partition(examples, rows, num_classes)
 
   @classmethod
@@ -307,9 +307,9 @@ class ClientData:
 
 def unchecked(examples: dict[str, Any], indices: Any, sizes: Any) -> ClientData:
   """`ClientData` of what was checked before, and may have an axis of seeds."""
-  made = object.__new__(ClientData)
-  vars(made).update(examples=examples, indices=indices, sizes=sizes)
-  return made
+  data = object.__new__(ClientData)
+  vars(data).update(examples=examples, indices=indices, sizes=sizes)
+  return data
 
 
 jax.tree_util.register_pytree_with_keys(
@@ -323,7 +323,7 @@ jax.tree_util.register_pytree_with_keys(
 
 
 def _check_lists(indices: Any, sizes: Any, num_examples: int) -> None:
-  """That the lists of the clients' examples are lists of such."""
+  """Checks the lists of the clients' examples, and their lengths."""
   rows = {"of_integers": True, "interval": f"[0, {num_examples - 1}]"}
   if isinstance(indices, lists.Lists):
     checks.array("indices", indices.rows, "[T]", **rows)
@@ -346,8 +346,8 @@ def joined(
     each: the clients, all with the same names.
     num_classes: see `ClientData.from_partition`.
   """
-  examples = {n: np.concatenate([one[n] for one in each]) for n in each[0]}
-  ends = np.cumsum([len(next(iter(one.values()))) for one in each])
+  examples = {n: np.concatenate([part[n] for part in each]) for n in each[0]}
+  ends = np.cumsum([len(next(iter(part.values()))) for part in each])
   rows = np.split(np.arange(ends[-1]), ends[:-1])
   return ClientData.from_partition(examples, rows, num_classes)
 
@@ -361,18 +361,18 @@ def _checked_rows(
     raise TypeError(
       f"rows={checks.brief(rows)}: must be a list of arrays of rows"
     )
-  each = list(rows)
-  for client, own in enumerate(each):
+  row_lists = list(rows)
+  for client, own_rows in enumerate(row_lists):
     # Most are what the schemes give, of up to millions of clients.
-    is_plain = type(own) is np.ndarray and own.dtype == np.int64
-    if not is_plain or own.ndim != 1:
-      each[client] = checks.array(
-        f"rows[{client}]", own, "[n]", of_integers=True
+    is_plain = type(own_rows) is np.ndarray and own_rows.dtype == np.int64
+    if not is_plain or own_rows.ndim != 1:
+      row_lists[client] = checks.array(
+        f"rows[{client}]", own_rows, "[n]", of_integers=True
       )
-  sizes = np.array([len(own) for own in each], np.int32)
+  sizes = np.array([len(own_rows) for own_rows in row_lists], np.int32)
   if not sizes.any():
-    raise ValueError(f"rows: none of {len(each)} clients has an example")
-  owned = np.concatenate([own for own in each if own.size])
+    raise ValueError(f"rows: none of {len(row_lists)} clients has an example")
+  owned = np.concatenate([own_rows for own_rows in row_lists if own_rows.size])
   interval = f"[0, {num_examples - 1}]"
   checks.array("rows", owned, "[n]", of_integers=True, interval=interval)
   return owned.astype(np.int64), sizes

@@ -47,26 +47,26 @@ def of_data(
     {set: digest}, as JSON has it.
   """
   # Seeds share the arrays of their pool, which is hashed once.
-  pools = {tuple(map(id, each.examples.values())): each for each in clients}
-  found = {
+  pools = {tuple(map(id, data.examples.values())): data for data in clients}
+  digests = {
     "train_examples": _one_or_all(map(_of_pool, pools.values())),
-    "partition": _one_or_all(d for each in clients for d in _of_lists(each)),
+    "partition": _one_or_all(d for data in clients for d in _of_lists(data)),
     "validation": None if validation is None else of_arrays(validation),
     "test": None if test is None else of_arrays(test),
   }
-  return {name: value for name, value in found.items() if value is not None}
+  return {name: value for name, value in digests.items() if value is not None}
 
 
 def of_arrays(arrays: Mapping[str, Array]) -> str:
   """The digest of arrays: their names, types, shapes and numbers."""
-  of_all = hashlib.sha256()
+  hasher = hashlib.sha256()
   for name, array in sorted(arrays.items()):
     array = np.asarray(array)
-    of_all.update(f"{name} {array.dtype} {array.shape};".encode())
+    hasher.update(f"{name} {array.dtype} {array.shape};".encode())
     array = np.atleast_1d(array)
     for part in _of_parts(array):
-      of_all.update(part)
-  return of_all.hexdigest()[:32]
+      hasher.update(part)
+  return hasher.hexdigest()[:32]
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -85,8 +85,8 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _one_or_all(digests: Iterator[str]) -> str | list[str]:
-  every = list(digests)
-  return every[0] if len(set(every)) == 1 else every
+  values = list(digests)
+  return values[0] if len(set(values)) == 1 else values
 
 
 def _of_pool(clients: ClientData | Population) -> str:
@@ -94,8 +94,8 @@ def _of_pool(clients: ClientData | Population) -> str:
   if not isinstance(clients, Population):
     return of_arrays(clients.examples)
   fields = {name: repr(field) for name, field in clients.fields.items()}
-  described = {"": np.frombuffer(repr(fields).encode(), np.uint8)}
-  return of_arrays(described | clients.digests)
+  header = {"": np.frombuffer(repr(fields).encode(), np.uint8)}
+  return of_arrays(header | clients.digests)
 
 
 def _of_lists(clients: ClientData | Population) -> Iterator[str]:
@@ -104,12 +104,12 @@ def _of_lists(clients: ClientData | Population) -> Iterator[str]:
   if isinstance(clients, Population):  # Each has the next ones of the files.
     yield of_arrays({"sizes": sizes})
     return
-  each = [(clients.indices, sizes)]
+  pairs = [(clients.indices, sizes)]
   if sizes.ndim > 1:
-    each = zip(lists.unstacked(clients.indices), sizes, strict=True)
-  for indices, own in each:  # In whatever type and shape they are.
-    rows = lists.owned(indices, own).astype(np.int64)
-    yield of_arrays({"sizes": own, "rows": rows})
+    pairs = zip(lists.unstacked(clients.indices), sizes, strict=True)
+  for indices, seed_sizes in pairs:  # In whatever type and shape they are.
+    rows = lists.owned(indices, seed_sizes).astype(np.int64)
+    yield of_arrays({"sizes": seed_sizes, "rows": rows})
 
 
 def _of_parts(array: np.ndarray) -> Iterator[bytes]:

@@ -43,7 +43,7 @@ class Lists:
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """That of the array it stands for."""
+    """The shape of the array that it stands for."""
     return (*self.starts.shape, self.width)
 
   @property
@@ -142,8 +142,8 @@ def owned(indices: Array | Lists, sizes: Array) -> np.ndarray:
   """
   sizes = np.asarray(sizes)
   if sizes.ndim > 1:
-    each = zip(unstacked(indices), sizes, strict=True)
-    return np.concatenate([owned(*of_seed) for of_seed in each])
+    pairs = zip(unstacked(indices), sizes, strict=True)
+    return np.concatenate([owned(*pair) for pair in pairs])
   if not isinstance(indices, Lists):
     indices = np.asarray(indices)
     return indices[np.arange(indices.shape[1]) < sizes[:, None]]
@@ -169,8 +169,8 @@ def rows_of(
     indices.rows, (start,), (indices.width,)
   )
   rows = jax.vmap(of_client)(starts)
-  number = sizes.at[clients].get(mode="clip")
-  return jnp.where(jnp.arange(indices.width) < number[:, None], rows, 0)
+  lengths = sizes.at[clients].get(mode="clip")
+  return jnp.where(jnp.arange(indices.width) < lengths[:, None], rows, 0)
 
 
 def with_own(rows: jax.Array, is_owned: jax.Array) -> jax.Array:
@@ -182,10 +182,10 @@ def with_own(rows: jax.Array, is_owned: jax.Array) -> jax.Array:
     rows: [n].
     is_owned: [n] bool, False at padding.
   """
-  (owned,) = jnp.nonzero(is_owned, size=len(rows), fill_value=0)
+  (own_places,) = jnp.nonzero(is_owned, size=len(rows), fill_value=0)
   place = jnp.cumsum(~is_owned) - 1
-  again = owned[place % jnp.maximum(jnp.sum(is_owned), 1)]
-  return jnp.where(is_owned, rows, rows[again])
+  filler = own_places[place % jnp.maximum(jnp.sum(is_owned), 1)]
+  return jnp.where(is_owned, rows, rows[filler])
 
 
 def sums_of_clients(
@@ -232,11 +232,11 @@ def stacked(each: list[tuple[Array | Lists, np.ndarray]]) -> Array | Lists:
     _as_lists(owned(indices, sizes), np.asarray(sizes), width)
     for indices, sizes in each
   ]
-  total = max(len(one.rows) for one in lists)
+  total = max(len(seed_lists.rows) for seed_lists in lists)
   pad = lambda rows: np.pad(rows, (0, total - len(rows)))
   return Lists(
-    np.stack([pad(one.rows) for one in lists]),
-    np.stack([one.starts for one in lists]),
+    np.stack([pad(seed_lists.rows) for seed_lists in lists]),
+    np.stack([seed_lists.starts for seed_lists in lists]),
     width,
   )
 
@@ -245,5 +245,5 @@ def unstacked(indices: Array | Lists) -> list[Array | Lists]:
   """The indices [M, n_max] of each seed, from those of all, [S, M, n_max]."""
   if not isinstance(indices, Lists):
     return list(indices)
-  each = zip(indices.rows, indices.starts, strict=True)
-  return [Lists(rows, starts, indices.width) for rows, starts in each]
+  pairs = zip(indices.rows, indices.starts, strict=True)
+  return [Lists(rows, starts, indices.width) for rows, starts in pairs]

@@ -69,8 +69,8 @@ _COMMON = ("labels", "num_clients", "seed", "client_ids")
 def _scheme(factory: Callable[..., Rows], label: str | None = None) -> Choice:
   """The entry of a scheme, whose other arguments can be set by name."""
   fields = getattr(factory, "checked_fields", {})
-  own = {n: _FURTHER.get(n, {}) for n in fields if n not in _COMMON}
-  parameters = registry.arguments(factory, **own)
+  arguments = {n: _FURTHER.get(n, {}) for n in fields if n not in _COMMON}
+  parameters = registry.arguments(factory, **arguments)
   return Choice(factory, hyperparameters=parameters, label=label)
 
 
@@ -117,12 +117,12 @@ def split(
       or a value is out of range.
   """
   checks.check_choice("partition", name, SCHEMES)
-  for given, value in parameters.items():
-    of = registry.owners(SCHEMES, given)
+  for key, value in parameters.items():
+    of = registry.owners(SCHEMES, key)
     if name not in of:
       belongs = f"belongs to partition {', '.join(of)}" if of else "unknown"
       raise ValueError(
-        f"{given}={checks.brief(value)}: {belongs}, not to partition {name}"
+        f"{key}={checks.brief(value)}: {belongs}, not to partition {name}"
       )
   scheme = SCHEMES[name]
   if not scheme.takes("client_ids"):

@@ -53,13 +53,13 @@ def _as_ids(value: Any) -> np.ndarray:
     return np.asarray(value)
   if not np.iterable(value):
     return np.array(None)
-  each = list(value)
-  if any(isinstance(x, str) for x in each):
+  ids = list(value)
+  if any(isinstance(client_id, str) for client_id in ids):
     # NumPy would make a text of a missing value.
-    is_text = all(isinstance(x, str) for x in each)
-    return np.array(each, str if is_text else object)
+    is_text = all(isinstance(client_id, str) for client_id in ids)
+    return np.array(ids, str if is_text else object)
   try:
-    return np.asarray(each)
+    return np.asarray(ids)
   except ValueError:  # Lists of different lengths.
     return np.array(None)
 
@@ -122,7 +122,7 @@ def _gathered(rows: Sequence[np.ndarray], sizes: Sequence[np.ndarray]) -> Rows:
     sizes: of each array's parts, [M].
   """
   num_clients = len(sizes[0])
-  owners = [np.repeat(np.arange(num_clients), each) for each in sizes]
+  owners = [np.repeat(np.arange(num_clients), lengths) for lengths in sizes]
   order = np.argsort(np.concatenate(owners), kind="stable")
   return _split(np.concatenate(rows)[order], sum(sizes))
 
@@ -205,21 +205,21 @@ def dirichlet(
   )
   rng = np.random.default_rng(seed)
   rows_of_class = _by_value(labels)
-  lengths = np.array([len(of_class) for of_class in rows_of_class])
+  lengths = np.array([len(class_rows) for class_rows in rows_of_class])
   by_class = np.concatenate(rows_of_class)
   starts = np.cumsum(lengths) - lengths
-  together = 1 if num_clients <= _ONE_BY_ONE else num_clients
+  at_once = 1 if num_clients <= _ONE_BY_ONE else num_clients
   rows = []
-  for _ in range(0, num_clients, together):
-    sizes = rng.integers(low, high, size=together, endpoint=True)
-    mixtures = rng.dirichlet(np.full(len(lengths), alpha), size=together)
+  for _ in range(0, num_clients, at_once):
+    sizes = rng.integers(low, high, size=at_once, endpoint=True)
+    mixtures = rng.dirichlet(np.full(len(lengths), alpha), size=at_once)
     counts = _class_counts(mixtures, sizes)
-    drawn = rng.integers(np.repeat(np.tile(lengths, together), counts.ravel()))
-    drawn += np.repeat(np.tile(starts, together), counts.ravel())
-    rows += _split(by_class[drawn], sizes)
+    draws = rng.integers(np.repeat(np.tile(lengths, at_once), counts.ravel()))
+    draws += np.repeat(np.tile(starts, at_once), counts.ravel())
+    rows += _split(by_class[draws], sizes)
   # Without the small term, (1 - 0.9) * 10 would be floored to 0.
-  kept = lambda size: max(1, math.floor((1 - tail_cut) * size + 1e-9))
-  return [of_client[: kept(len(of_client))] for of_client in rows]
+  num_kept = lambda size: max(1, math.floor((1 - tail_cut) * size + 1e-9))
+  return [client_rows[: num_kept(len(client_rows))] for client_rows in rows]
 
 
 @fields.checked()
@@ -252,10 +252,10 @@ def dirichlet_disjoint(
   labels = _pool_of(labels, num_clients, num_clients)
   rng = np.random.default_rng(seed)
   classes, sizes = [], []
-  for of_class in _by_value(labels):
-    classes.append(rng.permutation(of_class))
+  for class_rows in _by_value(labels):
+    classes.append(rng.permutation(class_rows))
     proportions = rng.dirichlet(np.full(num_clients, alpha))
-    sizes.append(_sizes(proportions, len(of_class)))
+    sizes.append(_sizes(proportions, len(class_rows)))
   return _without_empty(_gathered(classes, sizes), sum(sizes))
 
 
@@ -301,11 +301,11 @@ def similarity(
   """
   labels = _pool_of(labels, num_clients, num_clients)
   order = np.random.default_rng(seed).permutation(len(labels))
-  shared, rest = np.split(order, [round(similarity * len(labels))])
+  shared, skewed_rows = np.split(order, [round(similarity * len(labels))])
   # `array_split` gives the remainder to the first parts. One of the lists is
   # reversed, so that as few clients as possible receive both remainders.
   shared = np.array_split(shared, num_clients)[::-1]
-  blocks = np.array_split(_sorted_by_label(rest, labels), num_clients)
+  blocks = np.array_split(_sorted_by_label(skewed_rows, labels), num_clients)
   return [np.concatenate(parts) for parts in zip(shared, blocks, strict=True)]
 
 
@@ -356,13 +356,13 @@ def class_q(
   class_size = min(map(len, classes))
   num_main = max(1, round(class_fraction * class_size))
   num_other = (class_size - num_main) // (num_classes - 1)
-  of_classes = []
-  for main_client, of_class in enumerate(classes):
+  by_class = []
+  for main_client, class_rows in enumerate(classes):
     ends = num_main + num_other * np.arange(num_classes)
-    own, *others, _ = np.split(of_class, ends)
-    others.insert(main_client, own)
-    of_classes.append(others)
-  return [np.concatenate(parts) for parts in zip(*of_classes, strict=True)]
+    main_part, *client_parts, _ = np.split(class_rows, ends)
+    client_parts.insert(main_client, main_part)
+    by_class.append(client_parts)
+  return [np.concatenate(parts) for parts in zip(*by_class, strict=True)]
 
 
 @fields.checked()
@@ -394,22 +394,22 @@ def shards(
   from Decentralized Data", AISTATS 2017, section 3.
   """
   labels = _pool_of(labels, num_clients, num_clients)
-  most = len(labels) // num_clients
-  if shards_per_client > most:
+  limit = len(labels) // num_clients
+  if shards_per_client > limit:
     raise ValueError(
       f"shards_per_client={shards_per_client}: must be a whole number in "
-      f"[1, {most}] for {len(labels)} examples and {num_clients} clients"
+      f"[1, {limit}] for {len(labels)} examples and {num_clients} clients"
     )
   rng = np.random.default_rng(seed)
   by_label = _sorted_by_label(rng.permutation(len(labels)), labels)
   num_blocks = num_clients * shards_per_client
   length, longer = divmod(len(labels), num_blocks)
   sizes = length + (np.arange(num_blocks) < longer)
-  dealt = rng.permutation(num_blocks)
-  place = np.argsort(dealt)  # Where in the order of dealing each block is.
+  deal_order = rng.permutation(num_blocks)
+  place = np.argsort(deal_order)  # Where in the order of dealing each block is.
   order = np.argsort(np.repeat(place, sizes), kind="stable")
-  of_hands = sizes[dealt].reshape(num_clients, shards_per_client).sum(1)
-  return _split(by_label[order], of_hands)
+  hand_sizes = sizes[deal_order].reshape(num_clients, shards_per_client).sum(1)
+  return _split(by_label[order], hand_sizes)
 
 
 @fields.checked()
@@ -445,9 +445,9 @@ def size_skew(
   order = rng.permutation(len(labels))
   logs = size_sigma * rng.standard_normal(num_clients)
   weights = np.exp(logs - logs.max())  # The difference prevents an overflow.
-  first, others = np.split(order, [num_clients])
-  sizes = _sizes(weights / weights.sum(), len(others))
-  return _gathered([first, others], [np.ones_like(sizes), sizes])
+  first, remaining = np.split(order, [num_clients])
+  sizes = _sizes(weights / weights.sum(), len(remaining))
+  return _gathered([first, remaining], [np.ones_like(sizes), sizes])
 
 
 @fields.checked(client_ids=fields.Field(_are_ids))
@@ -477,11 +477,11 @@ def _class_counts(mixtures: np.ndarray, sizes: np.ndarray) -> np.ndarray:
   counts = np.round(exact).astype(int)
   counts[:, -1] = sizes - counts[:, :-1].sum(1)
   for client in np.flatnonzero(counts[:, -1] < 0):
-    of_client = counts[client]
+    client_counts = counts[client]
     # Rounding adds at most 1/2 to a class, so at least as many classes were
     # rounded up as there are examples too many; each of them has at least 1.
-    rounded = (exact[client] - of_client)[:-1]
+    rounded = (exact[client] - client_counts)[:-1]
     rounded_up_most = np.argsort(rounded, kind="stable")
-    of_client[rounded_up_most[: -of_client[-1]]] -= 1
-    of_client[-1] = 0
+    client_counts[rounded_up_most[: -client_counts[-1]]] -= 1
+    client_counts[-1] = 0
   return counts

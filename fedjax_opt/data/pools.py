@@ -23,10 +23,10 @@ def same_pool(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
   """Whether two pools are the same, or have the same numbers."""
   if one is other:
     return True
-  same = lambda name: (
+  is_same = lambda name: (
     one[name] is other[name] or np.array_equal(one[name], other[name])
   )
-  return set(one) == set(other) and all(map(same, one))
+  return set(one) == set(other) and all(map(is_same, one))
 
 
 def check_pool(name: str, examples: Mapping[str, Array]) -> int:
@@ -36,7 +36,7 @@ def check_pool(name: str, examples: Mapping[str, Array]) -> int:
     TypeError: naming the array that is none, or is not of numbers.
     ValueError: if lengths differ, or naming the row with a number too large.
   """
-  number = checks.pool(name, examples)
+  num_examples = checks.pool(name, examples)
   for key, values in examples.items():
     if not hasattr(values, "dtype"):
       raise TypeError(
@@ -45,7 +45,7 @@ def check_pool(name: str, examples: Mapping[str, Array]) -> int:
     checks.plain_array(f"{name}[{key!r}]", values)
     if isinstance(values, np.ndarray):
       check_fits(f"{name}[{key!r}]", values, is_label=key == "y")
-  return number
+  return num_examples
 
 
 def check_examples(
@@ -78,9 +78,9 @@ def check_examples(
       )
     if kind not in "biufc":
       # Numbers that NumPy lacks, such as bfloat16, are void to it.
-      own = " of NumPy's own types, such as float32" * (kind == "V")
+      hint = " of NumPy's own types, such as float32" * (kind == "V")
       raise ValueError(
-        f"examples[{name!r}] must be numbers{own}, got {values.dtype}"
+        f"examples[{name!r}] must be numbers{hint}, got {values.dtype}"
       )
     check_finite(f"examples[{name!r}]", values)
     check_fits(f"examples[{name!r}]", values, is_label=name == "y")
@@ -93,11 +93,11 @@ def check_finite(name: str, values: np.ndarray) -> None:
   """Raises ValueError if one of the numbers [N, ...] is NaN or infinite."""
   if values.dtype.kind not in "fc" or np.isfinite(values).all():
     return
-  row, number = _first_row(~np.isfinite(values))
-  what = "NaN" if np.isnan(values).any() else "infinity"
+  row, num_rows = _first_row(~np.isfinite(values))
+  kind = "NaN" if np.isnan(values).any() else "infinity"
   raise ValueError(
-    f"{what} in the data: {name} must be finite, but row {row} is not "
-    f"({number} such rows)"
+    f"{kind} in the data: {name} must be finite, but row {row} is not "
+    f"({num_rows} such rows)"
   )
 
 
@@ -129,18 +129,18 @@ def check_fits(name: str, values: np.ndarray, is_label: bool = False) -> None:
     check_fits(f"{name}: real parts", values.real)
     check_fits(f"{name}: imaginary parts", values.imag)
   is_int32 = is_label and kind in "iu"
-  narrow = jax.dtypes.canonicalize_dtype(np.int32 if is_int32 else values.dtype)
-  if narrow == values.dtype or kind not in "iuf":
+  dtype = jax.dtypes.canonicalize_dtype(np.int32 if is_int32 else values.dtype)
+  if dtype == values.dtype or kind not in "iuf":
     return
-  ends = np.finfo(narrow) if kind == "f" else np.iinfo(narrow)
-  outside = (values < ends.min) | (values > ends.max)
-  outside &= np.isfinite(values)
-  if outside.any():
-    row, number = _first_row(outside)
-    worst = np.extract(outside[row], values[row])[0]
+  limits = np.finfo(dtype) if kind == "f" else np.iinfo(dtype)
+  is_outside = (values < limits.min) | (values > limits.max)
+  is_outside &= np.isfinite(values)
+  if is_outside.any():
+    row, num_rows = _first_row(is_outside)
+    value = np.extract(is_outside[row], values[row])[0]
     raise ValueError(
-      f"{name} must be from {ends.min} to {ends.max}, because they become "
-      f"{narrow}; row {row} has {worst} ({number} such rows)"
+      f"{name} must be from {limits.min} to {limits.max}, because they become "
+      f"{dtype}; row {row} has {value} ({num_rows} such rows)"
     )
 
 
@@ -158,12 +158,12 @@ def check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
     if labels is not None and labels.ndim == 2:
       hint = "; give y[:, 0]" if labels.shape[1] == 1 else "; give y.argmax(1)"
     raise ValueError(f"labels y must be integers of shape [N], got {got}{hint}")
-  outside = (labels < 0) | (labels >= num_classes)
-  if outside.any():
-    row, number = _first_row(outside)
+  is_outside = (labels < 0) | (labels >= num_classes)
+  if is_outside.any():
+    row, num_rows = _first_row(is_outside)
     raise ValueError(
       f"labels y must be in [0, {num_classes}), but row {row} has "
-      f"{labels[row]} ({number} such rows)"
+      f"{labels[row]} ({num_rows} such rows)"
     )
 
 
@@ -201,10 +201,10 @@ def hold_out(
   if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size:
     labels = np.zeros(num_examples, int)
   _, classes = np.unique(labels, return_inverse=True)
-  rest, held_out = stratified_rows(classes, number, seed)
+  other_rows, held_out = stratified_rows(classes, number, seed)
   # In the order of the pool, so that what is left is read in sequence.
   take = lambda rows: {n: np.asarray(v)[rows] for n, v in examples.items()}
-  return take(np.sort(rest)), take(np.sort(held_out))
+  return take(np.sort(other_rows)), take(np.sort(held_out))
 
 
 def stratified_rows(
@@ -240,12 +240,12 @@ def _shares(counts, number, rng):
   exact = counts / counts.sum() * number
   shares = np.floor(exact)
   missing = int(number - shares.sum())
-  rest = exact - shares
-  for value in np.sort(np.unique(rest))[::-1]:
+  remainders = exact - shares
+  for value in np.sort(np.unique(remainders))[::-1]:
     if not missing:
       break
-    tied = np.flatnonzero(rest == value)
-    drawn = rng.choice(tied, size=min(len(tied), missing), replace=False)
-    shares[drawn] += 1
-    missing -= len(drawn)
+    ties = np.flatnonzero(remainders == value)
+    winners = rng.choice(ties, size=min(len(ties), missing), replace=False)
+    shares[winners] += 1
+    missing -= len(winners)
   return shares.astype(int)

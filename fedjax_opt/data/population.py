@@ -149,8 +149,8 @@ class Population:
       ValueError: if `cohort_size` is not positive.
     """
     checks.at_least("cohort_size", cohort_size, 1)
-    others = max(0, self.num_clients - cohort_size)
-    return int(np.partition(self.sizes, others)[others:].sum(dtype=np.int64))
+    start = max(0, self.num_clients - cohort_size)
+    return int(np.partition(self.sizes, start)[start:].sum(dtype=np.int64))
 
   def gather(
     self,
@@ -198,13 +198,13 @@ class Population:
     runs, is_client = _runs(begins, ends), clients < self.num_clients
     for name, file in self._files.items():
       file.read(runs, rows[name])
-      found = population_files.digests_of(rows[name], stops)
-      wanted = np.zeros_like(found)  # Numbers that are no client have no bytes.
-      wanted[is_client] = self.digests[name][clients[is_client]]
-      if (found != wanted).any():
+      digests = population_files.digests_of(rows[name], stops)
+      expected = np.zeros_like(digests)  # What is no client has no bytes.
+      expected[is_client] = self.digests[name][clients[is_client]]
+      if (digests != expected).any():
         raise OSError(
           f"{str(file.path)!r} is damaged: it does not hold what was written "
-          f"of client {clients[np.argmax(found != wanted)]}; write the "
+          f"of client {clients[np.argmax(digests != expected)]}; write the "
           "population again"
         )
       # The folder may have been written where JAX had types of 64 bits.
@@ -281,12 +281,12 @@ class Population:
     examples = check_examples(data.examples)
     rows, sizes = data.owned_rows(), np.asarray(data.sizes)
     stops = np.cumsum(sizes, dtype=np.int64)
-    of_pool = sum(values.nbytes for values in examples.values())
-    num_bytes = of_pool * len(rows) // data.num_examples
+    pool_bytes = sum(values.nbytes for values in examples.values())
+    num_bytes = pool_bytes * len(rows) // data.num_examples
 
     def part(clients):
-      own = rows[stops[clients[0]] - sizes[clients[0]] : stops[clients[-1]]]
-      return {n: values[own] for n, values in examples.items()}, sizes[clients]
+      span = rows[stops[clients[0]] - sizes[clients[0]] : stops[clients[-1]]]
+      return {n: values[span] for n, values in examples.items()}, sizes[clients]
 
     return cls._write(folder, map(part, _groups(len(sizes), num_bytes)))
 
@@ -309,11 +309,11 @@ class Population:
     Raises:
       ValueError: if it is a file, holds anything, or cannot be written.
     """
-    folder, inside = folders.contents("population_dir", folder)
-    others = [name for name in inside if name != population_files.NOTES]
-    if population_files.INDEX in inside:
-      others = inside
-    folders.check_empty("population_dir", folder, others)
+    folder, all_names = folders.contents("population_dir", folder)
+    names = [name for name in all_names if name != population_files.NOTES]
+    if population_files.INDEX in all_names:
+      names = all_names
+    folders.check_empty("population_dir", folder, names)
     return folder
 
   def __reduce__(self):
@@ -327,13 +327,13 @@ class Population:
     rows = {}
     for name, (dtype, shape) in self.fields.items():
       shape = (capacity, *shape)
-      found = np.empty(shape, dtype) if out is None else out.get(name)
-      rows[name], of = found, np.asarray(found)
-      is_fit = of.flags.c_contiguous and of.flags.writeable
-      if not is_fit or (of.dtype, of.shape) != (dtype, shape):
+      array = np.empty(shape, dtype) if out is None else out.get(name)
+      rows[name], view = array, np.asarray(array)
+      is_fit = view.flags.c_contiguous and view.flags.writeable
+      if not is_fit or (view.dtype, view.shape) != (dtype, shape):
         raise ValueError(
           f"out[{name!r}]: must be {dtype} {shape}, writable and in C order, "
-          f"got {of.dtype} {of.shape}"
+          f"got {view.dtype} {view.shape}"
         )
     return rows
 
@@ -345,8 +345,8 @@ def _groups(num_clients: int, num_bytes: int) -> list[np.ndarray]:
     num_clients: M.
     num_bytes: of the examples of all.
   """
-  number = min(num_clients, 1 + num_bytes // _AT_ONCE)
-  return np.array_split(np.arange(num_clients), number)
+  num_groups = min(num_clients, 1 + num_bytes // _AT_ONCE)
+  return np.array_split(np.arange(num_clients), num_groups)
 
 
 def _runs(begins: np.ndarray, ends: np.ndarray) -> list[tuple[int, int]]:

@@ -60,13 +60,13 @@ def digests_of(rows: np.ndarray, stops: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _named(path: pathlib.Path, what: str) -> Iterator[None]:
+def _named(path: pathlib.Path, action: str) -> Iterator[None]:
   """Errors of the system, with the file and what it cannot be."""
   try:
     yield
   except OSError as error:
     raise OSError(
-      f"{str(path)!r} cannot be {what} ({error.strerror or error})"
+      f"{str(path)!r} cannot be {action} ({error.strerror or error})"
     ) from error
 
 
@@ -159,7 +159,7 @@ def _write_examples(
     files: those that were opened, by path; written.
   """
   index, sizes, digests = {}, [], []
-  for examples, of_part in parts:
+  for examples, part_sizes in parts:
     if not files:
       fields = _fields_of(examples)
       _check_fields(fields)
@@ -168,14 +168,14 @@ def _write_examples(
         path = folder / f"{name}.bin"
         with _named(path, "written"):
           files[path] = open(path, "xb", buffering=1 << 20)  # noqa: SIM115
-    stops, found = np.cumsum(of_part, dtype=np.int64), []
+    stops, field_digests = np.cumsum(part_sizes, dtype=np.int64), []
     for (path, file), name in zip(files.items(), fields, strict=True):
       values = np.ascontiguousarray(examples[name], fields[name][0])
       with _named(path, "written"):
         file.write(values)
-      found.append(digests_of(values, stops))
-    sizes.append(of_part)
-    digests.append(np.stack(found, axis=1))
+      field_digests.append(digests_of(values, stops))
+    sizes.append(part_sizes)
+    digests.append(np.stack(field_digests, axis=1))
   if not any(map(np.any, sizes)):
     raise ValueError(
       f"clients: at least one must own an example, got "
@@ -239,8 +239,8 @@ def read(
     sizes = checks.array(
       "sizes", sizes, "[M]", of_integers=True, interval=f"[0, {LARGEST}]"
     )
-    wanted = f"[{len(sizes)}, {len(examples)}]"
-    digests = checks.array("digests", digests, wanted, of_integers=True)
+    axes = f"[{len(sizes)}, {len(examples)}]"
+    digests = checks.array("digests", digests, axes, of_integers=True)
     if not examples or not sizes.any():
       raise ValueError("has no examples")
   except (ValueError, TypeError) as error:
@@ -250,9 +250,9 @@ def read(
     ) from None
   if notes is not None:
     _check_notes(folder, int(notes))
-  number = int(sizes.sum(dtype=np.int64))
+  num_examples = int(sizes.sum(dtype=np.int64))
   files = {
-    name: File(folder / f"{name}.bin", dtype, (number, *shape))
+    name: File(folder / f"{name}.bin", dtype, (num_examples, *shape))
     for name, (dtype, shape) in _fields_of(examples).items()
   }
   columns = np.ascontiguousarray(digests.T, np.uint32)
@@ -263,12 +263,12 @@ def _check_notes(folder: pathlib.Path, expected: int) -> None:
   """Checks the file without which nobody knows what was held out."""
   path = folder / NOTES
   if not path.exists():
-    wrong = "is missing"
+    problem = "is missing"
   elif _digest_of_notes(folder) != expected:
-    wrong = "is damaged: it does not hold what was written"
+    problem = "is damaged: it does not hold what was written"
   else:
     return
-  raise ValueError(f"{str(path)!r} {wrong}; write the population again")
+  raise ValueError(f"{str(path)!r} {problem}; write the population again")
 
 
 def _lacking(folder: pathlib.Path) -> str:
@@ -297,12 +297,12 @@ class File:
   shape: tuple[int, ...]
 
   def __post_init__(self):
-    wanted = self.shape[0] * self.row_bytes
-    found = self.path.stat().st_size if self.path.is_file() else None
-    if found != wanted:
-      lacking = "is missing" if found is None else f"has {found} bytes"
+    num_bytes = self.shape[0] * self.row_bytes
+    size = self.path.stat().st_size if self.path.is_file() else None
+    if size != num_bytes:
+      problem = "is missing" if size is None else f"has {size} bytes"
       raise ValueError(
-        f"{str(self.path)!r} {lacking}; must have {wanted} bytes, "
+        f"{str(self.path)!r} {problem}; must have {num_bytes} bytes, "
         f"{self.shape[0]} examples of {self.row_bytes}"
       )
 
@@ -332,14 +332,14 @@ class File:
     Raises:
       OSError: naming the file, if it cannot be read or was cut.
     """
-    left = memoryview(rows.reshape(-1).view(np.uint8))
+    buffer = memoryview(rows.reshape(-1).view(np.uint8))
     with _named(self.path, "read"), open(self.path, "rb", buffering=0) as file:
       for begin, end in runs:
         file.seek(begin * self.row_bytes)
         size = (end - begin) * self.row_bytes
         while size:
-          count = file.readinto(left[:size])
+          count = file.readinto(buffer[:size])
           if not count:
-            at = file.tell()
-            raise OSError(f"it ends at byte {at}: cut since it was opened")
-          left, size = left[count:], size - count
+            pos = file.tell()
+            raise OSError(f"it ends at byte {pos}: cut since it was opened")
+          buffer, size = buffer[count:], size - count

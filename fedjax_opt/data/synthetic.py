@@ -119,8 +119,8 @@ def lasso(
 
   Source: appendix A.2.1, eq. A.2 to A.4.
   """
-  given = (num_clients, examples_per_client, validation_per_client)
-  sizes = _sizes(variant, *given, dim, width=dim)
+  given_sizes = (num_clients, examples_per_client, validation_per_client)
+  sizes = _sizes(variant, *given_sizes, dim, width=dim)
   ones = _ones(variant, "num_nonzero", num_nonzero, dim)
   return _draw(ones, *sizes, seed)
 
@@ -159,8 +159,8 @@ def low_rank(
 
   Source: appendix A.3.1, eq. A.6 to A.8.
   """
-  given = (num_clients, examples_per_client, validation_per_client)
-  sizes = _sizes(variant, *given, dim, width=dim**2)
+  given_sizes = (num_clients, examples_per_client, validation_per_client)
+  sizes = _sizes(variant, *given_sizes, dim, width=dim**2)
   ones = _ones(variant, "rank", rank, dim)
   return _draw(np.diag(ones), *sizes, seed)
 
@@ -366,9 +366,9 @@ def heterogeneous(
     8 * 3 * math.prod(map(int, shape)),
   )
   rng = np.random.default_rng(seed)
-  of_clients = (num_clients, 1, dim)
-  curvature = _signs(rng, of_clients, axis=0) / 2
-  spread = _signs(rng, of_clients, axis=0) * gradient_spread
+  client_shape = (num_clients, 1, dim)
+  curvature = _signs(rng, client_shape, axis=0) / 2
+  spread = _signs(rng, client_shape, axis=0) * gradient_spread
   tilt = spread + _signs(rng, shape, axis=1) * noise
   examples = {
     "tilt": tilt / np.sqrt(dim),
@@ -393,7 +393,7 @@ def _signs(
 ) -> np.ndarray:
   """+1 and -1 in random order, equally many along the axis."""
   length = shape[axis]
-  ordered = np.sign(2 * np.arange(length) - (length - 1))
+  signs = np.sign(2 * np.arange(length) - (length - 1))
   along = [1] * len(shape)
   along[axis] = length
-  return rng.permuted(np.broadcast_to(ordered.reshape(along), shape), axis=axis)
+  return rng.permuted(np.broadcast_to(signs.reshape(along), shape), axis=axis)

@@ -33,12 +33,12 @@ def digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 def _digits_file() -> pathlib.Path:
   """The file in the package, whose import would take half a second."""
   try:
-    found = importlib.util.find_spec("sklearn")
+    spec = importlib.util.find_spec("sklearn")
   except ValueError:  # Of a module that is there without a specification.
-    found = None
-  if found is None:
+    spec = None
+  if spec is None:
     raise ValueError(
       "the digits data needs scikit-learn: pip install scikit-learn"
     )
-  folder = pathlib.Path(found.submodule_search_locations[0])
+  folder = pathlib.Path(spec.submodule_search_locations[0])
   return folder / "datasets" / "data" / "digits.csv.gz"

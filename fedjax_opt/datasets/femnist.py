@@ -75,13 +75,13 @@ def load(
       if a package is missing, or if the fraction is out of range.
     TypeError: if an argument is of another type.
   """
-  with contextlib.ExitStack() as opened:
+  with contextlib.ExitStack() as stack:
     path = pathlib.Path(data_dir).expanduser()
-    splits = _open_splits(path, only_digits, opened)
+    splits = _open_splits(path, only_digits, stack)
     writers = sorted(splits[0].client_ids)
     writers = writers[: max(1, round(fraction * len(writers)))]
     num_classes = 10 if only_digits else 62
-    train, test = (_client_data(each, writers, num_classes) for each in splits)
+    train, test = (_client_data(part, writers, num_classes) for part in splits)
   return train, test
 
 
@@ -101,17 +101,17 @@ class _Split(NamedTuple):
 
 
 def _open_splits(
-  path: pathlib.Path, only_digits: bool, opened: contextlib.ExitStack
+  path: pathlib.Path, only_digits: bool, stack: contextlib.ExitStack
 ) -> list[_Split]:
   """The training and the test split of the source that is in the folder."""
   prefix = "federated_emnist_" + ("digitsonly_" if only_digits else "")
   folder = path.parent if path.name.startswith("federated_emnist_") else path
   pair = [folder / f"{prefix}{split}.sqlite" for split in ("train", "test")]
   if all(file.is_file() for file in pair):
-    return [_fedjax_split(file, opened) for file in pair]
+    return [_fedjax_split(file, stack) for file in pair]
 
-  single = [path, path / TFF_FILE.removesuffix(".lzma"), path / TFF_FILE]
-  file = next((file for file in single if file.is_file()), None)
+  candidates = [path, path / TFF_FILE.removesuffix(".lzma"), path / TFF_FILE]
+  file = next((file for file in candidates if file.is_file()), None)
   if file is None:
     raise ValueError(
       f"data_dir={str(path)!r}: must be {TFF_FILE} or its folder (download "
@@ -119,7 +119,7 @@ def _open_splits(
     )
   if file.suffix == ".lzma":
     file = _decompressed(file)
-  connection = _connect(file, opened)
+  connection = _connect(file, stack)
   kind = "digits_only" if only_digits else "all"
   names = (f"{kind}_{split}" for split in ("train", "test"))
   return [_tff_split(file, connection, name) for name in names]
@@ -152,20 +152,20 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
 
 
 def _connect(
-  path: pathlib.Path, opened: contextlib.ExitStack
+  path: pathlib.Path, stack: contextlib.ExitStack
 ) -> sqlite3.Connection:
   """Opens an SQLite file to read; it is closed with what else was opened."""
   with errors.reading(path, "an SQLite file is needed", sqlite3.Error):
     uri = f"{path.resolve().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
-    opened.callback(connection.close)
+    stack.callback(connection.close)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_RECORD)
     connection.execute("PRAGMA trusted_schema = OFF")
     # A view computes what it gives, with no bound; a virtual table too.
     query = "SELECT lower(name) FROM sqlite_master"
     query += " WHERE rootpage IS NULL OR rootpage <= 0"
-    computed = {name for (name,) in connection.execute(query)}
-  for table in computed.intersection(_TABLES):
+    views = {name for (name,) in connection.execute(query)}
+  for table in views.intersection(_TABLES):
     raise ValueError(
       f"{path}: {table} is a view; must be a table, which holds its rows"
     )
@@ -185,20 +185,20 @@ def _names(
   return [row[0] for row in rows]
 
 
-def _fedjax_split(path: pathlib.Path, opened: contextlib.ExitStack) -> _Split:
+def _fedjax_split(path: pathlib.Path, stack: contextlib.ExitStack) -> _Split:
   """A FedJAX file: one row per client, zlib-compressed msgpack."""
   msgpack = errors.imported("msgpack", "reading FedJAX's files", "msgpack")
-  connection = _connect(path, opened)
-  found = _names(connection, path, "SELECT client_id FROM federated_data")
+  connection = _connect(path, stack)
+  ids = _names(connection, path, "SELECT client_id FROM federated_data")
   # An id is a hash and the writer, such as b"0123456789abcdef:f0000_14".
   client_ids = {
     client_id.decode(errors="replace").rpartition(":")[2]: client_id
-    for client_id in found
+    for client_id in ids
     if isinstance(client_id, bytes)
   }
-  if not found or len(client_ids) < len(found):
+  if not ids or len(client_ids) < len(ids):
     raise ValueError(
-      f"{path}: must have one client per writer; it has {len(found)} clients "
+      f"{path}: must have one client per writer; it has {len(ids)} clients "
       f"of {len(client_ids)} writers"
     )
 
@@ -231,11 +231,11 @@ def _tff_split(
     "tensorflow_datasets.proto", "reading TFF's file", "fedjax_opt[tfds]"
   )
   query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"
-  found = _names(connection, path, query, split)
-  client_ids = {each: each for each in found if isinstance(each, str)}
-  if len(client_ids) < len(found):
+  names = _names(connection, path, query, split)
+  client_ids = {name: name for name in names if isinstance(name, str)}
+  if len(client_ids) < len(names):
     raise ValueError(f"{path}: a writer of {split} has no name")
-  if not found:
+  if not names:
     query = "SELECT DISTINCT split_name FROM client_metadata"
     splits = sorted(map(str, _names(connection, path, query)[:10]))
     raise ValueError(
@@ -267,7 +267,7 @@ def _tff_split(
 def _client_data(
   split: _Split, writers: Sequence[str], num_classes: int
 ) -> ClientData:
-  each, num_bytes = [], 0
+  clients, num_bytes = [], 0
   for writer in writers:
     try:
       pixels, labels = split.read(split.client_ids[writer])
@@ -279,10 +279,10 @@ def _client_data(
       raise ValueError(
         f"{split.path}: writer {writer} cannot be read ({reason}); {_AGAIN}"
       ) from error
-    each.append({"x": x, "y": y})
+    clients.append({"x": x, "y": y})
   # If the pixels of one writer are float32, the result is float32; the scale of
   # uint8 and float32 is the same.
-  return joined(each, num_classes)
+  return joined(clients, num_classes)
 
 
 def _inverted(pixels: np.ndarray) -> np.ndarray:
@@ -291,6 +291,6 @@ def _inverted(pixels: np.ndarray) -> np.ndarray:
   if not ((pixels >= 0) & (pixels <= 1)).all():
     raise ValueError("pixels must be in [0, 1]")
   x = 255 * (1 - pixels)
-  whole = np.rint(x)
+  rounded = np.rint(x)
   # Rounding errors in float32 are about 255 * 2**-24.
-  return whole.astype(np.uint8) if np.abs(x - whole).max() < 1e-3 else x
+  return rounded.astype(np.uint8) if np.abs(x - rounded).max() < 1e-3 else x

@@ -51,12 +51,12 @@ def saved_data_set(folder: pathlib.Path) -> tuple[Any, Any]:
       are.
   """
   datasets = errors.imported("datasets", "its folders", "datasets")
-  for each in folder.rglob("*"):
-    if not (each.is_file() or each.is_dir()):
-      raise ValueError(f"{each.name!r} is no file")
-    for name in _named_in(each):
-      if name not in os.listdir(each.parent):
-        raise ValueError(f"{each.name} names {name!r}, which is not beside it")
+  for path in folder.rglob("*"):
+    if not (path.is_file() or path.is_dir()):
+      raise ValueError(f"{path.name!r} is no file")
+    for name in _named_in(path):
+      if name not in os.listdir(path.parent):
+        raise ValueError(f"{path.name} names {name!r}, which is not beside it")
   return datasets, datasets.load_from_disk(os.fspath(folder))
 
 
@@ -86,13 +86,13 @@ def cached_arrays(
   path = cache_path(f"{stem}-", files, made_by, ".npz")
   with contextlib.suppress(ValueError):  # It is absent or damaged.
     return npz_files.read(path)
-  made = make()
+  arrays = make()
   try:
     with atomic_write(path) as unfinished:
-      npz_files.write(unfinished, made)
+      npz_files.write(unfinished, arrays)
   except OSError as error:
     logging.warning("What was decoded is not cached: %s", error)
-  return made
+  return arrays
 
 
 def cache_path(
@@ -107,8 +107,8 @@ def cache_path(
     end: of its name.
   """
   stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-  described = repr((stats, made_by, _VERSION))
-  name = f"{begin}{hashlib.sha256(described.encode()).hexdigest()[:16]}{end}"
+  text = repr((stats, made_by, _VERSION))
+  name = f"{begin}{hashlib.sha256(text.encode()).hexdigest()[:16]}{end}"
   home = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
   return home.expanduser() / "fedjax_opt" / name
 
@@ -119,6 +119,6 @@ def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
   path.parent.mkdir(parents=True, exist_ok=True)
   # Threads, and containers whose processes have the same numbers, may write to
   # one cache at once.
-  end = f".{secrets.token_hex(8)}.partial"
-  with json_files.atomic_write(path, end) as unfinished:
+  ending = f".{secrets.token_hex(8)}.partial"
+  with json_files.atomic_write(path, ending) as unfinished:
     yield unfinished

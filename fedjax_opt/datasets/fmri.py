@@ -142,15 +142,15 @@ def _sessions(
       f"{bold} has {len(scans)} scans, but {subject / 'labels.txt'} has "
       f"{len(labels)} lines of labels"
     )
-  wanted = np.isin(labels, _CLASSES)
+  is_wanted = np.isin(labels, _CLASSES)
   result = []
-  for session in np.unique(sessions[wanted]):
-    inside = sessions == session
+  for session in np.unique(sessions[is_wanted]):
+    in_session = sessions == session
     standardized = nilearn.signal.clean(
-      scans[inside], detrend=False, standardize="zscore_sample"
+      scans[in_session], detrend=False, standardize="zscore_sample"
     )
-    x = standardized[wanted[inside]].astype(np.float32)
-    y = labels[inside & wanted] == _CLASSES[1]
+    x = standardized[is_wanted[in_session]].astype(np.float32)
+    y = labels[in_session & is_wanted] == _CLASSES[1]
     result.append(Session(x, y.astype(np.int32)))
   if not result:
     raise ValueError(

@@ -103,18 +103,18 @@ def image_folder(
   root = existing_folder(data_dir)
   is_saved = any((root / name).is_file() for name in _SAVED)
   parts, classes = _saved(root) if is_saved else _folders(root)
-  every = [image for part in parts for image in part]
+  images = [image for part in parts for image in part]
   size = None if side is None else (side, side)
-  pixels = [_pixels(image, size, len(every)) for image in every]
-  _check_sizes(every, pixels)
-  channels = 3 if any(each.ndim == 3 for each in pixels) else 1
+  pixels = [_pixels(image, size, len(images)) for image in images]
+  _check_sizes(images, pixels)
+  channels = 3 if any(img.ndim == 3 for img in pixels) else 1
   x = np.stack(
     [
-      each if each.ndim == 3 else np.repeat(each[..., None], channels, axis=-1)
-      for each in pixels
+      img if img.ndim == 3 else np.repeat(img[..., None], channels, axis=-1)
+      for img in pixels
     ]
   )
-  y = np.array([image.label for image in every], np.int32)
+  y = np.array([image.label for image in images], np.int32)
   num_train = len(parts[0])
   train = {"x": x[:num_train], "y": y[:num_train]}
   test = {"x": x[num_train:], "y": y[num_train:]}
@@ -124,8 +124,8 @@ def image_folder(
 def _saved(root: pathlib.Path) -> _Parts:
   """A data set of Hugging Face, or its parts `train` and perhaps `test`."""
   with errors.reading(root, "save it again", Exception):
-    datasets, found = saved_data_set(root)
-  by_name = found if isinstance(found, Mapping) else {"train": found}
+    datasets, data_set = saved_data_set(root)
+  by_name = data_set if isinstance(data_set, Mapping) else {"train": data_set}
   where = f"data_dir={str(root)!r}"
   if "train" not in by_name:
     raise ValueError(
@@ -135,12 +135,12 @@ def _saved(root: pathlib.Path) -> _Parts:
   image = _column(where, features, datasets.Image)
   label = _column(where, features, datasets.ClassLabel)
   classes = tuple(features[label].names)
-  named = [(name, by_name[name]) for name in _SPLITS if name in by_name]
-  for name, rows in named:
+  pairs = [(name, by_name[name]) for name in _SPLITS if name in by_name]
+  for name, rows in pairs:
     if rows.features != features:
       raise ValueError(f"{where}: {name} has other columns than train")
     places = range(len(classes))
-    if not len(rows) or not all(each in places for each in rows[label]):
+    if not len(rows) or not all(code in places for code in rows[label]):
       raise ValueError(f"{where}: {name} has no rows, or some without a label")
   encoded = datasets.Image(decode=False)
   where = lambda i, name: f"{root}: row {i} of {name}"
@@ -149,25 +149,25 @@ def _saved(root: pathlib.Path) -> _Parts:
       _Image(where(i, name), _source(where(i, name), row[image]), row[label])
       for i, row in enumerate(rows.cast_column(image, encoded))
     ]
-    for name, rows in named
+    for name, rows in pairs
   ]
   return parts, classes
 
 
 def _column(where: str, features: Mapping, kind: type) -> str:
   """The name of the only column of a kind."""
-  found = [name for name, each in features.items() if isinstance(each, kind)]
-  if len(found) != 1:
+  names = [name for name, feat in features.items() if isinstance(feat, kind)]
+  if len(names) != 1:
     raise ValueError(
-      f"{where}: has {len(found)} columns of the kind {kind.__name__}; must "
+      f"{where}: has {len(names)} columns of the kind {kind.__name__}; must "
       "have one"
     )
-  return found[0]
+  return names[0]
 
 
-def _source(name: str, saved: Mapping | None) -> pathlib.Path | io.BytesIO:
+def _source(name: str, record: Mapping | None) -> pathlib.Path | io.BytesIO:
   """An image as it was saved, in the data set or as a file beside it."""
-  content, path = (saved or {}).get("bytes"), (saved or {}).get("path")
+  content, path = (record or {}).get("bytes"), (record or {}).get("path")
   if content is None and path is None:
     raise ValueError(f"{name}: has no image")
   return pathlib.Path(path) if content is None else io.BytesIO(content)
@@ -178,26 +178,26 @@ def _folders(root: pathlib.Path) -> _Parts:
   folders = [root / name for name in _SPLITS]
   if not all(folder.is_dir() for folder in folders):
     folders = [root]
-  of_parts = [_files(folder) for folder in folders]
-  classes = sorted(of_parts[0])
-  for folder, of_class in zip(folders, of_parts, strict=True):
-    if len(of_class) < 2:
+  listings = [_files(folder) for folder in folders]
+  classes = sorted(listings[0])
+  for folder, listing in zip(folders, listings, strict=True):
+    if len(listing) < 2:
       raise ValueError(
-        f"data_dir={str(folder)!r}: has {len(of_class)} folders with images; "
+        f"data_dir={str(folder)!r}: has {len(listing)} folders with images; "
         "must have at least two, one for each class"
       )
-    if set(of_class) - set(classes):
-      other = sorted(set(of_class) - set(classes))[0]
+    if set(listing) - set(classes):
+      unknown = sorted(set(listing) - set(classes))[0]
       raise ValueError(
-        f"data_dir={str(folder)!r}: {other!r} is no class of train"
+        f"data_dir={str(folder)!r}: {unknown!r} is no class of train"
       )
   parts = [
     [
       _Image(str(path), path, classes.index(name))
-      for name, paths in of_class.items()
+      for name, paths in listing.items()
       for path in paths
     ]
-    for of_class in of_parts
+    for listing in listings
   ]
   return parts, tuple(classes)
 
@@ -205,43 +205,43 @@ def _folders(root: pathlib.Path) -> _Parts:
 def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
   """class -> its images. What begins with a dot is not the user's."""
   is_hidden = lambda path: path.name.startswith((".", "__"))
-  of_class = {
-    each.name: sorted(
+  images = {
+    class_folder.name: sorted(
       path
-      for path in each.iterdir()
+      for path in class_folder.iterdir()
       if path.suffix.lower() in ENDINGS and not is_hidden(path)
     )
-    for each in sorted(folder.iterdir())
-    if each.is_dir() and not is_hidden(each)
+    for class_folder in sorted(folder.iterdir())
+    if class_folder.is_dir() and not is_hidden(class_folder)
   }
-  for name, paths in of_class.items():
+  for name, paths in images.items():
     if not paths:
       raise ValueError(
         f"data_dir={str(folder)!r}: the folder {name!r} has no images; give it "
         "some or remove it"
       )
-  return of_class
+  return images
 
 
 def _pixels(
-  asked: _Image, size: tuple[int, int] | None, number: int
+  entry: _Image, size: tuple[int, int] | None, number: int
 ) -> np.ndarray:
   """An image as uint8, [H, W] if it is gray, [H, W, 3] if not.
 
   Args:
-    asked: the image.
+    entry: the image.
     size: width and height to which it is scaled; None for its own.
     number: of images that will be in memory, and then in an array.
   """
   pillow = errors.imported("PIL.ImageOps", "reading images", _EXTRA)
-  if isinstance(asked.source, pathlib.Path):
-    with errors.reading(asked.name, "an image is needed", ValueError):
-      memory.check_is_file(asked.source)
+  if isinstance(entry.source, pathlib.Path):
+    with errors.reading(entry.name, "an image is needed", ValueError):
+      memory.check_is_file(entry.source)
   # Of any trouble, as of an image that declares more pixels than is sound.
   with (
-    errors.reading(asked.name, "an image is needed", Exception),
+    errors.reading(entry.name, "an image is needed", Exception),
     warnings.catch_warnings(action="error"),
-    pillow.Image.open(asked.source, formats=_FORMATS) as image,
+    pillow.Image.open(entry.source, formats=_FORMATS) as image,
   ):
     if image.mode.startswith(("I", "F")):  # It would be cut off at 255.
       raise ValueError("it has more than 8 bits a pixel")
@@ -260,12 +260,12 @@ def _pixels(
     return np.asarray(image)
 
 
-def _check_sizes(every: list[_Image], pixels: list[np.ndarray]) -> None:
-  """That all images have the size of the first."""
+def _check_sizes(images: list[_Image], pixels: list[np.ndarray]) -> None:
+  """Checks that all images have the size of the first."""
   first = pixels[0].shape[:2]
-  for image, each in zip(every, pixels, strict=True):
-    if each.shape[:2] != first:
+  for image, array in zip(images, pixels, strict=True):
+    if array.shape[:2] != first:
       raise ValueError(
-        f"{image.name}: is {each.shape[1]} x {each.shape[0]} pixels, others "
+        f"{image.name}: is {array.shape[1]} x {array.shape[0]} pixels, others "
         f"are {first[1]} x {first[0]}; give a side to scale all to"
       )

@@ -72,16 +72,16 @@ def load(
   if not test_fraction:
     return train, clients(text("test")[0]["text"], length, 1)
   held_out = np.round(test_fraction * train.sizes).astype(int)
-  kept = np.maximum(train.sizes - held_out, 1)
-  if (kept == train.sizes).all():
+  num_train = np.maximum(train.sizes - held_out, 1)
+  if (num_train == train.sizes).all():
     raise ValueError(
       f"test_fraction={test_fraction:g}: no speaker has enough sequences to "
       "hold one out; must be larger, or 0"
     )
-  each = list(zip(train.indices, kept, train.sizes, strict=True))
+  per_client = list(zip(train.indices, num_train, train.sizes, strict=True))
   parts = (
-    [rows[:number] for rows, number, _ in each],
-    [rows[number:size] for rows, number, size in each],
+    [rows[:count] for rows, count, _ in per_client],
+    [rows[count:size] for rows, count, size in per_client],
   )
   return tuple(ClientData.from_partition(train.examples, p) for p in parts)
 
@@ -104,16 +104,16 @@ def clients(
   Raises:
     ValueError: if an argument is out of range, or no speaker has as many.
   """
-  every = (
-    _sequences(spoken, length) for _, spoken in sorted(speeches(text).items())
+  sequences = (
+    _sequences(speech, length) for _, speech in sorted(speeches(text).items())
   )
-  each = [found for found in every if len(found["x"]) >= min_sequences]
-  if not each:
+  speakers = [part for part in sequences if len(part["x"]) >= min_sequences]
+  if not speakers:
     raise ValueError(
       f"min_sequences={min_sequences}: no speaker of the text has as many "
       f"sequences of {length} characters; must be fewer"
     )
-  return joined(each)
+  return joined(speakers)
 
 
 @checked()
@@ -127,12 +127,12 @@ def speeches(text: str) -> dict[str, str]:
     {name: its speeches in order, joined by a newline}; the name is as printed,
     such as 'First Citizen'.
   """
-  found: dict[str, list[str]] = {}
+  by_name: dict[str, list[str]] = {}
   for paragraph in re.split(r"\n{2,}", text.strip("\n")):
     name, _, speech = paragraph.partition("\n")
     if name.endswith(":") and speech.strip():
-      found.setdefault(name[:-1], []).append(speech)
-  return {name: "\n".join(each) for name, each in found.items()}
+      by_name.setdefault(name[:-1], []).append(speech)
+  return {name: "\n".join(parts) for name, parts in by_name.items()}
 
 
 def _sequences(text: str, length: int) -> dict[str, np.ndarray]:

@@ -49,10 +49,10 @@ def all_plain(frame: Any) -> Any:
   are_numbers = np.array([_is_of_numbers(dtype) for dtype in frame.dtypes])
   is_plain = are_numbers & frame.notna().all().to_numpy()
   names = frame.columns[~is_plain]
-  read = {name: plain(name, frame[name]) for name in names}
+  converted = {name: plain(name, frame[name]) for name in names}
   # One by one they would be put in in a time of their number squared.
-  read = _pandas().DataFrame(read, index=frame.index)
-  parts = [frame.loc[:, is_plain], read]
+  converted = _pandas().DataFrame(converted, index=frame.index)
+  parts = [frame.loc[:, is_plain], converted]
   return _pandas().concat(parts, axis=1)[frame.columns]
 
 
@@ -75,10 +75,10 @@ def plain(name: str, values: Any) -> Any:
   Raises:
     ValueError: if a cell is empty, or the values are something else.
   """
-  found = _pandas().api.types.infer_dtype(values, skipna=True)
-  is_text = _TYPES.get(found) == "str"
+  kind = _pandas().api.types.infer_dtype(values, skipna=True)
+  is_text = _TYPES.get(kind) == "str"
   if is_text:
-    values = values.astype("string").str.strip().mask(lambda each: each == "")
+    values = values.astype("string").str.strip().mask(lambda cell: cell == "")
   empty = values.isna().to_numpy()
   if empty.any():
     raise ValueError(
@@ -86,15 +86,15 @@ def plain(name: str, values: Any) -> Any:
       f"None or null ({int(empty.sum())} such rows); fill these cells in, or "
       "drop the rows"
     )
-  if found not in _TYPES:
+  if kind not in _TYPES:
     raise ValueError(
-      f"column {name!r}: has values of the kind {found}; must be numbers, "
+      f"column {name!r}: has values of the kind {kind}; must be numbers, "
       "booleans, dates or texts, or ignore the column"
     )
   if not is_text and values.dtype != object:
     return values
   try:
-    return values.astype(_TYPES[found])
+    return values.astype(_TYPES[kind])
   except (OverflowError, ValueError) as error:  # Such as of 400 digits.
     raise ValueError(
       f"column {name!r}: {errors.reason(error)}; ignore the column"
@@ -125,8 +125,8 @@ def inputs(frame: Any) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
       )
     _check_words(name, words)
     # In 32 bits, in parts and joined.
-    taken = 8 * len(frame) * (len(columns) + len(words))
-    memory.check_memory("the input takes", taken)
+    num_bytes = 8 * len(frame) * (len(columns) + len(words))
+    memory.check_memory("the input takes", num_bytes)
     parts.append(np.eye(len(words), dtype=np.float32)[codes])
     columns += [f"{name}={word}" for word in words]
     is_number += [False] * len(words)
@@ -151,16 +151,16 @@ def _numbers(words):
 
 
 def _check_words(name, words):
-  """That a column of text says kinds, and has no numbers with a slip."""
-  others = words[np.isnan(_numbers(words))]
+  """Checks that a column of text has kinds, and no numbers with a slip."""
+  non_numbers = words[np.isnan(_numbers(words))]
   are_numbers = ~np.isnan(_numbers([w.replace(",", ".") for w in words]))
   # A few words may be kinds, but not if all are numbers, or none.
   is_few = len(words) <= _MOST_CLASSES
   are_all = (are_numbers | np.isin(words, _MARKS)).all() and are_numbers.any()
   is_slip = are_all if is_few else are_numbers.mean() > 0.5
-  if len(others) and is_slip:
+  if len(non_numbers) and is_slip:
     raise ValueError(
-      f"column {name!r}: has {others[0]!r} among numbers; write numbers "
+      f"column {name!r}: has {non_numbers[0]!r} among numbers; write numbers "
       "like 0.5"
     )
   if len(words) > MOST_WORDS:
@@ -180,26 +180,26 @@ def finite(what: str, frame: Any) -> np.ndarray:
   Raises:
     ValueError: if one is infinite or too large, or they differ by too little.
   """
-  wide = frame.to_numpy(np.float64)
+  exact = frame.to_numpy(np.float64)
   with np.errstate(over="ignore", invalid="ignore"):
-    found = wide.astype(np.float32, order="C")
-    lost, std = np.abs(found - wide).max(0), 1e-3 * wide.std(0)
-    varies = wide.max(0) > wide.min(0)
-    is_fine = (np.abs(wide).max(0) <= _LARGEST) & ~((lost > std) & varies)
+    floats = exact.astype(np.float32, order="C")
+    error, std = np.abs(floats - exact).max(0), 1e-3 * exact.std(0)
+    varies = exact.max(0) > exact.min(0)
+    is_fine = (np.abs(exact).max(0) <= _LARGEST) & ~((error > std) & varies)
   if not is_fine.all():
-    place = int(np.argmin(is_fine))
+    column = int(np.argmin(is_fine))
     raise ValueError(
-      f"{what}{frame.columns[place]!r}: {_not_finite(frame.iloc[:, place])}"
+      f"{what}{frame.columns[column]!r}: {_not_finite(frame.iloc[:, column])}"
     )
-  return found
+  return floats
 
 
 def _not_finite(values: Any) -> str:
   """Why a column of numbers cannot be float32."""
-  wide = values.to_numpy(np.float64)
-  if not np.isfinite(wide).all():
-    return f"row {1 + int(np.argmax(~np.isfinite(wide)))} is infinite"
-  if np.abs(wide).max() > _LARGEST:
+  exact = values.to_numpy(np.float64)
+  if not np.isfinite(exact).all():
+    return f"row {1 + int(np.argmax(~np.isfinite(exact)))} is infinite"
+  if np.abs(exact).max() > _LARGEST:
     return f"has numbers above {_LARGEST:.3g}"
   return (
     f"has numbers such as {values.iloc[0]}, too near to each other for "
@@ -216,30 +216,30 @@ def time(name: str, values: Any) -> np.ndarray:
   """
   if values.dtype.kind in "iuf":
     return values.to_numpy()
-  found = other = _dates(values)
+  dates = day_first = _dates(values)
   if not values.astype(str).str.match(r"\s*\d{4}\D").all():
-    other = _dates(values, dayfirst=True)
-  if found.isna().any():
-    found = other
-  elif other.isna().any():
-    other = found
-  wrong = found.isna() | (found != other)
-  if wrong.any():
-    row = int(np.argmax(wrong))
-    may_be = ", whose day may be either number" * bool(found.notna().all())
+    day_first = _dates(values, dayfirst=True)
+  if dates.isna().any():
+    dates = day_first
+  elif day_first.isna().any():
+    day_first = dates
+  is_wrong = dates.isna() | (dates != day_first)
+  if is_wrong.any():
+    row = int(np.argmax(is_wrong))
+    may_be = ", whose day may be either number" * bool(dates.notna().all())
     raise ValueError(
       f"time={name!r}: must be numbers or dates of one format, such as "
       f"2020-12-31; row {1 + row} is {values.iloc[row]!r}{may_be}"
     )
   # In their own unit: nanoseconds would end in 2262.
-  return found.dt.tz_localize(None).to_numpy().astype(np.int64)
+  return dates.dt.tz_localize(None).to_numpy().astype(np.int64)
 
 
-def _dates(values: Any, **how: bool) -> Any:
+def _dates(values: Any, **options: bool) -> Any:
   """The dates, NaT where there is none."""
   with warnings.catch_warnings(action="ignore"):
     # It warns before it guesses a format for each row, which fail then.
-    return _pandas().to_datetime(values, utc=True, errors="coerce", **how)
+    return _pandas().to_datetime(values, utc=True, errors="coerce", **options)
 
 
 def target(frame: Any, kind: str | None) -> tuple[np.ndarray, str, tuple]:
@@ -265,10 +265,10 @@ def target(frame: Any, kind: str | None) -> tuple[np.ndarray, str, tuple]:
   y = finite("label=", frame)
   if kind == "labels" and not np.isin(y, (0, 1)).all():
     raise ValueError("kind='labels': all columns must be 0 or 1")
-  same = frame.columns[(y == y[0]).all(axis=0)]
-  if kind == "numbers" and len(same):
+  constant = frame.columns[(y == y[0]).all(axis=0)]
+  if kind == "numbers" and len(constant):
     raise ValueError(
-      f"label={same[0]!r}: all rows have the same number; must differ"
+      f"label={constant[0]!r}: all rows have the same number; must differ"
     )
   return y, tuple(frame.columns), kind
 

@@ -34,7 +34,7 @@ KINDS = typing.get_args(_Kind)
 
 
 def _is_label(name: str, value: Any) -> None:
-  """That it is the name of a column, or several."""
+  """Checks that a value is the name of a column, or several."""
   if isinstance(value, str):
     checks.word(name, value)
   else:
@@ -75,11 +75,11 @@ class Table(NamedTuple):
 
   def rows(self, rows: np.ndarray) -> "Table":
     """Some of the rows, [n]."""
-    of = lambda values: None if values is None else values[rows]
+    take = lambda values: None if values is None else values[rows]
     return self._replace(
-      examples={name: of(values) for name, values in self.examples.items()},
-      client_ids=of(self.client_ids),
-      time=of(self.time),
+      examples={name: take(values) for name, values in self.examples.items()},
+      client_ids=take(self.client_ids),
+      time=take(self.time),
     )
 
   @checked(fraction="(0, 1)")
@@ -99,27 +99,27 @@ class Table(NamedTuple):
     Raises:
       ValueError: if the fraction cannot be, or there is one row only.
     """
-    number = np.arange(len(self.examples["x"]))
+    row_numbers = np.arange(len(self.examples["x"]))
     if self.time is None:
-      pool = {"row": number, "y": self.examples["y"]}
+      pool = {"row": row_numbers, "y": self.examples["y"]}
       parts = hold_out(pool, fraction, seed)
       return self.rows(parts[0]["row"]), self.rows(parts[1]["row"])
-    clients = np.zeros(len(number), int)
+    clients = np.zeros(len(row_numbers), int)
     if self.client_ids is not None:
       _, clients = np.unique(self.client_ids, return_inverse=True)
-    order = np.lexsort((number, self.time, clients))
+    order = np.lexsort((row_numbers, self.time, clients))
     sizes = np.bincount(clients)
-    place = np.empty(len(number), int)
+    place = np.empty(len(row_numbers), int)
     starts = np.cumsum(sizes) - sizes
-    place[order] = number - np.repeat(starts, sizes)
-    late = place >= (sizes - np.round(fraction * sizes).astype(int))[clients]
-    if late.all() or not late.any():
+    place[order] = row_numbers - np.repeat(starts, sizes)
+    is_late = place >= (sizes - np.round(fraction * sizes).astype(int))[clients]
+    if is_late.all() or not is_late.any():
       raise ValueError(
-        f"fraction={fraction:g}: holds {'all' if late.all() else 'none'} of "
-        f"the {len(number)} rows out; must be "
-        f"{'smaller' if late.all() else 'larger'}"
+        f"fraction={fraction:g}: holds {'all' if is_late.all() else 'none'} of "
+        f"the {len(row_numbers)} rows out; must be "
+        f"{'smaller' if is_late.all() else 'larger'}"
       )
-    return self.rows(number[~late]), self.rows(number[late])
+    return self.rows(row_numbers[~is_late]), self.rows(row_numbers[is_late])
 
 
 @checked()
@@ -178,16 +178,16 @@ def read_frame(path: str | os.PathLike) -> Any:
   ending = "".join(path.suffixes[-2:]).lower().removesuffix(".gz")[-8:]
   with errors.reading(path, "a table is needed", ImportError, Exception):
     if path.is_dir():
-      datasets, found = saved_data_set(path)
-      if isinstance(found, Mapping):
+      datasets, data = saved_data_set(path)
+      if isinstance(data, Mapping):
         raise ValueError(
-          f"it has the parts {', '.join(found)}; give the folder of one of them"
+          f"it has the parts {', '.join(data)}; give the folder of one of them"
         )
-      num_cells = found.num_rows * max(found.num_columns, 1)
-      num_bytes = found.data.nbytes + _BYTES_OF_CELL * num_cells
+      num_cells = data.num_rows * max(data.num_columns, 1)
+      num_bytes = data.data.nbytes + _BYTES_OF_CELL * num_cells
       memory.check_memory("it may take", num_bytes)
-      frame = found.to_pandas()
-      for name, feature in found.features.items():
+      frame = data.to_pandas()
+      for name, feature in data.features.items():
         if isinstance(feature, datasets.ClassLabel):
           frame[name] = feature.int2str(frame[name].tolist())
       return frame
@@ -195,8 +195,8 @@ def read_frame(path: str | os.PathLike) -> Any:
       memory.check_is_file(path)
       size = path.stat().st_size
       parquet = errors.imported("pyarrow.parquet", "Parquet", "pyarrow")
-      about = parquet.read_metadata(path)  # A constant column takes no space.
-      num_bytes = _BYTES_OF_CELL * about.num_rows * max(about.num_columns, 1)
+      footer = parquet.read_metadata(path)  # A constant column takes no space.
+      num_bytes = _BYTES_OF_CELL * footer.num_rows * max(footer.num_columns, 1)
       memory.check_memory("it may take", _MEMORY_OF_PARQUET * size + num_bytes)
       return pandas.read_parquet(path)
     if ending.endswith((".csv", ".tsv", ".txt")):
@@ -210,8 +210,8 @@ def _read_csv(path):
   rows = {mark: _first_row(path, mark) for mark in ",;\t"}
   mark = max(rows, key=lambda mark: len(rows[mark]))
   _check_different([name.strip() for name in rows[mark] if name.strip()])
-  how = {"skipinitialspace": True, "low_memory": False}
-  return csv_files.read_rows(path, sep=mark, **how)
+  options = {"skipinitialspace": True, "low_memory": False}
+  return csv_files.read_rows(path, sep=mark, **options)
 
 
 def _first_row(path, mark):
@@ -220,9 +220,9 @@ def _first_row(path, mark):
   Not by pandas, which takes half a minute for one row of 200,000 texts. The
   row is [] if there is none, or if a cell is so long that the mark is wrong.
   """
-  opened = gzip.open if path.suffix.lower() == ".gz" else open
+  open_file = gzip.open if path.suffix.lower() == ".gz" else open
   with (
-    opened(path, "rt", encoding="utf-8-sig", newline="") as file,
+    open_file(path, "rt", encoding="utf-8-sig", newline="") as file,
     contextlib.suppress(csv.Error),
   ):
     for row in csv.reader(file, delimiter=mark, skipinitialspace=True):
@@ -232,7 +232,7 @@ def _first_row(path, mark):
 
 
 def _check_different(names):
-  """That no two columns have the same name."""
+  """Checks that no two columns have the same name."""
   times = collections.Counter(names)
   repeated = [name for name, number in times.items() if number > 1]
   if repeated:
@@ -276,16 +276,16 @@ def from_frame(
   frame = frame.copy().rename(columns=lambda name: str(name).strip())
   _check_different(frame.columns)
   labels = [label] if isinstance(label, str) else list(label)
-  given = {"label": labels, "client": [client], "time": [time]}
-  given["ignore"] = list(ignore)
-  _check_columns(list(frame.columns), given)
+  by_role = {"label": labels, "client": [client], "time": [time]}
+  by_role["ignore"] = list(ignore)
+  _check_columns(list(frame.columns), by_role)
   if not len(frame):
     raise ValueError("the table has no rows; must have at least one")
-  used = [*labels, client, time]
+  role_columns = [*labels, client, time]
   frame = frame.drop(columns=list(ignore))
   frame = table_columns.all_plain(frame)
   x, columns, is_number = table_columns.inputs(
-    frame.drop(columns=[c for c in used if c])
+    frame.drop(columns=[name for name in role_columns if name])
   )
   y, names, kind = table_columns.target(frame[labels], kind)
   ids = None
@@ -358,15 +358,15 @@ def standardize(
   scale = np.where(varies, 1 / np.where(varies, std, 1), 0)
   of = lambda x: ((np.asarray(x, np.float64) - mean) * scale).astype("float32")
   return [
-    None if each is None else {**each, "x": of(each["x"])}
-    for each in (train, *others)
+    None if examples is None else {**examples, "x": of(examples["x"])}
+    for examples in (train, *others)
   ]
 
 
-def _check_columns(columns, given):
-  """That each column that is named is there, and has one role."""
+def _check_columns(columns, by_role):
+  """Checks that each column that is named is there, and has one role."""
   roles: dict[str, str] = {}
-  for role, names in given.items():
+  for role, names in by_role.items():
     for name in names:
       if name is None:
         continue
@@ -377,7 +377,7 @@ def _check_columns(columns, given):
           f"{role}={name!r}: that column is already {roles[name]}"
         )
       roles[name] = role
-  if not given["label"]:
+  if not by_role["label"]:
     raise ValueError("label: give the column that is predicted")
   if len(roles) == len(columns):
     raise ValueError("no column is left as input; ignore fewer columns")

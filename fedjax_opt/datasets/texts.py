@@ -54,16 +54,16 @@ def _dbpedia(split, data_dir):
     )
 
   def read():
-    before = csv.field_size_limit(_LONGEST_FIELD)
-    wanted = "must have the columns class, title and content"
+    old_limit = csv.field_size_limit(_LONGEST_FIELD)
+    hint = "must have the columns class, title and content"
     try:
       with (
-        errors.reading(path, wanted, ValueError, csv.Error),
+        errors.reading(path, hint, ValueError, csv.Error),
         open(path, encoding="utf-8", newline="") as file,
       ):
         return [(c.strip(), int(label) - 1) for label, _, c in csv.reader(file)]
     finally:
-      csv.field_size_limit(before)
+      csv.field_size_limit(old_limit)
 
   return f"dbpedia-{split}", [path], read
 
@@ -98,8 +98,8 @@ def load(
     ValueError: if the name, the split or a file does not exist, or cannot be
       read; if a package is missing.
   """
-  _, found, read = DATASETS[name].find(split, data_dir)
-  texts, labels = _checked(name, found, read())
+  _, paths, read = DATASETS[name].find(split, data_dir)
+  texts, labels = _checked(name, paths, read())
   return {"x": texts, "y": labels}
 
 
@@ -133,17 +133,17 @@ def load_tokens(
     ValueError: as `load`, or if `max_length` is out of range.
     TypeError: if it is no whole number.
   """
-  stem, found, read = DATASETS[name].find(split, data_dir)
+  stem, paths, read = DATASETS[name].find(split, data_dir)
   tokenizer.no_padding()
   tokenizer.no_truncation()
 
   def make():
-    texts, labels = _checked(name, found, read())
+    texts, labels = _checked(name, paths, read())
     tokens = tokenization.encode(tokenizer, texts, max_length, pad_id)
     return {"x": tokens, "y": labels}
 
   made_by = f"{max_length} {pad_id} {tokenizer.to_str()}"
-  return files.cached_arrays(f"{stem}-{max_length}", found, made_by, make)
+  return files.cached_arrays(f"{stem}-{max_length}", paths, made_by, make)
 
 
 @checked()
@@ -162,15 +162,15 @@ def train_tokenizer(
   Raises:
     ValueError: as `load` and `tokenization.train`.
   """
-  stem, found, read = DATASETS[name].find("train", data_dir)
+  stem, paths, read = DATASETS[name].find("train", data_dir)
 
   def make():
-    texts, _ = _checked(name, found, read())
+    texts, _ = _checked(name, paths, read())
     text = tokenization.train(texts, vocab_size).to_str()
     return {"tokenizer": np.array(text.encode())}
 
-  made = files.cached_arrays(f"{stem}-tokenizer", found, str(vocab_size), make)
-  return tokenization.from_text(made["tokenizer"].item().decode())
+  cache = files.cached_arrays(f"{stem}-tokenizer", paths, str(vocab_size), make)
+  return tokenization.from_text(cache["tokenizer"].item().decode())
 
 
 def _checked(name, files, pairs):

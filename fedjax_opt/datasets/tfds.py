@@ -59,9 +59,9 @@ def load(
       set is not there and cannot be prepared; if its files cannot be read; if a
       package is missing.
   """
-  folder, found = split_files(name, split, data_dir)
+  folder, paths = split_files(name, split, data_dir)
   stem = f"{name}-{folder.name}-{split}"
-  return files.cached_arrays(stem, found, "", lambda: _decode(folder, split))
+  return files.cached_arrays(stem, paths, "", lambda: _decode(folder, split))
 
 
 @checked(name=choice(*TEXT_SOURCES))
@@ -83,7 +83,7 @@ def load_text(
   Raises:
     ValueError: see `load`.
   """
-  text = lambda v: v.decode() if isinstance(v, bytes) else v
+  text = lambda value: value.decode() if isinstance(value, bytes) else value
   take = lambda record: {key: text(value) for key, value in record.items()}
   return read(split_files(name, split, data_dir)[0], split, take)
 
@@ -103,13 +103,13 @@ def split_files(
   """
   root = root_folder(data_dir)
   folder = _prepared(name, root) or _prepare(name, root)
-  found = sorted(folder.glob(f"{name}-{split}.array_record*"))
-  if not found:
+  paths = sorted(folder.glob(f"{name}-{split}.array_record*"))
+  if not paths:
     raise ValueError(
       f"split={split!r} of {name} is not in {folder}, which holds "
       f"{', '.join(_splits(name, folder))}"
     )
-  return folder, found
+  return folder, paths
 
 
 def root_folder(data_dir: str | os.PathLike | None) -> pathlib.Path:
@@ -122,7 +122,7 @@ def root_folder(data_dir: str | os.PathLike | None) -> pathlib.Path:
 
 def _prepared(name: str, root: pathlib.Path) -> pathlib.Path | None:
   """The folder of the newest version in array_record format, or None."""
-  prepared = [
+  candidates = [
     folder
     for folder in root.glob(f"{name}/*")
     if re.fullmatch(r"\d+\.\d+\.\d+", folder.name)
@@ -130,12 +130,12 @@ def _prepared(name: str, root: pathlib.Path) -> pathlib.Path | None:
     and _splits(name, folder)
   ]
   version = lambda folder: [int(part) for part in folder.name.split(".")]
-  return max(prepared, key=version, default=None)
+  return max(candidates, key=version, default=None)
 
 
 def _splits(name: str, folder: pathlib.Path) -> list[str]:
-  found = folder.glob(f"{name}-*.array_record*")
-  return sorted({f.name[len(name) + 1 :].split(".")[0] for f in found})
+  paths = folder.glob(f"{name}-*.array_record*")
+  return sorted({path.name[len(name) + 1 :].split(".")[0] for path in paths})
 
 
 def read(
@@ -159,7 +159,7 @@ def read(
     ValueError: if the files cannot be read, or hold no record; if a package is
       missing.
   """
-  tfds, kept = _import("tensorflow_datasets"), []
+  tfds, records = _import("tensorflow_datasets"), []
   # Damaged files fail in many ways.
   with errors.reading(folder, _AGAIN, Exception), contextlib.ExitStack() as end:
     # Without TFDS's log lines below errors.
@@ -174,10 +174,10 @@ def read(
     )
     for start in range(0, len(source), _RECORDS_PER_READ):
       keys = range(start, min(start + _RECORDS_PER_READ, len(source)))
-      kept += map(take, source.__getitems__(keys))
-    if not kept:
+      records += map(take, source.__getitems__(keys))
+    if not records:
       raise ValueError(f"no records of split {split!r}")
-  return kept
+  return records
 
 
 def _decode(folder: pathlib.Path, split: str) -> dict[str, np.ndarray]:
@@ -189,8 +189,8 @@ def _decode(folder: pathlib.Path, split: str) -> dict[str, np.ndarray]:
 
   # Pillow alone is faster than TFDS's decoder. And the pixels do not depend on
   # whether OpenCV is installed, which TFDS would use.
-  found = read(folder, split, take, ["image"])
-  images, labels = zip(*found, strict=True)
+  records = read(folder, split, take, ["image"])
+  images, labels = zip(*records, strict=True)
   return {"x": np.stack(images), "y": np.array(labels, np.int32)}
 
 
@@ -206,16 +206,16 @@ def _prepare(name: str, root: pathlib.Path) -> pathlib.Path:
     '.download_and_prepare(file_format="array_record")'
   )
   command = shlex.join(["python", "-c", code])
-  lacking = (
+  problem = (
     f"data_dir={str(root)!r}: does not hold {name} in array_record format"
   )
   if importlib.util.find_spec("tensorflow") is None:
     raise ValueError(
-      f"{lacking}; prepare it, which needs TensorFlow: pip install tensorflow "
+      f"{problem}; prepare it, which needs TensorFlow: pip install tensorflow "
       f"&& {command}"
     )
   environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-  done = subprocess.run(
+  process = subprocess.run(
     [sys.executable, "-c", code],
     env=environment,
     capture_output=True,
@@ -223,14 +223,14 @@ def _prepare(name: str, root: pathlib.Path) -> pathlib.Path:
     check=False,
   )
   folder = _prepared(name, root)
-  if done.returncode or folder is None:
-    said = done.stderr.strip().rpartition("\n")[2]
-    raise ValueError(f"{lacking}, and {command} failed ({said})")
+  if process.returncode or folder is None:
+    message = process.stderr.strip().rpartition("\n")[2]
+    raise ValueError(f"{problem}, and {command} failed ({message})")
   return folder
 
 
 def _import(module: str) -> Any:
   """A module of the extra; with cached images none is needed."""
-  for other in ("array_record", "importlib_resources"):
-    errors.imported(other, "reading a TFDS data set", "fedjax_opt[tfds]")
+  for package in ("array_record", "importlib_resources"):
+    errors.imported(package, "reading a TFDS data set", "fedjax_opt[tfds]")
   return errors.imported(module, "reading a TFDS data set", "fedjax_opt[tfds]")

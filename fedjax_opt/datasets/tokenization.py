@@ -73,12 +73,12 @@ def read(folder: str | os.PathLike, vocab_size: Count) -> Any:
 def _settings(folder):
   """How texts are normalized; as BERT's without case if nothing is said."""
   file = folder / _SETTINGS
-  given, settings = {}, {}
+  content, settings = {}, {}
   if file.exists():
     with errors.reading(file, "must be a JSON object", ValueError):
-      given = json_files.read_json(file)
+      content = json_files.read_json(file)
   for name, (key, default) in _NORMALIZATION.items():
-    value = given.get(key)
+    value = content.get(key)
     if value is not None and not isinstance(value, bool):
       raise ValueError(
         f"{file}: {key} is {checks.brief(value)}; must be true or false"
@@ -103,8 +103,8 @@ def train(texts: Sequence[str], vocab_size: Count) -> Any:
   """
   tokenizers = _import()
   normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-  used = "".join(sorted(set().union(*texts)))
-  characters = sorted(set(normalizer.normalize_str(used)) - set(" "))
+  text = "".join(sorted(set().union(*texts)))
+  characters = sorted(set(normalizer.normalize_str(text)) - set(" "))
   least = len(_SPECIAL) + 2 * len(characters)
   if vocab_size < least:
     raise ValueError(
@@ -131,7 +131,7 @@ def _word_piece(
 ) -> Any:
   """BERT's tokenizer with a vocabulary."""
   tokenizers = _import()
-  missing = [each for each in _SPECIAL[:4] if each not in vocabulary]
+  missing = [token for token in _SPECIAL[:4] if token not in vocabulary]
   if missing:
     raise ValueError(f"has no {missing[0]}")
   tokenizer = tokenizers.Tokenizer(
@@ -143,7 +143,7 @@ def _word_piece(
   tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
   tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
     single="[CLS] $A [SEP]",
-    special_tokens=[(each, vocabulary[each]) for each in ("[CLS]", "[SEP]")],
+    special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
   )
   tokenizer.add_special_tokens([e for e in _SPECIAL if e in vocabulary])
   return tokenizer
@@ -204,9 +204,9 @@ def encode(
   tokenizer.enable_truncation(max_length)
   tokens = np.full((len(texts), max_length), pad_id, np.int32)
   for start in range(0, len(texts), _PER_CALL):
-    some = list(texts[start : start + _PER_CALL])
-    for row, found in enumerate(tokenizer.encode_batch_fast(some), start):
-      tokens[row, : len(found.ids)] = found.ids
+    batch = list(texts[start : start + _PER_CALL])
+    for row, encoding in enumerate(tokenizer.encode_batch_fast(batch), start):
+      tokens[row, : len(encoding.ids)] = encoding.ids
   return tokens
 
 

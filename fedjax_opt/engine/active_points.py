@@ -79,22 +79,22 @@ class ActivePoints:
     """
     if not self._config.vmaps_points or self._config.grid_chunk is not None:
       return False
-    whole = len(self.present) // self._devices
-    chunk = min(self.chunk or whole, whole)
+    per_device = len(self.present) // self._devices
+    chunk = min(self.chunk or per_device, per_device)
     if chunk == 1:
       return False
-    have = processes.device_bytes()
+    memory = processes.device_bytes()
     at_most = chunk
-    most = 0 if None in needs else max(needs, default=0)
-    if have is not None and most > have:
-      at_most = max(1, min(int(chunk * have / most), chunk - 1))
+    largest = 0 if None in needs else max(needs, default=0)
+    if memory is not None and largest > memory:
+      at_most = max(1, min(int(chunk * memory / largest), chunk - 1))
     # All processes must run the same program.
     at_most = processes.least_of_processes(at_most)
     if at_most == chunk:
       return False
     # Even chunks if possible: a smaller last chunk would be a second program.
-    even = [n for n in range(1, at_most + 1) if whole % n == 0]
-    self.chunk = even[-1] if 2 * even[-1] >= at_most else at_most
+    divisors = [n for n in range(1, at_most + 1) if per_device % n == 0]
+    self.chunk = divisors[-1] if 2 * divisors[-1] >= at_most else at_most
     return True
 
   def drop(self, history: History, state: RunState) -> RunState | None:
@@ -140,9 +140,9 @@ class ActivePoints:
         # Whole numbers, such as a rank, have no NaN.
         nan = np.promote_types(leaf.dtype, np.float32).type(np.nan)
         shape = (self._num_settings, *leaf.shape[1:])
-        wide = np.full(shape, leaf[:1] if are_alike else nan)
-        wide[self.active] = leaf
-        leaf = wide
+        rows = np.full(shape, leaf[:1] if are_alike else nan)
+        rows[self.active] = leaf
+        leaf = rows
       return leaf.reshape(-1, *leaf.shape[2:])
 
     return jax.tree.map(expanded, recorded)
@@ -163,18 +163,18 @@ class ActivePoints:
     Args:
       frozen_leaves: see `RunState`.
     """
-    of_seed, of_all = frozen_leaves
+    by_seed, shared = frozen_leaves
     if not self.is_grid:
-      return of_all
-    of_seed, of_all = processes.fetch((of_seed, of_all))
+      return shared
+    by_seed, shared = processes.fetch((by_seed, shared))
     axes = self._num_settings, self._num_seeds
 
     def repeated(leaf):
       shape = leaf.shape[1:]
       return np.broadcast_to(leaf, (*axes, *shape)).reshape(-1, *shape)
 
-    of_all = jax.tree.map(lambda leaf: leaf[None], of_all)
-    return jax.tree.map(repeated, trees.merge(of_seed, of_all))
+    shared = jax.tree.map(lambda leaf: leaf[None], shared)
+    return jax.tree.map(repeated, trees.merge(by_seed, shared))
 
   def to_arrays(self) -> dict[str, np.ndarray]:
     """Which settings run and are present, for a checkpoint."""
@@ -207,17 +207,17 @@ class ActivePoints:
     if self._before is None:
       return state
 
-    def put_back(leaf, before):
-      if isinstance(before, np.ndarray):
-        before = before.copy()
-        before[self.present] = leaf
-        return before
-      new = jax.device_put(leaf, before.sharding)
-      whole = before.at[self.present].set(new)
-      return jax.device_put(whole, leaf.sharding)
+    def put_back(leaf, saved):
+      if isinstance(saved, np.ndarray):
+        saved = saved.copy()
+        saved[self.present] = leaf
+        return saved
+      present_rows = jax.device_put(leaf, saved.sharding)
+      rows = saved.at[self.present].set(present_rows)
+      return jax.device_put(rows, leaf.sharding)
 
-    whole = jax.tree.map(put_back, _changing(state), self._before)
-    return state._replace(**whole)
+    fields = jax.tree.map(put_back, _changing(state), self._before)
+    return state._replace(**fields)
 
 
 def _changing(state):

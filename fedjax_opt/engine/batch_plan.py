@@ -120,8 +120,8 @@ class BatchPlan:
     if self.steps is not None:
       return xnp.where(per_epoch > 0, self.steps, 0)
     # Only the fraction is rounded up: 3 epochs are exactly 3 x per_epoch.
-    whole, fraction = divmod(self.epochs, 1.0)
-    return int(whole) * per_epoch + _part_of(per_epoch, fraction, xnp)
+    full_epochs, fraction = divmod(self.epochs, 1.0)
+    return int(full_epochs) * per_epoch + _part_of(per_epoch, fraction, xnp)
 
 
 def _part_of(number, fraction, xnp):
@@ -142,16 +142,16 @@ def _part_of(number, fraction, xnp):
   number = xnp.asarray(number).astype(np.uint32)
   high, low = number >> np.uint32(16), number & np.uint32(0xFFFF)
   digits = int(fraction * 2**48)
-  product, rest = xnp.zeros_like(number), None
-  for place in (0, 16, 32):
-    digit = np.uint32(digits >> place & 0xFFFF)
+  product, remainder = xnp.zeros_like(number), None
+  for shift in (0, 16, 32):
+    digit = np.uint32(digits >> shift & 0xFFFF)
     # (digit * number + product) / 2^16, of which no part reaches 2^32.
-    rest = low * digit + (product & np.uint32(0xFFFF))
+    remainder = low * digit + (product & np.uint32(0xFFFF))
     product = (
-      high * digit + (product >> np.uint32(16)) + (rest >> np.uint32(16))
+      high * digit + (product >> np.uint32(16)) + (remainder >> np.uint32(16))
     )
-    rest = rest & np.uint32(0xFFFF)
-  return (product + (rest >= np.uint32(7))).astype(np.int32)
+    remainder = remainder & np.uint32(0xFFFF)
+  return (product + (remainder >= np.uint32(7))).astype(np.int32)
 
 
 def _check_budget(name, value, examples):

@@ -46,13 +46,13 @@ def fastest_vmapped(params: Params | None, batch_size: int) -> int | None:
 
 def most_in_memory(params: Params | None) -> int:
   """How many clients at a time fit into a device, by the model's size."""
-  have, size = processes.device_bytes(), trees.num_bytes(params)
-  most = np.iinfo(np.int32).max
-  if have is not None and size:
-    models = have / size
-    most = min(most, max(1, int((models - _OF_SERVER) / _OF_CLIENT)))
+  memory, size = processes.device_bytes(), trees.num_bytes(params)
+  count = np.iinfo(np.int32).max
+  if memory is not None and size:
+    models = memory / size
+    count = min(count, max(1, int((models - _OF_SERVER) / _OF_CLIENT)))
   # All processes must run the same program.
-  return processes.least_of_processes(most)
+  return processes.least_of_processes(count)
 
 
 def typical_steps(num_steps, cohort_size):

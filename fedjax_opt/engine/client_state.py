@@ -40,8 +40,8 @@ def shapes_of_gathered(config: Config, states: Any) -> Any:
   axis = 2 if config.has_points else 0
 
   def of_cohort(leaf):
-    before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
-    return leaf.update(shape=(*before, config.cohort_size, *after))
+    leading, trailing = leaf.shape[:axis], leaf.shape[axis + 1 :]
+    return leaf.update(shape=(*leading, config.cohort_size, *trailing))
 
   return config.layout.shapes_of_state(jax.tree.map(of_cohort, states), axes=1)
 
@@ -60,8 +60,8 @@ def gather(config: Config, states: Any, cohorts: np.ndarray | None) -> Any:
   clients = np.minimum(cohorts[:, 0], config.num_clients - 1)
   clients = clients if config.has_points else clients[0]
   seeds = np.arange(len(cohorts))[:, None]
-  of_cohort = trees.take(states, _index(config, seeds, clients))
-  return config.layout.put_state(of_cohort, axes=1)
+  cohort_states = trees.take(states, _index(config, seeds, clients))
+  return config.layout.put_state(cohort_states, axes=1)
 
 
 def scatter(
@@ -77,13 +77,13 @@ def scatter(
   """
   if not config.state_is_on_host:
     return new
-  of_round = cohorts[:, 0]
-  seeds, places = np.nonzero(of_round < config.num_clients)
-  to = _index(config, seeds, of_round[seeds, places])
-  taken = _index(config, seeds, places)
+  cohort = cohorts[:, 0]
+  seeds, places = np.nonzero(cohort < config.num_clients)
+  state_index = _index(config, seeds, cohort[seeds, places])
+  new_index = _index(config, seeds, places)
 
   def write(leaf, new):
-    leaf[to] = new[taken]
+    leaf[state_index] = new[new_index]
     return leaf
 
   return jax.tree.map(write, states, processes.fetch(new))
@@ -132,8 +132,8 @@ def resolve(config: Config, algorithm: Algorithm, states: Any) -> Config:
   check(config, algorithm)
   if config.client_memory != "auto":
     return config
-  where = "host" if _is_too_much(config, states) else "device"
-  return dataclasses.replace(config, client_memory=where)
+  place = "host" if _is_too_much(config, states) else "device"
+  return dataclasses.replace(config, client_memory=place)
 
 
 def _is_too_much(config, states):
@@ -143,8 +143,8 @@ def _is_too_much(config, states):
   is_most = 2 * config.cohort_size > config.num_clients
   if is_most or target.platform() == "cpu" or processes.host() is None:
     return False
-  need = trees.num_bytes(states) // config.layout.state_devices
-  have = processes.device_bytes()
-  too_much = have is not None and need > _SHARE * have
+  num_bytes = trees.num_bytes(states) // config.layout.state_devices
+  memory = processes.device_bytes()
+  too_much = memory is not None and num_bytes > _SHARE * memory
   # All processes must run the same program.
   return bool(processes.of_any_process(too_much))

@@ -67,13 +67,13 @@ def of_seeds(
   return tables
 
 
-def _check_is_timetable(name, given):
-  if not isinstance(given, Timetable):
+def _check_is_timetable(name, value):
+  if not isinstance(value, Timetable):
     raise TypeError(
-      f"{name}={checks.brief(given)}: must be a Timetable, such as "
+      f"{name}={checks.brief(value)}: must be a Timetable, such as "
       "schedules.by_hand(clients, versions), or a function to one"
     )
-  if not len(given.time):
+  if not len(value.time):
     raise ValueError(f"{name}: has no steps; must have at least one")
 
 
@@ -129,8 +129,8 @@ class Clock:
   @functools.cached_property
   def expected_size(self) -> float:
     """Clients of a step, on average, with those whose message is not used."""
-    came = [(table.clients >= 0).sum() for table in self.tables]
-    return float(sum(came) / sum(len(table.time) for table in self.tables))
+    arrivals = [(table.clients >= 0).sum() for table in self.tables]
+    return float(sum(arrivals) / sum(len(table.time) for table in self.tables))
 
   @functools.cached_property
   def is_everyone(self) -> bool:
@@ -161,11 +161,11 @@ class Clock:
   @functools.cached_property
   def digest(self) -> str:
     """A digest of all columns of the timetables that a run depends on."""
-    hashed = hashlib.sha256()
+    hasher = hashlib.sha256()
     for table in self.tables:
       for column in table[:6]:  # Those up to `time`.
-        hashed.update(np.ascontiguousarray(column).tobytes())
-    return hashed.hexdigest()
+        hasher.update(np.ascontiguousarray(column).tobytes())
+    return hasher.hexdigest()
 
   def done(self, steps: int) -> np.ndarray:
     """[tables], the steps that each table has of this many."""
@@ -173,8 +173,8 @@ class Clock:
 
   def time(self, steps: int) -> np.ndarray:
     """[tables], simulated seconds after this many steps."""
-    after = [np.append(0.0, table.time) for table in self.tables]
-    return np.array([time[min(steps, len(time) - 1)] for time in after])
+    times = [np.append(0.0, table.time) for table in self.tables]
+    return np.array([time[min(steps, len(time) - 1)] for time in times])
 
   def rows(
     self, steps: np.ndarray, sizes: np.ndarray, plan: BatchPlan
@@ -193,8 +193,8 @@ class Clock:
     """
     is_same = len(self.tables) == 1
     per_seed = [
-      self._rows(0 if is_same else i, steps, of_seed, plan)
-      for i, of_seed in enumerate(sizes)
+      self._rows(0 if is_same else i, steps, seed_sizes, plan)
+      for i, seed_sizes in enumerate(sizes)
     ]
     return {
       name: np.stack([row[name] for row in per_seed]) for name in per_seed[0]
@@ -211,13 +211,13 @@ class Clock:
     if self.has_empty_places:
       columns["is_taken"] = table.taken[within] & ~is_after
     if self.is_partial:
-      known = np.append(sizes, 0)[clients]
+      client_sizes = np.append(sizes, 0)[clients]
       share = table.share[within]
-      columns["steps"] = _done(share, plan.num_steps(known))
+      columns["steps"] = _done(share, plan.num_steps(client_sizes))
       columns["is_taken"] &= (columns["steps"] > 0) | (share == 1)
     if self.is_stale:
-      taken = table.taken[within]
-      versions = np.where(taken, table.versions[within], within[:, None])
+      is_taken = table.taken[within]
+      versions = np.where(is_taken, table.versions[within], within[:, None])
       staleness = within[:, None] - versions
       columns |= {
         "staleness": staleness.astype(np.int32),
@@ -246,27 +246,27 @@ def _is_last(table: Timetable) -> np.ndarray:
 def _slots(table: Timetable) -> np.ndarray:
   """[T] int32, each version's slot; it is used at its own step at least."""
   last_use = np.arange(len(table.time))
-  which = np.broadcast_to(table.steps[:, None], table.taken.shape)[table.taken]
-  np.maximum.at(last_use, table.versions[table.taken], which)
+  steps = np.broadcast_to(table.steps[:, None], table.taken.shape)[table.taken]
+  np.maximum.at(last_use, table.versions[table.taken], steps)
   return _assigned(last_use)
 
 
 def _done(share, num_steps):
   """Whole local steps done, int32. A `share` may be rounded as float32 is."""
-  done = np.floor((share.astype(np.float64) + 1e-6) * num_steps)
-  return np.minimum(done, num_steps).astype(np.int32)
+  num_done = np.floor((share.astype(np.float64) + 1e-6) * num_steps)
+  return np.minimum(num_done, num_steps).astype(np.int32)
 
 
 def _assigned(last_use: np.ndarray) -> np.ndarray:
   """[T] int32, a slot for each version, given the last step that uses it."""
-  slots, free, number = np.zeros(len(last_use), np.int32), [], 0
-  by_end, ended = np.argsort(last_use, kind="stable"), 0
+  slots, free_slots, num_slots = np.zeros(len(last_use), np.int32), [], 0
+  by_end, num_ended = np.argsort(last_use, kind="stable"), 0
   for version in range(len(last_use)):
-    while last_use[by_end[ended]] < version:
-      heapq.heappush(free, slots[by_end[ended]])
-      ended += 1
-    if free:
-      slots[version] = heapq.heappop(free)
+    while last_use[by_end[num_ended]] < version:
+      heapq.heappush(free_slots, slots[by_end[num_ended]])
+      num_ended += 1
+    if free_slots:
+      slots[version] = heapq.heappop(free_slots)
     else:
-      slots[version], number = number, number + 1
+      slots[version], num_slots = num_slots, num_slots + 1
   return slots

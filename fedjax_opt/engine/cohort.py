@@ -159,8 +159,8 @@ class Cohort:
   def draws(self) -> dict[str, Any]:
     """The fields of `RoundData` that say what this cohort has drawn."""
     first = mapping.with_batches(self.config, self._data, self._phase(0)[2])
-    drawn = {"clients": self.clients, "first_phase": first}
-    return drawn | ({"scale": self._scale} if self.is_scaled else {})
+    fields = {"clients": self.clients, "first_phase": first}
+    return fields | ({"scale": self._scale} if self.is_scaled else {})
 
   def mean(
     self,
@@ -193,12 +193,12 @@ class Cohort:
       add_up = lambda sent: replies.weighted_sum(weight, sent)
       return jax.tree.map(add_up, message), (state, info)
 
-    about = replies.Phase(phase, label, broadcast, bytes_down)
-    visit = self._visitor(one_client, about)
+    spec = replies.Phase(phase, label, broadcast, bytes_down)
+    visit = self._visitor(one_client, spec)
     clients, order, total, (state, info) = self._all(visit, phase, summarize)
     is_normalized = not self.is_scaled
     mean = replies.mean_of(sharding.total(total), clients, info, is_normalized)
-    return self._reply(clients, order, (mean, state, info), about)
+    return self._reply(clients, order, (mean, state, info), spec)
 
   def average(self, reply: Reply, part: Any) -> Any:
     """A part of a reply's mean, with weights that sum to 1.
@@ -239,13 +239,13 @@ class Cohort:
       The reply. Its `value` has all messages, leaves [C, ...], in the order of
       `clients`, also messages that do not count, see `Reply.counted`.
     """
-    about = replies.Phase(phase, label, broadcast, bytes_down)
-    visit = self._visitor(one_client, about)
+    spec = replies.Phase(phase, label, broadcast, bytes_down)
+    visit = self._visitor(one_client, spec)
     clients, order, _, (messages, state, info) = self._all(
       visit, phase, lambda clients, visited: (None, visited)
     )
     messages = trees.take(messages, slice(self.config.cohort_size))
-    return self._reply(clients, order, (messages, state, info), about)
+    return self._reply(clients, order, (messages, state, info), spec)
 
   def pick(
     self,
@@ -279,8 +279,8 @@ class Cohort:
       The reply. Its `value` is the message; `counted` is for all clients whose
       message was computed.
     """
-    about = replies.Phase(phase, label, broadcast, bytes_down)
-    visit = self._visitor(one_client, about)
+    spec = replies.Phase(phase, label, broadcast, bytes_down)
+    visit = self._visitor(one_client, spec)
     visit_one = functools.partial(
       mapping.visit_one, self.config, self._data, visit
     )
@@ -288,9 +288,9 @@ class Cohort:
       self.work[phase] = None
     if client is not None:
       self._check_client(client, others_work)
-      picked = self._clients(jnp.array([client], jnp.int32), None)
-      sent = visit_one(self._located(picked, None, phase))
-      return self._reply_of_one(picked, sent, about)
+      picked_client = self._clients(jnp.array([client], jnp.int32), None)
+      sent = visit_one(self._located(picked_client, None, phase))
+      return self._reply_of_one(picked_client, sent, spec)
     index, is_nobody = self._draw_index(jax.random.fold_in(self.key, phase))
     if others_work:
       names = {"phase": phase, "label": label, "bytes_down": bytes_down}
@@ -300,11 +300,11 @@ class Cohort:
       return dataclasses.replace(sent, value=value, is_lost=is_lost)
     clients, order, computed = self._phase(phase)
     # The position of the picked client in the order of computation.
-    turn = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
+    position = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
     num_shards = sharding.num_shards()
-    sent = visit_one(trees.take(computed, (turn // num_shards)[None]))
-    sent = sharding.from_shard(turn % num_shards, sent)
-    return self._reply_of_one(trees.take(clients, index[None]), sent, about)
+    sent = visit_one(trees.take(computed, (position // num_shards)[None]))
+    sent = sharding.from_shard(position % num_shards, sent)
+    return self._reply_of_one(trees.take(clients, index[None]), sent, spec)
 
   def cond(
     self,
@@ -324,7 +324,7 @@ class Cohort:
     Returns:
       The verb's reply, or a reply with the value `otherwise` and no cost.
     """
-    before = set(self.work)
+    old_phases = set(self.work)
     verb = jax.jit(verb)  # Traced once for its shapes and the branch.
     shapes = jax.eval_shape(verb)
     if jax.tree.structure(otherwise) != jax.tree.structure(shapes.value):
@@ -332,7 +332,7 @@ class Cohort:
         f"cohort.cond: otherwise is {functions.form_of(otherwise)}; must be as "
         f"the verb's value, {functions.form_of(shapes.value)}"
       )
-    self.work |= dict.fromkeys(self.work.keys() - before)
+    self.work |= dict.fromkeys(self.work.keys() - old_phases)
     skip = lambda: replies.blank_like(
       shapes, otherwise, self.config.num_clients
     )
@@ -347,10 +347,10 @@ class Cohort:
       leaves [C', ...], in the order of the cohort.
     """
     clients, order, computed = self._phase(phase)
-    sums, sent = mapping.over_chunks(
+    sums, arrays = mapping.over_chunks(
       self.config, self._data, visit, computed, summarize
     )
-    return clients, order, sums, mapping.unsort(sharding.gather(sent), order)
+    return clients, order, sums, mapping.unsort(sharding.gather(arrays), order)
 
   def _phase(self, phase):
     """The clients of a phase.
@@ -447,12 +447,12 @@ class Cohort:
     natural = self._natural_weights(clients.number, clients.size)
     cohort = jnp.sum(natural)
     normalized = natural / jnp.maximum(cohort, 1)
-    left = jnp.sum(jnp.where(counted, normalized, 0))
+    share = jnp.sum(jnp.where(counted, normalized, 0))
     # Exactly 1 if all clients with a weight count.
-    left = jnp.where(jnp.any((normalized > 0) & ~counted), left, 1)
+    share = jnp.where(jnp.any((normalized > 0) & ~counted), share, 1)
     if not self.config.by_examples and not self.config.has_empty_places:
-      return left * (places / self.config.num_clients)
-    return left * cohort / self._population_weight()
+      return share * (places / self.config.num_clients)
+    return share * cohort / self._population_weight()
 
   def _dropouts(self, numbers, arrival):
     """[C] bool, which clients drop out; the same in all phases of a round."""
@@ -495,10 +495,10 @@ class Cohort:
       )
 
   def _visitor(self, one_client, phase):
-    def note(gradient_counts, sent):
-      is_known = isinstance(sent, int | np.integer)
-      up = int(sent) if is_known else None
-      work = PhaseWork(gradient_counts, phase.num_bytes, up)
+    def note(gradient_counts, num_bytes):
+      is_known = isinstance(num_bytes, int | np.integer)
+      bytes_up = int(num_bytes) if is_known else None
+      work = PhaseWork(gradient_counts, phase.num_bytes, bytes_up)
       self.work.setdefault(phase.number, work)
 
     return mapping.visitor(
@@ -519,8 +519,8 @@ class Cohort:
 
   def _reply_of_one(self, client, sent, phase):
     """The reply of a phase of one client; leaves of `client` are [1, ...]."""
-    message, *others = sent
-    state, info = jax.tree.map(lambda leaf: leaf[None], others)
+    message, *state_and_info = sent
+    state, info = jax.tree.map(lambda leaf: leaf[None], state_and_info)
     share = self._share(client, replies.is_counted(client, info), 1)
     sent = message, state, info
     return replies.reply_of_one(self.config, client, sent, share, phase)

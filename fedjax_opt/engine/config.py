@@ -245,11 +245,11 @@ def check_options(given: Mapping[str, Any]) -> None:
     raise ValueError(
       f"max_update_action={action!r}: needs max_update_norm, the largest norm"
     )
-  for kind, each in (("client", "client"), ("grid", "point")):
+  for kind, noun in (("client", "client"), ("grid", "point")):
     chunk = given[f"{kind}_chunk"]
     if chunk is not None and given[f"{kind}_map"] == "scan":
       raise ValueError(
-        f"{kind}_chunk={chunk} with {kind}_map='scan': scan takes one {each} "
+        f"{kind}_chunk={chunk} with {kind}_map='scan': scan takes one {noun} "
         "after the other; use 'vmap' or 'auto'"
       )
 
@@ -345,8 +345,8 @@ class Config:
   @property
   def reported_counts(self) -> tuple[str, ...]:
     """Names of counts of clients that are reported with the metrics."""
-    clipped = ("clipped_clients",) if self.clips_updates else ()
-    return ("rejected_clients", *clipped)
+    clip_counts = ("clipped_clients",) if self.clips_updates else ()
+    return ("rejected_clients", *clip_counts)
 
   @property
   def starts_on_host(self) -> bool:
@@ -364,7 +364,7 @@ class Config:
     Args:
       grid_chunk: settings vectorized at a time; None for all.
     """
-    of_clients = {
+    options = {
       "client_map": "vmap",
       "client_chunk": self.chunk,
       "client_memory": self.client_memory,
@@ -372,8 +372,8 @@ class Config:
       "model_devices": self.layout.model_devices,
     }
     if not self.has_points:
-      return of_clients
-    return of_clients | {
+      return options
+    return options | {
       "grid_map": "vmap" if self.vmaps_points else "scan",
       "grid_chunk": grid_chunk if self.vmaps_points else None,
       "grid_devices": self.layout.grid_devices,
@@ -405,31 +405,31 @@ class Config:
       TypeError: naming one that is unknown or of a wrong type.
     """
     check_names(options, GRID_DEFAULTS)
-    given = GRID_DEFAULTS | options
+    settings = GRID_DEFAULTS | options
     sizes = np.asarray(data.sizes)
     num_clients = sizes.shape[-1]
-    places = given["cohort_size"] if clock is None else clock.places
+    places = settings["cohort_size"] if clock is None else clock.places
     cohort_size = _cohort_size(places, num_clients, clock is not None)
-    check_options(given)
-    of_plan = ("batch_size", "local_epochs", "local_steps", "replacement")
+    check_options(settings)
+    plan_names = ("batch_size", "local_epochs", "local_steps", "replacement")
     plan = BatchPlan.create(
-      sizes, *(given[name] for name in (*of_plan, "drop_remainder"))
+      sizes, *(settings[name] for name in (*plan_names, "drop_remainder"))
     )
     if clock is not None and clock.is_partial:
       plan = dataclasses.replace(plan, min_steps=0)
     mesh = sharding.make_mesh(
-      given["client_devices"],
-      given["grid_devices"],
+      settings["client_devices"],
+      settings["grid_devices"],
       num_settings or 1,
       cohort_size,
-      given["model_devices"],
+      settings["model_devices"],
     )
     layout = sharding.Layout(
-      mesh, num_settings is not None, given["model_sharding"]
+      mesh, num_settings is not None, settings["model_sharding"]
     )
     chunk = chunk_size(
-      given["client_map"],
-      given["client_chunk"],
+      settings["client_map"],
+      settings["client_chunk"],
       typical_steps(plan.num_steps(sizes), cohort_size),
       layout.client_devices,
       params=params,
@@ -439,30 +439,30 @@ class Config:
     resolved = {
       "num_clients": num_clients,
       "cohort_size": cohort_size,
-      "sampler": resolve(given["sampler"], num_clients, cohort_size),
+      "sampler": resolve(settings["sampler"], num_clients, cohort_size),
       "plan": plan,
-      "by_examples": given["weighting"] == "examples",
+      "by_examples": settings["weighting"] == "examples",
       "chunk": chunk,
-      "chooses_chunk": (given["client_map"], given["client_chunk"])
+      "chooses_chunk": (settings["client_map"], settings["client_chunk"])
       == ("auto", None),
-      "trace": tuple(given["trace"]),
+      "trace": tuple(settings["trace"]),
       "mean_size": float(np.mean(sizes)),
       "max_size": data.max_size,
       "layout": layout,
-      "vmaps_points": _vmaps_points(given, params, plan.batch_size),
+      "vmaps_points": _vmaps_points(settings, params, plan.batch_size),
       "clock": clock,
     }
     names = [field.name for field in dataclasses.fields(cls)]
-    others = {name: given[name] for name in names if name in given}
-    return cls(**others | resolved)
+    plain_fields = {name: settings[name] for name in names if name in settings}
+    return cls(**plain_fields | resolved)
 
 
 def _vmaps_points(
-  given: Mapping[str, Any], params: Params, batch_size: int
+  options: Mapping[str, Any], params: Params, batch_size: int
 ) -> bool:
-  if given["grid_map"] == "auto" and given["grid_chunk"] is None:
+  if options["grid_map"] == "auto" and options["grid_chunk"] is None:
     return fastest_vmapped(params, batch_size) != 1
-  return given["grid_map"] != "scan"
+  return options["grid_map"] != "scan"
 
 
 def _cohort_size(

@@ -68,12 +68,12 @@ class Executor:
 
   def place_points(self) -> None:
     """Puts the hyperparameters of the present settings on the devices."""
-    of_present, is_active = self._hyperparameters, np.bool_(True)
+    hyperparameters, is_active = self._hyperparameters, np.bool_(True)
     if self.config.has_points:
-      of_present = trees.take(of_present, self.active.present)
+      hyperparameters = trees.take(hyperparameters, self.active.present)
       is_active = self.active.is_active
     put = self.config.layout.put_per_point
-    self._hyper, self._is_active = put((of_present, is_active))
+    self._hyper, self._is_active = put((hyperparameters, is_active))
 
   def open_feed(self) -> feed.Feed:
     """The segments of the run, as a context manager."""
@@ -113,20 +113,20 @@ class Executor:
     if self._shapes == shapes:
       return self._traced
     layout = self.config.layout
-    with self.open_feed() as opened:
+    with self.open_feed() as new_feed:
       state = RunState(
         layout.shapes_of_state(shapes.server),
         client_state.shapes_of_gathered(self.config, shapes.client_states),
         layout.shapes_of_frozen(shapes.frozen),
       )
-      segment = opened.shapes_of_segments()
+      segment = new_feed.shapes_of_segments()
     self._inputs = {
       "rounds": self._rounds_inputs(state, segment, 0, 0, _no_secret),
       "evaluation": self._evaluation_inputs(state),
     }
     traced = {
-      name: self._jitted(name, given[0]).trace(*given)
-      for name, given in self._inputs.items()
+      name: self._jitted(name, arguments[0]).trace(*arguments)
+      for name, arguments in self._inputs.items()
     }
     self._traced = {
       n: program for n, program in traced.items() if program.out_info
@@ -151,12 +151,12 @@ class Executor:
     program = make(config, self._make)
     program = self.config.layout.over_devices(program, outputs)
     program.__name__ = name
-    given = {"donate_argnums": donated, "keep_unused": True}
+    options = {"donate_argnums": donated, "keep_unused": True}
     if name == "rounds" and config.layout.model_devices > 1:
       # The next call takes the state as this one has.
-      returned = jax.tree.map(lambda leaf: leaf.sharding, state)
-      given["out_shardings"] = returned, None, None
-    return jax.jit(program, **given)
+      state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+      options["out_shardings"] = state_shardings, None, None
+    return jax.jit(program, **options)
 
   def compile(
     self, names: Iterable[str] = ("rounds", "evaluation")
@@ -171,9 +171,9 @@ class Executor:
     Returns:
       The programs by name.
     """
-    wanted = self._traced.keys() & set(names)
-    while wanted - self._programs.keys():
-      if self._compile_and_take_fewer(wanted):
+    wanted_names = self._traced.keys() & set(names)
+    while wanted_names - self._programs.keys():
+      if self._compile_and_take_fewer(wanted_names):
         self._retrace()
     return dict(self._programs)
 
@@ -199,7 +199,7 @@ class Executor:
     """The programs of these names, compiled side by side."""
     options = programs.large_options()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-      waiting = {
+      futures = {
         name: pool.submit(
           programs.compiled, traced.lower(), self._inputs[name], options
         )
@@ -207,7 +207,7 @@ class Executor:
         if name in names
       }
       with self._explained():
-        return {name: made.result() for name, made in waiting.items()}
+        return {name: future.result() for name, future in futures.items()}
 
   def _retrace(self) -> None:
     shapes, self._shapes = self._shapes, None
@@ -219,27 +219,27 @@ class Executor:
     Returns:
       Whether the programs are to be compiled anew.
     """
-    program, have = self._programs.get("rounds"), processes.device_bytes()
-    chunk = fewer = self.config.chunk
+    program, memory = self._programs.get("rounds"), processes.device_bytes()
+    chunk = size = self.config.chunk
     needs = program and needed_bytes(program)
-    if have is None or needs is None:
+    if memory is None or needs is None:
       return False
-    if needs > have and chunk > 1:
-      of_clients = program.memory_analysis().temp_size_in_bytes
-      left = have - (needs - of_clients)
-      fewer = max(1, min(int(chunk * left / max(of_clients, 1)), chunk - 1))
+    if needs > memory and chunk > 1:
+      client_bytes = program.memory_analysis().temp_size_in_bytes
+      spare = memory - (needs - client_bytes)
+      size = max(1, min(int(chunk * spare / max(client_bytes, 1)), chunk - 1))
     # All processes must run the same program.
-    fewer = processes.least_of_processes(fewer)
-    return self._fit_clients(fewer)
+    size = processes.least_of_processes(size)
+    return self._fit_clients(size)
 
   def _fit_clients(self, most: int) -> bool:
     """Has at most so many clients at a time; whether these are fewer."""
     config = self.config
     if not config.chooses_chunk or not 1 <= most < config.chunk:
       return False
-    of_device = -(-config.cohort_size // config.layout.client_devices)
-    fewer = chunks.even_chunk(of_device, most)
-    self.config = dataclasses.replace(config, chunk=fewer)
+    num_local = -(-config.cohort_size // config.layout.client_devices)
+    size = chunks.even_chunk(num_local, most)
+    self.config = dataclasses.replace(config, chunk=size)
     return True
 
   def advance(
@@ -262,10 +262,10 @@ class Executor:
       The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
     segment, cohorts = taken
-    before = state.client_states
-    of_cohort = client_state.gather(self.config, before, cohorts)
+    old_states = state.client_states
+    cohort_states = client_state.gather(self.config, old_states, cohorts)
     inputs = self._rounds_inputs(
-      state._replace(client_states=of_cohort),
+      state._replace(client_states=cohort_states),
       segment,
       first,
       stop - first,
@@ -276,11 +276,11 @@ class Executor:
       self._explained("rounds"),
       jax.profiler.TraceAnnotation("compute a segment"),
     ):
-      (server, new), *recorded = program(*inputs)
-      jax.block_until_ready(recorded)
-    after = client_state.scatter(self.config, before, new, cohorts)
-    counts, traces = processes.fetch(recorded)
-    return RunState(server, after, state.frozen), counts, traces
+      (server, new_rows), *records = program(*inputs)
+      jax.block_until_ready(records)
+    states = client_state.scatter(self.config, old_states, new_rows, cohorts)
+    counts, traces = processes.fetch(records)
+    return RunState(server, states, state.frozen), counts, traces
 
   def evaluate(self, state: RunState) -> dict[str, Any]:
     """The metrics of all points that are present, on the host."""
@@ -296,12 +296,12 @@ class Executor:
     Args:
       state: of all settings.
     """
-    per_seed, _, of_all = _with_frozen(self._data, state.frozen)
+    per_seed, _, shared = _with_frozen(self._data, state.frozen)
     trained = self._read_params(
-      state.server, self._hyperparameters, per_seed, of_all
+      state.server, self._hyperparameters, per_seed, shared
     )
-    others = frozen.of_model(self.whole_server(state))
-    return trees.merge(others, self.active.flat(trained))
+    frozen_params = frozen.of_model(self.whole_server(state))
+    return trees.merge(frozen_params, self.active.flat(trained))
 
   def whole_server(self, state: RunState) -> State:
     """The server's states, leaves [S, ...], as an algorithm has them.
@@ -339,7 +339,7 @@ class Executor:
 
   @contextlib.contextmanager
   def _explained(self, name: str | None = None):
-    """Where memory may run out: says so in one line, and what to change.
+    """Says in one line that memory ran out inside, and what to change.
 
     Args:
       name: of the program that runs; None while they are compiled.
@@ -358,11 +358,11 @@ class Executor:
 
   def _warn_of_memory(self, needs):
     """Warns if a program will not fit, before it is run."""
-    have = processes.device_bytes()
-    if None in needs or have is None or not needs:
+    memory = processes.device_bytes()
+    if None in needs or memory is None or not needs:
       return
     # Of a processor's memory a run takes half by choice, and can take all.
-    limit = 2 * have if target.platform() == "cpu" else have
+    limit = 2 * memory if target.platform() == "cpu" else memory
     if max(needs) > limit:
       warnings.warn(_ways_to_less(max(needs), limit), stacklevel=2)
 
@@ -386,24 +386,24 @@ _no_secret = functools.partial(np.zeros, dtype=np.uint32)
 
 def _with_frozen(grouped, frozen_leaves):
   """`(per_seed, data, frozen_leaves)`, of the clients and the frozen leaves."""
-  (data, per_seed), (of_seed, of_all) = grouped, frozen_leaves
-  return per_seed | {"frozen": of_seed}, data, of_all
+  (data, per_seed), (by_seed, shared) = grouped, frozen_leaves
+  return per_seed | {"frozen": by_seed}, data, shared
 
 
 def _grouped(data, seeds):
   """The clients in memory: what all seeds share, and what each seed has."""
   lists = {"indices": data.indices, "sizes": data.sizes}
   is_of_seed = np.ndim(data.sizes) == 2
-  of_all, of_seed = ({}, lists) if is_of_seed else (lists, {})
-  return (data.examples, of_all), {"seed": seeds, "data": of_seed}
+  shared, by_seed = ({}, lists) if is_of_seed else (lists, {})
+  return (data.examples, shared), {"seed": seeds, "data": by_seed}
 
 
 def _ways_to_less(needs, have):
   """What memory is needed, what there is, and which options make it less."""
-  said = "a device's memory is too small"
+  message = "a device's memory is too small"
   if needs is not None and have is not None:
-    said += f": a program needs {needs / 1e9:.1f} GB of {have / 1e9:.1f} GB"
+    message += f": a program needs {needs / 1e9:.1f} GB of {have / 1e9:.1f} GB"
   return (
-    f"{said}; try a smaller client_chunk, grid_chunk or batch_size, "
+    f"{message}; try a smaller client_chunk, grid_chunk or batch_size, "
     "client_memory='host', or precision='bfloat16'"
   )

@@ -40,8 +40,8 @@ def sample_of(population: Population) -> ClientData:
   Metrics of training are measured on them. They are not drawn at random, so
   that all runs are measured on the same clients.
   """
-  number = min(SAMPLE, population.num_clients)
-  clients = np.arange(number) * population.num_clients // number
+  num_sampled = min(SAMPLE, population.num_clients)
+  clients = np.arange(num_sampled) * population.num_clients // num_sampled
   # Single clients may have no examples, but a sample must have some.
   if not population.sizes[clients].any():
     largest = int(np.argmax(population.sizes))
@@ -91,16 +91,16 @@ class Feed:
     """How many rounds a segment has, and how many examples fit into a round."""
     config = self._config
     unit = config.chunk * config.layout.client_devices
-    of_device = -(-config.cohort_size // unit) * config.chunk
+    num_local = -(-config.cohort_size // unit) * config.chunk
     # A round has room for a cohort of the largest clients.
-    at_most = min(of_device, config.cohort_size)
+    at_most = min(num_local, config.cohort_size)
     self._capacity = self._population.capacity(at_most)
     example = self._population.example_bytes
-    of_round = self._capacity * example * len(self._seeds)
+    round_bytes = self._capacity * example * len(self._seeds)
     memory.check_memory(
-      f"cohort_size={config.cohort_size}: the largest clients take", of_round
+      f"cohort_size={config.cohort_size}: the largest clients take", round_bytes
     )
-    at_once = max(1, _SEGMENT_BYTES // max(of_round, 1))
+    at_once = max(1, _SEGMENT_BYTES // max(round_bytes, 1))
     self.max_rounds = min(self.max_rounds, at_once)
 
   def __enter__(self) -> "Feed":
@@ -125,12 +125,12 @@ class Feed:
       return {}
     rounds = np.zeros(self.max_rounds, np.int32)
     draw = functools.partial(_draw, self._config)
-    given = self._given(rounds)
-    drawn = jax.eval_shape(draw, self._seeds, rounds, self._sizes, given)
+    arrivals = self._given(rounds)
+    draws = jax.eval_shape(draw, self._seeds, rounds, self._sizes, arrivals)
     # The shapes of cohorts without clients, so that nothing is read.
     nobody = lambda x: np.full(x.shape, self._config.num_clients, x.dtype)
-    drawn, computed = jax.tree.map(nobody, drawn)
-    segment = self._of_device(0, drawn, computed)
+    draws, computed = jax.tree.map(nobody, draws)
+    segment = self._of_device(0, draws, computed)
 
     def shape(leaf):
       dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
@@ -162,16 +162,16 @@ class Feed:
       jax.default_device(processes.host()),  # The device itself is busy.
     ):
       rounds = np.int32(first) + np.arange(self.max_rounds, dtype=np.int32)
-      given = self._given(rounds)
-      drawn = _draw(self._config, self._seeds, rounds, self._sizes, given)
-      drawn, computed = jax.device_get(drawn)
+      arrivals = self._given(rounds)
+      draws = _draw(self._config, self._seeds, rounds, self._sizes, arrivals)
+      draws, computed = jax.device_get(draws)
     computed = computed.copy()
     computed[:, stop - first :] = self._config.num_clients  # Not read.
-    make = lambda d: self._of_device(d, drawn, computed)
+    make = lambda d: self._of_device(d, draws, computed)
     # Only a message that is used changes what its client keeps.
     nobody = self._config.num_clients
-    kept = np.where(drawn.get("is_taken", True), drawn["clients"], nobody)
-    return self._config.layout.put_shards(make), kept
+    cohorts = np.where(draws.get("is_taken", True), draws["clients"], nobody)
+    return self._config.layout.put_shards(make), cohorts
 
   def _given(self, rounds):
     """What the schedule says, leaves [seeds, T, ...]; None without one."""
@@ -183,9 +183,9 @@ class Feed:
     )
     return config.clock.rows(rounds, sizes, config.plan)
 
-  def _of_device(self, d, drawn, computed):
+  def _of_device(self, d, draws, computed):
     """The segment of the d-th device of the client axis."""
-    segment = dict(drawn)
+    segment = dict(draws)
     if self._population is not None:
       # The clients that `sharding.local` gives this device.
       local = computed[..., d :: self._config.layout.client_devices]
@@ -210,8 +210,8 @@ class Feed:
         # A client that a sampler draws twice is read once. So no round reads
         # more than the largest clients, each once.
         unique, place = np.unique(clients[s, t], return_inverse=True)
-        read = self._population.gather(unique, self._capacity, out=part)
-        starts[s, t] = first + read[1][place]
+        gathered = self._population.gather(unique, self._capacity, out=part)
+        starts[s, t] = first + gathered[1][place]
     return {"examples": examples, "starts": starts}
 
 
@@ -222,7 +222,7 @@ def lower_draws(config: Config, seeds: Sequence[int], sizes: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _draw(config, seeds, rounds, sizes, given=None):
+def _draw(config, seeds, rounds, sizes, arrivals=None):
   """The input of rounds, leaves [seeds, T, ...]; and cohorts [seeds, T, C'].
 
   The input consists of fields of `RoundData` and `Arrival`: those of the
@@ -230,20 +230,20 @@ def _draw(config, seeds, rounds, sizes, given=None):
   which they are computed.
   """
 
-  def of_round(seed, sizes, round, given):
-    drawn = given
-    if drawn is None:
+  def of_round(seed, sizes, round, arrivals):
+    draws = arrivals
+    if draws is None:
       clients, scale = samplers.draw(
         config.sampler, seed, round, sizes, config.cohort_size
       )
-      drawn = {"clients": clients}
-      drawn |= {} if scale is None else {"scale": scale}
-    numbers = pad_cohort(config, drawn["clients"])
+      draws = {"clients": clients}
+      draws |= {} if scale is None else {"scale": scale}
+    numbers = pad_cohort(config, draws["clients"])
     cohort_sizes = sizes.at[numbers].get(mode="fill", fill_value=0)
     order = computing_order(config, cohort_sizes)
-    return drawn, numbers if order is None else numbers[order]
+    return draws, numbers if order is None else numbers[order]
 
   over_rounds = jax.vmap(of_round, (None, None, 0, 0))
   sizes_axis = 0 if sizes.ndim == 2 else None
   over_seeds = jax.vmap(over_rounds, (0, sizes_axis, None, 0))
-  return over_seeds(seeds, jnp.asarray(sizes), rounds, given)
+  return over_seeds(seeds, jnp.asarray(sizes), rounds, arrivals)

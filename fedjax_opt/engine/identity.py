@@ -45,9 +45,9 @@ def of_run(
     for name, value in {**GRID_DEFAULTS, **options}.items()
     if name not in PLAINLY
   }
-  of_text = lambda text: DIGEST + hashlib.sha256(text.encode()).hexdigest()
+  text_digest = lambda text: DIGEST + hashlib.sha256(text.encode()).hexdigest()
   digests = {
-    _FUNCTIONS[name]: of_text(program.as_text())
+    _FUNCTIONS[name]: text_digest(program.as_text())
     for name, program in programs.items()
   }
   return json_files.to_json(written | others | digests)

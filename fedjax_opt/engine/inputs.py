@@ -98,9 +98,9 @@ def check_grid(
 def check_makes(name: str, make: Any) -> None:
   """Raises TypeError if `make` is not a function that may make algorithms."""
   if isinstance(make, Algorithm) or not callable(make):
-    given = "an Algorithm" if isinstance(make, Algorithm) else brief(make)
+    text = "an Algorithm" if isinstance(make, Algorithm) else brief(make)
     raise TypeError(
-      f"{name}={given}: must be a function of the hyperparameters that returns "
+      f"{name}={text}: must be a function of the hyperparameters that returns "
       "an Algorithm, such as lambda lr: fed_avg(loss_fn, optax.sgd(lr))"
     )
 
@@ -156,20 +156,20 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
       "Population"
     )
   takes = "(seed) -> ClientData"
-  each = [errors.call("data", takes, data, seed) for seed in seeds]
-  for seed, one in zip(seeds, each, strict=True):
-    checks.instance(f"data({seed})", one, (ClientData, Population))
-  first = each[0]
-  if all(other is first for other in each):
+  parts = [errors.call("data", takes, data, seed) for seed in seeds]
+  for seed, part in zip(seeds, parts, strict=True):
+    checks.instance(f"data({seed})", part, (ClientData, Population))
+  first = parts[0]
+  if all(part is first for part in parts):
     return first
-  if any(isinstance(one, Population) for one in each):
+  if any(isinstance(part, Population) for part in parts):
     raise ValueError("data: all seeds must have the same population on disk")
-  if not all(same_pool(first.examples, other.examples) for other in each):
+  if not all(same_pool(first.examples, part.examples) for part in parts):
     raise ValueError(
       "data: the clients of all seeds must share the examples; give them as "
       "ClientData.from_partition(examples, rows, keep_pool=True) makes them"
     )
-  numbers = sorted({other.num_clients for other in each})
+  numbers = sorted({part.num_clients for part in parts})
   if len(numbers) > 1:
     raise ValueError(
       f"data: has {numbers[0]} clients for one seed and {numbers[-1]} for "
@@ -177,8 +177,8 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
     )
   return clients.unchecked(
     first.examples,
-    indices=lists.stacked([(one.indices, one.sizes) for one in each]),
-    sizes=np.stack([one.sizes for one in each]),
+    indices=lists.stacked([(part.indices, part.sizes) for part in parts]),
+    sizes=np.stack([part.sizes for part in parts]),
   )
 
 
@@ -233,10 +233,10 @@ def _check_not_trained(name, held_out, data):
   if not same_pool(held_out.examples, data.examples):
     return
   rows = np.unique(held_out.owned_rows())
-  number = int(np.isin(rows, data.owned_rows()).sum())
-  if number:
+  num_shared = int(np.isin(rows, data.owned_rows()).sum())
+  if num_shared:
     raise ValueError(
-      f"{name}: {number} of its {len(rows)} examples are among those that "
+      f"{name}: {num_shared} of its {len(rows)} examples are among those that "
       "clients train on; must have none of them; give clients the first part "
       f"of data.split(0.2), and {name}= the second"
     )
@@ -337,18 +337,18 @@ def check_state(
       f"state={brief(state)}: must be what Simulator.init or run returned{hint}"
     )
   kinds = {False: "a single run", True: "a grid of several points"}
-  given, wanted = state.config.has_points, own.has_points
-  if given != wanted:
+  actual, expected = state.config.has_points, own.has_points
+  if actual != expected:
     raise ValueError(
-      f"state: is of {kinds[given]}; must be one of this simulator, of "
-      f"{kinds[wanted]}"
+      f"state: is of {kinds[actual]}; must be one of this simulator, of "
+      f"{kinds[expected]}"
     )
   pairs = {n: (getattr(state.config, n), getattr(own, n)) for n in _SAME}
   if seeds is not None:
     pairs["seeds"] = (tuple(state.seeds), tuple(seeds))
-  for name, (given, wanted) in pairs.items():
-    if given != wanted:
+  for name, (actual, expected) in pairs.items():
+    if actual != expected:
       raise ValueError(
-        f"state: was made with {name} {brief(given)}; must be one of this "
-        f"simulator, with {brief(wanted)}"
+        f"state: was made with {name} {brief(actual)}; must be one of this "
+        f"simulator, with {brief(expected)}"
       )

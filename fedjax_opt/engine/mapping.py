@@ -72,11 +72,11 @@ def visitor(
   """
 
   def visit(client, state):
-    sent, started = broadcast, round
+    sent, start_round = broadcast, round
     if data.versions is not None:
       sent = trees.take(data.versions, client.arrival.slot)
-      started = round - client.arrival.staleness
-    worker = Worker(config, started, client, data.examples, state)
+      start_round = round - client.arrival.staleness
+    worker = Worker(config, start_round, client, data.examples, state)
     output = client_output(one_client, worker, sent)
     message = jax.tree.map(jnp.asarray, output.message)
     message, is_long = limited(config, message, parts)
@@ -141,18 +141,18 @@ def over_chunks(
 _PLAIN_SUMS = 16
 
 
-def _add(total, lost, sums):
+def _add(total, correction, sums):
   """The new total, and the excess that rounding added; None for a plain sum.
 
   References:
     Kahan, "Further remarks on reducing truncation errors", CACM 1965.
   """
-  if lost is None:
+  if correction is None:
     return jax.tree.map(jnp.add, total, sums), None
-  missing = jax.tree.map(jnp.subtract, sums, lost)
-  new = jax.tree.map(jnp.add, total, missing)
+  corrected = jax.tree.map(jnp.subtract, sums, correction)
+  new_total = jax.tree.map(jnp.add, total, corrected)
   excess = lambda new, old, added: (new - old) - added
-  return new, jax.tree.map(excess, new, total, missing)
+  return new_total, jax.tree.map(excess, new_total, total, corrected)
 
 
 def _vectorized(config, data, visit, clients):

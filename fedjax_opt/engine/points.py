@@ -35,19 +35,19 @@ def over_points(config: Config, fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
   def of_setting(per_point, per_setting, per_seed, shared):
-    one = lambda args: fn(args[0], per_setting, args[1], shared)
+    call = lambda args: fn(args[0], per_setting, args[1], shared)
     args = (per_point, per_seed)
-    return jax.vmap(one)(args) if config.vmaps_points else lax.map(one, args)
+    return jax.vmap(call)(args) if config.vmaps_points else lax.map(call, args)
 
   def of_grid(per_point, per_setting, per_seed, shared):
-    one = lambda args: of_setting(*args, per_seed, shared)
+    call = lambda args: of_setting(*args, per_seed, shared)
     args = (per_point, per_setting)
     if not config.vmaps_points:
-      return lax.map(one, args)
+      return lax.map(call, args)
     num_settings = len(jax.tree.leaves(args)[0])
     if config.grid_chunk is None or config.grid_chunk >= num_settings:
-      return jax.vmap(one)(args)
-    return lax.map(one, args, batch_size=config.grid_chunk)
+      return jax.vmap(call)(args)
+    return lax.map(call, args, batch_size=config.grid_chunk)
 
   return of_grid
 
@@ -152,5 +152,5 @@ def params_program(
 
 def _client_data(data, per_seed):
   """The clients of a seed; `indices` and `sizes` may differ between seeds."""
-  examples, of_all = data
-  return unchecked(examples, **(of_all | per_seed["data"]))
+  examples, shared_lists = data
+  return unchecked(examples, **(shared_lists | per_seed["data"]))

@@ -46,8 +46,8 @@ def compiled(
     _return_memory()
   if key is not None:
     _known[key] = program
-  for old in list(_known)[:-_KEPT]:  # Another thread may remove programs too.
-    _known.pop(old, None)
+  for old_key in list(_known)[:-_KEPT]:  # Another thread may remove some too.
+    _known.pop(old_key, None)
   return program
 
 
@@ -71,17 +71,17 @@ def _key(lowered, inputs, options):
   It does not if the program calls back Python functions, which its text names
   only by a number, or if it takes arrays beside its inputs.
   """
-  text, given = lowered.as_text(), jax.tree.leaves(lowered.args_info)
+  text, args = lowered.as_text(), jax.tree.leaves(lowered.args_info)
   main = _MAIN.search(text)
   if main is None or "callback" in text:
     return None
-  if len(re.findall(r"%arg\d+: ", main.group(1))) != len(given):
+  if len(re.findall(r"%arg\d+: ", main.group(1))) != len(args):
     return None
   return (
     hashlib.sha256(text.encode()).digest(),
-    (lowered.in_tree, *given),
+    (lowered.in_tree, *args),
     (lowered.out_tree, *jax.tree.leaves(lowered.out_info)),
-    tuple(getattr(x, "sharding", None) for x in jax.tree.leaves(inputs)),
+    tuple(getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(inputs)),
     (jax.config.jax_default_device, *target.devices()),
     repr(options),
   )
@@ -147,14 +147,14 @@ def map_arrays(fn: Callable[..., Any], tree: Any, *given: int) -> Any:
   on_device = [x for x, host in zip(leaves, is_host, strict=True) if not host]
   mapped = iter(_mapped(fn, given, on_device))
   return structure.unflatten(
-    fn(x, *given) if host else next(mapped)
-    for x, host in zip(leaves, is_host, strict=True)
+    fn(leaf, *given) if host else next(mapped)
+    for leaf, host in zip(leaves, is_host, strict=True)
   )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _mapped(fn, given, leaves):
-  return [fn(leaf, *given) for leaf in leaves]
+def _mapped(fn, args, leaves):
+  return [fn(leaf, *args) for leaf in leaves]
 
 
 def copies(tree: Any) -> Any:
@@ -162,5 +162,5 @@ def copies(tree: Any) -> Any:
   return map_arrays(_copy, tree)
 
 
-def _copy(x):
-  return x.copy() if isinstance(x, np.ndarray) else jnp.array(x)
+def _copy(array):
+  return array.copy() if isinstance(array, np.ndarray) else jnp.array(array)

@@ -58,8 +58,8 @@ def limited(
   shorter, is_long = norms.clipped([p for p, counts in pairs if counts], limit)
   if not config.clips_updates:
     return message, is_long
-  clipped = [shorter.pop(0) if counts else part for part, counts in pairs]
-  return contract.join_message(clipped, message), is_long
+  new_parts = [shorter.pop(0) if counts else part for part, counts in pairs]
+  return contract.join_message(new_parts, message), is_long
 
 
 def client_info(
@@ -78,9 +78,9 @@ def client_info(
     client: the client.
     is_long: from `limited`; None if there is no limit.
   """
-  sent = output.bytes_up
-  if sent is None:
-    sent = trees.num_bytes(output.message)
+  bytes_up = output.bytes_up
+  if bytes_up is None:
+    bytes_up = trees.num_bytes(output.message)
   weight = output.weight
   if weight is not None:
     weight = jnp.asarray(weight, float)
@@ -95,7 +95,7 @@ def client_info(
     weight=weight,
     is_valid=is_valid,
     is_clipped=is_clipped,
-    bytes_up=counters.counter(sent),
+    bytes_up=counters.counter(bytes_up),
     gradient_evaluations=worker.gradient_evaluations,
     num_steps=client.num_steps,
     examples=jnp.sum(client.counts, dtype=jnp.int32),
@@ -190,9 +190,9 @@ def reply_of_all(
   computed = {"computed_examples": _computed(config, info, order)}
   visits, bytes_up = config.cohort_size, info.bytes_up[: config.cohort_size]
   if config.has_empty_places:
-    came = clients.number < config.num_clients
-    visits = jnp.sum(came, dtype=jnp.int32)
-    bytes_up = jnp.where(came[:, None], info.bytes_up, 0)
+    is_present = clients.number < config.num_clients
+    visits = jnp.sum(is_present, dtype=jnp.int32)
+    bytes_up = jnp.where(is_present[:, None], info.bytes_up, 0)
   costs = _costs(reply, phase, visits, bytes_up)
   return dataclasses.replace(reply, counts=reply.counts | computed | costs)
 
@@ -230,10 +230,10 @@ def reply_of_one(
 def _without_costs(config, clients, counted, sent, share, phase):
   """The reply of some clients, leaves [C', ...], without what they cost."""
   value, client_state, info = sent
-  both = info.traces.keys() & info.metrics.keys()
-  if both:
+  keys = info.traces.keys() & info.metrics.keys()
+  if keys:
     raise ValueError(
-      f"ClientOutput.metrics: {min(both)!r} is a field of trace= too; give the "
+      f"ClientOutput.metrics: {min(keys)!r} is a field of trace= too; give the "
       "metric another name"
     )
   stores, arrival = counted, clients.arrival
@@ -255,7 +255,7 @@ def _without_costs(config, clients, counted, sent, share, phase):
     share=share,
     is_lost=~jnp.any(counted) | has_none,
     counts=counters.totals(
-      **{name: who.astype(jnp.int32) for name, who in left_out.items()},
+      **{name: flags.astype(jnp.int32) for name, flags in left_out.items()},
       examples=info.examples,
     )
     | {"gradient_evaluations": counters.total(info.gradient_evaluations)},
@@ -269,9 +269,9 @@ def _without_costs(config, clients, counted, sent, share, phase):
 def _of_present(recorded, is_absent):
   """{name: [C, ...]}, NaN in empty places: their padding has numbers, too."""
 
-  def blank(x):
-    where = is_absent.reshape(-1, *[1] * (x.ndim - 1))
-    return jnp.where(where, jnp.nan, x) if trees.is_float(x) else x
+  def blank(leaf):
+    mask = is_absent.reshape(-1, *[1] * (leaf.ndim - 1))
+    return jnp.where(mask, jnp.nan, leaf) if trees.is_float(leaf) else leaf
 
   return jax.tree.map(blank, recorded)
 
@@ -308,8 +308,8 @@ def _costs(reply, phase, visits, bytes_up):
   }
   if not phase.label:
     return spent
-  apart = {f"{phase.label}_{name}": count for name, count in spent.items()}
-  return spent | apart | {"labelled_visits": counters.counter(visits)}
+  labelled = {f"{phase.label}_{name}": count for name, count in spent.items()}
+  return spent | labelled | {"labelled_visits": counters.counter(visits)}
 
 
 def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
@@ -366,19 +366,19 @@ def mean_of(
       running statistics always do, as a variance must not become negative.
   """
   weight, counted = weights_of(clients, info), is_counted(clients, info)
-  left = jnp.sum(jnp.where(counted, weight, 0))
+  mass = jnp.sum(jnp.where(counted, weight, 0))
   is_short = jnp.any((weight > 0) & ~counted)
   if info.weight is not None:
-    divisor = left
+    divisor = mass
   elif is_normalized:  # Nothing changes if all count.
-    divisor = jnp.where(is_short, left, 1)
+    divisor = jnp.where(is_short, mass, 1)
   else:
-    divisor = jnp.where(is_short, left / jnp.sum(weight), 1)
-  over = lambda number: jax.tree.map(
-    lambda leaf: leaf / jnp.where(left > 0, number, 1).astype(leaf.dtype), total
+    divisor = jnp.where(is_short, mass / jnp.sum(weight), 1)
+  divided_by = lambda number: jax.tree.map(
+    lambda leaf: leaf / jnp.where(mass > 0, number, 1).astype(leaf.dtype), total
   )
-  mean = over(divisor)
-  return mean if is_normalized else batch_stats.put(mean, over(left))
+  mean = divided_by(divisor)
+  return mean if is_normalized else batch_stats.put(mean, divided_by(mass))
 
 
 def check_state(new: Any, old: Any) -> Any:

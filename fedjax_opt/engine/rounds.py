@@ -66,10 +66,10 @@ def run_rounds(
     round_data = _round_data(data, segment, round - first, client_states)
     keys = {"key": key, "secret_key": secret_key}
     server = frozen.join(server, frozen_leaves)
-    (server, client_states), *counted = _one_round(
+    (server, client_states), *outputs = _one_round(
       config, algorithm, server, keys, round, round_data
     )
-    return (frozen.without(server), client_states), *counted
+    return (frozen.without(server), client_states), *outputs
 
   _, counts, traces = jax.eval_shape(one_round, state, first)
   names = list(counts)
@@ -83,7 +83,7 @@ def run_rounds(
     state, total, records = carry
     state, counts, traces = one_round(state, round)
     total = add(total, pack(counts))
-    record = lambda all, new: all.at[round - first].set(new)
+    record = lambda rows, row: rows.at[round - first].set(row)
     return state, total, jax.tree.map(record, records, traces)
 
   carry = (state, pack(trees.zeros_of(counts)), jax.tree.map(blank, traces))
@@ -118,19 +118,19 @@ def _drawn_ahead(config, key, data, first):
 
 def _round_data(data, segment, i, client_state):
   """The data of the i-th round of a segment."""
-  of_round = {
+  columns = {
     name: leaf if name == "examples" else trees.take(leaf, i)
     for name, leaf in segment.items()
   }
-  known = {
+  data_fields = {
     "examples": data.examples,
     "sizes": data.sizes,
     "indices": data.indices,
     "client_state": client_state,
   }
-  how = {n: of_round.pop(n) for n in Arrival._fields if n in of_round}
-  known["arrival"] = Arrival(**how) if how else None
-  return RoundData(**known | of_round)
+  arrival = {n: columns.pop(n) for n in Arrival._fields if n in columns}
+  data_fields["arrival"] = Arrival(**arrival) if arrival else None
+  return RoundData(**data_fields | columns)
 
 
 def _one_round(config, algorithm, server, keys, round, data):
@@ -142,8 +142,8 @@ def _one_round(config, algorithm, server, keys, round, data):
     server = versions.store_version(algorithm, server, data.write_slot)
     data = data._replace(versions=server.versions)
   cohort = Cohort(config, round=round, data=data, parts=parts, **keys)
-  returned = contract.call_function("round", algorithm, server, cohort)
-  new, replies = _checked(returned, cohort.phases)
+  output = contract.call_function("round", algorithm, server, cohort)
+  new, replies = _checked(output, cohort.phases)
   new = trees.cast_like(new, server)
   functions.check_like("Algorithm.round: state", new, server, "Algorithm.init")
   is_lost = functools.reduce(
@@ -163,24 +163,24 @@ def _one_round(config, algorithm, server, keys, round, data):
       if name in counts:
         counter = counters.add(counts[name], counter)
       counts[name] = counter
-    twice = set(traces) & set(reply.traces) - set(config.trace)
-    if twice:
+    names = set(traces) & set(reply.traces) - set(config.trace)
+    if names:
       raise ValueError(
-        f"ClientOutput.metrics: two phases have {min(twice)!r}; give those of "
+        f"ClientOutput.metrics: two phases have {min(names)!r}; give those of "
         "each phase names of their own"
       )
     traces |= reply.traces
   return (server, client_state), counts, traces
 
 
-def _checked(returned, phases):
+def _checked(output, phases):
   """`(state, [replies])` of what `round` returned.
 
   Raises:
     ValueError: if it is not that, or lacks a reply.
   """
-  is_pair = type(returned) is tuple and len(returned) == 2
-  state, replies = returned if is_pair else (None, None)
+  is_pair = type(output) is tuple and len(output) == 2
+  state, replies = output if is_pair else (None, None)
   replies = [replies] if isinstance(replies, Reply) else replies
   if (
     not is_pair
@@ -192,16 +192,16 @@ def _checked(returned, phases):
       "several verbs; a reply is what a verb of the cohort returns, and its "
       "message is reply.value"
     )
-  own = [reply.phase for reply in replies]
+  numbers = [reply.phase for reply in replies]
   # Without compilation `Cohort.cond` calls its verb twice.
-  called = set(phases) if jax.config.jax_disable_jit else phases
-  if len(set(own)) < len(own) or len(set(phases)) < len(called):
+  calls = set(phases) if jax.config.jax_disable_jit else phases
+  if len(set(numbers)) < len(numbers) or len(set(phases)) < len(calls):
     raise ValueError(
       f"round: called verbs of the phases {phases} and returned replies of the "
-      f"phases {own}; give each verb a phase of its own, such as "
+      f"phases {numbers}; give each verb a phase of its own, such as "
       "cohort.mean(..., phase=1), and return each reply once"
     )
-  missing = sorted(set(phases) - set(own))
+  missing = sorted(set(phases) - set(numbers))
   if missing:
     raise ValueError(
       f"round: the reply of phase {missing[0]} was not returned; return "

@@ -85,9 +85,9 @@ class Runner:
       if is_resumed:
         self._report_again()
         # Only one of several processes may have been told to stop.
-        told = processes.of_any_process(self._is_stopped)
+        is_told = processes.of_any_process(self._is_stopped)
         self._interrupted = processes.of_any_process(self._pressed.first)
-        self._is_stopped = bool(told or self._interrupted)
+        self._is_stopped = bool(is_told or self._interrupted)
       with self._pressed.heeded(self.checkpoints is not None):
         for stop in () if self._is_stopped else self._stops():
           self._advance(stop)
@@ -104,15 +104,15 @@ class Runner:
     """Takes the state of a checkpoint, if the run is resumed."""
     saved = None
     if self.checkpoints is not None:
-      begin = self.shapes
+      shapes = self.shapes
       if self._config.state_is_on_host:  # To be restored as NumPy arrays.
-        empty = lambda x: np.empty(x.shape, x.dtype)
-        of_clients = jax.tree.map(empty, begin.client_states)
-        begin = begin._replace(client_states=of_clients)
+        empty = lambda leaf: np.empty(leaf.shape, leaf.dtype)
+        client_states = jax.tree.map(empty, shapes.client_states)
+        shapes = shapes._replace(client_states=client_states)
       on_host = self._config.starts_on_host and processes.host()
       with jax.default_device(on_host or None):
         # Checkpoints name the leaves by their places in a plain tuple.
-        saved = self.checkpoints.load(tuple(begin))
+        saved = self.checkpoints.load(tuple(shapes))
     processes.check_alike(
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
@@ -139,12 +139,12 @@ class Runner:
 
   def _stops(self) -> Iterator[int]:
     """After which rounds to come the program returns to the host."""
-    every = [self._config.eval_every, self._feed.max_rounds]
+    periods = [self._config.eval_every, self._feed.max_rounds]
     if self.checkpoints is not None and self.checkpoints.every is not None:
-      every.append(self.checkpoints.every)
+      periods.append(self.checkpoints.every)
     # The initial model is evaluated after 0 rounds.
     done, is_evaluated = self._record.done, bool(self._record.history.rounds)
-    return stops(done if done or is_evaluated else -1, self.rounds, every)
+    return stops(done if done or is_evaluated else -1, self.rounds, periods)
 
   def _is_scheduled(self, stop: int) -> bool:
     """Whether runs of any length are evaluated after so many rounds."""
@@ -169,8 +169,8 @@ class Runner:
   def _report_again(self) -> None:
     """Reports the evaluations from before the run was resumed."""
     history = self._record.history
-    for e, round in enumerate(history.rounds):
-      metrics = {name: v[:, e] for name, v in history.metrics.items()}
+    for i, round in enumerate(history.rounds):
+      metrics = {name: values[:, i] for name, values in history.metrics.items()}
       self._report(Report(round, metrics, *self._seconds()))
 
   def _seconds(self) -> tuple[float, float]:
@@ -244,12 +244,12 @@ class Runner:
 
   def _drop(self) -> None:
     """Drops settings that have diverged, if the smaller program is worth it."""
-    before = len(self._active.active)
-    fewer = self._active.drop(self._record.history, self._state)
-    if fewer is not None:
-      self._take(fewer)
+    num_before = len(self._active.active)
+    state = self._active.drop(self._record.history, self._state)
+    if state is not None:
+      self._take(state)
       self._compile()
-    elif len(self._active.active) < before:
+    elif len(self._active.active) < num_before:
       self.executor.place_points()
 
   def _is_over(self, stop: int) -> bool:
@@ -290,14 +290,14 @@ class Runner:
     return self.executor.whole_server(self._with_fetched_server())
 
   def _result(self) -> Result:
-    of_clients = processes.fetch_global(self._whole_state().client_states)
+    client_states = processes.fetch_global(self._whole_state().client_states)
     traces = self._record.joined_traces()
     if not self._active.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
       state=self._server(),
-      client_state=self._active.flat(of_clients),
+      client_state=self._active.flat(client_states),
       history=self._record.history,
       traces=traces,
       rounds=self._record.done,
@@ -363,8 +363,8 @@ class _Pressed:
     """
     is_main = threading.current_thread() is threading.main_thread()
     for number in _SIGNALS if is_main else ():
-      before = signal.getsignal(number)
-      if callable(before) or (also_unhandled and before == signal.SIG_DFL):
+      action = signal.getsignal(number)
+      if callable(action) or (also_unhandled and action == signal.SIG_DFL):
         self._before[number] = signal.signal(number, self._press)
     try:
       yield

@@ -145,48 +145,48 @@ class Layout:
     Args:
       frozen_leaves: those with a leading axis of seeds, and the others.
     """
-    of_seed, of_all = frozen_leaves
+    by_seed, shared = frozen_leaves
     put = self._put
-    return put(of_seed, self._seed_spec), put(of_all, self._model_spec)
+    return put(by_seed, self._seed_spec), put(shared, self._model_spec)
 
   def shapes_of_frozen(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
     """The shapes of what `put_frozen` gives."""
-    of_seed, of_all = shapes
+    by_seed, shared = shapes
     shapes_of = self._shapes
-    return shapes_of(of_seed, self._seed_spec), shapes_of(
-      of_all, self._model_spec
+    return shapes_of(by_seed, self._seed_spec), shapes_of(
+      shared, self._model_spec
     )
 
   def _state_spec(self, axes, path, leaf):
     """How a leaf of the state is divided."""
     if self.model_devices == 1:
       return self._point_spec
-    before = ((GRID, None) if self.has_points else ()) + (None,) * axes
-    return self._model_spec(path, leaf, before)
+    leading = ((GRID, None) if self.has_points else ()) + (None,) * axes
+    return self._model_spec(path, leaf, leading)
 
   def _seed_spec(self, path, leaf):
     """How a leaf of each seed is divided."""
     return self._model_spec(path, leaf, (None,))
 
-  def _model_spec(self, path, leaf, before=()):
+  def _model_spec(self, path, leaf, leading=()):
     """How a leaf of a model is divided, given how the axes before are."""
     if self.model_devices == 1:
       return PartitionSpec()
-    shape, of_model = leaf.shape[len(before) :], None
+    shape, spec = leaf.shape[len(leading) :], None
     if self.model_sharding is not None:
       name = jax.tree_util.keystr(path, simple=True, separator="/")
-      of_model = self.model_sharding(name, shape)
-      _check_spec(of_model, name, shape, self.model_devices)
-    if of_model is None:
-      of_model = by_size(shape, self.model_devices)
-    return PartitionSpec(*before, *of_model)
+      spec = self.model_sharding(name, shape)
+      _check_spec(spec, name, shape, self.model_devices)
+    if spec is None:
+      spec = by_size(shape, self.model_devices)
+    return PartitionSpec(*leading, *spec)
 
   def shapes_of_shards(self, shapes: Any) -> Any:
     """The shapes of what `put_shards` gives, for those of one device."""
-    of_all = lambda leaf: jax.ShapeDtypeStruct(
+    stack = lambda leaf: jax.ShapeDtypeStruct(
       (self.client_devices, *leaf.shape), leaf.dtype
     )
-    return self._shapes(jax.tree.map(of_all, shapes), PartitionSpec(CLIENTS))
+    return self._shapes(jax.tree.map(stack, shapes), PartitionSpec(CLIENTS))
 
   def put_shared(self, tree: Any) -> Any:
     """Puts the same arrays on all devices."""
@@ -210,11 +210,11 @@ class Layout:
     local = [d for d, row in enumerate(self.mesh.devices) if is_local(row)]
 
     def put(*leaves):
-      of_device = dict(zip(local, leaves, strict=True))
+      shards = dict(zip(local, leaves, strict=True))
       return jax.make_array_from_callback(
         (self.client_devices, *leaves[0].shape),
         sharding,
-        lambda index: of_device[index[0].start or 0][None],
+        lambda index: shards[index[0].start or 0][None],
       )
 
     return jax.tree.map(put, *[make(d) for d in local])
@@ -242,7 +242,7 @@ class Layout:
       return self._shapes(jax.tree.map(jax.typeof, tree), spec)
     if self.mesh is None:
       return jax.device_put(tree)
-    put = lambda at, leaf: _put_leaf(leaf, self._sharding(spec, at, leaf))
+    put = lambda path, leaf: _put_leaf(leaf, self._sharding(spec, path, leaf))
     return jax.tree.map_with_path(put, tree)
 
 
@@ -280,11 +280,11 @@ def _check_spec(spec, name, shape, devices):
       "return a jax.sharding.PartitionSpec or None"
     )
   axes = [axis for axis in spec if axis is not None]
-  fits = len(spec) <= len(shape) and all(
+  is_fit = len(spec) <= len(shape) and all(
     axis is None or size % devices == 0
     for axis, size in zip(spec, shape, strict=False)
   )
-  if not fits or axes not in ([], [MODEL]):
+  if not is_fit or axes not in ([], [MODEL]):
     raise ValueError(
       f"model_sharding: returned {spec} for {name!r} of shape {list(shape)}; "
       f"must name {MODEL!r} at most once, at an axis that {devices} devices "
@@ -320,39 +320,39 @@ def make_mesh(
   devices, model_devices = target.devices(), model_devices or 1
   available = len(devices)
   if grid_devices is None:
-    rest = available // max((client_devices or 1) * model_devices, 1)
-    grid_devices = math.gcd(num_settings, rest) or 1
+    quota = available // max((client_devices or 1) * model_devices, 1)
+    grid_devices = math.gcd(num_settings, quota) or 1
   if client_devices is None:
-    rest = available // max(grid_devices * model_devices, 1)
+    quota = available // max(grid_devices * model_devices, 1)
     # More devices than clients would be idle; but all processes must take part.
-    at_most = rest if target.num_processes() > 1 else min(rest, cohort_size)
-    divides = lambda number: rest % number == 0
+    at_most = quota if target.num_processes() > 1 else min(quota, cohort_size)
+    divides = lambda number: quota % number == 0
     client_devices = max(filter(divides, range(1, at_most + 1)), default=1)
-  given = {"client_devices": client_devices, "grid_devices": grid_devices}
+  sizes = {"client_devices": client_devices, "grid_devices": grid_devices}
   names = [CLIENTS, GRID]
   if model_devices > 1:
-    given["model_devices"] = model_devices
+    sizes["model_devices"] = model_devices
     names.append(MODEL)
-  _check_devices(given, available, num_settings)
-  used = math.prod(given.values())
-  if used == 1:
+  _check_devices(sizes, available, num_settings)
+  num_used = math.prod(sizes.values())
+  if num_used == 1:
     return None
-  shape = tuple(given.values())
-  return Mesh(np.array(devices[:used]).reshape(shape), tuple(names))
+  shape = tuple(sizes.values())
+  return Mesh(np.array(devices[:num_used]).reshape(shape), tuple(names))
 
 
-def _check_devices(given, available, num_settings):
+def _check_devices(sizes, available, num_settings):
   """Raises the errors of `make_mesh`."""
-  for name, number in given.items():
+  for name, number in sizes.items():
     if available % number:
       raise ValueError(
         f"{name}={number}: must divide the number of devices, {available}"
       )
-  used, grid_devices = math.prod(given.values()), given["grid_devices"]
-  mesh = " x ".join(f"{name}={number}" for name, number in given.items())
-  if available % used:
+  num_used, grid_devices = math.prod(sizes.values()), sizes["grid_devices"]
+  mesh = " x ".join(f"{name}={number}" for name, number in sizes.items())
+  if available % num_used:
     raise ValueError(f"{mesh}: must divide the number of devices, {available}")
-  if target.num_processes() > 1 and used != available:
+  if target.num_processes() > 1 and num_used != available:
     raise ValueError(
       f"{mesh}: must be all {available} devices, as there are "
       f"{target.num_processes()} processes"
@@ -407,8 +407,8 @@ def from_shard(shard: jax.Array, tree: Any) -> Any:
     return tree
   add_axis = lambda leaf: jnp.asarray(leaf)[None]
   pick = lambda leaf: lax.all_gather(leaf, CLIENTS)[shard]
-  picked = _by_few(pick, jax.tree.map(add_axis, tree))
-  return jax.tree.map(lambda leaf: leaf[0], picked)
+  picked_tree = _by_few(pick, jax.tree.map(add_axis, tree))
+  return jax.tree.map(lambda leaf: leaf[0], picked_tree)
 
 
 def _by_few(move: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
@@ -430,15 +430,15 @@ def _by_few(move: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
   ]
   if sum(is_small) < 2:
     return jax.tree.map(move, tree)
-  small = [leaf for leaf, few in zip(leaves, is_small, strict=True) if few]
-  moved = move(jnp.concatenate([_words(leaf) for leaf in small], axis=1))
+  small = [leaf for leaf, flag in zip(leaves, is_small, strict=True) if flag]
+  words = move(jnp.concatenate([_words(leaf) for leaf in small], axis=1))
   ends = np.cumsum([math.prod(leaf.shape[1:]) for leaf in small])
-  parts = iter(jnp.split(moved, ends[:-1], axis=1))
-  done = [
-    _of_words(next(parts), leaf) if few else move(leaf)
-    for leaf, few in zip(leaves, is_small, strict=True)
+  parts = iter(jnp.split(words, ends[:-1], axis=1))
+  new_leaves = [
+    _of_words(next(parts), leaf) if flag else move(leaf)
+    for leaf, flag in zip(leaves, is_small, strict=True)
   ]
-  return jax.tree.unflatten(structure, done)
+  return jax.tree.unflatten(structure, new_leaves)
 
 
 def _words(leaf):
@@ -448,12 +448,12 @@ def _words(leaf):
   return lax.bitcast_convert_type(leaf, jnp.uint32).reshape(len(leaf), -1)
 
 
-def _of_words(words, like):
+def _of_words(words, leaf):
   """The inverse of `_words`, for as many rows as there are."""
-  words = words.reshape(-1, *like.shape[1:])
-  if like.dtype == bool:
+  words = words.reshape(-1, *leaf.shape[1:])
+  if leaf.dtype == bool:
     return words.astype(bool)
-  return lax.bitcast_convert_type(words, like.dtype)
+  return lax.bitcast_convert_type(words, leaf.dtype)
 
 
 def total(tree: Any) -> Any:

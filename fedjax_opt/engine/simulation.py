@@ -127,8 +127,8 @@ class Simulator:
     evaluate = options.get("evaluate")
     held_out = {"test": test, "validation": validation}
     self._test, self._validation = (
-      inputs.check_test(given, evaluate, name, self._data)
-      for name, given in held_out.items()
+      inputs.check_test(examples, evaluate, name, self._data)
+      for name, examples in held_out.items()
     )
     self._options = options
     self._clock, self._clock_is_for = None, ()
@@ -160,8 +160,8 @@ class Simulator:
     seeds = self._seeds_of(seed)
     executor, start, shapes = self._prepare(params, seeds)
     executor.trace(shapes)
-    begin = start.state(executor.config.starts_on_host)
-    return SimulationState(0, tuple(seeds), *begin, executor.config)
+    arrays = start.state(executor.config.starts_on_host)
+    return SimulationState(0, tuple(seeds), *arrays, executor.config)
 
   def run(
     self, state: SimulationState, rounds: int
@@ -178,16 +178,16 @@ class Simulator:
     checks.at_least("rounds", rounds, 0)
     target.check_at_hand()
     executor = self._executor_of_state(state)
-    last = state.round + rounds
-    checks.at_least("state.round + rounds", last, 0)
-    _check_rounds(last, state.config.clock)
+    end = state.round + rounds
+    checks.at_least("state.round + rounds", end, 0)
+    _check_rounds(end, state.config.clock)
     executor.compile()
     # What rounds overwrite.
     server, client_states = copies((state.server, state.client_state))
     arrays = executor.put(RunState(server, client_states, state.frozen))
     with executor.open_feed() as feed:
-      firsts = range(state.round, last, feed.max_rounds)
-      stop_of = lambda first: min(first + feed.max_rounds, last)
+      firsts = range(state.round, end, feed.max_rounds)
+      stop_of = lambda first: min(first + feed.max_rounds, end)
       feed.start(map(stop_of, firsts), state.round)
       for first in firsts:
         segment, stop = feed.take(), stop_of(first)
@@ -195,8 +195,8 @@ class Simulator:
     metrics = executor.active.expand(executor.evaluate(arrays))
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
-    new = SimulationState(last, state.seeds, *arrays, state.config)
-    return new, metrics
+    new_state = SimulationState(end, state.seeds, *arrays, state.config)
+    return new_state, metrics
 
   def compile(self, params: Params) -> dict[str, jax.stages.Compiled]:
     """Compiles the programs of a run, and does not run them.
@@ -351,18 +351,18 @@ class Simulator:
       programs = {
         "start": start.lowered(),
         "cohorts": lower_draws(executor.config, seeds, self._data.sizes),
-        **{n: each.lower() for n, each in executor.trace(shapes).items()},
+        **{n: program.lower() for n, program in executor.trace(shapes).items()},
       }
     data = digest.of_data([self._data], self._validation, self._test)
-    others = {
+    extras = {
       "seed": seeds if self._is_grid else seeds[0],
       digest.DATA_DIGESTS: data,
     }
     if self._is_grid:
-      others["grid"] = self._grid
+      extras["grid"] = self._grid
     if plainly._clock is not None:
-      others["schedule"] = plainly._clock.digest
-    return identity.of_run(self._options, programs, others)
+      extras["schedule"] = plainly._clock.digest
+    return identity.of_run(self._options, programs, extras)
 
   def _executor_of_state(self, state):
     """What runs a state, if it is one of this simulator."""
@@ -372,8 +372,8 @@ class Simulator:
     try:
       executor.trace(shapes)
     except (ValueError, TypeError) as error:
-      what = "state: does not fit this simulator"
-      raise errors.failed(what, error) from error
+      message = "state: does not fit this simulator"
+      raise errors.failed(message, error) from error
     return executor
 
   def _clock_of(self, tables):
@@ -390,8 +390,8 @@ class Simulator:
       model: its shapes.
       seeds: of the runs.
     """
-    schedule, wanted = self._options.get("schedule"), (seeds, model)
-    if schedule is None or self._clock_is_for == wanted:
+    schedule, key = self._options.get("schedule"), (seeds, model)
+    if schedule is None or self._clock_is_for == key:
       return
 
     def works():
@@ -403,7 +403,7 @@ class Simulator:
       return work.works(config, algorithm, model, self._data, seeds)
 
     self._clock = self._clock_of(of_seeds(schedule, seeds, works))
-    self._clock_is_for = wanted
+    self._clock_is_for = key
     self._own_config = self._config(None)  # It has the places of a step.
 
   def _config(self, params):
@@ -419,8 +419,8 @@ class Simulator:
 
   def _prepare(self, params, seeds):
     """What runs, and how it begins: `_start` with an executor first."""
-    config, *others = self._start(params, seeds)
-    return self._executor_with(config, seeds), *others
+    config, *start_and_shapes = self._start(params, seeds)
+    return self._executor_with(config, seeds), *start_and_shapes
 
   def _start(self, params, seeds):
     """How a run begins: its options, resolved, its start, and its shapes."""
@@ -458,7 +458,7 @@ class Simulator:
     return config, start, shapes
 
   def _check_clock(self, algorithm, server, layout):
-    """That an algorithm can be on a schedule, and its versions in memory."""
+    """Checks that an algorithm can be on a schedule, its versions in memory."""
     _check_is_public(algorithm)
     if self._clock.is_stale:
       versions.check_memory(
@@ -487,10 +487,10 @@ class Simulator:
 
     It is made anew too if a run before has dropped settings of the grid.
     """
-    wanted = config, tuple(seeds), target.is_elsewhere(), target.devices()
-    if self._executor_is_for == wanted and self._executor.active.are_all:
+    key = config, tuple(seeds), target.is_elsewhere(), target.devices()
+    if self._executor_is_for == key and self._executor.active.are_all:
       return self._executor
-    self._executor_is_for = wanted
+    self._executor_is_for = key
     self._executor = Executor(
       config,
       self._make_on(config.clock),
@@ -510,7 +510,7 @@ def _arrays_of(state: SimulationState) -> RunState:
 
 
 def _check_rounds(rounds, clock):
-  """That a schedule has so many steps."""
+  """Checks that a schedule has so many steps."""
   if clock is not None and rounds > clock.steps:
     raise ValueError(
       f"rounds={rounds}: must be at most {clock.steps}, the steps of schedule"
@@ -518,7 +518,7 @@ def _check_rounds(rounds, clock):
 
 
 def _check_is_public(algorithm):
-  """That an algorithm on a schedule has no secret noise."""
+  """Checks that an algorithm on a schedule has no secret noise."""
   if algorithm.has_secret_noise:
     raise ValueError(
       "schedule: who takes part is not drawn as the accounting of privacy "

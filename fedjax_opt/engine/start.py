@@ -88,11 +88,11 @@ class InitialState:
     draw = lambda seed: self._part(model_of(self.params, seed), True)
     # One seed after the other: on CPU, jaxlib 0.10 can wait forever in batches
     # of QR decompositions, by which orthogonal matrices are drawn.
-    drawn = lax.map(draw, seeds)
+    models = lax.map(draw, seeds)
     if all(jax.tree.leaves(self._is_by_seed)):
-      return drawn
+      return models
     return trees.merge(
-      drawn, self._part(model_of(self.params, seeds[0]), False)
+      models, self._part(model_of(self.params, seeds[0]), False)
     )
 
   def _frozen(self, models):
@@ -145,8 +145,8 @@ class InitialState:
     if not is_grid_of_keys or frozen.of_model(self._server_shapes) is None:
       return jax.tree.map(lambda leaf: bool(is_grid_of_keys), self.model)
     draw = lambda seed: model_of(self.params, seed)
-    found = jax.tree.structure(self.model)
-    return found.unflatten(_depends(draw, np.uint32(0)))
+    structure = jax.tree.structure(self.model)
+    return structure.unflatten(_depends(draw, np.uint32(0)))
 
   def _part(self, models, by_seed):
     """The leaves that depend on the seed, or the others; None elsewhere."""
@@ -168,11 +168,11 @@ def _depends(function, argument):
   returns depends on all that it is given.
   """
   program = jax.make_jaxpr(function)(argument).jaxpr
-  found = set(program.invars)
+  deps = set(program.invars)
   for step in program.eqns:
-    given = [x for x in step.invars if not isinstance(x, Literal)]
-    if not found.isdisjoint(given):
-      found.update(step.outvars)
+    inputs = [atom for atom in step.invars if not isinstance(atom, Literal)]
+    if not deps.isdisjoint(inputs):
+      deps.update(step.outvars)
   return [
-    not isinstance(leaf, Literal) and leaf in found for leaf in program.outvars
+    not isinstance(leaf, Literal) and leaf in deps for leaf in program.outvars
   ]

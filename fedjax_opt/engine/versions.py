@@ -46,18 +46,18 @@ def with_versions(algorithm: Algorithm, num_slots: int) -> Algorithm:
 
   def init(params):
     server = contract.call_function("init", algorithm, params)
-    sent = contract.call_function("broadcast", algorithm, server)
-    functions.arrays("Algorithm.broadcast", sent)
+    broadcast = contract.call_function("broadcast", algorithm, server)
+    functions.arrays("Algorithm.broadcast", broadcast)
     expand = lambda leaf: jnp.zeros((num_slots, *leaf.shape), leaf.dtype)
     return AsyncState(
-      server, jax.tree.map(expand, jax.tree.map(jnp.asarray, sent))
+      server, jax.tree.map(expand, jax.tree.map(jnp.asarray, broadcast))
     )
 
   def round(state, cohort):
     server, replies = algorithm.round(state.server, cohort)
     return AsyncState(server, state.versions), replies
 
-  of_server = lambda fn: fn and (lambda state, *rest: fn(state.server, *rest))
+  of_server = lambda fn: fn and (lambda state, *args: fn(state.server, *args))
   return algorithm._replace(
     init=init,
     round=round,
@@ -77,9 +77,9 @@ def store_version(
     state: before a server step.
     slot: [] int32.
   """
-  sent = contract.call_function("broadcast", algorithm, state)
-  write = lambda all, one: lax.dynamic_update_index_in_dim(all, one, slot, 0)
-  return state._replace(versions=jax.tree.map(write, state.versions, sent))
+  broadcast = contract.call_function("broadcast", algorithm, state)
+  write = lambda old, new: lax.dynamic_update_index_in_dim(old, new, slot, 0)
+  return state._replace(versions=jax.tree.map(write, state.versions, broadcast))
 
 
 def check_memory(versions: Any, num_devices: int, have: int | None) -> None:
@@ -93,11 +93,11 @@ def check_memory(versions: Any, num_devices: int, have: int | None) -> None:
   Raises:
     ValueError: if they do not.
   """
-  need = trees.num_bytes(versions) // num_devices
-  if have is not None and need > have:
+  num_bytes = trees.num_bytes(versions) // num_devices
+  if have is not None and num_bytes > have:
     raise ValueError(
       "schedule: the versions of the model that clients in flight use take "
-      f"{memory.size_text(need)} on a device; must be at most "
+      f"{memory.size_text(num_bytes)} on a device; must be at most "
       f"{memory.size_text(have)}, its memory; take fewer clients in flight, "
       "fewer points of a grid, or a smaller max_staleness"
     )

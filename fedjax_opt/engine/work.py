@@ -60,7 +60,7 @@ def works(
       depends on the data.
   """
   phases = _phases(config, algorithm, params, data)
-  if not all(each and each.bytes_up is not None for each in phases.values()):
+  if not all(phase and phase.bytes_up is not None for phase in phases.values()):
     raise ValueError(
       "schedule: what clients of this algorithm do or send differs between "
       "rounds or clients, so durations are not known before the rounds; take "
@@ -68,8 +68,8 @@ def works(
     )
   total = lambda name: float(sum(getattr(p, name) for p in phases.values()))
   down, up = total("bytes_down"), total("bytes_up")
-  counts = [count for p in phases.values() for count in p.gradient_counts]
-  per_step = max(1.0, float(sum(n for n, of in counts if of is None)))
+  counts = [pair for phase in phases.values() for pair in phase.gradient_counts]
+  per_step = max(1.0, float(sum(n for n, kind in counts if kind is None)))
   sizes = np.asarray(data.sizes)
   sizes = np.broadcast_to(sizes, (len(seeds), sizes.shape[-1]))
   return [
@@ -80,36 +80,36 @@ def works(
 
 def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
   """What the phases of a round noted, see `Cohort.work`."""
-  noted: dict[int, Any] = {}
+  phases: dict[int, Any] = {}
 
   def round(params, key, examples, indices, sizes):
     server, rows = contract.initial_states(
       algorithm, params, config.num_clients
     )
-    of_clients = {"indices": indices, "client_state": rows}
+    client_fields = {"indices": indices, "client_state": rows}
     if indices is None:  # A population on disk.
-      of_clients["starts"] = sizes
-    round_data = RoundData(examples, sizes, **of_clients)
+      client_fields["starts"] = sizes
+    round_data = RoundData(examples, sizes, **client_fields)
     parts = None
     if config.max_update_norm is not None:
       parts = contract.shapes_of_parts(algorithm, server)
     cohort = Cohort(config, key, np.int32(0), round_data, parts)
-    new, _ = contract.call_function("round", algorithm, server, cohort)
-    noted.update(cohort.work)
-    return new
+    new_server, _ = contract.call_function("round", algorithm, server, cohort)
+    phases.update(cohort.work)
+    return new_server
 
   if isinstance(data, Population):
     example = lambda field: jax.ShapeDtypeStruct((1, *field[1]), field[0])
     examples, indices = {n: example(f) for n, f in data.fields.items()}, None
     sizes = data.sizes
   else:
-    of_seed = data.indices, data.sizes
+    seed_lists = data.indices, data.sizes
     if np.ndim(data.sizes) == 2:
-      of_seed = trees.take(of_seed, 0)
-    examples, (indices, sizes) = data.examples, of_seed
+      seed_lists = trees.take(seed_lists, 0)
+    examples, (indices, sizes) = data.examples, seed_lists
   key = jax.eval_shape(jax.random.key, 0)
   jax.eval_shape(round, params, key, examples, indices, sizes)
-  return noted
+  return phases
 
 
 def _steps(gradient_counts, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:
@@ -121,9 +121,9 @@ def _steps(gradient_counts, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:
     sizes: [M].
     plan: of the local steps.
   """
-  full = lambda examples: -(-examples // plan.batch_size)
+  num_batches = lambda examples: -(-examples // plan.batch_size)
   total = np.zeros(len(sizes))
-  for number, of in gradient_counts:
-    steps = plan.num_steps(sizes) if of is None else full(sizes)
-    total += number * (full(of) if isinstance(of, int) else steps)
+  for number, kind in gradient_counts:
+    steps = plan.num_steps(sizes) if kind is None else num_batches(sizes)
+    total += number * (num_batches(kind) if isinstance(kind, int) else steps)
   return np.maximum(total, 1.0)

@@ -200,18 +200,18 @@ class Worker:
       mean_loss = self._mean_loss(loss_fn, k)
       value, grads = jax.value_and_grad(mean_loss)(params)
       extras, calls = extras_of(rule, mean_loss, params, value, grads)
-      before = rule_state
+      old_state = rule_state
       params, rule_state = optimizers.step(
         "client", rule, grads, rule_state, params, **extras
       )
       # The model and traced hyperparameters may have different types.
       if config.precision == "bfloat16":
-        rule_state = trees.cast_like(rule_state, before)
+        rule_state = trees.cast_like(rule_state, old_state)
       name = "client: the rule's state"
-      functions.check_like(name, rule_state, before, "init")
+      functions.check_like(name, rule_state, old_state, "init")
       gradients_per_step = 1 + len(calls)
-      record = lambda name, all: all.at[k].set(_field(rule_state, name))
-      traces = {name: record(name, all) for name, all in traces.items()}
+      record = lambda name, trace: trace.at[k].set(_field(rule_state, name))
+      traces = {name: record(name, trace) for name, trace in traces.items()}
       return params, rule_state, traces
 
     blank = lambda name: jnp.full(
@@ -222,8 +222,8 @@ class Worker:
     num_steps = config.plan.common_steps or self.num_steps
     # Steps may overwrite their input. XLA would let them overwrite the caller's
     # model, and so copy that for each client.
-    begin = lax.optimization_barrier(start), rule_state, traces
-    end, rule_state, self.traces = lax.fori_loop(0, num_steps, step, begin)
+    initial = lax.optimization_barrier(start), rule_state, traces
+    end, rule_state, self.traces = lax.fori_loop(0, num_steps, step, initial)
     examples = jnp.sum(self._client.counts, dtype=jnp.int32)
     self._count(gradients_per_step, examples, None)
     return master_model(params, start, end), rule_state
@@ -281,16 +281,16 @@ class Worker:
       self.key, (num_examples,), 0, jnp.maximum(size, 1)
     )
     counts = jnp.full(num_examples, size > 0)
-    drawn = rows[positions]
-    of = num_examples
-    return self._mean_gradients(loss_fn, (params,), drawn, counts, of)[0]
+    sample = rows[positions]
+    kind = num_examples
+    return self._mean_gradients(loss_fn, (params,), sample, counts, kind)[0]
 
-  def _mean_gradients(self, loss_fn, points, rows, counts, of, stop=None):
+  def _mean_gradients(self, loss_fn, points, rows, counts, kind, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.
 
     Gradients are zero at running statistics, which change by local steps, not
     by gradients. Rows [n] have the weight 1 where `counts` [n] is true, and 0
-    elsewhere. From position `stop` on, `counts` is false. `of` says which
+    elsewhere. From position `stop` on, `counts` is false. `kind` says which
     examples the rows are, see the attribute `gradients`.
     """
     loss_fn = computed_loss(self._config.precision, loss_fn)
@@ -313,16 +313,16 @@ class Worker:
       return jax.tree.map(jnp.add, totals, grads)
 
     # In half precision, sums over many examples overflow and lose digits.
-    wide = lambda leaf: trees.at_least_float32(jnp.zeros_like(leaf))
-    zeros = [jax.tree.map(wide, point) for point in points]
+    zeros_of = lambda leaf: trees.at_least_float32(jnp.zeros_like(leaf))
+    zeros = [jax.tree.map(zeros_of, point) for point in points]
     if len(rows) == chunk:
       totals = add(0, zeros)
     else:
       num_chunks = -(-(len(rows) if stop is None else stop) // chunk)
       totals = lax.fori_loop(0, num_chunks, add, zeros)
-    number = jnp.sum(counts)
-    self._count(len(points), number.astype(jnp.int32), of)
-    mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
+    num_rows = jnp.sum(counts)
+    self._count(len(points), num_rows.astype(jnp.int32), kind)
+    mean = lambda leaf: leaf / jnp.maximum(num_rows, 1).astype(leaf.dtype)
     return [
       optax.tree.cast_like(
         batch_stats.without(jax.tree.map(mean, total)), point
@@ -330,9 +330,9 @@ class Worker:
       for total, point in zip(totals, points, strict=True)
     ]
 
-  def _count(self, gradients, examples, of):
+  def _count(self, gradients, examples, kind):
     """Counts gradients of this many examples each, see `gradient_counts`."""
-    self.gradient_counts.append((gradients, of))
+    self.gradient_counts.append((gradients, kind))
     spent = counters.times(counters.counter(examples), gradients)
     self.gradient_evaluations = counters.add(self.gradient_evaluations, spent)
 
@@ -354,8 +354,8 @@ class Worker:
     mask = jnp.arange(len(rows)) < count
 
     def mean_loss(params, draw=0):
-      own = jax.random.fold_in(rng, draw) if draw else rng
-      losses = loss_fn(params, batch, own)
+      draw_rng = jax.random.fold_in(rng, draw) if draw else rng
+      losses = loss_fn(params, batch, draw_rng)
       if needs_no_mask:
         return jnp.mean(losses)
       losses = jnp.where(mask, losses, 0)
@@ -404,8 +404,8 @@ def extras_of(
   def grad_fn(point, step=None, *, draw=0):
     del step
     calls.append(None)
-    of_draw = functools.partial(mean_loss, draw=draw) if draw else mean_loss
-    return grad_fn_of(of_draw, params)(point)
+    draw_loss = functools.partial(mean_loss, draw=draw) if draw else mean_loss
+    return grad_fn_of(draw_loss, params)(point)
 
   extras = {
     "value": value,

@@ -42,15 +42,15 @@ def read(
   with errors.reading(path, "give a CSV file", Exception):
     check_memory(path)
     frame = read_rows(path, **how)
-    found = {name: number(frame[name]) for name in columns if name in frame}
+    numbers = {name: number(frame[name]) for name in columns if name in frame}
   for name in columns:
-    if name not in found:
+    if name not in numbers:
       raise ValueError(
         f"{path}: has no column {name}; must have {', '.join(columns)}"
       )
     if f"{name}.1" in frame:  # As pandas calls the second of a name.
       raise ValueError(f"{path}: two columns are named {name!r}")
-  return frame, [found[name].to_numpy(float) for name in columns]
+  return frame, [numbers[name].to_numpy(float) for name in columns]
 
 
 def check_memory(path: pathlib.Path) -> None:

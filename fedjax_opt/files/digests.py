@@ -36,11 +36,11 @@ def digest_of_file(path: pathlib.Path, size: int | None = None) -> int:
     path: of the file.
     size: so many of its first bytes; None for all.
   """
-  found, left = 0, float("inf") if size is None else size
+  crc, remaining = 0, float("inf") if size is None else size
   with open(path, "rb") as file:
-    while left and (part := file.read(int(min(left, 1 << 20)))):
-      found, left = digest(part, found), left - len(part)
-  return found
+    while remaining and (part := file.read(int(min(remaining, 1 << 20)))):
+      crc, remaining = digest(part, crc), remaining - len(part)
+  return crc
 
 
 def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +68,9 @@ def read_with_digest(path: pathlib.Path) -> dict[str, Any]:
 
 def digest_is_right(content: Mapping[str, Any]) -> bool:
   """Whether the content of a JSON file is what `with_digest` returned."""
-  others = {name: v for name, v in content.items() if name != DIGEST_KEY}
+  payload = {name: v for name, v in content.items() if name != DIGEST_KEY}
   try:
-    return content.get(DIGEST_KEY) == digest(_text(others))
+    return content.get(DIGEST_KEY) == digest(_text(payload))
   except RecursionError:  # Nested, as what was written never is.
     return False
 

@@ -25,21 +25,21 @@ def contents(
     ValueError: if it is a file, or cannot be written.
   """
   folder = pathlib.Path(folder).expanduser()
-  existing = folder
-  while not os.path.lexists(existing):
-    existing = existing.parent
-  if not existing.is_dir():
+  ancestor = folder
+  while not os.path.lexists(ancestor):
+    ancestor = ancestor.parent
+  if not ancestor.is_dir():
     raise ValueError(
-      f"{flag}={str(folder)!r}: {str(existing)!r} is a file; give a folder "
+      f"{flag}={str(folder)!r}: {str(ancestor)!r} is a file; give a folder "
       "that is new or empty"
     )
-  if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+  if not os.access(ancestor, os.R_OK | os.W_OK | os.X_OK):
     raise ValueError(
       f"{flag}={str(folder)!r}: cannot be written (no permission in "
-      f"{str(existing)!r}); give a folder that you may write"
+      f"{str(ancestor)!r}); give a folder that you may write"
     )
-  inside = os.listdir(folder) if existing == folder else []
-  return folder, sorted(name for name in inside if name != LOCK)
+  names = os.listdir(folder) if ancestor == folder else []
+  return folder, sorted(name for name in names if name != LOCK)
 
 
 def check_empty(flag: str, folder: pathlib.Path, inside: list[str]) -> None:

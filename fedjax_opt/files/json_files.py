@@ -97,7 +97,7 @@ def atomic_write(
 
 
 def beside(path: pathlib.Path, end: str = ".tmp") -> pathlib.Path:
-  """Where `whole` writes a file first."""
+  """The path where `atomic_write` writes a file first."""
   return path.with_name(path.name + end)
 
 

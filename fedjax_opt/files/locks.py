@@ -58,25 +58,25 @@ def held(flag: str, folder: pathlib.Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _beating(descriptor: int) -> Iterator[None]:
   """Touches a file again and again, as long as what is inside takes."""
-  ended = threading.Event()
-  beats = threading.Thread(target=_beat, args=(descriptor, ended), daemon=True)
+  stop = threading.Event()
+  beats = threading.Thread(target=_beat, args=(descriptor, stop), daemon=True)
   beats.start()
   try:
     yield
   finally:
-    ended.set()
+    stop.set()
     beats.join()
 
 
-def _beat(descriptor: int, ended: threading.Event) -> None:
-  while not ended.wait(_BEAT):
+def _beat(descriptor: int, stop: threading.Event) -> None:
+  while not stop.wait(_BEAT):
     with contextlib.suppress(OSError):
       os.utime(descriptor)
 
 
 def _take(flag: str, folder: pathlib.Path, path: pathlib.Path) -> int:
   """The descriptor of the lock, which is this process's."""
-  mine = {"host": socket.gethostname(), "process": os.getpid()}
+  record = {"host": socket.gethostname(), "process": os.getpid()}
   while True:
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -91,10 +91,10 @@ def _take(flag: str, folder: pathlib.Path, path: pathlib.Path) -> int:
         os.close(descriptor)
         continue
       os.ftruncate(descriptor, 0)
-      os.pwrite(descriptor, json.dumps(mine).encode(), 0)
+      os.pwrite(descriptor, json.dumps(record).encode(), 0)
       if is_free is None:  # Of two that took it at once the later one has it.
         time.sleep(_BEAT)
-        if (owner := _owner(descriptor)) != mine:
+        if (owner := _owner(descriptor)) != record:
           raise ValueError(_refusal(flag, folder, owner))
     except BaseException:
       os.close(descriptor)
@@ -138,8 +138,8 @@ def _may_live(owner: dict[str, Any], is_free: bool | None) -> bool:
 
 def _lives(path: pathlib.Path) -> bool:
   """Whether somebody touches the file."""
-  before, end = _touched(path), time.monotonic() + _PATIENCE
-  while (now := _touched(path)) == before and time.monotonic() < end:
+  before, deadline = _touched(path), time.monotonic() + _PATIENCE
+  while (now := _touched(path)) == before and time.monotonic() < deadline:
     time.sleep(_BEAT / 4)
   return now not in (before, None)
 

@@ -22,13 +22,13 @@ def memory_bytes() -> int | None:
 
   None if they are not known.
   """
-  known = []
+  limits = []
   with contextlib.suppress(AttributeError, ValueError, OSError):
-    known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
   for path in _LIMITS:
     with contextlib.suppress(ValueError, OSError):
-      known.append(int(pathlib.Path(path).read_text()))
-  return min(known, default=None)
+      limits.append(int(pathlib.Path(path).read_text()))
+  return min(limits, default=None)
 
 
 def check_memory(what: str, num_bytes: int) -> None:

@@ -127,19 +127,19 @@ def _sharded_backward(strides, padding, inputs, cotangent):
   k = n + a + high - r + 1.
   """
   x, kernel = inputs
-  of_images, of_kernel = [], []
+  image_padding, kernel_padding = [], []
   for axis, stride in enumerate(strides):
     n, m = x.shape[axis + 1], cotangent.shape[axis + 1]
     k = kernel.shape[axis]
     spread, before = (m - 1) * stride + 1, padding[axis][0]
     low = k - 1 - before
-    of_images.append((low, n - spread - low + k - 1))
-    of_kernel.append((before, k - n - before + spread - 1))
+    image_padding.append((low, n - spread - low + k - 1))
+    kernel_padding.append((before, k - n - before + spread - 1))
   by_images = lax.conv_general_dilated(
     cotangent,
     lax.rev(kernel, (0, 1)),
     (1, 1),
-    of_images,
+    image_padding,
     lhs_dilation=strides,
     dimension_numbers=("NHWC", "HWOI", "NHWC"),
   )
@@ -147,7 +147,7 @@ def _sharded_backward(strides, padding, inputs, cotangent):
     x,
     cotangent,
     (1, 1),
-    of_kernel,
+    kernel_padding,
     rhs_dilation=strides,
     dimension_numbers=("CHWN", "IHWO", "HWNC"),
   )
@@ -228,13 +228,13 @@ def _conv_matmul(x, kernel, bias, strides, padding):
   kernel = _tile_kernel(kernel, tile, strides)  # [tiles, wh, ww, I, O]
   window = kernel.shape[1:3]
 
-  needed = [
+  lengths = [
     (n - 1 + -(-k // b)) * b
     for n, k, b in zip(grid, window, block, strict=True)
   ]
   edges = [
     (before, n - before - size, 0)
-    for n, size, (before, _) in zip(needed, x.shape[1:3], padding, strict=True)
+    for n, size, (before, _) in zip(lengths, x.shape[1:3], padding, strict=True)
   ]
   x = lax.pad(
     _turned(x), jnp.zeros((), x.dtype), [(0, 0, 0), *edges, (0, 0, 0)]
@@ -252,8 +252,8 @@ def _conv_matmul(x, kernel, bias, strides, padding):
   if bias is not None:
     # The bias is the weight of a patch row of ones.
     bias = jnp.asarray(bias, x.dtype)
-    own = jnp.broadcast_to(bias, (len(kernel), 1, features))
-    rows.append(jnp.pad(own, [(0, 0), (0, num_ones - 1), (0, 0)]))
+    bias_rows = jnp.broadcast_to(bias, (len(kernel), 1, features))
+    rows.append(jnp.pad(bias_rows, [(0, 0), (0, num_ones - 1), (0, 0)]))
   weights = jnp.concatenate(rows, 1).transpose(0, 2, 1)
   y = weights.reshape(-1, len(patches)) @ patches.reshape(len(patches), -1)
   y = y.reshape(*tile, features, *patches.shape[1:])
@@ -368,8 +368,8 @@ def _maximum_and_winner(windows):
 @_compile_apart()
 def _take_winner(windows, winner):
   """The values at the indices `winner` of the first axis."""
-  number = lax.broadcasted_iota(winner.dtype, windows.shape, 0)
-  wins = number == lax.broadcast(winner, windows.shape[:1])
+  index = lax.broadcasted_iota(winner.dtype, windows.shape, 0)
+  wins = index == lax.broadcast(winner, windows.shape[:1])
   return lax.select(wins, windows, lax.full_like(windows, 0)).sum(0)
 
 

@@ -213,12 +213,12 @@ class _Layer(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: jax.Array, whole: jax.Array, mask: jax.Array, train: bool
+    self, x: jax.Array, context: jax.Array, mask: jax.Array, train: bool
   ) -> jax.Array:
-    """The new x [B, t, hidden], which attends to whole [B, T, hidden]."""
+    """The new x [B, t, hidden], which attends to context [B, T, hidden]."""
     config = self.config
     drop = nn.Dropout(config.dropout, deterministic=not train, name="dropout")
-    mixed = _Attention(config, name="attention")(x, whole, mask, train=train)
+    mixed = _Attention(config, name="attention")(x, context, mask, train=train)
     x = _layer_norm(config, "attention_norm")(x + drop(mixed))
     y = _Dense(config.intermediate, name="intermediate")(x)
     y = _Dense(config.hidden, name="output")(ACTIVATIONS[config.activation](y))
@@ -232,7 +232,7 @@ class _Attention(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: jax.Array, whole: jax.Array, mask: jax.Array, *, train: bool
+    self, x: jax.Array, context: jax.Array, mask: jax.Array, *, train: bool
   ) -> jax.Array:
     config = self.config
 
@@ -241,7 +241,7 @@ class _Attention(nn.Module):
       return y.reshape(*y.shape[:2], config.heads, -1)
 
     query = heads_of("query", x)
-    key, value = heads_of("key", whole), heads_of("value", whole)
+    key, value = heads_of("key", context), heads_of("value", context)
     query /= math.sqrt(query.shape[-1])
     scores = at_least_float32(jnp.einsum("bqhd,bkhd->bhqk", query, key))
     # Not -inf: a row of padding alone would be NaN.

@@ -123,7 +123,7 @@ _SIZES = fields.sequence_of(_SIZE, "a list of whole numbers")
 
 
 def _is_padding(name, value):
-  """That it is a word, or pixels on both sides of both axes."""
+  """Checks that padding is a word, or pixels on both sides of both axes."""
   if isinstance(value, str):
     checks.check_choice(name, value, ("VALID", "SAME"))
   else:
@@ -162,14 +162,14 @@ def _fields_of(model: type) -> dict[str, fields.Field]:
     for attribute in dataclasses.fields(model)
     if attribute.name != "parent"
   }
-  own = {
+  attribute_fields = {
     name: _ATTRIBUTES[annotation]
     for name, annotation in annotations.items()
     if annotation in _ATTRIBUTES
   }
   return {
     name: field
-    for name, field in fields.fields_of(model, **own).items()
+    for name, field in fields.fields_of(model, **attribute_fields).items()
     if name in annotations
   }
 
@@ -277,11 +277,11 @@ class BatchNorm(nn.Module):
       num = x.size // x.shape[-1]
       # As in PyTorch, the biased variance normalizes the batch, and the
       # unbiased one enters the running variance.
-      for running, seen in (
+      for running, batch_value in (
         (running_mean, mean),
         (running_var, var * (num / max(num - 1, 1))),
       ):
-        new = self.momentum * running + (1 - self.momentum) * seen
-        x = batch_stats.attach(x, running, new.astype(running.dtype))
+        new_value = self.momentum * running + (1 - self.momentum) * batch_value
+        x = batch_stats.attach(x, running, new_value.astype(running.dtype))
     x = (x - mean) * lax.rsqrt(var + self.epsilon) * scale + bias
     return x.astype(dtype)

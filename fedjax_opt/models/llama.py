@@ -140,6 +140,6 @@ def _rotated(x: jax.Array, theta: float) -> jax.Array:
   length, half = x.shape[1], x.shape[-1] // 2
   angles = jnp.arange(length)[:, None] * theta ** -(jnp.arange(half) / half)
   cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
-  one, two = jnp.split(at_least_float32(x), 2, axis=-1)
-  turned = [one * cos - two * sin, two * cos + one * sin]
+  first, second = jnp.split(at_least_float32(x), 2, axis=-1)
+  turned = [first * cos - second * sin, second * cos + first * sin]
   return jnp.concatenate(turned, axis=-1).astype(x.dtype)

@@ -58,9 +58,9 @@ class MLP(layers.Network):
   initialization: layers.Initialization = layers.torch_uniform
 
   def setup(self):
-    drawn = {"initialization": self.initialization}
-    self.layers = [layers.Dense(width, **drawn) for width in self.hidden]
-    self.output = layers.Logits(self.num_classes, **drawn)
+    options = {"initialization": self.initialization}
+    self.layers = [layers.Dense(width, **options) for width in self.hidden]
+    self.output = layers.Logits(self.num_classes, **options)
 
   def features(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """Activations [B, d] of the last hidden layer."""
@@ -108,21 +108,21 @@ class CNN(layers.Network):
   implementation: str | None = None
 
   def setup(self):
-    drawn = {"initialization": self.initialization}
+    options = {"initialization": self.initialization}
     conv = functools.partial(
       layers.Conv,
       kernel_size=(self.kernel_size, self.kernel_size),
       strides=(2, 2) if self.strided else (1, 1),
       padding=self.padding,
       implementation=self.implementation,
-      **drawn,
+      **options,
     )
     self.convs = [conv(width) for width in self.channels]
     # Dropout2d drops whole channels of an example.
     self.channel_dropout = nn.Dropout(self.dropout, broadcast_dims=(1, 2))
-    self.hidden_layer = layers.Dense(self.hidden, **drawn)
+    self.hidden_layer = layers.Dense(self.hidden, **options)
     self.hidden_dropout = nn.Dropout(self.dropout)
-    self.output = layers.Logits(self.num_classes, **drawn)
+    self.output = layers.Logits(self.num_classes, **options)
 
   def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """Logits [B, num_classes] of x [B, H, W, channels]."""

@@ -180,85 +180,85 @@ def load_decoder(
   Raises:
     ValueError: naming the folder or the file, as `load`.
   """
-  read = {"gpt2": _gpt2, "llama": _llama}
-  file, given = _read_json(folder, ("model_type", None, tuple(read)))
-  return read[given["model_type"]](file, given)
+  readers = {"gpt2": _gpt2, "llama": _llama}
+  file, config = _read_json(folder, ("model_type", None, tuple(readers)))
+  return readers[config["model_type"]](file, config)
 
 
-def _gpt2(file, given):
+def _gpt2(file, config):
   """A decoder of GPT-2's form, see `load_decoder`."""
   _check_entries(
     file,
-    given,
+    config,
     ("activation_function", "gelu_new", ("gelu_new",)),
     ("layer_norm_epsilon", 1e-5, (1e-5,)),
   )
-  model, leaves = _made(Decoder, file, given, _DECODER_KEYS)
+  model, leaves = _made(Decoder, file, config, _DECODER_KEYS)
   file, params = file.parent / WEIGHTS, {}
   arrays = _read_weights(file, "transformer.")
   output = leaves.pop("output")
   for path, leaf in traverse_util.flatten_dict(leaves, sep="/").items():
     part = path.split("/")[-2:][0]
-    *lead, last = leaf.shape
-    number = len(_JOINED) if part in _JOINED else 1
+    *lead, width = leaf.shape
+    num_parts = len(_JOINED) if part in _JOINED else 1
     array = _found(
       file,
       arrays,
       "transformer.",
       _name(path, _DECODER_PARTS),
-      (*lead, number * last),
+      (*lead, num_parts * width),
     )
-    which = _JOINED.index(part) if number > 1 else 0
-    params[path] = np.split(array, number, axis=-1)[which]
+    index = _JOINED.index(part) if num_parts > 1 else 0
+    params[path] = np.split(array, num_parts, axis=-1)[index]
   table = params["embedding/embedding"]
   params["output/kernel"] = np.ascontiguousarray(table.T)
   params["output/bias"] = np.zeros(output["bias"].shape, np.float32)
   return model, traverse_util.unflatten_dict(params, sep="/")
 
 
-def _llama(file, given):
+def _llama(file, config):
   """A decoder of Llama's form, see `load_decoder`."""
   # Older folders have `rope_theta` and `rope_scaling`.
-  rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
+  rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
   rope = rope if isinstance(rope, dict) else {"rope_type": rope}
-  known = {key: value for key, value in given.items() if value is not None}
-  heads = given.get("num_attention_heads")
-  given = {"num_key_value_heads": heads} | rope | known
+  entries = {key: value for key, value in config.items() if value is not None}
+  heads = config.get("num_attention_heads")
+  config = {"num_key_value_heads": heads} | rope | entries
   _check_entries(
     file,
-    given,
+    config,
     ("hidden_act", "silu", ("silu",)),
     ("attention_bias", False, (False,)),
     ("mlp_bias", False, (False,)),
     ("tie_word_embeddings", False, (False, True)),
-    ("rope_type", given.get("type", "default"), ("default",)),
+    ("rope_type", config.get("type", "default"), ("default",)),
   )
   model, leaves = _made(
     Llama,
     file,
-    given,
+    config,
     _LLAMA_KEYS,
-    rope_theta=given.get("rope_theta", 10_000.0),
-    is_tied=given.get("tie_word_embeddings", False),
+    rope_theta=config.get("rope_theta", 10_000.0),
+    is_tied=config.get("tie_word_embeddings", False),
   )
   size = model.width // model.num_heads
-  _check_entries(file, given, ("head_dim", size, (size,)))
+  _check_entries(file, config, ("head_dim", size, (size,)))
   file = file.parent / WEIGHTS
   arrays = _read_weights(file, "model.")
   return model, _transposed(file, arrays, "model.", _LLAMA_PARTS, leaves)
 
 
-def _made(kind, file, given, keys, **others):
+def _made(kind, file, config, keys, **options):
   """A decoder, of the entries of `config.json`, and its leaves' shapes."""
   for key in keys.values():
-    if given.get(key) is None:
+    if config.get(key) is None:
       raise ValueError(f"{file}: has no {key}")
   try:
-    model = kind(**{name: given[key] for name, key in keys.items()}, **others)
+    model = kind(**{name: config[key] for name, key in keys.items()}, **options)
     return model, _leaves(model)
   except (ValueError, TypeError) as error:
-    name, _, rest = errors.first_line(error).partition("=")
-    raise ValueError(f"{file}: {keys.get(name, name)}={rest}") from None
+    name, _, reason = errors.first_line(error).partition("=")
+    raise ValueError(f"{file}: {keys.get(name, name)}={reason}") from None
 
 
 def read_config(folder: str | os.PathLike) -> EncoderConfig:
@@ -267,26 +267,28 @@ def read_config(folder: str | os.PathLike) -> EncoderConfig:
   Raises:
     ValueError: naming the folder or the file, as `load`.
   """
-  file, given = _read_json(
+  file, config = _read_json(
     folder,
     ("model_type", None, _FAMILIES),
     ("position_embedding_type", "absolute", ("absolute",)),
   )
-  family = given["model_type"]
+  family = config["model_type"]
   keys = {name: row[_FAMILIES.index(family)] for name, row in _KEYS.items()}
-  known = {
-    name: given[key] for name, key in keys.items() if given.get(key) is not None
+  arguments = {
+    name: config[key]
+    for name, key in keys.items()
+    if config.get(key) is not None
   }
   for name in SIZES:
-    if keys[name] and name not in known:
+    if keys[name] and name not in arguments:
       raise ValueError(f"{file}: has no {keys[name]}")
   if family == "bert":  # Its head has the rate of the encoder if none is given.
-    known.setdefault("head_dropout", known.get("dropout", 0.1))
+    arguments.setdefault("head_dropout", arguments.get("dropout", 0.1))
   try:
-    return EncoderConfig(**known)
+    return EncoderConfig(**arguments)
   except (ValueError, TypeError) as error:
-    name, _, rest = str(error).partition("=")
-    raise ValueError(f"{file}: {keys.get(name, name)}={rest}") from None
+    name, _, reason = str(error).partition("=")
+    raise ValueError(f"{file}: {keys.get(name, name)}={reason}") from None
 
 
 def _read_json(folder, *entries):
@@ -296,15 +298,15 @@ def _read_json(folder, *entries):
     raise ValueError(f"{str(folder)!r} must be an existing folder")
   file = path / CONFIG
   with errors.reading(file, "must be a JSON object", ValueError):
-    given = json_files.read_json(file)
-  _check_entries(file, given, *entries)
-  return file, given
+    config = json_files.read_json(file)
+  _check_entries(file, config, *entries)
+  return file, config
 
 
-def _check_entries(file, given, *entries):
-  """That some entries of `config.json`, (key, default, accepted), can be."""
+def _check_entries(file, config, *entries):
+  """Checks entries of `config.json`, each (key, default, accepted)."""
   for key, default, accepted in entries:
-    value = given.get(key, default)
+    value = config.get(key, default)
     if value not in accepted:  # It may be anything that JSON has.
       raise ValueError(
         f"{file}: {key} is {value!r}; must be one of "
@@ -331,15 +333,15 @@ def _read_weights(file, prefix):
   with errors.reading(file, "must be a safetensors file", Exception):
     memory.check_memory("it takes", file.stat().st_size)
     arrays = safetensors.numpy.load_file(file)
-  found = {}
+  leaves = {}
   for name, array in arrays.items():
-    known = name.removeprefix(prefix)
+    new_name = name.removeprefix(prefix)
     for older, newer in _OLDER.items():
-      known = known.replace(older, newer)
-    if known in found:
-      raise ValueError(f"{file}: {name} and {found[known][0]} are one leaf")
-    found[known] = name, array
-  return found
+      new_name = new_name.replace(older, newer)
+    if new_name in leaves:
+      raise ValueError(f"{file}: {name} and {leaves[new_name][0]} are one leaf")
+    leaves[new_name] = name, array
+  return leaves
 
 
 def _transposed(file, arrays, prefix, parts, leaves):
@@ -353,11 +355,11 @@ def _transposed(file, arrays, prefix, parts, leaves):
   return traverse_util.unflatten_dict(params, sep="/")
 
 
-def _found(file, arrays, prefix, known, shape):
+def _found(file, arrays, prefix, new_name, shape):
   """The array of a name, of this shape, in float32."""
-  if known not in arrays:
-    raise ValueError(f"{file}: has no {prefix}{known}")
-  name, array = arrays[known]
+  if new_name not in arrays:
+    raise ValueError(f"{file}: has no {prefix}{new_name}")
+  name, array = arrays[new_name]
   if array.shape != shape:
     raise ValueError(
       f"{file}: {name} has shape {list(array.shape)}; must be {list(shape)}, "

@@ -118,10 +118,10 @@ class _Block(nn.Module):
   @nn.compact
   def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
     """Maps [B, H, W, channels] to [B, H / stride, W / stride, features]."""
-    inner, wide = self.width, 4 * self.width
+    inner, outer = self.width, 4 * self.width
     parts = [(inner, 3, self.stride), (inner, 3, 1)]
     if self.bottleneck:
-      parts = [(inner, 1, 1), (inner, 3, self.stride), (wide, 1, 1)]
+      parts = [(inner, 1, 1), (inner, 3, self.stride), (outer, 1, 1)]
     residual = x
     for i, part in enumerate(parts):
       residual = self._conv_and_norm(residual, *part, self.norm, train)

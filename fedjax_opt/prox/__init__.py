@@ -42,13 +42,13 @@ def _on_kernels(
   factory: Callable[..., Regularizer],
   help: str,
   default: float | None = None,
-  **others: Any,
+  **options: Any,
 ) -> RegularizerChoice:
   """A regularizer of each kernel, with the default of its number."""
   make = lambda **arguments: kernels(factory(**arguments))
   strength = {"default": default, "label": "regularization strength"}
   hyperparameters = arguments(factory, strength=strength, radius=default)
-  return RegularizerChoice(make, help, hyperparameters, **others)
+  return RegularizerChoice(make, help, hyperparameters, **options)
 
 
 REGULARIZERS: dict[str, RegularizerChoice] = {

@@ -127,9 +127,9 @@ def simplex(scale: Positive = 1.0) -> Regularizer:
   """
 
   def is_inside(tree):
-    off = jnp.abs(optax.tree.sum(tree) - scale)
+    error = jnp.abs(optax.tree.sum(tree) - scale)
     low = -TOLERANCE * scale
-    return _all(tree, lambda w: w >= low) & (off <= TOLERANCE * scale)
+    return _all(tree, lambda w: w >= low) & (error <= TOLERANCE * scale)
 
   def project(tree):
     z, unravel = _raveled(tree)
@@ -204,32 +204,32 @@ def _project_simplex(z: jax.Array, scale: jax.Array) -> jax.Array:
     Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
     Dimensions", ICML 2008, Figure 1.
   """
-  below = z - jnp.max(z)  # [n], not positive.
+  offsets = z - jnp.max(z)  # [n], not positive.
   # In units of the scale; entries at -1 or below are not positive in the end.
-  units = jnp.maximum(below / scale, -2)
+  units = jnp.maximum(offsets / scale, -2)
   threshold = _threshold(units)
-  rest = below - threshold * scale
+  residual = offsets - threshold * scale
   is_kept = ~(units <= threshold)  # NaN is kept.
   # What the threshold has lost may keep or remove entries that are almost 0.
   for _ in range(2):
-    second = _second(rest, is_kept, scale)
-    is_kept = ~(rest <= second)
-  return jnp.where(is_kept, rest - second, 0)
+    second = _second(residual, is_kept, scale)
+    is_kept = ~(residual <= second)
+  return jnp.where(is_kept, residual - second, 0)
 
 
-def _second(rest, is_kept, scale):
+def _second(residual, is_kept, scale):
   """What must be subtracted yet so that the kept entries sum to the scale."""
-  number = jnp.maximum(jnp.sum(is_kept), 1).astype(rest.dtype)
-  return (jnp.sum(jnp.where(is_kept, rest, 0)) - scale) / number
+  num_kept = jnp.maximum(jnp.sum(is_kept), 1).astype(residual.dtype)
+  return (jnp.sum(jnp.where(is_kept, residual, 0)) - scale) / num_kept
 
 
 def _threshold(units):
   """The threshold of a projection onto the unit simplex, by sorting."""
-  ordered = jnp.sort(units)[::-1]
-  number = jnp.arange(1, len(units) + 1).astype(units.dtype)
-  candidates = (jnp.cumsum(ordered) - 1) / number
-  last = jnp.maximum(jnp.sum(ordered > candidates), 1) - 1
-  return candidates[last]
+  descending = jnp.sort(units)[::-1]
+  counts = jnp.arange(1, len(units) + 1).astype(units.dtype)
+  candidates = (jnp.cumsum(descending) - 1) / counts
+  index = jnp.maximum(jnp.sum(descending > candidates), 1) - 1
+  return candidates[index]
 
 
 def _raveled(tree):

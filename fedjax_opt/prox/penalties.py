@@ -139,8 +139,8 @@ def _is_axis(name: str, value: Any) -> None:
 def _are_axes(name: str, value: Any) -> None:
   """Raises an error if it is neither an axis nor a list of such."""
   is_list = isinstance(value, list | tuple) and len(value)
-  for each in value if is_list else (value,):
-    _is_axis(name, each)
+  for axis in value if is_list else (value,):
+    _is_axis(name, axis)
 
 
 @fields.checked(axis=fields.Field(_are_axes))
@@ -185,15 +185,15 @@ def group_lasso(
 
   def leaf_prox(z, threshold):
     squared, unit = squares(z, keepdims=True)
-    kept = squared > (threshold / unit) ** 2
-    return jnp.where(kept, 1 - threshold / unit / jnp.sqrt(squared), 0) * z
+    is_kept = squared > (threshold / unit) ** 2
+    return jnp.where(is_kept, 1 - threshold / unit / jnp.sqrt(squared), 0) * z
 
   def leaf_value(leaf):
     squared, unit = squares(leaf, keepdims=False)
-    positive = squared > 0
+    is_positive = squared > 0
     # The root of these groups only, because its derivative at 0 is infinite.
-    norm = jnp.sqrt(jnp.where(positive, squared, 1))
-    return jnp.sum(jnp.where(positive, unit * norm, 0))
+    norm = jnp.sqrt(jnp.where(is_positive, squared, 1))
+    return jnp.sum(jnp.where(is_positive, unit * norm, 0))
 
   return _penalty("group_lasso", strength, leaf_value, leaf_prox)
 
@@ -264,8 +264,8 @@ def total_variation_1d(strength: NonNegative, axis: int = 0) -> Regularizer:
   def leaf_prox(z, threshold):
     lines = jnp.moveaxis(z, axis, -1)
     flat = lines.reshape(-1, lines.shape[-1])
-    new = jax.vmap(total_variation_prox, (0, None))(flat, threshold)
-    return jnp.moveaxis(new.reshape(lines.shape), -1, axis)
+    flat_prox = jax.vmap(total_variation_prox, (0, None))(flat, threshold)
+    return jnp.moveaxis(flat_prox.reshape(lines.shape), -1, axis)
 
   def leaf_value(leaf):
     return jnp.sum(jnp.abs(jnp.diff(leaf, axis=axis)))

@@ -136,9 +136,9 @@ def _sum(terms: tuple[Regularizer, ...]) -> Regularizer:
   if len(terms) == 1:
     return terms[0]
   squares = [term for term in terms if term.kind == "squared_l2"]
-  others = [term for term in terms if term.kind != "squared_l2"]
-  if len(others) > 1:
-    others = _in_order(others)
+  other_terms = [term for term in terms if term.kind != "squared_l2"]
+  if len(other_terms) > 1:
+    other_terms = _in_order(other_terms)
 
   def value(tree):
     return sum(term.value(tree) for term in terms)
@@ -149,7 +149,7 @@ def _sum(terms: tuple[Regularizer, ...]) -> Regularizer:
     for square in squares:
       shrink = square.prox(jnp.ones([]), step)
       tree, step = square.prox(tree, step), step * shrink
-    for term in others:
+    for term in other_terms:
       tree = term.prox(tree, step)
     return tree
 
@@ -168,14 +168,14 @@ def _in_order(terms: list[Regularizer]) -> list[Regularizer]:
   for i, inner in enumerate(ordered):
     for outer in ordered[i + 1 :]:
       if inner.kind not in _COMES_AFTER.get(outer.kind, ()):
-        known = "; ".join(
+        pairs = "; ".join(
           f"{kind} with {', '.join(sorted(kinds))}"
           for kind, kinds in _COMES_AFTER.items()
           if kinds
         )
         raise ValueError(
           f"{inner.kind} + {outer.kind}: the prox of this sum is not known; "
-          f"known are squared_l2 with anything; {known}; on some leaves only, "
+          f"known are squared_l2 with anything; {pairs}; on some leaves only, "
           "restrict the sum: kernels(a + b)"
         )
   return ordered
@@ -208,22 +208,22 @@ def on_leaves(
     with_paths, treedef = jax.tree_util.tree_flatten_with_path(tree)
     paths = [path_names(path) for path, _ in with_paths]
     leaves = [leaf for _, leaf in with_paths]
-    chosen = [i for i, leaf in enumerate(leaves) if where(paths[i], leaf)]
-    if not chosen:
+    indices = [i for i, leaf in enumerate(leaves) if where(paths[i], leaf)]
+    if not indices:
       raise ValueError(
         f"{psi.kind}: no leaf is selected; the leaves are "
         + ", ".join("/".join(path) or "the array itself" for path in paths)
       )
-    return leaves, chosen, treedef
+    return leaves, indices, treedef
 
   def value(tree):
-    leaves, chosen, _ = select(tree)
-    return psi.value([leaves[i] for i in chosen])
+    leaves, indices, _ = select(tree)
+    return psi.value([leaves[i] for i in indices])
 
   def prox(tree, step):
-    leaves, chosen, treedef = select(tree)
-    new = psi.prox([leaves[i] for i in chosen], step)
-    for i, leaf in zip(chosen, new, strict=True):
+    leaves, indices, treedef = select(tree)
+    new_leaves = psi.prox([leaves[i] for i in indices], step)
+    for i, leaf in zip(indices, new_leaves, strict=True):
       leaves[i] = leaf
     return treedef.unflatten(leaves)
 

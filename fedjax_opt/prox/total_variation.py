@@ -85,10 +85,10 @@ def _advance(scan: _Scan, z: jax.Array, t: jax.Array) -> _Scan:
   """One step: moves to the next entry, or ends the segment with a jump."""
   n = len(z)
   at_end = scan.k == n - 1
-  following = z[jnp.minimum(scan.k + 1, n - 1)]
+  next_entry = z[jnp.minimum(scan.k + 1, n - 1)]
   # The dual variable must be 0 at the right end, and in [-t, t] before it.
-  umin = jnp.where(at_end, scan.umin, scan.umin + following - scan.vmin)
-  umax = jnp.where(at_end, scan.umax, scan.umax + following - scan.vmax)
+  umin = jnp.where(at_end, scan.umin, scan.umin + next_entry - scan.vmin)
+  umax = jnp.where(at_end, scan.umax, scan.umax + next_entry - scan.vmax)
   jump_down = umin < jnp.where(at_end, 0, -t)
   jump_up = ~jump_down & (umax > jnp.where(at_end, 0, t))
   jump = jump_down | jump_up
@@ -99,9 +99,9 @@ def _advance(scan: _Scan, z: jax.Array, t: jax.Array) -> _Scan:
   value = jnp.where(
     finish, scan.vmin + scan.umin / (scan.k - scan.start + 1), value
   )
-  written = jnp.where(jump | finish, scan.start, n)  # n is dropped.
-  last = jnp.where(jump_down, scan.kminus, scan.kplus)
-  start = jnp.where(jump, last + 1, scan.start)
+  place = jnp.where(jump | finish, scan.start, n)  # n is dropped.
+  jump_index = jnp.where(jump_down, scan.kminus, scan.kplus)
+  start = jnp.where(jump, jump_index + 1, scan.start)
   first = z[jnp.minimum(start, n - 1)]
 
   # A jump down sets vmin anew, and vmax too unless the end was reached. A jump
@@ -129,12 +129,12 @@ def _advance(scan: _Scan, z: jax.Array, t: jax.Array) -> _Scan:
     umin=jnp.where(low, t, umin),
     umax=jnp.where(high, -t, umax),
   )
-  chosen = jax.tree.map(
+  next_scan = jax.tree.map(
     lambda a, b: jnp.where(jump, a, b), after_jump, after_none
   )
-  return chosen._replace(
+  return next_scan._replace(
     start=start,
-    values=scan.values.at[written].set(value, mode="drop"),
-    is_start=scan.is_start.at[written].set(True, mode="drop"),
+    values=scan.values.at[place].set(value, mode="drop"),
+    is_start=scan.is_start.at[place].set(True, mode="drop"),
     done=finish,
   )

@@ -134,7 +134,7 @@ class Checkpoints:
     Raises:
       OSError: if it cannot be written; earlier checkpoints stay.
     """
-    about = {
+    header = {
       "identity": self._identity,
       "round": round,
       "shapes": _shapes(state),
@@ -142,7 +142,7 @@ class Checkpoints:
     }
     leaves = enumerate(jax.tree.leaves(state))
     arrays = {
-      _ABOUT: np.frombuffer(json.dumps(about).encode(), np.uint8),
+      _ABOUT: np.frombuffer(json.dumps(header).encode(), np.uint8),
       **{f"{_STATE}{i}": _on_host(leaf) for i, leaf in leaves},
       **{f"{_RECORD}{name}": values for name, values in record.items()},
     }
@@ -159,8 +159,8 @@ class Checkpoints:
         f"written ({errors.reason(error)})"
       ) from error
     self._own.add(round)
-    for old in [r for r in _rounds(self._folder) if r in self._own][2:]:
-      self._path(old).unlink()
+    for old_round in [r for r in _rounds(self._folder) if r in self._own][2:]:
+      self._path(old_round).unlink()
 
   def load(self, state: State) -> Saved | None:
     """The newest undamaged checkpoint; None if no run is to be resumed.
@@ -181,9 +181,9 @@ class Checkpoints:
     for round in _rounds(self._folder):
       try:
         arrays = self._read(round)
-        about = _about(arrays, round)
-        other = difference(about["shapes"], _shapes(state))
-        saved = None if other else Saved(round, *_restored(arrays, state))
+        header = _about(arrays, round)
+        words = difference(header["shapes"], _shapes(state))
+        saved = None if words else Saved(round, *_restored(arrays, state))
       except Exception as error:
         self._check_damaged(round, error)
         warnings.warn(
@@ -193,16 +193,16 @@ class Checkpoints:
         )
         damaged.append(self._path(round))
         continue
-      if other:
+      if words:
         raise CheckpointError(
           f"resume=True: {str(self._folder)!r} is of another algorithm or "
-          f"model: {other}"
+          f"model: {words}"
         )
       if processes.is_first_process():
         for path in damaged:
           os.replace(path, f"{path}.damaged")
-        for left in _rounds(self._folder, ".npz.tmp"):  # A kill left it.
-          self._path(left).with_suffix(".npz.tmp").unlink()
+        for leftover in _rounds(self._folder, ".npz.tmp"):  # A kill left it.
+          self._path(leftover).with_suffix(".npz.tmp").unlink()
       return saved
     raise CheckpointError(
       f"resume=True: no checkpoint in {str(self._folder)!r} can be read"
@@ -244,22 +244,22 @@ class Checkpoints:
     for round in _rounds(self._folder):
       try:
         with open(self._path(round), "rb") as file, np.load(file) as arrays:
-          about = _about(arrays, round)
+          header = _about(arrays, round)
         break
       except Exception as error:
         self._check_damaged(round, error)
     else:
       return
-    if about["streams"] != STREAMS:
+    if header["streams"] != STREAMS:
       raise ValueError(
         f"resume=True: {str(self._folder)!r} is of a run with version "
-        f"{about['streams']} of the random streams, and this is version "
+        f"{header['streams']} of the random streams, and this is version "
         f"{STREAMS}, which draws other cohorts; give another folder"
       )
-    saved, given = about["identity"], self._identity
-    if saved and given and (other := difference(saved, given)):
+    saved, current = header["identity"], self._identity
+    if saved and current and (words := difference(saved, current)):
       raise ValueError(
-        f"resume=True: {str(self._folder)!r} is of a run with {other}; give "
+        f"resume=True: {str(self._folder)!r} is of a run with {words}; give "
         "what that run had, or another folder"
       )
 
@@ -276,22 +276,22 @@ def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   Returns:
     The words; '' if nothing differs.
   """
-  of_data = digest_of_data.DATA_DIGESTS
+  data_key = digest_of_data.DATA_DIGESTS
   names = {name: None for name in (*saved, *given)}
-  names.pop(of_data, None)
+  names.pop(data_key, None)
   pairs = ((name, saved.get(name), given.get(name)) for name in names)
   words = [_unlike(*pair) for pair in pairs if pair[1] != pair[2]]
   before, now = (
     config.get(digest_of_data.DATA_DIGESTS) for config in (saved, given)
   )
-  other = digest_of_data.difference(before, now) if before and now else ""
-  return ", ".join([*filter(None, [other]), *words][:5])
+  data_words = digest_of_data.difference(before, now) if before and now else ""
+  return ", ".join([*filter(None, [data_words]), *words][:5])
 
 
-def _unlike(name: str, one: Any, other: Any) -> str:
-  if any(str(value).startswith(DIGEST) for value in (one, other)):
+def _unlike(name: str, old_value: Any, new_value: Any) -> str:
+  if any(str(value).startswith(DIGEST) for value in (old_value, new_value)):
     return f"another {name}"
-  return f"{name}={one}, not {other}"
+  return f"{name}={old_value}, not {new_value}"
 
 
 def _shapes(state: State) -> dict[str, str]:
@@ -311,10 +311,10 @@ def _on_host(leaf: Any) -> np.ndarray:
 
 def _about(arrays: Mapping[str, np.ndarray], round: int) -> dict[str, Any]:
   """The record `about` of a checkpoint with these arrays."""
-  found = json.loads(arrays[_ABOUT].tobytes())
-  if found["round"] != round:
+  header = json.loads(arrays[_ABOUT].tobytes())
+  if header["round"] != round:
     raise ValueError("it is of another round")
-  return found
+  return header
 
 
 def _restored(
@@ -336,20 +336,20 @@ def _restored(
     return array if isinstance(leaf, np.ndarray) else jnp.array(array)
 
   leaves, structure = jax.tree.flatten(state)
-  found = [restored(arrays[f"{_STATE}{i}"], x) for i, x in enumerate(leaves)]
+  loaded = [restored(arrays[f"{_STATE}{i}"], x) for i, x in enumerate(leaves)]
   record = {
     name.removeprefix(_RECORD): values
     for name, values in arrays.items()
     if name.startswith(_RECORD)
   }
-  return structure.unflatten(found), record
+  return structure.unflatten(loaded), record
 
 
 def _rounds(folder: pathlib.Path, end: str = ".npz") -> list[int]:
   """Rounds of the checkpoints in a folder, if it is there; newest first."""
   names = os.listdir(folder) if folder.is_dir() else []
-  found = (re.fullmatch(f"({_ROUND}){re.escape(end)}", n) for n in names)
-  return sorted((int(each[1]) for each in found if each), reverse=True)
+  matches = (re.fullmatch(f"({_ROUND}){re.escape(end)}", n) for n in names)
+  return sorted((int(match[1]) for match in matches if match), reverse=True)
 
 
 def _check_names(folder: pathlib.Path) -> None:

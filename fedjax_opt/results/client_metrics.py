@@ -62,15 +62,15 @@ class ClientMetrics(NamedTuple):
     `client_test_accuracy_decile_1` to `client_test_accuracy_decile_9`, over
     clients.
     """
-    found = {}
+    by_kind = {}
     for kind, names in self.values.items():
-      of_kind = {f"client_test_{n}": self.mean(kind, n) for n in names}
+      metrics = {f"client_test_{n}": self.mean(kind, n) for n in names}
       if "accuracy" in names:
-        of_kind["client_test_worst_decile_accuracy"] = self.worst_decile(kind)
+        metrics["client_test_worst_decile_accuracy"] = self.worst_decile(kind)
         for i, decile in enumerate(self.deciles(kind), 1):
-          of_kind[f"client_test_accuracy_decile_{i}"] = float(decile)
-      found[kind] = of_kind
-    return found
+          metrics[f"client_test_accuracy_decile_{i}"] = float(decile)
+      by_kind[kind] = metrics
+    return by_kind
 
   def to_csv(self, path: str | os.PathLike) -> None:
     """Writes a table with one row for each client.
@@ -96,10 +96,10 @@ class ClientMetrics(NamedTuple):
       ):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["client", "num_train", "num_test", *columns])
-        for client, number in enumerate(self.num_test):
-          trained = "" if self.num_train is None else self.num_train[client]
-          cells = [number_cell(each[client]) for each in columns.values()]
-          writer.writerow([client, trained, number, *cells])
+        for client, num_test in enumerate(self.num_test):
+          num_train = "" if self.num_train is None else self.num_train[client]
+          cells = [number_cell(values[client]) for values in columns.values()]
+          writer.writerow([client, num_train, num_test, *cells])
     except OSError as error:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 

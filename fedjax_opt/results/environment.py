@@ -20,16 +20,16 @@ PACKAGES = (
 
 def versions() -> dict[str, str | None]:
   """Versions of Python, fedjax_opt and `PACKAGES`; None if not installed."""
-  found: dict[str, str | None] = {
+  by_package: dict[str, str | None] = {
     "python": platform.python_version(),
     "fedjax_opt": VERSION,
   }
   for package in PACKAGES:
     try:
-      found[package] = importlib.metadata.version(package)
+      by_package[package] = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-      found[package] = None
-  return found
+      by_package[package] = None
+  return by_package
 
 
 def device() -> dict[str, Any]:

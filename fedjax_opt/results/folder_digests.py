@@ -40,10 +40,10 @@ def write(path: pathlib.Path, content: bytes, grows: bool = False) -> None:
     content: all of it.
     grows: whether it will be appended to, see `cover`.
   """
-  after = {"size": len(content), "crc32": digest(content)}
+  new_content = {"size": len(content), "crc32": digest(content)}
   if grows:
-    after["grows"] = True
-  _change(path.parent, {path.name: [_content_of(path), after]})
+    new_content["grows"] = True
+  _change(path.parent, {path.name: [_content_of(path), new_content]})
   json_files.write_whole(path, content)
 
 
@@ -65,8 +65,8 @@ def remove(path: pathlib.Path) -> None:
 
 def add(folder: pathlib.Path, *names: str) -> None:
   """Keeps the digests of existing files, as they are now."""
-  found = {name: [_content_of(folder / name)] for name in names}
-  _change(folder, {n: content for n, content in found.items() if content[0]})
+  files = {name: [_content_of(folder / name)] for name in names}
+  _change(folder, {n: content for n, content in files.items() if content[0]})
 
 
 def settle(folder: pathlib.Path) -> None:
@@ -126,13 +126,13 @@ def check(folder: pathlib.Path, *names: str) -> dict[str, int] | None:
   files = _read(folder)
   if files is None:
     return None
-  covered = {}
+  sizes = {}
   for name, contents in files.items():
     if not names or name in names:
       content = _held(folder / name, contents)
       if content is not None:
-        covered[name] = content["size"]
-  return covered
+        sizes[name] = content["size"]
+  return sizes
 
 
 def _held(path: pathlib.Path, contents: list[_Content]) -> _Content:
@@ -146,18 +146,18 @@ def _held(path: pathlib.Path, contents: list[_Content]) -> _Content:
       return None
     raise _damaged(path.name, "is missing")
   size = path.stat().st_size
-  known = [content for content in contents if content is not None]
-  for content in sorted(known, key=lambda c: c["size"], reverse=True):
-    covered, grows = content["size"], content.get("grows", False)
-    fits = size == covered or (grows and size > covered)
-    if fits and digest_of_file(path, covered) == content["crc32"]:
+  candidates = [content for content in contents if content is not None]
+  for content in sorted(candidates, key=lambda c: c["size"], reverse=True):
+    num_bytes, grows = content["size"], content.get("grows", False)
+    is_match = size == num_bytes or (grows and size > num_bytes)
+    if is_match and digest_of_file(path, num_bytes) == content["crc32"]:
       return content
   raise _damaged(path.name, "is damaged: it does not hold what was written")
 
 
-def _damaged(name: str, what: str) -> ValueError:
+def _damaged(name: str, problem: str) -> ValueError:
   return ValueError(
-    f"{name} {what}; restore it, run again in another folder, or remove "
+    f"{name} {problem}; restore it, run again in another folder, or remove "
     f"{DIGESTS_FILE} to read all as it is"
   )
 

@@ -37,11 +37,11 @@ _SMALLER_IS_BETTER = (
 @checked()
 def direction(name: str) -> str | None:
   """The direction in which a metric improves: 'max', 'min', or None."""
-  last = name.rsplit("_", 1)[-1]
+  last_word = name.rsplit("_", 1)[-1]
   is_loss = name.endswith("loss")
-  if is_loss or last in _SMALLER_IS_BETTER or name == "grad_norm_sq":
+  if is_loss or last_word in _SMALLER_IS_BETTER or name == "grad_norm_sq":
     return "min"
-  if is_fraction(name) or last in _LARGER_IS_BETTER:
+  if is_fraction(name) or last_word in _LARGER_IS_BETTER:
     return "max"
   return None
 
@@ -54,8 +54,8 @@ def worst_mean(ascending: np.ndarray, worst_is_low: bool) -> float:
     worst_is_low: whether the first ones are the worst.
   """
   count = -(-len(ascending) // 10)
-  worst = ascending[:count] if worst_is_low else ascending[-count:]
-  return float(worst.mean())
+  tenth = ascending[:count] if worst_is_low else ascending[-count:]
+  return float(tenth.mean())
 
 
 def check_has_direction(metric: str) -> None:
@@ -76,11 +76,11 @@ def is_fraction(name: str) -> bool:
 
 def bounds(name: str) -> tuple[float, float]:
   """The lowest and highest value that a metric can have, by its name."""
-  last = name.rsplit("_", 1)[-1]
-  if is_fraction(name) or last in _FROM_0_TO_1:
+  last_word = name.rsplit("_", 1)[-1]
+  if is_fraction(name) or last_word in _FROM_0_TO_1:
     return 0.0, 1.0
-  low = 0.0 if last in ("mse", "rmse", "mae") else -math.inf
-  return low, 1.0 if last == "r2" else math.inf
+  low = 0.0 if last_word in ("mse", "rmse", "mae") else -math.inf
+  return low, 1.0 if last_word == "r2" else math.inf
 
 
 @dataclasses.dataclass
@@ -117,10 +117,10 @@ class History:
 
   def __repr__(self) -> str:
     """The size of the history and the names of its metrics, in one line."""
-    last = f", the last is {self.rounds[-1]}" if self.rounds else ""
+    suffix = f", the last is {self.rounds[-1]}" if self.rounds else ""
     names = ", ".join(self.metrics) or "none"
     return (
-      f"History(evaluated rounds: {len(self.rounds)}{last}; "
+      f"History(evaluated rounds: {len(self.rounds)}{suffix}; "
       f"points: {self.num_points}; metrics: {names})"
     )
 
@@ -158,9 +158,9 @@ class History:
     size = self.num_points or next(iter(columns.values())).size
     for name, column in columns.items():
       checks.array(f"values[{name!r}]", column, f"[{size}]")
-    before = self.metrics or {name: np.empty((size, 0)) for name in columns}
+    metrics = self.metrics or {name: np.empty((size, 0)) for name in columns}
     count, longer = len(self.rounds), {}
-    for name, values in before.items():
+    for name, values in metrics.items():
       room = self._room.get(name)
       if values.base is not room or room is None or room.shape[1] == count:
         # Room doubles, so all copies together are only as long as the history.
@@ -226,9 +226,9 @@ class History:
       ValueError: if the metric was not measured.
     """
     checks.check_choice("metric", name, self.metrics)
-    measured = self.metrics[name][points]
-    no_result = self.diverged(points) | ~np.isfinite(measured)
-    return np.where(no_result, np.nan, measured)
+    values = self.metrics[name][points]
+    no_result = self.diverged(points) | ~np.isfinite(values)
+    return np.where(no_result, np.nan, values)
 
   def spent(self, cost: str) -> np.ndarray | None:
     """What each point had spent at each evaluated round.
@@ -252,8 +252,8 @@ class History:
     """Every metric at the last evaluated round, None where it has no value."""
     if not self.rounds:
       return {}
-    last = {name: self.values(name, point)[-1] for name in self.metrics}
-    return {n: float(v) if np.isfinite(v) else None for n, v in last.items()}
+    values = {name: self.values(name, point)[-1] for name in self.metrics}
+    return {n: float(v) if np.isfinite(v) else None for n, v in values.items()}
 
   def best(self, point: int, name: str) -> tuple[float, int] | None:
     """A metric's best value before any divergence, and its first round.
@@ -267,8 +267,8 @@ class History:
       None.
     """
     values = self.values(name, point)
-    way = direction(name)
-    if way is None or np.isnan(values).all():
+    goal = direction(name)
+    if goal is None or np.isnan(values).all():
       return None
-    at = np.nanargmax(values) if way == "max" else np.nanargmin(values)
-    return float(values[at]), self.rounds[int(at)]
+    index = np.nanargmax(values) if goal == "max" else np.nanargmin(values)
+    return float(values[index]), self.rounds[int(index)]

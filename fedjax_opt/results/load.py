@@ -87,22 +87,22 @@ class Run:
     """A table of the points, for notebooks."""
     names = varying(self.points)
     metric = (self.summary or {}).get("criterion", {}).get("metric")
-    shown = [metric] if metric in self.history.metrics else []
-    shown += [n for n in ("train_loss",) if n in self.history.metrics]
+    columns = [metric] if metric in self.history.metrics else []
+    columns += [n for n in ("train_loss",) if n in self.history.metrics]
     rows = []
     for index, point in enumerate(self.points[:_MANY_ROWS]):
       final = self.history.final(index)
-      values = ["-" if final[n] is None else f"{final[n]:.4g}" for n in shown]
-      of_point = [format_value(point.get(name)) for name in names]
-      chosen = ", selected" * (index == self.selected)
-      status = self.history.status(index) + chosen
-      rows.append([index, *of_point, *values, status])
-    more = len(self.points) - _MANY_ROWS
+      values = ["-" if final[n] is None else f"{final[n]:.4g}" for n in columns]
+      point_cells = [format_value(point.get(name)) for name in names]
+      mark = ", selected" * (index == self.selected)
+      status = self.history.status(index) + mark
+      rows.append([index, *point_cells, *values, status])
+    num_more = len(self.points) - _MANY_ROWS
     return html_table(
       f"{self.folder}: {self._in_short()}",
-      ["point", *names, *shown, "status"],
+      ["point", *names, *columns, "status"],
       rows,
-      f"and {more} more points" if more > 0 else "",
+      f"and {num_more} more points" if num_more > 0 else "",
     )
 
   def _in_short(self) -> str:
@@ -140,9 +140,9 @@ def load_run(folder: str | os.PathLike) -> Run:
   """
   folder = pathlib.Path(folder).expanduser()
   if not folder.is_dir():
-    what = "is a file" if folder.exists() else "there is no such folder"
-    raise ValueError(f"folder={str(folder)!r}: {what}; give that of a run")
-  covered = _verified(folder)
+    problem = "is a file" if folder.exists() else "there is no such folder"
+    raise ValueError(f"folder={str(folder)!r}: {problem}; give that of a run")
+  sizes = _verified(folder)
   summary = _read(folder, "summary.json", _read_summary)
   config = _read(folder, "config.json", read_json)
   if config is None:
@@ -152,15 +152,15 @@ def load_run(folder: str | os.PathLike) -> Run:
       f"folder={str(folder)!r}: holds no run (it has no config.json); give the "
       "folder of one"
     )
-  size = covered.get("metrics.csv")
+  size = sizes.get("metrics.csv")
   metrics = _read(folder, "metrics.csv", lambda path: read_metrics(path, size))
   points, history = metrics or ([], History())
   selected = None
   if summary is not None:
-    points = [_numbers(p["hyperparameters"]) for p in summary["points"]]
+    points = [_numbers(point["hyperparameters"]) for point in summary["points"]]
     selected = summary["selected"]
-    measured = any(point["final"] for point in summary["points"])
-    expected = len(points) if measured else 0
+    is_measured = any(point["final"] for point in summary["points"])
+    expected = len(points) if is_measured else 0
     if history.num_points != expected:
       raise ValueError(
         f"folder={str(folder)!r}: metrics.csv has {history.num_points} points, "
@@ -168,7 +168,7 @@ def load_run(folder: str | os.PathLike) -> Run:
       )
   model = _read(folder, "params.safetensors", read_model)
   params = None if model is None else model[0]
-  is_verified = _all_have_digests(folder, covered)
+  is_verified = _all_have_digests(folder, sizes)
   return Run(
     folder, config, points, history, summary, params, selected, is_verified
   )
@@ -176,8 +176,8 @@ def load_run(folder: str | os.PathLike) -> Run:
 
 def _all_have_digests(folder: pathlib.Path, covered: Collection[str]) -> bool:
   """Whether all files that were read have digests; warns if not."""
-  read = [name for name in _FILES if (folder / name).exists()]
-  without = [name for name in read if name not in covered]
+  names = [name for name in _FILES if (folder / name).exists()]
+  without = [name for name in names if name not in covered]
   if without:
     warnings.warn(
       f"folder={str(folder)!r}: not verified: {folder_digests.DIGESTS_FILE} is "
@@ -199,8 +199,8 @@ def _read(folder: pathlib.Path, name: str, read: Any) -> Any:
   """What a file holds, or None if there is none."""
   if not (folder / name).exists():
     return None
-  what, remedy = f"folder={str(folder)!r}: {name}", "give that of a whole run"
-  with errors.reading(what, remedy, ValueError, TypeError):
+  file, remedy = f"folder={str(folder)!r}: {name}", "give that of a whole run"
+  with errors.reading(file, remedy, ValueError, TypeError):
     memory.check_is_file(folder / name)
     return read(folder / name)
 
@@ -222,5 +222,5 @@ def _read_summary(path: pathlib.Path) -> dict[str, Any]:
 
 def _numbers(point: dict[str, Any]) -> dict[str, Any]:
   """The hyperparameters; in JSON an infinity is text."""
-  infinite = ("inf", "-inf")
-  return {n: float(v) if v in infinite else v for n, v in point.items()}
+  infinities = ("inf", "-inf")
+  return {n: float(v) if v in infinities else v for n, v in point.items()}

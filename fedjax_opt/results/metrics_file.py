@@ -60,8 +60,8 @@ class MetricsFile:
       rows.writerow([*_FIRST, *self._names, *values])
     for column, round_number in enumerate(rounds):
       for point, cells in enumerate(self._cells):
-        measured = [number_cell(v[point, column]) for v in values.values()]
-        rows.writerow([point, round_number, *cells, *measured])
+        value_cells = [number_cell(v[point, column]) for v in values.values()]
+        rows.writerow([point, round_number, *cells, *value_cells])
     self._write(text.getvalue().encode())
 
   def _write(self, rows: bytes) -> None:

@@ -33,11 +33,11 @@ def encoded(params: Params, about: Mapping[str, Any]) -> bytes:
   """
   leaves = jax.tree_util.tree_leaves_with_path(params)
   arrays = {
-    jax.tree_util.keystr(at, simple=True, separator="/") or _ONLY: (
+    jax.tree_util.keystr(key_path, simple=True, separator="/") or _ONLY: (
       # Rows first, the order in which safetensors writes bytes.
       np.array(leaf, order="C")
     )
-    for at, leaf in leaves
+    for key_path, leaf in leaves
   }
   if len(arrays) < len(leaves):
     raise ValueError("params: two leaves have the same name, joined by '/'")

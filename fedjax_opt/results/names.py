@@ -128,8 +128,8 @@ def metric_name(metric: str) -> str:
   """The name of a metric with its unit, for an axis or a column."""
   if metric in _METRICS:
     return _METRICS[metric]
-  if found := _OVER_CLIENTS.fullmatch(metric):
-    examples, decile = found.groups()
+  if match := _OVER_CLIENTS.fullmatch(metric):
+    examples, decile = match.groups()
     whom = f"decile {decile}" if decile else "worst 10 %"
     return f"{_EXAMPLES[examples]}, {whom} of clients (%)"
   unit = " (%)" if is_fraction(metric) else ""

@@ -53,21 +53,21 @@ def bar_of_rounds(
   Raises:
     ValueError: if tqdm is not installed.
   """
-  with bar(rounds, "rounds", desc="compiling", **look) as shown:
+  with bar(rounds, "rounds", desc="compiling", **look) as progress_bar:
 
     def show(round: int, measured: Mapping[str, np.ndarray]) -> None:
-      if shown.desc:
-        shown.set_description(refresh=False)
-        shown.unpause()  # The clock of the rate begins here.
-      best = {}
+      if progress_bar.desc:
+        progress_bar.set_description(refresh=False)
+        progress_bar.unpause()  # The clock of the rate begins here.
+      best_values = {}
       for name in metrics:
         values = np.asarray(measured.get(name, []))
         values = values[np.isfinite(values)]
         if values.size:
           best_of = np.max if direction(name) == "max" else np.min
-          best[name] = f"{best_of(values):.4g}"
-      shown.set_postfix(best, refresh=False)
-      shown.update(round - shown.n)
+          best_values[name] = f"{best_of(values):.4g}"
+      progress_bar.set_postfix(best_values, refresh=False)
+      progress_bar.update(round - progress_bar.n)
 
     yield show
 

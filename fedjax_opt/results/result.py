@@ -114,15 +114,15 @@ class Result:
 
   def __repr__(self) -> str:
     points = self.history.num_points
-    some = ""
+    text = ""
     for name in ("train_loss", "test_loss", "test_accuracy"):
       values = self.history.metrics.get(name, np.empty((0, 0)))
       if values.size and points <= 4:
-        last = np.round(values[:, -1], 6).tolist()
-        some += f", {name}={last[0] if points == 1 else last}"
-    of_grid = f" x {points} points" if points > 1 else ""
+        final = np.round(values[:, -1], 6).tolist()
+        text += f", {name}={final[0] if points == 1 else final}"
+    grid_text = f" x {points} points" if points > 1 else ""
     return (
-      f"Result({self.rounds} rounds{of_grid}{some}, compiled in "
+      f"Result({self.rounds} rounds{grid_text}{text}, compiled in "
       f"{self.compile_seconds:.1f} s, ran {self.run_seconds:.1f} s)"
     )
 
@@ -143,8 +143,8 @@ class Result:
       values = values[np.isfinite(values)]
       if points > 1 and values.size:
         values = np.quantile(values, [0, 0.5, 1])
-      shown = [f"{value:.4g}" for value in values] or ["-"] * len(columns)
-      rows.append([name, *shown])
+      cells = [f"{value:.4g}" for value in values] or ["-"] * len(columns)
+      rows.append([name, *cells])
     diverged = int(self.history.diverged()[:, -1:].sum())
-    below = f"{diverged} of {points} points diverged" if diverged else ""
-    return html_table(repr(self), ["", *columns], rows, below)
+    note = f"{diverged} of {points} points diverged" if diverged else ""
+    return html_table(repr(self), ["", *columns], rows, note)

@@ -40,9 +40,9 @@ def group_by_seed(points: Sequence[Point]) -> list[Setting]:
   """Groups grid points that differ in `seed` only, in order of appearance."""
   settings: dict[str, Setting] = {}
   for index, point in enumerate(points):
-    rest = {name: value for name, value in point.items() if name != "seed"}
-    key = repr(sorted(rest.items()))
-    settings.setdefault(key, Setting(rest, [])).points.append(index)
+    setting = {name: value for name, value in point.items() if name != "seed"}
+    key = repr(sorted(setting.items()))
+    settings.setdefault(key, Setting(setting, [])).points.append(index)
   return list(settings.values())
 
 
@@ -100,15 +100,15 @@ class Criterion:
     if self.rule == "last":
       return values[:, -1]
     # A round without a value never wins; a diverged point has no score.
-    never = worst_of([-np.inf, np.inf])
-    scores = best_of(np.where(np.isnan(values), never, values), axis=1)
+    worst_value = worst_of([-np.inf, np.inf])
+    scores = best_of(np.where(np.isnan(values), worst_value, values), axis=1)
     no_score = history.diverged()[:, -1] | ~np.isfinite(scores)
     return np.where(no_score, np.nan, scores)
 
   def __str__(self) -> str:
     rule = self.rule.replace("_last_n", f" of last {self.n}")
-    way = "highest" if self.direction == "max" else "lowest"
-    return f"{way} {self.metric} ({rule})"
+    word = "highest" if self.direction == "max" else "lowest"
+    return f"{word} {self.metric} ({rule})"
 
 
 @checked()
@@ -134,8 +134,8 @@ def rank(
   sign = -1.0 if criterion.direction == "max" else 1.0
 
   def key(setting: Setting) -> tuple[int, float]:
-    lost, mean = over_seeds(scores[setting.points])
-    return lost, np.inf if np.isnan(mean) else sign * mean
+    num_diverged, mean = over_seeds(scores[setting.points])
+    return num_diverged, np.inf if np.isnan(mean) else sign * mean
 
   return sorted(group_by_seed(points), key=key)
 
@@ -246,10 +246,10 @@ def outcome(
   if not history.rounds:
     raise ValueError("history: no round was evaluated; nothing can be chosen")
   settings = group_by_seed(points)
-  of_points = criterion.scores(history)
-  scores = np.array([of_points[s.points].mean() for s in settings])
+  point_scores = criterion.scores(history)
+  scores = np.array([point_scores[s.points].mean() for s in settings])
   best = rank(history, points, criterion)[0]
-  _, score = over_seeds(of_points[best.points])
+  _, score = over_seeds(point_scores[best.points])
   has_score = bool(np.isfinite(score))
   return Tuning(
     best=best if has_score else None,
@@ -264,12 +264,12 @@ def outcome(
 
 def _edges(settings: Sequence[Setting], best: Setting) -> tuple[Edge, ...]:
   """The numeric hyperparameters whose best value is at an edge of the grid."""
-  found = []
+  edges = []
   for name, value in best.hyperparameters.items():
-    tried = {setting.hyperparameters[name] for setting in settings}
-    if len(tried) < 2 or not all(map(is_real, tried)):
+    values = {setting.hyperparameters[name] for setting in settings}
+    if len(values) < 2 or not all(map(is_real, values)):
       continue
-    if value in (min(tried), max(tried)):
-      side = "smallest" if value == min(tried) else "largest"
-      found.append(Edge(name, float(value), side))
-  return tuple(found)
+    if value in (min(values), max(values)):
+      side = "smallest" if value == min(values) else "largest"
+      edges.append(Edge(name, float(value), side))
+  return tuple(edges)

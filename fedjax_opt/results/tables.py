@@ -39,31 +39,31 @@ def table(
   if not history.rounds:
     return "no round was evaluated"
   settings = selection.group_by_seed(points)
-  shown = settings
+  rows = settings
   if len(settings) > _MAX_ROWS:
-    shown = selection.rank(history, points, criterion)[:_NUM_BEST]
+    rows = selection.rank(history, points, criterion)[:_NUM_BEST]
   selected = selection.select(history, points, criterion)
-  columns = _columns(history, settings, shown, criterion.metric)
+  columns = _columns(history, settings, rows, criterion.metric)
   for title, values in (extra or {}).items():
-    columns[title] = [format_value(values[s.points[0]]) for s in shown]
-  columns["status"] = [_status(history, s.points) for s in shown]
+    columns[title] = [format_value(values[row.points[0]]) for row in rows]
+  columns["status"] = [_status(history, row.points) for row in rows]
   if len(settings) > 1:
-    marks = ["*" if selected in s.points else "" for s in shown]
+    marks = ["*" if selected in row.points else "" for row in rows]
     columns = {"": marks} | columns
   lines = [
     f"after round {history.rounds[-1]}:",
-    *aligned([[n, *each] for n, each in columns.items()], [len(columns) - 1]),
+    *aligned([[n, *cells] for n, cells in columns.items()], [len(columns) - 1]),
   ]
   if selected is None:
     lines.append("none selected: every point diverged")
   elif len(settings) > 1:
     lines.append(f"* selected: {criterion}")
-  if len(shown) < len(settings):
+  if len(rows) < len(settings):
     lines.append(
-      f"best {len(shown)} of {len(settings)} settings; metrics.csv and "
-      f"summary.json have the other {len(settings) - len(shown)}"
+      f"best {len(rows)} of {len(settings)} settings; metrics.csv and "
+      f"summary.json have the other {len(settings) - len(rows)}"
     )
-  if any(len(setting.points) > 1 for setting in shown):
+  if any(len(setting.points) > 1 for setting in rows):
     lines.append("± is the sample standard deviation over seeds")
   return "\n".join(lines)
 
@@ -71,24 +71,24 @@ def table(
 def _columns(
   history: History,
   settings: Sequence[Setting],
-  shown: Sequence[Setting],
+  rows: Sequence[Setting],
   metric: str,
 ) -> dict[str, list[str]]:
   """Title -> a cell for each row: hyperparameters, then metrics."""
   columns = {
-    name: [format_value(s.hyperparameters.get(name)) for s in shown]
+    name: [format_value(row.hyperparameters.get(name)) for row in rows]
     for name in selection.varying([s.hyperparameters for s in settings])
   }
 
   def add(name: str, title: str) -> None:
     final = history.values(name)[:, -1]
-    columns[title] = [_spread(final[s.points], name) for s in shown]
+    columns[title] = [_spread(final[row.points], name) for row in rows]
 
   # The reported metrics, then the metric of the criterion.
-  reported = ("test_accuracy", metric.replace("validation_", "test_"))
+  names = ("test_accuracy", metric.replace("validation_", "test_"))
   if metric.startswith("client_"):
-    reported = reported[::-1]
-  for name in reported:
+    names = names[::-1]
+  for name in names:
     if name in history.metrics and name != metric:
       add(name, name)
       break
@@ -96,7 +96,7 @@ def _columns(
   for name in history.metrics:  # Metrics that were asked for, such as scores.
     if name.startswith("test_") and name not in (*columns, "test_loss"):
       add(name, name)
-  columns["best (round)"] = [_best(history, s.points, metric) for s in shown]
+  columns["best (round)"] = [_best(history, row.points, metric) for row in rows]
   if "train_worst_decile_accuracy" in history.metrics:
     add("train_worst_decile_accuracy", "worst decile (train)")
   return columns
@@ -104,9 +104,9 @@ def _columns(
 
 def _best(history: History, points: Sequence[int], metric: str) -> str:
   """The best value of a metric, with its round if only one seed has a value."""
-  found = [best for p in points if (best := history.best(p, metric))]
-  text = _spread(np.array([value for value, _ in found]), metric)
-  return f"{text} ({found[0][1]})" if len(found) == 1 else text
+  pairs = [best for point in points if (best := history.best(point, metric))]
+  text = _spread(np.array([value for value, _ in pairs]), metric)
+  return f"{text} ({pairs[0][1]})" if len(pairs) == 1 else text
 
 
 def _spread(values: np.ndarray, metric: str) -> str:
@@ -167,8 +167,8 @@ def html_table(
   """
   cell = lambda tag, text: f"<{tag}>{html.escape(str(text))}</{tag}>"
   lines = [
-    f"<tr>{''.join(cell(tag, each) for each in cells)}</tr>"
-    for tag, cells in (("th", head), *(("td", each) for each in rows))
+    f"<tr>{''.join(cell(tag, text) for text in cells)}</tr>"
+    for tag, cells in (("th", head), *(("td", row) for row in rows))
   ]
   table = f"<table>{''.join(lines)}</table>" if rows else ""
   return cell("p", title) + table + (cell("p", below) if below else "")

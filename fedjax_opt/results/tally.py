@@ -57,8 +57,8 @@ class Tally:
     for name, counter in counts.items():
       self.counts[name] = self.count(name) + counters.read(counter)
     # A copy, without the unused rounds.
-    used = lambda trace: np.array(trace[:, : stop - self.done])
-    self.traces.append(jax.tree.map(used, dict(traces)))
+    trimmed = lambda trace: np.array(trace[:, : stop - self.done])
+    self.traces.append(jax.tree.map(trimmed, dict(traces)))
     self.done = stop
 
   def add_metrics(
@@ -79,12 +79,12 @@ class Tally:
       return {}
     metrics = self._time() | dict(metrics)
     # If rejected clients made a point lose all these rounds, it has no result.
-    rounds, before = self.done - self.evaluated, self.lost_and_rejected
+    rounds, old_counts = self.done - self.evaluated, self.lost_and_rejected
     names = ("lost_rounds", "rejected_clients")
-    now = np.stack([self.count(name) for name in names])
-    lost, rejected = now - before
+    new_counts = np.stack([self.count(name) for name in names])
+    lost, rejected = new_counts - old_counts
     if is_scheduled:
-      self.lost_and_rejected, self.evaluated = now, self.done
+      self.lost_and_rejected, self.evaluated = new_counts, self.done
     is_stuck = (rounds > 0) & (lost == rounds) & (rejected > 0)
     for name in set(LOSSES) & set(metrics):
       metrics[name] = np.where(is_stuck, np.nan, metrics[name])
@@ -119,12 +119,12 @@ class Tally:
 
     Of the rounds that a seed has: its timetable may end before those of others.
     """
-    done = np.array([self.done])
+    rounds = np.array([self.done])
     if self.clock is not None:
-      done = self._of_points(self.clock.done(self.done))
-    done = np.maximum(done, 1)
+      rounds = self._of_points(self.clock.done(self.done))
+    rounds = np.maximum(rounds, 1)
     per_round = lambda name: float(
-      np.mean(self.count(name) / self.cohort_size / done)
+      np.mean(self.count(name) / self.cohort_size / rounds)
     )
     labels = sorted(
       name.removesuffix("_bytes_down")
@@ -138,13 +138,13 @@ class Tally:
     if labels:
       cost["communication_rounds"] = 1 + per_round("labelled_visits")
     if self.clock is not None:
-      cost[f"{TIME}_per_round"] = float(np.mean(self._time()[TIME] / done))
+      cost[f"{TIME}_per_round"] = float(np.mean(self._time()[TIME] / rounds))
     return cost
 
   def padding_waste(self) -> float:
     """The part of the computed examples that was padding."""
-    computed = np.sum(self.count("computed_examples"))
-    return float(1 - np.sum(self.count("examples")) / max(computed, 1))
+    num_computed = np.sum(self.count("computed_examples"))
+    return float(1 - np.sum(self.count("examples")) / max(num_computed, 1))
 
   def joined_traces(self) -> dict[str, np.ndarray]:
     """{name: [S, R, C, ...]}, of all rounds done."""

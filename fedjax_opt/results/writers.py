@@ -52,8 +52,8 @@ def check_output_dir(
   Raises:
     ValueError: if it is a file, holds anything else, or cannot be written.
   """
-  folder, inside = folders.contents("output_dir", output_dir)
-  if "config.json" in inside:
+  folder, names = folders.contents("output_dir", output_dir)
+  if "config.json" in names:
     if resume:
       return folder
     raise ValueError(
@@ -61,8 +61,8 @@ def check_output_dir(
       "give a folder that is new or empty, or resume to go on with that run"
     )
   if resume:  # A kill may have come before the first file was complete.
-    inside = [name for name in inside if name not in _BEFORE_CONFIG]
-  folders.check_empty("output_dir", folder, inside)
+    names = [name for name in names if name not in _BEFORE_CONFIG]
+  folders.check_empty("output_dir", folder, names)
   return folder
 
 
@@ -221,12 +221,12 @@ class RunWriter:
     if selected is None or params is None:
       folder_digests.remove(path)
     else:
-      of_model = {
+      metadata = {
         "point": selected,
         "round": summary["rounds_done"],
         "hyperparameters": self._points[selected],
       }
-      model = model_file.encoded(params(selected), of_model)
+      model = model_file.encoded(params(selected), metadata)
       folder_digests.write(path, model)
     folder_digests.add(self.folder, *_OF_OTHERS)
     folder_digests.write(self.folder / "summary.json", encoded(summary))
@@ -261,7 +261,7 @@ def _point_summary(
     "hyperparameters": point,
     "final": history.final(index),
     "best": {name: value for name, (value, _) in best.items()},
-    "best_round": {name: at for name, (_, at) in best.items()},
+    "best_round": {name: round for name, (_, round) in best.items()},
     "status": history.status(index),
   }
   if summary["status"] == "diverged":

@@ -159,8 +159,8 @@ def delta_sgd(
     smoothness_step = _smoothness_step(gamma, dx, dg)
     growth_step = _growth_step(delta, state)
     minimum = jnp.minimum(smoothness_step, growth_step) + eps
-    without = _unchanged_step(growth_step, state)
-    step_size = jnp.where((dx > 0) & (dg > 0), minimum, without)
+    fallback = _unchanged_step(growth_step, state)
+    step_size = jnp.where((dx > 0) & (dg > 0), minimum, fallback)
     theta = step_size / state.step_size  # Line 10.
 
     new_state = _next_state(
@@ -221,9 +221,9 @@ def _unit(step_size):
 
 def _smoothness_step(gamma, dx, dg):
   """The first branch; infinite where nothing changed."""
-  changed = (dx > 0) & (dg > 0)
-  step = gamma * dx / (2 * jnp.where(changed, dg, 1))
-  return jnp.where(changed, step, jnp.inf)
+  has_changed = (dx > 0) & (dg > 0)
+  step = gamma * dx / (2 * jnp.where(has_changed, dg, 1))
+  return jnp.where(has_changed, step, jnp.inf)
 
 
 def _growth_step(delta, state):

@@ -74,12 +74,12 @@ def sarah(
     grads: Params, state: SarahState, params: Params = None, **extra: Any
   ):
     rules.needs("sarah", params, extra)
-    change = optax.tree.sub(grads, extra["grad_fn"](state.previous))
-    new = optax.tree.add(state.direction, change)
+    difference = optax.tree.sub(grads, extra["grad_fn"](state.previous))
+    new_direction = optax.tree.add(state.direction, difference)
     if direction is None:
-      new = optax.tree.where(state.count == 0, grads, new)
-    new = optax.tree.cast_like(new, state.direction)
-    updates = optax.tree.scale(-learning_rate, new)
-    return updates, SarahState(params, new, state.count + 1)
+      new_direction = optax.tree.where(state.count == 0, grads, new_direction)
+    new_direction = optax.tree.cast_like(new_direction, state.direction)
+    updates = optax.tree.scale(-learning_rate, new_direction)
+    return updates, SarahState(params, new_direction, state.count + 1)
 
   return optax.GradientTransformationExtraArgs(init_fn, update_fn)

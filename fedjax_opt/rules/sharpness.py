@@ -98,5 +98,5 @@ def perturbation(direction: Params, rho: ArrayLike) -> Params:
 
 
 def _multiple(direction, scale):
-  """That many times the direction, 0 at running statistics."""
+  """A multiple of the direction, 0 at running statistics."""
   return optax.tree.scale(scale, batch_stats.without(direction))

@@ -59,50 +59,50 @@ def buffered(
       f"concurrency={concurrency}: must be at most the number of clients, "
       f"{num_clients}"
     )
-  sender, away, sent = Sender(durations), [], 0
-  last = {}  # Client -> version and draw of its last sending.
-  arrived, lost, times, now, version = [], [], [], 0.0, 0
+  sender, queue, num_sent = Sender(durations), [], 0
+  sendings = {}  # Client -> version and draw of its last sending.
+  arrivals, lost, times, now, version = [], [], [], 0.0, 0
   while version < server_steps:
     wakes = np.inf
-    for _ in range(concurrency - len(away)):
-      found = sender.send(now)
-      if found is None:
+    for _ in range(concurrency - len(queue)):
+      sending = sender.send(now)
+      if sending is None:
         wakes = sender.wakes(now)
         break
-      client, speed = found
-      before, draw = last.get(client, (-1, 0))
-      last[client] = version, (draw + 1 if before == version else 0)
+      client, speed = sending
+      last_version, draw = sendings.get(client, (-1, 0))
+      sendings[client] = version, (draw + 1 if last_version == version else 0)
       end = now + sender.duration(client, speed)
-      heapq.heappush(away, (end, sent, client, *last[client], now))
-      sent += 1
-    now = min(away[0][0] if away else np.inf, wakes)
+      heapq.heappush(queue, (end, num_sent, client, *sendings[client], now))
+      num_sent += 1
+    now = min(queue[0][0] if queue else np.inf, wakes)
     if times and now > seconds:
-      arrived = arrived[: len(times) * buffer]
+      arrivals = arrivals[: len(times) * buffer]
       break
     check_comes(now)
-    while away and away[0][0] == now and version < server_steps:
-      item = heapq.heappop(away)
-      sender.back(item[2])
-      if max_staleness is not None and version - item[3] > max_staleness:
-        lost.append((item[2], item[3], version, item[5], now))
+    while queue and queue[0][0] == now and version < server_steps:
+      arrival = heapq.heappop(queue)
+      sender.back(arrival[2])
+      if max_staleness is not None and version - arrival[3] > max_staleness:
+        lost.append((arrival[2], arrival[3], version, arrival[5], now))
         continue
-      arrived.append(item)
-      if len(arrived) % buffer == 0:
+      arrivals.append(arrival)
+      if len(arrivals) % buffer == 0:
         times.append(now)
         version += 1
-  return _table(arrived, lost, times, buffer)
+  return _table(arrivals, lost, times, buffer)
 
 
-def _table(arrived, lost, times, buffer):
+def _table(arrivals, lost, times, buffer):
   """The timetable of what arrived, in its order."""
-  columns = np.array(arrived, np.float64).T.reshape(6, len(times), buffer)
+  columns = np.array(arrivals, np.float64).T.reshape(6, len(times), buffer)
   ends, _, clients, versions, draws, starts = columns
-  whole = lambda column: column.astype(np.int32)
-  of_lost = np.array(lost, np.float64).reshape(-1, 5).T
+  as_int = lambda column: column.astype(np.int32)
+  lost_columns = np.array(lost, np.float64).reshape(-1, 5).T
   return Timetable(
-    whole(clients), whole(versions), whole(draws), np.ones(ends.shape, bool),
+    as_int(clients), as_int(versions), as_int(draws), np.ones(ends.shape, bool),
     np.ones(ends.shape, np.float32), np.array(times), starts, ends,
-    Events(*map(whole, of_lost[:3]), *of_lost[3:],
+    Events(*map(as_int, lost_columns[:3]), *lost_columns[3:],
            np.zeros(len(lost), bool)),
   )  # fmt: skip
 
@@ -131,7 +131,7 @@ def write_events(table: Timetable, path: str | os.PathLike) -> None:
   import pandas  # A run that writes no table does without.
 
   events = table.events()
-  frame = {name: getattr(events, of) for name, of in _COLUMNS.items()}
+  frame = {name: getattr(events, field) for name, field in _COLUMNS.items()}
   pandas.DataFrame(frame).to_csv(path, index=False)
 
 
@@ -178,11 +178,11 @@ def replay(path: str | os.PathLike, buffer: Count = 1) -> Timetable:
   versions = np.searchsorted(time, starts, side="right").astype(np.int32)
   cut = lambda column: column[places].reshape(number, buffer)
   is_lost = ~taken & (steps < number)
-  lost = clients, versions, steps.astype(np.int32), starts, ends, taken
+  fields = clients, versions, steps.astype(np.int32), starts, ends, taken
   return Timetable(
     cut(clients), cut(versions), draws_of(cut(clients), cut(versions)),
     np.ones((number, buffer), bool), np.ones((number, buffer), np.float32),
-    time, cut(starts), cut(ends), Events(*(each[is_lost] for each in lost)),
+    time, cut(starts), cut(ends), Events(*(field[is_lost] for field in fields)),
   )  # fmt: skip
 
 
@@ -195,7 +195,7 @@ _TRACE = {
 
 
 def _check_trace(path, frame):
-  """That a trace can have happened."""
+  """Checks that a trace can have happened."""
   if frame.empty:
     raise ValueError(f"{path}: has no arrivals")
   for name, (kind, words) in _TRACE.items():

@@ -47,9 +47,9 @@ class Sender:
     if place is None:
       return None
     idle = self._idle
-    client, last = idle[place], idle.pop()
+    client, last_client = idle[place], idle.pop()
     if place < len(idle):
-      idle[place] = last
+      idle[place] = last_client
     if self._seconds:
       return client, self._seconds[self._groups[client]][i]
     return client, self._once[client]
@@ -67,18 +67,18 @@ class Sender:
       place = int(self._who[i] * len(idle))
       if available.is_on(idle[place], now):
         return place, i
-    on = [p for p, client in enumerate(idle) if available.is_on(client, now)]
-    if not on:
+    slots = [p for p, client in enumerate(idle) if available.is_on(client, now)]
+    if not slots:
       return None, 0
     i = self._draw()
-    return on[int(self._who[i] * len(on))], i
+    return slots[int(self._who[i] * len(slots))], i
 
   def _draw(self):
     """The index of the next random numbers."""
     if self._next == _BLOCK:
-      who, how = (each.random(_BLOCK) for each in self._generators)
-      self._who, self._next = who.tolist(), 0
-      self._seconds = self._durations.seconds(how).tolist()
+      picks, speeds = (rng.random(_BLOCK) for rng in self._generators)
+      self._who, self._next = picks.tolist(), 0
+      self._seconds = self._durations.seconds(speeds).tolist()
     self._next += 1
     return self._next - 1
 
@@ -98,15 +98,15 @@ class Sender:
     for _ in range(_WAITS):
       times = sorted(self._available.next_on(c, now) for c in self._idle)
       # Before this time fewer clients become available, so not enough are.
-      enough = times[number - 1]
-      if enough <= now:
+      time = times[number - 1]
+      if time <= now:
         return now
-      now = enough
+      now = time
       if now == math.inf:
         break
-    when = "again" if now == math.inf else f"in the next {_WAITS:,} changes"
+    period = "again" if now == math.inf else f"in the next {_WAITS:,} changes"
     raise ValueError(
-      f"durations: {number} clients are never available at once {when}; a "
+      f"durations: {number} clients are never available at once {period}; a "
       "round must have fewer clients, there must be fewer rounds, or clients "
       "must be available for longer"
     )

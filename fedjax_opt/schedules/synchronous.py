@@ -73,28 +73,28 @@ def synchronous(
   sender, now, rows = Sender(durations), 0.0, []
   deadline = np.inf if deadline is None else deadline
   while len(rows) < server_steps and not (rows and now >= seconds):
-    now, sent = _sent(sender, now, num_sent)
-    clients = np.array([client for client, _ in sent], np.int32)
-    away = np.array([sender.duration(*each) for each in sent])
-    share = (away <= deadline).astype(float)
+    now, sendings = _sent(sender, now, num_sent)
+    clients = np.array([client for client, _ in sendings], np.int32)
+    times_away = np.array([sender.duration(*sending) for sending in sendings])
+    share = (times_away <= deadline).astype(float)
     if partial:
-      speeds = np.array([seconds for _, seconds in sent])
-      done = _shares(durations, clients, speeds, deadline)
-      share = np.where(away <= deadline, 1, done)
-    ends = np.where(share > 0, np.minimum(away, deadline), away)
+      speeds = np.array([seconds for _, seconds in sendings])
+      partial_share = _shares(durations, clients, speeds, deadline)
+      share = np.where(times_away <= deadline, 1, partial_share)
+    ends = np.where(share > 0, np.minimum(times_away, deadline), times_away)
     # Those that finish, then those with a part, in the order of sending.
     order = np.lexsort([share < 1, ends])
-    is_there = share > 0
-    taken = np.zeros(num_sent, bool)
-    taken[order[is_there[order]][:cohort_size]] = True
-    is_full = taken.sum() == cohort_size
-    waited = ends[taken].max() if is_full else min(ends.max(), deadline)
+    has_work = share > 0
+    is_taken = np.zeros(num_sent, bool)
+    is_taken[order[has_work[order]][:cohort_size]] = True
+    is_full = is_taken.sum() == cohort_size
+    waited = ends[is_taken].max() if is_full else min(ends.max(), deadline)
     for place in order:
       sender.back(int(clients[place]))
     rows.append(
       (
         clients,
-        taken,
+        is_taken,
         np.where(share > 0, share, 1),
         now,
         now + np.minimum(ends, waited),
@@ -102,14 +102,14 @@ def synchronous(
       )
     )
     now = rows[-1][-1]
-  clients, taken, share, begins, ends, time = map(
+  clients, is_taken, share, starts, ends, time = map(
     np.array, zip(*rows, strict=True)
   )
   steps = np.arange(len(rows), dtype=np.int32)[:, None]
   everywhere = lambda column: np.broadcast_to(column, clients.shape).copy()
   return Timetable(
-    clients, everywhere(steps), np.zeros_like(clients), taken,
-    share.astype(np.float32), time, everywhere(begins[:, None]), ends,
+    clients, everywhere(steps), np.zeros_like(clients), is_taken,
+    share.astype(np.float32), time, everywhere(starts[:, None]), ends,
     NO_EVENTS,
   )  # fmt: skip
 
@@ -117,12 +117,12 @@ def synchronous(
 def _sent(sender, now, number):
   """When a round begins, and who is sent out: all of them at that time."""
   while True:
-    sent = []
-    while len(sent) < number and (found := sender.send(now)):
-      sent.append(found)
-    if len(sent) == number:
-      return now, sent
-    for client, _ in sent:
+    sendings = []
+    while len(sendings) < number and (sending := sender.send(now)):
+      sendings.append(sending)
+    if len(sendings) == number:
+      return now, sendings
+    for client, _ in sendings:
       sender.back(client)
     now = sender.when(number, now)
 
@@ -130,6 +130,6 @@ def _sent(sender, now, number):
 def _shares(durations, clients, seconds_per_step, deadline):
   """[C], shares of the work that is done by a deadline: whole local steps."""
   steps, transfer = durations.steps[clients], durations.transfer[clients]
-  whole = durations.whole[clients]
-  fit = np.floor((deadline - transfer) / (whole * seconds_per_step) + 1e-9)
-  return np.clip(fit * whole, 0, steps) / steps
+  unit = durations.whole[clients]
+  num_fit = np.floor((deadline - transfer) / (unit * seconds_per_step) + 1e-9)
+  return np.clip(num_fit * unit, 0, steps) / steps

@@ -90,17 +90,17 @@ class Timetable(NamedTuple):
 
   def events(self) -> Events:
     """All clients that were sent out and finished, in the order of the ends."""
-    who = self.clients >= 0
-    steps = np.broadcast_to(self.steps[:, None], who.shape)
-    placed = Events(
-      *(each[who] for each in (self.clients, self.versions, steps)),
-      *(each[who] for each in (self.starts, self.ends, self.taken)),
+    is_client = self.clients >= 0
+    steps = np.broadcast_to(self.steps[:, None], is_client.shape)
+    placed_events = Events(
+      *(column[is_client] for column in (self.clients, self.versions, steps)),
+      *(column[is_client] for column in (self.starts, self.ends, self.taken)),
     )
-    pairs = zip(placed, self.lost, strict=True)
-    joined = Events(*map(np.concatenate, pairs))
+    pairs = zip(placed_events, self.lost, strict=True)
+    events = Events(*map(np.concatenate, pairs))
     # Of one instant those that are lost precede those that complete the step.
-    order = np.lexsort([joined.taken, joined.steps, joined.ends])
-    return Events(*(column[order] for column in joined))
+    order = np.lexsort([events.taken, events.steps, events.ends])
+    return Events(*(column[order] for column in events))
 
 
 @fields.checked()
@@ -180,8 +180,8 @@ def by_hand(
   is_free = clients < 0
   if is_free.all():
     raise ValueError("clients: nobody arrives; must have at least one client")
-  given = {"versions": versions, "taken": taken, "share": share}
-  for name, value in (given | {"starts": starts, "ends": ends}).items():
+  arrays = {"versions": versions, "taken": taken, "share": share}
+  for name, value in (arrays | {"starts": starts, "ends": ends}).items():
     if value is not None:
       checks.of_shape(name, np.asarray(value), shape, "as clients")
   time = np.asarray(range(1, len(clients) + 1) if time is None else time)
@@ -197,15 +197,15 @@ def by_hand(
     )
   taken = ~is_free if taken is None else _of_switches(taken) & ~is_free
   share = np.broadcast_to(1.0 if share is None else share, shape)
-  made = np.concatenate([[0.0], time])[versions]  # [T, A], of each version.
-  starts = made if starts is None else np.asarray(starts, np.float64)
+  made_at = np.concatenate([[0.0], time])[versions]  # [T, A], of each version.
+  starts = made_at if starts is None else np.asarray(starts, np.float64)
   ends = time[:, None] if ends is None else np.asarray(ends, np.float64)
   table = Timetable(
     clients, versions, draws_of(clients, versions), taken,
-    share.astype(np.float32), time, np.where(is_free, made, starts),
+    share.astype(np.float32), time, np.where(is_free, made_at, starts),
     np.where(is_free, time[:, None], ends), NO_EVENTS,
   )  # fmt: skip
-  _check_order(table, made)
+  _check_order(table, made_at)
   return table
 
 
@@ -216,15 +216,15 @@ def _of_switches(taken):
   return np.asarray(taken)
 
 
-def _check_order(table, made):
-  """That nothing of a timetable happens before what it needs."""
-  who = table.clients >= 0
-  wrong = {
+def _check_order(table, made_at):
+  """Checks that nothing of a timetable happens before what it needs."""
+  is_client = table.clients >= 0
+  violations = {
     "starts": (
-      who & (table.starts < made),
+      is_client & (table.starts < made_at),
       "not be before its version is made",
     ),
-    "ends": (who & (table.ends <= table.starts), "be after its start"),
+    "ends": (is_client & (table.ends <= table.starts), "be after its start"),
     "time": (
       (table.taken & (table.ends > table.time[:, None])),
       "not be before an end that the step uses",
@@ -232,12 +232,12 @@ def _check_order(table, made):
   }
   if (np.diff(table.time) < 0).any():
     raise ValueError("time: runs back; must not decrease")
-  for name, (places, must) in wrong.items():
+  for name, (places, rule) in violations.items():
     if places.any():
       t, k = np.argwhere(places)[0]
       value = table.time[t] if name == "time" else getattr(table, name)[t, k]
-      where = f"{t}" if name == "time" else f"{t}, {k}"
-      raise ValueError(f"{name}[{where}]={value:g}: must {must}")
+      index = f"{t}" if name == "time" else f"{t}, {k}"
+      raise ValueError(f"{name}[{index}]={value:g}: must {rule}")
 
 
 def draws_of(clients: np.ndarray, versions: np.ndarray) -> np.ndarray:
@@ -252,12 +252,12 @@ def draws_of(clients: np.ndarray, versions: np.ndarray) -> np.ndarray:
   """
   flat = np.stack([versions.ravel(), clients.ravel()])
   order = np.lexsort(flat[::-1])
-  same = np.ones(flat.shape[1], bool)
-  same[1:] = (flat[:, order][:, 1:] == flat[:, order][:, :-1]).all(0)
-  places = np.arange(len(same))
-  begins = np.maximum.accumulate(np.where(same, 0, places))
-  draws = np.empty(len(same), np.int32)
-  draws[order] = places - begins
+  is_same = np.ones(flat.shape[1], bool)
+  is_same[1:] = (flat[:, order][:, 1:] == flat[:, order][:, :-1]).all(0)
+  places = np.arange(len(is_same))
+  starts = np.maximum.accumulate(np.where(is_same, 0, places))
+  draws = np.empty(len(is_same), np.int32)
+  draws[order] = places - starts
   draws[flat[1] < 0] = 0
   return draws.reshape(clients.shape)
 

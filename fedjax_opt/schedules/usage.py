@@ -58,24 +58,24 @@ def usage(table: Timetable, num_clients: Count) -> Usage:
   """
   check_clients(table, num_clients)
   events = table.events()
-  taken = events.taken
-  away = events.ends - events.starts
-  staleness = events.staleness[taken]
+  is_taken = events.taken
+  time_away = events.ends - events.starts
+  staleness = events.staleness[is_taken]
   seconds = float(table.time[-1])
-  done = table.time[events.steps[taken]]
+  step_times = table.time[events.steps[is_taken]]
   mean = lambda values: float(values.mean()) if values.size else 0.0
   return Usage(
     seconds,
-    sent=len(taken),
-    used=int(taken.sum()),
-    late=int((~taken).sum()) - len(table.lost.clients),
+    sent=len(is_taken),
+    used=int(is_taken.sum()),
+    late=int((~is_taken).sum()) - len(table.lost.clients),
     stale=len(table.lost.clients),
     mean_staleness=mean(staleness),
     max_staleness=int(staleness.max(initial=0)),
-    waiting=mean(done - events.ends[taken]),
-    at_work=float(away.sum() / seconds),
-    used_time=float(away[taken].sum() / max(away.sum(), 1e-300)),
-    updates=np.bincount(events.clients[taken], minlength=num_clients),
+    waiting=mean(step_times - events.ends[is_taken]),
+    at_work=float(time_away.sum() / seconds),
+    used_time=float(time_away[is_taken].sum() / max(time_away.sum(), 1e-300)),
+    updates=np.bincount(events.clients[is_taken], minlength=num_clients),
   )
 
 

@@ -91,17 +91,17 @@ def _groups():
   return [uniform(low, high) for low, high in FADAS]
 
 
-def _choice(seconds, help, redraw=False, of="step", **own):
+def _choice(seconds, help, redraw=False, of="step", **defaults):
   """Devices by a distribution, whose arguments have these defaults."""
-  what = Hyperparameter(
+  of_parameter = Hyperparameter(
     "of",
     of,
     "what takes these seconds at a client: a local step, or a round",
     fields.choice(*OF),
   )
   parameters = (
-    *arguments(seconds, **own),
-    what,
+    *arguments(seconds, **defaults),
+    of_parameter,
     *arguments(drawn, "bytes_down", "bytes_up", "bytes_sigma"),
     *arguments(drawn, redraw=redraw),
   )

@@ -68,15 +68,15 @@ def cyclic(
   Returns:
     When clients are available.
   """
-  begins = (np.random.default_rng(seed).random(num_clients) * period).tolist()
+  starts = (np.random.default_rng(seed).random(num_clients) * period).tolist()
   period, length = float(period), float(share) * float(period)
 
   def next_on(client, time):
-    since = (time - begins[client]) % period
-    left = period - since
+    since = (time - starts[client]) % period
+    wait = period - since
     # Rounding may leave a rest before the second from which it is on.
-    is_on = since < length or left <= 1e-12 * (time + period)
-    return time if is_on else time + left
+    is_on = since < length or wait <= 1e-12 * (time + period)
+    return time if is_on else time + wait
 
   return Availability(num_clients, next_on)
 
@@ -150,20 +150,20 @@ def periods(
       overlaps another one, ends before it starts or after `repeat`, or is of a
       client that does not exist.
   """
-  _, numbers = csv_files.read(path, _COLUMNS)
-  if not np.isfinite(numbers).all() or (numbers[0] % 1).any():
+  _, columns = csv_files.read(path, _COLUMNS)
+  if not np.isfinite(columns).all() or (columns[0] % 1).any():
     raise ValueError(f"{path}: must have whole numbers of clients, and seconds")
-  found = [([], []) for _ in range(num_clients)]
-  most = math.inf if repeat is None else repeat
-  for client, start, end in sorted(zip(*numbers, strict=True)):
+  by_client = [([], []) for _ in range(num_clients)]
+  latest = math.inf if repeat is None else repeat
+  for client, start, end in sorted(zip(*columns, strict=True)):
     where = f"{path}: client {client:.9g} from {start:g} to {end:g}"
     if not 0 <= client < num_clients:
       raise ValueError(
         f"{where}: must be below the number of clients, {num_clients}"
       )
-    starts, ends = found[int(client)]
+    starts, ends = by_client[int(client)]
     least = ends[-1] if ends else 0.0
-    if not least <= start < end <= most:
+    if not least <= start < end <= latest:
       limit = "" if repeat is None else f", and at most {repeat:g}"
       raise ValueError(
         f"{where}: must end after its start{limit}, and not overlap another one"
@@ -172,7 +172,7 @@ def periods(
     ends.append(end)
 
   def next_on(client, time):
-    starts, ends = found[client]
+    starts, ends = by_client[client]
     if not starts:
       return math.inf
     base = 0.0 if repeat is None else time // repeat * repeat

@@ -58,7 +58,7 @@ class Durations(NamedTuple):
     Args:
       shares: [n], random numbers in [0, 1), one each time.
     """
-    rows = [each.quantile(shares) for each in self.redrawn]
+    rows = [distribution.quantile(shares) for distribution in self.redrawn]
     return np.reshape(rows, (len(rows), len(shares)))
 
 
@@ -146,11 +146,11 @@ class System(NamedTuple):
     checks.in_interval("per_step", per_step, "[1, inf)")
     transfer = bytes_down / self.bytes_down + bytes_up / self.bytes_up
     steps = np.broadcast_to(np.asarray(steps, np.float64), num_clients)
-    whole = np.full(num_clients, per_step, np.float64)
+    unit = np.full(num_clients, per_step, np.float64)
     if self.of == "round":
-      steps, whole = np.ones(num_clients), whole / steps
+      steps, unit = np.ones(num_clients), unit / steps
     return Durations(
-      steps, whole, transfer, self.seconds_per_step, self.redrawn, self.groups,
+      steps, unit, transfer, self.seconds_per_step, self.redrawn, self.groups,
       self.seed if seed is None else seed, self.availability,
     )  # fmt: skip
 
@@ -206,15 +206,15 @@ def sample(
   order = generator.permutation(num_clients)
   groups = (order * len(kinds) // num_clients).astype(np.int32)
   shares = generator.random((3, num_clients))
-  of_group = np.stack([kind.quantile(shares[0]) for kind in kinds])
-  seconds = of_group[groups, np.arange(num_clients)]
+  group_seconds = np.stack([kind.quantile(shares[0]) for kind in kinds])
+  seconds = group_seconds[groups, np.arange(num_clients)]
   rates = [
     np.full(num_clients, np.inf) if kind is None else kind.quantile(row)
     for kind, row in zip((bytes_down, bytes_up), shares[1:], strict=True)
   ]
-  for name, drawn in zip(_COLUMNS, (seconds, *rates), strict=True):
-    if not (drawn > 0).all():
-      raise ValueError(f"{name}: drew {drawn.min():g}; must be positive")
+  for name, column in zip(_COLUMNS, (seconds, *rates), strict=True):
+    if not (column > 0).all():
+      raise ValueError(f"{name}: drew {column.min():g}; must be positive")
   return System(seconds, *rates, kinds if redraw else (), groups, seed, of)
 
 

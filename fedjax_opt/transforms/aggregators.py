@@ -139,9 +139,9 @@ def multi_krum(faulty: int) -> Aggregator:
     n = jnp.sum(counted)
     score = _scores(messages, counted, jnp.maximum(n - faulty - 2, 1))
     rank = jnp.argsort(jnp.argsort(score, stable=True))
-    chosen = counted & (rank < jnp.maximum(n - faulty, 1))
+    is_chosen = counted & (rank < jnp.maximum(n - faulty, 1))
     return jax.tree.map(
-      lambda leaf: _mean_of(_along(chosen, leaf), leaf, leaf.dtype), messages
+      lambda leaf: _mean_of(_along(is_chosen, leaf), leaf, leaf.dtype), messages
     )
 
   return Aggregator(combine)
@@ -180,13 +180,13 @@ def with_aggregator(algorithm: Algorithm, aggregator: Aggregator) -> Algorithm:
       return means[-1]
 
     view = messages.View(cohort, mean=mean, has_plain_means=False)
-    returned = algorithm.round(state, view)
+    output = algorithm.round(state, view)
     if not means:
       raise ValueError(
         "aggregator: a round of this algorithm has no mean over the cohort; "
         "leave aggregator out"
       )
-    return returned
+    return output
 
   return algorithm._replace(round=round)
 
@@ -208,8 +208,8 @@ def _combined(cohort, combine, one_client, broadcast, **options):
       )
     return output
 
-  sent = cohort.each(alike, broadcast, **options)
-  return dataclasses.replace(sent, value=combine(sent.value, sent.counted))
+  reply = cohort.each(alike, broadcast, **options)
+  return dataclasses.replace(reply, value=combine(reply.value, reply.counted))
 
 
 def _of_ranks(inner):
@@ -220,12 +220,12 @@ def _of_ranks(inner):
 
     def of_leaf(leaf):
       # Those that do not count are sorted to the end.
-      ordered = jnp.sort(
+      ascending = jnp.sort(
         jnp.where(_along(counted, leaf), _wide(leaf), jnp.inf), axis=0
       )
       rank = jnp.arange(len(counted))
-      taken = inner(rank, n) & (rank < n)
-      return _mean_of(_along(taken, leaf), ordered, leaf.dtype)
+      is_taken = inner(rank, n) & (rank < n)
+      return _mean_of(_along(is_taken, leaf), ascending, leaf.dtype)
 
     return jax.tree.map(of_leaf, messages)
 
@@ -240,8 +240,8 @@ def _scores(messages, counted, neighbors):
   distances = lax.map(lambda row: jnp.sum((rows - row) ** 2, axis=1), rows)
   is_pair = counted & counted[:, None] & ~jnp.eye(len(rows), dtype=bool)
   distances = jnp.sort(jnp.where(is_pair, distances, jnp.inf), axis=1)
-  near = jnp.arange(len(rows)) < neighbors
-  score = jnp.sum(jnp.where(near, distances, 0), axis=1)
+  is_near = jnp.arange(len(rows)) < neighbors
+  score = jnp.sum(jnp.where(is_near, distances, 0), axis=1)
   # Finite also for the only one left.
   largest = jnp.finfo(score.dtype).max
   return jnp.where(counted, jnp.minimum(score, largest), jnp.inf)

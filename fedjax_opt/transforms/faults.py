@@ -127,10 +127,10 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
 
   def round(state, cohort):
     like = contract.shapes_of_parts(algorithm, state)
-    number = cohort.config.num_clients
+    num_clients = cohort.config.num_clients
     # A client is faulty if it comes early in a random order of all.
-    rank = np.argsort(_order(fault.seed, number))
-    count = _count(fault, number)
+    rank = np.argsort(_order(fault.seed, num_clients))
+    count = _count(fault, num_clients)
 
     def rewrite(worker, run):
       output = run(worker)
@@ -140,9 +140,9 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
       for i, shapes in enumerate(like):
         if shapes is None:
           continue
-        wrong = fault.corrupt(parts[i], jax.random.fold_in(key, i))
-        either = lambda wrong, own: jnp.where(is_faulty, wrong, own)
-        parts[i] = jax.tree.map(either, wrong, parts[i])
+        corrupted = fault.corrupt(parts[i], jax.random.fold_in(key, i))
+        either = lambda wrong, right: jnp.where(is_faulty, wrong, right)
+        parts[i] = jax.tree.map(either, corrupted, parts[i])
       message = contract.join_message(parts, output.message)
       return output._replace(message=message)
 

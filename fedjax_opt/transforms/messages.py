@@ -47,7 +47,7 @@ def intercepted(
   Raises:
     ValueError: if the algorithm does not call exactly one verb.
   """
-  called = []
+  verbs = []
 
   def refuse(*_: Any, **__: Any) -> None:
     raise ValueError(
@@ -57,8 +57,8 @@ def intercepted(
 
   def rewritten(verb):
     def call(one_client, *args, **options):
-      called.append(verb)
-      if len(called) > 1:
+      verbs.append(verb)
+      if len(verbs) > 1:
         refuse()
 
       def changed(worker, broadcast):
@@ -71,10 +71,10 @@ def intercepted(
 
   mean, each = rewritten(cohort.mean), rewritten(cohort.each)
   view = View(cohort, mean=mean, each=each, pick=refuse, cond=refuse)
-  returned = algorithm.round(state, view)
-  if not called:
+  output = algorithm.round(state, view)
+  if not verbs:
     refuse()
-  return returned
+  return output
 
 
 class View:

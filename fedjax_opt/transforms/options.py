@@ -33,15 +33,15 @@ def applied(
     ValueError: if an option does not fit the algorithm.
     TypeError: if one is of a wrong type.
   """
-  given = {n: options[n] for n in _WRAPPERS if options.get(n) is not None}
-  if not given:
+  arguments = {n: options[n] for n in _WRAPPERS if options.get(n) is not None}
+  if not arguments:
     return make
 
-  def whole(**point: Any) -> Algorithm:
+  def wrapped(**point: Any) -> Algorithm:
     algorithm = make(**point)
-    for name, value in given.items():
+    for name, value in arguments.items():
       algorithm = _WRAPPERS[name](algorithm, value)
     return algorithm
 
-  whole(**first)
-  return whole
+  wrapped(**first)
+  return wrapped

@@ -109,16 +109,16 @@ def with_upload(
   keeps = _has_state(rule)
 
   def init_client(params):
-    own = algorithm.init_client
+    init_inner = algorithm.init_client
     like = batch_stats.weights(list(algorithm.sends(params)))
-    return Kept(own and own(params), _starts(rule, like, like))
+    return Kept(init_inner and init_inner(params), _starts(rule, like, like))
 
   def round(state, cohort):
     like = contract.shapes_of_parts(algorithm, state)
 
     def rewrite(worker, run):
-      kept = worker.state if keeps else None
-      output = run(_Lent(worker, _own=kept.own) if keeps else worker)
+      client_state = worker.state if keeps else None
+      output = run(_Lent(worker, _own=client_state.own) if keeps else worker)
       if output.bytes_up is not None:
         raise ValueError(
           "upload: the algorithm counts what it sends itself "
@@ -126,11 +126,11 @@ def with_upload(
           "upload out"
         )
       parts = contract.split_message("upload", output.message, like)
-      states = kept.upload if keeps else _starts(rule, parts, like)
+      states = client_state.upload if keeps else _starts(rule, parts, like)
       sent, states = _transformed(rule, parts, like, states, worker.key)
       new = output.state
       if keeps:
-        new = Kept(kept.own if new is None else new, states)
+        new = Kept(client_state.own if new is None else new, states)
       return output._replace(
         message=contract.join_message(sent, output.message),
         state=new,
@@ -140,8 +140,8 @@ def with_upload(
 
     return messages.intercepted("upload", algorithm, state, cohort, rewrite)
 
-  def client_params(state, kept):
-    return algorithm.client_params(state, own_part(kept))
+  def client_params(state, client_state):
+    return algorithm.client_params(state, own_part(client_state))
 
   return algorithm._replace(
     round=round,
@@ -183,7 +183,7 @@ def _starts(rule, parts, like) -> tuple[Any, ...]:
 def _transformed(rule, parts, like, states, key):
   """What is sent of each part, and the states of the rule."""
   key = jax.random.fold_in(key, _UPLOAD)
-  sent, after = [], []
+  sent, new_states = [], []
   for i, (part, shapes, state) in enumerate(
     zip(parts, like, states, strict=True)
   ):
@@ -199,8 +199,8 @@ def _transformed(rule, parts, like, states, key):
       )
       part = jax.tree.map(keep, part)
     sent.append(part)
-    after.append(state)
-  return sent, tuple(after)
+    new_states.append(state)
+  return sent, tuple(new_states)
 
 
 def _num_bytes(upload: Upload, parts: list[Any], like: list[Any]) -> int:
