@@ -26,29 +26,29 @@ def by_momenta(found: Found, s: str) -> Found:
   for (_, at), record in found.items():
     for point in record.points if at == s else ():
       # A method has only the momenta that it takes.
-      own = {n: point[n] for n in ("mu_s", "mu_l") if n in point}
-      mu_s, mu_l = own.get("mu_s", 0), own.get("mu_l", 0)
-      parts[f"μ_s = {mu_s:g}", f"μ_l = {mu_l:g}"] = record.where(**own)
+      momenta = {n: point[n] for n in ("mu_s", "mu_l") if n in point}
+      mu_s, mu_l = momenta.get("mu_s", 0), momenta.get("mu_l", 0)
+      parts[f"μ_s = {mu_s:g}", f"μ_l = {mu_l:g}"] = record.where(**momenta)
   return parts
 
 
 def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
   """A table and a claim for each similarity, and a panel for each."""
-  shown = {
+  by_title = {
     about["titles"][s]: by_momenta(found, s)
     for s in about["columns"]
     if ("DOMO", s) in found
   }
   draw = lambda: plots.heat_maps(
-    {title: _grid(parts) for title, parts in shown.items()},
+    {title: _grid(parts) for title, parts in by_title.items()},
     None,
     metric=values.ACCURACY,
   )
   picture = Picture("momenta", draw, "Test accuracy over both momenta")
   return [
-    *(_table(title, parts) for title, parts in shown.items()),
-    *([picture] if shown else []),
-    *(_best(title, parts) for title, parts in shown.items()),
+    *(_table(title, parts) for title, parts in by_title.items()),
+    *([picture] if by_title else []),
+    *(_best(title, parts) for title, parts in by_title.items()),
   ]
 
 

@@ -48,13 +48,13 @@ def _row(
   names = list(pair)
   condition = {name: pair[name] for name in names[: names.index("method")]}
   sd, num = pair["sd"], int(pair["seeds"])
-  found = pairs.smallest_difference(num, sd, num_pairs=number)
+  detectable = pairs.smallest_difference(num, sd, num_pairs=number)
   needed = pairs.seeds_needed(difference, sd, num_pairs=number)
   return {
     **({"condition": condition_label(condition)} if condition else {}),
     "pair": f"{name_of(pair['method'])}, {name_of(pair['other'])}",
     "sd": f"{sd:.2g}",
-    "found": f"{found:.2g}",
+    "found": f"{detectable:.2g}",
     "seeds": str(needed),
     "alone": str(pairs.seeds_needed(difference, sd)),
   }
@@ -70,10 +70,10 @@ def _pairs(folder: str) -> Any:
     of_spread = {"keep_default_na": False, "na_values": {"sd": ["", "nan"]}}
     frame = csv_files.parse(text, dtype=as_text, **of_spread)
   except (OSError, ValueError) as error:
-    why = getattr(error, "strerror", None) or error
+    reason = getattr(error, "strerror", None) or error
     raise ValueError(
-      f"output_dir={folder!r}: its {_PAIRS} cannot be read ({why}); give the "
-      "folder of a study; that study's command writes the file again"
+      f"output_dir={folder!r}: its {_PAIRS} cannot be read ({reason}); give "
+      "the folder of a study; that study's command writes the file again"
     ) from None
   if set(frame) >= _COLUMNS:
     frame = frame[frame["sd"] > 0]
