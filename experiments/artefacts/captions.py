@@ -53,10 +53,10 @@ def chosen(outcome: ArtefactResult) -> str:
   may be beyond it, and how often there was no best.
   """
   ways: dict[str, None] = {}
-  at_edge, lost = [], 0
+  at_edge, num_lost = [], 0
   for grid, record in outcome.tuning.items():
     tried_values, tuning = grid_of(grid), tuned(record)
-    lost += tuning.best is None
+    num_lost += tuning.best is None
     if tuning.best is not None:
       edges = [edge.name for edge in tuning.edges]
       at_edge += [name in edges for name in tried_values]
@@ -72,10 +72,10 @@ def chosen(outcome: ArtefactResult) -> str:
       f"{sum(at_edge)} of {len(at_edge)} chosen values are at an edge of their "
       "grid"
     )
-  if lost:
+  if num_lost:
     parts.append(
-      f"of {lost} of {len(outcome.tuning)} grids all points diverged, so that "
-      "the first value is used"
+      f"of {num_lost} of {len(outcome.tuning)} grids all points diverged, so "
+      "that the first value is used"
     )
   return f"Chosen: {'; '.join(parts)}."
 

@@ -69,8 +69,8 @@ class Quantity(NamedTuple):
     if not values.size:
       return "not run"
     if not np.isfinite(values).all():
-      lost = int(np.sum(~np.isfinite(values)))
-      return self.lost or f"no number at {lost} of {len(values)} seeds"
+      num_lost = int(np.sum(~np.isfinite(values)))
+      return self.lost or f"no number at {num_lost} of {len(values)} seeds"
     text = f"{np.mean(values):.3g}{unit}"
     rule = f"; must be above {self.limit:g}" if self.limit else ""
     if len(values) == 1:

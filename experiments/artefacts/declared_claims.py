@@ -106,9 +106,9 @@ def _quantities(
   declared: Mapping[str, Any], records: Found, rest: Key
 ) -> Iterator[Quantity]:
   words = declared.get("values", [declared.get("value", ACCURACY)])
-  by = declared.get("by", 0.0)
-  by = by if isinstance(by, list) else [by] * len(words)
-  for of, least in zip(map(value, words), by, strict=True):
+  limits = declared.get("by", 0.0)
+  limits = limits if isinstance(limits, list) else [limits] * len(words)
+  for of, limit in zip(map(value, words), limits, strict=True):
     for bound in _LIMITS:
       if isinstance(declared.get(bound), int | float):
         for row in group(declared, declared["in_rows"]):
@@ -116,7 +116,7 @@ def _quantities(
     for verb in _VERBS:
       for first, second in _pairs(declared, verb):
         keys = (*first, *rest), (*second, *rest)
-        yield _compared(declared, records, *keys, of, verb, least)
+        yield _compared(declared, records, *keys, of, verb, limit)
 
 
 def _pairs(declared: Mapping[str, Any], verb: str) -> Iterator[tuple[Key, Key]]:
@@ -143,7 +143,7 @@ def _compared(
   second: Key,
   of: Value,
   verb: str,
-  by: float,
+  limit: float,
 ) -> Quantity:
   if "from" in declared:
     quantity = _gains_more(declared, records, first, second, of)
@@ -154,7 +154,7 @@ def _compared(
     margins = tuple(within - abs(number) for number in quantity.values)
     name = f"{within:g} less what is between: {quantity.name}"
     return quantity._replace(name=name, values=margins)
-  return quantity._replace(limit=by)
+  return quantity._replace(limit=limit)
 
 
 def lead(

@@ -191,10 +191,10 @@ class Page:
     outcome = self.outcome(artefact, sizes[0])
     state = self.state(artefact)
     short = captions.in_short(captions.reduction(outcome))
-    how = f"{state}: {', '.join(short)}" if short else state
+    text = f"{state}: {', '.join(short)}" if short else state
     texts = [claim.verdict for claim in _claims(outcome.blocks)]
     counts = _counted(texts, _VERDICTS)
-    return f"[{title}]({_file(outcome)})", artefact.title, how, counts
+    return f"[{title}]({_file(outcome)})", artefact.title, text, counts
 
 
 def _claims(blocks: Sequence[Block]) -> list[Claim]:

@@ -148,16 +148,16 @@ class CellRunner:
 
   def _run(self, missing: Mapping[str, Recipe]) -> None:
     """Runs cells, by folder name."""
-    ready = [
+    named_cells = [
       (name, self.completed(cell))
       for name, cell in missing.items()
       if not self._lacks_start(cell)
     ]
     done = executors.run_all(
-      _run_cell, ready, self._store, self.jobs, self.executor, self.folder
+      _run_cell, named_cells, self._store, self.jobs, self.executor, self.folder
     )
     for number, (name, seconds) in enumerate(done, 1):
-      print(f"{number}/{len(ready)} {name}: {seconds:.0f} s", flush=True)
+      print(f"{number}/{len(named_cells)} {name}: {seconds:.0f} s", flush=True)
 
   def _lacks_start(self, cell: Recipe) -> bool:
     """Whether a cell's encoder starts from a folder that is not given."""

@@ -153,10 +153,10 @@ def with_interval(
       interval: 91.20 ± 0.45 (90.1 to 92.3).
   """
   of_seeds = np.asarray(of_seeds, float)
-  lost = int(np.sum(~np.isfinite(of_seeds)))
-  if lost:
-    is_all = lost == len(of_seeds)
-    return "diverged" if is_all else f"{lost} of {len(of_seeds)} diverged"
+  num_lost = int(np.sum(~np.isfinite(of_seeds)))
+  if num_lost:
+    is_all = num_lost == len(of_seeds)
+    return "diverged" if is_all else f"{num_lost} of {len(of_seeds)} diverged"
   text, ends = Numbers(metric).texts(statistics.mean_interval(of_seeds))
   if deviation and ends:
     write = Numbers(metric, 2).value

@@ -127,8 +127,8 @@ def _cell(about: Mapping[str, Any], cells: Found, key: Key) -> str:
   if "less" in about:
     return declared_claims.lead(cells, key, (about["less"], *key[1:])).shown(1)
   measure = value(words)
-  beside = about.get("deviation", False)
-  text = with_interval(measure.compute(cells[key]), measure.metric, beside)
+  has_sd = about.get("deviation", False)
+  text = with_interval(measure.compute(cells[key]), measure.metric, has_sd)
   return f"**{text}**" if list(key[:2]) in about.get("bold", []) else text
 
 

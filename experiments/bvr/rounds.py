@@ -167,12 +167,12 @@ def _needed(
   record = record.where(zeta=(at if is_local else about["fixed"])["ζ"])
   if not record.points:
     return None
-  reached = metric(at["ε"], counts_stages)
+  name = metric(at["ε"], counts_stages)
   seeds = [point["seed"] for point in record.points]
   chooses = np.isin(seeds, sorted(set(seeds))[:NUM_TUNING])
   tuning = record.take(np.flatnonzero(chooses))
   report = record.take(np.flatnonzero(~chooses))
-  best = outcome(tuning.history, tuning.points, Criterion(reached, "min")).best
+  best = outcome(tuning.history, tuning.points, Criterion(name, "min")).best
   if best is None:
     points = [
       {"seed": s} for s in dict.fromkeys(p["seed"] for p in report.points)
@@ -180,7 +180,7 @@ def _needed(
     rounds = np.full(len(points), np.nan)
   else:
     report = report.where(client_lr=best.hyperparameters["client_lr"])
-    points, rounds = report.points, report.final(reached)
+    points, rounds = report.points, report.final(name)
   metrics = {"rounds": rounds[:, None], "halvings": -np.log2(rounds)[:, None]}
   return Record((), record.flags, {}, points, History([0], metrics))
 
@@ -269,13 +269,13 @@ def _fits(names: Iterable[str], orders: Found) -> Table:
 def _text(record: Record | None, limit: int) -> str:
   if record is None:
     return NOT_RUN
-  number = record.final("rounds")
-  late = int(np.isnan(number).sum())
-  if late:
-    some = f" in {late} of {len(number)}" if late < len(number) else ""
+  rounds = record.final("rounds")
+  num_late = int(np.isnan(rounds).sum())
+  if num_late:
+    some = f" in {num_late} of {len(rounds)}" if num_late < len(rounds) else ""
     text = f"> {limit}{some}"
   else:
-    parts = Numbers("rounds", 1).texts(statistics.mean_interval(number))
+    parts = Numbers("rounds", 1).texts(statistics.mean_interval(rounds))
     text = "{} ({})".format(*parts)
   rate = record.points[0].get("client_lr")
   return text if rate is None else f"{text}; {rate:g}"

@@ -180,14 +180,14 @@ def gaps(
       evaluate=functools.partial(_gap, of),
       eval_every=max(1, rounds // 32),
     )
-  measured = result.history
+  history = result.history
   points = fo.grid_points(grid, list(seeds))
   bounds = [
-    [bound(theorem, of, point["rate"], r) for r in measured.rounds[1:]]
+    [bound(theorem, of, point["rate"], r) for r in history.rounds[1:]]
     for point in points
   ]
-  metrics = {"gap": measured.metrics["gap"][:, 1:], "bound": np.array(bounds)}
-  return History(measured.rounds[1:], metrics), points
+  metrics = {"gap": history.metrics["gap"][:, 1:], "bound": np.array(bounds)}
+  return History(history.rounds[1:], metrics), points
 
 
 def _data(of: Problem) -> fo.ClientData:
@@ -277,9 +277,9 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     for rate in _rates_of(record):
       cells = []
       for r in at_rounds:
-        at = record.history.rounds.index(r)
-        gap = _of_rate(record, "gap", rate)[:, at]
-        bound = _of_rate(record, "bound", rate)[0, at]
+        index = record.history.rounds.index(r)
+        gap = _of_rate(record, "gap", rate)[:, index]
+        bound = _of_rate(record, "bound", rate)[0, index]
         cells += [with_interval(gap, "gap"), f"{bound:.3g}"]
       rows.append([name, f"{rate:g}", *cells])
   views: list[Block] = [Table(heads, rows)] if rows else []
@@ -303,10 +303,10 @@ def _claims(theorem: str, records: Found, key: Key) -> list[Claim]:
   claims = [
     Claim(f"{key[0]}: the gap is below the bound of theorem {theorem}", margins)
   ]
-  late = np.asarray(record.history.rounds) >= _FROM
-  if late.sum() > 1:
-    rounds = np.log(np.asarray(record.history.rounds, float)[late])
-    gaps = np.log(_best(record, "gap")[:, late])
+  is_late = np.asarray(record.history.rounds) >= _FROM
+  if is_late.sum() > 1:
+    rounds = np.log(np.asarray(record.history.rounds, float)[is_late])
+    gaps = np.log(_best(record, "gap")[:, is_late])
     slopes = np.polyfit(rounds, gaps.T, 1)[0]
     text = (
       f"{key[0]}: at the best rate the gap falls at least as fast as R^-"

@@ -67,8 +67,8 @@ def products(about: Mapping[str, Any], found: Found) -> list[Block]:
   parts = {
     strength: {
       method: record.take(_rows_of_products(record))
-      for (method, at), record in found.items()
-      if at == strength and record.history.metrics.keys() >= _MEASURED
+      for (method, column), record in found.items()
+      if column == strength and record.history.metrics.keys() >= _MEASURED
     }
     for strength in strengths
   }

@@ -114,10 +114,10 @@ def join(
   store = Store(folder, Loader())
   running.check(missing, store.loader)
   with locks.held("output_dir", folder):
-    ran = executors.run_all(
+    done_cells = executors.run_all(
       running.run_cell, missing, store, jobs, executor, folder
     )
-    for number, cell in enumerate(ran, 1):
+    for number, cell in enumerate(done_cells, 1):
       line = f"[{number}/{len(missing)}] {cell.condition.name}: "
       line += cell.planned.method
       command.says(f"interrupted after {line}; the same command goes on", 2)

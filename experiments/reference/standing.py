@@ -128,8 +128,8 @@ class Leaderboard:
   def __str__(self) -> str:
     tables = [self.of_joined(), self.overall()]
     lines = [formats.lines(table) for table in tables if table is not None]
-    ran = sum(len(study.cells) for study in self.studies.values())
-    note = f"{ran} of {len(self.planned)} cells have run"
+    num_ran = sum(len(study.cells) for study in self.studies.values())
+    note = f"{num_ran} of {len(self.planned)} cells have run"
     return "\n".join(line for part in [*lines, [note]] for line in [*part, ""])
 
 

@@ -86,11 +86,11 @@ def plan(request: Request) -> list[PlannedCell]:
   values = _values(request.flags)
   fixed = {n: v[0] for n, v in values.items() if len(v) == 1}
   varied = {n: v for n, v in values.items() if len(v) > 1}
-  number = len(labels) * math.prod(map(len, varied.values()))
-  if number > choice_flags.MAX_ITEMS:
+  num_cells = len(labels) * math.prod(map(len, varied.values()))
+  if num_cells > choice_flags.MAX_ITEMS:
     raise ValueError(
-      f"{next(iter(varied), 'method')}: the study would have {number:,} cells; "
-      f"must have at most {choice_flags.MAX_ITEMS:,}"
+      f"{next(iter(varied), 'method')}: the study would have {num_cells:,} "
+      f"cells; must have at most {choice_flags.MAX_ITEMS:,}"
     )
   conditions = [
     dict(zip(varied, combination, strict=True))

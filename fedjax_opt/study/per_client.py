@@ -275,15 +275,15 @@ def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
         "one model"
       )
     return *states, rounds
-  number = len(jax.tree.leaves(model.params)[0])
-  if point is None and number > 1:
+  num_points = len(jax.tree.leaves(model.params)[0])
+  if point is None and num_points > 1:
     raise ValueError(
-      f"point: the result is of a grid of {number} points; give the index of "
-      "one"
+      f"point: the result is of a grid of {num_points} points; give the index "
+      "of one"
     )
   point = 0 if point is None else point
-  if point >= number:
-    raise ValueError(f"point={point}: must be from 0 to {number - 1}")
+  if point >= num_points:
+    raise ValueError(f"point={point}: must be from 0 to {num_points - 1}")
   return *trees.take(states, point), rounds
 
 

@@ -104,8 +104,8 @@ def mean_interval(
   is_finite = np.isfinite(array).all(axis=0)
   finite_values = np.where(is_finite, array, 0.0)
   mean = finite_values.mean(axis=0)
-  how = Bootstrap(confidence, **options)
-  ends = how.mean_ends((finite_values - mean).reshape(len(array), -1))
+  boot = Bootstrap(confidence, **options)
+  ends = boot.mean_ends((finite_values - mean).reshape(len(array), -1))
   low, high = (mean + end.reshape(mean.shape) for end in ends)
   return bootstrap.as_floats(
     *(np.where(is_finite, x, np.nan) for x in (mean, low, high))
@@ -207,8 +207,8 @@ def probability_of_improvement(
     )
     return sum(of_tasks) / wins.size
 
-  how = Bootstrap(confidence, **options)
-  return _clipped(how.of_tasks(wins.mean(), resampled, *scores))
+  boot = Bootstrap(confidence, **options)
+  return _clipped(boot.of_tasks(wins.mean(), resampled, *scores))
 
 
 def interquartile_mean(
@@ -252,7 +252,7 @@ def interquartile_mean(
   Source: Agarwal et al. 2021, section 4.3.
   """
   array = bootstrap.scores_of("scores", scores)
-  how = Bootstrap(confidence, **options)
+  boot = Bootstrap(confidence, **options)
   if not np.isfinite(array).all():
     return Interval(np.nan)
 
@@ -260,7 +260,7 @@ def interquartile_mean(
     runs = array[indices, np.arange(array.shape[1])]
     return _middle_mean(runs.reshape(len(indices), -1))
 
-  return how.of_tasks(_middle_mean(array.reshape(1, -1))[0], resampled, array)
+  return boot.of_tasks(_middle_mean(array.reshape(1, -1))[0], resampled, array)
 
 
 @checked(direction=DIRECTION)
@@ -313,8 +313,8 @@ def performance_profile(
     runs = bootstrap.counts(indices, len(array)).reshape(len(indices), -1)
     return runs @ better / len(better)
 
-  how = Bootstrap(confidence, **options)
-  return _clipped(how.of_tasks(better.mean(axis=0), resampled, array))
+  boot = Bootstrap(confidence, **options)
+  return _clipped(boot.of_tasks(better.mean(axis=0), resampled, array))
 
 
 def _worst_if_diverged(scores: np.ndarray, direction: str) -> np.ndarray:

@@ -214,8 +214,8 @@ def _good(lines: list[Curve], way: str, at_least: float) -> list[Curve]:
 def _last(line: Curve, is_whole: bool) -> np.ndarray:
   """The interval around the last fifth of a line, or around all of it."""
   size = line.x.size if is_whole else max(1, line.x.size // 5)
-  around = np.array(line[1:])[:, -size:]
-  return around[np.isfinite(around)]
+  intervals = np.array(line[1:])[:, -size:]
+  return intervals[np.isfinite(intervals)]
 
 
 def _ends(parts: Sequence[Any]) -> tuple[float, float]:

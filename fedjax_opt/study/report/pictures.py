@@ -235,13 +235,13 @@ def _sensitivities(
   drawn: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
   """Lines for each hyperparameter that is the only one of a grid."""
-  alone: dict[str, list[Cell]] = {}
+  by_name: dict[str, list[Cell]] = {}
   for cell in cells:
     name, *other_names = cell.tuned
     values = [point[name] for point in cell.tuning_runs.points]
     if not other_names and drawing.are_numbers(values):
-      alone.setdefault(name, []).append(cell)
-  for name, of_name in alone.items():
+      by_name.setdefault(name, []).append(cell)
+  for name, of_name in by_name.items():
     yield _sensitivity(drawn, criterion, name, of_name)
 
 

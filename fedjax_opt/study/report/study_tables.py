@@ -154,12 +154,12 @@ def main_table(study: Comparison, is_wide: bool | None = None) -> Table:
 def _tried(*own_verdicts: Verdict) -> Row:
   """How many settings were tried in all, and how many of them failed."""
   tunings = [v.cell.tuning for v in own_verdicts if v.cell.tuning]
-  lost = sum(tuning.num_diverged for tuning in tunings)
-  lost += sum(v.cell.num_collapsed for v in own_verdicts)
+  num_lost = sum(tuning.num_diverged for tuning in tunings)
+  num_lost += sum(v.cell.num_collapsed for v in own_verdicts)
   tried = sum(tuning.budget for tuning in tunings)
   return {
     _TRIED: words.span(v.cell.budget for v in own_verdicts),
-    _LOST: f"{lost} of {tried}" if tried else words.NOTHING,
+    _LOST: f"{num_lost} of {tried}" if tried else words.NOTHING,
   }
 
 
