@@ -221,7 +221,7 @@ def ran(outcome: ArtefactResult) -> list[str]:
 
 
 def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
-  """What a run has of a kind; None if its flags do not say it."""
+  """A run's task, rounds, clients or seeds; None if its flags do not say it."""
   flags = {"task": FLAGS["task"].default, **flags}
   if name == "seeds":
     return str(len(np.atleast_1d(flags.get("seed", 0))))

@@ -77,7 +77,7 @@ def _claim(
   rests: Sequence[Key],
   records: Found,
 ) -> Claim | None:
-  """A claim over all of these rests of keys; None if nothing has run."""
+  """One claim about all these other parts of keys; None if nothing has run."""
   quantities = []
   for rest in rests:
     for part in declared.get("parts", [{}]):

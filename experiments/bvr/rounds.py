@@ -122,8 +122,8 @@ def _first(values: np.ndarray, eps: float) -> np.ndarray:
   return np.where(reached.any(axis=1), reached.argmax(axis=1), np.nan)
 
 
-# Table 1: the rounds for which the paper has orders. A column is named by what
-# it has that the others have not, such as 'ζ = 10, ε = 0.01'.
+# Table 1: the rounds for which the paper has orders. A column is named by the
+# values that it has in place of those in `fixed`, such as 'ζ = 10, ε = 0.01'.
 
 
 def needed(

@@ -257,7 +257,7 @@ def _made(
   texts: Callable[[Mapping[str, Any]], dict[str, Any]],
   **attributes: Any,
 ) -> Any:
-  """A record of what a table has by name; what else it has are flags."""
+  """A record made of a table; entries that are no fields of it are flags."""
   names = {*kind._fields} - {"flags", *attributes}
   entries = {name: value for name, value in table.items() if name in names}
   for name in sorted(names - {*entries, *kind._field_defaults}):

@@ -324,7 +324,7 @@ def config_of(
 def _on_device(
   train: ClientData | None, held_out: ClientData
 ) -> tuple[ClientData, ClientData]:
-  """Both, whose pool is there once if it is the same."""
+  """Both on the device; a pool of examples that they share is there once."""
   device_data = jax.device_put(held_out)
   if train is None:
     return device_data, device_data

@@ -112,7 +112,7 @@ def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
   if not usable:
     return []
   values = [cell.by_seed(metric) for cell in usable]
-  # A mean over other seeds may be better only by the luck of these seeds.
+  # Two shared seeds or more decide: other seeds may be better only by luck.
   shared = set.intersection(*map(set, values))
   means = [
     np.mean([v for s, v in by_seed.items() if len(shared) < 2 or s in shared])

@@ -130,7 +130,7 @@ def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
 
 
 def _differs(study: Comparison, cost: str) -> bool:
-  """Whether a round costs more than 1 % more in some methods, and all know it.
+  """Whether a round costs 1 % more in some methods, and all measured the cost.
 
   The sum of all rounds would not tell: a time limit ends all runs alike. A
   method that diverged under every setting does not count: it is not drawn.

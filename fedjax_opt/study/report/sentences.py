@@ -96,11 +96,12 @@ def limits_of(study: Comparison) -> list[str]:
 def _lengths(
   ran: Sequence[Cell], labels: Mapping[str, str]
 ) -> dict[str, dict[str, list[str]]]:
-  """Of what runs do not have the same -> how much -> the methods.
+  """What runs do not have the same -> length -> the methods that have it.
 
-  Of simulated time, if all have it: within the same time methods take as many
-  rounds as they can. A last round that does not fit may be a tenth of it.
-  Lengths are compared under each condition by itself.
+  Simulated times are compared, if all runs have them: in the same time methods
+  take as many rounds as fit. They count as the same up to a tenth, for a last
+  round may not fit. If a run has no time, numbers of rounds are compared. Each
+  condition is compared by itself.
   """
   by_kind: dict[str, dict[str, dict[str, None]]] = {}
   for condition in dict.fromkeys(condition_label(c.condition) for c in ran):
