@@ -17,7 +17,7 @@ from experiments.artefacts.artefact import Artefact
 
 # Name -> artefact, paper after paper.
 ARTEFACTS: dict[str, Artefact] = {
-  each.name: each
+  artefact.name: artefact
   for paper in ("delta_sgd", "fco", "bvr", "domo")
-  for each in definitions.of_paper(paper)
+  for artefact in definitions.of_paper(paper)
 }

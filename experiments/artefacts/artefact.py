@@ -82,9 +82,9 @@ class Computed(NamedTuple):
     It has a digest, also of the function's module: if the function moves, its
     records are no longer found. 1 was a version, which all records have.
     """
-    own = self.function.__qualname__
-    place = {"function": f"{self.function.__module__}.{own}", "version": 1}
-    return store.folder_name(own, place | self.options)
+    name = self.function.__qualname__
+    place = {"function": f"{self.function.__module__}.{name}", "version": 1}
+    return store.folder_name(name, place | self.options)
 
 
 Recipe = RunOf | Computed  # What makes a cell.

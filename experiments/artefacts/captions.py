@@ -27,9 +27,9 @@ _SILENT = ("checkpoint_every", "eval_every", "target_accuracy")
 def settings(found: Iterable[Record]) -> str:
   """The flags that all runs share and that are no defaults; '' if none."""
   runs = [record.flags for record in found if record.arguments]
-  same = {n: v for n, v in shared(runs).items() if n not in _SILENT}
-  shown = ", ".join(f"`{n}={shown_value(v)}`" for n, v in same.items())
-  return f"In all runs: {shown}." if runs else ""
+  flags = {n: v for n, v in shared(runs).items() if n not in _SILENT}
+  text = ", ".join(f"`{n}={shown_value(v)}`" for n, v in flags.items())
+  return f"In all runs: {text}." if runs else ""
 
 
 def varied(found: Iterable[Record]) -> str:
@@ -40,9 +40,9 @@ def varied(found: Iterable[Record]) -> str:
   parts = []
   for name in names:
     values = [flags.get(name, defaults.get(name)) for flags in runs]
-    shown = dict.fromkeys(shown_value(v) for v in values if v is not None)
+    texts = dict.fromkeys(shown_value(v) for v in values if v is not None)
     if len({str(value) for value in values}) > 1 and name not in _SILENT:
-      parts.append(f"`{name}`: {'; '.join(shown)}")
+      parts.append(f"`{name}`: {'; '.join(texts)}")
   return f"Varied: {', '.join(parts)}." if parts else ""
 
 
@@ -53,15 +53,15 @@ def chosen(outcome: ArtefactResult) -> str:
   may be beyond it, and how often there was no best.
   """
   ways: dict[str, None] = {}
-  at_edge, lost = [], 0
+  at_edge, num_lost = [], 0
   for grid, record in outcome.tuning.items():
-    tried, found = grid_of(grid), tuned(record)
-    lost += found.best is None
-    if found.best is not None:
-      edges = [edge.name for edge in found.edges]
-      at_edge += [name in edges for name in tried]
+    tried_values, tuning = grid_of(grid), tuned(record)
+    num_lost += tuning.best is None
+    if tuning.best is not None:
+      edges = [edge.name for edge in tuning.edges]
+      at_edge += [name in edges for name in tried_values]
     criterion = selection.Criterion(**record.about["criterion"])
-    values = [f"`{n}` among {shown_value(v)}" for n, v in tried.items()]
+    values = [f"`{n}` among {shown_value(v)}" for n, v in tried_values.items()]
     seeds = shown_value(record.flags.get("seed", 0))
     ways[f"{words.listed(values)} by {criterion}, seed {seeds}"] = None
   if not ways:
@@ -72,10 +72,10 @@ def chosen(outcome: ArtefactResult) -> str:
       f"{sum(at_edge)} of {len(at_edge)} chosen values are at an edge of their "
       "grid"
     )
-  if lost:
+  if num_lost:
     parts.append(
-      f"of {lost} of {len(outcome.tuning)} grids all points diverged, so that "
-      "the first value is used"
+      f"of {num_lost} of {len(outcome.tuning)} grids all points diverged, so "
+      "that the first value is used"
     )
   return f"Chosen: {'; '.join(parts)}."
 
@@ -120,9 +120,9 @@ def in_full(found: Reduction) -> list[str]:
   """A reduction in words, with what the paper's size has instead."""
   changed = []
   for name, (theirs, ours) in found.changed.items():
-    shown = map(name_of, theirs) if name == "task" else theirs
-    beside = f"(in the paper's size {words.listed([*shown], 'or')})"
-    changed.append(f"{_values_text(name, [*ours])} {beside}")
+    values = map(name_of, theirs) if name == "task" else theirs
+    remark = f"(in the paper's size {words.listed([*values], 'or')})"
+    changed.append(f"{_values_text(name, [*ours])} {remark}")
   return [*changed, *found.missing, *found.added]
 
 
@@ -149,8 +149,8 @@ def _added(outcome: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
   }
   if not added:
     return []
-  others = " and ".join(filter(None, added))
-  return [f"instead {others}" if others else "others instead"]
+  phrase = " and ".join(filter(None, added))
+  return [f"instead {phrase}" if phrase else "others instead"]
 
 
 def _changed(
@@ -163,31 +163,31 @@ def _changed(
   """
   chosen = {n for g in (*grids, *outcome.tuning) for n in grid_of(g)}
   differences = [
-    each
+    difference
     for key, cell in outcome.cells.items()
     if key in paper
-    for each in _differences(paper[key], cell)
-    if each[0] not in chosen
+    for difference in _differences(paper[key], cell)
+    if difference[0] not in chosen
   ]
   theirs, ours = _tried(grids), _tried(outcome.tuning)
   differences += [
-    (name, theirs[name], tried)
-    for name, tried in ours.items()
-    if tried != theirs.get(name, tried)
+    (name, theirs[name], values)
+    for name, values in ours.items()
+    if values != theirs.get(name, values)
   ]
-  found: dict[str, tuple[dict, dict]] = {}
+  changed: dict[str, tuple[dict, dict]] = {}
   for name, their, our in differences:
-    known = found.setdefault(name, ({}, {}))
-    known[0][their] = known[1][our] = None
-  return found
+    sides = changed.setdefault(name, ({}, {}))
+    sides[0][their] = sides[1][our] = None
+  return changed
 
 
 def _tried(grids: Iterable[tuple[str, ...]]) -> dict[str, str]:
   """Hyperparameter -> all values that grids try, joined by commas."""
-  found: dict[str, set[float]] = {}
-  for name, values in (each for g in grids for each in grid_of(g).items()):
-    found.setdefault(name, set()).update(values)
-  return {name: shown_value(sorted(each)) for name, each in found.items()}
+  by_name: dict[str, set[float]] = {}
+  for name, values in (item for g in grids for item in grid_of(g).items()):
+    by_name.setdefault(name, set()).update(values)
+  return {name: shown_value(sorted(tried)) for name, tried in by_name.items()}
 
 
 # Flags whose values are said as a number of something.
@@ -201,15 +201,15 @@ def _values_text(name: str, values: Sequence[str]) -> str:
     return f"another grid of `{name}`"
   if values == ["None"]:
     return f"no `{name}`"
-  shown = words.listed(values, "or")
+  text = words.listed(values, "or")
   if name in _COUNTED:
-    return f"{shown} {_COUNTED[name]}{'s' * (values != ['1'])}"
-  return f"`{name}` {shown}"
+    return f"{text} {_COUNTED[name]}{'s' * (values != ['1'])}"
+  return f"`{name}` {text}"
 
 
 def ran(outcome: ArtefactResult) -> list[str]:
   """Task, rounds, clients and seeds of the runs; [] if there are none."""
-  runs = [each.flags for each in outcome.found.values() if each.arguments]
+  runs = [record.flags for record in outcome.found.values() if record.arguments]
   parts = []
   for name in ("task", "rounds", "clients", "seeds"):
     values = dict.fromkeys(filter(None, (_of_run(name, f) for f in runs)))
@@ -221,7 +221,7 @@ def ran(outcome: ArtefactResult) -> list[str]:
 
 
 def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
-  """What a run has of a kind; None if its flags do not say it."""
+  """A run's task, rounds, clients or seeds; None if its flags do not say it."""
   flags = {"task": FLAGS["task"].default, **flags}
   if name == "seeds":
     return str(len(np.atleast_1d(flags.get("seed", 0))))
@@ -250,19 +250,19 @@ def is_elsewhere(outcome: ArtefactResult) -> bool:
 
 def stand_ins(outcome: ArtefactResult) -> str:
   """The tasks of the cells, if the paper's size has none of these; or ''."""
-  ran, paper = (
+  tasks, paper_tasks = (
     {cell.flags.get("task") for cell in cells.values()}
     for cells in (outcome.cells, outcome.artefact.cells(GridChoices("paper")))
   )
-  ran.discard(None)
-  is_other = outcome.size != "paper" and ran.isdisjoint(paper)
-  return words.listed(sorted(map(name_of, ran))) if is_other else ""
+  tasks.discard(None)
+  is_other = outcome.size != "paper" and tasks.isdisjoint(paper_tasks)
+  return words.listed(sorted(map(name_of, tasks))) if is_other else ""
 
 
 def _differences(theirs: Recipe, ours: Recipe) -> list[tuple[str, str, str]]:
   """(flag, the paper's value, ours) for each flag that differs."""
   a, b = theirs.flags, ours.flags
-  seeds = [str(len(np.atleast_1d(each.get("seed", 0)))) for each in (a, b)]
+  seeds = [str(len(np.atleast_1d(flags.get("seed", 0)))) for flags in (a, b)]
   return [
     (name, shown_value(a.get(name)), shown_value(b.get(name)))
     for name in dict.fromkeys([*a, *b])
@@ -280,13 +280,13 @@ def cost(outcome: ArtefactResult) -> str:
     for record in records
     if (device := record.about.get("device"))
   )
-  on = f", {words.listed(list(devices))}" if devices else ""
+  note = f", {words.listed(list(devices))}" if devices else ""
   points = sum(
     record.about.get("num_points", len(record.points)) for record in records
   )
   runs = words.counted(len(records), "program")
   return (
-    f"{_dates(records)}{on}: {runs} with {words.counted(points, 'point')} in "
+    f"{_dates(records)}{note}: {runs} with {words.counted(points, 'point')} in "
     f"{_time(records)}, the sum over the programs."
   )
 
@@ -300,7 +300,7 @@ def recorded(outcome: ArtefactResult, known: Sequence[Record]) -> str:
   """
   records = outcome.records
   is_whole = len(outcome.found) == len(outcome.cells)
-  if not is_whole or not all(each in known for each in records):
+  if not is_whole or not all(record in known for record in records):
     return ""
   return (
     f"recorded on {_dates(records)}, nothing ran; --anew runs it "

@@ -97,38 +97,39 @@ class CellRunner:
       KeyboardInterrupt: by Ctrl-C or SIGTERM; what is done stays.
       RunFailed: if a run failed, with what it said.
     """
-    known = RecordIndex(recorded)
+    index = RecordIndex(recorded)
     tuning: dict[tuple[str, ...], Record] = {}
     while True:
-      chosen = {grid: choice(found) for grid, found in tuning.items()}
+      chosen = {grid: choice(record) for grid, record in tuning.items()}
       choices = GridChoices(size, chosen)
       cells = artefact.cells(choices)
       grids = {g: RunOf(g) for g in choices.grids if g not in tuning}
       if not grids:
         break
-      found = self._records(grids, _of_tuning, known)
-      tuning |= found
-      if len(found) < len(grids):  # Nothing runs, so these are not chosen.
+      cell_records = self._records(grids, _of_tuning, index)
+      tuning |= cell_records
+      # Nothing runs, so the settings of these grids are not chosen.
+      if len(cell_records) < len(grids):
         return ArtefactResult(artefact, size, cells, {}, tuning)
-    found = self._records(cells, artefact.keep, known)
-    return ArtefactResult(artefact, size, cells, found, tuning)
+    cell_records = self._records(cells, artefact.keep, index)
+    return ArtefactResult(artefact, size, cells, cell_records, tuning)
 
   def _records(
     self,
     cells: Mapping[Any, Recipe],
     keep: Callable[[Run], RecordedParts],
-    known: "RecordIndex",
+    index: "RecordIndex",
   ) -> dict[Any, Record]:
     """The records of cells; cells without a record run now."""
-    find = lambda cell: known.find(cell) or self._stored(cell, keep)
-    found = {key: find(cell) for key, cell in cells.items()}
+    find = lambda cell: index.find(cell) or self._stored(cell, keep)
+    by_key = {key: find(cell) for key, cell in cells.items()}
     # Two keys may have the same cell.
-    missing = {cells[key].name: cells[key] for key, r in found.items() if not r}
+    missing = {cells[k].name: cells[k] for k, r in by_key.items() if not r}
     if missing and self.folder and not self.only_found:
       self._run(missing)
       for key, cell in cells.items():
-        found[key] = found[key] or self._stored(cell, keep)
-    return {key: each for key, each in found.items() if each}
+        by_key[key] = by_key[key] or self._stored(cell, keep)
+    return {key: record for key, record in by_key.items() if record}
 
   def _stored(
     self, cell: Recipe, keep: Callable[[Run], RecordedParts]
@@ -148,16 +149,16 @@ class CellRunner:
 
   def _run(self, missing: Mapping[str, Recipe]) -> None:
     """Runs cells, by folder name."""
-    ready = [
+    named_cells = [
       (name, self.completed(cell))
       for name, cell in missing.items()
       if not self._lacks_start(cell)
     ]
     done = executors.run_all(
-      _run_cell, ready, self._store, self.jobs, self.executor, self.folder
+      _run_cell, named_cells, self._store, self.jobs, self.executor, self.folder
     )
     for number, (name, seconds) in enumerate(done, 1):
-      print(f"{number}/{len(ready)} {name}: {seconds:.0f} s", flush=True)
+      print(f"{number}/{len(named_cells)} {name}: {seconds:.0f} s", flush=True)
 
   def _lacks_start(self, cell: Recipe) -> bool:
     """Whether a cell's encoder starts from a folder that is not given."""
@@ -176,8 +177,8 @@ class CellRunner:
     start = cell.flags.get("pretrained")
     if start is not None and self.pretrained_dir is not None:
       folder = pathlib.Path(self.pretrained_dir) / start
-      others = [a for a in cell.arguments if not a.startswith("--pretrained=")]
-      cell = RunOf((*others, f"--pretrained={folder}"))
+      flags = [a for a in cell.arguments if not a.startswith("--pretrained=")]
+      cell = RunOf((*flags, f"--pretrained={folder}"))
     if isinstance(cell, Computed) or self.data_dir is None:
       return cell
     if "data_dir" not in spec_of(cell.arguments).task.choice.takes:
@@ -190,15 +191,15 @@ class RecordIndex:
 
   def __init__(self, records: Sequence[Record]):
     """Records of runs and of computations, in the order of preference."""
-    self._runs = [each for each in records if each.arguments]
-    computed = [each for each in records if not each.arguments]
-    self._computed = {each.flags["digest"]: each for each in computed[::-1]}
+    self._runs = [record for record in records if record.arguments]
+    calls = [record for record in records if not record.arguments]
+    self._computed = {record.flags["digest"]: record for record in calls[::-1]}
 
   def find(self, cell: Recipe) -> Record | None:
     """The record of a cell; for a run, one with the same flags."""
     if isinstance(cell, Computed):
       return self._computed.get(cell.name)
-    is_same = lambda each: not store.other_flags_text(each.flags, cell.flags)
+    is_same = lambda r: not store.other_flags_text(r.flags, cell.flags)
     return next(filter(is_same, self._runs), None)
 
 
@@ -227,13 +228,13 @@ def _of_tuning(run: Run) -> RecordedParts:
 
 def _run_cell(cell: tuple[str, Recipe], runs: Store) -> tuple[str, float]:
   """Runs one cell into its folder; returns its name and the seconds."""
-  name, what = cell
+  name, recipe = cell
   start, folder = time.monotonic(), runs.folder / name
-  if isinstance(what, RunOf):
-    runs.run(spec_of(what.arguments))
+  if isinstance(recipe, RunOf):
+    runs.run(spec_of(recipe.arguments))
   else:
     with locks.held("output_dir", folder):
-      _compute(name, what, folder)
+      _compute(name, recipe, folder)
   return name, time.monotonic() - start
 
 
@@ -244,6 +245,6 @@ def _compute(name: str, cell: Computed, folder: pathlib.Path) -> None:
   seconds = time.monotonic() - start
   flags = {"digest": name, "function": cell.function.__qualname__}
   about = records.about_now(seconds)
-  found = Record((), flags | dict(cell.options), about, points, history)
+  record = Record((), flags | dict(cell.options), about, points, history)
   folder.mkdir(parents=True, exist_ok=True)
-  records.write(folder / _RECORD, [found])
+  records.write(folder / _RECORD, [record])

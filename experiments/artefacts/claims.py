@@ -59,8 +59,8 @@ class Quantity(NamedTuple):
       return HELD
     # All must be above, so only what one of them refutes needs Holm's method,
     # whose first step this is.
-    wide = pairs.t_interval(values, pairs.LEVEL / among)
-    return NOT_HELD if wide.high < self.limit else UNDECIDED
+    interval = pairs.t_interval(values, pairs.LEVEL / among)
+    return NOT_HELD if interval.high < self.limit else UNDECIDED
 
   def shown(self, among: int) -> str:
     """The mean with its interval, or why there is none, of so many."""
@@ -69,14 +69,14 @@ class Quantity(NamedTuple):
     if not values.size:
       return "not run"
     if not np.isfinite(values).all():
-      lost = int(np.sum(~np.isfinite(values)))
-      return self.lost or f"no number at {lost} of {len(values)} seeds"
+      num_lost = int(np.sum(~np.isfinite(values)))
+      return self.lost or f"no number at {num_lost} of {len(values)} seeds"
     text = f"{np.mean(values):.3g}{unit}"
-    must = f"; must be above {self.limit:g}" if self.limit else ""
+    rule = f"; must be above {self.limit:g}" if self.limit else ""
     if len(values) == 1:
-      return text + must
+      return text + rule
     _, low, high = pairs.t_interval(values)
-    return f"{text} ({low:.3g} to {high:.3g}{must}{self._seeds_needed(among)})"
+    return f"{text} ({low:.3g} to {high:.3g}{rule}{self._seeds_needed(among)})"
 
   def _seeds_needed(self, among: int) -> str:
     """If undecided, how many seeds would decide it in 80 % of cases."""
@@ -84,11 +84,11 @@ class Quantity(NamedTuple):
       return ""
     sd = float(np.std(self.values, ddof=1))
     num = among if self.margin < 0 else 1
-    shown = pairs.smallest_difference(_MAX_SEEDS, sd, num_pairs=num)
-    if shown >= abs(self.margin):
+    difference = pairs.smallest_difference(_MAX_SEEDS, sd, num_pairs=num)
+    if difference >= abs(self.margin):
       return f"; needs more than {_MAX_SEEDS:,} seeds"
-    needed = pairs.seeds_needed(abs(self.margin), sd, num_pairs=num)
-    return f"; needs {needed} seeds"
+    num_seeds = pairs.seeds_needed(abs(self.margin), sd, num_pairs=num)
+    return f"; needs {num_seeds} seeds"
 
 
 class Claim(NamedTuple):
@@ -107,27 +107,29 @@ class Claim(NamedTuple):
   @property
   def verdict(self) -> str:
     """'held', 'not held' or 'undecided'."""
-    found = set(self._found)
-    if NOT_HELD in found:
+    verdicts = set(self._found)
+    if NOT_HELD in verdicts:
       return NOT_HELD
-    return HELD if found == {HELD} else UNDECIDED
+    return HELD if verdicts == {HELD} else UNDECIDED
 
   @property
   def _found(self) -> list[str]:
     """The verdict on each quantity."""
-    return [each.verdict(len(self.quantities)) for each in self.quantities]
+    return [q.verdict(len(self.quantities)) for q in self.quantities]
 
   def because(self, most: int) -> str:
     """The quantities that decide; at most so many are written out."""
-    among, found, verdict = len(self.quantities), self._found, self.verdict
+    among, verdicts, verdict = len(self.quantities), self._found, self.verdict
     deciding = [
-      q for q, of in zip(self.quantities, found, strict=True) if of == verdict
+      q
+      for q, own_verdict in zip(self.quantities, verdicts, strict=True)
+      if own_verdict == verdict
     ]
     deciding.sort(key=lambda quantity: quantity.margin)
-    shown = [f"{q.name}: {q.shown(among)}" for q in deciding[:most]]
-    more = len(deciding) - len(shown)
+    texts = [f"{q.name}: {q.shown(among)}" for q in deciding[:most]]
+    more = len(deciding) - len(texts)
     if more:
-      shown.append(f"and {more} more {verdict}")
+      texts.append(f"and {more} more {verdict}")
     if verdict != HELD and len(deciding) < among:
-      shown.append(f"{found.count(HELD)} of {among} held")
-    return "; ".join(shown) or "not run"
+      texts.append(f"{verdicts.count(HELD)} of {among} held")
+    return "; ".join(texts) or "not run"

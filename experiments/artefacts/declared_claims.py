@@ -60,37 +60,37 @@ def claims(about: Mapping[str, Any], found: Found) -> list[Claim]:
     about: the artefact, as its TOML file has it.
     found: what there is.
   """
-  made = []
+  all_claims = []
   for declared in about.get("claims", ()):
     together = declared.get("all_of")
     at = declared.get("at", [[]])
     at = about["columns"] if at == "columns" else at
     places = [together] if together else [[place] for place in at]
-    for each in places:
-      made.append(_claim(about, declared, [*map(_rest, each)], found))
-  return [each for each in made if each is not None]
+    for entries in places:
+      all_claims.append(_claim(about, declared, [*map(_rest, entries)], found))
+  return [claim for claim in all_claims if claim is not None]
 
 
 def _claim(
   about: Mapping[str, Any],
   declared: Mapping[str, Any],
   rests: Sequence[Key],
-  found: Found,
+  records: Found,
 ) -> Claim | None:
-  """A claim over all of these rests of keys; None if nothing has run."""
+  """One claim about all these other parts of keys; None if nothing has run."""
   quantities = []
   for rest in rests:
     for part in declared.get("parts", [{}]):
-      for each in _quantities(about | declared | part, found, rest):
+      for q in _quantities(about | declared | part, records, rest):
         where = rest if len(rests) > 1 else ()
-        quantities.append(each._replace(name=", ".join((each.name, *where))))
+        quantities.append(q._replace(name=", ".join((q.name, *where))))
   run = [quantity for quantity in quantities if quantity.values]
   if not run:
     return None
   titles = about.get("titles", {})
   text = declared["text"].format(*[titles.get(p, p) for p in rests[0]])
-  shown = run if declared.get("only_run") else quantities
-  return Claim(text, shown, declared.get("ours", False))
+  kept_quantities = run if declared.get("only_run") else quantities
+  return Claim(text, kept_quantities, declared.get("ours", False))
 
 
 def _rest(place: str | Sequence[str]) -> Key:
@@ -103,32 +103,32 @@ def group(about: Mapping[str, Any], rows: str | Sequence[str]) -> Sequence[str]:
 
 
 def _quantities(
-  declared: Mapping[str, Any], found: Found, rest: Key
+  declared: Mapping[str, Any], records: Found, rest: Key
 ) -> Iterator[Quantity]:
   words = declared.get("values", [declared.get("value", ACCURACY)])
-  by = declared.get("by", 0.0)
-  by = by if isinstance(by, list) else [by] * len(words)
-  for of, least in zip(map(value, words), by, strict=True):
+  limits = declared.get("by", 0.0)
+  limits = limits if isinstance(limits, list) else [limits] * len(words)
+  for of, limit in zip(map(value, words), limits, strict=True):
     for bound in _LIMITS:
       if isinstance(declared.get(bound), int | float):
         for row in group(declared, declared["in_rows"]):
-          yield _limited(declared, found, (row, *rest), of, bound)
+          yield _limited(declared, records, (row, *rest), of, bound)
     for verb in _VERBS:
-      for one, other in _pairs(declared, verb):
-        keys = (*one, *rest), (*other, *rest)
-        yield _compared(declared, found, *keys, of, verb, least)
+      for first, second in _pairs(declared, verb):
+        keys = (*first, *rest), (*second, *rest)
+        yield _compared(declared, records, *keys, of, verb, limit)
 
 
 def _pairs(declared: Mapping[str, Any], verb: str) -> Iterator[tuple[Key, Key]]:
   """The pairs that a verb compares: rows, or columns in some rows."""
-  compared = declared.get(verb, {})
-  for one, others in compared.items() if isinstance(compared, dict) else ():
-    for other in group(declared, others):
+  pairs = declared.get(verb, {})
+  for name, other_names in pairs.items() if isinstance(pairs, dict) else ():
+    for other_name in group(declared, other_names):
       if "in_rows" not in declared:
-        yield (one,), (other,)
+        yield (name,), (other_name,)
       else:
         for row in group(declared, declared["in_rows"]):
-          yield _key(row, one), _key(row, other)
+          yield _key(row, name), _key(row, other_name)
 
 
 def _key(row: str, column: str) -> Key:
@@ -138,23 +138,23 @@ def _key(row: str, column: str) -> Key:
 
 def _compared(
   declared: Mapping[str, Any],
-  found: Found,
-  one: Key,
-  other: Key,
+  records: Found,
+  first: Key,
+  second: Key,
   of: Value,
   verb: str,
-  by: float,
+  limit: float,
 ) -> Quantity:
   if "from" in declared:
-    quantity = _gains_more(declared, found, one, other, of)
+    quantity = _gains_more(declared, records, first, second, of)
   else:
-    quantity = lead(found, one, other, of, _VERBS[verb])
+    quantity = lead(records, first, second, of, _VERBS[verb])
   if verb == "near":
     within = declared["within"]
-    nearer = tuple(within - abs(each) for each in quantity.values)
+    margins = tuple(within - abs(number) for number in quantity.values)
     name = f"{within:g} less what is between: {quantity.name}"
-    return quantity._replace(name=name, values=nearer)
-  return quantity._replace(limit=by)
+    return quantity._replace(name=name, values=margins)
+  return quantity._replace(limit=limit)
 
 
 def lead(
@@ -178,13 +178,13 @@ def lead(
   sign = sign or (-1 if of.is_smaller_better else 1)
   # Parts that both keys share do not tell the sides apart.
   sides = [
-    ", ".join(part for part in key if part not in beside) or "here"
-    for key, beside in ((one, other), (other, one))
+    ", ".join(part for part in key if part not in other_key) or "here"
+    for key, other_key in ((one, other), (other, one))
   ]
   row = f" ({one[0]})" if one != other and one[0] == other[0] else ""
   # Names such as 0.9 would look like numbers to subtract.
-  at = [f"at {side}" if side[0].isdigit() else side for side in sides]
-  name = f"{' minus '.join(at[::sign])}{_what(of)}{row}"
+  places = [f"at {side}" if side[0].isdigit() else side for side in sides]
+  name = f"{' minus '.join(places[::sign])}{_what(of)}{row}"
   measured = [_measured(found, key, of) for key in (one, other)]
   return _above(name, sides, measured, of, sign * of.scale)
 
@@ -206,16 +206,16 @@ def _above(
     of: the value that is compared.
     scale: factor of the difference; negative if smaller is better.
   """
-  if any(each is None for each in values):
+  if any(side is None for side in values):
     return Quantity(name, (), of.unit)
-  shared = min(map(len, values))
-  a, b = (np.asarray(each, float)[:shared] for each in values)
+  num_shared = min(map(len, values))
+  a, b = (np.asarray(side, float)[:num_shared] for side in values)
   difference = scale * (a - b) + 0.0  # It turns -0 into 0.
   difference = np.where(np.isnan(a) & ~np.isnan(b), -np.inf, difference)
   difference = np.where(np.isnan(b) & ~np.isnan(a), np.inf, difference)
-  lost = [int(np.sum(~np.isfinite(each))) for each in (a, b)]
+  lost = [int(np.sum(~np.isfinite(array))) for array in (a, b)]
   words = " and ".join(
-    f"{side} {of.lost} at {number} of {shared} seeds"
+    f"{side} {of.lost} at {number} of {num_shared} seeds"
     for side, number in zip(sides, lost, strict=True)
     if number
   )
@@ -227,37 +227,37 @@ def _what(of: Value) -> str:
   return "" if of.words in (ACCURACY, of.unit) else f", {of.shown}"
 
 
-def _measured(found: Found, key: Key, of: Value) -> np.ndarray | None:
+def _measured(records: Found, key: Key, of: Value) -> np.ndarray | None:
   """Seed -> value; None if the cell has not run or did not measure it."""
-  has = key in found and of.metric in found[key].history.metrics
-  return of.compute(found[key]) if has else None
+  is_measured = key in records and of.metric in records[key].history.metrics
+  return of.compute(records[key]) if is_measured else None
 
 
 def _gains_more(
-  declared: Mapping[str, Any], found: Found, one: Key, other: Key, of: Value
+  declared: Mapping[str, Any], records: Found, first: Key, other: Key, of: Value
 ) -> Quantity:
   """The quantity that one row gains more between two columns than another."""
   start, end = _rest(declared["from"]), _rest(declared["to"])
   gains = [
-    lead(found, (row, *end, *rest), (row, *start, *rest), of).values or None
-    for row, *rest in (one, other)
+    lead(records, (row, *end, *rest), (row, *start, *rest), of).values or None
+    for row, *rest in (first, other)
   ]
-  name = f"gain of {one[0]} minus that of {other[0]}{_what(of)}"
-  return _above(name, (one[0], other[0]), gains, of, 1.0)
+  name = f"gain of {first[0]} minus that of {other[0]}{_what(of)}"
+  return _above(name, (first[0], other[0]), gains, of, 1.0)
 
 
 def _limited(
-  declared: Mapping[str, Any], found: Found, key: Key, of: Value, bound: str
+  declared: Mapping[str, Any], records: Found, key: Key, of: Value, bound: str
 ) -> Quantity:
   """The quantity that a value is above or below a limit, or near it."""
   limit = declared[bound]
   name = f"{key[0]}, {of.shown} {bound} {limit:g} by"
-  of_seeds = _measured(found, key, of)
+  of_seeds = _measured(records, key, of)
   if bound == "near" and of_seeds is not None:
     within = declared["within"]
-    left = within - of.scale * np.abs(of_seeds - limit)
+    margin = within - of.scale * np.abs(of_seeds - limit)
     name = f"{within:g} less the distance of {key[0]} to {limit:g}"
-    return Quantity(name, tuple(left.tolist()), of.unit)
+    return Quantity(name, tuple(margin.tolist()), of.unit)
   scale = of.scale if bound == "above" else -of.scale
   limits = None if of_seeds is None else np.full_like(of_seeds, limit)
   return _above(name, (key[0], "the limit"), (of_seeds, limits), of, scale)

@@ -130,31 +130,31 @@ def of_paper(paper: str) -> list[Artefact]:
   file = _EXPERIMENTS / paper / "artefacts.toml"
   content = tomllib.loads(file.read_text(encoding="utf-8"))
   common = content.pop("common", {})
-  found = []
-  for name, own in content.items():
-    about = merged(common, _whole(content, own))
-    known = dict.fromkeys(about.get("own", ())) | _ARTEFACT
-    _check(f"{str(file)!r}: {name}", about, known)
-    found.append(_artefact(f"{paper}/{name}", about))
-  return found
+  artefacts = []
+  for name, table in content.items():
+    about = merged(common, _whole(content, table))
+    entries = dict.fromkeys(about.get("own", ())) | _ARTEFACT
+    _check(f"{str(file)!r}: {name}", about, entries)
+    artefacts.append(_artefact(f"{paper}/{name}", about))
+  return artefacts
 
 
-def _check(where: str, about: About, known: Mapping[str, Any]) -> None:
+def _check(where: str, about: About, entries: Mapping[str, Any]) -> None:
   """Checks all entries, as a misspelt one would silently be nothing."""
   for name, value in about.items():
-    if name not in known and _ANY not in known:
-      near = nearest(name, known)
-      hint = f"; did you mean {near[0]}?" if near else ""
+    if name not in entries and _ANY not in entries:
+      matches = nearest(name, entries)
+      hint = f"; did you mean {matches[0]}?" if matches else ""
       raise ValueError(f"{where}: has no entry {name!r}{hint}")
-    if inner := known.get(name, known.get(_ANY)):
-      for each in value if isinstance(value, list) else [value]:
-        _check(f"{where}.{name}", each, inner)
+    if inner := entries.get(name, entries.get(_ANY)):
+      for table in value if isinstance(value, list) else [value]:
+        _check(f"{where}.{name}", table, inner)
 
 
-def _whole(content: About, own: About) -> About:
+def _whole(content: About, table: About) -> About:
   """An artefact, completed by the entries of another that it is `like`."""
-  like = own.get("like")
-  return merged(_whole(content, content[like]), own) if like else own
+  like = table.get("like")
+  return merged(_whole(content, content[like]), table) if like else table
 
 
 def _artefact(name: str, about: About) -> Artefact:
@@ -190,12 +190,12 @@ def _function(place: str) -> Callable:
 
 def merged(*tables: About) -> dict[str, Any]:
   """Joins tables: later values replace earlier ones; inner tables are merged"""
-  found: dict[str, Any] = {}
+  union: dict[str, Any] = {}
   for table in tables:
     for name, value in table.items():
-      both = isinstance(value, dict) and isinstance(found.get(name), dict)
-      found[name] = merged(found[name], value) if both else value
-  return found
+      is_table = isinstance(value, dict) and isinstance(union.get(name), dict)
+      union[name] = merged(union[name], value) if is_table else value
+  return union
 
 
 def at_size(about: About, size: str) -> dict[str, Any]:
@@ -205,22 +205,22 @@ def at_size(about: About, size: str) -> dict[str, Any]:
 
 def cells(about: About, choices: GridChoices) -> dict[Key, Recipe]:
   """A run or a call for each row, column and third part of an artefact."""
-  own = at_size(about, choices.size)
-  found = _cells(own, choices)
-  for others in own.get("also", {}).values():
-    found |= _cells(merged(own, others), choices)
-  return found
+  entries = at_size(about, choices.size)
+  recipes = _cells(entries, choices)
+  for replacements in entries.get("also", {}).values():
+    recipes |= _cells(merged(entries, replacements), choices)
+  return recipes
 
 
-def _cells(own: About, choices: GridChoices) -> dict[Key, Recipe]:
-  declared = own.get("calls", own)
+def _cells(about: About, choices: GridChoices) -> dict[Key, Recipe]:
+  declared = about.get("calls", about)
   axes = ("rows", "columns", "thirds")
   axes = [declared[axis] for axis in axes if axis in declared]
   keys = [key[::-1] for key in itertools.product(*reversed(axes))]
-  if "calls" in own:
+  if "calls" in about:
     return {key: _call_of(declared, key) for key in keys}
-  skipped = own.get("skip", [])
-  return {key: _run(own, key, choices) for key in keys if [*key] not in skipped}
+  skip = about.get("skip", [])
+  return {key: _run(about, key, choices) for key in keys if [*key] not in skip}
 
 
 def _call_of(declared: About, key: Key) -> Computed:
@@ -230,19 +230,19 @@ def _call_of(declared: About, key: Key) -> Computed:
   return Computed(_function(declared["function"]), options)
 
 
-def _run(own: About, key: Key, choices: GridChoices) -> RunOf:
-  of_parts = lambda labels: [
-    flag for part in reversed(key) for flag in own.get(labels, {}).get(part, [])
+def _run(about: About, key: Key, choices: GridChoices) -> RunOf:
+  of_parts = lambda name: [
+    flag for part in reversed(key) for flag in about.get(name, {}).get(part, [])
   ]
   of_all = lambda preset: sorted(
-    [*preset, *own.get("flags", []), *of_parts("labels")],
+    [*preset, *about.get("flags", []), *of_parts("labels")],
     key=lambda flag: not flag.startswith("--flagfile"),
   )
-  preset, best = own.get("preset", []), []
-  if tune := for_row(own.get("tune", []), key[0]):
+  preset, best = about.get("preset", []), []
+  if tune := for_row(about.get("tune", []), key[0]):
     best = choices.best(*of_all(preset), *tune)
   flags = [*of_all(of_parts("elsewhere") or preset), *best]
-  return RunOf((*flags, *own.get("report", []), *of_parts("reported")))
+  return RunOf((*flags, *about.get("report", []), *of_parts("reported")))
 
 
 def for_row(declared: Mapping[str, list] | list, row: str) -> list[str]:
@@ -269,15 +269,15 @@ def blocks(about: About, found: Found) -> list[Block]:
     views.picture(about | declared, _in_columns(declared, found))
     for declared in about.get("pictures", [])
   ]
-  shown = [each for each in (*tables, *pictures) if each is not None]
-  return [*shown, *declared_claims.claims(about, found)]
+  shown_blocks = [block for block in (*tables, *pictures) if block is not None]
+  return [*shown_blocks, *declared_claims.claims(about, found)]
 
 
-def _in_columns(declared: About, found: Found) -> Found:
+def _in_columns(declared: About, records: Found) -> Found:
   """The records in the columns of a picture, if it has columns of its own."""
   if "columns" not in declared:
-    return found
-  return {k: r for k, r in found.items() if k[1] in declared["columns"]}
+    return records
+  return {k: r for k, r in records.items() if k[1] in declared["columns"]}
 
 
 def _with_paper_numbers(about: About) -> About:
@@ -302,14 +302,14 @@ def expanded(about: About, found: Found) -> Found:
   """Records of single points, with their hyperparameters in the keys."""
   if "expand" not in about:
     return found
-  parts = {}
+  records = {}
   for key, record in found.items():
     names = for_row(about["expand"], key[0])
     for values in dict.fromkeys(
       tuple(point[name] for name in names) for point in record.points
     ):
-      first, *others = (f"{value:g}" for value in values)
-      rest = (f"{n} = {v}" for n, v in zip(names[1:], others, strict=True))
+      first, *texts = (f"{value:g}" for value in values)
+      labels = (f"{n} = {v}" for n, v in zip(names[1:], texts, strict=True))
       of_setting = record.where(**dict(zip(names, values, strict=True)))
-      parts[first, ", ".join((key[0], *rest)), *key[1:]] = of_setting
-  return parts
+      records[first, ", ".join((key[0], *labels)), *key[1:]] = of_setting
+  return records

@@ -85,10 +85,10 @@ class Page:
     """
     marks = [part[2] for part in _PART.finditer(text)]
     lines = {mark: mark.strip().splitlines() for mark in marks}
-    made = {m: self._part(*of) for m, of in lines.items() if of != _COUNTS}
-    said = _VERDICT.findall("\n".join(made.values()))
-    counts = self._counts_beside(said)
-    make = lambda part: f"{part[1]}{made.get(part[2], counts)}\n{part[3]}"
+    parts = {m: self._part(*of) for m, of in lines.items() if of != _COUNTS}
+    shown_words = _VERDICT.findall("\n".join(parts.values()))
+    counts = self._counts_beside(shown_words)
+    make = lambda part: f"{part[1]}{parts.get(part[2], counts)}\n{part[3]}"
     return _PART.sub(make, text)
 
   def _part(self, first: str, *lines: str) -> str:
@@ -111,14 +111,14 @@ class Page:
   def _excerpt(self, outcome: ArtefactResult, lines: Sequence[str]) -> str:
     chosen: list[Block] = []
     for line in lines:
-      what, _, value = line.partition(": ")
-      if what in ("columns", "where"):
-        chosen.append(_narrowed(chosen.pop(), what, value))
-      elif what == "claims":
-        every = _claims(outcome.blocks)
-        chosen += [each for each in every if each.text.startswith(value)]
+      kind, _, value = line.partition(": ")
+      if kind in ("columns", "where"):
+        chosen.append(_narrowed(chosen.pop(), kind, value))
+      elif kind == "claims":
+        pool = _claims(outcome.blocks)
+        chosen += [claim for claim in pool if claim.text.startswith(value)]
       else:
-        chosen.append(_found(outcome, what, value))
+        chosen.append(_found(outcome, kind, value))
     parts = shown(outcome, chosen, "figures", _WRITTEN_OUT)
     return "\n\n".join([_about(outcome), *parts])
 
@@ -132,13 +132,13 @@ class Page:
     )
     return f"# All artefacts of the paper\n\n{self._counts()}\n\n{table}\n"
 
-  def _counts_beside(self, shown: Sequence[str]) -> str:
+  def _counts_beside(self, shown_words: Sequence[str]) -> str:
     """The counts, also of the verdicts that a page does not show."""
-    said = [claim.verdict for claim in self._decided()]
-    left = collections.Counter(said) - collections.Counter(shown)
-    rest = _counted([*left.elements()], _VERDICTS) or "none"
+    all_words = [claim.verdict for claim in self._decided()]
+    counter = collections.Counter(all_words) - collections.Counter(shown_words)
+    text = _counted([*counter.elements()], _VERDICTS) or "none"
     return (
-      f"{self._counts()}\n- Not on this page: {rest} ([all "
+      f"{self._counts()}\n- Not on this page: {text} ([all "
       "claims](artefacts/README.md); [the words](../../docs/papers/index.md"
       "#verdicts))."
     )
@@ -155,9 +155,9 @@ class Page:
     parts = []
     for origin, words in ORIGINS.items():
       states = [
-        self.state(each)
-        for each in self.artefacts.values()
-        if each.origin == origin
+        self.state(artefact)
+        for artefact in self.artefacts.values()
+        if artefact.origin == origin
       ]
       if states:
         counted = _counted(states, _STATES)
@@ -167,9 +167,9 @@ class Page:
       ("Claims of the paper", False),
       ("Our claims", True),
     ):
-      said = [each.verdict for each in decided if each.is_ours == is_ours]
-      if said:
-        parts.append(f"{words}: {_counted(said, _VERDICTS)}.")
+      texts = [claim.verdict for claim in decided if claim.is_ours == is_ours]
+      if texts:
+        parts.append(f"{words}: {_counted(texts, _VERDICTS)}.")
     return "\n".join(f"- {part}" for part in parts)
 
   def state(self, artefact: Artefact) -> str:
@@ -191,19 +191,19 @@ class Page:
     outcome = self.outcome(artefact, sizes[0])
     state = self.state(artefact)
     short = captions.in_short(captions.reduction(outcome))
-    how = f"{state}: {', '.join(short)}" if short else state
-    said = [each.verdict for each in _claims(outcome.blocks)]
-    verdicts = _counted(said, _VERDICTS)
-    return f"[{title}]({_file(outcome)})", artefact.title, how, verdicts
+    text = f"{state}: {', '.join(short)}" if short else state
+    texts = [claim.verdict for claim in _claims(outcome.blocks)]
+    counts = _counted(texts, _VERDICTS)
+    return f"[{title}]({_file(outcome)})", artefact.title, text, counts
 
 
 def _claims(blocks: Sequence[Block]) -> list[Claim]:
-  return [each for each in blocks if isinstance(each, Claim)]
+  return [block for block in blocks if isinstance(block, Claim)]
 
 
-def _counted(said: Sequence[str], words: Sequence[str]) -> str:
+def _counted(texts: Sequence[str], words: Sequence[str]) -> str:
   """How often each of these words occurs."""
-  return ", ".join(f"{said.count(w)} {w}" for w in words if w in said)
+  return ", ".join(f"{texts.count(w)} {w}" for w in words if w in texts)
 
 
 def _about(outcome: ArtefactResult) -> str:
@@ -215,46 +215,46 @@ def _about(outcome: ArtefactResult) -> str:
   is_ours = artefact.origin == "ours"
   setting = sentence(artefact.setting) if is_ours else artefact.setting
   paper = "" if is_ours else "Paper: "
-  said = [f"{title_of(artefact)}. {paper}{setting}."]
-  if here := dict.fromkeys([*ran, *short]):
-    said.append(f"Here: {'; '.join(here)}.")
-  said.append(f"[All of it](artefacts/{_file(outcome)}).")
-  return " ".join(said)
+  sentences = [f"{title_of(artefact)}. {paper}{setting}."]
+  if facts := dict.fromkeys([*ran, *short]):
+    sentences.append(f"Here: {'; '.join(facts)}.")
+  sentences.append(f"[All of it](artefacts/{_file(outcome)}).")
+  return " ".join(sentences)
 
 
-def _file(of: ArtefactResult) -> str:
-  return f"{of.artefact.own_name}-{of.size}.md"
+def _file(outcome: ArtefactResult) -> str:
+  return f"{outcome.artefact.own_name}-{outcome.size}.md"
 
 
 _NAMES = {Picture: "name", Table: "title", Claim: "text"}
 
 
-def _found(outcome: ArtefactResult, what: str, begin: str) -> Block:
+def _found(outcome: ArtefactResult, kind: str, begin: str) -> Block:
   """The one picture, table or claim whose name begins with a text.
 
   Raises:
     ValueError: if none does, or several do.
   """
-  fitting = [
+  blocks = [
     block
     for block in outcome.blocks
-    if type(block).__name__.lower() == what
+    if type(block).__name__.lower() == kind
     and getattr(block, _NAMES[type(block)]).startswith(begin)
   ]
-  if len(fitting) != 1:
+  if len(blocks) != 1:
     raise ValueError(
-      f"part={outcome.artefact.name}: {what}: {begin!r} is of {len(fitting)} "
+      f"part={outcome.artefact.name}: {kind}: {begin!r} is of {len(blocks)} "
       "blocks, and must be of one picture, table or claim"
     )
-  return fitting[0]
+  return blocks[0]
 
 
-def _narrowed(table: Table, what: str, value: str) -> Table:
+def _narrowed(table: Table, kind: str, value: str) -> Table:
   """A table with only some of its columns or rows."""
-  if what == "columns":
-    kept = [_column(table, name) for name in value.split("; ")]
-    rows = [[row[i] for i in kept] for row in table.rows]
-    return table._replace(columns=[table.columns[i] for i in kept], rows=rows)
+  if kind == "columns":
+    places = [_column(table, name) for name in value.split("; ")]
+    rows = [[row[i] for i in places] for row in table.rows]
+    return table._replace(columns=[table.columns[i] for i in places], rows=rows)
   column, _, wanted = value.partition(" = ")
   i = _column(table, column)
   rows = [row for row in table.rows if row[i] in wanted.split("; ")]
@@ -280,15 +280,15 @@ def markdown(outcome: ArtefactResult, pictures: str) -> str:
   """
   artefact = outcome.artefact
   parts = [f"{artefact.title}. Paper: {artefact.setting}."]
-  found = list(outcome.found.values())
-  said = [captions.settings(found), captions.varied(found)]
-  said.append(captions.chosen(outcome))
-  if less := captions.in_full(captions.reduction(outcome)):
-    said.append(f"Reduced: {'; '.join(less)}.")
-  missing = len(outcome.cells) - len(found)
+  records = list(outcome.found.values())
+  sentences = [captions.settings(records), captions.varied(records)]
+  sentences.append(captions.chosen(outcome))
+  if changes := captions.in_full(captions.reduction(outcome)):
+    sentences.append(f"Reduced: {'; '.join(changes)}.")
+  missing = len(outcome.cells) - len(records)
   if missing:
-    said.append(f"{missing} of {len(outcome.cells)} cells have not run.")
-  parts.append(" ".join(filter(None, said)))
+    sentences.append(f"{missing} of {len(outcome.cells)} cells have not run.")
+  parts.append(" ".join(filter(None, sentences)))
   parts += shown(outcome, outcome.blocks, pictures)
   command = (
     f"`python -m experiments.reproduce --artefact={artefact.name} "

@@ -32,7 +32,7 @@ def check(size: str) -> None:
 def records_of(paper: str) -> list[Record]:
   """All records of a paper's artefacts."""
   files = sorted((_EXPERIMENTS / paper / "records").glob("*.jsonl"))
-  return [each for file in files for each in records.read(file)]
+  return [record for file in files for record in records.read(file)]
 
 
 def is_published(artefact: Artefact, size: str) -> bool:
@@ -66,12 +66,12 @@ def publish(outcome: ArtefactResult) -> None:
   artefact, size = outcome.artefact, outcome.size
   file = _records_file(artefact, size)
   file.parent.mkdir(exist_ok=True)
-  unique = {records.to_json(each): each for each in outcome.records}
+  unique = {records.to_json(record): record for record in outcome.records}
   records.write(file, unique.values())
-  own = file_of(artefact, size)
-  paper_pages.draw(outcome, own.parents[1] / "figures")
-  own.parent.mkdir(exist_ok=True)
-  _write(own, text_of(outcome))
+  page_file = file_of(artefact, size)
+  paper_pages.draw(outcome, page_file.parents[1] / "figures")
+  page_file.parent.mkdir(exist_ok=True)
+  _write(page_file, text_of(outcome))
 
 
 def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:

@@ -122,8 +122,8 @@ def value(words: str = ACCURACY) -> Value:
   """
   for pattern, function in _KINDS.items():
     if match := re.fullmatch(pattern, words):
-      metric, *others = match.groups()
-      measure = functools.partial(_measured, function, metric, others)
+      metric, *arguments = match.groups()
+      measure = functools.partial(_measured, function, metric, arguments)
       return Value(words, metric, measure)
   raise ValueError(
     f"value={words!r}: must be in a form that {__name__} lists, such as "
@@ -134,11 +134,11 @@ def value(words: str = ACCURACY) -> Value:
 def _measured(
   function: Callable[..., np.ndarray],
   metric: str,
-  others: Sequence[str],
+  arguments: Sequence[str],
   record: Record,
 ) -> np.ndarray:
   rounds = np.asarray(record.history.rounds, float)
-  return function(record.history.values(metric), rounds, metric, *others)
+  return function(record.history.values(metric), rounds, metric, *arguments)
 
 
 def with_interval(
@@ -153,10 +153,10 @@ def with_interval(
       interval: 91.20 ± 0.45 (90.1 to 92.3).
   """
   of_seeds = np.asarray(of_seeds, float)
-  lost = int(np.sum(~np.isfinite(of_seeds)))
-  if lost:
-    every = lost == len(of_seeds)
-    return "diverged" if every else f"{lost} of {len(of_seeds)} diverged"
+  num_lost = int(np.sum(~np.isfinite(of_seeds)))
+  if num_lost:
+    is_all = num_lost == len(of_seeds)
+    return "diverged" if is_all else f"{num_lost} of {len(of_seeds)} diverged"
   text, ends = Numbers(metric).texts(statistics.mean_interval(of_seeds))
   if deviation and ends:
     write = Numbers(metric, 2).value

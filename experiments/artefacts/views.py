@@ -52,9 +52,9 @@ def columns_of(about: Mapping[str, Any], found: Found) -> list[str]:
   the keys.
   """
   rows = group(about, about["rows"])
-  there = dict.fromkeys(k[1] for k in found if k[0] in rows and len(k) > 1)
-  named = [name for name in about.get("columns", ()) if name in there]
-  return named if len(named) == len(there) else [*there]
+  columns = dict.fromkeys(k[1] for k in found if k[0] in rows and len(k) > 1)
+  named = [name for name in about.get("columns", ()) if name in columns]
+  return named if len(named) == len(columns) else [*columns]
 
 
 def table(about: Mapping[str, Any], found: Found) -> Table | None:
@@ -76,16 +76,16 @@ def table(about: Mapping[str, Any], found: Found) -> Table | None:
     for column in columns_of(about, found)
     if any((row, column, *at) in found for row in rows)
   ]
-  given = {column for row, column in numbers if row in rows}
+  in_paper = {column for row, column in numbers if row in rows}
   heads = [about.get("corner", "method")]
   for column in columns:
     title = titles.get(column, column)
-    heads += [f"{title}, paper", "ours"] if column in given else [title]
+    heads += [f"{title}, paper", "ours"] if column in in_paper else [title]
   lines = []
   for row in rows:
     cells = []
     for column in columns:
-      if column in given:
+      if column in in_paper:
         cells.append(numbers.get((row, column), NOT_RUN))
       cells.append(_cell(about, found, (row, column, *at)))
     if set(cells) != {NOT_RUN}:
@@ -93,20 +93,20 @@ def table(about: Mapping[str, Any], found: Found) -> Table | None:
   return Table(heads, lines, about.get("title", "")) if columns else None
 
 
-def _table_of_values(about: Mapping[str, Any], found: Found) -> Table | None:
+def _table_of_values(about: Mapping[str, Any], records: Found) -> Table | None:
   """Several values of each cell: a line for each column and row."""
   titles, values = about.get("titles", {}), about["values"]
   lines = [
     [titles.get(column, column), row]
     + [
-      _cell(about | {"value": each}, found, key)
-      if _has(found[key], each)
+      _cell(about | {"value": words}, records, key)
+      if _has(records[key], words)
       else NOT_RUN
-      for each in values.values()
+      for words in values.values()
     ]
-    for column in columns_of(about, found)
+    for column in columns_of(about, records)
     for row in group(about, about["rows"])
-    if (key := (row, column, *about.get("at", []))) in found
+    if (key := (row, column, *about.get("at", []))) in records
   ]
   heads = ["at", about.get("corner", "method"), *values]
   return Table(heads, lines, about.get("title", "")) if lines else None
@@ -114,21 +114,21 @@ def _table_of_values(about: Mapping[str, Any], found: Found) -> Table | None:
 
 def _has(record: Record, words: str) -> bool:
   """Whether a record has a value, or a hyperparameter."""
-  known = record.history.metrics
-  return words in record.points[0] or value(words).metric in known
+  metrics = record.history.metrics
+  return words in record.points[0] or value(words).metric in metrics
 
 
-def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
-  if key not in found:
+def _cell(about: Mapping[str, Any], cells: Found, key: Key) -> str:
+  if key not in cells:
     return NOT_RUN
   words = about.get("value", ACCURACY)
-  if words in found[key].points[0]:
-    return f"{found[key].points[0][words]:g}"
+  if words in cells[key].points[0]:
+    return f"{cells[key].points[0][words]:g}"
   if "less" in about:
-    return declared_claims.lead(found, key, (about["less"], *key[1:])).shown(1)
-  of = value(words)
-  beside = about.get("deviation", False)
-  text = with_interval(of.compute(found[key]), of.metric, beside)
+    return declared_claims.lead(cells, key, (about["less"], *key[1:])).shown(1)
+  measure = value(words)
+  has_sd = about.get("deviation", False)
+  text = with_interval(measure.compute(cells[key]), measure.metric, has_sd)
   return f"**{text}**" if list(key[:2]) in about.get("bold", []) else text
 
 
@@ -141,62 +141,62 @@ def picture(about: Mapping[str, Any], found: Found) -> Picture | None:
   return Picture(about["name"], draw, about["alt"]) if panels else None
 
 
-def _panels_of(about: Mapping[str, Any], found: Found) -> dict[str, dict]:
+def _panels_of(about: Mapping[str, Any], records: Found) -> dict[str, dict]:
   """Title of a panel -> row -> its record, or for 'values' x -> record."""
   rows, titles = group(about, about["rows"]), about.get("titles", {})
   panels: dict[str, dict] = {}
   if about["kind"] != "values":
-    for column in columns_of(about, found):
-      own = {r: found[r, column] for r in rows if (r, column) in found}
-      panels[titles.get(column, column)] = own
+    for column in columns_of(about, records):
+      panel = {r: records[r, column] for r in rows if (r, column) in records}
+      panels[titles.get(column, column)] = panel
     return panels
-  there = [x for x in about["x"] if any(key[-1] == x for key in found)]
-  for row, *rest in dict.fromkeys(key[:-1] for key in found):
-    of_row = {x: found.get((row, *rest, x)) for x in there}
+  places = [x for x in about["x"] if any(key[-1] == x for key in records)]
+  for row, *rest in dict.fromkeys(key[:-1] for key in records):
+    of_row = {x: records.get((row, *rest, x)) for x in places}
     # A row is drawn if it has all places that any row has.
-    if row in rows and there and None not in of_row.values():
+    if row in rows and places and None not in of_row.values():
       panels.setdefault(", ".join(rest), {})[row] = of_row
   return panels
 
 
 def _draw_curves(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
   curves = {
-    title: {row: curve_of(each, ACCURACY) for row, each in own.items()}
-    for title, own in panels.items()
+    title: {row: curve_of(record, ACCURACY) for row, record in panel.items()}
+    for title, panel in panels.items()
   }
   return plots.study_curves(
     curves,
     None,
     metric=ACCURACY,
     x_label="Communication round",
-    interval=_interval([r for own in panels.values() for r in own.values()]),
+    interval=_interval([r for rows in panels.values() for r in rows.values()]),
     styles=plots.method_styles(group(about, about["rows"])),
   )
 
 
 def _draw_values(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
-  shown = value(about.get("value", ACCURACY))
+  measure = value(about.get("value", ACCURACY))
 
   def line(records):  # mean, low and high, [X] each
-    means = [statistics.mean_interval(shown.compute(each)) for each in records]
+    means = [statistics.mean_interval(measure.compute(r)) for r in records]
     return tuple(np.array(means, float).reshape(-1, 3).T)
 
   lines = {
-    title: {row: line(of_row.values()) for row, of_row in own.items()}
-    for title, own in panels.items()
+    title: {row: line(of_row.values()) for row, of_row in panel.items()}
+    for title, panel in panels.items()
   }
   places = next(iter(next(iter(panels.values())).values()))
   return plots.study_values(
     lines[""] if [*lines] == [""] else lines,
     None,
-    metric=shown.metric,
+    metric=measure.metric,
     x_name=about["x_name"],
     x_values=[*map(_number, places)],
     interval=_interval(
       [
         record
-        for own in panels.values()
-        for of_row in own.values()
+        for panel in panels.values()
+        for of_row in panel.values()
         for record in of_row.values()
       ]
     ),
@@ -250,24 +250,24 @@ def draw_metrics(
     methods: all methods that may occur; they decide the looks.
   """
   rows = {title: row for title, row in rows.items() if row}
-  records = [each for row in rows.values() for each in row.values()]
+  records = [record for row in rows.values() for record in row.values()]
   measured = {name for record in records for name in record.history.metrics}
   metrics = [metric for metric in metrics if metric in measured]
   styles = plots.method_styles(methods)
   scale = (0.85, 0.8)
   with plots.figure(len(metrics), len(rows), scale) as (figure, axes):
     entries = {}
-    for of_row, (title, row) in zip(axes, rows.items(), strict=True):
-      for panel, metric in zip(of_row, metrics, strict=True):
+    for row_axes, (title, row) in zip(axes, rows.items(), strict=True):
+      for panel, metric in zip(row_axes, metrics, strict=True):
         entries |= _draw_panel(panel, row, metric, styles)
-      of_row[0].set_ylabel(title)
+      row_axes[0].set_ylabel(title)
     for panel, metric in zip(axes[0], metrics, strict=True):
       panel.set_title(metric_name(metric))
     for panel in axes[-1]:
       panel.set_xlabel("Communication round")
     width = 2.8 * scale[0] * len(metrics)
-    said = sentence(_interval(records))
-    panels.add_below(figure, entries, width, said)
+    legend_title = sentence(_interval(records))
+    panels.add_below(figure, entries, width, legend_title)
     return figure
 
 

@@ -105,15 +105,15 @@ def rounds_to_small_gradient(
   stage = None
   if method in IN_STAGES:
     stage = math.ceil(1 + problem.data.max_size / (local_steps * batch_size))
-  found = {}
-  for each in eps:
-    first = _first(result.history.values("grad_norm_sq"), each)
-    found[metric(each, False)] = first[:, None]
+  metrics = {}
+  for target in eps:
+    first = _first(result.history.values("grad_norm_sq"), target)
+    metrics[metric(target, False)] = first[:, None]
     with_stages = first if stage is None else first + np.ceil(first / stage)
     is_late = with_stages > rounds
-    found[metric(each)] = np.where(is_late, np.nan, with_stages)[:, None]
+    metrics[metric(target)] = np.where(is_late, np.nan, with_stages)[:, None]
   points = fo.grid_points(grid, seeds)
-  return History([rounds], found), [dict(point) for point in points]
+  return History([rounds], metrics), [dict(point) for point in points]
 
 
 def _first(values: np.ndarray, eps: float) -> np.ndarray:
@@ -122,8 +122,8 @@ def _first(values: np.ndarray, eps: float) -> np.ndarray:
   return np.where(reached.any(axis=1), reached.argmax(axis=1), np.nan)
 
 
-# Table 1: the rounds for which the paper has orders. A column is named by what
-# it has that the others have not, such as 'ζ = 10, ε = 0.01'.
+# Table 1: the rounds for which the paper has orders. A column is named by the
+# values that it has in place of those in `fixed`, such as 'ζ = 10, ε = 0.01'.
 
 
 def needed(
@@ -152,14 +152,14 @@ def needed(
 
 def _needed(
   about: Mapping[str, Any],
-  found: Found,
+  records: Found,
   method: str,
   column: str,
   counts_stages: bool,
 ) -> Record | None:
-  own = dict(part.split(" = ") for part in column.split(", "))
-  at = about["fixed"] | {name: float(number) for name, number in own.items()}
-  record = found.get((method, f"K = {at['K']:g}"))
+  texts = dict(part.split(" = ") for part in column.split(", "))
+  at = about["fixed"] | {name: float(number) for name, number in texts.items()}
+  record = records.get((method, f"K = {at['K']:g}"))
   if record is None:
     return None
   # The others do not depend on zeta, and ran at one.
@@ -167,21 +167,21 @@ def _needed(
   record = record.where(zeta=(at if is_local else about["fixed"])["ζ"])
   if not record.points:
     return None
-  reached = metric(at["ε"], counts_stages)
+  name = metric(at["ε"], counts_stages)
   seeds = [point["seed"] for point in record.points]
   chooses = np.isin(seeds, sorted(set(seeds))[:NUM_TUNING])
   tuning = record.take(np.flatnonzero(chooses))
   report = record.take(np.flatnonzero(~chooses))
-  best = outcome(tuning.history, tuning.points, Criterion(reached, "min")).best
+  best = outcome(tuning.history, tuning.points, Criterion(name, "min")).best
   if best is None:
     points = [
       {"seed": s} for s in dict.fromkeys(p["seed"] for p in report.points)
     ]
-    number = np.full(len(points), np.nan)
+    rounds = np.full(len(points), np.nan)
   else:
     report = report.where(client_lr=best.hyperparameters["client_lr"])
-    points, number = report.points, report.final(reached)
-  metrics = {"rounds": number[:, None], "halvings": -np.log2(number)[:, None]}
+    points, rounds = report.points, report.final(name)
+  metrics = {"rounds": rounds[:, None], "halvings": -np.log2(rounds)[:, None]}
   return Record((), record.flags, {}, points, History([0], metrics))
 
 
@@ -196,13 +196,13 @@ def exponents(about: Mapping[str, Any], parts: Found) -> dict[Key, Record]:
     (method, 'in ζ', 'in K' or 'in 1/ε') -> a record with a point for each seed
     and the metric 'exponent', NaN where some value was not reached.
   """
-  found = {}
+  fits = {}
   for method in METHODS:
     for name, columns in about["fits"].items():
       records = [parts.get((method, column)) for column in columns]
       if None in records:
         continue
-      rounds = np.log([each.final("rounds") for each in records])  # [n, seeds]
+      rounds = np.log([r.final("rounds") for r in records])  # [n, seeds]
       x = np.log([float(_last(column)) for column in columns])
       x = (x - x.mean()) * (-1 if name.startswith("1/") else 1)
       # Equal numbers of rounds get a slope of exactly 0.
@@ -210,8 +210,8 @@ def exponents(about: Mapping[str, Any], parts: Found) -> dict[Key, Record]:
       points = [{"seed": p["seed"]} for p in records[0].points]
       history = History([0], {"exponent": slopes[:, None]})
       record = Record((), records[0].flags, {}, points, history)
-      found[method, f"in {name}"] = record
-  return found
+      fits[method, f"in {name}"] = record
+  return fits
 
 
 def _last(column: str) -> str:
@@ -225,15 +225,15 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
   limit = int(record.history.rounds[-1])
   parts, varied = needed(about, found), about["varied"]
   orders = exponents(about, parts)
-  tables = [_table(parts, *each, limit) for each in varied.items()]
+  tables = [_table(parts, *item, limit) for item in varied.items()]
   first = next(iter(varied.items()))
-  without = _table(needed(about, found, False), *first, limit)
+  paper_table = _table(needed(about, found, False), *first, limit)
   title = "The same without the large gradients, as the paper counts"
   draw = functools.partial(_draw, parts, varied, limit)
   return [
     tables[0]._replace(title=_how(record, tables[0].title)),
     *tables[1:],
-    without._replace(title=title),
+    paper_table._replace(title=title),
     _fits(about["fits"], orders),
     Picture("rounds", draw, "Rounds against ζ, K and ε"),
     *declared_claims.claims(about, parts | orders),
@@ -269,13 +269,13 @@ def _fits(names: Iterable[str], orders: Found) -> Table:
 def _text(record: Record | None, limit: int) -> str:
   if record is None:
     return NOT_RUN
-  number = record.final("rounds")
-  late = int(np.isnan(number).sum())
-  if late:
-    some = f" in {late} of {len(number)}" if late < len(number) else ""
+  rounds = record.final("rounds")
+  num_late = int(np.isnan(rounds).sum())
+  if num_late:
+    some = f" in {num_late} of {len(rounds)}" if num_late < len(rounds) else ""
     text = f"> {limit}{some}"
   else:
-    parts = Numbers("rounds", 1).texts(statistics.mean_interval(number))
+    parts = Numbers("rounds", 1).texts(statistics.mean_interval(rounds))
     text = "{} ({})".format(*parts)
   rate = record.points[0].get("client_lr")
   return text if rate is None else f"{text}; {rate:g}"
@@ -304,29 +304,29 @@ def _draw(
   with plots.figure(columns=2, rows=2) as (figure, axes):
     for panel, (title, columns) in zip(axes.flat, varied.items(), strict=True):
       for i, (method, style) in enumerate(styles.items()):
-        known = [parts.get((method, name)) for name in columns]
-        _draw_method(panel, method, style, known, limit, 0.1 * (i - 2))
+        records = [parts.get((method, name)) for name in columns]
+        _draw_method(panel, method, style, records, limit, 0.1 * (i - 2))
       panel.axhline(limit, color="#808080", linewidth=0.7)
       panel.set_yscale("log")
       panel.set_ylim(1.5, 2.2 * limit)
       panel.yaxis.set_major_formatter("{x:g}")
       panel.set_xticks(range(len(columns)), [*map(_last, columns)])
       panel.set_xlabel(title)
-    for of_row in axes:
-      of_row[0].set_ylabel("Rounds")
+    for row_axes in axes:
+      row_axes[0].set_ylabel("Rounds")
     handles, names = axes[0][0].get_legend_handles_labels()
     entries = dict(zip(names, handles, strict=True))
     panels.add_below(figure, entries, 5.6)
     return figure
 
 
-def _draw_method(panel, method, style, known, limit, shift) -> None:
+def _draw_method(panel, method, style, records, limit, shift) -> None:
   means = np.array([
-    np.nan if each is None else np.mean(each.final("rounds")) for each in known
+    np.nan if r is None else np.mean(r.final("rounds")) for r in records
   ])  # fmt: skip
   look = {"color": style.color, "markersize": 4}
   panel.plot(means, label=method, marker="o", linestyle=style.linestyle, **look)
-  is_lost = np.isnan(means) & [each is not None for each in known]
+  is_lost = np.isnan(means) & [r is not None for r in records]
   # Several crosses stand beside one another.
   lost = np.flatnonzero(is_lost) + shift
   panel.plot(lost, [1.5 * limit] * len(lost), "x", **look)

@@ -32,7 +32,7 @@ def step_sizes(about: Any, found: Found) -> list[Block]:
   """Pictures of the steps, and how often each term decides."""
   del about
   (record,) = found.values()
-  trace = {name: record.arrays[kept] for kept, name in _TRACE.items()}
+  trace = {name: record.arrays[key] for key, name in _TRACE.items()}
   first = {name: values[:_DETAIL] for name, values in trace.items()}
   smoothness, growth = trace["smoothness"], trace["growth"]
   is_step = np.isfinite(growth) & (trace["step_size"] > 0)

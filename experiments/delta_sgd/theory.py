@@ -121,18 +121,18 @@ def _draw_rate(lines: Mapping[str, np.ndarray], rounds: np.ndarray) -> Any:
     rounds: [T].
   """
   with fo.plots.figure(1) as (figure, axes):
-    place = axes[0, 0]
+    panel = axes[0, 0]
     for i, (name, values) in enumerate(lines.items()):
       color = fo.plots.COLORS[i]
       mean = values.mean(axis=0)
-      place.plot(rounds, mean, color=color, label=name, linestyle=_STYLES[i])
+      panel.plot(rounds, mean, color=color, label=name, linestyle=_STYLES[i])
       ends = values.min(axis=0), values.max(axis=0)
-      place.fill_between(rounds, *ends, color=color, alpha=0.2, linewidth=0)
-    fo.plots.log_scale(place.yaxis)
-    fo.plots.log_scale(place.xaxis)
-    place.set_xlabel("Rounds T")
-    place.set_ylabel("Mean squared gradient norm")
-    place.legend()
+      panel.fill_between(rounds, *ends, color=color, alpha=0.2, linewidth=0)
+    fo.plots.log_scale(panel.yaxis)
+    fo.plots.log_scale(panel.xaxis)
+    panel.set_xlabel("Rounds T")
+    panel.set_ylabel("Mean squared gradient norm")
+    panel.legend()
     return figure
 
 

@@ -19,7 +19,7 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
 
   The means are over the tasks of each earlier design, then over all.
   """
-  shown = definitions.blocks(about, found)
+  declared_blocks = definitions.blocks(about, found)
   rows = [row for row in about["rows"] if any(key[0] == row for key in found)]
   tasks = [
     task
@@ -27,7 +27,7 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
     if all((row, task) in found for row in rows)
   ]
   if len(rows) < 2 or not tasks:
-    return shown
+    return declared_blocks
   # [rows, tasks, seeds]
   accuracy = np.array(
     [[found[row, task].final(ACCURACY) for task in tasks] for row in rows]
@@ -37,9 +37,9 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
   parts = {f"the first {size} tasks": accuracy[:, :size] for size in earlier}
   parts[f"all {len(tasks)} tasks"] = accuracy
   return [
-    *shown[:1],
+    *declared_blocks[:1],
     *(_table(about, rows, part, name) for name, part in parts.items()),
-    *shown[1:],
+    *declared_blocks[1:],
     *(_least(rows, part, name) for name, part in parts.items()),
   ]
 
@@ -80,11 +80,11 @@ def _table(
 def _least(rows: Sequence[str], accuracy: np.ndarray, name: str) -> Claim:
   """That Delta-SGD's mean regret is below that of each other method."""
   regrets = dict(zip(rows, _regret(accuracy), strict=True))
-  own = regrets["Delta-SGD"]
+  own_regret = regrets["Delta-SGD"]
   quantities = [
     Quantity(
       f"regret of {row} less that of Delta-SGD",
-      tuple((100 * (regret - own)).tolist()),
+      tuple((100 * (regret - own_regret)).tolist()),
       "points",
     )
     for row, regret in regrets.items()

@@ -23,32 +23,32 @@ MU_L = [f"μ_l = {mu}" for mu in ("0.9", "0.8", "0.6", "0.4", "0.2", "0")]
 def by_momenta(found: Found, s: str) -> Found:
   """(μ_s, μ_l) -> the record of the method with these, at a similarity."""
   parts = {}
-  for (_, at), record in found.items():
-    for point in record.points if at == s else ():
+  for (_, similarity), record in found.items():
+    for point in record.points if similarity == s else ():
       # A method has only the momenta that it takes.
-      own = {n: point[n] for n in ("mu_s", "mu_l") if n in point}
-      mu_s, mu_l = own.get("mu_s", 0), own.get("mu_l", 0)
-      parts[f"μ_s = {mu_s:g}", f"μ_l = {mu_l:g}"] = record.where(**own)
+      momenta = {n: point[n] for n in ("mu_s", "mu_l") if n in point}
+      mu_s, mu_l = momenta.get("mu_s", 0), momenta.get("mu_l", 0)
+      parts[f"μ_s = {mu_s:g}", f"μ_l = {mu_l:g}"] = record.where(**momenta)
   return parts
 
 
 def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
   """A table and a claim for each similarity, and a panel for each."""
-  shown = {
+  by_title = {
     about["titles"][s]: by_momenta(found, s)
     for s in about["columns"]
     if ("DOMO", s) in found
   }
   draw = lambda: plots.heat_maps(
-    {title: _grid(parts) for title, parts in shown.items()},
+    {title: _grid(parts) for title, parts in by_title.items()},
     None,
     metric=values.ACCURACY,
   )
   picture = Picture("momenta", draw, "Test accuracy over both momenta")
   return [
-    *(_table(title, parts) for title, parts in shown.items()),
-    *([picture] if shown else []),
-    *(_best(title, parts) for title, parts in shown.items()),
+    *(_table(title, parts) for title, parts in by_title.items()),
+    *([picture] if by_title else []),
+    *(_best(title, parts) for title, parts in by_title.items()),
   ]
 
 
@@ -62,9 +62,9 @@ def _grid(parts: Found) -> Grid:
   """The panel of a similarity; it has 0 if all cells with 0 have run."""
   is_whole = all((mu_s, mu_l) in parts for mu_s in MU_S for mu_l in MU_L)
   rows, columns = (MU_S, MU_L) if is_whole else (MU_S[:-1], MU_L[:-1])
-  last = values.value().compute
+  accuracies = values.value().compute
   mean = lambda key: (
-    float(np.mean(last(parts[key]))) if key in parts else np.nan
+    float(np.mean(accuracies(parts[key]))) if key in parts else np.nan
   )
   of_cells = np.array(
     [[mean((row, column)) for column in columns] for row in rows]

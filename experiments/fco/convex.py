@@ -67,8 +67,8 @@ class Problem(NamedTuple):
   @property
   def gradient_bound(self) -> float:
     """G on the ball, of the gradients with their noise."""
-    own = np.linalg.norm(self.c + self.spread, axis=1).max()
-    return float(self.smoothness * _RADIUS + own + self.sigma)
+    linear_norm = np.linalg.norm(self.c + self.spread, axis=1).max()
+    return float(self.smoothness * _RADIUS + linear_norm + self.sigma)
 
 
 def problem(kind: str, sigma: float, zeta: float) -> Problem:
@@ -180,14 +180,14 @@ def gaps(
       evaluate=functools.partial(_gap, of),
       eval_every=max(1, rounds // 32),
     )
-  measured = result.history
+  history = result.history
   points = fo.grid_points(grid, list(seeds))
   bounds = [
-    [bound(theorem, of, point["rate"], r) for r in measured.rounds[1:]]
+    [bound(theorem, of, point["rate"], r) for r in history.rounds[1:]]
     for point in points
   ]
-  metrics = {"gap": measured.metrics["gap"][:, 1:], "bound": np.array(bounds)}
-  return History(measured.rounds[1:], metrics), points
+  metrics = {"gap": history.metrics["gap"][:, 1:], "bound": np.array(bounds)}
+  return History(history.rounds[1:], metrics), points
 
 
 def _data(of: Problem) -> fo.ClientData:
@@ -267,33 +267,33 @@ def _best(record: Record, metric: str) -> np.ndarray:
 def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
   """Gaps and bounds as a table and a picture, and the claims of the theorem."""
   theorem = about["theorem"]
-  own = {key: r for key, r in found.items() if key[0] in _NAMES}
+  records = {key: r for key, r in found.items() if key[0] in _NAMES}
   rows, heads = [], ["algorithm", "rate"]
   rounds = next(iter(found.values())).history.rounds
   at_rounds = [r for r in _SHOWN if r in rounds] or [rounds[-1]]
   for r in at_rounds:
     heads += [f"gap at {r}", f"bound at {r}"]
-  for (name,), record in own.items():
+  for (name,), record in records.items():
     for rate in _rates_of(record):
       cells = []
       for r in at_rounds:
-        at = record.history.rounds.index(r)
-        gap = _of_rate(record, "gap", rate)[:, at]
-        bound = _of_rate(record, "bound", rate)[0, at]
+        index = record.history.rounds.index(r)
+        gap = _of_rate(record, "gap", rate)[:, index]
+        bound = _of_rate(record, "bound", rate)[0, index]
         cells += [with_interval(gap, "gap"), f"{bound:.3g}"]
       rows.append([name, f"{rate:g}", *cells])
-  shown: list[Block] = [Table(heads, rows)] if rows else []
-  if own:
+  views: list[Block] = [Table(heads, rows)] if rows else []
+  if records:
     alt = "Gap to the optimum over rounds, with the bound"
-    shown.append(Picture("gap", functools.partial(_draw, own), alt))
+    views.append(Picture("gap", functools.partial(_draw, records), alt))
   if theorem == "4.3":
-    shown.append(_larger_rates(found))
-  return [*shown, *(c for key in own for c in _claims(theorem, found, key))]
+    views.append(_larger_rates(found))
+  return [*views, *(c for key in records for c in _claims(theorem, found, key))]
 
 
-def _claims(theorem: str, found: Found, key: Key) -> list[Claim]:
-  record = found[key]
-  below = [
+def _claims(theorem: str, records: Found, key: Key) -> list[Claim]:
+  record = records[key]
+  margins = [
     Quantity(
       f"rate {rate:g}: least (bound - gap) / bound",
       tuple(_left(record, rate)),
@@ -301,19 +301,19 @@ def _claims(theorem: str, found: Found, key: Key) -> list[Claim]:
     for rate in _rates_of(record)
   ]
   claims = [
-    Claim(f"{key[0]}: the gap is below the bound of theorem {theorem}", below)
+    Claim(f"{key[0]}: the gap is below the bound of theorem {theorem}", margins)
   ]
-  late = np.asarray(record.history.rounds) >= _FROM
-  if late.sum() > 1:
-    rounds = np.log(np.asarray(record.history.rounds, float)[late])
-    gaps = np.log(_best(record, "gap")[:, late])
+  is_late = np.asarray(record.history.rounds) >= _FROM
+  if is_late.sum() > 1:
+    rounds = np.log(np.asarray(record.history.rounds, float)[is_late])
+    gaps = np.log(_best(record, "gap")[:, is_late])
     slopes = np.polyfit(rounds, gaps.T, 1)[0]
     text = (
       f"{key[0]}: at the best rate the gap falls at least as fast as R^-"
       f"{_FALLS:g}, from round {_FROM}"
     )
-    faster = Quantity("exponent", tuple(-slopes), limit=_FALLS)
-    claims.append(Claim(text, [faster]))
+    quantity = Quantity("exponent", tuple(-slopes), limit=_FALLS)
+    claims.append(Claim(text, [quantity]))
   return claims
 
 
@@ -323,12 +323,12 @@ def _left(record: Record, rate: float) -> np.ndarray:
   return (1 - gap / bound).min(axis=1)
 
 
-def _larger_rates(found: Found) -> Claim:
+def _larger_rates(records: Found) -> Claim:
   """The claim that local steps help: LB/KR against LB/R."""
   text = (
     "Larger client rates than those of theorem 4.1 converge in fewer rounds"
   )
-  pair = [found.get((name,)) for name in ("small rates", "FedDualAvg")]
+  pair = [records.get((name,)) for name in ("small rates", "FedDualAvg")]
   if None in pair:
     return Claim(text, [])
   small, large = (_best(record, "gap")[:, -1] for record in pair)
@@ -336,10 +336,10 @@ def _larger_rates(found: Found) -> Claim:
   return Claim(text, [Quantity(name, tuple(np.log10(small / large)))])
 
 
-def _draw(found: Found) -> Any:
+def _draw(records: Found) -> Any:
   entries = {}
-  with plots.figure(len(found), 1, (1.2, 1.1)) as (figure, axes):
-    for panel, ((name,), record) in zip(axes[0], found.items(), strict=True):
+  with plots.figure(len(records), 1, (1.2, 1.1)) as (figure, axes):
+    for panel, ((name,), record) in zip(axes[0], records.items(), strict=True):
       for rate, color in zip(_rates_of(record), plots.COLORS, strict=False):
         rounds = record.history.rounds
         gap = _of_rate(record, "gap", rate).mean(axis=0)
@@ -351,7 +351,7 @@ def _draw(found: Found) -> Any:
       plots.log_scale(panel.yaxis)
       panel.set(title=name, xlabel="Communication round")
     axes[0, 0].set_ylabel("Gap to the optimum")
-    width = 2.8 * 1.2 * len(found)
+    width = 2.8 * 1.2 * len(records)
     title = "Gap (mean over seeds); dotted: the bound"
     panels.add_below(figure, entries, width, title)
     return figure

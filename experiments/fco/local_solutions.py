@@ -76,7 +76,7 @@ def densities(
   )
   # Clients have no solution before the first round.
   late = result.history.take(rounds=slice(1, None))
-  history = History(late.rounds, {who: late.metrics[who] for who in _WHO})
+  history = History(late.rounds, {kind: late.metrics[kind] for kind in _WHO})
   return history, fo.grid_points(grid, list(seeds))
 
 
@@ -119,10 +119,10 @@ def _watched(algorithm: fo.Algorithm, local: Callable) -> fo.Algorithm:
   def round(state, cohort):
     # With batches of its own: a phase belongs to one verb.
     sent = cohort.each(local, broadcast=state[0], phase=1)
-    found = sent.value["kernel"]  # [C, d, 1]
-    seen = jnp.mean(jax.vmap(_density)(found)), _density(found.mean(axis=0))
+    kernels = sent.value["kernel"]  # [C, d, 1]
+    pair = jnp.mean(jax.vmap(_density)(kernels)), _density(kernels.mean(axis=0))
     inner, reply = algorithm.round(state[0], cohort)
-    return (inner, seen), (sent, reply)
+    return (inner, pair), (sent, reply)
 
   def params(state):
     clients, average = state[1]
@@ -154,20 +154,20 @@ def blocks(about: Any, found: Found) -> list[Block]:
   strengths = sorted({p["strength"] for r in found.values() for p in r.points})
   rows, lines, claims = [], {}, []
   for strength in strengths:
-    own = {k: r.where(strength=strength) for k, r in found.items()}
-    for (name, variant), record in own.items():
+    records = {k: r.where(strength=strength) for k, r in found.items()}
+    for (name, variant), record in records.items():
       densities = [
-        with_interval(value(f"{who} at {r}").compute(record), "density")
+        with_interval(value(f"{kind} at {r}").compute(record), "density")
         for r in rounds
-        for who in _WHO
+        for kind in _WHO
       ]
       rows.append([variant, f"{strength:g}", name, *densities])
     for variant in _VARIANTS:
-      if of_panel := {k[0]: r for k, r in own.items() if k[1] == variant}:
+      if of_panel := {k[0]: r for k, r in records.items() if k[1] == variant}:
         title = f"{variant}, λ = {strength:g}"
         lines[title] = _by_who(of_panel)
-    claims += _claims(own, f"(λ = {strength:g})", rounds)
-  heads = [f"{who} at {r}" for r in rounds for who in _WHO]
+    claims += _claims(records, f"(λ = {strength:g})", rounds)
+  heads = [f"{kind} at {r}" for r in rounds for kind in _WHO]
   table = Table(
     ["data set", "λ", "algorithm", *heads],
     rows,
@@ -198,33 +198,33 @@ def _by_who(of_methods: dict[str, Record]) -> dict[str, Record]:
   """Records of clients, average and server, whose metrics are the methods."""
   first = next(iter(of_methods.values()))
   metrics = {
-    who: {m: record.history.metrics[who] for m, record in of_methods.items()}
-    for who in _WHO
+    kind: {m: record.history.metrics[kind] for m, record in of_methods.items()}
+    for kind in _WHO
   }
-  return {who: first.with_metrics(metrics[who]) for who in _WHO}
+  return {kind: first.with_metrics(metrics[kind]) for kind in _WHO}
 
 
-def _claims(own: Found, where: str, rounds: Sequence[int]) -> list[Claim]:
+def _claims(records: Found, where: str, rounds: Sequence[int]) -> list[Claim]:
   primal = [name for name in _NAMES if name.startswith("FedMiD")]
   # Each of the three as a cell of its own, with one metric.
   parts = {
-    (*key, who): record.with_metrics({"density": record.history.metrics[who]})
-    for key, record in own.items()
-    for who in _WHO
+    (*key, kind): record.with_metrics({"density": record.history.metrics[kind]})
+    for key, record in records.items()
+    for kind in _WHO
   }
 
   def claim(text: str, pairs: Sequence[tuple[str, str, str, str]]):
     """The claim that the first of two is denser, for (name, who, name, who)."""
     quantities = []
-    for name, one, other_name, other in pairs:
+    for name, kind, other_name, other_kind in pairs:
       for variant in _VARIANTS:
         for r in rounds:
-          keys = (name, variant, one), (other_name, variant, other)
-          found = lead(parts, *keys, value(f"density at {r}"), 1)
-          quantities.append(found._replace(name=f"{variant}, {found.name}"))
+          keys = (name, variant, kind), (other_name, variant, other_kind)
+          excess = lead(parts, *keys, value(f"density at {r}"), 1)
+          quantities.append(excess._replace(name=f"{variant}, {excess.name}"))
     return Claim(f"{text} {where}", quantities)
 
-  within = lambda names, one, other: [(n, one, n, other) for n in names]
+  within = lambda names, first, second: [(n, first, n, second) for n in names]
   return [
     claim(
       "The mean of FedMiD's clients is denser than they are",

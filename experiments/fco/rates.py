@@ -43,18 +43,18 @@ def all_rates(about: Mapping[str, Any], found: Found) -> list[Block]:
 
 def _finished(record: Record) -> str:
   last = record.final("f1")
-  ok = np.isfinite(last)
-  best = f"; {last[ok].max():.3f}" if ok.any() else ""
-  return f"{int(ok.sum())} of {len(last)}{best}"
+  is_finite = np.isfinite(last)
+  best = f"; {last[is_finite].max():.3f}" if is_finite.any() else ""
+  return f"{int(is_finite.sum())} of {len(last)}{best}"
 
 
 def _finished_at(
-  found: Found, method: str, client: float, server: float
+  records: Found, method: str, client: float, server: float
 ) -> tuple[float, ...]:
   """1 for each seed that finished, -1 for each that diverged."""
-  if (method,) not in found:
+  if (method,) not in records:
     return ()
-  record = found[method,].where(client_lr=client, server_lr=server)
+  record = records[method,].where(client_lr=client, server_lr=server)
   return tuple(1.0 if np.isfinite(v) else -1.0 for v in record.final("f1"))
 
 
@@ -64,23 +64,23 @@ def _finished_at(
 def products(about: Mapping[str, Any], found: Found) -> list[Block]:
   """The pairs that end sparse and accurate, and what all pairs reach."""
   strengths = list(dict.fromkeys(strength for _, strength in found))
-  shown = {
+  parts = {
     strength: {
       method: record.take(_rows_of_products(record))
-      for (method, at), record in found.items()
-      if at == strength and record.history.metrics.keys() >= _MEASURED
+      for (method, column), record in found.items()
+      if column == strength and record.history.metrics.keys() >= _MEASURED
     }
     for strength in strengths
   }
   share = {
     (method, strength): float(_is_upper_left(record).mean())
-    for strength, of_methods in shown.items()
+    for strength, of_methods in parts.items()
     for method, record in of_methods.items()
   }
   rows = [
     [
       m,
-      *(f"{100 * share[m, s]:.0f}" if (m, s) in share else "-" for s in shown),
+      *(f"{100 * share[m, s]:.0f}" if (m, s) in share else "-" for s in parts),
     ]
     for m in dict.fromkeys(method for method, _ in share)
   ]
@@ -91,16 +91,16 @@ def products(about: Mapping[str, Any], found: Found) -> list[Block]:
     "density below 0.5",
   )
   alt = "Accuracy over density of all pairs of rates, after four rounds"
-  drawn = [
+  pictures = [
     Picture(
       f"rates_{strength.split()[-1]}",
       functools.partial(_draw, about, of_methods),
       f"{alt}, {strength}",
     )
-    for strength, of_methods in shown.items()
+    for strength, of_methods in parts.items()
   ]
   robust = [_most_robust(about, share, strength) for strength in strengths]
-  return [*([table] if rows else []), *drawn, *robust]
+  return [*([table] if rows else []), *pictures, *robust]
 
 
 def _rows_of_products(record: Record) -> list[int]:

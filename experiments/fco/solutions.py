@@ -46,7 +46,7 @@ def optima(
   make, regularizer = _TASKS[task]
   problem = make(variant, _THRESHOLD, eval_every=1)
   start = problem.init(jax.random.key(0))
-  found = []
+  results = []
   for strength in strengths:
     psi = prox.kernels(regularizer(strength))
     solution = fo.optimum(
@@ -57,8 +57,8 @@ def optima(
       tolerance=1e-3,
       max_iterations=max_iterations,
     )
-    found.append(_metrics(problem, solution))
-  metrics = {n: np.array([[m[n]] for m in found], float) for n in found[0]}
+    results.append(_metrics(problem, solution))
+  metrics = {n: np.array([[m[n]] for m in results], float) for n in results[0]}
   points = [{"variant": variant, "strength": s, "seed": 0} for s in strengths]
   return History([0], metrics), points
 
@@ -91,15 +91,15 @@ def strength(about: Mapping[str, Any], found: Found) -> list[Block]:
   del about
   blocks: list[Block] = []
   for task, (name, recovered) in _TITLES.items():
-    own = {k[1]: r for k, r in found.items() if k[0] == task}
+    records = {k[1]: r for k, r in found.items() if k[0] == task}
     for metric in (recovered, "recovery_error", "validation_loss"):
       rows = [
         [variant, *(f"{number:.4g}" for number in record.final(metric))]
-        for variant, record in own.items()
+        for variant, record in records.items()
       ]
       title = f"{name}, {metric.replace('_', ' ')} of the optimum"
-      if own:
-        points = next(iter(own.values())).points
+      if records:
+        points = next(iter(records.values())).points
         heads = ["", *(f"λ = {point['strength']:g}" for point in points)]
         blocks.append(Table(heads, rows, title))
   return blocks

@@ -142,31 +142,31 @@ class Reference(NamedTuple):
     Raises:
       ValueError: naming the invalid flag.
     """
-    found = []
+    cells = []
     for condition in self.conditions:
-      here = [_scaled(m, condition) for m in methods if _runs(m, condition)]
+      entrants = [_scaled(m, condition) for m in methods if _runs(m, condition)]
       flags = {**self.flags, **condition.flags}
-      for method in here:
+      for method in entrants:
         _check_own(method, flags)
       task = CHOICE_FLAGS["task"].entry(flags.setdefault("task", _TASK))
       if data_dir and "data_dir" in task.takes:
         flags["data_dir"] = data_dir
       # Metrics are those of the server's model.
-      if planned_cells.any_personal(here):
+      if planned_cells.any_personal(entrants):
         flags.setdefault("select_on", task.splits[0])
       request = Request(
-        methods=tuple(here),
+        methods=tuple(entrants),
         flags=flags,
         report_seeds=self.report_seeds,
         budget=budget,
       )
-      for each in planned_cells.plan(request) if here else ():
+      for planned in planned_cells.plan(request) if entrants else ():
         if budget == "equal":
-          tried = tuning.num_settings(each.grid)
-          sizes = {each.method: tried, "the reference": self.settings}
+          number = tuning.num_settings(planned.grid)
+          sizes = {planned.method: number, "the reference": self.settings}
           tuning.check_equal(sizes, "--budget=unequal")
-        found.append(ReferenceCell(condition, each, self.most_extensions))
-    return found
+        cells.append(ReferenceCell(condition, planned, self.most_extensions))
+    return cells
 
 
 def _runs(method: Mapping[str, Any], condition: Condition) -> bool:
@@ -179,11 +179,11 @@ def _runs(method: Mapping[str, Any], condition: Condition) -> bool:
 
 def _check_own(method: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
   """Checks that a method does not change what all methods share."""
-  shared = {*flags}
-  if not shared.isdisjoint(_LOCAL_WORK):
-    shared.update(_LOCAL_WORK)
+  shared_names = {*flags}
+  if not shared_names.isdisjoint(_LOCAL_WORK):
+    shared_names.update(_LOCAL_WORK)
   for name in method:
-    if name in shared:
+    if name in shared_names:
       label = method.get("label", method["algorithm"])
       raise ValueError(
         f"method {label}: {name}={method[name]}: the reference sets it; leave "
@@ -193,14 +193,14 @@ def _check_own(method: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
 
 def _scaled(method: Mapping[str, Any], condition: Condition) -> dict[str, Any]:
   """The method's flags, its grids in the size that the condition needs."""
-  found = {name: v for name, v in method.items() if name != "conditions"}
+  flags = {name: v for name, v in method.items() if name != "conditions"}
   for name, factor in condition.scale.items():
-    if name in found:
+    if name in flags:
       # What is no number is refused as it is, where cells are planned.
       with contextlib.suppress(ValueError):
-        values = [float(v) * factor for v in str(found[name]).split(",")]
-        found[name] = ",".join(f"{value:.6g}" for value in values)
-  return found
+        values = [float(v) * factor for v in str(flags[name]).split(",")]
+        flags[name] = ",".join(f"{value:.6g}" for value in values)
+  return flags
 
 
 def read(name: str) -> Reference:
@@ -212,12 +212,12 @@ def read(name: str) -> Reference:
   Raises:
     ValueError: if there is none, or it is not as it must be.
   """
-  own = FOLDER / f"{name}.toml"
-  file = own if own.exists() else pathlib.Path(name)
+  named_file = FOLDER / f"{name}.toml"
+  file = named_file if named_file.exists() else pathlib.Path(name)
   if not file.exists():
-    known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
+    names = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
     raise ValueError(
-      f"reference={name!r}: must be one of {known}, or the path of a TOML file"
+      f"reference={name!r}: must be one of {names}, or the path of a TOML file"
     )
   content = content_of("reference", str(file))
   texts = lambda table: texts_of("reference", str(file), table)
@@ -226,14 +226,14 @@ def read(name: str) -> Reference:
       _made(Condition, {"title": table["name"]} | table, texts)
       for table in _tables(content, "condition", "name")
     ]
-    methods = [texts(each) for each in _tables(content, "method", "algorithm")]
-    others = {"name": file.stem, "records": file.with_suffix("")}
-    others |= {"conditions": conditions, "methods": methods}
-    found = _made(Reference, content, texts, **others)
+    methods = [texts(item) for item in _tables(content, "method", "algorithm")]
+    attributes = {"name": file.stem, "records": file.with_suffix("")}
+    attributes |= {"conditions": conditions, "methods": methods}
+    reference = _made(Reference, content, texts, **attributes)
   except (ValueError, TypeError) as error:
     raise ValueError(f"reference={name!r}: {error}") from None
-  check_names(found)
-  return found
+  check_names(reference)
+  return reference
 
 
 def _tables(
@@ -242,7 +242,7 @@ def _tables(
   """Takes the tables of a name, which must have an entry, out of a file."""
   tables = content.pop(name, None)
   is_list = isinstance(tables, list) and len(tables)
-  if not is_list or not all(isinstance(each, dict) for each in tables):
+  if not is_list or not all(isinstance(table, dict) for table in tables):
     raise ValueError("must have tables [[condition]] and [[method]]")
   for table in tables:
     if needed not in table:
@@ -254,15 +254,15 @@ def _made(
   kind: type[Any],
   table: Mapping[str, Any],
   texts: Callable[[Mapping[str, Any]], dict[str, Any]],
-  **others: Any,
+  **attributes: Any,
 ) -> Any:
-  """A record of what a table has by name; what else it has are flags."""
-  names = {*kind._fields} - {"flags", *others}
-  own = {name: value for name, value in table.items() if name in names}
-  for name in sorted(names - {*own, *kind._field_defaults}):
+  """A record made of a table; entries that are no fields of it are flags."""
+  names = {*kind._fields} - {"flags", *attributes}
+  entries = {name: value for name, value in table.items() if name in names}
+  for name in sorted(names - {*entries, *kind._field_defaults}):
     raise ValueError(f"{name} is missing")
-  flags = texts({name: v for name, v in table.items() if name not in own})
-  return kind(**own, **others, flags=flags)
+  flags = texts({name: v for name, v in table.items() if name not in entries})
+  return kind(**entries, **attributes, flags=flags)
 
 
 def check_names(reference: Reference) -> None:

@@ -28,22 +28,22 @@ def run(request: Request) -> int:
   Raises:
     ValueError: for a flag that a reference cannot have, before anything runs.
   """
-  unfit = dict(request.flags)
-  data_dir = unfit.pop("data_dir", None)
-  own = (
+  unfit_flags = dict(request.flags)
+  data_dir = unfit_flags.pop("data_dir", None)
+  study_flags = (
     "study", "runs", "report_seeds", "nested", "crossed", "metric", "target",
     "min_effect", "title", "track",
   )  # fmt: skip
-  of_none = Request(methods=(), flags={})
-  values = {name: getattr(request, name) for name in own}
-  unfit |= {n: v for n, v in values.items() if v != getattr(of_none, n)}
-  for name, value in unfit.items():
+  default = Request(methods=(), flags={})
+  values = {name: getattr(request, name) for name in study_flags}
+  unfit_flags |= {n: v for n, v in values.items() if v != getattr(default, n)}
+  for name, value in unfit_flags.items():
     raise ValueError(f"{name}={value}: the reference sets it; leave {name} out")
   output_dir = f"runs/reference/{pathlib.Path(request.reference).stem}"
   if request.output_dir is not None:
     output_dir = output_dir_of(request.output_dir)
   folder, _ = folders.contents("output_dir", output_dir)
-  found = join(
+  leaderboard = join(
     request.reference,
     *request.methods,
     data_dir=data_dir,
@@ -53,8 +53,8 @@ def run(request: Request) -> int:
     budget=request.budget,
     progress=request.progress,
   )
-  print(found)
-  print(f"page: {reference_page.write(found, folder)}")
+  print(leaderboard)
+  print(f"page: {reference_page.write(leaderboard, folder)}")
   return 0
 
 
@@ -115,19 +115,21 @@ def join(
   )
   stored = comparison.cells(comparison.methods, data_dir)
   joined = comparison.cells(methods, data_dir, budget) if methods else stored
-  missing = [p for p in joined if reference_cells.read(p, folders) is None]
-  where = Store(folder, Loader())
-  reference_cells.check(missing, where.loader)
+  missing = [
+    cell for cell in joined if reference_cells.read(cell, folders) is None
+  ]
+  store = Store(folder, Loader())
+  reference_cells.check(missing, store.loader)
   with locks.held("output_dir", folder):
-    ran = executors.run_all(
-      reference_cells.run_cell, missing, where, jobs, executor, folder
+    done_cells = executors.run_all(
+      reference_cells.run_cell, missing, store, jobs, executor, folder
     )
-    for number, cell in enumerate(ran, 1):
+    for number, cell in enumerate(done_cells, 1):
       line = f"[{number}/{len(missing)}] {cell.condition.name}: "
       line += cell.planned.method
       command.says(f"interrupted after {line}; the same command goes on", 2)
       if progress:
         print(line, file=sys.stderr, flush=True)
-  every = [*stored, *(joined if methods else [])]
-  new = dict.fromkeys(c.planned.method for c in joined) if methods else ()
-  return standing.leaderboard(comparison, every, folders, [*new])
+  all_cells = [*stored, *(joined if methods else [])]
+  labels = dict.fromkeys(c.planned.method for c in joined) if methods else ()
+  return standing.leaderboard(comparison, all_cells, folders, [*labels])

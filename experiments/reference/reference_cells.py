@@ -58,14 +58,14 @@ def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
   planned, records = cell.planned, []
 
   def run(grid, seeds, is_report):
-    found = [_ran(planned.at(grid, seeds, is_report), loader, cell)]
-    while not is_report and len(found) <= cell.most_extensions:
-      more = _extension(cell, joined(found))
-      if more is None:
+    new_records = [_ran(planned.at(grid, seeds, is_report), loader, cell)]
+    while not is_report and len(new_records) <= cell.most_extensions:
+      extension = _extension(cell, joined(new_records))
+      if extension is None:
         break
-      found.append(_ran(more, loader, cell))
-    records.extend(found)
-    return joined(found)
+      new_records.append(_ran(extension, loader, cell))
+    records.extend(new_records)
+    return joined(new_records)
 
   tuning.run_cell(
     planned.method, planned.condition, run, planned.grid, planned.spec.seed,
@@ -90,9 +90,9 @@ def _ran(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
     "examples": example_sets(ready.task.validation, ready.task.test),
   }
   arguments = [
-    each for each in flags.arguments(spec) if not each.startswith("--data_dir=")
+    flag for flag in flags.arguments(spec) if not flag.startswith("--data_dir=")
   ]
-  found = Record(
+  record = Record(
     tuple(arguments),
     cell.identity,
     about,
@@ -100,40 +100,40 @@ def _ran(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
     RecordedParts(list(dict.fromkeys(names)), last=last).select(result.history),
   )
   # Choices are made from the numbers as recorded.
-  return records.as_read(found)
+  return records.as_read(record)
 
 
 def joined(records: Sequence[Record]) -> PointResults:
   """The metrics that several runs share, as if they had been one run."""
   metrics = {
-    name: np.concatenate([each.history.metrics[name] for each in records])
+    name: np.concatenate([record.history.metrics[name] for record in records])
     for name in records[0].history.metrics
   }
   return PointResults(
-    [point for each in records for point in each.points],
+    [point for record in records for point in record.points],
     History(records[0].history.rounds, metrics),
     Criterion(**records[0].about["criterion"]),
-    sum(each.about["seconds"] for each in records),
+    sum(record.about["seconds"] for record in records),
     was_there=True,
     digests=records[-1].about[digest.DATA_DIGESTS],
   )
 
 
-def _extension(cell: ReferenceCell, tried: PointResults) -> Spec | None:
+def _extension(cell: ReferenceCell, runs: PointResults) -> Spec | None:
   """The extension of a grid whose best value is at an edge; None for none."""
   planned = cell.planned
   values = {
-    name: sorted({point[name] for point in tried.points})
+    name: sorted({point[name] for point in runs.points})
     for name in planned.grid
   }
-  for edge in tried.outcome.edges:
-    at, beside = values[edge.name][:2]
+  for edge in runs.outcome.edges:
+    outer, inner = values[edge.name][:2]
     if edge.side == "largest":
-      beside, at = values[edge.name][-2:]
-    if at <= 0 or beside <= 0:
+      inner, outer = values[edge.name][-2:]
+    if outer <= 0 or inner <= 0:
       continue
-    grid = values | {edge.name: [float(f"{at * at / beside:.3g}")]}
-    texts = {name: ",".join(map(repr, each)) for name, each in grid.items()}
+    grid = values | {edge.name: [float(f"{outer * outer / inner:.3g}")]}
+    texts = {name: ",".join(map(repr, axis)) for name, axis in grid.items()}
     try:
       return resolve(flags.typed(planned.user_flags | texts))
     except ValueError:  # Not allowed, such as a momentum above 1.
@@ -148,26 +148,26 @@ def read(cell: ReferenceCell, folders: Sequence[pathlib.Path]) -> Cell | None:
     ValueError: if the file is damaged.
   """
   for folder in folders:
-    if found := records.read(folder / cell.file):
-      return _cell(cell, found)
+    if stored_records := records.read(folder / cell.file):
+      return _cell(cell, stored_records)
   return None
 
 
 def _cell(cell: ReferenceCell, records: Sequence[Record]) -> Cell:
   planned = cell.planned
-  of_report = lambda each: (
-    list(dict.fromkeys(point["seed"] for point in each.points))
+  of_report = lambda record: (
+    list(dict.fromkeys(point["seed"] for point in record.points))
     == planned.report_seeds
   )
-  tried = [each for each in records if not of_report(each)]
-  report = [each for each in records if of_report(each)]
-  tried, report = (joined(x) if x else None for x in (tried, report))
+  grid = [record for record in records if not of_report(record)]
+  report = [record for record in records if of_report(record)]
+  grid, report = (joined(part) if part else None for part in (grid, report))
   return Cell(
     planned.method,
     planned.condition,
-    tried,
+    grid,
     report,
-    commands=tuple(command.line("run", each.arguments) for each in records),
+    commands=tuple(command.line("run", record.arguments) for record in records),
     sets={
       name: ExampleSet(size, np.nan if share is None else share)
       for name, (size, share) in records[0].about["examples"].items()

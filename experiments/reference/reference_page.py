@@ -79,7 +79,7 @@ def _row(
   cell, sign = verdict.cell, -1 if study.is_larger_better else 1
   text, interval = study.numbers.texts(verdict.value)
   rank = standing.rank(study, verdict)
-  number = lambda value, shown: [shown, None if np.isnan(value) else value]
+  number = lambda value, label: [label, None if np.isnan(value) else value]
   costs = [
     verdict.to_target.get(cost, np.nan) / unit for cost, unit in _COSTS.items()
   ]
@@ -116,7 +116,7 @@ def _draw_profiles(standing: Leaderboard, path: pathlib.Path) -> None:
   levels = np.linspace(least, max(float(scores[m].max()) for m in best), 200)
   shares = {m: statistics.performance_profile(scores[m], levels) for m in best}
   plots.performance_profiles(
-    {method: plots.Curve(levels, *each) for method, each in shares.items()},
+    {method: plots.Curve(levels, *band) for method, band in shares.items()},
     path,
     metric="score",
     interval="share of runs and 95 % interval",

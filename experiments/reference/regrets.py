@@ -43,8 +43,8 @@ class Grid(NamedTuple):
   @property
   def of_others(self) -> np.ndarray:
     """The choice by the mean over all other conditions. [T] int"""
-    others = self.validation.sum(0) - self.validation
-    return others.argmax(1)
+    sums = self.validation.sum(0) - self.validation
+    return sums.argmax(1)
 
 
 def grids(standing: Leaderboard) -> dict[str, Grid]:
@@ -60,18 +60,18 @@ def grids(standing: Leaderboard) -> dict[str, Grid]:
       if cell.tuning_runs is not None:
         means = _means(cell, study.metric, scale)
         of_method.setdefault(cell.method, []).append(means)
-  whole = {
+  by_method = {
     method: _grid(means)
     for method, means in of_method.items()
     if len(means) == len(studies)
   }
-  return {method: grid for method, grid in whole.items() if grid.test.size}
+  return {method: grid for method, grid in by_method.items() if grid.test.size}
 
 
 def _grid(means: list[Means]) -> Grid:
-  shared = [key for key in means[0] if all(key in each for each in means)]
-  values = np.array([[each[key] for key in shared] for each in means])
-  values = values.reshape(len(means), len(shared), 2)  # Also if none is shared.
+  keys = [key for key in means[0] if all(key in row for row in means)]
+  values = np.array([[row[key] for key in keys] for row in means])
+  values = values.reshape(len(means), len(keys), 2)  # Also if none is shared.
   return Grid(values[..., 0], values[..., 1])
 
 
@@ -81,15 +81,15 @@ def _means(cell: Cell, metric: str, scale: Mapping[str, float]) -> Means:
   A condition may multiply hyperparameters, see `scale`. Settings are identified
   by their values before that.
   """
-  tried, names = cell.tuning_runs, cell.tuned
-  scores = cell.criterion.scores(tried.history)
-  test = tried.history.values(metric)[:, -1]
+  runs, names = cell.tuning_runs, cell.tuned
+  scores = cell.criterion.scores(runs.history)
+  test = runs.history.values(metric)[:, -1]
   return {
     tuple(
       f"{setting.hyperparameters[name] / scale.get(name, 1):g}"
       for name in names
     ): tuple(np.nan_to_num(v[setting.points].mean()) for v in (scores, test))
-    for setting in selection.group_by_seed(tried.points)
+    for setting in selection.group_by_seed(runs.points)
   }
 
 
@@ -128,18 +128,18 @@ def _elsewhere(grid: Grid) -> np.ndarray:
 
 def table(standing: Leaderboard) -> Table | None:
   """Mean regrets over the conditions, with 95 % intervals over these."""
-  found = grids(standing)
-  if not found or len(next(iter(found.values())).test) < 2:
+  by_method = grids(standing)
+  if not by_method or len(next(iter(by_method.values())).test) < 2:
     return None
   rows, numbers = [], words.Numbers("regret", 2)
-  for method, of in regrets(found).items():
-    by_condition = of["tuned"], of["other"].mean(1), of["all others"]
+  for method, kinds in regrets(by_method).items():
+    by_condition = kinds["tuned"], kinds["other"].mean(1), kinds["all others"]
     means = [statistics.mean_interval(values) for values in by_condition]
     names = ("Tuned there", "Tuned under another", "Tuned under all others")
     row = {
       name: Entry(*numbers.texts(mean))
       for name, mean in zip(names, means, strict=True)
     }
-    worst = {"Worst": numbers.value(of["other"].max())}
+    worst = {"Worst": numbers.value(kinds["other"].max())}
     rows.append((means[1].estimate, {"Method": method} | row | worst))
   return Table([row for _, row in sorted(rows, key=lambda r: r[0])], 1)

@@ -44,8 +44,8 @@ class Leaderboard:
     """The place by the mean, 1 for the best; None if a seed diverged."""
     sign = 1 if study.is_larger_better else -1
     means = [sign * v.value.estimate for v in study.verdicts]
-    own = sign * verdict.value.estimate
-    return None if np.isnan(own) else 1 + sum(mean > own for mean in means)
+    score = sign * verdict.value.estimate
+    return None if np.isnan(score) else 1 + sum(mean > score for mean in means)
 
   def scores(self) -> dict[str, np.ndarray]:
     """method -> accuracy over the best mean accuracy, [n, T], 0 if it diverged.
@@ -64,8 +64,8 @@ class Leaderboard:
         of_method.setdefault(cell.method, []).append(
           np.nan_to_num(values / best)
         )
-    whole = {m: v for m, v in of_method.items() if len(v) == len(studies)}
-    return {method: np.stack(values, 1) for method, values in whole.items()}
+    columns = {m: v for m, v in of_method.items() if len(v) == len(studies)}
+    return {method: np.stack(values, 1) for method, values in columns.items()}
 
   def mean_ranks(self) -> dict[str, Interval]:
     """method -> mean place over the conditions of `scores`, with its interval.
@@ -75,11 +75,11 @@ class Leaderboard:
     scores = self.scores()
     if not scores:
       return {}
-    each = np.stack([*scores.values()])  # [methods, n, T]
-    _, seeds, tasks = each.shape
-    drawn = statistics.resamples(_RESAMPLES, seeds, num_tasks=tasks)
-    estimate = _ranks(each.mean(1)).mean(-1)
-    means = np.stack([each[:, d, np.arange(tasks)].mean(1) for d in drawn])
+    array = np.stack([*scores.values()])  # [methods, n, T]
+    _, seeds, tasks = array.shape
+    indices = statistics.resamples(_RESAMPLES, seeds, num_tasks=tasks)
+    estimate = _ranks(array.mean(1)).mean(-1)
+    means = np.stack([array[:, d, np.arange(tasks)].mean(1) for d in indices])
     low, high = np.quantile(_ranks(means).mean(-1), [0.025, 0.975], axis=0)
     rows = zip(estimate, low, high, strict=True)
     return {
@@ -90,7 +90,7 @@ class Leaderboard:
     """Methods by the interquartile mean of their scores; None without any."""
     ranks, scores = self.mean_ranks(), self.scores()
     middle = {m: statistics.interquartile_mean(v) for m, v in scores.items()}
-    shown = [
+    rows = [
       {
         "Method": method,
         "Score": Entry(*words.Numbers("score", 3).texts(middle[method])),
@@ -99,7 +99,7 @@ class Leaderboard:
       }
       for method in sorted(scores, key=lambda m: -middle[m].estimate)
     ]
-    return Table(shown, 1) if shown else None
+    return Table(rows, 1) if rows else None
 
   def joined_table(self) -> Table | None:
     """A row for each condition and method that joined; None without any."""
@@ -112,13 +112,13 @@ class Leaderboard:
 
   def _row(self, name: str, study: Study, verdict: Verdict) -> Row:
     rank, total = self.rank(study, verdict), len(study.verdicts)
-    said = verdict.verdict
+    word = verdict.verdict
     return {
       "Condition": self.condition(name).title,
       "Method": study.labels[verdict.cell.method],
       "Value": Entry(*study.numbers.texts(verdict.value)),
       "Place": f"{rank or words.NOTHING} of {total}",
-      "Verdict": "not told apart from the best" if said == TIED else said,
+      "Verdict": "not told apart from the best" if word == TIED else word,
     }
 
   def condition(self, name: str) -> Condition:
@@ -128,9 +128,9 @@ class Leaderboard:
   def __str__(self) -> str:
     tables = [self.joined_table(), self.overall()]
     lines = [formats.lines(table) for table in tables if table is not None]
-    ran = sum(len(study.cells) for study in self.studies.values())
-    told = f"{ran} of {len(self.planned)} cells have run"
-    return "\n".join(line for each in [*lines, [told]] for line in [*each, ""])
+    num_ran = sum(len(study.cells) for study in self.studies.values())
+    note = f"{num_ran} of {len(self.planned)} cells have run"
+    return "\n".join(line for part in [*lines, [note]] for line in [*part, ""])
 
 
 def leaderboard(
@@ -147,9 +147,9 @@ def leaderboard(
   """
   studies = {}
   for condition in reference.conditions:
-    here = [c for c in planned if c.condition.name == condition.name]
-    found = [reference_cells.read(each, folders) for each in here]
-    cells = tuple(cell for cell in found if cell is not None)
+    own_planned = [c for c in planned if c.condition.name == condition.name]
+    read_cells = [reference_cells.read(cell, folders) for cell in own_planned]
+    cells = tuple(cell for cell in read_cells if cell is not None)
     if cells:
       _check_data(condition, cells)
       studies[condition.name] = Study(
@@ -163,11 +163,11 @@ def _check_data(condition: Condition, cells: Sequence) -> None:
   for part in ("tuning_runs", "report_runs"):
     ran = [cell for cell in cells if getattr(cell, part) is not None]
     digests = [getattr(cell, part).digests for cell in ran]
-    for one, cell in zip(digests, ran, strict=True):
-      if one != digests[0]:
+    for own_digests, cell in zip(digests, ran, strict=True):
+      if own_digests != digests[0]:
         raise ValueError(
           f"reference: {condition.name}: {cell.method} ran on "
-          f"{digest.difference(digests[0], one)} than {ran[0].method}; "
+          f"{digest.difference(digests[0], own_digests)} than {ran[0].method}; "
           "remove the records of one of them"
         )
 

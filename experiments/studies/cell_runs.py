@@ -64,19 +64,19 @@ def check(cells: Sequence[PlannedCell], store: Store) -> bool:
     methods.add(cell.method)
     conditions.add(condition)
     with errors_of(f"method {cell.method}"):
-      found = job.prepare(cell.spec, store.loader.load(cell.spec))
-    is_accuracy |= has_accuracy(found.task)
+      prepared_job = job.prepare(cell.spec, store.loader.load(cell.spec))
+    is_accuracy |= has_accuracy(prepared_job.task)
   return is_accuracy
 
 
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
-  run = lambda *which: _ran(*store.run(cell.at(*which)))
-  found = tuning.run_cell(
+  run = lambda *args: _ran(*store.run(cell.at(*args)))
+  study_cell = tuning.run_cell(
     cell.method, cell.condition, run, cell.grid, cell.spec.seed,
     cell.report_seeds, cell.is_nested, cell.crossed,
   )  # fmt: skip
-  return cell, _with_files(found)
+  return cell, _with_files(study_cell)
 
 
 def _ran(run: Run, was_there: bool = False) -> PointResults:
@@ -153,21 +153,21 @@ def setup_of(
     the label of each condition -> `Cell.sets`.
   """
   clients: dict[str, setup.ClientSummary] = {}
-  found: list[dict[str, str]] = []
+  all_sizes: list[dict[str, str]] = []
   sets: dict[str, Sets] = {}
   for cell in planned:
-    own = {n: v for n, v in cell.condition.items() if is_of_data(n)}
-    label = condition_label(own)
+    data_condition = {n: v for n, v in cell.condition.items() if is_of_data(n)}
+    label = condition_label(data_condition)
     if label not in clients:
       try:
         task, of_seed, *_ = loader.load(cell.spec)
       except (OSError, ValueError, ImportError):
         return {}, {}, {}
       clients[label] = setup.clients_of(of_seed[cell.spec.seed[0]])
-      found.append(setup.sizes(task.init, task.validation, task.test))
+      all_sizes.append(setup.sizes(task.init, task.validation, task.test))
       sets[label] = example_sets(task.validation, task.test)
     sets[condition_label(cell.condition)] = sets[label]
-  sizes = shared(found) | setup.sizes_of_clients(list(clients.values()))
+  sizes = shared(all_sizes) | setup.sizes_of_clients(list(clients.values()))
   return clients, sizes, sets
 
 
@@ -183,8 +183,8 @@ def shared(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def shared_flags(planned: Sequence[PlannedCell]) -> dict[str, Any]:
   """Flags that were given and are the same in all cells."""
   ignored = ("data_dir", "compilation_cache", "seed")
-  given = shared([cell.user_flags for cell in planned])
-  return {n: value for n, value in given.items() if n not in ignored}
+  flags = shared([cell.user_flags for cell in planned])
+  return {n: value for n, value in flags.items() if n not in ignored}
 
 
 def shared_config(cells: Sequence[Cell]) -> dict[str, Any]:
@@ -192,8 +192,8 @@ def shared_config(cells: Sequence[Cell]) -> dict[str, Any]:
   parts = [
     part for cell in cells for part in (cell.tuning_runs, cell.report_runs)
   ]
-  found = shared([part.run.config for part in parts if part is not None])
-  return {n: found[n] for n in _TOLD if found.get(n) is not None}
+  config = shared([part.run.config for part in parts if part is not None])
+  return {n: config[n] for n in _TOLD if config.get(n) is not None}
 
 
 def metric_of(cells: Sequence[Cell]) -> str:
@@ -202,8 +202,8 @@ def metric_of(cells: Sequence[Cell]) -> str:
   It is the metric of the criterion on test examples, if it exists there.
   """
   criterion = cells[0].criterion
-  found = [cell.report_runs or cell.tuning_runs for cell in cells]
-  measured = [each.history.metrics for each in found if each]
+  parts = [cell.report_runs or cell.tuning_runs for cell in cells]
+  measured = [part.history.metrics for part in parts if part]
   tested = criterion.metric.replace("validation_", "test_")
   # It measures the clients' own models, if these are what counts.
   names = ("test_accuracy", tested)
@@ -260,21 +260,21 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
   Raises:
     ValueError: if two runs have the same method and condition.
   """
-  each = [{n: run.config.get(n) for n in varied} for run in runs]
-  labels = _labels(runs, each)
+  by_run = [{n: run.config.get(n) for n in varied} for run in runs]
+  labels = _labels(runs, by_run)
   return [
     _with_files(Cell(label, condition, *_tuned(run)))
-    for run, label, condition in zip(runs, labels, each, strict=True)
+    for run, label, condition in zip(runs, labels, by_run, strict=True)
   ]
 
 
 def _tuned(run: Run) -> tuple[PointResults | None, PointResults | None]:
   """A run whose best setting is reported with the seeds that chose it."""
-  whole = _ran(run)
-  found = whole.outcome
-  if found.budget == 1:
-    return None, whole
-  return whole, whole.take(found.best.points) if found.best else None
+  results = _ran(run)
+  outcome = results.outcome
+  if outcome.budget == 1:
+    return None, results
+  return results, results.take(outcome.best.points) if outcome.best else None
 
 
 def _labels(
@@ -304,21 +304,21 @@ def _labels_without(
 ) -> list[str]:
   """Labels made of choices and other flags that differ, without some flags."""
   ignored = {*conditions(), *CHOICES, *tuned, *_OF_A_RUN}
-  given = [
+  by_run = [
     {n: text[n] for n in CHOICES if n in text}
     | {n: v for n, v in text.items() if n not in ignored and "[" not in v}
     for text in texts
   ]
   # Flags that are the same in all runs do not tell them apart.
-  own = [
+  own_flags = [
     {
       name: value
-      for name, value in each.items()
-      if name == "algorithm" or any(g.get(name) != value for g in given)
+      for name, value in flags.items()
+      if name == "algorithm" or any(g.get(name) != value for g in by_run)
     }
-    for each in given
+    for flags in by_run
   ]
-  different = [g for i, g in enumerate(own) if g not in own[:i]]
+  different = [g for i, g in enumerate(own_flags) if g not in own_flags[:i]]
   # What all runs chose alike is not said, and no default takes its place.
   labels = labels_of(different, dict.fromkeys(CHOICES))
-  return [labels[different.index(each)] for each in own]
+  return [labels[different.index(flags)] for flags in own_flags]

@@ -86,38 +86,39 @@ def plan(request: Request) -> list[PlannedCell]:
   values = _values(request.flags)
   fixed = {n: v[0] for n, v in values.items() if len(v) == 1}
   varied = {n: v for n, v in values.items() if len(v) > 1}
-  number = len(labels) * math.prod(map(len, varied.values()))
-  if number > choice_flags.MAX_ITEMS:
+  num_cells = len(labels) * math.prod(map(len, varied.values()))
+  if num_cells > choice_flags.MAX_ITEMS:
     raise ValueError(
-      f"{next(iter(varied), 'method')}: the study would have {number:,} cells; "
-      f"must have at most {choice_flags.MAX_ITEMS:,}"
+      f"{next(iter(varied), 'method')}: the study would have {num_cells:,} "
+      f"cells; must have at most {choice_flags.MAX_ITEMS:,}"
     )
   conditions = [
-    dict(zip(varied, each, strict=True))
-    for each in itertools.product(*varied.values())
+    dict(zip(varied, combination, strict=True))
+    for combination in itertools.product(*varied.values())
   ]
   for label, method in zip(labels, request.methods, strict=True):
     _check_own(label, method, varied)
-  of_own = _for_own_models(request, fixed | conditions[0])
-  request = dataclasses.replace(request, flags=of_own | request.flags)
-  found = []
+  defaults = _for_own_models(request, fixed | conditions[0])
+  request = dataclasses.replace(request, flags=defaults | request.flags)
+  cells = []
   for label, method in zip(labels, request.methods, strict=True):
     for condition in conditions:
       with errors_of(f"method {label}"):
-        found.append(_cell(request, label, method, fixed, condition))
-  _check_used(request, found)
-  sizes = {cell.method: tuning.num_settings(cell.grid) for cell in found}
+        cells.append(_cell(request, label, method, fixed, condition))
+  _check_used(request, cells)
+  sizes = {cell.method: tuning.num_settings(cell.grid) for cell in cells}
   if request.budget == "equal":
     tuning.check_equal(sizes, "--budget=unequal")
-  return found
+  return cells
 
 
 def any_personal(methods: Sequence[Mapping[str, Any]]) -> bool:
   """Whether any method makes models of the clients' own."""
   entries = [
-    choice_flags.ALGORITHM.entries.get(each["algorithm"]) for each in methods
+    choice_flags.ALGORITHM.entries.get(method["algorithm"])
+    for method in methods
   ]
-  return any(each is not None and each.is_personal for each in entries)
+  return any(entry is not None and entry.is_personal for entry in entries)
 
 
 def _for_own_models(
@@ -133,8 +134,8 @@ def _for_own_models(
   )
   if task is None or not any_personal(request.methods):
     return {}
-  found = {"select_on": task.splits[0]} | personal_defaults(request.flags, task)
-  return {n: value for n, value in found.items() if n not in request.flags}
+  flags = {"select_on": task.splits[0]} | personal_defaults(request.flags, task)
+  return {n: value for n, value in flags.items() if n not in request.flags}
 
 
 def _cell(
@@ -145,13 +146,13 @@ def _cell(
   condition: Mapping[str, Any],
 ) -> PlannedCell:
   """One cell, resolved as `experiments.run` would resolve it."""
-  own = {name: value for name, value in method.items() if name != "label"}
-  known, conditions = specs.every(), specs.conditions()
-  shared = {n: v for n, v in request.flags.items() if n not in conditions}
-  values = {**fixed, **condition, **shared, **own}
+  own_flags = {name: value for name, value in method.items() if name != "label"}
+  all_flags, conditions = specs.every(), specs.conditions()
+  shared_flags = {n: v for n, v in request.flags.items() if n not in conditions}
+  values = {**fixed, **condition, **shared_flags, **own_flags}
   flag_values = typed(values)
-  left_out = unused_flags(flag_values, shared.keys() - own.keys())
-  flag_values |= {name: known[name].default for name in left_out}
+  left_out = unused_flags(flag_values, shared_flags.keys() - own_flags.keys())
+  flag_values |= {name: all_flags[name].default for name in left_out}
   spec = resolve(flag_values)
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   crossed = tuning.crossed_seeds(fresh, request.crossed or 0)
@@ -166,21 +167,21 @@ def _cell(
   user_flags = {
     name: flag_values[name] for name in values if name not in left_out
   }
-  others = request.nested, crossed
-  return PlannedCell(label, dict(condition), spec, fresh, user_flags, *others)
+  design = request.nested, crossed
+  return PlannedCell(label, dict(condition), spec, fresh, user_flags, *design)
 
 
 def _check_own(
   label: str, method: Mapping[str, Any], condition: Collection[str]
 ) -> None:
   """Checks that a method changes nothing that must be the same for all."""
-  every = specs.every().items()
-  same = {name for name, flag in every if flag.group.key in _OF_DATA}
-  same |= {*_SAME_FOR_ALL}
-  same |= {
+  flags = specs.every().items()
+  shared_names = {name for name, flag in flags if flag.group.key in _OF_DATA}
+  shared_names |= {*_SAME_FOR_ALL}
+  shared_names |= {
     flag
     for flag, owners in choice_flags.TASK.owners().items()
-    if not any(each.may_differ for each in owners.values())
+    if not any(owner.may_differ for owner in owners.values())
   }
   for name, value in method.items():
     why = None
@@ -190,7 +191,7 @@ def _check_own(
       why = f"belongs to a single run; leave {name} out"
     elif name in condition:
       why = f"is one of the study's conditions; leave {name} out of the method"
-    elif name in same:
+    elif name in shared_names:
       why = "must be the same for all methods; give it outside of method"
     elif name in specs.conditions() and "," in str(value):
       why = (
@@ -230,13 +231,13 @@ def unlike(planned: Sequence[PlannedCell]) -> list[str]:
   A method may have its own cohort or local steps; then it works more or less
   than the others in a round.
   """
-  here = [c for c in planned if c.condition == planned[0].condition]
-  values = {cell.method: cell.spec.values() for cell in here}
-  told = {
-    method: {name: own.get(name) for name in specs.conditions()}
-    for method, own in values.items()
+  first_cells = [c for c in planned if c.condition == planned[0].condition]
+  values = {cell.method: cell.spec.values() for cell in first_cells}
+  options = {
+    method: {name: flags.get(name) for name in specs.conditions()}
+    for method, flags in values.items()
   }
-  return list(words.differing_options(told).values())
+  return list(words.differing_options(options).values())
 
 
 def not_private(planned: Sequence[PlannedCell]) -> list[str]:
@@ -256,14 +257,14 @@ def not_private(planned: Sequence[PlannedCell]) -> list[str]:
 
 def _values(flags: Mapping[str, Any]) -> dict[str, list[Any]]:
   """Flag -> its values, for flags that may differ between conditions."""
-  found = {}
+  by_flag = {}
   for name in specs.conditions():
     if name in flags:
       values = [_number(item.strip()) for item in str(flags[name]).split(",")]
       if len(set(values)) < len(values):
         raise ValueError(f"{name}={flags[name]}: a value is repeated")
-      found[name] = values
-  return found
+      by_flag[name] = values
+  return by_flag
 
 
 def _number(text: str) -> Any:
@@ -296,15 +297,15 @@ def labels_of(
   for i, method in enumerate(methods):
     alike = [j for j, label in enumerate(short) if label == short[i]]
     if len(alike) > 1 and "label" not in method:
-      others = {
+      own_flags = {
         name: value
         for name, value in method.items()
         if name not in CHOICES
         and any(methods[j].get(name) != value for j in alike)
       }
-      if others:
-        shown = ", ".join(f"{name_of(n)} {v}" for n, v in others.items())
-        labels[i] = f"{labels[i]} ({shown})"
+      if own_flags:
+        text = ", ".join(f"{name_of(n)} {v}" for n, v in own_flags.items())
+        labels[i] = f"{labels[i]} ({text})"
   for label in labels:
     if labels.count(label) > 1:
       raise ValueError(

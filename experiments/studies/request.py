@@ -148,14 +148,14 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
         f"{name}={value}: belongs to a single run; leave {name} out"
         + ("; a study always goes on with what is there" * (name == "resume"))
       )
-  own = {name: flags.pop(name) for name in OF_STUDY if name in flags}
-  return Request(methods=tuple(methods), flags=flags, **own)
+  study_flags = {name: flags.pop(name) for name in OF_STUDY if name in flags}
+  return Request(methods=tuple(methods), flags=flags, **study_flags)
 
 
 def _method(text: str) -> dict[str, Any]:
   """The flags of `'scaffold client_lr=0.01,0.1 label=SCAFFOLD'`."""
   try:
-    first, *others = shlex.split(text) or [""]
+    first, *items = shlex.split(text) or [""]
   except ValueError:
     raise ValueError(
       f"method={text!r}: a quotation mark in it is not closed"
@@ -165,21 +165,21 @@ def _method(text: str) -> dict[str, Any]:
       f"method={text!r}: must be an algorithm, then flag=value, such as "
       "'scaffold client_lr=0.01,0.1'"
     )
-  found = {"algorithm": first.removeprefix("algorithm=")}
-  for name, value in (_pair(text, item) for item in others):
-    if name in found:
+  flags = {"algorithm": first.removeprefix("algorithm=")}
+  for name, value in (_pair(text, item) for item in items):
+    if name in flags:
       raise ValueError(f"method={text!r}: {name} is there twice; give it once")
-    found[name] = value
-  return found
+    flags[name] = value
+  return flags
 
 
 def _pair(text: str, item: str) -> tuple[str, Any]:
   name, equals, value = item.removeprefix("--").partition("=")
   if not equals:
-    known = spec.every()
-    if name in known and known[name].type is bool:
+    flags = spec.every()
+    if name in flags and flags[name].type is bool:
       return name, True
-    if name[:2] == "no" and name[2:] in known:
+    if name[:2] == "no" and name[2:] in flags:
       return name[2:], False
     raise ValueError(
       f"method={text!r}: {item!r} must be flag=value, such as client_lr=0.1; "
@@ -247,7 +247,7 @@ def texts_of(flag: str, file: str, table: Mapping[str, Any]) -> dict[str, Any]:
   Raises:
     ValueError: if a value is a table.
   """
-  found = {}
+  texts = {}
   for name, value in table.items():
     if isinstance(value, Mapping):
       raise ValueError(
@@ -256,5 +256,5 @@ def texts_of(flag: str, file: str, table: Mapping[str, Any]) -> dict[str, Any]:
       )
     if isinstance(value, list):
       value = ",".join(str(item) for item in value)
-    found[name] = value if isinstance(value, bool) else str(value)
-  return found
+    texts[name] = value if isinstance(value, bool) else str(value)
+  return texts

@@ -27,12 +27,12 @@ def table(request: Request) -> list[str]:
     ValueError: if the folder holds no pairs of methods.
   """
   frame, difference = _pairs(request.output_dir), request.seeds_needed
-  number = len(frame)
-  rows = [_row(pair, difference, number) for pair in frame.to_dict("records")]
+  num_pairs = len(frame)
+  rows = [_row(row, difference, num_pairs) for row in frame.to_dict("records")]
   rows.sort(key=lambda row: -int(row["seeds"]))
   caption = (
     f"Seeds that find a difference of {difference:g} with a power of 80 %: "
-    f"among {number} pairs (at 0.05 / {number}, the first step of Holm's "
+    f"among {num_pairs} pairs (at 0.05 / {num_pairs}, the first step of Holm's "
     "method), and of one pair alone. sd: the deviation of the paired "
     "differences that was measured. found: the smallest difference that the "
     "stored seeds find among the pairs."
@@ -43,19 +43,19 @@ def table(request: Request) -> list[str]:
 
 
 def _row(
-  pair: dict[str, Any], difference: float, number: int
+  pair: dict[str, Any], difference: float, num_pairs: int
 ) -> dict[str, str]:
   names = list(pair)
   condition = {name: pair[name] for name in names[: names.index("method")]}
   sd, num = pair["sd"], int(pair["seeds"])
-  found = pairs.smallest_difference(num, sd, num_pairs=number)
-  needed = pairs.seeds_needed(difference, sd, num_pairs=number)
+  detectable = pairs.smallest_difference(num, sd, num_pairs=num_pairs)
+  needed_seeds = pairs.seeds_needed(difference, sd, num_pairs=num_pairs)
   return {
     **({"condition": condition_label(condition)} if condition else {}),
     "pair": f"{name_of(pair['method'])}, {name_of(pair['other'])}",
     "sd": f"{sd:.2g}",
-    "found": f"{found:.2g}",
-    "seeds": str(needed),
+    "found": f"{detectable:.2g}",
+    "seeds": str(needed_seeds),
     "alone": str(pairs.seeds_needed(difference, sd)),
   }
 
@@ -70,10 +70,10 @@ def _pairs(folder: str) -> Any:
     of_spread = {"keep_default_na": False, "na_values": {"sd": ["", "nan"]}}
     frame = csv_files.parse(text, dtype=as_text, **of_spread)
   except (OSError, ValueError) as error:
-    why = getattr(error, "strerror", None) or error
+    reason = getattr(error, "strerror", None) or error
     raise ValueError(
-      f"output_dir={folder!r}: its {_PAIRS} cannot be read ({why}); give the "
-      "folder of a study; that study's command writes the file again"
+      f"output_dir={folder!r}: its {_PAIRS} cannot be read ({reason}); give "
+      "the folder of a study; that study's command writes the file again"
     ) from None
   if set(frame) >= _COLUMNS:
     frame = frame[frame["sd"] > 0]

@@ -104,8 +104,8 @@ class Bootstrap(NamedTuple):
     num_seeds = len(deviations)
     if num_seeds == 1:
       return np.full((2, deviations.shape[1]), np.nan)
-    drawn = resamples(self.num_resamples, num_seeds, self.seed)
-    weights = counts(drawn, num_seeds) / num_seeds  # [num, n]
+    indices = resamples(self.num_resamples, num_seeds, self.seed)
+    weights = counts(indices, num_seeds) / num_seeds  # [num, n]
     step = max(_BLOCK // len(weights), 1)
     ends = [
       self._tails(weights @ deviations[:, start : start + step])
@@ -118,8 +118,8 @@ class Bootstrap(NamedTuple):
     width = 2 * student_quantile(self.confidence, num_seeds - 1) * error
     # Student's width, divided below and above the mean as the bootstrap's is.
     spread = high - low
-    known = spread > 0
-    below = np.where(known, -low / np.where(known, spread, 1), 0.5).clip(0, 1)
+    wide = spread > 0
+    below = np.where(wide, -low / np.where(wide, spread, 1), 0.5).clip(0, 1)
     return -below * width, (1 - below) * width
 
   def of_tasks(
@@ -146,11 +146,11 @@ class Bootstrap(NamedTuple):
     num_seeds = min(map(len, scores))
     if num_seeds == 1:
       return as_floats(estimate, estimate * np.nan, estimate * np.nan)
-    drawn = (
+    indices = (
       resamples(self.num_resamples, len(x), self.seed + i, num_tasks=x.shape[1])
       for i, x in enumerate(scores)
     )
-    low, high = self._tails(resampled(*drawn))
+    low, high = self._tails(resampled(*indices))
     if self.method == "percentile":
       return as_floats(estimate, low, high)
     freedom = sum((len(x) - 1) * x.shape[1] for x in scores)
@@ -183,8 +183,8 @@ def counts(indices: np.ndarray, size: int) -> np.ndarray:
   num, tasks = len(indices), int(np.prod(indices.shape[2:]))
   flat = indices.reshape(num, -1, tasks)
   at = (np.arange(num)[:, None, None] * size + flat) * tasks + np.arange(tasks)
-  found = np.bincount(at.ravel(), minlength=num * size * tasks)
-  return found.reshape(num, size, *indices.shape[2:]).astype(np.float64)
+  totals = np.bincount(at.ravel(), minlength=num * size * tasks)
+  return totals.reshape(num, size, *indices.shape[2:]).astype(np.float64)
 
 
 def as_floats(estimate: Any, low: Any, high: Any) -> Interval:
@@ -208,10 +208,10 @@ def student_quantile(confidence: float, freedom: float) -> float:
 
 def number_array(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
   """The values as a float64 array that is not empty; see `checks.array`."""
-  found = checks.array(name, values, axes)
-  if not found.size:
+  array = checks.array(name, values, axes)
+  if not array.size:
     raise ValueError(f"{name}: is empty; must hold at least one number")
-  return found.astype(np.float64)
+  return array.astype(np.float64)
 
 
 def scores_of(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
@@ -223,6 +223,6 @@ def scores_of(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
     tasks: how many tasks there must be; "T" for any number.
   """
   wanted = f"numbers of shape [n, {tasks}]"
-  found = np.asarray(checks.as_array(name, scores, wanted))
-  found = found[:, None] if found.ndim == 1 else found
-  return number_array(name, found, f"[n, {tasks}]")
+  array = np.asarray(checks.as_array(name, scores, wanted))
+  array = array[:, None] if array.ndim == 1 else array
+  return number_array(name, array, f"[n, {tasks}]")

@@ -155,8 +155,8 @@ class Cell:
   @property
   def parts(self) -> list[PointResults]:
     """All runs that were made for it."""
-    every = (self.tuning_runs, self.report_runs, *self.crossed)
-    return [part for part in every if part is not None]
+    all_parts = (self.tuning_runs, self.report_runs, *self.crossed)
+    return [part for part in all_parts if part is not None]
 
   @functools.cached_property
   def tuning(self) -> Tuning | None:
@@ -212,16 +212,16 @@ class Cell:
 
   def examples_of(self, metric: str) -> ExampleSet | None:
     """The examples on which a metric is measured; None if not known."""
-    for name, found in self.sets.items():
+    for name, example_set in self.sets.items():
       if metric.removeprefix("regularized_").startswith(f"{name}_"):
-        return found
+        return example_set
     return None
 
   def grain(self, metric: str) -> float:
     """One example's part of an accuracy; 0 where it is not known."""
-    known = self.examples_of(metric)
-    is_mean = known is not None and metric in _ACCURACIES
-    return 1 / known.size if is_mean else 0.0
+    example_set = self.examples_of(metric)
+    is_mean = example_set is not None and metric in _ACCURACIES
+    return 1 / example_set.size if is_mean else 0.0
 
   @functools.cached_property
   def num_collapsed(self) -> int:

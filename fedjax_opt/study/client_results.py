@@ -114,21 +114,23 @@ def evaluate_clients(
   params = inputs.check_params(params, False, "model")
   config = None
   if local_steps is not None or has_own:
-    trained = held_out if train is None else train
-    config = config_of(trained, local_steps, options, params)
-  own = algorithm if has_own else None
-  program = _program(config, per_example, loss_fn, client, local_steps, own)
+    data = held_out if train is None else train
+    config = config_of(data, local_steps, options, params)
+  own_algorithm = algorithm if has_own else None
+  program = _program(
+    config, per_example, loss_fn, client, local_steps, own_algorithm
+  )
   models = (params, server, rows) if has_own else (params, None, None)
-  given = jax.device_put((models, np.uint32(seed), np.int32(round)))
-  given = (*given, *_on_device(train, held_out))
-  lowered = jax.jit(program, keep_unused=True).lower(*given)
+  args = jax.device_put((models, np.uint32(seed), np.int32(round)))
+  args = (*args, *_on_device(train, held_out))
+  lowered = jax.jit(program, keep_unused=True).lower(*args)
   compiler = programs.large_options()
-  metrics = jax.device_get(programs.compiled(lowered, given, compiler)(*given))
+  metrics = jax.device_get(programs.compiled(lowered, args, compiler)(*args))
   metrics = {kind: metrics[kind] for kind in _KINDS if kind in metrics}
   return ClientMetrics(
     {
-      k: {n: v.astype(float) for n, v in of.items()}
-      for k, of in metrics.items()
+      k: {n: v.astype(float) for n, v in values.items()}
+      for k, values in metrics.items()
     },
     np.asarray(held_out.sizes),
     None if train is None else np.asarray(train.sizes),
@@ -184,8 +186,8 @@ def each_client(one_client, config, models, seed, round, train):
   """
   params, _, rows = models
   numbers = jnp.arange(config.num_clients, dtype=jnp.int32)
-  own = (train.examples, train.sizes, train.indices)
-  data = RoundData(*own, clients=numbers, client_state=rows)
+  arrays = (train.examples, train.sizes, train.indices)
+  data = RoundData(*arrays, clients=numbers, client_state=rows)
   cohort = Cohort(config, jax.random.key(seed), round, data)
   return cohort.each(one_client, broadcast=params).value
 
@@ -214,13 +216,13 @@ def means(
   rows = lists.with_own(rows, jnp.arange(len(rows)) < size)
 
   def sums(i):
-    of_batch = lax.dynamic_slice_in_dim(rows, i * at_once, at_once)
-    found = functions.per_example(
-      per_example, params, trees.take(data.examples, of_batch)
+    batch_rows = lax.dynamic_slice_in_dim(rows, i * at_once, at_once)
+    metrics = functions.per_example(
+      per_example, params, trees.take(data.examples, batch_rows)
     )
     is_own = i * at_once + jnp.arange(at_once) < size
     total = lambda values: jnp.sum(jnp.where(is_own, values, 0), dtype=float)
-    return {name: total(values) for name, values in found.items()}
+    return {name: total(values) for name, values in metrics.items()}
 
   zeros = trees.zeros_of(jax.eval_shape(sums, 0))
   add = lambda i, total: jax.tree.map(jnp.add, total, sums(i))
@@ -262,9 +264,9 @@ def _check_steps(local_steps, loss_fn, client, train):
 
 def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
   """The model, the states of server and clients, and the rounds done."""
-  taken, rounds, is_grid = (model, None, None), 0, False
+  states, rounds, is_grid = (model, None, None), 0, False
   if isinstance(model, Result | Report):
-    taken = (model.params, model.state, model.client_state)
+    states = (model.params, model.state, model.client_state)
     rounds = model.rounds if isinstance(model, Result) else model.round
     is_grid = model.is_grid
   if not is_grid:
@@ -273,17 +275,17 @@ def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
         f"point={checks.brief(point)}: belongs to a result of sweep; this is "
         "one model"
       )
-    return *taken, rounds
-  number = len(jax.tree.leaves(model.params)[0])
-  if point is None and number > 1:
+    return *states, rounds
+  num_points = len(jax.tree.leaves(model.params)[0])
+  if point is None and num_points > 1:
     raise ValueError(
-      f"point: the result is of a grid of {number} points; give the index of "
-      "one"
+      f"point: the result is of a grid of {num_points} points; give the index "
+      "of one"
     )
   point = 0 if point is None else point
-  if point >= number:
-    raise ValueError(f"point={point}: must be from 0 to {number - 1}")
-  return *trees.take(taken, point), rounds
+  if point >= num_points:
+    raise ValueError(f"point={point}: must be from 0 to {num_points - 1}")
+  return *trees.take(states, point), rounds
 
 
 def _has_own(algorithm: Algorithm | None, rows: Any, train: Any) -> bool:
@@ -312,8 +314,8 @@ def config_of(
   """The options of the clients' work, on one device."""
   if not local_steps:  # No batches are used.
     options = {**options, "batch_size": 1}
-  given = {**options, "local_steps": local_steps or 1, "client_devices": 1}
-  config = Config.create(data, given, params)
+  settings = {**options, "local_steps": local_steps or 1, "client_devices": 1}
+  config = Config.create(data, settings, params)
   if options.get("client_chunk") is None:
     chunk = min(config.chunk, _CLIENTS_AT_ONCE)
     config = dataclasses.replace(config, chunk=chunk)
@@ -323,10 +325,10 @@ def config_of(
 def _on_device(
   train: ClientData | None, held_out: ClientData
 ) -> tuple[ClientData, ClientData]:
-  """Both, whose pool is there once if it is the same."""
-  there = jax.device_put(held_out)
+  """Both on the device; a pool of examples that they share is there once."""
+  device_data = jax.device_put(held_out)
   if train is None:
-    return there, there
+    return device_data, device_data
   if train.examples is held_out.examples:
-    train = dataclasses.replace(train, examples=there.examples)
-  return jax.device_put(train), there
+    train = dataclasses.replace(train, examples=device_data.examples)
+  return jax.device_put(train), device_data

@@ -167,7 +167,7 @@ def compare(
     criterion, metric, has_validation, options, is_tuned
   )
   params = inputs.check_params(params, may_be_function=True)
-  both = tuning.crossed_seeds([*seeds, *report_seeds], crossed or 0)
+  crossed_seeds = tuning.crossed_seeds([*seeds, *report_seeds], crossed or 0)
   runs = StudyRuns(
     params=params,
     data=data,
@@ -179,19 +179,19 @@ def compare(
     seeds=seeds,
     report_seeds=report_seeds,
     is_nested=nested,
-    crossed=both,
+    crossed=crossed_seeds,
     own_models=own_models,
   )
   clients = runs.check(methods, conditions, metric)
   cells = tuple(_run_all(runs, methods, conditions, progress))
-  same, differing = _same_and_differing(methods, options, conditions[0])
+  shared_options, notes = _same_and_differing(methods, options, conditions[0])
   return Study(
     cells,
     metric,
     title,
     target,
-    _about(runs, list(clients.values()), same, is_tuned),
-    notes=(*differing, *(() if own_models else plans.notes_of(methods))),
+    _about(runs, list(clients.values()), shared_options, is_tuned),
+    notes=(*notes, *(() if own_models else plans.notes_of(methods))),
     clients=clients,
     min_effect=min_effect,
   )
@@ -213,14 +213,14 @@ def _run_all(
 ) -> list[Cell]:
   cells = []
   pairs = list(itertools.product(methods.items(), conditions))
-  with bar(len(pairs), "cells") if progress else nullcontext() as shown:
+  with bar(len(pairs), "cells") if progress else nullcontext() as progress_bar:
     for (label, method), condition in pairs:
       if progress:
         parts = label, words.condition_label(condition)
-        shown.set_postfix_str(", ".join(filter(None, parts)))
+        progress_bar.set_postfix_str(", ".join(filter(None, parts)))
       cells.append(runs.cell(label, method, condition))
       if progress:
-        shown.update()
+        progress_bar.update()
   return cells
 
 
@@ -236,15 +236,15 @@ def _same_and_differing(
     options: of the study.
     condition: one of them.
   """
-  own = {
+  by_method = {
     label: setup.reported_options({**options, **condition, **method.options})
     for label, method in methods.items()
   }
-  differing = words.differing_options(own)
-  of_one = next(iter(own.values()))
-  others = {*condition, *differing}
-  same = {n: v for n, v in of_one.items() if n not in others}
-  return same, list(differing.values())
+  sentences = words.differing_options(by_method)
+  first_options = next(iter(by_method.values()))
+  differing_names = {*condition, *sentences}
+  same = {n: v for n, v in first_options.items() if n not in differing_names}
+  return same, list(sentences.values())
 
 
 def _about(
@@ -261,14 +261,14 @@ def _about(
     options: those that all runs share.
     is_tuned: whether any method chose among settings.
   """
-  of_tuning = runs.report_seeds if runs.is_nested else runs.seeds
+  tuning_seeds = runs.report_seeds if runs.is_nested else runs.seeds
   crossed = zip(tuning.CROSSED, runs.crossed, strict=True)
   return {
     **setup.sizes(runs.params, runs.validation, runs.test),
     **setup.sizes_of_clients(clients),
     **{name: options[name] for name in setup.WORK if name in options},
     "rounds": runs.rounds,
-    **({"seeds of tuning": of_tuning} if is_tuned else {}),
+    **({"seeds of tuning": tuning_seeds} if is_tuned else {}),
     "seeds of the report": runs.report_seeds,
     **{name: seeds for name, seeds in crossed if seeds},
     **{n: v for n, v in options.items() if isinstance(v, int | float | str)},

@@ -54,7 +54,11 @@ class Comparison:
   @property
   def compared(self) -> list[dict[str, Any]]:
     """The conditions under which several methods ran."""
-    return [each for each in self.conditions if len(self.under(each)) > 1]
+    return [
+      condition
+      for condition in self.conditions
+      if len(self.under(condition)) > 1
+    ]
 
   def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
     """The cell of a method under a condition; None if there is none."""
@@ -65,8 +69,8 @@ class Comparison:
 
   def under(self, condition: Mapping[str, Any]) -> dict[str, Cell]:
     """The cells of a condition, by method."""
-    found = {m: self.cell(m, condition) for m in self.methods}
-    return {method: cell for method, cell in found.items() if cell is not None}
+    cells = {m: self.cell(m, condition) for m in self.methods}
+    return {method: cell for method, cell in cells.items() if cell is not None}
 
   # What can be told from chance.
 
@@ -85,16 +89,18 @@ class Comparison:
   @functools.cached_property
   def pairs(self) -> list[Pair]:
     """Every two methods under each condition, if no seed of theirs diverged."""
-    groups = (self.under(each).values() for each in self.conditions)
-    lost = lambda cell: cell.has_diverged(self.metric)
-    whole = ([cell for cell in cells if not lost(cell)] for cells in groups)
-    return pairs.of_conditions(whole, self.metric)
+    groups = (self.under(condition).values() for condition in self.conditions)
+    is_lost = lambda cell: cell.has_diverged(self.metric)
+    usable = ([cell for cell in cells if not is_lost(cell)] for cells in groups)
+    return pairs.of_conditions(usable, self.metric)
 
   @functools.cached_property
   def verdicts(self) -> list[Verdict]:
     """The verdict on every cell, condition after condition."""
     how = self.pairs, self.metric, self.smallest_effect, self.target
-    groups = (list(self.under(each).values()) for each in self.conditions)
+    groups = (
+      list(self.under(condition).values()) for condition in self.conditions
+    )
     return [v for cells in groups for v in verdicts.of_condition(cells, *how)]
 
   @property
@@ -142,5 +148,5 @@ class Comparison:
   @property
   def effect(self) -> str:
     """The smallest difference of interest in words: 0.5 points."""
-    least, numbers = self.smallest_effect, words.Numbers(self.metric)
-    return f"{numbers.value(least)} points" if numbers.unit else f"{least:g}"
+    effect, numbers = self.smallest_effect, words.Numbers(self.metric)
+    return f"{numbers.value(effect)} points" if numbers.unit else f"{effect:g}"

@@ -76,8 +76,8 @@ def hold_out(data: ClientData, seed: int) -> Parts:
       "a ClientData, or a function that returns one"
     )
   with errors_of("own_models"):
-    of_both = (TEST_FRACTION, VALIDATION_FRACTION)
-    return Parts.of(data, seed, *(("fraction", each) for each in of_both))
+    shares = (TEST_FRACTION, VALIDATION_FRACTION)
+    return Parts.of(data, seed, *(("fraction", share) for share in shares))
 
 
 def names(
@@ -89,9 +89,9 @@ def names(
   """The metrics that `OwnModels` has of these parts; computes nothing."""
   if callable(params):
     params = jax.eval_shape(params, jax.random.key(0))
-  one = trees.take(data.examples, slice(1))
-  found = jax.eval_shape(per_example, params, one)
-  return [f"client_{part}_{name}" for part in parts for name in found]
+  batch = trees.take(data.examples, slice(1))
+  metrics = jax.eval_shape(per_example, params, batch)
+  return [f"client_{part}_{name}" for part in parts for name in metrics]
 
 
 class OwnModels:
@@ -124,8 +124,8 @@ class OwnModels:
       lambda seed: getattr(parts[seed], part), seeds
     )
     data, held_out = of_seeds("train"), {n: of_seeds(n) for n in measured}
-    first = parts[seeds[0]].train
-    self._config = client_results.config_of(first, None, options)
+    first_clients = parts[seeds[0]].train
+    self._config = client_results.config_of(first_clients, None, options)
     self._make, self._per_example = make, per_example
     names = [name for name in points[0] if name != "seed"]
     column = lambda name: np.array([point[name] for point in points])
@@ -134,9 +134,9 @@ class OwnModels:
       np.array([point["seed"] for point in points], np.uint32),
       np.array([seeds.index(point["seed"]) for point in points], np.int32),
     )
-    lists = lambda each: (each.indices, each.sizes)
+    lists = lambda clients: (clients.indices, clients.sizes)
     is_same = np.ndim(data.sizes) == 1  # Of all seeds.
-    self._pick = (lambda each, i: each) if is_same else trees.take
+    self._pick = (lambda tree, i: tree) if is_same else trees.take
     self._data = jax.device_put(
       (data.examples, lists(data), {n: lists(p) for n, p in held_out.items()})
     )
@@ -156,31 +156,31 @@ class OwnModels:
     )
 
   def _of_points(self, models, round, points, data):
-    one = lambda point: self._of_point(*point, round, data)
-    return lax.map(one, (models, *points))
+    measure = lambda point: self._of_point(*point, round, data)
+    return lax.map(measure, (models, *points))
 
-  def _of_point(self, models, hyperparameters, seed, number, round, data):
+  def _of_point(self, models, hyperparameters, seed, index, round, data):
     """The metrics of one point."""
     (_, server, _), (examples, train, parts) = models, data
     algorithm = self._make(**hyperparameters)
-    of = lambda lists: ClientData(examples, *self._pick(lists, number))
-    held_out = {name: of(lists) for name, lists in parts.items()}
+    clients_of = lambda lists: ClientData(examples, *self._pick(lists, index))
+    held_out = {name: clients_of(lists) for name, lists in parts.items()}
 
     def one_client(worker, received):
-      own = client_results.own_model(algorithm, server, worker, received)
+      model = client_results.own_model(algorithm, server, worker, received)
       return {
         name: client_results.means(
-          self._per_example, own, of_all, worker.client
+          self._per_example, model, clients, worker.client
         )
-        for name, of_all in held_out.items()
+        for name, clients in held_out.items()
       }
 
-    found = client_results.each_client(
-      one_client, self._config, models, seed, round, of(train)
+    metrics = client_results.each_client(
+      one_client, self._config, models, seed, round, clients_of(train)
     )
     return {
       f"client_{part}_{name}": _over_examples(values, held_out[part].sizes)
-      for part, of_part in found.items()
+      for part, of_part in metrics.items()
       for name, values in of_part.items()
     }
 

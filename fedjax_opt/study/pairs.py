@@ -78,16 +78,16 @@ def of_conditions(groups: Iterable[Sequence[Cell]], metric: str) -> list[Pair]:
     groups: for each condition, the cells that are compared.
     metric: the metric by which they are compared.
   """
-  found = [
-    _pair(one, other, metric)
+  pairs = [
+    _pair(first, second, metric)
     for cells in groups
-    for one, other in itertools.combinations(cells, 2)
+    for first, second in itertools.combinations(cells, 2)
   ]
-  adjusted = holm([pair.p for pair in found])
+  adjusted = holm([pair.p for pair in pairs])
   num_tests = max(int(np.isfinite(adjusted).sum()), 1)
   return [
     pair._replace(adjusted=float(p), detectable=_detectable(pair, num_tests))
-    for pair, p in zip(found, adjusted, strict=True)
+    for pair, p in zip(pairs, adjusted, strict=True)
   ]
 
 
@@ -104,23 +104,23 @@ def t_interval(values: np.ndarray, level: float = LEVEL) -> Interval:
   return Interval(float(mean), float(mean - half), float(mean + half))
 
 
-def _pair(one: Cell, other: Cell, metric: str) -> Pair:
-  values, others = one.by_seed(metric), other.by_seed(metric)
-  shared = [seed for seed in values if seed in others]
-  if not shared:
-    return Pair(one, other, Interval(np.nan), np.nan, 0, np.nan)
+def _pair(first: Cell, second: Cell, metric: str) -> Pair:
+  first_values, second_values = first.by_seed(metric), second.by_seed(metric)
+  seeds = [seed for seed in first_values if seed in second_values]
+  if not seeds:
+    return Pair(first, second, Interval(np.nan), np.nan, 0, np.nan)
   sign = 1 if direction(metric) == "max" else -1
   a, b = (
-    np.array([sign * each[seed] for seed in shared])
-    for each in (values, others)
+    np.array([sign * by_seed[seed] for seed in seeds])
+    for by_seed in (first_values, second_values)
   )
   sd, difference = np.nan, Interval(float(np.mean(a - b)))
-  if len(shared) > 1 and _has_width(a, b):
+  if len(seeds) > 1 and _has_width(a, b):
     sd = float(np.std(a - b, ddof=1))
     low, high = bounds(metric)
     ends = np.clip(t_interval(a - b)[1:], low - high, high - low)
     difference = Interval(difference.estimate, *map(float, ends))
-  return Pair(one, other, difference, sd, len(shared), float(p_values(a, b)))
+  return Pair(first, second, difference, sd, len(seeds), float(p_values(a, b)))
 
 
 def _detectable(pair: Pair, num_pairs: int) -> float:
@@ -259,14 +259,14 @@ def seeds_needed(
     >>> statistics.seeds_needed(0.01, sd=0.008)
     8
   """
-  found = 2 + bisect.bisect_left(
+  num_seeds = 2 + bisect.bisect_left(
     range(2, _MAX_SEEDS + 1),
     -difference,
     key=lambda num: -smallest_difference(num, sd, num_pairs=num_pairs),
   )
-  if found > _MAX_SEEDS:
+  if num_seeds > _MAX_SEEDS:
     raise ValueError(
       f"difference={difference:g}: needs more than {_MAX_SEEDS:,} seeds with "
       f"sd={sd:g}; must be larger"
     )
-  return found
+  return num_seeds

@@ -97,12 +97,12 @@ class StudyRuns(NamedTuple):
             f"methods[{label!r}]: has {name} in its options, and so has "
             f"conditions[{i}]; leave it out of one of them"
           )
-        what = "" if is_first else f"methods[{label!r}]: "
-        what = f"conditions[{i}]: {what}" if i else what
+        prefix = "" if is_first else f"methods[{label!r}]: "
+        prefix = f"conditions[{i}]: {prefix}" if i else prefix
         try:
           runs._check_cell(method, condition, "" if i else metric)
         except (TypeError, ValueError) as error:
-          raise type(error)(f"{what}{error}") from None
+          raise type(error)(f"{prefix}{error}") from None
       label = condition_label(_of_data(condition))
       if label not in clients:
         seed = self.report_seeds[0]
@@ -114,8 +114,8 @@ class StudyRuns(NamedTuple):
 
   def _check_cell(self, method, condition, metric):
     """Checks a cell, and that it measures the metric if one is given."""
-    first = {name: values[:1] for name, values in method.grid.items()}
-    runs = [("metric", metric, first, True)]
+    first_grid = {name: values[:1] for name, values in method.grid.items()}
+    runs = [("metric", metric, first_grid, True)]
     if tuning.num_settings(method.grid) > 1:
       chosen_by = self.criterion.metric
       runs.append(("criterion", chosen_by, method.grid, self.is_nested))
@@ -124,13 +124,13 @@ class StudyRuns(NamedTuple):
       simulator = Simulator(method.make, grid=grid, **arguments)
       # What depends on options may be found only when rounds are traced.
       if metric or method.options or condition.keys() & DEFAULTS.keys():
-        found = simulator.metric_names(self.params)
+        names = simulator.metric_names(self.params)
         if self.own_models:
           data = _of_seed(arguments["data"], self.report_seeds[0])
-          own = self.own_models, self.params, data, _parts(is_report)
-          found = [*found, *own_models.names(*own)]
+          args = self.own_models, self.params, data, _parts(is_report)
+          names = [*names, *own_models.names(*args)]
         if metric:
-          _check_measured(name, measured, found)
+          _check_measured(name, measured, names)
 
   def cell(
     self, label: str, method: Method, condition: Mapping[str, Any]
@@ -143,9 +143,9 @@ class StudyRuns(NamedTuple):
       if partition_seed is not None:
         arguments["data"] = arguments["data"](partition_seed)
       points = grid_points(grid, seeds)
-      own: list[Any] = []
+      rows: list[Any] = []
       if self.own_models is not None:
-        arguments, own = self._with_own_models(
+        arguments, rows = self._with_own_models(
           method.make, points, is_report, arguments
         )
       result = sweep(
@@ -153,17 +153,17 @@ class StudyRuns(NamedTuple):
       )
       seconds = result.compile_seconds + result.run_seconds
       history = result.history
-      if own:
-        stacked = {n: np.stack([each[n] for each in own], 1) for n in own[0]}
+      if rows:
+        stacked = {n: np.stack([row[n] for row in rows], 1) for n in rows[0]}
         history = History(history.rounds, history.metrics | stacked)
       return PointResults(points, history, self.criterion, seconds)
 
-    found = tuning.run_cell(
+    cell = tuning.run_cell(
       label, condition, run, method.grid, self.seeds, self.report_seeds,
       self.is_nested, self.crossed,
     )  # fmt: skip
     sets = example_sets(self.validation, self.test)
-    return dataclasses.replace(found, sets=sets)
+    return dataclasses.replace(cell, sets=sets)
 
   def _with_own_models(
     self, make, points, is_report, arguments
@@ -237,13 +237,13 @@ def _of_data(condition: Mapping[str, Any]) -> dict[str, Any]:
   return {n: v for n, v in condition.items() if n not in DEFAULTS}
 
 
-def _check_measured(name: str, metric: str, found: Sequence[str]) -> None:
-  has_test = any(each.startswith("test_") for each in found)
+def _check_measured(argument: str, metric: str, names: Sequence[str]) -> None:
+  has_test = any(name.startswith("test_") for name in names)
   needs_test = metric.startswith("test_") and not has_test
   hint = " (give test= too)" if needs_test else ""
-  known = [each for each in found if "decile" not in each]
-  listing = f"what evaluate measures{hint}, such as {', '.join(known)}"
-  checks.check_choice(name, metric, found, listing)
+  plain_names = [name for name in names if "decile" not in name]
+  listing = f"what evaluate measures{hint}, such as {', '.join(plain_names)}"
+  checks.check_choice(argument, metric, names, listing)
 
 
 # The checks of the arguments of `compare`, and what the arguments become.
@@ -299,12 +299,12 @@ def check_names_of_conditions(
   for name in names:
     if name in options:
       raise ValueError(f"{name}: is given, and in conditions too; give it once")
-  others = [name for name in names if name not in DEFAULTS]
+  arguments = [name for name in names if name not in DEFAULTS]
   if not callable(data):
-    if others:
+    if arguments:
       raise ValueError(
-        f"conditions: {others[0]!r} is no option; data must then be a "
-        f"function of the seed and of {', '.join(others)}"
+        f"conditions: {arguments[0]!r} is no option; data must then be a "
+        f"function of the seed and of {', '.join(arguments)}"
       )
     return
   try:
@@ -312,10 +312,10 @@ def check_names_of_conditions(
   except ValueError:  # Its signature is not known.
     return
   try:
-    signature.bind(0, **dict.fromkeys(others))
+    signature.bind(0, **dict.fromkeys(arguments))
   except TypeError as error:
     raise ValueError(
-      f"data: must be a function ({', '.join(['seed', *others])}), as the "
+      f"data: must be a function ({', '.join(['seed', *arguments])}), as the "
       f"conditions say ({error})"
     ) from None
 
@@ -324,7 +324,7 @@ def checked_methods(methods: Mapping[str, Any]) -> dict[str, Method]:
   """The methods by label, their grids as lists."""
   if not methods:
     raise ValueError("methods: is empty; give at least one")
-  found = {}
+  by_label = {}
   for label, method in methods.items():
     checks.word("methods: a label", label)
     if not isinstance(method, tuple) or not 1 <= len(method) <= 3:
@@ -336,25 +336,25 @@ def checked_methods(methods: Mapping[str, Any]) -> dict[str, Method]:
       make, grid, options = Method(*method)
       inputs.check_is_grid("grid", grid)
       check_names(options)
-      found[label] = Method(*inputs.check_grid(make, grid), options)
+      by_label[label] = Method(*inputs.check_grid(make, grid), options)
     except (TypeError, ValueError) as error:
       raise type(error)(f"methods[{label!r}]: {error}") from None
-  return found
+  return by_label
 
 
 def notes_of(methods: Mapping[str, Method]) -> list[str]:
   """What the report says of clients' own models where they are not measured."""
-  found = []
+  notes = []
   for label, method in methods.items():
-    first = {name: values[0] for name, values in method.grid.items()}
-    algorithm = method.make(**first)
+    hyperparameters = {name: values[0] for name, values in method.grid.items()}
+    algorithm = method.make(**hyperparameters)
     if algorithm.client_params or algorithm.personalize:
-      found.append(
+      notes.append(
         f"{words.quoted_if_list(label)}: its settings are chosen by the "
         "server's model, and the server's model is compared. Give own_models= "
         "to choose by the models of its clients, and to compare them."
       )
-  return found
+  return notes
 
 
 def both_seeds(
@@ -373,11 +373,11 @@ def both_seeds(
   if report_seeds is None:
     return seeds, tuning.fresh_seeds(seeds)
   report_seeds = [int(seed) for seed in report_seeds]
-  both = set(report_seeds) & set(seeds)
-  if both and is_tuned:
+  overlap = set(report_seeds) & set(seeds)
+  if overlap and is_tuned:
     raise ValueError(
-      f"report_seeds: {min(both)} is one of seeds; must be seeds that tuning "
-      "does not use"
+      f"report_seeds: {min(overlap)} is one of seeds; must be seeds that "
+      "tuning does not use"
     )
   return seeds, report_seeds
 

@@ -67,37 +67,37 @@ def sizes(
   if callable(params):
     params = jax.eval_shape(params, jax.random.key(0))
   weights = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
-  told = {"parameters of the model": f"{weights:,}"}
+  size_texts = {"parameters of the model": f"{weights:,}"}
   for part, examples in (("validation", validation), ("test", test)):
     if isinstance(examples, ClientData):
-      told[f"{part} examples"] = f"{int(np.sum(examples.sizes)):,}"
+      size_texts[f"{part} examples"] = f"{int(np.sum(examples.sizes)):,}"
     elif examples is not None:
-      told[f"{part} examples"] = f"{len(jax.tree.leaves(examples)[0]):,}"
-  return told
+      size_texts[f"{part} examples"] = f"{len(jax.tree.leaves(examples)[0]):,}"
+  return size_texts
 
 
 def sizes_of_clients(clients: Sequence[ClientSummary]) -> dict[str, str]:
   """The sizes of the clients of all conditions, name -> size."""
   if not clients:
     return {}
-  of_all = [each.counts.sum(axis=1) for each in clients]
-  totals, every = [of.sum() for of in of_all], np.concatenate(of_all)
-  different = [each.num_different for each in clients]
-  others = f", {span(different)} different ones" * (different != totals)
-  mean = f", {format_number(every.mean())} on average" * bool(np.ptp(every))
+  counts = [summary.counts.sum(axis=1) for summary in clients]
+  totals, pooled = [part.sum() for part in counts], np.concatenate(counts)
+  different = [summary.num_different for summary in clients]
+  suffix = f", {span(different)} different ones" * (different != totals)
+  mean = f", {format_number(pooled.mean())} on average" * bool(np.ptp(pooled))
   return {
-    "number of clients": span(map(len, of_all)),
-    "training examples": f"{span(totals)}{others}",
-    "training examples of a client": f"{span(every)}{mean}",
+    "number of clients": span(map(len, counts)),
+    "training examples": f"{span(totals)}{suffix}",
+    "training examples of a client": f"{span(pooled)}{mean}",
   }
 
 
 def reported_options(options: Mapping[str, Any]) -> dict[str, Any]:
   """The options given, and defaults that a report tells where none is."""
-  given = {name: v for name, v in options.items() if v is not None}
-  others = {"cohort_size": "all", "batch_size": DEFAULTS["batch_size"]}
-  if "schedule" in given:  # It says who takes part.
-    del others["cohort_size"]
+  given_options = {name: v for name, v in options.items() if v is not None}
+  defaults = {"cohort_size": "all", "batch_size": DEFAULTS["batch_size"]}
+  if "schedule" in given_options:  # It says who takes part.
+    del defaults["cohort_size"]
   if not options.keys() & {"local_epochs", "local_steps"}:
-    others["local_epochs"] = 1
-  return others | given
+    defaults["local_epochs"] = 1
+  return defaults | given_options

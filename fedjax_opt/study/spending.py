@@ -79,12 +79,12 @@ def expected_best(
   )
   means = np.bincount(group, reported) / sizes
   among_worst = np.concatenate([[0], np.cumsum(sizes)])  # [groups + 1]
-  tried = np.arange(num)[:, None]
+  num_tried = np.arange(num)[:, None]
   if replace:
-    each = np.broadcast_to(among_worst / num, (num, len(among_worst)))
+    factors = np.broadcast_to(among_worst / num, (num, len(among_worst)))
   else:
-    each = np.clip(among_worst - tried, 0, None) / (num - tried)
-  return np.diff(np.cumprod(each, axis=0), axis=1) @ means
+    factors = np.clip(among_worst - num_tried, 0, None) / (num - num_tried)
+  return np.diff(np.cumprod(factors, axis=0), axis=1) @ means
 
 
 @checked(
@@ -147,6 +147,6 @@ def _of_settings(
   name: str, values: Any, if_diverged: float | None, number: int | str = "N"
 ) -> np.ndarray:
   """The values of the settings as [N] float64, NaN where one diverged."""
-  found = bootstrap.number_array(name, values, f"[{number}]")
-  instead = np.nan if if_diverged is None else if_diverged
-  return np.where(np.isfinite(found), found, instead)
+  array = bootstrap.number_array(name, values, f"[{number}]")
+  default = np.nan if if_diverged is None else if_diverged
+  return np.where(np.isfinite(array), array, default)

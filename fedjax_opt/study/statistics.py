@@ -100,15 +100,15 @@ def mean_interval(
   Source: Hesterberg 2015, "What teachers should know about the bootstrap:
   resampling in the undergraduate statistics curriculum".
   """
-  found = bootstrap.number_array("values", values)
-  ok = np.isfinite(found).all(axis=0)
-  kept = np.where(ok, found, 0.0)
-  mean = kept.mean(axis=0)
-  how = Bootstrap(confidence, **options)
-  ends = how.mean_ends((kept - mean).reshape(len(found), -1))
+  array = bootstrap.number_array("values", values)
+  is_finite = np.isfinite(array).all(axis=0)
+  finite_values = np.where(is_finite, array, 0.0)
+  mean = finite_values.mean(axis=0)
+  boot = Bootstrap(confidence, **options)
+  ends = boot.mean_ends((finite_values - mean).reshape(len(array), -1))
   low, high = (mean + end.reshape(mean.shape) for end in ends)
   return bootstrap.as_floats(
-    *(np.where(ok, x, np.nan) for x in (mean, low, high))
+    *(np.where(is_finite, x, np.nan) for x in (mean, low, high))
   )
 
 
@@ -192,23 +192,23 @@ def probability_of_improvement(
 
   Source: Agarwal et al. 2021, section 4.3.
   """
-  of_a = bootstrap.scores_of("a", a)
-  tasks = of_a.shape[1]
-  scores = of_a, bootstrap.scores_of("b", b, tasks)
+  scores_a = bootstrap.scores_of("a", a)
+  tasks = scores_a.shape[1]
+  scores = scores_a, bootstrap.scores_of("b", b, tasks)
   first, second = (_worst_if_diverged(x, direction) for x in scores)
   # [n_a, n_b, T]: 1 where the run of a is better, 1/2 where they are equal.
   wins = (first[:, None] > second) + 0.5 * (first[:, None] == second)
 
-  def resampled(*drawn):
-    of_a, of_b = map(bootstrap.counts, drawn, map(len, scores))
+  def resampled(*indices):
+    counts_a, counts_b = map(bootstrap.counts, indices, map(len, scores))
     of_tasks = (
-      ((of_a[..., t] @ wins[..., t]) * of_b[..., t]).sum(axis=1)
+      ((counts_a[..., t] @ wins[..., t]) * counts_b[..., t]).sum(axis=1)
       for t in range(tasks)
     )
     return sum(of_tasks) / wins.size
 
-  how = Bootstrap(confidence, **options)
-  return _clipped(how.of_tasks(wins.mean(), resampled, *scores))
+  boot = Bootstrap(confidence, **options)
+  return _clipped(boot.of_tasks(wins.mean(), resampled, *scores))
 
 
 def interquartile_mean(
@@ -251,16 +251,16 @@ def interquartile_mean(
 
   Source: Agarwal et al. 2021, section 4.3.
   """
-  found = bootstrap.scores_of("scores", scores)
-  how = Bootstrap(confidence, **options)
-  if not np.isfinite(found).all():
+  array = bootstrap.scores_of("scores", scores)
+  boot = Bootstrap(confidence, **options)
+  if not np.isfinite(array).all():
     return Interval(np.nan)
 
-  def resampled(drawn):
-    runs = found[drawn, np.arange(found.shape[1])]
-    return _middle_mean(runs.reshape(len(drawn), -1))
+  def resampled(indices):
+    runs = array[indices, np.arange(array.shape[1])]
+    return _middle_mean(runs.reshape(len(indices), -1))
 
-  return how.of_tasks(_middle_mean(found.reshape(1, -1))[0], resampled, found)
+  return boot.of_tasks(_middle_mean(array.reshape(1, -1))[0], resampled, array)
 
 
 @checked(direction=DIRECTION)
@@ -300,21 +300,21 @@ def performance_profile(
 
   Source: Agarwal et al. 2021, section 4.2.
   """
-  found = bootstrap.scores_of("scores", scores)
+  array = bootstrap.scores_of("scores", scores)
   levels = bootstrap.number_array("thresholds", thresholds, "[L]")
   if np.isnan(levels).any():
     raise ValueError("thresholds: has nan; must be numbers")
   sign = 1.0 if direction == "max" else -1.0
   better = (
-    _worst_if_diverged(found, direction).reshape(-1, 1) > sign * levels
+    _worst_if_diverged(array, direction).reshape(-1, 1) > sign * levels
   ).astype(np.float64)  # [n T, L]
 
-  def resampled(drawn):
-    runs = bootstrap.counts(drawn, len(found)).reshape(len(drawn), -1)
+  def resampled(indices):
+    runs = bootstrap.counts(indices, len(array)).reshape(len(indices), -1)
     return runs @ better / len(better)
 
-  how = Bootstrap(confidence, **options)
-  return _clipped(how.of_tasks(better.mean(axis=0), resampled, found))
+  boot = Bootstrap(confidence, **options)
+  return _clipped(boot.of_tasks(better.mean(axis=0), resampled, array))
 
 
 def _worst_if_diverged(scores: np.ndarray, direction: str) -> np.ndarray:

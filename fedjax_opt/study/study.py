@@ -69,10 +69,10 @@ class Study(Comparison):
       ValueError: if the report has no such picture.
       ImportError: if matplotlib is missing.
     """
-    drawn = {picture.name: picture for picture in pictures.of_study(self)}
-    name = next(iter(drawn), "") if name is None else name
-    checks.check_choice("name", name, drawn)
-    return drawn[name].draw(None)
+    by_name = {picture.name: picture for picture in pictures.of_study(self)}
+    name = next(iter(by_name), "") if name is None else name
+    checks.check_choice("name", name, by_name)
+    return by_name[name].draw(None)
 
   def _repr_html_(self) -> str:
     """What a notebook shows: the findings and the table."""

@@ -43,9 +43,9 @@ def check_equal(budgets: Mapping[str, int], hint: str) -> None:
   tuned = {method: n for method, n in budgets.items() if n > 1}
   if len(set(tuned.values())) < 2:
     return
-  shown = ", ".join(f"{method} {n}" for method, n in tuned.items())
+  text = ", ".join(f"{method} {n}" for method, n in tuned.items())
   raise ValueError(
-    f"budget: methods try different numbers of settings ({shown}); give grids "
+    f"budget: methods try different numbers of settings ({text}); give grids "
     f"of one size, or {hint}"
   )
 
@@ -62,8 +62,8 @@ def crossed_seeds(
   """`number` seeds of partitions and of training, which nothing else uses."""
   if not number:
     return [], []
-  both = fresh_seeds(used, 2 * number)
-  return both[:number], both[number:]
+  seeds = fresh_seeds(used, 2 * number)
+  return seeds[:number], seeds[number:]
 
 
 def run_cell(
@@ -96,35 +96,37 @@ def run_cell(
   Returns:
     The cell, without what its files say.
   """
-  tried = None
+  tuning_runs = None
   if num_settings(grid) == 1:
-    report = run(grid, report_seeds, True)
+    report_runs = run(grid, report_seeds, True)
   elif is_nested:
-    tried = run(grid, report_seeds, True)
-    report = _best_of_each_seed(tried)
+    tuning_runs = run(grid, report_seeds, True)
+    report_runs = _best_of_each_seed(tuning_runs)
   else:
-    tried = run(grid, seeds, False)
-    best = tried.outcome.best
-    chosen = best and {name: [best.hyperparameters[name]] for name in grid}
-    report = best and run(chosen, report_seeds, True)
+    tuning_runs = run(grid, seeds, False)
+    best = tuning_runs.outcome.best
+    best_grid = best and {name: [best.hyperparameters[name]] for name in grid}
+    report_runs = best and run(best_grid, report_seeds, True)
   partition_seeds, training_seeds = crossed
   on_partition = lambda seed: run(grid, training_seeds, True, seed)
   return Cell(
     method,
     condition,
-    tried,
-    report,
-    is_nested=is_nested and tried is not None,
+    tuning_runs,
+    report_runs,
+    is_nested=is_nested and tuning_runs is not None,
     crossed=tuple(map(on_partition, partition_seeds)),
   )
 
 
-def _best_of_each_seed(tried: PointResults) -> PointResults | None:
+def _best_of_each_seed(runs: PointResults) -> PointResults | None:
   """The point with the best score of each seed; None if all diverged."""
-  ranks = tried.ranks()
+  ranks = runs.ranks()
   if np.isinf(ranks).all():
     return None
-  own = {seed: [] for seed in tried.seeds}
-  for i, point in enumerate(tried.points):
-    own[point["seed"]].append(i)
-  return tried.take([of[int(np.argmax(ranks[of]))] for of in own.values()])
+  by_seed = {seed: [] for seed in runs.seeds}
+  for i, point in enumerate(runs.points):
+    by_seed[point["seed"]].append(i)
+  return runs.take(
+    [indices[int(np.argmax(ranks[indices]))] for indices in by_seed.values()]
+  )

@@ -39,15 +39,15 @@ def spread_of(cell: Cell, metric: str) -> dict[str, float] | None:
   chosen = scores.argmax(axis=0)  # [P, T]
   results = np.take_along_axis(values, chosen[None], 0)[0]
   of_choice = values.mean(axis=(1, 2))[chosen]
-  left = results - of_choice
-  if not np.isfinite(left).all() or left.shape[1] < 2:
+  remainder = results - of_choice
+  if not np.isfinite(remainder).all() or remainder.shape[1] < 2:
     return None
   is_one = np.ptp(of_choice) == 0
   of_choices = 0.0 if is_one else float(np.std(of_choice, ddof=1))
   if not cell.crossed:
-    spread = float(np.std(results, ddof=1))
-    return {WHOLE: spread, CHOICE: of_choices, SEED: float(left.std(ddof=1))}
-  parts = {CHOICE: of_choices} | components(left)
+    sd = float(np.std(results, ddof=1))
+    return {WHOLE: sd, CHOICE: of_choices, SEED: float(remainder.std(ddof=1))}
+  parts = {CHOICE: of_choices} | components(remainder)
   return {WHOLE: float(np.linalg.norm(list(parts.values())))} | parts
 
 
@@ -68,17 +68,17 @@ def components(values: np.ndarray) -> dict[str, float]:
   Source: Searle, Casella and McCulloch 1992, "Variance components", chapter 4.
   """
   of_partition, of_seed = values.mean(axis=1), values.mean(axis=0)
-  rest = values - of_partition[:, None] - of_seed + values.mean()
+  remainder = values - of_partition[:, None] - of_seed + values.mean()
   num_partitions, num_seeds = values.shape
-  both = np.sum(rest**2) / ((num_partitions - 1) * (num_seeds - 1))
+  interaction = np.sum(remainder**2) / ((num_partitions - 1) * (num_seeds - 1))
   # The mean squares, divided by the number of values in each mean.
-  partition = np.var(of_partition, ddof=1) - both / num_seeds
-  seed = np.var(of_seed, ddof=1) - both / num_partitions
-  found = {PARTITION: partition, SEED: seed, BOTH: both}
-  return {name: float(np.sqrt(max(var, 0))) for name, var in found.items()}
+  partition = np.var(of_partition, ddof=1) - interaction / num_seeds
+  seed = np.var(of_seed, ddof=1) - interaction / num_partitions
+  variances = {PARTITION: partition, SEED: seed, BOTH: interaction}
+  return {name: float(np.sqrt(max(var, 0))) for name, var in variances.items()}
 
 
 def _of_settings(run: PointResults, of_points: np.ndarray) -> np.ndarray:
   """The last value of each setting and seed, [H, T]."""
-  points = np.array([each.points for each in group_by_seed(run.points)])
+  points = np.array([setting.points for setting in group_by_seed(run.points)])
   return of_points.reshape(len(of_points), -1)[:, -1][points]

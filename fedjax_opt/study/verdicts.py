@@ -107,16 +107,16 @@ def of_condition(
 
 def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
   """The cells with the best mean, without those that diverged or collapsed."""
-  lost = lambda cell: cell.has_diverged(metric) or cell.has_collapsed(metric)
-  usable = [cell for cell in cells if not lost(cell)]
+  is_lost = lambda cell: cell.has_diverged(metric) or cell.has_collapsed(metric)
+  usable = [cell for cell in cells if not is_lost(cell)]
   if not usable:
     return []
   values = [cell.by_seed(metric) for cell in usable]
-  # A mean over other seeds may be better only by the luck of these seeds.
+  # Two shared seeds or more decide: other seeds may be better only by luck.
   shared = set.intersection(*map(set, values))
   means = [
-    np.mean([v for s, v in each.items() if len(shared) < 2 or s in shared])
-    for each in values
+    np.mean([v for s, v in by_seed.items() if len(shared) < 2 or s in shared])
+    for by_seed in values
   ]
   top = max(means) if histories.direction(metric) == "max" else min(means)
   return [
@@ -149,10 +149,10 @@ def _verdict(cell, best, pairs, metric, min_effect, target) -> Verdict:
     verdict = DIVERGED
   elif cell.has_collapsed(metric):
     verdict = COLLAPSED
-  elif not any(cell is one for one in best):
+  elif not any(cell is other for other in best):
     # Those that are told apart least: without a test, or with the largest p.
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
-    pair = max((_against(one, cell, pairs) for one in best), key=closeness)
+    pair = max((_against(other, cell, pairs) for other in best), key=closeness)
     is_of_interest = pair.difference.estimate >= min_effect * (1 - SAME)
     verdict = WORSE if _is_clear(pair) and is_of_interest else TIED
     remark = _remark(pair, metric, is_of_interest)
@@ -187,13 +187,13 @@ def _is_clear(pair: Pair) -> bool:
 
 
 def _remark(pair: Pair, metric: str, is_of_interest: bool) -> str:
-  said = []
+  remarks = []
   if _is_clear(pair) and not is_of_interest:
-    said.append("differs by less than the smallest effect of interest")
-  known, size = pair.second.examples_of(metric), pair.difference.estimate
+    remarks.append("differs by less than the smallest effect of interest")
+  example_set, size = pair.second.examples_of(metric), pair.difference.estimate
   if abs(size) < pair.second.grain(metric) * (1 - SAME):
-    said.append(f"less than one of {known.size} examples")
-  return "; ".join(said)
+    remarks.append(f"less than one of {example_set.size} examples")
+  return "; ".join(remarks)
 
 
 def probability(metric: str, one: np.ndarray, other: np.ndarray) -> Interval:
@@ -206,10 +206,10 @@ def probability(metric: str, one: np.ndarray, other: np.ndarray) -> Interval:
     one: values of one method's runs, [n] or [n, conditions].
     other: values of the other method's runs.
   """
-  found = statistics.probability_of_improvement(
+  wins = statistics.probability_of_improvement(
     one, other, direction=histories.direction(metric) or "min"
   )
-  return found if found.high > found.low else Interval(found.estimate)
+  return wins if wins.high > wins.low else Interval(wins.estimate)
 
 
 def _to_target(cell: Cell, metric: str, target: float) -> dict[str, float]:
@@ -219,10 +219,10 @@ def _to_target(cell: Cell, metric: str, target: float) -> dict[str, float]:
     history = cell.report_runs.history
     return float(statistics.to_target(history, metric, target, cost).mean())
 
-  has = lambda cost: (
+  is_shown = lambda cost: (
     cost != histories.TIME or cell.spent(histories.TIME) is not None
   )
-  return {cost: needed(cost) for cost in filter(has, histories.COSTS)}
+  return {cost: needed(cost) for cost in filter(is_shown, histories.COSTS)}
 
 
 # How settings were chosen.
@@ -233,7 +233,7 @@ def scores_of(cell: Cell) -> np.ndarray:
   of_points = cell.criterion.scores(cell.tuning_runs.history)
   settings = cell.tuning.settings
   num = min(len(setting.points) for setting in settings)
-  return np.stack([of_points[each.points[:num]] for each in settings], 1)
+  return np.stack([of_points[setting.points[:num]] for setting in settings], 1)
 
 
 def num_near_ties(cell: Cell) -> int | None:
@@ -250,7 +250,7 @@ def num_near_ties(cell: Cell) -> int | None:
     return None
   best = scores[:, [cell.tuning.settings.index(cell.tuning.best)]]
   sign = 1 if cell.criterion.direction == "max" else -1
-  ahead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
+  lead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
   least = cell.grain(cell.criterion.metric) * (1 - SAME)
-  is_near = (ahead.low <= 0) | (ahead.estimate < least)
+  is_near = (lead.low <= 0) | (lead.estimate < least)
   return max(int(is_near.sum()) - 1, 0)  # The best itself does not count.

@@ -83,8 +83,8 @@ class Numbers(NamedTuple):
     if not is_difference:
       least, most = bounds(self.metric)
       low, high = max(low, least), min(high, most)
-    shown = [estimate, *([low, high] if interval.has_ends else [])]
-    text, *ends = map(self._without_zeros(shown).value, shown)
+    values = [estimate, *([low, high] if interval.has_ends else [])]
+    text, *ends = map(self._without_zeros(values).value, values)
     return text, " to ".join(ends)
 
   def _without_zeros(self, values: Sequence[float]) -> "Numbers":
@@ -95,8 +95,8 @@ class Numbers(NamedTuple):
     decimals = 1 if self.decimals is None else self.decimals
     for more in range(_MORE_DECIMALS + 1):
       finer = self._replace(decimals=decimals + more) if more else self
-      read = [finer.value(v) for v in values if v and np.isfinite(v)]
-      if all(float(text) for text in read):
+      texts = [finer.value(v) for v in values if v and np.isfinite(v)]
+      if all(float(text) for text in texts):
         return finer
     return self
 
@@ -120,15 +120,15 @@ def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
       decimals. Other values get as many decimals as give most lengths two
       digits.
   """
-  finite = [each for each in intervals if np.isfinite(each).all()]
-  lengths = [each.high - each.low for each in finite]
+  finite = [interval for interval in intervals if np.isfinite(interval).all()]
+  lengths = [interval.high - interval.low for interval in finite]
   length = float(np.median(lengths)) if lengths else 0.0
   if is_fraction(metric):
     return Numbers(metric, 2 if 0 < length < _SHORT else 1)
   if not length:
     return Numbers(metric)
   decimals = max(1 - int(np.floor(np.log10(length))), 0)
-  is_lost = any(abs(each.estimate) < 10**-decimals for each in finite)
+  is_lost = any(abs(interval.estimate) < 10**-decimals for interval in finite)
   return Numbers(metric, None if is_lost or decimals > 5 else decimals)
 
 
@@ -141,11 +141,11 @@ def metric_words(metric: str) -> str:
 def on_examples(metric: str) -> str:
   """A metric and where it is measured: 'accuracy on the test examples'."""
   begin = "regularized_" if metric.startswith("regularized_") else ""
-  rest = metric.removeprefix(begin)
+  name = metric.removeprefix(begin)
   for part, examples in _EXAMPLES.items():
-    if rest.startswith(part):
-      own = metric_words(begin + rest.removeprefix(part))
-      return f"{own} on {examples}"
+    if name.startswith(part):
+      short_name = metric_words(begin + name.removeprefix(part))
+      return f"{short_name} on {examples}"
   return metric_words(metric)
 
 
@@ -175,8 +175,8 @@ def listed(names: Sequence[str], last: str = "and") -> str:
 
 def names_or_count(names: Sequence[str]) -> str:
   """Methods by name, or their number if there are many."""
-  many = len(names) > _MAX_NAMES
-  return f"{len(names)} methods" if many else listed(names)
+  is_many = len(names) > _MAX_NAMES
+  return f"{len(names)} methods" if is_many else listed(names)
 
 
 def counted(number: int, word: str) -> str:
@@ -186,8 +186,8 @@ def counted(number: int, word: str) -> str:
 
 def span(numbers: Iterable[int]) -> str:
   """'3', or '3 to 5' if the values differ; '–' for none."""
-  found = sorted(set(numbers))
-  ends = dict.fromkeys(f"{each:,}" for each in (*found[:1], *found[-1:]))
+  values = sorted(set(numbers))
+  ends = dict.fromkeys(f"{value:,}" for value in (*values[:1], *values[-1:]))
   return " to ".join(ends) or NOTHING
 
 
@@ -204,10 +204,10 @@ def seconds(value: float) -> str:
     return NOTHING
   if value < 59.95:
     return f"{value:.1f} s"
-  whole = round(value)
-  if whole < 3600:
-    return f"{whole // 60} min {whole % 60} s"
-  return f"{whole // 3600} h {whole % 3600 // 60} min"
+  total = round(value)
+  if total < 3600:
+    return f"{total // 60} min {total % 60} s"
+  return f"{total // 3600} h {total % 3600 // 60} min"
 
 
 def cost(name: str, value: float | None) -> str:
@@ -245,10 +245,10 @@ def differing_options(
       sentence cannot show, are a method's own.
   """
   sentences = {}
-  for each in dict.fromkeys(n for own in options.values() for n in own):
+  for name in dict.fromkeys(n for values in options.values() for n in values):
     methods: dict[Any, list[str]] = {}
-    for method, own in options.items():
-      value = own.get(each)
+    for method, values in options.items():
+      value = values.get(name)
       is_shown = value is None or type(value) in _SHOWN
       key = value_of(value) if is_shown else id(value)
       methods.setdefault(key, []).append(quoted_if_list(method))
@@ -257,8 +257,8 @@ def differing_options(
       for key, labels in methods.items()
     ]
     if len(parts) > 1:
-      sentences[each] = (
-        f"Methods differ in {name_of(each)}: {'; '.join(parts)}."
+      sentences[name] = (
+        f"Methods differ in {name_of(name)}: {'; '.join(parts)}."
       )
   return sentences
 
@@ -274,7 +274,7 @@ def option_text(value: Any) -> str:
   """An option of a study for people; it may be a mapping or a list."""
   if isinstance(value, Mapping):
     return ", ".join(
-      f"{name} {option_text(each)}" for name, each in value.items()
+      f"{name} {option_text(entry)}" for name, entry in value.items()
     )
   if isinstance(value, list | tuple | set | frozenset):
     return ", ".join(map(option_text, value))

@@ -1,11 +1,11 @@
 """Figures of a run and of a study that compares methods.
 
 Of a run: `curves`, `heat_map`, `label_histogram`, `step_sizes`, `timetable`. Of
-a study:
-`study_curves`, `study_values`, `sensitivity`, `heat_maps`, `tuning_curves`,
-`performance_profiles`, `client_distribution`; give all of them the same
-`styles=method_styles(methods)`, so that a method looks the same everywhere.
-Each writes its file or files, png, pdf or svg, or returns the figure.
+a study: `study_curves`, `study_values`, `sensitivity`, `heat_maps`,
+`tuning_curves`, `performance_profiles`, `client_distribution`; give all of them
+the same `styles=method_styles(methods)`, so that a method looks the same
+everywhere. Each figure is written to its file or files, png, pdf or svg, or is
+returned.
 
 matplotlib is imported only while a figure is drawn. Figures are made with its
 object interface, so no state of `pyplot` is read or changed.

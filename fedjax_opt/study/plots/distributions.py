@@ -59,13 +59,13 @@ def label_histogram(
   if total > len(counts):
     parts.append(f"first {len(counts)} of {total} clients")
   height = 1.1 + np.clip(0.045 * len(counts), 1.2, 4.5)
-  with frame.styled_figure(4.8, height, **{"axes.grid": False}) as new:
-    axes = new.subplots()
+  with frame.styled_figure(4.8, height, **{"axes.grid": False}) as figure:
+    axes = figure.subplots()
     colors = _class_colors(num_classes)
     _draw_clients(axes, counts, colors)
     axes.set(title=", ".join(parts), xlabel="Examples", ylabel="Client")
-    _name_classes(new, colors)
-    return frame.finish(new, path)
+    _name_classes(figure, colors)
+    return frame.finish(figure, path)
 
 
 def client_labels(counts: Mapping[str, np.ndarray], path: frame.Path) -> Any:
@@ -81,7 +81,7 @@ def client_labels(counts: Mapping[str, np.ndarray], path: frame.Path) -> Any:
   Returns:
     As `label_histogram`.
   """
-  num_labels = max(np.shape(of)[1] for of in counts.values())
+  num_labels = max(np.shape(matrix)[1] for matrix in counts.values())
   colors = _class_colors(num_labels) if num_labels > 1 else [GREY]
 
   def draw(axes, panel):

@@ -36,13 +36,13 @@ def paths_of(path: Path) -> list[pathlib.Path]:
   if path is None:
     return []
   is_one = isinstance(path, str | bytes) or not isinstance(path, Sequence)
-  given = [path] if is_one else list(path)
-  if not given:
+  paths = [path] if is_one else list(path)
+  if not paths:
     raise ValueError("path=[]: must name at least one file, or be None")
   files = []
-  for each in given:
-    checks.path("path", each)
-    file = pathlib.Path(each)
+  for entry in paths:
+    checks.path("path", entry)
+    file = pathlib.Path(entry)
     files.append(file)
     if file.suffix.lower() not in _ENDINGS:
       raise ValueError(f"path={str(file)!r}: must end in .png, .pdf or .svg")
@@ -110,8 +110,8 @@ def _picture_class() -> type:
 
       pixels = self.get_size_inches() * _PIXELS
       size = dict(zip(("width", "height"), map(int, pixels), strict=True))
-      shown = {"text/plain": repr(self), "image/png": self._repr_png_()}
-      display(shown, metadata={"image/png": size}, raw=True)
+      mimebundle = {"text/plain": repr(self), "image/png": self._repr_png_()}
+      display(mimebundle, metadata={"image/png": size}, raw=True)
 
   return Picture
 
@@ -244,10 +244,10 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
 
   axis.axes.set(**{f"{axis.axis_name}scale": "log"})
   if decades < 2.4:
-    between = (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    multiples = (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
     if decades > 0.5:  # Their labels would touch.
-      between = (1, 2, 5) if decades > 0.9 else (1, 1.5, 2, 3, 5, 7)
-    axis.set_major_locator(LogLocator(subs=between))
+      multiples = (1, 2, 5) if decades > 0.9 else (1, 1.5, 2, 3, 5, 7)
+    axis.set_major_locator(LogLocator(subs=multiples))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
   else:

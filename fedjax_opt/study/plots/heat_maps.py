@@ -144,27 +144,27 @@ def _draw(
   ]
   height = max(0.4 + len(grids) * (0.5 + cells[0] * _CELL[1]), 2.0)
   height += _LINE * sum(max(t.count("\n") for t in row) for row in titles)
-  with styled_figure(width, height, **{"axes.grid": False}) as new:
-    all_axes = new.subplots(len(grids), num_columns, squeeze=False)
-    for of_row, row, texts in zip(
+  with styled_figure(width, height, **{"axes.grid": False}) as figure:
+    all_axes = figure.subplots(len(grids), num_columns, squeeze=False)
+    for row_axes, row, texts in zip(
       all_axes, grids.values(), titles, strict=True
     ):
-      for axes, grid, title in zip(of_row, row.values(), texts, strict=False):
+      for axes, grid, title in zip(row_axes, row.values(), texts, strict=False):
         image = _draw_panel(axes, grid, norm, way, precision)
         axes.set_title(title)
         _name_axes(axes, grid, of_panel / cells[1])
-      for unused in of_row[len(row) :]:
+      for unused in row_axes[len(row) :]:
         unused.remove()
     if len({repr(grid[1:3]) for grid in all_grids}) == 1:
       _keep_outer_names(all_axes, list(map(len, grids.values())))
     look = {"label": label, "extend": extend, "aspect": 25, "pad": 0.02}
-    bar = new.colorbar(image, ax=new.axes, **look)
+    bar = figure.colorbar(image, ax=figure.axes, **look)
     bar.ax.yaxis.set_major_formatter(
       lambda value, _: names.format_number(value)
     )
     bar.ax.yaxis.set_minor_formatter("")
-    _add_key(new, all_grids)
-    return finish(new, path)
+    _add_key(figure, all_grids)
+    return finish(figure, path)
 
 
 def _title(labels: Sequence[str], width: float) -> str:
@@ -175,9 +175,9 @@ def _title(labels: Sequence[str], width: float) -> str:
 
 def _name_axes(axes: Any, grid: Grid, cell_width: float) -> None:
   """Labels the axes with hyperparameters and values; rotates long values."""
-  shown = [names.value_of(value) for value in grid.columns[1]]
-  is_narrow = max(map(len, shown)) * _CHARACTER > 0.8 * cell_width
-  axes.set_xticks(range(len(shown)), shown, rotation=90 if is_narrow else 0)
+  labels = [names.value_of(value) for value in grid.columns[1]]
+  is_narrow = max(map(len, labels)) * _CHARACTER > 0.8 * cell_width
+  axes.set_xticks(range(len(labels)), labels, rotation=90 if is_narrow else 0)
   axes.set_yticks(range(len(grid.rows[1])), map(names.value_of, grid.rows[1]))
   axes.tick_params(length=0)
   axes.set_xlabel(names.sentence(names.name_of(grid.columns[0])))

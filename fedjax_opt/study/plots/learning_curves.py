@@ -95,51 +95,51 @@ def curves(
   spent = history.spent(x_axis)
   if spent is None:
     raise ValueError(f"x_axis={x_axis!r}: {COSTS[x_axis][0]} was not measured")
-  named, others = _lines_of(history, points, criterion)
-  num_lost = sum(is_lost[of].any() for of in others.values())
-  rest = f"{len(others)} other settings"
-  rest += f" ({num_lost} diverged)" * bool(num_lost)
+  named_lines, other_lines = _lines_of(history, points, criterion)
+  num_lost = sum(is_lost[indices].any() for indices in other_lines.values())
+  summary = f"{len(other_lines)} other settings"
+  summary += f" ({num_lost} diverged)" * bool(num_lost)
 
   def curves_of(metric: str, lines: _Lines) -> dict[str, Curve]:
     values = history.values(metric)
     x = spent / (1e6 if x_axis == "bytes" else 1)
     return {
-      label: as_curve(metric, (x[of].mean(axis=0), values[of]))
-      for label, of in lines.items()
+      label: as_curve(metric, (x[indices].mean(axis=0), values[indices]))
+      for label, indices in lines.items()
     }
 
   def draw(axes, metric):
-    drawn, behind = curves_of(metric, named), curves_of(metric, others)
+    front, back = curves_of(metric, named_lines), curves_of(metric, other_lines)
     # The axis of the named lines, or of all lines if each named one diverged.
-    shown = list(drawn.values())
-    if not any(np.isfinite(curve.mean[-1]) for curve in shown):
-      shown += behind.values()
-    axis = metric_axis(metric, shown)
-    entries = draw_curves(axes, drawn, method_styles(drawn), axis)
-    if behind:
-      entries[rest] = _draw_others(axes, behind.values(), axis)
+    axis_curves = list(front.values())
+    if not any(np.isfinite(curve.mean[-1]) for curve in axis_curves):
+      axis_curves += back.values()
+    axis = metric_axis(metric, axis_curves)
+    entries = draw_curves(axes, front, method_styles(front), axis)
+    if back:
+      entries[summary] = _draw_others(axes, back.values(), axis)
     if metric == "rank":
       axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel=X_AXES[x_axis], ylabel=axis.label)
     # Labels say which settings diverged; a single setting has no label.
-    return {e: entries[e] for e in entries if e not in ("", DIVERGED)}
+    return {key: entries[key] for key in entries if key not in ("", DIVERGED)}
 
   return draw_panels(
     panels,
     path,
     draw,
-    [label for label in (*named, rest * bool(others)) if label],
+    [label for label in (*named_lines, summary * bool(other_lines)) if label],
     width=3.4,
     title=title,
-    legend_title=_title_of(points, max(map(len, named.values()))),
+    legend_title=_title_of(points, max(map(len, named_lines.values()))),
   )
 
 
 def _default_panels(history: History) -> list[str]:
   kinds = ("test_accuracy", "validation_accuracy", "test_loss")
   second = [name for name in kinds if name in history.metrics][:1]
-  found = [n for n in ("train_loss", *second) if n in history.metrics]
-  return found or list(history.metrics)[:2]
+  panels = [n for n in ("train_loss", *second) if n in history.metrics]
+  return panels or list(history.metrics)[:2]
 
 
 def _lines_of(
@@ -156,11 +156,11 @@ def _lines_of(
     settings, num_named = rank(history, points, criterion), _NUM_NAMED
   is_lost = history.diverged()[:, -1]
   labels = []
-  for hyperparameters, of in settings:
+  for hyperparameters, indices in settings:
     text = ", ".join(value_of(hyperparameters.get(name)) for name in names)
-    lost = is_lost[of].sum()
-    seeds = f"{lost} of {len(of)} seeds " * (len(of) > 1)
-    labels.append(f"{text} ({seeds}diverged)".strip() if lost else text)
+    num_lost = is_lost[indices].sum()
+    seeds = f"{num_lost} of {len(indices)} seeds " * (len(indices) > 1)
+    labels.append(f"{text} ({seeds}diverged)".strip() if num_lost else text)
   points_of = [setting.points for setting in settings]
   lines = list(zip(words.unique(labels), points_of, strict=True))
   return dict(lines[:num_named]), dict(lines[num_named:])
@@ -182,5 +182,5 @@ def _draw_others(axes: Any, curves: Iterable[Curve], axis: MetricAxis) -> Any:
   for curve in curves:
     marker = "o" if curve.x.size == 1 else None
     mean = axis.units(curve.mean)
-    (drawn,) = axes.plot(curve.x, mean, marker=marker, **look)
-  return drawn
+    (line,) = axes.plot(curve.x, mean, marker=marker, **look)
+  return line

@@ -131,13 +131,13 @@ def _mark_ends(
   Returns:
     The kinds of marks that there are, as `_mark_values` does.
   """
-  found = []
+  kinds = []
   for method, curve in curves.items():
     is_lost = not np.isfinite(curve.mean[-1])
     if not is_lost and not axis.is_outside(curve.mean[-1]):
       continue
     kind, color = DIVERGED if is_lost else OUTSIDE, styles[method].color
-    found.append(kind)
+    kinds.append(kind)
     finite = np.flatnonzero(np.isfinite(curve.mean))
     if not finite.size:
       continue
@@ -156,25 +156,25 @@ def _mark_ends(
         bbox={"pad": 0.5, "color": "white", "alpha": 0.7},
         **{"size": 7, "ha": "right", "va": "center", "zorder": 5},
       )
-  return found
+  return kinds
 
 
 def _mark_values(
   axes: Any, curves: Mapping[str, Curve], styles: Styles, axis: MetricAxis
 ) -> list[str]:
   """Marks values at the worse end of the axis, stacked if at the same place."""
-  found = []
+  kinds = []
   num_marks: collections.Counter[float] = collections.Counter()
   for method, curve in curves.items():
     is_lost = ~np.isfinite(curve.mean)
     for i in np.flatnonzero(is_lost | axis.is_outside(curve.mean)):
-      found.append(DIVERGED if is_lost[i] else OUTSIDE)
+      kinds.append(DIVERGED if is_lost[i] else OUTSIDE)
       height = _MARK_HEIGHT * num_marks[curve.x[i]]
       num_marks[curve.x[i]] += 1
-      look = _mark_of(found[-1], axis) | {"color": styles[method].color}
+      look = _mark_of(kinds[-1], axis) | {"color": styles[method].color}
       place = (curve.x[i], height if axis.is_better_high else 1 - height)
       axes.plot(*place, transform=axes.get_xaxis_transform(), **look)
-  return found
+  return kinds
 
 
 def _mark_of(kind: str, axis: MetricAxis) -> dict[str, Any]:

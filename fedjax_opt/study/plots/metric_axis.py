@@ -71,7 +71,7 @@ def as_curve(name: str, data: Any) -> Curve:
     data = Curve(data[0], values.mean(axis=0), *ends)
   if (data.low is None) != (data.high is None):
     raise ValueError(f"{name}: has low or high; must have both or neither")
-  x, *values = (each for each in data if each is not None)
+  x, *values = (part for part in data if part is not None)
   x = checks.array(f"{name}: x", x, "[E]").astype(float)
   if not x.size:
     raise ValueError(f"{name}: x is empty; must have at least one place")
@@ -121,8 +121,8 @@ class MetricAxis(NamedTuple):
     """Whether values of the metric are beyond the worse end of the axis."""
     if self.limits is None or self.is_error:
       return np.zeros(np.shape(values), bool)
-    shown, end = self.units(values), self.worse_end
-    return shown < end if self.is_better_high else shown > end
+    places, end = self.units(values), self.worse_end
+    return places < end if self.is_better_high else places > end
 
 
 def metric_axis(
@@ -147,8 +147,8 @@ def metric_axis(
   label, is_percent = metric_name(metric), is_fraction(metric)
   factor, is_larger = 100.0 if is_percent else 1.0, direction(metric) == "max"
   axis = MetricAxis(label, factor=factor, is_larger_better=is_larger)
-  ended = [curve for curve in curves if np.isfinite(curve.mean[-1])]
-  curves = ended or [c for c in curves if np.isfinite(c.mean).any()]
+  finite_curves = [curve for curve in curves if np.isfinite(curve.mean[-1])]
+  curves = finite_curves or [c for c in curves if np.isfinite(c.mean).any()]
   lines = [_in_units(curve, axis) for curve in curves]
   if not lines:
     return axis
@@ -157,21 +157,21 @@ def metric_axis(
     label = label.replace("accuracy", "error").replace("Accuracy", "Error")
     axis = axis._replace(label=label, is_error=True)
     lines = [_in_units(curve, axis) for curve in curves]
-  good = lines
+  good_lines = lines
   if not (whole or is_error or metric == "rank"):
     way = "max" if is_larger else "min"
-    good = _good(lines, way, at_least=10.0 if is_percent else 0.0)
-  low, high = _ends([line.mean for line in good])
+    good_lines = _good(lines, way, at_least=10.0 if is_percent else 0.0)
+  low, high = _ends([line.mean for line in good_lines])
   is_log = low > _ROUNDING * is_error and high > _FACTORS[is_error] * low
   if is_percent and not is_error:
     is_log = False
-    rest = [line.mean[int(_BEGINNING * line.x.size) :] for line in good]
-    start = np.quantile(np.concatenate(rest), 0.02)
+    tails = [line.mean[int(_BEGINNING * line.x.size) :] for line in good_lines]
+    start = np.quantile(np.concatenate(tails), 0.02)
     is_worth = start - low > _WORTH_CUTTING * (high - low)
-    if is_worth and len(good) > 1 and not whole:
+    if is_worth and len(good_lines) > 1 and not whole:
       low = start
   least = low / _BELOW  # A log axis has no zero, as an interval may.
-  low, high = _ends([[low, high], *(_last(line, whole) for line in good)])
+  low, high = _ends([[low, high], *(_last(line, whole) for line in good_lines)])
   if is_log:
     low, high = max(low, least) / 1.2, high * 1.2
   else:
@@ -201,9 +201,9 @@ def _good(lines: list[Curve], way: str, at_least: float) -> list[Curve]:
   times that of the median, and more than `at_least`.
   """
   ends = np.array([line.mean[-1] for line in lines])
-  behind = ends.max() - ends if way == "max" else ends - ends.min()
-  limit = max(4 * float(np.median(behind)), at_least)
-  is_near = behind <= limit
+  distances = ends.max() - ends if way == "max" else ends - ends.min()
+  limit = max(4 * float(np.median(distances)), at_least)
+  is_near = distances <= limit
   if way == "min":
     # Lines that are never above the beginning of the others take no room.
     start = np.max([x.mean[0] for x in lines], where=is_near, initial=-np.inf)
@@ -211,11 +211,11 @@ def _good(lines: list[Curve], way: str, at_least: float) -> list[Curve]:
   return [line for line, near in zip(lines, is_near, strict=True) if near]
 
 
-def _last(line: Curve, whole: bool) -> np.ndarray:
+def _last(line: Curve, is_whole: bool) -> np.ndarray:
   """The interval around the last fifth of a line, or around all of it."""
-  size = line.x.size if whole else max(1, line.x.size // 5)
-  around = np.array(line[1:])[:, -size:]
-  return around[np.isfinite(around)]
+  size = line.x.size if is_whole else max(1, line.x.size // 5)
+  intervals = np.array(line[1:])[:, -size:]
+  return intervals[np.isfinite(intervals)]
 
 
 def _ends(parts: Sequence[Any]) -> tuple[float, float]:
@@ -246,12 +246,12 @@ def panels_axis(
   axis = metric_axis(metric, list(itertools.chain(*of_panels)), whole)
   if whole or axis.is_error or axis.is_log or axis.limits is None:
     return axis
-  own = [metric_axis(metric, curves) for curves in of_panels]
-  same = [x.limits for x in own if not (x.is_error or x.is_log) and x.limits]
-  lows, highs = zip(axis.limits, *same, strict=True)
+  axes = [metric_axis(metric, curves) for curves in of_panels]
+  limits = [x.limits for x in axes if not (x.is_error or x.is_log) and x.limits]
+  lows, highs = zip(axis.limits, *limits, strict=True)
   return axis._replace(limits=(min(lows), max(highs)))
 
 
 def _values(curve: Curve) -> list[Curve]:
   """A curve for each value, which is its end."""
-  return [Curve(*each) for each in np.transpose(curve)[:, :, None]]
+  return [Curve(*point) for point in np.transpose(curve)[:, :, None]]

@@ -61,10 +61,10 @@ def by_condition(
     ValueError: if it is empty.
   """
   checks.instance(name, values, [Mapping])
-  nested = any(isinstance(each, Mapping) for each in values.values())
+  is_nested = any(isinstance(value, Mapping) for value in values.values())
   panels: dict[str, dict[str, Any]] = {}
-  for condition, of_method in (values if nested else {"": values}).items():
-    where = f"{name}[{condition!r}]" if nested else name
+  for condition, of_method in (values if is_nested else {"": values}).items():
+    where = f"{name}[{condition!r}]" if is_nested else name
     checks.instance(where, of_method, [Mapping])
     if not of_method:
       raise ValueError(f"{where}: is empty; must have at least one method")
@@ -174,12 +174,12 @@ def _name_axes(places: Mapping[Any, Any]) -> None:
   rows = {axes: place.rowspan.start for axes, place in places.items()}
   columns = {axes: place.colspan.start for axes, place in places.items()}
   for axes in places:
-    column = [each for each in places if columns[each] == columns[axes]]
-    row = [each for each in places if rows[each] == rows[axes]]
-    top, low = min(column, key=rows.get), max(column, key=rows.get)
+    column = [other for other in places if columns[other] == columns[axes]]
+    row = [other for other in places if rows[other] == rows[axes]]
+    top, bottom = min(column, key=rows.get), max(column, key=rows.get)
     first = min(row, key=columns.get)
     axes.set_title(axes.get_title() or top.get_title())
-    axes.set_xlabel(axes.get_xlabel() or low.get_xlabel())
+    axes.set_xlabel(axes.get_xlabel() or bottom.get_xlabel())
     axes.set_ylabel(axes.get_ylabel() or first.get_ylabel())
     axes.tick_params(labelleft=True, labelbottom=True)
 
@@ -218,21 +218,21 @@ def draw_panels(
   lines = -(-len(labels) // num_columns(labels, width)) + bool(legend_title)
   height = rows * 2.3 * (1 if rows == 1 else 0.9)
   height += 0.15 + 0.2 * bool(title) + 0.16 * lines
-  with styled_figure(width, height) as new:
-    all_axes = new.subplots(rows, columns, squeeze=False, sharey=share_y)
-    new.get_layout_engine().set(hspace=0.05)
+  with styled_figure(width, height) as figure:
+    all_axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
+    figure.get_layout_engine().set(hspace=0.05)
     for unused in all_axes.flat[len(panels) :]:
       unused.remove()
     if title:
-      new.suptitle(title, fontsize=9)
-    found: dict[str, Any] = {}
+      figure.suptitle(title, fontsize=9)
+    entries: dict[str, Any] = {}
     for axes, panel in zip(all_axes.flat, panels, strict=False):
-      found |= draw(axes, panel)
-    found = {each: found[each] for each in labels if each in found} | found
-    if found or legend_title:
-      entries = {shown_name(label): entry for label, entry in found.items()}
-      add_below(new, entries, width, legend_title)
-    return finish(new, path)
+      entries |= draw(axes, panel)
+    entries = {n: entries[n] for n in labels if n in entries} | entries
+    if entries or legend_title:
+      legend = {shown_name(label): entry for label, entry in entries.items()}
+      add_below(figure, legend, width, legend_title)
+    return finish(figure, path)
 
 
 def draw_conditions(
@@ -259,7 +259,7 @@ def draw_conditions(
     interval: see `Look`.
     styles: see `Look`; by default those of these methods.
   """
-  names = list(dict.fromkeys(m for each in panels.values() for m in each))
+  names = list(dict.fromkeys(m for panel in panels.values() for m in panel))
   looks = styles or method_styles(names)
   order = {name: i for i, name in enumerate(looks)}
   missing = [name for name in names if name not in looks]

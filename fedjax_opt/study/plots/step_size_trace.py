@@ -72,12 +72,12 @@ def step_sizes(
   num_rounds, num_clients, num_steps = arrays["step_size"].shape
   is_detailed = num_clients == 1 and num_rounds * num_steps <= _MAX_DETAIL
   by_round = not is_detailed and num_rounds >= _MIN_ROUNDS
-  with frame.styled_figure(4.6, 3.1) as new:
-    axes, below = new.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
+  with frame.styled_figure(4.6, 3.1) as figure:
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
     if not by_round and num_rounds <= _MAX_MARKED:
       for start in np.arange(1, num_rounds) * num_steps - 0.5:
-        for each in (axes, below):
-          each.axvline(start, color="#D0D0D0", linewidth=0.6, zorder=1)
+        for panel in (axes, below):
+          panel.axvline(start, color="#D0D0D0", linewidth=0.6, zorder=1)
     if is_detailed:
       entries = _draw_detail(axes, arrays)
     else:
@@ -89,10 +89,10 @@ def step_sizes(
     axes.set(ylabel="Step size", title=title or "")
     shares = _draw_shares(below, arrays, by_round)
     if is_detailed:  # The lines have the colours of the others already.
-      shares = {each: shares[each] for each in shares if each == _FIRST}
+      shares = {label: shares[label] for label in shares if label == _FIRST}
     below.set_xlabel("Communication round" if by_round else "Local step")
-    panels.add_below(new, entries | shares, 4.6)
-    return frame.finish(new, path)
+    panels.add_below(figure, entries | shares, 4.6)
+    return frame.finish(figure, path)
 
 
 def _checked_arrays(trace: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -101,8 +101,8 @@ def _checked_arrays(trace: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
   for name in _LOOKS:
     if name not in trace:
       raise ValueError(f"trace: has no {name!r}; it needs {list(_LOOKS)}")
-    found = np.atleast_2d(np.asarray(trace[name], float))
-    arrays[name] = found[:, None] if found.ndim < 3 else found
+    array = np.atleast_2d(np.asarray(trace[name], float))
+    arrays[name] = array[:, None] if array.ndim < 3 else array
     axes = str(list(arrays["step_size"].shape))
     checks.array(f"trace[{name!r}]", arrays[name], axes)
   checks.array("trace['step_size']", arrays["step_size"], "[R, C, K]")
@@ -123,8 +123,8 @@ def _draw_detail(axes: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     look["alpha"] = 0.5 if name == "step_size" else 1.0
     if len(steps) <= 30:
       look |= {"marker": "o", "markersize": 2.5}
-    drawn = values.ravel()[steps]
-    (entries[label],) = axes.plot(steps, drawn, label=label, **look)
+    heights = values.ravel()[steps]
+    (entries[label],) = axes.plot(steps, heights, label=label, **look)
   return entries
 
 
@@ -148,8 +148,8 @@ def _pooled(
   starts = np.arange(0, len(rows), size)
   # Rounds are counted from 1, local steps from 0.
   edges = np.append(starts, len(rows)) - 0.5 + by_round
-  behind = ((0, -len(rows) % size), (0, 0))
-  pools = np.pad(rows, behind, constant_values=np.nan)
+  padding = ((0, -len(rows) % size), (0, 0))
+  pools = np.pad(rows, padding, constant_values=np.nan)
   return edges, pools.reshape(len(starts), -1)
 
 

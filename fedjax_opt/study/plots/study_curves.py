@@ -111,8 +111,8 @@ def tuning_curves(
   axis = panels_axis(metric, panels, whole=True)
 
   def draw(axes, condition, looks):
-    few = max(curve.x.size for curve in panels[condition].values()) <= 20
-    entries = draw_curves(axes, panels[condition], looks, axis, markers=few)
+    is_few = max(curve.x.size for curve in panels[condition].values()) <= 20
+    entries = draw_curves(axes, panels[condition], looks, axis, markers=is_few)
     if any(curve.x.size > 1 for curve in panels[condition].values()):
       axes.xaxis.get_major_locator().set_params(integer=True)
     return entries
@@ -202,7 +202,7 @@ def sensitivity(
   panels = by_condition("curves", curves, as_curve)
   rings = _chosen_places(panels, chosen)
   axis = panels_axis(metric, panels, by_value=True)
-  x = np.concatenate([c.x for each in panels.values() for c in each.values()])
+  x = np.concatenate([c.x for panel in panels.values() for c in panel.values()])
 
   ring = {"marker": "o", "linestyle": "", "markersize": 9}
   ring |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
@@ -230,9 +230,9 @@ def sensitivity(
 
 def _chosen_places(panels: Panels, chosen: Any) -> dict[str, dict[str, int]]:
   """condition -> method -> index of the chosen value."""
-  given = {} if chosen is None else by_condition("chosen", chosen)
+  choices = {} if chosen is None else by_condition("chosen", chosen)
   places: dict[str, dict[str, int]] = {}
-  for condition, of_method in given.items():
+  for condition, of_method in choices.items():
     for method, value in of_method.items():
       if method not in panels.get(condition, {}):
         raise ValueError(
@@ -240,11 +240,11 @@ def _chosen_places(panels: Panels, chosen: Any) -> dict[str, dict[str, int]]:
           "which has no curve; must be as curves"
         )
       x = panels[condition][method].x
-      found = np.flatnonzero(np.isclose(x, value, rtol=1e-6))
-      if not found.size:
-        shown = ", ".join(f"{each:g}" for each in x)
-        raise ValueError(f"chosen[{method!r}]={value}: must be one of {shown}")
-      places.setdefault(condition, {})[method] = int(found[0])
+      indices = np.flatnonzero(np.isclose(x, value, rtol=1e-6))
+      if not indices.size:
+        text = ", ".join(f"{number:g}" for number in x)
+        raise ValueError(f"chosen[{method!r}]={value}: must be one of {text}")
+      places.setdefault(condition, {})[method] = int(indices[0])
   return places
 
 
@@ -309,12 +309,12 @@ def study_values(
     # Methods are side by side at each value.
     curves = panels[condition]
     step = min(0.5 * gap / len(curves), 0.025 * span)
-    beside = {
+    shifted_curves = {
       method: curve._replace(x=curve.x + step * (i - (len(curves) - 1) / 2))
       for i, (method, curve) in enumerate(curves.items())
     }
     options = dict.fromkeys(("markers", "bars", "by_value"), True)
-    entries = draw_curves(axes, beside, looks, axis, **options)
+    entries = draw_curves(axes, shifted_curves, looks, axis, **options)
     axes.set_xticks(places, map(names.value_of, x_values))
     axes.grid(visible=False, axis="x")
     margin = max(0.08 * span, step * len(curves))

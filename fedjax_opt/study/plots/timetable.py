@@ -68,9 +68,9 @@ def _draw_clients(axes: Any, table: Timetable) -> None:
   names = list(dict.fromkeys(events.clients[order].tolist()))[:_CLIENTS]
   for is_used, color in ((False, _UNUSED), (True, _USED)):
     for row, client in enumerate(names):
-      mine = (events.clients == client) & (events.taken == is_used)
-      mine &= events.starts < end
-      starts, ends = events.starts[mine], np.minimum(events.ends[mine], end)
+      mask = (events.clients == client) & (events.taken == is_used)
+      mask &= events.starts < end
+      starts, ends = events.starts[mask], np.minimum(events.ends[mask], end)
       bars = list(zip(starts, ends - starts, strict=True))
       axes.broken_barh(bars, (row - 0.35, 0.7), color=color, linewidth=0)
   for time in table.time[:_STEPS]:
@@ -87,15 +87,15 @@ def _draw_clients(axes: Any, table: Timetable) -> None:
 
 def _draw_groups(axes: Any, table: Timetable, groups: np.ndarray) -> None:
   """Shares of each group: of clients, of updates, of seconds."""
-  found, events = usage(table, len(groups)), table.events()
-  number = int(groups.max()) + 1
-  away = events.ends - events.starts
+  client_usage, events = usage(table, len(groups)), table.events()
+  num_groups = int(groups.max()) + 1
+  seconds = events.ends - events.starts
   shares = {
-    "clients": np.bincount(groups, minlength=number),
-    "updates used": np.bincount(groups, found.updates, number),
-    "seconds away": np.bincount(groups[events.clients], away, number),
+    "clients": np.bincount(groups, minlength=num_groups),
+    "updates used": np.bincount(groups, client_usage.updates, num_groups),
+    "seconds away": np.bincount(groups[events.clients], seconds, num_groups),
   }
-  places, width = np.arange(number), 0.8 / len(shares)
+  places, width = np.arange(num_groups), 0.8 / len(shares)
   colors = (GREY, _USED, frame.COLORS[4])
   for i, ((label, values), color) in enumerate(
     zip(shares.items(), colors, strict=True)
@@ -104,7 +104,7 @@ def _draw_groups(axes: Any, table: Timetable, groups: np.ndarray) -> None:
     x = places + (i - 1) * width
     axes.bar(x, heights, width, label=label, color=color)
   names = [str(group + 1) for group in places]
-  if number > 1:
+  if num_groups > 1:
     names[0], names[-1] = "fastest", "slowest"
   axes.set(xlabel="Clients by speed", ylabel="Share (%)")
   axes.set_xticks(places, names)

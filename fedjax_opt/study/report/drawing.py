@@ -86,10 +86,10 @@ class StudyPictures(NamedTuple):
     """
     panels: dict[str, dict[str, Any]] = {}
     for cell in self.cells if cells is None else cells:
-      drawn = of_cell(cell)
-      if drawn is not None:
+      data = of_cell(cell)
+      if data is not None:
         panel = panels.setdefault(self.panel_title(cell.condition), {})
-        panel[self.labels[cell.method]] = drawn
+        panel[self.labels[cell.method]] = data
     return panels
 
   @property
@@ -117,12 +117,12 @@ class StudyPictures(NamedTuple):
     if kind not in _PLAIN:
       options["styles"] = self.looks
     if "seeds" in facts:
-      over = facts["seeds"]
-      bands = f"mean and 95 % interval over {over}" if over else "one seed"
+      seeds = facts["seeds"]
+      bands = f"mean and 95 % interval over {seeds}" if seeds else "one seed"
       options["interval"] = bands
     draw = functools.partial(_PLOTS[kind], panels, **options)
-    said = text.caption(kind, {"panels": panels, **options, **facts})
-    return Picture(kind, name or kind, draw, *said)
+    texts = text.caption(kind, {"panels": panels, **options, **facts})
+    return Picture(kind, name or kind, draw, *texts)
 
   @property
   def num_seeds(self) -> list[int]:
@@ -144,12 +144,12 @@ def about_curves(
     seeds: the number of seeds in each mean.
     by_value: as of `panels_axis`.
   """
-  found = set(seeds) - {0}
-  means = [curve.mean for of in panels.values() for curve in of.values()]
+  counts = set(seeds) - {0}
+  means = [curve.mean for panel in panels.values() for curve in panel.values()]
   return {
     "axis": panels_axis(metric, panels, by_value=by_value),
     "has_lost": not all(np.isfinite(mean).all() for mean in means),
-    "seeds": f"{words.span(found)} seeds" if found - {1} else "",
+    "seeds": f"{words.span(counts)} seeds" if counts - {1} else "",
   }
 
 
@@ -163,8 +163,8 @@ def legend_labels(labels: Mapping[str, str]) -> dict[str, str]:
   """method -> its name in a legend: short, and different for each method."""
   half = _MAX_LABEL // 2
   short = [
-    x if len(x) <= _MAX_LABEL else f"{x[:half]}…{x[-half:]}"
-    for x in labels.values()
+    label if len(label) <= _MAX_LABEL else f"{label[:half]}…{label[-half:]}"
+    for label in labels.values()
   ]
   return dict(zip(labels, words.unique(map(in_picture, short)), strict=True))
 

@@ -83,9 +83,9 @@ def csv(records: Sequence[Mapping[str, Any]]) -> str:
 def _no_formula(value: Any) -> Any:
   if not isinstance(value, str):
     return value
-  found = value.replace("\r", " ")  # A line break would end the row.
-  is_formula = found.startswith(("=", "+", "-", "@", "\t"))
-  return f"'{found}" if is_formula else found
+  line = value.replace("\r", " ")  # A line break would end the row.
+  is_formula = line.startswith(("=", "+", "-", "@", "\t"))
+  return f"'{line}" if is_formula else line
 
 
 def lines(table: Table) -> list[str]:
@@ -95,15 +95,15 @@ def lines(table: Table) -> list[str]:
     for i, name in enumerate(table.header)
   ]
   notes = [note.replace("Bold:", "*") for note in table.notes]
-  shown = aligned(columns, range(table.num_names))
-  return [table.caption, "", *shown, "", *notes]
+  rows = aligned(columns, range(table.num_names))
+  return [table.caption, "", *rows, "", *notes]
 
 
 def _plain(entry: Entry) -> str:
-  found = f"{entry.text} ({entry.detail})" if entry.detail else entry.text
+  cell_text = f"{entry.text} ({entry.detail})" if entry.detail else entry.text
   if entry.verdict:
-    found += {BEST: " *"}.get(entry.verdict, f" {entry.mark or ' '}")
-  return found
+    cell_text += {BEST: " *"}.get(entry.verdict, f" {entry.mark or ' '}")
+  return cell_text
 
 
 # The tables for programs, with all digits; see `csv`.
@@ -129,10 +129,10 @@ def cell_records(study: Comparison) -> list[dict[str, Any]]:
 
 
 def _row(
-  study: Comparison, cell: Cell, others: Mapping[str, Any]
+  study: Comparison, cell: Cell, other_columns: Mapping[str, Any]
 ) -> dict[str, Any]:
   """The columns of condition and method, and the others; no name twice."""
-  row = {"method": cell.method, **others}
+  row = {"method": cell.method, **other_columns}
   return {
     f"condition_{name}" if name in row else name: cell.condition.get(name)
     for name in axes_of(study)

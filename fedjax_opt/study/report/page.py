@@ -50,8 +50,8 @@ def write(study: Comparison, folder: str | os.PathLike) -> pathlib.Path:
     for picture in drawn:
       stem = folder / "pictures" / picture.name
       picture.draw([stem.with_name(f"{stem.name}.{k}") for k in _KINDS])
-    shown = {
-      "figures": [_figure(each, folder / "pictures") for each in drawn],
+    values = {
+      "figures": [_figure(picture, folder / "pictures") for picture in drawn],
       "kinds": _KINDS,
       "limits": sentences.limits_of(study),
       **_shown(study),
@@ -62,7 +62,7 @@ def write(study: Comparison, folder: str | os.PathLike) -> pathlib.Path:
       ("table.csv", formats.csv(formats.cell_records(study))),
       ("pairs.csv", formats.csv(formats.pair_records(study))),
       ("seeds.csv", formats.csv(formats.seed_records(study))),
-      (_PAGE, text.render(_PAGE, **shown)),
+      (_PAGE, text.render(_PAGE, **values)),
     ):
       write_text(folder / name, content)
   return folder / _PAGE
@@ -71,11 +71,11 @@ def write(study: Comparison, folder: str | os.PathLike) -> pathlib.Path:
 def _check(folder: str | os.PathLike) -> pathlib.Path:
   """The folder, if a report may be written to it."""
   checks.path("folder", folder)
-  path, inside = folders.contents("folder", folder)
-  if not set(_MARKS) & set(inside):
+  path, names = folders.contents("folder", folder)
+  if not set(_MARKS) & set(names):
     # A report that was stopped before its end has left no page.
-    folders.check_empty("folder", path, [n for n in inside if n != "pictures"])
-  if _PAGE in inside and _GENERATOR not in _text(path / _PAGE):
+    folders.check_empty("folder", path, [n for n in names if n != "pictures"])
+  if _PAGE in names and _GENERATOR not in _text(path / _PAGE):
     raise ValueError(
       f"folder={str(path)!r}: its {_PAGE} is not that of a study; give another "
       "folder"
@@ -91,8 +91,8 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
   """Removes pictures of the earlier report that the new one does not have."""
   former = _text(folder / _PAGE)
   files = set(re.findall(r'href="pictures/([\w-]+\.(?:png|pdf|svg))"', former))
-  kept = {f"{picture.name}.{kind}" for picture in drawn for kind in _KINDS}
-  for name in files - kept:
+  new_files = {f"{picture.name}.{kind}" for picture in drawn for kind in _KINDS}
+  for name in files - new_files:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 

@@ -56,22 +56,22 @@ def _against_conditions(drawn: StudyPictures) -> Iterator[Picture]:
   """The final value against each condition that is a number and varies."""
   metric, numbers = drawn.study.metric, drawn.num_seeds
   for name in axes_of(drawn.study):
-    found = dict.fromkeys(c.get(name) for c in drawn.study.conditions)
-    if len(found) < 2 or not drawing.are_numbers(found):
+    distinct_values = dict.fromkeys(c.get(name) for c in drawn.study.conditions)
+    if len(distinct_values) < 2 or not drawing.are_numbers(distinct_values):
       continue
-    values = sorted(found)
+    values = sorted(distinct_values)
     panels = _panels_against(drawn, name, values)
     if not panels:
       continue
-    there = {method for panel in panels.values() for method in panel}
+    panel_methods = {method for panel in panels.values() for method in panel}
     facts = drawing.about_curves(metric, panels, numbers, by_value=True) | {
       "condition": name,
-      "missing": sorted(set(drawn.labels.values()) - there),
+      "missing": sorted(set(drawn.labels.values()) - panel_methods),
       "has_lost": any(v.verdict == DIVERGED for v in drawn.study.verdicts),
     }
     yield drawn.picture(
       "against",
-      {t: {m: c[1:] for m, c in of.items()} for t, of in panels.items()},
+      {t: {m: c[1:] for m, c in panel.items()} for t, panel in panels.items()},
       facts,
       f"against_{name}",
       metric=metric,
@@ -84,18 +84,18 @@ def _panels_against(
   drawn: StudyPictures, name: str, values: list[Any]
 ) -> dict[str, dict[str, plots.Curve]]:
   """Other conditions -> method -> its values; only methods with all of them."""
-  found: dict[str, dict[str, dict[Any, Any]]] = {}
+  by_title: dict[str, dict[str, dict[Any, Any]]] = {}
   for verdict in drawn.study.verdicts:
     condition = dict(verdict.cell.condition)
     value = condition.pop(name, None)
-    panel = found.setdefault(drawn.panel_title(condition), {})
+    panel = by_title.setdefault(drawn.panel_title(condition), {})
     of_method = panel.setdefault(drawn.labels[verdict.cell.method], {})
     of_method[value] = verdict.value
   panels: dict[str, dict[str, plots.Curve]] = {}
-  for title, panel in found.items():
-    for label, of in panel.items():
-      if set(of) == set(values):
-        intervals = np.transpose([of[value] for value in values])
+  for title, panel in by_title.items():
+    for label, by_value in panel.items():
+      if set(by_value) == set(values):
+        intervals = np.transpose([by_value[value] for value in values])
         curve = plots.Curve(np.array(values), *intervals)
         panels.setdefault(title, {})[label] = curve
   return panels
@@ -130,7 +130,7 @@ def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
 
 
 def _differs(study: Comparison, cost: str) -> bool:
-  """Whether a round costs more than 1 % more in some methods, and all know it.
+  """Whether a round costs 1 % more in some methods, and all measured the cost.
 
   The sum of all rounds would not tell: a time limit ends all runs alike. A
   method that diverged under every setting does not count: it is not drawn.
@@ -141,9 +141,9 @@ def _differs(study: Comparison, cost: str) -> bool:
   ]
   if any(c.spent(cost) is None for cells in by_condition for c in cells):
     return False
-  a_round = lambda c: c.spent(cost)[-1] / max(c.spent("rounds")[-1], 1)
-  of_rounds = [list(map(a_round, cells)) for cells in by_condition if cells]
-  return any(max(each) > 1.01 * min(each) for each in of_rounds)
+  round_cost = lambda c: c.spent(cost)[-1] / max(c.spent("rounds")[-1], 1)
+  groups = [list(map(round_cost, cells)) for cells in by_condition if cells]
+  return any(max(costs) > 1.01 * min(costs) for costs in groups)
 
 
 def _profiles(drawn: StudyPictures) -> Iterator[Picture]:
@@ -185,9 +185,9 @@ def _clients(drawn: StudyPictures) -> Iterator[Picture]:
 
 
 def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
-  found = np.asarray(cell.per_client.get(kind, ()), float)
-  found = found[np.isfinite(found)]
-  return found if found.size else None
+  accuracies = np.asarray(cell.per_client.get(kind, ()), float)
+  accuracies = accuracies[np.isfinite(accuracies)]
+  return accuracies if accuracies.size else None
 
 
 def _step_sizes(drawn: StudyPictures) -> Iterator[Picture]:
@@ -199,7 +199,7 @@ def _step_sizes(drawn: StudyPictures) -> Iterator[Picture]:
     method = drawn.study.labels[cell.method]
     label = ", ".join(filter(None, [method, condition_label(cell.condition)]))
     facts = {"method": method, "label": label}
-    arrays = {each: trace[kept] for each, kept in _TRACES.items()}
+    arrays = {name: trace[key] for name, key in _TRACES.items()}
     title = drawing.in_picture(label)
     yield drawn.picture("step_sizes", arrays, facts, title=title)
 
@@ -209,10 +209,10 @@ def _client_labels(drawn: StudyPictures) -> Iterator[Picture]:
   clients = drawn.study.clients
   if not clients:
     return
-  counts = {drawing.in_picture(c): of.counts for c, of in clients.items()}
+  counts = {drawing.in_picture(c): entry.counts for c, entry in clients.items()}
   facts = {
     "num_clients": max(map(len, counts.values())),
-    "num_labels": max(of.shape[1] for of in counts.values()),
+    "num_labels": max(matrix.shape[1] for matrix in counts.values()),
   }
   yield drawn.picture("client_labels", counts, facts)
 
@@ -226,22 +226,22 @@ def _of_tuning(drawn: StudyPictures) -> Iterator[Picture]:
   """The pictures of tuning for which the study has the data."""
   tuned = [c for c in drawn.cells if c.tuning_runs is not None and c.tuned]
   for criterion in dict.fromkeys(c.criterion for c in tuned):
-    here = [c for c in tuned if c.criterion == criterion]
+    cells = [c for c in tuned if c.criterion == criterion]
     for draw in (_sensitivities, _heat_maps, _tuning_curves):
-      yield from draw(drawn, criterion, here)
+      yield from draw(drawn, criterion, cells)
 
 
 def _sensitivities(
   drawn: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
   """Lines for each hyperparameter that is the only one of a grid."""
-  alone: dict[str, list[Cell]] = {}
+  by_name: dict[str, list[Cell]] = {}
   for cell in cells:
-    name, *others = cell.tuned
+    name, *other_names = cell.tuned
     values = [point[name] for point in cell.tuning_runs.points]
-    if not others and drawing.are_numbers(values):
-      alone.setdefault(name, []).append(cell)
-  for name, of_name in alone.items():
+    if not other_names and drawing.are_numbers(values):
+      by_name.setdefault(name, []).append(cell)
+  for name, of_name in by_name.items():
     yield _sensitivity(drawn, criterion, name, of_name)
 
 
@@ -251,7 +251,7 @@ def _sensitivity(
   metric = criterion.metric
 
   def of_cell(cell: Cell) -> plots.Curve:
-    x = [each.hyperparameters[name] for each in cell.tuning.settings]
+    x = [setting.hyperparameters[name] for setting in cell.tuning.settings]
     order = np.argsort(x)
     x, scores = np.array(x, float)[order], scores_of(cell)[:, order]
     return drawing.curve(metric, x, scores)
@@ -303,7 +303,7 @@ def _grid(cell: Cell) -> plots.Grid | None:
   if best:
     row, column = place(best)
     chosen = rows.index(row), columns.index(column)
-  values = np.array([[scores[row, of] for of in columns] for row in rows])
+  values = np.array([[scores[row, col] for col in columns] for row in rows])
   names = map(drawing.in_picture, cell.tuned)
   return plots.Grid(values, *zip(names, (rows, columns), strict=True), chosen)
 

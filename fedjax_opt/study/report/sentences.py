@@ -22,20 +22,20 @@ def answer(study: Comparison) -> str:
   compared = study.compared
   groups: dict[Any, list[dict[str, Any]]] = {}
   for condition in compared:
-    here = [v for v in study.verdicts if dict(v.cell.condition) == condition]
-    groups.setdefault(tuple(_who(study, here).items()), []).append(condition)
-  found = text.items(
+    subset = [v for v in study.verdicts if dict(v.cell.condition) == condition]
+    groups.setdefault(tuple(_who(study, subset).items()), []).append(condition)
+  phrases = text.items(
     "answer.txt",
     study=study,
     labels=study.names,
     numbers=study.numbers,
     compared=compared,
-    groups=[(dict(who), conditions) for who, conditions in groups.items()],
+    groups=[(dict(names), conditions) for names, conditions in groups.items()],
     counts=_counts(study),
     of_all=_who(study, study.verdicts),
   )
   begin = f"By mean {words.metric_words(study.metric)}, " * bool(compared)
-  return f"{begin}{'; '.join(found)}."
+  return f"{begin}{'; '.join(phrases)}."
 
 
 def _who(
@@ -54,13 +54,13 @@ def _who(
 def _counts(study: Comparison) -> list[tuple[str, int, int]]:
   """Methods, with how often each is best, and how often not told apart."""
   compared = study.compared
-  here = [v for v in study.verdicts if dict(v.cell.condition) in compared]
-  found = []
+  verdicts = [v for v in study.verdicts if dict(v.cell.condition) in compared]
+  rows = []
   for method, label in study.names.items():
-    mine = [v.verdict for v in here if v.cell.method == method]
-    found.append((label, mine.count(BEST), mine.count(TIED)))
-  shown = [each for each in found if sum(each[1:])]
-  return sorted(shown, key=lambda each: -sum(each[1:]))
+    kinds = [v.verdict for v in verdicts if v.cell.method == method]
+    rows.append((label, kinds.count(BEST), kinds.count(TIED)))
+  shown_rows = [row for row in rows if sum(row[1:])]
+  return sorted(shown_rows, key=lambda row: -sum(row[1:]))
 
 
 def limits_of(study: Comparison) -> list[str]:
@@ -68,20 +68,20 @@ def limits_of(study: Comparison) -> list[str]:
   labels = study.names
   cells: dict[str, dict[str, list[Cell]]] = {}
   for verdict in study.verdicts:
-    for said in text.items("limits_of_a_cell.txt", verdict=verdict):
-      of_method = cells.setdefault(said, {})
+    for limit in text.items("limits_of_a_cell.txt", verdict=verdict):
+      of_method = cells.setdefault(limit, {})
       of_method.setdefault(verdict.cell.method, []).append(verdict.cell)
   budgets: dict[str, list[int]] = {}
   ran = [cell for cell in study.cells if cell.report_runs is not None]
   for cell in study.cells:
     budgets.setdefault(labels[cell.method], []).append(cell.budget)
   seeds = _unequal_seeds(study)
-  return [f"{_whose(study, of)}: {said}" for said, of in cells.items()] + (
+  return [f"{_whose(study, of)}: {limit}" for limit, of in cells.items()] + (
     text.items(
       "limits.txt",
       study=study,
       seeds=seeds,
-      are_shared=any(one & other for one, other in seeds),
+      are_shared=any(first & second for first, second in seeds),
       labels=labels,
       lengths=_lengths(ran, labels),
       has_losses=all(
@@ -96,30 +96,31 @@ def limits_of(study: Comparison) -> list[str]:
 def _lengths(
   ran: Sequence[Cell], labels: Mapping[str, str]
 ) -> dict[str, dict[str, list[str]]]:
-  """Of what runs do not have the same -> how much -> the methods.
+  """What runs do not have the same -> length -> the methods that have it.
 
-  Of simulated time, if all have it: within the same time methods take as many
-  rounds as they can. A last round that does not fit may be a tenth of it.
-  Lengths are compared under each condition by itself.
+  Simulated times are compared, if all runs have them: in the same time methods
+  take as many rounds as fit. They count as the same up to a tenth, for a last
+  round may not fit. If a run has no time, numbers of rounds are compared. Each
+  condition is compared by itself.
   """
-  found: dict[str, dict[str, dict[str, None]]] = {}
+  by_kind: dict[str, dict[str, dict[str, None]]] = {}
   for condition in dict.fromkeys(condition_label(c.condition) for c in ran):
     cells = [c for c in ran if condition_label(c.condition) == condition]
     times = [cell.spent(TIME) for cell in cells]
     if all(time is not None for time in times):
       ends = [time[-1] for time in times]
       is_same = max(ends) <= 1.1 * min(ends)
-      kind, shown = "simulated times", [words.cost(TIME, end) for end in ends]
+      kind, lengths = "simulated times", [words.cost(TIME, end) for end in ends]
     else:
-      shown = [str(cell.report_runs.history.rounds[-1]) for cell in cells]
-      kind, is_same = "numbers of rounds", len(set(shown)) < 2
+      lengths = [str(cell.report_runs.history.rounds[-1]) for cell in cells]
+      kind, is_same = "numbers of rounds", len(set(lengths)) < 2
     if not is_same:
-      of_kind = found.setdefault(kind, {})
-      for cell, length in zip(cells, shown, strict=True):
+      of_kind = by_kind.setdefault(kind, {})
+      for cell, length in zip(cells, lengths, strict=True):
         of_kind.setdefault(length, {})[labels[cell.method]] = None
   return {
-    kind: {length: list(who) for length, who in of_kind.items()}
-    for kind, of_kind in found.items()
+    kind: {length: list(methods) for length, methods in of_kind.items()}
+    for kind, of_kind in by_kind.items()
   }
 
 
@@ -130,7 +131,7 @@ def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
     where = _where(study, of_method)
     methods.setdefault(where, []).append(study.names[method])
   return "; ".join(
-    words.names_or_count(who) + where for where, who in methods.items()
+    words.names_or_count(names) + where for where, names in methods.items()
   )
 
 
@@ -144,8 +145,8 @@ def _where(study: Comparison, cells: Sequence[Cell]) -> str:
     return " under all conditions"
   if number > 3:
     return f" under {number} of {total} conditions"
-  shown = [condition_label(cell.condition) for cell in cells]
-  return f" at {' and at '.join(shown)}"
+  labels = [condition_label(cell.condition) for cell in cells]
+  return f" at {' and at '.join(labels)}"
 
 
 def _unequal_seeds(study: Comparison) -> list[tuple[set[int], set[int]]]:
@@ -153,10 +154,10 @@ def _unequal_seeds(study: Comparison) -> list[tuple[set[int], set[int]]]:
   seeds = (
     [
       set(c.report_runs.seeds)
-      for c in study.under(each).values()
+      for c in study.under(condition).values()
       if c.report_runs
     ]
-    for each in study.conditions
+    for condition in study.conditions
   )
-  pairs = itertools.chain(*(itertools.combinations(of, 2) for of in seeds))
-  return [(one, other) for one, other in pairs if one != other]
+  pairs = itertools.chain(*(itertools.combinations(sets, 2) for sets in seeds))
+  return [(first, second) for first, second in pairs if first != second]

@@ -85,8 +85,8 @@ class Table:
     self.num_names = num_names or self.header.index("Method") + 1
     self.rows = [
       [
-        each if isinstance(each, Entry) else Entry(each)
-        for each in row.values()
+        entry if isinstance(entry, Entry) else Entry(entry)
+        for entry in row.values()
       ]
       for row in rows
     ]
@@ -125,18 +125,18 @@ def main_table(study: Comparison, is_wide: bool | None = None) -> Table:
   if is_wide:
     heads = [condition_label(condition) or name for condition in conditions]
     for method, label in study.labels.items():
-      here = [v for v in study.verdicts if v.cell.method == method]
+      own_verdicts = [v for v in study.verdicts if v.cell.method == method]
       values: dict[str, Entry | str] = dict.fromkeys(heads, words.NOTHING)
-      for v in here:
+      for v in own_verdicts:
         head = condition_label(v.cell.condition) or name
         values[head] = _value(study, v, numbers)
-      rows.append({"Method": label} | values | _tried(*here))
+      rows.append({"Method": label} | values | _tried(*own_verdicts))
   else:
     for v in study.verdicts:
       value = {name: _value(study, v, numbers)}
       rows.append(_names(study, v.cell) | value | _tried(v))
   tried, lost = ({row[name] for row in rows} for name in (_TRIED, _LOST))
-  has_lost = any(each[:1] not in ("0", words.NOTHING) for each in lost)
+  has_lost = any(count[:1] not in ("0", words.NOTHING) for count in lost)
   left_out = [_TRIED] * (len(tried) == 1) + [_LOST] * (not has_lost)
   rows = [{n: v for n, v in row.items() if n not in left_out} for row in rows]
   caption, *notes = text.items(
@@ -151,15 +151,15 @@ def main_table(study: Comparison, is_wide: bool | None = None) -> Table:
   return Table(rows, notes=notes, caption=caption)
 
 
-def _tried(*here: Verdict) -> Row:
+def _tried(*own_verdicts: Verdict) -> Row:
   """How many settings were tried in all, and how many of them failed."""
-  tunings = [v.cell.tuning for v in here if v.cell.tuning]
-  lost = sum(each.num_diverged for each in tunings)
-  lost += sum(v.cell.num_collapsed for v in here)
-  tried = sum(each.budget for each in tunings)
+  tunings = [v.cell.tuning for v in own_verdicts if v.cell.tuning]
+  num_lost = sum(tuning.num_diverged for tuning in tunings)
+  num_lost += sum(v.cell.num_collapsed for v in own_verdicts)
+  tried = sum(tuning.budget for tuning in tunings)
   return {
-    _TRIED: words.span(v.cell.budget for v in here),
-    _LOST: f"{lost} of {tried}" if tried else words.NOTHING,
+    _TRIED: words.span(v.cell.budget for v in own_verdicts),
+    _LOST: f"{num_lost} of {tried}" if tried else words.NOTHING,
   }
 
 
@@ -169,8 +169,8 @@ def _value(
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
-    every = verdict.cell.report_runs is None
-    return Entry("diverged", "every setting" if every else lost, DIVERGED)
+    is_all = verdict.cell.report_runs is None
+    return Entry("diverged", "every setting" if is_all else lost, DIVERGED)
   # A single method is not called best.
   is_alone = len(study.under(verdict.cell.condition)) == 1
   return Entry(
@@ -204,10 +204,10 @@ def over_all(study: Comparison) -> Table | None:
   Each is compared with the one that has the best interquartile mean.
   """
   matrices, means = study.matrices, study.overall
-  known = [m for m in means if np.isfinite(means[m].estimate)]
-  if len(known) < 2:
+  candidates = [m for m in means if np.isfinite(means[m].estimate)]
+  if len(candidates) < 2:
     return None
-  best = (max if study.is_larger_better else min)(known, key=means.get)
+  best = (max if study.is_larger_better else min)(candidates, key=means.get)
   numbers, shares = study.numbers, words.Numbers("accuracy", 0)
   name = f"Better than {study.labels[best]} (%)"
   middle = f"Interquartile mean{' (%)' * bool(numbers.unit)}"
@@ -236,12 +236,12 @@ def settings(study: Comparison) -> Table:
     chosen = {
       name: _chosen(cell, name) + "‡" * (name in edges) for name in cell.chosen
     }
-    shown = {sentence(name_of(n)): chosen.get(n, words.NOTHING) for n in names}
+    texts = {sentence(name_of(n)): chosen.get(n, words.NOTHING) for n in names}
     if not is_wide:
-      here = [name for name in cell.tuned or chosen if name in chosen]
-      parts = [f"{name_of(name)} {chosen[name]}" for name in here]
-      shown = {"Chosen setting": ", ".join(parts) or words.NOTHING}
-    rows.append(_names(study, cell) | shown | _tuning(cell))
+      chosen_names = [name for name in cell.tuned or chosen if name in chosen]
+      parts = [f"{name_of(name)} {chosen[name]}" for name in chosen_names]
+      texts = {"Chosen setting": ", ".join(parts) or words.NOTHING}
+    rows.append(_names(study, cell) | texts | _tuning(cell))
   has_edges = any(cell.tuning and cell.tuning.edges for cell in study.cells)
   notes = ["‡ at the edge of the values that were tried."] * has_edges
   num_names = None if is_wide else list(rows[0]).index("Chosen setting") + 1
@@ -276,50 +276,50 @@ def spread(study: Comparison) -> Table | None:
   """The parts of the spread of results; None if they are not known."""
   numbers, rows = words.Numbers(study.metric), []
   for cell in (verdict.cell for verdict in study.verdicts):
-    found = spread_of(cell, study.metric)
-    if found is not None:
-      shown = {
+    parts = spread_of(cell, study.metric)
+    if parts is not None:
+      columns = {
         name: numbers.texts(Interval(value), True)[0]
-        for name, value in found.items()
+        for name, value in parts.items()
       }
-      rows.append(_names(study, cell) | shown)
+      rows.append(_names(study, cell) | columns)
   return Table(rows) if rows else None
 
 
 def costs(study: Comparison) -> tuple[Table | None, Table | None]:
   """The cost of runs up to the target, and to the end; None if not known."""
   spent = [{c: v.cell.spent(c) for c in _COST_NAMES} for v in study.verdicts]
-  known = [c for c in _COST_NAMES if any(of[c] is not None for of in spent)]
+  names = [c for c in _COST_NAMES if any(row[c] is not None for row in spent)]
   to_target, in_all = [], []
   for v, of_rounds in zip(study.verdicts, spent, strict=True):
-    ends = {c: of[-1] for c, of in of_rounds.items() if of is not None}
-    for rows, of in ((to_target, v.to_target), (in_all, ends)):
-      shown = {_COST_NAMES[c]: words.cost(c, of.get(c)) for c in known}
-      rows.append(_names(study, v.cell) | shown)
-    if TIME in known and v.to_target:
+    ends = {c: curve[-1] for c, curve in of_rounds.items() if curve is not None}
+    for rows, values in ((to_target, v.to_target), (in_all, ends)):
+      columns = {_COST_NAMES[c]: words.cost(c, values.get(c)) for c in names}
+      rows.append(_names(study, v.cell) | columns)
+    if TIME in names and v.to_target:
       to_target[-1] |= {_COST_NAMES[TIME]: _time_to_target(study, v)}
     if any(cell.seconds for cell in study.cells):
       in_all[-1] |= {"Time": words.seconds(v.cell.seconds)}
   is_known = [*in_all[0]][-1] != "Method"
   return (
-    Table(to_target) if known and study.target is not None else None,
+    Table(to_target) if names and study.target is not None else None,
     Table(in_all) if is_known else None,
   )
 
 
 def _time_to_target(study: Comparison, verdict: Verdict) -> Entry:
   """The mean over seeds, and its interval."""
-  text = words.cost(TIME, verdict.to_target.get(TIME))
-  if text == words.NOTHING:
-    return Entry(text)
+  mean = words.cost(TIME, verdict.to_target.get(TIME))
+  if mean == words.NOTHING:
+    return Entry(mean)
   of_seeds = statistics.to_target(
     verdict.cell.report_runs.history, study.metric, study.target, TIME
   )
   _, low, high = statistics.mean_interval(of_seeds)
   if np.isnan(low):
-    return Entry(text)
+    return Entry(mean)
   ends = words.cost(TIME, max(low, 0.0)), words.cost(TIME, high)
-  return Entry(text, " to ".join(ends))
+  return Entry(mean, " to ".join(ends))
 
 
 def shared(study: Comparison) -> Table | None:

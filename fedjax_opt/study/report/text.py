@@ -40,7 +40,7 @@ def _template(name: str) -> Any:
         value if hasattr(value, "__html__") else _ESCAPES[kind](str(value))
       ),
     }
-  made = jinja2.Environment(
+  env = jinja2.Environment(
     loader=jinja2.PackageLoader("fedjax_opt.study.report"),
     autoescape=kind == "html",
     undefined=jinja2.StrictUndefined,
@@ -50,11 +50,11 @@ def _template(name: str) -> Any:
     **options,
   )
   # A line does not break at these signs.
-  made.filters["prose"] = lambda text: text.replace(" %", "\u00a0%")
-  made.filters["head"] = lambda text: text.replace(" = ", "\u00a0=\u00a0")
-  made.filters["command"] = command
-  made.globals.update(_MODULES)
-  return made.get_template(name)
+  env.filters["prose"] = lambda text: text.replace(" %", "\u00a0%")
+  env.filters["head"] = lambda text: text.replace(" = ", "\u00a0=\u00a0")
+  env.filters["command"] = command
+  env.globals.update(_MODULES)
+  return env.get_template(name)
 
 
 def command(text: str) -> str:
@@ -80,14 +80,14 @@ def render(template: str, **shown: Any) -> str:
 
 def items(template: str, **shown: Any) -> list[str]:
   """The items of the list that a template makes, each as one line."""
-  _, *found = re.split("^- ", render(template, **shown), flags=re.MULTILINE)
-  return [" ".join(each.split()) for each in found]
+  _, *entries = re.split("^- ", render(template, **shown), flags=re.MULTILINE)
+  return [" ".join(entry.split()) for entry in entries]
 
 
 def caption(kind: str, facts: Mapping[str, Any]) -> tuple[str, str]:
   """The question that a picture answers, and its caption."""
-  made = _template("captions.txt").make_module({"kind": kind, **facts})
-  question, text = (" ".join(x.split()) for x in (made.question, str(made)))
+  module = _template("captions.txt").make_module({"kind": kind, **facts})
+  question, text = (" ".join(x.split()) for x in (module.question, str(module)))
   return question, text
 
 
@@ -109,7 +109,7 @@ _LATEX = {
   **{"§": "\\S{}"},
   **{"^": "\\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$"},
   **{'"': "''", "[": "{[}", "]": "{]}", "*": "{*}"},
-  **{each: f"\\{each}" for each in "&%$#_{}"},
+  **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }  # fmt: skip
 # The Greek letters that LaTeX has; the others look like Latin ones.
 _GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
