@@ -13,8 +13,9 @@ from jax.typing import ArrayLike
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.arrays.trees import at_least_float32, is_float
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
-from fedjax_opt.checks import fields, functions, values
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks.fields import Count
+from fedjax_opt.checks.values import check_shape
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import sharding
@@ -328,7 +329,7 @@ def deciles(accuracy: _OfClients, sizes: jax.Array) -> dict[str, jax.Array]:
 def _ascending(accuracy, sizes):
   """[M], of clients with an example first, and how many these are."""
   accuracy, sizes = jnp.asarray(accuracy), jnp.asarray(sizes)
-  values.of_shape("sizes", sizes, accuracy.shape, "as accuracy")
+  check_shape("sizes", sizes, accuracy.shape, "as accuracy")
   nonempty = sizes > 0
   return jnp.sort(jnp.where(nonempty, accuracy, jnp.inf)), jnp.sum(nonempty)
 
@@ -352,7 +353,7 @@ def recovered_support(
     Yuan et al., "Federated Composite Optimization", ICML 2021, appendix A.2.
   """
   w, w_real = jnp.asarray(w), jnp.asarray(w_real)
-  values.of_shape("w_real", w_real, w.shape, "as w")
+  check_shape("w_real", w_real, w.shape, "as w")
   is_found, is_real = jnp.abs(w) >= threshold, w_real != 0
   hits = jnp.sum(is_found & is_real)
   precision = hits / jnp.maximum(jnp.sum(is_found), 1)
@@ -385,7 +386,7 @@ def recovered_rank(
     Yuan et al., "Federated Composite Optimization", ICML 2021, appendix A.3.
   """
   w, w_real = jnp.asarray(w), jnp.asarray(w_real)
-  values.of_shape("w_real", w_real, w.shape, "as w")
+  check_shape("w_real", w_real, w.shape, "as w")
   singular_values = jnp.linalg.svd(w, compute_uv=False)
   return {
     "rank": jnp.sum(singular_values > threshold),

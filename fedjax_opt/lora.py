@@ -29,8 +29,8 @@ import numpy as np
 from fedjax_opt import trainable
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Count, PositiveFloat
+from fedjax_opt.checks.values import brief
 
 __all__ = ["adapt", "merged", "on_adapted"]
 
@@ -46,8 +46,7 @@ def _is_key(name: str, value: Any) -> None:
   )
   if not (is_key and shape == ()) and not (dtype == "uint32" and shape == (2,)):
     raise TypeError(
-      f"{name}={checks.brief(value)}: must be a random key, such as "
-      "jax.random.key(0)"
+      f"{name}={brief(value)}: must be a random key, such as jax.random.key(0)"
     )
 
 
@@ -58,7 +57,7 @@ def _has_adapters(value: Any) -> bool:
 def _is_adapted(name: str, value: Any) -> None:
   if not _has_adapters(value):
     raise TypeError(
-      f"{name}={checks.brief(value)}: must be what lora.adapt returned, a "
+      f"{name}={brief(value)}: must be what lora.adapt returned, a "
       f"dict with {', '.join(_PARTS)}"
     )
 
@@ -151,7 +150,7 @@ def on_adapted(function: Callable[..., Any]) -> Callable[..., Any]:
   """
   if not callable(function):
     raise TypeError(
-      f"function={checks.brief(function)}: must be a function (params, ...)"
+      f"function={brief(function)}: must be a function (params, ...)"
     )
 
   def of_adapted(adapted, *args, **kwargs):

@@ -19,8 +19,9 @@ from fedjax_opt.arrays.running_statistics import (
 )
 from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
-from fedjax_opt.checks import fields, functions, values
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks.fields import NonNegative, Positive
+from fedjax_opt.checks.values import check_shape
 
 _Token = Annotated[int, fields.integer(-(2**31))]
 
@@ -42,9 +43,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     [...]; NaN for a label that is none of the classes.
   """
   logits, labels = jnp.asarray(logits), jnp.asarray(labels)
-  values.of_shape(
-    "labels", labels, logits.shape[:-1], "as logits without classes"
-  )
+  check_shape("labels", labels, logits.shape[:-1], "as logits without classes")
   classes = jnp.arange(logits.shape[-1])
   is_label = labels[..., None] == classes
   label_logits = jnp.sum(jnp.where(is_label, logits, 0), axis=-1)
@@ -104,7 +103,7 @@ def token_mean(
       f"targets: has shape {list(np.shape(targets))}; must be [B, T]"
     )
   shape = np.shape(of_tokens)[:2]
-  values.of_shape("targets", targets, shape, "as the values of tokens")
+  check_shape("targets", targets, shape, "as the values of tokens")
   counts = (targets != padding).astype(jnp.float32)
   counts /= jnp.maximum(counts.sum(axis=1, keepdims=True), 1)
   return jnp.einsum("bt...,bt->b...", of_tokens.astype(jnp.float32), counts)

@@ -14,8 +14,7 @@ import optax
 
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.checks import errors, rules
-from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import brief
+from fedjax_opt.checks.values import brief, check_in_interval
 
 
 def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
@@ -54,7 +53,7 @@ def at_round(rate: Any, round: jax.Array) -> Any:
       "learning_rate: its function of the round returned "
       f"{brief(number)}; must return a number"
     )
-  checks.in_interval("learning_rate", number, "[0, inf)")
+  check_in_interval("learning_rate", number, "[0, inf)")
   return number
 
 

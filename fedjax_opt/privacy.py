@@ -23,7 +23,6 @@ from fedjax_opt import contract
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import errors
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import (
   Count,
   NonNegative,
@@ -33,6 +32,7 @@ from fedjax_opt.checks.fields import (
   SeedOfRun,
   checked,
 )
+from fedjax_opt.checks.values import check_at_least
 from fedjax_opt.registry import Choice, arguments, register
 from fedjax_opt.transforms import clip_by_norm, messages
 from fedjax_opt.transforms.upload import with_upload
@@ -302,7 +302,7 @@ def _accounting(
   from dp_accounting import pld, rdp
 
   if sampling == "uniform":
-    checks.at_least("cohort_size", cohort_size, 1)
+    check_at_least("cohort_size", cohort_size, 1)
     if places is not None:
       raise ValueError(f"places={places}: belongs to sampling 'poisson'")
     replaced = dp_accounting.NeighboringRelation.REPLACE_ONE

@@ -15,8 +15,13 @@ import numpy as np
 
 from fedjax_opt.arrays.draws import distinct, is_few
 from fedjax_opt.checks import errors, fields
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Count, PositiveFloat
+from fedjax_opt.checks.values import (
+  check_choice,
+  check_count,
+  check_function,
+  form,
+)
 from fedjax_opt.registry import Choice, arguments, register
 
 
@@ -108,7 +113,7 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
   def check(num_clients, cohort_size):
     del cohort_size
     if weights is not None:
-      checks.as_many("sampler: weights", weights, num_clients, "clients")
+      check_count("sampler: weights", weights, num_clients, "clients")
 
   def draw(key, round, sizes, cohort_size):
     del round
@@ -337,7 +342,7 @@ def resolve(sampler: Any, num_clients: Count, cohort_size: int) -> Sampler:
   """
   if isinstance(sampler, str):
     complete = [n for n, c in SAMPLERS.items() if not c.hyperparameters]
-    checks.check_choice("sampler", sampler, complete)
+    check_choice("sampler", sampler, complete)
     sampler = SAMPLERS[sampler].factory()
   elif not isinstance(sampler, Sampler):
     sampler = _of_function(sampler)
@@ -348,7 +353,7 @@ def resolve(sampler: Any, num_clients: Count, cohort_size: int) -> Sampler:
 
 def _of_function(function):
   """A sampler that calls a function of key and round."""
-  checks.function("sampler", function, _TAKES)
+  check_function("sampler", function, _TAKES)
 
   def draw(key, round, sizes, cohort_size):
     del sizes, cohort_size
@@ -372,7 +377,7 @@ def _check_drawn(sampler, num_clients, cohort_size):
   is_fit = is_fit and jnp.issubdtype(clients.dtype, jnp.integer)
   if not is_fit or (scale is not None and shapes[1] != (cohort_size,)):
     raise ValueError(
-      f"sampler: draws {jax.tree.map(checks.form, drawn)}; must draw "
+      f"sampler: draws {jax.tree.map(form, drawn)}; must draw "
       f"[C] = [{cohort_size}] whole numbers, and [C] factors of weights or None"
     )
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.checks.fields import NAME, NAMES, checked
-from fedjax_opt.checks.values import form, of_shape
+from fedjax_opt.checks.values import check_shape, form
 
 
 def _indicators(outputs, y):
@@ -28,7 +28,7 @@ def _indicators(outputs, y):
     raise ValueError(
       f"outputs: is {form(outputs)}; must be logits [N, classes]"
     )
-  of_shape("y", y, outputs.shape[: max(y.ndim, 1)], "as outputs")
+  check_shape("y", y, outputs.shape[: max(y.ndim, 1)], "as outputs")
   if y.ndim == 2:
     return outputs > 0, y > 0.5
   classes = jnp.arange(outputs.shape[-1])
@@ -157,7 +157,7 @@ def r2(outputs: jax.Array, y: jax.Array) -> jax.Array:
     ones.
   """
   outputs, y = jnp.asarray(outputs), jnp.asarray(y)
-  of_shape("y", y, outputs.shape, "as outputs")
+  check_shape("y", y, outputs.shape, "as outputs")
   error = jnp.sum((y - outputs) ** 2, axis=0)
   total = jnp.sum((y - jnp.mean(y, axis=0)) ** 2, axis=0)
   constant = jnp.where(error > 0, 0.0, 1.0)
@@ -178,7 +178,7 @@ def mae(outputs: jax.Array, y: jax.Array) -> jax.Array:
     A non-negative scalar.
   """
   outputs, y = jnp.asarray(outputs), jnp.asarray(y)
-  of_shape("y", y, outputs.shape, "as outputs")
+  check_shape("y", y, outputs.shape, "as outputs")
   return jnp.mean(jnp.abs(y - outputs))
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import brief, check_at_least
 
 # The devices of `use`, and the memory of each.
 _used: contextvars.ContextVar[tuple[list[jax.Device], int | None] | None]
@@ -41,12 +41,12 @@ def use(
     TypeError: if it is no list of devices, or the memory no whole number.
   """
   if memory_bytes is not None:
-    checks.at_least("memory_bytes", memory_bytes, 1, most=2**60)
+    check_at_least("memory_bytes", memory_bytes, 1, most=2**60)
   is_list = isinstance(devices, Iterable) and not hasattr(devices, "dtype")
   device_list = list(devices) if is_list else [None]
   if not all(hasattr(device, "platform") for device in device_list):
     raise TypeError(
-      f"devices={checks.brief(devices)}: must be a list of devices, as "
+      f"devices={brief(devices)}: must be a list of devices, as "
       "jax.devices() gives it"
     )
   platforms = sorted({device.platform for device in device_list})

@@ -18,7 +18,7 @@ from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.arrays.trees import merge as merge
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import errors, fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import brief
 from fedjax_opt.frozen import Frozen
 from fedjax_opt.objectives import RegularizedLoss
 
@@ -195,12 +195,11 @@ def checked(name: str, paths: Any) -> tuple[str, ...]:
   is_list = isinstance(paths, list | tuple)
   if not is_list or not all(isinstance(path, str) for path in paths):
     raise TypeError(
-      f"{name}={checks.brief(paths)}: must be a list of paths, such as "
-      "['output']"
+      f"{name}={brief(paths)}: must be a list of paths, such as ['output']"
     )
   if not paths or not all(paths):
     raise ValueError(
-      f"{name}={checks.brief(paths)}: must be at least one path, none of "
+      f"{name}={brief(paths)}: must be at least one path, none of "
       "them empty, such as ['output']"
     )
   return tuple(paths)

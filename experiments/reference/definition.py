@@ -13,7 +13,7 @@ from experiments.studies.planned_cells import PlannedCell
 from experiments.studies.request import Request, content_of, texts_of
 from fedjax_opt.base import STREAMS
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_word
 from fedjax_opt.study import tuning
 
 FOLDER = pathlib.Path(__file__).parent
@@ -22,7 +22,7 @@ _LOCAL_WORK = ("local_steps", "local_epochs")  # Of which one is given.
 
 
 def _is_folder(name: str, value: Any) -> None:
-  checks.word(name, value)
+  check_word(name, value)
   if not re.fullmatch(r"\w[\w.-]*", value):
     raise ValueError(
       f"{name}={value!r}: must be letters, digits, '_', '-' and '.', for it "

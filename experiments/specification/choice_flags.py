@@ -15,9 +15,8 @@ from typing import Any, NoReturn
 from experiments.tasks import TASKS
 from fedjax_opt import privacy
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Field
-from fedjax_opt.checks.values import check_choice
+from fedjax_opt.checks.values import check_choice, check_fits_float
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import Choice, Hyperparameter
@@ -334,7 +333,7 @@ def parse_numbers(field: Field, text: Any, flag: str) -> list[Any]:
     if field.kind is float:
       # Python reads 1e-400 as 0.
       exact = value or decimal.Decimal(item.strip())
-      checks.fits_float(flag, exact)
+      check_fits_float(flag, exact)
     if value in values:
       raise ValueError(f"{flag}={text}: {item} is repeated; give it once")
     values.append(value)

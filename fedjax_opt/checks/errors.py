@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from fedjax_opt.checks import values
+from fedjax_opt.checks.values import check_function
 
 # Errors of functions that ask for the values of traced arrays, and the remedy.
 _TRACED = (
@@ -167,6 +167,6 @@ def call(
     TypeError: if it takes other arguments, or raises one.
     ValueError: if it raises another error.
   """
-  values.function(name, given, takes)
+  check_function(name, given, takes)
   with calling(f"{name}: failed{where}"):
     return given(*args)

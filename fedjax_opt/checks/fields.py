@@ -24,7 +24,28 @@ import jax
 import numpy as np
 import optax
 
-from fedjax_opt.checks import functions, rules, values
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks.values import (
+  LARGEST,
+  brief,
+  check_array,
+  check_at_least,
+  check_choice,
+  check_function,
+  check_in_interval,
+  check_instance,
+  check_iterable,
+  check_lengths,
+  check_names,
+  check_number,
+  check_path,
+  check_plain_array,
+  check_real_array,
+  check_switch,
+  check_text,
+  check_tree,
+  check_word,
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -69,7 +90,7 @@ class Number(Field):
     words: the interval in words.
   """
 
-  accepts: Callable[..., None] = values.in_interval
+  accepts: Callable[..., None] = check_in_interval
   kind: type = float
   words: str = ""
 
@@ -91,9 +112,9 @@ def number(interval: str, words: str = "", kind: type = float) -> Number:
 
   def accepts(name, value, *how):
     if kind is int:
-      values.at_least(name, value, -values.LARGEST)
-    values.number(name, value)
-    values.in_interval(name, value, *how)
+      check_at_least(name, value, -LARGEST)
+    check_number(name, value)
+    check_in_interval(name, value, *how)
 
   return Number(accepts, interval=interval, kind=kind, words=words)
 
@@ -101,7 +122,7 @@ def number(interval: str, words: str = "", kind: type = float) -> Number:
 def integer(
   least: int = 0,
   may_be_array: bool = False,
-  most: int | None = values.LARGEST,
+  most: int | None = LARGEST,
 ) -> Field:
   """A whole number, by default of 32 bits.
 
@@ -113,19 +134,19 @@ def integer(
 
   def accepts(name, value):
     if may_be_array and isinstance(value, jax.Array):
-      scalar = values.array(name, value, "[]", of_integers=True)
+      scalar = check_array(name, value, "[]", of_integers=True)
       if isinstance(scalar, jax.core.Tracer):
         return
       value = scalar.item()
-    values.at_least(name, value, least, most)
+    check_at_least(name, value, least, most)
 
-  end = f"{most}]" if most not in (None, values.LARGEST) else "inf)"
+  end = f"{most}]" if most not in (None, LARGEST) else "inf)"
   return Field(accepts, interval=f"[{least}, {end}", kind=int)
 
 
 def choice(*accepted: str) -> Field:
   """One of a few words."""
-  accepts = functools.partial(values.check_choice, accepted=accepted)
+  accepts = functools.partial(check_choice, accepted=accepted)
   return Field(accepts, choices=accepted)
 
 
@@ -136,12 +157,12 @@ def array(axes: str, **kind: Any) -> Field:
     axes: its shape, such as "[M, C]".
     **kind: `of_integers` and `interval`.
   """
-  return Field(functools.partial(values.array, axes=axes, **kind))
+  return Field(functools.partial(check_array, axes=axes, **kind))
 
 
 def function(takes: str) -> Field:
   """A function of a given form, such as "(params, batch) -> {name: [B]}"."""
-  return Field(functools.partial(values.function, takes=takes))
+  return Field(functools.partial(check_function, takes=takes))
 
 
 def rate(may_drop: bool = True, hint: str = "") -> Field:
@@ -168,12 +189,12 @@ def sequence_of(field: Field, words: str, least: int = 0) -> Field:
   """
 
   def accepts(name, entries):
-    values.plain_array(name, entries)
+    check_plain_array(name, entries)
     is_array = getattr(entries, "ndim", 0) > 0
     if not is_array and not isinstance(entries, list | tuple | range):
-      raise TypeError(f"{name}={values.brief(entries)}: must be {words}")
+      raise TypeError(f"{name}={brief(entries)}: must be {words}")
     if len(entries) < least:
-      raise ValueError(f"{name}={values.brief(entries)}: must be {words}")
+      raise ValueError(f"{name}={brief(entries)}: must be {words}")
     for i, value in enumerate(entries):
       field.check(f"{name}[{i}]", value)
 
@@ -186,7 +207,7 @@ def _pair(*inner: Field) -> Field:
   def accepts(name, entries):
     if not isinstance(entries, list | tuple) or len(entries) != len(inner):
       raise TypeError(
-        f"{name}={values.brief(entries)}: must be a tuple of {len(inner)}"
+        f"{name}={brief(entries)}: must be a tuple of {len(inner)}"
       )
     for i, field in enumerate(inner):
       field.check(f"{name}[{i}]", entries[i])
@@ -204,10 +225,10 @@ def mapping_of(field: Field | None, words: str) -> Field:
 
   def accepts(name, mapping):
     if not isinstance(mapping, Mapping):
-      raise TypeError(f"{name}={values.brief(mapping)}: must be {words}")
+      raise TypeError(f"{name}={brief(mapping)}: must be {words}")
     for key, value in mapping.items():
       if not isinstance(key, str):
-        text = values.brief(key)
+        text = brief(key)
         raise TypeError(f"{name}: the name {text} must be a string")
       if field is not None:
         field.check(f"{name}[{key!r}]", value)
@@ -231,20 +252,20 @@ def instance_of(
     if not isinstance(value, kind):
       hint = " (it was not called)" * callable(value)
       raise error(
-        f"{name}={values.brief(value)}: must be {noun}{hint}, such as {example}"
+        f"{name}={brief(value)}: must be {noun}{hint}, such as {example}"
       )
 
   return Field(accepts)
 
 
-SWITCH = Field(values.switch, kind=bool)
+SWITCH = Field(check_switch, kind=bool)
 SEED_OF_RUN = integer(most=(1 << 32) - 1)
-NAMES = Field(values.names)
-NAME = Field(values.word)
-ARRAY = Field(values.real_array)
-PARAMS = Field(values.tree)
-POOL = Field(values.pool)
-PATH = Field(values.path)
+NAMES = Field(check_names)
+NAME = Field(check_word)
+ARRAY = Field(check_real_array)
+PARAMS = Field(check_tree)
+POOL = Field(check_lengths)
+PATH = Field(check_path)
 LOSS = Field(functions.check_loss)
 CLIENT_RULE = Field(rules.client)
 
@@ -275,7 +296,7 @@ KINDS: dict[Any, Field] = {
   bool: SWITCH,
   int: integer(),
   float: Number(),
-  str: Field(values.text),
+  str: Field(check_text),
   str | os.PathLike: PATH,
   np.ndarray: ARRAY,
   jax.Array: ARRAY,
@@ -382,7 +403,7 @@ def _of_form(annotation):
     names = "xyzuvw"[: len(inner[0])] if inner[0] is not ... else ["..."]
     return function(f"({', '.join(names)})")
   if origin is Iterable:
-    return Field(values.iterable)
+    return Field(check_iterable)
   if origin is Sequence or (origin is tuple and ... in inner):
     return sequence_of(inner_field(0), "a list")
   if origin is tuple:
@@ -393,4 +414,4 @@ def _of_form(annotation):
   is_class = lambda kind: isinstance(kind, type) and kind not in _ANYTHING
   if not all(map(is_class, kinds)) or KINDS.keys() & set(kinds):
     return None
-  return Field(functools.partial(values.instance, kinds=kinds))
+  return Field(functools.partial(check_instance, kinds=kinds))

@@ -14,8 +14,7 @@ import numpy as np
 import optax
 
 from fedjax_opt.checks import errors
-from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import brief, form
+from fedjax_opt.checks.values import brief, check_function, form
 
 LOSS = "(params, batch, rng) -> [B]"
 FEATURES = "(params, batch, rng) -> [B, d]"
@@ -37,7 +36,7 @@ def check_loss(name: str, value: Any) -> None:
     raise TypeError(
       f"{name}: is an optimizer; must be a function {LOSS}, given first"
     )
-  checks.function(name, value, LOSS)
+  check_function(name, value, LOSS)
 
 
 def loss(loss_fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import optax
 
-from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import brief
+from fedjax_opt.checks.values import brief, check_function, check_in_interval
 
 EXAMPLE = "an optimizer, such as optax.sgd(0.1)"
 _OF_ROUND = "or a function from the round to one"
@@ -30,7 +29,7 @@ def client(name: str, rule: Any) -> None:
     raise TypeError(
       f"{name}={brief(rule)}: must be {EXAMPLE}, {_OF_ROUND}{_hint(rule)}"
     )
-  checks.function(name, rule, f"(round) -> optimizer, or {EXAMPLE}")
+  check_function(name, rule, f"(round) -> optimizer, or {EXAMPLE}")
   first = next(iter(inspect.signature(rule).parameters), "round")
   if first in _RATES:
     raise TypeError(
@@ -78,9 +77,9 @@ def rate(
     is_factory = _is_of_library(value, "optax.") and not _is_made(value)
     if is_factory or not may_drop or isinstance(value, type):
       raise TypeError(f"{name}={brief(value)}: must be {wanted}")
-    checks.function(name, value, "(round) -> number")
+    check_function(name, value, "(round) -> number")
     return
-  checks.in_interval(name, value, "[0, inf)", wanted)
+  check_in_interval(name, value, "[0, inf)", wanted)
 
 
 def needs(

@@ -55,18 +55,18 @@ def form(leaf: Any) -> str:
   return f"{dtype}{list(np.shape(leaf))}"
 
 
-def integer(name: str, value: Any) -> None:
+def check_integer(name: str, value: Any) -> None:
   """Raises TypeError if a value is no whole number."""
   is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
   if not is_whole:
     raise TypeError(f"{name}={brief(value)}: must be a whole number")
 
 
-def at_least(
+def check_at_least(
   name: str, value: Any, least: int, most: int | None = LARGEST
 ) -> None:
   """Raises an error if a value is no whole number, too small or too large."""
-  integer(name, value)
+  check_integer(name, value)
   if value < least:
     raise ValueError(
       f"{name}={value}: must not be negative"
@@ -82,13 +82,13 @@ def is_real(value: Any) -> bool:
   return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def number(name: str, value: Any) -> None:
+def check_number(name: str, value: Any) -> None:
   """Raises TypeError if a value is no real number."""
   if not is_real(value):
     raise TypeError(f"{name}={brief(value)}: must be a number")
 
 
-def in_interval(
+def check_in_interval(
   name: str,
   value: Any,
   interval: str,
@@ -108,7 +108,7 @@ def in_interval(
     TypeError: if it is no scalar number.
     ValueError: if it is outside the interval. Traced numbers are not checked.
   """
-  plain_array(name, value)
+  check_plain_array(name, value)
   is_array = hasattr(value, "shape") and hasattr(value, "dtype")
   if is_array and np.shape(value) == ():
     if isinstance(value, jax.core.Tracer):
@@ -126,7 +126,7 @@ def in_interval(
     raise ValueError(f"{name}={float(value):g}: must be {accepted}")
 
 
-def fits_float(name: str, value: Any) -> None:
+def check_fits_float(name: str, value: Any) -> None:
   """Raises ValueError if JAX would turn a number into 0 or infinity."""
   limits = jax.numpy.finfo(jax.dtypes.canonicalize_dtype(float))
   low, high, size = float(limits.tiny), float(limits.max), abs(value)
@@ -145,7 +145,7 @@ def is_in(value: Any, interval: str) -> Any:
   return is_above & is_below
 
 
-def switch(name: str, value: Any) -> None:
+def check_switch(name: str, value: Any) -> None:
   """Raises TypeError if a value is neither True nor False."""
   if not isinstance(value, bool | np.bool_):
     raise TypeError(f"{name}={brief(value)}: must be True or False")
@@ -197,7 +197,7 @@ def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
   return [by_plain[key] for key in keys][:most]
 
 
-def array(
+def check_array(
   name: str,
   value: Any,
   axes: str,
@@ -257,12 +257,12 @@ def as_array(
     name: of the argument.
     value: given for it.
     wanted: what it must be, for the message.
-    any_order: see `plain_array`.
+    any_order: see `check_plain_array`.
 
   Raises:
-    TypeError: if it is something else, see `plain_array`.
+    TypeError: if it is something else, see `check_plain_array`.
   """
-  plain_array(name, value, any_order)
+  check_plain_array(name, value, any_order)
   if hasattr(value, "dtype"):
     return value
   try:
@@ -274,7 +274,7 @@ def as_array(
   return result
 
 
-def real_array(name: str, value: Any) -> None:
+def check_real_array(name: str, value: Any) -> None:
   """Checks that a value is an array or lists of real numbers, also traced."""
   wanted = "an array of real numbers"
   converted = as_array(name, value, wanted)
@@ -283,7 +283,7 @@ def real_array(name: str, value: Any) -> None:
     raise TypeError(f"{name}={brief(value)}: must be {wanted}")
 
 
-def of_shape(name: str, value: Any, shape: Sequence[int], of: str) -> None:
+def check_shape(name: str, value: Any, shape: Sequence[int], of: str) -> None:
   """Raises ValueError if an array is not of the shape of another one.
 
   Args:
@@ -298,7 +298,7 @@ def of_shape(name: str, value: Any, shape: Sequence[int], of: str) -> None:
     )
 
 
-def plain_array(name: str, value: Any, any_order: bool = False) -> None:
+def check_plain_array(name: str, value: Any, any_order: bool = False) -> None:
   """Checks that NumPy and JAX read the same numbers from an array.
 
   Args:
@@ -332,12 +332,12 @@ def plain_array(name: str, value: Any, any_order: bool = False) -> None:
     raise TypeError(f"{name}: {hint}")
 
 
-def pool(name: str, value: Any) -> int:
+def check_lengths(name: str, value: Any) -> int:
   """The number N of examples in a dict of arrays [N, ...].
 
   Raises:
     TypeError: if it is no dict of arrays, or empty, or one is refused by
-      `plain_array`.
+      `check_plain_array`.
     ValueError: if their lengths differ.
   """
   if not isinstance(value, Mapping) or not len(value):
@@ -359,7 +359,7 @@ def pool(name: str, value: Any) -> int:
   return next(iter(lengths.values()))
 
 
-def as_many(name: str, values: Sequence[Any], number: int, of: str) -> None:
+def check_count(name: str, values: Sequence[Any], number: int, of: str) -> None:
   """Raises ValueError if there is not one value for each of something.
 
   Args:
@@ -375,14 +375,14 @@ def as_many(name: str, values: Sequence[Any], number: int, of: str) -> None:
     )
 
 
-def iterable(name: str, value: Any) -> None:
+def check_iterable(name: str, value: Any) -> None:
   """Raises TypeError if a value cannot be iterated over."""
-  plain_array(name, value)
+  check_plain_array(name, value)
   if not isinstance(value, Iterable) or isinstance(value, str | bytes):
     raise TypeError(f"{name}={brief(value)}: must be a list, or an iterator")
 
 
-def instance(name: str, value: Any, kinds: Sequence[type]) -> None:
+def check_instance(name: str, value: Any, kinds: Sequence[type]) -> None:
   """Raises TypeError if a value is of none of these classes."""
   if not isinstance(value, tuple(kinds)):
     hint = " (it was not called)" * isinstance(value, type)
@@ -390,29 +390,29 @@ def instance(name: str, value: Any, kinds: Sequence[type]) -> None:
     raise TypeError(f"{name}={brief(value)}: must be {words}{hint}")
 
 
-def text(name: str, value: Any) -> None:
+def check_text(name: str, value: Any) -> None:
   """Raises TypeError if a value is no string."""
   if not isinstance(value, str):
     raise TypeError(f"{name}={brief(value)}: must be a string")
 
 
-def word(name: str, value: Any) -> None:
+def check_word(name: str, value: Any) -> None:
   """Raises an error if a value is no string, or an empty one."""
-  text(name, value)
+  check_text(name, value)
   if not value.strip():
     raise ValueError(f"{name}={value!r}: must not be empty")
 
 
-def path(name: str, value: Any) -> None:
+def check_path(name: str, value: Any) -> None:
   """Raises an error if a value is no path, or an empty one."""
   if not isinstance(value, str | os.PathLike):
     raise TypeError(
       f"{name}={brief(value)}: must be a path, a string or a pathlib.Path"
     )
-  word(name, os.fspath(value))
+  check_word(name, os.fspath(value))
 
 
-def tree(name: str, value: Any) -> None:
+def check_tree(name: str, value: Any) -> None:
   """Checks that a model is a pytree of floating-point arrays, also traced.
 
   Raises:
@@ -430,7 +430,7 @@ def tree(name: str, value: Any) -> None:
   # Without leaves it is the model of an algorithm whose state is its own.
   for path, leaf in jax.tree_util.tree_leaves_with_path(value):
     leaf_name = f"{name}{jax.tree_util.keystr(path)}"
-    plain_array(leaf_name, leaf)
+    check_plain_array(leaf_name, leaf)
     if not hasattr(leaf, "dtype") and not isinstance(leaf, float):
       if any(module.startswith("equinox.") for module in modules):
         hint = "; give eqx.partition(model, eqx.is_inexact_array)[0]"
@@ -446,7 +446,7 @@ def tree(name: str, value: Any) -> None:
       )
 
 
-def names(name: str, values: Any) -> None:
+def check_names(name: str, values: Any) -> None:
   """Raises TypeError if the values are not strings in a list or tuple."""
   is_list = isinstance(values, list | tuple)
   if not is_list or not all(isinstance(value, str) for value in values):
@@ -456,7 +456,7 @@ def names(name: str, values: Any) -> None:
     )
 
 
-def function(name: str, value: Any, takes: str) -> None:
+def check_function(name: str, value: Any, takes: str) -> None:
   """Raises TypeError if a value is no function of such arguments.
 
   Args:

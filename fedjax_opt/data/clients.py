@@ -9,8 +9,14 @@ from typing import Annotated, Any
 import jax
 import numpy as np
 
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import ANYTHING, Seed, checked, integer
+from fedjax_opt.checks.values import (
+  brief,
+  check_array,
+  check_count,
+  check_iterable,
+  check_lengths,
+)
 from fedjax_opt.data import client_split, lists, npz_files, partition, pools
 from fedjax_opt.data.pools import Array
 
@@ -246,8 +252,8 @@ class ClientData:
       ValueError: as `from_partition`, or if there is not one id per example.
     """
     rows = partition.natural(client_ids)
-    num_examples = checks.pool("examples", examples)
-    checks.as_many("client_ids", client_ids, num_examples, "examples")
+    num_examples = check_lengths("examples", examples)
+    check_count("client_ids", client_ids, num_examples, "examples")
     return cls.from_partition(examples, rows, num_classes)
 
   @classmethod
@@ -326,11 +332,11 @@ def _check_lists(indices: Any, sizes: Any, num_examples: int) -> None:
   """Checks the lists of the clients' examples, and their lengths."""
   rows = {"of_integers": True, "interval": f"[0, {num_examples - 1}]"}
   if isinstance(indices, lists.Lists):
-    checks.array("indices", indices.rows, "[T]", **rows)
+    check_array("indices", indices.rows, "[T]", **rows)
   else:
-    indices = checks.array("indices", indices, "[M, n_max]", **rows)
+    indices = check_array("indices", indices, "[M, n_max]", **rows)
   number, width = indices.shape
-  checks.array(
+  check_array(
     "sizes", sizes, f"[{number}]", of_integers=True, interval=f"[0, {width}]"
   )
   if not np.any(sizes):
@@ -356,17 +362,15 @@ def _checked_rows(
   rows: Sequence[np.ndarray], num_examples: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """The rows of all clients, one after the other, and the clients' sizes."""
-  checks.iterable("rows", rows)
+  check_iterable("rows", rows)
   if isinstance(rows, Mapping):
-    raise TypeError(
-      f"rows={checks.brief(rows)}: must be a list of arrays of rows"
-    )
+    raise TypeError(f"rows={brief(rows)}: must be a list of arrays of rows")
   row_lists = list(rows)
   for client, own_rows in enumerate(row_lists):
     # Most are what the schemes give, of up to millions of clients.
     is_plain = type(own_rows) is np.ndarray and own_rows.dtype == np.int64
     if not is_plain or own_rows.ndim != 1:
-      row_lists[client] = checks.array(
+      row_lists[client] = check_array(
         f"rows[{client}]", own_rows, "[n]", of_integers=True
       )
   sizes = np.array([len(own_rows) for own_rows in row_lists], np.int32)
@@ -374,7 +378,7 @@ def _checked_rows(
     raise ValueError(f"rows: none of {len(row_lists)} clients has an example")
   owned = np.concatenate([own_rows for own_rows in row_lists if own_rows.size])
   interval = f"[0, {num_examples - 1}]"
-  checks.array("rows", owned, "[n]", of_integers=True, interval=interval)
+  check_array("rows", owned, "[n]", of_integers=True, interval=interval)
   return owned.astype(np.int64), sizes
 
 
@@ -402,7 +406,7 @@ def owned_by(
   indices, interval = ownership["indices"], "[0, inf)"
   if indices.ndim == 2:
     interval = f"[0, {indices.shape[1]}]"
-  sizes = checks.array(
+  sizes = check_array(
     "sizes", ownership["sizes"], "[M]", of_integers=True, interval=interval
   ).astype(np.int64)
   if indices.ndim == 2 and len(indices) == len(sizes):

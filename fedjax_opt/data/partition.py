@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt import registry
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Seed, checked
+from fedjax_opt.checks.values import brief, check_choice, check_count
 from fedjax_opt.data.partition_schemes import Labels, Rows
 from fedjax_opt.data.partition_schemes import class_q as class_q
 from fedjax_opt.data.partition_schemes import dirichlet as dirichlet
@@ -116,13 +116,13 @@ def split(
     ValueError: if the name is unknown, a parameter belongs to another scheme,
       or a value is out of range.
   """
-  checks.check_choice("partition", name, SCHEMES)
+  check_choice("partition", name, SCHEMES)
   for key, value in parameters.items():
     of = registry.owners(SCHEMES, key)
     if name not in of:
       belongs = f"belongs to partition {', '.join(of)}" if of else "unknown"
       raise ValueError(
-        f"{key}={checks.brief(value)}: {belongs}, not to partition {name}"
+        f"{key}={brief(value)}: {belongs}, not to partition {name}"
       )
   scheme = SCHEMES[name]
   if not scheme.takes("client_ids"):
@@ -133,7 +133,7 @@ def split(
       f"{', '.join(n for n, o in SCHEMES.items() if not o.takes('client_ids'))}"
     )
   if labels is not None:
-    checks.as_many("client_ids", client_ids, len(labels), "examples")
+    check_count("client_ids", client_ids, len(labels), "examples")
   rows = scheme.factory(client_ids)
   if num_clients not in (None, len(rows)):
     raise ValueError(

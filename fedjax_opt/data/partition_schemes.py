@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import (
   Count,
   NonNegativeFloat,
   PositiveFloat,
   Seed,
 )
+from fedjax_opt.checks.values import brief, check_at_least, check_plain_array
 from fedjax_opt.files import memory
 
 Rows = list[np.ndarray]  # M arrays of pool rows, one per client.
@@ -36,7 +36,7 @@ def _are_ids(name: str, value: Any) -> None:
   )
   may_be_text = is_of_pandas or (is_array and value.dtype.kind in "OSU")
   if not may_be_text or isinstance(value, np.ma.MaskedArray):
-    checks.plain_array(name, value)
+    check_plain_array(name, value)
   ids = _as_ids(value)
   if ids.ndim != 1 or ids.dtype.kind not in "iuUS" or not ids.size:
     raise ValueError(
@@ -66,16 +66,16 @@ def _as_ids(value: Any) -> np.ndarray:
 
 def size_range(name: str, value: Any) -> tuple[int, int]:
   """Checks a number of examples, or a range of it, and returns (low, high)."""
-  checks.plain_array(name, value)
+  check_plain_array(name, value)
   bounds = np.atleast_1d(np.asarray(value, object))
   try:
     for bound in bounds:
-      checks.at_least(name, bound, 1)
+      check_at_least(name, bound, 1)
     if not (1 <= len(bounds) <= 2 and bounds[0] <= bounds[-1]):
       raise ValueError(bounds)
   except (ValueError, TypeError):
     raise ValueError(
-      f"{name}={checks.brief(value)}: must be a whole number in [1, inf), or "
+      f"{name}={brief(value)}: must be a whole number in [1, inf), or "
       "(low, high) with 1 <= low <= high"
     ) from None
   return int(bounds[0]), int(bounds[-1])

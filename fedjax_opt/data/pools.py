@@ -9,8 +9,13 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import POOL, SeedOfRun, checked
+from fedjax_opt.checks.values import (
+  brief,
+  check_at_least,
+  check_lengths,
+  check_plain_array,
+)
 
 Array = np.ndarray | jax.Array
 Examples = dict[str, np.ndarray]
@@ -36,13 +41,13 @@ def check_pool(name: str, examples: Mapping[str, Array]) -> int:
     TypeError: naming the array that is none, or is not of numbers.
     ValueError: if lengths differ, or naming the row with a number too large.
   """
-  num_examples = checks.pool(name, examples)
+  num_examples = check_lengths(name, examples)
   for key, values in examples.items():
     if not hasattr(values, "dtype"):
       raise TypeError(
-        f"{name}[{key!r}]={checks.brief(values)}: must be an array [N, ...]"
+        f"{name}[{key!r}]={brief(values)}: must be an array [N, ...]"
       )
-    checks.plain_array(f"{name}[{key!r}]", values)
+    check_plain_array(f"{name}[{key!r}]", values)
     if isinstance(values, np.ndarray):
       check_fits(f"{name}[{key!r}]", values, is_label=key == "y")
   return num_examples
@@ -64,7 +69,7 @@ def check_examples(
     ValueError: if leading axes differ, or an entry is not a finite number.
     TypeError: if they are no dictionary of arrays.
   """
-  if not checks.pool("examples", examples) and not may_be_empty:
+  if not check_lengths("examples", examples) and not may_be_empty:
     raise ValueError("examples must hold at least one example, got N = 0")
   examples = {name: np.asarray(values) for name, values in examples.items()}
   for name, values in examples.items():
@@ -150,7 +155,7 @@ def check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
   Raises:
     ValueError: naming the first that is not.
   """
-  checks.at_least("num_classes", num_classes, 1)
+  check_at_least("num_classes", num_classes, 1)
   labels = np.asarray(examples["y"]) if "y" in examples else None
   if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
     got = "none" if labels is None else f"{labels.dtype} {labels.shape}"

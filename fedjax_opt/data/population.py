@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked
+from fedjax_opt.checks.values import check_array, check_at_least
 from fedjax_opt.data import lists, population_files
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_examples, check_fits
@@ -148,7 +148,7 @@ class Population:
     Raises:
       ValueError: if `cohort_size` is not positive.
     """
-    checks.at_least("cohort_size", cohort_size, 1)
+    check_at_least("cohort_size", cohort_size, 1)
     start = max(0, self.num_clients - cohort_size)
     return int(np.partition(self.sizes, start)[start:].sum(dtype=np.int64))
 
@@ -181,7 +181,7 @@ class Population:
         does not fit into the type that JAX will use.
       OSError: if a file cannot be read, or what was read is damaged.
     """
-    clients = checks.array(
+    clients = check_array(
       "clients", clients, "[C]", of_integers=True, interval="[0, inf)"
     )
     # Numbers that are no client begin and end at N.
@@ -229,7 +229,7 @@ class Population:
     if clients is None:
       clients = np.arange(self.num_clients)
     interval = f"[0, {self.num_clients - 1}]"
-    clients = checks.array(
+    clients = check_array(
       "clients", clients, "[C]", of_integers=True, interval=interval
     ).astype(np.int64)
     sizes = self.sizes[clients]

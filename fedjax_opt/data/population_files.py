@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import brief
+from fedjax_opt.checks.values import brief, check_array
 from fedjax_opt.data import npz_files
 from fedjax_opt.data.pools import check_examples
 from fedjax_opt.files.digests import digest, digest_of_file
@@ -236,11 +235,11 @@ def read(
   examples = {n.removeprefix(_FIELD): array for n, array in arrays.items()}
   try:
     _check_fields(_fields_of(examples))
-    sizes = checks.array(
+    sizes = check_array(
       "sizes", sizes, "[M]", of_integers=True, interval=f"[0, {LARGEST}]"
     )
     axes = f"[{len(sizes)}, {len(examples)}]"
-    digests = checks.array("digests", digests, axes, of_integers=True)
+    digests = check_array("digests", digests, axes, of_integers=True)
     if not examples or not sizes.any():
       raise ValueError("has no examples")
   except (ValueError, TypeError) as error:

@@ -18,8 +18,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import errors
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Field, checked, mapping_of
+from fedjax_opt.checks.values import (
+  brief,
+  check_choice,
+  check_instance,
+  check_names,
+  check_word,
+)
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets import table_columns
 from fedjax_opt.datasets.files import saved_data_set
@@ -36,14 +42,14 @@ KINDS = typing.get_args(_Kind)
 def _is_label(name: str, value: Any) -> None:
   """Checks that a value is the name of a column, or several."""
   if isinstance(value, str):
-    checks.word(name, value)
+    check_word(name, value)
   else:
-    checks.names(name, value)
+    check_names(name, value)
 
 
 def _is_frame(name: str, value: Any) -> None:
   pandas = errors.imported("pandas", "reading tables", "fedjax_opt[run]")
-  checks.instance(name, value, [pandas.DataFrame])
+  check_instance(name, value, [pandas.DataFrame])
 
 
 _Label = Annotated[str | Sequence[str], Field(_is_label)]
@@ -321,7 +327,7 @@ def from_bunch(bunch: Any, kind: _Kind | None = None) -> Table:
   pandas = errors.imported("pandas", "reading tables", "fedjax_opt[run]")
   if not {"data", "target"} <= set(bunch):
     raise TypeError(
-      f"bunch={checks.brief(bunch)}: must have data and target, as those of "
+      f"bunch={brief(bunch)}: must have data and target, as those of "
       "sklearn.datasets"
     )
   data = pandas.DataFrame(bunch["data"])
@@ -350,7 +356,7 @@ def standardize(
   Returns:
     All of them, in order, with x as float32.
   """
-  checks.check_choice("train", "x", train)
+  check_choice("train", "x", train)
   x = np.asarray(train["x"], np.float64)
   mean, std = x.mean(0), x.std(0)
   # Rounding gives a constant column a tiny deviation.
@@ -371,7 +377,7 @@ def _check_columns(columns, by_role):
       if name is None:
         continue
       listing = "the columns" if len(columns) > 20 else None
-      checks.check_choice(role, name, columns, listing)
+      check_choice(role, name, columns, listing)
       if name in roles:
         raise ValueError(
           f"{role}={name!r}: that column is already {roles[name]}"

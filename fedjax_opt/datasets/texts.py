@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import errors
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked, choice
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.datasets import files, tfds, tokenization
 
 _DBPEDIA = "https://s3.amazonaws.com/fast-ai-nlp/dbpedia_csv.tgz"
@@ -44,7 +44,7 @@ def _ag_news(split, data_dir):
 
 
 def _dbpedia(split, data_dir):
-  checks.check_choice("split", split, ("train", "test"))
+  check_choice("split", split, ("train", "test"))
   root = tfds.root_folder(data_dir)
   path = root / "dbpedia_csv" / f"{split}.csv"
   if not path.is_file():

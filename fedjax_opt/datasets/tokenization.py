@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from fedjax_opt.checks import errors
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Count, Field, checked, integer
+from fedjax_opt.checks.values import brief, check_instance
 from fedjax_opt.files import json_files
 
 __all__ = ["encode", "from_text", "read", "train"]
@@ -81,7 +81,7 @@ def _settings(folder):
     value = content.get(key)
     if value is not None and not isinstance(value, bool):
       raise ValueError(
-        f"{file}: {key} is {checks.brief(value)}; must be true or false"
+        f"{file}: {key} is {brief(value)}; must be true or false"
       )
     settings[name] = default if value is None else value
   return settings
@@ -169,7 +169,7 @@ def from_text(text: str) -> Any:
 
 
 def _is_tokenizer(name: str, value: Any) -> None:
-  checks.instance(name, value, [_import().Tokenizer])
+  check_instance(name, value, [_import().Tokenizer])
 
 
 Tokenizer = Annotated[Any, Field(_is_tokenizer)]

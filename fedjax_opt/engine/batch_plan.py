@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import LARGEST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,8 +156,8 @@ def _part_of(number, fraction, xnp):
 
 def _check_budget(name, value, examples):
   """Checks that int32 can count a client's examples in a round."""
-  if value is not None and value * examples > checks.LARGEST:
+  if value is not None and value * examples > LARGEST:
     raise ValueError(
-      f"{name}={value:g}: gives a client more than {checks.LARGEST} examples "
+      f"{name}={value:g}: gives a client more than {LARGEST} examples "
       "in a round; must be smaller"
     )

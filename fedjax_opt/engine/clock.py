@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import errors
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import brief
 from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.schedules.timetable import Timetable, check_clients
 
@@ -70,7 +70,7 @@ def of_seeds(
 def _check_is_timetable(name, value):
   if not isinstance(value, Timetable):
     raise TypeError(
-      f"{name}={checks.brief(value)}: must be a Timetable, such as "
+      f"{name}={brief(value)}: must be a Timetable, such as "
       "schedules.by_hand(clients, versions), or a function to one"
     )
   if not len(value.time):

@@ -16,7 +16,7 @@ from jax import lax
 
 from fedjax_opt.arrays import trees
 from fedjax_opt.checks import functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_integer
 from fedjax_opt.engine import mapping, replies, sharding
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
@@ -474,7 +474,7 @@ class Cohort:
   def _check_client(self, client, others_work):
     """Checks that `pick` can take this client."""
     if not isinstance(client, jax.core.Tracer):  # Of which nothing is known.
-      checks.integer("client", client)
+      check_integer("client", client)
       if not 0 <= client < self.config.num_clients:
         raise ValueError(
           f"client={client}: must be in [0, {self.config.num_clients})"

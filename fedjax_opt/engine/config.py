@@ -10,7 +10,7 @@ import optax
 
 from fedjax_opt.base import EvaluateFn, Params
 from fedjax_opt.checks import fields, functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import brief, check_integer, nearest
 from fedjax_opt.engine import sharding
 from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.engine.chunks import (
@@ -211,7 +211,7 @@ def check_names(
       raise TypeError(
         f"{name}: is no option, but an argument {_ARGUMENTS[name]}"
       )
-    near = checks.nearest(name, [*known, *_ARGUMENTS])
+    near = nearest(name, [*known, *_ARGUMENTS])
     hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.RunOptions"
     raise TypeError(f"{name}: is no option; {hint}")
 
@@ -232,7 +232,7 @@ def check_options(given: Mapping[str, Any]) -> None:
     for name in ("cohort_size", "sampler"):
       if given.get(name, GRID_DEFAULTS[name]) != GRID_DEFAULTS[name]:
         raise ValueError(
-          f"{name}={checks.brief(given[name])} with schedule: the schedule "
+          f"{name}={brief(given[name])} with schedule: the schedule "
           f"says who takes part; leave {name} out"
         )
   given = GRID_DEFAULTS | given
@@ -472,10 +472,10 @@ def _cohort_size(
     return num_clients
   if may_repeat:  # On a schedule a client may come twice.
     return int(cohort_size)
-  checks.integer("cohort_size", cohort_size)
+  check_integer("cohort_size", cohort_size)
   if not 1 <= cohort_size <= num_clients:
     raise ValueError(
-      f"cohort_size={checks.brief(cohort_size)}: must be from 1 to the number "
+      f"cohort_size={brief(cohort_size)}: must be from 1 to the number "
       f"of clients, {num_clients}"
     )
   return int(cohort_size)

@@ -16,8 +16,12 @@ import numpy as np
 from fedjax_opt import contract
 from fedjax_opt.base import Algorithm, Batch
 from fedjax_opt.checks import errors, fields
-from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import brief
+from fedjax_opt.checks.values import (
+  brief,
+  check_fits_float,
+  check_instance,
+  check_tree,
+)
 from fedjax_opt.data import clients, lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_finite, check_pool, same_pool
@@ -134,7 +138,7 @@ def _numbers(name, values):
   values = [v.item() if hasattr(v, "item") else v for v in values]
   for value in values:
     if isinstance(value, float):
-      checks.fits_float(name, value)
+      check_fits_float(name, value)
   _check_differ(name, values)
   return values
 
@@ -158,7 +162,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
   takes = "(seed) -> ClientData"
   parts = [errors.call("data", takes, data, seed) for seed in seeds]
   for seed, part in zip(seeds, parts, strict=True):
-    checks.instance(f"data({seed})", part, (ClientData, Population))
+    check_instance(f"data({seed})", part, (ClientData, Population))
   first = parts[0]
   if all(part is first for part in parts):
     return first
@@ -265,7 +269,7 @@ def check_params(
     key = jax.eval_shape(jax.random.key, 0)
     jax.eval_shape(lambda key: _model_of(params, key), key)
     return params
-  checks.tree(argument, params)
+  check_tree(argument, params)
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     name = f"{argument}{jax.tree_util.keystr(path)}"
     if isinstance(leaf, jax.core.Tracer):
@@ -286,7 +290,7 @@ def _model_of(params, key):
   takes = "(key) -> params, or a pytree of arrays"
   where = " with a random key"
   model = errors.call("params", takes, params, key, where=where)
-  checks.tree("params(key)", model)
+  check_tree("params(key)", model)
   return model
 
 

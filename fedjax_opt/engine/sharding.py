@@ -31,7 +31,7 @@ from jax.sharding import (
 )
 
 from fedjax_opt import target
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import brief
 
 CLIENTS, GRID, MODEL = "clients", "grid", "model"
 # Leaves with fewer numbers are on all devices of a model.
@@ -276,7 +276,7 @@ def _check_spec(spec, name, shape, devices):
     return
   if not isinstance(spec, PartitionSpec):
     raise TypeError(
-      f"model_sharding: returned {checks.brief(spec)} for {name!r}; must "
+      f"model_sharding: returned {brief(spec)} for {name!r}; must "
       "return a jax.sharding.PartitionSpec or None"
     )
   axes = [axis for axis in spec if axis is not None]

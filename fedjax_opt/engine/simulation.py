@@ -15,7 +15,7 @@ import numpy as np
 from fedjax_opt import contract, processes, target
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checks import errors, functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_at_least
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
@@ -175,11 +175,11 @@ class Simulator:
     Returns:
       The state after them, and the metrics: {name: float}, of a grid [S].
     """
-    checks.at_least("rounds", rounds, 0)
+    check_at_least("rounds", rounds, 0)
     target.check_at_hand()
     executor = self._executor_of_state(state)
     end = state.round + rounds
-    checks.at_least("state.round + rounds", end, 0)
+    check_at_least("state.round + rounds", end, 0)
     _check_rounds(end, state.config.clock)
     executor.compile()
     # What rounds overwrite.

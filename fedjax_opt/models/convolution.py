@@ -16,7 +16,7 @@ from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from fedjax_opt import target
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_choice
 
 Padding = str | Sequence[tuple[int, int]]
 
@@ -43,7 +43,7 @@ def resolve_implementation(implementation: str | None) -> str:
   """
   if implementation is None:
     return "lax" if target.platform() == "tpu" else "matmul"
-  checks.check_choice("implementation", implementation, ("lax", "matmul"))
+  check_choice("implementation", implementation, ("lax", "matmul"))
   return implementation
 
 

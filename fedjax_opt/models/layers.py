@@ -23,7 +23,7 @@ from jax import lax
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_array, check_at_least, check_choice
 from fedjax_opt.files import memory
 from fedjax_opt.models.convolution import Padding, conv
 
@@ -96,7 +96,7 @@ class Dense(nn.Module):
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps [..., in] to [..., features]."""
-    checks.at_least(f"{self.name}: width", self.features, 1)
+    check_at_least(f"{self.name}: width", self.features, 1)
     memory.check_memory(
       f"{self.name}: width={self.features} takes",
       4 * x.shape[-1] * self.features,
@@ -125,9 +125,9 @@ _SIZES = fields.sequence_of(_SIZE, "a list of whole numbers")
 def _is_padding(name, value):
   """Checks that padding is a word, or pixels on both sides of both axes."""
   if isinstance(value, str):
-    checks.check_choice(name, value, ("VALID", "SAME"))
+    check_choice(name, value, ("VALID", "SAME"))
   else:
-    checks.array(name, value, "[2, 2]", of_integers=True, interval="[0, 1e6]")
+    check_array(name, value, "[2, 2]", of_integers=True, interval="[0, 1e6]")
 
 
 _ATTRIBUTES = {
@@ -227,7 +227,7 @@ class Norm(nn.Module):
     Raises:
       ValueError: for another kind, or groups that do not divide the channels.
     """
-    checks.check_choice("norm", self.kind, NORMS)
+    check_choice("norm", self.kind, NORMS)
     if self.kind == "none":
       return x
     if self.kind.startswith("batch"):

@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedjax_opt.checks.values import as_many, check_choice
+from fedjax_opt.checks.values import check_choice, check_count
 from fedjax_opt.models import layers
 
 
@@ -50,7 +50,7 @@ class ResNet(layers.Network):
 
   def setup(self):
     check_choice("norm", self.norm, layers.NORMS)
-    as_many("widths", self.widths, len(self.blocks), "stages of blocks")
+    check_count("widths", self.widths, len(self.blocks), "stages of blocks")
     if not len(self.blocks):
       raise ValueError("blocks: is empty; must be at least one stage")
     conv = functools.partial(

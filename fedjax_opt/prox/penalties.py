@@ -9,8 +9,8 @@ from jax.typing import ArrayLike
 
 from fedjax_opt import norms
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import NonNegative
+from fedjax_opt.checks.values import check_at_least
 from fedjax_opt.prox.regularizer import Regularizer
 from fedjax_opt.prox.singular_values import soft_threshold_singular_values
 from fedjax_opt.prox.total_variation import total_variation_prox
@@ -133,7 +133,7 @@ _MOST_AXES = 64
 
 def _is_axis(name: str, value: Any) -> None:
   """Raises an error if it is no axis, which may be counted from the end."""
-  checks.at_least(name, value, -_MOST_AXES, _MOST_AXES)
+  check_at_least(name, value, -_MOST_AXES, _MOST_AXES)
 
 
 def _are_axes(name: str, value: Any) -> None:

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_in_interval
 
 # Outer kind -> inner kinds with which its proximal operator composes: the prox
 # of `inner + outer` is `outer.prox(inner.prox(z))`. The reasons:
@@ -86,7 +86,7 @@ class Regularizer:
     object.__setattr__(self, "prox", keep_dtypes)
 
   def __rmul__(self, scale: ArrayLike) -> "Regularizer":
-    checks.in_interval("scale", scale, "[0, inf)")
+    check_in_interval("scale", scale, "[0, inf)")
     if self.terms:
       return _sum(tuple(scale * term for term in self.terms))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.files import json_files
 from fedjax_opt.results.history import (
   check_has_direction,
@@ -105,6 +105,6 @@ class ClientMetrics(NamedTuple):
 
   def _of(self, kind, name):
     """A metric of the clients that have held-out examples."""
-    checks.check_choice("kind", kind, self.values)
-    checks.check_choice("name", name, self.values[kind])
+    check_choice("kind", kind, self.values)
+    check_choice("name", name, self.values[kind])
     return self.values[kind][name][self.num_test > 0]

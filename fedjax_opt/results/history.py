@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.base import LOSSES
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked
+from fedjax_opt.checks.values import check_array, check_choice
 
 # The column of simulated seconds, which runs on a schedule have.
 TIME = "time"
@@ -113,7 +113,7 @@ class History:
     points = "points"  # All metrics have equally many points.
     for name, values in self.metrics.items():
       axes = f"[{points}, {len(self.rounds)}]"
-      points = len(checks.array(f"metrics[{name!r}]", values, axes))
+      points = len(check_array(f"metrics[{name!r}]", values, axes))
 
   def __repr__(self) -> str:
     """The size of the history and the names of its metrics, in one line."""
@@ -157,7 +157,7 @@ class History:
     }
     size = self.num_points or next(iter(columns.values())).size
     for name, column in columns.items():
-      checks.array(f"values[{name!r}]", column, f"[{size}]")
+      check_array(f"values[{name!r}]", column, f"[{size}]")
     metrics = self.metrics or {name: np.empty((size, 0)) for name in columns}
     count, longer = len(self.rounds), {}
     for name, values in metrics.items():
@@ -225,7 +225,7 @@ class History:
     Raises:
       ValueError: if the metric was not measured.
     """
-    checks.check_choice("metric", name, self.metrics)
+    check_choice("metric", name, self.metrics)
     values = self.metrics[name][points]
     no_result = self.diverged(points) | ~np.isfinite(values)
     return np.where(no_result, np.nan, values)

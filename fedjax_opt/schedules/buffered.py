@@ -5,8 +5,8 @@ import os
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Count, checked
+from fedjax_opt.checks.values import LARGEST
 from fedjax_opt.files import csv_files
 from fedjax_opt.schedules.sending import Sender, check_comes
 from fedjax_opt.schedules.timetable import Events, Timetable, draws_of
@@ -202,11 +202,9 @@ def _check_trace(path, frame):
     column = frame[name].to_numpy()
     if (
       column.dtype.kind not in kind
-      or not ((column >= 0) & (column <= checks.LARGEST)).all()
+      or not ((column >= 0) & (column <= LARGEST)).all()
     ):
-      raise ValueError(
-        f"{path}: {name}: must be {words} from 0 to {checks.LARGEST}"
-      )
+      raise ValueError(f"{path}: {name}: must be {words} from 0 to {LARGEST}")
   if "taken" in frame and frame["taken"].dtype != bool:
     raise ValueError(f"{path}: taken: must be True or False")
   if (frame["end"] <= frame["start"]).any():

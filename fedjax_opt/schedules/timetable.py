@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import PositiveFloat
+from fedjax_opt.checks.values import brief, check_shape
 
 
 class Events(NamedTuple):
@@ -183,9 +183,9 @@ def by_hand(
   arrays = {"versions": versions, "taken": taken, "share": share}
   for name, value in (arrays | {"starts": starts, "ends": ends}).items():
     if value is not None:
-      checks.of_shape(name, np.asarray(value), shape, "as clients")
+      check_shape(name, np.asarray(value), shape, "as clients")
   time = np.asarray(range(1, len(clients) + 1) if time is None else time)
-  checks.of_shape("time", time, shape[:1], "one for each row of clients")
+  check_shape("time", time, shape[:1], "one for each row of clients")
   time = time.astype(np.float64)
   versions = steps if versions is None else np.asarray(versions, np.int32)
   versions = np.where(is_free, steps, versions)
@@ -212,7 +212,7 @@ def by_hand(
 def _of_switches(taken):
   """[T, A] bool, as it was given."""
   if np.asarray(taken).dtype != bool:
-    raise TypeError(f"taken={checks.brief(taken)}: must be an array of bool")
+    raise TypeError(f"taken={brief(taken)}: must be an array of bool")
   return np.asarray(taken)
 
 

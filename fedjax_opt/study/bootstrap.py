@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked, choice, integer
+from fedjax_opt.checks.values import as_array, check_array
 from fedjax_opt.files import memory
 
 NUM_RESAMPLES = 10_000
@@ -207,8 +207,8 @@ def student_quantile(confidence: float, freedom: float) -> float:
 
 
 def number_array(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
-  """The values as a float64 array that is not empty; see `checks.array`."""
-  array = checks.array(name, values, axes)
+  """The values as a float64 array that is not empty; see `check_array`."""
+  array = check_array(name, values, axes)
   if not array.size:
     raise ValueError(f"{name}: is empty; must hold at least one number")
   return array.astype(np.float64)
@@ -223,6 +223,6 @@ def scores_of(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
     tasks: how many tasks there must be; "T" for any number.
   """
   wanted = f"numbers of shape [n, {tasks}]"
-  array = np.asarray(checks.as_array(name, scores, wanted))
+  array = np.asarray(as_array(name, scores, wanted))
   array = array[:, None] if array.ndim == 1 else array
   return number_array(name, array, f"[n, {tasks}]")

@@ -19,7 +19,7 @@ from fedjax_opt import contract, evaluation
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params, State
 from fedjax_opt.checks import fields, functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import brief
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs, programs
@@ -272,8 +272,7 @@ def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
   if not is_grid:
     if point is not None:
       raise ValueError(
-        f"point={checks.brief(point)}: belongs to a result of sweep; this is "
-        "one model"
+        f"point={brief(point)}: belongs to a result of sweep; this is one model"
       )
     return *states, rounds
   num_points = len(jax.tree.leaves(model.params)[0])

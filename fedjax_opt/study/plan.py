@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import (
   checked,
   function,
@@ -18,6 +17,7 @@ from fedjax_opt.checks.fields import (
   mapping_of,
   sequence_of,
 )
+from fedjax_opt.checks.values import brief, check_choice, check_text, check_word
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import DEFAULTS, check_names
 from fedjax_opt.evaluation import PerExampleFn
@@ -243,7 +243,7 @@ def _check_measured(argument: str, metric: str, names: Sequence[str]) -> None:
   hint = " (give test= too)" if needs_test else ""
   plain_names = [name for name in names if "decile" not in name]
   listing = f"what evaluate measures{hint}, such as {', '.join(plain_names)}"
-  checks.check_choice(argument, metric, names, listing)
+  check_choice(argument, metric, names, listing)
 
 
 # The checks of the arguments of `compare`, and what the arguments become.
@@ -281,14 +281,14 @@ def check_conditions(conditions: Sequence[Mapping[str, Any]]) -> None:
       )
     if condition in conditions[:i]:
       raise ValueError(
-        f"conditions: {checks.brief(dict(condition))} is repeated; give it once"
+        f"conditions: {brief(dict(condition))} is repeated; give it once"
       )
     for name, other in ((n, c[n]) for c in conditions[:i] for n in names):
       value = condition[name]
       if value != other and words.all_digits(value) == words.all_digits(other):
         raise ValueError(
-          f"conditions[{i}][{name!r}]={checks.brief(value)}: a report writes "
-          f"it like {checks.brief(other)}; give values that it can tell apart"
+          f"conditions[{i}][{name!r}]={brief(value)}: a report writes "
+          f"it like {brief(other)}; give values that it can tell apart"
         )
 
 
@@ -326,11 +326,10 @@ def checked_methods(methods: Mapping[str, Any]) -> dict[str, Method]:
     raise ValueError("methods: is empty; give at least one")
   by_label = {}
   for label, method in methods.items():
-    checks.word("methods: a label", label)
+    check_word("methods: a label", label)
     if not isinstance(method, tuple) or not 1 <= len(method) <= 3:
       raise TypeError(
-        f"methods[{label!r}]={checks.brief(method)}: must be fo.Method(make, "
-        "grid)"
+        f"methods[{label!r}]={brief(method)}: must be fo.Method(make, grid)"
       )
     try:
       make, grid, options = Method(*method)
@@ -395,7 +394,7 @@ def criterion_of(
       "evaluate: must be given; such as fo.evaluation.federated(per_example)"
     )
   criterion = criterion or Criterion(_on_validation(metric), direction(metric))
-  checks.text("criterion.metric", criterion.metric)
+  check_text("criterion.metric", criterion.metric)
   if is_tuned and "validation_" in criterion.metric and not has_validation:
     raise ValueError(
       f"validation: must be given to choose by {criterion.metric}; such as "

@@ -5,7 +5,7 @@ import os
 import pathlib
 from typing import Any
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import formats, page, pictures, study_tables
 
@@ -71,7 +71,7 @@ class Study(Comparison):
     """
     by_name = {picture.name: picture for picture in pictures.of_study(self)}
     name = next(iter(by_name), "") if name is None else name
-    checks.check_choice("name", name, by_name)
+    check_choice("name", name, by_name)
     return by_name[name].draw(None)
 
   def _repr_html_(self) -> str:

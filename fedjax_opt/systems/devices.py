@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import Count, Seed
+from fedjax_opt.checks.values import check_array, check_count, check_in_interval
 from fedjax_opt.files import csv_files
 from fedjax_opt.systems.availability import Availability
 from fedjax_opt.systems.distributions import Distribution
@@ -137,13 +137,13 @@ class System(NamedTuple):
     """
     num_clients = len(self.groups)
     if np.ndim(steps):
-      steps = checks.array("steps", steps, "[M]", interval="[1, inf)")
-      checks.as_many("steps", steps, num_clients, "clients")
+      steps = check_array("steps", steps, "[M]", interval="[1, inf)")
+      check_count("steps", steps, num_clients, "clients")
     else:
-      checks.in_interval("steps", steps, "[1, inf)")
+      check_in_interval("steps", steps, "[1, inf)")
     for name, value in (("bytes_down", bytes_down), ("bytes_up", bytes_up)):
-      checks.in_interval(name, value, "[0, inf)")
-    checks.in_interval("per_step", per_step, "[1, inf)")
+      check_in_interval(name, value, "[0, inf)")
+    check_in_interval("per_step", per_step, "[1, inf)")
     transfer = bytes_down / self.bytes_down + bytes_up / self.bytes_up
     steps = np.broadcast_to(np.asarray(steps, np.float64), num_clients)
     unit = np.full(num_clients, per_step, np.float64)

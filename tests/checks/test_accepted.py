@@ -8,7 +8,8 @@ import optax
 import pytest
 
 from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
-from fedjax_opt.checks import errors, values
+from fedjax_opt.checks import errors
+from fedjax_opt.checks.values import check_integer
 from fedjax_opt.engine.start import InitialState
 from tests.helpers.calls import (
   ALGORITHM,
@@ -90,10 +91,10 @@ def test_models_of_several_seeds_are_drawn_one_after_the_other():
 
 def test_own_errors_are_told_from_those_of_libraries():
   for call, is_own in (
-    (lambda: values.integer("a", 0.5), True),
+    (lambda: check_integer("a", 0.5), True),
     (lambda: jnp.zeros(2) @ jnp.zeros(3), False),
     (lambda: {}["a"], False),
-    (lambda: jax.eval_shape(lambda: values.integer("a", 0.5)), True),
+    (lambda: jax.eval_shape(lambda: check_integer("a", 0.5)), True),
   ):
     with pytest.raises((TypeError, KeyError)) as error:
       call()

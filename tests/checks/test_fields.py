@@ -17,7 +17,13 @@ import scipy.sparse
 import fedjax_opt as fo
 from experiments.specification.choice_flags import CLIENT, parse_numbers
 from fedjax_opt import checks, models
-from fedjax_opt.checks import errors, fields, functions, rules, values
+from fedjax_opt.checks import errors, fields, functions, rules
+from fedjax_opt.checks.values import (
+  brief,
+  check_in_interval,
+  check_switch,
+  check_tree,
+)
 from fedjax_opt.data import partition
 from tests.helpers import calls
 
@@ -81,11 +87,11 @@ RULE = "must be an optimizer, such as optax.sgd(0.1)"
 OF_ROUND = ", or a function from the round to one"
 # Checker of a field -> values of another type, and the end of the line.
 WRONG = {
-  values.switch: ((1, "yes", None), "must be True or False"),
+  check_switch: ((1, "yes", None), "must be True or False"),
   rules.optimizer: (("adam",), f"{RULE}; write optax.adam(...)"),
   rules.client: (("sgd",), f"{RULE}{OF_ROUND}; write optax.sgd(...)"),
   rules.rate: (("0.1", None), "must be a number"),
-  values.in_interval: (("1", [1.0], True), "must be a number"),
+  check_in_interval: (("1", [1.0], True), "must be a number"),
   fields.LOSS.accepts: (
     (3, "x"),
     "must be a function (params, batch, rng) -> ",
@@ -172,7 +178,7 @@ def _deleted():
 
 
 def leaf(value):
-  values.tree("params", {"w": value})
+  check_tree("params", {"w": value})
 
 
 def in_pool(value):
@@ -221,4 +227,4 @@ test_is_refused = calls.refusals("fields.txt", globals())
   ],
 )
 def test_how_values_are_shown(value, text):
-  assert values.brief(value) == text
+  assert brief(value) == text

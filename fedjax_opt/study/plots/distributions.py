@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_array
 from fedjax_opt.results.history import direction, is_fraction, worst_mean
 from fedjax_opt.results.names import format_number, metric_name, name_of
 from fedjax_opt.study.plots import frame
@@ -221,9 +221,9 @@ def client_distribution(
 
 def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
   """The values that are not NaN, in increasing order."""
-  values = checks.array(name, values, "[clients]")
+  values = check_array(name, values, "[clients]")
   if sizes is not None:
-    values = values[checks.array("sizes", sizes, f"[{values.size}]") > 0]
+    values = values[check_array("sizes", sizes, f"[{values.size}]") > 0]
   values = np.sort(values[np.isfinite(values)])
   if not values.size:
     raise ValueError(f"{name}: no client has a value")

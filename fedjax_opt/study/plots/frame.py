@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import errors, fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_instance, check_path
 from fedjax_opt.files.json_files import atomic_write
 
 _ENDINGS = (".png", ".pdf", ".svg")
@@ -41,7 +41,7 @@ def paths_of(path: Path) -> list[pathlib.Path]:
     raise ValueError("path=[]: must name at least one file, or be None")
   files = []
   for entry in paths:
-    checks.path("path", entry)
+    check_path("path", entry)
     file = pathlib.Path(entry)
     files.append(file)
     if file.suffix.lower() not in _ENDINGS:
@@ -227,7 +227,7 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   """
   from matplotlib.axis import Axis
 
-  checks.instance("axis", axis, [Axis])
+  check_instance("axis", axis, [Axis])
   decades = np.inf
   if limits is not None:
     low, high = limits

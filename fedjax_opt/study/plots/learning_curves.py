@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_choice, check_count
 from fedjax_opt.results.history import COSTS, History, direction
 from fedjax_opt.results.names import name_of, sentence, value_of
 from fedjax_opt.results.selection import (
@@ -85,11 +85,11 @@ def curves(
       or the ending of a file is another.
     ImportError: if matplotlib is missing.
   """
-  checks.check_choice("x_axis", x_axis, X_AXES)
+  check_choice("x_axis", x_axis, X_AXES)
   if not history.rounds:
     raise ValueError("history: no round was evaluated; there is no curve")
   is_lost = history.diverged()[:, -1]
-  checks.as_many("points", points, len(is_lost), "points of the history")
+  check_count("points", points, len(is_lost), "points of the history")
   panels = list(panels or _default_panels(history))
   criterion = criterion or Criterion(panels[-1], direction(panels[-1]) or "min")
   spent = history.spent(x_axis)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_names
 from fedjax_opt.results.names import format_number
 from fedjax_opt.study.plots.frame import COLORS, LINE_STYLES, log_scale
 from fedjax_opt.study.plots.metric_axis import Curve, MetricAxis
@@ -53,7 +53,7 @@ def method_styles(labels: Iterable[str]) -> dict[str, Style]:
     label -> its style.
   """
   labels = list(labels)
-  checks.names("labels", labels)
+  check_names("labels", labels)
   return {
     label: Style(
       COLORS[i % len(COLORS)],

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_instance
 from fedjax_opt.results.names import sentence, shown_name
 from fedjax_opt.study.plots.frame import Path, finish, in_style, styled_figure
 from fedjax_opt.study.plots.lines import DIVERGED, Styles, method_styles
@@ -60,12 +60,12 @@ def by_condition(
     TypeError: if it is no mapping.
     ValueError: if it is empty.
   """
-  checks.instance(name, values, [Mapping])
+  check_instance(name, values, [Mapping])
   is_nested = any(isinstance(value, Mapping) for value in values.values())
   panels: dict[str, dict[str, Any]] = {}
   for condition, of_method in (values if is_nested else {"": values}).items():
     where = f"{name}[{condition!r}]" if is_nested else name
-    checks.instance(where, of_method, [Mapping])
+    check_instance(where, of_method, [Mapping])
     if not of_method:
       raise ValueError(f"{where}: is empty; must have at least one method")
     panels[str(condition)] = {

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import is_real
 from fedjax_opt.study import plots, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.comparison import Comparison
@@ -171,7 +171,7 @@ def legend_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 def are_numbers(values: Iterable[Any]) -> bool:
   """Whether all values can be on an axis of numbers."""
-  return all(checks.is_real(value) and np.isfinite(value) for value in values)
+  return all(is_real(value) and np.isfinite(value) for value in values)
 
 
 def curve(metric: str, x: np.ndarray, of_seeds: np.ndarray) -> plots.Curve:

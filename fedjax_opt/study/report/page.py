@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_path
 from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import write_text
 from fedjax_opt.study import plots
@@ -70,7 +70,7 @@ def write(study: Comparison, folder: str | os.PathLike) -> pathlib.Path:
 
 def _check(folder: str | os.PathLike) -> pathlib.Path:
   """The folder, if a report may be written to it."""
-  checks.path("folder", folder)
+  check_path("folder", folder)
   path, names = folders.contents("folder", folder)
   if not set(_MARKS) & set(names):
     # A report that was stopped before its end has left no page.
