@@ -202,7 +202,7 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
   print(f"  {report_dir / 'report.md'}", flush=True)
   if not values.publish:
     return False
-  missing = len(outcome.cells) - len(outcome.found)
+  missing = len(outcome.cells) - len(outcome.cell_records)
   if not missing:
     publishing.publish(outcome)
     return True

@@ -24,17 +24,17 @@ from fedjax_opt.study import words
 _SILENT = ("checkpoint_every", "eval_every", "target_accuracy")
 
 
-def settings(found: Iterable[Record]) -> str:
+def settings(records: Iterable[Record]) -> str:
   """The flags that all runs share and that are no defaults; '' if none."""
-  runs = [record.flags for record in found if record.arguments]
+  runs = [record.flags for record in records if record.arguments]
   flags = {n: v for n, v in shared(runs).items() if n not in _SILENT}
   text = ", ".join(f"`{n}={shown_value(v)}`" for n, v in flags.items())
   return f"In all runs: {text}." if runs else ""
 
 
-def varied(found: Iterable[Record]) -> str:
+def varied(records: Iterable[Record]) -> str:
   """The flags that differ between runs, with their values; '' if none."""
-  runs = [record.flags for record in found if record.arguments]
+  runs = [record.flags for record in records if record.arguments]
   names = dict.fromkeys(name for flags in runs for name in flags)
   defaults = {name: flag.default for name, flag in every().items()}
   parts = []
@@ -105,25 +105,27 @@ def reduction(outcome: ArtefactResult) -> Reduction:
   return Reduction(changed, _missing(outcome, paper), _added(outcome, paper))
 
 
-def in_short(found: Reduction, *, has_added: bool = True) -> list[str]:
+def in_short(reduction: Reduction, *, has_added: bool = True) -> list[str]:
   """A reduction in a few words for each way.
 
   Args:
-    found: the reduction.
+    reduction: the reduction.
     has_added: whether to say what ran that the paper does not have.
   """
-  changed = [_values_text(n, [*ours]) for n, (_, ours) in found.changed.items()]
-  return [*changed, *found.missing, *(found.added if has_added else ())]
+  changed = [
+    _values_text(n, [*ours]) for n, (_, ours) in reduction.changed.items()
+  ]
+  return [*changed, *reduction.missing, *(reduction.added if has_added else ())]
 
 
-def in_full(found: Reduction) -> list[str]:
+def in_full(reduction: Reduction) -> list[str]:
   """A reduction in words, with what the paper's size has instead."""
   changed = []
-  for name, (theirs, ours) in found.changed.items():
+  for name, (theirs, ours) in reduction.changed.items():
     values = map(name_of, theirs) if name == "task" else theirs
     remark = f"(in the paper's size {words.listed([*values], 'or')})"
     changed.append(f"{_values_text(name, [*ours])} {remark}")
-  return [*changed, *found.missing, *found.added]
+  return [*changed, *reduction.missing, *reduction.added]
 
 
 def _missing(outcome: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
@@ -209,7 +211,7 @@ def _values_text(name: str, values: Sequence[str]) -> str:
 
 def ran(outcome: ArtefactResult) -> list[str]:
   """Task, rounds, clients and seeds of the runs; [] if there are none."""
-  runs = [record.flags for record in outcome.found.values() if record.arguments]
+  runs = [r.flags for r in outcome.cell_records.values() if r.arguments]
   parts = []
   for name in ("task", "rounds", "clients", "seeds"):
     values = dict.fromkeys(filter(None, (_of_run(name, f) for f in runs)))
@@ -299,7 +301,7 @@ def recorded(outcome: ArtefactResult, known: Sequence[Record]) -> str:
     known: the records that existed before.
   """
   records = outcome.records
-  is_whole = len(outcome.found) == len(outcome.cells)
+  is_whole = len(outcome.cell_records) == len(outcome.cells)
   if not is_whole or not all(record in known for record in records):
     return ""
   return (

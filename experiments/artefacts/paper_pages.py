@@ -280,7 +280,7 @@ def markdown(outcome: ArtefactResult, pictures: str) -> str:
   """
   artefact = outcome.artefact
   parts = [f"{artefact.title}. Paper: {artefact.setting}."]
-  records = list(outcome.found.values())
+  records = list(outcome.cell_records.values())
   sentences = [captions.settings(records), captions.varied(records)]
   sentences.append(captions.chosen(outcome))
   if changes := captions.in_full(captions.reduction(outcome)):
@@ -325,10 +325,10 @@ def shown(
   return parts
 
 
-def verdicts(found: Sequence[Claim], stand_ins: str, most: int) -> str:
+def verdicts(shown_claims: Sequence[Claim], stand_ins: str, most: int) -> str:
   """The verdicts; the head names the task, if it is not the paper's."""
   rows = []
-  for claim in found:
+  for claim in shown_claims:
     whose = " (our own test)" if claim.is_ours else ""
     by = claim.because(most)
     rows.append((claim.text + whose, f"**{claim.verdict}**", by))

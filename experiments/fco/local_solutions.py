@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 import fedjax_opt as fo
 from experiments.artefacts import views
-from experiments.artefacts.artefact import Block, Found, Picture, Table
+from experiments.artefacts.artefact import Block, Picture, Records, Table
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.declared_claims import lead
 from experiments.artefacts.values import value, with_interval
@@ -144,18 +144,20 @@ _WHO = ("clients", "average", "server")
 _ROUNDS = (10, 50, 100)
 
 
-def blocks(about: Any, found: Found) -> list[Block]:
+def blocks(about: Any, records: Records) -> list[Block]:
   """Densities as a table and a picture, and claims about them."""
   del about
-  in_order = sorted(found, key=lambda key: _NAMES.index(key[0]))
-  found = {key: found[key] for key in in_order}
-  last = min(record.history.rounds[-1] for record in found.values())
+  in_order = sorted(records, key=lambda key: _NAMES.index(key[0]))
+  records = {key: records[key] for key in in_order}
+  last = min(record.history.rounds[-1] for record in records.values())
   rounds = [r for r in _ROUNDS if r <= last] or [last]
-  strengths = sorted({p["strength"] for r in found.values() for p in r.points})
+  strengths = sorted(
+    {p["strength"] for r in records.values() for p in r.points}
+  )
   rows, lines, claims = [], {}, []
   for strength in strengths:
-    records = {k: r.where(strength=strength) for k, r in found.items()}
-    for (name, variant), record in records.items():
+    at_strength = {k: r.where(strength=strength) for k, r in records.items()}
+    for (name, variant), record in at_strength.items():
       densities = [
         with_interval(value(f"{kind} at {r}").compute(record), "density")
         for r in rounds
@@ -163,10 +165,10 @@ def blocks(about: Any, found: Found) -> list[Block]:
       ]
       rows.append([variant, f"{strength:g}", name, *densities])
     for variant in _VARIANTS:
-      if of_panel := {k[0]: r for k, r in records.items() if k[1] == variant}:
+      if panel := {k[0]: r for k, r in at_strength.items() if k[1] == variant}:
         title = f"{variant}, λ = {strength:g}"
-        lines[title] = _by_who(of_panel)
-    claims += _claims(records, f"(λ = {strength:g})", rounds)
+        lines[title] = _by_who(panel)
+    claims += _claims(at_strength, f"(λ = {strength:g})", rounds)
   heads = [f"{kind} at {r}" for r in rounds for kind in _WHO]
   table = Table(
     ["data set", "λ", "algorithm", *heads],
@@ -204,7 +206,7 @@ def _by_who(of_methods: dict[str, Record]) -> dict[str, Record]:
   return {kind: first.with_metrics(metrics[kind]) for kind in _WHO}
 
 
-def _claims(records: Found, where: str, rounds: Sequence[int]) -> list[Claim]:
+def _claims(records: Records, where: str, rounds: Sequence[int]) -> list[Claim]:
   primal = [name for name in _NAMES if name.startswith("FedMiD")]
   # Each of the three as a cell of its own, with one metric.
   parts = {
