@@ -13,8 +13,8 @@ from experiments.artefacts.artefact import (
   grid_of,
 )
 from experiments.artefacts.cell_runner import ArtefactResult, tuned
-from experiments.specification.spec import FLAGS, every
-from experiments.studies.cell_runs import shared
+from experiments.specification.spec import FLAGS, all_flags
+from experiments.studies.cell_runs import in_common
 from experiments.studies.records import Record
 from fedjax_opt.results import selection
 from fedjax_opt.results.names import name_of
@@ -27,7 +27,7 @@ _SILENT = ("checkpoint_every", "eval_every", "target_accuracy")
 def settings(records: Iterable[Record]) -> str:
   """The flags that all runs share and that are no defaults; '' if none."""
   runs = [record.flags for record in records if record.arguments]
-  flags = {n: v for n, v in shared(runs).items() if n not in _SILENT}
+  flags = {n: v for n, v in in_common(runs).items() if n not in _SILENT}
   text = ", ".join(f"`{n}={shown_value(v)}`" for n, v in flags.items())
   return f"In all runs: {text}." if runs else ""
 
@@ -36,7 +36,7 @@ def varied(records: Iterable[Record]) -> str:
   """The flags that differ between runs, with their values; '' if none."""
   runs = [record.flags for record in records if record.arguments]
   names = dict.fromkeys(name for flags in runs for name in flags)
-  defaults = {name: flag.default for name, flag in every().items()}
+  defaults = {name: flag.default for name, flag in all_flags().items()}
   parts = []
   for name in names:
     values = [flags.get(name, defaults.get(name)) for flags in runs]

@@ -62,7 +62,7 @@ class Quantity(NamedTuple):
     interval = pairs.t_interval(values, pairs.LEVEL / among)
     return NOT_HELD if interval.high < self.limit else UNDECIDED
 
-  def shown(self, among: int) -> str:
+  def text(self, among: int) -> str:
     """The mean with its interval, or why there is none, of so many."""
     values = np.asarray(self.values, float)
     unit = f" {self.unit}" if self.unit else ""
@@ -126,7 +126,7 @@ class Claim(NamedTuple):
       if own_verdict == verdict
     ]
     deciding.sort(key=lambda quantity: quantity.margin)
-    texts = [f"{q.name}: {q.shown(among)}" for q in deciding[:most]]
+    texts = [f"{q.name}: {q.text(among)}" for q in deciding[:most]]
     more = len(deciding) - len(texts)
     if more:
       texts.append(f"and {more} more {verdict}")

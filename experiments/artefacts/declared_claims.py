@@ -226,7 +226,7 @@ def _above(
 
 def _what(of: Value) -> str:
   """The name of the compared value; '' for the usual one."""
-  return "" if of.words in (ACCURACY, of.unit) else f", {of.shown}"
+  return "" if of.words in (ACCURACY, of.unit) else f", {of.label}"
 
 
 def _measured(records: Records, key: Key, of: Value) -> np.ndarray | None:
@@ -253,7 +253,7 @@ def _limited(
 ) -> Quantity:
   """The quantity that a value is above or below a limit, or near it."""
   limit = declared[bound]
-  name = f"{key[0]}, {of.shown} {bound} {limit:g} by"
+  name = f"{key[0]}, {of.label} {bound} {limit:g} by"
   of_seeds = _measured(records, key, of)
   if bound == "near" and of_seeds is not None:
     within = declared["within"]

@@ -119,7 +119,7 @@ class Page:
         chosen += [claim for claim in pool if claim.text.startswith(value)]
       else:
         chosen.append(_found(outcome, kind, value))
-    parts = shown(outcome, chosen, "figures", _WRITTEN_OUT)
+    parts = section_parts(outcome, chosen, "figures", _WRITTEN_OUT)
     return "\n\n".join([_about(outcome), *parts])
 
   # The table of artefacts.
@@ -289,7 +289,7 @@ def markdown(outcome: ArtefactResult, pictures: str) -> str:
   if missing:
     sentences.append(f"{missing} of {len(outcome.cells)} cells have not run.")
   parts.append(" ".join(filter(None, sentences)))
-  parts += shown(outcome, outcome.blocks, pictures)
+  parts += section_parts(outcome, outcome.blocks, pictures)
   command = (
     f"`python -m experiments.reproduce --artefact={artefact.name} "
     f"--size={outcome.size}`"
@@ -298,7 +298,7 @@ def markdown(outcome: ArtefactResult, pictures: str) -> str:
   return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def shown(
+def section_parts(
   outcome: ArtefactResult,
   blocks: Sequence[Block],
   pictures: str,

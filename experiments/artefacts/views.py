@@ -125,7 +125,7 @@ def _cell(about: Mapping[str, Any], cells: Records, key: Key) -> str:
   if words in cells[key].points[0]:
     return f"{cells[key].points[0][words]:g}"
   if "less" in about:
-    return declared_claims.lead(cells, key, (about["less"], *key[1:])).shown(1)
+    return declared_claims.lead(cells, key, (about["less"], *key[1:])).text(1)
   measure = value(words)
   has_sd = about.get("deviation", False)
   text = with_interval(measure.compute(cells[key]), measure.metric, has_sd)

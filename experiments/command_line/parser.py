@@ -36,7 +36,7 @@ def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
   values = defined()
   try:  # Copying the flags would take ten times as long as all the rest.
     _read(argv, intro, values)
-    return {name: values[name].value for name in spec.every()}
+    return {name: values[name].value for name in spec.all_flags()}
   finally:
     values.unparse_flags()
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.specification.spec import every, identity_of_config
+from experiments.specification.spec import all_flags, identity_of_config
 from fedjax_opt import Run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import digests, json_files
@@ -113,7 +113,7 @@ def of_run(run: Run, arguments: Sequence[str], kept: RecordedParts) -> Record:
 
 def not_default(flags: Mapping[str, Any]) -> dict[str, Any]:
   """The flags that have another value than their default."""
-  definitions = every()
+  definitions = all_flags()
   return {
     name: value
     for name, value in flags.items()

@@ -176,7 +176,7 @@ def _method(text: str) -> dict[str, Any]:
 def _pair(text: str, item: str) -> tuple[str, Any]:
   name, equals, value = item.removeprefix("--").partition("=")
   if not equals:
-    flags = spec.every()
+    flags = spec.all_flags()
     if name in flags and flags[name].type is bool:
       return name, True
     if name[:2] == "no" and name[2:] in flags:

@@ -162,8 +162,8 @@ def test_a_tie_in_the_recorded_digits_is_a_tie(
 
 
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
-  for runner in (CellRunner(tmp_path, runs_nothing=True), CellRunner(None)):
-    outcome = runner.run(ARTEFACT, "smoke")
+  for runner_ in (CellRunner(tmp_path, runs_nothing=True), CellRunner(None)):
+    outcome = runner_.run(ARTEFACT, "smoke")
     assert (outcome.cell_records, outcome.tuning) == ({}, {})
     text = paper_pages.markdown(outcome, ".")
     assert "4 of 4 cells have not run" in text

@@ -32,8 +32,8 @@ SPEC = spec_of(*ARGUMENTS)
 def runs(tmp_path_factory):
   """A store with one run."""
   runs = Store(tmp_path_factory.mktemp("runs"), Loader())
-  _, was_there = runs.run(SPEC)
-  assert not was_there
+  _, was_stored = runs.run(SPEC)
+  assert not was_stored
   return runs
 
 
@@ -44,8 +44,8 @@ def no_run(monkeypatch):
 
 @pytest.mark.slow
 def test_a_complete_run_is_found_and_not_run_again(runs, no_run):
-  found, was_there = runs.run(SPEC)
-  assert was_there
+  found, was_stored = runs.run(SPEC)
+  assert was_stored
   assert [point["client_lr"] for point in found.points] == [0.1, 1.0]
   assert found.history.rounds == [0, 2]
   # The same run in other words.
@@ -233,8 +233,8 @@ def test_the_cohort_of_clients_in_a_file_follows_from_the_file(write, tmp_path):
   runs = Store(tmp_path, Loader())
   spec = spec_of(*(f for f in RUN if "--cohort" not in f), write())
   assert spec.cohort_size is None
-  found, was_there = runs.run(spec)
-  assert not was_there
+  found, was_stored = runs.run(spec)
+  assert not was_stored
   assert found.config["cohort_size"] == 6
   assert runs.run(spec)[1]
 
