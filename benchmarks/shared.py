@@ -447,7 +447,7 @@ def pythons(options: argparse.Namespace) -> dict[str, str]:
 Rows = list[dict[str, Any]]  # Of a table, column -> cell.
 
 
-def frame_of(found: Mapping[tuple[str, str, int], Run]) -> Any:
+def frame_of(runs: Mapping[tuple[str, str, int], Run]) -> Any:
   """What `measure` found, as a frame of pandas."""
   import pandas
 
@@ -462,7 +462,7 @@ def frame_of(found: Mapping[tuple[str, str, int], Run]) -> Any:
       "peak, MB": run.last["peak"],
       "planned, MB": run.last.get("planned") or np.nan,
     }
-    for (task, name, size), run in found.items()
+    for (task, name, size), run in runs.items()
   )
 
 

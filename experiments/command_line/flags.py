@@ -76,10 +76,10 @@ def argument(name: str, value: Any) -> str:
   return f"--{name}={value}"
 
 
-def arguments(found: Spec) -> list[str]:
+def arguments(run_spec: Spec) -> list[str]:
   """The flags that reproduce a specification, in the order of the help."""
   return [
-    argument(name, found.user_flags[name])
+    argument(name, run_spec.user_flags[name])
     for name, flag in spec.all_flags().items()
-    if name in found.user_flags and not flag.is_of_process
+    if name in run_spec.user_flags and not flag.is_of_process
   ]

@@ -133,7 +133,7 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  read = lambda arguments: parser.given([*argv[:1], *arguments], intro, _OWN)
+  read = lambda args: parser.given_flags([*argv[:1], *args], intro, _OWN)
   flags = read(argv[1:])
   methods = [_method(text) for text in flags.pop("method", None) or []]
   if flags.get("study"):
