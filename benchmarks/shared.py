@@ -484,12 +484,12 @@ def machine() -> str:
 
 
 def print_part(
-  made: argparse.ArgumentParser, parts: Mapping[str, Callable[..., Rows]]
+  part_parser: argparse.ArgumentParser, parts: Mapping[str, Callable[..., Rows]]
 ) -> None:
   """The table of the part that the command line names, given its options."""
   import pandas
 
-  made.add_argument("part", choices=parts)
-  options = made.parse_args()
+  part_parser.add_argument("part", choices=parts)
+  options = part_parser.parse_args()
   print(f"{machine()}; jax {metadata.version('jax')}", flush=True)
   print(table_of(pandas.DataFrame(parts[options.part](options))))
