@@ -167,7 +167,7 @@ def optimum(
     Beck and Teboulle, 2009, section 4, with the restart of O'Donoghue and
     Candes, 2015, section 3.2.
   """
-  loss_fn = functions.loss(loss_fn)
+  loss_fn = functions.checked_loss(loss_fn)
   with jax.enable_x64(True):
     start = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
     # The weight of each pooled example in the mean loss, [N].

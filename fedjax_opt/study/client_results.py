@@ -217,7 +217,7 @@ def means(
 
   def sums(i):
     batch_rows = lax.dynamic_slice_in_dim(rows, i * at_once, at_once)
-    metrics = functions.per_example(
+    metrics = functions.checked_per_example(
       per_example, params, trees.take(data.examples, batch_rows)
     )
     is_own = i * at_once + jnp.arange(at_once) < size
