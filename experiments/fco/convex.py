@@ -296,7 +296,7 @@ def _claims(theorem: str, records: Records, key: Key) -> list[Claim]:
   margins = [
     Quantity(
       f"rate {rate:g}: least (bound - gap) / bound",
-      tuple(_left(record, rate)),
+      tuple(_margin(record, rate)),
     )
     for rate in _rates_of(record)
   ]
@@ -317,7 +317,7 @@ def _claims(theorem: str, records: Records, key: Key) -> list[Claim]:
   return claims
 
 
-def _left(record: Record, rate: float) -> np.ndarray:
+def _margin(record: Record, rate: float) -> np.ndarray:
   """The smallest relative distance to the bound over the rounds, [seeds]."""
   gap, bound = (_of_rate(record, m, rate) for m in ("gap", "bound"))
   return (1 - gap / bound).min(axis=1)

@@ -76,7 +76,7 @@ def densities(
   )
   # Clients have no solution before the first round.
   late = result.history.take(rounds=slice(1, None))
-  history = History(late.rounds, {kind: late.metrics[kind] for kind in _WHO})
+  history = History(late.rounds, {kind: late.metrics[kind] for kind in _KINDS})
   return history, fo.grid_points(grid, list(seeds))
 
 
@@ -140,7 +140,7 @@ def _density(kernel) -> jax.Array:
 
 _NAMES = ("FedMiD", "FedMiD, smaller rate", "FedDualAvg")
 _VARIANTS = ("I", "II", "III", "IV")
-_WHO = ("clients", "average", "server")
+_KINDS = ("clients", "average", "server")
 _ROUNDS = (10, 50, 100)
 
 
@@ -161,15 +161,15 @@ def blocks(about: Any, records: Records) -> list[Block]:
       densities = [
         with_interval(value(f"{kind} at {r}").compute(record), "density")
         for r in rounds
-        for kind in _WHO
+        for kind in _KINDS
       ]
       rows.append([variant, f"{strength:g}", name, *densities])
     for variant in _VARIANTS:
       if panel := {k[0]: r for k, r in at_strength.items() if k[1] == variant}:
         title = f"{variant}, λ = {strength:g}"
-        lines[title] = _by_who(panel)
+        lines[title] = _by_kind(panel)
     claims += _claims(at_strength, f"(λ = {strength:g})", rounds)
-  heads = [f"{kind} at {r}" for r in rounds for kind in _WHO]
+  heads = [f"{kind} at {r}" for r in rounds for kind in _KINDS]
   table = Table(
     ["data set", "λ", "algorithm", *heads],
     rows,
@@ -188,7 +188,7 @@ def blocks(about: Any, records: Records) -> list[Block]:
 
 def _draw(rows: dict[str, dict[str, Record]]) -> Any:
   """Draws the densities, all on the scale from 0 to 1."""
-  figure = views.draw_metrics(rows, [*_NAMES], _WHO)
+  figure = views.draw_metrics(rows, [*_NAMES], _KINDS)
   for axes in figure.axes:
     axes.set(yscale="linear", ylim=(-0.02, 1.02))
     if condition := axes.get_ylabel():
@@ -196,14 +196,14 @@ def _draw(rows: dict[str, dict[str, Record]]) -> Any:
   return figure
 
 
-def _by_who(of_methods: dict[str, Record]) -> dict[str, Record]:
+def _by_kind(of_methods: dict[str, Record]) -> dict[str, Record]:
   """Records of clients, average and server, whose metrics are the methods."""
   first = next(iter(of_methods.values()))
   metrics = {
     kind: {m: record.history.metrics[kind] for m, record in of_methods.items()}
-    for kind in _WHO
+    for kind in _KINDS
   }
-  return {kind: first.with_metrics(metrics[kind]) for kind in _WHO}
+  return {kind: first.with_metrics(metrics[kind]) for kind in _KINDS}
 
 
 def _claims(records: Records, where: str, rounds: Sequence[int]) -> list[Claim]:
@@ -212,11 +212,11 @@ def _claims(records: Records, where: str, rounds: Sequence[int]) -> list[Claim]:
   parts = {
     (*key, kind): record.with_metrics({"density": record.history.metrics[kind]})
     for key, record in records.items()
-    for kind in _WHO
+    for kind in _KINDS
   }
 
   def claim(text: str, pairs: Sequence[tuple[str, str, str, str]]):
-    """The claim that the first of two is denser, for (name, who, name, who)."""
+    """The claim that the first is denser, for (name, kind, name, kind)."""
     quantities = []
     for name, kind, other_name, other_kind in pairs:
       for variant in _VARIANTS:
