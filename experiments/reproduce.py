@@ -189,7 +189,7 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
   )
   records = [] if values.anew else publishing.records_of(artefact.paper)
   outcome = runner.run(artefact, size, records)
-  if recorded := captions.recorded(outcome, records):
+  if recorded := captions.reuse_note(outcome, records):
     print(f"  {recorded}", flush=True)
   report_dir = folder / artefact.name.replace("/", "-") / size
   report_dir.mkdir(parents=True, exist_ok=True)

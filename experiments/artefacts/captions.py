@@ -209,7 +209,7 @@ def _values_text(name: str, values: Sequence[str]) -> str:
   return f"`{name}` {text}"
 
 
-def ran(outcome: ArtefactResult) -> list[str]:
+def run_facts(outcome: ArtefactResult) -> list[str]:
   """Task, rounds, clients and seeds of the runs; [] if there are none."""
   runs = [r.flags for r in outcome.cell_records.values() if r.arguments]
   parts = []
@@ -293,16 +293,16 @@ def cost(outcome: ArtefactResult) -> str:
   )
 
 
-def recorded(outcome: ArtefactResult, known: Sequence[Record]) -> str:
+def reuse_note(outcome: ArtefactResult, old_records: Sequence[Record]) -> str:
   """Says that nothing ran, if all parts of an outcome were recorded; or ''.
 
   Args:
     outcome: the outcome.
-    known: the records that existed before.
+    old_records: the records that existed before.
   """
   records = outcome.records
   is_whole = len(outcome.cell_records) == len(outcome.cells)
-  if not is_whole or not all(record in known for record in records):
+  if not is_whole or not all(record in old_records for record in records):
     return ""
   return (
     f"recorded on {_dates(records)}, nothing ran; --anew runs it "

@@ -107,19 +107,20 @@ class Claim(NamedTuple):
   @property
   def verdict(self) -> str:
     """'held', 'not held' or 'undecided'."""
-    verdicts = set(self._found)
+    verdicts = set(self._verdicts)
     if NOT_HELD in verdicts:
       return NOT_HELD
     return HELD if verdicts == {HELD} else UNDECIDED
 
   @property
-  def _found(self) -> list[str]:
+  def _verdicts(self) -> list[str]:
     """The verdict on each quantity."""
     return [q.verdict(len(self.quantities)) for q in self.quantities]
 
   def because(self, most: int) -> str:
     """The quantities that decide; at most so many are written out."""
-    among, verdicts, verdict = len(self.quantities), self._found, self.verdict
+    among, verdict = len(self.quantities), self.verdict
+    verdicts = self._verdicts
     deciding = [
       q
       for q, own_verdict in zip(self.quantities, verdicts, strict=True)

@@ -132,7 +132,7 @@ def of_paper(paper: str) -> list[Artefact]:
   common = content.pop("common", {})
   artefacts = []
   for name, table in content.items():
-    about = merged(common, _whole(content, table))
+    about = merged(common, _completed(content, table))
     entries = dict.fromkeys(about.get("own", ())) | _ARTEFACT
     _check(f"{str(file)!r}: {name}", about, entries)
     artefacts.append(_artefact(f"{paper}/{name}", about))
@@ -151,10 +151,10 @@ def _check(where: str, about: About, entries: Mapping[str, Any]) -> None:
         _check(f"{where}.{name}", table, inner)
 
 
-def _whole(content: About, table: About) -> About:
+def _completed(content: About, table: About) -> About:
   """An artefact, completed by the entries of another that it is `like`."""
   like = table.get("like")
-  return merged(_whole(content, content[like]), table) if like else table
+  return merged(_completed(content, content[like]), table) if like else table
 
 
 def _artefact(name: str, about: About) -> Artefact:

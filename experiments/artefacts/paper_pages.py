@@ -118,7 +118,7 @@ class Page:
         pool = _claims(outcome.blocks)
         chosen += [claim for claim in pool if claim.text.startswith(value)]
       else:
-        chosen.append(_found(outcome, kind, value))
+        chosen.append(_block_named(outcome, kind, value))
     parts = section_parts(outcome, chosen, "figures", _WRITTEN_OUT)
     return "\n\n".join([_about(outcome), *parts])
 
@@ -134,7 +134,7 @@ class Page:
 
   def _counts_beside(self, shown_words: Sequence[str]) -> str:
     """The counts, also of the verdicts that a page does not show."""
-    all_words = [claim.verdict for claim in self._decided()]
+    all_words = [claim.verdict for claim in self._all_claims()]
     counter = collections.Counter(all_words) - collections.Counter(shown_words)
     text = _counted([*counter.elements()], _VERDICTS) or "none"
     return (
@@ -143,7 +143,7 @@ class Page:
       "#verdicts))."
     )
 
-  def _decided(self) -> list[Claim]:
+  def _all_claims(self) -> list[Claim]:
     return [
       claim
       for artefact in self.artefacts.values()
@@ -162,7 +162,7 @@ class Page:
       if states:
         counted = _counted(states, _STATES)
         parts.append(f"{sentence(words)}: {len(states)} ({counted}).")
-    decided = self._decided()
+    decided = self._all_claims()
     for words, is_ours in (
       ("Claims of the paper", False),
       ("Our claims", True),
@@ -209,7 +209,7 @@ def _counted(texts: Sequence[str], words: Sequence[str]) -> str:
 def _about(outcome: ArtefactResult) -> str:
   """What the paper ran, what ran here, and where the rest is."""
   artefact = outcome.artefact
-  ran = captions.ran(outcome)
+  ran = captions.run_facts(outcome)
   reduction = captions.reduction(outcome)
   short = captions.in_short(reduction, has_added=not ran)
   is_ours = artefact.origin == "ours"
@@ -229,7 +229,7 @@ def _file(outcome: ArtefactResult) -> str:
 _NAMES = {Picture: "name", Table: "title", Claim: "text"}
 
 
-def _found(outcome: ArtefactResult, kind: str, begin: str) -> Block:
+def _block_named(outcome: ArtefactResult, kind: str, begin: str) -> Block:
   """The one picture, table or claim whose name begins with a text.
 
   Raises:

@@ -25,7 +25,7 @@ _PARTS = ("validation", "test")
 _BEGINNINGS = tuple(f"client_{part}_" for part in _PARTS)
 
 
-class OwnOfRun:
+class OwnModelMetrics:
   """Metrics of clients' own models at each evaluation (`--select_on=clients`).
 
   In a resumed run, earlier metrics are read from its folder.

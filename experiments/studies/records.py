@@ -96,7 +96,7 @@ class Record:
     return self.history.values(metric)[:, -1]
 
 
-def of_run(run: Run, arguments: Sequence[str], kept: RecordedParts) -> Record:
+def of_run(run: Run, arguments: Sequence[str], parts: RecordedParts) -> Record:
   """The record of a run that is complete."""
   flags = not_default(identity_of_config(run.config))
   timing = run.summary["timing"]
@@ -107,7 +107,7 @@ def of_run(run: Run, arguments: Sequence[str], kept: RecordedParts) -> Record:
   about["criterion"] = run.summary["criterion"]
   about["num_points"] = len(run.points)
   points = list(run.points)
-  history, arrays = kept.select(run.history), dict(kept.arrays)
+  history, arrays = parts.select(run.history), dict(parts.arrays)
   return Record(tuple(arguments), flags, about, points, history, arrays)
 
 

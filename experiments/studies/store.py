@@ -39,7 +39,7 @@ class Store(NamedTuple):
   folder: pathlib.Path
   loader: Loader
 
-  def place(self, spec: Spec) -> pathlib.Path:
+  def folder_of(self, spec: Spec) -> pathlib.Path:
     """The folder of a run, which may not exist yet."""
     return self.folder / name_of(spec)
 
@@ -51,7 +51,7 @@ class Store(NamedTuple):
         on other data than the present ones. If data can no longer be read, this
         is not checked: nothing can run on others.
     """
-    folder = self.place(spec)
+    folder = self.folder_of(spec)
     if not (folder / "summary.json").exists():
       return None
     run = load_run(folder)
@@ -98,7 +98,7 @@ class Store(NamedTuple):
     run = self.find(spec)
     if run is not None:
       return run, True
-    folder = self.place(spec)
+    folder = self.folder_of(spec)
     spec = dataclasses.replace(
       spec,
       output_dir=str(folder),

@@ -299,10 +299,10 @@ class Executor:
     trained = self._read_params(
       state.server, self._hyperparameters, per_seed, shared
     )
-    frozen_params = frozen.of_model(self.whole_server(state))
+    frozen_params = frozen.of_model(self.server_states(state))
     return trees.merge(frozen_params, self.active.flat(trained))
 
-  def whole_server(self, state: RunState) -> State:
+  def server_states(self, state: RunState) -> State:
     """The server's states, leaves [S, ...], as an algorithm has them.
 
     Args:

@@ -206,7 +206,7 @@ def test_sizes_and_what_is_alike():
     "a": {"flags": ["1"], "labels": {"x": ["2"]}, "cpu": {"labels": {"y": []}}},
     "b": {"like": "a", "labels": {"x": ["3"]}},
   }
-  whole = definitions._whole(content, content["b"])
+  whole = definitions._completed(content, content["b"])
   assert definitions.at_size(whole, "cpu")["labels"] == {"x": ["3"], "y": []}
   assert definitions.at_size(whole, "smoke")["labels"] == {"x": ["3"]}
 

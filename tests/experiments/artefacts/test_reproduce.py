@@ -138,8 +138,8 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
       )
   assert paper_pages.markdown(again, ".") == paper_pages.markdown(outcome, ".")
   # The grid's record is one of them.
-  assert captions.recorded(again, read).startswith("recorded on ")
-  assert captions.recorded(again, read[1:]) == ""
+  assert captions.reuse_note(again, read).startswith("recorded on ")
+  assert captions.reuse_note(again, read[1:]) == ""
 
 
 def test_a_tie_in_the_recorded_digits_is_a_tie(

@@ -80,7 +80,7 @@ def test_a_study_keeps_no_models(runs):
 def test_other_runs_have_other_folders(runs, no_run, other, difference):
   spec = spec_of(*ARGUMENTS, other)
   assert runs.find(spec) is None
-  assert runs.place(spec) != runs.place(SPEC)
+  assert runs.folder_of(spec) != runs.folder_of(SPEC)
   config = runs.find(SPEC).config
   found = store.other_flags_text(config, store.identity_of_spec(spec))
   assert set(found.split(", ")) == set(difference.split(", "))
@@ -88,7 +88,7 @@ def test_other_runs_have_other_folders(runs, no_run, other, difference):
 
 def test_a_folder_of_another_run_is_refused(runs, no_run, tmp_path):
   other, moved = spec_of(*ARGUMENTS, "--l2=0.5"), Store(tmp_path, Loader())
-  shutil.copytree(runs.place(SPEC), moved.place(other))
+  shutil.copytree(runs.folder_of(SPEC), moved.folder_of(other))
   with pytest.raises(ValueError, match=r"holds a run with l2=0\.0, not 0\.5"):
     moved.run(other)
 
@@ -116,8 +116,8 @@ def test_the_way_of_computing_is_no_part_of_a_run(runs):
 def test_what_is_not_complete_is_not_found(tmp_path):
   runs = Store(tmp_path, Loader())
   assert runs.find(SPEC) is None
-  runs.place(SPEC).mkdir()
-  (runs.place(SPEC) / "config.json").touch()
+  runs.folder_of(SPEC).mkdir()
+  (runs.folder_of(SPEC) / "config.json").touch()
   assert runs.find(SPEC) is None
 
 
@@ -128,14 +128,14 @@ def test_a_run_that_was_begun_goes_on(tmp_path, monkeypatch):
   for _ in range(2):
     with pytest.raises(KeyboardInterrupt):
       runs.run(SPEC)
-    runs.place(SPEC).mkdir(exist_ok=True)
-    (runs.place(SPEC) / "config.json").touch()
+    runs.folder_of(SPEC).mkdir(exist_ok=True)
+    (runs.folder_of(SPEC) / "config.json").touch()
   assert seen == [False, True]
 
 
 def test_what_else_is_in_a_folder_stays(tmp_path):
   runs = Store(tmp_path, Loader())
-  other = runs.place(SPEC) / "thesis.tex"
+  other = runs.folder_of(SPEC) / "thesis.tex"
   other.parent.mkdir()
   other.touch()
   with pytest.raises(ValueError, match=r"thesis\.tex"):
