@@ -245,9 +245,7 @@ def initial_states(
   if algorithm.init_client is None:
     return server, None
   client_state = call_function("init_client", algorithm, params)
-  functions.check_arrays(
-    "Algorithm.init_client", client_state, may_have_keys=False
-  )
+  functions.check_arrays("Algorithm.init_client", client_state, with_keys=False)
   expand = lambda leaf: jnp.broadcast_to(
     jnp.asarray(leaf), (num_clients, *jnp.shape(leaf))
   )

@@ -66,10 +66,8 @@ def claims(about: Mapping[str, Any], records: Records) -> list[Claim]:
     at = declared.get("at", [[]])
     at = about["columns"] if at == "columns" else at
     places = [together] if together else [[place] for place in at]
-    for entries in places:
-      all_claims.append(
-        _claim(about, declared, [*map(_rest, entries)], records)
-      )
+    for parts in places:
+      all_claims.append(_claim(about, declared, [*map(_rest, parts)], records))
   return [claim for claim in all_claims if claim is not None]
 
 

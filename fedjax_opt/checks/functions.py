@@ -260,12 +260,12 @@ def checked_per_example(
   return dict(outputs)
 
 
-def check_arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
+def check_arrays(name: str, tree: Any, *, with_keys: bool = True) -> None:
   """Raises TypeError if a leaf of a tree is neither an array nor a number."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
     is_key = _is_of(leaf, jax.dtypes.prng_key)
     is_number = has_real_type(leaf) or _is_of(leaf, jnp.complexfloating)
-    if not (is_number or (is_key and may_have_keys)):
+    if not (is_number or (is_key and with_keys)):
       raise TypeError(
         f"{name}{jax.tree_util.keystr(path)}: is {form_of(leaf)}; must be an "
         "array of numbers"

@@ -61,16 +61,13 @@ def features(function):
 
 
 def evaluated(function):
-  traced(
-    lambda params: functions.checked_metrics(function, params, DATA, TEST),
-    MODEL,
-  )
+  metrics = functions.checked_metrics
+  traced(lambda params: metrics(function, params, DATA, TEST), MODEL)
 
 
 def each(function, batch=TEST):
-  traced(
-    functools.partial(functions.checked_per_example, function), MODEL, batch
-  )
+  per_example = functions.checked_per_example
+  traced(functools.partial(per_example, function), MODEL, batch)
 
 
 def accuracy(params, batch):

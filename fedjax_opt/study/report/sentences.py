@@ -43,12 +43,10 @@ def _methods_by_verdict(
   study: Comparison, verdicts: Sequence[Verdict]
 ) -> dict[str, tuple[str, ...]]:
   """verdict -> the names of the methods that have it."""
-  labels = study.names
+  names = study.names
   return {
     kind: tuple(
-      dict.fromkeys(
-        labels[v.cell.method] for v in verdicts if v.verdict == kind
-      )
+      dict.fromkeys(names[v.cell.method] for v in verdicts if v.verdict == kind)
     )
     for kind in dict.fromkeys(v.verdict for v in verdicts)
   }
