@@ -71,7 +71,7 @@ class Server:
     self.loss_fn, self.params = nn.CrossEntropyLoss(), self.vector()
     self.control = torch.zeros_like(self.params)  # SCAFFOLD's c.
     # Of each client, SCAFFOLD's c_i or the sum of its updates (FedSpeed).
-    self.own = torch.zeros(len(clients), len(self.params))
+    self.client_states = torch.zeros(len(clients), len(self.params))
 
   def vector(self) -> torch.Tensor:
     return parameters_to_vector(self.leaves).detach()
@@ -90,16 +90,16 @@ class Server:
         models.append(self.vector())
         updates.append(models[-1] - self.params)
         if self.method == "FedSpeed":
-          self.own[i] += updates[-1]
+          self.client_states[i] += updates[-1]
         if self.method == "SCAFFOLD":
           moved = updates[-1] / steps / self.rate
-          new_control = self.own[i] - self.control - moved
-          change += new_control - self.own[i]
-          self.own[i] = new_control
+          new_control = self.client_states[i] - self.control - moved
+          change += new_control - self.client_states[i]
+          self.client_states[i] = new_control
       update, mean = (torch.stack(v).mean(0) for v in (updates, models))
       self.control += change / len(self.clients)
       if self.method == "FedSpeed":
-        self.params = mean + self.own.mean(0)
+        self.params = mean + self.client_states.mean(0)
       else:
         self.params = self.params + update
     self.load()
@@ -109,9 +109,9 @@ class Server:
     """Takes the local steps of a client; returns how many."""
     correction, decay = None, DECAY
     if self.method == "SCAFFOLD":
-      correction = self.control - self.own[i]
+      correction = self.control - self.client_states[i]
     elif self.method == "FedSpeed":
-      correction, decay = self.own[i] - self.params, DECAY + LAMBDA
+      correction, decay = self.client_states[i] - self.params, DECAY + LAMBDA
     examples = Images(**self.clients[i], rng=self.rng)
     batches = data.DataLoader(examples, self.batch_size, shuffle=True)
     optimizer = torch.optim.SGD(self.leaves, self.rate, weight_decay=decay)

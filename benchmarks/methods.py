@@ -96,7 +96,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def every(options) -> shared.Rows:
+def all_methods(options) -> shared.Rows:
   """A row for each method and workload."""
   return [
     row
@@ -242,7 +242,7 @@ def lasso(options) -> shared.Rows:
   return [*rows, {"four grids": label, "rounds s": total}]
 
 
-PARTS = {"all": every, "grid": grid, "flsim": flsim, "lasso": lasso}
+PARTS = {"all": all_methods, "grid": grid, "flsim": flsim, "lasso": lasso}
 
 
 def main() -> None:

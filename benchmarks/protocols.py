@@ -159,7 +159,7 @@ def write_data(protocol: Protocol, data_dir: str, path: pathlib.Path) -> None:
   )  # fmt: skip
 
 
-def made(protocol: Protocol, pool, test):
+def task_and_algorithm(protocol: Protocol, pool, test):
   """The task, and the algorithm."""
   if protocol.peer == "fl_simulator":
     return fl_simulator.make(protocol.method, protocol.rate, pool, test)
@@ -177,7 +177,7 @@ def run(program: str, **given: Any) -> dict[str, float | list[float]]:
 def ours(protocol: dict, path: str, measure: Measure) -> None:
   """This package's rounds; all models are made before them."""
   protocol, (pool, test, rows) = Protocol(**protocol), load(path)
-  task, algorithm = made(protocol, pool, test)
+  task, algorithm = task_and_algorithm(protocol, pool, test)
   simulator = fo.Simulator(
     algorithm,
     fo.ClientData.from_partition(pool, list(rows)),

@@ -447,7 +447,7 @@ def pythons(options: argparse.Namespace) -> dict[str, str]:
 Rows = list[dict[str, Any]]  # Of a table, column -> cell.
 
 
-def frame_of(found: Mapping[tuple[str, str, int], Run]) -> Any:
+def frame_of(runs: Mapping[tuple[str, str, int], Run]) -> Any:
   """What `measure` found, as a frame of pandas."""
   import pandas
 
@@ -462,7 +462,7 @@ def frame_of(found: Mapping[tuple[str, str, int], Run]) -> Any:
       "peak, MB": run.last["peak"],
       "planned, MB": run.last.get("planned") or np.nan,
     }
-    for (task, name, size), run in found.items()
+    for (task, name, size), run in runs.items()
   )
 
 
@@ -484,12 +484,12 @@ def machine() -> str:
 
 
 def print_part(
-  made: argparse.ArgumentParser, parts: Mapping[str, Callable[..., Rows]]
+  part_parser: argparse.ArgumentParser, parts: Mapping[str, Callable[..., Rows]]
 ) -> None:
   """The table of the part that the command line names, given its options."""
   import pandas
 
-  made.add_argument("part", choices=parts)
-  options = made.parse_args()
+  part_parser.add_argument("part", choices=parts)
+  options = part_parser.parse_args()
   print(f"{machine()}; jax {metadata.version('jax')}", flush=True)
   print(table_of(pandas.DataFrame(parts[options.part](options))))

@@ -134,7 +134,7 @@ def disk(options) -> shared.Rows:
 # Clients to draw from.
 
 
-def made(folder: pathlib.Path, clients: int) -> tuple[float, list[Any]]:
+def make_data(folder: pathlib.Path, clients: int) -> tuple[float, list[Any]]:
   """Seconds to make clients in memory; these, and those on disk."""
   rng = np.random.default_rng(0)
   x = rng.normal(size=(clients, 2, 8)).astype(np.float32)
@@ -160,7 +160,7 @@ def populations(options) -> shared.Rows:
   """A row for each number of clients."""
   rows = []
   for clients in (1_000, 10_000, 100_000, 1_000_000):
-    seconds, sources = made(options.folder / str(clients), clients)
+    seconds, sources = make_data(options.folder / str(clients), clients)
     of_rounds = {
       f"{where} {cohort_size}, ms": fastest_round(data, cohort_size)
       for where, data in zip(("memory", "disk"), sources, strict=True)

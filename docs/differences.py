@@ -17,7 +17,7 @@ import jax
 import marks
 import optax
 import validity_table as table
-from validity_table import RATE, of
+from validity_table import RATE, maker
 
 import fedjax_opt as fo
 
@@ -63,7 +63,7 @@ def _dyn_of_cohort() -> fo.Algorithm:
   return algorithm._replace(round=round)
 
 
-_server = lambda rule: of("fed_avg", _SGD, rule)
+_server = lambda rule: maker("fed_avg", _SGD, rule)
 # Clients of three speeds. In a round they take 4, 2 or 1 steps until the
 # deadline; or the server takes a step after each arrival.
 _SYSTEM = fo.systems.sample(
@@ -83,39 +83,39 @@ PAIRS = (
   Pair(
     "fed_dyn",
     "h divides by the cohort",
-    of("fed_dyn", _SGD, alpha=0.5),
+    maker("fed_dyn", _SGD, alpha=0.5),
     _dyn_of_cohort,
   ),
   Pair(
     "fed_speed",
     "duals of all clients; in both columns `rho` is 0",
-    of("fed_speed", RATE, lam=2.0, rho=0.0),
-    of("fed_speed", RATE, lam=2.0, rho=0.0, all_duals=True),
+    maker("fed_speed", RATE, lam=2.0, rho=0.0),
+    maker("fed_speed", RATE, lam=2.0, rho=0.0, all_duals=True),
   ),
   Pair(
     "fed_speed",
     "a perturbation of the length `rho`",
-    of("fed_speed", RATE, lam=2.0, normalized=False),
-    of("fed_speed", RATE, lam=2.0),
+    maker("fed_speed", RATE, lam=2.0, normalized=False),
+    maker("fed_speed", RATE, lam=2.0),
     is_ours=True,
   ),
   Pair(
     "fed_acg",
     "no proximal term, `beta` 0.1 in the paper's form",
-    of("fed_acg", optax.sgd(RATE / 10), beta=0.1),
-    of("fed_acg", optax.sgd(RATE / 10), beta=0.0),
+    maker("fed_acg", optax.sgd(RATE / 10), beta=0.1),
+    maker("fed_acg", optax.sgd(RATE / 10), beta=0.0),
   ),
   Pair(
     "fed_lesam",
     "the server's last step",
-    of("fed_lesam", _SGD),
-    of("fed_lesam", _SGD, last_step=True),
+    maker("fed_lesam", _SGD),
+    maker("fed_lesam", _SGD, last_step=True),
   ),
   Pair(
     "fed_exp",
     "`eps` 0.1 times the number of clients",
-    of("fed_exp", _SGD, eps=0.1),
-    of("fed_exp", _SGD, eps=0.1 * table.CLIENTS),
+    maker("fed_exp", _SGD, eps=0.1),
+    maker("fed_exp", _SGD, eps=0.1 * table.CLIENTS),
   ),
   Pair(
     "fed_adam",
@@ -127,34 +127,34 @@ PAIRS = (
   Pair(
     "fed_adamw",
     "the second moment whole",
-    of("fed_adamw", _ADAM_RATE),
-    of("fed_adamw", _ADAM_RATE, whole_moments=True),
+    maker("fed_adamw", _ADAM_RATE),
+    maker("fed_adamw", _ADAM_RATE, whole_moments=True),
   ),
   Pair(
     "fed_adamw",
     "the first moment corrected for all steps",
-    of("fed_adamw", _ADAM_RATE),
-    of("fed_adamw", _ADAM_RATE, shared_count=True),
+    maker("fed_adamw", _ADAM_RATE),
+    maker("fed_adamw", _ADAM_RATE, shared_count=True),
   ),
   Pair(
     "fed_lada",
     "Adam's second moment",
-    of("fed_lada", _ADAM_RATE),
-    of("fed_lada", _ADAM_RATE, amsgrad=False),
+    maker("fed_lada", _ADAM_RATE),
+    maker("fed_lada", _ADAM_RATE, amsgrad=False),
   ),
   Pair(
     "fed_nova",
     "differences times numbers of steps, here 1, 2 or 4",
-    of("fed_nova", RATE / 10),
+    maker("fed_nova", RATE / 10),
     # The number by which each was divided cancels.
-    of("fed_avg", optax.sgd(RATE / 10)),
+    maker("fed_avg", optax.sgd(RATE / 10)),
     _UNEQUAL,
   ),
   Pair(
     "fed_async",
     "s(τ) divided by s(1), clients of three speeds",
-    of("fed_async", _SGD, mu=0.0),
-    of("fed_async", _SGD, mu=0.0, alpha=0.6 * 2**0.5),
+    maker("fed_async", _SGD, mu=0.0),
+    maker("fed_async", _SGD, mu=0.0, alpha=0.6 * 2**0.5),
     _ONE_BY_ONE,
   ),
 )

@@ -143,7 +143,7 @@ _CENTRAL = "algorithms/test_centralized.py"
 _ZERO = fo.prox.l1(0.0)  # A regularizer that leaves the loss.
 
 
-def of(name: str, *given: Any, **others: Any) -> Callable[[], fo.Algorithm]:
+def maker(name: str, *given: Any, **others: Any) -> Callable[[], fo.Algorithm]:
   """A method of the registry on the quadratics; see its factory."""
   return functools.partial(ALGORITHMS[name].factory, loss_fn, *given, **others)
 
@@ -170,22 +170,24 @@ def _method(
     local_steps: of the two runs that must be equal.
     **named: of the factory.
   """
-  make, reduction = of(name, *args, **named), None
+  make, reduction = maker(name, *args, **named), None
   if at is not None:
     settings = {"local_steps": local_steps}
-    reduction = Reduction(at, of(name, *args, **named | off), settings, rounds)
+    reduction = Reduction(
+      at, maker(name, *args, **named | off), settings, rounds
+    )
   return Method(make, loop, reduction)
 
 
 def _momenta(name: str) -> Method:
   """Ten times smaller steps, of which momenta make ten times longer ones."""
   zeros = {p.name: 0.0 for p in ALGORITHMS[name].hyperparameters}
-  reduction = Reduction(f"{', '.join(zeros)} 0", of(name, RATE, **zeros))
-  return Method(of(name, RATE / 10), _LOOPS, reduction)
+  reduction = Reduction(f"{', '.join(zeros)} 0", maker(name, RATE, **zeros))
+  return Method(maker(name, RATE / 10), _LOOPS, reduction)
 
 
 METHODS: dict[str, Method] = {
-  "fed_avg": Method(of("fed_avg", _SGD), _LOOPS, "it is"),
+  "fed_avg": Method(maker("fed_avg", _SGD), _LOOPS, "it is"),
   "fed_prox": _method("fed_prox", _SGD, mu=0.5, at="mu 0", off={"mu": 0.0}),
   "moon": _method(
     "moon", features_fn, _SGD, mu=0.5, at="mu 0", off={"mu": 0.0}
@@ -247,9 +249,9 @@ METHODS: dict[str, Method] = {
   ),
   "fed_speed": _method("fed_speed", RATE, lam=2.0),
   "fed_acg": Method(
-    of("fed_acg", optax.sgd(RATE / 10)),
+    maker("fed_acg", optax.sgd(RATE / 10)),
     _LOOPS,
-    Reduction("lam, beta 0", of("fed_acg", _SGD, lam=0.0, beta=0.0)),
+    Reduction("lam, beta 0", maker("fed_acg", _SGD, lam=0.0, beta=0.0)),
   ),
   "fed_gamma": _method(
     "fed_gamma", RATE, at="rho 0, first round", off={"rho": 0.0}, rounds=1
@@ -262,11 +264,11 @@ METHODS: dict[str, Method] = {
   "fed_adamw": _method("fed_adamw", 0.01),
   "fed_ex_lora": Method(None, "test_lora.py"),
   "fed_lada": Method(
-    of("fed_lada", 0.01),
+    maker("fed_lada", 0.01),
     _LOOPS,
     Reduction(
       "alpha 1, b1 0, large eps",
-      of("fed_lada", 64 * RATE, alpha=1.0, b1=0.0, eps=64.0),
+      maker("fed_lada", 64 * RATE, alpha=1.0, b1=0.0, eps=64.0),
     ),
   ),
   "diloco": _method(
@@ -289,7 +291,7 @@ METHODS: dict[str, Method] = {
     _LOOPS,
     Reduction(
       "alpha 0, one batch",
-      of("per_fed_avg", RATE, inner_learning_rate=0.0, own_batches=False),
+      maker("per_fed_avg", RATE, inner_learning_rate=0.0, own_batches=False),
     ),
   ),
   "fed_per": Method(None, _LOOPS),

@@ -161,7 +161,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
       done.append(cell)
       _check_metric(request, done[-1:])
       if request.progress:
-        is_there = all(part.was_there for part in cell.parts)
+        is_there = all(part.was_stored for part in cell.parts)
         note = "was there" if is_there else None
         _say(f"[{len(done)}/{len(planned)}]", planned_cell, done[-1], note)
     study = _study(request, planned, [*existing, *done], argv, store.loader)
@@ -264,7 +264,10 @@ def _study(
     target=request.target,
     about=_about(planned, cells, sizes),
     command=command.line("compare", argv[1:]),
-    notes=(*planned_cells.unlike(planned), *planned_cells.not_private(planned)),
+    notes=(
+      *planned_cells.difference_notes(planned),
+      *planned_cells.privacy_notes(planned),
+    ),
     clients=clients,
     min_effect=request.min_effect,
   )

@@ -67,7 +67,7 @@ def script(shell: str, commands: Iterable[str]) -> str:
 
 def flags_of_commands() -> dict[str, list[str]]:
   """Command -> its flags, with = before a value."""
-  of_run = list(spec.every())
+  of_run = list(spec.all_flags())
   of_study = [name for name in of_run if name not in request.OF_A_RUN]
   study_flags = [name for name in request.OF_STUDY if name not in of_study]
   of_reproduce = {
@@ -93,7 +93,7 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
     names: of the flags.
     with_values: switches that take several values, because they are conditions.
   """
-  flags, typed = spec.every(), []
+  flags, typed = spec.all_flags(), []
   for name in names:
     if name in ANSWERS or name == "nested":
       typed.append(f"--{name}")
@@ -106,7 +106,7 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
 
 def values() -> dict[str, list[str]]:
   """Flag -> the words that it accepts, for flags that accept words."""
-  flags = spec.every()
+  flags = spec.all_flags()
   words = {name: flag.words for name, flag in flags.items() if flag.words}
   groups = [group.key for group in spec.GROUPS]
   return words | {

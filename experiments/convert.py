@@ -63,7 +63,7 @@ def _verify(folder: str | None) -> int:
   if not folder:
     raise ValueError("population_dir: must be given; the folder to verify")
   population = Population.open(folder)
-  clients_on_disk.marked(population.folder)
+  clients_on_disk.notes_of(population.folder)
   population.verify()
   print(
     f"undamaged: {population.num_clients:,} clients, "

@@ -189,7 +189,7 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
   )
   records = [] if values.anew else publishing.records_of(artefact.paper)
   outcome = runner.run(artefact, size, records)
-  if recorded := captions.recorded(outcome, records):
+  if recorded := captions.reuse_note(outcome, records):
     print(f"  {recorded}", flush=True)
   report_dir = folder / artefact.name.replace("/", "-") / size
   report_dir.mkdir(parents=True, exist_ok=True)
@@ -202,7 +202,7 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
   print(f"  {report_dir / 'report.md'}", flush=True)
   if not values.publish:
     return False
-  missing = len(outcome.cells) - len(outcome.found)
+  missing = len(outcome.cells) - len(outcome.cell_records)
   if not missing:
     publishing.publish(outcome)
     return True

@@ -191,7 +191,7 @@ def client_output(
   if not isinstance(output, ClientOutput):
     output = ClientOutput(output)
   for name in ("message", "state"):
-    functions.arrays(f"ClientOutput.{name}", getattr(output, name))
+    functions.check_arrays(f"ClientOutput.{name}", getattr(output, name))
   for name in ("weight", "bytes_up"):
     value = getattr(output, name)
     # A count of bytes may be one of `counters`.
@@ -211,7 +211,7 @@ def client_output(
     )
   if isinstance(count, int | np.integer) and count < 0:
     raise ValueError(f"ClientOutput.bytes_up={count}: must not be negative")
-  functions.scalars("ClientOutput.metrics", output.metrics)
+  functions.checked_scalars("ClientOutput.metrics", output.metrics)
   return output
 
 

@@ -149,7 +149,7 @@ def evaluated_params(algorithm: Algorithm, server: Any) -> Params:
     TypeError: if it returns what is no tree of arrays.
   """
   params = call_function("params", algorithm, server)
-  functions.arrays("Algorithm.params", params)
+  functions.check_arrays("Algorithm.params", params)
   return params
 
 
@@ -241,11 +241,11 @@ def initial_states(
     TypeError: if one returns what is no array.
   """
   server = call_function("init", algorithm, params)
-  functions.arrays("Algorithm.init: state", server)
+  functions.check_arrays("Algorithm.init: state", server)
   if algorithm.init_client is None:
     return server, None
   client_state = call_function("init_client", algorithm, params)
-  functions.arrays("Algorithm.init_client", client_state, may_have_keys=False)
+  functions.check_arrays("Algorithm.init_client", client_state, with_keys=False)
   expand = lambda leaf: jnp.broadcast_to(
     jnp.asarray(leaf), (num_clients, *jnp.shape(leaf))
   )

@@ -118,7 +118,7 @@ def federated(
             for name, score in scores.items()
           }
     if of_params is not None:
-      results |= functions.scalars("of_params", of_params(params))
+      results |= functions.checked_scalars("of_params", of_params(params))
     if gradient_of is not None:
       results |= grad_norm_sq(gradient_of, batch_size)(params, data, test)
     return results
@@ -193,7 +193,7 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: Count = 500) -> EvaluateFn:
     scalar}`, for `evaluate=`.
   """
 
-  loss_fn = functions.loss(loss_fn)
+  loss_fn = functions.checked_loss(loss_fn)
 
   def evaluate(
     params,
@@ -232,7 +232,7 @@ def _sums_of_clients(per_example, params, data, batch_size):
 
 def _over_examples(per_example, params, examples, batch_size):
   """{name: [N]}, computed for `batch_size` examples at a time."""
-  checked = functools.partial(functions.per_example, per_example)
+  checked = functools.partial(functions.checked_per_example, per_example)
   return _mapped(checked, params, examples, batch_size)
 
 

@@ -214,8 +214,8 @@ def contrastive(
   References:
     Li et al., "Model-Contrastive Federated Learning", CVPR 2021, eq. 3.
   """
-  loss_fn = functions.loss(loss_fn)
-  features_fn = functions.features(features_fn)
+  loss_fn = functions.checked_loss(loss_fn)
+  features_fn = functions.checked_features(features_fn)
 
   def regularized(params, batch, rng):
     def features(model):  # Computed in the dtype of the trained model.

@@ -25,7 +25,7 @@ def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
   """
   if isinstance(rule, optax.GradientTransformation):
     return rule
-  rules.client("client", rule)
+  rules.check_client_rule("client", rule)
   optimizer = errors.call("client", "(round) -> optimizer", rule, round)
   if not isinstance(optimizer, optax.GradientTransformation):
     raise TypeError(
@@ -43,7 +43,7 @@ def at_round(rate: Any, round: jax.Array) -> Any:
       rate; of a traced one that is not known.
     TypeError: for a function that gives no number.
   """
-  rules.rate("learning_rate", rate)
+  rules.check_rate("learning_rate", rate)
   if not callable(rate):
     return rate
   number = errors.call("learning_rate", "(round) -> number", rate, round)

@@ -196,7 +196,7 @@ def test_metrics_of_the_model_alone():
 
 
 def test_regularized_loss_is_the_loss_and_the_penalty():
-  algorithm = jax_problems.own(
+  algorithm = jax_problems.own_algorithm(
     lambda state, cohort: (state + 1, ()), penalty=lambda params: 10 * params
   )
 
@@ -218,7 +218,7 @@ def test_regularized_loss_is_the_loss_and_the_penalty():
 
 
 def test_validation_examples_come_by_name_and_only_if_given():
-  algorithm = jax_problems.own(lambda state, cohort: (state + 1, ()))
+  algorithm = jax_problems.own_algorithm(lambda state, cohort: (state + 1, ()))
 
   def evaluate(params, data, test, **others):
     assert set(others) <= {"validation"}

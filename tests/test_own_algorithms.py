@@ -20,7 +20,7 @@ def algorithm_of(one_client):
     sent = cohort.mean(one_client, params)
     return optax.tree.add(params, sent.value), sent
 
-  return jax_problems.own(round)
+  return jax_problems.own_algorithm(round)
 
 
 def run(algorithm, **options):
@@ -52,7 +52,7 @@ def test_states_are_kept_in_their_types():
     return optax.tree.add_scale(params, jnp.float32(1), sent.value), sent
 
   result = fo.simulate(
-    jax_problems.own(round, init_client=lambda params: jnp.bfloat16(0)),
+    jax_problems.own_algorithm(round, init_client=lambda _: jnp.bfloat16(0)),
     params,
     cases.DATA,
     rounds=2,
@@ -75,7 +75,7 @@ def test_metrics_of_two_phases_need_names_of_their_own():
   found = run(algorithm_of(one_client)).traces["examples"]
   np.testing.assert_array_equal(found, [cases.SIZES] * 3)
   with pytest.raises(ValueError, match="two phases have 'examples'"):
-    run(jax_problems.own(round))
+    run(jax_problems.own_algorithm(round))
 
 
 def test_a_metric_of_a_client_may_not_replace_a_trace():

@@ -111,7 +111,7 @@ def test_the_noise_is_new_in_each_run_of_the_same_program():
   found, known = [], []
   for _ in range(2):
     found.append(run(still(), 2, FIXED).params)
-    known.append(set(programs._known))
+    known.append(set(programs._programs))
   assert np.all(cases.flat(found[0]) != cases.flat(found[1]))
   assert known[0] == known[1]  # Nothing of the noise is in a program.
   simulator = fo.Simulator(still(), cases.DATA, **FIXED)

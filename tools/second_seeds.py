@@ -47,17 +47,17 @@ def with_other_seeds(cell: Recipe) -> Recipe:
   return RunOf((*cell.arguments, f"--seed={','.join(map(str, seeds))}"))
 
 
-def both(name: str, runner: CellRunner) -> tuple[list[Claim], list[Claim]]:
+def claims_of(name: str, runner: CellRunner) -> tuple[list[Claim], list[Claim]]:
   """The claims of a design, from its published and from other seeds."""
   artefact = ARTEFACTS[name]
   records = publishing.records_of(artefact.paper)
-  first = dataclasses.replace(runner, only_found=True).run(
+  first = dataclasses.replace(runner, runs_nothing=True).run(
     artefact, "cpu", records
   )
 
   def other_cells(choices: GridChoices) -> dict[Key, Recipe]:
     cells = artefact.cells(choices)
-    return {key: with_other_seeds(cells[key]) for key in first.found}
+    return {key: with_other_seeds(cells[key]) for key in first.cell_records}
 
   other_artefact = dataclasses.replace(artefact, cells=other_cells)
   second = runner.run(other_artefact, "cpu", records)
@@ -110,7 +110,7 @@ def main() -> None:
   runner = CellRunner(options.output_dir, options.data_dir, options.jobs)
   heads = None
   for name in options.designs:
-    row = compared(*both(name, runner))
+    row = compared(*claims_of(name, runner))
     if heads is None:
       heads = ["design", *row]
       print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")

@@ -459,7 +459,7 @@ def public():
   by_id = {}
 
   def walk(prefix, module):
-    for name in public_names.of(module):
+    for name in public_names.names_of(module):
       value = getattr(module, name)
       ours = (getattr(value, "__module__", None) or "").startswith("fedjax_opt")
       if isinstance(value, types.ModuleType) and module in (fo, fo.datasets):

@@ -35,7 +35,7 @@ SIZES = {
 }
 
 Key = tuple[str, ...]  # The key of a cell: its row, its column, ...
-Found = Mapping[Key, Record]  # The records of cells; some may be missing.
+Records = Mapping[Key, Record]  # The records of cells; some may be missing.
 
 
 class RunOf(NamedTuple):
@@ -182,7 +182,7 @@ class Artefact:
     title: what it shows, in one line.
     setting: the paper's setting, in one line.
     cells: `choices -> {key: cell}`.
-    blocks: `found -> [block]`; `found` has at least one cell.
+    blocks: `records -> [block]`; `records` has at least one cell.
     keep: function from a run to what of it is recorded.
     sizes: the sizes that it has. An artefact whose data or network is too large
       for CPUs has no `cpu`.
@@ -194,7 +194,7 @@ class Artefact:
   title: str
   setting: str
   cells: Callable[[GridChoices], dict[Key, Recipe]]
-  blocks: Callable[[Found], list[Block]]
+  blocks: Callable[[Records], list[Block]]
   keep: Callable[[Run], RecordedParts] = lambda run: RecordedParts(
     ["test_accuracy"]
   )

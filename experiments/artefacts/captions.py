@@ -13,8 +13,8 @@ from experiments.artefacts.artefact import (
   grid_of,
 )
 from experiments.artefacts.cell_runner import ArtefactResult, tuned
-from experiments.specification.spec import FLAGS, every
-from experiments.studies.cell_runs import shared
+from experiments.specification.spec import FLAGS, all_flags
+from experiments.studies.cell_runs import in_common
 from experiments.studies.records import Record
 from fedjax_opt.results import selection
 from fedjax_opt.results.names import name_of
@@ -24,19 +24,19 @@ from fedjax_opt.study import words
 _SILENT = ("checkpoint_every", "eval_every", "target_accuracy")
 
 
-def settings(found: Iterable[Record]) -> str:
+def settings(records: Iterable[Record]) -> str:
   """The flags that all runs share and that are no defaults; '' if none."""
-  runs = [record.flags for record in found if record.arguments]
-  flags = {n: v for n, v in shared(runs).items() if n not in _SILENT}
+  runs = [record.flags for record in records if record.arguments]
+  flags = {n: v for n, v in in_common(runs).items() if n not in _SILENT}
   text = ", ".join(f"`{n}={shown_value(v)}`" for n, v in flags.items())
   return f"In all runs: {text}." if runs else ""
 
 
-def varied(found: Iterable[Record]) -> str:
+def varied(records: Iterable[Record]) -> str:
   """The flags that differ between runs, with their values; '' if none."""
-  runs = [record.flags for record in found if record.arguments]
+  runs = [record.flags for record in records if record.arguments]
   names = dict.fromkeys(name for flags in runs for name in flags)
-  defaults = {name: flag.default for name, flag in every().items()}
+  defaults = {name: flag.default for name, flag in all_flags().items()}
   parts = []
   for name in names:
     values = [flags.get(name, defaults.get(name)) for flags in runs]
@@ -105,25 +105,27 @@ def reduction(outcome: ArtefactResult) -> Reduction:
   return Reduction(changed, _missing(outcome, paper), _added(outcome, paper))
 
 
-def in_short(found: Reduction, *, has_added: bool = True) -> list[str]:
+def in_short(reduction: Reduction, *, has_added: bool = True) -> list[str]:
   """A reduction in a few words for each way.
 
   Args:
-    found: the reduction.
+    reduction: the reduction.
     has_added: whether to say what ran that the paper does not have.
   """
-  changed = [_values_text(n, [*ours]) for n, (_, ours) in found.changed.items()]
-  return [*changed, *found.missing, *(found.added if has_added else ())]
+  changed = [
+    _values_text(n, [*ours]) for n, (_, ours) in reduction.changed.items()
+  ]
+  return [*changed, *reduction.missing, *(reduction.added if has_added else ())]
 
 
-def in_full(found: Reduction) -> list[str]:
+def in_full(reduction: Reduction) -> list[str]:
   """A reduction in words, with what the paper's size has instead."""
   changed = []
-  for name, (theirs, ours) in found.changed.items():
+  for name, (theirs, ours) in reduction.changed.items():
     values = map(name_of, theirs) if name == "task" else theirs
     remark = f"(in the paper's size {words.listed([*values], 'or')})"
     changed.append(f"{_values_text(name, [*ours])} {remark}")
-  return [*changed, *found.missing, *found.added]
+  return [*changed, *reduction.missing, *reduction.added]
 
 
 def _missing(outcome: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
@@ -207,9 +209,9 @@ def _values_text(name: str, values: Sequence[str]) -> str:
   return f"`{name}` {text}"
 
 
-def ran(outcome: ArtefactResult) -> list[str]:
+def run_facts(outcome: ArtefactResult) -> list[str]:
   """Task, rounds, clients and seeds of the runs; [] if there are none."""
-  runs = [record.flags for record in outcome.found.values() if record.arguments]
+  runs = [r.flags for r in outcome.cell_records.values() if r.arguments]
   parts = []
   for name in ("task", "rounds", "clients", "seeds"):
     values = dict.fromkeys(filter(None, (_of_run(name, f) for f in runs)))
@@ -291,16 +293,16 @@ def cost(outcome: ArtefactResult) -> str:
   )
 
 
-def recorded(outcome: ArtefactResult, known: Sequence[Record]) -> str:
+def reuse_note(outcome: ArtefactResult, old_records: Sequence[Record]) -> str:
   """Says that nothing ran, if all parts of an outcome were recorded; or ''.
 
   Args:
     outcome: the outcome.
-    known: the records that existed before.
+    old_records: the records that existed before.
   """
   records = outcome.records
-  is_whole = len(outcome.found) == len(outcome.cells)
-  if not is_whole or not all(record in known for record in records):
+  is_whole = len(outcome.cell_records) == len(outcome.cells)
+  if not is_whole or not all(record in old_records for record in records):
     return ""
   return (
     f"recorded on {_dates(records)}, nothing ran; --anew runs it "

@@ -37,25 +37,25 @@ class ArtefactResult(NamedTuple):
     artefact: which.
     size: one of its sizes.
     cells: all its cells.
-    found: key -> record, of the cells that have run.
+    cell_records: key -> record, of the cells that have run.
     tuning: flags of a grid -> its record, of the grids that have run.
   """
 
   artefact: Artefact
   size: str
   cells: dict[Key, Recipe]
-  found: dict[Key, Record]
+  cell_records: dict[Key, Record]
   tuning: dict[tuple[str, ...], Record]
 
   @property
   def blocks(self) -> list[Block]:
     """The tables, pictures and claims; [] if nothing ran."""
-    return self.artefact.blocks(self.found) if self.found else []
+    return self.artefact.blocks(self.cell_records) if self.cell_records else []
 
   @property
   def records(self) -> list[Record]:
     """The records of grids, then those of cells."""
-    return [*self.tuning.values(), *self.found.values()]
+    return [*self.tuning.values(), *self.cell_records.values()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class CellRunner:
     data_dir: folder of the data, or None.
     jobs: runs at a time; if several, each has one core.
     executor: what runs them instead, see `executors.check`.
-    only_found: whether to run nothing.
+    runs_nothing: whether to run nothing.
     pretrained_dir: folder with the folders of pretrained encoders, or None.
   """
 
@@ -75,7 +75,7 @@ class CellRunner:
   data_dir: str | None = None
   jobs: int = 1
   executor: str | None = None
-  only_found: bool = False
+  runs_nothing: bool = False
   pretrained_dir: str | None = None
 
   @functools.cached_property
@@ -125,7 +125,7 @@ class CellRunner:
     by_key = {key: find(cell) for key, cell in cells.items()}
     # Two keys may have the same cell.
     missing = {cells[k].name: cells[k] for k, r in by_key.items() if not r}
-    if missing and self.folder and not self.only_found:
+    if missing and self.folder and not self.runs_nothing:
       self._run(missing)
       for key, cell in cells.items():
         by_key[key] = by_key[key] or self._stored(cell, keep)
@@ -203,16 +203,16 @@ class RecordIndex:
     return next(filter(is_same, self._runs), None)
 
 
-def tuned(found: Record) -> Tuning:
+def tuned(record: Record) -> Tuning:
   """The outcome of a grid."""
-  criterion = Criterion(**found.about["criterion"])
-  return outcome(found.history, found.points, criterion)
+  criterion = Criterion(**record.about["criterion"])
+  return outcome(record.history, record.points, criterion)
 
 
-def choice(found: Record) -> dict[str, Any] | None:
+def choice(record: Record) -> dict[str, Any] | None:
   """The setting that a grid chooses; None if all its points diverged."""
-  best = tuned(found).best
-  names = grid_of(found.arguments)
+  best = tuned(record).best
+  names = grid_of(record.arguments)
   return best and {name: best.hyperparameters[name] for name in names}
 
 

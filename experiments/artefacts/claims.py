@@ -62,7 +62,7 @@ class Quantity(NamedTuple):
     interval = pairs.t_interval(values, pairs.LEVEL / among)
     return NOT_HELD if interval.high < self.limit else UNDECIDED
 
-  def shown(self, among: int) -> str:
+  def text(self, among: int) -> str:
     """The mean with its interval, or why there is none, of so many."""
     values = np.asarray(self.values, float)
     unit = f" {self.unit}" if self.unit else ""
@@ -107,26 +107,27 @@ class Claim(NamedTuple):
   @property
   def verdict(self) -> str:
     """'held', 'not held' or 'undecided'."""
-    verdicts = set(self._found)
+    verdicts = set(self._verdicts)
     if NOT_HELD in verdicts:
       return NOT_HELD
     return HELD if verdicts == {HELD} else UNDECIDED
 
   @property
-  def _found(self) -> list[str]:
+  def _verdicts(self) -> list[str]:
     """The verdict on each quantity."""
     return [q.verdict(len(self.quantities)) for q in self.quantities]
 
   def because(self, most: int) -> str:
     """The quantities that decide; at most so many are written out."""
-    among, verdicts, verdict = len(self.quantities), self._found, self.verdict
+    among, verdict = len(self.quantities), self.verdict
+    verdicts = self._verdicts
     deciding = [
       q
       for q, own_verdict in zip(self.quantities, verdicts, strict=True)
       if own_verdict == verdict
     ]
     deciding.sort(key=lambda quantity: quantity.margin)
-    texts = [f"{q.name}: {q.shown(among)}" for q in deciding[:most]]
+    texts = [f"{q.name}: {q.text(among)}" for q in deciding[:most]]
     more = len(deciding) - len(texts)
     if more:
       texts.append(f"and {more} more {verdict}")

@@ -43,7 +43,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.artefacts.artefact import Found, Key
+from experiments.artefacts.artefact import Key, Records
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import ACCURACY, Value, value
 
@@ -53,12 +53,12 @@ _VERBS = {"better": 0, "more": 1, "less": -1, "near": 1}
 _LIMITS = ("above", "below", "near")
 
 
-def claims(about: Mapping[str, Any], found: Found) -> list[Claim]:
+def claims(about: Mapping[str, Any], records: Records) -> list[Claim]:
   """The claims of an artefact, if anything that they compare has run.
 
   Args:
     about: the artefact, as its TOML file has it.
-    found: what there is.
+    records: what there is.
   """
   all_claims = []
   for declared in about.get("claims", ()):
@@ -66,8 +66,8 @@ def claims(about: Mapping[str, Any], found: Found) -> list[Claim]:
     at = declared.get("at", [[]])
     at = about["columns"] if at == "columns" else at
     places = [together] if together else [[place] for place in at]
-    for entries in places:
-      all_claims.append(_claim(about, declared, [*map(_rest, entries)], found))
+    for parts in places:
+      all_claims.append(_claim(about, declared, [*map(_rest, parts)], records))
   return [claim for claim in all_claims if claim is not None]
 
 
@@ -75,7 +75,7 @@ def _claim(
   about: Mapping[str, Any],
   declared: Mapping[str, Any],
   rests: Sequence[Key],
-  records: Found,
+  records: Records,
 ) -> Claim | None:
   """One claim about all these other parts of keys; None if nothing has run."""
   quantities = []
@@ -103,7 +103,7 @@ def group(about: Mapping[str, Any], rows: str | Sequence[str]) -> Sequence[str]:
 
 
 def _quantities(
-  declared: Mapping[str, Any], records: Found, rest: Key
+  declared: Mapping[str, Any], records: Records, rest: Key
 ) -> Iterator[Quantity]:
   words = declared.get("values", [declared.get("value", ACCURACY)])
   limits = declared.get("by", 0.0)
@@ -138,7 +138,7 @@ def _key(row: str, column: str) -> Key:
 
 def _compared(
   declared: Mapping[str, Any],
-  records: Found,
+  records: Records,
   first: Key,
   second: Key,
   of: Value,
@@ -158,7 +158,7 @@ def _compared(
 
 
 def lead(
-  found: Found,
+  records: Records,
   one: Key,
   other: Key,
   of: Value | None = None,
@@ -167,7 +167,7 @@ def lead(
   """By how much one cell is above another, at the seeds that both have.
 
   Args:
-    found: what there is.
+    records: what there is.
     one: key of the cell that should be above.
     other: key of the other.
     of: the value that is compared; by default the last test accuracy.
@@ -185,7 +185,7 @@ def lead(
   # Names such as 0.9 would look like numbers to subtract.
   places = [f"at {side}" if side[0].isdigit() else side for side in sides]
   name = f"{' minus '.join(places[::sign])}{_what(of)}{row}"
-  measured = [_measured(found, key, of) for key in (one, other)]
+  measured = [_measured(records, key, of) for key in (one, other)]
   return _above(name, sides, measured, of, sign * of.scale)
 
 
@@ -224,34 +224,34 @@ def _above(
 
 def _what(of: Value) -> str:
   """The name of the compared value; '' for the usual one."""
-  return "" if of.words in (ACCURACY, of.unit) else f", {of.shown}"
+  return "" if of.words in (ACCURACY, of.unit) else f", {of.label}"
 
 
-def _measured(records: Found, key: Key, of: Value) -> np.ndarray | None:
+def _measured(records: Records, key: Key, of: Value) -> np.ndarray | None:
   """Seed -> value; None if the cell has not run or did not measure it."""
   is_measured = key in records and of.metric in records[key].history.metrics
   return of.compute(records[key]) if is_measured else None
 
 
 def _gains_more(
-  declared: Mapping[str, Any], records: Found, first: Key, other: Key, of: Value
+  declared: Mapping[str, Any], records: Records, one: Key, other: Key, of: Value
 ) -> Quantity:
   """The quantity that one row gains more between two columns than another."""
   start, end = _rest(declared["from"]), _rest(declared["to"])
   gains = [
     lead(records, (row, *end, *rest), (row, *start, *rest), of).values or None
-    for row, *rest in (first, other)
+    for row, *rest in (one, other)
   ]
-  name = f"gain of {first[0]} minus that of {other[0]}{_what(of)}"
-  return _above(name, (first[0], other[0]), gains, of, 1.0)
+  name = f"gain of {one[0]} minus that of {other[0]}{_what(of)}"
+  return _above(name, (one[0], other[0]), gains, of, 1.0)
 
 
 def _limited(
-  declared: Mapping[str, Any], records: Found, key: Key, of: Value, bound: str
+  declared: Mapping[str, Any], records: Records, key: Key, of: Value, bound: str
 ) -> Quantity:
   """The quantity that a value is above or below a limit, or near it."""
   limit = declared[bound]
-  name = f"{key[0]}, {of.shown} {bound} {limit:g} by"
+  name = f"{key[0]}, {of.label} {bound} {limit:g} by"
   of_seeds = _measured(records, key, of)
   if bound == "near" and of_seeds is not None:
     within = declared["within"]

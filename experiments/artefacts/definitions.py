@@ -54,7 +54,7 @@ What is shown:
   claims          see declared_claims.py
 
 `blocks` and `keep` may also name a function, as `calls` does, for what these
-entries cannot declare: `blocks(about, found) -> blocks` and `keep(about, run)
+entries cannot declare: `blocks(about, records) -> blocks` and `keep(about, run)
 -> RecordedParts`. `own` lists the further entries that these functions read.
 All other entries are refused.
 """
@@ -73,10 +73,10 @@ from experiments.artefacts.artefact import (
   Artefact,
   Block,
   Computed,
-  Found,
   GridChoices,
   Key,
   Recipe,
+  Records,
   RunOf,
 )
 from experiments.studies.records import RecordedParts
@@ -132,7 +132,7 @@ def of_paper(paper: str) -> list[Artefact]:
   common = content.pop("common", {})
   artefacts = []
   for name, table in content.items():
-    about = merged(common, _whole(content, table))
+    about = merged(common, _completed(content, table))
     entries = dict.fromkeys(about.get("own", ())) | _ARTEFACT
     _check(f"{str(file)!r}: {name}", about, entries)
     artefacts.append(_artefact(f"{paper}/{name}", about))
@@ -151,10 +151,10 @@ def _check(where: str, about: About, entries: Mapping[str, Any]) -> None:
         _check(f"{where}.{name}", table, inner)
 
 
-def _whole(content: About, table: About) -> About:
+def _completed(content: About, table: About) -> About:
   """An artefact, completed by the entries of another that it is `like`."""
   like = table.get("like")
-  return merged(_whole(content, content[like]), table) if like else table
+  return merged(_completed(content, content[like]), table) if like else table
 
 
 def _artefact(name: str, about: About) -> Artefact:
@@ -258,22 +258,22 @@ def keep(about: About, run: Run) -> RecordedParts:
   )
 
 
-def blocks(about: About, found: Found) -> list[Block]:
+def blocks(about: About, records: Records) -> list[Block]:
   """The tables, pictures and claims that an artefact declares."""
-  found = expanded(about, found)
+  records = expanded(about, records)
   tables = [
-    views.table(_with_paper_numbers(about | {"title": ""} | declared), found)
+    views.table(_with_paper_numbers(about | {"title": ""} | declared), records)
     for declared in about.get("tables", [])
   ]
   pictures = [
-    views.picture(about | declared, _in_columns(declared, found))
+    views.picture(about | declared, _in_columns(declared, records))
     for declared in about.get("pictures", [])
   ]
   shown_blocks = [block for block in (*tables, *pictures) if block is not None]
-  return [*shown_blocks, *declared_claims.claims(about, found)]
+  return [*shown_blocks, *declared_claims.claims(about, records)]
 
 
-def _in_columns(declared: About, records: Found) -> Found:
+def _in_columns(declared: About, records: Records) -> Records:
   """The records in the columns of a picture, if it has columns of its own."""
   if "columns" not in declared:
     return records
@@ -298,12 +298,12 @@ def paper_numbers(about: About, name: str) -> dict[Key, str]:
   }
 
 
-def expanded(about: About, found: Found) -> Found:
+def expanded(about: About, records: Records) -> Records:
   """Records of single points, with their hyperparameters in the keys."""
   if "expand" not in about:
-    return found
-  records = {}
-  for key, record in found.items():
+    return records
+  by_setting = {}
+  for key, record in records.items():
     names = for_row(about["expand"], key[0])
     for values in dict.fromkeys(
       tuple(point[name] for name in names) for point in record.points
@@ -311,5 +311,5 @@ def expanded(about: About, found: Found) -> Found:
       first, *texts = (f"{value:g}" for value in values)
       labels = (f"{n} = {v}" for n, v in zip(names[1:], texts, strict=True))
       of_setting = record.where(**dict(zip(names, values, strict=True)))
-      records[first, ", ".join((key[0], *labels)), *key[1:]] = of_setting
-  return records
+      by_setting[first, ", ".join((key[0], *labels)), *key[1:]] = of_setting
+  return by_setting

@@ -118,8 +118,8 @@ class Page:
         pool = _claims(outcome.blocks)
         chosen += [claim for claim in pool if claim.text.startswith(value)]
       else:
-        chosen.append(_found(outcome, kind, value))
-    parts = shown(outcome, chosen, "figures", _WRITTEN_OUT)
+        chosen.append(_block_named(outcome, kind, value))
+    parts = section_parts(outcome, chosen, "figures", _WRITTEN_OUT)
     return "\n\n".join([_about(outcome), *parts])
 
   # The table of artefacts.
@@ -134,7 +134,7 @@ class Page:
 
   def _counts_beside(self, shown_words: Sequence[str]) -> str:
     """The counts, also of the verdicts that a page does not show."""
-    all_words = [claim.verdict for claim in self._decided()]
+    all_words = [claim.verdict for claim in self._all_claims()]
     counter = collections.Counter(all_words) - collections.Counter(shown_words)
     text = _counted([*counter.elements()], _VERDICTS) or "none"
     return (
@@ -143,7 +143,7 @@ class Page:
       "#verdicts))."
     )
 
-  def _decided(self) -> list[Claim]:
+  def _all_claims(self) -> list[Claim]:
     return [
       claim
       for artefact in self.artefacts.values()
@@ -162,7 +162,7 @@ class Page:
       if states:
         counted = _counted(states, _STATES)
         parts.append(f"{sentence(words)}: {len(states)} ({counted}).")
-    decided = self._decided()
+    decided = self._all_claims()
     for words, is_ours in (
       ("Claims of the paper", False),
       ("Our claims", True),
@@ -209,7 +209,7 @@ def _counted(texts: Sequence[str], words: Sequence[str]) -> str:
 def _about(outcome: ArtefactResult) -> str:
   """What the paper ran, what ran here, and where the rest is."""
   artefact = outcome.artefact
-  ran = captions.ran(outcome)
+  ran = captions.run_facts(outcome)
   reduction = captions.reduction(outcome)
   short = captions.in_short(reduction, has_added=not ran)
   is_ours = artefact.origin == "ours"
@@ -229,7 +229,7 @@ def _file(outcome: ArtefactResult) -> str:
 _NAMES = {Picture: "name", Table: "title", Claim: "text"}
 
 
-def _found(outcome: ArtefactResult, kind: str, begin: str) -> Block:
+def _block_named(outcome: ArtefactResult, kind: str, begin: str) -> Block:
   """The one picture, table or claim whose name begins with a text.
 
   Raises:
@@ -280,7 +280,7 @@ def markdown(outcome: ArtefactResult, pictures: str) -> str:
   """
   artefact = outcome.artefact
   parts = [f"{artefact.title}. Paper: {artefact.setting}."]
-  records = list(outcome.found.values())
+  records = list(outcome.cell_records.values())
   sentences = [captions.settings(records), captions.varied(records)]
   sentences.append(captions.chosen(outcome))
   if changes := captions.in_full(captions.reduction(outcome)):
@@ -289,7 +289,7 @@ def markdown(outcome: ArtefactResult, pictures: str) -> str:
   if missing:
     sentences.append(f"{missing} of {len(outcome.cells)} cells have not run.")
   parts.append(" ".join(filter(None, sentences)))
-  parts += shown(outcome, outcome.blocks, pictures)
+  parts += section_parts(outcome, outcome.blocks, pictures)
   command = (
     f"`python -m experiments.reproduce --artefact={artefact.name} "
     f"--size={outcome.size}`"
@@ -298,7 +298,7 @@ def markdown(outcome: ArtefactResult, pictures: str) -> str:
   return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def shown(
+def section_parts(
   outcome: ArtefactResult,
   blocks: Sequence[Block],
   pictures: str,
@@ -325,10 +325,10 @@ def shown(
   return parts
 
 
-def verdicts(found: Sequence[Claim], stand_ins: str, most: int) -> str:
+def verdicts(shown_claims: Sequence[Claim], stand_ins: str, most: int) -> str:
   """The verdicts; the head names the task, if it is not the paper's."""
   rows = []
-  for claim in found:
+  for claim in shown_claims:
     whose = " (our own test)" if claim.is_ours else ""
     by = claim.because(most)
     rows.append((claim.text + whose, f"**{claim.verdict}**", by))

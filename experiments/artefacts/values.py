@@ -55,7 +55,7 @@ class Value(NamedTuple):
     return 100.0 if self.unit == "points" else 1.0
 
   @property
-  def shown(self) -> str:
+  def label(self) -> str:
     """The words, with identifiers replaced by names for people."""
     return self.words.replace("_", " ")
 

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from experiments.artefacts import declared_claims
-from experiments.artefacts.artefact import Found, Key, Picture, Table
+from experiments.artefacts.artefact import Key, Picture, Records, Table
 from experiments.artefacts.declared_claims import group
 from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
 from experiments.studies.records import Record
@@ -45,36 +45,36 @@ from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.report.drawing import curve
 
 
-def columns_of(about: Mapping[str, Any], found: Found) -> list[str]:
+def columns_of(about: Mapping[str, Any], records: Records) -> list[str]:
   """The columns that have records, in their declared order.
 
   If some are not declared, such as those of another size, the order is that of
   the keys.
   """
   rows = group(about, about["rows"])
-  columns = dict.fromkeys(k[1] for k in found if k[0] in rows and len(k) > 1)
+  columns = dict.fromkeys(k[1] for k in records if k[0] in rows and len(k) > 1)
   named = [name for name in about.get("columns", ()) if name in columns]
   return named if len(named) == len(columns) else [*columns]
 
 
-def table(about: Mapping[str, Any], found: Found) -> Table | None:
+def table(about: Mapping[str, Any], records: Records) -> Table | None:
   """Each cell `(row, column)`: the paper's number, if any, and ours.
 
   Rows without either are left out.
 
   Args:
     about: the artefact, with the declaration of the table.
-    found: the records.
+    records: the records.
   """
   if "values" in about:
-    return _table_of_values(about, found)
+    return _values_table(about, records)
   at, titles = about.get("at", []), about.get("titles", {})
   numbers = about.get("given", {})
   rows = group(about, about["rows"])
   columns = [
     column
-    for column in columns_of(about, found)
-    if any((row, column, *at) in found for row in rows)
+    for column in columns_of(about, records)
+    if any((row, column, *at) in records for row in rows)
   ]
   in_paper = {column for row, column in numbers if row in rows}
   heads = [about.get("corner", "method")]
@@ -87,13 +87,13 @@ def table(about: Mapping[str, Any], found: Found) -> Table | None:
     for column in columns:
       if column in in_paper:
         cells.append(numbers.get((row, column), NOT_RUN))
-      cells.append(_cell(about, found, (row, column, *at)))
+      cells.append(_cell(about, records, (row, column, *at)))
     if set(cells) != {NOT_RUN}:
       lines.append([row, *cells])
   return Table(heads, lines, about.get("title", "")) if columns else None
 
 
-def _table_of_values(about: Mapping[str, Any], records: Found) -> Table | None:
+def _values_table(about: Mapping[str, Any], records: Records) -> Table | None:
   """Several values of each cell: a line for each column and row."""
   titles, values = about.get("titles", {}), about["values"]
   lines = [
@@ -118,30 +118,30 @@ def _has(record: Record, words: str) -> bool:
   return words in record.points[0] or value(words).metric in metrics
 
 
-def _cell(about: Mapping[str, Any], cells: Found, key: Key) -> str:
+def _cell(about: Mapping[str, Any], cells: Records, key: Key) -> str:
   if key not in cells:
     return NOT_RUN
   words = about.get("value", ACCURACY)
   if words in cells[key].points[0]:
     return f"{cells[key].points[0][words]:g}"
   if "less" in about:
-    return declared_claims.lead(cells, key, (about["less"], *key[1:])).shown(1)
+    return declared_claims.lead(cells, key, (about["less"], *key[1:])).text(1)
   measure = value(words)
   has_sd = about.get("deviation", False)
   text = with_interval(measure.compute(cells[key]), measure.metric, has_sd)
   return f"**{text}**" if list(key[:2]) in about.get("bold", []) else text
 
 
-def picture(about: Mapping[str, Any], found: Found) -> Picture | None:
+def picture(about: Mapping[str, Any], records: Records) -> Picture | None:
   """The declared picture; None if there is nothing to draw."""
   if about.get("transposed"):
-    found = {key[::-1]: record for key, record in found.items()}
-  panels = _panels_of(about, found)
+    records = {key[::-1]: record for key, record in records.items()}
+  panels = _panels_of(about, records)
   draw = functools.partial(_DRAW[about["kind"]], about, panels)
   return Picture(about["name"], draw, about["alt"]) if panels else None
 
 
-def _panels_of(about: Mapping[str, Any], records: Found) -> dict[str, dict]:
+def _panels_of(about: Mapping[str, Any], records: Records) -> dict[str, dict]:
   """Title of a panel -> row -> its record, or for 'values' x -> record."""
   rows, titles = group(about, about["rows"]), about.get("titles", {})
   panels: dict[str, dict] = {}

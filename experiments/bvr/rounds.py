@@ -19,7 +19,7 @@ import numpy as np
 
 import fedjax_opt as fo
 from experiments.artefacts import declared_claims
-from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
+from experiments.artefacts.artefact import Block, Key, Picture, Records, Table
 from experiments.artefacts.values import NOT_RUN, with_interval
 from experiments.studies.records import Record
 from experiments.tasks import nonconvex
@@ -127,13 +127,13 @@ def _first(values: np.ndarray, eps: float) -> np.ndarray:
 
 
 def needed(
-  about: Mapping[str, Any], found: Found, counts_stages: bool = True
+  about: Mapping[str, Any], records: Records, counts_stages: bool = True
 ) -> dict[Key, Record]:
   """What each method needs at its rate, at all points of the table.
 
   Args:
     about: the artefact, as its file has it.
-    found: the cells.
+    records: the cells.
     counts_stages: whether the large gradient of a stage counts as a round.
 
   Returns:
@@ -146,13 +146,13 @@ def needed(
     for columns in about["varied"].values()
     for name in columns
     for method in METHODS
-    if (record := _needed(about, found, method, name, counts_stages))
+    if (record := _needed(about, records, method, name, counts_stages))
   }
 
 
 def _needed(
   about: Mapping[str, Any],
-  records: Found,
+  records: Records,
   method: str,
   column: str,
   counts_stages: bool,
@@ -185,7 +185,7 @@ def _needed(
   return Record((), record.flags, {}, points, History([0], metrics))
 
 
-def exponents(about: Mapping[str, Any], parts: Found) -> dict[Key, Record]:
+def exponents(about: Mapping[str, Any], parts: Records) -> dict[Key, Record]:
   """How rounds grow: the slope of their logarithm, for each seed.
 
   Args:
@@ -219,15 +219,15 @@ def _last(column: str) -> str:
   return column.split(" = ")[-1]
 
 
-def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
+def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
   """Tables of rounds and rates, a picture, and the claims of the orders."""
-  record = next(iter(found.values()))
+  record = next(iter(records.values()))
   limit = int(record.history.rounds[-1])
-  parts, varied = needed(about, found), about["varied"]
+  parts, varied = needed(about, records), about["varied"]
   orders = exponents(about, parts)
   tables = [_table(parts, *item, limit) for item in varied.items()]
   first = next(iter(varied.items()))
-  paper_table = _table(needed(about, found, False), *first, limit)
+  paper_table = _table(needed(about, records, False), *first, limit)
   title = "The same without the large gradients, as the paper counts"
   draw = functools.partial(_draw, parts, varied, limit)
   return [
@@ -241,7 +241,7 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
 
 
 def _table(
-  parts: Found, title: str, columns: Sequence[str], limit: int
+  parts: Records, title: str, columns: Sequence[str], limit: int
 ) -> Table:
   rows = [
     [method, *(_text(parts.get((method, name)), limit) for name in columns)]
@@ -251,7 +251,7 @@ def _table(
   return Table([title.split(",")[0], *heads], rows, title)
 
 
-def _fits(names: Iterable[str], orders: Found) -> Table:
+def _fits(names: Iterable[str], orders: Records) -> Table:
   def text(method, name):
     record = orders.get((method, f"in {name}"))
     if record is None:
@@ -295,7 +295,7 @@ def _how(record: Record, title: str) -> str:
 
 
 def _draw(
-  parts: Found,
+  parts: Records,
   varied: Mapping[str, Sequence[str]],
   limit: int,
 ) -> Any:

@@ -323,7 +323,7 @@ def example(kind: str, name: str) -> str:
 
 def _of_flag(flag: str, parameter: Hyperparameter) -> str:
   """The meaning of a flag with this choice."""
-  is_list = spec.every()[flag].type is list
+  is_list = spec.all_flags()[flag].type is list
   first, *lines = describe(parameter).split("\n")
   first = f"{'[list] ' if is_list else ''}{first}."
   default = shown_default(parameter.default)

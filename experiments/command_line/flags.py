@@ -30,7 +30,7 @@ def defined() -> flags.FlagValues:
 def _defined(entries: tuple[tuple[str, ...], ...]) -> flags.FlagValues:
   del entries
   values, names = flags.FlagValues(), texts.names_in_helps()
-  for name, flag in spec.every().items():
+  for name, flag in spec.all_flags().items():
     help = texts.of_flag(name, flag, names)
     _DEFINE[flag.type](name, flag.default, help, flag_values=values)
   return values
@@ -46,7 +46,7 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
     ValueError: one line, for an unknown flag or an invalid value.
   """
   definitions = defined()
-  typed_values = {name: flag.default for name, flag in spec.every().items()}
+  typed_values = {name: flag.default for name, flag in spec.all_flags().items()}
   for name, value in values.items():
     if name not in typed_values:
       raise ValueError(mistakes.no_such_flag(name, definitions))
@@ -76,10 +76,10 @@ def argument(name: str, value: Any) -> str:
   return f"--{name}={value}"
 
 
-def arguments(found: Spec) -> list[str]:
+def arguments(run_spec: Spec) -> list[str]:
   """The flags that reproduce a specification, in the order of the help."""
   return [
-    argument(name, found.user_flags[name])
-    for name, flag in spec.every().items()
-    if name in found.user_flags and not flag.is_of_process
+    argument(name, run_spec.user_flags[name])
+    for name, flag in spec.all_flags().items()
+    if name in run_spec.user_flags and not flag.is_of_process
   ]

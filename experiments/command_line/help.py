@@ -121,7 +121,7 @@ def _choices(key: str) -> str:
 
 def _flag(key: str) -> str:
   """One flag, and the group that it belongs to."""
-  for name, flag in spec.every().items():
+  for name, flag in spec.all_flags().items():
     if plain(name) in (key, key.removeprefix("no")):
       where = f"In group {flag.group.title}: --help={flag.group.key}"
       return f"{layout.entry(name)}\n\n{where}"
@@ -130,7 +130,7 @@ def _flag(key: str) -> str:
 
 def _unknown(word: str) -> str:
   keys = [group.key for group in spec.GROUPS]
-  names = [*keys, *choice_pages.names(), *spec.every()]
+  names = [*keys, *choice_pages.names(), *spec.all_flags()]
   within = [name for name in names if plain(word) in plain(name)]
   near = (nearest(word, names, _MAX_SUGGESTIONS) or within)[:_MAX_SUGGESTIONS]
   hint = "--list shows all choices"
@@ -140,7 +140,7 @@ def _unknown(word: str) -> str:
 
 
 def _group(group: Group) -> str:
-  names = [name for name, flag in spec.every().items() if flag.group == group]
+  names = [n for n, flag in spec.all_flags().items() if flag.group == group]
   return "\n".join([f"{group.title}:", *map(layout.entry, names)])
 
 

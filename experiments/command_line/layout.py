@@ -27,11 +27,12 @@ def entry(name: str, text: str | None = None) -> str:
   return "\n".join([_beside(left, first), *map(_listed_line, lines)])
 
 
-def pairs(of: Mapping[str, str]) -> str:
+def pairs(meanings: Mapping[str, str]) -> str:
   """Lines of words and their meanings, in two columns."""
-  width = max(map(len, of)) + 4
+  width = max(map(len, meanings)) + 4
   return "\n".join(
-    _fill(text, f"  {word}".ljust(width), width) for word, text in of.items()
+    _fill(text, f"  {word}".ljust(width), width)
+    for word, text in meanings.items()
   )
 
 

@@ -42,14 +42,14 @@ _ELSEWHERE = {
 }
 
 
-def of_flags(error: flags.Error, known: Mapping[str, flags.Flag]) -> str:
+def of_flags(error: flags.Error, definitions: Mapping[str, flags.Flag]) -> str:
   """What absl says about an argument, in this program's words."""
   if isinstance(error, flags.UnrecognizedFlagError):
-    return no_such_flag(error.flagname, known)
+    return no_such_flag(error.flagname, definitions)
   wrong = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
-  if wrong and wrong[1] in known:
+  if wrong and wrong[1] in definitions:
     name, value = wrong.groups()
-    return wrong_value(name, value, known[name])
+    return wrong_value(name, value, definitions[name])
   missing = re.search(r"missing value for flag --(\w+)", str(error), re.I)
   if missing:
     return f"--{missing[1]}: has no value; give --{missing[1]}=VALUE"
@@ -65,27 +65,27 @@ def wrong_value(name: str, value: str, flag: flags.Flag) -> str:
   return f"{name}={value}: must be {wanted}"
 
 
-def no_such_flag(name: str, known: Mapping[str, flags.Flag]) -> str:
+def no_such_flag(name: str, definitions: Mapping[str, flags.Flag]) -> str:
   """The message for a name that no flag has."""
-  near = _nearest(name, known)
+  near = _nearest(name, definitions)
   hint = f"did you mean {near}?" if near else "see --help"
   return f"--{name}: no such flag; {hint}"
 
 
-def not_a_flag(argument: str, known: Mapping[str, flags.Flag]) -> str:
+def not_a_flag(argument: str, definitions: Mapping[str, flags.Flag]) -> str:
   """The message for an argument that does not begin with dashes."""
   name = argument.partition("=")[0]
-  if "=" in argument and name in known:
+  if "=" in argument and name in definitions:
     return f"{argument!r}: not a flag; did you mean --{argument}?"
   return f"{argument!r}: not a flag; flags are --name=value"
 
 
-def _nearest(name: str, known: Mapping[str, flags.Flag]) -> str:
+def _nearest(name: str, definitions: Mapping[str, flags.Flag]) -> str:
   """The flags that were probably meant: --lr is --client_lr or --server_lr."""
   name = name.lower().replace("-", "_")
-  near = [name] if name in known else _ELSEWHERE.get(name)
+  near = [name] if name in definitions else _ELSEWHERE.get(name)
   if not near:
     short = name.replace("learning_rate", "lr")
-    near = [flag for flag in known if flag.endswith(f"_{short}")][:3]
-    near = near or nearest(name, known)
+    near = [flag for flag in definitions if flag.endswith(f"_{short}")][:3]
+    near = near or nearest(name, definitions)
   return " or ".join(f"--{flag}" for flag in near)

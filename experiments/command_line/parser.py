@@ -36,13 +36,13 @@ def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
   values = defined()
   try:  # Copying the flags would take ten times as long as all the rest.
     _read(argv, intro, values)
-    return {name: values[name].value for name in spec.every()}
+    return {name: values[name].value for name in spec.all_flags()}
   finally:
     values.unparse_flags()
 
 
-def given(
-  argv: Sequence[str], intro: str, own: Mapping[str, Mapping[str, Any]]
+def given_flags(
+  argv: Sequence[str], intro: str, own_flags: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
   """The values of the given flags, for a program with flags of its own.
 
@@ -51,7 +51,7 @@ def given(
   Args:
     argv: name of the program, then its arguments.
     intro: first lines of the help.
-    own: the program's own flags, see `define`.
+    own_flags: the program's own flags, see `define`.
 
   Returns:
     name -> value.
@@ -67,21 +67,21 @@ def given(
     help = values[name].help
     delattr(values, name)
     flags.DEFINE_string(name, None, help, flag_values=values)
-  define(values, own)
+  define(values, own_flags)
   _read(argv, intro, values)
   return {name: values[name].value for name in values if values[name].present}
 
 
 def define(
-  values: flags.FlagValues, own: Mapping[str, Mapping[str, Any]]
+  values: flags.FlagValues, own_flags: Mapping[str, Mapping[str, Any]]
 ) -> None:
   """Defines flags that a program's own text explains.
 
   Args:
     values: the flags to add them to.
-    own: kind, as absl calls it -> name -> default.
+    own_flags: kind, as absl calls it -> name -> default.
   """
-  for kind, defaults in own.items():
+  for kind, defaults in own_flags.items():
     for name, default in defaults.items():
       getattr(flags, f"DEFINE_{kind}")(name, default, "", flag_values=values)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.artefacts.artefact import Block, Found, Picture
+from experiments.artefacts.artefact import Block, Picture, Records
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.studies.records import RecordedParts
 from fedjax_opt import Run, plots
@@ -28,10 +28,10 @@ def trace_of(about: Any, run: Run) -> RecordedParts:
   return RecordedParts(("test_accuracy",), arrays=arrays)
 
 
-def step_sizes(about: Any, found: Found) -> list[Block]:
+def step_sizes(about: Any, records: Records) -> list[Block]:
   """Pictures of the steps, and how often each term decides."""
   del about
-  (record,) = found.values()
+  (record,) = records.values()
   trace = {name: record.arrays[key] for key, name in _TRACE.items()}
   first = {name: values[:_DETAIL] for name, values in trace.items()}
   smoothness, growth = trace["smoothness"], trace["growth"]
@@ -64,11 +64,11 @@ def step_sizes(about: Any, found: Found) -> list[Block]:
 # Figure 8: who has which labels.
 
 
-def labels(about: Any, found: Found) -> list[Block]:
+def labels(about: Any, records: Records) -> list[Block]:
   """A picture of the labels at each α, and the clients' numbers of classes."""
   size = about["calls"]["options"]["num_clients"]
   blocks: list[Block] = []
-  for (alpha,), record in found.items():
+  for (alpha,), record in records.items():
     counts = np.concatenate(list(record.history.metrics.values()), axis=1)
     counts = counts.astype(int).reshape(-1, size, counts.shape[1])
     title = plots.partition_title("dirichlet", float(alpha))

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 import fedjax_opt as fo
-from experiments.artefacts.artefact import Block, Found, Picture, Table
+from experiments.artefacts.artefact import Block, Picture, Records, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import with_interval
 from fedjax_opt.results.history import History
@@ -139,8 +139,8 @@ def _draw_rate(lines: Mapping[str, np.ndarray], rounds: np.ndarray) -> Any:
 _STYLES = ("-", "--")
 
 
-def theorem1_shown(about: Any, found: Found) -> list[Block]:
-  (record,) = found.values()
+def theorem1_shown(about: Any, records: Records) -> list[Block]:
+  (record,) = records.values()
   history = record.history
   rounds = np.asarray(history.rounds, float)
   values = history.values("mean_grad_norm_sq")

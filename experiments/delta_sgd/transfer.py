@@ -7,30 +7,30 @@ import numpy as np
 from scipy import stats
 
 from experiments.artefacts import definitions
-from experiments.artefacts.artefact import Block, Found, Table
+from experiments.artefacts.artefact import Block, Records, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import ACCURACY, with_interval
 
 _NEAR = 0.005  # What the paper counts as good as the best.
 
 
-def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
+def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
   """What the file declares, and means over the tasks that ran whole.
 
   The means are over the tasks of each earlier design, then over all.
   """
-  declared_blocks = definitions.blocks(about, found)
-  rows = [row for row in about["rows"] if any(key[0] == row for key in found)]
+  declared_blocks = definitions.blocks(about, records)
+  rows = [row for row in about["rows"] if any(key[0] == row for key in records)]
   tasks = [
     task
-    for task in dict.fromkeys(key[1] for key in found)
-    if all((row, task) in found for row in rows)
+    for task in dict.fromkeys(key[1] for key in records)
+    if all((row, task) in records for row in rows)
   ]
   if len(rows) < 2 or not tasks:
     return declared_blocks
   # [rows, tasks, seeds]
   accuracy = np.array(
-    [[found[row, task].final(ACCURACY) for task in tasks] for row in rows]
+    [[records[row, task].final(ACCURACY) for task in tasks] for row in rows]
   )
   accuracy = np.nan_to_num(accuracy)
   earlier = [size for size in about["first_tasks"] if size < len(tasks)]

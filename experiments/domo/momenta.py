@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.artefacts import values, views
-from experiments.artefacts.artefact import Block, Found, Picture, Table
+from experiments.artefacts.artefact import Block, Picture, Records, Table
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.declared_claims import lead
 from fedjax_opt import plots
@@ -20,10 +20,10 @@ MU_S = [f"μ_s = {mu}" for mu in ("0.9", "0.6", "0.3", "0")]
 MU_L = [f"μ_l = {mu}" for mu in ("0.9", "0.8", "0.6", "0.4", "0.2", "0")]
 
 
-def by_momenta(found: Found, s: str) -> Found:
+def by_momenta(records: Records, s: str) -> Records:
   """(μ_s, μ_l) -> the record of the method with these, at a similarity."""
   parts = {}
-  for (_, similarity), record in found.items():
+  for (_, similarity), record in records.items():
     for point in record.points if similarity == s else ():
       # A method has only the momenta that it takes.
       momenta = {n: point[n] for n in ("mu_s", "mu_l") if n in point}
@@ -32,12 +32,12 @@ def by_momenta(found: Found, s: str) -> Found:
   return parts
 
 
-def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
+def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
   """A table and a claim for each similarity, and a panel for each."""
   by_title = {
-    about["titles"][s]: by_momenta(found, s)
+    about["titles"][s]: by_momenta(records, s)
     for s in about["columns"]
-    if ("DOMO", s) in found
+    if ("DOMO", s) in records
   }
   draw = lambda: plots.heat_maps(
     {title: _grid(parts) for title, parts in by_title.items()},
@@ -52,13 +52,13 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
   ]
 
 
-def _table(title: str, parts: Found) -> Table:
+def _table(title: str, parts: Records) -> Table:
   about = {"rows": MU_S, "columns": MU_L, "corner": "momentum"}
   title = f"Last test accuracy in percent, {title}"
   return views.table(about | {"title": title}, parts)
 
 
-def _grid(parts: Found) -> Grid:
+def _grid(parts: Records) -> Grid:
   """The panel of a similarity; it has 0 if all cells with 0 have run."""
   is_whole = all((mu_s, mu_l) in parts for mu_s in MU_S for mu_l in MU_L)
   rows, columns = (MU_S, MU_L) if is_whole else (MU_S[:-1], MU_L[:-1])
@@ -73,7 +73,7 @@ def _grid(parts: Found) -> Grid:
   return Grid(of_cells, ("mu_s", numbers(rows)), ("mu_l", numbers(columns)))
 
 
-def _best(title: str, parts: Found) -> Claim:
+def _best(title: str, parts: Records) -> Claim:
   """The claim that the paper's momenta are above all others that have run."""
   best = ("μ_s = 0.9", "μ_l = 0.6")
   over = [

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import optimize
 
 import fedjax_opt as fo
-from experiments.artefacts.artefact import Block, Found, Key, Picture, Table
+from experiments.artefacts.artefact import Block, Key, Picture, Records, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import with_interval
 from experiments.studies.records import Record
@@ -264,16 +264,16 @@ def _best(record: Record, metric: str) -> np.ndarray:
   return np.min(stacked, axis=0)
 
 
-def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
+def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
   """Gaps and bounds as a table and a picture, and the claims of the theorem."""
   theorem = about["theorem"]
-  records = {key: r for key, r in found.items() if key[0] in _NAMES}
+  by_name = {key: r for key, r in records.items() if key[0] in _NAMES}
   rows, heads = [], ["algorithm", "rate"]
-  rounds = next(iter(found.values())).history.rounds
+  rounds = next(iter(records.values())).history.rounds
   at_rounds = [r for r in _SHOWN if r in rounds] or [rounds[-1]]
   for r in at_rounds:
     heads += [f"gap at {r}", f"bound at {r}"]
-  for (name,), record in records.items():
+  for (name,), record in by_name.items():
     for rate in _rates_of(record):
       cells = []
       for r in at_rounds:
@@ -283,20 +283,20 @@ def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
         cells += [with_interval(gap, "gap"), f"{bound:.3g}"]
       rows.append([name, f"{rate:g}", *cells])
   views: list[Block] = [Table(heads, rows)] if rows else []
-  if records:
+  if by_name:
     alt = "Gap to the optimum over rounds, with the bound"
-    views.append(Picture("gap", functools.partial(_draw, records), alt))
+    views.append(Picture("gap", functools.partial(_draw, by_name), alt))
   if theorem == "4.3":
-    views.append(_larger_rates(found))
-  return [*views, *(c for key in records for c in _claims(theorem, found, key))]
+    views.append(_larger_rates(records))
+  return [*views, *(c for k in by_name for c in _claims(theorem, records, k))]
 
 
-def _claims(theorem: str, records: Found, key: Key) -> list[Claim]:
+def _claims(theorem: str, records: Records, key: Key) -> list[Claim]:
   record = records[key]
   margins = [
     Quantity(
       f"rate {rate:g}: least (bound - gap) / bound",
-      tuple(_left(record, rate)),
+      tuple(_margin(record, rate)),
     )
     for rate in _rates_of(record)
   ]
@@ -317,13 +317,13 @@ def _claims(theorem: str, records: Found, key: Key) -> list[Claim]:
   return claims
 
 
-def _left(record: Record, rate: float) -> np.ndarray:
+def _margin(record: Record, rate: float) -> np.ndarray:
   """The smallest relative distance to the bound over the rounds, [seeds]."""
   gap, bound = (_of_rate(record, m, rate) for m in ("gap", "bound"))
   return (1 - gap / bound).min(axis=1)
 
 
-def _larger_rates(records: Found) -> Claim:
+def _larger_rates(records: Records) -> Claim:
   """The claim that local steps help: LB/KR against LB/R."""
   text = (
     "Larger client rates than those of theorem 4.1 converge in fewer rounds"
@@ -336,7 +336,7 @@ def _larger_rates(records: Found) -> Claim:
   return Claim(text, [Quantity(name, tuple(np.log10(small / large)))])
 
 
-def _draw(records: Found) -> Any:
+def _draw(records: Records) -> Any:
   entries = {}
   with plots.figure(len(records), 1, (1.2, 1.1)) as (figure, axes):
     for panel, ((name,), record) in zip(axes[0], records.items(), strict=True):

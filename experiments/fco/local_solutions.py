@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 import fedjax_opt as fo
 from experiments.artefacts import views
-from experiments.artefacts.artefact import Block, Found, Picture, Table
+from experiments.artefacts.artefact import Block, Picture, Records, Table
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.declared_claims import lead
 from experiments.artefacts.values import value, with_interval
@@ -76,7 +76,7 @@ def densities(
   )
   # Clients have no solution before the first round.
   late = result.history.take(rounds=slice(1, None))
-  history = History(late.rounds, {kind: late.metrics[kind] for kind in _WHO})
+  history = History(late.rounds, {kind: late.metrics[kind] for kind in _KINDS})
   return history, fo.grid_points(grid, list(seeds))
 
 
@@ -140,34 +140,36 @@ def _density(kernel) -> jax.Array:
 
 _NAMES = ("FedMiD", "FedMiD, smaller rate", "FedDualAvg")
 _VARIANTS = ("I", "II", "III", "IV")
-_WHO = ("clients", "average", "server")
+_KINDS = ("clients", "average", "server")
 _ROUNDS = (10, 50, 100)
 
 
-def blocks(about: Any, found: Found) -> list[Block]:
+def blocks(about: Any, records: Records) -> list[Block]:
   """Densities as a table and a picture, and claims about them."""
   del about
-  in_order = sorted(found, key=lambda key: _NAMES.index(key[0]))
-  found = {key: found[key] for key in in_order}
-  last = min(record.history.rounds[-1] for record in found.values())
+  in_order = sorted(records, key=lambda key: _NAMES.index(key[0]))
+  records = {key: records[key] for key in in_order}
+  last = min(record.history.rounds[-1] for record in records.values())
   rounds = [r for r in _ROUNDS if r <= last] or [last]
-  strengths = sorted({p["strength"] for r in found.values() for p in r.points})
+  strengths = sorted(
+    {p["strength"] for r in records.values() for p in r.points}
+  )
   rows, lines, claims = [], {}, []
   for strength in strengths:
-    records = {k: r.where(strength=strength) for k, r in found.items()}
-    for (name, variant), record in records.items():
+    at_strength = {k: r.where(strength=strength) for k, r in records.items()}
+    for (name, variant), record in at_strength.items():
       densities = [
         with_interval(value(f"{kind} at {r}").compute(record), "density")
         for r in rounds
-        for kind in _WHO
+        for kind in _KINDS
       ]
       rows.append([variant, f"{strength:g}", name, *densities])
     for variant in _VARIANTS:
-      if of_panel := {k[0]: r for k, r in records.items() if k[1] == variant}:
+      if panel := {k[0]: r for k, r in at_strength.items() if k[1] == variant}:
         title = f"{variant}, λ = {strength:g}"
-        lines[title] = _by_who(of_panel)
-    claims += _claims(records, f"(λ = {strength:g})", rounds)
-  heads = [f"{kind} at {r}" for r in rounds for kind in _WHO]
+        lines[title] = _by_kind(panel)
+    claims += _claims(at_strength, f"(λ = {strength:g})", rounds)
+  heads = [f"{kind} at {r}" for r in rounds for kind in _KINDS]
   table = Table(
     ["data set", "λ", "algorithm", *heads],
     rows,
@@ -186,7 +188,7 @@ def blocks(about: Any, found: Found) -> list[Block]:
 
 def _draw(rows: dict[str, dict[str, Record]]) -> Any:
   """Draws the densities, all on the scale from 0 to 1."""
-  figure = views.draw_metrics(rows, [*_NAMES], _WHO)
+  figure = views.draw_metrics(rows, [*_NAMES], _KINDS)
   for axes in figure.axes:
     axes.set(yscale="linear", ylim=(-0.02, 1.02))
     if condition := axes.get_ylabel():
@@ -194,27 +196,27 @@ def _draw(rows: dict[str, dict[str, Record]]) -> Any:
   return figure
 
 
-def _by_who(of_methods: dict[str, Record]) -> dict[str, Record]:
+def _by_kind(of_methods: dict[str, Record]) -> dict[str, Record]:
   """Records of clients, average and server, whose metrics are the methods."""
   first = next(iter(of_methods.values()))
   metrics = {
     kind: {m: record.history.metrics[kind] for m, record in of_methods.items()}
-    for kind in _WHO
+    for kind in _KINDS
   }
-  return {kind: first.with_metrics(metrics[kind]) for kind in _WHO}
+  return {kind: first.with_metrics(metrics[kind]) for kind in _KINDS}
 
 
-def _claims(records: Found, where: str, rounds: Sequence[int]) -> list[Claim]:
+def _claims(records: Records, where: str, rounds: Sequence[int]) -> list[Claim]:
   primal = [name for name in _NAMES if name.startswith("FedMiD")]
   # Each of the three as a cell of its own, with one metric.
   parts = {
     (*key, kind): record.with_metrics({"density": record.history.metrics[kind]})
     for key, record in records.items()
-    for kind in _WHO
+    for kind in _KINDS
   }
 
   def claim(text: str, pairs: Sequence[tuple[str, str, str, str]]):
-    """The claim that the first of two is denser, for (name, who, name, who)."""
+    """The claim that the first is denser, for (name, kind, name, kind)."""
     quantities = []
     for name, kind, other_name, other_kind in pairs:
       for variant in _VARIANTS:

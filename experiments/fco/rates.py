@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.artefacts.artefact import Block, Found, Picture, Table
+from experiments.artefacts.artefact import Block, Picture, Records, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value
 from experiments.studies.records import Record
@@ -21,19 +21,19 @@ _MEASURED = {"test_accuracy", "density"}
 # The paper's rates on LASSO.
 
 
-def all_rates(about: Mapping[str, Any], found: Found) -> list[Block]:
+def all_rates(about: Mapping[str, Any], records: Records) -> list[Block]:
   """How many pairs diverge, and whether the paper's best pairs do."""
-  rates = sorted({p["client_lr"] for r in found.values() for p in r.points})
+  rates = sorted({p["client_lr"] for r in records.values() for p in r.points})
   rows = [
     [key[0], *(_finished(record.where(client_lr=rate)) for rate in rates)]
-    for key, record in found.items()
+    for key, record in records.items()
   ]
   heads = ["algorithm", *(f"η_c = {rate:g}" for rate in rates)]
   title = "Points that did not diverge; of those the best last F1"
   quantities = [
     Quantity(
       f"{method} at {client:g}, {server:g} (-1 if it diverged)",
-      _finished_at(found, method, client, server),
+      _finished_at(records, method, client, server),
     )
     for method, (client, server) in about["best_rates"].items()
   ]
@@ -49,7 +49,7 @@ def _finished(record: Record) -> str:
 
 
 def _finished_at(
-  records: Found, method: str, client: float, server: float
+  records: Records, method: str, client: float, server: float
 ) -> tuple[float, ...]:
   """1 for each seed that finished, -1 for each that diverged."""
   if (method,) not in records:
@@ -61,13 +61,13 @@ def _finished_at(
 # Figure 12.
 
 
-def products(about: Mapping[str, Any], found: Found) -> list[Block]:
+def products(about: Mapping[str, Any], records: Records) -> list[Block]:
   """The pairs that end sparse and accurate, and what all pairs reach."""
-  strengths = list(dict.fromkeys(strength for _, strength in found))
+  strengths = list(dict.fromkeys(strength for _, strength in records))
   parts = {
     strength: {
       method: record.take(_rows_of_products(record))
-      for (method, column), record in found.items()
+      for (method, column), record in records.items()
       if column == strength and record.history.metrics.keys() >= _MEASURED
     }
     for strength in strengths

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedjax_opt as fo
-from experiments.artefacts.artefact import Block, Found, Table
+from experiments.artefacts.artefact import Block, Records, Table
 from experiments.tasks import composite
 from fedjax_opt import prox
 from fedjax_opt.results.history import History
@@ -86,20 +86,20 @@ _TITLES = {
 }
 
 
-def strength(about: Mapping[str, Any], found: Found) -> list[Block]:
+def strength(about: Mapping[str, Any], records: Records) -> list[Block]:
   """What the optima recover, and their error, against the strength."""
   del about
   blocks: list[Block] = []
   for task, (name, recovered) in _TITLES.items():
-    records = {k[1]: r for k, r in found.items() if k[0] == task}
+    by_variant = {k[1]: r for k, r in records.items() if k[0] == task}
     for metric in (recovered, "recovery_error", "validation_loss"):
       rows = [
         [variant, *(f"{number:.4g}" for number in record.final(metric))]
-        for variant, record in records.items()
+        for variant, record in by_variant.items()
       ]
       title = f"{name}, {metric.replace('_', ' ')} of the optimum"
-      if records:
-        points = next(iter(records.values())).points
+      if by_variant:
+        points = next(iter(by_variant.values())).points
         heads = ["", *(f"λ = {point['strength']:g}" for point in points)]
         blocks.append(Table(heads, rows, title))
   return blocks

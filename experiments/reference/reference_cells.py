@@ -58,12 +58,12 @@ def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
   planned, records = cell.planned, []
 
   def run(grid, seeds, is_report):
-    new_records = [_ran(planned.at(grid, seeds, is_report), loader, cell)]
+    new_records = [_record_of(planned.at(grid, seeds, is_report), loader, cell)]
     while not is_report and len(new_records) <= cell.most_extensions:
       extension = _extension(cell, joined(new_records))
       if extension is None:
         break
-      new_records.append(_ran(extension, loader, cell))
+      new_records.append(_record_of(extension, loader, cell))
     records.extend(new_records)
     return joined(new_records)
 
@@ -74,7 +74,7 @@ def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
   return records
 
 
-def _ran(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
+def _record_of(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
   """Runs all points in memory; returns their record."""
   ready = job.prepare(spec, loader.load(spec))
   result = ready.simulate()
@@ -114,7 +114,7 @@ def joined(records: Sequence[Record]) -> PointResults:
     History(records[0].history.rounds, metrics),
     Criterion(**records[0].about["criterion"]),
     sum(record.about["seconds"] for record in records),
-    was_there=True,
+    was_stored=True,
     digests=records[-1].about[digest.DATA_DIGESTS],
   )
 

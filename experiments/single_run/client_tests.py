@@ -25,7 +25,7 @@ _PARTS = ("validation", "test")
 _BEGINNINGS = tuple(f"client_{part}_" for part in _PARTS)
 
 
-class OwnOfRun:
+class OwnModelMetrics:
   """Metrics of clients' own models at each evaluation (`--select_on=clients`).
 
   In a resumed run, earlier metrics are read from its folder.
@@ -146,20 +146,20 @@ def _measure(job, result, point, parts, is_new):
   return fo.evaluate_clients(result, task.per_example, parts.test, **options)
 
 
-def write(folder: pathlib.Path, found: Mapping[str, fo.ClientMetrics]) -> None:
+def write(folder: pathlib.Path, groups: Mapping[str, fo.ClientMetrics]) -> None:
   """Writes a table for each group of clients, and one picture of all."""
-  for group, metrics in found.items():
+  for group, metrics in groups.items():
     metrics.to_csv(folder / f"{group}.csv")
   panels = {
     sentence(_GROUPS[group]): {
       sentence(_KINDS[kind]): values[_metric(metrics)][metrics.num_test > 0]
       for kind, values in metrics.values.items()
     }
-    for group, metrics in found.items()
+    for group, metrics in groups.items()
   }
   values = [v for of_kind in panels.values() for v in of_kind.values()]
   if values and all(v.size and np.isfinite(v).all() for v in values):
-    name = f"client_test_{_metric(next(iter(found.values())))}"
+    name = f"client_test_{_metric(next(iter(groups.values())))}"
     fo.plots.client_distribution(panels, folder / "per_client.png", metric=name)
 
 
@@ -170,14 +170,14 @@ def _metric(metrics):
 
 
 def lines(
-  job: Job, found: Mapping[str, fo.ClientMetrics], point: int | None
+  job: Job, groups: Mapping[str, fo.ClientMetrics], point: int | None
 ) -> list[str]:
   """The lines for the terminal, one for each group and kind of model."""
   has_seeds = len(job.data) > 1 and point is not None
   seed = f", seed {job.points[point]['seed']}" if has_seeds else ""
   return [
     f"{_GROUPS[group]}, {_KINDS[kind]}{seed}: {_short(metrics, kind)}"
-    for group, metrics in found.items()
+    for group, metrics in groups.items()
     for kind in metrics.values
   ]
 

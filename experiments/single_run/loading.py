@@ -19,7 +19,7 @@ import numpy as np
 
 from experiments import tasks
 from experiments.specification import clients_on_disk
-from experiments.specification.spec import FLAGS, Spec, every
+from experiments.specification.spec import FLAGS, Spec, all_flags
 from experiments.tasks import Task, base
 from fedjax_opt import ClientData, Population
 from fedjax_opt.checks.errors import errors_of
@@ -118,7 +118,7 @@ _GROUPS = ("task", "data")
 
 def is_of_data(name: str) -> bool:
   """Whether a flag says what the data are, or which client has them."""
-  return every()[name].group.key in _GROUPS
+  return all_flags()[name].group.key in _GROUPS
 
 
 def _of_data(spec: Spec) -> list[Any]:

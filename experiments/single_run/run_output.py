@@ -52,7 +52,7 @@ class RunOutput:
     self._show = lambda round, metrics: None
     self._profile = _Profile(job.output_dir) if spec.profile else None
     self._minima: np.ndarray | None = None
-    self._own = client_tests.OwnOfRun(job)
+    self._own = client_tests.OwnModelMetrics(job)
     self._history = History()
     self._stopping = Stopping(spec, job.criterion)
     self._seconds_to_first_round: float | None = None

@@ -53,7 +53,7 @@ class Stopping:
     """
     if self._target is None or not history.rounds:
       return []
-    metric, least = self._metric(history), self._least
+    metric, least = self._metric(history), self._rounded_target
     rows: list[dict[str, Any]] = [{} for _ in range(history.num_points)]
     costs = [cost for cost in COSTS if history.spent(cost) is not None]
     for cost in costs:
@@ -77,14 +77,14 @@ class Stopping:
     return next(name for name in names if name in history.metrics)
 
   @property
-  def _least(self) -> float:
+  def _rounded_target(self) -> float:
     """The target, rounded down to float32, where 0.9 is a little less."""
     return min(self._target, float(np.float32(self._target)))
 
   def _has_reached(self, history: History) -> bool:
     goes_on = ~history.diverged()[:, -1]
     values = history.values(self._metric(history))
-    is_reached = (values >= self._least).any(axis=1)
+    is_reached = (values >= self._rounded_target).any(axis=1)
     return bool(goes_on.any() and is_reached[goes_on].all())
 
   def _is_stuck(self, history: History) -> bool:

@@ -37,14 +37,14 @@ class TimetableMaker:
 
   def __call__(self, work: Work) -> Timetable:
     """The steps of a seed within `max_time`, or the first one."""
-    table, limit = self._whole(work), self._spec.max_time
+    table, limit = self._full_timetable(work), self._spec.max_time
     if limit is None:
       return table
     return schedules.until(table, max(limit, table.time[0]))
 
-  def _whole(self, work: Work) -> Timetable:
+  def _full_timetable(self, work: Work) -> Timetable:
     spec, num_clients = self._spec, len(work.steps)
-    arguments = _given(spec.schedule)
+    arguments = _arguments_of(spec.schedule)
     if spec.system is None:
       table = schedules.replay(**arguments)
       self.typical[work.seed] = _seconds_of(table, num_clients)
@@ -104,7 +104,7 @@ def system_of(spec: Spec, num_clients: int, seed: int) -> System:
     flags = {p.name: flag for flag, p in chosen.parameters.items()}
     with errors_of(**flags):
       return chosen.choice.factory(
-        num_clients=num_clients, **more_arguments, **_given(chosen)
+        num_clients=num_clients, **more_arguments, **_arguments_of(chosen)
       )
 
   system = make(spec.system, seed=seed)
@@ -115,7 +115,7 @@ def system_of(spec: Spec, num_clients: int, seed: int) -> System:
   return system.when(make(spec.availability, **seed_argument))
 
 
-def _given(chosen: ChosenEntry) -> dict[str, Any]:
+def _arguments_of(chosen: ChosenEntry) -> dict[str, Any]:
   """The arguments of a choice: those given, and defaults for the others."""
   arguments = {n: v for n, v in chosen.arguments({}).items() if v is not None}
   if "path" in arguments:

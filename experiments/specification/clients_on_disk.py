@@ -21,7 +21,7 @@ _SETS = ("test", "validation")
 
 @contextlib.contextmanager
 def mark(
-  folder: pathlib.Path, known: Mapping[str, Any], task: Task
+  folder: pathlib.Path, flag_values: Mapping[str, Any], task: Task
 ) -> Iterator[None]:
   """Writes which examples of the task the clients of a folder do not have.
 
@@ -31,17 +31,17 @@ def mark(
 
   Args:
     folder: of the clients.
-    known: values of flags, of which `task`, those of the validation part and
+    flag_values: of which `task`, those of the validation part and
       `test_fraction` are used.
     task: what was held out has digests.
   """
   is_new, path = not folder.exists(), folder / population_files.NOTES
-  known = {name: known.get(name) for name in ("task", *_NAMES, _TEST)}
+  notes = {name: flag_values.get(name) for name in ("task", *_NAMES, _TEST)}
   of_sets = {name: getattr(task, name) for name in _SETS}
-  known |= {n: digest.of_arrays(s) for n, s in of_sets.items() if s is not None}
+  notes |= {n: digest.of_arrays(s) for n, s in of_sets.items() if s is not None}
   folder.mkdir(parents=True, exist_ok=True)
   try:
-    json_files.write_json(path, with_digest(json_files.to_json(known)))
+    json_files.write_json(path, with_digest(json_files.to_json(notes)))
     yield
   except BaseException:
     with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ def remove_unfinished(folder: pathlib.Path) -> None:
   Raises:
     ValueError: naming the mark, if it is damaged.
   """
-  if marked(folder) and not (folder / population_files.INDEX).exists():
+  if notes_of(folder) and not (folder / population_files.INDEX).exists():
     for path in folder.glob(population_files.ARRAYS):
       path.unlink()
     json_files.beside(folder / population_files.INDEX).unlink(missing_ok=True)
@@ -75,7 +75,7 @@ def with_validation_of(flag_values: FlagValues) -> dict[str, Any]:
     ValueError: if clients may train on the requested validation part.
   """
   folder = pathlib.Path(flag_values["population_dir"]).expanduser()
-  notes = marked(folder)
+  notes = notes_of(folder)
   fraction = notes.get("validation_fraction")
   is_of_task = bool(fraction) and notes.get("task") == flag_values["task"]
   flags = {n: flag_values[n] for n in _NAMES if flag_values[n] is not None}
@@ -92,7 +92,7 @@ def with_validation_of(flag_values: FlagValues) -> dict[str, Any]:
   return {**flag_values, "select_on": flag_values["select_on"] or "train"}
 
 
-def marked(folder: pathlib.Path) -> dict[str, Any]:
+def notes_of(folder: pathlib.Path) -> dict[str, Any]:
   """What a folder of clients records about how it was made; {} if nothing.
 
   Raises:
@@ -130,7 +130,7 @@ def check_population(
       naming a difference in types, shapes or labels.
     OSError: naming the file, if its labels have changed since it was written.
   """
-  notes = marked(on_disk.folder)
+  notes = notes_of(on_disk.folder)
   fraction = notes.get(_TEST)
   if None not in (fraction, test_fraction) and fraction != test_fraction:
     raise ValueError(

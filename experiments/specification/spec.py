@@ -649,7 +649,7 @@ def identity_of_config(
   return identity
 
 
-def every() -> dict[str, Flag]:
+def all_flags() -> dict[str, Flag]:
   """All flags, in the order of the help: those of hyperparameters too."""
   flags = {}
   for name, flag in FLAGS.items():
@@ -668,7 +668,7 @@ def every() -> dict[str, Flag]:
 
 def conditions() -> list[str]:
   """The flags of which a comparison takes several values."""
-  return [name for name, flag in every().items() if flag.is_condition]
+  return [name for name, flag in all_flags().items() if flag.is_condition]
 
 
 def single_or_list(values: Any) -> Any:

@@ -27,7 +27,7 @@ _OF_A_RUN = {"device", "streams", "versions", "seed", digest.DATA_DIGESTS} | {
   name for name, flag in FLAGS.items() if not flag.is_identity
 }
 # Parts that a report shows, if they are the same in all runs.
-_TOLD = (
+_REPORTED = (
   "task", "partition", "alpha", "examples_per_client", "cohort_size",
   "batch_size", "local_epochs", "local_steps", "sampling", "weighting",
   "rounds", "eval_every", "precision", "streams", "versions", "device",
@@ -71,7 +71,7 @@ def check(cells: Sequence[PlannedCell], store: Store) -> bool:
 
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
-  run = lambda *args: _ran(*store.run(cell.at(*args)))
+  run = lambda *args: _results_of(*store.run(cell.at(*args)))
   study_cell = tuning.run_cell(
     cell.method, cell.condition, run, cell.grid, cell.spec.seed,
     cell.report_seeds, cell.is_nested, cell.crossed,
@@ -79,7 +79,7 @@ def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   return cell, _with_files(study_cell)
 
 
-def _ran(run: Run, was_there: bool = False) -> PointResults:
+def _results_of(run: Run, was_stored: bool = False) -> PointResults:
   """What a stored run measured."""
   timing = run.summary["timing"]
   return PointResults(
@@ -87,7 +87,7 @@ def _ran(run: Run, was_there: bool = False) -> PointResults:
     run.history,
     Criterion(**run.summary["criterion"]),
     timing["compile_seconds"] + timing["run_seconds"],
-    was_there,
+    was_stored,
     # The models of all cells would fill the memory.
     dataclasses.replace(run, params=None),
   )
@@ -167,23 +167,23 @@ def setup_of(
       all_sizes.append(setup.sizes(task.init, task.validation, task.test))
       sets[label] = example_sets(task.validation, task.test)
     sets[condition_label(cell.condition)] = sets[label]
-  sizes = shared(all_sizes) | setup.sizes_of_clients(list(clients.values()))
+  sizes = in_common(all_sizes) | setup.sizes_of_clients(list(clients.values()))
   return clients, sizes, sets
 
 
-def shared(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def in_common(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
   """The entries that are the same in all mappings; {} if there are none."""
   return {
     name: value
-    for name, value in (each[0] if each else {}).items()
-    if all(other.get(name) == value for other in each)
+    for name, value in (mappings[0] if mappings else {}).items()
+    if all(other.get(name) == value for other in mappings)
   }
 
 
 def shared_flags(planned: Sequence[PlannedCell]) -> dict[str, Any]:
   """Flags that were given and are the same in all cells."""
   ignored = ("data_dir", "compilation_cache", "seed")
-  flags = shared([cell.user_flags for cell in planned])
+  flags = in_common([cell.user_flags for cell in planned])
   return {n: value for n, value in flags.items() if n not in ignored}
 
 
@@ -192,8 +192,8 @@ def shared_config(cells: Sequence[Cell]) -> dict[str, Any]:
   parts = [
     part for cell in cells for part in (cell.tuning_runs, cell.report_runs)
   ]
-  config = shared([part.run.config for part in parts if part is not None])
-  return {n: config[n] for n in _TOLD if config.get(n) is not None}
+  config = in_common([part.run.config for part in parts if part is not None])
+  return {n: config[n] for n in _REPORTED if config.get(n) is not None}
 
 
 def metric_of(cells: Sequence[Cell]) -> str:
@@ -270,7 +270,7 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
 
 def _tuned(run: Run) -> tuple[PointResults | None, PointResults | None]:
   """A run whose best setting is reported with the seeds that chose it."""
-  results = _ran(run)
+  results = _results_of(run)
   outcome = results.outcome
   if outcome.budget == 1:
     return None, results

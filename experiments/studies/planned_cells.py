@@ -147,7 +147,7 @@ def _cell(
 ) -> PlannedCell:
   """One cell, resolved as `experiments.run` would resolve it."""
   own_flags = {name: value for name, value in method.items() if name != "label"}
-  all_flags, conditions = specs.every(), specs.conditions()
+  all_flags, conditions = specs.all_flags(), specs.conditions()
   shared_flags = {n: v for n, v in request.flags.items() if n not in conditions}
   values = {**fixed, **condition, **shared_flags, **own_flags}
   flag_values = typed(values)
@@ -175,7 +175,7 @@ def _check_own(
   label: str, method: Mapping[str, Any], condition: Collection[str]
 ) -> None:
   """Checks that a method changes nothing that must be the same for all."""
-  flags = specs.every().items()
+  flags = specs.all_flags().items()
   shared_names = {name for name, flag in flags if flag.group.key in _OF_DATA}
   shared_names |= {*_SAME_FOR_ALL}
   shared_names |= {
@@ -225,7 +225,7 @@ def _rules(flag: str, cells: Sequence[PlannedCell]) -> str:
   return f", whose clients step by {', '.join(rules)}"
 
 
-def unlike(planned: Sequence[PlannedCell]) -> list[str]:
+def difference_notes(planned: Sequence[PlannedCell]) -> list[str]:
   """Sentences on conditions that differ between methods.
 
   A method may have its own cohort or local steps; then it works more or less
@@ -240,7 +240,7 @@ def unlike(planned: Sequence[PlannedCell]) -> list[str]:
   return list(words.differing_options(options).values())
 
 
-def not_private(planned: Sequence[PlannedCell]) -> list[str]:
+def privacy_notes(planned: Sequence[PlannedCell]) -> list[str]:
   """The sentence on methods whose noise can be computed again, if any."""
   seeded = [c for c in planned if c.spec.dp_seed is not None]
   labels = dict.fromkeys(words.quoted_if_list(cell.method) for cell in seeded)

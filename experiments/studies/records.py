@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.specification.spec import every, identity_of_config
+from experiments.specification.spec import all_flags, identity_of_config
 from fedjax_opt import Run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import digests, json_files
@@ -96,7 +96,7 @@ class Record:
     return self.history.values(metric)[:, -1]
 
 
-def of_run(run: Run, arguments: Sequence[str], kept: RecordedParts) -> Record:
+def of_run(run: Run, arguments: Sequence[str], parts: RecordedParts) -> Record:
   """The record of a run that is complete."""
   flags = not_default(identity_of_config(run.config))
   timing = run.summary["timing"]
@@ -107,13 +107,13 @@ def of_run(run: Run, arguments: Sequence[str], kept: RecordedParts) -> Record:
   about["criterion"] = run.summary["criterion"]
   about["num_points"] = len(run.points)
   points = list(run.points)
-  history, arrays = kept.select(run.history), dict(kept.arrays)
+  history, arrays = parts.select(run.history), dict(parts.arrays)
   return Record(tuple(arguments), flags, about, points, history, arrays)
 
 
 def not_default(flags: Mapping[str, Any]) -> dict[str, Any]:
   """The flags that have another value than their default."""
-  definitions = every()
+  definitions = all_flags()
   return {
     name: value
     for name, value in flags.items()

@@ -133,7 +133,7 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  read = lambda arguments: parser.given([*argv[:1], *arguments], intro, _OWN)
+  read = lambda args: parser.given_flags([*argv[:1], *args], intro, _OWN)
   flags = read(argv[1:])
   methods = [_method(text) for text in flags.pop("method", None) or []]
   if flags.get("study"):
@@ -176,7 +176,7 @@ def _method(text: str) -> dict[str, Any]:
 def _pair(text: str, item: str) -> tuple[str, Any]:
   name, equals, value = item.removeprefix("--").partition("=")
   if not equals:
-    flags = spec.every()
+    flags = spec.all_flags()
     if name in flags and flags[name].type is bool:
       return name, True
     if name[:2] == "no" and name[2:] in flags:

@@ -39,7 +39,7 @@ class Store(NamedTuple):
   folder: pathlib.Path
   loader: Loader
 
-  def place(self, spec: Spec) -> pathlib.Path:
+  def folder_of(self, spec: Spec) -> pathlib.Path:
     """The folder of a run, which may not exist yet."""
     return self.folder / name_of(spec)
 
@@ -51,7 +51,7 @@ class Store(NamedTuple):
         on other data than the present ones. If data can no longer be read, this
         is not checked: nothing can run on others.
     """
-    folder = self.place(spec)
+    folder = self.folder_of(spec)
     if not (folder / "summary.json").exists():
       return None
     run = load_run(folder)
@@ -98,7 +98,7 @@ class Store(NamedTuple):
     run = self.find(spec)
     if run is not None:
       return run, True
-    folder = self.place(spec)
+    folder = self.folder_of(spec)
     spec = dataclasses.replace(
       spec,
       output_dir=str(folder),
@@ -147,7 +147,7 @@ def other_flags_text(
   values, wanted_values = {}, {}
   of_run = specs.identity_of_config(config)
   extra_names = [name for name in of_run if name not in wanted]
-  flags = specs.every() if extra_names else {}  # It is made anew each time.
+  flags = specs.all_flags() if extra_names else {}  # It is made anew each time.
   for name in [*wanted, *(name for name in extra_names if name in flags)]:
     default = FLAGS[name].default if name in FLAGS else _default(name, config)
     values[name] = of_run.get(name, default)

@@ -118,7 +118,7 @@ def load(
   apply, init = classification.network(
     MODELS[model].make(len(table.names)), train_rows
   )
-  predictions = lambda params, batch: head.shown(apply(params, batch, None))
+  predict = lambda params, batch: head.predictions(apply(params, batch, None))
   return classification.task(
     apply,
     init,
@@ -127,7 +127,7 @@ def load(
     len(table.names) if table.kind == "classes" else None,
     loss=head.loss,
     is_right=head.is_right,
-    evaluated={"outputs": predictions, "scores": scores},
+    evaluated={"outputs": predict, "scores": scores},
     clients=training["clients"],
     validation=validation,
     notes=_notes(table, test_table, time_column),
@@ -177,12 +177,12 @@ class _Head(NamedTuple):
   Attributes:
     loss: `(outputs, y) -> [B]`.
     is_right: `(outputs, y) -> [B]`, the accuracy; None for numbers.
-    shown: `outputs -> predictions`, in the unit of y.
+    predictions: `outputs -> predictions`, in the unit of y.
   """
 
   loss: Callable[[jax.Array, jax.Array], jax.Array]
   is_right: Callable[[jax.Array, jax.Array], jax.Array] | None
-  shown: Callable[[jax.Array], jax.Array] = lambda outputs: outputs
+  predictions: Callable[[jax.Array], jax.Array] = lambda outputs: outputs
 
 
 def _head(table: Table, y: np.ndarray, class_weights: str) -> _Head:

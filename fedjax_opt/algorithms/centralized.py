@@ -167,7 +167,7 @@ def optimum(
     Beck and Teboulle, 2009, section 4, with the restart of O'Donoghue and
     Candes, 2015, section 3.2.
   """
-  loss_fn = functions.loss(loss_fn)
+  loss_fn = functions.checked_loss(loss_fn)
   with jax.enable_x64(True):
     start = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
     # The weight of each pooled example in the mean loss, [N].
@@ -210,10 +210,10 @@ def _mean_loss(loss_fn, params, pool, batch_size):
 
 
 class _Fista(NamedTuple):
-  """State of the iteration; the next proximal step starts at `ahead`."""
+  """State of the iteration; the next proximal step starts at `lookahead`."""
 
   params: Params
-  ahead: Params  # y, params plus momentum
+  lookahead: Params  # y, params plus momentum
   grads: Params  # of F at y
   momentum: jax.Array  # [] t
   step: jax.Array  # [] eta
@@ -225,10 +225,10 @@ def _fista(objective, psi, start, tolerance, max_iterations):
   gradient = jax.grad(objective)
 
   def try_step(state):
-    back = optax.tree.add_scale(state.ahead, -state.step, state.grads)
+    back = optax.tree.add_scale(state.lookahead, -state.step, state.grads)
     new = psi.prox(back, state.step)
     new_grads = gradient(new)
-    moved = optax.tree.sub(new, state.ahead)
+    moved = optax.tree.sub(new, state.lookahead)
     change = optax.tree.sub(new_grads, state.grads)
     # F is convex, so this implies that its quadratic model bounds F. Comparing
     # values of F instead would fail near the minimum, by rounding.
@@ -243,7 +243,7 @@ def _fista(objective, psi, start, tolerance, max_iterations):
 
   state = _Fista(
     params=start,
-    ahead=start,
+    lookahead=start,
     grads=gradient(start),
     momentum=jnp.ones([]),
     step=jnp.full([], 1024.0),  # Halved until it fits.
@@ -259,13 +259,13 @@ def _advance(state, new, moved, change, gradient):
   uphill = optax.tree.vdot(moved, direction) < 0
   t = jnp.where(uphill, 1.0, state.momentum)
   next_t = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
-  ahead = optax.tree.add_scale(new, (t - 1) / next_t, direction)
+  lookahead = optax.tree.add_scale(new, (t - 1) / next_t, direction)
   # By its definition, prox leaves -moved / step in grad F(y) + d psi(new).
   subgradient = optax.tree.add_scale(change, -1 / state.step, moved)
   return state._replace(
     params=new,
-    ahead=ahead,
-    grads=gradient(ahead),
+    lookahead=lookahead,
+    grads=gradient(lookahead),
     momentum=next_t,
     residual=jnp.sqrt(_squared(subgradient)),
   )

@@ -150,7 +150,7 @@ def check_installed(module: str, what: str, extra: str) -> None:
 def call(
   name: str,
   takes: str,
-  given: Callable[..., Any],
+  function: Callable[..., Any],
   *args: Any,
   where: str = "",
 ) -> Any:
@@ -159,7 +159,7 @@ def call(
   Args:
     name: of the argument that it was given for.
     takes: its form, see `values.function`.
-    given: the function.
+    function: the function.
     *args: what it is called with.
     where: what it was called on, for the message, such as " on a batch".
 
@@ -167,6 +167,6 @@ def call(
     TypeError: if it takes other arguments, or raises one.
     ValueError: if it raises another error.
   """
-  check_function(name, given, takes)
+  check_function(name, function, takes)
   with calling(f"{name}: failed{where}"):
-    return given(*args)
+    return function(*args)

@@ -172,7 +172,7 @@ def rate(may_drop: bool = True, hint: str = "") -> Field:
     may_drop: whether it may be a function.
     hint: end of the message, which says where an optimizer can be given.
   """
-  accepts = functools.partial(rules.rate, may_drop=may_drop, hint=hint)
+  accepts = functools.partial(rules.check_rate, may_drop=may_drop, hint=hint)
   return Field(accepts, interval="[0, inf)", kind=float)
 
 
@@ -267,7 +267,7 @@ PARAMS = Field(check_tree)
 POOL = Field(check_lengths)
 PATH = Field(check_path)
 LOSS = Field(functions.check_loss)
-CLIENT_RULE = Field(rules.client)
+CLIENT_RULE = Field(rules.check_client_rule)
 
 # Annotations that also say which values are accepted: by a field, or numbers by
 # an interval. Those of arrays are for numbers that may be traced.
@@ -305,15 +305,15 @@ KINDS: dict[Any, Field] = {
   Sequence[int]: sequence_of(integer(), "a list of whole numbers"),
   Sequence[float]: sequence_of(Number(), "a list of numbers"),
   jax.typing.ArrayLike: Number(),
-  optax.GradientTransformation: Field(rules.optimizer),
+  optax.GradientTransformation: Field(rules.check_optimizer),
 }
 
 
-def checked(**own: Field | str) -> Callable[[Callable], Callable]:
+def checked(**specs: Field | str) -> Callable[[Callable], Callable]:
   """A decorator of public functions and classes, which checks their arguments.
 
   Args:
-    **own: fields of arguments whose annotation says nothing, or too little. A
+    **specs: fields of arguments whose annotation says nothing, or too little. A
       string is the interval of a number, as in `Positive`. Whether None is
       accepted follows from the annotation.
 
@@ -324,10 +324,10 @@ def checked(**own: Field | str) -> Callable[[Callable], Callable]:
   def decorate(target):
     if not inspect.isclass(target):
       return _checking(
-        target, fields_of(target, **own), inspect.signature(target)
+        target, fields_of(target, **specs), inspect.signature(target)
       )
     maker = "__new__" if issubclass(target, tuple) else "__init__"
-    make, fields = getattr(target, maker), fields_of(target, **own)
+    make, fields = getattr(target, maker), fields_of(target, **specs)
     setattr(target, maker, _checking(make, fields, inspect.signature(make)))
     target.checked_fields = fields
     return target
@@ -354,21 +354,21 @@ def _checking(function, fields, signature):
 
 
 def fields_of(
-  function: Callable[..., Any], **own: Field | str
+  function: Callable[..., Any], **specs: Field | str
 ) -> dict[str, Field]:
   """The fields of the arguments of a function or a dataclass.
 
   Args:
     function: the function or class.
-    **own: see `checked`.
+    **specs: see `checked`.
   """
   parameters = inspect.signature(function).parameters
-  if unknown := own.keys() - parameters.keys():
+  if unknown := specs.keys() - parameters.keys():
     raise TypeError(
       f"{function.__qualname__}: has no argument {', '.join(sorted(unknown))}"
     )
   fields = {
-    name: _field_of(parameter.annotation, own.get(name))
+    name: _field_of(parameter.annotation, specs.get(name))
     for name, parameter in parameters.items()
     if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
   }

@@ -39,7 +39,7 @@ def check_loss(name: str, value: Any) -> None:
   check_function(name, value, LOSS)
 
 
-def loss(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
+def checked_loss(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
   """A loss that is checked whenever it is traced.
 
   Raises, when it is:
@@ -61,8 +61,8 @@ def loss(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
   return checked
 
 
-def features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
-  """Features that are checked whenever they are traced, as `loss`."""
+def checked_features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
+  """Features that are checked whenever they are traced, as `checked_loss`."""
 
   def checked(params, batch, rng):
     output = _of_batch("features_fn", FEATURES, features_fn, params, batch, rng)
@@ -110,15 +110,15 @@ def _size(batch):
   return jax.tree.leaves(batch)[0].shape[0]
 
 
-def form_of(found):
+def form_of(value):
   """The types and shapes of a structure of arrays."""
-  if isinstance(found, Mapping):
-    inner = ", ".join(f"{k}: {form_of(v)}" for k, v in found.items())
+  if isinstance(value, Mapping):
+    inner = ", ".join(f"{k}: {form_of(v)}" for k, v in value.items())
     return f"{{{inner}}}"[:80]
-  if isinstance(found, tuple | list):
-    return f"({', '.join(map(form_of, found))})"[:80]
-  is_array = hasattr(found, "shape") and hasattr(found, "dtype")
-  return form(found) if is_array else brief(found)
+  if isinstance(value, tuple | list):
+    return f"({', '.join(map(form_of, value))})"[:80]
+  is_array = hasattr(value, "shape") and hasattr(value, "dtype")
+  return form(value) if is_array else brief(value)
 
 
 def _about_labels(batch: Any) -> str:
@@ -152,7 +152,7 @@ def check_takes_validation(evaluate: Callable[..., Any]) -> None:
     ) from None
 
 
-def metrics(
+def checked_metrics(
   evaluate: Callable[..., Any],
   params: Any,
   data: Any,
@@ -168,20 +168,20 @@ def metrics(
   if validation is not None:
     evaluate = functools.partial(evaluate, validation=validation)
   measured = errors.call("evaluate", EVALUATE, evaluate, params, data, test)
-  measured = scalars("evaluate", measured)
+  measured = checked_scalars("evaluate", measured)
   check_columns("evaluate", measured, COUNTED_BY_RUN)
   return measured
 
 
-def scalars(name: str, found: Any) -> dict[str, jax.Array]:
+def checked_scalars(name: str, output: Any) -> dict[str, jax.Array]:
   """A function's result as {name: scalar}.
 
   Raises:
     TypeError: if it is no dictionary of numbers.
     ValueError: if one is no scalar.
   """
-  _check_dict(name, found, "{name: scalar}")
-  for key, value in found.items():
+  _check_dict(name, output, "{name: scalar}")
+  for key, value in output.items():
     if not has_real_type(value):
       raise TypeError(
         f"{name}: {key!r} is {form_of(value)}; must be a scalar number"
@@ -191,7 +191,7 @@ def scalars(name: str, found: Any) -> dict[str, jax.Array]:
         f"{name}: {key!r} is {form(value)}; must be a scalar, such as its "
         ".mean()"
       )
-  return {key: jnp.asarray(value) for key, value in found.items()}
+  return {key: jnp.asarray(value) for key, value in output.items()}
 
 
 def _check_dict(name, output, wanted):
@@ -206,20 +206,20 @@ def _check_dict(name, output, wanted):
 
 
 def check_columns(
-  name: str, found: Iterable[str], others: Iterable[str] = ()
+  name: str, metric_names: Iterable[str], other_columns: Iterable[str] = ()
 ) -> None:
   """Checks that no metric has the name of another column of its tables.
 
   Args:
     name: of the argument.
-    found: names of the metrics.
-    others: names of further columns, such as hyperparameters of a grid.
+    metric_names: names of the metrics.
+    other_columns: names of further columns, such as hyperparameters of a grid.
 
   Raises:
     ValueError: naming the first metric that has.
   """
-  columns = (*_COLUMNS, *others)
-  for key in found:
+  columns = (*_COLUMNS, *other_columns)
+  for key in metric_names:
     if not key.strip() or key in columns:
       raise ValueError(
         f"{name}: a metric is named {key!r}; must have a name that is not "
@@ -240,8 +240,8 @@ def _is_of(value, *kinds):
   return dtype is not None and any(jnp.issubdtype(dtype, k) for k in kinds)
 
 
-def per_example(
-  given: Callable[..., Any], params: Any, batch: Any
+def checked_per_example(
+  function: Callable[..., Any], params: Any, batch: Any
 ) -> dict[str, jax.Array]:
   """The metrics of each example, {name: [B]}.
 
@@ -249,7 +249,7 @@ def per_example(
     TypeError: if it takes other arguments, or returns no such dictionary.
     ValueError: if it fails, or a metric is not one number per example.
   """
-  outputs = _of_batch("per_example", PER_EXAMPLE, given, params, batch)
+  outputs = _of_batch("per_example", PER_EXAMPLE, function, params, batch)
   _check_dict("per_example", outputs, f"{{name: [{_size(batch)}]}}")
   check_columns("per_example", outputs, COUNTED_BY_RUN)
   for key, value in outputs.items():
@@ -260,12 +260,12 @@ def per_example(
   return dict(outputs)
 
 
-def arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
+def check_arrays(name: str, tree: Any, *, with_keys: bool = True) -> None:
   """Raises TypeError if a leaf of a tree is neither an array nor a number."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
     is_key = _is_of(leaf, jax.dtypes.prng_key)
     is_number = has_real_type(leaf) or _is_of(leaf, jnp.complexfloating)
-    if not (is_number or (is_key and may_have_keys)):
+    if not (is_number or (is_key and with_keys)):
       raise TypeError(
         f"{name}{jax.tree_util.keystr(path)}: is {form_of(leaf)}; must be an "
         "array of numbers"
@@ -284,7 +284,7 @@ def check_like(name: str, new: Any, old: Any, source: str) -> None:
   Raises:
     ValueError: naming the leaf that differs.
   """
-  arrays(name, new)
+  check_arrays(name, new)
   paths = lambda tree: {
     jax.tree_util.keystr(path): leaf
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree)

@@ -15,7 +15,7 @@ _OF_ROUND = "or a function from the round to one"
 _RATES = ("learning_rate", "lr")
 
 
-def client(name: str, rule: Any) -> None:
+def check_client_rule(name: str, rule: Any) -> None:
   """Checks that a client rule is an optimizer, or a function from the round.
 
   Raises:
@@ -38,7 +38,7 @@ def client(name: str, rule: Any) -> None:
     )
 
 
-def optimizer(name: str, rule: Any) -> None:
+def check_optimizer(name: str, rule: Any) -> None:
   """Checks that a rule is an optimizer.
 
   Raises:
@@ -52,7 +52,7 @@ def optimizer(name: str, rule: Any) -> None:
     raise TypeError(f"{name}={brief(rule)}: must be {EXAMPLE}{hint}")
 
 
-def rate(
+def check_rate(
   name: str, value: Any, *, may_drop: bool = True, hint: str = ""
 ) -> None:
   """Checks that a learning rate is a number, or a function from the round.
@@ -82,7 +82,7 @@ def rate(
   check_in_interval(name, value, "[0, inf)", wanted)
 
 
-def needs(
+def check_needs(
   name: str, params: Any, extra: Mapping[str, Any] | None = None
 ) -> None:
   """Checks that `update` of a rule was given what it needs.

@@ -344,16 +344,16 @@ def _check_lists(indices: Any, sizes: Any, num_examples: int) -> None:
 
 
 def joined(
-  each: Sequence[Mapping[str, np.ndarray]], num_classes: int | None = None
+  clients: Sequence[Mapping[str, np.ndarray]], num_classes: int | None = None
 ) -> ClientData:
   """Clients of whom each has its examples apart, name -> [n, ...].
 
   Args:
-    each: the clients, all with the same names.
+    clients: the clients, all with the same names.
     num_classes: see `ClientData.from_partition`.
   """
-  examples = {n: np.concatenate([part[n] for part in each]) for n in each[0]}
-  ends = np.cumsum([len(next(iter(part.values()))) for part in each])
+  examples = {n: np.concatenate([c[n] for c in clients]) for n in clients[0]}
+  ends = np.cumsum([len(next(iter(part.values()))) for part in clients])
   rows = np.split(np.arange(ends[-1]), ends[:-1])
   return ClientData.from_partition(examples, rows, num_classes)
 

@@ -222,15 +222,15 @@ def _blocks(indices, sizes):
   return rows, position < sizes[owner][:, None], owner
 
 
-def stacked(each: list[tuple[Array | Lists, np.ndarray]]) -> Array | Lists:
+def stacked(pairs: list[tuple[Array | Lists, np.ndarray]]) -> Array | Lists:
   """[S, M, n_max], the indices of several seeds, given `(indices, sizes)`."""
-  width = max(indices.shape[-1] for indices, _ in each)
-  if not any(isinstance(indices, Lists) for indices, _ in each):
+  width = max(indices.shape[-1] for indices, _ in pairs)
+  if not any(isinstance(indices, Lists) for indices, _ in pairs):
     pad = lambda rows: np.pad(rows, ((0, 0), (0, width - rows.shape[-1])))
-    return np.stack([pad(indices) for indices, _ in each])
+    return np.stack([pad(indices) for indices, _ in pairs])
   lists = [
     _as_lists(owned(indices, sizes), np.asarray(sizes), width)
-    for indices, sizes in each
+    for indices, sizes in pairs
   ]
   total = max(len(seed_lists.rows) for seed_lists in lists)
   pad = lambda rows: np.pad(rows, (0, total - len(rows)))

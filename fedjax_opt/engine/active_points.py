@@ -62,7 +62,7 @@ class ActivePoints:
     return np.isin(self.present, self.active)
 
   @property
-  def are_all(self) -> bool:
+  def has_all(self) -> bool:
     """Whether no setting has been dropped."""
     return len(self.active) == self._num_settings
 
@@ -118,7 +118,7 @@ class ActivePoints:
       return None
     if len(is_kept) < _MANY or 2 * np.sum(is_kept) > len(is_kept):
       return None
-    self._before = _on_host(_changing(self.whole(state)))
+    self._before = _on_host(_changing(self.state_of_all(state)))
     self.active = self.present = self.active[is_kept]
     return _of_settings(state, is_kept)
 
@@ -202,7 +202,7 @@ class ActivePoints:
       self._before = _on_host(_changing(state))
     return _of_settings(state, self.present)
 
-  def whole(self, state: RunState) -> RunState:
+  def state_of_all(self, state: RunState) -> RunState:
     """The state of all settings; of a dropped one that when it was dropped."""
     if self._before is None:
       return state

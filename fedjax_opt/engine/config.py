@@ -197,57 +197,57 @@ _ARGUMENTS = {
 
 
 def check_names(
-  names: Iterable[str], known: Iterable[str] = tuple(DEFAULTS)
+  names: Iterable[str], option_names: Iterable[str] = tuple(DEFAULTS)
 ) -> None:
   """Raises TypeError if an option is unknown, with the nearest name.
 
   Args:
     names: those given.
-    known: all options that exist.
+    option_names: all options that exist.
   """
-  known = list(known)
-  for name in [name for name in names if name not in known]:
+  option_names = list(option_names)
+  for name in [name for name in names if name not in option_names]:
     if name in _ARGUMENTS:
       raise TypeError(
         f"{name}: is no option, but an argument {_ARGUMENTS[name]}"
       )
-    near = nearest(name, [*known, *_ARGUMENTS])
+    near = nearest(name, [*option_names, *_ARGUMENTS])
     hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.RunOptions"
     raise TypeError(f"{name}: is no option; {hint}")
 
 
-def check_options(given: Mapping[str, Any]) -> None:
+def check_options(options: Mapping[str, Any]) -> None:
   """Checks each option, by itself and with the others.
 
   Args:
-    given: options, also those of `sweep` alone; all others have their
+    options: options, also those of `sweep` alone; all others have their
       defaults.
 
   Raises:
     ValueError: naming the invalid option.
     TypeError: naming the option of a wrong type.
   """
-  if given.get("schedule") is not None:
-    check_is_schedule(given["schedule"])
+  if options.get("schedule") is not None:
+    check_is_schedule(options["schedule"])
     for name in ("cohort_size", "sampler"):
-      if given.get(name, GRID_DEFAULTS[name]) != GRID_DEFAULTS[name]:
+      if options.get(name, GRID_DEFAULTS[name]) != GRID_DEFAULTS[name]:
         raise ValueError(
-          f"{name}={brief(given[name])} with schedule: the schedule "
+          f"{name}={brief(options[name])} with schedule: the schedule "
           f"says who takes part; leave {name} out"
         )
-  given = GRID_DEFAULTS | given
-  _check_called(given["evaluate"])
+  options = GRID_DEFAULTS | options
+  _check_called(options["evaluate"])
   for name, (default, *field) in _TABLE.items():
-    if field and not (given[name] is None and default is None):
-      field[0].check(name, given[name])
-  action = given["max_update_action"]
-  if given["max_update_norm"] is None and action != "reject":
+    if field and not (options[name] is None and default is None):
+      field[0].check(name, options[name])
+  action = options["max_update_action"]
+  if options["max_update_norm"] is None and action != "reject":
     raise ValueError(
       f"max_update_action={action!r}: needs max_update_norm, the largest norm"
     )
   for kind, noun in (("client", "client"), ("grid", "point")):
-    chunk = given[f"{kind}_chunk"]
-    if chunk is not None and given[f"{kind}_map"] == "scan":
+    chunk = options[f"{kind}_chunk"]
+    if chunk is not None and options[f"{kind}_map"] == "scan":
       raise ValueError(
         f"{kind}_chunk={chunk} with {kind}_map='scan': scan takes one {noun} "
         "after the other; use 'vmap' or 'auto'"

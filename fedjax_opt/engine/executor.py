@@ -245,7 +245,7 @@ class Executor:
   def advance(
     self,
     state: RunState,
-    taken: tuple[dict[str, Any], Any],
+    segment_and_cohorts: tuple[dict[str, Any], Any],
     first: int,
     stop: int,
   ) -> tuple[RunState, dict[str, Any], dict[str, Any]]:
@@ -253,15 +253,14 @@ class Executor:
 
     Args:
       state: as `put` gave it; overwritten, but for the frozen leaves.
-      taken: the segment of these rounds and its cohorts, as `Feed.take` gave
-        them.
+      segment_and_cohorts: of these rounds, as `Feed.take` gave them.
       first: the first round.
       stop: rounds done then.
 
     Returns:
       The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
-    segment, cohorts = taken
+    segment, cohorts = segment_and_cohorts
     old_states = state.client_states
     cohort_states = client_state.gather(self.config, old_states, cohorts)
     inputs = self._rounds_inputs(
@@ -300,10 +299,10 @@ class Executor:
     trained = self._read_params(
       state.server, self._hyperparameters, per_seed, shared
     )
-    frozen_params = frozen.of_model(self.whole_server(state))
+    frozen_params = frozen.of_model(self.server_states(state))
     return trees.merge(frozen_params, self.active.flat(trained))
 
-  def whole_server(self, state: RunState) -> State:
+  def server_states(self, state: RunState) -> State:
     """The server's states, leaves [S, ...], as an algorithm has them.
 
     Args:

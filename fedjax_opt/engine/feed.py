@@ -125,7 +125,7 @@ class Feed:
       return {}
     rounds = np.zeros(self.max_rounds, np.int32)
     draw = functools.partial(_draw, self._config)
-    arrivals = self._given(rounds)
+    arrivals = self._arrivals(rounds)
     draws = jax.eval_shape(draw, self._seeds, rounds, self._sizes, arrivals)
     # The shapes of cohorts without clients, so that nothing is read.
     nobody = lambda x: np.full(x.shape, self._config.num_clients, x.dtype)
@@ -162,7 +162,7 @@ class Feed:
       jax.default_device(processes.host()),  # The device itself is busy.
     ):
       rounds = np.int32(first) + np.arange(self.max_rounds, dtype=np.int32)
-      arrivals = self._given(rounds)
+      arrivals = self._arrivals(rounds)
       draws = _draw(self._config, self._seeds, rounds, self._sizes, arrivals)
       draws, computed = jax.device_get(draws)
     computed = computed.copy()
@@ -173,7 +173,7 @@ class Feed:
     cohorts = np.where(draws.get("is_taken", True), draws["clients"], nobody)
     return self._config.layout.put_shards(make), cohorts
 
-  def _given(self, rounds):
+  def _arrivals(self, rounds):
     """What the schedule says, leaves [seeds, T, ...]; None without one."""
     config = self._config
     if config.clock is None:

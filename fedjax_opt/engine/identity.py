@@ -29,7 +29,7 @@ _FUNCTIONS = {
 def of_run(
   options: Mapping[str, Any],
   programs: Mapping[str, jax.stages.Lowered],
-  others: Mapping[str, Any],
+  extras: Mapping[str, Any],
 ) -> dict[str, Any]:
   """What identifies a run: {name: value}, with values that JSON has.
 
@@ -37,7 +37,7 @@ def of_run(
     options: those given. Options that only decide how rounds are computed,
       and so do not change results, are left out.
     programs: name of `_FUNCTIONS` -> lowered program.
-    others: all else that identifies it, such as seeds and a digest of the data.
+    extras: all else that identifies it, such as seeds and a digest of the data.
   """
   is_written = lambda x: isinstance(x, _WRITTEN) or type(x) in (list, tuple)
   written = {
@@ -50,4 +50,4 @@ def of_run(
     _FUNCTIONS[name]: text_digest(program.as_text())
     for name, program in programs.items()
   }
-  return json_files.to_json(written | others | digests)
+  return json_files.to_json(written | extras | digests)

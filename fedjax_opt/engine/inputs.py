@@ -321,14 +321,14 @@ _SAME = (
 
 
 def check_state(
-  state: Any, kind: type, own: Any, seeds: Sequence[int] | None
+  state: Any, kind: type, own_config: Any, seeds: Sequence[int] | None
 ) -> None:
   """Checks that a state belongs to a simulator with these options.
 
   Args:
     state: given to `Simulator.run`.
     kind: the class of a state.
-    own: the simulator's `Config`, of any model.
+    own_config: the simulator's `Config`, of any model.
     seeds: of the simulator's grid; None without one.
 
   Raises:
@@ -341,13 +341,13 @@ def check_state(
       f"state={brief(state)}: must be what Simulator.init or run returned{hint}"
     )
   kinds = {False: "a single run", True: "a grid of several points"}
-  actual, expected = state.config.has_points, own.has_points
+  actual, expected = state.config.has_points, own_config.has_points
   if actual != expected:
     raise ValueError(
       f"state: is of {kinds[actual]}; must be one of this simulator, of "
       f"{kinds[expected]}"
     )
-  pairs = {n: (getattr(state.config, n), getattr(own, n)) for n in _SAME}
+  pairs = {n: (getattr(state.config, n), getattr(own_config, n)) for n in _SAME}
   if seeds is not None:
     pairs["seeds"] = (tuple(state.seeds), tuple(seeds))
   for name, (actual, expected) in pairs.items():

@@ -41,7 +41,7 @@ def computed_loss(precision: str, loss_fn: LossFn) -> LossFn:
   if isinstance(loss_fn, RegularizedLoss):
     inner = computed_loss(precision, loss_fn.loss_fn)
     return loss_fn._replace(loss_fn=inner)
-  loss_fn = functions.loss(loss_fn)
+  loss_fn = functions.checked_loss(loss_fn)
   if precision == "float32":
     return loss_fn
 

@@ -23,7 +23,7 @@ from fedjax_opt import target
 # The number of programs kept. A run has two, one for its rounds and one for
 # evaluations, and some small ones, such as that of its initial model.
 _KEPT = 16
-_known: dict[Hashable, jax.stages.Compiled] = {}
+_programs: dict[Hashable, jax.stages.Compiled] = {}
 
 
 def compiled(
@@ -40,14 +40,14 @@ def compiled(
     options: of the compiler.
   """
   key = _key(lowered, inputs, options)
-  program = _known.pop(key, None)
+  program = _programs.pop(key, None)
   if program is None:
     program = lowered.compile(compiler_options=options)
     _return_memory()
   if key is not None:
-    _known[key] = program
-  for old_key in list(_known)[:-_KEPT]:  # Another thread may remove some too.
-    _known.pop(old_key, None)
+    _programs[key] = program
+  for old_key in list(_programs)[:-_KEPT]:  # Other threads may remove some.
+    _programs.pop(old_key, None)
   return program
 
 
@@ -89,12 +89,12 @@ def _key(lowered, inputs, options):
 
 def num_compiled() -> int:
   """The number of programs that are kept."""
-  return len(_known)
+  return len(_programs)
 
 
 def clear() -> None:
   """Forgets all programs."""
-  _known.clear()
+  _programs.clear()
 
 
 # XLA's number of O1, the level that compiles fast.
@@ -131,23 +131,23 @@ def run_once(function: Callable[..., Any]) -> Callable[..., Any]:
   return run
 
 
-def map_arrays(fn: Callable[..., Any], tree: Any, *given: int) -> Any:
+def map_arrays(fn: Callable[..., Any], tree: Any, *arguments: int) -> Any:
   """A function of every leaf; NumPy arrays stay on the host.
 
   One program computes it for all arrays on devices: it compiles faster than a
   program for each shape.
 
   Args:
-    fn: `(array, *given) -> array`, the same object in each call.
+    fn: `(array, *arguments) -> array`, the same object in each call.
     tree: of arrays.
-    *given: to `fn`.
+    *arguments: to `fn`.
   """
   leaves, structure = jax.tree.flatten(tree)
   is_host = [isinstance(leaf, np.ndarray) for leaf in leaves]
   on_device = [x for x, host in zip(leaves, is_host, strict=True) if not host]
-  mapped = iter(_mapped(fn, given, on_device))
+  mapped = iter(_mapped(fn, arguments, on_device))
   return structure.unflatten(
-    fn(leaf, *given) if host else next(mapped)
+    fn(leaf, *arguments) if host else next(mapped)
     for leaf, host in zip(leaves, is_host, strict=True)
   )
 

@@ -241,11 +241,13 @@ def evaluate(
   params = contract.evaluated_params(algorithm, server)
   if config.evaluate is None:
     return {}
-  metrics = functions.metrics(config.evaluate, params, data, test, validation)
+  metrics = functions.checked_metrics(
+    config.evaluate, params, data, test, validation
+  )
   if algorithm.penalty is not None:
     penalty = contract.call_function("penalty", algorithm, params)
     name = "Algorithm.penalty"
-    penalty = functions.scalars(name, {"penalty": penalty})["penalty"]
+    penalty = functions.checked_scalars(name, {"penalty": penalty})["penalty"]
     metrics |= {
       f"regularized_{name}": metrics[name] + penalty
       for name in LOSSES

@@ -58,7 +58,7 @@ class Runner:
     self._reported: int | None = None  # The round whose report is read now.
     self._interrupted = 0
     self._is_stopped = False
-    self._pressed = _Pressed()
+    self._stop_signals = _StopSignals()
 
   def run(self) -> Result:
     """Runs to the end.
@@ -86,9 +86,9 @@ class Runner:
         self._report_again()
         # Only one of several processes may have been told to stop.
         is_told = processes.of_any_process(self._is_stopped)
-        self._interrupted = processes.of_any_process(self._pressed.first)
+        self._interrupted = processes.of_any_process(self._stop_signals.first)
         self._is_stopped = bool(is_told or self._interrupted)
-      with self._pressed.heeded(self.checkpoints is not None):
+      with self._stop_signals.heeded(self.checkpoints is not None):
         for stop in () if self._is_stopped else self._stops():
           self._advance(stop)
           if self._is_scheduled(stop) or stop == self.rounds:
@@ -129,9 +129,9 @@ class Runner:
         saved.round
       )  # It was the last round of a run.
     state = RunState(*saved.state)
-    self._take(self._active.restore(saved.record, state))
+    self._set_state(self._active.restore(saved.record, state))
 
-  def _take(self, state: RunState) -> None:
+  def _set_state(self, state: RunState) -> None:
     """Goes on from a state of the settings that are present."""
     self.executor.place_points()
     self.shapes = jax.eval_shape(lambda: state)
@@ -216,7 +216,7 @@ class Runner:
       "params": self._params,
       "state": self._server,
       "client_state": lambda: self._active.flat(
-        self._whole_state().client_states
+        self._state_of_all().client_states
       ),
     }
 
@@ -235,7 +235,7 @@ class Runner:
       return
     self._reported = report.round
     try:
-      answer = np.asarray(self._pressed.call(self.on_evaluation, report))
+      answer = np.asarray(self._stop_signals.call(self.on_evaluation, report))
     finally:
       self._reported = None
     # Anything but booleans is ignored, such as None.
@@ -247,7 +247,7 @@ class Runner:
     num_before = len(self._active.active)
     state = self._active.drop(self._record.history, self._state)
     if state is not None:
-      self._take(state)
+      self._set_state(state)
       self._compile()
     elif len(self._active.active) < num_before:
       self.executor.place_points()
@@ -255,7 +255,7 @@ class Runner:
   def _is_over(self, stop: int) -> bool:
     """Whether the run ends here; saves a checkpoint if one is due."""
     # Read once: a later signal ends the run after the next segment.
-    stopping = processes.of_any_process(self._pressed.first)
+    stopping = processes.of_any_process(self._stop_signals.first)
     is_stopped = bool(processes.of_any_process(self._is_stopped))
     is_last = stopping or is_stopped or stop == self.rounds
     if self.checkpoints is not None and (
@@ -267,30 +267,30 @@ class Runner:
     return bool(is_last)
 
   def _save(self, stop: int) -> None:
-    state = self._whole_state()
+    state = self._state_of_all()
     if self._config.layout.mesh is not None:  # Other devices may resume it.
       state = processes.fetch(state)
     record = self._record.to_arrays() | self._active.to_arrays()
     if processes.is_first_process():
       self.checkpoints.save(stop, tuple(state), record)
 
-  def _whole_state(self) -> RunState:
+  def _state_of_all(self) -> RunState:
     """The state of all settings."""
-    return self._active.whole(self._state)
+    return self._active.state_of_all(self._state)
 
   def _with_fetched_server(self) -> RunState:
     """The state of all settings; that of the server is on this process."""
-    state = self._whole_state()
+    state = self._state_of_all()
     return state._replace(server=processes.fetch_global(state.server))
 
   def _params(self) -> Params:
     return self.executor.params(self._with_fetched_server())
 
   def _server(self) -> State:
-    return self.executor.whole_server(self._with_fetched_server())
+    return self.executor.server_states(self._with_fetched_server())
 
   def _result(self) -> Result:
-    client_states = processes.fetch_global(self._whole_state().client_states)
+    client_states = processes.fetch_global(self._state_of_all().client_states)
     traces = self._record.joined_traces()
     if not self._active.is_grid:
       traces = trees.take(traces, 0)
@@ -334,7 +334,7 @@ _SIGNALS = [
 ]
 
 
-class _Pressed:
+class _StopSignals:
   """Which signals came that are to end the run: Ctrl-C, a request to end.
 
   None raises an exception at once: a segment that runs cannot be stopped, and
@@ -365,7 +365,7 @@ class _Pressed:
     for number in _SIGNALS if is_main else ():
       action = signal.getsignal(number)
       if callable(action) or (also_unhandled and action == signal.SIG_DFL):
-        self._before[number] = signal.signal(number, self._press)
+        self._before[number] = signal.signal(number, self._handle)
     try:
       yield
     finally:
@@ -382,7 +382,7 @@ class _Pressed:
     finally:
       self._may_raise = False
 
-  def _press(self, number: int, frame: Any) -> None:
+  def _handle(self, number: int, frame: Any) -> None:
     is_second = number in self._numbers
     self._note(number)
     if is_second and self._may_raise and callable(self._before[number]):

@@ -398,7 +398,7 @@ def gather(tree: Any) -> Any:
     leaf = jnp.swapaxes(lax.all_gather(leaf, CLIENTS), 0, 1)  # [n, D, ...]
     return leaf.reshape(-1, *leaf.shape[2:])
 
-  return _by_few(join, tree)
+  return _move_leaves(join, tree)
 
 
 def from_shard(shard: jax.Array, tree: Any) -> Any:
@@ -407,11 +407,11 @@ def from_shard(shard: jax.Array, tree: Any) -> Any:
     return tree
   add_axis = lambda leaf: jnp.asarray(leaf)[None]
   pick = lambda leaf: lax.all_gather(leaf, CLIENTS)[shard]
-  picked_tree = _by_few(pick, jax.tree.map(add_axis, tree))
+  picked_tree = _move_leaves(pick, jax.tree.map(add_axis, tree))
   return jax.tree.map(lambda leaf: leaf[0], picked_tree)
 
 
-def _by_few(move: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
+def _move_leaves(move: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
   """Moves leaves [n, ...] between devices, the small ones all at once.
 
   Each move has a fixed cost, whatever its size. What is recorded of clients is

@@ -488,7 +488,7 @@ class Simulator:
     It is made anew too if a run before has dropped settings of the grid.
     """
     key = config, tuple(seeds), target.is_elsewhere(), target.devices()
-    if self._executor_is_for == key and self._executor.active.are_all:
+    if self._executor_is_for == key and self._executor.active.has_all:
       return self._executor
     self._executor_is_for = key
     self._executor = Executor(

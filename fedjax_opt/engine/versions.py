@@ -47,7 +47,7 @@ def with_versions(algorithm: Algorithm, num_slots: int) -> Algorithm:
   def init(params):
     server = contract.call_function("init", algorithm, params)
     broadcast = contract.call_function("broadcast", algorithm, server)
-    functions.arrays("Algorithm.broadcast", broadcast)
+    functions.check_arrays("Algorithm.broadcast", broadcast)
     expand = lambda leaf: jnp.zeros((num_slots, *leaf.shape), leaf.dtype)
     return AsyncState(
       server, jax.tree.map(expand, jax.tree.map(jnp.asarray, broadcast))

@@ -148,7 +148,7 @@ def delta_sgd(
 
   def update_fn(grads, state, params=None, *, grad_fn=None, **extra_args):
     del extra_args
-    rules.needs("delta_sgd", params)
+    rules.check_needs("delta_sgd", params)
     old_grads = state.grads
     if not reuse_gradients:
       old_grads = _on_this_batch(grad_fn, state.params, independent_dropout)

@@ -52,7 +52,7 @@ def mirror_step(
   h = euclidean() if mirror_map is None else mirror_map
 
   def update_fn(grads, state, params=None):
-    rules.needs("mirror_step", params)
+    rules.check_needs("mirror_step", params)
     dual = optax.tree.add_scale(h.grad_h(params), -learning_rate, grads)
     point = h.grad_h_plus_psi_conjugate(dual, learning_rate, psi)
     return optax.tree.sub(point, params), state
@@ -106,7 +106,7 @@ def dual_averaging(
     return DualAveragingState(dual=h.grad_h(params), elapsed=jnp.zeros([]))
 
   def update_fn(grads, state, params=None):
-    rules.needs("dual_averaging", params)
+    rules.check_needs("dual_averaging", params)
     dual = optax.tree.add_scale(state.dual, -learning_rate, grads)
     state = DualAveragingState(
       # A traced rate may have a wider dtype.
@@ -158,7 +158,7 @@ def subgradient_step(
   check_finite(psi)
 
   def update_fn(grads, state, params=None):
-    rules.needs("subgradient_step", params)
+    rules.check_needs("subgradient_step", params)
     stepped = optax.tree.add_scale(params, -learning_rate, grads)
     subgradient = jax.grad(psi.value)(stepped)
     point = optax.tree.add_scale(stepped, -learning_rate, subgradient)

@@ -73,7 +73,7 @@ def sarah(
   def update_fn(
     grads: Params, state: SarahState, params: Params = None, **extra: Any
   ):
-    rules.needs("sarah", params, extra)
+    rules.check_needs("sarah", params, extra)
     difference = optax.tree.sub(grads, extra["grad_fn"](state.previous))
     new_direction = optax.tree.add(state.direction, difference)
     if direction is None:

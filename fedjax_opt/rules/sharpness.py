@@ -63,7 +63,7 @@ def sharpness_aware(
   rule = optax.with_extra_args_support(rule)
 
   def update_fn(grads: Params, state: Any, params: Params = None, **extra: Any):
-    rules.needs("sharpness_aware", params, extra)
+    rules.check_needs("sharpness_aware", params, extra)
     grad_fn = extra["grad_fn"]
 
     def ahead_of(point, first, **how):

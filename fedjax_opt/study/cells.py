@@ -31,7 +31,7 @@ class PointResults(NamedTuple):
     history: their metrics.
     criterion: by which their settings are compared; None if they are not.
     seconds: time of their rounds and their compilation.
-    was_there: whether all results were stored before, so nothing ran now.
+    was_stored: whether all results were stored before, so nothing ran now.
     run: the content of their folder; None if they have none.
     digests: of the data on which they ran; None if these are not compared.
   """
@@ -40,7 +40,7 @@ class PointResults(NamedTuple):
   history: History
   criterion: Criterion | None = None
   seconds: float = 0.0
-  was_there: bool = False
+  was_stored: bool = False
   run: Run | None = None
   digests: Digests | None = None
 

@@ -108,7 +108,7 @@ def evaluate_clients(
   _check_parts(held_out, train)
   _check_steps(local_steps, loss_fn, client, train)
   check_names(options, OPTIONS)
-  params, server, rows, round = _taken(model, point)
+  params, server, rows, round = _states_of(model, point)
   rows = own_part(rows)
   has_own = _has_own(algorithm, rows, train)
   params = inputs.check_params(params, False, "model")
@@ -217,7 +217,7 @@ def means(
 
   def sums(i):
     batch_rows = lax.dynamic_slice_in_dim(rows, i * at_once, at_once)
-    metrics = functions.per_example(
+    metrics = functions.checked_per_example(
       per_example, params, trees.take(data.examples, batch_rows)
     )
     is_own = i * at_once + jnp.arange(at_once) < size
@@ -262,7 +262,7 @@ def _check_steps(local_steps, loss_fn, client, train):
       )
 
 
-def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
+def _states_of(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
   """The model, the states of server and clients, and the rounds done."""
   states, rounds, is_grid = (model, None, None), 0, False
   if isinstance(model, Result | Report):

@@ -184,7 +184,7 @@ def compare(
   )
   clients = runs.check(methods, conditions, metric)
   cells = tuple(_run_all(runs, methods, conditions, progress))
-  shared_options, notes = _same_and_differing(methods, options, conditions[0])
+  shared_options, notes = _shared_and_notes(methods, options, conditions[0])
   return Study(
     cells,
     metric,
@@ -224,7 +224,7 @@ def _run_all(
   return cells
 
 
-def _same_and_differing(
+def _shared_and_notes(
   methods: Mapping[str, Method],
   options: Mapping[str, Any],
   condition: Mapping[str, Any],

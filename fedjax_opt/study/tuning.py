@@ -57,12 +57,12 @@ def fresh_seeds(seeds: Sequence[int], number: int | None = None) -> list[int]:
 
 
 def crossed_seeds(
-  used: Sequence[int], number: int
+  used_seeds: Sequence[int], number: int
 ) -> tuple[list[int], list[int]]:
   """`number` seeds of partitions and of training, which nothing else uses."""
   if not number:
     return [], []
-  seeds = fresh_seeds(used, 2 * number)
+  seeds = fresh_seeds(used_seeds, 2 * number)
   return seeds[:number], seeds[number:]
 
 

@@ -41,7 +41,7 @@ FADAS = ((1, 2), (3, 5), (5, 8), (50, 80))
 
 
 @checked()
-def drawn(
+def from_distribution(
   seconds,
   num_clients: int,
   seed: Seed,
@@ -102,10 +102,10 @@ def _choice(seconds, help, redraw=False, of="step", **defaults):
   parameters = (
     *arguments(seconds, **defaults),
     of_parameter,
-    *arguments(drawn, "bytes_down", "bytes_up", "bytes_sigma"),
-    *arguments(drawn, redraw=redraw),
+    *arguments(from_distribution, "bytes_down", "bytes_up", "bytes_sigma"),
+    *arguments(from_distribution, redraw=redraw),
   )
-  return Choice(functools.partial(drawn, seconds), help, parameters)
+  return Choice(functools.partial(from_distribution, seconds), help, parameters)
 
 
 SYSTEMS: dict[str, Choice] = {

@@ -78,7 +78,7 @@ def test_what_a_run_exchanges_is_exact():
     return state + sent.value, sent
 
   result = simulate(
-    jax_problems.own(round),
+    jax_problems.own_algorithm(round),
     jnp.float32(0),
     TASK.data,
     rounds=rounds,

@@ -88,9 +88,12 @@ OF_ROUND = ", or a function from the round to one"
 # Checker of a field -> values of another type, and the end of the line.
 WRONG = {
   check_switch: ((1, "yes", None), "must be True or False"),
-  rules.optimizer: (("adam",), f"{RULE}; write optax.adam(...)"),
-  rules.client: (("sgd",), f"{RULE}{OF_ROUND}; write optax.sgd(...)"),
-  rules.rate: (("0.1", None), "must be a number"),
+  rules.check_optimizer: (("adam",), f"{RULE}; write optax.adam(...)"),
+  rules.check_client_rule: (
+    ("sgd",),
+    f"{RULE}{OF_ROUND}; write optax.sgd(...)",
+  ),
+  rules.check_rate: (("0.1", None), "must be a number"),
   check_in_interval: (("1", [1.0], True), "must be a number"),
   fields.LOSS.accepts: (
     (3, "x"),
@@ -168,7 +171,7 @@ def _read(error):
 
 def _measured(name):
   evaluate = lambda params, data, test: {name: 1.0}
-  functions.metrics(evaluate, calls.PARAMS, calls.DATA, None)
+  functions.checked_metrics(evaluate, calls.PARAMS, calls.DATA, None)
 
 
 def _deleted():

@@ -45,7 +45,7 @@ def traced(function, *args):
 
 
 def loss(function, batch=TWO):
-  traced(functions.loss(function), MODEL, batch, None)
+  traced(functions.checked_loss(function), MODEL, batch, None)
 
 
 def loss_on(labels):
@@ -57,15 +57,17 @@ def no_loss(value):
 
 
 def features(function):
-  traced(functions.features(function), MODEL, TWO, None)
+  traced(functions.checked_features(function), MODEL, TWO, None)
 
 
 def evaluated(function):
-  traced(lambda params: functions.metrics(function, params, DATA, TEST), MODEL)
+  metrics = functions.checked_metrics
+  traced(lambda params: metrics(function, params, DATA, TEST), MODEL)
 
 
 def each(function, batch=TEST):
-  traced(functools.partial(functions.per_example, function), MODEL, batch)
+  per_example = functions.checked_per_example
+  traced(functools.partial(per_example, function), MODEL, batch)
 
 
 def accuracy(params, batch):

@@ -28,11 +28,11 @@ def test_algorithms_take_a_loss_and_a_rule_or_a_rate():
     if "learning_rate" not in own:
       assert own["client"] == fields.CLIENT_RULE
       assert own.get("server", own["client"]).accepts in (
-        checks.optimizer,
-        checks.client,
+        checks.check_optimizer,
+        checks.check_client_rule,
       )
     elif choice.factory not in (fo.centralized, fo.local):
-      assert own["learning_rate"].accepts.func is checks.rate
+      assert own["learning_rate"].accepts.func is checks.check_rate
 
 
 def test_numbers_have_an_interval():

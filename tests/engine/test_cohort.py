@@ -187,7 +187,7 @@ def test_a_picked_client_is_one_part_of_the_population(weighting):
     return state.at[cohort.round].set(sent.share), sent
 
   shares = simulate(
-    jax_problems.own(round, lambda *_: jnp.zeros(20)), (), DATA,
+    jax_problems.own_algorithm(round, lambda *_: jnp.zeros(20)), (), DATA,
     rounds=20, cohort_size=3, batch_size=B, weighting=weighting,
   ).params  # fmt: skip
   possible = np.array(SIZES) / N if weighting == "examples" else np.array(1 / M)
@@ -261,7 +261,7 @@ def test_the_mean_of_many_clients_is_exact(chunk):
     return reply.value, reply
 
   found = simulate(
-    jax_problems.own(round),
+    jax_problems.own_algorithm(round),
     jnp.zeros(2),
     ClientData.from_client_ids(examples, np.arange(many)),
     rounds=1,

@@ -114,7 +114,7 @@ def test_only_the_cohort_is_at_hand(population):
     sent = cohort.pick(lambda worker, _: worker.client, (), client=0)
     return sent.value, sent
 
-  first = jax_problems.own(round, init=lambda params: 0)
+  first = jax_problems.own_algorithm(round, init=lambda params: 0)
   options = {"rounds": 1, "cohort_size": 1, "batch_size": 4}
   said = refusal(fo.simulate, first, TASK.params, population, **options)
   assert "only those of the cohort are in memory" in said

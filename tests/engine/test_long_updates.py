@@ -34,7 +34,7 @@ def sums(size):
     reply = cohort.mean(one_client, state)
     return jax.tree.map(jnp.add, state, reply.value), reply
 
-  return jax_problems.own(round, init_client=lambda params: jnp.int32(0))
+  return jax_problems.own_algorithm(round, init_client=lambda _: jnp.int32(0))
 
 
 def run(size, chunk=C, **options):

@@ -164,7 +164,7 @@ def test_a_picked_client_has_not_dropped_out():
     return new, (members, picked)
 
   init = lambda params: jnp.zeros(2, jnp.int32)
-  algorithm = jax_problems.own(round, init)
+  algorithm = jax_problems.own_algorithm(round, init)
   options = {"rounds": 200, "client_dropout": 0.5, "client_chunk": None}
   rounds, was_out = run(algorithm, **options).params
   assert was_out == 0

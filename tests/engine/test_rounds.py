@@ -114,7 +114,7 @@ class Both(NamedTuple):
 
 
 def simple(round, init=lambda *_: jnp.float32(0), init_client=None):
-  return jax_problems.own(round, init, init_client=init_client)
+  return jax_problems.own_algorithm(round, init, init_client=init_client)
 
 
 def averaging(one_client, **others):

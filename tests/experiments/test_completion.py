@@ -103,7 +103,7 @@ def test_every_flag_of_a_command(name):
     word.removeprefix("--").removesuffix("=")
     for word in completion.flags_of_commands()[name]
   }
-  known = set(spec.every())
+  known = set(spec.all_flags())
   assert len(known) > 100
   if name == "compare":
     known = known - set(request.OF_A_RUN) | set(request.OF_STUDY)

@@ -61,10 +61,10 @@ def test_validation_examples_of_methods_for_own_models(tmp_path, monkeypatch):
     flags = (f"--algorithm={name}", f"--population_dir={tmp_path / name}")
     assert call(*SMALL, *flags, "--client=sgd", program=convert) == 0
     sizes = Population.open(tmp_path / name).sizes.tolist()
-    found.append((sizes, clients_on_disk.marked(tmp_path / name)))
+    found.append((sizes, clients_on_disk.notes_of(tmp_path / name)))
   assert found[0] == found[1]
   mark = {n: v for n, v in found[1][1].items() if n != "validation"}
-  monkeypatch.setattr(clients_on_disk, "marked", lambda folder: mark)
+  monkeypatch.setattr(clients_on_disk, "notes_of", lambda folder: mark)
   flags = ("--task=digits_logistic", f"--population_dir={tmp_path / name}")
   assert "other validation examples were held out" in refusal(prepare, *flags)
 

@@ -214,7 +214,7 @@ def assert_close(actual, expected, rtol):
   np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
-def own(round, init=lambda params: params, **others) -> Algorithm:
+def own_algorithm(round, init=lambda params: params, **others) -> Algorithm:
   """An algorithm of one's own, whose state is the model that is evaluated."""
   return Algorithm(init, round, params=lambda state: state, **others)
 

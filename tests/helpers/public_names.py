@@ -6,7 +6,7 @@ import inspect
 import types
 
 
-def of(module: types.ModuleType) -> list[str]:
+def names_of(module: types.ModuleType) -> list[str]:
   """Those of `__all__`, where fewer are public than have no underscore.
 
   Elsewhere they are the names that the module imports as themselves (`from a
@@ -19,7 +19,7 @@ def of(module: types.ModuleType) -> list[str]:
   for node in ast.parse(inspect.getsource(module)).body:
     match node:
       case ast.ImportFrom(module=source, names=[ast.alias("*")]):
-        names += of(importlib.import_module(source))
+        names += names_of(importlib.import_module(source))
       case ast.ImportFrom(names=imported):
         names += [item.name for item in imported if item.name == item.asname]
       case _ if hasattr(module, "__path__"):

@@ -44,7 +44,7 @@ def picks() -> fo.Algorithm:
     value += 100 * picked.value + 1000 * worked.value
     return 3 * state + value, (sent, picked, worked)
 
-  return jax_problems.own(round, init=lambda params: jnp.zeros(()))
+  return jax_problems.own_algorithm(round, init=lambda params: jnp.zeros(()))
 
 
 def buffered(work):

@@ -233,13 +233,13 @@ MODULES = {
   "data.augmentation.": fo.data.augmentation,
   **{
     f"datasets.{name}.": getattr(fo.datasets, name)
-    for name in public_names.of(fo.datasets)
+    for name in public_names.names_of(fo.datasets)
   },
 }  # fmt: skip
 PUBLIC = {
   prefix + name: getattr(module, name)
   for prefix, module in MODULES.items()
-  for name in public_names.of(module)
+  for name in public_names.names_of(module)
   if not isinstance(getattr(module, name), types.ModuleType)
 }
 REFERENCE = "\n".join(

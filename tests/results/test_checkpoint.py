@@ -113,7 +113,7 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
 def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
   """They would have gone on until the next evaluation of the longer one."""
 
-  of_rate = lambda rate: jax_problems.own(
+  of_rate = lambda rate: jax_problems.own_algorithm(
     lambda state, cohort: (state + rate, ())
   )
 

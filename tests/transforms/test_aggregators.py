@@ -136,7 +136,7 @@ def test_a_rejected_client_does_not_count():
     {"x": np.zeros((4, 1), "f")}, np.arange(4)
   )
   result = fo.simulate(
-    jax_problems.own(round),
+    jax_problems.own_algorithm(round),
     np.float32(0),
     data,
     rounds=1,

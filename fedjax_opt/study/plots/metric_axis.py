@@ -126,7 +126,7 @@ class MetricAxis(NamedTuple):
 
 
 def metric_axis(
-  metric: str, curves: Sequence[Curve], whole: bool = False
+  metric: str, curves: Sequence[Curve], shows_all: bool = False
 ) -> MetricAxis:
   """The axis on which the good curves of a metric can be told apart.
 
@@ -141,8 +141,8 @@ def metric_axis(
     metric: name of the metric.
     curves: of `as_curve`, one for each setting. The intervals of the last fifth
       of the rounds will be visible.
-    whole: whether all curves and intervals are wholly visible, however little
-      room that leaves for the best.
+    shows_all: whether all curves and intervals are wholly visible, however
+      little room that leaves for the best.
   """
   label, is_percent = metric_name(metric), is_fraction(metric)
   factor, is_larger = 100.0 if is_percent else 1.0, direction(metric) == "max"
@@ -158,7 +158,7 @@ def metric_axis(
     axis = axis._replace(label=label, is_error=True)
     lines = [_in_units(curve, axis) for curve in curves]
   good_lines = lines
-  if not (whole or is_error or metric == "rank"):
+  if not (shows_all or is_error or metric == "rank"):
     way = "max" if is_larger else "min"
     good_lines = _good(lines, way, at_least=10.0 if is_percent else 0.0)
   low, high = _ends([line.mean for line in good_lines])
@@ -168,10 +168,12 @@ def metric_axis(
     tails = [line.mean[int(_BEGINNING * line.x.size) :] for line in good_lines]
     start = np.quantile(np.concatenate(tails), 0.02)
     is_worth = start - low > _WORTH_CUTTING * (high - low)
-    if is_worth and len(good_lines) > 1 and not whole:
+    if is_worth and len(good_lines) > 1 and not shows_all:
       low = start
   least = low / _BELOW  # A log axis has no zero, as an interval may.
-  low, high = _ends([[low, high], *(_last(line, whole) for line in good_lines)])
+  low, high = _ends(
+    [[low, high], *(_last(line, shows_all) for line in good_lines)]
+  )
   if is_log:
     low, high = max(low, least) / 1.2, high * 1.2
   else:
@@ -224,7 +226,7 @@ def _ends(parts: Sequence[Any]) -> tuple[float, float]:
 
 
 def panels_axis(
-  metric: str, panels: Panels, whole: bool = False, by_value: bool = False
+  metric: str, panels: Panels, shows_all: bool = False, by_value: bool = False
 ) -> MetricAxis:
   """The axis of panels, of which each shows its good curves.
 
@@ -234,7 +236,7 @@ def panels_axis(
   Args:
     metric: identifier of what is drawn.
     panels: condition -> method -> `Curve`, of `as_curve`.
-    whole: whether all curves are wholly visible.
+    shows_all: whether all curves are wholly visible.
     by_value: whether each value counts as the end of a curve. So it is for
       curves over a hyperparameter, whose last value is no better than others.
   """
@@ -243,8 +245,8 @@ def panels_axis(
     [part for curve in of_method.values() for part in parts(curve)]
     for of_method in panels.values()
   ]
-  axis = metric_axis(metric, list(itertools.chain(*of_panels)), whole)
-  if whole or axis.is_error or axis.is_log or axis.limits is None:
+  axis = metric_axis(metric, list(itertools.chain(*of_panels)), shows_all)
+  if shows_all or axis.is_error or axis.is_log or axis.limits is None:
     return axis
   axes = [metric_axis(metric, curves) for curves in of_panels]
   limits = [x.limits for x in axes if not (x.is_error or x.is_log) and x.limits]

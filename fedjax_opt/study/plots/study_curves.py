@@ -108,7 +108,7 @@ def tuning_curves(
     As `study_curves`.
   """
   panels = by_condition("curves", curves, as_curve)
-  axis = panels_axis(metric, panels, whole=True)
+  axis = panels_axis(metric, panels, shows_all=True)
 
   def draw(axes, condition, looks):
     is_few = max(curve.x.size for curve in panels[condition].values()) <= 20
@@ -301,7 +301,7 @@ def study_values(
     return Curve(places[order], *intervals[:, order])
 
   panels = by_condition("values", values, checked)
-  axis = panels_axis(metric, panels, whole=True, by_value=True)
+  axis = panels_axis(metric, panels, shows_all=True, by_value=True)
   span = float(np.ptp(places)) or 1.0
   gap = float(np.diff(places[order]).min()) if places.size > 1 else span
 

@@ -119,7 +119,7 @@ def cell_records(study: Comparison) -> list[dict[str, Any]]:
   for verdict in study.verdicts:
     cell = verdict.cell
     row = _chosen(study, cell.chosen) | _tuning_of(cell)
-    row |= {"metric": study.metric} | _said_of(study, verdict)
+    row |= {"metric": study.metric} | _measured_columns(study, verdict)
     row["min_effect"] = study.smallest_effect
     for part in ("validation", "test"):
       size, share = cell.sets.get(part, (None, None))
@@ -189,7 +189,7 @@ def _tuning_of(cell: Cell) -> dict[str, Any]:
   }
 
 
-def _said_of(study: Comparison, verdict: Verdict) -> dict[str, Any]:
+def _measured_columns(study: Comparison, verdict: Verdict) -> dict[str, Any]:
   """The columns on what was measured; time only in a study with a clock."""
   has_time = any(cell.spent(TIME) is not None for cell in study.cells)
   costs = [cost for cost in COSTS if has_time or cost != TIME]

@@ -54,7 +54,7 @@ def write(study: Comparison, folder: str | os.PathLike) -> pathlib.Path:
       "figures": [_figure(picture, folder / "pictures") for picture in drawn],
       "kinds": _KINDS,
       "limits": sentences.limits_of(study),
-      **_shown(study),
+      **_page_values(study),
     }
     for name, content in (
       ("table.md", formats.markdown(table, study.title)),
@@ -98,10 +98,10 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
 
 def short_html(study: Comparison) -> str:
   """The answer and the table, for a notebook."""
-  return text.render("short.html", **_shown(study))
+  return text.render("short.html", **_page_values(study))
 
 
-def _shown(study: Comparison) -> dict[str, Any]:
+def _page_values(study: Comparison) -> dict[str, Any]:
   """The values that every page of a study shows."""
   answer = sentences.answer(study)
   return {"study": study, "answer": answer, "tables": study_tables}

@@ -23,7 +23,8 @@ def answer(study: Comparison) -> str:
   groups: dict[Any, list[dict[str, Any]]] = {}
   for condition in compared:
     subset = [v for v in study.verdicts if dict(v.cell.condition) == condition]
-    groups.setdefault(tuple(_who(study, subset).items()), []).append(condition)
+    names = tuple(_methods_by_verdict(study, subset).items())
+    groups.setdefault(names, []).append(condition)
   phrases = text.items(
     "answer.txt",
     study=study,
@@ -32,22 +33,22 @@ def answer(study: Comparison) -> str:
     compared=compared,
     groups=[(dict(names), conditions) for names, conditions in groups.items()],
     counts=_counts(study),
-    of_all=_who(study, study.verdicts),
+    of_all=_methods_by_verdict(study, study.verdicts),
   )
   begin = f"By mean {words.metric_words(study.metric)}, " * bool(compared)
   return f"{begin}{'; '.join(phrases)}."
 
 
-def _who(
-  study: Comparison, of: Sequence[Verdict]
+def _methods_by_verdict(
+  study: Comparison, verdicts: Sequence[Verdict]
 ) -> dict[str, tuple[str, ...]]:
   """verdict -> the names of the methods that have it."""
-  labels = study.names
+  names = study.names
   return {
     kind: tuple(
-      dict.fromkeys(labels[v.cell.method] for v in of if v.verdict == kind)
+      dict.fromkeys(names[v.cell.method] for v in verdicts if v.verdict == kind)
     )
-    for kind in dict.fromkeys(v.verdict for v in of)
+    for kind in dict.fromkeys(v.verdict for v in verdicts)
   }
 
 

@@ -81,7 +81,7 @@ def test_comparisons(declared):
   claims = [{"text": "of {0}" if "at" in declared else "of all"} | declared]
   found = declared_claims.claims(ABOUT | {"claims": claims}, FOUND)
   quantities = {
-    f"{each.name}: {each.shown(1)}"
+    f"{each.name}: {each.text(1)}"
     for claim in found
     for each in claim.quantities
   }
@@ -206,7 +206,7 @@ def test_sizes_and_what_is_alike():
     "a": {"flags": ["1"], "labels": {"x": ["2"]}, "cpu": {"labels": {"y": []}}},
     "b": {"like": "a", "labels": {"x": ["3"]}},
   }
-  whole = definitions._whole(content, content["b"])
+  whole = definitions._completed(content, content["b"])
   assert definitions.at_size(whole, "cpu")["labels"] == {"x": ["3"], "y": []}
   assert definitions.at_size(whole, "smoke")["labels"] == {"x": ["3"]}
 
@@ -271,7 +271,7 @@ def test_one_of_many_quantities_is_not_held_by_chance():
 
 
 def test_seeds_that_would_decide():
-  said = lambda *values: Quantity("it", values).shown(1)
+  said = lambda *values: Quantity("it", values).text(1)
   # ((1.960 + 0.842) * sd / mean)^2 = 306 for many seeds; t needs three more.
   assert said(1.0, -1.0, 0.5) == "0.167 (-2.42 to 2.75; needs 309 seeds)"
   assert said(1.0, -1.0, 0.01).endswith("; needs more than 1,000 seeds)")

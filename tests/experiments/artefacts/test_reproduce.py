@@ -104,17 +104,18 @@ def test_settings_are_chosen_before_cells_run(outcome):
   assert grid_of(grid) == {"client_lr": [1e-6, 0.1]}
   # Recorded is what the choice looks at: the last evaluation.
   assert outcome.tuning[grid].history.rounds == [2]
-  assert outcome.found[("best",)].points[0]["client_lr"] == pytest.approx(0.1)
-  assert list(outcome.found) == list(outcome.cells)
-  assert outcome.found[("gap",)].final("gap").tolist() == [0.5, 0.25]
-  assert ARTEFACT.blocks(outcome.found)[-1].quantities[0].margin > 0.1
+  by_key = outcome.cell_records
+  assert by_key[("best",)].points[0]["client_lr"] == pytest.approx(0.1)
+  assert list(by_key) == list(outcome.cells)
+  assert by_key[("gap",)].final("gap").tolist() == [0.5, 0.25]
+  assert ARTEFACT.blocks(by_key)[-1].quantities[0].margin > 0.1
 
 
 @pytest.mark.slow
 def test_the_same_run_is_done_once(outcome, folder):
   """Two keys whose flags are the same, in other words."""
   assert len(list(folder.glob("digits_logistic-*"))) == 3
-  same, other = outcome.found[("same",)], outcome.found[("other",)]
+  same, other = (outcome.cell_records[(key,)] for key in ("same", "other"))
   np.testing.assert_array_equal(
     same.final("test_accuracy"), other.final("test_accuracy")
   )
@@ -122,7 +123,7 @@ def test_the_same_run_is_done_once(outcome, folder):
 
 def test_what_is_there_is_not_run_again(outcome, folder, no_run):
   again = CellRunner(folder).run(ARTEFACT, "smoke")
-  assert list(again.found) == list(outcome.found)
+  assert list(again.cell_records) == list(outcome.cell_records)
 
 
 def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
@@ -130,15 +131,15 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   read = records.read(tmp_path / "all.jsonl")
   runner_ = CellRunner(tmp_path / "runs")
   again = runner_.run(ARTEFACT, "smoke", read)
-  for key, each in outcome.found.items():
-    for name, values in each.history.metrics.items():
+  for key, record in outcome.cell_records.items():
+    for name, values in record.history.metrics.items():
       np.testing.assert_array_equal(
-        again.found[key].history.metrics[name], values
+        again.cell_records[key].history.metrics[name], values
       )
   assert paper_pages.markdown(again, ".") == paper_pages.markdown(outcome, ".")
   # The grid's record is one of them.
-  assert captions.recorded(again, read).startswith("recorded on ")
-  assert captions.recorded(again, read[1:]) == ""
+  assert captions.reuse_note(again, read).startswith("recorded on ")
+  assert captions.reuse_note(again, read[1:]) == ""
 
 
 def test_a_tie_in_the_recorded_digits_is_a_tie(
@@ -161,10 +162,10 @@ def test_a_tie_in_the_recorded_digits_is_a_tie(
 
 
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
-  for only in (CellRunner(tmp_path, only_found=True), CellRunner(None)):
-    found = only.run(ARTEFACT, "smoke")
-    assert (found.found, found.tuning) == ({}, {})
-    text = paper_pages.markdown(found, ".")
+  for runner_ in (CellRunner(tmp_path, runs_nothing=True), CellRunner(None)):
+    outcome = runner_.run(ARTEFACT, "smoke")
+    assert (outcome.cell_records, outcome.tuning) == ({}, {})
+    text = paper_pages.markdown(outcome, ".")
     assert "4 of 4 cells have not run" in text
 
 
@@ -239,7 +240,7 @@ PART = "<!-- some/table9, smoke\n{}\n-->\nold\n<!-- end -->"
 
 @pytest.fixture
 def page(outcome):
-  recorded = [*outcome.tuning.values(), *outcome.found.values()]
+  recorded = [*outcome.tuning.values(), *outcome.cell_records.values()]
   named = lambda found: [
     block._replace(title="Cells") if isinstance(block, Table) else block
     for block in blocks(found)
@@ -321,7 +322,7 @@ def test_a_computation_is_found_by_its_function_and_options():
 
 def test_a_run_is_found_by_what_its_flags_mean(outcome):
   """In any order, and with defaults or without; not if a preset changed."""
-  own = outcome.found["other",]
+  own = outcome.cell_records["other",]
   changed = dataclasses.replace(own, flags={**own.flags, "batch_size": 16})
   assert (
     cell_runner.RecordIndex([changed]).find(outcome.cells["other",]) is None
@@ -387,7 +388,7 @@ def test_the_file_of_an_artefact_says_what_the_records_say(artefact, size):
   """No number of it was typed, and all that is published is there."""
   recorded = publishing.records_of(artefact.paper)
   outcome = CellRunner(None).run(artefact, size, recorded)
-  assert len(outcome.found) == len(outcome.cells)
+  assert len(outcome.cell_records) == len(outcome.cells)
   text = publishing.file_of(artefact, size).read_text(encoding="utf-8")
   assert text == publishing.text_of(outcome)
 

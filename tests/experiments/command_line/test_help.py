@@ -53,7 +53,7 @@ def test_the_first_screen(program, capsys):
   begin_with = flags_in(re.sub(r"[=].*", "", block))
   assert 6 <= len(begin_with) <= 10
   own = {*request.OF_STUDY, "verify"}
-  assert set(begin_with) <= {*spec.every(), *own}
+  assert set(begin_with) <= {*spec.all_flags(), *own}
 
 
 def test_the_first_screen_has_the_defaults():
@@ -70,7 +70,7 @@ def test_whole(ask):
   text, first = ask("--helpfull"), ask("--help")
   assert text.startswith(first.rstrip())
   # Every flag once, below the first screen.
-  assert flags_in(text.removeprefix(first)) == list(spec.every())
+  assert flags_in(text.removeprefix(first)) == list(spec.all_flags())
   assert "(sgd 0.1, sgdm 0.1, nesterov 0.1, adam 0.001," in " ".join(
     text.split()
   )
@@ -89,7 +89,7 @@ GROUPS = {
 def test_one_group(ask, word):
   text, title = ask(f"--help={word}"), GROUPS[word]
   assert text.startswith(f"{title}:\n")
-  names = [n for n, flag in spec.every().items() if flag.group.title == title]
+  names = [n for n, f in spec.all_flags().items() if f.group.title == title]
   assert flags_in(text) == names
 
 

@@ -126,7 +126,7 @@ def test_a_run_of_another_version_or_random_stream_is_refused(
     "had, or another folder"
   )
   runs, spec = Store(tmp_path / "runs", Loader()), spec_of(*ARGUMENTS)
-  shutil.copytree(folder, runs.place(spec))
+  shutil.copytree(folder, runs.folder_of(spec))
   with pytest.raises(ValueError, match=f"streams=1, not {STREAMS}; give an"):
     runs.find(spec)
 

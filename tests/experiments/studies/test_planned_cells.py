@@ -116,10 +116,10 @@ def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
   assert set(other.grid) == {"client_lr"}
   (alone,) = planned("--privacy=gaussian", FED_AVG, *shared)
   assert set(alone.grid) == {"client_lr", "dp_noise_multiplier"}
-  assert planned_cells.not_private([alone]) == []
+  assert planned_cells.privacy_notes([alone]) == []
   seeded = planned(private, FED_AVG, *shared, *others, "--dp_seed=0")
   assert [cell.spec.dp_seed for cell in seeded] == [0, None]
-  (line,) = planned_cells.not_private(seeded)
+  (line,) = planned_cells.privacy_notes(seeded)
   assert line.startswith("NOT private: private, whose noise comes from dp_seed")
 
 
@@ -168,11 +168,11 @@ def test_no_method_tries_more_settings_unless_that_is_asked_for():
 def test_what_methods_do_not_share_is_told():
   own = "--method=fed_avg client=sgd cohort_size=50 local_epochs=5 label=Mine"
   cells = planned(SCAFFOLD, own, RATES, "--alpha=1,0.1")
-  assert planned_cells.unlike(cells) == [
+  assert planned_cells.difference_notes(cells) == [
     "Methods differ in clients per round: 10 for SCAFFOLD; 50 for Mine.",
     "Methods differ in local epochs: 1 for SCAFFOLD; 5 for Mine.",
   ]
-  assert planned_cells.unlike(planned(SCAFFOLD, FED_AVG, RATES)) == []
+  assert planned_cells.difference_notes(planned(SCAFFOLD, FED_AVG, RATES)) == []
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ SPEC = spec_of(*ARGUMENTS)
 def runs(tmp_path_factory):
   """A store with one run."""
   runs = Store(tmp_path_factory.mktemp("runs"), Loader())
-  _, was_there = runs.run(SPEC)
-  assert not was_there
+  _, was_stored = runs.run(SPEC)
+  assert not was_stored
   return runs
 
 
@@ -44,8 +44,8 @@ def no_run(monkeypatch):
 
 @pytest.mark.slow
 def test_a_complete_run_is_found_and_not_run_again(runs, no_run):
-  found, was_there = runs.run(SPEC)
-  assert was_there
+  found, was_stored = runs.run(SPEC)
+  assert was_stored
   assert [point["client_lr"] for point in found.points] == [0.1, 1.0]
   assert found.history.rounds == [0, 2]
   # The same run in other words.
@@ -80,7 +80,7 @@ def test_a_study_keeps_no_models(runs):
 def test_other_runs_have_other_folders(runs, no_run, other, difference):
   spec = spec_of(*ARGUMENTS, other)
   assert runs.find(spec) is None
-  assert runs.place(spec) != runs.place(SPEC)
+  assert runs.folder_of(spec) != runs.folder_of(SPEC)
   config = runs.find(SPEC).config
   found = store.other_flags_text(config, store.identity_of_spec(spec))
   assert set(found.split(", ")) == set(difference.split(", "))
@@ -88,7 +88,7 @@ def test_other_runs_have_other_folders(runs, no_run, other, difference):
 
 def test_a_folder_of_another_run_is_refused(runs, no_run, tmp_path):
   other, moved = spec_of(*ARGUMENTS, "--l2=0.5"), Store(tmp_path, Loader())
-  shutil.copytree(runs.place(SPEC), moved.place(other))
+  shutil.copytree(runs.folder_of(SPEC), moved.folder_of(other))
   with pytest.raises(ValueError, match=r"holds a run with l2=0\.0, not 0\.5"):
     moved.run(other)
 
@@ -116,8 +116,8 @@ def test_the_way_of_computing_is_no_part_of_a_run(runs):
 def test_what_is_not_complete_is_not_found(tmp_path):
   runs = Store(tmp_path, Loader())
   assert runs.find(SPEC) is None
-  runs.place(SPEC).mkdir()
-  (runs.place(SPEC) / "config.json").touch()
+  runs.folder_of(SPEC).mkdir()
+  (runs.folder_of(SPEC) / "config.json").touch()
   assert runs.find(SPEC) is None
 
 
@@ -128,14 +128,14 @@ def test_a_run_that_was_begun_goes_on(tmp_path, monkeypatch):
   for _ in range(2):
     with pytest.raises(KeyboardInterrupt):
       runs.run(SPEC)
-    runs.place(SPEC).mkdir(exist_ok=True)
-    (runs.place(SPEC) / "config.json").touch()
+    runs.folder_of(SPEC).mkdir(exist_ok=True)
+    (runs.folder_of(SPEC) / "config.json").touch()
   assert seen == [False, True]
 
 
 def test_what_else_is_in_a_folder_stays(tmp_path):
   runs = Store(tmp_path, Loader())
-  other = runs.place(SPEC) / "thesis.tex"
+  other = runs.folder_of(SPEC) / "thesis.tex"
   other.parent.mkdir()
   other.touch()
   with pytest.raises(ValueError, match=r"thesis\.tex"):
@@ -233,8 +233,8 @@ def test_the_cohort_of_clients_in_a_file_follows_from_the_file(write, tmp_path):
   runs = Store(tmp_path, Loader())
   spec = spec_of(*(f for f in RUN if "--cohort" not in f), write())
   assert spec.cohort_size is None
-  found, was_there = runs.run(spec)
-  assert not was_there
+  found, was_stored = runs.run(spec)
+  assert not was_stored
   assert found.config["cohort_size"] == 6
   assert runs.run(spec)[1]
 

@@ -193,7 +193,7 @@ def test_ranges_of_accuracies(ends, label, is_log, low, high, whole, rises):
 def test_intervals_of_losses_are_within_a_log_axis():
   values = np.array([[0.001, 0.0009, 0.0011], [1.0, 0.0, 5.0]])[:, :, None]
   curves = [Curve(np.zeros(1), *each) for each in values]
-  axis = metric_axis("test_loss", curves, whole=True)
+  axis = metric_axis("test_loss", curves, shows_all=True)
   low, high = axis.limits
   assert axis.is_log
   assert 0 < low < 0.0009
