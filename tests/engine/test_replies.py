@@ -36,11 +36,11 @@ def poisoned(params, batch, rng):
 
 @functools.cache
 def data():
-  plain = TASK.data
-  mark = np.zeros(plain.num_examples)
+  source = TASK.data
+  mark = np.zeros(source.num_examples)
   mark[TASK.problem.client_rows[BAD]] = 1
-  x = np.concatenate([plain.examples["x"], mark[:, None]], 1)
-  return type(plain)({**plain.examples, "x": x}, plain.indices, plain.sizes)
+  x = np.concatenate([source.examples["x"], mark[:, None]], 1)
+  return type(source)({**source.examples, "x": x}, source.indices, source.sizes)
 
 
 def run(algorithm, **options):
@@ -56,8 +56,8 @@ def drawn(**options):
 
 def looped(rounds):
   make_rule = lambda r, client: reference.Sgd(0.2)
-  *_, (end, _) = reference.fed_avg(TASK.problem, rounds, make_rule)
-  return end
+  *_, (x, _) = reference.fed_avg(TASK.problem, rounds, make_rule)
+  return x
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
@@ -66,12 +66,12 @@ def test_who_sends_no_numbers_is_left_out_with_its_weight(weighting):
   with jax.enable_x64(True):
     result = run(fo.fed_avg(poisoned, optax.sgd(0.2)), weighting=weighting)
     _, rounds = drawn(weighting=weighting)
-  met = np.array([clients.count(BAD) for clients, _, _ in rounds])
-  assert 0 < met.sum() < OPTIONS["rounds"]
+  num_bad = np.array([clients.count(BAD) for clients, _, _ in rounds])
+  assert 0 < num_bad.sum() < OPTIONS["rounds"]
   for clients, _, weights in rounds:
     weights[np.array(clients) == BAD] = 0
-  found = jax_problems.flat(result.params)
-  np.testing.assert_allclose(found, looped(rounds), rtol=1e-9)
+  actual = jax_problems.flat(result.params)
+  np.testing.assert_allclose(actual, looped(rounds), rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -84,9 +84,9 @@ def test_rejections_are_counted_and_change_no_other_number():
   options = {"evaluate": evaluate, "eval_every": 1}
   result = run(fo.fed_avg(poisoned, optax.sgd(0.2)), **options)
   _, rounds = drawn()
-  met = np.cumsum([0, *[clients.count(BAD) for clients, _, _ in rounds]])
+  num_bad = np.cumsum([0, *[clients.count(BAD) for clients, _, _ in rounds]])
   metrics = result.history.metrics
-  np.testing.assert_array_equal(metrics["rejected_clients"][0], met)
+  np.testing.assert_array_equal(metrics["rejected_clients"][0], num_bad)
   assert result.history.status(0) == "ok"
   clean = fo.fed_avg(lambda p, b, r: poisoned(p, {
     "x": b["x"] * jnp.array([1.0] * 4 + [0.0]), "y": b["y"]
