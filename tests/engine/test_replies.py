@@ -159,15 +159,15 @@ def test_a_picked_client_has_not_dropped_out():
     members = cohort.each(one_client, ())
     picked = cohort.pick(one_client, (), phase=1)
     is_picked = members.value == picked.value
-    was_out = jnp.any(is_picked & ~members.counted)
-    new = state + jnp.array([1, was_out], jnp.int32)
-    return new, (members, picked)
+    num_out = jnp.any(is_picked & ~members.counted)
+    new_state = state + jnp.array([1, num_out], jnp.int32)
+    return new_state, (members, picked)
 
   init = lambda params: jnp.zeros(2, jnp.int32)
   algorithm = jax_problems.own(round, init)
   options = {"rounds": 200, "client_dropout": 0.5, "client_chunk": None}
-  rounds, was_out = run(algorithm, **options).params
-  assert was_out == 0
+  rounds, num_out = run(algorithm, **options).params
+  assert num_out == 0
   # Lost are the rounds, one in eight, in which all are out.
   assert 150 < rounds < 198
 
@@ -207,16 +207,16 @@ def test_cost_and_waste_are_exact():
   algorithm = fo.fed_avg(task.loss_fn, fo.delta_sgd())  # Two gradients a step.
   result = task.simulate(algorithm, rounds=rounds, eval_every=3, **options)
   config = Config.create(task.data, options)
-  drawn = jax_problems.drawn_rounds(config, task.data, 0, rounds)
+  rounds_drawn = jax_problems.drawn_rounds(config, task.data, 0, rounds)
   examples, computed = 0, 0
-  for _, of_round, _ in drawn:
+  for _, of_round, _ in rounds_drawn:
     examples += sum(len(rows) for steps in of_round for rows in steps)
-    taken = sorted((len(steps) for steps in of_round), reverse=True)
+    step_counts = sorted((len(steps) for steps in of_round), reverse=True)
     for start in range(0, 3, 2):  # A chunk waits for its slowest client.
-      computed += 2 * taken[start] * 4
+      computed += 2 * step_counts[start] * 4
   cost = result.cost["gradient_evaluations_per_round"]
   assert cost == pytest.approx(2 * examples / (3 * rounds))
   assert result.padding_waste == pytest.approx(1 - examples / computed)
   size = task.params["kernel"].size * 4
-  exchanged = ("bytes_down_per_round", "bytes_up_per_round")
-  assert [result.cost[name] for name in exchanged] == [size, size]
+  names = ("bytes_down_per_round", "bytes_up_per_round")
+  assert [result.cost[name] for name in names] == [size, size]
