@@ -228,11 +228,11 @@ test_is_refused = refusals("partition.txt", globals())
 
 
 @pytest.mark.parametrize(
-  "value", ["5", None, [[1, 2]], True, 2.5, [], 0, (5, 3), (1, 2, 3)]
+  "given", ["5", None, [[1, 2]], True, 2.5, [], 0, (5, 3), (1, 2, 3)]
 )
-def test_examples_per_client_that_cannot_be(value):
+def test_examples_per_client_that_cannot_be(given):
   split = functools.partial(partition.split, "dirichlet", L, 2)
-  assert refusal(split, examples_per_client=value) == (
-    f"examples_per_client={value!r}: must be a whole number in [1, inf), or "
+  assert refusal(split, examples_per_client=given) == (
+    f"examples_per_client={given!r}: must be a whole number in [1, inf), or "
     "(low, high) with 1 <= low <= high"
   )
