@@ -62,43 +62,43 @@ def test_kernels_that_wait_for_each_other(
   """A round of a small model on a GPU takes as long as its kernels start."""
   compiling = load("accelerator_compile")
   flags = [compiling.WITHOUT_TILINGS] if task == "mnist_cnn" else []
-  found = compiled("h100", EQUAL.format(task, client), *flags)
+  record = compiled("h100", EQUAL.format(task, client), *flags)
   kernels = compiling.kernels
-  step, rest = kernels(found["loops"])
+  step, rest = kernels(record["loops"])
   assert 0 < step <= in_step
   assert 0 < rest <= in_rest
 
 
 @pytest.mark.parametrize("target", ["v5e-1", "v5e-4", "v4-4"])
 def test_a_tpu_has_the_programs_and_one_sum_a_phase(compiled, target):
-  found = compiled(target, "--rounds=3")
+  record = compiled(target, "--rounds=3")
   number = {"v5e-1": 1, "v5e-4": 4, "v4-4": 8}[target]
-  assert found["devices"] == number
-  assert found["exchanges"] == (
+  assert record["devices"] == number
+  assert record["exchanges"] == (
     {} if number == 1 else {"all-gather": 1, "all-reduce": 1}
   )
-  assert 0 < found["bytes"]["code"] < 10e6
-  assert 0 < found["bytes"]["temporary"] < 1e9
-  assert found["flops"] > 0
+  assert 0 < record["bytes"]["code"] < 10e6
+  assert 0 < record["bytes"]["temporary"] < 1e9
+  assert record["flops"] > 0
 
 
 def test_a_grid_is_divided_over_chips(compiled):
   grid = "--client=sgd --client_lr=0.1,0.2,0.3,0.4 --seed=0,1"
-  found = compiled("v5e-4", grid)
-  assert found["devices"] == 4
-  assert found["exchanges"] == {}  # Each chip has a setting of its own.
+  record = compiled("v5e-4", grid)
+  assert record["devices"] == 4
+  assert record["exchanges"] == {}  # Each chip has a setting of its own.
 
 
 def test_a_model_is_divided_over_chips(compiled):
   flags = f"{EQUAL.format('mnist_mlp', 'sgd')} --client_devices=1"
-  whole, divided = (
+  undivided, divided = (
     compiled("v5e-4", f"{flags} --model_devices={number}") for number in (1, 4)
   )
-  assert (whole["devices"], divided["devices"]) == (1, 4)
+  assert (undivided["devices"], divided["devices"]) == (1, 4)
   assert divided["exchanges"]
   kernel = 4 * 784 * 100  # Bytes of the large one.
-  saved = whole["bytes"]["arguments"] - divided["bytes"]["arguments"]
-  assert saved >= 0.75 * kernel
+  num_bytes = undivided["bytes"]["arguments"] - divided["bytes"]["arguments"]
+  assert num_bytes >= 0.75 * kernel
 
 
 def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
@@ -109,8 +109,8 @@ def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
   ]  # fmt: skip
   accelerator_compile.main(arguments)
   record = json.loads((tmp_path / "records.json").read_text())
-  (made,) = record.values()
-  assert "error" not in made
+  (result,) = record.values()
+  assert "error" not in result
   page = (tmp_path / "page.md").read_text()
   accelerator_compile.main(arguments)
   assert json.loads((tmp_path / "records.json").read_text()) == record

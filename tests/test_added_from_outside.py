@@ -166,9 +166,9 @@ def answer(capsys, *arguments):
 @pytest.mark.parametrize("kind", ADDED)
 def test_it_is_in_the_help(kind, capsys):
   _, name, choice, flag = ADDED[kind]
-  whole = answer(capsys, "--helpfull")
-  assert f" {name} {choice.help} " in whole
-  assert f" --{flag} " in whole
+  text = answer(capsys, "--helpfull")
+  assert f" {name} {choice.help} " in text
+  assert f" --{flag} " in text
   page = answer(capsys, f"--help={name}")
   assert page.startswith(f"{name} (")
   assert f"--{flag} " in page
@@ -190,30 +190,30 @@ def test_the_tables_of_the_site_have_it(kind):
 
 
 def test_it_runs(tmp_path):
-  others = ["--pull=0.5,1", "--spread=0.5", "--first=1", "--client_kappa=1"]
-  assert call(*FLAGS, *TINY, *others, f"--output_dir={tmp_path}") == 0
+  more_flags = ["--pull=0.5,1", "--spread=0.5", "--first=1", "--client_kappa=1"]
+  assert call(*FLAGS, *TINY, *more_flags, f"--output_dir={tmp_path}") == 0
   summary = summary_of(tmp_path)
-  given = [point["hyperparameters"] for point in summary["points"]]
-  assert [point["pull"] for point in given] == [0.5, 1.0]
+  hyperparameters = [point["hyperparameters"] for point in summary["points"]]
+  assert [point["pull"] for point in hyperparameters] == [0.5, 1.0]
   assert {point["status"] for point in summary["points"]} == {"ok"}
 
 
 def test_a_comparison_calls_it_by_its_label():
   methods = ["half_way client=damped_sgd", "fed_avg client=sgd"]
   conditions = ["--task=two_blobs", "--partition=every_nth", "--spread=0.5,1"]
-  asked = request.read_request(
-    ["", *(f"--method={each}" for each in methods), *conditions, *TINY], ""
+  comparison = request.read_request(
+    ["", *(f"--method={method}" for method in methods), *conditions, *TINY], ""
   )
-  cells = planned_cells.plan(asked)
-  assert [(c.method, condition_label(c.condition)) for c in cells] == [
+  cells = planned_cells.plan(comparison)
+  assert [(cell.method, condition_label(cell.condition)) for cell in cells] == [
     ("HalfWay, DampedSGD", "σ = 0.5"),
     ("HalfWay, DampedSGD", "σ = 1"),
     ("FedAvg, SGD", "σ = 0.5"),
     ("FedAvg, SGD", "σ = 1"),
   ]
   assert compare._named("two_blobs,digits") == "Two Blobs, digits"
-  shared = compare._about(cells, [], {})
-  assert (shared["task"], shared["partition"]) == ("Two Blobs", "every n-th")
+  entries = compare._about(cells, [], {})
+  assert (entries["task"], entries["partition"]) == ("Two Blobs", "every n-th")
 
 
 def test_its_hyperparameters_are_conditions_where_the_kind_says_so():

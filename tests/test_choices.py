@@ -68,9 +68,9 @@ def test_entries_are_whole(name):
     if parameter.default is not None:
       parameter.value(parameter.default)
   if kind in GIVEN:  # All else has a default.
-    given = GIVEN[kind] | {p.name for p in choice.hyperparameters}
+    names = GIVEN[kind] | {p.name for p in choice.hyperparameters}
     for argument in choice.arguments.values():
-      assert argument.name in given or argument.default is not argument.empty
+      assert argument.name in names or argument.default is not argument.empty
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -189,5 +189,5 @@ DEFAULTS = {
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults_are_those_of_the_paper(name):
   choice = (ALGORITHMS | RULES)[name]
-  found = {p.name: p.default for p in choice.hyperparameters}
-  assert found == found | DEFAULTS[name]
+  defaults = {p.name: p.default for p in choice.hyperparameters}
+  assert defaults == defaults | DEFAULTS[name]

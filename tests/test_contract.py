@@ -53,11 +53,11 @@ def padded(order, padding):
   """
   data = TASK.data
   places = np.arange(data.indices.shape[1]) < data.sizes[:, None]
-  moved = np.where(places, np.argsort(order)[data.indices], padding)
-  more = np.full((data.num_clients, 9), padding)
+  indices = np.where(places, np.argsort(order)[data.indices], padding)
+  columns = np.full((data.num_clients, 9), padding)
   return ClientData(
     examples={name: leaf[order] for name, leaf in data.examples.items()},
-    indices=np.concatenate([moved, more], 1).astype(np.int32),
+    indices=np.concatenate([indices, columns], 1).astype(np.int32),
     sizes=data.sizes,
   )
 
@@ -88,13 +88,13 @@ def test_a_traced_round_keeps_shapes_and_types(name):
 
     def run(numbers):
       algorithm = make(name, **numbers)
-      before = contract.initial_states(algorithm, params, num_clients=5)
+      state = contract.initial_states(algorithm, params, num_clients=5)
       segment = (jax.random.key(0), data, {}, jnp.int32(0), jnp.int32(2))
-      return before, rounds.run_rounds(config, algorithm, before, *segment)[0]
+      return state, rounds.run_rounds(config, algorithm, state, *segment)[0]
 
     numbers = {"learning_rate": 0.3} | constants_of(name)
-    before, after = jax.eval_shape(run, jax.tree.map(jnp.float64, numbers))
-  assert types_of(after) == types_of(before)
+    state, state_after = jax.eval_shape(run, jax.tree.map(jnp.float64, numbers))
+  assert types_of(state_after) == types_of(state)
 
 
 @each_kind
@@ -102,9 +102,9 @@ def test_a_traced_round_keeps_shapes_and_types(name):
 def test_loss_falls(name):
   problem, result = TASK.problem, base(name)
   rows = np.concatenate(problem.client_rows)
-  before, _ = problem.gradient(problem.x0, rows)
-  after, _ = problem.gradient(flat(result.params), rows)
-  assert after < 0.9 * before
+  loss, _ = problem.gradient(problem.x0, rows)
+  loss_after, _ = problem.gradient(flat(result.params), rows)
+  assert loss_after < 0.9 * loss
   started = jax.eval_shape(lambda: start_of(make(name)))
   assert types_of((result.state, result.client_state)) == types_of(started)
 
@@ -151,8 +151,8 @@ def test_inert_up_to_rounding(name):
 
 def grid_of(name):
   """Two rates, the last as of `base`; none is a number while it is traced."""
-  others = {other: [value] for other, value in constants_of(name).items()}
-  return {"learning_rate": [0.15, 0.3]} | others
+  constants = {other: [value] for other, value in constants_of(name).items()}
+  return {"learning_rate": [0.15, 0.3]} | constants
 
 
 # All take traced numbers, see above. The grids of those with a regularizer are
@@ -162,13 +162,13 @@ def grid_of(name):
 def test_a_grid_equals_its_points(name):
   of_name = functools.partial(make, name)
   options = options_of(name)
-  whole = TASK.sweep(of_name, grid_of(name), rounds=ROUNDS, **options)
-  other, same = (
-    jax.tree.map(lambda leaf, i=i: leaf[i], whole.params) for i in (0, 1)
+  result = TASK.sweep(of_name, grid_of(name), rounds=ROUNDS, **options)
+  first, second = (
+    jax.tree.map(lambda leaf, i=i: leaf[i], result.params) for i in (0, 1)
   )
-  assert_close(same, base(name).params)
-  assert np.any(flat(other) != flat(same))
-  assert whole.cost == pytest.approx(base(name).cost)
+  assert_close(second, base(name).params)
+  assert np.any(flat(first) != flat(second))
+  assert result.cost == pytest.approx(base(name).cost)
 
 
 def test_given_parameters_stay_usable():

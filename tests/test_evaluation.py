@@ -30,15 +30,15 @@ def per_example(params, batch):
 
 def test_training_examples_may_be_left_out():
   evaluate = evaluation.federated(per_example, measures_train=False)
-  found, whole = (
+  actual, metrics = (
     jax.jit(lambda params, f=f: f(params, DATA, TEST, validation=VALIDATION))(
       np.float32(0.1)
     )
     for f in (evaluate, evaluation.federated(per_example))
   )
-  left = {n: v for n, v in whole.items() if not n.startswith("train_")}
-  assert left != whole
-  check(found, left)
+  expected = {n: v for n, v in metrics.items() if not n.startswith("train_")}
+  assert expected != metrics
+  check(actual, expected)
   # Nothing but the model is needed of what is not measured.
   of_test = jax.eval_shape(lambda params: evaluate(params, None, TEST), 0.1)
   assert set(of_test) == {"test_loss", "test_accuracy"}
@@ -50,17 +50,17 @@ def test_half_precision_is_summed_in_more():
   data = ClientData.from_partition({"x": np.zeros(1001)}, [np.arange(1001)])
 
   def of_example(params, batch):
-    right = jnp.arange(len(batch["x"])) < 503
+    is_right = jnp.arange(len(batch["x"])) < 503
     return {
       "loss": jnp.full(len(batch["x"]), 100, jnp.float16),
-      "accuracy": right.astype(jnp.bfloat16),
+      "accuracy": is_right.astype(jnp.bfloat16),
     }
 
   evaluate = evaluation.federated(of_example, 1001)
-  found = evaluate(np.float32(0), data, data.examples)
+  metrics = evaluate(np.float32(0), data, data.examples)
   for split in ("train", "test"):
-    assert found[f"{split}_loss"] == 100
-    assert found[f"{split}_accuracy"] == pytest.approx(503 / 1001, rel=1e-6)
+    assert metrics[f"{split}_loss"] == 100
+    assert metrics[f"{split}_accuracy"] == pytest.approx(503 / 1001, rel=1e-6)
 
 
 @pytest.mark.parametrize("batch_size", [4, 500])
@@ -70,14 +70,14 @@ def test_equals_a_plain_computation(batch_size):
     evaluate(np.float32(0.1), DATA, TEST, validation=VALIDATION)
   )
 
-  owned = [INDICES[m, : SIZES[m]] for m in range(13)]
+  client_rows = [INDICES[m, : SIZES[m]] for m in range(13)]
   loss = (EXAMPLES["x"] + 0.1) ** 2
-  right = (EXAMPLES["x"] + 0.1) > 0
-  together = np.concatenate(owned)
-  accuracy = [np.mean(right[rows]) for rows in owned if len(rows)]
+  is_right = (EXAMPLES["x"] + 0.1) > 0
+  all_rows = np.concatenate(client_rows)
+  accuracy = [np.mean(is_right[rows]) for rows in client_rows if len(rows)]
   expected = {
-    "train_loss": np.mean(loss[together]),
-    "train_accuracy": np.mean(right[together]),
+    "train_loss": np.mean(loss[all_rows]),
+    "train_accuracy": np.mean(is_right[all_rows]),
     # Two of the twelve clients with examples.
     "train_worst_decile_accuracy": np.mean(np.sort(accuracy)[:2]),
     "validation_loss": np.mean((VALIDATION["x"] + 0.1) ** 2),
@@ -119,20 +119,20 @@ def test_squared_gradient_norm():
   evaluate = evaluation.grad_norm_sq(loss_fn, batch_size)
   actual = jax.jit(evaluate)(params, DATA, TEST)
 
-  owned = [INDICES[m, : SIZES[m]] for m in range(13)]
-  x = EXAMPLES["x"][np.concatenate(owned)].astype(np.float64)
+  client_rows = [INDICES[m, : SIZES[m]] for m in range(13)]
+  x = EXAMPLES["x"][np.concatenate(client_rows)].astype(np.float64)
   slope = 4 * (x * 0.3 + 0.49 - 0.2) ** 3
   gradient = [np.mean(slope * x), np.mean(slope * -1.4), np.mean(-slope)]
   check(actual, {"grad_norm_sq": np.sum(np.square(gradient))})
 
-  together = evaluation.federated(
+  evaluate_both = evaluation.federated(
     lambda p, batch: {"loss": loss_fn(p, batch, None)},
     batch_size,
     gradient_of=loss_fn,
   )
-  both = together(params, DATA, None)
-  assert set(both) == {"train_loss", "grad_norm_sq"}
-  check({"grad_norm_sq": both["grad_norm_sq"]}, actual)
+  metrics = evaluate_both(params, DATA, None)
+  assert set(metrics) == {"train_loss", "grad_norm_sq"}
+  check({"grad_norm_sq": metrics["grad_norm_sq"]}, actual)
 
 
 # How well coefficients are recovered.
@@ -161,8 +161,8 @@ def test_recovered_support(w, w_real, precision, recall, f1, density):
 @pytest.mark.parametrize("rank", [0, 1, 3])
 def test_recovered_rank(rank):
   rng = np.random.default_rng(2)
-  low = rng.normal(size=(4, rank)) @ rng.normal(size=(rank, 9))
-  w = (low + 1e-4 * rng.normal(size=(4, 9))).astype(np.float32)
+  matrix = rng.normal(size=(4, rank)) @ rng.normal(size=(rank, 9))
+  w = (matrix + 1e-4 * rng.normal(size=(4, 9))).astype(np.float32)
   w_real = rng.normal(size=(4, 9)).astype(np.float32)
   actual = evaluation.recovered_rank(w, w_real, 1e-2)
   assert np.linalg.matrix_rank(w, tol=1e-2) == rank
@@ -190,9 +190,9 @@ def test_metrics_of_the_model_alone():
   evaluate = evaluation.federated(
     lambda p, batch: {"loss": batch["x"]}, of_params=of_params
   )
-  measured = evaluate(-2.0, DATA, TEST)
-  assert set(measured) == {"train_loss", "test_loss", "size"}
-  assert measured["size"] == 2
+  metrics = evaluate(-2.0, DATA, TEST)
+  assert set(metrics) == {"train_loss", "test_loss", "size"}
+  assert metrics["size"] == 2
 
 
 def test_regularized_loss_is_the_loss_and_the_penalty():
@@ -212,29 +212,29 @@ def test_regularized_loss_is_the_loss_and_the_penalty():
     validation=VALIDATION,
   ).history.metrics
   for split in ("train", "validation", "test"):
-    added = history[f"regularized_{split}_loss"] - history[f"{split}_loss"]
-    np.testing.assert_allclose(added, [[0, 10, 20]], atol=1e-5)
+    penalties = history[f"regularized_{split}_loss"] - history[f"{split}_loss"]
+    np.testing.assert_allclose(penalties, [[0, 10, 20]], atol=1e-5)
     assert f"regularized_{split}_accuracy" not in history
 
 
 def test_validation_examples_come_by_name_and_only_if_given():
   algorithm = jax_problems.own_algorithm(lambda state, cohort: (state + 1, ()))
 
-  def evaluate(params, data, test, **others):
-    assert set(others) <= {"validation"}
-    means = {name: jnp.mean(batch["x"]) for name, batch in others.items()}
+  def evaluate(params, data, test, **batches):
+    assert set(batches) <= {"validation"}
+    means = {name: jnp.mean(batch["x"]) for name, batch in batches.items()}
     return {"test": jnp.mean(test["x"])} | means
 
-  def measured(**given):
+  def measured(**options):
     run = Simulator(
-      algorithm, DATA, batch_size=4, evaluate=evaluate, test=TEST, **given
+      algorithm, DATA, batch_size=4, evaluate=evaluate, test=TEST, **options
     )
     return run.run(run.init(np.float32(0)), 1)[1]
 
   assert set(measured()) == {"test"}
-  found = measured(validation=VALIDATION)
-  assert found["validation"] == pytest.approx(-0.5)
-  assert found["test"] == pytest.approx(TEST["x"].mean())
+  metrics = measured(validation=VALIDATION)
+  assert metrics["validation"] == pytest.approx(-0.5)
+  assert metrics["test"] == pytest.approx(TEST["x"].mean())
 
 
 @settings(max_examples=20, deadline=None)
@@ -247,18 +247,18 @@ def test_over_clients_it_is_a_plain_loop(seed, clients, empty):
   rng = np.random.default_rng(seed)
   sizes = np.where(rng.random(clients) < empty, 0, 5)
   accuracy = np.where(sizes > 0, rng.random(clients), np.nan)
-  kept = np.sort(accuracy[sizes > 0])
+  accuracies = np.sort(accuracy[sizes > 0])
   # Padding keeps one shape, so that all examples share one compilation.
   pad = 40 - clients
   args = np.pad(accuracy, (0, pad)), np.pad(sizes, (0, pad))
   worst = jax.jit(evaluation.worst_decile)(*args)
   deciles = jax.jit(evaluation.deciles)(*args)
   assert list(deciles) == [f"accuracy_decile_{i}" for i in range(1, 10)]
-  if not kept.size:
+  if not accuracies.size:
     assert np.isnan(worst)
     return
-  count = int(np.ceil(kept.size / 10))
-  np.testing.assert_allclose(worst, kept[:count].mean(), rtol=1e-5)
-  expected = np.quantile(kept, np.arange(1, 10) / 10)
-  found = list(deciles.values())
-  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+  count = int(np.ceil(accuracies.size / 10))
+  np.testing.assert_allclose(worst, accuracies[:count].mean(), rtol=1e-5)
+  expected = np.quantile(accuracies, np.arange(1, 10) / 10)
+  actual = list(deciles.values())
+  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)

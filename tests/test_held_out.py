@@ -55,12 +55,12 @@ def mean_loss(params, rows):
 @pytest.mark.parametrize("make", [disjoint, shared])
 @pytest.mark.default_cases("shared")
 def test_what_split_held_out_is_tested_on_each_row_once(make):
-  train, rest = make().split(0.5)
-  validation, test = rest.split(0.5)
+  train, held_out = make().split(0.5)
+  validation, test = held_out.split(0.5)
   assert len(set(rows_of(test))) < test.num_examples  # The pool has more.
-  held = {"test": test, "validation": validation}
-  result = fo.simulate(ALGORITHM, PARAMS, train, **held, **OPTIONS)
-  for name, data in held.items():
+  parts = {"test": test, "validation": validation}
+  result = fo.simulate(ALGORITHM, PARAMS, train, **parts, **OPTIONS)
+  for name, data in parts.items():
     np.testing.assert_allclose(
       result.history.metrics[f"{name}_loss"][0, -1],
       mean_loss(result.params, rows_of(data)),
@@ -70,8 +70,8 @@ def test_what_split_held_out_is_tested_on_each_row_once(make):
 
 @pytest.mark.slow
 def test_a_comparison_takes_clients():
-  train, rest = disjoint().split(0.5)
-  validation, test = rest.split(0.5)
+  train, held_out = disjoint().split(0.5)
+  validation, test = held_out.split(0.5)
   make = lambda lr: fo.fed_avg(loss_fn, optax.sgd(lr))
   study = fo.compare(
     {"FedAvg": fo.Method(make, {"lr": [0.01, 0.1]})},
@@ -92,18 +92,18 @@ def test_a_comparison_takes_clients():
 @pytest.mark.parametrize("name", ["test", "validation"])
 def test_rows_that_are_trained_on_are_refused(name, as_copy):
   data = disjoint()
-  _, held = data.split(0.2)
+  _, held_out = data.split(0.2)
   if as_copy:  # As if the pool had been read again.
-    copy = {key: values.copy() for key, values in held.examples.items()}
-    held = fo.ClientData(copy, held.indices, held.sizes)
-  number = len(rows_of(held))
+    copy = {key: values.copy() for key, values in held_out.examples.items()}
+    held_out = fo.ClientData(copy, held_out.indices, held_out.sizes)
+  number = len(rows_of(held_out))
   line = (
     f"{name}: {number} of its {number} examples are among those that clients "
     "train on; must have none of them; give clients the first part of "
     f"data.split(0.2), and {name}= the second"
   )
   with pytest.raises(ValueError, match=re.escape(line)):
-    fo.simulate(ALGORITHM, PARAMS, data, **{name: held}, **OPTIONS)
+    fo.simulate(ALGORITHM, PARAMS, data, **{name: held_out}, **OPTIONS)
 
 
 @pytest.mark.parametrize("has_lists", [False, True])

@@ -36,8 +36,8 @@ MODEL = Regression()
 def squares(params, batch, rng):
   """[B], half of the squared distance to y."""
   del rng
-  out = MODEL.apply({"params": params}, batch["x"])
-  return 0.5 * jnp.sum((out - batch["y"]) ** 2, -1)
+  outputs = MODEL.apply({"params": params}, batch["x"])
+  return 0.5 * jnp.sum((outputs - batch["y"]) ** 2, -1)
 
 
 LOSS = lora.on_adapted(squares)
@@ -77,8 +77,8 @@ def loop(start, name, rounds, masses):
     for batches in round.batches:
       own_bias, own_a, own_b = bias, a, b
       for rows in batches:
-        whole = kernel + scale * own_a @ own_b
-        _, gradient = cases.GRADIENT(np.r_[own_bias, whole.ravel()], rows)
+        merged = kernel + scale * own_a @ own_b
+        _, gradient = cases.GRADIENT(np.r_[own_bias, merged.ravel()], rows)
         of_bias, of_kernel = gradient[:3], gradient[3:].reshape(4, 3)
         of_a = scale * of_kernel @ own_b.T
         own_b = own_b - cases.LR * scale * own_a.T @ of_kernel
@@ -116,9 +116,9 @@ def test_equals_the_loop(name, case):
   else:
     make = lambda loss_fn: fo.fed_avg(loss_fn, rule)
     algorithm = fo.train_only(make, trained, merged_loss)
-    mask, of = trainable.mask(adapted, trained), algorithm.params
-    kept = jax.tree.map(lambda x, is_in: None if is_in else x, adapted, mask)
-    model = lambda state: of(state._replace(frozen=frozen.Frozen(kept)))
+    mask, params = trainable.mask(adapted, trained), algorithm.params
+    leaves = jax.tree.map(lambda x, is_in: None if is_in else x, adapted, mask)
+    model = lambda state: params(state._replace(frozen=frozen.Frozen(leaves)))
     algorithm = algorithm._replace(params=model)  # Also of states alone.
   problem = dataclasses.replace(cases.PROBLEM, x0=jax_problems.flat(adapted))
   task = jax_problems.Task(problem, adapted, merged_loss)
@@ -126,11 +126,11 @@ def test_equals_the_loop(name, case):
   for x64 in (True, False):
     cases.check_loop(algorithm, "model", of_method, case, x64, task)
   cost = task.simulate(algorithm, rounds=1, **cases.PLAIN).cost
-  sent = {"LoRA": 14 + 3, "FFA-LoRA": 6, "FedEx-LoRA": 14 + 3}[name]
-  assert cost["bytes_up_per_round"] == 4 * sent
+  num_up = {"LoRA": 14 + 3, "FFA-LoRA": 6, "FedEx-LoRA": 14 + 3}[name]
+  assert cost["bytes_up_per_round"] == 4 * num_up
   # 12 numbers of the kernel are fewer than its factors.
-  more = 12 if name == "FedEx-LoRA" else 0
-  assert cost["bytes_down_per_round"] == 4 * (sent + more)
+  num_kernel = 12 if name == "FedEx-LoRA" else 0
+  assert cost["bytes_down_per_round"] == 4 * (num_up + num_kernel)
 
 
 def test_what_nobody_changes_stays_whatever_a_sampler_scales():
@@ -141,19 +141,19 @@ def test_what_nobody_changes_stays_whatever_a_sampler_scales():
     rank=2,
   )
   start["lora_b"]["dense"] += 1.0
-  how = dict(
+  options = dict(
     cohort_size=2, sampler="weighted", weighting="uniform", batch_size=2
   )
   algorithm = fo.fed_ex_lora(merged_loss, optax.sgd(0.0))
-  result = fo.simulate(algorithm, start, cases.TASK.data, rounds=2, **how)
+  result = fo.simulate(algorithm, start, cases.TASK.data, rounds=2, **options)
   chex.assert_trees_all_close(result.params, start, rtol=1e-5)
 
 
 def test_a_new_adapter_changes_nothing_and_merging_keeps_what_it_computes():
   batch, adapted = made()
-  fresh = lora.adapt(adapted["base"], ["first"], jax.random.key(1), rank=3)
+  untrained = lora.adapt(adapted["base"], ["first"], jax.random.key(1), rank=3)
   chex.assert_trees_all_equal(
-    LOSS(fresh, batch, None), squares(adapted["base"], batch, None)
+    LOSS(untrained, batch, None), squares(adapted["base"], batch, None)
   )
   chex.assert_trees_all_close(
     LOSS(adapted, batch, None),
@@ -173,16 +173,16 @@ def test_a_new_adapter_changes_nothing_and_merging_keeps_what_it_computes():
   # A layer that is made of another layer's call is adapted once.
   model = fo.models.MLP(hidden=(5,), num_classes=3)
   params = model.init(jax.random.key(0), jnp.zeros((1, 6)))["params"]
-  two = lora.adapt(params, ["output"], jax.random.key(1), rank=2, alpha=4.0)
-  two["lora_b"]["output"] += 1.0
+  mlp = lora.adapt(params, ["output"], jax.random.key(1), rank=2, alpha=4.0)
+  mlp["lora_b"]["output"] += 1.0
   apply = lambda params, x: model.apply({"params": params}, x)
   chex.assert_trees_all_close(
-    lora.on_adapted(apply)(two, batch["x"]),
-    apply(lora.merged(two), batch["x"]),
+    lora.on_adapted(apply)(mlp, batch["x"]),
+    apply(lora.merged(mlp), batch["x"]),
     rtol=1e-5,
   )
   twice = lambda tree: jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), tree)
-  chex.assert_trees_all_close(lora.merged(twice(two)), twice(lora.merged(two)))
+  chex.assert_trees_all_close(lora.merged(twice(mlp)), twice(lora.merged(mlp)))
 
 
 REFUSED = {
@@ -200,14 +200,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_refused(message):
-  given = dict(layers=["first"], key=jax.random.key(0), rank=2)
-  given |= {"params": made()[1]["base"]} | REFUSED[message]
-  assert message in refusal(lora.adapt, **given)
+  arguments = dict(layers=["first"], key=jax.random.key(0), rank=2)
+  arguments |= {"params": made()[1]["base"]} | REFUSED[message]
+  assert message in refusal(lora.adapt, **arguments)
 
 
 def test_what_is_not_of_the_adapted_model_is_refused():
-  for bad in (None, "text", {"base": {}}, np.ones(3)):
-    assert refusal(lora.merged, bad).startswith("adapted=")
+  for value in (None, "text", {"base": {}}, np.ones(3)):
+    assert refusal(lora.merged, value).startswith("adapted=")
   with pytest.raises(ValueError, match=r"must have lora_a; FFA-LoRA"):
     fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=["lora_b"])
   with pytest.raises(ValueError, match="lora_scale is a constant"):

@@ -49,12 +49,12 @@ def per_example(params, batch):
   return {"loss": TASK.loss_fn(params, batch, None)}
 
 
-def check(found, num_donated):
+def check(texts, num_donated):
   """Nothing waits for the host, and there is one copy of the state."""
-  assert {"rounds", "evaluation"} <= set(found)
-  assert not any(HOST.search(text) for text in found.values())
+  assert {"rounds", "evaluation"} <= set(texts)
+  assert not any(HOST.search(text) for text in texts.values())
   (head,) = re.findall(
-    r"func.func public @main\((.*?)\) ->", found["rounds"], re.S
+    r"func.func public @main\((.*?)\) ->", texts["rounds"], re.S
   )
   reused = re.findall(r"tf.aliasing_output|jax.buffer_donor", head)
   assert len(reused) == num_donated
@@ -67,19 +67,19 @@ def test_algorithms(name):
   psi, num_clients = prox.kernels(prox.l1(1e-3)), TASK.data.num_clients
   algorithm = TASK.algorithm(name, client=SGD, rate=0.1, psi=psi)
   cohort = num_clients if ALGORITHMS[name].cohort == "all" else 3
-  found = lowered(algorithm, cohort_size=cohort)
+  texts = lowered(algorithm, cohort_size=cohort)
   params = jax.tree.map(np.float32, TASK.params)
   state = jax.eval_shape(lambda: algorithm.init(params))
   if algorithm.init_client is not None:
     state = state, jax.eval_shape(lambda: algorithm.init_client(params))
-  check(found, len(jax.tree.leaves(state)))
+  check(texts, len(jax.tree.leaves(state)))
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_client_rules(name):
   numbers = {p.name: p.default for p in RULES[name].hyperparameters}
-  given = {name: x for name, x in numbers.items() if x is not None}
-  algorithm = fo.fed_avg(TASK.loss_fn, RULES[name].factory(**given))
+  values = {name: x for name, x in numbers.items() if x is not None}
+  algorithm = fo.fed_avg(TASK.loss_fn, RULES[name].factory(**values))
   check(lowered(algorithm), len(jax.tree.leaves(TASK.params)))
 
 
@@ -104,11 +104,11 @@ def test_settings(settings):
 def test_models(name):
   """The gradient of a batch of small images, as in a local step."""
   side = max(8, images.MODELS[name].least_side)
-  of = images.DATASETS["digits"]._replace(side=side)
+  dataset = images.DATASETS["digits"]._replace(side=side)
   x = np.zeros((3, side, side, 1), np.uint8)
   examples = {"x": x, "y": np.zeros(3, np.int32)}
   task = images.classification(
-    images.model_of(name, of), of, examples, examples
+    images.model_of(name, dataset), dataset, examples, examples
   )
   params = jax.eval_shape(task.init, jax.random.key(0))
 

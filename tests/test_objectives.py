@@ -44,12 +44,12 @@ def test_cross_entropy_is_that_of_optax(dtype):
   labels = jnp.asarray(RNG.integers(4, size=(2, 5)))
   theirs = optax.softmax_cross_entropy_with_integer_labels
   for of in (lambda f: f, lambda f: jax.grad(lambda *a: f(*a).sum())):
-    ours, expected = (
+    actual, expected = (
       jax.jit(of(f))(logits, labels) for f in (objectives.cross_entropy, theirs)
     )
-    assert ours.dtype == expected.dtype
+    assert actual.dtype == expected.dtype
     np.testing.assert_allclose(
-      np.float32(ours), np.float32(expected), rtol=1e-6, atol=1e-7
+      np.float32(actual), np.float32(expected), rtol=1e-6, atol=1e-7
     )
 
 
@@ -57,14 +57,14 @@ def test_the_next_token_is_averaged_over_what_is_no_padding():
   logits = RNG.normal(size=(3, 4, 5)).astype(np.float32)
   targets = np.array([[1, 4, 0, 2], [3, 9, 9, 9], [9, 9, 9, 9]])
   log_sums = np.log(np.exp(logits.astype(float)).sum(-1))
-  first = np.mean(
+  first_loss = np.mean(
     [log_sums[0, t] - logits[0, t, targets[0, t]] for t in range(4)]
   )
-  expected = [first, log_sums[1, 0] - logits[1, 0, 3], 0]
-  found = objectives.next_token(logits, targets, padding=9)
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
-  other = np.where(targets == 9, -1, targets)
-  np.testing.assert_array_equal(objectives.next_token(logits, other), found)
+  expected = [first_loss, log_sums[1, 0] - logits[1, 0, 3], 0]
+  losses = objectives.next_token(logits, targets, padding=9)
+  np.testing.assert_allclose(losses, expected, rtol=1e-5)
+  padded = np.where(targets == 9, -1, targets)
+  np.testing.assert_array_equal(objectives.next_token(logits, padded), losses)
   rights = objectives.token_mean(np.ones((3, 4)), targets, padding=9)
   np.testing.assert_array_equal(rights, [1, 1, 0])
 
@@ -83,14 +83,14 @@ def test_cross_entropy_of_no_class_is_nan():
 @pytest.mark.parametrize("center", [None, RECEIVED])
 def test_l2_and_proximal(center):
   if center is None:
-    away, loss_fn = TASK.problem.x0, objectives.l2(TASK.loss_fn, 0.3)
+    diff, loss_fn = TASK.problem.x0, objectives.l2(TASK.loss_fn, 0.3)
   else:
-    away = TASK.problem.x0 - jax_problems.flat(center)
+    diff = TASK.problem.x0 - jax_problems.flat(center)
     loss_fn = objectives.proximal(TASK.loss_fn, center, 0.3)
   plain, plain_grad = evaluated(TASK.loss_fn)
   losses, grad = evaluated(loss_fn)
-  np.testing.assert_allclose(losses, plain + 0.15 * np.sum(away**2), rtol=1e-12)
-  np.testing.assert_allclose(grad, plain_grad + 0.3 * away, rtol=1e-10)
+  np.testing.assert_allclose(losses, plain + 0.15 * np.sum(diff**2), rtol=1e-12)
+  np.testing.assert_allclose(grad, plain_grad + 0.3 * diff, rtol=1e-10)
 
 
 def contrastive(mu, temperature, features_fn=TASK.features_fn):

@@ -31,13 +31,13 @@ def run(algorithm, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", [1, np.float64(1)])
 def test_a_client_may_give_its_weight_as_a_plain_number(weight):
-  one_client = lambda w, params: fo.ClientOutput(
-    delta(w, params), weight=weight
+  one_client = lambda worker, params: fo.ClientOutput(
+    delta(worker, params), weight=weight
   )
-  given = run(algorithm_of(one_client))
-  plain = run(algorithm_of(delta), weighting="uniform")
-  found, expected = cases.flat(given.params), cases.flat(plain.params)
-  np.testing.assert_allclose(found, expected, rtol=1e-6)
+  result = run(algorithm_of(one_client))
+  uniform = run(algorithm_of(delta), weighting="uniform")
+  actual, expected = cases.flat(result.params), cases.flat(uniform.params)
+  np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_states_are_kept_in_their_types():
@@ -72,16 +72,16 @@ def test_metrics_of_two_phases_need_names_of_their_own():
     second = cohort.mean(one_client, params, phase=1)
     return params, (first, second)
 
-  found = run(algorithm_of(one_client)).traces["examples"]
-  np.testing.assert_array_equal(found, [cases.SIZES] * 3)
+  sizes = run(algorithm_of(one_client)).traces["examples"]
+  np.testing.assert_array_equal(sizes, [cases.SIZES] * 3)
   with pytest.raises(ValueError, match="two phases have 'examples'"):
     run(jax_problems.own_algorithm(round))
 
 
 def test_a_metric_of_a_client_may_not_replace_a_trace():
   def one_client(worker, params):
-    end = worker.descend(cases.loss_fn, fo.delta_sgd(), params)
-    return fo.ClientOutput(end, metrics={"step_size": 1.0})
+    model = worker.descend(cases.loss_fn, fo.delta_sgd(), params)
+    return fo.ClientOutput(model, metrics={"step_size": 1.0})
 
   with pytest.raises(ValueError, match="'step_size' is a field of trace= too"):
     run(algorithm_of(one_client), trace=("step_size",))

@@ -58,8 +58,8 @@ def check(values, models, data=HELD_OUT, atol=1e-6):
   """That metrics are those of one model for each client."""
   expected = [measured(p, rows_of(data, m)) for m, p in enumerate(models)]
   for name in ("loss", "accuracy"):
-    want = [each[name] for each in expected]
-    np.testing.assert_allclose(values[name], want, rtol=0, atol=atol)
+    target = [metrics[name] for metrics in expected]
+    np.testing.assert_allclose(values[name], target, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize(("steps", "chunk"), [(0, None), (3, 4)])
@@ -67,30 +67,30 @@ def check(values, models, data=HELD_OUT, atol=1e-6):
 def test_equals_a_loop(steps, chunk):
   options = FULL | ({"client_chunk": chunk} if chunk else {})
   with jax.enable_x64(True):
-    found = fo.evaluate_clients(
+    evals = fo.evaluate_clients(
       TASK.params, per_example, HELD_OUT, train=TRAIN, loss_fn=TASK.loss_fn,
       client=optax.sgd(LR), local_steps=steps, **options,
     )  # fmt: skip
-  assert list(found.values) == ["global", "personalized"]
-  check(found.values["global"], [TASK.params] * 6)
+  assert list(evals.values) == ["global", "personalized"]
+  check(evals.values["global"], [TASK.params] * 6)
   models = [descended(TASK.params, rows_of(TRAIN, m), steps) for m in range(6)]
-  check(found.values["personalized"], models)
+  check(evals.values["personalized"], models)
   # Each client has moved, which is seen in its loss.
-  moved = found.values["personalized"]["loss"] != found.values["global"]["loss"]
+  moved = evals.values["personalized"]["loss"] != evals.values["global"]["loss"]
   counted = HELD_OUT.sizes > 0
   assert moved[counted].all() == bool(steps)
-  assert np.isnan(found.values["global"]["loss"][~counted]).all()
-  assert found.num_test.tolist() == [5, 3, 8, 2, 0, 4]
-  assert found.num_train.tolist() == TRAIN.sizes.tolist()
+  assert np.isnan(evals.values["global"]["loss"][~counted]).all()
+  assert evals.num_test.tolist() == [5, 3, 8, 2, 0, 4]
+  assert evals.num_train.tolist() == TRAIN.sizes.tolist()
 
 
 def test_a_client_without_training_examples_takes_no_step():
-  found = fo.evaluate_clients(
+  evals = fo.evaluate_clients(
     TASK.params, per_example, TRAIN, train=HELD_OUT, local_steps=2,
     loss_fn=TASK.loss_fn, client=optax.sgd(LR), batch_size=8,
   )  # fmt: skip
-  same = found.values["global"]["loss"] == found.values["personalized"]["loss"]
-  assert same.tolist() == [False, False, False, False, True, False]
+  equal = evals.values["global"]["loss"] == evals.values["personalized"]["loss"]
+  assert equal.tolist() == [False, False, False, False, True, False]
 
 
 @pytest.mark.slow
@@ -104,17 +104,17 @@ def test_a_step_is_that_of_the_next_round():
     )  # fmt: skip
 
   rule = lambda round: optax.adam(0.05 / (1 + round))
-  found = fo.evaluate_clients(
+  metrics = fo.evaluate_clients(
     run(0, 2), per_example, HELD_OUT, train=TRAIN, loss_fn=TASK.loss_fn,
     client=rule, local_steps=3, batch_size=3, seed=7,
   )  # fmt: skip
   clients = (0, 2, 3)
   models = {m: run(m, 3).params for m in clients}
   for m in clients:
-    want = measured(models[m], rows_of(HELD_OUT, m))
-    for name, value in want.items():
-      got = found.values["personalized"][name][m]
-      np.testing.assert_allclose(got, value, atol=2e-6)
+    expected = measured(models[m], rows_of(HELD_OUT, m))
+    for name, value in expected.items():
+      actual = metrics.values["personalized"][name][m]
+      np.testing.assert_allclose(actual, value, atol=2e-6)
 
 
 MOON = fo.moon(TASK.loss_fn, TASK.features_fn, optax.sgd(LR))
@@ -131,22 +131,22 @@ def test_personal_models_of_moon():
     eval_every=1, evaluate=evaluation.federated(per_example),
     on_evaluation=lambda report: of_report.append(measure(report)),
   )  # fmt: skip
-  kept = result.client_state
-  assert 0 < kept.exists.sum() < 6
-  found = measure(result)
-  assert list(found.values) == ["global", "personal"]
-  assert found.num_train is None
+  state = result.client_state
+  assert 0 < state.exists.sum() < 6
+  metrics = measure(result)
+  assert list(metrics.values) == ["global", "personal"]
+  assert metrics.num_train is None
   models = [
-    jax.tree.map(lambda leaf, m=m: leaf[m], kept.params)
-    if kept.exists[m]
+    jax.tree.map(lambda leaf, m=m: leaf[m], state.params)
+    if state.exists[m]
     else result.params
     for m in range(6)
   ]
-  check(found.values["personal"], models, atol=2e-6)
-  check(found.values["global"], [result.params] * 6, atol=2e-6)
+  check(metrics.values["personal"], models, atol=2e-6)
+  check(metrics.values["global"], [result.params] * 6, atol=2e-6)
   assert len(of_report) == 3
-  chex.assert_trees_all_equal(of_report[-1], found)
-  assert of_report[0].mean("global", "loss") != found.mean("global", "loss")
+  chex.assert_trees_all_equal(of_report[-1], metrics)
+  assert of_report[0].mean("global", "loss") != metrics.mean("global", "loss")
 
 
 @pytest.mark.slow
@@ -154,14 +154,14 @@ def test_one_point_of_a_grid_is_named():
   options = {"rounds": 1, "cohort_size": 2, "batch_size": 4}
   make = lambda lr: fo.fed_avg(TASK.loss_fn, optax.sgd(lr))
   grid, seeds = {"lr": [0.1, 0.3]}, [0, 1]
-  whole = fo.sweep(make, grid, TASK.params, TRAIN, seeds=seeds, **options)
+  grid_result = fo.sweep(make, grid, TASK.params, TRAIN, seeds=seeds, **options)
   with pytest.raises(ValueError, match="is of a grid of 4 points; give the"):
-    fo.evaluate_clients(whole, per_example, HELD_OUT)
+    fo.evaluate_clients(grid_result, per_example, HELD_OUT)
   with pytest.raises(ValueError, match="point=4: must be from 0 to 3"):
-    fo.evaluate_clients(whole, per_example, HELD_OUT, point=4)
-  alone = fo.simulate(make(0.1), TASK.params, TRAIN, **options)
+    fo.evaluate_clients(grid_result, per_example, HELD_OUT, point=4)
+  result = fo.simulate(make(0.1), TASK.params, TRAIN, **options)
   with pytest.raises(ValueError, match="point=0: belongs to a result of sweep"):
-    fo.evaluate_clients(alone, per_example, HELD_OUT, point=0)
+    fo.evaluate_clients(result, per_example, HELD_OUT, point=0)
 
 
 def test_shared_rows_and_batches_of_the_pool():
@@ -173,21 +173,21 @@ def test_shared_rows_and_batches_of_the_pool():
     evaluate = jax.jit(evaluation.per_client(per_example, batch_size))
     check(evaluate(TASK.params, data), [TASK.params] * 40, data, atol=2e-6)
   # As many own examples as fill several batches of a client's.
-  many = np.tile(np.arange(54, dtype=np.int32), (2, 5))
-  data = fo.ClientData(DATA.examples, many, np.array([270, 131], np.int32))
-  found = fo.evaluate_clients(
+  lists = np.tile(np.arange(54, dtype=np.int32), (2, 5))
+  data = fo.ClientData(DATA.examples, lists, np.array([270, 131], np.int32))
+  metrics = fo.evaluate_clients(
     TASK.params, per_example, data, train=data, loss_fn=TASK.loss_fn,
     client=optax.sgd(LR), local_steps=0,
   )  # fmt: skip
-  check(found.values["personalized"], [TASK.params] * 2, data, atol=2e-6)
+  check(metrics.values["personalized"], [TASK.params] * 2, data, atol=2e-6)
 
 
 # What is made of the numbers.
 
 
-def metrics_of(accuracy, sizes, **others):
+def metrics_of(accuracy, sizes, **metrics):
   accuracy = np.where(np.array(sizes) > 0, accuracy, np.nan)
-  values = {"global": {"accuracy": accuracy} | others}
+  values = {"global": {"accuracy": accuracy} | metrics}
   return fo.ClientMetrics(values, np.array(sizes))
 
 
@@ -195,31 +195,31 @@ def test_clients_without_examples_are_left_out():
   accuracy = np.arange(23) / 100
   sizes = np.arange(23) % 4  # Six clients have none.
   counted = accuracy[sizes > 0]
-  found = metrics_of(accuracy, sizes, loss=-accuracy, drift=accuracy)
+  metrics = metrics_of(accuracy, sizes, loss=-accuracy, drift=accuracy)
   np.testing.assert_allclose(
-    found.deciles(), np.quantile(counted, np.arange(1, 10) / 10)
+    metrics.deciles(), np.quantile(counted, np.arange(1, 10) / 10)
   )
-  np.testing.assert_allclose(found.worst_decile(), counted[:2].mean())
+  np.testing.assert_allclose(metrics.worst_decile(), counted[:2].mean())
   # The worst losses are the highest.
   np.testing.assert_allclose(
-    found.worst_decile("global", "loss"), -counted[:2].mean()
+    metrics.worst_decile("global", "loss"), -counted[:2].mean()
   )
   np.testing.assert_allclose(
-    found.mean(), np.average(counted, weights=sizes[sizes > 0])
+    metrics.mean(), np.average(counted, weights=sizes[sizes > 0])
   )
   with pytest.raises(ValueError, match="not known whether larger or smaller"):
-    found.worst_decile("global", "drift")
+    metrics.worst_decile("global", "drift")
   with pytest.raises(ValueError, match="name='acuracy'"):
-    found.deciles("global", "acuracy")
+    metrics.deciles("global", "acuracy")
   with pytest.raises(ValueError, match="kind='personal'"):
-    found.deciles("personal")
-  summary = found.summary()["global"]
+    metrics.deciles("personal")
+  summary = metrics.summary()["global"]
   assert set(summary) == {
     "client_test_accuracy", "client_test_loss", "client_test_drift",
     "client_test_worst_decile_accuracy",
     *(f"client_test_accuracy_decile_{i}" for i in range(1, 10)),
   }  # fmt: skip
-  assert summary["client_test_accuracy_decile_5"] == found.deciles()[4]
+  assert summary["client_test_accuracy_decile_5"] == metrics.deciles()[4]
 
 
 def test_table(tmp_path):
@@ -270,26 +270,26 @@ def fed_avg(lr):
 @pytest.mark.parametrize("make", [ditto, per_fed_avg, fed_avg])
 def test_are_those_of_each_client(make):
   """Of two rates and two seeds, whose clients differ, before and after."""
-  both = {seed: cases.DATA.split(0.4, seed) for seed in (5, 2)}
-  train, test = ({s: pair[i] for s, pair in both.items()} for i in (0, 1))
+  splits = {seed: cases.DATA.split(0.4, seed) for seed in (5, 2)}
+  train, test = ({s: pair[i] for s, pair in splits.items()} for i in (0, 1))
   grid = {"lr": [0.05, 0.5]}
   points = fo.grid_points(grid, list(train))
-  parts = {seed: Parts(*pair) for seed, pair in both.items()}
-  own = OwnModels(make, points, per_example_of_cases, parts, ["test"])
-  found, expected = [], []
+  parts = {seed: Parts(*pair) for seed, pair in splits.items()}
+  own_models = OwnModels(make, points, per_example_of_cases, parts, ["test"])
+  actual, expected = [], []
 
   def on_evaluation(report):
-    found.append(own.measure(report))
+    actual.append(own_models.measure(report))
     expected.append([])
     for i, point in enumerate(points):
-      given = {"train": train[point["seed"]], "seed": point["seed"]}
+      options = {"train": train[point["seed"]], "seed": point["seed"]}
       if make is not fed_avg:
-        given["algorithm"] = make(point["lr"])
-      measured = fo.evaluate_clients(
-        report, per_example_of_cases, test[point["seed"]], point=i, **given
+        options["algorithm"] = make(point["lr"])
+      metrics = fo.evaluate_clients(
+        report, per_example_of_cases, test[point["seed"]], point=i, **options
       )
       kind = "global" if make is fed_avg else "personal"
-      expected[-1].append(measured.summary()[kind])
+      expected[-1].append(metrics.summary()[kind])
 
   fo.sweep(
     make,
@@ -303,10 +303,10 @@ def test_are_those_of_each_client(make):
     on_evaluation=on_evaluation,
     **OPTIONS,
   )
-  assert len(found) == 2
-  for one, other in zip(found, expected, strict=True):
-    assert set(one) == {"client_test_loss", "client_test_accuracy"}
-    for name, values in one.items():
-      of_points = [summary[name] for summary in other]
+  assert len(actual) == 2
+  for metrics_i, summaries in zip(actual, expected, strict=True):
+    assert set(metrics_i) == {"client_test_loss", "client_test_accuracy"}
+    for name, values in metrics_i.items():
+      of_points = [summary[name] for summary in summaries]
       np.testing.assert_allclose(values, of_points, rtol=1e-5)
-  assert len(set(found[-1]["client_test_loss"].tolist())) == len(points)
+  assert len(set(actual[-1]["client_test_loss"].tolist())) == len(points)

@@ -32,8 +32,8 @@ M = cases.M
 
 
 def private(max_norm=0.2, noise_multiplier=0.0, client=None, noise_seed=None):
-  inner = fo.fed_avg(cases.loss_fn, client or optax.sgd(LR))
-  return privacy.with_privacy(inner, max_norm, noise_multiplier, noise_seed)
+  algorithm = fo.fed_avg(cases.loss_fn, client or optax.sgd(LR))
+  return privacy.with_privacy(algorithm, max_norm, noise_multiplier, noise_seed)
 
 
 def seeded(max_norm=0.2, noise_multiplier=0.0, noise_seed=0):
@@ -46,8 +46,8 @@ def still(noise_multiplier=1.0, max_norm=0.5):
   return private(max_norm, noise_multiplier, optax.sgd(0.0))
 
 
-def run(algorithm, rounds, settings, **others):
-  return cases.TASK.simulate(algorithm, rounds=rounds, **settings | others)
+def run(algorithm, rounds, settings, **options):
+  return cases.TASK.simulate(algorithm, rounds=rounds, **settings | options)
 
 
 @pytest.mark.parametrize("settings", [POISSON, FIXED], ids=["poisson", "fixed"])
@@ -70,8 +70,8 @@ def test_without_noise_it_is_the_loop(settings):
         total = total + (y - x) * min(1, max_norm / max(norm, 1e-30))
       x = x + total / expected
     assert {True, False} == set(is_clipped)
-    found = run(private(max_norm), 7, settings).params
-    np.testing.assert_allclose(cases.flat(found), x, rtol=1e-10)
+    params = run(private(max_norm), 7, settings).params
+    np.testing.assert_allclose(cases.flat(params), x, rtol=1e-10)
 
 
 def test_the_noise_has_the_deviation_that_it_says():
@@ -108,12 +108,12 @@ def test_the_noise_has_the_deviation_that_it_says():
 
 def test_the_noise_is_new_in_each_run_of_the_same_program():
   programs.clear()
-  found, known = [], []
+  models, keys = [], []
   for _ in range(2):
-    found.append(run(still(), 2, FIXED).params)
-    known.append(set(programs._programs))
-  assert np.all(cases.flat(found[0]) != cases.flat(found[1]))
-  assert known[0] == known[1]  # Nothing of the noise is in a program.
+    models.append(run(still(), 2, FIXED).params)
+    keys.append(set(programs._programs))
+  assert np.all(cases.flat(models[0]) != cases.flat(models[1]))
+  assert keys[0] == keys[1]  # Nothing of the noise is in a program.
   simulator = fo.Simulator(still(), cases.DATA, **FIXED)
   start = simulator.init(cases.PARAMS)
   # A state from which two runs go on, and one that goes on twice.
@@ -162,23 +162,23 @@ def test_seeded_noise_is_of_its_seed_and_the_run_s():
 
 def in_a_grid(folder):
   grid = {"max_norm": [0.1, 0.5], "noise_multiplier": [0.0, 1.0]}
-  whole = cases.TASK.sweep(seeded, grid, rounds=3, **FIXED)
-  return trees.take(whole.params, 3)
+  result = cases.TASK.sweep(seeded, grid, rounds=3, **FIXED)
+  return trees.take(result.params, 3)
 
 
 def resumed(folder):
-  part = lambda rounds, **how: run(
+  part = lambda rounds, **options: run(
     seeded(0.5, 1.0),
     rounds,
     FIXED,
-    checkpoints=fo.Checkpoints(folder / "run", every=1, **how),
+    checkpoints=fo.Checkpoints(folder / "run", every=1, **options),
   )
   part(1)
   return part(3, resume=True).params
 
 
 @pytest.mark.parametrize(
-  "how",
+  "params_of",
   [
     lambda _: run(seeded(0.5, 1.0), 3, FIXED).params,
     lambda _: run(seeded(0.5, 1.0), 3, FIXED | {"client_chunk": 5}).params,
@@ -188,9 +188,9 @@ def resumed(folder):
   ids=["again", "in one chunk", "in a grid", "resumed"],
 )
 @pytest.mark.default_cases("again")
-def test_seeded_noise_is_the_same(how, tmp_path):
+def test_seeded_noise_is_the_same(params_of, tmp_path):
   np.testing.assert_allclose(
-    cases.flat(how(tmp_path)), noisy(), rtol=1e-5, atol=1e-6
+    cases.flat(params_of(tmp_path)), noisy(), rtol=1e-5, atol=1e-6
   )
 
 
@@ -202,52 +202,52 @@ def test_a_resumed_run_goes_on_with_new_noise(tmp_path):
       run(still(), rounds, FIXED, checkpoints=checkpoints).params
     )
 
-  half = part("one", 2, resume=False)
+  halfway = part("one", 2, resume=False)
   shutil.copytree(tmp_path / "one", tmp_path / "two")
-  one, two = (part(name, 4, resume=True) for name in ("one", "two"))
-  assert np.all(one != half)
-  assert np.all(one != two)
+  first, second = (part(name, 4, resume=True) for name in ("one", "two"))
+  assert np.all(first != halfway)
+  assert np.all(first != second)
 
 
 def test_a_checkpoint_holds_no_key(tmp_path, monkeypatch):
-  drawn = []
+  keys = []
 
   def entropy(shape):
-    drawn.append(np.frombuffer(os.urandom(4 * math.prod(shape)), np.uint32))
-    return drawn[-1].reshape(shape)
+    keys.append(np.frombuffer(os.urandom(4 * math.prod(shape)), np.uint32))
+    return keys[-1].reshape(shape)
 
   monkeypatch.setattr(processes, "entropy", entropy)
-  saved = {}
+  saved_about = {}
   for name, algorithm in (("secret", still()), ("seeded", seeded())):
     folder = tmp_path / name
     checkpoints = fo.Checkpoints(folder, every=1)
     run(algorithm, 2, FIXED, checkpoints=checkpoints)
     with np.load(folder / "2.npz") as file:
-      saved[name] = json.loads(file["about"].tobytes()), file.files
-  assert len(drawn) == 2  # One for each segment, none for seeded noise.
-  (secret, names), (seeded_about, names_seeded) = saved.values()
+      saved_about[name] = json.loads(file["about"].tobytes()), file.files
+  assert len(keys) == 2  # One for each segment, none for seeded noise.
+  (secret, names), (seeded_about, names_seeded) = saved_about.values()
   assert secret["shapes"] == seeded_about["shapes"]
   assert names == names_seeded
   contents = [
     path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
   ]
-  for words in drawn:
+  for words in keys:
     assert not any(words.tobytes() in content for content in contents)
 
 
 def test_all_processes_have_the_same_noise(monkeypatch):
   of_first = np.arange(6, dtype=np.uint32).reshape(3, 2)
-  given = []
+  words_given = []
 
   def from_first(words):
-    given.append(words)
+    words_given.append(words)
     return of_first
 
   monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", from_first)
   monkeypatch.setattr(jax, "process_count", lambda: 2)
   np.testing.assert_array_equal(processes.entropy((3, 2)), of_first)
-  assert given[0].shape == (3, 2)
-  assert not np.array_equal(given[0], of_first)
+  assert words_given[0].shape == (3, 2)
+  assert not np.array_equal(words_given[0], of_first)
 
 
 def reading_key(says_so):
@@ -266,8 +266,8 @@ def reading_key(says_so):
 
 
 def test_an_algorithm_may_draw_secretly():
-  one, other = (run(reading_key(True), 1, FIXED).params for _ in range(2))
-  assert np.all(cases.flat(one) != cases.flat(other))
+  first, second = (run(reading_key(True), 1, FIXED).params for _ in range(2))
+  assert np.all(cases.flat(first) != cases.flat(second))
 
 
 def test_how_many_came_is_not_used():
@@ -275,10 +275,10 @@ def test_how_many_came_is_not_used():
   inner = fo.fed_dyn(cases.loss_fn, optax.sgd(LR), alpha=0.1)
   algorithm = privacy.with_privacy(inner, 1e3, 0.0)
   result = run(algorithm, 6, POISSON, weighting="uniform")
-  kept = cases.flat(result.client_state, lead=1)
-  assert np.any(kept)
+  states = cases.flat(result.client_state, lead=1)
+  assert np.any(states)
   np.testing.assert_allclose(
-    cases.flat(result.state.h), kept.sum(0) / M, rtol=1e-4, atol=1e-6
+    cases.flat(result.state.h), states.sum(0) / M, rtol=1e-4, atol=1e-6
   )
 
 
@@ -296,8 +296,8 @@ def test_epsilon_of_all_clients_is_that_of_the_gaussian(z):
 
   expected = optimize.brentq(off, 0, 50)
   # R rounds are one of z / sqrt(R).
-  found = privacy.epsilon(z * 3, 9, 50, 50, delta)
-  assert found == pytest.approx(expected, rel=2e-3)
+  actual = privacy.epsilon(z * 3, 9, 50, 50, delta)
+  assert actual == pytest.approx(expected, rel=2e-3)
   # The Rényi bound is above, of a sum that changes twice as much.
   bound = privacy.epsilon(2 * z, 1, 50, 50, delta, sampling="uniform")
   assert expected < bound < 2.5 * expected
@@ -322,8 +322,8 @@ def test_epsilon_is_the_accountant_s():
     100, 5, dp_accounting.GaussianDpEvent(4.0 / 2)
   )
   expected = accountant.compose(event, 10).get_epsilon(1e-5)
-  found = privacy.epsilon(4.0, 10, **about, sampling="uniform")
-  assert found == pytest.approx(expected)
+  actual = privacy.epsilon(4.0, 10, **about, sampling="uniform")
+  assert actual == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "uniform"])
@@ -331,8 +331,8 @@ def test_epsilon_without_noise_and_without_rounds(sampling):
   about = (100, 10, 1e-5)
   assert privacy.epsilon(0.0, 5, *about, sampling=sampling) == math.inf
   assert privacy.epsilon(1.0, 0, *about, sampling=sampling) == 0
-  one, same = (privacy.epsilon(5.0, r, *about) for r in (1, np.int64(1)))
-  assert 0 < one == same
+  first, second = (privacy.epsilon(5.0, r, *about) for r in (1, np.int64(1)))
+  assert 0 < first == second
 
 
 @pytest.mark.slow
@@ -341,8 +341,8 @@ def test_epsilon_of_little_noise_is_that_of_small_steps():
     0.1, dp_accounting.GaussianDpEvent(0.5)
   )
   accountant = dp_accounting.pld.PLDAccountant().compose(event, 30)
-  found = privacy.epsilon(0.5, 30, 300, 30, 1e-5)
-  assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-5)
+  actual = privacy.epsilon(0.5, 30, 300, 30, 1e-5)
+  assert actual == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-5)
   # And of next to none, without filling the memory.
   assert privacy.epsilon(0.01, 30, 300, 30, 1e-5) > 1e4
 
@@ -372,9 +372,9 @@ def reading_each():
   )
 
 
-def epsilon_of(**given):
+def epsilon_of(**options):
   about = {"noise_multiplier": 1.0, "rounds": 1, "num_clients": 10}
-  return privacy.epsilon(**about | {"cohort_size": 5, "delta": 1e-5} | given)
+  return privacy.epsilon(**about | {"cohort_size": 5, "delta": 1e-5} | options)
 
 
 test_is_refused = calls.refusals("privacy.txt", globals())

@@ -36,9 +36,9 @@ def recorded(sampler, one_client, rounds, cohort_size=3, data=DATA, **options):
 
   def round(state, cohort):
     sent = cohort.mean(one_client, jnp.zeros(2))
-    record = lambda rows, new: rows.at[cohort.round].set(new)
-    new = cohort.clients, sent.value, sent.share
-    return jax.tree.map(record, state, new), sent
+    record = lambda rows, values: rows.at[cohort.round].set(values)
+    values = cohort.clients, sent.value, sent.share
+    return jax.tree.map(record, state, values), sent
 
   algorithm = fo.Algorithm(
     init=lambda *_: (
@@ -56,13 +56,13 @@ def recorded(sampler, one_client, rounds, cohort_size=3, data=DATA, **options):
   return jax.device_get(result.state), result
 
 
-def drawn(sampler, many, cohort_size, sizes=SIZES):
+def drawn(sampler, num_keys, cohort_size, sizes=SIZES):
   """[many, C] cohorts, and their scale or None, of as many keys."""
   draw = lambda key: sampler.draw(
     key, jnp.int32(0), jnp.asarray(sizes), cohort_size
   )
   return jax.device_get(
-    jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), many))
+    jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), num_keys))
   )
 
 
@@ -71,13 +71,13 @@ def drawn(sampler, many, cohort_size, sizes=SIZES):
 
 def test_every_cohort_is_as_likely():
   """And every order: 5 x 4 x 3 of them."""
-  many = 6000
-  clients, scale = drawn(samplers.uniform(), many, 3)
+  num_draws = 6000
+  clients, scale = drawn(samplers.uniform(), num_draws, 3)
   assert scale is None
   orders = list(itertools.permutations(range(5), 3))
   cohorts = [tuple(cohort) for cohort in clients.tolist()]
   counts = np.array([cohorts.count(order) for order in orders])
-  assert counts.sum() == many  # None has a client twice.
+  assert counts.sum() == num_draws  # None has a client twice.
   assert stats.chisquare(counts).pvalue > 1e-4
 
 
@@ -120,16 +120,16 @@ def test_groups_of_many_clients(num_clients, turn):
 
 def test_some_of_many_clients():
   """The number is binomial, up to the places; who comes is uniform."""
-  many, places, expected, sizes = 20_000, 12, 7.5, MANY
-  clients, _ = drawn(samplers.poisson(expected), many, places, sizes)
-  came = clients < len(sizes)
+  num_draws, places, expected, sizes = 20_000, 12, 7.5, MANY
+  clients, _ = drawn(samplers.poisson(expected), num_draws, places, sizes)
+  is_client = clients < len(sizes)
   # Those that stay empty are the last ones.
-  assert np.all(came[:, :-1] >= came[:, 1:])
-  number = np.bincount(came.sum(1), minlength=places + 1)
+  assert np.all(is_client[:, :-1] >= is_client[:, 1:])
+  number = np.bincount(is_client.sum(1), minlength=places + 1)
   law = stats.binom(len(sizes), expected / len(sizes))
   shares = [*law.pmf(np.arange(places)), law.sf(places - 1)]
-  assert stats.chisquare(number, many * np.array(shares)).pvalue > 1e-4
-  cells = np.bincount(clients[came] // 100, minlength=60)
+  assert stats.chisquare(number, num_draws * np.array(shares)).pvalue > 1e-4
+  cells = np.bincount(clients[is_client] // 100, minlength=60)
   assert stats.chisquare(cells).pvalue > 1e-4
 
 
@@ -141,27 +141,27 @@ WEIGHTS = {"sizes": None, "given": [4.0, 0.0, 1.0, 2.5, 0.5]}
 
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_clients_are_drawn_with_replacement_as_likely_as_asked(kind):
-  many = 4000
-  clients, scale = drawn(samplers.weighted(WEIGHTS[kind]), many, 3)
+  num_draws = 4000
+  clients, scale = drawn(samplers.weighted(WEIGHTS[kind]), num_draws, 3)
   weights = np.array(WEIGHTS[kind] or SIZES)
   shares = weights / weights.sum()
   counts = np.bincount(clients.ravel(), minlength=5)
-  expected = 3 * many * shares
-  deviation = np.sqrt(3 * many * shares * (1 - shares))
+  expected = 3 * num_draws * shares
+  deviation = np.sqrt(3 * num_draws * shares * (1 - shares))
   assert np.all(np.abs(counts - expected) <= 4 * deviation)
   np.testing.assert_allclose(scale, 1 / (3 * shares[clients]), rtol=1e-6)
   # Draws do not depend on one another: twice the same as often as that.
-  twice = np.mean(clients[:, 0] == clients[:, 1])
-  same = np.sum(shares**2)
-  assert abs(twice - same) < 4 * np.sqrt(same * (1 - same) / many)
+  share = np.mean(clients[:, 0] == clients[:, 1])
+  mean = np.sum(shares**2)
+  assert abs(share - mean) < 4 * np.sqrt(mean * (1 - mean) / num_draws)
 
 
 def test_wherever_rounding_is_none_of_no_weight_is_drawn(monkeypatch):
   """The cumulative shares of XLA also differ where a share is 0."""
   rng = np.random.default_rng(0)
   sizes = jnp.asarray(rng.integers(1, 50, 20_000) * rng.integers(0, 2, 20_000))
-  given = sizes.astype(float)
-  ends = np.asarray(jnp.cumsum(given / jnp.sum(given)))
+  weights = sizes.astype(float)
+  ends = np.asarray(jnp.cumsum(weights / jnp.sum(weights)))
   numbers = jnp.asarray(np.unique(np.nextafter(ends, 0)))
   monkeypatch.setattr(jax.random, "uniform", lambda *_: numbers)
   for sampler in (samplers.weighted(), samplers.weighted(np.asarray(sizes))):
@@ -265,10 +265,10 @@ def in_turn(key, round):
 def test_a_function_gets_the_key_and_the_round():
   cohorts = cohorts_of(in_turn, rounds=20)
   np.testing.assert_array_equal(cohorts[:, 0], np.arange(20) % 5)
-  moved = (cohorts[:, 1] - cohorts[:, 0]) % 5
-  assert set(moved) == {1, 2}
-  again = cohorts_of(in_turn, rounds=20, seed=1)
-  assert np.any(again != cohorts)
+  offsets = (cohorts[:, 1] - cohorts[:, 0]) % 5
+  assert set(offsets) == {1, 2}
+  other_seed = cohorts_of(in_turn, rounds=20, seed=1)
+  assert np.any(other_seed != cohorts)
 
 
 def test_a_function_may_give_a_scale():
@@ -285,15 +285,15 @@ def test_a_function_may_give_a_scale():
 
 
 def test_clients_come_by_themselves():
-  many, sizes, expected = 20_000, (1,) * 8, 2.4
-  clients, scale = drawn(samplers.poisson(expected), many, 8, sizes)
+  num_draws, sizes, expected = 20_000, (1,) * 8, 2.4
+  clients, scale = drawn(samplers.poisson(expected), num_draws, 8, sizes)
   assert scale is None
-  came = np.stack([(clients == i).sum(1) for i in range(8)], 1)
-  assert came.max() == 1
+  counts = np.stack([(clients == i).sum(1) for i in range(8)], 1)
+  assert counts.max() == 1
   assert np.all((clients < 8).sum(1) + (clients == 8).sum(1) == 8)
-  rate, error = expected / 8, 5 / math.sqrt(many)
-  np.testing.assert_allclose(came.mean(0), rate, atol=error / 2)
-  covariance = np.cov(came.T)
+  rate, error = expected / 8, 5 / math.sqrt(num_draws)
+  np.testing.assert_allclose(counts.mean(0), rate, atol=error / 2)
+  covariance = np.cov(counts.T)
   np.testing.assert_allclose(
     covariance, rate * (1 - rate) * np.eye(8), atol=error / 2
   )
@@ -303,22 +303,22 @@ def test_only_those_who_came_count():
   """In means, costs and shares; a round of nobody is lost."""
   sampler = samplers.poisson(1.0)
   cohorts = cohorts_of(sampler, rounds=30)
-  came = cohorts < 5
-  assert {0, 1, 2} <= set(came.sum(1))
+  is_client = cohorts < 5
+  assert {0, 1, 2} <= set(is_client.sum(1))
 
   one_client = lambda worker, _: worker.client.astype(float)
   (_, means, shares), result = recorded(
     sampler, one_client, 30, weighting="uniform"
   )
   for r, cohort in enumerate(cohorts):
-    here = cohort[came[r]]
-    expected = here.mean() if len(here) else -1
+    clients = cohort[is_client[r]]
+    expected = clients.mean() if len(clients) else -1
     assert means[r] == pytest.approx(expected)
-    assert shares[r] == pytest.approx(len(here) / 5 if len(here) else -1)
+    assert shares[r] == pytest.approx(len(clients) / 5 if len(clients) else -1)
   # For each client that is expected, which is one.
-  sent = {"bytes_up_per_round": 4, "bytes_down_per_round": 8}
-  for name, each in sent.items():
-    assert result.cost[name] == pytest.approx(each * came.sum() / 30)
+  expected_bytes = {"bytes_up_per_round": 4, "bytes_down_per_round": 8}
+  for name, num_bytes in expected_bytes.items():
+    assert result.cost[name] == pytest.approx(num_bytes * is_client.sum() / 30)
 
 
 # ----------------------------------------------- Wherever cohorts are drawn
@@ -339,7 +339,7 @@ ON_THE_HOST = {
 @pytest.mark.parametrize("name", ON_THE_HOST)
 def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
   """In the program, and on the host for what is on disk or kept there."""
-  sampler, others = ON_THE_HOST[name]
+  sampler, host_options = ON_THE_HOST[name]
 
   def run(data, **options):
     result = fo.simulate(
@@ -357,7 +357,7 @@ def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
 
   population = fo.Population.of_client_data(tmp_path / "clients", TASK.data)
   chex.assert_trees_all_close(
-    run(population, **others), run(TASK.data), rtol=1e-5, atol=1e-6
+    run(population, **host_options), run(TASK.data), rtol=1e-5, atol=1e-6
   )
 
 

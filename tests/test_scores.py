@@ -17,21 +17,21 @@ def test_of_few_examples_with_ties_and_absent_classes(seed):
   rng = np.random.default_rng(seed)
   logits = rng.integers(0, 3, (7, 4)).astype(np.float32)
   y = rng.integers(0, rng.integers(1, 5), 7)
-  predicted, there = logits.argmax(1), np.unique(y)
+  predicted, classes = logits.argmax(1), np.unique(y)
   recalls = metrics.recall_score(
-    y, predicted, labels=there, average="macro", zero_division=0
+    y, predicted, labels=classes, average="macro", zero_division=0
   )
   np.testing.assert_allclose(scores.balanced_accuracy(logits, y), recalls)
-  wanted = metrics.f1_score(y, predicted, average="macro", zero_division=0)
-  np.testing.assert_allclose(scores.f1(logits, y), wanted, rtol=1e-6)
+  expected = metrics.f1_score(y, predicted, average="macro", zero_division=0)
+  np.testing.assert_allclose(scores.f1(logits, y), expected, rtol=1e-6)
   chances = np.asarray(jax.nn.log_softmax(logits, -1))
   areas = [
     metrics.roc_auc_score(y == c, chances[:, c])
-    for c in there
-    if len(there) > 1
+    for c in classes
+    if len(classes) > 1
   ]
-  wanted = np.mean(areas) if areas else np.nan
-  np.testing.assert_allclose(scores.auc(logits, y), wanted, rtol=1e-5)
+  expected = np.mean(areas) if areas else np.nan
+  np.testing.assert_allclose(scores.auc(logits, y), expected, rtol=1e-5)
 
 
 def test_sure_examples_differ():
@@ -39,41 +39,41 @@ def test_sure_examples_differ():
   margin = RNG.normal(30, 20, N).astype(np.float32)
   y = (margin + RNG.normal(0, 3, N) > 30).astype(int)
   logits = np.stack([np.zeros(N, np.float32), margin], 1)
-  found = scores.auc(logits, y)
-  np.testing.assert_allclose(found, metrics.roc_auc_score(y, margin), rtol=1e-5)
+  score = scores.auc(logits, y)
+  np.testing.assert_allclose(score, metrics.roc_auc_score(y, margin), rtol=1e-5)
 
 
 def test_of_labels():
   logits = RNG.integers(-3, 4, (N, 3)).astype(np.float32)
   y = (RNG.random((N, 3)) < [0.1, 0.5, 0.8]).astype(np.float32)
-  each = [
+  accuracies = [
     metrics.balanced_accuracy_score(y[:, i], logits[:, i] > 0) for i in range(3)
   ]
-  wanted = {
-    "balanced_accuracy": np.mean(each),
+  expected = {
+    "balanced_accuracy": np.mean(accuracies),
     "f1": metrics.f1_score(y, logits > 0, average="macro"),
     "auc": metrics.roc_auc_score(y, logits, average="macro"),
   }
-  for name, value in wanted.items():
-    found = scores.SCORES[name].of(logits, y)
-    np.testing.assert_allclose(found, value, rtol=1e-5, err_msg=name)
+  for name, value in expected.items():
+    actual = scores.SCORES[name].of(logits, y)
+    np.testing.assert_allclose(actual, value, rtol=1e-5, err_msg=name)
 
 
 def test_of_numbers():
   y = RNG.normal(size=(N, 2)).astype(np.float32)
   outputs = y + RNG.normal(size=(N, 2)).astype(np.float32)
-  found = scores.r2(outputs, y), scores.mae(outputs, y)
-  wanted = (
+  actual = scores.r2(outputs, y), scores.mae(outputs, y)
+  expected = (
     metrics.r2_score(y, outputs),
     metrics.mean_absolute_error(y, outputs),
   )
-  np.testing.assert_allclose(found, wanted, rtol=1e-5)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5)
   assert scores.r2(np.full(4, 2.0), np.full(4, 2.0)) == 1
 
 
 def test_names_say_which_way_is_better():
-  found = {n: fo.metrics.direction(f"test_{n}") for n in scores.SCORES}
-  assert found == dict.fromkeys(scores.SCORES, "max") | {"mae": "min"}
+  directions = {n: fo.metrics.direction(f"test_{n}") for n in scores.SCORES}
+  assert directions == dict.fromkeys(scores.SCORES, "max") | {"mae": "min"}
 
 
 def test_they_need_the_outputs():

@@ -17,7 +17,7 @@ EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "devices.csv"
 
 
 @pytest.mark.parametrize(
-  ("made", "expected"),
+  ("distribution", "expected"),
   [
     (systems.uniform(3.0, 5.0), stats.uniform(3, 2)),
     (systems.lognormal(2.0, 0.7), stats.lognorm(0.7, scale=2)),
@@ -26,12 +26,12 @@ EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "devices.csv"
     (systems.zipf(1.3, 50), stats.zipfian(1.3, 50)),
   ],
 )
-def test_quantiles_are_those_of_scipy(made, expected):
+def test_quantiles_are_those_of_scipy(distribution, expected):
   np.testing.assert_allclose(
-    made.quantile(SHARES), expected.ppf(SHARES), rtol=1e-9
+    distribution.quantile(SHARES), expected.ppf(SHARES), rtol=1e-9
   )
-  assert (made.quantile(np.array([0.0, 1 - 2.0**-53])) > 0).all()
-  assert np.isfinite(made.quantile(np.array([0.0, 1 - 2.0**-53]))).all()
+  assert (distribution.quantile(np.array([0.0, 1 - 2.0**-53])) > 0).all()
+  assert np.isfinite(distribution.quantile(np.array([0.0, 1 - 2.0**-53]))).all()
 
 
 def test_groups_are_of_equal_size_and_chosen_at_random():
@@ -40,10 +40,10 @@ def test_groups_are_of_equal_size_and_chosen_at_random():
   np.testing.assert_array_equal(np.bincount(system.groups), [25] * 4)
   np.testing.assert_array_equal(system.seconds_per_step, system.groups + 1)
   assert (np.diff(system.groups) < 0).any()
-  other = systems.sample(100, kinds, seed=1)
-  assert (other.groups != system.groups).any()
-  again = systems.sample(100, kinds, seed=0)
-  np.testing.assert_array_equal(again.groups, system.groups)
+  other_seed = systems.sample(100, kinds, seed=1)
+  assert (other_seed.groups != system.groups).any()
+  repeated = systems.sample(100, kinds, seed=0)
+  np.testing.assert_array_equal(repeated.groups, system.groups)
 
 
 def test_bytes_take_time_and_steps_are_of_each_client():
@@ -61,12 +61,12 @@ def test_bytes_take_time_and_steps_are_of_each_client():
 
 
 def test_devices_of_a_table():
-  own = systems.from_csv(EXAMPLE)
-  assert len(own.seconds_per_step) == 200
-  drawn = systems.from_csv(EXAMPLE, 1000, seed=2)
-  assert set(drawn.seconds_per_step) <= set(own.seconds_per_step)
-  pairs = set(zip(own.seconds_per_step, own.bytes_up, strict=True))
-  assert set(zip(drawn.seconds_per_step, drawn.bytes_up, strict=True)) <= pairs
+  system = systems.from_csv(EXAMPLE)
+  assert len(system.seconds_per_step) == 200
+  draws = systems.from_csv(EXAMPLE, 1000, seed=2)
+  assert set(draws.seconds_per_step) <= set(system.seconds_per_step)
+  pairs = set(zip(system.seconds_per_step, system.bytes_up, strict=True))
+  assert set(zip(draws.seconds_per_step, draws.bytes_up, strict=True)) <= pairs
 
 
 @pytest.mark.parametrize(
@@ -109,27 +109,27 @@ def share_on(availability, times):
 
 
 def test_a_cycle_is_the_same_part_of_each_period():
-  found = systems.cyclic(M, period=10.0, share=0.3, seed=1)
+  availability = systems.cyclic(M, period=10.0, share=0.3, seed=1)
   times = np.arange(0, 50, 0.1)
-  np.testing.assert_allclose(share_on(found, times), 0.3, atol=0.005)
+  np.testing.assert_allclose(share_on(availability, times), 0.3, atol=0.005)
   for client in range(M):
-    on = [found.is_on(client, float(time)) for time in times]
-    assert on[:100] == on[100:200]
-    first = found.next_on(client, 3.0)
-    assert found.is_on(client, first)
-    assert 3.0 <= first <= 10.0
-    assert first == 3.0 or not found.is_on(client, first - 1e-6)
+    is_on = [availability.is_on(client, float(time)) for time in times]
+    assert is_on[:100] == is_on[100:200]
+    time_on = availability.next_on(client, 3.0)
+    assert availability.is_on(client, time_on)
+    assert 3.0 <= time_on <= 10.0
+    assert time_on == 3.0 or not availability.is_on(client, time_on - 1e-6)
 
 
 def test_a_chain_is_on_for_its_share_whoever_is_asked_first():
   make = lambda: systems.markov(M, mean_on=3.0, mean_off=1.0, seed=2)
-  found = make()
-  shares = share_on(found, np.arange(0, 2000, 2.0))
+  chain = make()
+  shares = share_on(chain, np.arange(0, 2000, 2.0))
   np.testing.assert_allclose(shares.mean(), 0.75, atol=0.02)
-  again = make()
+  chain_2 = make()
   for client in reversed(range(M)):
     for time in (900.0, 0.0, 77.0):
-      assert again.next_on(client, time) == found.next_on(client, time)
+      assert chain_2.next_on(client, time) == chain.next_on(client, time)
 
 
 def test_periods_of_a_table(tmp_path):
@@ -193,8 +193,8 @@ def test_all_are_always_there():
   system = systems.sample(M, systems.lognormal(2.0, 1.0))
   always = systems.cyclic(M, share=1.0)
   tables = [
-    schedules.buffered(each.durations(), 60, 20, 4)
-    for each in (system, system.when(always))
+    schedules.buffered(variant.durations(), 60, 20, 4)
+    for variant in (system, system.when(always))
   ]
   np.testing.assert_array_equal(tables[0].clients, tables[1].clients)
 
@@ -211,8 +211,8 @@ def test_nobody_comes_any_more(tmp_path):
   # In turn they are there, and together for a second.
   assert schedules.synchronous(durations, 1, 2).time.tolist() == [3]
   for rounds, number in ((60, 1), (2, 2)):
-    said = f"durations: {number} clients are never available at once again"
-    with pytest.raises(ValueError, match=said):
+    message = f"durations: {number} clients are never available at once again"
+    with pytest.raises(ValueError, match=message):
       schedules.synchronous(durations, rounds, number)
 
 

@@ -32,8 +32,8 @@ def per_example(params, batch):
   return {"loss": TASK.loss_fn(params, batch, None)}
 
 
-def use(*given):
-  with target.use(*given):
+def use(*arguments):
+  with target.use(*arguments):
     pass
 
 
@@ -51,33 +51,33 @@ def test_compile_gives_the_programs_of_a_run(monkeypatch):
   with target.use(jax.devices()):
     assert target.is_elsewhere()
     assert processes.device_bytes() is None
-    found = simulator(evaluate=EVALUATE).compile(TASK.params)
+    compiled = simulator(evaluate=EVALUATE).compile(TASK.params)
     assert sorted(simulator().compile(TASK.params)) == ["rounds"]
   assert not target.is_elsewhere()
-  assert sorted(found) == ["evaluation", "rounds"]
-  for program in found.values():
+  assert sorted(compiled) == ["evaluation", "rounds"]
+  for program in compiled.values():
     assert program.memory_analysis().temp_size_in_bytes > 0
 
 
 @pytest.mark.slow
 def test_a_simulator_that_compiled_for_devices_elsewhere_still_runs():
-  one = simulator(evaluate=EVALUATE)
+  sim = simulator(evaluate=EVALUATE)
   with target.use(jax.devices()[:1]):
-    one.compile(TASK.params)
-  state, metrics = one.run(one.init(TASK.params), rounds=1)
-  other = simulator(evaluate=EVALUATE)
-  assert metrics == other.run(other.init(TASK.params), rounds=1)[1]
+    sim.compile(TASK.params)
+  state, metrics = sim.run(sim.init(TASK.params), rounds=1)
+  fresh_sim = simulator(evaluate=EVALUATE)
+  assert metrics == fresh_sim.run(fresh_sim.init(TASK.params), rounds=1)[1]
   assert state.round == 1
 
 
 def test_nothing_is_run_on_devices_that_are_elsewhere():
   algorithm = fo.fed_avg(TASK.loss_fn, optax.sgd(0.1))
-  one = simulator()
-  state = one.init(TASK.params)
+  sim = simulator()
+  state = sim.init(TASK.params)
   with target.use(jax.devices()):
     for run in (
       lambda: TASK.simulate(algorithm, rounds=1, batch_size=4),
-      lambda: one.run(state, rounds=1),
+      lambda: sim.run(state, rounds=1),
     ):
       with pytest.raises(ValueError, match=r"target.use: its devices are els"):
         run()
@@ -100,22 +100,22 @@ def test_what_is_chosen_by_platform_is_that_of_the_target(
 
 
 @pytest.mark.parametrize(
-  ("devices", "said"),
+  ("devices", "names"),
   [([], "are of []"), ([device("tpu"), device("cuda")], "'cuda', 'tpu'")],
 )
-def test_devices_are_of_one_platform(devices, said):
-  found = refusal(use, devices)
-  assert found.startswith("devices: must be one or more")
-  assert said in found
+def test_devices_are_of_one_platform(devices, names):
+  message = refusal(use, devices)
+  assert message.startswith("devices: must be one or more")
+  assert names in message
 
 
 @pytest.mark.parametrize(
   "devices", [["cpu"], None, jax.devices()[0], np.zeros(()), jax.numpy.ones(3)]
 )
 def test_devices_are_a_list_of_devices(devices):
-  said = refusal(use, devices, kind=TypeError)
-  assert said.startswith("devices=")
-  assert "must be a list of devices, as" in said
+  message = refusal(use, devices, kind=TypeError)
+  assert message.startswith("devices=")
+  assert "must be a list of devices, as" in message
 
 
 @pytest.mark.parametrize("number", [0, 1.5, "8 GB", float("nan")])
@@ -131,13 +131,13 @@ TREE = {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3), "b": np.ones(4)}
 @pytest.mark.parametrize("worst", [0.0, np.inf, np.nan])
 def test_sums_over_trees_are_the_same_on_accelerators(worst):
   tree = jax.tree.map(jnp.float32, TREE | {"c": worst})
-  here = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
+  cpu = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
   finite = norms.all_finite(tree)
   with target.use([device("cuda")]):
     assert len(norms.joined(jax.tree.leaves(tree))) == 1
-    there = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
+    gpu = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
     assert norms.all_finite(tree) == finite
-  np.testing.assert_allclose(there, here, rtol=1e-6)
+  np.testing.assert_allclose(gpu, cpu, rtol=1e-6)
 
 
 def test_large_trees_stay_in_leaves():
@@ -156,17 +156,17 @@ def test_delta_sgd_takes_the_same_steps_on_accelerators(reuse_gradients):
     rule = fo.delta_sgd(reuse_gradients=reuse_gradients)
     grad = jax.grad(lambda x: jnp.sum(x["a"] ** 4) + jnp.sum(x["b"] ** 2))
     x = {"a": jnp.array([1.0, -0.5]), "b": jnp.ones((2, 2))}
-    state, found = rule.init(x), []
+    state, values = rule.init(x), []
     for _ in range(6):
       updates, state = rule.update(grad(x), state, x, grad_fn=grad)
       x = optax.apply_updates(x, updates)
-      found += [x, state.step_size, state.count, state.params]
-    return found
+      values += [x, state.step_size, state.count, state.params]
+    return values
 
-  here = points()
+  cpu = points()
   with target.use([device("cuda")]):
-    there = points()
-  for a, b in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
+    gpu = points()
+  for a, b in zip(jax.tree.leaves(cpu), jax.tree.leaves(gpu), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5)
 
 

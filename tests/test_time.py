@@ -46,17 +46,17 @@ def run(algorithm, schedule, seed=0, rounds=12):
 
 def work_of(algorithm, **options):
   """The work that a schedule is given."""
-  found = []
+  works = []
 
   def schedule(work):
-    found.append(work)
+    works.append(work)
     raise ValueError("schedule: known")
 
   with pytest.raises(ValueError, match="schedule: known"):
     cases.TASK.simulate(
       algorithm, rounds=1, schedule=schedule, **OPTIONS | options
     )
-  return found[0]
+  return works[0]
 
 
 @pytest.mark.slow
@@ -74,10 +74,10 @@ def test_a_grid_of_24_points_has_the_timetable_of_each_seed():
   points = fo.grid_points(grid, seeds)
   for s in (0, 10, 23):  # Of each seed one.
     single = run(make(points[s]["rate"]), buffered, points[s]["seed"])
-    own = trees.take(result.params, s)
-    jax_problems.assert_close(own, cases.flat(single.params), 1e-5)
-    (found,) = single.history.metrics["time"]
-    np.testing.assert_array_equal(found, times.reshape(24, -1)[s])
+    params = trees.take(result.params, s)
+    jax_problems.assert_close(params, cases.flat(single.params), 1e-5)
+    (times_single,) = single.history.metrics["time"]
+    np.testing.assert_array_equal(times_single, times.reshape(24, -1)[s])
   table = buffered(work_of(make(0.1)))
   np.testing.assert_array_equal(times[0, 0], [0, *table.time[[4, 9, 11]]])
   np.testing.assert_array_equal(
@@ -95,9 +95,9 @@ def test_rounds_some_at_a_time(form):
   state = simulator.init(cases.PARAMS, 3)
   for rounds in (5, 7):
     state, _ = simulator.run(state, rounds)
-  whole = run(make(0.1), buffered, 3)
-  own = cases.flat(simulator.params(state))
-  np.testing.assert_array_equal(own, cases.flat(whole.params))
+  result = run(make(0.1), buffered, 3)
+  params = cases.flat(simulator.params(state))
+  np.testing.assert_array_equal(params, cases.flat(result.params))
 
 
 @pytest.mark.slow
@@ -115,8 +115,8 @@ def test_seeds_stop_at_their_own_time():
   assert (result.history.metrics["time"] <= limit).all()
   for s, seed in enumerate((0, 3)):
     single = run(make(0.1), buffered, seed, rounds=steps[s])
-    own = trees.take(result.params, s)
-    jax_problems.assert_close(own, cases.flat(single.params), 1e-5)
+    params = trees.take(result.params, s)
+    jax_problems.assert_close(params, cases.flat(single.params), 1e-5)
 
 
 TOP_K = fo.transforms.top_k(0.2)

@@ -82,14 +82,14 @@ def test_as_if_the_model_had_the_trained_leaves_alone(name):
   if name == "moon":
     arguments.append(head_alone(TASK.features_fn, params["hidden"]))
   head = {"output": params["output"]}
-  alone = simulate(MAKE[name](*arguments), head, **cohort(name))
-  assert_close(result.params["output"], alone.params["output"])
+  head_result = simulate(MAKE[name](*arguments), head, **cohort(name))
+  assert_close(result.params["output"], head_result.params["output"])
   assert not np.array_equal(
     result.params["output"]["kernel"], params["output"]["kernel"]
   )
-  assert result.cost == alone.cost
-  kept = jax.tree.leaves(alone.client_state)
-  assert_close(jax.tree.leaves(result.client_state), kept)
+  assert result.cost == head_result.cost
+  expected = jax.tree.leaves(head_result.client_state)
+  assert_close(jax.tree.leaves(result.client_state), expected)
 
 
 @pytest.mark.slow
@@ -114,8 +114,8 @@ def test_each_seed_of_a_grid_has_its_own_frozen_leaves():
     chex.assert_trees_all_equal(
       trees.take(grid.params["hidden"], i), params["hidden"]
     )
-  one = simulate(make(0.3), params, seed=7)
-  assert_close(trees.take(grid.params, 3), one.params)
+  result = simulate(make(0.3), params, seed=7)
+  assert_close(trees.take(grid.params, 3), result.params)
 
 
 # A body that is larger than all else, and a head.
@@ -179,25 +179,25 @@ def test_a_grid_that_drops_points_and_goes_on_from_a_checkpoint(tmp_path):
   grid = lambda: of_head(
     rates, eval_every=1, grid_map="vmap", evaluate=evaluate
   )
-  whole = grid().sweep(drawn_head, 4)
-  assert whole.history.diverged()[7:, -1].all()
-  saved = functools.partial(fo.Checkpoints, tmp_path / "saved", every=2)
-  grid().sweep(drawn_head, 2, checkpoints=saved())
-  other = lambda key: jax.tree.map(lambda leaf: leaf + 1, drawn_head(key))
-  resumed = grid().sweep(other, 4, checkpoints=saved(resume=True))
-  chex.assert_trees_all_equal(resumed.params, whole.params)
+  result = grid().sweep(drawn_head, 4)
+  assert result.history.diverged()[7:, -1].all()
+  checkpoints = functools.partial(fo.Checkpoints, tmp_path / "saved", every=2)
+  grid().sweep(drawn_head, 2, checkpoints=checkpoints())
+  other_init = lambda key: jax.tree.map(lambda leaf: leaf + 1, drawn_head(key))
+  resumed = grid().sweep(other_init, 4, checkpoints=checkpoints(resume=True))
+  chex.assert_trees_all_equal(resumed.params, result.params)
   np.testing.assert_array_equal(resumed.params["body"][3], BODY)
 
 
 def test_frozen_leaves_are_computed_in_the_type_of_the_others():
-  seen = set()
+  dtypes = set()
 
   def spy(params, batch, rng):
-    seen.update(leaf.dtype.name for leaf in jax.tree.leaves(params))
+    dtypes.update(leaf.dtype.name for leaf in jax.tree.leaves(params))
     return TASK.loss_fn(params, batch, rng)
 
   result = simulate(some("moon", HEAD, spy), precision="bfloat16")
-  assert seen == {"bfloat16"}
+  assert dtypes == {"bfloat16"}
   chex.assert_trees_all_equal(result.params["hidden"], model()["hidden"])
 
 
@@ -218,9 +218,9 @@ def test_l2_is_of_the_trained_leaves():
 def test_a_penalty_is_of_the_trained_leaves():
   evaluate = lambda params, data, test: {"train_loss": jnp.float32(0)}
   result = simulate(some("fed_dual_avg", HEAD), evaluate=evaluate)
-  measured = result.history.metrics["regularized_train_loss"][0, -1]
+  penalty = result.history.metrics["regularized_train_loss"][0, -1]
   kernel = result.params["output"]["kernel"]
-  assert measured == pytest.approx(1e-2 * np.abs(kernel).sum(), rel=1e-5)
+  assert penalty == pytest.approx(1e-2 * np.abs(kernel).sum(), rel=1e-5)
 
 
 @pytest.mark.slow
@@ -231,17 +231,17 @@ def test_clients_own_models_have_all_leaves():
     "hidden": jnp.full(len(batch["x"]), jnp.sum(params["hidden"]["kernel"])),
     "output": jnp.full(len(batch["x"]), jnp.sum(params["output"]["kernel"])),
   }
-  found = fo.evaluate_clients(
+  values = fo.evaluate_clients(
     result, per_example, TASK.data, train=TASK.data, algorithm=algorithm,
     loss_fn=TASK.loss_fn, client=trainable.only(fo.delta_sgd(), HEAD),
     local_steps=2, batch_size=4,
   ).values  # fmt: skip
   rows = np.asarray(TASK.data.sizes) > 0
   for kind in ("personal", "personalized"):
-    same = found[kind]["hidden"][rows] == found["global"]["hidden"][rows]
-    assert same.all()
-    moved = found[kind]["output"][rows] != found["global"]["output"][rows]
-    assert moved.any()
+    is_same = values[kind]["hidden"][rows] == values["global"]["hidden"][rows]
+    assert is_same.all()
+    is_moved = values[kind]["output"][rows] != values["global"]["output"][rows]
+    assert is_moved.any()
 
 
 def test_a_rule_that_moves_some_leaves():
@@ -253,14 +253,14 @@ def test_a_rule_that_moves_some_leaves():
   for rule in rules:
     updates, _ = rule.update(grads, rule.init(params), params)
     assert not any(map(np.any, jax.tree.leaves(updates["hidden"])))
-    alone = optax.tree.scale(-0.1, grads["output"])
-    assert_close(updates["output"], alone)
+    expected = optax.tree.scale(-0.1, grads["output"])
+    assert_close(updates["output"], expected)
 
 
 def test_which_leaves_a_path_stands_for():
   params = {"head": {"bias": 1.0}, "headless": 2.0, "body": [3.0, {"w": 4.0}]}
-  found = trainable.mask(params, ["head", "body/1"])
-  assert found == {
+  mask = trainable.mask(params, ["head", "body/1"])
+  assert mask == {
     "head": {"bias": True},
     "headless": False,
     "body": [False, {"w": True}],

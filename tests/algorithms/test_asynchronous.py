@@ -39,13 +39,13 @@ def batches_of(client, version, draw, rows, size):
 def batches(x64, client, version, draw):
   """The rows of each local step of a client that was sent out."""
   rows = np.zeros(max(cases.SIZES), np.int32)
-  own = cases.PROBLEM.client_rows[client]
-  rows[: len(own)] = own
+  own_rows = cases.PROBLEM.client_rows[client]
+  rows[: len(own_rows)] = own_rows
   with jax.enable_x64(x64):  # Wider numbers are drawn otherwise.
-    drawn, counts, steps = jax.device_get(
-      batches_of(client, version, draw, rows, np.int32(len(own)))
+    rows_drawn, counts, steps = jax.device_get(
+      batches_of(client, version, draw, rows, np.int32(len(own_rows)))
     )
-  return [drawn[0, k, : counts[0, k]] for k in range(steps[0])]
+  return [rows_drawn[0, k, : counts[0, k]] for k in range(steps[0])]
 
 
 def durations_of(system, rng):
@@ -90,9 +90,9 @@ def follow(server, x64, *, concurrency, buffer, lost=0.0, mu=0.0, system=""):
 def table_of(record):
   """The timetable of the sendings of an event loop."""
   field = lambda name: np.array(
-    [[getattr(each, name) for each in step] for step in record]
+    [[getattr(sending, name) for sending in step] for step in record]
   )
-  found = by_hand(
+  timetable = by_hand(
     field("client"),
     field("version"),
     taken=~field("lost"),
@@ -100,18 +100,18 @@ def table_of(record):
     starts=field("start"),
     ends=field("end"),
   )
-  np.testing.assert_array_equal(found.draws, field("draw"))
-  return found
+  np.testing.assert_array_equal(timetable.draws, field("draw"))
+  return timetable
 
 
 def models(algorithm, schedule, **options):
   """[T, d], the models after each step."""
   simulator = fo.Simulator(algorithm, cases.DATA, schedule=schedule, **options)
-  state, found = simulator.init(cases.PARAMS, SEED), []
+  state, points = simulator.init(cases.PARAMS, SEED), []
   for _ in schedule.time:
     state, _ = simulator.run(state, 1)
-    found.append(cases.flat(jax.device_get(simulator.params(state))))
-  return np.array(found)
+    points.append(cases.flat(jax.device_get(simulator.params(state))))
+  return np.array(points)
 
 
 def hinge(tau):
@@ -198,16 +198,16 @@ METHODS = {
   "fadas-True-four speeds",
 )
 def test_method_is_its_event_loop(name, x64, system):
-  algorithm, loop, how, options = METHODS[name]
-  expected, record = follow(loop(cases.X0), x64, **how, system=system)
+  algorithm, loop, settings, options = METHODS[name]
+  expected, record = follow(loop(cases.X0), x64, **settings, system=system)
   schedule = table_of(record)
   assert schedule.staleness.max() >= 3
-  assert (~schedule.taken).any() == ("lost" in how)
+  assert (~schedule.taken).any() == ("lost" in settings)
   assert any(cases.M - 1 in row for row in schedule.clients)  # Owns nothing.
   with jax.enable_x64(x64):
-    found = models(algorithm, schedule, **options)
-  cases.assert_close(list(found), expected, 1e-10 if x64 else 1e-5)
-  assert np.linalg.norm(found[-1] - cases.X0) > 0.05
+    actual = models(algorithm, schedule, **options)
+  cases.assert_close(list(actual), expected, 1e-10 if x64 else 1e-5)
+  assert np.linalg.norm(actual[-1] - cases.X0) > 0.05
 
 
 # Distinct clients in a step, so that samplers can draw it too.
@@ -228,8 +228,8 @@ def final(algorithm, schedule, data=cases.DATA, **options):
 def stale():
   """A timetable with staleness, repeated clients, and lost updates."""
   server = LOOP.FedBuff(cases.X0, 0.5, reference.Sgd(1.0), ONES)
-  how = {"concurrency": 5, "buffer": 3, "lost": 0.2}
-  _, record = follow(server, False, **how)
+  settings = {"concurrency": 5, "buffer": 3, "lost": 0.2}
+  _, record = follow(server, False, **settings)
   return table_of(record)
 
 
@@ -238,18 +238,18 @@ def stale():
   "name", ["fed_avg", "fed_buff", "scaffold", "fed_buff in chunks"]
 )
 def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
-  others = {"client_chunk": 2} if "chunks" in name else {}
+  chunking = {"client_chunk": 2} if "chunks" in name else {}
   algorithm = {
     "fed_avg": fo.fed_avg(cases.loss_fn, RULE),
     "scaffold": fo.scaffold(cases.loss_fn, cases.LR),
   }.get(name, FED_BUFF)
-  own = fo.fed_avg(cases.loss_fn, RULE) if "buff" in name else algorithm
-  drawn = lambda key, round: jnp.asarray(ROWS, jnp.int32)[round]
-  options = {"sampler": drawn, "cohort_size": 4} | UNIFORM | others
-  expected = cases.TASK.simulate(own, rounds=len(ROWS), **options)
-  found = final(algorithm, by_hand(ROWS), **others)
-  chex.assert_trees_all_equal(found.params, expected.params)
-  assert found.cost == expected.cost | {"time_per_round": 1.0}
+  synchronous = fo.fed_avg(cases.loss_fn, RULE) if "buff" in name else algorithm
+  sampler = lambda key, round: jnp.asarray(ROWS, jnp.int32)[round]
+  options = {"sampler": sampler, "cohort_size": 4} | UNIFORM | chunking
+  expected = cases.TASK.simulate(synchronous, rounds=len(ROWS), **options)
+  actual = final(algorithm, by_hand(ROWS), **chunking)
+  chex.assert_trees_all_equal(actual.params, expected.params)
+  assert actual.cost == expected.cost | {"time_per_round": 1.0}
 
 
 @pytest.mark.slow
@@ -265,53 +265,53 @@ def test_one_client_at_a_time_is_sequential_sgd(name):
       for rows in batches(True, client, step, 0):
         x = x - cases.LR * cases.GRADIENT(x, rows)[1]
       expected.append(x)
-    found = models(algorithm, schedule, **UNIFORM)
-  cases.assert_close(list(found), expected, 1e-10)
-  assert np.linalg.norm(found[-1] - cases.X0) > 0.05
+    actual = models(algorithm, schedule, **UNIFORM)
+  cases.assert_close(list(actual), expected, 1e-10)
+  assert np.linalg.norm(actual[-1] - cases.X0) > 0.05
 
 
 @pytest.mark.slow
 def test_a_resumed_run_is_a_whole_one(tmp_path):
   algorithm = METHODS["ca2fl"][0]
-  saved = functools.partial(fo.Checkpoints, tmp_path / "saved", every=7)
+  store = functools.partial(fo.Checkpoints, tmp_path / "saved", every=7)
   evaluate = lambda params, data, test: {"one": jnp.float32(1)}
-  more = {"evaluate": evaluate, "eval_every": 5}
-  final(algorithm, stale(), rounds=14, checkpoints=saved(), **more)
-  found = final(algorithm, stale(), checkpoints=saved(resume=True), **more)
-  whole = final(algorithm, stale(), **more)
-  chex.assert_trees_all_equal(found.state, whole.state)
-  assert found.history.rounds == whole.history.rounds
+  options = {"evaluate": evaluate, "eval_every": 5}
+  final(algorithm, stale(), rounds=14, checkpoints=store(), **options)
+  result = final(algorithm, stale(), checkpoints=store(resume=True), **options)
+  expected = final(algorithm, stale(), **options)
+  chex.assert_trees_all_equal(result.state, expected.state)
+  assert result.history.rounds == expected.history.rounds
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["in chunks", "kept on the host", "on disk"])
 def test_where_and_how_clients_are_changes_nothing(where, tmp_path):
-  algorithm, others = METHODS["ca2fl"][0], {}
+  algorithm, options = METHODS["ca2fl"][0], {}
   if where == "on disk":
-    others["data"] = fo.Population.of_client_data(tmp_path / "all", cases.DATA)
+    options["data"] = fo.Population.of_client_data(tmp_path / "all", cases.DATA)
   elif where == "in chunks":
-    others["client_chunk"] = 2
+    options["client_chunk"] = 2
   else:
-    others["client_memory"] = "host"
+    options["client_memory"] = "host"
   pair = lambda result: cases.flat((result.params, result.client_state))
   expected = pair(final(algorithm, stale()))
-  found = pair(final(algorithm, stale(), **others))
-  jax_problems.assert_close(found, expected, 1e-5)
+  actual = pair(final(algorithm, stale(), **options))
+  jax_problems.assert_close(actual, expected, 1e-5)
 
 
 def test_only_those_that_arrive_keep_anything_of_100_000():
-  many = 100_000
-  rows = np.arange(4 * many, dtype=np.int32).reshape(many, 4)
+  num_clients = 100_000
+  rows = np.arange(4 * num_clients, dtype=np.int32).reshape(num_clients, 4)
   data = fo.ClientData(
-    cases.DATA.examples, rows % cases.DATA.num_examples, np.full(many, 4)
+    cases.DATA.examples, rows % cases.DATA.num_examples, np.full(num_clients, 4)
   )
-  system = fo.systems.sample(many, fo.systems.lognormal(1.0, 1.0))
+  system = fo.systems.sample(num_clients, fo.systems.lognormal(1.0, 1.0))
   schedule = fo.schedules.buffered(system.durations(), 20, 50, 5)
   result = final(METHODS["ca2fl"][0], schedule, data)
-  kept = cases.flat(result.client_state, lead=1)
-  assert len(kept) == many
-  moved = np.flatnonzero(np.abs(kept).sum(1))
-  np.testing.assert_array_equal(moved, np.unique(schedule.clients))
+  client_states = cases.flat(result.client_state, lead=1)
+  assert len(client_states) == num_clients
+  changed_clients = np.flatnonzero(np.abs(client_states).sum(1))
+  np.testing.assert_array_equal(changed_clients, np.unique(schedule.clients))
 
 
 def test_a_share_of_the_local_steps():
@@ -346,8 +346,8 @@ def test_as_many_slots_as_versions_in_use():
 
 def asynchronous(algorithm, **options):
   # Unlike `stale`, it compiles nothing.
-  late = by_hand([[0, 1, 2]] * STEPS, [[0] * 3] * STEPS)
-  options = {"schedule": late, "rounds": 8} | UNIFORM | options
+  schedule = by_hand([[0, 1, 2]] * STEPS, [[0] * 3] * STEPS)
+  options = {"schedule": schedule, "rounds": 8} | UNIFORM | options
   cases.TASK.simulate(algorithm, **options)
 
 
@@ -358,5 +358,5 @@ test_is_refused = calls.refusals("asynchronous.txt", globals())
 
 def test_versions_that_do_not_fit_are_refused(monkeypatch):
   monkeypatch.setattr(processes, "device_bytes", lambda: 100)
-  found = refusal(lambda: final(FED_BUFF, stale()))
-  assert found.startswith("schedule: the versions of the model")
+  message = refusal(lambda: final(FED_BUFF, stale()))
+  assert message.startswith("schedule: the versions of the model")

@@ -48,8 +48,8 @@ class Run(NamedTuple):
 @functools.cache
 @jax.enable_x64(True)
 def run(large):
-  def make(loss_fn, of, share):
-    eta = rate(share, of.zeta, large)
+  def make(loss_fn, constants, share):
+    eta = rate(share, constants.zeta, large)
     return fo.bvr_l_sgd(loss_fn, eta, large_batch=large, practical=False)
 
   grid = {"spread": SPREADS, "noise": NOISES, "share": SHARES}
@@ -59,17 +59,17 @@ def run(large):
   result = cosines.sweep(
     make, grid, seeds=range(SEEDS), evaluate=evaluate, **options
   )
-  of = cosines.over(cosines.constants, SPREADS, NOISES)
+  constants = cosines.over(cosines.constants, SPREADS, NOISES)
   axes = (2, 2, SEEDS, STAGES[large])
-  split = lambda a, *rest: np.moveaxis(a.reshape(*axes, *rest), 2, -1)
-  slope = lambda x: of.wave.reshape(-1, *[1] * (x.ndim - 1)) * np.sin(x)
+  split = lambda a, *sizes: np.moveaxis(a.reshape(*axes, *sizes), 2, -1)
+  slope = lambda x: constants.wave.reshape(-1, *[1] * (x.ndim - 1)) * np.sin(x)
   traces = (result.traces[name] for name in ("direction", "previous"))
   v, x = (split(trace, LENGTH[large], CLIENTS, K) for trace in traces)
   error = (v - slope(x)) ** 2
   return Run(
-    eta=np.asarray(rate(np.array(SHARES), of.zeta, large)),
-    of=of,
-    noise=of.variance / (CLIENTS * LARGE),
+    eta=np.asarray(rate(np.array(SHARES), constants.zeta, large)),
+    of=constants,
+    noise=constants.variance / (CLIENTS * LARGE),
     first=error[..., 0, 0, :],
     error=error.mean((-2, -3)),
     slope=(slope(x) ** 2).mean((-2, -3)),
@@ -147,6 +147,6 @@ def test_corollary_4_6():
     needed.append(length * (1 + np.argmax(reached, axis=-1)))
     ratio = needed[-1] / (order / eps + length)
     assert np.all((ratio > 0.5) & (ratio < 5))
-  more = np.array(needed)[1:] / needed[:-1]
-  np.testing.assert_allclose(more, 2, rtol=0.1)
+  ratios = np.array(needed)[1:] / needed[:-1]
+  np.testing.assert_allclose(ratios, 2, rtol=0.1)
   assert needed[0][1] > 1.5 * needed[0][0]  # zeta

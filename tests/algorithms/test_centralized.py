@@ -43,8 +43,8 @@ def test_uniform_weights_make_it_the_mean_over_clients():
   problem = task.problem
 
   def gradient(w, _):
-    each = [problem.gradient(w, rows) for rows in problem.client_rows]
-    return None, np.mean([grad for _, grad in each], axis=0)
+    gradients = [problem.gradient(w, rows) for rows in problem.client_rows]
+    return None, np.mean([grad for _, grad in gradients], axis=0)
 
   psi = loops.L1(slice(None), 0.1)
   mean = jax_problems.from_start(problem, problem.x0, gradient)
@@ -93,46 +93,46 @@ def test_the_optimum_of_ridge_regression():
   rng = np.random.default_rng(0)
   x, y = rng.normal(size=(30, 6)), rng.normal(size=30)
   loss_fn, data = least_squares(x, y)
-  found = optimum(
+  result = optimum(
     loss_fn, prox.squared_l2(0.3), np.zeros(6), data, 1e-10, batch_size=7
   )
   expected = np.linalg.solve(x.T @ x / 30 + 0.3 * np.eye(6), x.T @ y / 30)
-  assert_close(found.params, expected, 1e-9)
+  assert_close(result.params, expected, 1e-9)
   value = np.mean((x @ expected - y) ** 2) + 0.3 * np.sum(expected**2)
-  np.testing.assert_allclose(found.value, value, rtol=1e-12)
-  assert found.residual <= 1e-10
+  np.testing.assert_allclose(result.value, value, rtol=1e-12)
+  assert result.residual <= 1e-10
 
 
 def test_the_optimum_equals_the_loop():
   tries = 40
-  found = optimum(
+  result = optimum(
     TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=tries
   )
   x = loops.fista(
     TASK.problem, EVERYTHING, OF_LOOP, 1024.0, tries, 0.0, halve=True
   )
   assert np.linalg.norm(x - TASK.problem.x0) > 0.1  # Some were accepted.
-  assert_close(found.params, x, 1e-10)
+  assert_close(result.params, x, 1e-10)
 
 
 def test_the_residual_is_of_the_point_returned():
   """It bounds the fixed-point residual, for any step."""
-  found = optimum(TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=30)
-  assert found.iterations == 30
-  assert found.residual > 1e-6
-  w = jax_problems.flat(found.params)
+  result = optimum(TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=30)
+  assert result.iterations == 30
+  assert result.residual > 1e-6
+  w = jax_problems.flat(result.params)
   grad = TASK.problem.gradient(w, EVERYTHING)[1]
   for eta in (1e-3, 0.1, 1.0):
-    moved = np.linalg.norm(w - OF_LOOP.prox(w - eta * grad, eta)) / eta
-    assert moved <= found.residual * (1 + 1e-9)
+    residual = np.linalg.norm(w - OF_LOOP.prox(w - eta * grad, eta)) / eta
+    assert residual <= result.residual * (1 + 1e-9)
 
 
 def test_an_example_counts_as_often_as_it_is_owned():
   x, y = np.ones((3, 1)), np.array([0.0, 1.0, 5.0])
   data = ClientData.from_partition({"x": x, "y": y}, [[0, 1, 1], [1]])
   loss_fn = lambda w, batch, rng: (batch["x"] @ w - batch["y"]) ** 2
-  found = optimum(loss_fn, prox.zero(), np.array([4.0]), data)
-  np.testing.assert_allclose(found.params, [0.75], atol=1e-6)
+  result = optimum(loss_fn, prox.zero(), np.array([4.0]), data)
+  np.testing.assert_allclose(result.params, [0.75], atol=1e-6)
 
 
 def test_single_precision_data_do_not_limit_the_optimum():
@@ -140,6 +140,6 @@ def test_single_precision_data_do_not_limit_the_optimum():
   x = rng.normal(size=(40, 5)).astype(np.float32)
   y = rng.normal(size=40).astype(np.float32)
   loss_fn, data = least_squares(x, y)
-  found = optimum(loss_fn, prox.l1(0.1), jnp.zeros(5), data, 1e-11)
-  assert found.residual <= 1e-11
-  assert found.params.dtype == np.float64
+  result = optimum(loss_fn, prox.l1(0.1), jnp.zeros(5), data, 1e-11)
+  assert result.residual <= 1e-11
+  assert result.params.dtype == np.float64

@@ -51,9 +51,9 @@ def each_iterate(params, data, test):
 
 def iterates(result):
   """[evaluations, d], from `each_iterate`."""
-  measured = result.history.metrics
-  numbers = sorted(name for name in measured if name.isdigit())
-  return np.stack([measured[name][0] for name in numbers], 1)
+  metrics = result.history.metrics
+  numbers = sorted(name for name in metrics if name.isdigit())
+  return np.stack([metrics[name][0] for name in numbers], 1)
 
 
 # ----------------------------------------------- Loops with more than a model
@@ -122,9 +122,9 @@ def test_fed_mid_starts_in_the_constraint(osp):
   )
   ball = prox.kernels(prox.l2_ball(0.01))
   assert np.isinf(ball.value(SOFTMAX.params))
-  both = prox.kernels(prox.l1(3.0) + prox.l2_ball(0.01))
+  penalized_ball = prox.kernels(prox.l1(3.0) + prox.l2_ball(0.01))
   projected = ball.prox(SOFTMAX.params, 0.0)
-  for psi in (ball, both):  # The penalty in a sum moves nothing.
+  for psi in (ball, penalized_ball):  # The penalty in a sum moves nothing.
     chex.assert_trees_all_close(init(psi), projected, rtol=1e-6)
   penalty = init(prox.kernels(prox.l1(3.0)))
   chex.assert_trees_all_equal(penalty, SOFTMAX.params)
@@ -137,8 +137,8 @@ def test_feasible_points(factory, osp):
   """Evaluated models are feasible; gradients, where not OSP."""
 
   def loss_fn(params, batch, rng):  # Its gradient is NaN off the ball.
-    inside = jnp.where(jnp.isinf(BALL.value(params)), jnp.nan, 1.0)
-    return inside * SOFTMAX.loss_fn(params, batch, rng)
+    factor = jnp.where(jnp.isinf(BALL.value(params)), jnp.nan, 1.0)
+    return factor * SOFTMAX.loss_fn(params, batch, rng)
 
   start = BALL.prox(SOFTMAX.params, 0.0)
   run = lambda loss_fn: simulated(
@@ -171,8 +171,8 @@ def test_a_grid_equals_the_loop():
   make = lambda strength, **rates: fed_mid(
     SOFTMAX.loss_fn, prox.kernels(prox.nuclear(strength)), **rates
   )
-  whole = SOFTMAX.sweep(make, grid, rounds=ROUNDS, **OPTIONS)
-  rounds, ends = drawn_rounds(SOFTMAX, OPTIONS), flat(whole.params, 1)
+  result = SOFTMAX.sweep(make, grid, rounds=ROUNDS, **OPTIONS)
+  rounds, ends = drawn_rounds(SOFTMAX, OPTIONS), flat(result.params, 1)
   for end, point in zip(ends, grid_points(grid), strict=True):
     strength, *rates = (point[name] for name in grid)
     psi = loops.Nuclear(KERNEL, (4, 3), strength)
@@ -200,7 +200,7 @@ def test_weights_that_a_sampler_scales_leave_the_averaged_iterate():
   twice = Sampler(lambda *_: (jnp.arange(4), jnp.full(4, 2.0)))
   options = {"cohort_size": 4, "local_steps": 3, "weighting": "uniform"}
   plain, scaled = (
-    FOUR_CLIENTS.simulate(algorithm, rounds=1, batch_size=4, **each).params
-    for each in (options, options | {"sampler": twice})
+    FOUR_CLIENTS.simulate(algorithm, rounds=1, batch_size=4, **settings).params
+    for settings in (options, options | {"sampler": twice})
   )
   chex.assert_trees_all_close(scaled, plain, rtol=1e-5)

@@ -47,27 +47,27 @@ def run(**options):
   Axes: betas, spreads, noises, rates [2, 2, 2, 3]; then rounds, P, clients and
   seeds. Those of the constants are spreads, noises and 1.
   """
-  make = lambda loss_fn, of, beta, rate: fo.domo(
+  make = lambda loss_fn, constants, beta, rate: fo.domo(
     loss_fn, rate, 1 - MU_S, mu_s=MU_S, mu_l=MU_L, beta=beta, **options
   )
   grid = {"beta": BETAS, "spread": SPREADS, "noise": NOISES, "rate": RATES}
   settings = {"rounds": ROUNDS, "seeds": range(SEEDS), "local_steps": P}
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(DOMO, "momentum_sgd", recorded(DOMO.momentum_sgd))
-    found = cosines.sweep(make, grid, trace=("point", "trace"), **settings)
+    result = cosines.sweep(make, grid, trace=("point", "trace"), **settings)
   axes = (2, 2, 2, len(RATES), SEEDS, ROUNDS, CLIENTS, P)
   split = lambda a: np.moveaxis(a.reshape(axes), (-1, 4), (-3, -1))
-  of = cosines.over(cosines.constants, SPREADS, NOISES)
-  of = jax.tree.map(lambda leaf: leaf[..., None], of)
-  return split(found.traces["point"]), split(found.traces["trace"]), of
+  constants = cosines.over(cosines.constants, SPREADS, NOISES)
+  constants = jax.tree.map(lambda leaf: leaf[..., None], constants)
+  return split(result.traces["point"]), split(result.traces["trace"]), constants
 
 
 @pytest.mark.parametrize("options", [RESET, AVERAGED, INTRA])
 def test_divergence(options):
   """The mean square of a client's distance from the mean point."""
   x, _, of = run(**options)
-  away = (x - x.mean(-2, keepdims=True))[FUSED, :, :, :2]
-  left, eta = (away**2).mean((-2, -3, -4)), RATES[:2]
+  distances = (x - x.mean(-2, keepdims=True))[FUSED, :, :, :2]
+  left, eta = (distances**2).mean((-2, -3, -4)), RATES[:2]
   noise, bias = 3 * P * of.variance, 9 * P**2 * of.divergence
   right = eta**2 * (noise + bias) / (1 - MU_L) ** 2
   assert_below(left, right[..., None], 1e-3)
@@ -78,23 +78,23 @@ def test_divergence(options):
   of_noise = np.mean([np.sum(w**2) for w in powers]) * (1 - 1 / CLIENTS)
   of_bias = np.mean([np.sum(w) ** 2 for w in powers])
   variance, divergence = cosines.over(cosines.variances, SPREADS, NOISES)
-  known = of_noise * variance.mean(-1) + of_bias * divergence
-  found = left[:, :, 1].mean(-1) / eta[1] ** 2
-  np.testing.assert_allclose(found, known, rtol=0.05, atol=1e-9)
+  expected = of_noise * variance.mean(-1) + of_bias * divergence
+  actual = left[:, :, 1].mean(-1) / eta[1] ** 2
+  np.testing.assert_allclose(actual, expected, rtol=0.05, atol=1e-9)
 
 
 @pytest.mark.parametrize("options", [RESET, AVERAGED])
 def test_theorem_1(options):
   x, _, of = run(**options)
-  eta, rest = RATES, 1 - MU_L
-  right = 2 * rest * of.gap / (eta * ROUNDS * P)
-  right += 9 * (eta * P) ** 2 * of.divergence / rest**2
-  of_noise = 1 / CLIENTS + 3 * eta * P / (2 * rest)
-  of_noise += 2 * MU_L**2 * eta / (rest**4 * CLIENTS)
-  right += eta * of.variance / rest * of_noise
+  eta, damping = RATES, 1 - MU_L
+  right = 2 * damping * of.gap / (eta * ROUNDS * P)
+  right += 9 * (eta * P) ** 2 * of.divergence / damping**2
+  of_noise = 1 / CLIENTS + 3 * eta * P / (2 * damping)
+  of_noise += 2 * MU_L**2 * eta / (damping**4 * CLIENTS)
+  right += eta * of.variance / damping * of_noise
   slope = of.wave[..., None, None, None] * np.sin(x.mean(-2))
   left = (slope**2).mean((-2, -3))
-  assert 1 - 2 * LIMIT - (2 * MU_L * LIMIT / rest**2) ** 2 >= 0
+  assert 1 - 2 * LIMIT - (2 * MU_L * LIMIT / damping**2) ** 2 >= 0
   assert_below(left[FUSED, :, :, 0], right[:, :, 0, None], 0.2)
   # Too large a rate, of equal clients without noise.
   assert np.all(left[FUSED, 0, 0, 2] > 40 * right[0, 0, 2])
@@ -108,8 +108,8 @@ def test_inconsistency():
   flat = lambda a: a.mean(-2).reshape(*a.shape[:4], ROUNDS * P, SEEDS)
   eta, gradient = RATES[:, None], flat(m)
   gradient[..., 1:, :] -= MU_L * flat(m)[..., :-1, :]
-  before = np.cumsum(gradient, axis=-2) - gradient
-  z = cosines.START - eta[..., None] / (1 - MU_L) * before
+  earlier_sum = np.cumsum(gradient, axis=-2) - gradient
+  z = cosines.START - eta[..., None] / (1 - MU_L) * earlier_sum
   left = np.sum((z - flat(x)) ** 2, axis=-2)
   right = (eta * MU_L) ** 2 / (1 - MU_L) ** 4 * np.sum(gradient**2, axis=-2)
   # It holds in each run, at any rate; almost with equality at small ones.

@@ -48,15 +48,15 @@ PSI = {
 }
 
 
-def of(loop, *constants, **others):
+def of(loop, *constants, **options):
   """A loop with these constants, as `cases.check_loop` takes it."""
-  return lambda rounds, masses: loop(PROBLEM, rounds, *constants, **others)
+  return lambda rounds, masses: loop(PROBLEM, rounds, *constants, **options)
 
 
-def of_all(loop, *constants, **others):
+def of_all(loop, *constants, **options):
   """The same of a loop that has the weights of all clients."""
   return lambda rounds, masses: loop(
-    PROBLEM, rounds, *constants, population=masses, **others
+    PROBLEM, rounds, *constants, population=masses, **options
   )
 
 
@@ -117,9 +117,9 @@ def step_decay():
 
 
 def of_regularizer(name, psi, client_rate=rate):
-  own, of_loop = PSI[psi]
+  penalty, of_loop = PSI[psi]
   algorithm = ALGORITHMS[name].factory(
-    LOSS, prox.kernels(own), client_rate, SERVER_RATE
+    LOSS, prox.kernels(penalty), client_rate, SERVER_RATE
   )
   of_step = (lambda r, k: rate(r)) if client_rate is rate else client_rate
   loop = getattr(composite, name.removesuffix("_osp"))
@@ -127,10 +127,10 @@ def of_regularizer(name, psi, client_rate=rate):
   return algorithm, "model", of(loop, of_loop, of_step, SERVER_RATE, **osp)
 
 
-def scaffold(make=fo.scaffold, exact=False, **given):
-  loop = of_all(variance.scaffold, rate, SERVER_RATE, exact=exact, **given)
-  given |= {"exact_control": True} if exact else {}
-  return make(LOSS, rate, SERVER_RATE, **given), "params kept control", loop
+def scaffold(make=fo.scaffold, exact=False, **options):
+  loop = of_all(variance.scaffold, rate, SERVER_RATE, exact=exact, **options)
+  options |= {"exact_control": True} if exact else {}
+  return make(LOSS, rate, SERVER_RATE, **options), "params kept control", loop
 
 
 def fed_adamw(whole=False, shared=False):
@@ -148,8 +148,8 @@ def fed_adamw(whole=False, shared=False):
   return algorithm, "params delta moment count", loop
 
 
-def fed_lada(**how):
-  constants = {"alpha": 0.3, "b1": 0.7, "b2": 0.9, "eps": 0.05, **how}
+def fed_lada(**options):
+  constants = {"alpha": 0.3, "b1": 0.7, "b2": 0.9, "eps": 0.05, **options}
   algorithm = fo.fed_lada(LOSS, rate, SERVER_RATE, **constants)
   loop = of(loops.fed_lada, rate, SERVER_RATE, **constants)
   return algorithm, "params delta moment", loop
@@ -157,8 +157,8 @@ def fed_lada(**how):
 
 def of_momenta(name):
   constants = MOMENTA[name]
-  given = {n: v for n, v in constants.items() if n in ("mu_s", "mu_l", "beta")}
-  algorithm = ALGORITHMS[name].factory(LOSS, rate, ALPHA, **given)
+  kwargs = {n: v for n, v in constants.items() if n in ("mu_s", "mu_l", "beta")}
+  algorithm = ALGORITHMS[name].factory(LOSS, rate, ALPHA, **kwargs)
   loop = of(loops.double_momentum, rate, ALPHA, **constants)
   return algorithm, "params momentum", loop
 
@@ -168,15 +168,15 @@ def fed_nova(rho=0.0, mu=0.0):
   return algorithm, "params", of(loops.fed_nova, LR, rho, mu)
 
 
-def fed_speed(**how):
-  loop = of_all(loops.fed_speed, LR, **SPEED, **how)
-  return fo.fed_speed(LOSS, LR, **SPEED, **how), "params kept", loop
+def fed_speed(**options):
+  loop = of_all(loops.fed_speed, LR, **SPEED, **options)
+  return fo.fed_speed(LOSS, LR, **SPEED, **options), "params kept", loop
 
 
 def fed_exp(rounds, masses):
-  found = list(loops.fed_exp(PROBLEM, rounds, LR, 1e-3))
-  assert max(rate for *_, rate in found) > 1
-  return found
+  steps = list(loops.fed_exp(PROBLEM, rounds, LR, 1e-3))
+  assert max(rate for *_, rate in steps) > 1
+  return steps
 
 
 def fed_dyn(rounds, masses):
@@ -188,13 +188,13 @@ def fed_dyn(rounds, masses):
 
 def fed_per(share=None):
   """FedRep with that share of shared steps."""
-  given, steps, make = {"personal": ["kernel"]}, None, fo.fed_per
+  options, steps, make = {"personal": ["kernel"]}, None, fo.fed_per
   if share is not None:
-    given["shared_steps"], make = share, fo.fed_rep
+    options["shared_steps"], make = share, fo.fed_rep
     steps = lambda num_steps: max(1, round(share * num_steps))
   kernel = np.arange(KERNEL.start, KERNEL.stop)
   loop = of(loops.fed_per, LR, kernel, steps)
-  return make(LOSS, SGD, **given), "shared kept", loop
+  return make(LOSS, SGD, **options), "shared kept", loop
 
 
 def per_fed_avg(delta=None, own_batches=True):
@@ -210,12 +210,12 @@ def per_fed_avg(delta=None, own_batches=True):
 
 
 def diloco(rounds, masses):
-  kept = {}  # Clients keep their rules.
-  make_rule = lambda r, client: kept.setdefault(
+  rules = {}  # Clients keep their rules.
+  make_rule = lambda r, client: rules.setdefault(
     client, reference.AdamW(0.05, **ADAMW)
   )
-  outer = reference.Nesterov(0.7, 0.9)
-  return reference.fed_avg(PROBLEM, rounds, make_rule, outer)
+  server_rule = reference.Nesterov(0.7, 0.9)
+  return reference.fed_avg(PROBLEM, rounds, make_rule, server_rule)
 
 
 # name of an algorithm, and of a variant -> what `cases.check_loop` takes. Rules
@@ -384,16 +384,16 @@ PARTS = (
 
 
 def test_every_algorithm_has_a_loop():
-  elsewhere = {"centralized", "local", "minibatch_sarah", "bvr_l_sgd",
+  names_elsewhere = {"centralized", "local", "minibatch_sarah", "bvr_l_sgd",
                "prox_skip", "fed_bn", "fed_buff", "fed_async", "ca2fl",
                "fadas", "fed_ex_lora"}  # fmt: skip
-  here = {name.partition(",")[0] for name in LOOPS}
-  assert here | elsewhere == set(ALGORITHMS)
+  names_here = {name.partition(",")[0] for name in LOOPS}
+  assert names_here | names_elsewhere == set(ALGORITHMS)
 
 
-def check(name, **how):
+def check(name, **options):
   task = MLP if name == "moon" else cases.TASK
-  cases.check_loop(*LOOPS[name], task=task, **how)
+  cases.check_loop(*LOOPS[name], task=task, **options)
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -434,9 +434,9 @@ def test_traces_of_delta_sgd_are_those_of_the_loop(name):
       expected = np.array(getattr(of_loops[r][i].rule, of_loop))
       if field != "step_size":  # No branch decides the first step.
         expected[:1] = np.inf
-      own, after = np.split(traced[field][r, i], [len(expected)])
-      np.testing.assert_allclose(own, expected, rtol=1e-9)
-      assert np.isnan(after).all()
+      client_trace, padding = np.split(traced[field][r, i], [len(expected)])
+      np.testing.assert_allclose(client_trace, expected, rtol=1e-9)
+      assert np.isnan(padding).all()
   # Each branch decides some of the steps.
   assert (traced["smoothness_step"] < traced["growth_step"]).any()
   assert (traced["smoothness_step"] > traced["growth_step"]).any()
@@ -505,7 +505,7 @@ def test_prox_skip():
     lambda r: jax.random.geometric(cases.cohort(r, **settings).key, p)
   )
   with jax.enable_x64(True):
-    _, *after = cases.run(fo.prox_skip(LOSS, LR, p=p), **settings)
+    _, *states_after = cases.run(fo.prox_skip(LOSS, LR, p=p), **settings)
     lengths = [int(coin(r)) for r in range(ROUNDS)]
     rounds = cases.draw(ROUNDS, **settings)
 
@@ -516,15 +516,15 @@ def test_prox_skip():
   rounds = list(map(in_order, rounds))
   looped = loops.prox_skip(PROBLEM, rounds, LR, p, lengths)
   xs, points, h = zip(*looped, strict=True)
-  states, kept = zip(*after, strict=True)
+  states, client_states = zip(*states_after, strict=True)
   cases.assert_close([state.params for state in states], xs, rtol)
   meetings = [0, *(int(state.meetings) for state in states)]
   have_met = (np.diff(meetings) > 0).tolist()
   assert have_met == [length <= num_steps for length in lengths]
   assert {True, False} == set(have_met)
-  for r, (state, own) in enumerate(zip(states, kept, strict=True)):
+  for r, (state, client) in enumerate(zip(states, client_states, strict=True)):
     # A client learns of a meeting at the start of the next round.
-    x, control = cases.flat(own.params, 1), cases.flat(own.control, 1)
+    x, control = cases.flat(client.params, 1), cases.flat(client.control, 1)
     mean = cases.flat(state.params)
     if have_met[r]:
       control, x = control + p / LR * (mean - x), np.tile(mean, (M, 1))

@@ -103,14 +103,14 @@ UNITS = MODEL, MODEL, ONCE
 @pytest.mark.parametrize("name", COSTS)
 @pytest.mark.default_cases("scaffold", "fed_adamw")
 def test_costs_are_those_counted_by_hand(name):
-  algorithm, *counted, kept = COSTS[name]
+  algorithm, *counted, num_kept = COSTS[name]
   result = TASK.simulate(algorithm, rounds=2, **OPTIONS)
   assert result.cost == {
     f"{cost}_per_round": pytest.approx(number * unit)
     for cost, number, unit in zip(NAMES, counted, UNITS, strict=True)
   }
   leaves = jax.tree.leaves(result.client_state)
-  assert sum(leaf.nbytes for leaf in leaves) == C * kept * MODEL
+  assert sum(leaf.nbytes for leaf in leaves) == C * num_kept * MODEL
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -130,8 +130,8 @@ def test_costs_of_stages_are_those_counted_by_hand(name):
     usual = number * unit
     expected[f"{name}_per_round"] = usual + more / 2
     expected[f"stage_start_{name}_per_round"] = more / 2
-    so_far = result.history.metrics[name][0]
-    np.testing.assert_allclose(so_far, [0, usual + more, 2 * usual + more])
+    spent = result.history.metrics[name][0]
+    np.testing.assert_allclose(spent, [0, usual + more, 2 * usual + more])
   assert result.cost == pytest.approx(expected)
 
 
@@ -176,17 +176,17 @@ def test_prox_skip_if_a_client_sends_nan_now_and_then():
 def test_mime_lite_takes_any_base_optimizer():
   """One client, one step on all of its examples: that optimizer itself."""
   base = optax.scale_by_adam()
-  one = jax_problems.least_squares(sizes=(N,), dim=D)
+  task = jax_problems.least_squares(sizes=(N,), dim=D)
   with jax.enable_x64(True):
-    result = one.simulate(
-      fo.mime_lite(one.loss_fn, 0.1, base=base),
+    result = task.simulate(
+      fo.mime_lite(task.loss_fn, 0.1, base=base),
       rounds=4,
       batch_size=N,
       local_steps=1,
     )
-    expected, state = one.params, base.init(one.params)
+    expected, state = task.params, base.init(task.params)
     for _ in range(4):
-      _, grad = one.problem.gradient(expected["kernel"], np.arange(N))
+      _, grad = task.problem.gradient(expected["kernel"], np.arange(N))
       updates, state = base.update({"kernel": grad}, state)
       updates = optax.tree.scale(-0.1, updates)
       expected = optax.apply_updates(expected, updates)

@@ -35,12 +35,12 @@ def test_ditto_traces_the_steps_whose_difference_is_sent():
 
 def test_personal_leaves_are_not_sent():
   algorithm = fo.fed_rep(cases.loss_fn, SGD, personal=["bias"])
-  found = run(algorithm)
-  sent = found.cost["bytes_up_per_round"]
-  assert sent == pytest.approx(4 * cases.PARAMS["kernel"].size)
-  assert set(found.client_state) == {"bias", "kernel"}
-  assert found.client_state["kernel"] is None
-  assert_close(found.params["bias"], cases.PARAMS["bias"])
+  result = run(algorithm)
+  bytes_up = result.cost["bytes_up_per_round"]
+  assert bytes_up == pytest.approx(4 * cases.PARAMS["kernel"].size)
+  assert set(result.client_state) == {"bias", "kernel"}
+  assert result.client_state["kernel"] is None
+  assert_close(result.params["bias"], cases.PARAMS["bias"])
 
 
 def per_example(params, batch):
@@ -50,37 +50,37 @@ def per_example(params, batch):
 def test_clients_use_their_own_leaves():
   data = cases.DATA
   algorithm = fo.fed_per(cases.loss_fn, SGD, personal=["bias"])
-  found = run(algorithm, rounds=1)
-  measured = fo.evaluate_clients(found, per_example, data, algorithm=algorithm)
+  result = run(algorithm, rounds=1)
+  metrics = fo.evaluate_clients(result, per_example, data, algorithm=algorithm)
   for client, rows in enumerate(cases.PROBLEM.client_rows):
     if not len(rows):
-      assert np.isnan(measured.values["personal"]["loss"][client])
+      assert np.isnan(metrics.values["personal"]["loss"][client])
       continue
-    bias = np.asarray(found.client_state["bias"][client], np.float64)
-    kernel = np.asarray(found.params["kernel"], np.float64)
+    bias = np.asarray(result.client_state["bias"][client], np.float64)
+    kernel = np.asarray(result.params["kernel"], np.float64)
     x = np.concatenate([bias, kernel.ravel()])
     loss, _ = cases.PROBLEM.gradient(x, rows)
-    own = measured.values["personal"]["loss"][client]
-    assert own == pytest.approx(loss, rel=1e-5)
+    personal_loss = metrics.values["personal"]["loss"][client]
+    assert personal_loss == pytest.approx(loss, rel=1e-5)
 
 
 @pytest.mark.slow
 def test_models_of_per_fed_avg_are_one_step_from_the_server_s():
   """Of clients that were not in a round too."""
   algorithm = fo.per_fed_avg(cases.loss_fn, 0.1, inner_learning_rate=0.5)
-  found = run(algorithm, rounds=1)
-  measured = fo.evaluate_clients(
-    found, per_example, cases.DATA, train=cases.DATA, algorithm=algorithm
+  result = run(algorithm, rounds=1)
+  evaluated = fo.evaluate_clients(
+    result, per_example, cases.DATA, train=cases.DATA, algorithm=algorithm
   )
-  x = np.asarray(cases.flat(found.params), np.float64)
+  x = np.asarray(cases.flat(result.params), np.float64)
   for client, rows in enumerate(cases.PROBLEM.client_rows):
     if len(rows):
-      own = x - 0.5 * cases.PROBLEM.gradient(x, rows)[1]
-      loss, _ = cases.PROBLEM.gradient(own, rows)
-      actual = measured.values["personal"]["loss"][client]
+      own_model = x - 0.5 * cases.PROBLEM.gradient(x, rows)[1]
+      loss, _ = cases.PROBLEM.gradient(own_model, rows)
+      actual = evaluated.values["personal"]["loss"][client]
       assert actual == pytest.approx(loss, rel=1e-5)
   call = lambda: fo.evaluate_clients(
-    found, per_example, cases.DATA, algorithm=algorithm
+    result, per_example, cases.DATA, algorithm=algorithm
   )
   assert refusal(call) == (
     "train: clients make their own models on their training examples; give them"
@@ -102,11 +102,11 @@ def test_some_trained_leaves_can_be_personal():
 
   task = jax_problems.mlp()
   algorithm = fo.train_only(make, ["hidden"], task.loss_fn)
-  found = task.simulate(algorithm, rounds=2, **OPTIONS)
-  assert found.client_state["hidden"]["kernel"] is None
-  own = found.client_state["hidden"]["bias"]
-  assert np.ptp(own, axis=0).max() > 0
-  assert_close(found.params["output"], task.params["output"])
+  result = task.simulate(algorithm, rounds=2, **OPTIONS)
+  assert result.client_state["hidden"]["kernel"] is None
+  own_bias = result.client_state["hidden"]["bias"]
+  assert np.ptp(own_bias, axis=0).max() > 0
+  assert_close(result.params["output"], task.params["output"])
 
 
 # Bad input.

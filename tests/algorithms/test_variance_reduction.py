@@ -64,7 +64,7 @@ class Drawn(NamedTuple):
 def drawn(weighting="examples"):
   config = Config.create(TASK.data, OPTIONS | {"weighting": weighting})
   phases = jax_problems.drawn_phases(config, TASK.data, 0, ROUNDS, 3)
-  everything = np.arange(sum(SIZES))
+  all_rows = np.arange(sum(SIZES))
   data = jax.device_put(
     ClientData({"x": np.eye(sum(SIZES))}, TASK.data.indices, TASK.data.sizes)
   )
@@ -78,7 +78,7 @@ def drawn(weighting="examples"):
     return jax.random.randint(worker.key, (), 0, worker.num_steps) + 1
 
   @jax.jit
-  def others(round):
+  def other_draws(round):
     cohort = jax_problems.cohort_of(config, data, jax.random.key(0), round)
     sampled = cohort.each(counts, jnp.zeros(sum(SIZES))).value
     pick = cohort.pick(lambda worker, _: worker.client, (), phase=2).value
@@ -87,8 +87,8 @@ def drawn(weighting="examples"):
 
   sampled, picks, k_hats, uniforms = [], [], [], []
   for r, of_round in enumerate(phases[0]):
-    times, pick, k, u = jax.device_get(others(jnp.int32(r)))
-    rows = [[np.repeat(everything, np.round(t).astype(int))] for t in times]
+    times, pick, k, u = jax.device_get(other_draws(jnp.int32(r)))
+    rows = [[np.repeat(all_rows, np.round(t).astype(int))] for t in times]
     sampled.append(of_round._replace(batches=rows))
     picks.append(of_round.clients.index(pick))
     k_hats.append(k)
@@ -105,13 +105,13 @@ def test_what_was_drawn_reaches_every_case():
   pairs = zip(rounds.first, rounds.picks, strict=True)
   assert len({r.clients[pick] for r, pick in pairs}) > 2
   # The large gradient is of as many examples as asked for, all the client's.
-  seen = []
+  sampled_rows = []
   for clients, batches, _ in rounds.sampled:
     for client, (rows,) in zip(clients, batches, strict=True):
       assert len(rows) == (LARGE if SIZES[client] else 0)
       assert set(rows) <= set(TASK.problem.client_rows[client])
-      seen.extend(rows)
-  assert len(set(seen)) > 0.4 * sum(SIZES)
+      sampled_rows.extend(rows)
+  assert len(set(sampled_rows)) > 0.4 * sum(SIZES)
 
 
 # ----------------------------------------------------- Against the NumPy loops
@@ -122,8 +122,8 @@ def trajectory(algorithm, task, rounds=ROUNDS, **options):
 
   What clients keep is `controls` among them.
   """
-  each = cases.run(algorithm, task, rounds, **options)
-  server, clients = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+  states = cases.run(algorithm, task, rounds, **options)
+  server, clients = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
   return types.SimpleNamespace(**server._asdict(), controls=clients)
 
 
@@ -145,20 +145,20 @@ def whole(problem, rounds):
 FIELDS = "params", "direction"
 
 
-def looped(case, given):
+def looped(case, draws):
   """{field of the state: [R, ...]}, by the referee."""
-  problem, large, stage = TASK.problem, given.sampled, SAMPLED_STAGE
+  problem, large, stage = TASK.problem, draws.sampled, SAMPLED_STAGE
   if "sampled" not in case:
-    large, stage = whole(problem, given.first), EXACT_STAGE
+    large, stage = whole(problem, draws.first), EXACT_STAGE
   if case == "minibatch_sarah":
-    looped = loops.minibatch_sarah(problem, given.shared, large, rate, stage)
+    looped = loops.minibatch_sarah(problem, draws.shared, large, rate, stage)
     return dict(zip(FIELDS, zip(*looped, strict=True), strict=True))
-  rounds = (problem, given.shared, given.own, large, given.picks)
+  rounds = (problem, draws.shared, draws.own, large, draws.picks)
   if "theory" not in case:
     looped = loops.bvr_l_sgd(*rounds, rate, stage)
     return dict(zip(FIELDS, zip(*looped, strict=True), strict=True))
-  t_hats, s_hats = drawn_outputs(given.uniforms, stage)
-  xs, outs = loops.bvr_l_sgd_theory(*rounds, given.k_hats, t_hats, rate, stage)
+  t_hats, s_hats = drawn_outputs(draws.uniforms, stage)
+  xs, outs = loops.bvr_l_sgd_theory(*rounds, draws.k_hats, t_hats, rate, stage)
   outs = [problem.x0, *outs]
   run = [outs[s_hats[(r + 1) // stage]] for r in range(len(xs))]
   return {"params": xs, "output.run": run}
@@ -171,11 +171,11 @@ def drawn_outputs(uniforms, stage_length):
   """
   t_hats, s_hats, num_stages = [], [0], len(uniforms) // stage_length
   for s in range(num_stages):
-    own = uniforms[s * stage_length : (s + 1) * stage_length]
-    kept = [t for t in range(1, stage_length + 1) if own[t - 1, 0] < 1 / t]
-    t_hats.append(kept[-1])
-    taken = own[-1, 1] < 1 / (s + 1)
-    s_hats.append(s + 1 if taken else s_hats[-1])
+    draws = uniforms[s * stage_length : (s + 1) * stage_length]
+    rounds = [t for t in range(1, stage_length + 1) if draws[t - 1, 0] < 1 / t]
+    t_hats.append(rounds[-1])
+    is_taken = draws[-1, 1] < 1 / (s + 1)
+    s_hats.append(s + 1 if is_taken else s_hats[-1])
   return t_hats, s_hats
 
 
@@ -185,11 +185,11 @@ def test_equals_the_loop_in_every_round(case):
   weighting = "uniform" if "sampled" in case else "examples"
   states = compiled(case, weighting)
   for field, values in looped(case, drawn(weighting)).items():
-    where = states.output if field == "output.run" else states
-    found = flat(getattr(where, field.removeprefix("output.")), 1)
+    state = states.output if field == "output.run" else states
+    actual = flat(getattr(state, field.removeprefix("output.")), 1)
     # The theory's loop ends with the last whole stage.
-    found = found[1 : len(values) + 1]
-    assert_close(found, np.array(values), 1e-10)
+    actual = actual[1 : len(values) + 1]
+    assert_close(actual, np.array(values), 1e-10)
   assert np.linalg.norm(flat(states.params, 1)[-1] - TASK.problem.x0) > 0.1
 
 
@@ -199,9 +199,9 @@ def test_a_stage_has_the_length_of_algorithm_4(large_batch, stage):
   """T = ceil(1 + b~ / (K B)), also with b~ above a client's mean size, 23.8."""
   algorithm = minibatch_sarah(TASK.loss_fn, 0.1, large_batch=large_batch)
   result = TASK.simulate(algorithm, rounds=12, batch_size=4, local_steps=2)
-  sent = result.cost["stage_start_bytes_up_per_round"]
+  bytes_up = result.cost["stage_start_bytes_up_per_round"]
   model = 4 * len(TASK.problem.x0)
-  assert sent == pytest.approx(model * math.ceil(12 / stage) / 12)
+  assert bytes_up == pytest.approx(model * math.ceil(12 / stage) / 12)
 
 
 EQUAL = jax_problems.softmax(sizes=(12, 12, 12))

@@ -45,8 +45,8 @@ def test_integers_of_the_program(dtype):
 
 @pytest.mark.parametrize("number", [1, (1 << 24) + 1, (1 << 32) - 1])
 def test_totals_of_many_clients(number):
-  many = jnp.full(100_003, number, jnp.uint32)
-  total = jax.jit(lambda x: counters.total(counters.counter(x)))(many)
+  counts = jnp.full(100_003, number, jnp.uint32)
+  total = jax.jit(lambda x: counters.total(counters.counter(x)))(counts)
   assert read(total) == 100_003 * number
   # And of such totals.
   assert read(counters.total(jnp.stack([total] * 7))) == 7 * 100_003 * number
@@ -56,13 +56,13 @@ def test_totals_of_many_clients(number):
 def test_many_additions(number):
   """No digit grows without bound, and none is lost."""
   add = lambda _, total: counters.add(total, counters.counter(number))
-  many = 200_001
-  total = jax.jit(lambda: jax.lax.fori_loop(0, many, add, counters.zero()))()
-  assert read(total) == many * number
+  times = 200_001
+  total = jax.jit(lambda: jax.lax.fori_loop(0, times, add, counters.zero()))()
+  assert read(total) == times * number
   doubled = total
   for _ in range(10):
     doubled = counters.add(doubled, doubled)
-  assert read(doubled) == 1024 * many * number
+  assert read(doubled) == 1024 * times * number
 
 
 def test_what_a_run_exchanges_is_exact():
@@ -90,11 +90,11 @@ def test_what_a_run_exchanges_is_exact():
   )
   assert result.cost["bytes_up_per_round"] == up
   assert result.cost["bytes_down_per_round"] == down
-  done = np.array([0, 2, 4, 5])
+  rounds_done = np.array([0, 2, 4, 5])
   metrics = result.history.metrics
   assert metrics["bytes_up"].dtype == np.float64
-  np.testing.assert_array_equal(metrics["bytes_up"][0], done * up)
-  np.testing.assert_array_equal(metrics["bytes_down"][0], done * down)
+  np.testing.assert_array_equal(metrics["bytes_up"][0], rounds_done * up)
+  np.testing.assert_array_equal(metrics["bytes_down"][0], rounds_done * down)
 
 
 @pytest.mark.parametrize("number", [0, 1, 255, (1 << 31) - 1, (1 << 40) + 7])
@@ -120,15 +120,15 @@ def test_digits_of_a_round_leave_room_for_plain_sums(clients):
   """The bound that `fit` assumes, with the largest digits there can be."""
 
   @jax.jit
-  def largest(most):
-    of_clients = counters.times(counters.counter(most), 255)
-    found = [
-      counters.totals(most=most)["most"],
+  def largest(value):
+    of_clients = counters.times(counters.counter(value), 255)
+    counters_found = [
+      counters.totals(most=value)["most"],
       counters.total(of_clients),
-      counters.times(counters.total(counters.counter(most)), (1 << 24) - 1),
+      counters.times(counters.total(counters.counter(value)), (1 << 24) - 1),
     ]
-    found.append(counters.add(*found[:2]))
-    return [jnp.max(counter) for counter in found]
+    counters_found.append(counters.add(*counters_found[:2]))
+    return [jnp.max(counter) for counter in counters_found]
 
   assert max(largest(jnp.full(clients, (1 << 31) - 1))) < 1024 + 8 * clients
 
@@ -150,8 +150,8 @@ def test_a_run_counts_the_same_either_way(monkeypatch):
     options = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
     return dict(TASK.simulate(algorithm, rounds=5, **options).cost)
 
-  plain = run()
+  cost = run()
   monkeypatch.setattr(counters, "fit", lambda rounds, clients: False)
   programs.clear()
-  assert run() == plain
-  assert plain["gradient_evaluations_per_round"] > 0
+  assert run() == cost
+  assert cost["gradient_evaluations_per_round"] > 0

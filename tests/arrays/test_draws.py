@@ -42,19 +42,19 @@ def test_shuffle_of_long_lists_keeps_the_padding_last(n_max):
 def test_the_first_of_a_shuffle(n_max, count):
   for seed in range(3):
     key = jax.random.key(seed)
-    whole = jax.jit(shuffle, static_argnums=2)(key, 1, n_max, n_max)
-    first = jax.jit(first_of_shuffle, static_argnums=(2, 3))
-    np.testing.assert_array_equal(first(key, 1, n_max, count), whole[:count])
+    order = jax.jit(shuffle, static_argnums=2)(key, 1, n_max, n_max)
+    prefix = jax.jit(first_of_shuffle, static_argnums=(2, 3))
+    np.testing.assert_array_equal(prefix(key, 1, n_max, count), order[:count])
 
 
 def test_the_first_of_a_shuffle_where_keys_are_tied(monkeypatch):
   bits = lambda key, shape, dtype: jnp.arange(5000, dtype=dtype) % 7
   monkeypatch.setattr(jax.random, "bits", bits)
   key = jax.random.key(0)
-  whole = jax.jit(lambda key: shuffle(key, 0, 5000, 5000))(key)
+  order = jax.jit(lambda key: shuffle(key, 0, 5000, 5000))(key)
   for count in (3, 800, 2500):
-    first = jax.jit(lambda key, n=count: first_of_shuffle(key, 0, 5000, n))
-    np.testing.assert_array_equal(first(key), whole[:count])
+    prefix = jax.jit(lambda key, n=count: first_of_shuffle(key, 0, 5000, n))
+    np.testing.assert_array_equal(prefix(key), order[:count])
 
 
 # A few of many numbers: those of 5,000 are drawn one by one up to 625.
@@ -75,13 +75,13 @@ def test_distinct_numbers(count):
 
 def test_few_of_many_numbers_are_drawn_uniformly():
   """Single ones, each place, and pairs; also where almost half is refused."""
-  most, count, many = 8193, 64, 3000
-  draw = lambda key: distinct(key, most, count)
+  limit, count, num_draws = 8193, 64, 3000
+  draw = lambda key: distinct(key, limit, count)
   drawn = np.asarray(
-    jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(2), many))
+    jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(2), num_draws))
   )
-  of_numbers = np.bincount(drawn.ravel(), minlength=most)
-  cells = drawn * 16 // most  # [many, count], of 16 equal intervals.
+  of_numbers = np.bincount(drawn.ravel(), minlength=limit)
+  cells = drawn * 16 // limit  # [num_draws, count], of 16 equal intervals.
   # 8193 is no multiple of 16: one cell has one number more, of 513.
   first, last = cells[:, 0], cells[:, -1]
   of_ends = np.bincount(first * 16 + last, minlength=256)
@@ -99,10 +99,10 @@ def test_repeated_and_too_large_numbers_are_drawn_again(monkeypatch):
     jax.random, "bits", lambda key, shape, _: bits[: shape[0]]
   )
   key = jax.random.key(0)
-  some = jax.jit(lambda key: distinct(key, 5000, 5))
-  np.testing.assert_array_equal(some(key), [9, 4999, 0, 3, 17])
-  others = jax.jit(lambda key: distinct(key, 5000, 3, 4999))
-  np.testing.assert_array_equal(others(key), [9, 0, 3])
+  draw_five = jax.jit(lambda key: distinct(key, 5000, 5))
+  np.testing.assert_array_equal(draw_five(key), [9, 4999, 0, 3, 17])
+  draw_below = jax.jit(lambda key: distinct(key, 5000, 3, 4999))
+  np.testing.assert_array_equal(draw_below(key), [9, 0, 3])
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def loss_fn(params, batch, rng):
 
 def test_delta_sgd_measures_the_weights_alone():
   """Its step sizes are those on a model whose statistics are not there."""
-  without = {"x": (X - X.mean(0)) / X.std(0), "y": Y}
+  normalized = {"x": (X - X.mean(0)) / X.std(0), "y": Y}
 
   def fixed_loss(params, batch, rng):
     x = LAYER.apply(
@@ -56,7 +56,7 @@ def test_delta_sgd_measures_the_weights_alone():
     "norm": {k: v for k, v in PARAMS["norm"].items() if k not in STATISTICS},
     "output": PARAMS["output"],
   }
-  data = fo.ClientData(without, DATA.indices, DATA.sizes)
+  data = fo.ClientData(normalized, DATA.indices, DATA.sizes)
   expected, actual = (
     fo.simulate(
       fo.fed_avg(loss, fo.delta_sgd()), params, data, rounds=2,
@@ -64,11 +64,11 @@ def test_delta_sgd_measures_the_weights_alone():
     )
     for loss, params in ((fixed_loss, weights), (loss_fn, PARAMS))
   )  # fmt: skip
-  for one, other in (
+  for value, target in (
     (actual.traces["step_size"], expected.traces["step_size"]),
     (actual.params["output"], expected.params["output"]),
   ):
-    np.testing.assert_allclose(one, other, rtol=1e-5)
+    np.testing.assert_allclose(value, target, rtol=1e-5)
 
 
 def test_terms_of_the_loss_leave_them_out():
@@ -76,11 +76,11 @@ def test_terms_of_the_loss_leave_them_out():
   params = jax.tree.map(lambda leaf: leaf + 1.0, PARAMS)
   weights = {"scale": 2.0, "bias": 1.0}
   squares = 3 * sum(v**2 for v in weights.values()) + 3 * 2.0**2
-  before = loss_fn(params, batch, None)
-  after = objectives.l2(loss_fn, 0.5)(params, batch, None)
-  np.testing.assert_allclose(after - before, 0.25 * squares, rtol=1e-5)
-  after = objectives.proximal(loss_fn, PARAMS, 0.5)(params, batch, None)
-  np.testing.assert_allclose(after - before, 0.25 * 9, rtol=1e-5)
+  loss = loss_fn(params, batch, None)
+  penalized = objectives.l2(loss_fn, 0.5)(params, batch, None)
+  np.testing.assert_allclose(penalized - loss, 0.25 * squares, rtol=1e-5)
+  penalized = objectives.proximal(loss_fn, PARAMS, 0.5)(params, batch, None)
+  np.testing.assert_allclose(penalized - loss, 0.25 * 9, rtol=1e-5)
 
 
 def test_fed_exp_does_not_extrapolate_them():
@@ -95,25 +95,25 @@ def test_fed_exp_does_not_extrapolate_them():
       algorithm, PARAMS, data, rounds=1, **OPTIONS, weighting="uniform"
     ).params
   )
-  plain = step(fo.fed_avg(loss_fn, client))
-  found = step(fo.fed_exp(loss_fn, client, eps=0.0))
+  average = step(fo.fed_avg(loss_fn, client))
+  actual = step(fo.fed_exp(loss_fn, client, eps=0.0))
   for name in STATISTICS:
     # It evaluates the mean of the first two iterates.
-    middle = (PARAMS["norm"][name] + plain["norm"][name]) / 2
-    np.testing.assert_allclose(found["norm"][name], middle, rtol=1e-6)
-  half = (PARAMS["output"] + plain["output"]) / 2
-  assert not np.allclose(found["output"], half, rtol=1e-3)
+    middle = (PARAMS["norm"][name] + average["norm"][name]) / 2
+    np.testing.assert_allclose(actual["norm"][name], middle, rtol=1e-6)
+  extrapolated = (PARAMS["output"] + average["output"]) / 2
+  assert not np.allclose(actual["output"], extrapolated, rtol=1e-3)
 
 
 def test_a_batch_with_padding_is_refused():
   rows = [np.arange(8), np.arange(8, 21)]
   data = fo.ClientData.from_partition({"x": X, "y": Y}, rows)
   algorithm = fo.fed_avg(loss_fn, optax.sgd(0.1))
-  whole = {"batch_size": 4, "drop_remainder": True}
-  fo.Simulator(algorithm, data, **whole).init(PARAMS)
-  found = refusal(fo.Simulator(algorithm, data, batch_size=4).init, PARAMS)
-  assert found.startswith("params: 'norm' has running statistics")
-  assert "a batch that is not full" in found
+  options = {"batch_size": 4, "drop_remainder": True}
+  fo.Simulator(algorithm, data, **options).init(PARAMS)
+  message = refusal(fo.Simulator(algorithm, data, batch_size=4).init, PARAMS)
+  assert message.startswith("params: 'norm' has running statistics")
+  assert "a batch that is not full" in message
 
 
 # Every algorithm either averages the statistics as FedAvg does, or refuses.
@@ -140,23 +140,23 @@ REFUSING = {
 def make(name):
   """An algorithm of the registry, its steps far from those of FedAvg."""
   choice = ALGORITHMS[name]
-  given = {
-    p.name: 0.5 if p.default is None else p.default
-    for p in choice.hyperparameters
-    if p.field.kind is not str
-    and p.name not in ("large_batch", "hessian_difference")
+  options = {
+    field.name: 0.5 if field.default is None else field.default
+    for field in choice.hyperparameters
+    if field.field.kind is not str
+    and field.name not in ("large_batch", "hessian_difference")
   }
-  given |= {
+  options |= {
     "rule": {"server": optax.adam(0.3)},
     "rate": {"server_learning_rate": 0.5},
     "none": {},
   }[choice.server_takes]
   if name in ("fed_per", "fed_rep"):
-    given["personal"] = ["output"]
+    options["personal"] = ["output"]
   features_fn = lambda params, batch, rng: batch["x"]
   task = jax_problems.Task(None, PARAMS, loss_fn, features_fn)
   client, psi = optax.sgd(0.1, momentum=0.9), prox.l1(1e-3)
-  return task.algorithm(name, client=client, rate=0.1, psi=psi, **given)
+  return task.algorithm(name, client=client, rate=0.1, psi=psi, **options)
 
 
 def after_two_rounds(algorithm, **options):
@@ -249,8 +249,8 @@ def test_weights_that_a_sampler_scales_leave_averages_as_they_are(make):
   assert_averaged(model)
   expected = after_two_rounds(algorithm)[0]
   for name in {"moment", "client"} & {*server._fields}:
-    kept, wanted = getattr(server, name), getattr(expected, name)
-    jax.tree.map(np.testing.assert_allclose, kept, wanted)
+    value, target = getattr(server, name), getattr(expected, name)
+    jax.tree.map(np.testing.assert_allclose, value, target)
 
 
 def check_wrapped(wrap, of="fed_avg"):
@@ -305,13 +305,13 @@ def test_aggregators_keep_variances_non_negative(aggregator):
 
 def test_privacy_refuses_them_unless_they_are_frozen():
   pytest.importorskip("jax_privacy")
-  of = lambda loss: privacy.with_privacy(
+  private = lambda loss: privacy.with_privacy(
     fo.fed_avg(loss, optax.sgd(0.1)), max_norm=1.0, noise_multiplier=1.0
   )
-  sim = fo.Simulator(of(loss_fn), FIVE, batch_size=4)
-  found = refusal(sim.init, PARAMS)
-  assert found.startswith("privacy: 'norm' of the model has running statistics")
-  frozen = fo.train_only(of, ["output"], loss_fn)
+  sim = fo.Simulator(private(loss_fn), FIVE, batch_size=4)
+  text = refusal(sim.init, PARAMS)
+  assert text.startswith("privacy: 'norm' of the model has running statistics")
+  frozen = fo.train_only(private, ["output"], loss_fn)
   assert fo.Simulator(frozen, FIVE, batch_size=4).init(PARAMS).round == 0
 
 
@@ -320,18 +320,18 @@ def test_fed_bn_keeps_scale_bias_and_statistics():
     algorithm, PARAMS, DATA, rounds=3, **OPTIONS
   )
   sgd = optax.sgd(0.1)
-  found = run(fo.fed_bn(loss_fn, sgd))
-  kept = found.client_state
-  assert kept["output"] is None
-  assert set(kept["norm"]) == set(PARAMS["norm"])
-  for name, leaf in kept["norm"].items():
+  result = run(fo.fed_bn(loss_fn, sgd))
+  state = result.client_state
+  assert state["output"] is None
+  assert set(state["norm"]) == set(PARAMS["norm"])
+  for name, leaf in state["norm"].items():
     assert not np.allclose(leaf[0], leaf[1]), name
     np.testing.assert_array_equal(
-      found.params["norm"][name], PARAMS["norm"][name]
+      result.params["norm"][name], PARAMS["norm"][name]
     )
-  same = run(fo.fed_per(loss_fn, sgd, personal=["norm"]))
+  personal = run(fo.fed_per(loss_fn, sgd, personal=["norm"]))
   chex.assert_trees_all_close(
-    (same.client_state, same.params), (kept, found.params), rtol=1e-5
+    (personal.client_state, personal.params), (state, result.params), rtol=1e-5
   )
   weights = {"output": PARAMS["output"]}
   message = "fed_bn: the model has no running statistics"
@@ -346,12 +346,12 @@ def test_parts_with_running_statistics_are_found():
 
 
 def test_an_algorithm_that_refuses_them_may_freeze_them():
-  of = lambda loss: fo.minibatch_sgd(loss, 0.1)
-  frozen = fo.train_only(of, ["output"], loss_fn)
+  algorithm = lambda loss: fo.minibatch_sgd(loss, 0.1)
+  frozen = fo.train_only(algorithm, ["output"], loss_fn)
   fo.Simulator(frozen, FIVE, batch_size=4).init(PARAMS)
-  both = fo.train_only(of, ["output", "norm/running_mean"], loss_fn)
+  trainable = fo.train_only(algorithm, ["output", "norm/running_mean"], loss_fn)
   with pytest.raises(ValueError, match="params: 'norm' has running statistics"):
-    fo.Simulator(both, FIVE, batch_size=4).init(PARAMS)
+    fo.Simulator(trainable, FIVE, batch_size=4).init(PARAMS)
 
 
 def normalizing(params, batch, rng=None):
@@ -367,29 +367,29 @@ def test_no_example_of_another_client_normalizes_a_clients_own():
   x[0] = [30, -30, 30]  # The row of the pool that lists are filled up with.
   rows, params = [np.arange(12), np.arange(12, 14)], jnp.float32([1, -1, 0.5])
   data = fo.ClientData.from_partition({"x": x, "y": y}, rows)
-  batches = [{"x": x[each], "y": y[each]} for each in rows]
+  batches = [{"x": x[owned_rows], "y": y[owned_rows]} for owned_rows in rows]
   mean = lambda p, batch: normalizing(p, batch).mean()
-  exact = np.stack([jax.grad(mean)(params, batch) for batch in batches])
+  gradients = np.stack([jax.grad(mean)(params, batch) for batch in batches])
   options = {"batch_size": 4, "weighting": "uniform", "rounds": 1}
   # Whole gradients.
   algorithm = fo.scaffold(normalizing, 0.0, exact_control=True)
   result = fo.simulate(algorithm, params, data, **options)
-  np.testing.assert_allclose(result.client_state, exact, rtol=1e-4)
+  np.testing.assert_allclose(result.client_state, gradients, rtol=1e-4)
   # Local batches, of which one client's is half full.
-  one = data.indices, np.minimum(data.sizes, 4)
-  few = dataclasses.replace(data, indices=one[0], sizes=one[1])
+  kept = data.indices, np.minimum(data.sizes, 4)
+  fewer_data = dataclasses.replace(data, indices=kept[0], sizes=kept[1])
   result = fo.simulate(
-    fo.fed_avg(normalizing, optax.sgd(0.1)), params, few, **options
+    fo.fed_avg(normalizing, optax.sgd(0.1)), params, fewer_data, **options
   )
-  first = {name: values[:4] for name, values in batches[0].items()}
-  steps = [jax.grad(mean)(params, each) for each in (first, batches[1])]
+  first_batch = {name: values[:4] for name, values in batches[0].items()}
+  steps = [jax.grad(mean)(params, batch) for batch in (first_batch, batches[1])]
   expected = params - 0.1 * (steps[0] + steps[1]) / 2
   np.testing.assert_allclose(result.params, expected, rtol=1e-4)
   # Metrics.
-  found = fo.evaluate_clients(
+  metrics = fo.evaluate_clients(
     params, lambda p, batch: {"loss": normalizing(p, batch)}, data, train=data,
     loss_fn=normalizing, client=optax.sgd(0.1), local_steps=0,
   ).values  # fmt: skip
   losses = [mean(params, batch) for batch in batches]
   for kind in ("global", "personalized"):
-    np.testing.assert_allclose(found[kind]["loss"], losses, rtol=1e-5)
+    np.testing.assert_allclose(metrics[kind]["loss"], losses, rtol=1e-5)

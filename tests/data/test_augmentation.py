@@ -13,8 +13,8 @@ SIDE = 6
 
 def images(count):
   """Each pixel has a value of its own, none is 0."""
-  one = np.arange(1, SIDE * SIDE * 2 + 1, dtype=np.uint8)
-  return np.repeat(one.reshape(1, SIDE, SIDE, 2), count, 0)
+  image = np.arange(1, SIDE * SIDE * 2 + 1, dtype=np.uint8)
+  return np.repeat(image.reshape(1, SIDE, SIDE, 2), count, 0)
 
 
 def all_that_may_come(image, padding):
@@ -31,11 +31,11 @@ def all_that_may_come(image, padding):
 def test_every_crop_comes_and_comes_equally_often():
   x = images(4000)
   augment = jax.jit(crop_and_flip, static_argnums=2)
-  out = np.asarray(augment(jax.random.key(0), x, 1))
-  assert out.dtype == np.uint8
-  possible = all_that_may_come(x[0], 1)
-  found = [possible[image.tobytes()] for image in out]
-  counts = np.unique(found, axis=0, return_counts=True)[1]
+  images_out = np.asarray(augment(jax.random.key(0), x, 1))
+  assert images_out.dtype == np.uint8
+  crops = all_that_may_come(x[0], 1)
+  positions = [crops[image.tobytes()] for image in images_out]
+  counts = np.unique(positions, axis=0, return_counts=True)[1]
   assert len(counts) == 18  # 3 x 3 crops, twice
   # 222 of each on average; five standard deviations.
   assert abs(counts - 4000 / 18).max() < 5 * np.sqrt(4000 / 18)
@@ -49,22 +49,22 @@ def test_each_example_is_changed_anew_in_each_local_step():
   )
 
   def loss_fn(params, batch, rng):
-    seen = crop_and_flip(rng, batch["x"], 1).astype(jnp.float32)
-    return -jnp.sum(seen * params, (1, 2, 3))
+    images_seen = crop_and_flip(rng, batch["x"], 1).astype(jnp.float32)
+    return -jnp.sum(images_seen * params, (1, 2, 3))
 
   def seen_of(client, steps):
     algorithm = fed_avg(loss_fn, optax.sgd(1.0))
-    only = ClientData(data.examples, data.indices[client], data.sizes[client])
+    subset = ClientData(data.examples, data.indices[client], data.sizes[client])
     zeros = np.zeros(x.shape[1:], np.float32)
     options = {"rounds": 1, "batch_size": 2, "local_steps": steps}
-    return np.asarray(simulate(algorithm, zeros, only, **options).params)
+    return np.asarray(simulate(algorithm, zeros, subset, **options).params)
 
-  one, two = (seen_of(slice(0, 1), steps) for steps in (1, 2))
-  possible = all_that_may_come(x[0], 1)
+  one_step, two_steps = (seen_of(slice(0, 1), steps) for steps in (1, 2))
+  crops = all_that_may_come(x[0], 1)
   # Two images in one step: their mean is not one of those that may come twice.
-  assert one.sum() > 0
-  assert (two - one != one).any()
-  sums = np.array([np.frombuffer(each, np.uint8) for each in possible], float)
-  both = {(a + b).tobytes() for a in sums for b in sums}
-  assert (2 * one).astype(float).tobytes() in both
-  assert (2 * (two - one)).astype(float).tobytes() in both
+  assert one_step.sum() > 0
+  assert (two_steps - one_step != one_step).any()
+  sums = np.array([np.frombuffer(crop, np.uint8) for crop in crops], float)
+  sums_of_two = {(a + b).tobytes() for a in sums for b in sums}
+  assert (2 * one_step).astype(float).tobytes() in sums_of_two
+  assert (2 * (two_steps - one_step)).astype(float).tobytes() in sums_of_two

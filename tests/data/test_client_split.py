@@ -22,9 +22,9 @@ def clients_of(scheme, seed, num_clients, num_examples=90):
   y = rng.integers(5, size=num_examples)
   ids = rng.integers(num_clients, size=num_examples)
   is_natural = scheme == "natural"
-  given = {"client_ids": ids} if is_natural else PARAMETERS[scheme]
+  arguments = {"client_ids": ids} if is_natural else PARAMETERS[scheme]
   number = None if is_natural else num_clients
-  rows = partition.split(scheme, y, number, seed, **given)
+  rows = partition.split(scheme, y, number, seed, **arguments)
   x = np.arange(num_examples, dtype=np.float32)[:, None]
   return ClientData.from_partition({"x": x, "y": y}, rows)
 
@@ -58,9 +58,9 @@ def check_parts(data, train, test):
   assert rows_of(train)
   # Each slot is in exactly one part, as often and in the order it was.
   held_out = rows_of(test)
-  for whole, kept, held in zip(*map(lists, (data, train, test)), strict=True):
-    assert kept == [row for row in whole if row not in held_out]
-    assert held == [row for row in whole if row in held_out]
+  for rows, kept, held in zip(*map(lists, (data, train, test)), strict=True):
+    assert kept == [row for row in rows if row not in held_out]
+    assert held == [row for row in rows if row in held_out]
   for part in (train, test):
     assert part.max_size == part.sizes.max()
     assert part.indices.dtype == part.sizes.dtype == np.int32
@@ -102,10 +102,10 @@ def test_any_lists(rows, fraction, seed):
   parts = parts_or_refusal(data.split, fraction, seed)
   if "holds out no example of any client" in parts:
     # Then no row could be: somebody has it more often than may be taken.
-    own = lists(data)
-    targets = [min(np.round(fraction * len(o)), len(o) - 1) for o in own]
-    for row in {r for of_client in own for r in of_client}:
-      counts = [list(of_client).count(row) for of_client in own]
+    row_lists = lists(data)
+    targets = [min(np.round(fraction * len(o)), len(o) - 1) for o in row_lists]
+    for row in {r for of_client in row_lists for r in of_client}:
+      counts = [list(of_client).count(row) for of_client in row_lists]
       pairs = zip(counts, targets, strict=True)
       assert any(count > max(target, 0) for count, target in pairs)
     return
@@ -138,12 +138,12 @@ def test_one_distinct_row_stays_in_training():
 def test_a_function_of_lists_fraction_and_seed():
   data = clients_of("dirichlet", 0, 5)
   np.random.seed(0)  # noqa: NPY002
-  first = data.split(0.3, seed=1)
+  parts = data.split(0.3, seed=1)
   np.random.seed(1)  # noqa: NPY002
-  again, other = data.split(0.3, seed=1), data.split(0.3, seed=2)
-  for part, same in zip(first, again, strict=True):
-    np.testing.assert_array_equal(part.indices, same.indices)
-  assert lists(first[1]) != lists(other[1])
+  repeated, of_other_seed = data.split(0.3, seed=1), data.split(0.3, seed=2)
+  for part, part_again in zip(parts, repeated, strict=True):
+    np.testing.assert_array_equal(part.indices, part_again.indices)
+  assert lists(parts[1]) != lists(of_other_seed[1])
 
 
 @pytest.mark.parametrize("scheme", PARAMETERS)
@@ -153,8 +153,8 @@ def test_held_out_clients(scheme, seed, fraction, draw):
   data = clients_of(scheme, seed, 5)
   number = round(fraction * data.num_clients)
   if not 0 < number < data.num_clients:
-    which = "none" if number == 0 else "all"
-    with pytest.raises(ValueError, match=f"holds {which} of the"):
+    word = "none" if number == 0 else "all"
+    with pytest.raises(ValueError, match=f"holds {word} of the"):
       data.split_clients(fraction, draw)
     return
   parts = parts_or_refusal(data.split_clients, fraction, draw)
@@ -168,13 +168,13 @@ def test_held_out_clients(scheme, seed, fraction, draw):
   assert not rows_of(train) & rows_of(test)
   assert (test.sizes > 0).all()
   trained = rows_of(train)
-  whole = lists(data)
-  kept = [rows for rows in whole if rows in lists(train)]
-  assert lists(train) == kept
-  own = [[r for r in rows if r not in trained] for rows in whole]
-  assert all(rows in own for rows in lists(test))
+  all_rows = lists(data)
+  train_rows = [rows for rows in all_rows if rows in lists(train)]
+  assert lists(train) == train_rows
+  own_rows = [[r for r in rows if r not in trained] for rows in all_rows]
+  assert all(rows in own_rows for rows in lists(test))
   if scheme != "dirichlet":
-    assert sorted(lists(train) + lists(test)) == sorted(whole)
+    assert sorted(lists(train) + lists(test)) == sorted(all_rows)
 
 
 def test_clients_without_examples_train():
@@ -189,5 +189,5 @@ def test_clients_without_examples_train():
 def test_a_held_out_client_without_rows_of_its_own():
   rows = [np.array([0, 1]), np.array([1, 0]), np.array([0, 1, 0])]
   data = ClientData.from_partition({"x": np.arange(2.0)}, rows)
-  said = "held out, are also those of clients that train (1 of 1 such clients)"
-  assert said in parts_or_refusal(data.split_clients, 0.4)
+  text = "held out, are also those of clients that train (1 of 1 such clients)"
+  assert text in parts_or_refusal(data.split_clients, 0.4)

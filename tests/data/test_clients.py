@@ -37,19 +37,19 @@ def test_from_partition_keeps_what_is_used():
   assert data.indices.dtype == data.sizes.dtype == np.int32
   assert data.examples["y"].dtype == np.int32
   for client, of_client in enumerate(rows):
-    got = owned(data, client)
-    np.testing.assert_array_equal(got["x"], examples["x"][of_client])
-    np.testing.assert_array_equal(got["y"], examples["y"][of_client])
+    own_examples = owned(data, client)
+    np.testing.assert_array_equal(own_examples["x"], examples["x"][of_client])
+    np.testing.assert_array_equal(own_examples["y"], examples["y"][of_client])
   assert not data.indices[1:][:, 1:].any()  # Padding is 0.
 
 
 def test_label_counts_ignore_padding():
   rows = [np.array([5, 1, 5]), np.array([], int), np.array([3])]
   data = ClientData.from_partition(pool(), rows)
-  want = [[0, 1, 2, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
-  np.testing.assert_array_equal(data.label_counts(4), want)
+  expected = [[0, 1, 2, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
+  np.testing.assert_array_equal(data.label_counts(4), expected)
   on_device = jax.device_put(data)
-  np.testing.assert_array_equal(on_device.label_counts(4), want)
+  np.testing.assert_array_equal(on_device.label_counts(4), expected)
   with pytest.raises(ValueError, match=r"labels y must be in \[0, 2\)"):
     data.label_counts(2)
 
@@ -68,8 +68,8 @@ def test_npz_round_trip(tmp_path):
   data = ClientData.from_partition(pool(30), rows)
   path = tmp_path / "data"  # No suffix: the name is taken as it is.
   data.to_npz(path)
-  again = ClientData.from_npz(path, num_classes=3)
-  chex.assert_trees_all_equal(data, again)
+  loaded = ClientData.from_npz(path, num_classes=3)
+  chex.assert_trees_all_equal(data, loaded)
 
 
 def test_npz_with_client_ids(tmp_path):
@@ -96,10 +96,10 @@ def test_fields_of_any_name(tmp_path):
   examples = pool() | {"file": np.arange(6), "allow_pickle": np.ones(6)}
   data = ClientData.from_partition(examples, ALL)
   data.to_npz(tmp_path / "data.npz")
-  found = ClientData.from_npz(tmp_path / "data.npz").examples
-  assert set(found) == {"x", "y", "file", "allow_pickle"}
+  loaded = ClientData.from_npz(tmp_path / "data.npz").examples
+  assert set(loaded) == {"x", "y", "file", "allow_pickle"}
   for name, values in examples.items():
-    np.testing.assert_array_equal(found[name], values)
+    np.testing.assert_array_equal(loaded[name], values)
 
 
 def test_a_type_that_cannot_be_read_again(tmp_path):
@@ -132,15 +132,15 @@ def test_bad_npz(tmp_path, message):
 
 
 def test_unreadable_file(tmp_path):
-  whole = tmp_path / "whole.npz"
-  np.savez(whole, **pool(), client_ids=np.arange(6))
+  path = tmp_path / "whole.npz"
+  np.savez(path, **pool(), client_ids=np.arange(6))
   np.save(tmp_path / "one.npy", np.ones(3))
   (tmp_path / "text.npz").write_text("hello")
-  (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:300])
+  (tmp_path / "cut.npz").write_bytes(path.read_bytes()[:300])
   for name in ("absent.npz", "text.npz", "one.npy", "cut.npz"):
     message = refusal(ClientData.from_npz, tmp_path / name)
     assert message.startswith(f"{tmp_path / name}: cannot be read (")
-  message = refusal(ClientData.from_npz(whole).to_npz, tmp_path)
+  message = refusal(ClientData.from_npz(path).to_npz, tmp_path)
   assert message == f"{tmp_path} cannot be written: Is a directory"
 
 
@@ -175,19 +175,19 @@ OUTSIDE = {
 def test_what_does_not_fit_is_named(message):
   values = OUTSIDE[message]
   name = "y" if "['y']" in message or values.dtype == np.uint32 else "x"
-  found = refusal(make, **{name: values})
-  assert found.startswith(f"examples['{name}']")
-  assert message in found
+  actual = refusal(make, **{name: values})
+  assert actual.startswith(f"examples['{name}']")
+  assert message in actual
   # Test examples come without a constructor that checks them.
   of_test = refusal(inputs.check_test, {name: values}, lambda *_: {})
-  assert of_test == found.replace("examples", "test")
+  assert of_test == actual.replace("examples", "test")
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "uint32", "uint8"])
 def test_what_fits_is_taken(dtype):
-  found = make(y=np.array([0, 1, 7], dtype), x=np.array([0, 1, 255], dtype))
-  assert found.examples["y"].dtype == np.int32
-  np.testing.assert_array_equal(found.examples["y"], [0, 1, 7])
+  data = make(y=np.array([0, 1, 7], dtype), x=np.array([0, 1, 255], dtype))
+  assert data.examples["y"].dtype == np.int32
+  np.testing.assert_array_equal(data.examples["y"], [0, 1, 7])
 
 
 def test_with_64_bits_nothing_is_narrowed_but_labels():
@@ -221,25 +221,25 @@ def test_labels_outside_of_the_classes_of_a_task(part, label):
 def test_two_parts(num_examples, num_classes, fraction, seed):
   labels = np.random.default_rng(seed).integers(0, num_classes, num_examples)
   examples = {"x": np.arange(num_examples), "y": labels}
-  rest, held_out = hold_out(examples, fraction, seed)
-  together = np.concatenate([rest["x"], held_out["x"]])
-  assert sorted(together) == list(range(num_examples))
+  remaining, held_out = hold_out(examples, fraction, seed)
+  all_rows = np.concatenate([remaining["x"], held_out["x"]])
+  assert sorted(all_rows) == list(range(num_examples))
   number = np.clip(round(fraction * num_examples), 1, num_examples - 1)
   assert len(held_out["x"]) == number
   np.testing.assert_array_equal(labels[held_out["x"]], held_out["y"])
   share = np.bincount(held_out["y"], minlength=num_classes)
-  exact = np.bincount(labels, minlength=num_classes) * number / num_examples
-  assert np.abs(share - exact).max() <= 1 + 1e-9
-  again, _ = hold_out(examples, fraction, seed)
-  np.testing.assert_array_equal(again["x"], rest["x"])
+  expected = np.bincount(labels, minlength=num_classes) * number / num_examples
+  assert np.abs(share - expected).max() <= 1 + 1e-9
+  repeated, _ = hold_out(examples, fraction, seed)
+  np.testing.assert_array_equal(repeated["x"], remaining["x"])
 
 
 def test_seeds_differ_and_targets_may_be_real():
   examples = {"x": np.arange(50), "y": np.linspace(0, 1, 50)}
-  _, one = hold_out(examples, 0.2, seed=0)
-  _, other = hold_out(examples, 0.2, seed=1)
-  assert len(one["x"]) == len(other["x"]) == 10
-  assert set(one["x"]) != set(other["x"])
+  _, held_out = hold_out(examples, 0.2, seed=0)
+  _, other_held_out = hold_out(examples, 0.2, seed=1)
+  assert len(held_out["x"]) == len(other_held_out["x"]) == 10
+  assert set(held_out["x"]) != set(other_held_out["x"])
 
 
 def test_pools_that_cannot_be_divided():

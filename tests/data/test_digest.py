@@ -27,9 +27,9 @@ PUBLISHED = {
 }
 
 
-def clients(rows=ROWS, **others):
-  rows = [np.array(each) for each in rows]
-  return ClientData.from_partition(EXAMPLES | others, rows, keep_pool=True)
+def clients(rows=ROWS, **fields):
+  rows = [np.array(of_client) for of_client in rows]
+  return ClientData.from_partition(EXAMPLES | fields, rows, keep_pool=True)
 
 
 def flipped(array, at=0):
@@ -55,11 +55,11 @@ def test_other_arrays(other):
 
 
 def test_the_same_arrays():
-  wide = np.zeros((12, 4), np.float32)
-  wide[:, ::2] = X
-  same = [X.copy(), np.asfortranarray(X), wide[:, ::2], jnp.asarray(X)]
-  for each in same:
-    assert digest.of_arrays({"x": each}) == digest.of_arrays({"x": X})
+  columns = np.zeros((12, 4), np.float32)
+  columns[:, ::2] = X
+  arrays = [X.copy(), np.asfortranarray(X), columns[:, ::2], jnp.asarray(X)]
+  for array in arrays:
+    assert digest.of_arrays({"x": array}) == digest.of_arrays({"x": X})
   halves = {"x": jnp.asarray(X, jnp.bfloat16), "none": np.zeros((0, 3))}
   assert digest.of_arrays(halves) == digest.of_arrays(dict(halves))
   turned = dict(reversed(EXAMPLES.items()))
@@ -68,9 +68,9 @@ def test_the_same_arrays():
 
 def test_every_part_of_a_large_array(monkeypatch):
   monkeypatch.setattr(digest, "_AT_ONCE", 40)  # Five rows.
-  whole = digest.of_arrays({"x": X})
+  of_all = digest.of_arrays({"x": X})
   for at in range(0, X.nbytes, 4):
-    assert digest.of_arrays({"x": flipped(X, at)}) != whole
+    assert digest.of_arrays({"x": flipped(X, at)}) != of_all
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_every_part_of_a_large_array(monkeypatch):
 )
 def test_which_set_differs(other, names):
   part = {"x": X[:2]}
-  before = digest.of_data([clients()], part, part)
+  of_set = digest.of_data([clients()], part, part)
   words = f"other data ({names})" if names else ""
-  now = digest.of_data([other], part, part)
-  assert digest.difference(before, now) == words
-  named = {"validation": (EXAMPLES, part), "test": (part, EXAMPLES)}
-  for name, (validation, test) in named.items():
-    now = digest.of_data([clients()], validation, test)
-    assert digest.difference(before, now) == f"other data ({name})"
-  without = digest.of_data([clients()])
-  assert digest.difference(before, without) == "other data (validation, test)"
+  of_other = digest.of_data([other], part, part)
+  assert digest.difference(of_set, of_other) == words
+  other_parts = {"validation": (EXAMPLES, part), "test": (part, EXAMPLES)}
+  for name, (validation, test) in other_parts.items():
+    of_other = digest.of_data([clients()], validation, test)
+    assert digest.difference(of_set, of_other) == f"other data ({name})"
+  of_train = digest.of_data([clients()])
+  assert digest.difference(of_set, of_train) == "other data (validation, test)"
 
 
 def test_how_lists_are_held_does_not_matter(monkeypatch):
@@ -109,34 +109,34 @@ def test_how_lists_are_held_does_not_matter(monkeypatch):
 @pytest.mark.parametrize("is_wasteful", [True, False])
 def test_seeds_with_their_own_partition(is_wasteful, monkeypatch):
   monkeypatch.setattr(lists, "_is_wasteful", lambda *_: is_wasteful)
-  each = {0: clients(), 1: clients(ROWS[::-1])}
-  found = digest.of_data(list(each.values()))
-  assert len(found["partition"]) == 2
-  assert isinstance(found["train_examples"], str)
-  joined = inputs.data_of_seeds(each.get, [0, 1])
-  assert digest.of_data([joined]) == found
-  turned = digest.of_data(list(each.values())[::-1])
-  assert digest.difference(found, turned) == "other data (partition)"
-  alike = digest.of_data([clients(), clients()])
-  assert alike == digest.of_data([clients()])
+  data_of_seeds = {0: clients(), 1: clients(ROWS[::-1])}
+  of_data = digest.of_data(list(data_of_seeds.values()))
+  assert len(of_data["partition"]) == 2
+  assert isinstance(of_data["train_examples"], str)
+  of_joined = inputs.data_of_seeds(data_of_seeds.get, [0, 1])
+  assert digest.of_data([of_joined]) == of_data
+  turned = digest.of_data(list(data_of_seeds.values())[::-1])
+  assert digest.difference(of_data, turned) == "other data (partition)"
+  of_equal = digest.of_data([clients(), clients()])
+  assert of_equal == digest.of_data([clients()])
 
 
 def test_clients_on_disk(tmp_path):
-  found = lambda name, data: digest.of_data(
+  digests = lambda name, data: digest.of_data(
     [Population.of_client_data(tmp_path / name, data)]
   )
 
-  before = found("one", clients())
-  assert found("two", clients()) == before
-  other = found("three", clients(x=flipped(X)))
-  assert digest.difference(before, other) == "other data (train examples)"
-  sizes = found("four", clients([[0, 1], [2, 3, 4], ROWS[2]]))
-  assert "partition" in digest.difference(before, sizes)
+  of_data = digests("one", clients())
+  assert digests("two", clients()) == of_data
+  of_flipped = digests("three", clients(x=flipped(X)))
+  assert digest.difference(of_data, of_flipped) == "other data (train examples)"
+  sizes = digests("four", clients([[0, 1], [2, 3, 4], ROWS[2]]))
+  assert "partition" in digest.difference(of_data, sizes)
 
 
 def test_records_of_earlier_versions_are_found(tmp_path):
   """Their folders are named by these digests."""
   data = clients()
-  found = digest.of_data([data], EXAMPLES, {"x": X[:2]})
+  digests = digest.of_data([data], EXAMPLES, {"x": X[:2]})
   on_disk = Population.of_client_data(tmp_path / "one", data)
-  assert found | {"on disk": digest.of_data([on_disk])} == PUBLISHED
+  assert digests | {"on disk": digest.of_data([on_disk])} == PUBLISHED

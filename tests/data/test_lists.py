@@ -57,13 +57,13 @@ def test_it_stands_for_the_array(sizes, seed):
 
 
 def test_lists_of_several_seeds_are_no_array():
-  one = lists._as_lists(np.arange(3), np.array([2, 1]), 2)
+  ragged = lists._as_lists(np.arange(3), np.array([2, 1]), 2)
   sizes = np.array([2, 1])
-  both = lists.stacked([(one, sizes), (one, sizes)])
-  assert both.ndim == 3
-  for read in (np.asarray, lambda given: given[0], lambda given: given[:1]):
-    said = refusal(read, both, kind=TypeError)
-    assert "lists of 2 seeds cannot be one array; take" in said
+  of_seeds = lists.stacked([(ragged, sizes), (ragged, sizes)])
+  assert of_seeds.ndim == 3
+  for call in (np.asarray, lambda value: value[0], lambda value: value[:1]):
+    message = refusal(call, of_seeds, kind=TypeError)
+    assert "lists of 2 seeds cannot be one array; take" in message
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_lists_of_several_seeds_are_no_array():
 def test_on_the_device(sizes):
   rng, sizes = np.random.default_rng(0), np.array(sizes, np.int32)
   rows = rng.integers(0, POOL, sizes.sum())
-  both = (
+  layouts = (
     lists.of_clients(rows, sizes),
     lists._as_lists(rows, sizes, max(sizes)),
   )
-  *both, sizes = jax.device_put((*both, sizes))
+  *layouts, sizes = jax.device_put((*layouts, sizes))
   values = jnp.asarray(rng.integers(0, 9, POOL).astype(np.float32))
   # Whoever is computed, and what stands for nobody.
   clients = jnp.array([*range(len(sizes)), len(sizes), len(sizes) + 3])
@@ -89,8 +89,8 @@ def test_on_the_device(sizes):
       lists.times_owned(indices, sizes, POOL),
     )
 
-  expected, found = map(read, both)
-  chex.assert_trees_all_equal(found, expected)
+  expected, actual = map(read, layouts)
+  chex.assert_trees_all_equal(actual, expected)
 
 
 def test_unequal_clients_take_the_memory_of_their_examples():
@@ -132,7 +132,7 @@ def test_every_seed_may_have_lists_of_its_own(no_arrays):
     "evaluate": fo.evaluation.grad_norm_sq(TASK.loss_fn),
   }  # fmt: skip
   # One seed's as `Lists`, the other's as an array; and both as arrays.
-  found, expected = (
+  actual, expected = (
     fo.sweep(make, {"lr": [0.1, 0.2]}, TASK.params, of_seed, **settings)
     for of_seed in (
       lambda seed: data(seed, dense) if seed else data(seed),
@@ -140,8 +140,8 @@ def test_every_seed_may_have_lists_of_its_own(no_arrays):
     )
   )
   for part in ("params", "client_state"):
-    chex.assert_trees_all_equal(getattr(found, part), getattr(expected, part))
-  chex.assert_trees_all_equal(found.history.metrics, expected.history.metrics)
+    chex.assert_trees_all_equal(getattr(actual, part), getattr(expected, part))
+  chex.assert_trees_all_equal(actual.history.metrics, expected.history.metrics)
 
 
 def test_what_is_made_of_them(no_arrays, tmp_path):
@@ -149,15 +149,15 @@ def test_what_is_made_of_them(no_arrays, tmp_path):
   ragged = as_lists(TASK.data)
   path = tmp_path / "clients.npz"
   ragged.to_npz(path)
-  again = ClientData.from_npz(path)
-  np.testing.assert_array_equal(again.sizes, ragged.sizes)
+  loaded = ClientData.from_npz(path)
+  np.testing.assert_array_equal(loaded.sizes, ragged.sizes)
   y = lambda data: np.asarray(data.examples["y"])[data.owned_rows()]
-  np.testing.assert_array_equal(y(again), y(TASK.data))
-  for one, other in zip(
+  np.testing.assert_array_equal(y(loaded), y(TASK.data))
+  for part, dense in zip(
     ragged.split(0.3, seed=1), TASK.data.split(0.3, seed=1), strict=True
   ):
-    assert isinstance(one.indices, lists.Lists)
-    np.testing.assert_array_equal(one.indices, other.indices)
+    assert isinstance(part.indices, lists.Lists)
+    np.testing.assert_array_equal(part.indices, dense.indices)
   population = fo.Population.of_client_data(tmp_path / "p", ragged)
   np.testing.assert_array_equal(y(population.load()), y(TASK.data))
   np.testing.assert_array_equal(

@@ -48,10 +48,10 @@ EXTREME = {
 def test_no_example_is_lost_or_repeated_and_sizes(
   name, labels, num_clients, seed, draw
 ):
-  given = COMPLETE[name] | {
+  arguments = COMPLETE[name] | {
     key: draw.draw(values) for key, values in EXTREME.get(name, {}).items()
   }
-  rows = partition.split(name, labels, num_clients, seed, **given)
+  rows = partition.split(name, labels, num_clients, seed, **arguments)
   assert len(rows) == num_clients
   assert min(map(len, rows)) >= 1
   np.testing.assert_array_equal(
@@ -67,10 +67,10 @@ def test_a_function_of_the_seed_alone(name):
     partition.split(name, BALANCED, 10, seed, **LABELLED[name])
   )
   np.random.seed(0)  # noqa: NPY002
-  first, state = draw(1), np.random.get_state()  # noqa: NPY002
+  rows, state = draw(1), np.random.get_state()  # noqa: NPY002
   np.random.seed(1)  # noqa: NPY002
-  np.testing.assert_array_equal(first, draw(1))
-  assert not np.array_equal(first, draw(2))
+  np.testing.assert_array_equal(rows, draw(1))
+  assert not np.array_equal(rows, draw(2))
   np.random.seed(0)  # noqa: NPY002
   untouched = np.random.get_state()  # noqa: NPY002
   np.testing.assert_array_equal(state[1], untouched[1])
@@ -90,12 +90,12 @@ def test_dirichlet_sizes_and_class_order(
   labels, num_clients, alpha, low, extra, tail_cut, seed
 ):
   size = (low, low + extra)
-  whole = partition.dirichlet(labels, num_clients, alpha, size, seed)
+  all_rows = partition.dirichlet(labels, num_clients, alpha, size, seed)
   cut = partition.dirichlet(labels, num_clients, alpha, size, seed, tail_cut)
-  assert all(low <= len(rows) <= low + extra for rows in whole)
-  for kept, rows in zip(cut, whole, strict=True):
-    assert len(kept) == max(1, int((1 - tail_cut) * len(rows) + 1e-9))
-    np.testing.assert_array_equal(kept, rows[: len(kept)])
+  assert all(low <= len(rows) <= low + extra for rows in all_rows)
+  for kept_rows, rows in zip(cut, all_rows, strict=True):
+    assert len(kept_rows) == max(1, int((1 - tail_cut) * len(rows) + 1e-9))
+    np.testing.assert_array_equal(kept_rows, rows[: len(kept_rows)])
     assert (np.diff(labels[rows]) >= 0).all()
 
 
@@ -110,9 +110,9 @@ def test_dirichlet_counts_are_exact_and_close(mixture, size):
   assert counts.sum() == size
   assert counts.min() >= 0
   assert np.abs(counts - size * q)[:-1].max(initial=0) <= 1.5
-  plain = np.round(size * q).astype(int)
-  if plain[:-1].sum() <= size:  # Where the published rule is well defined.
-    np.testing.assert_array_equal(counts[:-1], plain[:-1])
+  rounded = np.round(size * q).astype(int)
+  if rounded[:-1].sum() <= size:  # Where the published rule is well defined.
+    np.testing.assert_array_equal(counts[:-1], rounded[:-1])
 
 
 def test_many_clients_draw_at_once_by_the_same_law(monkeypatch):
@@ -120,16 +120,16 @@ def test_many_clients_draw_at_once_by_the_same_law(monkeypatch):
   draw = lambda num_clients: partition.dirichlet(
     BALANCED, num_clients, 0.3, (2, 20), tail_cut=0.1
   )
-  few, many = map(draw, (1999, 2000))
-  assert not np.array_equal(few[1], many[1])
+  of_few, of_many = map(draw, (1999, 2000))
+  assert not np.array_equal(of_few[1], of_many[1])
   sizes, largest = [], []
-  for rows in (few, many):
+  for rows in (of_few, of_many):
     sizes.append(np.bincount([len(r) for r in rows], minlength=21) / len(rows))
     assert all((np.diff(BALANCED[r]) >= 0).all() for r in rows)
     largest.append((counts_of(rows).max(1) / [len(r) for r in rows]).mean())
   np.testing.assert_allclose(*sizes, atol=0.03)
   np.testing.assert_allclose(*largest, atol=0.02)
-  assert len(np.unique(np.concatenate(many))) == len(BALANCED)
+  assert len(np.unique(np.concatenate(of_many))) == len(BALANCED)
 
 
 def test_dirichlet_label_fractions():
@@ -167,21 +167,21 @@ def test_similarity_shares_that_fraction():
   )
   assert (draw(0.0) > 0).sum(axis=1).max() <= 2
   assert (draw(1.0) > 0).all()
-  own = np.mean(draw(0.4).max(axis=1) / 100)
-  np.testing.assert_allclose(own, 0.6 + 0.04, atol=0.06)
+  own_share = np.mean(draw(0.4).max(axis=1) / 100)
+  np.testing.assert_allclose(own_share, 0.6 + 0.04, atol=0.06)
 
 
 @pytest.mark.parametrize(
-  ("fraction", "size", "own"),
+  ("fraction", "size", "num_own"),
   [(0.1, 5000, 500), (0.35, 4999, 1750), (0.6, 4998, 3000), (0.85, 4997, 4250)],
 )
-def test_class_q_sizes(fraction, size, own):
+def test_class_q_sizes(fraction, size, num_own):
   labels = np.repeat(np.arange(10), 5000)
   rows = partition.class_q(labels, 10, fraction, seed=0)
   assert {len(r) for r in rows} == {size}
   assert len(np.unique(np.concatenate(rows))) == 10 * size
-  other = (5000 - own) // 9
-  expected = np.full((10, 10), other) + (own - other) * np.eye(10)
+  num_other = (5000 - num_own) // 9
+  expected = np.full((10, 10), num_other) + (num_own - num_other) * np.eye(10)
   np.testing.assert_array_equal(counts_of(rows, labels), expected)
 
 

@@ -77,16 +77,16 @@ def test_each_client(population):
 
 def loop(clients, cohort, capacity):
   """What `gather` gives, one client after the other."""
-  nobody = {name: values[:0] for name, values in clients[0].items()}
-  own = [clients[m] if m < len(clients) else nobody for m in cohort]
-  stops = np.cumsum([0, *(len(client["y"]) for client in own)])
-  out = {}
-  for name, empty in nobody.items():
+  no_client = {name: values[:0] for name, values in clients[0].items()}
+  own_clients = [clients[m] if m < len(clients) else no_client for m in cohort]
+  stops = np.cumsum([0, *(len(client["y"]) for client in own_clients)])
+  arrays = {}
+  for name, empty in no_client.items():
     dtype = np.int32 if name == "y" else empty.dtype
-    out[name] = np.zeros((capacity, *empty.shape[1:]), dtype)
-    rows = np.concatenate([empty, *(client[name] for client in own)])
-    out[name][: stops[-1]] = rows
-  return out, stops[:-1].tolist()
+    arrays[name] = np.zeros((capacity, *empty.shape[1:]), dtype)
+    rows = np.concatenate([empty, *(client[name] for client in own_clients)])
+    arrays[name][: stops[-1]] = rows
+  return arrays, stops[:-1].tolist()
 
 
 COHORTS = [
@@ -121,7 +121,7 @@ def test_gather_into_what_is_there(population):
   assert starts.tolist() == [0, 1]
 
   of_x = lambda x: population.gather([0], 12, out=out | {"x": x})
-  wanted = "must be float32 (12, 2, 3), writable and in C order, got"
+  requirement = "must be float32 (12, 2, 3), writable and in C order, got"
   read_only = np.zeros((12, 2, 3), np.float32)
   read_only.flags.writeable = False
   for x in (
@@ -130,9 +130,9 @@ def test_gather_into_what_is_there(population):
     np.zeros((2, 3, 12), np.float32).T.swapaxes(1, 2),
     read_only,
   ):
-    assert refusal(of_x, x) == f"out['x']: {wanted} {x.dtype} {x.shape}"
-  said = refusal(lambda: population.gather([0], 12, out={}))
-  assert said == f"out['x']: {wanted} object ()"
+    assert refusal(of_x, x) == f"out['x']: {requirement} {x.dtype} {x.shape}"
+  message = refusal(lambda: population.gather([0], 12, out={}))
+  assert message == f"out['x']: {requirement} object ()"
 
 
 def test_gather_from_several_threads(tmp_path):
@@ -142,15 +142,15 @@ def test_gather_from_several_threads(tmp_path):
   cohorts = [np.random.default_rng(i).permutation(200)[:50] for i in range(8)]
 
   def work(cohort):
-    out = None
+    arrays = None
     for _ in range(5):
-      out, _ = population.gather(cohort, capacity, out)
-    return out
+      arrays, _ = population.gather(cohort, capacity, arrays)
+    return arrays
 
   with futures.ThreadPoolExecutor(8) as threads:
-    found = list(threads.map(work, cohorts))
+    results = list(threads.map(work, cohorts))
   clients = clients_of(sizes)
-  for rows, cohort in zip(found, cohorts, strict=True):
+  for rows, cohort in zip(results, cohorts, strict=True):
     chex.assert_trees_all_equal(rows, loop(clients, cohort, capacity)[0])
 
 
@@ -188,16 +188,16 @@ def test_round_trip_of_client_data(tmp_path):
   population = Population.of_client_data(tmp_path, data)
   assert population.num_examples == 34
   for clients in (range(5), [3, 1, 1, 2]):
-    found = population.load(None if len(clients) == 5 else np.array(clients))
-    assert found.sizes.tolist() == [len(rows[m]) for m in clients]
-    assert found.indices.dtype == found.sizes.dtype == np.int32
+    loaded = population.load(None if len(clients) == 5 else np.array(clients))
+    assert loaded.sizes.tolist() == [len(rows[m]) for m in clients]
+    assert loaded.indices.dtype == loaded.sizes.dtype == np.int32
     for i, m in enumerate(clients):
-      own = found.indices[i, : found.sizes[i]]
-      of = lambda pool, rows: {n: values[rows] for n, values in pool.items()}
-      expected = of(examples, rows[m])
-      chex.assert_trees_all_equal(of(found.examples, own), expected)
-    is_padding = np.arange(found.max_size) >= found.sizes[:, None]
-    assert not found.indices[is_padding].any()
+      own_rows = loaded.indices[i, : loaded.sizes[i]]
+      take = lambda pool, rows: {n: values[rows] for n, values in pool.items()}
+      expected = take(examples, rows[m])
+      chex.assert_trees_all_equal(take(loaded.examples, own_rows), expected)
+    is_padding = np.arange(loaded.max_size) >= loaded.sizes[:, None]
+    assert not loaded.indices[is_padding].any()
   for clients, message in (
     ([0, 5], "clients: has 5; must be in [0, 4]"),
     ([2, 2], "clients: must have an example, but these 2 own none"),
@@ -207,8 +207,8 @@ def test_round_trip_of_client_data(tmp_path):
 
 
 def test_another_process_opens_the_folder(population):
-  again = pickle.loads(pickle.dumps(population))
-  chex.assert_trees_all_equal(again.client(2), population.client(2))
+  unpickled = pickle.loads(pickle.dumps(population))
+  chex.assert_trees_all_equal(unpickled.client(2), population.client(2))
   assert len(pickle.dumps(population)) < 500
 
 
@@ -231,28 +231,28 @@ def test_no_folder(tmp_path):
   says("has no population.npz")
 
 
-def change(path, kept):
+def change(path, delta):
   """Removes a file, or makes it this many bytes longer or shorter."""
-  if kept is None:
+  if delta is None:
     path.unlink()
   else:
-    os.truncate(path, max(0, path.stat().st_size + kept))
+    os.truncate(path, max(0, path.stat().st_size + delta))
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("kept", [None, -(10**9), -1, 8])
-def test_a_file_is_missing_cut_or_too_long(folder, name, kept):
-  if (name, kept) == ("population.npz", 8):
+@pytest.mark.parametrize("delta", [None, -(10**9), -1, 8])
+def test_a_file_is_missing_cut_or_too_long(folder, name, delta):
+  if (name, delta) == ("population.npz", 8):
     pytest.skip("a .npz file may have more at its end")
   path = folder / name
-  change(path, kept)
+  change(path, delta)
   message = refusal(Population.open, folder)
   assert name in message
   assert str(folder) in message
   if name == "x.bin":
-    found = {None: "is missing", -1: "has 359 bytes", 8: "has 368 bytes"}
+    texts = {None: "is missing", -1: "has 359 bytes", 8: "has 368 bytes"}
     assert message == (
-      f"{str(path)!r} {found.get(kept, 'has 0 bytes')}; must have 360 bytes, "
+      f"{str(path)!r} {texts.get(delta, 'has 0 bytes')}; must have 360 bytes, "
       "15 examples of 24"
     )
 
@@ -282,9 +282,9 @@ def test_an_index_that_cannot_be(folder, message):
   if not change.keys() & {"fields/x", "sizes", "digests"}:
     arrays["digests"] = np.zeros((7, 4), np.uint32)
   np.savez(path, **arrays)
-  found = refusal(Population.open, folder)
-  assert message in found
-  assert str(folder) in found
+  refused_with = refusal(Population.open, folder)
+  assert message in refused_with
+  assert str(folder) in refused_with
 
 
 def test_a_file_that_is_cut_while_it_is_open(population, folder):
@@ -300,13 +300,13 @@ def test_a_file_that_is_cut_while_it_is_open(population, folder):
 
 
 @pytest.mark.parametrize(
-  ("values", "kind", "shown"),
+  ("values", "kind", "text"),
   [
     ([1.0, 1e300], "float32", "1e+300"),
     ([0, 1 << 40], "int32", "1099511627776"),
   ],
 )
-def test_numbers_that_are_narrowed(tmp_path, values, kind, shown):
+def test_numbers_that_are_narrowed(tmp_path, values, kind, text):
   values = np.array(values)
   with jax.enable_x64(True):
     population = Population.write(tmp_path, [{"x": values}])
@@ -316,7 +316,7 @@ def test_numbers_that_are_narrowed(tmp_path, values, kind, shown):
     path = str(tmp_path / "x.bin")
     assert message.startswith(f"{path!r}: what was read must be from -")
     assert message.endswith(
-      f"because they become {kind}; row 1 has {shown} (1 such rows)"
+      f"because they become {kind}; row 1 has {text} (1 such rows)"
     )
 
 
@@ -345,9 +345,9 @@ def test_a_damaged_client_is_refused_and_no_other(folder, name, row):
       f"{str(path)!r} is damaged: it does not hold what was written of client "
       "3; write the population again"
     )
-  others = [0, 1, 2, 4, 5, 6, 7]
+  clients = [0, 1, 2, 4, 5, 6, 7]
   chex.assert_trees_all_equal(
-    population.gather(others, 16)[0], loop(clients_of(), others, 16)[0]
+    population.gather(clients, 16)[0], loop(clients_of(), clients, 16)[0]
   )
 
 
@@ -362,77 +362,77 @@ def test_many_clients_are_written_and_verified_in_parts(tmp_path, monkeypatch):
   """As one by one, with few of them in memory at once."""
   monkeypatch.setattr(population_module, "_AT_ONCE", 240)
   sizes, longest = np.random.default_rng(0).integers(0, 9, 150), []
-  one = Population.write(tmp_path / "one", clients_of(sizes))
-  many = Population.of_client_data(tmp_path / "many", one.load())
+  original = Population.write(tmp_path / "one", clients_of(sizes))
+  copy = Population.of_client_data(tmp_path / "many", original.load())
   for name in BIN:
     written = (tmp_path / "one" / name).read_bytes()
     assert (tmp_path / "many" / name).read_bytes() == written
-  for name, digests in one.digests.items():
-    np.testing.assert_array_equal(many.digests[name], digests)
-  read = File.read
+  for name, digests in original.digests.items():
+    np.testing.assert_array_equal(copy.digests[name], digests)
+  read_rows = File.read
 
   def watched(self, runs, rows):
     longest.append(rows.nbytes)
-    return read(self, runs, rows)
+    return read_rows(self, runs, rows)
 
   monkeypatch.setattr(File, "read", watched)
-  many.verify()
+  copy.verify()
   assert max(longest) < 2 * 240 < 24 * sizes.sum()
   flip(tmp_path / "many" / "y.bin", 32 * (int(sizes.sum()) - 1))
-  last = np.flatnonzero(sizes)[-1]
-  assert f"client {last};" in refusal(many.verify, kind=OSError)
+  client = np.flatnonzero(sizes)[-1]
+  assert f"client {client};" in refusal(copy.verify, kind=OSError)
 
 
 # What is written.
 
 
 def test_one_client_is_held_at_a_time(tmp_path):
-  given, alive = [], []
+  references, alive = [], []
 
   def stream():
     for size in SIZES:
       client = {"x": np.ones((size, 50_000), np.float32)}
-      given.append(weakref.ref(client["x"]))
+      references.append(weakref.ref(client["x"]))
       yield client
       del client
-      alive.append(sum(array() is not None for array in given))
+      alive.append(sum(array() is not None for array in references))
 
   Population.write(tmp_path, stream())
   assert max(alive) == 1
 
 
 def test_killed_while_writing(tmp_path):
-  folder, seen = tmp_path / "clients", []
+  folder, copies = tmp_path / "clients", []
 
   def stream():
     for m, client in enumerate(clients_of([20_000] * 5)):
       shutil.copytree(folder, tmp_path / f"killed{m}")
-      seen.append(tmp_path / f"killed{m}")
+      copies.append(tmp_path / f"killed{m}")
       yield client
 
   Population.write(folder, stream())
-  for copy in seen:
+  for copy in copies:
     message = refusal(Population.open, copy)
     assert "has no population.npz" in message
-    if copy != seen[0]:
+    if copy != copies[0]:
       assert "it was not written to its end" in message
       assert "is not empty" in refusal(Population.write, copy, clients_of())
-  assert os.path.getsize(seen[-1] / "x.bin") > 0
+  assert os.path.getsize(copies[-1] / "x.bin") > 0
 
 
 def test_folders_that_are_taken(folder, tmp_path):
-  new = "give a folder that is new or empty"
-  other = tmp_path / "other"
-  other.mkdir()
-  (other / "x.bin").touch()
-  for taken, name in ((folder, "mask.bin"), (other, "x.bin")):
-    before = {path: path.read_bytes() for path in taken.iterdir()}
-    assert refusal(Population.write, taken, clients_of()) == (
-      f"population_dir={str(taken)!r}: is not empty (it has {name!r}); {new}"
+  advice = "give a folder that is new or empty"
+  not_empty = tmp_path / "other"
+  not_empty.mkdir()
+  (not_empty / "x.bin").touch()
+  for place, name in ((folder, "mask.bin"), (not_empty, "x.bin")):
+    before = {path: path.read_bytes() for path in place.iterdir()}
+    assert refusal(Population.write, place, clients_of()) == (
+      f"population_dir={str(place)!r}: is not empty (it has {name!r}); {advice}"
     )
-    assert {path: path.read_bytes() for path in taken.iterdir()} == before
-  message = refusal(Population.write, other / "x.bin", clients_of())
-  assert f"{str(other / 'x.bin')!r} is a file; {new}" in message
+    assert {path: path.read_bytes() for path in place.iterdir()} == before
+  message = refusal(Population.write, not_empty / "x.bin", clients_of())
+  assert f"{str(not_empty / 'x.bin')!r} is a file; {advice}" in message
 
 
 def with_third(**change):
@@ -479,8 +479,8 @@ CLIENTS = {
 @pytest.mark.parametrize("message", CLIENTS)
 def test_clients_that_cannot_be(tmp_path, message):
   folder = tmp_path / "clients"
-  found = refusal(Population.write, folder, CLIENTS[message])
-  assert found.startswith(message)
+  text = refusal(Population.write, folder, CLIENTS[message])
+  assert text.startswith(message)
   assert not folder.exists()
   folder.mkdir()  # One that was there stays, as empty as it was.
   refusal(Population.write, folder, CLIENTS[message])

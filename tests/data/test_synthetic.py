@@ -72,29 +72,29 @@ def test_draws(task):
   assert abs(spread.std() - np.sqrt(49 / 50)) < 0.02
 
   # Validation is fresh, and of the same clients.
-  fresh = problem.validation["x"].reshape(40, 50 // 8, -1)
-  together = np.concatenate([x, fresh.reshape(-1, x.shape[1])])
-  assert len(np.unique(together, axis=0)) == len(together)
-  difference = means - fresh.mean(axis=1)
+  validation = problem.validation["x"].reshape(40, 50 // 8, -1)
+  all_rows = np.concatenate([x, validation.reshape(-1, x.shape[1])])
+  assert len(np.unique(all_rows, axis=0)) == len(all_rows)
+  difference = means - validation.mean(axis=1)
   assert abs(difference.std() - np.sqrt(1 / 50 + 1 / 6)) < 0.06
 
 
 def test_seeds_and_variants():
   draw = lambda *args, **sizes: synthetic.lasso(*args, dim=8, **SMALL, **sizes)
-  first = draw("I", 3, num_nonzero=2)
-  again = draw("I", 3, num_nonzero=2)
+  problem = draw("I", 3, num_nonzero=2)
+  repeat = draw("I", 3, num_nonzero=2)
   np.testing.assert_array_equal(
-    first.data.examples["y"], again.data.examples["y"]
+    problem.data.examples["y"], repeat.data.examples["y"]
   )
-  np.testing.assert_array_equal(first.validation["x"], again.validation["x"])
-  other = draw("I", 4, num_nonzero=2)
-  assert (first.data.examples["x"] != other.data.examples["x"]).all()
+  np.testing.assert_array_equal(problem.validation["x"], repeat.validation["x"])
+  of_other_seed = draw("I", 4, num_nonzero=2)
+  assert (problem.data.examples["x"] != of_other_seed.data.examples["x"]).all()
 
   denser = draw("I", 3, num_nonzero=3)
-  x = first.data.examples["x"]
+  x = problem.data.examples["x"]
   np.testing.assert_array_equal(denser.data.examples["x"], x)
-  added = denser.data.examples["y"] - first.data.examples["y"]
-  np.testing.assert_allclose(added, x[:, 2], atol=1e-5)
+  difference = denser.data.examples["y"] - problem.data.examples["y"]
+  np.testing.assert_allclose(difference, x[:, 2], atol=1e-5)
 
 
 # The non-convex problem.
@@ -103,14 +103,14 @@ POINTS = np.random.default_rng(5).normal(0, 2, (6, 4)).astype(np.float32)
 
 
 def wells(zeta=0.7, seed=0, **sizes):
-  small = {"dim": 4, "num_clients": 5, "examples_per_client": 12}
-  return synthetic.heterogeneous(zeta, seed, **(small | sizes))
+  defaults = {"dim": 4, "num_clients": 5, "examples_per_client": 12}
+  return synthetic.heterogeneous(zeta, seed, **(defaults | sizes))
 
 
 def derivatives(objective):
   """The value, gradient and Hessian at each of the points."""
-  each = (objective, jax.grad(objective), jax.hessian(objective))
-  return jax.vmap(lambda x: [of(x) for of in each])(POINTS)
+  functions = (objective, jax.grad(objective), jax.hessian(objective))
+  return jax.vmap(lambda x: [function(x) for function in functions])(POINTS)
 
 
 @functools.cache
@@ -123,10 +123,10 @@ def of_clients(num_clients):
   @jax.jit
   def evaluate(zeta):
     loss_fn = problem._replace(zeta=zeta).loss_fn
-    of = lambda batch: derivatives(lambda x: jnp.mean(loss_fn(x, batch)))
-    return jax.vmap(of)(batches)
+    of_client = lambda batch: derivatives(lambda x: jnp.mean(loss_fn(x, batch)))
+    return jax.vmap(of_client)(batches)
 
-  return lambda zeta: [np.float64(each) for each in evaluate(zeta)]
+  return lambda zeta: [np.float64(derivative) for derivative in evaluate(zeta)]
 
 
 @pytest.mark.parametrize(("zeta", "num_clients"), [(0.0, 6), (0.7, 5)])
@@ -149,8 +149,8 @@ def test_first_order_heterogeneity_is_apart_from_zeta(zeta):
 @pytest.mark.parametrize("zeta", [0.7, 20.0])
 def test_the_mean_objective_is_the_same_for_every_zeta(zeta):
   expected = jax.jit(derivatives, static_argnums=0)(wells(0.0).objective)
-  for found, plain in zip(of_clients(5)(zeta), expected, strict=True):
-    np.testing.assert_allclose(found.mean(0), plain, rtol=1e-4, atol=1e-4)
+  for values, mean in zip(of_clients(5)(zeta), expected, strict=True):
+    np.testing.assert_allclose(values.mean(0), mean, rtol=1e-4, atol=1e-4)
 
 
 def test_wells_and_saddle_points():
@@ -172,9 +172,9 @@ def test_wells_and_saddle_points():
 def test_smoothness_bounds_every_example_and_is_reached():
   problem = wells(2.0, num_clients=6)
   assert problem.smoothness == 3 + 4 * 0.5 + 1
-  one = lambda x, example: problem.loss_fn(x, example)
-  each = jax.vmap(jax.hessian(one), (None, 0))
-  hessians = jax.jit(jax.vmap(each, (0, None)))
+  loss = lambda x, example: problem.loss_fn(x, example)
+  hessians_of = jax.vmap(jax.hessian(loss), (None, 0))
+  hessians = jax.jit(jax.vmap(hessians_of, (0, None)))
   points = np.concatenate([POINTS, np.zeros((1, 4), np.float32)])
   norms = np.linalg.norm(
     hessians(points, problem.data.examples), 2, axis=(-2, -1)
@@ -192,8 +192,8 @@ def test_noise_of_the_gradient(size):
   noise = at_maximum - at_maximum.mean(axis=0)
   variance = np.mean(np.sum(noise**2, axis=1))
   # Of an odd number of examples, one has no noise in each coordinate.
-  kept = size // 2 * 2 / size
-  np.testing.assert_allclose(variance, 0.36 * kept, rtol=1e-5)
+  share = size // 2 * 2 / size
+  np.testing.assert_allclose(variance, 0.36 * share, rtol=1e-5)
 
   x = jnp.full(4, 3**-0.5)
   elsewhere = jacobian(x, batch)
@@ -205,19 +205,19 @@ def test_noise_of_the_gradient(size):
 
 
 def test_nonconvex_draws():
-  one, same, other = wells(0.1, 3), wells(5.0, 3), wells(0.1, 4)
-  assert one.data.sizes.tolist() == [12] * 5
+  problem, of_zeta, of_seed = wells(0.1, 3), wells(5.0, 3), wells(0.1, 4)
+  assert problem.data.sizes.tolist() == [12] * 5
   for name in ("tilt", "curvature", "bump"):
-    values = one.data.examples[name]
+    values = problem.data.examples[name]
     assert values.shape == (60, 4)
     assert values.dtype == np.float32
     # Neither zeta nor the process changes a draw.
-    np.testing.assert_array_equal(values, same.data.examples[name])
-    assert (values != other.data.examples[name]).any()
-  batch = one.data.examples
+    np.testing.assert_array_equal(values, of_zeta.data.examples[name])
+    assert (values != of_seed.data.examples[name]).any()
+  batch = problem.data.examples
   np.testing.assert_array_equal(
-    one._replace(zeta=5.0).loss_fn(POINTS[0], batch),
-    same.loss_fn(POINTS[0], batch),
+    problem._replace(zeta=5.0).loss_fn(POINTS[0], batch),
+    of_zeta.loss_fn(POINTS[0], batch),
   )
 
 

@@ -85,18 +85,18 @@ def write_tff(path, examples):
     feature["label"].int64_list.value.append(int(label))
     return example.SerializeToString()
 
-  each = [
+  clients_of_splits = [
     (f"{kind.replace('digitsonly', 'digits_only')}_{split}", writer, arrays)
     for (kind, split), clients in examples.items()
     for writer, arrays in clients.items()
   ]
   tables = {
     "client_metadata (client_id, split_name)": [
-      (writer, name) for name, writer, _ in each
+      (writer, name) for name, writer, _ in clients_of_splits
     ],
     "examples (split_name, client_id, serialized_example_proto)": [
       (name, writer, record(*example))
-      for name, writer, arrays in each
+      for name, writer, arrays in clients_of_splits
       for example in zip(*arrays, strict=True)
     ],
   }
@@ -162,15 +162,15 @@ def test_other_pixels_stay_float(tmp_path, examples):
 
 
 def test_tff_compressed(tmp_path, examples, own_cache):
-  plain = write_tff(tmp_path / "plain.sqlite", examples)
+  database = write_tff(tmp_path / "plain.sqlite", examples)
   packed = tmp_path / "emnist_all.sqlite.lzma"
-  packed.write_bytes(lzma.compress(plain.read_bytes(), lzma.FORMAT_ALONE))
-  expected, _ = femnist.load(plain)
+  packed.write_bytes(lzma.compress(database.read_bytes(), lzma.FORMAT_ALONE))
+  expected, _ = femnist.load(database)
   for path in (packed, tmp_path):  # The file, and the folder that holds it.
     train, _ = femnist.load(path)
     np.testing.assert_array_equal(train.examples["x"], expected.examples["x"])
   (cache,) = own_cache.iterdir()  # One file, no partial one beside it.
-  assert cache.read_bytes() == plain.read_bytes()
+  assert cache.read_bytes() == database.read_bytes()
   os.utime(packed, (1, 1))  # Another file: another copy.
   femnist.load(packed)
   assert len(list(own_cache.iterdir())) == 2
@@ -188,12 +188,12 @@ def test_fedjax_by_file(tmp_path, examples):
 
 def test_no_file(tmp_path):
   for path in (tmp_path, tmp_path / "no"):
-    found = refusal(femnist.load, path, only_digits=True)
-    assert found.startswith(
+    message = refusal(femnist.load, path, only_digits=True)
+    assert message.startswith(
       f"data_dir={str(path)!r}: must be emnist_all.sqlite.lzma or its folder "
       "(download https://storage.googleapis.com/tff-datasets-public/"
     )
-    assert "federated_emnist_digitsonly_train.sqlite" in found
+    assert "federated_emnist_digitsonly_train.sqlite" in message
 
 
 COMPRESSED = lzma.compress(bytes(3 * MB))
@@ -212,9 +212,9 @@ def test_no_database(end, content, message, tmp_path, own_cache, monkeypatch):
   monkeypatch.setattr(femnist, "_LARGEST_FILE", 2 * MB)
   path = tmp_path / f"emnist_all.sqlite{end}"
   path.write_bytes(content)
-  found = refusal(femnist.load, path)
-  assert message in found
-  assert not end or "emnist_all.sqlite.lzma again, or decompress it" in found
+  text = refusal(femnist.load, path)
+  assert message in text
+  assert not end or "emnist_all.sqlite.lzma again, or decompress it" in text
   assert not list(own_cache.rglob("*.*"))
 
 
@@ -290,16 +290,16 @@ def test_damaged(message, tmp_path, examples, monkeypatch):
   monkeypatch.setattr(femnist, "_LARGEST_RECORD", MB)
   monkeypatch.setattr(femnist, "_MOST_WRITERS", 7)
   if message in TFF:
-    path = given = write_tff(tmp_path / "tff.sqlite", examples)
+    path = data_dir = write_tff(tmp_path / "tff.sqlite", examples)
   else:
-    given = write_fedjax(tmp_path / "fedjax", examples)
-    path = given / "federated_emnist_train.sqlite"
+    data_dir = write_fedjax(tmp_path / "fedjax", examples)
+    path = data_dir / "federated_emnist_train.sqlite"
   with sqlite3.connect(path) as file:
     file.executescript((FEDJAX | TFF)[message])
   file.close()
-  found = refusal(femnist.load, given)
-  assert found.startswith(f"{path}: ")
-  assert message in found
+  text = refusal(femnist.load, data_dir)
+  assert text.startswith(f"{path}: ")
+  assert message in text
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def written(tmp_path_factory):
     lines = ["labels chunks"]
     for session in range(SESSIONS):
       has_labels = (subject, session) != UNLABELLED
-      lines += [f"{seen if has_labels else 'rest'} {session}" for seen in SEEN]
+      lines += [f"{name if has_labels else 'rest'} {session}" for name in SEEN]
     (folder / "labels.txt").write_text("\n".join(lines) + "\n")
   return root, mask, scans
 
@@ -61,8 +61,8 @@ def expected(mask, bold, session):
 
 def test_load(written):
   root, mask, scans = written
-  every = [(m, i) for m in range(1, 7) for i in range(SESSIONS)]
-  owners = [owner for owner in every if owner != UNLABELLED]
+  all_owners = [(m, i) for m in range(1, 7) for i in range(SESSIONS)]
+  owners = [owner for owner in all_owners if owner != UNLABELLED]
   parts = owners[:59], owners[59:]
   for data, of_part in zip(fmri.load(root), parts, strict=True):
     x, y = data.examples["x"], data.examples["y"]
@@ -71,8 +71,8 @@ def test_load(written):
     assert y.dtype == np.int32
     assert y.tolist() == [1, 1, 0, 0] * len(of_part)
     for client, (subject, session) in enumerate(of_part):
-      own = expected(mask, scans[subject], session)
-      np.testing.assert_allclose(x[data.indices[client]], own, atol=1e-4)
+      own_scans = expected(mask, scans[subject], session)
+      np.testing.assert_allclose(x[data.indices[client]], own_scans, atol=1e-4)
 
 
 def test_default_folder(written, monkeypatch):

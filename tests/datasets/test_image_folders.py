@@ -23,27 +23,27 @@ def _write(root, names, size=(5, 4), channels=()):
 def test_classes_are_folders(tmp_path):
   _write(tmp_path, ["dog/1.png", "cat/2.png", "cat/1.bmp"])
   (tmp_path / "cat" / "notes.txt").write_text("not an image")
-  found = image_folder(tmp_path)
-  assert found.classes == ("cat", "dog")
-  assert found.test is None
-  assert found.train["x"].shape == (3, 5, 4, 1)
-  assert found.train["y"].tolist() == [0, 0, 1]
-  first = np.asarray(Image.open(tmp_path / "cat" / "1.bmp"))
-  np.testing.assert_array_equal(found.train["x"][0, ..., 0], first)
+  images = image_folder(tmp_path)
+  assert images.classes == ("cat", "dog")
+  assert images.test is None
+  assert images.train["x"].shape == (3, 5, 4, 1)
+  assert images.train["y"].tolist() == [0, 0, 1]
+  image = np.asarray(Image.open(tmp_path / "cat" / "1.bmp"))
+  np.testing.assert_array_equal(images.train["x"][0, ..., 0], image)
 
 
 def test_a_test_part_and_colours(tmp_path):
   _write(tmp_path, ["train/a/1.png", "train/b/1.png", "test/b/1.png"])
   _write(tmp_path, ["test/a/1.png"], (8, 8), (3,))
-  found = image_folder(tmp_path, side=6)
-  assert found.train["x"].shape == found.test["x"].shape == (2, 6, 6, 3)
-  assert found.with_test(0.5) is found
+  images = image_folder(tmp_path, side=6)
+  assert images.train["x"].shape == images.test["x"].shape == (2, 6, 6, 3)
+  assert images.with_test(0.5) is images
 
 
 def test_a_part_is_held_out(tmp_path):
   _write(tmp_path, [f"{c}/{i}.png" for c in "ab" for i in range(5)])
-  found = image_folder(tmp_path).with_test(0.4)
-  assert np.bincount(found.test["y"]).tolist() == [2, 2]
+  images = image_folder(tmp_path).with_test(0.4)
+  assert np.bincount(images.test["y"]).tolist() == [2, 2]
 
 
 def test_photos_are_as_they_were_taken(tmp_path):
@@ -55,10 +55,10 @@ def test_photos_are_as_they_were_taken(tmp_path):
   exif = image.getexif()
   exif[274] = 6  # To be turned by 90 degrees.
   image.save(tmp_path / "b" / "2.png", exif=exif)
-  found = image_folder(tmp_path)
-  assert found.train["x"].shape == (3, 5, 4, 3)
+  images = image_folder(tmp_path)
+  assert images.train["x"].shape == (3, 5, 4, 3)
   turned = np.rot90(pixels[..., 0], -1)
-  np.testing.assert_array_equal(found.train["x"][2, ..., 0], turned)
+  np.testing.assert_array_equal(images.train["x"][2, ..., 0], turned)
 
 
 def test_a_palette_may_have_an_alpha(tmp_path):
@@ -66,8 +66,8 @@ def test_a_palette_may_have_an_alpha(tmp_path):
   pixels = RNG.integers(0, 256, (5, 4, 3)).astype(np.uint8)
   image = Image.fromarray(pixels).quantize(16)
   image.save(tmp_path / "b" / "2.png", transparency=bytes([0, 128]))
-  found = image_folder(tmp_path).train["x"][2]
-  np.testing.assert_array_equal(found, np.asarray(image.convert("RGB")))
+  pixels_read = image_folder(tmp_path).train["x"][2]
+  np.testing.assert_array_equal(pixels_read, np.asarray(image.convert("RGB")))
 
 
 def _empty(root):
@@ -130,7 +130,7 @@ def _saved(tmp_path, names=("no", "yes"), **parts):
       "sick": datasets.ClassLabel(names=list(names)),
     }
   )
-  saved = {
+  parts_saved = {
     part: datasets.Dataset.from_dict(
       {
         "photo": [
@@ -144,10 +144,10 @@ def _saved(tmp_path, names=("no", "yes"), **parts):
     )
     for part, (images, labels) in parts.items()
   }
-  if set(saved) == {"train"}:
-    saved["train"].save_to_disk(tmp_path / "saved")
+  if set(parts_saved) == {"train"}:
+    parts_saved["train"].save_to_disk(tmp_path / "saved")
   else:
-    datasets.DatasetDict(saved).save_to_disk(tmp_path / "saved")
+    datasets.DatasetDict(parts_saved).save_to_disk(tmp_path / "saved")
   return tmp_path / "saved"
 
 
@@ -156,14 +156,14 @@ def _photos(number, size=(5, 4)):
 
 
 def test_images_of_hugging_face(tmp_path):
-  photos, more = _photos(3), _photos(2)
-  folder = _saved(tmp_path, train=(photos, [1, 0, 1]), test=(more, [0, 1]))
-  found = image_folder(folder)
-  assert found.classes == ("no", "yes")
-  np.testing.assert_array_equal(found.train["x"], photos)
-  assert found.train["y"].tolist() == [1, 0, 1]
-  np.testing.assert_array_equal(found.test["x"], more)
-  assert found.test["y"].tolist() == [0, 1]
+  photos, test_x = _photos(3), _photos(2)
+  folder = _saved(tmp_path, train=(photos, [1, 0, 1]), test=(test_x, [0, 1]))
+  images = image_folder(folder)
+  assert images.classes == ("no", "yes")
+  np.testing.assert_array_equal(images.train["x"], photos)
+  assert images.train["y"].tolist() == [1, 0, 1]
+  np.testing.assert_array_equal(images.test["x"], test_x)
+  assert images.test["y"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -189,18 +189,18 @@ def test_hugging_face_without_images(tmp_path):
 
   part = datasets.Dataset.from_dict({"age": [1, 2]})
   part.save_to_disk(tmp_path / "saved")
-  found = refusal(image_folder, tmp_path / "saved")
-  assert "has 0 columns of the kind Image; must have one" in found
+  message = refusal(image_folder, tmp_path / "saved")
+  assert "has 0 columns of the kind Image; must have one" in message
   os.mkfifo(tmp_path / "saved" / "pipe")
   assert "'pipe' is no file" in refusal(image_folder, tmp_path / "saved")
   (tmp_path / "saved" / "pipe").unlink()
   (tmp_path / "saved" / "state.json").write_text("{")
-  found = refusal(image_folder, tmp_path / "saved")
-  assert "cannot be read" in found
+  message = refusal(image_folder, tmp_path / "saved")
+  assert "cannot be read" in message
 
 
 @pytest.mark.parametrize(
-  ("saved", "message"),
+  ("cell", "message"),
   [
     ({"bytes": None, "path": None}, "row 1 of train: has no image"),
     (
@@ -209,7 +209,7 @@ def test_hugging_face_without_images(tmp_path):
     ),
   ],
 )
-def test_an_image_of_hugging_face_that_is_nowhere(tmp_path, saved, message):
+def test_an_image_of_hugging_face_that_is_nowhere(tmp_path, cell, message):
   pytest.importorskip("datasets.arrow_dataset")
   import pyarrow
 
@@ -217,7 +217,7 @@ def test_an_image_of_hugging_face_that_is_nowhere(tmp_path, saved, message):
   path = next(folder.glob("*.arrow"))
   table = pyarrow.ipc.open_stream(path.read_bytes()).read_all()
   column = table.schema.get_field_index("photo")
-  rows = [table["photo"][0].as_py(), saved]
+  rows = [table["photo"][0].as_py(), cell]
   images = pyarrow.array(rows, table.schema.field("photo").type)
   table = table.set_column(column, table.schema.field("photo"), images)
   with pyarrow.ipc.new_stream(path, table.schema) as file:

@@ -53,11 +53,11 @@ def test_speeches_are_cut_one_after_the_other():
   assert texts_of(x[:2]) == ["Speak, spe", "ak.\nNo mor"]
   assert texts_of(y[:2]) == ["peak, spea", "k.\nNo more"]
   of_citizen = data.indices[1, :7]
-  spoken = shakespeare.speeches(TEXT)["First Citizen"]
+  speech = shakespeare.speeches(TEXT)["First Citizen"]
   inputs, targets = x[of_citizen].reshape(-1), y[of_citizen].reshape(-1)
-  number = len(spoken) - 1
-  assert texts_of([inputs[:number]]) == [spoken[:-1]]
-  assert texts_of([targets[:number]]) == [spoken[1:]]
+  number = len(speech) - 1
+  assert texts_of([inputs[:number]]) == [speech[:-1]]
+  assert texts_of([targets[:number]]) == [speech[1:]]
   # Only what is after the end is padding.
   assert (targets[number:] == shakespeare.PADDING).all()
   assert (targets[:number] != shakespeare.PADDING).all()
@@ -81,14 +81,14 @@ def test_speakers_of_few_sequences_are_left_out():
 @pytest.fixture
 def splits(monkeypatch):
   """Sets the text of the splits; gives what was asked for."""
-  asked = []
+  requests = []
 
   def load_text(name, split, data_dir):
-    asked.append((name, split, data_dir))
+    requests.append((name, split, data_dir))
     return [{"text": TEXT if split == "train" else "New:\nHow now? What, ho"}]
 
   monkeypatch.setattr(tfds, "load_text", load_text)
-  return asked
+  return requests
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_the_last_sequences_of_each_speaker_are_held_out(
     sum(trained),
     sum(held_out),
   )
-  whole = shakespeare.clients(TEXT, 10, 1)
+  union = shakespeare.clients(TEXT, 10, 1)
   lists = lambda data: np.split(
     data.examples["y"][data.owned_rows()], np.cumsum(data.sizes)[:-1]
   )
-  for of_client, *parts in zip(*map(lists, (whole, train, test)), strict=True):
+  for of_client, *parts in zip(*map(lists, (union, train, test)), strict=True):
     np.testing.assert_array_equal(np.concatenate(parts), of_client)
 
 
@@ -157,5 +157,5 @@ def test_the_real_text():
   assert train.num_examples == 9344
   assert test.num_examples == 2327
   assert not (train.examples["x"] == shakespeare.UNKNOWN).any()
-  _, new = shakespeare.load(folder, test_fraction=0)
-  assert (new.num_clients, new.num_examples) == (26, 640)
+  _, client_split = shakespeare.load(folder, test_fraction=0)
+  assert (client_split.num_clients, client_split.num_examples) == (26, 640)

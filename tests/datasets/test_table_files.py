@@ -30,11 +30,11 @@ INPUTS = ["age", "town", "smokes"]
 _NAMES = [f"x{i}" for i in range(30_000)]
 
 
-def _of(label, **others):
-  roles = [others.get("client"), others.get("time")]
-  used = {*INPUTS, *roles, *([label] if isinstance(label, str) else label)}
+def _of(label, **options):
+  roles = [options.get("client"), options.get("time")]
+  columns = {*INPUTS, *roles, *([label] if isinstance(label, str) else label)}
   return tables.from_frame(
-    FRAME[[c for c in FRAME if c in used]], label, **others
+    FRAME[[column for column in FRAME if column in columns]], label, **options
   )
 
 
@@ -50,7 +50,7 @@ def test_words_are_classes_and_columns_of_0_and_1():
 
 
 @pytest.mark.parametrize(
-  ("label", "kind", "shape", "given"),
+  ("label", "kind", "shape", "given_kind"),
   [
     ("sick", "classes", (6,), None),
     ("fever", "classes", (6,), None),
@@ -60,13 +60,13 @@ def test_words_are_classes_and_columns_of_0_and_1():
     (["fever", "weight"], "numbers", (6, 2), None),
   ],
 )
-def test_the_kind_of_what_is_predicted(label, kind, shape, given):
-  table = _of(label, kind=given)
+def test_the_kind_of_what_is_predicted(label, kind, shape, given_kind):
+  table = _of(label, kind=given_kind)
   assert table.kind == kind
   assert table.examples["y"].shape == shape
   if label != "sick":
-    wanted = FRAME[label].to_numpy().reshape(shape)
-    np.testing.assert_array_equal(table.examples["y"], wanted)
+    expected = FRAME[label].to_numpy().reshape(shape)
+    np.testing.assert_array_equal(table.examples["y"], expected)
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "parquet"])
@@ -77,10 +77,10 @@ def test_files(tmp_path, ending):
     FRAME.to_parquet(path)
   else:
     FRAME.to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
-  found = tables.read_table(path, "sick", client="hospital", time="day")
-  wanted = tables.from_frame(FRAME, "sick", client="hospital", time="day")
-  np.testing.assert_array_equal(found.examples["x"], wanted.examples["x"])
-  np.testing.assert_array_equal(np.argsort(found.time), np.argsort(wanted.time))
+  table = tables.read_table(path, "sick", client="hospital", time="day")
+  target = tables.from_frame(FRAME, "sick", client="hospital", time="day")
+  np.testing.assert_array_equal(table.examples["x"], target.examples["x"])
+  np.testing.assert_array_equal(np.argsort(table.time), np.argsort(target.time))
 
 
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
@@ -129,8 +129,8 @@ def test_types_of_databases():
   table = tables.from_frame(frame, "y", time="day")
   assert table.columns == ("price", "kind=u", "kind=v", "count", "known")
   assert table.is_number.tolist() == [True, False, False, True, False]
-  wanted = [[1.5, 1, 0, 1, 1], [2, 0, 1, 2, 0], [1e30, 1, 0, 3, 1]]
-  np.testing.assert_allclose(table.examples["x"], wanted)
+  expected = [[1.5, 1, 0, 1, 1], [2, 0, 1, 2, 0], [1e30, 1, 0, 3, 1]]
+  np.testing.assert_allclose(table.examples["x"], expected)
   assert table.names == ("0", "1")
   assert np.argsort(table.time).tolist() == [1, 0, 2]
 
@@ -150,10 +150,8 @@ def test_without_a_time_each_class_gives_its_share():
   train, test = table.split(0.2, seed=3)
   assert np.bincount(test.examples["y"]).tolist() == [10, 10, 10]
   rows = np.concatenate([train.examples["x"], test.examples["x"]])
-  whole = table.examples["x"]
-  np.testing.assert_array_equal(
-    rows[np.lexsort(rows.T)], whole[np.lexsort(whole.T)]
-  )
+  x = table.examples["x"]
+  np.testing.assert_array_equal(rows[np.lexsort(rows.T)], x[np.lexsort(x.T)])
 
 
 def test_columns_of_numbers_are_converted_in_parts(monkeypatch):
@@ -162,20 +160,20 @@ def test_columns_of_numbers_are_converted_in_parts(monkeypatch):
   frame = pd.DataFrame(rng.normal(size=(30, 7)), columns=list("abcdefg"))
   frame["y"], frame["b"] = np.arange(30) % 2, list("uv") * 15
   frame["d"] = frame["d"] > 0
-  whole = tables.from_frame(frame, "y")
-  assert whole.columns == ("a", "b=u", "b=v", *"cdefg")
-  np.testing.assert_array_equal(whole.is_number, [1, 0, 0, 1, 0, 1, 1, 1])
-  for i, name in enumerate(whole.columns):
+  table = tables.from_frame(frame, "y")
+  assert table.columns == ("a", "b=u", "b=v", *"cdefg")
+  np.testing.assert_array_equal(table.is_number, [1, 0, 0, 1, 0, 1, 1, 1])
+  for i, name in enumerate(table.columns):
     if name in frame:
       column = frame[name].to_numpy(np.float32)
-      np.testing.assert_array_equal(whole.examples["x"][:, i], column)
+      np.testing.assert_array_equal(table.examples["x"][:, i], column)
   monkeypatch.setattr(table_columns, "_AT_ONCE", 2 * 8 * 30)
   parts = tables.from_frame(frame, "y")
-  np.testing.assert_array_equal(parts.examples["x"], whole.examples["x"])
-  assert parts.columns == whole.columns
+  np.testing.assert_array_equal(parts.examples["x"], table.examples["x"])
+  assert parts.columns == table.columns
   frame.loc[4, "f"] = np.inf
-  said = refusal(lambda: tables.from_frame(frame, "y"))
-  assert said == "column 'f': row 5 is infinite"
+  message = refusal(lambda: tables.from_frame(frame, "y"))
+  assert message == "column 'f': row 5 is infinite"
 
 
 def test_scikit_learns_data():
@@ -257,10 +255,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("frame", "given", "message"), REFUSED)
-def test_what_is_no_table_is_one_line(frame, given, message):
-  found = refusal(lambda: tables.from_frame(frame, **given))
-  assert re.search(message, found)
+@pytest.mark.parametrize(("frame", "options", "message"), REFUSED)
+def test_what_is_no_table_is_one_line(frame, options, message):
+  text = refusal(lambda: tables.from_frame(frame, **options))
+  assert re.search(message, text)
 
 
 @pytest.mark.parametrize(
@@ -283,9 +281,9 @@ def test_files_that_cannot_be_read(tmp_path, name, content, message):
     path.mkdir()
   elif content is not None:
     path.write_bytes(content)
-  found = refusal(tables.read_frame, path)
-  assert message in found
-  assert name in found
+  text = refusal(tables.read_frame, path)
+  assert message in text
+  assert name in text
 
 
 def test_folders_of_hugging_face(tmp_path):
@@ -324,5 +322,5 @@ def test_a_folder_that_names_what_is_outside(file, content, tmp_path):
   (tmp_path / "saved").mkdir()
   (tmp_path / "saved" / "dataset_info.json").write_text("{}")
   (tmp_path / "saved" / file).write_text(content)
-  found = refusal(tables.read_table, tmp_path / "saved", "y")
-  assert f"saved: cannot be read ({file} names '.." in found
+  message = refusal(tables.read_table, tmp_path / "saved", "y")
+  assert f"saved: cannot be read ({file} names '.." in message

@@ -33,11 +33,11 @@ def test_texts_are_read(tmp_path, dbpedia):
       ("ag_news", lambda title, content: f"{title} {content}"),
       ("dbpedia", lambda title, content: content.strip()),
     ):
-      loaded = texts.load(name, split, dbpedia)
+      examples = texts.load(name, split, dbpedia)
       rows = text_data.rows(name, split)
-      assert loaded["x"] == [text_of(*words) for _, *words in rows]
-      assert loaded["y"].tolist() == [number - 1 for number, *_ in rows]
-      assert loaded["y"].dtype == np.int32
+      assert examples["x"] == [text_of(*words) for _, *words in rows]
+      assert examples["y"].tolist() == [number - 1 for number, *_ in rows]
+      assert examples["y"].dtype == np.int32
   assert "tensorflow" not in sys.modules
 
 
@@ -45,25 +45,25 @@ def test_tokens_and_their_cache(dbpedia, tokenizer, own_cache, monkeypatch):
   load = lambda length: texts.load_tokens(
     "dbpedia", "test", tokenizer, length, data_dir=dbpedia
   )
-  first = load(6)
-  assert first["x"].shape == (28, 6)
+  tokens = load(6)
+  assert tokens["x"].shape == (28, 6)
   np.testing.assert_array_equal(
-    first["x"],
+    tokens["x"],
     tokenization.encode(
       tokenizer, texts.load("dbpedia", "test", dbpedia)["x"], 6
     ),
   )
-  read = texts._checked
+  checked = texts._checked
   monkeypatch.setattr(texts, "_checked", None)  # Must not be needed now.
-  second = load(6)
+  cached = load(6)
   for name in ("x", "y"):
-    np.testing.assert_array_equal(first[name], second[name])
-    assert second[name].dtype == np.int32
+    np.testing.assert_array_equal(tokens[name], cached[name])
+    assert cached[name].dtype == np.int32
 
-  monkeypatch.setattr(texts, "_checked", read)
+  monkeypatch.setattr(texts, "_checked", checked)
   load(5)  # Another length, vocabulary or file: another cache file.
-  other = tokenization.train(["the market rises"], 40)
-  texts.load_tokens("dbpedia", "test", other, 6, data_dir=dbpedia)
+  other_tokenizer = tokenization.train(["the market rises"], 40)
+  texts.load_tokens("dbpedia", "test", other_tokenizer, 6, data_dir=dbpedia)
   os.utime(dbpedia / "dbpedia_csv" / "test.csv", (1, 1))
   load(6)
   assert len(list(own_cache.iterdir())) == 4
@@ -85,32 +85,32 @@ def test_the_vocabulary_of_the_training_texts(dbpedia, own_cache, monkeypatch):
 # Mistakes.
 
 
-@pytest.mark.parametrize("old", [b"[UNK]", b""], ids=["changed", "cut"])
-def test_a_damaged_cache_is_made_again(dbpedia, own_cache, old):
+@pytest.mark.parametrize("token", [b"[UNK]", b""], ids=["changed", "cut"])
+def test_a_damaged_cache_is_made_again(dbpedia, own_cache, token):
   pytest.importorskip("tokenizers")
   train = lambda: texts.train_tokenizer("dbpedia", 90, dbpedia).to_str()
   expected = train()
   (file,) = own_cache.iterdir()
-  whole = file.read_bytes()
-  file.write_bytes(whole.replace(old, b"[UNX]") if old else whole[:200])
+  data = file.read_bytes()
+  file.write_bytes(data.replace(token, b"[UNX]") if token else data[:200])
   assert train() == expected
-  assert file.read_bytes() == whole
+  assert file.read_bytes() == data
 
 
 def test_a_cache_of_several_writers(own_cache):
   """Threads, and processes of one number in containers, do not meet."""
   path = own_cache / "file"
-  with files.atomic_write(path) as one, files.atomic_write(path) as other:
-    assert one != other
-    one.write_text("one")
-    other.write_text("other")
+  with files.atomic_write(path) as file_1, files.atomic_write(path) as file_2:
+    assert file_1 != file_2
+    file_1.write_text("one")
+    file_2.write_text("other")
   assert path.read_text() == "one"
   assert list(own_cache.iterdir()) == [path]
 
 
 def test_what_is_not_there(tmp_path, dbpedia):
   absent = str(tmp_path / "absent")
-  for given, said in (
+  for arguments, message in (
     (("dbpedi", "train", dbpedia), "name='dbpedi': must be one of ag_news, "),
     (("dbpedia", "validation", dbpedia), "split='validation': must be one of"),
     (
@@ -119,7 +119,7 @@ def test_what_is_not_there(tmp_path, dbpedia):
     ),
     (("dbpedia", "train", absent), f"data_dir={absent!r}: must be an existing"),
   ):
-    assert said in refusal(texts.load, *given)
+    assert message in refusal(texts.load, *arguments)
 
 
 BAD = {
@@ -135,9 +135,9 @@ BAD = {
 def test_files_that_cannot_be_read(dbpedia, message):
   file = dbpedia / "dbpedia_csv" / "train.csv"
   file.write_text(BAD[message])
-  found = refusal(texts.load, "dbpedia", "train", dbpedia)
-  assert found.startswith(str(file))
-  assert message in found
+  text = refusal(texts.load, "dbpedia", "train", dbpedia)
+  assert text.startswith(str(file))
+  assert message in text
 
 
 @pytest.mark.skipif(

@@ -44,11 +44,11 @@ def test_prepared_images_are_read(small_mnist):
 
 def test_cache(small_mnist, own_cache, monkeypatch):
   folder, _ = small_mnist
-  first = tfds.load("mnist", "train", folder)
+  images = tfds.load("mnist", "train", folder)
   decode = tfds._decode
   monkeypatch.setattr(tfds, "_decode", None)  # Must not be needed now.
-  second = tfds.load("mnist", "train", folder)
-  np.testing.assert_array_equal(first["x"], second["x"])
+  cached = tfds.load("mnist", "train", folder)
+  np.testing.assert_array_equal(images["x"], cached["x"])
   assert (
     len(list(own_cache.iterdir())) == 1
   )  # One file, no partial one beside it.
@@ -109,17 +109,17 @@ def lacking(tmp_path):
     f'import tensorflow_datasets as tfds; tfds.builder("mnist", data_dir='
     f'"{tmp_path}").download_and_prepare(file_format="array_record")'
   )
-  said = f"data_dir={str(tmp_path)!r}: does not hold mnist in array_record "
-  return f"{said}format", code
+  message = f"data_dir={str(tmp_path)!r}: does not hold mnist in array_record "
+  return f"{message}format", code
 
 
 def test_what_prepares_it_is_told_without_tensorflow(
   tmp_path, lacking, monkeypatch
 ):
   monkeypatch.setitem(sys.modules, "tensorflow", None)
-  said, code = lacking
+  message, code = lacking
   assert refusal(tfds.load, "mnist", "train", tmp_path) == (
-    f"{said}; prepare it, which needs TensorFlow: pip install tensorflow && "
+    f"{message}; prepare it, which needs TensorFlow: pip install tensorflow && "
     f"python -c '{code}'"
   )
 
@@ -138,7 +138,7 @@ def test_tfds_prepares_what_is_not_there(
   tmp_path, lacking, with_tensorflow, fails
 ):
   pytest.importorskip("tensorflow_datasets")
-  said, code = lacking
+  message, code = lacking
 
   def build(command, **_):
     assert command[1:] == ["-c", code]
@@ -153,7 +153,7 @@ def test_tfds_prepares_what_is_not_there(
     assert len(tfds.load("mnist", "test", tmp_path)["y"]) == 10
     return
   assert refusal(tfds.load, "mnist", "train", tmp_path) == (
-    f"{said}, and python -c '{code}' failed (ConnectionError: no network)"
+    f"{message}, and python -c '{code}' failed (ConnectionError: no network)"
   )
 
 
@@ -166,8 +166,8 @@ def test_missing_package(tmp_path, monkeypatch):
 def test_prepared_text_is_read(small_text):
   folder, parts = small_text
   for split, part in parts.items():
-    found = tfds.load_text("tiny_shakespeare", split, folder)
-    assert found == [{"text": part}]
+    examples = tfds.load_text("tiny_shakespeare", split, folder)
+    assert examples == [{"text": part}]
   assert "tensorflow" not in sys.modules
 
 

@@ -35,8 +35,8 @@ def test_a_line_of_a_vocabulary_may_be_any_character(tmp_path):
   tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2028", "a", "\x85", "b"]
   text = "\n".join(tokens) + "\n"
   (tmp_path / "vocab.txt").write_text(text, encoding="utf-8")
-  found = tokenization.read(tmp_path, len(tokens)).get_vocab()
-  assert found == {token: number for number, token in enumerate(tokens)}
+  vocabulary = tokenization.read(tmp_path, len(tokens)).get_vocab()
+  assert vocabulary == {token: number for number, token in enumerate(tokens)}
 
 
 def test_tokens_of_a_vocabulary(folder, monkeypatch):
@@ -98,8 +98,8 @@ def test_vocabulary_of_texts():
   # The same once more, and no larger than asked.
   assert tokenization.train(texts, 60).to_str() == written
   assert tokenization.train(texts, 30).get_vocab_size() == 30
-  same = tokenization.from_text(written)
-  np.testing.assert_array_equal(tokenization.encode(same, ["LOWEST"], 3), [row])
+  copy = tokenization.from_text(written)
+  np.testing.assert_array_equal(tokenization.encode(copy, ["LOWEST"], 3), [row])
 
 
 # Mistakes.
@@ -132,13 +132,13 @@ def test_vocabularies_that_cannot_be(folder):
 def test_settings_that_cannot_be(folder, content, message):
   file = folder / "tokenizer_config.json"
   file.write_text(content)
-  found = refusal(tokenization.read, folder, 14)
-  assert found.startswith(f"{file}: {message}")
+  text = refusal(tokenization.read, folder, 14)
+  assert text.startswith(f"{file}: {message}")
 
 
 def test_a_vocabulary_too_small_for_the_characters():
-  said = refusal(tokenization.train, ["abc cab"], 8)
-  assert said.startswith("vocab_size=8: must be at least 11 for the charact")
+  message = refusal(tokenization.train, ["abc cab"], 8)
+  assert message.startswith("vocab_size=8: must be at least 11 for the charact")
 
 
 def test_missing_package(folder, monkeypatch):

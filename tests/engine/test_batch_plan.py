@@ -22,19 +22,19 @@ FRACTIONS = [1e-12, 0.001, 0.1, 0.3, 1 / 3, 0.7, 0.123456789, 1 - 2**-53]
 def exact(epochs, per_epoch):
   """In rational numbers; who is above a whole number by 1e-4 takes a step."""
   product = fractions.Fraction(epochs) * per_epoch
-  above = product - math.floor(product)
+  excess = product - math.floor(product)
   # Between these both are right: 48 bits of the fraction count.
-  least, most = fractions.Fraction(6, 2**16), fractions.Fraction(8, 2**16)
+  lower, upper = fractions.Fraction(6, 2**16), fractions.Fraction(8, 2**16)
   floor = math.floor(product)
-  return {floor + int(above > least), floor + int(above > most)}
+  return {floor + int(excess > lower), floor + int(excess > upper)}
 
 
 def both(plan, sizes):
   """The steps by NumPy, which are those by JAX."""
   sizes = np.asarray(sizes, np.int32)
-  found = np.asarray(plan.num_steps(sizes))
-  np.testing.assert_array_equal(found, plan.num_steps(jnp.asarray(sizes)))
-  return found
+  steps = np.asarray(plan.num_steps(sizes))
+  np.testing.assert_array_equal(steps, plan.num_steps(jnp.asarray(sizes)))
+  return steps
 
 
 def plan_of(epochs, batch_size=1, drop_remainder=False):
@@ -46,8 +46,8 @@ def test_numpy_and_jax_agree_at_every_size(fraction):
   """In float32 the device had others from 46,357,070 examples on, at 0.1."""
   rng = np.random.default_rng(0)
   sizes = np.unique(np.r_[:5000, rng.integers(1, LARGEST, 5000), LARGEST])
-  found = both(plan_of(fraction), sizes)
-  for size, steps in list(zip(sizes.tolist(), found.tolist(), strict=True))[
+  all_steps = both(plan_of(fraction), sizes)
+  for size, steps in list(zip(sizes.tolist(), all_steps.tolist(), strict=True))[
     ::97
   ]:
     assert steps in exact(fraction, size), (fraction, size)
@@ -73,11 +73,11 @@ def test_a_decimal_fraction_is_that_fraction(fraction):
 @example([1, 2, LARGEST // 4], 1, 3.999, False)
 def test_any_plan(sizes, batch_size, epochs, drop_remainder):
   plan = plan_of(epochs, batch_size, drop_remainder)
-  whole, fraction = divmod(epochs, 1.0)
+  whole_epochs, fraction = divmod(epochs, 1.0)
   for size, steps in zip(sizes, both(plan, sizes).tolist(), strict=True):
     batches = size / batch_size
     per_epoch = math.floor(batches) if drop_remainder else math.ceil(batches)
-    assert steps - int(whole) * per_epoch in exact(fraction, per_epoch)
+    assert steps - int(whole_epochs) * per_epoch in exact(fraction, per_epoch)
 
 
 @settings(max_examples=30, deadline=None)
@@ -110,11 +110,11 @@ def draw(plan, sizes, n_max=None, seed=0):
   indices = 100 * np.arange(len(sizes))[:, None] + np.arange(n_max)
   indices = np.where(np.arange(n_max) < sizes[:, None], indices, 0)
   keys = jax.random.split(jax.random.key(seed), len(sizes))
-  drawn = DRAW(plan, keys, jnp.asarray(indices), jnp.asarray(sizes))
-  rows, counts, num_steps = jax.device_get(drawn)
+  batches = DRAW(plan, keys, jnp.asarray(indices), jnp.asarray(sizes))
+  rows, counts, num_steps = jax.device_get(batches)
   assert rows.shape == (len(sizes), plan.max_steps, plan.batch_size)
-  past = np.arange(plan.max_steps) >= num_steps[:, None]
-  assert (counts[past] == 0).all()
+  is_past = np.arange(plan.max_steps) >= num_steps[:, None]
+  assert (counts[is_past] == 0).all()
   return [
     [rows[m, k, : counts[m, k]] for k in range(num_steps[m])]
     for m in range(len(sizes))
@@ -142,20 +142,20 @@ def test_any_sizes(name, sizes, seed):
   plan = BatchPlan.create(np.arange(13), 4, **PLANS[name])
   drawn = draw(plan, sizes, 12, seed)
   wider = draw(plan, sizes, 20, seed)
-  for m, (steps, same) in enumerate(zip(drawn, wider, strict=True)):
-    own = 100 * m + np.arange(sizes[m])
+  for m, (steps, wider_steps) in enumerate(zip(drawn, wider, strict=True)):
+    own_rows = 100 * m + np.arange(sizes[m])
     assert len(steps) == plan.num_steps(np.array(sizes))[m]
     per_epoch = max(1, int(plan.steps_per_epoch(sizes[m])))
-    for e in range(0, len(steps), per_epoch):
-      rows = np.concatenate(steps[e : e + per_epoch])
-      assert set(rows) <= set(own)
+    for start in range(0, len(steps), per_epoch):
+      rows = np.concatenate(steps[start : start + per_epoch])
+      assert set(rows) <= set(own_rows)
       assert plan.replacement or len(set(rows)) == len(rows)
       if not plan.drop_remainder and not plan.replacement:
-        whole = len(steps[e : e + per_epoch]) == per_epoch
-        assert not whole or len(rows) == sizes[m]
+        is_whole = len(steps[start : start + per_epoch]) == per_epoch
+        assert not is_whole or len(rows) == sizes[m]
     # Padding of the lists changes no draw.
-    for one, other in zip(steps, same, strict=True):
-      np.testing.assert_array_equal(one, other)
+    for rows_drawn, wider_rows in zip(steps, wider_steps, strict=True):
+      np.testing.assert_array_equal(rows_drawn, wider_rows)
 
 
 def test_steps_go_on_into_further_epochs():
@@ -190,5 +190,5 @@ def test_batches_of_other_shapes_leave_no_traces():
     gc.collect()
     return sum(isinstance(x, Jaxpr) for x in gc.get_objects())
 
-  before = trace(5)
-  assert trace(6) - before <= 2
+  num_traces = trace(5)
+  assert trace(6) - num_traces <= 2

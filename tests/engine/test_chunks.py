@@ -66,8 +66,8 @@ def test_auto_takes_as_many_as_memory_holds(
 ):
   """On a GPU, which vectorizes all clients that it has memory for."""
   params = {"x": np.ones(1000, np.float32)}
-  have = models and models * 4000
-  monkeypatch.setattr(processes, "device_bytes", lambda: have)
+  memory = models and models * 4000
+  monkeypatch.setattr(processes, "device_bytes", lambda: memory)
   monkeypatch.setattr(target, "platform", lambda: "gpu")
   steps = np.full(clients, 3)
   size = functools.partial(

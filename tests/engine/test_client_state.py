@@ -33,8 +33,8 @@ ALGORITHMS = {
 }
 
 
-def run(algorithm="scaffold", data=TASK.data, **others):
-  options = OPTIONS | others
+def run(algorithm="scaffold", data=TASK.data, **options_given):
+  options = OPTIONS | options_given
   return fo.simulate(ALGORITHMS[algorithm], TASK.params, data, **options)
 
 
@@ -72,10 +72,10 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
   actual = run(algorithm, client_memory="host", **others)
   assert_same(actual, expected)
   kinds = ((actual, np.ndarray, "host"), (expected, jax.Array, "device"))
-  for result, kind, where in kinds:
+  for result, kind, place in kinds:
     leaves = jax.tree.leaves(result.client_state)
     assert all(isinstance(leaf, kind) for leaf in leaves)
-    assert result.client_memory == where
+    assert result.client_memory == place
   cohort = {**OPTIONS, **others}["cohort_size"] or TASK.data.num_clients
   assert len(lent) == OPTIONS["rounds"]
   assert {len(leaf) for leaf in jax.tree.leaves(lent)} == {cohort}
@@ -107,8 +107,8 @@ def test_of_a_grid():
 
 @pytest.mark.slow
 def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
-  def where(have, rates=None, **others):
-    monkeypatch.setattr(processes, "device_bytes", lambda: have)
+  def memory_of(num_bytes, rates=None, **others):
+    monkeypatch.setattr(processes, "device_bytes", lambda: num_bytes)
     make = lambda rate=0.1: fo.scaffold(TASK.loss_fn, rate)
     options = {n: v for n, v in OPTIONS.items() if n != "rounds"} | others
     grid = {} if rates is None else {"grid": {"rate": rates}}
@@ -118,14 +118,14 @@ def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
 
   # The memory of a processor is the host's.
   monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-  assert where(1) == "device"
+  assert memory_of(1) == "device"
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   size = TASK.data.num_clients * trees.num_bytes(
     jax.tree.map(np.float32, TASK.params)
   )
-  assert [where(2 * size), where(2 * size - 1)] == ["device", "host"]
+  assert [memory_of(2 * size), memory_of(2 * size - 1)] == ["device", "host"]
   # Where all clients take part nothing would be gained.
-  assert where(1, cohort_size=None) == "device"
+  assert memory_of(1, cohort_size=None) == "device"
   # Of settings each has its own.
-  assert where(4 * size, [0.1]) == "device"
-  assert where(4 * size, [0.1, 0.2, 0.3]) == "host"
+  assert memory_of(4 * size, [0.1]) == "device"
+  assert memory_of(4 * size, [0.1, 0.2, 0.3]) == "host"

@@ -72,22 +72,22 @@ def toy():
     all_sent = cohort.each(first, start)
     mean = cohort.mean(second, (start, state["momentum"]), phase=1)
     picked = cohort.pick(first, start, phase=2)
-    clients, each = all_sent.value
+    clients, messages = all_sent.value
     pick, of_picked = picked.value
-    new = {
+    new_state = {
       "drawn": state["drawn"].at[clients].add(1),
       "picked": state["picked"].at[pick].add(1),
       "momentum": mean.value["momentum"],
       "last": {
         "cohort": clients,
-        "each": each,
+        "each": messages,
         "mean": mean.value["seen"],
         "whole": mean.value["client"],
         "picked": of_picked,
         "pick": pick,
       },
     }
-    return new, (all_sent, mean, picked)
+    return new_state, (all_sent, mean, picked)
 
   return Algorithm(
     init,
@@ -137,8 +137,8 @@ def test_mean_weighs_clients_by_their_examples(last):
   sizes = np.array(SIZES)[last["cohort"]]
   weights = sizes / sizes.sum()
   for client, weight in zip(last["cohort"], weights, strict=True):
-    own = last["mean"][client == OWNER]
-    np.testing.assert_allclose(own[own > 0], weight, rtol=1e-6)
+    own_means = last["mean"][client == OWNER]
+    np.testing.assert_allclose(own_means[own_means > 0], weight, rtol=1e-6)
   np.testing.assert_allclose(last["whole"], weights @ last["cohort"], rtol=1e-6)
 
 
@@ -158,12 +158,12 @@ def test_what_clients_keep_changes_for_the_cohort_alone(result):
 
 
 def test_cohort_and_pick_are_uniform(result):
-  drawn = np.asarray(result.state["drawn"])
-  picked = np.asarray(result.state["picked"])
-  assert picked.sum() == ROUNDS
+  times_drawn = np.asarray(result.state["drawn"])
+  times_picked = np.asarray(result.state["picked"])
+  assert times_picked.sum() == ROUNDS
   # Means 24 and 8 per client; four standard deviations.
-  assert abs(drawn - 24).max() <= 4 * np.sqrt(ROUNDS * 0.6 * 0.4)
-  assert abs(picked - 8).max() <= 4 * np.sqrt(ROUNDS * 0.2 * 0.8)
+  assert abs(times_drawn - 24).max() <= 4 * np.sqrt(ROUNDS * 0.6 * 0.4)
+  assert abs(times_picked - 8).max() <= 4 * np.sqrt(ROUNDS * 0.2 * 0.8)
 
 
 def test_cost_counts_all_phases(result):
@@ -190,8 +190,8 @@ def test_a_picked_client_is_one_part_of_the_population(weighting):
     jax_problems.own_algorithm(round, lambda *_: jnp.zeros(20)), (), DATA,
     rounds=20, cohort_size=3, batch_size=B, weighting=weighting,
   ).params  # fmt: skip
-  possible = np.array(SIZES) / N if weighting == "examples" else np.array(1 / M)
-  assert np.isclose(shares[:, None], possible).any(1).all()
+  expected = np.array(SIZES) / N if weighting == "examples" else np.array(1 / M)
+  assert np.isclose(shares[:, None], expected).any(1).all()
 
 
 def test_a_place_for_no_client_does_no_harm():
@@ -220,13 +220,13 @@ def test_a_place_for_no_client_does_no_harm():
 
 def test_a_sample_is_of_all_examples_of_the_client():
   """Each is drawn as often as any other, the first and the last among them."""
-  num, sizes = 2000, np.array([6, 1, 9])
+  num_samples, sizes = 2000, np.array([6, 1, 9])
   owner = np.repeat(np.arange(3), sizes)
   unit_vectors = {"x": np.eye(16, dtype=np.float32)}
   data = ClientData.from_client_ids(unit_vectors, owner)
 
   def one_client(worker, zeros):
-    return -worker.sample_gradient(reward, zeros, num)
+    return -worker.sample_gradient(reward, zeros, num_samples)
 
   def round(state, cohort):
     sent = cohort.each(one_client, jnp.zeros(16))
@@ -239,34 +239,34 @@ def test_a_sample_is_of_all_examples_of_the_client():
   )
   run = simulate(algorithm, jnp.zeros(16), data, rounds=1, batch_size=B)
   for client, of_client in enumerate(np.asarray(run.state)):
-    own = client == owner
-    assert not of_client[~own].any()
+    is_own = client == owner
+    assert not of_client[~is_own].any()
     mean = 1 / sizes[client]
-    error = np.sqrt(mean * (1 - mean) / num)
-    np.testing.assert_allclose(of_client[own], mean, atol=5 * error)
+    error = np.sqrt(mean * (1 - mean) / num_samples)
+    np.testing.assert_allclose(of_client[is_own], mean, atol=5 * error)
 
 
 @pytest.mark.parametrize("chunk", [1, 7])
 @pytest.mark.default_cases("1")
 def test_the_mean_of_many_clients_is_exact(chunk):
   """One by one the mean of 1.0 over 100,000 clients was 1e-3 off."""
-  many = 20_000
-  examples = {"x": np.ones((many, 1), np.float32)}
+  num_clients = 20_000
+  examples = {"x": np.ones((num_clients, 1), np.float32)}
 
   def round(state, cohort):
     message = lambda worker, _: jnp.stack(
-      [1.0, 3.0 + worker.client.astype(float) / many]
+      [1.0, 3.0 + worker.client.astype(float) / num_clients]
     )
     reply = cohort.mean(message, state)
     return reply.value, reply
 
-  found = simulate(
+  mean_found = simulate(
     jax_problems.own_algorithm(round),
     jnp.zeros(2),
-    ClientData.from_client_ids(examples, np.arange(many)),
+    ClientData.from_client_ids(examples, np.arange(num_clients)),
     rounds=1,
     batch_size=1,
     client_chunk=chunk,
   ).params
-  expected = [1, 3 + np.mean(np.arange(many) / many)]
-  np.testing.assert_allclose(found, expected, rtol=1e-6)
+  expected = [1, 3 + np.mean(np.arange(num_clients) / num_clients)]
+  np.testing.assert_allclose(mean_found, expected, rtol=1e-6)

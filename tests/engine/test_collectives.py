@@ -69,7 +69,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def found():
-  given = os.environ | {
+  environment = os.environ | {
     "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
     + " --xla_force_host_platform_device_count=4",
     "JAX_PLATFORMS": "cpu",
@@ -77,7 +77,7 @@ def found():
   }
   ended = subprocess.run(
     [sys.executable, "-c", PROGRAM],
-    env=given, capture_output=True, text=True, check=False,
+    env=environment, capture_output=True, text=True, check=False,
   )  # fmt: skip
   assert ended.returncode == 0, ended.stderr
   return json.loads(ended.stdout)

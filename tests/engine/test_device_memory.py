@@ -25,11 +25,11 @@ def run(**options):
 
 def fails(monkeypatch, text):
   """Has the programs of rounds fail as they are called."""
-  before = jax.stages.Compiled.__call__
+  call_program = jax.stages.Compiled.__call__
 
   def call(program, *inputs):
     if len(inputs) < 4:  # It makes the initial model.
-      return before(program, *inputs)
+      return call_program(program, *inputs)
     raise jax.errors.JaxRuntimeError(text)
 
   monkeypatch.setattr(jax.stages.Compiled, "__call__", call)
@@ -67,11 +67,11 @@ def test_auto_takes_fewer_clients_than_do_not_fit(monkeypatch, tmp_path, where):
   What was chosen gives the same bits to a run that has more memory.
   """
 
-  grown = np.random.default_rng(0).normal(size=(3, 1000)).astype(np.float32)
+  weights = np.random.default_rng(0).normal(size=(3, 1000)).astype(np.float32)
 
   def loss_fn(params, batch, rng):  # [B], of large activations
-    wide = jnp.tanh(batch["x"][:, None] * params["w"] @ grown)
-    return jnp.mean(jnp.tanh(wide @ grown.T), 1) - batch["y"]
+    activations = jnp.tanh(batch["x"][:, None] * params["w"] @ weights)
+    return jnp.mean(jnp.tanh(activations @ weights.T), 1) - batch["y"]
 
   examples = {"x": np.arange(48.0, dtype=np.float32), "y": np.ones(48)}
   data = fo.ClientData.from_partition(examples, np.arange(44).reshape(11, 4))
@@ -81,31 +81,31 @@ def test_auto_takes_fewer_clients_than_do_not_fit(monkeypatch, tmp_path, where):
     fo.simulate, fo.fed_avg(loss_fn, optax.sgd(0.1)),
     {"w": jnp.ones(3)}, data, rounds=5, eval_every=2, batch_size=4,
   )  # fmt: skip
-  whole = run()
-  assert whole.computation["client_chunk"] == 11
+  result = run()
+  assert result.computation["client_chunk"] == 11
   with monkeypatch.context() as patch:
-    have = whole.needed_bytes // 3
-    patch.setattr(processes, "device_bytes", lambda: have)
-    small = run()
-  assert small.needed_bytes <= have
-  assert small.computation["client_chunk"] in (2, 3, 4)
-  again = run(**small.computation)
-  assert again.needed_bytes == small.needed_bytes
-  np.testing.assert_array_equal(again.params["w"], small.params["w"])
+    memory = result.needed_bytes // 3
+    patch.setattr(processes, "device_bytes", lambda: memory)
+    limited = run()
+  assert limited.needed_bytes <= memory
+  assert limited.computation["client_chunk"] in (2, 3, 4)
+  repeated = run(**limited.computation)
+  assert repeated.needed_bytes == limited.needed_bytes
+  np.testing.assert_array_equal(repeated.params["w"], limited.params["w"])
 
 
 def test_auto_takes_fewer_clients_where_the_compiler_says_so(monkeypatch):
   """As that of a TPU does."""
-  tried, compiled = [], programs.compiled
+  calls, compiled = [], programs.compiled
 
-  def compile(*given):
-    tried.append(None)
-    if len(tried) < 3:
+  def compile(*arguments):
+    calls.append(None)
+    if len(calls) < 3:
       raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: hbm")
-    return compiled(*given)
+    return compiled(*arguments)
 
   monkeypatch.setattr(programs, "compiled", compile)
   assert run(cohort_size=5).computation["client_chunk"] == 1  # 5, 2, 1.
-  tried.clear()
+  calls.clear()
   with pytest.raises(MemoryError, match="a device's memory is too small"):
     run(cohort_size=5, client_map="vmap")

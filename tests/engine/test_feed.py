@@ -62,7 +62,7 @@ def test_segments_are_as_long_as_memory_allows(population, monkeypatch):
   """And how long they are changes nothing."""
   run = functools.partial(fo.simulate, FED_AVG, TASK.params, population)
   expected = run(**OPTIONS)
-  row = sum(a.nbytes // len(a) for a in TASK.data.examples.values())
+  row = sum(array.nbytes // len(array) for array in TASK.data.examples.values())
   of_round = population.capacity(4) * row
   monkeypatch.setattr(feed, "_SEGMENT_BYTES", 2 * of_round)
   lengths = []
@@ -114,18 +114,18 @@ def test_only_the_cohort_is_at_hand(population):
     sent = cohort.pick(lambda worker, _: worker.client, (), client=0)
     return sent.value, sent
 
-  first = jax_problems.own_algorithm(round, init=lambda params: 0)
+  algorithm = jax_problems.own_algorithm(round, init=lambda params: 0)
   options = {"rounds": 1, "cohort_size": 1, "batch_size": 4}
-  said = refusal(fo.simulate, first, TASK.params, population, **options)
-  assert "only those of the cohort are in memory" in said
+  message = refusal(fo.simulate, algorithm, TASK.params, population, **options)
+  assert "only those of the cohort are in memory" in message
 
 
 def test_a_population_is_that_of_all_seeds(population, tmp_path):
-  other = fo.Population.of_client_data(tmp_path / "other", TASK.data)
-  of_seed = lambda seed: other if seed else population
-  given = (lambda: FED_AVG, {}, TASK.params, of_seed)
-  said = refusal(fo.sweep, *given, seeds=(0, 1), **OPTIONS)
-  assert "all seeds must have the same population" in said
+  other_population = fo.Population.of_client_data(tmp_path / "other", TASK.data)
+  of_seed = lambda seed: other_population if seed else population
+  arguments = (lambda: FED_AVG, {}, TASK.params, of_seed)
+  message = refusal(fo.sweep, *arguments, seeds=(0, 1), **OPTIONS)
+  assert "all seeds must have the same population" in message
 
 
 def failing(*args, **kwargs):

@@ -24,10 +24,10 @@ def sums(size):
   """The server adds what clients send; one sends numbers of this size."""
 
   def one_client(worker, state):
-    usual = {"w": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
+    update = {"w": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
     is_bad = worker.client == BAD
     grow = lambda leaf: jnp.where(is_bad, leaf * (size / 4), leaf)
-    message = jax.tree.map(grow, usual) | {"number": worker.client}
+    message = jax.tree.map(grow, update) | {"number": worker.client}
     return fo.ClientOutput(message=message, state=worker.state + 1)
 
   def round(state, cohort):
@@ -106,12 +106,12 @@ def test_only_differences_count(algorithm):
   """
   options = {"rounds": 3, "batch_size": 4, "local_steps": 5, "seed": 3}
   options["evaluate"] = lambda *_: {"train_loss": jnp.float32(1)}
-  plain = TASK.simulate(algorithm, **options)
+  unlimited = TASK.simulate(algorithm, **options)
   # Above all differences, and below the other numbers that are sent.
   limits = {"max_update_norm": 0.9, "max_update_action": "clip"}
   limited = TASK.simulate(algorithm, **options, **limits)
   assert counted(limited, "clipped_clients") == 0
-  chex.assert_trees_all_equal(limited.params, plain.params)
+  chex.assert_trees_all_equal(limited.params, unlimited.params)
 
 
 def test_fed_exp_takes_the_norm_of_what_is_clipped():

@@ -75,28 +75,28 @@ def test_points_run_the_last_name_fastest():
 @pytest.mark.slow
 def test_a_point_equals_its_own_simulation():
   point = 3
-  own = fo.grid_points(GRID, SEEDS)[point]
-  seed = own.pop("seed")
-  alone = fo.simulate(
-    make(**own), init(jax.random.key(seed)), data_of(seed), seed=seed,
+  settings = fo.grid_points(GRID, SEEDS)[point]
+  seed = settings.pop("seed")
+  own_run = fo.simulate(
+    make(**settings), init(jax.random.key(seed)), data_of(seed), seed=seed,
     **SETTINGS,
   )  # fmt: skip
-  whole = run("vmap")
-  close(trees.take(whole.state, point), alone.state)
-  close(trees.take(whole.params, point), alone.params)
-  k = alone.traces["step_size"].shape[-1]  # K of this seed's data.
-  close(whole.traces["step_size"][point, ..., :k], alone.traces["step_size"])
+  sweep = run("vmap")
+  close(trees.take(sweep.state, point), own_run.state)
+  close(trees.take(sweep.params, point), own_run.params)
+  k = own_run.traces["step_size"].shape[-1]  # K of this seed's data.
+  close(sweep.traces["step_size"][point, ..., :k], own_run.traces["step_size"])
   values = lambda result: result.history.values("train_loss")
-  close(values(whole)[point], values(alone)[0])
-  assert whole.history.rounds == alone.history.rounds == [0, 2, 3]
+  close(values(sweep)[point], values(own_run)[0])
+  assert sweep.history.rounds == own_run.history.rounds == [0, 2, 3]
 
 
 def test_vectorized_equals_one_after_the_other():
   vmap, scan = run("vmap"), run("scan")
   close((vmap.state, vmap.traces), (scan.state, scan.traces))
   assert vmap.cost == scan.cost
-  final = np.asarray(vmap.params["kernel"]).reshape(4, -1)
-  assert len(np.unique(final.round(4), axis=0)) == 4  # Points differ.
+  kernels = np.asarray(vmap.params["kernel"]).reshape(4, -1)
+  assert len(np.unique(kernels.round(4), axis=0)) == 4  # Points differ.
 
 
 @pytest.mark.slow
@@ -118,25 +118,25 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
 
   needed_bytes = executor.needed_bytes
   monkeypatch.setattr(executor, "needed_bytes", needed)
-  have = lambda: needs[0] - 1 if needs else None
-  monkeypatch.setattr(processes, "device_bytes", have)
+  memory = lambda: needs[0] - 1 if needs else None
+  monkeypatch.setattr(processes, "device_bytes", memory)
   result = run()
   # Of rounds and evaluations, twice; of rounds alone, and for the result.
   assert len(needs) == 6
   assert needs[1] < needs[0]
   assert 0 < needs[2] < needs[0], needs
-  of = operator.attrgetter("params", "history.metrics")
-  tight = {"rtol": 1e-5, "atol": 1e-7}
-  chex.assert_trees_all_close(of(result), of(expected), **tight)
+  outcome = operator.attrgetter("params", "history.metrics")
+  tolerance = {"rtol": 1e-5, "atol": 1e-7}
+  chex.assert_trees_all_close(outcome(result), outcome(expected), **tolerance)
 
 
 # Settings that have diverged are dropped; those that fit are vectorized.
 
 
-def points_of(settings, **given):
+def points_of(settings, **options):
   """So many of one seed, vectorized if nothing else is given."""
-  given = {"batch_size": 4, "grid_map": "vmap"} | given
-  config = Config.create(TASK.data, given, num_settings=settings)
+  options = {"batch_size": 4, "grid_map": "vmap"} | options
+  config = Config.create(TASK.data, options, num_settings=settings)
   return active_points.ActivePoints(settings, 1, config, is_grid=True)
 
 
@@ -160,14 +160,14 @@ def test_as_many_vectorized_as_memory_holds(
   monkeypatch.setattr(processes, "device_bytes", lambda: 999)
 
   points = functools.partial(points_of, settings)
-  vectorized, used = points(), []
+  vectorized, chunks_used = points(), []
   for of_programs in needs:
     if vectorized.take_fewer(of_programs):
-      used.append(vectorized.chunk)
-  assert used == chunks
+      chunks_used.append(vectorized.chunk)
+  assert chunks_used == chunks
   assert vectorized.chunk == (chunks[-1] if chunks else None)
-  for given in ({"grid_map": "scan"}, {"grid_chunk": 7}):
-    assert not points(**given).take_fewer([2000])
+  for options in ({"grid_map": "scan"}, {"grid_chunk": 7}):
+    assert not points(**options).take_fewer([2000])
   # Each of two devices has 3 or 4 of the settings.
   monkeypatch.setattr(sharding.Layout, "grid_devices", property(lambda _: 2))
   halves = points()
@@ -211,26 +211,26 @@ def test_diverged_settings_are_dropped_and_change_nothing():
   rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]
 
   def evaluate(params, data, test):
-    largest = jnp.max(jnp.abs(params["kernel"]))
+    maximum = jnp.max(jnp.abs(params["kernel"]))
     # A metric that is whole has no NaN of its own.
-    return {"train_loss": largest**2, "signs": jnp.sum(params["bias"] > 0)}
+    return {"train_loss": maximum**2, "signs": jnp.sum(params["bias"] > 0)}
 
   make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
   settings = SETTINGS | {"rounds": 5, "trace": (), "evaluate": evaluate}
   grid = lambda rates: {"rate": rates}
-  whole = fo.sweep(make, grid(rates), init, data_of, seeds=SEEDS, **settings)
+  result = fo.sweep(make, grid(rates), init, data_of, seeds=SEEDS, **settings)
   # Too few for anything to be dropped.
   few = fo.sweep(make, grid(rates[:7]), init, data_of, seeds=SEEDS, **settings)
 
   parts = operator.attrgetter("history.metrics", "params", "state")
-  found = jax.tree.map(lambda leaf: leaf[:14], parts(whole))
-  chex.assert_trees_all_close(found, parts(few), rtol=1e-5, atol=1e-6)
-  assert jax.tree.leaves(whole.params)[0].shape[0] == 32
-  assert whole.history.diverged()[14:, -1].all()
-  assert not whole.history.diverged()[:14].any()
-  assert np.isnan(whole.history.metrics["signs"][14:, -1]).all()
-  assert whole.cost == pytest.approx(few.cost)
-  assert whole.padding_waste == pytest.approx(few.padding_waste)
+  kept_points = jax.tree.map(lambda leaf: leaf[:14], parts(result))
+  chex.assert_trees_all_close(kept_points, parts(few), rtol=1e-5, atol=1e-6)
+  assert jax.tree.leaves(result.params)[0].shape[0] == 32
+  assert result.history.diverged()[14:, -1].all()
+  assert not result.history.diverged()[:14].any()
+  assert np.isnan(result.history.metrics["signs"][14:, -1]).all()
+  assert result.cost == pytest.approx(few.cost)
+  assert result.padding_waste == pytest.approx(few.padding_waste)
 
 
 @pytest.mark.parametrize("grid_map", ["vmap", "scan"])
@@ -238,8 +238,8 @@ def test_diverged_settings_are_dropped_and_change_nothing():
 def test_a_second_sweep_has_all_settings_again(grid_map):
   """Also those that the first one dropped."""
   rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]
-  largest = lambda params, *_: {"train_loss": jnp.max(jnp.abs(params["bias"]))}
-  settings = SETTINGS | {"trace": (), "evaluate": largest, "eval_every": 1}
+  evaluate = lambda params, *_: {"train_loss": jnp.max(jnp.abs(params["bias"]))}
+  settings = SETTINGS | {"trace": (), "evaluate": evaluate, "eval_every": 1}
   rounds = settings.pop("rounds")
   make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate))
   simulator = fo.Simulator(
@@ -247,8 +247,8 @@ def test_a_second_sweep_has_all_settings_again(grid_map):
   )
   first, second = (simulator.run_all(TASK.params, rounds) for _ in range(2))
   assert first.history.diverged()[:, -1].any()
-  of = operator.attrgetter("params", "history.metrics")
-  chex.assert_trees_all_equal(of(first), of(second))
+  outcome = operator.attrgetter("params", "history.metrics")
+  chex.assert_trees_all_equal(outcome(first), outcome(second))
 
 
 @pytest.mark.slow
@@ -269,17 +269,17 @@ def test_one_after_the_other_a_diverged_setting_stops():
   )
   rates = [1e4, 0.05, 1e5, 0.1]
   on_evaluation = lambda report: rounds.append(report.metrics["bias"])
-  whole = run(rates, on_evaluation=on_evaluation)
+  result = run(rates, on_evaluation=on_evaluation)
   few = run([0.05, 0.1])
 
-  live = np.array([2, 3, 6, 7])
+  live_rows = np.array([2, 3, 6, 7])
   parts = operator.attrgetter("history.metrics", "state")
-  found = jax.tree.map(lambda leaf: leaf[live], parts(whole))
-  chex.assert_trees_all_equal(found, parts(few))
-  assert whole.history.diverged()[[0, 1, 4, 5], -1].all()
+  live_points = jax.tree.map(lambda leaf: leaf[live_rows], parts(result))
+  chex.assert_trees_all_equal(live_points, parts(few))
+  assert result.history.diverged()[[0, 1, 4, 5], -1].all()
   # Where it was found out; nothing was done or measured after it.
-  (count,) = optax.tree.get_all_with_path(whole.state, "count")
+  (count,) = optax.tree.get_all_with_path(result.state, "count")
   np.testing.assert_array_equal(count[1], [2, 2, 6, 6, 2, 2, 6, 6])
   assert np.isnan(np.array(rounds)[2:, [0, 1, 4, 5]]).all()
-  assert whole.cost == pytest.approx(few.cost)
-  assert whole.padding_waste == pytest.approx(few.padding_waste)
+  assert result.cost == pytest.approx(few.cost)
+  assert result.padding_waste == pytest.approx(few.padding_waste)

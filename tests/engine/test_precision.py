@@ -42,7 +42,7 @@ def traced_rounds(algorithm, params, data, **options):
   def start(params):
     return contract.initial_states(algorithm, params, data.num_clients)
 
-  before = jax.eval_shape(start, shapes(params))
+  state_before = jax.eval_shape(start, shapes(params))
 
   def run(state, key, data):
     segment = ({}, jnp.int32(0), jnp.int32(2))
@@ -50,8 +50,8 @@ def traced_rounds(algorithm, params, data, **options):
 
   key = jax.random.key(0)
   trace = jax.make_jaxpr(run, return_shape=True)
-  traced, after = trace(before, key, shapes(data))
-  return traced.jaxpr, before, after
+  traced, state_after = trace(state_before, key, shapes(data))
+  return traced.jaxpr, state_before, state_after
 
 
 def product_types(jaxpr):
@@ -60,8 +60,8 @@ def product_types(jaxpr):
   for equation in jaxpr.eqns:
     if equation.primitive.name in ("dot_general", "conv_general_dilated"):
       types |= {str(factor.aval.dtype) for factor in equation.invars}
-    for inner in jax.extend.core.jaxprs_in_params(equation.params):
-      types |= product_types(inner)
+    for inner_jaxpr in jax.extend.core.jaxprs_in_params(equation.params):
+      types |= product_types(inner_jaxpr)
   return types
 
 
@@ -73,10 +73,10 @@ def low_trace(name, precision):
   trace = functools.partial(traced_rounds, make(name), TASK.params, TASK.data)
   cohort = {"cohort_size": 5} if ALGORITHMS[name].cohort == "all" else {}
   trace = functools.partial(trace, **cohort)
-  jaxpr, before, after = trace(precision=precision)
+  jaxpr, state_before, state_after = trace(precision=precision)
   assert product_types(jaxpr) == {"bfloat16"}
-  assert types_of(after) == types_of(before)
-  floats = {leaf.dtype for leaf in jax.tree.leaves(after)} - {
+  assert types_of(state_after) == types_of(state_before)
+  floats = {leaf.dtype for leaf in jax.tree.leaves(state_after)} - {
     jnp.dtype(kind) for kind in ("int32", "bool")
   }
   assert floats == {jnp.dtype("float32")}
@@ -100,21 +100,21 @@ def test_messages_are_as_large_as_they_were(name, monkeypatch):
 
   monkeypatch.setattr(trees, "num_bytes", noted)
   trace = low_trace(name, "mixed")
-  sent = sizes.copy()
+  sizes_low = sizes.copy()
   sizes.clear()
   jaxpr, *_ = trace()
   assert product_types(jaxpr) == {"float32"}
-  assert sent == sizes != []
+  assert sizes_low == sizes != []
 
 
 def test_masters_of_64_bits_stay():
   with jax.enable_x64(True):
-    jaxpr, before, after = traced_rounds(
+    jaxpr, state_before, state_after = traced_rounds(
       make("scaffold"), TASK.params, TASK.data, precision="bfloat16"
     )
-    kinds = {leaf.dtype.name for leaf in jax.tree.leaves(after)}
+    kinds = {leaf.dtype.name for leaf in jax.tree.leaves(state_after)}
   assert product_types(jaxpr) == {"bfloat16"}
-  assert types_of(after) == types_of(before)
+  assert types_of(state_after) == types_of(state_before)
   assert "float64" in kinds
   assert "float32" not in kinds
 
@@ -219,12 +219,12 @@ def test_the_start_is_rounded_by_an_operation_that_xla_keeps():
 )
 def test_rules_step_in_the_precision_also_of_a_grid(name, precision, kind):
   """Where each hyperparameter is a traced float32 number."""
-  seen = set()
+  dtypes = set()
 
   def spy(rule):
     def update(grads, state, params, **extra):
       trees = (grads, params, extra["grad_fn"](params))
-      seen.update(str(leaf.dtype) for leaf in jax.tree.leaves(trees))
+      dtypes.update(str(leaf.dtype) for leaf in jax.tree.leaves(trees))
       assert extra["value"].dtype == "float32"
       return rule.update(grads, state, params, **extra)
 
@@ -232,22 +232,22 @@ def test_rules_step_in_the_precision_also_of_a_grid(name, precision, kind):
     return optax.GradientTransformationExtraArgs(rule.init, update)
 
   numbers = {
-    p.name: p.default
-    for p in RULES[name].hyperparameters
-    if not isinstance(p.default, bool)
+    field.name: field.default
+    for field in RULES[name].hyperparameters
+    if not isinstance(field.default, bool)
   }
 
   @jax.make_jaxpr
   def trace(numbers):
     algorithm = fo.fed_avg(TASK.loss_fn, spy(RULES[name].factory(**numbers)))
-    _, before, after = traced_rounds(
+    _, state_before, state_after = traced_rounds(
       algorithm, TASK.params, TASK.data, precision=precision
     )
-    assert types_of(after) == types_of(before)
+    assert types_of(state_after) == types_of(state_before)
     return jnp.zeros(())
 
   trace(jax.tree.map(jnp.float32, numbers))
-  assert seen == {kind}
+  assert dtypes == {kind}
 
 
 MATRIX = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -279,7 +279,7 @@ def test_regularizers_take_a_local_model_of_lower_precision():
 
 def test_terms_are_computed_at_the_parameters_themselves():
   center = jax.tree.map(np.float32, TASK.params)
-  nothing = lambda params, batch, rng: jnp.zeros(len(batch["x"]), "bfloat16")
+  zero_loss = lambda params, batch, rng: jnp.zeros(len(batch["x"]), "bfloat16")
   batch = {"x": jnp.ones((2, 1))}
 
   def gradient(loss_fn, params):
@@ -287,19 +287,19 @@ def test_terms_are_computed_at_the_parameters_themselves():
     mean_loss = lambda params: jnp.mean(loss_fn(params, batch, None))
     return flat(jax.jit(jax.grad(mean_loss))(params))
 
-  proximal = objectives.proximal(nothing, center, 3.0)
+  proximal = objectives.proximal(zero_loss, center, 3.0)
   assert np.all(gradient(proximal, center) == 0)
-  both = objectives.l2(proximal, 0.5)
+  penalized = objectives.l2(proximal, 0.5)
   np.testing.assert_allclose(
-    gradient(both, center), 0.5 * flat(center), rtol=1e-6
+    gradient(penalized, center), 0.5 * flat(center), rtol=1e-6
   )
 
 
 def test_targets_are_not_rounded():
-  seen = {}
+  leaves_seen = {}
 
   def loss_fn(params, batch, rng):
-    seen.update(batch)
+    leaves_seen.update(batch)
     return params["w"] * batch["x"][:, 0]
 
   batch = {
@@ -309,7 +309,7 @@ def test_targets_are_not_rounded():
     "id": jnp.arange(2),
   }
   computed_loss("mixed", loss_fn)({"w": jnp.ones(())}, batch, None)
-  assert {name: str(leaf.dtype) for name, leaf in seen.items()} == {
+  assert {name: str(leaf.dtype) for name, leaf in leaves_seen.items()} == {
     "x": "bfloat16", "y": "float32", "weight": "bfloat16", "id": "int32",
   }  # fmt: skip
 

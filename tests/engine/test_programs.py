@@ -61,11 +61,11 @@ def of_array(size):
 
 
 def of_callback():
-  scale, like = [1.0], jax.ShapeDtypeStruct((), jnp.float32)
+  scale, shape = [1.0], jax.ShapeDtypeStruct((), jnp.float32)
 
   def called_back(batch):
-    read = lambda value=scale[0]: np.float32(value)
-    return jax.pure_callback(read, like)
+    read_scale = lambda value=scale[0]: np.float32(value)
+    return jax.pure_callback(read_scale, shape)
 
   return loss_of(called_back), lambda: scale.__setitem__(0, 3.0)
 
@@ -132,8 +132,8 @@ def test_few_programs_are_kept(monkeypatch):
 
 
 def test_what_a_compilation_has_freed_is_given_back(monkeypatch):
-  asked = []
-  libc = types.SimpleNamespace(malloc_trim=asked.append)
+  trim_calls = []
+  libc = types.SimpleNamespace(malloc_trim=trim_calls.append)
   monkeypatch.setattr(programs.ctypes, "CDLL", lambda _: libc)
 
   def compile(number):
@@ -142,6 +142,6 @@ def test_what_a_compilation_has_freed_is_given_back(monkeypatch):
 
   compile(1.5)
   compile(1.5)  # Is known.
-  assert asked == [0]
+  assert trim_calls == [0]
   del libc.malloc_trim  # As where there is no glibc.
   compile(2.5)

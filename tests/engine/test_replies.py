@@ -36,11 +36,11 @@ def poisoned(params, batch, rng):
 
 @functools.cache
 def data():
-  plain = TASK.data
-  mark = np.zeros(plain.num_examples)
+  source = TASK.data
+  mark = np.zeros(source.num_examples)
   mark[TASK.problem.client_rows[BAD]] = 1
-  x = np.concatenate([plain.examples["x"], mark[:, None]], 1)
-  return type(plain)({**plain.examples, "x": x}, plain.indices, plain.sizes)
+  x = np.concatenate([source.examples["x"], mark[:, None]], 1)
+  return type(source)({**source.examples, "x": x}, source.indices, source.sizes)
 
 
 def run(algorithm, **options):
@@ -56,8 +56,8 @@ def drawn(**options):
 
 def looped(rounds):
   make_rule = lambda r, client: reference.Sgd(0.2)
-  *_, (end, _) = reference.fed_avg(TASK.problem, rounds, make_rule)
-  return end
+  *_, (x, _) = reference.fed_avg(TASK.problem, rounds, make_rule)
+  return x
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
@@ -66,12 +66,12 @@ def test_who_sends_no_numbers_is_left_out_with_its_weight(weighting):
   with jax.enable_x64(True):
     result = run(fo.fed_avg(poisoned, optax.sgd(0.2)), weighting=weighting)
     _, rounds = drawn(weighting=weighting)
-  met = np.array([clients.count(BAD) for clients, _, _ in rounds])
-  assert 0 < met.sum() < OPTIONS["rounds"]
+  num_bad = np.array([clients.count(BAD) for clients, _, _ in rounds])
+  assert 0 < num_bad.sum() < OPTIONS["rounds"]
   for clients, _, weights in rounds:
     weights[np.array(clients) == BAD] = 0
-  found = jax_problems.flat(result.params)
-  np.testing.assert_allclose(found, looped(rounds), rtol=1e-9)
+  actual = jax_problems.flat(result.params)
+  np.testing.assert_allclose(actual, looped(rounds), rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -84,9 +84,9 @@ def test_rejections_are_counted_and_change_no_other_number():
   options = {"evaluate": evaluate, "eval_every": 1}
   result = run(fo.fed_avg(poisoned, optax.sgd(0.2)), **options)
   _, rounds = drawn()
-  met = np.cumsum([0, *[clients.count(BAD) for clients, _, _ in rounds]])
+  num_bad = np.cumsum([0, *[clients.count(BAD) for clients, _, _ in rounds]])
   metrics = result.history.metrics
-  np.testing.assert_array_equal(metrics["rejected_clients"][0], met)
+  np.testing.assert_array_equal(metrics["rejected_clients"][0], num_bad)
   assert result.history.status(0) == "ok"
   clean = fo.fed_avg(lambda p, b, r: poisoned(p, {
     "x": b["x"] * jnp.array([1.0] * 4 + [0.0]), "y": b["y"]
@@ -159,15 +159,15 @@ def test_a_picked_client_has_not_dropped_out():
     members = cohort.each(one_client, ())
     picked = cohort.pick(one_client, (), phase=1)
     is_picked = members.value == picked.value
-    was_out = jnp.any(is_picked & ~members.counted)
-    new = state + jnp.array([1, was_out], jnp.int32)
-    return new, (members, picked)
+    num_out = jnp.any(is_picked & ~members.counted)
+    new_state = state + jnp.array([1, num_out], jnp.int32)
+    return new_state, (members, picked)
 
   init = lambda params: jnp.zeros(2, jnp.int32)
   algorithm = jax_problems.own_algorithm(round, init)
   options = {"rounds": 200, "client_dropout": 0.5, "client_chunk": None}
-  rounds, was_out = run(algorithm, **options).params
-  assert was_out == 0
+  rounds, num_out = run(algorithm, **options).params
+  assert num_out == 0
   # Lost are the rounds, one in eight, in which all are out.
   assert 150 < rounds < 198
 
@@ -207,16 +207,16 @@ def test_cost_and_waste_are_exact():
   algorithm = fo.fed_avg(task.loss_fn, fo.delta_sgd())  # Two gradients a step.
   result = task.simulate(algorithm, rounds=rounds, eval_every=3, **options)
   config = Config.create(task.data, options)
-  drawn = jax_problems.drawn_rounds(config, task.data, 0, rounds)
+  rounds_drawn = jax_problems.drawn_rounds(config, task.data, 0, rounds)
   examples, computed = 0, 0
-  for _, of_round, _ in drawn:
+  for _, of_round, _ in rounds_drawn:
     examples += sum(len(rows) for steps in of_round for rows in steps)
-    taken = sorted((len(steps) for steps in of_round), reverse=True)
+    step_counts = sorted((len(steps) for steps in of_round), reverse=True)
     for start in range(0, 3, 2):  # A chunk waits for its slowest client.
-      computed += 2 * taken[start] * 4
+      computed += 2 * step_counts[start] * 4
   cost = result.cost["gradient_evaluations_per_round"]
   assert cost == pytest.approx(2 * examples / (3 * rounds))
   assert result.padding_waste == pytest.approx(1 - examples / computed)
   size = task.params["kernel"].size * 4
-  exchanged = ("bytes_down_per_round", "bytes_up_per_round")
-  assert [result.cost[name] for name in exchanged] == [size, size]
+  names = ("bytes_down_per_round", "bytes_up_per_round")
+  assert [result.cost[name] for name in names] == [size, size]

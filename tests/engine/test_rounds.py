@@ -84,17 +84,17 @@ def test_draws_ahead_are_those_of_the_rounds(make, settings, monkeypatch):
   """As on a GPU: all cohorts and batches of a segment before its rounds."""
   settings = {"cohort_size": 4} | settings
   expected = ahead_of_rounds(make(), **settings)
-  drawn, traced = Cohort.draws, []
+  draws, traced = Cohort.draws, []
 
   def count(cohort):
     traced.append(cohort)
-    return drawn(cohort)
+    return draws(cohort)
 
   monkeypatch.setattr(rounds.target, "platform", lambda: "gpu")
   monkeypatch.setattr(Cohort, "draws", count)
-  found = ahead_of_rounds(make(), **settings)
+  actual = ahead_of_rounds(make(), **settings)
   assert traced
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 # ------------------------------------------------------- What a round returns
@@ -117,14 +117,14 @@ def simple(round, init=lambda *_: jnp.float32(0), init_client=None):
   return jax_problems.own_algorithm(round, init, init_client=init_client)
 
 
-def averaging(one_client, **others):
+def averaging(one_client, **options):
   """The state is the mean of what clients return."""
 
   def round(state, cohort):
     sent = cohort.mean(one_client, ())
     return sent.value, sent
 
-  return simple(round, **others)
+  return simple(round, **options)
 
 
 def run(algorithm, rounds=1, data=FOUR, **settings):
@@ -228,19 +228,19 @@ def test_own_weights_replace_the_usual_ones():
   np.testing.assert_allclose(weights, own)
 
 
-@pytest.mark.parametrize("own", [0.0, math.nan, math.inf])
-def test_a_weight_that_is_none(own):
+@pytest.mark.parametrize("given_weight", [0.0, math.nan, math.inf])
+def test_a_weight_that_is_none(given_weight):
   """Zero leaves the client out of the mean, what is not finite rejects it."""
 
   def one_client(worker, _):
-    weight = jnp.where(worker.client == 2, own, 1.0)
+    weight = jnp.where(worker.client == 2, given_weight, 1.0)
     return fo.ClientOutput(number(worker, _), weight=weight)
 
   evaluate = lambda params, data, test: {"value": params}
   result = run(averaging(one_client), evaluate=evaluate)
   assert float(result.params) == pytest.approx((0 + 1 + 3) / 3)
   rejected = result.history.metrics["rejected_clients"][0, -1]
-  assert rejected == (0 if own == 0 else 1)
+  assert rejected == (0 if given_weight == 0 else 1)
 
 
 def test_bytes_that_clients_say_they_send():
@@ -274,8 +274,8 @@ def test_metrics_of_clients_are_recorded_for_each_round():
 
     sent = cohort.mean(one_client, ())
     # Of one client there is nothing to record.
-    one = cohort.pick(one_client, (), phase=1)
-    return state.at[cohort.round].set(cohort.clients), (sent, one)
+    picked = cohort.pick(one_client, (), phase=1)
+    return state.at[cohort.round].set(cohort.clients), (sent, picked)
 
   init = lambda *_: jnp.zeros((rounds, 3), jnp.int32)
   settings = {"cohort_size": 3, "client_chunk": 2, "eval_every": 2}
@@ -303,13 +303,13 @@ def test_a_verb_of_some_rounds_records_and_keeps_in_them_only():
   np.testing.assert_array_equal(result.client_state, [2] * 4)
   assert float(result.params) == pytest.approx(2)
   with pytest.raises(ValueError, match="cond: otherwise is"):
-    run(simple(lambda *of: round(*of, [0.0]), init_client=keeps), rounds=1)
+    run(simple(lambda *args: round(*args, [0.0]), init_client=keeps), rounds=1)
 
 
 # ----------------------------------------------------------- What clients keep
 
 
-def counting(is_bad=lambda worker: False, state_of=lambda own: own + 1):
+def counting(is_bad=lambda worker: False, state_of=lambda visits: visits + 1):
   """Clients count their visits; the server notes who counted in each round."""
 
   def round(state, cohort):
@@ -339,10 +339,10 @@ def test_who_is_left_out_keeps_what_it_had(client_memory):
     client_dropout=0.3,
     client_memory=client_memory,
   )
-  kept = np.asarray(result.client_state)
-  np.testing.assert_array_equal(kept, result.state)
-  assert kept[2] == 0
-  assert 0 < kept.sum() < 36 * 3 / 4
+  visits = np.asarray(result.client_state)
+  np.testing.assert_array_equal(visits, result.state)
+  assert visits[2] == 0
+  assert 0 < visits.sum() < 36 * 3 / 4
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
@@ -352,10 +352,10 @@ def test_a_verb_that_returns_no_state_changes_none(order):
 
   def round(state, cohort):
     keep = lambda worker, _: fo.ClientOutput(1.0, state=worker.state + 1)
-    kept = cohort.mean(keep, ())
+    updated = cohort.mean(keep, ())
     plain = cohort.each(number, (), phase=1)
-    one = cohort.pick(number, (), phase=2)
-    return state, [(kept, plain, one)[i] for i in order]
+    picked = cohort.pick(number, (), phase=2)
+    return state, [(updated, plain, picked)[i] for i in order]
 
   result = run(simple(round, init_client=lambda _: jnp.int32(0)), rounds=3)
   np.testing.assert_array_equal(result.client_state, [3] * 4)
@@ -381,7 +381,7 @@ def test_the_picked_client_keeps_its_own(others_work):
 
 
 def test_a_state_may_be_a_plain_number():
-  result = run(counting(state_of=lambda own: 7))
+  result = run(counting(state_of=lambda visits: 7))
   np.testing.assert_array_equal(result.client_state, [7] * 4)
 
 
@@ -395,14 +395,14 @@ def test_a_report_has_copies_of_model_and_state():
     sent = cohort.mean(lambda worker, _: 1.0, ())
     return {"sum": state["sum"] + jnp.round(sent.value)}, sent
 
-  adding = fo.Algorithm(
+  algorithm = fo.Algorithm(
     init=lambda *_: {"sum": jnp.zeros(3)},
     round=round,
     params=lambda state: {"w": 2 * state["sum"]},
   )
   reports = []
   fo.sweep(
-    lambda unused: adding, {"unused": [1.0, 2.0]}, (), FOUR, seeds=(0, 1),
+    lambda unused: algorithm, {"unused": [1.0, 2.0]}, (), FOUR, seeds=(0, 1),
     rounds=6, eval_every=2,
     evaluate=lambda params, *_: {"train_loss": params["w"][0]},
     on_evaluation=lambda report: reports.append(

@@ -62,21 +62,21 @@ def test_a_grid_stops_when_all_its_points_may(answer, rounds):
 
 
 def test_what_is_overwritten_is_not_read():
-  kept, read = [], []
+  reports, params_read = [], []
 
   def on_evaluation(report):
-    kept.append(report)
+    reports.append(report)
     if report.round == 0:
-      read.append(report.params)
+      params_read.append(report.params)
 
   run(rounds=2, on_evaluation=on_evaluation)
-  assert kept[0].params is read[0]  # A copy that was taken in time.
+  assert reports[0].params is params_read[0]  # A copy that was taken in time.
   initial = np.float32(TASK.params["kernel"])
-  np.testing.assert_array_equal(read[0]["kernel"], initial)
+  np.testing.assert_array_equal(params_read[0]["kernel"], initial)
   message = "report: the model and the state of round 2 are overwritten"
   for name in ("params", "state", "client_state"):
     with pytest.raises(ValueError, match=message):
-      getattr(kept[-1], name)
+      getattr(reports[-1], name)
 
 
 def test_interrupted_between_segments():
@@ -97,9 +97,9 @@ def test_interrupted_between_segments():
 @pytest.fixture
 def heeds_ctrl_c():
   """A program that was started in the background may ignore it."""
-  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  handler = signal.signal(signal.SIGINT, signal.default_int_handler)
   yield
-  signal.signal(signal.SIGINT, before)
+  signal.signal(signal.SIGINT, handler)
 
 
 @pytest.mark.usefixtures("heeds_ctrl_c")
@@ -127,12 +127,12 @@ def test_interrupted_within_a_segment_keeps_a_whole_model():
       interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
       threading.Timer(0.3, interrupt).start()
 
-  small = {"cohort_size": 1, "local_steps": 1, "eval_every": 5000}
-  result = run(10**6, on_evaluation=later, **small)
+  options = {"cohort_size": 1, "local_steps": 1, "eval_every": 5000}
+  result = run(10**6, on_evaluation=later, **options)
   assert result.interrupted
   assert result.rounds == result.history.rounds[-1] < 10**6
-  last = result.history.metrics["train_loss"][0, -1]
-  assert np.sum(result.params["kernel"] ** 2) == pytest.approx(last, rel=1e-5)
+  loss = result.history.metrics["train_loss"][0, -1]
+  assert np.sum(result.params["kernel"] ** 2) == pytest.approx(loss, rel=1e-5)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from tests.helpers.commands import REPOSITORY, free_address
 
 def start(devices, *arguments):
   """Runs `helpers/several_devices.py` with so many devices of this machine."""
-  own = f"--xla_force_host_platform_device_count={devices}"
+  flag = f"--xla_force_host_platform_device_count={devices}"
   return subprocess.Popen(
     [
       sys.executable,
@@ -28,7 +28,7 @@ def start(devices, *arguments):
       *map(str, arguments),
     ],
     cwd=REPOSITORY,
-    env=os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {own}"},
+    env=os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flag}"},
     stderr=subprocess.PIPE,
     text=True,
   )
@@ -40,12 +40,12 @@ def end(process):
 
 
 def assert_same(path, expected):
-  found = np.load(path)
-  assert set(found.files) == set(expected)
+  arrays = np.load(path)
+  assert set(arrays.files) == set(expected)
   for name, value in expected.items():
     scale = np.nanmax(np.abs(value), initial=1e-30)
     np.testing.assert_allclose(
-      found[name], value, rtol=0, atol=1e-6 * scale, err_msg=name
+      arrays[name], value, rtol=0, atol=1e-6 * scale, err_msg=name
     )
 
 
@@ -57,9 +57,9 @@ def population(tmp_path_factory):
 
 def start_two(paths, population, cases, devices):
   """Two processes over loopback, with two of the devices each, or one."""
-  own, address = np.prod(devices) // 2, free_address()
+  num_local, address = np.prod(devices) // 2, free_address()
   return [
-    start(own, path, population, ",".join(cases), *devices, address, 2, i)
+    start(num_local, path, population, ",".join(cases), *devices, address, 2, i)
     for i, path in enumerate(paths)
   ]
 
@@ -105,16 +105,16 @@ def test_a_model_over_several_devices(population, tmp_path):
   names = ",".join(several_devices.OF_MODELS)
   for folder in folders:
     shutil.copytree(population, folder)
-  first = start(4, paths[0], folders[0], names, 1, 1, 4)
+  divided = start(4, paths[0], folders[0], names, 1, 1, 4)
   cases = (*several_devices.OF_MODELS[:-1], "whole")
   expected = several_devices.results(population, cases=cases)
   of_whole = {n: v for n, v in expected.items() if n.startswith("whole/")}
-  end(first)
+  end(divided)
   shutil.copytree(f"{folders[0]}-killed", f"{folders[1]}-killed")
-  second = start(4, paths[1], folders[0], "resumed", 2, 1, 2)
-  found = several_devices.results(folders[1], cases=["resumed"])
-  np.savez(paths[2], **found)
-  end(second)
+  resumed_run = start(4, paths[1], folders[0], "resumed", 2, 1, 2)
+  resumed = several_devices.results(folders[1], cases=["resumed"])
+  np.savez(paths[2], **resumed)
+  end(resumed_run)
   as_resumed = {n.replace("whole", "resumed"): v for n, v in of_whole.items()}
   assert_same(paths[2], as_resumed)
   assert_same(paths[1], as_resumed)
@@ -163,7 +163,7 @@ def test_one_device_needs_no_mesh():
 
 
 @pytest.mark.parametrize(
-  ("given", "settings", "cohort", "of_model", "shape"),
+  ("sizes", "settings", "cohort", "of_model", "shape"),
   [
     ((None, None), 1, 10, 1, (8, 1)),
     ((None, None), 6, 10, 1, (4, 2)),
@@ -178,10 +178,10 @@ def test_one_device_needs_no_mesh():
   ],
 )
 def test_how_devices_are_divided(
-  monkeypatch, given, settings, cohort, of_model, shape
+  monkeypatch, sizes, settings, cohort, of_model, shape
 ):
   monkeypatch.setattr(jax, "devices", lambda: jax.local_devices() * 8)
-  mesh = sharding.make_mesh(*given, settings, cohort, model_devices=of_model)
+  mesh = sharding.make_mesh(*sizes, settings, cohort, model_devices=of_model)
   assert tuple(mesh.shape.values()) == shape
 
 

@@ -57,7 +57,7 @@ def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
   before = simulator.init(TASK.params, seed=5)
   start = copied(arrays(before))
   middle, _ = simulator.run(before, 3)
-  seen = copied(arrays(middle))
+  copy_middle = copied(arrays(middle))
   last, metrics = simulator.run(middle, 4)
   assert (before.round, middle.round, last.round) == (0, 3, 7)
   chex.assert_trees_all_equal(arrays(last), (whole.state, whole.client_state))
@@ -67,7 +67,7 @@ def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
     assert value == whole.history.metrics[name][0, -1]
   # Old states are as they were, and a run from them gives the same again.
   chex.assert_trees_all_equal(arrays(before), start)
-  chex.assert_trees_all_equal(arrays(middle), seen)
+  chex.assert_trees_all_equal(arrays(middle), copy_middle)
   again, _ = simulator.run(middle, 4)
   chex.assert_trees_all_equal(arrays(again), arrays(last))
   # More rounds than there are between two evaluations.
@@ -79,7 +79,7 @@ def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
 def test_a_grid_in_pieces_is_as_at_once():
   make = lambda rate: fo.scaffold(TASK.loss_fn, rate)
   options = OPTIONS | {"grid_map": "vmap", "client_memory": "host"}
-  whole = TASK.sweep(make, RATES, rounds=7, seeds=SEEDS, **options)
+  result = TASK.sweep(make, RATES, rounds=7, seeds=SEEDS, **options)
   simulator = fo.Simulator(make, TASK.data, grid=RATES, seeds=SEEDS, **options)
   before = simulator.init(TASK.params)
   start = copied(arrays(before))
@@ -87,11 +87,11 @@ def test_a_grid_in_pieces_is_as_at_once():
   last, metrics = simulator.run(middle, 4)
   flat = lambda leaf: np.reshape(leaf, (4, *np.shape(leaf)[2:]))
   actual = jax.tree.map(flat, arrays(last))
-  chex.assert_trees_all_equal(actual, (whole.state, whole.client_state))
-  chex.assert_trees_all_equal(simulator.params(last), whole.params)
+  chex.assert_trees_all_equal(actual, (result.state, result.client_state))
+  chex.assert_trees_all_equal(simulator.params(last), result.params)
   for name, values in metrics.items():
     assert values.shape == (len(fo.grid_points(RATES, SEEDS)),)
-    np.testing.assert_array_equal(values, whole.history.metrics[name][:, -1])
+    np.testing.assert_array_equal(values, result.history.metrics[name][:, -1])
   chex.assert_trees_all_equal(arrays(before), start)
 
 
@@ -104,9 +104,9 @@ def test_no_rounds_measure_the_model_as_it_is():
   chex.assert_trees_all_equal(arrays(after), arrays(before))
   expected = measured(jax.tree.map(jnp.float32, TASK.params), None, None)
   assert metrics == pytest.approx({n: float(v) for n, v in expected.items()})
-  moved, of_moved = simulator.run(before, 2)
-  _, same = simulator.run(moved, 0)
-  assert same == of_moved != metrics
+  later, of_moved = simulator.run(before, 2)
+  _, repeated = simulator.run(later, 0)
+  assert repeated == of_moved != metrics
   # Nothing is measured without a measure.
   simulator = fo.Simulator(FED_AVG, TASK.data, **OPTIONS | {"evaluate": None})
   assert simulator.run(simulator.init(TASK.params), 0)[1] == {}
@@ -155,9 +155,9 @@ def made_anew(strength=0.1):
   return fo.fed_avg(loss_fn, optax.sgd(0.1), optax.adam(0.05)), evaluate
 
 
-def run_anew(**others):
+def run_anew(**options_given):
   algorithm, evaluate = made_anew()
-  options = OPTIONS | {"evaluate": evaluate} | others
+  options = OPTIONS | {"evaluate": evaluate} | options_given
   return TASK.simulate(algorithm, rounds=2, **options)
 
 

@@ -37,8 +37,8 @@ def test_what_would_be_misread_is_refused(text, message, engine, tmp_path):
   """A cell too many would shift all columns by one."""
   path = tmp_path / "t.csv"
   path.write_text(text)
-  said = refusal(csv_files.read, path, COLUMNS, engine=engine)
-  assert said.startswith(f"{path}: {message}")
+  line = refusal(csv_files.read, path, COLUMNS, engine=engine)
+  assert line.startswith(f"{path}: {message}")
 
 
 def test_a_cell_that_is_empty_is_none_too_many(tmp_path):
@@ -64,9 +64,9 @@ def test_what_is_no_file_is_not_waited_for(read, kind, tmp_path):
     path.symlink_to("/dev/zero")
   else:  # Which is not asked for.
     path = "http://localhost:9/t.csv"
-  said = refusal(read, path)
-  assert "cannot be read (" in said
-  assert "onnection" not in said
+  message = refusal(read, path)
+  assert "cannot be read (" in message
+  assert "onnection" not in message
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
@@ -74,5 +74,5 @@ def test_a_table_larger_than_the_memory(name, tmp_path, monkeypatch):
   path, text = tmp_path / name, b"a,b\n" + b"1,2\n" * 1000
   path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
   monkeypatch.setattr(memory, "memory_bytes", lambda: 10_000)
-  said = refusal(csv_files.read, path, COLUMNS)
-  assert f"{path}: cannot be read (it may take" in said
+  message = refusal(csv_files.read, path, COLUMNS)
+  assert f"{path}: cannot be read (it may take" in message

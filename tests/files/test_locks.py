@@ -62,12 +62,12 @@ def in_use(folder, process, host=None):
 
 def test_the_second_is_refused_until_the_first_ends(tmp_path):
   folder = tmp_path / "run"
-  with held_by(_HOLD, folder) as first:
-    assert refusal(hold, folder) == in_use(folder, first.pid)
+  with held_by(_HOLD, folder) as process:
+    assert refusal(hold, folder) == in_use(folder, process.pid)
   assert (folder / folders.LOCK).exists()  # What the kill left is no obstacle.
   with locks.held("output_dir", folder):
-    found = json.loads((folder / folders.LOCK).read_text())
-    assert found == {"host": socket.gethostname(), "process": os.getpid()}
+    owner = json.loads((folder / folders.LOCK).read_text())
+    assert owner == {"host": socket.gethostname(), "process": os.getpid()}
     assert refusal(hold, folder) == in_use(folder, os.getpid())
   assert os.listdir(folder) == []
 
@@ -106,13 +106,13 @@ def test_an_owner_elsewhere_is_seen_to_live_and_to_end(
   monkeypatch.setattr(locks, "_BEAT", 0.1)
   monkeypatch.setattr(locks, "_PATIENCE", 60.0)
   host = socket.gethostname() if kind == "without" else "elsewhere"
-  with held_by(_ELSEWHERE, tmp_path, host, kind) as first:
-    assert refusal(hold, tmp_path) == in_use(tmp_path, first.pid, host)
+  with held_by(_ELSEWHERE, tmp_path, host, kind) as process:
+    assert refusal(hold, tmp_path) == in_use(tmp_path, process.pid, host)
   assert (tmp_path / folders.LOCK).exists()
   monkeypatch.setattr(locks, "_PATIENCE", 0.5)
   with locks.held("output_dir", tmp_path):
-    found = json.loads((tmp_path / folders.LOCK).read_text())
-    assert found == {"host": socket.gethostname(), "process": os.getpid()}
+    owner = json.loads((tmp_path / folders.LOCK).read_text())
+    assert owner == {"host": socket.gethostname(), "process": os.getpid()}
   assert os.listdir(tmp_path) == []
 
 
@@ -135,17 +135,17 @@ def test_a_new_folder_goes_if_nothing_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("program", "others"),
+  ("program", "more_flags"),
   [(run, ()), (run, ("--resume",)), (compare, ("--method=fed_avg",))],
 )
-def test_commands(program, others, tmp_path, capsys):
+def test_commands(program, more_flags, tmp_path, capsys):
   flags = ("--task=nonconvex", "--rounds=0", f"--output_dir={tmp_path}")
   with locks.held("output_dir", tmp_path):
-    assert call(*flags, *others, program=program) == 1
+    assert call(*flags, *more_flags, program=program) == 1
     assert os.listdir(tmp_path) == [folders.LOCK]
   assert capsys.readouterr().err == f"error: {in_use(tmp_path, os.getpid())}\n"
   if program is run:
-    assert call(*flags, *others) == 0
+    assert call(*flags, *more_flags) == 0
     assert folders.LOCK not in os.listdir(tmp_path)
     assert "summary.json" in os.listdir(tmp_path)
 
@@ -155,8 +155,8 @@ def test_a_computation_of_an_artefact(tmp_path):
   cell = artefact.Computed(lambda: pytest.fail("must not be computed"), {})
   store = Store(tmp_path, Loader())
   with locks.held("output_dir", folder):
-    said = refusal(cell_runner._run_cell, ("one", cell), store)
-  assert said == in_use(folder, os.getpid())
+    message = refusal(cell_runner._run_cell, ("one", cell), store)
+  assert message == in_use(folder, os.getpid())
 
 
 @pytest.mark.slow
@@ -181,21 +181,21 @@ print(taken)
 """
   command = [sys.executable, "-c", program]
   begin = lambda: subprocess.Popen(command, stdout=-1, text=True)
-  begun = [begin() for _ in range(3)]
-  for process in begun:
+  processes = [begin() for _ in range(3)]
+  for process in processes:
     assert process.communicate()[0] == "5\n"
     assert process.returncode == 0
 
 
 def test_a_signal_while_the_thread_starts_leaves_no_lock(tmp_path, monkeypatch):
-  folder, left = tmp_path / "run", []
+  folder, names = tmp_path / "run", []
   start = threading.Thread.start
 
   def ended_here(thread):
     json_files.remove_unfinished()  # As a command that a signal ends.
-    left.extend(os.listdir(folder))
+    names.extend(os.listdir(folder))
     start(thread)
 
   monkeypatch.setattr(threading.Thread, "start", ended_here)
   with locks.held("output_dir", folder):
-    assert left == []
+    assert names == []

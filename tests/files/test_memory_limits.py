@@ -49,8 +49,8 @@ def test_an_npz_file_larger_than_the_memory(tmp_path, monkeypatch):
   path = tmp_path / "a.npz"
   np.savez(path, x=np.zeros(_MB, np.uint8))
   monkeypatch.setattr(memory, "memory_bytes", lambda: _MB)
-  said = "it decompresses to 1 MB of memory; must be at most 500 kB, half of"
-  assert f"{path}: cannot be read ({said}" in refusal(npz_files.read, path)
+  message = "it decompresses to 1 MB of memory; must be at most 500 kB, half of"
+  assert f"{path}: cannot be read ({message}" in refusal(npz_files.read, path)
   monkeypatch.setattr(memory, "memory_bytes", lambda: None)
   assert npz_files.read(path)["x"].shape == (_MB,)
 
@@ -59,15 +59,15 @@ def test_a_population_larger_than_the_memory(tmp_path, monkeypatch):
   sizes = np.eye(1, _MB, dtype=np.int32)[0] * 1000
   examples = {"x": np.zeros((1000, 784), np.float32)}
   data = ClientData(examples, np.arange(1000)[None], sizes[:1])
-  whole = Population.of_client_data(tmp_path, data)
-  assert whole.example_bytes == 4 * 784
+  population = Population.of_client_data(tmp_path, data)
+  assert population.example_bytes == 4 * 784
   monkeypatch.setattr(memory, "memory_bytes", lambda: 2 * _MB)
-  said = "1 clients take 3.15 MB of memory; must be at most 1 MB, half of"
-  assert f"'{tmp_path}': {said}" in refusal(whole.load)
+  message = "1 clients take 3.15 MB of memory; must be at most 1 MB, half of"
+  assert f"'{tmp_path}': {message}" in refusal(population.load)
   index = tmp_path / "population.npz"
   np.savez(index, sizes=sizes)
-  said = "population.npz: cannot be read (it decompresses to 4 MB of "
-  assert said in refusal(Population.open, tmp_path)
+  message = "population.npz: cannot be read (it decompresses to 4 MB of "
+  assert message in refusal(Population.open, tmp_path)
 
 
 def test_sizes_for_people():

@@ -80,13 +80,13 @@ def _both(implementation, strides, padding):
 def test_conv_and_gradients_equal_lax(case):
   """Of two clients, each with a kernel of its own."""
   *_, strides, padding = case
-  each = zip(_arrays(case), _arrays(case, seed=1), strict=True)
+  arrays = zip(_arrays(case), _arrays(case, seed=1), strict=True)
   of_clients = [
     jax.vmap(_with_gradients(function))
     for function in _both("matmul", strides, padding)
   ]
-  evaluate = jax.jit(lambda *args: [of(*args) for of in of_clients])
-  _assert_trees_close(*evaluate(*map(jnp.stack, each)))
+  evaluate = jax.jit(lambda *args: [call(*args) for call in of_clients])
+  _assert_trees_close(*evaluate(*map(jnp.stack, arrays)))
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS[5:13:2], ids=str)
@@ -130,9 +130,9 @@ def test_max_pool_and_gradient_equal_reduce_window(shape, size):
       on_gpu = of(x, "lax")
     return of(x, "lax"), of(x, "matmul"), on_gpu
 
-  expected, *others = evaluate(x)
-  for found in others:
-    _assert_trees_close(found, expected)
+  expected, *outputs = evaluate(x)
+  for actual in outputs:
+    _assert_trees_close(actual, expected)
 
 
 def test_max_pool_has_forward_derivatives():

@@ -96,21 +96,21 @@ def test_layers_that_are_computed_again_have_the_same_gradients(params):
 
     return jax.jit(jax.grad(lora.on_adapted(outputs)))(adapted)
 
-  found = gradient(MODEL.clone(remat=True))
-  chex.assert_trees_all_close(found, gradient(MODEL), rtol=1e-6, atol=1e-6)
-  assert optax.tree.norm(found["lora_a"]) > 0
+  gradients = gradient(MODEL.clone(remat=True))
+  chex.assert_trees_all_close(gradients, gradient(MODEL), rtol=1e-6, atol=1e-6)
+  assert optax.tree.norm(gradients["lora_a"]) > 0
 
 
 @pytest.mark.slow
 def test_the_pad_token_is_that_of_the_configuration(params):
-  other = Encoder(dataclasses.replace(SMALL, pad_id=7), 3)
+  encoder_7 = Encoder(dataclasses.replace(SMALL, pad_id=7), 3)
   params = jax.tree.map(lambda leaf: 20 * leaf, params)
   sevens = jnp.where(TOKENS == 0, 7, TOKENS)[:2]
-  given = ((MODEL, TOKENS[:2]), (other, sevens), (other, TOKENS[:2]))
-  apply = lambda params: [m.apply({"params": params}, x) for m, x in given]
-  expected, found, without = jax.jit(apply)(params)
-  close(found, expected)
-  assert not np.allclose(without[1], expected[1], atol=1e-4)
+  inputs = ((MODEL, TOKENS[:2]), (encoder_7, sevens), (encoder_7, TOKENS[:2]))
+  apply = lambda params: [m.apply({"params": params}, x) for m, x in inputs]
+  expected, actual, unmasked = jax.jit(apply)(params)
+  close(actual, expected)
+  assert not np.allclose(unmasked[1], expected[1], atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -160,23 +160,23 @@ RATES = dict.fromkeys(("dropout", "attention_dropout", "head_dropout"), 0.0)
 @pytest.mark.parametrize("rate", RATES)
 def test_each_dropout_acts_in_training_only(params, rate):
   config = dataclasses.replace(SMALL, layers=1, **RATES | {rate: 0.5})
-  still = Encoder(dataclasses.replace(config, **RATES), 3)
+  encoder = Encoder(dataclasses.replace(config, **RATES), 3)
   params = jax.tree.map(lambda leaf: 20 * leaf, params)
   del params["layers_1"]
 
   @jax.jit
   def run(key):
-    of = lambda model, **more: model.apply(
-      {"params": params}, TOKENS[:1], **more
+    of = lambda model, **options: model.apply(
+      {"params": params}, TOKENS[:1], **options
     )
     model = Encoder(config, 3)
     trained = of(model, train=True, rngs={"dropout": key})
-    return trained, of(model), of(still, train=True)
+    return trained, of(model), of(encoder, train=True)
 
-  one, again, other = (run(jax.random.key(seed)) for seed in (0, 0, 1))
-  np.testing.assert_array_equal(one[0], again[0])
-  assert not np.allclose(one[0], other[0], atol=1e-3)
-  np.testing.assert_allclose(one[1], one[2], rtol=1e-6)
+  first, repeat, other_key = (run(jax.random.key(seed)) for seed in (0, 0, 1))
+  np.testing.assert_array_equal(first[0], repeat[0])
+  assert not np.allclose(first[0], other_key[0], atol=1e-3)
+  np.testing.assert_allclose(first[1], first[2], rtol=1e-6)
 
 
 # Precision.
@@ -193,13 +193,13 @@ def test_products_are_in_the_dtype_of_the_parameters(params, dtype):
     for eqn in jaxpr.eqns:
       if eqn.primitive.name in kinds:
         kinds[eqn.primitive.name] |= {str(v.aval.dtype) for v in eqn.invars}
-      for inner in jax.extend.core.jaxprs_in_params(eqn.params):
-        walk(inner)
+      for inner_jaxpr in jax.extend.core.jaxprs_in_params(eqn.params):
+        walk(inner_jaxpr)
 
   walk(jaxpr.jaxpr)
   assert kinds["dot_general"] == {dtype}
   assert kinds["exp"] == kinds["rsqrt"] == {"float32"}
-  assert {str(each.dtype) for each in jaxpr.out_avals} == {"float32"}
+  assert {str(output.dtype) for output in jaxpr.out_avals} == {"float32"}
   encode = functools.partial(MODEL.apply, method="encode")
   states = jax.eval_shape(encode, {"params": params}, TOKENS)
   assert states.dtype == dtype
@@ -279,14 +279,14 @@ def test_other_names_and_types(tmp_path, family, kind):
   else:
     dtype = ml_dtypes.bfloat16 if kind == "bfloat16" else kind
     arrays = {name: array.astype(dtype) for name, array in arrays.items()}
-  read = lambda name, *of: pretrained.load(
-    plain.write(tmp_path / name, family, *of), plain.NUM_CLASSES
+  read = lambda name, *arguments: pretrained.load(
+    plain.write(tmp_path / name, family, *arguments), plain.NUM_CLASSES
   )
   config, params = read("plain")
   expected = jax.tree.map(lambda leaf: leaf.astype(dtype).astype("f4"), params)
-  found = read("other", arrays, prefix)
-  assert found.config == config
-  jax.tree.map(np.testing.assert_array_equal, found.params, expected)
+  other = read("other", arrays, prefix)
+  assert other.config == config
+  jax.tree.map(np.testing.assert_array_equal, other.params, expected)
 
 
 # BERT's own has a classifier without the dense layer before it.
@@ -294,8 +294,8 @@ def test_other_names_and_types(tmp_path, family, kind):
 def test_a_head_that_does_not_fit_is_left_out(tmp_path, lacking):
   number = plain.NUM_CLASSES if lacking else 2
   arrays = plain.leaves("bert", num_classes=number)
-  kept = {n: a for n, a in arrays.items() if not n.startswith(lacking)}
-  folder = plain.write(tmp_path, "bert", kept)
+  kept_arrays = {n: a for n, a in arrays.items() if not n.startswith(lacking)}
+  folder = plain.write(tmp_path, "bert", kept_arrays)
   for num_classes in (plain.NUM_CLASSES, None):  # None is the encoder alone.
     _, params = pretrained.load(folder, num_classes)
     assert set(params) == {"embeddings", "layers_0", "layers_1"}
@@ -401,12 +401,12 @@ def test_a_decoder_has_the_logits_of_numpy(tmp_path, prefix):
 @pytest.mark.parametrize("is_tied", [False, True])
 def test_llama_has_the_logits_of_numpy(tmp_path, prefix, is_tied):
   arrays = plain.llama_leaves()
-  kept = dict(arrays)
+  leaves = dict(arrays)
   if is_tied:  # The last layer is no leaf of its own.
     arrays["lm_head.weight"] = arrays["embed_tokens.weight"]
-    del kept["lm_head.weight"]
-  of = {"tie_word_embeddings": is_tied}
-  folder = plain.write(tmp_path, "llama", kept, prefix, **of)
+    del leaves["lm_head.weight"]
+  entries = {"tie_word_embeddings": is_tied}
+  folder = plain.write(tmp_path, "llama", leaves, prefix, **entries)
   params = check_decoder(folder, plain.llama_logits, arrays)
   assert ("output" in params) != is_tied
 
@@ -455,8 +455,8 @@ def test_bad_entries_of_a_decoder(tmp_path, message):
   entries = BAD_DECODERS[message]
   family = "llama" if entries.keys() & OF_LLAMA else "gpt2"
   folder = plain.write(tmp_path, family, **entries)
-  said = refusal(pretrained.load_decoder, folder)
-  assert said.startswith(f"{folder / 'config.json'}: {message}")
+  text = refusal(pretrained.load_decoder, folder)
+  assert text.startswith(f"{folder / 'config.json'}: {message}")
 
 
 def test_bad_weights_of_a_decoder(tmp_path):
@@ -465,12 +465,12 @@ def test_bad_weights_of_a_decoder(tmp_path):
     (None, f"has no transformer.{name}"),
     (np.zeros((8, 25), "f"), f"{name} has shape [8, 25]; must be [8, 24], as"),
   ):
-    kept = {n: a for n, a in arrays.items() if n != name}
+    leaves = {n: a for n, a in arrays.items() if n != name}
     folder = plain.write(
-      tmp_path, "gpt2", kept if array is None else kept | {name: array}
+      tmp_path, "gpt2", leaves if array is None else leaves | {name: array}
     )
-    said = refusal(pretrained.load_decoder, folder)
-    assert said.startswith(f"{folder / 'model.safetensors'}: {message}")
+    text = refusal(pretrained.load_decoder, folder)
+    assert text.startswith(f"{folder / 'model.safetensors'}: {message}")
 
 
 def test_weights_that_would_be_misread(tmp_path, monkeypatch):
@@ -479,16 +479,16 @@ def test_weights_that_would_be_misread(tmp_path, monkeypatch):
   file = folder / "model.safetensors"
   twice = arrays | {"transformer.wte.weight": arrays["wte.weight"]}
   save_file(twice, file)
-  said = refusal(pretrained.load_decoder, folder)
-  assert "wte.weight are one leaf" in said
+  message = refusal(pretrained.load_decoder, folder)
+  assert "wte.weight are one leaf" in message
   # Of a type that NumPy lacks.
   header = json.dumps(
     {"wte.weight": {"dtype": "F8_E4M3", "shape": [4], "data_offsets": [0, 4]}}
   ).encode()
   file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
-  said = refusal(pretrained.load_decoder, folder)
-  assert said.startswith(f"{file}: cannot be read (")
+  message = refusal(pretrained.load_decoder, folder)
+  assert message.startswith(f"{file}: cannot be read (")
   save_file(arrays, file)
   monkeypatch.setattr(memory, "memory_bytes", lambda: 1000)
-  said = refusal(pretrained.load_decoder, folder)
-  assert f"{file}: cannot be read (it takes" in said
+  message = refusal(pretrained.load_decoder, folder)
+  assert f"{file}: cannot be read (it takes" in message

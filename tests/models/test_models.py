@@ -124,10 +124,10 @@ def test_batch_norm_normalizes_by_the_batch_and_then_by_what_it_kept():
 
   grads, y = jax.jit(jax.grad(loss, has_aux=True))(params)
   close(y, OF_BATCH)
-  kept = jax.tree.map(jnp.subtract, params, grads)["BatchNorm_0"]
+  statistics = jax.tree.map(jnp.subtract, params, grads)["BatchNorm_0"]
   mean, var = BATCH.mean((0, 1, 2)), BATCH.var((0, 1, 2), ddof=1)
-  close(kept["running_mean"], 0.1 * mean)
-  close(kept["running_var"], 0.9 + 0.1 * var)
+  close(statistics["running_mean"], 0.1 * mean)
+  close(statistics["running_var"], 0.9 + 0.1 * var)
   # The gradient of the weights is not changed by it.
   scale = np.sum(3 * y**2 * OF_BATCH, (0, 1, 2))
   np.testing.assert_allclose(
@@ -220,8 +220,8 @@ def test_cnn_equals_its_definition():
   expected = evaluated(_plain_cnn)
   for name in ("matmul", "lax"):
     model = models.CNN(implementation=name)
-    found = evaluated(lambda p, x, m=model: m.apply({"params": p}, x))
-    chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=3e-5)
+    actual = evaluated(lambda p, x, m=model: m.apply({"params": p}, x))
+    chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=3e-5)
 
 
 def test_cnn_drops_whole_channels_and_only_in_training():
@@ -241,12 +241,12 @@ def test_cnn_drops_whole_channels_and_only_in_training():
     out = state["intermediates"]["channel_dropout"]["__call__"][0]
     return out.reshape(4, 16, 8)
 
-  kept, dropped = np.asarray(flat(False, 0)), np.asarray(flat(True, 0))
+  outputs, dropped = np.asarray(flat(False, 0)), np.asarray(flat(True, 0))
   mask = (dropped != 0).any(axis=1)
   assert 0 < mask.sum() < mask.size
-  np.testing.assert_allclose(dropped, 2 * kept * mask[:, None], rtol=1e-6)
+  np.testing.assert_allclose(dropped, 2 * outputs * mask[:, None], rtol=1e-6)
   assert (flat(True, 1) != dropped).any()
-  np.testing.assert_array_equal(flat(False, 1), kept)
+  np.testing.assert_array_equal(flat(False, 1), outputs)
 
 
 def test_cnn_says_when_images_are_too_small():
@@ -286,8 +286,8 @@ def model(request):
 def test_shapes_and_dtypes(model):
   module, params = model
   half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-  of = lambda params, **how: jax.eval_shape(
-    functools.partial(module.apply, **how), {"params": params}, X
+  of = lambda params, **options: jax.eval_shape(
+    functools.partial(module.apply, **options), {"params": params}, X
   )
   assert of(params).shape == (3, 9, 11)
   assert of(params, method="features").shape[:2] == (3, 9)
@@ -343,21 +343,21 @@ def test_lstm_is_that_of_its_equations():
       outputs.append(h)
     x = np.stack(outputs, axis=1)
   of_features = functools.partial(module.apply, method="features")
-  found = jax.jit(of_features)({"params": params}, X)
-  np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
+  features = jax.jit(of_features)({"params": params}, X)
+  np.testing.assert_allclose(features, x, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_blocks_that_are_computed_again_have_the_same_gradients():
   module = OF_SEQUENCES["decoder"]
-  params, again = drawn(module), module.clone(remat=True)
+  params, remade = drawn(module), module.clone(remat=True)
   loss = lambda params, module: jnp.mean(module.apply({"params": params}, X))
-  ours, theirs = (
-    jax.jit(functools.partial(jax.grad(loss), module=each))(params)
-    for each in (again, module)
+  grads, expected = (
+    jax.jit(functools.partial(jax.grad(loss), module=variant))(params)
+    for variant in (remade, module)
   )
-  chex.assert_trees_all_close(ours, theirs, rtol=1e-6, atol=1e-6)
-  traced = jax.make_jaxpr(jax.grad(functools.partial(loss, module=again)))
+  chex.assert_trees_all_close(grads, expected, rtol=1e-6, atol=1e-6)
+  traced = jax.make_jaxpr(jax.grad(functools.partial(loss, module=remade)))
   assert str(traced(params)).count("remat") >= module.num_blocks
 
 

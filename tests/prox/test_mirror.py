@@ -76,7 +76,7 @@ def test_entropy_maps_and_differentiates():
 
 
 @pytest.mark.parametrize(
-  ("w", "found"),
+  ("w", "text"),
   [
     ([0.5, 0.6], "smallest entry 0.5 and sum 1.1: must be on the simplex"),
     ([1.0, 0.0], "smallest entry 0 and sum 1"),
@@ -84,16 +84,16 @@ def test_entropy_maps_and_differentiates():
     ([np.nan, 1.0], "smallest entry nan"),
   ],
 )
-def test_a_start_off_the_simplex_is_refused(w, found):
+def test_a_start_off_the_simplex_is_refused(w, text):
   grad_h, w = mirror.entropy().grad_h, jnp.array(w)
   message = refusal(grad_h, w)
-  assert message.startswith(f"entropy: the point has {found}")
+  assert message.startswith(f"entropy: the point has {text}")
   message = refusal(grad_h, {"layer": {"kernel": w}})
-  assert message.startswith(f"entropy: layer/kernel has {found}")
+  assert message.startswith(f"entropy: layer/kernel has {text}")
 
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_a_regularizer_without_closed_form_is_refused(message):
   back = mirror.entropy().grad_h_plus_psi_conjugate
-  of = jax.jit(lambda z: back(z, 0.1, REFUSED[message]))
-  assert message in refusal(of, _simplex_tree())
+  jitted = jax.jit(lambda z: back(z, 0.1, REFUSED[message]))
+  assert message in refusal(jitted, _simplex_tree())

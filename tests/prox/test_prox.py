@@ -80,10 +80,10 @@ def _of_one(psi, point, step):
 
 @jax.jit
 def _compiled(points, steps):
-  each = zip(ALL.values(), points, strict=True)
-  of = lambda psi: jax.vmap(functools.partial(_of_one, psi))
-  found = [of(psi)(of_psi, steps) for psi, of_psi in each]
-  return [jnp.stack(part) for part in zip(*found, strict=True)]
+  pairs = zip(ALL.values(), points, strict=True)
+  vectorized = lambda psi: jax.vmap(functools.partial(_of_one, psi))
+  results = [vectorized(psi)(of_psi, steps) for psi, of_psi in pairs]
+  return [jnp.stack(part) for part in zip(*results, strict=True)]
 
 
 def evaluated(points, step=STEP):
@@ -99,7 +99,7 @@ def evaluated(points, step=STEP):
   with jax.enable_x64(True):
     points = np.broadcast_to(points, (len(ALL), COUNT, SIZE))
     steps = np.broadcast_to(np.float64(step), COUNT)
-    return [np.asarray(each) for each in _compiled(points, steps)]
+    return [np.asarray(array) for array in _compiled(points, steps)]
 
 
 def failing(holds):
@@ -119,10 +119,10 @@ def test_no_other_point_is_better():
   best, _ = evaluated(z)
   # The prox makes competitors finite: it is a feasible point. Between it and
   # the best point all is feasible, and near to that the first order counts.
-  others, _ = evaluated(best + sizes * draw(1))
-  away = sizes * (others - best)
+  points, _ = evaluated(best + sizes * draw(1))
+  steps = sizes * (points - best)
   objective = lambda w: STEP * evaluated(w)[1] + inner(w - z, w - z) / 2
-  gaps = objective(best + away) - objective(best) - inner(away, away) / 2
+  gaps = objective(best + steps) - objective(best) - inner(steps, steps) / 2
   assert failing(np.isfinite(gaps)) == []
   assert failing(gaps >= -1e-12) == []
 
@@ -131,9 +131,9 @@ def test_no_other_point_is_better():
 def test_step_zero_is_the_identity_or_the_projection(scale):
   z = draw(4, scale)
   points, of_z = evaluated(z, 0.0)
-  again, values = evaluated(points, 0.0)
+  reprojected, values = evaluated(points, 0.0)
   assert failing(np.isfinite(values)) == []
-  assert failing(np.abs(again - points) <= 1e-9) == []
+  assert failing(np.abs(reprojected - points) <= 1e-9) == []
   is_same = (np.abs(points - z) <= 1e-9).all(axis=-1)
   assert failing(is_same | np.isinf(of_z)) == []
 
@@ -141,26 +141,26 @@ def test_step_zero_is_the_identity_or_the_projection(scale):
 def test_not_a_number_is_not_hidden():
   points = draw(5)
   points[:, [0, 6, 7, 8, 9]] = np.nan  # In either leaf.
-  found, _ = evaluated(points)
-  assert failing(np.isnan(found).any(axis=-1)) == []
+  points_found, _ = evaluated(points)
+  assert failing(np.isnan(points_found).any(axis=-1)) == []
 
 
 def test_constraints_know_their_set():
-  far = draw(6, 3.0)
-  points, values = evaluated(far)
-  _, inside = evaluated(points)
+  draws = draw(6, 3.0)
+  points, values = evaluated(draws)
+  _, of_points = evaluated(points)
   assert not set(CONSTRAINTS) & set(failing(np.isinf(values)))
-  assert failing(np.isfinite(inside)) == []
+  assert failing(np.isfinite(of_points)) == []
 
   @jax.jit
   def narrow(z):
     """In float32, of which the projection is inside up to rounding."""
-    of = lambda psi: (psi.prox(z, STEP), psi.value(psi.prox(z, STEP)))
+    both_of = lambda psi: (psi.prox(z, STEP), psi.value(psi.prox(z, STEP)))
     tripled = lambda psi: ((3 * psi).prox(z, 0.1), (3 * psi).value(z))
-    return {name: (*of(p), *tripled(p)) for name, p in CONSTRAINTS.items()}
+    return {name: (*both_of(p), *tripled(p)) for name, p in CONSTRAINTS.items()}
 
-  for found in narrow(tree_of(np.float32(far[0]))).values():
-    point, value, of_tripled, tripled = found
+  for row in narrow(tree_of(np.float32(draws[0]))).values():
+    point, value, of_tripled, tripled = row
     assert value == 0
     assert np.isinf(tripled)
     jax.tree.map(np.testing.assert_array_equal, of_tripled, point)
@@ -177,8 +177,8 @@ COMPUTED += ["l1_ball", "l2_ball", "simplex"]
 )
 def _computed(tree):
   step = jnp.float64(STEP)
-  of = lambda psi: (psi.prox(tree, step), psi.value(tree))
-  return {name: of(ALL[name]) for name in COMPUTED}
+  both_of = lambda psi: (psi.prox(tree, step), psi.value(tree))
+  return {name: both_of(ALL[name]) for name in COMPUTED}
 
 
 @pytest.mark.slow
@@ -189,9 +189,9 @@ def test_narrow_leaves_under_x64(dtype, atol):
   with jax.enable_x64(True):
     narrow = tree_of(jnp.asarray(draw(10)[0], dtype))
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), narrow)
-    found, expected = _computed(narrow), _computed(wide)
+    actual, expected = _computed(narrow), _computed(wide)
     for name in COMPUTED:
-      (points, value), (of_wide, wide_value) = found[name], expected[name]
+      (points, value), (of_wide, wide_value) = actual[name], expected[name]
       for leaf in points:
         assert points[leaf].dtype == dtype
         difference = np.float64(points[leaf]) - of_wide[leaf]
@@ -243,8 +243,8 @@ def test_known_points_and_values():
     psi.value(z) for z, (psi, *_) in zip(zs, VALUES, strict=True)
   ]
   for table, program in ((POINTS, of_points), (VALUES, of_values)):
-    found = jax.jit(program)([row[1] for row in table])
-    for (psi, *_, expected), actual in zip(table, found, strict=True):
+    results = jax.jit(program)([row[1] for row in table])
+    for (psi, *_, expected), actual in zip(table, results, strict=True):
       np.testing.assert_allclose(
         actual, expected, rtol=1e-6, atol=1e-6, err_msg=psi.kind
       )
@@ -263,16 +263,16 @@ def test_dual_certificate_of_total_variation(n):
   """u = cumsum(z - w) is in [-t, t] everywhere, and +-t where w jumps."""
   noise = np.random.default_rng(n).normal(size=n)
   z = np.stack([noise, np.cumsum(noise), np.round(noise)])  # The last has ties.
-  every = [(line, t) for line in z for t in (0.0, 0.05, 1.0, 30.0)]
+  cases = [(line, t) for line in z for t in (0.0, 0.05, 1.0, 30.0)]
   with jax.enable_x64(True):
     minimize = jax.jit(jax.vmap(prox.total_variation_1d(1.0).prox))
-    points = minimize(*map(np.array, zip(*every, strict=True)))
-  for (line, t), w in zip(every, np.asarray(points), strict=True):
+    points = minimize(*map(np.array, zip(*cases, strict=True)))
+  for (line, t), w in zip(cases, np.asarray(points), strict=True):
     u, jumps = np.cumsum(line - w), np.sign(np.diff(w))
     assert abs(u[-1]) < 1e-10
     assert np.all(np.abs(u) <= t + 1e-10)
-    apart = np.abs(np.diff(w)) > 1e-9
-    np.testing.assert_allclose(u[:-1][apart], -t * jumps[apart], atol=1e-10)
+    jumping = np.abs(np.diff(w)) > 1e-9
+    np.testing.assert_allclose(u[:-1][jumping], -t * jumps[jumping], atol=1e-10)
 
 
 def test_total_variation_along_either_axis():
@@ -340,8 +340,8 @@ def test_singular_values_equal_to_a_decomposition(dtype, tolerance, names):
 
 
 def test_singular_values_of_lists_and_of_an_empty_matrix():
-  found = prox.soft_threshold_singular_values([[3, 0], [0, 1]], 0.5)
-  np.testing.assert_allclose(found, [[2.5, 0], [0, 0.5]], atol=1e-6)
+  matrix = prox.soft_threshold_singular_values([[3, 0], [0, 1]], 0.5)
+  np.testing.assert_allclose(matrix, [[2.5, 0], [0, 0.5]], atol=1e-6)
   for shape in ((0, 3), (3, 0)):
     empty = jnp.zeros(shape)
     assert prox.nuclear(1.0).prox(empty, 1.0).shape == shape

@@ -69,15 +69,15 @@ def check(name, z, strength, dtype, rtol):
   """The largest error, relative to what the rounding of each may change."""
   z = np.asarray(z, dtype)
   strength = np.asarray(strength, dtype)
-  found = np.asarray(JITTED[name](jnp.asarray(z), jnp.asarray(strength)))
-  assert found.dtype == dtype
+  point = np.asarray(JITTED[name](jnp.asarray(z), jnp.asarray(strength)))
+  assert point.dtype == dtype
   expected = SETS[name][1](z, np.longdouble(strength))
-  error = np.abs(found - expected).max()
+  error = np.abs(point - expected).max()
   # Balls and simplex: of the size of the set, whatever the point is.
   size = np.abs(expected).max() if name == "group_lasso" else strength
   of_set = max(size, np.abs(expected).max())
   assert error <= rtol * of_set, (error, of_set)
-  return found
+  return point
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -106,10 +106,10 @@ def test_far_from_the_simplex(n, level):
   """Entries that lie close together, far away; the sum is the scale still."""
   rng = np.random.default_rng(n)
   z = (level + rng.normal(size=n) * max(1e-4, level * 3e-7)).astype(np.float32)
-  found = check("simplex", z, 1.0, np.float32, 4e-6)
-  assert abs(found.sum(dtype=np.float64) - 1) < 1e-5
-  found = check("l1_ball", z, 0.5, np.float32, 4e-6)
-  assert np.abs(found).sum(dtype=np.float64) < 0.5 * (1 + 1e-5)
+  point = check("simplex", z, 1.0, np.float32, 4e-6)
+  assert abs(point.sum(dtype=np.float64) - 1) < 1e-5
+  point = check("l1_ball", z, 0.5, np.float32, 4e-6)
+  assert np.abs(point).sum(dtype=np.float64) < 0.5 * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
@@ -131,5 +131,5 @@ def test_the_value_of_group_lasso(scale):
 
 @pytest.mark.parametrize("name", SETS)
 def test_all_zeros(name):
-  found = SETS[name][0](1.0).prox(jnp.zeros(4), 1.0)
-  np.testing.assert_array_equal(found, 0.25 if name == "simplex" else 0)
+  point = SETS[name][0](1.0).prox(jnp.zeros(4), 1.0)
+  np.testing.assert_array_equal(point, 0.25 if name == "simplex" else 0)

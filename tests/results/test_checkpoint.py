@@ -45,10 +45,10 @@ def evaluate(params, data, test):
   return {"train_loss": largest**2, "bias": jnp.sum(params["bias"])}
 
 
-def run(case, checkpoints=None, on_evaluation=None, **others):
+def run(case, checkpoints=None, on_evaluation=None, **changes):
   """One of the ways to run something, with or without checkpoints."""
-  others |= {"checkpoints": checkpoints, "on_evaluation": on_evaluation}
-  options = OPTIONS | {"evaluate": evaluate} | others
+  changes |= {"checkpoints": checkpoints, "on_evaluation": on_evaluation}
+  options = OPTIONS | {"evaluate": evaluate} | changes
   if case in ("one", "on_host"):  # With memory of every client.
     options |= {"client_memory": "host"} if case == "on_host" else {}
     algorithm = fo.scaffold(TASK.loss_fn, 0.3)
@@ -97,17 +97,15 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
   assert_same(result, whole(case))
   # What was measured before is told again.
   assert [round for round, _ in reported] == [0, 4, 8, 11]
-  measured = result.history.metrics["bias"]
-  np.testing.assert_array_equal(
-    np.transpose([m for _, m in reported]), measured
-  )
+  biases = result.history.metrics["bias"]
+  np.testing.assert_array_equal(np.transpose([m for _, m in reported]), biases)
   assert sorted(os.listdir(tmp_path)) == ["11.npz", "9.npz"]
 
   if case in ("one", "vmap", "scan"):
     # One that is complete has nothing to do but to say so; of a grid most
     # points were dropped.
-    again = run(case, Checkpoints(tmp_path, 3, resume=True))
-    assert_same(again, result)
+    repeated = run(case, Checkpoints(tmp_path, 3, resume=True))
+    assert_same(repeated, result)
 
 
 def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
@@ -128,8 +126,8 @@ def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
       checkpoints=Checkpoints(folder, 4, resume=resume),
     )  # fmt: skip
 
-  shorter = run(6, tmp_path / "a")
-  assert shorter.history.diverged()[:, -1].sum() == 9
+  result = run(6, tmp_path / "a")
+  assert result.history.diverged()[:, -1].sum() == 9
   assert_same(run(12, tmp_path / "a", True), run(12, tmp_path / "b"))
 
 
@@ -162,19 +160,19 @@ def test_rounds_lost_before_an_evaluation_that_is_forgotten():
 def test_no_number_of_signals_costs_the_last_checkpoint(
   number, moment, presses, tmp_path, monkeypatch
 ):
-  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  handler = signal.signal(signal.SIGINT, signal.default_int_handler)
   handlers = signal.getsignal(signal.SIGTERM), signal.default_int_handler
   is_early = moment != "checkpoint"
   # Those of early signals are between the rounds that have one anyway.
   checkpoints = Checkpoints(tmp_path, 100 if is_early else 4)
-  save, done = Checkpoints.save, 4 if is_early else 8
+  save, last_round = Checkpoints.save, 4 if is_early else 8
 
   def press():
     for _ in range(presses):
       os.kill(os.getpid(), number)
 
   def on_evaluation(report):
-    assert report.round <= done
+    assert report.round <= last_round
     if report.round == 4 and is_early:
       press()
 
@@ -190,10 +188,10 @@ def test_no_number_of_signals_costs_the_last_checkpoint(
       map(signal.getsignal, (signal.SIGTERM, signal.SIGINT))
     )
   finally:
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, handler)
   assert result.interrupted == number
-  assert result.rounds == done
-  names = {f"{round}.npz" for round in (0 if is_early else 4, done)}
+  assert result.rounds == last_round
+  names = {f"{round}.npz" for round in (0 if is_early else 4, last_round)}
   assert set(os.listdir(tmp_path)) == names
   resumed = run("one", Checkpoints(tmp_path, None, resume=True))
   assert_same(resumed, whole("one"))
@@ -217,8 +215,8 @@ def test_a_run_goes_on_past_what_was_half_written_or_damaged(tmp_path):
   with pytest.warns(UserWarning, match="checkpoint of round 6 .*; ignored"):
     result = run("one", Checkpoints(tmp_path, 3, resume=True))
   assert_same(result, whole("one"))
-  found = ["11.npz", "6.npz.damaged", "9.npz"]
-  assert sorted(os.listdir(tmp_path)) == found
+  names = ["11.npz", "6.npz.damaged", "9.npz"]
+  assert sorted(os.listdir(tmp_path)) == names
 
 
 MOVED = TASK.data.examples | {"x": TASK.data.examples["x"] + np.float32(1)}
@@ -232,10 +230,10 @@ def turned(data):
 
 
 def started(
-  folder, *, resume=False, rate=0.1, loss=TASK.loss_fn, server=None, **others
+  folder, *, resume=False, rate=0.1, loss=TASK.loss_fn, server=None, **changes
 ):
   options = OPTIONS | {"rounds": 2, "evaluate": evaluate, "data": TASK.data}
-  options |= {"test": TASK.data.examples, "params": TASK.params} | others
+  options |= {"test": TASK.data.examples, "params": TASK.params} | changes
   return fo.simulate(
     fo.fed_avg(loss, optax.sgd(rate), server),
     checkpoints=Checkpoints(folder, None, resume=resume),
@@ -289,16 +287,16 @@ def test_what_may_differ_in_a_resumed_run(saved, tmp_path):
   Numbers may be NumPy's.
   """
   folder = shutil.copytree(saved, tmp_path / "copy")
-  for again in range(2):  # In the second run the functions were used before.
-    same = lambda params, batch, rng: TASK.loss_fn(params, batch, rng)
+  for extra in range(2):  # In the second run the functions were used before.
+    loss = lambda params, batch, rng: TASK.loss_fn(params, batch, rng)
     zeros = jax.tree.map(jnp.zeros_like, TASK.params)
     data = jax.tree.map(np.copy, TASK.data)
     result = started(
-      folder, resume=True, rounds=4 + again, params=zeros, data=data, loss=same,
+      folder, resume=True, rounds=4 + extra, params=zeros, data=data, loss=loss,
       client_chunk=1, client_map="vmap", batch_size=np.int64(4),
       eval_every=np.int64(4),
     )  # fmt: skip
-    assert result.rounds == 4 + again
+    assert result.rounds == 4 + extra
 
 
 @pytest.mark.slow
@@ -309,13 +307,13 @@ def test_what_the_rounds_do_not_show_is_compared(tmp_path):
   with pytest.raises(ValueError, match="another initial state of the algor"):
     started(tmp_path / "server", resume=True, rounds=4, **server(0.9))
   population = Population.of_client_data(tmp_path / "clients", TASK.data)
-  of = lambda clients: {
+  options = lambda clients: {
     "data": population, "evaluate": None, "test": None, "cohort_size": 1,
     "sampler": samplers.fixed([clients]),
   }  # fmt: skip
-  started(tmp_path / "disk", **of([0]))
+  started(tmp_path / "disk", **options([0]))
   with pytest.raises(ValueError, match="of a run with another sampler; give"):
-    started(tmp_path / "disk", resume=True, rounds=4, **of([1]))
+    started(tmp_path / "disk", resume=True, rounds=4, **options([1]))
 
 
 @pytest.mark.slow
@@ -337,10 +335,10 @@ def test_another_process_goes_on(saved, tmp_path):
 @pytest.mark.slow
 def test_another_grid_or_partition_of_a_seed_is_not_resumed(tmp_path):
   def some(folder, rates=(0.1, 0.2), seeds=(0, 1), order=(1, -1), resume=True):
-    of = lambda seed: TASK.data if order[seed] > 0 else turned(TASK.data)
+    data_of = lambda seed: TASK.data if order[seed] > 0 else turned(TASK.data)
     return fo.sweep(
       lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate)),
-      {"rate": list(rates)}, TASK.params, of, seeds=list(seeds),
+      {"rate": list(rates)}, TASK.params, data_of, seeds=list(seeds),
       checkpoints=Checkpoints(folder, None, resume=resume),
       **OPTIONS | {"rounds": 1},
     )  # fmt: skip
@@ -358,10 +356,10 @@ def test_another_grid_or_partition_of_a_seed_is_not_resumed(tmp_path):
 @pytest.mark.slow
 def test_an_identity_that_is_given_is_all_that_counts(tmp_path):
   identity = {"name": "one"}
-  given = lambda resume, **own: Checkpoints(
-    tmp_path, None, resume=resume, identity=identity | own
+  checkpoints = lambda resume, **entries: Checkpoints(
+    tmp_path, None, resume=resume, identity=identity | entries
   )
-  run("one", given(False), rounds=1)
-  run("one", given(True), rounds=2, client_dropout=0.1)
+  run("one", checkpoints(False), rounds=1)
+  run("one", checkpoints(True), rounds=2, client_dropout=0.1)
   with pytest.raises(ValueError, match="name=one, not two"):
-    given(True, name="two")
+    checkpoints(True, name="two")

@@ -30,8 +30,8 @@ def saved_twice(tmp_path_factory):
   """The folder of checkpoints of `STATE` in rounds 3 and 6."""
   folder = tmp_path_factory.mktemp("twice")
   for round in (3, 6):
-    kept = Checkpoints(folder, 3, resume=round > 3)
-    kept.save(round, STATE, {"a": np.arange(2.0)})
+    checkpoints = Checkpoints(folder, 3, resume=round > 3)
+    checkpoints.save(round, STATE, {"a": np.arange(2.0)})
   return folder
 
 
@@ -80,14 +80,14 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("said", DAMAGE)
-def test_damage_is_told_and_set_aside(said, twice):
-  DAMAGE[said](twice / "6.npz")
+@pytest.mark.parametrize("reason", DAMAGE)
+def test_damage_is_told_and_set_aside(reason, twice):
+  DAMAGE[reason](twice / "6.npz")
   checkpoints = Checkpoints(twice, 3, resume=True)
-  with pytest.warns(UserWarning, match=r"^checkpoint of round 6 in ") as told:
+  with pytest.warns(UserWarning, match=r"^checkpoint of round 6 in ") as notes:
     assert checkpoints.load(STATE).round == 3
-  (line,) = (str(each.message) for each in told)
-  assert line.endswith(f" cannot be read ({said}); ignored")
+  (line,) = (str(warning.message) for warning in notes)
+  assert line.endswith(f" cannot be read ({reason}); ignored")
   assert names(twice) == ["3.npz", "6.npz.damaged"]
   checkpoints.save(6, STATE, {})
   assert load(twice).round == 6
@@ -103,14 +103,14 @@ def test_none_that_can_be_read(twice):
 
 
 @pytest.mark.parametrize(
-  ("error", "said"),
+  ("error", "reason"),
   [
     (MemoryError("Unable to allocate 9 GiB"), "Unable to allocate 9 GiB"),
     (OSError(errno.EIO, "Input/output error"), "Input/output error"),
     (ValueError("RESOURCE_EXHAUSTED: Out of memory"), "RESOURCE_EXHAUSTED"),
   ],
 )
-def test_what_may_pass_costs_no_checkpoint(error, said, twice, monkeypatch):
+def test_what_may_pass_costs_no_checkpoint(error, reason, twice, monkeypatch):
   def fail(*args, **kwargs):
     raise error
 
@@ -120,7 +120,7 @@ def test_what_may_pass_costs_no_checkpoint(error, said, twice, monkeypatch):
     message = refusal(checkpoints.load, STATE, kind=CheckpointError)
   assert message.startswith(
     f"resume=True: checkpoint of round 6 in {str(twice)!r} cannot be read "
-    f"now ({said}"
+    f"now ({reason}"
   )
   assert message.endswith("; it is kept, so try again once that has passed")
   assert names(twice) == ["3.npz", "6.npz"]
@@ -132,13 +132,13 @@ def test_what_is_of_others_stays(twice):
   (twice / "5.mine").mkdir()
   (twice / "notes.txt").write_text("mine")
   (twice / "latest").symlink_to(twice / "6.npz")
-  one, other = (Checkpoints(twice, 3, resume=True) for _ in range(2))
-  for checkpoints, rounds in ((one, (9, 12)), (other, (15, 18))):
+  first, second = (Checkpoints(twice, 3, resume=True) for _ in range(2))
+  for checkpoints, rounds in ((first, (9, 12)), (second, (15, 18))):
     for round in rounds:
       checkpoints.save(round, STATE, {})
   (twice / "21.npz").mkdir()
-  said = f"checkpoint of round 21 in {str(twice)!r} cannot be written (Is a d"
-  assert refusal(other.save, 21, STATE, {}, kind=OSError).startswith(said)
+  text = f"checkpoint of round 21 in {str(twice)!r} cannot be written (Is a d"
+  assert refusal(second.save, 21, STATE, {}, kind=OSError).startswith(text)
   assert names(twice) == [
     *("12.npz", "15.npz", "18.npz", "21.npz", "5.mine", "9.npz", "latest"),
     "notes.txt",
@@ -177,8 +177,8 @@ def test_a_full_disk_leaves_what_was_complete(twice):
   large = {"w": np.random.default_rng(0).normal(size=100_000)}
   checkpoints = Checkpoints(twice, 3, resume=True)
   with limited(50_000):
-    said = refusal(checkpoints.save, 9, large, {"a": np.ones(2)}, kind=OSError)
-  assert said == (
+    text = refusal(checkpoints.save, 9, large, {"a": np.ones(2)}, kind=OSError)
+  assert text == (
     f"checkpoint of round 9 in {str(twice)!r} cannot be written (File too "
     "large)"
   )
@@ -204,8 +204,8 @@ def test_what_cannot_be_resumed(tmp_path, monkeypatch):
     f"resume=True: '{folder}' is of a run with lr=0.1, not 0.2; give what that "
     "run had, or another folder"
   )
-  mine = resumed(identity=identity)
-  assert refusal(mine.load, {"w": jnp.ones(4)}) == (
+  checkpoints = resumed(identity=identity)
+  assert refusal(checkpoints.load, {"w": jnp.ones(4)}) == (
     f"resume=True: '{folder}' is of another algorithm or model: "
     "['w']=float32[3], not float32[4]"
   )

@@ -117,13 +117,13 @@ def test_random_bytes(name):
   @settings
   @hypothesis.given(damage())
   def of_damage(damaged):
-    check(lambda: read(folder), path, damaged(whole))
+    check(lambda: read(folder), path, damaged(content))
 
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     make(folder)
     path = folder / file
-    whole = path.read_bytes()
+    content = path.read_bytes()
     of_damage()
 
 
@@ -154,12 +154,12 @@ def test_other_json(value, place):
 def test_json_that_is_nested_deeply(tmp_path, name):
   path = run_folder(tmp_path) / name
   path.write_text("[" * 200_000)
-  said = refusal(load_run, tmp_path)
-  assert "it is nested too deeply" in said
-  assert name in said
+  message = refusal(load_run, tmp_path)
+  assert "it is nested too deeply" in message
+  assert name in message
   if name == "config.json":
-    said = refusal(resuming._config_of, tmp_path)
-    assert "cannot be read; give the folder" in said
+    message = refusal(resuming._config_of, tmp_path)
+    assert "cannot be read; give the folder" in message
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", "params.safetensors"])
@@ -169,8 +169,8 @@ def test_a_pipe_is_no_file_of_a_run(tmp_path, name):
   (tmp_path / "digests.json").unlink(missing_ok=True)
   path.unlink()
   os.mkfifo(path)
-  said = refusal(load_run, tmp_path)
-  assert f"{name}: cannot be read (it is no fi" in said
+  message = refusal(load_run, tmp_path)
+  assert f"{name}: cannot be read (it is no fi" in message
 
 
 def test_a_model_whose_leaf_holds_others(tmp_path):

@@ -55,8 +55,8 @@ def run(folder, rounds, resume=False):
   config = {"rounds": rounds}
   writer = RunWriter(folder, config, POINTS, resume, f"--rounds={rounds}\n")
   history = History()
-  for done in range(rounds + 1):
-    history.append(done, {"train_loss": np.array([1, 2]) / (1 + done)})
+  for number in range(rounds + 1):
+    history.append(number, {"train_loss": np.array([1, 2]) / (1 + number)})
     writer.write(history)
   (folder / "per_client.csv").write_text(f"client,rounds\n0,{rounds}\n")
   model = {"w": np.full(3, rounds)}
@@ -67,37 +67,37 @@ def content(folder):
   return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
 
 
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("extends", [False, True])
 @pytest.mark.default_cases("False")
-def test_a_kill_at_any_moment_is_no_damage(begun, tmp_path, monkeypatch):
+def test_a_kill_at_any_moment_is_no_damage(extends, tmp_path, monkeypatch):
   """Of a new run, and of one that is extended."""
   monkeypatch.setitem(sys.modules, "tensorboardX", None)
   run(tmp_path / "whole", 3)
-  if begun:
+  if extends:
     run(tmp_path / "begun", 2)
   number, is_done = 0, False
   while not is_done:
     folder = tmp_path / str(number)
-    if begun:
+    if extends:
       shutil.copytree(tmp_path / "begun", folder)
     try:
       with killed_at(number, monkeypatch):
-        run(folder, 3, resume=begun)
+        run(folder, 3, resume=extends)
         is_done = True
     except KilledError:
       pass
     if (folder / "config.json").exists():
-      found = load_run(folder)
-      assert found.is_verified
-      done = found.history.rounds
-      assert done == list(range(len(done)))
+      run_read = load_run(folder)
+      assert run_read.is_verified
+      rounds_done = run_read.history.rounds
+      assert rounds_done == list(range(len(rounds_done)))
       np.testing.assert_array_equal(
-        found.history.metrics.get("train_loss", np.ones((2, 0))),
-        np.array([[1], [2]]) / (1 + np.array(done)),
+        run_read.history.metrics.get("train_loss", np.ones((2, 0))),
+        np.array([[1], [2]]) / (1 + np.array(rounds_done)),
       )
-      if found.is_complete:
-        rounds = found.config["rounds"]
-        np.testing.assert_array_equal(found.params["w"], np.full(3, rounds))
+      if run_read.is_complete:
+        rounds = run_read.config["rounds"]
+        np.testing.assert_array_equal(run_read.params["w"], np.full(3, rounds))
         assert (folder / "per_client.csv").exists()
     run(folder, 3, resume=True)
     assert content(folder) == content(tmp_path / "whole")
@@ -112,16 +112,16 @@ def test_a_folder_without_digests_is_not_verified(tmp_path):
   assert "not verified" not in repr(load_run(tmp_path))
   (tmp_path / "digests.json").unlink()
   assert folder_digests.check(tmp_path) is None
-  with pytest.warns(UserWarning, match="not verified") as warned:
-    found = load_run(tmp_path)
-  assert [str(each.message) for each in warned] == [
+  with pytest.warns(UserWarning, match="not verified") as notes:
+    run_read = load_run(tmp_path)
+  assert [str(warning.message) for warning in notes] == [
     f"folder='{tmp_path}': not verified: digests.json is missing or lacks "
     "config.json, summary.json, metrics.csv, params.safetensors, so damage "
     "would not be noticed"
   ]
-  assert warned[0].filename == __file__
-  assert not found.is_verified
-  assert repr(found).endswith("not verified)")
+  assert notes[0].filename == __file__
+  assert not run_read.is_verified
+  assert repr(run_read).endswith("not verified)")
 
 
 def test_a_file_without_its_digest_is_not_verified(tmp_path):
@@ -165,7 +165,7 @@ def damaged(path):
 
 def test_who_resumes_is_told(tmp_path, capsys):
   run(tmp_path, 1)
-  whole = content(tmp_path)
+  contents = content(tmp_path)
   damaged(tmp_path / "metrics.csv")
   assert resuming._complete(tmp_path) is None
   assert capsys.readouterr().err == (
@@ -173,7 +173,7 @@ def test_who_resumes_is_told(tmp_path, capsys):
     "what was written; it is written again\n"
   )
   run(tmp_path, 1, resume=True)
-  assert content(tmp_path) == whole
+  assert content(tmp_path) == contents
   damaged(tmp_path / "config.json")
   with pytest.raises(ValueError, match=r"resume=True: .*config.json is dam"):
     resuming._config_of(tmp_path)
@@ -191,7 +191,7 @@ def test_a_command_warns_in_one_line(tmp_path):
     "import pathlib, sys\n"
     "resuming._complete(pathlib.Path(sys.argv[1]))\n"
   )
-  done = subprocess.run(
+  process = subprocess.run(
     [sys.executable, "-c", code, str(tmp_path)],
     cwd=EXPERIMENTS.parent,
     env=os.environ | {"JAX_PLATFORMS": "cpu"},
@@ -199,9 +199,9 @@ def test_a_command_warns_in_one_line(tmp_path):
     text=True,
     check=True,
   )
-  warned = f"warning: folder='{tmp_path}': not verified: digests.json is missin"
-  assert done.stderr.startswith(warned)
-  assert done.stderr.count("\n") == 1
+  text = f"warning: folder='{tmp_path}': not verified: digests.json is missin"
+  assert process.stderr.startswith(text)
+  assert process.stderr.count("\n") == 1
 
 
 def test_a_flagfile_of_a_run(tmp_path):

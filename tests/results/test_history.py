@@ -13,48 +13,48 @@ NAN = float("nan")
 
 
 def test_append_grows_every_metric():
-  grown = History()
-  grown.append(10, {"train_loss": [2.0, 3.0], "test_accuracy": [0.1, 0.2]})
-  grown.append(20, {"test_accuracy": [0.3, 0.4], "train_loss": [1.0, 2.0]})
-  assert grown.rounds == [10, 20]
-  assert grown.num_points == 2
-  assert list(grown.metrics) == ["train_loss", "test_accuracy"]
+  history = History()
+  history.append(10, {"train_loss": [2.0, 3.0], "test_accuracy": [0.1, 0.2]})
+  history.append(20, {"test_accuracy": [0.3, 0.4], "train_loss": [1.0, 2.0]})
+  assert history.rounds == [10, 20]
+  assert history.num_points == 2
+  assert list(history.metrics) == ["train_loss", "test_accuracy"]
   np.testing.assert_array_equal(
-    grown.metrics["test_accuracy"], [[0.1, 0.3], [0.2, 0.4]]
+    history.metrics["test_accuracy"], [[0.1, 0.3], [0.2, 0.4]]
   )
-  assert grown.final(1) == {"train_loss": 2.0, "test_accuracy": 0.4}
+  assert history.final(1) == {"train_loss": 2.0, "test_accuracy": 0.4}
 
 
 def test_to_append_does_not_copy_what_was_there():
-  grown, owners = History(), set()
-  for e in range(1000):
-    grown.append(e, {"train_loss": [e, -e], "test_loss": [2 * e, 0]})
-    owners.add(id(grown.metrics["train_loss"].base))
-    assert grown.rounds[-1] == e
+  record, owners = History(), set()
+  for n in range(1000):
+    record.append(n, {"train_loss": [n, -n], "test_loss": [2 * n, 0]})
+    owners.add(id(record.metrics["train_loss"].base))
+    assert record.rounds[-1] == n
   # As many arrays as it was doubled; one more may be where another one was.
   assert len(owners) <= 8
-  assert grown.rounds == list(range(1000))
+  assert record.rounds == list(range(1000))
   rounds = np.arange(1000.0)
-  np.testing.assert_array_equal(grown.metrics["train_loss"], [rounds, -rounds])
-  np.testing.assert_array_equal(grown.values("test_loss")[0], 2 * rounds)
+  np.testing.assert_array_equal(record.metrics["train_loss"], [rounds, -rounds])
+  np.testing.assert_array_equal(record.values("test_loss")[0], 2 * rounds)
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
 def test_copies_grow_by_themselves(copied):
-  one = History()
-  one.append(0, {"train_loss": jnp.float32(1)})  # Of one point a scalar.
-  before = one.metrics["train_loss"]
-  other = copied(one)
-  one.append(1, {"train_loss": 2.0})
-  other.append(1, {"train_loss": 3.0})
-  assert one.metrics["train_loss"].tolist() == [[1, 2]]
-  assert other.metrics["train_loss"].tolist() == [[1, 3]]
-  assert (one.rounds, other.rounds) == ([0, 1], [0, 1])
-  assert before.tolist() == [[1]]
+  history = History()
+  history.append(0, {"train_loss": jnp.float32(1)})  # Of one point a scalar.
+  array = history.metrics["train_loss"]
+  other_history = copied(history)
+  history.append(1, {"train_loss": 2.0})
+  other_history.append(1, {"train_loss": 3.0})
+  assert history.metrics["train_loss"].tolist() == [[1, 2]]
+  assert other_history.metrics["train_loss"].tolist() == [[1, 3]]
+  assert (history.rounds, other_history.rounds) == ([0, 1], [0, 1])
+  assert array.tolist() == [[1]]
   # One that was replaced is what counts.
-  one.metrics["train_loss"] = np.array([[7.0, 8.0]])
-  one.append(2, {"train_loss": 9.0})
-  assert one.metrics["train_loss"].tolist() == [[7, 8, 9]]
+  history.metrics["train_loss"] = np.array([[7.0, 8.0]])
+  history.append(2, {"train_loss": 9.0})
+  assert history.metrics["train_loss"].tolist() == [[7, 8, 9]]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_copies_grow_by_themselves(copied):
   ],
 )
 def test_append_refuses_what_does_not_continue(round_number, values, message):
-  grown = of_values(train_loss=[[1.0], [2.0]])
+  history = of_values(train_loss=[[1.0], [2.0]])
   with pytest.raises(ValueError, match=message):
-    grown.append(round_number, values)
-  assert grown.rounds == [10]
+    history.append(round_number, values)
+  assert history.rounds == [10]
 
 
 def test_refuses_metrics_that_do_not_fit_the_rounds_or_are_not_there():
@@ -82,32 +82,32 @@ def test_refuses_metrics_that_do_not_fit_the_rounds_or_are_not_there():
 
 
 def test_no_result_from_the_first_broken_loss_on():
-  h = of_values(
+  history = of_values(
     train_loss=[[1.0, np.inf, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]],
     test_loss=[[1.0, 1.0, 1.0], [1.0, 1.0, NAN], [1.0, 1.0, 1.0]],
     validation_loss=[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [NAN, 1.0, 1.0]],
     test_accuracy=[[0.5, 0.9, 0.9], [0.2, 0.3, 0.4], [0.1, 0.1, 0.1]],
   )
-  assert [h.diverged_round(i) for i in range(3)] == [20, 30, 10]
-  assert [h.status(i) for i in range(3)] == ["diverged"] * 3
+  assert [history.diverged_round(i) for i in range(3)] == [20, 30, 10]
+  assert [history.status(i) for i in range(3)] == ["diverged"] * 3
   np.testing.assert_array_equal(
-    h.values("test_accuracy"),
+    history.values("test_accuracy"),
     [[0.5, NAN, NAN], [0.2, 0.3, NAN], [NAN, NAN, NAN]],
   )
-  assert set(h.final(0).values()) == {None}
-  assert h.best(0, "test_accuracy") == (0.5, 10)
-  assert h.best(1, "test_accuracy") == (0.3, 20)
-  assert h.best(2, "test_accuracy") is None
+  assert set(history.final(0).values()) == {None}
+  assert history.best(0, "test_accuracy") == (0.5, 10)
+  assert history.best(1, "test_accuracy") == (0.3, 20)
+  assert history.best(2, "test_accuracy") is None
 
 
 def test_best_follows_the_direction_and_only_losses_diverge():
-  h = of_values(
+  history = of_values(
     train_loss=[[3.0, 1.0, 2.0]], rank=[[3.0, 1.0, 2.0]], f1=[[NAN, 0.2, 0.1]]
   )
-  assert h.status(0) == "ok"
-  assert h.best(0, "train_loss") == (1.0, 20)
-  assert h.best(0, "f1") == (0.2, 20)
-  assert h.best(0, "rank") is None
+  assert history.status(0) == "ok"
+  assert history.best(0, "train_loss") == (1.0, 20)
+  assert history.best(0, "f1") == (0.2, 20)
+  assert history.best(0, "rank") is None
 
 
 @pytest.mark.parametrize(

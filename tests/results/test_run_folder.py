@@ -74,18 +74,18 @@ def test_new_and_empty_folders_are_fine(tmp_path, monkeypatch):
 
 
 def test_config_and_summary(tmp_path):
-  _, returned = write(tmp_path)
+  _, summary_returned = write(tmp_path)
   config = read_json(tmp_path / "config.json")
   summary = read_json(tmp_path / "summary.json")
-  assert returned == summary
+  assert summary_returned == summary
   assert summary["config"] == config
   versions = config.pop("versions")
   assert set(versions) == {*("python", "fedjax_opt", *PACKAGES)}
   assert versions["fedjax_opt"] == fedjax_opt.__version__
   assert versions["numpy"] == np.__version__
   assert set(config.pop("device")) == {"platform", "kind", "count"}
-  plain = {"max_step": "inf", "client_lr": [0.5, 1.0], "where": "/a"}
-  assert config == CONFIG | plain | {"streams": STREAMS}
+  values = {"max_step": "inf", "client_lr": [0.5, 1.0], "where": "/a"}
+  assert config == CONFIG | values | {"streams": STREAMS}
   assert summary["selected"] == 0
   assert summary["criterion"]["metric"] == "test_accuracy"
   assert summary["timing"] == ABOUT["timing"]
@@ -136,12 +136,12 @@ def test_a_run_is_what_was_written(tmp_path):
 def test_what_a_kill_leaves(tmp_path):
   """Rows are whole as rounds finish; a part of a round does not count."""
   writer = writers.RunWriter(tmp_path, CONFIG, POINTS)
-  run, whole, history = load_run(tmp_path), two_points(), History()
+  run, history_2, history = load_run(tmp_path), two_points(), History()
   assert (run.points, run.history.rounds) == ([], [])
   path = tmp_path / "metrics.csv"
-  for column, round_number in enumerate(whole.rounds):
+  for column, round_number in enumerate(history_2.rounds):
     history.append(
-      round_number, {n: v[:, column] for n, v in whole.metrics.items()}
+      round_number, {n: v[:, column] for n, v in history_2.metrics.items()}
     )
     writer.write(history)
     text = path.read_bytes()
@@ -152,15 +152,15 @@ def test_what_a_kill_leaves(tmp_path):
   run = load_run(tmp_path)
   assert not run.is_complete
   assert run.points == VARYING
-  check_metrics(run.history, whole)
+  check_metrics(run.history, history_2)
   assert (run.summary, run.params, run.selected) == (None, None, None)
   assert "not complete" in repr(run)
   assert "not complete" in run._repr_html_()
   ends = [i + 1 for i, byte in enumerate(text) if byte == ord("\n")]
   for size in range(ends[2], len(text)):  # The first rows come at once.
     path.write_bytes(text[:size])
-    _, found = read_metrics(path)
-    assert (found.rounds, found.num_points) == ([10], 2)
+    _, history_read = read_metrics(path)
+    assert (history_read.rounds, history_read.num_points) == ([10], 2)
 
 
 def test_a_column_for_each_hyperparameter_that_varies_and_the_seed(tmp_path):
@@ -184,22 +184,22 @@ def test_a_column_for_each_hyperparameter_that_varies_and_the_seed(tmp_path):
 
 def test_a_full_disk_leaves_whole_rows(tmp_path):
   """And rows that come later, where there is space again, are whole too."""
-  path, history, one = tmp_path / "metrics.csv", random(20), History()
+  path, history, rows = tmp_path / "metrics.csv", random(20), History()
   file = writers.RunWriter(tmp_path, {}, [{"seed": s} for s in range(20)])
-  add = lambda column: one.append(
+  add = lambda column: rows.append(
     history.rounds[column],
     {name: values[:, column] for name, values in history.metrics.items()},
   )
   add(0)
-  file.write(one)
-  whole = path.read_bytes()
+  file.write(rows)
+  content = path.read_bytes()
   for _ in range(2):
-    add(len(one.rounds))
-    with limited(len(whole) + 100), pytest.raises(OSError, match="too large"):
-      file.write(one)
-    assert path.read_bytes() == whole
-  file.write(one)
-  assert read_metrics(path)[1].rounds == one.rounds
+    add(len(rows.rounds))
+    with limited(len(content) + 100), pytest.raises(OSError, match="too large"):
+      file.write(rows)
+    assert path.read_bytes() == content
+  file.write(rows)
+  assert read_metrics(path)[1].rounds == rows.rounds
 
 
 def test_what_cannot_be_written(tmp_path):
@@ -300,9 +300,9 @@ def test_no_events_without_tensorboardx(tmp_path, monkeypatch):
 
 def refused(folder):
   """What is said of a folder."""
-  folder_of, _, what = refusal(load_run, folder).partition(": ")
+  folder_of, _, problem = refusal(load_run, folder).partition(": ")
   assert folder_of == f"folder={str(folder)!r}"
-  return what
+  return problem
 
 
 def test_what_is_no_folder_of_a_run(tmp_path):
@@ -364,6 +364,6 @@ def test_other_models(tmp_path, params, expected):
     assert expected in refusal(encoded, params, {})
     return
   (tmp_path / "m").write_bytes(encoded(params, {"rounds": 2}))
-  read, about = read_model(tmp_path / "m")
+  params_read, about = read_model(tmp_path / "m")
   assert about == {"rounds": 2}
-  chex.assert_trees_all_equal(read, expected)
+  chex.assert_trees_all_equal(params_read, expected)

@@ -53,17 +53,17 @@ RULES = ("last", "best", "mean_last_n")
   ],
 )
 def test_scores(rule, n, scores):
-  found = Criterion(rule=rule, n=n).scores(of_values(**ACCURACY))
-  np.testing.assert_allclose(found, scores)
+  actual = Criterion(rule=rule, n=n).scores(of_values(**ACCURACY))
+  np.testing.assert_allclose(actual, scores)
 
 
 @pytest.mark.parametrize("rule", ["mean_last_n", "worst_last_n"])
 def test_the_model_before_the_first_round_is_no_choice(rule):
   scores = Criterion(rule=rule, n=9).scores
   trained = of_values(test_accuracy=[[0.5, 0.7], [0.6, 0.9]])
-  whole = of_values(test_accuracy=[[0.1, 0.5, 0.7], [0.1, 0.6, 0.9]])
-  whole.rounds[0] = 0
-  np.testing.assert_array_equal(scores(whole), scores(trained))
+  untrained_first = of_values(test_accuracy=[[0.1, 0.5, 0.7], [0.1, 0.6, 0.9]])
+  untrained_first.rounds[0] = 0
+  np.testing.assert_array_equal(scores(untrained_first), scores(trained))
   untrained = History([0], {"test_accuracy": np.array([[0.1], [0.2]])})
   np.testing.assert_array_equal(scores(untrained), [0.1, 0.2])
 
@@ -124,12 +124,12 @@ def test_every_choice_has_a_name_of_its_own(kind):
 
 
 def test_every_word_of_a_task_has_a_name():
-  plain = {"digits", "logistic", "small", "low", "rank", "transformer"}
-  plain |= {"classes)", "non-convex", "images", "table,", "linear", "model"}
-  plain |= {"features"}
+  words = {"digits", "logistic", "small", "low", "rank", "transformer"}
+  words |= {"classes)", "non-convex", "images", "table,", "linear", "model"}
+  words |= {"features"}
   for task in TASKS:
-    shown = names.name_of(task)
-    assert {word for word in shown.split() if word.islower()} <= plain
+    name = names.name_of(task)
+    assert {word for word in name.split() if word.islower()} <= words
   assert names.name_of("cifar10_resnet56") == "CIFAR-10 ResNet-56"
   assert names.name_of("agnews_distilbert") == "AG News DistilBERT"
 
@@ -180,8 +180,8 @@ WORDS = {
 
 @pytest.mark.parametrize("words", WORDS)
 def test_words_for_people(words):
-  for given, shown in WORDS[words].items():
-    assert words(given) == shown
+  for value, text in WORDS[words].items():
+    assert words(value) == text
 
 
 # What people see of a run: its bar, its closing table, tables of notebooks.
@@ -263,24 +263,24 @@ def shown(rounds=(), **metrics):
 
 
 def test_a_result_shows_the_last_values():
-  found = shown(
+  html = shown(
     (0, 5),
     train_loss=[[3.0, 1.5]],
     test_accuracy=[[0.1, 0.75]],
     train_accuracy_decile_1=[[0.2, 0.3]],
     bytes_up=[[0, 12345]],
   )
-  assert "<tr><td>train_loss</td><td>1.5</td></tr>" in found
-  assert "<tr><td>test_accuracy</td><td>0.75</td></tr>" in found
-  assert "5 rounds" in found
-  assert not any(word in found for word in ("decile", "bytes", "diverged"))
+  assert "<tr><td>train_loss</td><td>1.5</td></tr>" in html
+  assert "<tr><td>test_accuracy</td><td>0.75</td></tr>" in html
+  assert "5 rounds" in html
+  assert not any(word in html for word in ("decile", "bytes", "diverged"))
 
 
 def test_of_a_grid_it_has_the_spread_over_the_points_that_did_not_diverge():
   losses = [[2.0, 2, 1], [2, NAN, 5], [2, 3, 4], [2, 4, 3]]
-  found = shown((0, 5, 9), train_loss=losses)
-  assert "<td>train_loss</td><td>1</td><td>3</td><td>4</td>" in found
-  assert "1 of 4 points diverged" in found
+  html = shown((0, 5, 9), train_loss=losses)
+  assert "<td>train_loss</td><td>1</td><td>3</td><td>4</td>" in html
+  assert "1 of 4 points diverged" in html
   assert "<td>-</td>" * 3 in shown((0,), train_loss=[[NAN], [NAN]])
   assert "<table>" not in shown()
 

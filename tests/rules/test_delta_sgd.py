@@ -124,10 +124,10 @@ def test_two_draws_are_the_referee_s():
       updates, state = rule.update(grads, state, params, grad_fn=grad_fn)
       return optax.apply_updates(params, updates), state
 
-    for own, other in noise:
-      params, state = step(params, state, jnp.array([own, other]))
-      before = lambda y, other=other: (None, curvature * y + other)
-      x = loop.step(x, None, curvature * x + own, before)
+    for first, second in noise:
+      params, state = step(params, state, jnp.array([first, second]))
+      before = lambda y, second=second: (None, curvature * y + second)
+      x = loop.step(x, None, curvature * x + first, before)
       assert float(state.step_size) == pytest.approx(loop.eta, rel=1e-10)
   np.testing.assert_allclose(params, x, rtol=1e-10)
 

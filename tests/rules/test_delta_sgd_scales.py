@@ -23,13 +23,13 @@ def looped(x, targets, curvature, eta_0, reuse):
   The loss of step k is sum a (x - y_k)^2 / 2.
   """
   rule = reference.DeltaSgd(eta_0=eta_0, reuse_gradients=reuse)
-  seen = [np.abs(x)]
+  numbers = [np.abs(x)]
   for target in targets:
     objective = lambda y, target=target: (None, curvature * (y - target))
     grad = objective(x)[1]
     x = rule.step(x, None, grad, objective)
-    seen += [np.abs(x), np.abs(grad), np.array([rule.eta])]
-  return np.array(rule.step_sizes), np.concatenate(seen)
+    numbers += [np.abs(x), np.abs(grad), np.array([rule.eta])]
+  return np.array(rule.step_sizes), np.concatenate(numbers)
 
 
 def _run(x, targets, curvature, eta_0, reuse):
@@ -40,8 +40,8 @@ def _run(x, targets, curvature, eta_0, reuse):
     gradient = lambda x: curvature * (x - targets[k])
     grads = gradient(x)
     updates, state = rule.update(grads, state, x, grad_fn=gradient)
-    seen = state.step_size, jnp.all(jnp.isfinite(grads))
-    return (optax.apply_updates(x, updates), state), seen
+    outputs = state.step_size, jnp.all(jnp.isfinite(grads))
+    return (optax.apply_updates(x, updates), state), outputs
 
   return jax.lax.scan(step, (x, rule.init(x)), jnp.arange(STEPS))[1]
 
@@ -49,23 +49,23 @@ def _run(x, targets, curvature, eta_0, reuse):
 # Over a batch, as clients are: there a branch would be computed always.
 RUN = {
   name: jax.jit(
-    jax.vmap(lambda *given, name=name: _run(*given, name == "reuse"))
+    jax.vmap(lambda *arguments, name=name: _run(*arguments, name == "reuse"))
   )
   for name in PLAIN
 }
 
 
-def run(name, *given):
+def run(name, *arguments):
   """With an ordinary client beside this one, which must not change."""
-  x, targets = given[:2]
+  x, targets = arguments[:2]
   ordinary = (np.ones_like(x), np.zeros_like(targets), np.ones_like(x), 0.1)
   stacked = [
     np.stack([a, b]).astype(np.float32)
-    for a, b in zip(given, ordinary, strict=True)
+    for a, b in zip(arguments, ordinary, strict=True)
   ]
   etas, is_finite = RUN[name](*stacked)
-  alone, _ = looped(*(np.asarray(a, float) for a in ordinary), False)
-  np.testing.assert_allclose(etas[1], alone, rtol=1e-5)
+  expected, _ = looped(*(np.asarray(a, float) for a in ordinary), False)
+  np.testing.assert_allclose(etas[1], expected, rtol=1e-5)
   return np.asarray(etas[0]), np.asarray(is_finite[0])
 
 
@@ -91,19 +91,19 @@ def problem(seed, scale, curvature):
 @example(0, 30, 0, 0)
 def test_at_all_scales(name, seed, scale, curvature, factor):
   """As in float64 if steps are no longer than 1e19; else no NaN and no 0."""
-  given = problem(seed, 10.0**scale, 10.0**curvature)
+  arguments = problem(seed, 10.0**scale, 10.0**curvature)
   eta_0 = np.float32(10.0 ** min(factor - curvature, 37))
-  expected, seen = looped(
-    *(a.astype(float) for a in given), float(eta_0), name == "reuse"
+  expected, numbers = looped(
+    *(a.astype(float) for a in arguments), float(eta_0), name == "reuse"
   )
-  found, is_finite = run(name, *given, eta_0)
-  fits = np.all((seen < LARGEST / 8) & (seen > 8 * SMALLEST))
+  etas, is_finite = run(name, *arguments, eta_0)
+  fits = np.all((numbers < LARGEST / 8) & (numbers > 8 * SMALLEST))
   if fits and factor <= 0 and abs(scale) <= 13:
-    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    np.testing.assert_allclose(etas, expected, rtol=1e-3)
   # A gradient that is not finite ends the client's round, not before.
   is_known = np.logical_and.accumulate(is_finite)
-  assert np.all(np.isfinite(found[is_known])), found
-  assert np.all(found[is_known] > 0), found
+  assert np.all(np.isfinite(etas[is_known])), etas
+  assert np.all(etas[is_known] > 0), etas
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

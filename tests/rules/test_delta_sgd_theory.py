@@ -64,8 +64,8 @@ def test_the_averaged_point_is_below_the_bound_of_theorem_5(eta_0, seed):
   with jax.enable_x64(True):
     problem = convex_problem(seed)
     settings = {"theta_0": np.inf, "eta_0": eta_0}
-    found = descend(problem, settings, STEPS)
-    xs, eta, theta, gap = jax.device_get(found)
+    outputs = descend(problem, settings, STEPS)
+    xs, eta, theta, gap = jax.device_get(outputs)
     start = (
       np.sum((xs[1] - problem["best"]) ** 2)
       + np.sum((xs[1] - xs[0]) ** 2) / 2
@@ -73,25 +73,25 @@ def test_the_averaged_point_is_below_the_bound_of_theorem_5(eta_0, seed):
     )
     alpha = eta[1:-1] * (1 + theta[1:-1]) - eta[2:] * theta[2:]
     at = lambda x: float(least_squares(x, problem["a"], problem["y"]))
-    least, smoothness = at(problem["best"]), problem["smoothness"]
+    f_min, smoothness = at(problem["best"]), problem["smoothness"]
     for t in range(1, STEPS):
       total = eta[1 : t + 1].sum() + eta[1] * theta[1]
       average = eta[t] * (1 + theta[t]) * xs[t] + alpha[: t - 1] @ xs[1:t]
       bound = start / (2 * total)
       rate = 2 * start * smoothness**2 / (2 * smoothness * t + 1)
-      assert 0 <= at(average / total) - least <= bound <= rate
+      assert 0 <= at(average / total) - f_min <= bound <= rate
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_potential_of_lemma_4_falls_at_every_step(seed):
   with jax.enable_x64(True):
     problem = convex_problem(seed)
-    found = descend(problem, {"eta_0": 0.2}, STEPS)
-    xs, eta, theta, gap = jax.device_get(found)
-  away = np.sum((xs - problem["best"]) ** 2, -1)
-  moved = np.sum(np.diff(xs, axis=0) ** 2, -1)
+    outputs = descend(problem, {"eta_0": 0.2}, STEPS)
+    xs, eta, theta, gap = jax.device_get(outputs)
+  distances = np.sum((xs - problem["best"]) ** 2, -1)
+  lengths = np.sum(np.diff(xs, axis=0) ** 2, -1)
   # For t = 1, ..., T - 1: after the step with eta_t.
   potential = (
-    away[2:] + moved[1:] / 2 + 2 * eta[1:] * (1 + theta[1:]) * gap[1:-1]
+    distances[2:] + lengths[1:] / 2 + 2 * eta[1:] * (1 + theta[1:]) * gap[1:-1]
   )
   assert np.all(np.diff(potential) < 0)

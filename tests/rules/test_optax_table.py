@@ -26,11 +26,11 @@ def written_lines():
 
 def written_to_work():
   """The names of the rules that work in both places."""
-  found = set()
-  for listed in re.findall(r"^From (.*?)\.$", WRITTEN, re.DOTALL | re.M):
-    module, *names = re.findall(r"`([^`]+)`", listed)
-    found |= {f"{module}.{name}" for name in names}
-  return found
+  names_found = set()
+  for sentence in re.findall(r"^From (.*?)\.$", WRITTEN, re.DOTALL | re.M):
+    module, *names = re.findall(r"`([^`]+)`", sentence)
+    names_found |= {f"{module}.{name}" for name in names}
+  return names_found
 
 
 def test_all_factories_are_there():

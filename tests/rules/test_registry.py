@@ -78,16 +78,16 @@ def test_descends_and_keeps_the_type(name):
 @pytest.mark.parametrize("name", RULES)
 def test_hyperparameters_may_be_traced(name):
   """As in a grid: every number but a switch is an array."""
-  given = defaults(name)
-  traced = {k: v for k, v in given.items() if not isinstance(v, bool)}
-  x = train(RULES[name].factory(**given), 3)
+  values = defaults(name)
+  traced = {k: v for k, v in values.items() if not isinstance(v, bool)}
+  x = train(RULES[name].factory(**values), 3)
 
   @jax.vmap
   def run(numbers):
-    return train(RULES[name].factory(**given | numbers), 3)
+    return train(RULES[name].factory(**values | numbers), 3)
 
-  both = {k: jnp.array([v, v]) for k, v in traced.items()}
-  np.testing.assert_allclose(run(both), [x, x], rtol=1e-5)
+  pairs = {k: jnp.array([v, v]) for k, v in traced.items()}
+  np.testing.assert_allclose(run(pairs), [x, x], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

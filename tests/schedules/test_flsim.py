@@ -50,10 +50,10 @@ def test_a_trace_of_its_events_gives_its_versions(name, tmp_path):
   events = SAVED[f"{name}_events"][:, :3].astype(np.float64)
   trace = pandas.DataFrame(events, columns=["client", "start", "end"])
   trace.astype({"client": int}).to_csv(tmp_path / "trace.csv", index=False)
-  found = fo.schedules.replay(tmp_path / "trace.csv", BUFFERS[name])
+  schedule = fo.schedules.replay(tmp_path / "trace.csv", BUFFERS[name])
   expected = table_of(name)
-  for one, other in zip(found[:8], expected[:8], strict=True):
-    np.testing.assert_array_equal(one, other)
+  for actual, column in zip(schedule[:8], expected[:8], strict=True):
+    np.testing.assert_array_equal(actual, column)
 
 
 def loss_fn(params, batch, rng):  # [B]
@@ -89,8 +89,8 @@ def test_weights_after_each_server_step(name):
   state = simulator.init({name: SAVED[name] for name in names}, seed=0)
   expected = SAVED[f"{name}_models"]
   assert len(expected) == len(schedule.time) >= 30
-  for theirs in expected:
+  for model in expected:
     state, _ = simulator.run(state, 1)
-    ours = jax.device_get(simulator.params(state))
-    ours = np.concatenate([ours[name].ravel() for name in names])
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
+    actual = jax.device_get(simulator.params(state))
+    actual = np.concatenate([actual[name].ravel() for name in names])
+    np.testing.assert_allclose(actual, model, rtol=0, atol=1e-6)

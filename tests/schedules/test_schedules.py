@@ -26,72 +26,72 @@ SYSTEMS = {
 }
 
 
-def same(one, other):
-  for name in one._fields[:9]:
+def same(table, expected):
+  for name in table._fields[:9]:
     np.testing.assert_array_equal(
-      getattr(one, name), getattr(other, name), err_msg=name
+      getattr(table, name), getattr(expected, name), err_msg=name
     )
-  for a, b in zip(one.lost, other.lost, strict=True):
-    np.testing.assert_array_equal(a, b)
+  for rows, expected_rows in zip(table.lost, expected.lost, strict=True):
+    np.testing.assert_array_equal(rows, expected_rows)
 
 
 def plain_loop(system, steps, concurrency, buffer, max_staleness=None):
   """(client, start version, staleness, start, end) of each that is used."""
-  who, how = (
+  draws, speeds = (
     np.random.default_rng(seed).random(5000)
     for seed in np.random.SeedSequence(system.seed).spawn(2)
   )
-  idle, away, used, sent = list(range(12)), [], [], 0
+  idle, flying, updates, num_sent = list(range(12)), [], [], 0
   version, now = 0, 0.0
   while True:
-    while len(away) < concurrency:
-      place = int(who[sent] * len(idle))
-      client = idle[place]
-      idle[place] = idle[-1]
+    while len(flying) < concurrency:
+      index = int(draws[num_sent] * len(idle))
+      client = idle[index]
+      idle[index] = idle[-1]
       del idle[-1]
       seconds = system.seconds_per_step[client]
       if system.redrawn:
         kind = system.redrawn[system.groups[client]]
-        seconds = kind.quantile(how[sent : sent + 1])[0]
-      away.append((client, version, now, now + seconds))
-      sent += 1
-    now = min(end for *_, end in away)
-    for one in [one for one in away if one[3] == now]:
-      away.remove(one)
-      idle.append(one[0])
-      staleness = version - one[1]
+        seconds = kind.quantile(speeds[num_sent : num_sent + 1])[0]
+      flying.append((client, version, now, now + seconds))
+      num_sent += 1
+    now = min(end for *_, end in flying)
+    for event in [event for event in flying if event[3] == now]:
+      flying.remove(event)
+      idle.append(event[0])
+      staleness = version - event[1]
       if max_staleness is not None and staleness > max_staleness:
         continue
-      used.append((one[0], one[1], staleness, one[2], now))
-      version += len(used) % buffer == 0
+      updates.append((event[0], event[1], staleness, event[2], now))
+      version += len(updates) % buffer == 0
       if version == steps:
-        return used
+        return updates
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize(
-  ("concurrency", "buffer", "most"),
+  ("concurrency", "buffer", "limit"),
   [(1, 1, None), (6, 1, None), (6, 4, None), (5, 5, None), (12, 3, 2)],
 )
-def test_buffered_is_the_plain_loop(name, concurrency, buffer, most):
+def test_buffered_is_the_plain_loop(name, concurrency, buffer, limit):
   system = SYSTEMS[name]
-  table = schedules.buffered(system.durations(), 60, concurrency, buffer, most)
+  table = schedules.buffered(system.durations(), 60, concurrency, buffer, limit)
   columns = (
     table.clients, table.versions, table.staleness, table.starts, table.ends
   )  # fmt: skip
-  found = np.stack([column.ravel() for column in columns], 1)
-  used = plain_loop(system, 60, concurrency, buffer, most)
-  np.testing.assert_array_equal(found, used)
+  actual = np.stack([column.ravel() for column in columns], 1)
+  expected = plain_loop(system, 60, concurrency, buffer, limit)
+  np.testing.assert_array_equal(actual, expected)
   np.testing.assert_array_equal(table.time, table.ends[:, -1])
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-@pytest.mark.parametrize("most", [None, 1])
-def test_events_that_are_written_give_the_same_timetable(name, most, tmp_path):
-  table = schedules.buffered(SYSTEMS[name].durations(), 50, 8, 3, most)
+@pytest.mark.parametrize("limit", [None, 1])
+def test_events_that_are_written_give_the_same_timetable(name, limit, tmp_path):
+  table = schedules.buffered(SYSTEMS[name].durations(), 50, 8, 3, limit)
   schedules.write_events(table, tmp_path / "events.csv")
   same(schedules.replay(tmp_path / "events.csv", 3), table)
-  assert bool(len(table.lost.clients)) == (most == 1)
+  assert bool(len(table.lost.clients)) == (limit == 1)
 
 
 def test_equal_durations_and_as_many_away_as_arrive_are_synchronous_rounds():
@@ -104,9 +104,9 @@ def test_equal_durations_and_as_many_away_as_arrive_are_synchronous_rounds():
 
 def test_blocks_of_random_numbers_do_not_matter(monkeypatch):
   durations = SYSTEMS["redrawn"].durations()
-  whole = schedules.buffered(durations, 50, 6, 2)
+  table = schedules.buffered(durations, 50, 6, 2)
   monkeypatch.setattr(sending, "_BLOCK", 7)
-  same(schedules.buffered(durations, 50, 6, 2), whole)
+  same(schedules.buffered(durations, 50, 6, 2), table)
 
 
 @pytest.mark.slow
@@ -193,21 +193,21 @@ TABLE = schedules.by_hand(
 
 
 def test_a_table_by_hand():
-  found = schedules.usage(TABLE, 5)
-  np.testing.assert_array_equal(found.updates, [2, 1, 0, 1, 0])
-  assert found[:7] == (10.0, 5, 4, 1, 0, 0.25, 1)
-  assert found.waiting == (3 + 0 + 4 + 0) / 4
-  assert found.at_work == (1 + 4 + 6 + 5 + 6) / 10
-  assert found.used_time == 16 / 22
+  use = schedules.usage(TABLE, 5)
+  np.testing.assert_array_equal(use.updates, [2, 1, 0, 1, 0])
+  assert use[:7] == (10.0, 5, 4, 1, 0, 0.25, 1)
+  assert use.waiting == (3 + 0 + 4 + 0) / 4
+  assert use.at_work == (1 + 4 + 6 + 5 + 6) / 10
+  assert use.used_time == 16 / 22
 
 
 def test_what_is_too_stale_is_lost():
   durations = systems.sample(30, systems.lognormal(1.0, 2.0)).durations()
   table = schedules.buffered(durations, 50, 10, 2, max_staleness=4)
-  found = schedules.usage(table, 30)
-  assert found.stale == len(table.lost.clients) > 0
-  assert (found.used, found.late, found.sent) == (100, 0, 100 + found.stale)
-  assert found.max_staleness <= 4
+  use = schedules.usage(table, 30)
+  assert use.stale == len(table.lost.clients) > 0
+  assert (use.used, use.late, use.sent) == (100, 0, 100 + use.stale)
+  assert use.max_staleness <= 4
   first = schedules.usage(table.first_steps(20), 30)
   assert first.used == 40
   assert first.seconds == table.time[19]
@@ -282,9 +282,9 @@ def test_draws_name_each_sending_once():
   clients = generator.integers(-1, 4, (50, 6))
   versions = generator.integers(0, 3, (50, 6))
   draws = module.draws_of(clients, versions)
-  who = clients >= 0
-  names = np.stack([clients[who], versions[who], draws[who]], 1)
-  assert len(np.unique(names, axis=0)) == who.sum()
+  is_used = clients >= 0
+  names = np.stack([clients[is_used], versions[is_used], draws[is_used]], 1)
+  assert len(np.unique(names, axis=0)) == is_used.sum()
   for name in np.unique(names[:, :2], axis=0):
     of_pair = names[(names[:, :2] == name).all(1), 2]
     np.testing.assert_array_equal(of_pair, np.arange(len(of_pair)))
@@ -322,10 +322,10 @@ def test_clients_of_the_population_are_accepted():
 def test_the_steps_within_a_time_budget():
   durations = systems.sample(20, systems.lognormal(1.0, 1.0)).durations()
   table = schedules.buffered(durations, 30, 8, 2, max_staleness=3)
-  found = schedules.until(table, table.time[9])
-  assert found.lost.steps.max() < 10 <= table.lost.steps.max()
+  table_cut = schedules.until(table, table.time[9])
+  assert table_cut.lost.steps.max() < 10 <= table.lost.steps.max()
   for name in ("clients", "versions", "taken", "time", "ends"):
-    whole = getattr(table, name)
-    np.testing.assert_array_equal(getattr(found, name), whole[:10])
+    column = getattr(table, name)
+    np.testing.assert_array_equal(getattr(table_cut, name), column[:10])
   with pytest.raises(ValueError, match=r"^seconds=0.001: the first server"):
     schedules.until(table, 0.001)

@@ -45,40 +45,40 @@ def test_it_is_the_loop_over_those_that_count(name, n):
   rows[4] += 30
   counted = np.zeros(9, bool)
   counted[rng.permutation(9)[:n]] = True
-  wild = rows.copy()
-  wild[~counted] = np.where(rng.random((9 - n, 7)) < 0.5, np.nan, -np.inf)
+  rows_sent = rows.copy()
+  rows_sent[~counted] = np.where(rng.random((9 - n, 7)) < 0.5, np.nan, -np.inf)
   with jax.enable_x64(True):
-    found = jax.jit(AGGREGATORS[name].combine)(stack(wild), counted)
-  wanted = REFEREES[name](rows[counted])
-  np.testing.assert_allclose(flat(found), wanted, rtol=1e-12)
+    actual = jax.jit(AGGREGATORS[name].combine)(stack(rows_sent), counted)
+  expected = REFEREES[name](rows[counted])
+  np.testing.assert_allclose(flat(actual), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_ties_types_and_nobody(name):
   combine = jax.jit(AGGREGATORS[name].combine)
-  same = combine(stack(np.full((5, 7), 2.5), "f2"), np.ones(5, bool))
-  assert {leaf.dtype.name for leaf in same.values()} == {"float16"}
-  np.testing.assert_array_equal(flat(same), np.full(7, 2.5))
-  whole = combine(jnp.array([1, 2, 2, 2, 9]), np.ones(5, bool))
-  assert whole.dtype == np.float32
-  nobody = combine(stack(np.full((5, 7), np.nan)), np.zeros(5, bool))
-  np.testing.assert_array_equal(flat(nobody), np.zeros(7))
+  combined = combine(stack(np.full((5, 7), 2.5), "f2"), np.ones(5, bool))
+  assert {leaf.dtype.name for leaf in combined.values()} == {"float16"}
+  np.testing.assert_array_equal(flat(combined), np.full(7, 2.5))
+  median = combine(jnp.array([1, 2, 2, 2, 9]), np.ones(5, bool))
+  assert median.dtype == np.float32
+  zeros = combine(stack(np.full((5, 7), np.nan)), np.zeros(5, bool))
+  np.testing.assert_array_equal(flat(zeros), np.zeros(7))
 
 
 def test_an_exact_share_is_cut_in_float32():
   rows = np.arange(100.0) ** 2
-  found = aggregators.trimmed_mean(0.29).combine(
+  mean = aggregators.trimmed_mean(0.29).combine(
     jnp.asarray(rows, "f"), np.ones(100, bool)
   )
-  np.testing.assert_allclose(found, rows[29:71].mean(), rtol=1e-6)
+  np.testing.assert_allclose(mean, rows[29:71].mean(), rtol=1e-6)
 
 
 def test_some_of_few_messages_stay():
   """Of ten, 0.49999 cut five at each end, up to rounding."""
-  found = aggregators.trimmed_mean(0.49999).combine(
+  mean = aggregators.trimmed_mean(0.49999).combine(
     jnp.arange(10.0) ** 2, np.ones(10, bool)
   )
-  assert found == (4**2 + 5**2) / 2
+  assert mean == (4**2 + 5**2) / 2
 
 
 def simulate(algorithm, **options):
@@ -104,20 +104,20 @@ def test_all_three_go_together():
   """The server has the median of what was sent, of the faulty flipped."""
   upload = transforms.error_feedback(transforms.sign())
   fault = faults.flip(0.3, strength=4.0, seed=2)
-  chosen = faults.clients_of(fault, cases.M)
-  assert len(chosen) == 2
+  faulty = faults.clients_of(fault, cases.M)
+  assert len(faulty) == 2
   feedback = referee.ErrorFeedback(
     lambda u, r, client: referee.sign(u), cases.M
   )
 
   def send(u, r, client):
     sent = feedback(u, r, client)
-    return sent * (-4 if client in chosen else 1)
+    return sent * (-4 if client in faulty else 1)
 
   send.errors = feedback.errors
-  given = {"upload": upload, "fault": fault, "aggregator": aggregators.median()}
-  check_rounds("params kept", referee.median, send, **given)
-  result = simulate(FED_AVG, rounds=1, **given)
+  parts = {"upload": upload, "fault": fault, "aggregator": aggregators.median()}
+  check_rounds("params kept", referee.median, send, **parts)
+  result = simulate(FED_AVG, rounds=1, **parts)
   assert result.cost["bytes_up_per_round"] == 2 + 4
 
 
@@ -165,12 +165,12 @@ def test_noise_has_the_size_that_it_says():
 
 
 def test_who_is_faulty_depends_on_the_seed_alone():
-  few = faults.clients_of(faults.flip(0.3), 100)
-  assert len(set(few)) == 30
-  more = faults.clients_of(faults.noise(0.4), 100)
-  assert set(few) < set(more)
-  other = faults.clients_of(faults.flip(0.3, seed=1), 100)
-  assert set(other) != set(few)
+  faulty = faults.clients_of(faults.flip(0.3), 100)
+  assert len(set(faulty)) == 30
+  more_faulty = faults.clients_of(faults.noise(0.4), 100)
+  assert set(faulty) < set(more_faulty)
+  other_seed = faults.clients_of(faults.flip(0.3, seed=1), 100)
+  assert set(other_seed) != set(faulty)
   assert len(faults.clients_of(faults.flip(0.0), 100)) == 0
   # 0.7 times 45 is 31.499999999999996, and 31.5 in float32, as in a program.
   assert len(faults.clients_of(faults.flip(0.7), 45)) == 32
@@ -186,10 +186,10 @@ def test_the_share_of_faulty_clients_may_be_tuned():
   fractions = [0.0, 0.3, 1.0]
   grid = {"fraction": fractions}
   result = cases.TASK.sweep(make, grid, rounds=2, **OPTIONS)
-  alone = simulate(FED_AVG, fault=faults.flip(0.3), rounds=2)
+  result_3 = simulate(FED_AVG, fault=faults.flip(0.3), rounds=2)
   ends = cases.flat(result.params, lead=1)
   np.testing.assert_allclose(
-    ends[1], cases.flat(alone.params), rtol=1e-5, atol=1e-6
+    ends[1], cases.flat(result_3.params), rtol=1e-5, atol=1e-6
   )
   assert len(np.unique(ends[:, 0])) == 3
 
@@ -201,8 +201,8 @@ def weighing():
 
 
 def without_mean():
-  same = lambda worker, params: params
-  round = lambda state, cohort: (state, cohort.each(same, state.params))
+  identity = lambda worker, params: params
+  round = lambda state, cohort: (state, cohort.each(identity, state.params))
   return FED_AVG._replace(round=round)
 
 

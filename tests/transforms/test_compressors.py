@@ -61,22 +61,22 @@ def test_it_is_the_loop(name, feedback):
     upload = transforms.error_feedback(upload) if feedback else upload
     sent, _ = send(upload, u)
     assert jax.tree.structure(sent) == jax.tree.structure(u)
-    wanted = expected(name, flat(u), feedback)
-    np.testing.assert_allclose(flat(sent), wanted, rtol=1e-12, atol=1e-15)
+    target = expected(name, flat(u), feedback)
+    np.testing.assert_allclose(flat(sent), target, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_sent_and_the_error_are_all_that_was_given(name):
   with jax.enable_x64(True):
     upload = transforms.error_feedback(ALL[name])
-    state, given, sent = upload.rule.init(tree()), 0, 0
+    state, total, sent = upload.rule.init(tree()), 0, 0
     for seed in range(30):
       u = tree(seed)
       key = jax.random.key(seed)
-      c, state = send(upload, u, key, state)
-      given, sent = given + flat(u), sent + flat(c)
+      message, state = send(upload, u, key, state)
+      total, sent = total + flat(u), sent + flat(message)
       error = flat(state[0])
-      np.testing.assert_allclose(sent + error, given, rtol=0, atol=1e-12)
+      np.testing.assert_allclose(sent + error, total, rtol=0, atol=1e-12)
   if name != "clip_by_norm":  # Which is no contraction.
     assert np.linalg.norm(error) < 30 * math.sqrt(D)
 

@@ -39,9 +39,9 @@ def keys_of_rounds():
   def of(r):
     return cases.cohort(r, **OPTIONS).each(one_client, ()).value
 
-  found = [jax.device_get(of(r)) for r in range(cases.ROUNDS)]
+  rounds = [jax.device_get(of(r)) for r in range(cases.ROUNDS)]
   return [
-    dict(zip(numbers.tolist(), keys, strict=True)) for numbers, keys in found
+    dict(zip(numbers.tolist(), keys, strict=True)) for numbers, keys in rounds
   ]
 
 
@@ -64,11 +64,11 @@ def random_k():
   return transforms.random_k(0.25), "params", send
 
 
-@pytest.mark.parametrize("of", [top_k_with_feedback, random_k])
+@pytest.mark.parametrize("case", [top_k_with_feedback, random_k])
 @pytest.mark.default_cases("top_k_with_feedback")
-def test_fed_avg_is_the_loop(of):
+def test_fed_avg_is_the_loop(case):
   """With what clients keep and draw; test_compressors.py has the others."""
-  upload, fields, send = of()
+  upload, fields, send = case()
 
   def loop(rounds, masses):
     xs = cases.fed_avg_loop(rounds, send=send)
@@ -120,9 +120,9 @@ def run_fixed(algorithm, upload, rounds=1):
 
 
 def test_each_difference_of_a_message_is_sent_by_itself_and_the_rest_whole():
-  one, other = jnp.array([3.0, 1.0, 2.0]), jnp.array([10.0, 20.0, -50.0])
+  first, second = jnp.array([3.0, 1.0, 2.0]), jnp.array([10.0, 20.0, -50.0])
   algorithm = fixed(
-    lambda worker: (one, jnp.array([7.0, 7.0]), other),
+    lambda worker: (first, jnp.array([7.0, 7.0]), second),
     lambda params: [params, None, params],
   )
   result = run_fixed(algorithm, transforms.top_k(1 / 3))
@@ -239,22 +239,22 @@ def test_clients_own_models_are_measured_with_and_without_the_upload():
   per_example = lambda params, batch: {
     "loss": cases.loss_fn(params, batch, None)
   }
-  measured = [
-    fo.evaluate_clients(result, per_example, cases.DATA, algorithm=each).values[
+  losses = [
+    fo.evaluate_clients(result, per_example, cases.DATA, algorithm=case).values[
       "personal"
     ]["loss"]
-    for each in (algorithm, transforms.with_upload(algorithm, upload))
+    for case in (algorithm, transforms.with_upload(algorithm, upload))
   ]
-  np.testing.assert_array_equal(*measured)
+  np.testing.assert_array_equal(*losses)
 
 
 def sending(verbs):
   """An algorithm whose rounds call these verbs of the cohort."""
-  same = lambda worker, x: x
+  identity = lambda worker, x: x
   return FED_AVG._replace(
     round=lambda state, cohort: (
       state,
-      [getattr(cohort, verb)(same, state.params) for verb in verbs],
+      [getattr(cohort, verb)(identity, state.params) for verb in verbs],
     )
   )
 
