@@ -95,11 +95,11 @@ def test_every_number_comes_from_the_runs(whole):
   for folder in (whole / "runs").glob("*-1x2-*"):
     report = load_run(folder)
     assert [point["seed"] for point in report.points] == [2, 3]
-    same = folder.name.split("-1x2-")[0]
-    found = [*(whole / "runs").glob(f"{same}-3x2-*")]
-    if not found:
+    prefix = folder.name.split("-1x2-")[0]
+    tuning_folders = [*(whole / "runs").glob(f"{prefix}-3x2-*")]
+    if not tuning_folders:
       continue
-    tuning = load_run(found[0])
+    tuning = load_run(tuning_folders[0])
     assert {point["seed"] for point in tuning.points} == {0, 1}
     final = tuning.history.values("validation_accuracy")[:, -1]
     rates = [point["client_lr"] for point in tuning.points]
@@ -132,8 +132,8 @@ def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
   assert (copied / "table.csv").read_bytes() == table
   assert capsys.readouterr().err.count("(was there)") == 4
   # Nor for another label, title or order; tables have that of the command.
-  named = DELTA.replace("Delta", "Mine"), FED_AVG
-  assert study(copied, *named, ALPHAS, "--title=Other") == 0
+  methods = DELTA.replace("Delta", "Mine"), FED_AVG
+  assert study(copied, *methods, ALPHAS, "--title=Other") == 0
   assert runs_of(copied) == before
   labels = list(dict.fromkeys(row["method"] for row in table_of(copied)))
   assert labels == ["Mine", "FedAvg, SGD"]
@@ -149,8 +149,8 @@ def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   assert study(copied, FED_AVG, "--alpha=1", "--report_seeds=3") == 0
   after = runs_of(copied)
   assert {path: after[path] for path in before} == before
-  (new,) = set(after) - set(before)
-  assert "-1x3-" in str(new)
+  (new_path,) = set(after) - set(before)
+  assert "-1x3-" in str(new_path)
   assert {int(row["seeds"]) for row in table_of(copied)} == {3}
 
 
@@ -171,16 +171,16 @@ def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
     for part in ("validation", "test")
   )
   row = next(row for row in table_of(tmp_path) if row["method"] != "Delta")
-  own = finals[scores.argmax(axis=0), range(3)]
-  assert float(row["mean"]) == pytest.approx(own.mean(), abs=1e-12)
+  chosen_finals = finals[scores.argmax(axis=0), range(3)]
+  assert float(row["mean"]) == pytest.approx(chosen_finals.mean(), abs=1e-12)
   assert row["nested"] == "True"
   capsys.readouterr()
-  asked = ("--seeds_needed=0.01", f"--output_dir={tmp_path}")
-  assert call(*asked, program=compare) == 0
+  flags = ("--seeds_needed=0.01", f"--output_dir={tmp_path}")
+  assert call(*flags, program=compare) == 0
   (pair,) = rows_of(tmp_path / "pairs.csv")
-  needed = statistics.seeds_needed(0.01, float(pair["sd"]))
-  last = capsys.readouterr().out.splitlines()[-1]
-  assert last.split()[-2:] == [str(needed)] * 2  # There is one pair.
+  num_seeds = statistics.seeds_needed(0.01, float(pair["sd"]))
+  last_line = capsys.readouterr().out.splitlines()[-1]
+  assert last_line.split()[-2:] == [str(num_seeds)] * 2  # There is one pair.
 
 
 @pytest.mark.slow
@@ -188,11 +188,11 @@ def test_several_at_a_time(whole, tmp_path):
   assert study(tmp_path, FED_AVG, DELTA, "--alpha=1", "--jobs=2") == 0
   assert len(runs_of(tmp_path)) == 3
   for path in (tmp_path / "runs").glob("*/*/metrics.csv"):
-    other = whole / path.relative_to(tmp_path)
-    mine, others = load_run(path.parent), load_run(other.parent)
-    for name, values in mine.history.metrics.items():
+    other_path = whole / path.relative_to(tmp_path)
+    run, expected = load_run(path.parent), load_run(other_path.parent)
+    for name, values in run.history.metrics.items():
       np.testing.assert_allclose(
-        values, others.history.metrics[name], rtol=1e-4, err_msg=name
+        values, expected.history.metrics[name], rtol=1e-4, err_msg=name
       )
 
 
@@ -227,9 +227,9 @@ def test_no_test_value_enters_any_choice(
   ],
 )
 def test_runs_that_are_there(whole, tmp_path, runs, methods):
-  found = [str(f) for each in runs for f in (whole / "runs").glob(each)]
-  given = (f"--runs={','.join(found)}", f"--output_dir={tmp_path}")
-  assert call(*given, program=compare) == 0
+  folders = [str(f) for pattern in runs for f in (whole / "runs").glob(pattern)]
+  flags = (f"--runs={','.join(folders)}", f"--output_dir={tmp_path}")
+  assert call(*flags, program=compare) == 0
   rows = table_of(tmp_path)
   assert {row["method"] for row in rows} == methods
   assert {float(row["alpha"]) for row in rows} == {1, 0.1}

@@ -55,7 +55,7 @@ def of_tuning_seeds(seed):
 
 def compare(**bad):
   """A comparison of which these arguments are other ones."""
-  whole = {
+  arguments = {
     "methods": {"A": (sgd, GRID), "B": (sgd, {"learning_rate": [0.2, 0.3]})},
     "params": calls.PARAMS,
     "data": calls.DATA,
@@ -67,7 +67,7 @@ def compare(**bad):
     "eval_every": 3,
     "evaluate": fo.evaluation.federated(calls.per_example),
   }
-  fo.compare(**whole | bad)
+  fo.compare(**arguments | bad)
 
 
 def costs():
@@ -110,7 +110,7 @@ def of_clients(given, sizes=None):
   fo.plots.client_distribution({"a": given}, None, metric=metric, sizes=sizes)
 
 
-NAMES = {name: each for name, each in globals().items() if name[0] != "_"}
+NAMES = {name: value for name, value in globals().items() if name[0] != "_"}
 NAMES |= {
   "statistics": fo.statistics, "plots": fo.plots, "np": np, "calls": calls,
   "History": History, "random": random,

@@ -49,33 +49,33 @@ def processes(folder, number, *others):
 
 def run(folder, number, *others):
   """A run to its end."""
-  begun = processes(folder, number, *others)
-  outputs = [process.communicate(timeout=600) for process in begun]
-  assert [process.returncode for process in begun] == [0] * number, outputs
+  children = processes(folder, number, *others)
+  outputs = [process.communicate(timeout=600) for process in children]
+  assert [process.returncode for process in children] == [0] * number, outputs
 
 
 def kill_one(folder, number, seed):
   """Kills one of them at a moment; returns the seconds the others take."""
-  draw = random.Random(seed)
+  rng = random.Random(seed)
   moment = folder / MOMENTS[seed % len(MOMENTS)]
-  begun, victim = processes(folder, number), draw.randrange(number)
+  children, victim = processes(folder, number), rng.randrange(number)
   while not moment.exists():
-    assert all(p.poll() is None for p in begun), begun[0].communicate()
+    assert all(p.poll() is None for p in children), children[0].communicate()
     time.sleep(0.002)
-  time.sleep(draw.uniform(0, 1) if seed else 0)
-  killed = begun.pop(victim)
+  time.sleep(rng.uniform(0, 1) if seed else 0)
+  killed = children.pop(victim)
   is_over = killed.poll() is not None
   killed.kill()
   start = time.monotonic()
-  for process in begun:
+  for process in children:
     _, err = process.communicate(timeout=600)
-    what = (moment, victim, process.returncode, err)
+    context = (moment, victim, process.returncode, err)
     if is_over and process.returncode == 0:
       continue
-    assert process.returncode == 1, what
-    assert err.startswith("error: another process has ended ("), what
-    assert err.endswith("; start all of them again\n"), what
-    assert err.count("\n") == 1, what
+    assert process.returncode == 1, context
+    assert err.startswith("error: another process has ended ("), context
+    assert err.endswith("; start all of them again\n"), context
+    assert err.count("\n") == 1, context
   seconds = time.monotonic() - start
   killed.communicate()
   done = rounds_saved(folder / "checkpoints")
@@ -104,14 +104,14 @@ def test_a_process_is_killed(whole, tmp_path, seed):
 def passed_on(text, monkeypatch):
   """What reaches stderr of a log, and the reasons of an end."""
   log, end = os.pipe()
-  shown, stderr = os.pipe()
+  output, stderr = os.pipe()
   monkeypatch.setattr(hosts, "_stderr", stderr)
   os.write(end, text.encode())
   os.close(end)
   reasons = []
   hosts.pass_on(log, reasons.append)
   os.close(stderr)
-  with os.fdopen(shown) as file:
+  with os.fdopen(output) as file:
     return file.read(), reasons
 
 
@@ -119,15 +119,15 @@ def passed_on(text, monkeypatch):
 def test_a_log_is_passed_on(rest, monkeypatch):
   """Also what may become an end, but does not."""
   text = LOG + "more of it\n" + OF_OTHERS + "more\n" + LOG + rest
-  shown, reasons = passed_on(text, monkeypatch)
-  assert sorted(shown.splitlines()) == sorted(text.splitlines())
+  output, reasons = passed_on(text, monkeypatch)
+  assert sorted(output.splitlines()) == sorted(text.splitlines())
   assert reasons == []
 
 
 def test_of_an_end_nothing_is_passed_on_but_the_reason(monkeypatch):
   text = LOG + OF_OTHERS + "more\n" + END
-  shown, (reason,) = passed_on(text, monkeypatch)
-  assert shown == LOG
+  output, (reason,) = passed_on(text, monkeypatch)
+  assert output == LOG
   assert hosts.message(reason) == (
     "another process has ended (UNAVAILABLE: Tasks are unhealthy (stopped "
     "sending heartbeats)); start all of them again"

@@ -25,8 +25,8 @@ def test_the_rounds_between_two_evaluations_are_traced(
   rounds, tmp_path, capsys
 ):
   folder = tmp_path / "run"
-  given = (f"--rounds={rounds}", "--profile", f"--output_dir={folder}")
-  assert call(*SMALL, *given) == 0
+  flags = (f"--rounds={rounds}", "--profile", f"--output_dir={folder}")
+  assert call(*SMALL, *flags) == 0
   (line,) = [
     line
     for line in capsys.readouterr().err.splitlines()

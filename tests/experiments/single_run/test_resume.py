@@ -52,12 +52,12 @@ def content(folder):
 @pytest.fixture
 def unresumed(refused):
   """`(*arguments) -> str`, why it cannot go on."""
-  begin = "resume=True: "
+  prefix = "resume=True: "
 
   def unresumed(*arguments):
-    said = refused(*arguments, "--resume")
-    assert said.startswith(begin)
-    return said.removeprefix(begin)
+    line = refused(*arguments, "--resume")
+    assert line.startswith(prefix)
+    return line.removeprefix(prefix)
 
   return unresumed
 
@@ -96,8 +96,8 @@ def test_killed_after_its_last_checkpoint(whole, tmp_path, rates):
 
 def test_other_flags_are_refused_with_what_differs(whole, unresumed):
   before = content(whole)
-  others = ("--batch_size=32", f"--output_dir={whole}")
-  assert unresumed(*ARGUMENTS, *others) == (
+  flags = ("--batch_size=32", f"--output_dir={whole}")
+  assert unresumed(*ARGUMENTS, *flags) == (
     f"'{whole}' holds a run with batch_size=64, not 32; give what that run "
     "had, or another folder"
   )
@@ -142,8 +142,8 @@ def test_nothing_is_written_where_no_checkpoint_can_be_read(
   (folder / "digests.json").unlink()
   before = {p: p.read_bytes() for p in folder.rglob("*.csv")}
   with pytest.warns(UserWarning, match="cannot be read"):
-    said = unresumed(*ARGUMENTS, f"--output_dir={folder}")
-  assert said == f"no checkpoint in '{folder}/checkpoints' can be read"
+    line = unresumed(*ARGUMENTS, f"--output_dir={folder}")
+  assert line == f"no checkpoint in '{folder}/checkpoints' can be read"
   assert {p: p.read_bytes() for p in before} == before
   assert (folder / "tensorboard").is_dir()
 
@@ -159,8 +159,8 @@ def test_a_run_is_repeated_from_its_flags(whole, tmp_path):
       "--checkpoint_every=5",
     )
   )  # fmt: skip
-  others = (f"--output_dir={folder}", "--noprogress")
-  assert call(f"--flagfile={whole / 'flags.txt'}", *others) == 0
+  flags = (f"--output_dir={folder}", "--noprogress")
+  assert call(f"--flagfile={whole / 'flags.txt'}", *flags) == 0
   assert_same(folder, whole)
 
 
@@ -221,12 +221,12 @@ def test_a_run_without_checkpoints(tmp_path, unresumed):
     "extended"
   )
   # One that was stopped starts again; with resume it saves a checkpoint.
-  whole = (folder / "metrics.csv").read_bytes()
+  metrics = (folder / "metrics.csv").read_bytes()
   for name in ("summary.json", "digests.json"):
     (folder / name).unlink()
   os.truncate(folder / "metrics.csv", 200)
   assert call(*arguments, "--rounds=2", "--resume") == 0
-  assert (folder / "metrics.csv").read_bytes() == whole
+  assert (folder / "metrics.csv").read_bytes() == metrics
   assert call(*arguments, "--rounds=3", "--resume") == 0
   assert load_run(folder).history.rounds == [0, 3]
 
@@ -241,5 +241,5 @@ def test_a_run_without_checkpoints(tmp_path, unresumed):
 
 
 def test_which_run_must_be_said(unresumed):
-  said = unresumed(*ARGUMENTS)
-  assert said == "output_dir must say which run to go on with"
+  line = unresumed(*ARGUMENTS)
+  assert line == "output_dir must say which run to go on with"

@@ -117,20 +117,20 @@ def test_settings_are_chosen_by_a_score(file):
   spec = spec_of(*flags(file, "fever,cough", *several))
   criterion = loading.criterion_of(spec, loading.load(spec).task)
   assert criterion.metric == "validation_accuracy"
-  for given in (chosen[1:], (*chosen, "--select_on=train")):
-    spec = spec_of(*flags(file, "sick", *given))
+  for arguments in (chosen[1:], (*chosen, "--select_on=train")):
+    spec = spec_of(*flags(file, "sick", *arguments))
     with pytest.raises(ValueError, match="select_metric='auc': must be"):
       loading.criterion_of(spec, loading.load(spec).task)
 
 
 def test_a_large_file_is_announced(file, monkeypatch, capsys):
-  given = flags(file, "sick", "--num_clients=3")
-  loading.load(spec_of(*given))
+  arguments = flags(file, "sick", "--num_clients=3")
+  loading.load(spec_of(*arguments))
   assert not capsys.readouterr().err
   monkeypatch.setattr(base, "_MAX_SILENT_BYTES", 1_000)
-  loading.load(spec_of(*given))
-  said = memory.size_text(file.stat().st_size)
-  assert capsys.readouterr().err == f"reading {file}, {said} ...\n"
+  loading.load(spec_of(*arguments))
+  size = memory.size_text(file.stat().st_size)
+  assert capsys.readouterr().err == f"reading {file}, {size} ...\n"
 
 
 @pytest.mark.parametrize(
@@ -151,17 +151,17 @@ def test_what_is_measured(file, label, others, measured, absent):
   spec = spec_of(*flags(file, label, "--num_clients=3", *others))
   task, clients, *_ = loading.load(spec)
   params = task.init(jax.random.key(0))
-  found = task.evaluate(params, clients[0], task.test, task.validation)
-  assert measured <= set(found)
-  assert not absent & set(found)
-  assert all(np.isfinite(value) for value in found.values())
+  metrics = task.evaluate(params, clients[0], task.test, task.validation)
+  assert measured <= set(metrics)
+  assert not absent & set(metrics)
+  assert all(np.isfinite(value) for value in metrics.values())
 
 
 def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
   folder = tmp_path / "run"
-  given = flags(file, "cost", "--metrics=mae,r2", "--client_column=hospital")
-  given += ["--rounds=30", "--noprogress"]
-  assert call(*given, f"--output_dir={folder}") == 0
+  command = flags(file, "cost", "--metrics=mae,r2", "--client_column=hospital")
+  command += ["--rounds=30", "--noprogress"]
+  assert call(*command, f"--output_dir={folder}") == 0
   last = pd.read_csv(folder / "metrics.csv").iloc[-1]
   assert last["test_r2"] > 0.9
   assert 0 < last["test_mae"] < 3000  # The deviation of the cost is 10,000.
@@ -171,5 +171,5 @@ def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
 def test_is_refused(file, arguments, message):
   table = ("--task=table_linear", f"--data_file={file}")
   load = lambda *flags: loading.load(spec_of(*table, *flags))
-  said = refusal(load, *arguments.split())
-  assert said.startswith(message.format(file=file))
+  line = refusal(load, *arguments.split())
+  assert line.startswith(message.format(file=file))
