@@ -14,9 +14,9 @@ exit "${STATUS:-0}"
 """
 
 
-def environment(*folders, **others):
+def environment(*folders, **variables):
   path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
-  return {**os.environ, "PATH": path, **others}
+  return {**os.environ, "PATH": path, **variables}
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def stubs(tmp_path):
   return folder
 
 
-def said(stubs, script, *given, **others):
+def said(stubs, script, *arguments, **variables):
   """The exit status, and the lines that a script's commands said."""
   process = subprocess.run(
-    ["bash", EXAMPLES / script, *given],
-    env=environment(stubs, **others),
+    ["bash", EXAMPLES / script, *arguments],
+    env=environment(stubs, **variables),
     capture_output=True,
     text=True,
     check=False,

@@ -274,8 +274,8 @@ def fo_value(name: str) -> Any:
   return value
 
 
-def is_constant(thing) -> bool:
-  return not callable(thing) or not isinstance(thing, type | types.FunctionType)
+def is_constant(value) -> bool:
+  return not callable(value) or not isinstance(value, type | types.FunctionType)
 
 
 DOCUMENTED = {n: t for n, t in PUBLIC.items() if not is_constant(t)}
@@ -294,9 +294,9 @@ def test_public_names_say_what_they_are_given():
   assert not missing
 
 
-def fields(thing: type) -> list[str]:
-  names = getattr(thing, "_fields", None) or inspect.get_annotations(thing)
-  of_flax = {"parent", "name"} if issubclass(thing, linen.Module) else set()
+def fields(cls: type) -> list[str]:
+  names = getattr(cls, "_fields", None) or inspect.get_annotations(cls)
+  of_flax = {"parent", "name"} if issubclass(cls, linen.Module) else set()
   return [n for n in names if not n.startswith("_") and n not in of_flax]
 
 

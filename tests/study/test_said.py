@@ -56,33 +56,33 @@ def under(*conditions):
   )
 
 
-def answer(of):
-  print(sentences.answer(of))
+def answer(case):
+  print(sentences.answer(case))
 
 
-def limits(*cells, **more):
-  for line in sentences.limits_of(study(*cells, **more)):
+def limits(*cells, **options):
+  for line in sentences.limits_of(study(*cells, **options)):
     print(line)
 
 
-def lines(said):
+def lines(content):
   """The lines that are not empty."""
-  print(*(line for line in said.splitlines() if line.strip()), sep="\n")
+  print(*(line for line in content.splitlines() if line.strip()), sep="\n")
 
 
 def show(table):
   lines(formats.markdown(table) if table else "None")
 
 
-def csv(of, *columns):
+def csv(rows, *columns):
   """Columns of a table for programs, its numbers with six digits."""
-  for row in of:
+  for row in rows:
     cells = [row[name] for name in columns]
     print(*(f"{x:.6g}" if isinstance(x, float) else x for x in cells), sep=", ")
 
 
-def captions(*cells, **more):
-  for picture in pictures.of_study(study(*cells, **more)):
+def captions(*cells, **options):
+  for picture in pictures.of_study(study(*cells, **options)):
     print(f"{picture.name}: {picture.title} {picture.caption}")
 
 

@@ -49,8 +49,8 @@ def test_the_seed_decides_an_interval():
 def draw_these(monkeypatch):
   """Lets intervals be made of given resamples, one for each set of runs."""
 
-  def draw_these(*given):
-    drawn = map(np.array, given)
+  def draw_these(*resamples):
+    drawn = map(np.array, resamples)
     monkeypatch.setattr(bootstrap, "resamples", lambda *_, **__: next(drawn))
 
   return draw_these

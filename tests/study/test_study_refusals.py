@@ -105,9 +105,9 @@ def log_scale(limits):
     assert axes.get_yscale() == "linear"  # Nothing was changed.
 
 
-def of_clients(given, sizes=None):
+def of_clients(losses, sizes=None):
   metric = "client_test_loss"
-  fo.plots.client_distribution({"a": given}, None, metric=metric, sizes=sizes)
+  fo.plots.client_distribution({"a": losses}, None, metric=metric, sizes=sizes)
 
 
 NAMES = {name: value for name, value in globals().items() if name[0] != "_"}

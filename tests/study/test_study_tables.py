@@ -16,8 +16,8 @@ from tests.helpers import studies
 from tests.helpers.studies import study
 
 
-def rows_of(of):
-  text = formats.csv(formats.cell_records(of))
+def rows_of(case):
+  text = formats.csv(formats.cell_records(case))
   return list(csv.DictReader(io.StringIO(text)))
 
 

@@ -17,8 +17,8 @@ from tests.helpers import studies
 from tests.helpers.studies import NAN, cell, study
 
 
-def by_method(of):
-  return {v.cell.method: v for v in of.verdicts}
+def by_method(case):
+  return {v.cell.method: v for v in case.verdicts}
 
 
 def t_interval(a, b):

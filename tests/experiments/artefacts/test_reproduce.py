@@ -62,14 +62,14 @@ def cells(choices):
   return cells_by_key
 
 
-def blocks(found):
-  final = lambda key: found[key].final("test_accuracy")
+def blocks(results):
+  final = lambda key: results[key].final("test_accuracy")
   claims = []
-  if ("best",) in found and ("other",) in found:
+  if ("best",) in results and ("other",) in results:
     lead = final(("best",)) - final(("other",))
     claims = [Claim("tuned is better", [Quantity("lead", lead)])]
   rows = [
-    [", ".join(key), str(len(record.points))] for key, record in found.items()
+    [", ".join(key), str(len(record.points))] for key, record in results.items()
   ]
 
   def draw():

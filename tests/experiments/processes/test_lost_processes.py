@@ -38,18 +38,18 @@ END = (
 )
 
 
-def processes(folder, number, *others):
+def processes(folder, number, *flags):
   shared = (f"--coordinator={free_address()}", f"--num_processes={number}")
   return [
     start(*LONG, *shared, f"--process_id={i}", f"--output_dir={folder}",
-          *others)
+          *flags)
     for i in range(number)
   ]  # fmt: skip
 
 
-def run(folder, number, *others):
+def run(folder, number, *flags):
   """A run to its end."""
-  children = processes(folder, number, *others)
+  children = processes(folder, number, *flags)
   outputs = [process.communicate(timeout=600) for process in children]
   assert [process.returncode for process in children] == [0] * number, outputs
 

@@ -34,14 +34,14 @@ def tiny(tmp_path_factory):
   return file, folder / "tiny"
 
 
-def places(found):
+def places(board):
   return {
     (name, verdict.cell.method): (
-      found.rank(study, verdict),
+      board.rank(study, verdict),
       verdict.value,
       verdict.verdict,
     )
-    for name, study in found.studies.items()
+    for name, study in board.studies.items()
     for verdict in study.verdicts
   }
 

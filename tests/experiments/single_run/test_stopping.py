@@ -29,14 +29,14 @@ def first_end(stopping, history):
   return None
 
 
-def spent(accuracy, **others):
+def spent(accuracy, **metrics):
   """A history in which rounds cost 3 and 4 bytes, and 5 gradients."""
   shape, nan = np.shape(accuracy), np.nan
   rounds = 10 * (1 + np.arange(shape[1])) * np.ones(shape)
   costs = {"bytes_down": 3, "bytes_up": 4, "gradient_evaluations": 5}
   costs = {name: cost * rounds for name, cost in costs.items()}
   loss = np.where(np.isnan(accuracy), nan, 1.0)
-  return of_values(test_accuracy=accuracy, train_loss=loss, **costs, **others)
+  return of_values(test_accuracy=accuracy, train_loss=loss, **costs, **metrics)
 
 
 @pytest.mark.parametrize(

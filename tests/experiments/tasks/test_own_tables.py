@@ -40,16 +40,16 @@ def file(tmp_path_factory):
 LABELS = ("sick", "cost", "fever", "cough")
 
 
-def flags(file, label, *others):
+def flags(file, label, *arguments):
   ignored = {*LABELS, "visit", "hospital"} - set(label.split(","))
-  named = [flag.split("=")[1] for flag in others if "_column=" in flag]
+  named = [flag.split("=")[1] for flag in arguments if "_column=" in flag]
   return [
     "--task=table_linear",
     f"--data_file={file}",
     f"--label_column={label}",
     f"--ignore_columns={','.join(sorted(ignored - set(named)))}",
     "--batch_size=8",
-    *others,
+    *arguments,
   ]
 
 
