@@ -45,12 +45,12 @@ def runs_of(folder):
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
-  """Reports without their pictures, which take seconds; not that of `whole`."""
+  """Reports without pictures, which take seconds; not that of `full_study`."""
   monkeypatch.setattr(pictures, "of_study", lambda *_: [])
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def full_study(tmp_path_factory):
   """A study of two methods under two conditions, with a whole report."""
   folder = tmp_path_factory.mktemp("study") / "one"
   assert study(folder, FED_AVG, DELTA, ALPHAS, "--target=0.5") == 0
@@ -58,16 +58,16 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
-def copied(whole, tmp_path):
+def copied(full_study, tmp_path):
   """A copy of that study, to be written to."""
-  return shutil.copytree(whole, tmp_path / "copied")
+  return shutil.copytree(full_study, tmp_path / "copied")
 
 
-def test_what_it_leaves(whole):
+def test_what_it_leaves(full_study):
   for name in ("report.html", "table.md", "table.tex", "table.csv"):
-    assert (whole / name).stat().st_size > 200
-  assert list((whole / "pictures").glob("client_labels.png"))
-  page = (whole / "report.html").read_text()
+    assert (full_study / name).stat().st_size > 200
+  assert list((full_study / "pictures").glob("client_labels.png"))
+  page = (full_study / "report.html").read_text()
   # A linear model of 64 inputs; a tenth of 1437 examples is held out.
   for name, value in {
     "Parameters of the model": "650",
@@ -83,20 +83,20 @@ def test_what_it_leaves(whole):
     assert re.search(row, page), name
   assert re.search(">Device</th>.*platform cpu", page)
   assert re.search(">Versions</th>.*jax ", page)
-  folders = sorted(path.name for path in (whole / "runs").iterdir())
+  folders = sorted(path.name for path in (full_study / "runs").iterdir())
   assert len([f for f in folders if "-3x2-" in f]) == 2
   # Delta-SGD has nothing to tune.
   assert len([f for f in folders if "-1x2-" in f]) == 4
-  assert len(table_of(whole)) == 4
+  assert len(table_of(full_study)) == 4
 
 
-def test_every_number_comes_from_the_runs(whole):
+def test_every_number_comes_from_the_runs(full_study):
   """The chosen setting has the best validation mean; the report fresh seeds."""
-  for folder in (whole / "runs").glob("*-1x2-*"):
+  for folder in (full_study / "runs").glob("*-1x2-*"):
     report = load_run(folder)
     assert [point["seed"] for point in report.points] == [2, 3]
     prefix = folder.name.split("-1x2-")[0]
-    tuning_folders = [*(whole / "runs").glob(f"{prefix}-3x2-*")]
+    tuning_folders = [*(full_study / "runs").glob(f"{prefix}-3x2-*")]
     if not tuning_folders:
       continue
     tuning = load_run(tuning_folders[0])
@@ -111,7 +111,7 @@ def test_every_number_comes_from_the_runs(whole):
     final = report.history.values("test_accuracy")[:, -1]
     (row,) = (
       row
-      for row in table_of(whole)
+      for row in table_of(full_study)
       if row["method"] == "FedAvg, SGD"
       and float(row["alpha"]) == report.config["alpha"]
     )
@@ -184,11 +184,11 @@ def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
 
 
 @pytest.mark.slow
-def test_several_at_a_time(whole, tmp_path):
+def test_several_at_a_time(full_study, tmp_path):
   assert study(tmp_path, FED_AVG, DELTA, "--alpha=1", "--jobs=2") == 0
   assert len(runs_of(tmp_path)) == 3
   for path in (tmp_path / "runs").glob("*/*/metrics.csv"):
-    other_path = whole / path.relative_to(tmp_path)
+    other_path = full_study / path.relative_to(tmp_path)
     run, expected = load_run(path.parent), load_run(other_path.parent)
     for name, values in run.history.metrics.items():
       np.testing.assert_allclose(
@@ -197,7 +197,7 @@ def test_several_at_a_time(whole, tmp_path):
 
 
 def test_no_test_value_enters_any_choice(
-  whole, tmp_path, corrupt_test_examples
+  full_study, tmp_path, corrupt_test_examples
 ):
   """With absurd test examples the same settings are chosen."""
   corrupt_test_examples()
@@ -209,8 +209,8 @@ def test_no_test_value_enters_any_choice(
     if row["method"] == "FedAvg, SGD" and row.get("alpha", "0.1") == "0.1"
   ]
   chosen = lambda folder: column(folder, "chosen_client_lr")
-  assert chosen(tmp_path) == chosen(whole) != []
-  assert column(tmp_path, "mean") != column(whole, "mean")
+  assert chosen(tmp_path) == chosen(full_study) != []
+  assert column(tmp_path, "mean") != column(full_study, "mean")
   # The choice on the test examples would be another one.
   (tuning,) = (tmp_path / "runs").glob("*-3x2-*")
   run = load_run(tuning)
@@ -226,8 +226,8 @@ def test_no_test_value_enters_any_choice(
     (["*-sgd-*=0.1-3x2-*", "*-sgd-*=1.0-1x2-*"], {"FedAvg"}),
   ],
 )
-def test_runs_that_are_there(whole, tmp_path, runs, methods):
-  folders = [str(f) for pattern in runs for f in (whole / "runs").glob(pattern)]
+def test_runs_that_are_there(full_study, tmp_path, runs, methods):
+  folders = [str(f) for name in runs for f in (full_study / "runs").glob(name)]
   flags = (f"--runs={','.join(folders)}", f"--output_dir={tmp_path}")
   assert call(*flags, program=compare) == 0
   rows = table_of(tmp_path)
@@ -304,9 +304,9 @@ def test_a_metric_that_is_not_measured(tmp_path, refused):
   assert line.endswith("did you mean test_accuracy?")
 
 
-def test_flags_beside_runs_alone(tmp_path, whole, refused):
+def test_flags_beside_runs_alone(tmp_path, full_study, refused):
   """They would change nothing."""
-  (run_of,) = (whole / "runs").glob("*-fed_avg-sgd-alpha=1.0-1x2-*")
+  (run_of,) = (full_study / "runs").glob("*-fed_avg-sgd-alpha=1.0-1x2-*")
   arguments = (f"--runs={run_of}", "--rounds=7", f"--output_dir={tmp_path}")
   line = refused(*arguments, program=compare)
   assert "rounds=7: the runs have their own flags" in line

@@ -84,7 +84,7 @@ def kill_one(folder, number, seed):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def full_run(tmp_path_factory):
   folder = tmp_path_factory.mktemp("whole") / "run"
   run(folder, NUMBER)
   return folder
@@ -92,13 +92,13 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(KILLS))
-def test_a_process_is_killed(whole, tmp_path, seed):
+def test_a_process_is_killed(full_run, tmp_path, seed):
   folder = tmp_path / "run"
   seconds = kill_one(folder, NUMBER, seed)
   if "FEDJAX_OPT_KILLS" in os.environ:
     assert seconds < 30
   run(folder, NUMBER, "--resume")
-  assert_same(folder, whole, "coordinator")
+  assert_same(folder, full_run, "coordinator")
 
 
 def passed_on(text, monkeypatch):
@@ -115,10 +115,10 @@ def passed_on(text, monkeypatch):
     return file.read(), reasons
 
 
-@pytest.mark.parametrize("rest", ["", "no end of a line"])
-def test_a_log_is_passed_on(rest, monkeypatch):
+@pytest.mark.parametrize("ending", ["", "no end of a line"])
+def test_a_log_is_passed_on(ending, monkeypatch):
   """Also what may become an end, but does not."""
-  text = LOG + "more of it\n" + OF_OTHERS + "more\n" + LOG + rest
+  text = LOG + "more of it\n" + OF_OTHERS + "more\n" + LOG + ending
   output, reasons = passed_on(text, monkeypatch)
   assert sorted(output.splitlines()) == sorted(text.splitlines())
   assert reasons == []

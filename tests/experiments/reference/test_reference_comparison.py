@@ -163,7 +163,7 @@ def test_the_method_that_ran_on_other_data_is_named():
 
 
 @pytest.mark.parametrize(
-  ("before", "after", "said"),
+  ("before", "after", "line"),
   [
     ('"all"', '"few"', "'few' is there twice"),
     ("settings = 2", "", "settings is missing"),
@@ -181,10 +181,10 @@ def test_the_method_that_ran_on_other_data_is_named():
     ('algorithm = "scaffold"', "", "algorithm is missing"),
   ],
 )
-def test_files_that_are_no_reference_are_refused(tmp_path, before, after, said):
+def test_files_that_are_no_reference_are_refused(tmp_path, before, after, line):
   file = tmp_path / "wrong.toml"
   file.write_text(TINY.replace(before, after))
-  with pytest.raises(ValueError, match=said):
+  with pytest.raises(ValueError, match=line):
     definition.read(str(file))
 
 
@@ -196,7 +196,7 @@ def test_a_condition_is_a_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("before", "after", "said"),
+  ("before", "after", "line"),
   [
     ("[0.003, 0.01]", '["a", "b"]', "client_lr=a,b: 'a' is not a number"),
     ('label = "FedAvg"', "rounds = 3", "rounds=3: the reference sets it"),
@@ -204,11 +204,11 @@ def test_a_condition_is_a_table(tmp_path):
     ("report_seeds = 2", "report_seeds = 1000000000", "must be at most 10000"),
   ],
 )
-def test_places_that_cannot_be_are_refused(tmp_path, before, after, said):
+def test_places_that_cannot_be_are_refused(tmp_path, before, after, line):
   file = tmp_path / "wrong.toml"
   file.write_text(TINY.replace(before, after))
   reference = definition.read(str(file))
-  with pytest.raises(ValueError, match=said) as error:
+  with pytest.raises(ValueError, match=line) as error:
     reference.cells(reference.methods)
   assert "\n" not in str(error.value)
 

@@ -119,10 +119,10 @@ def test_without_clients_and_server_there_is_one_rate(algorithm):
 
 
 @pytest.fixture
-def seen(monkeypatch):
+def arguments_of(monkeypatch):
   """`(name) -> {argument: value}`, what an algorithm's factory is given."""
 
-  def seen(name):
+  def arguments_of(name):
     factory_arguments, choice = {}, ALGORITHMS[name]
 
     @functools.wraps(choice.factory)  # Its signature says what it takes.
@@ -133,7 +133,7 @@ def seen(monkeypatch):
     monkeypatch.setitem(algorithms.ALGORITHMS, name, choice)
     return factory_arguments
 
-  return seen
+  return arguments_of
 
 
 RATES = {
@@ -144,8 +144,8 @@ RATES = {
 
 @pytest.mark.parametrize("schedule", RATES)
 @pytest.mark.parametrize("algorithm", ["scaffold", "bvr_l_sgd", "local_sgd"])
-def test_rates_of_plain_steps_may_decay(seen, algorithm, schedule):
-  arguments = seen(algorithm)
+def test_rates_of_plain_steps_may_decay(arguments_of, algorithm, schedule):
+  arguments = arguments_of(algorithm)
   spec = spec_of(f"--algorithm={algorithm}", f"--client_schedule={schedule}")
   job.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=3.0)
   for round, expected in RATES[schedule].items():
@@ -154,8 +154,8 @@ def test_rates_of_plain_steps_may_decay(seen, algorithm, schedule):
 
 
 @pytest.mark.parametrize("schedule", RATES)
-def test_the_schedule_scales_the_clients_learning_rate(seen, schedule):
-  arguments = seen("fed_avg")
+def test_the_schedule_scales_the_clients_learning_rate(arguments_of, schedule):
+  arguments = arguments_of("fed_avg")
   spec = spec_of("--client=sgd", f"--client_schedule={schedule}")
   job.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=1.0)
   for round, rate in RATES[schedule].items():
@@ -166,8 +166,8 @@ def test_the_schedule_scales_the_clients_learning_rate(seen, schedule):
     assert step == pytest.approx(-rate)
 
 
-def test_composite_algorithms_get_rates_and_regularizer(seen):
-  arguments = seen("fed_mid")
+def test_composite_algorithms_get_rates_and_regularizer(arguments_of):
+  arguments = arguments_of("fed_mid")
   spec = spec_of(
     "--algorithm=fed_mid", "--regularizer=l1", "--client_schedule=step_decay"
   )
