@@ -208,14 +208,14 @@ def test_no_test_value_enters_any_choice(
     # A condition that is the same everywhere has no column.
     if row["method"] == "FedAvg, SGD" and row.get("alpha", "0.1") == "0.1"
   ]
-  chosen = lambda folder: column(folder, "chosen_client_lr")
-  assert chosen(tmp_path) == chosen(full_study) != []
+  rates = lambda folder: column(folder, "chosen_client_lr")
+  assert rates(tmp_path) == rates(full_study) != []
   assert column(tmp_path, "mean") != column(full_study, "mean")
   # The choice on the test examples would be another one.
   (tuning,) = (tmp_path / "runs").glob("*-3x2-*")
   run = load_run(tuning)
   means = run.history.values("test_accuracy")[:, -1].reshape(3, 2).mean(axis=1)
-  assert run.points[2 * means.argmax()]["client_lr"] != float(*chosen(tmp_path))
+  assert run.points[2 * means.argmax()]["client_lr"] != float(*rates(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -252,21 +252,21 @@ def test_settings_and_methods_that_diverged(copied, capsys):
 def test_one_method_more_runs_alone_also_after_ctrl_c(
   copied, monkeypatch, capsys
 ):
-  before, more = runs_of(copied), "--method=fed_nova"
+  before, method = runs_of(copied), "--method=fed_nova"
   with monkeypatch.context() as patch:
-    real = Store.run
+    real_run = Store.run
 
     def pressed(self, spec):
       if spec.algorithm.name == "fed_nova":
         raise KeyboardInterrupt
-      return real(self, spec)
+      return real_run(self, spec)
 
     patch.setattr(Store, "run", pressed)
-    assert study(copied, FED_AVG, more, "--alpha=1") == 130
+    assert study(copied, FED_AVG, method, "--alpha=1") == 130
   assert capsys.readouterr().err.endswith(
     "interrupted: 1 cells are complete; the same command goes on\n"
   )
-  assert study(copied, FED_AVG, more, "--alpha=1") == 0
+  assert study(copied, FED_AVG, method, "--alpha=1") == 0
   after = runs_of(copied)
   assert {path: after[path] for path in before} == before
   assert len(after) == len(before) + 2

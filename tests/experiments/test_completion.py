@@ -107,11 +107,11 @@ def test_every_flag_of_a_command(name):
   assert len(known_flags) > 100
   if name == "compare":
     known_flags = known_flags - set(request.OF_A_RUN) | set(request.OF_STUDY)
-  of_all = {"flagfile", "help", "helpfull", "list", "version"}
+  common_flags = {"flagfile", "help", "helpfull", "list", "version"}
   conditions = spec.conditions() if name == "compare" else []
   switches = {n for n in known_flags if n in defined() and defined()[n].boolean}
   switched_off = {f"no{n}" for n in switches - set(conditions)}
-  assert flags - {"verify"} == known_flags | of_all | switched_off
+  assert flags - {"verify"} == known_flags | common_flags | switched_off
 
 
 @pytest.mark.parametrize("program", [run, compare, convert, reproduce])

@@ -180,15 +180,15 @@ def test_what_failed_or_was_late_is_made_again(load, tmp_path, capsys):
 
   page = tmp_path / "new" / "page.md"
   text_of = lambda records: pages.append(dict(records)) or str(len(records))
-  again = lambda: shared.recorded(page, "abc", make, text_of)
-  assert again()
+  attempt = lambda: shared.recorded(page, "abc", make, text_of)
+  assert attempt()
   assert page.read_text() == "2"
   assert pages[-1] == {
     "a": {"found": 1},
     "b": {"error": "no compiler"},
   }
   answers |= {"b": {"found": 2}, "c": {"found": 3}}
-  assert not again()
+  assert not attempt()
   assert [pages[-1][key]["found"] for key in "abc"] == [1, 2, 3]
 
 

@@ -167,8 +167,8 @@ def test_every_flag_that_is_named_exists(capsys):
     text = capsys.readouterr().out
     flags |= set(re.findall(r"--(?:\[no\])?(\w+)", text))
   for page in [ROOT / "README.md", *PAGES]:
-    named = set(re.findall(r"--(\w+)", page.read_text())) - OTHERS
-    unknown = {n for n in named if n not in flags and n[2:] not in flags}
+    names = set(re.findall(r"--(\w+)", page.read_text())) - OTHERS
+    unknown = {n for n in names if n not in flags and n[2:] not in flags}
     assert not unknown, name_of(page)
 
 
@@ -207,9 +207,9 @@ def broken_links(page: pathlib.Path) -> list[str]:
 def test_an_index_of_modules_has_them_all():
   packages = ("fedjax_opt", "experiments")
   for file in (f for p in packages for f in ROOT.glob(f"{p}/**/__init__.py")):
-    listed = re.findall(r"^(\w+\.py)  ", file.read_text(), re.M)
+    index = re.findall(r"^(\w+\.py)  ", file.read_text(), re.M)
     modules = sorted(path.name for path in file.parent.glob("[!_]*.py"))
-    assert not listed or sorted(listed) == modules, file
+    assert not index or sorted(index) == modules, file
 
 
 def test_links_lead_to_files_and_headings():

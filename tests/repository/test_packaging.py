@@ -143,9 +143,9 @@ def test_metadata(installed):
   extras = set(about.get_all("Provides-Extra"))
   assert {"run", "tfds", "tensorboard", "fmri", "notebooks", "test"} <= extras
   # What is cited is what is installed.
-  cited = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
-  assert cited["cff-version"] == "1.2.0"
-  assert (cited["version"], cited["repository-code"]) == (
+  citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
+  assert citation["cff-version"] == "1.2.0"
+  assert (citation["version"], citation["repository-code"]) == (
     about["Version"],
     about["Home-page"],
   )
@@ -234,10 +234,10 @@ def test_each_requirement_is_imported_or_started(requirements):
   of_runs = imported_by("fedjax_opt", "experiments")
   of_all = of_runs | imported_by("tests", "notebooks", "docs", "benchmarks")
   for extra, names in requirements.items():
-    where = of_all if extra in ("test", "notebooks", "docs") else of_runs
+    imports = of_all if extra in ("test", "notebooks", "docs") else of_runs
     for name in names:
       package = IMPORTED.get(name, name.replace("-", "_"))
-      if package in where:
+      if package in imports:
         continue
       file, word = STARTED[name]
       text = (REPOSITORY / file).read_text("utf-8")
@@ -246,13 +246,13 @@ def test_each_requirement_is_imported_or_started(requirements):
 
 def test_an_import_on_top_needs_no_extra(requirements):
   """Other packages are imported by what needs them, when it is called."""
-  of_all = {IMPORTED.get(name, name) for name in requirements[""]}
-  of_all |= {"scipy"}  # Of jax.
-  of_all |= {"fedjax_opt", *sys.stdlib_module_names}
+  base = {IMPORTED.get(name, name) for name in requirements[""]}
+  base |= {"scipy"}  # Of jax.
+  base |= {"fedjax_opt", *sys.stdlib_module_names}
   for folder in ("fedjax_opt", "experiments"):
     for path in (REPOSITORY / folder).rglob("*.py"):
       packages = imported(ast.parse(path.read_text("utf-8")).body)
-      assert set(packages) <= of_all | {folder}, path
+      assert set(packages) <= base | {folder}, path
 
 
 @pytest.mark.slow
@@ -263,8 +263,8 @@ def test_each_extra_is_enough_alone(requirements, tmp_path):
   packages = {extra: sorted(names) for extra, names in requirements.items()}
   arguments = (script, json.dumps(packages), tmp_path / "data")
   cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-  *_, last = run(*arguments, cwd=tmp_path, path=REPOSITORY, **cache)
-  outcomes = json.loads(last)
+  *_, last_line = run(*arguments, cwd=tmp_path, path=REPOSITORY, **cache)
+  outcomes = json.loads(last_line)
   assert set(outcomes.values()) <= {"works", "is not installed"}, outcomes
   for extra in ("", "run", "tfds", "text", "tensorboard", "privacy"):
     assert outcomes[extra] == "works"

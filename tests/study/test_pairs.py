@@ -94,8 +94,8 @@ def test_what_is_no_better_than_chance_has_collapsed():
 
 def test_power_is_that_of_simulated_studies():
   rng = np.random.default_rng(1)
-  least = statistics.smallest_difference(5, 0.01, num_pairs=6)
-  differences = least + 0.01 * rng.normal(size=(5, 20_000))
+  effect = statistics.smallest_difference(5, 0.01, num_pairs=6)
+  differences = effect + 0.01 * rng.normal(size=(5, 20_000))
   p = pairs.p_values(differences, 0 * differences)
   assert np.mean(p < 0.05 / 6) == pytest.approx(0.8, abs=0.015)
   num = statistics.seeds_needed(0.01, 0.01)

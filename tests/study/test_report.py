@@ -86,8 +86,8 @@ def test_the_page_needs_no_other_file(plain):
   _, path = plain
   assert sorted(os.listdir(path.parent)) == FILES
   kinds = ("png", "pdf", "svg")
-  drawn = {f"{name}.{kind}" for name in PLAIN_PICTURES for kind in kinds}
-  assert set(os.listdir(path.parent / "pictures")) == drawn
+  files = {f"{name}.{kind}" for name in PLAIN_PICTURES for kind in kinds}
+  assert set(os.listdir(path.parent / "pictures")) == files
   text = path.read_text()
   assert "http" not in text
   assert "<script" not in text
@@ -132,10 +132,10 @@ def test_the_page_says_everything_in_order(plain):
     "is called best .",
     "the smallest effect of interest, which is 0.5 points.",
   ]
-  at = 0
+  position = 0
   for part in parts:
-    at = text.find(part, at)
-    assert at >= 0, part
+    position = text.find(part, position)
+    assert position >= 0, part
 
 
 def test_hostile_labels(tmp_path, fast):
@@ -181,8 +181,8 @@ def test_a_second_report_replaces_the_first_only(plain, tmp_path, fast):
   assert tables[0].read_text() != tables[1].read_text()
   # Those of the former report that the new one does not have are gone.
   names = PLAIN_PICTURES - {"against_alpha", "performance_profile"}
-  drawn = {f"{name}.png" for name in names}
-  assert set(os.listdir(folder / "pictures")) == {"mine.png"} | drawn
+  files = {f"{name}.png" for name in names}
+  assert set(os.listdir(folder / "pictures")) == {"mine.png"} | files
 
 
 def test_the_same_study_has_the_same_files(tmp_path, fast):
@@ -284,9 +284,9 @@ def test_methods_have_their_order_and_colour_everywhere():
   ]  # fmt: skip
   case = study(*cells)
   styles = method_styles(labels)
-  drawn = pictures.of_study(case)
-  assert len(drawn) == 7
-  for picture in drawn:
+  all_pictures = pictures.of_study(case)
+  assert len(all_pictures) == 7
+  for picture in all_pictures:
     figure = picture.draw(None)
     (legend,) = figure.legends
     names = [text.get_text() for text in legend.texts]
@@ -336,10 +336,10 @@ def test_bands_end_where_the_metric_does(metric, low, high):
   interval = statistics.mean_interval(values)
   assert (interval.low < 0).all()
   assert (interval.high > 1).all()
-  drawn = drawing.curve(metric, np.arange(2), values)
-  np.testing.assert_allclose(drawn.mean, interval.estimate)
-  np.testing.assert_allclose(drawn.low, np.maximum(interval.low, low))
-  np.testing.assert_allclose(drawn.high, np.minimum(interval.high, high))
+  curve = drawing.curve(metric, np.arange(2), values)
+  np.testing.assert_allclose(curve.mean, interval.estimate)
+  np.testing.assert_allclose(curve.low, np.maximum(interval.low, low))
+  np.testing.assert_allclose(curve.high, np.minimum(interval.high, high))
 
 
 def test_curves_are_the_mean_over_seeds():

@@ -26,13 +26,13 @@ RLIABLE = json.loads(
 
 def test_resamples_follow_the_seed_and_those_of_tasks_are_drawn_apart():
   draw = lambda seed: statistics.resamples(400, 5, seed, num_tasks=2)
-  drawn = draw(3)
+  indices = draw(3)
   assert statistics.resamples(400, 5, 3).shape == (400, 5)
-  assert drawn.shape == (400, 5, 2)
-  assert set(drawn.ravel()) == set(range(5))
-  np.testing.assert_array_equal(drawn, draw(3))
-  assert (drawn != draw(4)).any()
-  assert (drawn[..., 0] != drawn[..., 1]).any()
+  assert indices.shape == (400, 5, 2)
+  assert set(indices.ravel()) == set(range(5))
+  np.testing.assert_array_equal(indices, draw(3))
+  assert (indices != draw(4)).any()
+  assert (indices[..., 0] != indices[..., 1]).any()
 
 
 def test_the_seed_decides_an_interval():
@@ -50,8 +50,8 @@ def draw_these(monkeypatch):
   """Lets intervals be made of given resamples, one for each set of runs."""
 
   def draw_these(*resamples):
-    drawn = map(np.array, resamples)
-    monkeypatch.setattr(bootstrap, "resamples", lambda *_, **__: next(drawn))
+    arrays = map(np.array, resamples)
+    monkeypatch.setattr(bootstrap, "resamples", lambda *_, **__: next(arrays))
 
   return draw_these
 
@@ -61,12 +61,12 @@ def draw_these(monkeypatch):
 
 @pytest.mark.parametrize("case", RLIABLE, ids=lambda case: case["name"])
 def test_percentile_intervals_are_those_of_rliable(case, draw_these):
-  drawn, scores = [case["indices"]], [case["scores"]]
+  draws, scores = [case["indices"]], [case["scores"]]
   if case["name"] == "probability_of_improvement":
-    drawn, scores = zip(*case["indices"], strict=True), case["scores"]
+    draws, scores = zip(*case["indices"], strict=True), case["scores"]
   elif case["name"] == "mean_interval":
-    drawn, scores = [np.array(drawn[0])[..., 0]], [np.array(scores[0])[:, 0]]
-  draw_these(*drawn)
+    draws, scores = [np.array(draws[0])[..., 0]], [np.array(scores[0])[:, 0]]
+  draw_these(*draws)
   if "thresholds" in case:
     scores.append(case["thresholds"])
   interval = getattr(statistics, case["name"])(
@@ -255,9 +255,9 @@ def test_expected_best_is_the_mean_over_all_draws(direction, replace):
         else itertools.permutations(range(5), n)
       )
       # Of equal values the first that was drawn is chosen.
-      chosen = [best(draw, key=validation.__getitem__) for draw in draws]
+      indices = [best(draw, key=validation.__getitem__) for draw in draws]
       values = validation if finals is None else finals
-      expected.append(np.mean(values[chosen]))
+      expected.append(np.mean(values[indices]))
     curve = statistics.expected_best(
       validation, finals, direction=direction, replace=replace
     )

@@ -81,8 +81,8 @@ def study():
 def of_one(**changed):
   """A study of a method under the first condition."""
   methods, conditions = {"SGD": METHODS["SGD"]}, CONDITIONS[:1]
-  alone = {"methods": methods, "conditions": conditions, "seeds": [3, 5]}
-  return fo.compare(**WHOLE | alone | changed)
+  defaults = {"methods": methods, "conditions": conditions, "seeds": [3, 5]}
+  return fo.compare(**WHOLE | defaults | changed)
 
 
 def assert_by_hand(
@@ -110,20 +110,20 @@ def test_same_as_sweeps_by_hand(study):
     cell = study.cell(label, condition)
     grid = dict(fo.Method(*method).grid)
     assert_by_hand(cell.tuning_runs, method, condition, grid, [3, 5])
-    chosen = grid | {"learning_rate": [cell.chosen["learning_rate"]]}
+    chosen_grid = grid | {"learning_rate": [cell.chosen["learning_rate"]]}
     assert_by_hand(
-      cell.report_runs, method, condition, chosen, [1, 8, 2], test=TEST
+      cell.report_runs, method, condition, chosen_grid, [1, 8, 2], test=TEST
     )
 
 
 def test_the_chosen_setting_is_the_best_of_those_tried(study):
-  chosen = set()
+  rates = set()
   for cell in study.cells:
     final = cell.tuning_runs.history.metrics["validation_accuracy"][:, -1]
     best = RATES[np.argmax(final.reshape(len(RATES), 2).mean(axis=1))]
     assert cell.chosen["learning_rate"] == best
-    chosen.add(best)
-  assert len(chosen) > 1  # There was something to choose.
+    rates.add(best)
+  assert len(rates) > 1  # There was something to choose.
 
 
 def test_what_the_study_says_of_itself(study):

@@ -50,9 +50,9 @@ def has(flags, expected):
 @pytest.mark.parametrize("name", SETTINGS["cells"])
 def test_the_papers_settings(name):
   cells = flags_by_key(name)
-  for part, wanted in SETTINGS["cells"][name].items():
-    common = [SETTINGS["common"][group] for group in wanted.get("like", [])]
-    expected = definitions.merged(*common, wanted)
+  for part, entry in SETTINGS["cells"][name].items():
+    common = [SETTINGS["common"][group] for group in entry.get("like", [])]
+    expected = definitions.merged(*common, entry)
     number = expected.pop("number")
     expected.pop("like", None)
     part_flags = {k: f for k, f in cells.items() if part == "all" or part in k}
@@ -77,8 +77,8 @@ def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
   cells = ARTEFACTS[name].cells(choices).values()
   grids = [flags_of(grid) for grid in choices.grids]
   for flags in grids:
-    wanted = SETTINGS["grids"]
-    has(flags, wanted.get(name) or wanted[name.split("/")[0]])
+    expected = SETTINGS["grids"]
+    has(flags, expected.get(name) or expected[name.split("/")[0]])
   if grids:
     reported = [flags_of(cell.arguments) for cell in cells]
     tasks = [{flags["task"] for flags in runs} for runs in (grids, reported)]

@@ -134,7 +134,7 @@ def test_a_table():
   lines = views.table(about | {"values": values}, FOUND)
   assert lines.columns == ["at", "method", *values]
   assert lines.rows[0] == ["Y", "A", "60.0", "0", "-"]
-  keys = [(at, row) for at, row, *_ in lines.rows]
+  keys = [(place, row) for place, row, *_ in lines.rows]
   assert keys == [("Y", "A"), ("Y", "B"), ("x", "A"), ("x", "B")]
 
 

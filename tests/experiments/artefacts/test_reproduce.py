@@ -121,24 +121,24 @@ def test_the_same_run_is_done_once(outcome, folder):
 
 
 def test_what_is_there_is_not_run_again(outcome, folder, no_run):
-  again = CellRunner(folder).run(ARTEFACT, "smoke")
-  assert list(again.found) == list(outcome.found)
+  rerun = CellRunner(folder).run(ARTEFACT, "smoke")
+  assert list(rerun.found) == list(outcome.found)
 
 
 def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   records.write(tmp_path / "all.jsonl", outcome.records)
   read = records.read(tmp_path / "all.jsonl")
   runner_ = CellRunner(tmp_path / "runs")
-  again = runner_.run(ARTEFACT, "smoke", read)
+  rerun = runner_.run(ARTEFACT, "smoke", read)
   for key, record in outcome.found.items():
     for name, values in record.history.metrics.items():
       np.testing.assert_array_equal(
-        again.found[key].history.metrics[name], values
+        rerun.found[key].history.metrics[name], values
       )
-  assert paper_pages.markdown(again, ".") == paper_pages.markdown(outcome, ".")
+  assert paper_pages.markdown(rerun, ".") == paper_pages.markdown(outcome, ".")
   # The grid's record is one of them.
-  assert captions.recorded(again, read).startswith("recorded on ")
-  assert captions.recorded(again, read[1:]) == ""
+  assert captions.recorded(rerun, read).startswith("recorded on ")
+  assert captions.recorded(rerun, read[1:]) == ""
 
 
 def test_a_tie_in_the_recorded_digits_is_a_tie(
@@ -156,8 +156,8 @@ def test_a_tie_in_the_recorded_digits_is_a_tie(
       tied if arguments == grid else of_run(run, arguments, parts)
     ),
   )
-  again = CellRunner(folder).run(ARTEFACT, "smoke")
-  assert flags_of(again.cells[("best",)].arguments)["client_lr"] == 1e-6
+  rerun = CellRunner(folder).run(ARTEFACT, "smoke")
+  assert flags_of(rerun.cells[("best",)].arguments)["client_lr"] == 1e-6
 
 
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
@@ -227,8 +227,8 @@ def test_publishing(outcome, folder, tmp_path, monkeypatch):
   assert text.startswith("# Table 9\n\nA table. Paper: a setting.")
   assert "![All](../figures/table9_all.png)" in text
   assert text != publishing.text_of(outcome)
-  again = CellRunner(None).run(ARTEFACT, "smoke", publishing.records_of("some"))
-  assert text == publishing.text_of(again)
+  rerun = CellRunner(None).run(ARTEFACT, "smoke", publishing.records_of("some"))
+  assert text == publishing.text_of(rerun)
   assert (tmp_path / "some" / "figures" / "table9_all.png").exists()
   assert (tmp_path / "some" / "figures" / "table9_all_phone.png").exists()
   assert len(publishing.records_of("some")) == 5
@@ -240,11 +240,11 @@ PART = "<!-- some/table9, smoke\n{}\n-->\nold\n<!-- end -->"
 @pytest.fixture
 def page(outcome):
   recorded = [*outcome.tuning.values(), *outcome.found.values()]
-  named = lambda results: [
+  titled_blocks = lambda results: [
     block._replace(title="Cells") if isinstance(block, Table) else block
     for block in blocks(results)
   ]
-  artefact = dataclasses.replace(ARTEFACT, blocks=named)
+  artefact = dataclasses.replace(ARTEFACT, blocks=titled_blocks)
   other = dataclasses.replace(ARTEFACT, name="some/figure1", needs="a GPU")
   is_published = lambda candidate, size: candidate is artefact and size == "cpu"
   return paper_pages.Page([artefact, other], recorded, is_published)
@@ -273,10 +273,10 @@ def test_what_cannot_be_is_one_line(refused, tmp_path, arguments, message):
 
 def test_the_list_and_the_help(capsys):
   assert call("--list", program=reproduce) == 0
-  listed = capsys.readouterr().out
-  assert all(f"\n{name}: " in f"\n{listed}" for name in ARTEFACTS)
+  text = capsys.readouterr().out
+  assert all(f"\n{name}: " in f"\n{text}" for name in ARTEFACTS)
   done = [a for a in ARTEFACTS.values() if publishing.is_published(a, "cpu")]
-  words = " ".join(listed.split())
+  words = " ".join(text.split())
   assert words.count("; done, see experiments/") == len(done) > 0
   assert call("--help", program=reproduce) == 0
   assert all(f"{size}: " in capsys.readouterr().out for size in ("paper",))
@@ -329,12 +329,12 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   older = {n: v for n, v in record.flags.items() if n != "average_state"}
   assert len(older) < len(record.flags)
   assert "algorithm" not in older
-  wanted = flags_of(record.arguments)
-  assert store.other_flags_text(older, wanted) is None
+  flags = flags_of(record.arguments)
+  assert store.other_flags_text(older, flags) is None
   first, *middle, seed = outcome.cells["other",].arguments
-  again = RunOf((seed, "--algorithm=fed_avg", *middle, first))
-  assert index.find(again) is record
-  assert index.find(RunOf((*again.arguments, "--rounds=3"))) is None
+  same_run = RunOf((seed, "--algorithm=fed_avg", *middle, first))
+  assert index.find(same_run) is record
+  assert index.find(RunOf((*same_run.arguments, "--rounds=3"))) is None
 
 
 TEXT = (

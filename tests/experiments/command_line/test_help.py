@@ -99,8 +99,8 @@ def test_a_flag_of_a_study(word, capsys):
   names = flags_in(text.replace("=", " "))
   shared = ("output_dir", "progress", "track")  # With a run.
   study_flags = [name for name in request.OF_STUDY if name not in shared]
-  wanted = study_flags if word == "study" else [word.replace("-", "_")]
-  assert sorted(names) == sorted(wanted)
+  expected = study_flags if word == "study" else [word.replace("-", "_")]
+  assert sorted(names) == sorted(expected)
 
 
 def test_one_flag(ask):
@@ -163,8 +163,8 @@ def test_examples_and_flags_are_accepted(kind, tmp_path):
 
 def test_list(ask):
   text = ask("--list")
-  listed = [page.choice_flag for page in choice_pages.CHOICE_PAGES.values()]
-  assert all(kind in listed for kind in CHOICE_FLAGS.values())
+  flags = [page.choice_flag for page in choice_pages.CHOICE_PAGES.values()]
+  assert all(kind in flags for kind in CHOICE_FLAGS.values())
   for kind, page in choice_pages.CHOICE_PAGES.items():
     block = text.split(f"{kind[0].upper()}{kind[1:]}:\n")[1].split("\n\n")[0]
     assert [row.split()[0] for row in block.splitlines()] == list(page.registry)

@@ -63,8 +63,8 @@ def test_two_processes_write_one_folder(tmp_path):
   assert "after round 6" in outputs[0][0]
   assert "after round 6" not in outputs[1][0]
   np.testing.assert_allclose(rows_of(folder), rows_of(single_folder), rtol=2e-6)
-  saved = sorted(p.name for p in (folder / "checkpoints").iterdir())
-  assert saved == ["4.npz", "6.npz"]
+  names = sorted(p.name for p in (folder / "checkpoints").iterdir())
+  assert names == ["4.npz", "6.npz"]
 
 
 def test_a_cluster_that_is_none(tmp_path, refused):

@@ -165,10 +165,10 @@ AT_EXIT = "import atexit; atexit.register(os.write, 2, b'the common end')"
 )
 def test_how_a_watched_process_ends(program, status, last):
   command = [sys.executable, "-c", WATCHED.format(program)]
-  ended = subprocess.run(command, capture_output=True, text=True, check=False)
-  assert ended.returncode == status
-  assert ended.stderr.endswith(last)
-  assert "common end" not in ended.stderr
+  process = subprocess.run(command, capture_output=True, text=True, check=False)
+  assert process.returncode == status
+  assert process.stderr.endswith(last)
+  assert "common end" not in process.stderr
 
 
 @pytest.mark.parametrize(

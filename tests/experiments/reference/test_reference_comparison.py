@@ -218,6 +218,6 @@ def test_the_field_is_what_it_says():
   field = definition.read("field")
   cells = field.cells(field.methods)
   assert len({cell.file for cell in cells}) == len(cells)
-  named = {c.name for c in field.conditions if c.named_only}
-  assert named == {"lasso"}
+  names = {c.name for c in field.conditions if c.named_only}
+  assert names == {"lasso"}
   assert len({cell.planned.method for cell in cells}) >= 30

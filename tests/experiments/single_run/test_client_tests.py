@@ -115,9 +115,9 @@ def test_nothing_held_out_is_trained_on(digits, partition):
 def test_a_partition_of_its_own_seed_is_that_of_all_seeds(digits):
   held = ("--num_clients=7", "--client_test_fraction=0.25")
   train, tests = divided(digits, [5, 6], *held, "--partition_seed=3")
-  (alone,) = divided(digits, [3], *held)[0].values()
+  (clients,) = divided(digits, [3], *held)[0].values()
   assert train[5] is train[6]
-  assert owned_rows(train[5]) == owned_rows(alone)
+  assert owned_rows(train[5]) == owned_rows(clients)
   assert tests.per_client[5].train is train[6]
 
 
@@ -173,8 +173,8 @@ def last_of(folder, name):
   """The values of a metric after the last round, and the setting and seed."""
   rows = rows_of(folder / "metrics.csv")
   end = max(int(row["round"]) for row in rows)
-  last = [row for row in rows if int(row["round"]) == end]
-  return np.array([float(row[name]) for row in last])
+  last_rows = [row for row in rows if int(row["round"]) == end]
+  return np.array([float(row[name]) for row in last_rows])
 
 
 # What is chosen on.

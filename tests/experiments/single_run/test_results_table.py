@@ -34,9 +34,9 @@ RUNS = {
 def runs(tmp_path_factory):
   folder = tmp_path_factory.mktemp("runs")
   # Here names count, not the value.
-  least = Optimum(None, 0.0, 0.0, 1)
+  optimum = Optimum(None, 0.0, 0.0, 1)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(run_output, "optimum", lambda *_: least)
+    patch.setattr(run_output, "optimum", lambda *_: optimum)
     for name, arguments in RUNS.items():
       flags = ("--rounds=1", "--noprogress", f"--output_dir={folder / name}")
       assert call(*arguments, *flags) == 0

@@ -116,14 +116,14 @@ def test_a_trace_is_replayed(tmp_path):
     "--schedule=replay", f"--events_file={tmp_path / 'events.csv'}",
     "--buffer=3", "--rounds=6", "--algorithm=fed_buff",
   )  # fmt: skip
-  again = prepare(*TASK, *flags)
+  replay = prepare(*TASK, *flags)
   # Events that are fewer than the rounds end the run, which says so.
   longer = [flag.replace("rounds=6", "rounds=9") for flag in flags]
   assert prepare(*TASK, *longer).rounds == 6
   np.testing.assert_array_equal(
-    again.tables[0].versions, job.tables[0].versions
+    replay.tables[0].versions, job.tables[0].versions
   )
-  before = again.config["data_digests"]["schedule"]
+  before = replay.config["data_digests"]["schedule"]
   (tmp_path / "events.csv").write_text(
     (tmp_path / "events.csv").read_text() + "\n"
   )

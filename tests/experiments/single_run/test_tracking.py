@@ -36,12 +36,12 @@ def given(library):
       [(c.kwargs["step"], c.args[0]) for c in calls(library.log_metrics)],
       [call.args[0] for call in calls(library.log_artifact)],
     )
-  begun = [call.kwargs for call in calls(library.init)]
+  runs = [call.kwargs for call in calls(library.init)]
   logged = calls(library.init().__enter__().log)
   return (
-    [run["name"] for run in begun],
-    {run["group"] for run in begun},
-    [run["config"] for run in begun],
+    [run["name"] for run in runs],
+    {run["group"] for run in runs},
+    [run["config"] for run in runs],
     [(c.kwargs["step"], c.args[0]) for c in logged if c.kwargs],
     [name for c in logged if not c.kwargs for name in c.args[0]],
   )

@@ -42,10 +42,10 @@ def method_of(*arguments):
   """{flag: value} of all that a method is made of, but for its algorithm."""
   spec = spec_of(*arguments)
   values = {}
-  for chosen in spec.tuned:
-    if chosen is not spec.algorithm:
-      values[chosen.flag] = chosen.name
-    flags = [*chosen.grid, *chosen.static]
+  for entry in spec.tuned:
+    if entry is not spec.algorithm:
+      values[entry.flag] = entry.name
+    flags = [*entry.grid, *entry.static]
     values |= {f: v for f, v in spec.values().items() if f in flags}
   return values
 
@@ -62,8 +62,8 @@ def test_methods_and_their_defaults(expected):
   expected = dict(expected)
   arguments = expected.pop("arguments").split()
   common = [METHODS["like"][name] for name in expected.pop("like", ())]
-  wanted = functools.reduce(operator.or_, [*common, expected], {})
-  assert method_of(*arguments) == wanted
+  method = functools.reduce(operator.or_, [*common, expected], {})
+  assert method_of(*arguments) == method
 
 
 @pytest.mark.parametrize(

@@ -100,17 +100,17 @@ def test_a_run_from_before_a_flag_was_added(runs):
 
 
 def test_a_run_with_one_flag_more_is_another():
-  wanted = store.identity_of_spec(SPEC)
+  flags = store.identity_of_spec(SPEC)
   for name, value in {"upload": "sign", "max_update_norm": 1.0}.items():
-    text = store.other_flags_text(wanted | {name: value}, wanted)
+    text = store.other_flags_text(flags | {name: value}, flags)
     assert text == f"{name}={value}, not None"
-  assert store.other_flags_text(wanted | {"data_digests": {}}, wanted) is None
+  assert store.other_flags_text(flags | {"data_digests": {}}, flags) is None
 
 
 def test_the_way_of_computing_is_no_part_of_a_run(runs):
-  several = ("--coordinator=a:1", "--num_processes=2", "--process_id=0")
-  for way in (("--client_chunk=1", "--grid_map=scan"), several, ("--cluster",)):
-    assert runs.find(spec_of(*ARGUMENTS, *way)) is not None
+  hosts = ("--coordinator=a:1", "--num_processes=2", "--process_id=0")
+  for flags in (("--client_chunk=1", "--grid_map=scan"), hosts, ("--cluster",)):
+    assert runs.find(spec_of(*ARGUMENTS, *flags)) is not None
 
 
 def test_what_is_not_complete_is_not_found(tmp_path):
@@ -192,13 +192,13 @@ RUN = (
 
 @pytest.fixture
 def write(tmp_path):
-  """`(name, at) -> flag`; writes the file with one number of it changed."""
+  """`(name, index) -> flag`; writes the file with one number of it changed."""
   file = tmp_path / "own.npz"
 
-  def write(name=None, at=0):
+  def write(name=None, index=0):
     values = arrays("x", "y", "x_test", "y_test", "client_ids")
     if name is not None:
-      values[name].reshape(-1)[at] += 1
+      values[name].reshape(-1)[index] += 1
     np.savez(file, **values)
     return f"--data_file={file}"
 
@@ -212,12 +212,12 @@ def test_a_run_is_not_resumed_on_other_data(write, refused, tmp_path):
   config = config_of(folder)
   sets = {"train_examples", "partition", "validation", "test"}
   assert set(config["data_digests"]) == sets
-  for name, at, which in (
+  for name, index, which in (
     ("x_test", 0, "test"),
     ("y_test", 11, "test"),
     ("client_ids", 9, "partition"),
   ):
-    write(name, at)
+    write(name, index)
     assert refused(*arguments, "--resume") == (
       f"resume=True: {str(folder)!r} holds a run with other data ({which}); "
       "give what that run had, or another folder"

@@ -81,9 +81,9 @@ def test_words_as_client_ids_and_a_file_of_to_npz(write, tmp_path):
   assert task.clients.sizes.tolist() == [20] * 3
   assert marks(task.test) == (data["x_test"][:, 0, 0]).tolist()
   ClientData.from_client_ids(arrays("x", "y"), ids).to_npz(tmp_path / "c.npz")
-  again = load(tmp_path / "c.npz", "--test_fraction=0.1")
-  assert again.clients.sizes.tolist() == [18] * 3
-  assert len(again.test["y"]) == 6
+  second_task = load(tmp_path / "c.npz", "--test_fraction=0.1")
+  assert second_task.clients.sizes.tolist() == [18] * 3
+  assert len(second_task.test["y"]) == 6
 
 
 @pytest.mark.parametrize(

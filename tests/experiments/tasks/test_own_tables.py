@@ -42,12 +42,12 @@ LABELS = ("sick", "cost", "fever", "cough")
 
 def flags(file, label, *arguments):
   ignored = {*LABELS, "visit", "hospital"} - set(label.split(","))
-  named = [flag.split("=")[1] for flag in arguments if "_column=" in flag]
+  columns = [flag.split("=")[1] for flag in arguments if "_column=" in flag]
   return [
     "--task=table_linear",
     f"--data_file={file}",
     f"--label_column={label}",
-    f"--ignore_columns={','.join(sorted(ignored - set(named)))}",
+    f"--ignore_columns={','.join(sorted(ignored - set(columns)))}",
     "--batch_size=8",
     *arguments,
   ]
@@ -109,15 +109,15 @@ def test_examples_for_choices_are_held_out_once(file):
 
 
 def test_settings_are_chosen_by_a_score(file):
-  chosen = ("--metrics=f1,auc", "--select_metric=auc", "--num_clients=3")
-  spec = spec_of(*flags(file, "sick", *chosen))
+  auc_flags = ("--metrics=f1,auc", "--select_metric=auc", "--num_clients=3")
+  spec = spec_of(*flags(file, "sick", *auc_flags))
   criterion = loading.criterion_of(spec, loading.load(spec).task)
   assert (criterion.metric, criterion.direction) == ("validation_auc", "max")
-  several = ("--num_clients=3", "--select_metric=accuracy")
-  spec = spec_of(*flags(file, "fever,cough", *several))
+  accuracy_flags = ("--num_clients=3", "--select_metric=accuracy")
+  spec = spec_of(*flags(file, "fever,cough", *accuracy_flags))
   criterion = loading.criterion_of(spec, loading.load(spec).task)
   assert criterion.metric == "validation_accuracy"
-  for arguments in (chosen[1:], (*chosen, "--select_on=train")):
+  for arguments in (auc_flags[1:], (*auc_flags, "--select_on=train")):
     spec = spec_of(*flags(file, "sick", *arguments))
     with pytest.raises(ValueError, match="select_metric='auc': must be"):
       loading.criterion_of(spec, loading.load(spec).task)
@@ -162,9 +162,9 @@ def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
   command = flags(file, "cost", "--metrics=mae,r2", "--client_column=hospital")
   command += ["--rounds=30", "--noprogress"]
   assert call(*command, f"--output_dir={folder}") == 0
-  last = pd.read_csv(folder / "metrics.csv").iloc[-1]
-  assert last["test_r2"] > 0.9
-  assert 0 < last["test_mae"] < 3000  # The deviation of the cost is 10,000.
+  last_row = pd.read_csv(folder / "metrics.csv").iloc[-1]
+  assert last_row["test_r2"] > 0.9
+  assert 0 < last_row["test_mae"] < 3000  # The deviation of the cost is 10,000.
 
 
 @pytest.mark.parametrize(("arguments", "message"), table("tables"))

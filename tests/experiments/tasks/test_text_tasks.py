@@ -145,8 +145,8 @@ def test_features_are_mean_hidden_states_and_are_computed_once(
   shapes = jax.tree.map(np.shape, task.init(jax.random.key(0)))
   assert shapes == {"output": {"kernel": (plain.HIDDEN, 14), "bias": (14,)}}
   monkeypatch.setattr(Encoder, "embed", None)
-  again = task_of(*arguments)
-  np.testing.assert_array_equal(again.train["x"], task.train["x"])
+  second_task = task_of(*arguments)
+  np.testing.assert_array_equal(second_task.train["x"], task.train["x"])
 
 
 @pytest.mark.slow
@@ -155,10 +155,10 @@ def test_a_head_for_other_classes_is_drawn_by_the_seed(load, tmp_path):
   task = load(f"--pretrained={folder}", "--max_length=8")
   first, second = (task.init(jax.random.key(seed)) for seed in (0, 1))
   assert first["head"]["output"]["kernel"].shape == (plain.HIDDEN, 14)
-  same = jax.tree.map(lambda a, b: bool((a == b).all()), first, second)
-  assert all(jax.tree.leaves({**same, "head": {}}))
-  assert not same["head"]["dense"]["kernel"]
-  assert not same["head"]["output"]["kernel"]
+  is_same = jax.tree.map(lambda a, b: bool((a == b).all()), first, second)
+  assert all(jax.tree.leaves({**is_same, "head": {}}))
+  assert not is_same["head"]["dense"]["kernel"]
+  assert not is_same["head"]["output"]["kernel"]
 
 
 def test_ag_news_by_tfds(tmp_path):

@@ -49,8 +49,8 @@ def test_numbers_between_powers_of_ten(limits, labels):
     ticks = axes.get_yticks()
   numbers = [
     float(text)
-    for text, at in zip(texts, ticks, strict=True)
-    if text and limits[0] <= at <= limits[1]
+    for text, tick in zip(texts, ticks, strict=True)
+    if text and limits[0] <= tick <= limits[1]
   ]
   assert numbers == labels
 

@@ -122,8 +122,8 @@ def test_draws_the_minimum_and_both_branches(shape):
   trace = trace_of(shape)
   axes, shares = plots.step_sizes(trace, None, title="client 3").axes
   lines = {line.get_label(): line for line in axes.lines}
-  drawn = lines["step size (minimum)"].get_ydata()
-  np.testing.assert_array_equal(drawn, trace["step_size"].ravel())
+  sizes = lines["step size (minimum)"].get_ydata()
+  np.testing.assert_array_equal(sizes, trace["step_size"].ravel())
   # The first branch does not exist in the first step of a round.
   steps = lines["smoothness branch"].get_xdata()
   assert not (steps % 8 == 0).any()
@@ -145,8 +145,8 @@ def test_many_steps_become_quantiles(num_rounds):
   np.testing.assert_allclose(middle.get_xdata(), places)
   name = "Communication round" if by_round else "Local step"
   assert below.get_xlabel() == name
-  drawn = [patch.get_data() for patch in below.patches]
-  shares = np.array([stair.values - stair.baseline for stair in drawn])
+  stairs = [patch.get_data() for patch in below.patches]
+  shares = np.array([stair.values - stair.baseline for stair in stairs])
   np.testing.assert_allclose(shares.sum(axis=0), 100)
   if by_round:
     is_step = np.isfinite(sizes)
@@ -255,5 +255,5 @@ def test_clients_without_examples_are_left_out(values):
 
 @pytest.mark.parametrize("methods", ["a", "ab"])
 def test_clients_that_are_all_the_same(tmp_path, methods):
-  same = dict.fromkeys(methods, np.ones(3))
-  plots.client_distribution(same, tmp_path / "a.png", **ACCURACY)
+  ones = dict.fromkeys(methods, np.ones(3))
+  plots.client_distribution(ones, tmp_path / "a.png", **ACCURACY)

@@ -134,11 +134,11 @@ def test_tuning_curves_show_all_values():
 
 
 def test_performance_profiles():
-  at = np.linspace(0, 1, 5)
-  profiles = {"a": plots.Curve(at, 1 - at)}
+  x = np.linspace(0, 1, 5)
+  profiles = {"a": plots.Curve(x, 1 - x)}
   (axes,) = plots.performance_profiles(profiles, None, **ACCURACY).axes
   line = axes.lines[0].get_xydata()
-  np.testing.assert_allclose(line, 100 * np.stack([at, 1 - at], 1))
+  np.testing.assert_allclose(line, 100 * np.stack([x, 1 - x], 1))
   assert axes.get_xlabel() == "Test accuracy (%)"
   assert axes.get_ylabel() == "Runs with more than this value (%)"
 
@@ -301,8 +301,8 @@ def test_grids_have_one_scale_and_mark_what_was_chosen(texts_of):
   assert texts(first.texts)[:2] == ["50.0", "60.0"]
   ticks = ["1", "0.1", "0.01", "0.001", "1e-4"]
   assert texts(third.get_xticklabels()) == ticks
-  named = [bool(axes.get_xlabel()) for axes in panels]
-  assert named == [False, True, True]  # None below the second one.
+  has_label = [bool(axes.get_xlabel()) for axes in panels]
+  assert has_label == [False, True, True]  # None below the second one.
   assert [bool(axes.get_ylabel()) for axes in panels] == [True, False, True]
   assert texts_of(figure) == ["chosen", "diverged"]
 
