@@ -358,12 +358,12 @@ BAD_FOLDERS = [
 ]
 
 
-@pytest.mark.parametrize(("old_file", "new_folder", "message"), BAD_FOLDERS)
-def test_bad_output_dir(old_file, new_folder, message, tmp_path, refused):
+@pytest.mark.parametrize(("old_file", "given", "message"), BAD_FOLDERS)
+def test_bad_output_dir(old_file, given, message, tmp_path, refused):
   if old_file:
     (tmp_path / old_file).write_text("{}")
     message = message.format(there=tmp_path / old_file)
-  before, folder = sorted(tmp_path.iterdir()), tmp_path / new_folder
+  before, folder = sorted(tmp_path.iterdir()), tmp_path / given
   with compilations() as programs:
     line = refused(f"--output_dir={folder}")
   assert line.startswith(f"output_dir='{folder}': {message}")

@@ -78,8 +78,8 @@ def kill_one(folder, number, seed):
     assert err.count("\n") == 1, context
   seconds = time.monotonic() - start
   killed.communicate()
-  done = rounds_saved(folder / "checkpoints")
-  print(f"{moment.name}, process {victim}: {seconds:.1f} s, round {done}")
+  last_round = rounds_saved(folder / "checkpoints")
+  print(f"{moment.name}, process {victim}: {seconds:.1f} s, round {last_round}")
   return seconds
 
 
