@@ -85,8 +85,8 @@ def test_models_of_several_seeds_are_drawn_one_after_the_other():
   seeds = np.uint32([0, 1, 2])
   start = InitialState(lambda: ALGORITHM, draw, model, seeds, {}, 1, 4)
   models = start.state(on_host=False).server.params
-  one = draw(jax.random.key(1))["w"]
-  np.testing.assert_allclose(models["w"][0, 1], one, atol=1e-5)
+  expected = draw(jax.random.key(1))["w"]
+  np.testing.assert_allclose(models["w"][0, 1], expected, atol=1e-5)
 
 
 def test_own_errors_are_told_from_those_of_libraries():

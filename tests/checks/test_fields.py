@@ -103,7 +103,7 @@ WRONG = {
 
 
 def test_values_of_another_type_are_refused():
-  seen = set()
+  checkers = set()
   for factory, argument, field in calls.FACTORIES.values():
     checker = getattr(field.accepts, "func", field.accepts)
     bad, words = WRONG.get(checker, ((), ""))
@@ -111,8 +111,8 @@ def test_values_of_another_type_are_refused():
       if value is not None or not field.optional:
         line = refusal(factory, argument, value)
         assert line.startswith(f"{argument}={value!r}: {words}")
-        seen.add(checker)
-  assert seen == set(WRONG)
+        checkers.add(checker)
+  assert checkers == set(WRONG)
 
 
 def test_an_unknown_argument_is_left_to_python():

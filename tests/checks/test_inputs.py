@@ -45,13 +45,13 @@ def raw(parts):
   ClientData(*parts)
 
 
-def held_out(given, evaluate=evaluate):
-  ((name, value),) = given.items()
+def held_out(pools, evaluate=evaluate):
+  ((name, value),) = pools.items()
   inputs.check_test(value, evaluate, name, DATA)
 
 
-def unmeasured(given):
-  held_out(given, None)
+def unmeasured(pools):
+  held_out(pools, None)
 
 
 def model(value):

@@ -23,16 +23,16 @@ UNBOUNDED |= {"compare min_effect"}
 def test_algorithms_take_a_loss_and_a_rule_or_a_rate():
   """How values of a kind are refused: see test_fields.py."""
   for choice in algorithms.ALGORITHMS.values():
-    own = getattr(choice.factory, "func", choice.factory).checked_fields
-    assert own["loss_fn"] == fields.LOSS
-    if "learning_rate" not in own:
-      assert own["client"] == fields.CLIENT_RULE
-      assert own.get("server", own["client"]).accepts in (
+    own_fields = getattr(choice.factory, "func", choice.factory).checked_fields
+    assert own_fields["loss_fn"] == fields.LOSS
+    if "learning_rate" not in own_fields:
+      assert own_fields["client"] == fields.CLIENT_RULE
+      assert own_fields.get("server", own_fields["client"]).accepts in (
         checks.check_optimizer,
         checks.check_client_rule,
       )
     elif choice.factory not in (fo.centralized, fo.local):
-      assert own["learning_rate"].accepts.func is checks.check_rate
+      assert own_fields["learning_rate"].accepts.func is checks.check_rate
 
 
 def test_numbers_have_an_interval():

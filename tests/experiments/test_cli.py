@@ -30,9 +30,9 @@ def test_help_is_short(capsys, arguments):
 
 
 EXAMPLES = [
-  (name, each.example)
-  for name, each in cli._COMMANDS.items()
-  if each.option is None
+  (name, entry.example)
+  for name, entry in cli._COMMANDS.items()
+  if entry.option is None
 ]
 
 
@@ -84,10 +84,10 @@ def test_a_flag_without_a_command(capsys):
   ("name", "program"), [("run", run), ("convert", convert)]
 )
 def test_commands_get_the_flags_and_give_the_status(monkeypatch, name, program):
-  seen = []
-  monkeypatch.setattr(program, "main", lambda argv: seen.append(argv) or 7)
+  calls = []
+  monkeypatch.setattr(program, "main", lambda argv: calls.append(argv) or 7)
   assert command(name, "--client=sgd", "--rounds=2") == 7
-  assert seen == [[f"fedjax-opt {name}", "--client=sgd", "--rounds=2"]]
+  assert calls == [[f"fedjax-opt {name}", "--client=sgd", "--rounds=2"]]
 
 
 def test_no_such_command_is_told_before_jax_is_imported():
@@ -106,27 +106,27 @@ def test_what_cannot_be_printed_ends_nothing(redirected):
   """Not the last word either: Python's own status would be 120."""
   program = f"set -o pipefail; {sys.executable} -m experiments"
   for word, status in (("help", 0), ("no-such", 1)):
-    done = subprocess.run(
+    process = subprocess.run(
       ["bash", "-c", f"{program} {word} {redirected}"],
       cwd=REPOSITORY,
       check=False,
       capture_output=True,
     )
-    assert done.returncode == status
-    assert b"Traceback" not in done.stderr
+    assert process.returncode == status
+    assert b"Traceback" not in process.stderr
 
 
 def test_text_in_a_locale_without_it():
   locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-  done = subprocess.run(
+  child = subprocess.run(
     [sys.executable, "-m", "experiments", "\N{GREEK SMALL LETTER ETA}"],
     cwd=REPOSITORY,
     env={n: v for n, v in os.environ.items() if n != "PYTHONUTF8"} | locale,
     check=False,
     capture_output=True,
   )
-  assert done.returncode == 1
-  assert done.stderr.decode().startswith("error: '\N{GREEK SMALL LETTER ETA}'")
+  assert child.returncode == 1
+  assert child.stderr.decode().startswith("error: '\N{GREEK SMALL LETTER ETA}'")
 
 
 # Files of flags.
@@ -136,8 +136,8 @@ def test_files_in_place_of_their_names(tmp_path):
   inner, outer = tmp_path / "inner.flags", tmp_path / "outer.flags"
   inner.write_text("--rounds=3\n\n  --seed=1  \n")
   outer.write_text(f"# one\n// two\n--flagfile={inner}\n--seed=2\n")
-  given = ["--a=1", f"--flagfile={outer}", "--flagfile", str(inner), "x"]
-  assert parser.expanded(given) == [
+  arguments = ["--a=1", f"--flagfile={outer}", "--flagfile", str(inner), "x"]
+  assert parser.expanded(arguments) == [
     *("--a=1", "--rounds=3", "--seed=1", "--seed=2"),
     *("--rounds=3", "--seed=1", "x"),
   ]
@@ -154,8 +154,8 @@ def test_presets_are_found_in_every_folder(tmp_path, monkeypatch, name):
   assert {"--task=cifar100_vgg16"} < set(flags)
   # A file of one's own comes first.
   (tmp_path / "experiments" / "domo").mkdir(parents=True)
-  own = tmp_path / "experiments" / "domo" / "cifar100.flags"
-  own.write_text("--rounds=1")
+  own_file = tmp_path / "experiments" / "domo" / "cifar100.flags"
+  own_file.write_text("--rounds=1")
   flags = parser.expanded(["--flagfile=experiments/domo/cifar100.flags"])
   assert flags == ["--rounds=1"]
 
@@ -190,5 +190,5 @@ def test_what_never_ends(tmp_path, kind):
     os.mkfifo(path)
   else:
     path.symlink_to("/dev/zero")
-  said = refusal(parser.expanded, [f"--flagfile={path}"])
-  assert said.startswith(f"flagfile='{path}': cannot be read (it is no file)")
+  line = refusal(parser.expanded, [f"--flagfile={path}"])
+  assert line.startswith(f"flagfile='{path}': cannot be read (it is no file)")

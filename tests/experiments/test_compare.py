@@ -45,12 +45,12 @@ def runs_of(folder):
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
-  """Reports without their pictures, which take seconds; not that of `whole`."""
+  """Reports without pictures, which take seconds; not that of `full_study`."""
   monkeypatch.setattr(pictures, "of_study", lambda *_: [])
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def full_study(tmp_path_factory):
   """A study of two methods under two conditions, with a whole report."""
   folder = tmp_path_factory.mktemp("study") / "one"
   assert study(folder, FED_AVG, DELTA, ALPHAS, "--target=0.5") == 0
@@ -58,16 +58,16 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
-def copied(whole, tmp_path):
+def copied(full_study, tmp_path):
   """A copy of that study, to be written to."""
-  return shutil.copytree(whole, tmp_path / "copied")
+  return shutil.copytree(full_study, tmp_path / "copied")
 
 
-def test_what_it_leaves(whole):
+def test_what_it_leaves(full_study):
   for name in ("report.html", "table.md", "table.tex", "table.csv"):
-    assert (whole / name).stat().st_size > 200
-  assert list((whole / "pictures").glob("client_labels.png"))
-  page = (whole / "report.html").read_text()
+    assert (full_study / name).stat().st_size > 200
+  assert list((full_study / "pictures").glob("client_labels.png"))
+  page = (full_study / "report.html").read_text()
   # A linear model of 64 inputs; a tenth of 1437 examples is held out.
   for name, value in {
     "Parameters of the model": "650",
@@ -83,23 +83,23 @@ def test_what_it_leaves(whole):
     assert re.search(row, page), name
   assert re.search(">Device</th>.*platform cpu", page)
   assert re.search(">Versions</th>.*jax ", page)
-  folders = sorted(path.name for path in (whole / "runs").iterdir())
+  folders = sorted(path.name for path in (full_study / "runs").iterdir())
   assert len([f for f in folders if "-3x2-" in f]) == 2
   # Delta-SGD has nothing to tune.
   assert len([f for f in folders if "-1x2-" in f]) == 4
-  assert len(table_of(whole)) == 4
+  assert len(table_of(full_study)) == 4
 
 
-def test_every_number_comes_from_the_runs(whole):
+def test_every_number_comes_from_the_runs(full_study):
   """The chosen setting has the best validation mean; the report fresh seeds."""
-  for folder in (whole / "runs").glob("*-1x2-*"):
+  for folder in (full_study / "runs").glob("*-1x2-*"):
     report = load_run(folder)
     assert [point["seed"] for point in report.points] == [2, 3]
-    same = folder.name.split("-1x2-")[0]
-    found = [*(whole / "runs").glob(f"{same}-3x2-*")]
-    if not found:
+    prefix = folder.name.split("-1x2-")[0]
+    tuning_folders = [*(full_study / "runs").glob(f"{prefix}-3x2-*")]
+    if not tuning_folders:
       continue
-    tuning = load_run(found[0])
+    tuning = load_run(tuning_folders[0])
     assert {point["seed"] for point in tuning.points} == {0, 1}
     final = tuning.history.values("validation_accuracy")[:, -1]
     rates = [point["client_lr"] for point in tuning.points]
@@ -111,7 +111,7 @@ def test_every_number_comes_from_the_runs(whole):
     final = report.history.values("test_accuracy")[:, -1]
     (row,) = (
       row
-      for row in table_of(whole)
+      for row in table_of(full_study)
       if row["method"] == "FedAvg, SGD"
       and float(row["alpha"]) == report.config["alpha"]
     )
@@ -132,8 +132,8 @@ def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
   assert (copied / "table.csv").read_bytes() == table
   assert capsys.readouterr().err.count("(was there)") == 4
   # Nor for another label, title or order; tables have that of the command.
-  named = DELTA.replace("Delta", "Mine"), FED_AVG
-  assert study(copied, *named, ALPHAS, "--title=Other") == 0
+  methods = DELTA.replace("Delta", "Mine"), FED_AVG
+  assert study(copied, *methods, ALPHAS, "--title=Other") == 0
   assert runs_of(copied) == before
   labels = list(dict.fromkeys(row["method"] for row in table_of(copied)))
   assert labels == ["Mine", "FedAvg, SGD"]
@@ -149,8 +149,8 @@ def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   assert study(copied, FED_AVG, "--alpha=1", "--report_seeds=3") == 0
   after = runs_of(copied)
   assert {path: after[path] for path in before} == before
-  (new,) = set(after) - set(before)
-  assert "-1x3-" in str(new)
+  (new_path,) = set(after) - set(before)
+  assert "-1x3-" in str(new_path)
   assert {int(row["seeds"]) for row in table_of(copied)} == {3}
 
 
@@ -171,33 +171,33 @@ def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
     for part in ("validation", "test")
   )
   row = next(row for row in table_of(tmp_path) if row["method"] != "Delta")
-  own = finals[scores.argmax(axis=0), range(3)]
-  assert float(row["mean"]) == pytest.approx(own.mean(), abs=1e-12)
+  chosen_finals = finals[scores.argmax(axis=0), range(3)]
+  assert float(row["mean"]) == pytest.approx(chosen_finals.mean(), abs=1e-12)
   assert row["nested"] == "True"
   capsys.readouterr()
-  asked = ("--seeds_needed=0.01", f"--output_dir={tmp_path}")
-  assert call(*asked, program=compare) == 0
+  flags = ("--seeds_needed=0.01", f"--output_dir={tmp_path}")
+  assert call(*flags, program=compare) == 0
   (pair,) = rows_of(tmp_path / "pairs.csv")
-  needed = statistics.seeds_needed(0.01, float(pair["sd"]))
-  last = capsys.readouterr().out.splitlines()[-1]
-  assert last.split()[-2:] == [str(needed)] * 2  # There is one pair.
+  num_seeds = statistics.seeds_needed(0.01, float(pair["sd"]))
+  last_line = capsys.readouterr().out.splitlines()[-1]
+  assert last_line.split()[-2:] == [str(num_seeds)] * 2  # There is one pair.
 
 
 @pytest.mark.slow
-def test_several_at_a_time(whole, tmp_path):
+def test_several_at_a_time(full_study, tmp_path):
   assert study(tmp_path, FED_AVG, DELTA, "--alpha=1", "--jobs=2") == 0
   assert len(runs_of(tmp_path)) == 3
   for path in (tmp_path / "runs").glob("*/*/metrics.csv"):
-    other = whole / path.relative_to(tmp_path)
-    mine, others = load_run(path.parent), load_run(other.parent)
-    for name, values in mine.history.metrics.items():
+    other_path = full_study / path.relative_to(tmp_path)
+    run, expected = load_run(path.parent), load_run(other_path.parent)
+    for name, values in run.history.metrics.items():
       np.testing.assert_allclose(
-        values, others.history.metrics[name], rtol=1e-4, err_msg=name
+        values, expected.history.metrics[name], rtol=1e-4, err_msg=name
       )
 
 
 def test_no_test_value_enters_any_choice(
-  whole, tmp_path, corrupt_test_examples
+  full_study, tmp_path, corrupt_test_examples
 ):
   """With absurd test examples the same settings are chosen."""
   corrupt_test_examples()
@@ -208,14 +208,14 @@ def test_no_test_value_enters_any_choice(
     # A condition that is the same everywhere has no column.
     if row["method"] == "FedAvg, SGD" and row.get("alpha", "0.1") == "0.1"
   ]
-  chosen = lambda folder: column(folder, "chosen_client_lr")
-  assert chosen(tmp_path) == chosen(whole) != []
-  assert column(tmp_path, "mean") != column(whole, "mean")
+  rates = lambda folder: column(folder, "chosen_client_lr")
+  assert rates(tmp_path) == rates(full_study) != []
+  assert column(tmp_path, "mean") != column(full_study, "mean")
   # The choice on the test examples would be another one.
   (tuning,) = (tmp_path / "runs").glob("*-3x2-*")
   run = load_run(tuning)
   means = run.history.values("test_accuracy")[:, -1].reshape(3, 2).mean(axis=1)
-  assert run.points[2 * means.argmax()]["client_lr"] != float(*chosen(tmp_path))
+  assert run.points[2 * means.argmax()]["client_lr"] != float(*rates(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -226,10 +226,10 @@ def test_no_test_value_enters_any_choice(
     (["*-sgd-*=0.1-3x2-*", "*-sgd-*=1.0-1x2-*"], {"FedAvg"}),
   ],
 )
-def test_runs_that_are_there(whole, tmp_path, runs, methods):
-  found = [str(f) for each in runs for f in (whole / "runs").glob(each)]
-  given = (f"--runs={','.join(found)}", f"--output_dir={tmp_path}")
-  assert call(*given, program=compare) == 0
+def test_runs_that_are_there(full_study, tmp_path, runs, methods):
+  folders = [str(f) for name in runs for f in (full_study / "runs").glob(name)]
+  flags = (f"--runs={','.join(folders)}", f"--output_dir={tmp_path}")
+  assert call(*flags, program=compare) == 0
   rows = table_of(tmp_path)
   assert {row["method"] for row in rows} == methods
   assert {float(row["alpha"]) for row in rows} == {1, 0.1}
@@ -252,21 +252,21 @@ def test_settings_and_methods_that_diverged(copied, capsys):
 def test_one_method_more_runs_alone_also_after_ctrl_c(
   copied, monkeypatch, capsys
 ):
-  before, more = runs_of(copied), "--method=fed_nova"
+  before, method = runs_of(copied), "--method=fed_nova"
   with monkeypatch.context() as patch:
-    real = Store.run
+    real_run = Store.run
 
     def pressed(self, spec):
       if spec.algorithm.name == "fed_nova":
         raise KeyboardInterrupt
-      return real(self, spec)
+      return real_run(self, spec)
 
     patch.setattr(Store, "run", pressed)
-    assert study(copied, FED_AVG, more, "--alpha=1") == 130
+    assert study(copied, FED_AVG, method, "--alpha=1") == 130
   assert capsys.readouterr().err.endswith(
     "interrupted: 1 cells are complete; the same command goes on\n"
   )
-  assert study(copied, FED_AVG, more, "--alpha=1") == 0
+  assert study(copied, FED_AVG, method, "--alpha=1") == 0
   after = runs_of(copied)
   assert {path: after[path] for path in before} == before
   assert len(after) == len(before) + 2
@@ -304,9 +304,9 @@ def test_a_metric_that_is_not_measured(tmp_path, refused):
   assert line.endswith("did you mean test_accuracy?")
 
 
-def test_flags_beside_runs_alone(tmp_path, whole, refused):
+def test_flags_beside_runs_alone(tmp_path, full_study, refused):
   """They would change nothing."""
-  (run_of,) = (whole / "runs").glob("*-fed_avg-sgd-alpha=1.0-1x2-*")
+  (run_of,) = (full_study / "runs").glob("*-fed_avg-sgd-alpha=1.0-1x2-*")
   arguments = (f"--runs={run_of}", "--rounds=7", f"--output_dir={tmp_path}")
   line = refused(*arguments, program=compare)
   assert "rounds=7: the runs have their own flags" in line

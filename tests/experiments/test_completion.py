@@ -59,11 +59,11 @@ def bash(line, folder):
     script=completion.script("bash", cli._COMMANDS),
     words=" ".join(words), number=len(words),
   )  # fmt: skip
-  done = subprocess.run(
+  process = subprocess.run(
     ["bash", "-c", code], cwd=folder, capture_output=True, text=True, check=True
   )
-  assert done.stderr == ""
-  return done.stdout.removesuffix("\n").split("\n")
+  assert process.stderr == ""
+  return process.stdout.removesuffix("\n").split("\n")
 
 
 @pytest.fixture
@@ -75,43 +75,43 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize(("line", "word"), LINES)
 def test_bash(line, word, folder):
-  found = bash(line, folder)
+  completions = bash(line, folder)
   if word is None:  # A group, rules and flags have this beginning.
-    assert {"client ", "client_lr ", "client_map "} <= set(found)
+    assert {"client ", "client_lr ", "client_map "} <= set(completions)
   else:
-    assert found == [word]
+    assert completions == [word]
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
 def test_zsh(folder):
-  some = [(line, word) for line, word in LINES if word][::3]
-  lines = [line for line, _ in some]
+  cases = [(line, word) for line, word in LINES if word][::3]
+  lines = [line for line, _ in cases]
   script = completion.script("zsh", cli._COMMANDS)
   (folder / "script").write_text(script)
   (folder / "lines").write_text("".join(f"{line}\n" for line in lines))
   (folder / "completed").touch()
   subprocess.run(["zsh", "-f", "-c", ZSH], cwd=folder, check=True, timeout=60)
-  found = (folder / "completed").read_text().splitlines()
-  before = [line[: max(line.rfind("="), line.rfind(" ")) + 1] for line in lines]
-  words = [word for _, word in some]
-  assert found == [f"{b}{w}|" for b, w in zip(before, words, strict=True)]
+  completions = (folder / "completed").read_text().splitlines()
+  starts = [line[: max(line.rfind("="), line.rfind(" ")) + 1] for line in lines]
+  words = [word for _, word in cases]
+  assert completions == [f"{b}{w}|" for b, w in zip(starts, words, strict=True)]
 
 
 @pytest.mark.parametrize("name", ["run", "compare", "convert"])
 def test_every_flag_of_a_command(name):
-  found = {
+  flags = {
     word.removeprefix("--").removesuffix("=")
     for word in completion.flags_of_commands()[name]
   }
-  known = set(spec.all_flags())
-  assert len(known) > 100
+  known_flags = set(spec.all_flags())
+  assert len(known_flags) > 100
   if name == "compare":
-    known = known - set(request.OF_A_RUN) | set(request.OF_STUDY)
-  of_all = {"flagfile", "help", "helpfull", "list", "version"}
-  several = spec.conditions() if name == "compare" else []
-  switches = {n for n in known if n in defined() and defined()[n].boolean}
-  switched_off = {f"no{n}" for n in switches - set(several)}
-  assert found - {"verify"} == known | of_all | switched_off
+    known_flags = known_flags - set(request.OF_A_RUN) | set(request.OF_STUDY)
+  common_flags = {"flagfile", "help", "helpfull", "list", "version"}
+  conditions = spec.conditions() if name == "compare" else []
+  switches = {n for n in known_flags if n in defined() and defined()[n].boolean}
+  switched_off = {f"no{n}" for n in switches - set(conditions)}
+  assert flags - {"verify"} == known_flags | common_flags | switched_off
 
 
 @pytest.mark.parametrize("program", [run, compare, convert, reproduce])

@@ -49,21 +49,21 @@ def test_the_clients_are_those_of_the_run(tmp_path, capsys):
   check_same(population, prepared.data[3])
   # All of its clients take part, if they are fewer than usual.
   flags = (f"--population_dir={folder}", "--client=sgd", "--client_lr=0.1")
-  of_all = prepare("--task=digits_logistic", *flags, "--batch_size=5")
-  assert of_all.options["cohort_size"] == 7
+  job_on_disk = prepare("--task=digits_logistic", *flags, "--batch_size=5")
+  assert job_on_disk.options["cohort_size"] == 7
   assert population.fields["x"] == (np.uint8, (8, 8, 1))
 
 
 def test_validation_examples_of_methods_for_own_models(tmp_path, monkeypatch):
   """They are held out as those of other methods, since the mark says so."""
-  found = []
+  sizes_and_marks = []
   for name in ("fed_avg", "ditto"):
     flags = (f"--algorithm={name}", f"--population_dir={tmp_path / name}")
     assert call(*SMALL, *flags, "--client=sgd", program=convert) == 0
     sizes = Population.open(tmp_path / name).sizes.tolist()
-    found.append((sizes, clients_on_disk.notes_of(tmp_path / name)))
-  assert found[0] == found[1]
-  mark = {n: v for n, v in found[1][1].items() if n != "validation"}
+    sizes_and_marks.append((sizes, clients_on_disk.notes_of(tmp_path / name)))
+  assert sizes_and_marks[0] == sizes_and_marks[1]
+  mark = {n: v for n, v in sizes_and_marks[1][1].items() if n != "validation"}
   monkeypatch.setattr(clients_on_disk, "notes_of", lambda folder: mark)
   flags = ("--task=digits_logistic", f"--population_dir={tmp_path / name}")
   assert "other validation examples were held out" in refusal(prepare, *flags)
@@ -87,9 +87,9 @@ def test_what_cannot_be_is_one_line(tmp_path, refused, arguments, message):
   if not arguments:
     folder.mkdir()
     (folder / "mine.txt").touch()
-  given = (f"--population_dir={folder}", *arguments.split())
-  said = refused(*SMALL, *given, program=convert)
-  assert said.startswith(message.format(folder=str(folder)))
+  flags = (f"--population_dir={folder}", *arguments.split())
+  line = refused(*SMALL, *flags, program=convert)
+  assert line.startswith(message.format(folder=str(folder)))
   assert os.listdir(tmp_path) == (["clients"] if folder.exists() else [])
   assert not list(folder.glob("*.bin"))
 
@@ -97,9 +97,9 @@ def test_what_cannot_be_is_one_line(tmp_path, refused, arguments, message):
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, refused):
   folder = tmp_path / "one"
   with limited(2_000):
-    said = refused(*SMALL, f"--population_dir={folder}", program=convert)
+    line = refused(*SMALL, f"--population_dir={folder}", program=convert)
   path = folder / "x.bin"
-  assert said == f"{str(path)!r} cannot be written (File too large)"
+  assert line == f"{str(path)!r} cannot be written (File too large)"
   assert not folder.exists()
 
 
@@ -129,35 +129,35 @@ def test_after_a_kill_the_same_command_writes_all(tmp_path):
 
 def test_verify(tmp_path, capsys, refused):
   folder = tmp_path / "clients"
-  given = f"--population_dir={folder}"
-  assert call(*SMALL, given, program=convert) == 0
+  flag = f"--population_dir={folder}"
+  assert call(*SMALL, flag, program=convert) == 0
   population, before = Population.open(folder), sorted(os.listdir(folder))
   capsys.readouterr()
-  assert call("--verify", given, program=convert) == 0
+  assert call("--verify", flag, program=convert) == 0
   assert capsys.readouterr().out == (
     f"undamaged: 7 clients, {population.num_examples} examples: {folder}\n"
   )
   assert sorted(os.listdir(folder)) == before
   path = folder / "x.bin"
-  whole = path.read_bytes()
-  path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-  assert refused("--verify", given, program=convert) == (
+  content = path.read_bytes()
+  path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+  assert refused("--verify", flag, program=convert) == (
     f"{str(path)!r} is damaged: it does not hold what was written of client 6; "
     "write the population again"
   )
-  path.write_bytes(whole)
+  path.write_bytes(content)
   path = folder / "y.bin"  # A label that is none of the task's.
-  whole = path.read_bytes()
-  path.write_bytes(whole[:-1] + b"\1")
-  assert refused(SMALL[0], given).startswith(f"{str(path)!r} is damaged")
-  path.write_bytes(whole)
+  content = path.read_bytes()
+  path.write_bytes(content[:-1] + b"\1")
+  assert refused(SMALL[0], flag).startswith(f"{str(path)!r} is damaged")
+  path.write_bytes(content)
   mark = folder / "validation.json"
   mark.write_text(mark.read_text().replace("0.1", "0.3"))
-  for command in (("--verify", given), (given, "--rounds=0", *SMALL[:1])):
+  for command in (("--verify", flag), (flag, "--rounds=0", *SMALL[:1])):
     program = convert if "--verify" in command else run
     assert refused(*command, program=program) == (
       f"{str(mark)!r} is damaged: it does not hold what was written; write the "
       "population again"
     )
-  said = refused("--verify", program=convert)
-  assert said.startswith("population_dir: must be given")
+  line = refused("--verify", program=convert)
+  assert line.startswith("population_dir: must be given")

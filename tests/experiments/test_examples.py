@@ -14,9 +14,9 @@ exit "${STATUS:-0}"
 """
 
 
-def environment(*folders, **others):
+def environment(*folders, **variables):
   path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
-  return {**os.environ, "PATH": path, **others}
+  return {**os.environ, "PATH": path, **variables}
 
 
 @pytest.fixture
@@ -30,16 +30,16 @@ def stubs(tmp_path):
   return folder
 
 
-def said(stubs, script, *given, **others):
+def said(stubs, script, *arguments, **variables):
   """The exit status, and the lines that a script's commands said."""
-  done = subprocess.run(
-    ["bash", EXAMPLES / script, *given],
-    env=environment(stubs, **others),
+  process = subprocess.run(
+    ["bash", EXAMPLES / script, *arguments],
+    env=environment(stubs, **variables),
     capture_output=True,
     text=True,
     check=False,
   )
-  return done.returncode, done.stdout.splitlines(), done.stderr
+  return process.returncode, process.stdout.splitlines(), process.stderr
 
 
 def test_plain_hosts(stubs):
@@ -56,14 +56,14 @@ def test_plain_hosts(stubs):
 
 @pytest.mark.parametrize("ended_with", ["0", "1", "143"])
 def test_a_slurm_job_that_was_told_to_end_is_queued_again(stubs, ended_with):
-  given = {"STATUS": ended_with, "SLURM_JOB_ID": "17"}
-  status, lines, _ = said(stubs, "slurm.sbatch", "--task=digits", **given)
+  variables = {"STATUS": ended_with, "SLURM_JOB_ID": "17"}
+  status, lines, _ = said(stubs, "slurm.sbatch", "--task=digits", **variables)
   assert status == int(ended_with)
   assert lines[0] == "srun"
-  begun = ["python", "-m", "experiments.run", "--cluster", "--resume"]
-  assert lines[2:8] == [*begun, "--task=digits"]
-  queued = ["scontrol", "requeue", "17"]
-  assert lines[8:] == (queued if ended_with == "143" else [])
+  command = ["python", "-m", "experiments.run", "--cluster", "--resume"]
+  assert lines[2:8] == [*command, "--task=digits"]
+  requeue = ["scontrol", "requeue", "17"]
+  assert lines[8:] == (requeue if ended_with == "143" else [])
 
 
 def test_a_pod_gets_the_flags_as_they_were_given(stubs):

@@ -195,14 +195,14 @@ def test_ctrl_c_leaves_complete_files(tmp_path, moment):
   assert process.returncode == 130
   assert "Traceback" not in err
   assert read_json(tmp_path / "config.json")["rounds"] == 1000000
-  last = out.splitlines()[-1]
-  if moment == "config.json" and not last.endswith("1000000 rounds done"):
-    assert last.startswith("interrupted")
+  last_line = out.splitlines()[-1]
+  if moment == "config.json" and not last_line.endswith("1000000 rounds done"):
+    assert last_line.startswith("interrupted")
     return
   rows = read_metrics(tmp_path)
-  done = int(rows[-1]["round"])
-  assert [row["round"] for row in rows] == list(range(0, done + 1, 10))
-  assert last == f"interrupted: only {done} of 1000000 rounds done"
+  last_round = int(rows[-1]["round"])
+  assert [row["round"] for row in rows] == list(range(0, last_round + 1, 10))
+  assert last_line == f"interrupted: only {last_round} of 1000000 rounds done"
   final = read_json(tmp_path / "summary.json")["points"][0]["final"]
   assert final == metrics_of(rows[-1])
   check_pictures(tmp_path, "curves.png", "clients.png")
@@ -358,15 +358,15 @@ BAD_FOLDERS = [
 ]
 
 
-@pytest.mark.parametrize(("there", "given", "message"), BAD_FOLDERS)
-def test_bad_output_dir(there, given, message, tmp_path, refused):
-  if there:
-    (tmp_path / there).write_text("{}")
-    message = message.format(there=tmp_path / there)
+@pytest.mark.parametrize(("old_file", "given", "message"), BAD_FOLDERS)
+def test_bad_output_dir(old_file, given, message, tmp_path, refused):
+  if old_file:
+    (tmp_path / old_file).write_text("{}")
+    message = message.format(there=tmp_path / old_file)
   before, folder = sorted(tmp_path.iterdir()), tmp_path / given
   with compilations() as programs:
-    said = refused(f"--output_dir={folder}")
-  assert said.startswith(f"output_dir='{folder}': {message}")
+    line = refused(f"--output_dir={folder}")
+  assert line.startswith(f"output_dir='{folder}': {message}")
   assert not programs
   assert sorted(tmp_path.iterdir()) == before
 
@@ -374,9 +374,9 @@ def test_bad_output_dir(there, given, message, tmp_path, refused):
 def test_missing_package(tmp_path):
   hidden = "import sys; sys.modules['matplotlib'] = None; "
   program = f"{hidden}from experiments.run import main; main(sys.argv)"
-  given = (sys.executable, "-c", program, f"--output_dir={tmp_path / 'run'}")
-  done = subprocess.run(given, cwd=REPOSITORY, capture_output=True, text=True)
-  assert done.stderr == (
+  argv = (sys.executable, "-c", program, f"--output_dir={tmp_path / 'run'}")
+  process = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True)
+  assert process.stderr == (
     "error: pictures need matplotlib: pip install 'fedjax_opt[run]'\n"
   )
 

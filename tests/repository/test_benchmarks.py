@@ -49,9 +49,9 @@ def test_processes_take_turns(load, capsys):
     shared.Entry("other", "fedjax", "fed_avg", workload),
   ]
   pythons = {"fedjax_opt": sys.executable, "fedjax": "/no/python"}
-  found = shared.measure(entries, pythons, turns=2)
-  assert list(found) == [("least_squares", "ours", 10)]
-  (measured,) = found.values()
+  runs = shared.measure(entries, pythons, turns=2)
+  assert list(runs) == [("least_squares", "ours", 10)]
+  (measured,) = runs.values()
   assert len(measured.turns) == 2
   assert measured.seconds > 0
   assert measured.last["planned"] > 0
@@ -66,16 +66,16 @@ def test_a_protocol_has_the_same_data_on_both_sides(load, tmp_path):
     num_clients=4, examples=8, cohort_size=2, batch_size=4, rounds=3, rate=1.0,
     seeds=2,
   )  # fmt: skip
-  draw = np.random.default_rng(0)
+  rng = np.random.default_rng(0)
   y = np.repeat(np.arange(2, dtype=np.int32), 16)
-  x = draw.integers(0, 100, (32, 28, 28, 1)) + 100 * y[:, None, None, None]
-  rows = draw.permutation(32).reshape(4, 8)
+  x = rng.integers(0, 100, (32, 28, 28, 1)) + 100 * y[:, None, None, None]
+  rows = rng.permutation(32).reshape(4, 8)
   path = tmp_path / "data.npz"
   x = x.astype(np.uint8)
   np.savez(path, x=x, y=y, rows=rows, x_test=x[::2], y_test=y[::2])
-  given = protocol._asdict(), str(path)
-  found = peers.run(protocols.ours, *given, begun=0.0)
-  assert found["accuracy"] == [1.0, 1.0]  # Dark and bright images.
+  arguments = protocol._asdict(), str(path)
+  result = peers.run(protocols.ours, *arguments, begun=0.0)
+  assert result["accuracy"] == [1.0, 1.0]  # Dark and bright images.
   clients, test = peers.read(str(path))
   assert test["x"].shape == (16, 1, 28, 28)
   assert test["x"].min() == -1.0
@@ -91,9 +91,9 @@ def test_clients_of_fl_simulator_clip_and_decay(load):
   loss = lambda params, batch, rng: 50 * ((params - batch["x"]) ** 2).sum(-1)
   x, start = np.float32([[1, 2], [3, 5]]), np.float32([0.5, -1])
   data = fo.ClientData.from_partition({"x": x}, [np.arange(2)])
-  run = lambda *of: (
+  run = lambda *arguments: (
     fo.simulate(
-      module.as_published(*of), start, data, rounds=1, batch_size=2
+      module.as_published(*arguments), start, data, rounds=1, batch_size=2
     ).params
   )
 
@@ -102,11 +102,11 @@ def test_clients_of_fl_simulator_clip_and_decay(load):
     clipped = 10 * gradient / np.linalg.norm(gradient)
     return -0.1 * (clipped + (0.001 + pull) * start)
 
-  found = run(fo.scaffold(loss, 0.1), 0.1)
-  np.testing.assert_allclose(found, start + moved(0), rtol=1e-5)
+  result = run(fo.scaffold(loss, 0.1), 0.1)
+  np.testing.assert_allclose(result, start + moved(0), rtol=1e-5)
   speed = fo.fed_speed(loss, 0.1, lam=10.0, rho=0.0, all_duals=True)
-  found = run(speed, 0.1, 0.1)  # The dual variable moves the server again.
-  np.testing.assert_allclose(found, start + 2 * moved(0.1), rtol=1e-5)
+  result = run(speed, 0.1, 0.1)  # The dual variable moves the server again.
+  np.testing.assert_allclose(result, start + 2 * moved(0.1), rtol=1e-5)
 
 
 def test_tables_of_rounds_and_of_sizes(load):
@@ -118,13 +118,13 @@ def test_tables_of_rounds_and_of_sizes(load):
     run.first = {"wall_seconds": run.seconds + 1.25}
     return run
 
-  found = {key: of(1, 2, 3), ("mlp", "fedjax_opt", 10): of(3, 4, 5)}
+  runs = {key: of(1, 2, 3), ("mlp", "fedjax_opt", 10): of(3, 4, 5)}
   rows = lambda module: shared.table_of(
-    load(module).with_ratios(shared.frame_of(found))
+    load(module).with_ratios(shared.frame_of(runs))
   ).splitlines()[2:]
   ours = "| mlp | fedjax_opt | 10 | 4000 | 3000 to 5000 | 1.25 | 100 | - |"
   assert rows("round_time")[1] == f"{ours} - | - | 2 | 1 |"
-  found["mlp", "fedjax_opt", 100] = of(40)
+  runs["mlp", "fedjax_opt", 100] = of(40)
   assert rows("scaling")[1] == f"{ours} 1 | 1 |"
   assert rows("scaling")[2].endswith("| 10 | 1 |")
   frame = pandas.DataFrame([{"a": "ccc", "bb": 0.123456}])
@@ -169,7 +169,7 @@ def test_a_rehearsal_has_each_kind_of_measurement(load):
 
 
 def test_what_failed_or_was_late_is_made_again(load, tmp_path, capsys):
-  shared, shown = load("shared"), []
+  shared, pages = load("shared"), []
   answers = {"a": {"found": 1}, "b": shared.WorkerError("no compiler")}
   answers["c"] = shared.LateError("no time")
 
@@ -179,17 +179,17 @@ def test_what_failed_or_was_late_is_made_again(load, tmp_path, capsys):
     return answers.pop(key)
 
   page = tmp_path / "new" / "page.md"
-  text_of = lambda records: shown.append(dict(records)) or str(len(records))
-  again = lambda: shared.recorded(page, "abc", make, text_of)
-  assert again()
+  text_of = lambda records: pages.append(dict(records)) or str(len(records))
+  attempt = lambda: shared.recorded(page, "abc", make, text_of)
+  assert attempt()
   assert page.read_text() == "2"
-  assert shown[-1] == {
+  assert pages[-1] == {
     "a": {"found": 1},
     "b": {"error": "no compiler"},
   }
   answers |= {"b": {"found": 2}, "c": {"found": 3}}
-  assert not again()
-  assert [shown[-1][key]["found"] for key in "abc"] == [1, 2, 3]
+  assert not attempt()
+  assert [pages[-1][key]["found"] for key in "abc"] == [1, 2, 3]
 
 
 def test_runs_to_compile_are_command_lines(load):
@@ -197,10 +197,10 @@ def test_runs_to_compile_are_command_lines(load):
   for run in module.RUNS.values():
     module.ours.parser.parse(["run", *run.flags.split()])
   sizes = dict.fromkeys(("arguments", "temporary", "results", "code"), 1e9)
-  made = {"devices": 1, "bytes": sizes, "flops": None, "bytes_accessed": None}
-  made |= {"exchanges": {}, "loops": [3], "seconds": 7.0, "at_a_time": 4}
-  made |= {"jax": "0.1", "date": "2026-01-01"}
-  page = module.page({"digits h100": made, "digits v5e-1": {"error": ""}})
+  facts = {"devices": 1, "bytes": sizes, "flops": None, "bytes_accessed": None}
+  facts |= {"exchanges": {}, "loops": [3], "seconds": 7.0, "at_a_time": 4}
+  facts |= {"jax": "0.1", "date": "2026-01-01"}
+  page = module.page({"digits h100": facts, "digits v5e-1": {"error": ""}})
   title, _, header, _, row = page.splitlines()[-5:]
   assert "with JAX 0.1; 2026-01-01." in page
   assert title == "## 1 H100"
@@ -213,6 +213,6 @@ def test_runs_to_compile_are_command_lines(load):
   assert cells(row) == [*of_run, "1000.0", "0", "3"]
   large = load("large_models")
   assert "29M" not in large.page({})
-  header, _, row = large.page({next(iter(large.CASES)): made}).splitlines()
+  header, _, row = large.page({next(iter(large.CASES)): facts}).splitlines()
   assert cells(header)[:4] == ["model", "for", "clients x model", "devices"]
   assert cells(row)[:4] == ["29M", "1 chip v5e", "1 x 1", "1"]

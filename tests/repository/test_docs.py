@@ -76,8 +76,8 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
   names = {}
   for block in blocks(page, "python"):
     # Each is of an optional package, with which nothing else begins.
-    of = re.findall(r"^import (equinox|haiku)", block, re.M)
-    if of and importlib.util.find_spec(of[0]) is None:
+    packages = re.findall(r"^import (equinox|haiku)", block, re.M)
+    if packages and importlib.util.find_spec(packages[0]) is None:
       continue
     exec(compile(block, name_of(page), "exec"), names)
 
@@ -158,17 +158,17 @@ OTHERS = {
 
 
 def test_every_flag_that_is_named_exists(capsys):
-  known = set()
+  flags = set()
   for program in (cli, run, compare, convert, reproduce):
     with contextlib.suppress(SystemExit):
       call("--help", program=program)
     with contextlib.suppress(SystemExit):
       call("--helpfull", program=program)
-    shown = capsys.readouterr().out
-    known |= set(re.findall(r"--(?:\[no\])?(\w+)", shown))
+    text = capsys.readouterr().out
+    flags |= set(re.findall(r"--(?:\[no\])?(\w+)", text))
   for page in [ROOT / "README.md", *PAGES]:
-    named = set(re.findall(r"--(\w+)", page.read_text())) - OTHERS
-    unknown = {n for n in named if n not in known and n[2:] not in known}
+    names = set(re.findall(r"--(\w+)", page.read_text())) - OTHERS
+    unknown = {n for n in names if n not in flags and n[2:] not in flags}
     assert not unknown, name_of(page)
 
 
@@ -207,14 +207,14 @@ def broken_links(page: pathlib.Path) -> list[str]:
 def test_an_index_of_modules_has_them_all():
   packages = ("fedjax_opt", "experiments")
   for file in (f for p in packages for f in ROOT.glob(f"{p}/**/__init__.py")):
-    listed = re.findall(r"^(\w+\.py)  ", file.read_text(), re.M)
-    there = sorted(path.name for path in file.parent.glob("[!_]*.py"))
-    assert not listed or sorted(listed) == there, file
+    index = re.findall(r"^(\w+\.py)  ", file.read_text(), re.M)
+    modules = sorted(path.name for path in file.parent.glob("[!_]*.py"))
+    assert not index or sorted(index) == modules, file
 
 
 def test_links_lead_to_files_and_headings():
-  found = {name_of(page): broken_links(page) for page in PAGES + OUTSIDE}
-  assert not {page: links for page, links in found.items() if links}
+  links_of = {name_of(page): broken_links(page) for page in PAGES + OUTSIDE}
+  assert not {page: links for page, links in links_of.items() if links}
 
 
 # The reference.
@@ -258,24 +258,24 @@ def test_every_public_name_is_on_a_page_of_the_reference():
   ids = {id(fo_value(name)) for name in SHOWN}
   missing = [
     name
-    for name, thing in PUBLIC.items()
-    if name not in SHOWN and (is_constant(thing) or id(thing) not in ids)
+    for name, value in PUBLIC.items()
+    if name not in SHOWN and (is_constant(value) or id(value) not in ids)
   ]
   assert missing == []
 
 
 def fo_value(name: str) -> Any:
-  thing = fo
+  value = fo
   for part in name.split("."):
-    if not hasattr(thing, part):
-      thing = importlib.import_module(f"{thing.__name__}.{part}")
+    if not hasattr(value, part):
+      value = importlib.import_module(f"{value.__name__}.{part}")
     else:
-      thing = getattr(thing, part)
-  return thing
+      value = getattr(value, part)
+  return value
 
 
-def is_constant(thing) -> bool:
-  return not callable(thing) or not isinstance(thing, type | types.FunctionType)
+def is_constant(value) -> bool:
+  return not callable(value) or not isinstance(value, type | types.FunctionType)
 
 
 DOCUMENTED = {n: t for n, t in PUBLIC.items() if not is_constant(t)}
@@ -284,19 +284,19 @@ DOCUMENTED = {n: t for n, t in PUBLIC.items() if not is_constant(t)}
 def test_public_names_say_what_they_are_given():
   """At all; of each argument by itself, ruff's D417 sees to it."""
   missing = []
-  for name, thing in DOCUMENTED.items():
-    text, is_class = inspect.getdoc(thing) or "", inspect.isclass(thing)
+  for name, value in DOCUMENTED.items():
+    text, is_class = inspect.getdoc(value) or "", inspect.isclass(value)
     assert 0 < len(text.partition("\n")[0]) <= 80, name
-    given = fields(thing) if is_class else inspect.signature(thing).parameters
+    names = fields(value) if is_class else inspect.signature(value).parameters
     section = "Attributes:" if is_class else "Args:"
-    if len(given) > 1 and f"\n{section}\n" not in text:
+    if len(names) > 1 and f"\n{section}\n" not in text:
       missing.append(name)
   assert not missing
 
 
-def fields(thing: type) -> list[str]:
-  names = getattr(thing, "_fields", None) or inspect.get_annotations(thing)
-  of_flax = {"parent", "name"} if issubclass(thing, linen.Module) else set()
+def fields(cls: type) -> list[str]:
+  names = getattr(cls, "_fields", None) or inspect.get_annotations(cls)
+  of_flax = {"parent", "name"} if issubclass(cls, linen.Module) else set()
   return [n for n in names if not n.startswith("_") and n not in of_flax]
 
 
@@ -304,12 +304,12 @@ def fields(thing: type) -> list[str]:
 
 
 def all_examples() -> list[doctest.DocTest]:
-  found = []
+  tests = []
   for info in pkgutil.walk_packages(fo.__path__, "fedjax_opt."):
     module = importlib.import_module(info.name)
     if ">>>" in inspect.getsource(module):
-      found += doctest.DocTestFinder().find(module)
-  return [test for test in found if test.examples]
+      tests += doctest.DocTestFinder().find(module)
+  return [test for test in tests if test.examples]
 
 
 class Checker(doctest.OutputChecker):
@@ -375,6 +375,6 @@ def test_an_example_of_a_docstring_runs(example, tmp_path, monkeypatch):
   fo.Population.of_client_data("clients", names["data"])
   example.globs = example.globs | names
   runner = doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS)
-  said = []
-  result = runner.run(example, out=said.append)
-  assert result.failed == 0 < result.attempted, "".join(said)
+  output = []
+  result = runner.run(example, out=output.append)
+  assert result.failed == 0 < result.attempted, "".join(output)

@@ -43,15 +43,15 @@ def install(build, tmp_path, monkeypatch):
   monkeypatch.delitem(sys.modules, "google.colab", raising=False)
 
   def install(status=0):
-    asked = []
+    requirements = []
 
     def run(command):
-      asked.append(command[-1])
+      requirements.append(command[-1])
       return types.SimpleNamespace(returncode=status)
 
     monkeypatch.setattr(subprocess, "run", run)
     exec(build.INSTALL, {})
-    return asked
+    return requirements
 
   return install
 

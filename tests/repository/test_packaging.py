@@ -53,12 +53,12 @@ if __name__ == "__main__":
 def run(*arguments, cwd, path, **variables):
   """What a new Python prints that finds packages at a path, by lines."""
   variables |= {"PYTHONPATH": str(path), "JAX_PLATFORMS": "cpu"}
-  done = subprocess.run(
+  process = subprocess.run(
     [sys.executable, *arguments], cwd=cwd, env=os.environ | variables,
     capture_output=True, text=True,
   )  # fmt: skip
-  assert done.returncode == 0, done.stderr
-  return done.stdout.splitlines()
+  assert process.returncode == 0, process.stderr
+  return process.stdout.splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +95,8 @@ def by_pip(file):
 
 def files_of(folder, *patterns):
   """The files below a folder, relative to it."""
-  found = (path for pattern in patterns for path in folder.rglob(pattern))
-  return {path.relative_to(folder).as_posix() for path in found}
+  paths = (path for pattern in patterns for path in folder.rglob(pattern))
+  return {path.relative_to(folder).as_posix() for path in paths}
 
 
 def test_all_files_and_nothing_called_experiments_on_top(installed):
@@ -106,8 +106,8 @@ def test_all_files_and_nothing_called_experiments_on_top(installed):
   kinds = (
     "*.py", "*.flags", "*.sh", "artefacts.toml", "field.toml", "page.html",
   )  # fmt: skip
-  there = files_of(installed / COMMANDS, *kinds)
-  assert there == files_of(REPOSITORY / "experiments", *kinds)
+  names = files_of(installed / COMMANDS, *kinds)
+  assert names == files_of(REPOSITORY / "experiments", *kinds)
   kinds = ("*.py", "py.typed", "templates/*", "*.mplstyle")
   package = files_of(installed / "fedjax_opt", *kinds)
   package -= {name for name in package if name.startswith("_commands/")}
@@ -116,8 +116,8 @@ def test_all_files_and_nothing_called_experiments_on_top(installed):
 
 
 def test_the_source_archive_installs_the_same_files(built, installed):
-  found = by_pip(built[1])
-  names = files_of(found, "*")
+  folder = by_pip(built[1])
+  names = files_of(folder, "*")
   # What says whence it was installed is not the same.
   assert len(names) > 300
   assert names == files_of(installed, "*")
@@ -143,9 +143,9 @@ def test_metadata(installed):
   extras = set(about.get_all("Provides-Extra"))
   assert {"run", "tfds", "tensorboard", "fmri", "notebooks", "test"} <= extras
   # What is cited is what is installed.
-  cited = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
-  assert cited["cff-version"] == "1.2.0"
-  assert (cited["version"], cited["repository-code"]) == (
+  citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
+  assert citation["cff-version"] == "1.2.0"
+  assert (citation["version"], citation["repository-code"]) == (
     about["Version"],
     about["Home-page"],
   )
@@ -195,12 +195,12 @@ def requirements(installed):
   """{extra, or '' for all: names of the distributions}."""
   (folder,) = installed.glob("*.dist-info")
   about = email.message_from_string((folder / "METADATA").read_text("utf-8"))
-  found = {"": set()}
+  names_of_extra = {"": set()}
   for line in about.get_all("Requires-Dist"):
     extra = re.search(r"extra == ['\"]([\w-]+)", line)
     name = re.match(r"[\w.-]+", line).group().lower()
-    found.setdefault(extra.group(1) if extra else "", set()).add(name)
-  return found
+    names_of_extra.setdefault(extra.group(1) if extra else "", set()).add(name)
+  return names_of_extra
 
 
 def imported(nodes):
@@ -214,13 +214,13 @@ def imported(nodes):
 
 def imported_by(*folders):
   """Names, in small letters, of the packages that these folders import."""
-  found = set()
+  names = set()
   for path in (p for f in folders for p in (REPOSITORY / f).rglob("*.py")):
     nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
     # Also by a function that is given the name.
-    given = (str(n.value) for n in nodes if isinstance(n, ast.Constant))
-    found.update(imported(nodes), (name.split(".")[0] for name in given))
-  return set(map(str.lower, found))
+    texts = (str(n.value) for n in nodes if isinstance(n, ast.Constant))
+    names.update(imported(nodes), (name.split(".")[0] for name in texts))
+  return set(map(str.lower, names))
 
 
 def test_workflows_are_started_as_they_say():
@@ -234,10 +234,10 @@ def test_each_requirement_is_imported_or_started(requirements):
   of_runs = imported_by("fedjax_opt", "experiments")
   of_all = of_runs | imported_by("tests", "notebooks", "docs", "benchmarks")
   for extra, names in requirements.items():
-    where = of_all if extra in ("test", "notebooks", "docs") else of_runs
+    imports = of_all if extra in ("test", "notebooks", "docs") else of_runs
     for name in names:
       package = IMPORTED.get(name, name.replace("-", "_"))
-      if package in where:
+      if package in imports:
         continue
       file, word = STARTED[name]
       text = (REPOSITORY / file).read_text("utf-8")
@@ -246,13 +246,13 @@ def test_each_requirement_is_imported_or_started(requirements):
 
 def test_an_import_on_top_needs_no_extra(requirements):
   """Other packages are imported by what needs them, when it is called."""
-  of_all = {IMPORTED.get(name, name) for name in requirements[""]}
-  of_all |= {"scipy"}  # Of jax.
-  of_all |= {"fedjax_opt", *sys.stdlib_module_names}
+  base = {IMPORTED.get(name, name) for name in requirements[""]}
+  base |= {"scipy"}  # Of jax.
+  base |= {"fedjax_opt", *sys.stdlib_module_names}
   for folder in ("fedjax_opt", "experiments"):
     for path in (REPOSITORY / folder).rglob("*.py"):
-      found = imported(ast.parse(path.read_text("utf-8")).body)
-      assert set(found) <= of_all | {folder}, path
+      packages = imported(ast.parse(path.read_text("utf-8")).body)
+      assert set(packages) <= base | {folder}, path
 
 
 @pytest.mark.slow
@@ -260,11 +260,11 @@ def test_each_extra_is_enough_alone(requirements, tmp_path):
   """In processes that see what it installs, and no other package."""
   prepared_data.mnist(tmp_path / "data")
   script = REPOSITORY / "tests" / "helpers" / "extras_alone.py"
-  given = {extra: sorted(names) for extra, names in requirements.items()}
-  arguments = (script, json.dumps(given), tmp_path / "data")
+  packages = {extra: sorted(names) for extra, names in requirements.items()}
+  arguments = (script, json.dumps(packages), tmp_path / "data")
   cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-  *_, last = run(*arguments, cwd=tmp_path, path=REPOSITORY, **cache)
-  found = json.loads(last)
-  assert set(found.values()) <= {"works", "is not installed"}, found
+  *_, last_line = run(*arguments, cwd=tmp_path, path=REPOSITORY, **cache)
+  outcomes = json.loads(last_line)
+  assert set(outcomes.values()) <= {"works", "is not installed"}, outcomes
   for extra in ("", "run", "tfds", "text", "tensorboard", "privacy"):
-    assert found[extra] == "works"
+    assert outcomes[extra] == "works"

@@ -112,10 +112,10 @@ def test_the_contents_lead_to_a_heading(page, site):
 def test_pages_need_no_network(site):
   """Scripts, styles and pictures are files of the site, but for one badge."""
   loads = r'<(?:script|link|img)\b[^>]*\b(?:src|href)="(https?://[^"]+)"'
-  found = set()
+  urls = set()
   for file in site[0].rglob("*.html"):
-    found |= set(re.findall(loads, file.read_text()))
-  assert all(url.endswith("/colab-badge.svg") for url in found), found
+    urls |= set(re.findall(loads, file.read_text()))
+  assert all(url.endswith("/colab-badge.svg") for url in urls), urls
 
 
 def test_a_phone_reads_tables(browser, site):
@@ -145,8 +145,8 @@ def test_no_page_is_wider_than_the_window(page, site):
     page.goto(f"{address}/{name}", wait_until="domcontentloaded")
     page.evaluate("document.fonts.ready")
     widths = "[document.documentElement.scrollWidth, innerWidth]"
-    has, may = page.evaluate(widths)
-    found = page.evaluate(TOO_WIDE)
-    if found or has > may:
-      wide[name] = (has, found[:3])
+    width, limit = page.evaluate(widths)
+    elements = page.evaluate(TOO_WIDE)
+    if elements or width > limit:
+      wide[name] = (width, elements[:3])
   assert not wide

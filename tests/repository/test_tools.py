@@ -29,9 +29,9 @@ _slow = lambda *case: pytest.param(*case, marks=pytest.mark.slow)
 )
 def test_no_damage_goes_unnoticed(kind, number, expected, tmp_path):
   write, _ = bit_flips.KINDS[kind]
-  found = bit_flips.outcomes(write, number, tmp_path)
-  assert found
-  assert set(found) <= expected
+  outcomes = bit_flips.outcomes(write, number, tmp_path)
+  assert outcomes
+  assert set(outcomes) <= expected
 
 
 # Wrong values of some public functions; all are in `wrong_values`.
@@ -63,11 +63,11 @@ def test_as_many_other_seeds():
 
 def test_what_agrees():
   near, far, same = (1.0, 2.0, 3.0), (30.0, 31.0, 29.0), (2.0, 2.0)
-  for one, other, expected in (
+  for first, second, expected in (
     (near, (1.1, 2.2, 2.9), True), (near, far, False), (same, same, True),
     (same, (1.0, 1.0), False), ((1.0, np.inf), same, None),
   ):  # fmt: skip
-    a, b = Quantity("a", one), Quantity("b", other)
+    a, b = Quantity("a", first), Quantity("b", second)
     assert second_seeds.agrees(a, b) is expected
-    found = second_seeds.compared([Claim("c", [a])], [Claim("c", [b])])
-    assert found["agree"] == (expected is True)
+    comparison = second_seeds.compared([Claim("c", [a])], [Claim("c", [b])])
+    assert comparison["agree"] == (expected is True)

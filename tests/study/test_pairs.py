@@ -47,13 +47,13 @@ def test_holm_by_hand(p, expected):
 
 
 def test_pairs_of_all_conditions_are_one_family():
-  of = studies.plain()
-  assert len(of.pairs) == 6
-  raw = np.array([pair.p for pair in of.pairs])
-  adjusted = [pair.adjusted for pair in of.pairs]
+  case = studies.plain()
+  assert len(case.pairs) == 6
+  raw = np.array([pair.p for pair in case.pairs])
+  adjusted = [pair.adjusted for pair in case.pairs]
   np.testing.assert_allclose(adjusted, pairs.holm(raw))
   assert min(adjusted) == pytest.approx(6 * raw.min())
-  first = of.pairs[0]
+  first = case.pairs[0]
   a, b = (c.final("test_accuracy") for c in (first.first, first.second))
   interval = stats.ttest_rel(a, b).confidence_interval(0.95)
   assert first.difference[1:] == pytest.approx(tuple(interval))
@@ -64,15 +64,15 @@ def test_a_small_effect_and_one_below_the_grain():
   steps = np.array([0.0, 0.002, 0.001, 0.003, 0.002])
   a, b = cell("a", 0.9 + steps), cell("b", 0.896 + 1.1 * steps)
   small = study(a, b)
-  (found,) = [v for v in small.verdicts if v.verdict != BEST]
-  assert (found.verdict, found.remark) == (
+  (verdict,) = [v for v in small.verdicts if v.verdict != BEST]
+  assert (verdict.verdict, verdict.remark) == (
     TIED, "differs by less than the smallest effect of interest"
   )  # fmt: skip
-  (found,) = [v for v in study(a, b, min_effect=0).verdicts if v.pair]
-  assert (found.verdict, found.remark) == (WORSE, "")
+  (verdict,) = [v for v in study(a, b, min_effect=0).verdicts if v.pair]
+  assert (verdict.verdict, verdict.remark) == (WORSE, "")
   coarse = cell("b", 0.896 + 1.1 * steps, sets={"test": ExampleSet(100)})
-  (found,) = [v for v in study(a, coarse, min_effect=0).verdicts if v.pair]
-  assert (found.verdict, found.remark) == (
+  (verdict,) = [v for v in study(a, coarse, min_effect=0).verdicts if v.pair]
+  assert (verdict.verdict, verdict.remark) == (
     WORSE,
     "less than one of 100 examples",
   )
@@ -83,36 +83,36 @@ def test_what_is_no_better_than_chance_has_collapsed():
   chance = 0.2 + 2 * np.sqrt(0.2 * 0.8 / 400)
   for final, verdict in ((chance - 1e-3, COLLAPSED), (chance + 1e-3, WORSE)):
     finals = final + np.array([-1e-4, 0, 1e-4])
-    of = study(cell("a", [0.9, 0.9, 0.9001]), cell("b", finals, sets=sets))
-    assert [v.verdict for v in of.verdicts] == [BEST, verdict]
+    case = study(cell("a", [0.9, 0.9, 0.9001]), cell("b", finals, sets=sets))
+    assert [v.verdict for v in case.verdicts] == [BEST, verdict]
   # Without the examples, the first model has 0.1.
-  of = study(cell("a", [0.1, 0.1]), cell("b", [0.09, 0.1]))
-  assert [v.verdict for v in of.verdicts] == [COLLAPSED, COLLAPSED]
-  one = cell("a", [0.5] * 2, tried={0.1: [0.5], 1.0: [0.1], 3.0: [0.05]})
-  assert one.num_collapsed == 2
+  case = study(cell("a", [0.1, 0.1]), cell("b", [0.09, 0.1]))
+  assert [v.verdict for v in case.verdicts] == [COLLAPSED, COLLAPSED]
+  tuned_cell = cell("a", [0.5] * 2, tried={0.1: [0.5], 1.0: [0.1], 3.0: [0.05]})
+  assert tuned_cell.num_collapsed == 2
 
 
 def test_power_is_that_of_simulated_studies():
   rng = np.random.default_rng(1)
-  least = statistics.smallest_difference(5, 0.01, num_pairs=6)
-  differences = least + 0.01 * rng.normal(size=(5, 20_000))
+  effect = statistics.smallest_difference(5, 0.01, num_pairs=6)
+  differences = effect + 0.01 * rng.normal(size=(5, 20_000))
   p = pairs.p_values(differences, 0 * differences)
   assert np.mean(p < 0.05 / 6) == pytest.approx(0.8, abs=0.015)
   num = statistics.seeds_needed(0.01, 0.01)
-  found = [statistics.smallest_difference(n, 0.01) for n in (num - 1, num)]
-  assert found[1] <= 0.01 < found[0]
+  effects = [statistics.smallest_difference(n, 0.01) for n in (num - 1, num)]
+  assert effects[1] <= 0.01 < effects[0]
 
 
 def test_simulated_errors_are_by_the_rule_of_studies():
   rng = np.random.default_rng(2)
   values = 0.7 + 0.01 * rng.normal(size=(4, 6, 12))
   values[0] += 0.012
-  found = errors.are_worse(values)
+  are_worse = errors.are_worse(values)
   for i in range(values.shape[2]):
     cells = [cell(str(m), finals) for m, finals in enumerate(values[..., i])]
-    said = [v.verdict == WORSE for v in study(*cells).verdicts]
-    assert said == found[:, i].tolist()
-  assert 0 < found.mean() < 1
+    is_worse = [v.verdict == WORSE for v in study(*cells).verdicts]
+    assert is_worse == are_worse[:, i].tolist()
+  assert 0 < are_worse.mean() < 1
   assert errors.equal_methods(rng, 5, 5, 2000) < 0.06
   assert errors.chosen_by_luck(rng, 5, 10, False, 300) > 0.5
   assert errors.chosen_by_luck(rng, 5, 10, True, 2000) < 0.065
@@ -151,7 +151,7 @@ def crossed_cell(values, scores):
 
 def test_components_are_those_of_simulated_effects():
   rng = np.random.default_rng(0)
-  found = [variance.components(simulated(rng, 6, 5)) for _ in range(4000)]
+  estimates = [variance.components(simulated(rng, 6, 5)) for _ in range(4000)]
   expected = {
     variance.PARTITION: PARTITION,
     variance.SEED: SEED,
@@ -159,36 +159,36 @@ def test_components_are_those_of_simulated_effects():
   }
   for name, sd in expected.items():
     # An estimate below 0 becomes 0, so the mean is a little too large.
-    mean = np.mean([each[name] ** 2 for each in found])
+    mean = np.mean([estimate[name] ** 2 for estimate in estimates])
     assert sd**2 * 0.97 < mean < sd**2 * 1.08, name
 
 
 def test_effects_that_are_not_there_are_about_nothing():
   rng = np.random.default_rng(1)
   values = rng.normal(size=(40, 40))
-  found = variance.components(values)
-  assert found[variance.BOTH] == pytest.approx(1, abs=0.06)
-  assert max(found[variance.PARTITION], found[variance.SEED]) < 0.1
+  parts = variance.components(values)
+  assert parts[variance.BOTH] == pytest.approx(1, abs=0.06)
+  assert max(parts[variance.PARTITION], parts[variance.SEED]) < 0.1
   of_partitions = variance.components(values + 3 * rng.normal(size=(40, 1)))
   assert of_partitions[variance.PARTITION] == pytest.approx(3, abs=0.8)
-  assert of_partitions[variance.SEED] == pytest.approx(found[variance.SEED])
+  assert of_partitions[variance.SEED] == pytest.approx(parts[variance.SEED])
 
 
 def test_the_luck_of_choosing_is_told_from_partition_and_seed():
   """Validation cannot tell the settings apart, so any is chosen as often."""
   rng = np.random.default_rng(2)
-  found = []
+  spreads = []
   for _ in range(400):
     values = QUALITIES[:, None, None] + simulated(rng, 6, 5)
     values = values + 0.5 * rng.normal(size=values.shape)
-    one = crossed_cell(values, rng.normal(size=values.shape))
-    found.append(variance.spread_of(one, "test_loss"))
-  mean = {n: np.mean([each[n] ** 2 for each in found]) for n in found[0]}
+    sample = crossed_cell(values, rng.normal(size=values.shape))
+    spreads.append(variance.spread_of(sample, "test_loss"))
+  mean = {n: np.mean([row[n] ** 2 for row in spreads]) for n in spreads[0]}
   assert mean[variance.CHOICE] == pytest.approx(np.var(QUALITIES), rel=0.1)
   assert mean[variance.PARTITION] == pytest.approx(PARTITION**2, rel=0.15)
   assert mean[variance.BOTH] == pytest.approx(BOTH**2 + 0.5**2, rel=0.1)
-  whole = sum(mean[n] for n in list(mean)[1:])
-  assert mean[variance.WHOLE] == pytest.approx(whole)
+  total = sum(mean[n] for n in list(mean)[1:])
+  assert mean[variance.WHOLE] == pytest.approx(total)
 
 
 def test_the_best_by_its_own_score_is_chosen_and_a_single_setting_is_not():

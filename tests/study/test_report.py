@@ -62,13 +62,13 @@ def read(path):
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
   """The report of the plain study, with all of its files."""
-  of = studies.plain()
+  case = studies.plain()
   cells = (
     dataclasses.replace(c, commands=(f"run --method='{c.method}'",))
-    for c in of.cells
+    for c in case.cells
   )
-  of = dataclasses.replace(of, cells=tuple(cells), command="compare --all")
-  return of, of.write(tmp_path_factory.mktemp("report"))
+  case = dataclasses.replace(case, cells=tuple(cells), command="compare --all")
+  return case, case.write(tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def test_the_page_needs_no_other_file(plain):
   _, path = plain
   assert sorted(os.listdir(path.parent)) == FILES
   kinds = ("png", "pdf", "svg")
-  drawn = {f"{name}.{kind}" for name in PLAIN_PICTURES for kind in kinds}
-  assert set(os.listdir(path.parent / "pictures")) == drawn
+  files = {f"{name}.{kind}" for name in PLAIN_PICTURES for kind in kinds}
+  assert set(os.listdir(path.parent / "pictures")) == files
   text = path.read_text()
   assert "http" not in text
   assert "<script" not in text
@@ -100,17 +100,17 @@ def test_the_page_needs_no_other_file(plain):
 
 
 def test_the_page_says_everything_in_order(plain):
-  of, path = plain
+  case, path = plain
   _, text = read(path)
   parts = [
     "Plain",
     "3 methods · 2 conditions · 5 seeds · compared by accuracy on the test "
     "examples",
-    sentences.answer(of),
+    sentences.answer(case),
     "after the last round against α: the mean over 5 seeds of the report",
     "80.0 (79.0 to 81.0)",
     "What limits this comparison",
-    *limits_of(of),
+    *limits_of(case),
     "Differences",
     "Over all conditions",
     "How settings were chosen",
@@ -132,10 +132,10 @@ def test_the_page_says_everything_in_order(plain):
     "is called best .",
     "the smallest effect of interest, which is 0.5 points.",
   ]
-  at = 0
+  position = 0
   for part in parts:
-    at = text.find(part, at)
-    assert at >= 0, part
+    position = text.find(part, position)
+    assert position >= 0, part
 
 
 def test_hostile_labels(tmp_path, fast):
@@ -160,35 +160,35 @@ def test_hostile_labels(tmp_path, fast):
   ],
 )  # fmt: skip
 def test_what_is_missing_breaks_nothing(cells, tmp_path, fast):
-  of = study(*cells, target=0.99)
-  read(of.write(tmp_path))
+  case = study(*cells, target=0.99)
+  read(case.write(tmp_path))
   assert sorted(os.listdir(tmp_path)) == FILES
   assert "nan" not in (tmp_path / "table.md").read_text().lower()
-  assert of.table_lines()
-  assert "<table" in of._repr_html_()
+  assert case.table_lines()
+  assert "<table" in case._repr_html_()
 
 
 def test_a_second_report_replaces_the_first_only(plain, tmp_path, fast):
-  of, first = plain
+  case, first = plain
   folder = tmp_path / "copied"
   shutil.copytree(first.parent, folder)
   (folder / "notes.txt").write_text("mine")
   (folder / "pictures" / "mine.png").write_bytes(b"mine")
-  smaller = study(*of.cells[:3], title="Second")
+  smaller = study(*case.cells[:3], title="Second")
   assert smaller.write(folder) == folder / "report.html"
   assert sorted(os.listdir(folder)) == sorted([*FILES, "notes.txt"])
   tables = [path / "table.csv" for path in (first.parent, folder)]
   assert tables[0].read_text() != tables[1].read_text()
   # Those of the former report that the new one does not have are gone.
-  kept = PLAIN_PICTURES - {"against_alpha", "performance_profile"}
-  drawn = {f"{name}.png" for name in kept}
-  assert set(os.listdir(folder / "pictures")) == {"mine.png"} | drawn
+  names = PLAIN_PICTURES - {"against_alpha", "performance_profile"}
+  files = {f"{name}.png" for name in names}
+  assert set(os.listdir(folder / "pictures")) == {"mine.png"} | files
 
 
 def test_the_same_study_has_the_same_files(tmp_path, fast):
   small = study(cell("a", [0.5, 0.6]), cell("b", [0.6, 0.7]))
-  one, two = (small.write(tmp_path / name) for name in "ab")
-  assert one.read_bytes() == two.read_bytes()
+  first, second = (small.write(tmp_path / name) for name in "ab")
+  assert first.read_bytes() == second.read_bytes()
 
 
 def test_the_folder_of_a_study_that_is_on_its_way(tmp_path, without_pictures):
@@ -202,9 +202,9 @@ def test_other_folders_are_refused(tmp_path, monkeypatch):
   full = tmp_path / "full"
   full.mkdir()
   (full / "thesis.tex").write_text("")
-  said = refusal(ONE.write, full)
-  assert said.startswith("folder=")
-  assert re.search("has 'thesis.tex'.*new or empty", said)
+  line = refusal(ONE.write, full)
+  assert line.startswith("folder=")
+  assert re.search("has 'thesis.tex'.*new or empty", line)
   (full / "report.html").write_text("<html>mine</html>")
   with pytest.raises(ValueError, match=r"report.html is not that of a study"):
     ONE.write(full)
@@ -238,36 +238,36 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, without_pictures):
 
 def timed(method, rounds, times):
   """A cell on a clock, with these evaluated rounds at these seconds."""
-  found = cell(method, [0.6, 0.7])
-  history = found.report_runs.history
+  plain_cell = cell(method, [0.6, 0.7])
+  history = plain_cell.report_runs.history
   metrics = history.metrics | {"time": np.tile(np.array(times, float), (2, 1))}
-  measured = found.report_runs._replace(
+  measured = plain_cell.report_runs._replace(
     history=studies.History(rounds, metrics)
   )
-  return dataclasses.replace(found, report_runs=measured)
+  return dataclasses.replace(plain_cell, report_runs=measured)
 
 
 def test_a_time_limit_ends_methods_after_rounds_of_their_own():
   """Curves over time are first, and only time counts as a length."""
   slow, fast = timed("slow", [0, 2, 4], [0, 28, 57]), [0, 30, 60]
-  of = study(slow, timed("fast", [0, 100, 200], fast))
-  kinds = [picture.name for picture in pictures.of_study(of)]
+  case = study(slow, timed("fast", [0, 100, 200], fast))
+  kinds = [picture.name for picture in pictures.of_study(case)]
   assert kinds[:2] == ["learning_curves_time", "learning_curves"]
-  said = "Methods ran for different "
-  assert not [line for line in limits_of(of) if said in line]
-  of = study(slow, timed("short", [0, 100, 200], [0, 9, 20]))
-  (line,) = (line for line in limits_of(of) if said in line)
-  assert line == f"{said}simulated times: slow 57.0 s, short 20.0 s."
+  phrase = "Methods ran for different "
+  assert not [line for line in limits_of(case) if phrase in line]
+  case = study(slow, timed("short", [0, 100, 200], [0, 9, 20]))
+  (line,) = (line for line in limits_of(case) if phrase in line)
+  assert line == f"{phrase}simulated times: slow 57.0 s, short 20.0 s."
   # Each condition may have a length of its own.
   two = [
     timed("slow", [0, 2, 4], [0, 28, 57]),
     timed("slow", [0, 1, 2], [0, 4, 9]),
   ]
   two = [dataclasses.replace(c, condition={"x": i}) for i, c in enumerate(two)]
-  assert not [line for line in limits_of(study(*two)) if said in line]
+  assert not [line for line in limits_of(study(*two)) if phrase in line]
   # The same rounds at the same times: a picture over time would say nothing.
-  of = study(slow, timed("same", [0, 2, 4], [0, 28, 57]))
-  kinds = [picture.name for picture in pictures.of_study(of)]
+  case = study(slow, timed("same", [0, 2, 4], [0, 28, 57]))
+  kinds = [picture.name for picture in pictures.of_study(case)]
   assert "learning_curves_time" not in kinds
 
 
@@ -282,25 +282,25 @@ def test_methods_have_their_order_and_colour_everywhere():
     for a, k in ((1.0, 1), (1.0, 2), (0.1, 1), (0.1, 2))
     if (m, a, k) != ("z", 1.0, 1)
   ]  # fmt: skip
-  of = study(*cells)
+  case = study(*cells)
   styles = method_styles(labels)
-  drawn = pictures.of_study(of)
-  assert len(drawn) == 7
-  for picture in drawn:
+  all_pictures = pictures.of_study(case)
+  assert len(all_pictures) == 7
+  for picture in all_pictures:
     figure = picture.draw(None)
     (legend,) = figure.legends
-    shown = [text.get_text() for text in legend.texts]
-    shown = [label for label in shown if label in labels]
-    assert shown == [label for label in labels if label in shown], picture.name
-    assert len(shown) >= 2
-    for label, line in zip(shown, legend.legend_handles, strict=False):
+    names = [text.get_text() for text in legend.texts]
+    names = [label for label in names if label in labels]
+    assert names == [label for label in labels if label in names], picture.name
+    assert len(names) >= 2
+    for label, line in zip(names, legend.legend_handles, strict=False):
       assert line.get_color() == styles[label].color, picture.name
-  for table in (tables.main_table(of, True), tables.over_all(of)):
-    found = [row[0].text for row in table.rows]
-    assert found == [label for label in labels if label in found]
-  for table in (tables.settings(of), tables.costs(of)[1]):
-    found = [row[2].text for row in table.rows]
-    assert found == [*labels, *labels, *labels, "a", "m"]
+  for table in (tables.main_table(case, True), tables.over_all(case)):
+    methods = [row[0].text for row in table.rows]
+    assert methods == [label for label in labels if label in methods]
+  for table in (tables.settings(case), tables.costs(case)[1]):
+    methods = [row[2].text for row in table.rows]
+    assert methods == [*labels, *labels, *labels, "a", "m"]
 
 
 def test_pictures_of_grids():
@@ -333,13 +333,13 @@ def test_a_diverged_setting_counts_as_the_model_before_training():
 )
 def test_bands_end_where_the_metric_does(metric, low, high):
   values = np.array([[0.0, 0.2], [1.0, 0.9]])
-  whole = statistics.mean_interval(values)
-  assert (whole.low < 0).all()
-  assert (whole.high > 1).all()
-  drawn = drawing.curve(metric, np.arange(2), values)
-  np.testing.assert_allclose(drawn.mean, whole.estimate)
-  np.testing.assert_allclose(drawn.low, np.maximum(whole.low, low))
-  np.testing.assert_allclose(drawn.high, np.minimum(whole.high, high))
+  interval = statistics.mean_interval(values)
+  assert (interval.low < 0).all()
+  assert (interval.high > 1).all()
+  curve = drawing.curve(metric, np.arange(2), values)
+  np.testing.assert_allclose(curve.mean, interval.estimate)
+  np.testing.assert_allclose(curve.low, np.maximum(interval.low, low))
+  np.testing.assert_allclose(curve.high, np.minimum(interval.high, high))
 
 
 def test_curves_are_the_mean_over_seeds():

@@ -41,8 +41,8 @@ def parts(*interval):
 
 
 def whole(metric, *interval):
-  of = Interval(*interval)
-  return words.numbers_of(metric, [of]).with_interval(of)
+  estimate = Interval(*interval)
+  return words.numbers_of(metric, [estimate]).with_interval(estimate)
 
 
 def under(*conditions):
@@ -50,39 +50,39 @@ def under(*conditions):
   return study(
     *[
       cell(m, values, {"k": k} if len(conditions) > 1 else None)
-      for k, here in enumerate(conditions)
-      for m, values in zip("abcdefghij", here, strict=False)
+      for k, condition in enumerate(conditions)
+      for m, values in zip("abcdefghij", condition, strict=False)
     ]
   )
 
 
-def answer(of):
-  print(sentences.answer(of))
+def answer(case):
+  print(sentences.answer(case))
 
 
-def limits(*cells, **more):
-  for line in sentences.limits_of(study(*cells, **more)):
+def limits(*cells, **options):
+  for line in sentences.limits_of(study(*cells, **options)):
     print(line)
 
 
-def lines(said):
+def lines(content):
   """The lines that are not empty."""
-  print(*(line for line in said.splitlines() if line.strip()), sep="\n")
+  print(*(line for line in content.splitlines() if line.strip()), sep="\n")
 
 
 def show(table):
   lines(formats.markdown(table) if table else "None")
 
 
-def csv(of, *columns):
+def csv(rows, *columns):
   """Columns of a table for programs, its numbers with six digits."""
-  for row in of:
-    shown = [row[name] for name in columns]
-    print(*(f"{x:.6g}" if isinstance(x, float) else x for x in shown), sep=", ")
+  for row in rows:
+    cells = [row[name] for name in columns]
+    print(*(f"{x:.6g}" if isinstance(x, float) else x for x in cells), sep=", ")
 
 
-def captions(*cells, **more):
-  for picture in pictures.of_study(study(*cells, **more)):
+def captions(*cells, **options):
+  for picture in pictures.of_study(study(*cells, **options)):
     print(f"{picture.name}: {picture.title} {picture.caption}")
 
 
@@ -93,21 +93,21 @@ def clients(y=LABELS, rows=((0, 1, 1), (2, 3))):
 
 
 def without_losses():
-  one = cell("a", FOUR)
-  metrics = one.report_runs.history.metrics
+  result = cell("a", FOUR)
+  metrics = result.report_runs.history.metrics
   for name in [name for name in metrics if name.endswith("loss")]:
     del metrics[name]
-  return one
+  return result
 
 
-NAMES = {name: each for name, each in globals().items() if name[0] != "_"}
-NAMES |= {each.__name__: each for each in (Criterion, ExampleSet, studies.grid)}
+NAMES = {name: value for name, value in globals().items() if name[0] != "_"}
+NAMES |= {item.__name__: item for item in (Criterion, ExampleSet, studies.grid)}
 NAMES |= {"MANY": studies.many(), "NAN": NAN, "text": text}
 NAMES |= {"tables": tables, "plan": plan}
 
 
 @pytest.mark.parametrize(
-  "example", studies.examples_of("said.txt"), ids=lambda each: each.source
+  "example", studies.examples_of("said.txt"), ids=lambda example: example.source
 )
 def test_what_is_said(example):
   studies.check_example(example, NAMES)

@@ -26,13 +26,13 @@ RLIABLE = json.loads(
 
 def test_resamples_follow_the_seed_and_those_of_tasks_are_drawn_apart():
   draw = lambda seed: statistics.resamples(400, 5, seed, num_tasks=2)
-  drawn = draw(3)
+  indices = draw(3)
   assert statistics.resamples(400, 5, 3).shape == (400, 5)
-  assert drawn.shape == (400, 5, 2)
-  assert set(drawn.ravel()) == set(range(5))
-  np.testing.assert_array_equal(drawn, draw(3))
-  assert (drawn != draw(4)).any()
-  assert (drawn[..., 0] != drawn[..., 1]).any()
+  assert indices.shape == (400, 5, 2)
+  assert set(indices.ravel()) == set(range(5))
+  np.testing.assert_array_equal(indices, draw(3))
+  assert (indices != draw(4)).any()
+  assert (indices[..., 0] != indices[..., 1]).any()
 
 
 def test_the_seed_decides_an_interval():
@@ -49,9 +49,9 @@ def test_the_seed_decides_an_interval():
 def draw_these(monkeypatch):
   """Lets intervals be made of given resamples, one for each set of runs."""
 
-  def draw_these(*given):
-    drawn = map(np.array, given)
-    monkeypatch.setattr(bootstrap, "resamples", lambda *_, **__: next(drawn))
+  def draw_these(*resamples):
+    arrays = map(np.array, resamples)
+    monkeypatch.setattr(bootstrap, "resamples", lambda *_, **__: next(arrays))
 
   return draw_these
 
@@ -61,20 +61,20 @@ def draw_these(monkeypatch):
 
 @pytest.mark.parametrize("case", RLIABLE, ids=lambda case: case["name"])
 def test_percentile_intervals_are_those_of_rliable(case, draw_these):
-  drawn, scores = [case["indices"]], [case["scores"]]
+  draws, scores = [case["indices"]], [case["scores"]]
   if case["name"] == "probability_of_improvement":
-    drawn, scores = zip(*case["indices"], strict=True), case["scores"]
+    draws, scores = zip(*case["indices"], strict=True), case["scores"]
   elif case["name"] == "mean_interval":
-    drawn, scores = [np.array(drawn[0])[..., 0]], [np.array(scores[0])[:, 0]]
-  draw_these(*drawn)
+    draws, scores = [np.array(draws[0])[..., 0]], [np.array(scores[0])[:, 0]]
+  draw_these(*draws)
   if "thresholds" in case:
     scores.append(case["thresholds"])
-  found = getattr(statistics, case["name"])(
+  interval = getattr(statistics, case["name"])(
     *scores, confidence=0.9, method="percentile"
   )
   for name in ("estimate", "low", "high"):
     np.testing.assert_allclose(
-      np.atleast_1d(getattr(found, name)), case[name], rtol=0, atol=1e-13
+      np.atleast_1d(getattr(interval, name)), case[name], rtol=0, atol=1e-13
     )
 
 
@@ -106,10 +106,10 @@ def test_intervals_of_means_cover_as_they_say(
     # What the seed does to both methods is ten times their difference.
     of_seed = 10 * rng.normal(size=values.shape)
     a, b = values + of_seed, of_seed
-    found = statistics.paired_difference(a, b, num_resamples=2000, **how)
+    interval = statistics.paired_difference(a, b, num_resamples=2000, **how)
   else:
-    found = statistics.mean_interval(values, num_resamples=2000, **how)
-  covered = (found.low <= 3) & (found.high >= 3)
+    interval = statistics.mean_interval(values, num_resamples=2000, **how)
+  covered = (interval.low <= 3) & (interval.high >= 3)
   assert low <= covered.mean() <= high
 
 
@@ -124,8 +124,8 @@ def test_the_width_is_students_and_leans_to_the_spread_out_side():
 
 def test_equal_values_have_an_interval_without_width():
   for method in ("student", "percentile"):
-    found = statistics.mean_interval([0.1] * 3, method=method)
-    assert found == pytest.approx((0.1, 0.1, 0.1), abs=1e-15)
+    interval = statistics.mean_interval([0.1] * 3, method=method)
+    assert interval == pytest.approx((0.1, 0.1, 0.1), abs=1e-15)
 
 
 def test_small_confidence_of_two_seeds_keeps_the_mean_inside():
@@ -143,27 +143,27 @@ def test_the_mean_is_inside_where_both_percentiles_are_on_one_side(draw_these):
 
 def test_one_seed_has_no_interval():
   values = [[0.5, 0.6]]
-  found = statistics.mean_interval(values)
-  np.testing.assert_array_equal(found.estimate, [0.5, 0.6])
-  assert np.isnan([found.low, found.high]).all()
+  interval = statistics.mean_interval(values)
+  np.testing.assert_array_equal(interval.estimate, [0.5, 0.6])
+  assert np.isnan([interval.low, interval.high]).all()
   for function in (
     lambda: statistics.interquartile_mean(values),
     lambda: statistics.probability_of_improvement(values, values),
     lambda: statistics.performance_profile(values, [0.55]),
   ):
-    found = function()
-    assert np.isfinite(found.estimate).all()
-    assert np.isnan(found.low).all()
-    assert np.isnan(found.high).all()
+    interval = function()
+    assert np.isfinite(interval.estimate).all()
+    assert np.isnan(interval.low).all()
+    assert np.isnan(interval.high).all()
 
 
 def test_curves_are_many_means():
   values = np.random.default_rng(0).normal(size=(4, 3, 2))
-  found = statistics.mean_interval(values)
-  assert found.low.shape == (3, 2)
+  intervals = statistics.mean_interval(values)
+  assert intervals.low.shape == (3, 2)
   alone = statistics.mean_interval(values[:, 2, 1])
   assert isinstance(alone.low, float)
-  np.testing.assert_allclose([x[2, 1] for x in found], alone, rtol=1e-12)
+  np.testing.assert_allclose([x[2, 1] for x in intervals], alone, rtol=1e-12)
 
 
 def test_a_block_of_columns_at_a_time_changes_nothing(monkeypatch):
@@ -177,12 +177,12 @@ def test_a_block_of_columns_at_a_time_changes_nothing(monkeypatch):
 @pytest.mark.parametrize("broken", [NAN, INF, -INF])
 def test_a_diverged_seed_has_no_mean(broken):
   values = np.array([[0.5, 0.5], [0.6, broken], [0.7, 0.7]])
-  for found in (
+  for interval in (
     statistics.mean_interval(values),
     statistics.paired_difference(values, values),
   ):
-    assert np.isfinite([x[0] for x in found]).all()
-    assert np.isnan([x[1] for x in found]).all()
+    assert np.isfinite([x[0] for x in interval]).all()
+    assert np.isnan([x[1] for x in interval]).all()
   assert np.isnan(statistics.interquartile_mean(values)).all()
 
 
@@ -215,12 +215,12 @@ def test_improvement_counts_pairs_and_half_of_ties():
 @pytest.mark.parametrize("direction", ["max", "min"])
 @pytest.mark.parametrize("broken", [NAN, INF, -INF])
 def test_diverged_runs_lose_and_tie_with_one_another(direction, broken):
-  found = statistics.probability_of_improvement(
+  interval = statistics.probability_of_improvement(
     [1.0, broken], [2.0, NAN], direction=direction
   )
   first = 1.0 if direction == "min" else 0.0
   # The pairs: (1, 2), (1, NaN), (broken, 2), (broken, NaN).
-  assert found.estimate == (first + 1 + 0 + 0.5) / 4
+  assert interval.estimate == (first + 1 + 0 + 0.5) / 4
 
 
 def test_profile_counts_runs_strictly_better():
@@ -246,7 +246,7 @@ def test_expected_best_is_the_mean_over_all_draws(direction, replace):
   validation = np.array([0.7, 0.2, 0.7, 0.5, 0.1])
   report = np.array([0.6, 0.3, 0.8, 0.45, 0.2])
   best = max if direction == "max" else min
-  for shown in (None, report):
+  for finals in (None, report):
     expected = []
     for n in range(1, 6):
       draws = (
@@ -255,13 +255,13 @@ def test_expected_best_is_the_mean_over_all_draws(direction, replace):
         else itertools.permutations(range(5), n)
       )
       # Of equal values the first that was drawn is chosen.
-      chosen = [best(draw, key=validation.__getitem__) for draw in draws]
-      values = validation if shown is None else shown
-      expected.append(np.mean(values[chosen]))
-    found = statistics.expected_best(
-      validation, shown, direction=direction, replace=replace
+      indices = [best(draw, key=validation.__getitem__) for draw in draws]
+      values = validation if finals is None else finals
+      expected.append(np.mean(values[indices]))
+    curve = statistics.expected_best(
+      validation, finals, direction=direction, replace=replace
     )
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(curve, expected, rtol=0, atol=1e-13)
 
 
 def test_expected_best_of_a_diverged_setting():
@@ -274,9 +274,9 @@ def test_expected_best_of_a_diverged_setting():
 
 
 def test_expected_best_of_many_settings_is_finite_and_grows():
-  found = statistics.expected_best(np.random.default_rng(0).random(2000))
-  assert np.isfinite(found).all()
-  assert (np.diff(found) > 0).all()
+  curve = statistics.expected_best(np.random.default_rng(0).random(2000))
+  assert np.isfinite(curve).all()
+  assert (np.diff(curve) > 0).all()
 
 
 # Cost.
@@ -308,10 +308,10 @@ def costs() -> History:
   ],
 )
 def test_the_cost_of_what_is_good_enough_first(metric, target, how, expected):
-  found = statistics.to_target(costs(), metric, target, **how)
-  np.testing.assert_array_equal(found, expected)
+  spending = statistics.to_target(costs(), metric, target, **how)
+  np.testing.assert_array_equal(spending, expected)
 
 
 def test_to_target_before_the_first_evaluation():
-  h = History([], {"test_accuracy": np.zeros((2, 0))})
-  assert np.isnan(statistics.to_target(h, "test_accuracy", 0.5)).all()
+  history = History([], {"test_accuracy": np.zeros((2, 0))})
+  assert np.isnan(statistics.to_target(history, "test_accuracy", 0.5)).all()

@@ -81,15 +81,15 @@ def study():
 def of_one(**changed):
   """A study of a method under the first condition."""
   methods, conditions = {"SGD": METHODS["SGD"]}, CONDITIONS[:1]
-  alone = {"methods": methods, "conditions": conditions, "seeds": [3, 5]}
-  return fo.compare(**WHOLE | alone | changed)
+  defaults = {"methods": methods, "conditions": conditions, "seeds": [3, 5]}
+  return fo.compare(**WHOLE | defaults | changed)
 
 
 def assert_by_hand(
   measured, method, condition, grid, seeds, data=None, **pools
 ):
   """That these are the points of a grid by `sweep`, and their history."""
-  own = {"local_steps": condition["local_steps"]}
+  settings = {"local_steps": condition["local_steps"]}
   result = fo.sweep(
     fo.Method(*method).make,
     grid,
@@ -97,7 +97,7 @@ def assert_by_hand(
     data or (lambda seed: clients(seed, condition["alpha"])),
     seeds=seeds,
     validation=VALIDATION,
-    **SETTINGS | own | pools,
+    **SETTINGS | settings | pools,
   )
   assert measured.points == fo.grid_points(grid, seeds)
   chex.assert_trees_all_equal(measured.history.metrics, result.history.metrics)
@@ -110,20 +110,20 @@ def test_same_as_sweeps_by_hand(study):
     cell = study.cell(label, condition)
     grid = dict(fo.Method(*method).grid)
     assert_by_hand(cell.tuning_runs, method, condition, grid, [3, 5])
-    chosen = grid | {"learning_rate": [cell.chosen["learning_rate"]]}
+    chosen_grid = grid | {"learning_rate": [cell.chosen["learning_rate"]]}
     assert_by_hand(
-      cell.report_runs, method, condition, chosen, [1, 8, 2], test=TEST
+      cell.report_runs, method, condition, chosen_grid, [1, 8, 2], test=TEST
     )
 
 
 def test_the_chosen_setting_is_the_best_of_those_tried(study):
-  chosen = set()
+  rates = set()
   for cell in study.cells:
     final = cell.tuning_runs.history.metrics["validation_accuracy"][:, -1]
     best = RATES[np.argmax(final.reshape(len(RATES), 2).mean(axis=1))]
     assert cell.chosen["learning_rate"] == best
-    chosen.add(best)
-  assert len(chosen) > 1  # There was something to choose.
+    rates.add(best)
+  assert len(rates) > 1  # There was something to choose.
 
 
 def test_what_the_study_says_of_itself(study):
@@ -156,15 +156,15 @@ def test_nothing_on_test_enters_the_choice_and_a_bar_changes_nothing(
 ):
   wrong = {"x": np.full_like(TEST["x"], 1e30), "y": 1 - TEST["y"]}
   (other,) = of_one(test=wrong, progress=True, report_seeds=[1, 8, 2]).cells
-  shown = capsys.readouterr().err
-  assert "1/1" in shown
-  assert "SGD, α = 1, local steps = 1" in shown
-  one = study.cell("SGD", CONDITIONS[0])
-  assert one.chosen == other.chosen
-  tried = one.tuning_runs.history.metrics
+  output = capsys.readouterr().err
+  assert "1/1" in output
+  assert "SGD, α = 1, local steps = 1" in output
+  cell = study.cell("SGD", CONDITIONS[0])
+  assert cell.chosen == other.chosen
+  tried = cell.tuning_runs.history.metrics
   chex.assert_trees_all_equal(tried, other.tuning_runs.history.metrics)
   assert not any("test_" in name for name in tried)
-  assert not np.array_equal(one.final("test_loss"), other.final("test_loss"))
+  assert not np.array_equal(cell.final("test_loss"), other.final("test_loss"))
 
 
 @pytest.mark.slow
@@ -210,13 +210,13 @@ def test_nested_each_seed_chooses_by_its_own_score():
     cell.final("test_accuracy"), finals[best, range(len(seeds))]
   )
   assert len(set(best)) > 1  # There was luck.
-  assert sum(len(each.points) for each in cell.choices) == len(seeds)
+  assert sum(len(choice.points) for choice in cell.choices) == len(seeds)
   assert cell.is_fresh
   assert cell.sets["test"].size == N
   spread = variance.spread_of(cell, "test_accuracy")
   of_choice, results = finals.mean(axis=1)[best], cell.final("test_accuracy")
   parts = results, of_choice, results - of_choice
-  expected = [np.std(each, ddof=1) for each in parts]
+  expected = [np.std(part, ddof=1) for part in parts]
   assert list(spread.values()) == pytest.approx(expected)
 
 
@@ -225,11 +225,11 @@ def test_partitions_and_seeds_that_are_crossed_are_those_of_sweeps():
   (cell,) = of_one(report_seeds=[1, 8], crossed=2).cells
   grid = {"learning_rate": RATES}
   for partition_seed, crossed in zip([9, 10], cell.crossed, strict=True):
-    own = {"data": clients(partition_seed, 1.0), "test": TEST}
-    how = METHODS["SGD"], CONDITIONS[0], grid, [11, 12]
-    assert_by_hand(crossed, *how, **own)
-  found = variance.spread_of(cell, "test_accuracy")
-  assert list(found)[1:] == [
+    options = {"data": clients(partition_seed, 1.0), "test": TEST}
+    arguments = METHODS["SGD"], CONDITIONS[0], grid, [11, 12]
+    assert_by_hand(crossed, *arguments, **options)
+  spread = variance.spread_of(cell, "test_accuracy")
+  assert list(spread)[1:] == [
     variance.CHOICE,
     variance.PARTITION,
     variance.SEED,
@@ -260,20 +260,20 @@ def test_one_that_always_diverges_and_one_that_is_not_tuned():
     "bad": fo.Method(broken, {"learning_rate": [0.1, 0.2]}),
     "one": fo.Method(sgd, {"learning_rate": [0.1]}),
   }
-  bad, one = of_one(methods=methods).cells
-  assert bad.report_runs is None
-  assert bad.chosen == {}
-  assert bad.tuning.num_diverged == 2
-  assert one.tuning_runs is None
-  assert one.chosen == {"learning_rate": 0.1}
+  bad_cell, untuned_cell = of_one(methods=methods).cells
+  assert bad_cell.report_runs is None
+  assert bad_cell.chosen == {}
+  assert bad_cell.tuning.num_diverged == 2
+  assert untuned_cell.tuning_runs is None
+  assert untuned_cell.chosen == {"learning_rate": 0.1}
 
 
 def test_a_single_setting_needs_no_validation_examples():
   """And the settings of a method are told; who takes part is the schedule's."""
-  one = {name: fo.Method(sgd, {"learning_rate": [0.1]}) for name in "AB"}
-  one["B"] = one["B"]._replace(options={"batch_size": 2})
+  methods = {name: fo.Method(sgd, {"learning_rate": [0.1]}) for name in "AB"}
+  methods["B"] = methods["B"]._replace(options={"batch_size": 2})
   table = fo.schedules.by_hand([[0], [1], [2]])
-  study = of_one(methods=one, validation=None, schedule=table)
+  study = of_one(methods=methods, validation=None, schedule=table)
   assert np.isfinite(study.cells[0].final("test_loss")).all()
   unsaid = {"seeds of tuning", "cohort_size", "batch_size"}
   assert not unsaid & study.about.keys()
@@ -292,17 +292,17 @@ def test_what_is_said_of_methods_for_own_models():
 def test_settings_are_chosen_and_compared_by_the_clients_own_models():
   make = lambda lam: fo.ditto(calls.loss_fn, optax.sgd(0.5), lam=lam)
   methods = {"Ditto": fo.Method(make, {"lam": [0.1, 30.0]})}
-  own = {"own_models": calls.per_example, "report_seeds": [1, 8]}
-  study = of_one(methods=methods, **own)
+  options = {"own_models": calls.per_example, "report_seeds": [1, 8]}
+  study = of_one(methods=methods, **options)
   (cell,) = study.cells
   assert (study.metric, study.notes) == ("client_test_accuracy", ())
   assert "client_test_accuracy" not in cell.tuning_runs.history.metrics
   scores = cell.tuning_runs.history.metrics["client_validation_accuracy"][:, -1]
   better = int(scores[2:].sum() > scores[:2].sum())
   assert cell.chosen["lam"] == [0.1, 30.0][better]
-  for seed, found in zip([1, 8], cell.final(study.metric), strict=True):
-    rest, test = clients(seed, 1.0).split(0.2, seed)
-    train, _ = rest.split(0.1, seed)
+  for seed, value in zip([1, 8], cell.final(study.metric), strict=True):
+    remaining, test = clients(seed, 1.0).split(0.2, seed)
+    train, _ = remaining.split(0.1, seed)
     algorithm = make(cell.chosen["lam"])
     settings = SETTINGS | {"local_steps": 1, "seed": seed}
     result = fo.simulate(algorithm, calls.PARAMS, train, **settings)
@@ -310,4 +310,4 @@ def test_settings_are_chosen_and_compared_by_the_clients_own_models():
       result, calls.per_example, test, train=train, algorithm=algorithm
     )
     expected = measured.summary()["personal"][study.metric]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)

@@ -55,7 +55,7 @@ def of_tuning_seeds(seed):
 
 def compare(**bad):
   """A comparison of which these arguments are other ones."""
-  whole = {
+  arguments = {
     "methods": {"A": (sgd, GRID), "B": (sgd, {"learning_rate": [0.2, 0.3]})},
     "params": calls.PARAMS,
     "data": calls.DATA,
@@ -67,7 +67,7 @@ def compare(**bad):
     "eval_every": 3,
     "evaluate": fo.evaluation.federated(calls.per_example),
   }
-  fo.compare(**whole | bad)
+  fo.compare(**arguments | bad)
 
 
 def costs():
@@ -105,12 +105,12 @@ def log_scale(limits):
     assert axes.get_yscale() == "linear"  # Nothing was changed.
 
 
-def of_clients(given, sizes=None):
+def of_clients(losses, sizes=None):
   metric = "client_test_loss"
-  fo.plots.client_distribution({"a": given}, None, metric=metric, sizes=sizes)
+  fo.plots.client_distribution({"a": losses}, None, metric=metric, sizes=sizes)
 
 
-NAMES = {name: each for name, each in globals().items() if name[0] != "_"}
+NAMES = {name: value for name, value in globals().items() if name[0] != "_"}
 NAMES |= {
   "statistics": fo.statistics, "plots": fo.plots, "np": np, "calls": calls,
   "History": History, "random": random,

@@ -16,34 +16,34 @@ from tests.helpers import studies
 from tests.helpers.studies import study
 
 
-def rows_of(of):
-  text = formats.csv(formats.cell_records(of))
+def rows_of(case):
+  text = formats.csv(formats.cell_records(case))
   return list(csv.DictReader(io.StringIO(text)))
 
 
 def test_claims_agree_with_tables():
   """The answer, Markdown, LaTeX, HTML, terminal and CSV have one number."""
-  of = studies.plain()
-  found = of.verdicts
-  table = tables.main_table(of)
+  case = studies.plain()
+  all_verdicts = case.verdicts
+  table = tables.main_table(case)
   texts = [formats.markdown(table), formats.latex(table)]
-  texts.append(re.sub("<[^>]*>", "", of._repr_html_()))
-  texts.append("\n".join(of.table_lines()))
-  for verdict, row in zip(found, rows_of(of), strict=True):
+  texts.append(re.sub("<[^>]*>", "", case._repr_html_()))
+  texts.append("\n".join(case.table_lines()))
+  for verdict, row in zip(all_verdicts, rows_of(case), strict=True):
     assert float(row["mean"]) == verdict.value.estimate
     assert float(row["low"]) == verdict.value.low
     assert row["verdict"] == verdict.verdict
-    shown = f"{100 * verdict.value.estimate:.1f}"
+    mean = f"{100 * verdict.value.estimate:.1f}"
     ends = f"{100 * float(row['low']):.1f} to {100 * float(row['high']):.1f}"
-    in_table = [e for r in table.rows for e in r if e[:2] == (shown, ends)]
+    in_table = [e for r in table.rows for e in r if e[:2] == (mean, ends)]
     assert [e.verdict for e in in_table] == [verdict.verdict]
-    assert all(shown in text and ends in text for text in texts)
+    assert all(mean in text and ends in text for text in texts)
     if verdict.verdict == verdicts.BEST:
-      here = of.under(verdict.cell.condition).values()
-      said = sentences.answer(
-        study(*[dataclasses.replace(c, condition={}) for c in here])
+      cells = case.under(verdict.cell.condition).values()
+      answer = sentences.answer(
+        study(*[dataclasses.replace(c, condition={}) for c in cells])
       )
-      assert f"best with {shown} % (95 % interval {ends})" in said
+      assert f"best with {mean} % (95 % interval {ends})" in answer
   assert "**80.0** (79.0 to 81.0)" in texts[0]
   assert "79.9† (" in texts[0]
   assert "SCAFFOLD & \\textbf{80.0} & \\textbf{60.0} \\\\" in texts[1]
@@ -63,26 +63,26 @@ def test_latex_fits_into_a_paper(make, document, tmp_path):
     pytest.skip("needs IEEEtran")
   text = formats.latex(tables.main_table(make(), True))
   # Nothing is made smaller, but for a label of 90 letters.
-  whole = "\\renewcommand{\\resizebox}[3]{#3}" * (make != studies.hostile)
+  macro = "\\renewcommand{\\resizebox}[3]{#3}" * (make != studies.hostile)
   (tmp_path / "main.tex").write_text(
-    f"\\documentclass{document}\\usepackage{{booktabs,graphicx}}{whole}"
+    f"\\documentclass{document}\\usepackage{{booktabs,graphicx}}{macro}"
     f"\\begin{{document}}{text}\\end{{document}}"
   )
-  done = subprocess.run(
+  process = subprocess.run(
     ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"],
     cwd=tmp_path,
     capture_output=True,
     check=False,
   )
-  assert done.returncode == 0, done.stdout[-2000:]
-  assert b"Overfull" not in done.stdout
-  assert b"Float too large" not in done.stdout
+  assert process.returncode == 0, process.stdout[-2000:]
+  assert b"Overfull" not in process.stdout
+  assert b"Float too large" not in process.stdout
 
 
 def has_class(name):
   """Whether LaTeX has a class, and so its fonts."""
   files = [f"{name}.cls", "ptmr7t.tfm"]
-  found = subprocess.run(
+  process = subprocess.run(
     ["kpsewhich", *files], check=False, capture_output=True
   )
-  return len(found.stdout.split()) == 2
+  return len(process.stdout.split()) == 2

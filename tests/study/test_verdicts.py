@@ -17,8 +17,8 @@ from tests.helpers import studies
 from tests.helpers.studies import NAN, cell, study
 
 
-def by_method(of):
-  return {v.cell.method: v for v in of.verdicts}
+def by_method(case):
+  return {v.cell.method: v for v in case.verdicts}
 
 
 def t_interval(a, b):
@@ -28,9 +28,9 @@ def t_interval(a, b):
 
 
 def test_best_worse_and_not_told_apart():
-  found = studies.plain().verdicts
-  assert [v.verdict for v in found] == 2 * [WORSE, BEST, TIED]
-  worse, best, tied = found[:3]
+  all_verdicts = studies.plain().verdicts
+  assert [v.verdict for v in all_verdicts] == 2 * [WORSE, BEST, TIED]
+  worse, best, tied = all_verdicts[:3]
   finals = [v.cell.final("test_accuracy") for v in (worse, best, tied)]
   assert best.value == statistics.mean_interval(finals[1])
   assert worse.behind == t_interval(finals[1], finals[0])
@@ -54,116 +54,113 @@ def test_pairs_are_of_the_same_seed():
 
 
 def test_pairs_are_over_the_seeds_that_both_have():
-  of = study(cell("a", [0.9, 0.8, 0.7]), cell("b", [0.5, 0.7], seeds=[12, 11]))
-  behind = by_method(of)["b"].behind
+  ab = study(cell("a", [0.9, 0.8, 0.7]), cell("b", [0.5, 0.7], seeds=[12, 11]))
+  behind = by_method(ab)["b"].behind
   assert behind == t_interval([0.8, 0.7], [0.7, 0.5])
 
 
 @pytest.mark.parametrize("seeds", [(12, 14, 15), (13, 14, 15)])
 def test_without_two_common_seeds_nothing_is_told(seeds):
-  of = study(
+  case = study(
     cell("a", [0.9, 0.91, 0.92]), cell("b", [0.5, 0.51, 0.52], seeds=seeds)
   )
-  found = of.verdicts
-  assert found[1].verdict == TIED
-  assert np.isnan(found[1].behind.low)
+  all_verdicts = case.verdicts
+  assert all_verdicts[1].verdict == TIED
+  assert np.isnan(all_verdicts[1].behind.low)
 
 
 def test_the_best_is_not_told_by_the_luck_of_other_seeds():
   """a is better with every seed that both have; its fourth one is a bad one."""
   a, b = cell("a", [0.9, 0.8, 0.7, 0.5]), cell("b", [0.885, 0.79, 0.69])
   for cells in ((a, b), (b, a)):
-    found = by_method(study(*cells))
-    assert [found[m].verdict for m in "ab"] == [BEST, WORSE]
+    verdict_of = by_method(study(*cells))
+    assert [verdict_of[m].verdict for m in "ab"] == [BEST, WORSE]
     assert "accuracy, a is best" in sentences.answer(study(*cells))
 
 
 def test_a_few_wins_are_no_certainty():
   """Where every run of the best wins, there is no interval of that."""
-  of = study(cell("a", [0.9, 0.91, 0.95]), cell("b", [0.5, 0.53, 0.52]))
-  found = of.verdicts
-  assert found[1].probability.estimate == 1
-  assert np.isnan(found[1].probability[1:]).all()
-  assert tables.differences(of).rows[0][4][:2] == ("100", "")
+  case = study(cell("a", [0.9, 0.91, 0.95]), cell("b", [0.5, 0.53, 0.52]))
+  all_verdicts = case.verdicts
+  assert all_verdicts[1].probability.estimate == 1
+  assert np.isnan(all_verdicts[1].probability[1:]).all()
+  assert tables.differences(case).rows[0][4][:2] == ("100", "")
   some = study(cell("a", [0.9, 0.51, 0.95, 0.9]), cell("b", [0.5, 0.53, 0.52]))
   _, low, high = by_method(some)["b"].probability
   assert 0 <= low < high <= 1
 
 
 def test_a_method_that_diverged_is_not_the_best():
-  of = study(
+  case = study(
     cell("a", [0.9, NAN, 0.9, 0.9]), cell("b", [0.5] * 4), cell("c", [])
   )
-  found = by_method(of)
-  assert [found[m].verdict for m in "abc"] == [DIVERGED, BEST, DIVERGED]
-  assert [found[m].num_diverged for m in "abc"] == [1, 0, 0]
-  assert [found[m].num_seeds for m in "abc"] == [4, 4, 0]
-  assert np.isnan(found["a"].value.estimate)
-  text = sentences.answer(of)
+  verdict_of = by_method(case)
+  assert [verdict_of[m].verdict for m in "abc"] == [DIVERGED, BEST, DIVERGED]
+  assert [verdict_of[m].num_diverged for m in "abc"] == [1, 0, 0]
+  assert [verdict_of[m].num_seeds for m in "abc"] == [4, 4, 0]
+  assert np.isnan(verdict_of["a"].value.estimate)
+  text = sentences.answer(case)
   assert text.startswith("By mean test accuracy, b is best with 50.0 %")
   assert text.endswith("; a and c diverged.")
 
 
 def test_to_target_is_the_mean_over_seeds():
-  of = studies.plain()
-  _, best, _, *others = of.verdicts
+  case = studies.plain()
+  _, best, _, *other_verdicts = case.verdicts
   # Evaluated at rounds 0, 10 and 20; half way to 0.8 it is 0.45.
   assert best.to_target == {
     "rounds": 20,
     "bytes": 20000,
     "gradient_evaluations": 100,
   }
-  assert all(np.isnan(v.to_target["rounds"]) for v in others)
-  without = dataclasses.replace(of, target=None)
+  assert all(np.isnan(v.to_target["rounds"]) for v in other_verdicts)
+  without = dataclasses.replace(case, target=None)
   assert without.verdicts[0].to_target == {}
 
 
 def test_to_target_of_costs_that_were_not_measured():
-  of = study(cell("a", [0.9, 0.9]), target=0.5)
-  del of.cells[0].report_runs.history.metrics["bytes_up"]
-  (found,) = of.verdicts
-  assert found.to_target["rounds"] == 10
-  assert np.isnan(found.to_target["bytes"])
-
-
-# Clearly apart, and one that is not apart from the highest.
+  case = study(cell("a", [0.9, 0.9]), target=0.5)
+  del case.cells[0].report_runs.history.metrics["bytes_up"]
+  (verdict,) = case.verdicts
+  assert verdict.to_target["rounds"] == 10
+  assert np.isnan(verdict.to_target["bytes"])
 
 
 def test_missing_cells():
-  of = study(*studies.plain().cells[:-1])
-  assert set(of.overall) == {"FedAvg", "SCAFFOLD"}
-  fewer = study(of.cells[1], *of.cells[3:])  # SCAFFOLD alone ran under both.
+  case = study(*studies.plain().cells[:-1])
+  assert set(case.overall) == {"FedAvg", "SCAFFOLD"}
+  fewer = study(case.cells[1], *case.cells[3:])  # Only SCAFFOLD has both.
   assert set(fewer.overall) == {"SCAFFOLD"}
-  assert study(*of.cells[:3]).overall == {}
-  of = studies.plain()
-  shapes = {method: values.shape for method, values in of.matrices.items()}
-  assert shapes == dict.fromkeys(of.methods, (5, 2))
+  assert study(*case.cells[:3]).overall == {}
+  case = studies.plain()
+  shapes = {method: values.shape for method, values in case.matrices.items()}
+  assert shapes == dict.fromkeys(case.methods, (5, 2))
 
 
 def test_a_difference_without_a_width_needs_six_seeds():
   """Of two equal methods all of five seeds favour one with 6 %."""
   for num_seeds, verdict in ((2, TIED), (5, TIED), (6, WORSE)):
     values = 0.97 - np.arange(num_seeds) / 360
-    of = study(cell("a", values), cell("b", values - 2 / 360))
-    found = by_method(of)["b"]
-    assert found.verdict == verdict
-    assert found.behind.estimate == pytest.approx(2 / 360)
-    assert found.pair.adjusted == 2.0 ** (1 - num_seeds)
-    assert np.isnan(found.behind.low)
+    case = study(cell("a", values), cell("b", values - 2 / 360))
+    result = by_method(case)["b"]
+    assert result.verdict == verdict
+    assert result.behind.estimate == pytest.approx(2 / 360)
+    assert result.pair.adjusted == 2.0 ** (1 - num_seeds)
+    assert np.isnan(result.behind.low)
 
 
 def test_a_width_by_rounding_is_none():
   ends = np.float32([0.3, np.nextafter(np.float32(0.3), np.float32(1))])
-  of = study(cell("a", ends), cell("b", [0.2, 0.2]))
-  found = by_method(of)["b"]
-  assert found.verdict == TIED
-  assert np.isnan(found.behind.low)
+  case = study(cell("a", ends), cell("b", [0.2, 0.2]))
+  verdict = by_method(case)["b"]
+  assert verdict.verdict == TIED
+  assert np.isnan(verdict.behind.low)
 
 
 def test_differences_by_rounding_are_none():
   values = np.array([0.9, 0.8, 0.7, 0.75, 0.85, 0.6])
-  of = study(cell("a", values), cell("b", values - 6e-8))
-  assert [v.verdict for v in of.verdicts] == [BEST, BEST]
+  case = study(cell("a", values), cell("b", values - 6e-8))
+  assert [v.verdict for v in case.verdicts] == [BEST, BEST]
 
 
 def test_methods_with_the_same_mean_are_all_best():
@@ -172,11 +169,11 @@ def test_methods_with_the_same_mean_are_all_best():
   third = [0.75, 0.77, 0.74, 0.76]
   for first, second in (("a", "b"), ("b", "a")):
     cells = {"a": cell("a", steady), "b": cell("b", loose)}
-    of = study(cells[first], cells[second], cell("c", third))
-    found = by_method(of)
-    assert [found[m].verdict for m in "abc"] == [BEST, BEST, TIED]
-    assert found["c"].behind == t_interval(loose, third)
-    assert sentences.answer(of) == (
+    case = study(cells[first], cells[second], cell("c", third))
+    verdict_of = by_method(case)
+    assert [verdict_of[m].verdict for m in "abc"] == [BEST, BEST, TIED]
+    assert verdict_of["c"].behind == t_interval(loose, third)
+    assert sentences.answer(case) == (
       f"By mean test accuracy, {first} and {second} are best, not told apart "
       "from c."
     )
@@ -197,13 +194,13 @@ def test_choices_that_are_nearly_tied_are_told(criterion):
     1.0: [0.80, 0.81, 0.78],
     10.0: [NAN, 0.9, 0.9],
   }
-  one = cell("a", [0.5] * 4, tried=tried, criterion=criterion)
-  assert verdicts.num_near_ties(one) == 1
+  tuned_cell = cell("a", [0.5] * 4, tried=tried, criterion=criterion)
+  assert verdicts.num_near_ties(tuned_cell) == 1
   text = (
     "a: 1 of the 3 other settings was not told apart from the chosen one in "
     "tuning; with other seeds another may be chosen."
   )
-  assert text in limits_of(study(one))
-  assert formats.cell_records(study(one))[0]["near_ties"] == 1
+  assert text in limits_of(study(tuned_cell))
+  assert formats.cell_records(study(tuned_cell))[0]["near_ties"] == 1
   of_one_seed = cell("a", [0.5] * 4, tried={0.1: [0.8], 1.0: [0.8]})
   assert verdicts.num_near_ties(of_one_seed) is None

@@ -22,8 +22,8 @@ SETTINGS = tomllib.loads(
 
 @pytest.mark.parametrize("paper", SETTINGS["artefacts"])
 def test_nothing_of_a_paper_is_missing(paper):
-  own = [n.split("/")[1] for n in ARTEFACTS if n.startswith(f"{paper}/")]
-  assert own == SETTINGS["artefacts"][paper]
+  names = [n.split("/")[1] for n in ARTEFACTS if n.startswith(f"{paper}/")]
+  assert names == SETTINGS["artefacts"][paper]
 
 
 @pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=lambda a: a.name)
@@ -50,21 +50,21 @@ def has(flags, expected):
 @pytest.mark.parametrize("name", SETTINGS["cells"])
 def test_the_papers_settings(name):
   cells = flags_by_key(name)
-  for part, wanted in SETTINGS["cells"][name].items():
-    common = [SETTINGS["common"][each] for each in wanted.get("like", [])]
-    expected = definitions.merged(*common, wanted)
+  for part, entry in SETTINGS["cells"][name].items():
+    common = [SETTINGS["common"][group] for group in entry.get("like", [])]
+    expected = definitions.merged(*common, entry)
     number = expected.pop("number")
     expected.pop("like", None)
-    own = {k: f for k, f in cells.items() if part == "all" or part in k}
-    assert len(own) == number
-    for flags in own.values():
+    part_flags = {k: f for k, f in cells.items() if part == "all" or part in k}
+    assert len(part_flags) == number
+    for flags in part_flags.values():
       has(flags, expected)
   for key, flags in cells.items():
     for part in key:
       # What is said of this artefact's part counts more.
-      said = SETTINGS["cells"][name].get(part, {})
-      whole = SETTINGS["parts"].get(part, {})
-      has(flags, {n: value for n, value in whole.items() if n not in said})
+      own_flags = SETTINGS["cells"][name].get(part, {})
+      shared_flags = SETTINGS["parts"].get(part, {})
+      has(flags, {n: v for n, v in shared_flags.items() if n not in own_flags})
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
   cells = ARTEFACTS[name].cells(choices).values()
   grids = [flags_of(grid) for grid in choices.grids]
   for flags in grids:
-    wanted = SETTINGS["grids"]
-    has(flags, wanted.get(name) or wanted[name.split("/")[0]])
+    expected = SETTINGS["grids"]
+    has(flags, expected.get(name) or expected[name.split("/")[0]])
   if grids:
     reported = [flags_of(cell.arguments) for cell in cells]
-    tasks = [{flags["task"] for flags in each} for each in (grids, reported)]
+    tasks = [{flags["task"] for flags in runs} for runs in (grids, reported)]
     assert tasks[0] == tasks[1]
 
 

@@ -38,16 +38,16 @@ RECORD = record(CURVES, POINTS, [0, 10, 20])
   ],
 )
 def test_values(words, expected, unit):
-  found = value(words)
-  np.testing.assert_allclose(found.compute(RECORD), expected)
-  assert found.unit == unit
-  assert found.scale == (100 if unit == "points" else 1)
-  assert found.is_smaller_better == ("loss" in words or "rounds" in words)
+  measure = value(words)
+  np.testing.assert_allclose(measure.compute(RECORD), expected)
+  assert measure.unit == unit
+  assert measure.scale == (100 if unit == "points" else 1)
+  assert measure.is_smaller_better == ("loss" in words or "rounds" in words)
 
 
 def test_a_value_that_nobody_knows():
-  said = refusal(value, "worst of all")
-  assert said.startswith("value='worst of all': must be in a form")
+  line = refusal(value, "worst of all")
+  assert line.startswith("value='worst of all': must be in a form")
 
 
 @pytest.mark.parametrize("metric", ["f1", "precision", "recall", "density"])
@@ -78,15 +78,15 @@ COMPARISONS = tomllib.loads(
 @pytest.mark.parametrize("declared", COMPARISONS)
 def test_comparisons(declared):
   expected = set(declared.get("expected", ()))
-  claims = [{"text": "of {0}" if "at" in declared else "of all"} | declared]
-  found = declared_claims.claims(ABOUT | {"claims": claims}, FOUND)
+  entries = [{"text": "of {0}" if "at" in declared else "of all"} | declared]
+  claims = declared_claims.claims(ABOUT | {"claims": entries}, FOUND)
   quantities = {
-    f"{each.name}: {each.text(1)}"
-    for claim in found
-    for each in claim.quantities
+    f"{quantity.name}: {quantity.text(1)}"
+    for claim in claims
+    for quantity in claim.quantities
   }
   assert quantities == expected
-  texts = [claim.text for claim in found]
+  texts = [claim.text for claim in claims]
   assert texts == (
     [f"of {'x' if 'at' in declared else 'all'}"] if expected else []
   )
@@ -99,23 +99,23 @@ def test_a_claim_for_each_place_with_its_title():
     {"text": "{0}?", "at": "columns", "better": {"A": ["B"]}},
   ]
   about["columns"] = ["y"]
-  found = declared_claims.claims(about, FOUND)
-  assert [each.text for each in found] == ["X!", "y!", "y?"]
+  claims = declared_claims.claims(about, FOUND)
+  assert [claim.text for claim in claims] == ["X!", "y!", "y?"]
 
 
 def test_they_are_compared_at_the_seeds_that_both_have():
-  three = {"test_accuracy": [[0.6], [0.1], [0.1]]}
-  found = FOUND | {
-    ("D", "x"): record(three, [{"seed": s} for s in range(3)], [1])
+  curves = {"test_accuracy": [[0.6], [0.1], [0.1]]}
+  records = FOUND | {
+    ("D", "x"): record(curves, [{"seed": s} for s in range(3)], [1])
   }
-  quantity = declared_claims.lead(found, ("A", "x"), ("D", "x"))
+  quantity = declared_claims.lead(records, ("A", "x"), ("D", "x"))
   np.testing.assert_allclose(quantity.values, [30.0])
 
 
 def test_a_table():
   about = ABOUT | {"columns": ["y", "x", "w"], "titles": {"y": "Y"}}
-  own = about | {"title": "T", "given": {("B", "x"): "69.9", ("E", "y"): "1"}}
-  table = views.table(own, FOUND)
+  entry = about | {"title": "T", "given": {("B", "x"): "69.9", ("E", "y"): "1"}}
+  table = views.table(entry, FOUND)
   assert table.columns == ["method", "Y", "x, paper", "ours"]
   assert table.rows == [
     ["A", "60.0", "-", "90.0"],
@@ -130,23 +130,23 @@ def test_a_table():
   (row,) = views.table(ABOUT | spread, {("A", "x"): seeds}).rows
   assert re.fullmatch(r"85.00 ± 7.07 \(.* to .*\)", row[1])
   assert views.table(about, {}) is None
-  of_all = {"Last": "test_accuracy", "seed": "seed", "none": "f1"}
-  lines = views.table(about | {"values": of_all}, FOUND)
-  assert lines.columns == ["at", "method", *of_all]
+  values = {"Last": "test_accuracy", "seed": "seed", "none": "f1"}
+  lines = views.table(about | {"values": values}, FOUND)
+  assert lines.columns == ["at", "method", *values]
   assert lines.rows[0] == ["Y", "A", "60.0", "0", "-"]
-  keys = [(at, row) for at, row, *_ in lines.rows]
+  keys = [(place, row) for place, row, *_ in lines.rows]
   assert keys == [("Y", "A"), ("Y", "B"), ("x", "A"), ("x", "B")]
 
 
 def test_points_become_records():
   points = [{"client_lr": r, "seed": s} for r in (0.1, 1.0) for s in (0, 1)]
   curves = {"test_accuracy": [[0.1], [0.2], [0.3], [0.4]]}
-  found = {("A", "x"): record(curves, points, [1])}
-  parts = definitions.expanded({"expand": ["client_lr"]}, found)
+  cells = {("A", "x"): record(curves, points, [1])}
+  parts = definitions.expanded({"expand": ["client_lr"]}, cells)
   assert list(parts) == [("0.1", "A", "x"), ("1", "A", "x")]
   assert parts["1", "A", "x"].final("test_accuracy").tolist() == [0.3, 0.4]
-  both = definitions.expanded({"expand": {"A": ["seed", "client_lr"]}}, found)
-  assert ("0", "A, client_lr = 0.1", "x") in both
+  keys = definitions.expanded({"expand": {"A": ["seed", "client_lr"]}}, cells)
+  assert ("0", "A, client_lr = 0.1", "x") in keys
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ def test_points_become_records():
   ],
 )  # fmt: skip
 def test_pictures(declared, tmp_path, drawn):
-  found = {key: each for key, each in FOUND.items() if len(key) == 2}
+  cells = {key: cell for key, cell in FOUND.items() if len(key) == 2}
   about = ABOUT | {"name": "n", "alt": "a"} | declared
-  picture = views.picture(about, found)
+  picture = views.picture(about, cells)
   assert isinstance(picture, Picture)
   panels.save(picture.draw(), tmp_path / "n.png")
   assert (tmp_path / "n.png").stat().st_size > 1000
@@ -206,9 +206,9 @@ def test_sizes_and_what_is_alike():
     "a": {"flags": ["1"], "labels": {"x": ["2"]}, "cpu": {"labels": {"y": []}}},
     "b": {"like": "a", "labels": {"x": ["3"]}},
   }
-  whole = definitions._completed(content, content["b"])
-  assert definitions.at_size(whole, "cpu")["labels"] == {"x": ["3"], "y": []}
-  assert definitions.at_size(whole, "smoke")["labels"] == {"x": ["3"]}
+  about = definitions._completed(content, content["b"])
+  assert definitions.at_size(about, "cpu")["labels"] == {"x": ["3"], "y": []}
+  assert definitions.at_size(about, "smoke")["labels"] == {"x": ["3"]}
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_what_nothing_reads_is_refused(content, message, tmp_path, monkeypatch):
   file = tmp_path / "some" / "artefacts.toml"
   file.parent.mkdir()
   file.write_text(f"[a]\n{content}\n")
-  said = refusal(definitions.of_paper, "some")
-  assert said.startswith(f"{str(file)!r}: {message}")
+  line = refusal(definitions.of_paper, "some")
+  assert line.startswith(f"{str(file)!r}: {message}")
 
 
 # Verdicts on claims; what is said of them is held against published pages, in
@@ -271,9 +271,9 @@ def test_one_of_many_quantities_is_not_held_by_chance():
 
 
 def test_seeds_that_would_decide():
-  said = lambda *values: Quantity("it", values).text(1)
+  text_of = lambda *values: Quantity("it", values).text(1)
   # ((1.960 + 0.842) * sd / mean)^2 = 306 for many seeds; t needs three more.
-  assert said(1.0, -1.0, 0.5) == "0.167 (-2.42 to 2.75; needs 309 seeds)"
-  assert said(1.0, -1.0, 0.01).endswith("; needs more than 1,000 seeds)")
-  assert said(0.0, 0.0).endswith("; needs more than 1,000 seeds)")
-  assert said(1.0, 1.1, 0.9) == "1 (0.752 to 1.25)"  # It is decided.
+  assert text_of(1.0, -1.0, 0.5) == "0.167 (-2.42 to 2.75; needs 309 seeds)"
+  assert text_of(1.0, -1.0, 0.01).endswith("; needs more than 1,000 seeds)")
+  assert text_of(0.0, 0.0).endswith("; needs more than 1,000 seeds)")
+  assert text_of(1.0, 1.1, 0.9) == "1 (0.752 to 1.25)"  # It is decided.

@@ -35,12 +35,12 @@ recovery_error validation_loss regularized_train_loss regularized_test_loss"""
 
 def same_everywhere(cell, _):
   """All metrics, at all points of the cell; and the traces of Figure 7."""
-  one = of_points(cell, lambda point: 0.9)
+  record = of_points(cell, lambda point: 0.9)
   for metric in _METRICS.split():
-    one.history.metrics[metric] = one.history.metrics["test_accuracy"]
+    record.history.metrics[metric] = record.history.metrics["test_accuracy"]
   names = ("step_size", "smoothness_step", "growth_step")
-  one.arrays.update({name: np.ones((4, 2)) for name in names})
-  return one
+  record.arrays.update({name: np.ones((4, 2)) for name in names})
+  return record
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -48,10 +48,10 @@ def same_everywhere(cell, _):
 def test_cells_may_be_missing(name, tmp_path):
   artefact = ARTEFACTS[name]
   for size in artefact.sizes:
-    whole = filled(name, size, lambda key: None, same_everywhere)
-    half = -(-len(whole) // 2)
-    for keys in ([*whole][:1], [*whole][:half], [*whole][-half:]):
-      for block in artefact.blocks({key: whole[key] for key in keys}):
+    records = filled(name, size, lambda key: None, same_everywhere)
+    half = -(-len(records) // 2)
+    for keys in ([*records][:1], [*records][:half], [*records][-half:]):
+      for block in artefact.blocks({key: records[key] for key in keys}):
         if isinstance(block, Claim):
           assert block.verdict in (HELD, NOT_HELD, UNDECIDED)
           assert block.because(2)
@@ -66,15 +66,16 @@ def test_all_that_is_compared_is_there(name):
   """No claim names a row or a column that no size has."""
   artefact = ARTEFACTS[name]
   if artefact.blocks.func is definitions.blocks:
-    found = {}
+    records = {}
     for size in artefact.sizes[1:]:
-      found |= filled(name, size, lambda key: None, same_everywhere)
-    for claim in claims(name, found).values():
+      records |= filled(name, size, lambda key: None, same_everywhere)
+    for claim in claims(name, records).values():
       assert all(quantity.values for quantity in claim.quantities)
     about = artefact.blocks.args[0]
-    at = [each.get("at", [0]) for each in about.get("claims", [])]
-    places = sum(
-      len(about.get(each, ()) if each == "columns" else each) for each in at
+    places = [entry.get("at", [0]) for entry in about.get("claims", [])]
+    num_places = sum(
+      len(about.get(columns, ()) if columns == "columns" else columns)
+      for columns in places
     )
-    own = [*claims(name, found)]
-    assert len(own) >= places, own
+    texts = [*claims(name, records)]
+    assert len(texts) >= num_places, texts

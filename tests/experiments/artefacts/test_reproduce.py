@@ -50,26 +50,26 @@ def computed(seed, values):
 
 def cells(choices):
   rate = choices.best(*TINY, "--client_lr=1e-6,0.1", "--select_on=validation")
-  found = {
+  cells_by_key = {
     ("best",): RunOf((*TINY, *rate, "--seed=1,2")),
     ("other",): RunOf((*TINY, "--client_lr=1e-6", "--seed=1,2")),
     ("same",): RunOf((*TINY, "--client_lr=0.000001", "--seed=1,2")),
     ("gap",): Computed(computed, {"seed": 0, "values": [0.5, 0.25]}),
   }
   if choices.size == "paper":
-    found[("best",)] = RunOf((*TINY, *rate, "--seed=1,2", "--rounds=9"))
-    found[("more",)] = RunOf((*TINY, "--client_lr=1"))
-  return found
+    cells_by_key[("best",)] = RunOf((*TINY, *rate, "--seed=1,2", "--rounds=9"))
+    cells_by_key[("more",)] = RunOf((*TINY, "--client_lr=1"))
+  return cells_by_key
 
 
-def blocks(found):
-  final = lambda key: found[key].final("test_accuracy")
+def blocks(results):
+  final = lambda key: results[key].final("test_accuracy")
   claims = []
-  if ("best",) in found and ("other",) in found:
+  if ("best",) in results and ("other",) in results:
     lead = final(("best",)) - final(("other",))
     claims = [Claim("tuned is better", [Quantity("lead", lead)])]
   rows = [
-    [", ".join(key), str(len(each.points))] for key, each in found.items()
+    [", ".join(key), str(len(record.points))] for key, record in results.items()
   ]
 
   def draw():
@@ -122,24 +122,24 @@ def test_the_same_run_is_done_once(outcome, folder):
 
 
 def test_what_is_there_is_not_run_again(outcome, folder, no_run):
-  again = CellRunner(folder).run(ARTEFACT, "smoke")
-  assert list(again.cell_records) == list(outcome.cell_records)
+  rerun = CellRunner(folder).run(ARTEFACT, "smoke")
+  assert list(rerun.cell_records) == list(outcome.cell_records)
 
 
 def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   records.write(tmp_path / "all.jsonl", outcome.records)
   read = records.read(tmp_path / "all.jsonl")
   runner_ = CellRunner(tmp_path / "runs")
-  again = runner_.run(ARTEFACT, "smoke", read)
+  rerun = runner_.run(ARTEFACT, "smoke", read)
   for key, record in outcome.cell_records.items():
     for name, values in record.history.metrics.items():
       np.testing.assert_array_equal(
-        again.cell_records[key].history.metrics[name], values
+        rerun.cell_records[key].history.metrics[name], values
       )
-  assert paper_pages.markdown(again, ".") == paper_pages.markdown(outcome, ".")
+  assert paper_pages.markdown(rerun, ".") == paper_pages.markdown(outcome, ".")
   # The grid's record is one of them.
-  assert captions.reuse_note(again, read).startswith("recorded on ")
-  assert captions.reuse_note(again, read[1:]) == ""
+  assert captions.reuse_note(rerun, read).startswith("recorded on ")
+  assert captions.reuse_note(rerun, read[1:]) == ""
 
 
 def test_a_tie_in_the_recorded_digits_is_a_tie(
@@ -153,19 +153,19 @@ def test_a_tie_in_the_recorded_digits_is_a_tie(
   monkeypatch.setattr(
     records,
     "of_run",
-    lambda run, arguments, kept: (
-      tied if arguments == grid else of_run(run, arguments, kept)
+    lambda run, arguments, parts: (
+      tied if arguments == grid else of_run(run, arguments, parts)
     ),
   )
-  again = CellRunner(folder).run(ARTEFACT, "smoke")
-  assert flags_of(again.cells[("best",)].arguments)["client_lr"] == 1e-6
+  rerun = CellRunner(folder).run(ARTEFACT, "smoke")
+  assert flags_of(rerun.cells[("best",)].arguments)["client_lr"] == 1e-6
 
 
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
-  for runner_ in (CellRunner(tmp_path, runs_nothing=True), CellRunner(None)):
-    outcome = runner_.run(ARTEFACT, "smoke")
-    assert (outcome.cell_records, outcome.tuning) == ({}, {})
-    text = paper_pages.markdown(outcome, ".")
+  for only in (CellRunner(tmp_path, runs_nothing=True), CellRunner(None)):
+    result = only.run(ARTEFACT, "smoke")
+    assert (result.cell_records, result.tuning) == ({}, {})
+    text = paper_pages.markdown(result, ".")
     assert "4 of 4 cells have not run" in text
 
 
@@ -173,10 +173,10 @@ def test_a_diverged_record_survives_its_file(tmp_path):
   history = History([0, 1], {"loss": np.array([[1.0, np.nan], [2.0, 1.5]])})
   points = [{"seed": 0, "x": float("inf")}, {"seed": 1, "x": 1.0}]
   about = {"date": "2026-01-01", "seconds": 1.0}
-  one = records.Record((), {"digest": "d"}, about, points, history)
+  record = records.Record((), {"digest": "d"}, about, points, history)
   trace = np.array([[[0.5, np.nan], [np.inf, 0.25]]])
-  traced = dataclasses.replace(one, arrays={"step_size": trace})
-  records.write(tmp_path / "r.jsonl", [one, traced])
+  traced = dataclasses.replace(record, arrays={"step_size": trace})
+  records.write(tmp_path / "r.jsonl", [record, traced])
   read, other = records.read(tmp_path / "r.jsonl")
   np.testing.assert_array_equal(read.final("loss"), [np.nan, 1.5])
   assert read.arrays == {}
@@ -187,9 +187,9 @@ def test_a_diverged_record_survives_its_file(tmp_path):
 
 def test_commands_can_be_called(folder):
   runner_ = CellRunner(folder, data_dir="my data", pretrained_dir="my encoders")
-  of = {("text",): RunOf(TEXT), ("other",): RunOf(TINY)}
+  runs = {("text",): RunOf(TEXT), ("other",): RunOf(TINY)}
   first, second = reproduce.commands(
-    ArtefactResult(ARTEFACT, "smoke", of, {}, {}), runner_.completed
+    ArtefactResult(ARTEFACT, "smoke", runs, {}, {}), runner_.completed
   ).splitlines()
   assert shlex.split(first)[3:] == [
     *TEXT[:2], "--pretrained=my encoders/small", "--data_dir=my data"
@@ -228,8 +228,8 @@ def test_publishing(outcome, folder, tmp_path, monkeypatch):
   assert text.startswith("# Table 9\n\nA table. Paper: a setting.")
   assert "![All](../figures/table9_all.png)" in text
   assert text != publishing.text_of(outcome)
-  again = CellRunner(None).run(ARTEFACT, "smoke", publishing.records_of("some"))
-  assert text == publishing.text_of(again)
+  rerun = CellRunner(None).run(ARTEFACT, "smoke", publishing.records_of("some"))
+  assert text == publishing.text_of(rerun)
   assert (tmp_path / "some" / "figures" / "table9_all.png").exists()
   assert (tmp_path / "some" / "figures" / "table9_all_phone.png").exists()
   assert len(publishing.records_of("some")) == 5
@@ -241,13 +241,13 @@ PART = "<!-- some/table9, smoke\n{}\n-->\nold\n<!-- end -->"
 @pytest.fixture
 def page(outcome):
   recorded = [*outcome.tuning.values(), *outcome.cell_records.values()]
-  named = lambda found: [
+  titled_blocks = lambda results: [
     block._replace(title="Cells") if isinstance(block, Table) else block
-    for block in blocks(found)
+    for block in blocks(results)
   ]
-  artefact = dataclasses.replace(ARTEFACT, blocks=named)
+  artefact = dataclasses.replace(ARTEFACT, blocks=titled_blocks)
   other = dataclasses.replace(ARTEFACT, name="some/figure1", needs="a GPU")
-  is_published = lambda each, size: each is artefact and size == "cpu"
+  is_published = lambda candidate, size: candidate is artefact and size == "cpu"
   return paper_pages.Page([artefact, other], recorded, is_published)
 
 
@@ -267,17 +267,17 @@ def test_a_part_that_cannot_be_is_named(page, says, message):
 
 @pytest.mark.parametrize(("arguments", "message"), table("reproduce"))
 def test_what_cannot_be_is_one_line(refused, tmp_path, arguments, message):
-  given = (*shlex.split(arguments), f"--output_dir={tmp_path}/x")
-  assert refused(*given, program=reproduce).startswith(message)
+  flags = (*shlex.split(arguments), f"--output_dir={tmp_path}/x")
+  assert refused(*flags, program=reproduce).startswith(message)
   assert not (tmp_path / "x").exists()
 
 
 def test_the_list_and_the_help(capsys):
   assert call("--list", program=reproduce) == 0
-  listed = capsys.readouterr().out
-  assert all(f"\n{name}: " in f"\n{listed}" for name in ARTEFACTS)
+  text = capsys.readouterr().out
+  assert all(f"\n{name}: " in f"\n{text}" for name in ARTEFACTS)
   done = [a for a in ARTEFACTS.values() if publishing.is_published(a, "cpu")]
-  words = " ".join(listed.split())
+  words = " ".join(text.split())
   assert words.count("; done, see experiments/") == len(done) > 0
   assert call("--help", program=reproduce) == 0
   assert all(f"{size}: " in capsys.readouterr().out for size in ("paper",))
@@ -286,28 +286,28 @@ def test_the_list_and_the_help(capsys):
 def test_what_is_left_takes_as_long_as_what_ran(monkeypatch):
   """Of one algorithm: by points, rounds, and the times of the others."""
   table = ARTEFACTS["domo/table1"]
-  known = publishing.records_of("domo")
-  others = [r for r in known if r.flags.get("algorithm") != "domo"]
-  monkeypatch.setattr(publishing, "records_of", lambda paper: others)
-  (whole,) = re.findall(r"^(\d+) min$", reproduce.time_left(table, "cpu"))
+  all_records = publishing.records_of("domo")
+  other_records = [r for r in all_records if r.flags.get("algorithm") != "domo"]
+  monkeypatch.setattr(publishing, "records_of", lambda paper: other_records)
+  (minutes,) = re.findall(r"^(\d+) min$", reproduce.time_left(table, "cpu"))
   runs, _ = reproduce._work(table, "cpu")
   points = sum(reproduce._num_points(run.flags) for run in runs)
-  seconds = reproduce._times(others)["cifar10_small_cnn"]
-  assert int(whole) == pytest.approx(20 * points * seconds / 60, abs=1)
+  seconds = reproduce._times(other_records)["cifar10_small_cnn"]
+  assert int(minutes) == pytest.approx(20 * points * seconds / 60, abs=1)
 
 
 def test_a_record_of_other_flags_leaves_the_time(monkeypatch):
   """What counts is what ran, which a preset may now say otherwise."""
-  table, known = (
+  table, paper_records = (
     ARTEFACTS["delta_sgd/table4"],
     publishing.records_of("delta_sgd"),
   )
   assert reproduce.time_left(table, "cpu") == "1 min"
-  other = lambda each: dataclasses.replace(
-    each, flags={**each.flags, "batch_size": 1}
+  changed = lambda record: dataclasses.replace(
+    record, flags={**record.flags, "batch_size": 1}
   )
-  known = [*map(other, known)]
-  monkeypatch.setattr(publishing, "records_of", lambda paper: known)
+  paper_records = [*map(changed, paper_records)]
+  monkeypatch.setattr(publishing, "records_of", lambda paper: paper_records)
   assert reproduce.time_left(table, "cpu") != "1 min"
 
 
@@ -315,29 +315,27 @@ def test_a_computation_is_found_by_its_function_and_options():
   cell = Computed(computed, {"seed": 0, "values": [0.5]})
   same = Computed(computed, {"values": [0.5], "seed": 0})
   assert cell.name == same.name
-  others = [cell._replace(function=cells), Computed(computed, {"seed": 1})]
-  names = {each.name for each in (cell, *others)}
+  other_cells = [cell._replace(function=cells), Computed(computed, {"seed": 1})]
+  names = {computation.name for computation in (cell, *other_cells)}
   assert len(names) == 3
 
 
 def test_a_run_is_found_by_what_its_flags_mean(outcome):
   """In any order, and with defaults or without; not if a preset changed."""
-  own = outcome.cell_records["other",]
-  changed = dataclasses.replace(own, flags={**own.flags, "batch_size": 16})
-  assert (
-    cell_runner.RecordIndex([changed]).find(outcome.cells["other",]) is None
-  )
-  known = cell_runner.RecordIndex([changed, own])
+  record = outcome.cell_records["other",]
+  other = dataclasses.replace(record, flags={**record.flags, "batch_size": 16})
+  assert cell_runner.RecordIndex([other]).find(outcome.cells["other",]) is None
+  index = cell_runner.RecordIndex([other, record])
   # An older record, of a flag less; its algorithm is the default one.
-  older = {n: v for n, v in own.flags.items() if n != "average_state"}
-  assert len(older) < len(own.flags)
+  older = {n: v for n, v in record.flags.items() if n != "average_state"}
+  assert len(older) < len(record.flags)
   assert "algorithm" not in older
-  wanted = flags_of(own.arguments)
-  assert store.other_flags_text(older, wanted) is None
-  first, *others, seed = outcome.cells["other",].arguments
-  again = RunOf((seed, "--algorithm=fed_avg", *others, first))
-  assert known.find(again) is own
-  assert known.find(RunOf((*again.arguments, "--rounds=3"))) is None
+  flags = flags_of(record.arguments)
+  assert store.other_flags_text(older, flags) is None
+  first, *middle, seed = outcome.cells["other",].arguments
+  same_run = RunOf((seed, "--algorithm=fed_avg", *middle, first))
+  assert index.find(same_run) is record
+  assert index.find(RunOf((*same_run.arguments, "--rounds=3"))) is None
 
 
 TEXT = (
@@ -348,21 +346,21 @@ TEXT = (
 
 
 def test_where_an_encoder_and_data_are_does_not_say_what_they_are():
-  own = flags_of((*TEXT, "--data_dir=/two"))
+  flags = flags_of((*TEXT, "--data_dir=/two"))
   elsewhere = (*TEXT[:2], "--pretrained=/some/where/small")
   config = dict(flags_of(elsewhere)) | {"data_dir": "/one"}
-  assert store.other_flags_text(config, own) is None
+  assert store.other_flags_text(config, flags) is None
   for folder, is_same in (("small/", True), ("large", False)):
     config["pretrained"] = f"/some/where/{folder}"
-    assert (store.other_flags_text(config, own) is None) == is_same
+    assert (store.other_flags_text(config, flags) is None) == is_same
 
 
 def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
-  known = cell_runner.RecordIndex([])
-  assert CellRunner(tmp_path)._records({"one": RunOf(TEXT)}, None, known) == {}
+  index = cell_runner.RecordIndex([])
+  assert CellRunner(tmp_path)._records({"one": RunOf(TEXT)}, None, index) == {}
   assert "starts from small: give --pretrained_dir" in capsys.readouterr().out
-  given = CellRunner(tmp_path, pretrained_dir="folder")
-  ready = given.completed(RunOf(TEXT)).arguments
+  runner_ = CellRunner(tmp_path, pretrained_dir="folder")
+  ready = runner_.completed(RunOf(TEXT)).arguments
   assert ready[-1] == f"--pretrained={pathlib.Path('folder/small')}"
 
 
@@ -374,7 +372,7 @@ def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
     for size in artefact.sizes
     if publishing.is_published(artefact, size)
   ],
-  ids=lambda each: getattr(each, "name", each),
+  ids=lambda value: getattr(value, "name", value),
 )
 @pytest.mark.default_cases(
   "delta_sgd/table1-cpu",
@@ -400,9 +398,9 @@ PAPERS = dict.fromkeys(artefact.paper for artefact in ARTEFACTS.values())
 @pytest.mark.default_cases("delta_sgd", "domo")
 def test_the_page_of_a_paper_says_what_the_records_say(paper):
   """If it fails: `--artefact=PAPER --size=cpu --only_found --publish`."""
-  own = [each for each in ARTEFACTS.values() if each.paper == paper]
+  artefacts = [a for a in ARTEFACTS.values() if a.paper == paper]
   page = paper_pages.Page(
-    own, publishing.records_of(paper), publishing.is_published
+    artefacts, publishing.records_of(paper), publishing.is_published
   )
   folder = publishing._EXPERIMENTS / paper
   text = (folder / "README.md").read_text(encoding="utf-8")
@@ -419,6 +417,6 @@ def test_a_page_is_short():
     file = publishing._EXPERIMENTS / paper / "README.md"
     text = file.read_text(encoding="utf-8")
     assert text.count("![") <= 6
-    shown = re.sub(r"<!--.*?-->|\]\([^)]*\)", "", text, flags=re.DOTALL)
-    words = [word for word in shown.split() if re.search(r"\w", word)]
+    prose = re.sub(r"<!--.*?-->|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    words = [word for word in prose.split() if re.search(r"\w", word)]
     assert len(words) <= 1250, paper  # The box and the code have 250 more.

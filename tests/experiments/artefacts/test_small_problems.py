@@ -31,15 +31,15 @@ def test_label_counts_are_those_of_the_partition():
   ("theorem", "kind"), [("4.1", "l1"), ("4.2", "ball"), ("4.3", "l1")]
 )
 def test_the_problem_is_what_the_bounds_assume(theorem, kind):
-  of = convex.problem(kind, sigma=0.5, zeta=0.3)
-  np.testing.assert_allclose(of.spread.sum(axis=0), 0, atol=1e-12)
-  np.testing.assert_allclose(np.linalg.norm(of.spread, axis=1), 0.3)
+  case = convex.problem(kind, sigma=0.5, zeta=0.3)
+  np.testing.assert_allclose(case.spread.sum(axis=0), 0, atol=1e-12)
+  np.testing.assert_allclose(np.linalg.norm(case.spread, axis=1), 0.3)
   rng = np.random.default_rng(1)
   for _ in range(50):  # No point near the minimizer is better.
-    w = of.minimizer + 0.1 * rng.standard_normal(convex.DIM)
-    value = (of.q * w**2).sum() / 2 + of.c @ w + float(of.psi.value(w))
-    assert value > of.value
-  bounds = [convex.bound(theorem, of, 0.01, r) for r in (10, 100)]
+    w = case.minimizer + 0.1 * rng.standard_normal(convex.DIM)
+    value = (case.q * w**2).sum() / 2 + case.c @ w + float(case.psi.value(w))
+    assert value > case.value
+  bounds = [convex.bound(theorem, case, 0.01, r) for r in (10, 100)]
   assert bounds[0] > bounds[1] > 0
 
 
@@ -62,8 +62,8 @@ def test_rounds_are_counted_with_and_without_large_gradients():
   history, points = rounds.rounds_to_small_gradient("BVR-L-SGD", 64, **options)
   assert [point["seed"] for point in points] == [0, 1]
   without = history.values(rounds.metric(1e-2, False))[:, 0]
-  whole = history.values(rounds.metric(1e-2))[:, 0]
+  total = history.values(rounds.metric(1e-2))[:, 0]
   assert (without >= 1).all()
   # A stage has ceil(1 + 256 / 128) = 3 rounds.
-  np.testing.assert_array_equal(whole, without + np.ceil(without / 3))
+  np.testing.assert_array_equal(total, without + np.ceil(without / 3))
   assert np.isnan(history.values(rounds.metric(1e-30))).all()

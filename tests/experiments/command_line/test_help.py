@@ -52,16 +52,16 @@ def test_the_first_screen(program, capsys):
   block = text.split(BEGIN_WITH)[1].split("\n\n")[0]
   begin_with = flags_in(re.sub(r"[=].*", "", block))
   assert 6 <= len(begin_with) <= 10
-  own = {*request.OF_STUDY, "verify"}
-  assert set(begin_with) <= {*spec.all_flags(), *own}
+  other_flags = {*request.OF_STUDY, "verify"}
+  assert set(begin_with) <= {*spec.all_flags(), *other_flags}
 
 
 def test_the_first_screen_has_the_defaults():
-  shown = re.findall(r"^  --(\w+)=.*Default: (\S+)\.$", run.__doc__, re.M)
-  assert len(shown) == 7
-  found = spec_of("--noprogress")
-  for name, default in shown:
-    value = getattr(found, name) or spec.COHORT_SIZE
+  defaults = re.findall(r"^  --(\w+)=.*Default: (\S+)\.$", run.__doc__, re.M)
+  assert len(defaults) == 7
+  run_spec = spec_of("--noprogress")
+  for name, default in defaults:
+    value = getattr(run_spec, name) or spec.COHORT_SIZE
     value = getattr(value, "name", value)
     assert default == f"{spec.single_or_list(value)}".removesuffix(".0")
 
@@ -98,9 +98,9 @@ def test_a_flag_of_a_study(word, capsys):
   text, _ = printed(capsys, f"--help={word}", program=compare)
   names = flags_in(text.replace("=", " "))
   shared = ("output_dir", "progress", "track")  # With a run.
-  own = [name for name in request.OF_STUDY if name not in shared]
-  wanted = own if word == "study" else [word.replace("-", "_")]
-  assert sorted(names) == sorted(wanted)
+  study_flags = [name for name in request.OF_STUDY if name not in shared]
+  expected = study_flags if word == "study" else [word.replace("-", "_")]
+  assert sorted(names) == sorted(expected)
 
 
 def test_one_flag(ask):
@@ -152,22 +152,22 @@ def test_examples_and_flags_are_accepted(kind, tmp_path):
   for name in choice_pages.CHOICE_PAGES[kind].registry:
     example = choice_pages.example(kind, name).replace("FILE.npz", str(file))
     example = example.replace("_file=FILE.csv", f"_file={file}")
-    given = shlex.split(example)
-    spec_of(*given)
+    arguments = shlex.split(example)
+    spec_of(*arguments)
     flags = choice_pages.CHOICE_PAGES[kind].flags(name)
     assert max(map(len, help_of_flags.answer(name, "").splitlines())) <= 80
     for flag, parameter in flags.items():
       if isinstance(parameter.default, str):
-        spec_of(*given, f"--{flag}={parameter.default}")
+        spec_of(*arguments, f"--{flag}={parameter.default}")
 
 
 def test_list(ask):
   text = ask("--list")
-  listed = [of.choice_flag for of in choice_pages.CHOICE_PAGES.values()]
-  assert all(kind in listed for kind in CHOICE_FLAGS.values())
-  for kind, of in choice_pages.CHOICE_PAGES.items():
+  flags = [page.choice_flag for page in choice_pages.CHOICE_PAGES.values()]
+  assert all(kind in flags for kind in CHOICE_FLAGS.values())
+  for kind, page in choice_pages.CHOICE_PAGES.items():
     block = text.split(f"{kind[0].upper()}{kind[1:]}:\n")[1].split("\n\n")[0]
-    assert [line.split()[0] for line in block.splitlines()] == list(of.registry)
+    assert [row.split()[0] for row in block.splitlines()] == list(page.registry)
 
 
 @pytest.mark.parametrize(

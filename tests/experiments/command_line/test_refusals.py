@@ -15,9 +15,9 @@ from tests.helpers.commands import call
 from tests.helpers.compilations import compilations
 from tests.helpers.tables_of_calls import cases
 
-NAMES = {flag: ", ".join(each.registry) for flag, each in FLAGS.items()} | {
-  "penalties": FLAGS["regularizer"].names(lambda each: each.is_finite),
-  "composite": FLAGS["algorithm"].names(lambda each: each.takes("psi")),
+NAMES = {flag: ", ".join(choice.registry) for flag, choice in FLAGS.items()} | {
+  "penalties": FLAGS["regularizer"].names(lambda entry: entry.is_finite),
+  "composite": FLAGS["algorithm"].names(lambda entry: entry.takes("psi")),
 }
 
 

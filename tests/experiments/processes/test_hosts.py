@@ -55,16 +55,16 @@ def test_two_processes_write_one_folder(tmp_path):
     )
     for i in range(2)
   ]
-  one = tmp_path / "one"
-  assert call(*ARGUMENTS, *CLIENTS, f"--output_dir={one}") == 0
+  single_folder = tmp_path / "one"
+  assert call(*ARGUMENTS, *CLIENTS, f"--output_dir={single_folder}") == 0
   outputs = [process.communicate(timeout=300) for process in processes]
   assert [p.returncode for p in processes] == [0, 0], outputs
   # Only the first one speaks.
   assert "after round 6" in outputs[0][0]
   assert "after round 6" not in outputs[1][0]
-  np.testing.assert_allclose(rows_of(folder), rows_of(one), rtol=2e-6)
-  saved = sorted(p.name for p in (folder / "checkpoints").iterdir())
-  assert saved == ["4.npz", "6.npz"]
+  np.testing.assert_allclose(rows_of(folder), rows_of(single_folder), rtol=2e-6)
+  names = sorted(p.name for p in (folder / "checkpoints").iterdir())
+  assert names == ["4.npz", "6.npz"]
 
 
 def test_a_cluster_that_is_none(tmp_path, refused):
@@ -82,7 +82,7 @@ def test_nobody_joins_without_a_flag(monkeypatch):
 def test_it_listens_on_the_given_address_alone(monkeypatch):
   """And a death is noticed in seconds, not in minutes."""
   started = {}
-  known = set(inspect.signature(jax.distributed.initialize).parameters)
+  parameters = set(inspect.signature(jax.distributed.initialize).parameters)
   monkeypatch.setattr(jax.distributed, "initialize", started.update)
   address = ("--coordinator=10.0.0.1:12", "--num_processes=2", "--process_id=0")
   hosts.join(given(*address))
@@ -90,7 +90,7 @@ def test_it_listens_on_the_given_address_alone(monkeypatch):
   assert started["heartbeat_timeout_seconds"] <= 25
   # The first one may still write files.
   assert "shutdown_timeout_seconds" not in started
-  assert set(started) <= known
+  assert set(started) <= parameters
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,8 @@ def test_clients_on_disk_give_the_same_run(population, tmp_path):
   flag = f"--population_dir={population}"
   assert call(*ARGUMENTS, flag, f"--output_dir={tmp_path / 'disk'}") == 0
   assert call(*ARGUMENTS, *CLIENTS, f"--output_dir={tmp_path / 'one'}") == 0
-  disk, one = rows_of(tmp_path / "disk"), rows_of(tmp_path / "one")
-  np.testing.assert_allclose(disk, one, rtol=2e-6)
+  disk_rows, other_rows = rows_of(tmp_path / "disk"), rows_of(tmp_path / "one")
+  np.testing.assert_allclose(disk_rows, other_rows, rtol=2e-6)
   assert (tmp_path / "disk" / "clients.png").exists()
   config = config_of(tmp_path / "disk")
   assert config["population_dir"] == str(population)
@@ -119,17 +119,17 @@ def test_a_run_parses_resolves_and_loads_once(
   population, tmp_path, monkeypatch
 ):
   calls = []
-  for where, name in (
+  for owner, name in (
     (parser, "fill"),
     (run, "resolve"),
     (job, "load"),
     (Population, "open"),
   ):
-    real = getattr(where, name)
-    counted = lambda *given, name=name, real=real: (
-      calls.append(name) or real(*given)
+    real = getattr(owner, name)
+    counted = lambda *arguments, name=name, real=real: (
+      calls.append(name) or real(*arguments)
     )
-    monkeypatch.setattr(where, name, counted)
+    monkeypatch.setattr(owner, name, counted)
   flags = (*ARGUMENTS[:-3], "--rounds=0", f"--population_dir={population}")
   assert call(*flags, f"--output_dir={tmp_path / 'run'}") == 0
   assert sorted(calls) == ["fill", "load", "open", "resolve"]
@@ -137,9 +137,9 @@ def test_a_run_parses_resolves_and_loads_once(
 
 @pytest.mark.parametrize(("arguments", "message"), table("populations"))
 def test_populations_that_do_not_fit(population, arguments, message):
-  given = (f"--population_dir={population}", *arguments.split())
-  said = refusal(prepare, "--task=digits_logistic", *given)
-  assert said.startswith(message.format(folder=population))
+  flags = (f"--population_dir={population}", *arguments.split())
+  line = refusal(prepare, "--task=digits_logistic", *flags)
+  assert line.startswith(message.format(folder=population))
 
 
 def test_labels_of_another_task(population, tmp_path):
@@ -149,7 +149,7 @@ def test_labels_of_another_task(population, tmp_path):
   Population.of_client_data(
     folder, dataclasses.replace(data, examples=data.examples | {"y": labels})
   )
-  said = refusal(
+  line = refusal(
     prepare, "--task=digits_logistic", f"--population_dir={folder}"
   )
-  assert said.endswith("y must be in [0, 10), but one is 14")
+  assert line.endswith("y must be in [0, 10), but one is 14")

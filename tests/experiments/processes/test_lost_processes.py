@@ -38,53 +38,53 @@ END = (
 )
 
 
-def processes(folder, number, *others):
+def processes(folder, number, *flags):
   shared = (f"--coordinator={free_address()}", f"--num_processes={number}")
   return [
     start(*LONG, *shared, f"--process_id={i}", f"--output_dir={folder}",
-          *others)
+          *flags)
     for i in range(number)
   ]  # fmt: skip
 
 
-def run(folder, number, *others):
+def run(folder, number, *flags):
   """A run to its end."""
-  begun = processes(folder, number, *others)
-  outputs = [process.communicate(timeout=600) for process in begun]
-  assert [process.returncode for process in begun] == [0] * number, outputs
+  children = processes(folder, number, *flags)
+  outputs = [process.communicate(timeout=600) for process in children]
+  assert [process.returncode for process in children] == [0] * number, outputs
 
 
 def kill_one(folder, number, seed):
   """Kills one of them at a moment; returns the seconds the others take."""
-  draw = random.Random(seed)
+  rng = random.Random(seed)
   moment = folder / MOMENTS[seed % len(MOMENTS)]
-  begun, victim = processes(folder, number), draw.randrange(number)
+  children, victim = processes(folder, number), rng.randrange(number)
   while not moment.exists():
-    assert all(p.poll() is None for p in begun), begun[0].communicate()
+    assert all(p.poll() is None for p in children), children[0].communicate()
     time.sleep(0.002)
-  time.sleep(draw.uniform(0, 1) if seed else 0)
-  killed = begun.pop(victim)
+  time.sleep(rng.uniform(0, 1) if seed else 0)
+  killed = children.pop(victim)
   is_over = killed.poll() is not None
   killed.kill()
   start = time.monotonic()
-  for process in begun:
+  for process in children:
     _, err = process.communicate(timeout=600)
-    what = (moment, victim, process.returncode, err)
+    context = (moment, victim, process.returncode, err)
     if is_over and process.returncode == 0:
       continue
-    assert process.returncode == 1, what
-    assert err.startswith("error: another process has ended ("), what
-    assert err.endswith("; start all of them again\n"), what
-    assert err.count("\n") == 1, what
+    assert process.returncode == 1, context
+    assert err.startswith("error: another process has ended ("), context
+    assert err.endswith("; start all of them again\n"), context
+    assert err.count("\n") == 1, context
   seconds = time.monotonic() - start
   killed.communicate()
-  done = rounds_saved(folder / "checkpoints")
-  print(f"{moment.name}, process {victim}: {seconds:.1f} s, round {done}")
+  last_round = rounds_saved(folder / "checkpoints")
+  print(f"{moment.name}, process {victim}: {seconds:.1f} s, round {last_round}")
   return seconds
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def full_run(tmp_path_factory):
   folder = tmp_path_factory.mktemp("whole") / "run"
   run(folder, NUMBER)
   return folder
@@ -92,42 +92,42 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(KILLS))
-def test_a_process_is_killed(whole, tmp_path, seed):
+def test_a_process_is_killed(full_run, tmp_path, seed):
   folder = tmp_path / "run"
   seconds = kill_one(folder, NUMBER, seed)
   if "FEDJAX_OPT_KILLS" in os.environ:
     assert seconds < 30
   run(folder, NUMBER, "--resume")
-  assert_same(folder, whole, "coordinator")
+  assert_same(folder, full_run, "coordinator")
 
 
 def passed_on(text, monkeypatch):
   """What reaches stderr of a log, and the reasons of an end."""
   log, end = os.pipe()
-  shown, stderr = os.pipe()
+  output, stderr = os.pipe()
   monkeypatch.setattr(hosts, "_stderr", stderr)
   os.write(end, text.encode())
   os.close(end)
   reasons = []
   hosts.pass_on(log, reasons.append)
   os.close(stderr)
-  with os.fdopen(shown) as file:
+  with os.fdopen(output) as file:
     return file.read(), reasons
 
 
-@pytest.mark.parametrize("rest", ["", "no end of a line"])
-def test_a_log_is_passed_on(rest, monkeypatch):
+@pytest.mark.parametrize("ending", ["", "no end of a line"])
+def test_a_log_is_passed_on(ending, monkeypatch):
   """Also what may become an end, but does not."""
-  text = LOG + "more of it\n" + OF_OTHERS + "more\n" + LOG + rest
-  shown, reasons = passed_on(text, monkeypatch)
-  assert sorted(shown.splitlines()) == sorted(text.splitlines())
+  text = LOG + "more of it\n" + OF_OTHERS + "more\n" + LOG + ending
+  output, reasons = passed_on(text, monkeypatch)
+  assert sorted(output.splitlines()) == sorted(text.splitlines())
   assert reasons == []
 
 
 def test_of_an_end_nothing_is_passed_on_but_the_reason(monkeypatch):
   text = LOG + OF_OTHERS + "more\n" + END
-  shown, (reason,) = passed_on(text, monkeypatch)
-  assert shown == LOG
+  output, (reason,) = passed_on(text, monkeypatch)
+  assert output == LOG
   assert hosts.message(reason) == (
     "another process has ended (UNAVAILABLE: Tasks are unhealthy (stopped "
     "sending heartbeats)); start all of them again"
@@ -165,10 +165,10 @@ AT_EXIT = "import atexit; atexit.register(os.write, 2, b'the common end')"
 )
 def test_how_a_watched_process_ends(program, status, last):
   command = [sys.executable, "-c", WATCHED.format(program)]
-  ended = subprocess.run(command, capture_output=True, text=True, check=False)
-  assert ended.returncode == status
-  assert ended.stderr.endswith(last)
-  assert "common end" not in ended.stderr
+  process = subprocess.run(command, capture_output=True, text=True, check=False)
+  assert process.returncode == status
+  assert process.stderr.endswith(last)
+  assert "common end" not in process.stderr
 
 
 @pytest.mark.parametrize(

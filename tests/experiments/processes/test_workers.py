@@ -33,17 +33,17 @@ def lives(pid):
 
 def until(is_true, seconds=20):
   end = time.monotonic() + seconds
-  while not (found := is_true()) and time.monotonic() < end:
+  while not (result := is_true()) and time.monotonic() < end:
     time.sleep(0.05)
-  return found
+  return result
 
 
 def test_after_some_cells_another_process_takes_over(tmp_path, monkeypatch):
   monkeypatch.setattr(workers, "_CELLS", 2)
-  found = workers.run_all(some_cells.process, range(6), tmp_path, jobs=2)
-  of_process = collections.Counter(found)
-  assert sorted(of_process.values()) in ([2, 2, 2], [1, 1, 2, 2])
-  assert not any(map(lives, of_process))
+  pids = workers.run_all(some_cells.process, range(6), tmp_path, jobs=2)
+  cells_of_pid = collections.Counter(pids)
+  assert sorted(cells_of_pid.values()) in ([2, 2, 2], [1, 1, 2, 2])
+  assert not any(map(lives, cells_of_pid))
 
 
 def test_a_failure_ends_the_others(tmp_path):
@@ -120,8 +120,8 @@ def compiles(number, folder):
 
 def test_what_cells_have_compiled_is_freed(tmp_path):
   programs.clear()
-  found = run(compiles, range(1, 20), tmp_path, None)
-  assert tuple(map(max, zip(*found, strict=True))) == (8, 8)
+  counts = run(compiles, range(1, 20), tmp_path, None)
+  assert tuple(map(max, zip(*counts, strict=True))) == (8, 8)
 
 
 def test_other_children_of_the_caller_stay(tmp_path):
@@ -130,8 +130,8 @@ def test_other_children_of_the_caller_stay(tmp_path):
   other.start()
   try:
     flags = os.environ.get("XLA_FLAGS", "")
-    found = workers.run_all(some_cells.flags, range(2), tmp_path, jobs=2)
-    assert list(found) == 2 * [f"{flags} --xla_cpu_multi_thread_eigen=false"]
+    results = workers.run_all(some_cells.flags, range(2), tmp_path, jobs=2)
+    assert list(results) == 2 * [f"{flags} --xla_cpu_multi_thread_eigen=false"]
     assert os.environ.get("XLA_FLAGS", "") == flags
     assert other.is_alive()
   finally:
@@ -171,9 +171,9 @@ def test_a_killed_worker_has_its_cell_done_by_another(tmp_path):
   killer = threading.Thread(target=until, args=(is_killed, 30))
   killer.start()
   with scheduler(processes=True) as address:
-    found = run(some_cells.second_time, range(6), tmp_path, address)
+    results = run(some_cells.second_time, range(6), tmp_path, address)
   killer.join()
-  assert sorted(found) == list(range(6))
+  assert sorted(results) == list(range(6))
   times = [len((tmp_path / f"{i}").read_text().split()) for i in range(6)]
   # Beside the cell that was lost its worker had at most one more in hand.
   assert times[0] == 2
@@ -182,8 +182,8 @@ def test_a_killed_worker_has_its_cell_done_by_another(tmp_path):
 
 def test_what_workers_give_and_what_fails_is_one_line(tmp_path):
   with scheduler(processes=False) as address:
-    found = run(some_cells.square, range(3), tmp_path, address)
-    assert sorted(found) == [0, 1, 4]
+    results = run(some_cells.square, range(3), tmp_path, address)
+    assert sorted(results) == [0, 1, 4]
     with pytest.raises(workers.RunFailed, match="of no use"):
       run(some_cells.fail, [0], tmp_path, address)
 
@@ -191,8 +191,8 @@ def test_what_workers_give_and_what_fails_is_one_line(tmp_path):
 @pytest.mark.slow
 def test_jobs_of_submitit(tmp_path):
   pytest.importorskip("submitit")
-  found = run(some_cells.square, range(3), tmp_path, "submitit:local")
-  assert sorted(found) == [0, 1, 4]
+  results = run(some_cells.square, range(3), tmp_path, "submitit:local")
+  assert sorted(results) == [0, 1, 4]
   with pytest.raises(workers.RunFailed, match="of no use"):
     run(some_cells.fail, [0], tmp_path, "submitit:local,timeout_min=2")
 

@@ -34,14 +34,14 @@ def tiny(tmp_path_factory):
   return file, folder / "tiny"
 
 
-def places(found):
+def places(board):
   return {
     (name, verdict.cell.method): (
-      found.rank(study, verdict),
+      board.rank(study, verdict),
       verdict.value,
       verdict.verdict,
     )
-    for name, study in found.studies.items()
+    for name, study in board.studies.items()
     for verdict in study.verdicts
   }
 
@@ -59,9 +59,9 @@ def test_a_method_that_is_removed_and_joins_again_has_its_place(
   )
   argv = ["compare", f"--reference={other}", f"--method={SCAFFOLD}"]
   assert compare.main([*argv, f"--output_dir={tmp_path / 'new'}"]) == 0
-  said = capsys.readouterr()
+  captured = capsys.readouterr()
   # Of the others nothing ran: they are read from beside the file.
-  assert said.err == "[1/2] few: Mine\n[2/2] all: Mine\n"
+  assert captured.err == "[1/2] few: Mine\n[2/2] all: Mine\n"
   written = sorted(p.name[:8] for p in tmp_path.glob("new/*/*.gz"))
   assert written == ["scaffold"] * 2
   after = joining.join(
@@ -74,7 +74,7 @@ def test_a_method_that_is_removed_and_joins_again_has_its_place(
   assert places(after) == wanted
   for condition in ("few", "all"):
     place = wanted[condition, "Mine"][0]
-    assert re.search(rf"{condition} +Mine .* {place} of 2 ", said.out)
+    assert re.search(rf"{condition} +Mine .* {place} of 2 ", captured.out)
 
 
 def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
@@ -83,9 +83,9 @@ def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
   renamed = file.with_name("renamed.toml")
   text = TINY.replace('"FedAvg"', '"Another name"').replace("Tiny", "Title")
   renamed.write_text(text)
-  found = joining.join(str(renamed), output_dir=folder)
-  assert len(places(found)) == 4
-  assert ("few", "Another name") in places(found)
+  board = joining.join(str(renamed), output_dir=folder)
+  assert len(places(board)) == 4
+  assert ("few", "Another name") in places(board)
 
 
 def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
@@ -94,10 +94,10 @@ def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
   for place in reference.cells(reference.methods):
     *tried, report = records.read(folder / place.file)
     cell = reference_cells.read(place, [folder])
-    values = {point[name] for each in tried for point in each.points
+    values = {point[name] for record in tried for point in record.points
               for name in place.planned.grid}  # fmt: skip
-    (given,) = place.planned.grid.values()
-    assert set(given) < values  # Of two values one is at an edge.
+    (planned_values,) = place.planned.grid.values()
+    assert set(planned_values) < values  # Of two values one is at an edge.
     assert cell.budget == len(values) == 3
     assert cell.tuning_runs.seeds == [0]
     assert [point["seed"] for point in report.points] == [1, 2]
@@ -122,16 +122,16 @@ def test_the_page_has_every_cell_with_its_command_and_record(tiny):
 
 def test_regret_is_what_a_setting_loses_where_it_was_not_chosen():
   validation = np.array([[0.9, 0.5], [0.2, 0.8], [0.1, 0.7]])  # [T, H]
-  found = {
+  grids = {
     "carries badly": regrets.Grid(validation, validation - 0.1),
     "one setting": regrets.Grid(np.full((3, 1), 0.6), np.full((3, 1), 0.5)),
   }
-  bad, one = regrets.regrets(found).values()
+  bad, single = regrets.regrets(grids).values()
   # The best tuned: 0.8, 0.7, 0.6, of the first method.
   np.testing.assert_allclose(bad["tuned"], 0, atol=1e-9)
   np.testing.assert_allclose(bad["other"], [[40, 40], [60, 0], [60, 0]])
   np.testing.assert_allclose(bad["all others"], [40, 0, 0], atol=1e-9)
-  for regret in (one["tuned"], one["other"][:, 0], one["all others"]):
+  for regret in (single["tuned"], single["other"][:, 0], single["all others"]):
     np.testing.assert_allclose(regret, [30, 20, 10])
 
 
@@ -141,9 +141,9 @@ def test_other_data_and_damage_are_refused(tiny, tmp_path):
   place = reference.cells(reference.methods)[0]
   copy = tmp_path / "records"
   shutil.copytree(folder, copy)
-  *others, report = records.read(copy / place.file)
+  *tried, report = records.read(copy / place.file)
   report.about["data_digests"]["test"] = "other"
-  records.write(copy / place.file, [*others, report])
+  records.write(copy / place.file, [*tried, report])
   with pytest.raises(ValueError, match=r"few: .* ran on other data \(test\)"):
     joining.join(str(file), output_dir=copy)
   content = (copy / place.file).read_bytes()
@@ -163,7 +163,7 @@ def test_the_method_that_ran_on_other_data_is_named():
 
 
 @pytest.mark.parametrize(
-  ("before", "after", "said"),
+  ("before", "after", "line"),
   [
     ('"all"', '"few"', "'few' is there twice"),
     ("settings = 2", "", "settings is missing"),
@@ -181,10 +181,10 @@ def test_the_method_that_ran_on_other_data_is_named():
     ('algorithm = "scaffold"', "", "algorithm is missing"),
   ],
 )
-def test_files_that_are_no_reference_are_refused(tmp_path, before, after, said):
+def test_files_that_are_no_reference_are_refused(tmp_path, before, after, line):
   file = tmp_path / "wrong.toml"
   file.write_text(TINY.replace(before, after))
-  with pytest.raises(ValueError, match=said):
+  with pytest.raises(ValueError, match=line):
     definition.read(str(file))
 
 
@@ -196,7 +196,7 @@ def test_a_condition_is_a_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("before", "after", "said"),
+  ("before", "after", "line"),
   [
     ("[0.003, 0.01]", '["a", "b"]', "client_lr=a,b: 'a' is not a number"),
     ('label = "FedAvg"', "rounds = 3", "rounds=3: the reference sets it"),
@@ -204,12 +204,12 @@ def test_a_condition_is_a_table(tmp_path):
     ("report_seeds = 2", "report_seeds = 1000000000", "must be at most 10000"),
   ],
 )
-def test_places_that_cannot_be_are_refused(tmp_path, before, after, said):
+def test_places_that_cannot_be_are_refused(tmp_path, before, after, line):
   file = tmp_path / "wrong.toml"
   file.write_text(TINY.replace(before, after))
-  found = definition.read(str(file))
-  with pytest.raises(ValueError, match=said) as error:
-    found.cells(found.methods)
+  reference = definition.read(str(file))
+  with pytest.raises(ValueError, match=line) as error:
+    reference.cells(reference.methods)
   assert "\n" not in str(error.value)
 
 
@@ -218,6 +218,6 @@ def test_the_field_is_what_it_says():
   field = definition.read("field")
   cells = field.cells(field.methods)
   assert len({cell.file for cell in cells}) == len(cells)
-  named = {c.name for c in field.conditions if c.named_only}
-  assert named == {"lasso"}
+  names = {c.name for c in field.conditions if c.named_only}
+  assert names == {"lasso"}
   assert len({cell.planned.method for cell in cells}) >= 30

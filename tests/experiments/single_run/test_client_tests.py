@@ -54,14 +54,14 @@ def test_what_a_run_leaves(tmp_path, capsys, drawn):
     total = sizes + [int(row["num_train"]) for row in rows]
     np.testing.assert_array_equal(sizes, np.round(0.3 * total))
     assert set(summary[group]) == {"global", "personalized"}
-    for kind, found in summary[group].items():
+    for kind, metrics in summary[group].items():
       cells = [row[f"{kind}_accuracy"] for row in rows]
       accuracy = np.array([float(c) for c in cells if c])
       mean = np.average(accuracy, weights=sizes[sizes > 0])
-      assert found["client_test_accuracy"] == pytest.approx(mean)
+      assert metrics["client_test_accuracy"] == pytest.approx(mean)
       worst = np.sort(accuracy)[: -(-len(accuracy) // 10)].mean()
-      shown = found["client_test_worst_decile_accuracy"]
-      assert shown == pytest.approx(worst)
+      decile = metrics["client_test_worst_decile_accuracy"]
+      assert decile == pytest.approx(worst)
       assert f"seed {seed}: accuracy {100 * mean:.2f} %, worst" in out
     # Four steps on clients of few classes.
     losses = {k: v["client_test_loss"] for k, v in summary[group].items()}
@@ -91,20 +91,20 @@ def digits():
 @pytest.mark.parametrize("partition", PARTITION.registry)
 def test_nothing_held_out_is_trained_on(digits, partition):
   number = 10 if partition == "class_q" else 4
-  others = [PARTITIONS[partition]] if partition in PARTITIONS else []
+  flags = [PARTITIONS[partition]] if partition in PARTITIONS else []
   train, tests = divided(
     digits, [5, 6], f"--partition={partition}", "--num_clients=7",
-    *others, "--client_test_fraction=0.25", f"--heldout_clients={number}",
+    *flags, "--client_test_fraction=0.25", f"--heldout_clients={number}",
   )  # fmt: skip
   examples = train[5].examples
   assert list(train) == [5, 6]
   for seed in (5, 6):
-    own = tests.per_client[seed]
-    new = tests.heldout_clients[seed]
-    assert own.train is train[seed]
-    assert new.train.num_clients == new.test.num_clients == number
-    assert own.test.num_clients == train[seed].num_clients
-    parts = (own.train, own.test, new.train, new.test)
+    per_client = tests.per_client[seed]
+    heldout = tests.heldout_clients[seed]
+    assert per_client.train is train[seed]
+    assert heldout.train.num_clients == heldout.test.num_clients == number
+    assert per_client.test.num_clients == train[seed].num_clients
+    parts = (per_client.train, per_client.test, heldout.train, heldout.test)
     assert all(part.examples is examples for part in parts)
     rows = [owned_rows(part) for part in parts]
     assert all(rows)
@@ -115,9 +115,9 @@ def test_nothing_held_out_is_trained_on(digits, partition):
 def test_a_partition_of_its_own_seed_is_that_of_all_seeds(digits):
   held = ("--num_clients=7", "--client_test_fraction=0.25")
   train, tests = divided(digits, [5, 6], *held, "--partition_seed=3")
-  (alone,) = divided(digits, [3], *held)[0].values()
+  (clients,) = divided(digits, [3], *held)[0].values()
   assert train[5] is train[6]
-  assert owned_rows(train[5]) == owned_rows(alone)
+  assert owned_rows(train[5]) == owned_rows(clients)
   assert tests.per_client[5].train is train[6]
 
 
@@ -126,15 +126,15 @@ def test_clients_that_come_with_the_data(digits):
   task = digits._replace(clients=ClientData.from_client_ids(digits.train, ids))
   train, tests = divided(task, [0, 1], "--task=lasso", "--heldout_clients=4")
   assert not tests.per_client
-  for seed, own in train.items():
-    new = tests.heldout_clients[seed]
-    assert own.num_clients == 5
-    assert new.test.num_clients == 4
-    assert new.train is None
-    assert own.examples is task.clients.examples
-    assert not owned_rows(own) & owned_rows(new.test)
-  said = refusal(divided, task, [0], "--task=lasso", "--heldout_clients=9")
-  assert said.startswith("heldout_clients=9: there are 9 clients")
+  for seed, clients in train.items():
+    heldout = tests.heldout_clients[seed]
+    assert clients.num_clients == 5
+    assert heldout.test.num_clients == 4
+    assert heldout.train is None
+    assert clients.examples is task.clients.examples
+    assert not owned_rows(clients) & owned_rows(heldout.test)
+  line = refusal(divided, task, [0], "--task=lasso", "--heldout_clients=9")
+  assert line.startswith("heldout_clients=9: there are 9 clients")
 
 
 def test_the_clients_are_the_same_where_none_are_apart(digits):
@@ -152,9 +152,9 @@ def test_the_clients_are_the_same_where_none_are_apart(digits):
 )
 def test_goes_only_with_one_process_and_memory(name, other):
   spec = dataclasses.replace(spec_of(), user_flags=other, **{name: 2})
-  said = refusal(resolve.check_excluded, spec)
-  assert said.startswith(f"{name}=2: ")
-  assert said.endswith(f"leave {next(iter(other))} out")
+  line = refusal(resolve.check_excluded, spec)
+  assert line.startswith(f"{name}=2: ")
+  assert line.endswith(f"leave {next(iter(other))} out")
 
 
 # Settings chosen by the models that clients use themselves.
@@ -173,8 +173,8 @@ def last_of(folder, name):
   """The values of a metric after the last round, and the setting and seed."""
   rows = rows_of(folder / "metrics.csv")
   end = max(int(row["round"]) for row in rows)
-  last = [row for row in rows if int(row["round"]) == end]
-  return np.array([float(row[name]) for row in last])
+  last_rows = [row for row in rows if int(row["round"]) == end]
+  return np.array([float(row[name]) for row in last_rows])
 
 
 # What is chosen on.
@@ -185,8 +185,8 @@ def test_methods_for_own_models_are_chosen_by_these(name):
   spec = spec_of(f"--algorithm={name}")
   assert spec.select_on == "clients"
   assert (spec.validation_fraction, spec.client_test_fraction) == (0.1, 0.2)
-  given = spec_of(f"--algorithm={name}", "--select_on=validation")
-  assert given.select_on == "validation"
+  other_spec = spec_of(f"--algorithm={name}", "--select_on=validation")
+  assert other_spec.select_on == "validation"
 
 
 @pytest.mark.parametrize(
@@ -203,15 +203,15 @@ def test_where_clients_have_no_examples_of_their_own_the_server_counts(
 
 
 def test_no_client_trains_on_what_it_is_chosen_by(tmp_path):
-  found = prepare(
+  job = prepare(
     *FEW, "--algorithm=ditto", "--seed=0,1", f"--output_dir={tmp_path}"
   )
-  assert str(found.criterion) == f"highest {CHOSEN_BY} (last)"
-  assert found.task.validation is None
-  for seed, train in found.data.items():
-    parts = found.loaded.client_tests.per_client[seed]
+  assert str(job.criterion) == f"highest {CHOSEN_BY} (last)"
+  assert job.task.validation is None
+  for seed, train in job.data.items():
+    parts = job.loaded.client_tests.per_client[seed]
     assert parts.train is train
-    rows = [owned_rows(of) for of in (train, parts.validation, parts.test)]
+    rows = [owned_rows(part) for part in (train, parts.validation, parts.test)]
     assert all(rows)
     assert len(set.union(*rows)) == sum(map(len, rows)) == 1437
     sizes = np.array(train.sizes) + parts.validation.sizes
@@ -248,8 +248,8 @@ def test_a_grid_is_chosen_by_own_models(tmp_path, arguments):
   assert selected // 2 == np.argmax(of_settings)
   kind = "global" if arguments[0].startswith("--select") else "personal"
   after = summary["per_client"][kind]["client_test_accuracy"]
-  found = last_of(folder, "client_test_accuracy")[selected]
-  assert found == pytest.approx(after, rel=1e-6)
+  last_accuracy = last_of(folder, "client_test_accuracy")[selected]
+  assert last_accuracy == pytest.approx(after, rel=1e-6)
 
 
 def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, refused):
@@ -262,8 +262,8 @@ def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, refused):
   other, cut = content.replace(b"0.", b"1.", 1), content[:99]
   for damaged in (other, cut, b"\0\xff", None):
     path.unlink() if damaged is None else path.write_bytes(damaged)
-    said = refused(*flags, "--rounds=6", "--resume")
-    assert said.startswith(f"resume=True: '{path}' cannot be read (")
+    line = refused(*flags, "--rounds=6", "--resume")
+    assert line.startswith(f"resume=True: '{path}' cannot be read (")
 
 
 # Studies.

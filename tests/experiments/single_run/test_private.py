@@ -26,13 +26,13 @@ def test_epsilon_is_beside_accuracy_and_noise_is_new_in_each_run(
 ):
   # It takes a second.
   monkeypatch.setattr(privacy, "epsilon", functools.cache(privacy.epsilon))
-  one, other = tmp_path / "one", tmp_path / "other"
-  given = (*SMALL, *GAUSSIAN, *POISSON, "--dp_noise_multiplier=2,4")
-  for folder in (one, other):
-    assert call(*given, "--dp_delta=1e-3", f"--output_dir={folder}") == 0
+  one_folder, other_folder = tmp_path / "one", tmp_path / "other"
+  flags = (*SMALL, *GAUSSIAN, *POISSON, "--dp_noise_multiplier=2,4")
+  for folder in (one_folder, other_folder):
+    assert call(*flags, "--dp_delta=1e-3", f"--output_dir={folder}") == 0
   about = {"rounds": 3, "num_clients": 12, "cohort_size": 3, "places": 6}
   expected = [privacy.epsilon(z, delta=1e-3, **about) for z in (2.0, 4.0)]
-  assert summary_of(one)["privacy"] == {
+  assert summary_of(one_folder)["privacy"] == {
     "delta": 1e-3,
     "epsilon": pytest.approx(expected),
     "is_private": True,
@@ -43,20 +43,20 @@ def test_epsilon_is_beside_accuracy_and_noise_is_new_in_each_run(
   assert "epsilon" in head.split()
   for value in expected:
     assert f" {value:.6g} " in out
-  assert metrics_of(one) != metrics_of(other)
-  assert "dp_seed" not in config_of(one)
+  assert metrics_of(one_folder) != metrics_of(other_folder)
+  assert "dp_seed" not in config_of(one_folder)
 
 
 def test_epsilon_of_cohorts_of_fixed_size():
   spec = spec_of(*SMALL, *GAUSSIAN, "--dp_noise_multiplier=2")
-  said = job.privacy_summary(spec, [{"dp_noise_multiplier": 2.0}], 12, 3)
+  summary = job.privacy_summary(spec, [{"dp_noise_multiplier": 2.0}], 12, 3)
   expected = privacy.epsilon(2.0, 3, 12, 6, 1e-5, sampling="uniform")
-  assert said == {"delta": 1e-5, "epsilon": [expected], "is_private": True}
+  assert summary == {"delta": 1e-5, "epsilon": [expected], "is_private": True}
 
 
 def test_with_a_seed_of_noise_it_says_that_it_is_not_private(tmp_path, capsys):
-  given = (*SMALL, *GAUSSIAN, "--dp_seed=7", f"--output_dir={tmp_path}")
-  assert call(*given) == 0
+  flags = (*SMALL, *GAUSSIAN, "--dp_seed=7", f"--output_dir={tmp_path}")
+  assert call(*flags) == 0
   line = "NOT private: the noise comes from dp_seed=7, so it can be computed "
   assert line in capsys.readouterr().out
   assert summary_of(tmp_path)["privacy"]["is_private"] is False

@@ -25,8 +25,8 @@ def test_the_rounds_between_two_evaluations_are_traced(
   rounds, tmp_path, capsys
 ):
   folder = tmp_path / "run"
-  given = (f"--rounds={rounds}", "--profile", f"--output_dir={folder}")
-  assert call(*SMALL, *given) == 0
+  flags = (f"--rounds={rounds}", "--profile", f"--output_dir={folder}")
+  assert call(*SMALL, *flags) == 0
   (line,) = [
     line
     for line in capsys.readouterr().err.splitlines()
@@ -48,18 +48,18 @@ def test_a_segment_is_read_while_the_one_before_is_computed(
   """Here its program waits until the next one is read."""
   task, rounds = jax_problems.softmax(), 5
   population = fo.Population.of_client_data(tmp_path / "clients", task.data)
-  begun, computed = [threading.Event() for _ in range(rounds)], []
+  events, programs = [threading.Event() for _ in range(rounds)], []
   read, call_program = feed.Feed._read, jax.stages.Compiled.__call__
 
   def read_and_tell(self, clients):
     if (clients < task.data.num_clients).any():  # Of nobody: for the shapes.
-      next(event for event in begun if not event.is_set()).set()
+      next(event for event in events if not event.is_set()).set()
     return read(self, clients)
 
   def call_and_wait(program, *inputs):
-    if len(computed) < rounds - 1:  # After the last one nothing is read.
-      assert begun[len(computed) + 1].wait(60)
-    computed.append(program)
+    if len(programs) < rounds - 1:  # After the last one nothing is read.
+      assert events[len(programs) + 1].wait(60)
+    programs.append(program)
     return call_program(program, *inputs)
 
   monkeypatch.setattr(feed.Feed, "_read", read_and_tell)
@@ -69,4 +69,4 @@ def test_a_segment_is_read_while_the_one_before_is_computed(
     fo.fed_avg(task.loss_fn, optax.sgd(0.1)), task.params, population,
     rounds=rounds, cohort_size=3, batch_size=4, local_steps=2,
   )  # fmt: skip
-  assert all(event.is_set() for event in begun)
+  assert all(event.is_set() for event in events)

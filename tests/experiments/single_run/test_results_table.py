@@ -34,12 +34,12 @@ RUNS = {
 def runs(tmp_path_factory):
   folder = tmp_path_factory.mktemp("runs")
   # Here names count, not the value.
-  least = Optimum(None, 0.0, 0.0, 1)
+  optimum = Optimum(None, 0.0, 0.0, 1)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(run_output, "optimum", lambda *_: least)
+    patch.setattr(run_output, "optimum", lambda *_: optimum)
     for name, arguments in RUNS.items():
-      others = ("--rounds=1", "--noprogress", f"--output_dir={folder / name}")
-      assert call(*arguments, *others) == 0
+      flags = ("--rounds=1", "--noprogress", f"--output_dir={folder / name}")
+      assert call(*arguments, *flags) == 0
   return [load_run(folder / name) for name in RUNS]
 
 
@@ -70,18 +70,18 @@ def documented():
 
 @pytest.mark.slow
 def test_every_column(runs, documented):
-  found = set()
+  columns = set()
   for run in runs:
     header = (run.folder / "metrics.csv").read_text().split("\n")[0].split(",")
     assert len(set(header)) == len(header)
-    found |= set(header)
+    columns |= set(header)
   low_rank = task_of("--task=low_rank")
   params = jax.eval_shape(low_rank.init, jax.random.key(0))
   examples = (low_rank.clients, low_rank.test)
-  found |= set(
+  columns |= set(
     jax.eval_shape(lambda p: low_rank.evaluate(p, *examples), params)
   )
-  assert found - {"eta_0"} == documented["Columns of metrics.csv"]
+  assert columns - {"eta_0"} == documented["Columns of metrics.csv"]
 
 
 def test_every_key(runs, documented):
@@ -94,18 +94,18 @@ def test_every_key(runs, documented):
 
 
 def test_every_column_of_clients(runs, documented):
-  found = set()
+  columns = set()
   for run in runs:
     for path in run.folder.glob("*client*.csv"):
-      found |= set(path.read_text().split("\n")[0].split(","))
-  assert found == documented["Columns of per_client.csv"]
+      columns |= set(path.read_text().split("\n")[0].split(","))
+  assert columns == documented["Columns of per_client.csv"]
   kinds = [run.summary.get("per_client", {}) for run in runs]
-  keys = {key for each in kinds for of_kind in each.values() for key in of_kind}
+  keys = {key for part in kinds for of_kind in part.values() for key in of_kind}
   assert keys == documented["Keys of a kind of model"]
 
 
 def test_every_file(runs, documented):
-  found = {path.name for run in runs for path in run.folder.iterdir()}
+  names = {path.name for run in runs for path in run.folder.iterdir()}
   if importlib.util.find_spec("tensorboardX") is None:
-    found.add("tensorboard")
-  assert found == documented["Files"]
+    names.add("tensorboard")
+  assert names == documented["Files"]

@@ -21,7 +21,7 @@ from tests.helpers.stopped import ARGUMENTS, SHARED, assert_same
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def full_run(tmp_path_factory):
   """The folder of a run that nothing happened to."""
   folder = tmp_path_factory.mktemp("whole") / "run"
   assert call(*ARGUMENTS, f"--output_dir={folder}") == 0
@@ -52,12 +52,12 @@ def content(folder):
 @pytest.fixture
 def unresumed(refused):
   """`(*arguments) -> str`, why it cannot go on."""
-  begin = "resume=True: "
+  prefix = "resume=True: "
 
   def unresumed(*arguments):
-    said = refused(*arguments, "--resume")
-    assert said.startswith(begin)
-    return said.removeprefix(begin)
+    line = refused(*arguments, "--resume")
+    assert line.startswith(prefix)
+    return line.removeprefix(prefix)
 
   return unresumed
 
@@ -65,21 +65,21 @@ def unresumed(refused):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["config.json", "config.json.tmp"])
 def test_stopped_before_the_first_checkpoint_it_begins_anew(
-  whole, tmp_path, name
+  full_run, tmp_path, name
 ):
   folder = tmp_path / "run"
   folder.mkdir()
   if name == "config.json":
-    shutil.copy(whole / name, folder)
+    shutil.copy(full_run / name, folder)
   else:
     (folder / name).write_text("{")  # A kill came very early.
   assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
-  assert_same(folder, whole)
+  assert_same(folder, full_run)
 
 
 @pytest.mark.parametrize("rates", ["0.1,1", "1e38,2e38"])
 @pytest.mark.default_cases("0.1,1")
-def test_killed_after_its_last_checkpoint(whole, tmp_path, rates):
+def test_killed_after_its_last_checkpoint(full_run, tmp_path, rates):
   """Nothing is left to compute but the summary; perhaps all diverged."""
   folder = tmp_path / "run"
   arguments = (*ARGUMENTS, f"--client_lr={rates}", f"--output_dir={folder}")
@@ -94,20 +94,20 @@ def test_killed_after_its_last_checkpoint(whole, tmp_path, rates):
   assert summary_of(folder)["points"] == points
 
 
-def test_other_flags_are_refused_with_what_differs(whole, unresumed):
-  before = content(whole)
-  others = ("--batch_size=32", f"--output_dir={whole}")
-  assert unresumed(*ARGUMENTS, *others) == (
-    f"'{whole}' holds a run with batch_size=64, not 32; give what that run "
+def test_other_flags_are_refused_with_what_differs(full_run, unresumed):
+  before = content(full_run)
+  flags = ("--batch_size=32", f"--output_dir={full_run}")
+  assert unresumed(*ARGUMENTS, *flags) == (
+    f"'{full_run}' holds a run with batch_size=64, not 32; give what that run "
     "had, or another folder"
   )
-  assert content(whole) == before
+  assert content(full_run) == before
 
 
 def test_a_run_of_another_version_or_random_stream_is_refused(
-  whole, tmp_path, unresumed
+  full_run, tmp_path, unresumed
 ):
-  folder = shutil.copytree(whole, tmp_path / "run")
+  folder = shutil.copytree(full_run, tmp_path / "run")
   path, summary = folder / "config.json", folder / "summary.json"
   config = json.loads(path.read_text())
   other = config | {"versions": config["versions"] | {"jax": "0.0.1"}}
@@ -132,9 +132,9 @@ def test_a_run_of_another_version_or_random_stream_is_refused(
 
 
 def test_nothing_is_written_where_no_checkpoint_can_be_read(
-  whole, tmp_path, unresumed
+  full_run, tmp_path, unresumed
 ):
-  folder = shutil.copytree(whole, tmp_path / "run")
+  folder = shutil.copytree(full_run, tmp_path / "run")
   for path in (folder / "checkpoints").rglob("*"):
     if path.is_file():
       os.truncate(path, path.stat().st_size // 2)
@@ -142,15 +142,15 @@ def test_nothing_is_written_where_no_checkpoint_can_be_read(
   (folder / "digests.json").unlink()
   before = {p: p.read_bytes() for p in folder.rglob("*.csv")}
   with pytest.warns(UserWarning, match="cannot be read"):
-    said = unresumed(*ARGUMENTS, f"--output_dir={folder}")
-  assert said == f"no checkpoint in '{folder}/checkpoints' can be read"
+    line = unresumed(*ARGUMENTS, f"--output_dir={folder}")
+  assert line == f"no checkpoint in '{folder}/checkpoints' can be read"
   assert {p: p.read_bytes() for p in before} == before
   assert (folder / "tensorboard").is_dir()
 
 
-def test_a_run_is_repeated_from_its_flags(whole, tmp_path):
+def test_a_run_is_repeated_from_its_flags(full_run, tmp_path):
   folder = tmp_path / "run"
-  text = (whole / "flags.txt").read_text()
+  text = (full_run / "flags.txt").read_text()
   assert text == "".join(
     f"{flag}\n"
     for flag in (
@@ -159,42 +159,42 @@ def test_a_run_is_repeated_from_its_flags(whole, tmp_path):
       "--checkpoint_every=5",
     )
   )  # fmt: skip
-  others = (f"--output_dir={folder}", "--noprogress")
-  assert call(f"--flagfile={whole / 'flags.txt'}", *others) == 0
-  assert_same(folder, whole)
+  flags = (f"--output_dir={folder}", "--noprogress")
+  assert call(f"--flagfile={full_run / 'flags.txt'}", *flags) == 0
+  assert_same(folder, full_run)
 
 
-def test_a_run_that_ended_is_extended(whole, tmp_path):
+def test_a_run_that_ended_is_extended(full_run, tmp_path):
   """From an evaluation that the longer one does not have."""
   folder = tmp_path / "run"
   assert call(*ARGUMENTS, "--rounds=10", f"--output_dir={folder}") == 0
   assert load_run(folder).history.rounds[-1] == 10
   assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
-  assert_same(folder, whole)
+  assert_same(folder, full_run)
   assert load_run(folder).history.rounds[-2:] == [14, 20]
 
 
-def test_a_run_that_ended_has_nothing_left_to_do(whole, capsys):
-  before = content(whole)
-  assert call(*ARGUMENTS, f"--output_dir={whole}", "--resume") == 0
+def test_a_run_that_ended_has_nothing_left_to_do(full_run, capsys):
+  before = content(full_run)
+  assert call(*ARGUMENTS, f"--output_dir={full_run}", "--resume") == 0
   out = capsys.readouterr().out
   assert "highest validation_accuracy (last)" in out
-  assert out.endswith(f"nothing left to do: {whole} ended after 20 rounds\n")
-  assert content(whole) == before
+  assert out.endswith(f"nothing left to do: {full_run} ended after 20 rounds\n")
+  assert content(full_run) == before
 
 
-def test_fewer_rounds_are_refused(whole, unresumed):
-  before = content(whole)
-  arguments = (*ARGUMENTS, "--rounds=19", f"--output_dir={whole}")
+def test_fewer_rounds_are_refused(full_run, unresumed):
+  before = content(full_run)
+  arguments = (*ARGUMENTS, "--rounds=19", f"--output_dir={full_run}")
   assert unresumed(*arguments) == (
-    f"rounds=19: '{whole}' holds a run of 20 rounds; give rounds=20 or more, "
-    "or another folder"
+    f"rounds=19: '{full_run}' holds a run of 20 rounds; give rounds=20 or "
+    "more, or another folder"
   )
-  assert content(whole) == before
+  assert content(full_run) == before
 
 
-def test_a_schedule_over_all_rounds_cannot_be_extended(whole, tmp_path):
-  folder = shutil.copytree(whole, tmp_path / "run")
+def test_a_schedule_over_all_rounds_cannot_be_extended(full_run, tmp_path):
+  folder = shutil.copytree(full_run, tmp_path / "run")
   find = lambda schedule: resuming._check_rounds(
     folder, 20, spec_of(*ARGUMENTS, "--rounds=30", schedule)
   )
@@ -221,12 +221,12 @@ def test_a_run_without_checkpoints(tmp_path, unresumed):
     "extended"
   )
   # One that was stopped starts again; with resume it saves a checkpoint.
-  whole = (folder / "metrics.csv").read_bytes()
+  metrics = (folder / "metrics.csv").read_bytes()
   for name in ("summary.json", "digests.json"):
     (folder / name).unlink()
   os.truncate(folder / "metrics.csv", 200)
   assert call(*arguments, "--rounds=2", "--resume") == 0
-  assert (folder / "metrics.csv").read_bytes() == whole
+  assert (folder / "metrics.csv").read_bytes() == metrics
   assert call(*arguments, "--rounds=3", "--resume") == 0
   assert load_run(folder).history.rounds == [0, 3]
 
@@ -241,5 +241,5 @@ def test_a_run_without_checkpoints(tmp_path, unresumed):
 
 
 def test_which_run_must_be_said(unresumed):
-  said = unresumed(*ARGUMENTS)
-  assert said == "output_dir must say which run to go on with"
+  line = unresumed(*ARGUMENTS)
+  assert line == "output_dir must say which run to go on with"

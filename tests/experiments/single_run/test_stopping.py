@@ -29,14 +29,14 @@ def first_end(stopping, history):
   return None
 
 
-def spent(accuracy, **others):
+def spent(accuracy, **metrics):
   """A history in which rounds cost 3 and 4 bytes, and 5 gradients."""
   shape, nan = np.shape(accuracy), np.nan
   rounds = 10 * (1 + np.arange(shape[1])) * np.ones(shape)
   costs = {"bytes_down": 3, "bytes_up": 4, "gradient_evaluations": 5}
   costs = {name: cost * rounds for name, cost in costs.items()}
   loss = np.where(np.isnan(accuracy), nan, 1.0)
-  return of_values(test_accuracy=accuracy, train_loss=loss, **costs, **others)
+  return of_values(test_accuracy=accuracy, train_loss=loss, **costs, **metrics)
 
 
 @pytest.mark.parametrize(
@@ -127,21 +127,21 @@ GRID = (
 @pytest.mark.slow
 def test_a_run_ends_at_its_target_also_if_it_is_extended(tmp_path, capsys):
   arguments = (*GRID, "--target_accuracy=0.85")
-  whole, folder = tmp_path / "whole", tmp_path / "run"
-  assert call(*arguments, f"--output_dir={whole}") == 0
+  whole_folder, folder = tmp_path / "whole", tmp_path / "run"
+  assert call(*arguments, f"--output_dir={whole_folder}") == 0
   out = capsys.readouterr().out
-  run = load_run(whole)
-  done = run.history.rounds[-1]
-  assert done < 100
-  assert done % 3 == 0
-  assert f"ended by target after {done} of 100 rounds\n" in out
+  run = load_run(whole_folder)
+  last_round = run.history.rounds[-1]
+  assert last_round < 100
+  assert last_round % 3 == 0
+  assert f"ended by target after {last_round} of 100 rounds\n" in out
   accuracy = run.history.metrics["validation_accuracy"]
   assert (accuracy.max(axis=1) >= 0.85).all()
   assert (accuracy[:, :-1].max(axis=1) < 0.85).any()
   summary = run.summary
   assert run.is_complete
   assert summary["stopped_by"] == "target"
-  assert summary["rounds_done"] == done
+  assert summary["rounds_done"] == last_round
   assert summary["target"] == {
     "metric": "validation_accuracy", "value": 0.85
   }  # fmt: skip
@@ -149,13 +149,13 @@ def test_a_run_ends_at_its_target_also_if_it_is_extended(tmp_path, capsys):
   for point in summary["points"]:
     rounds = point["rounds_to_target"]
     assert point["bytes_to_target"] == 2 * per_round * rounds
-  assert max(p["rounds_to_target"] for p in summary["points"]) == done
+  assert max(p["rounds_to_target"] for p in summary["points"]) == last_round
 
   # Extended from before it reached it, and from after.
-  where = (f"--output_dir={folder}", "--resume")
+  flags = (f"--output_dir={folder}", "--resume")
   for rounds in (5, 50, 100):
-    assert call(*arguments, f"--rounds={rounds}", *where) == 0
+    assert call(*arguments, f"--rounds={rounds}", *flags) == 0
   for name in ("metrics.csv", "params.safetensors"):
-    assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    assert (folder / name).read_bytes() == (whole_folder / name).read_bytes()
   summary = summary_of(folder)
   assert summary["points"] == run.summary["points"]

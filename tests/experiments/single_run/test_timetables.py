@@ -29,18 +29,18 @@ FED_BUFF = (
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_each_seed_has_devices_of_its_own(name):
   spec = spec_of(*TASK, f"--system={name}", *SYSTEMS[name])
-  one, same, other = (
+  first, same, other = (
     timetables.system_of(spec, 20, seed) for seed in (0, 0, 1)
   )
   is_alike = [
-    np.array_equal(one.seconds_per_step, each.seconds_per_step)
-    for each in (same, other)
+    np.array_equal(first.seconds_per_step, system.seconds_per_step)
+    for system in (same, other)
   ]
   assert is_alike == [True, name == "constant"]
   if name == "constant":
-    assert (one.durations(3).steps * one.seconds_per_step == 6).all()
+    assert (first.durations(3).steps * first.seconds_per_step == 6).all()
   if name == "fadas":
-    assert (one.durations(3).steps == 1).all()
+    assert (first.durations(3).steps == 1).all()
 
 
 def test_the_flags_of_a_schedule():
@@ -65,7 +65,7 @@ def test_the_flags_of_a_schedule():
 
 
 def test_compressed_messages_and_fewer_steps_are_faster():
-  time = lambda *more: prepare(*FED_BUFF, *more).tables[0].time[-1]
+  time = lambda *flags: prepare(*FED_BUFF, *flags).tables[0].time[-1]
   plain = time()
   assert time("--upload=top_k", "--upload_fraction=0.1") < plain
   assert time("--local_steps=1") < plain < time("--local_steps=9")
@@ -77,8 +77,8 @@ def test_a_run_ends_with_its_time(tmp_path, capsys):
     "--max_time=9", "--eval_every=4", f"--output_dir={tmp_path / 'run'}",
   )  # fmt: skip
   assert call(*arguments) == 0
-  done = load_run(tmp_path / "run")
-  times = done.history.metrics["time"]
+  run = load_run(tmp_path / "run")
+  times = run.history.metrics["time"]
   assert (np.diff(times) >= 0).all()
   assert times.max() <= 9
   tables = prepare(*arguments[:-1]).tables
@@ -91,21 +91,21 @@ def test_a_run_ends_with_its_time(tmp_path, capsys):
   assert steps[0] != steps[1]  # Of each seed, its own rounds count.
   cost = summary["cost"]
   assert cost["time_per_round"] == pytest.approx(np.mean(ends / steps))
-  spent = done.history.metrics["bytes_up"][:2, -1] / steps
+  spent = run.history.metrics["bytes_up"][:2, -1] / steps
   assert cost["bytes_up_per_round"] == pytest.approx(spent.mean())
-  said = capsys.readouterr().out
-  assert "ended by max_time after" in said
-  assert "% of their time used; staleness" in said
+  output = capsys.readouterr().out
+  assert "ended by max_time after" in output
+  assert "% of their time used; staleness" in output
   about = summary["clock"]
   seed = about["seed"]
-  used = [schedules.usage(tables[s], 20) for s in (0, 1)]
-  assert about["used"] == [each.used for each in used]
+  usages = [schedules.usage(tables[s], 20) for s in (0, 1)]
+  assert about["used"] == [usage.used for usage in usages]
   assert sum(group["clients"] for group in about["groups"]) == 20
   updates = sum(group["updates"] * 5 for group in about["groups"])
-  assert updates == pytest.approx(used[seed].used)
+  assert updates == pytest.approx(usages[seed].used)
   assert all(0 < group["train_accuracy"] < 1 for group in about["groups"])
   lines = (tmp_path / "run/timetable.csv").read_text().splitlines()
-  assert len(lines) == 1 + used[seed].sent
+  assert len(lines) == 1 + usages[seed].sent
   assert (tmp_path / "run/timetable.png").exists()
 
 
@@ -116,14 +116,14 @@ def test_a_trace_is_replayed(tmp_path):
     "--schedule=replay", f"--events_file={tmp_path / 'events.csv'}",
     "--buffer=3", "--rounds=6", "--algorithm=fed_buff",
   )  # fmt: skip
-  again = prepare(*TASK, *flags)
+  replay = prepare(*TASK, *flags)
   # Events that are fewer than the rounds end the run, which says so.
   longer = [flag.replace("rounds=6", "rounds=9") for flag in flags]
   assert prepare(*TASK, *longer).rounds == 6
   np.testing.assert_array_equal(
-    again.tables[0].versions, job.tables[0].versions
+    replay.tables[0].versions, job.tables[0].versions
   )
-  before = again.config["data_digests"]["schedule"]
+  before = replay.config["data_digests"]["schedule"]
   (tmp_path / "events.csv").write_text(
     (tmp_path / "events.csv").read_text() + "\n"
   )
@@ -160,10 +160,10 @@ def test_methods_are_compared_by_time(tmp_path):
   assert "Simulated time" in page
   assert (folder / "pictures/learning_curves_time.png").exists()
   header, *rows = (folder / "table.csv").read_text().splitlines()
-  at = header.split(",").index("time_to_target")
-  assert all(0 < float(row.split(",")[at]) <= 15 for row in rows)
-  runs = [load_run(each) for each in (folder / "runs").iterdir()]
-  assert all(each.history.metrics["time"].max() <= 15 for each in runs)
+  column = header.split(",").index("time_to_target")
+  assert all(0 < float(row.split(",")[column]) <= 15 for row in rows)
+  runs = [load_run(path) for path in (folder / "runs").iterdir()]
+  assert all(run.history.metrics["time"].max() <= 15 for run in runs)
 
 
 @pytest.mark.parametrize("name", ["fed_buff", "fadas", "ca2fl"])
@@ -181,7 +181,7 @@ def test_studies_whose_methods_have_schedules_of_their_own(name):
   systems = {str(cell.spec.system) for cell in cells}
   assert len(systems) == 1
   assert all(cell.spec.system.static["system_redraw"] for cell in cells)
-  found = {cell.spec.schedule.name for cell in cells}
+  names = {cell.spec.schedule.name for cell in cells}
   assert (
-    found == {"buffered", "synchronous"} if name == "fed_buff" else {"buffered"}
+    names == {"buffered", "synchronous"} if name == "fed_buff" else {"buffered"}
   )

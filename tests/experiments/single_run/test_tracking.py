@@ -18,11 +18,11 @@ SMALL = (
 @pytest.fixture(params=["wandb", "mlflow"])
 def library(request, monkeypatch):
   """Stands for a tracker's library, and notes its calls."""
-  made = MagicMock(__name__=request.param)
-  made.get_experiment_by_name.return_value = None
-  monkeypatch.setitem(sys.modules, request.param, made)
+  module = MagicMock(__name__=request.param)
+  module.get_experiment_by_name.return_value = None
+  monkeypatch.setitem(sys.modules, request.param, module)
   monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-  return made
+  return module
 
 
 def given(library):
@@ -36,12 +36,12 @@ def given(library):
       [(c.kwargs["step"], c.args[0]) for c in calls(library.log_metrics)],
       [call.args[0] for call in calls(library.log_artifact)],
     )
-  begun = [call.kwargs for call in calls(library.init)]
+  runs = [call.kwargs for call in calls(library.init)]
   logged = calls(library.init().__enter__().log)
   return (
-    [run["name"] for run in begun],
-    {run["group"] for run in begun},
-    [run["config"] for run in begun],
+    [run["name"] for run in runs],
+    {run["group"] for run in runs},
+    [run["config"] for run in runs],
     [(c.kwargs["step"], c.args[0]) for c in logged if c.kwargs],
     [name for c in logged if not c.kwargs for name in c.args[0]],
   )
@@ -58,7 +58,7 @@ def test_a_run(library, tmp_path):
   assert [float(config["client_lr"]) for config in configs] == [0.1, 0.2]
   assert [number for number, _ in steps] == [0, 2, 0, 2]
   assert 0 <= steps[-1][1]["test_accuracy"] <= 1
-  assert any("curves" in str(each) for each in files)
+  assert any("curves" in str(file) for file in files)
   if library.__name__ == "wandb":
     assert library.init.call_args_list[0].kwargs["mode"] == "offline"
   else:
@@ -75,10 +75,10 @@ def test_what_a_tracker_refuses_is_one_line_after_the_results(
     begin.side_effect = RuntimeError("no key\nlog in")
   name, folder = library.__name__, tmp_path / "r"
   assert call(*SMALL, f"--track={name}", f"--output_dir={folder}") == 1
-  said = capsys.readouterr()
-  assert "after round 2:" in said.out
-  kept = f"what was complete before is kept; see {folder}"
-  assert said.err == f"error: track={name!r}: no key; {kept}\n"
+  captured = capsys.readouterr()
+  assert "after round 2:" in captured.out
+  hint = f"what was complete before is kept; see {folder}"
+  assert captured.err == f"error: track={name!r}: no key; {hint}\n"
   assert (folder / "summary.json").exists()
 
 
@@ -88,11 +88,11 @@ def test_tensorboard_has_what_a_run_is_and_its_pictures(tmp_path):
   assert call(*flags, f"--output_dir={tmp_path / 'mine'}") == 0
   folders = sorted((tmp_path / "mine" / "tensorboard").iterdir())
   assert [f.name for f in folders] == ["0,client_lr=0.1", "1,client_lr=0.2"]
-  found = [events_of(folder) for folder in folders]
-  for of_tags in found:
-    assert len(of_tags["config/text_summary"]) == 1
-    assert len(of_tags["test_accuracy"]) == 2  # Of two evaluations, each once.
-  assert {"curves", "clients"} <= set(found[0])
+  events = [events_of(folder) for folder in folders]
+  for of_tag in events:
+    assert len(of_tag["config/text_summary"]) == 1
+    assert len(of_tag["test_accuracy"]) == 2  # Of two evaluations, each once.
+  assert {"curves", "clients"} <= set(events[0])
 
 
 def test_names_that_a_folder_cannot_tell_apart_are_numbered(tmp_path):
@@ -107,6 +107,6 @@ def test_a_tracker_that_is_missing_is_said_before_the_run(
   monkeypatch, tmp_path, refused
 ):
   monkeypatch.setitem(sys.modules, "wandb", None)
-  said = refused(*SMALL, "--track=wandb", f"--output_dir={tmp_path / 'r'}")
-  assert "pip install 'wandb'" in said
+  line = refused(*SMALL, "--track=wandb", f"--output_dir={tmp_path / 'r'}")
+  assert "pip install 'wandb'" in line
   assert not (tmp_path / "r").exists()

@@ -41,13 +41,13 @@ TASK = task_of(DIGITS)
 def method_of(*arguments):
   """{flag: value} of all that a method is made of, but for its algorithm."""
   spec = spec_of(*arguments)
-  found = {}
-  for chosen in spec.tuned:
-    if chosen is not spec.algorithm:
-      found[chosen.flag] = chosen.name
-    flags = [*chosen.grid, *chosen.static]
-    found |= {f: v for f, v in spec.values().items() if f in flags}
-  return found
+  values = {}
+  for entry in spec.tuned:
+    if entry is not spec.algorithm:
+      values[entry.flag] = entry.name
+    flags = [*entry.grid, *entry.static]
+    values |= {f: v for f, v in spec.values().items() if f in flags}
+  return values
 
 
 METHODS = tomllib.loads(
@@ -56,18 +56,18 @@ METHODS = tomllib.loads(
 
 
 @pytest.mark.parametrize(
-  "expected", METHODS["method"], ids=lambda each: each["arguments"]
+  "expected", METHODS["method"], ids=lambda case: case["arguments"]
 )
 def test_methods_and_their_defaults(expected):
   expected = dict(expected)
   arguments = expected.pop("arguments").split()
   common = [METHODS["like"][name] for name in expected.pop("like", ())]
-  wanted = functools.reduce(operator.or_, [*common, expected], {})
-  assert method_of(*arguments) == wanted
+  method = functools.reduce(operator.or_, [*common, expected], {})
+  assert method_of(*arguments) == method
 
 
 @pytest.mark.parametrize(
-  "expected", METHODS["part"], ids=lambda each: each["arguments"]
+  "expected", METHODS["part"], ids=lambda case: case["arguments"]
 )
 def test_flags_of_other_parts(expected):
   expected = dict(expected)
@@ -78,18 +78,18 @@ def test_flags_of_other_parts(expected):
 @pytest.mark.parametrize("kind", [UPLOAD, AGGREGATOR, FAULT, SAMPLER])
 def test_factories_are_given_what_their_flags_say(kind):
   """Each by the name of the argument, also where there is no default."""
-  others = {"fraction": 0.25} if kind is FAULT else {}
+  options = {"fraction": 0.25} if kind is FAULT else {}
   for name, parameters in ((n, kind.parameters(n)) for n in kind.registry):
-    given = {flag: getattr(p, "default", None) or 3 for flag, p in
-             parameters.items()}  # fmt: skip
-    made = ChosenEntry(kind.flag, name, {}, given).make({}, **others)
-    own = {p.name: given[flag] for flag, p in parameters.items()}
-    expected = kind.registry[name].factory(**own, **others)
-    assert type(made) is type(expected)
+    values = {flag: getattr(p, "default", None) or 3 for flag, p in
+              parameters.items()}  # fmt: skip
+    part = ChosenEntry(kind.flag, name, {}, values).make({}, **options)
+    arguments = {p.name: values[flag] for flag, p in parameters.items()}
+    expected = kind.registry[name].factory(**arguments, **options)
+    assert type(part) is type(expected)
 
 
 @pytest.mark.parametrize(
-  "algorithm", [n for n, each in ALGORITHMS.items() if each.server_rule]
+  "algorithm", [n for n, choice in ALGORITHMS.items() if choice.server_rule]
 )
 def test_an_algorithm_named_after_its_server(algorithm):
   spec = spec_of(f"--algorithm={algorithm}")
@@ -100,17 +100,17 @@ def test_only_numbers_are_tuned():
   spec = spec_of("--algorithm=bvr_l_sgd", "--large_batch=7", "--client_lr=.1,1")
   assert spec.grid == {"client_lr": [0.1, 1.0]}
   assert spec.algorithm.static == {"large_batch": 7, "practical": True}
-  one = spec.at({"client_lr": 0.1}, [5, 6])
-  assert (one.grid, one.seed) == ({"client_lr": [0.1]}, [5, 6])
-  assert one.user_flags["client_lr"] == "0.1"
+  chosen_spec = spec.at({"client_lr": 0.1}, [5, 6])
+  assert (chosen_spec.grid, chosen_spec.seed) == ({"client_lr": [0.1]}, [5, 6])
+  assert chosen_spec.user_flags["client_lr"] == "0.1"
 
 
 @pytest.mark.parametrize(
-  "algorithm", [n for n, each in ALGORITHMS.items() if each.is_exact]
+  "algorithm", [n for n, choice in ALGORITHMS.items() if choice.is_exact]
 )
 def test_without_clients_and_server_there_is_one_rate(algorithm):
-  found = method_of(f"--algorithm={algorithm}", "--regularizer=nuclear")
-  assert found == {
+  method = method_of(f"--algorithm={algorithm}", "--regularizer=nuclear")
+  assert method == {
     "client": "sgd",
     "client_lr": 0.1,
     "regularizer": "nuclear",
@@ -119,21 +119,21 @@ def test_without_clients_and_server_there_is_one_rate(algorithm):
 
 
 @pytest.fixture
-def seen(monkeypatch):
+def arguments_of(monkeypatch):
   """`(name) -> {argument: value}`, what an algorithm's factory is given."""
 
-  def seen(name):
-    found, choice = {}, ALGORITHMS[name]
+  def arguments_of(name):
+    factory_arguments, choice = {}, ALGORITHMS[name]
 
     @functools.wraps(choice.factory)  # Its signature says what it takes.
     def factory(**arguments):
-      found.update(arguments)
+      factory_arguments.update(arguments)
 
     choice = dataclasses.replace(choice, factory=factory, hyperparameters=())
     monkeypatch.setitem(algorithms.ALGORITHMS, name, choice)
-    return found
+    return factory_arguments
 
-  return seen
+  return arguments_of
 
 
 RATES = {
@@ -144,41 +144,41 @@ RATES = {
 
 @pytest.mark.parametrize("schedule", RATES)
 @pytest.mark.parametrize("algorithm", ["scaffold", "bvr_l_sgd", "local_sgd"])
-def test_rates_of_plain_steps_may_decay(seen, algorithm, schedule):
-  found = seen(algorithm)
+def test_rates_of_plain_steps_may_decay(arguments_of, algorithm, schedule):
+  arguments = arguments_of(algorithm)
   spec = spec_of(f"--algorithm={algorithm}", f"--client_schedule={schedule}")
   job.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=3.0)
   for round, expected in RATES[schedule].items():
-    rate = found["learning_rate"](jnp.int32(round))
+    rate = arguments["learning_rate"](jnp.int32(round))
     assert rate == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("schedule", RATES)
-def test_the_schedule_scales_the_clients_learning_rate(seen, schedule):
-  found = seen("fed_avg")
+def test_the_schedule_scales_the_clients_learning_rate(arguments_of, schedule):
+  arguments = arguments_of("fed_avg")
   spec = spec_of("--client=sgd", f"--client_schedule={schedule}")
   job.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=1.0)
   for round, rate in RATES[schedule].items():
-    transformation = found["client"](jnp.int32(round))
+    transformation = arguments["client"](jnp.int32(round))
     assert isinstance(transformation, optax.GradientTransformation)
     state = transformation.init(jnp.float32(0))
     step, _ = transformation.update(jnp.float32(1), state)
     assert step == pytest.approx(-rate)
 
 
-def test_composite_algorithms_get_rates_and_regularizer(seen):
-  found = seen("fed_mid")
+def test_composite_algorithms_get_rates_and_regularizer(arguments_of):
+  arguments = arguments_of("fed_mid")
   spec = spec_of(
     "--algorithm=fed_mid", "--regularizer=l1", "--client_schedule=step_decay"
   )
   make = job.algorithm_of(spec, TASK)
   make(client_lr=0.5, server_lr=3.0, strength=2.0)
-  assert found["loss_fn"] is TASK.loss_fn
-  assert found["server_learning_rate"] == 3.0
+  assert arguments["loss_fn"] is TASK.loss_fn
+  assert arguments["server_learning_rate"] == 3.0
   params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
-  assert found["psi"].value(params) == 12  # 2 ||kernel||_1, without the bias.
+  assert arguments["psi"].value(params) == 12  # 2 ||kernel||_1, no bias.
   for round, rate in RATES["step_decay"].items():
-    assert found["learning_rate"](jnp.int32(round)) == pytest.approx(rate)
+    assert arguments["learning_rate"](jnp.int32(round)) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_makes_every_algorithm_from_traced_numbers(arguments):
     assert (penalty is None) == (spec.regularizer is None)
     return algorithm.params(algorithm.init(params))
 
-  values = {name: jnp.float32(of[0]) for name, of in spec.grid.items()}
+  values = {name: jnp.float32(grid[0]) for name, grid in spec.grid.items()}
   shapes = jax.eval_shape(init, values)
   assert shapes["output"]["kernel"].shape == (3, 2)
 
@@ -238,8 +238,8 @@ def test_no_flag_is_shared_by_two_kinds_of_part():
   """Else it would be unclear whom a value is for."""
   parts = ("algorithm", "client", "server", "regularizer", "privacy")
   flags = [set(CHOICE_FLAGS[part].owners()) for part in parts]
-  for one, other in itertools.combinations(flags, 2):
-    assert not one & other
+  for first, second in itertools.combinations(flags, 2):
+    assert not first & second
 
 
 # Who takes part, what they send, and how that is combined.
@@ -247,9 +247,9 @@ def test_no_flag_is_shared_by_two_kinds_of_part():
 
 def wrapped(*arguments):
   """What the algorithm is wrapped in: (name, value)."""
-  found = job.options_of(spec_of(DIGITS, *arguments), TASK)
+  options = job.options_of(spec_of(DIGITS, *arguments), TASK)
   names = ("upload", "fault", "aggregator")
-  return [(n, found[n]) for n in names if found[n] is not None]
+  return [(n, options[n]) for n in names if options[n] is not None]
 
 
 # A message.
@@ -263,26 +263,26 @@ def test_flags_reach_the_upload():
   assert name == "upload"
   expected = transforms.error_feedback(transforms.quantize(3))
   assert upload.num_bytes(U) == expected.num_bytes(U)
-  sent = lambda each: each.rule.update(U, each.rule.init(U), None, key=KEY)
+  sent = lambda part: part.rule.update(U, part.rule.init(U), None, key=KEY)
   chex.assert_trees_all_equal(sent(upload), sent(expected))
 
 
 def test_flags_reach_the_aggregator():
   rows = jnp.asarray(np.random.default_rng(0).normal(size=(9, 4)) ** 3)
   arguments = ("--aggregator=multi_krum", "--krum_faulty=3")
-  ((name, found),) = wrapped("--weighting=uniform", *arguments)
+  ((name, aggregator),) = wrapped("--weighting=uniform", *arguments)
   assert name == "aggregator"
   counted = np.arange(9) != 2
   of_flags, expected = (
-    jax.jit(each.combine)(rows, counted)
-    for each in (found, aggregators.multi_krum(3))
+    jax.jit(part.combine)(rows, counted)
+    for part in (aggregator, aggregators.multi_krum(3))
   )
   np.testing.assert_array_equal(of_flags, expected)
   assert np.any(expected != rows[counted].mean(0))
 
 
 def test_all_wrap_from_the_client_to_the_server():
-  found = wrapped(
+  parts = wrapped(
     "--upload=sign",
     "--aggregator=median",
     "--weighting=uniform",
@@ -290,8 +290,8 @@ def test_all_wrap_from_the_client_to_the_server():
     "--fault_strength=2",
     "--faulty_fraction=0.25",
   )
-  assert [name for name, _ in found] == ["upload", "fault", "aggregator"]
-  fault = found[1][1]
+  assert [name for name, _ in parts] == ["upload", "fault", "aggregator"]
+  fault = parts[1][1]
   assert fault.fraction == 0.25
   expected = faults.noise(0.25, 2.0).corrupt(U, KEY)
   np.testing.assert_allclose(fault.corrupt(U, KEY)["w"], expected["w"])

@@ -24,27 +24,27 @@ def rows_of(examples):
 
 
 def test_no_client_has_a_validation_example(tmp_path):
-  found = prepared(f"--output_dir={tmp_path / 'a'}", "--seed=0,1")
-  assert found.spec.values()["select_on"] == "validation"
-  assert found.spec.values()["validation_fraction"] == 0.1
-  assert len(found.task.validation["y"]) == 144
-  held_out = rows_of(found.task.validation)
-  for clients in found.data.values():
+  job = prepared(f"--output_dir={tmp_path / 'a'}", "--seed=0,1")
+  assert job.spec.values()["select_on"] == "validation"
+  assert job.spec.values()["validation_fraction"] == 0.1
+  assert len(job.task.validation["y"]) == 144
+  held_out = rows_of(job.task.validation)
+  for clients in job.data.values():
     assert not held_out & rows_of(clients.examples)
-  assert not held_out & rows_of(found.task.test)
-  other = prepared(
+  assert not held_out & rows_of(job.task.test)
+  other_job = prepared(
     f"--output_dir={tmp_path / 'b'}",
     "--validation_seed=1",
     "--validation_fraction=0.3",
   )
-  assert len(other.task.validation["y"]) == 431
-  assert rows_of(other.task.validation) != held_out
+  assert len(other_job.task.validation["y"]) == 431
+  assert rows_of(other_job.task.validation) != held_out
 
 
 def test_nothing_is_held_out_for_other_choices():
-  found = prepared("--select_on=test")
-  assert found.task.validation is None
-  assert len(found.task.train["y"]) == 1437
+  job = prepared("--select_on=test")
+  assert job.task.validation is None
+  assert len(job.task.train["y"]) == 1437
 
 
 @pytest.mark.parametrize(("arguments", "criterion"), table("criteria"))
@@ -52,10 +52,10 @@ def test_by_what_settings_are_chosen(tmp_path, arguments, criterion):
   arguments = arguments.split()
   if not arguments[0].startswith("--task"):
     arguments = [*TINY, *arguments]
-  found = prepare(*arguments, f"--output_dir={tmp_path}")
-  assert str(found.criterion) == criterion
-  if found.task.validation is not None:
-    assert not rows_of(found.task.validation) & rows_of(found.task.test)
+  job = prepare(*arguments, f"--output_dir={tmp_path}")
+  assert str(job.criterion) == criterion
+  if job.task.validation is not None:
+    assert not rows_of(job.task.validation) & rows_of(job.task.test)
 
 
 def test_clients_on_disk(tmp_path, capsys):
@@ -67,10 +67,10 @@ def test_clients_on_disk(tmp_path, capsys):
     *("--task=digits_logistic", "--cohort_size=3", "--noprogress"),
     f"--population_dir={clients}",
   )
-  found = prepare(*on_disk, f"--output_dir={tmp_path / 'a'}")
-  assert found.criterion.metric == "validation_accuracy"
+  job = prepare(*on_disk, f"--output_dir={tmp_path / 'a'}")
+  assert job.criterion.metric == "validation_accuracy"
   population = fo.Population.open(clients)
-  assert not rows_of(found.task.validation) & rows_of(population.examples)
+  assert not rows_of(job.task.validation) & rows_of(population.examples)
   other = ("--validation_seed=4", f"--output_dir={tmp_path / 'b'}")
   with pytest.raises(ValueError, match="its clients may have the validation"):
     prepare(*on_disk, "--select_on=validation", *other)
@@ -78,10 +78,10 @@ def test_clients_on_disk(tmp_path, capsys):
   with pytest.raises(ValueError, match=r"validation.json' is missing; write"):
     prepare(*on_disk, f"--output_dir={tmp_path / 'c'}")
   fo.Population.of_client_data(tmp_path / "own", population.load())
-  own = (*on_disk[:-1], f"--population_dir={tmp_path / 'own'}")
-  found = prepare(*own, f"--output_dir={tmp_path / 'c'}")
-  assert found.criterion.metric == "train_loss"
-  assert found.spec.values()["select_on"] == "train"
+  own_flags = (*on_disk[:-1], f"--population_dir={tmp_path / 'own'}")
+  job = prepare(*own_flags, f"--output_dir={tmp_path / 'c'}")
+  assert job.criterion.metric == "train_loss"
+  assert job.spec.values()["select_on"] == "train"
 
 
 def test_every_task_has_the_criteria_of_its_splits():

@@ -26,10 +26,10 @@ def planned(*arguments):
 
 
 def by_method(cells):
-  found = {}
+  groups = {}
   for cell in cells:
-    found.setdefault(cell.method, []).append(cell)
-  return found
+    groups.setdefault(cell.method, []).append(cell)
+  return groups
 
 
 def test_methods_times_conditions():
@@ -54,10 +54,10 @@ def test_methods_times_conditions():
 
 def test_a_study_of_too_many_cells_is_refused_before_they_are_made():
   numbers = ",".join(map(str, range(1, 72)))
-  said = refusal(
+  line = refusal(
     planned, FED_AVG, SCAFFOLD, f"--alpha={numbers}", f"--local_steps={numbers}"
   )
-  assert said.endswith("would have 10,082 cells; must have at most 10,000")
+  assert line.endswith("would have 10,082 cells; must have at most 10,000")
 
 
 def test_shared_flags_go_to_the_methods_that_have_them():
@@ -82,8 +82,8 @@ def test_shared_switches_go_to_the_methods_that_can_have_them():
 
 
 def test_a_method_s_own_flags_come_first():
-  own = "--method=scaffold client_lr=0.5,5 local_steps=1 l2=0.1 label=S"
-  cells = by_method(planned(FED_AVG, own, RATES, "--local_steps=4"))
+  method = "--method=scaffold client_lr=0.5,5 local_steps=1 l2=0.1 label=S"
+  cells = by_method(planned(FED_AVG, method, RATES, "--local_steps=4"))
   assert cells["S"][0].grid == {"client_lr": [0.5, 5.0]}
   assert cells["FedAvg, SGD"][0].grid == {"client_lr": [0.1, 1.0]}
   assert cells["S"][0].spec.local_steps == 1
@@ -109,15 +109,15 @@ def test_labels_say_what_differs():
 def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
   private = "--method=fed_avg client=sgd privacy=gaussian label=private"
   shared = ("--weighting=uniform", "--dp_noise_multiplier=0.5,1", RATES)
-  others = ("--dp_delta=1e-3", "--budget=unequal")
-  one, other = planned(private, FED_AVG, *shared, *others)
-  assert one.grid["dp_noise_multiplier"] == [0.5, 1.0]
-  assert one.spec.dp_delta == 1e-3
-  assert set(other.grid) == {"client_lr"}
+  flags = ("--dp_delta=1e-3", "--budget=unequal")
+  private_cell, plain_cell = planned(private, FED_AVG, *shared, *flags)
+  assert private_cell.grid["dp_noise_multiplier"] == [0.5, 1.0]
+  assert private_cell.spec.dp_delta == 1e-3
+  assert set(plain_cell.grid) == {"client_lr"}
   (alone,) = planned("--privacy=gaussian", FED_AVG, *shared)
   assert set(alone.grid) == {"client_lr", "dp_noise_multiplier"}
   assert planned_cells.privacy_notes([alone]) == []
-  seeded = planned(private, FED_AVG, *shared, *others, "--dp_seed=0")
+  seeded = planned(private, FED_AVG, *shared, *flags, "--dp_seed=0")
   assert [cell.spec.dp_seed for cell in seeded] == [0, None]
   (line,) = planned_cells.privacy_notes(seeded)
   assert line.startswith("NOT private: private, whose noise comes from dp_seed")
@@ -125,15 +125,15 @@ def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
 
 def test_cells_are_told_by_all_their_flags():
   base = (SCAFFOLD, RATES)
-  name = lambda *others: store.name_of(planned(*base, *others)[0].spec)
-  same = name()
-  assert name() == same
-  assert same.startswith("digits-scaffold-sgd-")
+  name = lambda *flags: store.name_of(planned(*base, *flags)[0].spec)
+  base_name = name()
+  assert name() == base_name
+  assert base_name.startswith("digits-scaffold-sgd-")
   for other in ("--rounds=7", "--batch_size=3", "--l2=1"):
-    assert name(other) != same
+    assert name(other) != base_name
   # What a default is need not be said; its tuning is the same.
   for other in ("--compilation_cache=none", "--rounds=100", "--report_seeds=9"):
-    assert name(other) == same
+    assert name(other) == base_name
 
 
 @pytest.mark.parametrize("label", ['"My method"', "'My method'"])
@@ -166,8 +166,8 @@ def test_no_method_tries_more_settings_unless_that_is_asked_for():
 
 
 def test_what_methods_do_not_share_is_told():
-  own = "--method=fed_avg client=sgd cohort_size=50 local_epochs=5 label=Mine"
-  cells = planned(SCAFFOLD, own, RATES, "--alpha=1,0.1")
+  mine = "--method=fed_avg client=sgd cohort_size=50 local_epochs=5 label=Mine"
+  cells = planned(SCAFFOLD, mine, RATES, "--alpha=1,0.1")
   assert planned_cells.difference_notes(cells) == [
     "Methods differ in clients per round: 10 for SCAFFOLD; 50 for Mine.",
     "Methods differ in local epochs: 1 for SCAFFOLD; 5 for Mine.",
@@ -197,9 +197,9 @@ def test_what_methods_do_not_share_is_told():
 def test_bad_study_files(tmp_path, content, message):
   file = tmp_path / "study.toml"
   file.write_text(content)
-  said = refusal(planned, f"--study={file}")
-  assert message in said
-  assert json.dumps(said)
+  line = refusal(planned, f"--study={file}")
+  assert message in line
+  assert json.dumps(line)
 
 
 def test_the_command_of_a_run_can_be_called(tmp_path):
@@ -214,12 +214,12 @@ def test_the_command_of_a_run_can_be_called(tmp_path):
 
 
 def test_ten_fresh_seeds_report_unless_a_number_is_given():
-  (alone,) = planned(FED_AVG, RATES)
-  assert (alone.spec.seed, alone.report_seeds) == ([0], list(range(1, 11)))
-  (given,) = planned(FED_AVG, RATES, "--seed=0,4,2")
-  assert given.report_seeds == list(range(5, 15))
-  (asked_for,) = planned(FED_AVG, RATES, "--report_seeds=2")
-  assert asked_for.report_seeds == [1, 2]
+  (cell,) = planned(FED_AVG, RATES)
+  assert (cell.spec.seed, cell.report_seeds) == ([0], list(range(1, 11)))
+  (seeded_cell,) = planned(FED_AVG, RATES, "--seed=0,4,2")
+  assert seeded_cell.report_seeds == list(range(5, 15))
+  (cell_of_two,) = planned(FED_AVG, RATES, "--report_seeds=2")
+  assert cell_of_two.report_seeds == [1, 2]
 
 
 def test_a_nested_cell_runs_its_grid_with_the_seeds_of_the_report():
@@ -238,17 +238,17 @@ def test_crossed_seeds_are_fresh_and_each_partition_is_a_run():
   assert spec.grid == cell.spec.grid
   assert spec.values()["partition_seed"] == 4
   for fixed in (0, 3):
-    said = refusal(planned, FED_AVG, RATES, "--crossed=3",
+    line = refusal(planned, FED_AVG, RATES, "--crossed=3",
                    f"--partition_seed={fixed}")  # fmt: skip
-    assert "crossed=3: needs a partition that the seed draws" in said
+    assert "crossed=3: needs a partition that the seed draws" in line
 
 
 def test_what_seeds_are_needed_for_is_a_stored_study():
-  said = refusal(asked, "--seeds_needed=0.01")
-  assert "needs output_dir, the stored study" in said
+  line = refusal(asked, "--seeds_needed=0.01")
+  assert "needs output_dir, the stored study" in line
 
 
 def test_labels_in_a_file_of_pairs_may_look_like_numbers(tmp_path):
   (tmp_path / "pairs.csv").write_text("method,other,sd,seeds\n1,NA,0.02,5\n")
-  given = asked("--seeds_needed=0.01", f"--output_dir={tmp_path}")
-  assert "1, NA" in seeds_needed.table(given)[-1]
+  study_request = asked("--seeds_needed=0.01", f"--output_dir={tmp_path}")
+  assert "1, NA" in seeds_needed.table(study_request)[-1]

@@ -44,23 +44,23 @@ def no_run(monkeypatch):
 
 @pytest.mark.slow
 def test_a_complete_run_is_found_and_not_run_again(runs, no_run):
-  found, was_stored = runs.run(SPEC)
-  assert was_stored
-  assert [point["client_lr"] for point in found.points] == [0.1, 1.0]
-  assert found.history.rounds == [0, 2]
+  stored_run, was_there = runs.run(SPEC)
+  assert was_there
+  assert [point["client_lr"] for point in stored_run.points] == [0.1, 1.0]
+  assert stored_run.history.rounds == [0, 2]
   # The same run in other words.
-  same = ("--client_lr=1e-1,1.0", "--partition=dirichlet", "--batch_size=64")
-  others = ("--local_epochs=1", "--x_axis=bytes", "--data_dir=d")
+  aliases = ("--client_lr=1e-1,1.0", "--partition=dirichlet", "--batch_size=64")
+  other_flags = ("--local_epochs=1", "--x_axis=bytes", "--data_dir=d")
   spec = dataclasses.replace(
-    spec_of(*ARGUMENTS, *same, *others[:2]), data_dir="elsewhere"
+    spec_of(*ARGUMENTS, *aliases, *other_flags[:2]), data_dir="elsewhere"
   )
   assert runs.find(spec) is not None
 
 
 def test_a_study_keeps_no_models(runs):
-  found = runs.find(SPEC)
-  assert found.params is not None
-  (cell,) = cell_runs.cells_of_runs([found], [])
+  stored_run = runs.find(SPEC)
+  assert stored_run.params is not None
+  (cell,) = cell_runs.cells_of_runs([stored_run], [])
   assert [part.run.params for part in cell.parts] == [None, None]
 
 
@@ -82,8 +82,8 @@ def test_other_runs_have_other_folders(runs, no_run, other, difference):
   assert runs.find(spec) is None
   assert runs.folder_of(spec) != runs.folder_of(SPEC)
   config = runs.find(SPEC).config
-  found = store.other_flags_text(config, store.identity_of_spec(spec))
-  assert set(found.split(", ")) == set(difference.split(", "))
+  text = store.other_flags_text(config, store.identity_of_spec(spec))
+  assert set(text.split(", ")) == set(difference.split(", "))
 
 
 def test_a_folder_of_another_run_is_refused(runs, no_run, tmp_path):
@@ -100,17 +100,17 @@ def test_a_run_from_before_a_flag_was_added(runs):
 
 
 def test_a_run_with_one_flag_more_is_another():
-  wanted = store.identity_of_spec(SPEC)
+  flags = store.identity_of_spec(SPEC)
   for name, value in {"upload": "sign", "max_update_norm": 1.0}.items():
-    said = store.other_flags_text(wanted | {name: value}, wanted)
-    assert said == f"{name}={value}, not None"
-  assert store.other_flags_text(wanted | {"data_digests": {}}, wanted) is None
+    text = store.other_flags_text(flags | {name: value}, flags)
+    assert text == f"{name}={value}, not None"
+  assert store.other_flags_text(flags | {"data_digests": {}}, flags) is None
 
 
 def test_the_way_of_computing_is_no_part_of_a_run(runs):
-  several = ("--coordinator=a:1", "--num_processes=2", "--process_id=0")
-  for way in (("--client_chunk=1", "--grid_map=scan"), several, ("--cluster",)):
-    assert runs.find(spec_of(*ARGUMENTS, *way)) is not None
+  hosts = ("--coordinator=a:1", "--num_processes=2", "--process_id=0")
+  for flags in (("--client_chunk=1", "--grid_map=scan"), hosts, ("--cluster",)):
+    assert runs.find(spec_of(*ARGUMENTS, *flags)) is not None
 
 
 def test_what_is_not_complete_is_not_found(tmp_path):
@@ -122,15 +122,15 @@ def test_what_is_not_complete_is_not_found(tmp_path):
 
 
 def test_a_run_that_was_begun_goes_on(tmp_path, monkeypatch):
-  runs, seen = Store(tmp_path, Loader()), []
-  perform = lambda spec, *_: seen.append(spec.resume) or 130
+  runs, resume_flags = Store(tmp_path, Loader()), []
+  perform = lambda spec, *_: resume_flags.append(spec.resume) or 130
   monkeypatch.setattr(run, "perform", perform)
   for _ in range(2):
     with pytest.raises(KeyboardInterrupt):
       runs.run(SPEC)
     runs.folder_of(SPEC).mkdir(exist_ok=True)
     (runs.folder_of(SPEC) / "config.json").touch()
-  assert seen == [False, True]
+  assert resume_flags == [False, True]
 
 
 def test_what_else_is_in_a_folder_stays(tmp_path):
@@ -192,14 +192,14 @@ RUN = (
 
 @pytest.fixture
 def write(tmp_path):
-  """`(name, at) -> flag`; writes the file with one number of it changed."""
+  """`(name, index) -> flag`; writes the file with one number of it changed."""
   file = tmp_path / "own.npz"
 
-  def write(name=None, at=0):
-    found = arrays("x", "y", "x_test", "y_test", "client_ids")
+  def write(name=None, index=0):
+    values = arrays("x", "y", "x_test", "y_test", "client_ids")
     if name is not None:
-      found[name].reshape(-1)[at] += 1
-    np.savez(file, **found)
+      values[name].reshape(-1)[index] += 1
+    np.savez(file, **values)
     return f"--data_file={file}"
 
   return write
@@ -212,12 +212,12 @@ def test_a_run_is_not_resumed_on_other_data(write, refused, tmp_path):
   config = config_of(folder)
   sets = {"train_examples", "partition", "validation", "test"}
   assert set(config["data_digests"]) == sets
-  for name, at, which in (
+  for name, index, which in (
     ("x_test", 0, "test"),
     ("y_test", 11, "test"),
     ("client_ids", 9, "partition"),
   ):
-    write(name, at)
+    write(name, index)
     assert refused(*arguments, "--resume") == (
       f"resume=True: {str(folder)!r} holds a run with other data ({which}); "
       "give what that run had, or another folder"
@@ -233,29 +233,29 @@ def test_the_cohort_of_clients_in_a_file_follows_from_the_file(write, tmp_path):
   runs = Store(tmp_path, Loader())
   spec = spec_of(*(f for f in RUN if "--cohort" not in f), write())
   assert spec.cohort_size is None
-  found, was_stored = runs.run(spec)
-  assert not was_stored
-  assert found.config["cohort_size"] == 6
+  stored_run, was_there = runs.run(spec)
+  assert not was_there
+  assert stored_run.config["cohort_size"] == 6
   assert runs.run(spec)[1]
 
 
 def test_each_seed_has_a_partition():
-  some = ("--task=digits_logistic", "--num_clients=20", "--seed=3,4")
-  found = prepare(*some, "--client_test_fraction=0.2").loaded.digests
-  assert len(set(found["partition"])) == 4  # Of training and own tests.
-  assert isinstance(found["train_examples"], str)
+  flags = ("--task=digits_logistic", "--num_clients=20", "--seed=3,4")
+  digests = prepare(*flags, "--client_test_fraction=0.2").loaded.digests
+  assert len(set(digests["partition"])) == 4  # Of training and own tests.
+  assert isinstance(digests["train_examples"], str)
 
 
 @pytest.mark.slow
 def test_a_population_that_was_written_again(tmp_path, refused):
   clients, folder = tmp_path / "clients", tmp_path / "run"
   disk = ("--task=digits_logistic", f"--population_dir={clients}")
-  made = (*disk, "--num_clients=10")
-  assert call(*made, program=convert) == 0
+  convert_flags = (*disk, "--num_clients=10")
+  assert call(*convert_flags, program=convert) == 0
   arguments = (*disk, *RUN[1:], f"--output_dir={folder}")
   assert call(*arguments) == 0
   shutil.rmtree(clients)
-  assert call(*made, "--seed=1", program=convert) == 0
+  assert call(*convert_flags, "--seed=1", program=convert) == 0
   assert refused(*arguments, "--resume") == (
     f"resume=True: {str(folder)!r} holds a run with other data (train "
     "examples); give what that run had, or another folder"

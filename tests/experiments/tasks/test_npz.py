@@ -53,10 +53,10 @@ def test_a_test_part_of_the_file(write):
   assert marks(task.train) == list(range(N))
   assert task.test["x"].shape == (12, 8, 8, 1)
   assert task.num_classes == 4  # Of both parts.
-  found = arrays("x", "y", "x_test", "y_test")
+  data = arrays("x", "y", "x_test", "y_test")
   other = load(
-    write(x_train=found["x"], y_train=found["y"], x_test=found["x_test"],
-          y_test=found["y_test"])
+    write(x_train=data["x"], y_train=data["y"], x_test=data["x_test"],
+          y_test=data["y_test"])
   )  # fmt: skip
   assert marks(other.train) == marks(task.train)
 
@@ -75,15 +75,15 @@ def test_clients_of_the_file_each_give_their_share(write):
 
 
 def test_words_as_client_ids_and_a_file_of_to_npz(write, tmp_path):
-  found = arrays("x", "y", "x_test", "y_test")
+  data = arrays("x", "y", "x_test", "y_test")
   ids = np.array(["b", "a", "c"])[np.arange(N) % 3]
-  task = load(write(**found, client_ids=ids))
+  task = load(write(**data, client_ids=ids))
   assert task.clients.sizes.tolist() == [20] * 3
-  assert marks(task.test) == (found["x_test"][:, 0, 0]).tolist()
+  assert marks(task.test) == (data["x_test"][:, 0, 0]).tolist()
   ClientData.from_client_ids(arrays("x", "y"), ids).to_npz(tmp_path / "c.npz")
-  again = load(tmp_path / "c.npz", "--test_fraction=0.1")
-  assert again.clients.sizes.tolist() == [18] * 3
-  assert len(again.test["y"]) == 6
+  second_task = load(tmp_path / "c.npz", "--test_fraction=0.1")
+  assert second_task.clients.sizes.tolist() == [18] * 3
+  assert len(second_task.test["y"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_only_bytes_are_scaled(write, kind):
 
 
 def test_dark_bytes_are_noted(write):
-  found = arrays("x", "y")
-  file = write(x=found["x"] % 17, y=found["y"])
+  data = arrays("x", "y")
+  file = write(x=data["x"] % 17, y=data["y"])
   assert load(file).notes[1:] == (
     f"note: x of {file} is uint8, so divided by 255, but is at most 16; for "
     "values up to 1 save x / 16",
@@ -129,11 +129,11 @@ def test_convert(write, tmp_path, refused):
   on_disk = (*flags, f"--population_dir={tmp_path / 'clients'}")
   assert call(*on_disk, "--test_fraction=0.3", program=convert) == 0
   written = Population.open(tmp_path / "clients")
-  own = prepare(
+  job = prepare(
     *flags, "--test_fraction=0.3", "--cohort_size=2", "--batch_size=2",
     f"--output_dir={tmp_path / 'a'}",
   )  # fmt: skip
-  np.testing.assert_array_equal(written.sizes, own.data[0].sizes)
+  np.testing.assert_array_equal(written.sizes, job.data[0].sizes)
   folder = f"--output_dir={tmp_path / 'b'}"
   assert refused(*on_disk, "--cohort_size=2", folder) == (
     "test_fraction=0.2: the clients of population_dir were written with 0.3, "

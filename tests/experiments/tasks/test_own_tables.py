@@ -40,16 +40,16 @@ def file(tmp_path_factory):
 LABELS = ("sick", "cost", "fever", "cough")
 
 
-def flags(file, label, *others):
+def flags(file, label, *arguments):
   ignored = {*LABELS, "visit", "hospital"} - set(label.split(","))
-  named = [flag.split("=")[1] for flag in others if "_column=" in flag]
+  columns = [flag.split("=")[1] for flag in arguments if "_column=" in flag]
   return [
     "--task=table_linear",
     f"--data_file={file}",
     f"--label_column={label}",
-    f"--ignore_columns={','.join(sorted(ignored - set(named)))}",
+    f"--ignore_columns={','.join(sorted(ignored - set(columns)))}",
     "--batch_size=8",
-    *others,
+    *arguments,
   ]
 
 
@@ -109,28 +109,28 @@ def test_examples_for_choices_are_held_out_once(file):
 
 
 def test_settings_are_chosen_by_a_score(file):
-  chosen = ("--metrics=f1,auc", "--select_metric=auc", "--num_clients=3")
-  spec = spec_of(*flags(file, "sick", *chosen))
+  auc_flags = ("--metrics=f1,auc", "--select_metric=auc", "--num_clients=3")
+  spec = spec_of(*flags(file, "sick", *auc_flags))
   criterion = loading.criterion_of(spec, loading.load(spec).task)
   assert (criterion.metric, criterion.direction) == ("validation_auc", "max")
-  several = ("--num_clients=3", "--select_metric=accuracy")
-  spec = spec_of(*flags(file, "fever,cough", *several))
+  accuracy_flags = ("--num_clients=3", "--select_metric=accuracy")
+  spec = spec_of(*flags(file, "fever,cough", *accuracy_flags))
   criterion = loading.criterion_of(spec, loading.load(spec).task)
   assert criterion.metric == "validation_accuracy"
-  for given in (chosen[1:], (*chosen, "--select_on=train")):
-    spec = spec_of(*flags(file, "sick", *given))
+  for arguments in (auc_flags[1:], (*auc_flags, "--select_on=train")):
+    spec = spec_of(*flags(file, "sick", *arguments))
     with pytest.raises(ValueError, match="select_metric='auc': must be"):
       loading.criterion_of(spec, loading.load(spec).task)
 
 
 def test_a_large_file_is_announced(file, monkeypatch, capsys):
-  given = flags(file, "sick", "--num_clients=3")
-  loading.load(spec_of(*given))
+  arguments = flags(file, "sick", "--num_clients=3")
+  loading.load(spec_of(*arguments))
   assert not capsys.readouterr().err
   monkeypatch.setattr(base, "_MAX_SILENT_BYTES", 1_000)
-  loading.load(spec_of(*given))
-  said = memory.size_text(file.stat().st_size)
-  assert capsys.readouterr().err == f"reading {file}, {said} ...\n"
+  loading.load(spec_of(*arguments))
+  size = memory.size_text(file.stat().st_size)
+  assert capsys.readouterr().err == f"reading {file}, {size} ...\n"
 
 
 @pytest.mark.parametrize(
@@ -151,25 +151,25 @@ def test_what_is_measured(file, label, others, measured, absent):
   spec = spec_of(*flags(file, label, "--num_clients=3", *others))
   task, clients, *_ = loading.load(spec)
   params = task.init(jax.random.key(0))
-  found = task.evaluate(params, clients[0], task.test, task.validation)
-  assert measured <= set(found)
-  assert not absent & set(found)
-  assert all(np.isfinite(value) for value in found.values())
+  metrics = task.evaluate(params, clients[0], task.test, task.validation)
+  assert measured <= set(metrics)
+  assert not absent & set(metrics)
+  assert all(np.isfinite(value) for value in metrics.values())
 
 
 def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
   folder = tmp_path / "run"
-  given = flags(file, "cost", "--metrics=mae,r2", "--client_column=hospital")
-  given += ["--rounds=30", "--noprogress"]
-  assert call(*given, f"--output_dir={folder}") == 0
-  last = pd.read_csv(folder / "metrics.csv").iloc[-1]
-  assert last["test_r2"] > 0.9
-  assert 0 < last["test_mae"] < 3000  # The deviation of the cost is 10,000.
+  command = flags(file, "cost", "--metrics=mae,r2", "--client_column=hospital")
+  command += ["--rounds=30", "--noprogress"]
+  assert call(*command, f"--output_dir={folder}") == 0
+  last_row = pd.read_csv(folder / "metrics.csv").iloc[-1]
+  assert last_row["test_r2"] > 0.9
+  assert 0 < last_row["test_mae"] < 3000  # The deviation of the cost is 10,000.
 
 
 @pytest.mark.parametrize(("arguments", "message"), table("tables"))
 def test_is_refused(file, arguments, message):
   table = ("--task=table_linear", f"--data_file={file}")
   load = lambda *flags: loading.load(spec_of(*table, *flags))
-  said = refusal(load, *arguments.split())
-  assert said.startswith(message.format(file=file))
+  line = refusal(load, *arguments.split())
+  assert line.startswith(message.format(file=file))

@@ -28,16 +28,16 @@ def small(monkeypatch):
   """Five speakers, and models of a few units."""
   rng = np.random.default_rng(0)
   words = lambda n: "".join(rng.choice(list("abc \n")[:4], size=n))
-  text = "\n\n".join(f"{who}:\n{words(9 * k)}" for k, who in
+  text = "\n\n".join(f"{speaker}:\n{words(9 * k)}" for k, speaker in
                      enumerate("ABCDE", 3))  # fmt: skip
   load_text = lambda name, split, data_dir: [{"text": text}]
   monkeypatch.setattr(tfds, "load_text", load_text)
   tokens = tasks_of_plays.NUM_TOKENS
-  made = {
+  factories = {
     "lstm": lambda length: models.LSTM(tokens, 2, (4, 4)),
     "transformer": lambda length: models.Decoder(tokens, length, 4, 1, 2),
   }
-  monkeypatch.setattr(tasks_of_plays, "MODELS", made)
+  monkeypatch.setattr(tasks_of_plays, "MODELS", factories)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -50,18 +50,18 @@ def test_loss_and_accuracy_are_of_the_targets_that_are_no_padding(name):
     batch["y"][i, 5 - i :] = shakespeare.PADDING
   model = tasks_of_plays.MODELS[name.removeprefix("shakespeare_")](LENGTH)
   logits = np.asarray(jax.jit(model.apply)({"params": params}, batch["x"]))
-  found = jax.jit(task.per_example)(params, batch)
+  measured = jax.jit(task.per_example)(params, batch)
   loss = jax.jit(task.loss_fn)(params, batch, jax.random.key(1))
   for i in range(5):
     mask = batch["y"][i] != shakespeare.PADDING
-    targets, own = batch["y"][i][mask], logits[i][mask]
-    losses = special.logsumexp(own, axis=1) - own[np.arange(len(own)), targets]
+    targets, out = batch["y"][i][mask], logits[i][mask]
+    losses = special.logsumexp(out, axis=1) - out[np.arange(len(out)), targets]
     expected = {
       "loss": losses.mean(),
-      "accuracy": (own.argmax(-1) == targets).mean(),
+      "accuracy": (out.argmax(-1) == targets).mean(),
     }
     for metric, value in expected.items():
-      np.testing.assert_allclose(found[metric][i], value, rtol=1e-5)
+      np.testing.assert_allclose(measured[metric][i], value, rtol=1e-5)
     np.testing.assert_allclose(loss[i], expected["loss"], rtol=1e-5)
   features = jax.eval_shape(task.features_fn, params, batch, jax.random.key(1))
   assert features.shape == (5, 4)
@@ -104,6 +104,6 @@ def test_adapters_of_the_transformer(tmp_path, algorithm):
 
 def test_speakers_with_few_sequences_are_left_out(tmp_path, refused):
   folder = tmp_path / "run"
-  said = refused(*SHORT, "--min_sequences=50", f"--output_dir={folder}")
-  assert said.startswith("min_sequences=50: no speaker of the text has as many")
+  line = refused(*SHORT, "--min_sequences=50", f"--output_dir={folder}")
+  assert line.startswith("min_sequences=50: no speaker of the text has as many")
   assert not folder.exists()

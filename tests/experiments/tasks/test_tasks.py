@@ -34,8 +34,8 @@ def examples(n=12, size=8, channels=1, num_classes=10, dtype=np.uint8):
 def test_pixels_half():
   """(x - 0.5) / 0.5 for all channels, in the loss and in what is measured."""
   task, other = (
-    task_of("--task=digits_logistic", f"--pixels={each}")
-    for each in ("half", "channels")
+    task_of("--task=digits_logistic", f"--pixels={scaling}")
+    for scaling in ("half", "channels")
   )
   batch = {"x": np.full((1, 8, 8, 1), 4.0), "y": np.array([1])}
   kernel = np.zeros((64, 10))
@@ -44,11 +44,11 @@ def test_pixels_half():
   params = jax.tree.map(
     lambda leaf: jnp.asarray(kernel) if leaf.ndim == 2 else 0 * leaf, params
   )
-  for each, pixel in ((task, -0.5), (other, (0.25 - 0.3) / 0.38)):
+  for variant, pixel in ((task, -0.5), (other, (0.25 - 0.3) / 0.38)):
     expected = np.log(9 + np.exp(pixel)) - pixel
-    loss = each.loss_fn(params, batch, None)
+    loss = variant.loss_fn(params, batch, None)
     np.testing.assert_allclose(loss, [expected], rtol=1e-5)
-    measured = each.per_example(params, batch)["loss"]
+    measured = variant.per_example(params, batch)["loss"]
     np.testing.assert_allclose(measured, [expected], rtol=1e-5)
 
 
@@ -95,11 +95,11 @@ def test_every_model_takes_the_shape_of_every_data_set(name):
 
 def test_initial_models_differ_by_key_and_start_at_chance():
   task = task_of("--task=digits_logistic")
-  one, two = (task.init(jax.random.key(seed)) for seed in (0, 1))
-  different = jax.tree.map(lambda a, b: bool((a != b).any()), one, two)
+  first, second = (task.init(jax.random.key(seed)) for seed in (0, 1))
+  different = jax.tree.map(lambda a, b: bool((a != b).any()), first, second)
   assert any(jax.tree.leaves(different))
   batch = {name: values[:200] for name, values in task.train.items()}
-  loss = jax.jit(task.loss_fn)(one, batch, jax.random.key(0)).mean()
+  loss = jax.jit(task.loss_fn)(first, batch, jax.random.key(0)).mean()
   assert loss == pytest.approx(np.log(10), rel=0.25)
 
 
@@ -108,11 +108,11 @@ def test_what_a_model_is_given():
 
   What is padded is black before the normalization.
   """
-  seen = []
+  calls = []
 
   class Spy:
     def apply(self, variables, x, train, rngs, **_):
-      seen.append((np.asarray(x), train, rngs))
+      calls.append((np.asarray(x), train, rngs))
       return np.zeros((len(x), 10))
 
   pool, key = examples(), jax.random.key(0)
@@ -121,16 +121,16 @@ def test_what_a_model_is_given():
   plain.loss_fn({}, pool, key)
   for rng in (None, key, key, jax.random.key(1)):
     task.loss_fn({}, pool, rng)
-  (x, train, rngs), (x_evaluated, *evaluated), *others = seen
+  (x, train, rngs), (x_evaluated, *evaluated), *other_calls = calls
   np.testing.assert_allclose(x, (pool["x"] / 255 - 0.5) / 0.5, atol=1e-6)
   assert (train, rngs) == (True, {"dropout": key})
   np.testing.assert_array_equal(x_evaluated, x)
   assert evaluated == [False, None]
-  one, again, other = (each[0] for each in others)
-  np.testing.assert_array_equal(one, again)
-  assert (one != x).any()
-  assert (one != other).any()
-  assert one.min() == pytest.approx((0 - 0.5) / 0.5)
+  first, again, other = (call[0] for call in other_calls)
+  np.testing.assert_array_equal(first, again)
+  assert (first != x).any()
+  assert (first != other).any()
+  assert first.min() == pytest.approx((0 - 0.5) / 0.5)
 
 
 def test_only_batch_norm_has_statistics():
@@ -220,7 +220,7 @@ def test_what_nonconvex_measures():
 )
 def test_the_last_100_rounds_decide(eval_every, evaluations):
   task = task_of("--task=lasso", f"--eval_every={eval_every}")
-  assert {str(each) for each in task.criteria.values()} == {
+  assert {str(criterion) for criterion in task.criteria.values()} == {
     str(Criterion(metric, way, "mean_last_n", evaluations))
     for way, metrics in {
       "min": ("validation_loss", "test_loss", "train_loss", "recovery_error"),
@@ -305,8 +305,8 @@ def test_populations_share_the_pool_and_differ_by_seed():
   assert list(of_seed) == [4, 9]
   assert of_seed[4].examples is of_seed[9].examples
   assert not np.array_equal(of_seed[4].sizes, of_seed[9].sizes)
-  for each in of_seed.values():
-    assert ((each.sizes >= 20) & (each.sizes <= 40)).all()
+  for data in of_seed.values():
+    assert ((data.sizes >= 20) & (data.sizes <= 40)).all()
   alone = _populations(pool, "9", sizes)[9]
-  labels = lambda each: each.examples["y"][each.indices[0, : each.sizes[0]]]
+  labels = lambda data: data.examples["y"][data.indices[0, : data.sizes[0]]]
   np.testing.assert_array_equal(labels(alone), labels(of_seed[9]))

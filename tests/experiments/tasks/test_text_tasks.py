@@ -89,8 +89,8 @@ def test_tokens_and_labels(load, data):
 def test_columns_of_padding_alone_are_left_out(load):
   wide, task = load(*TINY, "--max_length=200"), load(*TINY)
   assert task.train["x"].shape[1] == wide.train["x"].shape[1] < 20
-  both = np.concatenate([task.train["x"], load(*TINY).test["x"]])
-  assert both[:, -1].any()
+  tokens = np.concatenate([task.train["x"], load(*TINY).test["x"]])
+  assert tokens[:, -1].any()
 
 
 def test_every_tenth_test_text_of_dbpedia_and_all_of_ag_news():
@@ -145,20 +145,20 @@ def test_features_are_mean_hidden_states_and_are_computed_once(
   shapes = jax.tree.map(np.shape, task.init(jax.random.key(0)))
   assert shapes == {"output": {"kernel": (plain.HIDDEN, 14), "bias": (14,)}}
   monkeypatch.setattr(Encoder, "embed", None)
-  again = task_of(*arguments)
-  np.testing.assert_array_equal(again.train["x"], task.train["x"])
+  second_task = task_of(*arguments)
+  np.testing.assert_array_equal(second_task.train["x"], task.train["x"])
 
 
 @pytest.mark.slow
 def test_a_head_for_other_classes_is_drawn_by_the_seed(load, tmp_path):
   folder = plain.write(tmp_path / "four", "bert")
   task = load(f"--pretrained={folder}", "--max_length=8")
-  one, two = (task.init(jax.random.key(seed)) for seed in (0, 1))
-  assert one["head"]["output"]["kernel"].shape == (plain.HIDDEN, 14)
-  same = jax.tree.map(lambda a, b: bool((a == b).all()), one, two)
-  assert all(jax.tree.leaves({**same, "head": {}}))
-  assert not same["head"]["dense"]["kernel"]
-  assert not same["head"]["output"]["kernel"]
+  first, second = (task.init(jax.random.key(seed)) for seed in (0, 1))
+  assert first["head"]["output"]["kernel"].shape == (plain.HIDDEN, 14)
+  is_same = jax.tree.map(lambda a, b: bool((a == b).all()), first, second)
+  assert all(jax.tree.leaves({**is_same, "head": {}}))
+  assert not is_same["head"]["dense"]["kernel"]
+  assert not is_same["head"]["output"]["kernel"]
 
 
 def test_ag_news_by_tfds(tmp_path):
@@ -188,15 +188,15 @@ def test_a_run(data, checkpoint, tmp_path):
   assert flags["pretrained"] == str(checkpoint)
   assert not {"encoder", "vocab_size"} & set(flags)
   # Adapters of two layers' queries and values, and the head, are sent.
-  hidden, each = plain.HIDDEN, 2 * plain.HIDDEN * 2
+  hidden, per_layer = plain.HIDDEN, 2 * plain.HIDDEN * 2
   head = hidden * hidden + hidden + hidden * 14 + 14
   summary = summary_of(tmp_path / "out")
-  sent = 4 * (2 * plain.LAYERS * each + head)
+  sent = 4 * (2 * plain.LAYERS * per_layer + head)
   assert summary["cost"]["bytes_up_per_round"] == sent
 
 
 @pytest.mark.parametrize(("arguments", "message"), table("texts"))
 def test_is_refused(load, checkpoint, tmp_path, arguments, message):
   names = {"folder": tmp_path, "encoder": checkpoint}
-  said = refusal(load, *shlex.split(arguments.format(**names)))
-  assert said.startswith(message.format(**names))
+  line = refusal(load, *shlex.split(arguments.format(**names)))
+  assert line.startswith(message.format(**names))

@@ -47,12 +47,12 @@ def test_numbers_between_powers_of_ten(limits, labels):
     figure.canvas.draw()
     texts = [text.get_text() for text in axes.get_yticklabels()]
     ticks = axes.get_yticks()
-  shown = [
+  numbers = [
     float(text)
-    for text, at in zip(texts, ticks, strict=True)
-    if text and limits[0] <= at <= limits[1]
+    for text, tick in zip(texts, ticks, strict=True)
+    if text and limits[0] <= tick <= limits[1]
   ]
-  assert shown == labels
+  assert numbers == labels
 
 
 def test_limits_of_a_logarithmic_axis_may_be_of_numpy():
@@ -64,16 +64,16 @@ def test_limits_of_a_logarithmic_axis_may_be_of_numpy():
 def test_several_files_of_one_drawing(tmp_path):
   paths = [tmp_path / f"a.{ending}" for ending in ENDINGS]
   assert plots.label_histogram(COUNTS, paths) is None
-  _, pdf, svg = found = [path.read_bytes() for path in paths]
-  assert [each[:5] for each in found] == [b"\x89PNG\r", b"%PDF-", b"<?xml"]
+  _, pdf, svg = contents = [path.read_bytes() for path in paths]
+  assert [data[:5] for data in contents] == [b"\x89PNG\r", b"%PDF-", b"<?xml"]
   assert sorted(os.listdir(tmp_path)) == ["a.pdf", "a.png", "a.svg"]
   # Fonts are in the PDF, as TrueType; the text of the SVG is text.
   assert b"/FontFile2" in pdf
   assert b"/Type3" not in pdf
   assert b">Examples</text>" in svg
-  others = [tmp_path / f"b.{ending}" for ending in ENDINGS]
-  plots.label_histogram(COUNTS, others)
-  assert [path.read_bytes() for path in others] == found
+  other_paths = [tmp_path / f"b.{ending}" for ending in ENDINGS]
+  plots.label_histogram(COUNTS, other_paths)
+  assert [path.read_bytes() for path in other_paths] == contents
 
 
 def test_a_figure_has_its_style_also_when_it_is_saved_later(tmp_path):
@@ -83,14 +83,14 @@ def test_a_figure_has_its_style_also_when_it_is_saved_later(tmp_path):
 
 
 def test_a_notebook_shows_a_figure_at_its_size(monkeypatch):
-  shown = []
-  display = lambda data, **options: shown.append((data, options))
+  calls = []
+  display = lambda data, **options: calls.append((data, options))
   ipython = types.SimpleNamespace(display=display)
   monkeypatch.setitem(sys.modules, "IPython.display", ipython)
   figure = plots.label_histogram(COUNTS, None, title="here")
   assert figure.axes[0].get_title() == "here"
   figure._ipython_display_()
-  ((data, options),) = shown
+  ((data, options),) = calls
   assert data["image/png"].startswith(b"\x89PNG")
   width, height = 100 * figure.get_size_inches()
   size = {"width": int(width), "height": int(height)}
@@ -121,8 +121,8 @@ def test_every_method_looks_different_and_the_same_everywhere():
   assert list(styles) == labels
   lines = {(style.color, style.linestyle) for style in styles.values()}
   assert len(lines) == 21
-  many = plots.method_styles(map(str, range(77)))
-  assert len(set(many.values())) == 77
+  many_styles = plots.method_styles(map(str, range(77)))
+  assert len(set(many_styles.values())) == 77
   assert len({style.color for style in list(styles.values())[:7]}) == 7
 
 
@@ -156,7 +156,7 @@ def curve_of(*values):
 )
 @pytest.mark.parametrize("curves", [[], [[0.1, 0.8], [0.1, 0.7]]])
 def test_where_bad_values_are(metric, is_better_high, curves):
-  axis = metric_axis(metric, [curve_of(*each) for each in curves])
+  axis = metric_axis(metric, [curve_of(*values) for values in curves])
   assert axis.is_better_high == is_better_high
   if curves:
     low, high = axis.limits
@@ -185,14 +185,14 @@ def test_ranges_of_accuracies(ends, label, is_log, low, high, whole, rises):
   assert (axis.label, axis.is_log) == (label, is_log)
   assert whole or low[0] < axis.limits[0] < low[1]
   assert high[0] < axis.limits[1] <= high[1]
-  shown = [axis.units(curve.mean) for curve in curves]
-  is_inside = axis.limits[0] <= np.min(shown) <= np.max(shown) <= axis.limits[1]
+  means = [axis.units(curve.mean) for curve in curves]
+  is_inside = axis.limits[0] <= np.min(means) <= np.max(means) <= axis.limits[1]
   assert is_inside or not whole
 
 
 def test_intervals_of_losses_are_within_a_log_axis():
   values = np.array([[0.001, 0.0009, 0.0011], [1.0, 0.0, 5.0]])[:, :, None]
-  curves = [Curve(np.zeros(1), *each) for each in values]
+  curves = [Curve(np.zeros(1), *row) for row in values]
   axis = metric_axis("test_loss", curves, shows_all=True)
   low, high = axis.limits
   assert axis.is_log

@@ -13,8 +13,8 @@ MANY = [{"client_lr": 1.0 * i} for i in range(30)]
 
 
 def test_labels_scales_and_lines(texts_of):
-  h = random(2)
-  figure = plots.curves(h, TWO, None, title="digits")
+  history = random(2)
+  figure = plots.curves(history, TWO, None, title="digits")
   loss, accuracy = figure.axes
   assert loss.get_ylabel() == "Training loss"
   assert accuracy.get_ylabel() == "Test accuracy (%)"
@@ -22,9 +22,9 @@ def test_labels_scales_and_lines(texts_of):
   assert (loss.get_yscale(), accuracy.get_yscale()) == ("log", "linear")
   assert texts_of(figure) == ["0.1", "0.5"]
   line = accuracy.lines[1]
-  np.testing.assert_array_equal(line.get_xdata(), h.rounds)
-  shown = 100 * h.metrics["test_accuracy"][1]
-  np.testing.assert_allclose(line.get_ydata(), shown)
+  np.testing.assert_array_equal(line.get_xdata(), history.rounds)
+  expected = 100 * history.metrics["test_accuracy"][1]
+  np.testing.assert_allclose(line.get_ydata(), expected)
 
 
 @pytest.mark.parametrize(
@@ -35,19 +35,19 @@ def test_labels_scales_and_lines(texts_of):
   ],
 )
 def test_against_what_was_spent(x_axis, label, places):
-  h = random(2, diverged=[(1, 4)])
-  rounds = np.asarray(h.rounds, float)
+  history = random(2, diverged=[(1, 4)])
+  rounds = np.asarray(history.rounds, float)
   spent = {"gradient_evaluations": 50, "bytes_down": 1e6, "bytes_up": 2e6}
   for name, of_round in spent.items():
-    h.metrics[name] = np.stack([of_round * rounds, 2 * of_round * rounds])
-  axes = plots.curves(h, TWO, None, x_axis=x_axis).axes[1]
-  one, two, cross = axes.lines
+    history.metrics[name] = np.stack([of_round * rounds, 2 * of_round * rounds])
+  axes = plots.curves(history, TWO, None, x_axis=x_axis).axes[1]
+  first, last, cross = axes.lines
   assert axes.get_xlabel() == label
-  np.testing.assert_allclose(one.get_xdata(), places * rounds)
-  np.testing.assert_allclose(two.get_xdata(), 2 * places * rounds)
+  np.testing.assert_allclose(first.get_xdata(), places * rounds)
+  np.testing.assert_allclose(last.get_xdata(), 2 * places * rounds)
   # The second one ends, with a cross, where it diverges.
-  assert np.isfinite(one.get_ydata()).all()
-  np.testing.assert_array_equal(np.isfinite(two.get_ydata()), np.arange(8) < 4)
+  assert np.isfinite(first.get_ydata()).all()
+  np.testing.assert_array_equal(np.isfinite(last.get_ydata()), np.arange(8) < 4)
   assert (cross.get_marker(), *cross.get_xdata()) == (
     "x",
     2 * places * rounds[3],
@@ -55,19 +55,19 @@ def test_against_what_was_spent(x_axis, label, places):
 
 
 def test_test_loss_where_there_is_no_accuracy():
-  h = random(1)
-  del h.metrics["test_accuracy"]
-  labels = [axes.get_ylabel() for axes in plots.curves(h, [{}], None).axes]
+  history = random(1)
+  del history.metrics["test_accuracy"]
+  labels = [ax.get_ylabel() for ax in plots.curves(history, [{}], None).axes]
   assert labels == ["Training loss", "Test loss"]
 
 
 def test_seeds_become_a_mean_and_a_band(texts_of):
   points = [{"gamma": g, "seed": s} for g in (1.0, 2.0) for s in (0, 1, 2)]
-  h = random(6, diverged=[(4, 3)])
-  figure = plots.curves(h, points, None)
+  history = random(6, diverged=[(4, 3)])
+  figure = plots.curves(history, points, None)
   accuracy = figure.axes[1]
   assert len(accuracy.collections) == 2
-  mean = 100 * h.metrics["test_accuracy"][:3].mean(0)
+  mean = 100 * history.metrics["test_accuracy"][:3].mean(0)
   np.testing.assert_allclose(accuracy.lines[0].get_ydata(), mean)
   title = figure.legends[0].get_title().get_text()
   assert title == "γ (mean and range over 3 seeds)"
@@ -76,10 +76,10 @@ def test_seeds_become_a_mean_and_a_band(texts_of):
 
 @pytest.mark.parametrize("column", [0, 1, 4])
 def test_what_explodes_does_not_flatten_the_others(tmp_path, column, texts_of):
-  h = random(3, diverged=[(0, 0), (2, column)])
-  h.metrics["train_loss"][2, : column + 1] = 1e30
+  history = random(3, diverged=[(0, 0), (2, column)])
+  history.metrics["train_loss"][2, : column + 1] = 1e30
   points = [{"a": 1, "mu": 0.1}, {"a": 2, "mu": 0.1}, {"a": 2, "mu": 1.0}]
-  figure = plots.curves(h, points, None)
+  figure = plots.curves(history, points, None)
   assert figure.axes[0].get_ylim()[1] < 10
   # Also one that never had a value is named.
   names = ["1, 0.1 (diverged)", "2, 0.1", "2, 1 (diverged)"]
@@ -91,16 +91,16 @@ def test_what_explodes_does_not_flatten_the_others(tmp_path, column, texts_of):
 
 @pytest.mark.parametrize("title", [None, "digits, FedAvg"])
 def test_of_many_settings_the_best_are_named(title, texts_of):
-  h = random(30, diverged=[(7, 3)])
-  figure = plots.curves(h, MANY, None, title=title)
-  ends = h.values("test_accuracy")[:, -1]
+  history = random(30, diverged=[(7, 3)])
+  figure = plots.curves(history, MANY, None, title=title)
+  ends = history.values("test_accuracy")[:, -1]
   best = np.argsort(np.where(np.isnan(ends), 1, -ends))[:6]
-  rest = "24 other settings (1 diverged)"
-  assert texts_of(figure) == [*map(str, best), rest]
-  others = [line.get_ydata() for line in figure.axes[0].lines[6:]]
-  expected = np.delete(h.values("train_loss"), best, axis=0)
+  label = "24 other settings (1 diverged)"
+  assert texts_of(figure) == [*map(str, best), label]
+  other_lines = [line.get_ydata() for line in figure.axes[0].lines[6:]]
+  expected = np.delete(history.values("train_loss"), best, axis=0)
   order = lambda lines: sorted(map(tuple, np.nan_to_num(lines)))
-  np.testing.assert_allclose(order(others), order(expected))
+  np.testing.assert_allclose(order(other_lines), order(expected))
 
 
 # Step sizes: the minimum and its two branches.
@@ -122,8 +122,8 @@ def test_draws_the_minimum_and_both_branches(shape):
   trace = trace_of(shape)
   axes, shares = plots.step_sizes(trace, None, title="client 3").axes
   lines = {line.get_label(): line for line in axes.lines}
-  drawn = lines["step size (minimum)"].get_ydata()
-  np.testing.assert_array_equal(drawn, trace["step_size"].ravel())
+  sizes = lines["step size (minimum)"].get_ydata()
+  np.testing.assert_array_equal(sizes, trace["step_size"].ravel())
   # The first branch does not exist in the first step of a round.
   steps = lines["smoothness branch"].get_xdata()
   assert not (steps % 8 == 0).any()
@@ -145,8 +145,8 @@ def test_many_steps_become_quantiles(num_rounds):
   np.testing.assert_allclose(middle.get_xdata(), places)
   name = "Communication round" if by_round else "Local step"
   assert below.get_xlabel() == name
-  drawn = [patch.get_data() for patch in below.patches]
-  shares = np.array([each.values - each.baseline for each in drawn])
+  stairs = [patch.get_data() for patch in below.patches]
+  shares = np.array([stair.values - stair.baseline for stair in stairs])
   np.testing.assert_allclose(shares.sum(axis=0), 100)
   if by_round:
     is_step = np.isfinite(sizes)
@@ -161,7 +161,7 @@ def test_many_steps_become_quantiles(num_rounds):
 def test_one_step_and_none(tmp_path):
   trace = trace_of((1, 2, 1))
   plots.step_sizes(trace, tmp_path / "one.png")
-  nothing = {name: np.full_like(each, np.nan) for name, each in trace.items()}
+  nothing = {name: np.full_like(steps, np.nan) for name, steps in trace.items()}
   plots.step_sizes(nothing, tmp_path / "none.png")
   # Padding is left out.
   padded = dict.fromkeys(trace, np.array([0.1, 0.2, np.nan]))
@@ -244,16 +244,16 @@ def test_of_a_loss_the_largest_are_the_worst():
 
 
 def test_clients_without_examples_are_left_out(values):
-  one = {"a": values["a"]}
+  one_method = {"a": values["a"]}
   (axes,) = plots.client_distribution(
-    one, None, sizes=np.arange(35), **ACCURACY
+    one_method, None, sizes=np.arange(35), **ACCURACY
   ).axes
   # One client has no value, another one no examples.
-  kept = np.sort(100 * values["a"][1:])[:33]
-  np.testing.assert_allclose(axes.lines[0].get_xdata()[1:-1], kept)
+  expected = np.sort(100 * values["a"][1:])[:33]
+  np.testing.assert_allclose(axes.lines[0].get_xdata()[1:-1], expected)
 
 
 @pytest.mark.parametrize("methods", ["a", "ab"])
 def test_clients_that_are_all_the_same(tmp_path, methods):
-  same = dict.fromkeys(methods, np.ones(3))
-  plots.client_distribution(same, tmp_path / "a.png", **ACCURACY)
+  ones = dict.fromkeys(methods, np.ones(3))
+  plots.client_distribution(ones, tmp_path / "a.png", **ACCURACY)

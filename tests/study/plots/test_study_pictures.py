@@ -73,9 +73,9 @@ def test_panels_get_the_names_of_their_row_and_column():
       place.set_ylabel(label)
     axes[1, 1].set_xlabel("round")
     assert panels.stack(figure)
-  assert [each.get_title() for each in figure.axes] == ["a", "b", "a", "b"]
-  assert [each.get_ylabel() for each in figure.axes] == ["x", "x", "y", "y"]
-  assert [each.get_xlabel() for each in axes[:, 1]] == ["round", "round"]
+  assert [panel.get_title() for panel in figure.axes] == ["a", "b", "a", "b"]
+  assert [panel.get_ylabel() for panel in figure.axes] == ["x", "x", "y", "y"]
+  assert [panel.get_xlabel() for panel in axes[:, 1]] == ["round", "round"]
 
 
 def test_intervals_that_are_given():
@@ -134,11 +134,11 @@ def test_tuning_curves_show_all_values():
 
 
 def test_performance_profiles():
-  at = np.linspace(0, 1, 5)
-  profiles = {"a": plots.Curve(at, 1 - at)}
+  x = np.linspace(0, 1, 5)
+  profiles = {"a": plots.Curve(x, 1 - x)}
   (axes,) = plots.performance_profiles(profiles, None, **ACCURACY).axes
   line = axes.lines[0].get_xydata()
-  np.testing.assert_allclose(line, 100 * np.stack([at, 1 - at], 1))
+  np.testing.assert_allclose(line, 100 * np.stack([x, 1 - x], 1))
   assert axes.get_xlabel() == "Test accuracy (%)"
   assert axes.get_ylabel() == "Runs with more than this value (%)"
 
@@ -219,9 +219,9 @@ def test_diverged_methods_have_a_cross(texts_of):
   cross = axes.lines[-1]
   assert cross.get_marker() == "x"
   # At the lower end of the axis.
-  shown = cross.get_transform().transform(cross.get_xydata())
-  at = axes.transAxes.inverted().transform(shown)
-  assert at[0, 1] == pytest.approx(0)
+  pixels = cross.get_transform().transform(cross.get_xydata())
+  corner = axes.transAxes.inverted().transform(pixels)
+  assert corner[0, 1] == pytest.approx(0)
   assert texts_of(figure) == ["a", "diverged"]
 
 
@@ -256,7 +256,7 @@ def test_intervals_of_errors_are_within_the_axis(
 
 
 def texts(artists) -> list[str]:
-  return [each.get_text() for each in artists]
+  return [artist.get_text() for artist in artists]
 
 
 def test_a_heat_map_says_every_number():
@@ -301,8 +301,8 @@ def test_grids_have_one_scale_and_mark_what_was_chosen(texts_of):
   assert texts(first.texts)[:2] == ["50.0", "60.0"]
   ticks = ["1", "0.1", "0.01", "0.001", "1e-4"]
   assert texts(third.get_xticklabels()) == ticks
-  named = [bool(axes.get_xlabel()) for axes in panels]
-  assert named == [False, True, True]  # None below the second one.
+  has_label = [bool(axes.get_xlabel()) for axes in panels]
+  assert has_label == [False, True, True]  # None below the second one.
   assert [bool(axes.get_ylabel()) for axes in panels] == [True, False, True]
   assert texts_of(figure) == ["chosen", "diverged"]
 
