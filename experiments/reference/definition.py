@@ -151,9 +151,10 @@ class Reference(NamedTuple):
       task = CHOICE_FLAGS["task"].entry(flags.setdefault("task", _TASK))
       if data_dir and "data_dir" in task.takes:
         flags["data_dir"] = data_dir
-      # Metrics are those of the server's model.
+      # Metrics are those of the server's model, and all train on the same data.
       if planned_cells.any_personal(entrants):
         flags.setdefault("select_on", task.splits[0])
+        flags.setdefault("client_test_fraction", 0.0)
       request = Request(
         methods=tuple(entrants),
         flags=flags,
