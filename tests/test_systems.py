@@ -17,7 +17,7 @@ EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "devices.csv"
 
 
 @pytest.mark.parametrize(
-  ("distribution", "expected"),
+  ("made", "expected"),
   [
     (systems.uniform(3.0, 5.0), stats.uniform(3, 2)),
     (systems.lognormal(2.0, 0.7), stats.lognorm(0.7, scale=2)),
@@ -26,12 +26,12 @@ EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "devices.csv"
     (systems.zipf(1.3, 50), stats.zipfian(1.3, 50)),
   ],
 )
-def test_quantiles_are_those_of_scipy(distribution, expected):
+def test_quantiles_are_those_of_scipy(made, expected):
   np.testing.assert_allclose(
-    distribution.quantile(SHARES), expected.ppf(SHARES), rtol=1e-9
+    made.quantile(SHARES), expected.ppf(SHARES), rtol=1e-9
   )
-  assert (distribution.quantile(np.array([0.0, 1 - 2.0**-53])) > 0).all()
-  assert np.isfinite(distribution.quantile(np.array([0.0, 1 - 2.0**-53]))).all()
+  assert (made.quantile(np.array([0.0, 1 - 2.0**-53])) > 0).all()
+  assert np.isfinite(made.quantile(np.array([0.0, 1 - 2.0**-53]))).all()
 
 
 def test_groups_are_of_equal_size_and_chosen_at_random():

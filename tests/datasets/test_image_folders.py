@@ -200,7 +200,7 @@ def test_hugging_face_without_images(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("cell", "message"),
+  ("saved", "message"),
   [
     ({"bytes": None, "path": None}, "row 1 of train: has no image"),
     (
@@ -209,7 +209,7 @@ def test_hugging_face_without_images(tmp_path):
     ),
   ],
 )
-def test_an_image_of_hugging_face_that_is_nowhere(tmp_path, cell, message):
+def test_an_image_of_hugging_face_that_is_nowhere(tmp_path, saved, message):
   pytest.importorskip("datasets.arrow_dataset")
   import pyarrow
 
@@ -217,7 +217,7 @@ def test_an_image_of_hugging_face_that_is_nowhere(tmp_path, cell, message):
   path = next(folder.glob("*.arrow"))
   table = pyarrow.ipc.open_stream(path.read_bytes()).read_all()
   column = table.schema.get_field_index("photo")
-  rows = [table["photo"][0].as_py(), cell]
+  rows = [table["photo"][0].as_py(), saved]
   images = pyarrow.array(rows, table.schema.field("photo").type)
   table = table.set_column(column, table.schema.field("photo"), images)
   with pyarrow.ipc.new_stream(path, table.schema) as file:

@@ -255,9 +255,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("frame", "options", "message"), REFUSED)
-def test_what_is_no_table_is_one_line(frame, options, message):
-  text = refusal(lambda: tables.from_frame(frame, **options))
+@pytest.mark.parametrize(("frame", "given", "message"), REFUSED)
+def test_what_is_no_table_is_one_line(frame, given, message):
+  text = refusal(lambda: tables.from_frame(frame, **given))
   assert re.search(message, text)
 
 

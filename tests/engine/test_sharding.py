@@ -163,7 +163,7 @@ def test_one_device_needs_no_mesh():
 
 
 @pytest.mark.parametrize(
-  ("sizes", "settings", "cohort", "of_model", "shape"),
+  ("given", "settings", "cohort", "of_model", "shape"),
   [
     ((None, None), 1, 10, 1, (8, 1)),
     ((None, None), 6, 10, 1, (4, 2)),
@@ -178,10 +178,10 @@ def test_one_device_needs_no_mesh():
   ],
 )
 def test_how_devices_are_divided(
-  monkeypatch, sizes, settings, cohort, of_model, shape
+  monkeypatch, given, settings, cohort, of_model, shape
 ):
   monkeypatch.setattr(jax, "devices", lambda: jax.local_devices() * 8)
-  mesh = sharding.make_mesh(*sizes, settings, cohort, model_devices=of_model)
+  mesh = sharding.make_mesh(*given, settings, cohort, model_devices=of_model)
   assert tuple(mesh.shape.values()) == shape
 
 

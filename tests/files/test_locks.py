@@ -135,17 +135,17 @@ def test_a_new_folder_goes_if_nothing_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("program", "more_flags"),
+  ("program", "others"),
   [(run, ()), (run, ("--resume",)), (compare, ("--method=fed_avg",))],
 )
-def test_commands(program, more_flags, tmp_path, capsys):
+def test_commands(program, others, tmp_path, capsys):
   flags = ("--task=nonconvex", "--rounds=0", f"--output_dir={tmp_path}")
   with locks.held("output_dir", tmp_path):
-    assert call(*flags, *more_flags, program=program) == 1
+    assert call(*flags, *others, program=program) == 1
     assert os.listdir(tmp_path) == [folders.LOCK]
   assert capsys.readouterr().err == f"error: {in_use(tmp_path, os.getpid())}\n"
   if program is run:
-    assert call(*flags, *more_flags) == 0
+    assert call(*flags, *others) == 0
     assert folders.LOCK not in os.listdir(tmp_path)
     assert "summary.json" in os.listdir(tmp_path)
 
