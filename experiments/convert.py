@@ -23,6 +23,7 @@ flags of task, clients' data and validation part. No other flag changes them.
 """
 
 import functools
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -106,7 +107,7 @@ def convert(flag_values: dict[str, Any]) -> Population:
       f"seed={flag_values['seed']}: a population has one partition; give one "
       "number"
     )
-  folder = pathlib.Path(folder).expanduser()
+  folder = pathlib.Path(os.path.expanduser(folder))
   clients_on_disk.remove_unfinished(folder)
   Population.check_new(folder)
   task = loading.without_validation(spec, tasks.load(spec))

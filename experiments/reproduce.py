@@ -44,6 +44,7 @@ it, 130 for Ctrl-C.
 
 import functools
 import math
+import os
 import pathlib
 import statistics
 import textwrap
@@ -176,7 +177,7 @@ def _checked(
 
 def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
   """Runs an artefact, writes its report; returns whether it was published."""
-  folder = pathlib.Path(values.output_dir).expanduser()
+  folder = pathlib.Path(os.path.expanduser(values.output_dir))
   size = values.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
   runner = CellRunner(

@@ -125,7 +125,7 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
       owners = jnp.asarray(_last_with_share(weights, np))
     # Inverse transform sampling. Rounding of the ends can give a client without
     # a share an interval, which goes to the last one before that has a share.
-    uniforms = jax.random.uniform(key, (cohort_size,))
+    uniforms = jax.random.uniform(key, (cohort_size,), jnp.float32)
     positions = jnp.searchsorted(ends, uniforms, side="right")
     clients = owners[jnp.minimum(positions, len(shares) - 1)].astype(jnp.int32)
     return clients, 1 / (cohort_size * shares[clients])
@@ -272,7 +272,7 @@ def poisson(expected: PositiveFloat) -> Sampler:
       count = _binomial(count_key, num_clients, expected, cohort_size)
       is_drawn = jnp.arange(cohort_size) < count
     else:
-      uniforms = jax.random.uniform(key, (num_clients,))
+      uniforms = jax.random.uniform(key, (num_clients,), jnp.float32)
       least, clients = jax.lax.top_k(-uniforms, cohort_size)
       is_drawn = -least < expected / num_clients
     clients = jnp.where(is_drawn, clients, num_clients)

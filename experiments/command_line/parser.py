@@ -1,6 +1,7 @@
 """From a command line to the values that were given."""
 
 import copy
+import os
 import pathlib
 import re
 import sys
@@ -201,7 +202,7 @@ def expanded(
 
 def _found(file: str) -> pathlib.Path:
   """Where a file is: as given, or where this program is installed."""
-  local = pathlib.Path(file).expanduser()
+  local = pathlib.Path(os.path.expanduser(file))
   for path in (local, _INSTALLED / file, _INSTALLED / "experiments" / file):
     if path.is_file():
       return path.resolve()

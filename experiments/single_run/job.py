@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import datetime
 import math
+import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -101,7 +102,7 @@ def compiled_kept_in(folder: str) -> Iterator[None]:
 
   former_seconds = jax.config.jax_persistent_cache_min_compile_time_secs
   # Only programs that take long: a run has hundreds of small ones.
-  use(str(pathlib.Path(folder).expanduser()), 0.5)
+  use(str(pathlib.Path(os.path.expanduser(folder))), 0.5)
   try:
     yield
   finally:

@@ -136,7 +136,7 @@ def digests(spec: Spec, of_data: digest.Digests) -> digest.Digests:
   for chosen in (spec.system, spec.availability, spec.schedule):
     for flag, parameter in (chosen.parameters if chosen else {}).items():
       if parameter.accepts is FILE:
-        path = pathlib.Path(chosen.static[flag]).expanduser()
+        path = pathlib.Path(os.path.expanduser(chosen.static[flag]))
         text = hashlib.sha256(path.read_bytes()).hexdigest()
         all_digests[chosen.flag] = text[:32]
   return all_digests

@@ -1,6 +1,7 @@
 """Clients on disk: the examples held out of them, and how they fit a task."""
 
 import contextlib
+import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -74,7 +75,7 @@ def with_validation_of(flag_values: FlagValues) -> dict[str, Any]:
   Raises:
     ValueError: if clients may train on the requested validation part.
   """
-  folder = pathlib.Path(flag_values["population_dir"]).expanduser()
+  folder = pathlib.Path(os.path.expanduser(flag_values["population_dir"]))
   notes = notes_of(folder)
   fraction = notes.get("validation_fraction")
   is_of_task = bool(fraction) and notes.get("task") == flag_values["task"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import pathlib
 import re
 import shlex
@@ -221,7 +222,7 @@ def content_of(flag: str, file: str) -> dict[str, Any]:
     ValueError: if it cannot be read, or is no TOML file.
   """
   try:
-    path = pathlib.Path(file).expanduser()
+    path = pathlib.Path(os.path.expanduser(file))
     text = memory.read_text(path, _MAX_BYTES)
     if _TOO_DEEP.search(text):
       raise RecursionError

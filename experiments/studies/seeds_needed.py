@@ -1,6 +1,7 @@
 """How many seeds a study needs, by the spread of a stored study."""
 
 import io
+import os
 import pathlib
 from typing import Any
 
@@ -62,7 +63,7 @@ def _row(
 
 def _pairs(folder: str) -> Any:
   """The pairs of a stored study whose differences have a spread."""
-  path = pathlib.Path(folder).expanduser() / _PAIRS
+  path = pathlib.Path(os.path.expanduser(folder)) / _PAIRS
   try:
     text = io.StringIO(memory.read_text(path, _MAX_BYTES))
     # Labels may look like numbers, or like NA.

@@ -104,10 +104,11 @@ def load(
 
 def _read(path: str) -> images.Pool:
   """What the arrays of a file say."""
-  arrays = {
-    _OTHER_NAMES.get(name, name): values
-    for name, values in npz_files.read(path).items()
-  }
+  arrays = npz_files.read(path)
+  for other, name in _OTHER_NAMES.items():
+    if {other, name} <= set(arrays):
+      raise ValueError(f"has both {name} and {other}; give one of them")
+  arrays = {_OTHER_NAMES.get(n, n): values for n, values in arrays.items()}
   _check_names(arrays)
   train, test = _examples(arrays["x"], arrays["y"]), _test_part(arrays)
   num_classes = _num_classes(arrays, train, test)

@@ -4,6 +4,7 @@ The encoder is trained, or frozen; then a linear model of its features is.
 """
 
 import functools
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -202,7 +203,7 @@ def _embeddings(
     parts = [embed(encoder_params, part_of(start)) for start in starts]
     return {"x": np.concatenate(parts)}
 
-  root = pathlib.Path(folder).expanduser()
+  root = pathlib.Path(os.path.expanduser(folder))
   sources = [root / name for name in (weights.CONFIG, weights.WEIGHTS)]
   of_tokens = digest.of_arrays(tokens)
   return files.cached_arrays("embeddings", sources, of_tokens, make)["x"]

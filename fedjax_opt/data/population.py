@@ -99,7 +99,7 @@ class Population:
       ValueError: if a file is missing, damaged or not complete; the message
         names it. For the examples, only the number of bytes is checked.
     """
-    folder = pathlib.Path(folder).expanduser()
+    folder = pathlib.Path(os.path.expanduser(folder))
     return cls(folder, *population_files.read(folder))
 
   def verify(self) -> None:

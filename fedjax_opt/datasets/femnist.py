@@ -76,7 +76,7 @@ def load(
     TypeError: if an argument is of another type.
   """
   with contextlib.ExitStack() as stack:
-    path = pathlib.Path(data_dir).expanduser()
+    path = pathlib.Path(os.path.expanduser(data_dir))
     splits = _open_splits(path, only_digits, stack)
     writers = sorted(splits[0].client_ids)
     writers = writers[: max(1, round(fraction * len(writers)))]

@@ -30,7 +30,7 @@ def existing_folder(data_dir: str | os.PathLike) -> pathlib.Path:
   Raises:
     ValueError: if there is none.
   """
-  root = pathlib.Path(data_dir).expanduser()
+  root = pathlib.Path(os.path.expanduser(data_dir))
   if not root.is_dir():
     raise ValueError(f"data_dir={str(data_dir)!r}: must be an existing folder")
   return root

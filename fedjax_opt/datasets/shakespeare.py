@@ -128,7 +128,8 @@ def speeches(text: str) -> dict[str, str]:
     such as 'First Citizen'.
   """
   by_name: dict[str, list[str]] = {}
-  for paragraph in re.split(r"\n{2,}", text.strip("\n")):
+  text = text.replace("\r\n", "\n").strip("\n")
+  for paragraph in re.split(r"\n{2,}", text):
     name, _, speech = paragraph.partition("\n")
     if name.endswith(":") and speech.strip():
       by_name.setdefault(name[:-1], []).append(speech)

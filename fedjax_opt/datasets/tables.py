@@ -180,7 +180,7 @@ def read_frame(path: str | os.PathLike) -> Any:
     ImportError: naming the package to install.
   """
   pandas = errors.imported("pandas", "reading tables", "fedjax_opt[run]")
-  path = pathlib.Path(path).expanduser()
+  path = pathlib.Path(os.path.expanduser(path))
   ending = "".join(path.suffixes[-2:]).lower().removesuffix(".gz")[-8:]
   with errors.reading(path, "a table is needed", ImportError, Exception):
     if path.is_dir():
@@ -298,6 +298,8 @@ def from_frame(
   if client is not None:
     ids = frame[client].to_numpy()
     table_columns.check_is_exact("client", client, ids)
+    if ids.dtype.kind == "f":
+      ids = ids + 0.0  # Not -0.0 beside 0.0.
     ids = ids.astype(str) if ids.dtype.kind not in "iu" else ids
   return Table(
     {"x": x, "y": y},

@@ -59,7 +59,7 @@ def _dbpedia(split, data_dir):
     try:
       with (
         errors.reading(path, hint, ValueError, csv.Error),
-        open(path, encoding="utf-8", newline="") as file,
+        open(path, encoding="utf-8-sig", newline="") as file,
       ):
         return [(c.strip(), int(label) - 1) for label, _, c in csv.reader(file)]
     finally:
@@ -176,10 +176,10 @@ def train_tokenizer(
 def _checked(name, files, pairs):
   """The texts and the labels, [N] int32, of which the range is checked."""
   texts, labels = [text for text, _ in pairs], [label for _, label in pairs]
-  labels, num_classes = np.array(labels, np.int32), DATASETS[name].num_classes
-  if not len(labels) or labels.min() < 0 or labels.max() >= num_classes:
+  num_classes = DATASETS[name].num_classes
+  if not labels or min(labels) < 0 or max(labels) >= num_classes:
     raise ValueError(
       f"{files[0]}: must have examples of {num_classes} classes, got "
-      f"{len(labels)}, of classes {sorted(set(labels.tolist()))[:20]}"
+      f"{len(labels)}, of classes {sorted(set(labels))[:20]}"
     )
-  return texts, labels
+  return texts, np.array(labels, np.int32)

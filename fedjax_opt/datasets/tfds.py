@@ -116,7 +116,7 @@ def root_folder(data_dir: str | os.PathLike | None) -> pathlib.Path:
   """The folder of the data, that of TFDS if None."""
   if data_dir is None:
     default = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    return pathlib.Path(default).expanduser()
+    return pathlib.Path(os.path.expanduser(default))
   return files.existing_folder(data_dir)
 
 

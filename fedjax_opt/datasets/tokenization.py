@@ -43,7 +43,7 @@ def read(folder: str | os.PathLike, vocab_size: Count) -> Any:
     ValueError: naming the folder or the file, if there is none, it cannot be
       read or does not fit the model; if the package is missing.
   """
-  tokenizers, folder = _import(), pathlib.Path(folder).expanduser()
+  tokenizers, folder = _import(), pathlib.Path(os.path.expanduser(folder))
   files = (folder / TOKENIZER, folder / VOCABULARY)
   file = next(filter(pathlib.Path.is_file, files), None)
   if file is None:

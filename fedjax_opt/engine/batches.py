@@ -45,7 +45,8 @@ def _positions(plan, key, size, n_max):
   """[K, B] positions in a client's list, and [K] how many are examples."""
   if plan.replacement:
     shape = (plan.max_steps, plan.batch_size)
-    positions = jax.random.randint(key, shape, 0, jnp.maximum(size, 1))
+    most = jnp.maximum(size, 1)
+    positions = jax.random.randint(key, shape, 0, most, jnp.int32)
     return positions, jnp.full(plan.max_steps, plan.batch_size)
   orders = jax.vmap(lambda epoch: shuffle(key, epoch, n_max, size))(
     jnp.arange(plan.max_epochs)

@@ -24,7 +24,7 @@ def contents(
   Raises:
     ValueError: if it is a file, or cannot be written.
   """
-  folder = pathlib.Path(folder).expanduser()
+  folder = pathlib.Path(os.path.expanduser(folder))
   ancestor = folder
   while not os.path.lexists(ancestor):
     ancestor = ancestor.parent

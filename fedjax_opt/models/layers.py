@@ -59,6 +59,11 @@ def bert_normal(
   return nn.initializers.normal(0.02), 0.0
 
 
+# In the type of drawn kernels; those of flax are float64 with JAX_ENABLE_X64.
+_zeros = nn.initializers.constant(0, jnp.float32)
+_ones = nn.initializers.constant(1, jnp.float32)
+
+
 def _initializer(draw: _Draw) -> nn.initializers.Initializer:
   """U(+-draw), zeros for 0; an initializer as it is."""
   if callable(draw):
@@ -67,7 +72,7 @@ def _initializer(draw: _Draw) -> nn.initializers.Initializer:
   def init(key, shape, dtype=jnp.float32):
     return jax.random.uniform(key, shape, dtype, -draw, draw)
 
-  return init if draw else nn.initializers.zeros
+  return init if draw else _zeros
 
 
 def _parameters(module, shape):
@@ -261,11 +266,11 @@ class BatchNorm(nn.Module):
   def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
     """Maps [B, ..., C] to the same shape."""
     channels = (x.shape[-1],)
-    scale = self.param("scale", nn.initializers.ones, channels)
-    bias = self.param("bias", nn.initializers.zeros, channels)
+    scale = self.param("scale", _ones, channels)
+    bias = self.param("bias", _zeros, channels)
     if self.tracked:
-      running_mean = self.param("running_mean", nn.initializers.zeros, channels)
-      running_var = self.param("running_var", nn.initializers.ones, channels)
+      running_mean = self.param("running_mean", _zeros, channels)
+      running_var = self.param("running_var", _ones, channels)
     dtype = jnp.promote_types(x.dtype, scale.dtype)
     x = at_least_float32(x)
     if train or not self.tracked:

@@ -152,7 +152,7 @@ def load(
   column = 0 if config.type_vocab is None else 1
   family = _FAMILIES[column]
   parts = {part: names[column] for part, names in _PARTS.items()}
-  file = pathlib.Path(folder).expanduser() / WEIGHTS
+  file = pathlib.Path(os.path.expanduser(folder)) / WEIGHTS
   arrays = _read_weights(file, f"{family}.")
   leaves = _leaves(Encoder(config, num_classes or 1))
   _, output = arrays.get("classifier.weight", (None, np.empty(0)))
@@ -293,7 +293,7 @@ def read_config(folder: str | os.PathLike) -> EncoderConfig:
 
 def _read_json(folder, *entries):
   """`config.json`: its path and content, some (key, default, accepted)."""
-  path = pathlib.Path(folder).expanduser()
+  path = pathlib.Path(os.path.expanduser(folder))
   if not path.is_dir():
     raise ValueError(f"{str(folder)!r} must be an existing folder")
   file = path / CONFIG

@@ -138,7 +138,7 @@ def load_run(folder: str | os.PathLike) -> Run:
       is not what was written.
     TypeError: if `folder` is not a path.
   """
-  folder = pathlib.Path(folder).expanduser()
+  folder = pathlib.Path(os.path.expanduser(folder))
   if not folder.is_dir():
     problem = "is a file" if folder.exists() else "there is no such folder"
     raise ValueError(f"folder={str(folder)!r}: {problem}; give that of a run")

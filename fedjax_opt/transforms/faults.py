@@ -120,7 +120,8 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
 
   Raises:
     ValueError: if the algorithm sends no difference, or in several phases; when
-      a round is traced, if the fraction is none of the clients.
+      a round is traced, if the fraction is none of the clients. In a grid the
+      fraction is traced, and then nobody is faulty.
     TypeError: if an argument is of a wrong type.
   """
   messages.check_sends("fault", algorithm)

@@ -36,11 +36,16 @@ def texts_of(sequences):
 
 
 def test_speeches_are_joined_by_speaker():
-  assert shakespeare.speeches(TEXT) == {
-    "First Citizen": "You are all resolved.\nLet us kill him,\n"
-    "and we'll have corn: so",
-    "All": "Speak, speak.\nNo more",
-  }
+  of_windows = shakespeare.speeches(TEXT.replace("\n", "\r\n"))
+  assert (
+    of_windows
+    == shakespeare.speeches(TEXT)
+    == {
+      "First Citizen": "You are all resolved.\nLet us kill him,\n"
+      "and we'll have corn: so",
+      "All": "Speak, speak.\nNo more",
+    }
+  )
 
 
 def test_speeches_are_cut_one_after_the_other():

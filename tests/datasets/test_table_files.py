@@ -205,6 +205,16 @@ def test_a_constant_column_of_numbers_that_are_rounded():
   assert tables.from_frame(frame, "y").examples["x"].shape == (60, 2)
 
 
+def test_zero_is_one_client():
+  frame = pd.DataFrame(
+    {"a": range(4), "c": [0.0, -0.0, 0.5, 0.5], "y": [0, 1] * 2}
+  )
+  assert set(tables.from_frame(frame, "y", client="c").client_ids) == {
+    "0.0",
+    "0.5",
+  }
+
+
 _MANY = pd.DataFrame({"a": [f"name {i}" for i in range(101)], "y": range(101)})
 _FEW = pd.DataFrame({"a": np.arange(30.0), "y": ["no", "yes"] * 15})
 _COMMAS = [f"{i},5" for i in range(30)]

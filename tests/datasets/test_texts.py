@@ -126,6 +126,7 @@ BAD = {
   "cannot be read (not enough values to unpack (expected 3, got 2)": "1,a\n",
   "cannot be read (invalid literal for int()": "one,a,b\n",
   "must have examples of 14 classes, got 1, of classes [14]": "15,a,b\n",
+  "got 1, of classes [99999999999998]": "\ufeff99999999999999,a,b\n",
   "must have examples of 14 classes, got 1, of classes [-1]": "0,a,b\n",
   "must have examples of 14 classes, got 0, of classes []": "",
 }

@@ -48,6 +48,9 @@ def test_shapes_and_parameters(name):
   init = jax.eval_shape(model.init, jax.random.key(0), jnp.ones(shape))
   params = init["params"]
   assert sum(leaf.size for leaf in jax.tree.leaves(params)) == parameters
+  with jax.enable_x64(True):
+    wide = jax.eval_shape(model.init, jax.random.key(0), jnp.ones(shape))
+  assert {leaf.dtype for leaf in jax.tree.leaves(wide)} == {np.dtype("float32")}
   assert params["output"]["kernel"].shape[0] == width
 
 

@@ -252,6 +252,12 @@ def test_a_grid_is_chosen_by_own_models(tmp_path, arguments):
   assert last_accuracy == pytest.approx(after, rel=1e-6)
 
 
+def test_a_run_is_chosen_by_clients_that_hold_nothing_out(tmp_path):
+  flags = (*FEW, "--client=sgd", "--client_lr=0.01", "--select_on=clients")
+  assert call(*flags, f"--output_dir={tmp_path}") == 0
+  assert "per_client" not in summary_of(tmp_path)
+
+
 def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, refused):
   """No checkpoint has them; other metrics are written again."""
   flags = (*FEW, "--algorithm=per_fed_avg", "--client_lr=0.01")
@@ -291,3 +297,4 @@ def test_in_a_reference_comparison_the_servers_model_counts():
   method |= {"conditions": "digits-0.05-few"}
   (cell,) = field.cells([method], budget="unequal")
   assert cell.planned.spec.select_on == "validation"
+  assert cell.planned.spec.client_test_fraction == 0

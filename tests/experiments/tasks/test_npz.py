@@ -59,6 +59,8 @@ def test_a_test_part_of_the_file(write):
           y_test=data["y_test"])
   )  # fmt: skip
   assert marks(other.train) == marks(task.train)
+  with pytest.raises(ValueError, match="has both x and x_train; give one of"):
+    load(write(**data, x_train=data["x"]))
 
 
 def test_clients_of_the_file_each_give_their_share(write):
