@@ -228,11 +228,9 @@ def test_a_checkpoint_holds_no_key(tmp_path, monkeypatch):
   (secret, names), (seeded_about, names_seeded) = saved_about.values()
   assert secret["shapes"] == seeded_about["shapes"]
   assert names == names_seeded
-  contents = [
-    path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
-  ]
+  files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
   for words in keys:
-    assert not any(words.tobytes() in content for content in contents)
+    assert not any(words.tobytes() in content for content in files)
 
 
 def test_all_processes_have_the_same_noise(monkeypatch):

@@ -316,9 +316,7 @@ def test_privacy_refuses_them_unless_they_are_frozen():
 
 
 def test_fed_bn_keeps_scale_bias_and_statistics():
-  run = lambda algorithm: fo.simulate(
-    algorithm, PARAMS, DATA, rounds=3, **OPTIONS
-  )
+  run = lambda method: fo.simulate(method, PARAMS, DATA, rounds=3, **OPTIONS)
   sgd = optax.sgd(0.1)
   result = run(fo.fed_bn(loss_fn, sgd))
   state = result.client_state

@@ -153,9 +153,7 @@ def points_of(settings, **options):
     (8, [[None, 1900]], []),
   ],
 )
-def test_as_many_vectorized_as_memory_holds(
-  monkeypatch, settings, needs, chunks
-):
+def test_as_many_at_once_as_memory_holds(monkeypatch, settings, needs, chunks):
   """By what each compiled program says that it needs."""
   monkeypatch.setattr(processes, "device_bytes", lambda: 999)
 

@@ -249,9 +249,7 @@ def test_settings_and_methods_that_diverged(copied, capsys):
 
 
 @pytest.mark.slow
-def test_one_method_more_runs_alone_also_after_ctrl_c(
-  copied, monkeypatch, capsys
-):
+def test_a_further_method_runs_alone_after_ctrl_c(copied, monkeypatch, capsys):
   before, method = runs_of(copied), "--method=fed_nova"
   with monkeypatch.context() as patch:
     real_run = Store.run
@@ -274,9 +272,7 @@ def test_one_method_more_runs_alone_also_after_ctrl_c(
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_a_run_writes_its_last_files(
-  tmp_path, monkeypatch, capsys
-):
+def test_ctrl_c_while_a_run_writes_its_files(tmp_path, monkeypatch, capsys):
   """The run is whole then, and the study ends."""
   finish = run_output.RunOutput.finish
 

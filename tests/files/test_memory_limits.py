@@ -29,13 +29,11 @@ def npz(path, shape, num_bytes, dtype="|u1"):
 
 def test_an_npz_file_that_declares_more_than_it_holds(tmp_path):
   # NumPy asks for all of the memory first, or as of 2.5 only for what is there.
-  reasons = tuple(
-    f"cannot be read ({r}" for r in ("Unable to all", "EOF: readi")
-  )
+  lines = tuple(f"cannot be read ({r}" for r in ("Unable to all", "EOF: readi"))
   for number in (10**13, 10**9):
     path = npz(tmp_path / "a.npz", (number,), 64)
     message = refusal(npz_files.read, path)
-    assert message.removeprefix(f"{path}: ").startswith(reasons)
+    assert message.removeprefix(f"{path}: ").startswith(lines)
     assert message.endswith("; a NumPy .npz file of plain arrays is needed")
 
 

@@ -69,9 +69,7 @@ WITH_CODE = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
-def test_the_code_of_a_page_runs_from_top_to_bottom(
-  page, tmp_path, monkeypatch
-):
+def test_the_code_of_a_page_runs_top_to_bottom(page, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)  # Some write files.
   names = {}
   for block in blocks(page, "python"):

@@ -17,6 +17,7 @@ from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.selection import Criterion
 from tests.helpers.histories import of_values, two_points
 from tests.helpers.refusals import refusal
+from tests.helpers.tables_of_calls import cases
 
 NAN = float("nan")
 
@@ -134,54 +135,9 @@ def test_every_word_of_a_task_has_a_name():
   assert names.name_of("agnews_distilbert") == "AG News DistilBERT"
 
 
-WORDS = {
-  selection.format_value: {
-    2.0: "2",
-    0.1: "0.1",
-    1e-5: "1e-05",
-    10**7: "10000000",
-    "a": "a",
-  },
-  names.name_of: {
-    "fed_avg_slm_z": "FedAvgSLM-Z",
-    "delta_sgd": "Δ-SGD",
-    "client_lr": "client learning rate",
-    "strength": "regularization strength",
-    "cohort_size": "clients per round",
-    "mnist_cnn": "MNIST CNN",
-    "my_own_thing": "my own thing",
-    "FedAvg, tuned": "FedAvg, tuned",
-  },
-  names.value_of: {
-    1e-3: "0.001",
-    1.25e-7: "1.25e-7",
-    0.0: "0",
-    2e6: "2e6",
-    100000.0: "100000",
-    float("inf"): "∞",
-    10: "10",
-    True: "yes",
-    None: "–",
-    "sgdm": "SGDM",
-  },
-  names.metric_name: {
-    "train_loss": "Training loss",
-    "validation_accuracy": "Validation accuracy (%)",
-    "client_test_loss": "Client test loss",
-    "client_test_worst_decile_accuracy": "Client test accuracy, worst 10 % of "
-    "clients (%)",
-    "train_accuracy_decile_3": "Training accuracy, decile 3 of clients (%)",
-    "worst_decile_accuracy": "Accuracy, worst 10 % of clients (%)",
-    "f1": "F1",
-    "my_metric": "My metric",
-  },
-}
-
-
-@pytest.mark.parametrize("words", WORDS)
-def test_words_for_people(words):
-  for value, text in WORDS[words].items():
-    assert words(value) == text
+@pytest.mark.parametrize(("call", "text"), cases("results/words.txt"))
+def test_words_for_people(call, text):
+  assert eval(call) == text
 
 
 # What people see of a run: its bar, its closing table, tables of notebooks.

@@ -99,9 +99,7 @@ def test_hyperparameters_may_be_traced(name):
     ("(-inf, inf)", float("nan"), False),
   ],
 )
-def test_a_value_outside_its_interval_is_one_clear_line(
-  interval, value, allowed
-):
+def test_a_value_outside_its_interval_is_one_line(interval, value, allowed):
   parameter = Hyperparameter("mu", 0.5, "a strength", interval)
   check = functools.partial(parameter.value, value)
   if allowed:

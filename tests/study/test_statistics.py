@@ -97,9 +97,7 @@ def test_percentile_intervals_are_those_of_rliable(case, draw_these):
     (5, False, {"method": "percentile"}, 0.8, 0.87),
   ],
 )
-def test_intervals_of_means_cover_as_they_say(
-  num_seeds, paired, how, low, high
-):
+def test_intervals_of_means_cover_as_said(num_seeds, paired, how, low, high):
   rng = np.random.default_rng(num_seeds)
   values = 3 + rng.normal(size=(num_seeds, 2000))
   if paired:

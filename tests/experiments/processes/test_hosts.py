@@ -115,9 +115,7 @@ def test_clients_on_disk_give_the_same_run(population, tmp_path):
   assert "partition" not in config
 
 
-def test_a_run_parses_resolves_and_loads_once(
-  population, tmp_path, monkeypatch
-):
+def test_a_run_parses_and_loads_once(population, tmp_path, monkeypatch):
   calls = []
   for owner, name in (
     (parser, "fill"),

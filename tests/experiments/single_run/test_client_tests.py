@@ -192,9 +192,7 @@ def test_methods_for_own_models_are_chosen_by_these(name):
 @pytest.mark.parametrize(
   "arguments", [["--task=nonconvex"], ["--cluster"], ["--task=lasso"]]
 )
-def test_where_clients_have_no_examples_of_their_own_the_server_counts(
-  arguments,
-):
+def test_where_clients_have_no_own_examples_the_server_counts(arguments):
   task = [] if arguments[0].startswith("--task") else ["--task=digits"]
   spec = spec_of(*task, *arguments, "--algorithm=ditto", "--client=sgd")
   assert spec.select_on != "clients"

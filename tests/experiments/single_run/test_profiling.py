@@ -21,9 +21,7 @@ SMALL = (
 
 @pytest.mark.parametrize("rounds", [0, 6])
 @pytest.mark.default_cases("0")
-def test_the_rounds_between_two_evaluations_are_traced(
-  rounds, tmp_path, capsys
-):
+def test_the_rounds_between_evaluations_are_traced(rounds, tmp_path, capsys):
   folder = tmp_path / "run"
   flags = (f"--rounds={rounds}", "--profile", f"--output_dir={folder}")
   assert call(*SMALL, *flags) == 0
@@ -42,9 +40,7 @@ def test_the_rounds_between_two_evaluations_are_traced(
 
 
 @pytest.mark.slow
-def test_a_segment_is_read_while_the_one_before_is_computed(
-  tmp_path, monkeypatch
-):
+def test_a_segment_is_read_while_one_is_computed(tmp_path, monkeypatch):
   """Here its program waits until the next one is read."""
   task, rounds = jax_problems.softmax(), 5
   population = fo.Population.of_client_data(tmp_path / "clients", task.data)

@@ -205,9 +205,7 @@ def test_bad_study_files(tmp_path, content, message):
 def test_the_command_of_a_run_can_be_called(tmp_path):
   folder = tmp_path / "a run"
   folder.mkdir()
-  (folder / "flags.txt").write_text(
-    "# A run.\n--data_dir=my data\n--rounds=2\n"
-  )
+  (folder / "flags.txt").write_text("# Run.\n--data_dir=my data\n--rounds=2\n")
   command = of_study._command(types.SimpleNamespace(folder=folder))
   words = ["--data_dir=my data", "--rounds=2", f"--output_dir={folder}"]
   assert shlex.split(command)[3:] == words
