@@ -61,13 +61,13 @@ _FLAGS = {
   # The older way to compile fusions is twice as fast at it.
   "xla_cpu_use_fusion_emitters": "false",
 }
-_given = os.environ.get("XLA_FLAGS", "")
-_own = " ".join(
-  f"--{flag}={value}" for flag, value in _FLAGS.items() if flag not in _given
+_flags = os.environ.get("XLA_FLAGS", "")
+_added = " ".join(
+  f"--{flag}={value}" for flag, value in _FLAGS.items() if flag not in _flags
 )
 # Workers of pytest-xdist have them from the process that began them.
-if _own and _are_known_to_xla(_own):
-  os.environ["XLA_FLAGS"] = f"{_given} {_own}"
+if _added and _are_known_to_xla(_added):
+  os.environ["XLA_FLAGS"] = f"{_flags} {_added}"
 # What is drawn is the same in each run, so that a failure is not a matter of
 # luck; HYPOTHESIS_PROFILE=default draws anew.
 hypothesis.settings.register_profile("same", derandomize=True)

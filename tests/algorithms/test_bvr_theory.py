@@ -37,12 +37,12 @@ class Run(NamedTuple):
   """Axes: spreads, shares [2, 2]; then stages, T, and seeds last."""
 
   eta: np.ndarray  # [2, 2]
-  of: cosines.Constants  # [2, 1]
+  constants: cosines.Constants  # [2, 1]
   noise: np.ndarray  # [2, 1] sigma^2 / (P b~), of the sampled large batch
   first: np.ndarray  # |v_1 - f'(x_0)|^2 of a worker's steps
   error: np.ndarray  # |v_k - f'(x_{k-1})|^2, the mean over steps and workers
   slope: np.ndarray  # |f'(x_{k-1})|^2, likewise
-  out: np.ndarray  # [2, 2, stages, S] |f'(x~out)|^2 after each stage
+  slope_out: np.ndarray  # [2, 2, stages, S] |f'(x~out)|^2 after each stage
 
 
 @functools.cache
@@ -68,12 +68,12 @@ def run(large):
   error = (v - slope(x)) ** 2
   return Run(
     eta=np.asarray(rate(np.array(SHARES), constants.zeta, large)),
-    of=constants,
+    constants=constants,
     noise=constants.variance / (CLIENTS * LARGE),
     first=error[..., 0, 0, :],
     error=error.mean((-2, -3)),
     slope=(slope(x) ** 2).mean((-2, -3)),
-    out=slope(split(result.history.metrics["out"][:, 1:])) ** 2,
+    slope_out=slope(split(result.history.metrics["out"][:, 1:])) ** 2,
   )
 
 
@@ -81,13 +81,13 @@ def run(large):
 def test_lemma_4_2(large):
   """The error of all steps is of the order of the first one's, and C_eta."""
   r = run(large)
-  c = r.eta**2 * (1 + r.of.zeta**2 * K)
+  c = r.eta**2 * (1 + r.constants.zeta**2 * K)
   assert np.all(c * K <= 1 / 12)  # What the proof's last step needs.
   sums = K * r.slope[:, :, 0]
   right = 12 * c[..., None, None] * sums + 6 * r.first[:, :, 0]
   assert_below(r.error[:, :, 0], right, 1e-3)
   # Plain gradients of batches vary more than the bound.
-  assert np.all(right[:, :, 0].mean(-1) < r.of.variance)
+  assert np.all(right[:, :, 0].mean(-1) < r.constants.variance)
   if not large:  # The first round of a stage is exact: the error is ~ eta^2.
     errors = r.error[:, :, 0, 0].mean(-1)
     np.testing.assert_allclose(errors[:, 0] / errors[:, 1], 4, rtol=0.2)
@@ -96,7 +96,7 @@ def test_lemma_4_2(large):
 @both
 def test_lemma_4_4(large):
   r, ratio = run(large), LENGTH[large] / CLIENTS
-  c = r.eta**2 * K * (ratio + 1 + r.of.zeta**2 * K)
+  c = r.eta**2 * K * (ratio + 1 + r.constants.zeta**2 * K)
   assert np.all(12 * r.eta**2 * K * ratio <= 1 / 2)
   right = 8 * c[..., None, None] * r.slope.mean(3)
   right += 2 * r.noise[..., None, None] * bool(large)
@@ -122,11 +122,12 @@ def test_theorem_4_5(large):
   """
   r = run(large)
   rounds = LENGTH[large] * np.arange(1, STAGES[large] + 1)[:, None]
-  right = 2 * (r.of.gap / (r.eta * K))[..., None, None] / rounds
+  right = 2 * (r.constants.gap / (r.eta * K))[..., None, None] / rounds
   right = right + 2 * r.noise[..., None, None] * bool(large)
   # Few of many stages are far from a stationary point, and seeds may not draw
   # one of them: of the points that are returned, those after a few stages.
-  for left, stages in ((mean_slope(r), slice(3, None)), (r.out, slice(3, 8))):
+  early = slice(3, 8)
+  for left, stages in ((mean_slope(r), slice(3, None)), (r.slope_out, early)):
     assert_below(left[:, :, stages], right[:, :, stages], 0.05)
   # Sampled estimates keep the last points from stationary ones.
   end = r.slope[0, 0, STAGES[large] // 2 :].mean() / r.noise[0, 0]
@@ -140,7 +141,7 @@ def test_corollary_4_6():
   """
   r, length, needed = run(None), LENGTH[None], []
   root = 1 / math.sqrt(K) + math.sqrt(length / (K * CLIENTS))
-  order = 1 / K + r.of.zeta[:, 0] + root
+  order = 1 / K + r.constants.zeta[:, 0] + root
   for eps in (0.04, 0.02, 0.01):
     reached = mean_slope(r)[:, 0].mean(-1) <= eps
     assert np.all(reached[:, -1])

@@ -30,7 +30,7 @@ def stubs(tmp_path):
   return folder
 
 
-def said(stubs, script, *arguments, **variables):
+def start(stubs, script, *arguments, **variables):
   """The exit status, and the lines that a script's commands said."""
   process = subprocess.run(
     ["bash", EXAMPLES / script, *arguments],
@@ -43,13 +43,13 @@ def said(stubs, script, *arguments, **variables):
 
 
 def test_plain_hosts(stubs):
-  status, lines, _ = said(stubs, "hosts.sh", "a:1234", "4", "2", "--seed=1,2")
+  status, lines, _ = start(stubs, "hosts.sh", "a:1234", "4", "2", "--seed=1,2")
   assert status == 0
   assert lines == [
     "python", "-m", "experiments.run", "--coordinator=a:1234",
     "--num_processes=4", "--process_id=2", "--resume", "--seed=1,2",
   ]  # fmt: skip
-  status, _, error = said(stubs, "hosts.sh", "a:1234")
+  status, _, error = start(stubs, "hosts.sh", "a:1234")
   assert status == 2
   assert "usage: " in error
 
@@ -57,7 +57,7 @@ def test_plain_hosts(stubs):
 @pytest.mark.parametrize("ended_with", ["0", "1", "143"])
 def test_a_slurm_job_that_was_told_to_end_is_queued_again(stubs, ended_with):
   variables = {"STATUS": ended_with, "SLURM_JOB_ID": "17"}
-  status, lines, _ = said(stubs, "slurm.sbatch", "--task=digits", **variables)
+  status, lines, _ = start(stubs, "slurm.sbatch", "--task=digits", **variables)
   assert status == int(ended_with)
   assert lines[0] == "srun"
   command = ["python", "-m", "experiments.run", "--cluster", "--resume"]
@@ -68,7 +68,7 @@ def test_a_slurm_job_that_was_told_to_end_is_queued_again(stubs, ended_with):
 
 def test_a_pod_gets_the_flags_as_they_were_given(stubs):
   note = "--note=two words; $HOME"
-  _, lines, _ = said(stubs, "tpu_pod.sh", "pod", "here", "--task=digits", note)
+  _, lines, _ = start(stubs, "tpu_pod.sh", "pod", "here", "--task=digits", note)
   assert lines[:8] == [
     "gcloud", "compute", "tpus", "tpu-vm", "ssh", "pod", "--zone=here",
     "--worker=all",
@@ -79,4 +79,4 @@ def test_a_pod_gets_the_flags_as_they_were_given(stubs):
     capture_output=True, text=True, check=True,
   ).stdout.splitlines()  # fmt: skip
   assert parts[-3:] == ["--resume", "--task=digits", note]
-  assert said(stubs, "tpu_pod.sh", "pod")[0] == 2
+  assert start(stubs, "tpu_pod.sh", "pod")[0] == 2

@@ -24,7 +24,7 @@ from tests.helpers.commands import (
   REPOSITORY,
   SMALL,
   call,
-  given,
+  flags_of_line,
   prepare,
   read_json,
   spec_of,
@@ -308,12 +308,12 @@ def test_gap_to_the_optimum(tmp_path, capsys, monkeypatch):
 
 
 def test_each_call_starts_from_the_defaults():
-  before = given()
-  assert given("--client_lr=0.5", "--seed=3", "--grad_norm") != before
+  before = flags_of_line()
+  assert flags_of_line("--client_lr=0.5", "--seed=3", "--grad_norm") != before
   for bad in ("--nosuchflag", "--alpha=high"):
     with pytest.raises(ValueError, match=r"nosuchflag|alpha"):
-      given("--rounds=9", "--noprogress", bad)
-  assert given() == before
+      flags_of_line("--rounds=9", "--noprogress", bad)
+  assert flags_of_line() == before
 
 
 # Bad input; all of it is in test_refusals.py.

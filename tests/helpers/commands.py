@@ -35,14 +35,14 @@ def printed(capsys, *arguments, program=run):
   return capsys.readouterr()
 
 
-def given(*arguments):
+def flags_of_line(*arguments):
   """{flag: value}, each call from the defaults."""
   return parser.parse(["run", *arguments])
 
 
 def spec_of(*arguments):
   """What a command line specifies."""
-  return resolve(given(*arguments))
+  return resolve(flags_of_line(*arguments))
 
 
 def prepare(*arguments):

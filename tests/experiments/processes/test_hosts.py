@@ -15,8 +15,8 @@ from fedjax_opt import Population
 from tests.helpers.commands import (
   call,
   config_of,
+  flags_of_line,
   free_address,
-  given,
   prepare,
   start,
   table,
@@ -76,7 +76,7 @@ def test_a_cluster_that_is_none(tmp_path, refused):
 
 def test_nobody_joins_without_a_flag(monkeypatch):
   monkeypatch.setattr(hosts, "_start", lambda *_, **__: 1 / 0)
-  hosts.join(given())
+  hosts.join(flags_of_line())
 
 
 def test_it_listens_on_the_given_address_alone(monkeypatch):
@@ -85,7 +85,7 @@ def test_it_listens_on_the_given_address_alone(monkeypatch):
   parameters = set(inspect.signature(jax.distributed.initialize).parameters)
   monkeypatch.setattr(jax.distributed, "initialize", started.update)
   address = ("--coordinator=10.0.0.1:12", "--num_processes=2", "--process_id=0")
-  hosts.join(given(*address))
+  hosts.join(flags_of_line(*address))
   assert started["coordinator_bind_address"] == "10.0.0.1:12"
   assert started["heartbeat_timeout_seconds"] <= 25
   # The first one may still write files.

@@ -25,8 +25,8 @@ def library(request, monkeypatch):
   return module
 
 
-def given(library):
-  """What it was given: names, groups and configs of runs, steps, and files."""
+def calls_of(library):
+  """What it got: names, groups and configs of runs, steps, and files."""
   calls = lambda method: method.call_args_list
   if library.__name__ == "mlflow":
     return (
@@ -53,7 +53,7 @@ def test_a_run(library, tmp_path):
   flags = (*SMALL, "--client=sgd", "--client_lr=0.1,0.2")
   track = f"--track={library.__name__}"
   assert call(*flags, track, f"--output_dir={folder}") == 0
-  names, groups, configs, steps, files = given(library)
+  names, groups, configs, steps, files = calls_of(library)
   assert (names, groups) == (["mine/0", "mine/1"], {"mine"})
   assert [float(config["client_lr"]) for config in configs] == [0.1, 0.2]
   assert [number for number, _ in steps] == [0, 2, 0, 2]
