@@ -1,4 +1,4 @@
-"""Experiments of the papers, from the command line: see run.py.
+"""The command line, and the experiments of the papers.
 
 How a flag such as `--client_lr=0.1,1` takes effect, with `--client=sgd`:
 

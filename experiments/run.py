@@ -37,7 +37,6 @@ Exit status: 0; 1 for bad input, or if every point diverged; 128 + n if signal n
 ended the run.
 """
 
-import contextlib
 import sys
 from collections.abc import Sequence
 
@@ -46,16 +45,9 @@ import jax
 from experiments import start_of_run
 from experiments.command_line import parser
 from experiments.processes import command, hosts
-from experiments.single_run import resuming
-from experiments.single_run.job import Job, prepare
-from experiments.single_run.loading import Loaded
-from experiments.single_run.run_output import RunOutput, all_diverged
+from experiments.single_run import running
 from experiments.specification.resolve import resolve
-from experiments.specification.spec import Spec
-from fedjax_opt import Report, Run, processes
-from fedjax_opt.files import locks
-from fedjax_opt.results import tables
-from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
+from fedjax_opt.results.checkpoint import CheckpointError
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
       hosts.join(flag_values)
       with hosts.together():
         spec = resolve(flag_values)
-      return perform(spec, signals, started)
+      return running.perform(spec, signals, started)
   except CheckpointError as error:
     return hosts.leave(parser.refuse(error))
   except (OSError, MemoryError) as error:
@@ -86,95 +78,6 @@ def main(argv: Sequence[str]) -> int:
   except KeyboardInterrupt as error:
     print(signals.line)
     return command.status_of(error)
-
-
-def perform(
-  spec: Spec,
-  signals: command.Signals,
-  started: float,
-  loaded: Loaded | None = None,
-) -> int:
-  """Runs what is specified, and writes its folder; returns the exit status.
-
-  Args:
-    spec: what runs.
-    signals: holds signals back while files are written.
-    started: when the run began, in seconds of `time.monotonic`.
-    loaded: its data, if they are loaded already.
-
-  Raises:
-    ValueError: naming the invalid flag. Nothing was compiled or written.
-  """
-  signals.phase = "while data were loaded"
-  with contextlib.ExitStack() as lock:
-    with hosts.together():
-      job, output = prepare(spec, loaded), None
-      if processes.is_first_process():  # The others write nothing.
-        lock.enter_context(locks.held("output_dir", job.output_dir))
-      checkpoints, finished = resuming.find(job)
-      if finished is not None:
-        return _show(job, finished)
-      if processes.is_first_process():
-        output = RunOutput(job, started)
-    signals.phase = "before the first evaluation"
-    signals.where = f"; see {job.output_dir}"
-    return run(job, checkpoints, output, signals)
-
-
-def _show(job: Job, finished: Run) -> int:
-  """Prints the table of a run that is done; returns the exit status."""
-  history = finished.history
-  if processes.is_first_process():
-    print(tables.table(history, job.points, job.criterion))
-    rounds = history.rounds[-1]
-    print(f"nothing left to do: {job.output_dir} ended after {rounds} rounds")
-  return int(all_diverged(history))
-
-
-def run(
-  job: Job,
-  checkpoints: Checkpoints | None,
-  output: RunOutput | None,
-  signals: command.Signals,
-) -> int:
-  """Simulates, and writes the results; returns the exit status.
-
-  Args:
-    job: the run.
-    checkpoints: where it is saved.
-    output: what it writes; None in all processes but the first.
-    signals: holds signals back while files are written.
-  """
-  if output is None:
-    result = job.simulate(checkpoints=checkpoints)
-  else:
-    output.find_minima()
-
-    def on_evaluation(report: Report) -> bool:
-      with signals.held():
-        is_over = output.add(report)
-        signals.begun()
-      return is_over
-
-    with output.progress():
-      result = job.simulate(on_evaluation, checkpoints)
-    signals.begun()
-    with contextlib.suppress(KeyboardInterrupt), signals.held():
-      output.finish(result)
-  if result.interrupted:
-    if output is not None:
-      rounds = job.spec.rounds
-      print(f"interrupted: only {result.rounds} of {rounds} rounds done")
-    return 128 + result.interrupted
-  signals.phase = "after the last round, with all files complete"
-  if signals.pressed:  # While the last files were written.
-    print(signals.line)
-    return 128 + signals.pressed
-  if not all_diverged(result.history):
-    return 0
-  if output is not None:
-    print(f"error: every point diverged; see {job.output_dir}", file=sys.stderr)
-  return 1
 
 
 if __name__ == "__main__":

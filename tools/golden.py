@@ -86,28 +86,28 @@ RUNS = runs()
 # What a process of a part does.
 
 
-def _hook(run: Any, params_path: pathlib.Path, stop_after: int | None) -> None:
-  """Makes `experiments.run` save the parameters, and stop where it is told.
+def _hook(job: Any, params_path: pathlib.Path, stop_after: int | None) -> None:
+  """Makes a run save the parameters, and stop where it is told.
 
   Args:
-    run: the module `experiments.run`.
+    job: the module `experiments.single_run.job`.
     params_path: of the parameters.
     stop_after: see `Part`.
   """
-  original = run.Job.simulate
+  original = job.Job.simulate
 
-  def simulate(job, on_evaluation=None, *arguments):
+  def simulate(prepared, on_evaluation=None, *arguments):
     def then_stop(report):
       on_evaluation(report)
       if report.round == stop_after:
         os.kill(os.getpid(), signal.SIGTERM)
 
     callback = on_evaluation if stop_after is None else then_stop
-    result = original(job, callback, *arguments)
+    result = original(prepared, callback, *arguments)
     save_tree(params_path, result.params)
     return result
 
-  run.Job.simulate = simulate
+  job.Job.simulate = simulate
 
 
 def save_tree(path: pathlib.Path, tree: Any) -> None:
@@ -129,8 +129,9 @@ def child(folder: pathlib.Path, stop_after: int | None, flags: Sequence[str]):
   if pathlib.Path.cwd().resolve() not in path.parents:
     raise SystemExit(f"not the checkout in the current folder: {path}")
   from experiments import run
+  from experiments.single_run import job
 
-  _hook(run, folder / "params.npz", stop_after)
+  _hook(job, folder / "params.npz", stop_after)
   return run.main(["run", *flags])
 
 

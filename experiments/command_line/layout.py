@@ -61,7 +61,7 @@ def _beside(left: str, text: str) -> str:
 
 
 def _listed_line(line: str) -> str:
-  """A line of `listed`, its text wrapped beside its name."""
+  """A line of a list in a flag's text, wrapped beside its name."""
   name = re.match(r"\S+\s+", line)
   return _fill(line, " " * (_INDENT + 2), _INDENT + 2 + name.end())
 

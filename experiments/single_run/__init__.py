@@ -8,5 +8,6 @@ stopping.py       what ends a run before its last round
 client_tests.py   metrics of each client, on examples of its own
 run_output.py     what is written, during the run and at its end
 clock_results.py  what is written about the clock
+running.py        runs it, and writes the folder
 tracking.py       what is logged with a tracker
 """

@@ -12,11 +12,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from experiments import run as runner
 from experiments.command_line import parser
 from experiments.processes import command
 from experiments.processes.command import RunFailed
-from experiments.single_run import timetables
+from experiments.single_run import running, timetables
 from experiments.single_run.loading import Loader
 from experiments.specification import spec as specs
 from experiments.specification.choice_flags import CHOICE_FLAGS
@@ -113,7 +112,7 @@ class Store(NamedTuple):
     ):
       loaded = self.loader.load(spec)
       try:
-        status = runner.perform(spec, signals, time.monotonic(), loaded)
+        status = running.perform(spec, signals, time.monotonic(), loaded)
       except (OSError, MemoryError) as error:
         raise RunFailed(
           f"{parser.line_of(error)}; what was complete before is kept"

@@ -36,7 +36,7 @@ class Task(NamedTuple):
     per_example: `(params, batch) -> {name: [B]}`, metrics of each example.
     evaluate: metrics of a model.
     criteria: examples on which settings are chosen -> how they are compared:
-      'validation', 'test', 'train', and 'truth' if it is known.
+      'validation', 'test', 'train', 'support', and 'truth' if it is known.
     num_classes: labels are below it; None if "y" is no label.
     features_fn: `(params, batch, rng) -> [B, d]`, or None if there are none.
     validation: pooled validation examples, if the task draws them; else

@@ -158,7 +158,7 @@ def call(
 
   Args:
     name: of the argument that it was given for.
-    takes: its form, see `values.function`.
+    takes: its form, see `check_function`.
     function: the function.
     *args: what it is called with.
     where: what it was called on, for the message, such as " on a batch".

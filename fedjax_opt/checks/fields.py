@@ -2,9 +2,9 @@
 
 The annotation of an argument says most of it: `loss_fn: LossFn` is a function
 of parameters, batch and key, and `mu: NonNegative` a number in [0, inf).
-`checked` is given what an annotation does not say. A field says what is
-accepted (`words`), and checks a value. A factory carries its fields as
-`fields`, from which its entry in a registry and its tests are made.
+`checked` is given what an annotation does not say. A field checks a
+value, and says what it accepts. A factory carries its fields as
+`checked_fields`, from which its entry in a registry and its tests are made.
 
 Values are checked where the caller gives them, and only these: defaults are not
 checked, and nothing is checked again further inside.
@@ -151,7 +151,7 @@ def choice(*accepted: str) -> Field:
 
 
 def array(axes: str, **kind: Any) -> Field:
-  """An array of real numbers, or (lists of) numbers, see `values.array`.
+  """An array of real numbers, or (lists of) numbers, see `check_array`.
 
   Args:
     axes: its shape, such as "[M, C]".

@@ -187,7 +187,7 @@ class ActivePoints:
 
     Args:
       record: has what `to_arrays` gave.
-      state: of all settings, as `whole` gave it.
+      state: of all settings, as `state_of_all` gave it.
 
     Returns:
       The state of the settings that are present.

@@ -171,7 +171,8 @@ class Runner:
     history = self._record.history
     for i, round in enumerate(history.rounds):
       metrics = {name: values[:, i] for name, values in history.metrics.items()}
-      self._report(Report(round, metrics, *self._seconds()))
+      seconds, is_grid = self._seconds(), self._active.is_grid
+      self._report(Report(round, metrics, *seconds, is_grid=is_grid))
 
   def _seconds(self) -> tuple[float, float]:
     return self._compile_seconds, self._record.run_seconds

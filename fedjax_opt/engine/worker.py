@@ -87,8 +87,8 @@ class Worker:
       see `counters`.
     traces: {name: [K]}, the traced fields of its rule's state, from the last
       `descend`.
-    gradients: (number, of what) of those gradients: None for the local batches,
-      "all" for all its examples, or how many.
+    gradient_counts: (number, of what) of those gradients: None for the local
+      batches, "all" for all its examples, or how many.
   """
 
   def __init__(
@@ -291,7 +291,7 @@ class Worker:
     Gradients are zero at running statistics, which change by local steps, not
     by gradients. Rows [n] have the weight 1 where `counts` [n] is true, and 0
     elsewhere. From position `stop` on, `counts` is false. `kind` says which
-    examples the rows are, see the attribute `gradients`.
+    examples the rows are, see `gradient_counts`.
     """
     loss_fn = computed_loss(self._config.precision, loss_fn)
     batch_size = self._config.plan.batch_size

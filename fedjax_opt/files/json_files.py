@@ -22,13 +22,13 @@ def write_json(path: pathlib.Path, content: Any) -> None:
 
   Args:
     path: of the file; an existing one is replaced.
-    content: of the types that `plain` returns.
+    content: of the types that `to_json` returns.
   """
   write_whole(path, encoded(content))
 
 
 def encoded(content: Any) -> bytes:
-  """The content of a JSON file, of the types that `plain` returns."""
+  """The content of a JSON file, of the types that `to_json` returns."""
   return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
 
 

@@ -23,7 +23,7 @@ from fedjax_opt.transforms import messages
 _UPLOAD = 0x5E4D
 
 
-# The class is not yet there.
+# `Upload` is defined below.
 _CONTRACTION = fields.Field(
   lambda name, value: fields.KINDS[Upload].check(name, value), optional=True
 )

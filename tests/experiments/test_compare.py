@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import compare
-from experiments import run as runner
-from experiments.single_run import run_output
+from experiments.single_run import run_output, running
 from experiments.studies.store import Store
 from fedjax_opt import load_run, statistics
 from fedjax_opt.study.report import pictures
@@ -125,7 +124,7 @@ def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
   def fail(spec, *_):
     raise AssertionError(f"runs again: {spec}")
 
-  monkeypatch.setattr(runner, "perform", fail)
+  monkeypatch.setattr(running, "perform", fail)
   arguments = (FED_AVG, DELTA, ALPHAS, "--target=0.5")
   assert study(copied, *arguments) == 0
   assert runs_of(copied) == before

@@ -15,8 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import run
-from experiments.single_run import job, run_output
+from experiments.single_run import job, run_output, running
 from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files
@@ -384,5 +383,5 @@ def test_missing_package(tmp_path):
 def test_too_little_memory_says_so_where_the_error_does_not(
   monkeypatch, tmp_path, refused
 ):
-  monkeypatch.setattr(run, "prepare", Mock(side_effect=MemoryError))
+  monkeypatch.setattr(running, "prepare", Mock(side_effect=MemoryError))
   assert refused(f"--output_dir={tmp_path / 'run'}") == "out of memory"

@@ -84,6 +84,11 @@ def test_the_readme_is_short():
   assert len((ROOT / "README.md").read_text().splitlines()) < 200
 
 
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_the_code_of_a_page_is_python(page):
+  assert all(compile(b, "page", "exec") for b in blocks(page, "python"))
+
+
 def test_the_start_pages_count_the_claims_of_the_papers():
   readme = (ROOT / "README.md").read_text()
   start = (ROOT / "experiments" / "README.md").read_text()

@@ -91,14 +91,15 @@ def assert_same(actual, expected):
 def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
   killed_after(case, tmp_path, 8)
   assert sorted(os.listdir(tmp_path)) == ["3.npz", "6.npz"]
-  reported = []
-  note = lambda report: reported.append((report.round, report.metrics["bias"]))
-  result = run(case, Checkpoints(tmp_path, 3, resume=True), note)
+  reports = []
+  result = run(case, Checkpoints(tmp_path, 3, resume=True), reports.append)
   assert_same(result, whole(case))
   # What was measured before is told again.
-  assert [round for round, _ in reported] == [0, 4, 8, 11]
-  biases = result.history.metrics["bias"]
-  np.testing.assert_array_equal(np.transpose([m for _, m in reported]), biases)
+  assert [report.round for report in reports] == [0, 4, 8, 11]
+  assert {report.is_grid for report in reports} == {result.is_grid}
+  biases = [report.metrics["bias"] for report in reports]
+  expected = result.history.metrics["bias"]
+  np.testing.assert_array_equal(np.transpose(biases), expected)
   assert sorted(os.listdir(tmp_path)) == ["11.npz", "9.npz"]
 
   if case in ("one", "vmap", "scan"):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from experiments import reproduce
-from experiments import run as runner
 from experiments.artefacts import (
   ARTEFACTS,
   captions,
@@ -29,6 +28,7 @@ from experiments.artefacts.artefact import (
 )
 from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
 from experiments.artefacts.claims import Claim, Quantity
+from experiments.single_run import running
 from experiments.studies import records, store
 from fedjax_opt import plots
 from fedjax_opt.results.history import History
@@ -94,7 +94,7 @@ def outcome(folder):
 
 @pytest.fixture
 def no_run(monkeypatch):
-  monkeypatch.setattr(runner, "perform", lambda *_: 1 / 0)
+  monkeypatch.setattr(running, "perform", lambda *_: 1 / 0)
   monkeypatch.setattr(cell_runner, "_compute", lambda *_: 1 / 0)
 
 
