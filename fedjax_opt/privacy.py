@@ -79,10 +79,10 @@ def with_privacy(
   >>> algorithm = fo.privacy.with_privacy(
   ...   fo.fed_avg(loss_fn, optax.sgd(0.1)), max_norm=1.0, noise_multiplier=0.8)
   >>> result = fo.simulate(
-  ...   algorithm, params, data, rounds=100, cohort_size=20,
-  ...   sampler=fo.samplers.poisson(5))
+  ...   algorithm, params, data, rounds=100, cohort_size=12,
+  ...   sampler=fo.samplers.poisson(3))
   >>> epsilon = fo.privacy.epsilon(
-  ...   0.8, 100, data.num_clients, 5, delta=1e-3, places=20)
+  ...   0.8, 100, data.num_clients, 3, delta=1e-3, places=12)
 
   Args:
     algorithm: one whose clients send a difference and nothing else.
