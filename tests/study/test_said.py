@@ -10,12 +10,7 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plan, setup, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import ExampleSet
-from fedjax_opt.study.report import (
-  formats,
-  pictures,
-  sentences,
-  text,
-)
+from fedjax_opt.study.report import formats, pictures, sentences, templates
 from fedjax_opt.study.report import study_tables as tables
 from tests.helpers import studies
 from tests.helpers.studies import NAN, cell, study
@@ -102,7 +97,7 @@ def without_losses():
 
 NAMES = {name: value for name, value in globals().items() if name[0] != "_"}
 NAMES |= {item.__name__: item for item in (Criterion, ExampleSet, studies.grid)}
-NAMES |= {"MANY": studies.many(), "NAN": NAN, "text": text}
+NAMES |= {"MANY": studies.many(), "NAN": NAN, "templates": templates}
 NAMES |= {"tables": tables, "plan": plan}
 
 
