@@ -134,8 +134,7 @@ class Worker:
 
   @property
   def staleness(self) -> ArrayLike:
-    """[] int32, the server's steps since the version that the client started
-    from.
+    """[] int32, server steps since the version that the client started from.
 
     It is 0 unless the schedule is asynchronous.
     """
