@@ -154,7 +154,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)
-    results = executors.run_all(
+    results = executors.map_cells(
       cell_runs.run_cell, planned, store, request.jobs, request.executor, folder
     )
     for planned_cell, cell in results:

@@ -154,7 +154,7 @@ class CellRunner:
       for name, cell in missing.items()
       if not self._lacks_start(cell)
     ]
-    done = executors.run_all(
+    done = executors.map_cells(
       _run_cell, named_cells, self._store, self.jobs, self.executor, self.folder
     )
     for number, (name, seconds) in enumerate(done, 1):

@@ -65,7 +65,7 @@ def check(executor: str | None) -> None:
   errors.imported(module, f"executor={executor}", "fedjax_opt[clusters]")
 
 
-def run_all(
+def map_cells(
   run_cell: Callable[[Any, Any], Any],
   cells: Sequence[Any],
   where: Any,
@@ -79,7 +79,7 @@ def run_all(
     run_cell: a function of a module.
     cells: which.
     where: what all cells are given.
-    jobs: cells at a time on this machine, see `workers.run_all`.
+    jobs: cells at a time on this machine, see `workers.map_cells`.
     executor: what runs them instead, see `check`.
     folder: where an executor may write the output of its workers.
 
@@ -88,7 +88,7 @@ def run_all(
   """
   run_cell = functools.partial(_run, run_cell)
   if executor is None:
-    yield from workers.run_all(run_cell, cells, where, jobs)
+    yield from workers.map_cells(run_cell, cells, where, jobs)
     return
   _, make = _POOLS[executor.partition(":")[0]]
   try:

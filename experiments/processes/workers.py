@@ -24,7 +24,7 @@ _GRACE = 20  # Seconds in which a run may save a checkpoint.
 _CELLS = 100
 
 
-def run_all(
+def map_cells(
   run_cell: Callable[[Any, Any], Any],
   cells: Sequence[Any],
   where: Any,

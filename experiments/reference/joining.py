@@ -121,7 +121,7 @@ def join(
   store = Store(folder, Loader())
   reference_cells.check(missing, store.loader)
   with locks.held("output_dir", folder):
-    done_cells = executors.run_all(
+    done_cells = executors.map_cells(
       reference_cells.run_cell, missing, store, jobs, executor, folder
     )
     for number, cell in enumerate(done_cells, 1):

@@ -72,7 +72,7 @@ def check(cells: Sequence[PlannedCell], store: Store) -> bool:
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
   run = lambda *args: _results_of(*store.run(cell.at(*args)))
-  study_cell = tuning.run_cell(
+  study_cell = tuning.tune_and_report(
     cell.method, cell.condition, run, cell.grid, cell.spec.seed,
     cell.report_seeds, cell.is_nested, cell.crossed,
   )  # fmt: skip

@@ -158,7 +158,7 @@ class StudyRuns(NamedTuple):
         history = History(history.rounds, history.metrics | stacked)
       return PointResults(points, history, self.criterion, seconds)
 
-    cell = tuning.run_cell(
+    cell = tuning.tune_and_report(
       label, condition, run, method.grid, self.seeds, self.report_seeds,
       self.is_nested, self.crossed,
     )  # fmt: skip
