@@ -101,7 +101,7 @@ def map_cells(
     # submitit's words: no such cluster here, or a parameter of a wrong type.
     why = errors.first_line(error)
     raise ValueError(f"executor={executor!r}: cannot be used ({why})") from None
-  with command.ended_by(pool.end):
+  with command.calling_on_signal(pool.end):
     try:
       futures = [pool.submit(run_cell, cell, where) for cell in cells]
       for future in pool.as_completed(futures):

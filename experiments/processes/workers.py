@@ -51,13 +51,13 @@ def map_cells(
   workers: dict[Connection, _Worker] = {}
 
   def begin():
-    with command.answered_after(), _terminal_blocked():
+    with command.signals_deferred(), _terminal_blocked():
       worker = _Worker(run_cell, where)
       workers[worker.connection] = worker
       worker.start()
       worker.give(waiting_cells.pop())
 
-  with command.ended_by(lambda: _end(workers.values())):
+  with command.calling_on_signal(lambda: _end(workers.values())):
     try:
       # Python's helper process would receive signals while it starts.
       resource_tracker.ensure_running()

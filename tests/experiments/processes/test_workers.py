@@ -98,7 +98,7 @@ def test_a_signal_while_workers_begin_is_answered_after():
   answered = []
   before = signal.signal(signal.SIGTERM, lambda *_: answered.append("after"))
   try:
-    with command.answered_after():
+    with command.signals_deferred():
       signal.raise_signal(signal.SIGTERM)
       answered.append("inside")
   finally:
