@@ -13,7 +13,7 @@ from fedjax_opt.study import pairs, statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.pairs import Pair
-from fedjax_opt.study.setup import ClientSummary
+from fedjax_opt.study.sizes import ClientSummary
 from fedjax_opt.study.verdicts import Verdict
 
 # The default smallest difference of interest for accuracies: half a point.

@@ -24,7 +24,7 @@ from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
-from fedjax_opt.study import own_models, setup, tuning, words
+from fedjax_opt.study import own_models, sizes, tuning, words
 from fedjax_opt.study.cells import Cell, PointResults, example_sets
 from fedjax_opt.study.client_results import OPTIONS
 from fedjax_opt.study.words import condition_label
@@ -72,7 +72,7 @@ class StudyRuns(NamedTuple):
     methods: Mapping[str, Method],
     conditions: Sequence[Mapping[str, Any]],
     metric: str,
-  ) -> dict[str, setup.ClientSummary]:
+  ) -> dict[str, sizes.ClientSummary]:
     """Checks all runs; compiles nothing.
 
     All methods are traced under the first condition. The other conditions
@@ -82,7 +82,7 @@ class StudyRuns(NamedTuple):
     Returns:
       The part of a condition that changes the clients -> these clients.
     """
-    clients: dict[str, setup.ClientSummary] = {}
+    clients: dict[str, sizes.ClientSummary] = {}
     for i, condition in enumerate(conditions):
       runs = self
       if callable(self.data):  # The function is called once for each seed.
@@ -109,7 +109,7 @@ class StudyRuns(NamedTuple):
         data = _of_seed(runs._data_under(condition), seed)
         if self.own_models:
           data = own_models.hold_out(data, seed).train
-        clients[label] = setup.clients_of(data)
+        clients[label] = sizes.clients_of(data)
     return clients
 
   def _check_cell(self, method, condition, metric):

@@ -7,7 +7,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import plan, setup, words
+from fedjax_opt.study import plan, sizes, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import ExampleSet
 from fedjax_opt.study.report import formats, pictures, sentences, templates
@@ -84,7 +84,7 @@ def captions(*cells, **options):
 def clients(y=LABELS, rows=((0, 1, 1), (2, 3))):
   examples = {"x": X} if y is None else {"x": X, "y": y}
   data = fo.ClientData.from_partition(examples, rows, keep_pool=True)
-  return setup.clients_of(data)
+  return sizes.clients_of(data)
 
 
 def without_losses():
