@@ -183,10 +183,10 @@ def _planned_and_existing(
     return planned_cells.plan(request), []
   runs = cell_runs.load_runs(request.runs)
   if not request.methods:
-    for name, value in request.flags.items():
+    if name := next(iter(request.flags), None):
       raise ValueError(
-        f"{name}={value}: the runs have their own flags; leave {name} out, or "
-        "give methods too"
+        f"{name}={request.flags[name]}: the runs have their own flags; leave "
+        f"{name} out, or give methods too"
       )
     varied = cell_runs.varied_among([run.config for run in runs])
     return [], cell_runs.cells_of_runs(runs, varied)

@@ -92,9 +92,9 @@ class StudyRuns(NamedTuple):
         is_first = label == next(iter(methods))
         if i and not is_first and not method.options:
           continue
-        for name in sorted(method.options.keys() & condition.keys()):
+        if both := sorted(method.options.keys() & condition.keys()):
           raise ValueError(
-            f"methods[{label!r}]: has {name} in its options, and so has "
+            f"methods[{label!r}]: has {both[0]} in its options, and so has "
             f"conditions[{i}]; leave it out of one of them"
           )
         prefix = "" if is_first else f"methods[{label!r}]: "
