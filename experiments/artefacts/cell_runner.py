@@ -67,7 +67,7 @@ class CellRunner:
     data_dir: folder of the data, or None.
     jobs: runs at a time; if several, each has one core.
     executor: what runs them instead, see `executors.check`.
-    runs_nothing: whether to run nothing.
+    only_found: whether to run nothing, and show what exists.
     pretrained_dir: folder with the folders of pretrained encoders, or None.
   """
 
@@ -75,7 +75,7 @@ class CellRunner:
   data_dir: str | None = None
   jobs: int = 1
   executor: str | None = None
-  runs_nothing: bool = False
+  only_found: bool = False
   pretrained_dir: str | None = None
 
   @functools.cached_property
@@ -125,7 +125,7 @@ class CellRunner:
     by_key = {key: find(cell) for key, cell in cells.items()}
     # Two keys may have the same cell.
     missing = {cells[k].name: cells[k] for k, r in by_key.items() if not r}
-    if missing and self.folder and not self.runs_nothing:
+    if missing and self.folder and not self.only_found:
       self._run(missing)
       for key, cell in cells.items():
         by_key[key] = by_key[key] or self._stored(cell, keep)

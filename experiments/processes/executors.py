@@ -31,7 +31,7 @@ _WAIT = 30  # Seconds until a scheduler answers.
 _PROGRAMS = 8  # If cells have left so many in memory, all are freed.
 
 
-class Pool(NamedTuple):
+class CellExecutor(NamedTuple):
   """What runs cells.
 
   Attributes:
@@ -136,7 +136,7 @@ def _result(future: Any) -> Any:
     raise RunFailed(f"a cell failed: {line}") from error
 
 
-def _dask(executor: str, folder: pathlib.Path) -> Pool:
+def _dask(executor: str, folder: pathlib.Path) -> CellExecutor:
   import distributed  # Only where it is asked for.
 
   del folder
@@ -149,10 +149,10 @@ def _dask(executor: str, folder: pathlib.Path) -> Pool:
       of_client.shutdown(wait=False)
       client.close(timeout=_WAIT)
 
-  return Pool(of_client.submit, concurrent.futures.as_completed, end)
+  return CellExecutor(of_client.submit, concurrent.futures.as_completed, end)
 
 
-def _submitit(executor: str, folder: pathlib.Path) -> Pool:
+def _submitit(executor: str, folder: pathlib.Path) -> CellExecutor:
   import submitit  # Only where it is asked for.
 
   cluster, parameters = _parameters(executor)
@@ -170,7 +170,7 @@ def _submitit(executor: str, folder: pathlib.Path) -> Pool:
       if not job.done():
         job.cancel(check=False)
 
-  return Pool(submit, submitit.helpers.as_completed, end)
+  return CellExecutor(submit, submitit.helpers.as_completed, end)
 
 
 class _Again:
@@ -209,7 +209,7 @@ def _parameters(executor: str) -> tuple[str, dict[str, int | str]]:
 
 
 # Kind -> the library that it needs, and the function from a text to a pool.
-_POOLS: dict[str, tuple[str, Callable[[str, pathlib.Path], Pool]]] = {
+_POOLS: dict[str, tuple[str, Callable[[str, pathlib.Path], CellExecutor]]] = {
   "dask": ("distributed", _dask),
   "submitit": ("submitit", _submitit),
 }
