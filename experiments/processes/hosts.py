@@ -42,9 +42,9 @@ _OF_PROCESSES = re.compile(
 )
 _LOST = b"distributed service detected"
 # Seconds for which lines that may begin such an end are held back. An abort
-# waits a second longer than this: its handler, `sleep`, is called with its
-# number, 6.
-_SECONDS_HELD = signal.SIGABRT - 1
+# must wait longer: its handler, `sleep`, is called with the signal's number.
+_SECONDS_HELD = 5
+assert _SECONDS_HELD < signal.SIGABRT
 
 _stderr = 2
 _speaks = threading.Lock()
