@@ -173,7 +173,7 @@ class CellRunner:
     return True
 
   def completed(self, cell: Recipe) -> Recipe:
-    """The cell, with the given folders that it reads."""
+    """The cell with --data_dir and the folder of its encoder filled in."""
     start = cell.flags.get("pretrained")
     if start is not None and self.pretrained_dir is not None:
       folder = pathlib.Path(self.pretrained_dir) / start

@@ -2,9 +2,9 @@
 
 If one ends before the others, JAX aborts those that are left, from a thread of
 a library, with many lines of that library's log. JAX has a callback that would
-tell us first, but Python cannot be called by it: the conversion of its argument
-ends the process. So the logs of libraries pass through a pipe here, and an
-abort waits until the end of the log was read.
+tell us first, but not for Python: converting its argument ends the process. So
+the logs of libraries pass through a pipe here, and an abort waits until the end
+of the log was read.
 """
 
 import contextlib

@@ -209,7 +209,10 @@ class Runner:
     )
 
   def _reader(self) -> Callable[[str], Any]:
-    """Copies what is there now, if it is called while it is reported."""
+    """A function that copies a part of the present state.
+
+    It does so only while this evaluation is reported.
+    """
     round = self._record.done
     values = {
       "params": self._params,

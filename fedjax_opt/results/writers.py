@@ -85,7 +85,7 @@ class RunWriter:
   """Writes the output folder of one run.
 
   A process that is killed leaves no file with a part of its content:
-  `metrics.csv` grows by whole rows, and `summary.json` is written at once.
+  `metrics.csv` grows by whole rows, and `summary.json` is written in one piece.
   A value of a diverged point is an empty cell in `metrics.csv`, and null in
   `summary.json`.
 
