@@ -154,7 +154,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)
-    results = executors.run_all(
+    results = executors.map_cells(
       cell_runs.run_cell, planned, store, request.jobs, request.executor, folder
     )
     for planned_cell, cell in results:
@@ -183,10 +183,10 @@ def _planned_and_existing(
     return planned_cells.plan(request), []
   runs = cell_runs.load_runs(request.runs)
   if not request.methods:
-    for name, value in request.flags.items():
+    if name := next(iter(request.flags), None):
       raise ValueError(
-        f"{name}={value}: the runs have their own flags; leave {name} out, or "
-        "give methods too"
+        f"{name}={request.flags[name]}: the runs have their own flags; leave "
+        f"{name} out, or give methods too"
       )
     varied = cell_runs.varied_among([run.config for run in runs])
     return [], cell_runs.cells_of_runs(runs, varied)

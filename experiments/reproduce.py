@@ -189,25 +189,25 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
     pretrained_dir=values.pretrained_dir,
   )
   records = [] if values.anew else publishing.records_of(artefact.paper)
-  outcome = runner.run(artefact, size, records)
-  if recorded := captions.reuse_note(outcome, records):
+  result = runner.run(artefact, size, records)
+  if recorded := captions.reuse_note(result, records):
     print(f"  {recorded}", flush=True)
   report_dir = folder / artefact.name.replace("/", "-") / size
   report_dir.mkdir(parents=True, exist_ok=True)
   json_files.write_text(
-    report_dir / "report.md", paper_pages.markdown(outcome, ".")
+    report_dir / "report.md", paper_pages.markdown(result, ".")
   )
-  paper_pages.draw(outcome, report_dir)
-  text = commands(outcome, runner.completed)
+  paper_pages.draw(result, report_dir)
+  text = commands(result, runner.completed)
   json_files.write_text(report_dir / "commands.txt", text)
   print(f"  {report_dir / 'report.md'}", flush=True)
   if not values.publish:
     return False
-  missing = len(outcome.cells) - len(outcome.cell_records)
+  missing = len(result.cells) - len(result.cell_records)
   if not missing:
-    publishing.publish(outcome)
+    publishing.publish(result)
     return True
-  missing_text = f"{missing} of {len(outcome.cells)} cells have not run"
+  missing_text = f"{missing} of {len(result.cells)} cells have not run"
   if artefact.name in values.artefact:
     raise ValueError(
       f"publish=True: {artefact.name}: {missing_text}; run them first"
@@ -218,15 +218,15 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
 
 
 def commands(
-  outcome: ArtefactResult, completed: Callable[[Recipe], Recipe]
+  result: ArtefactResult, completed: Callable[[Recipe], Recipe]
 ) -> str:
   """The command of every run, one a line, those of tuning first.
 
   Args:
-    outcome: the artefact's runs.
+    result: the artefact's runs.
     completed: function from a cell to the same with the folders that it reads.
   """
-  cells = [*map(RunOf, outcome.tuning), *outcome.cells.values()]
+  cells = [*map(RunOf, result.tuning), *result.cells.values()]
   runs = [completed(cell) for cell in cells if isinstance(cell, RunOf)]
   lines = [f"{command.line('run', run.arguments)}\n" for run in runs]
   return "".join(dict.fromkeys(lines))

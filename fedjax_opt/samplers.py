@@ -34,8 +34,7 @@ class Sampler(NamedTuple):
       clients, and [C] float factors of their weights in means, or None for 1.
       `sizes` is [M], the examples of each client. The number M stands for an
       empty place of the cohort, which only samplers with `expected` may have.
-      Numbers are drawn inside the compiled program, where others are not found
-      out: they must be in [0, M).
+      Clients must be in [0, M): the compiled program does not notice others.
     check: `(num_clients, cohort_size) -> None`, raises ValueError if it cannot
       draw such cohorts.
     expected: how many clients are drawn on average, if not always C.

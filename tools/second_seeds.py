@@ -51,7 +51,7 @@ def claims_of(name: str, runner: CellRunner) -> tuple[list[Claim], list[Claim]]:
   """The claims of a design, from its published and from other seeds."""
   artefact = ARTEFACTS[name]
   records = publishing.records_of(artefact.paper)
-  first = dataclasses.replace(runner, runs_nothing=True).run(
+  first = dataclasses.replace(runner, only_found=True).run(
     artefact, "cpu", records
   )
 

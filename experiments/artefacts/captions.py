@@ -46,7 +46,7 @@ def varied(records: Iterable[Record]) -> str:
   return f"Varied: {', '.join(parts)}." if parts else ""
 
 
-def chosen(outcome: ArtefactResult) -> str:
+def chosen(result: ArtefactResult) -> str:
   """The values tried of tuned hyperparameters, and the criterion; '' if none.
 
   Also how often the best value was at the edge of a grid, so that a better one
@@ -54,7 +54,7 @@ def chosen(outcome: ArtefactResult) -> str:
   """
   ways: dict[str, None] = {}
   at_edge, num_lost = [], 0
-  for grid, record in outcome.tuning.items():
+  for grid, record in result.tuning.items():
     tried_values, tuning = grid_of(grid), tuned(record)
     num_lost += tuning.best is None
     if tuning.best is not None:
@@ -74,7 +74,7 @@ def chosen(outcome: ArtefactResult) -> str:
     )
   if num_lost:
     parts.append(
-      f"of {num_lost} of {len(outcome.tuning)} grids all points diverged, so "
+      f"of {num_lost} of {len(result.tuning)} grids all points diverged, so "
       "that the first value is used"
     )
   return f"Chosen: {'; '.join(parts)}."
@@ -95,14 +95,14 @@ class Reduction(NamedTuple):
   added: Sequence[str] = ()
 
 
-def reduction(outcome: ArtefactResult) -> Reduction:
+def reduction(result: ArtefactResult) -> Reduction:
   """How a size differs from the paper's; empty if it does not."""
-  if outcome.size == "paper":
+  if result.size == "paper":
     return Reduction()
   choices = GridChoices("paper")
-  paper = outcome.artefact.cells(choices)
-  changed = _changed(outcome, paper, choices.grids)
-  return Reduction(changed, _missing(outcome, paper), _added(outcome, paper))
+  paper = result.artefact.cells(choices)
+  changed = _changed(result, paper, choices.grids)
+  return Reduction(changed, _missing(result, paper), _added(result, paper))
 
 
 def in_short(reduction: Reduction, *, has_added: bool = True) -> list[str]:
@@ -128,17 +128,17 @@ def in_full(reduction: Reduction) -> list[str]:
   return [*changed, *reduction.missing, *reduction.added]
 
 
-def _missing(outcome: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
+def _missing(result: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
   """The phrase on cells of the paper that are not here, if any."""
-  number = sum(key in outcome.cells for key in paper)
+  number = sum(key in result.cells for key in paper)
   if number == len(paper):
     return []
-  whose = "" if outcome.artefact.origin == "ours" else "the paper's "
+  whose = "" if result.artefact.origin == "ours" else "the paper's "
   of_all = f"{number} of {whose}{len(paper)} cells"
   return [of_all if number else "no cell of the paper"]
 
 
-def _added(outcome: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
+def _added(result: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
   """The phrase on cells that the paper lacks, if any."""
   added = {
     ", ".join(
@@ -146,7 +146,7 @@ def _added(outcome: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
       for name in ("task", "rounds")
       if name in cell.flags
     ): None
-    for key, cell in outcome.cells.items()
+    for key, cell in result.cells.items()
     if key not in paper
   }
   if not added:
@@ -156,22 +156,22 @@ def _added(outcome: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
 
 
 def _changed(
-  outcome: ArtefactResult, paper: Mapping[Key, Recipe], grids: Sequence[tuple]
+  result: ArtefactResult, paper: Mapping[Key, Recipe], grids: Sequence[tuple]
 ) -> dict[str, tuple[dict, dict]]:
   """Flag -> its values at the paper's size, and ours, in the common cells.
 
   Of tuned hyperparameters, whose values were chosen, these are all values that
   the grids try.
   """
-  chosen = {n for g in (*grids, *outcome.tuning) for n in grid_of(g)}
+  chosen = {n for g in (*grids, *result.tuning) for n in grid_of(g)}
   differences = [
     difference
-    for key, cell in outcome.cells.items()
+    for key, cell in result.cells.items()
     if key in paper
     for difference in _differences(paper[key], cell)
     if difference[0] not in chosen
   ]
-  theirs, ours = _tried(grids), _tried(outcome.tuning)
+  theirs, ours = _tried(grids), _tried(result.tuning)
   differences += [
     (name, theirs[name], values)
     for name, values in ours.items()
@@ -209,9 +209,9 @@ def _values_text(name: str, values: Sequence[str]) -> str:
   return f"`{name}` {text}"
 
 
-def run_facts(outcome: ArtefactResult) -> list[str]:
+def run_facts(result: ArtefactResult) -> list[str]:
   """Task, rounds, clients and seeds of the runs; [] if there are none."""
-  runs = [r.flags for r in outcome.cell_records.values() if r.arguments]
+  runs = [r.flags for r in result.cell_records.values() if r.arguments]
   parts = []
   for name in ("task", "rounds", "clients", "seeds"):
     values = dict.fromkeys(filter(None, (_of_run(name, f) for f in runs)))
@@ -239,25 +239,25 @@ def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
   return str(number) if cohort == number else f"{cohort} of {number}"
 
 
-def is_elsewhere(outcome: ArtefactResult) -> bool:
+def is_elsewhere(result: ArtefactResult) -> bool:
   """Whether no cell of the paper ran on the data that it has there."""
-  paper = outcome.artefact.cells(GridChoices("paper"))
+  paper = result.artefact.cells(GridChoices("paper"))
   data = lambda cell: str(cell.flags.get("task")).partition("_")[0]
   return not any(
     data(paper[key]) == data(cell)
-    for key, cell in outcome.cells.items()
+    for key, cell in result.cells.items()
     if key in paper
   )
 
 
-def stand_ins(outcome: ArtefactResult) -> str:
+def stand_ins(result: ArtefactResult) -> str:
   """The tasks of the cells, if the paper's size has none of these; or ''."""
   tasks, paper_tasks = (
     {cell.flags.get("task") for cell in cells.values()}
-    for cells in (outcome.cells, outcome.artefact.cells(GridChoices("paper")))
+    for cells in (result.cells, result.artefact.cells(GridChoices("paper")))
   )
   tasks.discard(None)
-  is_other = outcome.size != "paper" and tasks.isdisjoint(paper_tasks)
+  is_other = result.size != "paper" and tasks.isdisjoint(paper_tasks)
   return words.listed(sorted(map(name_of, tasks))) if is_other else ""
 
 
@@ -272,9 +272,9 @@ def _differences(theirs: Recipe, ours: Recipe) -> list[tuple[str, str, str]]:
   ] + ([("seeds", *seeds)] if seeds[0] != seeds[1] else [])
 
 
-def cost(outcome: ArtefactResult) -> str:
+def cost(result: ArtefactResult) -> str:
   """The dates and devices of the runs, and the time that they took."""
-  records = outcome.records
+  records = result.records
   if not records:
     return ""
   devices = dict.fromkeys(
@@ -293,15 +293,15 @@ def cost(outcome: ArtefactResult) -> str:
   )
 
 
-def reuse_note(outcome: ArtefactResult, old_records: Sequence[Record]) -> str:
-  """Says that nothing ran, if all parts of an outcome were recorded; or ''.
+def reuse_note(result: ArtefactResult, old_records: Sequence[Record]) -> str:
+  """Says that nothing ran, if all parts of a result were recorded; or ''.
 
   Args:
-    outcome: the outcome.
+    result: of the artefact.
     old_records: the records that existed before.
   """
-  records = outcome.records
-  is_whole = len(outcome.cell_records) == len(outcome.cells)
+  records = result.records
+  is_whole = len(result.cell_records) == len(result.cells)
   if not is_whole or not all(record in old_records for record in records):
     return ""
   return (

@@ -67,7 +67,7 @@ class CellRunner:
     data_dir: folder of the data, or None.
     jobs: runs at a time; if several, each has one core.
     executor: what runs them instead, see `executors.check`.
-    runs_nothing: whether to run nothing.
+    only_found: whether to run nothing, and show what exists.
     pretrained_dir: folder with the folders of pretrained encoders, or None.
   """
 
@@ -75,7 +75,7 @@ class CellRunner:
   data_dir: str | None = None
   jobs: int = 1
   executor: str | None = None
-  runs_nothing: bool = False
+  only_found: bool = False
   pretrained_dir: str | None = None
 
   @functools.cached_property
@@ -125,7 +125,7 @@ class CellRunner:
     by_key = {key: find(cell) for key, cell in cells.items()}
     # Two keys may have the same cell.
     missing = {cells[k].name: cells[k] for k, r in by_key.items() if not r}
-    if missing and self.folder and not self.runs_nothing:
+    if missing and self.folder and not self.only_found:
       self._run(missing)
       for key, cell in cells.items():
         by_key[key] = by_key[key] or self._stored(cell, keep)
@@ -154,7 +154,7 @@ class CellRunner:
       for name, cell in missing.items()
       if not self._lacks_start(cell)
     ]
-    done = executors.run_all(
+    done = executors.map_cells(
       _run_cell, named_cells, self._store, self.jobs, self.executor, self.folder
     )
     for number, (name, seconds) in enumerate(done, 1):
@@ -173,7 +173,7 @@ class CellRunner:
     return True
 
   def completed(self, cell: Recipe) -> Recipe:
-    """The cell, with the given folders that it reads."""
+    """The cell with --data_dir and the folder of its encoder filled in."""
     start = cell.flags.get("pretrained")
     if start is not None and self.pretrained_dir is not None:
       folder = pathlib.Path(self.pretrained_dir) / start

@@ -262,8 +262,8 @@ def blocks(about: About, records: Records) -> list[Block]:
   """The tables, pictures and claims that an artefact declares."""
   records = expanded(about, records)
   tables = [
-    views.table(_with_paper_numbers(about | {"title": ""} | declared), records)
-    for declared in about.get("tables", [])
+    views.table(table, records, _numbers_beside(table))
+    for table in (about | {"title": ""} | t for t in about.get("tables", []))
   ]
   pictures = [
     views.picture(about | declared, _in_columns(declared, records))
@@ -280,11 +280,10 @@ def _in_columns(declared: About, records: Records) -> Records:
   return {k: r for k, r in records.items() if k[1] in declared["columns"]}
 
 
-def _with_paper_numbers(about: About) -> About:
-  """The declaration of a table, with the paper's numbers by row and column."""
-  if "paper_numbers" not in about:
-    return about
-  return about | {"given": paper_numbers(about, about["paper_numbers"])}
+def _numbers_beside(about: About) -> dict[Key, str]:
+  """The paper's numbers that a declared table shows beside ours."""
+  name = about.get("paper_numbers")
+  return {} if name is None else paper_numbers(about, name)
 
 
 def paper_numbers(about: About, name: str) -> dict[Key, str]:

@@ -95,11 +95,11 @@ class Page:
     name, _, size = first.partition(", ")
     if name not in self.artefacts or size not in self.artefacts[name].sizes:
       raise ValueError(f"part={first!r}: no such artefact or size")
-    return self._excerpt(self.outcome(self.artefacts[name], size), lines)
+    return self._excerpt(self.result(self.artefacts[name], size), lines)
 
   @functools.cache  # noqa: B019 - A page lives as long as what it shows.
-  def outcome(self, artefact: Artefact, size: str) -> ArtefactResult:
-    """The recorded outcome of an artefact."""
+  def result(self, artefact: Artefact, size: str) -> ArtefactResult:
+    """The recorded result of an artefact."""
     return CellRunner(None).run(artefact, size, self._records)
 
   def sizes(self, artefact: Artefact) -> list[str]:
@@ -108,19 +108,19 @@ class Page:
 
   # Parts of an artefact.
 
-  def _excerpt(self, outcome: ArtefactResult, lines: Sequence[str]) -> str:
+  def _excerpt(self, result: ArtefactResult, lines: Sequence[str]) -> str:
     chosen: list[Block] = []
     for line in lines:
       kind, _, value = line.partition(": ")
       if kind in ("columns", "where"):
         chosen.append(_narrowed(chosen.pop(), kind, value))
       elif kind == "claims":
-        pool = _claims(outcome.blocks)
+        pool = _claims(result.blocks)
         chosen += [claim for claim in pool if claim.text.startswith(value)]
       else:
-        chosen.append(_block_named(outcome, kind, value))
-    parts = section_parts(outcome, chosen, "figures", _WRITTEN_OUT)
-    return "\n\n".join([_about(outcome), *parts])
+        chosen.append(_block_named(result, kind, value))
+    parts = section_parts(result, chosen, "figures", _WRITTEN_OUT)
+    return "\n\n".join([_about(result), *parts])
 
   # The table of artefacts.
 
@@ -148,7 +148,7 @@ class Page:
       claim
       for artefact in self.artefacts.values()
       for size in self.sizes(artefact)[:1]
-      for claim in _claims(self.outcome(artefact, size).blocks)
+      for claim in _claims(self.result(artefact, size).blocks)
     ]
 
   def _counts(self) -> str:
@@ -177,10 +177,10 @@ class Page:
     sizes = self.sizes(artefact)
     if not sizes:
       return "missing"
-    outcome = self.outcome(artefact, sizes[0])
-    if captions.is_elsewhere(outcome):
+    result = self.result(artefact, sizes[0])
+    if captions.is_elsewhere(result):
       return "replaced"
-    return "reduced" if any(captions.reduction(outcome)) else "whole"
+    return "reduced" if any(captions.reduction(result)) else "whole"
 
   def _row(self, artefact: Artefact) -> tuple[str, str, str, str]:
     title, sizes = title_of(artefact), self.sizes(artefact)
@@ -188,13 +188,13 @@ class Page:
       needs = artefact.needs
       why = f"needs {needs}" if needs else "`--list` says what it costs"
       return title, artefact.title, f"missing: {why}", ""
-    outcome = self.outcome(artefact, sizes[0])
+    result = self.result(artefact, sizes[0])
     state = self.state(artefact)
-    short = captions.in_short(captions.reduction(outcome))
+    short = captions.in_short(captions.reduction(result))
     text = f"{state}: {', '.join(short)}" if short else state
-    texts = [claim.verdict for claim in _claims(outcome.blocks)]
+    texts = [claim.verdict for claim in _claims(result.blocks)]
     counts = _counted(texts, _VERDICTS)
-    return f"[{title}]({_file(outcome)})", artefact.title, text, counts
+    return f"[{title}]({_file(result)})", artefact.title, text, counts
 
 
 def _claims(blocks: Sequence[Block]) -> list[Claim]:
@@ -206,11 +206,11 @@ def _counted(texts: Sequence[str], words: Sequence[str]) -> str:
   return ", ".join(f"{texts.count(w)} {w}" for w in words if w in texts)
 
 
-def _about(outcome: ArtefactResult) -> str:
+def _about(result: ArtefactResult) -> str:
   """What the paper ran, what ran here, and where the rest is."""
-  artefact = outcome.artefact
-  ran = captions.run_facts(outcome)
-  reduction = captions.reduction(outcome)
+  artefact = result.artefact
+  ran = captions.run_facts(result)
+  reduction = captions.reduction(result)
   short = captions.in_short(reduction, has_added=not ran)
   is_ours = artefact.origin == "ours"
   setting = sentence(artefact.setting) if is_ours else artefact.setting
@@ -218,18 +218,18 @@ def _about(outcome: ArtefactResult) -> str:
   sentences = [f"{title_of(artefact)}. {paper}{setting}."]
   if facts := dict.fromkeys([*ran, *short]):
     sentences.append(f"Here: {'; '.join(facts)}.")
-  sentences.append(f"[All of it](artefacts/{_file(outcome)}).")
+  sentences.append(f"[All of it](artefacts/{_file(result)}).")
   return " ".join(sentences)
 
 
-def _file(outcome: ArtefactResult) -> str:
-  return f"{outcome.artefact.own_name}-{outcome.size}.md"
+def _file(result: ArtefactResult) -> str:
+  return f"{result.artefact.own_name}-{result.size}.md"
 
 
 _NAMES = {Picture: "name", Table: "title", Claim: "text"}
 
 
-def _block_named(outcome: ArtefactResult, kind: str, begin: str) -> Block:
+def _block_named(result: ArtefactResult, kind: str, begin: str) -> Block:
   """The one picture, table or claim whose name begins with a text.
 
   Raises:
@@ -237,13 +237,13 @@ def _block_named(outcome: ArtefactResult, kind: str, begin: str) -> Block:
   """
   blocks = [
     block
-    for block in outcome.blocks
+    for block in result.blocks
     if type(block).__name__.lower() == kind
     and getattr(block, _NAMES[type(block)]).startswith(begin)
   ]
   if len(blocks) != 1:
     raise ValueError(
-      f"part={outcome.artefact.name}: {kind}: {begin!r} is of {len(blocks)} "
+      f"part={result.artefact.name}: {kind}: {begin!r} is of {len(blocks)} "
       "blocks, and must be of one picture, table or claim"
     )
   return blocks[0]
@@ -271,35 +271,35 @@ def _column(table: Table, name: str) -> int:
 # An artefact as Markdown.
 
 
-def markdown(outcome: ArtefactResult, pictures: str) -> str:
+def markdown(result: ArtefactResult, pictures: str) -> str:
   """The section of an artefact.
 
   Args:
-    outcome: what ran.
+    result: what ran.
     pictures: folder of its pictures, as links have it.
   """
-  artefact = outcome.artefact
+  artefact = result.artefact
   parts = [f"{artefact.title}. Paper: {artefact.setting}."]
-  records = list(outcome.cell_records.values())
+  records = list(result.cell_records.values())
   sentences = [captions.settings(records), captions.varied(records)]
-  sentences.append(captions.chosen(outcome))
-  if changes := captions.in_full(captions.reduction(outcome)):
+  sentences.append(captions.chosen(result))
+  if changes := captions.in_full(captions.reduction(result)):
     sentences.append(f"Reduced: {'; '.join(changes)}.")
-  missing = len(outcome.cells) - len(records)
+  missing = len(result.cells) - len(records)
   if missing:
-    sentences.append(f"{missing} of {len(outcome.cells)} cells have not run.")
+    sentences.append(f"{missing} of {len(result.cells)} cells have not run.")
   parts.append(" ".join(filter(None, sentences)))
-  parts += section_parts(outcome, outcome.blocks, pictures)
+  parts += section_parts(result, result.blocks, pictures)
   command = (
     f"`python -m experiments.reproduce --artefact={artefact.name} "
-    f"--size={outcome.size}`"
+    f"--size={result.size}`"
   )
-  parts.append(" ".join(filter(None, [f"{command}.", captions.cost(outcome)])))
+  parts.append(" ".join(filter(None, [f"{command}.", captions.cost(result)])))
   return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def section_parts(
-  outcome: ArtefactResult,
+  result: ArtefactResult,
   blocks: Sequence[Block],
   pictures: str,
   most: int = claims.SHOWN,
@@ -307,7 +307,7 @@ def section_parts(
   """Tables and pictures in their order, then the verdicts.
 
   Args:
-    outcome: what ran.
+    result: what ran.
     blocks: tables, pictures and claims.
     pictures: folder of its pictures, as links have it.
     most: the most quantities of a claim that are written out.
@@ -315,13 +315,13 @@ def section_parts(
   parts, decided = [], _claims(blocks)
   for block in blocks:
     if isinstance(block, Picture):
-      file = f"{pictures}/{outcome.artefact.own_name}_{block.name}.png"
+      file = f"{pictures}/{result.artefact.own_name}_{block.name}.png"
       parts.append(f"![{block.alt}]({file})")
     elif isinstance(block, Table):
       table = formats.markdown_rows(block.columns, block.rows)
       parts.append(f"{block.title}:\n\n{table}" if block.title else table)
   if decided:
-    parts.append(verdicts(decided, captions.stand_ins(outcome), most))
+    parts.append(verdicts(decided, captions.stand_ins(result), most))
   return parts
 
 
@@ -336,10 +336,10 @@ def verdicts(shown_claims: Sequence[Claim], stand_ins: str, most: int) -> str:
   return formats.markdown_rows((head, "verdict", "by"), rows)
 
 
-def draw(outcome: ArtefactResult, folder: pathlib.Path) -> None:
+def draw(result: ArtefactResult, folder: pathlib.Path) -> None:
   """Draws the pictures of an artefact; wide ones for phones too."""
   folder.mkdir(parents=True, exist_ok=True)
-  for block in outcome.blocks:
+  for block in result.blocks:
     if isinstance(block, Picture):
-      name = f"{outcome.artefact.own_name}_{block.name}.png"
+      name = f"{result.artefact.own_name}_{block.name}.png"
       panels.save(block.draw(), folder / name)

@@ -51,27 +51,27 @@ def file_of(artefact: Artefact, size: str) -> pathlib.Path:
   return _EXPERIMENTS / artefact.paper / "artefacts" / name
 
 
-def text_of(outcome: ArtefactResult) -> str:
+def text_of(result: ArtefactResult) -> str:
   """The text of that file."""
   return (
-    f"# {paper_pages.title_of(outcome.artefact)}\n\n"
-    f"{paper_pages.markdown(outcome, '../figures')}\n"
+    f"# {paper_pages.title_of(result.artefact)}\n\n"
+    f"{paper_pages.markdown(result, '../figures')}\n"
     "[The rule of the verdicts](../../../docs/papers/index.md#verdicts), and "
     "[the page of the paper](../README.md).\n"
   )
 
 
-def publish(outcome: ArtefactResult) -> None:
+def publish(result: ArtefactResult) -> None:
   """Writes the records, the pictures and the text of an artefact."""
-  artefact, size = outcome.artefact, outcome.size
+  artefact, size = result.artefact, result.size
   file = _records_file(artefact, size)
   file.parent.mkdir(exist_ok=True)
-  unique = {records.to_json(record): record for record in outcome.records}
+  unique = {records.to_json(record): record for record in result.records}
   records.write(file, unique.values())
   page_file = file_of(artefact, size)
-  paper_pages.draw(outcome, page_file.parents[1] / "figures")
+  paper_pages.draw(result, page_file.parents[1] / "figures")
   page_file.parent.mkdir(exist_ok=True)
-  _write(page_file, text_of(outcome))
+  _write(page_file, text_of(result))
 
 
 def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:

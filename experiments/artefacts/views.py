@@ -57,7 +57,9 @@ def columns_of(about: Mapping[str, Any], records: Records) -> list[str]:
   return named if len(named) == len(columns) else [*columns]
 
 
-def table(about: Mapping[str, Any], records: Records) -> Table | None:
+def table(
+  about: Mapping[str, Any], records: Records, numbers: Mapping[Key, str]
+) -> Table | None:
   """Each cell `(row, column)`: the paper's number, if any, and ours.
 
   Rows without either are left out.
@@ -65,11 +67,11 @@ def table(about: Mapping[str, Any], records: Records) -> Table | None:
   Args:
     about: the artefact, with the declaration of the table.
     records: the records.
+    numbers: (row, column) -> the paper's number.
   """
   if "values" in about:
     return _values_table(about, records)
   at, titles = about.get("at", []), about.get("titles", {})
-  numbers = about.get("given", {})
   rows = group(about, about["rows"])
   columns = [
     column

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping
 
 from experiments.command_line.flags import defined
-from fedjax_opt.study.report.text import command as in_lines
+from fedjax_opt.study.report.templates import command as in_lines
 
 _WIDTH = 80
 _INDENT = 23  # The column in which the text of a flag begins.

@@ -55,7 +55,7 @@ def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
 def _table(title: str, parts: Records) -> Table:
   about = {"rows": MU_S, "columns": MU_L, "corner": "momentum"}
   title = f"Last test accuracy in percent, {title}"
-  return views.table(about | {"title": title}, parts)
+  return views.table(about | {"title": title}, parts, {})
 
 
 def _grid(parts: Records) -> Grid:

@@ -32,7 +32,7 @@ _M_ARENA_MAX = -8  # Of glibc's malloc.h.
 
 _is_command = False
 _last_words: tuple[Callable[[], str], int] | None = None  # See `says`.
-_ends: list[Callable[[], None]] = []  # See `ended_by`.
+_ends: list[Callable[[], None]] = []  # See `calling_on_signal`.
 
 
 class RunFailed(Exception):
@@ -126,8 +126,8 @@ def says_nothing() -> None:
 
 
 @contextlib.contextmanager
-def ended_by(end: Callable[[], None]) -> Iterator[None]:
-  """What a signal does, beside all else, if it ends the command inside."""
+def calling_on_signal(end: Callable[[], None]) -> Iterator[None]:
+  """Inside, a signal that ends the command calls `end` first."""
   _ends.append(end)
   try:
     yield
@@ -136,7 +136,7 @@ def ended_by(end: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def answered_after() -> Iterator[None]:
+def signals_deferred() -> Iterator[None]:
   """Delays signals: the code inside ends first, then a signal is handled."""
   if threading.current_thread() is not threading.main_thread():
     yield

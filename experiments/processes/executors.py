@@ -31,7 +31,7 @@ _WAIT = 30  # Seconds until a scheduler answers.
 _PROGRAMS = 8  # If cells have left so many in memory, all are freed.
 
 
-class Pool(NamedTuple):
+class CellExecutor(NamedTuple):
   """What runs cells.
 
   Attributes:
@@ -65,7 +65,7 @@ def check(executor: str | None) -> None:
   errors.imported(module, f"executor={executor}", "fedjax_opt[clusters]")
 
 
-def run_all(
+def map_cells(
   run_cell: Callable[[Any, Any], Any],
   cells: Sequence[Any],
   where: Any,
@@ -79,7 +79,7 @@ def run_all(
     run_cell: a function of a module.
     cells: which.
     where: what all cells are given.
-    jobs: cells at a time on this machine, see `workers.run_all`.
+    jobs: cells at a time on this machine, see `workers.map_cells`.
     executor: what runs them instead, see `check`.
     folder: where an executor may write the output of its workers.
 
@@ -88,7 +88,7 @@ def run_all(
   """
   run_cell = functools.partial(_run, run_cell)
   if executor is None:
-    yield from workers.run_all(run_cell, cells, where, jobs)
+    yield from workers.map_cells(run_cell, cells, where, jobs)
     return
   _, make = _POOLS[executor.partition(":")[0]]
   try:
@@ -101,7 +101,7 @@ def run_all(
     # submitit's words: no such cluster here, or a parameter of a wrong type.
     why = errors.first_line(error)
     raise ValueError(f"executor={executor!r}: cannot be used ({why})") from None
-  with command.ended_by(pool.end):
+  with command.calling_on_signal(pool.end):
     try:
       futures = [pool.submit(run_cell, cell, where) for cell in cells]
       for future in pool.as_completed(futures):
@@ -136,7 +136,7 @@ def _result(future: Any) -> Any:
     raise RunFailed(f"a cell failed: {line}") from error
 
 
-def _dask(executor: str, folder: pathlib.Path) -> Pool:
+def _dask(executor: str, folder: pathlib.Path) -> CellExecutor:
   import distributed  # Only where it is asked for.
 
   del folder
@@ -149,10 +149,10 @@ def _dask(executor: str, folder: pathlib.Path) -> Pool:
       of_client.shutdown(wait=False)
       client.close(timeout=_WAIT)
 
-  return Pool(of_client.submit, concurrent.futures.as_completed, end)
+  return CellExecutor(of_client.submit, concurrent.futures.as_completed, end)
 
 
-def _submitit(executor: str, folder: pathlib.Path) -> Pool:
+def _submitit(executor: str, folder: pathlib.Path) -> CellExecutor:
   import submitit  # Only where it is asked for.
 
   cluster, parameters = _parameters(executor)
@@ -170,7 +170,7 @@ def _submitit(executor: str, folder: pathlib.Path) -> Pool:
       if not job.done():
         job.cancel(check=False)
 
-  return Pool(submit, submitit.helpers.as_completed, end)
+  return CellExecutor(submit, submitit.helpers.as_completed, end)
 
 
 class _Again:
@@ -209,7 +209,7 @@ def _parameters(executor: str) -> tuple[str, dict[str, int | str]]:
 
 
 # Kind -> the library that it needs, and the function from a text to a pool.
-_POOLS: dict[str, tuple[str, Callable[[str, pathlib.Path], Pool]]] = {
+_POOLS: dict[str, tuple[str, Callable[[str, pathlib.Path], CellExecutor]]] = {
   "dask": ("distributed", _dask),
   "submitit": ("submitit", _submitit),
 }

@@ -2,9 +2,9 @@
 
 If one ends before the others, JAX aborts those that are left, from a thread of
 a library, with many lines of that library's log. JAX has a callback that would
-tell us first, but Python cannot be called by it: the conversion of its argument
-ends the process. So the logs of libraries pass through a pipe here, and an
-abort waits until the end of the log was read.
+tell us first, but not for Python: converting its argument ends the process. So
+the logs of libraries pass through a pipe here, and an abort waits until the end
+of the log was read.
 """
 
 import contextlib
@@ -42,9 +42,9 @@ _OF_PROCESSES = re.compile(
 )
 _LOST = b"distributed service detected"
 # Seconds for which lines that may begin such an end are held back. An abort
-# waits a second longer than this: its handler, `sleep`, is called with its
-# number, 6.
-_SECONDS_HELD = signal.SIGABRT - 1
+# must wait longer: its handler, `sleep`, is called with the signal's number.
+_SECONDS_HELD = 5
+assert _SECONDS_HELD < signal.SIGABRT
 
 _stderr = 2
 _speaks = threading.Lock()

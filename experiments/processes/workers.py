@@ -24,7 +24,7 @@ _GRACE = 20  # Seconds in which a run may save a checkpoint.
 _CELLS = 100
 
 
-def run_all(
+def map_cells(
   run_cell: Callable[[Any, Any], Any],
   cells: Sequence[Any],
   where: Any,
@@ -51,13 +51,13 @@ def run_all(
   workers: dict[Connection, _Worker] = {}
 
   def begin():
-    with command.answered_after(), _terminal_blocked():
+    with command.signals_deferred(), _terminal_blocked():
       worker = _Worker(run_cell, where)
       workers[worker.connection] = worker
       worker.start()
       worker.give(waiting_cells.pop())
 
-  with command.ended_by(lambda: _end(workers.values())):
+  with command.calling_on_signal(lambda: _end(workers.values())):
     try:
       # Python's helper process would receive signals while it starts.
       resource_tracker.ensure_running()

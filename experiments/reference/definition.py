@@ -260,8 +260,8 @@ def _made(
   """A record made of a table; entries that are no fields of it are flags."""
   names = {*kind._fields} - {"flags", *attributes}
   entries = {name: value for name, value in table.items() if name in names}
-  for name in sorted(names - {*entries, *kind._field_defaults}):
-    raise ValueError(f"{name} is missing")
+  if lacking := sorted(names - {*entries, *kind._field_defaults}):
+    raise ValueError(f"{lacking[0]} is missing")
   flags = texts({name: v for name, v in table.items() if name not in entries})
   return kind(**entries, **attributes, flags=flags)
 

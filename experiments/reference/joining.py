@@ -37,7 +37,8 @@ def run(request: Request) -> int:
   default = Request(methods=(), flags={})
   values = {name: getattr(request, name) for name in study_flags}
   unfit_flags |= {n: v for n, v in values.items() if v != getattr(default, n)}
-  for name, value in unfit_flags.items():
+  if unfit_flags:
+    name, value = next(iter(unfit_flags.items()))
     raise ValueError(f"{name}={value}: the reference sets it; leave {name} out")
   output_dir = f"runs/reference/{pathlib.Path(request.reference).stem}"
   if request.output_dir is not None:
@@ -121,7 +122,7 @@ def join(
   store = Store(folder, Loader())
   reference_cells.check(missing, store.loader)
   with locks.held("output_dir", folder):
-    done_cells = executors.run_all(
+    done_cells = executors.map_cells(
       reference_cells.run_cell, missing, store, jobs, executor, folder
     )
     for number, cell in enumerate(done_cells, 1):

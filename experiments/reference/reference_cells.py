@@ -67,7 +67,7 @@ def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
     records.extend(new_records)
     return joined(new_records)
 
-  tuning.run_cell(
+  tuning.tune_and_report(
     planned.method, planned.condition, run, planned.grid, planned.spec.seed,
     planned.report_seeds,
   )  # fmt: skip

@@ -24,7 +24,7 @@ from fedjax_opt.study.report.study_tables import Entry, Table
 Means = dict[tuple[str, ...], tuple[float, float]]
 
 
-class Grid(NamedTuple):
+class MeanGrid(NamedTuple):
   """A method's settings that ran under all conditions by an accuracy.
 
   Attributes:
@@ -47,7 +47,7 @@ class Grid(NamedTuple):
     return sums.argmax(1)
 
 
-def grids(standing: Leaderboard) -> dict[str, Grid]:
+def grids(standing: Leaderboard) -> dict[str, MeanGrid]:
   """method -> its grid, of those with settings that ran under all conditions.
 
   Only conditions that are compared by an accuracy count.
@@ -68,11 +68,11 @@ def grids(standing: Leaderboard) -> dict[str, Grid]:
   return {method: grid for method, grid in by_method.items() if grid.test.size}
 
 
-def _grid(means: list[Means]) -> Grid:
+def _grid(means: list[Means]) -> MeanGrid:
   keys = [key for key in means[0] if all(key in row for row in means)]
   values = np.array([[row[key] for key in keys] for row in means])
   values = values.reshape(len(means), len(keys), 2)  # Also if none is shared.
-  return Grid(values[..., 0], values[..., 1])
+  return MeanGrid(values[..., 0], values[..., 1])
 
 
 def _means(cell: Cell, metric: str, scale: Mapping[str, float]) -> Means:
@@ -93,7 +93,7 @@ def _means(cell: Cell, metric: str, scale: Mapping[str, float]) -> Means:
   }
 
 
-def regrets(found: dict[str, Grid]) -> dict[str, dict[str, np.ndarray]]:
+def regrets(found: dict[str, MeanGrid]) -> dict[str, dict[str, np.ndarray]]:
   """The regrets of each method, in points; the first axis is where it runs.
 
   Args:
@@ -119,7 +119,7 @@ def _at(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
   return np.take_along_axis(values, chosen[:, None], 1)[:, 0]
 
 
-def _elsewhere(grid: Grid) -> np.ndarray:
+def _elsewhere(grid: MeanGrid) -> np.ndarray:
   """Test accuracies of the settings that other conditions chose. [T, T - 1]"""
   carried = grid.test[:, grid.tuned]  # [where it runs, where it was chosen]
   size = len(carried)

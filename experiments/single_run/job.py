@@ -36,16 +36,28 @@ from fedjax_opt.transforms.aggregators import least_cohort
 
 
 class Job(NamedTuple):
-  """All that a run needs, checked."""
+  """All that a run needs, checked.
 
-  spec: Spec  # completed by what the data decide
-  make: Callable[..., fo.Algorithm]  # of the hyperparameters of a point
-  points: list[dict[str, Any]]  # of the grid
+  Attributes:
+    spec: completed by what the data decide.
+    make: from the hyperparameters of a point to its algorithm.
+    points: of the grid.
+    loaded: the data and the model.
+    criterion: compares settings.
+    options: of the simulator.
+    simulator: computes all points.
+    tables: the timetable of each seed, on a clock; None without one.
+    output_dir: the folder of the run.
+  """
+
+  spec: Spec
+  make: Callable[..., fo.Algorithm]
+  points: list[dict[str, Any]]
   loaded: Loaded
-  criterion: Criterion  # which compares settings
-  options: dict[str, Any]  # of the simulator
+  criterion: Criterion
+  options: dict[str, Any]
   simulator: fo.Simulator
-  tables: timetables.Tables | None  # the timetable of each seed, on a clock
+  tables: timetables.Tables | None
   output_dir: pathlib.Path
 
   @property

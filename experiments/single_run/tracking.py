@@ -24,11 +24,11 @@ PROJECT = "fedjax_opt"
 Values = Mapping[str, float]
 
 
-class Entry(NamedTuple):
-  """An entry, which trackers call a run: a grid point, or a cell of a study.
+class Track(NamedTuple):
+  """What trackers call a run: a grid point, or a cell of a study.
 
   Attributes:
-    name: of the entry.
+    name: of the run.
     config: what ran.
     steps: (round, {metric: value}), in order.
     files: pictures and tables.
@@ -57,7 +57,7 @@ def log_run(tracker: str, folder: pathlib.Path) -> None:
   if tracker == "tensorboard":  # In folders of these names metrics are there.
     names = sub_run_names(run.points)
   entries = [
-    Entry(
+    Track(
       names[i],
       {**run.config, **point},
       _steps(run.history, i),
@@ -80,7 +80,7 @@ def log_study(tracker: str, folder: pathlib.Path, study: Any) -> None:
     conditions = [f"{name}={value}" for name, value in cell.condition.items()]
     for i, point in enumerate(cell.report_runs.points):
       entries.append(
-        Entry(
+        Track(
           ", ".join([cell.method, *conditions, f"seed={point['seed']}"]),
           {**study.about, "method": cell.method, **cell.condition, **point},
           _steps(cell.report_runs.history, i),
@@ -102,7 +102,7 @@ def _steps(history: History, point: int) -> list[tuple[int, Values]]:
   ]
 
 
-def log(tracker: str, folder: pathlib.Path, entries: Iterable[Entry]) -> None:
+def log(tracker: str, folder: pathlib.Path, entries: Iterable[Track]) -> None:
   """Logs entries, which share a group that has the folder's name.
 
   Args:

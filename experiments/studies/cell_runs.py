@@ -18,7 +18,7 @@ from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import setup, tuning
+from fedjax_opt.study import sizes, tuning
 from fedjax_opt.study.cells import Cell, ExampleSet, PointResults, example_sets
 from fedjax_opt.study.words import condition_label
 
@@ -72,7 +72,7 @@ def check(cells: Sequence[PlannedCell], store: Store) -> bool:
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
   run = lambda *args: _results_of(*store.run(cell.at(*args)))
-  study_cell = tuning.run_cell(
+  study_cell = tuning.tune_and_report(
     cell.method, cell.condition, run, cell.grid, cell.spec.seed,
     cell.report_seeds, cell.is_nested, cell.crossed,
   )  # fmt: skip
@@ -143,7 +143,7 @@ def _step_sizes(run: Run | None) -> dict[str, np.ndarray] | None:
 
 def setup_of(
   planned: Sequence[PlannedCell], loader: Loader
-) -> tuple[dict[str, setup.ClientSummary], dict[str, str], dict[str, Sets]]:
+) -> tuple[dict[str, sizes.ClientSummary], dict[str, str], dict[str, Sets]]:
   """The clients of all conditions, and the sizes of the model and the data.
 
   All are empty if data can no longer be read.
@@ -152,7 +152,7 @@ def setup_of(
     `Study.clients`; name -> size of what is the same under all conditions; and
     the label of each condition -> `Cell.sets`.
   """
-  clients: dict[str, setup.ClientSummary] = {}
+  clients: dict[str, sizes.ClientSummary] = {}
   all_sizes: list[dict[str, str]] = []
   sets: dict[str, Sets] = {}
   for cell in planned:
@@ -163,12 +163,12 @@ def setup_of(
         task, of_seed, *_ = loader.load(cell.spec)
       except (OSError, ValueError, ImportError):
         return {}, {}, {}
-      clients[label] = setup.clients_of(of_seed[cell.spec.seed[0]])
-      all_sizes.append(setup.sizes(task.init, task.validation, task.test))
+      clients[label] = sizes.clients_of(of_seed[cell.spec.seed[0]])
+      all_sizes.append(sizes.of_task(task.init, task.validation, task.test))
       sets[label] = example_sets(task.validation, task.test)
     sets[condition_label(cell.condition)] = sets[label]
-  sizes = in_common(all_sizes) | setup.sizes_of_clients(list(clients.values()))
-  return clients, sizes, sets
+  size_texts = in_common(all_sizes) | sizes.of_clients([*clients.values()])
+  return clients, size_texts, sets
 
 
 def in_common(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class PlannedCell(NamedTuple):
     is_report: bool,
     partition_seed: int | None = None,
   ) -> Spec:
-    """What `tuning.run_cell` runs: grid, report, or grid on one partition."""
+    """What `tune_and_report` runs: grid, report, or grid on one partition."""
     if partition_seed is not None:
       return self.spec.crossed(partition_seed, seeds)
     chosen = {name: v[0] for name, v in grid.items() if len(v) == 1}

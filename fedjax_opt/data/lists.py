@@ -60,7 +60,9 @@ class Lists:
     return len(self.starts)
 
   def __getitem__(self, which: Any) -> np.ndarray:
-    """On the host; only an integer does not make the whole array.
+    """One client's row for an integer, on the host.
+
+    Any other index makes the whole array first.
 
     Raises:
       TypeError: if there is an axis of seeds.

@@ -158,7 +158,7 @@ class Cohort:
 
   def draws(self) -> dict[str, Any]:
     """The fields of `RoundData` that say what this cohort has drawn."""
-    first = mapping.with_batches(self.config, self._data, self._phase(0)[2])
+    first = mapping.with_batches(self.config, self._data, self._members(0)[2])
     fields = {"clients": self.clients, "first_phase": first}
     return fields | ({"scale": self._scale} if self.is_scaled else {})
 
@@ -195,7 +195,7 @@ class Cohort:
 
     spec = replies.Phase(phase, label, broadcast, bytes_down)
     visit = self._visitor(one_client, spec)
-    clients, order, total, (state, info) = self._all(visit, phase, summarize)
+    clients, order, total, (state, info) = self._mapped(visit, phase, summarize)
     is_normalized = not self.is_scaled
     mean = replies.mean_of(sharding.total(total), clients, info, is_normalized)
     return self._reply(clients, order, (mean, state, info), spec)
@@ -241,7 +241,7 @@ class Cohort:
     """
     spec = replies.Phase(phase, label, broadcast, bytes_down)
     visit = self._visitor(one_client, spec)
-    clients, order, _, (messages, state, info) = self._all(
+    clients, order, _, (messages, state, info) = self._mapped(
       visit, phase, lambda clients, visited: (None, visited)
     )
     messages = trees.take(messages, slice(self.config.cohort_size))
@@ -258,12 +258,11 @@ class Cohort:
     label: str = "",
     bytes_down: int | None = None,
   ) -> Reply:
-    """The message of one client, drawn uniformly from those that do not drop
-    out.
+    """The message of one of the clients that do not drop out.
 
-    The round is lost if all clients of the cohort drop out, or if the message
-    is not finite. Unless the others work too, no traces and no metrics of that
-    client are recorded.
+    It is drawn uniformly. The round is lost if all clients of the cohort drop
+    out, or if the message is not finite. Unless the others work too, no traces
+    and no metrics of that client are recorded.
 
     Args:
       one_client: see `mean`.
@@ -288,8 +287,8 @@ class Cohort:
       self.work[phase] = None
     if client is not None:
       self._check_client(client, others_work)
-      picked_client = self._clients(jnp.array([client], jnp.int32), None)
-      sent = visit_one(self._located(picked_client, None, phase))
+      picked_client = self._records_of(jnp.array([client], jnp.int32), None)
+      sent = visit_one(self._with_keys(picked_client, None, phase))
       return self._reply_of_one(picked_client, sent, spec)
     index, is_nobody = self._draw_index(jax.random.fold_in(self.key, phase))
     if others_work:
@@ -298,7 +297,7 @@ class Cohort:
       is_lost = ~sent.counted[index] | is_nobody
       value = trees.take(sent.value, index)
       return dataclasses.replace(sent, value=value, is_lost=is_lost)
-    clients, order, computed = self._phase(phase)
+    clients, order, computed = self._members(phase)
     # The position of the picked client in the order of computation.
     position = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
     num_shards = sharding.num_shards()
@@ -338,21 +337,21 @@ class Cohort:
     )
     return lax.cond(predicate, verb, skip)
 
-  def _all(self, visit, phase, summarize):
+  def _mapped(self, visit, phase, summarize):
     """Visits all clients of a phase, see `mapping.over_chunks`.
 
     Returns:
       The clients, padded, and the order in which they were computed, see
-      `_phase`; the sums of this device; and the joined arrays of all devices,
+      `_members`; the sums of this device; and the joined arrays of all devices,
       leaves [C', ...], in the order of the cohort.
     """
-    clients, order, computed = self._phase(phase)
+    clients, order, computed = self._members(phase)
     sums, arrays = mapping.over_chunks(
       self.config, self._data, visit, computed, summarize
     )
     return clients, order, sums, mapping.unsort(sharding.gather(arrays), order)
 
-  def _phase(self, phase):
+  def _members(self, phase):
     """The clients of a phase.
 
     Returns:
@@ -364,13 +363,13 @@ class Cohort:
       self.phases.append(phase)
       return self._data.first_phase, None, self._data.first_phase
     numbers = mapping.pad_cohort(self.config, self.clients)
-    clients = self._clients(numbers, self._scale)
+    clients = self._records_of(numbers, self._scale)
     order = mapping.computing_order(self.config, clients.size)
     in_order = clients if order is None else trees.take(clients, order)
     computed = sharding.local(in_order)
-    return clients, order, self._located(computed, self._data.starts, phase)
+    return clients, order, self._with_keys(computed, self._data.starts, phase)
 
-  def _clients(self, numbers, scale):
+  def _records_of(self, numbers, scale):
     """The records of clients with these numbers; M stands for padding."""
     config, sizes = self.config, self._data.sizes
     size = sizes.at[numbers].get(mode="fill", fill_value=0)
@@ -410,7 +409,7 @@ class Cohort:
 
     return jax.vmap(of_client)(arrival.staleness, arrival.draw, numbers)
 
-  def _located(self, clients, starts, phase):
+  def _with_keys(self, clients, starts, phase):
     """The same clients, with the locations of their examples and their keys."""
     if not 0 <= phase < MAX_PHASES:
       raise ValueError(f"phase={phase}: must be in [0, {MAX_PHASES})")
@@ -494,33 +493,33 @@ class Cohort:
         "of the cohort are in memory; leave client out"
       )
 
-  def _visitor(self, one_client, phase):
+  def _visitor(self, one_client, spec):
     def note(gradient_counts, num_bytes):
       is_known = isinstance(num_bytes, int | np.integer)
       bytes_up = int(num_bytes) if is_known else None
-      work = PhaseWork(gradient_counts, phase.num_bytes, bytes_up)
-      self.work.setdefault(phase.number, work)
+      work = PhaseWork(gradient_counts, spec.num_bytes, bytes_up)
+      self.work.setdefault(spec.number, work)
 
     return mapping.visitor(
       self.config,
       self._data,
       self.round,
       one_client,
-      phase.broadcast,
+      spec.broadcast,
       self._parts,
       note,
     )
 
-  def _reply(self, clients, order, sent, phase):
+  def _reply(self, clients, order, sent, spec):
     """The reply of a phase of all clients."""
     counted = replies.is_counted(clients, sent[-1])
     share = self._share(clients, counted, self.config.cohort_size)
-    return replies.reply_of_all(self.config, clients, sent, share, phase, order)
+    return replies.reply_of_all(self.config, clients, sent, share, spec, order)
 
-  def _reply_of_one(self, client, sent, phase):
+  def _reply_of_one(self, client, sent, spec):
     """The reply of a phase of one client; leaves of `client` are [1, ...]."""
     message, *state_and_info = sent
     state, info = jax.tree.map(lambda leaf: leaf[None], state_and_info)
     share = self._share(client, replies.is_counted(client, info), 1)
     sent = message, state, info
-    return replies.reply_of_one(self.config, client, sent, share, phase)
+    return replies.reply_of_one(self.config, client, sent, share, spec)

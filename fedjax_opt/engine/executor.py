@@ -178,7 +178,9 @@ class Executor:
     return dict(self._programs)
 
   def _compile_and_take_fewer(self, names: set[str]) -> bool:
-    """Compiles these programs, and has fewer at a time if they do not fit.
+    """Compiles these programs; if they do not fit, computes less at a time.
+
+    Less is fewer points of the grid, or fewer clients.
 
     Returns:
       Whether the programs are to be compiled anew.
@@ -233,7 +235,7 @@ class Executor:
     return self._fit_clients(size)
 
   def _fit_clients(self, most: int) -> bool:
-    """Has at most so many clients at a time; whether these are fewer."""
+    """Limits the clients computed at a time; whether that changed it."""
     config = self.config
     if not config.chooses_chunk or not 1 <= most < config.chunk:
       return False

@@ -13,7 +13,7 @@ import jax
 
 from fedjax_opt.engine.config import GRID_DEFAULTS, PLAINLY
 from fedjax_opt.files import json_files
-from fedjax_opt.results.checkpoint import DIGEST
+from fedjax_opt.results.checkpoint import SHA256
 
 # A checkpoint has values of these types. For other options, such as functions,
 # the digests of the programs stand in.
@@ -45,7 +45,7 @@ def of_run(
     for name, value in {**GRID_DEFAULTS, **options}.items()
     if name not in PLAINLY
   }
-  text_digest = lambda text: DIGEST + hashlib.sha256(text.encode()).hexdigest()
+  text_digest = lambda text: SHA256 + hashlib.sha256(text.encode()).hexdigest()
   digests = {
     _FUNCTIONS[name]: text_digest(program.as_text())
     for name, program in programs.items()

@@ -189,15 +189,15 @@ def with_batches(config: Config, data: RoundData, clients: Client) -> Client:
     rows = clients.location[:, None] + jnp.arange(config.max_size)
   else:
     rows = lists.rows_of(data.indices, data.sizes, clients.location)
-  batches, counts, num_steps = draw_batches(
+  batches, batch_sizes, num_steps = draw_batches(
     config.plan, clients.key, rows, clients.size
   )
   if clients.arrival is not None and clients.arrival.steps is not None:
     num_steps = jnp.minimum(num_steps, clients.arrival.steps)
     is_taken = jnp.arange(config.plan.max_steps) < num_steps[:, None]
-    counts = jnp.where(is_taken, counts, 0)
+    batch_sizes = jnp.where(is_taken, batch_sizes, 0)
   return clients._replace(
-    rows=rows, batches=batches, counts=counts, num_steps=num_steps
+    rows=rows, batches=batches, batch_sizes=batch_sizes, num_steps=num_steps
   )
 
 

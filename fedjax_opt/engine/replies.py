@@ -98,7 +98,7 @@ def client_info(
     bytes_up=counters.counter(bytes_up),
     gradient_evaluations=worker.gradient_evaluations,
     num_steps=client.num_steps,
-    examples=jnp.sum(client.counts, dtype=jnp.int32),
+    examples=jnp.sum(client.batch_sizes, dtype=jnp.int32),
     traces=worker.traces,
     metrics=jax.tree.map(jnp.asarray, dict(output.metrics)),
   )

@@ -124,10 +124,9 @@ class Runner:
         f"{saved.round}; give rounds={saved.round} or more, or another folder"
       )
     self._record.restore(saved.round, saved.record)
+    # An evaluation outside the schedule was of the last round of a run.
     if saved.round < self.rounds and not self._is_scheduled(saved.round):
-      self._record.drop_unscheduled(
-        saved.round
-      )  # It was the last round of a run.
+      self._record.drop_unscheduled(saved.round)
     state = RunState(*saved.state)
     self._set_state(self._active.restore(saved.record, state))
 
@@ -211,7 +210,10 @@ class Runner:
     )
 
   def _reader(self) -> Callable[[str], Any]:
-    """Copies what is there now, if it is called while it is reported."""
+    """A function that copies a part of the present state.
+
+    It does so only while this evaluation is reported.
+    """
     round = self._record.done
     values = {
       "params": self._params,

@@ -43,7 +43,7 @@ class InitialState:
   num_clients: int
 
   def shapes(self) -> RunState:
-    """Those of what `state` gives."""
+    """The shapes of what `state` returns."""
     models, hyperparameters = self._inputs()
     server, client_states = jax.eval_shape(
       self._states, models, hyperparameters

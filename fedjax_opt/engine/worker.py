@@ -63,7 +63,7 @@ class Client(NamedTuple):
   key: jax.Array | None = None  # [C] random key of this client in this phase
   rows: jax.Array | None = None  # [C, n_max] int32, its rows of the pool
   batches: jax.Array | None = None  # [C, K, B] int32, the rows of each step
-  counts: jax.Array | None = None  # [C, K] int32, how many are examples
+  batch_sizes: jax.Array | None = None  # [C, K] int32, how many are examples
   num_steps: jax.Array | None = None  # [C] int32, local steps
 
 
@@ -134,8 +134,7 @@ class Worker:
 
   @property
   def staleness(self) -> ArrayLike:
-    """[] int32, the server's steps since the version that the client started
-    from.
+    """[] int32, server steps since the version that the client started from.
 
     It is 0 unless the schedule is asynchronous.
     """
@@ -224,7 +223,7 @@ class Worker:
     # model, and so copy that for each client.
     initial = lax.optimization_barrier(start), rule_state, traces
     end, rule_state, self.traces = lax.fori_loop(0, num_steps, step, initial)
-    examples = jnp.sum(self._client.counts, dtype=jnp.int32)
+    examples = jnp.sum(self._client.batch_sizes, dtype=jnp.int32)
     self._count(gradients_per_step, examples, None)
     return master_model(params, start, end), rule_state
 
@@ -257,8 +256,8 @@ class Worker:
     Returns:
       One gradient for each point.
     """
-    rows, counts = self._client.batches, self._client.counts
-    in_batch = jnp.arange(rows.shape[1]) < counts[:, None]  # [K, B]
+    rows, sizes = self._client.batches, self._client.batch_sizes
+    in_batch = jnp.arange(rows.shape[1]) < sizes[:, None]  # [K, B]
     return self._mean_gradients(
       loss_fn, points, rows.reshape(-1), in_batch.reshape(-1), None
     )
@@ -280,17 +279,17 @@ class Worker:
     positions = jax.random.randint(
       self.key, (num_examples,), 0, jnp.maximum(size, 1)
     )
-    counts = jnp.full(num_examples, size > 0)
-    sample = rows[positions]
-    kind = num_examples
-    return self._mean_gradients(loss_fn, (params,), sample, counts, kind)[0]
+    mask = jnp.full(num_examples, size > 0)
+    return self._mean_gradients(
+      loss_fn, (params,), rows[positions], mask, num_examples
+    )[0]
 
-  def _mean_gradients(self, loss_fn, points, rows, counts, kind, stop=None):
+  def _mean_gradients(self, loss_fn, points, rows, mask, kind, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.
 
     Gradients are zero at running statistics, which change by local steps, not
-    by gradients. Rows [n] have the weight 1 where `counts` [n] is true, and 0
-    elsewhere. From position `stop` on, `counts` is false. `kind` says which
+    by gradients. Rows [n] have the weight 1 where `mask` [n] is true, and 0
+    elsewhere. From position `stop` on, `mask` is false. `kind` says which
     examples the rows are, see `gradient_counts`.
     """
     loss_fn = computed_loss(self._config.precision, loss_fn)
@@ -298,16 +297,16 @@ class Worker:
     chunk = max(1, _CHUNK // batch_size) * batch_size
     chunk = min(chunk, len(rows))
     padding = -len(rows) % chunk
-    rows, counts = jnp.pad(rows, (0, padding)), jnp.pad(counts, (0, padding))
-    rows = lists.with_own(rows, counts)
+    rows, mask = jnp.pad(rows, (0, padding)), jnp.pad(mask, (0, padding))
+    rows = lists.with_own(rows, mask)
 
     def add(i, totals):
       batch = self._examples(lax.dynamic_slice_in_dim(rows, i * chunk, chunk))
-      mask = lax.dynamic_slice_in_dim(counts, i * chunk, chunk)
+      in_chunk = lax.dynamic_slice_in_dim(mask, i * chunk, chunk)
       rng = jax.random.fold_in(jax.random.fold_in(self._client.key, 2), i)
 
       def loss(params):
-        return jnp.sum(jnp.where(mask, loss_fn(params, batch, rng), 0))
+        return jnp.sum(jnp.where(in_chunk, loss_fn(params, batch, rng), 0))
 
       grads = [jax.grad(loss)(point) for point in points]
       return jax.tree.map(jnp.add, totals, grads)
@@ -320,7 +319,7 @@ class Worker:
     else:
       num_chunks = -(-(len(rows) if stop is None else stop) // chunk)
       totals = lax.fori_loop(0, num_chunks, add, zeros)
-    num_rows = jnp.sum(counts)
+    num_rows = jnp.sum(mask)
     self._count(len(points), num_rows.astype(jnp.int32), kind)
     mean = lambda leaf: leaf / jnp.maximum(num_rows, 1).astype(leaf.dtype)
     return [
@@ -350,7 +349,7 @@ class Worker:
     batch = self._examples(rows)
     rng = jax.random.fold_in(jax.random.fold_in(self._client.key, 1), k)
     needs_no_mask = self._config.plan.needs_no_mask
-    count = self._client.counts[k]
+    count = self._client.batch_sizes[k]
     mask = jnp.arange(len(rows)) < count
 
     def mean_loss(params, draw=0):

@@ -26,7 +26,7 @@ from fedjax_opt.data import digest as digest_of_data
 from fedjax_opt.files import json_files
 
 # The beginning of the digest of a program in an identity.
-DIGEST = "sha256:"
+SHA256 = "sha256:"
 _ABOUT, _STATE, _RECORD = "about", "state/", "record/"  # Names in a file.
 _ROUND = "0|[1-9][0-9]*"
 
@@ -107,7 +107,7 @@ class Checkpoints:
 
     Args:
       identity: returns {name: value}, of values that JSON has; digests begin
-        with `DIGEST`.
+        with `SHA256`.
 
     Raises:
       ValueError: if the run to resume is another one.
@@ -289,7 +289,7 @@ def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
 
 
 def _unlike(name: str, old_value: Any, new_value: Any) -> str:
-  if any(str(value).startswith(DIGEST) for value in (old_value, new_value)):
+  if any(str(value).startswith(SHA256) for value in (old_value, new_value)):
     return f"another {name}"
   return f"{name}={old_value}, not {new_value}"
 

@@ -85,7 +85,7 @@ class RunWriter:
   """Writes the output folder of one run.
 
   A process that is killed leaves no file with a part of its content:
-  `metrics.csv` grows by whole rows, and `summary.json` is written at once.
+  `metrics.csv` grows by whole rows, and `summary.json` is written in one piece.
   A value of a diverged point is an empty cell in `metrics.csv`, and null in
   `summary.json`.
 
@@ -126,7 +126,7 @@ class RunWriter:
     self._flags = flags
     self._metrics = MetricsFile(self.folder / "metrics.csv", self._points)
     self._is_resumed = os.path.exists(self.folder / "config.json")
-    self._events = Events(self.folder / "tensorboard", self._points)
+    self._events = EventFiles(self.folder / "tensorboard", self._points)
     with folders.writing("output_dir", self.folder):
       self.folder.mkdir(parents=True, exist_ok=True)
       if not self._is_resumed:
@@ -272,7 +272,7 @@ def _point_summary(
 # TensorBoard events: one sub-run of scalars for each grid point.
 
 
-class Events:
+class EventFiles:
   """Writes every metric of every grid point as TensorBoard scalars.
 
   Attributes:

@@ -3,7 +3,7 @@
 compare.py          methods compared from Python
 plan.py             its arguments, and how each cell runs
 tuning.py           the one way to tune a method on a problem
-setup.py            how large the model, the clients and the data are
+sizes.py            how large the model, the clients and the data are
 client_results.py   how good a model is on each client's held-out examples
 own_models.py       the same of the models that clients use, while a run goes on
 cells.py            what a method measured under a condition

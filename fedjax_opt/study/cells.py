@@ -197,7 +197,7 @@ class Cell:
 
   @property
   def is_fresh(self) -> bool:
-    """Whether no seed of the report took part in another seed's choice."""
+    """Whether the report's seeds had no part in the choice of the setting."""
     if self.tuning_runs is None or self.report_runs is None or self.is_nested:
       return True
     return not set(self.tuning_runs.seeds) & set(self.report_runs.seeds)

@@ -17,7 +17,7 @@ from fedjax_opt.results.history import check_has_direction
 from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plan as plans
-from fedjax_opt.study import setup, tuning, words
+from fedjax_opt.study import sizes, tuning, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plan import Method, StudyRuns
 from fedjax_opt.study.study import Study
@@ -154,10 +154,10 @@ def compare(
   plans.check_conditions(conditions)
   plans.check_names_of_conditions(list(conditions[0]), data, options)
   methods = plans.checked_methods(methods)
-  sizes = {n: tuning.num_settings(m.grid) for n, m in methods.items()}
+  budgets = {n: tuning.num_settings(m.grid) for n, m in methods.items()}
   if budget == "equal":
-    tuning.check_equal(sizes, "budget='unequal'")
-  is_tuned = max(sizes.values()) > 1
+    tuning.check_equal(budgets, "budget='unequal'")
+  is_tuned = max(budgets.values()) > 1
   seeds, report_seeds = plans.both_seeds(
     seeds, report_seeds, is_tuned and not nested
   )
@@ -237,7 +237,7 @@ def _shared_and_notes(
     condition: one of them.
   """
   by_method = {
-    label: setup.reported_options({**options, **condition, **method.options})
+    label: sizes.reported_options({**options, **condition, **method.options})
     for label, method in methods.items()
   }
   sentences = words.differing_options(by_method)
@@ -249,7 +249,7 @@ def _shared_and_notes(
 
 def _about(
   runs: StudyRuns,
-  clients: Sequence[setup.ClientSummary],
+  clients: Sequence[sizes.ClientSummary],
   options: Mapping[str, Any],
   is_tuned: bool,
 ) -> dict[str, Any]:
@@ -264,9 +264,9 @@ def _about(
   tuning_seeds = runs.report_seeds if runs.is_nested else runs.seeds
   crossed = zip(tuning.CROSSED, runs.crossed, strict=True)
   return {
-    **setup.sizes(runs.params, runs.validation, runs.test),
-    **setup.sizes_of_clients(clients),
-    **{name: options[name] for name in setup.WORK if name in options},
+    **sizes.of_task(runs.params, runs.validation, runs.test),
+    **sizes.of_clients(clients),
+    **{name: options[name] for name in sizes.WORK if name in options},
     "rounds": runs.rounds,
     **({"seeds of tuning": tuning_seeds} if is_tuned else {}),
     "seeds of the report": runs.report_seeds,

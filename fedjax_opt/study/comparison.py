@@ -9,12 +9,12 @@ import numpy as np
 
 from fedjax_opt.results import history as histories
 from fedjax_opt.results.names import shown_name
-from fedjax_opt.study import pairs, statistics, verdicts, words
+from fedjax_opt.study import pairs as pairwise
+from fedjax_opt.study import statistics, words
+from fedjax_opt.study import verdicts as judging
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.pairs import Pair
-from fedjax_opt.study.setup import ClientSummary
-from fedjax_opt.study.verdicts import Verdict
+from fedjax_opt.study.sizes import ClientSummary
 
 # The default smallest difference of interest for accuracies: half a point.
 _MIN_EFFECT_OF_SHARES = 0.005
@@ -87,21 +87,21 @@ class Comparison:
     return _MIN_EFFECT_OF_SHARES if histories.is_fraction(self.metric) else 0.0
 
   @functools.cached_property
-  def pairs(self) -> list[Pair]:
+  def pairs(self) -> list[pairwise.Pair]:
     """Every two methods under each condition, if no seed of theirs diverged."""
     groups = (self.under(condition).values() for condition in self.conditions)
     is_lost = lambda cell: cell.has_diverged(self.metric)
     usable = ([cell for cell in cells if not is_lost(cell)] for cells in groups)
-    return pairs.of_conditions(usable, self.metric)
+    return pairwise.of_conditions(usable, self.metric)
 
   @functools.cached_property
-  def verdicts(self) -> list[Verdict]:
+  def verdicts(self) -> list[judging.Verdict]:
     """The verdict on every cell, condition after condition."""
     how = self.pairs, self.metric, self.smallest_effect, self.target
     groups = (
       list(self.under(condition).values()) for condition in self.conditions
     )
-    return [v for cells in groups for v in verdicts.of_condition(cells, *how)]
+    return [v for cells in groups for v in judging.of_condition(cells, *how)]
 
   @property
   def matrices(self) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
-from fedjax_opt.study import own_models, setup, tuning, words
+from fedjax_opt.study import own_models, sizes, tuning, words
 from fedjax_opt.study.cells import Cell, PointResults, example_sets
 from fedjax_opt.study.client_results import OPTIONS
 from fedjax_opt.study.words import condition_label
@@ -72,7 +72,7 @@ class StudyRuns(NamedTuple):
     methods: Mapping[str, Method],
     conditions: Sequence[Mapping[str, Any]],
     metric: str,
-  ) -> dict[str, setup.ClientSummary]:
+  ) -> dict[str, sizes.ClientSummary]:
     """Checks all runs; compiles nothing.
 
     All methods are traced under the first condition. The other conditions
@@ -82,7 +82,7 @@ class StudyRuns(NamedTuple):
     Returns:
       The part of a condition that changes the clients -> these clients.
     """
-    clients: dict[str, setup.ClientSummary] = {}
+    clients: dict[str, sizes.ClientSummary] = {}
     for i, condition in enumerate(conditions):
       runs = self
       if callable(self.data):  # The function is called once for each seed.
@@ -92,9 +92,9 @@ class StudyRuns(NamedTuple):
         is_first = label == next(iter(methods))
         if i and not is_first and not method.options:
           continue
-        for name in sorted(method.options.keys() & condition.keys()):
+        if both := sorted(method.options.keys() & condition.keys()):
           raise ValueError(
-            f"methods[{label!r}]: has {name} in its options, and so has "
+            f"methods[{label!r}]: has {both[0]} in its options, and so has "
             f"conditions[{i}]; leave it out of one of them"
           )
         prefix = "" if is_first else f"methods[{label!r}]: "
@@ -109,7 +109,7 @@ class StudyRuns(NamedTuple):
         data = _of_seed(runs._data_under(condition), seed)
         if self.own_models:
           data = own_models.hold_out(data, seed).train
-        clients[label] = setup.clients_of(data)
+        clients[label] = sizes.clients_of(data)
     return clients
 
   def _check_cell(self, method, condition, metric):
@@ -158,7 +158,7 @@ class StudyRuns(NamedTuple):
         history = History(history.rounds, history.metrics | stacked)
       return PointResults(points, history, self.criterion, seconds)
 
-    cell = tuning.run_cell(
+    cell = tuning.tune_and_report(
       label, condition, run, method.grid, self.seeds, self.report_seeds,
       self.is_nested, self.crossed,
     )  # fmt: skip

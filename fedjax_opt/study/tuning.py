@@ -66,7 +66,7 @@ def crossed_seeds(
   return seeds[:number], seeds[number:]
 
 
-def run_cell(
+def tune_and_report(
   method: str,
   condition: Mapping[str, Any],
   run: Callable[..., PointResults],

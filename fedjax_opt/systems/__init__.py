@@ -23,7 +23,7 @@ from fedjax_opt.systems.availability import Availability as Availability
 from fedjax_opt.systems.availability import cyclic as cyclic
 from fedjax_opt.systems.availability import markov as markov
 from fedjax_opt.systems.availability import periods as periods
-from fedjax_opt.systems.devices import OF
+from fedjax_opt.systems.devices import UNITS
 from fedjax_opt.systems.devices import Durations as Durations
 from fedjax_opt.systems.devices import System as System
 from fedjax_opt.systems.devices import from_csv as from_csv
@@ -97,7 +97,7 @@ def _choice(seconds, help, redraw=False, of="step", **defaults):
     "of",
     of,
     "what takes these seconds at a client: a local step, or a round",
-    fields.choice(*OF),
+    fields.choice(*UNITS),
   )
   parameters = (
     *arguments(seconds, **defaults),

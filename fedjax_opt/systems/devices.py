@@ -16,7 +16,7 @@ from fedjax_opt.files import csv_files
 from fedjax_opt.systems.availability import Availability
 from fedjax_opt.systems.distributions import Distribution
 
-OF = ("step", "round")  # What seconds are of.
+UNITS = ("step", "round")  # What seconds are of.
 
 
 class Durations(NamedTuple):
@@ -155,7 +155,7 @@ class System(NamedTuple):
     )  # fmt: skip
 
 
-@fields.checked(of=fields.choice(*OF))
+@fields.checked(of=fields.choice(*UNITS))
 def sample(
   num_clients: Count,
   seconds_per_step: Distribution | Sequence[Distribution],

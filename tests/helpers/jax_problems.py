@@ -183,7 +183,7 @@ def drawn_phases(config, data, seed, num_rounds, num_phases, counted=False):
     for rounds, drawn in zip(rounds_of_phases, phases, strict=True):
       batches = [
         [
-          drawn.batches[i, k, : drawn.counts[i, k]]
+          drawn.batches[i, k, : drawn.batch_sizes[i, k]]
           for k in range(drawn.num_steps[i])
         ]
         for i in places

@@ -55,7 +55,7 @@ def second_time(number, folder):
 
 
 def main(argv):
-  list(workers.run_all(sleep, range(6), pathlib.Path(argv[1]), jobs=2))
+  list(workers.map_cells(sleep, range(6), pathlib.Path(argv[1]), jobs=2))
   return 0
 
 

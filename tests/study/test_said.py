@@ -7,15 +7,10 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import plan, setup, words
+from fedjax_opt.study import plan, sizes, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import ExampleSet
-from fedjax_opt.study.report import (
-  formats,
-  pictures,
-  sentences,
-  text,
-)
+from fedjax_opt.study.report import formats, pictures, sentences, templates
 from fedjax_opt.study.report import study_tables as tables
 from tests.helpers import studies
 from tests.helpers.studies import NAN, cell, study
@@ -89,7 +84,7 @@ def captions(*cells, **options):
 def clients(y=LABELS, rows=((0, 1, 1), (2, 3))):
   examples = {"x": X} if y is None else {"x": X, "y": y}
   data = fo.ClientData.from_partition(examples, rows, keep_pool=True)
-  return setup.clients_of(data)
+  return sizes.clients_of(data)
 
 
 def without_losses():
@@ -102,7 +97,7 @@ def without_losses():
 
 NAMES = {name: value for name, value in globals().items() if name[0] != "_"}
 NAMES |= {item.__name__: item for item in (Criterion, ExampleSet, studies.grid)}
-NAMES |= {"MANY": studies.many(), "NAN": NAN, "text": text}
+NAMES |= {"MANY": studies.many(), "NAN": NAN, "templates": templates}
 NAMES |= {"tables": tables, "plan": plan}
 
 

@@ -3,7 +3,7 @@
 sentences.py        the answer of a study, and what limits it
 study_tables.py     what the tables say to people
 formats.py          tables as HTML, Markdown, LaTeX, CSV and terminal lines
-text.py             templates, and how each format escapes
+templates.py        templates, and how each format escapes
 templates/          the words, the page and the tables
 pictures.py         one picture for each question
 drawing.py          what pictures share: labels, panels, captions

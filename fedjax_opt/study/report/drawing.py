@@ -14,7 +14,7 @@ from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.plots.distributions import client_labels
 from fedjax_opt.study.plots.metric_axis import panels_axis
-from fedjax_opt.study.report import text
+from fedjax_opt.study.report import templates
 from fedjax_opt.study.verdicts import mean_of
 from fedjax_opt.study.words import condition_label
 
@@ -121,7 +121,7 @@ class StudyPictures(NamedTuple):
       bands = f"mean and 95 % interval over {seeds}" if seeds else "one seed"
       options["interval"] = bands
     draw = functools.partial(_PLOTS[kind], panels, **options)
-    texts = text.caption(kind, {"panels": panels, **options, **facts})
+    texts = templates.caption(kind, {"panels": panels, **options, **facts})
     return Picture(kind, name or kind, draw, *texts)
 
   @property

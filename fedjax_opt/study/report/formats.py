@@ -15,7 +15,7 @@ from fedjax_opt.results.history import COSTS, TIME
 from fedjax_opt.results.tables import aligned
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.comparison import Comparison
-from fedjax_opt.study.report import text
+from fedjax_opt.study.report import templates
 from fedjax_opt.study.report.study_tables import Entry, Table, axes_of
 from fedjax_opt.study.verdicts import BEST, Verdict, num_near_ties
 from fedjax_opt.study.words import all_digits
@@ -41,7 +41,7 @@ def check_installed() -> None:
 
 def markdown(table: Table, title: str = "") -> str:
   """The table as GitHub's Markdown."""
-  return text.render("table.md", table=table, title=title)
+  return templates.render("table.md", table=table, title=title)
 
 
 def latex(table: Table) -> str:
@@ -56,7 +56,7 @@ def latex(table: Table) -> str:
   blocks = list(itertools.product(parts, chunks))
   is_long = len(parts) * len(rows) > _MAX_ROWS
   floats = [[block] for block in blocks] if is_long else [blocks]
-  return text.render("table.tex", table=table, floats=floats)
+  return templates.render("table.tex", table=table, floats=floats)
 
 
 def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

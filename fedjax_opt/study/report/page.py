@@ -27,7 +27,7 @@ from fedjax_opt.study.report import (
   pictures,
   sentences,
   study_tables,
-  text,
+  templates,
 )
 from fedjax_opt.study.report.pictures import Picture
 
@@ -62,7 +62,7 @@ def write(study: Comparison, folder: str | os.PathLike) -> pathlib.Path:
       ("table.csv", formats.csv(formats.cell_records(study))),
       ("pairs.csv", formats.csv(formats.pair_records(study))),
       ("seeds.csv", formats.csv(formats.seed_records(study))),
-      (_PAGE, text.render(_PAGE, **values)),
+      (_PAGE, templates.render(_PAGE, **values)),
     ):
       write_text(folder / name, content)
   return folder / _PAGE
@@ -98,7 +98,7 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
 
 def short_html(study: Comparison) -> str:
   """The answer and the table, for a notebook."""
-  return text.render("short.html", **_page_values(study))
+  return templates.render("short.html", **_page_values(study))
 
 
 def _page_values(study: Comparison) -> dict[str, Any]:

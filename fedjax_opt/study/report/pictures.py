@@ -35,15 +35,15 @@ _TRACES = {
 def of_study(study: Comparison) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
-  drawn = StudyPictures(study, labels, plots.method_styles(labels.values()))
+  album = StudyPictures(study, labels, plots.method_styles(labels.values()))
   pictures = [
-    *_against_conditions(drawn),
-    *_learning_curves(drawn),
-    *_profiles(drawn),
-    *_of_tuning(drawn),
-    *_clients(drawn),
-    *_step_sizes(drawn),
-    *_client_labels(drawn),
+    *_against_conditions(album),
+    *_learning_curves(album),
+    *_profiles(album),
+    *_of_tuning(album),
+    *_clients(album),
+    *_step_sizes(album),
+    *_client_labels(album),
   ]
   names = [re.sub(r"[^A-Za-z0-9_-]+", "_", each.name) for each in pictures]
   names = words.unique(names, "{}_{}")
@@ -52,24 +52,24 @@ def of_study(study: Comparison) -> list[Picture]:
   ]
 
 
-def _against_conditions(drawn: StudyPictures) -> Iterator[Picture]:
+def _against_conditions(album: StudyPictures) -> Iterator[Picture]:
   """The final value against each condition that is a number and varies."""
-  metric, numbers = drawn.study.metric, drawn.num_seeds
-  for name in axes_of(drawn.study):
-    distinct_values = dict.fromkeys(c.get(name) for c in drawn.study.conditions)
+  metric, numbers = album.study.metric, album.num_seeds
+  for name in axes_of(album.study):
+    distinct_values = dict.fromkeys(c.get(name) for c in album.study.conditions)
     if len(distinct_values) < 2 or not drawing.are_numbers(distinct_values):
       continue
     values = sorted(distinct_values)
-    panels = _panels_against(drawn, name, values)
+    panels = _panels_against(album, name, values)
     if not panels:
       continue
     panel_methods = {method for panel in panels.values() for method in panel}
     facts = drawing.about_curves(metric, panels, numbers, by_value=True) | {
       "condition": name,
-      "missing": sorted(set(drawn.labels.values()) - panel_methods),
-      "has_lost": any(v.verdict == DIVERGED for v in drawn.study.verdicts),
+      "missing": sorted(set(album.labels.values()) - panel_methods),
+      "has_lost": any(v.verdict == DIVERGED for v in album.study.verdicts),
     }
-    yield drawn.picture(
+    yield album.picture(
       "against",
       {t: {m: c[1:] for m, c in panel.items()} for t, panel in panels.items()},
       facts,
@@ -81,15 +81,15 @@ def _against_conditions(drawn: StudyPictures) -> Iterator[Picture]:
 
 
 def _panels_against(
-  drawn: StudyPictures, name: str, values: list[Any]
+  album: StudyPictures, name: str, values: list[Any]
 ) -> dict[str, dict[str, plots.Curve]]:
   """Other conditions -> method -> its values; only methods with all of them."""
   by_title: dict[str, dict[str, dict[Any, Any]]] = {}
-  for verdict in drawn.study.verdicts:
+  for verdict in album.study.verdicts:
     condition = dict(verdict.cell.condition)
     value = condition.pop(name, None)
-    panel = by_title.setdefault(drawn.panel_title(condition), {})
-    of_method = panel.setdefault(drawn.labels[verdict.cell.method], {})
+    panel = by_title.setdefault(album.panel_title(condition), {})
+    of_method = panel.setdefault(album.labels[verdict.cell.method], {})
     of_method[value] = verdict.value
   panels: dict[str, dict[str, plots.Curve]] = {}
   for title, panel in by_title.items():
@@ -101,24 +101,24 @@ def _panels_against(
   return panels
 
 
-def _learning_curves(drawn: StudyPictures) -> Iterator[Picture]:
+def _learning_curves(album: StudyPictures) -> Iterator[Picture]:
   """Curves against rounds, and against other costs in which methods differ.
 
   Time is first: methods with schedules of their own have rounds of their own.
   """
-  study, metric = drawn.study, drawn.study.metric
+  study, metric = album.study, album.study.metric
   lost = {c.method for c in study.cells if c.report_runs is None}
   for x in sorted(COSTS, key=lambda cost: cost != "time"):
     if x != "rounds" and not _differs(study, x):
       continue
-    panels = drawn.panels(functools.partial(_curve, metric=metric, x=x))
+    panels = album.panels(functools.partial(_curve, metric=metric, x=x))
     if not panels:
       continue
-    facts = drawing.about_curves(metric, panels, drawn.num_seeds)
+    facts = drawing.about_curves(metric, panels, album.num_seeds)
     facts["lost"] = [text for m, text in study.labels.items() if m in lost]
     kind = "learning_curves"
     name = kind if x == "rounds" else f"{kind}_{x}"
-    yield drawn.picture(kind, panels, facts, name, metric=metric, x_label=x)
+    yield album.picture(kind, panels, facts, name, metric=metric, x_label=x)
 
 
 def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
@@ -146,9 +146,9 @@ def _differs(study: Comparison, cost: str) -> bool:
   return any(max(costs) > 1.01 * min(costs) for costs in groups)
 
 
-def _profiles(drawn: StudyPictures) -> Iterator[Picture]:
+def _profiles(album: StudyPictures) -> Iterator[Picture]:
   """The share of all runs that are better than each value."""
-  study, metric = drawn.study, drawn.study.metric
+  study, metric = album.study, album.study.metric
   matrices = study.matrices
   runs = np.concatenate([[], *map(np.ravel, matrices.values())])
   runs = runs[np.isfinite(runs)]
@@ -160,8 +160,8 @@ def _profiles(drawn: StudyPictures) -> Iterator[Picture]:
   way, profiles = direction(metric), {}
   for method, scores in matrices.items():
     shares = statistics.performance_profile(scores, levels, direction=way)
-    profiles[drawn.labels[method]] = plots.Curve(levels, *shares)
-  yield drawn.picture(
+    profiles[album.labels[method]] = plots.Curve(levels, *shares)
+  yield album.picture(
     "performance_profile",
     profiles,
     {},
@@ -170,10 +170,10 @@ def _profiles(drawn: StudyPictures) -> Iterator[Picture]:
   )
 
 
-def _clients(drawn: StudyPictures) -> Iterator[Picture]:
+def _clients(album: StudyPictures) -> Iterator[Picture]:
   """How the accuracy of each kind of model is spread over the clients."""
-  for kind in dict.fromkeys(k for c in drawn.study.cells for k in c.per_client):
-    panels = drawn.panels(functools.partial(_accuracies, kind=kind))
+  for kind in dict.fromkeys(k for c in album.study.cells for k in c.per_client):
+    panels = album.panels(functools.partial(_accuracies, kind=kind))
     if not panels:
       continue
     facts = {
@@ -181,7 +181,7 @@ def _clients(drawn: StudyPictures) -> Iterator[Picture]:
       "num_clients": next(iter(next(iter(panels.values())).values())).size,
     }
     name, metric = f"clients_{kind}", "client_test_accuracy"
-    yield drawn.picture("clients", panels, facts, name, metric=metric)
+    yield album.picture("clients", panels, facts, name, metric=metric)
 
 
 def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
@@ -190,23 +190,23 @@ def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
   return accuracies if accuracies.size else None
 
 
-def _step_sizes(drawn: StudyPictures) -> Iterator[Picture]:
+def _step_sizes(album: StudyPictures) -> Iterator[Picture]:
   """The step sizes of each cell in which they were recorded."""
-  for cell in drawn.study.cells:
+  for cell in album.study.cells:
     trace = cell.step_sizes or {}
     if not set(_TRACES.values()) <= set(trace):
       continue
-    method = drawn.study.labels[cell.method]
+    method = album.study.labels[cell.method]
     label = ", ".join(filter(None, [method, condition_label(cell.condition)]))
     facts = {"method": method, "label": label}
     arrays = {name: trace[key] for name, key in _TRACES.items()}
     title = drawing.in_picture(label)
-    yield drawn.picture("step_sizes", arrays, facts, title=title)
+    yield album.picture("step_sizes", arrays, facts, title=title)
 
 
-def _client_labels(drawn: StudyPictures) -> Iterator[Picture]:
+def _client_labels(album: StudyPictures) -> Iterator[Picture]:
   """The examples of the clients, under each condition that changes them."""
-  clients = drawn.study.clients
+  clients = album.study.clients
   if not clients:
     return
   counts = {drawing.in_picture(c): entry.counts for c, entry in clients.items()}
@@ -214,7 +214,7 @@ def _client_labels(drawn: StudyPictures) -> Iterator[Picture]:
     "num_clients": max(map(len, counts.values())),
     "num_labels": max(matrix.shape[1] for matrix in counts.values()),
   }
-  yield drawn.picture("client_labels", counts, facts)
+  yield album.picture("client_labels", counts, facts)
 
 
 # How settings were chosen. A grid of one hyperparameter is drawn as lines, a
@@ -222,17 +222,17 @@ def _client_labels(drawn: StudyPictures) -> Iterator[Picture]:
 # show what trying more settings is worth.
 
 
-def _of_tuning(drawn: StudyPictures) -> Iterator[Picture]:
+def _of_tuning(album: StudyPictures) -> Iterator[Picture]:
   """The pictures of tuning for which the study has the data."""
-  tuned = [c for c in drawn.cells if c.tuning_runs is not None and c.tuned]
+  tuned = [c for c in album.cells if c.tuning_runs is not None and c.tuned]
   for criterion in dict.fromkeys(c.criterion for c in tuned):
     cells = [c for c in tuned if c.criterion == criterion]
     for draw in (_sensitivities, _heat_maps, _tuning_curves):
-      yield from draw(drawn, criterion, cells)
+      yield from draw(album, criterion, cells)
 
 
 def _sensitivities(
-  drawn: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
+  album: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
   """Lines for each hyperparameter that is the only one of a grid."""
   by_name: dict[str, list[Cell]] = {}
@@ -242,11 +242,11 @@ def _sensitivities(
     if not other_names and drawing.are_numbers(values):
       by_name.setdefault(name, []).append(cell)
   for name, of_name in by_name.items():
-    yield _sensitivity(drawn, criterion, name, of_name)
+    yield _sensitivity(album, criterion, name, of_name)
 
 
 def _sensitivity(
-  drawn: StudyPictures, criterion: Criterion, name: str, cells: Sequence[Cell]
+  album: StudyPictures, criterion: Criterion, name: str, cells: Sequence[Cell]
 ) -> Picture:
   metric = criterion.metric
 
@@ -256,25 +256,25 @@ def _sensitivity(
     x, scores = np.array(x, float)[order], scores_of(cell)[:, order]
     return drawing.curve(metric, x, scores)
 
-  panels = drawn.panels(of_cell, cells)
+  panels = album.panels(of_cell, cells)
   numbers = [len(cell.tuning_runs.seeds) for cell in cells]
   facts = drawing.about_curves(metric, panels, numbers, by_value=True)
-  return drawn.picture(
+  return album.picture(
     "sensitivity",
     panels,
     facts | {"criterion": criterion, "hyperparameter": name},
     f"sensitivity_{name}",
     metric=metric,
     x_name=drawing.in_picture(name),
-    chosen=drawn.panels(lambda cell: cell.chosen.get(name), cells) or None,
+    chosen=album.panels(lambda cell: cell.chosen.get(name), cells) or None,
   )
 
 
 def _heat_maps(
-  drawn: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
+  album: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
   """Heat maps of the grids of two hyperparameters."""
-  grids = drawn.panels(_grid, cells)
+  grids = album.panels(_grid, cells)
   pairs = dict.fromkeys(
     (g.rows[0], g.columns[0]) for p in grids.values() for g in p.values()
   )
@@ -282,7 +282,7 @@ def _heat_maps(
   facts = {"criterion": criterion, "axes": axes}
   if grids:
     metric = criterion.metric
-    yield drawn.picture("heat_maps", grids, facts, metric=metric)
+    yield album.picture("heat_maps", grids, facts, metric=metric)
 
 
 def _grid(cell: Cell) -> plots.Grid | None:
@@ -309,7 +309,7 @@ def _grid(cell: Cell) -> plots.Grid | None:
 
 
 def _tuning_curves(
-  drawn: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
+  album: StudyPictures, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
   """The expected score of the best of n settings."""
 
@@ -324,14 +324,14 @@ def _tuning_curves(
     is_whole = np.isfinite(expected).all()
     return as_curve("", plots.Curve(places, expected)) if is_whole else None
 
-  panels, metric = drawn.panels(of_cell, cells), criterion.metric
+  panels, metric = album.panels(of_cell, cells), criterion.metric
   facts = {
     "axis": panels_axis(metric, panels),
     "criterion": criterion,
     "num_diverged": sum(c.tuning.num_diverged for c in cells),
   }
   if panels:
-    yield drawn.picture("tuning_curves", panels, facts, metric=metric)
+    yield album.picture("tuning_curves", panels, facts, metric=metric)
 
 
 def _if_diverged(cell: Cell) -> float | None:

@@ -12,7 +12,7 @@ from fedjax_opt.results.history import TIME
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.comparison import Comparison
-from fedjax_opt.study.report import text
+from fedjax_opt.study.report import templates
 from fedjax_opt.study.verdicts import BEST, TIED, Verdict
 from fedjax_opt.study.words import condition_label
 
@@ -25,7 +25,7 @@ def answer(study: Comparison) -> str:
     subset = [v for v in study.verdicts if dict(v.cell.condition) == condition]
     names = tuple(_methods_by_verdict(study, subset).items())
     groups.setdefault(names, []).append(condition)
-  phrases = text.items(
+  phrases = templates.items(
     "answer.txt",
     study=study,
     labels=study.names,
@@ -69,7 +69,7 @@ def limits_of(study: Comparison) -> list[str]:
   labels = study.names
   cells: dict[str, dict[str, list[Cell]]] = {}
   for verdict in study.verdicts:
-    for limit in text.items("limits_of_a_cell.txt", verdict=verdict):
+    for limit in templates.items("limits_of_a_cell.txt", verdict=verdict):
       of_method = cells.setdefault(limit, {})
       of_method.setdefault(verdict.cell.method, []).append(verdict.cell)
   budgets: dict[str, list[int]] = {}
@@ -78,7 +78,7 @@ def limits_of(study: Comparison) -> list[str]:
     budgets.setdefault(labels[cell.method], []).append(cell.budget)
   seeds = _unequal_seeds(study)
   return [f"{_whose(study, of)}: {limit}" for limit, of in cells.items()] + (
-    text.items(
+    templates.items(
       "limits.txt",
       study=study,
       seeds=seeds,

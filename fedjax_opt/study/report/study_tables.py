@@ -16,7 +16,7 @@ from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.comparison import Comparison
-from fedjax_opt.study.report import text
+from fedjax_opt.study.report import templates
 from fedjax_opt.study.variance import spread_of
 from fedjax_opt.study.verdicts import (
   COLLAPSED,
@@ -139,7 +139,7 @@ def main_table(study: Comparison, is_wide: bool | None = None) -> Table:
   has_lost = any(count[:1] not in ("0", words.NOTHING) for count in lost)
   left_out = [_TRIED] * (len(tried) == 1) + [_LOST] * (not has_lost)
   rows = [{n: v for n, v in row.items() if n not in left_out} for row in rows]
-  caption, *notes = text.items(
+  caption, *notes = templates.items(
     "main_table.txt",
     study=study,
     name=name,

@@ -114,24 +114,24 @@ def test_they_are_compared_at_the_seeds_that_both_have():
 
 def test_a_table():
   about = ABOUT | {"columns": ["y", "x", "w"], "titles": {"y": "Y"}}
-  entry = about | {"title": "T", "given": {("B", "x"): "69.9", ("E", "y"): "1"}}
-  table = views.table(entry, FOUND)
+  numbers = {("B", "x"): "69.9", ("E", "y"): "1"}
+  table = views.table(about | {"title": "T"}, FOUND, numbers)
   assert table.columns == ["method", "Y", "x, paper", "ours"]
   assert table.rows == [
     ["A", "60.0", "-", "90.0"],
     ["B", "50.0", "69.9", "70.0"],
   ]
-  less = views.table(about | {"less": "B"}, FOUND)
+  less = views.table(about | {"less": "B"}, FOUND, {})
   assert less.rows[0] == ["A", "10 points", "20 points"]
-  bold = views.table(about | {"bold": [["A", "x"]]}, FOUND)
+  bold = views.table(about | {"bold": [["A", "x"]]}, FOUND, {})
   assert bold.rows[0] == ["A", "60.0", "**90.0**"]
   spread = {"deviation": True, "columns": ["x"]}
   seeds = record({"test_accuracy": [[0.9], [0.8]]}, POINTS, [1])
-  (row,) = views.table(ABOUT | spread, {("A", "x"): seeds}).rows
+  (row,) = views.table(ABOUT | spread, {("A", "x"): seeds}, {}).rows
   assert re.fullmatch(r"85.00 ± 7.07 \(.* to .*\)", row[1])
-  assert views.table(about, {}) is None
+  assert views.table(about, {}, {}) is None
   values = {"Last": "test_accuracy", "seed": "seed", "none": "f1"}
-  lines = views.table(about | {"values": values}, FOUND)
+  lines = views.table(about | {"values": values}, FOUND, {})
   assert lines.columns == ["at", "method", *values]
   assert lines.rows[0] == ["Y", "A", "60.0", "0", "-"]
   keys = [(place, row) for place, row, *_ in lines.rows]

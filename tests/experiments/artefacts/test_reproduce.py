@@ -162,7 +162,7 @@ def test_a_tie_in_the_recorded_digits_is_a_tie(
 
 
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
-  for only in (CellRunner(tmp_path, runs_nothing=True), CellRunner(None)):
+  for only in (CellRunner(tmp_path, only_found=True), CellRunner(None)):
     result = only.run(ARTEFACT, "smoke")
     assert (result.cell_records, result.tuning) == ({}, {})
     text = paper_pages.markdown(result, ".")

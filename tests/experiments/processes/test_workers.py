@@ -40,7 +40,7 @@ def until(is_true, seconds=20):
 
 def test_after_some_cells_another_process_takes_over(tmp_path, monkeypatch):
   monkeypatch.setattr(workers, "_CELLS", 2)
-  pids = workers.run_all(some_cells.process, range(6), tmp_path, jobs=2)
+  pids = workers.map_cells(some_cells.process, range(6), tmp_path, jobs=2)
   cells_of_pid = collections.Counter(pids)
   assert sorted(cells_of_pid.values()) in ([2, 2, 2], [1, 1, 2, 2])
   assert not any(map(lives, cells_of_pid))
@@ -49,13 +49,13 @@ def test_after_some_cells_another_process_takes_over(tmp_path, monkeypatch):
 def test_a_failure_ends_the_others(tmp_path):
   start = time.monotonic()
   with pytest.raises(workers.RunFailed, match="of no use"):
-    list(workers.run_all(some_cells.fail, range(4), tmp_path, jobs=2))
+    list(workers.map_cells(some_cells.fail, range(4), tmp_path, jobs=2))
   assert time.monotonic() - start < 30
 
 
 def test_a_worker_that_dies(tmp_path):
   with pytest.raises(workers.RunFailed, match="a worker process ended by itse"):
-    list(workers.run_all(some_cells.die, range(3), tmp_path, jobs=2))
+    list(workers.map_cells(some_cells.die, range(3), tmp_path, jobs=2))
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
@@ -98,7 +98,7 @@ def test_a_signal_while_workers_begin_is_answered_after():
   answered = []
   before = signal.signal(signal.SIGTERM, lambda *_: answered.append("after"))
   try:
-    with command.answered_after():
+    with command.signals_deferred():
       signal.raise_signal(signal.SIGTERM)
       answered.append("inside")
   finally:
@@ -130,7 +130,7 @@ def test_other_children_of_the_caller_stay(tmp_path):
   other.start()
   try:
     flags = os.environ.get("XLA_FLAGS", "")
-    results = workers.run_all(some_cells.flags, range(2), tmp_path, jobs=2)
+    results = workers.map_cells(some_cells.flags, range(2), tmp_path, jobs=2)
     assert list(results) == 2 * [f"{flags} --xla_cpu_multi_thread_eigen=false"]
     assert os.environ.get("XLA_FLAGS", "") == flags
     assert other.is_alive()
@@ -158,7 +158,7 @@ def scheduler(*, processes):
 
 
 def run(cell, cells, folder, executor):
-  return list(executors.run_all(cell, cells, folder, 1, executor, folder))
+  return list(executors.map_cells(cell, cells, folder, 1, executor, folder))
 
 
 @pytest.mark.slow

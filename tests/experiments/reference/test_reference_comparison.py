@@ -123,8 +123,8 @@ def test_the_page_has_every_cell_with_its_command_and_record(tiny):
 def test_regret_is_what_a_setting_loses_where_it_was_not_chosen():
   validation = np.array([[0.9, 0.5], [0.2, 0.8], [0.1, 0.7]])  # [T, H]
   grids = {
-    "carries badly": regrets.Grid(validation, validation - 0.1),
-    "one setting": regrets.Grid(np.full((3, 1), 0.6), np.full((3, 1), 0.5)),
+    "carries badly": regrets.MeanGrid(validation, validation - 0.1),
+    "one setting": regrets.MeanGrid(np.full((3, 1), 0.6), np.full((3, 1), 0.5)),
   }
   bad, single = regrets.regrets(grids).values()
   # The best tuned: 0.8, 0.7, 0.6, of the first method.

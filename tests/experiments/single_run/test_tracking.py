@@ -97,7 +97,7 @@ def test_tensorboard_has_what_a_run_is_and_its_pictures(tmp_path):
 
 def test_names_that_a_folder_cannot_tell_apart_are_numbered(tmp_path):
   pytest.importorskip("tensorboardX")
-  entries = [tracking.Entry(n, {}, [(1, {"x": 1.0})]) for n in ("A/B", "A B")]
+  entries = [tracking.Track(n, {}, [(1, {"x": 1.0})]) for n in ("A/B", "A B")]
   tracking._tensorboard(tmp_path, entries)
   folders = (tmp_path / "tensorboard").iterdir()
   assert ["x" in events_of(folder) for folder in folders] == [True, True]

@@ -49,7 +49,7 @@ def clients_of(clients: ClientData | Population) -> ClientSummary:
   return ClientSummary(sizes, num_different)
 
 
-def sizes(
+def of_task(
   params: Params | Callable[[jax.Array], Params],
   validation: Batch | ClientData | None,
   test: Batch | ClientData | None,
@@ -76,7 +76,7 @@ def sizes(
   return size_texts
 
 
-def sizes_of_clients(clients: Sequence[ClientSummary]) -> dict[str, str]:
+def of_clients(clients: Sequence[ClientSummary]) -> dict[str, str]:
   """The sizes of the clients of all conditions, name -> size."""
   if not clients:
     return {}
