@@ -220,7 +220,7 @@ def diloco(rounds, masses):
 
 # name of an algorithm, and of a variant -> what `cases.check_loop` takes. Rules
 # that look at the loss, or at a second gradient, are here; the others by
-# themselves are in rules/test_registry.py.
+# themselves are in rules/test_rules_registry.py.
 LOOPS = {
   "fed_avg, sps": steps_of("sps"),
   "fed_avg, delta_sgd": steps_of("delta_sgd"),
@@ -374,7 +374,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-# Of these others hold what differs: rules/test_registry.py the rules by
+# Of these others hold what differs: rules/test_rules_registry.py the rules by
 # themselves; below single precision and traces; fed_dual_avg in the ball;
 # fed_mid_osp, fed_rep and mo_fed_sam, of which these are a part.
 PARTS = (

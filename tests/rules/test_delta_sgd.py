@@ -1,6 +1,6 @@
 """Delta-SGD as an optax transformation.
 
-test_registry.py and test_loops.py have it against its loop.
+test_rules_registry.py and test_loops.py have it against its loop.
 """
 
 import functools

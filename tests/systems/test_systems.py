@@ -13,7 +13,7 @@ from tests.helpers.commands import prepare
 from tests.helpers.refusals import refusal
 
 SHARES = np.linspace(0.001, 0.999, 201)
-EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "devices.csv"
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "devices.csv"
 
 
 @pytest.mark.parametrize(
