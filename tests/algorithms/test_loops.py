@@ -202,11 +202,8 @@ def per_fed_avg(delta=None, own_batches=True):
     LOSS, rate, inner_learning_rate=0.4, hessian_difference=delta,
     own_batches=own_batches,
   )  # fmt: skip
-  return (
-    algorithm,
-    "params",
-    of(loops.per_fed_avg, rate, 0.4, delta, own_batches),
-  )
+  loop = of(loops.per_fed_avg, rate, 0.4, delta, own_batches)
+  return algorithm, "params", loop
 
 
 def diloco(rounds, masses):

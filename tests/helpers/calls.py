@@ -13,7 +13,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import ClientData, evaluation, fed_avg
 from tests.helpers.compilations import compilations
-from tests.helpers.tables_of_calls import cases
+from tests.helpers.tables_of_calls import read_cases
 
 N = 12
 X = np.linspace(-1, 1, 3 * N, dtype=np.float32).reshape(N, 3)
@@ -76,8 +76,9 @@ def refusals(name, names):
   """
   of_all = {"dataclasses": dataclasses, "functools": functools, "fo": fo}
   of_all |= {"jax": jax, "jnp": jnp, "np": np, "optax": optax}
+  rows = read_cases(f"checks/refusals/{name}")
 
-  @pytest.mark.parametrize(("call", "line"), cases(f"checks/refusals/{name}"))
+  @pytest.mark.parametrize(("call", "line"), rows)
   def test(call, line):
     check(lambda: eval(call, of_all | globals() | names), line)
 
