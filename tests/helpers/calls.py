@@ -65,7 +65,7 @@ FACTORIES = {
 _TRIVIAL = {"jit(stage)", "jit(convert_element_type)"}
 
 
-def refusals(name, names):
+def refusals_of_table(name, names):
   """A test of each row of a table in refusals/.
 
   A row is a call, then the error's type and how its line begins.
@@ -92,8 +92,8 @@ def check(call, line):
     call: without arguments.
     line: type of the error, and how its line begins.
   """
-  refused = pytest.raises((ValueError, TypeError))
-  with compilations() as programs, refused as error:
+  raises = pytest.raises((ValueError, TypeError))
+  with compilations() as programs, raises as error:
     call()
   text = str(error.value)
   assert f"{error.type.__name__}: {text}".startswith(line)

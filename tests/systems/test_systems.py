@@ -89,7 +89,7 @@ def test_a_wrong_table_is_refused(text, line, tmp_path):
   calls.check(lambda: systems.from_csv(path), line)
 
 
-test_is_refused = calls.refusals("systems.txt", globals())
+test_is_refused = calls.refusals_of_table("systems.txt", globals())
 
 
 # When clients can be sent out.
