@@ -20,7 +20,7 @@ from tests import reference_methods as loops
 from tests import reference_variance_reduction as variance
 from tests.helpers import cases, jax_problems
 from tests.helpers.cases import KERNEL, LR, PROBLEM, ROUNDS, M, rate
-from tests.helpers.training import referee, rule
+from tests.helpers.rule_referees import referee, rule
 
 LOSS, SGD = cases.loss_fn, optax.sgd(LR)
 MLP = jax_problems.mlp(sizes=cases.SIZES)
