@@ -15,7 +15,7 @@ import pytest
 # What `-m quick` runs, a look at each part for every change: whole files, or
 # tests of them by the start of their names.
 QUICK = (
-  "tests/test_choices.py",
+  "tests/test_registry.py",
   "tests/test_contract.py::test_inert_bit_for_bit[scaffold]",
   "tests/test_contract.py::test_a_grid_equals_its_points[scaffold]",
   "tests/test_privacy.py::test_without_noise_it_is_the_loop[poisson]",
@@ -34,7 +34,7 @@ QUICK = (
   "tests/models/test_models.py::test_shapes_and_parameters[",
   "tests/results/test_checkpoint.py::test_a_killed_run_goes_on_bit_for_bit[one]",
   "tests/results/test_run_folder.py",
-  "tests/rules/test_registry.py",
+  "tests/rules/test_rules_registry.py",
   "tests/transforms/test_uploads.py::test_fed_avg_is_the_loop[top_k_with",
 )
 

@@ -375,7 +375,7 @@ def epsilon_of(**options):
   return privacy.epsilon(**about | {"cohort_size": 5, "delta": 1e-5} | options)
 
 
-test_is_refused = calls.refusals("privacy.txt", globals())
+test_is_refused = calls.refusals_of_table("privacy.txt", globals())
 
 
 @pytest.mark.parametrize(

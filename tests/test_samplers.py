@@ -376,4 +376,4 @@ def fit(sampler):
   cohorts_of(sampler, rounds=1)
 
 
-test_is_refused = calls.refusals("samplers.txt", globals())
+test_is_refused = calls.refusals_of_table("samplers.txt", globals())

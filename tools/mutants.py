@@ -51,7 +51,7 @@ EQUIVALENT = {
 # Tests of lines that no test runs in its own process: they run as the package
 # is imported, or in a process of several.
 _OTHERS = (
-  "tests/rules/test_registry.py", "tests/test_choices.py",
+  "tests/rules/test_rules_registry.py", "tests/test_registry.py",
   "tests/checks/test_settings.py", "tests/engine/test_batch_plan.py",
   "tests/engine/test_sharding.py",
   "tests/engine/test_collectives.py", "tests/experiments/test_run.py",

@@ -353,7 +353,7 @@ def asynchronous(algorithm, **options):
 
 LOSS = cases.loss_fn
 CLIP = {"max_update_norm": 1.0, "max_update_action": "clip"}
-test_is_refused = calls.refusals("asynchronous.txt", globals())
+test_is_refused = calls.refusals_of_table("asynchronous.txt", globals())
 
 
 def test_versions_that_do_not_fit_are_refused(monkeypatch):

@@ -20,7 +20,7 @@ from tests import reference_methods as loops
 from tests import reference_variance_reduction as variance
 from tests.helpers import cases, jax_problems
 from tests.helpers.cases import KERNEL, LR, PROBLEM, ROUNDS, M, rate
-from tests.helpers.training import referee, rule
+from tests.helpers.rule_referees import referee, rule
 
 LOSS, SGD = cases.loss_fn, optax.sgd(LR)
 MLP = jax_problems.mlp(sizes=cases.SIZES)
@@ -48,12 +48,12 @@ PSI = {
 }
 
 
-def of(loop, *constants, **options):
+def loop_of(loop, *constants, **options):
   """A loop with these constants, as `cases.check_loop` takes it."""
   return lambda rounds, masses: loop(PROBLEM, rounds, *constants, **options)
 
 
-def of_all(loop, *constants, **options):
+def loop_of_population(loop, *constants, **options):
   """The same of a loop that has the weights of all clients."""
   return lambda rounds, masses: loop(
     PROBLEM, rounds, *constants, population=masses, **options
@@ -62,10 +62,10 @@ def of_all(loop, *constants, **options):
 
 def averaging(make_rule, server=None):
   """The fields and the loop of FedAvg with such rules."""
-  return "params", of(reference.fed_avg, make_rule, server)
+  return "params", loop_of(reference.fed_avg, make_rule, server)
 
 
-def steps_of(name):
+def with_client_rule(name):
   """FedAvg whose clients have that rule."""
   loop = averaging(lambda r, client: referee(name))
   return fo.fed_avg(LOSS, rule(name)), *loop
@@ -83,11 +83,11 @@ def muon(average_state):
     adamw = [own.t, *own.m[bias], *own.v[bias]]
     return np.array([*adamw, own.t, *own.m[KERNEL], *reference.COEFFICIENTS])
 
-  loop = of(loops.averaging_rule, make(), ("m", "v"), record)
+  loop = loop_of(loops.averaging_rule, make(), ("m", "v"), record)
   return algorithm, "params client", loop
 
 
-def server_steps_of(name):
+def with_server_rule(name):
   """An algorithm that implies a rule of the server."""
   choice = ALGORITHMS[name]
   algorithm = choice.factory(LOSS, SGD, rule(choice.server_rule))
@@ -97,7 +97,7 @@ def server_steps_of(name):
 
 def fed_prox(name):
   make_rule = lambda r, client: referee(name)
-  loop = of(reference.fed_prox, make_rule, 0.7, reference.Sgd(0.7))
+  loop = loop_of(reference.fed_prox, make_rule, 0.7, reference.Sgd(0.7))
   return fo.fed_prox(LOSS, rule(name), optax.sgd(0.7), mu=0.7), "params", loop
 
 
@@ -124,11 +124,13 @@ def of_regularizer(name, psi, client_rate=rate):
   of_step = (lambda r, k: rate(r)) if client_rate is rate else client_rate
   loop = getattr(composite, name.removesuffix("_osp"))
   osp = {"only_server_prox": name.endswith("_osp")}
-  return algorithm, "model", of(loop, of_loop, of_step, SERVER_RATE, **osp)
+  return algorithm, "model", loop_of(loop, of_loop, of_step, SERVER_RATE, **osp)
 
 
 def scaffold(make=fo.scaffold, exact=False, **options):
-  loop = of_all(variance.scaffold, rate, SERVER_RATE, exact=exact, **options)
+  loop = loop_of_population(
+    variance.scaffold, rate, SERVER_RATE, exact=exact, **options
+  )
   options |= {"exact_control": True} if exact else {}
   return make(LOSS, rate, SERVER_RATE, **options), "params kept control", loop
 
@@ -141,7 +143,7 @@ def fed_adamw(whole=False, shared=False):
     shared_count=shared,
   )  # fmt: skip
   blocks = slice(0, KERNEL.start), KERNEL
-  loop = of(
+  loop = loop_of(
     loops.fed_adamw, slow, **constants, decay=0.2, blocks=blocks,
     by_entry=whole, shared_count=shared,
   )  # fmt: skip
@@ -151,7 +153,7 @@ def fed_adamw(whole=False, shared=False):
 def fed_lada(**options):
   constants = {"alpha": 0.3, "b1": 0.7, "b2": 0.9, "eps": 0.05, **options}
   algorithm = fo.fed_lada(LOSS, rate, SERVER_RATE, **constants)
-  loop = of(loops.fed_lada, rate, SERVER_RATE, **constants)
+  loop = loop_of(loops.fed_lada, rate, SERVER_RATE, **constants)
   return algorithm, "params delta moment", loop
 
 
@@ -159,17 +161,17 @@ def of_momenta(name):
   constants = MOMENTA[name]
   kwargs = {n: v for n, v in constants.items() if n in ("mu_s", "mu_l", "beta")}
   algorithm = ALGORITHMS[name].factory(LOSS, rate, ALPHA, **kwargs)
-  loop = of(loops.double_momentum, rate, ALPHA, **constants)
+  loop = loop_of(loops.double_momentum, rate, ALPHA, **constants)
   return algorithm, "params momentum", loop
 
 
 def fed_nova(rho=0.0, mu=0.0):
   algorithm = fo.fed_nova(LOSS, LR, momentum=rho or None, mu=mu or None)
-  return algorithm, "params", of(loops.fed_nova, LR, rho, mu)
+  return algorithm, "params", loop_of(loops.fed_nova, LR, rho, mu)
 
 
 def fed_speed(**options):
-  loop = of_all(loops.fed_speed, LR, **SPEED, **options)
+  loop = loop_of_population(loops.fed_speed, LR, **SPEED, **options)
   return fo.fed_speed(LOSS, LR, **SPEED, **options), "params kept", loop
 
 
@@ -193,7 +195,7 @@ def fed_per(share=None):
     options["shared_steps"], make = share, fo.fed_rep
     steps = lambda num_steps: max(1, round(share * num_steps))
   kernel = np.arange(KERNEL.start, KERNEL.stop)
-  loop = of(loops.fed_per, LR, kernel, steps)
+  loop = loop_of(loops.fed_per, LR, kernel, steps)
   return make(LOSS, SGD, **options), "shared kept", loop
 
 
@@ -202,11 +204,8 @@ def per_fed_avg(delta=None, own_batches=True):
     LOSS, rate, inner_learning_rate=0.4, hessian_difference=delta,
     own_batches=own_batches,
   )  # fmt: skip
-  return (
-    algorithm,
-    "params",
-    of(loops.per_fed_avg, rate, 0.4, delta, own_batches),
-  )
+  loop = loop_of(loops.per_fed_avg, rate, 0.4, delta, own_batches)
+  return algorithm, "params", loop
 
 
 def diloco(rounds, masses):
@@ -220,11 +219,11 @@ def diloco(rounds, masses):
 
 # name of an algorithm, and of a variant -> what `cases.check_loop` takes. Rules
 # that look at the loss, or at a second gradient, are here; the others by
-# themselves are in rules/test_registry.py.
+# themselves are in rules/test_rules_registry.py.
 LOOPS = {
-  "fed_avg, sps": steps_of("sps"),
-  "fed_avg, delta_sgd": steps_of("delta_sgd"),
-  "fed_avg, delta_sgd_reused": steps_of("delta_sgd_reused"),
+  "fed_avg, sps": with_client_rule("sps"),
+  "fed_avg, delta_sgd": with_client_rule("delta_sgd"),
+  "fed_avg, delta_sgd_reused": with_client_rule("delta_sgd_reused"),
   "fed_avg, step decay": step_decay(),
   "fed_avg, muon": muon(average_state=False),
   "fed_avg, muon averaged": muon(average_state=True),
@@ -238,7 +237,7 @@ LOOPS = {
     moon,
   ),
   **{
-    name: server_steps_of(name)
+    name: with_server_rule(name)
     for name, choice in ALGORITHMS.items()
     if choice.server_rule
   },
@@ -252,7 +251,7 @@ LOOPS = {
   "fed_avg_subgradient": (
     fo.fed_avg_subgradient(LOSS, prox.kernels(PSI["l1"][0]), LR, SERVER_RATE),
     "params",
-    of(composite.fed_avg_subgradient, 0.12, KERNEL, LR, SERVER_RATE),
+    loop_of(composite.fed_avg_subgradient, 0.12, KERNEL, LR, SERVER_RATE),
   ),
   "scaffold": scaffold(),
   "scaffold, exact": scaffold(exact=True),
@@ -264,7 +263,7 @@ LOOPS = {
   "minibatch_sgd": (
     fo.minibatch_sgd(LOSS, rate),
     "params",
-    of(variance.minibatch_sgd, rate),
+    loop_of(variance.minibatch_sgd, rate),
   ),
   **{name: of_momenta(name) for name in MOMENTA},
   "fed_dyn": (fo.fed_dyn(LOSS, SGD, alpha=0.1), "params h kept", fed_dyn),
@@ -274,18 +273,18 @@ LOOPS = {
   "fed_cm": (
     fo.fed_cm(LOSS, rate, SERVER_RATE, alpha=0.2),
     "params delta",
-    of(loops.fed_cm, rate, SERVER_RATE, 0.2),
+    loop_of(loops.fed_cm, rate, SERVER_RATE, 0.2),
   ),
   "mo_fed_sam": (
     fo.mo_fed_sam(LOSS, rate, SERVER_RATE, rho=0.2, beta=0.3),
     "params delta",
-    of(loops.fed_cm, rate, SERVER_RATE, 0.3, rho=0.2),
+    loop_of(loops.fed_cm, rate, SERVER_RATE, 0.3, rho=0.2),
   ),
   "fed_exp": (fo.fed_exp(LOSS, SGD, eps=1e-3), "params model", fed_exp),
   "mime_lite": (
     fo.mime_lite(LOSS, rate, beta=0.8),
     "params base.ema",
-    of(loops.mime_lite, rate, 0.8),
+    loop_of(loops.mime_lite, rate, 0.8),
   ),
   "fed_sam": (
     fo.fed_sam(LOSS, SGD, rho=0.3),
@@ -297,17 +296,17 @@ LOOPS = {
   "fed_acg": (
     fo.fed_acg(LOSS, SGD, lam=0.6, beta=0.7),
     "params momentum",
-    of(loops.fed_acg, LR, 0.6, 0.7),
+    loop_of(loops.fed_acg, LR, 0.6, 0.7),
   ),
   "fed_lesam": (
     fo.fed_lesam(LOSS, SGD, optax.sgd(SERVER_RATE), rho=0.2),
     "params kept",
-    of(loops.fed_lesam, LR, 0.2, M, SERVER_RATE),
+    loop_of(loops.fed_lesam, LR, 0.2, M, SERVER_RATE),
   ),
   "fed_lesam, last step": (
     fo.fed_lesam(LOSS, SGD, optax.sgd(SERVER_RATE), rho=0.2, last_step=True),
     "params step",
-    of(
+    loop_of(
       loops.fed_lesam_last_step,
       LR,
       0.2,
@@ -318,12 +317,12 @@ LOOPS = {
   "fed_dc": (
     fo.fed_dc(LOSS, rate, alpha=0.1),
     "params drift control kept",
-    of_all(loops.fed_dc, rate, 0.1),
+    loop_of_population(loops.fed_dc, rate, 0.1),
   ),
   "fed_smoo": (
     fo.fed_smoo(LOSS, rate, lam=0.3, rho=0.2),
     "params ahead kept",
-    of_all(loops.fed_smoo, rate, 0.3, 0.2),
+    loop_of_population(loops.fed_smoo, rate, 0.3, 0.2),
   ),
   "fed_adamw": fed_adamw(),
   "fed_adamw, whole moments": fed_adamw(whole=True),
@@ -334,7 +333,7 @@ LOOPS = {
   "ditto": (
     fo.ditto(LOSS, SGD, lam=0.4),
     "params kept",
-    of(loops.ditto, LR, 0.4),
+    loop_of(loops.ditto, LR, 0.4),
   ),
   "p_fed_me": (
     fo.p_fed_me(
@@ -346,7 +345,7 @@ LOOPS = {
       inner_steps=4,
     ),
     "params kept",
-    of(loops.p_fed_me, rate, 0.8, 2.0, 0.2, 4),
+    loop_of(loops.p_fed_me, rate, 0.8, 2.0, 0.2, 4),
   ),
   "per_fed_avg": per_fed_avg(),
   "per_fed_avg, one batch": per_fed_avg(own_batches=False),
@@ -362,7 +361,7 @@ IN_SINGLE = (
   "fed_avg, muon averaged", "per_fed_avg, Hessian-free",
 )  # fmt: skip
 # What differs by an option from a method that is there too.
-OPTIONS = (
+VARIANTS = (
   "fed_avg, delta_sgd_reused", "fed_avg, step decay", "fed_avg, muon",
   "fed_avg, muon averaged", "fed_prox, sps", "fed_mid_osp, nuclear",
   "fed_dual_avg, l2_ball", "scaffold, exact", "fed_avg_sm", "fed_avg_lm",
@@ -374,10 +373,10 @@ OPTIONS = (
 )  # fmt: skip
 
 
-# Of these others hold what differs: rules/test_registry.py the rules by
+# Of these others hold what differs: rules/test_rules_registry.py the rules by
 # themselves; below single precision and traces; fed_dual_avg in the ball;
 # fed_mid_osp, fed_rep and mo_fed_sam, of which these are a part.
-PARTS = (
+COVERED_ELSEWHERE = (
   "fed_avg_m", "fed_yogi", "fed_adagrad", "scaffold", "fed_avg, delta_sgd",
   "fed_dual_avg", "fed_per", "fed_cm", "fed_avg, sps", "fed_mid",
 )  # fmt: skip
@@ -397,7 +396,7 @@ def check(name, **options):
 
 
 @pytest.mark.parametrize("name", LOOPS)
-@pytest.mark.slow_cases(*OPTIONS, *PARTS)
+@pytest.mark.slow_cases(*VARIANTS, *COVERED_ELSEWHERE)
 def test_equals_the_loop(name):
   check(name)
 

@@ -60,7 +60,7 @@ def _is_in(value, interval):
   )
 
 
-def refusal(factory, argument, value):
+def line_of(factory, argument, value):
   """The line, if it is for this value; other arguments are missing."""
   try:
     factory(**{argument: value})
@@ -76,11 +76,9 @@ def test_numbers_outside_of_the_interval_are_refused():
   """Before anything else is looked at."""
   for factory, argument, field in calls.FACTORIES.values():
     for value in NUMBERS if isinstance(field, fields.Number) else ():
-      refused = refusal(factory, argument, value)
-      assert bool(refused) != _is_in(value, field.interval), (argument, value)
-      assert refused.startswith(
-        f"{argument}={value:g}: must be " * bool(refused)
-      )
+      line = line_of(factory, argument, value)
+      assert bool(line) != _is_in(value, field.interval), (argument, value)
+      assert line.startswith(f"{argument}={value:g}: must be " * bool(line))
 
 
 RULE = "must be an optimizer, such as optax.sgd(0.1)"
@@ -109,7 +107,7 @@ def test_values_of_another_type_are_refused():
     bad, words = WRONG.get(checker, ((), ""))
     for value in bad:
       if value is not None or not field.optional:
-        line = refusal(factory, argument, value)
+        line = line_of(factory, argument, value)
         assert line.startswith(f"{argument}={value!r}: {words}")
         checkers.add(checker)
   assert checkers == set(WRONG)
@@ -210,7 +208,7 @@ SPARSE = scipy.sparse.eye(2)
 MASKED = np.ma.masked_array(np.ones(2), [0, 1])
 
 
-test_is_refused = calls.refusals("fields.txt", globals())
+test_is_refused = calls.refusals_of_table("fields.txt", globals())
 
 
 @pytest.mark.parametrize(

@@ -152,4 +152,4 @@ def field(rule_and_name):
 transformation = optax.GradientTransformation
 
 
-test_is_refused = calls.refusals("functions.txt", globals())
+test_is_refused = calls.refusals_of_table("functions.txt", globals())

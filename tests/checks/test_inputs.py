@@ -94,4 +94,4 @@ def fewer(seed):
   return ClientData(TEST, np.zeros((4 - seed, 3), int), np.ones(4 - seed, int))
 
 
-test_is_refused = calls.refusals("inputs.txt", globals())
+test_is_refused = calls.refusals_of_table("inputs.txt", globals())

@@ -85,7 +85,7 @@ ZERO = prox.zero()
 OF_ROUND = lambda round: 1
 
 
-test_is_refused = calls.refusals("rules.txt", globals())
+test_is_refused = calls.refusals_of_table("rules.txt", globals())
 
 
 @pytest.mark.parametrize("base", [optax.adam(1.0), optax.sgd(0.1, 0.9)])

@@ -50,4 +50,4 @@ def on_host(algorithm):
   client_state.resolve(config, algorithm, None)
 
 
-test_is_refused = calls.refusals("settings.txt", globals())
+test_is_refused = calls.refusals_of_table("settings.txt", globals())

@@ -120,4 +120,4 @@ def prox_skip(options):
   simulate({"algorithm": PROX_SKIP} | options)
 
 
-test_is_refused = calls.refusals("wired.txt", globals())
+test_is_refused = calls.refusals_of_table("wired.txt", globals())

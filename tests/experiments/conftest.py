@@ -35,10 +35,10 @@ def drawn(monkeypatch):
 
 
 @pytest.fixture
-def refused(capsys):
+def error_of(capsys):
   """`(*arguments, program) -> str`, the one line of a command's error."""
 
-  def refused(*arguments, **program):
+  def error_of(*arguments, **program):
     capsys.readouterr()
     assert call(*arguments, **program) == 1
     error = capsys.readouterr().err
@@ -46,7 +46,7 @@ def refused(capsys):
     assert error.count("\n") == 1
     return error.removeprefix("error: ").removesuffix("\n")
 
-  return refused
+  return error_of
 
 
 @pytest.fixture

@@ -82,22 +82,22 @@ NOT_EMPTY = "population_dir={folder!r}: is not empty (it has 'mine.txt')"
 @pytest.mark.parametrize(
   ("arguments", "message"), [("", NOT_EMPTY), *table("convert")]
 )
-def test_what_cannot_be_is_one_line(tmp_path, refused, arguments, message):
+def test_what_cannot_be_is_one_line(tmp_path, error_of, arguments, message):
   folder = tmp_path / "clients"
   if not arguments:
     folder.mkdir()
     (folder / "mine.txt").touch()
   flags = (f"--population_dir={folder}", *arguments.split())
-  line = refused(*SMALL, *flags, program=convert)
+  line = error_of(*SMALL, *flags, program=convert)
   assert line.startswith(message.format(folder=str(folder)))
   assert os.listdir(tmp_path) == (["clients"] if folder.exists() else [])
   assert not list(folder.glob("*.bin"))
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, refused):
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, error_of):
   folder = tmp_path / "one"
   with limited(2_000):
-    line = refused(*SMALL, f"--population_dir={folder}", program=convert)
+    line = error_of(*SMALL, f"--population_dir={folder}", program=convert)
   path = folder / "x.bin"
   assert line == f"{str(path)!r} cannot be written (File too large)"
   assert not folder.exists()
@@ -127,7 +127,7 @@ def test_after_a_kill_the_same_command_writes_all(tmp_path):
   assert call(*arguments, program=convert) == 1
 
 
-def test_verify(tmp_path, capsys, refused):
+def test_verify(tmp_path, capsys, error_of):
   folder = tmp_path / "clients"
   flag = f"--population_dir={folder}"
   assert call(*SMALL, flag, program=convert) == 0
@@ -141,7 +141,7 @@ def test_verify(tmp_path, capsys, refused):
   path = folder / "x.bin"
   content = path.read_bytes()
   path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-  assert refused("--verify", flag, program=convert) == (
+  assert error_of("--verify", flag, program=convert) == (
     f"{str(path)!r} is damaged: it does not hold what was written of client 6; "
     "write the population again"
   )
@@ -149,15 +149,15 @@ def test_verify(tmp_path, capsys, refused):
   path = folder / "y.bin"  # A label that is none of the task's.
   content = path.read_bytes()
   path.write_bytes(content[:-1] + b"\1")
-  assert refused(SMALL[0], flag).startswith(f"{str(path)!r} is damaged")
+  assert error_of(SMALL[0], flag).startswith(f"{str(path)!r} is damaged")
   path.write_bytes(content)
   mark = folder / "validation.json"
   mark.write_text(mark.read_text().replace("0.1", "0.3"))
   for command in (("--verify", flag), (flag, "--rounds=0", *SMALL[:1])):
     program = convert if "--verify" in command else run
-    assert refused(*command, program=program) == (
+    assert error_of(*command, program=program) == (
       f"{str(mark)!r} is damaged: it does not hold what was written; write the "
       "population again"
     )
-  line = refused("--verify", program=convert)
+  line = error_of("--verify", program=convert)
   assert line.startswith("population_dir: must be given")

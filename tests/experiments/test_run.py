@@ -358,13 +358,13 @@ BAD_FOLDERS = [
 
 
 @pytest.mark.parametrize(("old_file", "given", "message"), BAD_FOLDERS)
-def test_bad_output_dir(old_file, given, message, tmp_path, refused):
+def test_bad_output_dir(old_file, given, message, tmp_path, error_of):
   if old_file:
     (tmp_path / old_file).write_text("{}")
     message = message.format(there=tmp_path / old_file)
   before, folder = sorted(tmp_path.iterdir()), tmp_path / given
   with compilations() as programs:
-    line = refused(f"--output_dir={folder}")
+    line = error_of(f"--output_dir={folder}")
   assert line.startswith(f"output_dir='{folder}': {message}")
   assert not programs
   assert sorted(tmp_path.iterdir()) == before
@@ -381,7 +381,7 @@ def test_missing_package(tmp_path):
 
 
 def test_too_little_memory_says_so_where_the_error_does_not(
-  monkeypatch, tmp_path, refused
+  monkeypatch, tmp_path, error_of
 ):
   monkeypatch.setattr(running, "prepare", Mock(side_effect=MemoryError))
-  assert refused(f"--output_dir={tmp_path / 'run'}") == "out of memory"
+  assert error_of(f"--output_dir={tmp_path / 'run'}") == "out of memory"

@@ -13,7 +13,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import ClientData, evaluation, fed_avg
 from tests.helpers.compilations import compilations
-from tests.helpers.tables_of_calls import cases
+from tests.helpers.tables_of_calls import read_cases
 
 N = 12
 X = np.linspace(-1, 1, 3 * N, dtype=np.float32).reshape(N, 3)
@@ -65,7 +65,7 @@ FACTORIES = {
 _TRIVIAL = {"jit(stage)", "jit(convert_element_type)"}
 
 
-def refusals(name, names):
+def refusals_of_table(name, names):
   """A test of each row of a table in refusals/.
 
   A row is a call, then the error's type and how its line begins.
@@ -76,8 +76,9 @@ def refusals(name, names):
   """
   of_all = {"dataclasses": dataclasses, "functools": functools, "fo": fo}
   of_all |= {"jax": jax, "jnp": jnp, "np": np, "optax": optax}
+  rows = read_cases(f"checks/refusals/{name}")
 
-  @pytest.mark.parametrize(("call", "line"), cases(f"checks/refusals/{name}"))
+  @pytest.mark.parametrize(("call", "line"), rows)
   def test(call, line):
     check(lambda: eval(call, of_all | globals() | names), line)
 
@@ -91,8 +92,8 @@ def check(call, line):
     call: without arguments.
     line: type of the error, and how its line begins.
   """
-  refused = pytest.raises((ValueError, TypeError))
-  with compilations() as programs, refused as error:
+  raises = pytest.raises((ValueError, TypeError))
+  with compilations() as programs, raises as error:
     call()
   text = str(error.value)
   assert f"{error.type.__name__}: {text}".startswith(line)

@@ -15,7 +15,7 @@ from experiments import run, tasks
 from experiments.command_line import parser
 from experiments.single_run import job
 from experiments.specification.resolve import resolve
-from tests.helpers.tables_of_calls import cases
+from tests.helpers.tables_of_calls import read_cases
 
 REPOSITORY = pathlib.Path(run.__file__).parents[1]
 # What most tests run: of one program, if nothing else is asked for.
@@ -87,7 +87,7 @@ def rows_of(file):
 
 def table(section):
   """Cases of a section of tables.txt."""
-  return cases("experiments/single_run/tables.txt", section)
+  return read_cases("experiments/single_run/tables.txt", section)
 
 
 def wait_for(process, condition, *, may_end=False):

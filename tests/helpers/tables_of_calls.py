@@ -9,7 +9,7 @@ import pathlib
 import pytest
 
 
-def cases(file, section=None):
+def read_cases(file, section=None):
   """Cases for `parametrize`, each `(call, what comes of it)`.
 
   Args:

@@ -169,4 +169,4 @@ def test_conv_of_an_empty_batch(implementation):
 
 
 IMAGE = np.ones((1, 4, 4, 1), np.float32)
-test_is_refused = calls.refusals("convolution.txt", globals())
+test_is_refused = calls.refusals_of_table("convolution.txt", globals())

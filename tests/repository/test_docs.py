@@ -208,7 +208,7 @@ def broken_links(page: pathlib.Path) -> list[str]:
 
 
 def test_an_index_of_modules_has_them_all():
-  packages = ("fedjax_opt", "experiments")
+  packages = ("fedjax_opt", "experiments", "tests")
   for file in (f for p in packages for f in ROOT.glob(f"{p}/**/__init__.py")):
     index = re.findall(r"^(\w+\.py)  ", file.read_text(), re.M)
     modules = sorted(path.name for path in file.parent.glob("[!_]*.py"))

@@ -298,7 +298,7 @@ def test_no_events_without_tensorboardx(tmp_path, monkeypatch):
 # What cannot be read.
 
 
-def refused(folder):
+def problem_with(folder):
   """What is said of a folder."""
   folder_of, _, problem = refusal(load_run, folder).partition(": ")
   assert folder_of == f"folder={str(folder)!r}"
@@ -308,9 +308,9 @@ def refused(folder):
 def test_what_is_no_folder_of_a_run(tmp_path):
   absent, file = tmp_path / "x", tmp_path / "file"
   file.touch()
-  assert refused(absent) == "there is no such folder; give that of a run"
-  assert refused(file) == "is a file; give that of a run"
-  assert refused(tmp_path) == (
+  assert problem_with(absent) == "there is no such folder; give that of a run"
+  assert problem_with(file) == "is a file; give that of a run"
+  assert problem_with(tmp_path) == (
     "holds no run (it has no config.json); give the folder of one"
   )
   assert refusal(load_run, 3).startswith("folder=3: must be a path")
@@ -334,12 +334,12 @@ def test_a_file_that_cannot_be_read(tmp_path, name, content):
   (tmp_path / "digests.json").unlink()  # As in an older version.
   (tmp_path / name).unlink()
   if content is None:  # Files that do not belong together.
-    assert refused(tmp_path).startswith(
+    assert problem_with(tmp_path).startswith(
       "metrics.csv has 0 points, summary.json 2"
     )
     return
   (tmp_path / name).write_bytes(content)
-  message = refused(tmp_path)
+  message = problem_with(tmp_path)
   assert message.startswith(f"{name}: cannot be read (")
   assert message.endswith("; give that of a whole run")
 

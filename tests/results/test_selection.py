@@ -17,7 +17,7 @@ from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.selection import Criterion
 from tests.helpers.histories import of_values, two_points
 from tests.helpers.refusals import refusal
-from tests.helpers.tables_of_calls import cases
+from tests.helpers.tables_of_calls import read_cases
 
 NAN = float("nan")
 
@@ -135,7 +135,7 @@ def test_every_word_of_a_task_has_a_name():
   assert names.name_of("agnews_distilbert") == "AG News DistilBERT"
 
 
-@pytest.mark.parametrize(("call", "text"), cases("results/words.txt"))
+@pytest.mark.parametrize(("call", "text"), read_cases("results/words.txt"))
 def test_words_for_people(call, text):
   assert eval(call) == text
 

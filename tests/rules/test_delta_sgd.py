@@ -1,6 +1,6 @@
 """Delta-SGD as an optax transformation.
 
-test_registry.py and test_loops.py have it against its loop.
+test_rules_registry.py and test_loops.py have it against its loop.
 """
 
 import functools
@@ -14,7 +14,7 @@ import pytest
 
 from fedjax_opt import delta_sgd, fed_avg
 from tests import reference
-from tests.helpers import jax_problems, training
+from tests.helpers import jax_problems, rule_referees
 
 reusing = functools.partial(delta_sgd, reuse_gradients=True)
 PARAMS = {"a": np.array([1.0, -2.0, 3.0]), "b": np.array([[0.5], [4.0]])}
@@ -28,7 +28,7 @@ def bowl(params):
 
 
 def train(rule, params=PARAMS, loss=bowl, num_steps=6, dtype="float32"):
-  return training.train(rule, loss, params, num_steps, dtype)
+  return rule_referees.train(rule, loss, params, num_steps, dtype)
 
 
 assert_close = functools.partial(

@@ -11,7 +11,7 @@ import pytest
 
 from fedjax_opt import delta_sgd, grad_fn_of, sarah, sharpness_aware
 from fedjax_opt.arrays import running_statistics as batch_stats
-from tests.helpers import problems, training
+from tests.helpers import problems, rule_referees
 from tests.helpers.jax_problems import flat
 from tests.reference_variance_reduction import local_routine
 
@@ -26,7 +26,7 @@ def loss(params):
 
 
 def train(rule, params=X0, num_steps=5, loss=loss):
-  return training.train(rule, loss, params, num_steps)[0]
+  return rule_referees.train(rule, loss, params, num_steps)[0]
 
 
 assert_close = functools.partial(chex.assert_trees_all_close, rtol=1e-12)

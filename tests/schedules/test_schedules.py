@@ -175,7 +175,7 @@ def trace(text):
     schedules.replay("trace.csv", 2)
 
 
-test_is_refused = calls.refusals("schedules.txt", globals())
+test_is_refused = calls.refusals_of_table("schedules.txt", globals())
 
 
 # What became of the clients' time.

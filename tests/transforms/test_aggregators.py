@@ -207,4 +207,4 @@ def without_mean():
 
 
 MEDIAN = aggregators.median()
-test_is_refused = calls.refusals("aggregators.txt", globals())
+test_is_refused = calls.refusals_of_table("aggregators.txt", globals())

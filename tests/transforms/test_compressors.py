@@ -145,4 +145,4 @@ def test_one_entry_is_sent_at_least():
   assert np.count_nonzero(flat(sent)) == 1
 
 
-test_is_refused = calls.refusals("compressors.txt", globals())
+test_is_refused = calls.refusals_of_table("compressors.txt", globals())

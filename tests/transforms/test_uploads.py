@@ -265,4 +265,4 @@ counting = fixed(
 wrong = fixed(lambda worker: jnp.zeros(2), lambda params: [params])
 
 
-test_is_refused = calls.refusals("uploads.txt", globals())
+test_is_refused = calls.refusals_of_table("uploads.txt", globals())

@@ -13,7 +13,7 @@ from experiments.artefacts.artefact import (
   flags_of,
   grid_of,
 )
-from tests.helpers.made_up import flags_by_key
+from tests.helpers.artefact_records import flags_by_key
 
 SETTINGS = tomllib.loads(
   pathlib.Path(__file__).with_name("settings.toml").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from experiments.artefacts.artefact import GridChoices, Picture
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import value, with_interval
 from fedjax_opt.study.plots import panels
-from tests.helpers.made_up import record
+from tests.helpers.artefact_records import record
 from tests.helpers.refusals import refusal
 
 POINTS = [{"seed": 0}, {"seed": 1}]

@@ -10,7 +10,7 @@ from experiments.artefacts import ARTEFACTS, definitions
 from experiments.artefacts.artefact import Computed, GridChoices, Table
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from fedjax_opt.study.plots import panels
-from tests.helpers.made_up import (
+from tests.helpers.artefact_records import (
   claims,
   filled,
   of_points,

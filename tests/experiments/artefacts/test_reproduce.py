@@ -198,14 +198,14 @@ def test_commands_can_be_called(folder):
 
 
 def test_what_has_not_run_is_not_published(
-  monkeypatch, tmp_path, capsys, refused, outcome
+  monkeypatch, tmp_path, capsys, error_of, outcome
 ):
   monkeypatch.setitem(ARTEFACTS, "some/table9", ARTEFACT)
   monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path / "experiments")
   monkeypatch.setattr(publishing, "check", lambda size: None)
   arguments = ("--artefact=some/table9", "--only_found", "--publish")
   folder = f"--output_dir={tmp_path / 'x'}"
-  assert refused(*arguments, folder, program=reproduce) == (
+  assert error_of(*arguments, folder, program=reproduce) == (
     "publish=True: some/table9: 4 of 4 cells have not run; run them first"
   )
   # Of a paper it is left out, so that others are published.
@@ -266,9 +266,9 @@ def test_a_part_that_cannot_be_is_named(page, says, message):
 
 
 @pytest.mark.parametrize(("arguments", "message"), table("reproduce"))
-def test_what_cannot_be_is_one_line(refused, tmp_path, arguments, message):
+def test_what_cannot_be_is_one_line(error_of, tmp_path, arguments, message):
   flags = (*shlex.split(arguments), f"--output_dir={tmp_path}/x")
-  assert refused(*flags, program=reproduce).startswith(message)
+  assert error_of(*flags, program=reproduce).startswith(message)
   assert not (tmp_path / "x").exists()
 
 

@@ -13,7 +13,7 @@ from experiments import compare, run
 from experiments.specification.choice_flags import CHOICE_FLAGS as FLAGS
 from tests.helpers.commands import call
 from tests.helpers.compilations import compilations
-from tests.helpers.tables_of_calls import cases
+from tests.helpers.tables_of_calls import read_cases
 
 NAMES = {flag: ", ".join(choice.registry) for flag, choice in FLAGS.items()} | {
   "penalties": FLAGS["regularizer"].names(lambda entry: entry.is_finite),
@@ -28,7 +28,7 @@ PROGRAMS = {
 REFUSALS = [
   pytest.param(program, *case.values, id=case.id)
   for file, program in PROGRAMS.items()
-  for case in cases(f"experiments/{file}")
+  for case in read_cases(f"experiments/{file}")
 ]
 
 
@@ -37,7 +37,7 @@ def test_a_table_that_is_not_whole_is_noticed(tmp_path):
   for text in ("", "a\n", "a\nb\n", "  a\nb\n", "a\n  b\na\n  c\n"):
     file.write_text(text)
     with pytest.raises(AssertionError):
-      cases(file)
+      read_cases(file)
 
 
 @pytest.mark.parametrize(("program", "arguments", "message"), REFUSALS)

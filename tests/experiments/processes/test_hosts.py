@@ -67,9 +67,9 @@ def test_two_processes_write_one_folder(tmp_path):
   assert names == ["4.npz", "6.npz"]
 
 
-def test_a_cluster_that_is_none(tmp_path, refused):
+def test_a_cluster_that_is_none(tmp_path, error_of):
   folder = tmp_path / "run"
-  error = refused("--cluster", f"--output_dir={folder}")
+  error = error_of("--cluster", f"--output_dir={folder}")
   assert error.startswith("cluster=True: no processes to join (")
   assert not folder.exists()
 

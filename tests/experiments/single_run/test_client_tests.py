@@ -256,7 +256,7 @@ def test_a_run_is_chosen_by_clients_that_hold_nothing_out(tmp_path):
   assert "per_client" not in summary_of(tmp_path)
 
 
-def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, refused):
+def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, error_of):
   """No checkpoint has them; other metrics are written again."""
   flags = (*FEW, "--algorithm=per_fed_avg", "--client_lr=0.01")
   flags = (*flags, "--checkpoint_every=2", f"--output_dir={tmp_path}")
@@ -266,7 +266,7 @@ def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, refused):
   other, cut = content.replace(b"0.", b"1.", 1), content[:99]
   for damaged in (other, cut, b"\0\xff", None):
     path.unlink() if damaged is None else path.write_bytes(damaged)
-    line = refused(*flags, "--rounds=6", "--resume")
+    line = error_of(*flags, "--rounds=6", "--resume")
     assert line.startswith(f"resume=True: '{path}' cannot be read (")
 
 

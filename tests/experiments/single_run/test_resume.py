@@ -50,12 +50,12 @@ def content(folder):
 
 
 @pytest.fixture
-def unresumed(refused):
+def unresumed(error_of):
   """`(*arguments) -> str`, why it cannot go on."""
   prefix = "resume=True: "
 
   def unresumed(*arguments):
-    line = refused(*arguments, "--resume")
+    line = error_of(*arguments, "--resume")
     assert line.startswith(prefix)
     return line.removeprefix(prefix)
 

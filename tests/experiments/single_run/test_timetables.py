@@ -131,14 +131,14 @@ def test_a_trace_is_replayed(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_ends_with_its_timetable(tmp_path, refused):
+def test_a_run_ends_with_its_timetable(tmp_path, error_of):
   """Slots follow from the whole of it, so no rounds can be added."""
   arguments = (
     *FED_BUFF, "--checkpoint_every=4", "--eval_every=4",
     f"--output_dir={tmp_path}",
   )  # fmt: skip
   assert call(*arguments, "--rounds=4") == 0
-  line = refused(*arguments, "--rounds=8", "--resume")
+  line = error_of(*arguments, "--rounds=8", "--resume")
   assert "on a timetable that ends with them" in line
 
 

@@ -104,9 +104,9 @@ def test_names_that_a_folder_cannot_tell_apart_are_numbered(tmp_path):
 
 
 def test_a_tracker_that_is_missing_is_said_before_the_run(
-  monkeypatch, tmp_path, refused
+  monkeypatch, tmp_path, error_of
 ):
   monkeypatch.setitem(sys.modules, "wandb", None)
-  line = refused(*SMALL, "--track=wandb", f"--output_dir={tmp_path / 'r'}")
+  line = error_of(*SMALL, "--track=wandb", f"--output_dir={tmp_path / 'r'}")
   assert "pip install 'wandb'" in line
   assert not (tmp_path / "r").exists()

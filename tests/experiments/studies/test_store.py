@@ -205,7 +205,7 @@ def write(tmp_path):
   return write
 
 
-def test_a_run_is_not_resumed_on_other_data(write, refused, tmp_path):
+def test_a_run_is_not_resumed_on_other_data(write, error_of, tmp_path):
   folder = tmp_path / "run"
   arguments = (*RUN, write(), f"--output_dir={folder}")
   assert call(*arguments) == 0
@@ -218,12 +218,12 @@ def test_a_run_is_not_resumed_on_other_data(write, refused, tmp_path):
     ("client_ids", 9, "partition"),
   ):
     write(name, index)
-    assert refused(*arguments, "--resume") == (
+    assert error_of(*arguments, "--resume") == (
       f"resume=True: {str(folder)!r} holds a run with other data ({which}); "
       "give what that run had, or another folder"
     )
   (folder / "summary.json").unlink()  # Also of one that has not ended.
-  assert "holds a run with other data" in refused(*arguments, "--resume")
+  assert "holds a run with other data" in error_of(*arguments, "--resume")
   write()  # As they were: a file may be written again, or moved.
   assert call(*arguments, "--resume") == 0
   assert load_run(folder).is_complete
@@ -247,7 +247,7 @@ def test_each_seed_has_a_partition():
 
 
 @pytest.mark.slow
-def test_a_population_that_was_written_again(tmp_path, refused):
+def test_a_population_that_was_written_again(tmp_path, error_of):
   clients, folder = tmp_path / "clients", tmp_path / "run"
   disk = ("--task=digits_logistic", f"--population_dir={clients}")
   convert_flags = (*disk, "--num_clients=10")
@@ -256,7 +256,7 @@ def test_a_population_that_was_written_again(tmp_path, refused):
   assert call(*arguments) == 0
   shutil.rmtree(clients)
   assert call(*convert_flags, "--seed=1", program=convert) == 0
-  assert refused(*arguments, "--resume") == (
+  assert error_of(*arguments, "--resume") == (
     f"resume=True: {str(folder)!r} holds a run with other data (train "
     "examples); give what that run had, or another folder"
   )

@@ -125,7 +125,7 @@ def test_flags_that_depend_on_the_file(write):
   )
 
 
-def test_convert(write, tmp_path, refused):
+def test_convert(write, tmp_path, error_of):
   file = write(**arrays("x", "y", "client_ids"))
   flags = ("--task=npz_mlp", f"--data_file={file}")
   on_disk = (*flags, f"--population_dir={tmp_path / 'clients'}")
@@ -137,13 +137,13 @@ def test_convert(write, tmp_path, refused):
   )  # fmt: skip
   np.testing.assert_array_equal(written.sizes, job.data[0].sizes)
   folder = f"--output_dir={tmp_path / 'b'}"
-  assert refused(*on_disk, "--cohort_size=2", folder) == (
+  assert error_of(*on_disk, "--cohort_size=2", folder) == (
     "test_fraction=0.2: the clients of population_dir were written with 0.3, "
     "so they may have test examples; give --test_fraction=0.3"
   )
   # Of the same file a run may now hold out what a client has.
   write(**changed(client_ids=np.arange(N) % 5))
-  assert refused(*on_disk, "--test_fraction=0.3", folder) == (
+  assert error_of(*on_disk, "--test_fraction=0.3", folder) == (
     f"population_dir={str(tmp_path / 'clients')!r}: other test examples were "
     "held out when its clients were written, so they may have some of these; "
     "write them again with these flags"

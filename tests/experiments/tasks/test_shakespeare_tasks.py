@@ -102,8 +102,8 @@ def test_adapters_of_the_transformer(tmp_path, algorithm):
     assert final[f"{split}_perplexity"] == pytest.approx(perplexity, rel=1e-5)
 
 
-def test_speakers_with_few_sequences_are_left_out(tmp_path, refused):
+def test_speakers_with_few_sequences_are_left_out(tmp_path, error_of):
   folder = tmp_path / "run"
-  line = refused(*SHORT, "--min_sequences=50", f"--output_dir={folder}")
+  line = error_of(*SHORT, "--min_sequences=50", f"--output_dir={folder}")
   assert line.startswith("min_sequences=50: no speaker of the text has as many")
   assert not folder.exists()

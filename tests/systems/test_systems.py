@@ -13,7 +13,7 @@ from tests.helpers.commands import prepare
 from tests.helpers.refusals import refusal
 
 SHARES = np.linspace(0.001, 0.999, 201)
-EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "devices.csv"
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "devices.csv"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_wrong_table_is_refused(text, line, tmp_path):
   calls.check(lambda: systems.from_csv(path), line)
 
 
-test_is_refused = calls.refusals("systems.txt", globals())
+test_is_refused = calls.refusals_of_table("systems.txt", globals())
 
 
 # When clients can be sent out.

@@ -10,7 +10,7 @@ import pathlib
 
 import pytest
 
-FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
+FOLDER = pathlib.Path(__file__).parents[2] / "benchmarks"
 
 
 pytestmark = pytest.mark.skipif(

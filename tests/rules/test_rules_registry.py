@@ -12,9 +12,9 @@ from fedjax_opt import prox, rules, sps, step_decay
 from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.rules import RULES
 from tests import reference
-from tests.helpers import training
+from tests.helpers import rule_referees
 from tests.helpers.refusals import refusal
-from tests.helpers.training import REFEREES
+from tests.helpers.rule_referees import REFEREES
 
 CENTER = np.array([0.5, -1.0, 2.0])
 
@@ -28,7 +28,7 @@ def defaults(name):
 
 
 def train(rule, num_steps=20, dtype="float32"):
-  return training.train(rule, loss, np.zeros(3), num_steps, dtype)[0]
+  return rule_referees.train(rule, loss, np.zeros(3), num_steps, dtype)[0]
 
 
 def test_every_rule_has_its_loop():
@@ -43,10 +43,10 @@ def test_a_rule_is_its_loop(name):
     return grad @ (x - CENTER) / 2, grad
 
   loop = reference.descend(
-    np.zeros(3), objective, [None] * 20, training.referee(name)
+    np.zeros(3), objective, [None] * 20, rule_referees.referee(name)
   )
   with jax.enable_x64(True):
-    x = train(training.rule(name), dtype="float64")
+    x = train(rule_referees.rule(name), dtype="float64")
   np.testing.assert_allclose(x, loop.xs[-1], rtol=1e-9)
 
 

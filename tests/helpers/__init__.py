@@ -1,0 +1,37 @@
+"""What tests share.
+
+Problems, and what runs on them:
+problems.py          small problems, with gradients in NumPy for the loops
+jax_problems.py      the same as the package takes them: losses in JAX, data
+cases.py             the problem and rounds in which a method meets its loop
+rule_referees.py     each rule's referee, and a plain loop that trains with it
+each_algorithm.py    the registry's algorithms, each ready for a small problem
+cosines.py           losses for which bounds of papers can be computed
+schemes.py           partition schemes, each with its parameters
+calls.py             a small problem, and what checks tables of bad input
+compilations.py      which programs XLA compiles
+
+Data and models in files:
+own_arrays.py        arrays for an .npz file of one's own data
+prepared_data.py     small data sets as TFDS prepares them
+text_data.py         small AG News and DBpedia
+text_models.py       small random language models, and plain NumPy for them
+file_limits.py       a disk that is full
+
+Results, written by hand:
+histories.py         histories, written out or random
+studies.py           studies without any run
+artefact_records.py  records that never ran, and what artefacts say of them
+
+Refusals and tables:
+refusals.py          the one line that a call is refused with
+tables_of_calls.py   reads text files of calls, and what comes of each
+public_names.py      the public names of a module
+
+The command line, and other processes:
+commands.py          the command line as the tests call it
+stopped.py           runs that are stopped and go on
+some_cells.py        cells for tests of workers
+several_devices.py   the runs of engine/test_sharding.py
+extras_alone.py      what an extra lets one do, without other packages
+"""
