@@ -178,9 +178,8 @@ def test_every_flag_that_is_named_exists(capsys):
 # Links.
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-DIRECTIVE = re.compile(
-  r"^```\{(?:include|literalinclude)\} (\S+)", re.MULTILINE
-)
+INCLUDED = re.compile(r"(?m)^```\{\w*include\} (\S+)\n((?::.*\n)*)")
+DIRECTIVE = re.compile(r"^```\{(?:include|literalinclude)\} (\S+)", re.M)
 
 
 def anchors(page: pathlib.Path) -> set[str]:
@@ -213,6 +212,13 @@ def test_an_index_of_modules_has_them_all():
     index = re.findall(r"^(\w+\.py)  ", file.read_text(), re.M)
     modules = sorted(path.name for path in file.parent.glob("[!_]*.py"))
     assert not index or sorted(index) == modules, file
+
+
+def test_what_pages_show_of_files_is_there():
+  for page in PAGES:
+    for file, options in re.findall(INCLUDED, page.read_text()):
+      for pattern in re.findall(r'^:(?:start|end)-\w+: "(.+)"$', options, re.M):
+        assert pattern in (page.parent / file).read_text(), (page, pattern)
 
 
 def test_links_lead_to_files_and_headings():
