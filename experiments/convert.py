@@ -23,8 +23,6 @@ flags of task, clients' data and validation part. No other flag changes them.
 """
 
 import functools
-import os
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +35,7 @@ from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.files.folders import user_path
 
 
 def main(argv: Sequence[str]) -> int:
@@ -107,7 +106,7 @@ def convert(flag_values: dict[str, Any]) -> Population:
       f"seed={flag_values['seed']}: a population has one partition; give one "
       "number"
     )
-  folder = pathlib.Path(os.path.expanduser(folder))
+  folder = user_path(folder)
   clients_on_disk.remove_unfinished(folder)
   Population.check_new(folder)
   task = loading.without_validation(spec, tasks.load(spec))

@@ -44,8 +44,6 @@ it, 130 for Ctrl-C.
 
 import functools
 import math
-import os
-import pathlib
 import statistics
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -73,6 +71,7 @@ from experiments.processes import command, executors
 from fedjax_opt import plots
 from fedjax_opt.checks.values import check_choice, nearest
 from fedjax_opt.files import json_files
+from fedjax_opt.files.folders import user_path
 from fedjax_opt.study import words
 
 # Kind of a flag -> {name: default}; the text above explains them.
@@ -177,7 +176,7 @@ def _checked(
 
 def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
   """Runs an artefact, writes its report; returns whether it was published."""
-  folder = pathlib.Path(os.path.expanduser(values.output_dir))
+  folder = user_path(values.output_dir)
   size = values.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
   runner = CellRunner(

@@ -1,7 +1,6 @@
 """From a command line to the values that were given."""
 
 import copy
-import os
 import pathlib
 import re
 import sys
@@ -17,6 +16,7 @@ from experiments.processes.command import RunFailed
 from experiments.specification import spec
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import memory
+from fedjax_opt.files.folders import user_path
 from fedjax_opt.results import folder_digests
 
 _MAX_BYTES = 1_000_000  # Of a file of flags.
@@ -202,7 +202,7 @@ def expanded(
 
 def _found(file: str) -> pathlib.Path:
   """Where a file is: as given, or where this program is installed."""
-  local = pathlib.Path(os.path.expanduser(file))
+  local = user_path(file)
   for path in (local, _INSTALLED / file, _INSTALLED / "experiments" / file):
     if path.is_file():
       return path.resolve()

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import datetime
 import math
-import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import GridOptions
+from fedjax_opt.files.folders import user_path
 from fedjax_opt.results import writers
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.selection import Criterion
@@ -114,7 +114,7 @@ def compiled_kept_in(folder: str) -> Iterator[None]:
 
   former_seconds = jax.config.jax_persistent_cache_min_compile_time_secs
   # Only programs that take long: a run has hundreds of small ones.
-  use(str(pathlib.Path(os.path.expanduser(folder))), 0.5)
+  use(str(user_path(folder)), 0.5)
   try:
     yield
   finally:

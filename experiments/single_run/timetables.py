@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from fedjax_opt import Simulator, schedules
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.engine.work import Work
+from fedjax_opt.files.folders import user_path
 from fedjax_opt.registry import FILE
 from fedjax_opt.schedules import Timetable
 from fedjax_opt.schedules.timetable import check_clients
@@ -136,7 +136,7 @@ def digests(spec: Spec, of_data: digest.Digests) -> digest.Digests:
   for chosen in (spec.system, spec.availability, spec.schedule):
     for flag, parameter in (chosen.parameters if chosen else {}).items():
       if parameter.accepts is FILE:
-        path = pathlib.Path(os.path.expanduser(chosen.static[flag]))
+        path = user_path(chosen.static[flag])
         text = hashlib.sha256(path.read_bytes()).hexdigest()
         all_digests[chosen.flag] = text[:32]
   return all_digests

@@ -1,7 +1,6 @@
 """Clients on disk: the examples held out of them, and how they fit a task."""
 
 import contextlib
-import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from fedjax_opt import Population
 from fedjax_opt.data import digest, population_files
 from fedjax_opt.files import json_files
 from fedjax_opt.files.digests import read_with_digest, with_digest
+from fedjax_opt.files.folders import user_path
 
 _NAMES = ("validation_fraction", "validation_seed")
 _TEST = "test_fraction"
@@ -75,7 +75,7 @@ def with_validation_of(flag_values: FlagValues) -> dict[str, Any]:
   Raises:
     ValueError: if clients may train on the requested validation part.
   """
-  folder = pathlib.Path(os.path.expanduser(flag_values["population_dir"]))
+  folder = user_path(flag_values["population_dir"])
   notes = notes_of(folder)
   fraction = notes.get("validation_fraction")
   is_of_task = bool(fraction) and notes.get("task") == flag_values["task"]

@@ -2,8 +2,6 @@
 
 import dataclasses
 import itertools
-import os
-import pathlib
 import re
 import shlex
 import tomllib
@@ -17,6 +15,7 @@ from experiments.specification.choice_flags import MAX_ITEMS
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import memory
+from fedjax_opt.files.folders import user_path
 from fedjax_opt.results.history import check_has_direction
 from fedjax_opt.study.tuning import BUDGETS
 from fedjax_opt.study.verdicts import check_min_effect, check_target
@@ -222,7 +221,7 @@ def content_of(flag: str, file: str) -> dict[str, Any]:
     ValueError: if it cannot be read, or is no TOML file.
   """
   try:
-    path = pathlib.Path(os.path.expanduser(file))
+    path = user_path(file)
     text = memory.read_text(path, _MAX_BYTES)
     if _TOO_DEEP.search(text):
       raise RecursionError

@@ -1,12 +1,11 @@
 """How many seeds a study needs, by the spread of a stored study."""
 
 import io
-import os
-import pathlib
 from typing import Any
 
 from experiments.studies.request import Request
 from fedjax_opt.files import csv_files, memory
+from fedjax_opt.files.folders import user_path
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import pairs
 from fedjax_opt.study.report import formats
@@ -63,7 +62,7 @@ def _row(
 
 def _pairs(folder: str) -> Any:
   """The pairs of a stored study whose differences have a spread."""
-  path = pathlib.Path(os.path.expanduser(folder)) / _PAIRS
+  path = user_path(folder) / _PAIRS
   try:
     text = io.StringIO(memory.read_text(path, _MAX_BYTES))
     # Labels may look like numbers, or like NA.

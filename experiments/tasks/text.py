@@ -4,8 +4,6 @@ The encoder is trained, or frozen; then a linear model of its features is.
 """
 
 import functools
-import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,6 +19,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.datasets import files, texts, tokenization
+from fedjax_opt.files.folders import user_path
 from fedjax_opt.models import Encoder, EncoderConfig, LinearModel
 from fedjax_opt.models import pretrained as weights
 from fedjax_opt.registry import Hyperparameter, arguments
@@ -203,7 +202,7 @@ def _embeddings(
     parts = [embed(encoder_params, part_of(start)) for start in starts]
     return {"x": np.concatenate(parts)}
 
-  root = pathlib.Path(os.path.expanduser(folder))
+  root = user_path(folder)
   sources = [root / name for name in (weights.CONFIG, weights.WEIGHTS)]
   of_tokens = digest.of_arrays(tokens)
   return files.cached_arrays("embeddings", sources, of_tokens, make)["x"]

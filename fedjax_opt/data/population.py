@@ -19,6 +19,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_examples, check_fits
 from fedjax_opt.data.population_files import LARGEST, Fields
 from fedjax_opt.files import folders, memory
+from fedjax_opt.files.folders import user_path
 
 _AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.
 
@@ -99,7 +100,7 @@ class Population:
       ValueError: if a file is missing, damaged or not complete; the message
         names it. For the examples, only the number of bytes is checked.
     """
-    folder = pathlib.Path(os.path.expanduser(folder))
+    folder = user_path(folder)
     return cls(folder, *population_files.read(folder))
 
   def verify(self) -> None:

@@ -28,6 +28,7 @@ from fedjax_opt.checks.fields import checked
 from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import files
 from fedjax_opt.files import memory
+from fedjax_opt.files.folders import user_path
 
 __all__ = ["load"]
 
@@ -76,7 +77,7 @@ def load(
     TypeError: if an argument is of another type.
   """
   with contextlib.ExitStack() as stack:
-    path = pathlib.Path(os.path.expanduser(data_dir))
+    path = user_path(data_dir)
     splits = _open_splits(path, only_digits, stack)
     writers = sorted(splits[0].client_ids)
     writers = writers[: max(1, round(fraction * len(writers)))]

@@ -19,6 +19,7 @@ from absl import logging
 from fedjax_opt.checks import errors
 from fedjax_opt.data import npz_files
 from fedjax_opt.files import json_files
+from fedjax_opt.files.folders import user_path
 
 # Of what is in a cache file, which is in its name; another is made again.
 _VERSION = 2
@@ -30,7 +31,7 @@ def existing_folder(data_dir: str | os.PathLike) -> pathlib.Path:
   Raises:
     ValueError: if there is none.
   """
-  root = pathlib.Path(os.path.expanduser(data_dir))
+  root = user_path(data_dir)
   if not root.is_dir():
     raise ValueError(f"data_dir={str(data_dir)!r}: must be an existing folder")
   return root
@@ -109,8 +110,8 @@ def cache_path(
   stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
   text = repr((stats, made_by, _VERSION))
   name = f"{begin}{hashlib.sha256(text.encode()).hexdigest()[:16]}{end}"
-  home = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-  return home.expanduser() / "fedjax_opt" / name
+  home = user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+  return home / "fedjax_opt" / name
 
 
 @contextlib.contextmanager

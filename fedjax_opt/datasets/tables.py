@@ -10,7 +10,6 @@ import contextlib
 import csv
 import gzip
 import os
-import pathlib
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -30,6 +29,7 @@ from fedjax_opt.data import hold_out
 from fedjax_opt.datasets import table_columns
 from fedjax_opt.datasets.files import saved_data_set
 from fedjax_opt.files import csv_files, memory
+from fedjax_opt.files.folders import user_path
 
 # The memory of a parsed table: about so many times the bytes of its file, and
 # if it was packed, so many bytes for each cell.
@@ -180,7 +180,7 @@ def read_frame(path: str | os.PathLike) -> Any:
     ImportError: naming the package to install.
   """
   pandas = errors.imported("pandas", "reading tables", "fedjax_opt[run]")
-  path = pathlib.Path(os.path.expanduser(path))
+  path = user_path(path)
   ending = "".join(path.suffixes[-2:]).lower().removesuffix(".gz")[-8:]
   with errors.reading(path, "a table is needed", ImportError, Exception):
     if path.is_dir():

@@ -19,6 +19,7 @@ from absl import logging
 from fedjax_opt.checks import errors
 from fedjax_opt.checks.fields import checked, choice
 from fedjax_opt.datasets import files
+from fedjax_opt.files.folders import user_path
 
 __all__ = ["SOURCES", "TEXT_SOURCES", "load"]
 
@@ -116,7 +117,7 @@ def root_folder(data_dir: str | os.PathLike | None) -> pathlib.Path:
   """The folder of the data, that of TFDS if None."""
   if data_dir is None:
     default = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    return pathlib.Path(os.path.expanduser(default))
+    return user_path(default)
   return files.existing_folder(data_dir)
 
 

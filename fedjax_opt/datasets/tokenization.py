@@ -11,6 +11,7 @@ from fedjax_opt.checks import errors
 from fedjax_opt.checks.fields import Count, Field, checked, integer
 from fedjax_opt.checks.values import brief, check_instance
 from fedjax_opt.files import json_files
+from fedjax_opt.files.folders import user_path
 
 __all__ = ["encode", "from_text", "read", "train"]
 
@@ -43,7 +44,7 @@ def read(folder: str | os.PathLike, vocab_size: Count) -> Any:
     ValueError: naming the folder or the file, if there is none, it cannot be
       read or does not fit the model; if the package is missing.
   """
-  tokenizers, folder = _import(), pathlib.Path(os.path.expanduser(folder))
+  tokenizers, folder = _import(), user_path(folder)
   files = (folder / TOKENIZER, folder / VOCABULARY)
   file = next(filter(pathlib.Path.is_file, files), None)
   if file is None:

@@ -1,4 +1,4 @@
-"""Checks of a folder that is to be written."""
+"""Paths that callers give, and checks of a folder that is to be written."""
 
 import contextlib
 import os
@@ -6,6 +6,11 @@ import pathlib
 from collections.abc import Iterator
 
 LOCK = ".lock"  # File in a folder, with its owner's host and process.
+
+
+def user_path(path: str | os.PathLike) -> pathlib.Path:
+  """A path with the home folder for `~`; `~name` of no user stays as it is."""
+  return pathlib.Path(os.path.expanduser(path))
 
 
 def contents(
@@ -24,7 +29,7 @@ def contents(
   Raises:
     ValueError: if it is a file, or cannot be written.
   """
-  folder = pathlib.Path(os.path.expanduser(folder))
+  folder = user_path(folder)
   ancestor = folder
   while not os.path.lexists(ancestor):
     ancestor = ancestor.parent

@@ -6,7 +6,6 @@ without the prefix of the family, and with the older names of layer norms.
 """
 
 import os
-import pathlib
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +14,7 @@ from flax import traverse_util
 
 from fedjax_opt.checks import errors
 from fedjax_opt.files import json_files, memory
+from fedjax_opt.files.folders import user_path
 from fedjax_opt.models.encoder import SIZES, Encoder, EncoderConfig
 from fedjax_opt.models.llama import Llama
 from fedjax_opt.models.sequences import Decoder
@@ -152,7 +152,7 @@ def load(
   column = 0 if config.type_vocab is None else 1
   family = _FAMILIES[column]
   parts = {part: names[column] for part, names in _PARTS.items()}
-  file = pathlib.Path(os.path.expanduser(folder)) / WEIGHTS
+  file = user_path(folder) / WEIGHTS
   arrays = _read_weights(file, f"{family}.")
   leaves = _leaves(Encoder(config, num_classes or 1))
   _, output = arrays.get("classifier.weight", (None, np.empty(0)))
@@ -293,7 +293,7 @@ def read_config(folder: str | os.PathLike) -> EncoderConfig:
 
 def _read_json(folder, *entries):
   """`config.json`: its path and content, some (key, default, accepted)."""
-  path = pathlib.Path(os.path.expanduser(folder))
+  path = user_path(folder)
   if not path.is_dir():
     raise ValueError(f"{str(folder)!r} must be an existing folder")
   file = path / CONFIG

@@ -11,6 +11,7 @@ from fedjax_opt.base import Params
 from fedjax_opt.checks import errors
 from fedjax_opt.checks.fields import checked
 from fedjax_opt.files import memory
+from fedjax_opt.files.folders import user_path
 from fedjax_opt.files.json_files import read_json
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
@@ -138,7 +139,7 @@ def load_run(folder: str | os.PathLike) -> Run:
       is not what was written.
     TypeError: if `folder` is not a path.
   """
-  folder = pathlib.Path(os.path.expanduser(folder))
+  folder = user_path(folder)
   if not folder.is_dir():
     problem = "is a file" if folder.exists() else "there is no such folder"
     raise ValueError(f"folder={str(folder)!r}: {problem}; give that of a run")
