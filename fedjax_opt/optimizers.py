@@ -13,7 +13,8 @@ import numpy as np
 import optax
 
 from fedjax_opt.arrays import running_statistics as batch_stats
-from fedjax_opt.checks import errors, rules
+from fedjax_opt.arrays import trees
+from fedjax_opt.checks import errors, functions, rules
 from fedjax_opt.checks.values import brief, check_in_interval
 
 
@@ -96,13 +97,17 @@ def step(
   Running statistics take a step of size 1 against their gradient.
 
   Raises:
-    ValueError: if it fails.
+    ValueError: if it fails, or an update is of another shape than its leaf.
     TypeError: if it fails with one.
   """
   with errors.calling(f"{name}: its update failed"):
     update = batch_stats.follow(rule).update
     updates, state = update(grads, state, params, **extra)
-    return optax.apply_updates(params, updates), state
+    moved = optax.apply_updates(params, updates)
+    # Another shape would be broadcast.
+    updates = trees.cast_like(updates, params)
+    functions.check_like(f"{name}: its update", updates, params, "the model")
+    return moved, state
 
 
 def traced_field(rule_state: optax.OptState, name: str) -> Any:

@@ -91,7 +91,7 @@ def fed_nova(
 
 def _scaled(factor, delta):
   """A difference of other weights; running statistics stay as they are."""
-  return batch_stats.map_weights(lambda leaf: factor * leaf, delta)
+  return batch_stats.map_weights(lambda x: (factor * x).astype(x.dtype), delta)
 
 
 def _reach(num_steps, momentum, mu, rate):

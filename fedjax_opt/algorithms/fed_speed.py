@@ -97,7 +97,7 @@ def fed_speed(
         worker.state, -strength, batch_stats.without(moved)
       )
       message = moved if all_duals else optax.tree.add_scale(moved, -lam, dual)
-      return ClientOutput(message, state=dual)
+      return ClientOutput(optax.tree.cast_like(message, moved), state=dual)
 
     reply = cohort.mean(one_client, broadcast=state.params)
     params, dual = optax.tree.add(state.params, reply.value), None

@@ -439,7 +439,10 @@ class Config:
     resolved = {
       "num_clients": num_clients,
       "cohort_size": cohort_size,
-      "sampler": resolve(settings["sampler"], num_clients, cohort_size),
+      # A schedule draws clients itself, perhaps more than there are.
+      "sampler": resolve(
+        settings["sampler"], num_clients, min(cohort_size, num_clients)
+      ),
       "plan": plan,
       "by_examples": settings["weighting"] == "examples",
       "chunk": chunk,

@@ -90,7 +90,8 @@ def buffered(
       if len(arrivals) % buffer == 0:
         times.append(now)
         version += 1
-  return _table(arrivals, lost, times, buffer)
+  # Without what was lost after the last step.
+  return _table(arrivals, lost, times, buffer).first_steps(version)
 
 
 def _table(arrivals, lost, times, buffer):
