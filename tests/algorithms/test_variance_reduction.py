@@ -1,4 +1,4 @@
-"""SARAH and BVR-L-SGD against the loops.
+"""SARAH and BVR-L-SGD against the reference.
 
 As in cases.py, clients differ in size and one owns nothing, three of five take
 part in a round, last batches are partial, and two clients are computed side by
@@ -18,7 +18,7 @@ import pytest
 from fedjax_opt.algorithms import bvr_l_sgd, minibatch_sarah, scaffold
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import Config
-from tests import reference_variance_reduction as loops
+from tests import reference
 from tests.helpers import cases, jax_problems
 from tests.helpers.jax_problems import assert_close, flat
 
@@ -150,15 +150,16 @@ def looped(case, draws):
   problem, large, stage = TASK.problem, draws.sampled, SAMPLED_STAGE
   if "sampled" not in case:
     large, stage = whole(problem, draws.first), EXACT_STAGE
-  if case == "minibatch_sarah":
-    looped = loops.minibatch_sarah(problem, draws.shared, large, rate, stage)
-    return dict(zip(FIELDS, zip(*looped, strict=True), strict=True))
   rounds = (problem, draws.shared, draws.own, large, draws.picks)
+  how = {"rate": rate, "stage_length": stage}
   if "theory" not in case:
-    looped = loops.bvr_l_sgd(*rounds, rate, stage)
+    if case == "minibatch_sarah":
+      looped = reference.minibatch_sarah(problem, draws.shared, large, **how)
+    else:
+      looped = reference.bvr_l_sgd(*rounds, **how)
     return dict(zip(FIELDS, zip(*looped, strict=True), strict=True))
   t_hats, s_hats = drawn_outputs(draws.uniforms, stage)
-  xs, outs = loops.bvr_l_sgd_theory(*rounds, draws.k_hats, t_hats, rate, stage)
+  xs, outs = reference.bvr_l_sgd_theory(*rounds, draws.k_hats, t_hats, **how)
   outs = [problem.x0, *outs]
   run = [outs[s_hats[(r + 1) // stage]] for r in range(len(xs))]
   return {"params": xs, "output.run": run}

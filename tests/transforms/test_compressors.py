@@ -9,7 +9,7 @@ import pytest
 
 from fedjax_opt import transforms
 from fedjax_opt.arrays.draws import first_of_shuffle
-from tests import reference_uploads as reference
+from tests import reference
 from tests.helpers import calls
 from tests.helpers.jax_problems import flat
 

@@ -14,7 +14,7 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.arrays.draws import first_of_shuffle
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.transforms import upload as uploads
-from tests import reference_uploads
+from tests import reference
 from tests.helpers import calls, cases, jax_problems
 from tests.helpers.cases import FED_AVG, LR
 
@@ -46,9 +46,9 @@ def keys_of_rounds():
 
 
 def top_k_with_feedback():
-  send = lambda u, r, client: reference_uploads.top_k(u, K)
+  send = lambda u, r, client: reference.top_k(u, K)
   # Of clients that were out the error is what it was.
-  send = reference_uploads.ErrorFeedback(send, cases.M)
+  send = reference.ErrorFeedback(send, cases.M)
   return transforms.error_feedback(TOP_K), "params kept", send
 
 
@@ -59,7 +59,7 @@ def random_k():
   def send(u, r, client):
     key = jax.random.wrap_key_data(jnp.asarray(keys[r][client]))
     indices = np.asarray(first_of_shuffle(key, 0, len(u), K))
-    return reference_uploads.random_k(u, indices, is_scaled=True)
+    return reference.random_k(u, indices, is_scaled=True)
 
   return transforms.random_k(0.25), "params", send
 
