@@ -39,6 +39,7 @@ QUICK = (
 )
 
 
+pytest.register_assert_rewrite("tests.helpers")  # They show what differs.
 # Tracing, and rewriting assertions, make many short-lived objects, few of them
 # in cycles.
 gc.set_threshold(50_000, 20, 100)

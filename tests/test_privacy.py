@@ -22,7 +22,7 @@ import fedjax_opt as fo
 from fedjax_opt import privacy, processes
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import programs
-from tests.helpers import calls, cases
+from tests.helpers import cases, refusals
 
 LR = 0.3
 SETTINGS = {"batch_size": 4, "local_epochs": 1.5}
@@ -375,7 +375,10 @@ def epsilon_of(**options):
   return privacy.epsilon(**about | {"cohort_size": 5, "delta": 1e-5} | options)
 
 
-test_is_refused = calls.refusals_of_table("privacy.txt", globals())
+test_is_refused = refusals.of_table(
+  "privacy.txt", privacy, cases, private, run, reading_key, run_private,
+  reading_each, epsilon_of, FIXED=FIXED,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

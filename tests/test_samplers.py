@@ -13,7 +13,7 @@ from scipy import stats
 import fedjax_opt as fo
 from fedjax_opt import samplers
 from fedjax_opt.engine.config import Config
-from tests.helpers import calls, jax_problems
+from tests.helpers import jax_problems, refusals
 
 SIZES = (6, 9, 12, 7, 5)
 DATA = fo.ClientData.from_client_ids(
@@ -376,4 +376,6 @@ def fit(sampler):
   cohorts_of(sampler, rounds=1)
 
 
-test_is_refused = calls.refusals_of_table("samplers.txt", globals())
+test_is_refused = refusals.of_table(
+  "samplers.txt", math, samplers, draw_in, fit, TWO=TWO, KEY=KEY
+)

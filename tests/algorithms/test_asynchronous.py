@@ -17,7 +17,7 @@ from fedjax_opt.engine.clock import Clock
 from fedjax_opt.engine.config import Config
 from fedjax_opt.schedules import by_hand
 from tests import reference
-from tests.helpers import calls, cases, jax_problems
+from tests.helpers import cases, jax_problems, refusals
 from tests.helpers.refusals import refusal
 
 STEPS, SEED = 30, 0
@@ -352,7 +352,10 @@ def asynchronous(algorithm, **options):
 
 LOSS = cases.loss_fn
 CLIP = {"max_update_norm": 1.0, "max_update_action": "clip"}
-test_is_refused = calls.refusals_of_table("asynchronous.txt", globals())
+test_is_refused = refusals.of_table(
+  "asynchronous.txt", by_hand, cases, asynchronous, STEPS=STEPS, RULE=RULE,
+  ASYNC=ASYNC, FED_BUFF=FED_BUFF, LOSS=LOSS, CLIP=CLIP,
+)  # fmt: skip
 
 
 def test_versions_that_do_not_fit_are_refused(monkeypatch):

@@ -30,7 +30,7 @@ OPTIONS = {
   "batch_size": 4,
   "local_epochs": 0.2,  # 2, 2, 1, 3 and 0 steps
 }
-C, ROUNDS = 3, 7
+ROUNDS = 7
 # b~ of the sampled large gradient, and T with it and with the exact one, whose
 # b~ is the mean size of a client, 23.8.
 LARGE, SAMPLED_STAGE, EXACT_STAGE = 10, 2, 3

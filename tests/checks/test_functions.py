@@ -5,7 +5,6 @@ import functools
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 
 from fedjax_opt import Algorithm, ClientOutput, contract, optimizers
 from fedjax_opt import evaluation as measures
@@ -13,8 +12,8 @@ from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-from tests.helpers import calls
-from tests.helpers.calls import (
+from tests.helpers import refusals
+from tests.helpers.linear import (
   DATA,
   PARAMS,
   TEST,
@@ -149,7 +148,9 @@ def field(rule_and_name):
   optimizers.traced_field(jax.eval_shape(rule.init, MODEL), name)
 
 
-transformation = optax.GradientTransformation
-
-
-test_is_refused = calls.refusals_of_table("functions.txt", globals())
+test_is_refused = refusals.of_table(
+  "functions.txt", functions, Linear, mean_loss, loss, loss_on, no_loss,
+  features, evaluated, each, each_on, federated, fields, begins, keeps, model,
+  penalty, round_of, after, after_other, one_client, output, step,
+  field, server_step,
+)  # fmt: skip

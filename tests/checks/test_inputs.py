@@ -8,11 +8,10 @@ from flax import nnx
 from fedjax_opt import ClientData, fed_avg
 from fedjax_opt.checks import functions
 from fedjax_opt.engine import inputs
-from tests.helpers import calls
-from tests.helpers.calls import DATA, OWNERS, TEST, X, Y, evaluate, loss_fn
+from tests.helpers import refusals
+from tests.helpers.linear import DATA, OWNERS, TEST, X, Y, evaluate, loss_fn
 
 ROWS, ONES = np.zeros((4, 3), int), np.ones(4, int)
-NAN = float("nan")
 
 
 class Module(nnx.Module):
@@ -31,10 +30,6 @@ def make(lr):
 
 def algorithm(value):
   inputs.check_grid(value, None)
-
-
-def data(value):
-  inputs.data_of_seeds(value, None)
 
 
 def data_of_seeds(value):
@@ -94,4 +89,8 @@ def fewer(seed):
   return ClientData(TEST, np.zeros((4 - seed, 3), int), np.ones(4 - seed, int))
 
 
-test_is_refused = calls.refusals_of_table("inputs.txt", globals())
+test_is_refused = refusals.of_table(
+  "inputs.txt", Module, CallableModule, make, algorithm, data_of_seeds, raw,
+  held_out, unmeasured, model, models, of_model, traced, with_validation,
+  grid, rates, made, share_nothing, fewer, ROWS=ROWS, ONES=ONES,
+)  # fmt: skip

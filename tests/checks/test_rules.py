@@ -12,8 +12,8 @@ from fedjax_opt import algorithms, contract, optimizers, prox
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import rules as checks
 from fedjax_opt.optimizers import at_round
-from tests.helpers import calls
-from tests.helpers.calls import FACTORIES, SGD, loss_fn
+from tests.helpers import refusals
+from tests.helpers.linear import FACTORIES, SGD, loss_fn
 
 # Numbers of any sign.
 UNBOUNDED = {"momentum_fusion rate", "sps f_min", "compare target"}
@@ -85,7 +85,10 @@ ZERO = prox.zero()
 OF_ROUND = lambda round: 1
 
 
-test_is_refused = calls.refusals_of_table("rules.txt", globals())
+test_is_refused = refusals.of_table(
+  "rules.txt", prox, client, client_of_round, server, base, rate,
+  rate_of_round, constant_rate, everyone, ZERO=ZERO, OF_ROUND=OF_ROUND,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("base", [optax.adam(1.0), optax.sgd(0.1, 0.9)])

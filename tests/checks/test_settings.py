@@ -3,10 +3,8 @@
 from fedjax_opt import samplers, simulate
 from fedjax_opt.engine import client_state, inputs
 from fedjax_opt.engine.config import Config, check_names
-from tests.helpers import calls
-from tests.helpers.calls import ALGORITHM, DATA, PARAMS
-
-NAN, INF = float("nan"), float("inf")
+from tests.helpers import refusals
+from tests.helpers.linear import ALGORITHM, DATA, PARAMS
 
 
 def settings(bad):
@@ -50,4 +48,7 @@ def on_host(algorithm):
   client_state.resolve(config, algorithm, None)
 
 
-test_is_refused = calls.refusals_of_table("settings.txt", globals())
+test_is_refused = refusals.of_table(
+  "settings.txt", samplers, settings, of_grid, run, evaluate, seed, seeds,
+  seeds_of_a_run, name, sampler, on_host,
+)  # fmt: skip

@@ -12,8 +12,8 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import ClientData, Simulator, fed_avg
-from tests.helpers import calls
-from tests.helpers.calls import (
+from tests.helpers import linear, refusals
+from tests.helpers.linear import (
   ALGORITHM,
   DATA,
   PARAMS,
@@ -110,7 +110,7 @@ MOON = fo.moon(loss_fn, lambda p, b, r: b["x"] @ p["w"], SGD)
 def evaluate_clients(bad):
   good = {
     "model": PARAMS,
-    "per_example": calls.per_example,
+    "per_example": linear.per_example,
     "held_out": HELD_OUT,
   }
   fo.evaluate_clients(**good | bad)
@@ -120,4 +120,8 @@ def prox_skip(options):
   simulate({"algorithm": PROX_SKIP} | options)
 
 
-test_is_refused = calls.refusals_of_table("wired.txt", globals())
+test_is_refused = refusals.of_table(
+  "wired.txt", Simulator, mean_loss, simulate, sweep, simulator, sends,
+  becomes, state, of_grid, evaluate_clients, prox_skip, BATCH=BATCH, SIM=SIM,
+  GRID=GRID, OTHER=OTHER, FEWER=FEWER, OTHERS=OTHERS, STEPS=STEPS, MOON=MOON,
+)  # fmt: skip

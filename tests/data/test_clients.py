@@ -13,7 +13,7 @@ from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_fits, hold_out
 from fedjax_opt.engine import inputs
-from tests.helpers.calls import refusals_of_table
+from tests.helpers import refusals
 from tests.helpers.refusals import refusal
 
 
@@ -88,7 +88,7 @@ def with_x(value):
 
 
 ALL = [np.arange(6)]
-test_is_refused = refusals_of_table("clients.txt", globals())
+test_is_refused = refusals.of_table("clients.txt", pool, with_x, ALL=ALL)
 
 
 def test_fields_of_any_name(tmp_path):

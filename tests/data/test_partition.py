@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_opt.data import partition, partition_schemes
-from tests.helpers.calls import refusals_of_table
+from tests.helpers import refusals
 from tests.helpers.refusals import refusal
 from tests.helpers.schemes import COMPLETE, LABELLED
 
@@ -224,7 +224,7 @@ def test_every_scheme_is_tested():
 L = np.repeat(np.arange(3), 4)
 
 
-test_is_refused = refusals_of_table("partition.txt", globals())
+test_is_refused = refusals.of_table("partition.txt", partition, pd=pd, L=L)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from fedjax_opt import schedules, systems
-from tests.helpers import calls
+from tests.helpers import refusals
 from tests.helpers.commands import prepare
 from tests.helpers.refusals import refusal
 
@@ -86,10 +86,10 @@ def test_a_wrong_table_is_refused(text, line, tmp_path):
   path = tmp_path / "devices.csv"
   path.write_text(text)
   line = f"ValueError: {path}: {line}"
-  calls.check(lambda: systems.from_csv(path), line)
+  refusals.check(lambda: systems.from_csv(path), line)
 
 
-test_is_refused = calls.refusals_of_table("systems.txt", globals())
+test_is_refused = refusals.of_table("systems.txt", systems)
 
 
 # When clients can be sent out.

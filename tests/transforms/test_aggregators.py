@@ -9,7 +9,7 @@ import fedjax_opt as fo
 from fedjax_opt import transforms
 from fedjax_opt.transforms import aggregators, faults
 from tests import reference
-from tests.helpers import calls, cases, jax_problems
+from tests.helpers import cases, jax_problems, refusals
 from tests.helpers.cases import FED_AVG
 
 OPTIONS = cases.CASES["uniform"]
@@ -207,4 +207,7 @@ def without_mean():
 
 
 MEDIAN = aggregators.median()
-test_is_refused = calls.refusals_of_table("aggregators.txt", globals())
+test_is_refused = refusals.of_table(
+  "aggregators.txt", aggregators, faults, cases, simulate, weighing,
+  without_mean, FED_AVG=FED_AVG, MEDIAN=MEDIAN,
+)  # fmt: skip

@@ -15,7 +15,7 @@ from fedjax_opt.arrays.draws import first_of_shuffle
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.transforms import upload as uploads
 from tests import reference
-from tests.helpers import calls, cases, jax_problems
+from tests.helpers import cases, jax_problems, refusals
 from tests.helpers.cases import FED_AVG, LR
 
 K = 4  # 0.25 of 15.
@@ -265,4 +265,7 @@ counting = fixed(
 wrong = fixed(lambda worker: jnp.zeros(2), lambda params: [params])
 
 
-test_is_refused = calls.refusals_of_table("uploads.txt", globals())
+test_is_refused = refusals.of_table(
+  "uploads.txt", transforms, simulate, run_fixed, sending, FED_AVG=FED_AVG,
+  counting=counting, wrong=wrong,
+)  # fmt: skip
