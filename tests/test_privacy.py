@@ -52,6 +52,7 @@ def run(algorithm, rounds, settings, **options):
 
 @pytest.mark.parametrize("settings", [POISSON, FIXED], ids=["poisson", "fixed"])
 @pytest.mark.default_cases("poisson")
+@pytest.mark.quick_cases("poisson")
 def test_without_noise_it_is_the_loop(settings):
   """Sums of clipped differences, over the expected number, whoever came."""
   with jax.enable_x64(True):

@@ -394,6 +394,7 @@ def check(name, **options):
 
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.slow_cases(*VARIANTS, *COVERED_ELSEWHERE)
+@pytest.mark.quick_cases("moon", "fed_dual_avg")
 def test_equals_the_loop(name):
   check(name)
 

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import optax
+import pytest
 from flax import nnx
 
 from fedjax_opt import ClientData, fed_avg
@@ -10,6 +11,8 @@ from fedjax_opt.checks import functions
 from fedjax_opt.engine import inputs
 from tests.helpers import refusals
 from tests.helpers.linear import DATA, OWNERS, TEST, X, Y, evaluate, loss_fn
+
+pytestmark = pytest.mark.quick
 
 ROWS, ONES = np.zeros((4, 3), int), np.ones(4, int)
 

@@ -16,6 +16,8 @@ from fedjax_opt.engine import inputs
 from tests.helpers import refusals
 from tests.helpers.refusals import refusal
 
+pytestmark = pytest.mark.quick
+
 
 def pool(num_examples=6):
   x = np.arange(2 * num_examples, dtype=np.float32).reshape(num_examples, 2)

@@ -13,6 +13,8 @@ from tests.helpers import refusals
 from tests.helpers.refusals import refusal
 from tests.helpers.schemes import COMPLETE, LABELLED
 
+pytestmark = pytest.mark.quick
+
 SEED = st.integers(0, 2**31)
 POOL = st.integers(60, 300).flatmap(
   lambda n: st.builds(

@@ -235,6 +235,7 @@ VALUES = [
 ]
 
 
+@pytest.mark.quick
 def test_known_points_and_values():
   of_points = lambda zs: [
     psi.prox(z, step) for z, (psi, _, step, _) in zip(zs, POINTS, strict=True)

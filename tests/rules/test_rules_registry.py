@@ -16,6 +16,8 @@ from tests.helpers import rule_referees
 from tests.helpers.refusals import refusal
 from tests.helpers.rule_referees import REFEREES
 
+pytestmark = pytest.mark.quick
+
 CENTER = np.array([0.5, -1.0, 2.0])
 
 

@@ -108,10 +108,10 @@ NAMES = {
   )
 }  # fmt: skip
 NAMES |= {
-  "fo": fo, "np": np, "tables": tables, "NAN": NAN, "FOUR": FOUR, "TRIED":
-  TRIED, "EDGE": EDGE, "LOW": LOW, "MIDDLE": MIDDLE, "HIGH": HIGH, "SPREAD":
-  SPREAD, "PLAIN": PLAIN, "HOSTILE": HOSTILE, "LOSS": LOSS, "MANY":
-  studies.many(), "X": X, "LABELS": LABELS,
+  "fo": fo, "np": np, "tables": tables, "NAN": NAN, "X": X, "LABELS": LABELS,
+  "FOUR": FOUR, "TRIED": TRIED, "EDGE": EDGE, "LOW": LOW, "MIDDLE": MIDDLE,
+  "HIGH": HIGH, "SPREAD": SPREAD, "PLAIN": PLAIN, "HOSTILE": HOSTILE,
+  "LOSS": LOSS, "MANY": studies.many(),
 }  # fmt: skip
 
 

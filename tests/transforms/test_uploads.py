@@ -66,6 +66,7 @@ def random_k():
 
 @pytest.mark.parametrize("case", [top_k_with_feedback, random_k])
 @pytest.mark.default_cases("top_k_with_feedback")
+@pytest.mark.quick_cases("top_k_with_feedback")
 def test_fed_avg_is_the_loop(case):
   """With what clients keep and draw; test_compressors.py has the others."""
   upload, fields, send = case()
