@@ -12,8 +12,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import norms, processes, target
 from fedjax_opt.engine import chunks, programs
-from tests.helpers import jax_problems
-from tests.helpers.refusals import refusal
+from tests.helpers import jax_problems, refusals
 
 TASK = jax_problems.softmax()
 
@@ -99,28 +98,7 @@ def test_what_is_chosen_by_platform_is_that_of_the_target(
   assert target.platform() == jax.default_backend()
 
 
-@pytest.mark.parametrize(
-  ("devices", "names"),
-  [([], "are of []"), ([device("tpu"), device("cuda")], "'cuda', 'tpu'")],
-)
-def test_devices_are_of_one_platform(devices, names):
-  message = refusal(use, devices)
-  assert message.startswith("devices: must be one or more")
-  assert names in message
-
-
-@pytest.mark.parametrize(
-  "devices", [["cpu"], None, jax.devices()[0], np.zeros(()), jax.numpy.ones(3)]
-)
-def test_devices_are_a_list_of_devices(devices):
-  message = refusal(use, devices, kind=TypeError)
-  assert message.startswith("devices=")
-  assert "must be a list of devices, as" in message
-
-
-@pytest.mark.parametrize("number", [0, 1.5, "8 GB", float("nan")])
-def test_memory_is_a_number_of_bytes(number):
-  assert refusal(use, jax.devices(), number).startswith("memory_bytes=")
+test_is_refused = refusals.of_table("target.txt", use, device)
 
 
 # What is computed otherwise there.

@@ -13,7 +13,6 @@ from fedjax_opt import grid_points, prox, simulate
 from fedjax_opt.algorithms.composite import fed_dual_avg, fed_mid
 from fedjax_opt.engine.config import Config
 from fedjax_opt.prox import mirror
-from fedjax_opt.rules.proximal import subgradient_step
 from fedjax_opt.samplers import Sampler
 from tests import reference
 from tests.helpers import jax_problems
@@ -178,14 +177,6 @@ def test_a_grid_equals_the_loop():
     psi = reference.Nuclear(KERNEL, (4, 3), strength)
     *_, (last, _) = reference.fed_mid(SOFTMAX.problem, rounds, psi, *rates)
     assert_close(end, last, 1e-5)
-
-
-@pytest.mark.parametrize(
-  "psi", [prox.kernels(prox.l1_ball(1.0)), prox.l1(1.0) + prox.non_negative()]
-)
-def test_a_subgradient_step_refuses_a_constraint_it_would_ignore(psi):
-  with pytest.raises(ValueError, match=r"psi=.*: must be finite everywhere"):
-    subgradient_step(0.1, psi)
 
 
 def test_the_averaged_iterate_needs_equal_steps():

@@ -107,22 +107,3 @@ def test_some_trained_leaves_can_be_personal():
   own_bias = result.client_state["hidden"]["bias"]
   assert np.ptp(own_bias, axis=0).max() > 0
   assert_close(result.params["output"], task.params["output"])
-
-
-# Bad input.
-
-
-@pytest.mark.parametrize(
-  ("personal", "message"),
-  [
-    ([], "must be at least one path, none of them empty, such as ['output']"),
-    (
-      ["bias", "kernel"],
-      "names all leaves of the model; at least one must be shared",
-    ),
-  ],
-)
-def test_bad_paths(personal, message):
-  """Which leaves paths stand for: see test_trainable.py."""
-  call = lambda: run(fo.fed_per(cases.loss_fn, SGD, personal=personal))
-  assert refusal(call) == f"personal={personal}: {message}"

@@ -183,7 +183,7 @@ def drawn_outputs(uniforms, stage_length):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.default_cases("bvr_l_sgd, sampled", "minibatch_sarah")
 def test_equals_the_loop_in_every_round(case):
-  weighting = "uniform" if "sampled" in case else "examples"
+  weighting = "uniform" if "theory" in case else "examples"
   states = compiled(case, weighting)
   for field, values in looped(case, drawn(weighting)).items():
     state = states.output if field == "output.run" else states

@@ -64,10 +64,3 @@ def test_they_are_the_mean_of_the_clients_moving_averages(client):
   (found,) = result.params["batch_stats"].values()
   np.testing.assert_allclose(found["mean"], mean, rtol=1e-5)
   np.testing.assert_allclose(found["var"], var, rtol=1e-5)
-
-
-def test_other_shapes_are_refused():
-  with pytest.raises(ValueError, match="new: has leaves of shapes"):
-    fo.objectives.with_statistics(
-      jnp.zeros(2), {"mean": jnp.zeros(3)}, {"mean": jnp.zeros(4)}
-    )

@@ -209,9 +209,9 @@ MASKED = np.ma.masked_array(np.ones(2), [0, 1])
 
 
 test_is_refused = refusals.of_table(
-  "fields.txt", checks, errors, rates, _read, _measured, _deleted, leaf,
-  in_pool, dirichlet, every_kind, network, of_task, KEY=KEY, SPARSE=SPARSE,
-  MASKED=MASKED,
+  "fields.txt", checks, errors, models, rates, _read, _measured, _deleted,
+  leaf, in_pool, dirichlet, every_kind, network, of_task, KEY=KEY,
+  SPARSE=SPARSE, MASKED=MASKED,
 )  # fmt: skip
 
 

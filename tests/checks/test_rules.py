@@ -2,7 +2,9 @@
 
 import types
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import optax.contrib
 import pytest
@@ -81,13 +83,25 @@ def everyone(name):
   contract.takes_everyone(name, types.SimpleNamespace(is_everyone=False))
 
 
+def update(rule, params=None, **extra):
+  jax.eval_shape(
+    lambda: rule.update(np.ones(2), rule.init(np.ones(2)), params, **extra)
+  )
+
+
+def trained(paths):
+  """FedAvg that trains these leaves alone."""
+  return fo.train_only(lambda loss_fn: fo.fed_avg(loss_fn, SGD), paths, loss_fn)
+
+
 ZERO = prox.zero()
 OF_ROUND = lambda round: 1
 
 
 test_is_refused = refusals.of_table(
   "rules.txt", prox, client, client_of_round, server, base, rate,
-  rate_of_round, constant_rate, everyone, ZERO=ZERO, OF_ROUND=OF_ROUND,
+  rate_of_round, constant_rate, everyone, update, trained, ZERO=ZERO,
+  OF_ROUND=OF_ROUND,
 )  # fmt: skip
 
 

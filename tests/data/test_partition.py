@@ -1,7 +1,5 @@
 """Partition schemes: what each promises, for random pools and clients."""
 
-import functools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 
 from fedjax_opt.data import partition, partition_schemes
 from tests.helpers import refusals
-from tests.helpers.refusals import refusal
 from tests.helpers.schemes import COMPLETE, LABELLED
 
 pytestmark = pytest.mark.quick
@@ -227,14 +224,3 @@ L = np.repeat(np.arange(3), 4)
 
 
 test_is_refused = refusals.of_table("partition.txt", partition, pd=pd, L=L)
-
-
-@pytest.mark.parametrize(
-  "given", ["5", None, [[1, 2]], True, 2.5, [], 0, (5, 3), (1, 2, 3)]
-)
-def test_examples_per_client_that_cannot_be(given):
-  split = functools.partial(partition.split, "dirichlet", L, 2)
-  assert refusal(split, examples_per_client=given) == (
-    f"examples_per_client={given!r}: must be a whole number in [1, inf), or "
-    "(low, high) with 1 <= low <= high"
-  )

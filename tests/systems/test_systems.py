@@ -229,14 +229,6 @@ def test_a_round_begins_when_enough_are_there_together():
     assert all(count(t) < 8 for t in waited)
 
 
-def test_availability_is_of_as_many_clients():
-  system = systems.sample(M, systems.constant(1.0))
-  with pytest.raises(ValueError, match="availability: is of 3 clients; must"):
-    system.when(systems.cyclic(3))
-  with pytest.raises(TypeError, match="availability=3: must be one of"):
-    system.when(3)
-
-
 def test_the_flags_of_availability():
   flags = (
     "--task=digits_logistic", "--num_clients=20", "--system=constant",
