@@ -127,13 +127,6 @@ def trajectory(algorithm, task, rounds=ROUNDS, **options):
   return types.SimpleNamespace(**server._asdict(), controls=clients)
 
 
-@functools.cache
-def compiled(case, weighting="examples"):
-  with jax.enable_x64(True):
-    algorithm = CASES[case](TASK.loss_fn, rate)
-    return trajectory(algorithm, TASK, **OPTIONS, weighting=weighting)
-
-
 def whole(problem, rounds):
   """Rounds in which clients take the gradient of all that they have."""
   return [
@@ -184,7 +177,9 @@ def drawn_outputs(uniforms, stage_length):
 @pytest.mark.default_cases("bvr_l_sgd, sampled", "minibatch_sarah")
 def test_equals_the_loop_in_every_round(case):
   weighting = "uniform" if "theory" in case else "examples"
-  states = compiled(case, weighting)
+  with jax.enable_x64(True):
+    algorithm = CASES[case](TASK.loss_fn, rate)
+    states = trajectory(algorithm, TASK, **OPTIONS, weighting=weighting)
   for field, values in looped(case, drawn(weighting)).items():
     state = states.output if field == "output.run" else states
     actual = flat(getattr(state, field.removeprefix("output.")), 1)

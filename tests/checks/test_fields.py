@@ -129,7 +129,7 @@ def test_an_unknown_argument_is_left_to_python():
   rates=fields.array("[T]"),
   examples=fields.POOL,
 )
-def _every_kind(
+def every_kind(
   seed: fields.Seed = 0,
   cohorts: Any = None,
   rates: Any = None,
@@ -155,7 +155,7 @@ def _every_kind(
   ],
 )
 def test_every_kind_accepts(accepted):
-  assert _every_kind(**accepted) == "accepted"
+  assert every_kind(**accepted) == "accepted"
 
 
 def test_a_module_is_imported():
@@ -178,29 +178,8 @@ def _deleted():
   return array
 
 
-def leaf(value):
-  check_tree("params", {"w": value})
-
-
 def in_pool(value):
   fo.ClientData({"x": value}, np.zeros((1, 2), int), np.ones(1, int))
-
-
-def dirichlet(bad):
-  partition.dirichlet(linear.Y, **bad)
-
-
-def every_kind(bad):
-  _every_kind(**bad)
-
-
-def network(bad):
-  models.MLP(**bad)
-
-
-def of_task(bad):
-  make, sizes = bad
-  make(**sizes)
 
 
 KEY = jax.random.key(0)  # Compiles, so before anything is counted.
@@ -209,9 +188,9 @@ MASKED = np.ma.masked_array(np.ones(2), [0, 1])
 
 
 test_is_refused = refusals.of_table(
-  "fields.txt", checks, errors, models, rates, _read, _measured, _deleted,
-  leaf, in_pool, dirichlet, every_kind, network, of_task, KEY=KEY,
-  SPARSE=SPARSE, MASKED=MASKED,
+  "fields.txt", checks, models, errors, check_tree, partition, rates,
+  every_kind, _read, _measured, _deleted, in_pool, KEY=KEY, SPARSE=SPARSE,
+  MASKED=MASKED,
 )  # fmt: skip
 
 

@@ -47,18 +47,6 @@ def loss(function, batch=TWO):
   traced(functions.checked_loss(function), MODEL, batch, None)
 
 
-def loss_on(labels):
-  loss(loss_fn, TWO | {"y": labels})
-
-
-def no_loss(value):
-  functions.check_loss("loss_fn", value)
-
-
-def features(function):
-  traced(functions.checked_features(function), MODEL, TWO, None)
-
-
 def evaluated(function):
   metrics = functions.checked_metrics
   traced(lambda params: metrics(function, params, DATA, TEST), MODEL)
@@ -71,10 +59,6 @@ def each(function, batch=TEST):
 
 def accuracy(params, batch):
   return {"accuracy": logits_of(params, batch).argmax(1) == batch["y"]}
-
-
-def each_on(batch):
-  each(accuracy, batch)
 
 
 def federated(arguments):
@@ -100,30 +84,14 @@ def begins(bad):
   contract.initial_states(own(bad), PARAMS, 4)
 
 
-def keeps(key):
-  traced(lambda key: begins({"init_client": lambda p: key}), key)
-
-
-def model(function):
-  contract.evaluated_params(own({"params": function}), PARAMS)
-
-
 def penalty(function):
   config = Config.create(DATA, {"batch_size": 1, "evaluate": lambda *_: {}})
   rounds.evaluate(config, own({"penalty": function}), PARAMS, DATA, None, None)
 
 
-def round_of(function):
-  contract.call_function("round", own({"round": function}), PARAMS, None)
-
-
 def after(new, old=PARAMS):
   """The state that a round returns, of one that began as the old one."""
   functions.check_like("Algorithm.round: state", new, old, "Algorithm.init")
-
-
-def after_other(pair):
-  after(*pair)
 
 
 def one_client(function):
@@ -139,18 +107,12 @@ def step(rule, name="client"):
   traced(step, MODEL)
 
 
-def server_step(rule):
-  step(rule, "server")
-
-
-def field(rule_and_name):
-  rule, name = rule_and_name
+def field(rule, name):
   optimizers.traced_field(jax.eval_shape(rule.init, MODEL), name)
 
 
 test_is_refused = refusals.of_table(
-  "functions.txt", functions, Linear, mean_loss, loss, loss_on, no_loss,
-  features, evaluated, each, each_on, federated, fields, begins, keeps, model,
-  penalty, round_of, after, after_other, one_client, output, step,
-  field, server_step,
+  "functions.txt", contract, functions, Linear, mean_loss, traced, loss,
+  evaluated, each, accuracy, federated, own, fields, begins, penalty, after,
+  one_client, output, step, field, TWO=TWO, MODEL=MODEL,
 )  # fmt: skip

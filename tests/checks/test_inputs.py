@@ -1,6 +1,5 @@
 """Data, test examples, initial models and grids: each checker by itself."""
 
-import jax
 import numpy as np
 import optax
 import pytest
@@ -31,25 +30,9 @@ def make(lr):
   return fed_avg(loss_fn, optax.sgd(lr))
 
 
-def algorithm(value):
-  inputs.check_grid(value, None)
-
-
-def data_of_seeds(value):
-  inputs.data_of_seeds(value, [0, 1])
-
-
-def raw(parts):
-  ClientData(*parts)
-
-
 def held_out(pools, evaluate=evaluate):
   ((name, value),) = pools.items()
   inputs.check_test(value, evaluate, name, DATA)
-
-
-def unmeasured(pools):
-  held_out(pools, None)
 
 
 def model(value):
@@ -60,28 +43,8 @@ def models(value):
   inputs.check_params(value, may_be_function=True)
 
 
-def of_model(leaf):
-  model({"w": leaf})
-
-
-def traced(leaf):
-  jax.eval_shape(of_model, leaf)
-
-
-def with_validation(evaluate):
-  functions.check_takes_validation(evaluate)
-
-
 def grid(values, make=make):
   inputs.check_grid(make, values)
-
-
-def rates(values):
-  grid({"lr": values})
-
-
-def made(function):
-  grid({"lr": [0.1, 0.2]}, function)
 
 
 def share_nothing(seed):
@@ -93,7 +56,6 @@ def fewer(seed):
 
 
 test_is_refused = refusals.of_table(
-  "inputs.txt", Module, CallableModule, make, algorithm, data_of_seeds, raw,
-  held_out, unmeasured, model, models, of_model, traced, with_validation,
-  grid, rates, made, share_nothing, fewer, ROWS=ROWS, ONES=ONES,
+  "inputs.txt", functions, inputs, Module, CallableModule, make, held_out,
+  model, models, grid, share_nothing, fewer, ROWS=ROWS, ONES=ONES,
 )  # fmt: skip

@@ -46,43 +46,6 @@ def test_numbers_have_an_interval():
   assert open_ended == UNBOUNDED
 
 
-def client(value):
-  fo.fed_avg(loss_fn, value)
-
-
-def client_of_round(value):
-  optimizers.of_round(value, jnp.int32(0))
-
-
-def server(value):
-  fo.fed_avg(loss_fn, SGD, value)
-
-
-def base(value):
-  fo.mime_lite(loss_fn, 0.1, base=value)
-
-
-def rate(value):
-  fo.scaffold(loss_fn, value)
-
-
-def rate_of_round(value):
-  at_round(value, jnp.int32(0))
-
-
-def constant_rate(value):
-  fo.prox_skip(loss_fn, value)
-
-
-def of(factory, *good):
-  """Calls a factory, with these arguments."""
-  return lambda arguments: factory(*good, **arguments)
-
-
-def everyone(name):
-  contract.takes_everyone(name, types.SimpleNamespace(is_everyone=False))
-
-
 def update(rule, params=None, **extra):
   jax.eval_shape(
     lambda: rule.update(np.ones(2), rule.init(np.ones(2)), params, **extra)
@@ -99,9 +62,8 @@ OF_ROUND = lambda round: 1
 
 
 test_is_refused = refusals.of_table(
-  "rules.txt", prox, client, client_of_round, server, base, rate,
-  rate_of_round, constant_rate, everyone, update, trained, ZERO=ZERO,
-  OF_ROUND=OF_ROUND,
+  "rules.txt", types, contract, optimizers, prox, at_round, update, trained,
+  ZERO=ZERO, OF_ROUND=OF_ROUND,
 )  # fmt: skip
 
 

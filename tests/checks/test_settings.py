@@ -19,36 +19,7 @@ def run(bad):
   simulate(ALGORITHM, PARAMS, DATA, **{"rounds": 1} | bad)
 
 
-def evaluate(value):
-  settings({"evaluate": value})
-
-
-def seed(value):
-  inputs.SEED.check("seed", value)
-
-
-def seeds(value):
-  inputs.check_seeds({}, value)
-
-
-def seeds_of_a_run(value):
-  inputs.check_seeds(None, value)
-
-
-def name(value):
-  check_names([value])
-
-
-def sampler(value):
-  samplers.resolve(value, 4, 4)
-
-
-def on_host(algorithm):
-  config = settings({"client_memory": "host"})
-  client_state.resolve(config, algorithm, None)
-
-
 test_is_refused = refusals.of_table(
-  "settings.txt", samplers, settings, of_grid, run, evaluate, seed, seeds,
-  seeds_of_a_run, name, sampler, on_host,
+  "settings.txt", samplers, client_state, inputs, check_names, settings,
+  of_grid, run,
 )  # fmt: skip

@@ -46,10 +46,6 @@ def sweep(bad):
   fo.sweep(**good | bad)
 
 
-def simulator(bad):
-  Simulator(**{"algorithm": ALGORITHM, **BATCH} | bad)
-
-
 def own(round):
   """Settings of a run of an algorithm of one's own."""
   init = lambda params: params
@@ -116,12 +112,8 @@ def evaluate_clients(bad):
   fo.evaluate_clients(**good | bad)
 
 
-def prox_skip(options):
-  simulate({"algorithm": PROX_SKIP} | options)
-
-
 test_is_refused = refusals.of_table(
-  "wired.txt", Simulator, mean_loss, simulate, sweep, simulator, sends,
-  becomes, state, of_grid, evaluate_clients, prox_skip, BATCH=BATCH, SIM=SIM,
+  "wired.txt", Simulator, mean_loss, simulate, sweep, sends, becomes, state,
+  of_grid, evaluate_clients, BATCH=BATCH, PROX_SKIP=PROX_SKIP, SIM=SIM,
   GRID=GRID, OTHER=OTHER, FEWER=FEWER, OTHERS=OTHERS, STEPS=STEPS, MOON=MOON,
 )  # fmt: skip

@@ -118,7 +118,7 @@ def nothing_is_written(monkeypatch, tmp_path):
 
 test_is_refused = refusals.of_table(
   "studies.txt", fo.statistics, fo.plots, History, random, of_values, sgd,
-  no_validation, other_metric, fails, of_alpha, of_tuning_seeds, compare, costs,
-  grid, sensitivity, values, log_scale, of_clients, INF=INF, NAN=NAN, OK=OK,
-  GRID=GRID, A=A, MANY=MANY, KRUM=KRUM,
+  no_validation, other_metric, fails, of_alpha, of_tuning_seeds, compare,
+  costs, grid, sensitivity, values, log_scale, of_clients, INF=INF, NAN=NAN,
+  OK=OK, GRID=GRID, A=A, MANY=MANY, KRUM=KRUM,
 )  # fmt: skip
