@@ -27,16 +27,12 @@ def device(platform):
   return types.SimpleNamespace(platform=platform)
 
 
-def per_example(params, batch):
-  return {"loss": TASK.loss_fn(params, batch, None)}
-
-
 def use(*arguments):
   with target.use(*arguments):
     pass
 
 
-EVALUATE = fo.evaluation.federated(per_example)
+EVALUATE = fo.evaluation.federated(TASK.per_example)
 
 
 def test_compile_gives_the_programs_of_a_run(monkeypatch):

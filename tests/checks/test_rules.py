@@ -3,7 +3,6 @@
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import optax.contrib

@@ -59,6 +59,10 @@ class Task:
     """`sweep` from the start of the problem."""
     return fedjax_opt.sweep(make, grid, self.params, self.data, **options)
 
+  def per_example(self, params, batch):
+    """What `evaluation.federated` averages."""
+    return {"loss": self.loss_fn(params, batch, None)}
+
   @property
   def data(self) -> ClientData:
     return ClientData.from_partition(

@@ -1,5 +1,6 @@
 """Rounds of algorithms whose clients send a transform of their differences."""
 
+import functools
 import types
 
 import jax
@@ -237,13 +238,11 @@ def test_clients_own_models_are_measured_with_and_without_the_upload():
   )
   upload = transforms.error_feedback(transforms.sign())
   result = simulate(algorithm, upload=upload)
-  per_example = lambda params, batch: {
-    "loss": cases.loss_fn(params, batch, None)
-  }
+  measured = functools.partial(
+    fo.evaluate_clients, result, cases.TASK.per_example, cases.DATA
+  )
   losses = [
-    fo.evaluate_clients(result, per_example, cases.DATA, algorithm=case).values[
-      "personal"
-    ]["loss"]
+    measured(algorithm=case).values["personal"]["loss"]
     for case in (algorithm, transforms.with_upload(algorithm, upload))
   ]
   np.testing.assert_array_equal(*losses)
