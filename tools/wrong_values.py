@@ -316,11 +316,7 @@ EXAMPLES = {
     "client": linear.SGD,
   },
   "compare": {
-    "methods": {
-      "a": fo.Method(
-        lambda lr: fo.fed_avg(linear.loss_fn, optax.sgd(lr)), {"lr": [0.1]}
-      ),
-    },
+    "methods": {"a": fo.Method(BY_NAME["make"], {"lr": [0.1]})},
     "seeds": [0],
     "report_seeds": [1, 2],
     "validation": linear.TEST,

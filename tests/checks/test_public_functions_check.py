@@ -113,7 +113,8 @@ def evaluate_clients(bad):
 
 
 test_is_refused = refusals.of_table(
-  "wired.txt", Simulator, mean_loss, simulate, sweep, sends, becomes, state,
-  of_grid, evaluate_clients, BATCH=BATCH, PROX_SKIP=PROX_SKIP, SIM=SIM,
-  GRID=GRID, OTHER=OTHER, FEWER=FEWER, OTHERS=OTHERS, STEPS=STEPS, MOON=MOON,
+  "public_functions.txt", Simulator, mean_loss, simulate, sweep, sends,
+  becomes, state, of_grid, evaluate_clients, BATCH=BATCH, PROX_SKIP=PROX_SKIP,
+  SIM=SIM, GRID=GRID, OTHER=OTHER, FEWER=FEWER, OTHERS=OTHERS, STEPS=STEPS,
+  MOON=MOON,
 )  # fmt: skip
