@@ -30,8 +30,8 @@ public_names.py      the public names of a module
 
 The command line, and other processes:
 commands.py          the command line as the tests call it
-stopped.py           runs that are stopped and go on
-some_cells.py        cells for tests of workers
+resumed_runs.py      runs that are stopped and go on
+worker_cells.py      cells for tests of workers
 several_devices.py   the runs of engine/test_sharding.py
 extras_alone.py      what an extra lets one do, without other packages
 """
