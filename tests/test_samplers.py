@@ -368,14 +368,6 @@ def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
 TWO, KEY = jnp.arange(2), jax.random.key(0)
 
 
-def draw_in(round):
-  samplers.draw(samplers.uniform(), 0, round, sizes=[1, 1], cohort_size=1)
-
-
-def fit(sampler):
-  cohorts_of(sampler, rounds=1)
-
-
 test_is_refused = refusals.of_table(
-  "samplers.txt", math, samplers, draw_in, fit, TWO=TWO, KEY=KEY
+  "samplers.txt", math, samplers, cohorts_of, TWO=TWO, KEY=KEY
 )

@@ -26,6 +26,7 @@ from fedjax_opt.checks.values import (
 )
 from fedjax_opt.data import partition
 from tests.helpers import linear, refusals
+from tests.helpers.public_names import FACTORIES
 
 
 def rates(flag, text):
@@ -45,8 +46,8 @@ def test_checks_know_nothing_of_the_rest():
 
 
 def test_factories_say_what_their_arguments_may_be():
-  assert len(linear.FACTORIES) > 100
-  assert "fed_prox mu" in linear.FACTORIES
+  assert len(FACTORIES) > 100
+  assert "fed_prox mu" in FACTORIES
   assert fo.domo.checked_fields["mu_l"].optional
   assert not fo.fed_prox.checked_fields["mu"].optional
 
@@ -74,7 +75,7 @@ def line_of(factory, argument, value):
 
 def test_numbers_outside_of_the_interval_are_refused():
   """Before anything else is looked at."""
-  for factory, argument, field in linear.FACTORIES.values():
+  for factory, argument, field in FACTORIES.values():
     for value in NUMBERS if isinstance(field, fields.Number) else ():
       line = line_of(factory, argument, value)
       assert bool(line) != _is_in(value, field.interval), (argument, value)
@@ -102,7 +103,7 @@ WRONG = {
 
 def test_values_of_another_type_are_refused():
   checkers = set()
-  for factory, argument, field in linear.FACTORIES.values():
+  for factory, argument, field in FACTORIES.values():
     checker = getattr(field.accepts, "func", field.accepts)
     bad, words = WRONG.get(checker, ((), ""))
     for value in bad:

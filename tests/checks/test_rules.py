@@ -14,7 +14,8 @@ from fedjax_opt.checks import fields
 from fedjax_opt.checks import rules as checks
 from fedjax_opt.optimizers import at_round
 from tests.helpers import refusals
-from tests.helpers.linear import FACTORIES, SGD, loss_fn
+from tests.helpers.linear import SGD, loss_fn
+from tests.helpers.public_names import FACTORIES
 
 # Numbers of any sign.
 UNBOUNDED = {"momentum_fusion rate", "sps f_min", "compare target"}

@@ -26,7 +26,7 @@ artefact_records.py  records that never ran, and what artefacts say of them
 Refusals and tables:
 refusals.py          the one line of a refusal, and tables of refused calls
 tables_of_calls.py   reads text files of calls, and what comes of each
-public_names.py      the public names of a module
+public_names.py      public names of a module, and the arguments they check
 
 The command line, and other processes:
 commands.py          the command line as the tests call it

@@ -1,11 +1,8 @@
-"""A linear classifier of twelve examples, and public functions' fields."""
-
-import inspect
+"""A linear classifier of twelve examples."""
 
 import numpy as np
 import optax
 
-import fedjax_opt as fo
 from fedjax_opt import ClientData, evaluation, fed_avg
 
 N = 12
@@ -37,20 +34,5 @@ def per_example(params, batch):
 
 evaluate = evaluation.federated(per_example)
 ALGORITHM = fed_avg(loss_fn, SGD)
-OPTIONS = {"rounds": 2, "batch_size": 2}
-
-DEFAULTS = {"algorithm": ALGORITHM, "params": PARAMS, "data": DATA, **OPTIONS}
-
-
-# Public functions that say what their arguments may be.
-FACTORIES = {
-  f"{name} {argument}": (factory, argument, field)
-  for module in (
-    *(fo, fo.rules, fo.prox, fo.transforms, fo.objectives),
-    *(fo.partition, fo.synthetic, fo.samplers),
-    *(fo.aggregators, fo.faults, fo.privacy),
-  )
-  for name, factory in vars(module).items()
-  if inspect.isfunction(factory)
-  for argument, field in getattr(factory, "checked_fields", {}).items()
-}
+DEFAULTS = {"algorithm": ALGORITHM, "params": PARAMS, "data": DATA}
+DEFAULTS |= {"rounds": 2, "batch_size": 2}
