@@ -12,33 +12,7 @@ import tempfile
 import hypothesis
 import pytest
 
-# What `-m quick` runs, a look at each part for every change: whole files, or
-# tests of them by the start of their names.
-QUICK = (
-  "tests/test_registry.py",
-  "tests/test_contract.py::test_inert_bit_for_bit[scaffold]",
-  "tests/test_contract.py::test_a_grid_equals_its_points[scaffold]",
-  "tests/test_privacy.py::test_without_noise_it_is_the_loop[poisson]",
-  "tests/algorithms/test_loops.py::test_equals_the_loop[moon]",
-  "tests/algorithms/test_loops.py::test_equals_the_loop[fed_dual_avg]",
-  "tests/prox/test_prox.py::test_known_points_and_values",
-  "tests/repository/test_docs.py::test_the_readme_is_short",
-  "tests/checks/test_inputs.py",
-  "tests/study/test_verdicts.py",
-  "tests/data/test_clients.py",
-  "tests/data/test_partition.py",
-  "tests/engine/test_batch_plan.py",
-  "tests/arrays/test_counters.py",
-  "tests/experiments/test_run.py::test_trace",
-  "tests/experiments/command_line/test_help.py",
-  "tests/models/test_models.py::test_shapes_and_parameters[",
-  "tests/results/test_checkpoint.py::test_a_killed_run_goes_on_bit_for_bit[one]",
-  "tests/results/test_run_folder.py",
-  "tests/rules/test_rules_registry.py",
-  "tests/transforms/test_uploads.py::test_fed_avg_is_the_loop[top_k_with",
-)
-
-
+pytest.register_assert_rewrite("tests.helpers")  # They show what differs.
 # Tracing, and rewriting assertions, make many short-lived objects, few of them
 # in cycles.
 gc.set_threshold(50_000, 20, 100)
@@ -95,48 +69,31 @@ def pytest_ignore_collect(collection_path, config):
   """Files without a quick test are not imported if only those are run."""
   if not _only_quick(config) or collection_path.suffix != ".py":
     return None
-  files = {name.partition("::")[0] for name in QUICK}
-  path = collection_path.relative_to(config.rootpath).as_posix()
-  return True if path not in files else None
+  return True if "mark.quick" not in collection_path.read_text() else None
 
 
-def _is_slow_case(item):
-  """Whether a marker of its test leaves a case to `-m slow`."""
-  for marker in item.iter_markers("default_cases"):
-    return item.callspec.id not in marker.args
-  for marker in item.iter_markers("slow_cases"):
-    return item.callspec.id in marker.args
-  return False
-
-
-def _unknown_cases(items):
-  """Cases that a marker names and its test does not have."""
-  named_ids, item_ids = set(), set()
-  for item in items:
-    for name in ("default_cases", "slow_cases"):
-      for marker in item.iter_markers(name):
-        test = item.nodeid.partition("[")[0]
-        named_ids |= {f"{test}[{case}]" for case in marker.args}
-        item_ids.add(item.nodeid)
-  return named_ids - item_ids
+# Markers of a test that give some of its cases another one, as they are named
+# or as they are not.
+_OF_CASES = {
+  "default_cases": ("slow", False),
+  "slow_cases": ("slow", True),
+  "quick_cases": ("quick", True),
+}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
   """Marks the quick ones, and the slow cases."""
-  unknown = set(QUICK)
+  unknown, ids = set(), {item.nodeid for item in items}
   for item in items:
-    if _is_slow_case(item):
-      item.add_marker(pytest.mark.slow)
-    if item.nodeid.startswith(QUICK):
-      item.add_marker(pytest.mark.quick)
-      unknown -= {name for name in QUICK if item.nodeid.startswith(name)}
-  if config.args == ["tests"]:
-    if not _only_quick(config):
-      exists = lambda name: (config.rootpath / name.partition("::")[0]).exists()
-      unknown = _unknown_cases(items) | {n for n in QUICK if not exists(n)}
-    if unknown:
-      raise pytest.UsageError(f"tests: there are no {sorted(unknown)}")
+    test = item.nodeid.partition("[")[0]
+    for name, (mark, is_named) in _OF_CASES.items():
+      for marker in item.iter_markers(name):
+        if (item.callspec.id in marker.args) == is_named:
+          item.add_marker(getattr(pytest.mark, mark))
+        unknown |= {f"{test}[{case}]" for case in marker.args} - ids
+  if unknown and config.args == ["tests"]:
+    raise pytest.UsageError(f"tests: there are no {sorted(unknown)}")
 
 
 def pytest_collection_finish():

@@ -111,6 +111,7 @@ def test_loss_falls(name):
 
 @each_kind
 @pytest.mark.default_cases("scaffold")
+@pytest.mark.quick_cases("scaffold")
 def test_inert_bit_for_bit(name):
   """Padding indices and the order of the pool change no bit, and no program."""
   expected = base(name)
@@ -159,6 +160,7 @@ def grid_of(name):
 # in test_composite.py.
 @pytest.mark.parametrize("name", ["scaffold", "domo"], scope="module")
 @pytest.mark.default_cases("scaffold")
+@pytest.mark.quick_cases("scaffold")
 def test_a_grid_equals_its_points(name):
   of_name = functools.partial(make, name)
   options = options_of(name)

@@ -13,8 +13,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import frozen, lora, trainable
-from tests.helpers import cases, jax_problems
-from tests.helpers.refusals import refusal
+from tests.helpers import cases, jax_problems, refusals
 
 RANK, ALPHA = 2, 3.0
 
@@ -185,34 +184,18 @@ def test_a_new_adapter_changes_nothing_and_merging_keeps_what_it_computes():
   chex.assert_trees_all_close(lora.merged(twice(mlp)), twice(lora.merged(mlp)))
 
 
-REFUSED = {
-  "layers='query': matches no dense layer of the model; must be among first, "
-  "head": dict(layers=["query"]),
-  "layers='first': must be a list of paths": dict(layers="first"),
-  "rank=5: must be at most 4, the smaller side of first, [6, 4]": dict(rank=5),
-  "rank=0: must be": dict(rank=0),
-  "alpha=0: must be in (0, inf)": dict(alpha=0),
-  "key=an array float32[4]: must be a random key": dict(key=np.ones(4, "f")),
-  "key=0: must be a random key": dict(key=0),
-  "params: has adapters already": dict(params=made()[1]),
-}
+BATCH, ADAPTED = made()
 
 
-@pytest.mark.parametrize("message", REFUSED)
-def test_refused(message):
-  arguments = dict(layers=["first"], key=jax.random.key(0), rank=2)
-  arguments |= {"params": made()[1]["base"]} | REFUSED[message]
-  assert message in refusal(lora.adapt, **arguments)
+def adapt(bad):
+  good = {"params": ADAPTED["base"], "layers": ["first"], "rank": 2}
+  lora.adapt(**good | {"key": jax.random.key(0)} | bad)
 
 
-def test_what_is_not_of_the_adapted_model_is_refused():
-  for value in (None, "text", {"base": {}}, np.ones(3)):
-    assert refusal(lora.merged, value).startswith("adapted=")
-  with pytest.raises(ValueError, match=r"must have lora_a; FFA-LoRA"):
-    fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=["lora_b"])
-  with pytest.raises(ValueError, match="lora_scale is a constant"):
-    fo.fed_ex_lora(LOSS, optax.sgd(0.1), paths=lora._PARTS[1:])
-  batch, adapted = made()
-  adapted["lora_a"]["second"] = adapted["lora_a"]["first"]
+test_is_refused = refusals.of_table("lora.txt", lora, adapt, ADAPTED=ADAPTED)
+
+
+def test_an_adapter_of_no_layer_is_refused():
+  adapters = ADAPTED["lora_a"] | {"second": ADAPTED["lora_a"]["first"]}
   with pytest.raises(ValueError, match=r"lora_a\['second'\]: .*calls no layer"):
-    LOSS(adapted, batch, None)
+    LOSS(ADAPTED | {"lora_a": adapters}, BATCH, None)

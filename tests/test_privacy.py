@@ -22,7 +22,7 @@ import fedjax_opt as fo
 from fedjax_opt import privacy, processes
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import programs
-from tests.helpers import calls, cases
+from tests.helpers import cases, refusals
 
 LR = 0.3
 SETTINGS = {"batch_size": 4, "local_epochs": 1.5}
@@ -52,6 +52,7 @@ def run(algorithm, rounds, settings, **options):
 
 @pytest.mark.parametrize("settings", [POISSON, FIXED], ids=["poisson", "fixed"])
 @pytest.mark.default_cases("poisson")
+@pytest.mark.quick_cases("poisson")
 def test_without_noise_it_is_the_loop(settings):
   """Sums of clipped differences, over the expected number, whoever came."""
   with jax.enable_x64(True):
@@ -356,10 +357,6 @@ def test_calibrated_noise_has_that_epsilon():
 # Bad input.
 
 
-def run_private(algorithm):
-  run(privacy.with_privacy(algorithm, 1.0, 1.0), 1, FIXED)
-
-
 def reading_each():
   def round(state, cohort):
     one_client = lambda worker, x: optax.tree.zeros_like(x)
@@ -375,7 +372,10 @@ def epsilon_of(**options):
   return privacy.epsilon(**about | {"cohort_size": 5, "delta": 1e-5} | options)
 
 
-test_is_refused = calls.refusals_of_table("privacy.txt", globals())
+test_is_refused = refusals.of_table(
+  "privacy.txt", privacy, cases, private, run, reading_key, reading_each,
+  epsilon_of, FIXED=FIXED,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

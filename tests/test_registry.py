@@ -25,6 +25,8 @@ from fedjax_opt.transforms import UPLOADS
 from fedjax_opt.transforms.aggregators import AGGREGATORS
 from fedjax_opt.transforms.faults import FAULTS
 
+pytestmark = pytest.mark.quick
+
 CHOICES = {
   f"{registry} {name}": choice
   for registry, choices in {

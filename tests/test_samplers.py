@@ -13,7 +13,7 @@ from scipy import stats
 import fedjax_opt as fo
 from fedjax_opt import samplers
 from fedjax_opt.engine.config import Config
-from tests.helpers import calls, jax_problems
+from tests.helpers import jax_problems, refusals
 
 SIZES = (6, 9, 12, 7, 5)
 DATA = fo.ClientData.from_client_ids(
@@ -368,12 +368,6 @@ def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
 TWO, KEY = jnp.arange(2), jax.random.key(0)
 
 
-def draw_in(round):
-  samplers.draw(samplers.uniform(), 0, round, sizes=[1, 1], cohort_size=1)
-
-
-def fit(sampler):
-  cohorts_of(sampler, rounds=1)
-
-
-test_is_refused = calls.refusals_of_table("samplers.txt", globals())
+test_is_refused = refusals.of_table(
+  "samplers.txt", math, samplers, cohorts_of, TWO=TWO, KEY=KEY
+)

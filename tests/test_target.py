@@ -10,10 +10,9 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import norms, processes, target
+from fedjax_opt import processes, target
 from fedjax_opt.engine import chunks, programs
-from tests.helpers import jax_problems
-from tests.helpers.refusals import refusal
+from tests.helpers import jax_problems, refusals
 
 TASK = jax_problems.softmax()
 
@@ -28,16 +27,12 @@ def device(platform):
   return types.SimpleNamespace(platform=platform)
 
 
-def per_example(params, batch):
-  return {"loss": TASK.loss_fn(params, batch, None)}
-
-
 def use(*arguments):
   with target.use(*arguments):
     pass
 
 
-EVALUATE = fo.evaluation.federated(per_example)
+EVALUATE = fo.evaluation.federated(TASK.per_example)
 
 
 def test_compile_gives_the_programs_of_a_run(monkeypatch):
@@ -99,52 +94,10 @@ def test_what_is_chosen_by_platform_is_that_of_the_target(
   assert target.platform() == jax.default_backend()
 
 
-@pytest.mark.parametrize(
-  ("devices", "names"),
-  [([], "are of []"), ([device("tpu"), device("cuda")], "'cuda', 'tpu'")],
-)
-def test_devices_are_of_one_platform(devices, names):
-  message = refusal(use, devices)
-  assert message.startswith("devices: must be one or more")
-  assert names in message
-
-
-@pytest.mark.parametrize(
-  "devices", [["cpu"], None, jax.devices()[0], np.zeros(()), jax.numpy.ones(3)]
-)
-def test_devices_are_a_list_of_devices(devices):
-  message = refusal(use, devices, kind=TypeError)
-  assert message.startswith("devices=")
-  assert "must be a list of devices, as" in message
-
-
-@pytest.mark.parametrize("number", [0, 1.5, "8 GB", float("nan")])
-def test_memory_is_a_number_of_bytes(number):
-  assert refusal(use, jax.devices(), number).startswith("memory_bytes=")
+test_is_refused = refusals.of_table("target.txt", use, device)
 
 
 # What is computed otherwise there.
-
-TREE = {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3), "b": np.ones(4)}
-
-
-@pytest.mark.parametrize("worst", [0.0, np.inf, np.nan])
-def test_sums_over_trees_are_the_same_on_accelerators(worst):
-  tree = jax.tree.map(jnp.float32, TREE | {"c": worst})
-  cpu = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
-  finite = norms.all_finite(tree)
-  with target.use([device("cuda")]):
-    assert len(norms.joined(jax.tree.leaves(tree))) == 1
-    gpu = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
-    assert norms.all_finite(tree) == finite
-  np.testing.assert_allclose(gpu, cpu, rtol=1e-6)
-
-
-def test_large_trees_stay_in_leaves():
-  leaves = [jnp.zeros(1 << 20), jnp.zeros(2)]
-  with target.use([device("cuda")]):
-    assert [leaf.size for leaf in norms.joined(leaves)] == [1 << 20, 2]
-    assert norms.joined([]) == []
 
 
 @pytest.mark.parametrize("reuse_gradients", [False, True])
@@ -168,39 +121,3 @@ def test_delta_sgd_takes_the_same_steps_on_accelerators(reuse_gradients):
     gpu = points()
   for a, b in zip(jax.tree.leaves(cpu), jax.tree.leaves(gpu), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5)
-
-
-# Norms of trees: the number, whatever the shapes and types.
-
-
-X = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([[-2.0], [4.0]])}
-Y = {"a": np.ones((2, 3)), "b": np.array([[0.5], [1.0]])}
-
-
-def cast(tree, dtype):
-  return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), tree)
-
-
-@pytest.mark.parametrize(
-  ("dtype", "rtol", "result"),
-  [
-    ("bfloat16", 1e-6, "float32"),
-    ("float32", 1e-6, "float32"),
-    ("float64", 1e-14, "float64"),
-  ],
-)
-def test_norm_and_distance(dtype, rtol, result):
-  with jax.enable_x64(dtype == "float64"):
-    x, y = cast(X, dtype), cast(Y, dtype)
-    actual = norms.norm(x), norms.distance(x, y)
-    flat = norms.distance(norms.flat(x), y), norms.distance(x, norms.flat(y))
-    np.testing.assert_array_equal(flat, [actual[1]] * 2)
-    assert {number.dtype for number in actual} == {jnp.dtype(result)}
-    x, y = jax_problems.flat(X), jax_problems.flat(Y)
-    expected = np.linalg.norm(x), np.linalg.norm(x - y)
-    np.testing.assert_allclose(actual, expected, rtol=rtol)
-
-
-def test_an_empty_tree_has_length_0():
-  assert norms.norm({}) == 0
-  assert norms.distance({}, {}) == 0

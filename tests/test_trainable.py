@@ -1,7 +1,6 @@
 """Training only some leaves of a model."""
 
 import functools
-import re
 
 import chex
 import jax
@@ -265,35 +264,3 @@ def test_which_leaves_a_path_stands_for():
     "headless": False,
     "body": [False, {"w": True}],
   }
-
-
-BAD_PATHS = {
-  ("outputs",): "trainable='outputs': matches no leaf of the model; must be "
-  "among hidden, output",
-  ("output", "hidden/weight"): "trainable='hidden/weight': matches no leaf of "
-  "the model; must be among hidden/bias, hidden/kernel",
-}
-
-
-@pytest.mark.parametrize("paths", BAD_PATHS)
-def test_paths_that_match_nothing(paths):
-  with pytest.raises(ValueError, match=f"^{re.escape(BAD_PATHS[paths])}(\n|$)"):
-    simulate(some("fed_avg", paths))
-
-
-def test_bad_arguments():
-  avg = MAKE["fed_avg"]
-  for paths in ([], ["output", ""]):
-    with pytest.raises(ValueError, match=r"trainable=.*at least one path, non"):
-      fo.train_only(avg, paths, TASK.loss_fn)
-  for paths in ("output", [1], None):
-    with pytest.raises(TypeError, match=r"trainable=.*must be a list of paths"):
-      fo.train_only(avg, paths, TASK.loss_fn)
-  with pytest.raises(TypeError, match=r"make=3: must be a function"):
-    fo.train_only(3, HEAD, TASK.loss_fn)
-  with pytest.raises(TypeError, match=r"make\(...\).*must be an Algorithm"):
-    fo.train_only(lambda loss_fn: optax.sgd(0.1), HEAD, TASK.loss_fn)
-  with pytest.raises(
-    TypeError, match=r"make=.*must be.*\(loss_fn, features_fn"
-  ):
-    fo.train_only(avg, HEAD, TASK.loss_fn, TASK.features_fn)

@@ -42,7 +42,7 @@ import fedjax_opt as fo
 from fedjax_opt.checks import errors
 from fedjax_opt.models import layers
 from fedjax_opt.results.history import History
-from tests.helpers import calls, public_names
+from tests.helpers import linear, public_names
 from tools import bit_flips
 
 # A call that takes more seconds hangs.
@@ -54,13 +54,13 @@ _FILE = pathlib.Path(__file__).with_suffix(".toml")
 ACCEPTED = tomllib.loads(_FILE.read_text())
 FOLDER = tempfile.mkdtemp()
 OTHER_CLIENTS = fo.ClientData.from_client_ids(
-  {"x": calls.X + 1, "y": calls.Y}, calls.OWNERS
+  {"x": linear.X + 1, "y": linear.Y}, linear.OWNERS
 )
-TRAIN, HELD_OUT = calls.DATA.split(0.4)
+TRAIN, HELD_OUT = linear.DATA.split(0.4)
 
 
 CLIENTS = pathlib.Path(FOLDER) / "clients.npz"
-calls.DATA.to_npz(CLIENTS)
+linear.DATA.to_npz(CLIENTS)
 
 
 def _fresh(call):
@@ -77,7 +77,7 @@ def new_folder():
 @_fresh
 def population():
   folder = tempfile.mkdtemp()
-  fo.Population.of_client_data(folder, calls.DATA)
+  fo.Population.of_client_data(folder, linear.DATA)
   return folder
 
 
@@ -135,10 +135,10 @@ WRONG = OF_NO_KIND | {
   "array of NaN": lambda: np.full((4, 3), np.nan, np.float32),
   "complex array": lambda: np.ones(3, np.complex64),
   "masked pool": lambda: {
-    "x": np.ma.masked_array(calls.X, calls.X > 0),
-    "y": calls.Y,
+    "x": np.ma.masked_array(linear.X, linear.X > 0),
+    "y": linear.Y,
   },
-  "big-endian pool": lambda: {"x": calls.X.astype(">f4"), "y": calls.Y},
+  "big-endian pool": lambda: {"x": linear.X.astype(">f4"), "y": linear.Y},
   "half precision": lambda: np.ones((4, 3), np.float16),
   "64 bits": lambda: np.full(4, 1 << 40),
   "truth values": lambda: np.ones((4, 3), bool),
@@ -148,7 +148,7 @@ WRONG = OF_NO_KIND | {
   "deleted": _deleted,
   "pool of deleted": lambda: {"x": _deleted()},
   "ragged pool": lambda: {"x": np.ones(3), "y": np.ones(4)},
-  "NaN pool": lambda: {"x": calls.X * np.nan, "y": calls.Y},
+  "NaN pool": lambda: {"x": linear.X * np.nan, "y": linear.Y},
   "wrong tree": lambda: {"v": np.zeros((7, 2), np.float32)},
 }
 IMAGES = pathlib.Path(FOLDER) / "images"
@@ -176,24 +176,24 @@ KEY = jax.random.key(0)
 CURVES = {"a": fo.plots.Curve([1.0, 2.0], [0.5, 0.25])}
 # Of any function.
 BY_NAME = {
-  "loss_fn": calls.loss_fn,
+  "loss_fn": linear.loss_fn,
   "mean_loss": lambda params: jnp.sum(params["w"]),
   "features_fn": lambda params, batch, rng: batch["x"],
-  "per_example": calls.per_example,
-  "client": calls.SGD,
-  "rule": calls.SGD,
+  "per_example": linear.per_example,
+  "client": linear.SGD,
+  "rule": linear.SGD,
   "psi": fo.prox.zero(),
   "fraction": 0.4,
-  "algorithm": calls.ALGORITHM,
-  "params": calls.PARAMS,
-  "center": calls.PARAMS,
-  "received": calls.PARAMS,
-  "previous": calls.PARAMS,
-  "data": calls.DATA,
+  "algorithm": linear.ALGORITHM,
+  "params": linear.PARAMS,
+  "center": linear.PARAMS,
+  "received": linear.PARAMS,
+  "previous": linear.PARAMS,
+  "data": linear.DATA,
   "rounds": 2,
-  "make": lambda lr: fo.fed_avg(calls.loss_fn, optax.sgd(lr)),
+  "make": lambda lr: fo.fed_avg(linear.loss_fn, optax.sgd(lr)),
   "grid": {"lr": [0.1, 0.2]},
-  "labels": calls.Y,
+  "labels": linear.Y,
   "num_clients": 2,
   "cohort_size": 2,
   "delta": 1e-5,
@@ -204,7 +204,7 @@ BY_NAME = {
   "data_dir": FOLDER,
   "path": pathlib.Path(FOLDER) / "a.png",
   "metric": "test_loss",
-  "examples": calls.TEST,
+  "examples": linear.TEST,
   "values": [0.5, 0.25, 0.75],
   "w": np.ones((3, 2)),
   "w_real": np.ones((3, 2)),
@@ -217,9 +217,9 @@ BY_NAME = {
   "b": [0.25, 0.25, 0.5],
   "rows": ("lr", [0.1, 0.2]),
   "columns": ("mu", [1, 2, 3]),
-  "bunch": {"data": calls.X, "target": calls.Y},
-  "train": calls.TEST,
-  "message": calls.PARAMS,
+  "bunch": {"data": linear.X, "target": linear.Y},
+  "train": linear.TEST,
+  "message": linear.PARAMS,
   "combine": lambda messages, counts: messages,
   "aggregator": fo.aggregators.median(),
   "corrupt": lambda message, key: message,
@@ -232,7 +232,7 @@ BY_NAME = {
   "vocab_size": 100,
   "key": KEY,
   "layers": ["dense"],
-  "function": calls.loss_fn,
+  "function": linear.loss_fn,
   "adapted": fo.lora.adapt(DENSE, ["dense"], KEY),
   "seconds_per_step": fo.systems.constant(1.0),
   "low": 1.0,
@@ -244,7 +244,7 @@ BY_NAME = {
   "losses": np.ones(2, np.float32),
   "running": {"mean": np.zeros(2, np.float32)},
   "new": {"mean": np.ones(2, np.float32)},
-  "client_ids": calls.OWNERS,
+  "client_ids": linear.OWNERS,
   "color": "red",
   "linestyle": "-",
   "marker": "o",
@@ -262,11 +262,11 @@ BY_NAME = {
   "paths": ["w"],
   "upload": fo.transforms.top_k(0.5),
   "personal": ["w"],
-  "momentum": calls.PARAMS,
+  "momentum": linear.PARAMS,
 }
 # Of some functions.
 EXAMPLES = {
-  "evaluation.with_perplexity": {"evaluate": calls.evaluate},
+  "evaluation.with_perplexity": {"evaluate": linear.evaluate},
   "lora.adapt": {"params": DENSE},
   "objectives.token_mean": {
     "of_tokens": np.zeros((2, 3), np.float32),
@@ -279,8 +279,8 @@ EXAMPLES = {
   "plots.timetable": {"groups": np.array([0, 0])},
   "schedules.speed_groups": {"seconds": np.ones(3)},
   "ClientData": {
-    "indices": np.asarray(calls.DATA.indices),
-    "sizes": np.asarray(calls.DATA.sizes),
+    "indices": np.asarray(linear.DATA.indices),
+    "sizes": np.asarray(linear.DATA.sizes),
   },
   "image_folders.image_folder": {"data_dir": IMAGES},
   "shakespeare.clients": {"text": PLAY, "length": 3},
@@ -305,26 +305,22 @@ EXAMPLES = {
   "tokenization.from_text": {"text": TOKENIZER.to_str()},
   "tokenization.train": {"texts": ["a b", "b c"]},
   "evaluate_clients": {
-    "model": calls.PARAMS,
+    "model": linear.PARAMS,
     "held_out": HELD_OUT,
     "train": TRAIN,
     "local_steps": 1,
     "batch_size": 1,
     "algorithm": None,
     "point": None,
-    "loss_fn": calls.loss_fn,
-    "client": calls.SGD,
+    "loss_fn": linear.loss_fn,
+    "client": linear.SGD,
   },
   "compare": {
-    "methods": {
-      "a": fo.Method(
-        lambda lr: fo.fed_avg(calls.loss_fn, optax.sgd(lr)), {"lr": [0.1]}
-      ),
-    },
+    "methods": {"a": fo.Method(BY_NAME["make"], {"lr": [0.1]})},
     "seeds": [0],
     "report_seeds": [1, 2],
-    "validation": calls.TEST,
-    "evaluate": calls.evaluate,
+    "validation": linear.TEST,
+    "evaluate": linear.evaluate,
     "metric": "validation_loss",
     "batch_size": 2,
     "data": OTHER_CLIENTS,
@@ -382,7 +378,11 @@ EXAMPLES = {
   "samplers.fixed": {"cohorts": [[0, 1]]},
   "samplers.resolve": {"sampler": "uniform"},
   "samplers.weighted": {"weights": [0.5, 0.5]},
-  "simulate": {"batch_size": 2, "test": calls.TEST, "evaluate": calls.evaluate},
+  "simulate": {
+    "batch_size": 2,
+    "test": linear.TEST,
+    "evaluate": linear.evaluate,
+  },
   "sweep": {"batch_size": 2},
   "Simulator": {
     "algorithm": BY_NAME["make"],
@@ -396,12 +396,12 @@ EXAMPLES = {
   },
   "statistics.probability_of_improvement": {"a": SCORES, "b": SCORES[:, ::-1]},
   "train_only": {
-    "make": lambda loss_fn: fo.fed_avg(loss_fn, calls.SGD),
+    "make": lambda loss_fn: fo.fed_avg(loss_fn, linear.SGD),
     "paths": ["w"],
   },
-  "transforms.Upload": {"rule": calls.SGD},
+  "transforms.Upload": {"rule": linear.SGD},
   "local": {"client": 0},
-  "sarah": {"direction": calls.PARAMS},
+  "sarah": {"direction": linear.PARAMS},
   "models.Encoder": {
     "config": fo.models.EncoderConfig(
       vocab_size=8, hidden=4, layers=1, heads=1, intermediate=4
@@ -428,7 +428,7 @@ EXAMPLES = {
   "Population.open": {"folder": population},
   "Population.write": {
     "folder": new_folder,
-    "clients": [calls.TEST, calls.TEST],
+    "clients": [linear.TEST, linear.TEST],
   },
   "Population.of_client_data": {"folder": new_folder},
   "models.VGG": {"stages": ((2,),)},
@@ -476,7 +476,7 @@ def public():
   for owner, names in methods.items():
     named |= {f"{owner}.{name}": getattr(named[owner], name) for name in names}
   named |= {
-    f"ClientData().{name}": getattr(calls.DATA, name)
+    f"ClientData().{name}": getattr(linear.DATA, name)
     for name in ("split", "split_clients", "label_counts", "to_npz")
   }
   is_made = lambda name, value: (

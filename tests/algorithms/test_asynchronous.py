@@ -16,8 +16,8 @@ from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.clock import Clock
 from fedjax_opt.engine.config import Config
 from fedjax_opt.schedules import by_hand
-from tests import reference, reference_asynchronous
-from tests.helpers import calls, cases, jax_problems
+from tests import reference
+from tests.helpers import cases, jax_problems, refusals
 from tests.helpers.refusals import refusal
 
 STEPS, SEED = 30, 0
@@ -75,7 +75,7 @@ def follow(server, x64, *, concurrency, buffer, lost=0.0, mu=0.0, system=""):
   def choose(number, flying):
     return rng.choice([c for c in range(cases.M) if c not in flying])
 
-  return reference_asynchronous.run(
+  return reference.events(
     server,
     work,
     choose,
@@ -119,14 +119,13 @@ def hinge(tau):
 
 
 # Of each the algorithm, its loop, and how many are in flight and in a step.
-LOOP = reference_asynchronous
 ONES = np.ones(cases.M)
 RULE = optax.sgd(cases.LR)
 ASYNC = functools.partial(fo.fed_async, cases.loss_fn, RULE)
 METHODS = {
   "fed_buff": (
     fo.fed_buff(cases.loss_fn, RULE),
-    lambda x: LOOP.FedBuff(x, 0.5, reference.Sgd(1.0), ONES),
+    lambda x: reference.FedBuff(x, 0.5, reference.Sgd(1.0), ONES),
     {"concurrency": 5, "buffer": 3, "lost": 0.2},
     UNIFORM,
   ),
@@ -134,7 +133,7 @@ METHODS = {
     fo.fed_buff(
       cases.loss_fn, RULE, optax.sgd(0.7, momentum=0.5), staleness_power=1.0
     ),
-    lambda x: LOOP.FedBuff(
+    lambda x: reference.FedBuff(
       x, 1, reference.Momentum(0.7, 0.5), cases.masses("")
     ),
     {"concurrency": 6, "buffer": 2, "lost": 0.2},
@@ -142,37 +141,37 @@ METHODS = {
   ),
   "fed_async": (
     ASYNC(),
-    lambda x: LOOP.FedAsync(x, 0.6, lambda tau: (tau + 1) ** -0.5),
+    lambda x: reference.FedAsync(x, 0.6, lambda tau: (tau + 1) ** -0.5),
     {"concurrency": 5, "buffer": 1, "mu": 0.005},
     UNIFORM,
   ),
   "fed_async constant": (
     ASYNC(alpha=0.3, mu=0.1, staleness="constant"),
-    lambda x: LOOP.FedAsync(x, 0.3, lambda tau: 1.0),
+    lambda x: reference.FedAsync(x, 0.3, lambda tau: 1.0),
     {"concurrency": 5, "buffer": 1, "mu": 0.1},
     UNIFORM,
   ),
   "fed_async hinge": (
     ASYNC(mu=0.0, staleness="hinge", hinge_slope=0.7, hinge_start=2.0),
-    lambda x: LOOP.FedAsync(x, 0.6, hinge),
+    lambda x: reference.FedAsync(x, 0.6, hinge),
     {"concurrency": 6, "buffer": 1, "lost": 0.2},
     UNIFORM,
   ),
   "ca2fl": (
     fo.ca2fl(cases.loss_fn, RULE, optax.sgd(0.5)),
-    lambda x: LOOP.Ca2fl(x, 0.5, cases.M),
+    lambda x: reference.Ca2fl(x, 0.5, cases.M),
     {"concurrency": 5, "buffer": 3, "lost": 0.2},
     UNIFORM,
   ),
   "fadas": (
     fo.fadas(cases.loss_fn, RULE, 0.05, eps=1e-3),
-    lambda x: LOOP.Fadas(x, 0.05, 0.9, 0.99, 1e-3, 1),
+    lambda x: reference.Fadas(x, 0.05, 0.9, 0.99, 1e-3, 1),
     {"concurrency": 6, "buffer": 2, "lost": 0.2},
     UNIFORM,
   ),
   "fadas without delays": (
     fo.fadas(cases.loss_fn, RULE, 0.05, b1=0.5, delay_threshold=None, eps=1e-3),
-    lambda x: LOOP.Fadas(x, 0.05, 0.5, 0.99, 1e-3, None),
+    lambda x: reference.Fadas(x, 0.05, 0.5, 0.99, 1e-3, None),
     {"concurrency": 5, "buffer": 9},  # More than there are clients.
     UNIFORM,
   ),
@@ -353,7 +352,10 @@ def asynchronous(algorithm, **options):
 
 LOSS = cases.loss_fn
 CLIP = {"max_update_norm": 1.0, "max_update_action": "clip"}
-test_is_refused = calls.refusals_of_table("asynchronous.txt", globals())
+test_is_refused = refusals.of_table(
+  "asynchronous.txt", by_hand, cases, asynchronous, STEPS=STEPS, RULE=RULE,
+  ASYNC=ASYNC, FED_BUFF=FED_BUFF, LOSS=LOSS, CLIP=CLIP,
+)  # fmt: skip
 
 
 def test_versions_that_do_not_fit_are_refused(monkeypatch):

@@ -7,19 +7,21 @@ import pytest
 
 from fedjax_opt import ClientData, prox
 from fedjax_opt.algorithms.centralized import centralized, local, optimum
-from tests import reference_composite as loops
+from tests import reference
 from tests.helpers import jax_problems
 from tests.helpers.jax_problems import assert_close
 
 TASK = jax_problems.softmax()  # The last of five clients owns nothing.
 PSI = prox.kernels(prox.l1(0.05))
-OF_LOOP = loops.L1(slice(3, 15), 0.05)
+OF_LOOP = reference.L1(slice(3, 15), 0.05)
 RATE = 0.5
 EVERYTHING = np.concatenate(TASK.problem.client_rows)
 
 
 def points_of_loop(rows, steps):
-  return loops.proximal_gradient(TASK.problem, [rows] * steps, OF_LOOP, RATE)
+  return reference.proximal_gradient(
+    TASK.problem, [rows] * steps, OF_LOOP, RATE
+  )
 
 
 def run(algorithm, **options):
@@ -46,9 +48,9 @@ def test_uniform_weights_make_it_the_mean_over_clients():
     gradients = [problem.gradient(w, rows) for rows in problem.client_rows]
     return None, np.mean([grad for _, grad in gradients], axis=0)
 
-  psi = loops.L1(slice(None), 0.1)
+  psi = reference.L1(slice(None), 0.1)
   mean = jax_problems.from_start(problem, problem.x0, gradient)
-  xs = loops.proximal_gradient(mean, [None] * 5, psi, 0.2)
+  xs = reference.proximal_gradient(mean, [None] * 5, psi, 0.2)
   with jax.enable_x64(True):
     result = task.simulate(
       centralized(task.loss_fn, prox.l1(0.1), 0.2),
@@ -108,7 +110,7 @@ def test_the_optimum_equals_the_loop():
   result = optimum(
     TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=tries
   )
-  x = loops.fista(
+  x = reference.fista(
     TASK.problem, EVERYTHING, OF_LOOP, 1024.0, tries, 0.0, halve=True
   )
   assert np.linalg.norm(x - TASK.problem.x0) > 0.1  # Some were accepted.

@@ -1,6 +1,6 @@
 """Composite algorithms: other mirror maps, constraints, grids and bad input.
 
-test_loops.py has them against their loops.
+test_loops.py has them against their reference.
 """
 
 import chex
@@ -13,9 +13,8 @@ from fedjax_opt import grid_points, prox, simulate
 from fedjax_opt.algorithms.composite import fed_dual_avg, fed_mid
 from fedjax_opt.engine.config import Config
 from fedjax_opt.prox import mirror
-from fedjax_opt.rules.proximal import subgradient_step
 from fedjax_opt.samplers import Sampler
-from tests import reference_composite as loops
+from tests import reference
 from tests.helpers import jax_problems
 from tests.helpers.jax_problems import assert_close, flat
 
@@ -25,8 +24,8 @@ OPTIONS = COHORT | {"local_epochs": 1.5}
 EQUAL_STEPS = COHORT | {"local_steps": 3}
 SOFTMAX = jax_problems.softmax()  # bias [3], then kernel [4, 3]
 KERNEL = slice(3, 15)
-L1, OF_L1 = prox.kernels(prox.l1(0.12)), loops.L1(KERNEL, 0.12)
-BALL, OF_BALL = prox.kernels(prox.l2_ball(0.6)), loops.L2Ball(KERNEL, 0.6)
+L1, OF_L1 = prox.kernels(prox.l1(0.12)), reference.L1(KERNEL, 0.12)
+BALL, OF_BALL = prox.kernels(prox.l2_ball(0.6)), reference.L2Ball(KERNEL, 0.6)
 LINEAR = jax_problems.least_squares()  # kernel [5]
 ON_SIMPLEX = {"kernel": np.array([0.1, 0.3, 0.2, 0.15, 0.25])}
 FOUR_CLIENTS = jax_problems.softmax(sizes=(13, 7, 20, 4))
@@ -71,8 +70,8 @@ def test_entropy_equals_the_loop(name):
     result = simulated(algorithm, LINEAR, ON_SIMPLEX)
     rounds = drawn_rounds(LINEAR, OPTIONS)
   problem = jax_problems.from_start(LINEAR.problem, ON_SIMPLEX["kernel"])
-  *_, (last, *_) = getattr(loops, name)(
-    problem, rounds, loops.Zero(), RATE, SERVER_RATE, h=loops.Entropy()
+  *_, (last, *_) = getattr(reference, name)(
+    problem, rounds, reference.Zero(), RATE, SERVER_RATE, h=reference.Entropy()
   )
   assert_close(result.params, last, 1e-10)
   assert np.linalg.norm(last - problem.x0) > 0.05
@@ -95,11 +94,11 @@ def test_the_averaged_iterate_equals_the_loop(x64, osp):
       algorithm, rounds=ROUNDS, eval_every=1, evaluate=each_iterate,
       **EQUAL_STEPS,
     )  # fmt: skip
-  looped = loops.fed_dual_avg(
+  looped = reference.fed_dual_avg(
     task.problem, rounds, OF_L1, *rates, only_server_prox=osp
   )
   xs, _, duals = zip(*looped, strict=True)
-  expected = loops.averaged_iterate(duals, rounds, OF_L1, *rates)
+  expected = reference.averaged_iterate(duals, rounds, OF_L1, *rates)
   rtol = 1e-10 if x64 else 1e-5
   # Before the first round there is only the image of the start.
   expected = np.stack([task.problem.x0, *expected])
@@ -175,17 +174,9 @@ def test_a_grid_equals_the_loop():
   rounds, ends = drawn_rounds(SOFTMAX, OPTIONS), flat(result.params, 1)
   for end, point in zip(ends, grid_points(grid), strict=True):
     strength, *rates = (point[name] for name in grid)
-    psi = loops.Nuclear(KERNEL, (4, 3), strength)
-    *_, (last, _) = loops.fed_mid(SOFTMAX.problem, rounds, psi, *rates)
+    psi = reference.Nuclear(KERNEL, (4, 3), strength)
+    *_, (last, _) = reference.fed_mid(SOFTMAX.problem, rounds, psi, *rates)
     assert_close(end, last, 1e-5)
-
-
-@pytest.mark.parametrize(
-  "psi", [prox.kernels(prox.l1_ball(1.0)), prox.l1(1.0) + prox.non_negative()]
-)
-def test_a_subgradient_step_refuses_a_constraint_it_would_ignore(psi):
-  with pytest.raises(ValueError, match=r"psi=.*: must be finite everywhere"):
-    subgradient_step(0.1, psi)
 
 
 def test_the_averaged_iterate_needs_equal_steps():

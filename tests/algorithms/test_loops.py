@@ -15,9 +15,6 @@ from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.algorithms.fed_nova import _reach
 from tests import reference
-from tests import reference_composite as composite
-from tests import reference_methods as loops
-from tests import reference_variance_reduction as variance
 from tests.helpers import cases, jax_problems
 from tests.helpers.cases import KERNEL, LR, PROBLEM, ROUNDS, M, rate
 from tests.helpers.rule_referees import referee, rule
@@ -41,10 +38,10 @@ MOMENTA = {
 }
 # name -> (the package's, the referee's).
 PSI = {
-  "l1": (prox.l1(0.12), composite.L1(KERNEL, 0.12)),
-  "nuclear": (prox.nuclear(0.12), composite.Nuclear(KERNEL, (4, 3), 0.12)),
-  "l2_ball": (prox.l2_ball(0.6), composite.L2Ball(KERNEL, 0.6)),
-  "l1_ball": (prox.l1_ball(1.0), composite.L1Ball(KERNEL, 1.0)),
+  "l1": (prox.l1(0.12), reference.L1(KERNEL, 0.12)),
+  "nuclear": (prox.nuclear(0.12), reference.Nuclear(KERNEL, (4, 3), 0.12)),
+  "l2_ball": (prox.l2_ball(0.6), reference.L2Ball(KERNEL, 0.6)),
+  "l1_ball": (prox.l1_ball(1.0), reference.L1Ball(KERNEL, 1.0)),
 }
 
 
@@ -83,7 +80,7 @@ def muon(average_state):
     adamw = [own.t, *own.m[bias], *own.v[bias]]
     return np.array([*adamw, own.t, *own.m[KERNEL], *reference.COEFFICIENTS])
 
-  loop = loop_of(loops.averaging_rule, make(), ("m", "v"), record)
+  loop = loop_of(reference.averaging_rule, make(), ("m", "v"), record)
   return algorithm, "params client", loop
 
 
@@ -122,14 +119,14 @@ def of_regularizer(name, psi, client_rate=rate):
     LOSS, prox.kernels(penalty), client_rate, SERVER_RATE
   )
   of_step = (lambda r, k: rate(r)) if client_rate is rate else client_rate
-  loop = getattr(composite, name.removesuffix("_osp"))
+  loop = getattr(reference, name.removesuffix("_osp"))
   osp = {"only_server_prox": name.endswith("_osp")}
   return algorithm, "model", loop_of(loop, of_loop, of_step, SERVER_RATE, **osp)
 
 
 def scaffold(make=fo.scaffold, exact=False, **options):
   loop = loop_of_population(
-    variance.scaffold, rate, SERVER_RATE, exact=exact, **options
+    reference.scaffold, rate, SERVER_RATE, exact=exact, **options
   )
   options |= {"exact_control": True} if exact else {}
   return make(LOSS, rate, SERVER_RATE, **options), "params kept control", loop
@@ -144,7 +141,7 @@ def fed_adamw(whole=False, shared=False):
   )  # fmt: skip
   blocks = slice(0, KERNEL.start), KERNEL
   loop = loop_of(
-    loops.fed_adamw, slow, **constants, decay=0.2, blocks=blocks,
+    reference.fed_adamw, slow, **constants, decay=0.2, blocks=blocks,
     by_entry=whole, shared_count=shared,
   )  # fmt: skip
   return algorithm, "params delta moment count", loop
@@ -153,7 +150,7 @@ def fed_adamw(whole=False, shared=False):
 def fed_lada(**options):
   constants = {"alpha": 0.3, "b1": 0.7, "b2": 0.9, "eps": 0.05, **options}
   algorithm = fo.fed_lada(LOSS, rate, SERVER_RATE, **constants)
-  loop = loop_of(loops.fed_lada, rate, SERVER_RATE, **constants)
+  loop = loop_of(reference.fed_lada, rate, SERVER_RATE, **constants)
   return algorithm, "params delta moment", loop
 
 
@@ -161,28 +158,28 @@ def of_momenta(name):
   constants = MOMENTA[name]
   kwargs = {n: v for n, v in constants.items() if n in ("mu_s", "mu_l", "beta")}
   algorithm = ALGORITHMS[name].factory(LOSS, rate, ALPHA, **kwargs)
-  loop = loop_of(loops.double_momentum, rate, ALPHA, **constants)
+  loop = loop_of(reference.double_momentum, rate, ALPHA, **constants)
   return algorithm, "params momentum", loop
 
 
 def fed_nova(rho=0.0, mu=0.0):
   algorithm = fo.fed_nova(LOSS, LR, momentum=rho or None, mu=mu or None)
-  return algorithm, "params", loop_of(loops.fed_nova, LR, rho, mu)
+  return algorithm, "params", loop_of(reference.fed_nova, LR, rho, mu)
 
 
 def fed_speed(**options):
-  loop = loop_of_population(loops.fed_speed, LR, **SPEED, **options)
+  loop = loop_of_population(reference.fed_speed, LR, **SPEED, **options)
   return fo.fed_speed(LOSS, LR, **SPEED, **options), "params kept", loop
 
 
 def fed_exp(rounds, masses):
-  steps = list(loops.fed_exp(PROBLEM, rounds, LR, 1e-3))
+  steps = list(reference.fed_exp(PROBLEM, rounds, LR, 1e-3))
   assert max(rate for *_, rate in steps) > 1
   return steps
 
 
 def fed_dyn(rounds, masses):
-  for x, h, g in loops.fed_dyn(PROBLEM, rounds, LR, 0.1, population=masses):
+  for x, h, g in reference.fed_dyn(PROBLEM, rounds, LR, 0.1, population=masses):
     # The mean of all g_i, at any time.
     np.testing.assert_allclose(h, np.average(g, axis=0, weights=masses))
     yield x, h, g
@@ -195,7 +192,7 @@ def fed_per(share=None):
     options["shared_steps"], make = share, fo.fed_rep
     steps = lambda num_steps: max(1, round(share * num_steps))
   kernel = np.arange(KERNEL.start, KERNEL.stop)
-  loop = loop_of(loops.fed_per, LR, kernel, steps)
+  loop = loop_of(reference.fed_per, LR, kernel, steps)
   return make(LOSS, SGD, **options), "shared kept", loop
 
 
@@ -204,7 +201,7 @@ def per_fed_avg(delta=None, own_batches=True):
     LOSS, rate, inner_learning_rate=0.4, hessian_difference=delta,
     own_batches=own_batches,
   )  # fmt: skip
-  loop = loop_of(loops.per_fed_avg, rate, 0.4, delta, own_batches)
+  loop = loop_of(reference.per_fed_avg, rate, 0.4, delta, own_batches)
   return algorithm, "params", loop
 
 
@@ -251,7 +248,7 @@ LOOPS = {
   "fed_avg_subgradient": (
     fo.fed_avg_subgradient(LOSS, prox.kernels(PSI["l1"][0]), LR, SERVER_RATE),
     "params",
-    loop_of(composite.fed_avg_subgradient, 0.12, KERNEL, LR, SERVER_RATE),
+    loop_of(reference.fed_avg_subgradient, 0.12, KERNEL, LR, SERVER_RATE),
   ),
   "scaffold": scaffold(),
   "scaffold, exact": scaffold(exact=True),
@@ -263,7 +260,7 @@ LOOPS = {
   "minibatch_sgd": (
     fo.minibatch_sgd(LOSS, rate),
     "params",
-    loop_of(variance.minibatch_sgd, rate),
+    loop_of(reference.minibatch_sgd, rate),
   ),
   **{name: of_momenta(name) for name in MOMENTA},
   "fed_dyn": (fo.fed_dyn(LOSS, SGD, alpha=0.1), "params h kept", fed_dyn),
@@ -273,18 +270,18 @@ LOOPS = {
   "fed_cm": (
     fo.fed_cm(LOSS, rate, SERVER_RATE, alpha=0.2),
     "params delta",
-    loop_of(loops.fed_cm, rate, SERVER_RATE, 0.2),
+    loop_of(reference.fed_cm, rate, SERVER_RATE, 0.2),
   ),
   "mo_fed_sam": (
     fo.mo_fed_sam(LOSS, rate, SERVER_RATE, rho=0.2, beta=0.3),
     "params delta",
-    loop_of(loops.fed_cm, rate, SERVER_RATE, 0.3, rho=0.2),
+    loop_of(reference.fed_cm, rate, SERVER_RATE, 0.3, rho=0.2),
   ),
   "fed_exp": (fo.fed_exp(LOSS, SGD, eps=1e-3), "params model", fed_exp),
   "mime_lite": (
     fo.mime_lite(LOSS, rate, beta=0.8),
     "params base.ema",
-    loop_of(loops.mime_lite, rate, 0.8),
+    loop_of(reference.mime_lite, rate, 0.8),
   ),
   "fed_sam": (
     fo.fed_sam(LOSS, SGD, rho=0.3),
@@ -296,18 +293,18 @@ LOOPS = {
   "fed_acg": (
     fo.fed_acg(LOSS, SGD, lam=0.6, beta=0.7),
     "params momentum",
-    loop_of(loops.fed_acg, LR, 0.6, 0.7),
+    loop_of(reference.fed_acg, LR, 0.6, 0.7),
   ),
   "fed_lesam": (
     fo.fed_lesam(LOSS, SGD, optax.sgd(SERVER_RATE), rho=0.2),
     "params kept",
-    loop_of(loops.fed_lesam, LR, 0.2, M, SERVER_RATE),
+    loop_of(reference.fed_lesam, LR, 0.2, M, SERVER_RATE),
   ),
   "fed_lesam, last step": (
     fo.fed_lesam(LOSS, SGD, optax.sgd(SERVER_RATE), rho=0.2, last_step=True),
     "params step",
     loop_of(
-      loops.fed_lesam_last_step,
+      reference.fed_lesam_last_step,
       LR,
       0.2,
       (slice(0, KERNEL.start), KERNEL),
@@ -317,12 +314,12 @@ LOOPS = {
   "fed_dc": (
     fo.fed_dc(LOSS, rate, alpha=0.1),
     "params drift control kept",
-    loop_of_population(loops.fed_dc, rate, 0.1),
+    loop_of_population(reference.fed_dc, rate, 0.1),
   ),
   "fed_smoo": (
     fo.fed_smoo(LOSS, rate, lam=0.3, rho=0.2),
     "params ahead kept",
-    loop_of_population(loops.fed_smoo, rate, 0.3, 0.2),
+    loop_of_population(reference.fed_smoo, rate, 0.3, 0.2),
   ),
   "fed_adamw": fed_adamw(),
   "fed_adamw, whole moments": fed_adamw(whole=True),
@@ -333,7 +330,7 @@ LOOPS = {
   "ditto": (
     fo.ditto(LOSS, SGD, lam=0.4),
     "params kept",
-    loop_of(loops.ditto, LR, 0.4),
+    loop_of(reference.ditto, LR, 0.4),
   ),
   "p_fed_me": (
     fo.p_fed_me(
@@ -345,7 +342,7 @@ LOOPS = {
       inner_steps=4,
     ),
     "params kept",
-    loop_of(loops.p_fed_me, rate, 0.8, 2.0, 0.2, 4),
+    loop_of(reference.p_fed_me, rate, 0.8, 2.0, 0.2, 4),
   ),
   "per_fed_avg": per_fed_avg(),
   "per_fed_avg, one batch": per_fed_avg(own_batches=False),
@@ -397,6 +394,7 @@ def check(name, **options):
 
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.slow_cases(*VARIANTS, *COVERED_ELSEWHERE)
+@pytest.mark.quick_cases("moon", "fed_dual_avg")
 def test_equals_the_loop(name):
   check(name)
 
@@ -513,7 +511,7 @@ def test_prox_skip():
     return reference.Round(*([field[i] for i in order] for field in drawn))
 
   rounds = list(map(in_order, rounds))
-  looped = loops.prox_skip(PROBLEM, rounds, LR, p, lengths)
+  looped = reference.prox_skip(PROBLEM, rounds, LR, p, lengths)
   xs, points, h = zip(*looped, strict=True)
   states, client_states = zip(*states_after, strict=True)
   cases.assert_close([state.params for state in states], xs, rtol)

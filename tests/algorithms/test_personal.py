@@ -11,7 +11,7 @@ import fedjax_opt as fo
 from tests.helpers import cases, jax_problems
 from tests.helpers.refusals import refusal
 
-SGD = optax.sgd(0.1)
+SGD, PER_EXAMPLE = optax.sgd(0.1), cases.TASK.per_example
 OPTIONS = {"batch_size": 4, "local_steps": 3, "cohort_size": 4}
 
 
@@ -43,15 +43,11 @@ def test_personal_leaves_are_not_sent():
   assert_close(result.params["bias"], cases.PARAMS["bias"])
 
 
-def per_example(params, batch):
-  return {"loss": cases.loss_fn(params, batch, None)}
-
-
 def test_clients_use_their_own_leaves():
   data = cases.DATA
   algorithm = fo.fed_per(cases.loss_fn, SGD, personal=["bias"])
   result = run(algorithm, rounds=1)
-  metrics = fo.evaluate_clients(result, per_example, data, algorithm=algorithm)
+  metrics = fo.evaluate_clients(result, PER_EXAMPLE, data, algorithm=algorithm)
   for client, rows in enumerate(cases.PROBLEM.client_rows):
     if not len(rows):
       assert np.isnan(metrics.values["personal"]["loss"][client])
@@ -70,7 +66,7 @@ def test_models_of_per_fed_avg_are_one_step_from_the_server_s():
   algorithm = fo.per_fed_avg(cases.loss_fn, 0.1, inner_learning_rate=0.5)
   result = run(algorithm, rounds=1)
   evaluated = fo.evaluate_clients(
-    result, per_example, cases.DATA, train=cases.DATA, algorithm=algorithm
+    result, PER_EXAMPLE, cases.DATA, train=cases.DATA, algorithm=algorithm
   )
   x = np.asarray(cases.flat(result.params), np.float64)
   for client, rows in enumerate(cases.PROBLEM.client_rows):
@@ -80,7 +76,7 @@ def test_models_of_per_fed_avg_are_one_step_from_the_server_s():
       actual = evaluated.values["personal"]["loss"][client]
       assert actual == pytest.approx(loss, rel=1e-5)
   call = lambda: fo.evaluate_clients(
-    result, per_example, cases.DATA, algorithm=algorithm
+    result, PER_EXAMPLE, cases.DATA, algorithm=algorithm
   )
   assert refusal(call) == (
     "train: clients make their own models on their training examples; give them"
@@ -107,22 +103,3 @@ def test_some_trained_leaves_can_be_personal():
   own_bias = result.client_state["hidden"]["bias"]
   assert np.ptp(own_bias, axis=0).max() > 0
   assert_close(result.params["output"], task.params["output"])
-
-
-# Bad input.
-
-
-@pytest.mark.parametrize(
-  ("personal", "message"),
-  [
-    ([], "must be at least one path, none of them empty, such as ['output']"),
-    (
-      ["bias", "kernel"],
-      "names all leaves of the model; at least one must be shared",
-    ),
-  ],
-)
-def test_bad_paths(personal, message):
-  """Which leaves paths stand for: see test_trainable.py."""
-  call = lambda: run(fo.fed_per(cases.loss_fn, SGD, personal=personal))
-  assert refusal(call) == f"personal={personal}: {message}"

@@ -1,4 +1,4 @@
-"""SARAH and BVR-L-SGD against the loops.
+"""SARAH and BVR-L-SGD against the reference.
 
 As in cases.py, clients differ in size and one owns nothing, three of five take
 part in a round, last batches are partial, and two clients are computed side by
@@ -18,7 +18,7 @@ import pytest
 from fedjax_opt.algorithms import bvr_l_sgd, minibatch_sarah, scaffold
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import Config
-from tests import reference_variance_reduction as loops
+from tests import reference
 from tests.helpers import cases, jax_problems
 from tests.helpers.jax_problems import assert_close, flat
 
@@ -30,7 +30,7 @@ OPTIONS = {
   "batch_size": 4,
   "local_epochs": 0.2,  # 2, 2, 1, 3 and 0 steps
 }
-C, ROUNDS = 3, 7
+ROUNDS = 7
 # b~ of the sampled large gradient, and T with it and with the exact one, whose
 # b~ is the mean size of a client, 23.8.
 LARGE, SAMPLED_STAGE, EXACT_STAGE = 10, 2, 3
@@ -127,13 +127,6 @@ def trajectory(algorithm, task, rounds=ROUNDS, **options):
   return types.SimpleNamespace(**server._asdict(), controls=clients)
 
 
-@functools.cache
-def compiled(case, weighting="examples"):
-  with jax.enable_x64(True):
-    algorithm = CASES[case](TASK.loss_fn, rate)
-    return trajectory(algorithm, TASK, **OPTIONS, weighting=weighting)
-
-
 def whole(problem, rounds):
   """Rounds in which clients take the gradient of all that they have."""
   return [
@@ -150,15 +143,16 @@ def looped(case, draws):
   problem, large, stage = TASK.problem, draws.sampled, SAMPLED_STAGE
   if "sampled" not in case:
     large, stage = whole(problem, draws.first), EXACT_STAGE
-  if case == "minibatch_sarah":
-    looped = loops.minibatch_sarah(problem, draws.shared, large, rate, stage)
-    return dict(zip(FIELDS, zip(*looped, strict=True), strict=True))
   rounds = (problem, draws.shared, draws.own, large, draws.picks)
+  how = {"rate": rate, "stage_length": stage}
   if "theory" not in case:
-    looped = loops.bvr_l_sgd(*rounds, rate, stage)
+    if case == "minibatch_sarah":
+      looped = reference.minibatch_sarah(problem, draws.shared, large, **how)
+    else:
+      looped = reference.bvr_l_sgd(*rounds, **how)
     return dict(zip(FIELDS, zip(*looped, strict=True), strict=True))
   t_hats, s_hats = drawn_outputs(draws.uniforms, stage)
-  xs, outs = loops.bvr_l_sgd_theory(*rounds, draws.k_hats, t_hats, rate, stage)
+  xs, outs = reference.bvr_l_sgd_theory(*rounds, draws.k_hats, t_hats, **how)
   outs = [problem.x0, *outs]
   run = [outs[s_hats[(r + 1) // stage]] for r in range(len(xs))]
   return {"params": xs, "output.run": run}
@@ -182,8 +176,10 @@ def drawn_outputs(uniforms, stage_length):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.default_cases("bvr_l_sgd, sampled", "minibatch_sarah")
 def test_equals_the_loop_in_every_round(case):
-  weighting = "uniform" if "sampled" in case else "examples"
-  states = compiled(case, weighting)
+  weighting = "uniform" if "theory" in case else "examples"
+  with jax.enable_x64(True):
+    algorithm = CASES[case](TASK.loss_fn, rate)
+    states = trajectory(algorithm, TASK, **OPTIONS, weighting=weighting)
   for field, values in looped(case, drawn(weighting)).items():
     state = states.output if field == "output.run" else states
     actual = flat(getattr(state, field.removeprefix("output.")), 1)

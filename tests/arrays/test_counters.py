@@ -13,6 +13,8 @@ from fedjax_opt.arrays import counters
 from fedjax_opt.engine import programs, replies
 from tests.helpers import jax_problems
 
+pytestmark = pytest.mark.quick
+
 LARGE = [
   (1 << power) + offset
   for power in (8, 16, 24, 31, 32, 40, 53, 62)

@@ -11,7 +11,7 @@ from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
 from fedjax_opt.checks import errors
 from fedjax_opt.checks.values import check_integer
 from fedjax_opt.engine.start import InitialState
-from tests.helpers.calls import (
+from tests.helpers.linear import (
   ALGORITHM,
   DATA,
   DEFAULTS,

@@ -11,7 +11,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.engine.executor import Executor
-from tests.helpers.calls import FACTORIES
+from tests.helpers.public_names import FACTORIES
 from tools import wrong_values
 
 

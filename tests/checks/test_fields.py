@@ -25,7 +25,8 @@ from fedjax_opt.checks.values import (
   check_tree,
 )
 from fedjax_opt.data import partition
-from tests.helpers import calls
+from tests.helpers import linear, refusals
+from tests.helpers.public_names import FACTORIES
 
 
 def rates(flag, text):
@@ -45,8 +46,8 @@ def test_checks_know_nothing_of_the_rest():
 
 
 def test_factories_say_what_their_arguments_may_be():
-  assert len(calls.FACTORIES) > 100
-  assert "fed_prox mu" in calls.FACTORIES
+  assert len(FACTORIES) > 100
+  assert "fed_prox mu" in FACTORIES
   assert fo.domo.checked_fields["mu_l"].optional
   assert not fo.fed_prox.checked_fields["mu"].optional
 
@@ -74,7 +75,7 @@ def line_of(factory, argument, value):
 
 def test_numbers_outside_of_the_interval_are_refused():
   """Before anything else is looked at."""
-  for factory, argument, field in calls.FACTORIES.values():
+  for factory, argument, field in FACTORIES.values():
     for value in NUMBERS if isinstance(field, fields.Number) else ():
       line = line_of(factory, argument, value)
       assert bool(line) != _is_in(value, field.interval), (argument, value)
@@ -102,7 +103,7 @@ WRONG = {
 
 def test_values_of_another_type_are_refused():
   checkers = set()
-  for factory, argument, field in calls.FACTORIES.values():
+  for factory, argument, field in FACTORIES.values():
     checker = getattr(field.accepts, "func", field.accepts)
     bad, words = WRONG.get(checker, ((), ""))
     for value in bad:
@@ -115,9 +116,9 @@ def test_values_of_another_type_are_refused():
 
 def test_an_unknown_argument_is_left_to_python():
   with pytest.raises(TypeError, match="unexpected keyword argument 'rate'"):
-    fo.local_sgd(calls.loss_fn, rate=0.1)
+    fo.local_sgd(linear.loss_fn, rate=0.1)
   with pytest.raises(TypeError, match="missing 1 required positional"):
-    fo.local_sgd(calls.loss_fn)
+    fo.local_sgd(linear.loss_fn)
   assert list(inspect.signature(fo.local_sgd).parameters) == [
     "loss_fn",
     "learning_rate",
@@ -129,7 +130,7 @@ def test_an_unknown_argument_is_left_to_python():
   rates=fields.array("[T]"),
   examples=fields.POOL,
 )
-def _every_kind(
+def every_kind(
   seed: fields.Seed = 0,
   cohorts: Any = None,
   rates: Any = None,
@@ -155,7 +156,7 @@ def _every_kind(
   ],
 )
 def test_every_kind_accepts(accepted):
-  assert _every_kind(**accepted) == "accepted"
+  assert every_kind(**accepted) == "accepted"
 
 
 def test_a_module_is_imported():
@@ -169,7 +170,7 @@ def _read(error):
 
 def _measured(name):
   evaluate = lambda params, data, test: {name: 1.0}
-  functions.checked_metrics(evaluate, calls.PARAMS, calls.DATA, None)
+  functions.checked_metrics(evaluate, linear.PARAMS, linear.DATA, None)
 
 
 def _deleted():
@@ -178,29 +179,8 @@ def _deleted():
   return array
 
 
-def leaf(value):
-  check_tree("params", {"w": value})
-
-
 def in_pool(value):
   fo.ClientData({"x": value}, np.zeros((1, 2), int), np.ones(1, int))
-
-
-def dirichlet(bad):
-  partition.dirichlet(calls.Y, **bad)
-
-
-def every_kind(bad):
-  _every_kind(**bad)
-
-
-def network(bad):
-  models.MLP(**bad)
-
-
-def of_task(bad):
-  make, sizes = bad
-  make(**sizes)
 
 
 KEY = jax.random.key(0)  # Compiles, so before anything is counted.
@@ -208,7 +188,11 @@ SPARSE = scipy.sparse.eye(2)
 MASKED = np.ma.masked_array(np.ones(2), [0, 1])
 
 
-test_is_refused = calls.refusals_of_table("fields.txt", globals())
+test_is_refused = refusals.of_table(
+  "fields.txt", checks, models, errors, check_tree, partition, rates,
+  every_kind, _read, _measured, _deleted, in_pool, KEY=KEY, SPARSE=SPARSE,
+  MASKED=MASKED,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import functools
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 
 from fedjax_opt import Algorithm, ClientOutput, contract, optimizers
 from fedjax_opt import evaluation as measures
@@ -13,8 +12,8 @@ from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-from tests.helpers import calls
-from tests.helpers.calls import (
+from tests.helpers import refusals
+from tests.helpers.linear import (
   DATA,
   PARAMS,
   TEST,
@@ -48,18 +47,6 @@ def loss(function, batch=TWO):
   traced(functions.checked_loss(function), MODEL, batch, None)
 
 
-def loss_on(labels):
-  loss(loss_fn, TWO | {"y": labels})
-
-
-def no_loss(value):
-  functions.check_loss("loss_fn", value)
-
-
-def features(function):
-  traced(functions.checked_features(function), MODEL, TWO, None)
-
-
 def evaluated(function):
   metrics = functions.checked_metrics
   traced(lambda params: metrics(function, params, DATA, TEST), MODEL)
@@ -72,10 +59,6 @@ def each(function, batch=TEST):
 
 def accuracy(params, batch):
   return {"accuracy": logits_of(params, batch).argmax(1) == batch["y"]}
-
-
-def each_on(batch):
-  each(accuracy, batch)
 
 
 def federated(arguments):
@@ -101,30 +84,14 @@ def begins(bad):
   contract.initial_states(own(bad), PARAMS, 4)
 
 
-def keeps(key):
-  traced(lambda key: begins({"init_client": lambda p: key}), key)
-
-
-def model(function):
-  contract.evaluated_params(own({"params": function}), PARAMS)
-
-
 def penalty(function):
   config = Config.create(DATA, {"batch_size": 1, "evaluate": lambda *_: {}})
   rounds.evaluate(config, own({"penalty": function}), PARAMS, DATA, None, None)
 
 
-def round_of(function):
-  contract.call_function("round", own({"round": function}), PARAMS, None)
-
-
 def after(new, old=PARAMS):
   """The state that a round returns, of one that began as the old one."""
   functions.check_like("Algorithm.round: state", new, old, "Algorithm.init")
-
-
-def after_other(pair):
-  after(*pair)
 
 
 def one_client(function):
@@ -140,16 +107,12 @@ def step(rule, name="client"):
   traced(step, MODEL)
 
 
-def server_step(rule):
-  step(rule, "server")
-
-
-def field(rule_and_name):
-  rule, name = rule_and_name
+def field(rule, name):
   optimizers.traced_field(jax.eval_shape(rule.init, MODEL), name)
 
 
-transformation = optax.GradientTransformation
-
-
-test_is_refused = calls.refusals_of_table("functions.txt", globals())
+test_is_refused = refusals.of_table(
+  "functions.txt", contract, functions, Linear, mean_loss, traced, loss,
+  evaluated, each, accuracy, federated, own, fields, begins, penalty, after,
+  one_client, output, step, field, TWO=TWO, MODEL=MODEL,
+)  # fmt: skip

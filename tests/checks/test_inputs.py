@@ -1,18 +1,19 @@
 """Data, test examples, initial models and grids: each checker by itself."""
 
-import jax
 import numpy as np
 import optax
+import pytest
 from flax import nnx
 
 from fedjax_opt import ClientData, fed_avg
 from fedjax_opt.checks import functions
 from fedjax_opt.engine import inputs
-from tests.helpers import calls
-from tests.helpers.calls import DATA, OWNERS, TEST, X, Y, evaluate, loss_fn
+from tests.helpers import refusals
+from tests.helpers.linear import DATA, OWNERS, TEST, X, Y, evaluate, loss_fn
+
+pytestmark = pytest.mark.quick
 
 ROWS, ONES = np.zeros((4, 3), int), np.ones(4, int)
-NAN = float("nan")
 
 
 class Module(nnx.Module):
@@ -29,29 +30,9 @@ def make(lr):
   return fed_avg(loss_fn, optax.sgd(lr))
 
 
-def algorithm(value):
-  inputs.check_grid(value, None)
-
-
-def data(value):
-  inputs.data_of_seeds(value, None)
-
-
-def data_of_seeds(value):
-  inputs.data_of_seeds(value, [0, 1])
-
-
-def raw(parts):
-  ClientData(*parts)
-
-
 def held_out(pools, evaluate=evaluate):
   ((name, value),) = pools.items()
   inputs.check_test(value, evaluate, name, DATA)
-
-
-def unmeasured(pools):
-  held_out(pools, None)
 
 
 def model(value):
@@ -62,28 +43,8 @@ def models(value):
   inputs.check_params(value, may_be_function=True)
 
 
-def of_model(leaf):
-  model({"w": leaf})
-
-
-def traced(leaf):
-  jax.eval_shape(of_model, leaf)
-
-
-def with_validation(evaluate):
-  functions.check_takes_validation(evaluate)
-
-
 def grid(values, make=make):
   inputs.check_grid(make, values)
-
-
-def rates(values):
-  grid({"lr": values})
-
-
-def made(function):
-  grid({"lr": [0.1, 0.2]}, function)
 
 
 def share_nothing(seed):
@@ -94,4 +55,7 @@ def fewer(seed):
   return ClientData(TEST, np.zeros((4 - seed, 3), int), np.ones(4 - seed, int))
 
 
-test_is_refused = calls.refusals_of_table("inputs.txt", globals())
+test_is_refused = refusals.of_table(
+  "inputs.txt", functions, inputs, Module, CallableModule, make, held_out,
+  model, models, grid, share_nothing, fewer, ROWS=ROWS, ONES=ONES,
+)  # fmt: skip

@@ -2,7 +2,8 @@
 
 import types
 
-import jax.numpy as jnp
+import jax
+import numpy as np
 import optax
 import optax.contrib
 import pytest
@@ -12,8 +13,9 @@ from fedjax_opt import algorithms, contract, optimizers, prox
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import rules as checks
 from fedjax_opt.optimizers import at_round
-from tests.helpers import calls
-from tests.helpers.calls import FACTORIES, SGD, loss_fn
+from tests.helpers import refusals
+from tests.helpers.linear import SGD, loss_fn
+from tests.helpers.public_names import FACTORIES
 
 # Numbers of any sign.
 UNBOUNDED = {"momentum_fusion rate", "sps f_min", "compare target"}
@@ -44,48 +46,25 @@ def test_numbers_have_an_interval():
   assert open_ended == UNBOUNDED
 
 
-def client(value):
-  fo.fed_avg(loss_fn, value)
+def update(rule, params=None, **extra):
+  jax.eval_shape(
+    lambda: rule.update(np.ones(2), rule.init(np.ones(2)), params, **extra)
+  )
 
 
-def client_of_round(value):
-  optimizers.of_round(value, jnp.int32(0))
-
-
-def server(value):
-  fo.fed_avg(loss_fn, SGD, value)
-
-
-def base(value):
-  fo.mime_lite(loss_fn, 0.1, base=value)
-
-
-def rate(value):
-  fo.scaffold(loss_fn, value)
-
-
-def rate_of_round(value):
-  at_round(value, jnp.int32(0))
-
-
-def constant_rate(value):
-  fo.prox_skip(loss_fn, value)
-
-
-def of(factory, *good):
-  """Calls a factory, with these arguments."""
-  return lambda arguments: factory(*good, **arguments)
-
-
-def everyone(name):
-  contract.takes_everyone(name, types.SimpleNamespace(is_everyone=False))
+def trained(paths):
+  """FedAvg that trains these leaves alone."""
+  return fo.train_only(lambda loss_fn: fo.fed_avg(loss_fn, SGD), paths, loss_fn)
 
 
 ZERO = prox.zero()
 OF_ROUND = lambda round: 1
 
 
-test_is_refused = calls.refusals_of_table("rules.txt", globals())
+test_is_refused = refusals.of_table(
+  "rules.txt", types, contract, optimizers, prox, at_round, update, trained,
+  ZERO=ZERO, OF_ROUND=OF_ROUND,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("base", [optax.adam(1.0), optax.sgd(0.1, 0.9)])

@@ -13,8 +13,10 @@ from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_fits, hold_out
 from fedjax_opt.engine import inputs
-from tests.helpers.calls import refusals_of_table
+from tests.helpers import refusals
 from tests.helpers.refusals import refusal
+
+pytestmark = pytest.mark.quick
 
 
 def pool(num_examples=6):
@@ -88,7 +90,9 @@ def with_x(value):
 
 
 ALL = [np.arange(6)]
-test_is_refused = refusals_of_table("clients.txt", globals())
+test_is_refused = refusals.of_table(
+  "clients.txt", pool, with_x, hold_out, ALL=ALL
+)
 
 
 def test_fields_of_any_name(tmp_path):
@@ -240,10 +244,3 @@ def test_seeds_differ_and_targets_may_be_real():
   _, other_held_out = hold_out(examples, 0.2, seed=1)
   assert len(held_out["x"]) == len(other_held_out["x"]) == 10
   assert set(held_out["x"]) != set(other_held_out["x"])
-
-
-def test_pools_that_cannot_be_divided():
-  with pytest.raises(TypeError, match="must be a dict of arrays"):
-    hold_out({}, 0.5)
-  with pytest.raises(ValueError, match="one alone cannot be divided"):
-    hold_out({"x": np.arange(1)}, 0.5)

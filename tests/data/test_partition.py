@@ -1,7 +1,5 @@
 """Partition schemes: what each promises, for random pools and clients."""
 
-import functools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_opt.data import partition, partition_schemes
-from tests.helpers.calls import refusals_of_table
-from tests.helpers.refusals import refusal
+from tests.helpers import refusals
 from tests.helpers.schemes import COMPLETE, LABELLED
+
+pytestmark = pytest.mark.quick
 
 SEED = st.integers(0, 2**31)
 POOL = st.integers(60, 300).flatmap(
@@ -224,15 +223,4 @@ def test_every_scheme_is_tested():
 L = np.repeat(np.arange(3), 4)
 
 
-test_is_refused = refusals_of_table("partition.txt", globals())
-
-
-@pytest.mark.parametrize(
-  "given", ["5", None, [[1, 2]], True, 2.5, [], 0, (5, 3), (1, 2, 3)]
-)
-def test_examples_per_client_that_cannot_be(given):
-  split = functools.partial(partition.split, "dirichlet", L, 2)
-  assert refusal(split, examples_per_client=given) == (
-    f"examples_per_client={given!r}: must be a whole number in [1, inf), or "
-    "(low, high) with 1 <= low <= high"
-  )
+test_is_refused = refusals.of_table("partition.txt", partition, pd=pd, L=L)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from fedjax_opt.data import synthetic
-from tests.helpers.refusals import refusal
 
 SMALL = {"num_clients": 40, "examples_per_client": 50}
 
@@ -219,16 +218,3 @@ def test_nonconvex_draws():
     problem._replace(zeta=5.0).loss_fn(POINTS[0], batch),
     of_zeta.loss_fn(POINTS[0], batch),
   )
-
-
-BAD = {
-  "must be one of I, II, III, IV; did you mean I": ("lasso", {"variant": "V"}),
-  "num_nonzero=512: must be at most dim=8": ("lasso", {"dim": 8}),
-  "rank=16: must be at most dim=8": ("low_rank", {"dim": 8}),
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_input(message):
-  name, arguments = BAD[message]
-  assert message in refusal(getattr(synthetic, name), **arguments)

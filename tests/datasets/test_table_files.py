@@ -3,7 +3,6 @@
 import datetime
 import decimal
 import os
-import re
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ import pytest
 from sklearn import datasets
 
 from fedjax_opt.datasets import table_columns, tables
+from tests.helpers import refusals
 from tests.helpers.refusals import refusal
 
 FRAME = pd.DataFrame(
@@ -215,60 +215,11 @@ def test_zero_is_one_client():
   }
 
 
-_MANY = pd.DataFrame({"a": [f"name {i}" for i in range(101)], "y": range(101)})
-_FEW = pd.DataFrame({"a": np.arange(30.0), "y": ["no", "yes"] * 15})
-_COMMAS = [f"{i},5" for i in range(30)]
-_UNKNOWN = [*map(str, range(29)), "?"]
-_DAYS = ["2020-01-01"] * 12 + ["13/01/2020"] * 18
-_EITHER = ["03/01/2021", "04/02/2021"] * 15
-_TIME = {"label": "y", "time": "day"}
-REFUSED = [
-  (FRAME, {"label": "sik"}, "label='sik': must be one of age, .* mean sick"),
-  (FRAME, {"label": "sick", "client": "ward"}, "client='ward': must be one of"),
-  (
-    FRAME.drop(columns="day"),
-    {"label": "sick", "time": "town"},
-    "time='town': must be numbers or dates",
-  ),
-  (FRAME, {"label": "sick", "client": "sick"}, "that column is already label"),
-  (FRAME, {"label": []}, "label: give the column"),
-  (FRAME, {"label": "sick"}, "column 'day': has dates"),
-  (FRAME[["sick"]], {"label": "sick"}, "no column is left as input"),
-  (FRAME[:0], {"label": "sick"}, "has no rows"),
-  (_FEW.assign(c=1e19), {"label": "y", "client": "c"}, "c': has numbers above"),
-  (FRAME[["age", "sick"]][3:5], {"label": "sick"}, "has one class, 'yes'"),
-  (FRAME[["age", "sick"]], {"label": "sick", "kind": "numbers"}, "has text"),
-  (FRAME[["age", "weight"]], {"label": "weight", "kind": "labels"}, "0 or 1"),
-  (FRAME[["age", "sick"]], {"label": "sick", "kind": "word"}, "kind='word'"),
-  (_FEW.assign(a=[None, *range(29)]), {"label": "y"}, "row 1 is empty.* .1 su"),
-  (_FEW.assign(day=_DAYS), _TIME, "row 13 is '13/01/2020'$"),
-  (_FEW.assign(day=_EITHER), _TIME, "row 1 .* whose day may be either number"),
-  (_FEW.assign(a=["?", "2", "3"] * 10), {"label": "y"}, "has '\\?' among"),
-  (_FEW.assign(a=_COMMAS), {"label": "y"}, "has '0,5' among numbers"),
-  (_FEW.assign(a=_COMMAS[:3] * 10), {"label": "y"}, "has '0,5' among numbers"),
-  (pd.concat({"t": _FEW}, axis=1), {"label": "y"}, "columns have 2 levels"),
-  (_FEW.assign(a=_UNKNOWN), {"label": "y"}, "column 'a': has '\\?' among"),
-  (_FEW.assign(a=[[1]] * 30), {"label": "y"}, "of the kind mixed"),
-  (_FEW.assign(a=["", *"u" * 29]), {"label": "y"}, "row 1 is empty, or NaN"),
-  (_FEW.assign(a=1e12 + np.arange(30)), {"label": "y"}, "too near to each"),
-  (_FEW.assign(a=1e300), {"label": "y"}, "has numbers above 3.4e"),
-  (
-    _FEW.rename(columns={"a": "Unnamed: 0"}),
-    {"label": "y"},
-    "column 'Unnamed: 0': has no name",
-  ),
-  (_FEW.rename(columns={"a": "y "}), {"label": "y"}, "two columns are named"),
-  (_FEW.assign(a=10**400), {"label": "y"}, "column 'a': int too large"),
-  (_FEW.assign(y=2.5), {"label": "y"}, "all rows have the same number"),
-  (_MANY, {"label": "y"}, "column 'a': has 101 different texts"),
-  (_MANY[["y", "a"]], {"label": "a"}, "label='a': has 101 classes in 101 rows"),
-]
-
-
-@pytest.mark.parametrize(("frame", "given", "message"), REFUSED)
-def test_what_is_no_table_is_one_line(frame, given, message):
-  text = refusal(lambda: tables.from_frame(frame, **given))
-  assert re.search(message, text)
+MANY = pd.DataFrame({"a": [f"name {i}" for i in range(101)], "y": range(101)})
+FEW = pd.DataFrame({"a": np.arange(30.0), "y": ["no", "yes"] * 15})
+test_is_refused = refusals.of_table(
+  "tables.txt", tables, pd=pd, FRAME=FRAME, MANY=MANY, FEW=FEW
+)
 
 
 @pytest.mark.parametrize(

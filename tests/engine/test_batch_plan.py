@@ -15,6 +15,8 @@ from jax.extend.core import Jaxpr
 from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.engine.batches import draw_batches
 
+pytestmark = pytest.mark.quick
+
 LARGEST = 2**31 - 1
 FRACTIONS = [1e-12, 0.001, 0.1, 0.3, 1 / 3, 0.7, 0.123456789, 1 - 2**-53]
 

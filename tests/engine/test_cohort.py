@@ -1,8 +1,7 @@
 """What the verbs of a cohort and the bookkeeping of a run promise.
 
-A toy algorithm shows which examples a client saw: on examples that are unit
-vectors, one step of length B on the loss -<x, p> leaves the counts of the
-batch's rows.
+Which examples a client saw is what it sends: on examples that are unit vectors,
+one step of length B on the loss -<x, p> leaves the counts of the batch's rows.
 """
 
 import jax
@@ -13,6 +12,7 @@ import pytest
 
 from fedjax_opt import Algorithm, ClientData, ClientOutput, fed_avg, simulate
 from tests.helpers import jax_problems
+from tests.helpers.jax_problems import client_of
 
 SIZES = (6, 9, 12, 7, 5)
 M, N, B = len(SIZES), sum(SIZES), 3
@@ -30,153 +30,136 @@ def seen(worker, start):
   return worker.descend(reward, optax.sgd(float(B)), start)
 
 
-def toy():
-  """Two phases of all clients, then one picked client; each counts its visits.
+OPTIONS = {
+  "cohort_size": 3, "client_chunk": 2, "batch_size": B, "local_steps": 1,
+}  # fmt: skip
 
-  The second phase averages, and has a momentum that comes back.
-  """
 
-  def init(params):
-    return {
-      "drawn": jnp.zeros(M, jnp.int32),  # counted by the server
-      "picked": jnp.zeros(M, jnp.int32),
-      "momentum": jnp.zeros(2),
-      "last": {
-        "cohort": jnp.zeros(3, jnp.int32),
-        "each": jnp.zeros((3, N)),
-        "mean": jnp.zeros(N),
-        "whole": jnp.float32(0),
-        "picked": jnp.zeros(N),
-        "pick": jnp.int32(0),
-      },
-    }
+@pytest.fixture(scope="module")
+def sent():
+  """A run whose state is what clients last sent: all, their mean, and one."""
+  who, counts = jnp.zeros(3, jnp.int32), jnp.zeros((3, N))
 
   def round(state, cohort):
-    start = jnp.zeros(N)
-
-    def first(worker, start):
-      return worker.client, seen(worker, start)
-
-    def second(worker, broadcast):
-      start, momentum = broadcast
-      of_epoch = lambda e: jax.random.fold_in(worker._client.key, e)
-      keys = jax.vmap(of_epoch)(jnp.arange(50))
-      message = {
-        "seen": seen(worker, start),
-        "momentum": 0.5 * momentum + 1,
-        "client": worker.client,  # A whole number, whose mean is none.
-      }
-      metrics = {"own_keys": jnp.sum(keys == worker.key)}
-      return ClientOutput(message, state=worker.state + 1, metrics=metrics)
-
-    all_sent = cohort.each(first, start)
-    mean = cohort.mean(second, (start, state["momentum"]), phase=1)
-    picked = cohort.pick(first, start, phase=2)
-    clients, messages = all_sent.value
-    pick, of_picked = picked.value
-    new_state = {
-      "drawn": state["drawn"].at[clients].add(1),
-      "picked": state["picked"].at[pick].add(1),
-      "momentum": mean.value["momentum"],
-      "last": {
-        "cohort": clients,
-        "each": messages,
-        "mean": mean.value["seen"],
-        "whole": mean.value["client"],
-        "picked": of_picked,
-        "pick": pick,
-      },
+    one_client = lambda worker, start: (worker.client, seen(worker, start))
+    replies = {
+      "each": cohort.each(one_client, jnp.zeros(N)),
+      "mean": cohort.mean(one_client, jnp.zeros(N), phase=1),
+      "picked": cohort.pick(one_client, jnp.zeros(N), phase=2),
     }
-    return new_state, (all_sent, mean, picked)
+    state = {verb: reply.value for verb, reply in replies.items()}
+    return state, tuple(replies.values())
 
-  return Algorithm(
-    init,
-    round,
-    params=lambda state: state["momentum"],
-    init_client=lambda params: jnp.int32(0),  # visits
-  )
-
-
-@pytest.fixture(scope="module")
-def result():
-  return simulate(
-    toy(),
-    np.zeros(1),
-    DATA,
-    rounds=ROUNDS,
-    cohort_size=3,
-    client_chunk=2,
-    batch_size=B,
-    local_steps=1,
-  )
+  init = lambda params: {
+    "each": (who, counts),
+    "mean": (0.0, counts[0]),  # That of whole numbers is none.
+    "picked": (who[0], counts[0]),
+  }
+  algorithm = Algorithm(init, round, params=lambda state: state["mean"][1])
+  return simulate(algorithm, (), DATA, rounds=5, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
-def last(result):
-  return jax.device_get(result.state["last"])
+def last(sent):
+  return jax.device_get(sent.state)
 
 
 def test_each_gives_what_every_client_of_the_cohort_sent(last):
-  assert len(set(last["cohort"])) == 3
-  for client, counts in zip(last["cohort"], last["each"], strict=True):
+  clients, messages = last["each"]
+  assert len(set(clients)) == 3
+  for client, counts in zip(clients, messages, strict=True):
     assert set(np.flatnonzero(counts)) <= set(np.flatnonzero(client == OWNER))
     assert counts.max() == 1
     assert counts.sum() == B
 
 
 def test_each_phase_draws_fresh_batches_for_the_same_clients(last):
-  owners = set(OWNER[np.flatnonzero(last["mean"])])
-  assert owners == set(last["cohort"])
-  first = last["each"].sum(0) > 0
-  assert (first != (last["mean"] > 0)).any()
-  assert (last["picked"] > 0).sum() == B
-  assert set(OWNER[last["picked"] > 0]) == {int(last["pick"])}
+  clients, messages = last["each"]
+  _, mean = last["mean"]
+  assert set(OWNER[np.flatnonzero(mean)]) == set(clients)
+  assert ((messages.sum(0) > 0) != (mean > 0)).any()
+  pick, counts = last["picked"]
+  assert (counts > 0).sum() == B
+  assert set(OWNER[counts > 0]) == {int(pick)}
 
 
 def test_mean_weighs_clients_by_their_examples(last):
-  sizes = np.array(SIZES)[last["cohort"]]
+  clients, _ = last["each"]
+  number, mean = last["mean"]
+  sizes = np.array(SIZES)[clients]
   weights = sizes / sizes.sum()
-  for client, weight in zip(last["cohort"], weights, strict=True):
-    own_means = last["mean"][client == OWNER]
+  for client, weight in zip(clients, weights, strict=True):
+    own_means = mean[client == OWNER]
     np.testing.assert_allclose(own_means[own_means > 0], weight, rtol=1e-6)
-  np.testing.assert_allclose(last["whole"], weights @ last["cohort"], rtol=1e-6)
+  np.testing.assert_allclose(number, weights @ clients, rtol=1e-6)
 
 
-def test_state_that_is_broadcast_comes_back(result):
+def test_cost_counts_all_phases(sent):
+  # Two phases of every client and one of a single client of three.
+  phases = 2 + 1 / 3
+  assert sent.cost == {
+    "bytes_down_per_round": pytest.approx(4 * N * phases),
+    "bytes_up_per_round": pytest.approx(4 * (1 + N) * phases),
+    "gradient_evaluations_per_round": pytest.approx(B * phases),
+  }
+  # Three clients of the four that are computed.
+  assert sent.padding_waste == pytest.approx(1 / 4)
+
+
+@pytest.fixture(scope="module")
+def counted():
+  """A run that counts who was drawn and picked; each client counts too."""
+
+  def round(state, cohort):
+    def one_client(worker, momentum):
+      of_epoch = lambda e: jax.random.fold_in(client_of(worker).key, e)
+      keys = jax.vmap(of_epoch)(jnp.arange(50))
+      metrics = {"own_keys": jnp.sum(keys == worker.key)}
+      message = 0.5 * momentum + 1
+      return ClientOutput(message, state=worker.state + 1, metrics=metrics)
+
+    number = lambda worker, _: worker.client
+    each = cohort.each(number, ())
+    mean = cohort.mean(one_client, state["momentum"], phase=1)
+    picked = cohort.pick(number, (), phase=2)
+    return {
+      "drawn": state["drawn"].at[each.value].add(1),
+      "picked": state["picked"].at[picked.value].add(1),
+      "momentum": mean.value,
+    }, (each, mean, picked)
+
+  zeros = jnp.zeros(M, jnp.int32)
+  algorithm = Algorithm(
+    lambda params: {"drawn": zeros, "picked": zeros, "momentum": params},
+    round,
+    params=lambda state: state["momentum"],
+    init_client=lambda params: jnp.int32(0),
+  )
+  return simulate(algorithm, jnp.zeros(2), DATA, rounds=ROUNDS, **OPTIONS)
+
+
+def test_state_that_is_broadcast_comes_back(counted):
   expected = 2 - 2 * 0.5**ROUNDS
-  np.testing.assert_allclose(result.params, [expected] * 2, rtol=1e-6)
+  np.testing.assert_allclose(counted.params, [expected] * 2, rtol=1e-6)
 
 
-def test_a_client_s_own_key_is_no_epoch_s(result):
-  assert not result.traces["own_keys"].any()
+def test_a_client_s_own_key_is_no_epoch_s(counted):
+  assert not counted.traces["own_keys"].any()
 
 
-def test_what_clients_keep_changes_for_the_cohort_alone(result):
-  visits = np.asarray(result.client_state)
-  np.testing.assert_array_equal(visits, result.state["drawn"])
+def test_what_clients_keep_changes_for_the_cohort_alone(counted):
+  visits = np.asarray(counted.client_state)
+  np.testing.assert_array_equal(visits, counted.state["drawn"])
   assert visits.sum() == 3 * ROUNDS
 
 
-def test_cohort_and_pick_are_uniform(result):
-  times_drawn = np.asarray(result.state["drawn"])
-  times_picked = np.asarray(result.state["picked"])
+def test_cohort_and_pick_are_uniform(counted):
+  times_drawn = np.asarray(counted.state["drawn"])
+  times_picked = np.asarray(counted.state["picked"])
   assert times_picked.sum() == ROUNDS
   # Means 24 and 8 per client; four standard deviations.
   assert abs(times_drawn - 24).max() <= 4 * np.sqrt(ROUNDS * 0.6 * 0.4)
   assert abs(times_picked - 8).max() <= 4 * np.sqrt(ROUNDS * 0.2 * 0.8)
-
-
-def test_cost_counts_all_phases(result):
-  assert result.cost == {
-    # Two phases of every client and one of a single client of three.
-    "bytes_down_per_round": pytest.approx(4 * (N + N + 2 + N / 3)),
-    "bytes_up_per_round": pytest.approx(
-      4 * ((1 + N) + (N + 2 + 1) + (1 + N) / 3)
-    ),
-    "gradient_evaluations_per_round": pytest.approx(B * (2 + 1 / 3)),
-  }
-  # Three clients of the four that are computed.
-  assert result.padding_waste == pytest.approx(1 / 4)
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "examples"])

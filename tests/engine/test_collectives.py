@@ -15,7 +15,7 @@ import optax
 from jax import lax
 import fedjax_opt as fo
 import compiled
-from tests import jax_problems
+from tests.helpers import jax_problems
 
 task = jax_problems.softmax(sizes=(8,) * 16)
 loss_fn, sgd = task.loss_fn, optax.sgd(0.1)

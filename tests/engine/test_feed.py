@@ -15,9 +15,7 @@ from tests.helpers.jax_problems import assert_same
 from tests.helpers.refusals import refusal
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9, 0, 11))
-EVALUATE = evaluation.federated(
-  lambda params, batch: {"loss": TASK.loss_fn(params, batch, None)}
-)
+EVALUATE = evaluation.federated(TASK.per_example)
 OPTIONS = {
   "rounds": 5,
   "cohort_size": 4,

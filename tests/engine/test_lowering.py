@@ -36,17 +36,13 @@ def lowered(algorithm, **settings):
   simulator = fo.Simulator(
     algorithm,
     TASK.data,
-    evaluate=fo.evaluation.federated(per_example),
+    evaluate=fo.evaluation.federated(TASK.per_example),
     **SETTINGS | settings,
   )
   return {
     name: traced.lower(lowering_platforms=PLATFORMS).as_text()
     for name, traced in simulator._trace(TASK.params).items()
   }
-
-
-def per_example(params, batch):
-  return {"loss": TASK.loss_fn(params, batch, None)}
 
 
 def check(texts, num_donated):

@@ -8,7 +8,7 @@ rule_referees.py     each rule's referee, and a plain loop that trains with it
 each_algorithm.py    the registry's algorithms, each ready for a small problem
 cosines.py           losses for which bounds of papers can be computed
 schemes.py           partition schemes, each with its parameters
-calls.py             a small problem, and what checks tables of bad input
+linear.py            a linear classifier of twelve examples
 compilations.py      which programs XLA compiles
 
 Data and models in files:
@@ -24,14 +24,14 @@ studies.py           studies without any run
 artefact_records.py  records that never ran, and what artefacts say of them
 
 Refusals and tables:
-refusals.py          the one line that a call is refused with
+refusals.py          the one line of a refusal, and tables of refused calls
 tables_of_calls.py   reads text files of calls, and what comes of each
-public_names.py      the public names of a module
+public_names.py      public names of a module, and the arguments they check
 
 The command line, and other processes:
 commands.py          the command line as the tests call it
-stopped.py           runs that are stopped and go on
-some_cells.py        cells for tests of workers
+resumed_runs.py      runs that are stopped and go on
+worker_cells.py      cells for tests of workers
 several_devices.py   the runs of engine/test_sharding.py
 extras_alone.py      what an extra lets one do, without other packages
 """

@@ -59,6 +59,10 @@ class Task:
     """`sweep` from the start of the problem."""
     return fedjax_opt.sweep(make, grid, self.params, self.data, **options)
 
+  def per_example(self, params, batch):
+    """What `evaluation.federated` averages."""
+    return {"loss": self.loss_fn(params, batch, None)}
+
   @property
   def data(self) -> ClientData:
     return ClientData.from_partition(
@@ -195,8 +199,13 @@ def drawn_phases(config, data, seed, num_rounds, num_phases, counted=False):
 def clients_of(cohort, phase=0) -> Client:
   """The clients of a cohort with their batches in a phase, leaves [C, ...]."""
   fields = {"key": None, "location": None}
-  one_client = lambda worker, _: worker._client._replace(**fields)
+  one_client = lambda worker, _: client_of(worker)._replace(**fields)
   return cohort.each(one_client, (), phase=phase).value
+
+
+def client_of(worker) -> Client:
+  """What a worker works with; nothing else of the tests reaches for it."""
+  return worker._client
 
 
 def dropouts_of(cohort, phase=0) -> jax.Array:

@@ -1,9 +1,11 @@
-"""The public names of a module, each of which its code says once."""
+"""The public names of a module, and the arguments that functions check."""
 
 import ast
 import importlib
 import inspect
 import types
+
+import fedjax_opt as fo
 
 
 def names_of(module: types.ModuleType) -> list[str]:
@@ -29,3 +31,18 @@ def names_of(module: types.ModuleType) -> list[str]:
       case ast.Assign([ast.Name(name)]) | ast.AnnAssign(ast.Name(name)):
         names.append(name)
   return sorted(name for name in names if not name.startswith("_"))
+
+
+# Public functions that say what their arguments may be: "name argument" ->
+# the function, the argument, and what it may be.
+FACTORIES = {
+  f"{name} {argument}": (factory, argument, field)
+  for module in (
+    *(fo, fo.rules, fo.prox, fo.transforms, fo.objectives),
+    *(fo.partition, fo.synthetic, fo.samplers),
+    *(fo.aggregators, fo.faults, fo.privacy),
+  )
+  for name, factory in vars(module).items()
+  if inspect.isfunction(factory)
+  for argument, field in getattr(factory, "checked_fields", {}).items()
+}

@@ -1,8 +1,6 @@
 """Studies written out by hand, without any run."""
 
 import dataclasses
-import doctest
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,21 +14,6 @@ from fedjax_opt.study.study import Study
 NAN = float("nan")
 ROUNDS = [0, 10, 20]
 CRITERION = Criterion("validation_accuracy", "max")
-
-
-def examples_of(file: str) -> list[doctest.Example]:
-  """The examples of a file in `tests/study`."""
-  text = (pathlib.Path(__file__).parents[1] / "study" / file).read_text()
-  return doctest.DocTestParser().get_examples(text)
-
-
-def check_example(example: doctest.Example, names: Mapping[str, Any]) -> None:
-  """Runs an example with these names."""
-  example.lineno = 0
-  test = doctest.DocTest([example], dict(names), "example", None, 0, None)
-  report = []
-  runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-  assert not runner.run(test, out=report.append).failed, "".join(report)
 
 
 def history(finals: Sequence[float], bytes_per_round: int = 1000) -> History:

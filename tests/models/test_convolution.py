@@ -12,7 +12,7 @@ from jax import lax
 
 from fedjax_opt import target
 from fedjax_opt.models import convolution
-from tests.helpers import calls
+from tests.helpers import refusals
 
 # Image height, width; kernel height, width, in, out; strides; padding.
 CONVOLUTIONS = [
@@ -169,4 +169,4 @@ def test_conv_of_an_empty_batch(implementation):
 
 
 IMAGE = np.ones((1, 4, 4, 1), np.float32)
-test_is_refused = calls.refusals_of_table("convolution.txt", globals())
+test_is_refused = refusals.of_table("convolution.txt", convolution, IMAGE=IMAGE)

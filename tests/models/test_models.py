@@ -42,6 +42,7 @@ def _init(model, shape):
   return jax.jit(model.init)(jax.random.key(0), jnp.ones(shape))["params"]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", MODELS)
 def test_shapes_and_parameters(name):
   model, shape, width, parameters = MODELS[name]

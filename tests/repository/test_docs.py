@@ -80,6 +80,7 @@ def test_the_code_of_a_page_runs_top_to_bottom(page, tmp_path, monkeypatch):
     exec(compile(block, name_of(page), "exec"), names)
 
 
+@pytest.mark.quick
 def test_the_readme_is_short():
   assert len((ROOT / "README.md").read_text().splitlines()) < 200
 

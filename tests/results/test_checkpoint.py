@@ -88,6 +88,7 @@ def assert_same(actual, expected):
 
 @pytest.mark.parametrize("case", ["one", "on_host", "traced", "vmap", "scan"])
 @pytest.mark.default_cases("one")
+@pytest.mark.quick_cases("one")
 def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
   killed_after(case, tmp_path, 8)
   assert sorted(os.listdir(tmp_path)) == ["3.npz", "6.npz"]

@@ -74,13 +74,6 @@ def test_append_refuses_what_does_not_continue(round_number, values, message):
   assert history.rounds == [10]
 
 
-def test_refuses_metrics_that_do_not_fit_the_rounds_or_are_not_there():
-  with pytest.raises(ValueError, match=r"shape \[points, 2\]"):
-    History([1, 2], {"train_loss": np.zeros((3, 1))})
-  with pytest.raises(ValueError, match=r"metric='f1': .*train_loss"):
-    of_values(train_loss=[[1.0]]).values("f1")
-
-
 def test_no_result_from_the_first_broken_loss_on():
   history = of_values(
     train_loss=[[1.0, np.inf, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]],

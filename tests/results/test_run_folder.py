@@ -26,6 +26,8 @@ from tests.helpers.file_limits import limited
 from tests.helpers.histories import events_of, random, two_points
 from tests.helpers.refusals import refusal
 
+pytestmark = pytest.mark.quick
+
 CONFIG = {"task": "digits", "algorithm": "fed_avg", "client": "sgd"}
 CONFIG |= {"rounds": 20, "max_step": float("inf"), "data_dir": None}
 CONFIG |= {"client_lr": [np.float32(0.5), 1.0], "where": pathlib.Path("/a")}

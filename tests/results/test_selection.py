@@ -16,7 +16,6 @@ from fedjax_opt.results.history import History
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.selection import Criterion
 from tests.helpers.histories import of_values, two_points
-from tests.helpers.refusals import refusal
 from tests.helpers.tables_of_calls import read_cases
 
 NAN = float("nan")
@@ -94,18 +93,6 @@ def test_the_model_before_the_first_round_is_no_choice(rule):
 )
 def test_the_selected_point(points, values, criterion, selected):
   assert selection.select(of_values(**values), points, criterion) == selected
-
-
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    ({"direction": "up"}, "direction='up': must be one of max, min"),
-    ({"rule": "first"}, "rule='first': must be one of last, best, mean_"),
-    ({"n": 0}, "n=0: must be at least 1"),
-  ],
-)
-def test_what_is_no_criterion(arguments, message):
-  assert refusal(Criterion, **arguments).startswith(message)
 
 
 # Names for people: every choice has one, all else becomes plain words.

@@ -5,16 +5,17 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from fedjax_opt import prox, rules, sps, step_decay
+from fedjax_opt import sps, step_decay
 from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.rules import RULES
 from tests import reference
 from tests.helpers import rule_referees
 from tests.helpers.refusals import refusal
 from tests.helpers.rule_referees import REFEREES
+
+pytestmark = pytest.mark.quick
 
 CENTER = np.array([0.5, -1.0, 2.0])
 
@@ -118,38 +119,6 @@ def test_step_decay_drops_after_half_and_three_quarters():
   other = step_decay(3, num_rounds=10, milestones=[0.3], factor=0.5)
   assert float(other) == 0.5
   assert float(step_decay(0, num_rounds=1)) == 1
-
-
-POINT = "update needs params, the current point"
-BOTH = f"{POINT}, and grad_fn, the gradient of the current batch at any point"
-ZERO = prox.zero()
-
-
-@pytest.mark.parametrize(
-  ("name", "rule", "params", "message"),
-  [
-    ("mirror_step", rules.mirror_step(0.1, ZERO), None, POINT),
-    ("dual_averaging", rules.dual_averaging(0.1, ZERO), None, POINT),
-    ("subgradient_step", rules.subgradient_step(0.1, ZERO), None, POINT),
-    ("delta_sgd", rules.delta_sgd(), None, POINT),
-    (
-      "delta_sgd",
-      rules.delta_sgd(),
-      np.ones(2),
-      "update needs grad_fn=, the gradient of the current batch as a function "
-      "of params; or create it with reuse_gradients=True",
-    ),
-    ("sarah", rules.sarah(0.1), None, BOTH),
-    ("sarah", rules.sarah(0.1), np.ones(2), BOTH),
-    ("sharpness_aware", rules.sharpness_aware(optax.sgd(1)), None, BOTH),
-    ("sharpness_aware", rules.sharpness_aware(optax.sgd(1)), np.ones(2), BOTH),
-  ],
-)
-def test_what_update_needs(name, rule, params, message):
-  state = rule.init(np.ones(2))
-  extra = {"grad_fn": lambda x: x} if params is None and message == BOTH else {}
-  update = functools.partial(rule.update, np.ones(2), state, params, **extra)
-  assert refusal(update) == f"{name}: {message}"
 
 
 # Stochastic Polyak step sizes: the number itself.

@@ -11,9 +11,9 @@ import pytest
 
 from fedjax_opt import delta_sgd, grad_fn_of, sarah, sharpness_aware
 from fedjax_opt.arrays import running_statistics as batch_stats
+from tests import reference
 from tests.helpers import problems, rule_referees
 from tests.helpers.jax_problems import flat
-from tests.reference_variance_reduction import local_routine
 
 CENTER = {"a": np.array([0.5, -1.0]), "b": np.array([2.0])}
 X0 = {"a": np.array([1.0, 3.0]), "b": np.array([-1.0])}
@@ -78,7 +78,7 @@ def looped(rate, direction=None):
   """x_K by the loop; without a direction it begins along the gradient."""
   first = PROBLEM.gradient(PROBLEM.x0, ROWS[0])[1]
   v0 = first if direction is None else flat(direction)
-  return local_routine(PROBLEM, PROBLEM.x0, v0, ROWS, rate)[-1]
+  return reference.local_routine(PROBLEM, PROBLEM.x0, v0, ROWS, rate)[-1]
 
 
 @functools.partial(jax.jit, static_argnums=0)

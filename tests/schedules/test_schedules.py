@@ -11,7 +11,7 @@ import pytest
 from fedjax_opt import plots, schedules, systems
 from fedjax_opt.schedules import sending
 from fedjax_opt.schedules import timetable as module
-from tests.helpers import calls
+from tests.helpers import refusals
 
 SYSTEMS = {
   "constant": systems.sample(12, systems.constant(1.0)),
@@ -175,9 +175,6 @@ def trace(text):
     schedules.replay("trace.csv", 2)
 
 
-test_is_refused = calls.refusals_of_table("schedules.txt", globals())
-
-
 # What became of the clients' time.
 
 
@@ -313,6 +310,11 @@ def make(bad):
 
 def check(num_clients):
   module.check_clients(schedules.by_hand(CLIENTS), num_clients)
+
+
+test_is_refused = refusals.of_table(
+  "schedules.txt", schedules, trace, make, check, DURATIONS=DURATIONS
+)
 
 
 def test_clients_of_the_population_are_accepted():

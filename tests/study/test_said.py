@@ -1,6 +1,9 @@
 """What is said of studies in words and tables: the cases are in said.txt."""
 
 import dataclasses
+import doctest
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -95,14 +98,36 @@ def without_losses():
   return result
 
 
-NAMES = {name: value for name, value in globals().items() if name[0] != "_"}
-NAMES |= {item.__name__: item for item in (Criterion, ExampleSet, studies.grid)}
-NAMES |= {"MANY": studies.many(), "NAN": NAN, "templates": templates}
-NAMES |= {"tables": tables, "plan": plan}
+# What the examples name: modules and functions by their own names.
+NAMES = {
+  item.__name__.rpartition(".")[2]: item
+  for item in (
+    formats, plan, sizes, templates, words, Criterion, ExampleSet, cell,
+    study, studies.grid, parts, whole, under, answer, limits, lines, show, csv,
+    captions, clients, without_losses,
+  )
+}  # fmt: skip
+NAMES |= {
+  "fo": fo, "np": np, "tables": tables, "NAN": NAN, "X": X, "LABELS": LABELS,
+  "FOUR": FOUR, "TRIED": TRIED, "EDGE": EDGE, "LOW": LOW, "MIDDLE": MIDDLE,
+  "HIGH": HIGH, "SPREAD": SPREAD, "PLAIN": PLAIN, "HOSTILE": HOSTILE,
+  "LOSS": LOSS, "MANY": studies.many(),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  "example", studies.examples_of("said.txt"), ids=lambda example: example.source
-)
+def examples():
+  """Those of said.txt, each with its section."""
+  text = pathlib.Path(__file__).with_name("said.txt").read_text()
+  _, *parts = re.split(r"(?m)^\[([\w ]+)\]$", text)
+  for name, section in zip(parts[::2], parts[1::2], strict=True):
+    for example in doctest.DocTestParser().get_examples(section):
+      yield pytest.param(example, id=f"{name}: {example.source.strip()}")
+
+
+@pytest.mark.parametrize("example", list(examples()))
 def test_what_is_said(example):
-  studies.check_example(example, NAMES)
+  example.lineno = 0
+  test = doctest.DocTest([example], dict(NAMES), "example", None, 0, None)
+  report = []
+  runner = doctest.DocTestRunner()
+  assert not runner.run(test, out=report.append).failed, "".join(report)

@@ -10,7 +10,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.study import plan, variance
-from tests.helpers import calls
+from tests.helpers import linear
 
 N, M = 48, 4
 RATES = [0.001, 0.3, 30.0]
@@ -33,11 +33,11 @@ def clients(seed, alpha):
 
 
 def sgd(learning_rate):
-  return fo.fed_avg(calls.loss_fn, optax.sgd(learning_rate))
+  return fo.fed_avg(linear.loss_fn, optax.sgd(learning_rate))
 
 
 def prox(learning_rate, mu):
-  return fo.fed_prox(calls.loss_fn, optax.sgd(learning_rate), mu=mu)
+  return fo.fed_prox(linear.loss_fn, optax.sgd(learning_rate), mu=mu)
 
 
 def evaluate(params, data, test, validation=None):
@@ -47,7 +47,7 @@ def evaluate(params, data, test, validation=None):
     f"{pool}_{name}": jnp.mean(values)
     for pool, examples in pools.items()
     if examples is not None
-    for name, values in calls.per_example(params, examples).items()
+    for name, values in linear.per_example(params, examples).items()
   }
 
 
@@ -63,7 +63,7 @@ LENGTH = {"rounds": 3, "eval_every": 3}
 SETTINGS = {"batch_size": 4, "evaluate": evaluate, **LENGTH}
 WHOLE = {
   "methods": METHODS,
-  "params": calls.PARAMS,
+  "params": linear.PARAMS,
   "data": clients,
   "conditions": CONDITIONS,
   "seeds": [3, 5],
@@ -93,7 +93,7 @@ def assert_by_hand(
   result = fo.sweep(
     fo.Method(*method).make,
     grid,
-    calls.PARAMS,
+    linear.PARAMS,
     data or (lambda seed: clients(seed, condition["alpha"])),
     seeds=seeds,
     validation=VALIDATION,
@@ -250,7 +250,9 @@ def test_ten_fresh_seeds_report_unless_others_are_given(given, expected):
 
 
 def broken(learning_rate):
-  loss = lambda params, batch, rng: calls.loss_fn(params, batch, rng) * math.nan
+  loss = lambda params, batch, rng: (
+    linear.loss_fn(params, batch, rng) * math.nan
+  )
   return fo.fed_avg(loss, optax.sgd(learning_rate))
 
 
@@ -281,7 +283,7 @@ def test_a_single_setting_needs_no_validation_examples():
 
 
 def test_what_is_said_of_methods_for_own_models():
-  loss_fn = calls.loss_fn
+  loss_fn = linear.loss_fn
   make = {"A": lambda: fo.fed_avg(loss_fn, optax.sgd(0.1))}
   make["D"] = lambda lam: fo.ditto(loss_fn, optax.sgd(0.1), lam=lam)
   methods = {"A": fo.Method(make["A"]), "D": fo.Method(make["D"], {"lam": [1]})}
@@ -290,9 +292,9 @@ def test_what_is_said_of_methods_for_own_models():
 
 
 def test_settings_are_chosen_and_compared_by_the_clients_own_models():
-  make = lambda lam: fo.ditto(calls.loss_fn, optax.sgd(0.5), lam=lam)
+  make = lambda lam: fo.ditto(linear.loss_fn, optax.sgd(0.5), lam=lam)
   methods = {"Ditto": fo.Method(make, {"lam": [0.1, 30.0]})}
-  options = {"own_models": calls.per_example, "report_seeds": [1, 8]}
+  options = {"own_models": linear.per_example, "report_seeds": [1, 8]}
   study = of_one(methods=methods, **options)
   (cell,) = study.cells
   assert (study.metric, study.notes) == ("client_test_accuracy", ())
@@ -305,9 +307,9 @@ def test_settings_are_chosen_and_compared_by_the_clients_own_models():
     train, _ = remaining.split(0.1, seed)
     algorithm = make(cell.chosen["lam"])
     settings = SETTINGS | {"local_steps": 1, "seed": seed}
-    result = fo.simulate(algorithm, calls.PARAMS, train, **settings)
+    result = fo.simulate(algorithm, linear.PARAMS, train, **settings)
     measured = fo.evaluate_clients(
-      result, calls.per_example, test, train=train, algorithm=algorithm
+      result, linear.per_example, test, train=train, algorithm=algorithm
     )
     expected = measured.summary()["personal"][study.metric]
     np.testing.assert_allclose(value, expected, rtol=1e-5)

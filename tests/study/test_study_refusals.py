@@ -1,6 +1,6 @@
 """What studies, their statistics and their pictures refuse.
 
-The calls and their messages are in study_refusals.txt.
+The calls and their messages are in checks/refusals/studies.txt.
 """
 
 import matplotlib.figure
@@ -9,9 +9,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt.engine.executor import Executor
 from fedjax_opt.results.history import History
-from tests.helpers import calls, studies
+from tests.helpers import linear, refusals
 from tests.helpers.histories import of_values, random
 
 NAN, INF = float("nan"), float("inf")
@@ -21,11 +20,11 @@ GRID = {"learning_rate": [0.1, 0.5]}
 
 
 def sgd(learning_rate):
-  return fo.fed_avg(calls.loss_fn, optax.sgd(learning_rate))
+  return fo.fed_avg(linear.loss_fn, optax.sgd(learning_rate))
 
 
 A = {"A": fo.Method(sgd, GRID)}
-MANY = fo.ClientData.from_partition(calls.DATA.examples, [[0, 1]] * 6)
+MANY = fo.ClientData.from_partition(linear.DATA.examples, [[0, 1]] * 6)
 KRUM = {"aggregator": fo.aggregators.multi_krum(1), "weighting": "uniform"}
 
 
@@ -44,28 +43,28 @@ def fails(learning_rate):
 def of_alpha(seed, alpha):
   if alpha > 0.5:
     raise RuntimeError("no such alpha")
-  return calls.DATA
+  return linear.DATA
 
 
 def of_tuning_seeds(seed):
   if seed > 1:
     raise RuntimeError("no such seed")
-  return calls.DATA
+  return linear.DATA
 
 
 def compare(**bad):
   """A comparison of which these arguments are other ones."""
   arguments = {
     "methods": {"A": (sgd, GRID), "B": (sgd, {"learning_rate": [0.2, 0.3]})},
-    "params": calls.PARAMS,
-    "data": calls.DATA,
+    "params": linear.PARAMS,
+    "data": linear.DATA,
     "seeds": [0, 1],
-    "validation": calls.TEST,
-    "test": calls.TEST,
+    "validation": linear.TEST,
+    "test": linear.TEST,
     "rounds": 3,
     "batch_size": 2,
     "eval_every": 3,
-    "evaluate": fo.evaluation.federated(calls.per_example),
+    "evaluate": fo.evaluation.federated(linear.per_example),
   }
   fo.compare(**arguments | bad)
 
@@ -110,23 +109,16 @@ def of_clients(losses, sizes=None):
   fo.plots.client_distribution({"a": losses}, None, metric=metric, sizes=sizes)
 
 
-NAMES = {name: value for name, value in globals().items() if name[0] != "_"}
-NAMES |= {
-  "statistics": fo.statistics, "plots": fo.plots, "np": np, "calls": calls,
-  "History": History, "random": random,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-  "example", studies.examples_of("study_refusals.txt"), ids=lambda e: e.source
-)
-def test_bad_input_is_one_clear_line(example, monkeypatch, tmp_path):
-  """Before anything is compiled or written."""
-
-  def compile(self):
-    raise AssertionError("compiled")
-
-  monkeypatch.setattr(Executor, "compile", compile)
+@pytest.fixture(autouse=True)
+def nothing_is_written(monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
-  studies.check_example(example, NAMES)
+  yield
   assert not list(tmp_path.iterdir())
+
+
+test_is_refused = refusals.of_table(
+  "studies.txt", fo.statistics, fo.plots, History, random, of_values, sgd,
+  no_validation, other_metric, fails, of_alpha, of_tuning_seeds, compare,
+  costs, grid, sensitivity, values, log_scale, of_clients, INF=INF, NAN=NAN,
+  OK=OK, GRID=GRID, A=A, MANY=MANY, KRUM=KRUM,
+)  # fmt: skip

@@ -22,7 +22,10 @@ def rows_of(case):
 
 
 def test_claims_agree_with_tables():
-  """The answer, Markdown, LaTeX, HTML, terminal and CSV have one number."""
+  """The answer, Markdown, LaTeX, HTML, terminal and CSV have one number.
+
+  How they are written: said.txt.
+  """
   case = studies.plain()
   all_verdicts = case.verdicts
   table = tables.main_table(case)
@@ -44,12 +47,6 @@ def test_claims_agree_with_tables():
         study(*[dataclasses.replace(c, condition={}) for c in cells])
       )
       assert f"best with {mean} % (95 % interval {ends})" in answer
-  assert "**80.0** (79.0 to 81.0)" in texts[0]
-  assert "79.9† (" in texts[0]
-  assert "SCAFFOLD & \\textbf{80.0} & \\textbf{60.0} \\\\" in texts[1]
-  assert "{\\scriptsize 79.0 to 81.0} & {\\scriptsize 59.0 to 61.0}" in texts[1]
-  assert "79.9$^\\dagger$" in texts[1]
-  assert "80.0 (79.0 to 81.0) *" in texts[3]
 
 
 CLASSES = ["{article}", "[twocolumn]{article}", "{IEEEtran}"]

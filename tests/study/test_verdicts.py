@@ -16,6 +16,8 @@ from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, WORSE
 from tests.helpers import studies
 from tests.helpers.studies import NAN, cell, study
 
+pytestmark = pytest.mark.quick
+
 
 def by_method(case):
   return {v.cell.method: v for v in case.verdicts}

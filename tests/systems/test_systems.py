@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from fedjax_opt import schedules, systems
-from tests.helpers import calls
+from tests.helpers import refusals
 from tests.helpers.commands import prepare
 from tests.helpers.refusals import refusal
 
@@ -86,10 +86,10 @@ def test_a_wrong_table_is_refused(text, line, tmp_path):
   path = tmp_path / "devices.csv"
   path.write_text(text)
   line = f"ValueError: {path}: {line}"
-  calls.check(lambda: systems.from_csv(path), line)
+  refusals.check(lambda: systems.from_csv(path), line)
 
 
-test_is_refused = calls.refusals_of_table("systems.txt", globals())
+test_is_refused = refusals.of_table("systems.txt", systems)
 
 
 # When clients can be sent out.
@@ -227,14 +227,6 @@ def test_a_round_begins_when_enough_are_there_together():
     assert count(at) >= 8
     waited = np.arange(first, at - 1e-3, 0.01).tolist()
     assert all(count(t) < 8 for t in waited)
-
-
-def test_availability_is_of_as_many_clients():
-  system = systems.sample(M, systems.constant(1.0))
-  with pytest.raises(ValueError, match="availability: is of 3 clients; must"):
-    system.when(systems.cyclic(3))
-  with pytest.raises(TypeError, match="availability=3: must be one of"):
-    system.when(3)
 
 
 def test_the_flags_of_availability():

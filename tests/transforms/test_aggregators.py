@@ -8,8 +8,8 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import transforms
 from fedjax_opt.transforms import aggregators, faults
-from tests import reference_uploads as referee
-from tests.helpers import calls, cases, jax_problems
+from tests import reference
+from tests.helpers import cases, jax_problems, refusals
 from tests.helpers.cases import FED_AVG
 
 OPTIONS = cases.CASES["uniform"]
@@ -21,9 +21,9 @@ AGGREGATORS = {
 
 
 REFEREES = {
-  "median": referee.median,
-  "trimmed_mean": lambda sent: referee.trimmed_mean(sent, 0.3),
-  "multi_krum": referee.multi_krum,
+  "median": reference.median,
+  "trimmed_mean": lambda sent: reference.trimmed_mean(sent, 0.3),
+  "multi_krum": reference.multi_krum,
 }
 
 
@@ -106,8 +106,8 @@ def test_all_three_go_together():
   fault = faults.flip(0.3, strength=4.0, seed=2)
   faulty = faults.clients_of(fault, cases.M)
   assert len(faulty) == 2
-  feedback = referee.ErrorFeedback(
-    lambda u, r, client: referee.sign(u), cases.M
+  feedback = reference.ErrorFeedback(
+    lambda u, r, client: reference.sign(u), cases.M
   )
 
   def send(u, r, client):
@@ -116,7 +116,7 @@ def test_all_three_go_together():
 
   send.errors = feedback.errors
   parts = {"upload": upload, "fault": fault, "aggregator": aggregators.median()}
-  check_rounds("params kept", referee.median, send, **parts)
+  check_rounds("params kept", reference.median, send, **parts)
   result = simulate(FED_AVG, rounds=1, **parts)
   assert result.cost["bytes_up_per_round"] == 2 + 4
 
@@ -207,4 +207,7 @@ def without_mean():
 
 
 MEDIAN = aggregators.median()
-test_is_refused = calls.refusals_of_table("aggregators.txt", globals())
+test_is_refused = refusals.of_table(
+  "aggregators.txt", aggregators, faults, cases, simulate, weighing,
+  without_mean, FED_AVG=FED_AVG, MEDIAN=MEDIAN,
+)  # fmt: skip

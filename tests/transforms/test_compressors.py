@@ -9,8 +9,8 @@ import pytest
 
 from fedjax_opt import transforms
 from fedjax_opt.arrays.draws import first_of_shuffle
-from tests import reference_uploads as reference
-from tests.helpers import calls
+from tests import reference
+from tests.helpers import refusals
 from tests.helpers.jax_problems import flat
 
 SHAPES = {"a": (3, 4), "b": {"bias": (5,), "scale": ()}}
@@ -145,4 +145,4 @@ def test_one_entry_is_sent_at_least():
   assert np.count_nonzero(flat(sent)) == 1
 
 
-test_is_refused = calls.refusals_of_table("compressors.txt", globals())
+test_is_refused = refusals.of_table("compressors.txt", transforms)

@@ -1,5 +1,6 @@
 """Rounds of algorithms whose clients send a transform of their differences."""
 
+import functools
 import types
 
 import jax
@@ -14,8 +15,8 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.arrays.draws import first_of_shuffle
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.transforms import upload as uploads
-from tests import reference_uploads
-from tests.helpers import calls, cases, jax_problems
+from tests import reference
+from tests.helpers import cases, jax_problems, refusals
 from tests.helpers.cases import FED_AVG, LR
 
 K = 4  # 0.25 of 15.
@@ -46,9 +47,9 @@ def keys_of_rounds():
 
 
 def top_k_with_feedback():
-  send = lambda u, r, client: reference_uploads.top_k(u, K)
+  send = lambda u, r, client: reference.top_k(u, K)
   # Of clients that were out the error is what it was.
-  send = reference_uploads.ErrorFeedback(send, cases.M)
+  send = reference.ErrorFeedback(send, cases.M)
   return transforms.error_feedback(TOP_K), "params kept", send
 
 
@@ -59,13 +60,14 @@ def random_k():
   def send(u, r, client):
     key = jax.random.wrap_key_data(jnp.asarray(keys[r][client]))
     indices = np.asarray(first_of_shuffle(key, 0, len(u), K))
-    return reference_uploads.random_k(u, indices, is_scaled=True)
+    return reference.random_k(u, indices, is_scaled=True)
 
   return transforms.random_k(0.25), "params", send
 
 
 @pytest.mark.parametrize("case", [top_k_with_feedback, random_k])
 @pytest.mark.default_cases("top_k_with_feedback")
+@pytest.mark.quick_cases("top_k_with_feedback")
 def test_fed_avg_is_the_loop(case):
   """With what clients keep and draw; test_compressors.py has the others."""
   upload, fields, send = case()
@@ -236,13 +238,11 @@ def test_clients_own_models_are_measured_with_and_without_the_upload():
   )
   upload = transforms.error_feedback(transforms.sign())
   result = simulate(algorithm, upload=upload)
-  per_example = lambda params, batch: {
-    "loss": cases.loss_fn(params, batch, None)
-  }
+  measured = functools.partial(
+    fo.evaluate_clients, result, cases.TASK.per_example, cases.DATA
+  )
   losses = [
-    fo.evaluate_clients(result, per_example, cases.DATA, algorithm=case).values[
-      "personal"
-    ]["loss"]
+    measured(algorithm=case).values["personal"]["loss"]
     for case in (algorithm, transforms.with_upload(algorithm, upload))
   ]
   np.testing.assert_array_equal(*losses)
@@ -265,4 +265,7 @@ counting = fixed(
 wrong = fixed(lambda worker: jnp.zeros(2), lambda params: [params])
 
 
-test_is_refused = calls.refusals_of_table("uploads.txt", globals())
+test_is_refused = refusals.of_table(
+  "uploads.txt", transforms, simulate, run_fixed, sending, FED_AVG=FED_AVG,
+  counting=counting, wrong=wrong,
+)  # fmt: skip

@@ -17,6 +17,8 @@ from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.studies import request
 from tests.helpers.commands import REPOSITORY, printed, spec_of
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def ask(capsys):

@@ -15,7 +15,7 @@ import pytest
 
 from experiments.processes import hosts
 from tests.helpers.commands import free_address, start
-from tests.helpers.stopped import ARGUMENTS, assert_same, rounds_saved
+from tests.helpers.resumed_runs import ARGUMENTS, assert_same, rounds_saved
 
 # So long that it is killed before its end.
 LONG = (*ARGUMENTS, "--rounds=60")

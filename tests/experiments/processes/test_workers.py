@@ -17,7 +17,7 @@ import pytest
 
 from experiments.processes import command, executors, workers
 from fedjax_opt.engine import programs
-from tests.helpers import some_cells
+from tests.helpers import worker_cells
 from tests.helpers.refusals import refusal
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
@@ -40,7 +40,7 @@ def until(is_true, seconds=20):
 
 def test_after_some_cells_another_process_takes_over(tmp_path, monkeypatch):
   monkeypatch.setattr(workers, "_CELLS", 2)
-  pids = workers.map_cells(some_cells.process, range(6), tmp_path, jobs=2)
+  pids = workers.map_cells(worker_cells.process, range(6), tmp_path, jobs=2)
   cells_of_pid = collections.Counter(pids)
   assert sorted(cells_of_pid.values()) in ([2, 2, 2], [1, 1, 2, 2])
   assert not any(map(lives, cells_of_pid))
@@ -49,13 +49,13 @@ def test_after_some_cells_another_process_takes_over(tmp_path, monkeypatch):
 def test_a_failure_ends_the_others(tmp_path):
   start = time.monotonic()
   with pytest.raises(workers.RunFailed, match="of no use"):
-    list(workers.map_cells(some_cells.fail, range(4), tmp_path, jobs=2))
+    list(workers.map_cells(worker_cells.fail, range(4), tmp_path, jobs=2))
   assert time.monotonic() - start < 30
 
 
 def test_a_worker_that_dies(tmp_path):
   with pytest.raises(workers.RunFailed, match="a worker process ended by itse"):
-    list(workers.map_cells(some_cells.die, range(3), tmp_path, jobs=2))
+    list(workers.map_cells(worker_cells.die, range(3), tmp_path, jobs=2))
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
@@ -71,7 +71,7 @@ def test_a_worker_that_dies(tmp_path):
   ],
 )
 def test_signals_leave_no_process(tmp_path, number, whom, as_what, status):
-  program = "tests.helpers.some_cells"
+  program = "tests.helpers.worker_cells"
   process = subprocess.Popen(
     [sys.executable, "-m", program, str(tmp_path), *as_what],
     cwd=REPOSITORY,
@@ -130,7 +130,7 @@ def test_other_children_of_the_caller_stay(tmp_path):
   other.start()
   try:
     flags = os.environ.get("XLA_FLAGS", "")
-    results = workers.map_cells(some_cells.flags, range(2), tmp_path, jobs=2)
+    results = workers.map_cells(worker_cells.flags, range(2), tmp_path, jobs=2)
     assert list(results) == 2 * [f"{flags} --xla_cpu_multi_thread_eigen=false"]
     assert os.environ.get("XLA_FLAGS", "") == flags
     assert other.is_alive()
@@ -171,7 +171,7 @@ def test_a_killed_worker_has_its_cell_done_by_another(tmp_path):
   killer = threading.Thread(target=until, args=(is_killed, 30))
   killer.start()
   with scheduler(processes=True) as address:
-    results = run(some_cells.second_time, range(6), tmp_path, address)
+    results = run(worker_cells.second_time, range(6), tmp_path, address)
   killer.join()
   assert sorted(results) == list(range(6))
   times = [len((tmp_path / f"{i}").read_text().split()) for i in range(6)]
@@ -182,26 +182,26 @@ def test_a_killed_worker_has_its_cell_done_by_another(tmp_path):
 
 def test_what_workers_give_and_what_fails_is_one_line(tmp_path):
   with scheduler(processes=False) as address:
-    results = run(some_cells.square, range(3), tmp_path, address)
+    results = run(worker_cells.square, range(3), tmp_path, address)
     assert sorted(results) == [0, 1, 4]
     with pytest.raises(workers.RunFailed, match="of no use"):
-      run(some_cells.fail, [0], tmp_path, address)
+      run(worker_cells.fail, [0], tmp_path, address)
 
 
 @pytest.mark.slow
 def test_jobs_of_submitit(tmp_path):
   pytest.importorskip("submitit")
-  results = run(some_cells.square, range(3), tmp_path, "submitit:local")
+  results = run(worker_cells.square, range(3), tmp_path, "submitit:local")
   assert sorted(results) == [0, 1, 4]
   with pytest.raises(workers.RunFailed, match="of no use"):
-    run(some_cells.fail, [0], tmp_path, "submitit:local,timeout_min=2")
+    run(worker_cells.fail, [0], tmp_path, "submitit:local,timeout_min=2")
 
 
 def test_a_scheduler_that_is_not_there(tmp_path, monkeypatch):
   pytest.importorskip("distributed")
   monkeypatch.setattr(executors, "_WAIT", 1)
   with pytest.raises(workers.RunFailed, match="does not answer"):
-    run(some_cells.square, [1], tmp_path, "dask:127.0.0.1:1")
+    run(worker_cells.square, [1], tmp_path, "dask:127.0.0.1:1")
 
 
 @pytest.mark.parametrize(

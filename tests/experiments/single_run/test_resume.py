@@ -17,7 +17,7 @@ from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.results import folder_digests
 from tests.helpers.commands import call, spec_of, summary_of
-from tests.helpers.stopped import ARGUMENTS, SHARED, assert_same
+from tests.helpers.resumed_runs import ARGUMENTS, SHARED, assert_same
 
 
 @pytest.fixture(scope="module")

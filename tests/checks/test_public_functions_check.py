@@ -12,8 +12,8 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import ClientData, Simulator, fed_avg
-from tests.helpers import calls
-from tests.helpers.calls import (
+from tests.helpers import linear, refusals
+from tests.helpers.linear import (
   ALGORITHM,
   DATA,
   PARAMS,
@@ -44,10 +44,6 @@ def sweep(bad):
   grid = {"lr": [0.1, 0.2]}
   good = {"make": make, "grid": grid, "params": PARAMS, "rounds": 2, **BATCH}
   fo.sweep(**good | bad)
-
-
-def simulator(bad):
-  Simulator(**{"algorithm": ALGORITHM, **BATCH} | bad)
 
 
 def own(round):
@@ -110,14 +106,15 @@ MOON = fo.moon(loss_fn, lambda p, b, r: b["x"] @ p["w"], SGD)
 def evaluate_clients(bad):
   good = {
     "model": PARAMS,
-    "per_example": calls.per_example,
+    "per_example": linear.per_example,
     "held_out": HELD_OUT,
   }
   fo.evaluate_clients(**good | bad)
 
 
-def prox_skip(options):
-  simulate({"algorithm": PROX_SKIP} | options)
-
-
-test_is_refused = calls.refusals_of_table("wired.txt", globals())
+test_is_refused = refusals.of_table(
+  "public_functions.txt", Simulator, mean_loss, simulate, sweep, sends,
+  becomes, state, of_grid, evaluate_clients, BATCH=BATCH, PROX_SKIP=PROX_SKIP,
+  SIM=SIM, GRID=GRID, OTHER=OTHER, FEWER=FEWER, OTHERS=OTHERS, STEPS=STEPS,
+  MOON=MOON,
+)  # fmt: skip

@@ -1,6 +1,6 @@
 """Cells for tests of workers; a module that is imported quickly.
 
-  python -m tests.helpers.some_cells FOLDER [program]
+  python -m tests.helpers.worker_cells FOLDER [program]
 
 runs six cells that take their time, two at a time: as a command, or as a
 program of one's own, which answers no signals.

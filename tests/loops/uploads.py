@@ -1,6 +1,6 @@
 """Plain NumPy of what clients send, and of what the server makes of it.
 
-Nothing comes from the package or from JAX. u: float64 vector [d]. Draws are
+u: float64 vector [d]. Draws are
 given: `indices` [k] of random-k, `uniforms` [d] of quantization.
 """
 

@@ -1,12 +1,8 @@
-"""Plain NumPy loops of variance-reduced and control-variate methods.
+"""Plain loops of variance-reduced and control-variate methods.
 
 Murata and Suzuki, "Bias-Variance Reduced Local SGD for Less Heterogeneous
 Federated Learning", ICML 2021, Algorithms 2 to 4 and its baselines; local SGD
-is `fed_avg` of reference.py with `Sgd`. Nothing here comes from the package or
-from JAX.
-
-Conventions are those of reference.py, and besides:
-  rate: function `r -> eta` of the round.
+is `fed_avg` with `Sgd`. Conventions are those of reference.py, and besides:
   shared, own: rounds, whose batches are those of the recursion over rounds and
     of the local routine; `large` are rounds too, the one batch of each client
     is that of the large gradient, of use where a stage begins.
@@ -17,7 +13,7 @@ A client may have no examples at all: its gradient is 0 and its weight too.
 
 import numpy as np
 
-from tests.reference import mean
+from tests.loops.rounds import mean
 
 
 def _gradient(problem, x, steps):

@@ -1,8 +1,7 @@
 """Plain loops of the asynchronous boxes: a heap of events, one at a time.
 
-Nothing here comes from the package or from JAX. A client works at the moment it
-is sent out, on the model that is there then; what it sends lies on the heap
-until it arrives. The order of events:
+A client works at the moment it is sent out, on the model that is there then;
+what it sends lies on the heap until it arrives. The order of events:
 
   All arrivals of one instant are taken in first, in the order in which they
   were sent out, with the server steps that they complete. Then as many others
@@ -20,6 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tests.loops.rounds import mean
+
 
 class Sending(NamedTuple):
   """A client that was sent out, and has arrived."""
@@ -33,7 +34,7 @@ class Sending(NamedTuple):
   lost: bool
 
 
-def run(server, work, choose, duration, is_lost, concurrency, buffer, steps):
+def events(server, work, choose, duration, is_lost, concurrency, buffer, steps):
   """Server steps of `buffer` arrivals each.
 
   Args:
@@ -83,12 +84,6 @@ def run(server, work, choose, duration, is_lost, concurrency, buffer, steps):
   return np.array(models), record
 
 
-def weighted(values, weights):
-  """sum_k w_k v_k / sum_k w_k."""
-  pairs = zip(values, weights, strict=True)
-  return sum(w * v for v, w in pairs) / sum(weights)
-
-
 class FedBuff:
   """w <- server(w, mean_k s(tau_k) (w_start - w_end))."""
 
@@ -101,7 +96,7 @@ class FedBuff:
     ]
     weights = [self.masses[client] for client, *_ in updates]
     if sum(weights):
-      self.x = self.server.step(self.x, None, weighted(deltas, weights), None)
+      self.x = self.server.step(self.x, None, mean(deltas, weights), None)
 
 
 class FedAsync:

@@ -1,9 +1,7 @@
-"""Plain NumPy loops of the composite boxes: the referee for F + psi.
+"""Plain loops of the composite boxes: the referee for F + psi.
 
 Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithms 2-5, the
 subgradient FedAvg of its code, and the sequential methods these are made of.
-Nothing here comes from the package or from JAX.
-
 Conventions are those of reference.py, and besides:
   psi: has `value(x)` and `prox(x, step)`, the argmin over w of
     step psi(w) + ||w - x||^2 / 2; x is the flat vector [d] of all parameters.
@@ -18,7 +16,7 @@ the server takes the weighted mean of its clients' sums of rates, eta_c K_m.
 
 import numpy as np
 
-from tests.reference import mean
+from tests.loops.rounds import mean
 
 # --------------------------------------------------------------- Regularizers
 
