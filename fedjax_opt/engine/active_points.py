@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import processes
+from fedjax_opt import multi_process, target
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.programs import map_arrays
@@ -83,13 +83,13 @@ class ActivePoints:
     chunk = min(self.chunk or per_device, per_device)
     if chunk == 1:
       return False
-    memory = processes.device_bytes()
+    memory = target.device_bytes()
     at_most = chunk
     largest = 0 if None in needs else max(needs, default=0)
     if memory is not None and largest > memory:
       at_most = max(1, min(int(chunk * memory / largest), chunk - 1))
     # All processes must run the same program.
-    at_most = processes.least_of_processes(at_most)
+    at_most = multi_process.least_of_processes(at_most)
     if at_most == chunk:
       return False
     # Even chunks if possible: a smaller last chunk would be a second program.
@@ -166,7 +166,7 @@ class ActivePoints:
     by_seed, shared = frozen_leaves
     if not self.is_grid:
       return shared
-    by_seed, shared = processes.fetch((by_seed, shared))
+    by_seed, shared = multi_process.fetch((by_seed, shared))
     axes = self._num_settings, self._num_seeds
 
     def repeated(leaf):
@@ -232,7 +232,7 @@ def _of_settings(state, settings):
 
 def _on_host(tree):
   """The arrays on the CPU, if JAX has it."""
-  cpu = processes.host()
+  cpu = target.host()
   put = lambda x: x if isinstance(x, np.ndarray) else jax.device_put(x, cpu)
   return jax.tree.map(put, tree)
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import processes, target
+from fedjax_opt import multi_process, target
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm
 from fedjax_opt.engine.config import Config
@@ -86,7 +86,7 @@ def scatter(
     leaf[state_index] = new[new_index]
     return leaf
 
-  return jax.tree.map(write, states, processes.fetch(new))
+  return jax.tree.map(write, states, multi_process.fetch(new))
 
 
 def _index(config, seeds, clients):
@@ -111,7 +111,7 @@ def check(config: Config, algorithm: Algorithm) -> None:
       "client_memory='host': this algorithm keeps nothing for its clients (it "
       "has no `Algorithm.init_client`); leave client_memory out"
     )
-  if config.state_is_on_host and processes.host() is None:
+  if config.state_is_on_host and target.host() is None:
     raise ValueError(
       "client_memory='host': JAX was started without the CPU; set "
       "JAX_PLATFORMS=cuda,cpu before the start"
@@ -141,10 +141,10 @@ def _is_too_much(config, states):
   # Not the host if each round would copy most of the population, nor on a CPU,
   # whose memory is that of the host.
   is_most = 2 * config.cohort_size > config.num_clients
-  if is_most or target.platform() == "cpu" or processes.host() is None:
+  if is_most or target.platform() == "cpu" or target.host() is None:
     return False
   num_bytes = trees.num_bytes(states) // config.layout.state_devices
-  memory = processes.device_bytes()
+  memory = target.device_bytes()
   too_much = memory is not None and num_bytes > _SHARE * memory
   # All processes must run the same program.
-  return bool(processes.of_any_process(too_much))
+  return bool(multi_process.of_any_process(too_much))

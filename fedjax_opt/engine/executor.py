@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import frozen, processes, target
-from fedjax_opt.arrays import trees
+from fedjax_opt import multi_process, target
+from fedjax_opt.arrays import frozen, trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
@@ -221,7 +221,7 @@ class Executor:
     Returns:
       Whether the programs are to be compiled anew.
     """
-    program, memory = self._programs.get("rounds"), processes.device_bytes()
+    program, memory = self._programs.get("rounds"), target.device_bytes()
     chunk = size = self.config.chunk
     needs = program and needed_bytes(program)
     if memory is None or needs is None:
@@ -231,7 +231,7 @@ class Executor:
       spare = memory - (needs - client_bytes)
       size = max(1, min(int(chunk * spare / max(client_bytes, 1)), chunk - 1))
     # All processes must run the same program.
-    size = processes.least_of_processes(size)
+    size = multi_process.least_of_processes(size)
     return self._fit_clients(size)
 
   def _fit_clients(self, most: int) -> bool:
@@ -270,7 +270,7 @@ class Executor:
       segment,
       first,
       stop - first,
-      processes.entropy,
+      multi_process.entropy,
     )
     program = self._programs["rounds"]
     with (
@@ -280,7 +280,7 @@ class Executor:
       (server, new_rows), *records = program(*inputs)
       jax.block_until_ready(records)
     states = client_state.scatter(self.config, old_states, new_rows, cohorts)
-    counts, traces = processes.fetch(records)
+    counts, traces = multi_process.fetch(records)
     return RunState(server, states, state.frozen), counts, traces
 
   def evaluate(self, state: RunState) -> dict[str, Any]:
@@ -289,7 +289,7 @@ class Executor:
       return {}
     inputs = self._evaluation_inputs(state)
     with self._explained("evaluation"):
-      return processes.fetch(self._programs["evaluation"](*inputs))
+      return multi_process.fetch(self._programs["evaluation"](*inputs))
 
   def params(self, state: RunState) -> Params:
     """The evaluated models, leaves [S, ...].
@@ -354,12 +354,12 @@ class Executor:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
       needs = name and needed_bytes(self._programs[name])
-      text = _ways_to_less(needs, processes.device_bytes())
+      text = _ways_to_less(needs, target.device_bytes())
       raise MemoryError(text) from error
 
   def _warn_of_memory(self, needs):
     """Warns if a program will not fit, before it is run."""
-    memory = processes.device_bytes()
+    memory = target.device_bytes()
     if None in needs or memory is None or not needs:
       return
     # Of a processor's memory a run takes half by choice, and can take all.

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import contract, frozen
-from fedjax_opt.arrays import trees
+from fedjax_opt import contract
+from fedjax_opt.arrays import frozen, trees
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import unchecked

@@ -11,13 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import processes
+from fedjax_opt import multi_process, target
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Params, State
 from fedjax_opt.engine.executor import Executor
+from fedjax_opt.engine.initial_state import InitialState
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_state import RunState
-from fedjax_opt.engine.start import InitialState
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.results.tally import Tally
@@ -46,7 +46,7 @@ class Runner:
   def __post_init__(self):
     """Computes nothing yet."""
     self._active, self._config = self.executor.active, self.executor.config
-    self._record = Tally(
+    self._tally = Tally(
       self._config.expected_size,
       self._active.num_points,
       reported=self._config.reported_counts,
@@ -76,17 +76,19 @@ class Runner:
       if not is_resumed:
         first = self.start.state(self._config.starts_on_host)
         self._state = self.executor.put(first)
-      self._feed.start(filter(None, self._stops()), self._record.done)
+      self._feed.start(filter(None, self._stops()), self._tally.done)
       self._compile()
       if self.executor.config is not self._config:  # Fewer clients at a time.
         self._config = self.executor.config
         self._feed = feeds.enter_context(self.executor.open_feed())
-        self._feed.start(filter(None, self._stops()), self._record.done)
+        self._feed.start(filter(None, self._stops()), self._tally.done)
       if is_resumed:
         self._report_again()
         # Only one of several processes may have been told to stop.
-        is_told = processes.of_any_process(self._is_stopped)
-        self._interrupted = processes.of_any_process(self._stop_signals.first)
+        is_told = multi_process.of_any_process(self._is_stopped)
+        self._interrupted = multi_process.of_any_process(
+          self._stop_signals.first
+        )
         self._is_stopped = bool(is_told or self._interrupted)
       with self._stop_signals.heeded(self.checkpoints is not None):
         for stop in () if self._is_stopped else self._stops():
@@ -109,11 +111,11 @@ class Runner:
         empty = lambda leaf: np.empty(leaf.shape, leaf.dtype)
         client_states = jax.tree.map(empty, shapes.client_states)
         shapes = shapes._replace(client_states=client_states)
-      on_host = self._config.starts_on_host and processes.host()
+      on_host = self._config.starts_on_host and target.host()
       with jax.default_device(on_host or None):
         # Checkpoints name the leaves by their places in a plain tuple.
         saved = self.checkpoints.load(tuple(shapes))
-    processes.check_alike(
+    multi_process.check_alike(
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
     if saved is None:
@@ -123,10 +125,10 @@ class Runner:
         f"rounds={self.rounds}: the checkpoint to go on from is of round "
         f"{saved.round}; give rounds={saved.round} or more, or another folder"
       )
-    self._record.restore(saved.round, saved.record)
+    self._tally.restore(saved.round, saved.record)
     # An evaluation outside the schedule was of the last round of a run.
     if saved.round < self.rounds and not self._is_scheduled(saved.round):
-      self._record.drop_unscheduled(saved.round)
+      self._tally.drop_unscheduled(saved.round)
     state = RunState(*saved.state)
     self._set_state(self._active.restore(saved.record, state))
 
@@ -142,7 +144,7 @@ class Runner:
     if self.checkpoints is not None and self.checkpoints.every is not None:
       periods.append(self.checkpoints.every)
     # The initial model is evaluated after 0 rounds.
-    done, is_evaluated = self._record.done, bool(self._record.history.rounds)
+    done, is_evaluated = self._tally.done, bool(self._tally.history.rounds)
     return stops(done if done or is_evaluated else -1, self.rounds, periods)
 
   def _is_scheduled(self, stop: int) -> bool:
@@ -151,7 +153,7 @@ class Runner:
 
   def _compile(self) -> None:
     """Compiles what the rounds and evaluations to come need."""
-    names = ["rounds"] if self._record.done < self.rounds else []
+    names = ["rounds"] if self._tally.done < self.rounds else []
     if next(self._stops(), None) is not None:
       names.append("evaluation")
     if names:
@@ -167,41 +169,41 @@ class Runner:
 
   def _report_again(self) -> None:
     """Reports the evaluations from before the run was resumed."""
-    history = self._record.history
+    history = self._tally.history
     for i, round in enumerate(history.rounds):
       metrics = {name: values[:, i] for name, values in history.metrics.items()}
       seconds, is_grid = self._seconds(), self._active.is_grid
       self._report(Report(round, metrics, *seconds, is_grid=is_grid))
 
   def _seconds(self) -> tuple[float, float]:
-    return self._compile_seconds, self._record.run_seconds
+    return self._compile_seconds, self._tally.run_seconds
 
   def _advance(self, stop: int) -> None:
     """Runs the rounds until `stop`."""
-    record = self._record
-    if stop == record.done:
+    tally = self._tally
+    if stop == tally.done:
       return
     start = time.perf_counter()
     state, counts, traces = self.executor.advance(
-      self._state, self._feed.take(), record.done, stop
+      self._state, self._feed.take(), tally.done, stop
     )
     self._state = state
-    record.run_seconds += time.perf_counter() - start
+    tally.run_seconds += time.perf_counter() - start
     counts = self._active.expand(counts, are_alike=True)
-    record.add_rounds(stop, counts, self._active.expand(traces))
+    tally.add_rounds(stop, counts, self._active.expand(traces))
 
   def _evaluate(self) -> None:
     """Measures the model, and reports the metrics."""
     start = time.perf_counter()
     metrics = self.executor.evaluate(self._state)
-    self._record.run_seconds += time.perf_counter() - start
-    is_scheduled = self._is_scheduled(self._record.done)
-    metrics = self._record.add_metrics(
+    self._tally.run_seconds += time.perf_counter() - start
+    is_scheduled = self._is_scheduled(self._tally.done)
+    metrics = self._tally.add_metrics(
       self._active.expand(metrics), is_scheduled
     )
     self._report(
       Report(
-        self._record.done,
+        self._tally.done,
         metrics,
         *self._seconds(),
         is_grid=self._active.is_grid,
@@ -214,7 +216,7 @@ class Runner:
 
     It does so only while this evaluation is reported.
     """
-    round = self._record.done
+    round = self._tally.done
     values = {
       "params": self._params,
       "state": self._server,
@@ -248,7 +250,7 @@ class Runner:
   def _drop(self) -> None:
     """Drops settings that have diverged, if the smaller program is worth it."""
     num_before = len(self._active.active)
-    state = self._active.drop(self._record.history, self._state)
+    state = self._active.drop(self._tally.history, self._state)
     if state is not None:
       self._set_state(state)
       self._compile()
@@ -258,8 +260,8 @@ class Runner:
   def _is_over(self, stop: int) -> bool:
     """Whether the run ends here; saves a checkpoint if one is due."""
     # Read once: a later signal ends the run after the next segment.
-    stopping = processes.of_any_process(self._stop_signals.first)
-    is_stopped = bool(processes.of_any_process(self._is_stopped))
+    stopping = multi_process.of_any_process(self._stop_signals.first)
+    is_stopped = bool(multi_process.of_any_process(self._is_stopped))
     is_last = stopping or is_stopped or stop == self.rounds
     if self.checkpoints is not None and (
       is_last or self.checkpoints.is_due(stop)
@@ -272,9 +274,9 @@ class Runner:
   def _save(self, stop: int) -> None:
     state = self._state_of_all()
     if self._config.layout.mesh is not None:  # Other devices may resume it.
-      state = processes.fetch(state)
-    record = self._record.to_arrays() | self._active.to_arrays()
-    if processes.is_first_process():
+      state = multi_process.fetch(state)
+    record = self._tally.to_arrays() | self._active.to_arrays()
+    if multi_process.is_first_process():
       self.checkpoints.save(stop, tuple(state), record)
 
   def _state_of_all(self) -> RunState:
@@ -284,7 +286,7 @@ class Runner:
   def _with_fetched_server(self) -> RunState:
     """The state of all settings; that of the server is on this process."""
     state = self._state_of_all()
-    return state._replace(server=processes.fetch_global(state.server))
+    return state._replace(server=multi_process.fetch_global(state.server))
 
   def _params(self) -> Params:
     return self.executor.params(self._with_fetched_server())
@@ -293,22 +295,24 @@ class Runner:
     return self.executor.server_states(self._with_fetched_server())
 
   def _result(self) -> Result:
-    client_states = processes.fetch_global(self._state_of_all().client_states)
-    traces = self._record.joined_traces()
+    client_states = multi_process.fetch_global(
+      self._state_of_all().client_states
+    )
+    traces = self._tally.joined_traces()
     if not self._active.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
       state=self._server(),
       client_state=self._active.flat(client_states),
-      history=self._record.history,
+      history=self._tally.history,
       traces=traces,
-      rounds=self._record.done,
+      rounds=self._tally.done,
       interrupted=self._interrupted,
       compile_seconds=self._compile_seconds,
-      run_seconds=self._record.run_seconds,
-      cost=self._record.cost(),
-      padding_waste=self._record.padding_waste(),
+      run_seconds=self._tally.run_seconds,
+      cost=self._tally.cost(),
+      padding_waste=self._tally.padding_waste(),
       client_memory=self._config.client_memory,
       needed_bytes=self.executor.needed_bytes,
       computation=self.executor.computation,

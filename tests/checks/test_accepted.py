@@ -10,7 +10,7 @@ import pytest
 from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
 from fedjax_opt.checks import errors
 from fedjax_opt.checks.values import check_integer
-from fedjax_opt.engine.start import InitialState
+from fedjax_opt.engine.initial_state import InitialState
 from tests.helpers.calls import (
   ALGORITHM,
   DATA,

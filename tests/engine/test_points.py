@@ -11,7 +11,6 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import processes
 from fedjax_opt.arrays import trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import active_points, executor, run_state, sharding
@@ -119,7 +118,7 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
   needed_bytes = executor.needed_bytes
   monkeypatch.setattr(executor, "needed_bytes", needed)
   memory = lambda: needs[0] - 1 if needs else None
-  monkeypatch.setattr(processes, "device_bytes", memory)
+  monkeypatch.setattr(fo.target, "device_bytes", memory)
   result = run()
   # Of rounds and evaluations, twice; of rounds alone, and for the result.
   assert len(needs) == 6
@@ -155,7 +154,7 @@ def points_of(settings, **options):
 )
 def test_as_many_at_once_as_memory_holds(monkeypatch, settings, needs, chunks):
   """By what each compiled program says that it needs."""
-  monkeypatch.setattr(processes, "device_bytes", lambda: 999)
+  monkeypatch.setattr(fo.target, "device_bytes", lambda: 999)
 
   points = functools.partial(points_of, settings)
   vectorized, chunks_used = points(), []

@@ -12,14 +12,20 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from fedjax_opt import contract, processes, target
+from fedjax_opt import contract, target
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checks import errors, functions
 from fedjax_opt.checks.values import check_at_least
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import client_state, identity, inputs, versions, work
+from fedjax_opt.engine import (
+  client_state,
+  client_work,
+  identity,
+  inputs,
+  versions,
+)
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.clock import Clock, check_is_schedule, of_seeds
 from fedjax_opt.engine.config import (
@@ -31,10 +37,10 @@ from fedjax_opt.engine.config import (
 )
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.feed import lower_draws
+from fedjax_opt.engine.initial_state import InitialState, model_of
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.engine.runner import Runner
-from fedjax_opt.engine.start import InitialState, model_of
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
@@ -55,7 +61,7 @@ class SimulationState:
     server: the algorithm's state.
     client_state: what every client keeps, leaves [M, ...]; None if nothing.
     frozen: the leaves of `server` that no round changes, which are not there,
-      once for all points, see `engine.start`.
+      once for all points, see `engine.initial_state`.
     config: the options of the run, resolved.
   """
 
@@ -345,7 +351,7 @@ class Simulator:
     """
     plainly = copy.copy(self)
     plainly._options = self._options | PLAINLY
-    device = processes.host() or jax.local_devices()[0]
+    device = target.host() or jax.local_devices()[0]
     with target.use([device]):
       executor, start, shapes = plainly._prepare(params, seeds)
       programs = {
@@ -400,7 +406,7 @@ class Simulator:
       config = Config.create(self._data, options, model)
       algorithm = self._make(**self._first_point())
       _check_is_public(algorithm)
-      return work.works(config, algorithm, model, self._data, seeds)
+      return client_work.works(config, algorithm, model, self._data, seeds)
 
     self._clock = self._clock_of(of_seeds(schedule, seeds, works))
     self._clock_is_for = key
@@ -462,7 +468,7 @@ class Simulator:
     _check_is_public(algorithm)
     if self._clock.is_stale:
       versions.check_memory(
-        server.versions, layout.state_devices, processes.device_bytes()
+        server.versions, layout.state_devices, target.device_bytes()
       )
 
   def _make_on(self, clock):

@@ -12,8 +12,8 @@ from jax import lax
 from jax.extend.core import Literal
 from jax.typing import ArrayLike
 
-from fedjax_opt import contract, frozen, processes
-from fedjax_opt.arrays import trees
+from fedjax_opt import contract, target
+from fedjax_opt.arrays import frozen, trees
 from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.engine.inputs import is_function_of_key
 from fedjax_opt.engine.programs import copies, run_once
@@ -69,7 +69,7 @@ class InitialState:
       states = run_once(states)
     device = contextlib.nullcontext()
     if on_host:
-      device = jax.default_device(processes.host())
+      device = jax.default_device(target.host())
     with device:
       models = init(self.seeds)
       server, client_states = copies(states(models, self.hyperparameters))
