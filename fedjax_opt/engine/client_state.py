@@ -35,15 +35,15 @@ def put(config: Config, states: Any) -> Any:
 
 def shapes_of_gathered(config: Config, states: Any) -> Any:
   """The shapes of what `gather` returns, given those of all clients."""
-  if not config.state_is_on_host:
-    return config.layout.shapes_of_state(states, axes=1)
   axis = 2 if config.has_points else 0
 
   def of_cohort(leaf):
     leading, trailing = leaf.shape[:axis], leaf.shape[axis + 1 :]
     return leaf.update(shape=(*leading, config.cohort_size, *trailing))
 
-  return config.layout.shapes_of_state(jax.tree.map(of_cohort, states), axes=1)
+  if config.state_is_on_host:
+    states = jax.tree.map(of_cohort, states)
+  return config.layout.put_state(states, axes=1)
 
 
 def gather(config: Config, states: Any, cohorts: np.ndarray | None) -> Any:
@@ -100,11 +100,17 @@ def _writable(leaf):
   return array if array.flags.writeable else array.copy()
 
 
-def check(config: Config, algorithm: Algorithm) -> None:
-  """Checks that states can be on the host, if `client_memory` says so.
+def resolve(config: Config, algorithm: Algorithm, states: Any) -> Config:
+  """The options with 'device' or 'host' for `client_memory`.
+
+  Args:
+    config: static options, perhaps with 'auto'.
+    algorithm: of any setting.
+    states: the shapes of what all clients keep, at all points.
 
   Raises:
-    ValueError: if clients keep nothing, or JAX has no CPU.
+    ValueError: if they cannot be on the host, as clients keep nothing, or JAX
+      has no CPU.
   """
   if config.state_is_on_host and algorithm.init_client is None:
     raise ValueError(
@@ -116,20 +122,6 @@ def check(config: Config, algorithm: Algorithm) -> None:
       "client_memory='host': JAX was started without the CPU; set "
       "JAX_PLATFORMS=cuda,cpu before the start"
     )
-
-
-def resolve(config: Config, algorithm: Algorithm, states: Any) -> Config:
-  """The options with 'device' or 'host' for `client_memory`.
-
-  Args:
-    config: static options, perhaps with 'auto'.
-    algorithm: of any setting.
-    states: the shapes of what all clients keep, at all points.
-
-  Raises:
-    ValueError: see `check`.
-  """
-  check(config, algorithm)
   if config.client_memory != "auto":
     return config
   place = "host" if _is_too_much(config, states) else "device"

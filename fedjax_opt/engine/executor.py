@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -13,48 +13,46 @@ import numpy as np
 
 from fedjax_opt import multi_process, target
 from fedjax_opt.arrays import frozen, trees
-from fedjax_opt.base import Algorithm, Batch, Params, State
+from fedjax_opt.base import Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import chunks, client_state, feed, points, programs
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.points import Points
 from fedjax_opt.engine.run_state import RunState
 
 
 class Executor:
-  """The programs of a run, and their inputs besides its state."""
+  """The programs of a run, and their inputs besides its state.
+
+  Attributes:
+    config: static options; while programs are compiled, fewer clients may be
+      vectorized than at first.
+    active: which settings run.
+  """
 
   def __init__(
     self,
     config: Config,
-    make: Callable[..., Algorithm],
-    hyperparameters: dict[str, np.ndarray],
+    run_points: Points,
     data: ClientData | Population,
     test: Batch | None,
     validation: Batch | None,
-    seeds: Sequence[int],
-    active: ActivePoints,
   ):
-    """Puts data on the devices; compiles nothing yet.
+    """Puts the data and the hyperparameters on the devices.
 
     Args:
       config: static options.
-      make: `(**hyperparameters) -> Algorithm`.
-      hyperparameters: {name: [settings]}, or {name: scalar} of one point.
+      run_points: of the run.
       data: the clients; in memory `indices` and `sizes` may have an axis
         [seeds].
       test: pooled test examples, or None.
       validation: pooled validation examples, or None.
-      seeds: of the runs.
-      active: which settings run.
     """
-    self.config, self.active = config, active
-    self._clients, self._seeds = data, seeds
-    self._make, self._hyperparameters = make, hyperparameters
-    put_shared = config.layout.put_shared
-    numbers = np.asarray(seeds, np.uint32)
-    numbers = numbers if config.has_points else numbers[0]
+    self.config, self._points, self._clients = config, run_points, data
+    self.active = ActivePoints(config, run_points)
+    put_shared, numbers = config.layout.put_shared, run_points.seed_numbers
     self._test, self._validation = put_shared((test, validation))
     if isinstance(data, Population):
       sizes = {"indices": None, "sizes": data.sizes}
@@ -68,8 +66,9 @@ class Executor:
 
   def place_points(self) -> None:
     """Puts the hyperparameters of the present settings on the devices."""
-    hyperparameters, is_active = self._hyperparameters, np.bool_(True)
-    if self.config.has_points:
+    hyperparameters = self._points.hyperparameters
+    is_active = np.bool_(True)
+    if self._points.have_axes:
       hyperparameters = trees.take(hyperparameters, self.active.present)
       is_active = self.active.is_active
     put = self.config.layout.put_per_point
@@ -77,7 +76,7 @@ class Executor:
 
   def open_feed(self) -> feed.Feed:
     """The segments of the run, as a context manager."""
-    return feed.Feed(self.config, self._clients, self._seeds)
+    return feed.Feed(self.config, self._clients, self._points.seeds)
 
   @property
   def computation(self) -> dict[str, Any]:
@@ -115,9 +114,9 @@ class Executor:
     layout = self.config.layout
     with self.open_feed() as new_feed:
       state = RunState(
-        layout.shapes_of_state(shapes.server),
+        layout.put_state(shapes.server),
         client_state.shapes_of_gathered(self.config, shapes.client_states),
-        layout.shapes_of_frozen(shapes.frozen),
+        layout.put_frozen(shapes.frozen),
       )
       segment = new_feed.shapes_of_segments()
     self._inputs = {
@@ -148,7 +147,7 @@ class Executor:
     }[name]
     # Chunks of points that fit into memory.
     config = dataclasses.replace(self.config, grid_chunk=self.active.chunk)
-    program = make(config, self._make)
+    program = make(config, self._points.make)
     program = self.config.layout.over_devices(program, outputs)
     program.__name__ = name
     options = {"donate_argnums": donated, "keep_unused": True}
@@ -174,7 +173,8 @@ class Executor:
     wanted_names = self._traced.keys() & set(names)
     while wanted_names - self._programs.keys():
       if self._compile_and_take_fewer(wanted_names):
-        self._retrace()
+        shapes, self._shapes = self._shapes, None
+        self.trace(shapes)
     return dict(self._programs)
 
   def _compile_and_take_fewer(self, names: set[str]) -> bool:
@@ -211,28 +211,21 @@ class Executor:
       with self._explained():
         return {name: future.result() for name, future in futures.items()}
 
-  def _retrace(self) -> None:
-    shapes, self._shapes = self._shapes, None
-    self.trace(shapes)
-
   def _take_fewer_clients(self) -> bool:
     """Has fewer clients at a time, where 'auto' chose too many for the memory.
 
     Returns:
       Whether the programs are to be compiled anew.
     """
-    program, memory = self._programs.get("rounds"), target.device_bytes()
-    chunk = size = self.config.chunk
-    needs = program and needed_bytes(program)
+    needs, memory = self.needed_bytes, target.device_bytes()
     if memory is None or needs is None:
       return False
-    if needs > memory and chunk > 1:
-      client_bytes = program.memory_analysis().temp_size_in_bytes
-      spare = memory - (needs - client_bytes)
-      size = max(1, min(int(chunk * spare / max(client_bytes, 1)), chunk - 1))
-    # All processes must run the same program.
-    size = multi_process.least_of_processes(size)
-    return self._fit_clients(size)
+    analysis = self._programs["rounds"].memory_analysis()
+    client_bytes = analysis.temp_size_in_bytes
+    spare = memory - (needs - client_bytes)
+    return self._fit_clients(
+      chunks.fitting(self.config.chunk, client_bytes, spare)
+    )
 
   def _fit_clients(self, most: int) -> bool:
     """Limits the clients computed at a time; whether that changed it."""
@@ -299,7 +292,7 @@ class Executor:
     """
     per_seed, _, shared = _with_frozen(self._data, state.frozen)
     trained = self._read_params(
-      state.server, self._hyperparameters, per_seed, shared
+      state.server, self._points.hyperparameters, per_seed, shared
     )
     frozen_params = frozen.of_model(self.server_states(state))
     return trees.merge(frozen_params, self.active.flat(trained))
@@ -315,7 +308,9 @@ class Executor:
 
   @functools.cached_property
   def _read_params(self):
-    return programs.run_once(points.params_program(self.config, self._make))
+    return programs.run_once(
+      points.params_program(self.config, self._points.make)
+    )
 
   def _rounds_inputs(self, state, segment, first, count, draw):
     per_point = (self._secret(draw), self._hyper, self._is_active)
@@ -334,8 +329,8 @@ class Executor:
     if not self.config.has_secret_noise:
       return None
     words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
-    if self.config.has_points:
-      words = len(self.active.present), len(self._seeds), *words
+    if self._points.have_axes:
+      words = len(self.active.present), len(self._points.seeds), *words
     return self.config.layout.put_per_point(draw(words))
 
   @contextlib.contextmanager

@@ -62,7 +62,7 @@ class Feed:
     data: ClientData | Population,
     seeds: Sequence[int],
   ):
-    """Reads nothing yet.
+    """Plans how many rounds a segment has.
 
     Args:
       config: static options, `client_memory` resolved.

@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -18,6 +16,7 @@ from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.initial_state import InitialState
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_state import RunState
+from fedjax_opt.engine.stop_signals import StopSignals
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.results.tally import Tally
@@ -29,7 +28,6 @@ class Runner:
 
   Attributes:
     executor: of the run.
-    shapes: of its state.
     start: makes the state of round 0, once all has been traced.
     rounds: R.
     on_evaluation: see `simulate`.
@@ -37,28 +35,27 @@ class Runner:
   """
 
   executor: Executor
-  shapes: RunState
   start: InitialState
   rounds: int
   on_evaluation: Callable[[Report], Any] | None = None
   checkpoints: Checkpoints | None = None
 
   def __post_init__(self):
-    """Computes nothing yet."""
     self._active, self._config = self.executor.active, self.executor.config
     self._tally = Tally(
       self._config.expected_size,
-      self._active.num_points,
+      self._active.points.number,
       reported=self._config.reported_counts,
       clock=self._config.clock,
     )
     self._feed = self.executor.open_feed()
+    self._shapes = self.start.shapes  # Of the settings that are present.
     self._state: RunState | None = None
     self._compile_seconds = 0.0
     self._reported: int | None = None  # The round whose report is read now.
     self._interrupted = 0
     self._is_stopped = False
-    self._stop_signals = _StopSignals()
+    self._stop_signals = StopSignals()
 
   def run(self) -> Result:
     """Runs to the end.
@@ -72,7 +69,7 @@ class Runner:
     with contextlib.ExitStack() as feeds:
       feeds.enter_context(self._feed)
       with self._timed_compilation():
-        self.executor.trace(self.shapes)
+        self.executor.trace(self._shapes)
       if not is_resumed:
         first = self.start.state(self._config.starts_on_host)
         self._state = self.executor.put(first)
@@ -106,7 +103,7 @@ class Runner:
     """Takes the state of a checkpoint, if the run is resumed."""
     saved = None
     if self.checkpoints is not None:
-      shapes = self.shapes
+      shapes = self._shapes
       if self._config.state_is_on_host:  # To be restored as NumPy arrays.
         empty = lambda leaf: np.empty(leaf.shape, leaf.dtype)
         client_states = jax.tree.map(empty, shapes.client_states)
@@ -135,7 +132,7 @@ class Runner:
   def _set_state(self, state: RunState) -> None:
     """Goes on from a state of the settings that are present."""
     self.executor.place_points()
-    self.shapes = jax.eval_shape(lambda: state)
+    self._shapes = jax.eval_shape(lambda: state)
     self._state = self.executor.put(state)
 
   def _stops(self) -> Iterator[int]:
@@ -158,7 +155,7 @@ class Runner:
       names.append("evaluation")
     if names:
       with self._timed_compilation():
-        self.executor.trace(self.shapes)
+        self.executor.trace(self._shapes)
         self.executor.compile(names)
 
   @contextlib.contextmanager
@@ -172,7 +169,7 @@ class Runner:
     history = self._tally.history
     for i, round in enumerate(history.rounds):
       metrics = {name: values[:, i] for name, values in history.metrics.items()}
-      seconds, is_grid = self._seconds(), self._active.is_grid
+      seconds, is_grid = self._seconds(), self._active.points.is_grid
       self._report(Report(round, metrics, *seconds, is_grid=is_grid))
 
   def _seconds(self) -> tuple[float, float]:
@@ -206,7 +203,7 @@ class Runner:
         self._tally.done,
         metrics,
         *self._seconds(),
-        is_grid=self._active.is_grid,
+        is_grid=self._active.points.is_grid,
         _copy=self._reader(),
       )
     )
@@ -299,7 +296,7 @@ class Runner:
       self._state_of_all().client_states
     )
     traces = self._tally.joined_traces()
-    if not self._active.is_grid:
+    if not self._active.points.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
@@ -316,7 +313,7 @@ class Runner:
       client_memory=self._config.client_memory,
       needed_bytes=self.executor.needed_bytes,
       computation=self.executor.computation,
-      is_grid=self._active.is_grid,
+      is_grid=self._active.points.is_grid,
     )
 
 
@@ -331,71 +328,3 @@ def stops(done: int, last: int, every: Iterable[int]) -> Iterator[int]:
   while done < last:
     done = min(last, *((done // step + 1) * step for step in every))
     yield done
-
-
-# Windows has no SIGHUP.
-_SIGNALS = [
-  getattr(signal, name)
-  for name in ("SIGINT", "SIGTERM", "SIGHUP")
-  if hasattr(signal, name)
-]
-
-
-class _StopSignals:
-  """Which signals came that are to end the run: Ctrl-C, a request to end.
-
-  None raises an exception at once: a segment that runs cannot be stopped, and
-  the state it started from is overwritten; a checkpoint is to be written to its
-  end; and an exception within a callback of the garbage collector would be
-  lost. Within `on_evaluation` the second Ctrl-C does what Ctrl-C did before the
-  run. The run then ends after it, as with one that came before.
-
-  Attributes:
-    first: number of the first one; 0 if none came.
-  """
-
-  def __init__(self):
-    """None came yet."""
-    self.first = 0
-    self._numbers: list[int] = []
-    self._before: dict[int, Any] = {}
-    self._may_raise = False
-
-  @contextlib.contextmanager
-  def heeded(self, also_unhandled: bool) -> Iterator[None]:
-    """Notes the signals that come inside, but for those that are ignored.
-
-    Args:
-      also_unhandled: whether also those that would end the process at once.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    for number in _SIGNALS if is_main else ():
-      action = signal.getsignal(number)
-      if callable(action) or (also_unhandled and action == signal.SIG_DFL):
-        self._before[number] = signal.signal(number, self._handle)
-    try:
-      yield
-    finally:
-      for number, handler in self._before.items():
-        signal.signal(number, handler)
-
-  def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns; None if KeyboardInterrupt ends it."""
-    try:
-      self._may_raise = True
-      return function(*arguments)
-    except KeyboardInterrupt as error:
-      self._note(getattr(error, "number", signal.SIGINT))
-    finally:
-      self._may_raise = False
-
-  def _handle(self, number: int, frame: Any) -> None:
-    is_second = number in self._numbers
-    self._note(number)
-    if is_second and self._may_raise and callable(self._before[number]):
-      self._may_raise = False  # One is enough.
-      self._before[number](number, frame)
-
-  def _note(self, number: int) -> None:
-    self.first = self.first or int(number)
-    self._numbers.append(number)

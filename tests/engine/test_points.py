@@ -15,6 +15,7 @@ from fedjax_opt.arrays import trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import active_points, executor, run_state, sharding
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.points import Points
 from fedjax_opt.results.history import History
 from tests.helpers import jax_problems
 
@@ -136,7 +137,8 @@ def points_of(settings, **options):
   """So many of one seed, vectorized if nothing else is given."""
   options = {"batch_size": 4, "grid_map": "vmap"} | options
   config = Config.create(TASK.data, options, num_settings=settings)
-  return active_points.ActivePoints(settings, 1, config, is_grid=True)
+  points = Points(None, {}, settings, seeds=(0,), is_grid=True)
+  return active_points.ActivePoints(config, points)
 
 
 @pytest.mark.parametrize(
