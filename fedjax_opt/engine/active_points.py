@@ -1,4 +1,4 @@
-"""Which settings of a grid still run, and how many are vectorized.
+"""Which settings of a grid still run.
 
 A setting that has diverged at all its seeds needs no more rounds. Where
 settings are computed one after the other, it is skipped. Where they are
@@ -15,7 +15,6 @@ import numpy as np
 
 from fedjax_opt import multi_process, target
 from fedjax_opt.arrays import trees
-from fedjax_opt.engine import chunks
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.points import Points
 from fedjax_opt.engine.programs import map_arrays
@@ -34,7 +33,6 @@ class ActivePoints:
     active: [active] numbers of the settings that run.
     present: [present] numbers of the settings in the arrays of the program; the
       active ones, and those that have diverged but were not dropped.
-    chunk: how many settings are vectorized at a time; None for all.
   """
 
   def __init__(self, config: Config, points: Points):
@@ -46,7 +44,6 @@ class ActivePoints:
     """
     self.points, self._config = points, config
     self.active = self.present = np.arange(points.num_settings)
-    self.chunk = config.grid_chunk
     self._devices = config.layout.grid_devices
     # What rounds change, of all settings when some were dropped, on the host.
     self._before: dict[str, Any] | None = None
@@ -60,32 +57,6 @@ class ActivePoints:
   def has_all(self) -> bool:
     """Whether no setting has been dropped."""
     return len(self.active) == self.points.num_settings
-
-  def take_fewer(self, needs: list[int | None]) -> bool:
-    """Has fewer settings at a time, if the programs need too much memory.
-
-    Args:
-      needs: bytes of each program, None where that is unknown; none where a
-        resumed run has nothing left to compute.
-
-    Returns:
-      Whether the programs are to be compiled anew, for a smaller `chunk`; not
-      if they fit, or if the caller has chosen the chunks.
-    """
-    if not self._config.vmaps_points or self._config.grid_chunk is not None:
-      return False
-    per_device = len(self.present) // self._devices
-    chunk = min(self.chunk or per_device, per_device)
-    if chunk == 1:
-      return False
-    largest = 0 if None in needs else max(needs, default=0)
-    at_most = chunks.fitting(chunk, largest, target.device_bytes())
-    if at_most == chunk:
-      return False
-    # Even chunks if possible: a smaller last chunk would be a second program.
-    divisors = [n for n in range(1, at_most + 1) if per_device % n == 0]
-    self.chunk = divisors[-1] if 2 * divisors[-1] >= at_most else at_most
-    return True
 
   def drop(self, history: History, state: RunState) -> RunState | None:
     """The state without the settings that have diverged; None if all stay.

@@ -27,8 +27,8 @@ class Executor:
   """The programs of a run, and their inputs besides its state.
 
   Attributes:
-    config: static options; while programs are compiled, fewer clients may be
-      vectorized than at first.
+    config: static options; while programs are compiled, fewer settings or
+      clients may be vectorized than at first, see `compile`.
     active: which settings run.
   """
 
@@ -51,6 +51,7 @@ class Executor:
       validation: pooled validation examples, or None.
     """
     self.config, self._points, self._clients = config, run_points, data
+    self._chooses_settings = config.grid_chunk is None
     self.active = ActivePoints(config, run_points)
     put_shared, numbers = config.layout.put_shared, run_points.seed_numbers
     self._test, self._validation = put_shared((test, validation))
@@ -81,7 +82,7 @@ class Executor:
   @property
   def computation(self) -> dict[str, Any]:
     """How the programs compute, see `Config.computation`."""
-    return self.config.computation(self.active.chunk)
+    return self.config.computation
 
   @property
   def needed_bytes(self) -> int | None:
@@ -145,13 +146,12 @@ class Executor:
       "rounds": (points.rounds_program, 3, 0),
       "evaluation": (points.evaluation_program, 1, ()),
     }[name]
-    # Chunks of points that fit into memory.
-    config = dataclasses.replace(self.config, grid_chunk=self.active.chunk)
-    program = make(config, self._points.make)
-    program = self.config.layout.over_devices(program, outputs)
+    layout = self.config.layout
+    program = make(self.config, self._points.make)
+    program = layout.over_devices(program, outputs)
     program.__name__ = name
     options = {"donate_argnums": donated, "keep_unused": True}
-    if name == "rounds" and config.layout.model_devices > 1:
+    if name == "rounds" and layout.model_devices > 1:
       # The next call takes the state as this one has.
       state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
       options["out_shardings"] = state_shardings, None, None
@@ -162,7 +162,7 @@ class Executor:
   ) -> dict[str, jax.stages.Compiled]:
     """Compiles what was traced, in chunks that fit into memory.
 
-    They are of settings, and then of clients; `config` has the latter.
+    They are of settings, and then of clients; `config` has them.
 
     Args:
       names: of the programs that are needed.
@@ -192,7 +192,7 @@ class Executor:
         raise
       return True
     needs = [needed_bytes(program) for program in self._programs.values()]
-    if self.active.take_fewer(needs) or self._take_fewer_clients():
+    if self.take_fewer_settings(needs) or self._take_fewer_clients():
       return True
     self._warn_of_memory(needs)
     return False
@@ -210,6 +210,33 @@ class Executor:
       }
       with self._explained():
         return {name: future.result() for name, future in futures.items()}
+
+  def take_fewer_settings(self, needs: list[int | None]) -> bool:
+    """Has fewer settings at a time, if the programs need too much memory.
+
+    Args:
+      needs: bytes of each program, None where that is unknown; none where a
+        resumed run has nothing left to compute.
+
+    Returns:
+      Whether the programs are to be compiled anew; not if they fit, or if the
+      caller has chosen the chunks.
+    """
+    config = self.config
+    if not config.vmaps_points or not self._chooses_settings:
+      return False
+    per_device = len(self.active.present) // config.layout.grid_devices
+    chunk = min(config.grid_chunk or per_device, per_device)
+    largest = 0 if None in needs else max(needs, default=0)
+    at_most = chunks.fitting(chunk, largest, target.device_bytes())
+    if at_most == chunk:
+      return False
+    # Even chunks if possible: a smaller last chunk would be a second program.
+    divisors = [n for n in range(1, at_most + 1) if per_device % n == 0]
+    is_large = 2 * divisors[-1] >= at_most
+    chunk = divisors[-1] if is_large else at_most
+    self.config = dataclasses.replace(config, grid_chunk=chunk)
+    return True
 
   def _take_fewer_clients(self) -> bool:
     """Has fewer clients at a time, where 'auto' chose too many for the memory.

@@ -159,10 +159,10 @@ class Simulator:
       TypeError: if `params` are not floating-point arrays.
     """
     seeds = self._seeds_of(seed)
-    executor, start = self._prepare(params, seeds)
-    executor.trace(start.shapes)
-    arrays = start.state(executor.config.starts_on_host)
-    return SimulationState(0, tuple(seeds), *arrays, executor.config)
+    config, start = self._start(params, seeds)
+    self._executor_with(config, seeds).trace(start.shapes)
+    arrays = start.state(config.starts_on_host)
+    return SimulationState(0, tuple(seeds), *arrays, config)
 
   def run(
     self, state: SimulationState, rounds: int
