@@ -39,11 +39,11 @@ from fedjax_opt.results.result import Report as Report
 from fedjax_opt.results.result import Result as Result
 from fedjax_opt.results.selection import Criterion as Criterion
 from fedjax_opt.rules import *  # noqa: F403
-from fedjax_opt.simulator import SimulationState as SimulationState
-from fedjax_opt.simulator import Simulator as Simulator
-from fedjax_opt.simulator import grid_points as grid_points
-from fedjax_opt.simulator import simulate as simulate
-from fedjax_opt.simulator import sweep as sweep
+from fedjax_opt.simulation import SimulationState as SimulationState
+from fedjax_opt.simulation import Simulator as Simulator
+from fedjax_opt.simulation import grid_points as grid_points
+from fedjax_opt.simulation import simulate as simulate
+from fedjax_opt.simulation import sweep as sweep
 from fedjax_opt.study import plots as plots
 from fedjax_opt.study import statistics as statistics
 from fedjax_opt.study.cells import Cell as Cell

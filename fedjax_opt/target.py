@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import jax
 
 from fedjax_opt.checks.values import brief, check_at_least
+from fedjax_opt.files import memory
 
 # The devices of `use`, and the memory of each.
 _used: contextvars.ContextVar[tuple[list[jax.Device], int | None] | None]
@@ -82,10 +83,24 @@ def platform() -> str:
   return "gpu" if name in ("cuda", "rocm") else name
 
 
-def memory_bytes() -> int | None:
-  """The memory of each of the devices of `use`; None if it is not known."""
-  target = _used.get()
-  return target and target[1]
+def device_bytes() -> int | None:
+  """The memory that a program may take of a device; None if it is not known."""
+  if is_elsewhere():
+    return _used.get()[1]
+  device = jax.local_devices()[0]
+  if device.platform != "cpu":
+    return (device.memory_stats() or {}).get("bytes_limit")
+  host_bytes = memory.memory_bytes()
+  # Half of it, for other programs, and divided among the host's devices.
+  return host_bytes and host_bytes // (2 * jax.local_device_count())
+
+
+def host() -> jax.Device | None:
+  """The CPU of the host, or None where JAX was started without it."""
+  try:
+    return jax.local_devices(backend="cpu")[0]
+  except RuntimeError:  # As with JAX_PLATFORMS=cuda.
+    return None
 
 
 def check_at_hand() -> None:

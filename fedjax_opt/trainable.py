@@ -15,11 +15,11 @@ import optax
 
 from fedjax_opt import contract
 from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays.frozen import Frozen
 from fedjax_opt.arrays.trees import merge as merge
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks.values import brief
-from fedjax_opt.frozen import Frozen
 from fedjax_opt.objectives import RegularizedLoss
 
 __all__ = [

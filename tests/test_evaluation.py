@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedjax_opt import evaluation
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.simulator import Simulator, simulate
+from fedjax_opt.simulation import Simulator, simulate
 from tests.helpers import jax_problems
 
 RNG = np.random.default_rng(0)

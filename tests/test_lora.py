@@ -12,7 +12,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import frozen, lora, trainable
+from fedjax_opt import lora, trainable
+from fedjax_opt.arrays import frozen
 from tests.helpers import cases, jax_problems, refusals
 
 RANK, ALPHA = 2, 3.0

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import processes, target
+from fedjax_opt import target
 from fedjax_opt.engine import chunks, programs
 from tests.helpers import jax_problems, refusals
 
@@ -45,7 +45,7 @@ def test_compile_gives_the_programs_of_a_run(monkeypatch):
   monkeypatch.setattr(jax, "device_put", refuse)
   with target.use(jax.devices()):
     assert target.is_elsewhere()
-    assert processes.device_bytes() is None
+    assert target.device_bytes() is None
     compiled = simulator(evaluate=EVALUATE).compile(TASK.params)
     assert sorted(simulator().compile(TASK.params)) == ["rounds"]
   assert not target.is_elsewhere()

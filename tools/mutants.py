@@ -36,7 +36,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 PLACES = (
   *(f"fedjax_opt/{name}/*.py" for name in ("engine", "rules", "algorithms")),
   *(f"fedjax_opt/{n}.py" for n in ("contract", "counters", "draws")),
-  "fedjax_opt/processes.py",
+  "fedjax_opt/multi_process.py",
 )
 # A mutant's tests take so many seconds at most, as measured without it; then
 # others are left out.

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 
 from experiments.processes import command
-from fedjax_opt import processes
+from fedjax_opt import multi_process
 from fedjax_opt.files import json_files
 
 # Seconds without a sign of a process after which it counts as dead. Busy
@@ -110,9 +110,9 @@ def together() -> Iterator[None]:
   try:
     yield
   except Exception:
-    processes.of_any_process(1)
+    multi_process.of_any_process(1)
     raise
-  if processes.of_any_process(0):
+  if multi_process.of_any_process(0):
     raise ValueError("another process refused this run; its message says why")
 
 

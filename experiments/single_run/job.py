@@ -255,7 +255,7 @@ def _output_dir(spec: Spec) -> pathlib.Path:
     raise ValueError("resume=True: output_dir must say which run to go on with")
   words = (spec.task.name, spec.algorithm.name, spec.client.name)
   folder = pathlib.Path(output_dir_of(spec.output_dir, *words))
-  if fo.processes.is_first_process():  # The other processes write nothing.
+  if fo.multi_process.is_first_process():  # The other processes write nothing.
     folder = writers.check_output_dir(folder, spec.resume)
   return folder
 

@@ -11,7 +11,7 @@ from typing import Any
 from experiments.single_run import client_tests
 from experiments.single_run.job import Job
 from experiments.specification.spec import Spec, identity_of_config
-from fedjax_opt import Run, load_run, processes
+from fedjax_opt import Run, load_run, multi_process
 from fedjax_opt.base import STREAMS
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import json_files
@@ -118,7 +118,7 @@ def _complete(output_dir: pathlib.Path) -> Run | None:
   try:
     run = load_run(output_dir)
   except ValueError as error:
-    if processes.is_first_process():
+    if multi_process.is_first_process():
       problem = str(error).rpartition("; ")[0]  # Without what to do otherwise.
       print(f"warning: {problem}; it is written again", file=sys.stderr)
     return None

@@ -9,7 +9,7 @@ from experiments.single_run.job import Job, prepare
 from experiments.single_run.loading import Loaded
 from experiments.single_run.run_output import RunOutput, all_diverged
 from experiments.specification.spec import Spec
-from fedjax_opt import Report, Run, processes
+from fedjax_opt import Report, Run, multi_process
 from fedjax_opt.files import locks
 from fedjax_opt.results import tables
 from fedjax_opt.results.checkpoint import Checkpoints
@@ -36,12 +36,12 @@ def perform(
   with contextlib.ExitStack() as lock:
     with hosts.together():
       job, output = prepare(spec, loaded), None
-      if processes.is_first_process():  # The others write nothing.
+      if multi_process.is_first_process():  # The others write nothing.
         lock.enter_context(locks.held("output_dir", job.output_dir))
       checkpoints, finished = resuming.find(job)
       if finished is not None:
         return _show(job, finished)
-      if processes.is_first_process():
+      if multi_process.is_first_process():
         output = RunOutput(job, started)
     signals.phase = "before the first evaluation"
     signals.where = f"; see {job.output_dir}"
@@ -51,7 +51,7 @@ def perform(
 def _show(job: Job, finished: Run) -> int:
   """Prints the table of a run that is done; returns the exit status."""
   history = finished.history
-  if processes.is_first_process():
+  if multi_process.is_first_process():
     print(tables.table(history, job.points, job.criterion))
     rounds = history.rounds[-1]
     print(f"nothing left to do: {job.output_dir} ended after {rounds} rounds")

@@ -12,7 +12,7 @@ from experiments.specification.spec import Spec
 from fedjax_opt import Simulator, schedules
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
-from fedjax_opt.engine.work import Work
+from fedjax_opt.engine.client_work import Work
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.registry import FILE
 from fedjax_opt.schedules import Timetable

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_opt import processes
+from fedjax_opt import multi_process
 from fedjax_opt.base import EvaluateFn, FeaturesFn, LossFn, Params
 from fedjax_opt.data import hold_out
 from fedjax_opt.data.clients import ClientData
@@ -163,7 +163,7 @@ def reading(file: str) -> Iterator[str]:
   """
   path = os.path.expanduser(file)
   size = os.path.getsize(path) if os.path.isfile(path) else 0
-  if size >= _MAX_SILENT_BYTES and processes.is_first_process():
+  if size >= _MAX_SILENT_BYTES and multi_process.is_first_process():
     print(f"reading {file}, {size_text(size)} ...", file=sys.stderr)
   try:
     yield path

@@ -97,9 +97,13 @@ def bvr_l_sgd(
       if practical:
         return worker.descend(loss_fn, rule, params), None
       # k^ of Algorithm 3, uniform over the local steps.
-      stop_step = jax.random.randint(worker.key, (), 0, worker.num_steps)
-      rule, start = _with_snapshot(rule, params, stop_step)
-      last_point, end = worker.descend_from(loss_fn, rule, params, start)
+      stop_step = jax.random.randint(
+        worker.key, (), 0, worker.num_steps, jnp.int32
+      )
+      rule = _with_snapshot(rule, stop_step)
+      last_point, end = worker.descend_from(
+        loss_fn, rule, params, rule.init(params)
+      )
       return last_point, end.snapshot
 
     reply = cohort.pick(
@@ -244,7 +248,7 @@ def _next_output(output, out, key, t, is_last, stages):
     is_last: whether the stage is finished by it.
     stages: finished stages, if it is.
   """
-  stage_draw, run_draw = jax.random.uniform(key, (2,))
+  stage_draw, run_draw = jax.random.uniform(key, (2,), jnp.float32)
   stage = optax.tree.where(stage_draw * t < 1, out, output.stage)
   is_taken = is_last & (run_draw * stages < 1)
   return Output(stage, optax.tree.where(is_taken, stage, output.run))
@@ -256,14 +260,16 @@ class _Snapshot(NamedTuple):
   count: jax.Array
 
 
-def _with_snapshot(rule, params, number):
-  """A rule that also records the point after step `number`; its first state."""
-  start = _Snapshot(rule.init(params), params, jnp.zeros([], jnp.int32))
+def _with_snapshot(rule, number):
+  """A rule that also records the point after step `number`."""
 
-  def update_fn(grads, state, params=None, **extra):
+  def init(params):
+    return _Snapshot(rule.init(params), params, jnp.zeros([], jnp.int32))
+
+  def update(grads, state, params=None, **extra):
     updates, inner = rule.update(grads, state.rule, params, **extra)
     point = optax.apply_updates(params, updates)
     snapshot = optax.tree.where(state.count == number, point, state.snapshot)
     return updates, _Snapshot(inner, snapshot, state.count + 1)
 
-  return optax.GradientTransformationExtraArgs(rule.init, update_fn), start
+  return optax.GradientTransformationExtraArgs(init, update)

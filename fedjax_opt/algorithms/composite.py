@@ -240,23 +240,25 @@ def _descend(worker, loss_fn, rule, params, start, num_steps):
   if num_steps is None:
     _, end = worker.descend_from(loss_fn, rule, params, start)
   else:
-    rule, initial = _with_path(rule, start, num_steps)
-    _, (end, path, _) = worker.descend_from(loss_fn, rule, params, initial)
+    rule = _with_path(rule, start, num_steps)
+    _, (end, path, _) = worker.descend_from(
+      loss_fn, rule, params, rule.init(params)
+    )
   return optax.tree.sub(end.dual, start.dual), path
 
 
 def _with_path(rule, start, num_steps):
-  """A rule that also records its dual after every step; its first state."""
+  """A rule from this state that also records its dual after every step."""
   blank = lambda leaf: jnp.zeros((num_steps, *leaf.shape), leaf.dtype)
   initial = (start, jax.tree.map(blank, start.dual), jnp.zeros([], jnp.int32))
 
-  def update_fn(grads, state, params=None):
+  def update(grads, state, params=None):
     state, path, count = state
     updates, state = rule.update(grads, state, params)
     put = lambda path, dual: path.at[count].set(dual)
     return updates, (state, jax.tree.map(put, path, state.dual), count + 1)
 
-  return optax.GradientTransformation(rule.init, update_fn), initial
+  return optax.GradientTransformation(lambda params: initial, update)
 
 
 def _add_images(average, image, path, elapsed, rate):

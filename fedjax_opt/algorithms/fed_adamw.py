@@ -136,7 +136,7 @@ def fed_adamw(
         step = optax.tree.add_scale(step, alpha, delta)
         return optax.tree.add_scale(step, weight_decay, params)
 
-      rule = _steps(rate, b1, b2, direction)
+      rule = _steps(rate, b1, b2, direction, start)
       end, last = worker.descend_from(loss_fn, rule, params, start)
       return optax.tree.sub(end, params), worker.num_steps, shared(last.v)
 
@@ -160,8 +160,8 @@ def _filled(zeros, moment):
   return jnp.broadcast_to(moment, zeros.shape).astype(zeros.dtype)
 
 
-def _steps(rate, b1, b2, direction):
-  """Steps against a direction, which depends on both moments and the point."""
+def _steps(rate, b1, b2, direction, start):
+  """Steps from these moments, against a direction that depends on them."""
 
   def update(grads, state, params, **extra: Any):
     del extra
@@ -174,4 +174,4 @@ def _steps(rate, b1, b2, direction):
     moments = moments._replace(v=optax.tree.cast_like(v, state.v))
     return optax.tree.cast_like(updates, grads), moments
 
-  return optax.GradientTransformationExtraArgs(lambda params: None, update)
+  return optax.GradientTransformationExtraArgs(lambda params: start, update)

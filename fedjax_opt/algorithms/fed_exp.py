@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import norms
+from fedjax_opt.arrays import norms
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import NonNegative, checked

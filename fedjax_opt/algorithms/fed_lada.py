@@ -132,7 +132,7 @@ def fed_lada(
 
       total = optax.tree.scale(1 / (1 - b2), moment)
       start = _Moments(optax.tree.zeros_like(params), total, moment)
-      rule = _steps(rate, b1, b2, direction)
+      rule = _steps(rate, b1, b2, direction, start)
       end, last_moments = worker.descend_from(loss_fn, rule, params, start)
       moved = optax.tree.sub(end, params)
       return moved, worker.num_steps, second(last_moments)
@@ -160,8 +160,8 @@ def _root(v, amsgrad, eps):
   return jnp.sqrt(jnp.where(v > 0, v, 1))
 
 
-def _steps(rate, b1, b2, direction):
-  """Steps against a direction, which depends on the moments."""
+def _steps(rate, b1, b2, direction, start):
+  """Steps from these moments, against a direction that depends on them."""
 
   def update(grads, state, params, **extra: Any):
     del params, extra
@@ -174,4 +174,4 @@ def _steps(rate, b1, b2, direction):
     moments = optax.tree.cast_like(moments, state)
     return optax.tree.cast_like(updates, grads), moments
 
-  return optax.GradientTransformationExtraArgs(lambda params: None, update)
+  return optax.GradientTransformationExtraArgs(lambda params: start, update)

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import norms, optimizers
+from fedjax_opt import optimizers
 from fedjax_opt.algorithms.fed_avg import server_step
+from fedjax_opt.arrays import norms
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import NonNegative, checked

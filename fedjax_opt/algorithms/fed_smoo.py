@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import norms
 from fedjax_opt.algorithms.fed_dyn import corrected
+from fedjax_opt.arrays import norms
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked

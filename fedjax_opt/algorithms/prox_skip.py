@@ -91,7 +91,7 @@ def prox_skip(
     rate = jnp.asarray(learning_rate, float)
     strength = p / jnp.where(rate > 0, rate, 1)  # p / gamma
     # The step after which the coin falls; a fresh draw continues an old one.
-    length = jax.random.geometric(cohort.key, p)
+    length = jax.random.geometric(cohort.key, jnp.asarray(p, jnp.float32))
     meets = length <= cohort.config.plan.max_steps
 
     def one_client(worker, broadcast):

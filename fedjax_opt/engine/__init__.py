@@ -1,5 +1,37 @@
-"""What runs a simulation; `Simulator` in simulation.py is the way through it.
+"""What runs a simulation; `Simulator` in simulator.py is the way through it.
 
-An algorithm calls the verbs of `Cohort` (cohort.py), and in one client those of
-`Worker` (worker.py). rounds.py has the loop over rounds.
+What is settled before anything runs:
+
+  config.py         the options of a run, resolved: `Config`
+  batch_plan.py     how many local steps clients take
+  chunks.py         how many clients are vectorized at a time
+  sharding.py       which devices compute what, and where arrays lie: `Layout`
+  clock.py          the timetables of a schedule, as the input of rounds
+  client_work.py    the work of clients, from which a schedule has durations
+  inputs.py         checks of all arguments that are no options
+  points.py         the settings and the seeds, `Points`, and their programs
+  initial_state.py  the state before the first round, and how it is made
+  identity.py       what a run must have to go on with another one
+
+While it runs, on the host:
+
+  runner.py         from evaluation to evaluation, with checkpoints
+  stop_signals.py   what ends a run early
+  executor.py       the compiled programs, with their inputs on the devices
+  programs.py       programs that were compiled before are found again
+  active_points.py  which settings still run
+  feed.py           what the host gives to each segment of rounds
+  run_state.py      the state between two calls of the program
+  client_state.py   what clients keep, on the devices or the host
+
+In the compiled program, from the outside in:
+
+  rounds.py         the loop over rounds, and one round of an algorithm
+  cohort.py         the clients of a round: `Cohort` and its verbs
+  mapping.py        the work of one client, mapped over the cohort in chunks
+  worker.py         one client: `Worker`, its local steps and gradients
+  batches.py        the examples of each local step
+  precision.py      the types in which clients compute
+  replies.py        what the verbs return: `Reply`, who counted, what it cost
+  versions.py       older versions of the model, on asynchronous schedules
 """

@@ -1,4 +1,4 @@
-"""Which settings of a grid still run, and how many are vectorized.
+"""Which settings of a grid still run.
 
 A setting that has diverged at all its seeds needs no more rounds. Where
 settings are computed one after the other, it is skipped. Where they are
@@ -13,9 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import processes
+from fedjax_opt import multi_process, target
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.points import Points
 from fedjax_opt.engine.programs import map_arrays
 from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.results.history import History
@@ -28,30 +29,21 @@ class ActivePoints:
   """The settings of a run that have not diverged; a single run has one.
 
   Attributes:
-    num_points: S.
-    is_grid: whether results have an axis S; those of a grid of one point do.
+    points: of the run.
     active: [active] numbers of the settings that run.
     present: [present] numbers of the settings in the arrays of the program; the
       active ones, and those that have diverged but were not dropped.
-    chunk: how many settings are vectorized at a time; None for all.
   """
 
-  def __init__(
-    self, num_settings: int, num_seeds: int, config: Config, is_grid: bool
-  ):
+  def __init__(self, config: Config, points: Points):
     """All settings run.
 
     Args:
-      num_settings: of the grid.
-      num_seeds: of each setting.
       config: static options.
-      is_grid: see the class.
+      points: of the run.
     """
-    self.num_points, self.is_grid = num_settings * num_seeds, is_grid
-    self.active = self.present = np.arange(num_settings)
-    self._num_settings, self._num_seeds = num_settings, num_seeds
-    self._config = config
-    self.chunk = config.grid_chunk
+    self.points, self._config = points, config
+    self.active = self.present = np.arange(points.num_settings)
     self._devices = config.layout.grid_devices
     # What rounds change, of all settings when some were dropped, on the host.
     self._before: dict[str, Any] | None = None
@@ -64,38 +56,7 @@ class ActivePoints:
   @property
   def has_all(self) -> bool:
     """Whether no setting has been dropped."""
-    return len(self.active) == self._num_settings
-
-  def take_fewer(self, needs: list[int | None]) -> bool:
-    """Has fewer settings at a time, if the programs need too much memory.
-
-    Args:
-      needs: bytes of each program, None where that is unknown; none where a
-        resumed run has nothing left to compute.
-
-    Returns:
-      Whether the programs are to be compiled anew, for a smaller `chunk`; not
-      if they fit, or if the caller has chosen the chunks.
-    """
-    if not self._config.vmaps_points or self._config.grid_chunk is not None:
-      return False
-    per_device = len(self.present) // self._devices
-    chunk = min(self.chunk or per_device, per_device)
-    if chunk == 1:
-      return False
-    memory = processes.device_bytes()
-    at_most = chunk
-    largest = 0 if None in needs else max(needs, default=0)
-    if memory is not None and largest > memory:
-      at_most = max(1, min(int(chunk * memory / largest), chunk - 1))
-    # All processes must run the same program.
-    at_most = processes.least_of_processes(at_most)
-    if at_most == chunk:
-      return False
-    # Even chunks if possible: a smaller last chunk would be a second program.
-    divisors = [n for n in range(1, at_most + 1) if per_device % n == 0]
-    self.chunk = divisors[-1] if 2 * divisors[-1] >= at_most else at_most
-    return True
+    return len(self.active) == self.points.num_settings
 
   def drop(self, history: History, state: RunState) -> RunState | None:
     """The state without the settings that have diverged; None if all stay.
@@ -104,9 +65,9 @@ class ActivePoints:
       history: what was measured so far.
       state: leaves [present, seeds, ...].
     """
-    if not (history.rounds and self._config.has_points):
+    if not (history.rounds and self.points.have_axes):
       return None
-    diverged = history.diverged()[:, -1].reshape(-1, self._num_seeds)
+    diverged = history.diverged()[:, -1].reshape(-1, len(self.points.seeds))
     is_kept = ~diverged.all(axis=1)[self.active]
     if not is_kept.any():  # A program needs at least one setting.
       is_kept[0] = True
@@ -133,13 +94,13 @@ class ActivePoints:
 
     def expanded(leaf):
       leaf = np.asarray(leaf)
-      if not self._config.has_points:
+      if not self.points.have_axes:
         return leaf[None]
-      if len(self.active) < self._num_settings:
+      if len(self.active) < self.points.num_settings:
         leaf = leaf[self.is_active]
         # Whole numbers, such as a rank, have no NaN.
         nan = np.promote_types(leaf.dtype, np.float32).type(np.nan)
-        shape = (self._num_settings, *leaf.shape[1:])
+        shape = (self.points.num_settings, *leaf.shape[1:])
         rows = np.full(shape, leaf[:1] if are_alike else nan)
         rows[self.active] = leaf
         leaf = rows
@@ -152,10 +113,10 @@ class ActivePoints:
 
     A grid of one point gets an axis; a single run has none.
     """
-    if not self.is_grid:
+    if not self.points.is_grid:
       return tree
-    num_axes = 2 if self._config.has_points else 0
-    return map_arrays(_with_one_axis, tree, self.num_points, num_axes)
+    num_axes = 2 if self.points.have_axes else 0
+    return map_arrays(_with_one_axis, tree, self.points.number, num_axes)
 
   def flat_frozen(self, frozen_leaves: tuple[Any, Any]) -> Any:
     """The frozen leaves as those of a result, as views if they are repeated.
@@ -164,10 +125,10 @@ class ActivePoints:
       frozen_leaves: see `RunState`.
     """
     by_seed, shared = frozen_leaves
-    if not self.is_grid:
+    if not self.points.is_grid:
       return shared
-    by_seed, shared = processes.fetch((by_seed, shared))
-    axes = self._num_settings, self._num_seeds
+    by_seed, shared = multi_process.fetch((by_seed, shared))
+    axes = self.points.num_settings, len(self.points.seeds)
 
     def repeated(leaf):
       shape = leaf.shape[1:]
@@ -192,13 +153,13 @@ class ActivePoints:
     Returns:
       The state of the settings that are present.
     """
-    if self._devices > 1 or not self._config.has_points:
+    if self._devices > 1 or not self.points.have_axes:
       return state  # No setting was dropped, see `drop`.
     self.active, self.present = record["grid/active"], record["grid/present"]
     # The run may have been one where they stay present.
     if self._config.vmaps_points:
       self.present = self.active
-    if len(self.present) < self._num_settings:
+    if len(self.present) < self.points.num_settings:
       self._before = _on_host(_changing(state))
     return _of_settings(state, self.present)
 
@@ -232,7 +193,7 @@ def _of_settings(state, settings):
 
 def _on_host(tree):
   """The arrays on the CPU, if JAX has it."""
-  cpu = processes.host()
+  cpu = target.host()
   put = lambda x: x if isinstance(x, np.ndarray) else jax.device_put(x, cpu)
   return jax.tree.map(put, tree)
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from fedjax_opt import processes, target
+from fedjax_opt import multi_process, target
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Params
 
@@ -46,13 +46,27 @@ def fastest_vmapped(params: Params | None, batch_size: int) -> int | None:
 
 def most_in_memory(params: Params | None) -> int:
   """How many clients at a time fit into a device, by the model's size."""
-  memory, size = processes.device_bytes(), trees.num_bytes(params)
+  memory, size = target.device_bytes(), trees.num_bytes(params)
   count = np.iinfo(np.int32).max
   if memory is not None and size:
     models = memory / size
     count = min(count, max(1, int((models - _OF_SERVER) / _OF_CLIENT)))
   # All processes must run the same program.
-  return processes.least_of_processes(count)
+  return multi_process.least_of_processes(count)
+
+
+def fitting(chunk: int, needs: int, have: int | None) -> int:
+  """How many of what is vectorized fit into memory, at least one.
+
+  Args:
+    chunk: how many there are.
+    needs: bytes that they need together.
+    have: bytes that there are; None if that is not known.
+  """
+  if have is not None and needs > have:
+    chunk = max(1, min(int(chunk * have / max(needs, 1)), chunk - 1))
+  # All processes must run the same program.
+  return multi_process.least_of_processes(chunk)
 
 
 def typical_steps(num_steps, cohort_size):
@@ -117,10 +131,12 @@ def chunk_size(
   # (docs/compiled.md).
   if client_map == "scan" or fastest == 1 or model_devices > 1:
     return 1
-  fit = most_in_memory(params)
-  at_most = even_chunk(at_most, min(fastest or fit, fit))
+  most = most_in_memory(params)
+  at_most = even_chunk(at_most, min(fastest or most, most))
   # If clients differ much in size: the largest chunks with little padding, but
   # at most eight chunks.
-  chunks = [-(-at_most // parts) for parts in (1, 2, 4, 8)]
-  fit = [c for c in chunks if _waste(steps, c * devices) <= _MUCH_WASTE]
-  return (fit or chunks[-1:])[0]
+  for num_chunks in (1, 2, 4, 8):
+    chunk = -(-at_most // num_chunks)
+    if _waste(steps, chunk * devices) <= _MUCH_WASTE:
+      break
+  return chunk

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import processes, target
+from fedjax_opt import multi_process, target
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm
 from fedjax_opt.engine.config import Config
@@ -35,15 +35,15 @@ def put(config: Config, states: Any) -> Any:
 
 def shapes_of_gathered(config: Config, states: Any) -> Any:
   """The shapes of what `gather` returns, given those of all clients."""
-  if not config.state_is_on_host:
-    return config.layout.shapes_of_state(states, axes=1)
   axis = 2 if config.has_points else 0
 
   def of_cohort(leaf):
     leading, trailing = leaf.shape[:axis], leaf.shape[axis + 1 :]
     return leaf.update(shape=(*leading, config.cohort_size, *trailing))
 
-  return config.layout.shapes_of_state(jax.tree.map(of_cohort, states), axes=1)
+  if config.state_is_on_host:
+    states = jax.tree.map(of_cohort, states)
+  return config.layout.put_state(states, axes=1)
 
 
 def gather(config: Config, states: Any, cohorts: np.ndarray | None) -> Any:
@@ -86,7 +86,7 @@ def scatter(
     leaf[state_index] = new[new_index]
     return leaf
 
-  return jax.tree.map(write, states, processes.fetch(new))
+  return jax.tree.map(write, states, multi_process.fetch(new))
 
 
 def _index(config, seeds, clients):
@@ -100,24 +100,6 @@ def _writable(leaf):
   return array if array.flags.writeable else array.copy()
 
 
-def check(config: Config, algorithm: Algorithm) -> None:
-  """Checks that states can be on the host, if `client_memory` says so.
-
-  Raises:
-    ValueError: if clients keep nothing, or JAX has no CPU.
-  """
-  if config.state_is_on_host and algorithm.init_client is None:
-    raise ValueError(
-      "client_memory='host': this algorithm keeps nothing for its clients (it "
-      "has no `Algorithm.init_client`); leave client_memory out"
-    )
-  if config.state_is_on_host and processes.host() is None:
-    raise ValueError(
-      "client_memory='host': JAX was started without the CPU; set "
-      "JAX_PLATFORMS=cuda,cpu before the start"
-    )
-
-
 def resolve(config: Config, algorithm: Algorithm, states: Any) -> Config:
   """The options with 'device' or 'host' for `client_memory`.
 
@@ -127,9 +109,19 @@ def resolve(config: Config, algorithm: Algorithm, states: Any) -> Config:
     states: the shapes of what all clients keep, at all points.
 
   Raises:
-    ValueError: see `check`.
+    ValueError: if they cannot be on the host, as clients keep nothing, or JAX
+      has no CPU.
   """
-  check(config, algorithm)
+  if config.state_is_on_host and algorithm.init_client is None:
+    raise ValueError(
+      "client_memory='host': this algorithm keeps nothing for its clients (it "
+      "has no `Algorithm.init_client`); leave client_memory out"
+    )
+  if config.state_is_on_host and target.host() is None:
+    raise ValueError(
+      "client_memory='host': JAX was started without the CPU; set "
+      "JAX_PLATFORMS=cuda,cpu before the start"
+    )
   if config.client_memory != "auto":
     return config
   place = "host" if _is_too_much(config, states) else "device"
@@ -141,10 +133,10 @@ def _is_too_much(config, states):
   # Not the host if each round would copy most of the population, nor on a CPU,
   # whose memory is that of the host.
   is_most = 2 * config.cohort_size > config.num_clients
-  if is_most or target.platform() == "cpu" or processes.host() is None:
+  if is_most or target.platform() == "cpu" or target.host() is None:
     return False
   num_bytes = trees.num_bytes(states) // config.layout.state_devices
-  memory = processes.device_bytes()
+  memory = target.device_bytes()
   too_much = memory is not None and num_bytes > _SHARE * memory
   # All processes must run the same program.
-  return bool(processes.of_any_process(too_much))
+  return bool(multi_process.of_any_process(too_much))

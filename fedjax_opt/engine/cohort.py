@@ -15,13 +15,14 @@ import numpy as np
 from jax import lax
 
 from fedjax_opt.arrays import trees
+from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
 from fedjax_opt.checks.values import check_integer
 from fedjax_opt.engine import mapping, replies, sharding
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.engine.replies import Reply
-from fedjax_opt.engine.worker import Client
+from fedjax_opt.engine.worker import Client, Worker
 
 # The most phases that a round may have. Each has its own random keys.
 MAX_PHASES = 8
@@ -194,8 +195,9 @@ class Cohort:
       return jax.tree.map(add_up, message), (state, info)
 
     spec = replies.Phase(phase, label, broadcast, bytes_down)
-    visit = self._visitor(one_client, spec)
-    clients, order, total, (state, info) = self._mapped(visit, phase, summarize)
+    clients, order, total, (state, info) = self._mapped(
+      one_client, spec, summarize
+    )
     is_normalized = not self.is_scaled
     mean = replies.mean_of(sharding.total(total), clients, info, is_normalized)
     return self._reply(clients, order, (mean, state, info), spec)
@@ -240,9 +242,8 @@ class Cohort:
       `clients`, also messages that do not count, see `Reply.counted`.
     """
     spec = replies.Phase(phase, label, broadcast, bytes_down)
-    visit = self._visitor(one_client, spec)
     clients, order, _, (messages, state, info) = self._mapped(
-      visit, phase, lambda clients, visited: (None, visited)
+      one_client, spec, lambda clients, visited: (None, visited)
     )
     messages = trees.take(messages, slice(self.config.cohort_size))
     return self._reply(clients, order, (messages, state, info), spec)
@@ -337,7 +338,7 @@ class Cohort:
     )
     return lax.cond(predicate, verb, skip)
 
-  def _mapped(self, visit, phase, summarize):
+  def _mapped(self, one_client, spec, summarize):
     """Visits all clients of a phase, see `mapping.over_chunks`.
 
     Returns:
@@ -345,7 +346,8 @@ class Cohort:
       `_members`; the sums of this device; and the joined arrays of all devices,
       leaves [C', ...], in the order of the cohort.
     """
-    clients, order, computed = self._members(phase)
+    clients, order, computed = self._members(spec.number)
+    visit = self._visitor(one_client, spec)
     sums, arrays = mapping.over_chunks(
       self.config, self._data, visit, computed, summarize
     )
@@ -455,9 +457,9 @@ class Cohort:
 
   def _dropouts(self, numbers, arrival):
     """[C] bool, which clients drop out; the same in all phases of a round."""
-    rate = self.config.client_dropout
-    if rate == 0:
+    if self.config.client_dropout == 0:
       return jnp.zeros(len(numbers), bool)
+    rate = jnp.float32(self.config.client_dropout)  # So are the draws.
     keys = self._keys(2 + MAX_PHASES, numbers, arrival)
     return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
 
@@ -465,10 +467,11 @@ class Cohort:
     """The index of a client that does not drop out, and whether all do."""
     size = self.config.cohort_size
     if self.config.client_dropout == 0 and not self.config.has_empty_places:
-      return jax.random.randint(key, (), 0, size), jnp.array(False)
+      index = jax.random.randint(key, (), 0, size, jnp.int32)
+      return index, jnp.array(False)
     is_out = self._is_out(self.clients, self._data.arrival)
-    draws = jnp.where(is_out, -1, jax.random.uniform(key, (size,)))
-    return jnp.argmax(draws), jnp.all(is_out)
+    draws = jax.random.uniform(key, (size,), jnp.float32)
+    return jnp.argmax(jnp.where(is_out, -1, draws)), jnp.all(is_out)
 
   def _check_client(self, client, others_work):
     """Checks that `pick` can take this client."""
@@ -494,21 +497,37 @@ class Cohort:
       )
 
   def _visitor(self, one_client, spec):
-    def note(gradient_counts, num_bytes):
-      is_known = isinstance(num_bytes, int | np.integer)
-      bytes_up = int(num_bytes) if is_known else None
-      work = PhaseWork(gradient_counts, spec.num_bytes, bytes_up)
-      self.work.setdefault(spec.number, work)
+    """The function `(client, state) -> (message, state, info)` of one client.
 
-    return mapping.visitor(
-      self.config,
-      self._data,
-      self.round,
-      one_client,
-      spec.broadcast,
-      self._parts,
-      note,
-    )
+    The state that it returns is None if the client keeps what it had.
+    """
+    config, data = self.config, self._data
+
+    def visit(client, state):
+      received, start_round = spec.broadcast, self.round
+      if data.versions is not None:
+        received = trees.take(data.versions, client.arrival.slot)
+        start_round = start_round - client.arrival.staleness
+      worker = Worker(config, start_round, client, data.examples, state)
+      output = client_output(one_client, worker, received)
+      message = jax.tree.map(jnp.asarray, output.message)
+      message, is_long = replies.limited(config, message, self._parts)
+      new_state = replies.check_state(output.state, state)
+      output = output._replace(message=message, state=new_state)
+      if output.bytes_up is None:
+        output = output._replace(bytes_up=trees.num_bytes(message))
+      self._note(spec, worker.gradient_counts, output.bytes_up)
+      info = replies.client_info(config, output, worker, client, is_long)
+      return message, new_state, info
+
+    return visit
+
+  def _note(self, spec, gradient_counts, bytes_up):
+    """Notes what a client does in a phase, the first time that it is traced."""
+    is_known = isinstance(bytes_up, int | np.integer)
+    bytes_up = int(bytes_up) if is_known else None
+    work = PhaseWork(gradient_counts, spec.num_bytes, bytes_up)
+    self.work.setdefault(spec.number, work)
 
   def _reply(self, clients, order, sent, spec):
     """The reply of a phase of all clients."""

@@ -358,12 +358,9 @@ class Config:
     """Whether the rows of what clients keep are on the host."""
     return self.client_memory == "host"
 
-  def computation(self, grid_chunk: int | None) -> dict[str, Any]:
-    """The options with which another run gives the same bits as this one.
-
-    Args:
-      grid_chunk: settings vectorized at a time; None for all.
-    """
+  @property
+  def computation(self) -> dict[str, Any]:
+    """The options with which another run gives the same bits as this one."""
     options = {
       "client_map": "vmap",
       "client_chunk": self.chunk,
@@ -375,7 +372,7 @@ class Config:
       return options
     return options | {
       "grid_map": "vmap" if self.vmaps_points else "scan",
-      "grid_chunk": grid_chunk if self.vmaps_points else None,
+      "grid_chunk": self.grid_chunk if self.vmaps_points else None,
       "grid_devices": self.layout.grid_devices,
     }
 

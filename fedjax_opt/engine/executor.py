@@ -5,56 +5,55 @@ import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
 
-from fedjax_opt import frozen, processes, target
-from fedjax_opt.arrays import trees
-from fedjax_opt.base import Algorithm, Batch, Params, State
+from fedjax_opt import multi_process, target
+from fedjax_opt.arrays import frozen, trees
+from fedjax_opt.base import Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import chunks, client_state, feed, points, programs
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.points import Points
 from fedjax_opt.engine.run_state import RunState
 
 
 class Executor:
-  """The programs of a run, and their inputs besides its state."""
+  """The programs of a run, and their inputs besides its state.
+
+  Attributes:
+    config: static options; while programs are compiled, fewer settings or
+      clients may be vectorized than at first, see `compile`.
+    active: which settings run.
+  """
 
   def __init__(
     self,
     config: Config,
-    make: Callable[..., Algorithm],
-    hyperparameters: dict[str, np.ndarray],
+    run_points: Points,
     data: ClientData | Population,
     test: Batch | None,
     validation: Batch | None,
-    seeds: Sequence[int],
-    active: ActivePoints,
   ):
-    """Puts data on the devices; compiles nothing yet.
+    """Puts the data and the hyperparameters on the devices.
 
     Args:
       config: static options.
-      make: `(**hyperparameters) -> Algorithm`.
-      hyperparameters: {name: [settings]}, or {name: scalar} of one point.
+      run_points: of the run.
       data: the clients; in memory `indices` and `sizes` may have an axis
         [seeds].
       test: pooled test examples, or None.
       validation: pooled validation examples, or None.
-      seeds: of the runs.
-      active: which settings run.
     """
-    self.config, self.active = config, active
-    self._clients, self._seeds = data, seeds
-    self._make, self._hyperparameters = make, hyperparameters
-    put_shared = config.layout.put_shared
-    numbers = np.asarray(seeds, np.uint32)
-    numbers = numbers if config.has_points else numbers[0]
+    self.config, self._points, self._clients = config, run_points, data
+    self._chooses_settings = config.grid_chunk is None
+    self.active = ActivePoints(config, run_points)
+    put_shared, numbers = config.layout.put_shared, run_points.seed_numbers
     self._test, self._validation = put_shared((test, validation))
     if isinstance(data, Population):
       sizes = {"indices": None, "sizes": data.sizes}
@@ -68,8 +67,9 @@ class Executor:
 
   def place_points(self) -> None:
     """Puts the hyperparameters of the present settings on the devices."""
-    hyperparameters, is_active = self._hyperparameters, np.bool_(True)
-    if self.config.has_points:
+    hyperparameters = self._points.hyperparameters
+    is_active = np.bool_(True)
+    if self._points.have_axes:
       hyperparameters = trees.take(hyperparameters, self.active.present)
       is_active = self.active.is_active
     put = self.config.layout.put_per_point
@@ -77,12 +77,12 @@ class Executor:
 
   def open_feed(self) -> feed.Feed:
     """The segments of the run, as a context manager."""
-    return feed.Feed(self.config, self._clients, self._seeds)
+    return feed.Feed(self.config, self._clients, self._points.seeds)
 
   @property
   def computation(self) -> dict[str, Any]:
     """How the programs compute, see `Config.computation`."""
-    return self.config.computation(self.active.chunk)
+    return self.config.computation
 
   @property
   def needed_bytes(self) -> int | None:
@@ -115,9 +115,9 @@ class Executor:
     layout = self.config.layout
     with self.open_feed() as new_feed:
       state = RunState(
-        layout.shapes_of_state(shapes.server),
+        layout.put_state(shapes.server),
         client_state.shapes_of_gathered(self.config, shapes.client_states),
-        layout.shapes_of_frozen(shapes.frozen),
+        layout.put_frozen(shapes.frozen),
       )
       segment = new_feed.shapes_of_segments()
     self._inputs = {
@@ -146,13 +146,12 @@ class Executor:
       "rounds": (points.rounds_program, 3, 0),
       "evaluation": (points.evaluation_program, 1, ()),
     }[name]
-    # Chunks of points that fit into memory.
-    config = dataclasses.replace(self.config, grid_chunk=self.active.chunk)
-    program = make(config, self._make)
-    program = self.config.layout.over_devices(program, outputs)
+    layout = self.config.layout
+    program = make(self.config, self._points.make)
+    program = layout.over_devices(program, outputs)
     program.__name__ = name
     options = {"donate_argnums": donated, "keep_unused": True}
-    if name == "rounds" and config.layout.model_devices > 1:
+    if name == "rounds" and layout.model_devices > 1:
       # The next call takes the state as this one has.
       state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
       options["out_shardings"] = state_shardings, None, None
@@ -163,7 +162,7 @@ class Executor:
   ) -> dict[str, jax.stages.Compiled]:
     """Compiles what was traced, in chunks that fit into memory.
 
-    They are of settings, and then of clients; `config` has the latter.
+    They are of settings, and then of clients; `config` has them.
 
     Args:
       names: of the programs that are needed.
@@ -174,7 +173,8 @@ class Executor:
     wanted_names = self._traced.keys() & set(names)
     while wanted_names - self._programs.keys():
       if self._compile_and_take_fewer(wanted_names):
-        self._retrace()
+        shapes, self._shapes = self._shapes, None
+        self.trace(shapes)
     return dict(self._programs)
 
   def _compile_and_take_fewer(self, names: set[str]) -> bool:
@@ -192,7 +192,7 @@ class Executor:
         raise
       return True
     needs = [needed_bytes(program) for program in self._programs.values()]
-    if self.active.take_fewer(needs) or self._take_fewer_clients():
+    if self.take_fewer_settings(needs) or self._take_fewer_clients():
       return True
     self._warn_of_memory(needs)
     return False
@@ -211,9 +211,32 @@ class Executor:
       with self._explained():
         return {name: future.result() for name, future in futures.items()}
 
-  def _retrace(self) -> None:
-    shapes, self._shapes = self._shapes, None
-    self.trace(shapes)
+  def take_fewer_settings(self, needs: list[int | None]) -> bool:
+    """Has fewer settings at a time, if the programs need too much memory.
+
+    Args:
+      needs: bytes of each program, None where that is unknown; none where a
+        resumed run has nothing left to compute.
+
+    Returns:
+      Whether the programs are to be compiled anew; not if they fit, or if the
+      caller has chosen the chunks.
+    """
+    config = self.config
+    if not config.vmaps_points or not self._chooses_settings:
+      return False
+    per_device = len(self.active.present) // config.layout.grid_devices
+    chunk = min(config.grid_chunk or per_device, per_device)
+    largest = 0 if None in needs else max(needs, default=0)
+    at_most = chunks.fitting(chunk, largest, target.device_bytes())
+    if at_most == chunk:
+      return False
+    # Even chunks if possible: a smaller last chunk would be a second program.
+    divisors = [n for n in range(1, at_most + 1) if per_device % n == 0]
+    is_large = 2 * divisors[-1] >= at_most
+    chunk = divisors[-1] if is_large else at_most
+    self.config = dataclasses.replace(config, grid_chunk=chunk)
+    return True
 
   def _take_fewer_clients(self) -> bool:
     """Has fewer clients at a time, where 'auto' chose too many for the memory.
@@ -221,18 +244,15 @@ class Executor:
     Returns:
       Whether the programs are to be compiled anew.
     """
-    program, memory = self._programs.get("rounds"), processes.device_bytes()
-    chunk = size = self.config.chunk
-    needs = program and needed_bytes(program)
+    needs, memory = self.needed_bytes, target.device_bytes()
     if memory is None or needs is None:
       return False
-    if needs > memory and chunk > 1:
-      client_bytes = program.memory_analysis().temp_size_in_bytes
-      spare = memory - (needs - client_bytes)
-      size = max(1, min(int(chunk * spare / max(client_bytes, 1)), chunk - 1))
-    # All processes must run the same program.
-    size = processes.least_of_processes(size)
-    return self._fit_clients(size)
+    analysis = self._programs["rounds"].memory_analysis()
+    client_bytes = analysis.temp_size_in_bytes
+    spare = memory - (needs - client_bytes)
+    return self._fit_clients(
+      chunks.fitting(self.config.chunk, client_bytes, spare)
+    )
 
   def _fit_clients(self, most: int) -> bool:
     """Limits the clients computed at a time; whether that changed it."""
@@ -270,7 +290,7 @@ class Executor:
       segment,
       first,
       stop - first,
-      processes.entropy,
+      multi_process.entropy,
     )
     program = self._programs["rounds"]
     with (
@@ -280,7 +300,7 @@ class Executor:
       (server, new_rows), *records = program(*inputs)
       jax.block_until_ready(records)
     states = client_state.scatter(self.config, old_states, new_rows, cohorts)
-    counts, traces = processes.fetch(records)
+    counts, traces = multi_process.fetch(records)
     return RunState(server, states, state.frozen), counts, traces
 
   def evaluate(self, state: RunState) -> dict[str, Any]:
@@ -289,7 +309,7 @@ class Executor:
       return {}
     inputs = self._evaluation_inputs(state)
     with self._explained("evaluation"):
-      return processes.fetch(self._programs["evaluation"](*inputs))
+      return multi_process.fetch(self._programs["evaluation"](*inputs))
 
   def params(self, state: RunState) -> Params:
     """The evaluated models, leaves [S, ...].
@@ -299,7 +319,7 @@ class Executor:
     """
     per_seed, _, shared = _with_frozen(self._data, state.frozen)
     trained = self._read_params(
-      state.server, self._hyperparameters, per_seed, shared
+      state.server, self._points.hyperparameters, per_seed, shared
     )
     frozen_params = frozen.of_model(self.server_states(state))
     return trees.merge(frozen_params, self.active.flat(trained))
@@ -315,7 +335,9 @@ class Executor:
 
   @functools.cached_property
   def _read_params(self):
-    return programs.run_once(points.params_program(self.config, self._make))
+    return programs.run_once(
+      points.params_program(self.config, self._points.make)
+    )
 
   def _rounds_inputs(self, state, segment, first, count, draw):
     per_point = (self._secret(draw), self._hyper, self._is_active)
@@ -334,8 +356,8 @@ class Executor:
     if not self.config.has_secret_noise:
       return None
     words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
-    if self.config.has_points:
-      words = len(self.active.present), len(self._seeds), *words
+    if self._points.have_axes:
+      words = len(self.active.present), len(self._points.seeds), *words
     return self.config.layout.put_per_point(draw(words))
 
   @contextlib.contextmanager
@@ -354,12 +376,12 @@ class Executor:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
       needs = name and needed_bytes(self._programs[name])
-      text = _ways_to_less(needs, processes.device_bytes())
+      text = _ways_to_less(needs, target.device_bytes())
       raise MemoryError(text) from error
 
   def _warn_of_memory(self, needs):
     """Warns if a program will not fit, before it is run."""
-    memory = processes.device_bytes()
+    memory = target.device_bytes()
     if None in needs or memory is None or not needs:
       return
     # Of a processor's memory a run takes half by choice, and can take all.

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt import processes, samplers
+from fedjax_opt import samplers, target
 from fedjax_opt.arrays import trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
@@ -62,7 +62,7 @@ class Feed:
     data: ClientData | Population,
     seeds: Sequence[int],
   ):
-    """Reads nothing yet.
+    """Plans how many rounds a segment has.
 
     Args:
       config: static options, `client_memory` resolved.
@@ -159,7 +159,7 @@ class Feed:
     """The segment of rounds `first` to `stop - 1`, and its cohorts."""
     with (
       jax.profiler.TraceAnnotation("read a segment"),
-      jax.default_device(processes.host()),  # The device itself is busy.
+      jax.default_device(target.host()),  # The device itself is busy.
     ):
       rounds = np.int32(first) + np.arange(self.max_rounds, dtype=np.int32)
       arrivals = self._arrivals(rounds)

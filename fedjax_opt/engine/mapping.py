@@ -8,12 +8,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_opt.arrays import trees
-from fedjax_opt.base import client_output
 from fedjax_opt.data import lists
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.replies import check_state, client_info, limited
-from fedjax_opt.engine.worker import Arrival, Client, Worker
+from fedjax_opt.engine.worker import Arrival, Client
 
 
 class RoundData(NamedTuple):
@@ -55,43 +53,6 @@ class RoundData(NamedTuple):
   versions: Any = None
 
 
-def visitor(
-  config: Config,
-  data: RoundData,
-  round: jax.Array,
-  one_client: Callable[[Worker, Any], Any],
-  broadcast: Any,
-  parts: list[Any] | None,
-  note: Callable[[list[Any], Any], None],
-) -> Callable[[Client, Any], tuple[Any, Any, Any]]:
-  """The function `(client, state) -> (message, state, info)` of one client.
-
-  The returned state is None if the client keeps what it had. `note` is called
-  with the gradients that the client took and the bytes that it sends, see
-  `Cohort.work`.
-  """
-
-  def visit(client, state):
-    sent, start_round = broadcast, round
-    if data.versions is not None:
-      sent = trees.take(data.versions, client.arrival.slot)
-      start_round = round - client.arrival.staleness
-    worker = Worker(config, start_round, client, data.examples, state)
-    output = client_output(one_client, worker, sent)
-    message = jax.tree.map(jnp.asarray, output.message)
-    message, is_long = limited(config, message, parts)
-    new_state = check_state(output.state, state)
-    output = output._replace(message=message, state=new_state)
-    info = client_info(config, output, worker, client, is_long)
-    sent = (
-      trees.num_bytes(message) if output.bytes_up is None else output.bytes_up
-    )
-    note(worker.gradient_counts, sent)
-    return message, new_state, info
-
-  return visit
-
-
 def over_chunks(
   config: Config,
   data: RoundData,
@@ -104,7 +65,7 @@ def over_chunks(
   Args:
     config: static options.
     data: of the round.
-    visit: the function that `visitor` returns.
+    visit: `(client, state) -> (message, state, info)`, the work of a client.
     clients: leaves [C', ...], whole chunks.
     summarize: `(clients, visited) -> (sums, stacked)`, of a chunk: `sums` are
       added up over the chunks; `stacked`, leaves [chunk, ...], are joined.

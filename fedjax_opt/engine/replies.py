@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_opt import contract, norms
-from fedjax_opt.arrays import counters, trees
+from fedjax_opt import contract
+from fedjax_opt.arrays import counters, norms, trees
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions
@@ -73,14 +73,12 @@ def client_info(
 
   Args:
     config: static options.
-    output: what it returned, with its message already limited.
+    output: what it returned, with its message already limited, and the bytes of
+      that message.
     worker: of the client.
     client: the client.
     is_long: from `limited`; None if there is no limit.
   """
-  bytes_up = output.bytes_up
-  if bytes_up is None:
-    bytes_up = trees.num_bytes(output.message)
   weight = output.weight
   if weight is not None:
     weight = jnp.asarray(weight, float)
@@ -95,7 +93,7 @@ def client_info(
     weight=weight,
     is_valid=is_valid,
     is_clipped=is_clipped,
-    bytes_up=counters.counter(bytes_up),
+    bytes_up=counters.counter(output.bytes_up),
     gradient_evaluations=worker.gradient_evaluations,
     num_steps=client.num_steps,
     examples=jnp.sum(client.batch_sizes, dtype=jnp.int32),
@@ -185,8 +183,7 @@ def reply_of_all(
     order: in which the clients were computed, see `mapping.computing_order`.
   """
   *_, info = sent
-  counted = is_counted(clients, info)
-  reply = _without_costs(config, clients, counted, sent, share, phase)
+  reply = _without_costs(config, clients, sent, share, phase)
   computed = {"computed_examples": _computed(config, info, order)}
   visits, bytes_up = config.cohort_size, info.bytes_up[: config.cohort_size]
   if config.has_empty_places:
@@ -216,18 +213,17 @@ def reply_of_one(
     phase: of the reply.
   """
   *_, info = sent
-  counted = is_counted(client, info)
-  reply = _without_costs(config, client, counted, sent, share, phase)
+  reply = _without_costs(config, client, sent, share, phase)
   counts = {n: count for n, count in reply.counts.items() if n != "examples"}
   return dataclasses.replace(
     reply,
-    is_lost=~counted[0],
+    is_lost=~reply.counted[0],
     traces={},
     counts=counts | _costs(reply, phase, 1, info.bytes_up),
   )
 
 
-def _without_costs(config, clients, counted, sent, share, phase):
+def _without_costs(config, clients, sent, share, phase):
   """The reply of some clients, leaves [C', ...], without what they cost."""
   value, client_state, info = sent
   keys = info.traces.keys() & info.metrics.keys()
@@ -236,7 +232,8 @@ def _without_costs(config, clients, counted, sent, share, phase):
       f"ClientOutput.metrics: {min(keys)!r} is a field of trace= too; give the "
       "metric another name"
     )
-  stores, arrival = counted, clients.arrival
+  counted, arrival = is_counted(clients, info), clients.arrival
+  stores = counted
   if arrival is not None and arrival.is_last is not None:
     stores = counted & arrival.is_last
   weight = weights_of(clients, info)

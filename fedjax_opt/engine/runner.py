@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -11,13 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import processes
+from fedjax_opt import multi_process, target
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Params, State
 from fedjax_opt.engine.executor import Executor
+from fedjax_opt.engine.initial_state import InitialState
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_state import RunState
-from fedjax_opt.engine.start import InitialState
+from fedjax_opt.engine.stop_signals import StopSignals
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.results.tally import Tally
@@ -29,7 +28,6 @@ class Runner:
 
   Attributes:
     executor: of the run.
-    shapes: of its state.
     start: makes the state of round 0, once all has been traced.
     rounds: R.
     on_evaluation: see `simulate`.
@@ -37,28 +35,27 @@ class Runner:
   """
 
   executor: Executor
-  shapes: RunState
   start: InitialState
   rounds: int
   on_evaluation: Callable[[Report], Any] | None = None
   checkpoints: Checkpoints | None = None
 
   def __post_init__(self):
-    """Computes nothing yet."""
     self._active, self._config = self.executor.active, self.executor.config
-    self._record = Tally(
+    self._tally = Tally(
       self._config.expected_size,
-      self._active.num_points,
+      self._active.points.number,
       reported=self._config.reported_counts,
       clock=self._config.clock,
     )
     self._feed = self.executor.open_feed()
+    self._shapes = self.start.shapes  # Of the settings that are present.
     self._state: RunState | None = None
     self._compile_seconds = 0.0
     self._reported: int | None = None  # The round whose report is read now.
     self._interrupted = 0
     self._is_stopped = False
-    self._stop_signals = _StopSignals()
+    self._stop_signals = StopSignals()
 
   def run(self) -> Result:
     """Runs to the end.
@@ -72,21 +69,23 @@ class Runner:
     with contextlib.ExitStack() as feeds:
       feeds.enter_context(self._feed)
       with self._timed_compilation():
-        self.executor.trace(self.shapes)
+        self.executor.trace(self._shapes)
       if not is_resumed:
         first = self.start.state(self._config.starts_on_host)
         self._state = self.executor.put(first)
-      self._feed.start(filter(None, self._stops()), self._record.done)
+      self._feed.start(filter(None, self._stops()), self._tally.done)
       self._compile()
-      if self.executor.config is not self._config:  # Fewer clients at a time.
+      if self.executor.config.chunk != self._config.chunk:
         self._config = self.executor.config
         self._feed = feeds.enter_context(self.executor.open_feed())
-        self._feed.start(filter(None, self._stops()), self._record.done)
+        self._feed.start(filter(None, self._stops()), self._tally.done)
       if is_resumed:
         self._report_again()
         # Only one of several processes may have been told to stop.
-        is_told = processes.of_any_process(self._is_stopped)
-        self._interrupted = processes.of_any_process(self._stop_signals.first)
+        is_told = multi_process.of_any_process(self._is_stopped)
+        self._interrupted = multi_process.of_any_process(
+          self._stop_signals.first
+        )
         self._is_stopped = bool(is_told or self._interrupted)
       with self._stop_signals.heeded(self.checkpoints is not None):
         for stop in () if self._is_stopped else self._stops():
@@ -104,16 +103,16 @@ class Runner:
     """Takes the state of a checkpoint, if the run is resumed."""
     saved = None
     if self.checkpoints is not None:
-      shapes = self.shapes
+      shapes = self._shapes
       if self._config.state_is_on_host:  # To be restored as NumPy arrays.
         empty = lambda leaf: np.empty(leaf.shape, leaf.dtype)
         client_states = jax.tree.map(empty, shapes.client_states)
         shapes = shapes._replace(client_states=client_states)
-      on_host = self._config.starts_on_host and processes.host()
+      on_host = self._config.starts_on_host and target.host()
       with jax.default_device(on_host or None):
         # Checkpoints name the leaves by their places in a plain tuple.
         saved = self.checkpoints.load(tuple(shapes))
-    processes.check_alike(
+    multi_process.check_alike(
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
     if saved is None:
@@ -123,17 +122,17 @@ class Runner:
         f"rounds={self.rounds}: the checkpoint to go on from is of round "
         f"{saved.round}; give rounds={saved.round} or more, or another folder"
       )
-    self._record.restore(saved.round, saved.record)
+    self._tally.restore(saved.round, saved.record)
     # An evaluation outside the schedule was of the last round of a run.
     if saved.round < self.rounds and not self._is_scheduled(saved.round):
-      self._record.drop_unscheduled(saved.round)
+      self._tally.drop_unscheduled(saved.round)
     state = RunState(*saved.state)
     self._set_state(self._active.restore(saved.record, state))
 
   def _set_state(self, state: RunState) -> None:
     """Goes on from a state of the settings that are present."""
     self.executor.place_points()
-    self.shapes = jax.eval_shape(lambda: state)
+    self._shapes = jax.eval_shape(lambda: state)
     self._state = self.executor.put(state)
 
   def _stops(self) -> Iterator[int]:
@@ -142,7 +141,7 @@ class Runner:
     if self.checkpoints is not None and self.checkpoints.every is not None:
       periods.append(self.checkpoints.every)
     # The initial model is evaluated after 0 rounds.
-    done, is_evaluated = self._record.done, bool(self._record.history.rounds)
+    done, is_evaluated = self._tally.done, bool(self._tally.history.rounds)
     return stops(done if done or is_evaluated else -1, self.rounds, periods)
 
   def _is_scheduled(self, stop: int) -> bool:
@@ -151,12 +150,12 @@ class Runner:
 
   def _compile(self) -> None:
     """Compiles what the rounds and evaluations to come need."""
-    names = ["rounds"] if self._record.done < self.rounds else []
+    names = ["rounds"] if self._tally.done < self.rounds else []
     if next(self._stops(), None) is not None:
       names.append("evaluation")
     if names:
       with self._timed_compilation():
-        self.executor.trace(self.shapes)
+        self.executor.trace(self._shapes)
         self.executor.compile(names)
 
   @contextlib.contextmanager
@@ -167,44 +166,44 @@ class Runner:
 
   def _report_again(self) -> None:
     """Reports the evaluations from before the run was resumed."""
-    history = self._record.history
+    history = self._tally.history
     for i, round in enumerate(history.rounds):
       metrics = {name: values[:, i] for name, values in history.metrics.items()}
-      seconds, is_grid = self._seconds(), self._active.is_grid
+      seconds, is_grid = self._seconds(), self._active.points.is_grid
       self._report(Report(round, metrics, *seconds, is_grid=is_grid))
 
   def _seconds(self) -> tuple[float, float]:
-    return self._compile_seconds, self._record.run_seconds
+    return self._compile_seconds, self._tally.run_seconds
 
   def _advance(self, stop: int) -> None:
     """Runs the rounds until `stop`."""
-    record = self._record
-    if stop == record.done:
+    tally = self._tally
+    if stop == tally.done:
       return
     start = time.perf_counter()
     state, counts, traces = self.executor.advance(
-      self._state, self._feed.take(), record.done, stop
+      self._state, self._feed.take(), tally.done, stop
     )
     self._state = state
-    record.run_seconds += time.perf_counter() - start
+    tally.run_seconds += time.perf_counter() - start
     counts = self._active.expand(counts, are_alike=True)
-    record.add_rounds(stop, counts, self._active.expand(traces))
+    tally.add_rounds(stop, counts, self._active.expand(traces))
 
   def _evaluate(self) -> None:
     """Measures the model, and reports the metrics."""
     start = time.perf_counter()
     metrics = self.executor.evaluate(self._state)
-    self._record.run_seconds += time.perf_counter() - start
-    is_scheduled = self._is_scheduled(self._record.done)
-    metrics = self._record.add_metrics(
+    self._tally.run_seconds += time.perf_counter() - start
+    is_scheduled = self._is_scheduled(self._tally.done)
+    metrics = self._tally.add_metrics(
       self._active.expand(metrics), is_scheduled
     )
     self._report(
       Report(
-        self._record.done,
+        self._tally.done,
         metrics,
         *self._seconds(),
-        is_grid=self._active.is_grid,
+        is_grid=self._active.points.is_grid,
         _copy=self._reader(),
       )
     )
@@ -214,7 +213,7 @@ class Runner:
 
     It does so only while this evaluation is reported.
     """
-    round = self._record.done
+    round = self._tally.done
     values = {
       "params": self._params,
       "state": self._server,
@@ -248,7 +247,7 @@ class Runner:
   def _drop(self) -> None:
     """Drops settings that have diverged, if the smaller program is worth it."""
     num_before = len(self._active.active)
-    state = self._active.drop(self._record.history, self._state)
+    state = self._active.drop(self._tally.history, self._state)
     if state is not None:
       self._set_state(state)
       self._compile()
@@ -258,8 +257,8 @@ class Runner:
   def _is_over(self, stop: int) -> bool:
     """Whether the run ends here; saves a checkpoint if one is due."""
     # Read once: a later signal ends the run after the next segment.
-    stopping = processes.of_any_process(self._stop_signals.first)
-    is_stopped = bool(processes.of_any_process(self._is_stopped))
+    stopping = multi_process.of_any_process(self._stop_signals.first)
+    is_stopped = bool(multi_process.of_any_process(self._is_stopped))
     is_last = stopping or is_stopped or stop == self.rounds
     if self.checkpoints is not None and (
       is_last or self.checkpoints.is_due(stop)
@@ -272,9 +271,9 @@ class Runner:
   def _save(self, stop: int) -> None:
     state = self._state_of_all()
     if self._config.layout.mesh is not None:  # Other devices may resume it.
-      state = processes.fetch(state)
-    record = self._record.to_arrays() | self._active.to_arrays()
-    if processes.is_first_process():
+      state = multi_process.fetch(state)
+    record = self._tally.to_arrays() | self._active.to_arrays()
+    if multi_process.is_first_process():
       self.checkpoints.save(stop, tuple(state), record)
 
   def _state_of_all(self) -> RunState:
@@ -284,7 +283,7 @@ class Runner:
   def _with_fetched_server(self) -> RunState:
     """The state of all settings; that of the server is on this process."""
     state = self._state_of_all()
-    return state._replace(server=processes.fetch_global(state.server))
+    return state._replace(server=multi_process.fetch_global(state.server))
 
   def _params(self) -> Params:
     return self.executor.params(self._with_fetched_server())
@@ -293,26 +292,28 @@ class Runner:
     return self.executor.server_states(self._with_fetched_server())
 
   def _result(self) -> Result:
-    client_states = processes.fetch_global(self._state_of_all().client_states)
-    traces = self._record.joined_traces()
-    if not self._active.is_grid:
+    client_states = multi_process.fetch_global(
+      self._state_of_all().client_states
+    )
+    traces = self._tally.joined_traces()
+    if not self._active.points.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
       state=self._server(),
       client_state=self._active.flat(client_states),
-      history=self._record.history,
+      history=self._tally.history,
       traces=traces,
-      rounds=self._record.done,
+      rounds=self._tally.done,
       interrupted=self._interrupted,
       compile_seconds=self._compile_seconds,
-      run_seconds=self._record.run_seconds,
-      cost=self._record.cost(),
-      padding_waste=self._record.padding_waste(),
+      run_seconds=self._tally.run_seconds,
+      cost=self._tally.cost(),
+      padding_waste=self._tally.padding_waste(),
       client_memory=self._config.client_memory,
       needed_bytes=self.executor.needed_bytes,
       computation=self.executor.computation,
-      is_grid=self._active.is_grid,
+      is_grid=self._active.points.is_grid,
     )
 
 
@@ -327,71 +328,3 @@ def stops(done: int, last: int, every: Iterable[int]) -> Iterator[int]:
   while done < last:
     done = min(last, *((done // step + 1) * step for step in every))
     yield done
-
-
-# Windows has no SIGHUP.
-_SIGNALS = [
-  getattr(signal, name)
-  for name in ("SIGINT", "SIGTERM", "SIGHUP")
-  if hasattr(signal, name)
-]
-
-
-class _StopSignals:
-  """Which signals came that are to end the run: Ctrl-C, a request to end.
-
-  None raises an exception at once: a segment that runs cannot be stopped, and
-  the state it started from is overwritten; a checkpoint is to be written to its
-  end; and an exception within a callback of the garbage collector would be
-  lost. Within `on_evaluation` the second Ctrl-C does what Ctrl-C did before the
-  run. The run then ends after it, as with one that came before.
-
-  Attributes:
-    first: number of the first one; 0 if none came.
-  """
-
-  def __init__(self):
-    """None came yet."""
-    self.first = 0
-    self._numbers: list[int] = []
-    self._before: dict[int, Any] = {}
-    self._may_raise = False
-
-  @contextlib.contextmanager
-  def heeded(self, also_unhandled: bool) -> Iterator[None]:
-    """Notes the signals that come inside, but for those that are ignored.
-
-    Args:
-      also_unhandled: whether also those that would end the process at once.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    for number in _SIGNALS if is_main else ():
-      action = signal.getsignal(number)
-      if callable(action) or (also_unhandled and action == signal.SIG_DFL):
-        self._before[number] = signal.signal(number, self._handle)
-    try:
-      yield
-    finally:
-      for number, handler in self._before.items():
-        signal.signal(number, handler)
-
-  def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns; None if KeyboardInterrupt ends it."""
-    try:
-      self._may_raise = True
-      return function(*arguments)
-    except KeyboardInterrupt as error:
-      self._note(getattr(error, "number", signal.SIGINT))
-    finally:
-      self._may_raise = False
-
-  def _handle(self, number: int, frame: Any) -> None:
-    is_second = number in self._numbers
-    self._note(number)
-    if is_second and self._may_raise and callable(self._before[number]):
-      self._may_raise = False  # One is enough.
-      self._before[number](number, frame)
-
-  def _note(self, number: int) -> None:
-    self.first = self.first or int(number)
-    self._numbers.append(number)

@@ -44,6 +44,10 @@ _FEW_WORDS = 64
 class Layout:
   """Where the arrays of a program lie.
 
+  What puts arrays on the devices takes their shapes too, and then returns
+  shapes that say where the arrays would lie. It returns shapes anyway where the
+  devices are elsewhere, see `fedjax_opt.target`.
+
   Attributes:
     mesh: of `make_mesh`; None for one device.
     has_points: whether arrays of grid points have a leading axis of settings,
@@ -135,10 +139,6 @@ class Layout:
     """
     return self._put(tree, functools.partial(self._state_spec, axes))
 
-  def shapes_of_state(self, shapes: Any, axes: int = 0) -> Any:
-    """The shapes of what `put_state` gives."""
-    return self._shapes(shapes, functools.partial(self._state_spec, axes))
-
   def put_frozen(self, frozen_leaves: tuple[Any, Any]) -> tuple[Any, Any]:
     """Puts frozen leaves on the devices, each divided over `MODEL` alone.
 
@@ -146,16 +146,8 @@ class Layout:
       frozen_leaves: those with a leading axis of seeds, and the others.
     """
     by_seed, shared = frozen_leaves
-    put = self._put
-    return put(by_seed, self._seed_spec), put(shared, self._model_spec)
-
-  def shapes_of_frozen(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-    """The shapes of what `put_frozen` gives."""
-    by_seed, shared = shapes
-    shapes_of = self._shapes
-    return shapes_of(by_seed, self._seed_spec), shapes_of(
-      shared, self._model_spec
-    )
+    by_seed = self._put(by_seed, self._seed_spec)
+    return by_seed, self._put(shared, self._model_spec)
 
   def _state_spec(self, axes, path, leaf):
     """How a leaf of the state is divided."""
@@ -186,7 +178,7 @@ class Layout:
     stack = lambda leaf: jax.ShapeDtypeStruct(
       (self.client_devices, *leaf.shape), leaf.dtype
     )
-    return self._shapes(jax.tree.map(stack, shapes), PartitionSpec(CLIENTS))
+    return self._put(jax.tree.map(stack, shapes), PartitionSpec(CLIENTS))
 
   def put_shared(self, tree: Any) -> Any:
     """Puts the same arrays on all devices."""
@@ -219,31 +211,29 @@ class Layout:
 
     return jax.tree.map(put, *[make(d) for d in local])
 
-  def _shapes(self, shapes, spec):
-    if self.mesh is None and not target.is_elsewhere():
-      return shapes
+  def _put(self, tree, spec):
+    """Puts leaves where a `PartitionSpec`, or a function to it, says."""
+    is_shape = lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)
+    are_shapes = any(map(is_shape, jax.tree.leaves(tree)))
+    is_elsewhere = target.is_elsewhere()
+    if self.mesh is None and not is_elsewhere:
+      return tree if are_shapes else jax.device_put(tree)
 
-    def shape(path, leaf):
-      if self.mesh is None:
-        sharding = SingleDeviceSharding(target.devices()[0])
-      else:
-        sharding = self._sharding(spec, path, leaf)
+    def put(path, leaf):
+      sharding = self._sharding(spec, path, leaf)
+      if not are_shapes and not is_elsewhere:
+        return _put_leaf(leaf, sharding)
+      leaf = leaf if are_shapes else jax.typeof(leaf)
       return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
-    return jax.tree.map_with_path(shape, shapes)
+    return jax.tree.map_with_path(put, tree)
 
   def _sharding(self, spec, path, leaf):
     """Of a leaf, given its `PartitionSpec` or a function to it."""
+    if self.mesh is None:
+      return SingleDeviceSharding(target.devices()[0])
     spec = spec if isinstance(spec, PartitionSpec) else spec(path, leaf)
     return NamedSharding(self.mesh, spec)
-
-  def _put(self, tree, spec):
-    if target.is_elsewhere():
-      return self._shapes(jax.tree.map(jax.typeof, tree), spec)
-    if self.mesh is None:
-      return jax.device_put(tree)
-    put = lambda path, leaf: _put_leaf(leaf, self._sharding(spec, path, leaf))
-    return jax.tree.map_with_path(put, tree)
 
 
 def _put_leaf(leaf, sharding):

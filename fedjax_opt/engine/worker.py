@@ -277,7 +277,7 @@ class Worker:
     """
     rows, size = self._client.rows, self._client.size
     positions = jax.random.randint(
-      self.key, (num_examples,), 0, jnp.maximum(size, 1)
+      self.key, (num_examples,), 0, jnp.maximum(size, 1), jnp.int32
     )
     mask = jnp.full(num_examples, size > 0)
     return self._mean_gradients(

@@ -12,7 +12,7 @@ import optax
 from jax import flatten_util, lax
 from jax.typing import ArrayLike
 
-from fedjax_opt import norms
+from fedjax_opt.arrays import norms
 from fedjax_opt.base import Params
 from fedjax_opt.checks.fields import Positive, checked
 from fedjax_opt.prox.regularizer import Regularizer

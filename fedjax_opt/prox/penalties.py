@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from fedjax_opt import norms
+from fedjax_opt.arrays import norms
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import NonNegative
 from fedjax_opt.checks.values import check_at_least

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt import processes
+from fedjax_opt import multi_process
 from fedjax_opt.base import STREAMS, State
 from fedjax_opt.checks import errors, fields
 from fedjax_opt.data import digest as digest_of_data
@@ -198,7 +198,7 @@ class Checkpoints:
           f"resume=True: {str(self._folder)!r} is of another algorithm or "
           f"model: {words}"
         )
-      if processes.is_first_process():
+      if multi_process.is_first_process():
         for path in damaged:
           os.replace(path, f"{path}.damaged")
         for leftover in _rounds(self._folder, ".npz.tmp"):  # A kill left it.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt import norms
+from fedjax_opt.arrays import norms
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Params
 from fedjax_opt.checks import rules

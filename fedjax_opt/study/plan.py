@@ -23,7 +23,7 @@ from fedjax_opt.engine.config import DEFAULTS, check_names
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.simulator import Simulator, grid_points, sweep
+from fedjax_opt.simulation import Simulator, grid_points, sweep
 from fedjax_opt.study import own_models, sizes, tuning, words
 from fedjax_opt.study.cells import Cell, PointResults, example_sets
 from fedjax_opt.study.client_results import OPTIONS

@@ -13,8 +13,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from fedjax_opt import norms
-from fedjax_opt.arrays import trees
+from fedjax_opt.arrays import norms, trees
 from fedjax_opt.arrays.draws import distinct
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Count, Positive

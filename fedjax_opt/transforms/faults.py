@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt import contract, norms
+from fedjax_opt import contract
+from fedjax_opt.arrays import norms
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Fraction, Positive, SeedOfRun

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import contract, norms, optimizers
+from fedjax_opt import contract, optimizers
+from fedjax_opt.arrays import norms, trees
 from fedjax_opt.arrays import running_statistics as batch_stats
-from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.transforms import messages

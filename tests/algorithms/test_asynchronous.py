@@ -11,7 +11,6 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import processes
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.clock import Clock
 from fedjax_opt.engine.config import Config
@@ -359,6 +358,6 @@ test_is_refused = refusals.of_table(
 
 
 def test_versions_that_do_not_fit_are_refused(monkeypatch):
-  monkeypatch.setattr(processes, "device_bytes", lambda: 100)
+  monkeypatch.setattr(fo.target, "device_bytes", lambda: 100)
   message = refusal(lambda: final(FED_BUFF, stale()))
   assert message.startswith("schedule: the versions of the model")

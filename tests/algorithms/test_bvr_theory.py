@@ -124,11 +124,12 @@ def test_theorem_4_5(large):
   rounds = LENGTH[large] * np.arange(1, STAGES[large] + 1)[:, None]
   right = 2 * (r.constants.gap / (r.eta * K))[..., None, None] / rounds
   right = right + 2 * r.noise[..., None, None] * bool(large)
-  # Few of many stages are far from a stationary point, and seeds may not draw
-  # one of them: of the points that are returned, those after a few stages.
-  early = slice(3, 8)
-  for left, stages in ((mean_slope(r), slice(3, None)), (r.slope_out, early)):
-    assert_below(left[:, :, stages], right[:, :, stages], 0.05)
+  assert_below(mean_slope(r)[:, :, 3:], right[:, :, 3:], 0.05)
+  # What is returned is one of these points, drawn uniformly. Few of those are
+  # far from a stationary point, and seeds may draw none: no lower bound.
+  excess = r.slope_out - mean_slope(r)
+  error = np.std(excess, axis=-1) / np.sqrt(SEEDS - 1)
+  assert np.all(np.mean(excess, -1) <= 4 * error)
   # Sampled estimates keep the last points from stationary ones.
   end = r.slope[0, 0, STAGES[large] // 2 :].mean() / r.noise[0, 0]
   assert 0.2 < end < 2 if large else end < 1e-3

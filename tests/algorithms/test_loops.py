@@ -499,7 +499,9 @@ def test_prox_skip():
   p, num_steps, rtol = 0.3, 3, 1e-10
   settings = {"batch_size": 4, "local_steps": num_steps, "cohort_size": M}
   coin = jax.jit(
-    lambda r: jax.random.geometric(cases.cohort(r, **settings).key, p)
+    lambda r: jax.random.geometric(
+      cases.cohort(r, **settings).key, jnp.float32(p)
+    )
   )
   with jax.enable_x64(True):
     _, *states_after = cases.run(fo.prox_skip(LOSS, LR, p=p), **settings)

@@ -75,7 +75,8 @@ def drawn(weighting="examples"):
     return LARGE * worker.sample_gradient(reward, zeros, LARGE)
 
   def k_hat(worker, _):
-    return jax.random.randint(worker.key, (), 0, worker.num_steps) + 1
+    most = worker.num_steps
+    return jax.random.randint(worker.key, (), 0, most, jnp.int32) + 1
 
   @jax.jit
   def other_draws(round):
@@ -83,7 +84,7 @@ def drawn(weighting="examples"):
     sampled = cohort.each(counts, jnp.zeros(sum(SIZES))).value
     pick = cohort.pick(lambda worker, _: worker.client, (), phase=2).value
     k = cohort.each(k_hat, (), phase=2).value
-    return sampled, pick, k, jax.random.uniform(cohort.key, (2,))
+    return sampled, pick, k, jax.random.uniform(cohort.key, (2,), jnp.float32)
 
   sampled, picks, k_hats, uniforms = [], [], [], []
   for r, of_round in enumerate(phases[0]):

@@ -10,7 +10,8 @@ import pytest
 from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
 from fedjax_opt.checks import errors
 from fedjax_opt.checks.values import check_integer
-from fedjax_opt.engine.start import InitialState
+from fedjax_opt.engine.initial_state import InitialState
+from fedjax_opt.engine.points import Points
 from tests.helpers.linear import (
   ALGORITHM,
   DATA,
@@ -82,8 +83,8 @@ def test_models_of_several_seeds_are_drawn_one_after_the_other():
 
   draw = lambda key: {"w": orthogonal(key)}
   model = jax.eval_shape(lambda: {"w": jnp.ones((8, 8))})
-  seeds = np.uint32([0, 1, 2])
-  start = InitialState(lambda: ALGORITHM, draw, model, seeds, {}, 1, 4)
+  points = Points(lambda: ALGORITHM, {}, 1, seeds=(0, 1, 2), is_grid=True)
+  start = InitialState(points, draw, model, num_clients=4)
   models = start.state(on_host=False).server.params
   expected = draw(jax.random.key(1))["w"]
   np.testing.assert_allclose(models["w"][0, 1], expected, atol=1e-5)

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from fedjax_opt import ClientData, processes, target
+from fedjax_opt import ClientData, target
 from fedjax_opt.engine import chunks
 from fedjax_opt.engine.config import Config
 
@@ -67,7 +67,7 @@ def test_auto_takes_as_many_as_memory_holds(
   """On a GPU, which vectorizes all clients that it has memory for."""
   params = {"x": np.ones(1000, np.float32)}
   memory = models and models * 4000
-  monkeypatch.setattr(processes, "device_bytes", lambda: memory)
+  monkeypatch.setattr(target, "device_bytes", lambda: memory)
   monkeypatch.setattr(target, "platform", lambda: "gpu")
   steps = np.full(clients, 3)
   size = functools.partial(

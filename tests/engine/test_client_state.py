@@ -9,7 +9,6 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import processes
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import client_state
 from tests.helpers import jax_problems
@@ -108,7 +107,7 @@ def test_of_a_grid():
 @pytest.mark.slow
 def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
   def memory_of(num_bytes, rates=None, **others):
-    monkeypatch.setattr(processes, "device_bytes", lambda: num_bytes)
+    monkeypatch.setattr(fo.target, "device_bytes", lambda: num_bytes)
     make = lambda rate=0.1: fo.scaffold(TASK.loss_fn, rate)
     options = {n: v for n, v in OPTIONS.items() if n != "rounds"} | others
     grid = {} if rates is None else {"grid": {"rate": rates}}

@@ -11,6 +11,7 @@ import optax
 import pytest
 
 from fedjax_opt import Algorithm, ClientData, ClientOutput, fed_avg, simulate
+from fedjax_opt.engine.config import Config
 from tests.helpers import jax_problems
 from tests.helpers.jax_problems import client_of
 
@@ -57,6 +58,13 @@ def sent():
   }
   algorithm = Algorithm(init, round, params=lambda state: state["mean"][1])
   return simulate(algorithm, (), DATA, rounds=5, **OPTIONS)
+
+
+def cohort_of(data, **options):
+  """The cohort of the second round of a run."""
+  config = Config.create(data, {"batch_size": B} | options)
+  data, key = jax.device_put(data), jax.random.key(0)
+  return jax_problems.cohort_of(config, data, key, jnp.int32(1))
 
 
 @pytest.fixture(scope="module")
@@ -203,30 +211,34 @@ def test_a_place_for_no_client_does_no_harm():
 
 def test_a_sample_is_of_all_examples_of_the_client():
   """Each is drawn as often as any other, the first and the last among them."""
-  num_samples, sizes = 2000, np.array([6, 1, 9])
-  owner = np.repeat(np.arange(3), sizes)
-  unit_vectors = {"x": np.eye(16, dtype=np.float32)}
-  data = ClientData.from_client_ids(unit_vectors, owner)
+  num_samples = 2000
 
   def one_client(worker, zeros):
     return -worker.sample_gradient(reward, zeros, num_samples)
 
-  def round(state, cohort):
-    sent = cohort.each(one_client, jnp.zeros(16))
-    return sent.value, sent
-
-  algorithm = Algorithm(
-    lambda params: jnp.zeros((data.num_clients, 16)),
-    round,
-    params=lambda shares: shares[0],
-  )
-  run = simulate(algorithm, jnp.zeros(16), data, rounds=1, batch_size=B)
-  for client, of_client in enumerate(np.asarray(run.state)):
-    is_own = client == owner
+  cohort = cohort_of(DATA)
+  shares = np.asarray(cohort.each(one_client, jnp.zeros(N)).value)
+  for client, of_client in zip(cohort.clients, shares, strict=True):
+    is_own = client == OWNER
     assert not of_client[~is_own].any()
-    mean = 1 / sizes[client]
+    mean = 1 / SIZES[client]
     error = np.sqrt(mean * (1 - mean) / num_samples)
     np.testing.assert_allclose(of_client[is_own], mean, atol=5 * error)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_draws_are_the_same_in_double_precision(dropout):
+  """Of a sample, of who drops out, and of the client that is picked."""
+
+  def drawn(x64):
+    with jax.enable_x64(x64):
+      cohort = cohort_of(DATA, cohort_size=3, client_dropout=dropout)
+      sample = lambda worker, start: worker.sample_gradient(reward, start, 9)
+      sent = cohort.each(sample, jnp.zeros(N, np.float32))
+      pick = cohort.pick(lambda worker, _: worker.client, (), phase=1)
+      return jax.device_get((sent.value, sent.counted, pick.value))
+
+  jax.tree.map(np.testing.assert_array_equal, drawn(False), drawn(True))
 
 
 @pytest.mark.parametrize("chunk", [1, 7])

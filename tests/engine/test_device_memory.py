@@ -9,7 +9,6 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import processes
 from fedjax_opt.engine import programs
 from tests.helpers import jax_problems
 
@@ -37,7 +36,7 @@ def fails(monkeypatch, text):
 
 def test_running_out_is_one_line_that_says_what_to_change(monkeypatch):
   fails(monkeypatch, FULL)
-  monkeypatch.setattr(processes, "device_bytes", lambda: 15.9e9)
+  monkeypatch.setattr(fo.target, "device_bytes", lambda: 15.9e9)
   with pytest.raises(MemoryError) as raised:
     run(client_chunk=3, client_map="vmap")
   assert str(raised.value).startswith(
@@ -54,7 +53,7 @@ def test_other_failures_are_not_taken_for_it(monkeypatch):
 def test_what_will_not_fit_is_told_before_it_runs(monkeypatch, recwarn):
   run()
   assert not recwarn
-  monkeypatch.setattr(processes, "device_bytes", lambda: 100)
+  monkeypatch.setattr(fo.target, "device_bytes", lambda: 100)
   with pytest.warns(UserWarning, match="memory is too small: a program needs"):
     run()
 
@@ -85,7 +84,7 @@ def test_auto_takes_fewer_clients_than_do_not_fit(monkeypatch, tmp_path, where):
   assert result.computation["client_chunk"] == 11
   with monkeypatch.context() as patch:
     memory = result.needed_bytes // 3
-    patch.setattr(processes, "device_bytes", lambda: memory)
+    patch.setattr(fo.target, "device_bytes", lambda: memory)
     limited = run()
   assert limited.needed_bytes <= memory
   assert limited.computation["client_chunk"] in (2, 3, 4)

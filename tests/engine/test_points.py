@@ -11,11 +11,11 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import processes
 from fedjax_opt.arrays import trees
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import active_points, executor, run_state, sharding
+from fedjax_opt.engine import executor, run_state, sharding
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.points import Points
 from fedjax_opt.results.history import History
 from tests.helpers import jax_problems
 
@@ -119,7 +119,7 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
   needed_bytes = executor.needed_bytes
   monkeypatch.setattr(executor, "needed_bytes", needed)
   memory = lambda: needs[0] - 1 if needs else None
-  monkeypatch.setattr(processes, "device_bytes", memory)
+  monkeypatch.setattr(fo.target, "device_bytes", memory)
   result = run()
   # Of rounds and evaluations, twice; of rounds alone, and for the result.
   assert len(needs) == 6
@@ -133,11 +133,12 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
 # Settings that have diverged are dropped; those that fit are vectorized.
 
 
-def points_of(settings, **options):
-  """So many of one seed, vectorized if nothing else is given."""
+def executor_of(settings, **options):
+  """Of so many of one seed, vectorized if nothing else is given."""
   options = {"batch_size": 4, "grid_map": "vmap"} | options
   config = Config.create(TASK.data, options, num_settings=settings)
-  return active_points.ActivePoints(settings, 1, config, is_grid=True)
+  points = Points(None, {}, settings, seeds=(0,), is_grid=True)
+  return executor.Executor(config, points, TASK.data, None, None)
 
 
 @pytest.mark.parametrize(
@@ -155,22 +156,21 @@ def points_of(settings, **options):
 )
 def test_as_many_at_once_as_memory_holds(monkeypatch, settings, needs, chunks):
   """By what each compiled program says that it needs."""
-  monkeypatch.setattr(processes, "device_bytes", lambda: 999)
+  monkeypatch.setattr(fo.target, "device_bytes", lambda: 999)
 
-  points = functools.partial(points_of, settings)
-  vectorized, chunks_used = points(), []
+  vectorized, chunks_used = executor_of(settings), []
   for of_programs in needs:
-    if vectorized.take_fewer(of_programs):
-      chunks_used.append(vectorized.chunk)
+    if vectorized.take_fewer_settings(of_programs):
+      chunks_used.append(vectorized.config.grid_chunk)
   assert chunks_used == chunks
-  assert vectorized.chunk == (chunks[-1] if chunks else None)
+  assert vectorized.config.grid_chunk == (chunks[-1] if chunks else None)
   for options in ({"grid_map": "scan"}, {"grid_chunk": 7}):
-    assert not points(**options).take_fewer([2000])
+    assert not executor_of(settings, **options).take_fewer_settings([2000])
   # Each of two devices has 3 or 4 of the settings.
   monkeypatch.setattr(sharding.Layout, "grid_devices", property(lambda _: 2))
-  halves = points()
-  assert halves.take_fewer([2000])
-  assert halves.chunk == 1
+  halves = executor_of(settings)
+  assert halves.take_fewer_settings([2000])
+  assert halves.config.grid_chunk == 1
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_when_diverged_settings_are_dropped(
 ):
   layout = sharding.Layout
   monkeypatch.setattr(layout, "grid_devices", property(lambda _: devices))
-  points = points_of(settings)
+  points = executor_of(settings).active
   losses = np.ones((settings, 1))
   losses[:diverged] = np.inf
   history = History([0], {"train_loss": losses})

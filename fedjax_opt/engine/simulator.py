@@ -5,22 +5,26 @@ import copy
 import dataclasses
 import functools
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import jax
 import numpy as np
 
-from fedjax_opt import contract, processes, target
+from fedjax_opt import contract, target
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checks import errors, functions
 from fedjax_opt.checks.values import check_at_least
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import client_state, identity, inputs, versions, work
-from fedjax_opt.engine.active_points import ActivePoints
+from fedjax_opt.engine import (
+  client_state,
+  client_work,
+  identity,
+  inputs,
+  versions,
+)
 from fedjax_opt.engine.clock import Clock, check_is_schedule, of_seeds
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
@@ -31,10 +35,11 @@ from fedjax_opt.engine.config import (
 )
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.feed import lower_draws
+from fedjax_opt.engine.initial_state import InitialState, model_of
+from fedjax_opt.engine.points import Points
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.engine.runner import Runner
-from fedjax_opt.engine.start import InitialState, model_of
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
@@ -55,7 +60,7 @@ class SimulationState:
     server: the algorithm's state.
     client_state: what every client keeps, leaves [M, ...]; None if nothing.
     frozen: the leaves of `server` that no round changes, which are not there,
-      once for all points, see `engine.start`.
+      once for all points, see `engine.initial_state`.
     config: the options of the run, resolved.
   """
 
@@ -119,10 +124,6 @@ class Simulator:
     self._seeds = inputs.check_seeds(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
     self._make = applied(self._make, options, self._first_point())
-    self._num_settings = math.prod(map(len, self._grid.values()))
-    # A grid of one point is computed as a single run, without axes.
-    num_points = self._num_settings * len(self._seeds or (0,))
-    self._has_points = self._is_grid and num_points > 1
     self._data = inputs.data_of_seeds(data, self._seeds)
     evaluate = options.get("evaluate")
     held_out = {"test": test, "validation": validation}
@@ -158,10 +159,10 @@ class Simulator:
       TypeError: if `params` are not floating-point arrays.
     """
     seeds = self._seeds_of(seed)
-    executor, start, shapes = self._prepare(params, seeds)
-    executor.trace(shapes)
-    arrays = start.state(executor.config.starts_on_host)
-    return SimulationState(0, tuple(seeds), *arrays, executor.config)
+    config, start = self._start(params, seeds)
+    self._executor_with(config, seeds).trace(start.shapes)
+    arrays = start.state(config.starts_on_host)
+    return SimulationState(0, tuple(seeds), *arrays, config)
 
   def run(
     self, state: SimulationState, rounds: int
@@ -288,7 +289,7 @@ class Simulator:
     rounds = int(rounds)  # It may be one of NumPy's.
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
-    executor, start, shapes = self._prepare(params, seeds)
+    executor, start = self._prepare(params, seeds)
     if callable(self._options.get("schedule")):
       rounds = min(rounds, self._clock.steps)
     _check_rounds(rounds, self._clock)
@@ -297,10 +298,7 @@ class Simulator:
         on_evaluation = stack.enter_context(
           with_progress(rounds, on_evaluation)
         )
-      runner = Runner(
-        executor, shapes, start, rounds, on_evaluation, checkpoints
-      )
-      return runner.run()
+      return Runner(executor, start, rounds, on_evaluation, checkpoints).run()
 
   def metric_names(self, params: Params) -> list[str]:
     """What would be measured; nothing is compiled.
@@ -322,8 +320,8 @@ class Simulator:
 
   def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
     """The programs of a run, traced and not compiled."""
-    executor, _, shapes = self._prepare(params, self._seeds or (0,))
-    return executor.trace(shapes)
+    executor, start = self._prepare(params, self._seeds or (0,))
+    return executor.trace(start.shapes)
 
   def _seeds_of(self, seed: int | None) -> Sequence[int]:
     """The seeds of a grid, or the one of a single run.
@@ -345,13 +343,14 @@ class Simulator:
     """
     plainly = copy.copy(self)
     plainly._options = self._options | PLAINLY
-    device = processes.host() or jax.local_devices()[0]
+    device = target.host() or jax.local_devices()[0]
     with target.use([device]):
-      executor, start, shapes = plainly._prepare(params, seeds)
+      executor, start = plainly._prepare(params, seeds)
+      traced = executor.trace(start.shapes)
       programs = {
         "start": start.lowered(),
         "cohorts": lower_draws(executor.config, seeds, self._data.sizes),
-        **{n: program.lower() for n, program in executor.trace(shapes).items()},
+        **{name: program.lower() for name, program in traced.items()},
       }
     data = digest.of_data([self._data], self._validation, self._test)
     extras = {
@@ -400,7 +399,7 @@ class Simulator:
       config = Config.create(self._data, options, model)
       algorithm = self._make(**self._first_point())
       _check_is_public(algorithm)
-      return work.works(config, algorithm, model, self._data, seeds)
+      return client_work.works(config, algorithm, model, self._data, seeds)
 
     self._clock = self._clock_of(of_seeds(schedule, seeds, works))
     self._clock_is_for = key
@@ -408,29 +407,29 @@ class Simulator:
 
   def _config(self, params):
     """The options, resolved for a model."""
-    num_settings = self._num_settings if self._has_points else None
+    points = self._points(self._seeds or (0,))
     return Config.create(
       self._data,
       self._options,
       params,
-      num_settings=num_settings,
+      num_settings=points.num_settings if points.have_axes else None,
       clock=self._clock,
     )
 
   def _prepare(self, params, seeds):
     """What runs, and how it begins: `_start` with an executor first."""
-    config, *start_and_shapes = self._start(params, seeds)
-    return self._executor_with(config, seeds), *start_and_shapes
+    config, start = self._start(params, seeds)
+    return self._executor_with(config, seeds), start
 
   def _start(self, params, seeds):
-    """How a run begins: its options, resolved, its start, and its shapes."""
+    """The options of a run, resolved, and how it begins."""
     for seed in seeds:
       inputs.SEED.check("seed", seed)
     params = inputs.check_params(params, may_be_function=self._is_grid)
     model = jax.eval_shape(functools.partial(model_of, params), np.uint32(0))
     self._set_clock(model, tuple(seeds))
-    config, make = self._config(model), self._make_on(self._clock)
-    algorithm = make(**self._first_point())
+    config, points = self._config(model), self._points(seeds, self._clock)
+    algorithm = points.make(**self._first_point())
     contract.check_statistics(algorithm, model, config.plan.is_full)
     if config.clips_updates and not algorithm.may_be_clipped:
       raise ValueError(
@@ -438,46 +437,34 @@ class Simulator:
         "sent, and the server would get less of it; must be 'reject', or "
         "another algorithm, such as fed_avg"
       )
-    numbers = np.asarray(seeds, np.uint32)
-    start = InitialState(
-      make,
-      params,
-      model,
-      numbers if self._has_points else numbers[0],
-      self._hyperparameters(),
-      self._num_settings,
-      config.num_clients,
-    )
-    shapes = start.shapes()
-    config = client_state.resolve(config, algorithm, shapes.client_states)
+    start = InitialState(points, params, model, config.num_clients)
+    config = client_state.resolve(config, algorithm, start.shapes.client_states)
     if self._clock is not None:
-      self._check_clock(algorithm, shapes.server, config.layout)
+      self._check_clock(algorithm, start.shapes.server, config.layout)
     config = dataclasses.replace(
       config, has_secret_noise=algorithm.has_secret_noise
     )
-    return config, start, shapes
+    return config, start
 
   def _check_clock(self, algorithm, server, layout):
     """Checks that an algorithm can be on a schedule, its versions in memory."""
     _check_is_public(algorithm)
     if self._clock.is_stale:
       versions.check_memory(
-        server.versions, layout.state_devices, processes.device_bytes()
+        server.versions, layout.state_devices, target.device_bytes()
       )
 
-  def _make_on(self, clock):
-    """The function that makes the algorithm of a point, on a schedule."""
-    if clock is None or not clock.is_stale:
-      return self._make
-    return lambda **point: versions.with_versions(
-      self._make(**point), clock.num_slots
-    )
-
-  def _hyperparameters(self):
-    """{name: [settings]}, or {name: scalar} where there is one point."""
-    points = list(itertools.product(*self._grid.values()))
-    columns = zip(*points, strict=True) if self._has_points else points[0]
-    return dict(zip(self._grid, map(_as_array, columns), strict=True))
+  def _points(self, seeds, clock=None):
+    """The points of a run with these seeds, on a schedule."""
+    make, settings = self._make, list(itertools.product(*self._grid.values()))
+    if clock is not None and clock.is_stale:
+      make = lambda **point: versions.with_versions(
+        self._make(**point), clock.num_slots
+      )
+    points = Points(make, {}, len(settings), tuple(seeds), self._is_grid)
+    columns = zip(*settings, strict=True) if points.have_axes else settings[0]
+    columns = dict(zip(self._grid, map(_as_array, columns), strict=True))
+    return points._replace(hyperparameters=columns)
 
   def _first_point(self):
     return {name: values[0] for name, values in self._grid.items()}
@@ -491,15 +478,9 @@ class Simulator:
     if self._executor_is_for == key and self._executor.active.has_all:
       return self._executor
     self._executor_is_for = key
+    points = self._points(seeds, config.clock)
     self._executor = Executor(
-      config,
-      self._make_on(config.clock),
-      self._hyperparameters(),
-      self._data,
-      self._test,
-      self._validation,
-      seeds,
-      ActivePoints(self._num_settings, len(seeds), config, self._is_grid),
+      config, points, self._data, self._test, self._validation
     )
     return self._executor
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt import norms, target
+from fedjax_opt import target
+from fedjax_opt.arrays import norms
 from tests.helpers import jax_problems
 
 CUDA = types.SimpleNamespace(platform="cuda")
@@ -18,7 +19,7 @@ SIZES = [1, 4096, 4097, 8 * 4096 + 7, 140_003]
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 @pytest.mark.parametrize("size", SIZES)
 def test_no_entry_is_lost(size, platform, monkeypatch):
-  monkeypatch.setattr(target, "platform", lambda: platform)
+  monkeypatch.setattr("fedjax_opt.target.platform", lambda: platform)
   x, y = np.random.default_rng(size).normal(size=(2, 3, size))
   of_each = np.linalg.norm(x - y, axis=1)
   float32 = [np.float32(array) for array in (x, y)]
@@ -35,7 +36,7 @@ def test_no_entry_is_lost(size, platform, monkeypatch):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_one_entry_that_is_not_finite_is_found(size, monkeypatch):
-  monkeypatch.setattr(target, "platform", lambda: "gpu")
+  monkeypatch.setattr("fedjax_opt.target.platform", lambda: "gpu")
   for at in (0, size - 1):
     x = np.ones(size, np.float32)
     assert norms.all_finite([x, x])

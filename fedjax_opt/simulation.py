@@ -1,6 +1,6 @@
 """Simulating a federated algorithm: one run, or a grid.
 
-In call order: `simulate` and `sweep` make a `Simulator` (engine/simulation.py).
+In call order: `simulate` and `sweep` make a `Simulator` (engine/simulator.py).
 Its `engine.runner` goes from evaluation to evaluation. `engine.executor` calls
 the compiled program that `engine.points` makes. In this program `engine.rounds`
 loops over rounds. A round is the algorithm's `round`, such as that of
@@ -28,8 +28,8 @@ from fedjax_opt.engine.config import (
   RunOptions,
   check_names,
 )
-from fedjax_opt.engine.simulation import SimulationState as SimulationState
-from fedjax_opt.engine.simulation import Simulator
+from fedjax_opt.engine.simulator import SimulationState as SimulationState
+from fedjax_opt.engine.simulator import Simulator
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.result import Report, Result
 

@@ -1,4 +1,4 @@
-"""Several processes that run one program, and the CPU of the host."""
+"""Several processes that run one program."""
 
 import math
 import os
@@ -6,9 +6,6 @@ from typing import Any
 
 import jax
 import numpy as np
-
-from fedjax_opt import target
-from fedjax_opt.files import memory
 
 
 def fetch(tree: Any) -> Any:
@@ -77,23 +74,3 @@ def check_alike(what: str, number: int) -> None:
 def is_first_process() -> bool:
   """Whether this is the process that writes files."""
   return jax.process_index() == 0
-
-
-def host() -> jax.Device | None:
-  """The CPU, or None where JAX was started without it."""
-  try:
-    return jax.local_devices(backend="cpu")[0]
-  except RuntimeError:  # As with JAX_PLATFORMS=cuda.
-    return None
-
-
-def device_bytes() -> int | None:
-  """The memory that a program may take of a device; None if unknown."""
-  if target.is_elsewhere():
-    return target.memory_bytes()
-  device = jax.local_devices()[0]
-  if device.platform != "cpu":
-    return (device.memory_stats() or {}).get("bytes_limit")
-  host_bytes = memory.memory_bytes()
-  # Half of it, for other programs, and divided among the host's devices.
-  return host_bytes and host_bytes // (2 * jax.local_device_count())

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -12,10 +11,11 @@ from jax import lax
 from jax.extend.core import Literal
 from jax.typing import ArrayLike
 
-from fedjax_opt import contract, frozen, processes
-from fedjax_opt.arrays import trees
-from fedjax_opt.base import Algorithm, Params
+from fedjax_opt import contract, target
+from fedjax_opt.arrays import frozen, trees
+from fedjax_opt.base import Params
 from fedjax_opt.engine.inputs import is_function_of_key
+from fedjax_opt.engine.points import Points
 from fedjax_opt.engine.programs import copies, run_once
 from fedjax_opt.engine.run_state import RunState
 
@@ -25,23 +25,18 @@ class InitialState:
   """The state that a run begins with, to be made.
 
   Attributes:
-    make: `(**hyperparameters) -> Algorithm`.
+    points: of the run.
     params: the initial model, or a function from a random key to one; checked.
     model: the shapes of the initial model.
-    seeds: [seeds] uint32; [] of a single run.
-    hyperparameters: {name: [settings]}; {name: []} of a single run.
-    num_settings: of the grid.
     num_clients: M.
   """
 
-  make: Callable[..., Algorithm]
+  points: Points
   params: Any
   model: Params
-  seeds: np.ndarray
-  hyperparameters: Mapping[str, np.ndarray]
-  num_settings: int
   num_clients: int
 
+  @functools.cached_property
   def shapes(self) -> RunState:
     """The shapes of what `state` returns."""
     models, hyperparameters = self._inputs()
@@ -64,26 +59,29 @@ class InitialState:
     is_function = is_function_of_key(self.params)
     if is_function:
       init = run_once(init)
-    if self.seeds.ndim:
+    if self.points.have_axes:
       # A single run is not compiled: an algorithm may look at its model.
       states = run_once(states)
     device = contextlib.nullcontext()
     if on_host:
-      device = jax.default_device(processes.host())
+      device = jax.default_device(target.host())
     with device:
-      models = init(self.seeds)
-      server, client_states = copies(states(models, self.hyperparameters))
+      models = init(self.points.seed_numbers)
+      server, client_states = copies(
+        states(models, self.points.hyperparameters)
+      )
       frozen_leaves = self._frozen(models)
       if not is_function:  # They are in the caller's buffers.
         frozen_leaves = copies(frozen_leaves)
       return RunState(server, client_states, frozen_leaves)
 
   def _inputs(self):
-    return jax.eval_shape(self._models, self.seeds), self.hyperparameters
+    models = jax.eval_shape(self._models, self.points.seed_numbers)
+    return models, self.points.hyperparameters
 
   def _models(self, seeds):
     """The initial models; of a grid, leaves by seed are [seeds, ...]."""
-    if not seeds.ndim or not is_function_of_key(self.params):
+    if not self.points.have_axes or not is_function_of_key(self.params):
       return model_of(self.params, seeds)
     draw = lambda seed: self._part(model_of(self.params, seed), True)
     # One seed after the other: on CPU, jaxlib 0.10 can wait forever in batches
@@ -104,20 +102,22 @@ class InitialState:
 
   def _states(self, models, hyperparameters):
     """The states of all points, leaves [settings, seeds, ...]."""
-    if not self.seeds.ndim:
+    if not self.points.have_axes:
       return self._of_point(models, hyperparameters)
     axes = jax.tree.map(
       lambda by_seed: 0 if by_seed else None, self._is_by_seed
     )
     over_seeds = jax.vmap(
-      self._of_point, (axes, None), axis_size=len(self.seeds)
+      self._of_point, (axes, None), axis_size=len(self.points.seeds)
     )
-    over_all = jax.vmap(over_seeds, (None, 0), axis_size=self.num_settings)
+    over_all = jax.vmap(
+      over_seeds, (None, 0), axis_size=self.points.num_settings
+    )
     return over_all(models, hyperparameters)
 
   def _of_point(self, params, hyperparameters):
     """The state of one point without its frozen leaves."""
-    algorithm = self.make(**hyperparameters)
+    algorithm = self.points.make(**hyperparameters)
     server, client_states = contract.initial_states(
       algorithm, params, self.num_clients
     )
@@ -126,11 +126,11 @@ class InitialState:
   @functools.cached_property
   def _server_shapes(self):
     """The shapes of the server's state at the first point."""
-    first = self.hyperparameters
-    if self.seeds.ndim:
+    first = self.points.hyperparameters
+    if self.points.have_axes:
       first = trees.take(first, 0)
     start = lambda params, point: contract.initial_states(
-      self.make(**point), params, self.num_clients
+      self.points.make(**point), params, self.num_clients
     )
     server, _ = jax.eval_shape(start, self.model, first)
     return server
@@ -141,7 +141,7 @@ class InitialState:
 
     All do, as far as that is known, if none is frozen.
     """
-    is_grid_of_keys = self.seeds.ndim and is_function_of_key(self.params)
+    is_grid_of_keys = self.points.have_axes and is_function_of_key(self.params)
     if not is_grid_of_keys or frozen.of_model(self._server_shapes) is None:
       return jax.tree.map(lambda leaf: bool(is_grid_of_keys), self.model)
     draw = lambda seed: model_of(self.params, seed)
