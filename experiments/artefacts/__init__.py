@@ -8,6 +8,7 @@ views.py            tables and pictures as they are declared
 cell_runner.py      runs the cells of an artefact, none twice
 claims.py           verdicts on what a paper claims
 captions.py         what ran, said by its flags
+listing.py          all artefacts, and what they cost
 publishing.py       what is published of an artefact
 paper_pages.py      an artefact, and the page of a paper, as Markdown
 """

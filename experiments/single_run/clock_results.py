@@ -34,15 +34,15 @@ def write(
   Returns:
     The entries for summary.json; None without a clock.
   """
-  if job.tables is None or not result.rounds:
+  if job.timetables is None or not result.rounds:
     return None
   seed = job.points[point or 0]["seed"]
-  typical = job.options["schedule"].typical
+  away = job.schedule.seconds_away
   tables = {
-    s: table.first_steps(result.rounds) for s, table in job.tables.items()
+    s: table.first_steps(result.rounds) for s, table in job.timetables.items()
   }
-  usage = {s: fo.schedules.usage(t, len(typical[s])) for s, t in tables.items()}
-  groups = fo.schedules.speed_groups(typical[seed])
+  usage = {s: fo.schedules.usage(t, len(away[s])) for s, t in tables.items()}
+  groups = fo.schedules.speed_groups(away[seed])
   if usage[seed].sent <= _MAX_EVENTS:
     fo.schedules.write_events(tables[seed], job.output_dir / "timetable.csv")
   path: pathlib.Path = job.output_dir / "timetable.png"
@@ -52,7 +52,7 @@ def write(
     **{n: [getattr(counts, n) for counts in usage.values()] for n in _SCALARS},
     "seed": seed,
     "groups": [
-      _of_group(groups == g, typical[seed], usage[seed].updates, values)
+      _of_group(groups == g, away[seed], usage[seed].updates, values)
       for g in range(int(groups.max()) + 1)
     ],
   }
@@ -70,7 +70,7 @@ def line(about: Mapping[str, Any]) -> str:
 
 def _title(job: Job, seed: int) -> str:
   name = job.spec.schedule.choice.label or job.spec.schedule.name
-  suffix = f", seed {seed}" if len(job.data) > 1 else ""
+  suffix = f", seed {seed}" if len(job.clients) > 1 else ""
   return f"Schedule: {name.replace('_', ' ')}{suffix}"
 
 
@@ -92,7 +92,7 @@ def _values(job, result, point, seed, of_clients) -> dict[str, np.ndarray]:
   It is measured on the clients' own test examples if they have any, else on
   their training examples.
   """
-  data = job.data[seed]
+  data = job.clients[seed]
   metrics, part = of_clients.get("per_client"), "client_test"
   if metrics is None:
     is_small = (
