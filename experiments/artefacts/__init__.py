@@ -1,6 +1,7 @@
 """The tables, figures and theorems of the papers, made again.
 
 artefact.py         an artefact: its cells, and what is shown of them
+blocks.py           tables, pictures and claims
 definitions.py      artefacts as `PAPER/artefacts.toml` declares them
 values.py           values of records, such as 'best train_loss'
 declared_claims.py  claims as they are declared

@@ -9,8 +9,7 @@ A part is between a comment that says what it shows and `<!-- end -->`:
   table: Last test accuracy       a table, by the beginning of its title
   where: method = DOMO            of the table above, only rows with this
   columns: method; s = 5 %        of the table above, only these
-  claim: DOMO is above            a claim, by the beginning of its text
-  claims: DOMO is above           all claims whose text begins so
+  claim: DOMO is above            all claims whose text begins so
   -->
 
 It begins with what the paper ran and what ran here; claims come last.
@@ -23,13 +22,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from experiments.artefacts import captions, claims
-from experiments.artefacts.artefact import (
-  ORIGINS,
-  Artefact,
-  Block,
-  Picture,
-  Table,
-)
+from experiments.artefacts.artefact import ORIGINS, Artefact
+from experiments.artefacts.blocks import Block, Picture, Table
 from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from experiments.studies.records import Record
@@ -114,11 +108,8 @@ class Page:
       kind, _, value = line.partition(": ")
       if kind in ("columns", "where"):
         chosen.append(_narrowed(chosen.pop(), kind, value))
-      elif kind == "claims":
-        pool = _claims(result.blocks)
-        chosen += [claim for claim in pool if claim.text.startswith(value)]
       else:
-        chosen.append(_block_named(result, kind, value))
+        chosen += _blocks_named(result, kind, value)
     parts = section_parts(result, chosen, "figures", _WRITTEN_OUT)
     return "\n\n".join([_about(result), *parts])
 
@@ -229,11 +220,11 @@ def _file(result: ArtefactResult) -> str:
 _NAMES = {Picture: "name", Table: "title", Claim: "text"}
 
 
-def _block_named(result: ArtefactResult, kind: str, begin: str) -> Block:
-  """The one picture, table or claim whose name begins with a text.
+def _blocks_named(result: ArtefactResult, kind: str, begin: str) -> list[Block]:
+  """The pictures, tables or claims whose names begin with a text.
 
   Raises:
-    ValueError: if none does, or several do.
+    ValueError: if there are none, or several pictures or tables.
   """
   blocks = [
     block
@@ -241,12 +232,12 @@ def _block_named(result: ArtefactResult, kind: str, begin: str) -> Block:
     if type(block).__name__.lower() == kind
     and getattr(block, _NAMES[type(block)]).startswith(begin)
   ]
-  if len(blocks) != 1:
+  if not blocks or (kind != "claim" and len(blocks) > 1):
     raise ValueError(
       f"part={result.artefact.name}: {kind}: {begin!r} is of {len(blocks)} "
-      "blocks, and must be of one picture, table or claim"
+      "blocks, and must be of one picture or table, or of some claims"
     )
-  return blocks[0]
+  return blocks
 
 
 def _narrowed(table: Table, kind: str, value: str) -> Table:

@@ -9,7 +9,6 @@ from experiments.processes import command, executors
 from experiments.reference import cells, definition, page, standing
 from experiments.reference.standing import Leaderboard
 from experiments.single_run.job import output_dir_of
-from experiments.single_run.loading import Loader
 from experiments.studies.request import Request
 from experiments.studies.store import Store
 from fedjax_opt import plots
@@ -112,7 +111,7 @@ def join(
   stored = comparison.cells(comparison.methods, data_dir)
   joined = comparison.cells(methods, data_dir, budget) if methods else stored
   missing = [cell for cell in joined if cells.read(cell, folders) is None]
-  store = Store(folder, Loader())
+  store = Store(folder)
   cells.check(missing, store.loader)
   with locks.held("output_dir", folder):
     done_cells = executors.map_cells(

@@ -58,13 +58,13 @@ def write(
   }
 
 
-def line(about: Mapping[str, Any]) -> str:
-  """The lines for the terminal, with means over the seeds."""
-  mean = {name: float(np.mean(about[name])) for name in _SCALARS}
+def line(entries: Mapping[str, Any]) -> str:
+  """The line for the terminal, with means over the seeds."""
+  mean = {name: float(np.mean(entries[name])) for name in _SCALARS}
   return (
     f"clock: {mean['seconds']:.4g} s; {mean['at_work']:.3g} clients at work on "
     f"average, {100 * mean['used_time']:.0f} % of their time used; staleness "
-    f"{mean['mean_staleness']:.2g}, at most {max(about['max_staleness'])}"
+    f"{mean['mean_staleness']:.2g}, at most {max(entries['max_staleness'])}"
   )
 
 

@@ -20,16 +20,28 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
   Raises:
     ValueError: if the task has no such metric.
   """
-  name, last_rounds = spec.select_metric, spec.select_over
-  is_of_clients = spec.select_on == "clients"
+  name, is_of_clients = spec.select_metric, spec.select_on == "clients"
   split = "client_validation" if is_of_clients else spec.select_on
   criterion = task.criteria["validation" if is_of_clients else split]
-  if spec.regularizer is None:
-    metric = criterion.metric.removeprefix("regularized_")
-    criterion = dataclasses.replace(criterion, metric=metric)
-  if is_of_clients:
-    metric = f"client_{criterion.metric}"
-    criterion = dataclasses.replace(criterion, metric=metric)
+  metric, way = criterion.metric, criterion.direction
+  if name is not None:
+    _check_metric(spec, task)
+    metric, way = f"{split}_{name}", direction(f"{split}_{name}")
+  else:
+    if spec.regularizer is None:
+      metric = metric.removeprefix("regularized_")
+    if is_of_clients:
+      metric = f"client_{metric}"
+  criterion = dataclasses.replace(criterion, metric=metric, direction=way)
+  if spec.select_over is not None:
+    n = _evaluations(spec.rounds, spec.eval_every, spec.select_over)
+    criterion = dataclasses.replace(criterion, rule="worst_last_n", n=n)
+  return criterion
+
+
+def _check_metric(spec: Spec, task: Task) -> None:
+  """Checks that the metric of `--select_metric` is measured."""
+  name = spec.select_metric
   if name == "accuracy" and not has_accuracy(task):
     raise ValueError(
       f"select_metric={name!r}: task {spec.task.name} has no accuracy; leave "
@@ -42,14 +54,6 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
       f"select_metric={name!r}: must be accuracy or loss, or with select_on "
       "validation or test a score that --metrics names"
     )
-  if name is not None:
-    metric = f"{split}_{name}"
-    way = direction(metric)
-    criterion = dataclasses.replace(criterion, metric=metric, direction=way)
-  if last_rounds is not None:
-    n = _evaluations(spec.rounds, spec.eval_every, last_rounds)
-    criterion = dataclasses.replace(criterion, rule="worst_last_n", n=n)
-  return criterion
 
 
 def _evaluations(rounds: int, interval: int, last: int) -> int:

@@ -116,12 +116,12 @@ class RunOutput:
       _draw_curves(job, history)
     parts = {name: metrics.summary() for name, metrics in of_clients.items()}
     parts |= {"privacy": privacy, "clock": of_clock}
-    about = self._summary(result) | {n: v for n, v in parts.items() if v}
+    entries = self._summary(result) | {n: v for n, v in parts.items() if v}
     # A run that has a summary has all files.
     self._writer.finish(
       history,
       job.criterion,
-      about,
+      entries,
       params=lambda point: trees.take(result.params, point),
       more=self._stopping.spent(history),
     )

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from experiments.artefacts import ARTEFACTS, definitions
-from experiments.artefacts.artefact import Computed, GridChoices, Table
+from experiments.artefacts.artefact import Computed, GridChoices
+from experiments.artefacts.blocks import Table
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from fedjax_opt.study.plots import panels
 from tests.helpers.artefact_records import (
@@ -71,10 +72,10 @@ def test_all_that_is_compared_is_there(name):
       records |= filled(name, size, lambda key: None, same_everywhere)
     for claim in claims(name, records).values():
       assert all(quantity.values for quantity in claim.quantities)
-    about = artefact.blocks.args[0]
-    places = [entry.get("at", [0]) for entry in about.get("claims", [])]
+    entries = artefact.blocks.args[0]
+    places = [entry.get("at", [0]) for entry in entries.get("claims", [])]
     num_places = sum(
-      len(about.get(columns, ()) if columns == "columns" else columns)
+      len(entries.get(columns, ()) if columns == "columns" else columns)
       for columns in places
     )
     texts = [*claims(name, records)]

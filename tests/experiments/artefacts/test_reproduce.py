@@ -21,12 +21,11 @@ from experiments.artefacts import (
 from experiments.artefacts.artefact import (
   Artefact,
   Computed,
-  Picture,
   RunOf,
-  Table,
   flags_of,
   grid_of,
 )
+from experiments.artefacts.blocks import Picture, Table
 from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.single_run import running
