@@ -162,7 +162,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
       _check_metric(request, [cell])
       if request.progress:
         _say(f"[{len(done)}/{len(planned)}]", planned_cell, cell)
-    study = _study(request, planned, [*existing, *done], argv, store.loader)
+    study = _study(request, argv, planned, existing, done, store.loader)
     study.write(folder)
     if request.track is not None:
       tracking.log_study(request.track, folder, study)
@@ -238,22 +238,19 @@ def _say(place: str, planned: planned_cells.PlannedCell, cell: Cell) -> None:
 
 def _study(
   request: Request,
-  planned: Sequence[planned_cells.PlannedCell],
-  cells: Sequence[Cell],
   argv: Sequence[str],
+  planned: Sequence[planned_cells.PlannedCell],
+  existing: Sequence[Cell],
+  done: Sequence[Cell],
   loader: Loader,
 ) -> Study:
   """The study of all cells, in the order in which they were asked for."""
-  order = {
-    (cell.method, str(cell.condition)): i for i, cell in enumerate(planned)
-  }
-  row = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
-  cells = sorted(cells, key=row)
+  order = [(cell.method, str(cell.condition)) for cell in planned]
+  place = lambda cell: order.index((cell.method, str(dict(cell.condition))))
   clients, sizes, sets = cell_runs.setup_of(planned, loader)
   sets_of = lambda cell: sets.get(condition_label(cell.condition), {})
-  cells = [
-    dataclasses.replace(c, sets=sets_of(c)) if row(c) >= 0 else c for c in cells
-  ]
+  ran = [dataclasses.replace(c, sets=sets_of(c)) for c in done]
+  cells = [*existing, *sorted(ran, key=place)]
   return Study(
     tuple(cells),
     request.metric or cell_runs.metric_of(cells),
