@@ -1,9 +1,20 @@
-"""What is shown of an artefact: tables, pictures and claims."""
+"""What is shown of an artefact: tables, pictures, and claims with verdicts.
+
+A claim says that some quantities are above a limit, mostly 0, such as the
+difference of two methods' accuracies, or a bound less the measured value. Each
+quantity has a value for each seed; two methods are compared seed by seed. All
+verdicts are by one rule, which docs/papers/index.md has for readers.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from experiments.artefacts.claims import Claim
+import numpy as np
+
+from fedjax_opt.study import pairs
+
+VERDICTS = HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
+_MAX_SEEDS = 1_000
 
 
 class Table(NamedTuple):
@@ -32,6 +43,124 @@ class Picture(NamedTuple):
   name: str
   draw: Callable[[], Any]
   alt: str
+
+
+class Quantity(NamedTuple):
+  """What a claim says is above a limit.
+
+  Attributes:
+    name: in words, such as 'DOMO minus FedAvg, s = 5 %'.
+    values: one for each seed; infinite where one of two diverged, NaN where
+      both did.
+    unit: such as 'points', or ''.
+    lost: in words, which sides have no number at how many seeds; '' if nothing
+      is compared.
+    limit: what the values must be above.
+  """
+
+  name: str
+  values: Sequence[float]
+  unit: str = ""
+  lost: str = ""
+  limit: float = 0.0
+
+  @property
+  def margin(self) -> float:
+    """By how much the mean over seeds that have a value is above the limit.
+
+    Infinity if none has.
+    """
+    values = [value for value in self.values if not np.isnan(value)]
+    return float(np.mean(values)) - self.limit if values else np.inf
+
+  def verdict(self, among: int) -> str:
+    """'held', 'not held' or 'undecided', as one of so many."""
+    values = np.asarray(self.values, float)
+    if values.size < 2:
+      return UNDECIDED
+    if np.isinf(values).all():
+      return HELD if (values > 0).all() else NOT_HELD
+    if not np.isfinite(values).all():
+      return UNDECIDED
+    if pairs.t_interval(values).low > self.limit:
+      return HELD
+    # All must be above, so only what one of them refutes needs Holm's method,
+    # whose first step this is.
+    interval = pairs.t_interval(values, pairs.LEVEL / among)
+    return NOT_HELD if interval.high < self.limit else UNDECIDED
+
+  def text(self, among: int) -> str:
+    """The mean with its interval, or why there is none, of so many."""
+    values = np.asarray(self.values, float)
+    unit = f" {self.unit}" if self.unit else ""
+    if not values.size:
+      return "not run"
+    if not np.isfinite(values).all():
+      num_lost = int(np.sum(~np.isfinite(values)))
+      return self.lost or f"no number at {num_lost} of {len(values)} seeds"
+    text = f"{np.mean(values):.3g}{unit}"
+    rule = f"; must be above {self.limit:g}" if self.limit else ""
+    if len(values) == 1:
+      return text + rule
+    _, low, high = pairs.t_interval(values)
+    return f"{text} ({low:.3g} to {high:.3g}{rule}{self._seeds_needed(among)})"
+
+  def _seeds_needed(self, among: int) -> str:
+    """If undecided, how many seeds would decide it in 80 % of cases."""
+    if self.verdict(among) != UNDECIDED:
+      return ""
+    sd = float(np.std(self.values, ddof=1))
+    num = among if self.margin < 0 else 1
+    difference = pairs.smallest_difference(_MAX_SEEDS, sd, num_pairs=num)
+    if difference >= abs(self.margin):
+      return f"; needs more than {_MAX_SEEDS:,} seeds"
+    num_seeds = pairs.seeds_needed(abs(self.margin), sd, num_pairs=num)
+    return f"; needs {num_seeds} seeds"
+
+
+class Claim(NamedTuple):
+  """A claim of the paper, or one that we test beside these.
+
+  Attributes:
+    text: the claim.
+    quantities: those that it says are above their limits.
+    is_ours: whether the claim, or its number, is ours and not the paper's.
+  """
+
+  text: str
+  quantities: Sequence[Quantity]
+  is_ours: bool = False
+
+  @property
+  def verdict(self) -> str:
+    """'held', 'not held' or 'undecided'."""
+    verdicts = set(self._verdicts)
+    if NOT_HELD in verdicts:
+      return NOT_HELD
+    return HELD if verdicts == {HELD} else UNDECIDED
+
+  @property
+  def _verdicts(self) -> list[str]:
+    """The verdict on each quantity."""
+    return [q.verdict(len(self.quantities)) for q in self.quantities]
+
+  def because(self, most: int) -> str:
+    """The quantities that decide; at most so many are written out."""
+    among, verdict = len(self.quantities), self.verdict
+    verdicts = self._verdicts
+    deciding = [
+      q
+      for q, own_verdict in zip(self.quantities, verdicts, strict=True)
+      if own_verdict == verdict
+    ]
+    deciding.sort(key=lambda quantity: quantity.margin)
+    texts = [f"{q.name}: {q.text(among)}" for q in deciding[:most]]
+    more = len(deciding) - len(texts)
+    if more:
+      texts.append(f"and {more} more {verdict}")
+    if verdict != HELD and len(deciding) < among:
+      texts.append(f"{verdicts.count(HELD)} of {among} held")
+    return "; ".join(texts) or "not run"
 
 
 Block = Table | Picture | Claim

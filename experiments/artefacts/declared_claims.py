@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.artefacts.artefact import Entries, Key, Records, rows_named
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.blocks import Claim, Quantity
 from experiments.artefacts.values import ACCURACY, Value, value
 
 # Verb of a claim -> the sign of a difference that agrees with it. For `better`

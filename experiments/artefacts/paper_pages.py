@@ -21,21 +21,21 @@ import pathlib
 import re
 from collections.abc import Callable, Sequence
 
-from experiments.artefacts import captions, claims
+from experiments.artefacts import captions
 from experiments.artefacts.artefact import ORIGINS, Artefact
-from experiments.artefacts.blocks import Block, Picture, Table
+from experiments.artefacts.blocks import VERDICTS, Block, Claim, Picture, Table
 from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
-from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from experiments.studies.records import Record
 from fedjax_opt.results.names import sentence
 from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats
 
-_VERDICTS = (HELD, NOT_HELD, UNDECIDED)
 # A cell of a table that is a verdict.
-_VERDICT = re.compile(rf"(?<=\| )\**({'|'.join(_VERDICTS)})\**(?= \|)")
+_VERDICT = re.compile(rf"(?<=\| )\**({'|'.join(VERDICTS)})\**(?= \|)")
 _STATES = ("whole", "reduced", "replaced", "missing")
-_WRITTEN_OUT = 1  # The most quantities of a claim, on the page of a paper.
+# The most quantities of a claim that are written out: on the page of a paper,
+# and on that of an artefact.
+_ON_PAGE, _OF_ARTEFACT = 1, 2
 _COUNTS = ["counts"]  # The lines of the part that has no artefact.
 _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -110,7 +110,7 @@ class Page:
         chosen.append(_narrowed(chosen.pop(), kind, value))
       else:
         chosen += _blocks_named(result, kind, value)
-    parts = section_parts(result, chosen, "figures", _WRITTEN_OUT)
+    parts = section_parts(result, chosen, "figures", _ON_PAGE)
     return "\n\n".join([_about(result), *parts])
 
   # The table of artefacts.
@@ -127,7 +127,7 @@ class Page:
     """The counts, also of the verdicts that a page does not show."""
     all_words = [claim.verdict for claim in self._all_claims()]
     counter = collections.Counter(all_words) - collections.Counter(shown_words)
-    text = _counted([*counter.elements()], _VERDICTS) or "none"
+    text = _counted([*counter.elements()], VERDICTS) or "none"
     return (
       f"{self._counts()}\n- Not on this page: {text} ([all "
       "claims](artefacts/README.md); [the words](../../docs/papers/index.md"
@@ -160,7 +160,7 @@ class Page:
     ):
       texts = [claim.verdict for claim in decided if claim.is_ours == is_ours]
       if texts:
-        parts.append(f"{words}: {_counted(texts, _VERDICTS)}.")
+        parts.append(f"{words}: {_counted(texts, VERDICTS)}.")
     return "\n".join(f"- {part}" for part in parts)
 
   def state(self, artefact: Artefact) -> str:
@@ -184,7 +184,7 @@ class Page:
     short = captions.in_short(captions.reduction(result))
     text = f"{state}: {', '.join(short)}" if short else state
     texts = [claim.verdict for claim in _claims(result.blocks)]
-    counts = _counted(texts, _VERDICTS)
+    counts = _counted(texts, VERDICTS)
     return f"[{title}]({_file(result)})", artefact.title, text, counts
 
 
@@ -293,7 +293,7 @@ def section_parts(
   result: ArtefactResult,
   blocks: Sequence[Block],
   pictures: str,
-  most: int = claims.SHOWN,
+  most: int = _OF_ARTEFACT,
 ) -> list[str]:
   """Tables and pictures in their order, then the verdicts.
 

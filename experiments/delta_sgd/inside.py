@@ -5,8 +5,7 @@ import functools
 import numpy as np
 
 from experiments.artefacts.artefact import Entries, Records
-from experiments.artefacts.blocks import Block, Picture
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.blocks import Block, Claim, Picture, Quantity
 from experiments.studies.records import RecordedParts
 from fedjax_opt import Run, plots
 

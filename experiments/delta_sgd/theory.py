@@ -14,8 +14,7 @@ import optax
 
 import fedjax_opt as fo
 from experiments.artefacts.artefact import Entries, Records
-from experiments.artefacts.blocks import Block, Picture, Table
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.blocks import Block, Claim, Picture, Quantity, Table
 from experiments.artefacts.values import with_interval
 from fedjax_opt.results.history import History
 

@@ -7,8 +7,7 @@ from scipy import stats
 
 from experiments.artefacts import definitions
 from experiments.artefacts.artefact import Entries, Records
-from experiments.artefacts.blocks import Block, Table
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.blocks import Block, Claim, Quantity, Table
 from experiments.artefacts.values import ACCURACY, with_interval
 
 _NEAR = 0.005  # What the paper counts as good as the best.

@@ -9,8 +9,7 @@ import numpy as np
 
 from experiments.artefacts import values, views
 from experiments.artefacts.artefact import Entries, Records
-from experiments.artefacts.blocks import Block, Picture, Table
-from experiments.artefacts.claims import Claim
+from experiments.artefacts.blocks import Block, Claim, Picture, Table
 from experiments.artefacts.declared_claims import lead
 from experiments.artefacts.views import TableDeclaration
 from fedjax_opt import plots

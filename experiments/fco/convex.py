@@ -21,8 +21,7 @@ from scipy import optimize
 
 import fedjax_opt as fo
 from experiments.artefacts.artefact import Entries, Key, Records
-from experiments.artefacts.blocks import Block, Picture, Table
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.blocks import Block, Claim, Picture, Quantity, Table
 from experiments.artefacts.values import with_interval
 from experiments.studies.records import Record
 from fedjax_opt import plots, prox

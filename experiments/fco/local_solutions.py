@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import fedjax_opt as fo
 from experiments.artefacts import views
 from experiments.artefacts.artefact import Entries, Records
-from experiments.artefacts.blocks import Block, Picture, Table
-from experiments.artefacts.claims import Claim
+from experiments.artefacts.blocks import Block, Claim, Picture, Table
 from experiments.artefacts.declared_claims import lead
 from experiments.artefacts.values import value, with_interval
 from experiments.studies.records import Record

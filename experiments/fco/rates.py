@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments.artefacts.artefact import Entries, Records
-from experiments.artefacts.blocks import Block, Picture, Table
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.blocks import Block, Claim, Picture, Quantity, Table
 from experiments.artefacts.values import value
 from experiments.studies.records import Record
 from fedjax_opt import plots

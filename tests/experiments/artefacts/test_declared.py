@@ -9,7 +9,7 @@ import pytest
 
 from experiments.artefacts import declared_claims, definitions, views
 from experiments.artefacts.artefact import GridChoices
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.blocks import Claim, Quantity
 from experiments.artefacts.values import value, with_interval
 from fedjax_opt.study.plots import panels
 from tests.helpers.artefact_records import record

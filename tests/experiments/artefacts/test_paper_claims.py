@@ -8,8 +8,7 @@ import pytest
 
 from experiments.artefacts import ARTEFACTS, definitions
 from experiments.artefacts.artefact import Computed, GridChoices
-from experiments.artefacts.blocks import Table
-from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
+from experiments.artefacts.blocks import VERDICTS, Claim, Table
 from fedjax_opt.study.plots import panels
 from tests.helpers.artefact_records import (
   claims,
@@ -54,7 +53,7 @@ def test_cells_may_be_missing(name, tmp_path):
     for keys in ([*records][:1], [*records][:half], [*records][-half:]):
       for block in artefact.blocks({key: records[key] for key in keys}):
         if isinstance(block, Claim):
-          assert block.verdict in (HELD, NOT_HELD, UNDECIDED)
+          assert block.verdict in VERDICTS
           assert block.because(2)
         elif isinstance(block, Table):
           assert {len(row) for row in block.rows} == {len(block.columns)}

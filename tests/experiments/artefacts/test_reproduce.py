@@ -25,9 +25,8 @@ from experiments.artefacts.artefact import (
   flags_of,
   grid_of,
 )
-from experiments.artefacts.blocks import Picture, Table
+from experiments.artefacts.blocks import Claim, Picture, Quantity, Table
 from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
-from experiments.artefacts.claims import Claim, Quantity
 from experiments.single_run import running
 from experiments.studies import records, store
 from fedjax_opt import plots
