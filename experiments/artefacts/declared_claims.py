@@ -118,7 +118,7 @@ def claims(entries: Entries, records: Records) -> list[Claim]:
 
 
 def _claim(
-  declared: ClaimDeclaration,
+  claim: ClaimDeclaration,
   rests: Sequence[Key],
   records: Records,
   titles: Mapping[str, str],
@@ -126,15 +126,15 @@ def _claim(
   """One claim about all these other parts of keys; None if nothing has run."""
   quantities = []
   for rest in rests:
-    for part in declared.parts:
+    for part in claim.parts:
       for q in _quantities(part, records, rest):
         where = rest if len(rests) > 1 else ()
         quantities.append(q._replace(name=", ".join((q.name, *where))))
   run = [quantity for quantity in quantities if quantity.values]
   if not run:
     return None
-  text = declared.text.format(*[titles.get(p, p) for p in rests[0]])
-  return Claim(text, run if declared.only_run else quantities, declared.ours)
+  text = claim.text.format(*[titles.get(p, p) for p in rests[0]])
+  return Claim(text, run if claim.only_run else quantities, claim.ours)
 
 
 def _rest(place: str | Sequence[str]) -> Key:
