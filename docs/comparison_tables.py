@@ -16,7 +16,7 @@ from typing import Any
 import marks
 import numpy as np
 
-from experiments.reference import definition, reference_page, standing
+from experiments.reference import definition, page, standing
 from experiments.reference.definition import Condition
 from experiments.reference.standing import Leaderboard
 from experiments.specification.choice_flags import TASK
@@ -267,7 +267,7 @@ def write_browser_page(folder: pathlib.Path) -> None:
   """Writes the sortable page, beside a copy of the records that it links to."""
   shutil.rmtree(folder, ignore_errors=True)
   shutil.copytree(definition.read(NAME).records, folder)
-  path = reference_page.write(published(), folder)
+  path = page.write(published(), folder)
   home = '<p><a href="../comparison.html">The reference comparison</a></p>\n'
   path.write_text(path.read_text().replace("<h1>", home + "<h1>"))
 

@@ -12,7 +12,7 @@ How a flag such as `--client_lr=0.1,1` takes effect, with `--client=sgd`:
    `Spec` and data it makes a `fedjax_opt.Simulator`, which checks that they fit
    together.
 4. `Job.simulate` lets the simulator compute all points of the grid. At each it
-   calls `make(client_lr=0.1)` of `job.algorithm_of`, where the numbers are
+   calls `make(client_lr=0.1)` of `building.algorithm_of`, where the numbers are
    traced: the clients' rule is `optax.sgd(learning_rate=0.1)`, and the
    algorithm gets it as `client`.
 5. `run_output.RunOutput` writes the metrics of each evaluation, and the final

@@ -148,7 +148,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   executors.check(request.executor)
   planned, existing = _planned_and_existing(request)
   folder = _folder(request)
-  store = Store(folder / "runs", Loader())
+  store = Store(folder / "runs")
   if cell_runs.check(planned, store):
     request.check_numbers(request.metric or "test_accuracy")
   _check_metric(request, existing)
@@ -159,12 +159,10 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
     )
     for planned_cell, cell in results:
       done.append(cell)
-      _check_metric(request, done[-1:])
+      _check_metric(request, [cell])
       if request.progress:
-        is_there = all(part.was_stored for part in cell.parts)
-        note = "was there" if is_there else None
-        _say(f"[{len(done)}/{len(planned)}]", planned_cell, done[-1], note)
-    study = _study(request, planned, [*existing, *done], argv, store.loader)
+        _say(f"[{len(done)}/{len(planned)}]", planned_cell, cell)
+    study = _study(request, argv, planned, existing, done, store.loader)
     study.write(folder)
     if request.track is not None:
       tracking.log_study(request.track, folder, study)
@@ -220,10 +218,8 @@ def _mark(folder: pathlib.Path, request: Request) -> None:
   json_files.write_json(folder / _MARK, json_files.to_json(fields))
 
 
-def _say(
-  place: str, planned: planned_cells.PlannedCell, cell: Cell, note: str | None
-):
-  """A line about a cell that is done."""
+def _say(place: str, planned: planned_cells.PlannedCell, cell: Cell) -> None:
+  """Prints a line about a cell that is done."""
   name = cell.method
   if cell.condition:
     name += f", {condition_label(cell.condition)}"
@@ -235,34 +231,32 @@ def _say(
     outcome = f"{word} {setting_label(best)}"
   else:
     outcome = "one setting"
-  note = note or f"{cell.seconds:.1f} s"
+  was_there = all(part.was_stored for part in cell.parts)
+  note = "was there" if was_there else f"{cell.seconds:.1f} s"
   print(f"{place} {name}: {outcome} ({note})", file=sys.stderr)
 
 
 def _study(
   request: Request,
-  planned: Sequence[planned_cells.PlannedCell],
-  cells: Sequence[Cell],
   argv: Sequence[str],
+  planned: Sequence[planned_cells.PlannedCell],
+  existing: Sequence[Cell],
+  done: Sequence[Cell],
   loader: Loader,
 ) -> Study:
   """The study of all cells, in the order in which they were asked for."""
-  order = {
-    (cell.method, str(cell.condition)): i for i, cell in enumerate(planned)
-  }
-  row = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
-  cells = sorted(cells, key=row)
+  order = [(cell.method, str(cell.condition)) for cell in planned]
+  place = lambda cell: order.index((cell.method, str(dict(cell.condition))))
   clients, sizes, sets = cell_runs.setup_of(planned, loader)
   sets_of = lambda cell: sets.get(condition_label(cell.condition), {})
-  cells = [
-    dataclasses.replace(c, sets=sets_of(c)) if row(c) >= 0 else c for c in cells
-  ]
+  ran = [dataclasses.replace(c, sets=sets_of(c)) for c in done]
+  cells = [*existing, *sorted(ran, key=place)]
   return Study(
     tuple(cells),
     request.metric or cell_runs.metric_of(cells),
     title=request.title or _title(request),
     target=request.target,
-    about=_about(planned, cells, sizes),
+    about=_shared_facts(planned, cells, sizes),
     command=command.line("compare", argv[1:]),
     notes=(
       *planned_cells.difference_notes(planned),
@@ -300,7 +294,7 @@ def _named(value: Any) -> str:
   return ", ".join(name_of(name.strip()) for name in str(value).split(","))
 
 
-def _about(
+def _shared_facts(
   planned: Sequence[planned_cells.PlannedCell],
   cells: Sequence[Cell],
   sizes: Mapping[str, str],

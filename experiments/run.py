@@ -53,24 +53,24 @@ from fedjax_opt.results.checkpoint import CheckpointError
 def main(argv: Sequence[str]) -> int:
   """Runs one command; may be called again. Returns the exit status."""
   started, signals = start_of_run(), command.Signals()
-  command.says(lambda: signals.line)
+  command.set_last_line(lambda: signals.line)
   try:
     with signals:
       flag_values = parser.parse(argv, __doc__)
       hosts.join(flag_values)
-      with hosts.together():
+      with hosts.all_or_none():
         spec = resolve(flag_values)
       return running.perform(spec, signals, started)
   except CheckpointError as error:
-    return hosts.leave(parser.refuse(error))
+    return hosts.exit_if_watched(parser.refuse(error))
   except (OSError, MemoryError) as error:
     where = signals.where
     note = f"; what was complete before is kept{where}" if where else ""
     print(f"error: {parser.line_of(error)}{note}", file=sys.stderr)
-    return hosts.leave(1)
+    return hosts.exit_if_watched(1)
   except (ValueError, ImportError, jax.errors.JaxRuntimeError) as error:
     if hosts.is_loss(error):
-      return hosts.lost(str(error))
+      return hosts.exit_as_lost(str(error))
     # Not an invalid input but a defect: its whole traceback is shown.
     if signals.where or isinstance(error, jax.errors.JaxRuntimeError):
       raise

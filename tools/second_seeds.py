@@ -29,8 +29,8 @@ from experiments.artefacts.artefact import (
   RunOf,
   spec_of,
 )
+from experiments.artefacts.blocks import Claim, Quantity
 from experiments.artefacts.cell_runner import CellRunner
-from experiments.artefacts.claims import Claim, Quantity
 
 DESIGNS = (
   "delta_sgd/transfer", "fco/figure2", "fco/speed", "bvr/table1", "domo/tuned",

@@ -1,13 +1,14 @@
 """The tables, figures and theorems of the papers, made again.
 
 artefact.py         an artefact: its cells, and what is shown of them
+blocks.py           tables, pictures, and claims with their verdicts
 definitions.py      artefacts as `PAPER/artefacts.toml` declares them
 values.py           values of records, such as 'best train_loss'
 declared_claims.py  claims as they are declared
 views.py            tables and pictures as they are declared
 cell_runner.py      runs the cells of an artefact, none twice
-claims.py           verdicts on what a paper claims
 captions.py         what ran, said by its flags
+listing.py          all artefacts, and what they cost
 publishing.py       what is published of an artefact
 paper_pages.py      an artefact, and the page of a paper, as Markdown
 """

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.artefacts.claims import Claim
+from experiments.artefacts.blocks import Block
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification.resolve import resolve
@@ -36,6 +36,7 @@ SIZES = {
 
 Key = tuple[str, ...]  # The key of a cell: its row, its column, ...
 Records = Mapping[Key, Record]  # The records of cells; some may be missing.
+Entries = Mapping[str, Any]  # What a file declares of an artefact.
 
 
 class RunOf(NamedTuple):
@@ -120,6 +121,11 @@ class GridChoices:
     return tuple(argument(n, f"{setting[n]:g}") for n in grid)
 
 
+def rows_named(entries: Entries, rows: str | Sequence[str]) -> Sequence[str]:
+  """The rows, or those of the group that has this name."""
+  return entries["groups"][rows] if isinstance(rows, str) else rows
+
+
 @functools.cache
 def spec_of(arguments: tuple[str, ...]) -> Spec:
   """The specification of a cell's flags; read only once.
@@ -140,37 +146,6 @@ def grid_of(arguments: Sequence[str]) -> dict[str, list[float]]:
   """Flag -> values, for hyperparameters with several values."""
   grid = spec_of(tuple(arguments)).grid
   return {name: values for name, values in grid.items() if len(values) > 1}
-
-
-class Table(NamedTuple):
-  """A table of an artefact.
-
-  Attributes:
-    columns: their heads.
-    rows: cells, as text.
-    title: a line above it, or ''.
-  """
-
-  columns: Sequence[str]
-  rows: Sequence[Sequence[str]]
-  title: str = ""
-
-
-class Picture(NamedTuple):
-  """A picture of an artefact.
-
-  Attributes:
-    name: of the file, without its ending.
-    draw: `() -> figure`, one of matplotlib.
-    alt: what it shows, for readers who cannot see it.
-  """
-
-  name: str
-  draw: Callable[[], Any]
-  alt: str
-
-
-Block = Table | Picture | Claim
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from experiments.artefacts.artefact import (
   Artefact,
-  Block,
   Computed,
   GridChoices,
   Key,
@@ -18,8 +17,8 @@ from experiments.artefacts.artefact import (
   grid_of,
   spec_of,
 )
+from experiments.artefacts.blocks import Block
 from experiments.processes import executors
-from experiments.single_run.loading import Loader
 from experiments.studies import records, store
 from experiments.studies.records import Record, RecordedParts
 from experiments.studies.store import Store
@@ -80,7 +79,7 @@ class CellRunner:
 
   @functools.cached_property
   def _store(self) -> Store:
-    return Store(self.folder, Loader())
+    return Store(self.folder)
 
   def run(
     self, artefact: Artefact, size: str, recorded: Sequence[Record] = ()

@@ -1,50 +1,18 @@
-"""Claims as TOML files declare them.
+"""Claims as TOML files declare them, in tables `[[NAME.claims]]`.
 
-A claim `[[NAME.claims]]` has a `text`, and compares rows or columns:
+A claim has the entries of `ClaimDeclaration`, and those of a `Comparison` for
+each of its parts:
 
-  better = {A = ["B", "C"]}  row A is better than row B, and than row C. The
-                             metric decides whether larger values are better
-  more, less                 likewise: A has a greater, or a smaller value
-  near, with within          likewise: two values differ by at most `within`
-
-A name of `groups` may stand for a list of rows. With one of these entries the
-comparison is another:
-
-  in_rows                    in each of these rows, column A is better than
-                             columns B and C
-  from, to                   from one column to the other, row A gains more than
-                             rows B and C
-
-A claim may also compare with a number, in each of the rows `in_rows`:
-
-  above, below               the value is above, or below, this number
-  near, with within          the value differs from this number by at most
-                             `within`
-
-Further entries:
-
-  value, values              what is compared, see values.py. Default: the last
-                             test accuracy
-  by                         the least difference that agrees with the claim,
-                             one number or one for each of `values`. Default: 0
-  at                         a list of the other parts of the keys, or "columns"
-                             for those of the artefact. There is a claim for
-                             each entry, if anything of it has run; in `text`,
-                             {0} and {1} stand for its parts
-  all_of                     likewise, but one claim about all entries together
-  parts                      a list of comparisons, all in one claim
-  only_run                   whether cells that have not run are left out;
-                             otherwise they leave a claim undecided
-  ours                       whether the claim is ours and not the paper's
+  better = {A = ["B", "C"]}  row A is better than row B, and than row C
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.artefacts.artefact import Key, Records
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.artefact import Entries, Key, Records, rows_named
+from experiments.artefacts.blocks import Claim, Quantity
 from experiments.artefacts.values import ACCURACY, Value, value
 
 # Verb of a claim -> the sign of a difference that agrees with it. For `better`
@@ -53,82 +21,151 @@ _VERBS = {"better": 0, "more": 1, "less": -1, "near": 1}
 _LIMITS = ("above", "below", "near")
 
 
-def claims(about: Mapping[str, Any], records: Records) -> list[Claim]:
-  """The claims of an artefact, if anything that they compare has run.
+class Comparison(NamedTuple):
+  """What a claim compares: rows with one another, or with a number.
 
-  Args:
-    about: the artefact, as its TOML file has it.
-    records: what there is.
+  In the file, a name of `groups` may stand for a list of rows.
+
+  Attributes:
+    value: what is compared, see values.py.
+    values: several values, in place of one.
+    better: row -> rows that it is better than. The metric decides whether
+      larger values are better.
+    more: row -> rows that have a smaller value.
+    less: row -> rows that have a greater value.
+    near: row -> rows whose value differs by at most `within`; or a number from
+      which the value of each of `in_rows` differs by at most that.
+    within: see `near`.
+    above: the number that the value is above in each of `in_rows`.
+    below: the number that the value is below in each of `in_rows`.
+    by: the least difference that agrees with the claim, one number or one for
+      each of `values`.
+    in_rows: in each of these, columns are compared, and not rows.
+    between: two columns; what is compared is what a row gains from the first to
+      the second.
   """
-  all_claims = []
-  for declared in about.get("claims", ()):
-    together = declared.get("all_of")
-    at = declared.get("at", [[]])
-    at = about["columns"] if at == "columns" else at
-    places = [together] if together else [[place] for place in at]
-    for parts in places:
-      all_claims.append(_claim(about, declared, [*map(_rest, parts)], records))
+
+  value: str = ACCURACY
+  values: Sequence[str] = ()
+  better: Mapping[str, Sequence[str]] = {}
+  more: Mapping[str, Sequence[str]] = {}
+  less: Mapping[str, Sequence[str]] = {}
+  near: Mapping[str, Sequence[str]] | float = {}
+  within: float = 0.0
+  above: float | None = None
+  below: float | None = None
+  by: float | Sequence[float] = 0.0
+  in_rows: Sequence[str] = ()
+  between: Sequence[str | Sequence[str]] = ()
+
+
+class ClaimDeclaration(NamedTuple):
+  """A claim as a file declares it.
+
+  Attributes:
+    text: the claim. {0} and {1} stand for the parts of an entry of `at`.
+    at: the other parts of the keys; there is a claim for each entry, if
+      anything of it has run. In the file also "columns", for those of the
+      artefact.
+    all_of: likewise, but one claim about all entries together.
+    parts: the comparisons, all in one claim. In the file, entries of the claim
+      itself hold for all of them.
+    only_run: whether cells that have not run are left out; otherwise they leave
+      a claim undecided.
+    ours: whether the claim is ours and not the paper's.
+  """
+
+  text: str
+  parts: Sequence[Comparison]
+  at: Sequence[str | Sequence[str]] = ((),)
+  all_of: Sequence[str | Sequence[str]] = ()
+  only_run: bool = False
+  ours: bool = False
+
+
+def declared(entries: Entries) -> list[ClaimDeclaration]:
+  """The claims that an artefact declares."""
+  declarations = []
+  for table in entries.get("claims", ()):
+    own = {n: v for n, v in table.items() if n in ClaimDeclaration._fields}
+    shared = {n: v for n, v in table.items() if n in Comparison._fields}
+    parts = [_comparison(entries, shared | p) for p in own.pop("parts", [{}])]
+    if own.get("at") == "columns":
+      own["at"] = entries["columns"]
+    declarations.append(ClaimDeclaration(parts=parts, **own))
+  return declarations
+
+
+def _comparison(entries: Entries, table: Mapping[str, Any]) -> Comparison:
+  """A comparison, with the rows of groups in place of their names."""
+  rows = {"in_rows": rows_named(entries, table.get("in_rows", ()))}
+  pairs = {
+    verb: {row: rows_named(entries, others) for row, others in of_verb.items()}
+    for verb in _VERBS
+    if isinstance(of_verb := table.get(verb), dict)
+  }
+  return Comparison(**table | rows | pairs)
+
+
+def claims(entries: Entries, records: Records) -> list[Claim]:
+  """The claims of an artefact, if anything that they compare has run."""
+  titles, all_claims = entries.get("titles", {}), []
+  for claim in declared(entries):
+    places = [claim.all_of] if claim.all_of else [[place] for place in claim.at]
+    for together in places:
+      all_claims.append(_claim(claim, [*map(_rest, together)], records, titles))
   return [claim for claim in all_claims if claim is not None]
 
 
 def _claim(
-  about: Mapping[str, Any],
-  declared: Mapping[str, Any],
+  claim: ClaimDeclaration,
   rests: Sequence[Key],
   records: Records,
+  titles: Mapping[str, str],
 ) -> Claim | None:
   """One claim about all these other parts of keys; None if nothing has run."""
   quantities = []
   for rest in rests:
-    for part in declared.get("parts", [{}]):
-      for q in _quantities(about | declared | part, records, rest):
+    for part in claim.parts:
+      for q in _quantities(part, records, rest):
         where = rest if len(rests) > 1 else ()
         quantities.append(q._replace(name=", ".join((q.name, *where))))
   run = [quantity for quantity in quantities if quantity.values]
   if not run:
     return None
-  titles = about.get("titles", {})
-  text = declared["text"].format(*[titles.get(p, p) for p in rests[0]])
-  kept_quantities = run if declared.get("only_run") else quantities
-  return Claim(text, kept_quantities, declared.get("ours", False))
+  text = claim.text.format(*[titles.get(p, p) for p in rests[0]])
+  return Claim(text, run if claim.only_run else quantities, claim.ours)
 
 
 def _rest(place: str | Sequence[str]) -> Key:
   return (place,) if isinstance(place, str) else tuple(place)
 
 
-def group(about: Mapping[str, Any], rows: str | Sequence[str]) -> Sequence[str]:
-  """The rows, with each name of a group replaced by the group's rows."""
-  return about["groups"][rows] if isinstance(rows, str) else rows
-
-
 def _quantities(
-  declared: Mapping[str, Any], records: Records, rest: Key
+  part: Comparison, records: Records, rest: Key
 ) -> Iterator[Quantity]:
-  words = declared.get("values", [declared.get("value", ACCURACY)])
-  limits = declared.get("by", 0.0)
-  limits = limits if isinstance(limits, list) else [limits] * len(words)
+  words = part.values or [part.value]
+  limits = part.by if isinstance(part.by, list) else [part.by] * len(words)
   for of, limit in zip(map(value, words), limits, strict=True):
     for bound in _LIMITS:
-      if isinstance(declared.get(bound), int | float):
-        for row in group(declared, declared["in_rows"]):
-          yield _limited(declared, records, (row, *rest), of, bound)
+      if isinstance(getattr(part, bound), int | float):
+        for row in part.in_rows:
+          yield _limited(part, records, (row, *rest), of, bound)
     for verb in _VERBS:
-      for first, second in _pairs(declared, verb):
+      for first, second in _pairs(part, verb):
         keys = (*first, *rest), (*second, *rest)
-        yield _compared(declared, records, *keys, of, verb, limit)
+        yield _compared(part, records, *keys, of, verb, limit)
 
 
-def _pairs(declared: Mapping[str, Any], verb: str) -> Iterator[tuple[Key, Key]]:
+def _pairs(part: Comparison, verb: str) -> Iterator[tuple[Key, Key]]:
   """The pairs that a verb compares: rows, or columns in some rows."""
-  pairs = declared.get(verb, {})
+  pairs = getattr(part, verb)
   for name, other_names in pairs.items() if isinstance(pairs, dict) else ():
-    for other_name in group(declared, other_names):
-      if "in_rows" not in declared:
+    for other_name in other_names:
+      if not part.in_rows:
         yield (name,), (other_name,)
-      else:
-        for row in group(declared, declared["in_rows"]):
-          yield _key(row, name), _key(row, other_name)
+      for row in part.in_rows:
+        yield _key(row, name), _key(row, other_name)
 
 
 def _key(row: str, column: str) -> Key:
@@ -137,7 +174,7 @@ def _key(row: str, column: str) -> Key:
 
 
 def _compared(
-  declared: Mapping[str, Any],
+  part: Comparison,
   records: Records,
   first: Key,
   second: Key,
@@ -145,14 +182,13 @@ def _compared(
   verb: str,
   limit: float,
 ) -> Quantity:
-  if "from" in declared:
-    quantity = _gains_more(declared, records, first, second, of)
+  if part.between:
+    quantity = _gains_more(part.between, records, first, second, of)
   else:
     quantity = lead(records, first, second, of, _VERBS[verb])
   if verb == "near":
-    within = declared["within"]
-    margins = tuple(within - abs(number) for number in quantity.values)
-    name = f"{within:g} less what is between: {quantity.name}"
+    margins = tuple(part.within - abs(v) for v in quantity.values)
+    name = f"{part.within:g} less what is between: {quantity.name}"
     return quantity._replace(name=name, values=margins)
   return quantity._replace(limit=limit)
 
@@ -234,10 +270,10 @@ def _measured(records: Records, key: Key, of: Value) -> np.ndarray | None:
 
 
 def _gains_more(
-  declared: Mapping[str, Any], records: Records, one: Key, other: Key, of: Value
+  between: Sequence[Any], records: Records, one: Key, other: Key, of: Value
 ) -> Quantity:
   """The quantity that one row gains more between two columns than another."""
-  start, end = _rest(declared["from"]), _rest(declared["to"])
+  start, end = map(_rest, between)
   gains = [
     lead(records, (row, *end, *rest), (row, *start, *rest), of).values or None
     for row, *rest in (one, other)
@@ -247,16 +283,15 @@ def _gains_more(
 
 
 def _limited(
-  declared: Mapping[str, Any], records: Records, key: Key, of: Value, bound: str
+  part: Comparison, records: Records, key: Key, of: Value, bound: str
 ) -> Quantity:
   """The quantity that a value is above or below a limit, or near it."""
-  limit = declared[bound]
+  limit = getattr(part, bound)
   name = f"{key[0]}, {of.label} {bound} {limit:g} by"
   of_seeds = _measured(records, key, of)
   if bound == "near" and of_seeds is not None:
-    within = declared["within"]
-    margin = within - of.scale * np.abs(of_seeds - limit)
-    name = f"{within:g} less the distance of {key[0]} to {limit:g}"
+    margin = part.within - of.scale * np.abs(of_seeds - limit)
+    name = f"{part.within:g} less the distance of {key[0]} to {limit:g}"
     return Quantity(name, tuple(margin.tolist()), of.unit)
   scale = of.scale if bound == "above" else -of.scale
   limits = None if of_seeds is None else np.full_like(of_seeds, limit)

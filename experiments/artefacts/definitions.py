@@ -29,8 +29,8 @@ with these flags:
   reported        part of a key -> flags
   elsewhere       part of a key -> flags in place of `preset`, but not for the
                   grid
-  also            further cells, by any name: tables of entries that replace
-                  those above for these cells
+  also            further cells: a table of entries that replace those above
+                  for these cells
 
 If cells are calls of a function, and no runs, `calls` is a table:
 
@@ -50,13 +50,14 @@ What is shown:
                   of the others are joined to the row
   titles          part of a key -> its title in tables, pictures and claims
   tables, pictures
-                  see views.py
-  claims          see declared_claims.py
+                  lists of tables, see `TableDeclaration` and
+                  `PictureDeclaration` in views.py
+  claims          a list of tables, see declared_claims.py
 
 `blocks` and `keep` may also name a function, as `calls` does, for what these
-entries cannot declare: `blocks(about, records) -> blocks` and `keep(about, run)
--> RecordedParts`. `own` lists the further entries that these functions read.
-All other entries are refused.
+entries cannot declare: `blocks(entries, records) -> blocks` and `keep(entries,
+run) -> RecordedParts`. `own` lists the further entries that these functions
+read. All other entries are refused.
 """
 
 import functools
@@ -71,21 +72,23 @@ from experiments.artefacts import declared_claims, views
 from experiments.artefacts.artefact import (
   SIZES,
   Artefact,
-  Block,
   Computed,
+  Entries,
   GridChoices,
   Key,
   Recipe,
   Records,
   RunOf,
+  rows_named,
 )
+from experiments.artefacts.blocks import Block
+from experiments.artefacts.declared_claims import ClaimDeclaration, Comparison
+from experiments.artefacts.views import PictureDeclaration, TableDeclaration
 from experiments.studies.records import RecordedParts
 from fedjax_opt import Run
 from fedjax_opt.checks.values import nearest
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
-
-About = Mapping[str, Any]  # An artefact as its file has it.
 
 
 def _entries(words: str, **inner: Mapping) -> dict[str, Mapping | None]:
@@ -93,30 +96,23 @@ def _entries(words: str, **inner: Mapping) -> dict[str, Mapping | None]:
   return dict.fromkeys(words.split()) | inner
 
 
-_ANY = "*"  # An entry of any name.
 _CALLS = _entries("function rows columns thirds options labels")
 _CELLS = _entries(
   "rows columns thirds skip preset flags labels report reported elsewhere tune",
   calls=_CALLS,
 )
-_AT_SIZE = _CELLS | {"also": {_ANY: _CELLS}}
-_PART = _entries(
-  "value values by better more less near within above below in_rows from to"
-)
+_AT_SIZE = _CELLS | {"also": _CELLS}
+_COMPARISON = dict.fromkeys(Comparison._fields)
+_CLAIM = dict.fromkeys(ClaimDeclaration._fields) | {"parts": _COMPARISON}
 _ARTEFACT = (
   _AT_SIZE
   | dict.fromkeys(SIZES, _AT_SIZE)
   | _entries(
     "title setting sizes origin needs like groups numbers blocks keep "
     "keep_last own expand titles corner",
-    tables=_entries(
-      "title corner rows columns titles value values at paper_numbers "
-      "deviation less bold"
-    ),
-    pictures=_entries(
-      "name alt kind rows columns titles metrics value x x_name transposed"
-    ),
-    claims=_PART | _entries("text at all_of only_run ours", parts=_PART),
+    tables=dict.fromkeys(TableDeclaration._fields),
+    pictures=dict.fromkeys(PictureDeclaration._fields),
+    claims=_COMPARISON | _CLAIM,
   )
 )
 
@@ -132,54 +128,54 @@ def of_paper(paper: str) -> list[Artefact]:
   common = content.pop("common", {})
   artefacts = []
   for name, table in content.items():
-    about = merged(common, _completed(content, table))
-    entries = dict.fromkeys(about.get("own", ())) | _ARTEFACT
-    _check(f"{str(file)!r}: {name}", about, entries)
-    artefacts.append(_artefact(f"{paper}/{name}", about))
+    entries = merged(common, _completed(content, table))
+    known = dict.fromkeys(entries.get("own", ())) | _ARTEFACT
+    _check(f"{str(file)!r}: {name}", entries, known)
+    artefacts.append(_artefact(f"{paper}/{name}", entries))
   return artefacts
 
 
-def _check(where: str, about: About, entries: Mapping[str, Any]) -> None:
+def _check(where: str, entries: Entries, known: Mapping[str, Any]) -> None:
   """Checks all entries, as a misspelt one would silently be nothing."""
-  for name, value in about.items():
-    if name not in entries and _ANY not in entries:
-      matches = nearest(name, entries)
+  for name, value in entries.items():
+    if name not in known:
+      matches = nearest(name, known)
       hint = f"; did you mean {matches[0]}?" if matches else ""
       raise ValueError(f"{where}: has no entry {name!r}{hint}")
-    if inner := entries.get(name, entries.get(_ANY)):
+    if inner := known[name]:
       for table in value if isinstance(value, list) else [value]:
         _check(f"{where}.{name}", table, inner)
 
 
-def _completed(content: About, table: About) -> About:
+def _completed(content: Entries, table: Entries) -> Entries:
   """An artefact, completed by the entries of another that it is `like`."""
   like = table.get("like")
   return merged(_completed(content, content[like]), table) if like else table
 
 
-def _artefact(name: str, about: About) -> Artefact:
+def _artefact(name: str, entries: Entries) -> Artefact:
   def function(part: str, default: Callable) -> Callable:
-    declared = about.get(part)
+    declared = entries.get(part)
     if isinstance(declared, str):
-      return functools.partial(_call, declared, about)
-    return functools.partial(default, about)
+      return functools.partial(_call, declared, entries)
+    return functools.partial(default, entries)
 
   return Artefact(
     name,
-    about["title"],
-    about["setting"],
-    functools.partial(cells, about),
+    entries["title"],
+    entries["setting"],
+    functools.partial(cells, entries),
     function("blocks", blocks),
     function("keep", keep),
-    tuple(about.get("sizes", SIZES)),
-    about.get("origin", "paper"),
-    about.get("needs", ""),
+    tuple(entries.get("sizes", SIZES)),
+    entries.get("origin", "paper"),
+    entries.get("needs", ""),
   )
 
 
-def _call(place: str, about: About, argument: Any) -> Any:
+def _call(place: str, entries: Entries, argument: Any) -> Any:
   """Calls a function of a paper's modules."""
-  return _function(place)(about, argument)
+  return _function(place)(entries, argument)
 
 
 def _function(place: str) -> Callable:
@@ -188,7 +184,7 @@ def _function(place: str) -> Callable:
   return getattr(importlib.import_module(f"experiments.{module}"), name)
 
 
-def merged(*tables: About) -> dict[str, Any]:
+def merged(*tables: Entries) -> dict[str, Any]:
   """Joins tables: later values replace earlier ones; inner tables are merged"""
   union: dict[str, Any] = {}
   for table in tables:
@@ -198,51 +194,51 @@ def merged(*tables: About) -> dict[str, Any]:
   return union
 
 
-def at_size(about: About, size: str) -> dict[str, Any]:
+def at_size(entries: Entries, size: str) -> dict[str, Any]:
   """An artefact with the entries that differ at a size."""
-  return merged(about, about.get(size, {}))
+  return merged(entries, entries.get(size, {}))
 
 
-def cells(about: About, choices: GridChoices) -> dict[Key, Recipe]:
+def cells(entries: Entries, choices: GridChoices) -> dict[Key, Recipe]:
   """A run or a call for each row, column and third part of an artefact."""
-  entries = at_size(about, choices.size)
-  recipes = _cells(entries, choices)
-  for replacements in entries.get("also", {}).values():
-    recipes |= _cells(merged(entries, replacements), choices)
-  return recipes
+  here = at_size(entries, choices.size)
+  also = _cells(merged(here, here["also"]), choices) if "also" in here else {}
+  return _cells(here, choices) | also
 
 
-def _cells(about: About, choices: GridChoices) -> dict[Key, Recipe]:
-  declared = about.get("calls", about)
+def _cells(entries: Entries, choices: GridChoices) -> dict[Key, Recipe]:
+  declared = entries.get("calls", entries)
   axes = ("rows", "columns", "thirds")
   axes = [declared[axis] for axis in axes if axis in declared]
   keys = [key[::-1] for key in itertools.product(*reversed(axes))]
-  if "calls" in about:
+  if "calls" in entries:
     return {key: _call_of(declared, key) for key in keys}
-  skip = about.get("skip", [])
-  return {key: _run(about, key, choices) for key in keys if [*key] not in skip}
+  keys = [key for key in keys if [*key] not in entries.get("skip", [])]
+  return {key: _run(entries, key, choices) for key in keys}
 
 
-def _call_of(declared: About, key: Key) -> Computed:
+def _call_of(declared: Entries, key: Key) -> Computed:
   labels = declared.get("labels", {})
   of_key = [labels.get(part, {}) for part in (*key, ", ".join(key))]
   options = merged(declared.get("options", {}), *of_key)
   return Computed(_function(declared["function"]), options)
 
 
-def _run(about: About, key: Key, choices: GridChoices) -> RunOf:
+def _run(entries: Entries, key: Key, choices: GridChoices) -> RunOf:
   of_parts = lambda name: [
-    flag for part in reversed(key) for flag in about.get(name, {}).get(part, [])
+    flag
+    for part in reversed(key)
+    for flag in entries.get(name, {}).get(part, [])
   ]
   of_all = lambda preset: sorted(
-    [*preset, *about.get("flags", []), *of_parts("labels")],
+    [*preset, *entries.get("flags", []), *of_parts("labels")],
     key=lambda flag: not flag.startswith("--flagfile"),
   )
-  preset, best = about.get("preset", []), []
-  if tune := for_row(about.get("tune", []), key[0]):
+  preset, best = entries.get("preset", []), []
+  if tune := for_row(entries.get("tune", []), key[0]):
     best = choices.best(*of_all(preset), *tune)
   flags = [*of_all(of_parts("elsewhere") or preset), *best]
-  return RunOf((*flags, *about.get("report", []), *of_parts("reported")))
+  return RunOf((*flags, *entries.get("report", []), *of_parts("reported")))
 
 
 def for_row(declared: Mapping[str, list] | list, row: str) -> list[str]:
@@ -250,45 +246,50 @@ def for_row(declared: Mapping[str, list] | list, row: str) -> list[str]:
   return declared.get(row, []) if isinstance(declared, Mapping) else declared
 
 
-def keep(about: About, run: Run) -> RecordedParts:
+def keep(entries: Entries, run: Run) -> RecordedParts:
   """The metrics that an artefact declares, of all points."""
   del run
   return RecordedParts(
-    about.get("keep", ["test_accuracy"]), last=about.get("keep_last")
+    entries.get("keep", ["test_accuracy"]), last=entries.get("keep_last")
   )
 
 
-def blocks(about: About, records: Records) -> list[Block]:
+def blocks(entries: Entries, records: Records) -> list[Block]:
   """The tables, pictures and claims that an artefact declares."""
-  records = expanded(about, records)
+  records = expanded(entries, records)
   tables = [
-    views.table(table, records, _numbers_beside(table))
-    for table in (about | {"title": ""} | t for t in about.get("tables", []))
+    views.table(_view(TableDeclaration, entries, own), records)
+    for own in entries.get("tables", [])
   ]
   pictures = [
-    views.picture(about | declared, _in_columns(declared, records))
-    for declared in about.get("pictures", [])
+    views.picture(
+      _view(PictureDeclaration, entries, own), _in_columns(own, records)
+    )
+    for own in entries.get("pictures", [])
   ]
   shown_blocks = [block for block in (*tables, *pictures) if block is not None]
-  return [*shown_blocks, *declared_claims.claims(about, records)]
+  return [*shown_blocks, *declared_claims.claims(entries, records)]
 
 
-def _in_columns(declared: About, records: Records) -> Records:
+def _view(kind: type[Any], entries: Entries, own: Entries) -> Any:
+  """A declared table or picture, with entries of its own or of the artefact."""
+  values = {**entries, "title": "", **own}
+  values["rows"] = rows_named(entries, values["rows"])
+  if "paper_numbers" in own:
+    values["paper_numbers"] = paper_numbers(entries, own["paper_numbers"])
+  return kind(**{n: v for n, v in values.items() if n in kind._fields})
+
+
+def _in_columns(own: Entries, records: Records) -> Records:
   """The records in the columns of a picture, if it has columns of its own."""
-  if "columns" not in declared:
+  if "columns" not in own:
     return records
-  return {k: r for k, r in records.items() if k[1] in declared["columns"]}
+  return {k: r for k, r in records.items() if k[1] in own["columns"]}
 
 
-def _numbers_beside(about: About) -> dict[Key, str]:
-  """The paper's numbers that a declared table shows beside ours."""
-  name = about.get("paper_numbers")
-  return {} if name is None else paper_numbers(about, name)
-
-
-def paper_numbers(about: About, name: str) -> dict[Key, str]:
+def paper_numbers(entries: Entries, name: str) -> dict[Key, str]:
   """(row, column) -> the number in a table of the paper."""
-  table = about["numbers"][name]
+  table = entries["numbers"][name]
   return {
     (row, column): number
     for row, line in table.items()
@@ -297,13 +298,13 @@ def paper_numbers(about: About, name: str) -> dict[Key, str]:
   }
 
 
-def expanded(about: About, records: Records) -> Records:
+def expanded(entries: Entries, records: Records) -> Records:
   """Records of single points, with their hyperparameters in the keys."""
-  if "expand" not in about:
+  if "expand" not in entries:
     return records
   by_setting = {}
   for key, record in records.items():
-    names = for_row(about["expand"], key[0])
+    names = for_row(entries["expand"], key[0])
     for values in dict.fromkeys(
       tuple(point[name] for name in names) for point in record.points
     ):

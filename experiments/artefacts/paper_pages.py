@@ -9,8 +9,7 @@ A part is between a comment that says what it shows and `<!-- end -->`:
   table: Last test accuracy       a table, by the beginning of its title
   where: method = DOMO            of the table above, only rows with this
   columns: method; s = 5 %        of the table above, only these
-  claim: DOMO is above            a claim, by the beginning of its text
-  claims: DOMO is above           all claims whose text begins so
+  claim: DOMO is above            all claims whose text begins so
   -->
 
 It begins with what the paper ran and what ran here; claims come last.
@@ -22,26 +21,21 @@ import pathlib
 import re
 from collections.abc import Callable, Sequence
 
-from experiments.artefacts import captions, claims
-from experiments.artefacts.artefact import (
-  ORIGINS,
-  Artefact,
-  Block,
-  Picture,
-  Table,
-)
+from experiments.artefacts import captions
+from experiments.artefacts.artefact import ORIGINS, Artefact
+from experiments.artefacts.blocks import VERDICTS, Block, Claim, Picture, Table
 from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
-from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from experiments.studies.records import Record
 from fedjax_opt.results.names import sentence
 from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats
 
-_VERDICTS = (HELD, NOT_HELD, UNDECIDED)
 # A cell of a table that is a verdict.
-_VERDICT = re.compile(rf"(?<=\| )\**({'|'.join(_VERDICTS)})\**(?= \|)")
+_VERDICT = re.compile(rf"(?<=\| )\**({'|'.join(VERDICTS)})\**(?= \|)")
 _STATES = ("whole", "reduced", "replaced", "missing")
-_WRITTEN_OUT = 1  # The most quantities of a claim, on the page of a paper.
+# The most quantities of a claim that are written out: on the page of a paper,
+# and on that of an artefact.
+_ON_PAGE, _OF_ARTEFACT = 1, 2
 _COUNTS = ["counts"]  # The lines of the part that has no artefact.
 _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -114,12 +108,9 @@ class Page:
       kind, _, value = line.partition(": ")
       if kind in ("columns", "where"):
         chosen.append(_narrowed(chosen.pop(), kind, value))
-      elif kind == "claims":
-        pool = _claims(result.blocks)
-        chosen += [claim for claim in pool if claim.text.startswith(value)]
       else:
-        chosen.append(_block_named(result, kind, value))
-    parts = section_parts(result, chosen, "figures", _WRITTEN_OUT)
+        chosen += _blocks_named(result, kind, value)
+    parts = section_parts(result, chosen, "figures", _ON_PAGE)
     return "\n\n".join([_about(result), *parts])
 
   # The table of artefacts.
@@ -136,7 +127,7 @@ class Page:
     """The counts, also of the verdicts that a page does not show."""
     all_words = [claim.verdict for claim in self._all_claims()]
     counter = collections.Counter(all_words) - collections.Counter(shown_words)
-    text = _counted([*counter.elements()], _VERDICTS) or "none"
+    text = _counted([*counter.elements()], VERDICTS) or "none"
     return (
       f"{self._counts()}\n- Not on this page: {text} ([all "
       "claims](artefacts/README.md); [the words](../../docs/papers/index.md"
@@ -169,7 +160,7 @@ class Page:
     ):
       texts = [claim.verdict for claim in decided if claim.is_ours == is_ours]
       if texts:
-        parts.append(f"{words}: {_counted(texts, _VERDICTS)}.")
+        parts.append(f"{words}: {_counted(texts, VERDICTS)}.")
     return "\n".join(f"- {part}" for part in parts)
 
   def state(self, artefact: Artefact) -> str:
@@ -193,7 +184,7 @@ class Page:
     short = captions.in_short(captions.reduction(result))
     text = f"{state}: {', '.join(short)}" if short else state
     texts = [claim.verdict for claim in _claims(result.blocks)]
-    counts = _counted(texts, _VERDICTS)
+    counts = _counted(texts, VERDICTS)
     return f"[{title}]({_file(result)})", artefact.title, text, counts
 
 
@@ -229,11 +220,11 @@ def _file(result: ArtefactResult) -> str:
 _NAMES = {Picture: "name", Table: "title", Claim: "text"}
 
 
-def _block_named(result: ArtefactResult, kind: str, begin: str) -> Block:
-  """The one picture, table or claim whose name begins with a text.
+def _blocks_named(result: ArtefactResult, kind: str, begin: str) -> list[Block]:
+  """The pictures, tables or claims whose names begin with a text.
 
   Raises:
-    ValueError: if none does, or several do.
+    ValueError: if there are none, or several pictures or tables.
   """
   blocks = [
     block
@@ -241,12 +232,12 @@ def _block_named(result: ArtefactResult, kind: str, begin: str) -> Block:
     if type(block).__name__.lower() == kind
     and getattr(block, _NAMES[type(block)]).startswith(begin)
   ]
-  if len(blocks) != 1:
+  if not blocks or (kind != "claim" and len(blocks) > 1):
     raise ValueError(
       f"part={result.artefact.name}: {kind}: {begin!r} is of {len(blocks)} "
-      "blocks, and must be of one picture, table or claim"
+      "blocks, and must be of one picture or table, or of some claims"
     )
-  return blocks[0]
+  return blocks
 
 
 def _narrowed(table: Table, kind: str, value: str) -> Table:
@@ -302,7 +293,7 @@ def section_parts(
   result: ArtefactResult,
   blocks: Sequence[Block],
   pictures: str,
-  most: int = claims.SHOWN,
+  most: int = _OF_ARTEFACT,
 ) -> list[str]:
   """Tables and pictures in their order, then the verdicts.
 

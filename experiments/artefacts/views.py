@@ -1,40 +1,19 @@
 """Tables and pictures as TOML files declare them.
 
 Both show the records that exist of `rows` and `columns`. The key of a record is
-(row, column, *at). A table has:
-
-  title, corner   a line above it; the head of its first column
-  value           what is shown, see values.py, or a hyperparameter. Default:
-                  the last test accuracy
-  values          head -> value: a line for each column and row has all these,
-                  as far as its run measured them
-  at              the other parts of the keys
-  paper_numbers   name of a table of `numbers`, shown beside ours
-  deviation       whether standard deviations are shown too
-  less            a row; what is shown are the differences to it
-  bold            keys that are printed in bold
-
-A picture has `name`, `alt` (the text for readers who cannot see it) and a
-`kind`. If it has `columns` of its own, it shows only these:
-
-  curves          learning curves, a panel for each column
-  panels          learning curves: a row of panels for each column, in it a
-                  panel for each of `metrics`
-  values          `value` against the last part of the keys, at the places `x`,
-                  a panel for each combination of the other parts. `x_name` says
-                  what the last parts are. With `transposed` the keys are
-                  reversed first
+(row, column, *at). Where a table or picture has no entry of its own, it has
+that of its artefact.
 """
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.artefacts import declared_claims
-from experiments.artefacts.artefact import Key, Picture, Records, Table
-from experiments.artefacts.declared_claims import group
+from experiments.artefacts.artefact import Key, Records
+from experiments.artefacts.blocks import Picture, Table
+from experiments.artefacts.declared_claims import lead
 from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
 from experiments.studies.records import Record
 from fedjax_opt import plots, statistics
@@ -45,43 +24,108 @@ from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.report.drawing import curve
 
 
-def columns_of(about: Mapping[str, Any], records: Records) -> list[str]:
+class TableDeclaration(NamedTuple):
+  """A table as a file declares it.
+
+  Attributes:
+    rows: in the file also the name of a group.
+    columns: in their order.
+    titles: part of a key -> its title.
+    title: a line above the table.
+    corner: the head of the first column.
+    value: what is shown, see values.py, or a hyperparameter.
+    values: head -> value: a line for each column and row has all these, as far
+      as its run measured them.
+    at: the other parts of the keys.
+    paper_numbers: (row, column) -> the paper's number, shown beside ours; in
+      the file the name of a table of `numbers`.
+    deviation: whether standard deviations are shown too.
+    less: a row; what is shown are the differences to it.
+    bold: keys that are printed in bold.
+  """
+
+  rows: Sequence[str]
+  columns: Sequence[str] = ()
+  titles: Mapping[str, str] = {}
+  title: str = ""
+  corner: str = "method"
+  value: str = ACCURACY
+  values: Mapping[str, str] = {}
+  at: Sequence[str] = ()
+  paper_numbers: Mapping[Key, str] = {}
+  deviation: bool = False
+  less: str | None = None
+  bold: Sequence[Sequence[str]] = ()
+
+
+class PictureDeclaration(NamedTuple):
+  """A picture as a file declares it.
+
+  Attributes:
+    name: of its file.
+    alt: the text for readers who cannot see it.
+    kind: 'curves': learning curves, a panel for each column; 'panels': a row of
+      panels for each column, in it one for each of `metrics`; 'values': `value`
+      against the last part of the keys, at the places `x`, a panel for each
+      combination of the other parts.
+    rows: in the file also the name of a group.
+    columns: in their order. If the file has some for the picture, it shows only
+      these.
+    titles: part of a key -> its title.
+    metrics: see `kind`.
+    value: see `kind`.
+    x: see `kind`.
+    x_name: what the last parts of the keys are.
+    transposed: whether the keys are reversed first.
+  """
+
+  name: str
+  alt: str
+  kind: str
+  rows: Sequence[str]
+  columns: Sequence[str] = ()
+  titles: Mapping[str, str] = {}
+  metrics: Sequence[str] = ()
+  value: str = ACCURACY
+  x: Sequence[str] = ()
+  x_name: str = ""
+  transposed: bool = False
+
+
+Declaration = TableDeclaration | PictureDeclaration
+# Title -> row -> its record, or for 'values' x -> record.
+Panels = Mapping[str, Mapping[str, Any]]
+
+
+def columns_of(declared: Declaration, records: Records) -> list[str]:
   """The columns that have records, in their declared order.
 
   If some are not declared, such as those of another size, the order is that of
   the keys.
   """
-  rows = group(about, about["rows"])
+  rows = declared.rows
   columns = dict.fromkeys(k[1] for k in records if k[0] in rows and len(k) > 1)
-  named = [name for name in about.get("columns", ()) if name in columns]
+  named = [name for name in declared.columns if name in columns]
   return named if len(named) == len(columns) else [*columns]
 
 
-def table(
-  about: Mapping[str, Any], records: Records, numbers: Mapping[Key, str]
-) -> Table | None:
+def table(declared: TableDeclaration, records: Records) -> Table | None:
   """Each cell `(row, column)`: the paper's number, if any, and ours.
 
   Rows without either are left out.
-
-  Args:
-    about: the artefact, with the declaration of the table.
-    records: the records.
-    numbers: (row, column) -> the paper's number.
   """
-  if "values" in about:
-    return _values_table(about, records)
-  at, titles = about.get("at", []), about.get("titles", {})
-  rows = group(about, about["rows"])
+  if declared.values:
+    return _values_table(declared, records)
+  rows, at, numbers = declared.rows, declared.at, declared.paper_numbers
   columns = [
     column
-    for column in columns_of(about, records)
+    for column in columns_of(declared, records)
     if any((row, column, *at) in records for row in rows)
   ]
   in_paper = {column for row, column in numbers if row in rows}
-  heads = [about.get("corner", "method")]
+  heads = [declared.corner]
   for column in columns:
-    title = titles.get(column, column)
+    title = declared.titles.get(column, column)
     heads += [f"{title}, paper", "ours"] if column in in_paper else [title]
   lines = []
   for row in rows:
@@ -89,29 +133,28 @@ def table(
     for column in columns:
       if column in in_paper:
         cells.append(numbers.get((row, column), NOT_RUN))
-      cells.append(_cell(about, records, (row, column, *at)))
+      cells.append(_cell(declared, records, (row, column, *at)))
     if set(cells) != {NOT_RUN}:
       lines.append([row, *cells])
-  return Table(heads, lines, about.get("title", "")) if columns else None
+  return Table(heads, lines, declared.title) if columns else None
 
 
-def _values_table(about: Mapping[str, Any], records: Records) -> Table | None:
+def _values_table(declared: TableDeclaration, records: Records) -> Table | None:
   """Several values of each cell: a line for each column and row."""
-  titles, values = about.get("titles", {}), about["values"]
   lines = [
-    [titles.get(column, column), row]
+    [declared.titles.get(column, column), row]
     + [
-      _cell(about | {"value": words}, records, key)
+      _cell(declared._replace(value=words), records, key)
       if _has(records[key], words)
       else NOT_RUN
-      for words in values.values()
+      for words in declared.values.values()
     ]
-    for column in columns_of(about, records)
-    for row in group(about, about["rows"])
-    if (key := (row, column, *about.get("at", []))) in records
+    for column in columns_of(declared, records)
+    for row in declared.rows
+    if (key := (row, column, *declared.at)) in records
   ]
-  heads = ["at", about.get("corner", "method"), *values]
-  return Table(heads, lines, about.get("title", "")) if lines else None
+  heads = ["at", declared.corner, *declared.values]
+  return Table(heads, lines, declared.title) if lines else None
 
 
 def _has(record: Record, words: str) -> bool:
@@ -120,39 +163,37 @@ def _has(record: Record, words: str) -> bool:
   return words in record.points[0] or value(words).metric in metrics
 
 
-def _cell(about: Mapping[str, Any], cells: Records, key: Key) -> str:
+def _cell(declared: TableDeclaration, cells: Records, key: Key) -> str:
   if key not in cells:
     return NOT_RUN
-  words = about.get("value", ACCURACY)
-  if words in cells[key].points[0]:
-    return f"{cells[key].points[0][words]:g}"
-  if "less" in about:
-    return declared_claims.lead(cells, key, (about["less"], *key[1:])).text(1)
-  measure = value(words)
-  has_sd = about.get("deviation", False)
-  text = with_interval(measure.compute(cells[key]), measure.metric, has_sd)
-  return f"**{text}**" if list(key[:2]) in about.get("bold", []) else text
+  if declared.value in cells[key].points[0]:
+    return f"{cells[key].points[0][declared.value]:g}"
+  if declared.less is not None:
+    return lead(cells, key, (declared.less, *key[1:])).text(1)
+  measure = value(declared.value)
+  of_seeds = measure.compute(cells[key])
+  text = with_interval(of_seeds, measure.metric, declared.deviation)
+  return f"**{text}**" if list(key[:2]) in declared.bold else text
 
 
-def picture(about: Mapping[str, Any], records: Records) -> Picture | None:
+def picture(declared: PictureDeclaration, records: Records) -> Picture | None:
   """The declared picture; None if there is nothing to draw."""
-  if about.get("transposed"):
+  if declared.transposed:
     records = {key[::-1]: record for key, record in records.items()}
-  panels = _panels_of(about, records)
-  draw = functools.partial(_DRAW[about["kind"]], about, panels)
-  return Picture(about["name"], draw, about["alt"]) if panels else None
+  panels = _panels_of(declared, records)
+  draw = functools.partial(_DRAW[declared.kind], declared, panels)
+  return Picture(declared.name, draw, declared.alt) if panels else None
 
 
-def _panels_of(about: Mapping[str, Any], records: Records) -> dict[str, dict]:
-  """Title of a panel -> row -> its record, or for 'values' x -> record."""
-  rows, titles = group(about, about["rows"]), about.get("titles", {})
-  panels: dict[str, dict] = {}
-  if about["kind"] != "values":
-    for column in columns_of(about, records):
+def _panels_of(declared: PictureDeclaration, records: Records) -> Panels:
+  """The panels of a picture."""
+  rows, panels = declared.rows, {}
+  if declared.kind != "values":
+    for column in columns_of(declared, records):
       panel = {r: records[r, column] for r in rows if (r, column) in records}
-      panels[titles.get(column, column)] = panel
+      panels[declared.titles.get(column, column)] = panel
     return panels
-  places = [x for x in about["x"] if any(key[-1] == x for key in records)]
+  places = [x for x in declared.x if any(key[-1] == x for key in records)]
   for row, *rest in dict.fromkeys(key[:-1] for key in records):
     of_row = {x: records.get((row, *rest, x)) for x in places}
     # A row is drawn if it has all places that any row has.
@@ -161,7 +202,7 @@ def _panels_of(about: Mapping[str, Any], records: Records) -> dict[str, dict]:
   return panels
 
 
-def _draw_curves(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
+def _draw_curves(declared: PictureDeclaration, panels: Panels) -> Any:
   curves = {
     title: {row: curve_of(record, ACCURACY) for row, record in panel.items()}
     for title, panel in panels.items()
@@ -172,12 +213,12 @@ def _draw_curves(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
     metric=ACCURACY,
     x_label="Communication round",
     interval=_interval([r for rows in panels.values() for r in rows.values()]),
-    styles=plots.method_styles(group(about, about["rows"])),
+    styles=plots.method_styles(declared.rows),
   )
 
 
-def _draw_values(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
-  measure = value(about.get("value", ACCURACY))
+def _draw_values(declared: PictureDeclaration, panels: Panels) -> Any:
+  measure = value(declared.value)
 
   def line(records):  # mean, low and high, [X] each
     means = [statistics.mean_interval(measure.compute(r)) for r in records]
@@ -192,7 +233,7 @@ def _draw_values(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
     lines[""] if [*lines] == [""] else lines,
     None,
     metric=measure.metric,
-    x_name=about["x_name"],
+    x_name=declared.x_name,
     x_values=[*map(_number, places)],
     interval=_interval(
       [
@@ -202,7 +243,7 @@ def _draw_values(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
         for record in of_row.values()
       ]
     ),
-    styles=plots.method_styles(group(about, about["rows"])),
+    styles=plots.method_styles(declared.rows),
   )
 
 
@@ -221,9 +262,8 @@ def _number(place: str) -> float | str:
     return place
 
 
-def _draw_panels(about: Mapping[str, Any], panels: Mapping[str, Any]) -> Any:
-  names = group(about, about["rows"])
-  return draw_metrics(panels, about["metrics"], names)
+def _draw_panels(declared: PictureDeclaration, panels: Panels) -> Any:
+  return draw_metrics(panels, declared.metrics, declared.rows)
 
 
 _DRAW = {"curves": _draw_curves, "values": _draw_values, "panels": _draw_panels}

@@ -19,7 +19,8 @@ import numpy as np
 
 import fedjax_opt as fo
 from experiments.artefacts import declared_claims
-from experiments.artefacts.artefact import Block, Key, Picture, Records, Table
+from experiments.artefacts.artefact import Entries, Key, Records
+from experiments.artefacts.blocks import Block, Picture, Table
 from experiments.artefacts.values import NOT_RUN, with_interval
 from experiments.studies.records import Record
 from experiments.tasks import nonconvex
@@ -127,12 +128,12 @@ def _first(values: np.ndarray, eps: float) -> np.ndarray:
 
 
 def needed(
-  about: Mapping[str, Any], records: Records, counts_stages: bool = True
+  entries: Entries, records: Records, counts_stages: bool = True
 ) -> dict[Key, Record]:
   """What each method needs at its rate, at all points of the table.
 
   Args:
-    about: the artefact, as its file has it.
+    entries: of the artefact.
     records: the cells.
     counts_stages: whether the large gradient of a stage counts as a round.
 
@@ -143,28 +144,28 @@ def needed(
   """
   return {
     (method, name): record
-    for columns in about["varied"].values()
+    for columns in entries["varied"].values()
     for name in columns
     for method in METHODS
-    if (record := _needed(about, records, method, name, counts_stages))
+    if (record := _needed(entries, records, method, name, counts_stages))
   }
 
 
 def _needed(
-  about: Mapping[str, Any],
+  entries: Entries,
   records: Records,
   method: str,
   column: str,
   counts_stages: bool,
 ) -> Record | None:
   texts = dict(part.split(" = ") for part in column.split(", "))
-  at = about["fixed"] | {name: float(number) for name, number in texts.items()}
+  at = entries["fixed"] | {name: float(x) for name, x in texts.items()}
   record = records.get((method, f"K = {at['K']:g}"))
   if record is None:
     return None
   # The others do not depend on zeta, and ran at one.
-  is_local = method in about["groups"]["local"]
-  record = record.where(zeta=(at if is_local else about["fixed"])["ζ"])
+  is_local = method in entries["groups"]["local"]
+  record = record.where(zeta=(at if is_local else entries["fixed"])["ζ"])
   if not record.points:
     return None
   name = metric(at["ε"], counts_stages)
@@ -185,11 +186,11 @@ def _needed(
   return Record((), record.flags, {}, points, History([0], metrics))
 
 
-def exponents(about: Mapping[str, Any], parts: Records) -> dict[Key, Record]:
+def exponents(entries: Entries, parts: Records) -> dict[Key, Record]:
   """How rounds grow: the slope of their logarithm, for each seed.
 
   Args:
-    about: the artefact, as its file has it.
+    entries: of the artefact.
     parts: what `needed` returns.
 
   Returns:
@@ -198,7 +199,7 @@ def exponents(about: Mapping[str, Any], parts: Records) -> dict[Key, Record]:
   """
   fits = {}
   for method in METHODS:
-    for name, columns in about["fits"].items():
+    for name, columns in entries["fits"].items():
       records = [parts.get((method, column)) for column in columns]
       if None in records:
         continue
@@ -219,24 +220,24 @@ def _last(column: str) -> str:
   return column.split(" = ")[-1]
 
 
-def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
+def blocks(entries: Entries, records: Records) -> list[Block]:
   """Tables of rounds and rates, a picture, and the claims of the orders."""
   record = next(iter(records.values()))
   limit = int(record.history.rounds[-1])
-  parts, varied = needed(about, records), about["varied"]
-  orders = exponents(about, parts)
+  parts, varied = needed(entries, records), entries["varied"]
+  orders = exponents(entries, parts)
   tables = [_table(parts, *item, limit) for item in varied.items()]
   first = next(iter(varied.items()))
-  paper_table = _table(needed(about, records, False), *first, limit)
+  paper_table = _table(needed(entries, records, False), *first, limit)
   title = "The same without the large gradients, as the paper counts"
   draw = functools.partial(_draw, parts, varied, limit)
   return [
     tables[0]._replace(title=_how(record, tables[0].title)),
     *tables[1:],
     paper_table._replace(title=title),
-    _fits(about["fits"], orders),
+    _fits(entries["fits"], orders),
     Picture("rounds", draw, "Rounds against ζ, K and ε"),
-    *declared_claims.claims(about, parts | orders),
+    *declared_claims.claims(entries, parts | orders),
   ]
 
 

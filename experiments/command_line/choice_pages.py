@@ -19,7 +19,7 @@ _GROUPS = 5  # of sampler cyclic, in its example
 
 Flags = dict[str, Hyperparameter]  # Flags of a choice: ranges and defaults.
 # What a choice can be combined with, and the flags of an example run.
-About = tuple[dict[str, str], str]
+Usage = tuple[dict[str, str], str]
 
 
 def _algorithm_flags(name: str) -> Flags:
@@ -35,7 +35,7 @@ def _algorithm_flags(name: str) -> Flags:
   return flags
 
 
-def _algorithm(name: str, choice: Any, flags: Flags) -> About:
+def _algorithm(name: str, choice: Any, flags: Flags) -> Usage:
   fits = {
     "client": f"any rule; default {default_client(choice)}",
     "server": "any rule; default sgd with step size 1, plain averaging",
@@ -76,13 +76,13 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> About:
   return fits, example
 
 
-def _client(name: str, choice: Any, flags: Flags) -> About:
+def _client(name: str, choice: Any, flags: Flags) -> Usage:
   takes = lambda algorithm: choice.is_plain or algorithm.client_takes == "rule"
   which = "all" if choice.is_plain else choice_flags.ALGORITHM.names(takes)
   return {"algorithm": which}, f"--client={name}{_tried(flags)}"
 
 
-def _server(name: str, choice: Any, flags: Flags) -> About:
+def _server(name: str, choice: Any, flags: Flags) -> Usage:
   takes = lambda entry: (
     choice.is_plain
     if entry.server_takes == "rate"
@@ -92,7 +92,7 @@ def _server(name: str, choice: Any, flags: Flags) -> About:
   return fits, f"--server={name}{_tried(flags)}"
 
 
-def _regularizer(name: str, choice: Any, flags: Flags) -> About:
+def _regularizer(name: str, choice: Any, flags: Flags) -> Usage:
   takes = lambda entry: (
     entry.takes("psi") and (choice.is_finite or not entry.needs_penalty)
   )
@@ -120,35 +120,35 @@ def _tried(flags: Flags) -> str:
   return ""
 
 
-def _partition(name: str, choice: Any, flags: Flags) -> About:
+def _partition(name: str, choice: Any, flags: Flags) -> Usage:
   fits = {"task": "those whose clients do not come with the data"}
   return fits, f"--partition={name} --num_clients=10{_tried(flags)}"
 
 
-def _sampler(name: str, choice: Any, flags: Flags) -> About:
+def _sampler(name: str, choice: Any, flags: Flags) -> Usage:
   cohorts = choice_flags.ALGORITHM.names(lambda item: item.cohort != "sampled")
   words = "".join(f" --{flag}={_GROUPS}" for flag in flags)
   return {"algorithm": f"all but {cohorts}"}, f"--sampler={name}{words}"
 
 
-def _upload(name: str, choice: Any, flags: Flags) -> About:
+def _upload(name: str, choice: Any, flags: Flags) -> Usage:
   fits = {"algorithm": "those that send differences of models, in one phase"}
   return fits, f"--upload={name}{_tried(flags)}"
 
 
-def _aggregator(name: str, choice: Any, flags: Flags) -> About:
+def _aggregator(name: str, choice: Any, flags: Flags) -> Usage:
   if name == "mean":
     return {"algorithm": "all"}, "--aggregator=mean"
   fits = {"algorithm": "all that average", "weighting": "uniform"}
   return fits, f"--weighting=uniform --aggregator={name}{_tried(flags)}"
 
 
-def _fault(name: str, choice: Any, flags: Flags) -> About:
+def _fault(name: str, choice: Any, flags: Flags) -> Usage:
   fits, _ = _upload(name, choice, flags)
   return fits, f"--fault={name}{_tried(flags)} --faulty_fraction=0.1"
 
 
-def _privacy(name: str, choice: Any, flags: Flags) -> About:
+def _privacy(name: str, choice: Any, flags: Flags) -> Usage:
   fits = {
     "algorithm": "those that send one difference of models and nothing else",
     "weighting": "uniform",
@@ -161,19 +161,19 @@ def _privacy(name: str, choice: Any, flags: Flags) -> About:
   return fits, example
 
 
-def _system(name: str, choice: Any, flags: Flags) -> About:
+def _system(name: str, choice: Any, flags: Flags) -> Usage:
   schedules = choice_flags.SCHEDULE.names(
     lambda entry: "durations" in entry.arguments
   )
   return {"schedule": schedules}, f"--system={name}{_file_or_tried(flags)}"
 
 
-def _availability(name: str, choice: Any, flags: Flags) -> About:
+def _availability(name: str, choice: Any, flags: Flags) -> Usage:
   words = _file_or_tried(flags)
   return {"system": "any"}, f"--system=lognormal --availability={name}{words}"
 
 
-def _schedule(name: str, choice: Any, flags: Flags) -> About:
+def _schedule(name: str, choice: Any, flags: Flags) -> Usage:
   example = f"--schedule={name}{_file_or_tried(flags)}"
   if "durations" in choice.arguments:
     return {"system": "any; it needs one"}, f"--system=lognormal {example}"
@@ -187,7 +187,7 @@ def _file_or_tried(flags: Flags) -> str:
   return f" --{file}=FILE.csv" if file else _tried(flags)
 
 
-def _task(name: str, choice: Any, flags: Flags) -> About:
+def _task(name: str, choice: Any, flags: Flags) -> Usage:
   fits = {"partition": "any"}
   if choice.has_clients is True:
     fits["partition"] = "none: its clients come with the data"
@@ -223,7 +223,7 @@ def _tasks_of_model(name: str) -> list[str]:
   return [task for task in pairs if task in tasks.TASKS]
 
 
-def _model(name: str, choice: Any, flags: Flags) -> About:
+def _model(name: str, choice: Any, flags: Flags) -> Usage:
   task_names = _tasks_of_model(name)
   data = "" if task_names[0].startswith("digits") else " --data_dir=DIR"
   return {"task": ", ".join(task_names)}, f"--task={task_names[0]}{data}"
@@ -236,12 +236,12 @@ class _ChoicePage(NamedTuple):
     title: name of one choice of this kind.
     choice_flag: that chooses it; None for models, which are a part of
       a task's name.
-    about: function to the content of a choice's page.
+    usage: `(name, choice, flags) -> Usage`.
   """
 
   title: str
   choice_flag: ChoiceFlag | None
-  about: Callable[[str, Any, Flags], About]
+  usage: Callable[[str, Any, Flags], Usage]
 
   @property
   def registry(self) -> Mapping[str, Any]:
@@ -302,7 +302,7 @@ def page(name: str) -> str:
 
 def _page(kind: _ChoicePage, name: str) -> str:
   choice, flags = kind.registry[name], kind.flags(name)
-  fits, example = kind.about(name, choice, flags)
+  fits, example = kind.usage(name, choice, flags)
   lines = [f"{name} ({kind.title})", layout.paragraph(f"{choice.help}.")]
   source = source_of(choice)
   if source:
@@ -318,7 +318,7 @@ def _page(kind: _ChoicePage, name: str) -> str:
 def example(kind: str, name: str) -> str:
   """The flags of a choice's example."""
   choices = CHOICE_PAGES[kind]
-  return choices.about(name, choices.registry[name], choices.flags(name))[1]
+  return choices.usage(name, choices.registry[name], choices.flags(name))[1]
 
 
 def _of_flag(flag: str, parameter: Hyperparameter) -> str:

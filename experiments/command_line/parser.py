@@ -143,7 +143,7 @@ def run_program(
   Returns:
     The exit status.
   """
-  command.says(line, stream)
+  command.set_last_line(line, stream)
   try:
     return work()
   except KeyboardInterrupt as error:

@@ -1,12 +1,11 @@
 """Figures 7 and 8 of the Delta-SGD paper: step sizes and data of clients."""
 
 import functools
-from typing import Any
 
 import numpy as np
 
-from experiments.artefacts.artefact import Block, Picture, Records
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.artefact import Entries, Records
+from experiments.artefacts.blocks import Block, Claim, Picture, Quantity
 from experiments.studies.records import RecordedParts
 from fedjax_opt import Run, plots
 
@@ -20,17 +19,17 @@ _TRACE = {
 }
 
 
-def trace_of(about: Any, run: Run) -> RecordedParts:
+def trace_of(entries: Entries, run: Run) -> RecordedParts:
   """The step sizes of the first client of each round, [rounds, steps]."""
-  del about
+  del entries
   with np.load(run.folder / "traces.npz") as file:
     arrays = {name: file[name][0, :_TRACED, 0] for name in _TRACE}
   return RecordedParts(("test_accuracy",), arrays=arrays)
 
 
-def step_sizes(about: Any, records: Records) -> list[Block]:
+def step_sizes(entries: Entries, records: Records) -> list[Block]:
   """Pictures of the steps, and how often each term decides."""
-  del about
+  del entries
   (record,) = records.values()
   trace = {name: record.arrays[key] for key, name in _TRACE.items()}
   first = {name: values[:_DETAIL] for name, values in trace.items()}
@@ -64,9 +63,9 @@ def step_sizes(about: Any, records: Records) -> list[Block]:
 # Figure 8: who has which labels.
 
 
-def labels(about: Any, records: Records) -> list[Block]:
+def labels(entries: Entries, records: Records) -> list[Block]:
   """A picture of the labels at each α, and the clients' numbers of classes."""
-  size = about["calls"]["options"]["num_clients"]
+  size = entries["calls"]["options"]["num_clients"]
   blocks: list[Block] = []
   for (alpha,), record in records.items():
     counts = np.concatenate(list(record.history.metrics.values()), axis=1)

@@ -13,8 +13,8 @@ import numpy as np
 import optax
 
 import fedjax_opt as fo
-from experiments.artefacts.artefact import Block, Picture, Records, Table
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.artefact import Entries, Records
+from experiments.artefacts.blocks import Block, Claim, Picture, Quantity, Table
 from experiments.artefacts.values import with_interval
 from fedjax_opt.results.history import History
 
@@ -139,7 +139,7 @@ def _draw_rate(lines: Mapping[str, np.ndarray], rounds: np.ndarray) -> Any:
 _STYLES = ("-", "--")
 
 
-def theorem1_shown(about: Any, records: Records) -> list[Block]:
+def theorem1_shown(entries: Entries, records: Records) -> list[Block]:
   (record,) = records.values()
   history = record.history
   rounds = np.asarray(history.rounds, float)

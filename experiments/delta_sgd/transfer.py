@@ -1,26 +1,26 @@
 """How far one setting carries: regrets and ranks over tasks."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats
 
 from experiments.artefacts import definitions
-from experiments.artefacts.artefact import Block, Records, Table
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.artefact import Entries, Records
+from experiments.artefacts.blocks import Block, Claim, Quantity, Table
 from experiments.artefacts.values import ACCURACY, with_interval
 
 _NEAR = 0.005  # What the paper counts as good as the best.
 
 
-def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
+def blocks(entries: Entries, records: Records) -> list[Block]:
   """What the file declares, and means over the tasks that ran whole.
 
   The means are over the tasks of each earlier design, then over all.
   """
-  declared_blocks = definitions.blocks(about, records)
-  rows = [row for row in about["rows"] if any(key[0] == row for key in records)]
+  declared_blocks = definitions.blocks(entries, records)
+  ran = {key[0] for key in records}
+  rows = [row for row in entries["rows"] if row in ran]
   tasks = [
     task
     for task in dict.fromkeys(key[1] for key in records)
@@ -33,12 +33,12 @@ def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
     [[records[row, task].final(ACCURACY) for task in tasks] for row in rows]
   )
   accuracy = np.nan_to_num(accuracy)
-  earlier = [size for size in about["first_tasks"] if size < len(tasks)]
+  earlier = [size for size in entries["first_tasks"] if size < len(tasks)]
   parts = {f"the first {size} tasks": accuracy[:, :size] for size in earlier}
   parts[f"all {len(tasks)} tasks"] = accuracy
   return [
     *declared_blocks[:1],
-    *(_table(about, rows, part, name) for name, part in parts.items()),
+    *(_table(entries, rows, part, name) for name, part in parts.items()),
     *declared_blocks[1:],
     *(_least(rows, part, name) for name, part in parts.items()),
   ]
@@ -51,7 +51,7 @@ def _regret(accuracy: np.ndarray) -> np.ndarray:
 
 
 def _table(
-  about: Mapping[str, Any], rows: Sequence[str], accuracy: np.ndarray, name: str
+  entries: Entries, rows: Sequence[str], accuracy: np.ndarray, name: str
 ) -> Table:
   """Regrets and ranks, as means over tasks; the intervals are over seeds."""
   means, regret = accuracy.mean(2), _regret(accuracy)
@@ -70,7 +70,7 @@ def _table(
     for i, row in enumerate(rows)
   ]
   heads = [
-    about["corner"], "mean regret, points", "largest regret",
+    entries["corner"], "mean regret, points", "largest regret",
     "within 0.5 points of the best", "best or second", "mean rank",
   ]  # fmt: skip
   title = f"{name} together; a run that diverged counts as 0 %"

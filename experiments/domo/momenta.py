@@ -4,15 +4,14 @@
 """
 
 import itertools
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from experiments.artefacts import values, views
-from experiments.artefacts.artefact import Block, Picture, Records, Table
-from experiments.artefacts.claims import Claim
+from experiments.artefacts.artefact import Entries, Records
+from experiments.artefacts.blocks import Block, Claim, Picture, Table
 from experiments.artefacts.declared_claims import lead
+from experiments.artefacts.views import TableDeclaration
 from fedjax_opt import plots
 from fedjax_opt.study.plots.heat_maps import Grid
 
@@ -32,11 +31,11 @@ def by_momenta(records: Records, s: str) -> Records:
   return parts
 
 
-def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
+def blocks(entries: Entries, records: Records) -> list[Block]:
   """A table and a claim for each similarity, and a panel for each."""
   by_title = {
-    about["titles"][s]: by_momenta(records, s)
-    for s in about["columns"]
+    entries["titles"][s]: by_momenta(records, s)
+    for s in entries["columns"]
     if ("DOMO", s) in records
   }
   draw = lambda: plots.heat_maps(
@@ -53,9 +52,9 @@ def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
 
 
 def _table(title: str, parts: Records) -> Table:
-  about = {"rows": MU_S, "columns": MU_L, "corner": "momentum"}
   title = f"Last test accuracy in percent, {title}"
-  return views.table(about | {"title": title}, parts, {})
+  declared = TableDeclaration(MU_S, MU_L, title=title, corner="momentum")
+  return views.table(declared, parts)
 
 
 def _grid(parts: Records) -> Grid:

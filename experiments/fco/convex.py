@@ -11,7 +11,7 @@ h half the squared norm. D.1 measures gradients in the dual norm of
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,8 +20,8 @@ import numpy as np
 from scipy import optimize
 
 import fedjax_opt as fo
-from experiments.artefacts.artefact import Block, Key, Picture, Records, Table
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.artefact import Entries, Key, Records
+from experiments.artefacts.blocks import Block, Claim, Picture, Quantity, Table
 from experiments.artefacts.values import with_interval
 from experiments.studies.records import Record
 from fedjax_opt import plots, prox
@@ -264,9 +264,9 @@ def _best(record: Record, metric: str) -> np.ndarray:
   return np.min(stacked, axis=0)
 
 
-def blocks(about: Mapping[str, Any], records: Records) -> list[Block]:
+def blocks(entries: Entries, records: Records) -> list[Block]:
   """Gaps and bounds as a table and a picture, and the claims of the theorem."""
-  theorem = about["theorem"]
+  theorem = entries["calls"]["options"]["theorem"]
   by_name = {key: r for key, r in records.items() if key[0] in _NAMES}
   rows, heads = [], ["algorithm", "rate"]
   rounds = next(iter(records.values())).history.rounds

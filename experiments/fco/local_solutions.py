@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 import fedjax_opt as fo
 from experiments.artefacts import views
-from experiments.artefacts.artefact import Block, Picture, Records, Table
-from experiments.artefacts.claims import Claim
+from experiments.artefacts.artefact import Entries, Records
+from experiments.artefacts.blocks import Block, Claim, Picture, Table
 from experiments.artefacts.declared_claims import lead
 from experiments.artefacts.values import value, with_interval
 from experiments.studies.records import Record
@@ -144,9 +144,9 @@ _KINDS = ("clients", "average", "server")
 _ROUNDS = (10, 50, 100)
 
 
-def blocks(about: Any, records: Records) -> list[Block]:
+def blocks(entries: Entries, records: Records) -> list[Block]:
   """Densities as a table and a picture, and claims about them."""
-  del about
+  del entries
   in_order = sorted(records, key=lambda key: _NAMES.index(key[0]))
   records = {key: records[key] for key in in_order}
   last = min(record.history.rounds[-1] for record in records.values())

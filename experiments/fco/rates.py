@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.artefacts.artefact import Block, Picture, Records, Table
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.artefact import Entries, Records
+from experiments.artefacts.blocks import Block, Claim, Picture, Quantity, Table
 from experiments.artefacts.values import value
 from experiments.studies.records import Record
 from fedjax_opt import plots
@@ -21,7 +21,7 @@ _MEASURED = {"test_accuracy", "density"}
 # The paper's rates on LASSO.
 
 
-def all_rates(about: Mapping[str, Any], records: Records) -> list[Block]:
+def all_rates(entries: Entries, records: Records) -> list[Block]:
   """How many pairs diverge, and whether the paper's best pairs do."""
   rates = sorted({p["client_lr"] for r in records.values() for p in r.points})
   rows = [
@@ -35,7 +35,7 @@ def all_rates(about: Mapping[str, Any], records: Records) -> list[Block]:
       f"{method} at {client:g}, {server:g} (-1 if it diverged)",
       _finished_at(records, method, client, server),
     )
-    for method, (client, server) in about["best_rates"].items()
+    for method, (client, server) in entries["best_rates"].items()
   ]
   text = "The best rates: all algorithms can run at them"
   return [Table(heads, rows, title), Claim(text, quantities)]
@@ -61,7 +61,7 @@ def _finished_at(
 # Figure 12.
 
 
-def products(about: Mapping[str, Any], records: Records) -> list[Block]:
+def products(entries: Entries, records: Records) -> list[Block]:
   """The pairs that end sparse and accurate, and what all pairs reach."""
   strengths = list(dict.fromkeys(strength for _, strength in records))
   parts = {
@@ -94,12 +94,12 @@ def products(about: Mapping[str, Any], records: Records) -> list[Block]:
   pictures = [
     Picture(
       f"rates_{strength.split()[-1]}",
-      functools.partial(_draw, about, of_methods),
+      functools.partial(_draw, entries, of_methods),
       f"{alt}, {strength}",
     )
     for strength, of_methods in parts.items()
   ]
-  robust = [_most_robust(about, share, strength) for strength in strengths]
+  robust = [_most_robust(entries, share, strength) for strength in strengths]
   return [*([table] if rows else []), *pictures, *robust]
 
 
@@ -119,7 +119,7 @@ def _is_upper_left(record: Record) -> np.ndarray:
   return is_accurate & (record.final("density") < 0.5)
 
 
-def _most_robust(about: Mapping[str, Any], share, strength: str) -> Claim:
+def _most_robust(entries: Entries, share, strength: str) -> Claim:
   ours = share.get(("FedDualAvg", strength))
   over = lambda other: (
     (ours - share[other, strength],)
@@ -130,28 +130,28 @@ def _most_robust(about: Mapping[str, Any], share, strength: str) -> Claim:
     f"FedDualAvg is the most robust to rates, {strength}",
     [
       Quantity(f"share over that of {other}", over(other))
-      for other in about["groups"]["others"]
+      for other in entries["groups"]["others"]
     ],
   )
 
 
 def _draw(
-  about: Mapping[str, Any],
+  entries: Entries,
   records: Mapping[str, Record],
 ) -> Any:
-  styles = plots.method_styles(about["rows"])
-  entries = {}
+  styles = plots.method_styles(entries["rows"])
+  handles = {}
   with plots.figure(len(_ROUNDS)) as (figure, all_axes):
     for axes, at in zip(all_axes[0], _ROUNDS, strict=True):
       for method, record in records.items():
         x = value(f"density at {at}").compute(record)
         y = value(f"test_accuracy at {at}").compute(record)
         look = styles[method]
-        entries[method] = axes.scatter(
+        handles[method] = axes.scatter(
           x, 100 * y, s=12, color=look.color, marker=look.marker, alpha=0.7
         )
       axes.set(title=f"Round {at}", xlabel="Density")
       axes.set(xlim=(-0.03, 1.03), ylim=(30, 102))
     all_axes[0, 0].set_ylabel("Accuracy (%)")
-    panels.add_below(figure, entries, 2.8 * len(_ROUNDS))
+    panels.add_below(figure, handles, 2.8 * len(_ROUNDS))
     return figure

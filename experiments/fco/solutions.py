@@ -5,7 +5,7 @@ sense. The paper chooses its strength so that a centralized solver recovers the
 truth, but does not say which strength that is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedjax_opt as fo
-from experiments.artefacts.artefact import Block, Records, Table
+from experiments.artefacts.artefact import Entries, Records
+from experiments.artefacts.blocks import Block, Table
 from experiments.tasks import composite
 from fedjax_opt import prox
 from fedjax_opt.results.history import History
@@ -86,9 +87,9 @@ _TITLES = {
 }
 
 
-def strength(about: Mapping[str, Any], records: Records) -> list[Block]:
+def strength(entries: Entries, records: Records) -> list[Block]:
   """What the optima recover, and their error, against the strength."""
-  del about
+  del entries
   blocks: list[Block] = []
   for task, (name, recovered) in _TITLES.items():
     by_variant = {k[1]: r for k, r in records.items() if k[0] == task}

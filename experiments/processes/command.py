@@ -31,7 +31,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _M_ARENA_MAX = -8  # Of glibc's malloc.h.
 
 _is_command = False
-_last_words: tuple[Callable[[], str], int] | None = None  # See `says`.
+_last_words: tuple[Callable[[], str], int] | None = None  # See `set_last_line`.
 _ends: list[Callable[[], None]] = []  # See `calling_on_signal`.
 
 
@@ -98,7 +98,7 @@ def begin() -> None:
   _keep_streams()
   # One line, without the place in the code and the code there.
   warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
-  says("interrupted while it started")
+  set_last_line("interrupted while it started")
   for number in _heeded(_SIGNALS):
     signal.signal(number, lambda number, _: exit_now(number))
 
@@ -108,7 +108,7 @@ def is_command() -> bool:
   return _is_command
 
 
-def says(line: str | Callable[[], str], stream: int = 1) -> None:
+def set_last_line(line: str | Callable[[], str], stream: int = 1) -> None:
   """Sets the last line of a command that a signal ends.
 
   Args:
@@ -119,7 +119,7 @@ def says(line: str | Callable[[], str], stream: int = 1) -> None:
   _last_words = (line if callable(line) else lambda: line), stream
 
 
-def says_nothing() -> None:
+def clear_last_line() -> None:
   """A command that a signal ends has no last line."""
   global _last_words
   _last_words = None

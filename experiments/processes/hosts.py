@@ -101,7 +101,7 @@ def is_loss(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def together() -> Iterator[None]:
+def all_or_none() -> Iterator[None]:
   """Continues only if the code inside succeeded in all processes.
 
   Raises:
@@ -139,8 +139,8 @@ def watch() -> None:
   """Ends this process in one line if JAX notices that another one has ended.
 
   A program calls it once, before it joins the others. Then an uncaught
-  exception, or `leave`, ends the process at once: the others wait for numbers
-  from it, and would never reach the common end that JAX waits for.
+  exception, or `exit_if_watched`, ends the process at once: the others wait for
+  numbers from it, and would never reach the common end that JAX waits for.
   """
   global _is_watched, _stderr
   sys.stderr.flush()
@@ -152,7 +152,9 @@ def watch() -> None:
   log, end = os.pipe()
   os.dup2(end, 2)
   os.close(end)
-  threading.Thread(target=pass_on, args=(log, lost), daemon=True).start()
+  threading.Thread(
+    target=copy_log, args=(log, exit_as_lost), daemon=True
+  ).start()
   libc = ctypes.CDLL(None)
   libc.signal.argtypes = ctypes.c_int, ctypes.c_void_p
   libc.signal.restype = ctypes.c_void_p
@@ -161,17 +163,17 @@ def watch() -> None:
 
   def ends(*error):
     hook(*error)
-    leave(1)
+    exit_if_watched(1)
 
   sys.excepthook = ends
 
 
-def lost(reason: str) -> int:
-  """Prints that another process has ended, and ends this one, as `leave`."""
+def exit_as_lost(reason: str) -> int:
+  """Prints that another process has ended, and ends this one too."""
   if not _speaks.acquire(blocking=False):  # Two threads may notice it.
     threading.Event().wait()
   os.write(_stderr, f"error: {message(reason)}\n".encode())
-  return leave(1)
+  return exit_if_watched(1)
 
 
 def message(reason: str) -> str:
@@ -184,7 +186,7 @@ def message(reason: str) -> str:
   return f"another process has ended ({first}); start all of them again"
 
 
-def leave(status: int) -> int:
+def exit_if_watched(status: int) -> int:
   """Ends this process at once if it is watched; if not, returns the status."""
   if _is_watched:
     json_files.remove_unfinished()
@@ -195,7 +197,7 @@ def leave(status: int) -> int:
   return status
 
 
-def pass_on(log: int, on_lost: Callable[[str], object]) -> None:
+def copy_log(log: int, on_lost: Callable[[str], object]) -> None:
   """Writes to stderr what libraries log, until its end.
 
   Args:

@@ -178,7 +178,7 @@ def _work(connection: Connection, run_cell: Callable, where: Any) -> None:
 def _begin() -> None:
   """Begins a worker, which ends with its parent even if that is killed."""
   command.begin()
-  command.says_nothing()
+  command.clear_last_line()
   # JAX reads it when it first asks for a device.
   flags = os.environ.get("XLA_FLAGS", "")
   os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"

@@ -6,15 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.processes import command, executors
-from experiments.reference import (
-  definition,
-  reference_cells,
-  reference_page,
-  standing,
-)
+from experiments.reference import cells, definition, page, standing
 from experiments.reference.standing import Leaderboard
 from experiments.single_run.job import output_dir_of
-from experiments.single_run.loading import Loader
 from experiments.studies.request import Request
 from experiments.studies.store import Store
 from fedjax_opt import plots
@@ -55,7 +49,7 @@ def run(request: Request) -> int:
     progress=request.progress,
   )
   print(leaderboard)
-  print(f"page: {reference_page.write(leaderboard, folder)}")
+  print(f"page: {page.write(leaderboard, folder)}")
   return 0
 
 
@@ -116,19 +110,19 @@ def join(
   )
   stored = comparison.cells(comparison.methods, data_dir)
   joined = comparison.cells(methods, data_dir, budget) if methods else stored
-  missing = [
-    cell for cell in joined if reference_cells.read(cell, folders) is None
-  ]
-  store = Store(folder, Loader())
-  reference_cells.check(missing, store.loader)
+  missing = [cell for cell in joined if cells.read(cell, folders) is None]
+  store = Store(folder)
+  cells.check(missing, store.loader)
   with locks.held("output_dir", folder):
     done_cells = executors.map_cells(
-      reference_cells.run_cell, missing, store, jobs, executor, folder
+      cells.run_cell, missing, store, jobs, executor, folder
     )
     for number, cell in enumerate(done_cells, 1):
       line = f"[{number}/{len(missing)}] {cell.condition.name}: "
       line += cell.planned.method
-      command.says(f"interrupted after {line}; the same command goes on", 2)
+      command.set_last_line(
+        f"interrupted after {line}; the same command goes on", 2
+      )
       if progress:
         print(line, file=sys.stderr, flush=True)
   all_cells = [*stored, *(joined if methods else [])]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from experiments.reference import reference_cells
+from experiments.reference import cells
 from experiments.reference.definition import Condition, Reference, ReferenceCell
 from fedjax_opt.data import digest
 from fedjax_opt.results.history import is_fraction
@@ -148,27 +148,30 @@ def leaderboard(
   studies = {}
   for condition in reference.conditions:
     own_planned = [c for c in planned if c.condition.name == condition.name]
-    read_cells = [reference_cells.read(cell, folders) for cell in own_planned]
-    cells = tuple(cell for cell in read_cells if cell is not None)
-    if cells:
-      _check_data(condition, cells)
+    found = [cells.read(cell, folders) for cell in own_planned]
+    if ran := tuple(cell for cell in found if cell is not None):
+      _check_data(condition, ran)
       studies[condition.name] = Study(
-        cells, condition.metric, condition.title, condition.target
+        ran, condition.metric, condition.title, condition.target
       )
   return Leaderboard(reference, [*planned], studies, [*joined])
 
 
-def _check_data(condition: Condition, cells: Sequence) -> None:
+def _check_data(condition: Condition, ran: Sequence) -> None:
   """Checks that all cells of a condition have the same data."""
   for part in ("tuning_runs", "report_runs"):
-    ran = [cell for cell in cells if getattr(cell, part) is not None]
-    digests = [getattr(cell, part).digests for cell in ran]
-    for own_digests, cell in zip(digests, ran, strict=True):
-      if own_digests != digests[0]:
+    by_method = {
+      cell.method: getattr(cell, part).digests
+      for cell in ran
+      if getattr(cell, part) is not None
+    }
+    for method, own_digests in by_method.items():
+      first, digests = next(iter(by_method.items()))
+      if own_digests != digests:
         raise ValueError(
-          f"reference: {condition.name}: {cell.method} ran on "
-          f"{digest.difference(digests[0], own_digests)} than {ran[0].method}; "
-          "remove the records of one of them"
+          f"reference: {condition.name}: {method} ran on "
+          f"{digest.difference(digests, own_digests)} than {first}; remove the "
+          "records of one of them"
         )
 
 

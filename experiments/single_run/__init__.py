@@ -1,13 +1,17 @@
 """One run, or one grid, from its specification to its folder.
 
-loading.py        the data: who trains on what, and what is held out
-timetables.py     who works when, if the run has a clock
-job.py            the simulator, checked before anything compiles
-resuming.py       what `--resume` finds in a folder
-stopping.py       what ends a run before its last round
-client_tests.py   metrics of each client, on examples of its own
-run_output.py     what is written, during the run and at its end
-clock_results.py  what is written about the clock
-running.py        runs it, and writes the folder
-tracking.py       what is logged with a tracker
+loading.py            the data: who trains on what, and what is held out
+timetables.py         who works when, if the run has a clock
+criteria.py           how settings are compared
+building.py           the algorithm, and the options of the simulator
+job.py                the simulator, checked before anything compiles
+resuming.py           what `--resume` finds in a folder
+stopping.py           what ends a run before its last round
+own_model_metrics.py  metrics of clients' own models, during a run
+client_tests.py       metrics of each client on its test examples, after a run
+accounting.py         the privacy of the run
+run_output.py         what is written, during the run and at its end
+clock_results.py      what is written about the clock
+running.py            runs it, and writes the folder
+tracking.py           what is logged with a tracker
 """

@@ -34,15 +34,15 @@ def write(
   Returns:
     The entries for summary.json; None without a clock.
   """
-  if job.tables is None or not result.rounds:
+  if job.timetables is None or not result.rounds:
     return None
   seed = job.points[point or 0]["seed"]
-  typical = job.options["schedule"].typical
+  away = job.schedule.seconds_away
   tables = {
-    s: table.first_steps(result.rounds) for s, table in job.tables.items()
+    s: table.first_steps(result.rounds) for s, table in job.timetables.items()
   }
-  usage = {s: fo.schedules.usage(t, len(typical[s])) for s, t in tables.items()}
-  groups = fo.schedules.speed_groups(typical[seed])
+  usage = {s: fo.schedules.usage(t, len(away[s])) for s, t in tables.items()}
+  groups = fo.schedules.speed_groups(away[seed])
   if usage[seed].sent <= _MAX_EVENTS:
     fo.schedules.write_events(tables[seed], job.output_dir / "timetable.csv")
   path: pathlib.Path = job.output_dir / "timetable.png"
@@ -52,25 +52,25 @@ def write(
     **{n: [getattr(counts, n) for counts in usage.values()] for n in _SCALARS},
     "seed": seed,
     "groups": [
-      _of_group(groups == g, typical[seed], usage[seed].updates, values)
+      _of_group(groups == g, away[seed], usage[seed].updates, values)
       for g in range(int(groups.max()) + 1)
     ],
   }
 
 
-def line(about: Mapping[str, Any]) -> str:
-  """The lines for the terminal, with means over the seeds."""
-  mean = {name: float(np.mean(about[name])) for name in _SCALARS}
+def line(entries: Mapping[str, Any]) -> str:
+  """The line for the terminal, with means over the seeds."""
+  mean = {name: float(np.mean(entries[name])) for name in _SCALARS}
   return (
     f"clock: {mean['seconds']:.4g} s; {mean['at_work']:.3g} clients at work on "
     f"average, {100 * mean['used_time']:.0f} % of their time used; staleness "
-    f"{mean['mean_staleness']:.2g}, at most {max(about['max_staleness'])}"
+    f"{mean['mean_staleness']:.2g}, at most {max(entries['max_staleness'])}"
   )
 
 
 def _title(job: Job, seed: int) -> str:
   name = job.spec.schedule.choice.label or job.spec.schedule.name
-  suffix = f", seed {seed}" if len(job.data) > 1 else ""
+  suffix = f", seed {seed}" if len(job.clients) > 1 else ""
   return f"Schedule: {name.replace('_', ' ')}{suffix}"
 
 
@@ -92,7 +92,7 @@ def _values(job, result, point, seed, of_clients) -> dict[str, np.ndarray]:
   It is measured on the clients' own test examples if they have any, else on
   their training examples.
   """
-  data = job.data[seed]
+  data = job.clients[seed]
   metrics, part = of_clients.get("per_client"), "client_test"
   if metrics is None:
     is_small = (

@@ -3,34 +3,27 @@
 import contextlib
 import dataclasses
 import datetime
-import math
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jax.experimental.compilation_cache import compilation_cache
 
 import fedjax_opt as fo
-from experiments.single_run import timetables, tracking
-from experiments.single_run.loading import (
-  Loaded,
-  criterion_of,
-  has_accuracy,
-  load,
-)
-from experiments.specification.spec import COHORT_SIZE, DP_DELTA, FLAGS, Spec
+from experiments.single_run import building, timetables, tracking
+from experiments.single_run.criteria import criterion_of, has_accuracy
+from experiments.single_run.loading import Loaded, load
+from experiments.single_run.timetables import TimetableMaker, Timetables
+from experiments.specification.spec import COHORT_SIZE, Spec
 from experiments.tasks import Task
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine.config import GridOptions
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results import writers
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.rules import step_decay
 from fedjax_opt.transforms import faults
 from fedjax_opt.transforms.aggregators import least_cohort
 
@@ -46,7 +39,8 @@ class Job(NamedTuple):
     criterion: compares settings.
     options: of the simulator.
     simulator: computes all points.
-    tables: the timetable of each seed, on a clock; None without one.
+    schedule: made the timetables; None without a clock.
+    timetables: the timetable of each seed; None without a clock.
     output_dir: the folder of the run.
   """
 
@@ -57,7 +51,8 @@ class Job(NamedTuple):
   criterion: Criterion
   options: dict[str, Any]
   simulator: fo.Simulator
-  tables: timetables.Tables | None
+  schedule: TimetableMaker | None
+  timetables: Timetables | None
   output_dir: pathlib.Path
 
   @property
@@ -66,7 +61,7 @@ class Job(NamedTuple):
     return self.loaded.task
 
   @property
-  def data(self) -> dict[int, ClientData] | dict[int, fo.Population]:
+  def clients(self) -> dict[int, ClientData] | dict[int, fo.Population]:
     """The clients of each seed."""
     return self.loaded.clients
 
@@ -79,7 +74,7 @@ class Job(NamedTuple):
   @property
   def rounds(self) -> int:
     """The rounds of the run, unless something ends it earlier."""
-    return timetables.rounds_of(self.spec, self.tables)
+    return timetables.rounds_of(self.spec, self.timetables)
 
   def simulate(
     self,
@@ -142,8 +137,8 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   size = _cohort_size(spec, num_clients)
   spec = dataclasses.replace(spec, cohort_size=size)
   _check_cohort(spec, num_clients)
-  options = options_of(spec, task)
-  make = algorithm_of(spec, task)
+  options = building.options_of(spec, task)
+  make = building.algorithm_of(spec, task)
   simulator = fo.Simulator(
     make,
     clients.get,
@@ -154,8 +149,8 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     **options,
   )
   _check_model(spec, make, task, simulator)
-  tables = timetables.tables_of(spec, simulator, task.init)
-  rounds = timetables.rounds_of(spec, tables)
+  made = timetables.timetables_of(spec, simulator, task.init)
+  rounds = timetables.rounds_of(spec, made)
   criterion = criterion_of(dataclasses.replace(spec, rounds=rounds), task)
   return Job(
     dataclasses.replace(spec, output_dir=str(output_dir)),
@@ -165,7 +160,8 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     criterion,
     options,
     simulator,
-    tables,
+    options["schedule"],
+    made,
     output_dir,
   )
 
@@ -209,7 +205,7 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
       raise ValueError(f"{flag}={value:.9g}: must be at most {words}")
   if spec.fault:
     with errors_of(fraction="faulty_fraction"):
-      faults.clients_of(_fault(spec), num_clients)
+      faults.clients_of(building.fault_of(spec), num_clients)
   faulty = spec.aggregator.static.get("krum_faulty")
   if faulty is not None and places < least_cohort(faulty):
     raise ValueError(
@@ -279,156 +275,3 @@ def output_dir_of(given: str | None, *words: str) -> str:
       "out for a new one in runs"
     )
   return given
-
-
-# The method, and the options of a simulation.
-
-
-def algorithm_of(spec: Spec, task: Task) -> Callable[..., fo.Algorithm]:
-  """`(**point) -> Algorithm`, where a point is {flag: number}, for `sweep`."""
-  functions = task.loss_fn, task.features_fn
-  paths = trained_paths(spec, task)
-
-  def make(**point: Any) -> fo.Algorithm:
-    of_loss = lambda loss_fn, features_fn=None: _algorithm(
-      spec, point, paths, loss_fn, features_fn
-    )
-    if not paths or spec.algorithm.choice.takes("paths"):
-      return of_loss(*functions)
-    return fo.trainable.train_only(of_loss, paths, *functions)
-
-  return make
-
-
-def trained_paths(spec: Spec, task: Task) -> tuple[str, ...]:
-  """Of the leaves that are trained; () for all."""
-  return spec.trainable_paths or task.trainable
-
-
-def _algorithm(
-  spec: Spec,
-  point: Mapping[str, Any],
-  paths: tuple[str, ...],
-  loss_fn: Any,
-  features_fn: Any,
-) -> fo.Algorithm:
-  """The algorithm at a point."""
-  choice = spec.algorithm.choice
-  arguments = {"loss_fn": loss_fn}
-  if choice.takes("features_fn"):
-    arguments["features_fn"] = features_fn
-  if choice.takes("paths") and paths:
-    arguments["paths"] = paths
-  if choice.takes("psi"):
-    arguments["psi"] = spec.regularizer.make(point)
-  if choice.client_takes == "rule":
-    arguments["client"] = client_rule(spec, point)
-  else:
-    arguments["learning_rate"] = _rate(spec, point)
-  if choice.server_takes == "rule":
-    arguments["server"] = spec.server.make(point)
-  elif choice.server_takes == "rate":
-    arguments["server_learning_rate"] = point["server_lr"]
-  algorithm = spec.algorithm.make(point, **arguments)
-  if spec.privacy is None:
-    return algorithm
-  return spec.privacy.make(point, algorithm=algorithm, noise_seed=spec.dp_seed)
-
-
-def client_rule(spec: Spec, point: Mapping[str, Any]) -> Any:
-  """The clients' rule at a point, or a function from the round to it."""
-  rate = _rate(spec, point)
-  if not callable(rate):
-    return spec.client.make(point)
-  return lambda round: spec.client.make({**point, "client_lr": rate(round)})
-
-
-def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
-  """The clients' learning rate, or a function from the round to it."""
-  rate = point.get("client_lr")  # Some rules have none.
-  if spec.client_schedule == "exponential":
-    # A power of the factor in float32 has an error of 5e-5 after 2,000 rounds.
-    exponent = math.log(spec.client_decay)
-    return lambda round: rate * jnp.exp(round * exponent)
-  if spec.client_schedule == "step_decay":
-    milestones = tuple(map(float, spec.client_milestones.split(",")))
-    return lambda round: rate * step_decay(round, spec.rounds, milestones)
-  return rate
-
-
-# Options of a simulation.
-
-
-def options_of(spec: Spec, task: Task) -> dict[str, Any]:
-  """The options of the simulator, as `GridOptions` has them."""
-  evaluate = task.evaluate
-  if spec.grad_norm:
-    loss_fn = task.loss_fn
-    if paths := trained_paths(spec, task):
-      loss_fn = fo.trainable.differentiated(loss_fn, paths)
-    norm = fo.evaluation.grad_norm_sq(loss_fn)
-    evaluate = lambda *args, **held: task.evaluate(*args, **held) | norm(*args)
-  names = [name for name in GridOptions.__annotations__ if name in FLAGS]
-  return {name: getattr(spec, name) for name in names} | {
-    "replacement": spec.sampling == "replacement",
-    "evaluate": evaluate,
-    # A schedule decides who takes part.
-    "schedule": timetables.TimetableMaker(spec) if spec.schedule else None,
-    "cohort_size": spec.cohort_size if spec.schedule is None else None,
-    "trace": spec.client.choice.traced if spec.trace else (),
-    "sampler": (
-      spec.sampler.make({}) if spec.sampler.name != "uniform" else "uniform"
-    ),
-    "upload": _upload(spec),
-    "fault": spec.fault and _fault(spec),
-    "aggregator": (
-      spec.aggregator.make({}) if spec.aggregator.name != "mean" else None
-    ),
-  }
-
-
-def _fault(spec: Spec) -> faults.Fault:
-  return spec.fault.make({}, fraction=spec.faulty_fraction)
-
-
-def _upload(spec: Spec) -> Any:
-  """What clients send instead of their differences."""
-  upload = spec.upload and spec.upload.make({})
-  return fo.transforms.error_feedback(upload) if spec.error_feedback else upload
-
-
-# Privacy.
-
-
-def privacy_summary(
-  spec: Spec, points: list[dict[str, Any]], num_clients: int, rounds: int
-) -> dict[str, Any] | None:
-  """The entry on privacy for summary.json; None without privacy.
-
-  Args:
-    spec: completed by `cohort_size`.
-    points: of the grid.
-    num_clients: M.
-    rounds: R.
-
-  Returns:
-    `delta`; `epsilon` [S], of each point after R rounds; `is_private`, whether
-    nobody can compute the noise again.
-  """
-  if spec.privacy is None:
-    return None
-  delta = DP_DELTA if spec.dp_delta is None else spec.dp_delta
-  size, scheme = spec.cohort_size, {"sampling": "uniform"}
-  if spec.sampler.name == "poisson":
-    scheme = {"places": size}
-    size = spec.sampler.static["sampler_expected"]
-  noises = [point["dp_noise_multiplier"] for point in points]
-  epsilons = {
-    noise: fo.privacy.epsilon(noise, rounds, num_clients, size, delta, **scheme)
-    for noise in set(noises)
-  }
-  return {
-    "delta": delta,
-    "epsilon": [epsilons[noise] for noise in noises],
-    "is_private": spec.dp_seed is None,
-  }

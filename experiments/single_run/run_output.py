@@ -12,8 +12,14 @@ import jax
 import numpy as np
 
 from experiments.command_line import flags
-from experiments.single_run import client_tests, clock_results, tracking
-from experiments.single_run.job import Job, privacy_summary
+from experiments.single_run import (
+  client_tests,
+  clock_results,
+  own_model_metrics,
+  tracking,
+)
+from experiments.single_run.accounting import privacy_summary
+from experiments.single_run.job import Job
 from experiments.single_run.stopping import Stopping
 from fedjax_opt import Population, Report, Result, plots
 from fedjax_opt.algorithms import optimum
@@ -52,7 +58,7 @@ class RunOutput:
     self._show = lambda round, metrics: None
     self._profile = _Profile(job.output_dir) if spec.profile else None
     self._minima: np.ndarray | None = None
-    self._own = client_tests.OwnModelMetrics(job)
+    self._own = own_model_metrics.OwnModelMetrics(job)
     self._history = History()
     self._stopping = Stopping(spec, job.criterion)
     self._seconds_to_first_round: float | None = None
@@ -103,19 +109,19 @@ class RunOutput:
     client_tests.write(job.output_dir, of_clients)
     if job.spec.trace and result.rounds:
       _write_traces(job, result, point or 0)
-    num_clients = next(iter(job.data.values())).num_clients
+    num_clients = next(iter(job.clients.values())).num_clients
     privacy = privacy_summary(job.spec, job.points, num_clients, result.rounds)
     of_clock = clock_results.write(job, result, point, of_clients)
     if history.rounds:
       _draw_curves(job, history)
     parts = {name: metrics.summary() for name, metrics in of_clients.items()}
     parts |= {"privacy": privacy, "clock": of_clock}
-    about = self._summary(result) | {n: v for n, v in parts.items() if v}
+    entries = self._summary(result) | {n: v for n, v in parts.items() if v}
     # A run that has a summary has all files.
     self._writer.finish(
       history,
       job.criterion,
-      about,
+      entries,
       params=lambda point: trees.take(result.params, point),
       more=self._stopping.spent(history),
     )
@@ -261,7 +267,7 @@ def _minima(job: Job) -> np.ndarray:
   regularizer = job.spec.regularizer
   names = list(regularizer.grid)
   problem = lambda point: (
-    id(job.data[point["seed"]]),
+    id(job.clients[point["seed"]]),
     *(point[name] for name in names),
   )
   minima: dict[tuple, float] = {}
@@ -269,7 +275,7 @@ def _minima(job: Job) -> np.ndarray:
     if problem(point) in minima:
       continue
     start = job.task.init(jax.random.key(point["seed"]))
-    data, psi = job.data[point["seed"]], regularizer.make(point)
+    data, psi = job.clients[point["seed"]], regularizer.make(point)
     best = optimum(job.task.loss_fn, psi, start, data)
     label = ", ".join(f"{name} {point[name]:g}" for name in names)
     print(
@@ -288,12 +294,12 @@ def _draw_clients(job: Job) -> None:
   """The labels of the first seed's clients, if they have labels."""
   if job.task.num_classes is None:
     return
-  seed, data = next(iter(job.data.items()))
+  seed, data = next(iter(job.clients.items()))
   title = f"{name_of(job.spec.task.name)}, {_partition_title(job)}"
   if isinstance(data, Population):
     data = feed.sample_of(data)
     title += f", {data.num_clients} of them"
-  elif len(job.data) > 1:
+  elif len(job.clients) > 1:
     title += f", seed {seed}"
   counts = data.label_counts(job.task.num_classes)
   plots.label_histogram(counts, job.output_dir / "clients.png", title=title)
@@ -321,7 +327,7 @@ def _draw_curves(job: Job, history: History) -> None:
 
 
 def _partition_title(job: Job) -> str:
-  clients = next(iter(job.data.values()))
+  clients = next(iter(job.clients.values()))
   if job.task.clients is not None or isinstance(clients, Population):
     return f"{clients.num_clients:,} clients"
   partition = job.spec.partition

@@ -34,7 +34,7 @@ def perform(
   """
   signals.phase = "while data were loaded"
   with contextlib.ExitStack() as lock:
-    with hosts.together():
+    with hosts.all_or_none():
       job, output = prepare(spec, loaded), None
       if multi_process.is_first_process():  # The others write nothing.
         lock.enter_context(locks.held("output_dir", job.output_dir))

@@ -19,21 +19,21 @@ from fedjax_opt.schedules import Timetable
 from fedjax_opt.schedules.timetable import check_clients
 from fedjax_opt.systems import System
 
-Tables = Mapping[int, Timetable]  # For each seed.
+Timetables = Mapping[int, Timetable]  # For each seed.
 
 
 class TimetableMaker:
   """The option `schedule` of a simulator, which makes timetables of work.
 
   Attributes:
-    typical: seed -> [M], seconds for which each client is away; known once the
-      seed's timetable is made.
+    seconds_away: seed -> [M], the typical time for which each client is away;
+      known of the seeds whose timetables are made.
   """
 
   def __init__(self, spec: Spec):
     """Of a specification with a schedule."""
     self._spec = spec
-    self.typical: dict[int, np.ndarray] = {}
+    self.seconds_away: dict[int, np.ndarray] = {}
 
   def __call__(self, work: Work) -> Timetable:
     """The steps of a seed within `max_time`, or the first one."""
@@ -47,14 +47,14 @@ class TimetableMaker:
     arguments = _arguments_of(spec.schedule)
     if spec.system is None:
       table = schedules.replay(**arguments)
-      self.typical[work.seed] = _seconds_of(table, num_clients)
+      self.seconds_away[work.seed] = _seconds_of(table, num_clients)
       return table
     if "cohort_size" in spec.schedule.choice.arguments:
       arguments["cohort_size"] = spec.cohort_size
     durations = system_of(spec, num_clients, work.seed).durations(
       work.steps, work.bytes_down, work.bytes_up, per_step=work.per_step
     )
-    self.typical[work.seed] = durations.typical
+    self.seconds_away[work.seed] = durations.typical
     steps = max(spec.rounds, 1)
     if spec.max_time is not None:
       arguments["seconds"] = spec.max_time
@@ -72,9 +72,9 @@ def _seconds_of(table: Timetable, num_clients: int) -> np.ndarray:
   return np.where(count > 0, total / np.maximum(count, 1), away.mean())
 
 
-def tables_of(
+def timetables_of(
   spec: Spec, simulator: Simulator, init: Callable[[Any], Any]
-) -> Tables | None:
+) -> Timetables | None:
   """The timetable of each seed; None without a clock.
 
   Args:
@@ -123,7 +123,7 @@ def _arguments_of(chosen: ChosenEntry) -> dict[str, Any]:
   return arguments
 
 
-def rounds_of(spec: Spec, tables: Tables | None) -> int:
+def rounds_of(spec: Spec, tables: Timetables | None) -> int:
   """The rounds of a run; time, or events from a file, may end before them."""
   if tables is None:
     return spec.rounds

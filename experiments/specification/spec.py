@@ -81,13 +81,13 @@ class Group(NamedTuple):
   title: str
   purpose: str
 
-  def flag(self, default: Any = None, **about: Any) -> Any:
+  def flag(self, default: Any = None, **attributes: Any) -> Any:
     """A field of `Spec` whose flag is of this group; see `Flag`."""
-    return self.option(default=default, **about)
+    return self.option(default=default, **attributes)
 
-  def option(self, **about: Any) -> Any:
+  def option(self, **attributes: Any) -> Any:
     """The field of an option of the engine, which has its default and help."""
-    return dataclasses.field(metadata={"group": self, **about})
+    return dataclasses.field(metadata={"group": self, **attributes})
 
 
 class Flag(NamedTuple):

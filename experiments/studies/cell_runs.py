@@ -10,7 +10,8 @@ import numpy as np
 
 from experiments.processes import command
 from experiments.single_run import job
-from experiments.single_run.loading import Loader, has_accuracy, is_of_data
+from experiments.single_run.criteria import has_accuracy
+from experiments.single_run.loading import Loader, is_of_data
 from experiments.specification.spec import FLAGS, conditions
 from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
 from experiments.studies.store import Store
@@ -54,7 +55,7 @@ def check(cells: Sequence[PlannedCell], store: Store) -> bool:
       on other data.
     ImportError: naming the package to install.
   """
-  methods, conditions, is_accuracy = set(), set(), False
+  methods, conditions, has_any_accuracy = set(), set(), False
   for cell in cells:
     condition = str(cell.condition)
     if store.find(cell.first) is not None:
@@ -65,8 +66,8 @@ def check(cells: Sequence[PlannedCell], store: Store) -> bool:
     conditions.add(condition)
     with errors_of(f"method {cell.method}"):
       prepared_job = job.prepare(cell.spec, store.loader.load(cell.spec))
-    is_accuracy |= has_accuracy(prepared_job.task)
-  return is_accuracy
+    has_any_accuracy |= has_accuracy(prepared_job.task)
+  return has_any_accuracy
 
 
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:

@@ -172,7 +172,7 @@ def _cell(
 
 
 def _check_own(
-  label: str, method: Mapping[str, Any], condition: Collection[str]
+  label: str, method: Mapping[str, Any], varied: Collection[str]
 ) -> None:
   """Checks that a method changes nothing that must be the same for all."""
   flags = specs.all_flags().items()
@@ -189,7 +189,7 @@ def _check_own(
       why = "belongs to the whole study; give it outside of method"
     elif name in OF_A_RUN:
       why = f"belongs to a single run; leave {name} out"
-    elif name in condition:
+    elif name in varied:
       why = f"is one of the study's conditions; leave {name} out of the method"
     elif name in shared_names:
       why = "must be the same for all methods; give it outside of method"

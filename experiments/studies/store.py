@@ -10,7 +10,7 @@ import pathlib
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.command_line import parser
 from experiments.processes import command
@@ -27,7 +27,8 @@ from fedjax_opt.files import json_files
 from fedjax_opt.results.checkpoint import difference
 
 
-class Store(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Store:
   """A folder with a folder for each run.
 
   Attributes:
@@ -36,7 +37,7 @@ class Store(NamedTuple):
   """
 
   folder: pathlib.Path
-  loader: Loader
+  loader: Loader = dataclasses.field(default_factory=Loader)
 
   def folder_of(self, spec: Spec) -> pathlib.Path:
     """The folder of a run, which may not exist yet."""

@@ -14,7 +14,6 @@ import pytest
 
 from experiments import compare, run
 from experiments.artefacts import artefact, cell_runner
-from experiments.single_run.loading import Loader
 from experiments.studies.store import Store
 from fedjax_opt.files import folders, json_files, locks
 from tests.helpers.commands import call
@@ -153,7 +152,7 @@ def test_commands(program, others, tmp_path, capsys):
 def test_a_computation_of_an_artefact(tmp_path):
   folder = tmp_path / "one"
   cell = artefact.Computed(lambda: pytest.fail("must not be computed"), {})
-  store = Store(tmp_path, Loader())
+  store = Store(tmp_path)
   with locks.held("output_dir", folder):
     message = refusal(cell_runner._run_cell, ("one", cell), store)
   assert message == in_use(folder, os.getpid())

@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.artefacts import ARTEFACTS
 from experiments.artefacts.artefact import GridChoices, RunOf, flags_of, spec_of
-from experiments.artefacts.claims import Claim
+from experiments.artefacts.blocks import Claim
 from experiments.studies.records import Record
 from fedjax_opt import grid_points
 from fedjax_opt.results.history import History

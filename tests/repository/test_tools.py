@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.artefacts.artefact import Computed, RunOf, spec_of
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.blocks import Claim, Quantity
 from tools import bit_flips, second_seeds, wrong_values
 
 _slow = lambda *case: pytest.param(*case, marks=pytest.mark.slow)

@@ -234,7 +234,7 @@ def test_the_flags_of_availability():
     "--task=digits_logistic", "--num_clients=20", "--system=constant",
     "--cohort_size=4", "--rounds=20",
   )  # fmt: skip
-  time = lambda *more: prepare(*flags, *more).tables[0].time[-1]
+  time = lambda *more: prepare(*flags, *more).timetables[0].time[-1]
   rare = ("--availability=cyclic", "--availability_share=0.05")
   assert time() < time(*rare, "--availability_period=20")
   assert time() < time("--availability=markov", "--availability_mean_off=1e3")

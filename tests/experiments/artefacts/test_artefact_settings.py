@@ -92,9 +92,9 @@ def test_numbers_of_the_papers():
     for paper in ("delta_sgd", "domo")
   }
   tables = {
-    (paper, table): definitions.paper_numbers(about, table)
-    for paper, about in artefacts.items()
-    for table in about["numbers"]
+    (paper, table): definitions.paper_numbers(entries, table)
+    for paper, entries in artefacts.items()
+    for table in entries["numbers"]
   }
   for paper, table, row, column, number in SETTINGS["numbers"]:
     assert tables[paper, table][row, column] == number

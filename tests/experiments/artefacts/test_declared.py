@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from experiments.artefacts import declared_claims, definitions, views
-from experiments.artefacts.artefact import GridChoices, Picture
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.artefact import GridChoices
+from experiments.artefacts.blocks import Claim, Quantity
 from experiments.artefacts.values import value, with_interval
 from fedjax_opt.study.plots import panels
 from tests.helpers.artefact_records import record
@@ -67,7 +67,8 @@ FOUND = {
   ("B", "y"): with_last(0.5),
   ("C",): with_last(0.8),
 }
-ABOUT = {"groups": {"others": ["B", "D"]}, "rows": ["A", "B", "D"]}
+ROWS = {"rows": ["A", "B", "D"]}
+ENTRIES = {"groups": {"others": ["B", "D"]}} | ROWS
 
 
 COMPARISONS = tomllib.loads(
@@ -79,7 +80,7 @@ COMPARISONS = tomllib.loads(
 def test_comparisons(declared):
   expected = set(declared.get("expected", ()))
   entries = [{"text": "of {0}" if "at" in declared else "of all"} | declared]
-  claims = declared_claims.claims(ABOUT | {"claims": entries}, FOUND)
+  claims = declared_claims.claims(ENTRIES | {"claims": entries}, FOUND)
   quantities = {
     f"{quantity.name}: {quantity.text(1)}"
     for claim in claims
@@ -93,13 +94,13 @@ def test_comparisons(declared):
 
 
 def test_a_claim_for_each_place_with_its_title():
-  about = ABOUT | {"titles": {"x": "X"}}
-  about["claims"] = [
+  entries = ENTRIES | {"titles": {"x": "X"}}
+  entries["claims"] = [
     {"text": "{0}!", "at": ["x", "y", "z"], "better": {"A": ["B"]}},
     {"text": "{0}?", "at": "columns", "better": {"A": ["B"]}},
   ]
-  about["columns"] = ["y"]
-  claims = declared_claims.claims(about, FOUND)
+  entries["columns"] = ["y"]
+  claims = declared_claims.claims(entries, FOUND)
   assert [claim.text for claim in claims] == ["X!", "y!", "y?"]
 
 
@@ -113,25 +114,25 @@ def test_they_are_compared_at_the_seeds_that_both_have():
 
 
 def test_a_table():
-  about = ABOUT | {"columns": ["y", "x", "w"], "titles": {"y": "Y"}}
+  declared = views.TableDeclaration(**ROWS, columns="yxw", titles={"y": "Y"})
   numbers = {("B", "x"): "69.9", ("E", "y"): "1"}
-  table = views.table(about | {"title": "T"}, FOUND, numbers)
+  table = views.table(declared._replace(paper_numbers=numbers), FOUND)
   assert table.columns == ["method", "Y", "x, paper", "ours"]
   assert table.rows == [
     ["A", "60.0", "-", "90.0"],
     ["B", "50.0", "69.9", "70.0"],
   ]
-  less = views.table(about | {"less": "B"}, FOUND, {})
+  less = views.table(declared._replace(less="B"), FOUND)
   assert less.rows[0] == ["A", "10 points", "20 points"]
-  bold = views.table(about | {"bold": [["A", "x"]]}, FOUND, {})
+  bold = views.table(declared._replace(bold=[["A", "x"]]), FOUND)
   assert bold.rows[0] == ["A", "60.0", "**90.0**"]
-  spread = {"deviation": True, "columns": ["x"]}
+  spread = declared._replace(columns=["x"], deviation=True)
   seeds = record({"test_accuracy": [[0.9], [0.8]]}, POINTS, [1])
-  (row,) = views.table(ABOUT | spread, {("A", "x"): seeds}, {}).rows
+  (row,) = views.table(spread, {("A", "x"): seeds}).rows
   assert re.fullmatch(r"85.00 ± 7.07 \(.* to .*\)", row[1])
-  assert views.table(about, {}, {}) is None
+  assert views.table(declared, {}) is None
   values = {"Last": "test_accuracy", "seed": "seed", "none": "f1"}
-  lines = views.table(about | {"values": values}, FOUND, {})
+  lines = views.table(declared._replace(values=values), FOUND)
   assert lines.columns == ["at", "method", *values]
   assert lines.rows[0] == ["Y", "A", "60.0", "0", "-"]
   keys = [(place, row) for place, row, *_ in lines.rows]
@@ -161,22 +162,22 @@ def test_points_become_records():
 )  # fmt: skip
 def test_pictures(declared, tmp_path, drawn):
   cells = {key: cell for key, cell in FOUND.items() if len(key) == 2}
-  about = ABOUT | {"name": "n", "alt": "a"} | declared
-  picture = views.picture(about, cells)
-  assert isinstance(picture, Picture)
+  declaration = views.PictureDeclaration("n", "a", **ROWS | declared)
+  picture = views.picture(declaration, cells)
+  assert isinstance(picture, views.Picture)
   panels.save(picture.draw(), tmp_path / "n.png")
   assert (tmp_path / "n.png").stat().st_size > 1000
-  assert views.picture(about, {}) is None
+  assert views.picture(declaration, {}) is None
 
 
 def test_the_page_has_an_artefact_that_can_be():
   page = pathlib.Path(__file__).parents[3] / "docs/how_to/reproduce.md"
   text = re.search("```toml\n(.*?)```", page.read_text(), re.DOTALL)[1]
-  (about,) = tomllib.loads(text).values()
+  (entries,) = tomllib.loads(text).values()
   choices = GridChoices("cpu")
-  cells = definitions.cells(about, choices)
+  cells = definitions.cells(entries, choices)
   assert set(cells) == {
-    (row, column) for row in about["rows"] for column in about["columns"]
+    (row, column) for row in entries["rows"] for column in entries["columns"]
   }
   assert cells["SGD", "few rounds"].arguments == (
     "--rounds=3", "--client=sgd", "--client_lr=0.01", "--seed=1,2,3"
@@ -188,13 +189,14 @@ def test_the_page_has_an_artefact_that_can_be():
 
 def test_elsewhere_other_flags_replace_the_preset_but_not_that_of_the_grid():
   choices = GridChoices("cpu")
-  about = {
+  entries = {
     "rows": ["A"], "columns": ["here", "there"], "preset": ["--rounds=3"],
     "labels": {"A": ["--client=sgd"]}, "elsewhere": {"there": ["--rounds=5"]},
     "tune": ["--client_lr=0.1,1"],
   }  # fmt: skip
   flags = {
-    key[1]: c.arguments for key, c in definitions.cells(about, choices).items()
+    key[1]: c.arguments
+    for key, c in definitions.cells(entries, choices).items()
   }
   assert flags["here"] == ("--rounds=3", "--client=sgd", "--client_lr=0.1")
   assert flags["there"] == ("--rounds=5", "--client=sgd", "--client_lr=0.1")
@@ -206,9 +208,9 @@ def test_sizes_and_what_is_alike():
     "a": {"flags": ["1"], "labels": {"x": ["2"]}, "cpu": {"labels": {"y": []}}},
     "b": {"like": "a", "labels": {"x": ["3"]}},
   }
-  about = definitions._completed(content, content["b"])
-  assert definitions.at_size(about, "cpu")["labels"] == {"x": ["3"], "y": []}
-  assert definitions.at_size(about, "smoke")["labels"] == {"x": ["3"]}
+  entries = definitions._completed(content, content["b"])
+  assert definitions.at_size(entries, "cpu")["labels"] == {"x": ["3"], "y": []}
+  assert definitions.at_size(entries, "smoke")["labels"] == {"x": ["3"]}
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,7 @@ def test_sizes_and_what_is_alike():
     ("titel = 1", "a: has no entry 'titel'; did you mean title?"),
     ("cpu.rwos = 1", "a.cpu: has no entry 'rwos'; did you mean rows?"),
     ("cpu.claims = []", "a.cpu: has no entry 'claims'"),  # Nothing reads it.
-    ("also.b.flag = 1", "a.also.b: has no entry 'flag'; did you mean flags?"),
+    ("also.flag = 1", "a.also: has no entry 'flag'; did you mean flags?"),
     ("calls.option.x = 1", "a.calls: has no entry 'option'; did you mean opt"),
     ("tables = [{less = 1}, {pint = 1}]", "a.tables: has no entry 'pint'"),
     ("pictures = [{x-name = 1}]", "a.pictures: has no entry 'x-name'; did you"),

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from experiments.artefacts import ARTEFACTS, definitions
-from experiments.artefacts.artefact import Computed, GridChoices, Table
-from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
+from experiments.artefacts.artefact import Computed, GridChoices
+from experiments.artefacts.blocks import VERDICTS, Claim, Table
 from fedjax_opt.study.plots import panels
 from tests.helpers.artefact_records import (
   claims,
@@ -53,7 +53,7 @@ def test_cells_may_be_missing(name, tmp_path):
     for keys in ([*records][:1], [*records][:half], [*records][-half:]):
       for block in artefact.blocks({key: records[key] for key in keys}):
         if isinstance(block, Claim):
-          assert block.verdict in (HELD, NOT_HELD, UNDECIDED)
+          assert block.verdict in VERDICTS
           assert block.because(2)
         elif isinstance(block, Table):
           assert {len(row) for row in block.rows} == {len(block.columns)}
@@ -71,10 +71,10 @@ def test_all_that_is_compared_is_there(name):
       records |= filled(name, size, lambda key: None, same_everywhere)
     for claim in claims(name, records).values():
       assert all(quantity.values for quantity in claim.quantities)
-    about = artefact.blocks.args[0]
-    places = [entry.get("at", [0]) for entry in about.get("claims", [])]
+    entries = artefact.blocks.args[0]
+    places = [entry.get("at", [0]) for entry in entries.get("claims", [])]
     num_places = sum(
-      len(about.get(columns, ()) if columns == "columns" else columns)
+      len(entries.get(columns, ()) if columns == "columns" else columns)
       for columns in places
     )
     texts = [*claims(name, records)]

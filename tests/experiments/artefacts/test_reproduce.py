@@ -14,20 +14,19 @@ from experiments.artefacts import (
   ARTEFACTS,
   captions,
   cell_runner,
+  listing,
   paper_pages,
   publishing,
 )
 from experiments.artefacts.artefact import (
   Artefact,
   Computed,
-  Picture,
   RunOf,
-  Table,
   flags_of,
   grid_of,
 )
+from experiments.artefacts.blocks import Claim, Picture, Quantity, Table
 from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
-from experiments.artefacts.claims import Claim, Quantity
 from experiments.single_run import running
 from experiments.studies import records, store
 from fedjax_opt import plots
@@ -289,10 +288,10 @@ def test_what_is_left_takes_as_long_as_what_ran(monkeypatch):
   all_records = publishing.records_of("domo")
   other_records = [r for r in all_records if r.flags.get("algorithm") != "domo"]
   monkeypatch.setattr(publishing, "records_of", lambda paper: other_records)
-  (minutes,) = re.findall(r"^(\d+) min$", reproduce.time_left(table, "cpu"))
-  runs, _ = reproduce._work(table, "cpu")
-  points = sum(reproduce._num_points(run.flags) for run in runs)
-  seconds = reproduce._times(other_records)["cifar10_small_cnn"]
+  (minutes,) = re.findall(r"^(\d+) min$", listing.time_left(table, "cpu"))
+  runs, _ = listing._work(table, "cpu")
+  points = sum(listing._num_points(run.flags) for run in runs)
+  seconds = listing._times(other_records)["cifar10_small_cnn"]
   assert int(minutes) == pytest.approx(20 * points * seconds / 60, abs=1)
 
 
@@ -302,13 +301,13 @@ def test_a_record_of_other_flags_leaves_the_time(monkeypatch):
     ARTEFACTS["delta_sgd/table4"],
     publishing.records_of("delta_sgd"),
   )
-  assert reproduce.time_left(table, "cpu") == "1 min"
+  assert listing.time_left(table, "cpu") == "1 min"
   changed = lambda record: dataclasses.replace(
     record, flags={**record.flags, "batch_size": 1}
   )
   paper_records = [*map(changed, paper_records)]
   monkeypatch.setattr(publishing, "records_of", lambda paper: paper_records)
-  assert reproduce.time_left(table, "cpu") != "1 min"
+  assert listing.time_left(table, "cpu") != "1 min"
 
 
 def test_a_computation_is_found_by_its_function_and_options():

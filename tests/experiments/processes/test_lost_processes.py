@@ -109,7 +109,7 @@ def passed_on(text, monkeypatch):
   os.write(end, text.encode())
   os.close(end)
   reasons = []
-  hosts.pass_on(log, reasons.append)
+  hosts.copy_log(log, reasons.append)
   os.close(stderr)
   with os.fdopen(output) as file:
     return file.read(), reasons

@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import compare
-from experiments.reference import (
-  definition,
-  joining,
-  reference_cells,
-  regrets,
-  standing,
-)
+from experiments.reference import cells, definition, joining, regrets, standing
 from experiments.studies import records
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
@@ -79,7 +73,7 @@ def test_a_method_that_is_removed_and_joins_again_has_its_place(
 
 def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
   file, folder = tiny
-  monkeypatch.setattr(reference_cells, "run_cell", None)
+  monkeypatch.setattr(cells, "run_cell", None)
   renamed = file.with_name("renamed.toml")
   text = TINY.replace('"FedAvg"', '"Another name"').replace("Tiny", "Title")
   renamed.write_text(text)
@@ -93,7 +87,7 @@ def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
   reference = definition.read(str(file))
   for place in reference.cells(reference.methods):
     *tried, report = records.read(folder / place.file)
-    cell = reference_cells.read(place, [folder])
+    cell = cells.read(place, [folder])
     values = {point[name] for record in tried for point in record.points
               for name in place.planned.grid}  # fmt: skip
     (planned_values,) = place.planned.grid.values()

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.reference import definition
 from experiments.single_run import loading
-from experiments.single_run.loading import criterion_of
+from experiments.single_run.criteria import criterion_of
 from experiments.specification import resolve
 from experiments.specification.choice_flags import PARTITION
 from experiments.studies import planned_cells
@@ -206,7 +206,7 @@ def test_no_client_trains_on_what_it_is_chosen_by(tmp_path):
   )
   assert str(job.criterion) == f"highest {CHOSEN_BY} (last)"
   assert job.task.validation is None
-  for seed, train in job.data.items():
+  for seed, train in job.clients.items():
     parts = job.loaded.client_tests.per_client[seed]
     assert parts.train is train
     rows = [owned_rows(part) for part in (train, parts.validation, parts.test)]

@@ -11,7 +11,6 @@ from unittest.mock import Mock
 import pytest
 
 from experiments.single_run import resuming, run_output
-from experiments.single_run.loading import Loader
 from experiments.studies.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
@@ -125,7 +124,7 @@ def test_a_run_of_another_version_or_random_stream_is_refused(
     f"'{folder}' holds a run with streams=1, not {STREAMS}; give what that run "
     "had, or another folder"
   )
-  runs, spec = Store(tmp_path / "runs", Loader()), spec_of(*ARGUMENTS)
+  runs, spec = Store(tmp_path / "runs"), spec_of(*ARGUMENTS)
   shutil.copytree(folder, runs.folder_of(spec))
   with pytest.raises(ValueError, match=f"streams=1, not {STREAMS}; give an"):
     runs.find(spec)

@@ -49,14 +49,14 @@ def test_the_flags_of_a_schedule():
     "--cohort_size=4", "--partial_work", "--server_seconds=0.5", "--rounds=7",
     "--seed=0,1",
   )  # fmt: skip
-  assert list(job.tables) == [0, 1]
-  for seed, table in job.tables.items():
+  assert list(job.timetables) == [0, 1]
+  for seed, table in job.timetables.items():
     assert table.clients.shape == (7, 7)
     steps = np.diff(table.time, prepend=0)
     assert (steps <= 2.0 + 1e-9).all()
     assert table.taken.sum(1).max() <= 4
     system = timetables.system_of(job.spec, 20, seed)
-    sizes = np.asarray(job.data[seed].sizes)
+    sizes = np.asarray(job.clients[seed].sizes)
     expected = schedules.synchronous(
       system.durations(-(-sizes // 64), 10 * 65 * 4, 10 * 65 * 4),
       7, 4, over_selection=3, deadline=1.5, partial=True, server_seconds=0.5,
@@ -65,7 +65,7 @@ def test_the_flags_of_a_schedule():
 
 
 def test_compressed_messages_and_fewer_steps_are_faster():
-  time = lambda *flags: prepare(*FED_BUFF, *flags).tables[0].time[-1]
+  time = lambda *flags: prepare(*FED_BUFF, *flags).timetables[0].time[-1]
   plain = time()
   assert time("--upload=top_k", "--upload_fraction=0.1") < plain
   assert time("--local_steps=1") < plain < time("--local_steps=9")
@@ -81,7 +81,7 @@ def test_a_run_ends_with_its_time(tmp_path, capsys):
   times = run.history.metrics["time"]
   assert (np.diff(times) >= 0).all()
   assert times.max() <= 9
-  tables = prepare(*arguments[:-1]).tables
+  tables = prepare(*arguments[:-1]).timetables
   ends = [tables[seed].time[-1] for seed in (0, 1)]
   np.testing.assert_array_equal(times[:, -1], ends * 2)
   summary = summary_of(tmp_path / "run")
@@ -111,7 +111,7 @@ def test_a_run_ends_with_its_time(tmp_path, capsys):
 
 def test_a_trace_is_replayed(tmp_path):
   job = prepare(*FED_BUFF, "--rounds=6")
-  schedules.write_events(job.tables[0], tmp_path / "events.csv")
+  schedules.write_events(job.timetables[0], tmp_path / "events.csv")
   flags = (
     "--schedule=replay", f"--events_file={tmp_path / 'events.csv'}",
     "--buffer=3", "--rounds=6", "--algorithm=fed_buff",
@@ -121,7 +121,7 @@ def test_a_trace_is_replayed(tmp_path):
   longer = [flag.replace("rounds=6", "rounds=9") for flag in flags]
   assert prepare(*TASK, *longer).rounds == 6
   np.testing.assert_array_equal(
-    replay.tables[0].versions, job.tables[0].versions
+    replay.timetables[0].versions, job.timetables[0].versions
   )
   before = replay.config["data_digests"]["schedule"]
   (tmp_path / "events.csv").write_text(

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.single_run import job
+from experiments.single_run import building
 from experiments.specification.choice_flags import (
   AGGREGATOR,
   CHOICE_FLAGS,
@@ -147,7 +147,7 @@ RATES = {
 def test_rates_of_plain_steps_may_decay(arguments_of, algorithm, schedule):
   arguments = arguments_of(algorithm)
   spec = spec_of(f"--algorithm={algorithm}", f"--client_schedule={schedule}")
-  job.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=3.0)
+  building.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=3.0)
   for round, expected in RATES[schedule].items():
     rate = arguments["learning_rate"](jnp.int32(round))
     assert rate == pytest.approx(expected)
@@ -157,7 +157,7 @@ def test_rates_of_plain_steps_may_decay(arguments_of, algorithm, schedule):
 def test_the_schedule_scales_the_clients_learning_rate(arguments_of, schedule):
   arguments = arguments_of("fed_avg")
   spec = spec_of("--client=sgd", f"--client_schedule={schedule}")
-  job.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=1.0)
+  building.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=1.0)
   for round, rate in RATES[schedule].items():
     transformation = arguments["client"](jnp.int32(round))
     assert isinstance(transformation, optax.GradientTransformation)
@@ -171,7 +171,7 @@ def test_composite_algorithms_get_rates_and_regularizer(arguments_of):
   spec = spec_of(
     "--algorithm=fed_mid", "--regularizer=l1", "--client_schedule=step_decay"
   )
-  make = job.algorithm_of(spec, TASK)
+  make = building.algorithm_of(spec, TASK)
   make(client_lr=0.5, server_lr=3.0, strength=2.0)
   assert arguments["loss_fn"] is TASK.loss_fn
   assert arguments["server_learning_rate"] == 3.0
@@ -200,7 +200,7 @@ def test_makes_every_algorithm_from_traced_numbers(arguments):
   spec = spec_of(*arguments.split())
   function = lambda params, batch, rng: None
   task = TASK._replace(loss_fn=function, features_fn=function)
-  make = job.algorithm_of(spec, task)
+  make = building.algorithm_of(spec, task)
   params = {
     "output": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)},
     "norm": {"scale": jnp.ones(2), "running_var": jnp.ones(2)},
@@ -247,7 +247,7 @@ def test_no_flag_is_shared_by_two_kinds_of_part():
 
 def wrapped(*arguments):
   """What the algorithm is wrapped in: (name, value)."""
-  options = job.options_of(spec_of(DIGITS, *arguments), TASK)
+  options = building.options_of(spec_of(DIGITS, *arguments), TASK)
   names = ("upload", "fault", "aggregator")
   return [(n, options[n]) for n in names if options[n] is not None]
 

@@ -29,7 +29,7 @@ def test_no_client_has_a_validation_example(tmp_path):
   assert job.spec.values()["validation_fraction"] == 0.1
   assert len(job.task.validation["y"]) == 144
   held_out = rows_of(job.task.validation)
-  for clients in job.data.values():
+  for clients in job.clients.values():
     assert not held_out & rows_of(clients.examples)
   assert not held_out & rows_of(job.task.test)
   other_job = prepared(

@@ -9,7 +9,6 @@ import pytest
 
 from experiments import convert
 from experiments.single_run import loading, running
-from experiments.single_run.loading import Loader
 from experiments.studies import cell_runs, store
 from experiments.studies.store import Store
 from fedjax_opt import load_run
@@ -31,7 +30,7 @@ SPEC = spec_of(*ARGUMENTS)
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
   """A store with one run."""
-  runs = Store(tmp_path_factory.mktemp("runs"), Loader())
+  runs = Store(tmp_path_factory.mktemp("runs"))
   _, was_stored = runs.run(SPEC)
   assert not was_stored
   return runs
@@ -87,7 +86,7 @@ def test_other_runs_have_other_folders(runs, no_run, other, difference):
 
 
 def test_a_folder_of_another_run_is_refused(runs, no_run, tmp_path):
-  other, moved = spec_of(*ARGUMENTS, "--l2=0.5"), Store(tmp_path, Loader())
+  other, moved = spec_of(*ARGUMENTS, "--l2=0.5"), Store(tmp_path)
   shutil.copytree(runs.folder_of(SPEC), moved.folder_of(other))
   with pytest.raises(ValueError, match=r"holds a run with l2=0\.0, not 0\.5"):
     moved.run(other)
@@ -114,7 +113,7 @@ def test_the_way_of_computing_is_no_part_of_a_run(runs):
 
 
 def test_what_is_not_complete_is_not_found(tmp_path):
-  runs = Store(tmp_path, Loader())
+  runs = Store(tmp_path)
   assert runs.find(SPEC) is None
   runs.folder_of(SPEC).mkdir()
   (runs.folder_of(SPEC) / "config.json").touch()
@@ -122,7 +121,7 @@ def test_what_is_not_complete_is_not_found(tmp_path):
 
 
 def test_a_run_that_was_begun_goes_on(tmp_path, monkeypatch):
-  runs, resume_flags = Store(tmp_path, Loader()), []
+  runs, resume_flags = Store(tmp_path), []
   perform = lambda spec, *_: resume_flags.append(spec.resume) or 130
   monkeypatch.setattr(running, "perform", perform)
   for _ in range(2):
@@ -134,7 +133,7 @@ def test_a_run_that_was_begun_goes_on(tmp_path, monkeypatch):
 
 
 def test_what_else_is_in_a_folder_stays(tmp_path):
-  runs = Store(tmp_path, Loader())
+  runs = Store(tmp_path)
   other = runs.folder_of(SPEC) / "thesis.tex"
   other.parent.mkdir()
   other.touch()
@@ -150,7 +149,7 @@ def test_a_run_whose_data_are_gone(runs, monkeypatch):
     raise ValueError(f"{spec.task.name}: no such file")
 
   monkeypatch.setattr(loading, "load", load)
-  assert Store(runs.folder, Loader()).find(SPEC) is not None
+  assert Store(runs.folder).find(SPEC) is not None
 
 
 def test_data_are_loaded_once(runs, monkeypatch):
@@ -158,7 +157,7 @@ def test_data_are_loaded_once(runs, monkeypatch):
   monkeypatch.setattr(
     loading, "load", lambda spec: loaded.append(0) or load(spec)
   )
-  fresh = Store(runs.folder, Loader())
+  fresh = Store(runs.folder)
   for other in ("--client_lr=1", "--rounds=3", "--algorithm=scaffold"):
     assert fresh.find(SPEC) is not None
     assert fresh.loader.load(spec_of(*ARGUMENTS[:-1], other)) is not None
@@ -230,7 +229,7 @@ def test_a_run_is_not_resumed_on_other_data(write, error_of, tmp_path):
 
 
 def test_the_cohort_of_clients_in_a_file_follows_from_the_file(write, tmp_path):
-  runs = Store(tmp_path, Loader())
+  runs = Store(tmp_path)
   spec = spec_of(*(f for f in RUN if "--cohort" not in f), write())
   assert spec.cohort_size is None
   stored_run, was_there = runs.run(spec)

@@ -135,7 +135,7 @@ def test_convert(write, tmp_path, error_of):
     *flags, "--test_fraction=0.3", "--cohort_size=2", "--batch_size=2",
     f"--output_dir={tmp_path / 'a'}",
   )  # fmt: skip
-  np.testing.assert_array_equal(written.sizes, job.data[0].sizes)
+  np.testing.assert_array_equal(written.sizes, job.clients[0].sizes)
   folder = f"--output_dir={tmp_path / 'b'}"
   assert error_of(*on_disk, "--cohort_size=2", folder) == (
     "test_fraction=0.2: the clients of population_dir were written with 0.3, "

@@ -1,21 +1,48 @@
-"""Verdicts on what a paper claims, all by one rule.
+"""What is shown of an artefact: tables, pictures, and claims with verdicts.
 
 A claim says that some quantities are above a limit, mostly 0, such as the
 difference of two methods' accuracies, or a bound less the measured value. Each
-quantity has a value for each seed; two methods are compared seed by seed.
-docs/papers/index.md has the rule for readers.
+quantity has a value for each seed; two methods are compared seed by seed. All
+verdicts are by one rule, which docs/papers/index.md has for readers.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.study import pairs
 
-HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
-SHOWN = 2  # The most quantities of a claim that are written out.
+VERDICTS = HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 _MAX_SEEDS = 1_000
+
+
+class Table(NamedTuple):
+  """A table of an artefact.
+
+  Attributes:
+    columns: their heads.
+    rows: cells, as text.
+    title: a line above it, or ''.
+  """
+
+  columns: Sequence[str]
+  rows: Sequence[Sequence[str]]
+  title: str = ""
+
+
+class Picture(NamedTuple):
+  """A picture of an artefact.
+
+  Attributes:
+    name: of the file, without its ending.
+    draw: `() -> figure`, one of matplotlib.
+    alt: what it shows, for readers who cannot see it.
+  """
+
+  name: str
+  draw: Callable[[], Any]
+  alt: str
 
 
 class Quantity(NamedTuple):
@@ -134,3 +161,6 @@ class Claim(NamedTuple):
     if verdict != HELD and len(deciding) < among:
       texts.append(f"{verdicts.count(HELD)} of {among} held")
     return "; ".join(texts) or "not run"
+
+
+Block = Table | Picture | Claim
