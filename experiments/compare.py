@@ -113,7 +113,7 @@ from experiments.studies.store import Store
 from fedjax_opt import plots
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.files import folders, json_files, locks
-from fedjax_opt.results.history import direction
+from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell

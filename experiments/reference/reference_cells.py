@@ -25,7 +25,8 @@ from experiments.studies.store import Store
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results import environment
-from fedjax_opt.results.history import SPENT, History
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import SPENT
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell, ExampleSet, PointResults, example_sets

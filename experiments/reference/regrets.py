@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.reference.standing import Leaderboard
 from fedjax_opt.results import selection
-from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.study import statistics, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report.study_tables import Entry, Table

@@ -13,7 +13,7 @@ from scipy import stats
 from experiments.reference import reference_cells
 from experiments.reference.definition import Condition, Reference, ReferenceCell
 from fedjax_opt.data import digest
-from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.study import statistics, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.report import formats

@@ -15,7 +15,7 @@ from experiments.single_run.job import Job, client_rule, trained_paths
 from fedjax_opt.checks import errors
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints
-from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.names import sentence
 from fedjax_opt.study.client_results import OPTIONS

@@ -25,7 +25,7 @@ from fedjax_opt import ClientData, Population
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest, lists
 from fedjax_opt.data.population_files import INDEX
-from fedjax_opt.results.history import direction
+from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.scores import SCORES
 from fedjax_opt.study.own_models import Parts

@@ -20,7 +20,7 @@ from fedjax_opt.algorithms import optimum
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import feed
 from fedjax_opt.files import json_files
-from fedjax_opt.results import progress, tables, writers
+from fedjax_opt.results import progress, run_writer, tables
 from fedjax_opt.results.history import History
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import select
@@ -44,7 +44,7 @@ class RunOutput:
     self._job, self._started = job, started
     spec = job.spec
     arguments = "".join(f"{argument}\n" for argument in flags.arguments(spec))
-    self._writer = writers.RunWriter(
+    self._writer = run_writer.RunWriter(
       job.output_dir, job.config, job.points, spec.resume, arguments
     )
     self._pool = concurrent.futures.ThreadPoolExecutor(1)
@@ -110,14 +110,14 @@ class RunOutput:
       _draw_curves(job, history)
     parts = {name: metrics.summary() for name, metrics in of_clients.items()}
     parts |= {"privacy": privacy, "clock": of_clock}
-    about = self._summary(result) | {n: v for n, v in parts.items() if v}
+    run_entries = self._summary(result) | {n: v for n, v in parts.items() if v}
     # A run that has a summary has all files.
     self._writer.finish(
       history,
       job.criterion,
-      about,
+      run_entries,
       params=lambda point: trees.take(result.params, point),
-      more=self._stopping.spent(history),
+      point_entries=self._stopping.spent(history),
     )
     lines = [
       *self._table_lines(result, privacy),

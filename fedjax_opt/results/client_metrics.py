@@ -9,7 +9,7 @@ import numpy as np
 
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.files import json_files
-from fedjax_opt.results.history import (
+from fedjax_opt.results.metric_names import (
   check_has_direction,
   direction,
   worst_mean,

@@ -113,8 +113,8 @@ def read_metrics(
 def _parse(text: str) -> tuple[list[dict[str, Any]], History]:
   """The points and the history of a whole file's text."""
   # A kill can leave a part of a row, or only some points of a round.
-  lines = text[: text.rfind("\n") + 1].splitlines()
-  header, *rows = list(csv.reader(lines)) or [[]]
+  whole_rows = io.StringIO(text[: text.rfind("\n") + 1], newline="")
+  header, *rows = list(csv.reader(whole_rows)) or [[]]
   if header[:2] != _FIRST:
     raise ValueError(f"its columns are {header[:5]}, not point,round,...")
   first = header.index(_LAST) + 1 if _LAST in header else len(_FIRST)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.results import selection
-from fedjax_opt.results.history import History, is_fraction
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.results.selection import Criterion, Point, Setting, format_value
 
 # With more settings than `_MAX_ROWS`, the table shows the best `_NUM_BEST`.

@@ -14,9 +14,11 @@ from fedjax_opt.base import Batch
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.digest import Digests
 from fedjax_opt.results import selection
-from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run
-from fedjax_opt.results.selection import Criterion, Setting, Tuning
+from fedjax_opt.results.metric_names import direction
+from fedjax_opt.results.outcome import Outcome, outcome_of
+from fedjax_opt.results.selection import Criterion, Setting
 
 # A mean must be above chance by this many standard errors of its examples.
 _ERRORS = 2
@@ -50,9 +52,9 @@ class PointResults(NamedTuple):
     return list(dict.fromkeys(point["seed"] for point in self.points))
 
   @property
-  def outcome(self) -> Tuning:
+  def outcome(self) -> Outcome:
     """Its settings compared, and the best of them."""
-    return selection.outcome(self.history, self.points, self.criterion)
+    return outcome_of(self.history, self.points, self.criterion)
 
   def take(self, points: Sequence[int]) -> "PointResults":
     """What some of the points measured, without a time of their own."""
@@ -159,7 +161,7 @@ class Cell:
     return [part for part in all_parts if part is not None]
 
   @functools.cached_property
-  def tuning(self) -> Tuning | None:
+  def tuning(self) -> Outcome | None:
     """The choice of the setting; None if there was nothing to choose."""
     if self.tuning_runs is None:
       return None

@@ -13,7 +13,7 @@ from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import RunOptions, check_names
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results import environment
-from fedjax_opt.results.history import check_has_direction
+from fedjax_opt.results.metric_names import check_has_direction
 from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plan as plans

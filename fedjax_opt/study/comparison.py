@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results import history as histories
+from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.results.names import shown_name
 from fedjax_opt.study import pairs as pairwise
 from fedjax_opt.study import statistics, words
@@ -77,14 +77,14 @@ class Comparison:
   @property
   def is_larger_better(self) -> bool:
     """Whether larger values of the metric are better."""
-    return histories.direction(self.metric) == "max"
+    return direction(self.metric) == "max"
 
   @property
   def smallest_effect(self) -> float:
     """The smallest difference of interest, in the metric's unit."""
     if self.min_effect is not None:
       return self.min_effect
-    return _MIN_EFFECT_OF_SHARES if histories.is_fraction(self.metric) else 0.0
+    return _MIN_EFFECT_OF_SHARES if is_fraction(self.metric) else 0.0
 
   @functools.cached_property
   def pairs(self) -> list[pairwise.Pair]:

@@ -21,7 +21,8 @@ from fedjax_opt.checks.values import brief, check_choice, check_text, check_word
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import DEFAULTS, check_names
 from fedjax_opt.evaluation import PerExampleFn
-from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
 from fedjax_opt.study import own_models, sizes, tuning, words

@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results import history as histories
+from fedjax_opt.results.metric_names import (
+  COSTS,
+  TIME,
+  bounds,
+  direction,
+  is_fraction,
+)
 from fedjax_opt.study import bootstrap, statistics
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
@@ -62,7 +68,7 @@ def check_min_effect(name: str, value: float | None, metric: str) -> None:
   Raises:
     ValueError: if it cannot be a difference of two values of the metric.
   """
-  is_share = histories.is_fraction(metric)
+  is_share = is_fraction(metric)
   if value is None or 0 <= value < (1 if is_share else np.inf):
     return
   range_of = "in [0, 1), such as 0.005 for half a point"
@@ -78,7 +84,7 @@ def check_target(value: float | None, metric: str) -> None:
   Raises:
     ValueError: if the metric is a fraction, and the value is none above 0.
   """
-  if value is not None and histories.is_fraction(metric) and not 0 < value <= 1:
+  if value is not None and is_fraction(metric) and not 0 < value <= 1:
     raise ValueError(
       f"target={value:g}: {metric} is a fraction; must be in (0, 1], such as "
       "0.85 for 85 %"
@@ -118,7 +124,7 @@ def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
     np.mean([v for s, v in by_seed.items() if len(shared) < 2 or s in shared])
     for by_seed in values
   ]
-  top = max(means) if histories.direction(metric) == "max" else min(means)
+  top = max(means) if direction(metric) == "max" else min(means)
   return [
     c for c, mean in zip(usable, means, strict=True) if is_same(mean, top)
   ]
@@ -132,9 +138,7 @@ def mean_of(metric: str, values: Any) -> Interval:
     values: its values for each seed. [n, ...].
   """
   mean, *ends = statistics.mean_interval(values)
-  return bootstrap.as_floats(
-    mean, *(np.clip(x, *histories.bounds(metric)) for x in ends)
-  )
+  return bootstrap.as_floats(mean, *(np.clip(x, *bounds(metric)) for x in ends))
 
 
 def is_same(one: float, other: float) -> bool:
@@ -207,7 +211,7 @@ def probability(metric: str, one: np.ndarray, other: np.ndarray) -> Interval:
     other: values of the other method's runs.
   """
   wins = statistics.probability_of_improvement(
-    one, other, direction=histories.direction(metric) or "min"
+    one, other, direction=direction(metric) or "min"
   )
   return wins if wins.high > wins.low else Interval(wins.estimate)
 
@@ -219,10 +223,8 @@ def _to_target(cell: Cell, metric: str, target: float) -> dict[str, float]:
     history = cell.report_runs.history
     return float(statistics.to_target(history, metric, target, cost).mean())
 
-  is_shown = lambda cost: (
-    cost != histories.TIME or cell.spent(histories.TIME) is not None
-  )
-  return {cost: needed(cost) for cost in filter(is_shown, histories.COSTS)}
+  is_shown = lambda cost: cost != TIME or cell.spent(TIME) is not None
+  return {cost: needed(cost) for cost in filter(is_shown, COSTS)}
 
 
 # How settings were chosen.

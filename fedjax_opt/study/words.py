@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.files import memory
-from fedjax_opt.results.history import TIME, bounds, is_fraction
+from fedjax_opt.results.metric_names import TIME, bounds, is_fraction
 from fedjax_opt.results.names import (
   format_number,
   metric_name,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import errors
-from fedjax_opt.results.history import COSTS, TIME
+from fedjax_opt.results.metric_names import COSTS, TIME
 from fedjax_opt.results.tables import aligned
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.comparison import Comparison

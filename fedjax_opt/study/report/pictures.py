@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results.history import COSTS, direction, is_fraction
+from fedjax_opt.results.metric_names import COSTS, direction, is_fraction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plots, statistics, words

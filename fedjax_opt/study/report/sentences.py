@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedjax_opt.base import LOSSES
-from fedjax_opt.results.history import TIME
+from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.comparison import Comparison

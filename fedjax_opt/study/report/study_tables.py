@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import TIME
+from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.results.names import metric_name, name_of, sentence
 from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
