@@ -23,7 +23,7 @@ import numpy as np
 from experiments.studies.records import Record
 from fedjax_opt import statistics
 from fedjax_opt.results import metric_names
-from fedjax_opt.study.words import Numbers
+from fedjax_opt.study.numbers import Numbers
 
 ACCURACY = "test_accuracy"
 NOT_RUN = "-"

@@ -28,8 +28,8 @@ from fedjax_opt.data import synthetic
 from fedjax_opt.results.history import History
 from fedjax_opt.results.outcome import outcome_of
 from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study.numbers import Numbers
 from fedjax_opt.study.plots import panels
-from fedjax_opt.study.words import Numbers
 
 METHODS = {
   "Minibatch SGD": algorithms.minibatch_sgd,

@@ -20,7 +20,8 @@ from fedjax_opt.algorithms import optimum
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import feed
 from fedjax_opt.files import json_files
-from fedjax_opt.results import progress, run_writer, tables
+from fedjax_opt.results import progress, run_writer
+from fedjax_opt.results.closing_table import closing_table
 from fedjax_opt.results.history import History
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import select
@@ -165,7 +166,7 @@ class RunOutput:
     """The table of the points, and the lines on privacy and on an early end."""
     job, spec = self._job, self._job.spec
     extra = {"epsilon": privacy["epsilon"]} if privacy else {}
-    lines = [tables.table(self._history, job.points, job.criterion, extra)]
+    lines = [closing_table(self._history, job.points, job.criterion, extra)]
     if spec.dp_seed is not None:
       lines.append(
         f"NOT private: the noise comes from dp_seed={spec.dp_seed}, so it "

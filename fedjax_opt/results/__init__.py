@@ -16,6 +16,7 @@ load.py            reads the folder of a run
 folder_digests.py  its digests.json, by which damage is noticed
 environment.py     the versions and the device with which a run ran
 names.py           names for people: of choices, hyperparameters and metrics
-tables.py          the table that closes a run in the terminal
+closing_table.py   the table that closes a run in the terminal
+text_tables.py     tables as lines of a terminal, and in HTML
 progress.py        the bar that shows how far a run, or a study, has come
 """

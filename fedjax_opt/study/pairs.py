@@ -71,7 +71,7 @@ class Pair(NamedTuple):
     )
 
 
-def of_conditions(groups: Iterable[Sequence[Cell]], metric: str) -> list[Pair]:
+def all_pairs(groups: Iterable[Sequence[Cell]], metric: str) -> list[Pair]:
   """All pairs of a study.
 
   Args:

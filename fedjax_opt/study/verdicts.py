@@ -25,6 +25,20 @@ DIVERGED, COLLAPSED = "diverged", "collapsed"
 _NONE = Interval(np.nan)
 
 
+class Rule(NamedTuple):
+  """How the cells of a study are compared.
+
+  Attributes:
+    metric: the metric by which they are.
+    min_effect: the smallest difference of interest.
+    target: value of the metric whose cost is told; None for no such cost.
+  """
+
+  metric: str
+  min_effect: float
+  target: float | None
+
+
 class Verdict(NamedTuple):
   """What is said of one cell.
 
@@ -91,24 +105,18 @@ def check_target(value: float | None, metric: str) -> None:
     )
 
 
-def of_condition(
-  cells: Sequence[Cell],
-  pairs: Sequence[Pair],
-  metric: str,
-  min_effect: float,
-  target: float | None = None,
+def verdicts_on(
+  cells: Sequence[Cell], pairs: Sequence[Pair], rule: Rule
 ) -> list[Verdict]:
   """The verdicts on the cells of a condition.
 
   Args:
     cells: all of the condition.
     pairs: every two of them of which no seed diverged; perhaps others too.
-    metric: the metric by which they are compared.
-    min_effect: the smallest difference of interest.
-    target: value of the metric whose cost is told; None for no such cost.
+    rule: how they are compared.
   """
-  best = _best(cells, metric)
-  return [_verdict(c, best, pairs, metric, min_effect, target) for c in cells]
+  best = _best(cells, rule.metric)
+  return [_verdict(cell, best, pairs, rule) for cell in cells]
 
 
 def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
@@ -146,7 +154,8 @@ def is_same(one: float, other: float) -> bool:
   return abs(one - other) <= SAME * max(abs(one), abs(other))
 
 
-def _verdict(cell, best, pairs, metric, min_effect, target) -> Verdict:
+def _verdict(cell, best, pairs, rule) -> Verdict:
+  metric = rule.metric
   values = cell.final(metric)
   pair, remark, wins, verdict = None, "", _NONE, BEST
   if cell.has_diverged(metric):
@@ -157,7 +166,7 @@ def _verdict(cell, best, pairs, metric, min_effect, target) -> Verdict:
     # Those that are told apart least: without a test, or with the largest p.
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
     pair = max((_against(other, cell, pairs) for other in best), key=closeness)
-    is_of_interest = pair.difference.estimate >= min_effect * (1 - SAME)
+    is_of_interest = pair.difference.estimate >= rule.min_effect * (1 - SAME)
     verdict = WORSE if _is_clear(pair) and is_of_interest else TIED
     remark = _remark(pair, metric, is_of_interest)
     wins = probability(metric, pair.first.final(metric), values)
@@ -171,7 +180,7 @@ def _verdict(cell, best, pairs, metric, min_effect, target) -> Verdict:
     pair,
     remark,
     wins,
-    {} if target is None else _to_target(cell, metric, target),
+    {} if rule.target is None else _to_target(cell, metric, rule.target),
   )
 
 
@@ -225,34 +234,3 @@ def _to_target(cell: Cell, metric: str, target: float) -> dict[str, float]:
 
   is_shown = lambda cost: cost != TIME or cell.spent(TIME) is not None
   return {cost: needed(cost) for cost in filter(is_shown, COSTS)}
-
-
-# How settings were chosen.
-
-
-def scores_of(cell: Cell) -> np.ndarray:
-  """The scores of the settings that were tried. [seeds of tuning, settings]."""
-  of_points = cell.criterion.scores(cell.tuning_runs.history)
-  settings = cell.tuning.settings
-  num = min(len(setting.points) for setting in settings)
-  return np.stack([of_points[setting.points[:num]] for setting in settings], 1)
-
-
-def num_near_ties(cell: Cell) -> int | None:
-  """How many settings tuning does not tell apart from the chosen one.
-
-  Such a setting has 0 in the 95 % interval of its paired difference over the
-  seeds of tuning, or its accuracy differs by less than one example. None if
-  nothing was chosen, or with one seed.
-  """
-  if cell.tuning is None or cell.tuning.best is None:
-    return None
-  scores = scores_of(cell)
-  if len(scores) < 2:
-    return None
-  best = scores[:, [cell.tuning.settings.index(cell.tuning.best)]]
-  sign = 1 if cell.criterion.direction == "max" else -1
-  lead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
-  least = cell.grain(cell.criterion.metric) * (1 - SAME)
-  is_near = (lead.low <= 0) | (lead.estimate < least)
-  return max(int(is_near.sum()) - 1, 0)  # The best itself does not count.

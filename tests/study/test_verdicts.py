@@ -8,7 +8,7 @@ from scipy import stats
 
 from fedjax_opt import statistics
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import verdicts
+from fedjax_opt.study import tuning
 from fedjax_opt.study.report import formats, sentences
 from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.report.sentences import limits_of
@@ -195,7 +195,7 @@ def test_choices_that_are_nearly_tied_are_told(criterion):
     10.0: [NAN, 0.9, 0.9],
   }
   tuned_cell = cell("a", [0.5] * 4, tried=tried, criterion=criterion)
-  assert verdicts.num_near_ties(tuned_cell) == 1
+  assert tuning.num_near_ties(tuned_cell) == 1
   text = (
     "a: 1 of the 3 other settings was not told apart from the chosen one in "
     "tuning; with other seeds another may be chosen."
@@ -203,4 +203,4 @@ def test_choices_that_are_nearly_tied_are_told(criterion):
   assert text in limits_of(study(tuned_cell))
   assert formats.cell_records(study(tuned_cell))[0]["near_ties"] == 1
   of_one_seed = cell("a", [0.5] * 4, tried={0.1: [0.8], 1.0: [0.8]})
-  assert verdicts.num_near_ties(of_one_seed) is None
+  assert tuning.num_near_ties(of_one_seed) is None

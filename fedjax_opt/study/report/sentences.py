@@ -11,13 +11,13 @@ from fedjax_opt.base import LOSSES
 from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import templates
+from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import BEST, TIED, Verdict
 from fedjax_opt.study.words import condition_label
 
 
-def answer(study: Comparison) -> str:
+def answer(study: Study) -> str:
   """The best methods of the conditions, and how much worse the others are."""
   compared = study.compared
   groups: dict[Any, list[dict[str, Any]]] = {}
@@ -40,7 +40,7 @@ def answer(study: Comparison) -> str:
 
 
 def _methods_by_verdict(
-  study: Comparison, verdicts: Sequence[Verdict]
+  study: Study, verdicts: Sequence[Verdict]
 ) -> dict[str, tuple[str, ...]]:
   """verdict -> the names of the methods that have it."""
   names = study.names
@@ -52,7 +52,7 @@ def _methods_by_verdict(
   }
 
 
-def _counts(study: Comparison) -> list[tuple[str, int, int]]:
+def _counts(study: Study) -> list[tuple[str, int, int]]:
   """Methods, with how often each is best, and how often not told apart."""
   compared = study.compared
   verdicts = [v for v in study.verdicts if dict(v.cell.condition) in compared]
@@ -64,7 +64,7 @@ def _counts(study: Comparison) -> list[tuple[str, int, int]]:
   return sorted(shown_rows, key=lambda row: -sum(row[1:]))
 
 
-def limits_of(study: Comparison) -> list[str]:
+def limits_of(study: Study) -> list[str]:
   """What limits the comparison: edges of grids, divergence, seeds, budgets."""
   labels = study.names
   cells: dict[str, dict[str, list[Cell]]] = {}
@@ -125,7 +125,7 @@ def _lengths(
   }
 
 
-def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
+def _whose(study: Study, cells: Mapping[str, Sequence[Cell]]) -> str:
   """The cells that a line is about, grouped by their conditions."""
   methods: dict[str, list[str]] = {}
   for method, of_method in cells.items():
@@ -136,7 +136,7 @@ def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
   )
 
 
-def _where(study: Comparison, cells: Sequence[Cell]) -> str:
+def _where(study: Study, cells: Sequence[Cell]) -> str:
   """The conditions under which a line is about a method."""
   number = len(cells)
   total = sum(cell.method == cells[0].method for cell in study.cells)
@@ -150,15 +150,11 @@ def _where(study: Comparison, cells: Sequence[Cell]) -> str:
   return f" at {' and at '.join(labels)}"
 
 
-def _unequal_seeds(study: Comparison) -> list[tuple[set[int], set[int]]]:
+def _unequal_seeds(study: Study) -> list[tuple[set[int], set[int]]]:
   """The seeds of each two methods under a condition, if they differ."""
   seeds = (
-    [
-      set(c.report_runs.seeds)
-      for c in study.under(condition).values()
-      if c.report_runs
-    ]
-    for condition in study.conditions
+    [set(cell.report_runs.seeds) for cell in cells if cell.report_runs]
+    for cells in study.groups
   )
   pairs = itertools.chain(*(itertools.combinations(sets, 2) for sets in seeds))
   return [(first, second) for first, second in pairs if first != second]
