@@ -196,7 +196,7 @@ class Study:
 
     Raises:
       ValueError: if the folder holds anything else, or cannot be written.
-      ImportError: if matplotlib or pandas is missing.
+      ImportError: if matplotlib is missing.
     """
     from fedjax_opt.study.report import page
 

@@ -220,8 +220,8 @@ def test_other_folders_are_refused(tmp_path, monkeypatch):
 
 
 def test_what_is_missing_is_named_before_any_file(tmp_path, monkeypatch):
-  monkeypatch.setitem(sys.modules, "pandas", None)
-  with pytest.raises(ImportError, match=r"reports need .*fedjax_opt\[run\]"):
+  monkeypatch.setitem(sys.modules, "matplotlib", None)
+  with pytest.raises(ImportError, match=r"pictures need .*fedjax_opt\[run\]"):
     ONE.write(tmp_path / "new")
   assert not (tmp_path / "new").exists()
   assert "<table" in ONE._repr_html_()

@@ -4,13 +4,14 @@ The look of a format is in its template. Wherever a template shows a label, the
 label is escaped by the format's own rules.
 """
 
+import csv as csv_files
+import io
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import errors
 from fedjax_opt.results.metric_names import COSTS, TIME
 from fedjax_opt.results.text_tables import aligned
 from fedjax_opt.study.cells import Cell
@@ -29,15 +30,6 @@ _MEAN = ("mean", "low", "high")
 _DIFFERENCE = ("difference", "low", "high")
 _BEHIND = ("behind", "behind_low", "behind_high")
 _WINS = ("probability_best_is_better", "probability_low", "probability_high")
-
-
-def check_installed() -> None:
-  """Checks that the packages that reports need are installed.
-
-  Raises:
-    ImportError: naming what is missing, and what to install.
-  """
-  errors.check_installed("pandas", "reports need pandas", "run")
 
 
 def markdown(table: Table, title: str = "") -> str:
@@ -72,18 +64,19 @@ def csv(records: Sequence[Mapping[str, Any]]) -> str:
 
   Text that a spreadsheet would take for a formula gets an apostrophe in front.
   """
-  import pandas
+  columns = dict.fromkeys(name for record in records for name in record)
+  text = io.StringIO()
+  rows = csv_files.writer(text, lineterminator="\n")
+  rows.writerow(map(_in_csv, columns))
+  for record in records:
+    rows.writerow([_in_csv(record.get(name)) for name in columns])
+  return text.getvalue()
 
-  frame = pandas.DataFrame(
-    [{_no_formula(n): _no_formula(v) for n, v in r.items()} for r in records],
-    dtype=object,  # Whole numbers stay whole, not floats.
-  )
-  return frame.to_csv(index=False, lineterminator="\n")
 
-
-def _no_formula(value: Any) -> Any:
+def _in_csv(value: Any) -> Any:
   if not isinstance(value, str):
-    return value
+    is_missing = value is None or value != value  # NaN is not itself.
+    return "" if is_missing else value
   line = value.replace("\r", " ")  # A line break would end the row.
   is_formula = line.startswith(("=", "+", "-", "@", "\t"))
   return f"'{line}" if is_formula else line

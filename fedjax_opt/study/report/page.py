@@ -40,7 +40,6 @@ _KINDS = ("png", "pdf", "svg")
 def write(study: Study, folder: str | os.PathLike) -> pathlib.Path:
   """Writes the report of a study; see `Study.write`."""
   plots.check_installed()
-  formats.check_installed()
   folder = _check(folder)
   table = study_tables.main_table(study)
   drawn = pictures.of_study(study)

@@ -28,9 +28,6 @@ def answer(study: Study) -> str:
   phrases = templates.items(
     "answer.txt",
     study=study,
-    labels=study.names,
-    numbers=study.numbers,
-    compared=compared,
     groups=[(dict(names), conditions) for names, conditions in groups.items()],
     counts=_counts(study),
     of_all=_methods_by_verdict(study, study.verdicts),
@@ -83,8 +80,7 @@ def limits_of(study: Study) -> list[str]:
       study=study,
       seeds=seeds,
       are_shared=any(first & second for first, second in seeds),
-      labels=labels,
-      lengths=_lengths(ran, labels),
+      lengths=_lengths(study),
       has_losses=all(
         set(LOSSES) & set(c.report_runs.history.metrics) for c in ran
       ),
@@ -94,9 +90,7 @@ def limits_of(study: Study) -> list[str]:
   )
 
 
-def _lengths(
-  ran: Sequence[Cell], labels: Mapping[str, str]
-) -> dict[str, dict[str, list[str]]]:
+def _lengths(study: Study) -> dict[str, dict[str, list[str]]]:
   """What runs do not have the same -> length -> the methods that have it.
 
   Simulated times are compared, if all runs have them: in the same time methods
@@ -104,9 +98,11 @@ def _lengths(
   round may not fit. If a run has no time, numbers of rounds are compared. Each
   condition is compared by itself.
   """
-  by_kind: dict[str, dict[str, dict[str, None]]] = {}
-  for condition in dict.fromkeys(condition_label(c.condition) for c in ran):
-    cells = [c for c in ran if condition_label(c.condition) == condition]
+  by_kind: dict[str, dict[str, list[str]]] = {}
+  for cells in study.groups:
+    cells = [cell for cell in cells if cell.report_runs]
+    if not cells:
+      continue
     times = [cell.spent(TIME) for cell in cells]
     if all(time is not None for time in times):
       ends = [time[-1] for time in times]
@@ -116,13 +112,12 @@ def _lengths(
       lengths = [str(cell.report_runs.history.rounds[-1]) for cell in cells]
       kind, is_same = "numbers of rounds", len(set(lengths)) < 2
     if not is_same:
-      of_kind = by_kind.setdefault(kind, {})
+      by_length = by_kind.setdefault(kind, {})
       for cell, length in zip(cells, lengths, strict=True):
-        of_kind.setdefault(length, {})[labels[cell.method]] = None
-  return {
-    kind: {length: list(methods) for length, methods in of_kind.items()}
-    for kind, of_kind in by_kind.items()
-  }
+        methods = by_length.setdefault(length, [])
+        if study.names[cell.method] not in methods:
+          methods.append(study.names[cell.method])
+  return by_kind
 
 
 def _whose(study: Study, cells: Mapping[str, Sequence[Cell]]) -> str:
