@@ -19,7 +19,13 @@ from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import sizes, tuning
-from fedjax_opt.study.cells import Cell, ExampleSet, PointResults, example_sets
+from fedjax_opt.study.cells import (
+  Cell,
+  CellFiles,
+  ExampleSet,
+  PointResults,
+  example_sets,
+)
 from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that do not depend on the method.
@@ -99,13 +105,13 @@ def _with_files(cell: Cell) -> Cell:
   # A nested run stores this for one point, not for its first seed's choice.
   has_own = cell.report_runs is not None and not cell.is_nested
   report = cell.report_runs.run if has_own else None
-  return dataclasses.replace(
-    cell,
+  files = CellFiles(
     commands=tuple(dict.fromkeys(map(_command, runs))),
     per_client=_per_client(report),
     step_sizes=_step_sizes(report),
     is_verified=all(run.is_verified for run in runs),
   )
+  return dataclasses.replace(cell, files=files)
 
 
 def _command(run: Run) -> str:
@@ -132,11 +138,11 @@ def _per_client(run: Run | None) -> dict[str, np.ndarray]:
   }
 
 
-def _step_sizes(run: Run | None) -> dict[str, np.ndarray] | None:
+def _step_sizes(run: Run | None) -> dict[str, np.ndarray]:
   """The traces of the first point, each [R, C, K]."""
   path: pathlib.Path | None = None if run is None else run.folder / "traces.npz"
   if path is None or not path.exists():
-    return None
+    return {}
   with np.load(path) as traces:
     return {name: traces[name][0] for name in traces.files}
 

@@ -105,6 +105,25 @@ def example_sets(
   }
 
 
+class CellFiles(NamedTuple):
+  """What the files of a cell's runs hold beside the metrics.
+
+  Attributes:
+    commands: the commands that ran it.
+    per_client: kind of model ('global', 'personalized', ...) -> the accuracy of
+      every client on its own held-out examples, for the report's first seed,
+      [M], NaN for a client without any; {} if not measured.
+    step_sizes: step sizes of the report's first seed, each [R, C, K]; {} if
+      they were not recorded.
+    is_verified: whether they are known to be undamaged; see `Run`.
+  """
+
+  commands: tuple[str, ...] = ()
+  per_client: Mapping[str, np.ndarray] = {}
+  step_sizes: Mapping[str, np.ndarray] = {}
+  is_verified: bool = True
+
+
 @dataclasses.dataclass(frozen=True)
 class Cell:
   """One method under one condition.
@@ -120,13 +139,7 @@ class Cell:
       one for each seed. None if the setting always diverged.
     is_nested: whether each seed of the report chose its own setting, by its own
       score.
-    commands: the commands that ran it; () if none did.
-    per_client: kind of model ('global', 'personalized', ...) -> the accuracy of
-      every client on its own held-out examples, for the report's first seed,
-      [M], NaN for a client without any; {} if not measured.
-    step_sizes: step sizes of the report's first seed, [R, C, K]; None if they
-      were not recorded.
-    is_verified: whether its files are known to be undamaged; see `Run`.
+    files: what its files hold; a study from Python has none.
     crossed: the whole grid on one partition each, all with the same seeds, see
       `variance.spread_of`; () if partitions and seeds were not crossed.
     sets: 'validation' and 'test' -> the examples, if they are known.
@@ -136,10 +149,7 @@ class Cell:
   condition: Mapping[str, Any]
   tuning_runs: PointResults | None
   report_runs: PointResults | None
-  commands: tuple[str, ...] = ()
-  per_client: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-  step_sizes: Mapping[str, np.ndarray] | None = None
-  is_verified: bool = True
+  files: CellFiles = dataclasses.field(default_factory=CellFiles)
   is_nested: bool = False
   crossed: tuple[PointResults, ...] = ()
   sets: Mapping[str, ExampleSet] = dataclasses.field(default_factory=dict)

@@ -63,10 +63,8 @@ def read(path):
 def plain(tmp_path_factory):
   """The report of the plain study, with all of its files."""
   case = studies.plain()
-  cells = (
-    dataclasses.replace(c, commands=(f"run --method='{c.method}'",))
-    for c in case.cells
-  )
+  files = lambda c: c.files._replace(commands=(f"run --method='{c.method}'",))
+  cells = (dataclasses.replace(c, files=files(c)) for c in case.cells)
   case = dataclasses.replace(case, cells=tuple(cells), command="compare --all")
   return case, case.write(tmp_path_factory.mktemp("report"))
 

@@ -7,9 +7,8 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import arguments, sizes, words
+from fedjax_opt.study import arguments, cells, sizes, words
 from fedjax_opt.study.bootstrap import Interval
-from fedjax_opt.study.cells import ExampleSet
 from fedjax_opt.study.numbers import Numbers, numbers_of
 from fedjax_opt.study.report import formats, pictures, sentences, templates
 from fedjax_opt.study.report import study_tables as tables
@@ -97,7 +96,7 @@ def without_losses():
 
 
 NAMES = {name: value for name, value in globals().items() if name[0] != "_"}
-NAMES |= {item.__name__: item for item in (Criterion, ExampleSet, studies.grid)}
+NAMES |= {"Criterion": Criterion, "cells": cells, "grid": studies.grid}
 NAMES |= {"MANY": studies.many(), "NAN": NAN, "templates": templates}
 NAMES |= {"tables": tables, "arguments": arguments, "words": words}
 

@@ -170,7 +170,8 @@ def _profiles(album: StudyPictures) -> Iterator[Picture]:
 
 def _clients(album: StudyPictures) -> Iterator[Picture]:
   """How the accuracy of each kind of model is spread over the clients."""
-  for kind in dict.fromkeys(k for c in album.study.cells for k in c.per_client):
+  files = [cell.files for cell in album.study.cells]
+  for kind in dict.fromkeys(kind for of in files for kind in of.per_client):
     panels = album.panels(functools.partial(_accuracies, kind=kind))
     if not panels:
       continue
@@ -183,7 +184,7 @@ def _clients(album: StudyPictures) -> Iterator[Picture]:
 
 
 def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
-  accuracies = np.asarray(cell.per_client.get(kind, ()), float)
+  accuracies = np.asarray(cell.files.per_client.get(kind, ()), float)
   accuracies = accuracies[np.isfinite(accuracies)]
   return accuracies if accuracies.size else None
 
@@ -191,7 +192,7 @@ def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
 def _step_sizes(album: StudyPictures) -> Iterator[Picture]:
   """The step sizes of each cell in which they were recorded."""
   for cell in album.study.cells:
-    trace = cell.step_sizes or {}
+    trace = cell.files.step_sizes
     if not set(_TRACES.values()) <= set(trace):
       continue
     method = album.study.labels[cell.method]
