@@ -120,7 +120,7 @@ class Request:
 
   def check_numbers(self, metric: str) -> None:
     """Checks that the metric can have such a target and effect."""
-    check_min_effect("min_effect", self.min_effect, metric)
+    check_min_effect(self.min_effect, metric)
     check_target(self.target, metric)
 
 

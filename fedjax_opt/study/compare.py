@@ -148,7 +148,7 @@ def compare(
       f"metric={metric!r}: is of the models that clients use themselves; give "
       "own_models=per_example"
     )
-  check_min_effect("min_effect", min_effect, metric)
+  check_min_effect(min_effect, metric)
   check_target(target, metric)
   arguments.check_conditions(conditions)
   arguments.check_names_of_conditions(list(conditions[0]), data, options)

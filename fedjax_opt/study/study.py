@@ -162,7 +162,7 @@ class Study:
     """method -> its name in a sentence."""
     return {m: words.quoted_if_list(label) for m, label in self.labels.items()}
 
-  @property
+  @functools.cached_property
   def numbers(self) -> Numbers:
     """How its values are written, everywhere."""
     return numbers_of(self.metric, [v.value for v in self.verdicts])

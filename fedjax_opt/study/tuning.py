@@ -22,10 +22,9 @@ BUDGETS = ("equal", "unequal")
 NUM_REPORT_SEEDS = 10
 # The names of crossed seeds in a report.
 CROSSED = ("seeds of crossed partitions", "seeds on each of these")
-Grid = Mapping[str, Sequence[float]]  # hyperparameter -> values
 
 
-def num_settings(grid: Grid) -> int:
+def num_settings(grid: Mapping[str, Sequence[float]]) -> int:
   """The number of settings of a grid {name: values}; 1 for an empty grid."""
   return math.prod(len(values) for values in grid.values())
 
@@ -72,7 +71,7 @@ def tune_and_report(
   method: str,
   condition: Mapping[str, Any],
   run: Callable[..., PointResults],
-  grid: Grid,
+  grid: Mapping[str, Sequence[float]],
   seeds: Sequence[int],
   report_seeds: Sequence[int],
   is_nested: bool = False,

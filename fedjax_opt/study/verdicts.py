@@ -76,7 +76,7 @@ class Verdict(NamedTuple):
     return self.pair.difference if self.pair else _NONE
 
 
-def check_min_effect(name: str, value: float | None, metric: str) -> None:
+def check_min_effect(value: float | None, metric: str) -> None:
   """Checks a smallest effect of interest.
 
   Raises:
@@ -87,7 +87,7 @@ def check_min_effect(name: str, value: float | None, metric: str) -> None:
     return
   range_of = "in [0, 1), such as 0.005 for half a point"
   raise ValueError(
-    f"{name}={value:g}: must be a difference of two values of {metric}, "
+    f"min_effect={value:g}: must be a difference of two values of {metric}, "
     f"{range_of if is_share else 'not below 0'}"
   )
 

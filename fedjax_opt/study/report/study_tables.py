@@ -121,7 +121,6 @@ def main_table(study: Study, is_wide: bool | None = None) -> Table:
   name, conditions = metric_name(study.metric), study.conditions
   if is_wide is None:
     is_wide = len(conditions) <= _MAX_CONDITIONS
-  numbers = study.numbers
   rows: list[Row] = []
   if is_wide:
     heads = [condition_label(condition) or name for condition in conditions]
@@ -130,11 +129,11 @@ def main_table(study: Study, is_wide: bool | None = None) -> Table:
       values: dict[str, Entry | str] = dict.fromkeys(heads, words.NOTHING)
       for v in own_verdicts:
         head = condition_label(v.cell.condition) or name
-        values[head] = _value(study, v, numbers)
+        values[head] = _value(study, v)
       rows.append({"Method": label} | values | _tried(*own_verdicts))
   else:
     for v in study.verdicts:
-      value = {name: _value(study, v, numbers)}
+      value = {name: _value(study, v)}
       rows.append(_names(study, v.cell) | value | _tried(v))
   tried, lost = ({row[name] for row in rows} for name in (_TRIED, _LOST))
   has_lost = any(count[:1] not in ("0", words.NOTHING) for count in lost)
@@ -164,7 +163,7 @@ def _tried(*own_verdicts: Verdict) -> Row:
   }
 
 
-def _value(study: Study, verdict: Verdict, numbers: Numbers) -> Entry:
+def _value(study: Study, verdict: Verdict) -> Entry:
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
@@ -172,9 +171,8 @@ def _value(study: Study, verdict: Verdict, numbers: Numbers) -> Entry:
     return Entry("diverged", "every setting" if is_all else lost, DIVERGED)
   # A single method is not called best.
   is_alone = len(study.under(verdict.cell.condition)) == 1
-  return Entry(
-    *numbers.texts(verdict.value), "" if is_alone else verdict.verdict
-  )
+  texts = study.numbers.texts(verdict.value)
+  return Entry(*texts, "" if is_alone else verdict.verdict)
 
 
 def differences(study: Study) -> Table | None:
