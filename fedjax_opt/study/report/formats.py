@@ -4,14 +4,13 @@ The look of a format is in its template. Wherever a template shows a label, the
 label is escaped by the format's own rules.
 """
 
-import csv as csv_files
-import io
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from fedjax_opt.files import csv_files
 from fedjax_opt.results.metric_names import COSTS, TIME
 from fedjax_opt.results.text_tables import aligned
 from fedjax_opt.study.cells import Cell
@@ -65,18 +64,13 @@ def csv(records: Sequence[Mapping[str, Any]]) -> str:
   Text that a spreadsheet would take for a formula gets an apostrophe in front.
   """
   columns = dict.fromkeys(name for record in records for name in record)
-  text = io.StringIO()
-  rows = csv_files.writer(text, lineterminator="\n")
-  rows.writerow(map(_in_csv, columns))
-  for record in records:
-    rows.writerow([_in_csv(record.get(name)) for name in columns])
-  return text.getvalue()
+  rows = (map(record.get, columns) for record in records)
+  return csv_files.text_of(map(_in_csv, row) for row in (columns, *rows))
 
 
 def _in_csv(value: Any) -> Any:
   if not isinstance(value, str):
-    is_missing = value is None or value != value  # NaN is not itself.
-    return "" if is_missing else value
+    return value if value == value else None  # NaN is not itself.
   line = value.replace("\r", " ")  # A line break would end the row.
   is_formula = line.startswith(("=", "+", "-", "@", "\t"))
   return f"'{line}" if is_formula else line
