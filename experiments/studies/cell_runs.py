@@ -19,13 +19,7 @@ from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import sizes, tuning
-from fedjax_opt.study.cells import (
-  Cell,
-  CellFiles,
-  ExampleSet,
-  PointResults,
-  example_sets,
-)
+from fedjax_opt.study.cells import Cell, ExampleSet, PointResults, example_sets
 from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that do not depend on the method.
@@ -105,7 +99,7 @@ def _with_files(cell: Cell) -> Cell:
   # A nested run stores this for one point, not for its first seed's choice.
   has_own = cell.report_runs is not None and not cell.is_nested
   report = cell.report_runs.run if has_own else None
-  files = CellFiles(
+  files = cell.files._replace(
     commands=tuple(dict.fromkeys(map(_command, runs))),
     per_client=_per_client(report),
     step_sizes=_step_sizes(report),

@@ -137,9 +137,10 @@ class Cell:
       chosen.
     report_runs: the chosen setting with the seeds of the report. [S] points,
       one for each seed. None if the setting always diverged.
+    files: what the files of its runs hold: `commands`, `per_client`,
+      `step_sizes` and `is_verified`. A study from Python has no files.
     is_nested: whether each seed of the report chose its own setting, by its own
       score.
-    files: what its files hold; a study from Python has none.
     crossed: the whole grid on one partition each, all with the same seeds, see
       `variance.spread_of`; () if partitions and seeds were not crossed.
     sets: 'validation' and 'test' -> the examples, if they are known.
