@@ -13,8 +13,7 @@ import numpy as np
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.results.names import shown_name
-from fedjax_opt.study import statistics, words
-from fedjax_opt.study.bootstrap import Interval
+from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.numbers import Numbers, numbers_of
 from fedjax_opt.study.pairs import Pair, all_pairs
@@ -142,12 +141,6 @@ class Study:
           matrices[method] = np.stack(columns, 1)
     return matrices
 
-  @property
-  def overall(self) -> dict[str, Interval]:
-    """method -> interquartile mean over all conditions and seeds."""
-    items = self.matrices.items()
-    return {m: statistics.interquartile_mean(v) for m, v in items}
-
   # In words.
 
   @property
@@ -225,9 +218,9 @@ class Study:
 
   def _repr_html_(self) -> str:
     """What a notebook shows: the findings and the table."""
-    from fedjax_opt.study.report import page
+    from fedjax_opt.study.report import page, templates
 
-    return page.short_html(self)
+    return templates.render("short.html", **page.values_of(self))
 
   def __str__(self) -> str:
     return "\n".join(self.table_lines())

@@ -3,6 +3,7 @@
 The rule of every verdict is in words in report/templates/report.html.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -134,7 +135,9 @@ def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
   ]
   top = max(means) if direction(metric) == "max" else min(means)
   return [
-    c for c, mean in zip(usable, means, strict=True) if is_same(mean, top)
+    cell
+    for cell, mean in zip(usable, means, strict=True)
+    if math.isclose(mean, top, rel_tol=SAME)
   ]
 
 
@@ -147,11 +150,6 @@ def mean_of(metric: str, values: Any) -> Interval:
   """
   mean, *ends = statistics.mean_interval(values)
   return bootstrap.as_floats(mean, *(np.clip(x, *bounds(metric)) for x in ends))
-
-
-def is_same(one: float, other: float) -> bool:
-  """Whether two means differ by rounding at most."""
-  return abs(one - other) <= SAME * max(abs(one), abs(other))
 
 
 def _verdict(cell, best, pairs, rule) -> Verdict:

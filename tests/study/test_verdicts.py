@@ -128,10 +128,10 @@ def test_to_target_of_costs_that_were_not_measured():
 
 def test_missing_cells():
   case = study(*studies.plain().cells[:-1])
-  assert set(case.overall) == {"FedAvg", "SCAFFOLD"}
+  assert set(case.matrices) == {"FedAvg", "SCAFFOLD"}
   fewer = study(case.cells[1], *case.cells[3:])  # Only SCAFFOLD has both.
-  assert set(fewer.overall) == {"SCAFFOLD"}
-  assert study(*case.cells[:3]).overall == {}
+  assert set(fewer.matrices) == {"SCAFFOLD"}
+  assert study(*case.cells[:3]).matrices == {}
   case = studies.plain()
   shapes = {method: values.shape for method, values in case.matrices.items()}
   assert shapes == dict.fromkeys(case.methods, (5, 2))

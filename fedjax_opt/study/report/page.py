@@ -53,7 +53,7 @@ def write(study: Study, folder: str | os.PathLike) -> pathlib.Path:
       "figures": [_figure(picture, folder / "pictures") for picture in drawn],
       "kinds": _KINDS,
       "limits": sentences.limits_of(study),
-      **_page_values(study),
+      **values_of(study),
     }
     for name, content in (
       ("table.md", formats.markdown(table, study.title)),
@@ -95,13 +95,8 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 
-def short_html(study: Study) -> str:
-  """The answer and the table, for a notebook."""
-  return templates.render("short.html", **_page_values(study))
-
-
-def _page_values(study: Study) -> dict[str, Any]:
-  """The values that every page of a study shows."""
+def values_of(study: Study) -> dict[str, Any]:
+  """The values that both templates show, of the page and of a notebook."""
   answer = sentences.answer(study)
   return {"study": study, "answer": answer, "tables": study_tables}
 

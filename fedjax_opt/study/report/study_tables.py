@@ -200,7 +200,8 @@ def over_all(study: Study) -> Table | None:
 
   Each is compared with the one that has the best interquartile mean.
   """
-  matrices, means = study.matrices, study.overall
+  matrices = study.matrices
+  means = {m: statistics.interquartile_mean(v) for m, v in matrices.items()}
   candidates = [m for m in means if np.isfinite(means[m].estimate)]
   if len(candidates) < 2:
     return None
