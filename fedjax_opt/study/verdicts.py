@@ -185,10 +185,9 @@ def _verdict(cell, best, pairs, rule) -> Verdict:
 def _against(best: Cell, cell: Cell, pairs: Sequence[Pair]) -> Pair:
   """The pair of these two, the best first."""
   for pair in pairs:
-    if pair.first is best and pair.second is cell:
-      return pair
-    if pair.first is cell and pair.second is best:
-      return pair.swapped()
+    for ordered in (pair, pair.swapped()):
+      if ordered.first is best and ordered.second is cell:
+        return ordered
   raise AssertionError("every pair of a condition is compared")
 
 
