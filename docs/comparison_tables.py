@@ -22,7 +22,7 @@ from experiments.reference.standing import Leaderboard
 from experiments.specification.choice_flags import TASK
 from experiments.studies import records
 from fedjax_opt import plots
-from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats

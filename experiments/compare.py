@@ -113,11 +113,11 @@ from experiments.studies.store import Store
 from fedjax_opt import plots
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.files import folders, json_files, locks
-from fedjax_opt.results.history import direction
+from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.report import formats, sentences
+from fedjax_opt.study.report import sentences
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label, setting_label
 
@@ -143,7 +143,6 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   if request.reference is not None:
     return joining.run(request)
   plots.check_installed()
-  formats.check_installed()
   tracking.check_installed(request.track)
   executors.check(request.executor)
   planned, existing = _planned_and_existing(request)

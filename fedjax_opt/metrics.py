@@ -1,14 +1,14 @@
 """The histories of a run, how a winner is selected, and metrics over clients.
 
-The names of `results.history` and `results.selection`, and those functions of
+An index of public names that are in `results/`, and of those functions of
 `evaluation` that summarize a metric over the clients.
 """
 
 from fedjax_opt.evaluation import deciles as deciles
 from fedjax_opt.evaluation import worst_decile as worst_decile
 from fedjax_opt.results.history import History as History
-from fedjax_opt.results.history import direction as direction
-from fedjax_opt.results.history import is_fraction as is_fraction
+from fedjax_opt.results.metric_names import direction as direction
+from fedjax_opt.results.metric_names import is_fraction as is_fraction
 from fedjax_opt.results.selection import Criterion as Criterion
 from fedjax_opt.results.selection import Point as Point
 from fedjax_opt.results.selection import Setting as Setting

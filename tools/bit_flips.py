@@ -33,8 +33,8 @@ from fedjax_opt import load_run
 from fedjax_opt.data.population import Population
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.history import History
+from fedjax_opt.results.run_writer import RunWriter
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.results.writers import RunWriter
 from tools.kills import contents
 from tools.signals import COMMANDS, REPOSITORY, SMALL, STUDY
 

@@ -55,9 +55,9 @@ PHASES = {
   "rounds": "fedjax_opt.engine.executor:Executor.advance",
   "evaluate": "fedjax_opt.engine.executor:Executor.evaluate",
   "checkpoint": "fedjax_opt.results.checkpoint:Checkpoints.save",
-  "write": "fedjax_opt.results.writers:RunWriter.write",
+  "write": "fedjax_opt.results.run_writer:RunWriter.write",
   "draw": "fedjax_opt.study.plots:curves",
-  "end": "fedjax_opt.results.writers:RunWriter.finish",
+  "end": "fedjax_opt.results.run_writer:RunWriter.finish",
   "report": "fedjax_opt.study.study:Study.write",
   "population": "fedjax_opt.data.population_files:write",
 }

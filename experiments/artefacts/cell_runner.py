@@ -24,7 +24,8 @@ from experiments.studies.records import Record, RecordedParts
 from experiments.studies.store import Store
 from fedjax_opt import Run
 from fedjax_opt.files import locks
-from fedjax_opt.results.selection import Criterion, Tuning, outcome
+from fedjax_opt.results.outcome import Outcome, outcome_of
+from fedjax_opt.results.selection import Criterion
 
 _RECORD = "record.json"  # Of a computation, in its folder.
 
@@ -202,10 +203,10 @@ class RecordIndex:
     return next(filter(is_same, self._runs), None)
 
 
-def tuned(record: Record) -> Tuning:
+def tuned(record: Record) -> Outcome:
   """The outcome of a grid."""
   criterion = Criterion(**record.about["criterion"])
-  return outcome(record.history, record.points, criterion)
+  return outcome_of(record.history, record.points, criterion)
 
 
 def choice(record: Record) -> dict[str, Any] | None:

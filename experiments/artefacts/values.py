@@ -22,8 +22,8 @@ import numpy as np
 
 from experiments.studies.records import Record
 from fedjax_opt import statistics
-from fedjax_opt.results import history
-from fedjax_opt.study.words import Numbers
+from fedjax_opt.results import metric_names
+from fedjax_opt.study.numbers import Numbers
 
 ACCURACY = "test_accuracy"
 NOT_RUN = "-"
@@ -47,7 +47,7 @@ class Value(NamedTuple):
     """The unit of differences; for accuracies points, a hundredth each."""
     if self.words.startswith(("rounds", "halvings")):
       return self.words.split()[0]
-    return "points" if history.is_fraction(self.metric) else ""
+    return "points" if metric_names.is_fraction(self.metric) else ""
 
   @property
   def scale(self) -> float:
@@ -69,11 +69,11 @@ class Value(NamedTuple):
   def is_smaller_better(self) -> bool:
     """Whether smaller values are better."""
     is_late = self.words.startswith("rounds")
-    return is_late or history.direction(self.metric) == "min"
+    return is_late or metric_names.direction(self.metric) == "min"
 
 
 def _best(values: np.ndarray, rounds: np.ndarray, metric: str) -> np.ndarray:
-  best_of = np.min if history.direction(metric) == "min" else np.max
+  best_of = np.min if metric_names.direction(metric) == "min" else np.max
   return best_of(values, axis=1)
 
 

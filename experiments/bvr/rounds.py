@@ -27,9 +27,10 @@ from experiments.tasks import nonconvex
 from fedjax_opt import algorithms, plots, statistics
 from fedjax_opt.data import synthetic
 from fedjax_opt.results.history import History
-from fedjax_opt.results.selection import Criterion, outcome
+from fedjax_opt.results.outcome import outcome_of
+from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study.numbers import Numbers
 from fedjax_opt.study.plots import panels
-from fedjax_opt.study.words import Numbers
 
 METHODS = {
   "Minibatch SGD": algorithms.minibatch_sgd,
@@ -173,7 +174,7 @@ def _needed(
   chooses = np.isin(seeds, sorted(set(seeds))[:NUM_TUNING])
   tuning = record.take(np.flatnonzero(chooses))
   report = record.take(np.flatnonzero(~chooses))
-  best = outcome(tuning.history, tuning.points, Criterion(name, "min")).best
+  best = outcome_of(tuning.history, tuning.points, Criterion(name, "min")).best
   if best is None:
     points = [
       {"seed": s} for s in dict.fromkeys(p["seed"] for p in report.points)

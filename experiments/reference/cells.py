@@ -25,10 +25,17 @@ from experiments.studies.store import Store
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results import environment
-from fedjax_opt.results.history import SPENT, History
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import SPENT
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning
-from fedjax_opt.study.cells import Cell, ExampleSet, PointResults, example_sets
+from fedjax_opt.study.cells import (
+  Cell,
+  CellFiles,
+  ExampleSet,
+  PointResults,
+  example_sets,
+)
 
 _OF_REPORT = ("test_accuracy", "test_loss", "train_loss", "f1", *SPENT)
 
@@ -162,12 +169,13 @@ def _cell(cell: ReferenceCell, records: Sequence[Record]) -> Cell:
   grid = [record for record in records if not of_report(record)]
   report = [record for record in records if of_report(record)]
   grid, report = (joined(part) if part else None for part in (grid, report))
+  commands = (command.line("run", record.arguments) for record in records)
   return Cell(
     planned.method,
     planned.condition,
     grid,
     report,
-    commands=tuple(command.line("run", record.arguments) for record in records),
+    files=CellFiles(tuple(commands)),
     sets={
       name: ExampleSet(size, np.nan if share is None else share)
       for name, (size, share) in records[0].about["examples"].items()

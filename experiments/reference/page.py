@@ -96,7 +96,7 @@ def _row(
     words.setting_label(tuned) if tuned else "",
     [str(cell.budget), cell.budget],
     ", ".join(f"{name_of(edge.name)} {edge.side}" for edge in edges),
-    {"command": "\n".join(cell.commands), "record": file},
+    {"command": "\n".join(cell.files.commands), "record": file},
   ]
 
 

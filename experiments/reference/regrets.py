@@ -15,9 +15,10 @@ import numpy as np
 
 from experiments.reference.standing import Leaderboard
 from fedjax_opt.results import selection
-from fedjax_opt.results.history import is_fraction
-from fedjax_opt.study import statistics, words
+from fedjax_opt.results.metric_names import is_fraction
+from fedjax_opt.study import statistics
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.numbers import Numbers
 from fedjax_opt.study.report.study_tables import Entry, Table
 
 # The values of a setting -> its validation score and its test accuracy.
@@ -131,7 +132,7 @@ def table(standing: Leaderboard) -> Table | None:
   by_method = grids(standing)
   if not by_method or len(next(iter(by_method.values())).test) < 2:
     return None
-  rows, numbers = [], words.Numbers("regret", 2)
+  rows, numbers = [], Numbers("regret", 2)
   for method, kinds in regrets(by_method).items():
     by_condition = kinds["tuned"], kinds["other"].mean(1), kinds["all others"]
     means = [statistics.mean_interval(values) for values in by_condition]

@@ -13,9 +13,10 @@ from scipy import stats
 from experiments.reference import cells
 from experiments.reference.definition import Condition, Reference, ReferenceCell
 from fedjax_opt.data import digest
-from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.study import statistics, words
 from fedjax_opt.study.bootstrap import Interval
+from fedjax_opt.study.numbers import Numbers
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.report.study_tables import Entry, Row, Table
 from fedjax_opt.study.study import Study
@@ -93,8 +94,8 @@ class Leaderboard:
     rows = [
       {
         "Method": method,
-        "Score": Entry(*words.Numbers("score", 3).texts(middle[method])),
-        "Mean place": Entry(*words.Numbers("place", 1).texts(ranks[method])),
+        "Score": Entry(*Numbers("score", 3).texts(middle[method])),
+        "Mean place": Entry(*Numbers("place", 1).texts(ranks[method])),
         "Diverged": str(int((scores[method] == 0).sum())),
       }
       for method in sorted(scores, key=lambda m: -middle[m].estimate)

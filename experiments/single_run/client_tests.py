@@ -8,7 +8,7 @@ import numpy as np
 import fedjax_opt as fo
 from experiments.single_run.building import client_rule, trained_paths
 from experiments.single_run.job import Job
-from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.results.names import sentence
 from fedjax_opt.study.client_results import OPTIONS
 

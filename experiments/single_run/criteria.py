@@ -4,7 +4,7 @@ import dataclasses
 
 from experiments.specification.spec import Spec
 from experiments.tasks import Task, base
-from fedjax_opt.results.history import direction
+from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.scores import SCORES
 

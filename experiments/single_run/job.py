@@ -21,7 +21,7 @@ from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.files.folders import user_path
-from fedjax_opt.results import writers
+from fedjax_opt.results import run_writer
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.transforms import faults
@@ -252,7 +252,7 @@ def _output_dir(spec: Spec) -> pathlib.Path:
   words = (spec.task.name, spec.algorithm.name, spec.client.name)
   folder = pathlib.Path(output_dir_of(spec.output_dir, *words))
   if fo.multi_process.is_first_process():  # The other processes write nothing.
-    folder = writers.check_output_dir(folder, spec.resume)
+    folder = run_writer.check_output_dir(folder, spec.resume)
   return folder
 
 

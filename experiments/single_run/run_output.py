@@ -26,7 +26,8 @@ from fedjax_opt.algorithms import optimum
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import feed
 from fedjax_opt.files import json_files
-from fedjax_opt.results import progress, tables, writers
+from fedjax_opt.results import progress, run_writer
+from fedjax_opt.results.closing_table import closing_table
 from fedjax_opt.results.history import History
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import select
@@ -50,7 +51,7 @@ class RunOutput:
     self._job, self._started = job, started
     spec = job.spec
     arguments = "".join(f"{argument}\n" for argument in flags.arguments(spec))
-    self._writer = writers.RunWriter(
+    self._writer = run_writer.RunWriter(
       job.output_dir, job.config, job.points, spec.resume, arguments
     )
     self._pool = concurrent.futures.ThreadPoolExecutor(1)
@@ -116,14 +117,14 @@ class RunOutput:
       _draw_curves(job, history)
     parts = {name: metrics.summary() for name, metrics in of_clients.items()}
     parts |= {"privacy": privacy, "clock": of_clock}
-    entries = self._summary(result) | {n: v for n, v in parts.items() if v}
+    run_entries = self._summary(result) | {n: v for n, v in parts.items() if v}
     # A run that has a summary has all files.
     self._writer.finish(
       history,
       job.criterion,
-      entries,
+      run_entries,
       params=lambda point: trees.take(result.params, point),
-      more=self._stopping.spent(history),
+      point_entries=self._stopping.spent(history),
     )
     lines = [
       *self._table_lines(result, privacy),
@@ -171,7 +172,7 @@ class RunOutput:
     """The table of the points, and the lines on privacy and on an early end."""
     job, spec = self._job, self._job.spec
     extra = {"epsilon": privacy["epsilon"]} if privacy else {}
-    lines = [tables.table(self._history, job.points, job.criterion, extra)]
+    lines = [closing_table(self._history, job.points, job.criterion, extra)]
     if spec.dp_seed is not None:
       lines.append(
         f"NOT private: the noise comes from dp_seed={spec.dp_seed}, so it "

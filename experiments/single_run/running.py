@@ -11,8 +11,8 @@ from experiments.single_run.run_output import RunOutput, all_diverged
 from experiments.specification.spec import Spec
 from fedjax_opt import Report, Run, multi_process
 from fedjax_opt.files import locks
-from fedjax_opt.results import tables
 from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.closing_table import closing_table
 
 
 def perform(
@@ -52,7 +52,7 @@ def _show(job: Job, finished: Run) -> int:
   """Prints the table of a run that is done; returns the exit status."""
   history = finished.history
   if multi_process.is_first_process():
-    print(tables.table(history, job.points, job.criterion))
+    print(closing_table(history, job.points, job.criterion))
     rounds = history.rounds[-1]
     print(f"nothing left to do: {job.output_dir} ended after {rounds} rounds")
   return int(all_diverged(history))

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from experiments.specification.spec import Spec
-from fedjax_opt.results.history import COSTS, History
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import COSTS
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study.spending import to_target
 

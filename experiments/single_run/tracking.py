@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fedjax_opt.checks import errors
+from fedjax_opt.results.event_files import sub_run_names
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import load_run
-from fedjax_opt.results.writers import sub_run_names
 
 _MODULES = {"tensorboard": "tensorboardX"}  # Where names differ.
 PROJECT = "fedjax_opt"

@@ -100,13 +100,13 @@ def _with_files(cell: Cell) -> Cell:
   # A nested run stores this for one point, not for its first seed's choice.
   has_own = cell.report_runs is not None and not cell.is_nested
   report = cell.report_runs.run if has_own else None
-  return dataclasses.replace(
-    cell,
+  files = cell.files._replace(
     commands=tuple(dict.fromkeys(map(_command, runs))),
     per_client=_per_client(report),
     step_sizes=_step_sizes(report),
     is_verified=all(run.is_verified for run in runs),
   )
+  return dataclasses.replace(cell, files=files)
 
 
 def _command(run: Run) -> str:
@@ -133,11 +133,11 @@ def _per_client(run: Run | None) -> dict[str, np.ndarray]:
   }
 
 
-def _step_sizes(run: Run | None) -> dict[str, np.ndarray] | None:
+def _step_sizes(run: Run | None) -> dict[str, np.ndarray]:
   """The traces of the first point, each [R, C, K]."""
   path: pathlib.Path | None = None if run is None else run.folder / "traces.npz"
   if path is None or not path.exists():
-    return None
+    return {}
   with np.load(path) as traces:
     return {name: traces[name][0] for name in traces.files}
 

@@ -54,7 +54,7 @@ class PlannedCell(NamedTuple):
 
   def at(
     self,
-    grid: tuning.Grid,
+    grid: Mapping[str, Sequence[float]],
     seeds: Sequence[int],
     is_report: bool,
     partition_seed: int | None = None,

@@ -212,7 +212,9 @@ def read(path: pathlib.Path) -> list[Record]:
   content = path.read_bytes()
   if path.suffix == ".gz":
     content = _decompressed(path, content)
-  for number, line in enumerate(content.splitlines(), 1):
+  # Nothing follows the last newline, unless the file is damaged.
+  lines = content.removesuffix(b"\n").split(b"\n")
+  for number, line in enumerate(lines, 1):
     try:
       records.append(of_json(line.decode()))
     except ValueError as error:

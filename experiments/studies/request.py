@@ -16,7 +16,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import memory
 from fedjax_opt.files.folders import user_path
-from fedjax_opt.results.history import check_has_direction
+from fedjax_opt.results.metric_names import check_has_direction
 from fedjax_opt.study.tuning import BUDGETS
 from fedjax_opt.study.verdicts import check_min_effect, check_target
 
@@ -120,7 +120,7 @@ class Request:
 
   def check_numbers(self, metric: str) -> None:
     """Checks that the metric can have such a target and effect."""
-    check_min_effect("min_effect", self.min_effect, metric)
+    check_min_effect(self.min_effect, metric)
     check_target(self.target, metric)
 
 

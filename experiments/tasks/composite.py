@@ -23,7 +23,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.models.layers import glorot_uniform
 from fedjax_opt.registry import Hyperparameter, arguments
-from fedjax_opt.results.history import direction
+from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.selection import Criterion
 
 

@@ -15,15 +15,18 @@ import optax
 
 # The largest number of rounds and steps: the program counts in 32 bits.
 LARGEST = (1 << 31) - 1
+# The longest text of a value in a message, in characters; of a list, its
+# entries.
+_BRIEF = 60
 # A name is not suggested if its likeness is this much below the nearest one's.
 _FURTHER = 0.25
 
 
-def brief(value: Any, limit: int = 60) -> str:
+def brief(value: Any) -> str:
   """A value as a message shows it: short, on one line."""
   if isinstance(value, str | bytes | numbers.Number | bool | None):
     text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}..."
+    return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}..."
   if hasattr(value, "shape") and hasattr(value, "dtype"):
     return f"an array {form(value)}"
   if isinstance(value, optax.GradientTransformation):
@@ -37,13 +40,13 @@ def brief(value: Any, limit: int = 60) -> str:
     root = module.split(".")[0]
     prefix = f"{root}." if root in ("optax", "fedjax_opt", "jax") else ""
     return f"the function {prefix}{value.__name__}"
-  if isinstance(value, list | tuple | dict | set) and len(value) > limit:
+  if isinstance(value, list | tuple | dict | set) and len(value) > _BRIEF:
     return f"a {type(value).__name__} of {len(value)}"
   try:
     text = " ".join(repr(value).split())
   except Exception:  # Such as a tree of deleted arrays.
     text = "<"
-  if len(text) > limit or text.startswith("<"):
+  if len(text) > _BRIEF or text.startswith("<"):
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOUaeio' else 'a'} {name}"
   return text
@@ -248,7 +251,7 @@ def check_array(
 def as_array(
   name: str,
   value: Any,
-  wanted: str = "an array of numbers",
+  wanted: str,
   any_order: bool = False,
 ) -> Any:
   """An array as it is, also a traced one, or (lists of) numbers as an array.

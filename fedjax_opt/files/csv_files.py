@@ -1,10 +1,12 @@
-"""CSV files that callers give."""
+"""CSV files: reads those that callers give; the text of those of a run."""
 
+import csv
 import gzip
+import io
 import os
 import pathlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,3 +107,10 @@ def parse(source: Any, **how: Any) -> Any:
   if (int(major), int(minor)) < (3, 1):
     how["float_precision"] = "round_trip"
   return pandas.read_csv(source, **how)
+
+
+def text_of(rows: Iterable[Iterable[Any]]) -> str:
+  """The text of a file with these rows; None is an empty cell."""
+  text = io.StringIO()
+  csv.writer(text, lineterminator="\n").writerows(rows)
+  return text.getvalue()

@@ -1,6 +1,5 @@
 """Metrics of every client, and statistics of them."""
 
-import csv
 import os
 import pathlib
 from typing import NamedTuple
@@ -8,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_opt.checks.values import check_choice
-from fedjax_opt.files import json_files
-from fedjax_opt.results.history import (
+from fedjax_opt.files import csv_files, json_files
+from fedjax_opt.results.metric_names import (
   check_has_direction,
   direction,
   worst_mean,
@@ -89,17 +88,13 @@ class ClientMetrics(NamedTuple):
       for kind, metrics in self.values.items()
       for name, values in metrics.items()
     }
+    rows = [["client", "num_train", "num_test", *columns]]
+    for client, num_test in enumerate(self.num_test):
+      num_train = None if self.num_train is None else self.num_train[client]
+      cells = [number_cell(values[client]) for values in columns.values()]
+      rows.append([client, num_train, num_test, *cells])
     try:
-      with (
-        json_files.atomic_write(pathlib.Path(path)) as unfinished,
-        open(unfinished, "w", newline="", encoding="utf-8") as file,
-      ):
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["client", "num_train", "num_test", *columns])
-        for client, num_test in enumerate(self.num_test):
-          num_train = "" if self.num_train is None else self.num_train[client]
-          cells = [number_cell(values[client]) for values in columns.values()]
-          writer.writerow([client, num_train, num_test, *cells])
+      json_files.write_text(pathlib.Path(path), csv_files.text_of(rows))
     except OSError as error:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 

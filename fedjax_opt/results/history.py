@@ -4,83 +4,14 @@ Axis letters: `S` grid points (hyperparameters x seeds), `E` evaluated rounds.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fedjax_opt.base import LOSSES
-from fedjax_opt.checks.fields import checked
 from fedjax_opt.checks.values import check_array, check_choice
-
-# The column of simulated seconds, which runs on a schedule have.
-TIME = "time"
-# Cost of a run -> the columns of a history whose sum it is: bytes and gradients
-# so far, of a client of the cohort on average. Rounds are those of the history.
-COSTS: dict[str, tuple[str, ...]] = {
-  "rounds": (),
-  TIME: (TIME,),
-  "bytes": ("bytes_down", "bytes_up"),
-  "gradient_evaluations": ("gradient_evaluations",),
-}
-# The columns that are counts.
-SPENT = (*COSTS["bytes"], *COSTS["gradient_evaluations"])
-# The end of a metric's name says in which direction it improves.
-_LARGER_IS_BETTER = ("f1", "precision", "recall", "auc", "r2")
-_FROM_0_TO_1 = ("f1", "precision", "recall", "auc", "density")
-_SMALLER_IS_BETTER = (
-  "loss", "error", "perplexity", "mse", "rmse", "mae", "gap",
-)  # fmt: skip
-
-
-@checked()
-def direction(name: str) -> str | None:
-  """The direction in which a metric improves: 'max', 'min', or None."""
-  last_word = name.rsplit("_", 1)[-1]
-  is_loss = name.endswith("loss")
-  if is_loss or last_word in _SMALLER_IS_BETTER or name == "grad_norm_sq":
-    return "min"
-  if is_fraction(name) or last_word in _LARGER_IS_BETTER:
-    return "max"
-  return None
-
-
-def worst_mean(ascending: np.ndarray, worst_is_low: bool) -> float:
-  """The mean of the worst tenth, `ceil(n / 10)` of n values.
-
-  Args:
-    ascending: [n].
-    worst_is_low: whether the first ones are the worst.
-  """
-  count = -(-len(ascending) // 10)
-  tenth = ascending[:count] if worst_is_low else ascending[-count:]
-  return float(tenth.mean())
-
-
-def check_has_direction(metric: str) -> None:
-  """Raises ValueError if a metric's direction of improvement is not known."""
-  if direction(metric) is None:
-    raise ValueError(
-      f"metric={metric!r}: it is not known whether larger or smaller values "
-      "are better; its name must have 'accuracy' in it or end in one of "
-      f"{', '.join((*_SMALLER_IS_BETTER, *_LARGER_IS_BETTER))}"
-    )
-
-
-@checked()
-def is_fraction(name: str) -> bool:
-  """Whether a metric is in [0, 1] and shown in percent."""
-  return "accuracy" in name and "inaccuracy" not in name
-
-
-def bounds(name: str) -> tuple[float, float]:
-  """The lowest and highest value that a metric can have, by its name."""
-  last_word = name.rsplit("_", 1)[-1]
-  if is_fraction(name) or last_word in _FROM_0_TO_1:
-    return 0.0, 1.0
-  low = 0.0 if last_word in ("mse", "rmse", "mae") else -math.inf
-  return low, 1.0 if last_word == "r2" else math.inf
+from fedjax_opt.results.metric_names import COSTS, direction
 
 
 @dataclasses.dataclass

@@ -18,12 +18,12 @@ from fedjax_opt.results.history import History
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.model_file import read_model
 from fedjax_opt.results.selection import format_value, varying
-from fedjax_opt.results.tables import html_table
+from fedjax_opt.results.text_tables import html_table
 
 _PARTS = ("hyperparameters", "final")  # The parts of a point in summary.json.
 # The files of a folder that are read here.
 _FILES = ("config.json", "summary.json", "metrics.csv", "params.safetensors")
-_MANY_ROWS = 20  # The most points in a notebook's table.
+_MANY_ROWS = 20  # The most points in a notebook's table: a screen of them.
 
 
 @dataclasses.dataclass(eq=False, repr=False)

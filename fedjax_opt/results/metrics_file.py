@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import functions
+from fedjax_opt.files import csv_files
 from fedjax_opt.files.digests import digest
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
@@ -53,16 +54,15 @@ class MetricsFile:
       ValueError: if a metric has the name of a hyperparameter.
       OSError: if they cannot be written; the file then has whole rows only.
     """
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
+    rows: list[list[Any]] = []
     if not self._size:
       functions.check_columns("metrics", values, self._names)
-      rows.writerow([*_FIRST, *self._names, *values])
+      rows.append([*_FIRST, *self._names, *values])
     for column, round_number in enumerate(rounds):
       for point, cells in enumerate(self._cells):
         value_cells = [number_cell(v[point, column]) for v in values.values()]
-        rows.writerow([point, round_number, *cells, *value_cells])
-    self._write(text.getvalue().encode())
+        rows.append([point, round_number, *cells, *value_cells])
+    self._write(csv_files.text_of(rows).encode())
 
   def _write(self, rows: bytes) -> None:
     """Writes all of the rows or, if the disk is full, none of them."""
@@ -113,8 +113,8 @@ def read_metrics(
 def _parse(text: str) -> tuple[list[dict[str, Any]], History]:
   """The points and the history of a whole file's text."""
   # A kill can leave a part of a row, or only some points of a round.
-  lines = text[: text.rfind("\n") + 1].splitlines()
-  header, *rows = list(csv.reader(lines)) or [[]]
+  whole_rows = io.StringIO(text[: text.rfind("\n") + 1], newline="")
+  header, *rows = list(csv.reader(whole_rows)) or [[]]
   if header[:2] != _FIRST:
     raise ValueError(f"its columns are {header[:5]}, not point,round,...")
   first = header.index(_LAST) + 1 if _LAST in header else len(_FIRST)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.registry import label_of_choice, label_of_hyperparameter
-from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.metric_names import is_fraction
 
 # Names of flags and hyperparameters, or of parts of their names, for which no
 # entry of a registry has a label.

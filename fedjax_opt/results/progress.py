@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import errors
-from fedjax_opt.results.history import direction
+from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.result import Report
 
 _METRICS = ("train_loss", "test_loss", "test_accuracy")

@@ -10,9 +10,9 @@ import numpy as np
 from fedjax_opt.base import Params, State
 from fedjax_opt.checks.functions import COUNTED_BY_RUN
 from fedjax_opt.results.history import History
-from fedjax_opt.results.tables import html_table
+from fedjax_opt.results.text_tables import html_table
 
-_MANY_METRICS = 8  # The most metrics in a table, and metrics left out.
+_MANY_METRICS = 8  # The most metrics in a notebook's table.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

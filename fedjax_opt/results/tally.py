@@ -9,7 +9,8 @@ import numpy as np
 
 from fedjax_opt.arrays import counters
 from fedjax_opt.base import LOSSES
-from fedjax_opt.results.history import SPENT, TIME, History
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import SPENT, TIME
 
 
 @dataclasses.dataclass

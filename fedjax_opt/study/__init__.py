@@ -1,7 +1,8 @@
 """Studies, on the host: methods tuned alike, compared and reported.
 
 compare.py          methods compared from Python
-plan.py             its arguments, and how each cell runs
+arguments.py        its arguments: their checks, and their defaults
+study_runs.py       a method of a study, and how each of its cells runs
 tuning.py           the one way to tune a method on a problem
 sizes.py            how large the model, the clients and the data are
 client_results.py   how good a model is on each client's held-out examples
@@ -13,9 +14,9 @@ verdicts.py         what is said of each cell, and what can be told from chance
 statistics.py       intervals over seeds, and comparisons of methods
 bootstrap.py        resamples, and intervals made of them
 spending.py         tuning curves, and what it costs to reach a target
-words.py            numbers, metrics and settings in sentences and tables
-comparison.py       the cells of a study, and what can be told of them
-study.py            a study, and its report
+words.py            metrics, costs and settings in sentences and tables
+numbers.py          how values of a metric are written
+study.py            a study: its cells, what can be told of them, its report
 report/             the page, sentences, tables and pictures of a study
 plots/              figures of runs and of studies
 """

@@ -14,9 +14,11 @@ from fedjax_opt.base import Batch
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.digest import Digests
 from fedjax_opt.results import selection
-from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run
-from fedjax_opt.results.selection import Criterion, Setting, Tuning
+from fedjax_opt.results.metric_names import direction
+from fedjax_opt.results.outcome import Outcome, outcome_of
+from fedjax_opt.results.selection import Criterion, Setting
 
 # A mean must be above chance by this many standard errors of its examples.
 _ERRORS = 2
@@ -50,9 +52,9 @@ class PointResults(NamedTuple):
     return list(dict.fromkeys(point["seed"] for point in self.points))
 
   @property
-  def outcome(self) -> Tuning:
+  def outcome(self) -> Outcome:
     """Its settings compared, and the best of them."""
-    return selection.outcome(self.history, self.points, self.criterion)
+    return outcome_of(self.history, self.points, self.criterion)
 
   def take(self, points: Sequence[int]) -> "PointResults":
     """What some of the points measured, without a time of their own."""
@@ -103,6 +105,25 @@ def example_sets(
   }
 
 
+class CellFiles(NamedTuple):
+  """What the files of a cell's runs hold beside the metrics.
+
+  Attributes:
+    commands: the commands that ran it.
+    per_client: kind of model ('global', 'personalized', ...) -> the accuracy of
+      every client on its own held-out examples, for the report's first seed,
+      [M], NaN for a client without any; {} if not measured.
+    step_sizes: step sizes of the report's first seed, each [R, C, K]; {} if
+      they were not recorded.
+    is_verified: whether they are known to be undamaged; see `Run`.
+  """
+
+  commands: tuple[str, ...] = ()
+  per_client: Mapping[str, np.ndarray] = {}
+  step_sizes: Mapping[str, np.ndarray] = {}
+  is_verified: bool = True
+
+
 @dataclasses.dataclass(frozen=True)
 class Cell:
   """One method under one condition.
@@ -116,15 +137,10 @@ class Cell:
       chosen.
     report_runs: the chosen setting with the seeds of the report. [S] points,
       one for each seed. None if the setting always diverged.
+    files: what the files of its runs hold: `commands`, `per_client`,
+      `step_sizes` and `is_verified`. A study from Python has no files.
     is_nested: whether each seed of the report chose its own setting, by its own
       score.
-    commands: the commands that ran it; () if none did.
-    per_client: kind of model ('global', 'personalized', ...) -> the accuracy of
-      every client on its own held-out examples, for the report's first seed,
-      [M], NaN for a client without any; {} if not measured.
-    step_sizes: step sizes of the report's first seed, [R, C, K]; None if they
-      were not recorded.
-    is_verified: whether its files are known to be undamaged; see `Run`.
     crossed: the whole grid on one partition each, all with the same seeds, see
       `variance.spread_of`; () if partitions and seeds were not crossed.
     sets: 'validation' and 'test' -> the examples, if they are known.
@@ -134,10 +150,7 @@ class Cell:
   condition: Mapping[str, Any]
   tuning_runs: PointResults | None
   report_runs: PointResults | None
-  commands: tuple[str, ...] = ()
-  per_client: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-  step_sizes: Mapping[str, np.ndarray] | None = None
-  is_verified: bool = True
+  files: CellFiles = dataclasses.field(default_factory=CellFiles)
   is_nested: bool = False
   crossed: tuple[PointResults, ...] = ()
   sets: Mapping[str, ExampleSet] = dataclasses.field(default_factory=dict)
@@ -159,7 +172,7 @@ class Cell:
     return [part for part in all_parts if part is not None]
 
   @functools.cached_property
-  def tuning(self) -> Tuning | None:
+  def tuning(self) -> Outcome | None:
     """The choice of the setting; None if there was nothing to choose."""
     if self.tuning_runs is None:
       return None

@@ -13,14 +13,13 @@ from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import RunOptions, check_names
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results import environment
-from fedjax_opt.results.history import check_has_direction
+from fedjax_opt.results.metric_names import check_has_direction
 from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import plan as plans
-from fedjax_opt.study import sizes, tuning, words
+from fedjax_opt.study import arguments, sizes, tuning, words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.plan import Method, StudyRuns
 from fedjax_opt.study.study import Study
+from fedjax_opt.study.study_runs import Method, StudyRuns
 from fedjax_opt.study.verdicts import check_min_effect, check_target
 
 Clients = ClientData | Population
@@ -34,7 +33,7 @@ Clients = ClientData | Population
   rounds=fields.integer(),
   seeds=inputs.SEEDS,
   report_seeds=inputs.SEEDS,
-  conditions=plans.CONDITIONS,
+  conditions=arguments.CONDITIONS,
   criterion=fields.instance_of(
     Criterion, 'a Criterion, such as fo.Criterion("validation_loss", "min")'
   ),
@@ -149,21 +148,21 @@ def compare(
       f"metric={metric!r}: is of the models that clients use themselves; give "
       "own_models=per_example"
     )
-  check_min_effect("min_effect", min_effect, metric)
+  check_min_effect(min_effect, metric)
   check_target(target, metric)
-  plans.check_conditions(conditions)
-  plans.check_names_of_conditions(list(conditions[0]), data, options)
-  methods = plans.checked_methods(methods)
+  arguments.check_conditions(conditions)
+  arguments.check_names_of_conditions(list(conditions[0]), data, options)
+  methods = arguments.checked_methods(methods)
   budgets = {n: tuning.num_settings(m.grid) for n, m in methods.items()}
   if budget == "equal":
     tuning.check_equal(budgets, "budget='unequal'")
   is_tuned = max(budgets.values()) > 1
-  seeds, report_seeds = plans.both_seeds(
+  seeds, report_seeds = arguments.both_seeds(
     seeds, report_seeds, is_tuned and not nested
   )
-  _check_crossed(crossed, data)
+  arguments.check_crossed(crossed, data)
   has_validation = validation is not None or own_models is not None
-  criterion = plans.criterion_of(
+  criterion = arguments.criterion_of(
     criterion, metric, has_validation, options, is_tuned
   )
   params = inputs.check_params(params, may_be_function=True)
@@ -191,18 +190,10 @@ def compare(
     title,
     target,
     _about(runs, list(clients.values()), shared_options, is_tuned),
-    notes=(*notes, *(() if own_models else plans.notes_of(methods))),
+    notes=(*notes, *(() if own_models else arguments.notes_of(methods))),
     clients=clients,
     min_effect=min_effect,
   )
-
-
-def _check_crossed(crossed: int | None, data: Any) -> None:
-  if crossed and not callable(data):
-    raise ValueError(
-      f"crossed={crossed}: data must be a function of the seed, which draws "
-      "the partition"
-    )
 
 
 def _run_all(
@@ -266,6 +257,7 @@ def _about(
   return {
     **sizes.of_task(runs.params, runs.validation, runs.test),
     **sizes.of_clients(clients),
+    # These options are here for their place in the report, before the others.
     **{name: options[name] for name in sizes.WORK if name in options},
     "rounds": runs.rounds,
     **({"seeds of tuning": tuning_seeds} if is_tuned else {}),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks.fields import checked, integer, number
-from fedjax_opt.results.history import bounds, direction
+from fedjax_opt.results.metric_names import bounds, direction
 from fedjax_opt.study.bootstrap import Interval, student_quantile
 from fedjax_opt.study.cells import Cell
 
@@ -71,7 +71,7 @@ class Pair(NamedTuple):
     )
 
 
-def of_conditions(groups: Iterable[Sequence[Cell]], metric: str) -> list[Pair]:
+def all_pairs(groups: Iterable[Sequence[Cell]], metric: str) -> list[Pair]:
   """All pairs of a study.
 
   Args:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks.fields import Number, checked, choice, instance_of
-from fedjax_opt.results import history as histories
+from fedjax_opt.results import metric_names
+from fedjax_opt.results.history import History
 from fedjax_opt.study import bootstrap
 
 _FINITE = Number(words="finite")
@@ -88,13 +89,13 @@ def expected_best(
 
 
 @checked(
-  history=instance_of(histories.History, "a History, such as result.history"),
+  history=instance_of(History, "a History, such as result.history"),
   target=_FINITE,
-  cost=choice(*histories.COSTS),
+  cost=choice(*metric_names.COSTS),
   direction=bootstrap.DIRECTION,
 )
 def to_target(
-  history: histories.History,
+  history: History,
   metric: str,
   target: float,
   cost: str = "rounds",
@@ -127,7 +128,7 @@ def to_target(
       known, or the target is not finite.
   """
   values = history.values(metric)  # [S, E]
-  direction = direction or histories.direction(metric)
+  direction = direction or metric_names.direction(metric)
   if direction is None:
     raise ValueError(
       f"direction=None: not known of metric {metric!r}; must be 'max' or 'min'"

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.study import statistics
 from fedjax_opt.study.cells import Cell, PointResults
+from fedjax_opt.study.pairs import SAME
 
 BUDGETS = ("equal", "unequal")
 # The default number of fresh seeds for the report. It does not depend on how
@@ -20,10 +22,9 @@ BUDGETS = ("equal", "unequal")
 NUM_REPORT_SEEDS = 10
 # The names of crossed seeds in a report.
 CROSSED = ("seeds of crossed partitions", "seeds on each of these")
-Grid = Mapping[str, Sequence[float]]  # hyperparameter -> values
 
 
-def num_settings(grid: Grid) -> int:
+def num_settings(grid: Mapping[str, Sequence[float]]) -> int:
   """The number of settings of a grid {name: values}; 1 for an empty grid."""
   return math.prod(len(values) for values in grid.values())
 
@@ -70,7 +71,7 @@ def tune_and_report(
   method: str,
   condition: Mapping[str, Any],
   run: Callable[..., PointResults],
-  grid: Grid,
+  grid: Mapping[str, Sequence[float]],
   seeds: Sequence[int],
   report_seeds: Sequence[int],
   is_nested: bool = False,
@@ -130,3 +131,34 @@ def _best_of_each_seed(runs: PointResults) -> PointResults | None:
   return runs.take(
     [indices[int(np.argmax(ranks[indices]))] for indices in by_seed.values()]
   )
+
+
+# How clearly the setting was chosen.
+
+
+def scores_of(cell: Cell) -> np.ndarray:
+  """The scores of the settings that were tried. [seeds of tuning, settings]."""
+  of_points = cell.criterion.scores(cell.tuning_runs.history)
+  settings = cell.tuning.settings
+  num = min(len(setting.points) for setting in settings)
+  return np.stack([of_points[setting.points[:num]] for setting in settings], 1)
+
+
+def num_near_ties(cell: Cell) -> int | None:
+  """How many settings tuning does not tell apart from the chosen one.
+
+  Such a setting has 0 in the 95 % interval of its paired difference over the
+  seeds of tuning, or its accuracy differs by less than one example. None if
+  nothing was chosen, or with one seed.
+  """
+  if cell.tuning is None or cell.tuning.best is None:
+    return None
+  scores = scores_of(cell)
+  if len(scores) < 2:
+    return None
+  best = scores[:, [cell.tuning.settings.index(cell.tuning.best)]]
+  sign = 1 if cell.criterion.direction == "max" else -1
+  lead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
+  least = cell.grain(cell.criterion.metric) * (1 - SAME)
+  is_near = (lead.low <= 0) | (lead.estimate < least)
+  return max(int(is_near.sum()) - 1, 0)  # The best itself does not count.

@@ -3,12 +3,19 @@
 The rule of every verdict is in words in report/templates/report.html.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results import history as histories
+from fedjax_opt.results.metric_names import (
+  COSTS,
+  TIME,
+  bounds,
+  direction,
+  is_fraction,
+)
 from fedjax_opt.study import bootstrap, statistics
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
@@ -17,6 +24,20 @@ from fedjax_opt.study.pairs import LEVEL, SAME, Pair
 BEST, WORSE, TIED = "best", "worse", "not told apart"
 DIVERGED, COLLAPSED = "diverged", "collapsed"
 _NONE = Interval(np.nan)
+
+
+class Rule(NamedTuple):
+  """How the cells of a study are compared.
+
+  Attributes:
+    metric: the metric by which they are.
+    min_effect: the smallest difference of interest.
+    target: value of the metric whose cost is told; None for no such cost.
+  """
+
+  metric: str
+  min_effect: float
+  target: float | None
 
 
 class Verdict(NamedTuple):
@@ -56,18 +77,18 @@ class Verdict(NamedTuple):
     return self.pair.difference if self.pair else _NONE
 
 
-def check_min_effect(name: str, value: float | None, metric: str) -> None:
+def check_min_effect(value: float | None, metric: str) -> None:
   """Checks a smallest effect of interest.
 
   Raises:
     ValueError: if it cannot be a difference of two values of the metric.
   """
-  is_share = histories.is_fraction(metric)
+  is_share = is_fraction(metric)
   if value is None or 0 <= value < (1 if is_share else np.inf):
     return
   range_of = "in [0, 1), such as 0.005 for half a point"
   raise ValueError(
-    f"{name}={value:g}: must be a difference of two values of {metric}, "
+    f"min_effect={value:g}: must be a difference of two values of {metric}, "
     f"{range_of if is_share else 'not below 0'}"
   )
 
@@ -78,31 +99,25 @@ def check_target(value: float | None, metric: str) -> None:
   Raises:
     ValueError: if the metric is a fraction, and the value is none above 0.
   """
-  if value is not None and histories.is_fraction(metric) and not 0 < value <= 1:
+  if value is not None and is_fraction(metric) and not 0 < value <= 1:
     raise ValueError(
       f"target={value:g}: {metric} is a fraction; must be in (0, 1], such as "
       "0.85 for 85 %"
     )
 
 
-def of_condition(
-  cells: Sequence[Cell],
-  pairs: Sequence[Pair],
-  metric: str,
-  min_effect: float,
-  target: float | None = None,
+def verdicts_on(
+  cells: Sequence[Cell], pairs: Sequence[Pair], rule: Rule
 ) -> list[Verdict]:
   """The verdicts on the cells of a condition.
 
   Args:
     cells: all of the condition.
     pairs: every two of them of which no seed diverged; perhaps others too.
-    metric: the metric by which they are compared.
-    min_effect: the smallest difference of interest.
-    target: value of the metric whose cost is told; None for no such cost.
+    rule: how they are compared.
   """
-  best = _best(cells, metric)
-  return [_verdict(c, best, pairs, metric, min_effect, target) for c in cells]
+  best = _best(cells, rule.metric)
+  return [_verdict(cell, best, pairs, rule) for cell in cells]
 
 
 def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
@@ -118,9 +133,11 @@ def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
     np.mean([v for s, v in by_seed.items() if len(shared) < 2 or s in shared])
     for by_seed in values
   ]
-  top = max(means) if histories.direction(metric) == "max" else min(means)
+  top = max(means) if direction(metric) == "max" else min(means)
   return [
-    c for c, mean in zip(usable, means, strict=True) if is_same(mean, top)
+    cell
+    for cell, mean in zip(usable, means, strict=True)
+    if math.isclose(mean, top, rel_tol=SAME)
   ]
 
 
@@ -132,17 +149,11 @@ def mean_of(metric: str, values: Any) -> Interval:
     values: its values for each seed. [n, ...].
   """
   mean, *ends = statistics.mean_interval(values)
-  return bootstrap.as_floats(
-    mean, *(np.clip(x, *histories.bounds(metric)) for x in ends)
-  )
+  return bootstrap.as_floats(mean, *(np.clip(x, *bounds(metric)) for x in ends))
 
 
-def is_same(one: float, other: float) -> bool:
-  """Whether two means differ by rounding at most."""
-  return abs(one - other) <= SAME * max(abs(one), abs(other))
-
-
-def _verdict(cell, best, pairs, metric, min_effect, target) -> Verdict:
+def _verdict(cell, best, pairs, rule) -> Verdict:
+  metric = rule.metric
   values = cell.final(metric)
   pair, remark, wins, verdict = None, "", _NONE, BEST
   if cell.has_diverged(metric):
@@ -153,7 +164,7 @@ def _verdict(cell, best, pairs, metric, min_effect, target) -> Verdict:
     # Those that are told apart least: without a test, or with the largest p.
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
     pair = max((_against(other, cell, pairs) for other in best), key=closeness)
-    is_of_interest = pair.difference.estimate >= min_effect * (1 - SAME)
+    is_of_interest = pair.difference.estimate >= rule.min_effect * (1 - SAME)
     verdict = WORSE if _is_clear(pair) and is_of_interest else TIED
     remark = _remark(pair, metric, is_of_interest)
     wins = probability(metric, pair.first.final(metric), values)
@@ -167,17 +178,16 @@ def _verdict(cell, best, pairs, metric, min_effect, target) -> Verdict:
     pair,
     remark,
     wins,
-    {} if target is None else _to_target(cell, metric, target),
+    {} if rule.target is None else _to_target(cell, metric, rule.target),
   )
 
 
 def _against(best: Cell, cell: Cell, pairs: Sequence[Pair]) -> Pair:
   """The pair of these two, the best first."""
   for pair in pairs:
-    if pair.first is best and pair.second is cell:
-      return pair
-    if pair.first is cell and pair.second is best:
-      return pair.swapped()
+    for ordered in (pair, pair.swapped()):
+      if ordered.first is best and ordered.second is cell:
+        return ordered
   raise AssertionError("every pair of a condition is compared")
 
 
@@ -207,7 +217,7 @@ def probability(metric: str, one: np.ndarray, other: np.ndarray) -> Interval:
     other: values of the other method's runs.
   """
   wins = statistics.probability_of_improvement(
-    one, other, direction=histories.direction(metric) or "min"
+    one, other, direction=direction(metric) or "min"
   )
   return wins if wins.high > wins.low else Interval(wins.estimate)
 
@@ -219,38 +229,5 @@ def _to_target(cell: Cell, metric: str, target: float) -> dict[str, float]:
     history = cell.report_runs.history
     return float(statistics.to_target(history, metric, target, cost).mean())
 
-  is_shown = lambda cost: (
-    cost != histories.TIME or cell.spent(histories.TIME) is not None
-  )
-  return {cost: needed(cost) for cost in filter(is_shown, histories.COSTS)}
-
-
-# How settings were chosen.
-
-
-def scores_of(cell: Cell) -> np.ndarray:
-  """The scores of the settings that were tried. [seeds of tuning, settings]."""
-  of_points = cell.criterion.scores(cell.tuning_runs.history)
-  settings = cell.tuning.settings
-  num = min(len(setting.points) for setting in settings)
-  return np.stack([of_points[setting.points[:num]] for setting in settings], 1)
-
-
-def num_near_ties(cell: Cell) -> int | None:
-  """How many settings tuning does not tell apart from the chosen one.
-
-  Such a setting has 0 in the 95 % interval of its paired difference over the
-  seeds of tuning, or its accuracy differs by less than one example. None if
-  nothing was chosen, or with one seed.
-  """
-  if cell.tuning is None or cell.tuning.best is None:
-    return None
-  scores = scores_of(cell)
-  if len(scores) < 2:
-    return None
-  best = scores[:, [cell.tuning.settings.index(cell.tuning.best)]]
-  sign = 1 if cell.criterion.direction == "max" else -1
-  lead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
-  least = cell.grain(cell.criterion.metric) * (1 - SAME)
-  is_near = (lead.low <= 0) | (lead.estimate < least)
-  return max(int(is_near.sum()) - 1, 0)  # The best itself does not count.
+  is_shown = lambda cost: cost != TIME or cell.spent(TIME) is not None
+  return {cost: needed(cost) for cost in filter(is_shown, COSTS)}

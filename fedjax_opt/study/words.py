@@ -1,20 +1,18 @@
-"""Numbers, metrics, options and settings in words, for sentences and tables."""
+"""Metrics, costs, options and settings in words, for sentences and tables."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedjax_opt.files import memory
-from fedjax_opt.results.history import TIME, bounds, is_fraction
+from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.results.names import (
-  format_number,
   metric_name,
   name_of,
   value_of,
 )
-from fedjax_opt.study.bootstrap import Interval
 
 NOTHING = "–"
 
@@ -28,108 +26,10 @@ _EXAMPLES = {
 }
 # Several numbers, as flags have them: 0.1,1e-3; and not one number: 12,345.
 _NUMBERS = re.compile(r"(?!\d{1,3}(,\d{3})+$)[\d.e+-]+(,[\d.e+-]+)+")
-# Percents whose intervals are shorter than this have two decimals.
-_SHORT = 0.01
-# Shares below this are 0.
-_ROUNDING = 1e-12
-# Decimals that a number may have more than the others.
-_MORE_DECIMALS = 5
 # Types of options of which a sentence shows the value.
 _SHOWN = (bool, int, float, str, list, tuple)
 # The most methods that a sentence names.
 _MAX_NAMES = 8
-
-
-class Numbers(NamedTuple):
-  """How values of a metric are written.
-
-  Attributes:
-    metric: its identifier.
-    decimals: of percents or of the value itself; None for four digits, of
-      whatever size it is.
-  """
-
-  metric: str
-  decimals: int | None = None
-
-  def value(self, value: float) -> str:
-    """A value without its unit: 91.2."""
-    if not np.isfinite(value):
-      return NOTHING
-    is_rounding = is_fraction(self.metric) and abs(value) < _ROUNDING
-    if not value or is_rounding:
-      return "0"
-    if is_fraction(self.metric):
-      return f"{100 * value:z.{1 if self.decimals is None else self.decimals}f}"
-    if self.decimals is not None:
-      return f"{value:z.{self.decimals}f}"
-    text = f"{value:#.4g}"
-    return format_number(float(text)) if "e" in text else text.rstrip(".")
-
-  @property
-  def unit(self) -> str:
-    """What follows a value: ' %', or nothing."""
-    return " %" if is_fraction(self.metric) else ""
-
-  def texts(
-    self, interval: Interval, is_difference: bool = False
-  ) -> tuple[str, str]:
-    """A mean and the ends of its interval: ('91.2', '90.1 to 92.3').
-
-    The ends are '' if there are none. All three get more decimals if one of
-    them is not zero but would read as zero.
-    """
-    estimate, low, high = interval
-    if not is_difference:
-      least, most = bounds(self.metric)
-      low, high = max(low, least), min(high, most)
-    values = [estimate, *([low, high] if interval.has_ends else [])]
-    text, *ends = map(self._without_zeros(values).value, values)
-    return text, " to ".join(ends)
-
-  def _without_zeros(self, values: Sequence[float]) -> "Numbers":
-    """With so many decimals that only zero reads as zero, if a few are enough.
-
-    A value that needs more decimals is rounding error.
-    """
-    decimals = 1 if self.decimals is None else self.decimals
-    for more in range(_MORE_DECIMALS + 1):
-      finer = self._replace(decimals=decimals + more) if more else self
-      texts = [finer.value(v) for v in values if v and np.isfinite(v)]
-      if all(float(text) for text in texts):
-        return finer
-    return self
-
-  def with_interval(self, interval: Interval, name: str = "") -> str:
-    """A mean with its interval, perhaps named: 91.2 % (90.1 to 92.3)."""
-    text, ends = self.texts(interval)
-    text += self.unit if text != NOTHING else ""
-    return f"{text} ({name}{ends})" if ends else text
-
-  def with_unit(self, value: float) -> str:
-    """A value with its unit: 91.2 %."""
-    return self.with_interval(Interval(value))
-
-
-def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
-  """How the values of a study are written.
-
-  Args:
-    metric: its identifier.
-    intervals: all intervals to be written. If most are short, percents have two
-      decimals. Other values get as many decimals as give most lengths two
-      digits.
-  """
-  finite = [interval for interval in intervals if np.isfinite(interval).all()]
-  lengths = [interval.high - interval.low for interval in finite]
-  length = float(np.median(lengths)) if lengths else 0.0
-  if is_fraction(metric):
-    return Numbers(metric, 2 if 0 < length < _SHORT else 1)
-  if not length:
-    return Numbers(metric)
-  decimals = max(1 - int(np.floor(np.log10(length))), 0)
-  is_lost = any(abs(interval.estimate) < 10**-decimals for interval in finite)
-  return Numbers(metric, None if is_lost or decimals > 5 else decimals)
 
 
 def metric_words(metric: str) -> str:

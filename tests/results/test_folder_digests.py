@@ -17,8 +17,8 @@ from experiments.studies import records
 from fedjax_opt import load_run
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
+from fedjax_opt.results.run_writer import RunWriter
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.results.writers import RunWriter
 
 POINTS = ({"client_lr": 0.1, "seed": 0}, {"client_lr": 1.0, "seed": 0})
 EXPERIMENTS = pathlib.Path(records.__file__).parents[1]

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import direction
 from tests.helpers.histories import of_values
 
 NAN = float("nan")

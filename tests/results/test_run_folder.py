@@ -15,7 +15,7 @@ import pytest
 import fedjax_opt
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
-from fedjax_opt.results import writers
+from fedjax_opt.results import event_files, run_writer
 from fedjax_opt.results.environment import PACKAGES
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metrics_file import read_metrics
@@ -52,7 +52,7 @@ def of_point(point):
 
 def write(folder, points=POINTS, history=None, about=ABOUT):
   """A run to its end; returns its writer and summary."""
-  writer = writers.RunWriter(folder, CONFIG, points)
+  writer = run_writer.RunWriter(folder, CONFIG, points)
   history = two_points() if history is None else history
   return writer, writer.finish(history, Criterion(), about, params=of_point)
 
@@ -66,11 +66,11 @@ def check_metrics(history, expected):
 
 def test_new_and_empty_folders_are_fine(tmp_path, monkeypatch):
   new = tmp_path / "a" / "b"
-  assert writers.check_output_dir(new) == new
+  assert run_writer.check_output_dir(new) == new
   assert not (tmp_path / "a").exists()
-  assert writers.check_output_dir(tmp_path) == tmp_path
+  assert run_writer.check_output_dir(tmp_path) == tmp_path
   monkeypatch.setattr(os, "access", lambda *_: False)
-  message = refusal(writers.check_output_dir, new)
+  message = refusal(run_writer.check_output_dir, new)
   assert message.startswith("output_dir=")
   assert "cannot be written" in message
 
@@ -137,7 +137,7 @@ def test_a_run_is_what_was_written(tmp_path):
 
 def test_what_a_kill_leaves(tmp_path):
   """Rows are whole as rounds finish; a part of a round does not count."""
-  writer = writers.RunWriter(tmp_path, CONFIG, POINTS)
+  writer = run_writer.RunWriter(tmp_path, CONFIG, POINTS)
   run, history_2, history = load_run(tmp_path), two_points(), History()
   assert (run.points, run.history.rounds) == ([], [])
   path = tmp_path / "metrics.csv"
@@ -167,18 +167,18 @@ def test_what_a_kill_leaves(tmp_path):
 
 def test_a_column_for_each_hyperparameter_that_varies_and_the_seed(tmp_path):
   points = [
-    {"seed": seed, "client_lr": rate, "server_lr": 1.0, "name": "a,b"[:n]}
-    for n, (seed, rate) in enumerate([(3, 0.1), (4, 1e-5)], start=2)
+    {"seed": seed, "client_lr": rate, "server_lr": 1.0, "name": "a,\x85\nb"[:n]}
+    for n, (seed, rate) in [(2, (3, 0.1)), (5, (4, 1e-5))]
   ]
-  writers.RunWriter(tmp_path, {}, points).write(two_points())
+  run_writer.RunWriter(tmp_path, {}, points).write(two_points())
   text = (tmp_path / "metrics.csv").read_text()
   assert text.startswith("point,round,client_lr,name,seed,train_loss,")
   # Without the values of a point that has diverged.
-  assert text.endswith('\n1,20,1e-05,"a,b",4,,,\n')
+  assert text.endswith('\n1,20,1e-05,"a,\x85\nb",4,,,\n')
   read, history = read_metrics(tmp_path / "metrics.csv")
   assert read == [
     {"client_lr": 0.1, "name": "a,", "seed": 3},
-    {"client_lr": 1e-5, "name": "a,b", "seed": 4},
+    {"client_lr": 1e-5, "name": "a,\x85\nb", "seed": 4},
   ]
   assert [type(p["seed"]) for p in read] == [int, int]
   check_metrics(history, two_points())
@@ -187,7 +187,7 @@ def test_a_column_for_each_hyperparameter_that_varies_and_the_seed(tmp_path):
 def test_a_full_disk_leaves_whole_rows(tmp_path):
   """And rows that come later, where there is space again, are whole too."""
   path, history, rows = tmp_path / "metrics.csv", random(20), History()
-  file = writers.RunWriter(tmp_path, {}, [{"seed": s} for s in range(20)])
+  file = run_writer.RunWriter(tmp_path, {}, [{"seed": s} for s in range(20)])
   add = lambda column: rows.append(
     history.rounds[column],
     {name: values[:, column] for name, values in history.metrics.items()},
@@ -206,18 +206,18 @@ def test_a_full_disk_leaves_whole_rows(tmp_path):
 
 def test_what_cannot_be_written(tmp_path):
   points = [{**point, "train_loss": i} for i, point in enumerate(POINTS)]
-  writer = writers.RunWriter(tmp_path / "a", {}, points)
+  writer = run_writer.RunWriter(tmp_path / "a", {}, points)
   message = refusal(writer.write, two_points())
   assert message.startswith("metrics: a metric is named 'train_loss'; must ha")
   assert not (tmp_path / "a" / "metrics.csv").exists()
-  writer = writers.RunWriter(tmp_path / "b", {}, POINTS[:1])
+  writer = run_writer.RunWriter(tmp_path / "b", {}, POINTS[:1])
   assert refusal(writer.write, two_points()) == (
     "history: has 2 points; this run has 1"
   )
 
 
 def test_where_all_diverged_there_is_no_model(tmp_path):
-  writer = writers.RunWriter(tmp_path, CONFIG, POINTS)
+  writer = run_writer.RunWriter(tmp_path, CONFIG, POINTS)
   (tmp_path / "params.safetensors").touch()  # Of an earlier start of the run.
   history = random(2, diverged=[(0, 1), (1, 0)])
   writer.finish(history, Criterion(), params=of_point)
@@ -255,7 +255,7 @@ def test_a_data_frame_has_the_rows_of_the_file(tmp_path, monkeypatch):
 
 def test_what_is_shown_is_short(tmp_path):
   points = [{"client_lr": 0.5**i, "<b>": i, "seed": 0} for i in range(50)]
-  writer = writers.RunWriter(tmp_path, CONFIG, points)
+  writer = run_writer.RunWriter(tmp_path, CONFIG, points)
   writer.finish(random(50), Criterion())
   run = load_run(tmp_path)
   assert repr(run) == (
@@ -275,8 +275,8 @@ def test_what_is_shown_is_short(tmp_path):
 @pytest.mark.parametrize("live", [True, False])
 def test_one_sub_run_for_each_point(tmp_path, monkeypatch, live):
   pytest.importorskip("tensorboardX")
-  monkeypatch.setattr(writers, "_MAX_OPEN", 64 if live else 1)
-  writer = writers.RunWriter(tmp_path, {}, POINTS)
+  monkeypatch.setattr(event_files, "_MAX_OPEN", 64 if live else 1)
+  writer = run_writer.RunWriter(tmp_path, {}, POINTS)
   writer.write(two_points())
   folder = tmp_path / "tensorboard"
   assert folder.exists() == live

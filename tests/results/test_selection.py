@@ -11,7 +11,8 @@ import pytest
 from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.tasks import TASKS
 from fedjax_opt import Report, Result
-from fedjax_opt.results import names, selection, tables
+from fedjax_opt.results import names, selection
+from fedjax_opt.results.closing_table import closing_table
 from fedjax_opt.results.history import History
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.selection import Criterion
@@ -139,7 +140,7 @@ def at_five(**values):
 
 
 def table(history, points=POINTS, criterion=Criterion()):  # noqa: B008
-  return tables.table(history, points, criterion)
+  return closing_table(history, points, criterion)
 
 
 # The table that closes a run.

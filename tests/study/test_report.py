@@ -63,10 +63,8 @@ def read(path):
 def plain(tmp_path_factory):
   """The report of the plain study, with all of its files."""
   case = studies.plain()
-  cells = (
-    dataclasses.replace(c, commands=(f"run --method='{c.method}'",))
-    for c in case.cells
-  )
+  files = lambda c: c.files._replace(commands=(f"run --method='{c.method}'",))
+  cells = (dataclasses.replace(c, files=files(c)) for c in case.cells)
   case = dataclasses.replace(case, cells=tuple(cells), command="compare --all")
   return case, case.write(tmp_path_factory.mktemp("report"))
 
@@ -220,8 +218,8 @@ def test_other_folders_are_refused(tmp_path, monkeypatch):
 
 
 def test_what_is_missing_is_named_before_any_file(tmp_path, monkeypatch):
-  monkeypatch.setitem(sys.modules, "pandas", None)
-  with pytest.raises(ImportError, match=r"reports need .*fedjax_opt\[run\]"):
+  monkeypatch.setitem(sys.modules, "matplotlib", None)
+  with pytest.raises(ImportError, match=r"pictures need .*fedjax_opt\[run\]"):
     ONE.write(tmp_path / "new")
   assert not (tmp_path / "new").exists()
   assert "<table" in ONE._repr_html_()

@@ -10,9 +10,10 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import plan, sizes, words
+from fedjax_opt.study import arguments, sizes, words
+from fedjax_opt.study import cells as study_cells
 from fedjax_opt.study.bootstrap import Interval
-from fedjax_opt.study.cells import ExampleSet
+from fedjax_opt.study.numbers import Numbers, numbers_of
 from fedjax_opt.study.report import formats, pictures, sentences, templates
 from fedjax_opt.study.report import study_tables as tables
 from tests.helpers import studies
@@ -35,12 +36,12 @@ LABELS = np.array([0, 2, 1, 1, 0, 2], np.int32)
 
 def parts(*interval):
   """A difference of accuracies."""
-  return words.Numbers("test_accuracy").texts(Interval(*interval), True)
+  return Numbers("test_accuracy").texts(Interval(*interval), True)
 
 
 def whole(metric, *interval):
   estimate = Interval(*interval)
-  return words.numbers_of(metric, [estimate]).with_interval(estimate)
+  return numbers_of(metric, [estimate]).with_interval(estimate)
 
 
 def under(*conditions):
@@ -102,7 +103,7 @@ def without_losses():
 NAMES = {
   item.__name__.rpartition(".")[2]: item
   for item in (
-    formats, plan, sizes, templates, words, Criterion, ExampleSet, cell,
+    arguments, formats, sizes, study_cells, templates, words, Criterion, cell,
     study, studies.grid, parts, whole, under, answer, limits, lines, show, csv,
     captions, clients, without_losses,
   )

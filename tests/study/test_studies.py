@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt.study import plan, variance
+from fedjax_opt.study import arguments, variance
 from tests.helpers import linear
 
 N, M = 48, 4
@@ -246,7 +246,7 @@ def test_partitions_and_seeds_that_are_crossed_are_those_of_sweeps():
   ],
 )
 def test_ten_fresh_seeds_report_unless_others_are_given(given, expected):
-  assert plan.both_seeds(*given) == expected
+  assert arguments.both_seeds(*given) == expected
 
 
 def broken(learning_rate):
@@ -287,7 +287,7 @@ def test_what_is_said_of_methods_for_own_models():
   make = {"A": lambda: fo.fed_avg(loss_fn, optax.sgd(0.1))}
   make["D"] = lambda lam: fo.ditto(loss_fn, optax.sgd(0.1), lam=lam)
   methods = {"A": fo.Method(make["A"]), "D": fo.Method(make["D"], {"lam": [1]})}
-  (note,) = plan.notes_of(methods)
+  (note,) = arguments.notes_of(methods)
   assert note.startswith("D: its settings are chosen by the server's model")
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from fedjax_opt import statistics
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import verdicts
+from fedjax_opt.study import tuning
 from fedjax_opt.study.report import formats, sentences
 from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.report.sentences import limits_of
@@ -130,10 +130,10 @@ def test_to_target_of_costs_that_were_not_measured():
 
 def test_missing_cells():
   case = study(*studies.plain().cells[:-1])
-  assert set(case.overall) == {"FedAvg", "SCAFFOLD"}
+  assert set(case.matrices) == {"FedAvg", "SCAFFOLD"}
   fewer = study(case.cells[1], *case.cells[3:])  # Only SCAFFOLD has both.
-  assert set(fewer.overall) == {"SCAFFOLD"}
-  assert study(*case.cells[:3]).overall == {}
+  assert set(fewer.matrices) == {"SCAFFOLD"}
+  assert study(*case.cells[:3]).matrices == {}
   case = studies.plain()
   shapes = {method: values.shape for method, values in case.matrices.items()}
   assert shapes == dict.fromkeys(case.methods, (5, 2))
@@ -197,7 +197,7 @@ def test_choices_that_are_nearly_tied_are_told(criterion):
     10.0: [NAN, 0.9, 0.9],
   }
   tuned_cell = cell("a", [0.5] * 4, tried=tried, criterion=criterion)
-  assert verdicts.num_near_ties(tuned_cell) == 1
+  assert tuning.num_near_ties(tuned_cell) == 1
   text = (
     "a: 1 of the 3 other settings was not told apart from the chosen one in "
     "tuning; with other seeds another may be chosen."
@@ -205,4 +205,4 @@ def test_choices_that_are_nearly_tied_are_told(criterion):
   assert text in limits_of(study(tuned_cell))
   assert formats.cell_records(study(tuned_cell))[0]["near_ties"] == 1
   of_one_seed = cell("a", [0.5] * 4, tried={0.1: [0.8], 1.0: [0.8]})
-  assert verdicts.num_near_ties(of_one_seed) is None
+  assert tuning.num_near_ties(of_one_seed) is None

@@ -10,7 +10,7 @@ import numpy as np
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import check_array, check_instance
 from fedjax_opt.results import names
-from fedjax_opt.results.history import direction, is_fraction
+from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.study.plots.frame import COLORS, Path, finish, styled_figure
 from fedjax_opt.study.plots.panels import PAGE_WIDTH, by_condition
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import check_choice, check_count
-from fedjax_opt.results.history import COSTS, History, direction
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import COSTS, direction
 from fedjax_opt.results.names import name_of, sentence, value_of
 from fedjax_opt.results.selection import (
   Criterion,

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import check_array
-from fedjax_opt.results.history import direction, is_fraction
+from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.results.names import metric_name
 
 # If all curves end above this many percent, the error is drawn instead.

@@ -8,7 +8,7 @@ import numpy as np
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import check_array
 from fedjax_opt.results import names
-from fedjax_opt.results.history import direction, is_fraction
+from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.study.plots.frame import Path, log_scale
 from fedjax_opt.study.plots.learning_curves import X_AXES
 from fedjax_opt.study.plots.lines import GREY, draw_curves

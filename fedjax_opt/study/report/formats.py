@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import errors
-from fedjax_opt.results.history import COSTS, TIME
-from fedjax_opt.results.tables import aligned
+from fedjax_opt.files import csv_files
+from fedjax_opt.results.metric_names import COSTS, TIME
+from fedjax_opt.results.text_tables import aligned
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import templates
 from fedjax_opt.study.report.study_tables import Entry, Table, axes_of
-from fedjax_opt.study.verdicts import BEST, Verdict, num_near_ties
+from fedjax_opt.study.study import Study
+from fedjax_opt.study.tuning import num_near_ties
+from fedjax_opt.study.verdicts import BEST, Verdict
 from fedjax_opt.study.words import all_digits
 
 # In LaTeX: the most columns beside the names in a column of a paper, and the
@@ -28,15 +29,6 @@ _MEAN = ("mean", "low", "high")
 _DIFFERENCE = ("difference", "low", "high")
 _BEHIND = ("behind", "behind_low", "behind_high")
 _WINS = ("probability_best_is_better", "probability_low", "probability_high")
-
-
-def check_installed() -> None:
-  """Checks that the packages that reports need are installed.
-
-  Raises:
-    ImportError: naming what is missing, and what to install.
-  """
-  errors.check_installed("pandas", "reports need pandas", "run")
 
 
 def markdown(table: Table, title: str = "") -> str:
@@ -71,18 +63,14 @@ def csv(records: Sequence[Mapping[str, Any]]) -> str:
 
   Text that a spreadsheet would take for a formula gets an apostrophe in front.
   """
-  import pandas
-
-  frame = pandas.DataFrame(
-    [{_no_formula(n): _no_formula(v) for n, v in r.items()} for r in records],
-    dtype=object,  # Whole numbers stay whole, not floats.
-  )
-  return frame.to_csv(index=False, lineterminator="\n")
+  columns = dict.fromkeys(name for record in records for name in record)
+  rows = (map(record.get, columns) for record in records)
+  return csv_files.text_of(map(_in_csv, row) for row in (columns, *rows))
 
 
-def _no_formula(value: Any) -> Any:
+def _in_csv(value: Any) -> Any:
   if not isinstance(value, str):
-    return value
+    return value if value == value else None  # NaN is not itself.
   line = value.replace("\r", " ")  # A line break would end the row.
   is_formula = line.startswith(("=", "+", "-", "@", "\t"))
   return f"'{line}" if is_formula else line
@@ -109,7 +97,7 @@ def _plain(entry: Entry) -> str:
 # The tables for programs, with all digits; see `csv`.
 
 
-def cell_records(study: Comparison) -> list[dict[str, Any]]:
+def cell_records(study: Study) -> list[dict[str, Any]]:
   """column -> value, of each cell: numbers with all their digits.
 
   Columns are the conditions; `method`; `chosen_<name>` of every hyperparameter;
@@ -129,7 +117,7 @@ def cell_records(study: Comparison) -> list[dict[str, Any]]:
 
 
 def _row(
-  study: Comparison, cell: Cell, other_columns: Mapping[str, Any]
+  study: Study, cell: Cell, other_columns: Mapping[str, Any]
 ) -> dict[str, Any]:
   """The columns of condition and method, and the others; no name twice."""
   row = {"method": cell.method, **other_columns}
@@ -139,13 +127,13 @@ def _row(
   } | row
 
 
-def _chosen(study: Comparison, point: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(study: Study, point: Mapping[str, Any]) -> dict[str, Any]:
   """The columns of the hyperparameters."""
   names = dict.fromkeys(n for cell in study.cells for n in cell.chosen)
   return {f"chosen_{name}": point.get(name) for name in names}
 
 
-def seed_records(study: Comparison) -> list[dict[str, Any]]:
+def seed_records(study: Study) -> list[dict[str, Any]]:
   """column -> value, of each seed of the report of each cell."""
   rows = []
   for cell in (c for c in study.cells if c.report_runs is not None):
@@ -158,7 +146,7 @@ def seed_records(study: Comparison) -> list[dict[str, Any]]:
   return rows
 
 
-def pair_records(study: Comparison) -> list[dict[str, Any]]:
+def pair_records(study: Study) -> list[dict[str, Any]]:
   """column -> value, of every two methods under each condition."""
   rows = []
   for pair in study.pairs:
@@ -189,7 +177,7 @@ def _tuning_of(cell: Cell) -> dict[str, Any]:
   }
 
 
-def _measured_columns(study: Comparison, verdict: Verdict) -> dict[str, Any]:
+def _measured_columns(study: Study, verdict: Verdict) -> dict[str, Any]:
   """The columns on what was measured; time only in a study with a clock."""
   has_time = any(cell.spent(TIME) is not None for cell in study.cells)
   costs = [cost for cost in COSTS if has_time or cost != TIME]

@@ -21,7 +21,6 @@ from fedjax_opt.checks.values import check_path
 from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import write_text
 from fedjax_opt.study import plots
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import (
   formats,
   pictures,
@@ -30,6 +29,7 @@ from fedjax_opt.study.report import (
   templates,
 )
 from fedjax_opt.study.report.pictures import Picture
+from fedjax_opt.study.study import Study
 
 _PAGE = "report.html"
 _MARKS = (_PAGE, "study.json")  # Either marks the folder of a study.
@@ -37,10 +37,9 @@ _GENERATOR = '<meta name="generator" content="fedjax_opt">'
 _KINDS = ("png", "pdf", "svg")
 
 
-def write(study: Comparison, folder: str | os.PathLike) -> pathlib.Path:
+def write(study: Study, folder: str | os.PathLike) -> pathlib.Path:
   """Writes the report of a study; see `Study.write`."""
   plots.check_installed()
-  formats.check_installed()
   folder = _check(folder)
   table = study_tables.main_table(study)
   drawn = pictures.of_study(study)
@@ -54,7 +53,7 @@ def write(study: Comparison, folder: str | os.PathLike) -> pathlib.Path:
       "figures": [_figure(picture, folder / "pictures") for picture in drawn],
       "kinds": _KINDS,
       "limits": sentences.limits_of(study),
-      **_page_values(study),
+      **values_of(study),
     }
     for name, content in (
       ("table.md", formats.markdown(table, study.title)),
@@ -96,13 +95,8 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 
-def short_html(study: Comparison) -> str:
-  """The answer and the table, for a notebook."""
-  return templates.render("short.html", **_page_values(study))
-
-
-def _page_values(study: Comparison) -> dict[str, Any]:
-  """The values that every page of a study shows."""
+def values_of(study: Study) -> dict[str, Any]:
+  """The values that both templates show, of the page and of a notebook."""
   answer = sentences.answer(study)
   return {"study": study, "answer": answer, "tables": study_tables}
 

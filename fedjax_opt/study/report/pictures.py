@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results.history import COSTS, direction, is_fraction
+from fedjax_opt.results.metric_names import COSTS, direction, is_fraction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plots, statistics, words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.plots.metric_axis import as_curve, panels_axis
 from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Picture, StudyPictures
 from fedjax_opt.study.report.study_tables import axes_of
-from fedjax_opt.study.verdicts import DIVERGED, scores_of
+from fedjax_opt.study.study import Study
+from fedjax_opt.study.tuning import scores_of
+from fedjax_opt.study.verdicts import DIVERGED
 from fedjax_opt.study.words import condition_label
 
 _NUM_THRESHOLDS = 101
@@ -32,7 +33,7 @@ _TRACES = {
 }
 
 
-def of_study(study: Comparison) -> list[Picture]:
+def of_study(study: Study) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
   album = StudyPictures(study, labels, plots.method_styles(labels.values()))
@@ -129,21 +130,18 @@ def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
   return drawing.curve(metric, places / (1e6 if x == "bytes" else 1), values)
 
 
-def _differs(study: Comparison, cost: str) -> bool:
+def _differs(study: Study, cost: str) -> bool:
   """Whether a round costs 1 % more in some methods, and all measured the cost.
 
   The sum of all rounds would not tell: a time limit ends all runs alike. A
   method that diverged under every setting does not count: it is not drawn.
   """
-  by_condition = [
-    [c for c in study.under(condition).values() if c.report_runs]
-    for condition in study.conditions
-  ]
-  if any(c.spent(cost) is None for cells in by_condition for c in cells):
+  groups = [[c for c in cells if c.report_runs] for cells in study.groups]
+  if any(c.spent(cost) is None for cells in groups for c in cells):
     return False
   round_cost = lambda c: c.spent(cost)[-1] / max(c.spent("rounds")[-1], 1)
-  groups = [list(map(round_cost, cells)) for cells in by_condition if cells]
-  return any(max(costs) > 1.01 * min(costs) for costs in groups)
+  by_group = [list(map(round_cost, cells)) for cells in groups if cells]
+  return any(max(costs) > 1.01 * min(costs) for costs in by_group)
 
 
 def _profiles(album: StudyPictures) -> Iterator[Picture]:
@@ -172,7 +170,8 @@ def _profiles(album: StudyPictures) -> Iterator[Picture]:
 
 def _clients(album: StudyPictures) -> Iterator[Picture]:
   """How the accuracy of each kind of model is spread over the clients."""
-  for kind in dict.fromkeys(k for c in album.study.cells for k in c.per_client):
+  files = [cell.files for cell in album.study.cells]
+  for kind in dict.fromkeys(kind for of in files for kind in of.per_client):
     panels = album.panels(functools.partial(_accuracies, kind=kind))
     if not panels:
       continue
@@ -185,7 +184,7 @@ def _clients(album: StudyPictures) -> Iterator[Picture]:
 
 
 def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
-  accuracies = np.asarray(cell.per_client.get(kind, ()), float)
+  accuracies = np.asarray(cell.files.per_client.get(kind, ()), float)
   accuracies = accuracies[np.isfinite(accuracies)]
   return accuracies if accuracies.size else None
 
@@ -193,7 +192,7 @@ def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
 def _step_sizes(album: StudyPictures) -> Iterator[Picture]:
   """The step sizes of each cell in which they were recorded."""
   for cell in album.study.cells:
-    trace = cell.step_sizes or {}
+    trace = cell.files.step_sizes
     if not set(_TRACES.values()) <= set(trace):
       continue
     method = album.study.labels[cell.method]

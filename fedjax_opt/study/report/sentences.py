@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedjax_opt.base import LOSSES
-from fedjax_opt.results.history import TIME
+from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import templates
+from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import BEST, TIED, Verdict
 from fedjax_opt.study.words import condition_label
 
 
-def answer(study: Comparison) -> str:
+def answer(study: Study) -> str:
   """The best methods of the conditions, and how much worse the others are."""
   compared = study.compared
   groups: dict[Any, list[dict[str, Any]]] = {}
@@ -28,9 +28,6 @@ def answer(study: Comparison) -> str:
   phrases = templates.items(
     "answer.txt",
     study=study,
-    labels=study.names,
-    numbers=study.numbers,
-    compared=compared,
     groups=[(dict(names), conditions) for names, conditions in groups.items()],
     counts=_counts(study),
     of_all=_methods_by_verdict(study, study.verdicts),
@@ -40,7 +37,7 @@ def answer(study: Comparison) -> str:
 
 
 def _methods_by_verdict(
-  study: Comparison, verdicts: Sequence[Verdict]
+  study: Study, verdicts: Sequence[Verdict]
 ) -> dict[str, tuple[str, ...]]:
   """verdict -> the names of the methods that have it."""
   names = study.names
@@ -52,7 +49,7 @@ def _methods_by_verdict(
   }
 
 
-def _counts(study: Comparison) -> list[tuple[str, int, int]]:
+def _counts(study: Study) -> list[tuple[str, int, int]]:
   """Methods, with how often each is best, and how often not told apart."""
   compared = study.compared
   verdicts = [v for v in study.verdicts if dict(v.cell.condition) in compared]
@@ -64,7 +61,7 @@ def _counts(study: Comparison) -> list[tuple[str, int, int]]:
   return sorted(shown_rows, key=lambda row: -sum(row[1:]))
 
 
-def limits_of(study: Comparison) -> list[str]:
+def limits_of(study: Study) -> list[str]:
   """What limits the comparison: edges of grids, divergence, seeds, budgets."""
   labels = study.names
   cells: dict[str, dict[str, list[Cell]]] = {}
@@ -83,8 +80,7 @@ def limits_of(study: Comparison) -> list[str]:
       study=study,
       seeds=seeds,
       are_shared=any(first & second for first, second in seeds),
-      labels=labels,
-      lengths=_lengths(ran, labels),
+      lengths=_lengths(study),
       has_losses=all(
         set(LOSSES) & set(c.report_runs.history.metrics) for c in ran
       ),
@@ -94,9 +90,7 @@ def limits_of(study: Comparison) -> list[str]:
   )
 
 
-def _lengths(
-  ran: Sequence[Cell], labels: Mapping[str, str]
-) -> dict[str, dict[str, list[str]]]:
+def _lengths(study: Study) -> dict[str, dict[str, list[str]]]:
   """What runs do not have the same -> length -> the methods that have it.
 
   Simulated times are compared, if all runs have them: in the same time methods
@@ -104,9 +98,11 @@ def _lengths(
   round may not fit. If a run has no time, numbers of rounds are compared. Each
   condition is compared by itself.
   """
-  by_kind: dict[str, dict[str, dict[str, None]]] = {}
-  for condition in dict.fromkeys(condition_label(c.condition) for c in ran):
-    cells = [c for c in ran if condition_label(c.condition) == condition]
+  by_kind: dict[str, dict[str, list[str]]] = {}
+  for cells in study.groups:
+    cells = [cell for cell in cells if cell.report_runs]
+    if not cells:
+      continue
     times = [cell.spent(TIME) for cell in cells]
     if all(time is not None for time in times):
       ends = [time[-1] for time in times]
@@ -116,16 +112,15 @@ def _lengths(
       lengths = [str(cell.report_runs.history.rounds[-1]) for cell in cells]
       kind, is_same = "numbers of rounds", len(set(lengths)) < 2
     if not is_same:
-      of_kind = by_kind.setdefault(kind, {})
+      by_length = by_kind.setdefault(kind, {})
       for cell, length in zip(cells, lengths, strict=True):
-        of_kind.setdefault(length, {})[labels[cell.method]] = None
-  return {
-    kind: {length: list(methods) for length, methods in of_kind.items()}
-    for kind, of_kind in by_kind.items()
-  }
+        methods = by_length.setdefault(length, [])
+        if study.names[cell.method] not in methods:
+          methods.append(study.names[cell.method])
+  return by_kind
 
 
-def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
+def _whose(study: Study, cells: Mapping[str, Sequence[Cell]]) -> str:
   """The cells that a line is about, grouped by their conditions."""
   methods: dict[str, list[str]] = {}
   for method, of_method in cells.items():
@@ -136,7 +131,7 @@ def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
   )
 
 
-def _where(study: Comparison, cells: Sequence[Cell]) -> str:
+def _where(study: Study, cells: Sequence[Cell]) -> str:
   """The conditions under which a line is about a method."""
   number = len(cells)
   total = sum(cell.method == cells[0].method for cell in study.cells)
@@ -150,15 +145,11 @@ def _where(study: Comparison, cells: Sequence[Cell]) -> str:
   return f" at {' and at '.join(labels)}"
 
 
-def _unequal_seeds(study: Comparison) -> list[tuple[set[int], set[int]]]:
+def _unequal_seeds(study: Study) -> list[tuple[set[int], set[int]]]:
   """The seeds of each two methods under a condition, if they differ."""
   seeds = (
-    [
-      set(c.report_runs.seeds)
-      for c in study.under(condition).values()
-      if c.report_runs
-    ]
-    for condition in study.conditions
+    [set(cell.report_runs.seeds) for cell in cells if cell.report_runs]
+    for cells in study.groups
   )
   pairs = itertools.chain(*(itertools.combinations(sets, 2) for sets in seeds))
   return [(first, second) for first, second in pairs if first != second]

@@ -10,20 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import TIME
+from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.results.names import metric_name, name_of, sentence
 from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.comparison import Comparison
+from fedjax_opt.study.numbers import Numbers
 from fedjax_opt.study.report import templates
+from fedjax_opt.study.study import Study
+from fedjax_opt.study.tuning import num_near_ties
 from fedjax_opt.study.variance import spread_of
 from fedjax_opt.study.verdicts import (
   COLLAPSED,
   DIVERGED,
   TIED,
   Verdict,
-  num_near_ties,
 )
 from fedjax_opt.study.words import all_digits, condition_label
 
@@ -92,12 +93,12 @@ class Table:
     ]
 
 
-def axes_of(study: Comparison) -> list[str]:
+def axes_of(study: Study) -> list[str]:
   """The names of what differs between conditions."""
   return list(dict.fromkeys(n for c in study.conditions for n in c))
 
 
-def _names(study: Comparison, cell: Cell) -> Row:
+def _names(study: Study, cell: Cell) -> Row:
   """The columns that identify a cell: its condition and method."""
   conditions = {
     sentence(name_of(name)): all_digits(cell.condition.get(name))
@@ -109,7 +110,7 @@ def _names(study: Comparison, cell: Cell) -> Row:
 # The values.
 
 
-def main_table(study: Comparison, is_wide: bool | None = None) -> Table:
+def main_table(study: Study, is_wide: bool | None = None) -> Table:
   """The metric of every cell, and what tuning tried where that differs.
 
   Args:
@@ -120,7 +121,6 @@ def main_table(study: Comparison, is_wide: bool | None = None) -> Table:
   name, conditions = metric_name(study.metric), study.conditions
   if is_wide is None:
     is_wide = len(conditions) <= _MAX_CONDITIONS
-  numbers = study.numbers
   rows: list[Row] = []
   if is_wide:
     heads = [condition_label(condition) or name for condition in conditions]
@@ -129,11 +129,11 @@ def main_table(study: Comparison, is_wide: bool | None = None) -> Table:
       values: dict[str, Entry | str] = dict.fromkeys(heads, words.NOTHING)
       for v in own_verdicts:
         head = condition_label(v.cell.condition) or name
-        values[head] = _value(study, v, numbers)
+        values[head] = _value(study, v)
       rows.append({"Method": label} | values | _tried(*own_verdicts))
   else:
     for v in study.verdicts:
-      value = {name: _value(study, v, numbers)}
+      value = {name: _value(study, v)}
       rows.append(_names(study, v.cell) | value | _tried(v))
   tried, lost = ({row[name] for row in rows} for name in (_TRIED, _LOST))
   has_lost = any(count[:1] not in ("0", words.NOTHING) for count in lost)
@@ -163,9 +163,7 @@ def _tried(*own_verdicts: Verdict) -> Row:
   }
 
 
-def _value(
-  study: Comparison, verdict: Verdict, numbers: words.Numbers
-) -> Entry:
+def _value(study: Study, verdict: Verdict) -> Entry:
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
@@ -173,15 +171,14 @@ def _value(
     return Entry("diverged", "every setting" if is_all else lost, DIVERGED)
   # A single method is not called best.
   is_alone = len(study.under(verdict.cell.condition)) == 1
-  return Entry(
-    *numbers.texts(verdict.value), "" if is_alone else verdict.verdict
-  )
+  texts = study.numbers.texts(verdict.value)
+  return Entry(*texts, "" if is_alone else verdict.verdict)
 
 
-def differences(study: Comparison) -> Table | None:
+def differences(study: Study) -> Table | None:
   """How far the others are behind the best; None if there are no others."""
   numbers = study.numbers
-  shares = words.Numbers("accuracy", 0)
+  shares = Numbers("accuracy", 0)
   behind = "Behind the best" + " (points)" * bool(numbers.unit)
   rows = [
     _names(study, v.cell)
@@ -198,17 +195,18 @@ def differences(study: Comparison) -> Table | None:
   return Table(rows) if rows else None
 
 
-def over_all(study: Comparison) -> Table | None:
+def over_all(study: Study) -> Table | None:
   """How good methods are over all conditions; None of a single condition.
 
   Each is compared with the one that has the best interquartile mean.
   """
-  matrices, means = study.matrices, study.overall
+  matrices = study.matrices
+  means = {m: statistics.interquartile_mean(v) for m, v in matrices.items()}
   candidates = [m for m in means if np.isfinite(means[m].estimate)]
   if len(candidates) < 2:
     return None
   best = (max if study.is_larger_better else min)(candidates, key=means.get)
-  numbers, shares = study.numbers, words.Numbers("accuracy", 0)
+  numbers, shares = study.numbers, Numbers("accuracy", 0)
   name = f"Better than {study.labels[best]} (%)"
   middle = f"Interquartile mean{' (%)' * bool(numbers.unit)}"
   rows = []
@@ -224,7 +222,7 @@ def over_all(study: Comparison) -> Table | None:
 # How settings were chosen, and what all of it cost.
 
 
-def settings(study: Comparison) -> Table:
+def settings(study: Study) -> Table:
   """The chosen setting of every cell, and its score."""
   names = list(
     dict.fromkeys(n for c in study.cells for n in c.tuned or c.chosen)
@@ -264,7 +262,7 @@ def _tuning(cell: Cell) -> Row:
   tuning, row = cell.tuning, {"Settings": "1"}
   row |= dict.fromkeys((_LOST, "Score"), words.NOTHING)
   if tuning:
-    score = words.Numbers(cell.criterion.metric).with_unit(tuning.score)
+    score = Numbers(cell.criterion.metric).with_unit(tuning.score)
     seeds = words.counted(tuning.num_seeds, "seed")
     row["Settings"] = f"{cell.budget} × {seeds}"
     lost = f"{tuning.num_diverged} + {cell.num_collapsed}"
@@ -272,9 +270,9 @@ def _tuning(cell: Cell) -> Row:
   return row | {"Near ties": all_digits(num_near_ties(cell))}
 
 
-def spread(study: Comparison) -> Table | None:
+def spread(study: Study) -> Table | None:
   """The parts of the spread of results; None if they are not known."""
-  numbers, rows = words.Numbers(study.metric), []
+  numbers, rows = Numbers(study.metric), []
   for cell in (verdict.cell for verdict in study.verdicts):
     parts = spread_of(cell, study.metric)
     if parts is not None:
@@ -286,7 +284,7 @@ def spread(study: Comparison) -> Table | None:
   return Table(rows) if rows else None
 
 
-def costs(study: Comparison) -> tuple[Table | None, Table | None]:
+def costs(study: Study) -> tuple[Table | None, Table | None]:
   """The cost of runs up to the target, and to the end; None if not known."""
   spent = [{c: v.cell.spent(c) for c in _COST_NAMES} for v in study.verdicts]
   names = [c for c in _COST_NAMES if any(row[c] is not None for row in spent)]
@@ -307,7 +305,7 @@ def costs(study: Comparison) -> tuple[Table | None, Table | None]:
   )
 
 
-def _time_to_target(study: Comparison, verdict: Verdict) -> Entry:
+def _time_to_target(study: Study, verdict: Verdict) -> Entry:
   """The mean over seeds, and its interval."""
   mean = words.cost(TIME, verdict.to_target.get(TIME))
   if mean == words.NOTHING:
@@ -322,7 +320,7 @@ def _time_to_target(study: Comparison, verdict: Verdict) -> Entry:
   return Entry(mean, " to ".join(ends))
 
 
-def shared(study: Comparison) -> Table | None:
+def shared(study: Study) -> Table | None:
   """All that is the same in all cells, with the versions and the device."""
   # A flag may have the name of a size.
   values = {sentence(name_of(str(n))): v for n, v in study.about.items()}

@@ -12,11 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedjax_opt.results import names
-from fedjax_opt.study import verdicts, words
+from fedjax_opt.study import tuning, verdicts, words
+from fedjax_opt.study.numbers import Numbers
 
 _WIDTH = 72  # The most characters in a line of a command.
-# Modules whose functions templates call.
-_MODULES = {"names": names, "verdicts": verdicts, "words": words}
+# What templates call.
+_GLOBALS = {
+  "Numbers": Numbers,
+  "names": names,
+  "tuning": tuning,
+  "verdicts": verdicts,
+  "words": words,
+}
 
 
 @functools.cache
@@ -53,7 +60,7 @@ def _template(name: str) -> Any:
   env.filters["prose"] = lambda text: text.replace(" %", "\u00a0%")
   env.filters["head"] = lambda text: text.replace(" = ", "\u00a0=\u00a0")
   env.filters["command"] = command
-  env.globals.update(_MODULES)
+  env.globals.update(_GLOBALS)
   return env.get_template(name)
 
 

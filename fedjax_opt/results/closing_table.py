@@ -1,21 +1,21 @@
-"""Tables: the one that closes a run in the terminal, and those of notebooks."""
+"""The table that closes a run in the terminal."""
 
-import html
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fedjax_opt.results import selection
-from fedjax_opt.results.history import History, is_fraction
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.results.selection import Criterion, Point, Setting, format_value
+from fedjax_opt.results.text_tables import aligned
 
 # With more settings than `_MAX_ROWS`, the table shows the best `_NUM_BEST`.
 _MAX_ROWS = 20
 _NUM_BEST = 10
 
 
-def table(
+def closing_table(
   history: History,
   points: Sequence[Point],
   criterion: Criterion,
@@ -132,43 +132,3 @@ def _status(history: History, points: Sequence[int]) -> str:
   if len(points) == 1:
     return f"diverged at {rounds[0]}"
   return f"{len(rounds)} of {len(points)} diverged from {min(rounds)}"
-
-
-def aligned(
-  columns: Sequence[Sequence[str]], names: Collection[int]
-) -> list[str]:
-  """The rows of a table for a terminal.
-
-  Args:
-    columns: each is a head and a cell for each row.
-    names: the columns that are flush left; numbers are flush right.
-  """
-  padded = []
-  for i, column in enumerate(columns):
-    width = max(map(len, column))
-    pad = str.ljust if i in names else str.rjust
-    padded.append([pad(cell, width) for cell in column])
-  return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
-
-
-def html_table(
-  title: str,
-  head: Sequence[str],
-  rows: Sequence[Sequence[Any]],
-  below: str = "",
-) -> str:
-  """A table for notebooks, in HTML.
-
-  Args:
-    title: the line above it.
-    head: of the columns.
-    rows: a cell for each column; without any there is no table.
-    below: the line below it, if there is one.
-  """
-  cell = lambda tag, text: f"<{tag}>{html.escape(str(text))}</{tag}>"
-  lines = [
-    f"<tr>{''.join(cell(tag, text) for text in cells)}</tr>"
-    for tag, cells in (("th", head), *(("td", row) for row in rows))
-  ]
-  table = f"<table>{''.join(lines)}</table>" if rows else ""
-  return cell("p", title) + table + (cell("p", below) if below else "")

@@ -7,16 +7,14 @@ checkpoints/        to resume from, see checkpoint.py (optional)
 params.safetensors  the final model of the selected point
 summary.json        final and best values, the selected point, timing, cost
 digests.json        what each of these files may hold, see folder_digests.py
-tensorboard/        events, one sub-run for each grid point (optional)
+tensorboard/        events, see event_files.py (optional)
 
 docs/results.md says what is in them.
 """
 
 import dataclasses
-import math
 import os
 import pathlib
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,13 +26,26 @@ from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import encoded, encoded_text, to_json
 from fedjax_opt.results import folder_digests, model_file, selection
 from fedjax_opt.results.environment import device, versions
-from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.event_files import EventFiles
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.metrics_file import MetricsFile
 from fedjax_opt.results.selection import Criterion, Point
 
-# An open sub-run holds a file and a thread. So a grid with more points than
-# this writes its events at the end of the run, one sub-run after the other.
-_MAX_OPEN = 64
+# Written before the first file that is whole, `config.json`.
+_FIRST_FILES = (
+  "config.json.tmp",
+  folder_digests.DIGESTS_FILE,
+  f"{folder_digests.DIGESTS_FILE}.tmp",
+)
+# Files that are written once, at the end of a run: by other modules, and here.
+_FILES_OF_OTHER_MODULES = (
+  "per_client.csv", "heldout_clients.csv", "traces.npz", "timetable.csv",
+)  # fmt: skip
+_LAST_FILES = (
+  "summary.json", "params.safetensors", "per_client.png",
+  *_FILES_OF_OTHER_MODULES,
+)  # fmt: skip
 
 
 def check_output_dir(
@@ -61,24 +72,9 @@ def check_output_dir(
       "give a folder that is new or empty, or resume to go on with that run"
     )
   if resume:  # A kill may have come before the first file was complete.
-    names = [name for name in names if name not in _BEFORE_CONFIG]
+    names = [name for name in names if name not in _FIRST_FILES]
   folders.check_empty("output_dir", folder, names)
   return folder
-
-
-# Written before the first file that is whole, `config.json`.
-_BEFORE_CONFIG = (
-  "config.json.tmp",
-  folder_digests.DIGESTS_FILE,
-  f"{folder_digests.DIGESTS_FILE}.tmp",
-)
-# Files that are written once, at the end of a run: by other modules, and here.
-_OF_OTHERS = (
-  "per_client.csv", "heldout_clients.csv", "traces.npz", "timetable.csv",
-)  # fmt: skip
-_OF_THE_END = (
-  "summary.json", "params.safetensors", "per_client.png", *_OF_OTHERS,
-)  # fmt: skip
 
 
 class RunWriter:
@@ -141,11 +137,11 @@ class RunWriter:
       flags = encoded_text(self._flags)
       folder_digests.write(self.folder / "flags.txt", flags)
 
-  def _replace_former(self) -> None:
+  def _begin_again(self) -> None:
     """Turns the folder of a resumed run into that of an unfinished run."""
     if self._is_resumed:
       self._is_resumed = False
-      for name in _OF_THE_END:
+      for name in _LAST_FILES:
         folder_digests.remove(self.folder / name)
       self._write_flags()
       shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
@@ -163,7 +159,7 @@ class RunWriter:
         f"history: has {history.num_points} points; this run has "
         f"{len(self._points)}"
       )
-    self._replace_former()
+    self._begin_again()
     new = history.take(rounds=slice(first, None))
     before = self._diverged[:, None]
     values = {n: np.where(before, np.nan, new.values(n)) for n in new.metrics}
@@ -177,31 +173,33 @@ class RunWriter:
     self,
     history: History,
     criterion: Criterion,
-    about: Mapping[str, Any] | None = None,
+    run_entries: Mapping[str, Any] | None = None,
     *,
     params: Callable[[int], Params] | None = None,
-    more: Sequence[Mapping[str, Any]] = (),
+    point_entries: Sequence[Mapping[str, Any]] = (),
   ) -> dict[str, Any]:
     """Writes the remaining rounds, the model and `summary.json`; closes files.
 
     Args:
       history: the metrics of every point, also of an interrupted run.
       criterion: by which `select` chooses the selected point.
-      about: further entries on the run, by name. The default says that it went
-        to its last round.
+      run_entries: further entries on the run, by name. The default says that it
+        went to its last round.
       params: function from a point to its final model; None to save none.
-      more: further entries on each point. [S] mappings, or none.
+      point_entries: further entries on each point. [S] mappings, or none.
 
     Returns:
       The content of `summary.json`.
     """
-    self._replace_former()
+    self._begin_again()
     self.write(history)
     selected = selection.select(history, self._points, criterion)
     points = [
-      _point_summary(history, index, point) | dict(more[index] if more else {})
+      _point_summary(history, index, point)
       for index, point in enumerate(self._points)
     ]
+    for entry, further in zip(points, point_entries, strict=False):
+      entry |= further
     has_events = self._events.is_installed
     summary = {
       "config": self._config,
@@ -212,7 +210,7 @@ class RunWriter:
       "stopped_by": "rounds",
       "tensorboard": "tensorboard" if has_events else None,
     }
-    summary = to_json(summary | dict(about or {}))
+    summary = to_json(summary | dict(run_entries or {}))
     if not self._events.is_open:
       values = {name: history.values(name) for name in history.metrics}
       self._events.write(history.rounds, values)
@@ -228,7 +226,7 @@ class RunWriter:
       }
       model = model_file.encoded(params(selected), metadata)
       folder_digests.write(path, model)
-    folder_digests.add(self.folder, *_OF_OTHERS)
+    folder_digests.add(self.folder, *_FILES_OF_OTHER_MODULES)
     folder_digests.write(self.folder / "summary.json", encoded(summary))
     folder_digests.settle(self.folder)
     return summary
@@ -267,71 +265,3 @@ def _point_summary(
   if summary["status"] == "diverged":
     summary["diverged_round"] = history.diverged_round(index)
   return summary
-
-
-# TensorBoard events: one sub-run of scalars for each grid point.
-
-
-class EventFiles:
-  """Writes every metric of every grid point as TensorBoard scalars.
-
-  Attributes:
-    is_installed: whether tensorboardX is; without it nothing is written.
-    is_open: whether sub-runs stay open, so that events can be written during
-      the run; if not, they are written at its end.
-  """
-
-  def __init__(self, folder: pathlib.Path, points: Sequence[Point]):
-    """Chooses the names of the sub-runs; writes nothing.
-
-    Args:
-      folder: of all sub-runs; created with the first event.
-      points: hyperparameters of every grid point. [S] mappings.
-    """
-    try:
-      import tensorboardX
-    except ImportError:
-      tensorboardX = None
-    self._library = tensorboardX
-    self._folders = [str(folder / name) for name in sub_run_names(points)]
-    self.is_installed = tensorboardX is not None
-    self.is_open = len(points) <= _MAX_OPEN
-    self._open: dict[int, Any] = {}
-
-  def write(
-    self, rounds: Sequence[int], values: Mapping[str, np.ndarray]
-  ) -> None:
-    """Appends evaluated rounds, as `MetricsFile.append` does."""
-    if not (self.is_installed and rounds):
-      return
-    for point, folder in enumerate(self._folders):
-      if point not in self._open:
-        self._open[point] = self._library.SummaryWriter(folder)
-      events = self._open[point]
-      for name, array in values.items():
-        for round_number, value in zip(rounds, array[point], strict=True):
-          if math.isfinite(value):
-            events.add_scalar(name, value, round_number)
-      if self.is_open:
-        events.flush()
-      else:
-        self._open.pop(point).close()
-
-  def close(self) -> None:
-    """Closes the files; harmless when repeated."""
-    while self._open:
-      self._open.popitem()[1].close()
-
-
-def sub_run_names(points: Sequence[Point]) -> list[str]:
-  """Names such as `07,client_lr=0.1`, at most 120 characters each."""
-  names = selection.varying(points)
-  digits = len(str(max(len(points) - 1, 0)))
-  sub_runs = []
-  for i, point in enumerate(points):
-    settings = [
-      f"{name}={selection.format_value(point.get(name))}" for name in names
-    ]
-    sub_run = ",".join([f"{i:0{digits}d}", *settings])
-    sub_runs.append(re.sub(r"[^\w.=,+-]", "_", sub_run)[:120])
-  return sub_runs

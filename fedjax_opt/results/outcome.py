@@ -1,0 +1,114 @@
+"""What a tuning grid that ran says: its best setting, and what is known of it.
+
+Axis letters: `S` grid points (hyperparameters x seeds).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_opt.checks.values import is_real
+from fedjax_opt.results.history import History
+from fedjax_opt.results.selection import (
+  Criterion,
+  Point,
+  Setting,
+  group_by_seed,
+  over_seeds,
+  rank,
+)
+
+
+class Edge(NamedTuple):
+  """A hyperparameter whose best value is the smallest or largest one tried.
+
+  Attributes:
+    name: of the hyperparameter.
+    value: its best value.
+    side: 'smallest' or 'largest'.
+  """
+
+  name: str
+  value: float
+  side: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """The outcome of a tuning grid.
+
+  Attributes:
+    best: the chosen setting; None if every point diverged.
+    score: its mean score over the seeds that have one; NaN if there is none.
+    scores: mean score of every setting, in the order of the grid, NaN where any
+      seed diverged. [settings] float64.
+    settings: all settings, in the order of the grid.
+    num_seeds: seeds of a setting.
+    num_diverged: settings of which at least one seed diverged.
+    edges: hyperparameters whose best value is at the edge of the grid, so that
+      a better one may be outside.
+  """
+
+  best: Setting | None
+  score: float
+  scores: np.ndarray
+  settings: list[Setting]
+  num_seeds: int
+  num_diverged: int
+  edges: tuple[Edge, ...]
+
+  @property
+  def budget(self) -> int:
+    """The number of settings that were tried."""
+    return len(self.settings)
+
+
+def outcome_of(
+  history: History, points: Sequence[Point], criterion: Criterion
+) -> Outcome:
+  """What a grid that ran says: its best setting, and what is known of it.
+
+  The best one is that of `rank`: the fewest diverged seeds first, then the best
+  mean score over seeds; of equal ones the first in the grid.
+
+  Args:
+    history: the metrics of every point.
+    points: hyperparameters of every grid point. [S] mappings.
+    criterion: gives the score.
+
+  Raises:
+    ValueError: if the criterion's metric was not measured, or no round was
+      evaluated.
+  """
+  if not history.rounds:
+    raise ValueError("history: no round was evaluated; nothing can be chosen")
+  settings = group_by_seed(points)
+  point_scores = criterion.scores(history)
+  scores = np.array([point_scores[s.points].mean() for s in settings])
+  best = rank(history, points, criterion)[0]
+  _, score = over_seeds(point_scores[best.points])
+  has_score = bool(np.isfinite(score))
+  return Outcome(
+    best=best if has_score else None,
+    score=score,
+    scores=scores,
+    settings=settings,
+    num_seeds=max(len(s.points) for s in settings),
+    num_diverged=int(np.sum(~np.isfinite(scores))),
+    edges=_edges(settings, best) if has_score else (),
+  )
+
+
+def _edges(settings: Sequence[Setting], best: Setting) -> tuple[Edge, ...]:
+  """The numeric hyperparameters whose best value is at an edge of the grid."""
+  edges = []
+  for name, value in best.hyperparameters.items():
+    values = {setting.hyperparameters[name] for setting in settings}
+    if len(values) < 2 or not all(map(is_real, values)):
+      continue
+    if value in (min(values), max(values)):
+      side = "smallest" if value == min(values) else "largest"
+      edges.append(Edge(name, float(value), side))
+  return tuple(edges)
