@@ -212,7 +212,7 @@ def test_a_comparison_calls_it_by_its_label():
     ("FedAvg, SGD", "σ = 1"),
   ]
   assert compare._named("two_blobs,digits") == "Two Blobs, digits"
-  entries = compare._about(cells, [], {})
+  entries = compare._shared_facts(cells, [], {})
   assert (entries["task"], entries["partition"]) == ("Two Blobs", "every n-th")
 
 

@@ -46,7 +46,7 @@ def test_the_clients_are_those_of_the_run(tmp_path, capsys):
     f"bytes: {folder}\n"
   )
   prepared = prepare(*SMALL, "--batch_size=5", "--cohort_size=2")
-  check_same(population, prepared.data[3])
+  check_same(population, prepared.clients[3])
   # All of its clients take part, if they are fewer than usual.
   flags = (f"--population_dir={folder}", "--client=sgd", "--client_lr=0.1")
   job_on_disk = prepare("--task=digits_logistic", *flags, "--batch_size=5")
@@ -72,7 +72,7 @@ def test_validation_examples_of_methods_for_own_models(tmp_path, monkeypatch):
 def test_clients_that_come_with_the_task(tmp_path):
   flag = f"--population_dir={tmp_path}"
   assert call("--task=nonconvex", flag, program=convert) == 0
-  data = prepare("--task=nonconvex").data[0]
+  data = prepare("--task=nonconvex").clients[0]
   check_same(Population.open(tmp_path), data)
 
 
