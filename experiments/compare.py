@@ -244,12 +244,12 @@ def _study(
   loader: Loader,
 ) -> Study:
   """The study of all cells, in the order in which they were asked for."""
-  order = [(cell.method, str(cell.condition)) for cell in planned]
-  place = lambda cell: order.index((cell.method, str(dict(cell.condition))))
+  key = lambda cell: (cell.method, str(dict(cell.condition)))
+  places = {key(cell): number for number, cell in enumerate(planned)}
   clients, sizes, sets = cell_runs.setup_of(planned, loader)
   sets_of = lambda cell: sets.get(condition_label(cell.condition), {})
   ran = [dataclasses.replace(c, sets=sets_of(c)) for c in done]
-  cells = [*existing, *sorted(ran, key=place)]
+  cells = [*existing, *sorted(ran, key=lambda cell: places[key(cell)])]
   return Study(
     tuple(cells),
     request.metric or cell_runs.metric_of(cells),

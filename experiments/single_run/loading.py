@@ -103,10 +103,11 @@ class Loader:
   def load(self, spec: Spec) -> Loaded:
     """The data of a specification; see `load`."""
     key = str(_of_data(spec))
-    if key not in self._loaded:
-      kept_items = list(self._loaded.items())[1 - self._KEPT :]
-      self._loaded = {**dict(kept_items), key: load(spec)}
-    return self._loaded[key]
+    loaded = self._loaded[key] if key in self._loaded else load(spec)
+    others = {k: v for k, v in self._loaded.items() if k != key}
+    latest = list(others.items())[1 - self._KEPT :]
+    self._loaded = {**dict(latest), key: loaded}
+    return loaded
 
 
 # Of flags on which the data depend.

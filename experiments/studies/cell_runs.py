@@ -18,6 +18,7 @@ from experiments.studies.store import Store
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
+from fedjax_opt.results.metric_names import reported_names
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import sizes, tuning
 from fedjax_opt.study.cells import Cell, ExampleSet, PointResults, example_sets
@@ -205,12 +206,7 @@ def metric_of(cells: Sequence[Cell]) -> str:
   criterion = cells[0].criterion
   parts = [cell.report_runs or cell.tuning_runs for cell in cells]
   measured = [part.history.metrics for part in parts if part]
-  tested = criterion.metric.replace("validation_", "test_")
-  # It measures the clients' own models, if these are what counts.
-  names = ("test_accuracy", tested)
-  if tested.startswith("client_"):
-    names = names[::-1]
-  for name in (*names, criterion.metric):
+  for name in (*reported_names(criterion.metric), criterion.metric):
     if measured and all(name in metrics for metrics in measured):
       return name
   return criterion.metric

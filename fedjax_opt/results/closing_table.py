@@ -6,7 +6,7 @@ import numpy as np
 
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import History
-from fedjax_opt.results.metric_names import is_fraction
+from fedjax_opt.results.metric_names import is_fraction, reported_names
 from fedjax_opt.results.selection import Criterion, Point, Setting, format_value
 from fedjax_opt.results.text_tables import aligned
 
@@ -85,10 +85,7 @@ def _columns(
     columns[title] = [_spread(final[row.points], name) for row in rows]
 
   # The reported metrics, then the metric of the criterion.
-  names = ("test_accuracy", metric.replace("validation_", "test_"))
-  if metric.startswith("client_"):
-    names = names[::-1]
-  for name in names:
+  for name in reported_names(metric):
     if name in history.metrics and name != metric:
       add(name, name)
       break

@@ -66,6 +66,17 @@ def is_fraction(name: str) -> bool:
   return "accuracy" in name and "inaccuracy" not in name
 
 
+def reported_names(criterion: str) -> tuple[str, str]:
+  """The test metrics for a criterion's metric, the one to report first.
+
+  They are its own metric on test examples, and the accuracy, which comes first
+  unless the clients' own models are what counts.
+  """
+  own = criterion.replace("validation_", "test_")
+  accuracy = "test_accuracy"
+  return (own, accuracy) if own.startswith("client_") else (accuracy, own)
+
+
 def bounds(name: str) -> tuple[float, float]:
   """The lowest and highest value that a metric can have, by its name."""
   last_word = name.rsplit("_", 1)[-1]

@@ -44,6 +44,10 @@ class Numbers(NamedTuple):
     text = f"{value:#.4g}"
     return format_number(float(text)) if "e" in text else text.rstrip(".")
 
+  def as_given(self, value: float) -> str:
+    """All digits of a value that a person chose, without its unit: 85.25."""
+    return f"{100 * value if is_fraction(self.metric) else value:g}"
+
   @property
   def unit(self) -> str:
     """What follows a value: ' %', or nothing."""

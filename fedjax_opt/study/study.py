@@ -163,8 +163,9 @@ class Study:
   @property
   def effect(self) -> str:
     """The smallest difference of interest in words: 0.5 points."""
-    effect, numbers = self.smallest_effect, Numbers(self.metric)
-    return f"{numbers.value(effect)} points" if numbers.unit else f"{effect:g}"
+    numbers = Numbers(self.metric)
+    points = " points" if numbers.unit else ""
+    return numbers.as_given(self.smallest_effect) + points
 
   # The report, whose modules import this one.
 

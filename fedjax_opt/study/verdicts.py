@@ -14,7 +14,6 @@ from fedjax_opt.results.metric_names import (
   TIME,
   bounds,
   direction,
-  is_fraction,
 )
 from fedjax_opt.study import bootstrap, statistics
 from fedjax_opt.study.bootstrap import Interval
@@ -83,7 +82,7 @@ def check_min_effect(value: float | None, metric: str) -> None:
   Raises:
     ValueError: if it cannot be a difference of two values of the metric.
   """
-  is_share = is_fraction(metric)
+  is_share = bounds(metric) == (0, 1)
   if value is None or 0 <= value < (1 if is_share else np.inf):
     return
   range_of = "in [0, 1), such as 0.005 for half a point"
@@ -97,13 +96,18 @@ def check_target(value: float | None, metric: str) -> None:
   """Checks a value of a metric whose cost is asked for.
 
   Raises:
-    ValueError: if the metric is a fraction, and the value is none above 0.
+    ValueError: if the metric cannot have it, or is a fraction and it is 0.
   """
-  if value is not None and is_fraction(metric) and not 0 < value <= 1:
+  low, high = bounds(metric)
+  is_share = (low, high) == (0, 1)
+  if value is None or (low <= value <= high and not (is_share and value == 0)):
+    return
+  if is_share:
     raise ValueError(
       f"target={value:g}: {metric} is a fraction; must be in (0, 1], such as "
       "0.85 for 85 %"
     )
+  raise ValueError(f"target={value:g}: {metric} is in [{low:g}, {high:g}]")
 
 
 def verdicts_on(
@@ -185,9 +189,10 @@ def _verdict(cell, best, pairs, rule) -> Verdict:
 def _against(best: Cell, cell: Cell, pairs: Sequence[Pair]) -> Pair:
   """The pair of these two, the best first."""
   for pair in pairs:
-    for ordered in (pair, pair.swapped()):
-      if ordered.first is best and ordered.second is cell:
-        return ordered
+    if pair.first is best and pair.second is cell:
+      return pair
+    if pair.first is cell and pair.second is best:
+      return pair.swapped()
   raise AssertionError("every pair of a condition is compared")
 
 

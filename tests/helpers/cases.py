@@ -101,10 +101,12 @@ def check_loop(
   with jax.enable_x64(x64):
     _, *after = run(algorithm, task, **CASES[case], **options)
     models = [algorithm.params(server) for server, _ in after]
-    expected = zip(*loop(drawn(case), masses(case)), strict=True)
+    expected = [*zip(*loop(drawn(case), masses(case)), strict=True)]
   servers, client_states = zip(*after, strict=True)
   by_name = {"kept": client_states, "model": models}
-  for field, values in zip(fields.split(), expected, strict=False):
+  names = fields.split()
+  assert len(names) <= len(expected)
+  for field, values in zip(names, expected, strict=False):
     actual = by_name.get(field) or map(operator.attrgetter(field), servers)
     assert_close(list(actual), values, 1e-10 if x64 else 1e-5)
   assert np.linalg.norm(flat(models[-1]) - task.problem.x0) > 0.05

@@ -118,7 +118,7 @@ def test_the_page_says_everything_in_order(plain):
     "3 × 3 seeds",
     "How sensitive is each method to its client learning rate?",
     "Costs",
-    "To a test accuracy of at least 75.0 %",
+    "To a test accuracy of at least 75 %",
     "1.5 s",
     "How fast does each method learn?",
     "What ran",

@@ -104,8 +104,8 @@ NAMES = {
   item.__name__.rpartition(".")[2]: item
   for item in (
     arguments, formats, sizes, study_cells, templates, words, Criterion, cell,
-    study, studies.grid, parts, whole, under, answer, limits, lines, show, csv,
-    captions, clients, without_losses,
+    Numbers, study, studies.grid, parts, whole, under, answer, limits, lines,
+    show, csv, captions, clients, without_losses,
   )
 }  # fmt: skip
 NAMES |= {

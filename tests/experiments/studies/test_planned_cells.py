@@ -1,6 +1,5 @@
 """What a study is asked to be, and the cells that it plans."""
 
-import json
 import pathlib
 import shlex
 import types
@@ -197,9 +196,7 @@ def test_what_methods_do_not_share_is_told():
 def test_bad_study_files(tmp_path, content, message):
   file = tmp_path / "study.toml"
   file.write_text(content)
-  line = refusal(planned, f"--study={file}")
-  assert message in line
-  assert json.dumps(line)
+  assert message in refusal(planned, f"--study={file}")
 
 
 def test_the_command_of_a_run_can_be_called(tmp_path):
