@@ -135,10 +135,15 @@ def call_function(name: str, algorithm: Algorithm, *args: Any) -> Any:
 
   Raises:
     ValueError: if it fails with what is no clear line already.
-    TypeError: if it takes other arguments.
+    TypeError: if it takes other arguments, or returns no state or no model.
   """
   function = getattr(algorithm, name)
-  return errors.call(f"Algorithm.{name}", FUNCTIONS[name], function, *args)
+  returned = errors.call(f"Algorithm.{name}", FUNCTIONS[name], function, *args)
+  if returned is None and name in ("init", "params"):  # A tree without leaves.
+    raise TypeError(
+      f"Algorithm.{name}: returned None; must be a tree of arrays"
+    )
+  return returned
 
 
 def evaluated_params(algorithm: Algorithm, server: Any) -> Params:

@@ -16,7 +16,7 @@ import fedjax_opt as fo
 from fedjax_opt import contract, samplers
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import rounds
+from fedjax_opt.engine import cohort, rounds
 from fedjax_opt.engine.config import Config
 from tests.helpers.compilations import compilations
 from tests.helpers.each_algorithm import KINDS, NAMES, TASK, constants_of, make
@@ -79,8 +79,20 @@ def start_of(algorithm):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_traced_round_keeps_shapes_and_types(name):
-  """The model has half precision, and the numbers of a grid are float64."""
+def test_a_traced_round_keeps_shapes_and_types(name, monkeypatch):
+  """The model has half precision, and the numbers of a grid are float64.
+
+  What is sent has the model's type too, but for single numbers.
+  """
+  sent = []
+
+  def noted(one_client, worker, received):
+    output = client_output(one_client, worker, received)
+    sent.extend(jax.tree.leaves((received, output.message)))
+    return output
+
+  client_output = cohort.client_output
+  monkeypatch.setattr(cohort, "client_output", noted)
   with jax.enable_x64(True):
     half = lambda leaf: jnp.asarray(leaf, "bfloat16")
     params, data = jax.tree.map(half, TASK.params), jax.device_put(TASK.data)
@@ -95,6 +107,8 @@ def test_a_traced_round_keeps_shapes_and_types(name):
     numbers = {"learning_rate": 0.3} | constants_of(name)
     state, state_after = jax.eval_shape(run, jax.tree.map(jnp.float64, numbers))
   assert types_of(state_after) == types_of(state)
+  arrays = [leaf.dtype for leaf in sent if leaf.ndim]
+  assert set(arrays) == {jnp.dtype("bfloat16")}
 
 
 @each_kind

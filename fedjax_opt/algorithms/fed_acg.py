@@ -71,6 +71,7 @@ def fed_acg(
 
   def round(state, cohort):
     lookahead = optax.tree.add_scale(state.params, lam, state.momentum)
+    lookahead = optax.tree.cast_like(lookahead, state.params)
     reply = cohort.mean(one_client, broadcast=lookahead)
     moved = batch_stats.without(reply.value)  # These have no momentum.
     momentum = optax.tree.add_scale(moved, lam, state.momentum)

@@ -178,9 +178,9 @@ class Study:
   def write(self, folder: str | os.PathLike) -> pathlib.Path:
     """Writes the report: report.html, tables and pictures.
 
-    The files are `report.html`, `table.md`, `table.tex`, `table.csv` and
-    `pictures/`. Each is replaced as a whole; everything else in the folder
-    stays.
+    The files are `report.html`, `table.md`, `table.tex`, `table.csv`,
+    `pairs.csv`, `seeds.csv` and `pictures/`. Each is replaced as a whole;
+    everything else in the folder stays.
 
     Args:
       folder: new, empty, or that of a study.
