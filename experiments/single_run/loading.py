@@ -109,7 +109,7 @@ class Loader:
     return self._loaded[key]
 
 
-# Of flags on which the data depend.
+# Groups of flags on which the data depend.
 _GROUPS = ("task", "data")
 
 

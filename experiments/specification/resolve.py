@@ -32,8 +32,9 @@ from fedjax_opt.checks.fields import SEED_OF_RUN, number
 from fedjax_opt.registry import AlgorithmChoice
 from fedjax_opt.study import own_models
 
-# What some tasks read, and the parts of it.
+# Flags of which each task takes only some.
 _FILES = ("data_dir", "data_file", *table.FLAGS, "pretrained")
+# Flags that say that a run has several processes.
 _HOSTS = ("coordinator", "cluster")
 # Flags with a value, which choose nothing by name.
 _PLAIN = [name for name, flag in FLAGS.items() if flag.choice is None]

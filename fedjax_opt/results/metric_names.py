@@ -62,7 +62,7 @@ def check_has_direction(metric: str) -> None:
 
 @checked()
 def is_fraction(name: str) -> bool:
-  """Whether a metric is in [0, 1] and shown in percent."""
+  """Whether a metric is an accuracy, in [0, 1] and shown in percent."""
   return "accuracy" in name and "inaccuracy" not in name
 
 
