@@ -64,7 +64,7 @@ class PointResults(NamedTuple):
       seconds=0.0,
     )
 
-  def ranks(self) -> np.ndarray:
+  def signed_scores(self) -> np.ndarray:
     """The scores of the points; larger ones are better. [S]."""
     scores = self.criterion.scores(self.history)
     sign = 1 if self.criterion.direction == "max" else -1

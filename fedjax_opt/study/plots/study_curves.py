@@ -225,7 +225,7 @@ def sensitivity(
       log_scale(axes.xaxis)
     return entries
 
-  label = names.sentence(names.name_of(x_name))
+  label = names.capitalized(names.name_of(x_name))
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
@@ -322,7 +322,7 @@ def study_values(
     axes.set_xlim(places.min() - margin, places.max() + margin)
     return entries
 
-  label = names.sentence(names.name_of(x_name))
+  label = names.capitalized(names.name_of(x_name))
   label += " (clients differ more →)" * bool(way)
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 

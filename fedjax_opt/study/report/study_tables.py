@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_opt.results.metric_names import TIME
-from fedjax_opt.results.names import metric_name, name_of, sentence
+from fedjax_opt.results.names import capitalized, metric_name, name_of
 from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
@@ -101,7 +101,7 @@ def axes_of(study: Study) -> list[str]:
 def _names(study: Study, cell: Cell) -> Row:
   """The columns that identify a cell: its condition and method."""
   conditions = {
-    sentence(name_of(name)): all_digits(cell.condition.get(name))
+    capitalized(name_of(name)): all_digits(cell.condition.get(name))
     for name in axes_of(study)
   }
   return conditions | {"Method": study.labels[cell.method]}
@@ -234,7 +234,9 @@ def settings(study: Study) -> Table:
     chosen = {
       name: _chosen(cell, name) + "‡" * (name in edges) for name in cell.chosen
     }
-    texts = {sentence(name_of(n)): chosen.get(n, words.NOTHING) for n in names}
+    texts = {
+      capitalized(name_of(n)): chosen.get(n, words.NOTHING) for n in names
+    }
     if not is_wide:
       chosen_names = [name for name in cell.tuned or chosen if name in chosen]
       parts = [f"{name_of(name)} {chosen[name]}" for name in chosen_names]
@@ -323,7 +325,7 @@ def _time_to_target(study: Study, verdict: Verdict) -> Entry:
 def shared(study: Study) -> Table | None:
   """All that is the same in all cells, with the versions and the device."""
   # A flag may have the name of a size.
-  values = {sentence(name_of(str(n))): v for n, v in study.about.items()}
+  values = {capitalized(name_of(str(n))): v for n, v in study.about.items()}
   rows = [
     {"Setting": name, "Value": words.option_text(value)}
     for name, value in values.items()
