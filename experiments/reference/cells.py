@@ -29,13 +29,8 @@ from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import SPENT
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning
-from fedjax_opt.study.cells import (
-  Cell,
-  CellFiles,
-  ExampleSet,
-  PointResults,
-  example_sets,
-)
+from fedjax_opt.study.cells import Cell, CellFiles, PointResults
+from fedjax_opt.study.sizes import ExampleSet, example_sets
 
 _OF_REPORT = ("test_accuracy", "test_loss", "train_loss", "f1", *SPENT)
 

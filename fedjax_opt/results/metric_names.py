@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from fedjax_opt.checks.fields import checked
 
 # The column of simulated seconds, which runs on a schedule have.
@@ -36,18 +34,6 @@ def direction(name: str) -> str | None:
   if is_fraction(name) or last_word in _LARGER_IS_BETTER:
     return "max"
   return None
-
-
-def worst_mean(ascending: np.ndarray, worst_is_low: bool) -> float:
-  """The mean of the worst tenth, `ceil(n / 10)` of n values.
-
-  Args:
-    ascending: [n].
-    worst_is_low: whether the first ones are the worst.
-  """
-  count = -(-len(ascending) // 10)
-  tenth = ascending[:count] if worst_is_low else ascending[-count:]
-  return float(tenth.mean())
 
 
 def check_has_direction(metric: str) -> None:
