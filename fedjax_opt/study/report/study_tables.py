@@ -32,6 +32,7 @@ from fedjax_opt.study.words import all_digits, condition_label
 _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
 _MARKS = {TIED: "†", COLLAPSED: "§"}
 _TRIED, _LOST = "Settings tried", "Failed"
+_SHARES = Numbers("accuracy", 0)  # Probabilities are in percent as well.
 _COST_NAMES = {
   "rounds": "Rounds",
   TIME: "Simulated time",
@@ -178,7 +179,6 @@ def _value(study: Study, verdict: Verdict) -> Entry:
 def differences(study: Study) -> Table | None:
   """How far the others are behind the best; None if there are no others."""
   numbers = study.numbers
-  shares = Numbers("accuracy", 0)
   behind = "Behind the best" + " (points)" * bool(numbers.unit)
   rows = [
     _names(study, v.cell)
@@ -186,7 +186,7 @@ def differences(study: Study) -> Table | None:
       behind: Entry(*numbers.texts(v.behind, True)),
       "p (Holm)": words.p_value(v.pair.adjusted),
       "Detectable": numbers.value(v.pair.detectable),
-      "Best wins (%)": Entry(*shares.texts(v.probability)),
+      "Best wins (%)": Entry(*_SHARES.texts(v.probability)),
       "Verdict": ": ".join(filter(None, [v.verdict, v.remark])),
     }
     for v in study.verdicts
@@ -206,7 +206,7 @@ def over_all(study: Study) -> Table | None:
   if len(candidates) < 2:
     return None
   best = (max if study.is_larger_better else min)(candidates, key=means.get)
-  numbers, shares = study.numbers, Numbers("accuracy", 0)
+  numbers = study.numbers
   name = f"Better than {study.labels[best]} (%)"
   middle = f"Interquartile mean{' (%)' * bool(numbers.unit)}"
   rows = []
@@ -214,7 +214,7 @@ def over_all(study: Study) -> Table | None:
     wins = verdicts.probability(study.metric, scores, matrices[best])
     row = {"Method": study.labels[method]}
     row[middle] = Entry(*numbers.texts(means[method]))
-    row[name] = words.NOTHING if method == best else Entry(*shares.texts(wins))
+    row[name] = words.NOTHING if method == best else Entry(*_SHARES.texts(wins))
     rows.append(row)
   return Table(rows)
 
