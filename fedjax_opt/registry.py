@@ -307,11 +307,13 @@ class AlgorithmChoice(Choice):
       Flag, "client_lr" or "server_lr" -> attributes that its `Hyperparameter`
       has here: the default and the range, as far as they are its own.
     """
-    fields, rates = getattr(_function(self.factory), "checked_fields", {}), {}
+    own_fields = getattr(_function(self.factory), "checked_fields", {})
+    rates = {}
     for flag, name in _RATES.items():
       if self.takes(name):
         rates[flag] = {}
-        default, field = self.arguments[name].default, fields.get(name)
+        default = self.arguments[name].default
+        field = own_fields.get(name)
         if default is not inspect.Parameter.empty:
           rates[flag]["default"] = default
         if field is not None and field.kind is float:

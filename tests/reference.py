@@ -1,7 +1,8 @@
 """Plain NumPy loops of the algorithm boxes: the referee of the test suite.
 
-Each box is a loop in `tests/loops/`, and `reference.NAME` here. Nothing in them
-is vectorised over clients or steps, and nothing comes from the package or from
+Each box is a loop in `tests/loops/`, and `reference.NAME` here. The docstring
+of `tests/loops/__init__.py` says in which file each name is. Nothing in them is
+vectorised over clients or steps, and nothing comes from the package or from
 JAX, so that a test which compares with these loops compares two independent
 readings of the papers.
 

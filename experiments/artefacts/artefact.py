@@ -56,7 +56,7 @@ class RunOf(NamedTuple):
   @property
   def name(self) -> str:
     """The name of its folder."""
-    return store.name_of(spec_of(self.arguments))
+    return store.run_name(spec_of(self.arguments))
 
 
 class Computed(NamedTuple):

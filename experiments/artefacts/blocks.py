@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.study import pairs
+from fedjax_opt.study import pairs, power
 
 VERDICTS = HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 _MAX_SEEDS = 1_000
@@ -86,7 +86,7 @@ class Quantity(NamedTuple):
       return HELD
     # All must be above, so only what one of them refutes needs Holm's method,
     # whose first step this is.
-    interval = pairs.t_interval(values, pairs.LEVEL / among)
+    interval = pairs.t_interval(values, power.LEVEL / among)
     return NOT_HELD if interval.high < self.limit else UNDECIDED
 
   def text(self, among: int) -> str:
@@ -111,10 +111,10 @@ class Quantity(NamedTuple):
       return ""
     sd = float(np.std(self.values, ddof=1))
     num = among if self.margin < 0 else 1
-    difference = pairs.smallest_difference(_MAX_SEEDS, sd, num_pairs=num)
+    difference = power.smallest_difference(_MAX_SEEDS, sd, num_pairs=num)
     if difference >= abs(self.margin):
       return f"; needs more than {_MAX_SEEDS:,} seeds"
-    num_seeds = pairs.seeds_needed(abs(self.margin), sd, num_pairs=num)
+    num_seeds = power.seeds_needed(abs(self.margin), sd, num_pairs=num)
     return f"; needs {num_seeds} seeds"
 
 

@@ -12,7 +12,7 @@ from experiments.artefacts.artefact import (
   Recipe,
   grid_of,
 )
-from experiments.artefacts.cell_runner import ArtefactResult, tuned
+from experiments.artefacts.cell_runner import ArtefactResult, outcome_of_grid
 from experiments.specification.spec import FLAGS, all_flags
 from experiments.studies.cell_runs import in_common
 from experiments.studies.records import Record
@@ -55,7 +55,7 @@ def chosen(result: ArtefactResult) -> str:
   ways: dict[str, None] = {}
   at_edge, num_lost = [], 0
   for grid, record in result.tuning.items():
-    tried_values, tuning = grid_of(grid), tuned(record)
+    tried_values, tuning = grid_of(grid), outcome_of_grid(record)
     num_lost += tuning.best is None
     if tuning.best is not None:
       edges = [edge.name for edge in tuning.edges]

@@ -203,7 +203,7 @@ class RecordIndex:
     return next(filter(is_same, self._runs), None)
 
 
-def tuned(record: Record) -> Outcome:
+def outcome_of_grid(record: Record) -> Outcome:
   """The outcome of a grid."""
   criterion = Criterion(**record.about["criterion"])
   return outcome_of(record.history, record.points, criterion)
@@ -211,7 +211,7 @@ def tuned(record: Record) -> Outcome:
 
 def choice(record: Record) -> dict[str, Any] | None:
   """The setting that a grid chooses; None if all its points diverged."""
-  best = tuned(record).best
+  best = outcome_of_grid(record).best
   names = grid_of(record.arguments)
   return best and {name: best.hyperparameters[name] for name in names}
 

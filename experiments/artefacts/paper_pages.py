@@ -26,7 +26,7 @@ from experiments.artefacts.artefact import ORIGINS, Artefact
 from experiments.artefacts.blocks import VERDICTS, Block, Claim, Picture, Table
 from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
 from experiments.studies.records import Record
-from fedjax_opt.results.names import sentence
+from fedjax_opt.results.names import capitalized
 from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats
 
@@ -43,7 +43,7 @@ _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 def title_of(artefact: Artefact) -> str:
   """The paper's name for it, such as 'Figure 1'."""
   name = artefact.own_name.replace("_", " ")
-  return sentence(re.sub(r"(table|figure|theorem)(?=\d)", r"\1 ", name))
+  return capitalized(re.sub(r"(table|figure|theorem)(?=\d)", r"\1 ", name))
 
 
 class Page:
@@ -152,7 +152,7 @@ class Page:
       ]
       if states:
         counted = _counted(states, _STATES)
-        parts.append(f"{sentence(words)}: {len(states)} ({counted}).")
+        parts.append(f"{capitalized(words)}: {len(states)} ({counted}).")
     decided = self._all_claims()
     for words, is_ours in (
       ("Claims of the paper", False),
@@ -204,7 +204,7 @@ def _about(result: ArtefactResult) -> str:
   reduction = captions.reduction(result)
   short = captions.in_short(reduction, has_added=not ran)
   is_ours = artefact.origin == "ours"
-  setting = sentence(artefact.setting) if is_ours else artefact.setting
+  setting = capitalized(artefact.setting) if is_ours else artefact.setting
   paper = "" if is_ours else "Paper: "
   sentences = [f"{title_of(artefact)}. {paper}{setting}."]
   if facts := dict.fromkeys([*ran, *short]):

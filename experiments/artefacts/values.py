@@ -56,7 +56,7 @@ class Value(NamedTuple):
 
   @property
   def label(self) -> str:
-    """The words, with identifiers replaced by names for people."""
+    """The words, without underscores."""
     return self.words.replace("_", " ")
 
   @property

@@ -17,7 +17,7 @@ from experiments.artefacts.declared_claims import lead
 from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
 from experiments.studies.records import Record
 from fedjax_opt import plots, statistics
-from fedjax_opt.results.names import metric_name, sentence
+from fedjax_opt.results.names import capitalized, metric_name
 from fedjax_opt.study.plots import panels
 from fedjax_opt.study.plots.lines import draw_curves
 from fedjax_opt.study.plots.metric_axis import metric_axis
@@ -308,7 +308,7 @@ def draw_metrics(
     for panel in axes[-1]:
       panel.set_xlabel("Communication round")
     width = 2.8 * scale[0] * len(metrics)
-    legend_title = sentence(_interval(records))
+    legend_title = capitalized(_interval(records))
     panels.add_below(figure, entries, width, legend_title)
     return figure
 

@@ -65,9 +65,9 @@ def given_flags(
   for name in spec.conditions():
     if values[name].boolean:
       continue  # A switch has no list.
-    help = values[name].help
+    text = values[name].help
     delattr(values, name)
-    flags.DEFINE_string(name, None, help, flag_values=values)
+    flags.DEFINE_string(name, None, text, flag_values=values)
   define(values, own_flags)
   _read(argv, intro, values)
   return {name: values[name].value for name in values if values[name].present}

@@ -68,17 +68,17 @@ def check(executor: str | None) -> None:
 def map_cells(
   run_cell: Callable[[Any, Any], Any],
   cells: Sequence[Any],
-  where: Any,
+  shared: Any,
   jobs: int,
   executor: str | None,
   folder: pathlib.Path,
 ) -> Iterator[Any]:
-  """Yields what `run_cell(cell, where)` returns, in the order of their ends.
+  """Yields what `run_cell(cell, shared)` returns, in the order of their ends.
 
   Args:
     run_cell: a function of a module.
     cells: which.
-    where: what all cells are given.
+    shared: what all cells are given.
     jobs: cells at a time on this machine, see `workers.map_cells`.
     executor: what runs them instead, see `check`.
     folder: where an executor may write the output of its workers.
@@ -88,7 +88,7 @@ def map_cells(
   """
   run_cell = functools.partial(_run, run_cell)
   if executor is None:
-    yield from workers.map_cells(run_cell, cells, where, jobs)
+    yield from workers.map_cells(run_cell, cells, shared, jobs)
     return
   _, make = _POOLS[executor.partition(":")[0]]
   try:
@@ -103,20 +103,20 @@ def map_cells(
     raise ValueError(f"executor={executor!r}: cannot be used ({why})") from None
   with command.calling_on_signal(pool.end):
     try:
-      futures = [pool.submit(run_cell, cell, where) for cell in cells]
+      futures = [pool.submit(run_cell, cell, shared) for cell in cells]
       for future in pool.as_completed(futures):
         yield _result(future)
     finally:
       pool.end()
 
 
-def _run(run_cell: Callable[[Any, Any], Any], cell: Any, where: Any) -> Any:
+def _run(run_cell: Callable[[Any, Any], Any], cell: Any, shared: Any) -> Any:
   """Runs a cell; after some cells of a process, frees what they left.
 
   Programs are kept for cells that share them, and JAX keeps what it has traced
   for each shape. A queue of hundreds of cells would grow by both.
   """
-  result = run_cell(cell, where)
+  result = run_cell(cell, shared)
   if programs.num_compiled() >= _PROGRAMS:
     programs.clear()
     jax.clear_caches()

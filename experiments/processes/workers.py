@@ -27,15 +27,15 @@ _CELLS = 100
 def map_cells(
   run_cell: Callable[[Any, Any], Any],
   cells: Sequence[Any],
-  where: Any,
+  shared: Any,
   jobs: int,
 ) -> Iterator[Any]:
-  """Yields what `run_cell(cell, where)` returns, in the order of their ends.
+  """Yields what `run_cell(cell, shared)` returns, in the order of their ends.
 
   Args:
     run_cell: a function of a module.
     cells: which.
-    where: what all cells are given.
+    shared: what all cells are given.
     jobs: cells at a time. With 1, all run in this process, so that they share
       compiled programs.
 
@@ -45,14 +45,14 @@ def map_cells(
   """
   if jobs == 1:
     for cell in cells:
-      yield run_cell(cell, where)
+      yield run_cell(cell, shared)
     return
   waiting_cells = list(reversed(cells))
   workers: dict[Connection, _Worker] = {}
 
   def begin():
     with command.signals_deferred(), _terminal_blocked():
-      worker = _Worker(run_cell, where)
+      worker = _Worker(run_cell, shared)
       workers[worker.connection] = worker
       worker.start()
       worker.give(waiting_cells.pop())
@@ -95,11 +95,11 @@ class _Worker:
     num_given: the cells that it was given.
   """
 
-  def __init__(self, run_cell: Callable[[Any, Any], Any], where: Any):
+  def __init__(self, run_cell: Callable[[Any, Any], Any], shared: Any):
     context = multiprocessing.get_context("spawn")
     self.connection, self._its_end = context.Pipe()
     self.process = context.Process(
-      target=_work, args=(self._its_end, run_cell, where)
+      target=_work, args=(self._its_end, run_cell, shared)
     )
     self.num_given = 0
 
@@ -160,13 +160,13 @@ def _terminal_blocked() -> Iterator[None]:
 # In a worker.
 
 
-def _work(connection: Connection, run_cell: Callable, where: Any) -> None:
+def _work(connection: Connection, run_cell: Callable, shared: Any) -> None:
   """Runs the cells that come, until this process is ended."""
   _begin()
   while True:
     cell = connection.recv()
     try:
-      answer = run_cell(cell, where), None
+      answer = run_cell(cell, shared), None
     except KeyboardInterrupt as error:  # The run saved what it had.
       command.exit_now(command.status_of(error) - 128)
     except Exception as error:

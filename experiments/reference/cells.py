@@ -29,13 +29,8 @@ from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import SPENT
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning
-from fedjax_opt.study.cells import (
-  Cell,
-  CellFiles,
-  ExampleSet,
-  PointResults,
-  example_sets,
-)
+from fedjax_opt.study.cells import Cell, CellFiles, PointResults
+from fedjax_opt.study.sizes import ExampleSet, example_sets
 
 _OF_REPORT = ("test_accuracy", "test_loss", "train_loss", "f1", *SPENT)
 
@@ -52,17 +47,17 @@ def check(cells: Sequence[ReferenceCell], loader: Loader) -> None:
       job.prepare(planned.spec, loader.load(planned.spec))
 
 
-def run_cell(cell: ReferenceCell, where: Store) -> ReferenceCell:
+def run_cell(cell: ReferenceCell, runs: Store) -> ReferenceCell:
   """Runs a cell and writes its records, as a whole."""
-  file = where.folder / cell.file
+  file = runs.folder / cell.file
   file.parent.mkdir(parents=True, exist_ok=True)
-  records.write(file, measure(cell, where.loader))
+  records.write(file, measure(cell, runs.loader))
   return cell
 
 
 def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
   """The records of a cell: its grid, the grid's extensions, and the report."""
-  planned, records = cell.planned, []
+  planned, cell_records = cell.planned, []
 
   def run(grid, seeds, is_report):
     new_records = [_record_of(planned.at(grid, seeds, is_report), loader, cell)]
@@ -71,14 +66,14 @@ def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
       if extension is None:
         break
       new_records.append(_record_of(extension, loader, cell))
-    records.extend(new_records)
+    cell_records.extend(new_records)
     return joined(new_records)
 
   tuning.tune_and_report(
     planned.method, planned.condition, run, planned.grid, planned.spec.seed,
     planned.report_seeds,
   )  # fmt: skip
-  return records
+  return cell_records
 
 
 def _record_of(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
@@ -110,19 +105,21 @@ def _record_of(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
   return records.as_read(record)
 
 
-def joined(records: Sequence[Record]) -> PointResults:
+def joined(cell_records: Sequence[Record]) -> PointResults:
   """The metrics that several runs share, as if they had been one run."""
   metrics = {
-    name: np.concatenate([record.history.metrics[name] for record in records])
-    for name in records[0].history.metrics
+    name: np.concatenate(
+      [record.history.metrics[name] for record in cell_records]
+    )
+    for name in cell_records[0].history.metrics
   }
   return PointResults(
-    [point for record in records for point in record.points],
-    History(records[0].history.rounds, metrics),
-    Criterion(**records[0].about["criterion"]),
-    sum(record.about["seconds"] for record in records),
+    [point for record in cell_records for point in record.points],
+    History(cell_records[0].history.rounds, metrics),
+    Criterion(**cell_records[0].about["criterion"]),
+    sum(record.about["seconds"] for record in cell_records),
     was_stored=True,
-    digests=records[-1].about[digest.DATA_DIGESTS],
+    digests=cell_records[-1].about[digest.DATA_DIGESTS],
   )
 
 
@@ -160,16 +157,16 @@ def read(cell: ReferenceCell, folders: Sequence[pathlib.Path]) -> Cell | None:
   return None
 
 
-def _cell(cell: ReferenceCell, records: Sequence[Record]) -> Cell:
+def _cell(cell: ReferenceCell, cell_records: Sequence[Record]) -> Cell:
   planned = cell.planned
   of_report = lambda record: (
     list(dict.fromkeys(point["seed"] for point in record.points))
     == planned.report_seeds
   )
-  grid = [record for record in records if not of_report(record)]
-  report = [record for record in records if of_report(record)]
+  grid = [record for record in cell_records if not of_report(record)]
+  report = [record for record in cell_records if of_report(record)]
   grid, report = (joined(part) if part else None for part in (grid, report))
-  commands = (command.line("run", record.arguments) for record in records)
+  commands = (command.line("run", record.arguments) for record in cell_records)
   return Cell(
     planned.method,
     planned.condition,
@@ -178,6 +175,6 @@ def _cell(cell: ReferenceCell, records: Sequence[Record]) -> Cell:
     files=CellFiles(tuple(commands)),
     sets={
       name: ExampleSet(size, np.nan if share is None else share)
-      for name, (size, share) in records[0].about["examples"].items()
+      for name, (size, share) in cell_records[0].about["examples"].items()
     },
   )

@@ -37,7 +37,7 @@ class MeanGrid(NamedTuple):
   test: np.ndarray
 
   @property
-  def tuned(self) -> np.ndarray:
+  def best_here(self) -> np.ndarray:
     """The choice under each condition. [T] int"""
     return self.validation.argmax(1)
 
@@ -104,10 +104,10 @@ def regrets(found: dict[str, MeanGrid]) -> dict[str, dict[str, np.ndarray]]:
     method -> 'tuned' there, [T]; tuned under one 'other' condition, [T, T - 1];
     one setting for 'all others', [T].
   """
-  best = np.max([_at(grid.test, grid.tuned) for grid in found.values()], 0)
+  best = np.max([_at(grid.test, grid.best_here) for grid in found.values()], 0)
   return {
     method: {
-      "tuned": 100 * (best - _at(grid.test, grid.tuned)),
+      "tuned": 100 * (best - _at(grid.test, grid.best_here)),
       "other": 100 * (best[:, None] - _elsewhere(grid)),
       "all others": 100 * (best - _at(grid.test, grid.of_others)),
     }
@@ -122,7 +122,7 @@ def _at(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 def _elsewhere(grid: MeanGrid) -> np.ndarray:
   """Test accuracies of the settings that other conditions chose. [T, T - 1]"""
-  carried = grid.test[:, grid.tuned]  # [where it runs, where it was chosen]
+  carried = grid.test[:, grid.best_here]  # [where it runs, where it was chosen]
   size = len(carried)
   return carried[~np.eye(size, dtype=bool)].reshape(size, size - 1)
 

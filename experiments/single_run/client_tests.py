@@ -9,7 +9,7 @@ import fedjax_opt as fo
 from experiments.single_run.building import client_rule, trained_paths
 from experiments.single_run.job import Job
 from fedjax_opt.results.metric_names import is_fraction
-from fedjax_opt.results.names import sentence
+from fedjax_opt.results.names import capitalized
 from fedjax_opt.study.client_results import OPTIONS
 
 # File -> the clients that are measured; and the kinds of models.
@@ -72,8 +72,8 @@ def write(folder: pathlib.Path, groups: Mapping[str, fo.ClientMetrics]) -> None:
   for group, metrics in groups.items():
     metrics.to_csv(folder / f"{group}.csv")
   panels = {
-    sentence(_GROUPS[group]): {
-      sentence(_KINDS[kind]): values[_metric(metrics)][metrics.num_test > 0]
+    capitalized(_GROUPS[group]): {
+      capitalized(_KINDS[kind]): values[_metric(metrics)][metrics.num_test > 0]
       for kind, values in metrics.values.items()
     }
     for group, metrics in groups.items()

@@ -110,7 +110,7 @@ class Loader:
     return loaded
 
 
-# Of flags on which the data depend.
+# Groups of flags on which the data depend.
 _GROUPS = ("task", "data")
 
 

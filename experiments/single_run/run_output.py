@@ -228,7 +228,7 @@ class _Profile:
   """Traces the rounds between the first two evaluations: all is compiled."""
 
   def __init__(self, output_dir: pathlib.Path):
-    """Begins nothing yet; the trace will be in `folder`/profile."""
+    """Begins nothing yet; the trace will be in `output_dir`/profile."""
     self._folder = output_dir / "profile"
     self._is_running: bool | None = None
 

@@ -32,8 +32,9 @@ from fedjax_opt.checks.fields import SEED_OF_RUN, number
 from fedjax_opt.registry import AlgorithmChoice
 from fedjax_opt.study import own_models
 
-# What some tasks read, and the parts of it.
-_FILES = ("data_dir", "data_file", *table.FLAGS, "pretrained")
+# Flags of which each task takes only some.
+_FILES = ("data_dir", "data_file", *table.COLUMN_FLAGS, "pretrained")
+# Flags that say that a run has several processes.
 _HOSTS = ("coordinator", "cluster")
 # Flags with a value, which choose nothing by name.
 _PLAIN = [name for name, flag in FLAGS.items() if flag.choice is None]
@@ -103,7 +104,7 @@ def _fields(
   fields |= _rate_schedule(flag_values, algorithm, parts["client"])
   fields |= _simulated_time(flag_values, algorithm)
   fields |= _defaults(flag_values, has_clients, algorithm.choice)
-  fields["cohort_size"] = _places(fields, flag_values)
+  fields["cohort_size"] = _cohort_size(fields, flag_values)
   fields["seed"] = seeds(flag_values["seed"])
   return fields
 
@@ -149,8 +150,8 @@ def _partition(flag_values: FlagValues, has_clients: bool) -> dict[str, Any]:
     partition = PARTITION.choose(
       flag_values, _given_or(flag_values, "partition", specs.PARTITION_DEFAULT)
     )
-    number = _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
-    return {"partition": partition, "num_clients": number}
+    num_clients = _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
+    return {"partition": partition, "num_clients": num_clients}
   names = (
     "partition",
     "partition_seed",
@@ -197,7 +198,7 @@ def _simulated_time(
   return fields
 
 
-def _places(values: dict[str, Any], flag_values: FlagValues) -> int | None:
+def _cohort_size(values: dict[str, Any], flag_values: FlagValues) -> int | None:
   """The clients of a server step; on some schedules, of the buffer."""
   schedule = values["schedule"]
   buffer = schedule and schedule.static.get("buffer")
@@ -337,12 +338,12 @@ def _defaults(
   own_file = flag_values["data_file"] if has_clients else None
   is_own = own_file or flag_values["population_dir"]
   if algorithm.cohort == "sampled" and not is_own:
-    number = (
+    most = (
       specs.COHORT_SIZE
       if has_clients
       else _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
     )
-    defaults["cohort_size"] = min(specs.COHORT_SIZE, number)
+    defaults["cohort_size"] = min(specs.COHORT_SIZE, most)
   if flag_values["local_steps"] is None:
     defaults["local_epochs"] = 1.0
   return {n: value for n, value in defaults.items() if flag_values[n] is None}

@@ -21,7 +21,7 @@ from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.metric_names import reported_names
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import sizes, tuning
-from fedjax_opt.study.cells import Cell, ExampleSet, PointResults, example_sets
+from fedjax_opt.study.cells import Cell, PointResults
 from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that do not depend on the method.
@@ -34,7 +34,7 @@ _REPORTED = (
   "batch_size", "local_epochs", "local_steps", "sampling", "weighting",
   "rounds", "eval_every", "precision", "streams", "versions", "device",
 )  # fmt: skip
-Sets = dict[str, ExampleSet]
+Sets = dict[str, sizes.ExampleSet]
 
 # Cells that are to run.
 
@@ -167,7 +167,7 @@ def setup_of(
         return {}, {}, {}
       clients[label] = sizes.clients_of(of_seed[cell.spec.seed[0]])
       all_sizes.append(sizes.of_task(task.init, task.validation, task.test))
-      sets[label] = example_sets(task.validation, task.test)
+      sets[label] = sizes.example_sets(task.validation, task.test)
     sets[condition_label(cell.condition)] = sets[label]
   size_texts = in_common(all_sizes) | sizes.of_clients([*clients.values()])
   return clients, size_texts, sets

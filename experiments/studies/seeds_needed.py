@@ -7,7 +7,7 @@ from experiments.studies.request import Request
 from fedjax_opt.files import csv_files, memory
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results.names import name_of
-from fedjax_opt.study import pairs
+from fedjax_opt.study import power
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.report.study_tables import Table
 from fedjax_opt.study.words import condition_label
@@ -48,15 +48,15 @@ def _row(
   names = list(pair)
   condition = {name: pair[name] for name in names[: names.index("method")]}
   sd, num = pair["sd"], int(pair["seeds"])
-  detectable = pairs.smallest_difference(num, sd, num_pairs=num_pairs)
-  needed_seeds = pairs.seeds_needed(difference, sd, num_pairs=num_pairs)
+  detectable = power.smallest_difference(num, sd, num_pairs=num_pairs)
+  needed_seeds = power.seeds_needed(difference, sd, num_pairs=num_pairs)
   return {
     **({"condition": condition_label(condition)} if condition else {}),
     "pair": f"{name_of(pair['method'])}, {name_of(pair['other'])}",
     "sd": f"{sd:.2g}",
     "found": f"{detectable:.2g}",
     "seeds": str(needed_seeds),
-    "alone": str(pairs.seeds_needed(difference, sd)),
+    "alone": str(power.seeds_needed(difference, sd)),
   }
 
 

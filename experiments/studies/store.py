@@ -41,7 +41,7 @@ class Store:
 
   def folder_of(self, spec: Spec) -> pathlib.Path:
     """The folder of a run, which may not exist yet."""
-    return self.folder / name_of(spec)
+    return self.folder / run_name(spec)
 
   def find(self, spec: Spec) -> Run | None:
     """A stored run that is complete; None if there is none.
@@ -168,7 +168,7 @@ def _default(name: str, config: Mapping[str, Any]) -> Any:
   return None
 
 
-def name_of(spec: Spec) -> str:
+def run_name(spec: Spec) -> str:
   """The name of a run's folder.
 
   It has a few words for people, such as 'digits-fed_avg-sgd-alpha=0.1-6x5' for

@@ -92,7 +92,8 @@ DATASETS: dict[str, Images] = {
 }
 
 
-# Choice of `pixels` -> what is subtracted from pixels, and their divisor.
+# How pixels are normalized: by the mean and deviation of each channel, or by
+# 0.5 and 0.5.
 PIXELS = ("channels", "half")
 
 

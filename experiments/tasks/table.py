@@ -30,7 +30,7 @@ from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.scores import SCORES
 
 # Flags that name columns, and what is measured.
-FLAGS = (
+COLUMN_FLAGS = (
   "label_column",
   "client_column",
   "time_column",
@@ -91,7 +91,7 @@ def load(
   Raises:
     ValueError: if the table does not hold what it must.
   """
-  with base.reading(data_file) as path, errors_of(**_FLAGS):
+  with base.reading(data_file) as path, errors_of(**_FLAG_OF_ARGUMENT):
     table = tables.read_table(
       path,
       base.names(label_column),
@@ -135,7 +135,7 @@ def load(
 
 
 # The arguments of the functions that read a table -> the flags that give them.
-_FLAGS = {
+_FLAG_OF_ARGUMENT = {
   "label": "label_column",
   "kind": "predict",
   "client": "client_column",
@@ -308,7 +308,7 @@ TASKS: dict[str, TaskChoice] = {
     OPTIONS,
     takes=(
       "data_file",
-      *FLAGS,
+      *COLUMN_FLAGS,
       "validation_fraction",
       "validation_seed",
     ),

@@ -55,7 +55,7 @@ class ActivePoints:
 
   @property
   def has_all(self) -> bool:
-    """Whether no setting has been dropped."""
+    """Whether all settings still run."""
     return len(self.active) == self.points.num_settings
 
   def drop(self, history: History, state: RunState) -> RunState | None:

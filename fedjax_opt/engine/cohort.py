@@ -26,6 +26,9 @@ from fedjax_opt.engine.worker import Client, Worker
 
 # The most phases that a round may have. Each has its own random keys.
 MAX_PHASES = 8
+# Streams of random keys, by the number that is folded into the round's key: the
+# clients of a phase have 1 + phase, the algorithm and dropouts the next two.
+_ALGORITHM_STREAM, _DROPOUT_STREAM = 1 + MAX_PHASES, 2 + MAX_PHASES
 
 
 class PhaseWork(NamedTuple):
@@ -95,9 +98,7 @@ class Cohort:
       self.clients, self._scale = config.sampler.draw(
         self._round_key, round, data.sizes, config.cohort_size
       )
-    # The phases have the numbers 1 to MAX_PHASES, dropouts have the one after
-    # this.
-    self.key = jax.random.fold_in(self._round_key, 1 + MAX_PHASES)
+    self.key = jax.random.fold_in(self._round_key, _ALGORITHM_STREAM)
     self.config, self.round, self.phases = config, round, []
     self.work: dict[int, PhaseWork | None] = {}
     self._data, self._parts, self._secret_key = data, parts, secret_key
@@ -460,7 +461,7 @@ class Cohort:
     if self.config.client_dropout == 0:
       return jnp.zeros(len(numbers), bool)
     rate = jnp.float32(self.config.client_dropout)  # So are the draws.
-    keys = self._keys(2 + MAX_PHASES, numbers, arrival)
+    keys = self._keys(_DROPOUT_STREAM, numbers, arrival)
     return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
 
   def _draw_index(self, key):

@@ -24,7 +24,8 @@ class RoundData(NamedTuple):
     indices: [M, n_max] int32, the pooled rows of each client, an array or
       `data.lists.Lists`; None for clients on disk, where each client has
       consecutive rows.
-    clients: [C] int32, the cohort, if the host has drawn it; else None.
+    clients: [C] int32, the cohort, if it was drawn before the round, by the
+      host or ahead of the loop; else None.
     scale: [C] float, factors of their weights, from the sampler; or None.
     first_phase: the clients of phase 0 with their batches, leaves [C, ...], if
       they were drawn ahead; else None.

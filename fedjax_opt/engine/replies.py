@@ -53,12 +53,15 @@ def limited(
   if like is None:
     like = [batch_stats.weights(message)]
   parts = contract.split_message("max_update_norm", message, like)
-  is_counted = [shapes is not None for shapes in like]
-  pairs = list(zip(parts, is_counted, strict=True))
-  shorter, is_long = norms.clipped([p for p, counts in pairs if counts], limit)
+  are_differences = [shapes is not None for shapes in like]
+  pairs = list(zip(parts, are_differences, strict=True))
+  differences = [part for part, is_difference in pairs if is_difference]
+  shorter, is_long = norms.clipped(differences, limit)
   if not config.clips_updates:
     return message, is_long
-  new_parts = [shorter.pop(0) if counts else part for part, counts in pairs]
+  new_parts = [
+    shorter.pop(0) if is_difference else part for part, is_difference in pairs
+  ]
   return contract.join_message(new_parts, message), is_long
 
 

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import math
 import os
 import pathlib
 import warnings
@@ -114,3 +115,8 @@ def text_of(rows: Iterable[Iterable[Any]]) -> str:
   text = io.StringIO()
   csv.writer(text, lineterminator="\n").writerows(rows)
   return text.getvalue()
+
+
+def number_cell(value: float) -> str:
+  """All digits of a number; an empty cell if it is not finite."""
+  return repr(float(value)) if math.isfinite(value) else ""

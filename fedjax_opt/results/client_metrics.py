@@ -8,12 +8,7 @@ import numpy as np
 
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.files import csv_files, json_files
-from fedjax_opt.results.metric_names import (
-  check_has_direction,
-  direction,
-  worst_mean,
-)
-from fedjax_opt.results.metrics_file import number_cell
+from fedjax_opt.results.metric_names import check_has_direction, direction
 
 
 class ClientMetrics(NamedTuple):
@@ -91,7 +86,9 @@ class ClientMetrics(NamedTuple):
     rows = [["client", "num_train", "num_test", *columns]]
     for client, num_test in enumerate(self.num_test):
       num_train = None if self.num_train is None else self.num_train[client]
-      cells = [number_cell(values[client]) for values in columns.values()]
+      cells = [
+        csv_files.number_cell(values[client]) for values in columns.values()
+      ]
       rows.append([client, num_train, num_test, *cells])
     try:
       json_files.write_text(pathlib.Path(path), csv_files.text_of(rows))
@@ -103,3 +100,15 @@ class ClientMetrics(NamedTuple):
     check_choice("kind", kind, self.values)
     check_choice("name", name, self.values[kind])
     return self.values[kind][name][self.num_test > 0]
+
+
+def worst_mean(ascending: np.ndarray, worst_is_low: bool) -> float:
+  """The mean of the worst tenth, `ceil(n / 10)` of n values.
+
+  Args:
+    ascending: [n].
+    worst_is_low: whether the first ones are the worst.
+  """
+  count = -(-len(ascending) // 10)
+  tenth = ascending[:count] if worst_is_low else ascending[-count:]
+  return float(tenth.mean())

@@ -32,7 +32,7 @@ class Run:
 
   Attributes:
     folder: where it is.
-    config: `config.json`: every resolved flag, `versions` and `device`.
+    config: `config.json`: every resolved option, `versions` and `device`.
     points: {name: value} of every grid point, with the seed. [S] mappings. A
       run without a summary has only the hyperparameters that vary, and the
       seed.

@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from fedjax_opt.checks.fields import checked
 
 # The column of simulated seconds, which runs on a schedule have.
@@ -38,18 +36,6 @@ def direction(name: str) -> str | None:
   return None
 
 
-def worst_mean(ascending: np.ndarray, worst_is_low: bool) -> float:
-  """The mean of the worst tenth, `ceil(n / 10)` of n values.
-
-  Args:
-    ascending: [n].
-    worst_is_low: whether the first ones are the worst.
-  """
-  count = -(-len(ascending) // 10)
-  tenth = ascending[:count] if worst_is_low else ascending[-count:]
-  return float(tenth.mean())
-
-
 def check_has_direction(metric: str) -> None:
   """Raises ValueError if a metric's direction of improvement is not known."""
   if direction(metric) is None:
@@ -62,7 +48,7 @@ def check_has_direction(metric: str) -> None:
 
 @checked()
 def is_fraction(name: str) -> bool:
-  """Whether a metric is in [0, 1] and shown in percent."""
+  """Whether a metric is an accuracy, in [0, 1] and shown in percent."""
   return "accuracy" in name and "inaccuracy" not in name
 
 

@@ -7,7 +7,6 @@ evaluated round. docs/results.md lists the metrics.
 
 import csv
 import io
-import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -60,7 +59,9 @@ class MetricsFile:
       rows.append([*_FIRST, *self._names, *values])
     for column, round_number in enumerate(rounds):
       for point, cells in enumerate(self._cells):
-        value_cells = [number_cell(v[point, column]) for v in values.values()]
+        value_cells = [
+          csv_files.number_cell(v[point, column]) for v in values.values()
+        ]
         rows.append([point, round_number, *cells, *value_cells])
     self._write(csv_files.text_of(rows).encode())
 
@@ -78,11 +79,6 @@ class MetricsFile:
         raise
       folder_digests.cover(self._path, size, crc)
     self._size, self._digest = size, crc
-
-
-def number_cell(value: float) -> str:
-  """All digits of a number; an empty cell if it is not finite."""
-  return repr(float(value)) if math.isfinite(value) else ""
 
 
 def read_metrics(

@@ -133,10 +133,10 @@ def metric_name(metric: str) -> str:
     whom = f"decile {decile}" if decile else "worst 10 %"
     return f"{_EXAMPLES[examples]}, {whom} of clients (%)"
   unit = " (%)" if is_fraction(metric) else ""
-  return sentence(metric.replace("_", " ")) + unit
+  return capitalized(metric.replace("_", " ")) + unit
 
 
-def sentence(text: str) -> str:
+def capitalized(text: str) -> str:
   """The text with a capital letter, unless it begins with a symbol."""
   is_word = text[:2].isascii() and text[:2].isalpha()
   return text[:1].upper() + text[1:] if is_word else text

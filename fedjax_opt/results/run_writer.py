@@ -1,6 +1,6 @@
 """The writer of a run's output folder.
 
-config.json         every resolved flag, package versions, device
+config.json         every resolved option, package versions, device
 flags.txt           a flagfile that repeats the run (optional)
 metrics.csv         a row for each point and evaluated round; grows with the run
 checkpoints/        to resume from, see checkpoint.py (optional)
@@ -38,10 +38,12 @@ _FIRST_FILES = (
   folder_digests.DIGESTS_FILE,
   f"{folder_digests.DIGESTS_FILE}.tmp",
 )
-# Files that are written once, at the end of a run: by other modules, and here.
+# Files that other modules write once, at the end of a run; they get digests.
 _FILES_OF_OTHER_MODULES = (
   "per_client.csv", "heldout_clients.csv", "traces.npz", "timetable.csv",
 )  # fmt: skip
+# Removed when a run goes on, until its end. The picture is among them because
+# not every end of a run draws it again.
 _LAST_FILES = (
   "summary.json", "params.safetensors", "per_client.png",
   *_FILES_OF_OTHER_MODULES,
@@ -104,7 +106,7 @@ class RunWriter:
 
     Args:
       output_dir: a folder that is new or empty, or that of the run to resume.
-      config: every resolved flag by name.
+      config: every resolved option by name.
       points: hyperparameters of every grid point. [S] mappings.
       resume: whether to write to the folder of a run, if there is one. Then the
         first call of `write` replaces its rows by those of the given history.

@@ -13,7 +13,7 @@ import numpy as np
 from fedjax_opt.checks.fields import NAME, checked, choice, instance_of, integer
 from fedjax_opt.results.history import History
 
-# The hyperparameters of one grid point by flag name, the seed among them.
+# The hyperparameters of one grid point by name, the seed among them.
 Point = Mapping[str, Any]
 _VALUE = instance_of(
   (str, numbers.Number, np.generic, type(None)),
@@ -26,7 +26,7 @@ class Setting(NamedTuple):
   """One choice of hyperparameters, and the points that ran it.
 
   Attributes:
-    hyperparameters: by flag name, without the seed.
+    hyperparameters: by name, without the seed.
     points: indices of the grid points, one for each seed.
   """
 

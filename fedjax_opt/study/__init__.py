@@ -8,7 +8,8 @@ sizes.py            how large the model, the clients and the data are
 client_results.py   how good a model is on each client's held-out examples
 own_models.py       the same of the models that clients use, while a run goes on
 cells.py            what a method measured under a condition
-pairs.py            every two methods: paired tests, adjusted p-values, power
+pairs.py            every two methods: paired tests, adjusted p-values
+power.py            the differences that seeds can show, and the seeds needed
 variance.py         what the spread of a nested result is made of
 verdicts.py         what is said of each cell, and what can be told from chance
 statistics.py       intervals over seeds, and comparisons of methods

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.base import Batch
-from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.digest import Digests
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import History
@@ -19,6 +17,7 @@ from fedjax_opt.results.load import Run
 from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.outcome import Outcome, outcome_of
 from fedjax_opt.results.selection import Criterion, Setting
+from fedjax_opt.study.sizes import ExampleSet
 
 # A mean must be above chance by this many standard errors of its examples.
 _ERRORS = 2
@@ -64,45 +63,11 @@ class PointResults(NamedTuple):
       seconds=0.0,
     )
 
-  def ranks(self) -> np.ndarray:
+  def signed_scores(self) -> np.ndarray:
     """The scores of the points; larger ones are better. [S]."""
     scores = self.criterion.scores(self.history)
     sign = 1 if self.criterion.direction == "max" else -1
     return np.where(np.isfinite(scores), sign * scores, -np.inf)
-
-
-class ExampleSet(NamedTuple):
-  """What is known of the examples on which a metric is measured.
-
-  Attributes:
-    size: how many they are.
-    largest_class: the share of the most frequent label; NaN if they have none.
-  """
-
-  size: int
-  largest_class: float = np.nan
-
-  @classmethod
-  def of(cls, examples: Mapping[str, Any]) -> "ExampleSet":
-    """The record of pooled examples, {name: [N, ...]}, with labels "y"."""
-    size = len(next(iter(examples.values())))
-    labels = np.asarray(examples.get("y", 0.0))
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not size:
-      return cls(size)
-    counts = np.unique(labels, return_counts=True)[1]
-    return cls(size, float(counts.max() / size))
-
-
-def example_sets(
-  validation: Batch | ClientData | None, test: Batch | ClientData | None
-) -> dict[str, ExampleSet]:
-  """What is known of the examples held out, of those that there are."""
-  pools = {"validation": validation, "test": test}
-  return {
-    name: ExampleSet.of(pool.pooled() if isinstance(pool, ClientData) else pool)
-    for name, pool in pools.items()
-    if pool is not None
-  }
 
 
 class CellFiles(NamedTuple):

@@ -8,7 +8,6 @@ conditions, are adjusted by Holm's method: where all methods are equal, at most
 Axis letters: `n` seeds, `P` pairs.
 """
 
-import bisect
 import itertools
 import warnings
 from collections.abc import Iterable, Sequence
@@ -16,17 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.fields import checked, integer, number
 from fedjax_opt.results.metric_names import bounds, direction
 from fedjax_opt.study.bootstrap import Interval, student_quantile
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.power import LEVEL, smallest_difference
 
 # Values whose difference, relative to the larger one, is smaller than this
 # count as equal: metrics are sums in float32.
 SAME = 1e-6
-LEVEL = 0.05  # The level at which two methods are told apart.
-POWER = 0.8  # The share of studies in which a true difference is to be found.
-_MAX_SEEDS = 1_000_000
 
 
 class Pair(NamedTuple):
@@ -186,87 +182,3 @@ def holm(p: Any) -> np.ndarray:
   adjusted = np.empty_like(p)
   np.put_along_axis(adjusted, order, steps, -1)
   return adjusted
-
-
-# The power of the two-sided paired t-test, by the noncentral t distribution:
-# how large a difference some seeds can show, and how many seeds a difference
-# needs. Public as `statistics.smallest_difference` and
-# `statistics.seeds_needed`.
-
-
-@checked(
-  num_seeds=integer(2),
-  sd=number("[0, inf)"),
-  num_pairs=integer(1),
-)
-def smallest_difference(
-  num_seeds: int,
-  sd: float,
-  *,
-  num_pairs: int = 1,
-) -> float:
-  """The smallest true difference of two methods found with 80 % power.
-
-  Args:
-    num_seeds: n, the seeds with which both methods ran.
-    sd: standard deviation over seeds of their paired differences, in the
-      metric's unit.
-    num_pairs: how many pairs of methods the study compares; the test is at
-      0.05 / `num_pairs`, which is the first and hardest step of Holm's method.
-
-  Returns:
-    In the metric's unit.
-
-  Raises:
-    TypeError: if an argument has another type.
-    ValueError: if an argument is out of range.
-  """
-  from scipy import special
-
-  freedom = num_seeds - 1
-  quantile = special.stdtrit(freedom, 1 - LEVEL / num_pairs / 2)
-  shift = special.nctdtrinc(freedom, 1 - POWER, quantile)
-  return float(shift * sd / np.sqrt(num_seeds))
-
-
-@checked(
-  difference=number("(0, inf)"),
-  sd=number("[0, inf)"),
-  num_pairs=integer(1),
-)
-def seeds_needed(
-  difference: float,
-  sd: float,
-  *,
-  num_pairs: int = 1,
-) -> int:
-  """How many seeds find a true difference of two methods with 80 % power.
-
-  Args:
-    difference: the true difference to be found, in the metric's unit.
-    sd: as of `smallest_difference`; from a pilot or a stored study.
-    num_pairs: as of `smallest_difference`.
-
-  Returns:
-    At least 2.
-
-  Raises:
-    TypeError: if an argument has another type.
-    ValueError: if an argument is out of range, or a million seeds are too few.
-
-  Example:
-
-    >>> statistics.seeds_needed(0.01, sd=0.008)
-    8
-  """
-  num_seeds = 2 + bisect.bisect_left(
-    range(2, _MAX_SEEDS + 1),
-    -difference,
-    key=lambda num: -smallest_difference(num, sd, num_pairs=num_pairs),
-  )
-  if num_seeds > _MAX_SEEDS:
-    raise ValueError(
-      f"difference={difference:g}: needs more than {_MAX_SEEDS:,} seeds with "
-      f"sd={sd:g}; must be larger"
-    )
-  return num_seeds

@@ -49,6 +49,40 @@ def clients_of(clients: ClientData | Population) -> ClientSummary:
   return ClientSummary(sizes, num_different)
 
 
+class ExampleSet(NamedTuple):
+  """What is known of the examples on which a metric is measured.
+
+  Attributes:
+    size: how many they are.
+    largest_class: the share of the most frequent label; NaN if they have none.
+  """
+
+  size: int
+  largest_class: float = np.nan
+
+  @classmethod
+  def of(cls, examples: Mapping[str, Any]) -> "ExampleSet":
+    """The record of pooled examples, {name: [N, ...]}, with labels "y"."""
+    size = len(next(iter(examples.values())))
+    labels = np.asarray(examples.get("y", 0.0))
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not size:
+      return cls(size)
+    counts = np.unique(labels, return_counts=True)[1]
+    return cls(size, float(counts.max() / size))
+
+
+def example_sets(
+  validation: Batch | ClientData | None, test: Batch | ClientData | None
+) -> dict[str, ExampleSet]:
+  """What is known of the examples held out, of those that there are."""
+  pools = {"validation": validation, "test": test}
+  return {
+    name: ExampleSet.of(pool.pooled() if isinstance(pool, ClientData) else pool)
+    for name, pool in pools.items()
+    if pool is not None
+  }
+
+
 def of_task(
   params: Params | Callable[[jax.Array], Params],
   validation: Batch | ClientData | None,

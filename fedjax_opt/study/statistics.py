@@ -31,7 +31,7 @@ from fedjax_opt.study.bootstrap import (
   Resampling,
   resamples,
 )
-from fedjax_opt.study.pairs import seeds_needed, smallest_difference
+from fedjax_opt.study.power import seeds_needed, smallest_difference
 from fedjax_opt.study.spending import expected_best, to_target
 
 __all__ = [

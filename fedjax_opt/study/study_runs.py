@@ -20,7 +20,7 @@ from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulation import Simulator, grid_points, sweep
 from fedjax_opt.study import own_models, sizes, tuning
-from fedjax_opt.study.cells import Cell, PointResults, example_sets
+from fedjax_opt.study.cells import Cell, PointResults
 from fedjax_opt.study.client_results import OPTIONS
 from fedjax_opt.study.words import condition_label
 
@@ -157,7 +157,7 @@ class StudyRuns(NamedTuple):
       label, condition, run, method.grid, self.seeds, self.report_seeds,
       self.is_nested, self.crossed,
     )  # fmt: skip
-    sets = example_sets(self.validation, self.test)
+    sets = sizes.example_sets(self.validation, self.test)
     return dataclasses.replace(cell, sets=sets)
 
   def _with_own_models(

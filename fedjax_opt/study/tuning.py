@@ -122,14 +122,14 @@ def tune_and_report(
 
 def _best_of_each_seed(runs: PointResults) -> PointResults | None:
   """The point with the best score of each seed; None if all diverged."""
-  ranks = runs.ranks()
-  if np.isinf(ranks).all():
+  scores = runs.signed_scores()
+  if np.isinf(scores).all():
     return None
   by_seed = {seed: [] for seed in runs.seeds}
   for i, point in enumerate(runs.points):
     by_seed[point["seed"]].append(i)
   return runs.take(
-    [indices[int(np.argmax(ranks[indices]))] for indices in by_seed.values()]
+    [indices[int(np.argmax(scores[indices]))] for indices in by_seed.values()]
   )
 
 

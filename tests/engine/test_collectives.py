@@ -2,11 +2,12 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
+
+from tests.helpers.commands import REPOSITORY
 
 PROGRAM = """
 import json
@@ -59,7 +60,6 @@ trace(grid_devices=1)
 trace(client_map="scan")
 print(json.dumps(found))
 """
-ROOT = pathlib.Path(__file__).parents[2]
 ONE = {"all-reduce": 1, "all-gather": 1}
 
 
@@ -73,7 +73,7 @@ def found():
     "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
     + " --xla_force_host_platform_device_count=4",
     "JAX_PLATFORMS": "cpu",
-    "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'benchmarks'}",
+    "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'benchmarks'}",
   }
   ended = subprocess.run(
     [sys.executable, "-c", PROGRAM],

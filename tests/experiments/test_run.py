@@ -316,7 +316,7 @@ def test_each_call_starts_from_the_defaults():
   assert flags_of_line() == before
 
 
-# Bad input; all of it is in test_refusals.py.
+# Compiled programs.
 
 
 def test_where_compiled_programs_are_kept(tmp_path):
@@ -339,6 +339,8 @@ def test_where_compiled_programs_are_kept(tmp_path):
   finally:
     jax.config.update("jax_compilation_cache_dir", before[0])
 
+
+# Folders and packages; flags that are refused are in test_refusals.py.
 
 # What is there already, the folder that is given, and why it cannot be.
 BAD_FOLDERS = [

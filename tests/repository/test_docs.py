@@ -24,24 +24,23 @@ from experiments import cli, compare, convert, reproduce, run
 from experiments.studies import planned_cells, request
 from fedjax_opt.algorithms import ALGORITHMS
 from tests.helpers import public_names
-from tests.helpers.commands import call
+from tests.helpers.commands import REPOSITORY, call
 
-ROOT = pathlib.Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+DOCS = REPOSITORY / "docs"
 PAGES = sorted(
   page
   for page in DOCS.rglob("*.md")
   if not {"_build", "jupyter_execute", "artefacts"} & set(page.parts)
 )
 OUTSIDE = [
-  *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
-  *sorted(ROOT.glob("experiments/*/README.md")),
-  *sorted(ROOT.glob("experiments/*/artefacts/*.md")),
+  *(REPOSITORY / f"{n}.md" for n in ("README", "CHANGELOG", "CONTRIBUTING")),
+  *sorted(REPOSITORY.glob("experiments/*/README.md")),
+  *sorted(REPOSITORY.glob("experiments/*/artefacts/*.md")),
 ]
 
 
 def name_of(page):
-  return page.relative_to(ROOT).as_posix()
+  return page.relative_to(REPOSITORY).as_posix()
 
 
 def blocks(page: pathlib.Path, language: str) -> list[str]:
@@ -62,7 +61,7 @@ def test_no_line_is_read_as_a_comment():
 NOT_RUN = {"docs/results.md"}
 WITH_CODE = [
   page
-  for page in [ROOT / "README.md", *PAGES]
+  for page in [REPOSITORY / "README.md", *PAGES]
   if blocks(page, "python") and name_of(page) not in NOT_RUN
 ]
 
@@ -82,7 +81,7 @@ def test_the_code_of_a_page_runs_top_to_bottom(page, tmp_path, monkeypatch):
 
 @pytest.mark.quick
 def test_the_readme_is_short():
-  assert len((ROOT / "README.md").read_text().splitlines()) < 200
+  assert len((REPOSITORY / "README.md").read_text().splitlines()) < 200
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
@@ -91,10 +90,10 @@ def test_the_code_of_a_page_is_python(page):
 
 
 def test_the_start_pages_count_the_claims_of_the_papers():
-  readme = (ROOT / "README.md").read_text()
-  start = (ROOT / "experiments" / "README.md").read_text()
+  readme = (REPOSITORY / "README.md").read_text()
+  start = (REPOSITORY / "experiments" / "README.md").read_text()
   for paper in ("delta_sgd", "fco", "bvr", "domo"):
-    page = (ROOT / "experiments" / paper / "README.md").read_text()
+    page = (REPOSITORY / "experiments" / paper / "README.md").read_text()
     verdicts = r"the paper: (\d+) held, (\d+) not held, (\d+) undecided"
     counts = " | ".join(re.search(verdicts, page).groups())
     assert f"](experiments/{paper}) | {counts} | " in readme
@@ -170,7 +169,7 @@ def test_every_flag_that_is_named_exists(capsys):
       call("--helpfull", program=program)
     text = capsys.readouterr().out
     flags |= set(re.findall(r"--(?:\[no\])?(\w+)", text))
-  for page in [ROOT / "README.md", *PAGES]:
+  for page in [REPOSITORY / "README.md", *PAGES]:
     names = set(re.findall(r"--(\w+)", page.read_text())) - OTHERS
     unknown = {n for n in names if n not in flags and n[2:] not in flags}
     assert not unknown, name_of(page)
@@ -209,7 +208,8 @@ def broken_links(page: pathlib.Path) -> list[str]:
 
 def test_an_index_of_modules_has_them_all():
   packages = ("fedjax_opt", "experiments", "tests")
-  for file in (f for p in packages for f in ROOT.glob(f"{p}/**/__init__.py")):
+  folders = [REPOSITORY / package for package in packages]
+  for file in (f for p in folders for f in p.rglob("__init__.py")):
     index = re.findall(r"^(\w+\.py)  ", file.read_text(), re.M)
     modules = sorted(path.name for path in file.parent.glob("[!_]*.py"))
     assert not index or sorted(index) == modules, file

@@ -10,7 +10,8 @@ from fedjax_opt import statistics
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import pairs, variance
-from fedjax_opt.study.cells import ExampleSet, PointResults
+from fedjax_opt.study.cells import PointResults
+from fedjax_opt.study.sizes import ExampleSet
 from fedjax_opt.study.verdicts import BEST, COLLAPSED, TIED, WORSE
 from tests.helpers import studies
 from tests.helpers.studies import cell, study

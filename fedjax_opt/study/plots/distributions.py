@@ -7,7 +7,8 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import check_array
-from fedjax_opt.results.metric_names import direction, is_fraction, worst_mean
+from fedjax_opt.results.client_metrics import worst_mean
+from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.results.names import format_number, metric_name, name_of
 from fedjax_opt.study.plots import frame
 from fedjax_opt.study.plots.lines import GREY

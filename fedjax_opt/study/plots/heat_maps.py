@@ -180,8 +180,8 @@ def _name_axes(axes: Any, grid: Grid, cell_width: float) -> None:
   axes.set_xticks(range(len(labels)), labels, rotation=90 if is_narrow else 0)
   axes.set_yticks(range(len(grid.rows[1])), map(names.value_of, grid.rows[1]))
   axes.tick_params(length=0)
-  axes.set_xlabel(names.sentence(names.name_of(grid.columns[0])))
-  axes.set_ylabel(names.sentence(names.name_of(grid.rows[0])))
+  axes.set_xlabel(names.capitalized(names.name_of(grid.columns[0])))
+  axes.set_ylabel(names.capitalized(names.name_of(grid.rows[0])))
 
 
 def _keep_outer_names(all_axes: np.ndarray, sizes: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import check_choice, check_count
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import COSTS, direction
-from fedjax_opt.results.names import name_of, sentence, value_of
+from fedjax_opt.results.names import capitalized, name_of, value_of
 from fedjax_opt.results.selection import (
   Criterion,
   Point,
@@ -170,10 +170,10 @@ def _lines_of(
 def _title_of(points: Sequence[Point], num_seeds: int) -> str | None:
   """The legend's title: the hyperparameters that vary, and the seeds."""
   names = [name_of(n) for n in varying(points) if n != "seed"]
-  text = sentence(", ".join(names))
+  text = capitalized(", ".join(names))
   if num_seeds > 1:
     note = f"mean and range over {num_seeds} seeds"
-    return f"{text} ({note})" if text else sentence(note)
+    return f"{text} ({note})" if text else capitalized(note)
   return text or None
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from fedjax_opt.checks.values import check_instance
-from fedjax_opt.results.names import sentence, shown_name
+from fedjax_opt.results.names import capitalized, shown_name
 from fedjax_opt.study.plots.frame import Path, finish, in_style, styled_figure
 from fedjax_opt.study.plots.lines import DIVERGED, Styles, method_styles
 from fedjax_opt.study.plots.metric_axis import Panels
@@ -282,6 +282,6 @@ def draw_conditions(
     draw_one,
     [*sorted(names, key=order.__getitem__), DIVERGED],
     title=title,
-    legend_title=sentence(interval) if interval else None,
+    legend_title=capitalized(interval) if interval else None,
     share_y=True,
   )

@@ -56,7 +56,8 @@ def study_curves(
     path: file to write, or a list of files; the ending chooses the format (png,
       pdf, svg). None to get the figure.
     metric: its identifier, such as 'test_accuracy'.
-    x_label: 'rounds', 'gradient_evaluations', 'bytes' (in MB), or any text.
+    x_label: 'rounds', 'time', 'gradient_evaluations', 'bytes' (in MB), or any
+      text.
     **look: `title`, text above the panels; `interval`, what bands or bars are,
       above the legend; `styles` of `method_styles`, if there are more methods.
 
@@ -224,7 +225,7 @@ def sensitivity(
       log_scale(axes.xaxis)
     return entries
 
-  label = names.sentence(names.name_of(x_name))
+  label = names.capitalized(names.name_of(x_name))
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
@@ -321,7 +322,7 @@ def study_values(
     axes.set_xlim(places.min() - margin, places.max() + margin)
     return entries
 
-  label = names.sentence(names.name_of(x_name))
+  label = names.capitalized(names.name_of(x_name))
   label += " (clients differ more →)" * bool(way)
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_opt.results.metric_names import TIME
-from fedjax_opt.results.names import metric_name, name_of, sentence
+from fedjax_opt.results.names import capitalized, metric_name, name_of
 from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
@@ -32,6 +32,7 @@ from fedjax_opt.study.words import all_digits, condition_label
 _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
 _MARKS = {TIED: "†", COLLAPSED: "§"}
 _TRIED, _LOST = "Settings tried", "Failed"
+_SHARES = Numbers("accuracy", 0)  # Probabilities are in percent as well.
 _COST_NAMES = {
   "rounds": "Rounds",
   TIME: "Simulated time",
@@ -101,7 +102,7 @@ def axes_of(study: Study) -> list[str]:
 def _names(study: Study, cell: Cell) -> Row:
   """The columns that identify a cell: its condition and method."""
   conditions = {
-    sentence(name_of(name)): all_digits(cell.condition.get(name))
+    capitalized(name_of(name)): all_digits(cell.condition.get(name))
     for name in axes_of(study)
   }
   return conditions | {"Method": study.labels[cell.method]}
@@ -178,7 +179,6 @@ def _value(study: Study, verdict: Verdict) -> Entry:
 def differences(study: Study) -> Table | None:
   """How far the others are behind the best; None if there are no others."""
   numbers = study.numbers
-  shares = Numbers("accuracy", 0)
   behind = "Behind the best" + " (points)" * bool(numbers.unit)
   rows = [
     _names(study, v.cell)
@@ -186,7 +186,7 @@ def differences(study: Study) -> Table | None:
       behind: Entry(*numbers.texts(v.behind, True)),
       "p (Holm)": words.p_value(v.pair.adjusted),
       "Detectable": numbers.value(v.pair.detectable),
-      "Best wins (%)": Entry(*shares.texts(v.probability)),
+      "Best wins (%)": Entry(*_SHARES.texts(v.probability)),
       "Verdict": ": ".join(filter(None, [v.verdict, v.remark])),
     }
     for v in study.verdicts
@@ -206,7 +206,7 @@ def over_all(study: Study) -> Table | None:
   if len(candidates) < 2:
     return None
   best = (max if study.is_larger_better else min)(candidates, key=means.get)
-  numbers, shares = study.numbers, Numbers("accuracy", 0)
+  numbers = study.numbers
   name = f"Better than {study.labels[best]} (%)"
   middle = f"Interquartile mean{' (%)' * bool(numbers.unit)}"
   rows = []
@@ -214,7 +214,7 @@ def over_all(study: Study) -> Table | None:
     wins = verdicts.probability(study.metric, scores, matrices[best])
     row = {"Method": study.labels[method]}
     row[middle] = Entry(*numbers.texts(means[method]))
-    row[name] = words.NOTHING if method == best else Entry(*shares.texts(wins))
+    row[name] = words.NOTHING if method == best else Entry(*_SHARES.texts(wins))
     rows.append(row)
   return Table(rows)
 
@@ -234,7 +234,9 @@ def settings(study: Study) -> Table:
     chosen = {
       name: _chosen(cell, name) + "‡" * (name in edges) for name in cell.chosen
     }
-    texts = {sentence(name_of(n)): chosen.get(n, words.NOTHING) for n in names}
+    texts = {
+      capitalized(name_of(n)): chosen.get(n, words.NOTHING) for n in names
+    }
     if not is_wide:
       chosen_names = [name for name in cell.tuned or chosen if name in chosen]
       parts = [f"{name_of(name)} {chosen[name]}" for name in chosen_names]
@@ -323,7 +325,7 @@ def _time_to_target(study: Study, verdict: Verdict) -> Entry:
 def shared(study: Study) -> Table | None:
   """All that is the same in all cells, with the versions and the device."""
   # A flag may have the name of a size.
-  values = {sentence(name_of(str(n))): v for n, v in study.about.items()}
+  values = {capitalized(name_of(str(n))): v for n, v in study.about.items()}
   rows = [
     {"Setting": name, "Value": words.option_text(value)}
     for name, value in values.items()

@@ -18,9 +18,8 @@ import pytest
 from experiments.processes import command, executors, workers
 from fedjax_opt.engine import programs
 from tests.helpers import worker_cells
+from tests.helpers.commands import REPOSITORY
 from tests.helpers.refusals import refusal
-
-REPOSITORY = pathlib.Path(__file__).parents[3]
 
 
 def lives(pid):

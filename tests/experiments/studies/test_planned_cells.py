@@ -7,8 +7,13 @@ import types
 import pytest
 
 from experiments.command_line.flags import arguments
-from experiments.studies import cell_runs as of_study
-from experiments.studies import planned_cells, request, seeds_needed, store
+from experiments.studies import (
+  cell_runs,
+  planned_cells,
+  request,
+  seeds_needed,
+  store,
+)
 from tests.helpers.refusals import refusal
 
 FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"
@@ -48,7 +53,7 @@ def test_methods_times_conditions():
   assert {"--alpha=1.0", "--client_lr=0.1,1"} <= set(arguments(cells[0].spec))
   report = arguments(cells[0].spec.at({"client_lr": 0.1}, [5, 6]))
   assert {"--client_lr=0.1", "--seed=5,6", "--local_steps=2"} <= set(report)
-  assert len({store.name_of(cell.spec) for cell in cells}) == len(cells)
+  assert len({store.run_name(cell.spec) for cell in cells}) == len(cells)
 
 
 def test_a_study_of_too_many_cells_is_refused_before_they_are_made():
@@ -124,7 +129,7 @@ def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
 
 def test_cells_are_told_by_all_their_flags():
   base = (SCAFFOLD, RATES)
-  name = lambda *flags: store.name_of(planned(*base, *flags)[0].spec)
+  name = lambda *flags: store.run_name(planned(*base, *flags)[0].spec)
   base_name = name()
   assert name() == base_name
   assert base_name.startswith("digits-scaffold-sgd-")
@@ -203,7 +208,7 @@ def test_the_command_of_a_run_can_be_called(tmp_path):
   folder = tmp_path / "a run"
   folder.mkdir()
   (folder / "flags.txt").write_text("# Run.\n--data_dir=my data\n--rounds=2\n")
-  command = of_study._command(types.SimpleNamespace(folder=folder))
+  command = cell_runs._command(types.SimpleNamespace(folder=folder))
   words = ["--data_dir=my data", "--rounds=2", f"--output_dir={folder}"]
   assert shlex.split(command)[3:] == words
 
