@@ -21,7 +21,7 @@ from fedjax_opt.study.sizes import ClientSummary
 from fedjax_opt.study.verdicts import Rule, Verdict, verdicts_on
 
 # The default smallest difference of interest for accuracies: half a point.
-_MIN_EFFECT_OF_SHARES = 0.005
+_MIN_EFFECT_OF_ACCURACIES = 0.005
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -110,7 +110,7 @@ class Study:
     """The smallest difference of interest, in the metric's unit."""
     if self.min_effect is not None:
       return self.min_effect
-    return _MIN_EFFECT_OF_SHARES if is_fraction(self.metric) else 0.0
+    return _MIN_EFFECT_OF_ACCURACIES if is_fraction(self.metric) else 0.0
 
   @functools.cached_property
   def pairs(self) -> list[Pair]:
