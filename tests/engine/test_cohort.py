@@ -227,6 +227,7 @@ def test_a_sample_is_of_all_examples_of_the_client():
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.default_cases("0.4")
 def test_draws_are_the_same_in_double_precision(dropout):
   """Of a sample, of who drops out, and of the client that is picked."""
 
