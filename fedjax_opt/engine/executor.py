@@ -80,11 +80,6 @@ class Executor:
     return feed.Feed(self.config, self._clients, self._points.seeds)
 
   @property
-  def computation(self) -> dict[str, Any]:
-    """How the programs compute, see `Config.computation`."""
-    return self.config.computation
-
-  @property
   def needed_bytes(self) -> int | None:
     """The memory of a device that the rounds need; None if that is unknown."""
     program = self._programs.get("rounds")

@@ -312,7 +312,7 @@ class Runner:
       padding_waste=self._tally.padding_waste(),
       client_memory=self._config.client_memory,
       needed_bytes=self.executor.needed_bytes,
-      computation=self.executor.computation,
+      computation=self.executor.config.computation,
       is_grid=self._active.points.is_grid,
     )
 

@@ -222,7 +222,7 @@ class Simulator:
   @property
   def computation(self) -> dict[str, Any] | None:
     """How the programs compute, see `Result`; None before they are compiled."""
-    return self._executor and self._executor.computation
+    return self._executor and self._executor.config.computation
 
   def check(self, params: Params) -> None:
     """Checks the arguments with a model; nothing is compiled.

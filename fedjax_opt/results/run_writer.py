@@ -196,12 +196,13 @@ class RunWriter:
     self._begin_again()
     self.write(history)
     selected = selection.select(history, self._points, criterion)
+    further_entries = point_entries or [{}] * len(self._points)
     points = [
-      _point_summary(history, index, point)
-      for index, point in enumerate(self._points)
+      _point_summary(history, index, point) | dict(entries)
+      for index, (point, entries) in enumerate(
+        zip(self._points, further_entries, strict=True)
+      )
     ]
-    for entry, further in zip(points, point_entries, strict=False):
-      entry |= further
     has_events = self._events.is_installed
     summary = {
       "config": self._config,

@@ -56,12 +56,12 @@ class Study:
   clients: Mapping[str, ClientSummary] = dataclasses.field(default_factory=dict)
   min_effect: float | None = None
 
-  @property
+  @functools.cached_property
   def methods(self) -> list[str]:
     """The labels of the methods, in order."""
     return list(dict.fromkeys(cell.method for cell in self.cells))
 
-  @property
+  @functools.cached_property
   def conditions(self) -> list[dict[str, Any]]:
     """The conditions, in order."""
     different: list[dict[str, Any]] = []
@@ -91,7 +91,7 @@ class Study:
     cells = {m: self.cell(m, condition) for m in self.methods}
     return {method: cell for method, cell in cells.items() if cell is not None}
 
-  @property
+  @functools.cached_property
   def groups(self) -> list[list[Cell]]:
     """The cells of each condition, condition after condition."""
     return [
@@ -143,14 +143,14 @@ class Study:
 
   # In words.
 
-  @property
+  @functools.cached_property
   def labels(self) -> dict[str, str]:
     """method -> its name for people, different for each method."""
     names = [shown_name(" ".join(m.split())) for m in self.methods]
     unique = words.unique(name or "(no name)" for name in names)
     return dict(zip(self.methods, unique, strict=True))
 
-  @property
+  @functools.cached_property
   def names(self) -> dict[str, str]:
     """method -> its name in a sentence."""
     return {m: words.quoted_if_list(label) for m, label in self.labels.items()}
