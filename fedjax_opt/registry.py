@@ -10,6 +10,7 @@ entry is all they need.
 """
 
 import dataclasses
+import functools
 import inspect
 import os
 import re
@@ -206,7 +207,7 @@ class Choice:
     if not self.help:
       object.__setattr__(self, "help", _summary(self.factory))
 
-  @property
+  @functools.cached_property
   def arguments(self) -> Mapping[str, inspect.Parameter]:
     """The arguments of the factory."""
     return inspect.signature(self.factory).parameters

@@ -199,8 +199,15 @@ class RecordIndex:
     """The record of a cell; for a run, one with the same flags."""
     if isinstance(cell, Computed):
       return self._computed.get(cell.name)
-    is_same = lambda r: not store.other_flags_text(r.flags, cell.flags)
-    return next(filter(is_same, self._runs), None)
+    wanted = cell.flags
+    for record in self._runs:
+      shared = record.flags.keys() & wanted.keys()
+      # Nearly all records end here, before what the other flags mean is known.
+      if any(record.flags[name] != wanted[name] for name in shared):
+        continue
+      if store.other_flags_text(record.flags, wanted) is None:
+        return record
+    return None
 
 
 def outcome_of_grid(record: Record) -> Outcome:
