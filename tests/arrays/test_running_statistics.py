@@ -240,6 +240,7 @@ def with_momentum(loss_fn, rate):
   return fo.fed_avg(loss_fn, optax.sgd(rate, momentum=0.9), average_state=True)
 
 
+@pytest.mark.default_cases("fed_lada", "with_momentum")
 @pytest.mark.parametrize(
   "make", [fo.local_sgd, fo.fed_adamw, fo.fed_lada, with_momentum]
 )

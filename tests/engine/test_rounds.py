@@ -63,6 +63,7 @@ def ahead_of_rounds(algorithm, **settings):
   return fo.simulate(algorithm, params, data, rounds=7, **settings).params["w"]
 
 
+@pytest.mark.default_cases("BVR-L-SGD", "Poisson")
 @pytest.mark.parametrize(
   ("make", "settings"),
   [
