@@ -131,7 +131,7 @@ def test_the_comparison_is_made_from_its_records(tmp_path):
   """If it fails: `PYTHONPATH=. python docs/comparison_tables.py`."""
   texts = [page.read_text() for page in comparison_tables.PAGES]
   assert list(map(comparison_tables.filled, texts)) == texts
-  assert "42 methods. The table has the 12 with the best means." in texts[0]
+  assert "42 methods. The table has the 6 with the best means." in texts[0]
   assert "<!-- advice -->\n\n| Your case | Conditions |" in texts[1]
   comparison_tables.write_browser_page(tmp_path / "field")
   page = (tmp_path / "field" / "reference.html").read_text()
