@@ -17,6 +17,7 @@ While it runs, on the host:
 
   runner.py         from evaluation to evaluation, with checkpoints
   stop_signals.py   what ends a run early
+  tally.py          what a run has measured and spent so far
   executor.py       the compiled programs, with their inputs on the devices
   programs.py       programs that were compiled before are found again
   active_points.py  which settings still run
