@@ -65,7 +65,7 @@ class Hyperparameter(NamedTuple):
     return fields.number(self.accepts, kind=kind)
 
   @property
-  def is_tuned(self) -> bool:
+  def is_tunable(self) -> bool:
     """Whether a grid can have several values of it."""
     return self.field.kind is float
 

@@ -12,7 +12,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import fedjax_opt as fo
 from experiments.single_run import building, timetables, tracking
-from experiments.single_run.criteria import criterion_of, has_accuracy
+from experiments.single_run.criteria import criterion_of
 from experiments.single_run.loading import Loaded, load
 from experiments.single_run.timetables import TimetableMaker, Timetables
 from experiments.specification.spec import COHORT_SIZE, Spec
@@ -222,7 +222,7 @@ def _check_task(spec: Spec, task: Task) -> None:
       f"layer, which the model of task {spec.task.name} does not have; give "
       "another algorithm, or a task of images"
     )
-  if spec.target_accuracy is not None and not has_accuracy(task):
+  if spec.target_accuracy is not None and not task.has_accuracy:
     raise ValueError(
       f"target_accuracy={spec.target_accuracy:g}: task {spec.task.name} has no "
       "accuracy; leave target_accuracy out"

@@ -80,7 +80,7 @@ def _with_task_and_method(
   if flag_values["population_dir"]:  # It says what was held out of its clients.
     flag_values = clients_on_disk.with_validation_of(flag_values)
   task = _task(flag_values)
-  parts = {"task": task} | method.resolve(flag_values, task.choice)
+  parts = {"task": task} | method.parts_of(flag_values, task.choice)
   if parts["algorithm"].choice.is_personal:
     defaults = personal_defaults(flag_values, task.choice)
     defaults = {n: v for n, v in defaults.items() if flag_values[n] is None}

@@ -146,9 +146,8 @@ def other_flags_text(
   """
   values, wanted_values = {}, {}
   of_run = specs.identity_of_config(config)
-  extra_names = [name for name in of_run if name not in wanted]
-  flags = specs.all_flags() if extra_names else {}  # It is made anew each time.
-  for name in [*wanted, *(name for name in extra_names if name in flags)]:
+  flags = specs.all_flags()
+  for name in dict.fromkeys([*wanted, *(n for n in of_run if n in flags)]):
     default = FLAGS[name].default if name in FLAGS else _default(name, config)
     values[name] = of_run.get(name, default)
     wanted_values[name] = wanted.get(name)

@@ -63,6 +63,11 @@ class Task(NamedTuple):
   trainable: tuple[str, ...] = ()
   notes: tuple[str, ...] = ()
 
+  @property
+  def has_accuracy(self) -> bool:
+    """Whether an accuracy is measured; also of several labels of 0 or 1."""
+    return any(c.metric.endswith("_accuracy") for c in self.criteria.values())
+
 
 @dataclasses.dataclass(frozen=True)
 class TaskChoice(Choice):
