@@ -79,7 +79,7 @@ class ReferenceCell(NamedTuple):
     Flags that have their default are left out: one that is added later is no
     reason to run again.
     """
-    return records.not_default(store.identity_of_spec(self.planned.spec)) | {
+    return records.not_default(self.planned.spec.identity) | {
       "report_seeds": self.planned.report_seeds,
       "most_extensions": self.most_extensions,
       "streams": STREAMS,

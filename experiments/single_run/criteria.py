@@ -43,7 +43,7 @@ def _check_metric(spec: Spec, task: Task) -> None:
       "select_metric out"
     )
   has_scores = spec.select_on not in ("train", "clients")
-  measured = base.names(spec.metrics) if has_scores else []
+  measured = base.split_names(spec.metrics) if has_scores else []
   if name in SCORES and name not in measured:
     raise ValueError(
       f"select_metric={name!r}: must be accuracy or loss, or with select_on "

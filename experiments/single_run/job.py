@@ -68,7 +68,7 @@ class Job(NamedTuple):
   @property
   def config(self) -> dict[str, Any]:
     """The content of config.json."""
-    digests = timetables.digests(self.spec, self.loaded.digests)
+    digests = timetables.with_clock_files(self.spec, self.loaded.digests)
     return self.spec.values() | {digest.DATA_DIGESTS: digests}
 
   @property

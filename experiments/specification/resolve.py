@@ -29,8 +29,8 @@ from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
 from fedjax_opt.checks.fields import SEED_OF_RUN, number
+from fedjax_opt.engine import own_models
 from fedjax_opt.registry import AlgorithmChoice
-from fedjax_opt.study import own_models
 
 # Flags of which each task takes only some.
 _FILES = ("data_dir", "data_file", *table.COLUMN_FLAGS, "pretrained")

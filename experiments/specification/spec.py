@@ -33,6 +33,7 @@ from fedjax_opt.engine.config import (
   GridOptions,
   RunOptions,
 )
+from fedjax_opt.files import json_files
 from fedjax_opt.registry import Hyperparameter, leaves
 from fedjax_opt.scores import SCORES
 
@@ -546,6 +547,11 @@ class Spec:
   def grid(self) -> dict[str, list[float]]:
     """Flag -> values, of all that may be tuned."""
     return {f: v for chosen in self.tunable for f, v in chosen.grid.items()}
+
+  @property
+  def identity(self) -> dict[str, Any]:
+    """All flags on which the results depend, as JSON has them."""
+    return json_files.to_json(identity_of_config(self.values()))
 
   def at(self, point: Mapping[str, float], seeds: Sequence[int]) -> "Spec":
     """The specification with one setting of the grid, and with other seeds."""

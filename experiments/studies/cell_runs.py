@@ -184,7 +184,7 @@ def in_common(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def shared_flags(planned: Sequence[PlannedCell]) -> dict[str, Any]:
   """Flags that were given and are the same in all cells."""
   ignored = ("data_dir", "compilation_cache", "seed")
-  flags = in_common([cell.user_flags for cell in planned])
+  flags = in_common([cell.given_flags for cell in planned])
   return {n: value for n, value in flags.items() if n not in ignored}
 
 

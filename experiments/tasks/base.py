@@ -154,7 +154,7 @@ def split_examples(
   return {"train": pool, "clients": training}, examples
 
 
-def names(text: str | None) -> list[str]:
+def split_names(text: str | None) -> list[str]:
   """Names between commas."""
   return [name.strip() for name in text.split(",")] if text else []
 

@@ -35,4 +35,9 @@ In the compiled program, from the outside in:
   precision.py      the types in which clients compute
   replies.py        what the verbs return: `Reply`, who counted, what it cost
   versions.py       older versions of the model, on asynchronous schedules
+
+Beside it, with the same clients and workers:
+
+  client_evaluation.py  how good models are on each client's held-out examples
+  own_models.py         the same of clients' own models, while a run goes on
 """
