@@ -14,7 +14,7 @@ import fedjax_opt as fo
 from experiments.single_run import building, timetables, tracking
 from experiments.single_run.criteria import criterion_of
 from experiments.single_run.loading import Loaded, load
-from experiments.single_run.timetables import TimetableMaker, Timetables
+from experiments.single_run.timetables import Timetables
 from experiments.specification.spec import COHORT_SIZE, Spec
 from experiments.tasks import Task
 from fedjax_opt.checks.errors import errors_of
@@ -39,7 +39,6 @@ class Job(NamedTuple):
     criterion: compares settings.
     options: of the simulator.
     simulator: computes all points.
-    schedule: made the timetables; None without a clock.
     timetables: the timetable of each seed; None without a clock.
     output_dir: the folder of the run.
   """
@@ -51,7 +50,6 @@ class Job(NamedTuple):
   criterion: Criterion
   options: dict[str, Any]
   simulator: fo.Simulator
-  schedule: TimetableMaker | None
   timetables: Timetables | None
   output_dir: pathlib.Path
 
@@ -160,7 +158,6 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     criterion,
     options,
     simulator,
-    options["schedule"],
     made,
     output_dir,
   )

@@ -199,7 +199,7 @@ class ChoiceFlag:
         raise ValueError(f"{flag}: must be given with {self.flag} {name}")
       static[flag] = value  # The factory decides what None means.
       if value is not None:
-        parameter.value(value, flag)
+        parameter.check(flag, value)
     return ChosenEntry(self.flag, name, grid, static)
 
   def entry(self, name: str) -> Any:

@@ -49,8 +49,7 @@ def resolve(flag_values: FlagValues) -> Spec:
   Raises:
     ValueError: naming the invalid flag.
   """
-  flags = specs.all_flags()
-  user_flags = {n: v for n, v in flag_values.items() if v != flags[n].default}
+  user_flags = specs.not_default(flag_values)
   _check_values(flag_values)
   flag_values, parts = _with_task_and_method(flag_values)
   spec = Spec(**_fields(flag_values, parts), user_flags=user_flags)

@@ -680,6 +680,16 @@ def _all_flags(entries: tuple[tuple[str, ...], ...]) -> dict[str, Flag]:
   return flags
 
 
+def not_default(flag_values: Mapping[str, Any]) -> dict[str, Any]:
+  """The flags among these that have another value than their default."""
+  flags = all_flags()
+  return {
+    name: value
+    for name, value in flag_values.items()
+    if name in flags and value != flags[name].default
+  }
+
+
 def conditions() -> list[str]:
   """The flags of which a comparison takes several values."""
   return [name for name, flag in all_flags().items() if flag.is_condition]

@@ -43,7 +43,7 @@ from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.schedules.timetable import Timetable
-from fedjax_opt.transforms.options import applied
+from fedjax_opt.transforms.options import with_options
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -122,7 +122,7 @@ class Simulator:
     self._is_grid = grid is not None
     self._seeds = inputs.check_seeds(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
-    self._make = applied(self._make, options, self._first_point())
+    self._make = with_options(self._make, options, self._first_point())
     self._data = inputs.data_of_seeds(data, self._seeds)
     evaluate = options.get("evaluate")
     held_out = {"test": test, "validation": validation}

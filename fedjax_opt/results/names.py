@@ -16,6 +16,7 @@ from fedjax_opt.checks.fields import checked, instance_of
 from fedjax_opt.registry import label_of_choice, label_of_hyperparameter
 from fedjax_opt.results.metric_names import is_fraction
 
+NOTHING = "–"  # Where there is no value.
 _VALUE = instance_of(
   (str, numbers.Number, np.generic, type(None)),
   "a value of a hyperparameter, such as 0.1 or 'sgd'",
@@ -111,7 +112,7 @@ def shown_name(label: str) -> str:
 def value_of(value: Any) -> str:
   """The value of a hyperparameter, for people: 0.1, 3e-5, ∞, Δ-SGD."""
   if value is None:
-    return "–"
+    return NOTHING
   if isinstance(value, bool | np.bool_):
     return "yes" if value else "no"
   if isinstance(value, float | np.floating):

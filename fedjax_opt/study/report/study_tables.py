@@ -264,7 +264,8 @@ def _tuning(cell: Cell) -> Row:
   tuning, row = cell.tuning, {"Settings": "1"}
   row |= dict.fromkeys((_LOST, "Score"), words.NOTHING)
   if tuning:
-    score = Numbers(cell.criterion.metric).with_unit(tuning.score)
+    numbers = Numbers(cell.criterion.metric)
+    score = numbers.with_interval(Interval(tuning.score))
     seeds = words.counted(tuning.num_seeds, "seed")
     row["Settings"] = f"{cell.budget} × {seeds}"
     lost = f"{tuning.num_diverged} + {cell.num_collapsed}"
