@@ -99,7 +99,7 @@ def _advice_on(board: Leaderboard, case: str, names: list[str]) -> Row:
   studies = [board.studies[name] for name in names]
   verdicts = [*map(_by_label, studies)]
   ran = [method for method in verdicts[0] if all(method in v for v in verdicts)]
-  good = [m for m in ran if all(v[m].verdict in (BEST, TIED) for v in verdicts)]
+  good = [m for m in ran if all(v[m].kind in (BEST, TIED) for v in verdicts)]
   good.sort(
     key=lambda method: np.mean([v[method].value.estimate for v in verdicts]),
     reverse=studies[0].is_larger_better,
@@ -110,7 +110,7 @@ def _advice_on(board: Leaderboard, case: str, names: list[str]) -> Row:
   ]
   count = f"{len(good)} of {len(ran)}"
   count += ", such as " if len(good) > _NAMED else ": "
-  words = [v[_BASELINE].verdict if _BASELINE in v else "–" for v in verdicts]
+  words = [v[_BASELINE].kind if _BASELINE in v else "–" for v in verdicts]
   return {
     "Your case": case,
     "Conditions": "; ".join(board.condition(name).title for name in names),
@@ -154,7 +154,7 @@ def _section(board: Leaderboard, name: str) -> str:
   sign = -1 if study.is_larger_better else 1
   ranked = sorted(study.verdicts, key=lambda v: sign * v.value.estimate)
   top_verdicts, other_verdicts = ranked[:_SHOWN], ranked[_SHOWN:]
-  counts = collections.Counter(verdict.verdict for verdict in other_verdicts)
+  counts = collections.Counter(verdict.kind for verdict in other_verdicts)
   kinds = sorted(counts, key=_VERDICTS.index)
   summary = " and ".join(f"{counts[v]} {_verb(v, counts[v])}" for v in kinds)
   text = f"{len(ranked)} methods."
@@ -207,7 +207,7 @@ def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
   return {
     "Method": study.labels[cell.method],
     metric: Entry(*numbers.texts(verdict.value)),
-    "Verdict": verdict.verdict,
+    "Verdict": verdict.kind,
     **(_costs(study, verdict) if study.target is not None else {}),
     "At edge": ", ".join(name_of(edge.name) for edge in edges) or "–",
   }
@@ -245,7 +245,7 @@ def draw() -> Any:
     ax.imshow(below[order], cmap="Blues", vmax=10, aspect="auto")
     for row, method in enumerate(methods):
       for column, by_name in enumerate(verdicts):
-        value, verdict = below[order[row], column], by_name[method].verdict
+        value, verdict = below[order[row], column], by_name[method].kind
         is_near = verdict in (BEST, TIED)
         ax.text(
           column, row, "–" if np.isnan(value) else f"{value:.1f}",

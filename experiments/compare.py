@@ -148,8 +148,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   planned, existing = _planned_and_existing(request)
   folder = _folder(request)
   store = Store(folder / "runs")
-  if cell_runs.check(planned, store):
-    request.check_numbers(request.metric or "test_accuracy")
+  cell_runs.check(planned, store, request)
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)

@@ -119,7 +119,7 @@ def _clients(spec: Spec, task: tasks.Task) -> ClientData:
   """The training clients of a run with this specification."""
   if task.clients is not None:
     return task.clients
-  return loading.populations(spec, task)[0][spec.seed[0]]
+  return loading.drawn_clients(spec, task)[0][spec.seed[0]]
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ from fedjax_opt.data import partition as partition
 from fedjax_opt.data import synthetic as synthetic
 from fedjax_opt.data.clients import ClientData as ClientData
 from fedjax_opt.data.population import Population as Population
+from fedjax_opt.engine.client_evaluation import (
+  evaluate_clients as evaluate_clients,
+)
 from fedjax_opt.engine.cohort import Cohort as Cohort
 from fedjax_opt.engine.config import GridOptions as GridOptions
 from fedjax_opt.engine.config import RunOptions as RunOptions
@@ -47,7 +50,6 @@ from fedjax_opt.simulation import sweep as sweep
 from fedjax_opt.study import plots as plots
 from fedjax_opt.study import statistics as statistics
 from fedjax_opt.study.cells import Cell as Cell
-from fedjax_opt.study.client_results import evaluate_clients as evaluate_clients
 from fedjax_opt.study.compare import Method as Method
 from fedjax_opt.study.compare import compare as compare
 from fedjax_opt.study.study import Study as Study

@@ -65,25 +65,23 @@ class Hyperparameter(NamedTuple):
     return fields.number(self.accepts, kind=kind)
 
   @property
-  def is_tuned(self) -> bool:
+  def is_tunable(self) -> bool:
     """Whether a grid can have several values of it."""
     return self.field.kind is float
 
-  def value(self, given: Any, flag: str | None = None) -> Any:
-    """What the factory takes for a value of the command line.
+  def check(self, name: str, value: Any) -> None:
+    """Checks a value of the command line.
 
     Args:
-      given: the value.
-      flag: what to call the hyperparameter in messages; its name if None.
+      name: what to call the hyperparameter in messages.
+      value: the value.
 
     Raises:
       ValueError: if it is not allowed.
       TypeError: if it is of another type.
     """
-    name = flag or self.name
-    value = given if self.reads is None else self.reads(name, str(given))
+    value = value if self.reads is None else self.reads(name, str(value))
     self.field.check(name, value)
-    return value
 
 
 def leaves(name: str, text: str) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def test_entries_are_whole(name):
     assert parameter.help
     assert not parameter.help.endswith(".")
     if parameter.default is not None:
-      parameter.value(parameter.default)
+      parameter.check(parameter.name, parameter.default)
   if kind in GIVEN:  # All else has a default.
     names = GIVEN[kind] | {p.name for p in choice.hyperparameters}
     for argument in choice.arguments.values():

@@ -139,7 +139,7 @@ def spec_of(arguments: tuple[str, ...]) -> Spec:
 @functools.cache
 def flags_of(arguments: tuple[str, ...]) -> dict[str, Any]:
   """All flags on which the results of a run depend; do not change it."""
-  return store.identity_of_spec(spec_of(arguments))
+  return spec_of(arguments).identity
 
 
 def grid_of(arguments: Sequence[str]) -> dict[str, list[float]]:
@@ -170,9 +170,7 @@ class Artefact:
   setting: str
   cells: Callable[[GridChoices], dict[Key, Recipe]]
   blocks: Callable[[Records], list[Block]]
-  keep: Callable[[Run], RecordedParts] = lambda run: RecordedParts(
-    ["test_accuracy"]
-  )
+  keep: Callable[[Run], RecordedParts]
   sizes: tuple[str, ...] = tuple(SIZES)
   origin: str = "paper"
   needs: str = ""

@@ -16,8 +16,8 @@ from experiments.artefacts.cell_runner import ArtefactResult, outcome_of_grid
 from experiments.specification.spec import FLAGS, all_flags
 from experiments.studies.cell_runs import in_common
 from experiments.studies.records import Record
-from fedjax_opt.results import selection
-from fedjax_opt.results.names import name_of
+from fedjax_opt.results.names import format_value, name_of
+from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import words
 
 # Flags that do not change what is measured.
@@ -60,7 +60,7 @@ def chosen(result: ArtefactResult) -> str:
     if tuning.best is not None:
       edges = [edge.name for edge in tuning.edges]
       at_edge += [name in edges for name in tried_values]
-    criterion = selection.Criterion(**record.about["criterion"])
+    criterion = Criterion(**record.about["criterion"])
     values = [f"`{n}` among {shown_value(v)}" for n, v in tried_values.items()]
     seeds = shown_value(record.flags.get("seed", 0))
     ways[f"{words.listed(values)} by {criterion}, seed {seeds}"] = None
@@ -324,4 +324,4 @@ def _time(records: Sequence[Record]) -> str:
 def shown_value(value: Any) -> str:
   """A flag's value: a list as on the command line."""
   values = value if isinstance(value, list | tuple) else [value]
-  return ",".join(map(selection.format_value, values))
+  return ",".join(map(format_value, values))

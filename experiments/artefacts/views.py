@@ -262,11 +262,13 @@ def _number(place: str) -> float | str:
     return place
 
 
-def _draw_panels(declared: PictureDeclaration, panels: Panels) -> Any:
-  return draw_metrics(panels, declared.metrics, declared.rows)
-
-
-_DRAW = {"curves": _draw_curves, "values": _draw_values, "panels": _draw_panels}
+_DRAW = {
+  "curves": _draw_curves,
+  "values": _draw_values,
+  "panels": lambda declared, panels: draw_metrics(
+    panels, declared.metrics, declared.rows
+  ),
+}
 
 
 # Pictures that `fedjax_opt.plots` does not have.

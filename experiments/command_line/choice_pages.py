@@ -347,13 +347,12 @@ def source_of(choice: Choice) -> str:
 # The list.
 
 
-def listed(word: str | None, intro: str = "") -> str:
+def listed(word: str | None) -> str:
   """What `--list` or `--list=KIND` prints: a line for each choice.
 
   Raises:
     ValueError: if there is no such kind.
   """
-  del intro
   stem = re.sub(r"[^a-z]", "", (word or "").lower())
   stem = stem.removesuffix("s") or stem
   words = lambda kind: (kind.replace(" ", ""), *kind.split())

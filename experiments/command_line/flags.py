@@ -8,7 +8,7 @@ from absl import flags
 
 from experiments.command_line import mistakes, texts
 from experiments.specification import spec
-from experiments.specification.choice_flags import CHOICE_FLAGS
+from experiments.specification.choice_flags import names_of_entries
 from experiments.specification.spec import Spec
 
 _DEFINE = {
@@ -22,8 +22,7 @@ _DEFINE = {
 
 def defined() -> flags.FlagValues:
   """All flags, without values; made again if a registry got a new entry."""
-  entries = {n: choice_flag.entries for n, choice_flag in CHOICE_FLAGS.items()}
-  return _defined(tuple((n, *names) for n, names in entries.items()))
+  return _defined(names_of_entries())
 
 
 @functools.lru_cache(maxsize=2)

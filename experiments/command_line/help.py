@@ -144,9 +144,8 @@ def _group(group: Group) -> str:
   return "\n".join([f"{group.title}:", *map(layout.entry, names)])
 
 
-def version(word: str | None = None, intro: str = "") -> str:
+def version() -> str:
   """The versions of fedjax_opt and jax, and the device that runs use."""
-  del word, intro
   versions, device = environment.versions(), environment.device()
   return (
     f"fedjax_opt {versions['fedjax_opt']}, jax {versions['jax']}, device "
@@ -158,6 +157,6 @@ def version(word: str | None = None, intro: str = "") -> str:
 ANSWERS = {
   "help": answer,
   "helpfull": whole,
-  "list": choice_pages.listed,
-  "version": version,
+  "list": lambda word, _: choice_pages.listed(word),
+  "version": lambda *_: version(),
 }

@@ -13,9 +13,9 @@ from experiments.specification.choice_flags import (
 )
 from experiments.specification.spec import Flag
 from experiments.tasks import images
+from fedjax_opt.engine import own_models
 from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.scores import SCORES
-from fedjax_opt.study import own_models
 
 # If more owners than this share a default, the help does not name them.
 _MAX_OWNERS = 12

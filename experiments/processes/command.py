@@ -47,7 +47,7 @@ class Signalled(KeyboardInterrupt):
     status: the exit status.
   """
 
-  def __init__(self, number: int = signal.SIGINT):
+  def __init__(self, number: int):
     super().__init__(number)
     self.number, self.status = number, 128 + number
 

@@ -139,7 +139,7 @@ def _extension(cell: ReferenceCell, runs: PointResults) -> Spec | None:
     grid = values | {edge.name: [float(f"{outer * outer / inner:.3g}")]}
     texts = {name: ",".join(map(repr, axis)) for name, axis in grid.items()}
     try:
-      return resolve(flags.typed(planned.user_flags | texts))
+      return resolve(flags.typed(planned.given_flags | texts))
     except ValueError:  # Not allowed, such as a momentum above 1.
       continue
   return None

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.specification.choice_flags import CHOICE_FLAGS
-from experiments.specification.spec import FLAGS
-from experiments.studies import planned_cells, records, store
+from experiments.specification.spec import FLAGS, not_default
+from experiments.studies import planned_cells, store
 from experiments.studies.planned_cells import PlannedCell
 from experiments.studies.request import Request, content_of, texts_of
 from fedjax_opt.base import STREAMS
@@ -79,7 +79,7 @@ class ReferenceCell(NamedTuple):
     Flags that have their default are left out: one that is added later is no
     reason to run again.
     """
-    return records.not_default(store.identity_of_spec(self.planned.spec)) | {
+    return not_default(self.planned.spec.identity) | {
       "report_seeds": self.planned.report_seeds,
       "most_extensions": self.most_extensions,
       "streams": STREAMS,

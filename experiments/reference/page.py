@@ -91,7 +91,7 @@ def _row(
     number(sign * verdict.value.estimate, text),
     interval,
     [str(rank or words.NOTHING), rank],
-    verdict.verdict,
+    verdict.kind,
     *(number(cost, _shown(cost)) for cost in costs),
     words.setting_label(tuned) if tuned else "",
     [str(cell.budget), cell.budget],

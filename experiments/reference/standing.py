@@ -113,7 +113,7 @@ class Leaderboard:
 
   def _row(self, name: str, study: Study, verdict: Verdict) -> Row:
     rank, total = self.rank(study, verdict), len(study.verdicts)
-    word = verdict.verdict
+    word = verdict.kind
     return {
       "Condition": self.condition(name).title,
       "Method": study.labels[verdict.cell.method],

@@ -8,9 +8,9 @@ import numpy as np
 import fedjax_opt as fo
 from experiments.single_run.building import client_rule, trained_paths
 from experiments.single_run.job import Job
+from fedjax_opt.engine.client_evaluation import OPTIONS
 from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.results.names import capitalized
-from fedjax_opt.study.client_results import OPTIONS
 
 # File -> the clients that are measured; and the kinds of models.
 _GROUPS = {

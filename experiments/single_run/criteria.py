@@ -9,11 +9,6 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.scores import SCORES
 
 
-def has_accuracy(task: Task) -> bool:
-  """Whether an accuracy is measured; also of several labels of 0 or 1."""
-  return any(c.metric.endswith("_accuracy") for c in task.criteria.values())
-
-
 def criterion_of(spec: Spec, task: Task) -> Criterion:
   """How the settings of a run are compared.
 
@@ -42,13 +37,13 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
 def _check_metric(spec: Spec, task: Task) -> None:
   """Checks that the metric of `--select_metric` is measured."""
   name = spec.select_metric
-  if name == "accuracy" and not has_accuracy(task):
+  if name == "accuracy" and not task.has_accuracy:
     raise ValueError(
       f"select_metric={name!r}: task {spec.task.name} has no accuracy; leave "
       "select_metric out"
     )
   has_scores = spec.select_on not in ("train", "clients")
-  measured = base.names(spec.metrics) if has_scores else []
+  measured = base.split_names(spec.metrics) if has_scores else []
   if name in SCORES and name not in measured:
     raise ValueError(
       f"select_metric={name!r}: must be accuracy or loss, or with select_on "

@@ -12,9 +12,9 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import fedjax_opt as fo
 from experiments.single_run import building, timetables, tracking
-from experiments.single_run.criteria import criterion_of, has_accuracy
+from experiments.single_run.criteria import criterion_of
 from experiments.single_run.loading import Loaded, load
-from experiments.single_run.timetables import TimetableMaker, Timetables
+from experiments.single_run.timetables import Timetables
 from experiments.specification.spec import COHORT_SIZE, Spec
 from experiments.tasks import Task
 from fedjax_opt.checks.errors import errors_of
@@ -39,7 +39,6 @@ class Job(NamedTuple):
     criterion: compares settings.
     options: of the simulator.
     simulator: computes all points.
-    schedule: made the timetables; None without a clock.
     timetables: the timetable of each seed; None without a clock.
     output_dir: the folder of the run.
   """
@@ -51,7 +50,6 @@ class Job(NamedTuple):
   criterion: Criterion
   options: dict[str, Any]
   simulator: fo.Simulator
-  schedule: TimetableMaker | None
   timetables: Timetables | None
   output_dir: pathlib.Path
 
@@ -68,7 +66,7 @@ class Job(NamedTuple):
   @property
   def config(self) -> dict[str, Any]:
     """The content of config.json."""
-    digests = timetables.digests(self.spec, self.loaded.digests)
+    digests = timetables.with_clock_files(self.spec, self.loaded.digests)
     return self.spec.values() | {digest.DATA_DIGESTS: digests}
 
   @property
@@ -160,7 +158,6 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     criterion,
     options,
     simulator,
-    options["schedule"],
     made,
     output_dir,
   )
@@ -222,7 +219,7 @@ def _check_task(spec: Spec, task: Task) -> None:
       f"layer, which the model of task {spec.task.name} does not have; give "
       "another algorithm, or a task of images"
     )
-  if spec.target_accuracy is not None and not has_accuracy(task):
+  if spec.target_accuracy is not None and not task.has_accuracy:
     raise ValueError(
       f"target_accuracy={spec.target_accuracy:g}: task {spec.task.name} has no "
       "accuracy; leave target_accuracy out"

@@ -25,7 +25,7 @@ from fedjax_opt import ClientData, Population
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest, lists
 from fedjax_opt.data.population_files import INDEX
-from fedjax_opt.study.own_models import Parts
+from fedjax_opt.engine.own_models import Parts
 
 
 class ClientTests(NamedTuple):
@@ -153,7 +153,7 @@ def clients_and_tests(
     for_all = lambda single: {s: v for v in single.values() for s in spec.seed}
     return for_all(clients), ClientTests(*map(for_all, tests))
   fraction, chooses = spec.client_test_fraction, spec.select_on == "clients"
-  clients_of = populations if task.clients is None else _clients_of_task
+  clients_of = drawn_clients if task.clients is None else _clients_of_task
   train, heldout = clients_of(spec, task)
   of_test = "client_test_fraction", fraction
   # Without a fraction, all examples of clients that never train are measured.
@@ -211,7 +211,7 @@ def without_validation(spec: Spec, task: Task) -> Task:
 _APART = 0xA9A7
 
 
-def populations(
+def drawn_clients(
   spec: Spec, task: Task
 ) -> tuple[dict[int, ClientData], dict[int, ClientData]]:
   """The clients of every seed, and others with no example of theirs.

@@ -8,11 +8,11 @@ import numpy as np
 import fedjax_opt as fo
 from experiments.single_run.job import Job
 from fedjax_opt.checks import errors
+from fedjax_opt.engine.client_evaluation import OPTIONS
+from fedjax_opt.engine.own_models import OwnModels
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.metrics_file import read_metrics
-from fedjax_opt.study.client_results import OPTIONS
-from fedjax_opt.study.own_models import OwnModels
 
 _PARTS = ("validation", "test")
 _BEGINNINGS = tuple(f"client_{part}_" for part in _PARTS)

@@ -152,7 +152,7 @@ class ChoiceFlag:
 
   def type_of(self, parameter: Hyperparameter) -> type:
     """The type of the flag of a hyperparameter; list if it makes a grid."""
-    if self.has_lists and parameter.is_tuned:
+    if self.has_lists and parameter.is_tunable:
       return list
     return parameter.field.kind
 
@@ -192,14 +192,14 @@ class ChoiceFlag:
       parameter = parameter._replace(**rates.get(flag, {}))
       value = flag_values[flag]
       value = parameter.default if value is None else value
-      if value is not None and self.has_lists and parameter.is_tuned:
+      if value is not None and self.has_lists and parameter.is_tunable:
         grid[flag] = parse_numbers(parameter.field, value, flag)
         continue
       if value is None and parameter.is_required:
         raise ValueError(f"{flag}: must be given with {self.flag} {name}")
       static[flag] = value  # The factory decides what None means.
       if value is not None:
-        parameter.value(value, flag)
+        parameter.check(flag, value)
     return ChosenEntry(self.flag, name, grid, static)
 
   def entry(self, name: str) -> Any:
@@ -299,6 +299,13 @@ CHOICE_FLAGS = {
     SCHEDULE,
   )
 }  # fmt: skip
+
+
+def names_of_entries() -> tuple[tuple[str, ...], ...]:
+  """The names in all registries; a registry may get new ones."""
+  return tuple(tuple(flag.entries) for flag in CHOICE_FLAGS.values())
+
+
 # The rule of plain steps: only gradient descent.
 PLAIN = CLIENT.names(lambda rule: rule.is_plain)
 

@@ -24,7 +24,7 @@ from fedjax_opt.registry import AlgorithmChoice
 _OF_RATE = ("client_schedule", "client_milestones", "client_decay")
 
 
-def resolve(
+def parts_of(
   flag_values: FlagValues, task: TaskChoice
 ) -> dict[str, ChosenEntry | None]:
   """Algorithm, rules, regularizer and privacy, by flag.
@@ -69,7 +69,7 @@ def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
   }
   left_out = dict.fromkeys(name for name in flags if not takes.get(name))
   task = TASK.entry(flag_values["task"])
-  method = resolve({**flag_values, **left_out}, task)
+  method = parts_of({**flag_values, **left_out}, task)
   parts = [part for part in method.values() if part is not None]
   used_flags = {flag for part in parts for flag in part.parameters}
   schedule = flag_values["schedule"] or "synchronous"

@@ -29,8 +29,8 @@ from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
 from fedjax_opt.checks.fields import SEED_OF_RUN, number
+from fedjax_opt.engine import own_models
 from fedjax_opt.registry import AlgorithmChoice
-from fedjax_opt.study import own_models
 
 # Flags of which each task takes only some.
 _FILES = ("data_dir", "data_file", *table.COLUMN_FLAGS, "pretrained")
@@ -49,8 +49,7 @@ def resolve(flag_values: FlagValues) -> Spec:
   Raises:
     ValueError: naming the invalid flag.
   """
-  flags = specs.all_flags()
-  user_flags = {n: v for n, v in flag_values.items() if v != flags[n].default}
+  user_flags = specs.not_default(flag_values)
   _check_values(flag_values)
   flag_values, parts = _with_task_and_method(flag_values)
   spec = Spec(**_fields(flag_values, parts), user_flags=user_flags)
@@ -80,7 +79,7 @@ def _with_task_and_method(
   if flag_values["population_dir"]:  # It says what was held out of its clients.
     flag_values = clients_on_disk.with_validation_of(flag_values)
   task = _task(flag_values)
-  parts = {"task": task} | method.resolve(flag_values, task.choice)
+  parts = {"task": task} | method.parts_of(flag_values, task.choice)
   if parts["algorithm"].choice.is_personal:
     defaults = personal_defaults(flag_values, task.choice)
     defaults = {n: v for n, v in defaults.items() if flag_values[n] is None}

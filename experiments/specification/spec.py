@@ -7,6 +7,7 @@ the record, checks all that needs no data, and fills in the defaults.
 """
 
 import dataclasses
+import functools
 import inspect
 import pathlib
 import re
@@ -32,6 +33,7 @@ from fedjax_opt.engine.config import (
   GridOptions,
   RunOptions,
 )
+from fedjax_opt.files import json_files
 from fedjax_opt.registry import Hyperparameter, leaves
 from fedjax_opt.scores import SCORES
 
@@ -535,19 +537,25 @@ class Spec:
     return leaves("trainable", self.trainable) if self.trainable else ()
 
   @property
-  def tuned(self) -> list[ChosenEntry]:
+  def tunable(self) -> list[ChosenEntry]:
     """What the numbers of a grid belong to."""
-    choices = [getattr(self, name) for name in TUNED]
+    flags = [n for n, f in choice_flags.CHOICE_FLAGS.items() if f.has_lists]
+    choices = [getattr(self, name) for name in flags]
     return [entry for entry in choices if entry is not None]
 
   @property
   def grid(self) -> dict[str, list[float]]:
     """Flag -> values, of all that may be tuned."""
-    return {f: v for chosen in self.tuned for f, v in chosen.grid.items()}
+    return {f: v for chosen in self.tunable for f, v in chosen.grid.items()}
+
+  @property
+  def identity(self) -> dict[str, Any]:
+    """All flags on which the results depend, as JSON has them."""
+    return json_files.to_json(identity_of_config(self.values()))
 
   def at(self, point: Mapping[str, float], seeds: Sequence[int]) -> "Spec":
     """The specification with one setting of the grid, and with other seeds."""
-    choices = {entry.flag: entry.with_point(point) for entry in self.tuned}
+    choices = {entry.flag: entry.with_point(point) for entry in self.tunable}
     tuned = {f: f"{point[f]!r}" for f in self.grid if f in point}
     changes = {**tuned, "seed": ",".join(map(str, seeds))}
     return dataclasses.replace(
@@ -621,10 +629,6 @@ def _helps(record: type) -> dict[str, str]:
 
 FLAGS = _flags()
 GROUPS = list(dict.fromkeys(flag.group for flag in FLAGS.values()))
-# What the numbers of a grid belong to.
-TUNED = [
-  n for n, flag in FLAGS.items() if flag.choice and flag.choice.has_lists
-]
 
 
 def identity_of_config(
@@ -650,7 +654,17 @@ def identity_of_config(
 
 
 def all_flags() -> dict[str, Flag]:
-  """All flags, in the order of the help: those of hyperparameters too."""
+  """All flags, in the order of the help: those of hyperparameters too.
+
+  They are made once, and again when a registry has a new entry; do not change
+  the result.
+  """
+  return _all_flags(choice_flags.names_of_entries())
+
+
+@functools.lru_cache(maxsize=2)
+def _all_flags(entries: tuple[tuple[str, ...], ...]) -> dict[str, Flag]:
+  del entries
   flags = {}
   for name, flag in FLAGS.items():
     flags[name] = flag
@@ -664,6 +678,16 @@ def all_flags() -> dict[str, Flag]:
         is_condition=choice_flag.are_conditions,
       )
   return flags
+
+
+def not_default(flag_values: Mapping[str, Any]) -> dict[str, Any]:
+  """The flags among these that have another value than their default."""
+  flags = all_flags()
+  return {
+    name: value
+    for name, value in flag_values.items()
+    if name in flags and value != flags[name].default
+  }
 
 
 def conditions() -> list[str]:

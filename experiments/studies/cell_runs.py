@@ -10,10 +10,10 @@ import numpy as np
 
 from experiments.processes import command
 from experiments.single_run import job
-from experiments.single_run.criteria import has_accuracy
 from experiments.single_run.loading import Loader, is_of_data
 from experiments.specification.spec import FLAGS, conditions
 from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
+from experiments.studies.request import Request
 from experiments.studies.store import Store
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
@@ -39,7 +39,7 @@ Sets = dict[str, sizes.ExampleSet]
 # Cells that are to run.
 
 
-def check(cells: Sequence[PlannedCell], store: Store) -> bool:
+def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
   """Checks the cells that will run, with their data; compiles nothing.
 
   Each method is checked under one condition, each condition with one method.
@@ -47,16 +47,15 @@ def check(cells: Sequence[PlannedCell], store: Store) -> bool:
   Args:
     cells: which.
     store: store of all runs; cells that it has are not checked again.
-
-  Returns:
-    Whether the task of any cell has an accuracy.
+    request: of the study; its target and effect must be possible where the
+      default metric is the accuracy.
 
   Raises:
     ValueError: naming the invalid flag, or the folder of a cell that ran
       on other data.
     ImportError: naming the package to install.
   """
-  methods, conditions, has_any_accuracy = set(), set(), False
+  methods, conditions = set(), set()
   for cell in cells:
     condition = str(cell.condition)
     if store.find(cell.first) is not None:
@@ -67,8 +66,8 @@ def check(cells: Sequence[PlannedCell], store: Store) -> bool:
     conditions.add(condition)
     with errors_of(f"method {cell.method}"):
       prepared_job = job.prepare(cell.spec, store.loader.load(cell.spec))
-    has_any_accuracy |= has_accuracy(prepared_job.task)
-  return has_any_accuracy
+    if prepared_job.task.has_accuracy:
+      request.check_numbers(request.metric or "test_accuracy")
 
 
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
@@ -185,7 +184,7 @@ def in_common(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def shared_flags(planned: Sequence[PlannedCell]) -> dict[str, Any]:
   """Flags that were given and are the same in all cells."""
   ignored = ("data_dir", "compilation_cache", "seed")
-  flags = in_common([cell.user_flags for cell in planned])
+  flags = in_common([cell.given_flags for cell in planned])
   return {n: value for n, value in flags.items() if n not in ignored}
 
 

@@ -32,7 +32,7 @@ class PlannedCell(NamedTuple):
     condition: flag -> value, of what differs between conditions.
     spec: the tuning grid with the seeds of tuning.
     report_seeds: of the report.
-    user_flags: flag -> value, of all that was given for the cell.
+    given_flags: flag -> value, of all that was given for the cell.
     is_nested: whether tuning is repeated with each seed of the report.
     crossed: seeds of partitions, and of training, that are crossed.
   """
@@ -41,7 +41,7 @@ class PlannedCell(NamedTuple):
   condition: dict[str, Any]
   spec: Spec
   report_seeds: list[int]
-  user_flags: dict[str, Any]
+  given_flags: dict[str, Any]
   is_nested: bool = False
   crossed: tuple[list[int], list[int]] = ([], [])
 
@@ -164,11 +164,11 @@ def _cell(
       f"crossed={request.crossed}: needs a partition that the seed draws; here "
       "partition_seed, or the data themselves, fix it; leave crossed out"
     )
-  user_flags = {
+  given_flags = {
     name: flag_values[name] for name in values if name not in left_out
   }
   design = request.nested, crossed
-  return PlannedCell(label, dict(condition), spec, fresh, user_flags, *design)
+  return PlannedCell(label, dict(condition), spec, fresh, given_flags, *design)
 
 
 def _check_own(
@@ -209,7 +209,7 @@ def _check_used(request: Request, cells: Sequence[PlannedCell]) -> None:
       raise ValueError(
         f"algorithm={value}: each method has its own; give --method={value}"
       )
-    is_used = any(name in cell.user_flags for cell in cells)
+    is_used = any(name in cell.given_flags for cell in cells)
     if name not in specs.conditions() and not is_used:
       raise ValueError(
         f"{name}={value}: belongs to none of the methods{_rules(name, cells)}; "

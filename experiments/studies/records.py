@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.specification.spec import all_flags, identity_of_config
+from experiments.specification.spec import identity_of_config, not_default
 from fedjax_opt import Run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import digests, json_files
@@ -109,16 +109,6 @@ def of_run(run: Run, arguments: Sequence[str], parts: RecordedParts) -> Record:
   points = list(run.points)
   history, arrays = parts.select(run.history), dict(parts.arrays)
   return Record(tuple(arguments), flags, about, points, history, arrays)
-
-
-def not_default(flags: Mapping[str, Any]) -> dict[str, Any]:
-  """The flags that have another value than their default."""
-  definitions = all_flags()
-  return {
-    name: value
-    for name, value in flags.items()
-    if name in definitions and value != definitions[name].default
-  }
 
 
 def about_now(seconds: float) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Store:
     if spec.cohort_size is None:  # It followed from the number of clients.
       size = run.config["cohort_size"]
       spec = dataclasses.replace(spec, cohort_size=size)
-    mismatch = other_flags_text(run.config, identity_of_spec(spec))
+    mismatch = other_flags_text(run.config, spec.identity)
     if (streams := run.config.get("streams", 1)) != STREAMS:
       mismatch = f"streams={streams}, not {STREAMS}"
     mismatch = mismatch or self._other_data(run, spec)
@@ -77,7 +77,7 @@ class Store:
     if not before:
       return None
     try:
-      now = timetables.digests(spec, self.loader.load(spec).digests)
+      now = timetables.with_clock_files(spec, self.loader.load(spec).digests)
     except (OSError, ValueError, ImportError):
       return None
     return difference({digest.DATA_DIGESTS: before}, {digest.DATA_DIGESTS: now})
@@ -129,11 +129,6 @@ class Store:
     return run, False
 
 
-def identity_of_spec(spec: Spec) -> dict[str, Any]:
-  """All flags on which a run's results depend, as JSON has them."""
-  return json_files.to_json(specs.identity_of_config(spec.values()))
-
-
 def other_flags_text(
   config: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> str | None:
@@ -142,13 +137,12 @@ def other_flags_text(
   Args:
     config: that of the run, which may have other entries than flags. A flag
       that was added later counts as having its present default.
-    wanted: the `identity_of_spec` that is wanted.
+    wanted: the `identity` of what is wanted.
   """
   values, wanted_values = {}, {}
   of_run = specs.identity_of_config(config)
-  extra_names = [name for name in of_run if name not in wanted]
-  flags = specs.all_flags() if extra_names else {}  # It is made anew each time.
-  for name in [*wanted, *(name for name in extra_names if name in flags)]:
+  flags = specs.all_flags()
+  for name in dict.fromkeys([*wanted, *(n for n in of_run if n in flags)]):
     default = FLAGS[name].default if name in FLAGS else _default(name, config)
     values[name] = of_run.get(name, default)
     wanted_values[name] = wanted.get(name)
@@ -181,7 +175,7 @@ def run_name(spec: Spec) -> str:
   words += [f"{name}={value}" for name, value in list(parameters.items())[:1]]
   settings = math.prod(map(len, spec.grid.values()))
   words.append(f"{settings}x{len(spec.seed)}")
-  return folder_name("-".join(words), identity_of_spec(spec))
+  return folder_name("-".join(words), spec.identity)
 
 
 def folder_name(words: str, identity: Mapping[str, Any]) -> str:

@@ -63,6 +63,11 @@ class Task(NamedTuple):
   trainable: tuple[str, ...] = ()
   notes: tuple[str, ...] = ()
 
+  @property
+  def has_accuracy(self) -> bool:
+    """Whether an accuracy is measured; also of several labels of 0 or 1."""
+    return any(c.metric.endswith("_accuracy") for c in self.criteria.values())
+
 
 @dataclasses.dataclass(frozen=True)
 class TaskChoice(Choice):
@@ -149,7 +154,7 @@ def split_examples(
   return {"train": pool, "clients": training}, examples
 
 
-def names(text: str | None) -> list[str]:
+def split_names(text: str | None) -> list[str]:
   """Names between commas."""
   return [name.strip() for name in text.split(",")] if text else []
 

@@ -94,10 +94,10 @@ def load(
   with base.reading(data_file) as path, errors_of(**_FLAG_OF_ARGUMENT):
     table = tables.read_table(
       path,
-      base.names(label_column),
+      base.split_names(label_column),
       client=client_column,
       time=time_column,
-      ignore=base.names(ignore_columns),
+      ignore=base.split_names(ignore_columns),
       kind=None if predict == "auto" else predict,
     )
     scores = _scores(metrics, table.kind)
@@ -235,7 +235,7 @@ def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
     ValueError: for a score that is unknown, or not for what is predicted.
   """
   scores = {}
-  for name in base.names(metrics):
+  for name in base.split_names(metrics):
     check_choice("metrics", name, SCORES)
     if kind not in SCORES[name].kinds:
       fitting = [n for n, score in SCORES.items() if kind in score.kinds]

@@ -206,7 +206,7 @@ def _check_dict(name, output, wanted):
 
 
 def check_columns(
-  name: str, metric_names: Iterable[str], other_columns: Iterable[str] = ()
+  name: str, metric_names: Iterable[str], other_columns: Iterable[str]
 ) -> None:
   """Checks that no metric has the name of another column of its tables.
 

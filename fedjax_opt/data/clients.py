@@ -385,7 +385,7 @@ def _checked_rows(
 def owned_by(
   examples: Mapping[str, np.ndarray],
   ownership: Mapping[str, np.ndarray],
-  num_classes: int | None = None,
+  num_classes: int | None,
 ) -> ClientData:
   """Clients of a pool, by the arrays of a file that say which has what.
 

@@ -17,6 +17,7 @@ While it runs, on the host:
 
   runner.py         from evaluation to evaluation, with checkpoints
   stop_signals.py   what ends a run early
+  tally.py          what a run has measured and spent so far
   executor.py       the compiled programs, with their inputs on the devices
   programs.py       programs that were compiled before are found again
   active_points.py  which settings still run
@@ -34,4 +35,9 @@ In the compiled program, from the outside in:
   precision.py      the types in which clients compute
   replies.py        what the verbs return: `Reply`, who counted, what it cost
   versions.py       older versions of the model, on asynchronous schedules
+
+Beside it, with the same clients and workers:
+
+  client_evaluation.py  how good models are on each client's held-out examples
+  own_models.py         the same of clients' own models, while a run goes on
 """

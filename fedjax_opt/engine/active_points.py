@@ -96,7 +96,7 @@ class ActivePoints:
       leaf = np.asarray(leaf)
       if not self.points.have_axes:
         return leaf[None]
-      if len(self.active) < self.points.num_settings:
+      if not self.has_all:
         leaf = leaf[self.is_active]
         # Whole numbers, such as a rank, have no NaN.
         nan = np.promote_types(leaf.dtype, np.float32).type(np.nan)
@@ -116,7 +116,7 @@ class ActivePoints:
     if not self.points.is_grid:
       return tree
     num_axes = 2 if self.points.have_axes else 0
-    return map_arrays(_with_one_axis, tree, self.points.number, num_axes)
+    return map_arrays(_with_one_axis, tree, self.points.num_points, num_axes)
 
   def flat_frozen(self, frozen_leaves: tuple[Any, Any]) -> Any:
     """The frozen leaves as those of a result, as views if they are repeated.
@@ -183,7 +183,7 @@ class ActivePoints:
 
 def _changing(state):
   """What rounds change, by name: all but the frozen leaves."""
-  return {"server": state.server, "client_states": state.client_states}
+  return {"server": state.server, "client_state": state.client_state}
 
 
 def _of_settings(state, settings):

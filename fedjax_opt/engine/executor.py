@@ -90,7 +90,7 @@ class Executor:
     layout = self.config.layout
     return RunState(
       layout.put_state(state.server),
-      client_state.put(self.config, state.client_states),
+      client_state.put(self.config, state.client_state),
       layout.put_frozen(state.frozen),
     )
 
@@ -111,7 +111,7 @@ class Executor:
     with self.open_feed() as new_feed:
       state = RunState(
         layout.put_state(shapes.server),
-        client_state.shapes_of_gathered(self.config, shapes.client_states),
+        client_state.shapes_of_gathered(self.config, shapes.client_state),
         layout.put_frozen(shapes.frozen),
       )
       segment = new_feed.shapes_of_segments()
@@ -187,7 +187,7 @@ class Executor:
         raise
       return True
     needs = [needed_bytes(program) for program in self._programs.values()]
-    if self.take_fewer_settings(needs) or self._take_fewer_clients():
+    if self._take_fewer_settings(needs) or self._take_fewer_clients():
       return True
     self._warn_of_memory(needs)
     return False
@@ -206,7 +206,7 @@ class Executor:
       with self._explained():
         return {name: future.result() for name, future in futures.items()}
 
-  def take_fewer_settings(self, needs: list[int | None]) -> bool:
+  def _take_fewer_settings(self, needs: list[int | None]) -> bool:
     """Has fewer settings at a time, if the programs need too much memory.
 
     Args:
@@ -278,10 +278,10 @@ class Executor:
       The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
     segment, cohorts = segment_and_cohorts
-    old_states = state.client_states
+    old_states = state.client_state
     cohort_states = client_state.gather(self.config, old_states, cohorts)
     inputs = self._rounds_inputs(
-      state._replace(client_states=cohort_states),
+      state._replace(client_state=cohort_states),
       segment,
       first,
       stop - first,
@@ -338,7 +338,7 @@ class Executor:
     per_point = (self._secret(draw), self._hyper, self._is_active)
     numbers = np.int32(first), np.int32(count)
     shared = (*_with_frozen(self._data, state.frozen), *numbers)
-    changing = state.server, state.client_states
+    changing = state.server, state.client_state
     return changing, per_point, segment, shared
 
   def _evaluation_inputs(self, state):

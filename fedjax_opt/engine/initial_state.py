@@ -40,10 +40,8 @@ class InitialState:
   def shapes(self) -> RunState:
     """The shapes of what `state` returns."""
     models, hyperparameters = self._inputs()
-    server, client_states = jax.eval_shape(
-      self._states, models, hyperparameters
-    )
-    return RunState(server, client_states, self._frozen(models))
+    server, client_state = jax.eval_shape(self._states, models, hyperparameters)
+    return RunState(server, client_state, self._frozen(models))
 
   def lowered(self) -> jax.stages.Lowered:
     """The program that makes the state, given the initial models."""
@@ -67,13 +65,11 @@ class InitialState:
       device = jax.default_device(target.host())
     with device:
       models = init(self.points.seed_numbers)
-      server, client_states = copies(
-        states(models, self.points.hyperparameters)
-      )
+      server, client_state = copies(states(models, self.points.hyperparameters))
       frozen_leaves = self._frozen(models)
       if not is_function:  # They are in the caller's buffers.
         frozen_leaves = copies(frozen_leaves)
-      return RunState(server, client_states, frozen_leaves)
+      return RunState(server, client_state, frozen_leaves)
 
   def _inputs(self):
     models = jax.eval_shape(self._models, self.points.seed_numbers)
@@ -118,10 +114,10 @@ class InitialState:
   def _of_point(self, params, hyperparameters):
     """The state of one point without its frozen leaves."""
     algorithm = self.points.make(**hyperparameters)
-    server, client_states = contract.initial_states(
+    server, client_state = contract.initial_states(
       algorithm, params, self.num_clients
     )
-    return frozen.without(server), client_states
+    return frozen.without(server), client_state
 
   @functools.cached_property
   def _server_shapes(self):

@@ -186,8 +186,8 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
   )
 
 
-def check_test(
-  test: Any,
+def check_held_out(
+  examples: Any,
   evaluate: Any,
   name: str = "test",
   data: ClientData | Population | None = None,
@@ -195,7 +195,7 @@ def check_test(
   """The test or validation examples, pooled, or None.
 
   Args:
-    test: as given, a dict of arrays, or clients in memory.
+    examples: as given, a dict of arrays, or clients in memory.
     evaluate: the function that measures metrics on them, or None.
     name: of the argument.
     data: the clients that train, of all seeds, if they are known.
@@ -205,29 +205,29 @@ def check_test(
       None, or clients in memory train on some of them.
     TypeError: if they are neither a dict of arrays nor clients.
   """
-  if test is None:
+  if examples is None:
     return None
-  if isinstance(test, ClientData):
-    _check_not_trained(name, test, data)
-    test = test.pooled()
-  if not isinstance(test, Mapping) or not test:
+  if isinstance(examples, ClientData):
+    _check_not_trained(name, examples, data)
+    examples = examples.pooled()
+  if not isinstance(examples, Mapping) or not examples:
     raise TypeError(
-      f"{name}={brief(test)}: must be ClientData, such as a part of "
+      f"{name}={brief(examples)}: must be ClientData, such as a part of "
       "data.split(0.2), or a dict of arrays [N, ...], such as "
       f"{{'x': x_{name}, 'y': y_{name}}}"
     )
-  if not check_pool(name, test):
+  if not check_pool(name, examples):
     raise ValueError(
       f"{name}: has no examples; must have at least one, or be None"
     )
-  for key, values in test.items():
+  for key, values in examples.items():
     check_finite(f"{name}[{key!r}]", np.asarray(values))
   if evaluate is None:
     raise ValueError(
       f"{name}: nothing is measured on it; give evaluate=, such as "
       "evaluation.federated(per_example)"
     )
-  return dict(test)
+  return dict(examples)
 
 
 def _check_not_trained(name, held_out, data):

@@ -43,14 +43,14 @@ class Points(NamedTuple):
   is_grid: bool
 
   @property
-  def number(self) -> int:
+  def num_points(self) -> int:
     """S."""
     return self.num_settings * len(self.seeds)
 
   @property
   def have_axes(self) -> bool:
     """Whether arrays have the axes [settings, seeds]: not for one point."""
-    return self.number > 1
+    return self.num_points > 1
 
   @property
   def seed_numbers(self) -> np.ndarray:

@@ -62,14 +62,14 @@ def run_rounds(
 
   @jax.jit  # Traced once for its shapes and the loop.
   def one_round(state, round):
-    server, client_states = state
-    round_data = _round_data(data, segment, round - first, client_states)
+    server, client_state = state
+    round_data = _round_data(data, segment, round - first, client_state)
     keys = {"key": key, "secret_key": secret_key}
     server = frozen.join(server, frozen_leaves)
-    (server, client_states), *outputs = _one_round(
+    (server, client_state), *outputs = _one_round(
       config, algorithm, server, keys, round, round_data
     )
-    return (frozen.without(server), client_states), *outputs
+    return (frozen.without(server), client_state), *outputs
 
   _, counts, traces = jax.eval_shape(one_round, state, first)
   names = list(counts)

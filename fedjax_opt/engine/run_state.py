@@ -12,12 +12,12 @@ class RunState(NamedTuple):
 
   Attributes:
     server: the algorithm's state, without its frozen leaves.
-    client_states: what every client keeps, leaves [M, ...]; None if nothing.
+    client_state: what every client keeps, leaves [M, ...]; None if nothing.
     frozen: the frozen leaves, see `frozen.leaves_of`: those that depend on the
       seed, [seeds, ...], and the others, of which there is one copy. All are
       others in a single run.
   """
 
   server: State
-  client_states: Any
+  client_state: Any
   frozen: tuple[Any, Any]

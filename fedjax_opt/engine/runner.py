@@ -17,9 +17,9 @@ from fedjax_opt.engine.initial_state import InitialState
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.engine.stop_signals import StopSignals
+from fedjax_opt.engine.tally import Tally
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.result import Report, Result
-from fedjax_opt.results.tally import Tally
 
 
 @dataclasses.dataclass
@@ -44,7 +44,7 @@ class Runner:
     self._active, self._config = self.executor.active, self.executor.config
     self._tally = Tally(
       self._config.expected_size,
-      self._active.points.number,
+      self._active.points.num_points,
       reported=self._config.reported_counts,
       clock=self._config.clock,
     )
@@ -106,8 +106,8 @@ class Runner:
       shapes = self._shapes
       if self._config.state_is_on_host:  # To be restored as NumPy arrays.
         empty = lambda leaf: np.empty(leaf.shape, leaf.dtype)
-        client_states = jax.tree.map(empty, shapes.client_states)
-        shapes = shapes._replace(client_states=client_states)
+        client_state = jax.tree.map(empty, shapes.client_state)
+        shapes = shapes._replace(client_state=client_state)
       on_host = self._config.starts_on_host and target.host()
       with jax.default_device(on_host or None):
         # Checkpoints name the leaves by their places in a plain tuple.
@@ -218,7 +218,7 @@ class Runner:
       "params": self._params,
       "state": self._server,
       "client_state": lambda: self._active.flat(
-        self._state_of_all().client_states
+        self._state_of_all().client_state
       ),
     }
 
@@ -292,16 +292,14 @@ class Runner:
     return self.executor.server_states(self._with_fetched_server())
 
   def _result(self) -> Result:
-    client_states = multi_process.fetch_global(
-      self._state_of_all().client_states
-    )
+    client_state = multi_process.fetch_global(self._state_of_all().client_state)
     traces = self._tally.joined_traces()
     if not self._active.points.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
       state=self._server(),
-      client_state=self._active.flat(client_states),
+      client_state=self._active.flat(client_state),
       history=self._tally.history,
       traces=traces,
       rounds=self._tally.done,

@@ -160,7 +160,7 @@ class Layout:
     """How a leaf of each seed is divided."""
     return self._model_spec(path, leaf, (None,))
 
-  def _model_spec(self, path, leaf, leading=()):
+  def _model_spec(self, path, leaf, leading):
     """How a leaf of a model is divided, given how the axes before are."""
     if self.model_devices == 1:
       return PartitionSpec()

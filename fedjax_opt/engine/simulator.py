@@ -1,7 +1,6 @@
 """Rounds some at a time: the class `Simulator`."""
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import itertools
@@ -44,7 +43,7 @@ from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.schedules.timetable import Timetable
-from fedjax_opt.transforms.options import applied
+from fedjax_opt.transforms.options import with_options
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -123,12 +122,12 @@ class Simulator:
     self._is_grid = grid is not None
     self._seeds = inputs.check_seeds(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
-    self._make = applied(self._make, options, self._first_point())
+    self._make = with_options(self._make, options, self._first_point())
     self._data = inputs.data_of_seeds(data, self._seeds)
     evaluate = options.get("evaluate")
     held_out = {"test": test, "validation": validation}
     self._test, self._validation = (
-      inputs.check_test(examples, evaluate, name, self._data)
+      inputs.check_held_out(examples, evaluate, name, self._data)
       for name, examples in held_out.items()
     )
     self._options = options
@@ -184,8 +183,8 @@ class Simulator:
     _check_rounds(end, state.config.clock)
     executor.compile()
     # What rounds overwrite.
-    server, client_states = copies((state.server, state.client_state))
-    arrays = executor.put(RunState(server, client_states, state.frozen))
+    server, kept = copies((state.server, state.client_state))
+    arrays = executor.put(RunState(server, kept, state.frozen))
     with executor.open_feed() as feed:
       firsts = range(state.round, end, feed.max_rounds)
       stop_of = lambda first: min(first + feed.max_rounds, end)
@@ -341,15 +340,13 @@ class Simulator:
     The programs are lowered for one device and one way to map clients, so that
     a run may go on with others.
     """
-    plainly = copy.copy(self)
-    plainly._options = self._options | PLAINLY
     device = target.host() or jax.local_devices()[0]
     with target.use([device]):
-      executor, start = plainly._prepare(params, seeds)
-      traced = executor.trace(start.shapes)
+      config, start = self._start(params, seeds, **PLAINLY)
+      traced = self._new_executor(config, seeds).trace(start.shapes)
       programs = {
         "start": start.lowered(),
-        "cohorts": lower_draws(executor.config, seeds, self._data.sizes),
+        "cohorts": lower_draws(config, seeds, self._data.sizes),
         **{name: program.lower() for name, program in traced.items()},
       }
     data = digest.of_data([self._data], self._validation, self._test)
@@ -359,8 +356,8 @@ class Simulator:
     }
     if self._is_grid:
       extras["grid"] = self._grid
-    if plainly._clock is not None:
-      extras["schedule"] = plainly._clock.digest
+    if self._clock is not None:
+      extras["schedule"] = self._clock.digest
     return identity.of_run(self._options, programs, extras)
 
   def _executor_of_state(self, state):
@@ -403,14 +400,15 @@ class Simulator:
 
     self._clock = self._clock_of(of_seeds(schedule, seeds, works))
     self._clock_is_for = key
-    self._own_config = self._config(None)  # It has the places of a step.
+    # It has the places of a step.
+    self._own_config = self._config(None, **PLAINLY)
 
-  def _config(self, params):
-    """The options, resolved for a model."""
+  def _config(self, params, **changes):
+    """The options, some of them changed, resolved for a model."""
     points = self._points(self._seeds or (0,))
     return Config.create(
       self._data,
-      self._options,
+      self._options | changes,
       params,
       num_settings=points.num_settings if points.have_axes else None,
       clock=self._clock,
@@ -421,14 +419,15 @@ class Simulator:
     config, start = self._start(params, seeds)
     return self._executor_with(config, seeds), start
 
-  def _start(self, params, seeds):
-    """The options of a run, resolved, and how it begins."""
+  def _start(self, params, seeds, **changes):
+    """The options of a run, some of them changed, and how it begins."""
     for seed in seeds:
       inputs.SEED.check("seed", seed)
     params = inputs.check_params(params, may_be_function=self._is_grid)
     model = jax.eval_shape(functools.partial(model_of, params), np.uint32(0))
     self._set_clock(model, tuple(seeds))
-    config, points = self._config(model), self._points(seeds, self._clock)
+    config = self._config(model, **changes)
+    points = self._points(seeds, self._clock)
     algorithm = points.make(**self._first_point())
     contract.check_statistics(algorithm, model, config.plan.is_full)
     if config.clips_updates and not algorithm.may_be_clipped:
@@ -438,7 +437,7 @@ class Simulator:
         "another algorithm, such as fed_avg"
       )
     start = InitialState(points, params, model, config.num_clients)
-    config = client_state.resolve(config, algorithm, start.shapes.client_states)
+    config = client_state.resolve(config, algorithm, start.shapes.client_state)
     if self._clock is not None:
       self._check_clock(algorithm, start.shapes.server, config.layout)
     config = dataclasses.replace(
@@ -478,11 +477,12 @@ class Simulator:
     if self._executor_is_for == key and self._executor.active.has_all:
       return self._executor
     self._executor_is_for = key
-    points = self._points(seeds, config.clock)
-    self._executor = Executor(
-      config, points, self._data, self._test, self._validation
-    )
+    self._executor = self._new_executor(config, seeds)
     return self._executor
+
+  def _new_executor(self, config, seeds):
+    points = self._points(seeds, config.clock)
+    return Executor(config, points, self._data, self._test, self._validation)
 
 
 def _arrays_of(state: SimulationState) -> RunState:

@@ -3,7 +3,6 @@
 metric_names.py    what the name of a metric says: its direction, range, cost
 history.py         what a run measured: metrics by grid point and round
 result.py          what a run reports after each evaluation, and its result
-tally.py           what a run has measured and spent so far
 client_metrics.py  metrics of every client, and statistics of them
 selection.py       which grid point is the best one
 outcome.py         what a tuning grid says: its best setting, edges, divergence

@@ -7,7 +7,8 @@ import numpy as np
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import is_fraction, reported_names
-from fedjax_opt.results.selection import Criterion, Point, Setting, format_value
+from fedjax_opt.results.names import format_value
+from fedjax_opt.results.selection import Criterion, Point, Setting
 from fedjax_opt.results.text_tables import aligned
 
 # With more settings than `_MAX_ROWS`, the table shows the best `_NUM_BEST`.

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results import selection
-from fedjax_opt.results.selection import Point
+from fedjax_opt.results.names import format_value
+from fedjax_opt.results.selection import Point, varying
 
 # An open sub-run holds a file and a thread. So a grid with more points than
 # this writes its events at the end of the run, one sub-run after the other.
@@ -69,13 +69,11 @@ class EventFiles:
 
 def sub_run_names(points: Sequence[Point]) -> list[str]:
   """Names such as `07,client_lr=0.1`, at most 120 characters each."""
-  names = selection.varying(points)
+  names = varying(points)
   digits = len(str(max(len(points) - 1, 0)))
   sub_runs = []
   for i, point in enumerate(points):
-    settings = [
-      f"{name}={selection.format_value(point.get(name))}" for name in names
-    ]
+    settings = [f"{name}={format_value(point.get(name))}" for name in names]
     sub_run = ",".join([f"{i:0{digits}d}", *settings])
     sub_runs.append(re.sub(r"[^\w.=,+-]", "_", sub_run)[:120])
   return sub_runs

@@ -17,7 +17,8 @@ from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.model_file import read_model
-from fedjax_opt.results.selection import format_value, varying
+from fedjax_opt.results.names import format_value
+from fedjax_opt.results.selection import varying
 from fedjax_opt.results.text_tables import html_table
 
 _PARTS = ("hyperparameters", "final")  # The parts of a point in summary.json.

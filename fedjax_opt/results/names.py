@@ -6,14 +6,21 @@ rate' and 'Test accuracy (%)'. The names of choices are the labels of their
 entries in the registries; an identifier without one becomes plain words.
 """
 
+import numbers
 import re
 from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks.fields import checked, instance_of
 from fedjax_opt.registry import label_of_choice, label_of_hyperparameter
 from fedjax_opt.results.metric_names import is_fraction
 
+NOTHING = "–"  # Where there is no value.
+_VALUE = instance_of(
+  (str, numbers.Number, np.generic, type(None)),
+  "a value of a hyperparameter, such as 0.1 or 'sgd'",
+)
 # Names of flags and hyperparameters, or of parts of their names, for which no
 # entry of a registry has a label.
 _WORDS = {
@@ -105,12 +112,18 @@ def shown_name(label: str) -> str:
 def value_of(value: Any) -> str:
   """The value of a hyperparameter, for people: 0.1, 3e-5, ∞, Δ-SGD."""
   if value is None:
-    return "–"
+    return NOTHING
   if isinstance(value, bool | np.bool_):
     return "yes" if value else "no"
   if isinstance(value, float | np.floating):
     return format_number(float(value))
   return name_of(value) if isinstance(value, str) else str(value)
+
+
+@checked(value=_VALUE)
+def format_value(value: Any) -> str:
+  """The same in plain text, as files and terminals have it: 0.1, 3e-05, sgd."""
+  return f"{value:g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def format_number(value: float) -> str:

@@ -4,21 +4,16 @@ Axis letters: `S` grid points (hyperparameters x seeds).
 """
 
 import dataclasses
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.fields import NAME, checked, choice, instance_of, integer
+from fedjax_opt.checks.fields import NAME, checked, choice, integer
 from fedjax_opt.results.history import History
 
 # The hyperparameters of one grid point by name, the seed among them.
 Point = Mapping[str, Any]
-_VALUE = instance_of(
-  (str, numbers.Number, np.generic, type(None)),
-  "a value of a hyperparameter, such as 0.1 or 'sgd'",
-)
 _RULES = ("last", "best", "mean_last_n", "worst_last_n")
 
 
@@ -50,12 +45,6 @@ def varying(points: Sequence[Point]) -> list[str]:
   """Names of the hyperparameters that are not the same at all points."""
   names = dict.fromkeys(name for point in points for name in point)
   return [n for n in names if len({repr(p.get(n)) for p in points}) > 1]
-
-
-@checked(value=_VALUE)
-def format_value(value: Any) -> str:
-  """A hyperparameter's value as text: 2, 0.1, 1e-05, sgd."""
-  return f"{value:g}" if isinstance(value, float | np.floating) else str(value)
 
 
 @checked(

@@ -26,7 +26,7 @@ def html_table(
   title: str,
   head: Sequence[str],
   rows: Sequence[Sequence[Any]],
-  below: str = "",
+  below: str,
 ) -> str:
   """A table for notebooks, in HTML.
 

@@ -5,8 +5,6 @@ arguments.py        its arguments: their checks, and their defaults
 study_runs.py       a method of a study, and how each of its cells runs
 tuning.py           the one way to tune a method on a problem
 sizes.py            how large the model, the clients and the data are
-client_results.py   how good a model is on each client's held-out examples
-own_models.py       the same of the models that clients use, while a run goes on
 cells.py            what a method measured under a condition
 pairs.py            every two methods: paired tests, adjusted p-values
 power.py            the differences that seeds can show, and the seeds needed

@@ -88,10 +88,6 @@ class Numbers(NamedTuple):
     text += self.unit if text != NOTHING else ""
     return f"{text} ({name}{ends})" if ends else text
 
-  def with_unit(self, value: float) -> str:
-    """A value with its unit: 91.2 %."""
-    return self.with_interval(Interval(value))
-
 
 def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
   """How the values of a study are written.

@@ -14,14 +14,15 @@ from fedjax_opt.checks.fields import (
   mapping_of,
 )
 from fedjax_opt.checks.values import check_choice
+from fedjax_opt.engine import own_models
+from fedjax_opt.engine.client_evaluation import OPTIONS
 from fedjax_opt.engine.config import DEFAULTS
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulation import Simulator, grid_points, sweep
-from fedjax_opt.study import own_models, sizes, tuning
+from fedjax_opt.study import sizes, tuning
 from fedjax_opt.study.cells import Cell, PointResults
-from fedjax_opt.study.client_results import OPTIONS
 from fedjax_opt.study.words import condition_label
 
 

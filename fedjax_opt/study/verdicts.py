@@ -48,7 +48,7 @@ class Verdict(NamedTuple):
       which is cut at the metric's limits, such as 0 and 1.
     num_seeds: number of seeds of the report.
     num_diverged: number of these that diverged; if any did, `value` is NaN.
-    verdict: 'best', 'worse', 'not told apart', 'diverged' or 'collapsed'.
+    kind: 'best', 'worse', 'not told apart', 'diverged' or 'collapsed'.
     pair: the best and this method, see `Pair`; None for the best itself, and
       for a method that diverged or collapsed. If several are best, the pair has
       the one from which this method is told apart least.
@@ -64,7 +64,7 @@ class Verdict(NamedTuple):
   value: Interval
   num_seeds: int
   num_diverged: int
-  verdict: str
+  kind: str
   pair: Pair | None
   remark: str
   probability: Interval
@@ -159,17 +159,17 @@ def mean_of(metric: str, values: Any) -> Interval:
 def _verdict(cell, best, pairs, rule) -> Verdict:
   metric = rule.metric
   values = cell.final(metric)
-  pair, remark, wins, verdict = None, "", _NONE, BEST
+  pair, remark, wins, kind = None, "", _NONE, BEST
   if cell.has_diverged(metric):
-    verdict = DIVERGED
+    kind = DIVERGED
   elif cell.has_collapsed(metric):
-    verdict = COLLAPSED
+    kind = COLLAPSED
   elif not any(cell is other for other in best):
     # Those that are told apart least: without a test, or with the largest p.
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
     pair = max((_against(other, cell, pairs) for other in best), key=closeness)
     is_of_interest = pair.difference.estimate >= rule.min_effect * (1 - SAME)
-    verdict = WORSE if _is_clear(pair) and is_of_interest else TIED
+    kind = WORSE if _is_clear(pair) and is_of_interest else TIED
     remark = _remark(pair, metric, is_of_interest)
     wins = probability(metric, pair.first.final(metric), values)
   has_run = cell.report_runs is not None
@@ -178,7 +178,7 @@ def _verdict(cell, best, pairs, rule) -> Verdict:
     mean_of(metric, values),
     len(values) if has_run else 0,
     int((~np.isfinite(values)).sum()) if has_run else 0,
-    verdict,
+    kind,
     pair,
     remark,
     wins,

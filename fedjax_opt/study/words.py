@@ -9,12 +9,11 @@ import numpy as np
 from fedjax_opt.files import memory
 from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.results.names import (
+  NOTHING,
   metric_name,
   name_of,
   value_of,
 )
-
-NOTHING = "–"
 
 # Beginning of a metric's name -> the examples that it is measured on.
 _EXAMPLES = {

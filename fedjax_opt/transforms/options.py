@@ -16,7 +16,7 @@ _WRAPPERS = {
 }
 
 
-def applied(
+def with_options(
   make: Callable[..., Algorithm],
   options: Mapping[str, Any],
   first: Mapping[str, Any],

@@ -32,7 +32,7 @@ def make(lr):
 
 def held_out(pools, evaluate=evaluate):
   ((name, value),) = pools.items()
-  inputs.check_test(value, evaluate, name, DATA)
+  inputs.check_held_out(value, evaluate, name, DATA)
 
 
 def model(value):

@@ -32,7 +32,7 @@ def constants_of(name):
   return {
     p.name: 0.5 if p.default is None else p.default
     for p in ALGORITHMS[name].hyperparameters
-    if p.is_tuned and p.name not in STALENESS["hinge"]
+    if p.is_tunable and p.name not in STALENESS["hinge"]
   }
 
 

@@ -375,7 +375,7 @@ EXAMPLES = all_examples()
 @pytest.mark.slow_cases(
   "fedjax_opt.privacy.with_privacy",
   "fedjax_opt.algorithms.personal.fed_per",
-  "fedjax_opt.study.client_results.evaluate_clients",
+  "fedjax_opt.engine.client_evaluation.evaluate_clients",
   "fedjax_opt.results.checkpoint.Checkpoints",
   "fedjax_opt.rules.delta_sgd.delta_sgd",
 )

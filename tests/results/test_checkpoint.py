@@ -21,8 +21,8 @@ import fedjax_opt as fo
 from fedjax_opt import samplers
 from fedjax_opt.arrays import counters
 from fedjax_opt.data.population import Population
+from fedjax_opt.engine.tally import Tally
 from fedjax_opt.results.checkpoint import Checkpoints
-from fedjax_opt.results.tally import Tally
 from tests.helpers import jax_problems
 from tests.helpers.refusals import refusal
 

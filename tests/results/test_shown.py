@@ -11,7 +11,7 @@ import pytest
 from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.tasks import TASKS
 from fedjax_opt import Report, Result
-from fedjax_opt.results import names, selection  # noqa: F401, in words.txt
+from fedjax_opt.results import names
 from fedjax_opt.results.closing_table import closing_table
 from fedjax_opt.results.history import History
 from fedjax_opt.results.progress import with_progress

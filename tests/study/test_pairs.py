@@ -65,15 +65,15 @@ def test_a_small_effect_and_one_below_the_grain():
   steps = np.array([0.0, 0.002, 0.001, 0.003, 0.002])
   a, b = cell("a", 0.9 + steps), cell("b", 0.896 + 1.1 * steps)
   small = study(a, b)
-  (verdict,) = [v for v in small.verdicts if v.verdict != BEST]
-  assert (verdict.verdict, verdict.remark) == (
+  (verdict,) = [v for v in small.verdicts if v.kind != BEST]
+  assert (verdict.kind, verdict.remark) == (
     TIED, "differs by less than the smallest effect of interest"
   )  # fmt: skip
   (verdict,) = [v for v in study(a, b, min_effect=0).verdicts if v.pair]
-  assert (verdict.verdict, verdict.remark) == (WORSE, "")
+  assert (verdict.kind, verdict.remark) == (WORSE, "")
   coarse = cell("b", 0.896 + 1.1 * steps, sets={"test": ExampleSet(100)})
   (verdict,) = [v for v in study(a, coarse, min_effect=0).verdicts if v.pair]
-  assert (verdict.verdict, verdict.remark) == (
+  assert (verdict.kind, verdict.remark) == (
     WORSE,
     "less than one of 100 examples",
   )
@@ -85,10 +85,10 @@ def test_what_is_no_better_than_chance_has_collapsed():
   for final, verdict in ((chance - 1e-3, COLLAPSED), (chance + 1e-3, WORSE)):
     finals = final + np.array([-1e-4, 0, 1e-4])
     case = study(cell("a", [0.9, 0.9, 0.9001]), cell("b", finals, sets=sets))
-    assert [v.verdict for v in case.verdicts] == [BEST, verdict]
+    assert [v.kind for v in case.verdicts] == [BEST, verdict]
   # Without the examples, the first model has 0.1.
   case = study(cell("a", [0.1, 0.1]), cell("b", [0.09, 0.1]))
-  assert [v.verdict for v in case.verdicts] == [COLLAPSED, COLLAPSED]
+  assert [v.kind for v in case.verdicts] == [COLLAPSED, COLLAPSED]
   tuned_cell = cell("a", [0.5] * 2, tried={0.1: [0.5], 1.0: [0.1], 3.0: [0.05]})
   assert tuned_cell.num_collapsed == 2
 
@@ -111,7 +111,7 @@ def test_simulated_errors_are_by_the_rule_of_studies():
   are_worse = errors.are_worse(values)
   for i in range(values.shape[2]):
     cells = [cell(str(m), finals) for m, finals in enumerate(values[..., i])]
-    is_worse = [v.verdict == WORSE for v in study(*cells).verdicts]
+    is_worse = [v.kind == WORSE for v in study(*cells).verdicts]
     assert is_worse == are_worse[:, i].tolist()
   assert 0 < are_worse.mean() < 1
   assert errors.equal_methods(rng, 5, 5, 2000) < 0.06

@@ -35,13 +35,13 @@ def test_claims_agree_with_tables():
   for verdict, row in zip(all_verdicts, rows_of(case), strict=True):
     assert float(row["mean"]) == verdict.value.estimate
     assert float(row["low"]) == verdict.value.low
-    assert row["verdict"] == verdict.verdict
+    assert row["verdict"] == verdict.kind
     mean = f"{100 * verdict.value.estimate:.1f}"
     ends = f"{100 * float(row['low']):.1f} to {100 * float(row['high']):.1f}"
     in_table = [e for r in table.rows for e in r if e[:2] == (mean, ends)]
-    assert [e.verdict for e in in_table] == [verdict.verdict]
+    assert [e.verdict for e in in_table] == [verdict.kind]
     assert all(mean in text and ends in text for text in texts)
-    if verdict.verdict == verdicts.BEST:
+    if verdict.kind == verdicts.BEST:
       cells = case.under(verdict.cell.condition).values()
       answer = sentences.answer(
         study(*[dataclasses.replace(c, condition={}) for c in cells])

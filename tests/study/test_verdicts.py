@@ -31,7 +31,7 @@ def t_interval(a, b):
 
 def test_best_worse_and_not_told_apart():
   all_verdicts = studies.plain().verdicts
-  assert [v.verdict for v in all_verdicts] == 2 * [WORSE, BEST, TIED]
+  assert [v.kind for v in all_verdicts] == 2 * [WORSE, BEST, TIED]
   worse, best, tied = all_verdicts[:3]
   finals = [v.cell.final("test_accuracy") for v in (worse, best, tied)]
   assert best.value == statistics.mean_interval(finals[1])
@@ -46,12 +46,12 @@ def test_pairs_are_of_the_same_seed():
   values = np.array([0.5, 0.6, 0.7])
   other = values[::-1] - np.array([0.01, 0.012, 0.008])
   same = by_method(study(cell("a", values), cell("b", other)))
-  assert same["b"].verdict == TIED
+  assert same["b"].kind == TIED
   # The same runs, with the seeds in another order.
   turned = by_method(
     study(cell("a", values), cell("b", other, seeds=[12, 11, 10]))
   )
-  assert turned["b"].verdict == WORSE
+  assert turned["b"].kind == WORSE
   assert turned["b"].behind.estimate == pytest.approx(0.01)
 
 
@@ -67,7 +67,7 @@ def test_without_two_common_seeds_nothing_is_told(seeds):
     cell("a", [0.9, 0.91, 0.92]), cell("b", [0.5, 0.51, 0.52], seeds=seeds)
   )
   all_verdicts = case.verdicts
-  assert all_verdicts[1].verdict == TIED
+  assert all_verdicts[1].kind == TIED
   assert np.isnan(all_verdicts[1].behind.low)
 
 
@@ -76,7 +76,7 @@ def test_the_best_is_not_told_by_the_luck_of_other_seeds():
   a, b = cell("a", [0.9, 0.8, 0.7, 0.5]), cell("b", [0.885, 0.79, 0.69])
   for cells in ((a, b), (b, a)):
     verdict_of = by_method(study(*cells))
-    assert [verdict_of[m].verdict for m in "ab"] == [BEST, WORSE]
+    assert [verdict_of[m].kind for m in "ab"] == [BEST, WORSE]
     assert "accuracy, a is best" in sentences.answer(study(*cells))
 
 
@@ -97,7 +97,7 @@ def test_a_method_that_diverged_is_not_the_best():
     cell("a", [0.9, NAN, 0.9, 0.9]), cell("b", [0.5] * 4), cell("c", [])
   )
   verdict_of = by_method(case)
-  assert [verdict_of[m].verdict for m in "abc"] == [DIVERGED, BEST, DIVERGED]
+  assert [verdict_of[m].kind for m in "abc"] == [DIVERGED, BEST, DIVERGED]
   assert [verdict_of[m].num_diverged for m in "abc"] == [1, 0, 0]
   assert [verdict_of[m].num_seeds for m in "abc"] == [4, 4, 0]
   assert np.isnan(verdict_of["a"].value.estimate)
@@ -145,7 +145,7 @@ def test_a_difference_without_a_width_needs_six_seeds():
     values = 0.97 - np.arange(num_seeds) / 360
     case = study(cell("a", values), cell("b", values - 2 / 360))
     result = by_method(case)["b"]
-    assert result.verdict == verdict
+    assert result.kind == verdict
     assert result.behind.estimate == pytest.approx(2 / 360)
     assert result.pair.adjusted == 2.0 ** (1 - num_seeds)
     assert np.isnan(result.behind.low)
@@ -155,14 +155,14 @@ def test_a_width_by_rounding_is_none():
   ends = np.float32([0.3, np.nextafter(np.float32(0.3), np.float32(1))])
   case = study(cell("a", ends), cell("b", [0.2, 0.2]))
   verdict = by_method(case)["b"]
-  assert verdict.verdict == TIED
+  assert verdict.kind == TIED
   assert np.isnan(verdict.behind.low)
 
 
 def test_differences_by_rounding_are_none():
   values = np.array([0.9, 0.8, 0.7, 0.75, 0.85, 0.6])
   case = study(cell("a", values), cell("b", values - 6e-8))
-  assert [v.verdict for v in case.verdicts] == [BEST, BEST]
+  assert [v.kind for v in case.verdicts] == [BEST, BEST]
 
 
 def test_methods_with_the_same_mean_are_all_best():
@@ -173,14 +173,14 @@ def test_methods_with_the_same_mean_are_all_best():
     cells = {"a": cell("a", steady), "b": cell("b", loose)}
     case = study(cells[first], cells[second], cell("c", third))
     verdict_of = by_method(case)
-    assert [verdict_of[m].verdict for m in "abc"] == [BEST, BEST, TIED]
+    assert [verdict_of[m].kind for m in "abc"] == [BEST, BEST, TIED]
     assert verdict_of["c"].behind == t_interval(loose, third)
     assert sentences.answer(case) == (
       f"By mean test accuracy, {first} and {second} are best, not told apart "
       "from c."
     )
   alone = by_method(study(cells["a"], cell("c", third)))
-  assert alone["c"].verdict == WORSE
+  assert alone["c"].kind == WORSE
 
 
 @pytest.mark.parametrize(

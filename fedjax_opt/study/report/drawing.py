@@ -133,7 +133,7 @@ class StudyPictures(NamedTuple):
 def about_curves(
   metric: str,
   panels: Mapping[str, Mapping[str, plots.Curve]],
-  seeds: Iterable[int] = (),
+  seeds: Iterable[int],
   by_value: bool = False,
 ) -> dict[str, Any]:
   """The facts that a caption states about curves that are means over seeds.

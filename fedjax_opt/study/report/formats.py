@@ -185,7 +185,7 @@ def _measured_columns(study: Study, verdict: Verdict) -> dict[str, Any]:
     **dict(zip(_MEAN, verdict.value, strict=True)),
     "seeds": verdict.num_seeds,
     "diverged_seeds": verdict.num_diverged,
-    "verdict": verdict.verdict,
+    "verdict": verdict.kind,
     "remark": verdict.remark,
     **dict(zip(_BEHIND, verdict.behind, strict=True)),
     "p_holm": verdict.pair.adjusted if verdict.pair else None,

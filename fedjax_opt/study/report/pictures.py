@@ -68,7 +68,7 @@ def _against_conditions(album: StudyPictures) -> Iterator[Picture]:
     facts = drawing.about_curves(metric, panels, numbers, by_value=True) | {
       "condition": name,
       "missing": sorted(set(album.labels.values()) - panel_methods),
-      "has_lost": any(v.verdict == DIVERGED for v in album.study.verdicts),
+      "has_lost": any(v.kind == DIVERGED for v in album.study.verdicts),
     }
     yield album.picture(
       "against",

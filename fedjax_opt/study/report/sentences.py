@@ -43,9 +43,9 @@ def _methods_by_verdict(
   names = study.names
   return {
     kind: tuple(
-      dict.fromkeys(names[v.cell.method] for v in verdicts if v.verdict == kind)
+      dict.fromkeys(names[v.cell.method] for v in verdicts if v.kind == kind)
     )
-    for kind in dict.fromkeys(v.verdict for v in verdicts)
+    for kind in dict.fromkeys(v.kind for v in verdicts)
   }
 
 
@@ -55,7 +55,7 @@ def _counts(study: Study) -> list[tuple[str, int, int]]:
   verdicts = [v for v in study.verdicts if dict(v.cell.condition) in compared]
   rows = []
   for method, label in study.names.items():
-    kinds = [v.verdict for v in verdicts if v.cell.method == method]
+    kinds = [v.kind for v in verdicts if v.cell.method == method]
     rows.append((label, kinds.count(BEST), kinds.count(TIED)))
   shown_rows = [row for row in rows if sum(row[1:])]
   return sorted(shown_rows, key=lambda row: -sum(row[1:]))

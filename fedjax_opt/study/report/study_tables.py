@@ -165,7 +165,7 @@ def _tried(*own_verdicts: Verdict) -> Row:
 
 
 def _value(study: Study, verdict: Verdict) -> Entry:
-  if verdict.verdict == DIVERGED:
+  if verdict.kind == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
     is_all = verdict.cell.report_runs is None
@@ -173,7 +173,7 @@ def _value(study: Study, verdict: Verdict) -> Entry:
   # A single method is not called best.
   is_alone = len(study.under(verdict.cell.condition)) == 1
   texts = study.numbers.texts(verdict.value)
-  return Entry(*texts, "" if is_alone else verdict.verdict)
+  return Entry(*texts, "" if is_alone else verdict.kind)
 
 
 def differences(study: Study) -> Table | None:
@@ -187,7 +187,7 @@ def differences(study: Study) -> Table | None:
       "p (Holm)": words.p_value(v.pair.adjusted),
       "Detectable": numbers.value(v.pair.detectable),
       "Best wins (%)": Entry(*_SHARES.texts(v.probability)),
-      "Verdict": ": ".join(filter(None, [v.verdict, v.remark])),
+      "Verdict": ": ".join(filter(None, [v.kind, v.remark])),
     }
     for v in study.verdicts
     if v.pair
@@ -264,7 +264,8 @@ def _tuning(cell: Cell) -> Row:
   tuning, row = cell.tuning, {"Settings": "1"}
   row |= dict.fromkeys((_LOST, "Score"), words.NOTHING)
   if tuning:
-    score = Numbers(cell.criterion.metric).with_unit(tuning.score)
+    numbers = Numbers(cell.criterion.metric)
+    score = numbers.with_interval(Interval(tuning.score))
     seeds = words.counted(tuning.num_seeds, "seed")
     row["Settings"] = f"{cell.budget} × {seeds}"
     lost = f"{tuning.num_diverged} + {cell.num_collapsed}"

@@ -78,7 +78,8 @@ def blocks(results):
   return [Table(["cell", "points"], rows), Picture("all", draw, "All"), *claims]
 
 
-ARTEFACT = Artefact("some/table9", "A table", "a setting", cells, blocks)
+keep = lambda run: records.RecordedParts(["test_accuracy"])
+ARTEFACT = Artefact("some/table9", "A table", "a setting", cells, blocks, keep)
 
 
 @pytest.fixture(scope="module")

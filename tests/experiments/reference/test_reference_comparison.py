@@ -33,7 +33,7 @@ def places(board):
     (name, verdict.cell.method): (
       board.rank(study, verdict),
       verdict.value,
-      verdict.verdict,
+      verdict.kind,
     )
     for name, study in board.studies.items()
     for verdict in study.verdicts

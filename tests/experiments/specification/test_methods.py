@@ -42,7 +42,7 @@ def method_of(*arguments):
   """{flag: value} of all that a method is made of, but for its algorithm."""
   spec = spec_of(*arguments)
   values = {}
-  for entry in spec.tuned:
+  for entry in spec.tunable:
     if entry is not spec.algorithm:
       values[entry.flag] = entry.name
     flags = [*entry.grid, *entry.static]

@@ -81,7 +81,7 @@ def test_other_runs_have_other_folders(runs, no_run, other, difference):
   assert runs.find(spec) is None
   assert runs.folder_of(spec) != runs.folder_of(SPEC)
   config = runs.find(SPEC).config
-  text = store.other_flags_text(config, store.identity_of_spec(spec))
+  text = store.other_flags_text(config, spec.identity)
   assert set(text.split(", ")) == set(difference.split(", "))
 
 
@@ -95,11 +95,11 @@ def test_a_folder_of_another_run_is_refused(runs, no_run, tmp_path):
 def test_a_run_from_before_a_flag_was_added(runs):
   config = dict(runs.find(SPEC).config)
   del config["sampler"]
-  assert store.other_flags_text(config, store.identity_of_spec(SPEC)) is None
+  assert store.other_flags_text(config, SPEC.identity) is None
 
 
 def test_a_run_with_one_flag_more_is_another():
-  flags = store.identity_of_spec(SPEC)
+  flags = SPEC.identity
   for name, value in {"upload": "sign", "max_update_norm": 1.0}.items():
     text = store.other_flags_text(flags | {name: value}, flags)
     assert text == f"{name}={value}, not None"

@@ -295,7 +295,7 @@ def test_fmri(monkeypatch):
 def _populations(pool, seeds, *arguments):
   task = task_of("--task=digits_logistic")._replace(train=pool)
   spec = spec_of("--num_clients=3", f"--seed={seeds}", *arguments)
-  of_seed, _ = data_of_runs.populations(spec, task)
+  of_seed, _ = data_of_runs.drawn_clients(spec, task)
   return of_seed
 
 

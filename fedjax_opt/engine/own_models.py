@@ -1,7 +1,7 @@
 """Metrics of the models that clients use themselves, while a run goes on.
 
-`client_results.evaluate_clients` measures one model, client by client; here it
-is one number for each point of a grid, so that settings can be chosen by it.
+`client_evaluation.evaluate_clients` measures one model, client by client; here
+it is one number for each point of a grid, so that settings can be chosen by it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,9 @@ from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import inputs
+from fedjax_opt.engine import client_evaluation, inputs
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.result import Report
-from fedjax_opt.study import client_results
 from fedjax_opt.transforms.upload import own_part
 
 # Of each client's examples; the second is of what the first leaves.
@@ -117,7 +116,7 @@ class OwnModels:
       per_example: `(params, batch) -> {name: [B]}`.
       parts: seed -> the clients' examples, all of the same pool.
       measured: the parts on which models are measured, such as 'test'.
-      **options: see `client_results.OPTIONS`.
+      **options: see `client_evaluation.OPTIONS`.
     """
     seeds = list(parts)
     of_seeds = lambda part: inputs.data_of_seeds(
@@ -125,7 +124,7 @@ class OwnModels:
     )
     data, held_out = of_seeds("train"), {n: of_seeds(n) for n in measured}
     first_clients = parts[seeds[0]].train
-    self._config = client_results.config_of(first_clients, None, options)
+    self._config = client_evaluation.config_of(first_clients, None, options)
     self._make, self._per_example = make, per_example
     names = [name for name in points[0] if name != "seed"]
     column = lambda name: np.array([point[name] for point in points])
@@ -167,15 +166,15 @@ class OwnModels:
     held_out = {name: clients_of(lists) for name, lists in parts.items()}
 
     def one_client(worker, received):
-      model = client_results.own_model(algorithm, server, worker, received)
+      model = client_evaluation.own_model(algorithm, server, worker, received)
       return {
-        name: client_results.means(
+        name: client_evaluation.means(
           self._per_example, model, clients, worker.client
         )
         for name, clients in held_out.items()
       }
 
-    metrics = client_results.each_client(
+    metrics = client_evaluation.each_client(
       one_client, self._config, models, seed, round, clients_of(train)
     )
     return {

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedjax_opt.arrays import counters
 from fedjax_opt.base import LOSSES
+from fedjax_opt.engine.clock import Clock
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import SPENT, TIME
 
@@ -42,7 +43,7 @@ class Tally:
   lost_and_rejected: np.ndarray | int = 0
   traces: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
   reported: tuple[str, ...] = ("rejected_clients",)
-  clock: Any | None = None  # A Clock of the engine, which imports this file.
+  clock: Clock | None = None
 
   def add_rounds(
     self, stop: int, counts: Mapping[str, Any], traces: Mapping[str, Any]
