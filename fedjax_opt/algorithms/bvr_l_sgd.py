@@ -5,7 +5,6 @@ References:
   Federated Learning", ICML 2021.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -179,8 +178,9 @@ def _recursive(
 
   def round(state, cohort):
     is_exact = large_batch is None or large_batch >= cohort.config.mean_size
-    examples = large_batch or cohort.config.mean_size  # b~
-    stage_length = math.ceil(1 + examples / cohort.config.plan.budget)  # T
+    examples = large_batch or cohort.mean_size  # b~
+    budget = cohort.max_steps * cohort.config.plan.batch_size  # K B
+    stage_length = 1 - (-examples // budget)  # T
     t = cohort.round % stage_length  # The paper's t - 1.
 
     large_gradient = _large_gradient(loss_fn, None if is_exact else large_batch)

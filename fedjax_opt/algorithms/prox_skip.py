@@ -92,7 +92,7 @@ def prox_skip(
     strength = p / jnp.where(rate > 0, rate, 1)  # p / gamma
     # The step after which the coin falls; a fresh draw continues an old one.
     length = jax.random.geometric(cohort.key, jnp.asarray(p, jnp.float32))
-    meets = length <= cohort.config.plan.max_steps
+    meets = length <= cohort.max_steps
 
     def one_client(worker, broadcast):
       mean, meetings = broadcast

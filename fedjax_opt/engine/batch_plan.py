@@ -93,11 +93,6 @@ class BatchPlan:
     )
 
   @property
-  def budget(self) -> int:
-    """K B, the most examples in all local batches of a client in a round."""
-    return self.max_steps * self.batch_size
-
-  @property
   def common_steps(self) -> int | None:
     """K, if every client of the population takes K local steps, else None."""
     return self.max_steps if self.min_steps == self.max_steps else None

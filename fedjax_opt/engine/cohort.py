@@ -6,6 +6,7 @@ maps it over the clients; replies.py holds what a verb returns.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -130,6 +131,24 @@ class Cohort:
     if arrival is None or arrival.staleness is None:
       return np.zeros(self.config.cohort_size, np.int32)
     return arrival.staleness
+
+  @property
+  def max_steps(self) -> int | jax.Array:
+    """The most local steps of a client with this seed's clients.
+
+    It is traced only if seeds differ; `config.plan.max_steps` is of all seeds.
+    """
+    plan = self.config.plan
+    if not self.config.seeds_differ:
+      return plan.max_steps
+    return jnp.max(plan.num_steps(self._data.sizes))
+
+  @property
+  def mean_size(self) -> int | jax.Array:
+    """Examples of a client of this seed, on average, rounded up."""
+    if not self.config.seeds_differ:
+      return math.ceil(self.config.mean_size)
+    return -(-jnp.sum(self._data.sizes) // self.config.num_clients)
 
   @property
   def is_scaled(self) -> bool:

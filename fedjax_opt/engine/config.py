@@ -284,6 +284,8 @@ class Config:
     evaluate: metrics of a model, or None.
     eval_every: rounds from one evaluation to the next.
     mean_size: examples of a client, on average over the population.
+    seeds_differ: whether `mean_size` or the most local steps of a client are
+      others for one seed than for another; here they are of all seeds.
     max_size: n_max, examples of the largest client.
     layout: the devices over which clients and grid are divided.
     vmaps_points: whether the points of a grid are vectorized; if not, they are
@@ -308,6 +310,7 @@ class Config:
   evaluate: EvaluateFn | None
   eval_every: int
   mean_size: float
+  seeds_differ: bool
   max_size: int
   layout: sharding.Layout
   vmaps_points: bool
@@ -447,6 +450,8 @@ class Config:
       == ("auto", None),
       "trace": tuple(settings["trace"]),
       "mean_size": float(np.mean(sizes)),
+      "seeds_differ": _differ(np.mean(sizes, axis=-1))
+      or _differ(np.max(plan.num_steps(sizes), axis=-1)),
       "max_size": data.max_size,
       "layout": layout,
       "vmaps_points": _vmaps_points(settings, params, plan.batch_size),
@@ -463,6 +468,10 @@ def _vmaps_points(
   if options["grid_map"] == "auto" and options["grid_chunk"] is None:
     return fastest_vmapped(params, batch_size) != 1
   return options["grid_map"] != "scan"
+
+
+def _differ(values: np.ndarray) -> bool:
+  return bool(np.ptp(values) > 0)
 
 
 def _cohort_size(

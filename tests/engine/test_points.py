@@ -91,6 +91,18 @@ def test_a_point_equals_its_own_simulation():
   assert sweep.history.rounds == own_run.history.rounds == [0, 2, 3]
 
 
+@pytest.mark.parametrize("name", ["bvr_l_sgd", "prox_skip"])
+@pytest.mark.default_cases("prox_skip")
+def test_the_most_local_steps_are_those_of_the_seed(name):
+  """How long a stage is, and which coins count, is as in a run of its own."""
+  make = lambda rate: TASK.algorithm(name, client=None, rate=rate, psi=None)
+  options = {"rounds": 30, "batch_size": 2, "local_epochs": 0.3}
+  grid = {"rate": [0.1]}
+  sweep = fo.sweep(make, grid, TASK.params, data_of, seeds=[3, 1], **options)
+  run = fo.simulate(make(0.1), TASK.params, data_of(3), seed=3, **options)
+  close(trees.take(sweep.params, 0), run.params)
+
+
 def test_vectorized_equals_one_after_the_other():
   vmap, scan = run("vmap"), run("scan")
   close((vmap.state, vmap.traces), (scan.state, scan.traces))
