@@ -389,7 +389,8 @@ def check_instance(name: str, value: Any, kinds: Sequence[type]) -> None:
   """Raises TypeError if a value is of none of these classes."""
   if not isinstance(value, tuple(kinds)):
     hint = " (it was not called)" * isinstance(value, type)
-    words = " or ".join(f"a {kind.__name__}" for kind in kinds)
+    names = [kind.__name__ for kind in kinds]
+    words = " or ".join(("an " if n[0] in "AEIO" else "a ") + n for n in names)
     raise TypeError(f"{name}={brief(value)}: must be {words}{hint}")
 
 

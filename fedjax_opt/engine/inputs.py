@@ -117,7 +117,9 @@ def check_is_grid(name: str, grid: Any) -> None:
     ValueError: if its values have too many combinations.
   """
   _GRID.check(name, grid)
-  points = math.prod(len(v) for v in grid.values() if hasattr(v, "__len__"))
+  # An array without axes has no length, and is refused with its name.
+  is_sized = lambda v: hasattr(v, "__len__") and getattr(v, "ndim", 1) > 0
+  points = math.prod(len(v) for v in grid.values() if is_sized(v))
   if points > _MOST_POINTS:
     raise ValueError(
       f"{name}: has {points} points; must have at most {_MOST_POINTS}"

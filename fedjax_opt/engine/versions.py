@@ -39,9 +39,10 @@ def with_versions(algorithm: Algorithm, num_slots: int) -> Algorithm:
   if algorithm.broadcast is None:
     raise ValueError(
       "schedule: clients of this algorithm need more than what the server sent "
-      "when they started, such as a second phase or what they keep themselves "
-      "(it has no `Algorithm.broadcast`); give a synchronous schedule, or "
-      "another algorithm, such as fed_buff"
+      "when they started, such as a second phase or what they keep themselves, "
+      "also for error_feedback (it has no `Algorithm.broadcast`); give a "
+      "synchronous schedule, or an algorithm such as fed_buff, without "
+      "error_feedback"
     )
 
   def init(params):
