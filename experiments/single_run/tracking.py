@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -69,7 +70,12 @@ def log_run(tracker: str, folder: pathlib.Path) -> None:
 
 
 def log_study(tracker: str, folder: pathlib.Path, study: Any) -> None:
-  """Logs each cell of a study; the first one has the report's files too."""
+  """Logs each cell of a study; the first one has the report's files too.
+
+  TensorBoard's events of an earlier report in the folder are replaced.
+  """
+  if tracker == "tensorboard":
+    shutil.rmtree(folder / "tensorboard", ignore_errors=True)
   suffixes = (".png", ".html", ".csv", ".md")
   paths = [*folder.iterdir(), *folder.glob("pictures/*")]
   files = tuple(sorted(path for path in paths if path.suffix in suffixes))

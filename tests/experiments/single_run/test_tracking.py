@@ -1,11 +1,14 @@
 """What trackers are given, by libraries that write down how they are called."""
 
 import sys
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 
 from experiments.single_run import tracking
+from fedjax_opt.results.history import History
 from tests.helpers.commands import call
 from tests.helpers.histories import events_of
 
@@ -93,6 +96,17 @@ def test_tensorboard_has_what_a_run_is_and_its_pictures(tmp_path):
     assert len(of_tag["config/text_summary"]) == 1
     assert len(of_tag["test_accuracy"]) == 2  # Of two evaluations, each once.
   assert {"curves", "clients"} <= set(events[0])
+
+
+def test_a_study_s_events_are_those_of_its_last_report(tmp_path):
+  pytest.importorskip("tensorboardX")
+  for value in (1.0, 2.0):
+    history = History([0], {"x": np.array([[value]])})
+    runs = SimpleNamespace(points=[{"seed": 1}], history=history)
+    cell = SimpleNamespace(method="A", condition={}, report_runs=runs)
+    study = SimpleNamespace(cells=[cell], about={})
+    tracking.log_study("tensorboard", tmp_path, study)
+  assert events_of(tmp_path / "tensorboard" / "A,_seed=1")["x"] == [(0, 2.0)]
 
 
 def test_names_that_a_folder_cannot_tell_apart_are_numbered(tmp_path):
