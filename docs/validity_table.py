@@ -401,8 +401,9 @@ for any step size. Some methods reach the optimum only if all clients take part;
 they have no memory of the clients outside of the cohort. The perturbations of
 FedSpeed, FedGamma and FedSMOO have a fixed length, which moves each client's
 minimum. Without perturbations FedGamma is SCAFFOLD, FedSMOO is FedDyn, and
-FedSpeed with `all_duals` is FedDyn too. If clients keep a part of the model, no
-model has all parts, so no model can be at the optimum. The model of
+FedSpeed with `all_duals` is FedDyn too. FedDC with alpha 0 is SCAFFOLD. If
+clients keep a part of the model, no model has all parts, so no model can be at
+the optimum. The model of
 `per_fed_avg` is meant to take one more step. `fed_bn` is `fed_per` with other
 leaves, and the linked test compares the two. `fed_ex_lora` needs models with
 adapters.

@@ -420,6 +420,21 @@ def test_single_precision_and_equal_weights_are_near_the_loop(name):
   check(name, case="uniform", x64=False)
 
 
+def test_without_its_own_term_it_is_scaffold():
+  """FedGamma without perturbations, and FedDC without a penalty."""
+  with jax.enable_x64(True):
+    scaffold_, *others = (
+      cases.flat(cases.TASK.simulate(make, rounds=3, **cases.FAULTY).params)
+      for make in (
+        fo.scaffold(LOSS, LR),
+        fo.fed_gamma(LOSS, LR, rho=0.0),
+        fo.fed_dc(LOSS, LR, alpha=0.0),
+      )
+    )
+  for other in others:
+    np.testing.assert_allclose(other, scaffold_, rtol=1e-10)
+
+
 # A field of Delta-SGD's state -> what the referee calls it.
 TRACES = {
   "step_size": "step_sizes",
