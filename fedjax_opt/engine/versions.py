@@ -38,11 +38,10 @@ def with_versions(algorithm: Algorithm, num_slots: int) -> Algorithm:
   """
   if algorithm.broadcast is None:
     raise ValueError(
-      "schedule: clients of this algorithm need more than what the server sent "
-      "when they started, such as a second phase or what they keep themselves, "
-      "also for error_feedback (it has no `Algorithm.broadcast`); give a "
-      "synchronous schedule, or an algorithm such as fed_buff, without "
-      "error_feedback"
+      "schedule: its clients need more than what the server sent when they "
+      "started: a second phase, or what they keep, also for error_feedback (no "
+      "`Algorithm.broadcast`); give a synchronous schedule, or fed_buff "
+      "without error_feedback"
     )
 
   def init(params):
