@@ -10,6 +10,7 @@ import optax
 from jax import lax
 from jax.typing import ArrayLike
 
+from fedjax_opt import sharding
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.arrays.trees import at_least_float32, is_float
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
@@ -18,7 +19,6 @@ from fedjax_opt.checks.fields import Count
 from fedjax_opt.checks.values import check_shape
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import sharding
 
 __all__ = [
   "deciles",

@@ -53,7 +53,7 @@ EQUIVALENT = {
 _OTHERS = (
   "tests/rules/test_rules_registry.py", "tests/test_registry.py",
   "tests/checks/test_settings.py", "tests/engine/test_batch_plan.py",
-  "tests/engine/test_sharding.py",
+  "tests/test_sharding.py",
   "tests/engine/test_collectives.py", "tests/experiments/test_run.py",
   "tests/experiments/specification/test_methods.py",
   "tests/experiments/command_line/test_help.py",

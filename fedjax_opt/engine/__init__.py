@@ -5,7 +5,6 @@ What is settled before anything runs:
   config.py         the options of a run, resolved: `Config`
   batch_plan.py     how many local steps clients take
   chunks.py         how many clients are vectorized at a time
-  sharding.py       which devices compute what, and where arrays lie: `Layout`
   clock.py          the timetables of a schedule, as the input of rounds
   client_work.py    the work of clients, from which a schedule has durations
   inputs.py         checks of all arguments that are no options

@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fedjax_opt import sharding
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
 from fedjax_opt.checks.values import check_integer
-from fedjax_opt.engine import mapping, replies, sharding
+from fedjax_opt.engine import mapping, replies
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.engine.replies import Reply

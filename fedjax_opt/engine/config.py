@@ -8,10 +8,10 @@ from typing import Annotated, Any, TypedDict
 import numpy as np
 import optax
 
+from fedjax_opt import sharding
 from fedjax_opt.base import EvaluateFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks.values import brief, check_integer, nearest
-from fedjax_opt.engine import sharding
 from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.engine.chunks import (
   chunk_size,

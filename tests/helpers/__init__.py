@@ -32,6 +32,6 @@ The command line, and other processes:
 commands.py          the command line as the tests call it
 resumed_runs.py      runs that are stopped and go on
 worker_cells.py      cells for tests of workers
-several_devices.py   the runs of engine/test_sharding.py
+several_devices.py   the runs of test_sharding.py
 extras_alone.py      what an extra lets one do, without other packages
 """

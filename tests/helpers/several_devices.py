@@ -1,4 +1,4 @@
-"""The runs of engine/test_sharding.py: on one device, and on several.
+"""The runs of test_sharding.py: on one device, and on several.
 
   python -m tests.helpers.several_devices RESULTS.npz FOLDER CASES \
     CLIENT_DEVICES GRID_DEVICES MODEL_DEVICES \
