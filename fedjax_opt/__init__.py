@@ -13,10 +13,10 @@ from fedjax_opt import samplers as samplers
 from fedjax_opt import schedules as schedules
 from fedjax_opt import scores as scores
 from fedjax_opt import systems as systems
-from fedjax_opt import target as target
 from fedjax_opt import trainable as trainable
 from fedjax_opt import transforms as transforms
 from fedjax_opt.algorithms import *  # noqa: F403
+from fedjax_opt.arrays import target as target
 from fedjax_opt.base import VERSION as __version__  # noqa: F401
 from fedjax_opt.base import Algorithm as Algorithm
 from fedjax_opt.base import ClientOutput as ClientOutput

@@ -19,8 +19,8 @@ from jax.typing import ArrayLike
 from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.fields import Params as Params
 from fedjax_opt.checks.fields import Rate as Rate
+from fedjax_opt.checks.fields import State as State
 
-State = Any  # A pytree of arrays: what the server keeps between rounds.
 Batch = dict[str, jax.Array]  # Each value is [B, ...].
 
 # (params, batch, rng) -> [B]. One loss per example, so that padding, weights

@@ -10,8 +10,8 @@ import optax
 from jax import lax
 from jax.typing import ArrayLike
 
-from fedjax_opt import sharding
 from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import sharding
 from fedjax_opt.arrays.trees import at_least_float32, is_float
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
 from fedjax_opt.checks import fields, functions

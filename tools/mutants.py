@@ -35,8 +35,8 @@ from collections.abc import Iterator
 ROOT = pathlib.Path(__file__).parents[1]
 PLACES = (
   *(f"fedjax_opt/{name}/*.py" for name in ("engine", "rules", "algorithms")),
-  *(f"fedjax_opt/{n}.py" for n in ("contract", "counters", "draws")),
-  "fedjax_opt/multi_process.py",
+  *(f"fedjax_opt/arrays/{name}.py" for name in ("counters", "draws")),
+  *(f"fedjax_opt/{name}.py" for name in ("contract", "multi_process")),
 )
 # A mutant's tests take so many seconds at most, as measured without it; then
 # others are left out.
@@ -53,7 +53,7 @@ EQUIVALENT = {
 _OTHERS = (
   "tests/rules/test_rules_registry.py", "tests/test_registry.py",
   "tests/checks/test_settings.py", "tests/engine/test_batch_plan.py",
-  "tests/test_sharding.py",
+  "tests/arrays/test_sharding.py",
   "tests/engine/test_collectives.py", "tests/experiments/test_run.py",
   "tests/experiments/specification/test_methods.py",
   "tests/experiments/command_line/test_help.py",

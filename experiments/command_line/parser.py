@@ -14,8 +14,8 @@ from experiments.command_line.flags import defined
 from experiments.processes import command
 from experiments.processes.command import RunFailed
 from experiments.specification import spec
+from fedjax_opt.checks import memory
 from fedjax_opt.checks.errors import errors_of
-from fedjax_opt.files import memory
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results import folder_digests
 

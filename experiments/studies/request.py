@@ -12,9 +12,8 @@ from experiments.command_line import parser
 from experiments.command_line.flags import argument
 from experiments.specification import spec
 from experiments.specification.choice_flags import MAX_ITEMS
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import fields, memory
 from fedjax_opt.checks.errors import errors_of
-from fedjax_opt.files import memory
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results.metric_names import check_has_direction
 from fedjax_opt.study.tuning import BUDGETS

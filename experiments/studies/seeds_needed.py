@@ -4,7 +4,8 @@ import io
 from typing import Any
 
 from experiments.studies.request import Request
-from fedjax_opt.files import csv_files, memory
+from fedjax_opt.checks import memory
+from fedjax_opt.files import csv_files
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import power

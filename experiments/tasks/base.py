@@ -12,10 +12,10 @@ import numpy as np
 
 from fedjax_opt import multi_process
 from fedjax_opt.base import EvaluateFn, FeaturesFn, LossFn, Params
+from fedjax_opt.checks.memory import size_text
 from fedjax_opt.data import hold_out
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.evaluation import PerExampleFn
-from fedjax_opt.files.memory import size_text
 from fedjax_opt.registry import Choice
 from fedjax_opt.results.selection import Criterion
 

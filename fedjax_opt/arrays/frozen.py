@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fedjax_opt.arrays import trees
-from fedjax_opt.base import Params, State
+from fedjax_opt.checks.fields import Params, State
 
 
 class Frozen(NamedTuple):

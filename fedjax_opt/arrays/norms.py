@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from fedjax_opt import target
+from fedjax_opt.arrays import target
 from fedjax_opt.arrays.trees import at_least_float32, is_float
-from fedjax_opt.base import Params
+from fedjax_opt.checks.fields import Params
 
 
 def flat(tree: Params) -> Params:

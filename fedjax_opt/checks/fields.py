@@ -285,6 +285,7 @@ SeedOfRun = Annotated[int, SEED_OF_RUN]
 
 # A pytree of floating-point arrays: a model.
 Params = Annotated[Any, PARAMS]
+State = Any  # A pytree of arrays: what the server keeps between rounds.
 # A learning rate, or a function from the round to one.
 Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from fedjax_opt.checks import errors
-from fedjax_opt.files import json_files, memory
+from fedjax_opt.checks import errors, memory
+from fedjax_opt.files import json_files
 
 
 @contextlib.contextmanager

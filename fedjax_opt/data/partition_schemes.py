@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import fields, memory
 from fedjax_opt.checks.fields import (
   Count,
   NonNegativeFloat,
@@ -18,7 +18,6 @@ from fedjax_opt.checks.fields import (
   Seed,
 )
 from fedjax_opt.checks.values import brief, check_at_least, check_plain_array
-from fedjax_opt.files import memory
 
 Rows = list[np.ndarray]  # M arrays of pool rows, one per client.
 # So many clients draw one after the other, more of them all at once.

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from fedjax_opt.checks import memory
 from fedjax_opt.checks.fields import checked
 from fedjax_opt.checks.values import check_array, check_at_least
 from fedjax_opt.data import lists, population_files
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_examples, check_fits
 from fedjax_opt.data.population_files import LARGEST, Fields
-from fedjax_opt.files import folders, memory
+from fedjax_opt.files import folders
 from fedjax_opt.files.folders import user_path
 
 _AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.

@@ -19,6 +19,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fedjax_opt.base import Batch
+from fedjax_opt.checks import memory
 from fedjax_opt.checks.fields import (
   Count,
   NonNegativeFloat,
@@ -29,7 +30,6 @@ from fedjax_opt.checks.fields import (
   number,
 )
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.files import memory
 
 
 class Variant(NamedTuple):

@@ -23,11 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from fedjax_opt.checks import errors
+from fedjax_opt.checks import errors, memory
 from fedjax_opt.checks.fields import checked
 from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import files
-from fedjax_opt.files import memory
 from fedjax_opt.files.folders import user_path
 
 __all__ = ["load"]

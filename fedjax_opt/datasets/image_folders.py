@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks import errors
+from fedjax_opt.checks import errors, memory
 from fedjax_opt.checks.fields import Count, checked
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets.files import existing_folder, saved_data_set
-from fedjax_opt.files import memory
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _SPLITS = ("train", "test")

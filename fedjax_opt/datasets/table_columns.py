@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import errors
-from fedjax_opt.files import memory
+from fedjax_opt.checks import errors, memory
 
 # The most different words of a text column; more are names, not kinds.
 MOST_WORDS = 100

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks import errors
+from fedjax_opt.checks import errors, memory
 from fedjax_opt.checks.fields import Field, checked, mapping_of
 from fedjax_opt.checks.values import (
   brief,
@@ -28,7 +28,7 @@ from fedjax_opt.checks.values import (
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets import table_columns
 from fedjax_opt.datasets.files import saved_data_set
-from fedjax_opt.files import csv_files, memory
+from fedjax_opt.files import csv_files
 from fedjax_opt.files.folders import user_path
 
 # The memory of a parsed table: about so many times the bytes of its file, and

@@ -13,8 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import multi_process, target
-from fedjax_opt.arrays import trees
+from fedjax_opt import multi_process
+from fedjax_opt.arrays import target, trees
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.points import Points
 from fedjax_opt.engine.programs import map_arrays

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
-from fedjax_opt import multi_process, target
-from fedjax_opt.arrays import trees
+from fedjax_opt import multi_process
+from fedjax_opt.arrays import target, trees
 from fedjax_opt.base import Params
 
 # Parameters x batch size below which a local step counts as small.

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_opt import sharding
-from fedjax_opt.arrays import trees
+from fedjax_opt.arrays import sharding, trees
 from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
 from fedjax_opt.checks.values import check_integer

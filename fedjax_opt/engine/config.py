@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 import numpy as np
 import optax
 
-from fedjax_opt import sharding
+from fedjax_opt.arrays import sharding
 from fedjax_opt.base import EvaluateFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks.values import brief, check_integer, nearest

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import multi_process, target
-from fedjax_opt.arrays import frozen, trees
+from fedjax_opt import multi_process
+from fedjax_opt.arrays import frozen, target, trees
 from fedjax_opt.base import Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population

@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt import samplers, target
-from fedjax_opt.arrays import trees
+from fedjax_opt import samplers
+from fedjax_opt.arrays import target, trees
+from fedjax_opt.checks import memory
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import computing_order, pad_cohort
-from fedjax_opt.files import memory
 
 # The most bytes of examples in a segment: enough for several rounds in one call
 # of the program, and few enough that two segments fit into any memory.

@@ -11,8 +11,8 @@ from jax import lax
 from jax.extend.core import Literal
 from jax.typing import ArrayLike
 
-from fedjax_opt import contract, target
-from fedjax_opt.arrays import frozen, trees
+from fedjax_opt import contract
+from fedjax_opt.arrays import frozen, target, trees
 from fedjax_opt.base import Params
 from fedjax_opt.engine.inputs import is_function_of_key
 from fedjax_opt.engine.points import Points

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt import target
+from fedjax_opt.arrays import target
 
 # The number of programs kept. A run has two, one for its rounds and one for
 # evaluations, and some small ones, such as that of its initial model.

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_opt import contract, sharding
-from fedjax_opt.arrays import counters, norms, trees
+from fedjax_opt import contract
+from fedjax_opt.arrays import counters, norms, sharding, trees
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions

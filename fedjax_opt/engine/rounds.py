@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import contract, target
-from fedjax_opt.arrays import counters, frozen, trees
+from fedjax_opt import contract
+from fedjax_opt.arrays import counters, frozen, target, trees
 from fedjax_opt.base import LOSSES, Algorithm, Batch, State
 from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import ClientData

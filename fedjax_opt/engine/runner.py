@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import multi_process, target
-from fedjax_opt.arrays import trees
+from fedjax_opt import multi_process
+from fedjax_opt.arrays import target, trees
 from fedjax_opt.base import Params, State
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.initial_state import InitialState

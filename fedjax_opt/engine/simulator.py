@@ -10,7 +10,8 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from fedjax_opt import contract, target
+from fedjax_opt import contract
+from fedjax_opt.arrays import target
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checks import errors, functions
 from fedjax_opt.checks.values import check_at_least

@@ -15,8 +15,7 @@ from jax import lax
 from fedjax_opt import contract
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, State
-from fedjax_opt.checks import functions
-from fedjax_opt.files import memory
+from fedjax_opt.checks import functions, memory
 
 
 class AsyncState(NamedTuple):

@@ -1,1 +1,1 @@
-"""Files and folders: written whole or not at all, digests, locks, limits."""
+"""Files and folders: written whole or not at all, digests, locks."""

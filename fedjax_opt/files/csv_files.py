@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import errors
-from fedjax_opt.files import memory
+from fedjax_opt.checks import errors, memory
 
 _MEMORY = 4  # A parsed table takes about so many times the bytes of its text.
 

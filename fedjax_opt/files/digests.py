@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.files import memory
+from fedjax_opt.checks import memory
 
 DIGEST_KEY = "digest"  # Of the digest of a JSON file, in it.
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt.files import memory
+from fedjax_opt.checks import memory
 
 # Those to remove if the process ends now, of any thread.
 _unfinished: set[pathlib.Path] = set()

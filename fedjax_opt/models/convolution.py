@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from fedjax_opt import target
+from fedjax_opt.arrays import target
 from fedjax_opt.checks.values import check_choice
 
 Padding = str | Sequence[tuple[int, int]]

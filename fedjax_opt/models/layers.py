@@ -22,9 +22,8 @@ from jax import lax
 
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.arrays.trees import at_least_float32
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import fields, memory
 from fedjax_opt.checks.values import check_array, check_at_least, check_choice
-from fedjax_opt.files import memory
 from fedjax_opt.models.convolution import Padding, conv
 
 # Half width of the uniform distribution around 0 from which a parameter is

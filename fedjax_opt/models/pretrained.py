@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from fedjax_opt.checks import errors
-from fedjax_opt.files import json_files, memory
+from fedjax_opt.checks import errors, memory
+from fedjax_opt.files import json_files
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.models.encoder import SIZES, Encoder, EncoderConfig
 from fedjax_opt.models.llama import Llama

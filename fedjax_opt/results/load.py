@@ -8,9 +8,8 @@ from collections.abc import Collection
 from typing import Any
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import errors
+from fedjax_opt.checks import errors, memory
 from fedjax_opt.checks.fields import checked
-from fedjax_opt.files import memory
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.files.json_files import read_json
 from fedjax_opt.results import folder_digests

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt import target
-from fedjax_opt.arrays import norms
+from fedjax_opt.arrays import norms, target
 from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.base import Params
 from fedjax_opt.checks import rules

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
+from fedjax_opt.checks import memory
 from fedjax_opt.checks.fields import checked, choice, integer
 from fedjax_opt.checks.values import as_array, check_array
-from fedjax_opt.files import memory
 
 NUM_RESAMPLES = 10_000
 DIRECTION = choice("max", "min")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.files import memory
+from fedjax_opt.checks import memory
 from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.results.names import (
   NOTHING,

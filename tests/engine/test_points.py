@@ -11,8 +11,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import sharding
-from fedjax_opt.arrays import trees
+from fedjax_opt.arrays import sharding, trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import executor, run_state
 from fedjax_opt.engine.config import Config

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedjax_opt import schedules, systems
-from fedjax_opt.files import csv_files, memory
+from fedjax_opt.checks import memory
+from fedjax_opt.files import csv_files
 from tests.helpers.refusals import refusal
 
 COLUMNS = ("a", "b")

@@ -6,8 +6,9 @@ import zipfile
 import numpy as np
 
 from fedjax_opt import ClientData, Population
+from fedjax_opt.checks import memory
 from fedjax_opt.data import npz_files
-from fedjax_opt.files import json_files, memory
+from fedjax_opt.files import json_files
 from tests.helpers.refusals import refusal
 
 _MB = 1_000_000

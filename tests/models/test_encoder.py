@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from fedjax_opt import lora
-from fedjax_opt.files import memory
+from fedjax_opt.checks import memory
 from fedjax_opt.models import Encoder, EncoderConfig, pretrained
 from tests.helpers import text_models as plain
 from tests.helpers.refusals import refusal

@@ -8,7 +8,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from experiments.single_run import criteria, loading
 from experiments.tasks import base
-from fedjax_opt.files import memory
+from fedjax_opt.checks import memory
 from tests.helpers.commands import call, spec_of, table
 from tests.helpers.refusals import refusal
 

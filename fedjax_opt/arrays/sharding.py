@@ -30,7 +30,7 @@ from jax.sharding import (
   SingleDeviceSharding,
 )
 
-from fedjax_opt import target
+from fedjax_opt.arrays import target
 from fedjax_opt.checks.values import brief
 
 CLIENTS, GRID, MODEL = "clients", "grid", "model"

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 
+from fedjax_opt.checks import memory
 from fedjax_opt.checks.values import brief, check_at_least
-from fedjax_opt.files import memory
 
 # The devices of `use`, and the memory of each.
 _used: contextvars.ContextVar[tuple[list[jax.Device], int | None] | None]

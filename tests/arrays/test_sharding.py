@@ -11,7 +11,8 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec
 
-from fedjax_opt import Population, Simulator, fed_avg, sharding
+from fedjax_opt import Population, Simulator, fed_avg
+from fedjax_opt.arrays import sharding
 from tests.helpers import several_devices
 from tests.helpers.commands import REPOSITORY, free_address
 
