@@ -8,7 +8,6 @@ What is settled before anything runs:
   clock.py          the timetables of a schedule, as the input of rounds
   client_work.py    the work of clients, from which a schedule has durations
   inputs.py         checks of all arguments that are no options
-  points.py         the settings and the seeds, `Points`, and their programs
   initial_state.py  the state before the first round, and how it is made
   identity.py       what a run must have to go on with another one
 
@@ -21,11 +20,12 @@ While it runs, on the host:
   programs.py       programs that were compiled before are found again
   active_points.py  which settings still run
   feed.py           what the host gives to each segment of rounds
-  run_state.py      the state between two calls of the program
+  run_state.py      `Points`, and their state between two calls of the program
   client_state.py   what clients keep, on the devices or the host
 
 In the compiled program, from the outside in:
 
+  points.py         the programs of all points of a grid
   rounds.py         the loop over rounds, and one round of an algorithm
   cohort.py         the clients of a round: `Cohort` and its verbs
   mapping.py        the work of one client, mapped over the cohort in chunks

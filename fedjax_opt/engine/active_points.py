@@ -16,9 +16,8 @@ import numpy as np
 from fedjax_opt import multi_process
 from fedjax_opt.arrays import target, trees
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.points import Points
 from fedjax_opt.engine.programs import map_arrays
-from fedjax_opt.engine.run_state import RunState
+from fedjax_opt.engine.run_state import Points, RunState
 from fedjax_opt.results.history import History
 
 # From how many vectorized settings on diverged ones are dropped.

@@ -17,7 +17,6 @@ import numpy as np
 
 from fedjax_opt.checks import errors
 from fedjax_opt.checks.values import brief
-from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.schedules.timetable import Timetable, check_clients
 
 
@@ -177,14 +176,17 @@ class Clock:
     return np.array([time[min(steps, len(time) - 1)] for time in times])
 
   def rows(
-    self, steps: np.ndarray, sizes: np.ndarray, plan: BatchPlan
+    self,
+    steps: np.ndarray,
+    sizes: np.ndarray,
+    num_steps: Callable[[np.ndarray], np.ndarray],
   ) -> dict[str, np.ndarray]:
     """The input of the rounds at some steps, named as the fields of `Arrival`.
 
     Args:
       steps: [n] int; at steps after the last one no client arrives.
       sizes: [seeds, M], examples of each client.
-      plan: of the local steps.
+      num_steps: function from sizes to local steps, see `BatchPlan`.
 
     Returns:
       `clients` [seeds, n, A] int32, M for an empty place; and the other fields
@@ -193,14 +195,14 @@ class Clock:
     """
     is_same = len(self.tables) == 1
     per_seed = [
-      self._rows(0 if is_same else i, steps, seed_sizes, plan)
+      self._rows(0 if is_same else i, steps, seed_sizes, num_steps)
       for i, seed_sizes in enumerate(sizes)
     ]
     return {
       name: np.stack([row[name] for row in per_seed]) for name in per_seed[0]
     }
 
-  def _rows(self, i, steps, sizes, plan):
+  def _rows(self, i, steps, sizes, num_steps):
     """`rows` of one seed, by the timetable `i`."""
     table = self.tables[i]
     within = np.minimum(steps, len(table.time) - 1)
@@ -213,7 +215,7 @@ class Clock:
     if self.is_partial:
       client_sizes = np.append(sizes, 0)[clients]
       share = table.share[within]
-      columns["steps"] = _done(share, plan.num_steps(client_sizes))
+      columns["steps"] = _done(share, num_steps(client_sizes))
       columns["is_taken"] &= (columns["steps"] > 0) | (share == 1)
     if self.is_stale:
       is_taken = table.taken[within]

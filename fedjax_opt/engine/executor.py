@@ -19,8 +19,7 @@ from fedjax_opt.data.population import Population
 from fedjax_opt.engine import chunks, client_state, feed, points, programs
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.points import Points
-from fedjax_opt.engine.run_state import RunState
+from fedjax_opt.engine.run_state import Points, RunState
 
 
 class Executor:

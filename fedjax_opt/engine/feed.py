@@ -181,7 +181,7 @@ class Feed:
     sizes = np.broadcast_to(
       self._sizes, (len(self._seeds), self._sizes.shape[-1])
     )
-    return config.clock.rows(rounds, sizes, config.plan)
+    return config.clock.rows(rounds, sizes, config.plan.num_steps)
 
   def _of_device(self, d, draws, computed):
     """The segment of the d-th device of the client axis."""

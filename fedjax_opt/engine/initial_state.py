@@ -15,9 +15,8 @@ from fedjax_opt import contract
 from fedjax_opt.arrays import frozen, target, trees
 from fedjax_opt.base import Params
 from fedjax_opt.engine.inputs import is_function_of_key
-from fedjax_opt.engine.points import Points
 from fedjax_opt.engine.programs import copies, run_once
-from fedjax_opt.engine.run_state import RunState
+from fedjax_opt.engine.run_state import Points, RunState
 
 
 @dataclasses.dataclass(frozen=True)

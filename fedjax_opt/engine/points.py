@@ -1,19 +1,17 @@
 """The programs of all points of a grid; a single run is a point without axes.
 
-In the engine a setting is one combination of hyperparameters, and a point is a
-setting with a seed. Inputs of a program are grouped by their leading axes:
-`per_point` [settings, seeds, ...], `per_setting` [settings, ...], `per_seed`
-[seeds, ...] and `shared`. Settings are the outer axis and seeds the inner one.
-What depends on the seed alone, such as the batches of a round, is therefore
-computed once for all settings, whose models then share one matrix product.
+Inputs of a program are grouped by their leading axes: `per_point` [settings,
+seeds, ...], `per_setting` [settings, ...], `per_seed` [seeds, ...] and
+`shared`. Settings are the outer axis and seeds the inner one. What depends on
+the seed alone, such as the batches of a round, is therefore computed once for
+all settings, whose models then share one matrix product.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from fedjax_opt import contract
@@ -23,40 +21,6 @@ from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import unchecked
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-
-
-class Points(NamedTuple):
-  """The points of a run: each setting with each seed.
-
-  Attributes:
-    make: `(**hyperparameters) -> Algorithm`.
-    hyperparameters: {name: [settings]}; {name: scalar} of one point.
-    num_settings: of the grid; 1 for a single run.
-    seeds: of each setting.
-    is_grid: whether results have an axis S; those of a grid of one point do.
-  """
-
-  make: Callable[..., Algorithm]
-  hyperparameters: Mapping[str, np.ndarray]
-  num_settings: int
-  seeds: tuple[int, ...]
-  is_grid: bool
-
-  @property
-  def num_points(self) -> int:
-    """S."""
-    return self.num_settings * len(self.seeds)
-
-  @property
-  def have_axes(self) -> bool:
-    """Whether arrays have the axes [settings, seeds]: not for one point."""
-    return self.num_points > 1
-
-  @property
-  def seed_numbers(self) -> np.ndarray:
-    """[seeds] uint32; [] of one point."""
-    numbers = np.asarray(self.seeds, np.uint32)
-    return numbers if self.have_axes else numbers[0]
 
 
 def over_points(config: Config, fn: Callable[..., Any]) -> Callable[..., Any]:

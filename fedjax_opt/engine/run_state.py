@@ -1,8 +1,49 @@
-"""The state of a run between two calls of its program."""
+"""The points of a run, and their state between two calls of the program.
 
+In the engine a setting is one combination of hyperparameters, and a point is a
+setting with a seed.
+"""
+
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fedjax_opt.base import State
+import numpy as np
+
+from fedjax_opt.base import Algorithm, State
+
+
+class Points(NamedTuple):
+  """The points of a run: each setting with each seed.
+
+  Attributes:
+    make: `(**hyperparameters) -> Algorithm`.
+    hyperparameters: {name: [settings]}; {name: scalar} of one point.
+    num_settings: of the grid; 1 for a single run.
+    seeds: of each setting.
+    is_grid: whether results have an axis S; those of a grid of one point do.
+  """
+
+  make: Callable[..., Algorithm]
+  hyperparameters: Mapping[str, np.ndarray]
+  num_settings: int
+  seeds: tuple[int, ...]
+  is_grid: bool
+
+  @property
+  def num_points(self) -> int:
+    """S."""
+    return self.num_settings * len(self.seeds)
+
+  @property
+  def have_axes(self) -> bool:
+    """Whether arrays have the axes [settings, seeds]: not for one point."""
+    return self.num_points > 1
+
+  @property
+  def seed_numbers(self) -> np.ndarray:
+    """[seeds] uint32; [] of one point."""
+    numbers = np.asarray(self.seeds, np.uint32)
+    return numbers if self.have_axes else numbers[0]
 
 
 class RunState(NamedTuple):

@@ -36,9 +36,8 @@ from fedjax_opt.engine.config import (
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.feed import lower_draws
 from fedjax_opt.engine.initial_state import InitialState, model_of
-from fedjax_opt.engine.points import Points
 from fedjax_opt.engine.programs import copies
-from fedjax_opt.engine.run_state import RunState
+from fedjax_opt.engine.run_state import Points, RunState
 from fedjax_opt.engine.runner import Runner
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress

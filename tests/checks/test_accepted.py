@@ -11,7 +11,7 @@ from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
 from fedjax_opt.checks import errors
 from fedjax_opt.checks.values import check_integer
 from fedjax_opt.engine.initial_state import InitialState
-from fedjax_opt.engine.points import Points
+from fedjax_opt.engine.run_state import Points
 from tests.helpers.linear import (
   ALGORITHM,
   DATA,

@@ -15,7 +15,7 @@ from fedjax_opt.arrays import sharding, trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import executor, run_state
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.points import Points
+from fedjax_opt.engine.run_state import Points
 from fedjax_opt.results.history import History
 from tests.helpers import jax_problems
 
