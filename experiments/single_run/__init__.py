@@ -2,9 +2,8 @@
 
 loading.py            the data: who trains on what, and what is held out
 timetables.py         who works when, if the run has a clock
-criteria.py           how settings are compared
 building.py           the algorithm, and the options of the simulator
-job.py                the simulator, checked before anything compiles
+job.py                the simulator, and how settings are compared; all checked
 resuming.py           what `--resume` finds in a folder
 stopping.py           what ends a run before its last round
 own_model_metrics.py  metrics of clients' own models, during a run

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.reference import definition
 from experiments.single_run import loading
-from experiments.single_run.criteria import criterion_of
+from experiments.single_run.job import criterion_of
 from experiments.specification import resolve
 from experiments.specification.choice_flags import PARTITION
 from experiments.studies import planned_cells

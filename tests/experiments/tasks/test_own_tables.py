@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from experiments.single_run import criteria, loading
+from experiments.single_run import job, loading
 from experiments.tasks import base
 from fedjax_opt.checks import memory
 from tests.helpers.commands import call, spec_of, table
@@ -111,16 +111,16 @@ def test_examples_for_choices_are_held_out_once(file):
 def test_settings_are_chosen_by_a_score(file):
   auc_flags = ("--metrics=f1,auc", "--select_metric=auc", "--num_clients=3")
   spec = spec_of(*flags(file, "sick", *auc_flags))
-  criterion = criteria.criterion_of(spec, loading.load(spec).task)
+  criterion = job.criterion_of(spec, loading.load(spec).task)
   assert (criterion.metric, criterion.direction) == ("validation_auc", "max")
   accuracy_flags = ("--num_clients=3", "--select_metric=accuracy")
   spec = spec_of(*flags(file, "fever,cough", *accuracy_flags))
-  criterion = criteria.criterion_of(spec, loading.load(spec).task)
+  criterion = job.criterion_of(spec, loading.load(spec).task)
   assert criterion.metric == "validation_accuracy"
   for arguments in (auc_flags[1:], (*auc_flags, "--select_on=train")):
     spec = spec_of(*flags(file, "sick", *arguments))
     with pytest.raises(ValueError, match="select_metric='auc': must be"):
-      criteria.criterion_of(spec, loading.load(spec).task)
+      job.criterion_of(spec, loading.load(spec).task)
 
 
 def test_a_large_file_is_announced(file, monkeypatch, capsys):
