@@ -1,11 +1,10 @@
-"""A study: a comparison of methods, with its report."""
+"""A study: its cells, with a report."""
 
 import os
 import pathlib
 from typing import Any
 
 from fedjax_opt.checks.values import check_choice
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import (
   formats,
   page,
@@ -13,13 +12,14 @@ from fedjax_opt.study.report import (
   study_tables,
   templates,
 )
+from fedjax_opt.study.study_cells import StudyCells
 
 
-class Study(Comparison):
+class Study(StudyCells):
   """Methods compared under conditions, with a report; see `compare`.
 
   `print` shows its table, with the meaning of the marks. Its attributes are
-  those of `Comparison`.
+  those of `StudyCells`.
   """
 
   def table_lines(self) -> list[str]:

@@ -11,10 +11,10 @@ import numpy as np
 from fedjax_opt.checks.values import is_real
 from fedjax_opt.study import plots, words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.plots.distributions import client_labels
 from fedjax_opt.study.plots.metric_axis import panels_axis
 from fedjax_opt.study.report import templates
+from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.verdicts import mean_of
 from fedjax_opt.study.words import condition_label
 
@@ -65,7 +65,7 @@ class StudyPictures(NamedTuple):
     looks: name in a picture -> colour, line and marker.
   """
 
-  study: Comparison
+  study: StudyCells
   labels: Mapping[str, str]
   looks: Mapping[str, Any]
 

@@ -21,7 +21,6 @@ from fedjax_opt.checks.values import check_path
 from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import write_text
 from fedjax_opt.study import plots
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import (
   formats,
   pictures,
@@ -30,6 +29,7 @@ from fedjax_opt.study.report import (
   templates,
 )
 from fedjax_opt.study.report.pictures import Picture
+from fedjax_opt.study.study_cells import StudyCells
 
 _PAGE = "report.html"
 _MARKS = (_PAGE, "study.json")  # Either marks the folder of a study.
@@ -37,7 +37,7 @@ _GENERATOR = '<meta name="generator" content="fedjax_opt">'
 _KINDS = ("png", "pdf", "svg")
 
 
-def write(study: Comparison, folder: str | os.PathLike) -> pathlib.Path:
+def write(study: StudyCells, folder: str | os.PathLike) -> pathlib.Path:
   """Writes the report of a study; see `Study.write`."""
   plots.check_installed()
   folder = _check(folder)
@@ -95,7 +95,7 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 
-def values_of(study: Comparison) -> dict[str, Any]:
+def values_of(study: StudyCells) -> dict[str, Any]:
   """The values that both templates show, of the page and of a notebook."""
   answer = sentences.answer(study)
   return {"study": study, "answer": answer, "tables": study_tables}

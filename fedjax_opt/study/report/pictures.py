@@ -15,11 +15,11 @@ from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plots, statistics, words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.plots.metric_axis import as_curve, panels_axis
 from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Picture, StudyPictures
 from fedjax_opt.study.report.study_tables import axes_of
+from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import scores_of
 from fedjax_opt.study.verdicts import DIVERGED
 from fedjax_opt.study.words import condition_label
@@ -33,7 +33,7 @@ _TRACES = {
 }
 
 
-def of_study(study: Comparison) -> list[Picture]:
+def of_study(study: StudyCells) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
   album = StudyPictures(study, labels, plots.method_styles(labels.values()))
@@ -130,7 +130,7 @@ def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
   return drawing.curve(metric, places / (1e6 if x == "bytes" else 1), values)
 
 
-def _differs(study: Comparison, cost: str) -> bool:
+def _differs(study: StudyCells, cost: str) -> bool:
   """Whether a round costs 1 % more in some methods, and all measured the cost.
 
   The sum of all rounds would not tell: a time limit ends all runs alike. A

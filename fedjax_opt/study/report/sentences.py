@@ -11,13 +11,13 @@ from fedjax_opt.base import LOSSES
 from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.report import templates
+from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.verdicts import BEST, TIED, Verdict
 from fedjax_opt.study.words import condition_label
 
 
-def answer(study: Comparison) -> str:
+def answer(study: StudyCells) -> str:
   """The best methods of the conditions, and how much worse the others are."""
   compared = study.compared
   groups: dict[Any, list[dict[str, Any]]] = {}
@@ -37,7 +37,7 @@ def answer(study: Comparison) -> str:
 
 
 def _methods_by_verdict(
-  study: Comparison, verdicts: Sequence[Verdict]
+  study: StudyCells, verdicts: Sequence[Verdict]
 ) -> dict[str, tuple[str, ...]]:
   """verdict -> the names of the methods that have it."""
   names = study.names
@@ -49,7 +49,7 @@ def _methods_by_verdict(
   }
 
 
-def _counts(study: Comparison) -> list[tuple[str, int, int]]:
+def _counts(study: StudyCells) -> list[tuple[str, int, int]]:
   """Methods, with how often each is best, and how often not told apart."""
   compared = study.compared
   verdicts = [v for v in study.verdicts if dict(v.cell.condition) in compared]
@@ -61,7 +61,7 @@ def _counts(study: Comparison) -> list[tuple[str, int, int]]:
   return sorted(shown_rows, key=lambda row: -sum(row[1:]))
 
 
-def limits_of(study: Comparison) -> list[str]:
+def limits_of(study: StudyCells) -> list[str]:
   """What limits the comparison: edges of grids, divergence, seeds, budgets."""
   labels = study.names
   cells: dict[str, dict[str, list[Cell]]] = {}
@@ -90,7 +90,7 @@ def limits_of(study: Comparison) -> list[str]:
   )
 
 
-def _lengths(study: Comparison) -> dict[str, dict[str, list[str]]]:
+def _lengths(study: StudyCells) -> dict[str, dict[str, list[str]]]:
   """What runs do not have the same -> length -> the methods that have it.
 
   Simulated times are compared, if all runs have them: in the same time methods
@@ -120,7 +120,7 @@ def _lengths(study: Comparison) -> dict[str, dict[str, list[str]]]:
   return by_kind
 
 
-def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
+def _whose(study: StudyCells, cells: Mapping[str, Sequence[Cell]]) -> str:
   """The cells that a line is about, grouped by their conditions."""
   methods: dict[str, list[str]] = {}
   for method, of_method in cells.items():
@@ -131,7 +131,7 @@ def _whose(study: Comparison, cells: Mapping[str, Sequence[Cell]]) -> str:
   )
 
 
-def _where(study: Comparison, cells: Sequence[Cell]) -> str:
+def _where(study: StudyCells, cells: Sequence[Cell]) -> str:
   """The conditions under which a line is about a method."""
   number = len(cells)
   total = sum(cell.method == cells[0].method for cell in study.cells)
@@ -145,7 +145,7 @@ def _where(study: Comparison, cells: Sequence[Cell]) -> str:
   return f" at {' and at '.join(labels)}"
 
 
-def _unequal_seeds(study: Comparison) -> list[tuple[set[int], set[int]]]:
+def _unequal_seeds(study: StudyCells) -> list[tuple[set[int], set[int]]]:
   """The seeds of each two methods under a condition, if they differ."""
   seeds = (
     [set(cell.report_runs.seeds) for cell in cells if cell.report_runs]

@@ -15,9 +15,9 @@ from fedjax_opt.results.names import capitalized, metric_name, name_of
 from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.comparison import Comparison
 from fedjax_opt.study.numbers import Numbers
 from fedjax_opt.study.report import templates
+from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import num_near_ties
 from fedjax_opt.study.variance import spread_of
 from fedjax_opt.study.verdicts import (
@@ -94,12 +94,12 @@ class Table:
     ]
 
 
-def axes_of(study: Comparison) -> list[str]:
+def axes_of(study: StudyCells) -> list[str]:
   """The names of what differs between conditions."""
   return list(dict.fromkeys(n for c in study.conditions for n in c))
 
 
-def _names(study: Comparison, cell: Cell) -> Row:
+def _names(study: StudyCells, cell: Cell) -> Row:
   """The columns that identify a cell: its condition and method."""
   conditions = {
     capitalized(name_of(name)): all_digits(cell.condition.get(name))
@@ -111,7 +111,7 @@ def _names(study: Comparison, cell: Cell) -> Row:
 # The values.
 
 
-def main_table(study: Comparison, is_wide: bool | None = None) -> Table:
+def main_table(study: StudyCells, is_wide: bool | None = None) -> Table:
   """The metric of every cell, and what tuning tried where that differs.
 
   Args:
@@ -164,7 +164,7 @@ def _tried(*own_verdicts: Verdict) -> Row:
   }
 
 
-def _value(study: Comparison, verdict: Verdict) -> Entry:
+def _value(study: StudyCells, verdict: Verdict) -> Entry:
   if verdict.kind == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
@@ -176,7 +176,7 @@ def _value(study: Comparison, verdict: Verdict) -> Entry:
   return Entry(*texts, "" if is_alone else verdict.kind)
 
 
-def differences(study: Comparison) -> Table | None:
+def differences(study: StudyCells) -> Table | None:
   """How far the others are behind the best; None if there are no others."""
   numbers = study.numbers
   behind = "Behind the best" + " (points)" * bool(numbers.unit)
@@ -195,7 +195,7 @@ def differences(study: Comparison) -> Table | None:
   return Table(rows) if rows else None
 
 
-def over_all(study: Comparison) -> Table | None:
+def over_all(study: StudyCells) -> Table | None:
   """How good methods are over all conditions; None of a single condition.
 
   Each is compared with the one that has the best interquartile mean.
@@ -222,7 +222,7 @@ def over_all(study: Comparison) -> Table | None:
 # How settings were chosen, and what all of it cost.
 
 
-def settings(study: Comparison) -> Table:
+def settings(study: StudyCells) -> Table:
   """The chosen setting of every cell, and its score."""
   names = list(
     dict.fromkeys(n for c in study.cells for n in c.tuned or c.chosen)
@@ -273,7 +273,7 @@ def _tuning(cell: Cell) -> Row:
   return row | {"Near ties": all_digits(num_near_ties(cell))}
 
 
-def spread(study: Comparison) -> Table | None:
+def spread(study: StudyCells) -> Table | None:
   """The parts of the spread of results; None if they are not known."""
   numbers, rows = Numbers(study.metric), []
   for cell in (verdict.cell for verdict in study.verdicts):
@@ -287,7 +287,7 @@ def spread(study: Comparison) -> Table | None:
   return Table(rows) if rows else None
 
 
-def costs(study: Comparison) -> tuple[Table | None, Table | None]:
+def costs(study: StudyCells) -> tuple[Table | None, Table | None]:
   """The cost of runs up to the target, and to the end; None if not known."""
   spent = [{c: v.cell.spent(c) for c in _COST_NAMES} for v in study.verdicts]
   names = [c for c in _COST_NAMES if any(row[c] is not None for row in spent)]
@@ -308,7 +308,7 @@ def costs(study: Comparison) -> tuple[Table | None, Table | None]:
   )
 
 
-def _time_to_target(study: Comparison, verdict: Verdict) -> Entry:
+def _time_to_target(study: StudyCells, verdict: Verdict) -> Entry:
   """The mean over seeds, and its interval."""
   mean = words.cost(TIME, verdict.to_target.get(TIME))
   if mean == words.NOTHING:
@@ -323,7 +323,7 @@ def _time_to_target(study: Comparison, verdict: Verdict) -> Entry:
   return Entry(mean, " to ".join(ends))
 
 
-def shared(study: Comparison) -> Table | None:
+def shared(study: StudyCells) -> Table | None:
   """All that is the same in all cells, with the versions and the device."""
   # A flag may have the name of a size.
   values = {capitalized(name_of(str(n))): v for n, v in study.about.items()}

@@ -1,4 +1,4 @@
-"""Methods compared under conditions: their cells, and what these tell."""
+"""All cells of a study, and what can be told of them."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ _MIN_EFFECT_OF_ACCURACIES = 0.005
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Comparison:
+class StudyCells:
   """Methods compared under conditions: a study without its report.
 
   Attributes:
