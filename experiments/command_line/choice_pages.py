@@ -110,9 +110,11 @@ def _regularizer(name: str, choice: Any, flags: Flags) -> Usage:
 
 
 def _tried(flags: Flags) -> str:
-  """The first flag with numbers: two for a rate, else its default."""
+  """The first flag with a file or numbers: two for a rate, else its default."""
   for flag, parameter in flags.items():
     value = parameter.default
+    if parameter.accepts is FILE:
+      return f" --{flag}=FILE.csv"
     if flag.endswith("_lr"):
       return f" --{flag}={value / 10:g},{value:g}"
     if isinstance(value, int | float):
@@ -165,26 +167,19 @@ def _system(name: str, choice: Any, flags: Flags) -> Usage:
   schedules = choice_flags.SCHEDULE.names(
     lambda entry: "durations" in entry.arguments
   )
-  return {"schedule": schedules}, f"--system={name}{_file_or_tried(flags)}"
+  return {"schedule": schedules}, f"--system={name}{_tried(flags)}"
 
 
 def _availability(name: str, choice: Any, flags: Flags) -> Usage:
-  words = _file_or_tried(flags)
+  words = _tried(flags)
   return {"system": "any"}, f"--system=lognormal --availability={name}{words}"
 
 
 def _schedule(name: str, choice: Any, flags: Flags) -> Usage:
-  example = f"--schedule={name}{_file_or_tried(flags)}"
+  example = f"--schedule={name}{_tried(flags)}"
   if "durations" in choice.arguments:
     return {"system": "any; it needs one"}, f"--system=lognormal {example}"
   return {"system": "none: the file says when clients arrive"}, example
-
-
-def _file_or_tried(flags: Flags) -> str:
-  """The flag of a file, if there is one, else the first with a value."""
-  files = (flag for flag, param in flags.items() if param.accepts is FILE)
-  file = next(files, None)
-  return f" --{file}=FILE.csv" if file else _tried(flags)
 
 
 def _task(name: str, choice: Any, flags: Flags) -> Usage:

@@ -103,26 +103,20 @@ class Loader:
   def load(self, spec: Spec) -> Loaded:
     """The data of a specification; see `load`."""
     key = str(_of_data(spec))
-    loaded = self._loaded[key] if key in self._loaded else load(spec)
-    others = {k: v for k, v in self._loaded.items() if k != key}
-    latest = list(others.items())[1 - self._KEPT :]
-    self._loaded = {**dict(latest), key: loaded}
+    loaded = self._loaded.pop(key, None) or load(spec)
+    self._loaded = dict([*self._loaded.items(), (key, loaded)][-self._KEPT :])
     return loaded
-
-
-# Groups of flags on which the data depend.
-_GROUPS = ("task", "data")
 
 
 def is_of_data(name: str) -> bool:
   """Whether a flag says what the data are, or which client has them."""
-  return all_flags()[name].group.key in _GROUPS
+  return all_flags()[name].group.key in ("task", "data")
 
 
 def _of_data(spec: Spec) -> list[Any]:
   """All that the data depend on; for the user's own files, also their state."""
   extras = ("validation_fraction", "validation_seed", "eval_every", "seed")
-  names = [name for name, flag in FLAGS.items() if flag.group.key in _GROUPS]
+  values = [getattr(spec, n) for n in (*filter(is_of_data, FLAGS), *extras)]
   folder = spec.population_dir
   files = [spec.data_file, folder and f"{folder}/{INDEX}"]
   paths = [os.path.expanduser(file) for file in files if file]
@@ -130,7 +124,7 @@ def _of_data(spec: Spec) -> list[Any]:
   states = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
   # It says of whom validation examples are held out.
   of_clients = spec.select_on == "clients"
-  return [*(getattr(spec, n) for n in (*names, *extras)), of_clients, states]
+  return [*values, of_clients, states]
 
 
 def clients_and_tests(

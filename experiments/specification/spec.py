@@ -597,18 +597,14 @@ def _flags() -> dict[str, Flag]:
       is_union = isinstance(field.type, types.UnionType)
       kind = typing.get_args(field.type)[0] if is_union else field.type
       kind = kind if kind in (int, float, bool) else str
-      attributes = {"default": GRID_DEFAULTS.get(field.name)}
-      attributes |= {"is_identity": field.name not in PLAINLY}
       choice_flag = choice_flags.CHOICE_FLAGS.get(field.name)
-      flag = Flag(
-        **(attributes | field.metadata),
-        type=kind,
-        help=helps[field.name],
-        choice=choice_flag,
-      )
-      if choice_flag is not None and choice_flag.is_condition:
-        flag = flag._replace(is_condition=True)
-      flags[field.name] = flag
+      attributes = {
+        "default": GRID_DEFAULTS.get(field.name),
+        "help": helps[field.name],
+        "is_identity": field.name not in PLAINLY,
+        "is_condition": choice_flag is not None and choice_flag.is_condition,
+      } | field.metadata
+      flags[field.name] = Flag(type=kind, choice=choice_flag, **attributes)
   return flags
 
 

@@ -103,7 +103,8 @@ def of_run(run: Run, arguments: Sequence[str], parts: RecordedParts) -> Record:
   about = about_now(timing["compile_seconds"] + timing["run_seconds"])
   about |= {name: run.config[name] for name in ("device", "versions")}
   about["streams"] = run.config.get("streams", 1)
-  about["date"] = _date(run.folder / "summary.json")
+  written = (run.folder / "summary.json").stat().st_mtime
+  about["date"] = datetime.date.fromtimestamp(written).isoformat()
   about["criterion"] = run.summary["criterion"]
   about["num_points"] = len(run.points)
   points = list(run.points)
@@ -118,31 +119,22 @@ def about_now(seconds: float) -> dict[str, Any]:
   return {"date": now, "seconds": seconds, "streams": STREAMS}
 
 
-def _date(path: pathlib.Path) -> str:
-  return datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
-
-
 # Files.
 
 
 def to_json(record: Record) -> str:
   """One line of JSON, with a digest of it."""
-  metrics = {
-    name: _rounded(values.tolist())
-    for name, values in record.history.metrics.items()
-  }
+  rounded = lambda arrays: {n: _rounded(v.tolist()) for n, v in arrays.items()}
   content = {
     "arguments": record.arguments,
     "flags": record.flags,
     "about": record.about,
     "points": record.points,
     "rounds": record.history.rounds,
-    "metrics": metrics,
+    "metrics": rounded(record.history.metrics),
   }
   if record.arrays:
-    content["arrays"] = {
-      name: _rounded(values.tolist()) for name, values in record.arrays.items()
-    }
+    content["arrays"] = rounded(record.arrays)
   plain = digests.with_digest(json_files.to_json(content))
   return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
