@@ -236,15 +236,7 @@ def _tokens(
     texts.load_tokens(dataset, split, tokenizer, max_length, pad_id, data_dir)
     for split in ("train", "test")
   )
-  rows = slice(None, None, test_every)
-  test = {name: values[rows] for name, values in test.items()}
-  return _trimmed(train, test, pad_id)
-
-
-def _trimmed(
-  train: Examples, test: Examples, pad_id: int
-) -> tuple[Examples, Examples]:
-  """The examples, without columns of only padding."""
+  test = {name: values[::test_every] for name, values in test.items()}
   used_columns = [(part["x"] != pad_id).any(axis=0) for part in (train, test)]
   length = 1 + max(np.flatnonzero(of_part)[-1] for of_part in used_columns)
   return tuple(part | {"x": part["x"][:, :length]} for part in (train, test))

@@ -126,11 +126,11 @@ def evaluate_clients(
   lowered = jax.jit(program, keep_unused=True).lower(*args)
   compiler = programs.large_options()
   metrics = jax.device_get(programs.compiled(lowered, args, compiler)(*args))
-  metrics = {kind: metrics[kind] for kind in _KINDS if kind in metrics}
   return ClientMetrics(
     {
-      k: {n: v.astype(float) for n, v in values.items()}
-      for k, values in metrics.items()
+      kind: {n: v.astype(float) for n, v in metrics[kind].items()}
+      for kind in _KINDS
+      if kind in metrics
     },
     np.asarray(held_out.sizes),
     None if train is None else np.asarray(train.sizes),
