@@ -37,7 +37,6 @@ from fedjax_opt.checks.values import (
   check_iterable,
   check_lengths,
   check_names,
-  check_number,
   check_path,
   check_plain_array,
   check_real_array,
@@ -45,6 +44,7 @@ from fedjax_opt.checks.values import (
   check_text,
   check_tree,
   check_word,
+  is_real,
 )
 
 
@@ -113,7 +113,8 @@ def number(interval: str, words: str = "", kind: type = float) -> Number:
   def accepts(name, value, *how):
     if kind is int:
       check_at_least(name, value, -LARGEST)
-    check_number(name, value)
+    if not is_real(value):
+      raise TypeError(f"{name}={brief(value)}: must be a number")
     check_in_interval(name, value, *how)
 
   return Number(accepts, interval=interval, kind=kind, words=words)

@@ -85,12 +85,6 @@ def is_real(value: Any) -> bool:
   return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def check_number(name: str, value: Any) -> None:
-  """Raises TypeError if a value is no real number."""
-  if not is_real(value):
-    raise TypeError(f"{name}={brief(value)}: must be a number")
-
-
 def check_in_interval(
   name: str,
   value: Any,
