@@ -8,7 +8,6 @@ resuming.py           what `--resume` finds in a folder
 stopping.py           what ends a run before its last round
 own_model_metrics.py  metrics of clients' own models, during a run
 client_tests.py       metrics of each client on its test examples, after a run
-accounting.py         the privacy of the run
 run_output.py         what is written, during the run and at its end
 clock_results.py      what is written about the clock
 running.py            runs it, and writes the folder

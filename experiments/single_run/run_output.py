@@ -18,10 +18,10 @@ from experiments.single_run import (
   own_model_metrics,
   tracking,
 )
-from experiments.single_run.accounting import privacy_summary
 from experiments.single_run.job import Job
 from experiments.single_run.stopping import Stopping
-from fedjax_opt import Population, Report, Result, plots
+from experiments.specification.spec import DP_DELTA, Spec
+from fedjax_opt import Population, Report, Result, plots, privacy
 from fedjax_opt.algorithms import optimum
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import feed
@@ -111,12 +111,14 @@ class RunOutput:
     if job.spec.trace and result.rounds:
       _write_traces(job, result, point or 0)
     num_clients = next(iter(job.clients.values())).num_clients
-    privacy = privacy_summary(job.spec, job.points, num_clients, result.rounds)
+    of_privacy = privacy_summary(
+      job.spec, job.points, num_clients, result.rounds
+    )
     of_clock = clock_results.write(job, result, point, of_clients)
     if history.rounds:
       _draw_curves(job, history)
     parts = {name: metrics.summary() for name, metrics in of_clients.items()}
-    parts |= {"privacy": privacy, "clock": of_clock}
+    parts |= {"privacy": of_privacy, "clock": of_clock}
     run_entries = self._summary(result) | {n: v for n, v in parts.items() if v}
     # A run that has a summary has all files.
     self._writer.finish(
@@ -127,7 +129,7 @@ class RunOutput:
       point_entries=self._stopping.spent(history),
     )
     lines = [
-      *self._table_lines(result, privacy),
+      *self._table_lines(result, of_privacy),
       *client_tests.lines(job, of_clients, point),
       *([clock_results.line(of_clock)] if of_clock else []),
       *self._closing_lines(result),
@@ -167,11 +169,11 @@ class RunOutput:
     }
 
   def _table_lines(
-    self, result: Result, privacy: Mapping[str, Any] | None
+    self, result: Result, of_privacy: Mapping[str, Any] | None
   ) -> list[str]:
     """The table of the points, and the lines on privacy and on an early end."""
     job, spec = self._job, self._job.spec
-    extra = {"epsilon": privacy["epsilon"]} if privacy else {}
+    extra = {"epsilon": of_privacy["epsilon"]} if of_privacy else {}
     lines = [closing_table(self._history, job.points, job.criterion, extra)]
     if spec.dp_seed is not None:
       lines.append(
@@ -222,6 +224,40 @@ def _rate(result: Result) -> float:
 def all_diverged(history: History) -> bool:
   """Whether no point of the grid has a result."""
   return bool(history.rounds) and bool(history.diverged()[:, -1].all())
+
+
+def privacy_summary(
+  spec: Spec, points: list[dict[str, Any]], num_clients: int, rounds: int
+) -> dict[str, Any] | None:
+  """The entry on privacy for summary.json; None without privacy.
+
+  Args:
+    spec: completed by `cohort_size`.
+    points: of the grid.
+    num_clients: M.
+    rounds: R.
+
+  Returns:
+    `delta`; `epsilon` [S], of each point after R rounds; `is_private`, whether
+    nobody can compute the noise again.
+  """
+  if spec.privacy is None:
+    return None
+  delta = DP_DELTA if spec.dp_delta is None else spec.dp_delta
+  size, scheme = spec.cohort_size, {"sampling": "uniform"}
+  if spec.sampler.name == "poisson":
+    scheme = {"places": size}
+    size = spec.sampler.static["sampler_expected"]
+  noises = [point["dp_noise_multiplier"] for point in points]
+  epsilons = {
+    noise: privacy.epsilon(noise, rounds, num_clients, size, delta, **scheme)
+    for noise in set(noises)
+  }
+  return {
+    "delta": delta,
+    "epsilon": [epsilons[noise] for noise in noises],
+    "is_private": spec.dp_seed is None,
+  }
 
 
 class _Profile:

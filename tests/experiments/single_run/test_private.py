@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from experiments.single_run import accounting
+from experiments.single_run import run_output
 from fedjax_opt import privacy
 from tests.helpers.commands import call, config_of, spec_of, summary_of
 
@@ -49,7 +49,7 @@ def test_epsilon_is_beside_accuracy_and_noise_is_new_in_each_run(
 
 def test_epsilon_of_cohorts_of_fixed_size():
   spec = spec_of(*SMALL, *GAUSSIAN, "--dp_noise_multiplier=2")
-  summary = accounting.privacy_summary(
+  summary = run_output.privacy_summary(
     spec, [{"dp_noise_multiplier": 2.0}], 12, 3
   )
   expected = privacy.epsilon(2.0, 3, 12, 6, 1e-5, sampling="uniform")
