@@ -179,7 +179,9 @@ _REGULARIZER = Group(
   "regularizer", "Regularizer", "add a penalty or a constraint"
 )
 _PRIVACY = Group(
-  "privacy", "Differential privacy", "simulate differential privacy, and count epsilon"
+  "privacy",
+  "Differential privacy",
+  "simulate differential privacy, and count epsilon",
 )
 _MESSAGES = Group(
   "messages",
