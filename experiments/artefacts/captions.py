@@ -76,8 +76,9 @@ def chosen(result: ArtefactResult) -> str:
     ways.setdefault(way, {})[method_of(record.flags)] = None
   if not ways:
     return ""
+  all_of_them = set().union(*ways.values())
   parts = [
-    f"{way} ({words.listed([*whose])})" if len(ways) > 1 and any(whose) else way
+    way if set(whose) == all_of_them else f"{way} ({words.listed([*whose])})"
     for way, whose in ways.items()
   ]
   if at_edge:
