@@ -156,7 +156,8 @@ def _section(board: Leaderboard, name: str) -> str:
   top_verdicts, other_verdicts = ranked[:_SHOWN], ranked[_SHOWN:]
   counts = collections.Counter(verdict.kind for verdict in other_verdicts)
   kinds = sorted(counts, key=_VERDICTS.index)
-  summary = " and ".join(f"{counts[v]} {_verb(v, counts[v])}" for v in kinds)
+  *firsts, last = [f"{counts[v]} {_verb(v, counts[v])}" for v in kinds] or [""]
+  summary = f"{', '.join(firsts)} and {last}" if firsts else last
   text = f"{len(ranked)} methods."
   if other_verdicts:
     text += f" The table has the {len(top_verdicts)} with the best means."

@@ -1,7 +1,7 @@
 """Captions of what ran, made from the flags that ran, never by hand."""
 
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,22 +37,31 @@ def varied(records: Iterable[Record]) -> str:
   runs = [record.flags for record in records if record.arguments]
   names = dict.fromkeys(name for flags in runs for name in flags)
   defaults = {name: flag.default for name, flag in all_flags().items()}
-  parts = []
+  parts, in_some = [], []
   for name in names:
     values = [flags.get(name, defaults.get(name)) for flags in runs]
-    texts = dict.fromkeys(shown_value(v) for v in values if v is not None)
-    if len({str(value) for value in values}) > 1 and name not in _SILENT:
+    texts = [*dict.fromkeys(shown_value(v) for v in values if v is not None)]
+    if len({str(value) for value in values}) < 2 or name in _SILENT:
+      continue
+    if len(texts) > 1:
       parts.append(f"`{name}`: {'; '.join(texts)}")
-  return f"Varied: {', '.join(parts)}." if parts else ""
+    else:  # The other runs have no such flag.
+      in_some.append(f"`{name}={texts[0]}`")
+  text = f"Varied: {', '.join(parts)}." if parts else ""
+  if in_some:
+    text += f" Only where it applies: {', '.join(in_some)}."
+  return text.strip()
 
 
 def chosen(result: ArtefactResult) -> str:
   """The values tried of tuned hyperparameters, and the criterion; '' if none.
 
-  Also how often the best value was at the edge of a grid, so that a better one
-  may be beyond it, and how often there was no best.
+  Also whose they are, if methods tried different ones; how often the best value
+  was at the edge of a grid, so that a better one may be beyond it; and how
+  often there was no best.
   """
-  ways: dict[str, None] = {}
+  ways: dict[str, dict[str, None]] = {}
+  method_of = _method_names([record.flags for record in result.tuning.values()])
   at_edge, num_lost = [], 0
   for grid, record in result.tuning.items():
     tried_values, tuning = grid_of(grid), outcome_of_grid(record)
@@ -63,10 +72,15 @@ def chosen(result: ArtefactResult) -> str:
     criterion = Criterion(**record.about["criterion"])
     values = [f"`{n}` among {shown_value(v)}" for n, v in tried_values.items()]
     seeds = shown_value(record.flags.get("seed", 0))
-    ways[f"{words.listed(values)} by {criterion}, seed {seeds}"] = None
+    way = f"{words.listed(values)} by {criterion}, seed {seeds}"
+    ways.setdefault(way, {})[method_of(record.flags)] = None
   if not ways:
     return ""
-  parts = [*ways]
+  all_of_them = set().union(*ways.values())
+  parts = [
+    way if set(whose) == all_of_them else f"{way} ({words.listed([*whose])})"
+    for way, whose in ways.items()
+  ]
   if at_edge:
     parts.append(
       f"{sum(at_edge)} of {len(at_edge)} chosen values are at an edge of their "
@@ -78,6 +92,20 @@ def chosen(result: ArtefactResult) -> str:
       "that the first value is used"
     )
   return f"Chosen: {'; '.join(parts)}."
+
+
+def _method_names(runs: Sequence[Mapping[str, Any]]) -> Callable[..., str]:
+  """Flags of a run -> its algorithm and rule, as far as runs differ in them."""
+  values_of = lambda flags: [
+    str(flags.get(name, FLAGS[name].default))
+    for name in ("algorithm", "client")
+  ]
+  differs = [len(set(v)) > 1 for v in zip(*map(values_of, runs), strict=True)]
+  return lambda flags: " with ".join(
+    f"`{value}`"
+    for value, is_told in zip(values_of(flags), differs, strict=True)
+    if is_told
+  )
 
 
 class Reduction(NamedTuple):

@@ -179,7 +179,9 @@ _REGULARIZER = Group(
   "regularizer", "Regularizer", "add a penalty or a constraint"
 )
 _PRIVACY = Group(
-  "privacy", "Differential privacy", "make training private, and count epsilon"
+  "privacy",
+  "Differential privacy",
+  "simulate differential privacy, and count epsilon",
 )
 _MESSAGES = Group(
   "messages",
@@ -293,11 +295,11 @@ class Spec:
     regularizer: What {composite} add to the loss: a penalty, or a constraint
       on a norm or on signs. It acts on each kernel w by itself, and not on
       biases. Default: the task's own.
-    privacy: Makes the server's model private for clients; the table has the
-      epsilon of each setting. Needs --weighting=uniform. With
-      --sampler=poisson epsilon is for adding or removing a client; with
-      cohorts of fixed size it is for replacing one, which gives a larger
-      number. Default: none.
+    privacy: Simulates differential privacy of clients; it protects no real
+      client. The table has the epsilon of each setting. Needs
+      --weighting=uniform. With --sampler=poisson epsilon is for adding or
+      removing a client. With cohorts of fixed size it is for replacing one,
+      which gives a larger number. Default: none.
     dp_delta: The delta for which epsilon is computed. Default: {DP_DELTA}.
     dp_seed: Seed of the noise, a whole number from 0 to 4294967295, to repeat a
       run; such a run is NOT private, because the noise can be computed again

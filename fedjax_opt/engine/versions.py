@@ -37,10 +37,9 @@ def with_versions(algorithm: Algorithm, num_slots: int) -> Algorithm:
   """
   if algorithm.broadcast is None:
     raise ValueError(
-      "schedule: its clients need more than what the server sent when they "
-      "started: a second phase, or what they keep, also for error_feedback (no "
-      "`Algorithm.broadcast`); give a synchronous schedule, or fed_buff "
-      "without error_feedback"
+      "schedule: must be synchronous for this algorithm, whose clients keep a "
+      "state or need the server's present one, and for error_feedback (no "
+      "`Algorithm.broadcast`); or give fed_buff without error_feedback"
     )
 
   def init(params):
