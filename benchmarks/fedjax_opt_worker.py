@@ -97,8 +97,30 @@ def client_data(workload: shared.Workload) -> fo.ClientData:
   return fo.ClientData.from_partition(pool, list(rows[clients]))
 
 
+def delta_sgd_by_hand(rate: float) -> optax.GradientTransformation:
+  """Delta-SGD with reused gradients: its formulas, and no guard or option."""
+
+  def init(params):
+    zeros = [jnp.zeros(leaf.size) for leaf in jax.tree.leaves(params)]
+    return zeros, rate, 1.0, jnp.inf
+
+  def update(grads, state, _):
+    previous_grads, previous_rate, theta, norm = state
+    flat = [leaf.ravel() for leaf in jax.tree.leaves(grads)]
+    change = optax.tree.norm(optax.tree.sub(flat, previous_grads))
+    smoothness_step = previous_rate * norm / change  # γ = 2
+    growth_step = jnp.sqrt(1 + 0.1 * theta) * previous_rate
+    rate = jnp.minimum(smoothness_step, growth_step)
+    state = flat, rate, rate / previous_rate, optax.tree.norm(flat)
+    return optax.tree.scale(-rate, grads), state
+
+  return optax.GradientTransformation(init, update)
+
+
 RULES = {
   "sgd": optax.sgd,
+  "adamw": optax.adamw,
+  "delta_sgd_by_hand": delta_sgd_by_hand,
   "delta_sgd": lambda rate: fo.delta_sgd(eta_0=rate),
   "delta_sgd_reused": lambda rate: fo.delta_sgd(
     eta_0=rate, reuse_gradients=True
@@ -175,25 +197,6 @@ def job_of(flags: Sequence[str]) -> jobs.Job:
   return jobs.prepare(resolve(parser.parse(["run", *flags])))
 
 
-# A run without evaluations, in which all points take all rounds.
-UNEVALUATED = {"eval_every": MAX_ROUNDS, "evaluate": None}
-
-
-def run_lasso_grid(
-  algorithm: str, rounds: int, flags: Sequence[str] = (), **settings
-) -> fo.Result:
-  """LASSO I of the composite optimization paper, a whole grid.
-
-  With evaluations, points that diverged are dropped, as in any run.
-  """
-  of_paper = f"--flagfile={shared.HERE.parent}/experiments/fco/lasso.flags"
-  job = job_of([of_paper, f"--algorithm={algorithm}", *flags])
-  return fo.sweep(
-    job.make, job.spec.grid, job.task.init, job.task.clients, rounds=rounds,
-    **job.options | settings,
-  )  # fmt: skip
-
-
 @shared.program
 def lasso_grid(workload: shared.Workload, points: int) -> shared.RunRounds:
   """FedDualAvg on a grid of rates, then the server's, then strengths.
@@ -206,22 +209,28 @@ def lasso_grid(workload: shared.Workload, points: int) -> shared.RunRounds:
     "server_lr": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     "strength": np.geomspace(0.01, 1.0, 7).tolist(),
   }
-  flags = [
+  preset = f"--flagfile={shared.HERE.parent}/experiments/fco/lasso.flags"
+  lists = (
     f"--{name}={','.join(map(str, values if points > 7**i else values[:1]))}"
     for i, (name, values) in enumerate(grid.items())
-  ]
+  )
+  job = job_of([preset, "--algorithm=fed_dual_avg", *lists])
+  # Without evaluations all points take all rounds.
+  settings = job.options | {"eval_every": MAX_ROUNDS, "evaluate": None}
+  arguments = job.make, job.spec.grid, job.task.init, job.task.clients
 
   def run_rounds(rounds: int) -> dict[str, float]:
-    result = run_lasso_grid("fed_dual_avg", rounds, flags, **UNEVALUATED)
+    result = fo.sweep(*arguments, rounds=rounds, **settings)
     return {"seconds": result.run_seconds}
 
   return run_rounds
 
 
 @shared.program
-def floor(workload: shared.Workload) -> shared.RunRounds:
-  """The local steps alone."""
+def floor(workload: shared.Workload, rule: str = "sgd") -> shared.RunRounds:
+  """The local steps alone; the rule begins anew as often as with clients."""
   loss_fn, init = make_loss(workload)
+  optimizer = RULES[rule](workload.learning_rate)
   params = init(jax.random.key(0))
   examples = jax.device_put(shared.make_pool(workload))
   pool_size = len(examples["y"])
@@ -231,15 +240,22 @@ def floor(workload: shared.Workload) -> shared.RunRounds:
   def one_round(i, params, examples):
     order = shuffle(key, i, size, size) % pool_size
 
-    def step(params, rows):
+    def step(carry, rows):
+      params, state = carry
       take = lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip")
       batch = jax.tree.map(take, examples)
       rng = jax.random.fold_in(key, rows[0])
       mean_loss = lambda params: jnp.mean(loss_fn(params, batch, rng))
-      grads, rate = jax.grad(mean_loss)(params), workload.learning_rate
-      return optax.tree.add_scale(params, -rate, grads), None
+      grads = jax.grad(mean_loss)(params)
+      updates, state = optimizer.update(grads, state, params)
+      return (optax.apply_updates(params, updates), state), None
 
-    return lax.scan(step, params, order.reshape(-1, workload.batch_size))[0]
+    def of_client(params, rows):
+      state = jax.tree.map(jnp.asarray, optimizer.init(params))
+      return lax.scan(step, (params, state), rows)[0][0], None
+
+    shape = workload.num_clients, -1, workload.batch_size
+    return lax.scan(of_client, params, order.reshape(shape))[0]
 
   advance = jax.jit(
     lambda params, examples, first, count: lax.fori_loop(

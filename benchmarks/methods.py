@@ -1,9 +1,8 @@
-"""Times methods: against FedAvg, FedJAX's rounds and FLSim's server steps.
+"""Times methods: against FedAvg, and against FLSim's server steps.
 
   python benchmarks/methods.py all
   python benchmarks/methods.py grid
   python benchmarks/methods.py flsim --flsim_python=P
-  python benchmarks/methods.py lasso --fedjax_python=P
 
 The contenders of a part take turns, so that the noise of the machine is shared;
 medians count.
@@ -22,15 +21,9 @@ timetable of its own. "of as many runs" is the time of a point over that of one
 run. The compilations are what the first turns took more.
 
 flsim: such a step at one point beside FLSim's (flsim_worker.py).
-
-lasso: LASSO I of the composite optimization paper, 9 x 7 rates, 500 rounds.
-FedJAX has no composite algorithm and no grids: its time is that of one plain
-FedAvg round of the same size (10 clients x 13 steps x 10), times rounds, points
-and algorithms.
 """
 
 import functools
-import statistics
 import time
 from collections.abc import Callable, Mapping
 
@@ -209,44 +202,11 @@ def flsim(options) -> shared.Rows:
   return [{"server step": workload.name, **ms.add_suffix(" ms"), **compiled}]
 
 
-# LASSO.
-
-_ALGORITHMS = ("fed_mid", "fed_mid_osp", "fed_dual_avg", "fed_dual_avg_osp")
-_ROUNDS, _POINTS = 500, 63
-
-
-def lasso(options) -> shared.Rows:
-  """Whole grids of four algorithms, once with evaluations."""
-  workload, theirs, rows = shared.LEAST_SQUARES, [], []
-  rounds = ROUNDS[workload.name]
-  ways = {"at the end": ours.UNEVALUATED, "every 10 rounds": {"eval_every": 10}}
-  arguments = "fedjax_worker", options.fedjax_python, shared.ON_CPU
-  with shared.Process(*arguments) as process:
-    # After an evaluation diverged points stop.
-    for moment, settings in ways.items():
-      results = []
-      for name in _ALGORITHMS:
-        results.append(ours.run_lasso_grid(name, _ROUNDS, **settings))
-        answer = process.call("fed_avg", workload=workload, rounds=rounds)
-        theirs.append(answer["seconds"] / rounds)
-      rows.append(
-        {
-          "four grids": f"evaluated {moment}",
-          "rounds s": sum(result.run_seconds for result in results),
-          "compile s": sum(result.compile_seconds for result in results),
-        }
-      )
-  seconds = statistics.median(theirs[1:])  # The first one compiles.
-  label = f"FedJAX, {1e3 * seconds:.2f} ms a round and point"
-  total = seconds * _ROUNDS * _POINTS * len(_ALGORITHMS)
-  return [*rows, {"four grids": label, "rounds s": total}]
-
-
-PARTS = {"all": all_methods, "grid": grid, "flsim": flsim, "lasso": lasso}
+PARTS = {"all": all_methods, "grid": grid, "flsim": flsim}
 
 
 def main() -> None:
-  parser = shared.parser(__doc__, ("fedjax", "flsim"))
+  parser = shared.parser(__doc__, ("flsim",))
   parser.add_argument("--clock", choices=CLOCKS, default="seconds")
   shared.print_part(parser, PARTS)
 

@@ -26,6 +26,12 @@ OURS = {
   "fedjax_opt": {},
   "fedjax_opt, Delta-SGD, reused": {"rule": "delta_sgd_reused"},
   "fedjax_opt, Delta-SGD": {"rule": "delta_sgd"},
+  "fedjax_opt, AdamW": {"rule": "adamw"},
+}
+FLOORS = {
+  "floor": {},
+  "floor, Delta-SGD, reused": {"rule": "delta_sgd_by_hand"},
+  "floor, AdamW": {"rule": "adamw"},
 }
 
 
@@ -43,8 +49,11 @@ def entries(
   *theirs, flower = (
     row(name, worker, "fed_avg") for worker, name in shared.FRAMEWORKS.items()
   )
-  rows = (row(name, "fedjax_opt", "fed_avg", how) for name, how in ours.items())
-  return [*theirs, row("floor", "fedjax_opt", "floor"), *rows, flower]
+  rows = (
+    row(name, "fedjax_opt", "floor" if name in FLOORS else "fed_avg", how)
+    for name, how in ours.items()
+  )
+  return [*theirs, *rows, flower]
 
 
 def with_ratios(frame: pandas.DataFrame) -> pandas.DataFrame:
@@ -69,7 +78,7 @@ def main() -> None:
   pythons, runs = shared.pythons(parser.parse_args()), {}
   print(f"{shared.machine()}\n{product()}")
   for workload in shared.WORKLOADS.values():
-    *other_entries, flower = entries(workload, OURS)
+    *other_entries, flower = entries(workload, FLOORS | OURS)
     for group in other_entries, [flower]:
       runs |= shared.measure(group, pythons, TURNS)
   frame = with_ratios(shared.frame_of(runs).drop(columns="size"))
