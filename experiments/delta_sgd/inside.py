@@ -20,10 +20,10 @@ _TRACE = {
 
 
 def trace_of(entries: Entries, run: Run) -> RecordedParts:
-  """The step sizes of the first client of each round, [rounds, steps]."""
+  """Step sizes of the first client of each round, [seeds, rounds, steps]."""
   del entries
   with np.load(run.folder / "traces.npz") as file:
-    arrays = {name: file[name][0, :_TRACED, 0] for name in _TRACE}
+    arrays = {name: file[name][:, :_TRACED, 0] for name in _TRACE}
   return RecordedParts(("test_accuracy",), arrays=arrays)
 
 
@@ -31,12 +31,13 @@ def step_sizes(entries: Entries, records: Records) -> list[Block]:
   """Pictures of the steps, and how often each term decides."""
   del entries
   (record,) = records.values()
-  trace = {name: record.arrays[key] for key, name in _TRACE.items()}
+  traces = {name: record.arrays[key] for key, name in _TRACE.items()}
+  trace = {name: values[0] for name, values in traces.items()}  # One seed's.
   first = {name: values[:_DETAIL] for name, values in trace.items()}
-  smoothness, growth = trace["smoothness"], trace["growth"]
-  is_step = np.isfinite(growth) & (trace["step_size"] > 0)
-  share = 100 * np.mean(smoothness[is_step] < growth[is_step])
-  shares = {"smoothness": share, "growth": 100 - share}
+  smoothness, growth = traces["smoothness"], traces["growth"]
+  is_step = np.isfinite(growth) & (traces["step_size"] > 0)
+  share = 100 * np.mean(smoothness < growth, axis=(1, 2), where=is_step)
+  shares = {"smoothness": share, "growth": 100 - share}  # [seeds] each.
   return [
     Picture(
       "first",
@@ -48,13 +49,13 @@ def step_sizes(entries: Entries, records: Records) -> list[Block]:
     Picture(
       "rounds",
       functools.partial(plots.step_sizes, trace, None),
-      "Step sizes over rounds, and the share of steps with each term",
+      "Step sizes over rounds with the first seed, and each term's share",
     ),
     Claim(
       "Both terms are needed: each is the smaller one at some steps",
       [
-        Quantity(f"steps with the {name} term", (float(value),), "%")
-        for name, value in shares.items()
+        Quantity(f"steps with the {name} term", tuple(values.tolist()), "%")
+        for name, values in shares.items()
       ],
     ),
   ]
