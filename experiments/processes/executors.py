@@ -11,7 +11,6 @@ package. A cell whose worker stopped resumes from its last checkpoint, if it has
 any.
 """
 
-import concurrent.futures
 import contextlib
 import functools
 import gc
@@ -142,14 +141,22 @@ def _dask(executor: str, folder: pathlib.Path) -> CellExecutor:
   del folder
   address = executor.partition(":")[2]
   client = distributed.Client(address, timeout=_WAIT, set_as_default=False)
-  of_client = client.get_executor(pure=False)
+  submit = functools.partial(client.submit, pure=False)
+  futures: list[Any] = []
+
+  def as_completed(of_cells):
+    futures.extend(of_cells)
+    for future in distributed.as_completed(of_cells, loop=client.loop):
+      yield future
+      # Else a worker that dies has its cells that are done run again.
+      future.release()
 
   def end():
     with contextlib.suppress(Exception):
-      of_client.shutdown(wait=False)
+      client.cancel([future for future in futures if not future.done()])
       client.close(timeout=_WAIT)
 
-  return CellExecutor(of_client.submit, concurrent.futures.as_completed, end)
+  return CellExecutor(submit, as_completed, end)
 
 
 def _submitit(executor: str, folder: pathlib.Path) -> CellExecutor:
