@@ -203,7 +203,9 @@ def test_a_killed_worker_has_only_its_cell_done_by_another(
   again = [log for log in logs if len(log) > 2]
   print(f"begun twice: {again}")
   assert len(logs) == 40
-  assert [log[0] for log in again] == killed
+  # The killed worker had one cell in hand, and perhaps one just done.
+  assert 1 <= len(again) <= 2
+  assert {log[0] for log in again} == set(killed)
   assert all(len(log) <= 4 for log in again)
   one, two = (kills.contents(tmp_path / name) for name in ("one", "two"))
   [one_request], [two_request] = one.pop("study.json"), two.pop("study.json")
