@@ -108,9 +108,8 @@ def delta_sgd_by_hand(rate: float) -> optax.GradientTransformation:
     previous_grads, previous_rate, theta, norm = state
     flat = [leaf.ravel() for leaf in jax.tree.leaves(grads)]
     change = optax.tree.norm(optax.tree.sub(flat, previous_grads))
-    smoothness_step = previous_rate * norm / change  # γ = 2
-    growth_step = jnp.sqrt(1 + 0.1 * theta) * previous_rate
-    rate = jnp.minimum(smoothness_step, growth_step)
+    growth = jnp.sqrt(1 + 0.1 * theta)
+    rate = previous_rate * jnp.minimum(norm / change, growth)  # γ = 2
     state = flat, rate, rate / previous_rate, optax.tree.norm(flat)
     return optax.tree.scale(-rate, grads), state
 

@@ -42,7 +42,7 @@ def entries(
 
   Args:
     workload: the round.
-    ours: name -> settings of a row of this package.
+    ours: name -> settings of a row of this package, or of `FLOORS`.
     size: see `shared.Entry`.
   """
   row = lambda *args: shared.Entry(*args[:3], workload, *args[3:], size=size)

@@ -37,6 +37,7 @@ from fedjax_opt.study.plots import panels
 
 CHUNKS = {"client_map": "vmap", "client_chunk": 10}
 OURS, AUTO = "fedjax_opt, chunks of ten", "fedjax_opt, auto"
+ROWS = {"floor": {}, OURS: CHUNKS, AUTO: {}}
 TASKS = (shared.LEAST_SQUARES, shared.WORKLOADS["mlp"]._replace(num_steps=4))
 DEVICE_COHORT = 80  # One chunk of ten for each of eight devices.
 COHORTS, GRIDS, DEVICES = (10, 100, 1000), (1, 7, 49, 343), (1, 2, 4, 8)
@@ -48,9 +49,7 @@ def cohorts() -> list[list[shared.Entry]]:
   groups = []
   for task in TASKS:
     rows = [
-      round_time.entries(
-        task._replace(num_clients=clients), {OURS: CHUNKS, AUTO: {}}, clients
-      )
+      round_time.entries(task._replace(num_clients=clients), ROWS, clients)
       for clients in COHORTS
     ]
     # All sizes together: they are compared, and a machine's speed varies.
