@@ -84,33 +84,46 @@ def over_chunks(
   one_chunk = jax.jit(one_chunk)  # Traced once for its shapes and the loop.
   split = lambda leaf: leaf.reshape(-1, chunk, *leaf.shape[1:])
   chunks = jax.tree.map(split, clients)
-  sums, _ = jax.eval_shape(one_chunk, trees.take(chunks, 0))
+  shapes = jax.eval_shape(one_chunk, trees.take(chunks, 0))
+  blank, stacked = trees.zeros_of(shapes)
+  num_chunks = len(clients.number) // chunk
+  stacked = jax.tree.map(lambda leaf: jnp.stack([leaf] * num_chunks), stacked)
 
-  def add(carry, clients):
-    sums, stacked = one_chunk(clients)
-    return _add(*carry, sums), stacked
+  def add_chunk(i, carry):
+    total, stacked = carry
+    sums, new = one_chunk(trees.take(chunks, i))
+    put = lambda rows, row: rows.at[i].set(row)
+    return jax.tree.map(jnp.add, total, sums), jax.tree.map(put, stacked, new)
 
-  total = trees.zeros_of(sums)
-  is_long = len(clients.number) // chunk > _PLAIN_SUMS
-  carry = (total, total if is_long else None)
-  (total, _), stacked = lax.scan(add, carry, chunks)
+  def add_block(block, carry):
+    total, stacked = carry
+    first = block * _PLAIN_SUMS
+    last = jnp.minimum(first + _PLAIN_SUMS, num_chunks)
+    sums, stacked = lax.fori_loop(first, last, add_chunk, (blank, stacked))
+    return _add(*total, sums), stacked
+
+  if num_chunks <= _PLAIN_SUMS:
+    total, stacked = lax.fori_loop(0, num_chunks, add_chunk, (blank, stacked))
+  else:
+    num_blocks = -(-num_chunks // _PLAIN_SUMS)
+    carry = ((blank, blank), stacked)
+    (total, _), stacked = lax.fori_loop(0, num_blocks, add_block, carry)
   join = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
   return total, jax.tree.map(join, stacked)
 
 
-# A plain float32 sum of this many terms has an error below 1e-6 times the sum
-# of their absolute values.
+# Chunks whose sums are added plainly, before the total takes them exactly: a
+# float32 sum of so many terms has an error below 1e-6 times the sum of their
+# absolute values.
 _PLAIN_SUMS = 16
 
 
 def _add(total, correction, sums):
-  """The new total, and the excess that rounding added; None for a plain sum.
+  """The new total, and the excess that rounding added to it.
 
   References:
     Kahan, "Further remarks on reducing truncation errors", CACM 1965.
   """
-  if correction is None:
-    return jax.tree.map(jnp.add, total, sums), None
   corrected = jax.tree.map(jnp.subtract, sums, correction)
   new_total = jax.tree.map(jnp.add, total, corrected)
   excess = lambda new, old, added: (new - old) - added
