@@ -5,7 +5,7 @@ import functools
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.artefacts.artefact import (
   Artefact,
@@ -30,7 +30,8 @@ from fedjax_opt.results.selection import Criterion
 _RECORD = "record.json"  # Of a computation, in its folder.
 
 
-class ArtefactResult(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class ArtefactResult:
   """What an artefact consists of at a size.
 
   Attributes:
@@ -47,7 +48,7 @@ class ArtefactResult(NamedTuple):
   cell_records: dict[Key, Record]
   tuning: dict[tuple[str, ...], Record]
 
-  @property
+  @functools.cached_property
   def blocks(self) -> list[Block]:
     """The tables, pictures and claims; [] if nothing ran."""
     return self.artefact.blocks(self.cell_records) if self.cell_records else []

@@ -10,6 +10,7 @@ precipice".
 Axis letters: `n` seeds, `T` tasks.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypedDict
@@ -104,8 +105,7 @@ class Bootstrap(NamedTuple):
     num_seeds = len(deviations)
     if num_seeds == 1:
       return np.full((2, deviations.shape[1]), np.nan)
-    indices = resamples(self.num_resamples, num_seeds, self.seed)
-    weights = counts(indices, num_seeds) / num_seeds  # [num, n]
+    weights = _weights(self.num_resamples, num_seeds, self.seed)
     step = max(_BLOCK // len(weights), 1)
     ends = [
       self._tails(weights @ deviations[:, start : start + step])
@@ -170,6 +170,12 @@ class Bootstrap(NamedTuple):
     return np.quantile(resampled, [tail, 1 - tail], axis=0)
 
 
+@functools.lru_cache(maxsize=1)
+def _weights(num: int, size: int, seed: int) -> np.ndarray:
+  """[num, n], the share of each run in each resample; a report has one n."""
+  return counts(resamples(num, size, seed), size) / size
+
+
 def counts(indices: np.ndarray, size: int) -> np.ndarray:
   """How often each run was drawn.
 
@@ -194,6 +200,7 @@ def as_floats(estimate: Any, low: Any, high: Any) -> Interval:
   )
 
 
+@functools.cache
 def student_quantile(confidence: float, freedom: float) -> float:
   """Half the width of Student's interval, in standard errors.
 
