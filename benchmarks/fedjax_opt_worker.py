@@ -139,9 +139,9 @@ def fed_avg(
   """FedAvg rounds with a client rule and settings of `sweep`.
 
   Every turn is a run of its own, which begins with the same model. Only the
-  first one compiles, since all turns have one program: a turn has fewer rounds
-  than lie between two evaluations. The answer has the time of the rounds
-  alone, and how much memory XLA plans for the program.
+  first one traces and compiles, since all turns have one program: a turn has
+  fewer rounds than lie between two evaluations. The answer has the time of the
+  rounds alone, and how much memory XLA plans for the program.
 
   Args:
     workload: the round.
@@ -160,9 +160,10 @@ def fed_avg(
   data = jax.device_put(client_data(workload))
   params = jax.jit(init)(jax.random.key(0))
   settings |= {"batch_size": workload.batch_size, "eval_every": MAX_ROUNDS}
+  simulator = fo.Simulator(make, data, grid=grid, **settings)
 
   def run_rounds(rounds: int) -> dict[str, float]:
-    result = fo.sweep(make, grid, params, data, rounds=rounds, **settings)
+    result = simulator.run_all(params, rounds)
     shared.check_finite(jax.tree.leaves(result.params))
     of_device = jax.devices()[0].memory_stats() or {}
     planned = result.needed_bytes and result.needed_bytes / 1e6
@@ -216,10 +217,12 @@ def lasso_grid(workload: shared.Workload, points: int) -> shared.RunRounds:
   job = job_of([preset, "--algorithm=fed_dual_avg", *lists])
   # Without evaluations all points take all rounds.
   settings = job.options | {"eval_every": MAX_ROUNDS, "evaluate": None}
-  arguments = job.make, job.spec.grid, job.task.init, job.task.clients
+  simulator = fo.Simulator(
+    job.make, job.task.clients, grid=job.spec.grid, **settings
+  )
 
   def run_rounds(rounds: int) -> dict[str, float]:
-    result = fo.sweep(*arguments, rounds=rounds, **settings)
+    result = simulator.run_all(job.task.init, rounds)
     return {"seconds": result.run_seconds}
 
   return run_rounds
