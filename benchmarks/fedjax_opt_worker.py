@@ -217,9 +217,8 @@ def lasso_grid(workload: shared.Workload, points: int) -> shared.RunRounds:
   job = job_of([preset, "--algorithm=fed_dual_avg", *lists])
   # Without evaluations all points take all rounds.
   settings = job.options | {"eval_every": MAX_ROUNDS, "evaluate": None}
-  simulator = fo.Simulator(
-    job.make, job.task.clients, grid=job.spec.grid, **settings
-  )
+  settings["grid"] = job.spec.grid
+  simulator = fo.Simulator(job.make, job.task.clients, **settings)
 
   def run_rounds(rounds: int) -> dict[str, float]:
     result = simulator.run_all(job.task.init, rounds)
