@@ -84,10 +84,10 @@ def over_chunks(
   one_chunk = jax.jit(one_chunk)  # Traced once for its shapes and the loop.
   split = lambda leaf: leaf.reshape(-1, chunk, *leaf.shape[1:])
   chunks = jax.tree.map(split, clients)
-  shapes = jax.eval_shape(one_chunk, trees.take(chunks, 0))
-  blank, stacked = trees.zeros_of(shapes)
+  sums, rows = jax.eval_shape(one_chunk, trees.take(chunks, 0))
   num_chunks = len(clients.number) // chunk
-  stacked = jax.tree.map(lambda leaf: jnp.stack([leaf] * num_chunks), stacked)
+  blank_rows = lambda leaf: jnp.zeros((num_chunks, *leaf.shape), leaf.dtype)
+  blank, stacked = trees.zeros_of(sums), jax.tree.map(blank_rows, rows)
 
   def add_chunk(i, carry):
     total, stacked = carry
