@@ -180,8 +180,8 @@ def all_finite(tree: Any) -> jax.Array:
   is_inexact = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
   leaves = [leaf for leaf in jax.tree.leaves(tree) if is_inexact(leaf)]
   if target.platform() == "cpu":
-    # XLA:CPU adds numbers faster than it combines truth values; 0 times infinity
-    # is NaN.
+    # XLA:CPU adds numbers faster than it combines truth values. 0 times a
+    # number that is not finite is NaN.
     finite = [jnp.isfinite(_sum(jnp.ravel(leaf) * 0)) for leaf in leaves]
   else:
     all_of = lambda leaf: _in_parts(jnp.all, jnp.logical_and, leaf)
