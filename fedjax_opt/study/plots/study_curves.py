@@ -47,7 +47,9 @@ def study_curves(
 
   A line ends, with a cross, where a seed diverged. The range is that of the
   good curves, as in `curves`; the others have a triangle at its end, with the
-  value at which they end.
+  value at which they end. The axis of x is logarithmic if one line is twenty
+  times as long as another, such as over the bytes of methods that send all of a
+  model and of those that send a part.
 
   Args:
     curves: method -> `Curve`, or `(x [E], values [seeds, E])`, of which mean
@@ -70,12 +72,22 @@ def study_curves(
     ImportError: if matplotlib is missing.
   """
   panels = by_condition("curves", curves, as_curve)
+  lines = [line for panel in panels.values() for line in panel.values()]
+  log_limits = _log_limits(lines)
+  if log_limits is not None:
+    panels = {
+      condition: {method: _positive(line) for method, line in of_method.items()}
+      for condition, of_method in panels.items()
+    }
   axis = panels_axis(metric, panels)
 
   def draw(axes, condition, looks):
     entries = draw_curves(axes, panels[condition], looks, axis)
     x = np.concatenate([curve.x for curve in panels[condition].values()])
-    if np.ptp(x):
+    if log_limits is not None:
+      log_scale(axes.xaxis, log_limits)
+      axes.set_xlim(log_limits)
+    elif np.ptp(x):
       # As many numbers as fit beside one another, whole ones for rounds.
       is_whole = bool((x == x.round()).all())
       axes.xaxis.get_major_locator().set_params(nbins=5, integer=is_whole)
@@ -86,6 +98,27 @@ def study_curves(
 
   label = X_AXES.get(x_label, x_label)
   return draw_conditions(panels, path, draw, label, axis.label, **look)
+
+
+# If one line is so many times as long as another, the shorter is not seen on a
+# linear axis.
+_UNSEEN = 20
+
+
+def _log_limits(curves: Sequence[Curve]) -> tuple[float, float] | None:
+  """Limits of a logarithmic axis, if lines differ much in length."""
+  positive = [_positive(curve).x for curve in curves]
+  if not all(x.size for x in positive):
+    return None
+  ends = [float(x.max()) for x in positive]
+  if max(ends) < _UNSEEN * min(ends):
+    return None
+  return 0.9 * min(float(x.min()) for x in positive), 1.1 * max(ends)
+
+
+def _positive(curve: Curve) -> Curve:
+  """The part of a curve that a logarithmic axis shows: no start at zero."""
+  return Curve(*(part[curve.x > 0] for part in curve))
 
 
 @fields.checked()

@@ -38,6 +38,23 @@ def test_a_panel_for_each_condition(conditions, shape, rises, texts_of):
   assert len(first.collections) == 2
 
 
+@pytest.mark.parametrize(("factor", "scale"), [(19, "linear"), (21, "log")])
+def test_lines_of_very_different_length_have_a_logarithmic_axis(
+  factor, scale, rises
+):
+  curves = {
+    "short": (X, rises(0.8, 0.7)),
+    "long": (factor * X, rises(0.8, 0.7)),
+  }
+  figure = plots.study_curves(curves, None, **ACCURACY)
+  (axes,) = figure.axes
+  assert axes.get_xscale() == scale
+  (_, end) = axes.get_xlim()
+  assert end >= factor * X[-1]
+  is_log = scale == "log"  # It has no place for the start, at zero.
+  assert [len(line.get_xdata()) for line in axes.lines[:2]] == [10 - is_log] * 2
+
+
 def test_panels_below_one_another(rises, texts_of):
   of_method = {f"method {i}": (X, rises(0.8, 0.7)) for i in range(5)}
   curves = {f"alpha {c}": of_method for c in range(3)}
