@@ -96,18 +96,18 @@ def over_chunks(
     return jax.tree.map(jnp.add, total, sums), jax.tree.map(put, stacked, new)
 
   def add_block(block, carry):
-    total, stacked = carry
+    total, correction, stacked = carry
     first = block * _PLAIN_SUMS
     last = jnp.minimum(first + _PLAIN_SUMS, num_chunks)
     sums, stacked = lax.fori_loop(first, last, add_chunk, (blank, stacked))
-    return _add(*total, sums), stacked
+    return *_add(total, correction, sums), stacked
 
   if num_chunks <= _PLAIN_SUMS:
     total, stacked = lax.fori_loop(0, num_chunks, add_chunk, (blank, stacked))
   else:
     num_blocks = -(-num_chunks // _PLAIN_SUMS)
-    carry = ((blank, blank), stacked)
-    (total, _), stacked = lax.fori_loop(0, num_blocks, add_block, carry)
+    carry = (blank, blank, stacked)
+    total, _, stacked = lax.fori_loop(0, num_blocks, add_block, carry)
   join = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
   return total, jax.tree.map(join, stacked)
 
