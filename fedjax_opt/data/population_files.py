@@ -52,8 +52,10 @@ def digests_of(rows: np.ndarray, stops: np.ndarray) -> np.ndarray:
     rows: the clients' examples, one client after the other.
     stops: [C], the row after the last one of each client.
   """
-  content = rows.reshape(-1).view(np.uint8)
-  ends = (stops * (content.size // max(1, len(rows)))).tolist()
+  content = memoryview(
+    rows.reshape(-1).view(np.uint8)
+  )  # Soon cut, an array not.
+  ends = (stops * (len(content) // max(1, len(rows)))).tolist()
   parts = itertools.pairwise([0, *ends])
   return np.array([digest(content[a:b]) for a, b in parts], np.uint32)
 
@@ -332,13 +334,14 @@ class File:
       OSError: naming the file, if it cannot be read or was cut.
     """
     buffer = memoryview(rows.reshape(-1).view(np.uint8))
+    filled, row_bytes = 0, self.row_bytes
     with _named(self.path, "read"), open(self.path, "rb", buffering=0) as file:
+      number = file.fileno()
       for begin, end in runs:
-        file.seek(begin * self.row_bytes)
-        size = (end - begin) * self.row_bytes
-        while size:
-          count = file.readinto(buffer[:size])
+        pos, stop = begin * row_bytes, end * row_bytes
+        while pos < stop:
+          part = buffer[filled : filled + stop - pos]
+          count = os.preadv(number, [part], pos)  # Without a seek before it.
           if not count:
-            pos = file.tell()
             raise OSError(f"it ends at byte {pos}: cut since it was opened")
-          buffer, size = buffer[count:], size - count
+          pos, filled = pos + count, filled + count

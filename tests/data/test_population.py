@@ -287,6 +287,14 @@ def test_an_index_that_cannot_be(folder, message):
   assert str(folder) in refused_with
 
 
+def test_a_read_that_returns_less_goes_on(population, monkeypatch):
+  whole, _ = population.gather([2, 0], 8)
+  read = os.preadv
+  some = lambda file, parts, pos: read(file, [parts[0][:7]], pos)
+  monkeypatch.setattr(os, "preadv", some)
+  chex.assert_trees_all_equal(population.gather([2, 0], 8)[0], whole)
+
+
 def test_a_file_that_is_cut_while_it_is_open(population, folder):
   os.truncate(folder / "x.bin", 100)
   assert population.gather([0], 3)[0]["x"].shape == (3, 2, 3)
