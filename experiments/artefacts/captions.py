@@ -350,6 +350,9 @@ def _time(records: Sequence[Record]) -> str:
 
 
 def shown_value(value: Any) -> str:
-  """A flag's value: a list as on the command line."""
-  values = value if isinstance(value, list | tuple) else [value]
+  """A flag's value: a list as on the command line, or as "3 to 22"."""
+  values = [*value] if isinstance(value, list | tuple) else [value]
+  are_many = len(values) > 3 and isinstance(values[0], int)
+  if are_many and values == [*range(values[0], values[0] + len(values))]:
+    return f"{values[0]} to {values[-1]}"
   return ",".join(map(format_value, values))
