@@ -278,6 +278,9 @@ of the server. A rule *works* if several steps run in one compiled program, and
 the parameters stay finite. A rule that works need not find a minimum by itself:
 those that only scale, such as `scale_by_rms`, are meant for a chain.
 
+At clients, `add_noise` and `noisy_sgd` give each client the same noise in each
+round, because the state of a client's rule is new in each round.
+
 A client offers its rule [more than the
 gradient](how_to/own_rule.md#more-than-the-gradient): `value`, `grad`,
 `value_fn`, `grad_fn` and `obj_fn`. The server offers only its parameters and a

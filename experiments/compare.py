@@ -258,7 +258,7 @@ def _study(
     command=command.line("compare", argv[1:]),
     notes=(
       *planned_cells.difference_notes(planned),
-      *planned_cells.privacy_notes(planned),
+      *planned_cells.privacy_notes(planned, existing),
     ),
     clients=clients,
     min_effect=request.min_effect,

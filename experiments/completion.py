@@ -128,7 +128,7 @@ def _files() -> list[str]:
   """Flags whose values are files or folders."""
   return [
     *_FILES,
-    *(name for name in spec.FLAGS if name.endswith(_ENDINGS)),
+    *(name for name in spec.all_flags() if name.endswith(_ENDINGS)),
     "pretrained_dir",
   ]
 

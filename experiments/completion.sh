@@ -27,6 +27,7 @@ _fedjax_opt() {
   fi
   local found each
   if [[ -n "$files" ]]; then
+    word="${word/#\~\//$HOME/}" word="${word//\\ / }"
     found="$(printf '%s\n' "$word"*)"
   else
     found="$(compgen -W "$words" -- "$word")"
@@ -36,9 +37,9 @@ _fedjax_opt() {
     if [[ -z "$each" || ( -n "$files" && ! -e "$each" ) ]]; then
       continue
     elif [[ -n "$files" && -d "$each" ]]; then
-      each="$each/"
+      each="${each// /\\ }/"
     elif [[ "$each" != *= ]]; then
-      each="$each "
+      each="${each// /\\ } "
     fi
     COMPREPLY+=("$start$each")
   done <<< "$found"

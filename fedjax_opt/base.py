@@ -49,6 +49,17 @@ ClientRule = Annotated[
 #      them (uniform, cyclic, poisson), as `random_k` does of entries; cyclic
 #      draws other cohorts of few clients too.
 STREAMS = 2
+
+
+def run_key(seed: ArrayLike) -> jax.Array:
+  """The random key from which a run with this seed draws.
+
+  Its kind is fixed, whatever `jax_default_prng_impl` is: with other kinds
+  vectorized clients would draw other numbers than one after the other.
+  """
+  return jax.random.key(seed, impl="threefry2x32")
+
+
 VERSION = "0.1.0"  # Of the package.
 
 # (params, data, test) -> {name: scalar}, inside the compiled program; `data`

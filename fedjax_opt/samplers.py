@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt.arrays.draws import distinct, is_few
+from fedjax_opt.base import run_key
 from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks.fields import Count, PositiveFloat
 from fedjax_opt.checks.values import (
@@ -365,7 +366,7 @@ def _of_function(function):
 def _check_drawn(sampler, num_clients, cohort_size):
   """Checks that a sampler draws [C] whole numbers, and [C] factors or None."""
   draw = lambda key, round, sizes: sampler.draw(key, round, sizes, cohort_size)
-  key = jax.eval_shape(lambda: jax.random.key(0))
+  key = jax.eval_shape(lambda: run_key(0))
   sizes = jax.ShapeDtypeStruct((num_clients,), jnp.int32)
   with errors.calling("sampler: failed on (key, round)"):
     drawn = jax.eval_shape(draw, key, sizes.update(shape=()), sizes)
@@ -405,5 +406,5 @@ def draw(
   Returns:
     As `Sampler.draw`: [C] int32 clients, and [C] factors of weights or None.
   """
-  key = jax.random.fold_in(jax.random.key(seed), round)
+  key = jax.random.fold_in(run_key(seed), round)
   return sampler.draw(key, round, sizes, cohort_size)

@@ -111,12 +111,15 @@ def train_only(
     personal = make(*closed_fns).personalize(worker, trainable)
     return merge(personal, frozen)
 
+  def broadcast(state):  # Clients have the frozen leaves.
+    return outer.broadcast(state.trained)
+
   def of_trainable(function):
     return function and (lambda params: function(split(params)[0]))
 
-  return Algorithm(
-    init,
-    round,
+  return outer._replace(
+    init=init,
+    round=round,
     params=lambda state: merge(
       outer.params(state.trained), state.frozen.params
     ),
@@ -125,7 +128,8 @@ def train_only(
     client_params=outer.client_params and client_params,
     personalize=outer.personalize and personalize,
     sends=of_trainable(outer.sends),
-    has_secret_noise=outer.has_secret_noise,
+    broadcast=outer.broadcast
+    and (lambda state: outer.broadcast(state.trained)),
     averages_statistics=True,  # As `init` has checked; frozen ones stay.
   )
 

@@ -187,6 +187,16 @@ def test_a_grid_equals_its_points(name):
   assert result.cost == pytest.approx(base(name).cost)
 
 
+def test_the_kind_of_random_keys_of_jax_changes_no_draw():
+  run = lambda: TASK.simulate(
+    fo.fed_avg(TASK.loss_fn, optax.sgd(0.1)), rounds=2, cohort_size=3,
+    batch_size=4,
+  )  # fmt: skip
+  expected = run()
+  with jax.default_prng_impl("rbg"):
+    chex.assert_trees_all_equal(run().params, expected.params)
+
+
 def test_given_parameters_stay_usable():
   params = jax.tree.map(jnp.asarray, TASK.params)
   # Its state holds the parameters themselves, too.

@@ -15,6 +15,7 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import executor
 from tests.helpers import jax_problems
+from tests.helpers.refusals import refusal
 
 TASK = jax_problems.mlp()
 OPTIONS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3, "seed": 1}
@@ -89,6 +90,23 @@ def test_as_if_the_model_had_the_trained_leaves_alone(name):
   assert result.cost == head_result.cost
   expected = jax.tree.leaves(head_result.client_state)
   assert_close(jax.tree.leaves(result.client_state), expected)
+
+
+def test_it_can_what_the_algorithm_can():
+  """Old versions may be where clients start, and clipping may be refused."""
+  versions = [[0, 0], [0, 1], [1, 2]]
+  table = fo.schedules.by_hand([[0, 1], [2, 3], [4, 0]], versions)
+  make = lambda loss_fn: fo.fed_buff(loss_fn, optax.sgd(0.1))
+  options = {"rounds": 3, "batch_size": 4, "local_steps": 3, "schedule": table}
+  run = lambda made, start: fo.simulate(made, start, TASK.data, **options)
+  params = model()
+  result = run(fo.train_only(make, HEAD, TASK.loss_fn), params)
+  of_head = make(head_alone(TASK.loss_fn, params["hidden"]))
+  expected = run(of_head, {"output": params["output"]}).params
+  assert_close(result.params, {"hidden": params["hidden"], **expected})
+  clips = {"max_update_norm": 1.0, "max_update_action": "clip"}
+  line = refusal(simulate, some("scaffold", HEAD), **clips)
+  assert "max_update_action='clip': clients of this algorithm keep" in line
 
 
 @pytest.mark.slow

@@ -61,12 +61,7 @@ def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
     ValueError: naming the invalid flag, if the method's own do not fit.
   """
   choice = ALGORITHM.entry(flag_values["algorithm"])
-  takes = {
-    "client": choice.client_takes == "rule",
-    "server": choice.server_takes == "rule" and choice.server_rule is None,
-    "regularizer": choice.takes("psi"),
-    "privacy": True,
-  }
+  takes = rules_taken(choice) | {"privacy": True}
   left_out = dict.fromkeys(name for name in flags if not takes.get(name))
   task = TASK.entry(flag_values["task"])
   method = parts_of({**flag_values, **left_out}, task)
@@ -90,6 +85,15 @@ def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
     return takes.get(name, True)
 
   return {name for name in flags if not belongs(name)}
+
+
+def rules_taken(choice: AlgorithmChoice) -> dict[str, bool]:
+  """Flag -> whether an algorithm takes what it chooses."""
+  return {
+    "client": choice.client_takes == "rule",
+    "server": choice.server_takes == "rule" and choice.server_rule is None,
+    "regularizer": choice.takes("psi"),
+  }
 
 
 def default_client(choice: AlgorithmChoice) -> str:

@@ -290,6 +290,12 @@ def _selection(flag_values: FlagValues, task: TaskChoice) -> dict[str, Any]:
       f"validation_fraction=0: select_on={select_on} needs examples that are "
       "held out; give a fraction, or --select_on=test or train"
     )
+  own_seed = flag_values["validation_seed"]
+  if own_seed is not None and select_on == "clients":
+    raise ValueError(
+      f"validation_seed={own_seed}: with select_on=clients each seed draws the "
+      "validation examples of its clients; leave validation_seed out"
+    )
   seed = None
   if fraction:
     seed = _given_or(flag_values, "validation_seed", specs.VALIDATION_SEED)

@@ -329,12 +329,13 @@ class Spec:
       for femnist10 and femnist62 with --select_on=train the mean over the last
       10 evaluations.
     validation_fraction: Fraction of the training examples that is held out of
-      training, in [0, 1). It is taken from each class, or with
-      --select_on=clients from each client. Default: {VALIDATION_FRACTION} with
-      --select_on=validation or clients, else 0. lasso and low_rank draw their
-      own validation examples.
+      training, in [0, 1). It is taken from each client with --select_on=clients
+      or if the data have clients, else from each class. Default:
+      {VALIDATION_FRACTION} with --select_on=validation or clients, else 0.
+      lasso and low_rank draw their own validation examples.
     validation_seed: Seed of the validation part; the same part for all seeds
-      of a run. Default: {VALIDATION_SEED}.
+      of a run. Not with --select_on=clients, where each seed has its own part.
+      Default: {VALIDATION_SEED}.
     rounds: Communication rounds.
     target_accuracy: End the run when each point that has not diverged has
       reached this accuracy, in (0, 1], on the examples of select_on.

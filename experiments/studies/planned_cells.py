@@ -9,17 +9,24 @@ from typing import Any, NamedTuple
 from experiments.command_line.flags import typed
 from experiments.specification import choice_flags
 from experiments.specification import spec as specs
-from experiments.specification.method import default_client, unused_flags
+from experiments.specification.method import (
+  default_client,
+  rules_taken,
+  unused_flags,
+)
 from experiments.specification.resolve import personal_defaults, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning, words
+from fedjax_opt.study.cells import Cell
 
 # Groups of flags that say on which data and clients methods are compared.
 _OF_DATA = ("data", "selection")
 _SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
+# Those in which methods may differ.
+_OF_METHODS = ("client", "privacy", "messages", "rounds", "time")
 # Flags that choose the parts of a method.
 CHOICES = ("algorithm", "client", "server", "regularizer")
 
@@ -134,7 +141,7 @@ def _for_own_models(
   )
   if task is None or not any_personal(request.methods):
     return {}
-  flags = {"select_on": task.splits[0]} | personal_defaults(request.flags, task)
+  flags = personal_defaults(request.flags, task)
   return {n: value for n, value in flags.items() if n not in request.flags}
 
 
@@ -226,24 +233,47 @@ def _rules(flag: str, cells: Sequence[PlannedCell]) -> str:
 
 
 def difference_notes(planned: Sequence[PlannedCell]) -> list[str]:
-  """Sentences on conditions that differ between methods.
+  """Sentences on flags that differ between methods, and are in no label.
 
   A method may have its own cohort or local steps; then it works more or less
-  than the others in a round.
+  than the others in a round. Or it alone has what was given for all, such as
+  compressed messages.
   """
   first_cells = [c for c in planned if c.condition == planned[0].condition]
-  values = {cell.method: cell.spec.values() for cell in first_cells}
-  options = {
-    method: {name: flags.get(name) for name in specs.conditions()}
-    for method, flags in values.items()
+  names = dict.fromkeys(specs.conditions()) | {
+    name: None
+    for cell in first_cells
+    for name in cell.given_flags
+    if name not in CHOICES and _group(name) in _OF_METHODS
   }
+  options = {}
+  for cell in first_cells:
+    values = cell.spec.values()
+    options[cell.method] = {name: values.get(name) for name in names}
   return list(words.differing_options(options).values())
 
 
-def privacy_notes(planned: Sequence[PlannedCell]) -> list[str]:
-  """The sentence on methods whose noise can be computed again, if any."""
-  seeded = [c for c in planned if c.spec.dp_seed is not None]
-  labels = dict.fromkeys(words.quoted_if_list(cell.method) for cell in seeded)
+def _group(name: str) -> str:
+  """The group of a flag; of a hyperparameter ''."""
+  return FLAGS[name].group.key if name in FLAGS else ""
+
+
+def privacy_notes(
+  planned: Sequence[PlannedCell], existing: Sequence[Cell] = ()
+) -> list[str]:
+  """The sentence on methods whose noise can be computed again, if any.
+
+  Args:
+    planned: the cells of a study that run.
+    existing: those of runs that were there.
+  """
+  seeded = [c.method for c in planned if c.spec.dp_seed is not None]
+  seeded += [
+    cell.method
+    for cell in existing
+    if any(part.run.config.get("dp_seed") is not None for part in cell.parts)
+  ]
+  labels = dict.fromkeys(map(words.quoted_if_list, seeded))
   if not labels:
     return []
   return [
@@ -292,16 +322,17 @@ def labels_of(
   Raises:
     ValueError: if two methods are the same.
   """
-  short = [_label(method, shared) for method in methods]
+  told = [_told(method, methods, shared) for method in methods]
+  short = [_label(flags, shared) for flags in told]
   labels = list(short)
   for i, method in enumerate(methods):
     alike = [j for j, label in enumerate(short) if label == short[i]]
     if len(alike) > 1 and "label" not in method:
       own_flags = {
         name: value
-        for name, value in method.items()
+        for name, value in told[i].items()
         if name not in CHOICES
-        and any(methods[j].get(name) != value for j in alike)
+        and any(told[j].get(name) != value for j in alike)
       }
       if own_flags:
         text = ", ".join(f"{name_of(n)} {v}" for n, v in own_flags.items())
@@ -315,6 +346,23 @@ def labels_of(
   return labels
 
 
+def _told(
+  method: Mapping[str, Any],
+  methods: Sequence[Mapping[str, Any]],
+  shared: Mapping[str, Any],
+) -> dict[str, Any]:
+  """A method's flags, and of those of all what another method changes."""
+  entry = choice_flags.ALGORITHM.entries.get(method["algorithm"])
+  takes = dict.fromkeys(CHOICES, False) | (rules_taken(entry) if entry else {})
+  changed = {name for other in methods for name in other}
+  from_all = {
+    name: value
+    for name, value in shared.items()
+    if name in changed and value is not None and takes.get(name, True)
+  }
+  return from_all | dict(method)
+
+
 def _label(method: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
   if method.get("label"):
     return str(method["label"])
@@ -325,6 +373,9 @@ def _label(method: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
     rule = default_client(entry)
     if rule == CLIENT_DEFAULT:
       chosen["client"] = rule
+  # Its rule would be taken for that of the clients.
   return ", ".join(
-    name_of(str(chosen[name])) for name in CHOICES if name in chosen
+    f"{'server ' * (name == 'server')}{name_of(str(chosen[name]))}"
+    for name in CHOICES
+    if name in chosen
   )

@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 
 from fedjax_opt import contract
 from fedjax_opt.algorithms.fed_avg import ModelState
-from fedjax_opt.base import Algorithm, LossFn, Params
+from fedjax_opt.base import Algorithm, LossFn, Params, run_key
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks.fields import Count, NonNegative, PositiveFloat
 from fedjax_opt.data.clients import ClientData
@@ -195,7 +195,7 @@ def _mean_loss(loss_fn, params, pool, batch_size):
   examples, shares = pool
   num_examples = len(shares)
   batch_size = min(batch_size, num_examples)
-  key = jax.random.key(0)
+  key = run_key(0)
 
   @jax.checkpoint  # The gradient needs the memory of one batch.
   def add(total, first):

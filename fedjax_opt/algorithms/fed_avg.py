@@ -111,11 +111,15 @@ def _averaging_state(
 
   def init(params):
     first = optimizers.of_round(client, jnp.int32(0))
-    return SharedRuleState(
-      params,
-      optimizers.init("server", server, params),
-      optimizers.init("client", first, params),
-    )
+    rule_state = optimizers.init("client", first, params)
+    for leaf in jax.tree.leaves(rule_state):
+      if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        raise ValueError(
+          "average_state: must be False, as the state of the clients' rule has "
+          "a random key, which has no mean"
+        )
+    server_state = optimizers.init("server", server, params)
+    return SharedRuleState(params, server_state, rule_state)
 
   def round(state, cohort):
     def one_client(worker, received):

@@ -17,7 +17,14 @@ from jax import lax
 
 from fedjax_opt import contract, evaluation
 from fedjax_opt.arrays import trees
-from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params, State
+from fedjax_opt.base import (
+  Algorithm,
+  ClientRule,
+  LossFn,
+  Params,
+  State,
+  run_key,
+)
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks.values import brief
 from fedjax_opt.data import lists
@@ -188,7 +195,7 @@ def each_client(one_client, config, models, seed, round, train):
   numbers = jnp.arange(config.num_clients, dtype=jnp.int32)
   arrays = (train.examples, train.sizes, train.indices)
   data = RoundData(*arrays, clients=numbers, client_state=rows)
-  cohort = Cohort(config, jax.random.key(seed), round, data)
+  cohort = Cohort(config, run_key(seed), round, data)
   return cohort.each(one_client, broadcast=params).value
 
 

@@ -6,7 +6,7 @@ and after it they are scattered back. The program sees only these rows.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -19,6 +19,18 @@ from fedjax_opt.engine.config import Config
 # The part of a device's memory that these states may fill before 'auto' chooses
 # the host. The examples and the computation need the rest.
 _SHARE = 0.5
+
+
+class Cohorts(NamedTuple):
+  """Who takes part in some rounds; a number of M or more is no client.
+
+  Attributes:
+    clients: [seeds, T, C], the clients that compute.
+    kept: [seeds, T, C], those of them whose new state is kept.
+  """
+
+  clients: np.ndarray
+  kept: np.ndarray
 
 
 # Leaves are [M, ...], or for a grid [settings, seeds, M, ...]. On the host they
@@ -46,26 +58,26 @@ def shapes_of_gathered(config: Config, states: Any) -> Any:
   return config.layout.put_state(states, axes=1)
 
 
-def gather(config: Config, states: Any, cohorts: np.ndarray | None) -> Any:
+def gather(config: Config, states: Any, cohorts: Cohorts | None) -> Any:
   """The input of the program: the rows of the cohort, or of all clients.
 
   Args:
     config: static options.
     states: of all clients.
-    cohorts: [seeds, 1, C], of the next round; None on the devices.
+    cohorts: of the next round; None on the devices.
   """
   if not config.state_is_on_host:
     return states
   # An empty place has the number M. Any row may be gathered for it.
-  clients = np.minimum(cohorts[:, 0], config.num_clients - 1)
+  clients = np.minimum(cohorts.clients[:, 0], config.num_clients - 1)
   clients = clients if config.has_points else clients[0]
-  seeds = np.arange(len(cohorts))[:, None]
+  seeds = np.arange(len(cohorts.clients))[:, None]
   cohort_states = trees.take(states, _index(config, seeds, clients))
   return config.layout.put_state(cohort_states, axes=1)
 
 
 def scatter(
-  config: Config, states: Any, new: Any, cohorts: np.ndarray | None
+  config: Config, states: Any, new: Any, cohorts: Cohorts | None
 ) -> Any:
   """The states of all clients after a round.
 
@@ -77,7 +89,7 @@ def scatter(
   """
   if not config.state_is_on_host:
     return new
-  cohort = cohorts[:, 0]
+  cohort = cohorts.kept[:, 0]
   seeds, places = np.nonzero(cohort < config.num_clients)
   state_index = _index(config, seeds, cohort[seeds, places])
   new_index = _index(config, seeds, places)

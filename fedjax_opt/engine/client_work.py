@@ -12,7 +12,7 @@ import numpy as np
 
 from fedjax_opt import contract
 from fedjax_opt.arrays import trees
-from fedjax_opt.base import Algorithm, Params
+from fedjax_opt.base import Algorithm, Params, run_key
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.engine.cohort import Cohort
@@ -107,7 +107,7 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     if np.ndim(data.sizes) == 2:
       seed_lists = trees.take(seed_lists, 0)
     examples, (indices, sizes) = data.examples, seed_lists
-  key = jax.eval_shape(jax.random.key, 0)
+  key = jax.eval_shape(run_key, 0)
   jax.eval_shape(round, params, key, examples, indices, sizes)
   return phases
 

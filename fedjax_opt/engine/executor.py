@@ -13,7 +13,7 @@ import numpy as np
 
 from fedjax_opt import multi_process
 from fedjax_opt.arrays import frozen, target, trees
-from fedjax_opt.base import Batch, Params, State
+from fedjax_opt.base import Batch, Params, State, run_key
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import chunks, client_state, feed, points, programs
@@ -349,7 +349,7 @@ class Executor:
     """Words of random keys for one call of the program; nobody keeps them."""
     if not self.config.has_secret_noise:
       return None
-    words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
+    words = jax.eval_shape(lambda: jax.random.key_data(run_key(0))).shape
     if self._points.have_axes:
       words = len(self.active.present), len(self._points.seeds), *words
     return self.config.layout.put_per_point(draw(words))

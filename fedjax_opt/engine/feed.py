@@ -22,6 +22,7 @@ from fedjax_opt.arrays import target, trees
 from fedjax_opt.checks import memory
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.engine.client_state import Cohorts
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import computing_order, pad_cohort
 
@@ -138,11 +139,11 @@ class Feed:
 
     return self._config.layout.shapes_of_shards(jax.tree.map(shape, segment))
 
-  def take(self) -> tuple[dict[str, Any], np.ndarray | None]:
+  def take(self) -> tuple[dict[str, Any], Cohorts | None]:
     """The next segment, leaves [D, ...] or [D, seeds, ...]; {} if not needed.
 
     Returns:
-      The segment, on the devices; and its cohorts, [seeds, T, C], on the host.
+      The segment, on the devices; and its cohorts, on the host.
     """
     if not self._is_needed:
       return {}, None
@@ -170,8 +171,9 @@ class Feed:
     make = lambda d: self._of_device(d, draws, computed)
     # Only a message that is used changes what its client keeps.
     nobody = self._config.num_clients
-    cohorts = np.where(draws.get("is_taken", True), draws["clients"], nobody)
-    return self._config.layout.put_shards(make), cohorts
+    clients = draws["clients"]
+    kept = np.where(draws.get("is_taken", True), clients, nobody)
+    return self._config.layout.put_shards(make), Cohorts(clients, kept)
 
   def _arrivals(self, rounds):
     """What the schedule says, leaves [seeds, T, ...]; None without one."""

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from fedjax_opt import contract
 from fedjax_opt.arrays import frozen, target, trees
-from fedjax_opt.base import Params
+from fedjax_opt.base import Params, run_key
 from fedjax_opt.engine.inputs import is_function_of_key
 from fedjax_opt.engine.programs import copies, run_once
 from fedjax_opt.engine.run_state import Points, RunState
@@ -152,7 +152,7 @@ class InitialState:
 def model_of(params: Any, seed: ArrayLike) -> Params:
   """The initial model of a seed, given it or a function from a random key."""
   if is_function_of_key(params):
-    return params(jax.random.key(seed))
+    return params(run_key(seed))
   return params
 
 

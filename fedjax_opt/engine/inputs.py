@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt import contract
-from fedjax_opt.base import Algorithm, Batch
+from fedjax_opt.base import Algorithm, Batch, run_key
 from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks.values import (
   brief,
@@ -268,7 +268,7 @@ def check_params(
         f"{argument}={brief(params)}: must be a pytree of arrays; a function "
         "from a random key to one is for sweep"
       )
-    key = jax.eval_shape(jax.random.key, 0)
+    key = jax.eval_shape(run_key, 0)
     jax.eval_shape(lambda key: _model_of(params, key), key)
     return params
   check_tree(argument, params)

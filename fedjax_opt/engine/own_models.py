@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_opt.arrays import trees
-from fedjax_opt.base import Algorithm, Params
+from fedjax_opt.base import Algorithm, Params, run_key
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_evaluation, inputs
@@ -87,7 +87,7 @@ def names(
 ) -> list[str]:
   """The metrics that `OwnModels` has of these parts; computes nothing."""
   if callable(params):
-    params = jax.eval_shape(params, jax.random.key(0))
+    params = jax.eval_shape(params, run_key(0))
   batch = trees.take(data.examples, slice(1))
   metrics = jax.eval_shape(per_example, params, batch)
   return [f"client_{part}_{name}" for part in parts for name in metrics]

@@ -16,7 +16,7 @@ from jax import lax
 
 from fedjax_opt import contract
 from fedjax_opt.arrays import frozen, trees
-from fedjax_opt.base import Algorithm
+from fedjax_opt.base import Algorithm, run_key
 from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import unchecked
 from fedjax_opt.engine import rounds
@@ -73,18 +73,21 @@ def rounds_program(
     state, secret = per_point
     hyperparameters, is_active = per_setting
     data, frozen_leaves, first, count = shared
+    key = run_key(per_seed["seed"])
     if not config.vmaps_points:  # A setting that has diverged runs no rounds.
       count = jnp.where(is_active, count, 0)
     return rounds.run_rounds(
       config,
       make(**hyperparameters),
       state,
-      jax.random.key(per_seed["seed"]),
+      key,
       _client_data(data, per_seed),
       per_seed["segment"],
       first,
       count,
-      None if secret is None else jax.random.wrap_key_data(secret),
+      None
+      if secret is None
+      else jax.random.wrap_key_data(secret, impl=jax.random.key_impl(key)),
       trees.merge(per_seed["frozen"], frozen_leaves),
     )
 

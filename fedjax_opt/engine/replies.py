@@ -119,8 +119,9 @@ class Reply:
     share: [] float, the weights of the clients that count, as a part of the
       weights of the whole population; by the option `weighting`, even if
       clients returned weights.
-    is_lost: [] bool, whether no client counts, or none that has a weight. Then
-      the engine keeps the state from before the round.
+    is_lost: [] bool, whether no client counts, or only such as have no weight
+      while others that do not count have one. Then the engine keeps the state
+      from before the round.
     counts: {name: [8]}, counters of the costs of the phase, see `counters`.
     traces: {name: [C, ...]}, traced fields and metrics of the clients.
     client_state: leaves [C', ...], the clients' new states; None if this phase
@@ -270,7 +271,7 @@ def _of_present(recorded, is_absent):
 
   def blank(leaf):
     mask = is_absent.reshape(-1, *[1] * (leaf.ndim - 1))
-    return jnp.where(mask, jnp.nan, leaf) if trees.is_float(leaf) else leaf
+    return jnp.where(mask, jnp.nan, trees.at_least_float32(leaf))
 
   return jax.tree.map(blank, recorded)
 

@@ -214,7 +214,9 @@ class Worker:
       return params, rule_state, traces
 
     blank = lambda name: jnp.full(
-      config.plan.max_steps, jnp.nan, _field(rule_state, name).dtype
+      config.plan.max_steps,
+      jnp.nan,
+      trees.at_least_float32(_field(rule_state, name)).dtype,
     )
     traces = {name: blank(name) for name in config.trace}
     # A static number of steps needs no masking under vmap.

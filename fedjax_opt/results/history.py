@@ -24,7 +24,8 @@ class History:
 
   Attributes:
     rounds: evaluated rounds, increasing. [E] ints.
-    metrics: name -> values as measured, also of diverged points. Each [S, E]
+    metrics: name -> values as measured, also of diverged points; but a loss is
+      NaN where all rounds before were lost to rejected clients. Each [S, E]
       float64.
   """
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_opt.base import Batch, Params
+from fedjax_opt.base import Batch, Params, run_key
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.config import DEFAULTS
@@ -99,7 +99,7 @@ def of_task(
     name -> size, for the report; sets that do not exist are left out.
   """
   if callable(params):
-    params = jax.eval_shape(params, jax.random.key(0))
+    params = jax.eval_shape(params, run_key(0))
   weights = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
   size_texts = {"parameters of the model": f"{weights:,}"}
   for part, examples in (("validation", validation), ("test", test)):

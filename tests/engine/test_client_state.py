@@ -80,6 +80,29 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
   assert {len(leaf) for leaf in jax.tree.leaves(lent)} == {cohort}
 
 
+def test_a_client_whose_message_is_not_taken_has_its_own_state():
+  def one_client(worker, params):
+    state, metrics = worker.state + 1 + worker.client, {"kept": worker.state}
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    return fo.ClientOutput(nothing, state, metrics=metrics)
+
+  def round(state, cohort):
+    return state, cohort.mean(one_client, broadcast=state)
+
+  algorithm = fo.Algorithm(
+    lambda params: params, round, lambda state: state,
+    init_client=lambda params: jnp.zeros(()),
+  )  # fmt: skip
+  taken = np.array([[True, True], [True, True], [True, False]])
+  table = fo.schedules.by_hand([[0, 1]] * 3, taken=taken)
+  for memory in ("device", "host"):
+    result = fo.simulate(
+      algorithm, TASK.params, TASK.data, rounds=3, batch_size=4,
+      schedule=table, client_memory=memory,
+    )  # fmt: skip
+    assert result.traces["kept"].tolist() == [[0, 0], [1, 2], [2, 4]]
+
+
 @pytest.mark.slow
 def test_of_a_grid():
   """Most settings diverge, and seeds divide the examples otherwise."""

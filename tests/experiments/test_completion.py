@@ -22,6 +22,8 @@ LINES = [
   ("fedjax-opt convert --verif", "--verify "),
   ("fedjax-opt convert --verify --population_dir=clie", "clients/"),
   ("fedjax-opt run --flagfile=one.fl", "one.flags "),
+  ("fedjax-opt run --events_file=one.fl", "one.flags "),
+  ("fedjax-opt run --data_dir=a", "a\\ b/"),
   ("fedjax-opt run --help=clien", None),
   ("fedjax-opt reproduce --artefact=domo/table1", "domo/table1 "),
   ("fedjax-opt list client", "client_rules "),
@@ -70,7 +72,14 @@ def bash(line, folder):
 def folder(tmp_path):
   (tmp_path / "clients").mkdir()
   (tmp_path / "one.flags").touch()
+  (tmp_path / "a b").mkdir()
   return tmp_path
+
+
+def test_bash_looks_into_the_home_folder(folder, monkeypatch):
+  monkeypatch.setenv("HOME", str(folder))
+  line = "fedjax-opt run --data_dir=\\~/cl"
+  assert bash(line, folder) == [f"{folder}/clients/"]
 
 
 @pytest.mark.parametrize(("line", "word"), LINES)

@@ -53,9 +53,9 @@ def run(case, checkpoints=None, on_evaluation=None, **changes):
     options |= {"client_memory": "host"} if case == "on_host" else {}
     algorithm = fo.scaffold(TASK.loss_fn, 0.3)
     return TASK.simulate(algorithm, **options)
-  if case == "traced":
+  if case == "traced":  # In files bfloat16 would be bytes without a meaning.
     algorithm = fo.fed_avg(TASK.loss_fn, fo.delta_sgd(eta_0=0.1))
-    options["trace"] = ["step_size"]
+    options |= {"trace": ["step_size"], "precision": "bfloat16"}
     return TASK.simulate(algorithm, **options)
   # Most rates diverge, and are dropped before the first checkpoint.
   rates = [*np.geomspace(1e20, 1e30, 12), 0.05, 0.1, 0.2, 0.3]

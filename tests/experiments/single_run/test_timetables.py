@@ -123,6 +123,8 @@ def test_a_trace_is_replayed(tmp_path):
   np.testing.assert_array_equal(
     replay.timetables[0].versions, job.timetables[0].versions
   )
+  with pytest.raises(ValueError, match=r"events_file='.*': .*has client"):
+    prepare(*TASK, *flags, "--num_clients=3")
   before = replay.config["data_digests"]["schedule"]
   (tmp_path / "events.csv").write_text(
     (tmp_path / "events.csv").read_text() + "\n"

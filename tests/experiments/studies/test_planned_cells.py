@@ -4,8 +4,10 @@ import pathlib
 import shlex
 import types
 
+import numpy as np
 import pytest
 
+import fedjax_opt as fo
 from experiments.command_line.flags import arguments
 from experiments.studies import (
   cell_runs,
@@ -110,6 +112,25 @@ def test_labels_say_what_differs():
   ]  # fmt: skip
 
 
+def test_labels_say_what_another_method_changes_of_what_all_have():
+  usual = ("--client=sgd", "--upload=quantize", "--client_lr=0.1")
+  methods = ("--method=fed_avg upload=sign", "--method=fed_avg", SCAFFOLD)
+  cells = planned(*usual, *methods)
+  assert list(by_method(cells)) == [
+    "FedAvg (upload sign)", "FedAvg (upload quantize)", "SCAFFOLD",
+  ]  # fmt: skip
+  assert planned_cells.difference_notes(cells) == [
+    "Methods differ in upload: sign for FedAvg (upload sign); quantize for "
+    "FedAvg (upload quantize) and SCAFFOLD."
+  ]
+  # A rule of the server is no rule of the clients.
+  methods = ("--method=fed_avg client=adam", "--method=fed_avg server=adam")
+  cells = planned("--client=sgd", "--server=sgdm", *methods, SCAFFOLD)
+  assert list(by_method(cells)) == [
+    "FedAvg, Adam, server SGDM", "FedAvg, SGD, server Adam", "SCAFFOLD",
+  ]  # fmt: skip
+
+
 def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
   private = "--method=fed_avg client=sgd privacy=gaussian label=private"
   shared = ("--weighting=uniform", "--dp_noise_multiplier=0.5,1", RATES)
@@ -125,6 +146,21 @@ def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
   assert [cell.spec.dp_seed for cell in seeded] == [0, None]
   (line,) = planned_cells.privacy_notes(seeded)
   assert line.startswith("NOT private: private, whose noise comes from dp_seed")
+  run = types.SimpleNamespace(config={"dp_seed": 3})
+  old = types.SimpleNamespace(
+    method="old", parts=[types.SimpleNamespace(run=run)]
+  )
+  (line,) = planned_cells.privacy_notes([plain_cell], [old])
+  assert line.startswith("NOT private: old, whose noise")
+
+
+def test_clients_on_disk_have_the_validation_examples_that_they_have(tmp_path):
+  """A method with models of its own asks for no others."""
+  examples = {"x": np.zeros((4, 8, 8, 1), np.uint8), "y": np.arange(4)}
+  fo.Population.write(tmp_path / "all", [examples] * 12)
+  flags = ("--task=digits_logistic", f"--population_dir={tmp_path / 'all'}")
+  cells = planned(*flags, FED_AVG, "--method=ditto client=sgd", RATES)
+  assert {cell.spec.select_on for cell in cells} == {"train"}
 
 
 def test_cells_are_told_by_all_their_flags():
