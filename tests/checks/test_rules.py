@@ -67,6 +67,13 @@ test_is_refused = refusals.of_table(
 )  # fmt: skip
 
 
+def test_a_random_key_has_no_mean():
+  rule = optax.noisy_sgd(0.1, key=0)
+  algorithm = fo.fed_avg(loss_fn, rule, average_state=True)
+  with pytest.raises(ValueError, match="average_state: must be False, as the"):
+    algorithm.init(np.zeros(2, np.float32))
+
+
 @pytest.mark.parametrize("base", [optax.adam(1.0), optax.sgd(0.1, 0.9)])
 def test_the_base_of_mime_lite_has_no_rate(base):
   with pytest.raises(ValueError, match="base: goes down the gradient"):
