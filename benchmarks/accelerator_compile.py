@@ -338,8 +338,8 @@ def cells(record: dict[str, Any], target: str) -> dict[str, str]:
     "GFLOP": giga(record["flops"]),
     "GB moved": giga(record["bytes_accessed"]),
     "exchanges": exchanged,
-    "kernels of a round": str(counts[1]),
-    "of a step": str(counts[0]),
+    "kernels of the rest of the round": str(counts[1]),
+    "kernels of a local step": str(counts[0]),
   }
 
 

@@ -25,7 +25,7 @@ PAGES = (_HERE / "methods.md", _HERE / "tasks.md")
 # Its table of algorithms has a row for each group.
 _README = _HERE.parent / "README.md"
 _LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
-_WORDS = "| name | what |\n|---|---|\n"
+_WORDS = "| {} | what |\n|---|---|\n"
 _HEAD = """\
 | name | what | flags | source |
 |---|---|---|---|
@@ -50,14 +50,14 @@ TABLES: dict[str, Callable[[], str]] = {
   "partitions": _of(choice_flags.PARTITION),
   "samplers": _of(choice_flags.SAMPLER),
   "data sets": lambda: (
-    _WORDS
+    _WORDS.format("data set")
     + "".join(
       f"| {_both(name, data.label or data.help)} | {_images(data)} |\n"
       for name, data in images.DATASETS.items()
     )
   ),
   "models": lambda: (
-    _WORDS
+    _WORDS.format("model")
     + "".join(
       f"| {_both(name, model.label)} | {model.help} |\n"
       for name, model in images.MODELS.items()

@@ -328,9 +328,9 @@ fo.plots.sensitivity(
 )
 
 # %% [markdown]
-# Now all rates run at all alphas, with the fresh seeds, on the test examples. A
-# box marks the rate that was tuned for the alpha of its column. The row of a
-# box shows the same rate at the other alphas.
+# Now all rates run at all α, with the fresh seeds, on the test examples. A box
+# marks the rate that was tuned for the α of its column. Look along the row of a
+# box to see this rate at the other α.
 
 # %%
 of_alpha = []

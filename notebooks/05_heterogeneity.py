@@ -90,10 +90,10 @@ import fedjax_opt as fo
 # %% [markdown]
 # ## Client drift, seen
 #
-# Three clients have the losses $f_i(x) = \frac12 (x - a_i)^\top H_i (x - a_i)$
-# in the plane. Each client has one "example", its $H_i$ and $a_i$, so its
-# gradients are exact. The server wants the minimum of the mean,
-# $x^* = (\sum_i H_i)^{-1} \sum_i H_i a_i$.
+# Three clients have the losses
+# $f_i(x) = \frac{1}{2} (x - a_i)^\top H_i (x - a_i)$ in the plane. Each client
+# has one "example", its $H_i$ and $a_i$, so its gradients are exact. The server
+# wants the minimum of the mean, $x^* = (\sum_i H_i)^{-1} \sum_i H_i a_i$.
 
 
 # %%

@@ -1,12 +1,22 @@
-// Marks tables, pictures and formulas that are wider than the page: they say
-// that they scroll.
+// Marks tables, pictures, formulas and outputs of notebooks that are wider than
+// the page: they say that they scroll.
 function mark() {
   for (const wide of document.querySelectorAll(
-    "table.scrolled, .bd-article a.internal > img, .formula > *"
+    "table.scrolled, .bd-article a.internal > img, .formula > *, .cell_output .output > *"
   )) {
     const box = wide.parentElement;
     box.classList.toggle("broad", box.scrollWidth > box.clientWidth + 1);
   }
 }
+// The navigation shows where the page is. The theme scrolls it to where it was.
+function showPage() {
+  const bar = document.querySelector("div.bd-sidebar-primary");
+  const entry = [...(bar?.querySelectorAll(".bd-docs-nav a.current") ?? [])].pop();
+  if (!entry) return;
+  const [outer, inner] = [bar, entry].map((e) => e.getBoundingClientRect());
+  if (inner.top < outer.top || inner.bottom > outer.bottom)
+    bar.scrollTop += inner.top - outer.top - bar.clientHeight / 3;
+}
 addEventListener("load", mark);
+addEventListener("load", showPage);
 addEventListener("resize", mark);

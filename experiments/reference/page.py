@@ -51,8 +51,13 @@ def write(standing: Leaderboard, folder: pathlib.Path) -> pathlib.Path:
     title=standing.reference.title,
     overall=overall,
     carried=regrets.table(standing),
-    has_picture=bool(scores),
+    profiled=min(_PROFILED, len(scores)),
     columns=_COLUMNS,
+    metrics={
+      standing.condition(name).title: name_of(study.metric).capitalize()
+      + " (%)" * bool(study.numbers.unit)
+      for name, study in standing.studies.items()
+    },
     rows=_rows(standing),
   )
   path = folder / "reference.html"

@@ -43,10 +43,10 @@ def ca2fl(
 
   .. math::
 
-    v_t &= \frac1A \sum_{k \in S_t} (\Delta_k - h_k) + h_t, \qquad
+    v_t &= \frac{1}{A} \sum_{k \in S_t} (\Delta_k - h_k) + h_t, \qquad
     x_{t+1} = \text{server}(x_t, -v_t) \\
     h_k &\leftarrow \Delta_k, \quad k \in S_t, \qquad
-    h_{t+1} = \frac1M \sum_i h_i
+    h_{t+1} = \frac{1}{M} \sum_i h_i
 
   An update :math:`\Delta_k` may come from an older model. A step has A updates.
   The weights 1/A and 1/M are those of `weighting='uniform'`; other weights

@@ -40,7 +40,7 @@ def fadas(
 
   .. math::
 
-    \Delta_t &= \frac1A \sum_{k \in S_t} \Delta_k, \qquad
+    \Delta_t &= \frac{1}{A} \sum_{k \in S_t} \Delta_k, \qquad
     m_t = \beta_1 m_{t-1} + (1 - \beta_1) \Delta_t, \qquad
     v_t = \beta_2 v_{t-1} + (1 - \beta_2) \Delta_t^2 \\
     \hat v_t &= \max(\hat v_{t-1}, v_t), \qquad

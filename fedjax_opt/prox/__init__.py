@@ -52,9 +52,12 @@ def _on_kernels(
 
 
 REGULARIZERS: dict[str, RegularizerChoice] = {
-  "l1": _on_kernels(l1, "strength ||w||_1", 0.01, label="L1 norm"),
+  "l1": _on_kernels(l1, "strength times the L1 norm", 0.01, label="L1 norm"),
   "squared_l2": _on_kernels(
-    squared_l2, "strength ||w||^2", 0.01, label="squared L2 norm"
+    squared_l2,
+    "strength times the squared L2 norm",
+    0.01,
+    label="squared L2 norm",
   ),
   "nuclear": _on_kernels(
     nuclear, "strength times the nuclear norm", 0.01, label="nuclear norm"
@@ -64,13 +67,13 @@ REGULARIZERS: dict[str, RegularizerChoice] = {
   ),
   # The radii of the paper's FEMNIST experiments.
   "l1_ball": _on_kernels(
-    l1_ball, "||w||_1 <= radius", 1000.0, is_finite=False, label="L1 ball"
+    l1_ball, "L1 norm at most radius", 1000.0, is_finite=False, label="L1 ball"
   ),
   "l2_ball": _on_kernels(
-    l2_ball, "||w|| <= radius", 10.0, is_finite=False, label="L2 ball"
+    l2_ball, "L2 norm at most radius", 10.0, is_finite=False, label="L2 ball"
   ),
   "non_negative": _on_kernels(
-    non_negative, "w >= 0", is_finite=False, label="non-negative"
+    non_negative, "no negative entry", is_finite=False, label="non-negative"
   ),
 }
 register(REGULARIZERS)

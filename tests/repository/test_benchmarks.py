@@ -207,7 +207,8 @@ def test_runs_to_compile_are_command_lines(load):
   cells = lambda line: [cell.strip() for cell in line.split("|")][1:-1]
   assert cells(header) == [
     "run", "devices", "at a time", "compile s", "GB a device", "GB of state",
-    "fits", "code MB", "kernels of a round", "of a step",
+    "fits", "code MB", "kernels of the rest of the round",
+    "kernels of a local step",
   ]  # fmt: skip
   of_run = [module.RUNS["digits"].title, "1", "4", "7", "3.00", "1.00", "yes"]
   assert cells(row) == [*of_run, "1000.0", "0", "3"]

@@ -97,6 +97,15 @@ def test_the_menu_leads_to_a_page(page, site):
   page.wait_for_url("**/concepts.html")
 
 
+def test_the_navigation_shows_the_page(page, site):
+  page.goto(f"{site[1]}/index.html")
+  page.evaluate("sessionStorage.setItem('sidebar-scroll-top', 0)")
+  page.goto(f"{site[1]}/papers/domo.html")
+  bar = page.locator("div.bd-sidebar-primary").bounding_box()
+  entry = page.locator(".bd-docs-nav a.current").last.bounding_box()
+  assert bar["y"] <= entry["y"] < bar["y"] + bar["height"]
+
+
 def test_the_contents_lead_to_a_heading(page, site):
   page.goto(f"{site[1]}/concepts.html")
   contents = page.locator(".page-toc a[href^='#']:visible")
