@@ -128,8 +128,7 @@ def train_only(
     client_params=outer.client_params and client_params,
     personalize=outer.personalize and personalize,
     sends=of_trainable(outer.sends),
-    broadcast=outer.broadcast
-    and (lambda state: outer.broadcast(state.trained)),
+    broadcast=outer.broadcast and broadcast,
     averages_statistics=True,  # As `init` has checked; frozen ones stay.
   )
 

@@ -236,8 +236,8 @@ def difference_notes(planned: Sequence[PlannedCell]) -> list[str]:
   """Sentences on flags that differ between methods, and are in no label.
 
   A method may have its own cohort or local steps; then it works more or less
-  than the others in a round. Or it alone has what was given for all, such as
-  compressed messages.
+  than the others in a round. Or it alone compresses messages, or has a schedule
+  of its rate.
   """
   first_cells = [c for c in planned if c.condition == planned[0].condition]
   names = dict.fromkeys(specs.conditions()) | {
@@ -254,7 +254,7 @@ def difference_notes(planned: Sequence[PlannedCell]) -> list[str]:
 
 
 def _group(name: str) -> str:
-  """The group of a flag; of a hyperparameter ''."""
+  """The group of a flag; '' of a hyperparameter."""
   return FLAGS[name].group.key if name in FLAGS else ""
 
 

@@ -52,9 +52,8 @@ def digests_of(rows: np.ndarray, stops: np.ndarray) -> np.ndarray:
     rows: the clients' examples, one client after the other.
     stops: [C], the row after the last one of each client.
   """
-  content = memoryview(
-    rows.reshape(-1).view(np.uint8)
-  )  # Soon cut, an array not.
+  # Parts of a memoryview are made sooner than parts of an array.
+  content = memoryview(rows.reshape(-1).view(np.uint8))
   ends = (stops * (len(content) // max(1, len(rows)))).tolist()
   parts = itertools.pairwise([0, *ends])
   return np.array([digest(content[a:b]) for a, b in parts], np.uint32)

@@ -119,9 +119,9 @@ class Reply:
     share: [] float, the weights of the clients that count, as a part of the
       weights of the whole population; by the option `weighting`, even if
       clients returned weights.
-    is_lost: [] bool, whether no client counts, or only such as have no weight
-      while others that do not count have one. Then the engine keeps the state
-      from before the round.
+    is_lost: [] bool, whether no client counts, or those that count have no
+      weight; if clients returned the weights, only if another one has a weight.
+      Then the engine keeps the state from before the round.
     counts: {name: [8]}, counters of the costs of the phase, see `counters`.
     traces: {name: [C, ...]}, traced fields and metrics of the clients.
     client_state: leaves [C', ...], the clients' new states; None if this phase
