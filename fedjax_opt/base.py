@@ -172,8 +172,8 @@ class ClientOutput(NamedTuple):
       negative weight is left out.
     bytes_up: [] int, the bytes that the client sends; None for the size of
       `message`.
-    metrics: {name: scalar}, recorded for each client and round, also for
-      clients that drop out. Each phase must use its own names.
+    metrics: {name: scalar}, recorded for each client and round in float32 or
+      wider, also for clients that drop out. Each phase must use its own names.
   """
 
   message: Any

@@ -47,7 +47,7 @@ class TimetableMaker:
     arguments = _arguments_of(spec.schedule)
     if spec.system is None:
       table = schedules.replay(**arguments)
-      with errors_of(f"events_file={arguments['path']!r}"):
+      with errors_of(schedule=f"events_file={arguments['path']!r}"):
         self.seconds_away[work.seed] = _seconds_of(table, num_clients)
       return table
     if "cohort_size" in spec.schedule.choice.arguments:

@@ -25,7 +25,7 @@ from fedjax_opt.study.cells import Cell
 # Groups of flags that say on which data and clients methods are compared.
 _OF_DATA = ("data", "selection")
 _SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
-# Those in which methods may differ.
+# Groups in whose flags methods may differ.
 _OF_METHODS = ("client", "privacy", "messages", "rounds", "time")
 # Flags that choose the parts of a method.
 CHOICES = ("algorithm", "client", "server", "regularizer")
@@ -240,22 +240,17 @@ def difference_notes(planned: Sequence[PlannedCell]) -> list[str]:
   of its rate.
   """
   first_cells = [c for c in planned if c.condition == planned[0].condition]
+  given = {name for cell in first_cells for name in cell.given_flags}
   names = dict.fromkeys(specs.conditions()) | {
     name: None
-    for cell in first_cells
-    for name in cell.given_flags
-    if name not in CHOICES and _group(name) in _OF_METHODS
+    for name, flag in FLAGS.items()
+    if name in given - {*CHOICES} and flag.group.key in _OF_METHODS
   }
   options = {}
   for cell in first_cells:
     values = cell.spec.values()
     options[cell.method] = {name: values.get(name) for name in names}
   return list(words.differing_options(options).values())
-
-
-def _group(name: str) -> str:
-  """The group of a flag; '' of a hyperparameter."""
-  return FLAGS[name].group.key if name in FLAGS else ""
 
 
 def privacy_notes(

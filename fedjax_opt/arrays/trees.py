@@ -14,7 +14,7 @@ def is_float(leaf: Any) -> bool:
 
 
 def at_least_float32(x: jax.Array) -> jax.Array:
-  """The array, in float32 if its type is narrower."""
+  """The array, in float32 if its type is narrower, or of whole numbers."""
   return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 

@@ -316,10 +316,7 @@ def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
   """The reply of a phase without clients, in the shapes of another reply."""
   blank = trees.zeros_of(reply)
   cast = lambda leaf, like: jnp.asarray(leaf, like.dtype)
-
-  def to_nan(leaf):
-    return jnp.full_like(leaf, jnp.nan) if trees.is_float(leaf) else leaf
-
+  to_nan = lambda leaf: jnp.full_like(leaf, jnp.nan)
   return dataclasses.replace(
     blank,
     traces=jax.tree.map(to_nan, blank.traces),

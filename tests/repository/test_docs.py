@@ -57,12 +57,9 @@ def test_no_line_is_read_as_a_comment():
 
 def test_texts_are_shown_as_they_are_meant():
   """Docutils needs braces after frac; MyST takes a line "1. So" for a list."""
-  others = ("fedjax_opt/**/*.py", "notebooks/*.ipynb")
-  for file in (
-    *PAGES,
-    *OUTSIDE,
-    *(f for o in others for f in REPOSITORY.glob(o)),
-  ):
+  programs = REPOSITORY.glob("fedjax_opt/**/*.py")
+  notebooks = REPOSITORY.glob("notebooks/*.ipynb")
+  for file in (*PAGES, *OUTSIDE, *programs, *notebooks):
     assert not re.search(r"frac\d", file.read_text("utf-8")), file
   item = r"(?m)^(?!```|[-#|\s]|\d+\.).+\n\d+\. "
   for page in PAGES + OUTSIDE:
