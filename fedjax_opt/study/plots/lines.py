@@ -84,7 +84,8 @@ def draw_curves(
     curves: of each method, of `as_curve`.
     styles: of each method.
     axis: of the metric.
-    markers: whether each value has a marker.
+    markers: whether each value has a marker; if not, some of several curves
+      have.
     bars: whether intervals are bars, not bands.
     by_value: whether each value that diverged or is outside has a mark at the
       worse end of the axis; if not, the end of a curve has it.
@@ -102,13 +103,17 @@ def draw_curves(
   places = np.unique(np.concatenate([curve.x for curve in curves.values()]))
   if places.size == 1:
     axes.set_xticks(places, [format_number(places[0])])
-  for method, curve in curves.items():
+  for number, (method, curve) in enumerate(curves.items()):
     color, linestyle, marker = styles[method]
     mean = axis.units(curve.mean)
-    is_single = np.isfinite(mean).sum() == 1
     look = {"color": color, "linestyle": linestyle, "linewidth": 1.3}
-    if markers or is_single:
+    if markers or np.isfinite(mean).sum() == 1:
       look |= {"marker": marker, "markersize": 3.5}
+    elif len(curves) > 1:
+      # Lines have markers at different places, so that none hides another.
+      every = max(len(curves), mean.size // 4)
+      first = (number + 1) * every // len(curves) % mean.size
+      look |= {"marker": marker, "markersize": 4, "markevery": (first, every)}
     (entries[method],) = axes.plot(curve.x, mean, zorder=3, **look)
     ends = np.sort([axis.units(curve.low), axis.units(curve.high)], axis=0)
     if bars:

@@ -122,7 +122,7 @@ def test_what_diverged_or_leaves_the_axis_is_marked(rises, texts_of):
   (axes,) = figure.axes
   assert texts_of(figure) == [*curves, "diverged", "outside the axis"]
   assert marks(axes, "x")[0].get_xdata() == [4]
-  assert marks(axes, "v")[0].get_ydata() == axes.get_ylim()[0]
+  assert marks(axes, "v")[-1].get_ydata() == axes.get_ylim()[0]
   assert [text.get_text() for text in axes.texts] == ["10"]
 
 
