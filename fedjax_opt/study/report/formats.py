@@ -83,7 +83,7 @@ def lines(table: Table) -> list[str]:
     for i, name in enumerate(table.header)
   ]
   notes = [note.replace("Bold:", "*") for note in table.notes]
-  rows = aligned(columns, range(table.num_names))
+  rows = aligned(columns, [i for i, left in enumerate(table.left) if left])
   return [table.caption, "", *rows, "", *notes]
 
 

@@ -5,6 +5,7 @@ are many conditions, it has a row for each cell. All tables take their numbers
 from the verdicts of the study; formats.py writes them.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -71,7 +72,8 @@ class Table:
     header: name of each column.
     rows: each as long as the header.
     num_names: number of first columns that name the row, by default up to the
-      method; the other columns are numbers.
+      method.
+    left: whether each column is flush left: names and words; not numbers.
     notes: what its marks mean.
   """
 
@@ -92,6 +94,11 @@ class Table:
       ]
       for row in rows
     ]
+    columns = zip(*self.rows, strict=True)
+    texts = ["".join(entry.text for entry in column) for column in columns]
+    has_digit = [re.search(r"\d", text) is not None for text in texts]
+    names = range(self.num_names)
+    self.left = [i in names or not has for i, has in enumerate(has_digit)]
 
 
 def axes_of(study: StudyCells) -> list[str]:
