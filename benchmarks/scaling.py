@@ -113,10 +113,13 @@ def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
 
   def draw_one(axes, panel):
     rows = frame[frame["panel"] == panel].sort_values("size")
-    axes.set(title=panel.replace("_", " "), xlabel=rows["label"].iloc[0])
+    title = panel.replace("_", " ").replace("mlp", "MLP")
+    axes.set(title=title, xlabel=rows["label"].iloc[0])
     axes.set_ylabel("Rounds per second")
     plots.log_scale(axes.xaxis)
     plots.log_scale(axes.yaxis)
+    axes.set_xticks(sizes := sorted({*rows["size"]}), map(str, sizes))
+    axes.set_xticks([], minor=True)
     return {
       name: axes.plot(group["size"], group["rate"], **styles[name]._asdict())[0]
       for name, group in rows.groupby("framework")
