@@ -29,6 +29,7 @@ import fedjax_opt as fo
 from experiments.tasks.images import DATASETS
 from fedjax_opt.datasets import tfds
 from fedjax_opt.models import convolution
+from fedjax_opt.results.names import format_number
 
 
 class Target(NamedTuple):
@@ -326,13 +327,14 @@ def cells(record: dict[str, Any], target: str) -> dict[str, str]:
   # XLA does not tell the kernels of a TPU.
   counts = ("", "") if device.topology else kernels(record["loops"])
   exchanged = ", ".join(f"{n} {k}" for k, n in record["exchanges"].items())
-  giga = lambda number: f"{number / 1e9:.3g}" if number else ""
+  giga = lambda n: format_number(float(f"{n / 1e9:.3g}")) if n else ""
+  memory = lambda n: f"{n / 1e9:.2f}" if n >= 5e6 else "< 0.01"
   return {
     "devices": str(record["devices"]),
     "at a time": str(record["at_a_time"]),
     "compile s": f"{record['seconds']:.0f}",
-    "GB a device": f"{needs / 1e9:.2f}",
-    "GB of state": f"{sizes['arguments'] / 1e9:.2f}",
+    "GB a device": memory(needs),
+    "GB of state": memory(sizes["arguments"]),
     "fits": "yes" if needs < device.memory else "no",
     "code MB": f"{sizes['code'] / 1e6:.1f}" if sizes["code"] else "",
     "GFLOP": giga(record["flops"]),
