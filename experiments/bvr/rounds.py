@@ -318,6 +318,8 @@ def _draw(
       row_axes[0].set_ylabel("Rounds")
     handles, names = axes[0][0].get_legend_handles_labels()
     entries = dict(zip(names, handles, strict=True))
+    (lost,) = axes[0][0].plot([], [], "x", color="#606060", markersize=4)
+    entries[f"a seed needs more than {limit}"] = lost
     panels.add_below(figure, entries, 5.6)
     return figure
 
@@ -327,7 +329,8 @@ def _draw_method(panel, method, style, records, limit, shift) -> None:
     np.nan if r is None else np.mean(r.final("rounds")) for r in records
   ])  # fmt: skip
   look = {"color": style.color, "markersize": 4}
-  panel.plot(means, label=method, marker="o", linestyle=style.linestyle, **look)
+  line = {"marker": style.marker, "linestyle": style.linestyle}
+  panel.plot(means, label=method, **line, **look)
   is_lost = np.isnan(means) & [r is not None for r in records]
   # Several crosses stand beside one another.
   lost = np.flatnonzero(is_lost) + shift
