@@ -8,6 +8,7 @@ outside of docs/ becomes a link to the repository.
 
 import base64
 import functools
+import hashlib
 import importlib
 import inspect
 import pathlib
@@ -139,7 +140,8 @@ def _links_of(text: str, folder: pathlib.Path) -> str:
 def copy_notebooks() -> dict[str, str]:
   """Brings notebooks/*.ipynb to docs/notebooks, in place of older copies.
 
-  Beside each copy its first picture is written, for the index.
+  Beside each copy its first picture is written, for the index, and what phones
+  show of its pictures.
 
   Returns:
     {name without the suffix: its entry in the index}, in Markdown.
@@ -162,6 +164,16 @@ def copy_notebooks() -> dict[str, str]:
     picture = next(o.data for o in outputs if "image/png" in o.get("data", {}))
     image = base64.b64decode(picture["image/png"])
     (folder / f"{path.stem}.png").write_bytes(image)
+    for output in outputs:
+      sizes = output.get("metadata", {}).get("image/png", {})
+      if phone := sizes.pop("phone", None):
+        # MyST-NB names a picture by its digest.
+        wide = base64.b64decode(output.data["image/png"])
+        names = [hashlib.sha256(wide).hexdigest()]
+        names += [path.stem] * (wide == image)
+        for name in names:
+          narrow = base64.b64decode(phone)
+          (folder / f"{name}_phone.png").write_bytes(narrow)
     title, about, *_ = cells[0].source.split("\n\n")
     entries[path.stem] = (
       f"## [{title.removeprefix('# ')}]({path.name})\n\n{about}\n\n"
@@ -276,6 +288,9 @@ def _for_both(app, tree) -> None:
   """Puts NAME_phone.png beside NAME.png, if it is there, for phones."""
   for image in list(tree.findall(nodes.image)):
     name = re.sub(r"(\.\w+)$", r"_phone\1", image["uri"])
+    if "jupyter_execute/" in name:  # Of a notebook.
+      name = name.rpartition("/")[2]
+      image["alt"] = "What the code above draws"
     _, file = app.env.relfn2path(name, app.env.docname)
     if pathlib.Path(file).is_file():
       narrow = image.copy()
@@ -333,7 +348,7 @@ def _without_end(app, tree) -> None:
 
 
 # Spaces before a percent sign, and around the sign of equality of a number.
-_SPACES = re.compile(r"(?<=\d) (?=%)|(?<=\b\w) (?== \d)|(?<=\b\w =) (?=\d)")
+_SPACES = re.compile(r"(?<=\d) (?=%)|(?<=\w) (?== \d)|(?<=\w =) (?=\d)")
 
 
 def _unbroken(app, tree, name) -> None:
@@ -364,10 +379,14 @@ def _for_phones(app, tree, name) -> None:
     rows = list(table.next_node(nodes.tbody))
     for cell in table.findall(nodes.entry):
       cell["classes"] += ["short"] * (len(cell.astext()) <= _SHORT)
-    for title, *cells in zip(*(head or ()), *rows, strict=True):
-      if all(_NUMBER.fullmatch(cell.astext()) for cell in cells):
-        for cell in (title, *cells):
-          cell["classes"].append("number")
+    for column in zip(*(head or ()), *rows, strict=True):
+      texts = [_REMARK.sub("", cell.astext()) for cell in column[1:]]
+      texts = [text for text in texts if text]
+      is_number = bool(texts) and all(map(_NUMBER.fullmatch, texts))
+      for cell in column:  # Whatever side Markdown says.
+        sides = ("text-left", "text-right")
+        cell["classes"] = [c for c in cell["classes"] if c not in sides]
+        cell["classes"] += ["number"] * is_number
     if not head or not has_sentences(rows):
       table["classes"] += ["scrolled"] * (len(rows[0]) > 2)
       if max(len(row[0].astext()) for row in rows) > 20:
@@ -387,8 +406,13 @@ def _for_phones(app, tree, name) -> None:
 
 
 _SHORT = 12  # Characters that stay on one line.
-# A number, perhaps with an interval; or that there is none.
-_NUMBER = re.compile(r"[-+\d(][-+\d.,()±%e\s]*(to\s[-+\d.,()%e\s]*)?|[–-]|")
+# Numbers, perhaps with intervals and marks, such as 1.2 (0.9 to 1.5)†, 3 of 8.
+_NUMBER = re.compile(
+  r"[<>≤≥~]?\s?[-+−(]?\d([-+−–\d.,;:()±%/<>~×†‡§✗\s]|to|of|in|e|x|\b[µm]?s\b"
+  r"|[kMG]B|min|h)*"
+)
+# What a column of numbers has where there is none.
+_REMARK = re.compile(r"[–-]|diverged.*|never.*")
 # Titles of columns that a reader of a block does not need.
 _PLAIN = ("", "what")
 

@@ -63,7 +63,6 @@ batch_size, local_steps = 16, 5
 
 # %%
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 
@@ -221,14 +220,14 @@ for name, each in runs.items():
 
 compiled = [each.compile_seconds for each in runs.values()]
 run = [each.run_seconds for each in runs.values()]
-figure, axes = plt.subplots(figsize=(6.4, 1.5), layout="constrained")
-axes.barh(list(runs), compiled, color="#BBBBBB", label="compilation")
-axes.barh(list(runs), run, left=compiled, color="#0072B2", label="run")
-axes.invert_yaxis()
-axes.set_xlabel("Seconds")
-axes.spines[["top", "right"]].set_visible(False)
-axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-plt.show()
+with fo.plots.figure(1, scale=(1.28, 0.6)) as (figure, axes):
+  panel = axes[0, 0]
+  panel.barh(list(runs), compiled, color="#BBBBBB", label="compilation")
+  panel.barh(list(runs), run, left=compiled, color="#0072B2", label="run")
+  panel.invert_yaxis()
+  panel.set_xlabel("Seconds")
+  figure.legend(loc="outside lower center", ncols=2)
+figure
 
 # %% [markdown]
 # ## Choose a rate

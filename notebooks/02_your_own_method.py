@@ -65,7 +65,6 @@ else:
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
@@ -125,16 +124,17 @@ def last_value(make_rule, rate):
 
 
 tried = jnp.geomspace(0.01, 10, 60)
-figure, axes = plt.subplots(figsize=(5.2, 2.8), layout="constrained")
-for label, rule in {"AdaGrad-Norm": adagrad_norm, "SGD": optax.sgd}.items():
-  values = jax.vmap(lambda rate, rule=rule: last_value(rule, rate))(tried)
-  axes.loglog(tried, values, label=label)
-axes.axhline(quadratic(jnp.ones(2)), color="#888888", ls=":", label="start")
-axes.set(ylim=(1e-12, 1e3), xlabel="Learning rate")
-axes.set_ylabel("Function value after 100 steps")
-axes.spines[["top", "right"]].set_visible(False)
-axes.legend(frameon=False)
-plt.show()
+with fo.plots.figure(1, scale=(1.28, 1)) as (figure, axes):
+  panel = axes[0, 0]
+  for label, rule in {"AdaGrad-Norm": adagrad_norm, "SGD": optax.sgd}.items():
+    values = jax.vmap(lambda rate, rule=rule: last_value(rule, rate))(tried)
+    panel.loglog(tried, values, label=label)
+  start = quadratic(jnp.ones(2))
+  panel.axhline(start, color="#888888", ls=":", label="start")
+  panel.set(ylim=(1e-12, 1e3), xlabel="Learning rate")
+  panel.set_ylabel("Function value after 100 steps")
+  panel.legend()
+figure
 
 # %% [markdown]
 # ## An algorithm
@@ -323,20 +323,16 @@ print(f"largest relative difference of the model: {max(differences):.1e}")
 print(f"of what the clients keep: {difference(kept, g.ravel()):.1e}")
 assert max(differences) < 1e-4
 
-figure, axes = plt.subplots(figsize=(5.2, 2.4), layout="constrained")
-axes.semilogy(np.arange(1, checked_rounds + 1), differences, "o-", ms=3)
-axes.axhline(np.finfo(np.float32).eps, color="#888888", ls=":")
-axes.text(
-  checked_rounds,
-  0.9 * np.finfo(np.float32).eps,
-  "spacing of float32",
-  va="top",
-  ha="right",
-)
-axes.set(xlabel="Communication round", ylabel="Relative difference")
-axes.set_ylim(1e-8, 1e-5)
-axes.spines[["top", "right"]].set_visible(False)
-plt.show()
+spacing = np.finfo(np.float32).eps
+with fo.plots.figure(1, scale=(1.28, 0.9)) as (figure, axes):
+  panel = axes[0, 0]
+  panel.semilogy(np.arange(1, checked_rounds + 1), differences, "o-", ms=3)
+  panel.axhline(spacing, color="#888888", ls=":")
+  label = dict(va="top", ha="right")
+  panel.text(checked_rounds, 0.9 * spacing, "spacing of float32", **label)
+  panel.set(xlabel="Communication round", ylabel="Relative difference")
+  panel.set_ylim(1e-8, 1e-5)
+figure
 
 # %% [markdown]
 # ## Compared with two baselines

@@ -199,20 +199,16 @@ fo.plots.step_sizes(last_round, None, title="One client, last round")
 
 # %%
 shown_rounds = [0, num_rounds // 4, num_rounds - 1]
-figure, panels = plt.subplots(
-  1, 3, figsize=(8.2, 2.7), sharex=True, sharey=True, layout="constrained"
-)
-for axes, round in zip(panels, shown_rounds, strict=True):
-  steps = trace["step_size"][round].T  # [local steps, clients]
-  axes.plot(np.arange(1, num_steps + 1), steps, linewidth=0.9, alpha=0.8)
-  axes.set_title(f"Round {round + 1}", fontsize=9)
-  axes.set_xlabel("Local step")
-  axes.spines[["top", "right"]].set_visible(False)
-  axes.grid(color="#E4E4E4", linewidth=0.6)
 shown = trace["step_size"][shown_rounds]
-fo.plots.log_scale(panels[0].yaxis, (shown.min(), shown.max()))
-panels[0].set_ylabel("Step size, a line for each client")
-plt.show()
+limits = 0.9 * shown.min(), 1.1 * shown.max()
+with fo.plots.figure(3, scale=(0.8, 1)) as (figure, axes):
+  for panel, round, steps in zip(axes[0], shown_rounds, shown, strict=True):
+    local_steps = np.arange(1, num_steps + 1)
+    panel.plot(local_steps, steps.T, linewidth=0.9, alpha=0.8)
+    fo.plots.log_scale(panel.yaxis, limits)
+    panel.set(title=f"Round {round + 1}", xlabel="Local step", ylim=limits)
+  axes[0, 0].set_ylabel("Step size of a client")
+figure
 
 # %% [markdown]
 # The last picture shows all rounds: the median over clients and local steps,
@@ -351,26 +347,25 @@ rows = np.stack([*np.swapaxes(of_alpha, 0, 1), finals["Delta-SGD"]])
 table = 100 * rows.mean(axis=-1)  # [rates and Delta-SGD, alphas]
 tuned = [rates.index(chosen[labels[alpha]]) for alpha in alphas]
 
-figure, axes = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
-image = axes.imshow(
-  table, vmin=max(table.min(), table.max() - 20), aspect="auto"
-)
-for i, j in np.ndindex(*table.shape):
-  is_dark = table[i, j] < np.mean(image.get_clim())
-  color = "white" if is_dark else "black"
-  axes.text(j, i, f"{table[i, j]:.1f}", ha="center", va="center", color=color)
-for j, i in enumerate(tuned):
-  corner = (j - 0.46, i - 0.44)
-  axes.add_patch(
-    plt.Rectangle(corner, 0.92, 0.88, fill=False, color="#D55E00", linewidth=2)
-  )
-axes.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
-axes.set_yticks(
-  range(len(table)), [f"SGD, rate {rate:g}" for rate in rates] + ["Delta-SGD"]
-)
-axes.set_xlabel("α (clients differ more →)")
-figure.colorbar(image, label="Test accuracy (%)", extend="min")
-plt.show()
+with fo.plots.figure(1, scale=(1.28, 1)) as (figure, axes):
+  panel = axes[0, 0]
+  low = max(table.min(), table.max() - 20)
+  image = panel.imshow(table, vmin=low, aspect="auto")
+  for i, j in np.ndindex(*table.shape):
+    is_dark = table[i, j] < np.mean(image.get_clim())
+    look = dict(ha="center", va="center", color="white" if is_dark else "black")
+    panel.text(j, i, f"{table[i, j]:.1f}", **look)
+  for j, i in enumerate(tuned):
+    box = plt.Rectangle((j - 0.46, i - 0.44), 0.92, 0.88)
+    box.set(fill=False, color="#D55E00", linewidth=2)
+    panel.add_patch(box)
+  panel.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
+  names = [*(f"SGD, rate {rate:g}" for rate in rates), "Delta-SGD"]
+  panel.set_yticks(range(len(table)), names)
+  panel.set_xlabel("α (clients differ more →)")
+  panel.set_title("Test accuracy (%)")
+  panel.grid(visible=False)
+figure
 
 # %%
 print("points of accuracy lost by a rate that was tuned at another alpha:")
@@ -390,9 +385,9 @@ for j, alpha in enumerate(alphas):
   below = int((table[:-1, j] < table[-1, j]).sum())
   best = table[tuned[j], j]
   print(
-    f"alpha {alpha:g}: Delta-SGD is above {below} of {len(rates)} rates; "
-    f"against the tuned one it has {table[-1, j] - best:+.1f} points, and the "
-    f"worst rate {table[:-1, j].min() - best:+.1f}"
+    f"alpha {alpha:g}: Delta-SGD is above {below} of {len(rates)} rates;\n"
+    f"  against the tuned one it has {table[-1, j] - best:+.1f} points, "
+    f"and the worst rate {table[:-1, j].min() - best:+.1f}"
   )
 
 # %% [markdown]

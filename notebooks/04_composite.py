@@ -176,9 +176,9 @@ def tuned(name, problem, psi, of_params, seeds):
   edges = [{values[0], values[-1]} for values in grid.values()]
   is_edge = any(c in edge for c, edge in zip(chosen, edges, strict=True))
   print(
-    f"{name}: best rates of client and server {chosen[0]:g}, {chosen[1]:g}"
-    f"{' (at an edge of the grid)' if is_edge else ''}; "
-    f"{diverged(result.history)} of {len(points)} points diverged"
+    f"{name}: client rate {chosen[0]:g}, server rate {chosen[1]:g}"
+    f"{' (at an edge)' if is_edge else ''}; "
+    f"{diverged(result.history)} of {len(points)} diverged"
   )
   return result.history, best.points
 
@@ -206,21 +206,20 @@ looks = fo.plots.method_styles(methods)
 fo.plots.study_curves(curves["f1"], None, metric="f1", styles=looks)
 
 # %%
-figure, axes = plt.subplots(figsize=(5.6, 3.0), layout="constrained")
-for name, (x, values) in curves["density"].items():
-  style = looks[name]
-  axes.plot(x, values.mean(axis=0), label=name, color=style.color)
-  axes.fill_between(
-    x, values.min(axis=0), values.max(axis=0), color=style.color, alpha=0.2
-  )
 true_density = np.mean(problem.w_real != 0)
-axes.axhline(true_density, color="black", linestyle=":", label="true")
-fo.plots.log_scale(axes.yaxis, (0.04, 1))
-axes.set_xlabel("Communication round")
-axes.set_ylabel("Density: share of nonzero coefficients")
-axes.spines[["top", "right"]].set_visible(False)
-axes.legend(frameon=False)
-plt.show()
+with fo.plots.figure(1, scale=(1.28, 1.1)) as (figure, axes):
+  panel = axes[0, 0]
+  for name, (x, values) in curves["density"].items():
+    color = looks[name].color
+    panel.plot(x, values.mean(axis=0), label=name, color=color)
+    ends = values.min(axis=0), values.max(axis=0)
+    panel.fill_between(x, *ends, color=color, alpha=0.2)
+  panel.axhline(true_density, color="black", linestyle=":", label="true")
+  fo.plots.log_scale(panel.yaxis, (0.04, 1))
+  panel.set_xlabel("Communication round")
+  panel.set_ylabel("Density: share of nonzero coefficients")
+  panel.legend()
+figure
 
 # %% [markdown]
 # FedMiD applies $\psi$ twice, at the clients and at the server; FedMiD-OSP
@@ -309,46 +308,42 @@ for name in ("FedMiD", "FedDualAvg"):
   kernels = np.asarray(records[name].client_state["kernel"])
   mean = np.mean(kernels.mean(axis=0) != 0)
   print(
-    f"{name:10} density of the clients' models {clients:.3f} on average, of "
-    f"their mean {mean:.3f}, of the server's model {server:.3f}"
+    f"{name:10} density: clients {clients:.3f} on average, their mean "
+    f"{mean:.3f}, server {server:.3f}"
   )
 
-figure, panels = plt.subplots(
-  1, 3, figsize=(9, 3.6), width_ratios=(1, 1.1, 1.1), layout="constrained"
-)
 x = np.arange(1, recorded_rounds + 1)
-for name, record in records.items():
-  color = looks[name].color
-  server = record.history.metrics["density"][0, 1:]
-  clients = record.traces["density"].mean(axis=1)
-  panels[0].plot(x, server, color=color, label=f"{name}, server")
-  panels[0].plot(
-    x, clients, color=color, linestyle="--", label=f"{name}, clients"
-  )
-fo.plots.log_scale(panels[0].yaxis, (0.04, 1))
-panels[0].set_xlabel("Communication round")
-panels[0].set_ylabel("Density")
-panels[0].legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.25))
-panels[0].spines[["top", "right"]].set_visible(False)
 shown_coefficients = 6 * lasso["num_nonzero"]
-for axes, (name, record) in zip(panels[1:], records.items(), strict=True):
-  kernels = np.asarray(record.client_state["kernel"])
-  is_nonzero = kernels[:, :shown_coefficients] != 0
-  axes.imshow(is_nonzero, cmap="Greys", aspect="auto", interpolation="nearest")
-  axes.axvline(lasso["num_nonzero"] - 0.5, color="#D55E00")
-  axes.set_title(f"{name}: nonzero at a client", fontsize=9)
-  axes.set_xlabel("Coefficient (true ones left of the line)")
-  axes.set_ylabel("Client")
-plt.show()
+with fo.plots.figure(3, scale=(0.85, 1.1)) as (figure, axes):
+  first, *others = axes[0]
+  for name, record in records.items():
+    color = looks[name].color
+    server = record.history.metrics["density"][0, 1:]
+    at_clients = record.traces["density"].mean(axis=1)
+    first.plot(x, server, color=color, label=f"{name}, server")
+    first.plot(x, at_clients, "--", color=color, label=f"{name}, clients")
+  fo.plots.log_scale(first.yaxis, (0.04, 1))
+  first.set(xlabel="Communication round", ylabel="Density")
+  for panel, (name, record) in zip(others, records.items(), strict=True):
+    kernels = np.asarray(record.client_state["kernel"])
+    is_nonzero = kernels[:, :shown_coefficients] != 0
+    look = dict(cmap="Greys", aspect="auto", interpolation="nearest")
+    panel.imshow(is_nonzero, **look)
+    panel.axvline(lasso["num_nonzero"] - 0.5, color="#D55E00")
+    panel.grid(visible=False)
+    panel.set_title(f"{name}: nonzero at a client")
+    panel.set(xlabel="Coefficient", ylabel="Client")
+  figure.legend(loc="outside lower center", ncols=4)
+figure
 
 # %% [markdown]
-# In the two panels on the right each row is a client's model in the last round.
-# It is black where a coefficient is not 0. In FedMiD a local step lowers
-# coefficients only by $\eta_c\lambda$, and the next gradient moves them by
-# more. So few coefficients are 0, and their mean is 0 only where all clients
-# have a 0. The mean is dense, and the server must apply the operator again. In
-# FedDualAvg the weight of $\psi$ is the sum of all step sizes so far. So
-# clients keep zeros, mostly at the same places.
+# In the panels of nonzero coefficients each row is a client's model in the last
+# round. It is black where a coefficient is not 0; the true ones are left of the
+# line. In FedMiD a local step lowers coefficients only by $\eta_c\lambda$, and
+# the next gradient moves them by more. So few coefficients are 0, and their
+# mean is 0 only where all clients have a 0. The mean is dense, and the server
+# must apply the operator again. In FedDualAvg the weight of $\psi$ is the sum
+# of all step sizes so far. So clients keep zeros, mostly at the same places.
 #
 # ## Low rank
 #
@@ -366,26 +361,26 @@ def of_rank(params):
   return fo.evaluation.recovered_rank(params["kernel"], w_real, threshold)
 
 
-figure, panels = plt.subplots(1, 2, figsize=(7.4, 3.0), layout="constrained")
-for name in ("FedMiD", "FedDualAvg"):
-  history, best = tuned(name, problem_of_rank, nuclear, of_rank, seeds[:1])
-  style = looks[name]
-  for axes, metric in zip(panels, ("rank", "recovery_error"), strict=True):
-    values, x = history.values(metric)[best, 1:], history.rounds[1:]
-    axes.plot(x, values[0], label=name, color=style.color)
-  last = history.values("rank")[best[0], -1]
-  error = history.values("recovery_error")[best[0], -1]
-  print(f"  at the end rank {last:g}, distance to the true matrix {error:.3f}")
-panels[0].axhline(low_rank["rank"], color="black", linestyle=":", label="true")
-panels[0].set_ylabel("Rank")
-panels[0].set_ylim(0, low_rank["dim"])
-panels[1].set_ylabel("Distance to the true matrix")
-fo.plots.log_scale(panels[1].yaxis, tuple(panels[1].dataLim.intervaly))
-panels[0].legend(frameon=False)
-for axes in panels:
-  axes.set_xlabel("Communication round")
-  axes.spines[["top", "right"]].set_visible(False)
-plt.show()
+with fo.plots.figure(2, scale=(1.2, 1)) as (figure, axes):
+  left, right = axes[0]
+  for name in ("FedMiD", "FedDualAvg"):
+    history, best = tuned(name, problem_of_rank, nuclear, of_rank, seeds[:1])
+    look, x = dict(label=name, color=looks[name].color), history.rounds[1:]
+    ranks = history.values("rank")[best[0]]
+    errors = history.values("recovery_error")[best[0]]
+    left.plot(x, ranks[1:], **look)
+    right.plot(x, errors[1:], **look)
+    print(f"  at the end rank {ranks[-1]:g}, ", end="")
+    print(f"distance to the true matrix {errors[-1]:.3f}")
+  left.axhline(low_rank["rank"], color="black", linestyle=":", label="true")
+  left.set(ylabel="Rank", ylim=(0, low_rank["dim"]))
+  right.set_ylabel("Distance to the true matrix")
+  fo.plots.log_scale(right.yaxis, tuple(right.dataLim.intervaly))
+  for panel in axes[0]:
+    panel.set_xlabel("Communication round")
+  handles, labels = left.get_legend_handles_labels()
+  figure.legend(handles, labels, loc="outside lower center", ncols=3)
+figure
 
 # %% [markdown]
 # ## The path of the iterates
@@ -468,9 +463,9 @@ for name in ("FedMiD", "FedDualAvg"):
   paths[name] = servers, locals_
   mean = locals_[-1, :, -1].mean(axis=0)
   print(
-    f"{name:10} last mean of the clients {np.round(mean, 3) + 0.0}, server "
+    f"{name:10} clients' mean {np.round(mean, 3) + 0.0}, server "
     f"{np.round(servers[-1], 3) + 0.0}, "
-    f"{np.linalg.norm(servers[-1] - best):.3f} from the minimizer"
+    f"distance {np.linalg.norm(servers[-1] - best):.3f}"
   )
 
 # %%
@@ -487,38 +482,33 @@ mesh = jnp.stack(jnp.meshgrid(x, y), axis=-1)
 heights = np.asarray(jax.vmap(jax.vmap(objective))(mesh))
 
 
-def empty_panels(size):
-  """Two panels with the level lines of the objective, and the minimizer."""
-  figure, panels = plt.subplots(
-    1, 2, figsize=size, sharex=True, sharey=True, layout="constrained"
-  )
-  for axes, name in zip(panels, paths, strict=True):
-    axes.contour(x, y, heights, 14, colors="#CCCCCC", linewidths=0.7)
-    axes.axhline(0, color="#888888", linewidth=0.7)
-    axes.axvline(0, color="#888888", linewidth=0.7)
-    axes.plot(*best, "*", color="#CC79A7", markersize=13, label="minimizer")
-    axes.set_title(name, fontsize=9)
-    axes.set_xlabel("First coefficient")
+def draw_plane(panels):
+  """Draws the level lines of the objective, and the minimizer."""
+  for panel, name in zip(panels, paths, strict=True):
+    panel.contour(x, y, heights, 14, colors="#CCCCCC", linewidths=0.7)
+    panel.axhline(0, color="#888888", linewidth=0.7)
+    panel.axvline(0, color="#888888", linewidth=0.7)
+    panel.plot(*best, "*", color="#CC79A7", markersize=13, label="minimizer")
+    panel.set(title=name, xlabel="First coefficient", aspect="equal")
+    panel.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
   panels[0].set_ylabel("Second coefficient")
-  return figure, panels
 
 
-figure, panels = empty_panels((8.4, 4.0))
-for axes, (servers, locals_) in zip(panels, paths.values(), strict=True):
-  for r in range(plane_rounds):
-    for m, color in enumerate(colors):
-      path = np.vstack([servers[r], locals_[r, m]])
-      axes.plot(*path.T, color=color, linewidth=0.8, alpha=0.6)
-      if r == 0:
-        axes.plot([], [], color=color, label=f"client {m + 1}, local steps")
-  means = locals_[:, :, -1].mean(axis=1)
-  axes.plot(*means.T, "x", color="black", label="mean of the clients' models")
-  axes.plot(*servers.T, "o-", color="black", markersize=3.5, label="server")
-handles, labels = panels[0].get_legend_handles_labels()
-figure.legend(
-  handles, labels, loc="outside lower center", ncols=3, frameon=False
-)
-plt.show()
+with fo.plots.figure(2, scale=(1.25, 1.5)) as (figure, axes):
+  draw_plane(axes[0])
+  for panel, (servers, locals_) in zip(axes[0], paths.values(), strict=True):
+    for r in range(plane_rounds):
+      for m, color in enumerate(colors):
+        path = np.vstack([servers[r], locals_[r, m]])
+        panel.plot(*path.T, color=color, linewidth=0.8, alpha=0.6)
+        if r == 0:
+          panel.plot([], [], color=color, label=f"client {m + 1}, local steps")
+    means = locals_[:, :, -1].mean(axis=1)
+    panel.plot(*means.T, "kx", label="mean of the clients' models")
+    panel.plot(*servers.T, "ko-", markersize=3.5, label="server")
+  handles, labels = axes[0, 0].get_legend_handles_labels()
+  figure.legend(handles, labels, loc="outside lower center", ncols=3)
+figure
 
 # %% [markdown]
 # The animation shows the same round by round. The clients start from the
@@ -527,7 +517,8 @@ plt.show()
 # dual states, so it need not pass through the cross.
 
 # %%
-figure, panels = empty_panels((6.6, 3.3))
+figure, panels = plt.subplots(1, 2, figsize=(6.6, 3.3), layout="constrained")
+draw_plane(panels)
 artists = []
 for axes in panels:
   lines = [axes.plot([], [], color=color, linewidth=1.5)[0] for color in colors]

@@ -186,7 +186,7 @@ for name, algorithm in {
   error = np.abs(steps[:, -1].mean(axis=1) - points[1:]).max()
   print(
     f"{name}: after {rounds} rounds {np.linalg.norm(points[-1] - optimum):.4f}"
-    f" from the optimum; plain loop and simulator differ by {error:.0e}"
+    f" from the optimum; plain loop differs by {error:.0e}"
   )
   paths[name] = points, steps
 
@@ -195,7 +195,7 @@ grid = np.stack(np.meshgrid(np.linspace(-3, 3, 121), np.linspace(-3, 3, 121)))
 offsets = np.moveaxis(grid, 0, -1)[:, :, None] - centers  # [y, x, M, 2]
 heights = np.einsum("yxmi,mij,yxmj->yx", offsets, hessians, offsets) / 6
 
-with fo.plots.figure(columns=2, scale=(1.35, 1.35)) as (figure, axes):
+with fo.plots.figure(columns=2, scale=(1.25, 1.35)) as (figure, axes):
   for panel, (name, (points, steps)) in zip(
     axes[0], paths.items(), strict=True
   ):
@@ -292,7 +292,7 @@ print(f"FedAvg, simulated and in closed form: at most {gap:.0e} apart")
 print(f"SCAFFOLD: at most {ends['SCAFFOLD'].max():.0e} from the optimum")
 
 # %%
-with fo.plots.figure(columns=1, scale=(1.8, 1.2)) as (figure, axes):
+with fo.plots.figure(columns=1, scale=(1.28, 1.6)) as (figure, axes):
   panel = axes[0, 0]
   for i, rate in enumerate(rates):
     look = {"color": fo.plots.COLORS[i]}
@@ -310,7 +310,7 @@ with fo.plots.figure(columns=1, scale=(1.8, 1.2)) as (figure, axes):
   panel.set_ylim(bottom=0)
   panel.set_xlabel("K, local steps in a round")
   panel.set_ylabel("distance from the optimum after 600 rounds")
-  figure.legend(loc="outside right center")
+  figure.legend(loc="outside lower center", ncols=2)
 figure
 
 # %% [markdown]
@@ -409,7 +409,7 @@ def draw(panel, x, values):
   panel.set_xlim(-0.4, len(x) - 0.6)
 
 
-with fo.plots.figure(columns=3, scale=(1.05, 1.2)) as (figure, axes):
+with fo.plots.figure(columns=3, scale=(0.85, 1.1)) as (figure, axes):
   left, center, right = axes[0]
   draw(left, sizes["zetas"], {n: v[:, middle] for n, v in needed.items()})
   left.set_title(f"K = {axis_k[middle]} local steps")
@@ -437,13 +437,13 @@ for name, rounds_of in needed.items():
       continue
     best = int(np.argmin(row))
     verdict = (
-      f"{row[0]:5.1f} rounds with K = 1, fewest with K = {axis_k[best]}: "
-      f"{row[best]:.1f}"
+      f"K = 1: {row[0]:4.1f} rounds; fewest {row[best]:4.1f} "
+      f"(K = {axis_k[best]})"
     )
     never = [k for k, each in zip(axis_k, row, strict=True) if np.isinf(each)]
     if never:
-      verdict += f"; target not reached with K = {str(never)[1:-1]}"
-    print(f"{name:10} ζ = {zeta:<5g} {verdict}")
+      verdict += f"; never with K = {str(never)[1:-1]}"
+    print(f"{name:9} ζ = {zeta:<3g}  {verdict}")
 
 # %% [markdown]
 # ## Real examples: class fraction and similarity
@@ -481,8 +481,10 @@ def image_clients(seed):
   return fo.ClientData.from_partition(train, rows, keep_pool=True)
 
 
-with fo.plots.figure(columns=6, scale=(0.48, 0.8)) as (figure, axes):
-  for i, (panel, (_, dial)) in enumerate(zip(axes[0], CONDITIONS, strict=True)):
+with fo.plots.figure(columns=3, rows=2, scale=(0.42, 0.55)) as (figure, axes):
+  for i, (panel, (_, dial)) in enumerate(
+    zip(axes.flat, CONDITIONS, strict=True)
+  ):
     counts = image_clients(i * seeds_each).label_counts(10)
     most = np.bincount(train["y"]).max()
     panel.imshow(counts.T, cmap="Blues", origin="lower", vmin=0, vmax=most)
@@ -490,9 +492,9 @@ with fo.plots.figure(columns=6, scale=(0.48, 0.8)) as (figure, axes):
     panel.set_title(f"{'q' if name == 'class_fraction' else 's'} = {value}")
     panel.grid(False)
     panel.set_xticks([0, 9])
-    panel.set_yticks([0, 9] if i == 0 else [])
-    panel.set_xlabel("client")
-  axes[0, 0].set_ylabel("label (dark: many examples)")
+    panel.set_yticks([0, 9])
+  figure.supxlabel("client", fontsize=8)
+  figure.supylabel("label (dark: many examples)", fontsize=8)
 figure
 
 # %%

@@ -80,7 +80,6 @@ else:
 import pathlib
 import tempfile
 
-import IPython.display
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -229,7 +228,7 @@ with fo.plots.figure(columns=2, scale=(1.2, 1.0)) as (figure, axes):
     panel.set_xlabel("FedAvg's rate")
     print(
       f"α = {condition['alpha']}: SCAFFOLD's lead is {lead[best]:+.1f} points "
-      f"over tuned FedAvg, up to {np.nanmax(lead):+.1f} over an untuned one"
+      f"over tuned FedAvg, up to {np.nanmax(lead):+.1f} if untuned"
     )
   axes[0, 0].set_ylabel("SCAFFOLD's lead (points)")
 figure
@@ -289,6 +288,7 @@ figure
 # the two means suggest.
 
 # %%
+print("difference to FedAvg in points, and its paired 95 % interval:")
 for name, values in finals.items():
   if name == "FedAvg":
     continue
@@ -299,9 +299,9 @@ for name, values in finals.items():
     paired = fo.statistics.paired_difference(one, other)
     told = paired.low > 0 or paired.high < 0
     print(
-      f"{name:9} - FedAvg, {n:2} seeds: {paired.estimate:+.1f} points "
+      f"{name:9} {n:2} seeds: {paired.estimate:+.1f} "
       f"({paired.low:+.1f} to {paired.high:+.1f}), "
-      f"{'told apart' if told else 'not told apart'}; the two intervals "
+      f"{'told apart' if told else 'not told apart'}; intervals "
       f"{'overlap' if overlap else 'do not overlap'}"
     )
 
@@ -372,13 +372,13 @@ folder = pathlib.Path(tempfile.mkdtemp())
 study.write(folder / "report")
 pictures = sorted((folder / "report" / "pictures").glob("*.png"))
 print(*sorted(p.name for p in (folder / "report").iterdir()))
-print(*(picture.stem for picture in pictures))
+print(*(picture.stem for picture in pictures), sep="\n")
 
 # %%
-for stem in ("learning_curves", "sensitivity_rate"):
-  for picture in pictures:
-    if picture.stem == stem:
-      IPython.display.display(IPython.display.Image(picture, width=720))
+study.plot("learning_curves")
+
+# %%
+study.plot("sensitivity_rate")
 
 # %% [markdown]
 # ## All devices
@@ -406,7 +406,7 @@ print(
   f"{layout.client_devices}"
 )
 leaf = jax.tree.leaves(state.server.params)[0]  # [settings, seeds, ...]
-print(f"a parameter of the server, {leaf.shape}: {leaf.sharding}")
+print(f"a parameter of the server, {leaf.shape}:\n  {leaf.sharding}")
 if jax.device_count() > 1:
   jax.debug.visualize_array_sharding(leaf.reshape(len(leaf), -1))
 else:

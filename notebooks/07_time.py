@@ -209,18 +209,20 @@ for name, schedule in schedules.items():
   tables[name] = simulator.timetables(init(jax.random.key(0)))[0]
   usage = fo.schedules.usage(tables[name], sizes["num_clients"])
   print(
-    f"{name:14} {len(tables[name].time):4} server steps, "
+    f"{name:14} {len(tables[name].time):4} steps, "
     f"{usage.at_work:4.1f} clients at work, {100 * usage.used_time:3.0f} % of "
-    f"their time used, mean staleness {usage.mean_staleness:.1f}"
+    f"time used, staleness {usage.mean_staleness:.1f}"
   )
 
 # %% [markdown]
-# The *staleness* of an update is the number of server steps since its client
-# was sent out.
+# Steps are the server's. The *staleness* of an update is the number of steps
+# since its client was sent out; the table has the mean.
 #
 # The pictures show the first steps of over-selection and of FedBuff. A bar is a
 # client that is away: blue if the server uses what it sends, grey if not. Thin
-# lines are the server's steps. Over-selection leaves out the slowest clients.
+# lines are the server's steps. The second panel has four groups of clients, by
+# speed: their share of the clients, of the updates that the server uses, and of
+# the seconds away. Over-selection leaves out the slowest clients.
 
 # %%
 groups = fo.schedules.speed_groups(system(0).seconds_per_step)

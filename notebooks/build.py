@@ -135,7 +135,7 @@ def execute(notebook: nbformat.NotebookNode) -> tuple[list[str], str]:
       record_timing=False,
       coalesce_streams=True,
       store_widget_state=False,
-      extra_arguments=["--IPKernelApp.log_level=40"],  # Errors only.
+      extra_arguments=kernel_arguments(),
       resources={"metadata": {"path": folder}},
       on_cell_executed=after_cell,
     )
@@ -149,6 +149,14 @@ def execute(notebook: nbformat.NotebookNode) -> tuple[list[str], str]:
   start = installed[0] if installed else total
   tidy(notebook)
   return problems, f"{total - start:.1f} s, and {start:.1f} s to start"
+
+
+def kernel_arguments() -> list[str]:
+  """Returns what the kernel starts with."""
+  arguments = ["--IPKernelApp.log_level=40"]  # Errors only.
+  if "FEDJAX_OPT_SOURCE" not in os.environ:  # Else nothing is installed yet.
+    arguments.append("--IPKernelApp.exec_lines=import notebooks.phones")
+  return arguments
 
 
 def environment() -> dict[str, str]:

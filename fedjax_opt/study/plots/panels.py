@@ -21,7 +21,8 @@ PAGE_WIDTH = 6.8
 # The same of a phone, and the most panels that stand below one another there.
 PHONE_WIDTH = 3.6
 _MOST_STACKED = 6
-_PANEL_HEIGHT = 1.95  # Of one of them, with its titles.
+# Of one of them, with its titles; and of one whose axes have the same scale.
+_PANEL_HEIGHT, _SQUARE_HEIGHT = 1.95, 3.4
 _CHARACTERS_PER_INCH = 16.5
 # A legend with more entries than this needs the whole width.
 _MANY = 12
@@ -110,10 +111,7 @@ def add_below(
     ncols=num_columns(list(entries), width),
     columnspacing=1.4,
     handlelength=1.8,
-  ).set_label(_BELOW)
-
-
-_BELOW = "below the panels"  # The label of that legend.
+  )
 
 
 def stack(figure: Any) -> bool:
@@ -142,16 +140,16 @@ def stack(figure: Any) -> bool:
         places, figure.add_gridspec(len(places), 1), strict=True
       ):
         axes.set_subplotspec(row)
-      height = _PANEL_HEIGHT * len(places)
-    for legend in figure.legends:
-      if legend.get_label() == _BELOW:
-        legend.remove()
-        names = [text.get_text() for text in legend.get_texts()]
-        entries = dict(zip(names, legend.legend_handles, strict=True))
-        title = legend.get_title().get_text()
-        add_below(figure, entries, PHONE_WIDTH, title or None)
-        lines = -(-len(names) // num_columns(names, PHONE_WIDTH))
-        height += 0.15 + 0.16 * (lines + bool(title))
+      tall = [axes.get_aspect() != "auto" for axes in places]
+      height = sum(_SQUARE_HEIGHT if x else _PANEL_HEIGHT for x in tall)
+    legends, figure.legends = figure.legends, []
+    for legend in legends:
+      names = [text.get_text() for text in legend.get_texts()]
+      entries = dict(zip(names, legend.legend_handles, strict=True))
+      title = legend.get_title().get_text()
+      add_below(figure, entries, PHONE_WIDTH, title or None)
+      lines = -(-len(names) // num_columns(names, PHONE_WIDTH))
+      height += 0.15 + 0.16 * (lines + bool(title))
   figure.set_size_inches(PHONE_WIDTH, height)
   figure.set_layout_engine("constrained", hspace=0.05)
   return True
