@@ -9,6 +9,8 @@ sorts and filters in the browser.
 import collections
 import dataclasses
 import functools
+import itertools
+import math
 import pathlib
 import shutil
 from typing import Any
@@ -128,10 +130,13 @@ def _means(
   studies: list[Study], verdicts: list[dict[str, Verdict]], method: str
 ) -> str:
   """The mean of a method under each condition."""
-  return ", ".join(
-    study.numbers.texts(by_name[method].value)[0] if method in by_name else "–"
-    for study, by_name in zip(studies, verdicts, strict=True)
-  )
+  texts = []
+  for study, by_name in zip(studies, verdicts, strict=True):
+    numbers = study.numbers  # Percents have one decimal under all conditions.
+    numbers = numbers._replace(decimals=1) if numbers.unit else numbers
+    is_there = method in by_name
+    texts.append(numbers.texts(by_name[method].value)[0] if is_there else "–")
+  return ", ".join(texts)
 
 
 def _extent(board: Leaderboard) -> str:
@@ -171,7 +176,8 @@ def _section(board: Leaderboard, name: str) -> str:
       f" The target is {100 * study.target:g} %, checked every "
       f"{condition.flags['eval_every']} rounds."
     )
-  table = Table([_row(study, verdict) for verdict in top_verdicts], 1)
+  costs = _costs(study, top_verdicts)
+  table = Table([*map(_row, itertools.repeat(study), top_verdicts, costs)], 1)
   rows = formats.markdown(table).strip()
   return f"### {condition.title}\n\n{_trained(condition)}\n\n{text}\n\n{rows}\n"
 
@@ -200,7 +206,9 @@ def _verb(verdict: str, number: int) -> str:
   return f"{'is' if number == 1 else 'are'} {verdict}"
 
 
-def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
+def _row(
+  study: Study, verdict: Verdict, costs: dict[str, str]
+) -> dict[str, str | Entry]:
   cell, numbers = verdict.cell, study.numbers
   edges = cell.tuning.edges if cell.tuning else ()
   metric = name_of(study.metric).removeprefix("test ").capitalize()
@@ -209,19 +217,29 @@ def _row(study: Study, verdict: Verdict) -> dict[str, str | Entry]:
     "Method": study.labels[cell.method],
     metric: Entry(*numbers.texts(verdict.value)),
     "Verdict": verdict.kind,
-    **(_costs(study, verdict) if study.target is not None else {}),
+    **costs,
     "At edge": ", ".join(name_of(edge.name) for edge in edges) or "–",
   }
 
 
-def _costs(study: Study, verdict: Verdict) -> dict[str, str]:
-  number = lambda name, scale: f"{verdict.to_target[name] / scale:.3g}"
-  costs = {
-    "Rounds": number("rounds", 1),
-    "MB": number("bytes", 1e6),
-    "Gradients": number("gradient_evaluations", 1e3),
-  }
-  return {name: text.replace("nan", "–") for name, text in costs.items()}
+# Column -> the cost that it has, and in which unit.
+_COSTS = {
+  "Rounds": ("rounds", 1),
+  "MB": ("bytes", 1e6),
+  "Gradients": ("gradient_evaluations", 1e3),
+}
+
+
+def _costs(study: Study, verdicts: list[Verdict]) -> list[dict[str, str]]:
+  """The costs of a row each: all of a column with the same decimals."""
+  rows = [{} for _ in verdicts]
+  for column, (name, scale) in _COSTS.items() if study.target else ():
+    costs = [verdict.to_target[name] / scale for verdict in verdicts]
+    # At least one, and so many that the least has two digits.
+    decimals = max(1, 1 - math.floor(math.log10(np.nanmin(costs))))
+    for row, cost in zip(rows, costs, strict=True):
+      row[column] = "–" if np.isnan(cost) else f"{cost:.{decimals}f}"
+  return rows
 
 
 def draw() -> Any:
@@ -254,8 +272,7 @@ def draw() -> Any:
           fontweight="bold" if is_near else "normal",
           color="white" if value > 6 else "black",
         )  # fmt: skip
-    lines = lambda title: title.replace(", ", "\n").replace(" of ", "\nof ")
-    titles = [lines(study.title) for study in studies]
+    titles = [study.title.replace(", ", "\n") for study in studies]
     ax.set_xticks(range(len(titles)), titles, fontsize=6)
     ax.set_yticks(range(len(methods)), methods, fontsize=7)
     ax.tick_params(length=0)
