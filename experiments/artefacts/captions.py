@@ -228,7 +228,8 @@ def _values_text(name: str, values: Sequence[str]) -> str:
   if name == "task":
     return words.listed([*map(name_of, values)])
   if any("," in value for value in values):
-    return f"another grid of `{name}`"
+    label = name_of(name)
+    return f"other {label}s" if label.endswith("rate") else f"other {label}"
   if values == ["None"]:
     return f"no `{name}`"
   text = words.listed(values, "or")
