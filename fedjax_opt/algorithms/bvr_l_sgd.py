@@ -61,9 +61,10 @@ def bvr_l_sgd(
     T = \left\lceil 1 + \frac{\tilde b}{K B} \right\rceil
 
   rounds begins with a large gradient, which replaces the estimate. Examples
-  should be drawn with replacement (`replacement=True`). If faults lose the
-  first round of a stage, its large gradient is lost; the next stage begins as
-  usual.
+  should be drawn with replacement (`replacement=True`). In the first round of a
+  stage the model is sent, and counted, twice: for the large gradient and as
+  :math:`x_{t-1}`. If faults lose this round, its large gradient is lost; the
+  next stage begins as usual.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

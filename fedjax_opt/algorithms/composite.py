@@ -156,7 +156,8 @@ def fed_dual_avg(
     only_server_prox: whether clients leave psi out (FedDualAvg-OSP).
     averaged: whether the evaluated model is the mean, over all rounds and
       local steps, of the images of the clients' mean dual (eq. 4.4). Each
-      client then sends its dual after every step: K messages instead of one.
+      client then also sends its dual after every step: K + 1 messages instead
+      of one.
 
   Returns:
     The algorithm.

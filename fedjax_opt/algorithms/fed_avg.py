@@ -73,8 +73,8 @@ def fed_avg(
       instead of its own, given the model that it received.
     average_state: whether the state of the clients' rule, such as a momentum,
       is averaged like the model and continues in the next round; otherwise the
-      state starts afresh. Counts are rounded means. The state is sent in both
-      directions.
+      state starts afresh. Counts are rounded means, halves up. The state is
+      sent in both directions.
 
   Returns:
     The algorithm.
@@ -143,8 +143,11 @@ def _averaging_state(
 
 def _like(mean: jax.Array, leaf: jax.Array) -> jax.Array:
   """A mean in the type of a leaf, rounded where that has whole numbers."""
-  is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
-  return (mean if is_float else jnp.round(mean)).astype(leaf.dtype)
+  if not jnp.issubdtype(leaf.dtype, jnp.floating):
+    # Ties go up, also where rounding left a mean a little below: the rounding
+    # of a sum depends on the chunks in which clients are added.
+    mean = jnp.floor(mean * (1 + 1e-6) + 0.5)
+  return mean.astype(leaf.dtype)
 
 
 def averaged(

@@ -56,8 +56,9 @@ def per_fed_avg(
       form, which is the first-order form without it; delta, positive.
     own_batches: whether the batches of a step are separate, as in the paper; B,
       B' and B''. A step then takes two local steps, or three in the
-      Hessian-free form, and local steps that are left over do nothing.
-      Otherwise all are the batch of one local step.
+      Hessian-free form. Local steps that are left over change nothing, but
+      their gradients are computed, and counted. Otherwise all are the batch of
+      one local step.
 
   Returns:
     The algorithm. A client's own model is the server's model after one step at

@@ -16,6 +16,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.algorithms.fed_avg import _like
 from fedjax_opt.algorithms.fed_nova import _reach
 from tests import reference
 from tests.helpers import cases, jax_problems
@@ -467,6 +468,13 @@ def test_traces_of_delta_sgd_are_those_of_the_loop(name):
   # Each branch decides some of the steps.
   assert (traced["smoothness_step"] < traced["growth_step"]).any()
   assert (traced["smoothness_step"] > traced["growth_step"]).any()
+
+
+@pytest.mark.parametrize("number", [1.5, 2.5, 1000.5])
+def test_halves_of_counts_go_up_however_a_mean_is_rounded(number):
+  for mean in (number, np.nextafter(np.float32(number), np.float32(0))):
+    assert _like(jnp.float32(mean), jnp.int32(0)) == number + 0.5
+  assert _like(jnp.float32(number - 0.01), jnp.int32(0)) == number - 0.5
 
 
 def test_an_empty_place_of_a_cohort_has_no_trace():
