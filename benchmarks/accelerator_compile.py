@@ -326,9 +326,8 @@ def cells(record: dict[str, Any], target: str) -> dict[str, str]:
   needs = sizes["arguments"] + sizes["temporary"] + sizes["results"]
   # XLA does not tell the kernels of a TPU.
   counts = ("", "") if device.topology else kernels(record["loops"])
-  exchanged = ", ".join(f"{n} {k}" for k, n in record["exchanges"].items())
   giga = lambda n: format_number(float(f"{n / 1e9:.3g}")) if n else ""
-  memory = lambda n: f"{n / 1e9:.2f}" if n >= 5e6 else "< 0.01"
+  memory = lambda n: f"{n / 1e9:.2f}".replace("0.00", "< 0.01")
   return {
     "devices": str(record["devices"]),
     "at a time": str(record["at_a_time"]),
@@ -339,7 +338,7 @@ def cells(record: dict[str, Any], target: str) -> dict[str, str]:
     "code MB": f"{sizes['code'] / 1e6:.1f}" if sizes["code"] else "",
     "GFLOP": giga(record["flops"]),
     "GB moved": giga(record["bytes_accessed"]),
-    "exchanges": exchanged,
+    "exchanges": ", ".join(f"{n} {k}" for k, n in record["exchanges"].items()),
     "kernels of the rest of the round": str(counts[1]),
     "kernels of a local step": str(counts[0]),
   }

@@ -113,13 +113,12 @@ def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
 
   def draw_one(axes, panel):
     rows = frame[frame["panel"] == panel].sort_values("size")
-    title = panel.replace("_", " ").replace("mlp", "MLP")
-    axes.set(title=title, xlabel=rows["label"].iloc[0])
-    axes.set_ylabel("Rounds per second")
+    axes.set_title(panel.replace("_", " ").replace("mlp", "MLP"))
+    axes.set(xlabel=rows["label"].iloc[0], ylabel="Rounds per second")
     plots.log_scale(axes.xaxis)
     plots.log_scale(axes.yaxis)
-    axes.set_xticks(sizes := sorted({*rows["size"]}), map(str, sizes))
-    axes.set_xticks([], minor=True)
+    axes.set_xticks(sizes := rows["size"].unique(), map(str, sizes))
+    axes.minorticks_off()
     return {
       name: axes.plot(group["size"], group["rate"], **styles[name]._asdict())[0]
       for name, group in rows.groupby("framework")
