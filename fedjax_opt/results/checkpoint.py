@@ -271,7 +271,8 @@ class CheckpointError(ValueError):
 def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   """What differs, by name, such as 'batch_size=32, not 64'; five at most.
 
-  Data are compared only if both sides have digests of them.
+  Data are compared only if both sides have digests of them. Programs follow
+  from data and options, so they are named only if these agree.
 
   Returns:
     The words; '' if nothing differs.
@@ -281,16 +282,22 @@ def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   names.pop(data_key, None)
   pairs = ((name, saved.get(name), given.get(name)) for name in names)
   words = [_unlike(*pair) for pair in pairs if pair[1] != pair[2]]
+  programs = [word for word in words if word.startswith(_ANOTHER)]
   before, now = (
     config.get(digest_of_data.DATA_DIGESTS) for config in (saved, given)
   )
   data_words = digest_of_data.difference(before, now) if before and now else ""
-  return ", ".join([*filter(None, [data_words]), *words][:5])
+  words = [word for word in words if word not in programs]
+  words = [*filter(None, [data_words]), *words] or programs
+  return ", ".join(words[:5])
+
+
+_ANOTHER = "another "
 
 
 def _unlike(name: str, old_value: Any, new_value: Any) -> str:
   if any(str(value).startswith(SHA256) for value in (old_value, new_value)):
-    return f"another {name}"
+    return f"{_ANOTHER}{name}"
   return f"{name}={old_value}, not {new_value}"
 
 
