@@ -414,7 +414,7 @@ with fo.plots.figure(columns=3, scale=(0.85, 1.1)) as (figure, axes):
   draw(left, sizes["zetas"], {n: v[:, middle] for n, v in needed.items()})
   left.set_title(f"K = {axis_k[middle]} local steps")
   left.set_xlabel("ζ, how far Hessians differ")
-  left.set_ylabel(f"communication rounds until |∇f|² ≤ {TARGET}")
+  left.set_ylabel(f"rounds until |∇f|² ≤ {TARGET}")
   for panel, zeta in ((center, small), (right, large)):
     row = sizes["zetas"].index(zeta)
     draw(panel, axis_k, {n: v[row] for n, v in needed.items()})
