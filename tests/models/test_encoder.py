@@ -412,7 +412,7 @@ def test_two_layouts_of_rotations(tmp_path, rope, theta):
 
 
 OF_LLAMA = {*plain.LLAMA, "attention_bias", "head_dim", "rope_scaling"}
-OF_LLAMA -= {*plain.GPT2}
+OF_LLAMA -= {*plain.GPT2, "tie_word_embeddings"}  # Of GPT-2 one is refused.
 BAD_DECODERS = {
   "model_type is 'bert'; must be one of gpt2, llama": {"model_type": "bert"},
   "activation_function is 'relu'; must be one of gelu_new": {
@@ -428,7 +428,6 @@ BAD_DECODERS = {
   "scale_attn_by_inverse_layer_idx is True; must be": {
     "scale_attn_by_inverse_layer_idx": True
   },
-  # Llama's may differ.
   "tie_word_embeddings is False; must be": {"tie_word_embeddings": False},
   "n_layer='2': must be a whole number": {"n_layer": "2"},
   "hidden_act is 'gelu'; must be one of silu": {"hidden_act": "gelu"},
