@@ -154,16 +154,25 @@ def r2(outputs: jax.Array, y: jax.Array) -> jax.Array:
 
   Returns:
     A scalar, at most 1; 0 for the mean of y as prediction, negative for worse
-    ones.
+    ones. An output whose y is constant counts as 1 if all its predictions are
+    right, else as 0.
   """
   outputs, y = jnp.asarray(outputs), jnp.asarray(y)
   check_shape("y", y, outputs.shape, "as outputs")
-  error = jnp.sum((y - outputs) ** 2, axis=0)
-  total = jnp.sum((y - jnp.mean(y, axis=0)) ** 2, axis=0)
-  constant = jnp.where(error > 0, 0.0, 1.0)
-  return jnp.mean(
-    jnp.where(total > 0, 1 - error / jnp.where(total > 0, total, 1), constant)
+  y = at_least_float32(y)
+  # Of a constant y they are exactly 0, unlike the distances from its mean.
+  shifted, errors = y - y[:1], y - outputs
+  range_, worst = (
+    jnp.max(jnp.abs(values), axis=0, initial=0) for values in (shifted, errors)
   )
+  # In this unit no square leaves the range of floats, whatever that of y is.
+  unit = jnp.where(range_ == 0, 1, range_)
+  shifted, errors = shifted / unit, errors / unit
+  total = jnp.sum((shifted - jnp.mean(shifted, axis=0)) ** 2, axis=0)
+  unexplained = jnp.where(
+    range_ == 0, jnp.sign(worst), jnp.sum(errors**2, axis=0) / total
+  )
+  return jnp.mean(1 - unexplained)
 
 
 @checked()

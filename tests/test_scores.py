@@ -59,9 +59,15 @@ def test_of_labels():
     np.testing.assert_allclose(actual, value, rtol=1e-5, err_msg=name)
 
 
-def test_of_numbers():
-  y = RNG.normal(size=(N, 2)).astype(np.float32)
-  outputs = y + RNG.normal(size=(N, 2)).astype(np.float32)
+@pytest.mark.parametrize("unit", [1, 1e-25, 1e30])
+@pytest.mark.parametrize("constant", [None, 0, 3.1])
+def test_of_numbers(unit, constant):
+  y = RNG.normal(size=(N, 2))
+  if constant is not None:
+    y[:, 0] = constant
+  outputs = (y + RNG.normal(size=(N, 2))) * unit
+  # In 64 bits scikit-learn sees that it is constant; it has these numbers.
+  y, outputs = (a.astype("f4").astype(float) for a in (y * unit, outputs))
   actual = scores.r2(outputs, y), scores.mae(outputs, y)
   expected = (
     metrics.r2_score(y, outputs),

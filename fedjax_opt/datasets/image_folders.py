@@ -215,9 +215,15 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
   }
   for name, paths in images.items():
     if not paths:
+      remedy = "give it some or remove it"
+      absent = [part for part in _SPLITS if not (folder / part).is_dir()]
+      if name in _SPLITS and absent:
+        remedy = (
+          f"if it has folders of classes, {absent[0]!r} is missing beside it; "
+          "without these two, data_dir itself must have the folders of classes"
+        )
       raise ValueError(
-        f"data_dir={str(folder)!r}: the folder {name!r} has no images; give it "
-        "some or remove it"
+        f"data_dir={str(folder)!r}: the folder {name!r} has no images; {remedy}"
       )
   return images
 

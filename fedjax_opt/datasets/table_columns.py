@@ -103,7 +103,7 @@ def plain(name: str, values: Any) -> Any:
 def inputs(frame: Any) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
   """x [N, d], the name of each of its entries, and which are numbers."""
   for name in frame.columns:
-    if name.startswith("Unnamed: "):  # As pandas calls them.
+    if not name or name.startswith("Unnamed: "):  # As pandas calls them.
       raise ValueError(
         f"column {name!r}: has no name of its own, such as a column of row "
         "numbers; ignore it, or give it a name"
@@ -216,7 +216,8 @@ def time(name: str, values: Any) -> np.ndarray:
   if values.dtype.kind in "iuf":
     return values.to_numpy()
   dates = day_first = _dates(values)
-  if not values.astype(str).str.match(r"\s*\d{4}\D").all():
+  # 2020-12-31 and 20201231 begin with the year, so the day is last.
+  if not values.astype(str).str.match(r"\s*\d{4}(\D|\d{4})").all():
     day_first = _dates(values, dayfirst=True)
   if dates.isna().any():
     dates = day_first
@@ -228,7 +229,8 @@ def time(name: str, values: Any) -> np.ndarray:
     may_be = ", whose day may be either number" * bool(dates.notna().all())
     raise ValueError(
       f"time={name!r}: must be numbers or dates of one format, such as "
-      f"2020-12-31; row {1 + row} is {values.iloc[row]!r}{may_be}"
+      f"2020-12-31; row {1 + row} is {values.astype(object).iloc[row]!r}"
+      f"{may_be}"
     )
   # In their own unit: nanoseconds would end in 2262.
   return dates.dt.tz_localize(None).to_numpy().astype(np.int64)
@@ -304,9 +306,11 @@ def _classes(frame):
       f"label={name!r}: has one class, {names[0]!r}; must have at least two"
     )
   if len(words) > max(_MOST_CLASSES, len(frame) // 2):
+    is_number = _is_of_numbers(frame.dtypes.iloc[0])
+    remedy = "; for a number give kind='numbers'" * is_number
     raise ValueError(
-      f"label={name!r}: has {len(words):,} classes in {len(frame):,} rows; for "
-      "a number give kind='numbers'"
+      f"label={name!r}: has {len(words):,} classes in {len(frame):,} rows, too "
+      f"many to learn{remedy}"
     )
   return y.astype(np.int32), names
 

@@ -279,7 +279,11 @@ def from_frame(
     )
   # The copy has its columns in a few arrays; one that was read has one for each
   # of them, and then all that follows takes long.
-  frame = frame.copy().rename(columns=lambda name: str(name).strip())
+  frame = frame.copy()
+  frame.columns = [
+    "" if is_none else str(name).strip()
+    for name, is_none in zip(frame.columns, frame.columns.isna(), strict=True)
+  ]
   _check_different(frame.columns)
   labels = [label] if isinstance(label, str) else list(label)
   by_role = {"label": labels, "client": [client], "time": [time]}

@@ -90,7 +90,12 @@ def read_rows(path: pathlib.Path, **how: Any) -> Any:
   how |= {"index_col": False}
   too_long = pandas.errors.ParserWarning
   with warnings.catch_warnings(action="error", category=too_long):
-    return parse(path, **how)
+    try:
+      return parse(path, **how)
+    except too_long:
+      raise ValueError(
+        "rows have more values than the first line has names"
+      ) from None
 
 
 def parse(source: Any, **how: Any) -> Any:

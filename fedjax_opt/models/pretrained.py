@@ -192,8 +192,13 @@ def _gpt2(file, config):
     config,
     ("activation_function", "gelu_new", ("gelu_new",)),
     ("layer_norm_epsilon", 1e-5, (1e-5,)),
+    ("scale_attn_weights", True, (True,)),
+    ("scale_attn_by_inverse_layer_idx", False, (False,)),
+    ("tie_word_embeddings", True, (True,)),
   )
   model, leaves = _made(Decoder, file, config, _DECODER_KEYS)
+  size = 4 * model.width
+  _check_entries(file, config, ("n_inner", size, (size, None)))
   file, params = file.parent / WEIGHTS, {}
   arrays = _read_weights(file, "transformer.")
   output = leaves.pop("output")
@@ -271,6 +276,7 @@ def read_config(folder: str | os.PathLike) -> EncoderConfig:
     folder,
     ("model_type", None, _FAMILIES),
     ("position_embedding_type", "absolute", ("absolute",)),
+    ("is_decoder", False, (False,)),
   )
   family = config["model_type"]
   keys = {name: row[_FAMILIES.index(family)] for name, row in _KEYS.items()}
@@ -325,6 +331,11 @@ def _read_weights(file, prefix):
   import safetensors.numpy
 
   if not file.is_file():
+    if (file.parent / f"{WEIGHTS}.index.json").is_file():
+      raise ValueError(
+        f"{file.parent}: the weights are in several files; must be in one, "
+        f"{WEIGHTS}: save them again with a larger max_shard_size"
+      )
     raise ValueError(
       f"{file.parent}: has no {WEIGHTS} (files of PyTorch's own format are not "
       "read)"

@@ -111,6 +111,12 @@ def _other_class(root):
     (_sizes, "is 7 x 7 pixels, others are 4 x 5; give a side"),
     (_damaged, "1.png: cannot be read"),
     (_broken_name, "b\\nc/1.png: cannot be read"),
+    (
+      lambda root: _write(
+        root, ["train/a/1.png", "train/b/1.png", "val/a/1.png"]
+      ),
+      "'train' has no images; if it has folders of classes, 'test' is missing",
+    ),
     (_other_class, "'c' is no class of train"),
   ],
 )

@@ -135,6 +135,12 @@ def test_types_of_databases():
   assert np.argsort(table.time).tolist() == [1, 0, 2]
 
 
+def test_dates_without_dashes():
+  days = [f"202002{day:02d}" for day in (2, 1, 10, 3, 12, 11)]
+  table = tables.from_frame(FRAME.assign(day=days), "fever", time="day")
+  assert np.argsort(table.time).tolist() == [1, 0, 3, 2, 5, 4]
+
+
 def test_the_latest_rows_of_each_client_are_the_test_part():
   table = tables.from_frame(FRAME, "sick", client="hospital", time="day")
   train, test = table.split(0.34)
@@ -229,7 +235,8 @@ test_is_refused = refusals.of_table(
     ("t.xls", b"", "must be .csv, .tsv"),
     ("t.csv", b"", "No columns to parse"),
     ("t.csv", b"a,b\n1,2\n1,2,3\n", "Expected 2 fields"),
-    ("t.csv", b"a,b\n1,2,3\n4,5,6\n", "does not match length of data"),
+    ("t.csv", b"a,b\n1,2,3\n4,5,6\n", "than the first line has names);"),
+    ("t.csv", b"# about\na,b\n1,2\n", "rows have more values than the first"),
     ("t.csv", b"a, a\n1,2\n", "two columns are named 'a'"),
     ("t.csv", b"a,b\n\xff\xfe,2\n", "codec can't decode"),
     ("t.parquet", b"PAR1", "cannot be read"),

@@ -324,6 +324,7 @@ BAD_ENTRIES = {
   "hidden_dropout_prob=2: must be in [0, 1)": 2,
   "num_hidden_layers='2': must be a whole number": "2",
   "position_embedding_type is 'relative'; must be one of absolute": "relative",
+  "is_decoder is True; must be one of False": True,
 }
 
 
@@ -352,6 +353,8 @@ def test_bad_weights(tmp_path):
   assert refused_folder(folder).startswith(
     f"{folder}: has no model.safetensors"
   )
+  (folder / "model.safetensors.index.json").write_text("{}")
+  assert "the weights are in several files" in refused_folder(folder)
 
 
 def test_folders_may_be_below_the_home(tmp_path, monkeypatch):
@@ -409,7 +412,7 @@ def test_two_layouts_of_rotations(tmp_path, rope, theta):
 
 
 OF_LLAMA = {*plain.LLAMA, "attention_bias", "head_dim", "rope_scaling"}
-OF_LLAMA -= {*plain.GPT2}
+OF_LLAMA -= {*plain.GPT2, "tie_word_embeddings"}  # Of GPT-2 one is refused.
 BAD_DECODERS = {
   "model_type is 'bert'; must be one of gpt2, llama": {"model_type": "bert"},
   "activation_function is 'relu'; must be one of gelu_new": {
@@ -420,6 +423,12 @@ BAD_DECODERS = {
   },
   "has no n_embd": {"n_embd": None},
   "n_head=3: must divide width=8": {"n_head": 3},
+  "n_inner is 16; must be one of 32": {"n_inner": 16},
+  "scale_attn_weights is False; must be": {"scale_attn_weights": False},
+  "scale_attn_by_inverse_layer_idx is True; must be": {
+    "scale_attn_by_inverse_layer_idx": True
+  },
+  "tie_word_embeddings is False; must be": {"tie_word_embeddings": False},
   "n_layer='2': must be a whole number": {"n_layer": "2"},
   "hidden_act is 'gelu'; must be one of silu": {"hidden_act": "gelu"},
   "attention_bias is True; must be one of False": {"attention_bias": True},
