@@ -15,7 +15,7 @@ from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.numbers import Numbers, numbers_of
 from fedjax_opt.study.pairs import Pair, all_pairs
 from fedjax_opt.study.sizes import ClientSummary
-from fedjax_opt.study.verdicts import Rule, Verdict, verdicts_on
+from fedjax_opt.study.verdicts import COLLAPSED, Rule, Verdict, verdicts_on
 
 # The default smallest difference of interest for accuracies: half a point.
 _MIN_EFFECT_OF_ACCURACIES = 0.005
@@ -152,8 +152,9 @@ class StudyCells:
 
   @functools.cached_property
   def numbers(self) -> Numbers:
-    """How its values are written, everywhere."""
-    return numbers_of(self.metric, [v.value for v in self.verdicts])
+    """How its values are written, everywhere; by methods that are stable."""
+    stable = [v.value for v in self.verdicts if v.kind != COLLAPSED]
+    return numbers_of(self.metric, stable)
 
   @property
   def effect(self) -> str:
