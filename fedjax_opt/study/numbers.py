@@ -73,6 +73,10 @@ class Numbers(NamedTuple):
     text, *ends = map(finer.value, values)
     return text, " to ".join(ends)
 
+  def difference(self, value: float) -> str:
+    """A difference or deviation, without its unit; only zero reads as zero."""
+    return self.texts(Interval(value), is_difference=True)[0]
+
   def _without_zeros(self, values: Sequence[float], length: float) -> "Numbers":
     """With so many decimals that only zero reads as zero, if a few are enough.
 

@@ -192,7 +192,7 @@ def differences(study: StudyCells) -> Table | None:
     | {
       behind: Entry(*numbers.texts(v.behind, True)),
       "p (Holm)": words.p_value(v.pair.adjusted),
-      "Detectable": numbers.value(v.pair.detectable),
+      "Detectable": numbers.difference(v.pair.detectable),
       "Best wins (%)": Entry(*_SHARES.texts(v.probability)),
       "Verdict": ": ".join(filter(None, [v.kind, v.remark])),
     }
@@ -286,10 +286,7 @@ def spread(study: StudyCells) -> Table | None:
   for cell in (verdict.cell for verdict in study.verdicts):
     parts = spread_of(cell, study.metric)
     if parts is not None:
-      columns = {
-        name: numbers.texts(Interval(value), True)[0]
-        for name, value in parts.items()
-      }
+      columns = {name: numbers.difference(x) for name, x in parts.items()}
       rows.append(_names(study, cell) | columns)
   return Table(rows) if rows else None
 
