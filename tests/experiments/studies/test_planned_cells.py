@@ -285,6 +285,21 @@ def test_what_seeds_are_needed_for_is_a_stored_study():
 
 
 def test_labels_in_a_file_of_pairs_may_look_like_numbers(tmp_path):
-  (tmp_path / "pairs.csv").write_text("method,other,sd,seeds\n1,NA,0.02,5\n")
-  study_request = asked("--seeds_needed=0.01", f"--output_dir={tmp_path}")
-  assert "1, NA" in seeds_needed.table(study_request)[-1]
+  assert "1 and NA" in seeds_of(tmp_path, "1,NA,0.02,5")[-1]
+
+
+def test_pairs_that_need_too_many_seeds_or_have_no_spread(tmp_path):
+  rows = "a,b,0.02,5", '"a, x",c,225431,5', "b,c,,5", "c,d,,1"
+  *_, unstable, row = seeds_of(tmp_path, *rows)
+  assert unstable.startswith("“a, x” and c")
+  assert unstable.split("  ")[-2:] == ["more than 1,000,000"] * 2
+  num = fo.statistics.seeds_needed(0.01, 0.02, num_pairs=3)
+  alone = fo.statistics.seeds_needed(0.01, 0.02)
+  assert row.split()[-2:] == [str(num), str(alone)]
+
+
+def seeds_of(folder, *pairs):
+  lines = "method,other,sd,seeds", *pairs
+  (folder / "pairs.csv").write_text("\n".join(lines))
+  study_request = asked("--seeds_needed=0.01", f"--output_dir={folder}")
+  return seeds_needed.table(study_request)
