@@ -5,7 +5,7 @@ Axis letters: `S` grid points (hyperparameters x seeds).
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -103,12 +103,23 @@ def outcome_of(
 
 def _edges(settings: Sequence[Setting], best: Setting) -> tuple[Edge, ...]:
   """The numeric hyperparameters whose best value is at an edge of the grid."""
-  edges = []
-  for name, value in best.hyperparameters.items():
-    values = {setting.hyperparameters[name] for setting in settings}
-    if len(values) < 2 or not all(map(is_real, values)):
-      continue
-    if value in (min(values), max(values)):
-      side = "smallest" if value == min(values) else "largest"
-      edges.append(Edge(name, float(value), side))
-  return tuple(edges)
+  sides = {n: side(settings, n, v) for n, v in best.hyperparameters.items()}
+  return tuple(
+    Edge(name, float(best.hyperparameters[name]), at)
+    for name, at in sides.items()
+    if at
+  )
+
+
+def side(settings: Sequence[Setting], name: str, value: Any) -> str:
+  """Whether a value is the 'smallest' or 'largest' of several numbers, or ''.
+
+  Args:
+    settings: those that were tried.
+    name: of the hyperparameter.
+    value: one of its values.
+  """
+  values = {setting.hyperparameters[name] for setting in settings}
+  if len(values) < 2 or not all(map(is_real, values)):
+    return ""
+  return {max(values): "largest", min(values): "smallest"}.get(value, "")

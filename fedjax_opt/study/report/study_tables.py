@@ -13,6 +13,7 @@ import numpy as np
 
 from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.results.names import capitalized, metric_name, name_of
+from fedjax_opt.results.outcome import side
 from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
@@ -32,6 +33,7 @@ from fedjax_opt.study.words import all_digits, condition_label
 # Up to this many conditions, or tuned hyperparameters, have a column each.
 _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
 _MARKS = {TIED: "†", COLLAPSED: "§"}
+_EDGE = "‡"
 _TRIED, _LOST = "Settings tried", "Failed"
 _SHARES = Numbers("accuracy", 0)  # Probabilities are in percent as well.
 _COST_NAMES = {
@@ -237,10 +239,7 @@ def settings(study: StudyCells) -> Table:
   is_wide = 0 < len(names) <= _MAX_HYPERPARAMETERS
   rows = []
   for cell in (verdict.cell for verdict in study.verdicts):
-    edges = [edge.name for edge in cell.tuning.edges] if cell.tuning else []
-    chosen = {
-      name: _chosen(cell, name) + "‡" * (name in edges) for name in cell.chosen
-    }
+    chosen = {name: _chosen(cell, name) for name in cell.chosen}
     texts = {
       capitalized(name_of(n)): chosen.get(n, words.NOTHING) for n in names
     }
@@ -249,8 +248,8 @@ def settings(study: StudyCells) -> Table:
       parts = [f"{name_of(name)} {chosen[name]}" for name in chosen_names]
       texts = {"Chosen setting": ", ".join(parts) or words.NOTHING}
     rows.append(_names(study, cell) | texts | _tuning(cell))
-  has_edges = any(cell.tuning and cell.tuning.edges for cell in study.cells)
-  notes = ["‡ at the edge of the values that were tried."] * has_edges
+  has_edges = any(_EDGE in str(text) for row in rows for text in row.values())
+  notes = [f"{_EDGE} at the edge of the values that were tried."] * has_edges
   num_names = None if is_wide else list(rows[0]).index("Chosen setting") + 1
   return Table(rows, num_names, notes)
 
@@ -259,7 +258,9 @@ def _chosen(cell: Cell, name: str) -> str:
   """The chosen value of a hyperparameter; if several, with how often each."""
   times: dict[str, int] = {}
   for setting in cell.choices:
-    value = all_digits(setting.hyperparameters[name])
+    chosen = setting.hyperparameters[name]
+    tried = cell.tuning.settings if cell.tuning else ()
+    value = all_digits(chosen) + _EDGE * bool(side(tried, name, chosen))
     times[value] = times.get(value, 0) + len(setting.points)
   if len(times) == 1:
     return next(iter(times))
