@@ -15,7 +15,13 @@ from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.numbers import Numbers, numbers_of
 from fedjax_opt.study.pairs import Pair, all_pairs
 from fedjax_opt.study.sizes import ClientSummary
-from fedjax_opt.study.verdicts import COLLAPSED, Rule, Verdict, verdicts_on
+from fedjax_opt.study.verdicts import (
+  COLLAPSED,
+  Rule,
+  Verdict,
+  shared_seeds,
+  verdicts_on,
+)
 
 # The default smallest difference of interest for accuracies: half a point.
 _MIN_EFFECT_OF_ACCURACIES = 0.005
@@ -135,6 +141,11 @@ class StudyCells:
         if len(set(map(len, columns))) == 1:
           matrices[method] = np.stack(columns, 1)
     return matrices
+
+  @property
+  def has_shared_seeds(self) -> bool:
+    """Whether some best one is found over the seeds that all methods have."""
+    return any(shared_seeds(cells, self.metric) for cells in self.groups)
 
   # In words.
 
