@@ -47,8 +47,6 @@ class Outcome:
     settings: all settings, in the order of the grid.
     num_seeds: seeds of a setting.
     num_diverged: settings of which at least one seed diverged.
-    edges: hyperparameters whose best value is at the edge of the grid, so that
-      a better one may be outside.
   """
 
   best: Setting | None
@@ -57,12 +55,25 @@ class Outcome:
   settings: list[Setting]
   num_seeds: int
   num_diverged: int
-  edges: tuple[Edge, ...]
 
   @property
   def budget(self) -> int:
     """The number of settings that were tried."""
     return len(self.settings)
+
+  @property
+  def edges(self) -> tuple[Edge, ...]:
+    """Those whose best value is at the edge; a better one may be outside."""
+    best = self.best.hyperparameters if self.best else {}
+    sides = {name: self.side(name, value) for name, value in best.items()}
+    return tuple(Edge(n, float(best[n]), at) for n, at in sides.items() if at)
+
+  def side(self, name: str, value: Any) -> str:
+    """Whether a number is the 'smallest' or 'largest' of those tried, or ''."""
+    values = {setting.hyperparameters[name] for setting in self.settings}
+    if len(values) < 2 or not all(map(is_real, values)):
+      return ""
+    return {max(values): "largest", min(values): "smallest"}.get(value, "")
 
 
 def outcome_of(
@@ -97,29 +108,4 @@ def outcome_of(
     settings=settings,
     num_seeds=max(len(s.points) for s in settings),
     num_diverged=int(np.sum(~np.isfinite(scores))),
-    edges=_edges(settings, best) if has_score else (),
   )
-
-
-def _edges(settings: Sequence[Setting], best: Setting) -> tuple[Edge, ...]:
-  """The numeric hyperparameters whose best value is at an edge of the grid."""
-  sides = {n: side(settings, n, v) for n, v in best.hyperparameters.items()}
-  return tuple(
-    Edge(name, float(best.hyperparameters[name]), at)
-    for name, at in sides.items()
-    if at
-  )
-
-
-def side(settings: Sequence[Setting], name: str, value: Any) -> str:
-  """Whether a value is the 'smallest' or 'largest' of several numbers, or ''.
-
-  Args:
-    settings: those that were tried.
-    name: of the hyperparameter.
-    value: one of its values.
-  """
-  values = {setting.hyperparameters[name] for setting in settings}
-  if len(values) < 2 or not all(map(is_real, values)):
-    return ""
-  return {max(values): "largest", min(values): "smallest"}.get(value, "")

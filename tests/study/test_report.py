@@ -111,7 +111,6 @@ def test_the_page_says_everything_in_order(plain):
     *limits_of(case),
     "Differences",
     "Over all conditions",
-    "with one seed there is none.",
     "where one of the two wins every pair.",
     "How settings were chosen",
     "The setting with the highest accuracy on the validation examples after "

@@ -91,14 +91,6 @@ def clients(y=LABELS, rows=((0, 1, 1), (2, 3))):
   return sizes.clients_of(data)
 
 
-def nested(*rates):
-  """A cell of which each seed chose a rate of its own."""
-  one = cell("a", FOUR[: len(rates)], tried=TRIED, is_nested=True)
-  points = [{"client_lr": x, "seed": i} for i, x in enumerate(rates)]
-  measured = one.report_runs._replace(points=points)
-  return dataclasses.replace(one, report_runs=measured)
-
-
 def without_losses():
   result = cell("a", FOUR)
   metrics = result.report_runs.history.metrics
@@ -113,7 +105,7 @@ NAMES = {
   for item in (
     arguments, formats, sizes, study_cells, templates, words, Criterion, cell,
     Numbers, study, studies.grid, parts, whole, under, answer, limits, lines,
-    show, csv, captions, clients, nested, without_losses,
+    show, csv, captions, clients, without_losses,
   )
 }  # fmt: skip
 NAMES |= {

@@ -13,7 +13,6 @@ import numpy as np
 
 from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.results.names import capitalized, metric_name, name_of
-from fedjax_opt.results.outcome import side
 from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
@@ -259,8 +258,8 @@ def _chosen(cell: Cell, name: str) -> str:
   times: dict[str, int] = {}
   for setting in cell.choices:
     chosen = setting.hyperparameters[name]
-    tried = cell.tuning.settings if cell.tuning else ()
-    value = all_digits(chosen) + _EDGE * bool(side(tried, name, chosen))
+    is_edge = cell.tuning is not None and cell.tuning.side(name, chosen)
+    value = all_digits(chosen) + _EDGE * bool(is_edge)
     times[value] = times.get(value, 0) + len(setting.points)
   if len(times) == 1:
     return next(iter(times))
