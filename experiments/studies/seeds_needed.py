@@ -11,7 +11,7 @@ from fedjax_opt.results.names import name_of
 from fedjax_opt.study import power
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.report.study_tables import Table
-from fedjax_opt.study.words import condition_label
+from fedjax_opt.study.words import condition_label, quoted_if_list
 
 _PAIRS = "pairs.csv"
 _MAX_BYTES = 100_000_000
@@ -28,9 +28,10 @@ def table(request: Request) -> list[str]:
     ValueError: if the folder holds no pairs of methods.
   """
   frame, difference = _pairs(request.output_dir), request.seeds_needed
-  num_pairs = len(frame)
+  # As in the report: pairs without a spread have a p-value too.
+  num_pairs = int((frame["seeds"] > 1).sum())
+  frame = frame[frame["sd"] > 0].sort_values("sd", ascending=False)
   rows = [_row(row, difference, num_pairs) for row in frame.to_dict("records")]
-  rows.sort(key=lambda row: -int(row["seeds"]))
   caption = (
     f"Seeds that find a difference of {difference:g} with a power of 80 %: "
     f"among {num_pairs} pairs (at 0.05 / {num_pairs}, the first step of Holm's "
@@ -50,19 +51,26 @@ def _row(
   condition = {name: pair[name] for name in names[: names.index("method")]}
   sd, num = pair["sd"], int(pair["seeds"])
   detectable = power.smallest_difference(num, sd, num_pairs=num_pairs)
-  needed_seeds = power.seeds_needed(difference, sd, num_pairs=num_pairs)
+  labels = (quoted_if_list(name_of(pair[n])) for n in ("method", "other"))
   return {
     **({"condition": condition_label(condition)} if condition else {}),
-    "pair": f"{name_of(pair['method'])}, {name_of(pair['other'])}",
+    "pair": " and ".join(labels),
     "sd": f"{sd:.2g}",
     "found": f"{detectable:.2g}",
-    "seeds": str(needed_seeds),
-    "alone": str(power.seeds_needed(difference, sd)),
+    "seeds": _seeds(difference, sd, num_pairs),
+    "alone": _seeds(difference, sd, 1),
   }
 
 
+def _seeds(difference: float, sd: float, num_pairs: int) -> str:
+  try:
+    return str(power.seeds_needed(difference, sd, num_pairs=num_pairs))
+  except ValueError:  # The pair is so unstable; others may be not.
+    return f"more than {power.MAX_SEEDS:,}"
+
+
 def _pairs(folder: str) -> Any:
-  """The pairs of a stored study whose differences have a spread."""
+  """The pairs of a stored study; the differences of some have a spread."""
   path = user_path(folder) / _PAIRS
   try:
     text = io.StringIO(memory.read_text(path, _MAX_BYTES))
@@ -76,10 +84,8 @@ def _pairs(folder: str) -> Any:
       f"output_dir={folder!r}: its {_PAIRS} cannot be read ({reason}); give "
       "the folder of a study; that study's command writes the file again"
     ) from None
-  if set(frame) >= _COLUMNS:
-    frame = frame[frame["sd"] > 0]
-    if len(frame):
-      return frame
+  if set(frame) >= _COLUMNS and (frame["sd"] > 0).any():
+    return frame
   raise ValueError(
     f"output_dir={folder!r}: its {_PAIRS} has no pair of methods whose "
     "differences have a spread; give a study of several methods and seeds"

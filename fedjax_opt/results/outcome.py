@@ -5,7 +5,7 @@ Axis letters: `S` grid points (hyperparameters x seeds).
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,8 +47,6 @@ class Outcome:
     settings: all settings, in the order of the grid.
     num_seeds: seeds of a setting.
     num_diverged: settings of which at least one seed diverged.
-    edges: hyperparameters whose best value is at the edge of the grid, so that
-      a better one may be outside.
   """
 
   best: Setting | None
@@ -57,12 +55,25 @@ class Outcome:
   settings: list[Setting]
   num_seeds: int
   num_diverged: int
-  edges: tuple[Edge, ...]
 
   @property
   def budget(self) -> int:
     """The number of settings that were tried."""
     return len(self.settings)
+
+  @property
+  def edges(self) -> tuple[Edge, ...]:
+    """Those whose best value is at the edge; a better one may be outside."""
+    best = self.best.hyperparameters if self.best else {}
+    sides = {name: self.side(name, value) for name, value in best.items()}
+    return tuple(Edge(n, float(best[n]), at) for n, at in sides.items() if at)
+
+  def side(self, name: str, value: Any) -> str:
+    """Whether a number is the 'smallest' or 'largest' of those tried, or ''."""
+    values = {setting.hyperparameters[name] for setting in self.settings}
+    if len(values) < 2 or not all(map(is_real, values)):
+      return ""
+    return {max(values): "largest", min(values): "smallest"}.get(value, "")
 
 
 def outcome_of(
@@ -97,18 +108,4 @@ def outcome_of(
     settings=settings,
     num_seeds=max(len(s.points) for s in settings),
     num_diverged=int(np.sum(~np.isfinite(scores))),
-    edges=_edges(settings, best) if has_score else (),
   )
-
-
-def _edges(settings: Sequence[Setting], best: Setting) -> tuple[Edge, ...]:
-  """The numeric hyperparameters whose best value is at an edge of the grid."""
-  edges = []
-  for name, value in best.hyperparameters.items():
-    values = {setting.hyperparameters[name] for setting in settings}
-    if len(values) < 2 or not all(map(is_real, values)):
-      continue
-    if value in (min(values), max(values)):
-      side = "smallest" if value == min(values) else "largest"
-      edges.append(Edge(name, float(value), side))
-  return tuple(edges)

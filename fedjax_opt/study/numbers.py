@@ -8,6 +8,7 @@ import numpy as np
 from fedjax_opt.results.metric_names import bounds, is_fraction
 from fedjax_opt.results.names import format_number
 from fedjax_opt.study.bootstrap import Interval
+from fedjax_opt.study.pairs import SAME
 from fedjax_opt.study.words import NOTHING
 
 # Percents whose intervals are shorter than this have two decimals.
@@ -59,26 +60,35 @@ class Numbers(NamedTuple):
     """A mean and the ends of its interval: ('91.2', '90.1 to 92.3').
 
     The ends are '' if there are none. All three get more decimals if one of
-    them is not zero but would read as zero.
+    them is not zero but would read as zero, or if the decimals that others
+    chose hide the length of this interval.
     """
     estimate, low, high = interval
     if not is_difference:
       least, most = bounds(self.metric)
       low, high = max(low, least), min(high, most)
     values = [estimate, *([low, high] if interval.has_ends else [])]
-    text, *ends = map(self._without_zeros(values).value, values)
+    has_length = high - low > SAME * abs(high) and self.decimals is not None
+    finer = self._without_zeros(values, high - low if has_length else np.inf)
+    text, *ends = map(finer.value, values)
     return text, " to ".join(ends)
 
-  def _without_zeros(self, values: Sequence[float]) -> "Numbers":
+  def difference(self, value: float) -> str:
+    """A difference or deviation, without its unit; only zero reads as zero."""
+    return self.texts(Interval(value), is_difference=True)[0]
+
+  def _without_zeros(self, values: Sequence[float], length: float) -> "Numbers":
     """With so many decimals that only zero reads as zero, if a few are enough.
 
-    A value that needs more decimals is rounding error.
+    A unit of the last one is then not longer than the length either. A value
+    that needs more decimals is rounding error.
     """
     decimals = 1 if self.decimals is None else self.decimals
+    shown_length = 100 * length if is_fraction(self.metric) else length
     for more in range(_MORE_DECIMALS + 1):
       finer = self._replace(decimals=decimals + more) if more else self
       texts = [finer.value(v) for v in values if v and np.isfinite(v)]
-      if all(float(text) for text in texts):
+      if all(map(float, texts)) and shown_length >= 10 ** -(decimals + more):
         return finer
     return self
 
@@ -96,7 +106,7 @@ def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
     metric: its identifier.
     intervals: all intervals to be written. If most are short, percents have two
       decimals. Other values get as many decimals as give most lengths two
-      digits.
+      digits; of two lengths, the shorter one.
   """
   finite = [interval for interval in intervals if np.isfinite(interval).all()]
   lengths = [interval.high - interval.low for interval in finite]
@@ -105,6 +115,8 @@ def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
     return Numbers(metric, 2 if 0 < length < _SHORT else 1)
   if not length:
     return Numbers(metric)
+  # A long one, of a method that is not stable, takes no digits from another.
+  length = max((x for x in lengths if 0 < x <= length), default=length)
   decimals = max(1 - int(np.floor(np.log10(length))), 0)
   is_lost = any(abs(interval.estimate) < 10**-decimals for interval in finite)
   return Numbers(metric, None if is_lost or decimals > 5 else decimals)

@@ -12,7 +12,7 @@ from fedjax_opt.checks.fields import checked, integer, number
 
 LEVEL = 0.05  # The level at which two methods are told apart.
 _POWER = 0.8  # The share of studies in which a true difference is to be found.
-_MAX_SEEDS = 1_000_000
+MAX_SEEDS = 1_000_000  # The most that `seeds_needed` tries.
 
 
 @checked(
@@ -81,13 +81,13 @@ def seeds_needed(
     8
   """
   num_seeds = 2 + bisect.bisect_left(
-    range(2, _MAX_SEEDS + 1),
+    range(2, MAX_SEEDS + 1),
     -difference,
     key=lambda num: -smallest_difference(num, sd, num_pairs=num_pairs),
   )
-  if num_seeds > _MAX_SEEDS:
+  if num_seeds > MAX_SEEDS:
     raise ValueError(
-      f"difference={difference:g}: needs more than {_MAX_SEEDS:,} seeds with "
+      f"difference={difference:g}: needs more than {MAX_SEEDS:,} seeds with "
       f"sd={sd:g}; must be larger"
     )
   return num_seeds

@@ -15,7 +15,13 @@ from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.numbers import Numbers, numbers_of
 from fedjax_opt.study.pairs import Pair, all_pairs
 from fedjax_opt.study.sizes import ClientSummary
-from fedjax_opt.study.verdicts import Rule, Verdict, verdicts_on
+from fedjax_opt.study.verdicts import (
+  COLLAPSED,
+  Rule,
+  Verdict,
+  shared_seeds,
+  verdicts_on,
+)
 
 # The default smallest difference of interest for accuracies: half a point.
 _MIN_EFFECT_OF_ACCURACIES = 0.005
@@ -136,6 +142,11 @@ class StudyCells:
           matrices[method] = np.stack(columns, 1)
     return matrices
 
+  @property
+  def has_shared_seeds(self) -> bool:
+    """Whether some best one is found over the seeds that all methods have."""
+    return any(shared_seeds(cells, self.metric) for cells in self.groups)
+
   # In words.
 
   @functools.cached_property
@@ -152,8 +163,9 @@ class StudyCells:
 
   @functools.cached_property
   def numbers(self) -> Numbers:
-    """How its values are written, everywhere."""
-    return numbers_of(self.metric, [v.value for v in self.verdicts])
+    """How its values are written, everywhere; by methods that are stable."""
+    stable = [v.value for v in self.verdicts if v.kind != COLLAPSED]
+    return numbers_of(self.metric, stable)
 
   @property
   def effect(self) -> str:

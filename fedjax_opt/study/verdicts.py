@@ -124,18 +124,31 @@ def verdicts_on(
   return [_verdict(cell, best, pairs, rule) for cell in cells]
 
 
+def _usable(cells: Sequence[Cell], metric: str) -> list[Cell]:
+  """Those that neither diverged nor collapsed."""
+  is_lost = lambda cell: cell.has_diverged(metric) or cell.has_collapsed(metric)
+  return [cell for cell in cells if not is_lost(cell)]
+
+
+def shared_seeds(cells: Sequence[Cell], metric: str) -> set[int]:
+  """The seeds that decide which cell of a condition is best; empty for all.
+
+  If seeds differ, two shared ones or more decide: other seeds may be better
+  only by luck.
+  """
+  seeds = [set(cell.report_runs.seeds) for cell in _usable(cells, metric)]
+  shared = set.intersection(*seeds) if seeds else set()
+  return shared if len(shared) > 1 and shared != set.union(*seeds) else set()
+
+
 def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
   """The cells with the best mean, without those that diverged or collapsed."""
-  is_lost = lambda cell: cell.has_diverged(metric) or cell.has_collapsed(metric)
-  usable = [cell for cell in cells if not is_lost(cell)]
+  usable, shared = _usable(cells, metric), shared_seeds(cells, metric)
   if not usable:
     return []
-  values = [cell.by_seed(metric) for cell in usable]
-  # Two shared seeds or more decide: other seeds may be better only by luck.
-  shared = set.intersection(*map(set, values))
   means = [
-    np.mean([v for s, v in by_seed.items() if len(shared) < 2 or s in shared])
-    for by_seed in values
+    np.mean([v for s, v in by_seed.items() if s in shared or not shared])
+    for by_seed in (cell.by_seed(metric) for cell in usable)
   ]
   top = max(means) if direction(metric) == "max" else min(means)
   return [

@@ -111,6 +111,7 @@ def test_the_page_says_everything_in_order(plain):
     *limits_of(case),
     "Differences",
     "Over all conditions",
+    "where one of the two wins every pair.",
     "How settings were chosen",
     "The setting with the highest accuracy on the validation examples after "
     "the last round was chosen.",

@@ -32,8 +32,9 @@ def answer(study: StudyCells) -> str:
     counts=_counts(study),
     of_all=_methods_by_verdict(study, study.verdicts),
   )
-  begin = f"By mean {words.metric_words(study.metric)}, " * bool(compared)
-  return f"{begin}{'; '.join(phrases)}."
+  over = " over the seeds that all methods have" * study.has_shared_seeds
+  begin = f"By mean {words.metric_words(study.metric)}{over}, "
+  return f"{begin * bool(compared)}{'; '.join(phrases)}."
 
 
 def _methods_by_verdict(

@@ -32,6 +32,7 @@ from fedjax_opt.study.words import all_digits, condition_label
 # Up to this many conditions, or tuned hyperparameters, have a column each.
 _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
 _MARKS = {TIED: "†", COLLAPSED: "§"}
+_EDGE = "‡"
 _TRIED, _LOST = "Settings tried", "Failed"
 _SHARES = Numbers("accuracy", 0)  # Probabilities are in percent as well.
 _COST_NAMES = {
@@ -192,7 +193,7 @@ def differences(study: StudyCells) -> Table | None:
     | {
       behind: Entry(*numbers.texts(v.behind, True)),
       "p (Holm)": words.p_value(v.pair.adjusted),
-      "Detectable": numbers.value(v.pair.detectable),
+      "Detectable": numbers.difference(v.pair.detectable),
       "Best wins (%)": Entry(*_SHARES.texts(v.probability)),
       "Verdict": ": ".join(filter(None, [v.kind, v.remark])),
     }
@@ -237,10 +238,7 @@ def settings(study: StudyCells) -> Table:
   is_wide = 0 < len(names) <= _MAX_HYPERPARAMETERS
   rows = []
   for cell in (verdict.cell for verdict in study.verdicts):
-    edges = [edge.name for edge in cell.tuning.edges] if cell.tuning else []
-    chosen = {
-      name: _chosen(cell, name) + "‡" * (name in edges) for name in cell.chosen
-    }
+    chosen = {name: _chosen(cell, name) for name in cell.chosen}
     texts = {
       capitalized(name_of(n)): chosen.get(n, words.NOTHING) for n in names
     }
@@ -249,8 +247,8 @@ def settings(study: StudyCells) -> Table:
       parts = [f"{name_of(name)} {chosen[name]}" for name in chosen_names]
       texts = {"Chosen setting": ", ".join(parts) or words.NOTHING}
     rows.append(_names(study, cell) | texts | _tuning(cell))
-  has_edges = any(cell.tuning and cell.tuning.edges for cell in study.cells)
-  notes = ["‡ at the edge of the values that were tried."] * has_edges
+  has_edges = any(_EDGE in str(text) for row in rows for text in row.values())
+  notes = [f"{_EDGE} at the edge of the values that were tried."] * has_edges
   num_names = None if is_wide else list(rows[0]).index("Chosen setting") + 1
   return Table(rows, num_names, notes)
 
@@ -259,7 +257,9 @@ def _chosen(cell: Cell, name: str) -> str:
   """The chosen value of a hyperparameter; if several, with how often each."""
   times: dict[str, int] = {}
   for setting in cell.choices:
-    value = all_digits(setting.hyperparameters[name])
+    chosen = setting.hyperparameters[name]
+    is_edge = cell.tuning is not None and cell.tuning.side(name, chosen)
+    value = all_digits(chosen) + _EDGE * bool(is_edge)
     times[value] = times.get(value, 0) + len(setting.points)
   if len(times) == 1:
     return next(iter(times))
@@ -286,10 +286,7 @@ def spread(study: StudyCells) -> Table | None:
   for cell in (verdict.cell for verdict in study.verdicts):
     parts = spread_of(cell, study.metric)
     if parts is not None:
-      columns = {
-        name: numbers.texts(Interval(value), True)[0]
-        for name, value in parts.items()
-      }
+      columns = {name: numbers.difference(x) for name, x in parts.items()}
       rows.append(_names(study, cell) | columns)
   return Table(rows) if rows else None
 
