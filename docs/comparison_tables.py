@@ -272,8 +272,8 @@ def draw() -> Any:
           fontweight="bold" if is_near else "normal",
           color="white" if value > 6 else "black",
         )  # fmt: skip
-    titles = [study.title.replace(", ", "\n") for study in studies]
-    ax.set_xticks(range(len(titles)), titles, fontsize=6)
+    titles = [study.title for study in studies]
+    ax.set_xticks(range(len(titles)), titles, fontsize=7, rotation=90)
     ax.set_yticks(range(len(methods)), methods, fontsize=7)
     ax.tick_params(length=0)
     ax.xaxis.tick_top()

@@ -405,7 +405,7 @@ def _for_phones(app, tree, name) -> None:
           cell[0].insert(0, label)
 
 
-_SHORT = 12  # Characters that stay on one line.
+_SHORT = 14  # Characters that stay on one line.
 # Numbers, perhaps with intervals and marks, such as 1.2 (0.9 to 1.5)†, 3 of 8.
 _NUMBER = re.compile(
   r"[<>≤≥~]?\s?[-+−(]?\d([-+−–\d.,;:()±%/<>~×†‡§✗\s]|to|of|in|e|x|\b[µm]?s\b"
