@@ -136,9 +136,9 @@ def test_types_of_databases():
 
 
 def test_dates_without_dashes():
-  days = [f"202002{day:02d}" for day in (2, 1, 10, 3, 12, 11)]
+  days = [f"202002{day:02d}" for day in (3, 1, 10, 2, 12, 11)]
   table = tables.from_frame(FRAME.assign(day=days), "fever", time="day")
-  assert np.argsort(table.time).tolist() == [1, 0, 3, 2, 5, 4]
+  assert np.argsort(table.time).tolist() == [1, 3, 0, 2, 5, 4]
 
 
 def test_the_latest_rows_of_each_client_are_the_test_part():
