@@ -65,7 +65,7 @@ def _row(
 def _seeds(difference: float, sd: float, num_pairs: int) -> str:
   try:
     return str(power.seeds_needed(difference, sd, num_pairs=num_pairs))
-  except ValueError:  # The pair is so unstable; others may be not.
+  except ValueError:  # This pair swings too much; others may not.
     return f"more than {power.MAX_SEEDS:,}"
 
 
