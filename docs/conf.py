@@ -49,6 +49,7 @@ extensions = [
 exclude_patterns = [
   "_build", "_extra", "jupyter_execute", "**.ipynb_checkpoints",
 ]  # fmt: skip
+nb_code_prompt_show = "Show the preparations"  # Of hidden cells.
 default_role = "literal"
 highlight_language = "none"  # Of blocks that name no language: commands.
 
