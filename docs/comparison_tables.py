@@ -9,7 +9,6 @@ sorts and filters in the browser.
 import collections
 import dataclasses
 import functools
-import itertools
 import math
 import pathlib
 import shutil
@@ -177,7 +176,8 @@ def _section(board: Leaderboard, name: str) -> str:
       f"{condition.flags['eval_every']} rounds."
     )
   costs = _costs(study, top_verdicts)
-  table = Table([*map(_row, itertools.repeat(study), top_verdicts, costs)], 1)
+  pairs = zip(top_verdicts, costs, strict=True)
+  table = Table([_row(study, *pair) for pair in pairs], 1)
   rows = formats.markdown(table).strip()
   return f"### {condition.title}\n\n{_trained(condition)}\n\n{text}\n\n{rows}\n"
 
@@ -235,8 +235,9 @@ def _costs(study: Study, verdicts: list[Verdict]) -> list[dict[str, str]]:
   rows = [{} for _ in verdicts]
   for column, (name, scale) in _COSTS.items() if study.target else ():
     costs = [verdict.to_target[name] / scale for verdict in verdicts]
-    # At least one, and so many that the least has two digits.
-    decimals = max(1, 1 - math.floor(math.log10(np.nanmin(costs))))
+    # At least one, and so many that the least has two digits; NaN has none.
+    needed = [1 - math.floor(math.log10(cost)) for cost in costs if cost > 0]
+    decimals = max([1, *needed])
     for row, cost in zip(rows, costs, strict=True):
       row[column] = "–" if np.isnan(cost) else f"{cost:.{decimals}f}"
   return rows

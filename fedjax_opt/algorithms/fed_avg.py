@@ -144,9 +144,9 @@ def _averaging_state(
 def _like(mean: jax.Array, leaf: jax.Array) -> jax.Array:
   """A mean in the type of a leaf, rounded where that has whole numbers."""
   if not jnp.issubdtype(leaf.dtype, jnp.floating):
-    # Ties go up, also where rounding left a mean a little below: the rounding
-    # of a sum depends on the chunks in which clients are added.
-    mean = jnp.floor(mean * (1 + 1e-6) + 0.5)
+    # Ties go up, also where rounding left a mean less than 0.001 below: the
+    # rounding of a sum depends on the chunks in which clients are added.
+    mean = jnp.floor(mean + 0.501)
   return mean.astype(leaf.dtype)
 
 

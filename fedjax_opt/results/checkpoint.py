@@ -281,24 +281,18 @@ def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   names = {name: None for name in (*saved, *given)}
   names.pop(data_key, None)
   pairs = ((name, saved.get(name), given.get(name)) for name in names)
-  words = [_unlike(*pair) for pair in pairs if pair[1] != pair[2]]
-  programs = [word for word in words if word.startswith(_ANOTHER)]
-  before, now = (
-    config.get(digest_of_data.DATA_DIGESTS) for config in (saved, given)
-  )
+  options, programs = [], []
+  for name, old, new in pairs:
+    if old == new:
+      continue
+    if any(str(value).startswith(SHA256) for value in (old, new)):
+      programs.append(f"another {name}")
+    else:
+      options.append(f"{name}={old}, not {new}")
+  before, now = (config.get(data_key) for config in (saved, given))
   data_words = digest_of_data.difference(before, now) if before and now else ""
-  words = [word for word in words if word not in programs]
-  words = [*filter(None, [data_words]), *words] or programs
+  words = [*filter(None, [data_words]), *options] or programs
   return ", ".join(words[:5])
-
-
-_ANOTHER = "another "
-
-
-def _unlike(name: str, old_value: Any, new_value: Any) -> str:
-  if any(str(value).startswith(SHA256) for value in (old_value, new_value)):
-    return f"{_ANOTHER}{name}"
-  return f"{name}={old_value}, not {new_value}"
 
 
 def _shapes(state: State) -> dict[str, str]:

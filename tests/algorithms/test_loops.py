@@ -475,6 +475,8 @@ def test_halves_of_counts_go_up_however_a_mean_is_rounded(number):
   for mean in (number, np.nextafter(np.float32(number), np.float32(0))):
     assert _like(jnp.float32(mean), jnp.int32(0)) == number + 0.5
   assert _like(jnp.float32(number - 0.01), jnp.int32(0)) == number - 0.5
+  whole = 1e6 + number // 1
+  assert _like(jnp.float32(whole), jnp.int32(0)) == whole
 
 
 def test_an_empty_place_of_a_cohort_has_no_trace():
