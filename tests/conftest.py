@@ -42,6 +42,8 @@ _added = " ".join(
 # Workers of pytest-xdist have them from the process that began them.
 if _added and _are_known_to_xla(_added):
   os.environ["XLA_FLAGS"] = f"{_flags} {_added}"
+# Programs that are lowered with the lines of their code take longer.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 # What is drawn is the same in each run, so that a failure is not a matter of
 # luck; HYPOTHESIS_PROFILE=default draws anew.
 hypothesis.settings.register_profile("same", derandomize=True)
