@@ -208,7 +208,7 @@ class Choice:
   @functools.cached_property
   def arguments(self) -> Mapping[str, inspect.Parameter]:
     """The arguments of the factory."""
-    return inspect.signature(self.factory).parameters
+    return fields.parameters_of(self.factory)
 
   def takes(self, argument: str) -> bool:
     """Whether the factory takes an argument, such as `psi`, a regularizer."""

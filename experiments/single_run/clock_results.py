@@ -82,7 +82,8 @@ def _of_group(in_group, seconds, updates, values) -> dict[str, Any]:
     "updates": float(updates[in_group].mean()),
     "never": int((updates[in_group] == 0).sum()),
   }
-  means = {n: float(np.nanmean(v[in_group])) for n, v in values.items()}
+  known = {n: v[in_group & ~np.isnan(v)] for n, v in values.items()}
+  means = {n: float(v.mean()) for n, v in known.items() if v.size}
   return shared | {n: v for n, v in means.items() if np.isfinite(v)}
 
 

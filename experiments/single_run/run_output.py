@@ -62,7 +62,7 @@ class RunOutput:
     self._own = own_model_metrics.OwnModelMetrics(job)
     self._history = History()
     self._stopping = Stopping(spec, job.criterion)
-    self._seconds_to_first_round: float | None = None
+    self._seconds_to_first_evaluation: float | None = None
 
   @contextlib.contextmanager
   def progress(self) -> Iterator[None]:
@@ -88,18 +88,27 @@ class RunOutput:
     """Writes and shows an evaluated round; returns whether the run ends."""
     if self._clients_drawn is None:  # The device computes rounds meanwhile.
       self._clients_drawn = self._pool.submit(_draw_clients, self._job)
-    if self._seconds_to_first_round is None:
-      self._seconds_to_first_round = time.monotonic() - self._started
     metrics = report.metrics | self._own.measure(report)
     if self._minima is not None:
       objective = np.asarray(metrics["regularized_train_loss"], np.float64)
       metrics["optimality_gap"] = objective - self._minima
     self._history.append(report.round, metrics)
-    self._writer.write(self._history)
     self._show(report.round, metrics)
+    if report.params is not None:
+      self._end_evaluation()
+    return self._stopping.is_over(self._history)
+
+  def _end_evaluation(self) -> None:
+    """What follows an evaluation of this process, not of one that it resumes.
+
+    Rows of a resumed run are replaced all at once, once there are more of them.
+    """
+    self._writer.write(self._history)
+    if self._seconds_to_first_evaluation is None:
+      seconds = time.monotonic() - self._started
+      self._seconds_to_first_evaluation = seconds
     if self._profile is not None:
       self._profile.at_evaluation()
-    return self._stopping.is_over(self._history)
 
   def finish(self, result: Result) -> None:
     """Writes the files that close a run, the summary last; prints its table."""
@@ -194,7 +203,7 @@ class RunOutput:
       "run_seconds": result.run_seconds,
       "rounds_per_second": _rate(result),
       # From the start of the process, with imports, data and compilation.
-      "seconds_to_first_round": self._seconds_to_first_round,
+      "seconds_to_first_evaluation": self._seconds_to_first_evaluation,
     }
 
   def _closing_lines(self, result: Result) -> list[str]:

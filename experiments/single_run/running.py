@@ -90,7 +90,7 @@ def _run(
       output.finish(result)
   if result.interrupted:
     if output is not None:
-      rounds = job.spec.rounds
+      rounds = job.rounds
       print(f"interrupted: only {result.rounds} of {rounds} rounds done")
     return 128 + result.interrupted
   signals.phase = "after the last round, with all files complete"

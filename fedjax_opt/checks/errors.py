@@ -25,7 +25,7 @@ TRACED = (
 )
 # The longest message, in characters.
 _LINE = 240
-_PACKAGE = str(pathlib.Path(__file__).parents[1])
+_PACKAGE = pathlib.Path(__file__).parents[1]
 
 
 def is_own(error: BaseException) -> bool:
@@ -36,7 +36,7 @@ def is_own(error: BaseException) -> bool:
   """
   for frame in traceback.extract_tb(error.__traceback__)[-1:]:
     is_raise = (frame.line or "").startswith("raise ")
-    return is_raise and frame.filename.startswith(_PACKAGE)
+    return is_raise and _PACKAGE in pathlib.Path(frame.filename).parents
   return False
 
 

@@ -355,6 +355,20 @@ def _checking(function, fields, signature):
   return call
 
 
+def parameters_of(
+  function: Callable[..., Any],
+) -> Mapping[str, inspect.Parameter]:
+  """The arguments of a function or class by name, with their annotations.
+
+  Annotations that are texts, as in a file with `from __future__ import
+  annotations`, are evaluated, if all names in them are known.
+  """
+  try:
+    return inspect.signature(function, eval_str=True).parameters
+  except NameError:  # A name is imported for type checkers alone.
+    return inspect.signature(function).parameters
+
+
 def fields_of(
   function: Callable[..., Any], **specs: Field | str
 ) -> dict[str, Field]:
@@ -364,7 +378,7 @@ def fields_of(
     function: the function or class.
     **specs: see `checked`.
   """
-  parameters = inspect.signature(function).parameters
+  parameters = parameters_of(function)
   if unknown := specs.keys() - parameters.keys():
     raise TypeError(
       f"{function.__qualname__}: has no argument {', '.join(sorted(unknown))}"

@@ -26,6 +26,8 @@ from fedjax_opt.transforms.aggregators import Aggregator
 from fedjax_opt.transforms.faults import Fault
 from fedjax_opt.transforms.upload import Upload
 
+# A buffer of more rounds takes memory, and saves no time.
+_MOST_ROUNDS = 1000
 _COUNT = fields.integer(1)
 _MAPS = fields.choice("auto", "vmap", "scan")
 _SHARDING = fields.function("(path, shape) -> PartitionSpec")
@@ -320,6 +322,14 @@ class Config:
   chooses_chunk: bool = False
   has_secret_noise: bool = False
   clock: Clock | None = None
+
+  @property
+  def segment_rounds(self) -> int:
+    """The most rounds that run before the program returns to the host.
+
+    Buffers, such as those of traces, have a row for each of them.
+    """
+    return min(self.eval_every, _MOST_ROUNDS)
 
   @property
   def has_empty_places(self) -> bool:

@@ -80,7 +80,7 @@ class Feed:
       or self._population is not None
     )
     # Rows on the host are gathered and scattered in each round.
-    self.max_rounds = 1 if config.state_is_on_host else config.eval_every
+    self.max_rounds = 1 if config.state_is_on_host else config.segment_rounds
     self._capacity = 0
     if self._population is not None:
       self._plan_reading()

@@ -86,7 +86,7 @@ def names(
   parts: Sequence[str],
 ) -> list[str]:
   """The metrics that `OwnModels` has of these parts; computes nothing."""
-  if callable(params):
+  if inputs.is_function_of_key(params):
     params = jax.eval_shape(params, run_key(0))
   batch = trees.take(data.examples, slice(1))
   metrics = jax.eval_shape(per_example, params, batch)

@@ -49,13 +49,13 @@ def run_rounds(
     segment: the input that the host gives for these rounds, see `engine.feed`;
       leaves [T, ...]; {} if there is none.
     first: [] int32.
-    count: [] int32, traced, at most `config.eval_every`, so that one compiled
-      program serves every segment of a run.
+    count: [] int32, traced, at most T = `config.segment_rounds`, so that one
+      compiled program serves every segment of a run.
     secret_key: [] random key of these rounds, see `Cohort.secret_key`.
     frozen_leaves: see `frozen.leaves_of`; None if there are none.
 
   Returns:
-    The state, counters {name: [8]}, and traces {name: [eval_every, C, ...]}.
+    The state, counters {name: [8]}, and traces {name: [T, C, ...]}.
   """
 
   segment = segment or _drawn_ahead(config, key, data, first)
@@ -73,11 +73,13 @@ def run_rounds(
 
   _, counts, traces = jax.eval_shape(one_round, state, first)
   names = list(counts)
-  is_short = counters.fit(config.eval_every, config.cohort_size)
+  is_short = counters.fit(config.segment_rounds, config.cohort_size)
   add = jnp.add if is_short else counters.add
   # One array of all counters: a loop copies each array that it carries.
   pack = lambda counts: jnp.stack([counts[name] for name in names])  # [n, 8]
-  blank = lambda leaf: jnp.zeros((config.eval_every, *leaf.shape), leaf.dtype)
+  blank = lambda leaf: jnp.zeros(
+    (config.segment_rounds, *leaf.shape), leaf.dtype
+  )
 
   def body(round, carry):
     state, total, records = carry
@@ -105,7 +107,7 @@ def _drawn_ahead(config, key, data, first):
   """
   layout, plan = config.layout, config.plan
   per_client = config.max_size + plan.max_steps * plan.batch_size
-  num_drawn = config.eval_every * config.cohort_size * per_client
+  num_drawn = config.segment_rounds * config.cohort_size * per_client
   is_at_once = layout.client_devices == 1 and config.chunk == config.cohort_size
   if target.platform() == "cpu" or num_drawn > _MOST_AHEAD or not is_at_once:
     return {}
@@ -113,7 +115,7 @@ def _drawn_ahead(config, key, data, first):
   def of_round(round):
     return Cohort(config, key, round, _round_data(data, {}, 0, None)).draws()
 
-  return jax.vmap(of_round)(first + jnp.arange(config.eval_every))
+  return jax.vmap(of_round)(first + jnp.arange(config.segment_rounds))
 
 
 def _round_data(data, segment, i, client_state):

@@ -53,8 +53,8 @@ class Tally:
     Args:
       stop: rounds done then.
       counts: {name: [S, 8]}, counters of these rounds.
-      traces: {name: [S, eval_every, C, ...]}, of which the first `stop - done`
-        rounds are used.
+      traces: {name: [S, T, C, ...]}, of which the first `stop - done` rounds
+        are used.
     """
     for name, counter in counts.items():
       self.counts[name] = self.count(name) + counters.read(counter)

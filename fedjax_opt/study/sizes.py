@@ -9,6 +9,7 @@ import numpy as np
 from fedjax_opt.base import Batch, Params, run_key
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import DEFAULTS
 from fedjax_opt.results.names import format_number
 from fedjax_opt.study.words import span
@@ -98,7 +99,7 @@ def of_task(
   Returns:
     name -> size, for the report; sets that do not exist are left out.
   """
-  if callable(params):
+  if inputs.is_function_of_key(params):
     params = jax.eval_shape(params, run_key(0))
   weights = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
   size_texts = {"parameters of the model": f"{weights:,}"}

@@ -52,6 +52,15 @@ def test_factories_say_what_their_arguments_may_be():
   assert not fo.fed_prox.checked_fields["mu"].optional
 
 
+def test_annotations_may_be_texts():
+  def step(rate: "float | None", clients: "Unknown" = None):  # noqa: F821
+    pass
+
+  assert not fields.fields_of(step)
+  step.__annotations__.pop("clients")
+  assert fields.fields_of(step)["rate"].optional
+
+
 def _is_in(value, interval):
   low, high = map(float, interval[1:-1].split(","))
   inside = low < value < high

@@ -288,6 +288,18 @@ def test_metrics_of_clients_are_recorded_for_each_round():
   np.testing.assert_array_equal(result.traces["twice"], expected)
 
 
+def test_rarely_evaluated_rounds_need_no_more_memory(monkeypatch):
+  monkeypatch.setattr("fedjax_opt.engine.config._MOST_ROUNDS", 2)
+  one_client = lambda worker, _: fo.ClientOutput(
+    number(worker, _), metrics={"client": worker.client}
+  )
+  of_every = lambda rounds: run(
+    averaging(one_client), rounds=3, eval_every=rounds
+  )
+  rarely, often = of_every(10**9), of_every(1)
+  np.testing.assert_array_equal(rarely.traces["client"], often.traces["client"])
+
+
 def test_a_verb_of_some_rounds_records_and_keeps_in_them_only():
   def round(state, cohort, otherwise=0.0):
     one_client = lambda worker, _: fo.ClientOutput(

@@ -160,7 +160,7 @@ def test_summary(grid):
     "compile_seconds",
     "run_seconds",
     "rounds_per_second",
-    "seconds_to_first_round",
+    "seconds_to_first_evaluation",
   }
   model = 4 * (64 * 10 + 10)  # bytes
   assert summary["cost"] == {

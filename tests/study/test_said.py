@@ -5,6 +5,7 @@ import doctest
 import pathlib
 import re
 
+import jax
 import numpy as np
 import pytest
 
@@ -105,7 +106,7 @@ NAMES = {
   for item in (
     arguments, formats, sizes, study_cells, templates, words, Criterion, cell,
     Numbers, study, studies.grid, parts, whole, under, answer, limits, lines,
-    show, csv, captions, clients, without_losses,
+    show, csv, captions, clients, without_losses, jax.tree_util,
   )
 }  # fmt: skip
 NAMES |= {

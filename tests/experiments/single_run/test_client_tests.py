@@ -8,6 +8,7 @@ import pytest
 from experiments.reference import definition
 from experiments.single_run import loading
 from experiments.single_run.job import criterion_of
+from experiments.single_run.stopping import Stopping
 from experiments.specification import resolve
 from experiments.specification.choice_flags import PARTITION
 from experiments.studies import planned_cells
@@ -256,7 +257,9 @@ def test_a_run_is_chosen_by_clients_that_hold_nothing_out(tmp_path):
   assert "per_client" not in summary_of(tmp_path)
 
 
-def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, error_of):
+def test_damaged_metrics_of_own_models_end_a_resumption(
+  tmp_path, error_of, monkeypatch
+):
   """No checkpoint has them; other metrics are written again."""
   flags = (*FEW, "--algorithm=per_fed_avg", "--client_lr=0.01")
   flags = (*flags, "--checkpoint_every=2", f"--output_dir={tmp_path}")
@@ -264,6 +267,12 @@ def test_damaged_metrics_of_own_models_end_a_resumption(tmp_path, error_of):
   path = tmp_path / "metrics.csv"
   content = path.read_bytes()
   other, cut = content.replace(b"0.", b"1.", 1), content[:99]
+  # A resumed run may be killed before it has them all again.
+  with monkeypatch.context() as patch:
+    patch.setattr(Stopping, "is_over", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+      call(*flags, "--rounds=6", "--resume")
+  assert path.read_bytes() == content
   for damaged in (other, cut, b"\0\xff", None):
     path.unlink() if damaged is None else path.write_bytes(damaged)
     line = error_of(*flags, "--rounds=6", "--resume")

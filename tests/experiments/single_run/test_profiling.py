@@ -19,12 +19,17 @@ SMALL = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("rounds", [0, 6])
-@pytest.mark.default_cases("0")
-def test_the_rounds_between_evaluations_are_traced(rounds, tmp_path, capsys):
+@pytest.mark.parametrize(("rounds", "done"), [(0, None), (6, None), (12, 6)])
+@pytest.mark.default_cases("0-None")
+def test_the_rounds_between_evaluations_are_traced(
+  rounds, done, tmp_path, capsys
+):
   folder = tmp_path / "run"
-  flags = (f"--rounds={rounds}", "--profile", f"--output_dir={folder}")
-  assert call(*SMALL, *flags) == 0
+  shared = (*SMALL, "--checkpoint_every=2", f"--output_dir={folder}")
+  if done:
+    assert call(*shared, f"--rounds={done}") == 0
+  flags = (f"--rounds={rounds}", "--profile", "--resume")
+  assert call(*shared, *flags) == 0
   (line,) = [
     line
     for line in capsys.readouterr().err.splitlines()
