@@ -63,6 +63,16 @@ def drawn(case):
   steps = [rows for r in rounds for batches in r.batches for rows in batches]
   assert {len(rows) for rows in steps} > {1, 4}
   assert any(M - 1 in r.clients for r in rounds)  # It owns nothing.
+  for r in rounds:  # The package draws them; a loop would not see a mistake.
+    own_masses = masses(case)[r.clients]
+    shares = np.array(r.weights) / np.sum(r.weights)
+    np.testing.assert_allclose(shares, own_masses / own_masses.sum())
+    for client, batches in zip(r.clients, r.batches, strict=True):
+      passes = np.concatenate([[], *batches]).astype(int)
+      own = np.sort(PROBLEM.client_rows[client])
+      np.testing.assert_array_equal(np.sort(passes[: len(own)]), own)
+      assert len(np.unique(passes[len(own) :])) == len(passes) - len(own)
+      assert set(passes) <= set(own)
   assert all(np.sum(r.weights) > 0 for r in rounds)
   assert {len(r.clients) == 5 for r in rounds} == {True, False}
   return rounds
