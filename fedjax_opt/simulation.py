@@ -1,13 +1,7 @@
 """Simulating a federated algorithm: one run, or a grid.
 
-In call order: `simulate` and `sweep` make a `Simulator` (engine/simulator.py).
-Its `engine.runner` goes from evaluation to evaluation. `engine.executor` calls
-the compiled program that `engine.points` makes. In this program `engine.rounds`
-loops over rounds. A round is the algorithm's `round`, such as that of
-algorithms/fed_avg.py, with a `Cohort` (engine/cohort.py). Its `mean` goes over
-clients in chunks (engine/mapping.py), each with a `Worker` that takes local
-steps (engine/worker.py), and adds up their messages (engine/replies.py); the
-algorithm takes the server's step along the mean (optimizers.py).
+Both make a `Simulator` (engine/simulator.py). CONTRIBUTING.md says how it goes
+on from there, file by file, to the averaged update.
 """
 
 import itertools
