@@ -532,7 +532,7 @@ class Cohort:
       output = client_output(one_client, worker, received)
       message = jax.tree.map(jnp.asarray, output.message)
       message, is_long = replies.limited(config, message, self._parts)
-      new_state = replies.check_state(output.state, state)
+      new_state = replies.kept_from_now_on(output.state, state)
       output = output._replace(message=message, state=new_state)
       if output.bytes_up is None:
         output = output._replace(bytes_up=trees.num_bytes(message))

@@ -329,7 +329,7 @@ class Executor:
 
   @functools.cached_property
   def _read_params(self):
-    return programs.run_once(
+    return programs.quickly_compiled(
       points.params_program(self.config, self._points.make)
     )
 

@@ -15,7 +15,7 @@ from fedjax_opt import contract
 from fedjax_opt.arrays import frozen, target, trees
 from fedjax_opt.base import Params, run_key
 from fedjax_opt.engine.inputs import is_function_of_key
-from fedjax_opt.engine.programs import copies, run_once
+from fedjax_opt.engine.programs import copies, quickly_compiled
 from fedjax_opt.engine.run_state import Points, RunState
 
 
@@ -55,10 +55,10 @@ class InitialState:
     init, states = self._models, self._states
     is_function = is_function_of_key(self.params)
     if is_function:
-      init = run_once(init)
+      init = quickly_compiled(init)
     if self.points.have_axes:
       # A single run is not compiled: an algorithm may look at its model.
-      states = run_once(states)
+      states = quickly_compiled(states)
     device = contextlib.nullcontext()
     if on_host:
       device = jax.default_device(target.host())

@@ -115,7 +115,7 @@ def large_options() -> dict[str, int] | None:
   return {"optimization_level": _LEVEL_1}
 
 
-def run_once(function: Callable[..., Any]) -> Callable[..., Any]:
+def quickly_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
   """As `jax.jit`, for a program that compiles quickly and runs once.
 
   On CPU an initial model then compiles in a quarter of the time, and has the

@@ -378,7 +378,7 @@ def mean_of(
   return mean if is_normalized else batch_stats.put(mean, divided_by(mass))
 
 
-def check_state(new: Any, old: Any) -> Any:
+def kept_from_now_on(new: Any, old: Any) -> Any:
   """What a client keeps from now on, checked against what it kept.
 
   Args:

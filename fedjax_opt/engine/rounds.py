@@ -248,10 +248,10 @@ def evaluate(
   )
   if algorithm.penalty is not None:
     penalty = contract.call_function("penalty", algorithm, params)
-    name = "Algorithm.penalty"
-    penalty = functions.checked_scalars(name, {"penalty": penalty})["penalty"]
+    checked = {"penalty": penalty}
+    checked = functions.checked_scalars("Algorithm.penalty", checked)
     metrics |= {
-      f"regularized_{name}": metrics[name] + penalty
+      f"regularized_{name}": metrics[name] + checked["penalty"]
       for name in LOSSES
       if name in metrics
     }

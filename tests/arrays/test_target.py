@@ -89,7 +89,7 @@ def test_what_is_chosen_by_platform_is_that_of_the_target(
   with target.use([device(name)]):
     assert target.platform() == platform
     assert chunks.fastest_vmapped(None, 1) is None
-    programs.run_once(jnp.sin)(1.0)
+    programs.quickly_compiled(jnp.sin)(1.0)
     assert compiled.call_args.args[-1] is None  # No option of the CPU.
   assert target.platform() == jax.default_backend()
 

@@ -110,7 +110,9 @@ def passed_constants():
 def test_arrays_that_are_passed_beside_the_inputs(passed_constants):
   for scale in (1.0, 3.0):
     scales = np.full(1000, scale, np.float32)
-    run = programs.run_once(lambda i, scales=scales: jnp.asarray(scales)[i])
+    run = programs.quickly_compiled(
+      lambda i, scales=scales: jnp.asarray(scales)[i]
+    )
     assert run(5) == scale
 
 
@@ -126,7 +128,7 @@ def test_programs_made_anew_are_the_same_object():
 def test_few_programs_are_kept(monkeypatch):
   monkeypatch.setattr(programs, "_KEPT", 3)
   for number in range(5):
-    run = programs.run_once(lambda x, number=number: x + number)
+    run = programs.quickly_compiled(lambda x, number=number: x + number)
     assert run(1) == 1 + number
   assert programs.num_compiled() == 3
 

