@@ -75,12 +75,14 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
   :math:`C p_i`, so the expectation of the weighted sum is the mean over the
   population. If :math:`p_i` are the weights of the clients, all C draws have
   the same weight, which is scheme I of Li et al. A client that is drawn twice
-  counts twice, with the same batches. SCAFFOLD's server control, FedDyn's h and
-  FedSpeed's dual variable are means over all clients only under a sampler
-  without replacement. The steps of FedNova and FedExP, a product and a ratio of
-  means, are not unbiased, and scale with the sum of the drawn weights. Running
-  statistics and second moments, which must not be negative, are averaged with
-  weights that sum to 1.
+  counts twice, with the same batches. What a server keeps as a mean over all
+  clients, such as SCAFFOLD's control, FedDyn's h and FedSpeed's dual variable,
+  is one only under a sampler without replacement. The steps of FedNova and
+  FedExP, a product and a ratio of means, are not unbiased, and scale with the
+  sum of the drawn weights. Running statistics and second moments, which must
+  not be negative, are averaged with weights that sum to 1. If clients drop out,
+  the weights of the others are scaled to the same sum, and means are no longer
+  unbiased.
 
   Args:
     weights: [M], proportional to the probabilities, non-negative; the clients'
