@@ -12,6 +12,7 @@ All is drawn before anything runs:
 import dataclasses
 import itertools
 import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest, lists
 from fedjax_opt.data.population_files import INDEX
 from fedjax_opt.engine.own_models import Parts
+from fedjax_opt.files.folders import user_path
+from fedjax_opt.models import pretrained
 
 
 class ClientTests(NamedTuple):
@@ -79,10 +82,19 @@ def load(spec: Spec) -> Loaded:
     clients, tests = clients_and_tests(spec, task)
   datasets = [*clients.values(), *tests.examples()]
   digests = digest.of_data(datasets, task.validation, task.test)
+  if spec.pretrained:
+    digests["pretrained"] = _of_start(user_path(spec.pretrained))
   if population:
     fraction = spec.task.static.get("test_fraction")
     clients_on_disk.check_population(population, task, fraction, digests)
   return Loaded(task, clients, tests, digests)
+
+
+def _of_start(folder: pathlib.Path) -> str:
+  """The digest of a pretrained encoder, which a name alone does not tell."""
+  names = (pretrained.CONFIG, pretrained.WEIGHTS)
+  files = {name: np.fromfile(folder / name, np.uint8) for name in names}
+  return digest.of_arrays(files)
 
 
 class Loader:
@@ -118,7 +130,12 @@ def _of_data(spec: Spec) -> list[Any]:
   extras = ("validation_fraction", "validation_seed", "eval_every", "seed")
   values = [getattr(spec, n) for n in (*filter(is_of_data, FLAGS), *extras)]
   folder = spec.population_dir
-  files = [spec.data_file, folder and f"{folder}/{INDEX}"]
+  start = spec.pretrained
+  files = [
+    spec.data_file,
+    folder and f"{folder}/{INDEX}",
+    start and f"{start}/{pretrained.WEIGHTS}",
+  ]
   paths = [os.path.expanduser(file) for file in files if file]
   stats = [os.stat(file) for file in paths if os.path.exists(file)]
   states = [(stat.st_size, stat.st_mtime_ns) for stat in stats]

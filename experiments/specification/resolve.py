@@ -466,16 +466,26 @@ def _check_cohort(spec: Spec, flag_values: FlagValues) -> None:
       f"aggregator={spec.aggregator.name!r}: algorithm {name} takes one "
       "client in each round; leave aggregator out"
     )
+  if spec.algorithm.name == "prox_skip" and spec.aggregator.name != "mean":
+    raise ValueError(
+      f"aggregator={spec.aggregator.name!r}: the corrections of prox_skip add "
+      "up to zero only by plain means; leave aggregator out"
+    )
   if choice.cohort != "sampled" and spec.sampler.name != "uniform":
     whom = "all clients" if choice.cohort == "all" else "the first client"
     raise ValueError(
       f"sampler={spec.sampler.name!r}: algorithm {name} takes {whom} in "
       "each round; leave sampler out"
     )
+  if choice.cohort == "all" and spec.client_dropout:
+    raise ValueError(
+      f"client_dropout={spec.client_dropout:g}: algorithm {name} needs all "
+      "clients in each round; leave client_dropout out"
+    )
   if not choice.is_exact:
     return
   idle = {"sampling": "shuffle", "drop_remainder": False}
-  for flag in ("local_epochs", "local_steps", *idle):
+  for flag in ("local_epochs", "local_steps", "batch_size", *idle):
     if flag_values[flag] != idle.get(flag):
       raise ValueError(
         f"{flag}={flag_values[flag]}: algorithm {name} takes one step a round, "

@@ -79,6 +79,6 @@ def read_text(path: pathlib.Path, most: int = 1 << 28) -> str:
   if len(content) > most:
     raise ValueError(f"it has more than {size_text(most)}")
   try:
-    return content.decode()
+    return content.decode("utf-8-sig")  # Some editors begin with a mark.
   except UnicodeDecodeError:
     raise ValueError("not a text") from None

@@ -82,7 +82,7 @@ def each_checked(clients: Iterable[Mapping[str, np.ndarray]]) -> Iterator[Part]:
   first: Fields = {}
   for number, client in enumerate(clients):
     try:
-      examples = check_examples(dict(client), may_be_empty=True)
+      examples = check_examples(client, may_be_empty=True)
       size = len(next(iter(examples.values())))
       if size > LARGEST:
         raise ValueError(f"has {size} examples; must be at most {LARGEST}")

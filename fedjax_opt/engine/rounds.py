@@ -146,6 +146,12 @@ def _one_round(config, algorithm, server, keys, round, data):
   cohort = Cohort(config, round=round, data=data, parts=parts, **keys)
   output = contract.call_function("round", algorithm, server, cohort)
   new, replies = _checked(output, cohort.phases)
+  keeps = [reply.client_state is not None for reply in replies]
+  if data.client_state is not None and not any(keeps):
+    raise ValueError(
+      "Algorithm.init_client: was given, but no client returns what it keeps; "
+      "return ClientOutput(message, state=...), or leave init_client out"
+    )
   new = trees.cast_like(new, server)
   functions.check_like("Algorithm.round: state", new, server, "Algorithm.init")
   is_lost = functools.reduce(

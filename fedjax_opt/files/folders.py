@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 from collections.abc import Iterator
 
 LOCK = ".lock"  # File in a folder, with its owner's host and process.
@@ -27,9 +28,13 @@ def contents(
     lock.
 
   Raises:
-    ValueError: if it is a file, or cannot be written.
+    ValueError: if it is a file, an address, or cannot be written.
   """
   folder = user_path(folder)
+  if re.match(r"\w+:/", str(folder)):
+    raise ValueError(
+      f"{flag}={str(folder)!r}: is an address; give a folder of this machine"
+    )
   ancestor = folder
   while not os.path.lexists(ancestor):
     ancestor = ancestor.parent

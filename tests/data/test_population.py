@@ -461,7 +461,7 @@ CLIENTS = {
   "clients: at least one must own an example, got 0 clients that own": [],
   "clients: at least one must own an example, got 2": clients_of([0, 0]),
   "clients[0]: examples={}: must be a dict of arrays": [{}],
-  "clients[0]: 'int' object is not iterable": [7],
+  "clients[0]: examples='x': must be a dict of arrays": {"x": np.ones(3)},
   "field 'a/b': must be named with at most 60 letters, ": [{"a/b": np.ones(3)}],
   f"field '{59 * 'x'}...: must be named with": [{"x" * 300: np.ones(3)}],
   "an example of 'x' is float64 [0]; must be": [{"x": np.ones((3, 0))}],

@@ -135,10 +135,11 @@ def test_text_in_a_locale_without_it():
 def test_files_in_place_of_their_names(tmp_path):
   inner, outer = tmp_path / "inner.flags", tmp_path / "outer.flags"
   inner.write_text("--rounds=3\n\n  --seed=1  \n")
-  outer.write_text(f"# one\n// two\n--flagfile={inner}\n--seed=2\n")
+  lines = f"--b=1\n# one\n// two\n--flagfile={inner}\n--seed=2\n"
+  outer.write_text(lines, "utf-8-sig")  # As Windows' editors may write it.
   arguments = ["--a=1", f"--flagfile={outer}", "--flagfile", str(inner), "x"]
   assert parser.expanded(arguments) == [
-    *("--a=1", "--rounds=3", "--seed=1", "--seed=2"),
+    *("--a=1", "--b=1", "--rounds=3", "--seed=1", "--seed=2"),
     *("--rounds=3", "--seed=1", "x"),
   ]
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from fedjax_opt.data.digest import difference
 from fedjax_opt.datasets import texts, tokenization
 from fedjax_opt.models import Encoder
 from tests.helpers import text_data
@@ -14,6 +15,7 @@ from tests.helpers import text_models as plain
 from tests.helpers.commands import (
   call,
   config_of,
+  prepare,
   spec_of,
   summary_of,
   table,
@@ -168,6 +170,16 @@ def test_ag_news_by_tfds(tmp_path):
   assert task.num_classes == 4
   assert len(task.train["y"]) == 56
   assert len(task.test["y"]) == 28
+
+
+def test_an_encoder_is_known_by_its_weights(data, checkpoint):
+  flags = f"--data_dir={data} --pretrained={checkpoint} --max_length=6"
+  flags += " --task=dbpedia_distilbert --num_clients=2 --batch_size=2"
+  before = prepare(*flags.split()).loaded.digests
+  arrays = plain.leaves("distilbert", num_classes=15)
+  plain.write(checkpoint, "distilbert", arrays, "distilbert.")
+  now = prepare(*flags.split()).loaded.digests
+  assert difference(before, now) == "other data (pretrained)"
 
 
 @pytest.mark.slow
