@@ -138,17 +138,6 @@ def test_fraction(path, examples):
   assert train.num_clients == 1
 
 
-def test_every_level_of_grey_is_kept_as_uint8():
-  levels = np.arange(784).reshape(1, 28, 28) % 256
-  for pixels in (
-    levels / 255,  # Divided in float64, as LEAF does, or in float32.
-    levels.astype(np.float32) / np.float32(255),
-  ):
-    x = femnist._inverted(pixels.astype(np.float32))
-    assert x.dtype == np.uint8
-    np.testing.assert_array_equal(x[..., 0], 255 - levels)
-
-
 def test_other_pixels_stay_float(tmp_path, examples):
   pixels, _ = examples["digitsonly", "train"]["f0002_07"]
   pixels[0, 0, 0] = 0.3337

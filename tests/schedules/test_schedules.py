@@ -108,17 +108,6 @@ def test_blocks_of_random_numbers_do_not_matter(monkeypatch):
   same(schedules.buffered(durations, 50, 6, 2), table)
 
 
-@pytest.mark.slow
-def test_a_million_arrivals_of_many_clients():
-  """Of 100,000."""
-  system = systems.sample(100_000, systems.lognormal(1.0, 1.0))
-  table = schedules.buffered(system.durations(), 100_000, 1_000, 10)
-  assert table.clients.shape == (100_000, 10)
-  assert len(np.unique(table.clients)) > 99_000
-  # Known: (concurrency - 1) / K; those still away at the end are the oldest.
-  assert 95 < table.staleness.mean() < 99.9
-
-
 def of_seconds(*seconds, **work):
   system = systems.sample(len(seconds), systems.constant(1.0))
   system = system._replace(seconds_per_step=np.array(seconds, float))
