@@ -32,7 +32,7 @@ from experiments.processes import command
 from experiments.single_run import loading
 from experiments.specification import clients_on_disk
 from experiments.specification.resolve import resolve
-from experiments.specification.spec import Spec
+from experiments.specification.spec import Spec, not_default
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.files.folders import user_path
@@ -48,7 +48,7 @@ def _main(argv: Sequence[str]) -> int:
   words = [word for word in argv if word not in ("--verify", "-verify")]
   flag_values = parser.parse(words, __doc__)
   if len(words) < len(argv):
-    return _verify(flag_values["population_dir"])
+    return _verify(flag_values)
   population = convert(flag_values)
   num_bytes = sum(file.stat().st_size for file in population.folder.iterdir())
   print(
@@ -58,10 +58,17 @@ def _main(argv: Sequence[str]) -> int:
   return 0
 
 
-def _verify(folder: str | None) -> int:
+def _verify(flag_values: dict[str, Any]) -> int:
   """Checks all files of an existing folder; returns the exit status."""
+  folder = flag_values["population_dir"]
   if not folder:
     raise ValueError("population_dir: must be given; the folder to verify")
+  if others := not_default(flag_values).keys() - {"population_dir"}:
+    name = min(others)
+    raise ValueError(
+      f"{name}={flag_values[name]}: --verify reads a folder as it is; leave "
+      f"{name} out"
+    )
   population = Population.open(folder)
   clients_on_disk.notes_of(population.folder)
   population.verify()

@@ -161,3 +161,5 @@ def test_verify(tmp_path, capsys, error_of):
     )
   line = error_of("--verify", program=convert)
   assert line.startswith("population_dir: must be given")
+  line = error_of("--verify", flag, "--num_clients=7", program=convert)
+  assert line.startswith("num_clients=7: --verify reads a folder as it is")
