@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import itertools
 import pathlib
 import re
 import sys
@@ -321,8 +322,9 @@ _BLOCK = re.compile(r"(?s)(?<=<pre><span></span>).*(?=</pre>)")
 
 
 def _lines(block: re.Match) -> str:
-  words = re.sub(r"(?m)\S+(?: \\$)?", r'<span class="word">\g<0></span>', block[0])
-  return re.sub(r"(?m)^.*\n", r'<span class="line">\g<0></span>', words)
+  word, line = (rf'<span class="{x}">\g<0></span>' for x in ("word", "line"))
+  words = re.sub(r"(?m)\S+(?: \\$)?", word, block[0])
+  return re.sub(r"(?m)^.*\n", line, words)
 
 
 # Pixels of the text of pictures: at least, if a phone then shows the picture
@@ -343,7 +345,8 @@ def _enlargeable(app, tree, name) -> None:
     file = DOCS / image["uri"]
     (width, _), (dots, _) = imagesize.get(file), imagesize.getDPI(file)
     if file.suffix == ".svg":
-      least, most = 640, 960
+      is_narrow = "for-phones" in image["classes"]
+      least, most = (0, 400) if is_narrow else (640, 960)
     else:
       # Pictures of 200 dots an inch have our style, others that of matplotlib.
       points = 7.5 if dots == 200 else 10
@@ -375,7 +378,7 @@ def _without_end(app, tree) -> None:
 # Spaces of a number: before its unit, around its sign of equality, and after
 # what it counts.
 _SPACES = re.compile(
-  r"(?<=\d)\s(?=(?:%|[kMG]i?B|[µmn]?s|min|h|bytes|cores|minutes|hours|months"
+  r"(?<=\d)\s(?=(?:%|[kMG]i?B|[MGT]FLOP/s|[µmn]?s|min|h|bytes|cores|minutes|hours|months"
   r"|points?|rounds?|seconds|seeds|times)(?!\w))"
   r"|(?<=\w)\s(?==\s[\d−-])|(?<=\w\s=)\s(?=[\d−-])"
   r"|(?:(?<=Figure)|(?<=Figures)|(?<=Table)|(?<=Tables)|(?<=Theorem))\s(?=\d)"
@@ -405,9 +408,24 @@ def _marked(text: str) -> list[nodes.Node]:
 def _unbroken(app, tree, name) -> None:
   """Numbers stay with their units; short names and flags are marked so."""
   as_it_is = nodes.literal | nodes.math | nodes.FixedTextElement | nodes.raw
-  for text in list(tree.findall(nodes.Text)):
-    if not isinstance(text.parent, as_it_is):
-      text.parent.replace(text, _marked(_SPACES.sub("\u00a0", text)))
+  for parent in list(tree.findall(nodes.TextElement)):
+    if isinstance(parent, as_it_is):
+      continue
+    children = []
+    # The end of a line in the source is a text of its own.
+    for is_text, group in itertools.groupby(
+      parent.children, lambda node: isinstance(node, nodes.Text)
+    ):
+      if is_text:
+        text = _SPACES.sub("\u00a0", "".join(group))
+        if children and children[-1].astext().startswith("--"):
+          text = re.sub(
+            r"^ (?=[\w.]+(?:,|$))", "\u00a0", text
+          )  # A flag's value.
+        group = _marked(text)
+      children += group
+    parent.children = []
+    parent += children
   for code in tree.findall(nodes.literal):
     text = code.astext()
     longest = 32 if text.startswith("--") else 28
