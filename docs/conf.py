@@ -481,7 +481,7 @@ _NUMBER = re.compile(
   r"|[kMG]B|min|h)*"
 )
 # What a column of numbers has where there is none.
-_REMARK = re.compile(r"[–-]|diverged.*|never.*")
+_REMARK = re.compile(r"[–-]|diverged.*|never.*|no limit")
 # Titles of columns that a reader of a block does not need.
 _PLAIN = ("", "what")
 

@@ -139,7 +139,7 @@ def stack(figure: Any) -> bool:
     return False
   with in_style():
     if is_small:
-      height = _shrink(figure, places, rows)
+      height = _shrink(places, rows)
     elif any(not place.is_first_col() for place in places.values()):
       _name_axes(places)
       for axes, row in zip(
@@ -173,14 +173,13 @@ def save(figure: Any, file: pathlib.Path) -> None:
     finish(figure, file.with_stem(f"{file.stem}_phone"))
 
 
-def _shrink(figure: Any, places: Mapping[Any, Any], rows: int) -> float:
+def _shrink(places: Mapping[Any, Any], rows: int) -> float:
   """Leaves out what small panels have no room for; returns their height."""
   first = next(iter(places))
   names = {axes.get_xlabel() for axes in places} - {""}
-  if len(names) == 1:
-    figure.supxlabel(*names, fontsize="medium")
+  middle = max(place.colspan.start for place in places.values()) // 2
   for axes, place in places.items():
-    if len(names) == 1:
+    if len(names) == 1 and place.colspan.start != middle:
       axes.set_xlabel("")
     if axes.get_xscale() == "linear":
       axes.locator_params(axis="x", nbins=3)
