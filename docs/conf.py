@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import itertools
 import pathlib
 import re
 import sys
@@ -91,6 +92,7 @@ html_theme_options = {
   "show_toc_level": 2,
   "show_navbar_depth": 1,
   "footer_content_items": [],
+  "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
   # The theme hides its header, but its scripts would take the header's buttons
   # for those of the page.
   **{f"navbar_{part}": [] for part in ("start", "center", "end", "persistent")},
@@ -102,6 +104,8 @@ _PAGES = {"bvr": "bvr_l_sgd"}
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 # What a picture shows, which MyST would join without a space at a line's end.
 _ALT = re.compile(r"!\[[^]]*\]")
+# The picture of a link to Colab, which another server has.
+_BADGE = re.compile(r"\[!\[Open In Colab\]\([^)]*\)\]")
 
 
 def _links_of(text: str, folder: pathlib.Path) -> str:
@@ -155,11 +159,14 @@ def copy_notebooks() -> dict[str, str]:
     text = _links_of(path.read_text(), path.parent)
     # There are links from notebooks to pages: here they stand beside them.
     text = text.replace("](../docs/", "](../")
+    text = _BADGE.sub("[Open in Colab]", text)
     book = nbformat.reads(text, as_version=4)
     cells = book.cells
-    # What installs the package, and the sizes, are folded.
-    for cell in [entry for entry in cells if entry.cell_type == "code"][:2]:
-      cell.metadata["tags"] = ["hide-input"]
+    # What installs the package, and the sizes, are one cell, which is folded.
+    _, install, sizes, *_ = cells
+    sizes.source = f"{install.source}\n\n{sizes.source}"
+    sizes.metadata["tags"] = ["hide-input"]
+    cells.remove(install)
     nbformat.write(book, folder / path.name)
     outputs = [o for cell in cells for o in cell.get("outputs", ())]
     picture = next(o.data for o in outputs if "image/png" in o.get("data", {}))
@@ -301,9 +308,28 @@ def _for_both(app, tree) -> None:
       image.parent.insert(image.parent.index(image) + 1, narrow)
 
 
+def _commands(page, node) -> None:
+  """A block of code; a phone breaks long commands, between their words."""
+  try:
+    HTML5Translator.visit_literal_block(page, node)
+  except nodes.SkipNode:
+    if node.get("language") == "none":
+      page.body[-1] = _BLOCK.sub(_lines, page.body[-1])
+    raise
+
+
+_BLOCK = re.compile(r"(?s)(?<=<pre><span></span>).*(?=</pre>)")
+
+
+def _lines(block: re.Match) -> str:
+  word, line = (rf'<span class="{x}">\g<0></span>' for x in ("word", "line"))
+  words = re.sub(r"(?m)\S+(?: \\$)?", word, block[0])
+  return re.sub(r"(?m)^.*\n", line, words)
+
+
 # Pixels of the text of pictures: at least, if a phone then shows the picture
 # whole; else at least; and at most.
-_WHOLE, _LEAST, _MOST = 7.8, 10, 13.5
+_WHOLE, _LEAST, _MOST = 7.8, 10, 11
 _PHONE = 360
 
 
@@ -319,7 +345,8 @@ def _enlargeable(app, tree, name) -> None:
     file = DOCS / image["uri"]
     (width, _), (dots, _) = imagesize.get(file), imagesize.getDPI(file)
     if file.suffix == ".svg":
-      least, most = 640, 960
+      is_narrow = "for-phones" in image["classes"]
+      least, most = (0, 400) if is_narrow else (640, 960)
     else:
       # Pictures of 200 dots an inch have our style, others that of matplotlib.
       points = 7.5 if dots == 200 else 10
@@ -348,18 +375,57 @@ def _without_end(app, tree) -> None:
       block[:] = [nodes.Text(text)]
 
 
-# Spaces before a percent sign, and around the sign of equality of a number.
-_SPACES = re.compile(r"(?<=\d) (?=%)|(?<=\w) (?== \d)|(?<=\w =) (?=\d)")
+# Spaces of a number: before its unit, around its sign of equality, and after
+# what it counts.
+_SPACES = re.compile(
+  r"(?<=\d)\s(?=(?:%|[kMG]i?B|[MGT]FLOP/s|[µmn]?s|min|h|bytes|cores|minutes|hours|months"
+  r"|points?|rounds?|seconds|seeds|times)(?!\w))"
+  r"|(?<=\w)\s(?==\s[\d−-])|(?<=\w\s=)\s(?=[\d−-])"
+  r"|(?:(?<=Figure)|(?<=Figures)|(?<=Table)|(?<=Tables)|(?<=Theorem))\s(?=\d)"
+)
+# Dates, and names with hyphens, such as Δ-SGD and CIFAR-10, which stay whole;
+# and Greek letters with an index.
+_MARKED = re.compile(
+  r"(?<![\w/-])(\d{4}-\d\d-\d\d|\w{1,12}(?:-[A-Z\d]\w{0,6})+)(?![\w/-])"
+  r"|(?<=[α-ω])_([a-z])\b"
+)
+
+
+def _marked(text: str) -> list[nodes.Node]:
+  """The text, with what stays whole, and what is an index, marked so."""
+  parts, end = [], 0
+  for match in _MARKED.finditer(text):
+    parts.append(nodes.Text(text[end : match.start()]))
+    whole, index = match.groups()
+    if whole:
+      parts.append(nodes.inline("", whole, classes=["whole"]))
+    else:
+      parts.append(nodes.subscript("", index))
+    end = match.end()
+  return [*parts, nodes.Text(text[end:])]
 
 
 def _unbroken(app, tree, name) -> None:
-  """Numbers stay with their signs; short names and flags are marked so."""
-  as_it_is = nodes.literal | nodes.math | nodes.FixedTextElement
-  for text in list(tree.findall(nodes.Text)):
-    if not isinstance(text.parent, as_it_is):
-      new_text = _SPACES.sub("\u00a0", text)
-      if new_text != text:
-        text.parent.replace(text, nodes.Text(new_text))
+  """Numbers stay with their units; short names and flags are marked so."""
+  as_it_is = nodes.literal | nodes.math | nodes.FixedTextElement | nodes.raw
+  for parent in list(tree.findall(nodes.TextElement)):
+    if isinstance(parent, as_it_is):
+      continue
+    children = []
+    # The end of a line in the source is a text of its own.
+    for is_text, group in itertools.groupby(
+      parent.children, lambda node: isinstance(node, nodes.Text)
+    ):
+      if is_text:
+        text = _SPACES.sub("\u00a0", "".join(group))
+        if children and children[-1].astext().startswith("--"):
+          text = re.sub(
+            r"^ (?=[\w.]+(?:,|$))", "\u00a0", text
+          )  # A flag's value.
+        group = _marked(text)
+      children += group
+    parent.children = []
+    parent += children
   for code in tree.findall(nodes.literal):
     text = code.astext()
     longest = 32 if text.startswith("--") else 28
@@ -389,7 +455,9 @@ def _for_phones(app, tree, name) -> None:
         cell["classes"] = [c for c in cell["classes"] if c not in sides]
         cell["classes"] += ["number"] * is_number
     if not head or not has_sentences(rows):
-      table["classes"] += ["scrolled"] * (len(rows[0]) > 2)
+      of_numbers = any("number" in c["classes"] for c in rows[0][1:])
+      is_wide = len(rows[0]) > 4 or (len(rows[0]) > 2 and of_numbers)
+      table["classes"] += ["scrolled"] * is_wide
       if max(len(row[0].astext()) for row in rows) > 20:
         table["classes"].append("long-names")
       for text in list(table.findall(nodes.Text)):  # Intervals stay whole.
@@ -413,7 +481,7 @@ _NUMBER = re.compile(
   r"|[kMG]B|min|h)*"
 )
 # What a column of numbers has where there is none.
-_REMARK = re.compile(r"[–-]|diverged.*|never.*")
+_REMARK = re.compile(r"[–-]|diverged.*|never.*|no limit")
 # Titles of columns that a reader of a block does not need.
 _PLAIN = ("", "what")
 
@@ -467,6 +535,8 @@ def setup(app) -> None:
   app.connect("source-read", _read)
   image = (_image, HTML5Translator.depart_image)
   app.add_node(nodes.image, override=True, html=image)
+  code = (_commands, HTML5Translator.depart_literal_block)
+  app.add_node(nodes.literal_block, override=True, html=code)
   # Before Sphinx looks for the files of pictures, and after it.
   app.connect("doctree-read", _for_both, priority=400)
   app.connect("doctree-read", _without_end)

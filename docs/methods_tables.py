@@ -122,7 +122,7 @@ def _with_labels(text: str) -> str:
 def _both(name: str, label: str) -> str:
   """A name, and what people call it if this is something else."""
   is_same = re.sub("[ -]", "_", label) == name
-  return f"`{name}`" if is_same else f"`{name}` {label}"
+  return f"`{name}`" if is_same else f"`{name}`<br>{label}"
 
 
 def _images(data: images.Images) -> str:

@@ -1,4 +1,7 @@
-"""Draws round.svg, the picture of a round: `python docs/round_picture.py`."""
+"""Draws round.svg, the picture of a round, and round_phone.svg, for phones.
+
+python docs/round_picture.py
+"""
 
 import pathlib
 
@@ -21,6 +24,46 @@ def draw() -> figure.Figure:
   _clients(ax)
   _server(ax)
   _arrows(ax)
+  return fig
+
+
+def draw_for_phones() -> figure.Figure:
+  """The same from top to bottom."""
+  fig = figure.Figure(figsize=(3.6, 5.4))
+  ax = fig.add_axes((0, 0, 1, 1))
+  ax.set(xlim=(0, 36), ylim=(0, 54))
+  ax.axis("off")
+  ax.text(0.5, 52.2, "on the device", fontsize=9, weight="bold")
+  parts = "pool of\nexamples\n[N, ...]", "rows of M\nclients\n[M, n]"
+  for i, text in enumerate((*parts, "what each\nclient keeps\n[M, ...]")):
+    _box(ax, 0.5 + 12 * i, 44.5, 10.8, 6.8, text, _DATA, 8)
+  ax.text(1.5, 39, "one compiled program", fontsize=9, weight="bold", zorder=5)
+  ax.text(
+    1.5, 37.2, "S points of a grid, each for R rounds", fontsize=8, zorder=5
+  )
+  for shift in (0.8, 0.4, 0):
+    _box(ax, 0.5 + shift, 0.6 + shift, 34.2, 40, color="#fafafa", zorder=1)
+  for x in (5.9, 17.9, 29.9):
+    _arrow(ax, (x, 44.5), (x, 41.4), "<|-|>" if x > 20 else "-|>")
+  _box(ax, 6, 31.6, 24, 3.6, "sampler draws a cohort of C", _DATA, 8)
+  for shift in (1.2, 0.6, 0):  # The clients, the first in front.
+    _box(ax, 2 + shift, 15.5 + shift, 30.2, 12.6, color=_CLIENT)
+  ax.text(3, 26, "clients 1 to C", fontsize=8, va="center", zorder=5)
+  for x, text in zip(
+    (3, 10.2, 24.4), ("step 1", "step 2", "step K"), strict=True
+  ):
+    _box(ax, x, 20.6, 5.8, 3.4, text, size=8)
+  ax.text(20.2, 22.3, "…", fontsize=9, ha="center", va="center", zorder=5)
+  for start, end in ((8.8, 10.2), (16, 18.6), (21.8, 24.4)):
+    _arrow(ax, (start, 22.3), (end, 22.3))
+  note = "each step: batch [B] → loss [B]\n→ gradient → client rule (optax)"
+  ax.text(17, 18, note, fontsize=8, ha="center", va="center", zorder=5)
+  _box(ax, 6, 9.2, 24, 3.6, "mean of messages (weights)", _SERVER, 8)
+  _box(ax, 6, 3.4, 24, 3.6, "server rule (optax)", _SERVER, 8)
+  for start, end in ((31.6, 29.3), (15.5, 12.8), (9.2, 7)):
+    _arrow(ax, (18, start), (18, end))
+  text = "→ state of the next round"
+  ax.text(18, 2, text, fontsize=8, ha="center", va="center", zorder=5)
   return fig
 
 
@@ -115,3 +158,5 @@ def _arrows(ax):
 if __name__ == "__main__":
   matplotlib.rcParams["svg.hashsalt"] = "round"
   draw().savefig(FILE, metadata={"Date": None})
+  narrow_file = FILE.with_stem("round_phone")
+  draw_for_phones().savefig(narrow_file, metadata={"Date": None})

@@ -16,16 +16,17 @@ from fedjax_opt.study.plots import panels
 
 FILE = pathlib.Path(__file__).parent / "validity.png"
 ROUNDS = 300
+_LOOKS = plots.method_styles(["FedAvg", "SCAFFOLD"])
 # Label -> row of the table, color, style.
 METHODS = {
-  "FedAvg": ("fed_avg", "#808080", "-"),
+  "FedAvg": ("fed_avg", _LOOKS["FedAvg"].color, "-"),
   "FedNova": ("fed_nova", "black", ":"),
   "FedCM": ("fed_cm", "#56B4E9", "-"),
   "MimeLite": ("mime_lite", "#CC79A7", "-"),
-  "SCAFFOLD": ("scaffold", "#0072B2", "-"),
+  "SCAFFOLD": ("scaffold", _LOOKS["SCAFFOLD"].color, "-"),
   "FedDyn": ("fed_dyn", "#E69F00", "-"),
   "ProxSkip": ("prox_skip", "#009E73", "-"),
-  "FedSpeed, ρ = 0": ("fed_speed, rho 0", "#D55E00", "-"),
+  "FedSpeed, ρ = 0": ("fed_speed, rho 0", "#808080", "-"),
   "FedSpeed, ρ = 0, all duals": ("fed_speed, rho 0, all_duals", "black", "--"),
 }
 

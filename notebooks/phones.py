@@ -5,13 +5,10 @@ has, in its metadata, the picture that the site shows on phones.
 """
 
 import base64
-import copy
 import io
 
-from IPython import display
+from IPython import display, get_ipython
 from PIL import Image
-
-from fedjax_opt.study.plots import frame, panels
 
 _COLORS = 128  # Make the file a third as large, and are hardly seen.
 
@@ -24,16 +21,13 @@ def small(png: bytes) -> str:
   return base64.b64encode(file.getvalue()).decode()
 
 
-def _show(figure) -> None:
-  """Displays a figure as `Picture` does, with what phones show of it."""
-  width, height = (figure.get_size_inches() * frame._PIXELS).astype(int)
-  size = {"width": int(width), "height": int(height)}
-  narrow = copy.deepcopy(figure)
-  png = figure._repr_png_()
-  if panels.stack(narrow):
-    size["phone"] = small(narrow._repr_png_())
-  bundle = {"text/plain": repr(figure), "image/png": png}
-  display.display(bundle, metadata={"image/png": size}, raw=True)
+def _show(picture) -> None:
+  """Displays a picture as it does itself, with what phones show of it."""
+  data, metadata = picture.in_notebook()
+  if narrow := picture.for_phones():
+    metadata["image/png"]["phone"] = small(narrow._repr_png_())
+  display.display(data, metadata=metadata, raw=True)
 
 
-frame._picture_class()._ipython_display_ = _show
+formatter = get_ipython().display_formatter.ipython_display_formatter
+formatter.for_type_by_name("fedjax_opt.study.plots.frame", "Picture", _show)

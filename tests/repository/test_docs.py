@@ -157,7 +157,7 @@ def test_the_tables_of_methods_are_those_of_the_registries():
   for title in methods_tables.TABLES:
     assert "".join(texts).count(f"<!-- {title} -->\n\n") == 1
   for name in ALGORITHMS:  # Those that the README lacks are others.
-    assert f"\n| `{name}` " in texts[0]
+    assert f"\n| `{name}`" in texts[0]
   assert "### Others" not in texts[0]
 
 

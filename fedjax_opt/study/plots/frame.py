@@ -1,6 +1,7 @@
 """What all figures share: files, size, style, colours and axes."""
 
 import contextlib
+import copy
 import functools
 import os
 import pathlib
@@ -103,15 +104,27 @@ def _picture_class() -> type:
       self.savefig(png, format="png")
       return png.getvalue()
 
+    def for_phones(self) -> "Picture | None":
+      """A copy with panels below one another, as `panels.stack` has them."""
+      from fedjax_opt.study.plots import panels
+
+      narrow = copy.deepcopy(self)
+      return narrow if panels.stack(narrow) else None
+
+    def in_notebook(self) -> tuple[dict[str, Any], dict[str, Any]]:
+      """What a notebook shows, and the picture's size: data and metadata."""
+      pixels = self.get_size_inches() * _PIXELS
+      size = dict(zip(("width", "height"), map(int, pixels), strict=True))
+      mimebundle = {"text/plain": repr(self), "image/png": self._repr_png_()}
+      return mimebundle, {"image/png": size}
+
     def _ipython_display_(self) -> None:
       # It takes precedence over the way in which pyplot shows figures in
       # notebooks.
       from IPython.display import display
 
-      pixels = self.get_size_inches() * _PIXELS
-      size = dict(zip(("width", "height"), map(int, pixels), strict=True))
-      mimebundle = {"text/plain": repr(self), "image/png": self._repr_png_()}
-      display(mimebundle, metadata={"image/png": size}, raw=True)
+      data, metadata = self.in_notebook()
+      display(data, metadata=metadata, raw=True)
 
   return Picture
 

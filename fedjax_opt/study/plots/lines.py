@@ -1,6 +1,7 @@
 """Lines of figures with their intervals, how they look, and their marks."""
 
 import collections
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import check_names
-from fedjax_opt.results.names import format_number
+from fedjax_opt.results.names import format_number, shown_name
 from fedjax_opt.study.plots.frame import COLORS, LINE_STYLES, log_scale
 from fedjax_opt.study.plots.metric_axis import Curve, MetricAxis
 
@@ -39,12 +40,31 @@ class Style(NamedTuple):
 Styles = Mapping[str, Style]
 
 
+# Methods that look the same in every picture, and the number of their look.
+# Those that are drawn together have other colours or, if related, other lines.
+_LOOKS = {
+  **dict.fromkeys(("FedAvg", "FedAvg(∂)", "Local SGD", "SGD"), 0),
+  **dict.fromkeys(("SCAFFOLD", "FedMiD", "FedAvgLM", "SGDM"), 1),
+  **dict.fromkeys(("DOMO", "FedDualAvg", "Adam"), 2),
+  **dict.fromkeys(("Δ-SGD", "Delta-SGD", "FedDualAvg-OSP"), 3),
+  **dict.fromkeys(("FedProx", "FedMiD-OSP", "Minibatch SARAH", "Adagrad"), 4),
+  **dict.fromkeys(("FedAvgSLM-Z", "Minibatch SGD"), 5),
+  **dict.fromkeys(("BVR-L-SGD", "FedAvgSM", "SPS"), 6),
+  "SGD(↓)": 7,
+  **dict.fromkeys(("FedAvgLM-Z", "SGDM(↓)"), 8),
+  "DOMO-S": 9,
+  "Delta-SGD, η₀ = 0.02": 10,
+  "FedAvgSLM": 12,
+}
+
+
 @fields.checked()
 def method_styles(labels: Iterable[str]) -> dict[str, Style]:
   """One look for each method, to be used in all pictures of a study.
 
-  Up to seven methods have a colour of their own. Further methods have the same
-  colours with other lines. All of 77 methods look different.
+  Methods of the four papers look the same in every study. Up to seven others
+  have a colour of their own; further ones have the same colours with other
+  lines. All of 77 methods look different.
 
   Args:
     labels: of all methods of the study; the order gives the looks.
@@ -54,14 +74,25 @@ def method_styles(labels: Iterable[str]) -> dict[str, Style]:
   """
   labels = list(labels)
   check_names("labels", labels)
-  return {
-    label: Style(
-      COLORS[i % len(COLORS)],
-      LINE_STYLES[i // len(COLORS) % len(LINE_STYLES)],
-      _MARKERS[i % len(_MARKERS)],
-    )
-    for i, label in enumerate(dict.fromkeys(labels))
-  }
+  numbers: dict[str, int] = {}
+  for label in labels:
+    number = _LOOKS.get(shown_name(label))
+    if number is not None and number not in numbers.values():
+      numbers[label] = number
+  fixed = set(numbers.values())
+  others = (i for i in itertools.count() if i not in fixed)
+  for label in labels:
+    if label not in numbers:
+      numbers[label] = next(others)
+  return {label: _look(numbers[label]) for label in labels}
+
+
+def _look(number: int) -> Style:
+  return Style(
+    COLORS[number % len(COLORS)],
+    LINE_STYLES[number // len(COLORS) % len(LINE_STYLES)],
+    _MARKERS[number % len(_MARKERS)],
+  )
 
 
 def draw_curves(

@@ -21,8 +21,10 @@ PAGE_WIDTH = 6.8
 # The same of a phone, and the most panels that stand below one another there.
 PHONE_WIDTH = 3.6
 _MOST_STACKED = 6
-# Of one of them, with its titles; and of one whose axes have the same scale.
-_PANEL_HEIGHT, _SQUARE_HEIGHT = 1.95, 3.4
+# Of one of them, with its titles; of one whose axes have the same scale; and of
+# a small one, if more panels stand beside one another, in so many columns.
+_PANEL_HEIGHT, _SQUARE_HEIGHT, _SMALL_HEIGHT = 1.95, 3.4, 1.25
+_MOST_COLUMNS = 3
 _CHARACTERS_PER_INCH = 16.5
 # A legend with more entries than this needs the whole width.
 _MANY = 12
@@ -118,8 +120,8 @@ def stack(figure: Any) -> bool:
   """Puts the panels of a figure below one another, for phones.
 
   A panel without a title, or a name of an axis, gets that of its column or row.
-  Figures that are narrow already stay as they are; so do those of many panels,
-  and those with colour bars.
+  Many panels get smaller instead. Figures that are narrow already stay as they
+  are; so do those of many columns, and those with colour bars.
 
   Args:
     figure: in the style of all figures; it is changed.
@@ -129,12 +131,16 @@ def stack(figure: Any) -> bool:
   """
   width, height = figure.get_size_inches()
   places = {axes: axes.get_subplotspec() for axes in figure.axes}
-  if width <= PHONE_WIDTH or None in places.values():
+  if width <= PHONE_WIDTH or not places or None in places.values():
     return False
-  if not 0 < len(places) <= _MOST_STACKED:
+  rows, columns = next(iter(places.values())).get_geometry()[:2]
+  is_small = len(places) > _MOST_STACKED
+  if is_small and columns > _MOST_COLUMNS:
     return False
   with in_style():
-    if any(not place.is_first_col() for place in places.values()):
+    if is_small:
+      height = _shrink(places, rows)
+    elif any(not place.is_first_col() for place in places.values()):
       _name_axes(places)
       for axes, row in zip(
         places, figure.add_gridspec(len(places), 1), strict=True
@@ -165,6 +171,21 @@ def save(figure: Any, file: pathlib.Path) -> None:
   finish(figure, file)
   if stack(figure):
     finish(figure, file.with_stem(f"{file.stem}_phone"))
+
+
+def _shrink(places: Mapping[Any, Any], rows: int) -> float:
+  """Leaves out what small panels have no room for; returns their height."""
+  first = next(iter(places))
+  names = {axes.get_xlabel() for axes in places} - {""}
+  middle = max(place.colspan.start for place in places.values()) // 2
+  for axes, place in places.items():
+    if len(names) == 1 and place.colspan.start != middle:
+      axes.set_xlabel("")
+    if axes.get_xscale() == "linear":
+      axes.locator_params(axis="x", nbins=3)
+    if axes.get_ylim() == first.get_ylim():
+      axes.tick_params(labelleft=place.is_first_col())
+  return _SMALL_HEIGHT * rows
 
 
 def _name_axes(places: Mapping[Any, Any]) -> None:

@@ -124,6 +124,11 @@ def test_every_method_looks_different_and_the_same_everywhere():
   many_styles = plots.method_styles(map(str, range(77)))
   assert len(set(many_styles.values())) == 77
   assert len({style.color for style in list(styles.values())[:7]}) == 7
+  one, other = ["Δ-SGD", "a", "fed_avg"], ["b", "DOMO", "FedAvg", "Δ-SGD"]
+  one, other = map(plots.method_styles, (one, other))
+  assert one["Δ-SGD"] == other["Δ-SGD"]
+  assert one["fed_avg"] == other["FedAvg"]
+  assert len({style.color for style in other.values()}) == 4
 
 
 def test_labels_that_are_identifiers_get_their_names():

@@ -73,13 +73,15 @@ def test_panels_below_one_another(rises, texts_of):
   assert figure.legends[0].get_title().get_text() == "Mean"
 
 
-@pytest.mark.parametrize("number", [1, 7])
-def test_what_stays_beside_one_another(number, rises):
+@pytest.mark.parametrize(("number", "is_changed"), [(1, False), (7, True)])
+def test_what_stays_beside_one_another(number, is_changed, rises):
   curves = {f"α {c}": {"a": (X, rises(0.8, 0.7))} for c in range(number)}
   figure = plots.study_curves(curves, None, **ACCURACY)
-  size = tuple(figure.get_size_inches())
-  assert not panels.stack(figure)
-  assert tuple(figure.get_size_inches()) == size
+  width = figure.get_size_inches()[0]
+  places = [axes.get_subplotspec() for axes in figure.axes]
+  assert panels.stack(figure) == is_changed
+  assert [axes.get_subplotspec() for axes in figure.axes] == places
+  assert (figure.get_size_inches()[0] < width) == is_changed
 
 
 def test_panels_get_the_names_of_their_row_and_column():
