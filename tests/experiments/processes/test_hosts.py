@@ -74,11 +74,6 @@ def test_a_cluster_that_is_none(tmp_path, error_of):
   assert not folder.exists()
 
 
-def test_nobody_joins_without_a_flag(monkeypatch):
-  monkeypatch.setattr(hosts, "_start", lambda *_, **__: 1 / 0)
-  hosts.join(flags_of_line())
-
-
 def test_it_listens_on_the_given_address_alone(monkeypatch):
   """And a death is noticed in seconds, not in minutes."""
   started = {}

@@ -244,12 +244,6 @@ def test_diverged_methods_have_a_cross(texts_of):
   assert texts_of(figure) == ["a", "diverged"]
 
 
-@pytest.mark.parametrize("mean", [0.5, np.nan])
-def test_one_value_and_nothing_at_all(tmp_path, mean):
-  figure, _ = draw({"a": interval(mean)}, "alpha", [1.0])
-  figure.savefig(tmp_path / "a.png")
-
-
 @pytest.mark.parametrize(
   ("mean", "up", "scale", "lowest", "highest"),
   [
