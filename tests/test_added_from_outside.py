@@ -184,7 +184,7 @@ def test_the_tables_of_the_site_have_it(kind):
   title = KINDS[kind].removeprefix("client ")
   text = "".join(tables.filled(page.read_text()) for page in tables.PAGES)
   table = text.split(f"<!-- {title} -->")[1].split("<!--")[0]
-  (line,) = [x for x in table.splitlines() if x.startswith(f"| `{name}` ")]
+  (line,) = [x for x in table.splitlines() if x.startswith(f"| `{name}`")]
   for part in (choice.label, f"`--{flag}`", choice.help.partition(" (")[0]):
     assert part in line
 
