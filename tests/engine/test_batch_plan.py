@@ -1,6 +1,7 @@
 """The steps that clients take, alike on host and device, and their batches."""
 
 import fractions
+import gc
 import math
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from jax.extend.core import Jaxpr
 
 from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.engine.batches import draw_batches
@@ -176,3 +178,19 @@ def test_replacement_repeats_examples_of_the_client():
     np.testing.assert_array_equal(values, 100 * m + np.arange(SIZES[m]))
     expected = 800 / SIZES[m]
     assert abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
+def test_batches_of_other_shapes_leave_no_traces():
+  """Each left more than twenty, and JAX keeps all while the process lives."""
+  keys = jax.random.split(jax.random.key(0), 7)
+  rows, sizes = jnp.zeros((7, 11), jnp.int32), jnp.full(7, 11)
+
+  def trace(steps):
+    plan = BatchPlan.create(np.full(7, 11), batch_size=3, steps=steps)
+    # A new function, whose own trace goes with it.
+    jax.eval_shape(lambda *args: draw_batches(plan, *args), keys, rows, sizes)
+    gc.collect()
+    return sum(isinstance(x, Jaxpr) for x in gc.get_objects())
+
+  num_traces = trace(5)
+  assert trace(6) - num_traces <= 2

@@ -64,9 +64,8 @@ def drawn(case):
   assert {len(rows) for rows in steps} > {1, 4}
   assert any(M - 1 in r.clients for r in rounds)  # It owns nothing.
   for r in rounds:  # The package draws them; a loop would not see a mistake.
-    own_masses = masses(case)[r.clients]
-    shares = np.array(r.weights) / np.sum(r.weights)
-    np.testing.assert_allclose(shares, own_masses / own_masses.sum())
+    share = lambda values: np.array(values) / np.sum(values)
+    np.testing.assert_allclose(share(r.weights), share(masses(case)[r.clients]))
     for client, batches in zip(r.clients, r.batches, strict=True):
       passes = np.concatenate([[], *batches]).astype(int)
       own = np.sort(PROBLEM.client_rows[client])
