@@ -107,7 +107,7 @@ def test_the_start_pages_count_the_claims_of_the_papers():
     page = (REPOSITORY / "experiments" / paper / "README.md").read_text()
     verdicts = r"the paper: (\d+) held, (\d+) not held, (\d+) undecided"
     counts = " | ".join(re.search(verdicts, page).groups())
-    assert f"](experiments/{paper}) | {counts} | " in readme
+    assert f"](experiments/{paper}) | {counts} |" in readme
     assert f"]({paper}/README.md) | {counts} | " in start
 
 
