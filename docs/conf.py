@@ -324,7 +324,30 @@ _BLOCK = re.compile(r"(?s)(?<=<pre><span></span>).*(?=</pre>)")
 def _lines(block: re.Match) -> str:
   word, line = (rf'<span class="{x}">\g<0></span>' for x in ("word", "line"))
   words = re.sub(r"(?m)\S+(?: \\$)?", word, block[0])
+  words = re.sub(r"(?<=,)(?=\d)", "<wbr>", words)  # In lists of values.
   return re.sub(r"(?m)^.*\n", line, words)
+
+
+# Where long code in a text may go on in the next line.
+_BREAK = re.compile(r"(?<=[(/])(?=\w)|(?<=\w[.=])(?=[a-zA-Z_])|(?<=,)")
+
+
+def _code(page, node) -> None:
+  """Code in a text, which breaks at signs rather than in a name."""
+  HTML5Translator.visit_literal(page, node)
+  node["first"] = len(page.body)
+
+
+def _code_end(page, node) -> None:
+  if "name" not in node["classes"]:
+    for i in range(node["first"], len(page.body)):
+      page.body[i] = _WORD.sub(
+        lambda word: _BREAK.sub("<wbr>", word[0]), page.body[i]
+      )
+  HTML5Translator.depart_literal(page, node)
+
+
+_WORD = re.compile(r'(?<=<span class="pre">)[^<]+')
 
 
 # Pixels of the text of pictures: at least, if a phone then shows the picture
@@ -405,6 +428,32 @@ def _marked(text: str) -> list[nodes.Node]:
   return [*parts, nodes.Text(text[end:])]
 
 
+def _held(children: list[nodes.Node]) -> list[nodes.Node]:
+  """Code stays on a line with a bracket before it and the signs after it."""
+  held = []
+  for node in children:
+    before, text = held[-1:], node.astext()
+    if _is_code(node) and before and isinstance(before[0], nodes.Text):
+      if bracket := re.search(r"[(\[“]+$", before[0]):
+        held[-1] = nodes.Text(before[0][: bracket.start()])
+        node = nodes.inline("", bracket[0], node, classes=["held"])
+    elif isinstance(node, nodes.Text) and before and _is_code(before[0]):
+      if signs := re.match(r"[\]),.;:”]+", text):
+        held[-1] = nodes.inline("", "", before[0], classes=["held"])
+        held[-1] += nodes.Text(signs[0])
+        node = nodes.Text(text[signs.end() :])
+    held.append(node)
+  return held
+
+
+def _is_code(node: nodes.Node) -> bool:
+  """Whether it is code, perhaps a link, perhaps with a bracket before it."""
+  return isinstance(node, nodes.literal) or (
+    isinstance(node, nodes.reference | nodes.inline)
+    and any(isinstance(child, nodes.literal) for child in node.children)
+  )
+
+
 def _unbroken(app, tree, name) -> None:
   """Numbers stay with their units; short names and flags are marked so."""
   as_it_is = nodes.literal | nodes.math | nodes.FixedTextElement | nodes.raw
@@ -425,12 +474,27 @@ def _unbroken(app, tree, name) -> None:
         group = _marked(text)
       children += group
     parent.children = []
-    parent += children
+    parent += _held(children)
   for code in tree.findall(nodes.literal):
     text = code.astext()
     longest = 32 if text.startswith("--") else 28
     if len(text) <= longest and not re.search(r"\s", text):
       code["classes"].append("name")
+
+
+def _captions(app, tree, name) -> None:
+  """Marks what a paper's page says of a table or figure of the paper."""
+  for paragraph in tree.findall(nodes.paragraph):
+    caption = _CAPTION.match(paragraph.astext())
+    if caption and isinstance(paragraph[0], nodes.Text):
+      label, rest = caption[1], paragraph[0][caption.end(1) :]
+      paragraph["classes"].append("caption-of")
+      paragraph[:1] = [nodes.strong("", label), nodes.Text(rest)]
+
+
+_CAPTION = re.compile(
+  r"(?s)([A-Z][a-z]+(?:\s\d+\w?)?\.)\s(?:Paper:|Not in the paper).*Here:"
+)
 
 
 def _for_phones(app, tree, name) -> None:
@@ -535,6 +599,7 @@ def setup(app) -> None:
   app.connect("source-read", _read)
   image = (_image, HTML5Translator.depart_image)
   app.add_node(nodes.image, override=True, html=image)
+  app.add_node(nodes.literal, override=True, html=(_code, _code_end))
   code = (_commands, HTML5Translator.depart_literal_block)
   app.add_node(nodes.literal_block, override=True, html=code)
   # Before Sphinx looks for the files of pictures, and after it.
@@ -542,5 +607,6 @@ def setup(app) -> None:
   app.connect("doctree-read", _without_end)
   app.connect("doctree-resolved", _enlargeable)
   app.connect("doctree-resolved", _unbroken)
+  app.connect("doctree-resolved", _captions)
   app.connect("doctree-resolved", _for_phones)
   app.connect("include-read", _include)
