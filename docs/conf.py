@@ -341,13 +341,19 @@ def _code(page, node) -> None:
 def _code_end(page, node) -> None:
   if "name" not in node["classes"]:
     for i in range(node["first"], len(page.body)):
-      page.body[i] = _WORD.sub(
-        lambda word: _BREAK.sub("<wbr>", word[0]), page.body[i]
-      )
+      page.body[i] = _WORD.sub(_parts, page.body[i])
   HTML5Translator.depart_literal(page, node)
 
 
 _WORD = re.compile(r'(?<=<span class="pre">)[^<]+')
+
+
+def _parts(word: re.Match) -> str:
+  """The parts of a word of code; only long ones may be broken themselves."""
+  return "<wbr>".join(
+    part if len(part) <= 32 else f'<span class="long">{part}</span>'
+    for part in _BREAK.split(word[0])
+  )
 
 
 # Pixels of the text of pictures: at least, if a phone then shows the picture
@@ -432,26 +438,28 @@ def _held(children: list[nodes.Node]) -> list[nodes.Node]:
   """Code stays on a line with a bracket before it and the signs after it."""
   held = []
   for node in children:
-    before, text = held[-1:], node.astext()
-    if _is_code(node) and before and isinstance(before[0], nodes.Text):
-      if bracket := re.search(r"[(\[“]+$", before[0]):
-        held[-1] = nodes.Text(before[0][: bracket.start()])
-        node = nodes.inline("", bracket[0], node, classes=["held"])
-    elif isinstance(node, nodes.Text) and before and _is_code(before[0]):
-      if signs := re.match(r"[\]),.;:”]+", text):
-        held[-1] = nodes.inline("", "", before[0], classes=["held"])
-        held[-1] += nodes.Text(signs[0])
-        node = nodes.Text(text[signs.end() :])
+    before = held[-1] if held else None
+    if _is_code(node) and isinstance(before, nodes.Text):
+      text, sign = re.fullmatch(r"(?s)(.*?)([(\[“]*)", before).groups()
+      if sign:
+        held[-1] = nodes.Text(text)
+        node = nodes.inline("", sign, node, classes=["held"])
+    elif _is_code(before) and isinstance(node, nodes.Text):
+      sign, text = re.fullmatch(r"(?s)([\]),.;:”]*)(.*)", node).groups()
+      if sign:
+        whole = [before, nodes.Text(sign)]
+        held[-1] = nodes.inline("", "", *whole, classes=["held"])
+        node = nodes.Text(text)
     held.append(node)
   return held
 
 
 def _is_code(node: nodes.Node) -> bool:
   """Whether it is code, perhaps a link, perhaps with a bracket before it."""
-  return isinstance(node, nodes.literal) or (
-    isinstance(node, nodes.reference | nodes.inline)
-    and any(isinstance(child, nodes.literal) for child in node.children)
-  )
+  if isinstance(node, nodes.reference) and len(node) == 1:
+    node = node[0]
+  is_held = isinstance(node, nodes.inline) and "held" in node["classes"]
+  return is_held or isinstance(node, nodes.literal)
 
 
 def _unbroken(app, tree, name) -> None:
