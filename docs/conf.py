@@ -15,6 +15,7 @@ import itertools
 import pathlib
 import re
 import sys
+import textwrap
 
 import imagesize
 import nbformat
@@ -349,7 +350,9 @@ _WORD = re.compile(r'(?<=<span class="pre">)[^<]+')
 
 
 def _parts(word: re.Match) -> str:
-  """The parts of a word of code; only long ones may be broken themselves."""
+  """The parts of a long word of code; those that are long may be broken."""
+  if len(word[0]) <= 24:
+    return word[0]
   return "<wbr>".join(
     part if len(part) <= 32 else f'<span class="long">{part}</span>'
     for part in _BREAK.split(word[0])
@@ -395,10 +398,10 @@ def _image(page, node) -> None:
     page.body[-1] = page.body[-1].replace("width: 100%;", node["limits"])
 
 
-def _without_end(app, tree) -> None:
-  """Code that is included ends with its last line, not with empty ones."""
+def _without_margins(app, tree) -> None:
+  """Included code has no indentation of all lines, and no empty ones last."""
   for block in tree.findall(nodes.literal_block):
-    text = block.astext().rstrip()
+    text = textwrap.dedent(block.astext()).rstrip()
     if block.rawsource == block.astext() != text:
       block.rawsource = text
       block[:] = [nodes.Text(text)]
@@ -612,7 +615,7 @@ def setup(app) -> None:
   app.add_node(nodes.literal_block, override=True, html=code)
   # Before Sphinx looks for the files of pictures, and after it.
   app.connect("doctree-read", _for_both, priority=400)
-  app.connect("doctree-read", _without_end)
+  app.connect("doctree-read", _without_margins)
   app.connect("doctree-resolved", _enlargeable)
   app.connect("doctree-resolved", _unbroken)
   app.connect("doctree-resolved", _captions)
